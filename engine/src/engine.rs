@@ -112,8 +112,9 @@ impl Engine {
     /// answers there is an error ([`crate::OpError::OtherInstance`]).
     pub fn peer_at(&mut self, addr: SocketAddr, instance: Option<Instance>) -> PeerId {
         let (peer, fresh) = self.peers.resolve(addr, instance);
-        if let Some(host) = fresh {
-            self.pdcs.set_host(PeerKey(peer.0), host);
+        match fresh {
+            Some(host) => self.pdcs.set_host(PeerKey(peer.0), host),
+            None => self.pdcs.admissions().set_outside(PeerKey(peer.0), false),
         }
         peer
     }

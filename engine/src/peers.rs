@@ -1,7 +1,7 @@
 //! Peer endpoints: who they are, by address and instance, and what is known of them.
 
 use core::net::{IpAddr, SocketAddr};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::api::{PeerId, Trouble};
 use crate::base::{Instance, Span, Time};
@@ -200,6 +200,8 @@ pub struct Peers {
     by_addr: HashMap<SocketAddr, PeerId>,
     hosts: Hosts,
     strangers: Strangers,
+    /// Addresses that the user knows, many of which it may never speak to.
+    roll: HashSet<SocketAddr>,
     /// What the paths to the hosts carry.
     pub(crate) paths: PathSizes,
 }
@@ -280,6 +282,7 @@ impl Peers {
             free: Vec::new(),
             by_addr: HashMap::new(),
             hosts: Hosts::default(),
+            roll: HashSet::new(),
             strangers: Strangers {
                 count: 0,
                 unnamed: 0,
@@ -388,6 +391,33 @@ impl Peers {
         (peer, None)
     }
 
+    /// The user knows these addresses, besides those that it knows already, or, `anew`, no others. Peers at them are named:
+    /// those that were not before.
+    pub(crate) fn enroll(
+        &mut self,
+        addresses: impl IntoIterator<Item = SocketAddr>,
+        anew: bool,
+    ) -> Vec<PeerId> {
+        if anew {
+            self.roll.clear();
+        }
+        let mut fresh = Vec::new();
+        for addr in addresses {
+            self.roll.insert(addr);
+            let mut next = self.find(addr);
+            while let Some(peer) = next {
+                let state = self.get_mut(peer);
+                next = state.sibling;
+                let before = core::mem::replace(&mut state.standing, Standing::Named);
+                if before != Standing::Named {
+                    self.strangers.leave(before);
+                    fresh.push(peer);
+                }
+            }
+        }
+        fresh
+    }
+
     /// Whether the user means the instance at an address, or whoever is there.
     pub(crate) fn is_named(&self, addr: SocketAddr, instance: Instance) -> bool {
         self.at(addr).map(|peer| self.get(peer)).any(|state| {
@@ -458,8 +488,12 @@ impl Peers {
         }
     }
 
-    /// Adds a peer that came by itself; also the number of its host. `None` when there are too many.
+    /// Adds a peer that came by itself; also the number of its host. `None` when there are too many. One whose address the
+    /// user knows is none of those.
     pub(crate) fn add_stranger(&mut self, addr: SocketAddr) -> Option<(PeerId, u32)> {
+        if self.roll.contains(&addr) {
+            return Some(self.add(addr, None, Standing::Named));
+        }
         if self.strangers.count >= MAX_STRANGERS {
             return None;
         }

@@ -154,6 +154,16 @@ impl Addresses {
         self.slots.iter().flatten().map(|slot| slot.name)
     }
 
+    /// Those with this index or a higher one.
+    pub(crate) fn names_from(&self, index: usize) -> impl Iterator<Item = Name> + '_ {
+        self.slots.iter().skip(index).flatten().map(|slot| slot.name)
+    }
+
+    /// Whether every index is taken.
+    pub(crate) fn is_dense(&self) -> bool {
+        self.free.is_empty()
+    }
+
     /// The index under which a name was inserted last; `FI_ADDR_NOTAVAIL` when it was not. An address without
     /// an instance is everybody's who is there.
     pub(crate) fn index_of(&self, name: &Name) -> u64 {

@@ -22,6 +22,8 @@ pub(super) struct Peers {
     epoch: u64,
     /// The vector's revision of which the engine was told all names, where only named peers are talked to.
     named: Option<u64>,
+    /// What the engine knows of the vector otherwise.
+    known: Known,
     /// By fi_addr: the peer.
     by_addr: Vec<u32>,
     /// By peer: the fi_addr.
@@ -30,6 +32,17 @@ pub(super) struct Peers {
     hosts: HashSet<IpAddr>,
     /// Of those, the ones whose path nobody has looked at.
     new_hosts: Vec<SocketAddr>,
+}
+
+/// The addresses of a vector that the engine knows.
+#[derive(Default)]
+struct Known {
+    /// The vector's revision and generation then.
+    revision: u64,
+    generation: u64,
+    /// How many indices it had, and whether all were taken: what comes next comes behind them.
+    len: usize,
+    dense: bool,
 }
 
 impl Peers {
@@ -58,14 +71,32 @@ impl Peers {
         }
     }
 
-    /// Where only those in the address vector are talked to, tells the engine who they are, if that has changed.
+    /// Tells the engine who is in the address vector, if that has changed: who is not has a share of what the endpoint has, or is
+    /// not talked to at all.
     #[inline]
     pub(super) fn follow(&mut self, av: Option<&Av>, engine: &mut Engine) {
-        if let (Some(named), Some(av)) = (self.named, av)
-            && named != av.revision()
-        {
-            self.name(av, engine);
+        let Some(av) = av else { return };
+        let revision = av.revision();
+        match self.named {
+            Some(named) if named != revision => self.name(av, engine),
+            None if self.known.revision != revision => self.know(av, engine),
+            _ => {}
         }
+    }
+
+    #[cold]
+    fn know(&mut self, av: &Av, engine: &mut Engine) {
+        // Whoever is removed from the vector is not named any more.
+        self.refresh(av, engine);
+        // Before the addresses, so that none is missed that comes meanwhile.
+        let (revision, generation) = (av.revision(), av.generation());
+        let addresses = av.addresses();
+        let before = &self.known;
+        let anew = before.generation != generation || !before.dense;
+        let from = if anew { 0 } else { before.len };
+        engine.know_addresses(addresses.names_from(from).map(|name| name.addr), anew);
+        let (len, dense) = (addresses.len(), addresses.is_dense());
+        self.known = Known { revision, generation, len, dense };
     }
 
     #[cold]

@@ -158,3 +158,69 @@ fn numbers_on_the_wire_tell_nothing_of_their_order() {
     assert!(steps < 5, "{numbers:?}");
     assert!(!numbers.contains(&0));
 }
+
+/// Opens a context of the peer that `from` is at `victim`, who calls it `peer`. Whether there was room.
+fn open_at(victim: &mut Pdcs<u32>, peer: PeerKey, from: &mut Pdcs<u32>) -> bool {
+    let id = from.open(NOW, PEER).expect("it has room itself");
+    let grant = send(from, id, 0).expect("it was introduced");
+    let arrival = Arrival { bytes: 1000, ..Arrival::default() };
+    match victim.rx_request(NOW, peer, &grant.pds, &arrival) {
+        RxVerdict::Deliver(delivery) => {
+            victim.accept(NOW, delivery, None);
+            true
+        }
+        verdict => {
+            assert_eq!(verdict, RxVerdict::Refused(Refusal::NoContext));
+            false
+        }
+    }
+}
+
+/// Peers outside the job have a quarter of all contexts together, each a quarter of what a peer of the job may have. That
+/// leaves room for peers of the job, for the first context of each even where others of them have many, and for our own.
+#[test]
+fn peers_outside_the_job_leave_contexts_to_others() {
+    const MOST: u16 = 256;
+    let contact = Contact::Introduced(Seed::new([1; 32]));
+    let mut victim =
+        Pdcs::new(Config { contact, max_contexts: MOST, max_accepted: 32, ..fixed(1 << 20, 1) });
+    let mut peer = |victim: &mut Pdcs<u32>, key: u32, outside: bool| {
+        let (mut from, association) = (end(key as u8), Association::new(key.into(), 5));
+        from.admissions().learn(PEER, association, true);
+        victim.admissions().learn(PeerKey(key), association, false);
+        victim.admissions().set_outside(PeerKey(key), outside);
+        from
+    };
+    // One of them.
+    let mut from = peer(&mut victim, 1, true);
+    let opened = (0..40).take_while(|_| open_at(&mut victim, PeerKey(1), &mut from)).count();
+    assert_eq!(opened, 8);
+    // All of them.
+    let all: usize = (2..60)
+        .map(|key| {
+            let mut from = peer(&mut victim, key, true);
+            (0..8).take_while(|_| open_at(&mut victim, PeerKey(key), &mut from)).count()
+        })
+        .sum();
+    assert_eq!(opened + all, 64);
+    // One that belongs to the job since: what it has counts as before.
+    victim.admissions().set_outside(PeerKey(1), false);
+    assert!(open_at(&mut victim, PeerKey(1), &mut from));
+    // Peers of the job have all but what is kept for us.
+    let mut count = victim.count();
+    for key in 100..110 {
+        let mut from = peer(&mut victim, key, false);
+        count += (0..40).take_while(|_| open_at(&mut victim, PeerKey(key), &mut from)).count();
+    }
+    assert_eq!((count, victim.count()), (192 + 6, 192 + 6), "and a first one for each");
+    let newcomers = (110..150).filter(|key| {
+        let mut from = peer(&mut victim, *key, false);
+        open_at(&mut victim, PeerKey(*key), &mut from)
+    });
+    assert_eq!(newcomers.count(), 26);
+    let mut outsider = peer(&mut victim, 60, true);
+    assert!(!open_at(&mut victim, PeerKey(60), &mut outsider));
+    // Our own.
+    let ours = (0..100).filter(|_| victim.open(NOW, PeerKey(1)).is_some()).count();
+    assert_eq!(ours, 32);
+}

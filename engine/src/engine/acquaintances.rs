@@ -16,6 +16,10 @@ impl Engine {
         names: impl IntoIterator<Item = (SocketAddr, Option<Instance>)>,
     ) {
         let mut former = self.peers.unname_all();
+        for peer in &former {
+            let outside = self.peers.is_outside(&self.config, *peer);
+            self.pdcs.admissions().set_outside(PeerKey(peer.0), outside);
+        }
         for (addr, instance) in names {
             self.peer_at(addr, instance);
         }
@@ -25,6 +29,14 @@ impl Engine {
                 self.ending(now).fail_peer(peer, OpError::Closed);
             }
             self.drain_events(now);
+        }
+    }
+
+    /// The user knows these addresses, besides those that it knows already, or, `anew`, no others: whoever is there belongs to
+    /// the job, although the user may never speak to it, or only later.
+    pub fn know_addresses(&mut self, addresses: impl IntoIterator<Item = SocketAddr>, anew: bool) {
+        for peer in self.peers.enroll(addresses, anew) {
+            self.pdcs.admissions().set_outside(PeerKey(peer.0), false);
         }
     }
 

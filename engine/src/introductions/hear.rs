@@ -47,6 +47,8 @@ impl Around<'_> {
             self.counters.rx_bad_introductions += 1;
             return Heard::Nothing;
         }
+        let outside = self.peers.is_outside(self.config, peer);
+        self.pdcs.admissions().set_outside(PeerKey(peer.0), outside);
         // A rate packet would overtake our introduction, and nobody would answer what links counted already.
         if !(asked && self.pdcs.config().rates()) {
             self.contexts.release(self.now, peer, self.pdcs);

@@ -64,6 +64,8 @@ struct Exchanges {
     /// The last one that the peer asked for and that was forgotten: it does not come back, or contexts could
     /// be opened a second time with it.
     over: Option<Association>,
+    /// The peer is outside the job.
+    outside: bool,
 }
 
 /// Leave to open one context: which exchange, and whose turn it is.
@@ -108,11 +110,25 @@ impl Admissions {
         exchange.map(|exchange| exchange.association)
     }
 
+    /// Says whether a peer that was introduced is outside the job: all such peers together have a share of what there is. By
+    /// default none is.
+    pub fn set_outside(&mut self, peer: PeerKey, outside: bool) {
+        if let Some(exchanges) = self.peers.get_mut(&peer) {
+            exchanges.outside = outside;
+        }
+    }
+
+    /// Whether a peer is outside the job.
+    pub(super) fn is_outside(&self, peer: PeerKey) -> bool {
+        self.peers.get(&peer).is_some_and(|exchanges| exchanges.outside)
+    }
+
     /// The peer is a stranger again.
     pub fn forget(&mut self, peer: PeerKey) {
         if let Some(exchanges) = self.peers.get_mut(&peer) {
             let theirs = exchanges.known[1].map(|exchange| exchange.association);
-            *exchanges = Exchanges { known: [None; 2], over: theirs.or(exchanges.over) };
+            *exchanges =
+                Exchanges { known: [None; 2], over: theirs.or(exchanges.over), ..*exchanges };
         }
     }
 

@@ -7,6 +7,12 @@ use crate::pdc::Outcome;
 use crate::types::{Arrival, Contact, Delivery, Label, PdcFailure, PeerKey, Refusal, RxVerdict};
 use crate::wire::{Ack, Control, ControlKind, Dest, Mode, Nack, NackCode, Request, Response};
 
+/// The part of all contexts that peers outside the job may open together, and the part of a peer's contexts that one of
+/// them may.
+const OUTSIDE: usize = 4;
+/// The part of all contexts that is kept for those that we open.
+const OWN: usize = 4;
+
 impl<D: Copy> Pdcs<D> {
     /// Whose context a packet without SYN names with `dpdcid`. The engine compares the peer's address
     /// with the packet's source before it hands the packet in.
@@ -190,6 +196,27 @@ impl<D: Copy> Pdcs<D> {
         outcome.is_some()
     }
 
+    /// Whether a peer may open another context: see [`Config::max_accepted`].
+    fn may_open(&self, peer: PeerKey) -> bool {
+        let config = &self.shared.config;
+        let (most, most_of_peer) =
+            (usize::from(config.max_contexts), usize::from(config.max_accepted));
+        let own = self.table.accepted_from(peer);
+        if matches!(config.contact, Contact::Open) {
+            // Nobody forges, and nobody is outside.
+            return own < most_of_peer;
+        }
+        let (all, outside) = self.table.accepted_in_all();
+        if self.admissions.is_outside(peer) {
+            return own < most_of_peer.div_ceil(OUTSIDE)
+                && outside < most.div_ceil(OUTSIDE)
+                && all < most - most / OWN;
+        }
+        // The first context of a peer of the job may take half of what is kept for our own.
+        let kept = if own == 0 { most / OWN / 2 } else { most / OWN };
+        own < most_of_peer && all < most - kept
+    }
+
     /// The context a SYN packet belongs to, opened if it is new.
     fn for_syn(
         &mut self,
@@ -238,10 +265,11 @@ impl<D: Copy> Pdcs<D> {
             let forgotten = Outcome::Failed(PdcFailure::Forgotten);
             self.end(slot, if unanswered { forgotten } else { Outcome::Closed });
         }
-        let crowded =
-            self.table.accepted_from(peer) >= usize::from(self.shared.config.max_accepted);
-        let vacancy =
-            if crowded { None } else { self.table.vacancy(self.shared.config.max_contexts) };
+        let vacancy = if self.may_open(peer) {
+            self.table.vacancy(self.shared.config.max_contexts)
+        } else {
+            None
+        };
         let Some(slot) = vacancy else {
             self.shared.counters.rx_no_context += 1;
             self.shared.send_stateless_nack(peer, stateless(pds, NackCode::NoPdcAvail, false));
@@ -251,6 +279,9 @@ impl<D: Copy> Pdcs<D> {
         self.install(now, slot, (peer, Label::default()), pds.spdcid, Some(start));
         if let Some(admission) = admission {
             self.admissions.spend(peer, admission);
+        }
+        if self.admissions.is_outside(peer) {
+            self.table.count_outside(slot);
         }
         self.shared.counters.accepted += 1;
         Ok(slot)

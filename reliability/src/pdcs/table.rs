@@ -18,6 +18,8 @@ const RESTING: usize = 64;
 pub(super) struct Entry<D> {
     /// How often the place was used.
     generation: u16,
+    /// The context was opened by a peer outside the job.
+    outside: bool,
     /// The last PSN sent from here.
     last: Psn,
     pdc: Option<Box<Pdc<D>>>,
@@ -46,6 +48,8 @@ pub(super) struct Table<D> {
     entries: Vec<Entry<D>>,
     /// Free entries, the longest free first.
     free: VecDeque<u16>,
+    /// Contexts that peers outside the job have opened.
+    outside: usize,
     /// Accepted contexts by peer and the peer's number.
     accepted: BTreeMap<(PeerKey, u16), u16>,
     /// What was closed lately, by peer.
@@ -58,6 +62,7 @@ impl<D: Copy> Table<D> {
             numbering,
             entries: Vec::new(),
             free: VecDeque::new(),
+            outside: 0,
             accepted: BTreeMap::new(),
             closed: BTreeMap::new(),
         }
@@ -143,7 +148,7 @@ impl<D: Copy> Table<D> {
             return self.free.pop_front();
         }
         let slot = u16::try_from(self.entries.len()).ok()?;
-        self.entries.push(Entry { generation: 0, last: Psn(0), pdc: None });
+        self.entries.push(Entry { generation: 0, outside: false, last: Psn(0), pdc: None });
         Some(slot)
     }
 
@@ -160,6 +165,17 @@ impl<D: Copy> Table<D> {
     /// Contexts that `peer` has open here.
     pub(super) fn accepted_from(&self, peer: PeerKey) -> usize {
         self.accepted.range((peer, 0)..=(peer, u16::MAX)).count()
+    }
+
+    /// Contexts that peers have open here, and those of them that peers outside the job have.
+    pub(super) fn accepted_in_all(&self) -> (usize, usize) {
+        (self.accepted.len(), self.outside)
+    }
+
+    /// The context in a place was opened by a peer outside the job.
+    pub(super) fn count_outside(&mut self, slot: u16) {
+        let entry = &mut self.entries[usize::from(slot)];
+        self.outside += usize::from(!core::mem::replace(&mut entry.outside, true));
     }
 
     /// A random start PSN for the next context in a place.
@@ -186,6 +202,7 @@ impl<D: Copy> Table<D> {
     pub(super) fn remove(&mut self, slot: u16) -> Option<Box<Pdc<D>>> {
         let entry = self.entries.get_mut(usize::from(slot))?;
         let pdc = entry.pdc.take()?;
+        self.outside -= usize::from(core::mem::replace(&mut entry.outside, false));
         if !pdc.life().is_initiator() {
             self.accepted.remove(&(pdc.numbers().peer, pdc.numbers().remote));
             self.closed
