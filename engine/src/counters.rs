@@ -66,6 +66,8 @@ crate::base::counters! {
         rx_unanswered: sum "packets",
         /// Packets that contradict the message they claim to belong to.
         rx_inconsistent: sum "packets",
+        /// Reads and fetching atomics refused for now, because the peer has not acknowledged too many answers.
+        rx_unanswerable: sum "requests",
         /// Remote accesses refused, for one of the three reasons below; the peer is not told which.
         rx_access_refused: sum "accesses",
         /// Remote accesses with a key that no region has.

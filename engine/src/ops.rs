@@ -58,6 +58,8 @@ pub(crate) enum Work {
         region: RegionId,
         counts: bool,
         cut: Option<ReturnCode>,
+        /// The peer was outside the job when it asked.
+        outside: bool,
     },
     /// NO_OP: are you there, and do you know of the operation that waits for you?
     Question { about: Option<Key>, subject: Subject },
@@ -341,6 +343,41 @@ pub(crate) struct Ops {
     /// Bytes of payloads that are copied.
     copied: u64,
     pub(crate) fragments: Fragments,
+    answers: Answers,
+}
+
+/// Answers to one peer that has not acknowledged them: as many as it has slots to wait for them in.
+const MAX_ANSWERS: u32 = 1 << 16;
+/// The same to a peer outside the job, and to all of those together.
+const MAX_ANSWERS_OUTSIDE: u32 = 1 << 12;
+const MAX_ANSWERS_ALL_OUTSIDE: u32 = 1 << 15;
+
+/// How many answers peers have not acknowledged. Each of their requests makes one, of up to a KiB where it fetches values.
+#[derive(Debug, Default)]
+struct Answers {
+    /// By peer.
+    to: Vec<u32>,
+    outside: u32,
+}
+
+impl Answers {
+    #[inline]
+    fn add(&mut self, peer: PeerId, outside: bool) {
+        let at = peer.0 as usize;
+        if self.to.len() <= at {
+            self.to.resize(at + 1, 0);
+        }
+        self.to[at] += 1;
+        self.outside += u32::from(outside);
+    }
+
+    #[inline]
+    fn remove(&mut self, peer: PeerId, outside: bool) {
+        if let Some(count) = self.to.get_mut(peer.0 as usize) {
+            *count -= 1;
+            self.outside -= u32::from(outside);
+        }
+    }
 }
 
 /// Copies whose memory is kept for others.
@@ -350,7 +387,19 @@ impl Ops {
     #[inline]
     pub(crate) fn add(&mut self, op: TxOp) -> Key {
         self.copied += op.bytes.copied_len();
+        if let Work::Response { outside, .. } = op.work {
+            self.answers.add(op.peer, outside);
+        }
         self.slab.add(op)
+    }
+
+    /// Whether there is room for another answer to a peer, which is `outside` the job or not. Those there are leave whatever
+    /// else waits, so room comes.
+    #[inline]
+    pub(crate) fn may_answer(&self, peer: PeerId, outside: bool) -> bool {
+        let to = self.answers.to.get(peer.0 as usize).copied().unwrap_or(0);
+        let most = if outside { MAX_ANSWERS_OUTSIDE } else { MAX_ANSWERS };
+        to < most && !(outside && self.answers.outside >= MAX_ANSWERS_ALL_OUTSIDE)
     }
 
     /// Adds an operation of several parts.
@@ -412,7 +461,9 @@ impl Ops {
         {
             self.spare.push(copied);
         }
-        let Work::Response { offered: Some(offered), .. } = op.work else { return };
+        let Work::Response { offered, outside, .. } = op.work else { return };
+        self.answers.remove(op.peer, outside);
+        let Some(offered) = offered else { return };
         if let Some(Work::Rendezvous { answers, .. }) =
             self.slab.get_mut(offered.op).map(|op| &mut op.work)
         {

@@ -9,6 +9,9 @@ use crate::slab::Key;
 /// follow a message before its sender learns that it is deferred, and another one its offer.
 pub(crate) const MAX_AHEAD: u16 = 16384;
 
+/// The same of a peer outside the job: ids in between take room, although nothing has come of them.
+pub(crate) const MAX_AHEAD_OUTSIDE: u16 = 256;
+
 /// What is known of a message id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Seen {
@@ -38,6 +41,11 @@ impl Order {
             return None;
         }
         Some(self.window.get(usize::from(ahead)).copied().unwrap_or(Seen::No))
+    }
+
+    /// How far `id` is ahead of the oldest that is not finished.
+    pub(crate) const fn ahead(&self, id: u16) -> u16 {
+        id.wrapping_sub(self.base)
     }
 
     /// Whether `id` is the one to match now.

@@ -362,7 +362,8 @@ impl Outbound {
         answer: Answer,
     ) {
         let Answer { read_id, bytes, copied, len, region, offered, counts } = answer;
-        let work = Work::Response { read_id, offered, region, counts, cut: None };
+        let outside = step.is_outside(peer);
+        let work = Work::Response { read_id, offered, region, counts, cut: None, outside };
         let mut op = TxOp::internal(work, peer);
         op.bytes = Bytes { buf: bytes, offset: 0, copied };
         op.label.len = len;
@@ -372,6 +373,12 @@ impl Outbound {
             *answers += 1;
         }
         self.ops.start(step, id, op);
+    }
+
+    /// Whether there is room for the answer to another request of a peer.
+    #[inline]
+    pub(crate) fn may_answer(&self, step: &Step<'_>, peer: PeerId) -> bool {
+        self.ops.may_answer(peer, step.is_outside(peer))
     }
 
     /// Asks a context's peer whether it is there and still has the context.

@@ -288,6 +288,11 @@ impl<'a, M: Memory> Arriving<'a, M> {
         payload: &[u8],
     ) -> Taken {
         let mut step = step!(self.engine, self.now);
+        let answered = matches!(request.opcode, Opcode::Read | Opcode::FetchingAtomic);
+        if answered && !self.engine.outbound.may_answer(&step, peer) {
+            step.report.counters.rx_unanswerable += 1;
+            return Taken::Later(NackCode::NoSesMsgAvail);
+        }
         let answer = match request.opcode {
             Opcode::Send
             | Opcode::TaggedSend

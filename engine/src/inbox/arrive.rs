@@ -7,7 +7,7 @@ use crate::channel::ChannelId;
 use crate::matching::{Envelope, Waiting};
 use crate::memory::{Memory, Payload};
 use crate::messages::{Extent, Head, HeaderKind, Message, Offer, Place, Pull, Target};
-use crate::order::Seen;
+use crate::order::{MAX_AHEAD_OUTSIDE, Seen};
 use crate::outbound::RESOURCE_COLLECTIVE;
 use crate::slab::Key;
 use crate::step::Step;
@@ -172,6 +172,14 @@ impl Inbox {
         piece: Piece<'_>,
         in_turn: bool,
     ) -> Taken {
+        if head.context.context().is_none() {
+            // Records keep their order.
+            return Taken::No;
+        }
+        let ahead = self.streams.order(head.context).map_or(0, |order| order.ahead(head.id));
+        if ahead > MAX_AHEAD_OUTSIDE && step.is_outside(head.peer()) {
+            return self.streams.hold_back(step, &head);
+        }
         // Others must come before it.
         step.watch();
         // Those whose turn it is have room besides, whichever packet of them comes first: these may be all there
