@@ -85,15 +85,23 @@ impl<D: Copy> Pdcs<D> {
 
     /// Opens a context to a peer as its initiator, perhaps with a label. Packets may be sent at once (0-RTT); the peer learns
     /// of the context from the first of them. Where peers must be introduced and this one was not, they wait
-    /// until [`Pdcs::release`]. `None` when [`Config::max_contexts`] exist.
+    /// until [`Pdcs::release`]. `None` when [`Config::max_contexts`] exist, or the peer is outside the job and such peers have
+    /// as many as they may, opened by either end.
     pub fn open(&mut self, now: Time, to: impl Into<Target>) -> Option<PdcId> {
         let Target { peer, label } = to.into();
+        let outside = self.admissions.is_outside(peer);
+        if outside && !self.has_room_outside() {
+            return None;
+        }
         let slot = self.table.vacancy(self.shared.config.max_contexts)?;
         let start = match self.shared.config.contact {
             Contact::Open => Some(self.table.start_psn(slot, &mut self.shared.rng)),
             Contact::Introduced(_) => self.admissions.start(peer, self.table.seat(slot)),
         };
         let id = self.install(now, slot, (peer, label), 0, start);
+        if outside {
+            self.table.count_outside(slot);
+        }
         self.shared.counters.opened += 1;
         self.conclude(now, slot, Outcome::Alive);
         Some(id)

@@ -220,7 +220,8 @@ fn peers_outside_the_job_leave_contexts_to_others() {
     assert_eq!(newcomers.count(), 26);
     let mut outsider = peer(&mut victim, 60, true);
     assert!(!open_at(&mut victim, PeerKey(60), &mut outsider));
-    // Our own.
+    // Our own; but none to answer those who have as many as they may.
+    assert!(victim.open(NOW, PeerKey(2)).is_none());
     let ours = (0..100).filter(|_| victim.open(NOW, PeerKey(1)).is_some()).count();
     assert_eq!(ours, 32);
 }

@@ -206,15 +206,20 @@ impl<D: Copy> Pdcs<D> {
             // Nobody forges, and nobody is outside.
             return own < most_of_peer;
         }
-        let (all, outside) = self.table.accepted_in_all();
+        let all = self.table.accepted_in_all();
         if self.admissions.is_outside(peer) {
             return own < most_of_peer.div_ceil(OUTSIDE)
-                && outside < most.div_ceil(OUTSIDE)
+                && self.has_room_outside()
                 && all < most - most / OWN;
         }
         // The first context of a peer of the job may take half of what is kept for our own.
         let kept = if own == 0 { most / OWN / 2 } else { most / OWN };
         own < most_of_peer && all < most - kept
+    }
+
+    /// Whether there may be another context with a peer outside the job.
+    pub(super) fn has_room_outside(&self) -> bool {
+        self.table.outside() < usize::from(self.shared.config.max_contexts).div_ceil(OUTSIDE)
     }
 
     /// The context a SYN packet belongs to, opened if it is new.

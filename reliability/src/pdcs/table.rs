@@ -18,7 +18,7 @@ const RESTING: usize = 64;
 pub(super) struct Entry<D> {
     /// How often the place was used.
     generation: u16,
-    /// The context was opened by a peer outside the job.
+    /// The context is with a peer outside the job.
     outside: bool,
     /// The last PSN sent from here.
     last: Psn,
@@ -48,7 +48,7 @@ pub(super) struct Table<D> {
     entries: Vec<Entry<D>>,
     /// Free entries, the longest free first.
     free: VecDeque<u16>,
-    /// Contexts that peers outside the job have opened.
+    /// Contexts with peers outside the job.
     outside: usize,
     /// Accepted contexts by peer and the peer's number.
     accepted: BTreeMap<(PeerKey, u16), u16>,
@@ -167,12 +167,17 @@ impl<D: Copy> Table<D> {
         self.accepted.range((peer, 0)..=(peer, u16::MAX)).count()
     }
 
-    /// Contexts that peers have open here, and those of them that peers outside the job have.
-    pub(super) fn accepted_in_all(&self) -> (usize, usize) {
-        (self.accepted.len(), self.outside)
+    /// Contexts that peers have open here.
+    pub(super) fn accepted_in_all(&self) -> usize {
+        self.accepted.len()
     }
 
-    /// The context in a place was opened by a peer outside the job.
+    /// Contexts with peers outside the job, whoever opened them.
+    pub(super) const fn outside(&self) -> usize {
+        self.outside
+    }
+
+    /// The context in a place is with a peer outside the job.
     pub(super) fn count_outside(&mut self, slot: u16) {
         let entry = &mut self.entries[usize::from(slot)];
         self.outside += usize::from(!core::mem::replace(&mut entry.outside, true));
