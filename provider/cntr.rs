@@ -20,7 +20,7 @@ use crate::flags::{self, class};
 use crate::object::{self, Cell, Hold, Object, Table, Users};
 use crate::rest::Rest;
 use crate::wait::set::WaitSet;
-use crate::wait::{self, Sleeper, Waitable, Waits};
+use crate::wait::{self, Sleeper, Waitable, Waiter, Waits};
 use crate::work::{Waiting, Work};
 use watch::{Processor, SLEEPER, WORK, Watch, Which};
 
@@ -332,7 +332,11 @@ impl Cntr {
     /// # Errors
     /// `FI_EAGAIN` when it has changed, `FI_ENOSYS` without a wait object.
     fn arm(&self, found: (u64, u64), sleeper: Sleeper) -> Result<()> {
-        let waiter = self.waits.prepared()?;
+        self.waits.prepare(sleeper, |waiter| self.look(waiter, found))
+    }
+
+    /// Makes progress. Unless it has changed, its next change from now on wakes the sleeper.
+    fn look(&self, waiter: Option<&Waiter>, found: (u64, u64)) -> Result<()> {
         self.progress();
         match self.domain.progress() {
             None => {
@@ -347,9 +351,6 @@ impl Cntr {
                 self.endpoints.lock().iter().for_each(|ep| ep.leave());
                 progress.take_over();
             }
-        }
-        if waiter.is_some_and(|waiter| !waiter.clear(sleeper)) {
-            return Err(Errno::AGAIN);
         }
         self.watch.sleep();
         if found == self.snapshot() { Ok(()) } else { Err(Errno::AGAIN) }

@@ -27,7 +27,7 @@ use crate::object::{self, Cell, Hold, Object, Table, Users};
 use crate::peer::OwnersQueue;
 use crate::rest::Rest;
 use crate::wait::set::WaitSet;
-use crate::wait::{self, Sleeper, Waitable, Waits};
+use crate::wait::{self, Sleeper, Waitable, Waiter, Waits};
 use entry::ErrorLayout;
 pub(crate) use entry::{Entry, ErrorEntry, Format};
 
@@ -342,7 +342,11 @@ impl Cq {
     /// As [`Waitable::try_wait`]. A thread in a waiting call passes how often the queue had been signalled for it, and is
     /// told of each signal since; without that, one caller is told of what was signalled, once.
     fn prepare(&self, sleeper: Sleeper, answered: Option<u64>) -> Result<()> {
-        let waiter = self.waits.prepared()?;
+        self.waits.prepare(sleeper, |waiter| self.look(waiter, answered))
+    }
+
+    /// Makes progress. Unless something is there, whatever comes from now on wakes the sleeper.
+    fn look(&self, waiter: Option<&Waiter>, answered: Option<u64>) -> Result<()> {
         self.progress();
         match self.domain.progress() {
             None => {
@@ -361,8 +365,7 @@ impl Cq {
         let mut state = self.state.enter();
         let signals = state.signals;
         let answered = answered.unwrap_or_else(|| core::mem::replace(&mut state.answered, signals));
-        let quiet = state.is_empty() && signals == answered;
-        if !quiet || waiter.is_some_and(|waiter| !waiter.clear(sleeper)) {
+        if !state.is_empty() || signals != answered {
             return Err(Errno::AGAIN);
         }
         state.armed = true;

@@ -46,7 +46,7 @@ enum Follows {
 }
 
 impl Follows {
-    fn begin(self, endpoint: &Arc<Endpoint>, cntr: &Cntr) -> Result<()> {
+    fn begin(self, endpoint: &Arc<Endpoint>, cntr: &Arc<Cntr>) -> Result<()> {
         endpoint.follow(cntr, self == Self::Accesses)
     }
 }

@@ -310,11 +310,7 @@ impl Endpoint {
         }
         let Some(mut inner) = self.inner.visit() else { return false };
         let Inner { bindings, core } = &mut *inner;
-        let arrived = core.as_mut().is_some_and(|core| core.attend(bindings));
-        if arrived {
-            bindings.wake();
-        }
-        arrived
+        core.as_mut().is_some_and(|core| core.attend(bindings))
     }
 
     /// A turn for somebody who waits for an event, perhaps in another thread than the endpoint's own: as the attendant's.
@@ -327,9 +323,7 @@ impl Endpoint {
         let Some(mut inner) = self.inner.visit() else { return true };
         let Inner { bindings, core } = &mut *inner;
         let Some(core) = core else { return false };
-        if core.attend(bindings) {
-            bindings.wake();
-        }
+        core.attend(bindings);
         core.collectives.as_ref().is_some_and(|all| all.is_joining())
     }
 
@@ -381,9 +375,11 @@ impl Endpoint {
 
     /// A counter that concerns every endpoint of the domain: from now on reading it drives this one, which with
     /// `accesses` says what peers access.
-    pub(crate) fn follow(self: &Arc<Self>, cntr: &Cntr, accesses: bool) -> Result<()> {
+    pub(crate) fn follow(self: &Arc<Self>, cntr: &Arc<Cntr>, accesses: bool) -> Result<()> {
         let mut inner = self.enter()?;
-        let Some(core) = &mut inner.core else { return Ok(()) };
+        let Inner { bindings, core } = &mut *inner;
+        let Some(core) = core else { return Ok(()) };
+        bindings.follow(cntr);
         if accesses {
             core.engine.report_accesses();
         }

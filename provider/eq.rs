@@ -360,17 +360,17 @@ impl Waitable for Eq {
     }
 
     fn try_wait(&self, sleeper: Sleeper) -> Result<()> {
-        let waiter = self.waits.prepared()?;
-        let nap = self.drive().then(|| clock::now() + JOIN_NAP);
-        if let Some(waiter) = waiter {
-            waiter.arm(nap);
-        }
-        let mut state = self.state.lock();
-        let quiet = state.events.is_empty() && state.failures.is_empty();
-        if !quiet || waiter.is_some_and(|waiter| !waiter.clear(sleeper)) {
-            return Err(Errno::AGAIN);
-        }
-        state.armed = true;
-        Ok(())
+        self.waits.prepare(sleeper, |waiter| {
+            let nap = self.drive().then(|| clock::now() + JOIN_NAP);
+            if let Some(waiter) = waiter {
+                waiter.arm(nap);
+            }
+            let mut state = self.state.lock();
+            if !state.events.is_empty() || !state.failures.is_empty() {
+                return Err(Errno::AGAIN);
+            }
+            state.armed = true;
+            Ok(())
+        })
     }
 }

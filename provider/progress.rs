@@ -19,7 +19,7 @@ use crate::ep::Endpoint;
 use crate::errno::{Errno, Result};
 use crate::object::PerProcess;
 use crate::param::params;
-use crate::wait::{Sleeper, Waiter};
+use crate::wait::Waiter;
 
 /// How long the thread leaves an endpoint alone that the application was seen to serve.
 const LOOK_AGAIN: Duration = Duration::from_micros(200);
@@ -223,7 +223,7 @@ impl Shared {
             } else if now.since(last_busy) < spin {
                 core::hint::spin_loop();
             } else {
-                self.sleep(&endpoints);
+                self.sleep();
                 last_busy = clock::now();
             }
         }
@@ -237,11 +237,21 @@ impl Shared {
     }
 
     /// Sleeps until a socket, a timer or a signal.
-    fn sleep(&self, endpoints: &[Arc<Endpoint>]) {
+    fn sleep(&self) {
         // Announced first: a timer set after this wakes us up, one set before is seen below.
         self.asleep_until.store(Time::NEVER.0, Ordering::SeqCst);
-        // The thread alone sleeps here.
-        self.waiter.clear(Sleeper::Application);
+        // The thread alone sleeps here. What it was signalled for is looked at after this: an endpoint that is new, work
+        // that is due.
+        self.waiter.take();
+        let endpoints = self.endpoints.lock().clone();
+        let busy = endpoints.iter().fold(false, |busy, endpoint| busy | endpoint.serve());
+        if !busy {
+            self.sleep_on(&endpoints);
+        }
+        self.asleep_until.store(0, Ordering::SeqCst);
+    }
+
+    fn sleep_on(&self, endpoints: &[Arc<Endpoint>]) {
         let next = endpoints.iter().filter_map(|e| e.next_timeout()).min();
         self.asleep_until.store(next.unwrap_or(Time::NEVER).0, Ordering::SeqCst);
         self.waiter.arm(next);
@@ -251,7 +261,6 @@ impl Shared {
             let _ = self.waiter.sleep(Time::NEVER);
         }
         dozing.iter().for_each(|e| e.woke());
-        self.asleep_until.store(0, Ordering::SeqCst);
     }
 }
 

@@ -6,6 +6,7 @@
 //! sleeps on it in the application's place ([`announce`]); a wait set ([`set`]) is an epoll set of epoll sets.
 
 mod announce;
+mod prepare;
 pub(crate) mod set;
 mod waiter;
 
@@ -92,6 +93,20 @@ impl Waits {
     /// `FI_ENOSYS` when nobody may wait.
     pub(crate) fn prepared(&self) -> Result<Option<&Waiter>> {
         if self.obj == ffi::FI_WAIT_NONE { Err(Errno::NOSYS) } else { Ok(self.waiter()) }
+    }
+
+    /// Prepares a sleep: `look` makes progress, and says whether there is something already, or else makes sure that
+    /// whatever comes from then on wakes the sleeper.
+    ///
+    /// # Errors
+    /// As [`Waitable::try_wait`], and those of `look`.
+    pub(crate) fn prepare(
+        &self,
+        sleeper: Sleeper,
+        look: impl FnOnce(Option<&Waiter>) -> Result<()>,
+    ) -> Result<()> {
+        let waiter = self.prepared()?;
+        prepare::prepare(waiter, sleeper, || look(waiter))
     }
 
     /// Whether waiting calls are allowed: not when nobody may wait, or in a set alone.

@@ -184,6 +184,13 @@ impl Engine {
         self.peers.note_trouble(now, trouble);
     }
 
+    /// How many finished operations wait to be taken by [`Self::poll_completion`].
+    #[must_use]
+    #[inline]
+    pub fn completions(&self) -> usize {
+        self.report.completions()
+    }
+
     /// The next finished operation.
     #[inline]
     pub fn poll_completion(&mut self) -> Option<Completion> {

@@ -79,6 +79,12 @@ impl Report {
         self.completions.iter().filter_map(|done| done.peer).chain(noticed)
     }
 
+    /// How many completions wait to be taken.
+    #[inline]
+    pub(crate) fn completions(&self) -> usize {
+        self.completions.len()
+    }
+
     #[inline]
     pub(crate) fn next_completion(&mut self) -> Option<Completion> {
         self.completions.pop_front()

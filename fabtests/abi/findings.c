@@ -728,6 +728,113 @@ static void work_of_a_full_endpoint_holds_up_nobody(void)
 	abi_close(&a);
 }
 
+/* Who slept in a waiting call, or on the descriptor, was not woken when background progress let the time of an operation
+ * run out that another thread had begun meanwhile. */
+enum asleep_in { IN_SREAD, IN_POLL, IN_COUNTER, IN_SET, IN_WORK, ASLEEP_KINDS };
+static struct fid_cntr *failures, *work_ends;
+static struct fid_wait *wait_set;
+static struct fid_cq *queue_in_set;
+static _Atomic int is_asleep, has_woken;
+
+static void *sleep_until_failure(void *arg)
+{
+	enum { MS = (int)(PATIENCE * 1000) };
+	enum asleep_in kind = *(enum asleep_in *)arg;
+	struct fi_cq_tagged_entry e;
+	struct fid *fids[1] = {&a.cq->fid};
+	ssize_t rc = -FI_EAGAIN;
+	is_asleep = 1;
+	while (rc == -FI_EAGAIN) {
+		struct pollfd fd = {.events = POLLIN};
+		switch (kind) {
+		case IN_SREAD:
+			rc = fi_cq_sread(a.cq, &e, 1, NULL, MS);
+			break;
+		case IN_POLL:
+			EQUAL(fi_control(&a.cq->fid, FI_GETWAIT, &fd.fd), 0);
+			if (fi_trywait(a.fabric, fids, 1) == 0)
+				EQUAL(poll(&fd, 1, MS), 1);
+			rc = fi_cq_read(a.cq, &e, 1);
+			break;
+		case IN_SET:
+			EQUAL(fi_wait(wait_set, MS), 0);
+			rc = fi_cq_read(queue_in_set, &e, 1);
+			break;
+		default:
+			rc = fi_cntr_wait(kind == IN_WORK ? work_ends : failures, 1, MS);
+		}
+	}
+	EQUAL(rc, -FI_EAVAIL);
+	has_woken = 1;
+	return NULL;
+}
+
+static void sleepers_wake_up_for_timeouts(void)
+{
+	struct want want = plain;
+	want.caps |= FI_TRIGGER;
+	want.threading = FI_THREAD_SAFE;
+	want.wait = FI_WAIT_FD;
+	/* Somebody who never answers. */
+	struct sockaddr_in nobody = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1)};
+	socklen_t len = sizeof(nobody);
+	int silent = socket(AF_INET, SOCK_DGRAM, 0);
+	CHECK(silent >= 0 && bind(silent, (struct sockaddr *)&nobody, len) == 0);
+	EQUAL(getsockname(silent, (struct sockaddr *)&nobody, &len), 0);
+	for (enum asleep_in kind = 0; kind < ASLEEP_KINDS; kind++) {
+		pthread_t thread;
+		abi_open(&a, &want);
+		struct fi_wait_attr wait_attr = {.wait_obj = FI_WAIT_UNSPEC};
+		struct fi_cq_attr cq_attr = {.format = FI_CQ_FORMAT_TAGGED, .wait_obj = FI_WAIT_SET};
+		struct fi_cntr_attr cntr_attr = {.events = FI_CNTR_EVENTS_COMP, .wait_obj = FI_WAIT_UNSPEC};
+		struct fid_ep *ep = a.ep;
+		EQUAL(fi_wait_open(a.fabric, &wait_attr, &wait_set), 0);
+		cq_attr.wait_set = wait_set;
+		EQUAL(fi_cq_open(a.domain, &cq_attr, &queue_in_set, NULL), 0);
+		EQUAL(fi_cntr_open(a.domain, &cntr_attr, &failures, NULL), 0);
+		EQUAL(fi_cntr_open(a.domain, &cntr_attr, &work_ends, NULL), 0);
+		EQUAL(fi_ep_bind(a.ep, &failures->fid, FI_SEND), 0);
+		if (kind == IN_SET) {
+			/* An endpoint of its own. */
+			EQUAL(fi_endpoint(a.domain, a.info, &ep, NULL), 0);
+			EQUAL(fi_ep_bind(ep, &a.av->fid, 0), 0);
+			EQUAL(fi_ep_bind(ep, &queue_in_set->fid, FI_TRANSMIT | FI_RECV), 0);
+			EQUAL(fi_enable(ep), 0);
+		}
+		fi_addr_t to = abi_insert(&a, &nobody);
+		struct fid_cntr *at_once = counter_of(&a);
+		is_asleep = has_woken = 0;
+		EQUAL(pthread_create(&thread, NULL, sleep_until_failure, &kind), 0);
+		while (!is_asleep)
+			usleep(1000);
+		usleep(100 * 1000);
+		struct iovec iov = {buf, 1000};
+		struct fi_op_msg msg = {.ep = ep, .msg = {.msg_iov = &iov, .iov_count = 1, .addr = to}};
+		struct fi_deferred_work work = {.triggering_cntr = at_once, .completion_cntr = work_ends, .op_type = FI_OP_SEND};
+		work.op.msg = &msg;
+		if (kind == IN_WORK)
+			EQUAL(fi_control(&a.domain->fid, FI_QUEUE_WORK, &work), 0);
+		else
+			EQUAL(fi_send(ep, buf, sizeof(buf), NULL, to, NULL), 0);
+		double end = abi_now() + 20;
+		while (!has_woken) {
+			if (abi_now() > end)
+				FAIL("kind %d: still asleep 20 s after the send", kind);
+			usleep(1000);
+		}
+		EQUAL(pthread_join(thread, NULL), 0);
+		if (kind == IN_SET)
+			EQUAL(fi_close(&ep->fid), 0);
+		EQUAL(fi_close(&a.ep->fid), 0);
+		EQUAL(fi_close(&queue_in_set->fid), 0);
+		EQUAL(fi_close(&wait_set->fid), 0);
+		EQUAL(fi_close(&failures->fid), 0);
+		EQUAL(fi_close(&work_ends->fid), 0);
+		EQUAL(fi_close(&at_once->fid), 0);
+	}
+	close(silent);
+}
+
 static const struct test tests[] = {
 	TEST(injected_write_of_two_ranges, NULL, NULL, 0),
 	TEST(injected_with_a_level_to_nobody, NULL, NULL, 0),
@@ -746,6 +853,7 @@ static const struct test tests[] = {
 	TEST(pieces_by_virtual_address, NULL, NULL, 0),
 	TEST(work_of_a_full_endpoint_holds_up_nobody, NULL, NULL, 0,
 	     {"FI_SQUALL_OUTSTANDING=64", "FI_SQUALL_SHM=no", "FI_SQUALL_DEADLINE=30s"}),
+	TEST(sleepers_wake_up_for_timeouts, NULL, NULL, 0, {"FI_SQUALL_ATTEND=2ms", "FI_SQUALL_SHM=no"}),
 	TEST(error_data_goes_into_the_buffer_given, NULL, NULL, 0),
 	TEST(accesses_are_counted_for_their_region, NULL, NULL, 0, {"FI_SQUALL_ATTEND=2ms"}),
 };

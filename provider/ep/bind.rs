@@ -41,6 +41,8 @@ pub(super) struct Bindings {
     write: Option<Hold<Cntr>>,
     remote_read: Option<Hold<Cntr>>,
     remote_write: Option<Hold<Cntr>>,
+    /// Counters of the domain whose readers drive this endpoint ([`Endpoint::follow`]).
+    followers: Vec<Weak<Cntr>>,
 }
 
 impl Queue {
@@ -143,12 +145,25 @@ impl Bindings {
         queue.cq.as_ref().map(|c| &***c)
     }
 
-    /// Wakes whoever sleeps on a queue or counter: its sockets were read by somebody else.
+    /// From now on a counter of the domain is woken, too.
+    pub(super) fn follow(&mut self, cntr: &Arc<Cntr>) {
+        self.followers.retain(|known| known.strong_count() > 0);
+        let is = |known: &Weak<Cntr>| core::ptr::eq(known.as_ptr(), Arc::as_ptr(cntr));
+        if !self.followers.iter().any(is) {
+            self.followers.push(Arc::downgrade(cntr));
+        }
+    }
+
+    /// Wakes whoever sleeps on a queue or counter: somebody else has read its sockets, or something has ended that only
+    /// their own progress shows them.
     pub(super) fn wake(&self) {
         for cq in [&self.tx.cq, &self.rx.cq].into_iter().flatten() {
             cq.wake();
         }
         for cntr in self.counters() {
+            cntr.wake();
+        }
+        for cntr in self.followers.iter().filter_map(Weak::upgrade) {
             cntr.wake();
         }
     }

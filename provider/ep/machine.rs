@@ -352,9 +352,11 @@ impl Core {
     }
 
     /// A turn without the application: completions stay in the engine until it comes back, but collective operations go
-    /// on. Whether packets had arrived.
+    /// on. Who sleeps on the sockets is woken when packets that they were to show have been taken, or when an operation has
+    /// ended, be it that its time was up. Whether packets had arrived.
     pub(super) fn attend(&mut self, bindings: &Bindings) -> bool {
         self.turns.stand_ins += 1;
+        let waiting = self.engine.completions();
         self.peers.follow(bindings.av.as_ref().map(|av| &***av), &mut self.engine);
         let Received { now, busy: arrived, .. } = self.receive_all();
         if self.engine.poll_timeout().is_some_and(|at| at <= now) {
@@ -367,6 +369,9 @@ impl Core {
         self.links.rearm();
         if self.monitor.is_due(now) {
             self.show(now);
+        }
+        if arrived || self.engine.completions() > waiting {
+            bindings.wake();
         }
         arrived
     }

@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use squall_base::Time;
 
+use super::prepare::Event;
 use crate::clock;
 use crate::errno::{Errno, Result};
 use crate::object::Process;
@@ -49,6 +50,20 @@ pub(crate) struct Guest<'a>(&'a Waiter);
 impl Drop for Guest<'_> {
     fn drop(&mut self) {
         self.0.guests.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Event for Waiter {
+    fn raise(&self) {
+        self.signal();
+    }
+
+    fn take(&self) -> bool {
+        self.take()
+    }
+
+    fn is_shared(&self, sleeper: Sleeper) -> bool {
+        self.guests.load(Ordering::SeqCst) > u32::from(sleeper == Sleeper::Guest)
     }
 }
 
@@ -123,21 +138,15 @@ impl Waiter {
         Guest(self)
     }
 
-    /// Takes back earlier signals, and says true. When other threads wait as well, a signal may be what one of them
-    /// still has to wake up for: then it stays, and whoever asked looks again, soon to be the last one.
-    pub(crate) fn clear(&self, sleeper: Sleeper) -> bool {
+    /// Takes back earlier signals. Whether there were any. Whoever does looks for what they were about afterwards.
+    pub(crate) fn take(&self) -> bool {
         if !self.process.is_current() {
-            return true;
+            return false;
         }
         let mut count = 0u64;
         // SAFETY: read(2) writes at most the eight bytes of `count`, a local variable.
         unsafe { libc::read(self.event.as_raw_fd(), (&raw mut count).cast(), 8) };
-        let others = self.guests.load(Ordering::SeqCst) > u32::from(sleeper == Sleeper::Guest);
-        if count > 0 && others {
-            self.signal();
-            return false;
-        }
-        true
+        count > 0
     }
 
     /// Wakes up at `at`, too, instead of at the time set before.

@@ -1,0 +1,192 @@
+//! The order of steps in which somebody goes to sleep, so that no wake-up is lost.
+//!
+//! What wakes a sleeper is an event (an eventfd) that stays raised until somebody takes it. It is taken *before* the look
+//! for what is there: background progress may put something where only the look finds it, and raise the event once. Taken
+//! after the look, that event would be gone, and the sleeper would sleep on. An event is given back when the look finds
+//! something, for it may have been meant for another sleeper.
+
+use super::Sleeper;
+use crate::errno::{Errno, Result};
+
+/// What sleepers are woken by: an eventfd, or a model of one.
+pub(super) trait Event {
+    /// Raises it, which wakes all who sleep.
+    fn raise(&self);
+    /// Takes it back. Whether it was raised.
+    fn take(&self) -> bool;
+    /// Whether other threads than the one that asks are in one of our waiting calls.
+    fn is_shared(&self, sleeper: Sleeper) -> bool;
+}
+
+/// Prepares a sleep until `event` is raised. `look` makes progress, and, unless something is there already, makes sure
+/// that whatever comes from then on raises the event.
+///
+/// When other threads wait as well, a raised event may be what one of them still has to wake up for: then it stays, and
+/// whoever asked looks again, soon to be the last one.
+///
+/// # Errors
+/// Those of `look`; `FI_EAGAIN` while the event is for others.
+pub(super) fn prepare(
+    event: Option<&impl Event>,
+    sleeper: Sleeper,
+    look: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    let Some(event) = event else { return look() };
+    let raised = event.take();
+    if raised && event.is_shared(sleeper) {
+        event.raise();
+        return Err(Errno::AGAIN);
+    }
+    let looked = look();
+    if raised && looked.is_err() {
+        event.raise();
+    }
+    looked
+}
+
+/// Every interleaving that the memory model of C11 allows, by loom: an endpoint behind a lock, a queue behind another,
+/// background progress, and threads that prepare to sleep.
+#[cfg(test)]
+mod model {
+    use std::sync::Arc;
+
+    use loom::sync::Mutex;
+    use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+    use super::*;
+
+    struct ModelEvent {
+        raised: AtomicBool,
+        guests: AtomicU32,
+    }
+
+    impl Event for ModelEvent {
+        fn raise(&self) {
+            self.raised.store(true, Ordering::SeqCst);
+        }
+        fn take(&self) -> bool {
+            self.raised.swap(false, Ordering::SeqCst)
+        }
+        fn is_shared(&self, sleeper: Sleeper) -> bool {
+            self.guests.load(Ordering::SeqCst) > u32::from(sleeper == Sleeper::Guest)
+        }
+    }
+
+    #[derive(Default)]
+    struct Queue {
+        entries: u32,
+        armed: bool,
+    }
+
+    struct World {
+        /// Completions that wait in the engine.
+        engine: Mutex<u32>,
+        queue: Mutex<Queue>,
+        event: ModelEvent,
+    }
+
+    impl World {
+        fn new(guests: u32) -> Self {
+            let event =
+                ModelEvent { raised: AtomicBool::new(false), guests: AtomicU32::new(guests) };
+            Self { engine: Mutex::new(0), queue: Mutex::default(), event }
+        }
+
+        /// As `Cq::push`.
+        fn push(&self) {
+            let mut queue = self.queue.lock().expect("no panic");
+            queue.entries += 1;
+            if core::mem::take(&mut queue.armed) {
+                self.event.raise();
+            }
+        }
+
+        /// As `Endpoint::attend`: the completion stays in the engine, and the sleeper is to come for it.
+        fn attend(&self) {
+            let mut engine = self.engine.lock().expect("no panic");
+            *engine += 1;
+            self.event.raise();
+        }
+
+        /// As the look of `Cq::prepare`.
+        fn look(&self) -> Result<()> {
+            let mut engine = self.engine.lock().expect("no panic");
+            (0..core::mem::take(&mut *engine)).for_each(|_| self.push());
+            drop(engine);
+            let mut queue = self.queue.lock().expect("no panic");
+            if queue.entries > 0 {
+                return Err(Errno::AGAIN);
+            }
+            queue.armed = true;
+            Ok(())
+        }
+
+        /// Once everybody is done: nobody sleeps although there is something.
+        fn check(&self, sleeps: bool) {
+            let there = *self.engine.lock().expect("no panic") > 0
+                || self.queue.lock().expect("no panic").entries > 0;
+            let raised = self.event.raised.load(Ordering::SeqCst);
+            assert!(!sleeps || !there || raised, "a wake-up is lost");
+        }
+    }
+
+    type Prepare = fn(&World, Sleeper) -> Result<()>;
+
+    fn in_order(world: &World, sleeper: Sleeper) -> Result<()> {
+        prepare(Some(&world.event), sleeper, || world.look())
+    }
+
+    /// As it was: the event is taken when nothing was found.
+    fn look_first(world: &World, _: Sleeper) -> Result<()> {
+        world.look()?;
+        world.event.take();
+        Ok(())
+    }
+
+    /// A sleeper, background progress, and another thread whose progress fills the queue.
+    fn one_sleeper(prepare: Prepare) {
+        loom::model(move || {
+            let world = Arc::new(World::new(1));
+            let act = |body: fn(&World)| {
+                let world = Arc::clone(&world);
+                loom::thread::spawn(move || body(&world))
+            };
+            let threads = [act(World::attend), act(World::push)];
+            let sleeps = prepare(&world, Sleeper::Guest).is_ok();
+            threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+            world.check(sleeps);
+        });
+    }
+
+    /// Two sleepers, one of whom background progress wakes.
+    fn two_sleepers(prepare: Prepare, sleeper: Sleeper) {
+        let guests = if sleeper == Sleeper::Guest { 2 } else { 0 };
+        loom::model(move || {
+            let world = Arc::new(World::new(guests));
+            let (other, third) = (Arc::clone(&world), Arc::clone(&world));
+            let one = loom::thread::spawn(move || prepare(&other, sleeper).is_ok());
+            let two = loom::thread::spawn(move || third.attend());
+            let sleeps = prepare(&world, sleeper).is_ok();
+            let other_sleeps = one.join().expect("no panic");
+            two.join().expect("no panic");
+            world.check(sleeps || other_sleeps);
+        });
+    }
+
+    #[test]
+    fn no_wake_up_of_one_sleeper_is_lost() {
+        one_sleeper(in_order);
+    }
+
+    #[test]
+    fn nor_of_two() {
+        two_sleepers(in_order, Sleeper::Guest);
+        two_sleepers(in_order, Sleeper::Application);
+    }
+
+    #[test]
+    #[should_panic(expected = "a wake-up is lost")]
+    fn one_is_lost_where_the_look_comes_first() {
+        one_sleeper(look_first);
+    }
+}
