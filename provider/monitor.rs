@@ -6,6 +6,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use squall_base::{Span, Time};
@@ -13,7 +14,7 @@ use squall_engine::{Engine, FlowRecord, PeerId};
 use squall_monitor::{
     Board, Counter, Description, Layout, Place, directory, file_name, path_words,
 };
-use squall_net::MappedFile;
+use squall_net::WordFile;
 
 use crate::clock;
 use crate::logger::USER;
@@ -42,10 +43,11 @@ pub(crate) struct Monitor {
     shown: Option<Shown>,
 }
 
-/// A board and the memory it is on.
+/// A board, and the file in which others see it.
 struct Shown {
     board: Board,
-    file: MappedFile,
+    words: Box<[AtomicU64]>,
+    file: WordFile,
     interval: Span,
     at: Time,
 }
@@ -68,7 +70,7 @@ impl Monitor {
         let now = clock::now();
         let interval = every(params().monitor);
         let shown = interval.and_then(|interval| match board(number, interface, statistics) {
-            Ok((board, file)) => Some(Shown { board, file, interval, at: now }),
+            Ok((board, words, file)) => Some(Shown { board, words, file, interval, at: now }),
             Err(error) => {
                 log::info!("squall top cannot show endpoint {number}: {error}");
                 None
@@ -150,12 +152,20 @@ impl Shown {
             Statistics::flow(flow).map(|(_, value)| value).chain(paths).chain(bits)
         });
         self.board.write(
-            self.file.words(),
+            &self.words,
             clock::since_1970(),
             counted.chain(derived.map(|(_, value)| value)),
             (statistics.flows.len(), flows),
         );
+        if let Err(error) = publish(&self.words, &self.file) {
+            log::debug!("squall top does not see the newest values: {error}");
+        }
     }
+}
+
+/// Shows others what is on a board.
+fn publish(words: &[AtomicU64], file: &WordFile) -> io::Result<()> {
+    Board::publish(words, |at, part| file.write(at, part))
 }
 
 /// Makes the board of an endpoint.
@@ -163,7 +173,7 @@ fn board(
     number: u32,
     interface: &str,
     statistics: &Statistics<'_>,
-) -> io::Result<(Board, MappedFile)> {
+) -> io::Result<(Board, Box<[AtomicU64]>, WordFile)> {
     let (pid, started) = (std::process::id(), started("self").unwrap_or(0));
     let counted = Statistics::TABLES.into_iter().flatten();
     let counted = counted.map(Counter::new);
@@ -191,9 +201,15 @@ fn board(
     let layout = Layout::new(&description, FLOW_PLACES);
     let directory = directory(own_user());
     forget_the_dead(&directory);
-    let file = MappedFile::create(&directory, &file_name(&description), layout.words() * 8)?;
-    let board = Board::create(layout, file.words()).map_err(io::Error::other)?;
-    Ok((board, file))
+    let words: Box<[AtomicU64]> = (0..layout.words()).map(|_| AtomicU64::new(0)).collect();
+    let file = WordFile::create(&directory, &file_name(&description), words.len())?;
+    let board = Board::create(layout, &words).map_err(io::Error::other)?;
+    if let Err(error) = publish(&words, &file) {
+        // It is ours, and of no use.
+        let _ = file.remove();
+        return Err(error);
+    }
+    Ok((board, words, file))
 }
 
 fn own_user() -> u32 {

@@ -229,6 +229,11 @@ pub trait Memory {
         let _ = (out, at);
         false
     }
+    /// Whether the last fetch failed only because the bytes cannot be read where they are: their owner still lends them, and
+    /// copies them if the frame is left where it is ([`crate::FrameTaken::Later`]).
+    fn is_delayed(&self) -> bool {
+        false
+    }
     /// Makes a new value of the one in all of `at`, at once towards every other call of this for the same value, and,
     /// where it is aligned to a length of at most 8 bytes, towards the CPU's atomic instructions. `next` makes it of
     /// the old value, and says whether there is a new one; it may be asked several times. `old` is as long as `at`, and

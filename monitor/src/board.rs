@@ -123,6 +123,27 @@ impl Board {
     }
 }
 
+impl Board {
+    /// Hands all words to `put`, each part with the place of its first word, in an order in which they may be written to a
+    /// file that others read meanwhile: while the values change, the file says that they do.
+    ///
+    /// # Errors
+    /// Those of `put`. Readers of the file may then find it being written until the next time.
+    pub fn publish<E>(
+        words: &[AtomicU64],
+        mut put: impl FnMut(usize, &[u64]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut all: Vec<u64> = words.iter().map(|word| word.load(Ordering::Relaxed)).collect();
+        let Some(&sequence) = all.get(at::SEQUENCE) else { return Ok(()) };
+        // Odd, and not what the file had the last time.
+        let writing = [sequence.wrapping_sub(1)];
+        put(at::SEQUENCE, &writing)?;
+        all[at::SEQUENCE] = writing[0];
+        put(0, &all)?;
+        put(at::SEQUENCE, &[sequence])
+    }
+}
+
 fn fill(words: &[AtomicU64], values: impl IntoIterator<Item = u64>) {
     for (word, value) in words.iter().zip(values) {
         word.store(value, Ordering::Relaxed);

@@ -1,6 +1,6 @@
 //! What an endpoint shows of itself while it runs.
 //!
-//! A *board* is a small file of memory: the endpoint writes its counters onto it without a system call ([`Board`]), and
+//! A *board* is a small file in memory: the endpoint writes its counters into it now and then ([`Board`]), and
 //! whoever may read the file takes a [`Snapshot`] of it. It says itself what its values are called ([`Description`]), so
 //! that a reader of another build understands it. Who dies leaves its board behind, with what was written last.
 //!
@@ -20,7 +20,7 @@
 //!
 //! Besides, an endpoint may write a [`trace`] of what its application does, for those who replay it.
 //!
-//! No I/O here, and no mapping: a board is a slice of atomic words.
+//! No I/O here: a board is a slice of atomic words, and [`Board::publish`] says in which order they go into a file.
 #![forbid(unsafe_code)]
 
 mod board;

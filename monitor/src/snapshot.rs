@@ -274,6 +274,40 @@ mod tests {
         assert!(taken > 0);
     }
 
+    /// Whatever of a publication a reader finds done, it finds the old values, the new ones, or that they are being written.
+    #[test]
+    fn a_file_is_never_read_half_published() {
+        fn whole(file: &[u64]) -> Vec<u8> {
+            file.iter().flat_map(|word| word.to_ne_bytes()).collect()
+        }
+        let layout = Layout::new(&description(), 2);
+        let words = memory(layout.words());
+        let board = Board::create(layout, &words).expect("room");
+        let mut file = vec![0u64; words.len()];
+        for n in 1..4 {
+            board.write(&words, n, [n, n], (1, [[n, n, n]]));
+            let mut steps = vec![file.clone()];
+            let put = |at: usize, part: &[u64]| {
+                // One word after the other.
+                for (to, word) in part.iter().enumerate() {
+                    file[at + to] = *word;
+                    steps.push(file.clone());
+                }
+                Ok::<_, ()>(())
+            };
+            assert_eq!(Board::publish(&words, put), Ok(()));
+            assert_eq!(whole(&file), bytes(&words));
+            for step in &steps {
+                let read = || Ok::<_, SnapshotError>(whole(step));
+                let Ok(shown) = Snapshot::take(read, 1, false) else { continue };
+                assert!(shown.written == n || shown.written == n - 1);
+                let written = shown.written;
+                assert_eq!(shown.counters, [written, written]);
+                assert!(shown.flows.iter().all(|flow| flow == &[written, written, written]));
+            }
+        }
+    }
+
     #[test]
     fn a_board_whose_writer_died_while_writing_is_torn() {
         let layout = Layout::new(&description(), 1);

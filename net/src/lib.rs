@@ -5,7 +5,7 @@
 //! and out, reliable and in order, between processes of one host; it lies beside them. [`ShmPort`] is one through
 //! shared memory. [`UdpPort`] is the kernel's UDP with GSO trains, GRO and one source
 //! port a path; [`XdpPort`] lies over one and sends and receives whole frames; [`FabricPort`] is a place on a network made of software; [`Crc`], [`Fault`] and
-//! [`Pcap`] are ports wrapped round a port. And a [`MappedFile`] is memory that others may read while it is written.
+//! [`Pcap`] are ports wrapped round a port. And a [`WordFile`] is a file of numbers that others may read while it is written.
 //!
 //! Order of calls: open, then any mixture of [`Port::send`], [`Port::recv`] and
 //! [`Port::take_errors`] from one thread at a time (a port is `Send`, not `Sync`). To sleep, wait
@@ -21,7 +21,6 @@ mod crc;
 pub mod fabric;
 pub mod fault;
 pub mod iface;
-mod mapped;
 mod message;
 #[cfg(test)]
 mod mock;
@@ -30,6 +29,7 @@ mod port;
 mod rtnetlink;
 pub mod shm;
 pub mod udp;
+mod word_file;
 pub mod xdp;
 
 pub use burst::Burst;
@@ -37,7 +37,6 @@ pub use config::{Feature, OpenReport, PortConfig};
 pub use crc::{CRC_LEN, Crc};
 pub use fabric::{FabricPort, FabricSpec, FabricSpecError, HostChoice, HostList, HostListError};
 pub use fault::{Fault, FaultSpec, FaultSpecError};
-pub use mapped::MappedFile;
 pub use message::{
     Ending, FrameTaker, LinkEvent, LinkNo, MAX_FRAME, MessagePort, MessageRoom, Outgoing,
     Reference, Verdict,
@@ -47,4 +46,5 @@ pub use port::{Counters, MAX_PIECES, NetError, Port, RecvReport, RxMeta, SendRep
 pub use shm::{ShmConfig, ShmPort, Source};
 pub use squall_wire::base;
 pub use udp::UdpPort;
+pub use word_file::WordFile;
 pub use xdp::{XdpError, XdpPort, XdpReport};

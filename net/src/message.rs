@@ -77,7 +77,8 @@ impl<'a> Outgoing<'a> {
 pub enum Verdict {
     /// It is done with.
     Taken,
-    /// It stays, with all behind it, until it is offered again.
+    /// It stays, with all behind it, until it is offered again: what it needs is not there, room or its payload
+    /// ([`Source::is_delayed`]).
     NotNow,
     /// The connection is not worth more frames.
     Broken,
@@ -102,7 +103,7 @@ pub enum Reference {
     Sent,
     /// There is no room now.
     Full,
-    /// The peer cannot read our memory, or there are too many pieces.
+    /// The peer cannot read our memory, or no more, or there are too many pieces.
     Impossible,
 }
 
@@ -152,7 +153,8 @@ pub trait MessagePort {
     /// until [`LinkEvent::Over`] it lives.
     fn watches_process(&self, link: LinkNo) -> bool;
 
-    /// Looks what happened to connections, with a few system calls.
+    /// Looks what happened to connections, with a few system calls. What is lent and was given back must have been revoked
+    /// by then ([`MessagePort::revoke`]).
     fn look(&mut self);
 
     /// What happened next.
@@ -180,8 +182,19 @@ pub trait MessagePort {
     fn show_room(&mut self, link: LinkNo, room: MessageRoom);
 
     /// Puts a frame at the end of a connection that refers to user memory, `pieces`, which the peer reads while it takes
-    /// the frame: they are lent until it has ([`MessagePort::taken`]), or until `tag` is revoked.
-    fn refer(&mut self, link: LinkNo, head: &[u8], pieces: &[UserSlice], tag: u64) -> Reference;
+    /// the frame: they are lent until it has ([`MessagePort::taken`]), or until `tag` is revoked. Where the peer turns out to
+    /// be unable to read them, [`MessagePort::look`] copies them for it.
+    ///
+    /// # Safety
+    /// For as long as they are lent, every piece is readable: its address was exposed (`expose_provenance`), and its bytes
+    /// stay mapped. Others may write to them meanwhile.
+    unsafe fn refer(
+        &mut self,
+        link: LinkNo,
+        head: &[u8],
+        pieces: &[UserSlice],
+        tag: u64,
+    ) -> Reference;
 
     /// Takes back what frames with this tag refer to: whatever a peer reads of it from now on it will not use.
     fn revoke(&mut self, link: LinkNo, tag: u64);

@@ -234,17 +234,23 @@ impl Open {
     }
 
     fn flush(&mut self, now: Time, engine: &mut Engine) -> bool {
+        self.revoke(engine);
         let Self { port, numbers, .. } = self;
-        while let Some((id, tag)) = engine.links().poll_revoked() {
-            if let Some(Some(no)) = numbers.get(id.index()) {
-                port.revoke(*no, tag);
-            }
-        }
         let busy = engine.links().has_frames()
             && engine.links().transmit(now, &mut Sink { port, numbers });
         self.tell_peers(engine);
         // Whatever of a link that ended is lent must not be read after the completions that say so.
         self.follow(now, engine) | busy
+    }
+
+    /// Takes back what ended operations lent.
+    #[inline]
+    fn revoke(&mut self, engine: &mut Engine) {
+        while let Some((id, tag)) = engine.links().poll_revoked() {
+            if let Some(Some(no)) = self.numbers.get(id.index()) {
+                self.port.revoke(*no, tag);
+            }
+        }
     }
 
     #[inline]
@@ -300,6 +306,8 @@ impl Open {
                 self.seek(engine, met);
             }
         }
+        // It copies for peers what is lent.
+        self.revoke(engine);
         self.port.look();
         for (link, no) in self.links.iter_mut().zip(0..) {
             let Some(link) = link else { continue };
@@ -543,7 +551,11 @@ impl FrameSink for Sink<'_> {
         if !buf.is_host() {
             return Referred::Never;
         }
-        match self.port.refer(*no, head, buf.part(offset, len).slices(), tag) {
+        let part = buf.part(offset, len);
+        // SAFETY: as for frames that are copied (`put`): the engine names only memory whose operation has not completed, or
+        // of a region that is not closed, with addresses that were exposed. When an operation ends, or a region is closed,
+        // before the frame was taken, the engine revokes `tag`, and `Open::revoke` does before the port looks again.
+        match unsafe { self.port.refer(*no, head, part.slices(), tag) } {
             Reference::Sent => Referred::Yes,
             Reference::Full => Referred::Full,
             Reference::Impossible => Referred::Never,
@@ -606,6 +618,10 @@ impl Memory for FrameMemory<'_> {
 
     fn fetch_out(&mut self, out: &mut [u8], at: u64) -> bool {
         self.source.is_some_and(|source| source.copy(out, at))
+    }
+
+    fn is_delayed(&self) -> bool {
+        self.source.is_some_and(Source::is_delayed)
     }
 
     fn update(

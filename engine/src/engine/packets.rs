@@ -352,6 +352,7 @@ impl<'a, M: Memory> Arriving<'a, M> {
             Err(Unwritten::Refused(error)) => {
                 refuse_access(&mut self.engine.report, &self.engine.config, error, request)
             }
+            Err(Unwritten::Gone) if self.mem.is_delayed() => Taken::Later(NackCode::NoSesMsgAvail),
             // Who took it back knows why.
             Err(Unwritten::Gone) => {
                 let code = ReturnCode::HostUnsuccessCmpl;

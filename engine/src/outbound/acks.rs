@@ -11,7 +11,7 @@ use crate::slab::Key;
 use crate::step::Step;
 use crate::taken::Taken;
 use crate::target::accessed;
-use crate::wire::{Response, ResponseData, ReturnCode, StdRequest};
+use crate::wire::{NackCode, Response, ResponseData, ReturnCode, StdRequest};
 
 impl Outbound {
     /// The peer's engine took `count` packets of an operation, `part` or those from it on.
@@ -200,14 +200,17 @@ impl Outbound {
                 if at + len > total {
                     return Taken::No;
                 }
-                *received += len;
-                let done = *received >= total;
                 let mut had = true;
                 if !refused {
                     op.bytes.buf.for_range(op.bytes.offset + at, len, |piece, position| {
                         had &= payload.place(mem, piece, position);
                     });
                 }
+                if !had && mem.is_delayed() {
+                    return Taken::Later(NackCode::NoSesMsgAvail);
+                }
+                *received += len;
+                let done = *received >= total;
                 if !had {
                     // Its owner has taken it back meanwhile, or is gone.
                     code = ReturnCode::BadMkey;

@@ -6,15 +6,21 @@
 //! So the owner need not wait for anybody.
 //!
 //! Whether a process may read another (the same user, the same or an inner PID namespace, Yama, seccomp) is tried when
-//! they connect: each shows the other the address of a random number.
+//! they connect: each shows the other the address of a random number. It may end later: a process that changes its
+//! privileges is not dumpable any more, and some mappings cannot be read at all. The first read that fails although the
+//! reference holds ends references on its connection, and what is on its way by then is copied by its owner (`copy.rs`).
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher};
+use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{Ordering, fence};
 
+use super::copy::{self, MOST_COPIED, Wanted};
 use super::ring::Place;
 use super::segment::Segment;
+use super::socket;
 use crate::base::UserSlice;
 use crate::burst::address;
 
@@ -33,12 +39,31 @@ const PROBE: usize = 144;
 /// The writer's slots.
 const GENERATIONS: usize = 256;
 
+/// The memory that a reference is to: where each piece begins, and its length.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pieces {
+    all: [(u64, u64); MOST_PIECES],
+    count: usize,
+}
+
+impl Pieces {
+    fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.all.iter().take(self.count).copied()
+    }
+}
+
 /// What we lend over a connection.
 #[derive(Debug)]
 pub(super) struct Lender {
     place: Place,
+    /// Where in the segment payload is copied to that the peer cannot read.
+    bounce: usize,
+    /// The last request for a copy that was answered.
+    answered: u64,
     free: Vec<u32>,
     generations: [u32; SLOTS],
+    /// By slot.
+    lent: Box<[Pieces; SLOTS]>,
     /// By the number of the frame: the slot, and whose memory it is.
     open: VecDeque<(u64, u32, u64)>,
     /// The number that the peer may read, to see whether it can.
@@ -46,12 +71,15 @@ pub(super) struct Lender {
 }
 
 impl Lender {
-    pub(super) fn new(place: Place) -> Self {
+    pub(super) fn new(place: Place, bounce: usize) -> Self {
         let random = std::collections::hash_map::RandomState::new().build_hasher().finish();
         Self {
             place,
+            bounce,
+            answered: 0,
             free: (0..SLOTS as u32).collect(),
             generations: [0; SLOTS],
+            lent: Box::new([Pieces::default(); SLOTS]),
             open: VecDeque::new(),
             probe: Box::new(random),
         }
@@ -92,11 +120,42 @@ impl Lender {
         for (to, word) in out.chunks_mut(4).zip([slot, generation, pieces.len() as u32]) {
             to.copy_from_slice(&word.to_le_bytes());
         }
-        for (to, piece) in out[12..].chunks_mut(16).zip(pieces) {
+        let lent = &mut self.lent[slot as usize];
+        lent.count = pieces.len();
+        for ((to, kept), piece) in out[12..].chunks_mut(16).zip(&mut lent.all).zip(pieces) {
             to[..8].copy_from_slice(&piece.base.to_le_bytes());
             to[8..].copy_from_slice(&piece.len.to_le_bytes());
+            *kept = (piece.base, piece.len);
         }
         Some((out, 12 + 16 * pieces.len()))
+    }
+
+    /// Copies a part of what is lent into the segment, if the peer asks for it, because it cannot read it where it is. The
+    /// peer has `taken` so many frames.
+    ///
+    /// # Safety
+    /// What was described of a frame that is not among those taken, and was not revoked, is readable: its addresses were
+    /// exposed, and its bytes stay mapped.
+    pub(super) unsafe fn copy_out(&mut self, segment: &Segment, taken: u64) {
+        if self.open.is_empty() {
+            return;
+        }
+        let Some(wanted) = copy::request(segment, self.place, self.answered) else { return };
+        self.answered = wanted.number;
+        let holds = |&&(number, slot, _): &&(u64, u32, u64)| {
+            number >= taken
+                && slot == wanted.slot
+                && self.generations.get(slot as usize) == Some(&wanted.generation)
+        };
+        let copied = match self.open.iter().find(holds) {
+            Some((_, slot, _)) => {
+                let pieces = self.lent[*slot as usize].iter();
+                // SAFETY: the reference holds, so this function's contract is that its pieces are readable.
+                unsafe { copy::copy(segment, self.bounce, pieces, wanted.from) }
+            }
+            None => None,
+        };
+        copy::answer(segment, self.place, wanted.number, copied);
     }
 
     /// The frame that was described last did not leave.
@@ -127,12 +186,27 @@ impl Lender {
 /// The process at the other end.
 #[derive(Debug)]
 pub(super) struct Process {
+    /// 0 when it has no number here.
     pid: libc::pid_t,
     /// Readable when it is gone.
     fd: OwnedFd,
 }
 
 impl Process {
+    /// The process behind a connection, which the kernel says has the number `pid`. `None` where it has no number here, or
+    /// the kernel no such descriptors.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub(super) fn of_peer(socket: RawFd, pid: libc::pid_t) -> io::Result<Option<Self>> {
+        match socket::peer_process(socket) {
+            Ok(fd) => Ok(Some(Self { pid: pid.max(0), fd })),
+            // Before Linux 6.5. Between the two calls the number could become another's.
+            Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(Self::open(pid)),
+            Err(error) => Err(error),
+        }
+    }
+
     /// `None` where it has no number here, or the kernel no such descriptors.
     pub(super) fn open(pid: libc::pid_t) -> Option<Self> {
         if pid <= 0 {
@@ -151,7 +225,7 @@ impl Process {
         self.fd.as_raw_fd()
     }
 
-    fn lives(&self) -> bool {
+    pub(super) fn lives(&self) -> bool {
         let mut poll = libc::pollfd { fd: self.fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: poll(2) reads and writes the one pollfd that it is told of, a local variable.
         unsafe { libc::poll(&raw mut poll, 1, 0) == 0 }
@@ -163,6 +237,9 @@ impl Process {
     /// `to` may be written for `len` bytes.
     unsafe fn read(&self, from: u64, to: *mut u8, len: usize) -> bool {
         let Ok(at) = usize::try_from(from) else { return false };
+        if self.pid == 0 {
+            return false;
+        }
         let mut done = 0;
         while done < len {
             let left = len - done;
@@ -198,6 +275,24 @@ impl Process {
     }
 }
 
+/// Tells the writer of a ring that we cannot read its memory any more.
+#[cold]
+pub(super) fn refuse_references(segment: &Segment, place: Place) {
+    segment.word(place.control + CAN_READ).store(0, Ordering::Release);
+}
+
+/// Takes that back, for tests.
+#[cfg(test)]
+pub(super) fn want_references(segment: &Segment, place: Place) {
+    segment.word(place.control + CAN_READ).store(1, Ordering::Release);
+}
+
+/// Whether the slot of a reference has a generation: the reference holds.
+pub(super) fn holds(segment: &Segment, place: Place, (slot, generation): (u32, u32)) -> bool {
+    let at = place.control + GENERATIONS + slot as usize * 4;
+    (slot as usize) < SLOTS && segment.flag(at).load(Ordering::SeqCst) == generation
+}
+
 /// What is to be fetched of a frame that is being handled, or for it.
 #[derive(Debug)]
 pub struct Source<'a>(Kind<'a>);
@@ -206,6 +301,10 @@ pub struct Source<'a>(Kind<'a>);
 enum Kind<'a> {
     /// What the frame refers to.
     Lent(Lent<'a>),
+    /// What it refers to, as its owner copied it.
+    Copied(&'a [u8]),
+    /// It cannot be had.
+    Gone,
     /// What of the frame itself was not handed out: `len` bytes of the ring, from `at` on.
     Rest { segment: &'a Segment, at: usize, len: u64 },
 }
@@ -214,6 +313,32 @@ impl<'a> Source<'a> {
     /// What the frame refers to.
     pub(super) const fn lent(lent: Lent<'a>) -> Self {
         Self(Kind::Lent(lent))
+    }
+
+    /// What the frame refers to, as its owner copied it.
+    pub(super) const fn copied(bytes: &'a [u8]) -> Self {
+        Self(Kind::Copied(bytes))
+    }
+
+    /// What cannot be had.
+    pub(super) const fn gone() -> Self {
+        Self(Kind::Gone)
+    }
+
+    /// Whether a fetch failed that will not when the frame is offered again: its owner still lends the bytes, but we cannot
+    /// read them where they are. A frame that is answered by [`Verdict::NotNow`](crate::Verdict) is offered again when its
+    /// owner has copied them.
+    #[must_use]
+    pub fn is_delayed(&self) -> bool {
+        matches!(&self.0, Kind::Lent(lent) if lent.unreadable.get())
+    }
+
+    /// What it refers to, if nobody has copied it.
+    pub(super) fn as_lent(&self) -> Option<&Lent<'a>> {
+        match &self.0 {
+            Kind::Lent(lent) => Some(lent),
+            _ => None,
+        }
     }
 
     /// What of the frame was not handed out.
@@ -233,6 +358,24 @@ impl<'a> Source<'a> {
         match &self.0 {
             // SAFETY: `to` may be written, by this function's contract.
             Kind::Lent(lent) => unsafe { lent.fetch(to, at) },
+            Kind::Copied(bytes) => {
+                let range = at.checked_add(to.len).and_then(|end| {
+                    bytes.get(usize::try_from(at).ok()?..usize::try_from(end).ok()?)
+                });
+                if let Some(part) = range {
+                    // SAFETY: `to` may be written for `len` bytes, by this function's contract, and `part` has as many; it is
+                    // memory of ours that no application knows of.
+                    unsafe {
+                        std::ptr::copy_nonoverlapping(
+                            part.as_ptr(),
+                            address(&to).cast_mut(),
+                            part.len(),
+                        );
+                    }
+                }
+                range.is_some()
+            }
+            Kind::Gone => false,
             Kind::Rest { segment, at: start, len } => {
                 let fits = at.checked_add(to.len).is_some_and(|end| end <= *len);
                 if fits {
@@ -260,9 +403,12 @@ impl<'a> Source<'a> {
 pub(super) struct Lent<'a> {
     process: &'a Process,
     segment: &'a Segment,
-    /// Where the generation of its slot stands, and what it is while the reference holds.
-    generation: (usize, u32),
+    place: Place,
+    /// Its slot, and the generation that it has while the reference holds.
+    reference: (u32, u32),
     pieces: [(u64, u64); MOST_PIECES],
+    /// A read failed although the reference holds.
+    unreadable: Cell<bool>,
 }
 
 impl<'a> Lent<'a> {
@@ -287,8 +433,17 @@ impl<'a> Lent<'a> {
             let (base, len) = piece.split_first_chunk::<8>()?;
             *to = (u64::from_le_bytes(*base), u64::from_le_bytes(len.try_into().ok()?));
         }
-        let at = place.control + GENERATIONS + slot as usize * 4;
-        Some((Self { process, segment, generation: (at, generation), pieces }, len))
+        let reference = (slot, generation);
+        let unreadable = Cell::new(false);
+        Some((Self { process, segment, place, reference, pieces, unreadable }, len))
+    }
+
+    /// What its owner is asked for who is to copy it, if it is not more than that.
+    pub(super) fn wanted(&self) -> Option<Wanted> {
+        let len = self.pieces.iter().fold(0u64, |sum, (_, len)| sum.saturating_add(*len));
+        let (slot, generation) = self.reference;
+        let len = usize::try_from(len).ok().filter(|len| *len <= MOST_COPIED)?;
+        Some(Wanted { slot, generation, len })
     }
 
     /// Copies into all of `to` what the frame refers to, from byte `at` on. Whether that was possible, and its owner had
@@ -309,14 +464,21 @@ impl<'a> Lent<'a> {
             // SAFETY: within the bytes of `to`, which may be written by this function's contract.
             let read = unsafe { self.process.read(from.wrapping_add(skip), base.add(done), take) };
             if !read {
+                // Memory that was taken back may be unmapped.
+                fence(Ordering::SeqCst);
+                let lent = self.holds() && self.process.lives() && self.wanted().is_some();
+                self.unreadable.set(lent);
                 return false;
             }
             (skip, done) = (0, done + take);
         }
         fence(Ordering::SeqCst);
-        let (at, generation) = self.generation;
-        let holds = self.segment.flag(at).load(Ordering::SeqCst) == generation;
-        done == want && holds && self.process.lives()
+        done == want && self.holds() && self.process.lives()
+    }
+
+    /// Whether its owner has not taken it back.
+    fn holds(&self) -> bool {
+        holds(self.segment, self.place, self.reference)
     }
 }
 
@@ -337,7 +499,7 @@ mod tests {
     #[test]
     fn slots_are_given_back_when_their_frames_are_taken_and_not_as_they_were() {
         let segment = Segment::plain(4096 + PLACE.size);
-        let mut lender = Lender::new(PLACE);
+        let mut lender = Lender::new(PLACE, 0);
         let piece = [UserSlice::lent(64, 1000)];
         let now = |slot: u32| segment.flag(GENERATIONS + slot as usize * 4).load(Ordering::SeqCst);
         let all = SLOTS as u64;

@@ -1,18 +1,26 @@
 //! Frames through memory that two processes of one host share.
 //!
 //! Each port listens at an abstract Unix socket, whose name nobody has to clean up. Who connects brings a segment, a
-//! memfd that is sealed against every change of its size and has all its pages, with a ring for each direction (`ring.rs`),
-//! and an eventfd by which it is woken; who accepts answers with an eventfd of its own. Both ask the kernel
-//! who is there (SO_PEERCRED), and talk to their own user alone. Whether it is the endpoint they mean, the
+//! memfd that is sealed against every change of its size, with a ring for each direction (`ring.rs`) and room for copies
+//! (`copy.rs`), and an eventfd by which it is woken; who accepts answers with an eventfd of its own. Both ask the kernel
+//! who is there (SO_PEERCRED, SO_PEERPIDFD), and talk to their own user alone. Whether it is the endpoint they mean, the
 //! greetings have to prove: they are the caller's.
 //!
 //! The connection stays open for as long as the rings are used. Who closes it says so by one more datagram, and shuts the socket
 //! down, for a child of fork may hold it. When it is hung up, or the peer's process is gone (pidfd, for the same reason), what
 //! the ring still has is handed out, and then the end.
 //!
-//! Nothing in the segment is believed: see `ring.rs`. A ring is bounded, and so are the pages of a pair.
+//! A child of fork also keeps what is watched for us: closing a descriptor takes it out of an epoll set only with the last
+//! copy of it. So a connection that closes is taken out by name, an event names the connection by number and generation,
+//! and a death is believed when the process descriptor of that connection says so.
+//!
+//! Nothing in the segment is believed: see `ring.rs`. A ring is bounded, and so are the pages of a pair: they are added
+//! as traffic needs them.
 
+mod copy;
 mod fetch;
+#[cfg(test)]
+mod hostile;
 mod ring;
 pub(crate) mod segment;
 mod socket;
@@ -28,8 +36,9 @@ use crate::message::{
     Ending, FrameTaker, LinkEvent, LinkNo, MAX_FRAME, MessagePort, MessageRoom, Outgoing,
     Reference, Verdict,
 };
-use fetch::{Lender, Lent, MOST_BYTES, MOST_PIECES, Process};
-use ring::{CONTROL, Found, LEAST, MOST, Place, Reader, Writer};
+use copy::{BOUNCE, Copier, Progress};
+use fetch::{Lender, Lent, MOST_BYTES, MOST_PIECES, Process, refuse_references};
+use ring::{CONTROL, FIRST, Found, LEAST, MOST, Place, Reader, Writer};
 use segment::{Segment, check};
 
 pub use fetch::Source;
@@ -43,8 +52,16 @@ const MOST_GREETING: usize = 256;
 /// What epoll says of the listening socket and of the eventfd; connections have numbers below.
 const LISTENER: u64 = u64::MAX;
 const BELL: u64 = u64::MAX - 1;
-/// In what epoll says of a connection: its process, not its socket.
+/// In what epoll says of a connection: its process, not its socket. The connection's place is below this bit, and its
+/// generation above.
 const PROCESS: u64 = 1 << 32;
+/// Generations of connections: with all bits the numbers above could not be told from a connection's.
+const GENERATIONS: u32 = (1 << 31) - 1;
+
+/// Bytes of a segment with rings of `ring` bytes.
+const fn segment_size(ring: usize) -> usize {
+    FRONT + 2 * (ring + BOUNCE)
+}
 
 /// How to open a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,6 +92,8 @@ struct Rings {
     writer: Writer,
     reader: Reader,
     lender: Lender,
+    /// What of the peer's it copies for us.
+    copier: Copier,
     /// Wakes the peer.
     bell: Option<OwnedFd>,
     /// What the peer said to have taken, when it was last asked.
@@ -86,6 +105,8 @@ struct Rings {
 /// A connection.
 struct Connection {
     stage: Stage,
+    /// Tells it from others that had its number.
+    generation: u32,
     socket: OwnedFd,
     process: Option<Process>,
     /// Nobody is at the other end any more.
@@ -100,6 +121,8 @@ pub struct ShmPort {
     bell: OwnedFd,
     epoll: OwnedFd,
     connections: Vec<Option<Connection>>,
+    /// That of the next connection.
+    generation: u32,
     events: VecDeque<LinkEvent>,
     /// See [`MessagePort::touched`].
     touched: Vec<LinkNo>,
@@ -108,13 +131,28 @@ pub struct ShmPort {
 }
 
 impl Rings {
-    fn new(segment: Segment, ring: usize, creator: bool, bell: Option<OwnedFd>) -> Self {
+    /// Both ends of a segment's rings of `ring` bytes, as its creator sees them, or the peer.
+    ///
+    /// # Errors
+    /// There is no memory for what is used from the beginning.
+    fn new(
+        segment: Segment,
+        ring: usize,
+        creator: bool,
+        bell: Option<OwnedFd>,
+    ) -> io::Result<Self> {
         let place = |n: usize| Place { control: n * CONTROL, base: FRONT + n * ring, size: ring };
+        let bounce = |n: usize| FRONT + 2 * ring + n * BOUNCE;
+        let parts = [(0, FRONT), (place(0).base, FIRST), (place(1).base, FIRST)];
+        if !parts.into_iter().all(|(at, len)| segment.populate(at, len)) {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
         let (ours, theirs) = if creator { (0, 1) } else { (1, 0) };
         let (writer, reader) = (Writer::new(place(ours)), Reader::new(place(theirs)));
-        let lender = Lender::new(place(ours));
+        let lender = Lender::new(place(ours), bounce(ours));
+        let copier = Copier::new(place(theirs), bounce(theirs));
         lender.show_probe(&segment);
-        Self { segment, writer, reader, lender, bell, taken: 0, touched: false }
+        Ok(Self { segment, writer, reader, lender, copier, bell, taken: 0, touched: false })
     }
 
     /// Something was sent or taken.
@@ -132,6 +170,11 @@ impl Rings {
             self.bell.iter().for_each(wake);
         }
     }
+}
+
+/// Whether a socket may have something later.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
 /// Wakes whoever sleeps on an eventfd.
@@ -166,6 +209,7 @@ impl ShmPort {
             bell,
             epoll,
             connections: Vec::new(),
+            generation: 0,
             events: VecDeque::new(),
             touched: Vec::new(),
             frame: Box::new([0; MAX_FRAME]),
@@ -197,17 +241,32 @@ impl ShmPort {
         let free = self.connections.iter().position(Option::is_none);
         let at = free.unwrap_or(self.connections.len());
         let number = u32::try_from(at).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        self.watch(socket.as_raw_fd(), number.into())?;
-        let process = Process::open(who.pid);
-        if let Some(process) = &process {
-            self.watch(process.fd(), u64::from(number) | PROCESS)?;
+        let process = Process::of_peer(socket.as_raw_fd(), who.pid)?;
+        let generation = self.generation;
+        self.generation = (generation + 1) % GENERATIONS;
+        let connection = Connection { stage, generation, socket, process, hung_up: None, rings };
+        let name = u64::from(generation) << 33 | u64::from(number);
+        let watched = self.watch(connection.socket.as_raw_fd(), name).and_then(|()| {
+            let process = connection.process.as_ref().map(Process::fd);
+            process.map_or(Ok(()), |process| self.watch(process, name | PROCESS))
+        });
+        if let Err(error) = watched {
+            connection.unwatch(&self.epoll);
+            return Err(error);
         }
-        let connection = Connection { stage, socket, process, hung_up: None, rings };
         if at == self.connections.len() {
             self.connections.push(None);
         }
         self.connections[at] = Some(connection);
         Ok(LinkNo(number))
+    }
+
+    /// The connection that an event is about, unless it has been closed.
+    fn named(&self, event: u64) -> Option<LinkNo> {
+        // Places have 32 bits.
+        let link = LinkNo(event as u32);
+        let connection = self.connections.get(link.0 as usize)?.as_ref()?;
+        (u64::from(connection.generation) == event >> 33).then_some(link)
     }
 
     #[inline]
@@ -248,7 +307,7 @@ impl ShmPort {
         let Some(connection) = self.get_mut(link) else { return };
         let stage = connection.stage;
         let heard = match socket::receive(connection.socket.as_raw_fd()) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+            Err(error) if is_passing(&error) => return,
             Ok((text, fds)) if !text.is_empty() => Some((text, fds)),
             Ok(_) | Err(_) => None,
         };
@@ -269,27 +328,24 @@ impl ShmPort {
     /// The process at the other end is gone. It may have closed the connection before.
     fn bereave(&mut self, link: LinkNo) {
         let Some(connection) = self.get_mut(link) else { return };
+        if connection.process.as_ref().is_none_or(Process::lives) {
+            return;
+        }
         match socket::receive(connection.socket.as_raw_fd()) {
             Ok((text, _)) if !text.is_empty() && connection.stage == Stage::Open => {
                 self.hang_up(link, Ending::Closed);
             }
+            // There may be nothing to read, nor an end: a child of the process may hold its socket.
             _ => self.hang_up(link, Ending::Died),
         }
     }
 
     /// Nobody is at the other end any more.
     fn hang_up(&mut self, link: LinkNo, ending: Ending) {
-        let epoll = self.epoll.as_raw_fd();
-        let Some(connection) = self.get_mut(link) else { return };
+        let Self { connections, epoll, .. } = self;
+        let Some(Some(connection)) = connections.get_mut(link.0 as usize) else { return };
         connection.hung_up = Some(ending);
-        let mut event = libc::epoll_event { events: 0, u64: 0 };
-        let process = connection.process.as_ref().map(Process::fd);
-        for fd in [Some(connection.socket.as_raw_fd()), process].into_iter().flatten() {
-            // SAFETY: epoll_ctl(2) reads at most `event`, a local variable; a descriptor that is not watched is refused.
-            unsafe {
-                libc::epoll_ctl(epoll, libc::EPOLL_CTL_DEL, fd, &raw mut event);
-            };
-        }
+        connection.unwatch(epoll);
         if connection.stage != Stage::Open {
             connection.stage = Stage::Over;
             self.events.push_back(LinkEvent::Over(link, ending));
@@ -298,6 +354,18 @@ impl ShmPort {
 }
 
 impl Connection {
+    /// Takes its descriptors out of an epoll set. To close them does not, while a child of fork holds them.
+    fn unwatch(&self, epoll: &OwnedFd) {
+        let mut event = libc::epoll_event { events: 0, u64: 0 };
+        let process = self.process.as_ref().map(Process::fd);
+        for fd in [Some(self.socket.as_raw_fd()), process].into_iter().flatten() {
+            // SAFETY: epoll_ctl(2) reads at most `event`, a local variable; a descriptor that is not watched is refused.
+            unsafe {
+                libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_DEL, fd, &raw mut event);
+            };
+        }
+    }
+
     /// Finds out whether we can read the peer's memory, and says so to it.
     fn probe(&self) {
         let (Some(rings), Some(process)) = (&self.rings, &self.process) else { return };
@@ -317,13 +385,13 @@ impl Connection {
             (Stage::Incoming, None) => {
                 let (memory, bell) = (fds.next(), fds.next());
                 let memory = memory.ok_or_else(unexpected)?;
-                let (least, most) = (FRONT + 2 * LEAST, FRONT + 2 * MOST);
+                let (least, most) = (segment_size(LEAST), segment_size(MOST));
                 let segment = Segment::open(memory.as_fd(), least, most)?;
-                let size = (segment.len() - FRONT) / 2;
-                if !size.is_power_of_two() || segment.len() != FRONT + 2 * size {
+                let size = (segment.len() - FRONT) / 2 - BOUNCE;
+                if !size.is_power_of_two() || segment.len() != segment_size(size) {
                     return Err(unexpected());
                 }
-                self.rings = Some(Rings::new(segment, size, false, bell));
+                self.rings = Some(Rings::new(segment, size, false, bell)?);
                 self.stage = Stage::Asked;
                 Ok(())
             }
@@ -351,12 +419,19 @@ impl Drop for Connection {
     }
 }
 
+impl Drop for ShmPort {
+    fn drop(&mut self) {
+        // A child of fork may hold it, and whoever connects then would wait for an answer.
+        socket::shut_down(self.listener.as_raw_fd());
+    }
+}
+
 impl MessagePort for ShmPort {
     fn connect(&mut self, name: &str, hello: &[u8]) -> io::Result<LinkNo> {
         let socket = socket::connect(name)?;
-        let (segment, memory) = Segment::create(FRONT + 2 * self.ring)?;
+        let (segment, memory) = Segment::create(segment_size(self.ring))?;
         let raw = socket.as_raw_fd();
-        let rings = Rings::new(segment, self.ring, true, None);
+        let rings = Rings::new(segment, self.ring, true, None)?;
         // Who it is we look at before we say anything.
         let link = self.add(Stage::Outgoing, socket, Some(rings))?;
         if let Err(error) = socket::send(raw, hello, &[memory.as_fd(), self.bell.as_fd()]) {
@@ -380,8 +455,10 @@ impl MessagePort for ShmPort {
     }
 
     fn close(&mut self, link: LinkNo) {
-        if let Some(connection) = self.connections.get_mut(link.0 as usize) {
-            *connection = None;
+        if let Some(place) = self.connections.get_mut(link.0 as usize)
+            && let Some(connection) = place.take()
+        {
+            connection.unwatch(&self.epoll);
         }
         // Its number may be another's soon.
         self.touched.retain(|touched| *touched != link);
@@ -410,9 +487,19 @@ impl MessagePort for ShmPort {
                         libc::read(self.bell.as_raw_fd(), (&raw mut count).cast(), 8);
                     }
                 }
-                // Numbers of connections have 32 bits.
-                _ if number & PROCESS != 0 => self.bereave(LinkNo(number as u32)),
-                _ => self.hear(LinkNo(number as u32)),
+                _ => match self.named(number) {
+                    Some(link) if number & PROCESS != 0 => self.bereave(link),
+                    Some(link) => self.hear(link),
+                    // It was closed meanwhile.
+                    None => {}
+                },
+            }
+        }
+        for connection in self.connections.iter_mut().flatten() {
+            if let Connection { stage: Stage::Open, rings: Some(rings), .. } = connection {
+                // SAFETY: `refer`'s contract: what its frames refer to is readable until they were taken, as `recv` last saw
+                // it, or their tag was revoked.
+                unsafe { rings.lender.copy_out(&rings.segment, rings.taken) };
             }
         }
     }
@@ -467,7 +554,13 @@ impl MessagePort for ShmPort {
         }
     }
 
-    fn refer(&mut self, link: LinkNo, head: &[u8], pieces: &[UserSlice], tag: u64) -> Reference {
+    unsafe fn refer(
+        &mut self,
+        link: LinkNo,
+        head: &[u8],
+        pieces: &[UserSlice],
+        tag: u64,
+    ) -> Reference {
         let Some(rings) = self.rings(link) else { return Reference::Sent };
         if pieces.len() > MOST_PIECES || !rings.lender.is_wanted(&rings.segment) {
             return Reference::Impossible;
@@ -523,7 +616,12 @@ impl MessagePort for ShmPort {
                         let frame = &self.frame[..waiting.shown];
                         let link = (LinkNo(number), taken);
                         let verdict = if waiting.refers {
-                            referring(process.as_ref(), rings, link, frame, sink)
+                            let peer = (process.as_ref(), hung_up.is_some());
+                            let verdict = referring(peer, rings, link, frame, sink);
+                            if rings.copier.is_open() {
+                                rings.touch(LinkNo(number), &mut self.touched);
+                            }
+                            verdict
                         } else if waiting.shown < waiting.len {
                             let (at, rest) =
                                 (rings.reader.rest(waiting), waiting.len - waiting.shown);
@@ -629,19 +727,49 @@ impl MessagePort for ShmPort {
     }
 }
 
-/// Hands out a frame that begins with the description of a payload.
+/// Hands out a frame that begins with the description of a payload. With `over` nobody is at the other end any more.
 #[cold]
 fn referring(
-    process: Option<&Process>,
-    rings: &Rings,
+    (process, over): (Option<&Process>, bool),
+    rings: &mut Rings,
     link: (LinkNo, u64),
     frame: &[u8],
     sink: &mut FrameTaker<'_>,
 ) -> Verdict {
-    let place = rings.reader.place();
-    let lent = process.and_then(|process| Lent::read(process, &rings.segment, place, frame));
-    match lent {
-        Some((lent, len)) => sink(link, &frame[len..], Some(&Source::lent(lent))),
-        None => Verdict::Broken,
+    let Rings { segment, reader, copier, .. } = rings;
+    let (segment, place) = (&*segment, reader.place());
+    let lent = process.and_then(|process| Lent::read(process, segment, place, frame));
+    let Some((lent, len)) = lent else { return Verdict::Broken };
+    let head = &frame[len..];
+    if copier.is_open() {
+        let source = match copier.poll(segment) {
+            Progress::Waiting if !over => {
+                reader.alert();
+                return Verdict::NotNow;
+            }
+            Progress::Whole => Source::copied(copier.bytes()),
+            Progress::Waiting | Progress::Gone => Source::gone(),
+        };
+        let verdict = sink(link, head, Some(&source));
+        if verdict != Verdict::NotNow {
+            copier.end();
+        }
+        return verdict;
     }
+    let source = Source::lent(lent);
+    let verdict = sink(link, head, Some(&source));
+    if source.is_delayed() {
+        refuse_references(segment, place);
+        log::info!(
+            "a peer's memory cannot be read any more (process_vm_readv: its privileges have changed, or a mapping cannot be \
+             read by other processes): its long messages are copied through shared memory, twice"
+        );
+        if verdict == Verdict::NotNow
+            && let Some(wanted) = source.as_lent().and_then(Lent::wanted)
+        {
+            copier.begin(segment, wanted);
+            reader.alert();
+        }
+    }
+    verdict
 }

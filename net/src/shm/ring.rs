@@ -8,6 +8,10 @@
 //! Beside the ring stand, on lines of their own, what the reader has consumed (bytes) and taken (frames), how often it
 //! had no room for the next one and what room it has for messages, and whether the *writer* of this ring sleeps.
 //!
+//! A ring has the memory that its traffic needs: the writer goes back to the front before it uses a part of the ring that
+//! it never used, if there is room and was all the time, and adds pages otherwise, as many as there were. Both ends give a
+//! part its pages before they touch it, so that a shortage of memory is a full ring, and no signal.
+//!
 //! Neither believes the other. Where the writer writes, and where the reader reads, are numbers of its own; a length is
 //! read once and checked; what the reader says to have consumed is checked before it is subtracted. The worst that
 //! a peer can do is to say nonsense, or nothing.
@@ -30,6 +34,11 @@ const HEAD: u32 = 40;
 const SKIP: u64 = u64::MAX;
 /// Bytes of what stands beside a ring.
 pub(super) const CONTROL: usize = 512;
+/// Bytes of a ring that have pages from the beginning: as much as the traffic of two endpoints that exchange short messages
+/// has in flight, or one of the longest records but for its last line.
+pub(super) const FIRST: usize = 16 << 10;
+/// All of a ring has pages.
+const ALL: usize = usize::MAX;
 /// Smallest ring: several of the longest records.
 pub(super) const LEAST: usize = 64 << 10;
 /// Largest.
@@ -86,13 +95,26 @@ pub(super) struct Writer {
     /// The reader had no room for messages when that was looked at last: with `consumed`, so no more messages than a ring holds
     /// are written after the reader has said so.
     refuses_messages: bool,
+    /// Bytes of the ring that have pages: a power of two less than its size, or [`ALL`].
+    reached: usize,
+    /// A record found no room since pages were last added: the ring is to grow.
+    cramped: bool,
     /// Something was written since the reader was last rung for.
     rung: bool,
 }
 
 impl Writer {
     pub(super) const fn new(place: Place) -> Self {
-        Self { place, written: 0, consumed: 0, frames: 0, refuses_messages: false, rung: true }
+        Self {
+            place,
+            written: 0,
+            consumed: 0,
+            frames: 0,
+            reached: FIRST,
+            cramped: false,
+            refuses_messages: false,
+            rung: true,
+        }
     }
 
     /// Puts a frame into the ring. False when there is no room.
@@ -148,9 +170,14 @@ impl Writer {
         let len = frame.len();
         assert!((1..=MAX_FRAME).contains(&len), "a frame has up to {MAX_FRAME} bytes");
         let (need, to_end) = (record(len), self.place.to_end(self.written));
-        let skip = if need > to_end { to_end } else { 0 };
+        let mut skip = if need > to_end { to_end } else { 0 };
+        if self.place.size - to_end + need >= self.reached {
+            let Some(bytes) = self.skip_or_grow(segment, need) else { return false };
+            skip = bytes;
+        }
         // And the word behind it.
         if !self.has_room(segment, skip + need + LINE) {
+            self.cramped = true;
             return false;
         }
         let start = self.written + skip as u64;
@@ -171,6 +198,25 @@ impl Writer {
         self.frames += 1;
         self.rung = false;
         true
+    }
+
+    /// Where a record of `need` bytes goes that would reach a part of the ring without pages: how many bytes are skipped
+    /// before it. `None` when there is neither room at the front nor memory for more pages.
+    #[cold]
+    fn skip_or_grow(&mut self, segment: &Segment, need: usize) -> Option<usize> {
+        let (size, to_end) = (self.place.size, self.place.to_end(self.written));
+        let offset = size - to_end;
+        let fits_before = offset > 0 && need + LINE <= self.reached && !self.cramped;
+        if fits_before && self.has_room(segment, to_end + need + LINE) {
+            return Some(to_end);
+        }
+        let target = (offset + need + LINE).next_power_of_two().min(size);
+        if !segment.populate(self.place.base, target) {
+            return None;
+        }
+        self.reached = if target == size { ALL } else { target };
+        self.cramped = false;
+        Some(if need > to_end { to_end } else { 0 })
     }
 
     #[inline]
@@ -245,6 +291,8 @@ pub(super) struct Reader {
     held_back: u64,
     /// What room for messages the writer was told of.
     room: MessageRoom,
+    /// Bytes of the ring that have pages, as for the writer: it may not have told the truth.
+    reached: usize,
     rung: bool,
 }
 
@@ -257,6 +305,7 @@ impl Reader {
             taken: 0,
             held_back: 0,
             room: MessageRoom::Ample,
+            reached: FIRST,
             rung: true,
         }
     }
@@ -288,13 +337,28 @@ impl Reader {
         let len = (word & 0xffff_ffff) as usize;
         let shown = if parted { head } else { len };
         let known = word & !(0xffff_ffff | REFERS | PARTED | 0xff << HEAD) == 0;
-        let fits =
-            (1..=MAX_FRAME).contains(&len) && record(len) <= self.place.to_end(self.consumed);
+        let to_end = self.place.to_end(self.consumed);
+        let fits = (1..=MAX_FRAME).contains(&len) && record(len) <= to_end;
         if !known || !fits || shown > len || parted == (head == 0) || parted && refers {
+            return Found::Nonsense;
+        }
+        let end = self.place.size - to_end + record(len);
+        if end >= self.reached && !self.reach(segment, end) {
             return Found::Nonsense;
         }
         segment.read(self.place.at(self.consumed) + WORD, &mut out[..shown]);
         Found::Frame(Waiting { len, shown, refers })
+    }
+
+    /// Gives the ring pages up to `end`, and for the word behind it.
+    #[cold]
+    fn reach(&mut self, segment: &Segment, end: usize) -> bool {
+        let target = (end + LINE).next_power_of_two().min(self.place.size);
+        let there = segment.populate(self.place.base, target);
+        if there {
+            self.reached = if target == self.place.size { ALL } else { target };
+        }
+        there
     }
 
     /// Where in the segment what was not copied out of the next frame begins.
@@ -351,6 +415,11 @@ impl Reader {
             segment.word(self.place.control + TAKEN).store(count, Ordering::Release);
             self.rung = false;
         }
+    }
+
+    /// The peer is to be woken, if it sleeps, for another reason than what it was told.
+    pub(super) fn alert(&mut self) {
+        self.rung = false;
     }
 
     /// Whether the writer was told something since it was last woken.
@@ -428,6 +497,44 @@ mod tests {
         reader.consume(&segment, len);
         reader.show_taken(&segment, 1);
         assert!(writer.send(&segment, frame) && !writer.send(&segment, frame));
+    }
+
+    /// Traffic of which little is in flight stays in the front of a ring; more takes more of it, up to all.
+    #[test]
+    #[cfg_attr(miri, ignore)] // memory of the kernel
+    fn a_ring_uses_the_memory_that_its_traffic_needs() {
+        let (segment, fd) = Segment::create(4096 + SIZE).expect("memory");
+        assert!(segment.populate(0, 4096 + FIRST));
+        let (mut writer, mut reader) = (Writer::new(PLACE), Reader::new(PLACE));
+        let mut out = Box::new([0; MAX_FRAME]);
+        let mut pass = |sent: u8, in_flight: usize| {
+            let bytes = [sent; 1000];
+            let frame = Outgoing::of_copies(&bytes, &[]);
+            let fits = (0..in_flight).take_while(|_| writer.send(&segment, frame)).count();
+            for _ in 0..fits {
+                let Found::Frame(Waiting { len, .. }) = reader.peek(&segment, &mut out) else {
+                    panic!("it was sent")
+                };
+                assert_eq!((len, out[..len].iter().all(|byte| *byte == sent)), (1000, true));
+                reader.consume(&segment, len);
+            }
+            reader.show_taken(&segment, 0);
+            (fits, writer.reached)
+        };
+        // Many times round.
+        for n in 0..400u32 {
+            assert_eq!(pass(n as u8, 5), (5, FIRST), "round {n}");
+        }
+        assert_eq!(pass(1, 20), (14, FIRST), "full");
+        for n in 0..400u32 {
+            assert_eq!(pass(n as u8, 20), (20, 2 * FIRST), "round {n}");
+        }
+        assert_eq!(pass(2, 100).1, 2 * FIRST);
+        assert_eq!(pass(3, 100), (63, ALL));
+        for n in 0..400u32 {
+            assert_eq!(pass(n as u8, 20), (20, ALL), "round {n}");
+        }
+        drop(fd);
     }
 
     /// A peer writes whatever it likes, wherever it likes, while we read and write: nothing panics, and nothing

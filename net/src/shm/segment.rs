@@ -1,6 +1,5 @@
 //! Memory that two processes share: a sealed memfd, and its mapping.
 
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
@@ -9,24 +8,33 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 /// The seals without which a peer could take pages away from under us.
 const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
+/// `MADV_POPULATE_WRITE` of linux/mman.h, since Linux 5.14.
+const POPULATE_WRITE: libc::c_int = 23;
+
 /// A mapping. Whatever is in it may be changed by the other process at any time: words are read as atomics, bytes
 /// by raw copies, and no reference to bytes is ever made.
+///
+/// The file may have holes: a pair of endpoints gets the memory that it uses, not the memory that it may use. Whoever
+/// touches bytes first calls [`Segment::populate`] for them, because the kernel answers a touch for which it has no
+/// memory by a signal.
 #[derive(Debug)]
 pub(crate) struct Segment {
     base: NonNull<u8>,
     len: usize,
+    /// All pages are there.
+    whole: bool,
 }
 
 // SAFETY: `base` is a mapping of this value's own, which any thread of the process may use and unmap.
 unsafe impl Send for Segment {}
 
 /// What a system call returned, as a result.
-pub(super) fn check(rc: libc::c_int) -> io::Result<libc::c_int> {
+pub(crate) fn check(rc: libc::c_int) -> io::Result<libc::c_int> {
     if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(rc) }
 }
 
 /// Bytes that a file of ours may have: a write beyond that is answered by a signal (RLIMIT_FSIZE), of a memfd, too.
-fn largest_file() -> u64 {
+pub(crate) fn largest_file() -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: getrlimit(2) writes the two numbers of `limit`, which is a local variable.
     match unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) } {
@@ -36,8 +44,8 @@ fn largest_file() -> u64 {
 }
 
 impl Segment {
-    /// Makes a segment of `len` bytes, zeroed, and its descriptor. All its pages are there: to touch them later does
-    /// not fail.
+    /// Makes a segment of `len` bytes, zeroed, and its descriptor. It has no pages yet, except on kernels that cannot add
+    /// them later ([`Segment::populate`]): there it has all.
     ///
     /// # Errors
     /// The system's; `FileTooLarge` where files must not have the size: the kernel would end the process.
@@ -53,12 +61,17 @@ impl Segment {
             OwnedFd::from_raw_fd(fd)
         };
         let size = libc::off_t::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
-        // SAFETY: fallocate(2) and fcntl(2) with these commands take numbers alone.
-        unsafe {
-            check(libc::fallocate(fd.as_raw_fd(), 0, 0, size))?;
-            check(libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, SEALS))?;
+        // SAFETY: ftruncate(2) takes numbers alone.
+        unsafe { check(libc::ftruncate(fd.as_raw_fd(), size))? };
+        let mut segment = Self::map(fd.as_fd(), len)?;
+        if !segment.populate(0, 1) {
+            // SAFETY: fallocate(2) takes numbers alone.
+            unsafe { check(libc::fallocate(fd.as_raw_fd(), 0, 0, size))? };
+            segment.whole = true;
         }
-        Ok((Self::map(fd.as_fd(), len)?, fd))
+        // SAFETY: fcntl(2) with this command takes numbers alone.
+        unsafe { check(libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, SEALS))? };
+        Ok((segment, fd))
     }
 
     /// Maps what a peer made, if it cannot be taken away again, and has between `least` and `most` bytes.
@@ -72,27 +85,41 @@ impl Segment {
             stat
         };
         let len = usize::try_from(stat.st_size).unwrap_or(0);
-        // Blocks of 512 bytes; a hole would have to be filled when it is touched, and there may be no memory.
-        let whole = u64::try_from(stat.st_blocks).unwrap_or(0) * 512 >= len as u64;
-        if seals & SEALS != SEALS || !(least..=most).contains(&len) || !whole {
+        if seals & SEALS != SEALS || !(least..=most).contains(&len) {
             return Err(io::Error::other("the peer's segment is not sealed, or has another size"));
         }
-        Self::map(fd, len)
+        let mut segment = Self::map(fd, len)?;
+        // Blocks of 512 bytes. Holes are filled by `populate`, where the kernel has that.
+        segment.whole = u64::try_from(stat.st_blocks).unwrap_or(0) * 512 >= len as u64;
+        if !segment.populate(0, 1) {
+            return Err(io::Error::other(
+                "the peer's segment has holes, and this kernel cannot fill them (Linux 5.14)",
+            ));
+        }
+        Ok(segment)
     }
 
-    /// Gives a file so many bytes and maps it, pages and all: to touch them later does not fail, unless somebody who may
-    /// write the file makes it shorter.
+    /// Gives `len` bytes at `at` their pages, so that to touch them does not fail. False when there is no memory for
+    /// them, or the kernel cannot do it.
     ///
-    /// # Errors
-    /// As [`Segment::create`].
-    pub(crate) fn of_file(file: &File, len: usize) -> io::Result<Self> {
-        if largest_file() < len as u64 {
-            return Err(io::ErrorKind::FileTooLarge.into());
+    /// # Panics
+    /// When they are not inside.
+    #[cold]
+    pub(super) fn populate(&self, at: usize, len: usize) -> bool {
+        assert!(at <= self.len && len <= self.len - at, "what is populated is inside");
+        if self.whole || len == 0 {
+            return true;
         }
-        let size = libc::off_t::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
-        // SAFETY: fallocate(2) takes numbers alone; the file is open.
-        unsafe { check(libc::fallocate(file.as_raw_fd(), 0, 0, size))? };
-        Self::map(file.as_fd(), len)
+        // SAFETY: sysconf(3) takes a number and touches no memory of the program.
+        let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
+        let from = at - at % page;
+        // SAFETY: the range begins at a page of the mapping, and ends inside it (the kernel rounds the length up to the page
+        // that is mapped anyway); populating changes no byte of it.
+        let rc = unsafe {
+            let base = self.base.as_ptr().add(from);
+            libc::madvise(base.cast(), at + len - from, POPULATE_WRITE)
+        };
+        rc == 0
     }
 
     fn map(fd: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
@@ -108,7 +135,7 @@ impl Segment {
             base
         };
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { base, len })
+        Ok(Self { base, len, whole: false })
     }
 
     /// Plain memory, which Miri and the thread sanitizer know.
@@ -119,20 +146,24 @@ impl Segment {
         // SAFETY: a new mapping of no file, at an address of the kernel's choice, touches no memory that is in use.
         let base = unsafe { libc::mmap(ptr::null_mut(), len, access, flags, -1, 0) };
         assert_ne!(base, libc::MAP_FAILED);
-        Self { base: NonNull::new(base.cast()).expect("not at 0"), len }
+        Self { base: NonNull::new(base.cast()).expect("not at 0"), len, whole: true }
+    }
+
+    /// Bytes that have pages.
+    #[cfg(test)]
+    pub(super) fn resident(&self) -> usize {
+        // SAFETY: sysconf(3) takes a number and touches no memory of the program.
+        let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
+        let mut pages = vec![0u8; self.len.div_ceil(page)];
+        // SAFETY: mincore(2) writes a byte for each page of the mapping, as many as `pages` has, and reads nothing of it.
+        let rc = unsafe { libc::mincore(self.base.as_ptr().cast(), self.len, pages.as_mut_ptr()) };
+        assert_eq!(rc, 0);
+        pages.iter().filter(|page| **page & 1 != 0).count() * page
     }
 
     /// Bytes.
     pub(super) const fn len(&self) -> usize {
         self.len
-    }
-
-    /// All whole words, of a segment that holds nothing else.
-    pub(crate) fn words(&self) -> &[AtomicU64] {
-        // SAFETY: the mapping begins at a page, so it is aligned, has `len` bytes and lives as long as the reference. Its
-        // words are accessed as atomics alone: who calls this uses none of the other accesses. What another process does to
-        // it is no access of this program.
-        unsafe { std::slice::from_raw_parts(self.base.as_ptr().cast::<AtomicU64>(), self.len / 8) }
     }
 
     /// The 64-bit word at `at`.
@@ -230,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_sealed_or_not_there_is_not_mapped() {
+    fn what_is_not_sealed_is_not_mapped() {
         // SAFETY: memfd_create(2) reads a literal and returns a new descriptor; ftruncate(2) takes numbers.
         let fd = unsafe {
             let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
@@ -241,8 +272,31 @@ mod tests {
         assert!(Segment::open(fd.as_fd(), 1, 1 << 20).is_err(), "not sealed");
         // SAFETY: fcntl(2) seals the descriptor of this test, and follows no pointer.
         assert_eq!(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, SEALS) }, 0);
-        assert!(Segment::open(fd.as_fd(), 1, 1 << 20).is_err(), "holes");
+        assert!(Segment::open(fd.as_fd(), 1, 1 << 20).is_ok_and(|it| it.populate(0, 8192)));
         let file = std::fs::File::open("/dev/null").expect("it is there");
         assert!(Segment::open(file.as_fd(), 0, 1 << 20).is_err(), "not memory");
+    }
+
+    #[test]
+    fn a_segment_has_the_pages_that_were_asked_for() {
+        let blocks = |fd: &OwnedFd| {
+            // SAFETY: a stat is a record of integers, for which zero is a value; fstat(2) writes one.
+            unsafe {
+                let mut stat: libc::stat = std::mem::zeroed();
+                assert_eq!(libc::fstat(fd.as_raw_fd(), &raw mut stat), 0);
+                usize::try_from(stat.st_blocks).expect("not negative") * 512
+            }
+        };
+        let (segment, fd) = Segment::create(1 << 20).expect("memory");
+        if segment.whole {
+            // This kernel cannot add pages later.
+            assert!(blocks(&fd) >= 1 << 20);
+            return;
+        }
+        assert!(blocks(&fd) < 1 << 20, "not all");
+        assert!(segment.populate(300_000, 100_000));
+        assert!((100_000..1 << 20).contains(&blocks(&fd)));
+        segment.word(300_000).store(1, std::sync::atomic::Ordering::Relaxed);
+        assert!(segment.populate((1 << 20) - 8, 8));
     }
 }

@@ -95,6 +95,28 @@ pub(super) fn credentials(fd: RawFd) -> io::Result<Credentials> {
     Ok(Credentials { pid: who.pid, uid: who.uid })
 }
 
+/// `SO_PEERPIDFD` of asm-generic/socket.h, since Linux 6.5.
+const PEER_PIDFD: libc::c_int = 77;
+
+/// A descriptor of the process at the other end, closed on exec, which names that process and no later one with its number.
+///
+/// # Errors
+/// `ENOPROTOOPT` where the kernel is too old; others when the process is gone.
+pub(super) fn peer_process(fd: RawFd) -> io::Result<OwnedFd> {
+    let mut process: RawFd = -1;
+    let mut len = size_of::<RawFd>() as libc::socklen_t;
+    // SAFETY: getsockopt(2) writes at most `len` bytes into `process`, a local variable. The descriptor that it stores there is
+    // new, and goes nowhere but into the `OwnedFd`.
+    unsafe {
+        let to = (&raw mut process).cast();
+        check(libc::getsockopt(fd, libc::SOL_SOCKET, PEER_PIDFD, to, &raw mut len))?;
+        if process < 0 {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        Ok(OwnedFd::from_raw_fd(process))
+    }
+}
+
 /// Whether enough descriptors are left beside this one, which has the lowest number that was free: a connection takes a
 /// few, and packets do without.
 pub(super) fn spares(socket: RawFd) -> bool {

@@ -3,18 +3,24 @@
 use super::*;
 use crate::base::Rng;
 
-fn config(name: &str) -> ShmConfig {
+pub(super) fn config(name: &str) -> ShmConfig {
     ShmConfig { name: format!("squall-test-{}-{name}", std::process::id()), ring: LEAST }
 }
 
-fn port(name: &str) -> ShmPort {
+pub(super) fn port(name: &str) -> ShmPort {
     ShmPort::open(&config(name)).expect("it opens")
 }
 
 /// Two ports that are connected, and the connection's numbers.
 fn pair(name: &str) -> [(ShmPort, LinkNo); 2] {
     let (mut a, mut b) = (port(&format!("{name}-a")), port(&format!("{name}-b")));
-    let link = a.connect(&config(&format!("{name}-b")).name, b"hello").expect("b listens");
+    let [link, there] = join(&mut a, (&mut b, format!("{name}-b").as_str()));
+    [(a, link), (b, there)]
+}
+
+/// Connects a port to another, which has this name: the numbers of the connection at both.
+pub(super) fn join(a: &mut ShmPort, (b, name): (&mut ShmPort, &str)) -> [LinkNo; 2] {
+    let link = a.connect(&config(name).name, b"hello").expect("b listens");
     b.look();
     b.look();
     let Some(LinkEvent::Asked(there, text)) = b.next_event() else { panic!("asked") };
@@ -22,7 +28,43 @@ fn pair(name: &str) -> [(ShmPort, LinkNo); 2] {
     b.accept(there, b"welcome").expect("a waits");
     a.look();
     assert_eq!(a.next_event(), Some(LinkEvent::Accepted(link, b"welcome".to_vec())));
-    [(a, link), (b, there)]
+    [link, there]
+}
+
+/// The ring that the end writes which made the connection.
+const OF_CREATOR: Place = Place { control: 0, base: FRONT, size: LEAST };
+
+/// A process that lives until it is killed, and knows nothing of us.
+struct Bystander(std::process::Child);
+
+impl Bystander {
+    fn new() -> Self {
+        Self(std::process::Command::new("sleep").arg("600").spawn().expect("coreutils"))
+    }
+
+    fn process(&self) -> Process {
+        let pid = libc::pid_t::try_from(self.0.id()).expect("a process");
+        Process::open(pid).expect("a kernel with process descriptors")
+    }
+
+    fn kill(&mut self) {
+        self.0.kill().expect("ours");
+        self.0.wait().expect("ours");
+    }
+}
+
+impl Drop for Bystander {
+    fn drop(&mut self) {
+        // It may be gone.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Another descriptor of the same open file, as a child of fork has one.
+fn duplicate(fd: RawFd) -> OwnedFd {
+    // SAFETY: dup(2) takes a number and returns a new descriptor, which goes nowhere but into the `OwnedFd`.
+    unsafe { OwnedFd::from_raw_fd(check(libc::dup(fd)).expect("a descriptor")) }
 }
 
 fn collect(port: &mut ShmPort) -> Vec<Vec<u8>> {
@@ -217,7 +259,9 @@ fn what_a_frame_refers_to_is_fetched_until_it_is_taken_back() {
     let to = UserSlice::lent(place.as_mut_ptr().expose_provenance() as u64, 90_000);
     for revoked in [false, true] {
         place.fill(0);
-        assert_eq!(a.refer(to_b, b"head", &[lend(one), lend(two)], 5), Reference::Sent);
+        // SAFETY: the pieces are of `bytes`, whose address was exposed, and which lives to the end of the test.
+        let sent = unsafe { a.refer(to_b, b"head", &[lend(one), lend(two)], 5) };
+        assert_eq!(sent, Reference::Sent);
         if revoked {
             a.revoke(to_b, 5);
         }
@@ -231,4 +275,169 @@ fn what_a_frame_refers_to_is_fetched_until_it_is_taken_back() {
         assert_eq!(fetched, Some(!revoked));
         assert!(revoked || place == bytes[10_000..]);
     }
+}
+
+/// The connection to one peer is closed, another gets its number, and then the first peer's process ends, while a child of
+/// fork holds the descriptors of both: the second peer lives.
+#[test]
+fn the_death_of_a_peer_that_was_left_is_not_that_of_another() {
+    let [(mut a, to_b), (b, _)] = pair("left");
+    let mut process = Bystander::new();
+    // As if that were the peer.
+    let peer = process.process();
+    let generation = a.connections[0].as_ref().expect("b").generation;
+    a.watch(peer.fd(), u64::from(generation) << 33 | PROCESS).expect("room");
+    let connection = a.connections[0].as_mut().expect("b");
+    let held = [
+        duplicate(connection.socket.as_raw_fd()),
+        duplicate(peer.fd()),
+        duplicate(connection.process.as_ref().expect("this kernel has them").fd()),
+    ];
+    connection.process = Some(peer);
+    a.close(to_b);
+    let mut c = port("left-c");
+    let [to_c, from_a] = join(&mut a, (&mut c, "left-c"));
+    assert_eq!(to_b, to_c, "the number is used again");
+    process.kill();
+    drop(b);
+    for _ in 0..3 {
+        a.look();
+        assert_eq!(a.next_event(), None, "c lives");
+    }
+    assert!(a.send(to_c, Outgoing::of_copies(b"still", b" here")));
+    assert_eq!(collect(&mut c), [b"still here"]);
+    // And an event of the first that was on its way.
+    assert_eq!(a.named(u64::from(generation) << 33), None);
+    assert!(c.send(from_a, Outgoing::of_copies(b"so", b" do I")));
+    assert_eq!(collect(&mut a), [b"so do I"]);
+    drop(held);
+}
+
+/// An event that says that a process is gone which is not.
+#[test]
+fn a_process_is_gone_when_its_descriptor_says_so() {
+    let [(mut a, to_b), (_b, _)] = pair("lives");
+    let mut process = Bystander::new();
+    a.connections[0].as_mut().expect("b").process = Some(process.process());
+    a.bereave(to_b);
+    collect(&mut a);
+    assert_eq!(a.next_event(), None);
+    process.kill();
+    a.bereave(to_b);
+    collect(&mut a);
+    assert_eq!(a.next_event(), Some(LinkEvent::Over(to_b, Ending::Died)));
+}
+
+/// The receiver cannot read the sender's memory any more: what is on its way by then is copied by the sender, and what
+/// comes later is not referred to.
+#[test]
+fn what_cannot_be_read_is_copied_by_its_owner() {
+    let [(mut a, to_b), (mut b, to_a)] = pair("copy");
+    // A process in which our addresses mean nothing.
+    let bystander = Bystander::new();
+    b.connections[0].as_mut().expect("a").process = Some(bystander.process());
+    let bytes: Vec<u8> = (0..300_000u32).map(|n| (n >> 3) as u8).collect();
+    let (one, two) = bytes.split_at(100_001);
+    let lend = |bytes: &[u8]| {
+        UserSlice::lent(bytes.as_ptr().expose_provenance() as u64, bytes.len() as u64)
+    };
+    let mut place = vec![0u8; 299_000];
+    let to = UserSlice::lent(place.as_mut_ptr().expose_provenance() as u64, 299_000);
+    for (tag, revoked) in [(1, None), (2, None), (3, Some(0)), (4, Some(2))] {
+        place.fill(0);
+        let pieces = [lend(one), lend(two)];
+        // The first read that fails says that no more references are wanted: those that follow were sent before.
+        let rings = a.connections[0].as_ref().and_then(|c| c.rings.as_ref()).expect("open");
+        fetch::want_references(&rings.segment, OF_CREATOR);
+        // SAFETY: the pieces are of `bytes`, whose address was exposed, and which lives to the end of the test.
+        let sent = unsafe { a.refer(to_b, b"head", &pieces, tag) };
+        assert_eq!(sent, Reference::Sent);
+        let (mut fetched, mut rounds) = (None, 0);
+        while fetched.is_none() {
+            assert!(rounds < 100, "it does not come");
+            if revoked == Some(rounds) {
+                a.revoke(to_b, tag);
+            }
+            b.recv(9, &mut |_, frame, source| {
+                assert_eq!(frame, b"head");
+                let source = source.expect("it refers to something");
+                // SAFETY: `place` has 299000 bytes, whose address was exposed, and lives to the end of the test.
+                let had = unsafe { source.fetch(to, 1000) };
+                if source.is_delayed() {
+                    assert!(!had);
+                    return Verdict::NotNow;
+                }
+                fetched = Some(had);
+                Verdict::Taken
+            });
+            a.look();
+            rounds += 1;
+        }
+        assert_eq!(fetched, Some(revoked.is_none()));
+        assert!(revoked.is_some() || place == bytes[1000..], "message {tag}");
+        assert!(revoked.is_some() || rounds > 4, "64 KiB at a time");
+        b.show_taken(to_a, tag);
+        collect(&mut a);
+        if revoked != Some(0) {
+            // SAFETY: as before.
+            let next = unsafe { a.refer(to_b, b"head", &pieces, tag) };
+            assert_eq!(next, Reference::Impossible);
+        }
+    }
+    assert!(b.send(to_a, Outgoing::of_copies(b"all", b" well")));
+    assert_eq!(collect(&mut a), [b"all well"]);
+}
+
+/// What was taken is not lent any more, whatever the peer asks for later.
+#[test]
+fn what_was_taken_is_not_copied() {
+    let [(mut a, to_b), (mut b, to_a)] = pair("late");
+    let bytes = vec![9u8; 70_000];
+    let piece = UserSlice::lent(bytes.as_ptr().expose_provenance() as u64, 70_000);
+    // SAFETY: the piece is `bytes`, whose address was exposed, and which lives to the end of the test.
+    assert_eq!(unsafe { a.refer(to_b, b"head", &[piece], 1) }, Reference::Sent);
+    assert_eq!(collect(&mut b).len(), 1);
+    b.show_taken(to_a, 1);
+    collect(&mut a);
+    let rings = b.connections[0].as_mut().and_then(|c| c.rings.as_mut()).expect("open");
+    let Rings { segment, copier, .. } = rings;
+    // The first slot that is given out.
+    let (slot, generation) = (63, 0);
+    assert!(fetch::holds(segment, OF_CREATOR, (slot, generation)));
+    copier.begin(segment, copy::Wanted { slot, generation, len: 70_000 });
+    a.look();
+    assert_eq!(copier.poll(segment), Progress::Gone);
+}
+
+/// A pair that exchanges little has little memory, and one that exchanges much has all.
+#[test]
+fn a_pair_has_the_memory_that_it_uses() {
+    const RING: usize = 1 << 20;
+    let large = ShmConfig { ring: RING, ..config("small-a") };
+    let (mut a, mut b) = (ShmPort::open(&large).expect("it opens"), port("small-b"));
+    let [to_b, to_a] = join(&mut a, (&mut b, "small-b"));
+    let resident = |port: &ShmPort| {
+        let rings = port.connections[0].as_ref().and_then(|c| c.rings.as_ref()).expect("open");
+        rings.segment.resident()
+    };
+    if resident(&a) == segment_size(RING) {
+        // This kernel cannot add memory later.
+        return;
+    }
+    let mut taken = 0;
+    while taken < 2000 {
+        assert!(a.send(to_b, Outgoing::of_copies(&[1; 64], &[])));
+        assert_eq!(collect(&mut b).len(), 1);
+        taken += 1;
+        b.show_taken(to_a, taken);
+    }
+    assert!(resident(&a) <= 64 << 10, "{} of {} bytes", resident(&a), segment_size(RING));
+    for _ in 0..20 {
+        let full = |n: &usize| *n < 1000 && a.send(to_b, Outgoing::of_copies(&[1; 4000], &[]));
+        let sent = (0..).take_while(full).count();
+        assert_eq!(collect(&mut b).len(), sent);
+        taken += sent as u64;
+        b.show_taken(to_a, taken);
+    }
+    assert!(resident(&a) >= RING);
 }

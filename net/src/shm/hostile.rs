@@ -1,0 +1,608 @@
+//! A port, and a process of its user that does not keep to the rules in anything that the two share: the socket and its
+//! messages, the segment and every field of it, and the memory that references name.
+//!
+//! Each round of the attacker begins with honest frames and an honest reference, which the port must take, so that the
+//! attack that follows meets an open connection. A neighbour exchanges frames with the same port all the time, and must not
+//! notice anything.
+
+#![allow(clippy::disallowed_methods)] // a test may have a clock, and tells the process that it starts what to do
+
+use std::collections::HashMap;
+use std::os::fd::BorrowedFd;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::copy::{ANSWER, COPIED, FROM, REFERENCE, REQUEST};
+use super::tests::{config, join, port};
+use super::*;
+use crate::base::Rng;
+
+/// The variable that says what a process of the tests is to do: `attack` a port of some name with a seed for a number of
+/// rounds, or try to connect to one that will `refuse`, or `survive` an attack with a seed while children of fork live.
+const ORDERS: &str = "SQUALL_TEST_ATTACKER";
+/// Honest frames at the beginning of a round.
+const HONEST: u64 = 16;
+/// Bytes of the payload that an honest reference names.
+const PAYLOAD: usize = 4096;
+/// What the victim lends the attacker.
+const LENT: usize = 3000;
+const LENT_BYTE: u8 = 0x5a;
+/// Kinds of attacks.
+const KINDS: u32 = 9;
+/// For how long either side waits for the other.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The offset of the control words of the ring that the attacker writes, and of that of the victim.
+const OURS: usize = 0;
+const THEIRS: usize = CONTROL;
+
+fn payload() -> Vec<u8> {
+    (0..PAYLOAD).map(|n| (n * 7) as u8).collect()
+}
+
+/// Waits until something is true, but not for ever.
+fn wait_for(what: &str, mut is_true: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !is_true() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
+/// The attacker's end of a connection.
+struct Attacker {
+    socket: OwnedFd,
+    rings: Rings,
+    payload: Vec<u8>,
+    /// Frames that it has sent.
+    sent: u64,
+}
+
+fn event_descriptor() -> OwnedFd {
+    // SAFETY: eventfd(2) takes numbers and returns a new descriptor, which goes nowhere but into the `OwnedFd`.
+    unsafe { OwnedFd::from_raw_fd(check(libc::eventfd(0, libc::EFD_CLOEXEC)).expect("one")) }
+}
+
+/// Whether the victim has ended a connection, or what it says first.
+fn heard(socket: &OwnedFd) -> Option<Vec<u8>> {
+    match socket::receive(socket.as_raw_fd()) {
+        Ok((text, _)) => Some(text),
+        Err(error) if is_passing(&error) => None,
+        Err(_) => Some(Vec::new()),
+    }
+}
+
+impl Attacker {
+    /// Connects as an honest peer does.
+    fn connect(name: &str) -> Self {
+        let socket = socket::connect(name).expect("the victim listens");
+        let (segment, memory) = Segment::create(segment_size(LEAST)).expect("memory");
+        let rings = Rings::new(segment, LEAST, true, None).expect("memory");
+        // What it wants to be lent.
+        let place = Place { control: THEIRS, base: FRONT + LEAST, size: LEAST };
+        fetch::want_references(&rings.segment, place);
+        let bell = event_descriptor();
+        socket::send(socket.as_raw_fd(), b"hello", &[memory.as_fd(), bell.as_fd()]).expect("room");
+        wait_for("the victim says welcome", || {
+            heard(&socket).is_some_and(|text| {
+                assert_eq!(text, b"welcome");
+                true
+            })
+        });
+        Self { socket, rings, payload: payload(), sent: 0 }
+    }
+
+    /// Sends a frame.
+    fn send(&mut self, bytes: &[u8]) -> bool {
+        let Rings { segment, writer, .. } = &mut self.rings;
+        let sent = writer.send(segment, Outgoing::of_copies(bytes, &[]));
+        self.sent += u64::from(sent);
+        sent
+    }
+
+    /// Sends a frame that begins with this description of a payload.
+    fn refer(&mut self, description: &[u8], head: &[u8]) -> bool {
+        let Rings { segment, writer, .. } = &mut self.rings;
+        let sent = writer.refer(segment, Outgoing::of_copies(description, head));
+        self.sent += u64::from(sent);
+        sent
+    }
+
+    /// Describes a piece of memory.
+    fn describe(&mut self, piece: UserSlice, tag: u64) -> Option<Vec<u8>> {
+        let Rings { segment, writer, lender, .. } = &mut self.rings;
+        let now = (writer.frames(), writer.taken(segment));
+        let (text, len) = lender.describe(segment, now, &[piece], tag)?;
+        Some(text[..len].to_vec())
+    }
+
+    /// What an honest peer does; all of it is taken.
+    fn be_honest(&mut self) {
+        for n in 0..HONEST {
+            assert!(self.send(&[&b"honest"[..], &n.to_le_bytes()].concat()), "there is room");
+        }
+        let base = self.payload.as_ptr().expose_provenance() as u64;
+        if self.rings.lender.is_wanted(&self.rings.segment) {
+            let piece = UserSlice::lent(base, PAYLOAD as u64);
+            let description = self.describe(piece, 1).expect("there are slots");
+            assert!(self.refer(&description, b"lent"), "there is room");
+        } else {
+            // This system does not let the victim read our memory.
+            assert!(self.send(b"lent"), "there is room");
+        }
+        let (rings, sent) = (&self.rings, self.sent);
+        wait_for("the victim takes honest frames", || rings.writer.taken(&rings.segment) == sent);
+    }
+
+    fn word(&self, at: usize, value: u64) {
+        self.rings.segment.word(at).store(value, Ordering::Release);
+    }
+
+    fn attack(&mut self, kind: u32, name: &str, rng: &mut Rng) {
+        match kind {
+            0 => self.scribble(rng),
+            1 => self.send_bad_record(rng),
+            2 => self.refer_to_nothing(rng),
+            3 => self.refer_to_what_was_taken_back(),
+            4 => self.send_bad_messages(rng),
+            5 => self.answer_nonsense(rng),
+            6 => self.ask_for_copies(rng),
+            7 => greet_badly(name, rng),
+            _ => socket::shut_down(self.socket.as_raw_fd()),
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+
+    /// Writes anything anywhere beside the rings while frames travel.
+    fn scribble(&mut self, rng: &mut Rng) {
+        for _ in 0..300 {
+            let value = [rng.next_u64(), 0, 1, u64::MAX][rng.below(4) as usize];
+            self.word(rng.below(2 * CONTROL as u32 / 8) as usize * 8, value);
+            self.send(&[7; 300]);
+            if rng.chance(0.1) {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        }
+    }
+
+    /// Writes a record that no honest writer writes where the victim reads next.
+    fn send_bad_record(&self, rng: &mut Rng) {
+        const REFERS: u64 = 1 << 32;
+        const PARTED: u64 = 1 << 33;
+        // It has taken all, and said so before it said how many.
+        let consumed = self.rings.segment.word(OURS).load(Ordering::Acquire);
+        let at = |n: usize| FRONT + (consumed as usize + 8 * n) % LEAST;
+        for n in 1..40 {
+            let value = [rng.next_u64(), u64::MAX, u64::from(rng.below(80))];
+            self.word(at(n), value[rng.below(3) as usize]);
+        }
+        let words = [
+            MAX_FRAME as u64 + 1,
+            0xffff_ffff,
+            REFERS,
+            REFERS | 5,
+            REFERS | 12,
+            REFERS | 40,
+            REFERS | PARTED | 1 << 40 | 40,
+            PARTED | 40,
+            PARTED | 200 << 40 | 100,
+            1 << 34 | 40,
+            u64::MAX,
+            MAX_FRAME as u64,
+            40,
+            rng.next_u64(),
+        ];
+        if rng.chance(0.5) {
+            // Where the word that skips the rest leads to.
+            self.word(FRONT, u64::MAX);
+        }
+        self.word(at(0), words[rng.below(words.len() as u32) as usize]);
+    }
+
+    /// Refers to what is not there, by descriptions that are right, and by others.
+    fn refer_to_nothing(&mut self, rng: &mut Rng) {
+        let addresses = [0, 8, 0xffff_8000_0000_0000, u64::MAX, u64::MAX - 4095, 1 << 46];
+        let lengths = [0, 1, PAYLOAD as u64, 1 << 20, 1 << 63, u64::MAX];
+        for _ in 0..20 {
+            let number = |rng: &mut Rng, good: u32| {
+                let other = rng.below(70);
+                if rng.chance(0.7) { good } else { other }
+            };
+            let (slot, generation) = (number(rng, 9), number(rng, 0));
+            let count = [1, 2, 4, 5, u32::MAX][rng.below(5) as usize];
+            let mut text = Vec::new();
+            for word in [slot, generation, count] {
+                text.extend(word.to_le_bytes());
+            }
+            for _ in 0..count.min(4) {
+                text.extend(addresses[rng.below(6) as usize].to_le_bytes());
+                text.extend(lengths[rng.below(6) as usize].to_le_bytes());
+            }
+            if rng.chance(0.2) {
+                text.truncate(rng.below(text.len() as u32) as usize + 1);
+            }
+            self.refer(&text, b"");
+        }
+    }
+
+    /// Refers to memory that it has taken back: the victim can read it, and must not use it.
+    fn refer_to_what_was_taken_back(&mut self) {
+        let base = self.payload.as_ptr().expose_provenance() as u64;
+        let description = self.describe(UserSlice::lent(base, PAYLOAD as u64), 77);
+        self.rings.lender.revoke(&self.rings.segment, Some(77));
+        assert!(self.refer(&description.expect("there are slots"), b"revoked"));
+        let (rings, sent) = (&self.rings, self.sent);
+        wait_for("it is taken", || rings.writer.taken(&rings.segment) == sent);
+    }
+
+    /// Says what is no farewell, or goes on after it, and sends descriptors that nobody asked for.
+    fn send_bad_messages(&mut self, rng: &mut Rng) {
+        let (one, two) = (event_descriptor(), event_descriptor());
+        for _ in 0..1 + rng.below(6) {
+            let len = [0, 1, FAREWELL.len(), socket::GREETING][rng.below(4) as usize];
+            let fds = [one.as_fd(), two.as_fd()];
+            let count = rng.below(3) as usize;
+            // The victim may have hung up.
+            let _ = socket::send(self.socket.as_raw_fd(), &vec![b'c'; len], &fds[..count]);
+            self.send(b"go on");
+        }
+    }
+
+    /// Refers to memory that the victim cannot read, and answers its request for a copy with nonsense.
+    fn answer_nonsense(&mut self, rng: &mut Rng) {
+        let description = self.describe(UserSlice::lent(8, PAYLOAD as u64), 5);
+        assert!(self.refer(&description.expect("there are slots"), b"unreadable"));
+        for n in 0..40 {
+            let request = self.rings.segment.word(OURS + REQUEST).load(Ordering::Acquire);
+            let copied = [rng.next_u64(), u64::MAX, 0, PAYLOAD as u64 + 1, 1 << 20];
+            self.word(OURS + COPIED, copied[rng.below(5) as usize]);
+            self.word(OURS + ANSWER, if n < 20 { rng.next_u64() } else { request });
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+
+    /// Asks for copies of what the victim lends, and of what it does not, and says that it has taken anything.
+    fn ask_for_copies(&mut self, rng: &mut Rng) {
+        // The first slot that is given out.
+        let slot = 63u64 << 32;
+        let bounce = FRONT + 2 * LEAST + BOUNCE;
+        self.word(THEIRS + REFERENCE, slot);
+        self.word(THEIRS + FROM, 0);
+        self.word(THEIRS + REQUEST, 1);
+        let rings = &self.rings;
+        let word = |at: usize| rings.segment.word(THEIRS + at).load(Ordering::Acquire);
+        wait_for("what is lent is copied", || word(ANSWER) == 1);
+        assert_eq!(word(COPIED), LENT as u64);
+        for n in 2..60 {
+            let from = [0, 1, LENT as u64, rng.next_u64(), u64::MAX][rng.below(5) as usize];
+            let reference = [slot, slot | 1, 62 << 32, 64 << 32, rng.next_u64()];
+            self.word(THEIRS + REFERENCE, reference[rng.below(5) as usize]);
+            self.word(THEIRS + FROM, from);
+            self.word(THEIRS + REQUEST, n);
+            if n > 30 {
+                // Consumed, taken, held back, and whether memory is short.
+                let at = [0, 8, 24, 32][rng.below(4) as usize];
+                self.word(THEIRS + at, rng.next_u64());
+            }
+            std::thread::sleep(Duration::from_micros(300));
+        }
+        let mut found = vec![0; BOUNCE];
+        self.rings.segment.read(bounce, &mut found);
+        assert!(found.iter().all(|byte| [0, LENT_BYTE].contains(byte)), "others' memory");
+    }
+}
+
+/// Greets with what is no greeting; each is refused.
+fn greet_badly(name: &str, rng: &mut Rng) {
+    let (whole, good) = Segment::create(segment_size(LEAST)).expect("memory");
+    let (_, other_size) = Segment::create(segment_size(LEAST) + 4096).expect("memory");
+    // SAFETY: memfd_create(2) reads a literal and returns a new descriptor, which goes nowhere but into the `OwnedFd`.
+    let unsealed = unsafe {
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        OwnedFd::from_raw_fd(check(libc::memfd_create(c"test".as_ptr(), flags)).expect("memory"))
+    };
+    let nothing = std::fs::File::open("/dev/null").expect("it is there");
+    let bell = event_descriptor();
+    let long = [b'x'; socket::GREETING];
+    let greetings: [(&[u8], &[BorrowedFd<'_>]); 8] = [
+        (b"hello", &[]),
+        (b"hello", &[bell.as_fd()]),
+        (b"hello", &[bell.as_fd(), good.as_fd()]),
+        (b"hello", &[unsealed.as_fd(), bell.as_fd()]),
+        (b"hello", &[other_size.as_fd(), bell.as_fd()]),
+        (b"hello", &[nothing.as_fd(), bell.as_fd()]),
+        (b"", &[good.as_fd(), bell.as_fd()]),
+        (&long, &[good.as_fd(), bell.as_fd()]),
+    ];
+    for _ in 0..4 {
+        let (text, fds) = greetings[rng.below(8) as usize];
+        let socket = socket::connect(name).expect("the victim listens");
+        socket::send(socket.as_raw_fd(), text, fds).expect("room");
+        wait_for("the victim hangs up", || heard(&socket).is_some_and(|text| text.is_empty()));
+    }
+    drop(whole);
+}
+
+/// Attacks a port, each round over another connection.
+fn attack(name: &str, seed: u64, rounds: u32) {
+    for round in 0..rounds {
+        let mut rng = Rng::new(seed << 16 | u64::from(round));
+        let mut attacker = Attacker::connect(name);
+        attacker.be_honest();
+        attacker.attack(round % KINDS, name, &mut rng);
+    }
+}
+
+/// Connects to a port of another user, which refuses it every time.
+fn be_refused(name: &str) {
+    for _ in 0..20 {
+        let socket = socket::connect(name).expect("every user may connect");
+        let (_, memory) = Segment::create(segment_size(LEAST)).expect("memory");
+        let bell = event_descriptor();
+        // It may have been refused by now.
+        let _ = socket::send(socket.as_raw_fd(), b"hello", &[memory.as_fd(), bell.as_fd()]);
+        wait_for("it is refused", || heard(&socket).is_some_and(|text| text.is_empty()));
+    }
+}
+
+/// What processes do that the other tests start.
+#[test]
+#[ignore = "the tests beside it start it in a process of its own"]
+fn a_process_of_its_own() {
+    let Ok(orders) = std::env::var(ORDERS) else { return };
+    let number = |text: &str| text.parse::<u32>().expect("a number");
+    let words: Vec<&str> = orders.split(' ').collect();
+    match *words.as_slice() {
+        ["attack", name, seed, rounds] => attack(name, number(seed).into(), number(rounds)),
+        ["refuse", name] => be_refused(name),
+        ["survive", seed, rounds] => survive(number(seed).into(), number(rounds), true),
+        _ => panic!("orders: {orders}"),
+    }
+}
+
+/// Starts a process that follows orders, as another user if there is one.
+fn start(orders: &str, user: Option<u32>) -> Child {
+    let mut command = Command::new("/proc/self/exe");
+    command
+        .args(["--exact", "shm::hostile::a_process_of_its_own", "--ignored", "--nocapture"])
+        .env(ORDERS, orders)
+        .current_dir("/");
+    if let Some(user) = user {
+        command.uid(user).gid(user);
+    }
+    command.spawn().expect("the test's own program")
+}
+
+/// A child of fork, which holds all descriptors until it is dropped.
+struct Holder(libc::pid_t);
+
+impl Holder {
+    fn new() -> Self {
+        // SAFETY: the child of this process with several threads makes system calls alone, and never returns from here.
+        let pid = unsafe {
+            let pid = libc::fork();
+            if pid == 0 {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong);
+                loop {
+                    libc::pause();
+                }
+            }
+            pid
+        };
+        assert!(pid > 0, "a process");
+        Self(pid)
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let mut status = 0;
+        // SAFETY: kill(2) takes numbers; waitpid(2) writes one into `status`, a local variable. The child is this value's own
+        // and was not waited for.
+        unsafe {
+            libc::kill(self.0, libc::SIGKILL);
+            libc::waitpid(self.0, &raw mut status, 0);
+        }
+    }
+}
+
+/// What the victim met.
+#[derive(Debug, Default)]
+struct Counts {
+    honest: u64,
+    /// Honest frames with a payload elsewhere.
+    references: u64,
+    revoked: u64,
+    /// Frames of attacks that were taken.
+    others: u64,
+    /// Frames whose payload could not be read where it was.
+    delayed: u64,
+}
+
+/// A port whose peers are the attacker and a neighbour.
+struct Victim {
+    port: ShmPort,
+    /// Frames taken, by connection of the attacker.
+    taken: HashMap<LinkNo, u64>,
+    counts: Counts,
+    neighbour: LinkNo,
+    from_neighbour: u64,
+    /// Where payload goes, with as many bytes before it and behind it.
+    place: Vec<u8>,
+    lent: Vec<u8>,
+}
+
+impl Victim {
+    fn turn(&mut self) {
+        self.port.look();
+        while let Some(event) = self.port.next_event() {
+            match event {
+                LinkEvent::Asked(link, text) if text == b"hello" => self.accept(link),
+                LinkEvent::Asked(link, _) => self.port.close(link),
+                LinkEvent::Over(link, _) => {
+                    assert_ne!(link, self.neighbour, "the neighbour lives");
+                    self.taken.remove(&link);
+                    self.port.close(link);
+                }
+                LinkEvent::Accepted(..) => panic!("the victim asked for nothing"),
+            }
+        }
+        self.receive();
+        for (link, taken) in &self.taken {
+            self.port.show_taken(*link, *taken);
+            // It may have no room.
+            let _ = self.port.send(*link, Outgoing::of_copies(b"from the victim", &[]));
+        }
+        self.port.show_taken(self.neighbour, self.from_neighbour);
+        self.port.ring();
+    }
+
+    fn accept(&mut self, link: LinkNo) {
+        if self.port.accept(link, b"welcome").is_err() {
+            return;
+        }
+        self.taken.insert(link, 0);
+        let base = self.lent.as_ptr().expose_provenance() as u64;
+        let piece = UserSlice::lent(base, LENT as u64);
+        // SAFETY: the piece is `lent`, whose address was just exposed, and which lives longer than the port.
+        let sent = unsafe { self.port.refer(link, b"lent", &[piece], 1) };
+        assert_eq!(sent, Reference::Sent);
+    }
+
+    fn receive(&mut self) {
+        let Self { port, taken, counts, neighbour, from_neighbour, place, .. } = self;
+        let middle = place.as_mut_ptr().wrapping_add(PAYLOAD);
+        let to = UserSlice::lent(middle.expose_provenance() as u64, PAYLOAD as u64);
+        port.recv(32, &mut |(link, _), frame, source| {
+            if link == *neighbour {
+                assert_eq!(frame, from_neighbour.to_le_bytes());
+                *from_neighbour += 1;
+                return Verdict::Taken;
+            }
+            // SAFETY: `place` has three times as many bytes, of which these are the middle, and no reference to it is left.
+            let had = source.map(|source| unsafe { source.fetch(to, 0) });
+            if source.is_some_and(Source::is_delayed) {
+                assert_eq!(had, Some(false));
+                counts.delayed += 1;
+                return Verdict::NotNow;
+            }
+            let number = taken.entry(link).or_default();
+            match frame {
+                [b'h', b'o', b'n', b'e', b's', b't', n @ ..] => {
+                    assert_eq!(n, number.to_le_bytes());
+                    counts.honest += 1;
+                }
+                b"lent" => {
+                    assert_ne!(had, Some(false), "it is lent");
+                    counts.references += 1;
+                }
+                b"revoked" => {
+                    assert_eq!(had, Some(false), "it was taken back");
+                    counts.revoked += 1;
+                }
+                _ => counts.others += 1,
+            }
+            *number += 1;
+            Verdict::Taken
+        });
+        let edges = [&self.place[..PAYLOAD], &self.place[2 * PAYLOAD..]];
+        assert!(edges.into_iter().flatten().all(|byte| *byte == 0), "beside the payload");
+    }
+}
+
+/// Lets a process attack a port for some rounds, while children of fork hold the port's descriptors if there are to be any.
+fn survive(seed: u64, rounds: u32, forks: bool) {
+    let (name, beside) = (format!("hostile-{seed}"), format!("beside-{seed}"));
+    let (mut victim, mut friend) = (port(&name), port(&beside));
+    let [to_victim, neighbour] = join(&mut friend, (&mut victim, name.as_str()));
+    let mut victim = Victim {
+        port: victim,
+        taken: HashMap::new(),
+        counts: Counts::default(),
+        neighbour,
+        from_neighbour: 0,
+        place: vec![0; 3 * PAYLOAD],
+        lent: vec![LENT_BYTE; LENT],
+    };
+    let mut holders: Vec<Holder> = forks.then(Holder::new).into_iter().collect();
+    let mut attacker = start(&format!("attack {} {seed} {rounds}", config(&name).name), None);
+    let (mut sent, end) = (0u64, Instant::now() + 2 * PATIENCE);
+    // Shown when the test fails.
+    eprintln!("seed {seed}, {rounds} rounds");
+    let status = loop {
+        if friend.send(to_victim, Outgoing::of_copies(&sent.to_le_bytes(), &[])) {
+            sent += 1;
+        }
+        victim.turn();
+        friend.recv(32, &mut |_, _, _| Verdict::Taken);
+        friend.look();
+        assert_eq!(friend.next_event(), None, "seed {seed}: the victim lives");
+        // One that holds connections of the attacker, too.
+        if forks && holders.len() == 1 && victim.counts.honest > 10 * HONEST {
+            holders.push(Holder::new());
+        }
+        if let Some(status) = attacker.try_wait().expect("a child of ours") {
+            break status;
+        }
+        if Instant::now() > end {
+            let _ = attacker.kill();
+        }
+        std::thread::yield_now();
+    };
+    assert!(status.success(), "seed {seed}: the attacker found a fault, or did not come to an end");
+    wait_for("all connections of the attacker are over", || {
+        victim.turn();
+        victim.port.connections.iter().flatten().count() == 1
+    });
+    assert_eq!(victim.from_neighbour, sent, "seed {seed}: frames of the neighbour");
+    let Counts { honest, references, revoked, others, delayed } = victim.counts;
+    let rounds = u64::from(rounds);
+    assert_eq!((honest, references), (rounds * HONEST, rounds), "seed {seed}: honest frames");
+    assert_eq!(revoked, rounds / u64::from(KINDS), "seed {seed}: what was taken back");
+    assert!(others > rounds && delayed > 0, "seed {seed}: {others} of others, {delayed} delayed");
+}
+
+#[test]
+fn a_process_that_keeps_to_no_rule_harms_nobody_else() {
+    for seed in 1..4 {
+        survive(seed, 7 * KINDS, false);
+    }
+}
+
+/// The children would hold the descriptors of other tests, too.
+#[test]
+fn nor_does_it_while_children_of_fork_hold_the_descriptors() {
+    let mut victim = start(&format!("survive 4 {}", 7 * KINDS), None);
+    assert!(victim.wait().expect("a child of ours").success());
+}
+
+#[test]
+fn a_process_of_another_user_is_refused() {
+    if socket::user() != 0 {
+        // Without root there is no other user.
+        return;
+    }
+    let (name, beside) = ("hostile-user", "beside-user");
+    let (mut victim, mut friend) = (port(name), port(beside));
+    let [to_victim, _] = join(&mut friend, (&mut victim, name));
+    let mut attacker = start(&format!("refuse {}", config(name).name), Some(65534));
+    let (mut sent, mut taken, end) = (0, 0, Instant::now() + 2 * PATIENCE);
+    let status = loop {
+        victim.look();
+        assert_eq!(victim.next_event(), None, "nobody asks");
+        sent += usize::from(friend.send(to_victim, Outgoing::of_copies(b"neighbour", &[])));
+        taken += victim.recv(32, &mut |_, _, _| Verdict::Taken);
+        if let Some(status) = attacker.try_wait().expect("a child of ours") {
+            break status;
+        }
+        if Instant::now() > end {
+            let _ = attacker.kill();
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    };
+    assert!(status.success(), "it was not refused, or not at once");
+    assert_eq!(victim.connections.iter().flatten().count(), 1);
+    assert!(sent > 0 && sent == taken, "{taken} of {sent} frames of the neighbour");
+}
