@@ -306,8 +306,9 @@ impl Open {
                 self.seek(engine, met);
             }
         }
-        // It copies for peers what is lent.
+        // It copies for peers what is lent: nothing of what has ended must be that any more.
         self.revoke(engine);
+        self.follow(now, engine);
         self.port.look();
         for (link, no) in self.links.iter_mut().zip(0..) {
             let Some(link) = link else { continue };

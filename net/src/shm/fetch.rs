@@ -52,6 +52,18 @@ impl Pieces {
     }
 }
 
+/// A reference on its way.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    /// The number of its frame.
+    number: u64,
+    slot: u32,
+    /// That of the slot when the frame left: as long as it has it, the reference holds.
+    generation: u32,
+    /// Whose memory it is.
+    tag: u64,
+}
+
 /// What we lend over a connection.
 #[derive(Debug)]
 pub(super) struct Lender {
@@ -64,8 +76,8 @@ pub(super) struct Lender {
     generations: [u32; SLOTS],
     /// By slot.
     lent: Box<[Pieces; SLOTS]>,
-    /// By the number of the frame: the slot, and whose memory it is.
-    open: VecDeque<(u64, u32, u64)>,
+    /// In the order of their frames.
+    open: VecDeque<Open>,
     /// The number that the peer may read, to see whether it can.
     probe: Box<u64>,
 }
@@ -105,7 +117,7 @@ impl Lender {
         pieces: &[UserSlice],
         tag: u64,
     ) -> Option<([u8; MOST_BYTES], usize)> {
-        while let Some(&(number, slot, _)) = self.open.front()
+        while let Some(&Open { number, slot, .. }) = self.open.front()
             && number < taken
         {
             self.open.pop_front();
@@ -113,8 +125,8 @@ impl Lender {
             self.free.push(slot);
         }
         let slot = self.free.pop()?;
-        self.open.push_back((next, slot, tag));
         let generation = self.generations[slot as usize];
+        self.open.push_back(Open { number: next, slot, generation, tag });
         let mut out = [0; MOST_BYTES];
         // At most MOST_PIECES.
         for (to, word) in out.chunks_mut(4).zip([slot, generation, pieces.len() as u32]) {
@@ -142,35 +154,34 @@ impl Lender {
         }
         let Some(wanted) = copy::request(segment, self.place, self.answered) else { return };
         self.answered = wanted.number;
-        let holds = |&&(number, slot, _): &&(u64, u32, u64)| {
-            number >= taken
-                && slot == wanted.slot
-                && self.generations.get(slot as usize) == Some(&wanted.generation)
+        let (slot, generation) = (wanted.slot, wanted.generation);
+        let is_wanted = |open: &&Open| {
+            open.number >= taken && (open.slot, open.generation) == (slot, generation)
         };
-        let copied = match self.open.iter().find(holds) {
-            Some((_, slot, _)) => {
-                let pieces = self.lent[*slot as usize].iter();
-                // SAFETY: the reference holds, so this function's contract is that its pieces are readable.
-                unsafe { copy::copy(segment, self.bounce, pieces, wanted.from) }
-            }
-            None => None,
-        };
+        // Not by the peer's word alone: it may know the next generation.
+        let found = self.open.iter().find(is_wanted).map(|open| open.slot as usize);
+        let held = found.filter(|slot| self.generations[*slot] == generation);
+        let copied = held.and_then(|slot| {
+            let pieces = self.lent[slot].iter();
+            // SAFETY: the reference holds, so this function's contract is that its pieces are readable.
+            unsafe { copy::copy(segment, self.bounce, pieces, wanted.from) }
+        });
         copy::answer(segment, self.place, wanted.number, copied);
     }
 
     /// The frame that was described last did not leave.
     pub(super) fn withdraw(&mut self) {
-        if let Some((_, slot, _)) = self.open.pop_back() {
-            self.free.push(slot);
+        if let Some(open) = self.open.pop_back() {
+            self.free.push(open.slot);
         }
     }
 
     /// What is lent of an operation, or all, is not to be read any more.
     pub(super) fn revoke(&mut self, segment: &Segment, tag: Option<u64>) {
         for at in 0..self.open.len() {
-            let (_, slot, of) = self.open[at];
-            if tag.is_none_or(|tag| tag == of) {
-                self.raise(segment, slot);
+            let open = self.open[at];
+            if tag.is_none_or(|tag| tag == open.tag) {
+                self.raise(segment, open.slot);
             }
         }
     }

@@ -388,25 +388,32 @@ fn what_cannot_be_read_is_copied_by_its_owner() {
     assert_eq!(collect(&mut a), [b"all well"]);
 }
 
-/// What was taken is not lent any more, whatever the peer asks for later.
+/// What was taken, or taken back, is not lent any more, whatever the peer asks for.
 #[test]
-fn what_was_taken_is_not_copied() {
-    let [(mut a, to_b), (mut b, to_a)] = pair("late");
-    let bytes = vec![9u8; 70_000];
-    let piece = UserSlice::lent(bytes.as_ptr().expose_provenance() as u64, 70_000);
-    // SAFETY: the piece is `bytes`, whose address was exposed, and which lives to the end of the test.
-    assert_eq!(unsafe { a.refer(to_b, b"head", &[piece], 1) }, Reference::Sent);
-    assert_eq!(collect(&mut b).len(), 1);
-    b.show_taken(to_a, 1);
-    collect(&mut a);
-    let rings = b.connections[0].as_mut().and_then(|c| c.rings.as_mut()).expect("open");
-    let Rings { segment, copier, .. } = rings;
-    // The first slot that is given out.
-    let (slot, generation) = (63, 0);
-    assert!(fetch::holds(segment, OF_CREATOR, (slot, generation)));
-    copier.begin(segment, copy::Wanted { slot, generation, len: 70_000 });
-    a.look();
-    assert_eq!(copier.poll(segment), Progress::Gone);
+fn what_is_not_lent_any_more_is_not_copied() {
+    for revoked in [false, true] {
+        let [(mut a, to_b), (mut b, to_a)] = pair("late");
+        let bytes = vec![9u8; 70_000];
+        let piece = UserSlice::lent(bytes.as_ptr().expose_provenance() as u64, 70_000);
+        // SAFETY: the piece is `bytes`, whose address was exposed, and which lives longer than the ports use it.
+        assert_eq!(unsafe { a.refer(to_b, b"head", &[piece], 1) }, Reference::Sent);
+        if revoked {
+            a.revoke(to_b, 1);
+        } else {
+            assert_eq!(collect(&mut b).len(), 1);
+            b.show_taken(to_a, 1);
+            collect(&mut a);
+        }
+        let rings = b.connections[0].as_mut().and_then(|c| c.rings.as_mut()).expect("open");
+        let Rings { segment, copier, .. } = rings;
+        // The first slot that is given out, and the generation that the segment shows.
+        let (slot, generation) = (63, u32::from(revoked));
+        assert!(fetch::holds(segment, OF_CREATOR, (slot, generation)));
+        copier.begin(segment, copy::Wanted { slot, generation, len: 70_000 });
+        assert_eq!(copier.poll(segment), Progress::Waiting);
+        a.look();
+        assert_eq!(copier.poll(segment), Progress::Gone, "{revoked}");
+    }
 }
 
 /// A pair that exchanges little has little memory, and one that exchanges much has all.
