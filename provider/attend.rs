@@ -16,7 +16,6 @@ use std::time::Duration;
 use squall_base::Span;
 
 use crate::ep::Endpoint;
-use crate::gate;
 use crate::object::PerProcess;
 use crate::param::params;
 use crate::progress;
@@ -49,13 +48,6 @@ fn interval() -> Option<Span> {
 /// Attends to an endpoint from now on.
 pub(crate) fn attach(ep: &Arc<Endpoint>) {
     let Some(interval) = interval() else { return };
-    if !gate::barrier_available() {
-        log::info!(
-            "membarrier(2) is not available: peers get no answer while the application makes no \
-             progress for long"
-        );
-        return;
-    }
     let shared = SHARED.get();
     let mut state = shared.lock();
     state.endpoints.push(Arc::downgrade(ep));

@@ -152,7 +152,9 @@ boundary::exports! {
             let (node, service) = (step(&node, n)?, step(&service, s)?);
             av.resolve(Some(&node), Some(&service))
         });
-        av.add(each, &Insertion { fi_addr, flags, context })
+        // Before the insertion, which locks the vector: a name server may take seconds for each.
+        let resolved: Vec<Option<Name>> = each.collect();
+        av.add(resolved.into_iter(), &Insertion { fi_addr, flags, context })
     };
 
     status remove(av: *mut ffi::fid_av, fi_addr: *mut u64, count: usize, flags: u64) -> c_int => {

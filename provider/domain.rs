@@ -18,7 +18,7 @@ use crate::errno::{Errno, Result};
 use crate::fabric::Fabric;
 use crate::ffi;
 use crate::flags::{class, mr_mode, progress, threading};
-use crate::gate::Gate;
+use crate::gate::{self, Gate};
 use crate::info::Chosen;
 use crate::job::AuthKey;
 use crate::mr::{self, Regions};
@@ -131,8 +131,9 @@ pub(crate) fn open(
         }),
         users: Users::default(),
         fabric: Hold::new(fabric),
-        // FI_THREAD_COMPLETION lets the queues of one endpoint's two sides have a thread each.
-        locks: chosen.threading != threading::DOMAIN || automatic,
+        // FI_THREAD_COMPLETION lets the queues of one endpoint's two sides have a thread each. Where the kernel has no
+        // membarrier(2), or a container forbids it, only a lock lets the background thread in.
+        locks: chosen.threading != threading::DOMAIN || automatic || !gate::barrier_available(),
         virtual_addresses: basic || chosen.mr_mode & mr_mode::VIRT_ADDR != 0,
         auth_key: chosen.domain_key.clone(),
         devices: !basic && chosen.mr_mode & mr_mode::HMEM != 0,

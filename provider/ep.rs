@@ -75,6 +75,8 @@ pub(crate) struct Settings {
     msg_order: u64,
     /// FI_OPT_MIN_MULTI_RECV.
     min_multi_recv: AtomicU64,
+    /// FI_OPT_SHARED_MEMORY_PERMITTED.
+    shared_memory: AtomicBool,
     job: Job,
 }
 
@@ -206,6 +208,7 @@ impl Endpoint {
                 rx_flags: AtomicU64::new(chosen.rx_op_flags),
                 msg_order: chosen.msg_order,
                 min_multi_recv: AtomicU64::new(64),
+                shared_memory: AtomicBool::new(true),
                 job,
             },
             inner: Gate::new(domain.locks(), Inner { bindings: Bindings::default(), core: None }),

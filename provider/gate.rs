@@ -4,6 +4,8 @@
 //! promises that one thread at a time uses an object. Then entering its gate costs the application a
 //! load and two plain stores; otherwise, or with a progress thread of our own, it is a mutex.
 //!
+//! Where the kernel does not offer membarrier(2), all gates are mutexes.
+//!
 //! An unlocked gate still admits one kind of stranger, rarely: the attendant (`attend.rs`), which answers
 //! peers while the application stays away. It pays for both (`gate/doors.rs`).
 
@@ -121,8 +123,8 @@ impl<T> Gate<T> {
         }
     }
 
-    /// Enters for a short time from a thread that the application knows nothing of, unless the owner is
-    /// inside or the kernel lacks membarrier(2).
+    /// Enters for a short time from a thread that the application knows nothing of, unless the owner is inside. Of an
+    /// unlocked gate the kernel must have membarrier(2): where it does not, domains open locked ones.
     pub(crate) fn visit(&self) -> Option<Inside<'_, T>> {
         if self.locked {
             return self.try_enter();

@@ -3,10 +3,12 @@
 #include "abi.h"
 #include "own_process.h"
 
+#include <dirent.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sched.h>
 #include <stddef.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
@@ -55,11 +57,42 @@ static int begin(const char *deadline)
 	return !side;
 }
 
+/* FI_OPT_SHARED_MEMORY_PERMITTED, which older headers do not have. */
+enum { shared_memory_permitted = 11 };
+/* This process forbids its endpoint to share memory. */
+static int forbids;
+
+/* Opens an endpoint and forbids it to share memory, which has to be done before it is enabled. */
+static void open_that_shares_nothing(const struct want *want)
+{
+	struct fi_av_attr av_attr = {.type = FI_AV_TABLE};
+	struct fi_cq_attr cq_attr = {.format = FI_CQ_FORMAT_TAGGED};
+	size_t len = sizeof(a.name), of_other_size = 0;
+	char permitted = 0;
+	memset(&a, 0, sizeof(a));
+	a.info = abi_info(want);
+	EQUAL(fi_fabric(a.info->fabric_attr, &a.fabric, NULL), 0);
+	EQUAL(fi_domain(a.fabric, a.info, &a.domain, NULL), 0);
+	EQUAL(fi_av_open(a.domain, &av_attr, &a.av, NULL), 0);
+	EQUAL(fi_cq_open(a.domain, &cq_attr, &a.cq, NULL), 0);
+	EQUAL(fi_endpoint(a.domain, a.info, &a.ep, NULL), 0);
+	EQUAL(fi_ep_bind(a.ep, &a.av->fid, 0), 0);
+	EQUAL(fi_ep_bind(a.ep, &a.cq->fid, FI_TRANSMIT | FI_RECV), 0);
+	EQUAL(fi_setopt(&a.ep->fid, FI_OPT_ENDPOINT, shared_memory_permitted, &of_other_size, sizeof(of_other_size)), -FI_EINVAL);
+	EQUAL(fi_setopt(&a.ep->fid, FI_OPT_ENDPOINT, shared_memory_permitted, &permitted, 1), 0);
+	EQUAL(fi_enable(a.ep), 0);
+	EQUAL(fi_getname(&a.ep->fid, &a.name, &len), 0);
+	EQUAL(fi_setopt(&a.ep->fid, FI_OPT_ENDPOINT, shared_memory_permitted, &permitted, 1), -FI_EOPBADSTATE);
+}
+
 /* The peer's endpoint is known, and its greeting has been heard. */
 static void open_here(const struct want *want)
 {
 	struct sockaddr_in theirs;
-	abi_open(&a, want);
+	if (forbids)
+		open_that_shares_nothing(want);
+	else
+		abi_open(&a, want);
 	EQUAL(write(pipe_fd, &a.name, sizeof(a.name)), sizeof(a.name));
 	EQUAL(read(pipe_fd, &theirs, sizeof(theirs)), sizeof(theirs));
 	peer = abi_insert(&a, &theirs);
@@ -108,22 +141,54 @@ static void finish(void)
 	child_ended(0);
 }
 
-/* Mappings of this process, and sockets of the host, that have this in their name. */
-static int named(const char *file, const char *name)
+/* Segments that this process has mapped. */
+static int mappings(void)
 {
 	char line[4096];
 	int count = 0;
-	FILE *f = fopen(file, "r");
+	FILE *f = fopen("/proc/self/maps", "r");
 	CHECK(f != NULL);
 	while (fgets(line, sizeof(line), f))
-		count += strstr(line, name) != NULL;
+		count += strstr(line, "memfd:squall") != NULL;
 	fclose(f);
 	return count;
 }
 
-static int mappings(void)
+#define SOCKETS 64
+
+/* Whether a socket with this number is there under a name of ours, in whatever process. */
+static int is_socket_of_ours(unsigned long wanted)
 {
-	return named("/proc/self/maps", "memfd:squall");
+	char line[4096], path[256];
+	unsigned long inode;
+	int found = 0;
+	FILE *f = fopen("/proc/net/unix", "r");
+	CHECK(f != NULL);
+	while (fgets(line, sizeof(line), f))
+		if (sscanf(line, "%*s %*s %*s %*s %*s %*s %lu %255s", &inode, path) == 2)
+			found |= inode == wanted && strncmp(path, "@squall-", 8) == 0;
+	fclose(f);
+	return found;
+}
+
+/* The Unix sockets of this process under names of ours: other jobs of the machine have such sockets, too. */
+static int own_sockets(unsigned long numbers[SOCKETS])
+{
+	int count = 0;
+	struct dirent *entry;
+	DIR *fds = opendir("/proc/self/fd");
+	CHECK(fds != NULL);
+	while ((entry = readdir(fds)) != NULL) {
+		char target[256] = "";
+		unsigned long number;
+		if (readlinkat(dirfd(fds), entry->d_name, target, sizeof(target) - 1) > 0 &&
+		    sscanf(target, "socket:[%lu]", &number) == 1 && is_socket_of_ours(number)) {
+			CHECK(count < SOCKETS);
+			numbers[count++] = number;
+		}
+	}
+	closedir(fds);
+	return count;
 }
 
 /* A system call fails with this error from here on. */
@@ -284,6 +349,100 @@ static void a_child_of_fork_outlives_its_parents_endpoint(void)
 	leaves_a_child_behind(0);
 }
 
+/* What three processes share: an endpoint that asks, and two that answer. */
+struct trio {
+	struct sockaddr_in asks, answers[2];
+	_Atomic int opened, introduced;
+};
+
+/* Answers whatever comes, until it is killed. */
+static void answer(struct trio *t, int which)
+{
+	struct fi_cq_tagged_entry e;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	abi_open(&a, &plain);
+	t->answers[which] = a.name;
+	t->opened++;
+	while (!t->introduced)
+		usleep(1000);
+	peer = abi_insert(&a, &t->asks);
+	for (;;) {
+		EQUAL(fi_trecv(a.ep, in, 64, NULL, FI_ADDR_UNSPEC, 7, 0, in), 0);
+		while (fi_cq_read(a.cq, &e, 1) != 1)
+			usleep(100);
+		RETRY(&a, fi_tinject(a.ep, out, 64, peer, 8));
+	}
+}
+
+static void ask(fi_addr_t whom)
+{
+	struct fi_cq_tagged_entry e;
+	EQUAL(fi_trecv(a.ep, in, 64, NULL, whom, 8, 0, in), 0);
+	RETRY(&a, fi_tsend(a.ep, out, 64, NULL, whom, 7, out));
+	for (int got = 0; got < 2; got++)
+		abi_expect(&a, NULL, &e);
+}
+
+/* Time for links to come and go. */
+static void pause_with_progress(void)
+{
+	double end = abi_now() + 0.5;
+	while (abi_now() < end)
+		(void)fi_cq_read(a.cq, NULL, 0);
+}
+
+/* The link to one peer ends while a child of fork holds its descriptors, the next peer's gets their place, and then the first
+ * peer dies: the second one is alive. */
+static void the_death_of_a_peer_that_was_left(void)
+{
+	pid_t others[2];
+	struct trio *t = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	CHECK(t != MAP_FAILED);
+	setenv("FI_SQUALL_SHM", "yes", 1);
+	setenv("FI_SQUALL_DEADLINE", "20s", 1);
+	for (int n = 0; n < 2; n++) {
+		others[n] = fork();
+		CHECK(others[n] >= 0);
+		if (others[n] == 0)
+			answer(t, n);
+	}
+	abi_open(&a, &plain);
+	double end = abi_now() + PATIENCE;
+	while (t->opened < 2) {
+		CHECK(abi_now() < end);
+		usleep(1000);
+	}
+	t->asks = a.name;
+	t->introduced = 1;
+	fi_addr_t left = abi_insert(&a, &t->answers[0]);
+	ask(left);
+	pause_with_progress();
+	ask(left);
+	CHECK(mappings() > 0);
+	pid_t holder = fork();
+	if (holder == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		sleep(100);
+		_exit(0);
+	}
+	EQUAL(fi_av_remove(a.av, &left, 1, 0), 0);
+	pause_with_progress();
+	fi_addr_t next = abi_insert(&a, &t->answers[1]);
+	ask(next);
+	pause_with_progress();
+	ask(next);
+	CHECK(mappings() > 0);
+	EQUAL(kill(others[0], SIGKILL), 0);
+	EQUAL(waitpid(others[0], NULL, 0), others[0]);
+	pause_with_progress();
+	ask(next);
+	EQUAL(kill(holder, SIGKILL), 0);
+	EQUAL(kill(others[1], SIGKILL), 0);
+	EQUAL(waitpid(holder, NULL, 0), holder);
+	EQUAL(waitpid(others[1], NULL, 0), others[1]);
+	abi_close(&a);
+}
+
 /* The peer is killed with both rings full of what nobody took: what it sent arrives, the rest ends at once, and nothing
  * is left behind. */
 static void killed_with_full_rings(void)
@@ -292,9 +451,8 @@ static void killed_with_full_rings(void)
 	struct fi_cq_tagged_entry e;
 	struct fi_cq_err_entry err;
 	int first = begin("8s");
-	char mine[64];
+	unsigned long sockets[SOCKETS];
 	open_here(&plain);
-	snprintf(mine, sizeof(mine), "@squall-%d-", ntohs(a.name.sin_port));
 	talk();
 	if (!first) {
 		for (int n = 0; n < SENT; n++)
@@ -345,8 +503,11 @@ static void killed_with_full_rings(void)
 	abi_expect_error(&a, NULL, &err);
 	CHECK(err.op_context == in && abi_now() - start < 4.0);
 	EQUAL(mappings(), 0);
+	int open_sockets = own_sockets(sockets);
+	CHECK(open_sockets > 0);
 	abi_close(&a);
-	EQUAL(named("/proc/net/unix", mine), 0);
+	for (int n = 0; n < open_sockets; n++)
+		EQUAL(is_socket_of_ours(sockets[n]), 0);
 	EQUAL(statistic("links"), 1);
 }
 
@@ -454,6 +615,85 @@ static void without_reading_any_memory(void)
 	EQUAL(statistic("links"), 2);
 }
 
+/* Memory could be read when they met, and cannot be any more, at one end or at both, as when privileges change: what is on its
+ * way arrives as well as what follows. */
+static void memory_becomes_unreadable(int both)
+{
+	static unsigned char region[LONG], got[LONG];
+	struct fi_cq_tagged_entry e;
+	struct fid_mr *mr;
+	begin("20s");
+	open_here(&plain);
+	talk();
+	EQUAL(fi_mr_reg(a.domain, region, sizeof(region), FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 99, 0, &mr, NULL), 0);
+	if (side) {
+		EQUAL(fi_trecv(a.ep, in, sizeof(in), NULL, peer, 700, 0, in), 0);
+		say('r');
+		EQUAL(hear(), 's');
+		refuse(SYS_process_vm_readv, EPERM);
+		abi_expect(&a, NULL, &e);
+		CHECK(e.op_context == in && e.len == LONG);
+		abi_verify(in, LONG, 900);
+	} else {
+		abi_fill(out, LONG, 900);
+		EQUAL(hear(), 'r');
+		RETRY(&a, fi_write(a.ep, out, LONG, NULL, peer, 0, fi_mr_key(mr), region));
+		RETRY(&a, fi_tsend(a.ep, out, LONG, NULL, peer, 700, out));
+		say('s');
+		if (both)
+			refuse(SYS_process_vm_readv, EPERM);
+		for (int n = 0; n < 2; n++)
+			abi_expect(&a, NULL, &e);
+		RETRY(&a, fi_read(a.ep, got, LONG, NULL, peer, 0, fi_mr_key(mr), got));
+		abi_expect(&a, NULL, &e);
+		CHECK(memcmp(got, out, LONG) == 0);
+	}
+	for (unsigned round = 0; round < 14; round++)
+		exchange(round % 2 ? 64 : LONG, 710 + round);
+	EQUAL(fi_close(&mr->fid), 0);
+	finish();
+	EQUAL(statistic("links"), 2);
+}
+
+static void the_peers_memory_becomes_unreadable(void)
+{
+	memory_becomes_unreadable(0);
+}
+
+static void all_memory_becomes_unreadable(void)
+{
+	memory_becomes_unreadable(1);
+}
+
+/* A peer is answered while its application makes no call, also where the kernel has no membarrier(2). */
+static void without_membarrier(void)
+{
+	static const struct want by_domain = {
+		.caps = FI_MSG | FI_TAGGED | FI_RMA | FI_DIRECTED_RECV | FI_SOURCE,
+		.threading = FI_THREAD_DOMAIN,
+		.progress = FI_PROGRESS_MANUAL,
+	};
+	struct fi_cq_tagged_entry e;
+	struct iovec iov = {out, 64};
+	begin("5s");
+	if (side)
+		refuse(SYS_membarrier, ENOSYS);
+	open_here(&by_domain);
+	talk();
+	struct fi_msg_tagged msg = {.msg_iov = &iov, .iov_count = 1, .addr = peer, .tag = 800, .context = out};
+	if (side) {
+		say('x');
+		EQUAL(hear(), 'n');
+	} else {
+		EQUAL(hear(), 'x');
+		RETRY(&a, fi_tsendmsg(a.ep, &msg, FI_TRANSMIT_COMPLETE | FI_COMPLETION));
+		abi_expect(&a, NULL, &e);
+		CHECK(e.op_context == out);
+		say('n');
+	}
+	finish();
+}
+
 /* No memory to share, at the end that asks or at either. */
 static void without_memfd(void)
 {
@@ -517,6 +757,14 @@ static void who_says_no(void)
 	without_links("FI_SQUALL_SHM", "no");
 }
 
+static void who_forbids_it_for_an_endpoint(void)
+{
+	begin("8s");
+	forbids = side;
+	everything_arrives();
+	EQUAL(statistic("links"), 0);
+}
+
 static void who_damages_packets(void)
 {
 	without_links("FI_SQUALL_FAULT", "loss=1%,seed=1");
@@ -529,16 +777,21 @@ static const struct test tests[] = {
 	TEST(a_child_of_fork_leaves_the_link_alone, NULL, NULL, 0),
 	TEST(a_child_of_fork_outlives_its_parent, NULL, NULL, 0),
 	TEST(a_child_of_fork_outlives_its_parents_endpoint, NULL, NULL, 0),
+	TEST(the_death_of_a_peer_that_was_left, NULL, NULL, 0, {"FI_SQUALL_PEERS=av"}),
 	TEST(killed_with_full_rings, NULL, NULL, 0),
 	TEST(stopped_for_longer_than_the_deadline, NULL, NULL, 0),
 	TEST(stopped_for_a_while, NULL, NULL, 0),
 	TEST(without_reading_each_others_memory, NULL, NULL, 0),
 	TEST(without_reading_any_memory, NULL, NULL, 0),
+	TEST(the_peers_memory_becomes_unreadable, NULL, NULL, 0),
+	TEST(all_memory_becomes_unreadable, NULL, NULL, 0),
+	TEST(without_membarrier, NULL, NULL, 0, {"FI_SQUALL_ATTEND=1ms"}),
 	TEST(without_memfd, NULL, NULL, 0),
 	TEST(without_large_files, NULL, NULL, 0),
 	TEST(in_other_pid_namespaces, NULL, NULL, 0),
 	TEST(of_another_user, NULL, NULL, 0),
 	TEST(who_says_no, NULL, NULL, 0),
+	TEST(who_forbids_it_for_an_endpoint, NULL, NULL, 0),
 	TEST(who_damages_packets, NULL, NULL, 0),
 };
 

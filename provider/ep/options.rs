@@ -250,7 +250,7 @@ impl Endpoint {
         if level != 0 {
             return Err(Errno::NOPROTOOPT);
         }
-        // Two are an int and a bool, all others sizes.
+        // One is an int, two are bools, all others sizes.
         match option {
             FI_HMEM_P2P => {
                 return peer_to_peer(
@@ -261,6 +261,9 @@ impl Endpoint {
             CUDA_API_PERMITTED => {
                 return permit_cuda(self.settings.devices, value.filter(|_| len == 1));
             }
+            SHARED_MEMORY_PERMITTED => {
+                return self.permit_shared_memory(value.filter(|_| len == 1));
+            }
             _ => {}
         }
         let value = value.filter(|_| len == size_of::<usize>());
@@ -270,14 +273,27 @@ impl Endpoint {
                 self.settings.min_multi_recv.store(value as u64, Ordering::Relaxed);
                 Ok(())
             }
-            // Who may use it is FI_SQUALL_SHM's to say; NCCL's plugins set this all the same.
-            SHARED_MEMORY_PERMITTED => Ok(()),
             _ => match limit(option) {
                 Some(have) if value.ok_or(Errno::INVAL)? <= have => Ok(()),
                 Some(_) => Err(Errno::INVAL),
                 None => Err(Errno::NOPROTOOPT),
             },
         }
+    }
+
+    /// FI_OPT_SHARED_MEMORY_PERMITTED: an endpoint that must not use it talks to the peers of its host by packets. One that may
+    /// use it does where FI_SQUALL_SHM lets it.
+    fn permit_shared_memory(&self, value: Option<usize>) -> Result<()> {
+        let permitted = value.ok_or(Errno::INVAL)? != 0;
+        if !permitted && self.enter()?.core.is_some() {
+            log::info!(
+                "FI_OPT_SHARED_MEMORY_PERMITTED false is refused: the endpoint is enabled, and may share memory with peers \
+                 already; set the option before fi_enable"
+            );
+            return Err(Errno::OPBADSTATE);
+        }
+        self.settings.shared_memory.store(permitted, Ordering::Relaxed);
+        Ok(())
     }
 
     fn size_left(&self) -> Result<usize> {

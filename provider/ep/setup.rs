@@ -1,5 +1,6 @@
 //! Opening an endpoint: the parameters become the configuration of port, contexts and engine.
 
+use core::sync::atomic::Ordering;
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
@@ -71,7 +72,7 @@ pub(super) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<
     let secret = secret::generator("an endpoint's secrets")?.seed();
     let messages = messages(params, max_packet, instance, secret);
     let keyed = key.is_some();
-    let links = links::wanted(params);
+    let links = settings.shared_memory.load(Ordering::Relaxed) && links::wanted(params);
     let order = order::of(settings.msg_order);
     let host = Some(local.ip());
     let config_of = Config { port: local.port(), host, job_id, key, links, order, ..messages };
