@@ -506,6 +506,43 @@ fn long_writes_are_fetched_where_that_works_and_carried_where_not() {
     }
 }
 
+/// A payload that cannot be read where it is, and that its owner still lends, is waited for: its frame counts as taken when
+/// the bytes are in place, and not before.
+#[test]
+fn a_payload_that_is_delayed_is_waited_for() {
+    for (kind, target) in [(OpKind::Read, 0), (OpKind::Write, 1)] {
+        let mut w = world(13, Faults::default());
+        meet(&mut w);
+        w.hosts[target].memory.delays = 3;
+        let (bytes, base) = match kind {
+            OpKind::Read => read(&mut w, 2_500_000),
+            _ => write(&mut w, 2_500_000),
+        };
+        assert!(w.run(Span::secs(60), |w| !of_kind(w, 0, kind).is_empty()));
+        assert_eq!(of_kind(&w, 0, kind)[0].status, Ok(()));
+        assert!(w.hosts[target].memory.get(base, bytes.len() as u64) == bytes);
+        assert_eq!(w.links.referred, 3);
+        let held_back = w.hosts[target].engine.counters().0.rx_held_back;
+        assert_eq!((w.hosts[target].memory.delays, held_back), (0, 3));
+    }
+}
+
+/// The offer is taken, and the message is asked for.
+#[test]
+fn an_offer_that_is_delayed_is_asked_for() {
+    let mut w = world(14, Faults::default());
+    meet(&mut w);
+    w.hosts[1].memory.delays = 1;
+    let data: Vec<u8> = (0..100_000u32).map(|n| (n % 241) as u8).collect();
+    let base = recv(&mut w, 1, Some(5), 100_000, 5);
+    send(&mut w, 0, 5, &data, Level::Default);
+    assert!(w.run(DONE, |w| !of_kind(w, 1, OpKind::Recv).is_empty()));
+    assert_eq!(of_kind(&w, 1, OpKind::Recv)[0].status, Ok(()));
+    assert!(w.hosts[1].memory.get(base, 100_000) == data);
+    assert_eq!(w.hosts[1].engine.counters().0.rx_held_back, 0);
+    assert!(w.run(DONE, |w| of_kind(w, 0, OpKind::Send).iter().any(|c| c.tag == 5)));
+}
+
 #[test]
 fn a_message_of_16_kib_is_one_frame() {
     let mut w = world(20, Faults::default());

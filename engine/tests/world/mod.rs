@@ -52,6 +52,10 @@ pub struct VecMemory {
     registrations: u32,
     /// What the frame that is being handled refers to.
     pub source: Option<Vec<u8>>,
+    /// So many fetches fail although the bytes are lent: they cannot be read where they are.
+    pub delays: u32,
+    /// The last one did.
+    delayed: bool,
 }
 
 struct Buffer {
@@ -115,7 +119,16 @@ impl Memory for VecMemory {
         out.copy_from_slice(&self.bytes[from.base as usize..][..out.len()]);
     }
 
+    fn is_delayed(&self) -> bool {
+        self.delayed
+    }
+
     fn fetch(&mut self, to: UserSlice, at: u64) -> bool {
+        self.delayed = self.delays > 0;
+        if self.delayed {
+            self.delays -= 1;
+            return false;
+        }
         let Some(source) = self.source.clone() else { return false };
         let Some(rest) = source.get(at as usize..) else { return false };
         let Some(bytes) = rest.get(..to.len as usize) else { return false };
