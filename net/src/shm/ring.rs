@@ -34,9 +34,9 @@ const HEAD: u32 = 40;
 const SKIP: u64 = u64::MAX;
 /// Bytes of what stands beside a ring.
 pub(super) const CONTROL: usize = 512;
-/// Bytes of a ring that have pages from the beginning: as much as the traffic of two endpoints that exchange short messages
-/// has in flight, or one of the longest records but for its last line.
-pub(super) const FIRST: usize = 16 << 10;
+/// Bytes of a ring that have pages from the beginning, and that it holds at least while its reader is away: 500 short
+/// messages, or one of the longest records.
+pub(super) const FIRST: usize = 32 << 10;
 /// All of a ring has pages.
 const ALL: usize = usize::MAX;
 /// Smallest ring: several of the longest records.
@@ -503,9 +503,10 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore)] // memory of the kernel
     fn a_ring_uses_the_memory_that_its_traffic_needs() {
-        let (segment, fd) = Segment::create(4096 + SIZE).expect("memory");
+        let place = Place { size: 4 * LEAST, ..PLACE };
+        let (segment, _fd) = Segment::create(4096 + place.size).expect("memory");
         assert!(segment.populate(0, 4096 + FIRST));
-        let (mut writer, mut reader) = (Writer::new(PLACE), Reader::new(PLACE));
+        let (mut writer, mut reader) = (Writer::new(place), Reader::new(place));
         let mut out = Box::new([0; MAX_FRAME]);
         let mut pass = |sent: u8, in_flight: usize| {
             let bytes = [sent; 1000];
@@ -525,16 +526,17 @@ mod tests {
         for n in 0..400u32 {
             assert_eq!(pass(n as u8, 5), (5, FIRST), "round {n}");
         }
-        assert_eq!(pass(1, 20), (14, FIRST), "full");
+        assert_eq!(pass(1, 40), (30, FIRST), "full");
         for n in 0..400u32 {
-            assert_eq!(pass(n as u8, 20), (20, 2 * FIRST), "round {n}");
+            assert_eq!(pass(n as u8, 40), (40, 2 * FIRST), "round {n}");
         }
-        assert_eq!(pass(2, 100).1, 2 * FIRST);
-        assert_eq!(pass(3, 100), (63, ALL));
+        for reached in [2 * FIRST, 4 * FIRST] {
+            let (fits, now) = pass(2, 250);
+            assert!(fits * 1024 < reached && now == reached, "{fits} fitted, {now} used");
+        }
         for n in 0..400u32 {
-            assert_eq!(pass(n as u8, 20), (20, ALL), "round {n}");
+            assert_eq!(pass(n as u8, 250), (250, ALL), "round {n}");
         }
-        drop(fd);
     }
 
     /// A peer writes whatever it likes, wherever it likes, while we read and write: nothing panics, and nothing

@@ -438,7 +438,7 @@ fn a_pair_has_the_memory_that_it_uses() {
         taken += 1;
         b.show_taken(to_a, taken);
     }
-    assert!(resident(&a) <= 64 << 10, "{} of {} bytes", resident(&a), segment_size(RING));
+    assert!(resident(&a) <= 96 << 10, "{} of {} bytes", resident(&a), segment_size(RING));
     for _ in 0..20 {
         let full = |n: &usize| *n < 1000 && a.send(to_b, Outgoing::of_copies(&[1; 4000], &[]));
         let sent = (0..).take_while(full).count();
