@@ -412,10 +412,10 @@ impl Endpoint {
     fn shut(&self) {
         stats::forget(self);
         attend::detach(self);
-        if let Some(progress) = self.domain.progress() {
-            progress.detach(self);
-        }
         let sockets = self.sockets();
+        if let Some(progress) = self.domain.progress() {
+            progress.detach(self, &sockets);
+        }
         self.linger();
         self.report();
         let mut inner = self.inner.enter();

@@ -91,8 +91,12 @@ impl Progress {
         Ok(())
     }
 
-    /// Leaves this endpoint alone. Its sockets leave the epoll set when they close.
-    pub(crate) fn detach(&self, ep: &Endpoint) {
+    /// Leaves this endpoint, which has these sockets, alone. They would not leave the epoll set when they close, if a child
+    /// of fork held them: the thread would find packets there that nobody reads, and never sleep.
+    pub(crate) fn detach(&self, ep: &Endpoint, sockets: &[i32]) {
+        for fd in sockets {
+            self.shared.waiter.remove(*fd);
+        }
         self.shared.endpoints.lock().retain(|e| !core::ptr::eq(Arc::as_ptr(e), ep));
     }
 
