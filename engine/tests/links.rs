@@ -364,7 +364,9 @@ fn answers_do_not_wait_for_messages_without_room() {
         w.run(Span::secs(100), |_| false);
         for at in [0, 1] {
             w.hosts[at].done.retain(|c| c.kind != OpKind::Recv);
-            (0..200).for_each(|n| drop(recv(&mut w, at, None, 9, n)));
+            for n in 0..200 {
+                recv(&mut w, at, None, 9, n);
+            }
             assert!(w.run(DONE, |w| of_kind(w, at, OpKind::Recv).len() == 200));
             let mut all = of_kind(&w, at, OpKind::Recv);
             all.sort_by_key(|c| c.context);
@@ -664,7 +666,9 @@ fn a_stopped_peer_whose_process_lives_is_waited_for() {
         };
         assert!(told.len() == 3 && told.iter().all(lives), "{what}: {told:?}");
         w.resume(1, usize::MAX);
-        (0..21).for_each(|n| drop(recv(&mut w, 1, None, 1_000_000, 100 + n)));
+        for n in 0..21 {
+            recv(&mut w, 1, None, 1_000_000, 100 + n);
+        }
         assert!(w.run(DONE, |w| w.hosts[0].engine.idle()), "{what}");
         assert!(w.hosts[0].done.iter().all(|done| done.status.is_ok()), "{what}");
         assert_eq!(links(&w), [1, 1], "{what}");

@@ -184,7 +184,7 @@ fn peers_outside_the_job_leave_contexts_to_others() {
     let contact = Contact::Introduced(Seed::new([1; 32]));
     let mut victim =
         Pdcs::new(Config { contact, max_contexts: MOST, max_accepted: 32, ..fixed(1 << 20, 1) });
-    let mut peer = |victim: &mut Pdcs<u32>, key: u32, outside: bool| {
+    let peer = |victim: &mut Pdcs<u32>, key: u32, outside: bool| {
         let (mut from, association) = (end(key as u8), Association::new(key.into(), 5));
         from.admissions().learn(PEER, association, true);
         victim.admissions().learn(PeerKey(key), association, false);

@@ -490,14 +490,11 @@ impl Victim {
             }
             let number = taken.entry(link).or_default();
             match frame {
-                [b'h', b'o', b'n', b'e', b's', b't', n @ ..] => {
-                    assert_eq!(n, number.to_le_bytes());
+                // Damage of the ring may bring earlier ones again, which count as attacks.
+                [b'h', b'o', b'n', b'e', b's', b't', n @ ..] if n == number.to_le_bytes() => {
                     counts.honest += 1;
                 }
-                b"lent" => {
-                    assert_ne!(had, Some(false), "it is lent");
-                    counts.references += 1;
-                }
+                b"lent" if had != Some(false) => counts.references += 1,
                 b"revoked" => {
                     assert_eq!(had, Some(false), "it was taken back");
                     counts.revoked += 1;
@@ -559,8 +556,10 @@ fn survive(seed: u64, rounds: u32, forks: bool) {
     assert_eq!(victim.from_neighbour, sent, "seed {seed}: frames of the neighbour");
     let Counts { honest, references, revoked, others, delayed } = victim.counts;
     let rounds = u64::from(rounds);
-    assert_eq!((honest, references), (rounds * HONEST, rounds), "seed {seed}: honest frames");
-    assert_eq!(revoked, rounds / u64::from(KINDS), "seed {seed}: what was taken back");
+    assert_eq!(honest, rounds * HONEST, "seed {seed}: honest frames");
+    // Damage of the ring may bring some of them again.
+    assert!(references >= rounds, "seed {seed}: {references} honest references in {rounds} rounds");
+    assert!(revoked >= rounds / u64::from(KINDS), "seed {seed}: {revoked} were taken back");
     assert!(others > rounds && delayed > 0, "seed {seed}: {others} of others, {delayed} delayed");
 }
 
