@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -368,7 +368,8 @@ fn start(orders: &str, user: Option<u32>) -> Child {
     command
         .args(["--exact", "shm::hostile::a_process_of_its_own", "--ignored", "--nocapture"])
         .env(ORDERS, orders)
-        .current_dir("/");
+        .current_dir("/")
+        .stdout(Stdio::null());
     if let Some(user) = user {
         command.uid(user).gid(user);
     }
@@ -431,6 +432,8 @@ struct Victim {
     from_neighbour: u64,
     /// Where payload goes, with as many bytes before it and behind it.
     place: Vec<u8>,
+    /// What honest references name.
+    payload: Vec<u8>,
     lent: Vec<u8>,
 }
 
@@ -472,7 +475,7 @@ impl Victim {
     }
 
     fn receive(&mut self) {
-        let Self { port, taken, counts, neighbour, from_neighbour, place, .. } = self;
+        let Self { port, taken, counts, neighbour, from_neighbour, place, payload, .. } = self;
         let middle = place.as_mut_ptr().wrapping_add(PAYLOAD);
         let to = UserSlice::lent(middle.expose_provenance() as u64, PAYLOAD as u64);
         port.recv(32, &mut |(link, _), frame, source| {
@@ -494,7 +497,9 @@ impl Victim {
                 [b'h', b'o', b'n', b'e', b's', b't', n @ ..] if n == number.to_le_bytes() => {
                     counts.honest += 1;
                 }
-                b"lent" if had != Some(false) => counts.references += 1,
+                b"lent" if had == Some(true) && place[PAYLOAD..2 * PAYLOAD] == *payload => {
+                    counts.references += 1;
+                }
                 b"revoked" => {
                     assert_eq!(had, Some(false), "it was taken back");
                     counts.revoked += 1;
@@ -521,6 +526,7 @@ fn survive(seed: u64, rounds: u32, forks: bool) {
         neighbour,
         from_neighbour: 0,
         place: vec![0; 3 * PAYLOAD],
+        payload: payload(),
         lent: vec![LENT_BYTE; LENT],
     };
     let mut holders: Vec<Holder> = forks.then(Holder::new).into_iter().collect();

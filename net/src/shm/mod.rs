@@ -345,6 +345,9 @@ impl ShmPort {
         let Self { connections, epoll, .. } = self;
         let Some(Some(connection)) = connections.get_mut(link.0 as usize) else { return };
         connection.hung_up = Some(ending);
+        if let Some(rings) = &mut connection.rings {
+            rings.reader.end();
+        }
         connection.unwatch(epoll);
         if connection.stage != Stage::Open {
             connection.stage = Stage::Over;
@@ -603,6 +606,9 @@ impl MessagePort for ShmPort {
                 if left == 0 {
                     break None;
                 }
+                if hung_up.is_some() && rings.reader.is_exhausted() {
+                    break *hung_up;
+                }
                 let found = rings.reader.peek(&rings.segment, &mut self.frame);
                 // Behind the frame: what the peer had taken when it wrote that is among this.
                 let taken =
@@ -756,7 +762,8 @@ fn referring(
         }
         return verdict;
     }
-    let source = Source::lent(lent);
+    // Nobody is there to copy what cannot be read: the process is gone, or has taken back all that it lent.
+    let source = if over { Source::gone() } else { Source::lent(lent) };
     let verdict = sink(link, head, Some(&source));
     if source.is_delayed() {
         refuse_references(segment, place);

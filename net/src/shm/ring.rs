@@ -293,6 +293,8 @@ pub(super) struct Reader {
     room: MessageRoom,
     /// Bytes of the ring that have pages, as for the writer: it may not have told the truth.
     reached: usize,
+    /// Where the last frame may begin at most, once the writer is gone.
+    last: u64,
     rung: bool,
 }
 
@@ -306,8 +308,20 @@ impl Reader {
             held_back: 0,
             room: MessageRoom::Ample,
             reached: FIRST,
+            last: u64::MAX,
             rung: true,
         }
+    }
+
+    /// The writer is gone. No more frames than a ring holds are left: one that filled it without an end would have them
+    /// read for ever.
+    pub(super) const fn end(&mut self) {
+        self.last = self.consumed + self.place.size as u64;
+    }
+
+    /// Returns whether nothing that an honest writer left can be here.
+    pub(super) const fn is_exhausted(&self) -> bool {
+        self.consumed >= self.last
     }
 
     /// Where the ring is.

@@ -80,7 +80,18 @@ impl Cable {
 
     fn udp(&self, host: usize, v6: bool, port: u16) -> UdpPort {
         let config = Self::config(host, v6, port);
-        self.hosts[host].within(|| UdpPort::open(&config).expect("a port").0)
+        // A process that another test starts holds our descriptors from its fork to its exec, and so a port that is closed.
+        let open = || {
+            let opened = (0..1000).find_map(|_| match UdpPort::open(&config) {
+                Err(error) if error.raw_os_error() == Some(libc::EADDRINUSE) => {
+                    std::thread::sleep(std::time::Duration::from_millis(2));
+                    None
+                }
+                opened => Some(opened),
+            });
+            opened.expect("a free port").expect("a port").0
+        };
+        self.hosts[host].within(open)
     }
 
     fn xdp(&self, host: usize, v6: bool) -> Result<XdpPort, XdpError> {
