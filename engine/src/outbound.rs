@@ -362,7 +362,7 @@ impl Outbound {
         answer: Answer,
     ) {
         let Answer { read_id, bytes, copied, len, region, offered, counts } = answer;
-        let outside = step.is_outside(peer);
+        let outside = counts_outside(step, id, peer);
         let work = Work::Response { read_id, offered, region, counts, cut: None, outside };
         let mut op = TxOp::internal(work, peer);
         op.bytes = Bytes { buf: bytes, offset: 0, copied };
@@ -377,8 +377,8 @@ impl Outbound {
 
     /// Whether there is room for the answer to another request of a peer.
     #[inline]
-    pub(crate) fn may_answer(&self, step: &Step<'_>, peer: PeerId) -> bool {
-        self.ops.may_answer(peer, step.is_outside(peer))
+    pub(crate) fn may_answer(&self, step: &Step<'_>, id: ChannelId, peer: PeerId) -> bool {
+        self.ops.may_answer(peer, counts_outside(step, id, peer))
     }
 
     /// Asks a context's peer whether it is there and still has the context.
@@ -396,6 +396,13 @@ impl Outbound {
     pub(crate) const fn pull_ends(&mut self) -> &mut VecDeque<PullEnd> {
         &mut self.pull_ends
     }
+}
+
+/// Whether answers to a peer count among those to peers outside the job. By a shared-memory channel they do not: a request
+/// that waited there for room could hold up the answers of the peer that ours wait for.
+#[inline]
+fn counts_outside(step: &Step<'_>, id: ChannelId, peer: PeerId) -> bool {
+    id.context().is_some() && step.is_outside(peer)
 }
 
 /// Whose an operation is, when it is the user's.

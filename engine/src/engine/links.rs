@@ -5,7 +5,7 @@
 //! in order, and before it, and where there is none, [`Linking::handle_taken`] with the count that the peer shows by then;
 //! [`Linking::handle_held_back`] when it showed that it has no room;
 //! [`Linking::transmit`] wherever [`Engine::poll_transmit`] is called, and after it the peer is shown
-//! [`Linking::taken`]. [`Linking::handle_end`] ends a link from outside, [`Linking::poll_end`] tells of one that ended
+//! [`Linking::taken`] and [`Linking::room`]. [`Linking::handle_end`] ends a link from outside, [`Linking::poll_end`] tells of one that ended
 //! inside.
 
 use core::net::SocketAddr;

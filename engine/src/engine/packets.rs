@@ -289,7 +289,7 @@ impl<'a, M: Memory> Arriving<'a, M> {
     ) -> Taken {
         let mut step = step!(self.engine, self.now);
         let answered = matches!(request.opcode, Opcode::Read | Opcode::FetchingAtomic);
-        if answered && !self.engine.outbound.may_answer(&step, peer) {
+        if answered && !self.engine.outbound.may_answer(&step, id, peer) {
             step.report.counters.rx_unanswerable += 1;
             return Taken::Later(NackCode::NoSesMsgAvail);
         }
