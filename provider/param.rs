@@ -132,7 +132,8 @@ params! {
          bytes stay at the sender.";
     max_unexpected: kinds::Count<1, 100000000> = "MAX_UNEXPECTED", "1000000",
         "Messages that may wait at an endpoint for their receives, with their bytes or without; more are held \
-         back at their senders. Peers that are not in the address vector have a quarter of this together, unless there is a job key.";
+         back at their senders. Peers that are not in the address vector have a quarter of this together, \
+         unless there is a job key.";
     outstanding: kinds::Count<16, 1048576> = "OUTSTANDING", "8192",
         "Sends, writes and reads an endpoint has open at most before it says try again.";
     recv_window: kinds::Count<128, 3968> = "RECV_WINDOW", "2048",

@@ -219,7 +219,7 @@ fn peers() {
     let mut met = 0;
     for n in 0..70_000 {
         if n % 1000 == 0 {
-            w.now = w.now + PAUSE;
+            w.now += PAUSE;
         }
         match Outsider::meet(&mut w, n) {
             Some(_) => met += 1,

@@ -196,7 +196,7 @@ impl<D: Copy> Pdcs<D> {
         outcome.is_some()
     }
 
-    /// Whether a peer may open another context: see [`Config::max_accepted`].
+    /// Whether a peer may open another context: see [`crate::Config::max_accepted`].
     fn may_open(&self, peer: PeerKey) -> bool {
         let config = &self.shared.config;
         let (most, most_of_peer) =
