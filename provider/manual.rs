@@ -35,6 +35,17 @@ fn errors() -> String {
          What `fi_cq_readerr` reports: `err`, and `prov_errno` with the text of `fi_cq_strerror`, which \
          also names the peer's address, the local address and interface, and the last network error. Made from \
          `provider/fault.rs`.\n\n\
+         Every operation that fails leaves an error entry, whether or not a completion was asked for \
+         (fi_cq(3)). The entry of an inject call has a NULL `op_context`. There are two exceptions, which \
+         are logged and counted instead:\n\n\
+         - An operation whose completion was reported when its bytes were copied \
+         (`lost_after_completion`): it has had its entry.\n\
+         - An inject call to a peer that has closed its endpoint in good order. Nobody waits for the \
+         message there, and applications that end their connections one by one (`MPI_Comm_disconnect`) \
+         send some although nothing is wrong. A peer has closed in good order when it closed the shared-memory \
+         channel or a connection context that had been in use lately (15 s), and nothing was heard of it since. \
+         A process that was killed, a host that is silent, and another process at the peer's address are \
+         errors.\n\n\
          | prov_errno | name | err | meaning and cure |\n|---|---|---|---|\n",
     );
     for row in fault::TABLE {

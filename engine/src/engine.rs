@@ -373,12 +373,25 @@ impl Engine {
         }
     }
 
+    /// A context to a peer is gone. With `parting` the peer seems to close its endpoint.
+    fn note_parting(&mut self, now: Time, peer: PeerKey, parting: bool) {
+        if parting {
+            self.peers.get_mut(PeerId(peer.0)).note_parting(now);
+        }
+    }
+
     /// Takes what contexts report rarely.
     #[cold]
     fn handle_event(&mut self, now: Time, event: Event<Part>) {
         match event {
-            Event::Failed { id, why, .. } => self.ending(now).context_failed(id, why),
-            Event::Closed { id, .. } => self.ending(now).context_closed(id),
+            Event::Failed { id, peer, why, parting } => {
+                self.note_parting(now, peer, parting);
+                self.ending(now).context_failed(id, why);
+            }
+            Event::Closed { id, peer, parting } => {
+                self.note_parting(now, peer, parting);
+                self.ending(now).context_closed(id);
+            }
             Event::OtherMode { id } => {
                 if let Some(peer) = self.contexts.get(id.into()).map(|c| c.peer) {
                     self.report.notice(Notice::OtherMode { peer });

@@ -29,10 +29,15 @@ pub struct PeerState {
     welcomed: Time,
     /// Its process is known to have died, although nothing was asked of it then.
     died: bool,
+    /// When it last closed a channel as an endpoint does that closes.
+    parted: Option<Time>,
     /// Another instance at the same address.
     sibling: Option<PeerId>,
     standing: Standing,
 }
+
+/// How long packets of a peer that has closed its endpoint may still arrive.
+const STRAGGLERS: Span = Span::secs(1);
 
 /// How a peer came here, and whether it may be forgotten.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -130,6 +135,7 @@ impl PeerState {
         self.instance = Some(instance);
         self.trouble = None;
         self.died = false;
+        self.parted = None;
         Meeting::Known
     }
 
@@ -147,6 +153,18 @@ impl PeerState {
     pub(crate) fn part(&mut self) {
         self.instance = None;
         self.last_rx = Time::ZERO;
+    }
+
+    /// It has closed a channel as an endpoint does that closes.
+    pub(crate) fn note_parting(&mut self, now: Time) {
+        self.parted = Some(now);
+    }
+
+    /// Whether it closed its endpoint in good order, as far as we know: nothing was heard of it since, but what was on its
+    /// way then.
+    #[must_use]
+    pub fn has_parted(&self) -> bool {
+        self.parted.is_some_and(|at| self.last_rx <= at + STRAGGLERS)
     }
 
     /// Its process has died. Known until somebody is met there.
@@ -520,6 +538,7 @@ impl Peers {
             refused: Time::ZERO,
             silence_told: Time::ZERO,
             died: false,
+            parted: None,
             welcomed: Time::ZERO,
             sibling,
             standing,

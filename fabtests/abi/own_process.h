@@ -1,4 +1,5 @@
-/* Tests that have a process each, so that each has the parameters it needs: `PROGRAM NAME` runs one, `PROGRAM` all. */
+/* Tests that have a process each, so that each has the parameters it needs: `PROGRAM` runs all, `PROGRAM - PART` those with
+ * PART in their names, and `PROGRAM NAME` one in this process, with the parameters that it finds. */
 #ifndef SQUALL_OWN_PROCESS_H
 #define SQUALL_OWN_PROCESS_H
 
@@ -134,9 +135,10 @@ static inline int in_own_process(const struct test *test)
 /* What main does: one test by name, or all. */
 static inline int run_tests(int argc, char **argv, const struct test *tests, int count)
 {
-	int failed = 0;
+	int failed = 0, run = 0;
+	const char *part = argc == 3 && strcmp(argv[1], "-") == 0 ? argv[2] : NULL;
 	program = argv[0];
-	if (argc > 1) {
+	if (argc > 1 && !part) {
 		char option[600];
 		snprintf(stats, sizeof(stats), "%s.%d.json", program, (int)getpid());
 		snprintf(option, sizeof(option), "json:%s", stats);
@@ -151,9 +153,12 @@ static inline int run_tests(int argc, char **argv, const struct test *tests, int
 		FAIL("there is no test %s", argv[1]);
 	}
 	for (int i = 0; i < count; i++)
-		failed += !in_own_process(&tests[i]);
-	printf("%d tests, %d failed\n", count, failed);
-	return failed > 0;
+		if (!part || strstr(tests[i].name, part)) {
+			failed += !in_own_process(&tests[i]);
+			run++;
+		}
+	printf("%d tests, %d failed\n", run, failed);
+	return failed > 0 || run == 0;
 }
 
 #endif

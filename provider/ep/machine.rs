@@ -597,9 +597,10 @@ impl Core {
         }
     }
 
-    /// Shows an error. One of an operation that has no context by which the application could know it is
-    /// logged instead: an application that meets an entry it cannot place has no choice but to give up. Where
-    /// the two ends are set up so that they cannot talk, it has none anyway, and would wait for ever.
+    /// Shows an error, also of an injected operation (fi_cq(3)), whose entry has no context: an application would wait for
+    /// ever for what such a message was to bring about. Only where the peer has closed its endpoint in good order is the
+    /// loss of what has no context logged instead. Nobody waits there for it, and applications that end connections one
+    /// by one (`MPI_Comm_disconnect`) meet that although nothing is wrong, but give up when they meet an error.
     #[cold]
     fn fail(
         &mut self,
@@ -610,7 +611,10 @@ impl Core {
         visibility: Visibility,
     ) {
         let source = self.source(ep, bindings, done);
-        let shown = visibility != Visibility::CountOnly || error.excludes();
+        let parted = |peer: PeerId| self.engine.peers().get(peer).has_parted();
+        let shown = visibility != Visibility::CountOnly
+            || error.excludes()
+            || !done.peer.is_some_and(parted);
         let queue = bindings.queue(done.kind).filter(|_| shown);
         match queue {
             Some(cq) => {

@@ -451,14 +451,15 @@ impl<D: Copy> Pdcs<D> {
         let successor = shared.groups.leave(pdc.tx().flow().context(), slot);
         self.table.release(slot, pdc.tx().ring().next());
         shared.schedule.remove(slot);
+        let parting = pdc.life().is_parting();
         match outcome {
             Outcome::Failed(why) => {
                 shared.counters.failed += 1;
-                shared.events.push_back(Event::Failed { id, peer, why });
+                shared.events.push_back(Event::Failed { id, peer, why, parting });
             }
             _ => {
                 shared.counters.closed += 1;
-                shared.events.push_back(Event::Closed { id, peer });
+                shared.events.push_back(Event::Closed { id, peer, parting });
             }
         }
         if let Some(successor) = successor {

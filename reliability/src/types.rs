@@ -351,6 +351,8 @@ pub enum Event<D> {
         peer: PeerKey,
         /// Why.
         why: PdcFailure,
+        /// As for [`Event::Closed`], before it failed.
+        parting: bool,
     },
     /// The context is gone in an orderly way: everything sent on it was acknowledged before.
     Closed {
@@ -358,6 +360,8 @@ pub enum Event<D> {
         id: PdcId,
         /// Its peer.
         peer: PeerKey,
+        /// The peer wanted the close although the context had been in use lately, as an endpoint does that closes.
+        parting: bool,
     },
     /// The peer's receiver works in another mode than the congestion control here lives on (its ACKs
     /// say so), or no switch writes what it lives on; a plain window, or the delay, replaces what is missing. Once a

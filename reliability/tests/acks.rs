@@ -417,7 +417,10 @@ fn a_malformed_packet_ends_the_context_and_its_sender_is_told() {
     assert_eq!((nack.code, nack.psn), (NackCode::UnexpEvent, request(1).psn));
     assert_eq!(nack.code.action(), NackAction::Close);
     let why = PdcFailure::Malformed;
-    assert_eq!(receiver.pdcs.poll_event(), Some(Event::Failed { id, peer: PEER, why }));
+    assert_eq!(
+        receiver.pdcs.poll_event(),
+        Some(Event::Failed { id, peer: PEER, why, parting: false })
+    );
     let counters = receiver.pdcs.counters();
     assert_eq!((counters.rx_malformed, counters.rx_accepted), (1, accepted));
     assert!(receiver.pdcs.count() == 0);

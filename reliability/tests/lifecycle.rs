@@ -204,7 +204,10 @@ fn a_restarted_peer_takes_all_its_contexts_with_it() {
     pdcs.peer_restarted(PeerKey(1));
     assert_eq!(pdcs.poll_event(), Some(Event::Lost { id: a, desc: 0 }));
     let why = PdcFailure::PeerRestarted;
-    assert_eq!(pdcs.poll_event(), Some(Event::Failed { id: a, peer: PeerKey(1), why }));
+    assert_eq!(
+        pdcs.poll_event(),
+        Some(Event::Failed { id: a, peer: PeerKey(1), why, parting: false })
+    );
     assert_eq!(pdcs.poll_event(), None);
     assert_eq!(pdcs.next_packet(now, a, &packet(9)), Err(Blocked::Gone));
     assert!(pdcs.next_packet(now, b, &packet(9)).is_ok());
@@ -233,7 +236,7 @@ fn a_context_never_used_closes_at_once() {
     let mut pdcs: Pdcs<u32> = Pdcs::new(fixed(1 << 20, 7));
     let id = pdcs.open(Time(1), PEER).unwrap();
     pdcs.close(Time(2), id);
-    assert_eq!(pdcs.poll_event(), Some(Event::Closed { id, peer: PEER }));
+    assert_eq!(pdcs.poll_event(), Some(Event::Closed { id, peer: PEER, parting: false }));
     assert!(pdcs.count() == 0);
 }
 

@@ -171,7 +171,7 @@ impl Ending<'_> {
     /// A link is over. Of a peer that closed it nothing else ends; one that did not is gone.
     pub(super) fn link_over(&mut self, id: LinkId, error: OpError) {
         let Some(link) = self.engine.links.get(id) else { return };
-        let peer = link.peer;
+        let (peer, parting) = (link.peer, link.parted);
         if error != OpError::Closed {
             self.fail_peer(peer, error);
             // Nobody may have asked anything of it, and receives may yet.
@@ -181,6 +181,9 @@ impl Ending<'_> {
         let open = |engine: &Engine| (engine.outbound.ops().len(), engine.report.losses());
         let before = open(self.engine);
         let Some(context) = self.remove_context(ChannelId::Link(id), error) else { return };
+        if parting {
+            self.engine.peers.get_mut(peer).note_parting(self.now);
+        }
         let step = &mut step!(self.engine, self.now);
         self.engine.outbound.link_closed(step, *context, error);
         let lost = open(self.engine) != before;

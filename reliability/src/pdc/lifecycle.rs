@@ -41,6 +41,8 @@ pub(crate) struct Lifecycle {
     busy: bool,
     /// Waits to be introduced to its peer: nothing may be sent.
     held: bool,
+    /// The peer wanted the close although the context had been in use lately.
+    parting: bool,
     /// How often a Close Command or Close Request was sent.
     asked: u8,
     /// When something was sent last, or something new was heard; where the close is waited for, anything.
@@ -49,7 +51,15 @@ pub(crate) struct Lifecycle {
 
 impl Lifecycle {
     pub(super) const fn new(now: Time, initiator: bool, held: bool) -> Self {
-        Self { initiator, phase: Phase::Open, busy: false, held, asked: 0, used_at: now }
+        Self {
+            initiator,
+            phase: Phase::Open,
+            busy: false,
+            held,
+            parting: false,
+            asked: 0,
+            used_at: now,
+        }
     }
 
     #[inline]
@@ -132,6 +142,17 @@ impl Lifecycle {
         if !self.busy {
             self.drain(now, timers);
         }
+    }
+
+    /// The peer wants the context closed. An endpoint that stays does so only when the context is idle.
+    pub(super) fn note_parting(&mut self, now: Time, config: &Config) {
+        let lately = now.since(self.used_at) < config.idle_close / 2;
+        self.parting |= self.phase == Phase::Open && lately;
+    }
+
+    /// Whether the peer wanted the close although the context had been in use lately.
+    pub(crate) const fn is_parting(&self) -> bool {
+        self.parting
     }
 
     /// Starts closing, if it has not.
@@ -228,6 +249,18 @@ mod tests {
 
     fn config() -> Config {
         Config::new(4096, SenderConfig::fixed(1), PathsConfig::single(1).expect("one path"), 1)
+    }
+
+    #[test]
+    fn a_close_of_what_was_in_use_lately_is_a_parting() {
+        let config = config();
+        let wanted = |after| {
+            let mut life = Lifecycle::new(Time(0), true, false);
+            life.note_parting(Time(0) + after, &config);
+            life.is_parting()
+        };
+        assert!(wanted(config.idle_close / 3));
+        assert!(!wanted(config.idle_close), "an idle context is closed as well");
     }
 
     #[test]

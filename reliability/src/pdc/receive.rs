@@ -217,12 +217,12 @@ impl<D: Copy> Pdc<D> {
             AckRequest::Clear => tx.on_clear_request(now, timers, &shared.config),
             // Not while anything is on its way, or the engine has not seen an answer yet, to which it may
             // have more to send here. The target asks again.
-            AckRequest::Close
-                if self.life.is_initiator() && !facts.is_answer() && tx.ring().is_empty() =>
-            {
-                self.life.on_close_request(now, timers);
+            AckRequest::Close => {
+                self.life.note_parting(now, &shared.config);
+                if self.life.is_initiator() && !facts.is_answer() && tx.ring().is_empty() {
+                    self.life.on_close_request(now, timers);
+                }
             }
-            AckRequest::Close => {}
         }
         Some(self.step(now))
     }
@@ -360,6 +360,7 @@ impl<D: Copy> Pdc<D> {
                 if !initiator && drained && control.psn == self.rx.window().base() {
                     let packet = self.ack(now, &AckBody::last(control.psn), shared);
                     shared.control.send(self.control_path.out(self.numbers.peer, packet));
+                    self.life.note_parting(now, &shared.config);
                     return Some(Outcome::Closed);
                 }
                 false
@@ -368,6 +369,7 @@ impl<D: Copy> Pdc<D> {
             // would keep both for ever.
             ControlKind::CloseRequest if self.life.phase() == Phase::Closing => false,
             ControlKind::CloseRequest if initiator => {
+                self.life.note_parting(now, &shared.config);
                 if self.tx.ring().is_empty() {
                     self.life.on_close_request(now, &mut self.timers);
                 }
