@@ -158,6 +158,12 @@ static void ended(struct op *op, uint64_t flags, int err, const struct target *t
 	give_back(op);
 }
 
+/* Calls without context that failed: how many, and the sum of their entries' flags. */
+static struct nameless {
+	unsigned long count;
+	uint64_t flags;
+} nameless;
+
 /* Progress of the caller, and what its queue says. */
 static void turn_caller(const struct target *t)
 {
@@ -170,6 +176,11 @@ static void turn_caller(const struct target *t)
 			struct fi_cq_err_entry err = {0};
 			EQUAL(fi_cq_readerr(a.cq, &err, 0), 1);
 			CHECK(err.err > 0);
+			if (!err.op_context) {
+				nameless.count++;
+				nameless.flags += err.flags;
+				continue;
+			}
 			struct op *op = op_of(err.op_context);
 			/* Nobody answered, so nobody can say: and the application is told so. */
 			const char *why = fi_cq_strerror(a.cq, err.prov_errno, err.err_data, NULL, 0);
@@ -391,6 +402,7 @@ static void alone(const struct combo *c)
 /* Each has heard of the other. */
 static void meet(struct target *t)
 {
+	EQUAL(nameless.count, 0);
 	struct fi_cq_tagged_entry e;
 	char word[8] = "hello", heard[8];
 	EQUAL(fi_recv(t->n.ep, heard, 8, NULL, FI_ADDR_UNSPEC, NULL), 0);
@@ -507,6 +519,7 @@ static void many(int met)
 		for (size_t i = 0; i < batch_len; i++)
 			if (batch[i]->state == FAILED)
 				FAIL_OP(batch[i], "failed: %s", fi_strerror(batch[i]->err));
+		EQUAL(nameless.count, 0);
 		close_caller();
 		close_target(&b);
 	}
@@ -636,10 +649,17 @@ static void nobody(void)
 		EQUAL(kill(child, SIGKILL), 0);
 		EQUAL(waitpid(child, &status, 0), child);
 		reopen(&fresh, &peers[1]);
-		/* One entry each, of those that have any when they fail. */
+		/* One entry each; of calls without context it has none, either. */
+		struct nameless wanted = {0};
+		for (size_t i = 0; i < batch_len; i++)
+			if (batch[i]->e.shown == COUNTED) {
+				wanted.count++;
+				wanted.flags += batch[i]->e.flags;
+			}
+		CHECK(wanted.count > 0);
 		double end = abi_now() + PATIENCE;
 		size_t at = 0;
-		while (at < batch_len || (cntr && fi_cntr_read(cntr) + fi_cntr_readerr(cntr) < counted)) {
+		while (at < batch_len || nameless.count < wanted.count || (cntr && fi_cntr_read(cntr) + fi_cntr_readerr(cntr) < counted)) {
 			if (at < batch_len && (batch[at]->e.shown == COUNTED || batch[at]->state != UNDER_WAY)) {
 				at++;
 				continue;
@@ -654,6 +674,9 @@ static void nobody(void)
 		}
 		for (int i = 0; i < 50; i++)
 			turn_caller(NULL);
+		EQUAL(nameless.count, wanted.count);
+		EQUAL(nameless.flags, wanted.flags);
+		nameless = (struct nameless){0};
 		unsigned long succeeded = 0;
 		for (int state = 0; state < STATES; state++)
 			for (size_t i = first[state]; i < first[state + 1]; i++) {
