@@ -692,6 +692,7 @@ static void error_data_goes_into_the_buffer_given(void)
 		struct fi_cq_tagged_entry e;
 		/* A buffer that is long enough, one that is too short, and none. */
 		const size_t sizes[] = {sizeof(mine), 10, 0};
+		struct fi_cq_err_entry last = {0};
 		for (int i = 0; i < 3; i++) {
 			memset(mine, '#', sizeof(mine));
 			EQUAL(abi_next(&a, NULL, &e), -FI_EAVAIL);
@@ -715,8 +716,15 @@ static void error_data_goes_into_the_buffer_given(void)
 				/* Until the next read: asking for another text does not touch it. */
 				CHECK(strcmp(fi_cq_strerror(a.cq, ENOENT, NULL, NULL, 0), text) != 0);
 				CHECK(strcmp(err.err_data, text) == 0);
+				last = err;
 			}
 		}
+		/* An entry that is used again as it was left names the queue's own memory, which is no buffer. */
+		EQUAL(abi_next(&a, NULL, &e), -FI_EAVAIL);
+		EQUAL(fi_cq_readerr(a.cq, &last, 0), 1);
+		fi_cq_strerror(a.cq, last.prov_errno, last.err_data, text, sizeof(text));
+		CHECK(strcmp(last.err_data, text) == 0);
+		EQUAL(last.err_data_size, strlen(text) + 1);
 		struct fi_eq_attr attr = {.wait_obj = FI_WAIT_NONE};
 		struct fi_av_attr events = {.type = FI_AV_TABLE, .flags = FI_EVENT};
 		struct sockaddr_in nobody = {.sin_family = AF_INET};

@@ -135,6 +135,11 @@ pub(super) struct ErrorLayout {
 }
 
 impl ErrorLayout {
+    /// Returns the layout for an entry whose `err_data` is no buffer of the application's.
+    pub(super) const fn without_buffer(self) -> Self {
+        Self { buffer: false, ..self }
+    }
+
     /// Returns the layout of an API version.
     pub(super) const fn of(api: u32) -> Self {
         Self { source: api >= version(1, 20), buffer: api >= version(1, 5) }

@@ -158,11 +158,16 @@ impl Cq {
         };
         let failure = failure.ok_or(Errno::AGAIN)?;
         let text = failure.text.as_deref().unwrap_or("");
+        // SAFETY: a field that every API version's layout has, a plain pointer, whatever it holds.
+        let place = unsafe { (*out).err_data };
+        // An entry that is used again as the last call left it names the queue's own text, which is about to go.
+        let ours = core::ptr::eq(place, state.read_text.as_ptr().cast());
+        let layout = if ours { self.error_layout.without_buffer() } else { self.error_layout };
         state.read_text = CString::new(text).unwrap_or_default();
         state.read_code = failure.code;
-        // SAFETY: every API version's layout has the fields of 1.17; `error_layout` is that of the version which the
-        // application asked for, and says what else of `out` there is.
-        unsafe { failure.write(out, &state.read_text, self.error_layout) };
+        // SAFETY: every API version's layout has the fields of 1.17; `layout` is that of the version which the application
+        // asked for, and says what else of `out` there is.
+        unsafe { failure.write(out, &state.read_text, layout) };
         Ok(1)
     }
 }
