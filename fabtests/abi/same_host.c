@@ -278,6 +278,65 @@ static void neighbours_that_sleep(void)
 	EQUAL(statistic("links"), 2);
 }
 
+/* Each end has sent more messages than the other has room for, behind one that the other wants first. Pulls of it, and reads of
+ * memory, pass those that wait; and these come, in their order, when there are receives. One end then sleeps until the
+ * other takes its last message. */
+static void messages_without_room_hold_up_nothing_else(void)
+{
+	static const struct want sleeping = {
+		.caps = FI_MSG | FI_TAGGED | FI_RMA | FI_DIRECTED_RECV | FI_SOURCE, .wait = FI_WAIT_FD};
+	enum { MANY = 8000 };
+	static unsigned char region[LONG];
+	static unsigned numbers[MANY];
+	struct fi_cq_tagged_entry e;
+	struct fid_mr *mr;
+	/* A quarter of the messages find room at the limit and in the ring. */
+	setenv("FI_SQUALL_MAX_UNEXPECTED", "1000", 1);
+	setenv("FI_SQUALL_SHM_RING", "64K", 1);
+	begin("20s");
+	open_here(&sleeping);
+	talk();
+	abi_fill(region, LONG, 900 + (unsigned)side);
+	EQUAL(fi_mr_reg(a.domain, region, sizeof(region), FI_REMOTE_READ, 0, 77, 0, &mr, NULL), 0);
+	abi_fill(out, LONG, 700 + (unsigned)side);
+	RETRY(&a, fi_tsend(a.ep, out, LONG, NULL, peer, 1, out));
+	for (unsigned n = 0; n < MANY; n++)
+		RETRY(&a, fi_tinject(a.ep, &n, sizeof(n), peer, 2));
+	say('s');
+	EQUAL(hear(), 's');
+	EQUAL(fi_trecv(a.ep, in, LONG, NULL, peer, 1, 0, in), 0);
+	/* It is received, and so is the other end's. */
+	abi_expect(&a, NULL, &e);
+	abi_expect(&a, NULL, &e);
+	abi_verify(in, LONG, 700 + !side);
+	RETRY(&a, fi_read(a.ep, in, LONG, NULL, peer, 0, fi_mr_key(mr), in));
+	abi_expect(&a, NULL, &e);
+	abi_verify(in, LONG, 900 + !side);
+	if (!side) {
+		RETRY(&a, fi_tsend(a.ep, out, 20000, NULL, peer, 2, out));
+		say('w');
+		EQUAL(fi_cq_sread(a.cq, &e, 1, NULL, 15000), 1);
+		CHECK(e.op_context == out);
+	} else {
+		EQUAL(hear(), 'w');
+		sleep(1);
+	}
+	for (unsigned n = 0; n < MANY; n++)
+		EQUAL(fi_trecv(a.ep, &numbers[n], sizeof(*numbers), NULL, peer, 2, 0, &numbers[n]), 0);
+	for (unsigned n = 0; n < MANY; n++)
+		abi_expect(&a, NULL, &e);
+	for (unsigned n = 0; n < MANY; n++)
+		EQUAL(numbers[n], n);
+	if (side) {
+		EQUAL(fi_trecv(a.ep, in, 20000, NULL, peer, 2, 0, in), 0);
+		abi_expect(&a, NULL, &e);
+		abi_verify(in, 20000, 700);
+	}
+	EQUAL(fi_close(&mr->fid), 0);
+	finish();
+	EQUAL(statistic("links"), 2);
+}
+
 /* Who closes, or a child of fork that leaves: the link of its parent goes on, and nobody is kept in the dark by a child
  * that holds the parent's sockets. */
 static void a_child_of_fork_leaves_the_link_alone(void)
@@ -775,6 +834,7 @@ static const struct test tests[] = {
 	TEST(neighbours_find_each_other, NULL, NULL, 0),
 	TEST(an_end_comes_before_what_answers_it, NULL, NULL, 0),
 	TEST(neighbours_that_sleep, NULL, NULL, 0),
+	TEST(messages_without_room_hold_up_nothing_else, NULL, NULL, 0),
 	TEST(a_child_of_fork_leaves_the_link_alone, NULL, NULL, 0),
 	TEST(a_child_of_fork_outlives_its_parent, NULL, NULL, 0),
 	TEST(a_child_of_fork_outlives_its_parents_endpoint, NULL, NULL, 0),
