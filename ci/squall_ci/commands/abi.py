@@ -8,6 +8,9 @@ lossy     over networks that lose, reorder, damage, or swallow all of a path: th
 valgrind  under memcheck: no invalid access, no use of undefined bytes, nothing lost for good
 asan      with AddressSanitizer in the tests and, where the toolchain can, in the provider too
 
+`histories` plays random histories of regions, counters, queues, waits and deferred work beside a model of them;
+HISTORIES_SEED=n plays one again.
+
 `model` and `receives` try every option of every data call beside a model of the manual pages, on buffers that lose
 access when they are given back; MODEL_EVERY=n makes about every n-th combination of it, as the slow ways do.
 
@@ -38,6 +41,8 @@ SOURCES = FABTESTS / "abi"
 OUT = TARGET / "abi"
 PROGRAMS = ("getinfo", "objects", "waits", "triggers", "messages", "onesided", "processes", "threads")
 MODELS = ("model", "receives")
+# Random histories beside a model, which every kind of network and every checker is to leave as they are.
+HISTORIES = ("histories",)
 # Those whose tests have a process each.
 APART = ("findings", "identity", "collectives")
 # What is advertised at its edge: 4 GiB and 10 000 peers, too much for slow ways to run them.
@@ -116,7 +121,7 @@ def pairs(tally: Tally, todo: Sequence[Case]) -> None:
 def compile_all(suffix: str = "", *options: str) -> None:
     # What a program defines itself (ioctl) is what the libraries that it loads call; who loads libfabric is not linked with it.
     options = ("-rdynamic", "-Wl,--as-needed", *options)
-    for program in (*PROGRAMS, *EDGES, *MODELS, *APART, *LENT, *DEVICE, *SHARED):
+    for program in (*PROGRAMS, *EDGES, *MODELS, *HISTORIES, *APART, *LENT, *DEVICE, *SHARED):
         sources = [SOURCES / f"{program}.c", *sorted(SOURCES.glob("*.h"))]
         compiler = os.environ.get("CC") or "cc"
         compile_c(sources, OUT / f"{program}{suffix}", ("-std=gnu11", "-g", "-O1", *options), compiler)
@@ -147,6 +152,7 @@ def plain(tally: Tally) -> None:
     damaged = soon | {"FI_SQUALL_FAULT": "loss=2%,reorder=4%,dup=2%,seed=6", "MODEL_EVERY": "8"}
     twice = damaged | {"FI_SQUALL_CRC": "yes"}
     todo = cases(DEVICE, env=packets, note="in packets") + cases([*MODELS, *APART], env=soon)
+    todo += cases(HISTORIES, env={"FI_SQUALL_DEADLINE": "5s"}) + cases(HISTORIES, env=LOSS, note=LOSS_NOTE)
     todo += cases(MODELS, env=damaged, note="loss 2%, reordering 4%, duplication 2%")
     todo += cases(MODELS, env=twice, note="the same, payload read by the provider")
     todo += bad_networks(["messages", "onesided"], ["onesided"])
@@ -172,6 +178,7 @@ def shared(tally: Tally) -> None:
     env, note = {"FI_SQUALL_SHM": "yes", "FI_SQUALL_DEADLINE": "2s"}, "shared memory"
     suite(tally, PROGRAMS, env=env, note=note)
     todo = cases(DEVICE, env=with_devices(env), note=note) + cases([*APART, *SHARED], env=env, note=note)
+    todo += cases(HISTORIES, env=env | {"FI_SQUALL_DEADLINE": "5s"}, note=note)
     pairs(tally, todo + cases(MODELS, env=env | {"MODEL_EVERY": "4"}, note=note) + lent(env, note))
 
 
@@ -194,6 +201,7 @@ def valgrind(tally: Tally) -> None:
     # A forked child drops its parent's objects without freeing them, by design: no leaks to look for.
     suite(tally, ["processes"], under=memcheck, env=env, note="memcheck")
     suite(tally, MODELS, under=memcheck, env=env | {"MODEL_EVERY": "100"}, note="memcheck")
+    suite(tally, HISTORIES, under=memcheck, env=env, note="memcheck")
     apart = [*memcheck, "--trace-children=yes"]
     suite(tally, APART, under=apart, env=env, note="memcheck")
     suite(tally, DEVICE, under=apart, env=with_devices(env | {"FI_SQUALL_SHM": "no"}), note="memcheck")
@@ -226,6 +234,7 @@ def asan(tally: Tally) -> None:
     suite(tally, (*PROGRAMS, *APART), suffix="-asan", provider=where, env=env, note=note)
     linked = env | {"FI_SQUALL_SHM": "yes"}
     suite(tally, (*PROGRAMS, *SHARED), suffix="-asan", provider=where, env=linked, note=f"{note}, shared memory")
+    suite(tally, HISTORIES, suffix="-asan", provider=where, env=env, note=note)
     suite(tally, MODELS, suffix="-asan", provider=where, env=env | {"MODEL_EVERY": "8"}, note=note)
     for case in lent(env, note, suffix="-asan", provider=where):
         case.judge(tally, case.run())
