@@ -153,7 +153,8 @@ enum Place {
     Counter,
 }
 
-// SAFETY: the addresses are compared, and never followed.
+// SAFETY: the pointers in a `Place` are an endpoint's name: `contains` and `is_of` compare them, and nothing follows one,
+// so that whichever thread has the queue may keep and drop them, also after the endpoint is gone.
 unsafe impl Send for Place {}
 
 impl Place {

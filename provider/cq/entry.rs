@@ -163,8 +163,8 @@ unsafe fn write_text(out: *mut CqErrEntry, text: &CStr, buffer: bool) {
     }
     let copies = buffer && !place.is_null() && (1..=LONGEST_BUFFER).contains(&room);
     let bytes = text.count_bytes() + 1;
-    // SAFETY: fields of `out`, as above. Bytes are copied into the application's buffer, of which `room` may be written to
-    // by this function's contract: at most `room - 1` of the text, which has as many, and a zero behind them.
+    // SAFETY: `out` may be written to by this function's contract. So may `room` bytes of the application's buffer: at most
+    // `room - 1` bytes of the text, which has as many, are copied there, and a zero is written behind them.
     unsafe {
         if copies {
             let kept = bytes.min(room) - 1;
