@@ -45,6 +45,11 @@ fn interval() -> Option<Span> {
     params().attend.filter(|span| *span > Span::ZERO)
 }
 
+/// Whether endpoints under manual progress get turns from this thread.
+pub(crate) fn is_available() -> bool {
+    interval().is_some() && gate::barrier_available()
+}
+
 /// Attends to an endpoint from now on.
 pub(crate) fn attach(ep: &Arc<Endpoint>) {
     let Some(interval) = interval() else { return };

@@ -275,6 +275,9 @@ impl Cntr {
         if !endpoints.iter().any(|e| Arc::ptr_eq(e, endpoint)) {
             endpoints.push(Arc::clone(endpoint));
         }
+        drop(endpoints);
+        // Who sleeps knows nothing of its timers.
+        self.waits.signal();
         Ok(())
     }
 
@@ -327,6 +330,12 @@ impl Cntr {
         endpoints.iter().filter_map(|e| e.next_timeout()).min()
     }
 
+    /// The same, for a thread that is about to sleep until then.
+    fn next_timeout_of_sleeper(&self) -> Option<Time> {
+        let endpoints = self.endpoints.lock().clone();
+        endpoints.iter().filter_map(|e| e.next_timeout_of_sleeper()).min()
+    }
+
     /// Makes sure that the next change of what somebody found wakes the waiter.
     ///
     /// # Errors
@@ -341,7 +350,7 @@ impl Cntr {
         match self.domain.progress() {
             None => {
                 if let Some(waiter) = waiter {
-                    waiter.arm(self.next_timeout());
+                    waiter.arm(self.next_timeout_of_sleeper());
                 }
                 if !self.doze(false) {
                     return Err(Errno::AGAIN);

@@ -253,6 +253,9 @@ impl Cq {
         if !state.endpoints.iter().any(|e| Arc::ptr_eq(e, endpoint)) {
             state.endpoints.push(Arc::clone(endpoint));
         }
+        drop(state);
+        // Who sleeps knows nothing of its timers.
+        self.waits.signal();
         Ok(())
     }
 
@@ -318,6 +321,12 @@ impl Cq {
         endpoints.iter().filter_map(|e| e.next_timeout()).min()
     }
 
+    /// The same, for a thread that is about to sleep until then.
+    fn next_timeout_of_sleeper(&self) -> Option<Time> {
+        let endpoints: Vec<Arc<Endpoint>> = self.state.enter().endpoints.clone();
+        endpoints.iter().filter_map(|e| e.next_timeout_of_sleeper()).min()
+    }
+
     /// Whether nothing waits that peers on this host have left; from now on they wake the waiter. Of an endpoint that
     /// another thread drives, `driven` is believed.
     fn doze(&self, driven: bool) -> bool {
@@ -351,7 +360,7 @@ impl Cq {
         match self.domain.progress() {
             None => {
                 if let Some(waiter) = waiter {
-                    waiter.arm(self.next_timeout());
+                    waiter.arm(self.next_timeout_of_sleeper());
                 }
                 if !self.doze(false) {
                     return Err(Errno::AGAIN);

@@ -359,6 +359,15 @@ impl Endpoint {
         }
     }
 
+    /// As [`Endpoint::next_timeout`], for a thread that is about to sleep until then. Where there is no background progress,
+    /// an operation that sets an earlier timer wakes it.
+    pub(crate) fn next_timeout_of_sleeper(&self) -> Option<Time> {
+        match self.inner.try_enter() {
+            Some(mut inner) => inner.core.as_mut()?.next_timeout_of_sleeper(),
+            None => Some(crate::clock::now() + ASK_AGAIN),
+        }
+    }
+
     /// The sockets to watch.
     pub(crate) fn sockets(&self) -> Vec<i32> {
         self.inner.enter().core.as_ref().map_or_else(Vec::new, |core| core.sockets())

@@ -931,6 +931,12 @@ static void sleepers_wake_up_for_timeouts(void)
 	close(silent);
 }
 
+/* The same without background progress: the sleeper has to learn of the timer that the other thread's operation set. */
+static void sleepers_wake_up_by_themselves(void)
+{
+	sleepers_wake_up_for_timeouts();
+}
+
 static const struct test tests[] = {
 	TEST(injected_write_of_two_ranges, NULL, NULL, 0),
 	TEST(injected_with_a_level_to_nobody, NULL, NULL, 0),
@@ -954,6 +960,7 @@ static const struct test tests[] = {
 	TEST(work_of_a_full_endpoint_holds_up_nobody, NULL, NULL, 0,
 	     {"FI_SQUALL_OUTSTANDING=64", "FI_SQUALL_SHM=no", "FI_SQUALL_DEADLINE=30s"}),
 	TEST(sleepers_wake_up_for_timeouts, NULL, NULL, 0, {"FI_SQUALL_ATTEND=2ms", "FI_SQUALL_SHM=no"}),
+	TEST(sleepers_wake_up_by_themselves, NULL, NULL, 0, {"FI_SQUALL_ATTEND=0ns", "FI_SQUALL_SHM=no"}),
 	TEST(error_data_goes_into_the_buffer_given, NULL, NULL, 0),
 	TEST(accesses_are_counted_for_their_region, NULL, NULL, 0, {"FI_SQUALL_ATTEND=2ms"}),
 };

@@ -23,6 +23,7 @@ use super::socket_buffer::SocketBuffer;
 use super::staging::Staging;
 use super::work::Begun;
 use crate::addr::Name;
+use crate::attend;
 use crate::clock;
 use crate::fault;
 use crate::flags::ADDR_UNSPEC;
@@ -81,6 +82,8 @@ pub(super) struct Core {
     errors: Vec<NetError>,
     last_arrival: Time,
     closing_since: Option<Time>,
+    /// Until when a thread sleeps that nobody but this endpoint's callers can wake for a timer.
+    sleeps_until: Option<Time>,
     turns: Turns,
     warned: Warned,
     /// What is shown of it while it is open.
@@ -159,6 +162,7 @@ impl Core {
             errors: Vec::new(),
             last_arrival: Time::ZERO,
             closing_since: None,
+            sleeps_until: None,
             turns: Turns::default(),
             warned: Warned::default(),
             monitor: Monitor::off(number),
@@ -200,6 +204,29 @@ impl Core {
         first.filter(|time| *time < Time::NEVER)
     }
 
+    /// As [`Core::next_timeout`], for a thread that is about to sleep until then.
+    pub(super) fn next_timeout_of_sleeper(&mut self) -> Option<Time> {
+        let at = self.next_timeout();
+        self.sleeps_until = (!attend::is_available()).then(|| at.unwrap_or(Time::NEVER));
+        at
+    }
+
+    /// A timer may have been set: wakes a thread that would sleep beyond it.
+    #[inline]
+    pub(super) fn rouse(&mut self, bindings: &Bindings) {
+        if let Some(until) = self.sleeps_until {
+            self.rouse_before(until, bindings);
+        }
+    }
+
+    #[cold]
+    fn rouse_before(&mut self, until: Time, bindings: &Bindings) {
+        if self.next_timeout().is_some_and(|at| at < until) {
+            self.sleeps_until = None;
+            bindings.wake();
+        }
+    }
+
     /// One turn: receive, time, transmit, complete. Whether anything happened.
     pub(super) fn turn(&mut self, ep: &Endpoint, bindings: &Bindings) -> bool {
         self.turns.all += 1;
@@ -228,6 +255,7 @@ impl Core {
             self.show(now);
         }
         if busy {
+            self.rouse(bindings);
             while let Some(notice) = self.engine.poll_notice() {
                 self.log(now, notice);
             }

@@ -176,6 +176,7 @@ impl Endpoint {
             Ok(false) => {
                 core.flush(now);
                 core.complete(self, bindings);
+                core.rouse(bindings);
             }
             Err(refused) => {
                 if deferred.is_some() {

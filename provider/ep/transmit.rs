@@ -286,6 +286,8 @@ impl Endpoint {
             }
             if let Some(progress) = self.domain.progress() {
                 progress.timer(core.next_timeout());
+            } else {
+                core.rouse(bindings);
             }
             drop(inner);
             self.begin_work();
@@ -315,6 +317,8 @@ impl Endpoint {
         if let Some(progress) = self.domain.progress() {
             // A sleeping thread must look after it.
             progress.timer(core.next_timeout());
+        } else {
+            core.rouse(bindings);
         }
         drop(inner);
         if ended {
