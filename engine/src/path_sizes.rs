@@ -59,6 +59,12 @@ impl PathSizes {
         Self { most, narrow: HashMap::new(), next: None }
     }
 
+    /// Returns whether the path to any host carries, or carried, less than the endpoint would send.
+    #[inline]
+    pub(crate) fn has_narrow(&self) -> bool {
+        !self.narrow.is_empty()
+    }
+
     /// Nobody is at a host any more.
     pub(crate) fn forget(&mut self, host: IpAddr) {
         self.narrow.remove(&host);

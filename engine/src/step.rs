@@ -11,7 +11,7 @@ use crate::links::frame::MAX_WHOLE;
 use crate::liveness::Liveness;
 use crate::ops::Part;
 use crate::peers::Peers;
-use crate::reliability::{PdcId, Pdcs, PeerKey};
+use crate::reliability::{Pdcs, PeerKey};
 use crate::report::Report;
 
 /// See [`Step::longest_eager`]. Bytes: what one frame carries.
@@ -64,13 +64,6 @@ impl Step<'_> {
             ChannelId::Context(id) => self.pdcs.abort(id),
             ChannelId::Link(id) => self.links.give_up(id),
         }
-    }
-
-    /// Returns whether a context leads over a path that carries less than the endpoint would send.
-    #[inline]
-    pub(crate) fn is_narrow(&self, id: PdcId) -> bool {
-        let context = self.contexts.get(id.into());
-        context.is_some_and(|context| context.max_packet < self.config.max_packet)
     }
 
     /// The longest message whose bytes are sent to a peer before it asks for them. Over a link it asks in no time, and

@@ -38,10 +38,16 @@ pub(crate) struct Fragments {
 }
 
 impl Fragments {
-    /// Returns whether nothing is known or waits, as where all paths are wide.
+    /// Returns whether no packet was cut, as where all paths are wide.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.originals.is_empty() && self.waiting.is_empty()
+        self.originals.is_empty()
+    }
+
+    /// Returns whether fragments wait to be sent.
+    #[inline]
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
     }
 
     /// Forgets the packets of an operation, which has ended.

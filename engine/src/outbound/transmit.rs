@@ -55,14 +55,14 @@ impl Outbound {
             if batch.packets.len() >= limit {
                 return Turn::More;
             }
-            if step.is_narrow(id) {
+            if step.peers.paths.has_narrow() {
                 self.ops.cut_queued(step, id);
             }
             if let Some((grant, part)) = step.pdcs.poll_retransmit(step.now, id) {
                 self.ops.emit_again(step, batch, id, &grant, part);
                 continue;
             }
-            if !self.ops.fragments.is_empty()
+            if self.ops.fragments.has_waiting()
                 && let Some(sent) = self.send_fragment(step, id, batch)
             {
                 match sent {
