@@ -125,7 +125,8 @@ impl<D: Copy> Pdc<D> {
 
     /// Sends a packet for the first time, if that may be now. If not, and `true` with it, something must
     /// be sent again first.
-    #[inline]
+    // As `Pdcs::next_packet`, and so is what it calls of the sending half.
+    #[inline(always)]
     pub(crate) fn send(
         &mut self,
         now: Time,
@@ -330,7 +331,7 @@ impl<D: Copy> Pdc<D> {
 
     /// What a new packet that left may have brought nearer of [`Pdc::next_deadline`]: whatever else the context
     /// waits for is scheduled already.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn deadline_after_send(&self, shared: &Shared<D>) -> Time {
         let congestion = self.tx.flow().next_timer(&shared.groups);
         let silence = self.timers.get(Timer::Retransmit).min(self.timers.get(Timer::Probe));

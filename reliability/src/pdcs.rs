@@ -205,6 +205,8 @@ impl<D: Copy> Pdcs<D> {
     ///
     /// # Errors
     /// Why it may not be sent now.
+    // Where packets are sent for the first time and where fragments are, of which the former must not pay for the latter.
+    #[inline(always)]
     pub fn next_packet(
         &mut self,
         now: Time,

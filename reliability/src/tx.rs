@@ -163,7 +163,7 @@ impl<D: Copy> Tx<D> {
     }
 
     /// Whether the packet may go now; if not, remembers to report it when it may.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn admit(
         &mut self,
         now: Time,
@@ -196,7 +196,7 @@ impl<D: Copy> Tx<D> {
     }
 
     /// Sends an admitted packet.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn send(
         &mut self,
         now: Time,

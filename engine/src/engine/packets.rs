@@ -216,12 +216,9 @@ impl<'a, M: Memory> Arriving<'a, M> {
         if self.engine.contexts.get(channel).is_none() {
             self.meet_context(id, peer);
         }
-        let delivery = if self.fragment.is_some() || self.engine.pdcs.has_fragments() {
-            let Some(delivery) = self.wanted(delivery) else { return };
-            delivery
-        } else {
-            delivery
-        };
+        if self.fragment.is_some() || self.engine.pdcs.has_fragments() {
+            return self.deliver_beside_fragments((id, peer), (ses, payload), delivery);
+        }
         let tail = match ses {
             Ses::Std(request) if forward && train.peek().is_some() => {
                 self.take_whole((id, peer), (pds, request), (headers, payload), train)
@@ -230,17 +227,8 @@ impl<'a, M: Memory> Arriving<'a, M> {
         };
         let taken = match ses {
             _ if tail.is_some() => Taken::Yes(None),
-            Ses::Std(request) if forward => self.take_request((channel, peer), request, payload),
-            Ses::ResponseData(header) if !forward => self.engine.outbound.response_data(
-                &mut step!(self.engine, self.now),
-                self.mem,
-                channel,
-                header,
-                Payload::Here(payload),
-            ),
-            _ => Taken::No,
+            ses => self.deliver((channel, peer), forward, (ses, payload)),
         };
-        let taken = if self.fragment.is_some() { self.take_fragment(id, taken) } else { taken };
         acknowledge(&mut step!(self.engine, self.now), delivery, taken);
         if let Some(tail) = tail {
             return self.accept_tail(id, &tail, arrival, train);
@@ -250,33 +238,59 @@ impl<'a, M: Memory> Arriving<'a, M> {
         }
     }
 
-    /// Returns a packet that the transport delivered if its bytes are wanted. A fragment of a packet that was taken as a
-    /// whole is acknowledged; a late copy of a packet whose fragments were taken is dropped.
-    #[cold]
-    fn wanted(&mut self, delivery: Delivery) -> Option<Delivery> {
-        let (id, pdcs) = (delivery.id(), &mut self.engine.pdcs);
-        let Some((original, _)) = self.fragment else {
-            return pdcs.fragments(id).discard_original(delivery);
-        };
-        if !pdcs.fragments(id).is_repeated(original) {
-            return Some(delivery);
+    /// Hands what a packet carries to whoever takes it; `forward` when the context's initiator sent it.
+    #[inline(always)]
+    fn deliver(
+        &mut self,
+        from: (ChannelId, PeerId),
+        forward: bool,
+        (ses, payload): (&Ses, &[u8]),
+    ) -> Taken {
+        match ses {
+            Ses::Std(request) if forward => self.take_request(from, request, payload),
+            Ses::ResponseData(header) if !forward => self.engine.outbound.response_data(
+                &mut step!(self.engine, self.now),
+                self.mem,
+                from.0,
+                header,
+                Payload::Here(payload),
+            ),
+            _ => Taken::No,
         }
-        self.engine.report.counters.rx_fragments_repeated += 1;
-        acknowledge(&mut step!(self.engine, self.now), delivery, Taken::Yes(None));
-        None
     }
 
-    /// A fragment was `taken`: its original is not wanted any more.
+    /// A packet that the transport delivered is a fragment, or may be a late copy of one that was replaced by fragments. A
+    /// fragment of a packet that was taken as a whole is acknowledged and not looked at; a late copy of a packet whose
+    /// fragments were taken is dropped.
     #[cold]
-    fn take_fragment(&mut self, id: PdcId, taken: Taken) -> Taken {
-        match (self.fragment, taken) {
+    fn deliver_beside_fragments(
+        &mut self,
+        (id, peer): (PdcId, PeerId),
+        content: (&Ses, &[u8]),
+        delivery: Delivery,
+    ) {
+        let forward = delivery.is_forward();
+        let pdcs = &mut self.engine.pdcs;
+        let wanted = match self.fragment {
+            None => pdcs.fragments(id).discard_original(delivery),
+            Some((original, _)) if pdcs.fragments(id).is_repeated(original) => {
+                self.engine.report.counters.rx_fragments_repeated += 1;
+                let step = &mut step!(self.engine, self.now);
+                return acknowledge(step, delivery, Taken::Yes(None));
+            }
+            Some(_) => Some(delivery),
+        };
+        let Some(delivery) = wanted else { return };
+        let taken = self.deliver((id.into(), peer), forward, content);
+        let taken = match (self.fragment, taken) {
             (Some((original, count)), Taken::Yes(_))
                 if !self.engine.pdcs.fragments(id).take(original, count) =>
             {
                 Taken::No
             }
             _ => taken,
-        }
+        };
+        acknowledge(&mut step!(self.engine, self.now), delivery, taken);
     }
 
     /// A request of the context's initiator.
