@@ -59,6 +59,11 @@ impl Slots {
     fn is_empty(&self) -> bool {
         self.free.len() == self.ops.len()
     }
+
+    /// How many are taken.
+    pub(crate) const fn taken(&self) -> usize {
+        self.ops.len() - self.free.len()
+    }
 }
 
 /// What the engine keeps beside a packet delivery context, or of a link.
@@ -146,6 +151,11 @@ impl Context {
     pub(crate) fn set_first_aside(&mut self, for_slot: bool) {
         self.starved |= for_slot;
         self.set_aside.extend(self.queue.pop_front());
+    }
+
+    /// How many operations are queued or set aside, and rendezvous not read to their end.
+    pub(crate) fn open_operations(&self) -> usize {
+        self.queue.len() + self.set_aside.len() + self.offers as usize
     }
 
     /// Whether an operation was set aside that waits for a slot.

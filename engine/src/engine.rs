@@ -3,6 +3,7 @@
 mod acquaintances;
 mod closing;
 mod ends;
+mod holdings;
 mod links;
 mod packets;
 mod rates;

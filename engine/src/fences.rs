@@ -202,6 +202,15 @@ impl Fences {
         !open.parked.is_empty()
     }
 
+    /// How many operations have begun, each counted once for each of its classes, and how many wait.
+    pub(crate) fn len(&self) -> u64 {
+        let count = |open: &Open| {
+            let begun: u64 = open.begun.iter().copied().map(u64::from).sum();
+            begun + open.parked.len() as u64
+        };
+        self.open.iter().map(count).sum()
+    }
+
     /// Peers with operations that wait.
     pub(crate) fn waiting(&self) -> Vec<PeerId> {
         let all = (0..).zip(&self.open).filter(|(_, open)| !open.parked.is_empty());

@@ -17,6 +17,7 @@ use crate::api::PeerId;
 use crate::base::{Span, Time};
 use crate::channel::ChannelId;
 use crate::config::Config;
+use crate::holdings::Holdings;
 use crate::links::Room;
 use crate::matching::{Posted, Unexpected};
 use crate::messages::{Message, Place, Pull};
@@ -83,6 +84,22 @@ impl Inbox {
     pub(crate) fn peers(&self) -> impl Iterator<Item = PeerId> + '_ {
         let senders = self.messages.iter().map(|(_, message)| message.head.peer());
         senders.chain(self.posted.sources()).chain(self.untold.peers())
+    }
+
+    /// Counts what is held for messages and receives.
+    pub(crate) fn count_holdings(&self, holdings: &mut Holdings) {
+        holdings.messages = self.messages.len();
+        holdings.awaited = self.messages.awaited();
+        let kept = |(_, message): (_, &Message)| match &message.place {
+            Place::Stash(bytes) => bytes.len() as u64,
+            _ => 0,
+        };
+        holdings.kept_bytes = self.messages.iter().map(kept).sum();
+        holdings.unexpected = self.unexpected.len();
+        holdings.posted = self.posted.len();
+        holdings.open_ids = self.streams.open_ids();
+        holdings.asks += self.asks.len();
+        self.budget.count_holdings(holdings);
     }
 
     /// Messages that are not finished.

@@ -393,6 +393,11 @@ impl Ops {
         self.slab.add(op)
     }
 
+    /// Answers that are not acknowledged, and those among them to peers outside the job.
+    pub(crate) fn answers(&self) -> (u64, u64) {
+        (self.answers.to.iter().copied().map(u64::from).sum(), self.answers.outside.into())
+    }
+
     /// Whether there is room for another answer to a peer, which is `outside` the job or not. Those there are leave whatever
     /// else waits, so room comes.
     #[inline]

@@ -23,6 +23,7 @@ use crate::api::{
 use crate::base::{RegionId, SecretRng};
 use crate::channel::ChannelId;
 use crate::fences::{Classes, Fences, Order, Turn};
+use crate::holdings::Holdings;
 use crate::memory::{Buf, Memory};
 use crate::ops::{Bytes, Label, Offered, Ops, Owner, ReadOwner, TxOp, UserOp, When, Work};
 use crate::policy::{self, Complete, Copy, Kind, Plan, Protocol, Request, Size};
@@ -389,6 +390,17 @@ impl Outbound {
     /// Operations, of whomever.
     pub(crate) const fn ops(&self) -> &Ops {
         &self.ops
+    }
+
+    /// Counts what is held for operations that have not ended.
+    pub(crate) fn count_holdings(&self, holdings: &mut Holdings) {
+        holdings.operations = self.ops.len();
+        holdings.outstanding = self.outstanding.into();
+        holdings.copied_bytes = self.ops.copied();
+        (holdings.answers, holdings.answers_outside) = self.ops.answers();
+        holdings.fragments = self.ops.fragments.len();
+        holdings.fenced = self.fences.len();
+        holdings.asks += self.pull_ends.len();
     }
 
     /// The reads for messages that ended.

@@ -131,6 +131,11 @@ impl Target {
         Ok(Answer { read_id, bytes, copied, len, region, offered: None, counts })
     }
 
+    /// Writes that are reported when they are whole, and are not.
+    pub(crate) fn partial_writes(&self) -> usize {
+        self.partial.len()
+    }
+
     /// A context is gone: its writes will not be whole.
     pub(crate) fn close(&mut self, context: ChannelId) {
         self.partial.close(context);

@@ -39,6 +39,11 @@ pub(crate) struct AskQueue {
 }
 
 impl AskQueue {
+    /// How much is asked.
+    pub(super) fn len(&self) -> usize {
+        self.asks.len()
+    }
+
     /// Whether nothing is asked.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {

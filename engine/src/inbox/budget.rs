@@ -45,6 +45,7 @@
 use super::arrive::Piece;
 use crate::api::PeerId;
 use crate::config::Config;
+use crate::holdings::Holdings;
 use crate::links::frame::MAX_SHORT;
 use crate::links::{MAX_RING, Room};
 use crate::messages::{Charge, Head, HeaderKind, Message, Place, Pull};
@@ -363,6 +364,21 @@ impl Budget {
         let account = self.of_mut(peer);
         account.beyond_headers -= core::mem::take(&mut charge.beyond_headers);
         account.beyond_bytes -= core::mem::take(&mut charge.beyond_bytes);
+    }
+
+    /// Counts what is charged, and whether the accounts agree with each other.
+    pub(super) fn count_holdings(&self, holdings: &mut Holdings) {
+        let sum = |of: fn(&Account) -> u64| self.peers.iter().map(of).sum::<u64>();
+        let (all, outside) = (&self.all, &self.outside);
+        let beyond = sum(|account| account.beyond_headers + account.beyond_bytes);
+        holdings.headers = all.waiting + all.early;
+        holdings.message_bytes = all.bytes + beyond;
+        holdings.budget_is_consistent = all.bytes == sum(|account| account.bytes)
+            && all.waiting == sum(|account| account.waiting)
+            && all.early == sum(|account| account.early)
+            && outside.bytes <= all.bytes
+            && outside.waiting <= all.waiting
+            && outside.early <= all.early;
     }
 
     /// Changes the accounts that a message of a peer counts in.

@@ -56,6 +56,11 @@ impl Pending {
         self.messages.iter()
     }
 
+    /// How many of them their senders wait for.
+    pub(super) fn awaited(&self) -> usize {
+        self.awaited.len()
+    }
+
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.messages.len()

@@ -114,6 +114,11 @@ impl Streams {
         }
     }
 
+    /// Message ids that are open, over all contexts.
+    pub(super) fn open_ids(&self) -> usize {
+        self.open.iter().flatten().map(|stream| stream.order.open().count()).sum()
+    }
+
     /// There is room, and no message waits: should there be none later, that is news.
     #[inline]
     pub(super) const fn note_room(&mut self) {

@@ -362,7 +362,6 @@ impl Posted {
     }
 
     /// Receives that wait or hold a multi-receive buffer.
-    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }

@@ -50,6 +50,12 @@ impl Fragments {
         !self.waiting.is_empty()
     }
 
+    /// Returns how many packets were cut and are remembered, and how many fragments wait.
+    pub(crate) fn len(&self) -> usize {
+        let cut: usize = self.originals.values().map(BTreeMap::len).sum();
+        cut + self.waiting.values().map(VecDeque::len).sum::<usize>()
+    }
+
     /// Forgets the packets of an operation, which has ended.
     #[cold]
     pub(crate) fn forget(&mut self, op: Key) {

@@ -147,6 +147,11 @@ impl PartialWrites {
         Some(data)
     }
 
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.channels.values().map(|of| of.writes.len()).sum()
+    }
+
     /// A channel is gone: its writes will not be whole.
     pub(super) fn close(&mut self, channel: ChannelId) {
         if let Some(of) = self.channels.remove(&channel)

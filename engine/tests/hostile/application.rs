@@ -4,12 +4,13 @@ use squall_base::{Rng, Time, UserSlice};
 use squall_engine::*;
 
 use super::counting::{self, Count, Counting};
+use super::ordered::{self, Doing, Ordered, Turn};
 use crate::world::{Lent, World};
 
 /// Sizes that matter: short, one packet, several packets, rendezvous.
 const SIZES: [u32; 6] = [1, 40, 300, 3_000, 16_000, 60_000];
 /// Where messages come: an attacker may have sent one on to any.
-const ALL_SPACES: [MatchSpace; 3] =
+pub(super) const ALL_SPACES: [MatchSpace; 3] =
     [MatchSpace::Untagged, MatchSpace::Tagged, MatchSpace::Collective];
 /// Bytes of a region. Peers read the one and write the other.
 const REGION: u64 = 20_000;
@@ -17,7 +18,7 @@ const REGION: u64 = 20_000;
 const FIRST_KEY: u64 = 8;
 
 /// Messages, and keys, that a process has at most.
-const LIFE: u64 = 1 << 16;
+pub(super) const LIFE: u64 = 1 << 16;
 
 /// A message of this application to the other one.
 pub(super) struct Sent {
@@ -28,6 +29,8 @@ pub(super) struct Sent {
     pub(super) base: u64,
     /// It is told when the peer's engine has it, and not before.
     pub(super) delivered: bool,
+    /// The operation that sends it.
+    pub(super) op: usize,
 }
 
 /// What an operation does. Its number is its context.
@@ -44,6 +47,8 @@ pub(super) enum What {
     Read { key: u64, at: u64 },
     /// Writes there.
     Write { key: u64, at: u64 },
+    /// Reads what this side writes itself, by the operations that come before it and behind it.
+    Reread { key: u64, at: u64 },
     /// Adds to one of the other's counters.
     Count(Count),
 }
@@ -60,6 +65,10 @@ pub(super) struct Op {
     pub(super) over: Time,
     /// Its success says that the peer's application has it, or has what it asked for.
     pub(super) proves: bool,
+    /// It begins when all operations before it have ended, and so do those behind it.
+    pub(super) fence: bool,
+    /// The length that is reported at the target besides remote CQ data, if it has any.
+    pub(super) reported: Option<u64>,
 }
 
 /// A region as both sides know it.
@@ -87,10 +96,12 @@ pub(super) struct Application {
     standing: [Option<usize>; ALL_SPACES.len()],
     /// Atomics, in histories that have some.
     pub(super) counting: Option<Counting>,
+    /// Operations whose order is judged, in histories that have some.
+    pub(super) ordered: Option<Ordered>,
 }
 
 /// Message `serial` of host `at`.
-fn content(at: usize, serial: usize, len: usize) -> Vec<u8> {
+pub(super) fn content(at: usize, serial: usize, len: usize) -> Vec<u8> {
     let mut rng = Rng::new((at as u64) << 32 | serial as u64);
     let mut bytes = vec![0; len];
     for chunk in bytes.chunks_mut(8) {
@@ -117,6 +128,7 @@ impl Application {
             seen: 0,
             standing: [None; ALL_SPACES.len()],
             counting: None,
+            ordered: None,
         };
         new.open_region(world, new.first + FIRST_KEY);
         new.open_region(world, new.first + FIRST_KEY + 1);
@@ -130,8 +142,36 @@ impl Application {
         self
     }
 
+    /// From now on the order of some of what it does is judged; `promised` is the order that its endpoint promises.
+    pub(super) fn orders(mut self, world: &mut World, promised: bool, seed: u64) -> Self {
+        let memory = &mut world.hosts[self.at].memory;
+        self.ordered = Some(Ordered::new(memory, self.first, promised, seed));
+        self
+    }
+
+    /// The region with a key, which was its own at some time.
+    pub(super) fn region(&self, key: u64) -> Option<&Region> {
+        let ordered = self.ordered.iter().map(|ordered| &ordered.region);
+        self.regions.iter().chain(ordered).find(|region| region.key == key)
+    }
+
+    /// Whether a completion says that an operation ended, looked at or not.
+    pub(super) fn has_seen_end(&self, world: &World, op: usize) -> bool {
+        let new = world.hosts[self.at].done.get(self.seen..).unwrap_or_default();
+        let ends = |done: &Completion| {
+            done.context == op as u64 && !matches!(done.kind, OpKind::RemoteWrite | OpKind::Recv)
+        };
+        self.ops[op].ended > 0 || new.iter().any(ends)
+    }
+
     /// Does something.
     pub(super) fn act(&mut self, world: &mut World) {
+        let ordered = ordered::key_of(world, 1 - self.at, LIFE);
+        if let (Some(ordered), Some(key)) = (&mut self.ordered, ordered)
+            && let Some(turn) = ordered.turn()
+        {
+            return self.ordered(world, key, turn);
+        }
         let counters = counting::key_of(world, 1 - self.at, LIFE);
         if let (Some(counting), Some(key)) = (&mut self.counting, counters)
             && let Some(count) = counting.turn(key)
@@ -139,7 +179,7 @@ impl Application {
             return self.count(world, count);
         }
         match self.rng.below(24) {
-            0..=8 => self.send(world),
+            0..=8 => self.send(world, false),
             9..=14 => self.receive(world),
             15 => self.peek(world),
             16..=17 => self.read(world),
@@ -223,7 +263,7 @@ impl Application {
         world.step_before(world.now);
     }
 
-    fn send(&mut self, world: &mut World) {
+    fn send(&mut self, world: &mut World, fenced: bool) {
         let (space, tag) = self.envelope();
         let len = self.size();
         let serial = self.first + self.sent.len() as u64;
@@ -235,7 +275,7 @@ impl Application {
             inject: len <= 256 && self.rng.chance(0.4),
             level: levels[self.rng.below(5) as usize],
             visibility: Visibility::Entry,
-            fence: self.rng.chance(0.05),
+            fence: self.rng.chance(0.05) || fenced,
         };
         // What a message is can be told from its data.
         let data = Some(serial);
@@ -252,9 +292,10 @@ impl Application {
         }
         let number = self.sent.len();
         let delivered = matches!(options.level, Level::Transmit | Level::Delivery | Level::Match);
-        self.sent.push(Sent { space, tag, bytes, base, delivered });
+        self.sent.push(Sent { space, tag, bytes, base, delivered, op: self.ops.len() });
         let proves = options.level == Level::Match;
         let context = self.begin(world, What::Send(number), (base, len), proves);
+        self.ops[context as usize].fence = options.fence;
         if options.inject {
             world.hosts[self.at].memory.revoke(base);
         } else {
@@ -342,7 +383,8 @@ impl Application {
         let at = u64::from(self.rng.below((REGION - len) as u32 + 1));
         let base = world.hosts[self.at].memory.alloc(len as usize);
         let remote = self.remote(key, at, len);
-        self.one_sided(world, Action::Read(remote), What::Read { key, at }, (base, len), None);
+        let what = What::Read { key, at };
+        self.one_sided(world, Action::Read(remote), what, (base, len), (false, false));
     }
 
     fn write(&mut self, world: &mut World) {
@@ -358,8 +400,30 @@ impl Application {
         let bytes = content(2 + self.at, self.ops.len(), len as usize);
         let base = world.hosts[self.at].memory.put(&bytes);
         let remote = self.remote(key, at, len);
-        let data = self.rng.chance(0.5).then_some(at);
-        self.one_sided(world, Action::Write(remote), What::Write { key, at }, (base, len), data);
+        let reports = self.rng.chance(0.5);
+        let what = What::Write { key, at };
+        self.one_sided(world, Action::Write(remote), what, (base, len), (reports, false));
+    }
+
+    /// Does something whose order is judged, on the other side's region with this key.
+    fn ordered(&mut self, world: &mut World, key: u64, turn: Turn) {
+        let Turn { doing, at, len, fence } = turn;
+        match doing {
+            Doing::Write { reports } => {
+                let bytes = content(2 + self.at, self.ops.len(), len as usize);
+                let base = world.hosts[self.at].memory.put(&bytes);
+                let remote = self.remote(key, at, len);
+                let what = What::Write { key, at };
+                self.one_sided(world, Action::Write(remote), what, (base, len), (reports, fence));
+            }
+            Doing::Read => {
+                let base = world.hosts[self.at].memory.alloc(len as usize);
+                let remote = self.remote(key, at, len);
+                let what = What::Reread { key, at };
+                self.one_sided(world, Action::Read(remote), what, (base, len), (false, fence));
+            }
+            Doing::Send => self.send(world, true),
+        }
     }
 
     fn count(&mut self, world: &mut World, count: Count) {
@@ -379,25 +443,45 @@ impl Application {
         action: Action,
         what: What,
         (base, len): (u64, u64),
-        data: Option<u64>,
+        (reports, fence): (bool, bool),
     ) {
+        let reported = match &action {
+            Action::Write(RemoteIov::Many(segs)) => segs.last().map_or(0, |seg| seg.len),
+            _ => len,
+        };
+        // No other operation of any process has these.
+        let data = reports.then_some(self.first + self.ops.len() as u64);
         let op = Operation {
             peer: world.peer(self.at, 1 - self.at),
             action,
             buf: self.pieces(base, len),
             data,
             context: self.ops.len() as u64,
-            options: Options::default(),
+            options: Options { fence, ..Options::default() },
         };
         if world.submit(self.at, op).is_ok() {
             let context = self.begin(world, what, (base, len), true);
+            let op = &mut self.ops[context as usize];
+            (op.fence, op.reported) = (fence, data.map(|_| reported));
             lend(world, self.at, context, base, false);
         }
     }
 
     fn begin(&mut self, world: &World, what: What, (base, len): (u64, u64), proves: bool) -> u64 {
         let (begun, over) = (world.now, Time::NEVER);
-        self.ops.push(Op { what, base, len, ended: 0, status: Ok(()), begun, over, proves });
+        let (status, fence, reported) = (Ok(()), false, None);
+        self.ops.push(Op {
+            what,
+            base,
+            len,
+            ended: 0,
+            status,
+            begun,
+            over,
+            proves,
+            fence,
+            reported,
+        });
         self.ops.len() as u64 - 1
     }
 

@@ -3,11 +3,14 @@
 use std::collections::HashMap;
 
 use squall_base::Span;
-use squall_engine::{Completion, MatchSpace, OpError, OpKind, ReturnCode};
+use squall_engine::{
+    Buf, Completion, Holdings, MatchSpace, OpError, OpKind, RecvMode, RecvOp, ReturnCode,
+    Visibility,
+};
 
 use super::Finding;
-use super::application::{Application, Op, Sent, What};
-use super::counting;
+use super::application::{ALL_SPACES, Application, Op, Sent, What};
+use super::{counting, landing};
 use crate::world::{VecMemory, World};
 
 /// Contexts an endpoint has at most when there is no attacker, or one that opens a few.
@@ -18,18 +21,25 @@ const FAREWELL: Span = Span::secs(300);
 /// Memory for messages that wait stays within its budget.
 pub(super) fn budgets(world: &World, budget: u64) -> Result<(), Finding> {
     for (at, host) in world.hosts.iter().enumerate() {
-        let held = host.engine.counters().0.unexpected_bytes;
+        let counted = host.engine.counters().0.unexpected_bytes;
         let contexts = host.engine.contexts().count();
+        let holdings = host.engine.holdings();
+        // What is kept, and not only what the engine says of it.
+        let held = counted.max(holdings.kept_bytes);
         if held > budget || contexts > CONTEXTS {
             let text = format!("host {at} holds {held} bytes and {contexts} contexts");
             return Err(Finding::new("beyond a budget", text));
+        }
+        if !holdings.budget_is_consistent || holdings.kept_bytes > holdings.message_bytes {
+            let text = format!("host {at}: {holdings:?}");
+            return Err(Finding::new("the accounts of messages are wrong", text));
         }
     }
     Ok(())
 }
 
 /// What has not ended.
-pub(super) fn stuck(world: &World, sides: &[&mut Application]) -> Finding {
+pub(super) fn stuck(world: &World, sides: &[&Application]) -> Finding {
     let mut kinds: Vec<&str> = Vec::new();
     let mut text = String::new();
     for side in sides {
@@ -43,6 +53,7 @@ pub(super) fn stuck(world: &World, sides: &[&mut Application]) -> Finding {
                 What::Claim => "claim",
                 What::Read { .. } => "read",
                 What::Write { .. } => "write",
+                What::Reread { .. } => "ordered read",
                 What::Count(_) => "atomic",
             };
             kinds.push(kind);
@@ -97,6 +108,7 @@ pub(super) fn results(world: &World, sides: &[Application; 2]) -> Result<(), Fin
         sent(world, sides, 1 - at, &arrived)?;
         one_sided(world, sides, at)?;
         counted(world, sides, at)?;
+        landing::reported(world.hosts[at].done.iter(), &[&sides[1 - at]], true)?;
     }
     Ok(())
 }
@@ -215,19 +227,17 @@ fn sent(
 /// What host `at` read and wrote is right, where the region was open.
 fn one_sided(world: &World, sides: &[Application; 2], at: usize) -> Result<(), Finding> {
     let other = &sides[1 - at];
-    let mut told = 0;
     for (context, op) in sides[at].ops.iter().enumerate() {
         let (What::Read { key, at: from } | What::Write { key, at: from }) = op.what else {
             continue;
         };
-        let Some(region) = other.regions.iter().find(|region| region.key == key) else { continue };
+        let Some(region) = other.region(key) else { continue };
         let right = match (op.status, &op.what) {
             (Ok(()), What::Read { .. }) => {
                 let want = &region.bytes[from as usize..][..op.len as usize];
                 world.hosts[at].memory.get(op.base, op.len) == want
             }
             (Ok(()), _) => {
-                told += 1;
                 let there = world.hosts[1 - at].memory.get(region.base + from, op.len);
                 world.hosts[at].memory.get(op.base, op.len) == there
             }
@@ -239,10 +249,9 @@ fn one_sided(world: &World, sides: &[Application; 2], at: usize) -> Result<(), F
             return Err(Finding::new("a read or write went wrong", text));
         }
     }
-    let landed = world.hosts[1 - at].done.iter().filter(|c| c.kind == OpKind::RemoteWrite).count();
-    let writes = |op: &&Op| matches!(op.what, What::Write { .. });
-    if landed > told.max(sides[at].ops.iter().filter(writes).count()) {
-        return Err(Finding::new("a write landed that was never made", format!("host {}", 1 - at)));
+    let failed = |op: &&Op| matches!(op.what, What::Reread { .. }) && op.status.is_err();
+    if let Some(op) = sides[at].ops.iter().find(failed) {
+        return Err(Finding::new("an ordered read failed", format!("host {at}: {:?}", op.status)));
     }
     Ok(())
 }
@@ -265,6 +274,40 @@ pub(super) fn honesty(world: &World) -> Result<(), Finding> {
         if counters.rx_inconsistent + counters.rx_malformed > 0 {
             let text = format!("host {at}: {counters:?}");
             return Err(Finding::new("an honest packet was taken for a hostile one", text));
+        }
+    }
+    Ok(())
+}
+
+/// In peace, when all operations have ended, nothing is kept for any of them, although contexts are still open: but for
+/// messages without a receive, and for writes that were refused half-way, which their targets learn later.
+pub(super) fn peace(world: &mut World, sides: &[Application; 2]) -> Result<(), Finding> {
+    let idle = |w: &World| w.hosts.iter().all(|host| host.engine.idle());
+    if !world.run(FAREWELL, idle) {
+        return Err(Finding::new("an endpoint is never idle", format!("at {:?}", world.now)));
+    }
+    for (at, host) in world.hosts.iter().enumerate() {
+        let held = host.engine.holdings();
+        let refused = |op: &&Op| op.reported.is_some() && op.status.is_err();
+        let refused = sides[1 - at].ops.iter().filter(refused).count();
+        // Some parts of messages that nobody wants have not come.
+        let rest = Holdings {
+            channels: 0,
+            completions: 0,
+            messages: 0,
+            awaited: 0,
+            unexpected: 0,
+            open_ids: 0,
+            headers: 0,
+            kept_bytes: 0,
+            message_bytes: 0,
+            partial_writes: 0,
+            ..held
+        };
+        let empty = Holdings { budget_is_consistent: true, ..Holdings::default() };
+        if rest != empty || held.partial_writes > refused || held.messages < held.unexpected {
+            let text = format!("host {at}, {refused} refused writes: {held:?}");
+            return Err(Finding::new("something is kept of what has ended", text));
         }
     }
     Ok(())
@@ -293,5 +336,41 @@ pub(super) fn farewell(world: &mut World) -> Result<(), Finding> {
             return Err(Finding::new("something is kept that nobody will ask for", text));
         }
     }
+    for at in (0..2).filter(|&at| !world.hosts[at].dead).collect::<Vec<_>>() {
+        discard_messages(world, at);
+    }
+    // What follows from that may take contexts, which end as well.
+    world.run(FAREWELL, |_| false);
+    for (at, host) in world.hosts.iter().enumerate().filter(|(_, host)| !host.dead) {
+        let holdings = host.engine.holdings();
+        if holdings != (Holdings { budget_is_consistent: true, ..Holdings::default() }) {
+            let text = format!("host {at}: {holdings:?}");
+            return Err(Finding::new("something is kept when all is over", text));
+        }
+    }
     Ok(())
+}
+
+/// Host `at` wants no message that waits.
+fn discard_messages(world: &mut World, at: usize) {
+    for space in ALL_SPACES {
+        loop {
+            let before = world.hosts[at].engine.unexpected_messages();
+            let op = RecvOp {
+                mode: RecvMode::PeekDiscard,
+                source: None,
+                space,
+                tag: 0,
+                ignore: u64::MAX,
+                buf: Buf::Empty,
+                context: u64::MAX,
+                visibility: Visibility::Entry,
+            };
+            let (now, host) = (world.now, &mut world.hosts[at]);
+            host.engine.receive(now, &mut host.memory, op).expect("a look is not refused");
+            if host.engine.unexpected_messages() == before {
+                break;
+            }
+        }
+    }
 }

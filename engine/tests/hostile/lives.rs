@@ -12,7 +12,7 @@ use squall_engine::*;
 use super::Finding;
 use super::application::{Application, Op, Region, Sent, What};
 use super::counting::{self, Count, Counting};
-use super::judge;
+use super::{judge, landing};
 use crate::world::{VecMemory, World};
 
 /// A process that has ended.
@@ -92,6 +92,9 @@ impl Lives {
                 judge::untouched(life.memory, life.app)?;
             }
             let arrived = arrivals(&views[at], &views[1 - at])?;
+            let senders: Vec<&Application> = views[1 - at].iter().map(|life| life.app).collect();
+            let done = views[at].iter().flat_map(|life| life.done);
+            landing::reported(done, &senders, false)?;
             for life in &views[1 - at] {
                 sent(life, &views[at], &arrived)?;
                 one_sided(life, &views[1 - at], &views[at])?;
@@ -261,9 +264,7 @@ fn one_sided(life: &View<'_>, all: &[View<'_>], to: &[View<'_>]) -> Result<(), F
 
 /// The region with a key, and whose it was.
 fn region<'a, 'b>(of: &'b [View<'a>], key: u64) -> Option<(&'b View<'a>, &'a Region)> {
-    let with = |life: &'b View<'a>| {
-        life.app.regions.iter().find(|region| region.key == key).map(|region| (life, region))
-    };
+    let with = |life: &'b View<'a>| life.app.region(key).map(|region| (life, region));
     of.iter().find_map(with)
 }
 
@@ -285,7 +286,7 @@ fn excused(life: &View<'_>, op: &Op, peers: &[View<'_>]) -> Result<(), Finding> 
         Err(error) => error,
     };
     if error == OpError::Remote(ReturnCode::BadMkey)
-        && let What::Read { key, .. } | What::Write { key, .. } = op.what
+        && let What::Read { key, .. } | What::Write { key, .. } | What::Reread { key, .. } = op.what
         && region(peers, key).is_none_or(|(peer, r)| r.closed || peer.term.ended.is_some())
     {
         return Ok(());

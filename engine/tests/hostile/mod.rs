@@ -3,10 +3,11 @@
 //!
 //! - `application`: random operations, and what they must come to;
 //! - `counting`: atomics, beside a reference that says how often each was carried out;
+//! - `ordered`: operations whose order is judged, fenced or promised;
 //! - `on_path`: an attacker who sees all packets, and makes others of them;
 //! - `off_path`: one who sees none, and knows addresses, formats and the job;
 //! - `trouble`: no attacker, but processes that end and begin again or pause, paths that carry less, cut links;
-//! - `judge`: what is wrong at the end; `lives`: the same where processes end;
+//! - `judge`: what is wrong at the end; `lives`: the same where processes end; `landing`: what targets learn, and when;
 //!
 //! Always: nothing panics, overflows, or touches memory that is not lent (`world::VecMemory` fails then);
 //! every operation ends, or can be cancelled, in [`PEACE`]; budgets hold, and contexts end. Where the
@@ -17,18 +18,22 @@
 mod application;
 mod counting;
 mod judge;
+mod landing;
 mod lives;
 mod off_path;
 mod on_path;
+mod ordered;
 mod trouble;
 
 use core::str::FromStr;
 
 use squall_base::{Rng, Span};
+use squall_engine::Config;
 
 use crate::histories::{Amount, Finding, guard};
 use crate::world::{Faults, Seen, World, engine_config};
 use application::Application;
+use landing::Watch;
 use off_path::OffPath;
 use on_path::OnPath;
 
@@ -92,7 +97,13 @@ fn history(mode: Mode, seed: u64) -> Result<Amount, Finding> {
         return trouble::history(seed);
     }
     let mut rng = Rng::new(seed);
-    let mut world = World::with(2, rng.next_u64(), faults(&mut rng), |_, _| {});
+    // Not in those of the corpus.
+    let orders = mode != Mode::OnPath && matches!(seed % 8, 2 | 5 | 6);
+    let promised = orders && seed % 16 < 8;
+    let promise = |config: &mut Config| {
+        config.order = if promised { ordered::promise() } else { config.order };
+    };
+    let mut world = World::with(2, rng.next_u64(), faults(&mut rng), |config, _| promise(config));
     let mut budget = engine_config(0, 1).unexpected_bytes;
     if rng.chance(0.2) {
         budget = [40_000, 0, 2_000, 10_000][seed as usize % 4];
@@ -100,6 +111,7 @@ fn history(mode: Mode, seed: u64) -> Result<Amount, Finding> {
             // Less than what is sent ahead of its receive: bytes stay at senders, or all of a message.
             config.unexpected_bytes = budget;
             config.max_unexpected = [1000, 3][seed as usize / 4 % 2];
+            promise(config);
         });
     }
     // Not in those of the corpus.
@@ -115,6 +127,11 @@ fn history(mode: Mode, seed: u64) -> Result<Amount, Finding> {
     if seed % 8 == 7 {
         sides = sides.map(|side| side.counts(&mut world, !seed));
     }
+    if orders {
+        sides = sides.map(|side| side.orders(&mut world, promised, !seed));
+    }
+    let trusted = mode != Mode::OnPath;
+    let mut watch = trusted.then(Watch::default);
     let mut amount = Amount::default();
     for _ in 0..10 + rng.below(60) {
         let side = &mut sides[rng.below(2) as usize];
@@ -127,15 +144,18 @@ fn history(mode: Mode, seed: u64) -> Result<Amount, Finding> {
                 amount.forged += u64::from(attacker.strike(&mut world));
             }
             judge::budgets(&world, budget)?;
+            if let Some(watch) = &mut watch {
+                watch.look(&world, &sides)?;
+            }
         }
         sides.iter_mut().for_each(|side| side.reap(&mut world));
     }
     world.tap = None;
-    make_peace(&mut world, &mut sides, PEACE)?;
-    let trusted = mode != Mode::OnPath;
+    make_peace(&mut world, &mut sides, PEACE, watch.as_mut())?;
     judge::memory(&world, &sides)?;
     if trusted {
         judge::results(&world, &sides)?;
+        judge::peace(&mut world, &sides)?;
     }
     if mode == Mode::Honest {
         judge::honesty(&world)?;
@@ -160,34 +180,42 @@ fn faults(rng: &mut Rng) -> Faults {
 
 /// No attacker any more, and every message finds a receive: all operations end. Receives for which there
 /// was no message are cancelled then.
-fn make_peace(world: &mut World, sides: &mut [Application; 2], peace: Span) -> Result<(), Finding> {
+fn make_peace(
+    world: &mut World,
+    sides: &mut [Application; 2],
+    peace: Span,
+    mut watch: Option<&mut Watch>,
+) -> Result<(), Finding> {
     let end = world.now + peace;
-    let mut sides: Vec<&mut Application> =
-        sides.iter_mut().filter(|side| !world.hosts[side.at].dead).collect();
+    let live: Vec<usize> = (0..2).filter(|&at| !world.hosts[at].dead).collect();
+    let mut look = |world: &World, sides: &[Application; 2]| {
+        watch.as_mut().map_or(Ok(()), |watch| watch.look(world, sides))
+    };
     loop {
-        sides.iter_mut().for_each(|side| side.reap(world));
-        sides.iter_mut().for_each(|side| side.welcome(world));
-        let over = |world: &World, sides: &[&mut Application]| {
-            let quiet = world.hosts.iter().all(|host| host.dead || host.engine.idle());
-            quiet && sides.iter().all(|side| side.is_over(world))
-        };
-        if over(world, &sides) {
+        live.iter().for_each(|&at| sides[at].reap(world));
+        live.iter().for_each(|&at| sides[at].welcome(world));
+        let quiet = world.hosts.iter().all(|host| host.dead || host.engine.idle());
+        if quiet && live.iter().all(|&at| sides[at].is_over(world)) {
             break;
         }
         // A message that waited meets its receive without a packet or a timer, and makes room for the next one.
-        if !world.step_before(end) && !sides.iter().any(|side| side.has_news(world)) {
+        let stepped = world.step_before(end);
+        look(world, sides)?;
+        if !stepped && !live.iter().any(|&at| sides[at].has_news(world)) {
             break;
         }
     }
     // Those that have met a message cannot be cancelled, and are waited for.
     loop {
-        sides.iter_mut().for_each(|side| side.cancel_all(world));
-        sides.iter_mut().for_each(|side| side.reap(world));
-        if sides.iter().all(|side| side.has_ended()) {
+        live.iter().for_each(|&at| sides[at].cancel_all(world));
+        live.iter().for_each(|&at| sides[at].reap(world));
+        look(world, sides)?;
+        if live.iter().all(|&at| sides[at].has_ended()) {
             return Ok(());
         }
         if !world.step_before(end) {
-            return Err(judge::stuck(world, &sides));
+            let live: Vec<&Application> = live.iter().map(|&at| &sides[at]).collect();
+            return Err(judge::stuck(world, &live));
         }
     }
 }

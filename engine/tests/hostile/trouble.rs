@@ -9,8 +9,9 @@ use squall_base::{Rng, Span, Time};
 use squall_engine::{Config, TransportConfig};
 
 use super::application::Application;
+use super::landing::Watch;
 use super::lives::{Life, Lives};
-use super::{Amount, Finding, faults, judge, make_peace};
+use super::{Amount, Finding, faults, judge, make_peace, ordered};
 use crate::world::{Faults, Narrow, World, engine_config};
 
 /// Pauses and cuts of a history, at most: an endpoint's patience at first contact is 60 s.
@@ -34,7 +35,10 @@ const WIDE: u32 = 8968;
 /// Plays the history `seed`.
 pub(super) fn history(seed: u64) -> Result<Amount, Finding> {
     let mut rng = Rng::new(seed);
-    let kind = Kind::new(&mut rng);
+    let mut kind = Kind::new(&mut rng);
+    // Not in those of the corpus.
+    let orders = matches!(seed % 8, 2 | 5);
+    kind.promised = orders && seed % 16 < 8;
     let mut world =
         World::with(2, rng.next_u64(), faults(&mut rng), |engine, pdc| kind.adjust(engine, pdc));
     // Not in those of the corpus.
@@ -45,6 +49,10 @@ pub(super) fn history(seed: u64) -> Result<Amount, Finding> {
     if matches!(seed % 8, 0 | 2 | 3) {
         sides = sides.map(|side| side.counts(&mut world, !seed));
     }
+    if orders {
+        sides = sides.map(|side| side.orders(&mut world, kind.promised, !seed));
+    }
+    let mut watch = Watch::default();
     let mut troubles = Troubles::new(kind, &world, rng.next_u64());
     let mut amount = Amount::default();
     for _ in 0..10 + rng.below(60) {
@@ -58,6 +66,9 @@ pub(super) fn history(seed: u64) -> Result<Amount, Finding> {
             world.step_before(soon.min(troubles.next()));
             troubles.fall_due(&mut world, &mut sides);
             judge::budgets(&world, kind.budget)?;
+            if troubles.lives.is_whole() {
+                watch.look(&world, &sides)?;
+            }
         }
         if rng.chance(0.1) {
             troubles.begin(&mut world);
@@ -74,10 +85,12 @@ pub(super) fn history(seed: u64) -> Result<Amount, Finding> {
         }
     }
     troubles.end(&mut world, &mut sides);
-    make_peace(&mut world, &mut sides, PEACE)?;
+    let whole = troubles.lives.is_whole();
+    make_peace(&mut world, &mut sides, PEACE, whole.then_some(&mut watch))?;
     if troubles.lives.is_whole() {
         judge::memory(&world, &sides)?;
         judge::results(&world, &sides)?;
+        judge::peace(&mut world, &sides)?;
     } else {
         troubles.lives.judge(&world, &sides)?;
         troubles.lives.works_again(&mut world)?;
@@ -93,6 +106,8 @@ struct Kind {
     wide: bool,
     budget: u64,
     max_unexpected: usize,
+    /// An order of operations is promised.
+    promised: bool,
 }
 
 impl Kind {
@@ -104,14 +119,19 @@ impl Kind {
                 wide,
                 budget: ample.unexpected_bytes,
                 max_unexpected: ample.max_unexpected,
+                promised: false,
             };
         }
         let budget = [40_000, 0, 2_000, 10_000][rng.below(4) as usize];
-        Self { wide, budget, max_unexpected: [1000, 3][rng.below(2) as usize] }
+        let max_unexpected = [1000, 3][rng.below(2) as usize];
+        Self { wide, budget, max_unexpected, promised: false }
     }
 
     fn adjust(&self, engine: &mut Config, pdc: &mut TransportConfig) {
         (engine.unexpected_bytes, engine.max_unexpected) = (self.budget, self.max_unexpected);
+        if self.promised {
+            engine.order = ordered::promise();
+        }
         let fresh = TransportConfig::new(1400, pdc.cc.clone(), pdc.paths.clone(), 1);
         // As users have it.
         pdc.contact_deadline = fresh.contact_deadline;
