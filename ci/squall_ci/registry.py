@@ -204,7 +204,7 @@ COMMANDS = (
         "4 min",
         "seconds, ns an event and memory of simulations; with `--reference DIR` beside htsim's",
     ),
-    Command("sizes", "measure", "1 s", "the largest types, by methods and by fields, and a bound on methods"),
+    Command("sizes", "measure", "1 s", "the largest types, by methods and by fields"),
     Command(
         "send-path",
         "measure",

@@ -61,15 +61,15 @@ impl Segment {
             OwnedFd::from_raw_fd(fd)
         };
         let size = libc::off_t::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
-        // SAFETY: ftruncate(2) takes numbers alone.
+        // SAFETY: ftruncate(2) takes numbers and no pointer; it changes the new file alone, of which nothing is mapped yet.
         unsafe { check(libc::ftruncate(fd.as_raw_fd(), size))? };
         let mut segment = Self::map(fd.as_fd(), len)?;
         if !segment.populate(0, 1) {
-            // SAFETY: fallocate(2) takes numbers alone.
+            // SAFETY: fallocate(2) takes numbers and no pointer; it gives pages to the file behind `segment`, whose bytes stay 0.
             unsafe { check(libc::fallocate(fd.as_raw_fd(), 0, 0, size))? };
             segment.whole = true;
         }
-        // SAFETY: fcntl(2) with this command takes numbers alone.
+        // SAFETY: F_ADD_SEALS of fcntl(2) takes a number and no pointer; it forbids the file behind `segment` to change its size.
         unsafe { check(libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, SEALS))? };
         Ok((segment, fd))
     }

@@ -379,7 +379,7 @@ fn what_cannot_be_read_is_copied_by_its_owner() {
         b.show_taken(to_a, tag);
         collect(&mut a);
         if revoked != Some(0) {
-            // SAFETY: as before.
+            // SAFETY: `bytes`, which `pieces` name, lives until the end of the test, and nobody writes to it.
             let next = unsafe { a.refer(to_b, b"head", &pieces, tag) };
             assert_eq!(next, Reference::Impossible);
         }
