@@ -321,14 +321,16 @@ pub struct Completion {
     pub status: Result<(), OpError>,
 }
 
-/// How long a silent peer is waited for.
+/// The rule that decides how long the engine waits for a silent peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Patience {
-    /// Until the deadline ([`crate::TransportConfig::progress_deadline`], or `contact_deadline` if it never answered).
+    /// The engine waits until the deadline ([`crate::TransportConfig::progress_deadline`], or `contact_deadline` if the
+    /// peer never answered).
     Deadline,
-    /// Until [`crate::Config::stopped_deadline`], because its host answers: its process may be stopped.
+    /// The engine waits until [`crate::Config::stopped_deadline`], because the peer's host answers: the peer's process
+    /// may be stopped.
     HostAnswers,
-    /// Until its process ends, which the kernel will say.
+    /// The engine waits until the peer's process ends, which the kernel will report.
     ProcessLives,
 }
 
@@ -350,14 +352,14 @@ pub enum Notice {
         /// Its tag; zero for an untagged one.
         tag: u64,
     },
-    /// A peer that owes an answer has been silent for long, or has not answered a packet. Said at first, until
-    /// something of it is heard again, and once a minute; it is still waited for.
+    /// A peer that owes an answer, or an acknowledgement, has been silent for long. The engine still waits for it. It
+    /// reports the silence when it notices it, and then once a minute until the peer is heard again.
     Silent {
         /// The peer.
         peer: PeerId,
         /// For how long.
         since: Span,
-        /// Until when it is waited for.
+        /// The rule that ends the wait.
         patience: Patience,
     },
     /// A peer talks to those alone that its user has named, and has not found us among them for long. Said once;

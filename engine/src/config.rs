@@ -48,10 +48,11 @@ pub struct Config {
     pub pid_on_fep: u16,
     /// How long a peer that owes us something may stay silent before we ask it for a sign of life.
     pub keepalive: Span,
-    /// How long a peer that does not answer is waited for while its host answers, or is this one: its process may be
-    /// stopped. Does nothing where it is shorter than [`crate::TransportConfig::progress_deadline`].
+    /// How long the engine waits for a peer that does not answer while the peer's host answers, or is this host: the
+    /// peer's process may be stopped. A value shorter than [`crate::TransportConfig::progress_deadline`] has no effect.
     pub stopped_deadline: Span,
-    /// This endpoint's IP address, if known: a peer with the same address is on a host that lives.
+    /// This endpoint's IP address, if known. A peer with the same address is on this host, so its host is known to be
+    /// up.
     pub host: Option<IpAddr>,
     /// Somebody carries the frames of links: peers that are introduced are told of
     /// ([`crate::Linking::poll_acquaintance`]).

@@ -60,7 +60,7 @@ impl Slots {
         self.free.len() == self.ops.len()
     }
 
-    /// How many are taken.
+    /// Returns the number of slots in use.
     pub(crate) const fn taken(&self) -> usize {
         self.ops.len() - self.free.len()
     }
@@ -78,10 +78,10 @@ pub(crate) struct Context {
     pub(crate) initiator: bool,
     /// Operations with packets still to build, in order.
     pub(crate) queue: VecDeque<Key>,
-    /// Operations that may not begin yet, and that others in the queue may overtake: older than those in the queue, but
-    /// for one that is half-way. Only channels have any.
+    /// Operations that may not begin yet, and that operations in the queue may overtake. They are older than those in
+    /// the queue, except for one at the head that has sent some of its packets. Only shared-memory channels have any.
     set_aside: VecDeque<Key>,
-    /// One of them waits for a slot alone.
+    /// At least one operation was set aside only because no slot was free.
     starved: bool,
     /// Something sent since the queue was last empty waits for its acknowledgement.
     pub(crate) prompt: bool,
@@ -99,7 +99,7 @@ pub(crate) struct Context {
 struct Hold {
     /// The operation at the head of the queue has sent some of its packets: it cannot move.
     half_way: bool,
-    /// Fragments of packets that were too long have no PSN yet.
+    /// Fragments of packets that were too long for their path have no PSN yet.
     fragments_wait: bool,
     /// What the transport was told.
     held: bool,
@@ -136,45 +136,47 @@ impl Context {
         self.hold.half_way = half_way;
     }
 
-    /// Notes whether fragments wait for PSNs.
+    /// Records whether fragments wait for PSNs.
     pub(crate) const fn set_fragments_wait(&mut self, wait: bool) {
         self.hold.fragments_wait = wait;
     }
 
-    /// Whether no operation waits to begin.
+    /// Returns whether no operation waits to begin.
     #[inline]
     pub(crate) fn is_clear(&self) -> bool {
         self.queue.is_empty() && self.set_aside.is_empty()
     }
 
-    /// Lets those behind the first operation of the queue overtake it, which waits for a slot or for something else.
+    /// Sets the first operation of the queue aside, so that the operations behind it may overtake it. `for_slot` says
+    /// that it waits for a slot and for nothing else.
     pub(crate) fn set_first_aside(&mut self, for_slot: bool) {
         self.starved |= for_slot;
         self.set_aside.extend(self.queue.pop_front());
     }
 
-    /// How many operations are queued or set aside, and rendezvous not read to their end.
+    /// Returns the number of operations that are queued or set aside, plus the rendezvous that the peer has not read to
+    /// their end.
     pub(crate) fn open_operations(&self) -> usize {
         self.queue.len() + self.set_aside.len() + self.offers as usize
     }
 
-    /// Whether an operation was set aside that waits for a slot.
+    /// Returns whether an operation that was set aside waits for a slot, and none is free.
     pub(crate) fn is_starved(&self) -> bool {
         self.starved && !self.slots.has_room()
     }
 
-    /// Whether an operation was set aside that waited for a slot, and there is one now.
+    /// Returns whether an operation was set aside for want of a slot, and a slot is free now.
     pub(crate) fn is_fed(&self) -> bool {
         self.starved && self.slots.has_room()
     }
 
-    /// Whether operations were set aside.
+    /// Returns whether any operation was set aside.
     #[inline]
     pub(crate) fn has_set_aside(&self) -> bool {
         !self.set_aside.is_empty()
     }
 
-    /// Puts the operations that were set aside back before those that were to overtake them.
+    /// Puts the operations that were set aside back in front of the operations that could overtake them.
     #[cold]
     pub(crate) fn restore(&mut self) {
         let at = usize::from(self.hold.half_way).min(self.queue.len());
@@ -430,7 +432,7 @@ impl Contexts {
         }
     }
 
-    /// Packets to a host may have `max_packet` bytes from now on. Longer ones that must be sent again are cut then.
+    /// Limits packets to a host to `max_packet` bytes from now on. Longer packets that must be sent again are cut then.
     pub(crate) fn resize(&mut self, to: IpAddr, max_packet: u32) {
         let contexts = self.table.iter_mut().flatten().filter(|c| c.id.context().is_some());
         for context in contexts.filter(|c| c.dst.ip() == to) {

@@ -66,7 +66,7 @@ crate::base::counters! {
         rx_unanswered: sum "packets",
         /// Packets that contradict the message they claim to belong to.
         rx_inconsistent: sum "packets",
-        /// Reads and fetching atomics refused for now, because the peer has not acknowledged too many answers.
+        /// Reads and fetching atomics refused for now, because the peer has too many answers to acknowledge.
         rx_unanswerable: sum "requests",
         /// Remote accesses refused, for one of the three reasons below; the peer is not told which.
         rx_access_refused: sum "accesses",
@@ -94,7 +94,8 @@ crate::base::counters! {
         rx_frames: sum "frames",
         /// Links to endpoints of this host that were made.
         links: sum "links",
-        /// Atomics that routers may fragment, because they are longer than the path carries by now.
+        /// Atomics sent with DF clear, so that routers may fragment them, because they are longer than the path carries
+        /// by now.
         tx_fragmentable: sum "packets",
         /// Fragments of packets that were sent before and were longer than the path carries by now.
         tx_fragments: sum "packets",

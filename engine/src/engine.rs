@@ -185,7 +185,7 @@ impl Engine {
         self.peers.note_trouble(now, trouble);
     }
 
-    /// How many finished operations wait to be taken by [`Self::poll_completion`].
+    /// Returns the number of finished operations that wait to be taken by [`Self::poll_completion`].
     #[must_use]
     #[inline]
     pub fn completions(&self) -> usize {
@@ -374,7 +374,7 @@ impl Engine {
         }
     }
 
-    /// A context to a peer is gone. With `parting` the peer seems to close its endpoint.
+    /// Records that a context to a peer has ended. `parting` says that the peer seems to close its endpoint.
     fn note_parting(&mut self, now: Time, peer: PeerKey, parting: bool) {
         if parting {
             self.peers.get_mut(PeerId(peer.0)).note_parting(now);

@@ -83,7 +83,7 @@ impl Order {
         self
     }
 
-    /// Whether an operation may not overtake messages.
+    /// Returns whether an operation of these classes must not overtake messages.
     #[inline]
     pub(crate) fn follows_sends(&self, classes: Classes) -> bool {
         !self.before(classes).and(Classes::SEND).is_none()
@@ -202,7 +202,8 @@ impl Fences {
         !open.parked.is_empty()
     }
 
-    /// How many operations have begun, each counted once for each of its classes, and how many wait.
+    /// Returns the number of operations that have begun, each counted once for each of its classes, plus the number
+    /// that wait.
     pub(crate) fn len(&self) -> u64 {
         let count = |open: &Open| {
             let begun: u64 = open.begun.iter().copied().map(u64::from).sum();

@@ -1,53 +1,55 @@
-//! What an engine holds, by table: for tests and statistics that want to see that nothing is left behind.
+//! The number of entries in each table of an engine, so that tests and statistics can see that nothing is left behind.
 
-/// The number of entries of each table of an engine whose entries belong to something that has not ended.
+/// The number of entries in each table of an engine whose entries belong to something that has not ended.
 ///
-/// An endpoint whose operations have all ended, that has no posted receive and no message without one, and whose channels
-/// have closed holds nothing: all of these are zero then.
+/// All of these are zero for an endpoint whose operations have all ended, that has no posted receive and no unmatched
+/// message, and whose channels have closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Holdings {
-    /// Outbound operations: those of the user, of the engine itself, and answers to peers.
+    /// Outbound operations: those of the application, of the engine itself, and answers to peers.
     pub operations: usize,
-    /// Outbound operations of the user, as [`crate::Config::max_outstanding`] counts them.
+    /// Outbound operations of the application, as [`crate::Config::max_outstanding`] counts them.
     pub outstanding: u64,
-    /// Bytes of copies of what is sent.
+    /// Bytes of payload that were copied and are still being sent.
     pub copied_bytes: u64,
-    /// Answers that no peer has acknowledged, and those among them to peers outside the job.
+    /// Answers that no peer has acknowledged.
     pub answers: u64,
-    /// The second part of [`Self::answers`].
+    /// The part of [`Self::answers`] that goes to peers outside the job.
     pub answers_outside: u64,
-    /// Packets that were cut again, and their fragments that wait.
+    /// Packets that were cut into fragments, plus the fragments that wait to be sent.
     pub fragments: usize,
-    /// Operations that fences know of: those that have begun, by class, and those that wait.
+    /// Operations in the tables of fences: those that have begun, counted once for each class, and those that wait.
     pub fenced: u64,
-    /// Slots in which operations wait for answers, over all channels.
+    /// Slots in which operations wait for answers, summed over all channels.
     pub slots: usize,
-    /// Operations queued on channels, and rendezvous that peers have not read to their end.
+    /// Operations queued on channels, plus rendezvous that peers have not read to their end.
     pub queued: usize,
     /// Inbound messages that are not finished.
     pub messages: usize,
-    /// Inbound messages whose senders wait for word of them.
+    /// Inbound messages whose senders wait for a further notification about them.
     pub awaited: usize,
     /// Messages that wait for a receive.
     pub unexpected: usize,
     /// Receives that wait for a message.
     pub posted: usize,
-    /// Message ids that are open in the orders of contexts.
+    /// Message ids that are open in the ordering tables of contexts.
     pub open_ids: usize,
-    /// Bytes of messages that are kept here.
+    /// Bytes of messages that the engine buffers.
     pub kept_bytes: u64,
-    /// Headers of messages that are charged to peers.
+    /// Message headers that are charged to peers.
     pub headers: u64,
-    /// Bytes of messages that are charged to peers, and what shared-memory channels exceed their limits by.
+    /// Bytes of messages that are charged to peers, plus the ring bytes that shared-memory channels took beyond their
+    /// limits.
     pub message_bytes: u64,
-    /// Whether the accounts of single peers add up to those of all, and those of peers outside the job are part of them.
+    /// Whether the accounts of single peers add up to the account of all peers, and the account of peers outside the
+    /// job is part of it.
     pub budget_is_consistent: bool,
-    /// Writes of peers that are reported when they are whole, and are not.
+    /// Writes of peers that are reported when all their packets have arrived, and are still incomplete.
     pub partial_writes: usize,
-    /// What the receiving half asks of the sending half, and the reads of messages that ended.
+    /// Requests from the receiving half to the sending half, plus the reads of messages that have ended.
     pub asks: usize,
-    /// Channels: contexts and shared-memory channels.
+    /// Channels: packet contexts plus shared-memory channels.
     pub channels: usize,
-    /// Completions that the user has not taken.
+    /// Completions that the application has not taken.
     pub completions: usize,
 }

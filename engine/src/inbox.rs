@@ -69,7 +69,7 @@ impl Inbox {
         &mut self.asks
     }
 
-    /// What room there is for messages that a peer sends by a shared-memory channel.
+    /// Returns the room for messages that a peer sends on a shared-memory channel.
     #[inline]
     pub(crate) fn room(&self, peer: PeerId, config: &Config, peers: &Peers) -> Room {
         self.budget.room((config, peers), peer)
@@ -86,7 +86,7 @@ impl Inbox {
         senders.chain(self.posted.sources()).chain(self.untold.peers())
     }
 
-    /// Counts what is held for messages and receives.
+    /// Counts the entries of the tables for messages and receives.
     pub(crate) fn count_holdings(&self, holdings: &mut Holdings) {
         holdings.messages = self.messages.len();
         holdings.awaited = self.messages.awaited();

@@ -73,15 +73,15 @@ pub trait FrameSink {
     /// happened then.
     fn send(&mut self, link: LinkId, head: &[u8], payload: FramePayload<'_>) -> bool;
 
-    /// Whether the peer has room for another message: it showed something else than [`Room::None`] when that was looked at
-    /// last. It is looked at anew where it was that, and before more frames leave than the link holds.
+    /// Returns whether the peer had room for another message when the channel last read the peer's [`Room`]. The
+    /// channel reads it again if that was [`Room::None`], and before it sends more frames than the link holds.
     fn takes_messages(&mut self, link: LinkId) -> bool {
         let _ = link;
         true
     }
 
-    /// The same as [`FrameSink::send`], for a message. False, and nothing has happened, when there is no room now, or the
-    /// peer takes no messages.
+    /// Sends a message as [`FrameSink::send`] sends a frame. Returns false, and changes nothing, when there is no room
+    /// now or the peer takes no messages.
     fn send_message(&mut self, link: LinkId, head: &[u8], payload: FramePayload<'_>) -> bool {
         self.takes_messages(link) && self.send(link, head, payload)
     }
@@ -119,19 +119,19 @@ pub enum Referred {
     Never,
 }
 
-/// Bytes of the longest ring that may carry frames. After an end has shown that it has no room for messages, the other one
-/// sends no more of them than a ring holds.
+/// Bytes of the longest ring that may carry frames. After one end has shown that it has no room for messages, the other
+/// end sends at most this many bytes of them.
 pub(crate) const MAX_RING: u64 = 16 << 20;
 
-/// What room an end has for messages of its peer that no receive waits for. It shows that to the peer.
+/// The room of one end for messages of its peer that no receive matches. The end shows it to the peer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum Room {
-    /// For every message of one frame.
+    /// There is room for every message of one frame.
     #[default]
     Ample,
-    /// For very short messages, and for headers: the peer sends none by [`FrameSink::send_parted`].
+    /// There is room for very short messages and for headers only: the peer does not use [`FrameSink::send_parted`].
     Little,
-    /// For none: the peer begins no message ([`FrameSink::takes_messages`]).
+    /// There is no room: the peer begins no message ([`FrameSink::takes_messages`]).
     None,
 }
 
@@ -211,7 +211,7 @@ pub(crate) struct Link {
     pub(crate) farewell: Farewell,
     /// The peer has said it.
     pub(crate) parted: bool,
-    /// The kernel will say when the peer's process ends.
+    /// The kernel will report the end of the peer's process.
     pub(crate) watched: bool,
 }
 
@@ -348,7 +348,7 @@ pub(crate) struct Links {
 /// Acquaintances kept until somebody asks; of more, those that came first.
 const MAX_ACQUAINTED: usize = 4096;
 
-/// Between two looks at links whose peers take nothing.
+/// The time between two checks of links whose peers take no frames.
 const LOOK_AGAIN: Span = Span::secs(10);
 
 impl Links {
@@ -451,8 +451,8 @@ impl Links {
         self.look_at
     }
 
-    /// Returns the peers that have not taken a frame for `first` at least, if it is time to look, and for how long. It is
-    /// time again when one has not for `last`, and after a while.
+    /// Returns the peers that have not taken a frame for at least `first`, and for how long, if a check is due. The
+    /// next check is due when one of them has not for `last`, and after [`LOOK_AGAIN`] while there is one.
     pub(crate) fn slow(&mut self, now: Time, first: Span, last: Span) -> Vec<(LinkId, Span)> {
         if self.look_at.is_none_or(|at| at > now) {
             return Vec::new();

@@ -165,7 +165,8 @@ pub enum Access {
     RemoteRead,
     /// FI_REMOTE_WRITE.
     RemoteWrite,
-    /// Both FI_REMOTE_READ and FI_REMOTE_WRITE: an atomic that changes values and shows, or compares, what they were.
+    /// FI_REMOTE_READ together with FI_REMOTE_WRITE: an atomic that changes values and also returns or compares the old
+    /// ones.
     RemoteReadWrite,
 }
 
@@ -229,8 +230,8 @@ pub trait Memory {
         let _ = (out, at);
         false
     }
-    /// Whether the last fetch failed only because the bytes cannot be read where they are: their owner still lends them, and
-    /// copies them if the frame is left where it is ([`crate::FrameTaken::Later`]).
+    /// Returns whether the last fetch failed only because this process cannot read the bytes where they are. Their
+    /// owner still lends them, and copies them if the frame is left where it is ([`crate::FrameTaken::Later`]).
     fn is_delayed(&self) -> bool {
         false
     }

@@ -183,32 +183,32 @@ impl Message {
     }
 }
 
-/// As what the header of a message is counted.
+/// The kind of budget that the header of a message is charged to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum HeaderKind {
-    /// Not at all: a receive has taken the message.
+    /// The header is not charged, because a receive has taken the message.
     #[default]
     None,
-    /// As that of a message whose turn has not come.
+    /// The header is charged as that of a message that arrived before its turn.
     Early,
-    /// As that of a message that waits for a receive.
+    /// The header is charged as that of a message that waits for a receive.
     Waiting,
 }
 
-/// What a message takes of the room for messages that no receive has taken (`inbox/budget.rs`).
+/// The share of the budget for unmatched messages that a message takes (`inbox/budget.rs`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Charge {
     pub(crate) bytes: u64,
     pub(crate) header: HeaderKind,
-    /// What its record took of the ring that it came by, if there was no room for its header, or for its bytes.
+    /// The ring bytes that the message's record took, if there was no room for its header, or for its bytes.
     pub(crate) beyond_headers: u64,
     pub(crate) beyond_bytes: u64,
-    /// Its peer was outside the job when it arrived.
+    /// The peer was outside the job when the message arrived.
     pub(crate) outside: bool,
 }
 
 impl Charge {
-    /// Nothing.
+    /// A charge of nothing.
     pub(crate) const NONE: Self = Self {
         bytes: 0,
         header: HeaderKind::None,
@@ -217,7 +217,7 @@ impl Charge {
         outside: false,
     };
 
-    /// Whether it is nothing.
+    /// Returns whether nothing is charged.
     pub(crate) const fn is_none(&self) -> bool {
         matches!(self.header, HeaderKind::None) && self.bytes == 0
     }
@@ -230,7 +230,7 @@ pub(crate) struct Message {
     pub(crate) place: Place,
     /// When a packet of it came last.
     pub(crate) touched: Time,
-    /// What it takes of the room for messages that no receive has taken.
+    /// The share of the budget for unmatched messages that this message takes.
     pub(crate) charge: Charge,
     /// The user's context that claimed it.
     pub(crate) claimed: Option<u64>,

@@ -58,7 +58,7 @@ pub(crate) enum Work {
         region: RegionId,
         counts: bool,
         cut: Option<ReturnCode>,
-        /// The peer was outside the job when it asked.
+        /// The peer was outside the job when it sent the request that this operation answers.
         outside: bool,
     },
     /// NO_OP: are you there, and do you know of the operation that waits for you?
@@ -346,16 +346,17 @@ pub(crate) struct Ops {
     answers: Answers,
 }
 
-/// Answers to one peer that has not acknowledged them: as many as it has slots to wait for them in.
+/// The most unacknowledged answers to one peer: as many as the peer has slots to wait for them in.
 const MAX_ANSWERS: u32 = 1 << 16;
-/// The same to a peer outside the job, and to all of those together.
+/// The most unacknowledged answers to one peer outside the job, and to all such peers together.
 const MAX_ANSWERS_OUTSIDE: u32 = 1 << 12;
 const MAX_ANSWERS_ALL_OUTSIDE: u32 = 1 << 15;
 
-/// How many answers peers have not acknowledged. Each of their requests makes one, of up to a KiB where it fetches values.
+/// The number of answers that peers have not acknowledged. Each request of a peer makes one answer, of up to a KiB
+/// where it fetches values.
 #[derive(Debug, Default)]
 struct Answers {
-    /// By peer.
+    /// Unacknowledged answers, indexed by peer.
     to: Vec<u32>,
     outside: u32,
 }
@@ -393,13 +394,13 @@ impl Ops {
         self.slab.add(op)
     }
 
-    /// Answers that are not acknowledged, and those among them to peers outside the job.
+    /// Returns the number of unacknowledged answers, and how many of them go to peers outside the job.
     pub(crate) fn answers(&self) -> (u64, u64) {
         (self.answers.to.iter().copied().map(u64::from).sum(), self.answers.outside.into())
     }
 
-    /// Whether there is room for another answer to a peer, which is `outside` the job or not. Those there are leave whatever
-    /// else waits, so room comes.
+    /// Returns whether there is room for another answer to a peer; `outside` says that the peer is outside the job.
+    /// Existing answers leave whatever else waits, so room always comes.
     #[inline]
     pub(crate) fn may_answer(&self, peer: PeerId, outside: bool) -> bool {
         let to = self.answers.to.get(peer.0 as usize).copied().unwrap_or(0);

@@ -9,7 +9,8 @@ use crate::slab::Key;
 /// follow a message before its sender learns that it is deferred, and another one its offer.
 pub(crate) const MAX_AHEAD: u16 = 16384;
 
-/// The same of a peer outside the job: ids in between take room, although nothing has come of them.
+/// The limit for a peer outside the job. It is lower because every id before an early message takes memory, although
+/// nothing has arrived for that id.
 pub(crate) const MAX_AHEAD_OUTSIDE: u16 = 256;
 
 /// What is known of a message id.
@@ -43,7 +44,7 @@ impl Order {
         Some(self.window.get(usize::from(ahead)).copied().unwrap_or(Seen::No))
     }
 
-    /// How far `id` is ahead of the oldest that is not finished.
+    /// Returns how far `id` is ahead of the oldest id that is not finished.
     pub(crate) const fn ahead(&self, id: u16) -> u16 {
         id.wrapping_sub(self.base)
     }

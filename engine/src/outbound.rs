@@ -376,7 +376,7 @@ impl Outbound {
         self.ops.start(step, id, op);
     }
 
-    /// Whether there is room for the answer to another request of a peer.
+    /// Returns whether there is room for the answer to another request of a peer.
     #[inline]
     pub(crate) fn may_answer(&self, step: &Step<'_>, id: ChannelId, peer: PeerId) -> bool {
         self.ops.may_answer(peer, counts_outside(step, id, peer))
@@ -392,7 +392,7 @@ impl Outbound {
         &self.ops
     }
 
-    /// Counts what is held for operations that have not ended.
+    /// Counts the entries of the tables for operations that have not ended.
     pub(crate) fn count_holdings(&self, holdings: &mut Holdings) {
         holdings.operations = self.ops.len();
         holdings.outstanding = self.outstanding.into();
@@ -410,8 +410,9 @@ impl Outbound {
     }
 }
 
-/// Whether answers to a peer count among those to peers outside the job. By a shared-memory channel they do not: a request
-/// that waited there for room could hold up the answers of the peer that ours wait for.
+/// Returns whether answers to a peer count as answers to peers outside the job. Answers on a shared-memory channel
+/// never do: a request that waited in the ring for room could hold up answers of the peer that this endpoint's answers
+/// wait for.
 #[inline]
 fn counts_outside(step: &Step<'_>, id: ChannelId, peer: PeerId) -> bool {
     id.context().is_some() && step.is_outside(peer)

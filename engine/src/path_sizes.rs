@@ -59,7 +59,7 @@ impl PathSizes {
         Self { most, narrow: HashMap::new(), next: None }
     }
 
-    /// Returns whether the path to any host carries, or carried, less than the endpoint would send.
+    /// Returns whether the path to any host carries less, or once carried less, than the endpoint would send.
     #[inline]
     pub(crate) fn has_narrow(&self) -> bool {
         !self.narrow.is_empty()

@@ -8,7 +8,7 @@ use crate::base::{Instance, Span, Time};
 use crate::config::Config;
 use crate::path_sizes::PathSizes;
 
-/// Between two reports that a peer is silent.
+/// The time between two reports that a peer is silent.
 const REPEAT_SILENCE: Span = Span::secs(60);
 
 /// What is known of a peer.
@@ -23,20 +23,20 @@ pub struct PeerState {
     trouble: Option<Trouble>,
     /// When its host last said that nobody listens there.
     refused: Time,
-    /// When its silence is to be reported again, if it goes on.
+    /// The time at which the peer's silence is to be reported again, if the peer stays silent.
     silence_told: Time,
     /// When it was last introduced to us, or we to it.
     welcomed: Time,
     /// Its process is known to have died, although nothing was asked of it then.
     died: bool,
-    /// When it last closed a channel as an endpoint does that closes.
+    /// The time at which the peer last closed a channel in the way of an endpoint that closes.
     parted: Option<Time>,
     /// Another instance at the same address.
     sibling: Option<PeerId>,
     standing: Standing,
 }
 
-/// How long packets of a peer that has closed its endpoint may still arrive.
+/// The time for which packets of a peer that has closed its endpoint may still arrive.
 const STRAGGLERS: Span = Span::secs(1);
 
 /// How a peer came here, and whether it may be forgotten.
@@ -104,7 +104,7 @@ impl PeerState {
         self.refused > self.last_rx
     }
 
-    /// Returns whether its silence is to be reported now: at first, and again each minute.
+    /// Returns whether the peer's silence is to be reported now: when it begins, and then once a minute.
     pub(crate) fn tell_silence(&mut self, now: Time) -> bool {
         let due = self.silence_told <= now;
         if due {
@@ -155,13 +155,13 @@ impl PeerState {
         self.last_rx = Time::ZERO;
     }
 
-    /// It has closed a channel as an endpoint does that closes.
+    /// Records that the peer closed a channel in the way of an endpoint that closes.
     pub(crate) fn note_parting(&mut self, now: Time) {
         self.parted = Some(now);
     }
 
-    /// Whether it closed its endpoint in good order, as far as we know: nothing was heard of it since, but what was on its
-    /// way then.
+    /// Returns whether the peer closed its endpoint in good order, as far as this endpoint knows: since then it
+    /// received nothing from the peer except packets that were already in flight.
     #[must_use]
     pub fn has_parted(&self) -> bool {
         self.parted.is_some_and(|at| self.last_rx <= at + STRAGGLERS)
@@ -218,7 +218,7 @@ pub struct Peers {
     by_addr: HashMap<SocketAddr, PeerId>,
     hosts: Hosts,
     strangers: Strangers,
-    /// Addresses that the user knows, many of which it may never speak to.
+    /// The addresses that the application has inserted. It may never talk to many of them.
     roll: HashSet<SocketAddr>,
     /// What the paths to the hosts carry.
     pub(crate) paths: PathSizes,
@@ -356,8 +356,8 @@ impl Peers {
         &mut self.states[peer.0 as usize]
     }
 
-    /// Whether a peer is outside the job: the user does not name it, and the job has no key that it would have proved to
-    /// know when it was introduced.
+    /// Returns whether a peer is outside the job: the application has not inserted its address, and the peer has not
+    /// proved in the handshake that it knows a job key.
     #[inline]
     pub(crate) fn is_outside(&self, config: &Config, peer: PeerId) -> bool {
         config.key.is_none() && !self.get(peer).is_named()
@@ -409,8 +409,8 @@ impl Peers {
         (peer, None)
     }
 
-    /// The user knows these addresses, besides those that it knows already, or, `anew`, no others. Peers at them are named:
-    /// those that were not before.
+    /// Adds addresses that the application has inserted to those that are known already, or replaces these if `anew` is
+    /// set. Returns the peers at these addresses that were not named before.
     pub(crate) fn enroll(
         &mut self,
         addresses: impl IntoIterator<Item = SocketAddr>,
@@ -506,8 +506,9 @@ impl Peers {
         }
     }
 
-    /// Adds a peer that came by itself; also the number of its host. `None` when there are too many. One whose address the
-    /// user knows is none of those.
+    /// Adds a peer that contacted this endpoint by itself. Returns the peer and the number of its host, or `None` when
+    /// there are too many such peers. A peer whose address the application has inserted does not count towards that
+    /// limit.
     pub(crate) fn add_stranger(&mut self, addr: SocketAddr) -> Option<(PeerId, u32)> {
         if self.roll.contains(&addr) {
             return Some(self.add(addr, None, Standing::Named));
@@ -555,7 +556,7 @@ impl Peers {
         self.which(|state| state.standing != Standing::Forgotten)
     }
 
-    /// Returns the other peers at the address of a host that were not forgotten, the one heard last first.
+    /// Returns the other known peers at the address of a host, the most recently heard one first.
     pub(crate) fn others_at(&self, host: IpAddr, peer: PeerId) -> Vec<PeerId> {
         let at = |state: &PeerState| {
             state.addr.ip() == host && state.standing != Standing::Forgotten && !state.died

@@ -79,7 +79,7 @@ impl Report {
         self.completions.iter().filter_map(|done| done.peer).chain(noticed)
     }
 
-    /// How many completions wait to be taken.
+    /// Returns the number of completions that wait to be taken.
     #[inline]
     pub(crate) fn completions(&self) -> usize {
         self.completions.len()

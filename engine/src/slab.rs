@@ -8,7 +8,7 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// The first and the last of all in their order.
+    /// The least and the greatest of all keys.
     pub(crate) const FIRST: Self = Self { index: 0, generation: 0 };
     pub(crate) const LAST: Self = Self { index: u32::MAX, generation: u32::MAX };
 

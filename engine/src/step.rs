@@ -74,8 +74,9 @@ impl Step<'_> {
         if self.contexts.link_to(peer).is_some() { longest.min(LINK_EAGER) } else { longest }
     }
 
-    /// Whether a peer is outside the job: the user has not named it, and it has not proved that it knows the job's key. All
-    /// such peers together have a share of what there is, so that they cannot take it from the others.
+    /// Returns whether a peer is outside the job: the application has not inserted its address, and the peer has not
+    /// proved that it knows the job's key. All such peers together have one share of each resource, so that they cannot
+    /// take all of it from peers of the job.
     #[inline]
     pub(crate) fn is_outside(&self, peer: PeerId) -> bool {
         self.peers.is_outside(self.config, peer)

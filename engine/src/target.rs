@@ -25,7 +25,7 @@ pub(crate) enum Unwritten {
     Gone,
     /// It contradicts itself.
     Inconsistent,
-    /// There is no room to note how much of it has arrived: it is refused for now.
+    /// There is no room to record how much of the write has arrived. The packet is refused for now.
     NoRoom,
 }
 
@@ -90,7 +90,8 @@ impl Target {
         Ok(())
     }
 
-    /// The initiator of a context has begun an operation with this id, other than a write. See [`PartialWrites`].
+    /// Records that the initiator of a context has begun an operation with this id, other than a write. See
+    /// [`PartialWrites`].
     #[inline]
     pub(crate) fn note_operation(&mut self, context: ChannelId, id: u16) {
         self.partial.advance(context, id, true);
@@ -131,7 +132,7 @@ impl Target {
         Ok(Answer { read_id, bytes, copied, len, region, offered: None, counts })
     }
 
-    /// Writes that are reported when they are whole, and are not.
+    /// Returns the number of writes that are reported when all their packets have arrived, and are still incomplete.
     pub(crate) fn partial_writes(&self) -> usize {
         self.partial.len()
     }

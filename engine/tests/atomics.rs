@@ -241,7 +241,7 @@ fn what_may_not_be_is_refused_and_changes_nothing() {
             }
             let asked = Asked { op: *op, segs, operand, fetch, ..Asked::default() };
             asked.ask(&mut w, 0, 1, context).unwrap();
-            // One that fetches reads what may only be written.
+            // A fetching atomic reads a region that may only be written.
             let shows = fetch && segs[0].2 == 9;
             expected.push((context, if shows { bad_key } else { *end }));
             context += 1;
@@ -386,8 +386,8 @@ fn one_that_fetches_is_a_packet_there_and_a_packet_back() {
     }
 }
 
-/// A fetching or comparing atomic shows what was there, so a region that peers may only write refuses it; one that
-/// changes values needs leave to write besides (fi_mr(3)).
+/// An atomic that fetches or compares returns the old values, so a region that peers may only write refuses it. One
+/// that changes values also needs FI_REMOTE_WRITE (fi_mr(3)).
 #[test]
 fn what_shows_values_needs_leave_to_read_and_what_changes_them_leave_to_write() {
     let secret = [0x11; 8];

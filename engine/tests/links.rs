@@ -320,8 +320,8 @@ fn short_messages_that_a_dead_peer_has_not_taken_are_lost_aloud() {
     assert!(notices(&mut w, 0).iter().any(lost));
 }
 
-/// A receiver without room for messages takes what is in the ring already, and the sender sends no more of them; all that is
-/// no message goes on, whichever end asked for it.
+/// A receiver without room for messages takes what is in the ring already, and the sender sends no more messages.
+/// Frames of all other kinds go on, whichever end sends them.
 #[test]
 fn answers_do_not_wait_for_messages_without_room() {
     for ordered in [false, true] {
@@ -331,11 +331,11 @@ fn answers_do_not_wait_for_messages_without_room() {
                 config.order = Order::NONE.with(Classes::WRITE, Classes::SEND);
             }
         });
-        // So much that not all of them are in the ring.
+        // These are so many that not all of them are in the ring.
         w.links.room = 2000;
         w.peer(1, 0);
         meet(&mut w);
-        // Both ends offer a long message, and have sent more than there is room for behind it.
+        // Both ends offer a long message, and have sent more messages behind it than there is room for.
         let (long, short) = (vec![7; 100_000], [9; 9]);
         for from in [0, 1] {
             send(&mut w, from, 1000, &long, Level::Default);
@@ -346,7 +346,7 @@ fn answers_do_not_wait_for_messages_without_room() {
             let waiting = w.hosts[at].engine.unexpected_messages();
             assert!((4..100).contains(&waiting), "{waiting}");
         }
-        // Each takes the long one first, reads and writes what the other has, and is answered.
+        // Each end receives the long message first, reads and writes memory of the other end, and gets its answers.
         let places = [0, 1].map(|at| recv(&mut w, at, Some(1000), 100_000, 1000));
         let (bytes, base) = read(&mut w, 50_000);
         let (written, region) = write(&mut w, 50_000);
@@ -357,10 +357,10 @@ fn answers_do_not_wait_for_messages_without_room() {
         }
         assert!(w.run(DONE, |w| !of_kind(w, 0, OpKind::Read).is_empty()));
         assert_eq!(w.hosts[0].memory.get(base, 50_000), bytes);
-        // Unless the user was promised that writes come after messages.
+        // Writes would wait if the application had been promised that writes follow messages.
         let there = |w: &World| !of_kind(w, 1, OpKind::RemoteWrite).is_empty();
         assert_eq!(w.run(Span::secs(2), there), !ordered);
-        // Nobody is given up, and with receives all come, in their order.
+        // No peer is given up. Once receives are posted, all messages arrive in their order.
         w.run(Span::secs(100), |_| false);
         for at in [0, 1] {
             w.hosts[at].done.retain(|c| c.kind != OpKind::Recv);
@@ -508,8 +508,8 @@ fn long_writes_are_fetched_where_that_works_and_carried_where_not() {
     }
 }
 
-/// A payload that cannot be read where it is, and that its owner still lends, is waited for: its frame counts as taken when
-/// the bytes are in place, and not before.
+/// The engine waits for a payload that this process cannot read where it is, while its owner still lends it. The frame
+/// counts as taken when the bytes are in place, and not before.
 #[test]
 fn a_payload_that_is_delayed_is_waited_for() {
     for (kind, target) in [(OpKind::Read, 0), (OpKind::Write, 1)] {
@@ -529,7 +529,7 @@ fn a_payload_that_is_delayed_is_waited_for() {
     }
 }
 
-/// The offer is taken, and the message is asked for.
+/// The engine accepts an offer whose payload is delayed, and asks for the message.
 #[test]
 fn an_offer_that_is_delayed_is_asked_for() {
     let mut w = world(14, Faults::default());
@@ -645,8 +645,8 @@ fn a_peer_that_takes_no_frames_is_given_up_at_the_deadline() {
     }
 }
 
-/// The kernel would say if its process ended, so it is waited for, whatever was under way, and each minute the user learns
-/// of it. Then everything ends well.
+/// The kernel would report the end of the peer's process, so the engine waits for the peer, whatever was in progress.
+/// The application gets a report each minute. Then every operation ends well.
 #[test]
 fn a_stopped_peer_whose_process_lives_is_waited_for() {
     for what in 0..5 {
@@ -724,7 +724,7 @@ fn a_peer_without_room_is_waited_for() {
     w.run(Span::secs(1000), |_| false);
     assert!(w.hosts[0].done.iter().all(|done| done.status.is_ok()));
     assert_eq!(notices(&mut w, 0), []);
-    // As many as there is room for, and what was in the ring by then.
+    // The receiver keeps as many as there is room for, and what was in the ring by then.
     let waiting = w.hosts[1].engine.unexpected_messages();
     assert!((4..30).contains(&waiting), "{waiting}");
     for tag in 0..40 {

@@ -103,7 +103,7 @@ fn a_message_of_large_packets_that_vanish_ends_while_keepalives_are_answered() {
             send(&mut w, 9, 100_000, Level::Transmit);
             w.run(Span::millis(5), |_| false);
         }
-        // Even fragments are longer.
+        // Even fragments are longer than that.
         w.mute = Some(|_, bytes| bytes.len() > 300);
         let begin = w.now;
         send(&mut w, 6, 1200, Level::Transmit);
@@ -216,7 +216,7 @@ fn a_long_silence_is_reported_each_minute_and_borne() {
         assert!(w.run(Span::secs(200), ended));
         let took = w.now.since(begin);
         assert!(took >= Span::secs(patience) && took < Span::secs(patience + 2), "{took:?}");
-        // And again each minute.
+        // The report comes again each minute.
         let again = notices(&mut w, 0);
         assert_eq!(again.len(), usize::from(met), "{again:?}");
         let error = if met { OpError::TimedOut } else { OpError::Unreachable };
@@ -339,7 +339,7 @@ fn operations_that_the_peer_knows_of_wait_for_as_long_as_it_takes() {
     assert!((0..2).all(|at| ends(&w, at).iter().all(|(_, end)| end.is_ok())));
 }
 
-/// Endpoint 0 is elsewhere, 1 and 2 share a host.
+/// Builds a world of three endpoints: 1 and 2 share a host, 0 is on another one.
 fn neighbours(adjust: impl Fn(&mut Config)) -> World {
     let addrs = [[10, 0, 0, 1], [10, 0, 0, 2], [10, 0, 0, 2]];
     let addrs: Vec<_> =
@@ -350,7 +350,7 @@ fn neighbours(adjust: impl Fn(&mut Config)) -> World {
         transport.progress_deadline = fresh.progress_deadline;
         adjust(config);
     });
-    // An address vector has all endpoints of a job, but they need not have met.
+    // Address vectors name all endpoints of a job, even those that have not exchanged a packet.
     w.peer(0, 2);
     meet(&mut w);
     w
@@ -360,7 +360,7 @@ fn all_sent(w: &World) -> bool {
     w.hosts[0].done.len() == 3
 }
 
-/// A process that is stopped answers nothing, but its neighbour does: the host lives.
+/// A stopped process answers nothing, but its neighbour does, which shows that the host is up.
 #[test]
 fn a_stopped_peer_is_waited_for_while_its_host_answers() {
     for pause in [130, 600] {
@@ -386,7 +386,8 @@ fn a_stopped_peer_is_waited_for_while_its_host_answers() {
     }
 }
 
-/// Nobody at the silent peer's host answers, or not for ever: then it is given up, when it should be.
+/// When no endpoint at the silent peer's host answers, the engine gives the peer up after the ordinary deadline. When
+/// one answers, the engine gives the peer up after the longer deadline.
 #[test]
 fn a_silent_host_is_given_up_and_a_stopped_peer_in_the_end() {
     let minutes = |n: u64| Span::secs(60 * n);
@@ -404,13 +405,13 @@ fn a_silent_host_is_given_up_and_a_stopped_peer_in_the_end() {
         }
         assert!(w.run(minutes(20), all_sent));
         let took = w.now.since(begin);
-        // Completions are seen at the next event, which may be a question to the neighbour.
+        // The world sees completions at the next event, which may be a question to the neighbour.
         assert!(took >= expected && took < expected + Span::secs(20), "{neighbour}: {took:?}");
         assert!(ends(&w, 0).iter().all(|(_, end)| *end == Err(OpError::TimedOut)));
     }
 }
 
-/// The neighbour answers at first and is gone later.
+/// The neighbour answers at first and ends later.
 #[test]
 fn a_host_that_falls_silent_later_is_given_up_later() {
     let mut w = neighbours(|_| {});
@@ -426,7 +427,7 @@ fn a_host_that_falls_silent_later_is_given_up_later() {
     assert!(ends(&w, 0).iter().all(|(_, end)| *end == Err(OpError::TimedOut)));
 }
 
-/// A peer on this very host needs no neighbour to show that the host lives.
+/// A peer on this endpoint's own host needs no neighbour to show that the host is up.
 #[test]
 fn a_stopped_peer_on_this_host_is_waited_for() {
     let mut w = neighbours(|config| {

@@ -1,4 +1,4 @@
-//! Tables whose entries are named by numbers that wrap: an entry is gone before its number comes again.
+//! Tests that table entries named by numbers that wrap are gone before their numbers are used again.
 
 mod world;
 
@@ -15,13 +15,13 @@ fn write(w: &mut World, key: u64, bytes: &[u8], data: Option<u64>, context: u64)
     w.submit(0, RmaOp { peer, buf, remote, data, context }.write()).expect("there is room");
 }
 
-/// How many of host 1's bytes from `base` on are `value`.
+/// Returns how many of the `len` bytes of host 1 from `base` on are `value`.
 fn count(w: &World, base: u64, len: usize, value: u8) -> usize {
     w.hosts[1].memory.get(base, len as u64).iter().filter(|byte| **byte == value).count()
 }
 
 /// A region is closed in the middle of a write with remote CQ data. As many operations later as there are ids, another
-/// write has the same id: its data are reported when all its bytes are in place, and they are its own.
+/// write has the same id. Its data must be reported when all its own bytes are in place, and must be its own.
 fn an_id_comes_again(linked: bool) {
     const LEN: usize = 600_000;
     let mut w = World::with(2, 5, Faults::default(), |config, _| config.links = linked);
@@ -66,8 +66,9 @@ fn an_id_of_a_write_on_a_channel_comes_again() {
     an_id_comes_again(true);
 }
 
-/// A rendezvous message that no receive has taken yet, and another one with the same id, as many messages later as there
-/// are ids: that the later one has ended does not make the receiver forget the older one, about which its sender asks.
+/// A rendezvous message waits for its receive while as many further messages arrive as there are ids, so that a later
+/// message has the same id. The end of the later message must not make the receiver forget the older one, about which
+/// its sender still asks.
 #[test]
 fn an_id_of_a_message_that_waits_comes_again() {
     const LONG: usize = 20_000;

@@ -1,6 +1,7 @@
-//! What a peer outside the job can make an endpoint hold: it receives at its address, and so is introduced, but the user has
-//! not named it. There is a bound on all that such peers take together, and what is left is enough for the job: one test for
-//! each row of the table in SECURITY.md.
+//! Tests of the bounds on what a peer outside the job can make an endpoint hold. Such a peer receives at its address,
+//! so it passes the handshake, but the application has not inserted its address. All such peers together have a bounded
+//! share of each resource, and what is left is enough for the job. There is one test for each row of the table in
+//! SECURITY.md.
 
 mod world;
 
@@ -18,30 +19,30 @@ use world::*;
 
 const VICTIM: usize = 1;
 const DONE: Span = Span::secs(5);
-/// The longest virtual time in which the victim may answer as many introductions as tests ask of it at a time.
+/// Virtual time in which the victim answers the handshakes that a test begins between two pauses.
 const PAUSE: Span = Span::millis(200);
 
-/// An endpoint that speaks the protocol by itself, from a port of a host where no world's host is.
+/// An attacker that builds its own packets, at an address where no host of the test's network is.
 struct Outsider {
     addr: SocketAddr,
     instance: u32,
     nonce: u64,
     cookie: u64,
-    /// The next context's turn, and number.
+    /// The turn and the number of the next context.
     turn: u32,
 }
 
-/// One of its contexts, at the victim.
+/// A context that the attacker has opened at the victim.
 struct Opened {
     number: u16,
     start: Psn,
-    /// The victim's number of it, once it has said it.
+    /// The victim's number for this context, once the victim has sent it.
     theirs: Option<u16>,
     next: Psn,
 }
 
 impl Outsider {
-    /// Is introduced to the victim. `None` when the victim has no room for it.
+    /// Performs the handshake with the victim. Returns `None` when the victim has no room for the attacker.
     fn meet(w: &mut World, n: u32) -> Option<Self> {
         let ports = 60_000;
         let host = [10, 0, 1 + (n / ports) as u8, 99];
@@ -81,7 +82,7 @@ impl Outsider {
         seen.iter().filter_map(read).collect()
     }
 
-    /// Sends a packet. What the victim answers.
+    /// Sends a packet, and returns the victim's answers.
     fn exchange(&self, w: &mut World, bytes: &[u8]) -> Vec<Vec<u8>> {
         let dst = w.hosts[VICTIM].addr;
         w.tap = Some(vec![]);
@@ -91,7 +92,7 @@ impl Outsider {
         seen.into_iter().filter(|seen| seen.dst == self.addr).map(|seen| seen.bytes).collect()
     }
 
-    /// Opens a context by a message that is empty, or a request that `change` makes of it.
+    /// Opens a context with an empty message, or with the request that `change` makes of it.
     fn open(&mut self, w: &mut World, change: impl Fn(&mut StdRequest)) -> Opened {
         let number = self.turn as u16 + 1;
         let mut hasher = SipHasher24::new_with_keys(self.cookie, self.nonce);
@@ -103,7 +104,7 @@ impl Outsider {
         opened
     }
 
-    /// Sends a request on a context. Whether the victim took it.
+    /// Sends a request on a context. Returns whether the victim took it.
     fn send(
         &self,
         w: &mut World,
@@ -172,7 +173,7 @@ fn rng_world(adjust: impl Fn(&mut Config, &mut TransportConfig)) -> World {
     World::with(2, 5, Faults::default(), adjust)
 }
 
-/// Host 0, which belongs to the victim's job, and the victim exchange a message in both directions, for the first time.
+/// Lets host 0, which belongs to the victim's job, and the victim exchange their first messages in both directions.
 fn the_job_goes_on(w: &mut World) {
     let addr = w.hosts[0].addr;
     w.hosts[VICTIM].engine.know_addresses([addr], true);
@@ -189,7 +190,7 @@ fn the_job_goes_on(w: &mut World) {
             visibility: Visibility::Entry,
             mode: RecvMode::Post,
         };
-        // Sent before its receive is there, so that it is unexpected.
+        // This message is sent before its receive is posted, so that it is unexpected.
         let (data, peer) = (vec![7; 5000], 1 - from);
         let base_of_data = w.hosts[from].memory.put(&data);
         let peer = w.peer(from, peer);
@@ -268,7 +269,7 @@ fn bytes_of_messages() {
     for n in 0..8 {
         let mut it = Outsider::meet(&mut w, n).expect("they are few");
         let mut on = it.open(&mut w, |_| ());
-        // Their bytes are dropped when there is no room, and they are taken.
+        // The victim drops the bytes when there is no room for them, and takes the messages.
         assert!((0..200).all(|_| it.send(&mut w, &mut on, &[1; 1200], |_| ())));
         let held = w.hosts[VICTIM].engine.counters().0.unexpected_bytes;
         assert!(held <= 100_000 * u64::from(n + 1) && held <= 400_000, "{held} bytes");
@@ -278,7 +279,7 @@ fn bytes_of_messages() {
     the_job_goes_on(&mut w);
 }
 
-/// Each id before an early message takes room in the order of its context.
+/// Every id before an early message takes room in the order of its context.
 #[test]
 fn gaps_before_early_messages() {
     let mut w = rng_world(|_, _| {});
@@ -296,7 +297,7 @@ fn gaps_before_early_messages() {
     the_job_goes_on(&mut w);
 }
 
-/// Registers memory at the victim that whoever knows the key may read and write.
+/// Registers a region at the victim that any peer with the key may read and write.
 fn region(w: &mut World) {
     let base = w.hosts[VICTIM].memory.alloc(4096);
     w.hosts[VICTIM].memory.register(9, base, 4096, true, true);
@@ -311,7 +312,7 @@ fn answers() {
     for n in 0..12 {
         let mut it = Outsider::meet(&mut w, n).expect("they are few");
         let mut mine = 0;
-        // They are not acknowledged. A context takes a window of requests; so several.
+        // The attacker acknowledges no answer. A context takes one window of requests, so the attacker uses several.
         for _ in 0..16 {
             let mut on = it.open(&mut w, |_| ());
             let ask = |ses: &mut StdRequest| {
@@ -353,12 +354,12 @@ fn writes_that_are_not_whole() {
             }
         }
     }
-    // Of the last context a few more: it had some by then.
+    // The last context had some entries by then, so it gets a few more.
     assert!(((1 << 16)..(1 << 16) + 1000).contains(&all), "{all}");
     the_job_goes_on(&mut w);
 }
 
-/// A peer that does not heed that there is no room for its messages on a shared-memory channel loses the channel.
+/// A peer that ignores the lack of room for its messages on a shared-memory channel loses the channel.
 #[test]
 fn messages_on_a_channel() {
     for len in [0, 16_384] {
@@ -377,7 +378,7 @@ fn messages_on_a_channel() {
         host.memory.source = Some(vec![1; len]);
         let mut taken = 0u64;
         loop {
-            // A short message, or a longer one whose bytes are in the ring behind its head.
+            // The frame is a short message, or a longer one whose bytes follow its head in the ring.
             let mut frame = vec![if len == 0 { 7 } else { 9 }, 1];
             frame.extend((taken as u16).to_le_bytes());
             frame.extend(1u32.to_le_bytes());
@@ -395,7 +396,7 @@ fn messages_on_a_channel() {
             assert!(len > 0 || room == expected, "{taken}: {room:?}");
             assert!(taken < 1_000_000);
         }
-        // Twice the longest ring, in records of 64 bytes or of 16 KiB and a bit.
+        // The total is twice the longest ring, in records of 64 bytes or of a little more than 16 KiB.
         let most = (32 << 20) / if len == 0 { 64 } else { 16_384 } + 64;
         assert!(taken <= most && taken > most / 2, "{taken} of {len} bytes");
         w.run(Span::millis(10), |_| false);

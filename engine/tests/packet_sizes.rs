@@ -111,7 +111,7 @@ fn stream(seed: u64, bytes: usize, tells: bool, beginning: bool, threshold: u64)
         |w: &World| w.hosts.iter().map(|h| h.engine.counters().0.tx_fragments).sum::<u64>();
     let before = fragments(&w);
     assert!(narrow.vanished > 0 && before > 0, "{narrow:?}, {before} fragments");
-    // From now on, nothing vanishes, and nothing needs to be cut again.
+    // From now on no packet vanishes, and no packet needs to be cut again.
     arrive(&mut w, 30..40, Span::secs(1));
     let after = w.narrow.expect("it is narrow");
     assert_eq!((after.vanished, fragments(&w)), (narrow.vanished, before));
@@ -268,8 +268,9 @@ fn a_path_that_swallows_long_packets_after_an_outage_is_found_out() {
     }
 }
 
-/// The packets arrived, only their acknowledgements were lost, and now packets so long do not pass any more: their
-/// fragments must not be taken once more, for the messages are complete and their places are used again.
+/// The packets arrived and only their acknowledgements were lost, and now the path drops packets of that length. The
+/// receiver must not take their fragments, because the messages are complete and their buffers belong to the
+/// application again.
 #[test]
 fn fragments_of_packets_that_arrived_are_not_taken_again() {
     let (mut repeated, mut messages) = (0, 0);
@@ -278,17 +279,17 @@ fn fragments_of_packets_that_arrived_are_not_taken_again() {
         arrive(&mut w, 0..3, Span::secs(1));
         w.mute = Some(|src, _| src.ip() == std::net::IpAddr::from([10, 0, 0, 2]));
         let places: Vec<_> = (10..13).map(|tag| (tag, exchange(&mut w, tag))).collect();
-        // As much as a congestion window holds.
+        // This is as much as a congestion window holds.
         w.run(Span::millis(2), |_| false);
         let taken = w.hosts[1].done.len() - 3;
         for (tag, at) in &places[..taken] {
             assert_eq!(w.hosts[1].memory.get(*at, LEN), content(*tag), "message {tag}");
-            // From now on it is the user's: to write there fails the test.
+            // From now on the buffer belongs to the application: a write to it fails the test.
             w.hosts[1].memory.revoke(*at);
         }
         messages += taken;
         w.narrow = Some(Narrow::new(1468, false));
-        // The sender hears again from the receiver, but only after its packets became shorter.
+        // Packets of the receiver reach the sender again, but only after the sender's packets became shorter.
         let there = w.hosts[1].addr;
         w.hosts[0].engine.handle_packet_size(w.now, there, 1400);
         w.run(Span::millis(200), |_| false);
@@ -300,8 +301,8 @@ fn fragments_of_packets_that_arrived_are_not_taken_again() {
     assert!(repeated > 0 && messages > 0, "{messages} messages, {repeated} fragments of them");
 }
 
-/// Packets are lost, doubled and late, and the path is wide and narrow in turn, while messages, writes with remote data
-/// and answers to reads go both ways: each arrives whole and once.
+/// The network loses, duplicates and delays packets, and the path is wide and narrow in turn, while messages, writes
+/// with remote CQ data and answers to reads go both ways. Each must arrive whole and once.
 #[test]
 fn a_path_that_changes_keeps_every_byte() {
     let mut fragments = 0;

@@ -238,8 +238,8 @@ fn beyond_the_headers_senders_are_held_back_and_that_is_said_once() {
     }
     w.run(Span::millis(500), |_| false);
     let engine = &mut w.hosts[1].engine;
-    // Those whose turn it is have room besides the ones that came before their turn; and what is in a channel's ring already
-    // is taken.
+    // Messages whose turn has come have room beyond that of early messages, and messages that are in a channel's ring
+    // already are taken.
     let most = if w.links.carried > 0 { 301 } else { 200 };
     assert!((100..most).contains(&engine.unexpected_messages()));
     let told = engine.poll_notice();
@@ -256,7 +256,7 @@ fn more_messages_than_there_are_numbers_are_read_at_once() {
         config.rendezvous_threshold = 1;
         config.max_outstanding = 100_000;
     });
-    // One that is not named has room for fewer.
+    // A peer that is not named has room for fewer messages.
     w.peer(1, 0);
     for n in 0..COUNT {
         send(&mut w, 0, 1, n, 300, lent());

@@ -32,8 +32,9 @@ impl Engine {
         }
     }
 
-    /// The user knows these addresses, besides those that it knows already, or, `anew`, no others: whoever is there belongs to
-    /// the job, although the user may never speak to it, or only later.
+    /// Tells the engine which addresses the application has inserted. They are added to those that it knows already, or
+    /// replace them if `anew` is set. Peers at these addresses belong to the job, even if the application never talks
+    /// to them.
     pub fn know_addresses(&mut self, addresses: impl IntoIterator<Item = SocketAddr>, anew: bool) {
         for peer in self.peers.enroll(addresses, anew) {
             self.pdcs.admissions().set_outside(PeerKey(peer.0), false);

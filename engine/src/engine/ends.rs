@@ -14,7 +14,7 @@ use crate::peers::Peers;
 use crate::reliability::{PdcFailure, PdcId, PeerKey};
 use crate::report::Losses;
 
-/// Peers on the host of a silent one that are asked for a sign of life.
+/// The number of peers on the host of a silent peer that are asked for a sign of life at a time.
 const MOST_ASKED: usize = 4;
 
 /// What ends, at an engine and at a time.
@@ -96,8 +96,9 @@ impl Ending<'_> {
         self.tell_silence(peer, waited, patience);
     }
 
-    /// Returns why a peer that has not answered for `waited` is waited for, and how long in all at most. A process that
-    /// is stopped answers nothing, as one that is gone; but what else is on its host does.
+    /// Returns by which rule the engine waits for a peer that has not answered for `waited`, and how long in all at
+    /// most. A stopped process and a process that has ended are both silent; other endpoints on a stopped process's
+    /// host still answer.
     fn patience(&mut self, peer: PeerId, waited: Span) -> (Patience, Span) {
         let Engine { config, peers, pdcs, .. } = &*self.engine;
         let deadline = pdcs.config().progress_deadline;
@@ -109,7 +110,7 @@ impl Ending<'_> {
         let lately = |other: &PeerId| self.now.since(peers.get(*other).last_rx()) < deadline / 2;
         let answers = config.host == Some(host) || others.iter().any(lately);
         let longest = if answers { config.stopped_deadline } else { deadline };
-        // They are asked before the deadline, and as long as the peer is silent.
+        // The others are asked before the deadline, and again as long as the peer is silent.
         let fresh = |other: &PeerId| self.now.since(peers.get(*other).last_rx()) < deadline / 8;
         if !others.iter().any(fresh) {
             let step = &mut step!(self.engine, self.now);
@@ -122,8 +123,8 @@ impl Ending<'_> {
         (if answers { Patience::HostAnswers } else { Patience::Deadline }, longest)
     }
 
-    /// Returns whether half a message on a channel is waited for although nothing has come for long: its sender's process
-    /// stands still.
+    /// Returns whether the engine still waits for the rest of a message whose sender has been silent for long, because
+    /// the sender's process is probably stopped.
     fn is_waited_for(&mut self, peer: PeerId, channel: ChannelId) -> bool {
         match channel {
             ChannelId::Link(id) => self.engine.links.get(id).is_some_and(|link| link.watched),
@@ -196,8 +197,8 @@ impl Ending<'_> {
         }
     }
 
-    /// Gives up peers that do not take the frames that they were sent, unless the kernel knows that their processes live:
-    /// then it will say when they end.
+    /// Fails peers that do not take the frames that were sent to them. A peer whose process the kernel watches is
+    /// exempt: the kernel will report when that process ends.
     pub(super) fn slow_links(&mut self) {
         let patience = self.engine.pdcs.config().progress_deadline;
         let slow = self.engine.links.slow(self.now, LONG_SILENCE.min(patience), patience);

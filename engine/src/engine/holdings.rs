@@ -1,10 +1,11 @@
-//! What the engine holds, counted.
+//! Counts of what the engine keeps for operations, messages and channels that have not ended.
 
 use super::Engine;
 use crate::holdings::Holdings;
 
 impl Engine {
-    /// Counts what the engine holds. It looks at every table, so it is not for the data path.
+    /// Returns the number of entries in every table of the engine. The call walks all tables, so do not use it on the
+    /// data path.
     #[must_use]
     pub fn holdings(&self) -> Holdings {
         let mut holdings = Holdings {

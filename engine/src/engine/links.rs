@@ -5,8 +5,8 @@
 //! in order, and before it, and where there is none, [`Linking::handle_taken`] with the count that the peer shows by then;
 //! [`Linking::handle_held_back`] when it showed that it has no room;
 //! [`Linking::transmit`] wherever [`Engine::poll_transmit`] is called, and after it the peer is shown
-//! [`Linking::taken`] and [`Linking::room`]. [`Linking::handle_end`] ends a link from outside, [`Linking::poll_end`] tells of one that ended
-//! inside.
+//! [`Linking::taken`] and [`Linking::room`]. [`Linking::handle_end`] ends a link from outside,
+//! [`Linking::poll_end`] reports one that ended inside.
 
 use core::net::SocketAddr;
 
@@ -112,8 +112,8 @@ impl Linking<'_> {
         Some(id)
     }
 
-    /// The kernel will say when the process of the peer ends ([`Linking::handle_end`]): until then the peer is waited for,
-    /// however long it takes no frames, because its process may be stopped.
+    /// Records that the kernel will report the end of the peer's process ([`Linking::handle_end`]). Until then the
+    /// engine waits for the peer, however long it takes no frames, because its process may be stopped.
     pub fn watch_process(&mut self, id: LinkId) {
         if let Some(link) = self.engine.links.get_mut(id) {
             link.watched = true;
@@ -279,8 +279,8 @@ impl Linking<'_> {
         self.engine.links.acknowledged(id)
     }
 
-    /// What room there is for messages of the peer that no receive waits for. It is to be shown to the peer after every call
-    /// that may change it, which the peer's own frames and calls of the user do.
+    /// Returns the room for messages of the peer that no receive matches yet. Show it to the peer after every call that
+    /// may change it: the calls that handle the peer's frames, and the application's own calls.
     #[must_use]
     #[inline]
     pub fn room(&self, id: LinkId) -> Room {

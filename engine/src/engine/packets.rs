@@ -38,7 +38,7 @@ pub(super) struct Arriving<'a, M> {
     pub(super) src: SocketAddr,
     /// What switches wrote into it, or into the packet that it acknowledges.
     pub(super) telemetry: &'a cc::Hops,
-    /// The PSN of the packet of which it is a fragment, and into how many that was cut.
+    /// The PSN of the original packet if this packet is a fragment, and the number of fragments of that original.
     pub(super) fragment: Option<(Psn, u8)>,
 }
 
@@ -238,7 +238,8 @@ impl<'a, M: Memory> Arriving<'a, M> {
         }
     }
 
-    /// Hands what a packet carries to whoever takes it; `forward` when the context's initiator sent it.
+    /// Hands the content of a packet to the part of the engine that handles it. `forward` says that the context's
+    /// initiator sent the packet.
     #[inline(always)]
     fn deliver(
         &mut self,
@@ -259,9 +260,9 @@ impl<'a, M: Memory> Arriving<'a, M> {
         }
     }
 
-    /// A packet that the transport delivered is a fragment, or may be a late copy of one that was replaced by fragments. A
-    /// fragment of a packet that was taken as a whole is acknowledged and not looked at; a late copy of a packet whose
-    /// fragments were taken is dropped.
+    /// Handles a delivered packet that is a fragment, or that may be a late copy of an original that was replaced by
+    /// fragments. A fragment whose original arrived whole is acknowledged and not processed. A late copy of an original
+    /// whose fragments were taken is dropped.
     #[cold]
     fn deliver_beside_fragments(
         &mut self,

@@ -25,8 +25,8 @@ pub(super) use paths;
 impl Engine {
     /// The network, or this host, said that UDP payloads to `dst` longer than `bytes` (without CRC trailer) do not
     /// pass. A value that is not smaller than the present one, or that no path has, changes nothing: ICMP
-    /// can be forged. Packets that were sent before and must be sent
-    /// again are cut into fragments; in ten minutes the configured size is tried again.
+    /// can be forged. Packets that were sent before and must be sent again are cut into fragments; in ten minutes the
+    /// configured size is tried again.
     pub fn handle_packet_size(&mut self, now: Time, dst: SocketAddr, bytes: u32) {
         // Nothing is kept of hosts that nobody sends to.
         if self.peers.has_host(dst.ip())

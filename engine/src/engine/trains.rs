@@ -73,7 +73,7 @@ impl<M: Memory> Arriving<'_, M> {
         }
     }
 
-    /// A packet of a private type, or with a header of one before it.
+    /// Handles a packet of a private type, or one that follows a private header.
     #[cold]
     fn prefixed(mut self, arrival: &Arrival, bytes: &[u8], train: &mut Train<'_>) {
         if Telemetry::is_before(bytes) {
@@ -90,7 +90,7 @@ impl<M: Memory> Arriving<'_, M> {
         }
     }
 
-    /// A packet with telemetry before it.
+    /// Handles a packet that follows telemetry.
     fn told(self, arrival: &Arrival, bytes: &[u8], train: &mut Train<'_>) {
         let read = Telemetry::read(bytes).ok().filter(|read| {
             // Before an acknowledgement it is about another packet, before others about this one.

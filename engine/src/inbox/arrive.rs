@@ -173,7 +173,7 @@ impl Inbox {
         in_turn: bool,
     ) -> Taken {
         if head.context.context().is_none() {
-            // Records keep their order.
+            // A shared-memory channel delivers its records in order.
             return Taken::No;
         }
         let ahead = self.streams.order(head.context).map_or(0, |order| order.ahead(head.id));
@@ -202,8 +202,8 @@ impl Inbox {
         self.budget.has_room((step.config, step.peers), peer, kind)
     }
 
-    /// Keeps what a packet brings of a message without a receive, if there is `room` for its header, or it came by a
-    /// channel.
+    /// Keeps the part of an unmatched message that a packet carries, if there is `room` for the message's header or the
+    /// message came on a shared-memory channel.
     fn keep(
         &mut self,
         step: &mut Step<'_>,

@@ -39,7 +39,7 @@ pub(crate) struct AskQueue {
 }
 
 impl AskQueue {
-    /// How much is asked.
+    /// Returns the number of requests.
     pub(super) fn len(&self) -> usize {
         self.asks.len()
     }

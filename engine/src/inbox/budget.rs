@@ -15,9 +15,9 @@
 //!    that of their ids, and is not touched: a deferred message matches as soon as its first packet or the offer
 //!    is here, whichever comes first.
 //!
-//! # Whose it is
+//! # Accounts
 //!
-//! Headers and bytes are charged to the peer whose message it is, empty messages included:
+//! Headers and bytes are charged to the peer that sent the message, empty messages included:
 //!
 //! | | headers | bytes |
 //! |---|---|---|
@@ -27,16 +27,18 @@
 //! | all peers outside the job | a quarter of all | a quarter of all |
 //! | one peer outside the job | a sixteenth of all | a sixteenth of all |
 //!
-//! A peer is *outside the job* if the user has not named it and there is no job key that it knows: whoever receives at an
-//! address may be one. A message is charged by what its peer is when it arrives.
+//! A peer is *outside the job* if the application has not inserted its address and there is no job key that the peer
+//! knows. Any process that receives at its address can become such a peer. The peer's state when a message arrives
+//! decides which account the message is charged to.
 //!
 //! # Shared-memory channels
 //!
-//! A record that waits in a ring would hold up all behind it, answers that the peer owes us among them, so there is always
-//! room for a message that comes by a channel. Its sender is shown what room there is ([`Room`]): with little it sends no
-//! more messages but very short ones, which take about as much as a header, and with none no message at all, until there
-//! is some. It looks at that once in a ring's length, so an honest sender exceeds the limits by what the ring holds; one
-//! that exceeds them by more than any ring holds is not honest, and its channel ends.
+//! A record that waited in a ring would hold up all records behind it, including answers that the peer owes this
+//! endpoint. So a message on a channel is always taken, and the receiver shows the sender how much room is left
+//! ([`Room`]). With little room the sender sends only very short messages, which take about as much memory as a header.
+//! With none it sends no message until there is room again. The sender reads the state once in a ring's length, so an
+//! honest sender exceeds the limits by at most what the ring holds. A sender that exceeds them by more than any ring
+//! holds is not honest, and its channel ends.
 //!
 //! So a sender that was told of completion when its bytes were copied was told the truth, one that waits for its
 //! buffer gets it back when it has been read, and one that waits for a match when there was one. Beyond the
@@ -57,36 +59,36 @@ const HEADER_COST: u64 = 256;
 
 /// Peers that may have all of an endpoint's memory; of more, each has a share.
 const ALONE: usize = 1;
-/// Shares of an endpoint's memory, one for each peer of the job where there are several.
+/// An endpoint's memory is divided by this number for one peer of the job, where there are several peers.
 const SHARES: u64 = 4;
-/// The part of all that peers outside the job have together, and the part that one of them has.
+/// The divisors for the share of all peers outside the job together, and for the share of one of them.
 const OUTSIDE: u64 = 4;
 const ONE_OUTSIDE: u64 = 16;
-/// The part of all headers that is reserved for each peer of the job, and the most that it is.
+/// The divisor for the headers that are reserved for each peer of the job, and the most headers that are reserved.
 const RESERVE: u64 = 1024;
 const MAX_RESERVE: u64 = 64;
 
-/// What may be kept of a channel's messages beyond all limits. An honest sender puts no more into the ring than it holds
-/// after it was shown that there is no room; and the receiver shows that only after a few more records.
+/// The most bytes of a channel's messages that are kept beyond all limits. An honest sender puts at most a ring's
+/// length into the ring after it was shown that there is no room, and the receiver shows that a few records late; hence
+/// the factor of two.
 const MAX_BEYOND: u64 = 2 * MAX_RING;
 
-/// What messages take.
+/// The memory that a set of messages is charged for.
 #[derive(Clone, Copy, Debug, Default)]
 struct Account {
     bytes: u64,
     /// Headers of messages that wait for a receive.
     waiting: u64,
-    /// Headers of messages that wait for their turn.
+    /// Headers of messages that arrived before their turn in the sender's order.
     early: u64,
-    /// Messages that were kept although there was no room for their headers, or for their bytes: how much they took of the
-    /// ring.
+    /// Ring bytes of messages that were kept although there was no room for their headers, or for their bytes.
     beyond_headers: u64,
     beyond_bytes: u64,
 }
 
 impl Account {
-    /// Headers that compete with another of this kind. Those that wait for their turn leave room for the one whose turn
-    /// it is, or all would wait for ever.
+    /// Returns the number of headers that compete with another one of this kind. Early messages count waiting ones too,
+    /// so that they leave room for the message whose turn it is: otherwise all would wait for ever.
     const fn headers(&self, kind: HeaderKind) -> u64 {
         match kind {
             HeaderKind::Waiting => self.waiting,
@@ -103,7 +105,7 @@ impl Account {
     }
 }
 
-/// What each peer's messages take, those of all peers, and those of peers outside the job.
+/// The accounts of each peer, of all peers together, and of all peers outside the job together.
 #[derive(Debug, Default)]
 pub(super) struct Budget {
     peers: Vec<Account>,
@@ -112,7 +114,7 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// Whether there is room for the header of another message of a peer.
+    /// Returns whether there is room for the header of another message of a peer.
     pub(super) fn has_room(
         &self,
         (config, peers): (&Config, &Peers),
@@ -130,10 +132,10 @@ impl Budget {
         }
     }
 
-    /// What room there is for messages that a peer sends by a channel.
+    /// Returns the room for messages that a peer sends on a shared-memory channel.
     #[inline]
     pub(super) fn room(&self, (config, peers): (&Config, &Peers), peer: PeerId) -> Room {
-        // As nearly always.
+        // This is nearly always so: no unmatched message is kept.
         if self.all.waiting == 0 && self.all.bytes == 0 && config.unexpected_bytes > 0 {
             return Room::Ample;
         }
@@ -142,7 +144,7 @@ impl Budget {
 
     fn room_left(&self, (config, peers): (&Config, &Peers), peer: PeerId) -> Room {
         let own = self.of(peer);
-        // As long as something is kept that there was no room for, nothing of its kind may follow it.
+        // While the engine keeps something beyond its limits, the peer may send nothing more of that kind.
         if own.beyond_headers > 0 || !self.has_room((config, peers), peer, HeaderKind::Waiting) {
             return Room::None;
         }
@@ -155,8 +157,8 @@ impl Budget {
         if lean { Room::Little } else { Room::Ample }
     }
 
-    /// Keeps a packet's bytes for a message without a receive, or, when the budget is spent, its header, for which there is
-    /// room. `None` when it cannot be deferred.
+    /// Keeps the bytes of an unmatched message, or only its header when the budget for bytes is spent. The caller has
+    /// checked that there is room for the header. Returns `None` when the message cannot be deferred.
     pub(super) fn keep(
         &mut self,
         step: &mut Step<'_>,
@@ -166,7 +168,7 @@ impl Budget {
     ) -> Option<Message> {
         let mut charge = Charge { outside: step.is_outside(head.peer()), ..Charge::default() };
         if head.extent.eager > 0 {
-            // What comes is no more than the whole message, as was checked.
+            // The bytes end within the message: the caller has checked that.
             let end = piece.offset + piece.bytes.len() as u64;
             if self.charge(step, head.peer(), &mut charge, Self::cost(end)) {
                 head.extent.received = piece.bytes.len() as u64;
@@ -179,7 +181,7 @@ impl Budget {
                 return Some(Message { charge, ..message });
             }
             if head.pull != Pull::No {
-                // It is a rendezvous already, and its eager part has nowhere to go.
+                // The message is a rendezvous already, and there is no room for its eager part.
                 return None;
             }
             Self::defer(step, &mut head);
@@ -188,7 +190,8 @@ impl Budget {
         Some(Message { charge, ..head.message(step.now, Place::None) })
     }
 
-    /// Keeps a message of one frame that came by a link. `None` when that is more than an honest peer sends.
+    /// Keeps a message of one frame that came on a shared-memory channel. Returns `None` when the message exceeds what
+    /// an honest peer sends.
     pub(super) fn keep_short(
         &mut self,
         step: &mut Step<'_>,
@@ -199,7 +202,7 @@ impl Budget {
         let mut charge = Charge { outside: step.is_outside(peer), ..Charge::default() };
         let charged = self.charge(step, peer, &mut charge, Self::cost(len));
         let room = self.has_room((step.config, step.peers), peer, HeaderKind::Waiting);
-        // Of very short ones there are no more than headers.
+        // Very short messages are bounded by the number of headers.
         let fits = charged || bytes.len() <= MAX_SHORT;
         let kept = if room {
             fits || self.exceed_bytes(peer, &mut charge, len)
@@ -215,8 +218,8 @@ impl Budget {
         Some(Message { charge, ..head.message(step.now, Place::Stash(bytes)) })
     }
 
-    /// Takes note that a message of a channel is kept although there is no room for its header. Whether an honest peer may
-    /// have sent it.
+    /// Records that a message of a channel is kept although there is no room for its header. Returns whether an honest
+    /// peer may have sent it.
     pub(super) fn exceed_headers(&mut self, peer: PeerId, charge: &mut Charge, len: u64) -> bool {
         let (record, account) = (record(len), self.of_mut(peer));
         let fits = account.beyond_headers + record <= MAX_BEYOND;
@@ -227,7 +230,8 @@ impl Budget {
         fits
     }
 
-    /// The same for its bytes.
+    /// Records that a message of a channel is kept although there is no room for its bytes. Returns whether an honest
+    /// peer may have sent it.
     fn exceed_bytes(&mut self, peer: PeerId, charge: &mut Charge, len: u64) -> bool {
         let (record, account) = (record(len), self.of_mut(peer));
         let fits = account.beyond_bytes + record <= MAX_BEYOND;
@@ -278,7 +282,7 @@ impl Budget {
         head.confirm = None;
     }
 
-    /// What the bytes of a new message cost.
+    /// Returns the bytes that a new message with `bytes` bytes of payload is charged for.
     const fn cost(bytes: u64) -> u64 {
         bytes.saturating_add(HEADER_COST)
     }
@@ -295,7 +299,7 @@ impl Budget {
         &mut self.peers[at]
     }
 
-    /// Charges `bytes` more to a message of a peer. Whether there was room.
+    /// Charges `bytes` more to a message of a peer. Returns whether there was room.
     fn charge(
         &mut self,
         step: &mut Step<'_>,
@@ -332,7 +336,7 @@ impl Budget {
         });
     }
 
-    /// A message whose turn has come waits for a receive.
+    /// Charges a message as one that waits for a receive, now that its turn in the sender's order has come.
     pub(super) fn begin_waiting(&mut self, message: &mut Message) {
         let (peer, mut charge) = (message.head.peer(), message.charge);
         self.release_header(peer, &mut charge);
@@ -366,7 +370,7 @@ impl Budget {
         account.beyond_bytes -= core::mem::take(&mut charge.beyond_bytes);
     }
 
-    /// Counts what is charged, and whether the accounts agree with each other.
+    /// Counts what is charged, and checks that the accounts agree with each other.
     pub(super) fn count_holdings(&self, holdings: &mut Holdings) {
         let sum = |of: fn(&Account) -> u64| self.peers.iter().map(of).sum::<u64>();
         let (all, outside) = (&self.all, &self.outside);
@@ -381,7 +385,7 @@ impl Budget {
             && outside.early <= all.early;
     }
 
-    /// Changes the accounts that a message of a peer counts in.
+    /// Changes every account that a message of a peer counts in.
     fn each(&mut self, peer: PeerId, outside: bool, change: impl Fn(&mut Account)) {
         change(self.of_mut(peer));
         change(&mut self.all);
@@ -391,12 +395,13 @@ impl Budget {
     }
 }
 
-/// The least that the record of a message with `len` bytes takes of a ring: its word and the shortest head, in whole lines.
+/// Returns the least number of ring bytes that a message of `len` bytes takes: its word and the shortest head, rounded
+/// up to whole cache lines.
 const fn record(len: u64) -> u64 {
     (24 + len).next_multiple_of(64)
 }
 
-/// What the bytes of one peer's messages may take.
+/// Returns the bytes that the messages of one peer may take.
 #[inline]
 const fn share(config: &Config, peers: &Peers, outside: bool) -> u64 {
     let whole = config.unexpected_bytes;

@@ -12,8 +12,8 @@ use crate::slab::{Key, Slab};
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     messages: Slab<Message>,
-    /// Messages whose senders wait for more than acknowledgements: by [`ChannelId::index`], the number there, and the
-    /// message. A message may wait for its receive for longer than it takes until another one has its number.
+    /// Messages whose senders wait for more than acknowledgements, as [`ChannelId::index`], message id and message. The
+    /// message is part of the key because a message may wait for its receive until its id is used again.
     awaited: BTreeSet<(usize, u16, Key)>,
 }
 
@@ -56,7 +56,7 @@ impl Pending {
         self.messages.iter()
     }
 
-    /// How many of them their senders wait for.
+    /// Returns the number of messages whose senders wait for more than acknowledgements.
     pub(super) fn awaited(&self) -> usize {
         self.awaited.len()
     }

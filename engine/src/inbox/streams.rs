@@ -91,8 +91,8 @@ impl Streams {
         }
     }
 
-    /// There is no room for a packet of a message now: it is refused, which is said once. On a channel, where there is always
-    /// room for what an honest peer sends, it is not taken at all.
+    /// Refuses a packet of a message for which there is no room now, and reports that once. On a shared-memory channel,
+    /// which always has room for an honest peer's messages, the frame is not taken at all.
     #[cold]
     pub(super) fn hold_back(&mut self, step: &mut Step<'_>, head: &Head) -> Taken {
         if head.context.context().is_none() {
@@ -105,7 +105,7 @@ impl Streams {
         Taken::Later(NackCode::NoSesMsgAvail)
     }
 
-    /// There is no room for a message: says so once.
+    /// Reports, once, that there is no room for a message.
     #[cold]
     pub(super) fn tell_overflow(&mut self, step: &mut Step<'_>, head: &Head) {
         if !core::mem::replace(&mut self.overflow_told, true) {
@@ -114,7 +114,7 @@ impl Streams {
         }
     }
 
-    /// Message ids that are open, over all contexts.
+    /// Returns the number of message ids that are open, summed over all contexts.
     pub(super) fn open_ids(&self) -> usize {
         self.open.iter().flatten().map(|stream| stream.order.open().count()).sum()
     }

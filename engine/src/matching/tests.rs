@@ -106,7 +106,7 @@ fn stale_references_are_bounded() {
     assert!(references < 20_000, "{references} references for 64 messages");
 }
 
-/// One message that nobody wants does not keep the places of all that came after it.
+/// A message that no receive matches does not keep the table entries of later, consumed messages allocated.
 #[test]
 fn a_message_that_stays_costs_its_own_place_alone() {
     let mut slab = Slab::default();
@@ -117,7 +117,7 @@ fn a_message_that_stays_costs_its_own_place_alone() {
     };
     push(&mut unexpected, 1);
     for n in 0..50_000u64 {
-        // At times an index is there, and at times another message waits for long.
+        // The index exists in some rounds only, and in some rounds another message waits for long, too.
         push(&mut unexpected, 2);
         push(&mut unexpected, 3 + n);
         let number = unexpected.find(&wanted(2)).expect("it waits");

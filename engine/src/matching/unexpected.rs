@@ -13,8 +13,9 @@ pub(crate) struct Waiting {
     pub(crate) message: slab::Key,
 }
 
-/// A reference from an index to a message. Messages are numbered in order of arrival, so a reference to a consumed message is
-/// recognised and skipped. When they are numbered anew, which is seldom, so are all indexes built.
+/// The number by which an index refers to a message. Messages are numbered in order of arrival, so a reference to a
+/// consumed message is recognised and skipped. When the messages are renumbered, which is rare, all existing indexes
+/// are rebuilt.
 type Number = u64;
 
 #[derive(Debug)]
@@ -156,8 +157,9 @@ impl Unexpected {
         self.arrived.iter().flatten().any(|w| w.message == message)
     }
 
-    /// Bounds what consumed messages cost. A table is emptied when nothing waits, and built again when most of what it holds is
-    /// gone. Where most of the places behind one message that nobody wants are empty, the others move together.
+    /// Bounds the memory and time that consumed messages cost. The table is cleared when no message waits, and an index
+    /// is rebuilt when most of its entries are consumed. Where most entries behind one unmatched message are empty, the
+    /// remaining ones are moved together.
     fn tidy(&mut self) {
         if self.arrived.len() > 8 * self.live + 1024 {
             self.first += (self.arrived.len() - self.live) as u64;
@@ -183,7 +185,7 @@ impl Unexpected {
 
 #[cfg(test)]
 impl Unexpected {
-    /// Places of messages, empty ones included.
+    /// Returns the number of entries, those of consumed messages included.
     pub(super) fn places(&self) -> usize {
         self.arrived.len()
     }

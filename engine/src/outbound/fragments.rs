@@ -1,9 +1,9 @@
-//! Packets that were sent and turn out to be too long for their path: their payload is cut again, into fragments.
+//! Fragments of packets that were sent and turn out to be too long for their path.
 //!
-//! A UDP socket without privileges cannot make IP fragment what fits the route's MTU, and a router that silently
-//! drops long packets does not fragment either. So the first fragment takes the place of the packet, the others
-//! wait here until they may leave under PSNs of their own, before any new packet of their context. What the receiver
-//! makes of them is in `reliability::Fragments`.
+//! A UDP socket without privileges cannot make IP fragment what fits the route's MTU, and a router that silently drops
+//! long packets does not fragment either. So this module cuts the payload of such a packet again. The first fragment
+//! replaces the packet under its PSN. The other fragments wait here until they may leave under PSNs of their own,
+//! before any new packet of their context. `reliability::Fragments` is the receiver's half.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -20,25 +20,27 @@ use crate::wire::{Fragment, Telemetry};
 /// A packet whose payload was cut again.
 #[derive(Clone, Copy, Debug)]
 struct Original {
-    /// Payload bytes.
+    /// Payload bytes of the original.
     len: u32,
-    /// Its PSN, counted from the first PSN of its context: that changes when the peer makes the context start again.
+    /// The PSN of the original, counted from the first PSN of its context. That first PSN changes when the peer makes
+    /// the context start again.
     index: u32,
-    /// Into how many fragments it was cut.
+    /// The number of fragments that the original was cut into.
     count: u8,
 }
 
-/// What is known of packets that were cut, and the fragments that wait.
+/// The packets that were cut, and the fragments that wait to be sent.
 #[derive(Debug, Default)]
 pub(crate) struct Fragments {
-    /// By operation and payload offset; kept until the operation has ended, for fragments may have to be sent again.
+    /// The originals by operation and payload offset. An entry is kept until its operation has ended, because its
+    /// fragments may have to be sent again.
     originals: HashMap<Key, BTreeMap<u32, Original>>,
     /// Fragments that have no PSN yet.
     waiting: HashMap<PdcId, VecDeque<Part>>,
 }
 
 impl Fragments {
-    /// Returns whether no packet was cut, as where all paths are wide.
+    /// Returns whether no packet was cut, which is so where all paths carry full packets.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.originals.is_empty()
@@ -56,13 +58,13 @@ impl Fragments {
         cut + self.waiting.values().map(VecDeque::len).sum::<usize>()
     }
 
-    /// Forgets the packets of an operation, which has ended.
+    /// Removes the packets of an operation that has ended.
     #[cold]
     pub(crate) fn forget(&mut self, op: Key) {
         self.originals.remove(&op);
     }
 
-    /// Returns the packet of which `part` is a fragment, if it is one.
+    /// Returns the original that `part` is a fragment of, if it is one.
     fn original(&self, part: Part) -> Option<Original> {
         let (&offset, original) =
             self.originals.get(&part.op)?.range(..=part.offset).next_back()?;
@@ -70,7 +72,8 @@ impl Fragments {
     }
 }
 
-/// Bytes before the headers of every packet of an endpoint, for its congestion control: of telemetry and of credit.
+/// Returns the bytes that an endpoint's congestion control puts before the headers of every packet: telemetry and
+/// credit.
 #[inline]
 pub(super) fn extra_bytes(step: &Step<'_>) -> u32 {
     let config = step.pdcs.config();
@@ -79,7 +82,7 @@ pub(super) fn extra_bytes(step: &Step<'_>) -> u32 {
 }
 
 impl Ops {
-    /// Returns the header that stands before a packet with this `part`, if that is a fragment.
+    /// Returns the header that precedes a packet with this `part`, if the packet is a fragment.
     #[cold]
     pub(super) fn fragment_header(
         &self,
@@ -92,8 +95,8 @@ impl Ops {
         Some(Fragment::head(start.plus(index), count))
     }
 
-    /// Cuts the packet that is to be sent again next, if it is longer than its path carries by now. An atomic is not
-    /// cut, nor is a packet whose bytes may not be read any more, which carries none.
+    /// Cuts the packet that is to be sent again next, if it is longer than its path carries by now. Atomics are not
+    /// cut. Neither is a packet whose payload may not be read any more, because it carries no payload.
     #[cold]
     pub(super) fn cut_queued(&mut self, step: &mut Step<'_>, id: PdcId) {
         let Some(context) = step.contexts.get(id.into()) else { return };
@@ -106,7 +109,7 @@ impl Ops {
         };
         let before = extra_bytes(step) + Fragment::LEN as u32;
         let size = path_sizes::smallest(host).saturating_sub(before);
-        // A payload has 14 bits.
+        // The header's payload length has 14 bits.
         let room = packet::max_payload(size, packet::headers_len(&op.work)) as u32;
         let Ok(count) = u8::try_from(part.len.div_ceil(room)) else { return };
         if count < 2 {
@@ -115,7 +118,7 @@ impl Ops {
         op.progress.in_flight += u32::from(count) - 1;
         step.report.counters.tx_fragments += u64::from(count);
         let start = step.pdcs.fragments(id).start();
-        // Not negative: it is one of the context's packets.
+        // The difference is not negative: the packet belongs to the context.
         let index = packet.psn.distance(start).cast_unsigned();
         step.pdcs.fragments(id).shorten(QueuedPacket {
             bytes: packet.bytes - (part.len - room) + Fragment::LEN as u32,
@@ -133,7 +136,7 @@ impl Ops {
         self.hold_for_fragments(step, id, true);
     }
 
-    /// Keeps a context open while fragments wait, or no longer.
+    /// Keeps a context open while fragments wait (`waits`), and allows it to close afterwards.
     fn hold_for_fragments(&self, step: &mut Step<'_>, id: PdcId, waits: bool) {
         if let Some(context) = step.contexts.get_mut(id.into()) {
             context.set_fragments_wait(waits);
@@ -142,14 +145,14 @@ impl Ops {
     }
 }
 
-/// Returns whether a packet of an operation may carry a part of what it carried.
+/// Returns whether the packets of an operation may be cut.
 const fn is_divisible(op: &TxOp) -> bool {
     let cut_off = matches!(op.work, Work::Response { cut: Some(_), .. });
     op.work.amo().is_none() && !op.over && !cut_off
 }
 
 impl Outbound {
-    /// Sends the next fragment that waits on a context. `None` when none does.
+    /// Sends the next fragment that waits on a context. Returns `None` when no fragment waits.
     #[cold]
     pub(super) fn send_fragment(
         &mut self,
@@ -172,13 +175,13 @@ impl Outbound {
             self.ops.hold_for_fragments(step, id, false);
         }
         if !wanted {
-            // Its operation has ended, or is refused: as if the peer had it.
+            // The fragment's operation has ended, or the peer refuses it: the fragment counts as delivered.
             self.acked(step, part, 1);
         }
         Some(Ok(()))
     }
 
-    /// Sends a fragment under a PSN of its own; `alone` when no other waits.
+    /// Sends a fragment under a PSN of its own. `alone` says that no other fragment waits.
     fn send_part(
         &mut self,
         step: &mut Step<'_>,
@@ -208,7 +211,7 @@ impl Outbound {
         Ok(())
     }
 
-    /// A context is gone: fragments that wait on it are sent no more.
+    /// Discards the fragments that wait on a context that has ended.
     pub(crate) fn forget_fragments(&mut self, id: PdcId) {
         self.ops.fragments.waiting.remove(&id);
     }

@@ -102,8 +102,8 @@ impl Ops {
         }
         let Some(&key) = context.queue.front() else {
             if context.has_set_aside() {
-                // Somebody activates the link when one of its peer's answers, or what was begun before, has come. Whether
-                // the peer takes messages it shows in its own time, as it shows whether there is room in the ring.
+                // The arrival of an answer, or the end of what was begun on contexts, activates the link again. The
+                // peer shows by itself when it takes messages again, as it shows when there is room in the ring.
                 let woken = link.held || context.is_starved();
                 return if woken { Sent::Nothing } else { Sent::Full };
             }
@@ -175,8 +175,9 @@ impl Ops {
     }
 }
 
-/// Whether an operation that a link is to carry may not begin now, although others behind it may: or an answer that the
-/// peer waits for would wait for a request that the peer does not take before it has the answer.
+/// Returns whether an operation on a link may not begin now, although operations behind it may overtake it. Without the
+/// overtaking, an answer that the peer waits for would wait for a request that the peer does not take before it has
+/// that answer.
 #[inline]
 fn must_wait(
     config: &Config,
@@ -190,7 +191,8 @@ fn must_wait(
         _ => {}
     }
     let starved = !context.slots.has_room();
-    // What the engine itself asks of the peer, as the bytes that it offered, was not begun before, nor is it ordered.
+    // Requests of the engine itself, such as the read of bytes that the peer offered, were not begun before, and no
+    // order is promised for them.
     let of_engine = matches!(op.work, Work::Question { .. })
         || matches!(
             op.work,

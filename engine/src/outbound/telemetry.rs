@@ -18,7 +18,7 @@ pub(crate) fn push_echo(batch: &mut Batch, hops: &Hops) -> Option<usize> {
     Some(start)
 }
 
-/// Adds empty telemetry to the bytes of a batch before a data packet, if that is `wanted`. Returns where it begins.
+/// Adds empty telemetry to a batch before a data packet, if `wanted`. Returns the position of the telemetry.
 #[inline]
 pub(super) fn push_empty(batch: &mut Batch, wanted: bool) -> Option<usize> {
     wanted.then(|| {

@@ -67,7 +67,7 @@ impl Outbound {
             {
                 match sent {
                     Ok(()) => continue,
-                    // What is to be sent again is reported anew.
+                    // The transport reports this context again when it may send.
                     Err(_) => return Turn::Done,
                 }
             }
@@ -184,7 +184,7 @@ impl Ops {
         };
         let (dst, most) = (context.dst, context.max_packet);
         emit_prefixed(step, batch, dst, op, (grant, part), header);
-        // An atomic; everything else was cut.
+        // Only an atomic is left here; everything else was cut.
         if let Some(packet) = batch.packets.last_mut().filter(|packet| packet.len > most) {
             packet.fragment = true;
             step.report.counters.tx_fragmentable += 1;
@@ -192,7 +192,7 @@ impl Ops {
     }
 }
 
-/// Builds a packet with what stands before it: telemetry, where congestion control lives on it, and the header of a
+/// Builds a packet together with what precedes it: telemetry, where the congestion control uses it, and the header of a
 /// fragment.
 #[inline]
 pub(super) fn emit_prefixed(

@@ -88,8 +88,9 @@ impl<'a> Asked<'a> {
         Ok(Self { calculation, data_type, len, operands, compares })
     }
 
-    /// What the region must allow. An atomic that returns values, or compares them with the initiator's, reads the region
-    /// as well as it writes it: with leave to write alone, a bitwise OR with zero would read all of it.
+    /// Returns the access that the region must allow. An atomic that returns values, or compares them with the
+    /// initiator's, reads the region and writes it. If FI_REMOTE_WRITE were enough, a bitwise OR with zero could read
+    /// the whole region.
     const fn access(&self, fetches: bool) -> Access {
         if self.calculation.only_reads() {
             Access::RemoteRead
@@ -133,7 +134,7 @@ impl Target {
         let asked = Asked::read(request, payload, &mut header)?;
         let fetches = request.opcode == Opcode::FetchingAtomic;
         if !fetches {
-            // The id of one that fetches is that of a slot.
+            // The id of a fetching atomic is the number of a slot.
             self.note_operation(context, request.message_id);
         }
         let access = asked.access(fetches);

@@ -1,33 +1,35 @@
-//! Writes of peers of which some packets have arrived and others not, and whose end is reported.
+//! Writes of peers of which some packets have arrived and others have not, and whose completion is reported at the
+//! target.
 //!
-//! An entry is named by the write's message id, which has 16 bits, so it must be gone before the id comes again. The last
-//! packet of a write removes it, but not every write has one: when the target refuses a packet, because its region was
-//! closed meanwhile, the initiator does not send the rest. Such an entry is *stale*, and is recognised by its age:
+//! An entry is named by the write's message id, which has 16 bits, so the entry must be gone before the id is used
+//! again. The last packet of a write removes its entry, but not every write has a last packet: when the target refuses
+//! a packet, because its region was closed meanwhile, the initiator does not send the rest. Such an entry is *stale*,
+//! and is recognised by its age:
 //!
-//! - On a context the ids of one-sided operations follow each other, and the packets of an operation have PSNs in a row.
-//!   An initiator sends no packet further ahead of the oldest unacknowledged one than its window, so of a write that is
-//!   more than a few windows of ids older than the newest operation every packet has arrived.
-//! - On a shared-memory channel ids of answers, which nobody counts here, lie between those of operations. But records
-//!   keep their order, so every write is over when another operation begins.
+//! - On a context the ids of one-sided operations are consecutive, and so are the PSNs of an operation's packets. An
+//!   initiator's packets are never further ahead of the oldest unacknowledged one than its window. So every packet has
+//!   arrived of a write that is more than a few windows of ids older than the newest operation.
+//! - On a shared-memory channel the ids of answers, which this table does not count, lie between the ids of operations.
+//!   But records keep their order, so every write is over when another operation begins.
 
 use std::collections::{HashMap, VecDeque};
 
 use crate::channel::ChannelId;
 use crate::order::MAX_AHEAD;
 
-/// Partial writes of one channel; of more, the oldest is stale. An honest initiator has fewer packets than this in two
-/// windows, the one before a write and the one behind it.
+/// The most partial writes of one channel; beyond that the oldest entry is stale. An honest initiator has fewer packets
+/// than this in two windows, the one before a write and the one after it.
 const MOST: usize = 8192;
-/// Partial writes of all peers outside the job.
+/// The most partial writes of all peers outside the job together.
 const MOST_OUTSIDE: usize = 1 << 16;
 
 /// A packet of a write that is not the whole write.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece {
     pub(super) id: u16,
-    /// It begins the write.
+    /// The packet begins the write.
     pub(super) first: bool,
-    /// Bytes of the packet, and of the write.
+    /// Bytes of the packet, and of the whole write.
     pub(super) len: u64,
     pub(super) total: u64,
     /// Remote CQ data, if the packet brings any.
@@ -42,20 +44,20 @@ struct PartialWrite {
     data: Option<u64>,
 }
 
-/// Those of a channel.
+/// The partial writes of one channel.
 #[derive(Debug)]
 struct OfChannel {
-    /// The newest id of an operation that was seen.
+    /// The newest id of an operation that has begun.
     newest: u16,
-    /// The peer was outside the job when the first of them began.
+    /// The peer was outside the job when the first of these writes began.
     outside: bool,
-    /// The oldest first, as far as packets arrive in order.
+    /// The partial writes, the oldest first as far as packets arrive in order.
     writes: VecDeque<PartialWrite>,
 }
 
 impl OfChannel {
-    /// A packet of operation `id` has arrived; `first` when it begins the operation. How many entries were stale, and are
-    /// removed.
+    /// Records that a packet of operation `id` has arrived; `first` says that the packet begins the operation. Removes
+    /// the entries that are stale now, and returns their number.
     #[inline]
     fn advance(&mut self, channel: ChannelId, id: u16, first: bool) -> usize {
         let before = self.writes.len();
@@ -72,17 +74,18 @@ impl OfChannel {
     }
 }
 
-/// See the module's documentation.
+/// The partial writes of all channels. The module's documentation explains when an entry is stale.
 #[derive(Debug, Default)]
 pub(super) struct PartialWrites {
-    /// Channels with any.
+    /// Channels that have partial writes.
     channels: HashMap<ChannelId, OfChannel>,
-    /// How many are of peers outside the job.
+    /// The number of partial writes of peers outside the job.
     outside: usize,
 }
 
 impl PartialWrites {
-    /// A packet of operation `id` has arrived; `first` when it begins the operation. Removes what is stale by that.
+    /// Records that a packet of operation `id` has arrived; `first` says that the packet begins the operation. Removes
+    /// the entries that are stale now.
     #[inline]
     pub(super) fn advance(&mut self, channel: ChannelId, id: u16, first: bool) {
         if !self.channels.is_empty() {
@@ -100,17 +103,19 @@ impl PartialWrites {
         }
     }
 
-    /// Whether there is room for another partial write of a peer, which is `outside` the job or not.
+    /// Returns whether there is room for another partial write of a peer; `outside` says that the peer is outside the
+    /// job.
     #[inline]
     pub(super) fn has_room(&self, channel: ChannelId, outside: bool) -> bool {
-        // One that is here goes on, and a shared-memory channel has one at a time.
+        // A write that has an entry goes on, and a shared-memory channel has one entry at a time.
         !outside
             || channel.context().is_none()
             || self.outside < MOST_OUTSIDE
             || self.channels.contains_key(&channel)
     }
 
-    /// Counts the bytes of a packet. Once all of the write are here, its remote CQ data, if it has some.
+    /// Counts the bytes of a packet. Returns the write's remote CQ data, if it has any, once all bytes of the write
+    /// have arrived.
     pub(super) fn note(
         &mut self,
         channel: ChannelId,
@@ -122,7 +127,7 @@ impl PartialWrites {
         let of = self.channels.entry(channel).or_insert_with(fresh);
         let stale = of.advance(channel, id, first);
         self.outside -= if of.outside { stale } else { 0 };
-        // The newest are at the end, and most packets are of those.
+        // The newest writes are at the end, and most packets belong to those.
         let Some(at) = of.writes.iter().rposition(|write| write.id == id) else {
             if of.writes.len() == MOST {
                 of.writes.pop_front();
@@ -147,12 +152,12 @@ impl PartialWrites {
         Some(data)
     }
 
-    /// How many there are.
+    /// Returns the number of partial writes, summed over all channels.
     pub(super) fn len(&self) -> usize {
         self.channels.values().map(|of| of.writes.len()).sum()
     }
 
-    /// A channel is gone: its writes will not be whole.
+    /// Removes the partial writes of a channel that has ended; they will never be complete.
     pub(super) fn close(&mut self, channel: ChannelId) {
         if let Some(of) = self.channels.remove(&channel)
             && of.outside
@@ -162,7 +167,7 @@ impl PartialWrites {
     }
 }
 
-/// Whether `id` comes after `other`, both of them from within half of all ids.
+/// Returns whether `id` comes after `other`, provided that they are less than half of all ids apart.
 const fn is_after(id: u16, other: u16) -> bool {
     let ahead = id.wrapping_sub(other);
     ahead != 0 && ahead < 1 << 15
@@ -202,7 +207,7 @@ mod tests {
     #[test]
     fn packets_of_a_window_may_come_in_any_order() {
         let mut partial = PartialWrites::default();
-        // The later halves of all first, the newest write first of all.
+        // The second halves of all writes come first, those of the newest write first of all.
         for id in (0..4000u16).rev().map(|id| id.wrapping_sub(2000)) {
             assert_eq!(partial.note(context(), true, piece(id, 5)), None);
         }

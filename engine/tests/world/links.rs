@@ -38,7 +38,7 @@ struct Lane {
     told: u64,
     /// The receiver has no room for the first frame.
     held: bool,
-    /// What room for messages it has shown.
+    /// The room for messages that this end has shown to its peer.
     shown: Room,
     /// The sender's end is gone.
     over: Option<LinkEnd>,
@@ -55,7 +55,7 @@ pub struct MockLinks {
     pub referred: u64,
     /// No link is made.
     pub refused: bool,
-    /// The kernel would say when a process at the other end died.
+    /// The kernel would report the end of the process at the other end.
     pub watched: bool,
     /// Bytes of frames are changed now and then, from this seed on.
     pub scribble: Option<u64>,

@@ -52,9 +52,9 @@ pub struct VecMemory {
     registrations: u32,
     /// What the frame that is being handled refers to.
     pub source: Option<Vec<u8>>,
-    /// So many fetches fail although the bytes are lent: they cannot be read where they are.
+    /// The number of fetches that are still to fail although the bytes are lent, because this process cannot read them.
     pub delays: u32,
-    /// The last one did.
+    /// Whether the last fetch failed for that reason.
     delayed: bool,
 }
 
@@ -220,14 +220,14 @@ impl Ord for Flying {
     }
 }
 
-/// A path on which long packets vanish, even those that routers may fragment: no router there does.
+/// A path that drops long packets, even those that routers may fragment, because no router on it fragments.
 #[derive(Clone, Copy, Debug)]
 pub struct Narrow {
     /// Longest UDP payload that passes, bytes.
     pub bytes: usize,
     /// Whether the sender is told of each packet that vanished.
     pub tells: bool,
-    /// Packets that vanished.
+    /// The number of packets that the path has dropped.
     pub vanished: u64,
 }
 
@@ -414,7 +414,7 @@ impl World {
         Self::at(&addrs, seed, faults, adjust)
     }
 
-    /// Endpoints at these addresses, several of which may be on one host.
+    /// Builds a world with endpoints at these addresses, several of which may be on one host.
     pub fn at(
         addrs: &[SocketAddr],
         seed: u64,
