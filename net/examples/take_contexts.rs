@@ -101,7 +101,8 @@ impl Attacker {
         let _ = self.socket.send_to(&out[..len], target);
     }
 
-    /// Asks for a cookie, and repeats it to the target. Returns the cookie, or `None` if the target never answered.
+    /// Asks the target for a cookie, and returns it to the target. Returns the cookie, or `None` if the target never
+    /// answered.
     fn prove_address(&self, target: SocketAddr) -> Option<u64> {
         let mut packet = [0; 2048];
         for _ in 0..ATTEMPTS {
@@ -139,7 +140,7 @@ impl Attacker {
         Psn((hasher.finish() >> 32) as u32)
     }
 
-    /// A request that opens context `number` and asks for nothing.
+    /// Builds a request that opens context `number` and has no operation.
     fn no_op(&self, number: u16, psn: Psn) -> Packet<'static> {
         let pds = Request {
             mode: Mode::Rud,

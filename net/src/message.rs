@@ -77,22 +77,22 @@ impl<'a> Outgoing<'a> {
 pub enum Verdict {
     /// It is done with.
     Taken,
-    /// It stays, with all behind it, until it is offered again: what it needs is not there, room or its payload
-    /// ([`Source::is_delayed`]).
+    /// The frame stays at the front, with all frames behind it, until it is offered again. Either there is no room, or
+    /// the payload is not here yet ([`Source::is_delayed`]).
     NotNow,
     /// The connection is not worth more frames.
     Broken,
 }
 
-/// What room an end has for messages that nobody receives yet. Frames of other kinds need none.
+/// The room of one end for messages that no receive matches. Frames of other kinds need none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum MessageRoom {
-    /// For messages of any length.
+    /// There is room for messages of any length.
     #[default]
     Ample,
-    /// For very short ones.
+    /// There is room for very short messages only.
     Little,
-    /// For none.
+    /// There is no room for messages.
     None,
 }
 
@@ -103,7 +103,7 @@ pub enum Reference {
     Sent,
     /// There is no room now.
     Full,
-    /// The peer cannot read our memory, or no more, or there are too many pieces.
+    /// The peer cannot read this process's memory, or cannot any more, or there are too many pieces.
     Impossible,
 }
 
@@ -149,12 +149,12 @@ pub trait MessagePort {
     /// Ends a connection, and says so to the peer. Frames that it has not taken may be lost.
     fn close(&mut self, link: LinkNo);
 
-    /// Returns whether the kernel will say when the process at the other end is gone, whoever else holds its descriptors:
-    /// until [`LinkEvent::Over`] it lives.
+    /// Returns whether the kernel reports the end of the process at the other end, whoever else holds its descriptors.
+    /// Until [`LinkEvent::Over`] that process lives.
     fn watches_process(&self, link: LinkNo) -> bool;
 
-    /// Looks what happened to connections, with a few system calls. What is lent and was given back must have been revoked
-    /// by then ([`MessagePort::revoke`]).
+    /// Checks all connections for events, with a few system calls. Every reference to memory that was given back must
+    /// have been revoked before ([`MessagePort::revoke`]).
     fn look(&mut self);
 
     /// What happened next.
@@ -167,18 +167,18 @@ pub trait MessagePort {
     /// The same for a frame of which the peer is handed the head alone, of 1 to 255 bytes; it fetches the rest from where it is.
     fn send_parted(&mut self, link: LinkNo, frame: Outgoing<'_>) -> bool;
 
-    /// What room for messages the peer says to have now.
+    /// Returns the room for messages that the peer shows now.
     fn room(&self, link: LinkNo) -> MessageRoom;
 
-    /// Whether the peer had room for messages when that was looked at last: at most as many frames ago as the connection
-    /// holds, and now, if it had none.
+    /// Returns whether the peer had room for messages when the port last read the peer's state. The port reads it again
+    /// at least once in as many frames as the connection holds, and on every call while the peer has no room.
     fn takes_messages(&mut self, link: LinkNo) -> bool;
 
-    /// The same as [`MessagePort::send`], for a message: false as well where the peer takes none.
+    /// Sends a message as [`MessagePort::send`] sends a frame. Also returns false where the peer takes no messages.
     fn send_message(&mut self, link: LinkNo, frame: Outgoing<'_>) -> bool;
 
-    /// Tells the peer what room we have for messages. The connection is touched if the peer, which may sleep, is to send
-    /// messages again.
+    /// Shows the peer the room that this end has for messages. The connection is touched if the peer, which may sleep,
+    /// is to send messages again.
     fn show_room(&mut self, link: LinkNo, room: MessageRoom);
 
     /// Puts a frame at the end of a connection that refers to user memory, `pieces`, which the peer reads while it takes

@@ -177,7 +177,8 @@ crate::base::counters! {
         tx_calls: sum "calls",
         /// Times the socket was full.
         tx_blocked: sum "times",
-        /// Packets that the kernel dropped before they left: a full queue, a policy, a device whose link takes less.
+        /// Packets that the kernel dropped before they left: a full queue, a policy, or a device whose link takes only
+        /// shorter ones.
         tx_dropped: sum "packets",
         /// Packets the kernel refused for good.
         tx_failed: sum "packets",

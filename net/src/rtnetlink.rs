@@ -9,7 +9,7 @@ use netlink_packet_core::{
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_sys::{Socket, protocols};
 
-/// Longest datagram of the kernel's that is read: it makes none of more than 32 KiB.
+/// The longest datagram that is read. The kernel makes none of more than 32 KiB.
 const DATAGRAM: usize = 64 << 10;
 
 /// A connection to the kernel's tables.
@@ -22,7 +22,7 @@ impl Tables {
     /// Opens the connection.
     ///
     /// # Errors
-    /// The system's, when descriptors are short or the process may not use netlink.
+    /// The system's error when descriptors are short or the process may not use netlink.
     pub(crate) fn open() -> io::Result<Self> {
         let mut socket = Socket::new(protocols::NETLINK_ROUTE)?;
         socket.bind_auto()?;
@@ -30,10 +30,11 @@ impl Tables {
         Ok(Self { socket, buffer: Vec::with_capacity(16 << 10) })
     }
 
-    /// Asks for one thing; the kernel has answered when it has taken the question.
+    /// Sends a request for one object and returns the kernel's answer, which is there as soon as the kernel has taken
+    /// the request.
     ///
     /// # Errors
-    /// The kernel's refusal, or `InvalidData` for an answer that cannot be read.
+    /// The error with which the kernel refuses, or `InvalidData` for an answer that cannot be read.
     pub(crate) fn ask(&mut self, question: RouteNetlinkMessage) -> io::Result<RouteNetlinkMessage> {
         self.send(question, NLM_F_REQUEST)?;
         self.buffer.clear();
@@ -47,11 +48,11 @@ impl Tables {
         }
     }
 
-    /// Asks for a whole table. `take` is called for each of its messages, with the type of the message and its bytes
-    /// behind the netlink header.
+    /// Sends a request for a whole table. `take` is called for each message of the answer, with the type of the message
+    /// and its bytes behind the netlink header.
     ///
     /// # Errors
-    /// The kernel's refusal, or `InvalidData` for a datagram that is no list of messages.
+    /// The error with which the kernel refuses, or `InvalidData` for a datagram that is no list of messages.
     pub(crate) fn dump(
         &mut self,
         question: RouteNetlinkMessage,
@@ -61,8 +62,8 @@ impl Tables {
         let mut answer: Vec<u8> = Vec::with_capacity(DATAGRAM);
         loop {
             answer.clear();
-            // The kernel makes the next datagram of a table while it hands out the one before: there is nothing to wait
-            // for, and a table that does not end is an error.
+            // The kernel prepares the next datagram of a table while it hands out the one before. So there is nothing
+            // to wait for, and a table that does not end is an error.
             self.socket.recv(&mut answer, libc::MSG_DONTWAIT)?;
             let mut rest: &[u8] = &answer;
             while !rest.is_empty() {

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 
 use crate::shm::segment::{check, largest_file};
 
-/// A file in a directory that belongs to its user alone, of words in the byte order of the machine. It stays when the
-/// process ends without [`WordFile::remove`], however it ends.
+/// A file of words in the byte order of the machine, in a directory that belongs to its user alone. The file stays when
+/// the process ends without [`WordFile::remove`], however it ends.
 ///
-/// The file is written by system calls and not mapped: whoever may write it may also make it shorter, and a store to memory
-/// behind its end would be answered by a signal that ends the process.
+/// The file is written by system calls and not mapped. Any process that may write it may also truncate it, and a store
+/// behind the end of a mapped file raises a signal that ends the process.
 #[derive(Debug)]
 pub struct WordFile {
     file: File,
@@ -21,12 +21,13 @@ pub struct WordFile {
 }
 
 impl WordFile {
-    /// Makes a file of so many `words`, all zero, that its owner may read and write, in `directory`, which is made if it is not
-    /// there.
+    /// Creates a file of `words` words, all zero, that its owner may read and write, in `directory`, which is created
+    /// if it does not exist.
     ///
     /// # Errors
-    /// The system's: no room (`StorageFull`), a name that is taken (`AlreadyExists`); `PermissionDenied` for a directory
-    /// of somebody else, or one that others may enter; `FileTooLarge` where a limit (RLIMIT_FSIZE) forbids it.
+    /// The system's errors: no room (`StorageFull`), a name that exists (`AlreadyExists`), `PermissionDenied` for a
+    /// directory of another user or one that others may enter, `FileTooLarge` where a limit (RLIMIT_FSIZE) forbids the
+    /// file.
     pub fn create(directory: &Path, name: &str, words: usize) -> io::Result<Self> {
         own(directory)?;
         let path = directory.join(name);
@@ -35,14 +36,14 @@ impl WordFile {
         let file = options.open(&path)?;
         let made = Self { file, words, path };
         if let Err(error) = made.reserve() {
-            // It is ours, and empty.
+            // The file is new and still empty, so it is removed again.
             let _ = fs::remove_file(&made.path);
             return Err(error);
         }
         Ok(made)
     }
 
-    /// Gives the file its size, and room for all of it.
+    /// Gives the file its size, and reserves room for all of it.
     fn reserve(&self) -> io::Result<()> {
         let bytes = self.words.checked_mul(8).ok_or(io::ErrorKind::InvalidInput)?;
         if largest_file() < bytes as u64 {
@@ -53,11 +54,11 @@ impl WordFile {
         unsafe { check(libc::fallocate(self.file.as_raw_fd(), 0, 0, size)) }.map(drop)
     }
 
-    /// Writes words from the word `at` on. A reader may see a part of them before the others.
+    /// Writes words from the word `at` on. A reader may see some of them before the others.
     ///
     /// # Errors
-    /// The system's; `InvalidInput` behind the end; `FileTooLarge` where a limit (RLIMIT_FSIZE) forbids it by now: the
-    /// kernel would end the process.
+    /// The system's errors; `InvalidInput` behind the end of the file; `FileTooLarge` where a limit (RLIMIT_FSIZE)
+    /// forbids the write by now, for which the kernel would otherwise end the process.
     pub fn write(&self, at: usize, words: &[u64]) -> io::Result<()> {
         let end = at.checked_add(words.len()).filter(|end| *end <= self.words);
         let end = end.ok_or(io::ErrorKind::InvalidInput)?;
@@ -68,22 +69,22 @@ impl WordFile {
         self.file.write_all_at(&bytes, at as u64 * 8)
     }
 
-    /// Takes the file's name away. Who has it open reads on.
+    /// Removes the file's name. Processes that have the file open can still read it.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's errors.
     pub fn remove(&self) -> io::Result<()> {
         fs::remove_file(&self.path)
     }
 
-    /// Where it is.
+    /// Returns the path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
-/// Sees to it that a directory is there and nobody else's.
+/// Ensures that a directory exists and belongs to this user alone.
 fn own(directory: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(directory) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),

@@ -59,13 +59,14 @@ impl Device {
     }
 }
 
-/// Whether a device is behind an interface. False where sysfs is that of another network namespace.
+/// Returns whether a device is behind an interface. The answer is false where sysfs belongs to another network
+/// namespace.
 pub(super) fn is_behind(name: &str, index: u32) -> bool {
     let interface = directory(Path::new("/sys/class/net"), name, index);
     interface.is_some_and(|interface| interface.join("device").exists())
 }
 
-/// The directory of an interface, if it is the one with this index in the kernel's numbering.
+/// Returns the sysfs directory of an interface, if the interface there has this index of the kernel.
 fn directory(root: &Path, name: &str, index: u32) -> Option<PathBuf> {
     let interface = root.join(name.split(':').next()?);
     let found: u32 = text(&interface.join("ifindex"))?.parse().ok()?;

@@ -21,14 +21,14 @@ const IFLA_MASTER: u16 = 10;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_LINK_NETNSID: u16 = 37;
 const IFLA_PARENT_DEV_NAME: u16 = 56;
-/// Attribute inside of `IFLA_LINKINFO`.
+/// The attribute within `IFLA_LINKINFO` that names the kind of the interface.
 const IFLA_INFO_KIND: u16 = 1;
 
-/// Interfaces are looked at through so many layers: a VLAN on a bridge over a bond over cards has four.
+/// The number of layers through which an interface is followed: a VLAN on a bridge over a bond over cards has four.
 const LAYERS: u32 = 5;
-/// Most bytes of a routing table that are read. The default routes of IPv4 come first.
+/// The most bytes of a routing table that are read. The default routes of IPv4 come first.
 const LONGEST_TABLE: u64 = 1 << 20;
-/// Flag of a route that refuses packets (linux/route.h).
+/// The flag of a route that refuses packets (linux/route.h).
 const RTF_REJECT: u32 = 0x200;
 
 /// An interface as the kernel lists it.
@@ -39,11 +39,11 @@ struct Link {
     hardware: u16,
     point_to_point: bool,
     kind: Option<String>,
-    /// It has a parent device. Kernels before 5.14 do not report that.
+    /// The interface has a parent device. Kernels before 5.14 do not report that.
     device: bool,
-    /// Index of the interface below, if it is in this namespace.
+    /// Index of the interface below this one, if that is in this namespace.
     lower: Option<u32>,
-    /// Index of the bond, team or bridge that it is a port of.
+    /// Index of the bond, team or bridge that this interface is a port of.
     upper: Option<u32>,
 }
 
@@ -51,10 +51,10 @@ struct Link {
 pub(super) struct Links(Vec<Link>);
 
 impl Links {
-    /// Asks the kernel.
+    /// Reads the list from the kernel.
     ///
     /// # Errors
-    /// The kernel's refusal.
+    /// The error with which the kernel refuses.
     pub(super) fn read() -> io::Result<Self> {
         let mut question = LinkMessage::default();
         question.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
@@ -67,7 +67,7 @@ impl Links {
         Ok(Self(links))
     }
 
-    /// The facts about an interface; `None` if the kernel did not list it.
+    /// Returns the facts about an interface, or `None` if the kernel did not list it.
     pub(super) fn facts(&self, index: u32) -> Option<Facts> {
         self.layers(index, LAYERS)
     }
@@ -84,7 +84,7 @@ impl Links {
                 |other: &Link| Some((other.name.clone(), self.layers(other.index, deeper - 1)?));
             below.filter_map(facts).collect()
         };
-        // Cables are many where there are containers, and have no device.
+        // Hosts with containers have many veth interfaces, and those have no device.
         let asks = link.kind.as_deref() != Some("veth");
         Some(Facts {
             kind: link.kind.clone(),
@@ -121,25 +121,25 @@ fn parse(message: &[u8]) -> Option<Link> {
             _ => {}
         }
     }
-    // The number below a cable is that of its other end, which it is not made of.
+    // `IFLA_LINK` of a veth interface is the index of its other end, which is not a layer below it.
     if elsewhere || matches!(link.kind.as_deref(), Some("veth" | "netkit")) {
         link.lower = None;
     }
     Some(link)
 }
 
-/// The number that these bytes begin with.
+/// Returns the number in the first four bytes.
 fn word(bytes: &[u8]) -> Option<u32> {
     Some(u32::from_ne_bytes(*bytes.first_chunk()?))
 }
 
-/// The text up to the terminator.
+/// Returns the text before the terminator.
 fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
-/// The default routes of the main routing tables: interface and metric.
+/// The default routes of the main routing tables, as interface and metric.
 #[derive(Debug, Default)]
 pub(super) struct DefaultRoutes {
     v4: Vec<(String, u32)>,
@@ -147,14 +147,14 @@ pub(super) struct DefaultRoutes {
 }
 
 impl DefaultRoutes {
-    /// Reads the tables of the network namespace that this thread is in. There are no routes where proc(5) is not
+    /// Reads the tables of the network namespace of the calling thread. There are no routes where proc(5) is not
     /// mounted.
     pub(super) fn read() -> Self {
         Self { v4: routes(&table("route"), route_v4), v6: routes(&table("ipv6_route"), route_v6) }
     }
 
-    /// The metric of the best default route by an interface: one of the address family, or of the other family if this one
-    /// has no default route at all.
+    /// Returns the metric of the best default route through an interface: a route of the address family, or of the
+    /// other family if this one has no default route at all.
     pub(super) fn metric(&self, name: &str, v6: bool) -> Option<u32> {
         let (own, other) = if v6 { (&self.v6, &self.v4) } else { (&self.v4, &self.v6) };
         let routes = if own.is_empty() { other } else { own };
@@ -162,11 +162,11 @@ impl DefaultRoutes {
     }
 }
 
-/// A table of proc(5), or nothing.
+/// Returns the text of a table of proc(5), or an empty string.
 fn table(name: &str) -> String {
     let mut text = String::new();
     if let Ok(file) = File::open(format!("/proc/thread-self/net/{name}")) {
-        // A table that cannot be read is one without routes.
+        // A table that cannot be read counts as one without routes.
         let _ = file.take(LONGEST_TABLE).read_to_string(&mut text);
     }
     text
@@ -182,7 +182,7 @@ fn routes(table: &str, read: fn(&[&str]) -> Option<(String, u32)>) -> Vec<(Strin
         .collect()
 }
 
-/// Reads a line of `/proc/net/route`; `None` if it is no default route.
+/// Reads a line of `/proc/net/route`. Returns `None` if the line is no default route.
 fn route_v4(words: &[&str]) -> Option<(String, u32)> {
     let &[name, destination, _, flags, _, _, metric, mask, ..] = words else { return None };
     let usable = u32::from_str_radix(flags, 16).ok()? & RTF_REJECT == 0;
@@ -190,7 +190,7 @@ fn route_v4(words: &[&str]) -> Option<(String, u32)> {
     (usable && default).then_some((name.to_owned(), metric.parse().ok()?))
 }
 
-/// Reads a line of `/proc/net/ipv6_route`; `None` if it is no default route.
+/// Reads a line of `/proc/net/ipv6_route`. Returns `None` if the line is no default route.
 fn route_v6(words: &[&str]) -> Option<(String, u32)> {
     let &[_, "00", _, _, _, metric, _, _, flags, name] = words else { return None };
     let usable = u32::from_str_radix(flags, 16).ok()? & RTF_REJECT == 0 && name != "lo";
@@ -241,7 +241,7 @@ mod tests {
             ..Link::default()
         };
         assert_eq!(link, expected);
-        // The same number, of an interface in another namespace.
+        // The other namespace has an interface with the same index.
         let elsewhere =
             message(7, 1, 0, &[number(IFLA_LINK, 3), number(IFLA_LINK_NETNSID, 0), kind("vlan")]);
         assert_eq!(parse(&elsewhere).unwrap().lower, None);
@@ -252,7 +252,7 @@ mod tests {
         assert!(tunnel.point_to_point && tunnel.hardware == 65_534);
         let card = message(3, 1, 0, &[attribute(IFLA_PARENT_DEV_NAME, b"0000:3b:00.0\0")]);
         assert!(parse(&card).unwrap().device);
-        // Cut off anywhere, it is read as far as it goes or not at all.
+        // A message that is cut off anywhere is read up to the cut, or not at all.
         for end in 0..vlan.len() {
             assert_eq!(parse(&vlan[..end]).is_some(), end >= HEADER, "{end} bytes");
         }
@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn what_an_interface_is_made_of_is_found_through_layers() {
         let link = |index: u32, name: &str, kind: Option<&str>| Link {
-            // Not those of interfaces of this host, which sysfs knows.
+            // These names must not be those of interfaces of this host, which sysfs knows.
             index: 1_000_000 + index,
             name: format!("squall-{name}"),
             kind: kind.map(str::to_owned),
@@ -280,7 +280,7 @@ mod tests {
         assert_eq!((name.as_str(), bond.lower.len()), ("squall-bond0", 2));
         assert!(bond.lower.iter().all(|(_, card)| card.device && card.lower.is_empty()));
         assert!(!vlan.device && links.facts(7).is_none());
-        // A circle ends.
+        // A cycle of interfaces ends the search.
         assert!(links.facts(1_000_005).is_some());
     }
 
@@ -303,7 +303,7 @@ mod tests {
         assert_eq!(both.v6, [("eth2".to_owned(), 1024)]);
         assert_eq!((both.metric("eth0", false), both.metric("eth0", true)), (Some(100), None));
         assert_eq!(both.metric("eth2", true), Some(1024));
-        // Addresses of a family without a default route follow the other family.
+        // Addresses of a family without a default route use the metric of the other family.
         let one = DefaultRoutes { v4: both.v4, v6: Vec::new() };
         assert_eq!((one.metric("eth0", true), one.metric("eth9", true)), (Some(100), None));
         assert!(routes("", route_v4).is_empty() && routes("a b c\n\n", route_v6).is_empty());

@@ -36,9 +36,9 @@ pub struct Iface {
     pub mtu: u32,
     /// Link speed, megabits a second, when the driver says.
     pub speed_mbps: Option<u32>,
-    /// Metric of the best default route by this interface, if there is one.
+    /// Metric of the best default route through this interface, if there is one.
     pub default_route: Option<u32>,
-    /// What the kernel reports about the interface.
+    /// The facts that the kernel reports about the interface.
     pub facts: Facts,
 }
 
@@ -49,7 +49,7 @@ impl Iface {
         masked(self.addr, self.prefix)
     }
 
-    /// What the interface leads to.
+    /// Returns the class of the interface: the kind of network that it leads to.
     #[must_use]
     pub fn class(&self) -> Class {
         if self.loopback { Class::Loopback } else { classify(&self.name, &self.facts) }
@@ -126,15 +126,17 @@ impl std::error::Error for SelectError {}
 ///
 /// `expression` is a comma-separated list of names (a final `*` matches any rest), addresses and
 /// CIDRs. Terms with `^` in front exclude; `^` in front of the whole list excludes all of it, as in
-/// `^docker0,eth1`. An interface that is down is never kept, one without carrier when no other is. Link-local
-/// addresses (which need a scope) must be asked for by address or network, not by the interface's name.
+/// `^docker0,eth1`. An interface that is down is never kept. An interface without carrier is kept only when no other
+/// one is. Link-local addresses (which need a scope) must be asked for by address or network, not by the interface's
+/// name.
 ///
-/// With a term that includes, whatever matches is kept. Without one the best group of interfaces that is up is kept
-/// ([`Class::group`]): devices; else cables to other network namespaces; else tunnels and bridges; else loopback.
+/// With an including term, every match is kept. Without one, the best group of interfaces that is up is kept
+/// ([`Class::group`]): devices; else virtual cables (veth) to other network namespaces; else tunnels and bridges; else
+/// loopback.
 ///
-/// Preference: order of the including terms, then the group, IPv4 before IPv6, the metric of the default route, tunnels
-/// before bridges, the speed, and the kernel's number of the interface; loopback last. It does not depend on the order of
-/// `ifaces`, but for addresses of one interface.
+/// The order of preference is: the order of the including terms, then the group, IPv4 before IPv6, the metric of the
+/// default route, tunnels before bridges, the speed, and the kernel's index of the interface; loopback comes last. The
+/// result does not depend on the order of `ifaces`, except for several addresses of one interface.
 ///
 /// # Errors
 /// A malformed term, or an including list of which nothing is usable.
@@ -180,7 +182,7 @@ fn keep_best_group(ranked: &mut [(Rank, Candidate)]) {
     }
 }
 
-/// Drops interfaces without carrier if others have one.
+/// Drops interfaces without carrier if others have a carrier.
 fn drop_quiet(ranked: &mut [(Rank, Candidate)]) {
     let works = |c: &Candidate| c.kept && !c.iface.loopback && c.iface.running;
     let others = ranked.iter().any(|(_, c)| works(c));
@@ -200,7 +202,8 @@ fn drop_for(candidate: &mut Candidate, reason: String) {
     candidate.reason = reason;
 }
 
-/// Number of the including term that selects an address (0 without such terms), if it may be kept, and why (not).
+/// Returns the number of the including term that selects an address (0 without such terms), if the address may be kept,
+/// and the reason for the decision.
 fn judge(iface: &Iface, terms: &[Term], including: bool) -> (Option<usize>, String) {
     if !iface.up {
         return (None, "down".into());

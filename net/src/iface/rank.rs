@@ -1,4 +1,4 @@
-//! The rank of an interface: a pure function of what the kernel reports about it.
+//! The rank of an interface, as a pure function of what the kernel reports about it.
 
 use std::cmp::Reverse;
 
@@ -21,23 +21,24 @@ pub struct Facts {
     pub lower: Vec<(String, Facts)>,
 }
 
-/// What an interface leads to.
+/// The kind of network that an interface leads to. The better class comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
     /// A device: a card, or a bond, team, VLAN or bridge over one.
     Device,
     /// The end of a cable to another network namespace: inside a container it is the way out.
     Cable,
-    /// A tunnel, a VPN or another link with one peer.
+    /// A tunnel, a VPN or another point-to-point link.
     Tunnel,
-    /// A bridge to the containers or virtual machines of this host, or another interface that leads to no cable.
+    /// A bridge to the containers or virtual machines of this host, or another interface without a device behind it.
     Isolated,
     /// The loopback interface.
     Loopback,
 }
 
 impl Class {
-    /// Interfaces of a higher group are used only if none of a lower group is up, or if the user asks for them.
+    /// Returns the number of the group that this class belongs to. Interfaces of a higher group are used only if none
+    /// of a lower group is up, or if the user asks for them.
     #[must_use]
     pub const fn group(self) -> u8 {
         match self {
@@ -48,13 +49,13 @@ impl Class {
         }
     }
 
-    /// Whether the interface probably leads to none of the other hosts of a job, or on a detour.
+    /// Returns whether the interface probably does not lead to the other hosts of a job, or only on a detour.
     #[must_use]
     pub const fn is_doubtful(self) -> bool {
         matches!(self, Self::Tunnel | Self::Isolated)
     }
 
-    /// The class in words, to be followed by a reason.
+    /// Returns the class in words, for a message that goes on with a reason.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -67,11 +68,11 @@ impl Class {
     }
 }
 
-/// Interfaces compare by this key, best first: the position of the user's term, the group, IPv4 before IPv6 (MPIs expect
-/// names of one length), the metric of the default route, the class, the speed, the kernel's number.
+/// The key by which interfaces compare, best first: the position of the user's term, the group, IPv4 before IPv6 (MPIs
+/// expect names of one length), the metric of the default route, the class, the speed, the kernel's index.
 pub(super) type Rank = (usize, u8, bool, u32, Class, Reverse<u32>, u32);
 
-/// The rank of an address of an interface that the user's term number `term` selects (0 without terms).
+/// Returns the rank of an address of an interface that the user's term number `term` selects (0 without terms).
 pub(super) fn rank(iface: &Iface, term: usize) -> Rank {
     let class = iface.class();
     (
@@ -92,11 +93,11 @@ pub(super) fn classify(name: &str, facts: &Facts) -> Class {
     }
     match facts.kind.as_deref() {
         Some("veth" | "netkit") => Class::Cable,
-        // Ports that are cables lead to containers of this host.
+        // Ports that are virtual cables lead to containers of this host.
         Some("bridge") if below(facts) == Some(Class::Device) => Class::Device,
         Some("bridge") => Class::Isolated,
         Some("bond" | "team") => below(facts).unwrap_or(Class::Isolated),
-        // What lies below is in another namespace if it is not seen: so it is in containers.
+        // If the interface below is not listed, it is in another namespace: this process runs in a container.
         Some(
             "vlan" | "macvlan" | "macvtap" | "ipvlan" | "ipvtap" | "macsec" | "hsr" | "dsa"
             | "virt_wifi",
@@ -109,7 +110,7 @@ pub(super) fn classify(name: &str, facts: &Facts) -> Class {
     }
 }
 
-/// The best class of what an interface is made of.
+/// Returns the best class among the interfaces that this one is made of.
 fn below(facts: &Facts) -> Option<Class> {
     facts.lower.iter().map(|(name, lower)| classify(name, lower)).min()
 }
@@ -145,7 +146,7 @@ const TUNNELS: &[&str] = &[
 /// Hardware types of tunnels: PPP, IPIP, IPv6 in IPv6, SIT, GRE, GRE over IPv6, and none at all.
 const TUNNEL_HARDWARE: &[u16] = &[512, 768, 769, 776, 778, 823, 65_534];
 
-/// Names by which an interface is classified if the kernel reports neither a kind nor a device.
+/// The names by which an interface is classified if the kernel reports neither a kind nor a device.
 const NAMES: &[(&str, Class)] = &[
     ("veth*", Class::Cable),
     ("cali*", Class::Cable),
@@ -173,7 +174,7 @@ const NAMES: &[(&str, Class)] = &[
     ("zt*", Class::Tunnel),
 ];
 
-/// The class that a name suggests.
+/// Returns the class that a name suggests.
 fn by_name(name: &str) -> Class {
     let known = NAMES.iter().find(|(pattern, _)| name_matches(name, pattern));
     known.map_or(Class::Device, |(_, class)| *class)

@@ -70,7 +70,8 @@ fn loopback_serves_when_it_is_alone_or_asked_for() {
     assert_eq!(kept("lo,eth0"), ["10.0.0.5", "127.0.0.1", "::1"]);
 }
 
-/// In a container or a network namespace the end of a veth pair is the way out. On a host it leads to its own containers.
+/// In a container or a network namespace the end of a veth pair leads out. On a host the end leads to the host's own
+/// containers.
 #[test]
 fn a_cable_serves_where_there_is_no_device() {
     let kept = |all: &[Iface]| -> Vec<String> {
@@ -172,23 +173,23 @@ fn this_host_has_a_loopback() {
     assert!(lo.loopback && lo.up && lo.index > 0, "{lo:?}");
     assert_eq!(lo.prefix, 8);
     assert!(lo.mtu >= 1500);
-    // ARPHRD_LOOPBACK, of which rtnetlink tells.
+    // This is ARPHRD_LOOPBACK, as rtnetlink reports it.
     assert_eq!((lo.facts.hardware, lo.class()), (772, Class::Loopback));
 }
 
-/// An interface of a kind, as the kernel describes software.
+/// Builds a software interface of a kind, as the kernel describes it.
 fn made(name: &str, addr: &str, kind: &str) -> Iface {
     let facts = Facts { kind: Some(kind.into()), hardware: 1, ..Facts::default() };
     Iface { facts, ..iface(name, addr) }
 }
 
-/// A card.
+/// Builds a card.
 fn card(name: &str, addr: &str) -> Iface {
     let facts = Facts { device: true, hardware: 1, ..Facts::default() };
     Iface { facts, ..iface(name, addr) }
 }
 
-/// Twenty interfaces, numbered as they are listed; names say nothing, and two of them mislead.
+/// Builds twenty interfaces, numbered in the order of the list. Their names say nothing, and two of them mislead.
 fn twenty() -> Vec<Iface> {
     let over = |lower: &Iface, upper: Iface| {
         let lower = vec![(lower.name.clone(), lower.facts.clone())];
@@ -231,7 +232,8 @@ fn twenty() -> Vec<Iface> {
     all
 }
 
-/// The kept addresses, which must be the same in every order of the list: all rotations, and shuffles of them.
+/// Returns the kept addresses, and checks that they are the same in every order of the list: all rotations, and
+/// shuffles.
 fn kept_in_every_order(all: &[Iface]) -> Vec<String> {
     let kept = |all: Vec<Iface>| -> Vec<String> {
         let all = select(all, "").unwrap();
@@ -244,7 +246,8 @@ fn kept_in_every_order(all: &[Iface]) -> Vec<String> {
         assert_eq!(kept(order.clone()), expected, "rotated by {by}");
         for _ in 0..20 {
             for end in (1..order.len()).rev() {
-                // Knuth's generator: which orders these are does not matter, but they are the same in each run.
+                // The orders come from Knuth's generator: which orders they are does not matter, but each run has the
+                // same ones.
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 order.swap(end, (random >> 33) as usize % (end + 1));
             }
@@ -267,13 +270,13 @@ fn twenty_interfaces_give_one_choice_in_every_order() {
     all[last].speed_mbps = Some(100_000);
     let fastest = ["10.24.0.1", "10.23.0.1", "10.20.0.1", "10.21.0.1", "10.22.0.1"];
     assert_eq!(kept_in_every_order(&all), fastest);
-    // A default route comes before speed; one through a VPN makes no device of it.
+    // A default route comes before speed, but a default route through a VPN does not make the VPN a device.
     let tunnel = at(&all, "10.8.0.2");
     (all[tunnel].default_route, all[tunnel].speed_mbps) = (Some(0), Some(400_000));
     (all[vlan].default_route, all[bridge].default_route) = (Some(100), Some(600));
     let routed = ["10.22.0.1", "10.23.0.1", "10.24.0.1", "10.20.0.1", "10.21.0.1"];
     assert_eq!(kept_in_every_order(&all), routed);
-    // Without devices the ends of cables are the way out, as in a container.
+    // Without devices the virtual cables lead out, as in a container.
     all.retain(|i| i.class() != Class::Device);
     assert_eq!(kept_in_every_order(&all), ["10.31.0.1", "10.32.0.1"]);
     all.retain(|i| i.class() != Class::Cable);
@@ -317,7 +320,7 @@ fn names_classify_what_the_kernel_says_nothing_about() {
     assert_eq!(iface("lo", "127.0.0.1/8").class(), Class::Loopback);
 }
 
-/// An interface in a container whose lower one is outside.
+/// The interface below one in a container is outside the container.
 #[test]
 fn what_lies_outside_of_a_container_makes_a_cable() {
     for kind in ["macvlan", "ipvlan", "vlan", "macsec"] {
@@ -348,7 +351,7 @@ fn a_host_with_ipv6_alone_uses_its_device() {
     assert_eq!(kept_in_every_order(&all), ["10.0.0.1", "2001:db8:1::5", "2001:db8::5"]);
 }
 
-/// A cable of two addresses is not point-to-point: its interface is Ethernet as any other.
+/// A network of two addresses is not point-to-point: its interface is an ordinary Ethernet device.
 #[test]
 fn a_network_of_two_addresses_is_a_device_still() {
     let mut all = vec![
@@ -371,7 +374,7 @@ fn of_two_cards_in_one_network_all_hosts_choose_alike() {
     assert_eq!(kept_in_every_order(&all), ["10.0.0.2", "10.0.0.1"]);
     all[0].default_route = Some(0);
     assert_eq!(kept_in_every_order(&all), ["10.0.0.1", "10.0.0.2"]);
-    // The one with the default route has no carrier.
+    // The interface with the default route has no carrier.
     all[0].running = false;
     assert_eq!(kept_in_every_order(&all), ["10.0.0.2"]);
 }

@@ -1,13 +1,13 @@
 //! Copies of payload that its owner lends and the other process cannot read.
 //!
-//! A process may lose the right to read another one while references are on their way, and some mappings can never be read
-//! (`fetch.rs`). The reader of such a frame asks the frame's writer for the bytes: it names the slot of the reference and a
-//! position, and the writer copies a part of the payload into the segment, [`BOUNCE`] bytes at a time, when it looks after
-//! its connections. The frame stays at the front of its ring until all bytes are here. So a sender never learns that a
-//! frame was taken whose bytes its receiver does not have.
+//! A process may lose the right to read another one while references are in flight, and some mappings can never be read
+//! (`fetch.rs`). The reader of such a frame asks the frame's writer for the bytes: the request names the slot of the
+//! reference and a position. The writer copies a part of the payload into the segment, [`BOUNCE`] bytes at a time, when
+//! it checks its connections. The frame stays at the front of its ring until all bytes have arrived. So the sender
+//! never sees a frame as taken whose bytes the receiver does not have.
 //!
-//! Request and answer are a number each, beside the words that go with it; a request is answered when both are the same. A
-//! writer that does not answer holds up its own frames and nobody else's.
+//! Each request and each answer carries a number, beside the words that belong to it. A request is answered when both
+//! numbers are equal. A writer that does not answer holds up only its own frames.
 
 use std::sync::atomic::Ordering;
 
@@ -15,32 +15,34 @@ use super::fetch::holds;
 use super::ring::Place;
 use super::segment::Segment;
 
-/// Bytes that are copied at a time, each direction.
+/// Bytes that are copied at a time, in each direction.
 pub(super) const BOUNCE: usize = 64 << 10;
-/// Bytes of the longest payload that is copied: what a frame of an honest peer refers to at most.
+/// Bytes of the longest payload that is copied: an honest peer's frame refers to at most as many.
 pub(super) const MOST_COPIED: usize = 1 << 20;
 
-// On a line of the reader of a ring: the number of its request, the slot and its generation, and a position in the payload.
+// Offsets on a cache line of the reader of a ring: the number of its request, the slot and its generation, and a
+// position in the payload.
 pub(super) const REQUEST: usize = 64;
 pub(super) const REFERENCE: usize = 72;
 pub(super) const FROM: usize = 80;
-// On a line of the writer: the number of the request that is answered, and how many bytes were copied.
+// Offsets on a cache line of the writer: the number of the request that is answered, and the number of bytes that were
+// copied.
 pub(super) const ANSWER: usize = 192;
 pub(super) const COPIED: usize = 200;
-/// In the place of a number of bytes: the reference does not hold.
+/// This value in place of a number of bytes says that the reference is not valid.
 const NOTHING: u64 = u64::MAX;
 
-/// What the writer of a ring is asked for.
+/// A request to the writer of a ring to copy a part of a payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Request {
     pub(super) number: u64,
     pub(super) slot: u32,
     pub(super) generation: u32,
-    /// Where in the payload the bytes begin.
+    /// The position in the payload at which the bytes begin.
     pub(super) from: u64,
 }
 
-/// The next request of the reader of a ring, if there is another than the one that was `answered` last.
+/// Returns the next request of the reader of a ring, if its number differs from the request that was `answered` last.
 pub(super) fn request(segment: &Segment, place: Place, answered: u64) -> Option<Request> {
     let number = segment.word(place.control + REQUEST).load(Ordering::Acquire);
     if number == answered {
@@ -52,12 +54,12 @@ pub(super) fn request(segment: &Segment, place: Place, answered: u64) -> Option<
     Some(Request { number, slot, generation, from })
 }
 
-/// Copies the part of a payload from `from` on that fits into the segment at `bounce`. How many bytes; `None` when there is
-/// no such part, or no memory.
+/// Copies the part of a payload from `from` on that fits into the segment at `bounce`. Returns the number of bytes, or
+/// `None` when there is no such part, or no memory.
 ///
 /// # Safety
-/// The pieces, each an address and a length, are readable: the addresses were exposed, and their bytes stay mapped until
-/// this returns, whoever writes to them meanwhile.
+/// The pieces, each an address and a length, are readable: the addresses were exposed, and their bytes stay mapped
+/// until this returns, whoever writes to them meanwhile.
 pub(super) unsafe fn copy(
     segment: &Segment,
     bounce: usize,
@@ -88,7 +90,7 @@ pub(super) unsafe fn copy(
     (done > 0).then_some(done as u64)
 }
 
-/// Answers a request: so many bytes were copied, or none can be.
+/// Answers a request with the number of bytes that were copied, or with `None` if none can be.
 pub(super) fn answer(segment: &Segment, place: Place, number: u64, copied: Option<u64>) {
     segment.word(place.control + COPIED).store(copied.unwrap_or(NOTHING), Ordering::Relaxed);
     segment.word(place.control + ANSWER).store(number, Ordering::Release);
@@ -99,29 +101,29 @@ pub(super) fn answer(segment: &Segment, place: Place, number: u64, copied: Optio
 pub(super) struct Wanted {
     pub(super) slot: u32,
     pub(super) generation: u32,
-    /// Bytes of it.
+    /// Bytes of the payload.
     pub(super) len: usize,
 }
 
-/// How far a payload is.
+/// The state of a payload that its owner copies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Progress {
-    /// More is to come.
+    /// More bytes are to come.
     Waiting,
-    /// All of it is here.
+    /// All bytes have arrived.
     Whole,
-    /// Its owner has taken it back, or does not do what it should.
+    /// The owner has taken the payload back, or does not follow the protocol.
     Gone,
 }
 
-/// The payload of the frame at the front of a ring that its writer copies for us.
+/// The payload of the frame at the front of a ring, which the frame's writer copies for this process.
 #[derive(Debug)]
 pub(super) struct Copier {
-    /// Of the peer's ring.
+    /// The position of the peer's ring in the segment.
     place: Place,
-    /// Where in the segment the peer copies to.
+    /// The position in the segment to which the peer copies.
     bounce: usize,
-    /// Requests so far.
+    /// The number of requests so far.
     requests: u64,
     open: Option<(Wanted, Vec<u8>)>,
 }
@@ -131,7 +133,7 @@ impl Copier {
         Self { place, bounce, requests: 0, open: None }
     }
 
-    /// Whether the frame at the front waits for its payload, or has it.
+    /// Returns whether the frame at the front waits for its payload, or has it.
     #[inline]
     pub(super) const fn is_open(&self) -> bool {
         self.open.is_some()
@@ -152,7 +154,7 @@ impl Copier {
         segment.word(control + REQUEST).store(self.requests, Ordering::Release);
     }
 
-    /// Takes what the peer has copied, and asks for the next part.
+    /// Takes the bytes that the peer has copied, and asks for the next part.
     pub(super) fn poll(&mut self, segment: &Segment) -> Progress {
         let Self { place, bounce, requests, open } = self;
         let Some((wanted, bytes)) = open else { return Progress::Gone };
@@ -182,12 +184,12 @@ impl Copier {
         Progress::Waiting
     }
 
-    /// What has been copied.
+    /// Returns the bytes that have been copied.
     pub(super) fn bytes(&self) -> &[u8] {
         self.open.as_ref().map_or(&[], |(_, bytes)| bytes)
     }
 
-    /// The frame is done with.
+    /// Ends the copy, because the frame has been handled.
     pub(super) fn end(&mut self) {
         self.open = None;
     }

@@ -39,7 +39,7 @@ const PROBE: usize = 144;
 /// The writer's slots.
 const GENERATIONS: usize = 256;
 
-/// The memory that a reference is to: where each piece begins, and its length.
+/// The memory that a reference names: the address of each piece, and its length.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pieces {
     all: [(u64, u64); MOST_PIECES],
@@ -52,15 +52,15 @@ impl Pieces {
     }
 }
 
-/// A reference on its way.
+/// A reference in flight.
 #[derive(Clone, Copy, Debug)]
 struct Open {
-    /// The number of its frame.
+    /// The number of the reference's frame.
     number: u64,
     slot: u32,
-    /// That of the slot when the frame left: as long as it has it, the reference holds.
+    /// The generation that the slot had when the frame left. The reference is valid while the slot still has it.
     generation: u32,
-    /// Whose memory it is.
+    /// The tag by which the owner revokes the memory.
     tag: u64,
 }
 
@@ -68,15 +68,15 @@ struct Open {
 #[derive(Debug)]
 pub(super) struct Lender {
     place: Place,
-    /// Where in the segment payload is copied to that the peer cannot read.
+    /// The position in the segment to which payload is copied that the peer cannot read.
     bounce: usize,
     /// The last request for a copy that was answered.
     answered: u64,
     free: Vec<u32>,
     generations: [u32; SLOTS],
-    /// By slot.
+    /// The pieces that are lent, by slot.
     lent: Box<[Pieces; SLOTS]>,
-    /// In the order of their frames.
+    /// The references in flight, in the order of their frames.
     open: VecDeque<Open>,
     /// The number that the peer may read, to see whether it can.
     probe: Box<u64>,
@@ -142,12 +142,12 @@ impl Lender {
         Some((out, 12 + 16 * pieces.len()))
     }
 
-    /// Copies a part of what is lent into the segment, if the peer asks for it, because it cannot read it where it is. The
-    /// peer has `taken` so many frames.
+    /// Copies a part of a lent payload into the segment, if the peer asks for it because it cannot read the payload
+    /// where it is. The peer has `taken` so many frames.
     ///
     /// # Safety
-    /// What was described of a frame that is not among those taken, and was not revoked, is readable: its addresses were
-    /// exposed, and its bytes stay mapped.
+    /// The memory that was described for a frame is readable if the frame is not among those taken and was not revoked:
+    /// its addresses were exposed, and its bytes stay mapped.
     pub(super) unsafe fn copy_out(&mut self, segment: &Segment, taken: u64) {
         if self.open.is_empty() {
             return;
@@ -158,7 +158,7 @@ impl Lender {
         let is_wanted = |open: &&Open| {
             open.number >= taken && (open.slot, open.generation) == (slot, generation)
         };
-        // Not by the peer's word alone: it may know the next generation.
+        // The peer's word alone does not count, because it may know the slot's next generation.
         let found = self.open.iter().find(is_wanted).map(|open| open.slot as usize);
         let held = found.filter(|slot| self.generations[*slot] == generation);
         let copied = held.and_then(|slot| {
@@ -197,22 +197,23 @@ impl Lender {
 /// The process at the other end.
 #[derive(Debug)]
 pub(super) struct Process {
-    /// 0 when it has no number here.
+    /// The process's number, or 0 when it has no number in this PID namespace.
     pid: libc::pid_t,
     /// Readable when it is gone.
     fd: OwnedFd,
 }
 
 impl Process {
-    /// The process behind a connection, which the kernel says has the number `pid`. `None` where it has no number here, or
-    /// the kernel no such descriptors.
+    /// Opens the process behind a connection, to which the kernel gives the number `pid`. Returns `None` where the
+    /// process has no number in this PID namespace, or the kernel has no such descriptors.
     ///
     /// # Errors
-    /// It is gone.
+    /// The process has ended.
     pub(super) fn of_peer(socket: RawFd, pid: libc::pid_t) -> io::Result<Option<Self>> {
         match socket::peer_process(socket) {
             Ok(fd) => Ok(Some(Self { pid: pid.max(0), fd })),
-            // Before Linux 6.5. Between the two calls the number could become another's.
+            // Linux has SO_PEERPIDFD since 6.5. Before, the number could be given to another process between these two
+            // calls.
             Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(Self::open(pid)),
             Err(error) => Err(error),
         }
@@ -286,19 +287,19 @@ impl Process {
     }
 }
 
-/// Tells the writer of a ring that we cannot read its memory any more.
+/// Shows the writer of a ring that this process cannot read the writer's memory any more.
 #[cold]
 pub(super) fn refuse_references(segment: &Segment, place: Place) {
     segment.word(place.control + CAN_READ).store(0, Ordering::Release);
 }
 
-/// Takes that back, for tests.
+/// Withdraws [`refuse_references`], for tests.
 #[cfg(test)]
 pub(super) fn want_references(segment: &Segment, place: Place) {
     segment.word(place.control + CAN_READ).store(1, Ordering::Release);
 }
 
-/// Whether the slot of a reference has a generation: the reference holds.
+/// Returns whether the slot of a reference still has this generation, so that the reference is valid.
 pub(super) fn holds(segment: &Segment, place: Place, (slot, generation): (u32, u32)) -> bool {
     let at = place.control + GENERATIONS + slot as usize * 4;
     (slot as usize) < SLOTS && segment.flag(at).load(Ordering::SeqCst) == generation
@@ -312,9 +313,9 @@ pub struct Source<'a>(Kind<'a>);
 enum Kind<'a> {
     /// What the frame refers to.
     Lent(Lent<'a>),
-    /// What it refers to, as its owner copied it.
+    /// The payload, as its owner copied it.
     Copied(&'a [u8]),
-    /// It cannot be had.
+    /// The payload cannot be had.
     Gone,
     /// What of the frame itself was not handed out: `len` bytes of the ring, from `at` on.
     Rest { segment: &'a Segment, at: usize, len: u64 },
@@ -326,25 +327,25 @@ impl<'a> Source<'a> {
         Self(Kind::Lent(lent))
     }
 
-    /// What the frame refers to, as its owner copied it.
+    /// Returns a source whose payload was copied by its owner.
     pub(super) const fn copied(bytes: &'a [u8]) -> Self {
         Self(Kind::Copied(bytes))
     }
 
-    /// What cannot be had.
+    /// Returns a source whose payload cannot be had.
     pub(super) const fn gone() -> Self {
         Self(Kind::Gone)
     }
 
-    /// Whether a fetch failed that will not when the frame is offered again: its owner still lends the bytes, but we cannot
-    /// read them where they are. A frame that is answered by [`Verdict::NotNow`](crate::Verdict) is offered again when its
-    /// owner has copied them.
+    /// Returns whether a fetch failed that will succeed when the frame is offered again: the owner still lends the
+    /// bytes, but this process cannot read them where they are. A frame that is answered by
+    /// [`Verdict::NotNow`](crate::Verdict) is offered again when its owner has copied them.
     #[must_use]
     pub fn is_delayed(&self) -> bool {
         matches!(&self.0, Kind::Lent(lent) if lent.unreadable.get())
     }
 
-    /// What it refers to, if nobody has copied it.
+    /// Returns the lent memory, unless the owner has copied the payload.
     pub(super) fn as_lent(&self) -> Option<&Lent<'a>> {
         match &self.0 {
             Kind::Lent(lent) => Some(lent),
@@ -415,10 +416,10 @@ pub(super) struct Lent<'a> {
     process: &'a Process,
     segment: &'a Segment,
     place: Place,
-    /// Its slot, and the generation that it has while the reference holds.
+    /// The slot, and the generation that the slot has while the reference is valid.
     reference: (u32, u32),
     pieces: [(u64, u64); MOST_PIECES],
-    /// A read failed although the reference holds.
+    /// A read failed although the reference is valid.
     unreadable: Cell<bool>,
 }
 
@@ -449,7 +450,7 @@ impl<'a> Lent<'a> {
         Some((Self { process, segment, place, reference, pieces, unreadable }, len))
     }
 
-    /// What its owner is asked for who is to copy it, if it is not more than that.
+    /// Returns the request to the owner to copy the payload, unless the payload is longer than an honest peer's.
     pub(super) fn wanted(&self) -> Option<Wanted> {
         let len = self.pieces.iter().fold(0u64, |sum, (_, len)| sum.saturating_add(*len));
         let (slot, generation) = self.reference;
@@ -475,7 +476,7 @@ impl<'a> Lent<'a> {
             // SAFETY: within the bytes of `to`, which may be written by this function's contract.
             let read = unsafe { self.process.read(from.wrapping_add(skip), base.add(done), take) };
             if !read {
-                // Memory that was taken back may be unmapped.
+                // The owner may have unmapped memory that it has taken back.
                 fence(Ordering::SeqCst);
                 let lent = self.holds() && self.process.lives() && self.wanted().is_some();
                 self.unreadable.set(lent);
@@ -487,7 +488,7 @@ impl<'a> Lent<'a> {
         done == want && self.holds() && self.process.lives()
     }
 
-    /// Whether its owner has not taken it back.
+    /// Returns whether the owner has not taken the payload back.
     fn holds(&self) -> bool {
         holds(self.segment, self.place, self.reference)
     }

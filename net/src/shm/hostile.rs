@@ -1,9 +1,9 @@
-//! A port, and a process of its user that does not keep to the rules in anything that the two share: the socket and its
-//! messages, the segment and every field of it, and the memory that references name.
+//! Tests of a port against a process of the same user that violates the protocol in everything that the two share: the
+//! socket and its messages, the segment and each of its fields, and the memory that references name.
 //!
 //! Each round of the attacker begins with honest frames and an honest reference, which the port must take, so that the
-//! attack that follows meets an open connection. A neighbour exchanges frames with the same port all the time, and must not
-//! notice anything.
+//! attack that follows meets an open connection. A neighbour exchanges frames with the same port all the time, and must
+//! not be affected.
 
 #![allow(clippy::disallowed_methods)] // a test may have a clock, and tells the process that it starts what to do
 
@@ -19,22 +19,23 @@ use super::tests::{config, join, port};
 use super::*;
 use crate::base::Rng;
 
-/// The variable that says what a process of the tests is to do: `attack` a port of some name with a seed for a number of
-/// rounds, or try to connect to one that will `refuse`, or `survive` an attack with a seed while children of fork live.
+/// The environment variable that says what a child process of these tests does: `attack` a port of some name with a
+/// seed for a number of rounds, connect to a port that will `refuse`, or `survive` an attack with a seed while children
+/// of fork exist.
 const ORDERS: &str = "SQUALL_TEST_ATTACKER";
 /// Honest frames at the beginning of a round.
 const HONEST: u64 = 16;
 /// Bytes of the payload that an honest reference names.
 const PAYLOAD: usize = 4096;
-/// What the victim lends the attacker.
+/// Bytes that the victim lends the attacker.
 const LENT: usize = 3000;
 const LENT_BYTE: u8 = 0x5a;
 /// Kinds of attacks.
 const KINDS: u32 = 9;
-/// For how long either side waits for the other.
+/// The time for which either side waits for the other.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The offset of the control words of the ring that the attacker writes, and of that of the victim.
+/// The offsets of the control words of the ring that the attacker writes, and of the ring that the victim writes.
 const OURS: usize = 0;
 const THEIRS: usize = CONTROL;
 
@@ -42,7 +43,7 @@ fn payload() -> Vec<u8> {
     (0..PAYLOAD).map(|n| (n * 7) as u8).collect()
 }
 
-/// Waits until something is true, but not for ever.
+/// Waits until a condition is true, for at most [`PATIENCE`].
 fn wait_for(what: &str, mut is_true: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !is_true() {
@@ -56,7 +57,7 @@ struct Attacker {
     socket: OwnedFd,
     rings: Rings,
     payload: Vec<u8>,
-    /// Frames that it has sent.
+    /// Frames that the attacker has sent.
     sent: u64,
 }
 
@@ -65,7 +66,8 @@ fn event_descriptor() -> OwnedFd {
     unsafe { OwnedFd::from_raw_fd(check(libc::eventfd(0, libc::EFD_CLOEXEC)).expect("one")) }
 }
 
-/// Whether the victim has ended a connection, or what it says first.
+/// Returns the victim's next message, which is empty if the victim has ended the connection, or `None` if there is none
+/// yet.
 fn heard(socket: &OwnedFd) -> Option<Vec<u8>> {
     match socket::receive(socket.as_raw_fd()) {
         Ok((text, _)) => Some(text),
@@ -80,7 +82,7 @@ impl Attacker {
         let socket = socket::connect(name).expect("the victim listens");
         let (segment, memory) = Segment::create(segment_size(LEAST)).expect("memory");
         let rings = Rings::new(segment, LEAST, true, None).expect("memory");
-        // What it wants to be lent.
+        // This is the piece that the attacker wants to be lent.
         let place = Place { control: THEIRS, base: FRONT + LEAST, size: LEAST };
         fetch::want_references(&rings.segment, place);
         let bell = event_descriptor();
@@ -102,7 +104,7 @@ impl Attacker {
         sent
     }
 
-    /// Sends a frame that begins with this description of a payload.
+    /// Sends a frame that begins with this description of a payload. Returns whether there was room.
     fn refer(&mut self, description: &[u8], head: &[u8]) -> bool {
         let Rings { segment, writer, .. } = &mut self.rings;
         let sent = writer.refer(segment, Outgoing::of_copies(description, head));
@@ -118,7 +120,7 @@ impl Attacker {
         Some(text[..len].to_vec())
     }
 
-    /// What an honest peer does; all of it is taken.
+    /// Sends what an honest peer sends, and checks that the victim takes all of it.
     fn be_honest(&mut self) {
         for n in 0..HONEST {
             assert!(self.send(&[&b"honest"[..], &n.to_le_bytes()].concat()), "there is room");
@@ -129,7 +131,7 @@ impl Attacker {
             let description = self.describe(piece, 1).expect("there are slots");
             assert!(self.refer(&description, b"lent"), "there is room");
         } else {
-            // This system does not let the victim read our memory.
+            // This system does not let the victim read the attacker's memory.
             assert!(self.send(b"lent"), "there is room");
         }
         let (rings, sent) = (&self.rings, self.sent);
@@ -155,7 +157,7 @@ impl Attacker {
         std::thread::sleep(Duration::from_millis(2));
     }
 
-    /// Writes anything anywhere beside the rings while frames travel.
+    /// Writes random values to random control words while frames are in flight.
     fn scribble(&mut self, rng: &mut Rng) {
         for _ in 0..300 {
             let value = [rng.next_u64(), 0, 1, u64::MAX][rng.below(4) as usize];
@@ -167,11 +169,11 @@ impl Attacker {
         }
     }
 
-    /// Writes a record that no honest writer writes where the victim reads next.
+    /// Writes a record that no honest writer writes to the position where the victim reads next.
     fn send_bad_record(&self, rng: &mut Rng) {
         const REFERS: u64 = 1 << 32;
         const PARTED: u64 = 1 << 33;
-        // It has taken all, and said so before it said how many.
+        // The victim has taken everything, and published its position before its count.
         let consumed = self.rings.segment.word(OURS).load(Ordering::Acquire);
         let at = |n: usize| FRONT + (consumed as usize + 8 * n) % LEAST;
         for n in 1..40 {
@@ -195,13 +197,13 @@ impl Attacker {
             rng.next_u64(),
         ];
         if rng.chance(0.5) {
-            // Where the word that skips the rest leads to.
+            // The word that skips the rest of the ring leads here.
             self.word(FRONT, u64::MAX);
         }
         self.word(at(0), words[rng.below(words.len() as u32) as usize]);
     }
 
-    /// Refers to what is not there, by descriptions that are right, and by others.
+    /// Sends references to memory that does not exist, with valid and invalid descriptions.
     fn refer_to_nothing(&mut self, rng: &mut Rng) {
         let addresses = [0, 8, 0xffff_8000_0000_0000, u64::MAX, u64::MAX - 4095, 1 << 46];
         let lengths = [0, 1, PAYLOAD as u64, 1 << 20, 1 << 63, u64::MAX];
@@ -227,7 +229,7 @@ impl Attacker {
         }
     }
 
-    /// Refers to memory that it has taken back: the victim can read it, and must not use it.
+    /// Sends a reference to memory that the attacker has taken back: the victim can read it, and must not use it.
     fn refer_to_what_was_taken_back(&mut self) {
         let base = self.payload.as_ptr().expose_provenance() as u64;
         let description = self.describe(UserSlice::lent(base, PAYLOAD as u64), 77);
@@ -237,20 +239,22 @@ impl Attacker {
         wait_for("it is taken", || rings.writer.taken(&rings.segment) == sent);
     }
 
-    /// Says what is no farewell, or goes on after it, and sends descriptors that nobody asked for.
+    /// Sends messages on the socket that are no close notification, or more messages after one, with descriptors that
+    /// the protocol does not provide for.
     fn send_bad_messages(&mut self, rng: &mut Rng) {
         let (one, two) = (event_descriptor(), event_descriptor());
         for _ in 0..1 + rng.below(6) {
             let len = [0, 1, FAREWELL.len(), socket::GREETING][rng.below(4) as usize];
             let fds = [one.as_fd(), two.as_fd()];
             let count = rng.below(3) as usize;
-            // The victim may have hung up.
+            // The victim may have closed the connection.
             let _ = socket::send(self.socket.as_raw_fd(), &vec![b'c'; len], &fds[..count]);
             self.send(b"go on");
         }
     }
 
-    /// Refers to memory that the victim cannot read, and answers its request for a copy with nonsense.
+    /// Sends a reference to memory that the victim cannot read, and answers the victim's request for a copy with random
+    /// values.
     fn answer_nonsense(&mut self, rng: &mut Rng) {
         let description = self.describe(UserSlice::lent(8, PAYLOAD as u64), 5);
         assert!(self.refer(&description.expect("there are slots"), b"unreadable"));
@@ -263,9 +267,10 @@ impl Attacker {
         }
     }
 
-    /// Asks for copies of what the victim lends, and of what it does not, and says that it has taken anything.
+    /// Asks for copies of memory that the victim lends, and of other memory, and pretends to have taken any number of
+    /// frames.
     fn ask_for_copies(&mut self, rng: &mut Rng) {
-        // The first slot that is given out.
+        // This is the first slot that is given out.
         let slot = 63u64 << 32;
         let bounce = FRONT + 2 * LEAST + BOUNCE;
         self.word(THEIRS + REFERENCE, slot);
@@ -282,7 +287,7 @@ impl Attacker {
             self.word(THEIRS + FROM, from);
             self.word(THEIRS + REQUEST, n);
             if n > 30 {
-                // Consumed, taken, held back, and whether memory is short.
+                // The offsets are those of consumed bytes, taken frames, frames held back, and the room for messages.
                 let at = [0, 8, 24, 32][rng.below(4) as usize];
                 self.word(THEIRS + at, rng.next_u64());
             }
@@ -294,7 +299,7 @@ impl Attacker {
     }
 }
 
-/// Greets with what is no greeting; each is refused.
+/// Connects with invalid greetings, and checks that each is refused.
 fn greet_badly(name: &str, rng: &mut Rng) {
     let (whole, good) = Segment::create(segment_size(LEAST)).expect("memory");
     let (_, other_size) = Segment::create(segment_size(LEAST) + 4096).expect("memory");
@@ -325,7 +330,7 @@ fn greet_badly(name: &str, rng: &mut Rng) {
     drop(whole);
 }
 
-/// Attacks a port, each round over another connection.
+/// Attacks a port, with one connection in each round.
 fn attack(name: &str, seed: u64, rounds: u32) {
     for round in 0..rounds {
         let mut rng = Rng::new(seed << 16 | u64::from(round));
@@ -341,13 +346,13 @@ fn be_refused(name: &str) {
         let socket = socket::connect(name).expect("every user may connect");
         let (_, memory) = Segment::create(segment_size(LEAST)).expect("memory");
         let bell = event_descriptor();
-        // It may have been refused by now.
+        // The victim may have refused the connection by now.
         let _ = socket::send(socket.as_raw_fd(), b"hello", &[memory.as_fd(), bell.as_fd()]);
         wait_for("it is refused", || heard(&socket).is_some_and(|text| text.is_empty()));
     }
 }
 
-/// What processes do that the other tests start.
+/// Runs the part of a test that needs a process of its own. Other tests start it.
 #[test]
 #[ignore = "the tests beside it start it in a process of its own"]
 fn a_process_of_its_own() {
@@ -362,7 +367,7 @@ fn a_process_of_its_own() {
     }
 }
 
-/// Starts a process that follows orders, as another user if there is one.
+/// Starts a process with these orders, as another user if there is one.
 fn start(orders: &str, user: Option<u32>) -> Child {
     let mut command = Command::new("/proc/self/exe");
     command
@@ -376,7 +381,7 @@ fn start(orders: &str, user: Option<u32>) -> Child {
     command.spawn().expect("the test's own program")
 }
 
-/// A child of fork, which holds all descriptors until it is dropped.
+/// A child of fork, which holds all descriptors until this value is dropped.
 struct Holder(libc::pid_t);
 
 impl Holder {
@@ -409,30 +414,30 @@ impl Drop for Holder {
     }
 }
 
-/// What the victim met.
+/// The number of frames that the victim has taken, by kind.
 #[derive(Debug, Default)]
 struct Counts {
     honest: u64,
-    /// Honest frames with a payload elsewhere.
+    /// Honest frames with a reference to a payload.
     references: u64,
     revoked: u64,
-    /// Frames of attacks that were taken.
+    /// Other frames of the attacker that were taken.
     others: u64,
-    /// Frames whose payload could not be read where it was.
+    /// Frames whose payload the victim could not read where it was.
     delayed: u64,
 }
 
 /// A port whose peers are the attacker and a neighbour.
 struct Victim {
     port: ShmPort,
-    /// Frames taken, by connection of the attacker.
+    /// The number of frames taken, by connection of the attacker.
     taken: HashMap<LinkNo, u64>,
     counts: Counts,
     neighbour: LinkNo,
     from_neighbour: u64,
-    /// Where payload goes, with as many bytes before it and behind it.
+    /// The buffer for payload, with a guard area of the same length before it and behind it.
     place: Vec<u8>,
-    /// What honest references name.
+    /// The payload that honest references name.
     payload: Vec<u8>,
     lent: Vec<u8>,
 }
@@ -455,7 +460,7 @@ impl Victim {
         self.receive();
         for (link, taken) in &self.taken {
             self.port.show_taken(*link, *taken);
-            // It may have no room.
+            // There may be no room for the frame.
             let _ = self.port.send(*link, Outgoing::of_copies(b"from the victim", &[]));
         }
         self.port.show_taken(self.neighbour, self.from_neighbour);
@@ -493,7 +498,7 @@ impl Victim {
             }
             let number = taken.entry(link).or_default();
             match frame {
-                // Damage of the ring may bring earlier ones again, which count as attacks.
+                // A damaged ring may deliver earlier frames again, which count as attacks.
                 [b'h', b'o', b'n', b'e', b's', b't', n @ ..] if n == number.to_le_bytes() => {
                     counts.honest += 1;
                 }
@@ -514,7 +519,7 @@ impl Victim {
     }
 }
 
-/// Lets a process attack a port for some rounds, while children of fork hold the port's descriptors if there are to be any.
+/// Lets a process attack a port for some rounds. With `forks`, children of fork hold the port's descriptors meanwhile.
 fn survive(seed: u64, rounds: u32, forks: bool) {
     let (name, beside) = (format!("hostile-{seed}"), format!("beside-{seed}"));
     let (mut victim, mut friend) = (port(&name), port(&beside));
@@ -532,7 +537,7 @@ fn survive(seed: u64, rounds: u32, forks: bool) {
     let mut holders: Vec<Holder> = forks.then(Holder::new).into_iter().collect();
     let mut attacker = start(&format!("attack {} {seed} {rounds}", config(&name).name), None);
     let (mut sent, end) = (0u64, Instant::now() + 2 * PATIENCE);
-    // Shown when the test fails.
+    // The test harness shows this line when the test fails.
     eprintln!("seed {seed}, {rounds} rounds");
     let status = loop {
         if friend.send(to_victim, Outgoing::of_copies(&sent.to_le_bytes(), &[])) {
@@ -542,7 +547,7 @@ fn survive(seed: u64, rounds: u32, forks: bool) {
         friend.recv(32, &mut |_, _, _| Verdict::Taken);
         friend.look();
         assert_eq!(friend.next_event(), None, "seed {seed}: the victim lives");
-        // One that holds connections of the attacker, too.
+        // The second child holds connections of the attacker, too.
         if forks && holders.len() == 1 && victim.counts.honest > 10 * HONEST {
             holders.push(Holder::new());
         }
@@ -563,7 +568,7 @@ fn survive(seed: u64, rounds: u32, forks: bool) {
     let Counts { honest, references, revoked, others, delayed } = victim.counts;
     let rounds = u64::from(rounds);
     assert_eq!(honest, rounds * HONEST, "seed {seed}: honest frames");
-    // Damage of the ring may bring some of them again.
+    // A damaged ring may deliver some of them again.
     assert!(references >= rounds, "seed {seed}: {references} honest references in {rounds} rounds");
     assert!(revoked >= rounds / u64::from(KINDS), "seed {seed}: {revoked} were taken back");
     assert!(others > rounds && delayed > 0, "seed {seed}: {others} of others, {delayed} delayed");
@@ -576,7 +581,7 @@ fn a_process_that_keeps_to_no_rule_harms_nobody_else() {
     }
 }
 
-/// The children would hold the descriptors of other tests, too.
+/// The victim is a process of its own here, because the children would also hold the descriptors of other tests.
 #[test]
 fn nor_does_it_while_children_of_fork_hold_the_descriptors() {
     let mut victim = start(&format!("survive 4 {}", 7 * KINDS), None);
@@ -586,7 +591,7 @@ fn nor_does_it_while_children_of_fork_hold_the_descriptors() {
 #[test]
 fn a_process_of_another_user_is_refused() {
     if socket::user() != 0 {
-        // Without root there is no other user.
+        // Without root the test cannot run as another user.
         return;
     }
     let (name, beside) = ("hostile-user", "beside-user");

@@ -52,13 +52,14 @@ const MOST_GREETING: usize = 256;
 /// What epoll says of the listening socket and of the eventfd; connections have numbers below.
 const LISTENER: u64 = u64::MAX;
 const BELL: u64 = u64::MAX - 1;
-/// In what epoll says of a connection: its process, not its socket. The connection's place is below this bit, and its
-/// generation above.
+/// The bit in epoll's data that says that an event is about a connection's process, not its socket. The connection's
+/// number is below this bit, and its generation above.
 const PROCESS: u64 = 1 << 32;
-/// Generations of connections: with all bits the numbers above could not be told from a connection's.
+/// The number of generations of connections. With one more, the event number of a connection could equal [`LISTENER`]
+/// or [`BELL`].
 const GENERATIONS: u32 = (1 << 31) - 1;
 
-/// Bytes of a segment with rings of `ring` bytes.
+/// Returns the bytes of a segment with rings of `ring` bytes.
 const fn segment_size(ring: usize) -> usize {
     FRONT + 2 * (ring + BOUNCE)
 }
@@ -92,7 +93,7 @@ struct Rings {
     writer: Writer,
     reader: Reader,
     lender: Lender,
-    /// What of the peer's it copies for us.
+    /// The copy of a payload by the peer.
     copier: Copier,
     /// Wakes the peer.
     bell: Option<OwnedFd>,
@@ -105,7 +106,7 @@ struct Rings {
 /// A connection.
 struct Connection {
     stage: Stage,
-    /// Tells it from others that had its number.
+    /// The generation tells this connection from earlier ones with the same number.
     generation: u32,
     socket: OwnedFd,
     process: Option<Process>,
@@ -121,7 +122,7 @@ pub struct ShmPort {
     bell: OwnedFd,
     epoll: OwnedFd,
     connections: Vec<Option<Connection>>,
-    /// That of the next connection.
+    /// The generation of the next connection.
     generation: u32,
     events: VecDeque<LinkEvent>,
     /// See [`MessagePort::touched`].
@@ -131,10 +132,10 @@ pub struct ShmPort {
 }
 
 impl Rings {
-    /// Both ends of a segment's rings of `ring` bytes, as its creator sees them, or the peer.
+    /// Creates both ends of a segment's rings of `ring` bytes, for the creator of the segment or for its peer.
     ///
     /// # Errors
-    /// There is no memory for what is used from the beginning.
+    /// There is no memory for the parts that are used from the beginning.
     fn new(
         segment: Segment,
         ring: usize,
@@ -172,7 +173,7 @@ impl Rings {
     }
 }
 
-/// Whether a socket may have something later.
+/// Returns whether the error of a socket is temporary.
 fn is_passing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
@@ -261,9 +262,9 @@ impl ShmPort {
         Ok(LinkNo(number))
     }
 
-    /// The connection that an event is about, unless it has been closed.
+    /// Returns the connection that an event is about, unless that connection has been closed.
     fn named(&self, event: u64) -> Option<LinkNo> {
-        // Places have 32 bits.
+        // Connection numbers have 32 bits.
         let link = LinkNo(event as u32);
         let connection = self.connections.get(link.0 as usize)?.as_ref()?;
         (u64::from(connection.generation) == event >> 33).then_some(link)
@@ -335,7 +336,7 @@ impl ShmPort {
             Ok((text, _)) if !text.is_empty() && connection.stage == Stage::Open => {
                 self.hang_up(link, Ending::Closed);
             }
-            // There may be nothing to read, nor an end: a child of the process may hold its socket.
+            // The socket may have nothing to read, not even an end: a child of the peer's process may hold it.
             _ => self.hang_up(link, Ending::Died),
         }
     }
@@ -357,7 +358,7 @@ impl ShmPort {
 }
 
 impl Connection {
-    /// Takes its descriptors out of an epoll set. To close them does not, while a child of fork holds them.
+    /// Takes the connection's descriptors out of an epoll set. Closing them does not, while a child of fork holds them.
     fn unwatch(&self, epoll: &OwnedFd) {
         let mut event = libc::epoll_event { events: 0, u64: 0 };
         let process = self.process.as_ref().map(Process::fd);
@@ -424,7 +425,7 @@ impl Drop for Connection {
 
 impl Drop for ShmPort {
     fn drop(&mut self) {
-        // A child of fork may hold it, and whoever connects then would wait for an answer.
+        // A child of fork may hold the listening socket, and whoever connects to it then would wait for an answer.
         socket::shut_down(self.listener.as_raw_fd());
     }
 }
@@ -493,7 +494,7 @@ impl MessagePort for ShmPort {
                 _ => match self.named(number) {
                     Some(link) if number & PROCESS != 0 => self.bereave(link),
                     Some(link) => self.hear(link),
-                    // It was closed meanwhile.
+                    // The connection was closed meanwhile.
                     None => {}
                 },
             }
@@ -733,7 +734,8 @@ impl MessagePort for ShmPort {
     }
 }
 
-/// Hands out a frame that begins with the description of a payload. With `over` nobody is at the other end any more.
+/// Hands out a frame that begins with the description of a payload. `over` says that the process at the other end has
+/// gone.
 #[cold]
 fn referring(
     (process, over): (Option<&Process>, bool),
@@ -762,7 +764,7 @@ fn referring(
         }
         return verdict;
     }
-    // Nobody is there to copy what cannot be read: the process is gone, or has taken back all that it lent.
+    // No process is left that could copy an unreadable payload: the peer has ended, or has taken back all that it lent.
     let source = if over { Source::gone() } else { Source::lent(lent) };
     let verdict = sink(link, head, Some(&source));
     if source.is_delayed() {

@@ -37,7 +37,7 @@ pub(super) const CONTROL: usize = 512;
 /// Bytes of a ring that have pages from the beginning, and that it holds at least while its reader is away: 500 short
 /// messages, or one of the longest records.
 pub(super) const FIRST: usize = 32 << 10;
-/// All of a ring has pages.
+/// The value that says that all of a ring has pages.
 const ALL: usize = usize::MAX;
 /// Smallest ring: several of the longest records.
 pub(super) const LEAST: usize = 64 << 10;
@@ -92,12 +92,13 @@ pub(super) struct Writer {
     consumed: u64,
     /// Frames written.
     frames: u64,
-    /// The reader had no room for messages when that was looked at last: with `consumed`, so no more messages than a ring holds
-    /// are written after the reader has said so.
+    /// Whether the reader had no room for messages when the writer last read that state. The writer reads it together
+    /// with `consumed`, so it writes at most a ring's length of messages after the reader has shown that there is no
+    /// room.
     refuses_messages: bool,
-    /// Bytes of the ring that have pages: a power of two less than its size, or [`ALL`].
+    /// Bytes of the ring that have pages: a power of two less than the ring's size, or [`ALL`].
     reached: usize,
-    /// A record found no room since pages were last added: the ring is to grow.
+    /// A record found no room since pages were last added, so the ring is to grow.
     cramped: bool,
     /// Something was written since the reader was last rung for.
     rung: bool,
@@ -135,18 +136,18 @@ impl Writer {
         self.put(segment, frame, PARTED | u64::from(head) << HEAD)
     }
 
-    /// What room the reader says to have for messages.
+    /// Returns the room for messages that the reader shows.
     #[inline]
     pub(super) fn room(&self, segment: &Segment) -> MessageRoom {
         match segment.word(self.place.control + ROOM).load(Ordering::Relaxed) {
             0 => MessageRoom::Ample,
             1 => MessageRoom::Little,
-            // A peer may say anything.
+            // A dishonest peer may show any number.
             _ => MessageRoom::None,
         }
     }
 
-    /// Whether messages may be written. Where they might not, the reader's word is read anew.
+    /// Returns whether messages may be written. If the last known state forbids it, the reader's state is read again.
     #[inline]
     pub(super) fn takes_messages(&mut self, segment: &Segment) -> bool {
         if self.refuses_messages {
@@ -155,7 +156,7 @@ impl Writer {
         !self.refuses_messages
     }
 
-    /// Whether the reader, which had no room for messages, has some now.
+    /// Returns whether the reader has room for messages again, after it had none.
     pub(super) fn may_resume(&self, segment: &Segment) -> bool {
         self.refuses_messages && self.room(segment) != MessageRoom::None
     }
@@ -200,8 +201,8 @@ impl Writer {
         true
     }
 
-    /// Where a record of `need` bytes goes that would reach a part of the ring without pages: how many bytes are skipped
-    /// before it. `None` when there is neither room at the front nor memory for more pages.
+    /// Finds a place for a record of `need` bytes that would reach a part of the ring without pages. Returns the number
+    /// of bytes to skip before the record, or `None` when there is neither room at the front nor memory for more pages.
     #[cold]
     fn skip_or_grow(&mut self, segment: &Segment, need: usize) -> Option<usize> {
         let (size, to_end) = (self.place.size, self.place.to_end(self.written));
@@ -289,11 +290,12 @@ pub(super) struct Reader {
     taken: u64,
     /// How often there was no room for a frame.
     held_back: u64,
-    /// What room for messages the writer was told of.
+    /// The room for messages that was last shown to the writer.
     room: MessageRoom,
-    /// Bytes of the ring that have pages, as for the writer: it may not have told the truth.
+    /// Bytes of the ring that have pages on this side. The reader keeps its own number, because the writer's may be
+    /// wrong.
     reached: usize,
-    /// Where the last frame may begin at most, once the writer is gone.
+    /// The last position at which a frame may begin, once the writer has gone.
     last: u64,
     rung: bool,
 }
@@ -313,13 +315,13 @@ impl Reader {
         }
     }
 
-    /// The writer is gone. No more frames than a ring holds are left: one that filled it without an end would have them
-    /// read for ever.
+    /// Records that the writer has gone. From then on at most a ring's length of frames is read: otherwise frames of a
+    /// writer that filled the ring without an end would be read for ever.
     pub(super) const fn end(&mut self) {
         self.last = self.consumed + self.place.size as u64;
     }
 
-    /// Returns whether nothing that an honest writer left can be here.
+    /// Returns whether the ring can hold nothing more that an honest writer left.
     pub(super) const fn is_exhausted(&self) -> bool {
         self.consumed >= self.last
     }
@@ -381,15 +383,15 @@ impl Reader {
         self.place.at(self.consumed) + WORD + frame.shown
     }
 
-    /// Tells the writer what room there is for messages.
+    /// Shows the writer the room for messages.
     #[inline]
     pub(super) fn show_room(&mut self, segment: &Segment, room: MessageRoom) {
         let before = core::mem::replace(&mut self.room, room);
         if before != room {
-            // The order of the variants.
+            // The number is the position of the variant.
             segment.word(self.place.control + ROOM).store(room as u64, Ordering::Relaxed);
             if before == MessageRoom::None {
-                // The writer may sleep until there is some.
+                // The writer may sleep until there is room.
                 self.rung = false;
             }
         }
@@ -431,7 +433,7 @@ impl Reader {
         }
     }
 
-    /// The peer is to be woken, if it sleeps, for another reason than what it was told.
+    /// Has the peer woken, if it sleeps, for a reason that the ring's fields do not show.
     pub(super) fn alert(&mut self) {
         self.rung = false;
     }
@@ -513,7 +515,8 @@ mod tests {
         assert!(writer.send(&segment, frame) && !writer.send(&segment, frame));
     }
 
-    /// Traffic of which little is in flight stays in the front of a ring; more takes more of it, up to all.
+    /// Traffic with few bytes in flight stays in the front of a ring. With more bytes in flight, more of the ring is
+    /// used, up to all of it.
     #[test]
     #[cfg_attr(miri, ignore)] // memory of the kernel
     fn a_ring_uses_the_memory_that_its_traffic_needs() {
@@ -536,7 +539,7 @@ mod tests {
             reader.show_taken(&segment, 0);
             (fits, writer.reached)
         };
-        // Many times round.
+        // These records go round the ring many times.
         for n in 0..400u32 {
             assert_eq!(pass(n as u8, 5), (5, FIRST), "round {n}");
         }

@@ -21,7 +21,7 @@ const POPULATE_WRITE: libc::c_int = 23;
 pub(crate) struct Segment {
     base: NonNull<u8>,
     len: usize,
-    /// All pages are there.
+    /// Whether all pages exist.
     whole: bool,
 }
 
@@ -44,8 +44,8 @@ pub(crate) fn largest_file() -> u64 {
 }
 
 impl Segment {
-    /// Makes a segment of `len` bytes, zeroed, and its descriptor. It has no pages yet, except on kernels that cannot add
-    /// them later ([`Segment::populate`]): there it has all.
+    /// Creates a segment of `len` bytes, zeroed, and its descriptor. The segment has no pages yet, except on kernels
+    /// that cannot add them later ([`Segment::populate`]): there it has all.
     ///
     /// # Errors
     /// The system's; `FileTooLarge` where files must not have the size: the kernel would end the process.
@@ -89,7 +89,7 @@ impl Segment {
             return Err(io::Error::other("the peer's segment is not sealed, or has another size"));
         }
         let mut segment = Self::map(fd, len)?;
-        // Blocks of 512 bytes. Holes are filled by `populate`, where the kernel has that.
+        // `blocks` counts 512 bytes each. `populate` fills holes later, where the kernel supports that.
         segment.whole = u64::try_from(stat.st_blocks).unwrap_or(0) * 512 >= len as u64;
         if !segment.populate(0, 1) {
             return Err(io::Error::other(
@@ -99,11 +99,11 @@ impl Segment {
         Ok(segment)
     }
 
-    /// Gives `len` bytes at `at` their pages, so that to touch them does not fail. False when there is no memory for
-    /// them, or the kernel cannot do it.
+    /// Allocates the pages of `len` bytes at `at`, so that touching them does not fail. Returns false when there is no
+    /// memory for them, or the kernel cannot do it.
     ///
     /// # Panics
-    /// When they are not inside.
+    /// If the range is not within the segment.
     #[cold]
     pub(super) fn populate(&self, at: usize, len: usize) -> bool {
         assert!(at <= self.len && len <= self.len - at, "what is populated is inside");
@@ -149,7 +149,7 @@ impl Segment {
         Self { base: NonNull::new(base.cast()).expect("not at 0"), len, whole: true }
     }
 
-    /// Bytes that have pages.
+    /// Returns the number of bytes that have pages.
     #[cfg(test)]
     pub(super) fn resident(&self) -> usize {
         // SAFETY: sysconf(3) takes a number and touches no memory of the program.

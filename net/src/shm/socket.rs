@@ -98,10 +98,11 @@ pub(super) fn credentials(fd: RawFd) -> io::Result<Credentials> {
 /// `SO_PEERPIDFD` of asm-generic/socket.h, since Linux 6.5.
 const PEER_PIDFD: libc::c_int = 77;
 
-/// A descriptor of the process at the other end, closed on exec, which names that process and no later one with its number.
+/// Returns a descriptor of the process at the other end, closed on exec. The descriptor names that process, and never a
+/// later one with the same number.
 ///
 /// # Errors
-/// `ENOPROTOOPT` where the kernel is too old; others when the process is gone.
+/// `ENOPROTOOPT` where the kernel is too old; other errors when the process has ended.
 pub(super) fn peer_process(fd: RawFd) -> io::Result<OwnedFd> {
     let mut process: RawFd = -1;
     let mut len = size_of::<RawFd>() as libc::socklen_t;

@@ -18,7 +18,7 @@ fn pair(name: &str) -> [(ShmPort, LinkNo); 2] {
     [(a, link), (b, there)]
 }
 
-/// Connects a port to another, which has this name: the numbers of the connection at both.
+/// Connects a port to another one, which has this name. Returns the numbers of the connection at both ports.
 pub(super) fn join(a: &mut ShmPort, (b, name): (&mut ShmPort, &str)) -> [LinkNo; 2] {
     let link = a.connect(&config(name).name, b"hello").expect("b listens");
     b.look();
@@ -31,10 +31,10 @@ pub(super) fn join(a: &mut ShmPort, (b, name): (&mut ShmPort, &str)) -> [LinkNo;
     [link, there]
 }
 
-/// The ring that the end writes which made the connection.
+/// The position of the ring that the creator of the connection writes.
 const OF_CREATOR: Place = Place { control: 0, base: FRONT, size: LEAST };
 
-/// A process that lives until it is killed, and knows nothing of us.
+/// A process that lives until it is killed, and takes no part in the test.
 struct Bystander(std::process::Child);
 
 impl Bystander {
@@ -55,13 +55,13 @@ impl Bystander {
 
 impl Drop for Bystander {
     fn drop(&mut self) {
-        // It may be gone.
+        // The process may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Another descriptor of the same open file, as a child of fork has one.
+/// Duplicates a descriptor, as a child of fork would hold it.
 fn duplicate(fd: RawFd) -> OwnedFd {
     // SAFETY: dup(2) takes a number and returns a new descriptor, which goes nowhere but into the `OwnedFd`.
     unsafe { OwnedFd::from_raw_fd(check(libc::dup(fd)).expect("a descriptor")) }
@@ -283,7 +283,7 @@ fn what_a_frame_refers_to_is_fetched_until_it_is_taken_back() {
 fn the_death_of_a_peer_that_was_left_is_not_that_of_another() {
     let [(mut a, to_b), (b, _)] = pair("left");
     let mut process = Bystander::new();
-    // As if that were the peer.
+    // The bystander plays the peer's process.
     let peer = process.process();
     let generation = a.connections[0].as_ref().expect("b").generation;
     a.watch(peer.fd(), u64::from(generation) << 33 | PROCESS).expect("room");
@@ -306,14 +306,14 @@ fn the_death_of_a_peer_that_was_left_is_not_that_of_another() {
     }
     assert!(a.send(to_c, Outgoing::of_copies(b"still", b" here")));
     assert_eq!(collect(&mut c), [b"still here"]);
-    // And an event of the first that was on its way.
+    // An event about the first process was in flight as well.
     assert_eq!(a.named(u64::from(generation) << 33), None);
     assert!(c.send(from_a, Outgoing::of_copies(b"so", b" do I")));
     assert_eq!(collect(&mut a), [b"so do I"]);
     drop(held);
 }
 
-/// An event that says that a process is gone which is not.
+/// An event may report the end of a process that still lives.
 #[test]
 fn a_process_is_gone_when_its_descriptor_says_so() {
     let [(mut a, to_b), (_b, _)] = pair("lives");
@@ -328,12 +328,12 @@ fn a_process_is_gone_when_its_descriptor_says_so() {
     assert_eq!(a.next_event(), Some(LinkEvent::Over(to_b, Ending::Died)));
 }
 
-/// The receiver cannot read the sender's memory any more: what is on its way by then is copied by the sender, and what
-/// comes later is not referred to.
+/// The receiver cannot read the sender's memory any more. The sender then copies the payload of frames in flight, and
+/// uses no references for later frames.
 #[test]
 fn what_cannot_be_read_is_copied_by_its_owner() {
     let [(mut a, to_b), (mut b, to_a)] = pair("copy");
-    // A process in which our addresses mean nothing.
+    // The addresses of this test mean nothing in that process.
     let bystander = Bystander::new();
     b.connections[0].as_mut().expect("a").process = Some(bystander.process());
     let bytes: Vec<u8> = (0..300_000u32).map(|n| (n >> 3) as u8).collect();
@@ -346,7 +346,8 @@ fn what_cannot_be_read_is_copied_by_its_owner() {
     for (tag, revoked) in [(1, None), (2, None), (3, Some(0)), (4, Some(2))] {
         place.fill(0);
         let pieces = [lend(one), lend(two)];
-        // The first read that fails says that no more references are wanted: those that follow were sent before.
+        // The first read that fails shows the sender that no more references are wanted. The references that follow
+        // were sent before.
         let rings = a.connections[0].as_ref().and_then(|c| c.rings.as_ref()).expect("open");
         fetch::want_references(&rings.segment, OF_CREATOR);
         // SAFETY: the pieces are of `bytes`, whose address was exposed, and which lives to the end of the test.
@@ -388,7 +389,7 @@ fn what_cannot_be_read_is_copied_by_its_owner() {
     assert_eq!(collect(&mut a), [b"all well"]);
 }
 
-/// What was taken, or taken back, is not lent any more, whatever the peer asks for.
+/// The sender does not copy memory that was taken or taken back, whatever the peer asks for.
 #[test]
 fn what_is_not_lent_any_more_is_not_copied() {
     for revoked in [false, true] {
@@ -406,7 +407,7 @@ fn what_is_not_lent_any_more_is_not_copied() {
         }
         let rings = b.connections[0].as_mut().and_then(|c| c.rings.as_mut()).expect("open");
         let Rings { segment, copier, .. } = rings;
-        // The first slot that is given out, and the generation that the segment shows.
+        // These are the first slot that is given out, and the generation that the segment shows.
         let (slot, generation) = (63, u32::from(revoked));
         assert!(fetch::holds(segment, OF_CREATOR, (slot, generation)));
         copier.begin(segment, copy::Wanted { slot, generation, len: 70_000 });
@@ -416,7 +417,7 @@ fn what_is_not_lent_any_more_is_not_copied() {
     }
 }
 
-/// A pair that exchanges little has little memory, and one that exchanges much has all.
+/// A pair that exchanges little data uses little memory, and a pair that exchanges much uses all of it.
 #[test]
 fn a_pair_has_the_memory_that_it_uses() {
     const RING: usize = 1 << 20;

@@ -57,12 +57,13 @@ impl TxLimits {
     }
 }
 
-/// Returns whether the kernel dropped what it was given. A socket with `IP_RECVERR` gets `ENOBUFS` for a packet that a
-/// queue discipline, an egress policy or the device has dropped (`net_xmit_errno` in the kernel; other sockets are told
-/// of success), not for a full socket, which is `EAGAIN`. Such a packet is as lost as in any switch. To try it again
-/// here would hold up all other peers, and never end where the device drops every packet of this length, as a veth
-/// does whose peer has a smaller MTU. Memory that is short is treated alike, because the transport sends again with a
-/// backoff.
+/// Returns whether the kernel dropped the packet that it was given.
+///
+/// A socket with `IP_RECVERR` gets `ENOBUFS` for a packet that a queue discipline, an egress policy or the device has
+/// dropped (`net_xmit_errno` in the kernel). Other sockets see a success instead. A full socket is `EAGAIN`. A dropped
+/// packet is as lost as one that a switch drops. A retry here would hold up all other peers, and would never end where
+/// the device drops every packet of this length, as a veth does whose peer has a smaller MTU. A shortage of memory is
+/// treated alike, because the transport retransmits with a backoff.
 const fn is_dropped(errno: i32) -> bool {
     matches!(errno, libc::ENOBUFS | libc::ENOMEM)
 }

@@ -80,7 +80,8 @@ impl Cable {
 
     fn udp(&self, host: usize, v6: bool, port: u16) -> UdpPort {
         let config = Self::config(host, v6, port);
-        // A process that another test starts holds our descriptors from its fork to its exec, and so a port that is closed.
+        // A process that another test starts holds this process's descriptors from its fork to its exec, and so a port
+        // that is closed.
         let open = || {
             let opened = (0..1000).find_map(|_| match UdpPort::open(&config) {
                 Err(error) if error.raw_os_error() == Some(libc::EADDRINUSE) => {
@@ -114,8 +115,8 @@ impl Cable {
     }
 }
 
-/// The device drops every packet that its other end does not take, and the kernel says so with `ENOBUFS`. Such packets
-/// are lost: packets to others behind them leave.
+/// The device drops every packet that its other end does not take, and the kernel reports that with `ENOBUFS`. Such
+/// packets are lost, but packets to other peers behind them leave.
 #[test]
 fn packets_that_the_device_drops_hold_up_nobody() {
     let Some(cable) = Cable::new(9000) else { return };
@@ -137,10 +138,11 @@ fn packets_that_the_device_drops_hold_up_nobody() {
             });
             lengths
         };
-        // The kernel drops what waits for the neighbour's address without a word, so that comes first.
+        // The kernel silently drops packets that wait for the neighbour's link-layer address, so the address is
+        // resolved first.
         cable.send(0, Time::ZERO, &mut a, &[sample(to, 0, &short)]);
         assert_eq!(receive(1), [1000]);
-        // One alone, then some in a batch, the last of which is long.
+        // One packet is sent alone, then some in a batch, the last of which is long.
         for lengths in [&[true][..], &[true, false, true, false, true]] {
             let payload = |long_one: bool| if long_one { &long[..] } else { &short[..] };
             let samples: Vec<_> =
