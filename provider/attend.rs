@@ -45,7 +45,7 @@ fn interval() -> Option<Span> {
     params().attend.filter(|span| *span > Span::ZERO)
 }
 
-/// Whether endpoints under manual progress get turns from this thread.
+/// Returns whether this thread can give turns to endpoints under manual progress.
 pub(crate) fn is_available() -> bool {
     interval().is_some()
 }

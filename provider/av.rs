@@ -41,7 +41,7 @@ pub(crate) struct Av {
     revision: AtomicU64,
     /// Insertions are reported on an event queue (FI_EVENT).
     events: bool,
-    /// The application gives every address an id of its own with fi_av_set_user_id (FI_AV_USER_ID at fi_av_open).
+    /// The application gives every address its own id with fi_av_set_user_id (FI_AV_USER_ID at fi_av_open).
     needs_ids: bool,
     eq: RwLock<Option<Hold<Eq>>>,
 }
@@ -152,7 +152,7 @@ boundary::exports! {
             let (node, service) = (step(&node, n)?, step(&service, s)?);
             av.resolve(Some(&node), Some(&service))
         });
-        // Before the insertion, which locks the vector: a name server may take seconds for each.
+        // The lookup comes before the insertion, which locks the vector: a name server may take seconds for each name.
         let resolved: Vec<Option<Name>> = each.collect();
         av.add(resolved.into_iter(), &Insertion { fi_addr, flags, context })
     };
@@ -274,10 +274,10 @@ impl Av {
         self.domain.reachable(name)
     }
 
-    /// Completions name the peer behind an address by a number of the application's from now on.
+    /// Makes completions name the peer behind an address by an id that the application chose.
     ///
     /// # Errors
-    /// `FI_EINVAL` when the vector was opened without FI_AV_USER_ID, or nothing was inserted there.
+    /// `FI_EINVAL` when the vector was opened without FI_AV_USER_ID, or the address was not inserted.
     fn identify(&self, fi_addr: u64, user_id: u64) -> Result<()> {
         if !self.needs_ids {
             log::info!("fi_av_set_user_id: the vector was opened without FI_AV_USER_ID");
@@ -287,7 +287,7 @@ impl Av {
         addresses.get(fi_addr).ok_or(Errno::INVAL)?;
         addresses.identify(fi_addr, user_id);
         drop(addresses);
-        // Endpoints have cached what the peer was called before.
+        // Endpoints have cached the peer's earlier id.
         self.generation.fetch_add(1, Ordering::AcqRel);
         Ok(())
     }

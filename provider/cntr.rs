@@ -48,7 +48,7 @@ pub(crate) struct Cntr {
     fid: Cell<ffi::fid_cntr>,
     users: Users,
     domain: Hold<Domain>,
-    /// The numbers, and whom their next change concerns besides those who read them.
+    /// The counter's two numbers, and the marks of the sleepers and the work that wait for a change.
     watch: Watch<Processor>,
     /// What the application has read of them last.
     seen: Pair,
@@ -276,7 +276,7 @@ impl Cntr {
             endpoints.push(Arc::clone(endpoint));
         }
         drop(endpoints);
-        // Who sleeps knows nothing of its timers.
+        // A sleeper under manual progress does not learn of its endpoints' timers by itself.
         self.waits.signal();
         Ok(())
     }
@@ -330,7 +330,7 @@ impl Cntr {
         endpoints.iter().filter_map(|e| e.next_timeout()).min()
     }
 
-    /// The same, for a thread that is about to sleep until then.
+    /// Returns the earliest timer of the endpoints, for a thread that is about to sleep until then.
     fn next_timeout_of_sleeper(&self) -> Option<Time> {
         let endpoints = self.endpoints.lock().clone();
         endpoints.iter().filter_map(|e| e.next_timeout_of_sleeper()).min()
@@ -344,7 +344,7 @@ impl Cntr {
         self.waits.prepare(sleeper, |waiter| self.look(waiter, found))
     }
 
-    /// Makes progress. Unless it has changed, its next change from now on wakes the sleeper.
+    /// Makes progress, and returns an error if a number has changed. Otherwise the next change wakes the sleeper.
     fn look(&self, waiter: Option<&Waiter>, found: (u64, u64)) -> Result<()> {
         self.progress();
         match self.domain.progress() {

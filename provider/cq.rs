@@ -46,12 +46,13 @@ struct State {
     /// How often fi_cq_signal was called, and how often it had been when somebody woke up for it last.
     signals: u64,
     answered: u64,
-    /// The text of the failure read last. `err_data` points to it until the next one is read, where the application
-    /// brought no buffer.
+    /// The text of the failure that was read last. If the application passed no buffer, `err_data` points to it until
+    /// the next failure is read.
     read_text: CString,
     /// `prov_errno` of that failure.
     read_code: c_int,
-    /// The text that fi_cq_strerror returned last without a buffer. Apart from the other, which only reading replaces.
+    /// The text that fi_cq_strerror returned last without a buffer. It is separate from `read_text`, which only a read
+    /// may replace.
     shown_text: CString,
 }
 
@@ -63,7 +64,7 @@ pub(crate) struct Cq {
     domain: Hold<Domain>,
     format: Format,
     waits: Waits,
-    /// What the application's `fi_cq_err_entry` is.
+    /// The layout of the application's `fi_cq_err_entry`.
     error_layout: ErrorLayout,
     rest: Rest,
     state: Gate<State>,
@@ -254,7 +255,7 @@ impl Cq {
             state.endpoints.push(Arc::clone(endpoint));
         }
         drop(state);
-        // Who sleeps knows nothing of its timers.
+        // A sleeper under manual progress does not learn of its endpoints' timers by itself.
         self.waits.signal();
         Ok(())
     }
@@ -321,7 +322,7 @@ impl Cq {
         endpoints.iter().filter_map(|e| e.next_timeout()).min()
     }
 
-    /// The same, for a thread that is about to sleep until then.
+    /// Returns the earliest timer of the endpoints, for a thread that is about to sleep until then.
     fn next_timeout_of_sleeper(&self) -> Option<Time> {
         let endpoints: Vec<Arc<Endpoint>> = self.state.enter().endpoints.clone();
         endpoints.iter().filter_map(|e| e.next_timeout_of_sleeper()).min()
@@ -348,13 +349,15 @@ impl Waitable for Cq {
 }
 
 impl Cq {
-    /// As [`Waitable::try_wait`]. A thread in a waiting call passes how often the queue had been signalled for it, and is
-    /// told of each signal since; without that, one caller is told of what was signalled, once.
+    /// Prepares a sleep as [`Waitable::try_wait`] does. A thread in a waiting call passes in `answered` how many
+    /// fi_cq_signal calls it has seen, so each such thread sees every signal. Without `answered`, each signal is
+    /// reported to one caller, once.
     fn prepare(&self, sleeper: Sleeper, answered: Option<u64>) -> Result<()> {
         self.waits.prepare(sleeper, |waiter| self.look(waiter, answered))
     }
 
-    /// Makes progress. Unless something is there, whatever comes from now on wakes the sleeper.
+    /// Makes progress, and returns an error if the queue has an entry. Otherwise the next entry or signal wakes the
+    /// sleeper.
     fn look(&self, waiter: Option<&Waiter>, answered: Option<u64>) -> Result<()> {
         self.progress();
         match self.domain.progress() {

@@ -132,7 +132,7 @@ pub(crate) fn open(
         users: Users::default(),
         fabric: Hold::new(fabric),
         // FI_THREAD_COMPLETION lets the queues of one endpoint's two sides have a thread each. Where the kernel has no
-        // membarrier(2), or a container forbids it, only a lock lets the background thread in.
+        // membarrier(2), or a container forbids it, the background progress thread needs a lock to enter the domain.
         locks: chosen.threading != threading::DOMAIN || automatic || !gate::barrier_available(),
         virtual_addresses: basic || chosen.mr_mode & mr_mode::VIRT_ADDR != 0,
         auth_key: chosen.domain_key.clone(),

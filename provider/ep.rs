@@ -75,7 +75,7 @@ pub(crate) struct Settings {
     msg_order: u64,
     /// FI_OPT_MIN_MULTI_RECV.
     min_multi_recv: AtomicU64,
-    /// FI_OPT_SHARED_MEMORY_PERMITTED.
+    /// Whether FI_OPT_SHARED_MEMORY_PERMITTED allows shared memory.
     shared_memory: AtomicBool,
     job: Job,
 }
@@ -268,14 +268,14 @@ impl Endpoint {
         busy
     }
 
-    /// Begins the work that is due, after something may have ended here.
+    /// Begins the deferred work that is due, after an operation may have ended on this endpoint.
     #[inline]
     fn begin_work(&self) {
         self.begin_work_after(true);
     }
 
-    /// Begins the work that is due: also after a turn in which nothing ended, for what was found full may have room, and a
-    /// turn inside of another call may have made work due.
+    /// Begins the deferred work that is due. This also runs after a turn in which no operation ended (`busy` is false):
+    /// a full queue may have room by now, and a turn inside another call may have made work due.
     #[inline]
     fn begin_work_after(&self, busy: bool) {
         if self.domain.work().has_due() {
@@ -359,8 +359,8 @@ impl Endpoint {
         }
     }
 
-    /// As [`Endpoint::next_timeout`], for a thread that is about to sleep until then. Where there is no background progress,
-    /// an operation that sets an earlier timer wakes it.
+    /// Returns the endpoint's next timer as [`Endpoint::next_timeout`] does, for a thread that is about to sleep until
+    /// then. Without background progress, an operation that sets an earlier timer wakes that thread.
     pub(crate) fn next_timeout_of_sleeper(&self) -> Option<Time> {
         match self.inner.try_enter() {
             Some(mut inner) => inner.core.as_mut()?.next_timeout_of_sleeper(),
@@ -408,7 +408,7 @@ impl Endpoint {
         if let Some(core) = core {
             let now = crate::clock::now();
             core.engine.release_region(now, region);
-            // Accesses that wait to be counted name the region by its number, which the next region will have.
+            // Accesses that wait to be counted name the region by its number, which the next region will get.
             core.complete(self, bindings);
             core.flush(now);
         }
@@ -433,7 +433,7 @@ impl Endpoint {
         bindings.detach(self, &sockets);
         *core = None;
         drop(inner);
-        // What ended while it lingered may be what work of others waits for.
+        // An operation that ended while the endpoint lingered may trigger deferred work of another one.
         self.begin_work();
         // Not before: until here the endpoint answered its peers from regions and wrote into them, so who
         // closes a region had to find it in the list.

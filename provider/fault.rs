@@ -175,7 +175,8 @@ impl Fault {
     }
 }
 
-/// The sentence a user reads: row, the peer's address, the own address and interface, and what ICMP last said.
+/// Returns the text for the user: the row's sentence, the peer's address, the local address and interface, and the last
+/// ICMP error.
 pub(crate) fn describe(
     error: OpError,
     peer: Option<SocketAddr>,

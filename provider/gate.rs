@@ -123,8 +123,8 @@ impl<T> Gate<T> {
         }
     }
 
-    /// Enters for a short time from a thread that the application knows nothing of, unless the owner is inside. Of an
-    /// unlocked gate the kernel must have membarrier(2): where it does not, domains open locked ones.
+    /// Enters for a short time from a background thread, unless the owner is inside. If the gate has no lock, the
+    /// kernel must have membarrier(2); where it does not, domains open gates with a lock.
     pub(crate) fn visit(&self) -> Option<Inside<'_, T>> {
         if self.locked {
             return self.try_enter();

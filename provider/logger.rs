@@ -104,8 +104,9 @@ impl Log for ToHost {
     fn flush(&self) {}
 }
 
-/// Prints, once in a process, that squall carries its messages although no variable names squall: libfabric then offers it
-/// to every program that finds it in FI_PROVIDER_PATH. Programs that only list providers open no endpoint and print nothing.
+/// Prints, once in a process, that squall carries its messages although no variable names squall. libfabric offers
+/// squall to every program that finds it in FI_PROVIDER_PATH. Programs that only list providers open no endpoint and
+/// print nothing.
 pub(crate) fn report_unnamed() {
     if is_unnamed(variables()) {
         say(
@@ -115,19 +116,19 @@ pub(crate) fn report_unnamed() {
     }
 }
 
-/// Whether FI_PROVIDER_PATH alone brought squall into this process.
+/// Returns whether FI_PROVIDER_PATH alone brought squall into this process.
 fn is_unnamed(variables: impl Iterator<Item = (String, String)> + Clone) -> bool {
     let mut paths = variables.clone().filter(|(name, _)| name == "FI_PROVIDER_PATH");
     paths.any(|(_, path)| !path.is_empty()) && !chooses(variables)
 }
 
-/// Whether the user has chosen squall: by a variable that names providers, or by one of its own variables.
+/// Returns whether the user has chosen squall, by a variable that names providers or by one of squall's own variables.
 fn is_chosen() -> bool {
     static CHOSEN: OnceLock<bool> = OnceLock::new();
     *CHOSEN.get_or_init(|| chooses(variables()))
 }
 
-/// The environment.
+/// Returns the variables of the environment.
 fn variables() -> impl Iterator<Item = (String, String)> + Clone {
     let all: Vec<(String, String)> = std::env::vars_os()
         .filter_map(|(name, value)| {
@@ -137,7 +138,7 @@ fn variables() -> impl Iterator<Item = (String, String)> + Clone {
     all.into_iter()
 }
 
-/// Whether these variables and their values are of somebody who wants squall. MPIs have variables of their own that name
+/// Returns whether one of these variables shows that the user wants squall. MPIs have variables of their own that name
 /// providers: `OMPI_MCA_mtl_ofi_provider_include`, `I_MPI_OFI_PROVIDER`, `MPIR_CVAR_OFI_USE_PROVIDER`.
 fn chooses(mut variables: impl Iterator<Item = (String, String)>) -> bool {
     variables.any(|(name, value)| {

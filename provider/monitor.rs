@@ -43,7 +43,7 @@ pub(crate) struct Monitor {
     shown: Option<Shown>,
 }
 
-/// A board, and the file in which others see it.
+/// A board, and the file in which other processes see it.
 struct Shown {
     board: Board,
     words: Box<[AtomicU64]>,
@@ -163,7 +163,7 @@ impl Shown {
     }
 }
 
-/// Shows others what is on a board.
+/// Writes the words of a board to its file, where other processes read them.
 fn publish(words: &[AtomicU64], file: &WordFile) -> io::Result<()> {
     Board::publish(words, |at, part| file.write(at, part))
 }
@@ -205,7 +205,7 @@ fn board(
     let file = WordFile::create(&directory, &file_name(&description), words.len())?;
     let board = Board::create(layout, &words).map_err(io::Error::other)?;
     if let Err(error) = publish(&words, &file) {
-        // It is ours, and of no use.
+        // This process made the file, and cannot use it.
         let _ = file.remove();
         return Err(error);
     }

@@ -56,8 +56,9 @@ impl Region {
         found.ok_or(KeyError::OutOfRange)
     }
 
-    /// Finds a range by its virtual address. The range is memory as the application sees it: it goes on where its first
-    /// piece ends only in another piece that begins or continues there, whatever the order of registration.
+    /// Finds a range by its virtual address. The range is memory as the application sees it: where it leaves its first
+    /// piece, it must go on in another piece that begins or continues at that address, whatever the order of
+    /// registration.
     fn at_address(&self, address: u64, len: u64) -> Option<UserSlice> {
         let end = address.checked_add(len)?;
         let first = self.piece_at(address, len)?;
@@ -68,8 +69,8 @@ impl Region {
         Some(first)
     }
 
-    /// Returns the longest part, of at most `len` bytes, that one piece has at a virtual address. The address one past a
-    /// piece is in that piece for an access of no bytes alone.
+    /// Returns the longest part of one piece at a virtual address, of at most `len` bytes. The address one past a piece
+    /// belongs to that piece only for an access of no bytes.
     fn piece_at(&self, address: u64, len: u64) -> Option<UserSlice> {
         let part = |piece: &UserSlice| {
             let before = address.checked_sub(piece.base)?;
@@ -88,7 +89,7 @@ impl Region {
         for piece in &self.pieces {
             if offset < piece.len || (offset == piece.len && len == 0) {
                 let here = len.min(piece.len - offset);
-                // A piece may claim more memory than there is behind its first byte.
+                // A piece's length may exceed the address space behind its first byte.
                 piece.base.checked_add(offset + here)?;
                 return Some(piece.part(offset, here));
             }
@@ -617,10 +618,10 @@ mod tests {
     fn virtual_addresses_are_found_where_they_are() {
         let write = Access::RemoteWrite;
         let v = region(true);
-        // One past the first piece, which is in none.
+        // This address is one past the first piece, and in no piece.
         assert_eq!(v.find(1010, 1, write), Err(KeyError::OutOfRange));
         assert_eq!(v.find(1009, 1, write), Ok(UserSlice::lent(1009, 1)));
-        // What leaves its piece is elsewhere than in the next one of the list.
+        // A range that leaves its piece goes on in memory, not in the next piece of the list.
         assert_eq!(v.find(1005, 6, write), Err(KeyError::OutOfRange));
         assert_eq!(v.find(u64::MAX, 2, write), Err(KeyError::OutOfRange));
         assert_eq!(v.find(u64::MAX, 0, write), Err(KeyError::OutOfRange));
@@ -630,7 +631,7 @@ mod tests {
         for at in [999, 1011, 4999, 5021] {
             assert_eq!(v.find(at, 0, write), Err(KeyError::OutOfRange));
         }
-        // Pieces in another order than in memory: the third begins where the first ends, and the fourth overlaps it.
+        // The pieces are not in memory order: the third begins where the first ends, and the fourth overlaps it.
         let pieces = [(1000, 10), (2000, 10), (1010, 10), (1015, 10), (1500, 0)];
         let pieces = pieces.map(|(base, len)| UserSlice::lent(base, len));
         let scattered = Region { pieces: Box::new(pieces), ..region(true) };

@@ -83,7 +83,8 @@ pub(crate) fn list(everything: bool) -> Vec<Nic> {
     nics
 }
 
-/// The interface of a domain: by name, and by address when it has several. Without either it is the best one.
+/// Returns the interface of a domain: by name, and by address when the interface has several. Without either, returns
+/// the best interface.
 ///
 /// # Errors
 /// `FI_ENODATA` when there is none, the system's when it does not say.

@@ -91,8 +91,9 @@ impl Progress {
         Ok(())
     }
 
-    /// Leaves this endpoint, which has these sockets, alone. They would not leave the epoll set when they close, if a child
-    /// of fork held them: the thread would find packets there that nobody reads, and never sleep.
+    /// Removes this endpoint, which has these sockets, from the thread's work. If a child of fork holds the sockets,
+    /// closing them does not remove them from the epoll set: the thread would find packets there that no endpoint
+    /// reads, and never sleep.
     pub(crate) fn detach(&self, ep: &Endpoint, sockets: &[i32]) {
         for fd in sockets {
             self.shared.waiter.remove(*fd);
@@ -244,8 +245,8 @@ impl Shared {
     fn sleep(&self) {
         // Announced first: a timer set after this wakes us up, one set before is seen below.
         self.asleep_until.store(Time::NEVER.0, Ordering::SeqCst);
-        // The thread alone sleeps here. What it was signalled for is looked at after this: an endpoint that is new, work
-        // that is due.
+        // Only this thread sleeps here. It handles the reasons for a signal afterwards: a new endpoint, or work that is
+        // due.
         self.waiter.take();
         let endpoints = self.endpoints.lock().clone();
         let busy = endpoints.iter().fold(false, |busy, endpoint| busy | endpoint.serve());

@@ -95,11 +95,11 @@ impl Waits {
         if self.obj == ffi::FI_WAIT_NONE { Err(Errno::NOSYS) } else { Ok(self.waiter()) }
     }
 
-    /// Prepares a sleep: `look` makes progress, and says whether there is something already, or else makes sure that
-    /// whatever comes from then on wakes the sleeper.
+    /// Prepares a sleep. `look` makes progress and returns an error if an event is there already; otherwise it arranges
+    /// that the next event wakes the sleeper.
     ///
     /// # Errors
-    /// As [`Waitable::try_wait`], and those of `look`.
+    /// The errors of [`Waitable::try_wait`] and those of `look`.
     pub(crate) fn prepare(
         &self,
         sleeper: Sleeper,

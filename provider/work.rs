@@ -106,8 +106,8 @@ impl Work {
 pub(crate) struct Waiting(Mutex<BTreeMap<(u64, u64), Work>>);
 
 impl Waiting {
-    /// Takes out what is due, in order. `look` passes on the counter's value and errors, as they are under the lock, and
-    /// gets whether more waits.
+    /// Takes out the work that is due, in order. `look` calls its argument with the counter's value and errors, read
+    /// under the lock, and gets the answer whether more work waits.
     pub(crate) fn due(&self, look: impl FnOnce(&mut dyn FnMut((u64, u64)) -> bool)) -> Vec<Work> {
         let (mut waiting, mut due) = (self.0.lock(), Vec::new());
         look(&mut |(value, errors)| {
@@ -122,7 +122,8 @@ impl Waiting {
         due
     }
 
-    /// Adds work, the `number`-th of its domain, and lets the counter know by `mark` while the lock is held.
+    /// Adds work, the `number`-th of its domain, and calls `mark` while the lock is held, so that the counter sees the
+    /// work.
     pub(crate) fn add(&self, number: u64, work: Work, mark: impl FnOnce()) {
         let mut waiting = self.0.lock();
         waiting.insert((work.condition.threshold, number), work);
@@ -145,7 +146,8 @@ impl Waiting {
     }
 }
 
-/// Where work begins: an endpoint's side, whose queue may be full, or nowhere that could be.
+/// The place where deferred work begins: one side of an endpoint, whose queue may be full, or a counter, which is never
+/// full.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Place {
     Transmit(*const Endpoint),
@@ -166,25 +168,25 @@ impl Place {
     }
 }
 
-/// Work that is due, and who is at it.
+/// Deferred work that is due, and whether a thread is beginning it.
 #[derive(Default)]
 struct Due {
     queue: VecDeque<Work>,
-    /// Somebody is beginning it.
+    /// A thread is beginning the work.
     running: bool,
-    /// Places that had no room since that one began, and where nothing has ended since.
+    /// Places that had no room since that thread began, and where no operation has ended since.
     full: Vec<Place>,
 }
 
 impl Due {
-    /// Takes out the first work that may begin. Work of a place that is full stays, in order.
+    /// Takes out the first work that may begin. Work for a place that is full stays in the queue, in order.
     fn next(&mut self) -> Option<Work> {
         let full = &self.full;
         let at = self.queue.iter().position(|work| !full.contains(&work.task.place()))?;
         self.queue.remove(at)
     }
 
-    /// Puts back what found no room, before all that is to begin in the same place.
+    /// Puts work back for which there was no room, before all other work for the same place.
     fn put_back(&mut self, work: Work) {
         let place = work.task.place();
         let later = self.queue.iter().position(|other| other.task.place() == place);
@@ -196,7 +198,7 @@ impl Due {
 /// The work of a domain that is due.
 #[derive(Default)]
 pub(crate) struct Queue {
-    /// There is some, or may be: for a look without the lock.
+    /// Whether work is due, or may be: read without the lock.
     any: AtomicBool,
     due: Mutex<Due>,
     number: AtomicU64,
@@ -205,7 +207,7 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// Whether some is due. Whoever made it so knows.
+    /// Returns whether work is due. The thread that made work due sees it in any case.
     #[inline]
     pub(crate) fn has_due(&self) -> bool {
         self.any.load(Ordering::Acquire)
@@ -325,7 +327,7 @@ mod tests {
         }
     }
 
-    /// The marks of what is due when a counter has these numbers, and whether more waits.
+    /// Returns the marks of the work that is due when a counter has these numbers, and whether more work waits.
     fn due(waiting: &Waiting, value: u64, errors: u64) -> (Vec<u64>, bool) {
         let mut more = false;
         let due = waiting.due(|take| more = take((value, errors)));
@@ -354,7 +356,7 @@ mod tests {
         assert_eq!(due(&waiting, 3, 0), (vec![1], false));
     }
 
-    /// Work of an endpoint's transmitting side, which is known by an address alone.
+    /// Builds work of an endpoint's transmitting side. Only the endpoint's address is used.
     fn transmit(endpoint: &Weak<Endpoint>, mark: u64) -> Work {
         let task = Task::Transmit(Weak::clone(endpoint), Transmit::with_context(mark));
         Work { task, ..work(0, true, 0) }

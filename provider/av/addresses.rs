@@ -133,7 +133,7 @@ impl Addresses {
         }
     }
 
-    /// Completions name nobody (`FI_ADDR_NOTAVAIL`) for an index until [`Self::identify`] says how it is called.
+    /// Makes completions from the peer at an index carry `FI_ADDR_NOTAVAIL` until [`Self::identify`] sets its id.
     pub(super) fn expect_id(&mut self, index: u64) {
         let at = usize::try_from(index).ok();
         if let Some(Some(slot)) = at.and_then(|at| self.slots.get_mut(at)) {
@@ -154,12 +154,12 @@ impl Addresses {
         self.slots.iter().flatten().map(|slot| slot.name)
     }
 
-    /// Those with this index or a higher one.
+    /// Returns the names at this index and all higher ones.
     pub(crate) fn names_from(&self, index: usize) -> impl Iterator<Item = Name> + '_ {
         self.slots.iter().skip(index).flatten().map(|slot| slot.name)
     }
 
-    /// Whether every index is taken.
+    /// Returns whether every index is in use.
     pub(crate) fn is_dense(&self) -> bool {
         self.free.is_empty()
     }
@@ -219,7 +219,7 @@ mod tests {
         // Whoever comes after it at its index is called by that.
         assert_eq!(a.remove(1), Ok(()));
         assert_eq!((index(&mut a, 3), a.called(&addr(3).into())), (1, 1));
-        // One that waits for its id is nobody so far, and keeps the id that it gets.
+        // An index that waits for its id has none so far, and keeps the id that it gets.
         a.expect_id(1);
         assert_eq!(a.called(&addr(3).into()), ADDR_UNSPEC);
         a.identify(1, 12);

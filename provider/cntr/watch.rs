@@ -1,13 +1,14 @@
-//! A counter's numbers, and who watches them: threads that sleep until one changes, and work that waits for a threshold.
+//! A counter's numbers, and the marks of those that watch them: threads that sleep until a number changes, and work
+//! that waits for a threshold.
 //!
-//! A change writes a number and then looks at the marks. Whoever begins to watch sets a mark and then looks at the numbers
-//! (Dekker's algorithm). So one of the two sees the other, provided that nobody sees either side's two steps in the other
-//! order: all four are `SeqCst`. The mark of work is set and taken back under the lock of what waits, so that it is there
-//! whenever work is.
+//! A change writes a number and then reads the marks. A watcher sets a mark and then reads the numbers (Dekker's
+//! algorithm). So at least one of the two sees the other, provided that no thread sees either side's two steps in the
+//! other order: all four are `SeqCst`. The mark of work is set and cleared under the lock of the waiting work, so that
+//! the mark is set whenever there is such work.
 
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-/// Somebody sleeps until a number changes.
+/// At least one thread sleeps until a number changes.
 pub(super) const SLEEPER: u8 = 1;
 /// Work waits for a threshold.
 pub(super) const WORK: u8 = 2;
@@ -21,7 +22,7 @@ pub(super) enum Which {
     Errors,
 }
 
-/// An atomic number: the processor's, or a model's.
+/// An atomic number: a real one of the processor, or one of loom's model.
 pub(super) trait Number {
     fn new() -> Self;
     fn load(&self) -> u64;
@@ -34,7 +35,7 @@ pub(super) trait Marks {
     fn new() -> Self;
     fn load(&self) -> u8;
     fn set(&self, mark: u8);
-    /// Takes a mark back. Whether it was there.
+    /// Clears a mark. Returns whether it was set.
     fn clear(&self, mark: u8) -> bool;
 }
 
@@ -42,11 +43,12 @@ pub(super) trait Marks {
 pub(super) trait Memory {
     type Number: Number;
     type Marks: Marks;
-    /// Between the two steps of either side: nothing for the processor, whose `SeqCst` operations keep their order.
+    /// The fence between the two steps of either side. The processor needs none, because its `SeqCst` operations keep
+    /// their order.
     fn between();
 }
 
-/// See the module's documentation.
+/// The numbers and marks of one counter. The module's documentation explains their order.
 pub(super) struct Watch<M: Memory> {
     value: M::Number,
     errors: M::Number,
@@ -75,43 +77,44 @@ impl<M: Memory> Watch<M> {
         (self.value.load(), self.errors.load())
     }
 
-    /// Adds to a number. [`Watch::marks`] is to follow.
+    /// Adds to a number. The caller must call [`Watch::marks`] afterwards.
     #[inline]
     pub(super) fn add(&self, which: Which, by: u64) {
         self.number(which).add(by);
     }
 
-    /// Sets a number. [`Watch::marks`] is to follow.
+    /// Sets a number. The caller must call [`Watch::marks`] afterwards.
     pub(super) fn set(&self, which: Which, to: u64) {
         self.number(which).store(to);
     }
 
-    /// Returns the marks that a change has to look after.
+    /// Returns the marks, after a change of a number.
     #[inline]
     pub(super) fn marks(&self) -> u8 {
         M::between();
         self.marks.load()
     }
 
-    /// Somebody is about to sleep until a number changes, unless one has: [`Watch::numbers`] is to follow.
+    /// Marks that a thread is about to sleep until a number changes. The caller must call [`Watch::numbers`]
+    /// afterwards, and must not sleep if they have changed.
     pub(super) fn sleep(&self) {
         self.marks.set(SLEEPER);
         M::between();
     }
 
-    /// A number has changed: whether somebody sleeps, who is to be woken.
+    /// Clears the mark of sleepers after a change. Returns whether there is a sleeper to wake.
     pub(super) fn wake(&self) -> bool {
         self.marks.clear(SLEEPER)
     }
 
-    /// Work was added to what waits, under its lock. [`Watch::look`] is to follow.
+    /// Marks that work waits. The caller holds the lock of the waiting work, and must call [`Watch::look`] afterwards.
     pub(super) fn work_waits(&self) {
         self.marks.set(WORK);
         M::between();
     }
 
-    /// Lets `take` take out the work that is due, under the lock of what waits. It gets both numbers, and says whether more
-    /// work waits.
+    /// Calls `take` with both numbers, to take out the work that is due, under the lock of the waiting work. `take`
+    /// returns whether more work waits.
     pub(super) fn look(&self, take: impl FnOnce((u64, u64)) -> bool) {
         if !take(self.numbers()) {
             self.marks.clear(WORK);
@@ -119,7 +122,7 @@ impl<M: Memory> Watch<M> {
     }
 }
 
-/// The processor's memory.
+/// The atomic operations of the processor.
 pub(super) struct Processor;
 
 impl Number for AtomicU64 {
@@ -162,10 +165,10 @@ impl Memory for Processor {
     fn between() {}
 }
 
-/// Every interleaving that the memory model of C11 allows, by loom.
+/// Tests of every interleaving that the memory model of C11 allows, by loom.
 ///
-/// loom takes `SeqCst` operations for acquiring and releasing ones. Where the processor's keep their order the model has a
-/// full fence, which is what the C11 model grants two `SeqCst` operations that follow each other.
+/// loom treats `SeqCst` operations as acquire and release. Where the processor's keep their order, the model has a full
+/// fence, which gives the guarantee that C11 gives two consecutive `SeqCst` operations.
 #[cfg(test)]
 mod model {
     use std::sync::Arc;
@@ -205,7 +208,7 @@ mod model {
         }
     }
 
-    /// As the processor's.
+    /// The order of the processor: a full fence between the two steps.
     struct Ordered;
 
     impl Memory for Ordered {
@@ -216,7 +219,7 @@ mod model {
         }
     }
 
-    /// One whose operations may be seen in another order.
+    /// A memory without that fence, in which other threads may see the two steps in the other order.
     struct Loose;
 
     impl Memory for Loose {
@@ -229,9 +232,9 @@ mod model {
         watch: Watch<M>,
         /// Thresholds of the work that waits.
         waiting: Mutex<Vec<u64>>,
-        /// Thresholds of the work that was passed on.
+        /// Thresholds of the work that has begun.
         begun: Mutex<Vec<u64>>,
-        /// What a sleeper sleeps on.
+        /// The signal that a sleeper waits for.
         signal: AtomicBool,
     }
 
@@ -245,7 +248,7 @@ mod model {
             }
         }
 
-        /// As `Cntr::pass_on` and `Waiting::due`.
+        /// Mirrors `Cntr::pass_on` and `Waiting::due`.
         fn pass_on(&self) {
             let mut waiting = self.waiting.lock().expect("no panic");
             let mut due = Vec::new();
@@ -257,7 +260,7 @@ mod model {
             self.begun.lock().expect("no panic").extend(due);
         }
 
-        /// As `Cntr::submit` and `Waiting::add`.
+        /// Mirrors `Cntr::submit` and `Waiting::add`.
         fn submit(&self, threshold: u64) {
             let mut waiting = self.waiting.lock().expect("no panic");
             waiting.push(threshold);
@@ -266,7 +269,7 @@ mod model {
             self.pass_on();
         }
 
-        /// As `Cntr::count`.
+        /// Mirrors `Cntr::count`.
         fn count(&self) {
             self.watch.add(Which::Value, 1);
             let marks = self.watch.marks();
@@ -279,9 +282,9 @@ mod model {
         }
     }
 
-    /// Two threads count while a third submits work; one work waits already where `before` says for what. All
-    /// interleavings in which threads take the processor from each other twice are tried: what goes wrong does with fewer,
-    /// and more take minutes.
+    /// Two threads count while a third submits work; if `before` has a threshold, work for it waits already. The model
+    /// tries all interleavings in which threads are preempted at most twice: the faults show with fewer preemptions,
+    /// and more would take minutes.
     fn counters_and_submitter<M: Memory + 'static>(before: Option<u64>, threshold: u64) {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(2);

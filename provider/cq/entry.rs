@@ -121,11 +121,11 @@ impl Format {
     }
 }
 
-/// Longest buffer for `err_data` that is believed. Some applications (oneCCL, older MPICH) pass an entry that nobody
-/// initialised: what happens to be in its size field is rarely 0 and often an address.
+/// The longest `err_data` buffer that is accepted. Some applications (oneCCL, older MPICH) pass an uninitialised entry,
+/// and the value in its size field is rarely 0 and often an address.
 const LONGEST_BUFFER: usize = 1 << 24;
 
-/// What `fi_cq_err_entry` means in the API version that the application opened the fabric with.
+/// The layout of `fi_cq_err_entry` in the API version that the application opened the fabric with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct ErrorLayout {
     /// The entry has room for `src_addr` (1.20).
@@ -146,12 +146,12 @@ impl ErrorLayout {
     }
 }
 
-/// Puts a text where fi_cq(3) says: into the application's buffer, cut to its size and terminated, or, where it brought
-/// none, into `err_data` itself, as memory of the queue's.
+/// Writes a text to the place that fi_cq(3) names: into the application's buffer, cut to its size and terminated, or,
+/// without a buffer, as a pointer in `err_data` to the queue's own memory.
 ///
 /// # Safety
-/// `out` is as for [`ErrorEntry::write`], and with `buffer` its `err_data` may be written to for `err_data_size` bytes if
-/// neither is 0.
+/// `out` is as for [`ErrorEntry::write`], and with `buffer` its `err_data` may be written to for `err_data_size` bytes
+/// if neither is 0.
 unsafe fn write_text(out: *mut CqErrEntry, text: &CStr, buffer: bool) {
     // SAFETY: both fields are there by this function's contract, and are plain numbers, whatever they hold.
     let (room, place) = unsafe { ((*out).err_data_size, (*out).err_data.cast::<c_char>()) };
@@ -303,7 +303,7 @@ mod tests {
         }
     }
 
-    /// Writes a failure with `text` into an entry with a buffer of `room` bytes at `place`: what the entry has then.
+    /// Writes a failure with `text` into an entry with a buffer of `room` bytes at `place`, and returns the entry.
     fn with_buffer(
         layout: ErrorLayout,
         text: &CStr,

@@ -160,7 +160,8 @@ impl Cq {
         let text = failure.text.as_deref().unwrap_or("");
         // SAFETY: a field that every API version's layout has, a plain pointer, whatever it holds.
         let place = unsafe { (*out).err_data };
-        // An entry that is used again as the last call left it names the queue's own text, which is about to go.
+        // An entry that the application passes again as the last call left it points to the queue's own text, which is
+        // about to be replaced.
         let ours = core::ptr::eq(place, state.read_text.as_ptr().cast());
         let layout = if ours { self.error_layout.without_buffer() } else { self.error_layout };
         state.read_text = CString::new(text).unwrap_or_default();

@@ -145,7 +145,7 @@ impl Bindings {
         queue.cq.as_ref().map(|c| &***c)
     }
 
-    /// From now on a counter of the domain is woken, too.
+    /// Adds a counter of the domain to those that this endpoint wakes.
     pub(super) fn follow(&mut self, cntr: &Arc<Cntr>) {
         self.followers.retain(|known| known.strong_count() > 0);
         let is = |known: &Weak<Cntr>| core::ptr::eq(known.as_ptr(), Arc::as_ptr(cntr));
@@ -154,8 +154,8 @@ impl Bindings {
         }
     }
 
-    /// Wakes whoever sleeps on a queue or counter: somebody else has read its sockets, or something has ended that only
-    /// their own progress shows them.
+    /// Wakes the threads that sleep on a queue or counter, because another thread has read the sockets, or because an
+    /// operation has ended whose completion they see only by their own progress.
     pub(super) fn wake(&self) {
         for cq in [&self.tx.cq, &self.rx.cq].into_iter().flatten() {
             cq.wake();

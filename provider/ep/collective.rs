@@ -57,7 +57,7 @@ const OURS: u64 = 1 << 61;
 const MARK: u64 = 1;
 /// Bytes of a group's key.
 const KEY_SIZE: usize = size_of::<u64>();
-/// How the members' parts of a key become one: the order in which they are combined must not matter.
+/// The operation that combines the members' parts of a key. The order in which they are combined must not matter.
 const KEY_FROM_PARTS: (AmoOp, AmoType) = (AmoOp::Bxor, AmoType::Uint64);
 
 /// Spreads the bits of a number (the finaliser of splitmix64; Steele, Lea and Flood, OOPSLA 2014).
@@ -67,7 +67,8 @@ const fn mix(n: u64) -> u64 {
     n ^ (n >> 31)
 }
 
-/// A member's part of a group's key: another one for every member, every join, and every endpoint at an address.
+/// Returns a member's part of a group's key. The part differs for every member, every join, and every endpoint at an
+/// address.
 fn key_part(instance: u32, joins: u32, rank: usize) -> u64 {
     mix(mix(u64::from(instance) << 32 | u64::from(joins)) ^ rank as u64)
 }
@@ -78,7 +79,8 @@ pub(super) struct Group {
     /// By rank.
     members: Arc<[u64]>,
     rank: usize,
-    /// The same number at all members, and at no others. Until they have joined it follows from their addresses alone.
+    /// A number that all members of the group share and no other group has. Until the join has ended, it follows from
+    /// the members' addresses alone.
     key: u64,
     /// Operations that were called.
     calls: u64,
@@ -176,7 +178,7 @@ struct Running {
     pending: u32,
     failed: Option<OpError>,
     end: End,
-    /// The group that this operation joins, if it is a join.
+    /// The group that this operation joins, if the operation is a join.
     joins: Option<Group>,
 }
 
@@ -184,7 +186,7 @@ struct Running {
 #[derive(Default)]
 pub(super) struct Collectives {
     groups: HashMap<u64, Group>,
-    /// How many joins were called.
+    /// The number of joins that were called.
     joins: u32,
     running: HashMap<u64, Running>,
     /// Members that cannot be reached any more, by group and rank: a receive from one of whom nothing was heard since would
@@ -197,7 +199,7 @@ pub(super) struct Collectives {
     /// That are over, which the application has not been told.
     over: Vec<Running>,
     next: u64,
-    /// The application was warned that it cannot see the end of its operations.
+    /// The application was warned that nothing shows it the end of its operations.
     warned: bool,
 }
 
@@ -268,15 +270,17 @@ impl Collectives {
         }
     }
 
-    /// The first join with this tag that is not over: they follow one another, for their messages have the same tag.
+    /// Returns the first join with this tag that has not ended. Joins with the same tag run one after the other,
+    /// because their messages have the same tag.
     fn next_join(&self, tag: u64) -> Option<u64> {
         let all = self.running.iter();
         let same = all.filter(|(_, running)| running.joins.is_some() && running.tag == tag);
         same.map(|(id, _)| *id).min()
     }
 
-    /// Ends an operation that is no longer among those under way, if it was a join: its group is there from now on, unless
-    /// the join failed or the application has left it, and the next join of the same members begins.
+    /// Ends a join, if the operation is one; the caller has removed it from the running operations. The group exists
+    /// from now on, unless the join failed or the application has left the group, and the next join of the same members
+    /// begins.
     fn end_join(&mut self, running: &mut Running) {
         let Some(mut group) = running.joins.take() else { return };
         if running.failed.is_none() && matches!(running.end, End::Join { .. }) {
@@ -289,7 +293,7 @@ impl Collectives {
         self.ready.extend(next);
     }
 
-    /// Warns, once, where nothing shows the application that its operations have ended.
+    /// Warns, once, if neither a queue nor a counter shows the application that its operations have ended.
     fn warn_if_unseen(&mut self, bindings: &Bindings) {
         let seen = bindings.queue(OpKind::Update).is_some() || bindings.counts(OpKind::Update);
         if !seen && !core::mem::replace(&mut self.warned, true) {
@@ -320,7 +324,7 @@ impl Running {
         })
     }
 
-    /// Begins to join `group`, of whose key `part` is this member's.
+    /// Builds the operation by which a member joins `group`. `part` is this member's part of the group's key.
     fn joining(address: u64, group: Group, part: u64, end: End) -> Result<Self> {
         let agreement = schedule(Kind::AllReduce, group.rank, group.members.len(), KEY_SIZE);
         let mut running = Self::new(address, &group, agreement.ok_or(Errno::NOMEM)?, end)?;
@@ -332,7 +336,7 @@ impl Running {
         Ok(running)
     }
 
-    /// What all members have agreed on, when a join is over.
+    /// Returns the key that all members have agreed on, when a join has ended.
     fn key(&self) -> u64 {
         debug_assert!(self.schedule.size >= KEY_SIZE && self.pending == 0);
         // SAFETY: the memory of an all-reduce begins with the result, KEY_SIZE bytes for a join, all initialised; no operation
@@ -385,8 +389,8 @@ impl Core {
         Ok(())
     }
 
-    /// Leaves a group: operations of it that are under way end unseen, after what they have lent is back. A join goes on to
-    /// its end, unseen.
+    /// Leaves a group. Its operations in progress end without a completion, once the memory that they lend is released.
+    /// A join runs to its end without an event.
     pub(super) fn leave(&mut self, ep: &Endpoint, bindings: &Bindings, address: u64) {
         let Some(all) = &mut self.collectives else { return };
         all.groups.remove(&address);
@@ -695,7 +699,7 @@ fn conclude(bindings: &Bindings, mut running: Running) {
 mod tests {
     use super::*;
 
-    /// A join, by rank 0, of two members whose addresses have this key.
+    /// Builds a join, by rank 0, of two members whose addresses have this key.
     fn join(address: u64, key: u64) -> Running {
         let group = Group { members: (0..2).collect(), rank: 0, key, calls: 0 };
         let end = End::Join { fid: 0, context: 0 };

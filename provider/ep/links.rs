@@ -66,7 +66,7 @@ struct Open {
     asked: Vec<Asked>,
     next_look: Time,
     attentive_until: Time,
-    /// Connections whose peers were told that there is no room for their messages.
+    /// Connections whose peers were shown that there is no room for their messages.
     full: Vec<LinkNo>,
     /// How many sleep, or are about to, until something comes.
     sleepers: u32,
@@ -243,7 +243,7 @@ impl Open {
         self.follow(now, engine) | busy
     }
 
-    /// Takes back what ended operations lent.
+    /// Revokes the memory that operations which have ended lent to peers.
     #[inline]
     fn revoke(&mut self, engine: &mut Engine) {
         while let Some((id, tag)) = engine.links().poll_revoked() {
@@ -283,7 +283,7 @@ impl Open {
         self.port.ring();
     }
 
-    /// Tells peers for whose messages there was no room, and now is.
+    /// Shows peers that were shown no room for messages that there is room again.
     #[cold]
     fn resume_peers(&mut self, engine: &mut Engine) {
         let Self { port, links, full, .. } = self;
@@ -306,7 +306,7 @@ impl Open {
                 self.seek(engine, met);
             }
         }
-        // It copies for peers what is lent: nothing of what has ended must be that any more.
+        // The port copies lent memory for peers, so all memory of operations that have ended must be revoked first.
         self.revoke(engine);
         self.follow(now, engine);
         self.port.look();
@@ -467,7 +467,7 @@ fn linked(links: &mut [Option<Linked>], no: LinkNo) -> Option<&mut Linked> {
     links.get_mut(no.0 as usize)?.as_mut()
 }
 
-/// What a port says of the room that the engine has.
+/// Converts the engine's room for messages to the port's.
 #[inline]
 const fn message_room(room: Room) -> MessageRoom {
     match room {

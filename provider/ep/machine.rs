@@ -73,7 +73,7 @@ pub(super) struct Core {
     /// When the sockets were last looked at.
     packets_at: Time,
     name: Name,
-    /// Name of the interface that the address belongs to.
+    /// Name of the interface that has the local address.
     interface: Box<str>,
     dscp_trimmed: Option<u8>,
     /// Bytes that the port adds behind each packet.
@@ -82,7 +82,7 @@ pub(super) struct Core {
     errors: Vec<NetError>,
     last_arrival: Time,
     closing_since: Option<Time>,
-    /// Until when a thread sleeps that nobody but this endpoint's callers can wake for a timer.
+    /// The time until which a thread sleeps that no other thread wakes for a timer.
     sleeps_until: Option<Time>,
     turns: Turns,
     warned: Warned,
@@ -204,14 +204,14 @@ impl Core {
         first.filter(|time| *time < Time::NEVER)
     }
 
-    /// As [`Core::next_timeout`], for a thread that is about to sleep until then.
+    /// Returns the next timer as [`Core::next_timeout`] does, for a thread that is about to sleep until then.
     pub(super) fn next_timeout_of_sleeper(&mut self) -> Option<Time> {
         let at = self.next_timeout();
         self.sleeps_until = (!attend::is_available()).then(|| at.unwrap_or(Time::NEVER));
         at
     }
 
-    /// A timer may have been set: wakes a thread that would sleep beyond it.
+    /// Wakes a sleeping thread if an operation has set a timer that is earlier than the end of its sleep.
     #[inline]
     pub(super) fn rouse(&mut self, bindings: &Bindings) {
         if let Some(until) = self.sleeps_until {
@@ -625,10 +625,11 @@ impl Core {
         }
     }
 
-    /// Shows an error, also of an injected operation (fi_cq(3)), whose entry has no context: an application would wait for
-    /// ever for what such a message was to bring about. Only where the peer has closed its endpoint in good order is the
-    /// loss of what has no context logged instead. Nobody waits there for it, and applications that end connections one
-    /// by one (`MPI_Comm_disconnect`) meet that although nothing is wrong, but give up when they meet an error.
+    /// Reports the error of an operation in the completion queue. This includes injected operations (fi_cq(3)), whose
+    /// entry has no context: without the entry an application could wait for ever for an answer to a lost message.
+    /// There is one exception: the loss of an operation without context is only logged if the peer has closed its
+    /// endpoint in good order. No one waits for such a message, and applications that end connections one by one
+    /// (`MPI_Comm_disconnect`) send some although nothing is wrong, and give up when they see an error.
     #[cold]
     fn fail(
         &mut self,

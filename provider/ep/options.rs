@@ -250,7 +250,7 @@ impl Endpoint {
         if level != 0 {
             return Err(Errno::NOPROTOOPT);
         }
-        // One is an int, two are bools, all others sizes.
+        // One option is an int, two are bools, all others are sizes.
         match option {
             FI_HMEM_P2P => {
                 return peer_to_peer(
@@ -281,8 +281,8 @@ impl Endpoint {
         }
     }
 
-    /// FI_OPT_SHARED_MEMORY_PERMITTED: an endpoint that must not use it talks to the peers of its host by packets. One that may
-    /// use it does where FI_SQUALL_SHM lets it.
+    /// Sets FI_OPT_SHARED_MEMORY_PERMITTED. An endpoint without the permission talks to the peers on its host by
+    /// packets. An endpoint with it uses shared memory where FI_SQUALL_SHM allows that.
     fn permit_shared_memory(&self, value: Option<usize>) -> Result<()> {
         let permitted = value.ok_or(Errno::INVAL)? != 0;
         if !permitted && self.enter()?.core.is_some() {

@@ -22,7 +22,7 @@ pub(super) struct Peers {
     epoch: u64,
     /// The vector's revision of which the engine was told all names, where only named peers are talked to.
     named: Option<u64>,
-    /// What the engine knows of the vector otherwise.
+    /// The part of the vector that the engine knows when it also talks to peers outside the vector.
     known: Known,
     /// By fi_addr: the peer.
     by_addr: Vec<u32>,
@@ -37,10 +37,11 @@ pub(super) struct Peers {
 /// The addresses of a vector that the engine knows.
 #[derive(Default)]
 struct Known {
-    /// The vector's revision and generation then.
+    /// The vector's revision and generation at the last update.
     revision: u64,
     generation: u64,
-    /// How many indices it had, and whether all were taken: what comes next comes behind them.
+    /// The number of indices at the last update, and whether all of them were in use. If they were, new addresses get
+    /// higher indices.
     len: usize,
     dense: bool,
 }
@@ -71,8 +72,8 @@ impl Peers {
         }
     }
 
-    /// Tells the engine who is in the address vector, if that has changed: who is not has a share of what the endpoint has, or is
-    /// not talked to at all.
+    /// Tells the engine which addresses are in the address vector, if the vector has changed. Peers at other addresses
+    /// share a bounded part of the endpoint's resources, or are not talked to at all.
     #[inline]
     pub(super) fn follow(&mut self, av: Option<&Av>, engine: &mut Engine) {
         let Some(av) = av else { return };
@@ -86,9 +87,9 @@ impl Peers {
 
     #[cold]
     fn know(&mut self, av: &Av, engine: &mut Engine) {
-        // Whoever is removed from the vector is not named any more.
+        // A peer whose address was removed from the vector is not named any more.
         self.refresh(av, engine);
-        // Before the addresses, so that none is missed that comes meanwhile.
+        // The revision is read before the addresses, so that an address inserted meanwhile is seen next time.
         let (revision, generation) = (av.revision(), av.generation());
         let addresses = av.addresses();
         let before = &self.known;

@@ -97,7 +97,7 @@ pub(super) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<
     let trailer = trailer as u32; // 4 at most
     let named_only = params.peers == Company::Named;
     let links = if links { Links::open(params, name) } else { Links::none() };
-    // One rank speaks for the job, and processes without a rank each for themselves.
+    // One rank prints it for the whole job; a process without a rank prints it for itself.
     if place().rank.is_none_or(|rank| rank == 0) {
         logger::report_unnamed();
     }
@@ -357,7 +357,7 @@ fn contexts(params: &Params, nic: &Nic, max_packet: u32, seed: u64) -> Result<Tr
     Ok(config)
 }
 
-/// What the parameter that says 0 for "for ever" comes to.
+/// The time that stands for "for ever" where a parameter is 0.
 const FOR_EVER: Span = Span::secs(100 * 365 * 86400);
 
 /// The message layer's configuration.

@@ -115,7 +115,7 @@ impl Transmit {
         }
     }
 
-    /// An empty message that is known by its context alone.
+    /// Builds an empty message that is recognised by its context alone.
     #[cfg(test)]
     pub(crate) fn with_context(context: u64) -> Self {
         let action = Action::Message { space: MatchSpace::Tagged, tag: 0 };

@@ -59,10 +59,10 @@ pub(crate) mod limits {
         | flags::TRIGGER
         | flags::COLLECTIVE
         | flags::RMA_EVENT;
-    /// Secondary capabilities of the receiving side that cost nothing: they are granted to everybody whose endpoint can
-    /// use them, as libfabric's own providers do.
+    /// Secondary capabilities of the receiving side that cost nothing. They are granted, without being asked for, to
+    /// every application whose endpoint can use them, as libfabric's own providers do.
     pub(crate) const UNASKED_RECV: u64 = flags::SOURCE | flags::MULTI_RECV;
-    /// The same for the target of one-sided operations.
+    /// The secondary capabilities that are granted in the same way to the target of one-sided operations.
     pub(crate) const UNASKED_TARGET: u64 = flags::RMA_EVENT;
     /// `ep_attr->mem_tag_format`: every bit is a field of its own, so an application may ignore any of them. This is what
     /// libfabric's own providers answer (their `FI_TAG_GENERIC`).
@@ -392,7 +392,7 @@ impl Hints {
         self.caps & flags::SHARED_AV != 0
     }
 
-    /// The answers that `endpoint` gives, best first; none if it does not fit. An application that leaves the
+    /// Returns the answers for `endpoint`, best first, or none if it does not fit. An application that leaves the
     /// registration mode open before API 1.5 gets one answer for each of the two modes of that time.
     pub(super) fn answers<'a>(&'a self, endpoint: &'a Endpoint) -> Vec<Answer<'a>> {
         if !self.place(endpoint) {
@@ -404,8 +404,8 @@ impl Hints {
         // `read` exposed it, during this very call.
         let opened = unsafe { crate::object::modes_of(d.object) };
         let or = |asked: u32, default: u32| if asked == 0 { default } else { asked };
-        // A size that was asked for is answered as it is, for that is what libfabric's own providers do: an
-        // application may have sized its tables by the hint.
+        // The answer repeats a size that the application asked for, as libfabric's own providers do: the application
+        // may have sized its tables by the hint.
         let size = |asked: usize, most: usize| if asked == 0 { most } else { asked };
         let inject = usize::try_from(inject_size()).unwrap_or(0);
         let answer = |mr_mode| Answer {
@@ -471,8 +471,9 @@ impl Hints {
         })
     }
 
-    /// The part of `caps` that belongs to one side, or what was asked of that side. Older applications name capabilities
-    /// of the other side, too; those are ignored, as libfabric's own providers do.
+    /// Returns the part of `caps` that belongs to one side, or the part of `asked` if the application asked for
+    /// something. Older applications name capabilities of the other side, too; those are ignored, as libfabric's own
+    /// providers do.
     fn side(&self, asked: u64, caps: u64, side: u64) -> u64 {
         if asked == 0 {
             caps & (side | flags::HMEM)
@@ -493,7 +494,8 @@ impl Hints {
         // asks something of a provider, but for the old FI_LOCAL_MR, which is a permission too).
         let _ = self.mode;
         let peer = if peer::is_known() { flags::PEER } else { 0 };
-        // Only those who ask get FI_AV_USER_ID: it is about address vectors (lnx asks for it with FI_PEER).
+        // FI_AV_USER_ID is answered only if the application asks for it: it is about address vectors (lnx asks for it
+        // with FI_PEER).
         bits("caps", self.caps, limits::CAPS | flags::AV_USER_ID | peer | devices(self.caps))
             & self.names_devices()
             & one_of("addr_format", self.addr_format, &formats)
@@ -630,25 +632,26 @@ impl Hints {
             & named("fabric_attr->fabric", fabric.as_deref(), &nic.network)
     }
 
-    /// Whether the application was written before API 1.5, which knew two registration modes and no bits of them.
-    /// Version 0.0 is not that old: Intel MPI passes it, with hints of today.
+    /// Returns whether the application was written before API 1.5, which had two registration modes and no mode bits.
+    /// Version 0.0 does not count as old: Intel MPI passes it, with present-day hints.
     fn is_old(&self) -> bool {
         self.api != 0 && self.api < version(1, 5)
     }
 
-    /// Returns the registration modes to answer with, best first; none when a domain that is open already has other ones
-    /// (Open MPI's two components share one).
+    /// Returns the registration modes to answer with, best first. The list is empty when a domain that is already open
+    /// has other modes (Open MPI's two components share one).
     ///
-    /// No mode is required of an application. But one that can live with keys of the provider's gets them, for nobody guesses
-    /// those (MPIs count theirs up from 0), and virtual addresses with them if it can live with these as well: Intel MPI
-    /// looks for peers' keys where it keeps them only with peers' addresses.
+    /// No mode is required of an application. But an application that accepts keys of the provider's gets them, because
+    /// such keys cannot be guessed (MPIs count theirs up from 0). It also gets virtual addresses if it accepts those:
+    /// Intel MPI looks for peers' keys where it keeps them only with peers' addresses.
     ///
-    /// Before API 1.5 the modes were FI_MR_BASIC and FI_MR_SCALABLE. An application that leaves the choice open gets both
-    /// answers, basic first: libfabric's own providers answer it with basic alone, so no other was ever tested (Charm++).
+    /// Before API 1.5 the modes were FI_MR_BASIC and FI_MR_SCALABLE. An application that leaves the choice open gets
+    /// both answers, basic first: libfabric's own providers answer with basic alone, so applications were tested only
+    /// with that (Charm++).
     fn registrations(&self, opened: Option<i32>) -> Vec<i32> {
         let asked = self.domain.mr_mode;
         let devices = if self.caps & flags::HMEM != 0 { mr_mode::HMEM } else { 0 };
-        // Applications that do without memory of devices need not know that others do not.
+        // Applications that do not use device memory need not know that others do.
         let opened = opened.map(|modes| modes & !(mr_mode::HMEM & !devices));
         let whole = asked == mr_mode::BASIC || asked == mr_mode::SCALABLE;
         let modes = if whole {
@@ -681,7 +684,7 @@ impl Hints {
     }
 }
 
-/// What a registration mode is in bits: fi_mr(3) says which ones FI_MR_BASIC stands for, of which squall needs no
+/// Returns a registration mode in bits. fi_mr(3) says which bits FI_MR_BASIC stands for, of which squall needs no
 /// FI_MR_ALLOCATED; FI_MR_SCALABLE stands for none.
 const fn in_bits(mode: i32) -> i32 {
     match mode {
@@ -745,13 +748,13 @@ mod tests {
         assert_eq!(hints.side(0, caps, limits::TX_CAPS) & (flags::RECV | flags::REMOTE_READ), 0);
         assert_eq!(hints.side(0, caps, limits::RX_CAPS) & (flags::SEND | flags::READ), 0);
         assert_eq!(hints.side(flags::SEND, flags::MSG, limits::TX_CAPS), 0);
-        // What belongs to the other side is ignored.
+        // Capabilities of the other side are ignored.
         let both = flags::SEND | flags::RECV;
         assert_eq!(hints.side(both, caps, limits::TX_CAPS), flags::SEND);
         assert_eq!(hints.side(both, caps, limits::RX_CAPS), flags::RECV);
     }
 
-    /// Hints of an application of this API version that asks for these registration modes.
+    /// Returns the hints of an application of this API version that asks for these registration modes.
     fn registering(api: u32, mr_mode: i32) -> Hints {
         Hints { api, domain: Domain { mr_mode, ..Domain::default() }, ..Hints::default() }
     }
@@ -768,7 +771,7 @@ mod tests {
         assert_eq!(modes(version(2, 5), mr_mode::BASIC), [mr_mode::BASIC]);
         assert!(modes(version(2, 5), mr_mode::BASIC | mr_mode::PROV_KEY).is_empty());
         assert_eq!(modes(0, 0), [0]);
-        // A domain that is open has its modes.
+        // A domain that is open keeps its modes.
         let basic = in_bits(mr_mode::BASIC);
         let old = registering(version(1, 0), 0);
         assert_eq!(old.registrations(Some(basic)), [mr_mode::BASIC]);

@@ -1,31 +1,31 @@
-//! The order of steps in which somebody goes to sleep, so that no wake-up is lost.
+//! The order of steps in which a thread goes to sleep, so that no wake-up is lost.
 //!
-//! What wakes a sleeper is an event (an eventfd) that stays raised until somebody takes it. It is taken *before* the look
-//! for what is there: background progress may put something where only the look finds it, and raise the event once. Taken
-//! after the look, that event would be gone, and the sleeper would sleep on. An event is given back when the look finds
-//! something, for it may have been meant for another sleeper.
+//! A sleeper is woken by an event (an eventfd) that stays raised until a thread takes it. The thread takes the event
+//! *before* it looks for entries: background progress may add an entry that only the look finds, and raise the event
+//! once. If the thread took the event after the look, it would lose that wake-up and sleep on. If the look finds an
+//! entry, the thread raises the event again, because the event may have been meant for another sleeper.
 
 use super::Sleeper;
 use crate::errno::{Errno, Result};
 
-/// What sleepers are woken by: an eventfd, or a model of one.
+/// The event that wakes sleepers: an eventfd, or a model of one.
 pub(super) trait Event {
-    /// Raises it, which wakes all who sleep.
+    /// Raises the event, which wakes all sleepers.
     fn raise(&self);
-    /// Takes it back. Whether it was raised.
+    /// Takes the event back. Returns whether it was raised.
     fn take(&self) -> bool;
-    /// Whether other threads than the one that asks are in one of our waiting calls.
+    /// Returns whether other threads than the caller are in one of squall's waiting calls.
     fn is_shared(&self, sleeper: Sleeper) -> bool;
 }
 
-/// Prepares a sleep until `event` is raised. `look` makes progress, and, unless something is there already, makes sure
-/// that whatever comes from then on raises the event.
+/// Prepares a sleep until `event` is raised. `look` makes progress and returns an error if an entry is there already;
+/// otherwise it arranges that the next entry raises the event.
 ///
-/// When other threads wait as well, a raised event may be what one of them still has to wake up for: then it stays, and
-/// whoever asked looks again, soon to be the last one.
+/// When other threads wait as well, a raised event may be the wake-up of one of them. Then the event stays raised and
+/// the caller looks again; soon it is the only thread left.
 ///
 /// # Errors
-/// Those of `look`; `FI_EAGAIN` while the event is for others.
+/// The errors of `look`; `FI_EAGAIN` while the event is for other threads.
 pub(super) fn prepare(
     event: Option<&impl Event>,
     sleeper: Sleeper,
@@ -44,8 +44,8 @@ pub(super) fn prepare(
     looked
 }
 
-/// Every interleaving that the memory model of C11 allows, by loom: an endpoint behind a lock, a queue behind another,
-/// background progress, and threads that prepare to sleep.
+/// Tests of every interleaving that the memory model of C11 allows, by loom: an endpoint behind one lock, a queue
+/// behind another, background progress, and threads that prepare to sleep.
 #[cfg(test)]
 mod model {
     use std::sync::Arc;
@@ -92,7 +92,7 @@ mod model {
             Self { engine: Mutex::new(0), queue: Mutex::default(), event }
         }
 
-        /// As `Cq::push`.
+        /// Mirrors `Cq::push`.
         fn push(&self) {
             let mut queue = self.queue.lock().expect("no panic");
             queue.entries += 1;
@@ -101,14 +101,14 @@ mod model {
             }
         }
 
-        /// As `Endpoint::attend`: the completion stays in the engine, and the sleeper is to come for it.
+        /// Mirrors `Endpoint::attend`: the completion stays in the engine, and the sleeper is woken to fetch it.
         fn attend(&self) {
             let mut engine = self.engine.lock().expect("no panic");
             *engine += 1;
             self.event.raise();
         }
 
-        /// As the look of `Cq::prepare`.
+        /// Mirrors the look of `Cq::prepare`.
         fn look(&self) -> Result<()> {
             let mut engine = self.engine.lock().expect("no panic");
             (0..core::mem::take(&mut *engine)).for_each(|_| self.push());
@@ -121,7 +121,7 @@ mod model {
             Ok(())
         }
 
-        /// Once everybody is done: nobody sleeps although there is something.
+        /// Checks, once all threads are done, that no thread sleeps although there is a completion.
         fn check(&self, sleeps: bool) {
             let there = *self.engine.lock().expect("no panic") > 0
                 || self.queue.lock().expect("no panic").entries > 0;
@@ -136,7 +136,7 @@ mod model {
         prepare(Some(&world.event), sleeper, || world.look())
     }
 
-    /// As it was: the event is taken when nothing was found.
+    /// The former, faulty order: the event is taken after a look that found nothing.
     fn look_first(world: &World, _: Sleeper) -> Result<()> {
         world.look()?;
         world.event.take();
@@ -158,7 +158,7 @@ mod model {
         });
     }
 
-    /// Two sleepers, one of whom background progress wakes.
+    /// Two sleepers, one of which background progress wakes.
     fn two_sleepers(prepare: Prepare, sleeper: Sleeper) {
         let guests = if sleeper == Sleeper::Guest { 2 } else { 0 };
         loom::model(move || {

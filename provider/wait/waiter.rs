@@ -138,7 +138,8 @@ impl Waiter {
         Guest(self)
     }
 
-    /// Takes back earlier signals. Whether there were any. Whoever does looks for what they were about afterwards.
+    /// Takes back earlier signals. Returns whether there were any. The caller must look afterwards for the entries that
+    /// the signals announced.
     pub(crate) fn take(&self) -> bool {
         if !self.process.is_current() {
             return false;
