@@ -124,18 +124,19 @@ impl Board {
 }
 
 impl Board {
-    /// Hands all words to `put`, each part with the place of its first word, in an order in which they may be written to a
-    /// file that others read meanwhile: while the values change, the file says that they do.
+    /// Hands all words to `put`, each part with the position of its first word. The order of the parts is such that the
+    /// words may be written to a file that others read meanwhile: while the values change, the file says that they are
+    /// being written.
     ///
     /// # Errors
-    /// Those of `put`. Readers of the file may then find it being written until the next time.
+    /// The errors of `put`. After an error the file may say that it is being written until the next call succeeds.
     pub fn publish<E>(
         words: &[AtomicU64],
         mut put: impl FnMut(usize, &[u64]) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut all: Vec<u64> = words.iter().map(|word| word.load(Ordering::Relaxed)).collect();
         let Some(&sequence) = all.get(at::SEQUENCE) else { return Ok(()) };
-        // Odd, and not what the file had the last time.
+        // The number is odd, and differs from the one that the file had the last time.
         let writing = [sequence.wrapping_sub(1)];
         put(at::SEQUENCE, &writing)?;
         all[at::SEQUENCE] = writing[0];

@@ -274,7 +274,7 @@ mod tests {
         assert!(taken > 0);
     }
 
-    /// Whatever of a publication a reader finds done, it finds the old values, the new ones, or that they are being written.
+    /// A reader in the middle of a publication finds the old values, the new ones, or that they are being written.
     #[test]
     fn a_file_is_never_read_half_published() {
         fn whole(file: &[u64]) -> Vec<u8> {
@@ -288,7 +288,7 @@ mod tests {
             board.write(&words, n, [n, n], (1, [[n, n, n]]));
             let mut steps = vec![file.clone()];
             let put = |at: usize, part: &[u64]| {
-                // One word after the other.
+                // The words are written one after the other.
                 for (to, word) in part.iter().enumerate() {
                     file[at + to] = *word;
                     steps.push(file.clone());

@@ -82,10 +82,12 @@ pub struct Config {
     pub train_bytes: u32,
     /// Most contexts, initiated and accepted together; at most 65535.
     pub max_contexts: u16,
-    /// Contexts that one peer may have open here, where peers are introduced as long as there is room: a quarter of all
-    /// contexts is kept for those that we open, of which half for the first one of a peer of the job. Peers outside the job
-    /// ([`crate::Admissions::set_outside`]) have a quarter of all together, and each a quarter of this. An initiator has one at a time, and those that it is closing; a simulated
-    /// one opens a context a flow.
+    /// The most contexts that one peer may open here. Where peers must pass a handshake, they can do so only while there
+    /// is room: a quarter of all contexts is reserved for those that this endpoint opens, and half of that reserve is
+    /// also open to the first context of each peer of the job. Peers outside the job
+    /// ([`crate::Admissions::set_outside`]) may open a quarter of all contexts together, and each a quarter of this
+    /// limit. An initiator has one context at a time, and those that it is closing; a simulated one opens a context for
+    /// each flow.
     pub max_accepted: u16,
     /// Congestion control of each context's sending half.
     pub cc: cc::SenderConfig,

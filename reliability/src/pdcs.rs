@@ -85,8 +85,8 @@ impl<D: Copy> Pdcs<D> {
 
     /// Opens a context to a peer as its initiator, perhaps with a label. Packets may be sent at once (0-RTT); the peer learns
     /// of the context from the first of them. Where peers must be introduced and this one was not, they wait
-    /// until [`Pdcs::release`]. `None` when [`Config::max_contexts`] exist, or the peer is outside the job and such peers have
-    /// as many as they may, opened by either end.
+    /// until [`Pdcs::release`]. Returns `None` when [`Config::max_contexts`] exist, or when the peer is outside the job and
+    /// such peers have as many as they may, opened by either end.
     pub fn open(&mut self, now: Time, to: impl Into<Target>) -> Option<PdcId> {
         let Target { peer, label } = to.into();
         let outside = self.admissions.is_outside(peer);
@@ -170,8 +170,8 @@ impl<D: Copy> Pdcs<D> {
         }
     }
 
-    /// Waits for the answers of a connected peer on context `id` for `patience`, if that is longer than
-    /// [`Config::progress_deadline`]: the caller knows that its process only stands still.
+    /// Makes context `id` wait for the answers of a connected peer for `patience`, if that is longer than
+    /// [`Config::progress_deadline`]. The caller knows that the peer's process is probably only stopped.
     pub fn set_patience(&mut self, now: Time, id: PdcId, patience: Span) {
         if let Some(pdc) = self.table.get_mut(id) {
             pdc.tx_mut().rare_mut().patience = patience;
@@ -205,7 +205,7 @@ impl<D: Copy> Pdcs<D> {
     ///
     /// # Errors
     /// Why it may not be sent now.
-    // Where packets are sent for the first time and where fragments are, of which the former must not pay for the latter.
+    // New packets and fragments meet here, and new packets must not pay for fragments.
     #[inline(always)]
     pub fn next_packet(
         &mut self,

@@ -43,7 +43,7 @@ pub(crate) struct Shared<D> {
     pub(crate) rng: Rng,
     /// Number of paths.
     pub(crate) paths: u16,
-    /// A fragment was taken, on some context.
+    /// A fragment was taken, on any context.
     pub(crate) fragmented: bool,
 }
 

@@ -237,7 +237,7 @@ impl<D: Copy> Tx<D> {
         Some(QueuedPacket { psn: self.ring.psn(at), bytes, desc })
     }
 
-    /// Makes a packet that waits to be sent again shorter. Its bytes are not in flight, so nothing else counts them.
+    /// Shortens a packet that waits to be sent again. Its bytes are not in flight, so no other counter has to change.
     pub(crate) fn shorten(&mut self, psn: Psn, desc: D, bytes: u32) {
         if let Some(at) = self.ring.index(psn) {
             self.ring.shorten(at, desc, bytes);

@@ -19,7 +19,7 @@ impl PdcId {
         self.0
     }
 
-    /// The context with this name as one number: for tests of tables on the side.
+    /// Returns the context that this number names, for tests of tables that are kept by context.
     #[must_use]
     pub const fn from_u32(raw: u32) -> Self {
         Self(raw)
@@ -351,7 +351,7 @@ pub enum Event<D> {
         peer: PeerKey,
         /// Why.
         why: PdcFailure,
-        /// As for [`Event::Closed`], before it failed.
+        /// The same as for [`Event::Closed`], before the context failed.
         parting: bool,
     },
     /// The context is gone in an orderly way: everything sent on it was acknowledged before.
@@ -360,7 +360,7 @@ pub enum Event<D> {
         id: PdcId,
         /// Its peer.
         peer: PeerKey,
-        /// The peer wanted the close although the context had been in use lately, as an endpoint does that closes.
+        /// The peer asked for the close although the context had been in use lately, as an endpoint does that closes.
         parting: bool,
     },
     /// The peer's receiver works in another mode than the congestion control here lives on (its ACKs

@@ -159,7 +159,7 @@ fn numbers_on_the_wire_tell_nothing_of_their_order() {
     assert!(!numbers.contains(&0));
 }
 
-/// Opens a context of the peer that `from` is at `victim`, who calls it `peer`. Whether there was room.
+/// Opens a context of the peer `from` at `victim`, where the peer is known as `peer`. Returns whether there was room.
 fn open_at(victim: &mut Pdcs<u32>, peer: PeerKey, from: &mut Pdcs<u32>) -> bool {
     let id = from.open(NOW, PEER).expect("it has room itself");
     let grant = send(from, id, 0).expect("it was introduced");
@@ -176,8 +176,9 @@ fn open_at(victim: &mut Pdcs<u32>, peer: PeerKey, from: &mut Pdcs<u32>) -> bool 
     }
 }
 
-/// Peers outside the job have a quarter of all contexts together, each a quarter of what a peer of the job may have. That
-/// leaves room for peers of the job, for the first context of each even where others of them have many, and for our own.
+/// Peers outside the job have a quarter of all contexts together, and each has a quarter of the contexts of a peer of
+/// the job. That leaves room for peers of the job, for the first context of each even where others of them have many,
+/// and for the victim's own contexts.
 #[test]
 fn peers_outside_the_job_leave_contexts_to_others() {
     const MOST: u16 = 256;
@@ -191,11 +192,11 @@ fn peers_outside_the_job_leave_contexts_to_others() {
         victim.admissions().set_outside(PeerKey(key), outside);
         from
     };
-    // One of them.
+    // One peer outside the job opens contexts.
     let mut from = peer(&mut victim, 1, true);
     let opened = (0..40).take_while(|_| open_at(&mut victim, PeerKey(1), &mut from)).count();
     assert_eq!(opened, 8);
-    // All of them.
+    // All peers outside the job together open contexts.
     let all: usize = (2..60)
         .map(|key| {
             let mut from = peer(&mut victim, key, true);
@@ -203,10 +204,10 @@ fn peers_outside_the_job_leave_contexts_to_others() {
         })
         .sum();
     assert_eq!(opened + all, 64);
-    // One that belongs to the job since: what it has counts as before.
+    // A peer has joined the job since: its earlier contexts count as before.
     victim.admissions().set_outside(PeerKey(1), false);
     assert!(open_at(&mut victim, PeerKey(1), &mut from));
-    // Peers of the job have all but what is kept for us.
+    // Peers of the job have all contexts except those reserved for the victim's own.
     let mut count = victim.count();
     for key in 100..110 {
         let mut from = peer(&mut victim, key, false);
@@ -220,7 +221,7 @@ fn peers_outside_the_job_leave_contexts_to_others() {
     assert_eq!(newcomers.count(), 26);
     let mut outsider = peer(&mut victim, 60, true);
     assert!(!open_at(&mut victim, PeerKey(60), &mut outsider));
-    // Our own; but none to answer those who have as many as they may.
+    // The victim opens its own contexts, but none to answer peers that have reached their limit.
     assert!(victim.open(NOW, PeerKey(2)).is_none());
     let ours = (0..100).filter(|_| victim.open(NOW, PeerKey(1)).is_some()).count();
     assert_eq!(ours, 32);

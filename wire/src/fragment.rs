@@ -1,5 +1,5 @@
-//! The header before a fragment: a part of a packet that was sent before and is too long for its path. Not of UE 1.0;
-//! the documentation of this crate says which private number it has.
+//! The header before a fragment: a part of a packet that was sent before and is too long for its path. UE 1.0
+//! has no such header; the documentation of this crate says which private number it has.
 //!
 //! ```text
 //!   0      1             4                     8
@@ -9,8 +9,9 @@
 //! ```
 //!
 //! `F` is the PDS type 29. The first fragment takes the place, and the PSN, of the original; the others have PSNs of
-//! their own. The header says into how many the original was cut, and names it, because the receiver may have taken it and only the acknowledgement may
-//! have been lost: then the bytes of the fragments are there already, and perhaps used.
+//! their own. The header gives the number of fragments and names the original, because the receiver may have taken the
+//! original and only the acknowledgement may have been lost. Then the bytes are in place already, and the application may
+//! have used the buffer again.
 
 use crate::base::Psn;
 use crate::error::ParseError;
@@ -21,16 +22,16 @@ const HEAD: usize = 8;
 /// A fragment, checked as far as its own header goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fragment<'a> {
-    /// The PSN of the packet of which it is a part.
+    /// The PSN of the packet that the fragment is a part of.
     pub original: Psn,
-    /// Into how many fragments it was cut; at least 2.
+    /// The number of fragments that the original was cut into; at least 2.
     pub count: u8,
     /// The packet behind the header.
     pub packet: &'a [u8],
 }
 
 impl<'a> Fragment<'a> {
-    /// The PDS type of what begins with this header.
+    /// The private PDS type of a fragment's header.
     pub const TYPE: u8 = 29;
     /// Bytes of the header.
     pub const LEN: usize = HEAD;
@@ -52,8 +53,8 @@ impl<'a> Fragment<'a> {
     /// Reads the header at the beginning of a UDP payload and checks its rules.
     ///
     /// # Errors
-    /// The rule that it breaks: another type, reserved bits that are set, fewer than two fragments, or a header that is cut
-    /// off.
+    /// The rule that the header breaks: another type, reserved bits that are set, fewer than two fragments, or a header
+    /// that is cut off.
     pub fn read(bytes: &'a [u8]) -> Result<Self, ParseError> {
         let (&[first, count, r1, r2, a, b, c, d], packet) =
             bytes.split_first_chunk::<HEAD>().ok_or(ParseError::Truncated)?;

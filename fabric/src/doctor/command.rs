@@ -105,7 +105,8 @@ fn look_around(
     Ok(())
 }
 
-/// Answers until interrupted, at every address of this host: who asks learns which of them endpoints will have.
+/// Answers questions until interrupted, at every address of this host. The answer says which of these addresses
+/// endpoints will have.
 fn answer(chosen: Option<Iface>, port: u16, stop: &AtomicBool) -> io::Result<bool> {
     let chosen = chosen.ok_or_else(|| io::Error::other("there is no interface to answer on"))?;
     let every = match chosen.addr {

@@ -56,7 +56,8 @@ fn chosen(provider: Option<&str>) -> Option<Finding> {
     })
 }
 
-/// Without FI_PROVIDER libfabric offers what it found in FI_PROVIDER_PATH to every program.
+/// Returns a finding if FI_PROVIDER_PATH is set without FI_PROVIDER: libfabric then offers the providers that it finds
+/// there to every program.
 fn unnamed(path: Option<&str>, provider: Option<&str>) -> Option<Finding> {
     (path.is_some() && provider.is_none()).then(|| {
         Finding::note(

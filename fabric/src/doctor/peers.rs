@@ -76,8 +76,8 @@ pub(super) fn route(peer: SocketAddr, chosen: &Iface, all: &[Iface]) -> Finding 
     )
 }
 
-/// Asks a peer with packets of several lengths. `port` is one at the address that endpoints will have, which is that of
-/// `chosen`; `all` are the interfaces of this host.
+/// Asks a peer with packets of several lengths. `port` has the address that endpoints will have, which is the address
+/// of `chosen`; `all` are the interfaces of this host.
 pub(super) fn reach(
     port: &mut UdpPort,
     peer: SocketAddr,
@@ -98,7 +98,7 @@ pub(super) fn reach(
     findings
 }
 
-/// Whether endpoints of both hosts will be on interfaces that reach each other.
+/// Returns whether endpoints of both hosts will be on interfaces that reach each other.
 pub(super) fn agreement(
     peer: SocketAddr,
     theirs: &Choice,
@@ -106,7 +106,7 @@ pub(super) fn agreement(
     all: &[Iface],
 ) -> Vec<Finding> {
     let here = |ip: IpAddr| all.iter().any(|iface| iface.addr == ip);
-    // This host itself.
+    // The peer is this host itself.
     if here(peer.ip()) {
         return Vec::new();
     }

@@ -26,9 +26,9 @@ const PAUSE: Duration = Duration::from_micros(500);
 pub(super) struct Choice {
     pub(super) name: String,
     pub(super) addr: IpAddr,
-    /// Bits of its network prefix.
+    /// Bits of the interface's network prefix.
     pub(super) prefix: u8,
-    /// It is a tunnel, or a bridge without a device.
+    /// The interface is a tunnel, or a bridge without a device.
     pub(super) doubtful: bool,
 }
 
@@ -64,7 +64,7 @@ impl Choice {
         bytes[CHOICE_NAME..][..name.len()].copy_from_slice(name);
     }
 
-    /// `None` if the host has no choice, or the bytes are not one.
+    /// Returns `None` if the host has no choice, or the bytes are not a choice.
     fn read(bytes: &[u8]) -> Option<Self> {
         let address = bytes.get(CHOICE_ADDRESS..)?;
         let addr = match bytes.first()? {
@@ -74,7 +74,7 @@ impl Choice {
         };
         let name = bytes.get(CHOICE_NAME..)?.get(..LONGEST_NAME)?;
         let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
-        // A terminal shows it: what is no name of an interface here is not printed.
+        // The name is printed on a terminal, so a name that no interface can have is not printed.
         let name = std::str::from_utf8(&name[..end]).ok()?;
         if name.chars().any(char::is_control) {
             return None;
@@ -91,7 +91,7 @@ pub(super) struct Answer {
     /// The ECN field they had there.
     pub(super) ecn: u8,
     pub(super) round_trip: Duration,
-    /// Where endpoints of that host will be.
+    /// The interface that endpoints of the answering host will be on.
     pub(super) choice: Option<Choice>,
 }
 
@@ -152,7 +152,8 @@ pub(super) fn ask(
     Err(errors)
 }
 
-/// Answers whoever asks, until `stop` says so. How many were answered. `choice` is where endpoints of this host will be.
+/// Answers every question until `stop` returns true. Returns the number of answers. `choice` is the interface that
+/// endpoints of this host will be on.
 pub(super) fn answer(port: &mut UdpPort, choice: &Choice, mut stop: impl FnMut() -> bool) -> u64 {
     let (mut answered, mut last) = (0, now());
     while !stop() {
@@ -197,7 +198,7 @@ mod tests {
             };
             let mut answer = [0_u8; SHORTEST];
             choice.write(&mut answer[CHOICE]);
-            // The kernel has no longer names than 15 bytes.
+            // The kernel's names have at most 15 bytes.
             let read = Choice { name: "enp28s0f1np1.10".to_owned(), ..choice };
             assert_eq!(Choice::read(&answer[CHOICE]), Some(read));
         }
@@ -205,7 +206,7 @@ mod tests {
         for len in 0..CHOICE_NAME + LONGEST_NAME {
             assert_eq!(Choice::read(&[4_u8; SHORTEST][..len]), None, "{len} bytes");
         }
-        // A name with a control character would be printed on a terminal.
+        // A name with a control character could change the terminal that it is printed on.
         assert_eq!(Choice::read(&[4_u8; SHORTEST]), None);
     }
 }

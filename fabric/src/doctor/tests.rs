@@ -80,7 +80,7 @@ fn what_cannot_be_chosen_is_a_fault_with_a_cure() {
     assert_eq!(findings[0].level, Level::Note, "others cannot reach it: {}", findings[0]);
 }
 
-/// A host whose first interface is a bridge with the address that it has on every host, and whose second is a card.
+/// Both hosts have a bridge as first interface, with the same address on every host, and a card as second.
 #[test]
 fn a_bridge_that_was_chosen_is_noted_here_and_there() {
     let kind = |kind: &str| Facts { kind: Some(kind.to_owned()), ..Facts::default() };
@@ -115,7 +115,8 @@ fn a_bridge_that_was_chosen_is_noted_here_and_there() {
     assert_eq!(levels(&bridge, peer), [Level::Fault], "an address of this host");
     let v6 = Iface { addr: std::net::Ipv6Addr::LOCALHOST.into(), ..card.clone() };
     assert_eq!(levels(&v6, peer), [Level::Fault], "another address family");
-    // A tunnel there: noted as a tunnel, and as another network; whether a route leads there depends on this machine.
+    // The other host chose a tunnel, which is noted as a tunnel and as another network. Whether a route leads there
+    // depends on this machine.
     assert_eq!(levels(&tunnel, peer)[..2], [Level::Note, Level::Note]);
     let local = SocketAddr::from(([192, 0, 2, 1], 4793));
     assert!(levels(&bridge, local).is_empty(), "this host itself");

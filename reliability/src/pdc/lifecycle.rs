@@ -41,7 +41,7 @@ pub(crate) struct Lifecycle {
     busy: bool,
     /// Waits to be introduced to its peer: nothing may be sent.
     held: bool,
-    /// The peer wanted the close although the context had been in use lately.
+    /// The peer asked for the close although the context had been in use lately.
     parting: bool,
     /// How often a Close Command or Close Request was sent.
     asked: u8,
@@ -144,13 +144,14 @@ impl Lifecycle {
         }
     }
 
-    /// The peer wants the context closed. An endpoint that stays does so only when the context is idle.
+    /// Handles the peer's request to close the context. An endpoint that stays open sends one only when the context is
+    /// idle, so a request on a busy context shows that the peer closes its endpoint.
     pub(super) fn note_parting(&mut self, now: Time, config: &Config) {
         let lately = now.since(self.used_at) < config.idle_close / 2;
         self.parting |= self.phase == Phase::Open && lately;
     }
 
-    /// Whether the peer wanted the close although the context had been in use lately.
+    /// Returns whether the peer asked for the close although the context had been in use lately.
     pub(crate) const fn is_parting(&self) -> bool {
         self.parting
     }

@@ -110,15 +110,15 @@ impl Admissions {
         exchange.map(|exchange| exchange.association)
     }
 
-    /// Says whether a peer that was introduced is outside the job: all such peers together have a share of what there is. By
-    /// default none is.
+    /// Sets whether a peer that has passed the handshake is outside the job. All such peers together have a bounded
+    /// share of the contexts. By default no peer is outside the job.
     pub fn set_outside(&mut self, peer: PeerKey, outside: bool) {
         if let Some(exchanges) = self.peers.get_mut(&peer) {
             exchanges.outside = outside;
         }
     }
 
-    /// Whether a peer is outside the job.
+    /// Returns whether a peer is outside the job.
     pub(super) fn is_outside(&self, peer: PeerKey) -> bool {
         self.peers.get(&peer).is_some_and(|exchanges| exchanges.outside)
     }

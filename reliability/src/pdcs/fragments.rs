@@ -2,8 +2,8 @@
 //!
 //! The sender cuts the payload of such a packet, the *original*, again. The first fragment keeps the original's PSN,
 //! the others get PSNs of their own, and each names the original. The receiver takes an original or its fragments,
-//! never both: when the original arrived and only its acknowledgement was lost, the bytes are there already, and the
-//! application may have used their place again.
+//! never both: when the original arrived and only its acknowledgement was lost, the bytes are in place already, and the
+//! application may have used the buffer again.
 
 use std::collections::BTreeMap;
 
@@ -12,19 +12,20 @@ use crate::base::Psn;
 use crate::config::MAX_WINDOW;
 use crate::types::{Delivery, PdcId};
 
-/// Originals of one context whose fragments may be missing at the receiver, at most. A sender has at most one window
-/// of packets outstanding when it cuts them, and sends all their fragments before any new packet.
+/// The most originals of one context whose fragments may be missing at the receiver. A sender has at most one window of
+/// packets outstanding when it cuts them, and sends all their fragments before any new packet.
 const MAX_ORIGINALS: usize = 2 * MAX_WINDOW as usize;
 
-/// What a receiver remembers of originals that are replaced by fragments.
+/// The state that a receiver keeps of originals that are replaced by fragments.
 #[derive(Debug, Default)]
 pub(crate) struct Originals {
-    /// Fragments that are still to come, by the PSN of the original.
+    /// The number of fragments that are still to come, by the PSN of the original.
     missing: BTreeMap<u32, u8>,
 }
 
 impl Originals {
-    /// Notes that one of the `count` fragments of `original` was taken. Returns whether that makes sense.
+    /// Records that one of the `count` fragments of `original` was taken. Returns whether that is consistent with the
+    /// fragments before.
     fn take(&mut self, original: Psn, count: u8) -> bool {
         let full = self.missing.len() >= MAX_ORIGINALS;
         let Some(left) = count.checked_sub(1) else { return false };
@@ -50,11 +51,11 @@ impl Originals {
 /// A packet that waits to be sent again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QueuedPacket<D> {
-    /// Its PSN.
+    /// The packet's PSN.
     pub psn: Psn,
     /// UDP payload length.
     pub bytes: u32,
-    /// What the engine gave with it.
+    /// The descriptor that the engine gave with the packet.
     pub desc: D,
 }
 
@@ -80,7 +81,7 @@ impl<D: Copy> Pdcs<D> {
 }
 
 impl<D: Copy> Fragments<'_, D> {
-    /// Returns whether the bytes of a fragment are here already, because its original was taken as a whole.
+    /// Returns whether the bytes of a fragment have arrived already, because its original was taken as a whole.
     #[must_use]
     pub fn is_repeated(self, original: Psn) -> bool {
         self.pdcs.table.get_mut(self.id).is_some_and(|pdc| {
@@ -88,8 +89,9 @@ impl<D: Copy> Fragments<'_, D> {
         })
     }
 
-    /// The engine takes one of the `count` fragments of `original`. Returns false when that cannot be: an honest sender
-    /// cuts a packet into two parts at least, and never has so many cut packets outstanding.
+    /// Records that the engine takes one of the `count` fragments of `original`. Returns false when an honest sender
+    /// cannot have sent the fragment: it cuts a packet into at least two parts, and has at most `MAX_ORIGINALS` cut
+    /// packets outstanding.
     pub fn take(self, original: Psn, count: u8) -> bool {
         self.pdcs.shared.fragmented = true;
         let pdc = self.pdcs.table.get_mut(self.id);
@@ -114,7 +116,7 @@ impl<D: Copy> Fragments<'_, D> {
         self.pdcs.table.get_mut(self.id)?.tx_mut().next_queued()
     }
 
-    /// Makes a packet that waits to be sent again shorter: from now on it is the first fragment of what it was.
+    /// Shortens a packet that waits to be sent again: from now on it is the first fragment of its original.
     pub fn shorten(self, packet: QueuedPacket<D>) {
         if let Some(pdc) = self.pdcs.table.get_mut(self.id) {
             pdc.tx_mut().shorten(packet.psn, packet.desc, packet.bytes);

@@ -7,10 +7,10 @@ use crate::pdc::Outcome;
 use crate::types::{Arrival, Contact, Delivery, Label, PdcFailure, PeerKey, Refusal, RxVerdict};
 use crate::wire::{Ack, Control, ControlKind, Dest, Mode, Nack, NackCode, Request, Response};
 
-/// The part of all contexts that peers outside the job may open together, and the part of a peer's contexts that one of
-/// them may.
+/// The divisor for the share of all contexts that peers outside the job may open together, and for the share of a
+/// peer's contexts that one of them may open.
 const OUTSIDE: usize = 4;
-/// The part of all contexts that is kept for those that we open.
+/// The divisor for the share of all contexts that is reserved for those that this endpoint opens.
 const OWN: usize = 4;
 
 impl<D: Copy> Pdcs<D> {
@@ -196,14 +196,14 @@ impl<D: Copy> Pdcs<D> {
         outcome.is_some()
     }
 
-    /// Whether a peer may open another context: see [`crate::Config::max_accepted`].
+    /// Returns whether a peer may open another context: see [`crate::Config::max_accepted`].
     fn may_open(&self, peer: PeerKey) -> bool {
         let config = &self.shared.config;
         let (most, most_of_peer) =
             (usize::from(config.max_contexts), usize::from(config.max_accepted));
         let own = self.table.accepted_from(peer);
         if matches!(config.contact, Contact::Open) {
-            // Nobody forges, and nobody is outside.
+            // Without a handshake there are no forged peers, and none is outside the job.
             return own < most_of_peer;
         }
         let all = self.table.accepted_in_all();
@@ -212,12 +212,13 @@ impl<D: Copy> Pdcs<D> {
                 && self.has_room_outside()
                 && all < most - most / OWN;
         }
-        // The first context of a peer of the job may take half of what is kept for our own.
+        // The first context of a peer of the job may use half of the contexts that are reserved for this endpoint's
+        // own.
         let kept = if own == 0 { most / OWN / 2 } else { most / OWN };
         own < most_of_peer && all < most - kept
     }
 
-    /// Whether there may be another context with a peer outside the job.
+    /// Returns whether there may be another context with a peer outside the job.
     pub(super) fn has_room_outside(&self) -> bool {
         self.table.outside() < usize::from(self.shared.config.max_contexts).div_ceil(OUTSIDE)
     }

@@ -48,7 +48,7 @@ pub(super) struct Table<D> {
     entries: Vec<Entry<D>>,
     /// Free entries, the longest free first.
     free: VecDeque<u16>,
-    /// Contexts with peers outside the job.
+    /// The number of contexts with peers outside the job.
     outside: usize,
     /// Accepted contexts by peer and the peer's number.
     accepted: BTreeMap<(PeerKey, u16), u16>,
@@ -167,17 +167,17 @@ impl<D: Copy> Table<D> {
         self.accepted.range((peer, 0)..=(peer, u16::MAX)).count()
     }
 
-    /// Contexts that peers have open here.
+    /// Returns the number of contexts that peers have open here.
     pub(super) fn accepted_in_all(&self) -> usize {
         self.accepted.len()
     }
 
-    /// Contexts with peers outside the job, whoever opened them.
+    /// Returns the number of contexts with peers outside the job, whichever end opened them.
     pub(super) const fn outside(&self) -> usize {
         self.outside
     }
 
-    /// The context in a place is with a peer outside the job.
+    /// Records that the context in a slot is with a peer outside the job.
     pub(super) fn count_outside(&mut self, slot: u16) {
         let entry = &mut self.entries[usize::from(slot)];
         self.outside += usize::from(!core::mem::replace(&mut entry.outside, true));

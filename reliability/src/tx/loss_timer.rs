@@ -167,8 +167,8 @@ impl LossTimer {
         self.backoff = 0;
     }
 
-    /// Returns when a peer that does not answer the oldest packet is given up; one that is `connected` is waited for
-    /// `longer` if need be.
+    /// Returns when a peer that does not answer the oldest packet is given up. A peer that is `connected` is waited for
+    /// at least `longer`.
     #[inline]
     pub(super) fn deadline(&self, connected: bool, longer: Span, config: &Config) -> Time {
         let patience =

@@ -21,9 +21,10 @@ pub(crate) struct Rare {
     pub(super) order: PathOrder,
     pub(super) suspicion: Suspicion,
     pub(crate) asked: Asked,
-    /// Packets of the peer that it replaced by fragments. Kept here because the sending half has a place for what is rare.
+    /// The peer's packets that it replaced by fragments. They are kept here because the sending half has a place for
+    /// rare state.
     pub(crate) originals: Originals,
-    /// How long the peer is waited for, where that is longer than the configuration says.
+    /// How long to wait for the peer, where that is longer than the configuration says.
     pub(crate) patience: Span,
     /// When the newest packet left that arrived although older ones did not.
     pub(super) arrived: Time,

@@ -359,7 +359,8 @@ impl<D: Copy> Ring<D> {
         Some(found)
     }
 
-    /// The packet at `at`, which waits, becomes shorter. How often it was missed when it was longer says nothing of it.
+    /// Shortens the packet at `at`, which waits to be sent again. Its earlier losses count no more, because they were
+    /// those of a longer packet.
     pub(super) fn shorten(&mut self, at: usize, desc: D, bytes: u32) {
         let slot = &mut self.slots[at];
         debug_assert!(matches!(slot.fate, Fate::Queued(_)));
