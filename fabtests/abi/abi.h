@@ -92,7 +92,7 @@ struct want {
 	uint32_t version;
 	/* Authorisation keys, as strings; NULL: none. */
 	const char *domain_key, *ep_key;
-	/* The endpoint's own IPv4 address; NULL: loopback. */
+	/* The endpoint's own IPv4 address; NULL stands for loopback. */
 	const char *source;
 };
 

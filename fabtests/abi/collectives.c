@@ -504,8 +504,9 @@ static void while_others_compute(void)
 	group_end();
 }
 
-/* fi_collective(3) leaves it open, and libfabric's own provider of collectives always writes an entry: so applications wait
- * for one without asking (ROFI calls fi_allgather with flags 0 on a queue with FI_SELECTIVE_COMPLETION). */
+/* fi_collective(3) leaves open whether a call without FI_COMPLETION writes an entry. libfabric's own provider of
+ * collectives always writes one, so applications wait for it without asking (ROFI calls fi_allgather with flags 0 on a
+ * queue with FI_SELECTIVE_COMPLETION). */
 static void selective_completion(void)
 {
 	static uint64_t from[2][8], to[2][8];
@@ -539,7 +540,7 @@ static void selective_completion(void)
 			EVERY_MEMBER(fi_gather(ep, from[i], 4, NULL, to[i], NULL, group, 0, FI_UINT64, flags, cx));
 #undef EVERY_MEMBER
 		}
-		/* One entry each, and none of the joins'. */
+		/* Each operation has one entry, and the joins have none. */
 		for (int i = 0; i < n; i++)
 			for (int turn = 0; turn < 50; turn++)
 				EQUAL(fi_cq_read(members[i].n.cq, to, 1), -FI_EAGAIN);
@@ -548,7 +549,8 @@ static void selective_completion(void)
 	}
 }
 
-/* An endpoint without a queue or counter for what it sends: that nobody can see the end is reported, once. */
+/* An endpoint has neither a queue nor a counter for its transmissions. The provider warns once that nothing shows
+ * the end of collective operations. */
 static void unseen_completions(void)
 {
 	struct fi_av_attr av_attr = {.type = FI_AV_TABLE};
@@ -590,13 +592,13 @@ static void unseen_completions(void)
 	group_end();
 }
 
-/* Joins of the same members that are under way at once, and one that is left before its end. */
+/* Several joins of the same members run at once, and one group is left before its join has ended. */
 static void joins_at_once(void)
 {
 	struct member first[MOST];
 	for (int n = 2; n <= MOST; n++) {
 		group_meet(n, &collective);
-		/* Left at once: the next one does not meet its messages. */
+		/* The group is left at once: the next join must not receive messages of this one. */
 		group_ask();
 		group_leave();
 		group_ask();
@@ -622,7 +624,7 @@ static void joins_at_once(void)
 	}
 }
 
-/* A UDP port that nobody uses now. */
+/* Returns a UDP port that no process uses now. */
 static int free_port(void)
 {
 	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -634,11 +636,11 @@ static int free_port(void)
 	return ntohs(at.sin_port);
 }
 
-/* Members of a group of which one restarts, and how often all of them join. */
+/* The size of a group of which one member restarts, and the number of joins of all members. */
 enum { TRIO = 3, JOINS = 3 };
 
-/* A process of the group: it gives its name out. Then, `times` times, it joins the members whose names it gets, gathers, and
- * leaves. */
+/* Runs a process of the group. The process publishes its name. Then, `times` times, it joins the members whose
+ * names it reads, gathers, and leaves. */
 static void member_process(int rank, int life, int times, int up, int down)
 {
 	struct member *m = &members[0];
@@ -652,7 +654,7 @@ static void member_process(int rank, int life, int times, int up, int down)
 		struct fi_cq_tagged_entry e;
 		uint64_t mine = value(rank, (size_t)life), all_of[TRIO];
 		double limit = abi_now() + PATIENCE;
-		/* What it sent last may have to be sent again. */
+		/* The process may have to retransmit its last packets. */
 		while (poll(&next, 1, 1) == 0) {
 			group_progress();
 			CHECK(abi_now() < limit);
@@ -674,7 +676,8 @@ static void member_process(int rank, int life, int times, int up, int down)
 	_exit(0);
 }
 
-/* Two members stay, the third one is a new process at the old address each time: it remembers none of the joins before. */
+/* Two members stay. The third one is a new process at the old address each time, which remembers none of the joins
+ * before. */
 static void a_member_restarts(void)
 {
 	int to_parent[TRIO][2], from_parent[TRIO][2], status;

@@ -125,9 +125,10 @@ static pid_t lend_peer(int fd[2], struct sockaddr_in *name)
 	return child;
 }
 
-/* Injected sends whose peer was gone, or another process had its address, were lost without an error (fi_cq(3) has one for
- * every operation, without context where the call had none): whoever waited for an answer waited for ever. Sends that were
- * complete when copied have had their completion, so that their loss is logged. */
+/* Injected sends whose peer had ended, or whose address another process had, were lost without an error, although
+ * fi_cq(3) requires an entry for every failed operation (without context where the call had none). An application that
+ * waited for an answer waited for ever. Sends that were complete when copied have had their completion, so their loss
+ * is only logged. */
 static void lost_injected_sends(int restarted)
 {
 	struct sockaddr_in name;
@@ -222,9 +223,9 @@ static void injected_to_a_peer_that_was_replaced(void)
 	lost_injected_sends(1);
 }
 
-/* What is injected to a peer that has closed its endpoint in good order is lost without an error: nobody waits for it,
- * and Open MPI, which does that after MPI_Comm_disconnect, ends the job for an error. With `answers` the peer has talked,
- * too, else only we have. */
+/* An injected send to a peer that has closed its endpoint in good order is lost without an error: no one waits for
+ * it, and Open MPI, which sends such messages after MPI_Comm_disconnect, ends the job for an error. With `answers` the
+ * peer has sent messages, too; otherwise only this side has. */
 static void injected_after_a_close(int talks, int answers)
 {
 	const char *says[] = {"no completion queue shows failed"};
@@ -240,7 +241,7 @@ static void injected_after_a_close(int talks, int answers)
 	EQUAL(write(sock, &me->name, sizeof(me->name)), sizeof(me->name));
 	EQUAL(read(sock, &names[0], sizeof(names[0])), sizeof(names[0]));
 	fi_addr_t peer = abi_insert(me, &names[0]);
-	/* Each sends, and gets what the other one sends. */
+	/* Each side sends a message and receives the other's. */
 	struct iovec iov = {buf, 8};
 	struct fi_msg msg = {.msg_iov = &iov, .iov_count = 1, .addr = peer};
 	struct fi_cq_tagged_entry e;
@@ -268,7 +269,7 @@ static void injected_after_a_close(int talks, int answers)
 	log_begin();
 	for (int i = 0; i < 3; i++)
 		RETRY(&a, fi_tinject(a.ep, buf, 8, peer, 1));
-	/* And then something with a context, which ends with an error in any case. */
+	/* An operation with a context ends with an error in any case. */
 	RETRY(&a, fi_send(a.ep, buf, sizeof(buf), NULL, peer, &contexts[1]));
 	struct fi_cq_err_entry err;
 	abi_expect_error(&a, NULL, &err);
@@ -557,7 +558,7 @@ static void shared_vectors_are_refused_with_the_reason(void)
 	abi_close(&a);
 }
 
-/* With FI_MR_VIRT_ADDR the address one past a piece of a region was taken for the first byte of the piece that follows in
+/* With FI_MR_VIRT_ADDR the address one past a piece of a region was taken for the first byte of the next piece in
  * the list, wherever in memory that is, and a range that left its piece went on there. */
 static void pieces_by_virtual_address(void)
 {
@@ -567,9 +568,9 @@ static void pieces_by_virtual_address(void)
 	want.mr_mode = FI_MR_VIRT_ADDR | FI_MR_PROV_KEY;
 	open_pair(&want);
 	meet();
-	/* In the list the piece that begins where the first ends comes last; the pages 3 and 4 are in none. */
+	/* In the list the piece that begins where the first one ends comes last. Pages 3 and 4 are in no piece. */
 	struct iovec iov[3] = {{mem[0], PAGE}, {mem[2], PAGE}, {mem[1], PAGE}};
-	/* Page, offset and length of an access, and whether it is inside. */
+	/* Page, offset and length of an access, and whether it is inside the region. */
 	const struct {
 		int page, at, len, inside;
 	} tries[] = {{1, 0, 16, 1},     {0, PAGE - 8, 16, 1},  {0, 0, 3 * PAGE, 1},     {2, 0, PAGE, 1}, {1, PAGE - 1, 1, 1},
@@ -597,7 +598,7 @@ static void pieces_by_virtual_address(void)
 			}
 			if (rc != (tries[i].inside ? 1 : -FI_EAVAIL))
 				FAIL("%s %zu: %zd", is_read ? "read" : "write", i, rc);
-			/* All other bytes are as they were. */
+			/* All other bytes are unchanged. */
 			if (!is_read && tries[i].inside) {
 				abi_verify(at, len, (unsigned)i);
 				for (size_t k = 0; k < len; k++)
@@ -612,8 +613,9 @@ static void pieces_by_virtual_address(void)
 	abi_close(&b);
 }
 
-/* The number of a closed region was given to the next one while an access to the closed one waited to be counted: the new
- * region's counter counted it, the closed one's did not. The target computes while background progress answers. */
+/* The number of a closed region was given to the next region while an access to the closed one waited to be
+ * counted. So the new region's counter counted the access, and the closed one's did not. The target computes while
+ * background progress answers. */
 static void accesses_are_counted_for_their_region(void)
 {
 	struct want want = plain;
@@ -656,7 +658,7 @@ static void accesses_are_counted_for_their_region(void)
 	EQUAL(fi_mr_enable(mr), 0);
 	target = (struct target){b.name, (uint64_t)(uintptr_t)one, fi_mr_key(mr)};
 	EQUAL(write(fd[0], &target, sizeof(target)), sizeof(target));
-	/* No call of libfabric until the write is complete. */
+	/* The target makes no call of libfabric until the write is complete. */
 	EQUAL(read(fd[0], &done, 1), 1);
 	EQUAL(one[0], 0);
 	EQUAL(fi_close(&mr->fid), 0);
@@ -675,22 +677,22 @@ static void accesses_are_counted_for_their_region(void)
 	EQUAL(fi_close(&second->fid), 0);
 }
 
-/* fi_cq_readerr and fi_eq_readerr ignored the application's buffer for err_data, which from API 1.5 on is where the text
- * belongs: they handed out memory that another thread's call frees, or none. */
+/* fi_cq_readerr and fi_eq_readerr ignored the application's buffer for err_data, into which the text belongs from
+ * API 1.5 on. They handed out memory that another thread's call frees, or no memory at all. */
 static void error_data_goes_into_the_buffer_given(void)
 {
 	const uint32_t versions[] = {FI_VERSION(1, 4), FI_VERSION(1, 17)};
 	for (int late = 0; late < 2; late++) {
 		struct want want = plain;
 		want.version = versions[late];
-		/* What an application of 1.4 is given unless it says more: scalable registration has no bits. */
+		/* An application of 1.4 gets this unless it asks for more: scalable registration has no bits. */
 		open_pair(&want);
 		abi_close(&b);
 		for (size_t i = 0; i < 4; i++)
 			RETRY(&a, fi_send(a.ep, buf, sizeof(buf), NULL, to_b, &contexts[i]));
 		char mine[1024], text[1024];
 		struct fi_cq_tagged_entry e;
-		/* A buffer that is long enough, one that is too short, and none. */
+		/* The test uses a buffer that is long enough, one that is too short, and none. */
 		const size_t sizes[] = {sizeof(mine), 10, 0};
 		struct fi_cq_err_entry last = {0};
 		for (int i = 0; i < 3; i++) {
@@ -713,13 +715,15 @@ static void error_data_goes_into_the_buffer_given(void)
 				CHECK(err.err_data != mine && mine[0] == '#');
 				EQUAL(err.err_data_size, all);
 				CHECK(strcmp(err.err_data, text) == 0);
-				/* Until the next read: asking for another text does not touch it. */
+				/* The text stays valid until the next read: asking for another text does not change
+				 * it. */
 				CHECK(strcmp(fi_cq_strerror(a.cq, ENOENT, NULL, NULL, 0), text) != 0);
 				CHECK(strcmp(err.err_data, text) == 0);
 				last = err;
 			}
 		}
-		/* An entry that is used again as it was left names the queue's own memory, which is no buffer. */
+		/* An entry that is passed again as it was left points to the queue's own memory, which is no
+		 * buffer. */
 		EQUAL(abi_next(&a, NULL, &e), -FI_EAVAIL);
 		EQUAL(fi_cq_readerr(a.cq, &last, 0), 1);
 		fi_cq_strerror(a.cq, last.prov_errno, last.err_data, text, sizeof(text));
@@ -757,8 +761,8 @@ static struct fid_cntr *counter_of(struct node *n)
 	return cntr;
 }
 
-/* Deferred work for an endpoint whose queue was full kept all other work of its domain from beginning, such as the change
- * of a counter. */
+/* Deferred work for an endpoint whose queue was full kept all other work of its domain from beginning, such as the
+ * change of a counter. */
 static void work_of_a_full_endpoint_holds_up_nobody(void)
 {
 	struct want want = plain;
@@ -806,7 +810,7 @@ static void work_of_a_full_endpoint_holds_up_nobody(void)
 	EQUAL(fi_cntr_add(second, 1), 0);
 	EQUAL(fi_cntr_read(changed), 1);
 	EQUAL(fi_cntr_read(ended), 0);
-	/* When the peer goes on there is room, and the rest begins. */
+	/* When the peer makes progress again there is room, and the rest of the work begins. */
 	EQUAL(kill(child, SIGCONT), 0);
 	double end = abi_now() + PATIENCE;
 	for (int shown = 0; shown < sent || fi_cntr_read(ended) < 2;) {
@@ -824,8 +828,8 @@ static void work_of_a_full_endpoint_holds_up_nobody(void)
 	abi_close(&a);
 }
 
-/* Who slept in a waiting call, or on the descriptor, was not woken when background progress let the time of an operation
- * run out that another thread had begun meanwhile. */
+/* A thread that slept in a waiting call, or on the descriptor, was not woken when background progress timed out an
+ * operation that another thread had begun meanwhile. */
 enum asleep_in { IN_SREAD, IN_POLL, IN_COUNTER, IN_SET, IN_WORK, ASLEEP_KINDS };
 static struct fid_cntr *failures, *work_ends;
 static struct fid_wait *wait_set;
@@ -871,7 +875,7 @@ static void sleepers_wake_up_for_timeouts(void)
 	want.caps |= FI_TRIGGER;
 	want.threading = FI_THREAD_SAFE;
 	want.wait = FI_WAIT_FD;
-	/* Somebody who never answers. */
+	/* The peer is an address at which nothing ever answers. */
 	struct sockaddr_in nobody = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1)};
 	socklen_t len = sizeof(nobody);
 	int silent = socket(AF_INET, SOCK_DGRAM, 0);
@@ -891,7 +895,7 @@ static void sleepers_wake_up_for_timeouts(void)
 		EQUAL(fi_cntr_open(a.domain, &cntr_attr, &work_ends, NULL), 0);
 		EQUAL(fi_ep_bind(a.ep, &failures->fid, FI_SEND), 0);
 		if (kind == IN_SET) {
-			/* An endpoint of its own. */
+			/* This test uses an endpoint of its own. */
 			EQUAL(fi_endpoint(a.domain, a.info, &ep, NULL), 0);
 			EQUAL(fi_ep_bind(ep, &a.av->fid, 0), 0);
 			EQUAL(fi_ep_bind(ep, &queue_in_set->fid, FI_TRANSMIT | FI_RECV), 0);
@@ -931,7 +935,8 @@ static void sleepers_wake_up_for_timeouts(void)
 	close(silent);
 }
 
-/* The same without background progress: the sleeper has to learn of the timer that the other thread's operation set. */
+/* This is the same test without background progress: the sleeper has to learn of the timer that the other thread's
+ * operation set. */
 static void sleepers_wake_up_by_themselves(void)
 {
 	sleepers_wake_up_for_timeouts();

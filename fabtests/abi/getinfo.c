@@ -218,7 +218,7 @@ static void capabilities(void)
 	CHECK(info->caps & FI_TAGGED && info->caps & FI_SEND && info->caps & FI_RECV);
 	CHECK(info->caps & FI_DIRECTED_RECV && !(info->caps & (FI_MSG | FI_RMA)));
 	fi_freeinfo(info);
-	/* As libfabric 2.6's lnx asks. */
+	/* libfabric 2.6's lnx passes these hints. */
 	hints->caps = FI_MSG | FI_AV_USER_ID;
 	info = ask(NULL, NULL, 0, hints, 0);
 	CHECK(info->caps & FI_AV_USER_ID && info->domain_attr->caps & FI_AV_USER_ID);
@@ -328,13 +328,14 @@ static void granted(void)
 	fi_freeinfo(hints);
 }
 
-/* API versions before 1.5 knew FI_MR_BASIC and FI_MR_SCALABLE; whoever left the choice to libfabric's providers got basic. */
+/* API versions before 1.5 had FI_MR_BASIC and FI_MR_SCALABLE. An application that left the choice to libfabric's
+ * own providers got FI_MR_BASIC. */
 static void old_registration(void)
 {
 	const uint32_t old[] = {FI_VERSION(1, 0), FI_VERSION(1, 4)};
 	const int modes[] = {FI_MR_BASIC, FI_MR_SCALABLE};
 	struct fi_info *hints = hints_for_squall(), *info = NULL;
-	/* As Charm++ asks. */
+	/* Charm++ passes these hints. */
 	hints->mode = FI_CONTEXT;
 	hints->ep_attr->type = FI_EP_RDM;
 	hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
@@ -343,7 +344,7 @@ static void old_registration(void)
 		int found = 0;
 		hints->domain_attr->mr_mode = FI_MR_UNSPEC;
 		EQUAL(fi_getinfo(old[i], NULL, NULL, 0, hints, &info), 0);
-		/* Both of every interface, basic first. */
+		/* Each interface has both answers, basic first. */
 		for (struct fi_info *p = info; p; p = p->next, found++) {
 			EQUAL(p->domain_attr->mr_mode, modes[found % 2]);
 			CHECK(p->mode == 0 && p->domain_attr->mode == 0);
@@ -351,7 +352,7 @@ static void old_registration(void)
 				CHECK(p->next && same(p->domain_attr->name, p->next->domain_attr->name));
 		}
 		fi_freeinfo(info);
-		/* No attribute at all. */
+		/* The hints have no domain attributes at all. */
 		EQUAL(fi_getinfo(old[i], NULL, NULL, 0, NULL, &info), 0);
 		for (struct fi_info *p = info; p; p = p->next)
 			if (ours(p)) {
@@ -359,7 +360,7 @@ static void old_registration(void)
 				break;
 			}
 		fi_freeinfo(info);
-		/* Either one where it is asked for. */
+		/* An application that asks for one of the two modes gets that mode. */
 		for (int mode = 0; mode < 2; mode++) {
 			hints->domain_attr->mr_mode = modes[mode];
 			EQUAL(fi_getinfo(old[i], NULL, NULL, 0, hints, &info), 0);
@@ -367,11 +368,11 @@ static void old_registration(void)
 				EQUAL(p->domain_attr->mr_mode, modes[mode]);
 			fi_freeinfo(info);
 		}
-		/* There were no bits. */
+		/* API versions before 1.5 had no mode bits. */
 		hints->domain_attr->mr_mode = FI_MR_VIRT_ADDR | FI_MR_PROV_KEY;
 		EQUAL(fi_getinfo(old[i], NULL, NULL, 0, hints, &info), -FI_ENODATA);
 	}
-	/* fi_mr(3): FI_MR_BASIC stands alone. */
+	/* FI_MR_BASIC stands alone (fi_mr(3)). */
 	hints->domain_attr->mr_mode = FI_MR_BASIC | FI_MR_PROV_KEY;
 	ask(NULL, NULL, 0, hints, -FI_ENODATA);
 	hints->domain_attr->mr_mode = FI_MR_UNSPEC;
@@ -381,7 +382,8 @@ static void old_registration(void)
 	fi_freeinfo(hints);
 }
 
-/* What FI_MR_BASIC means: keys are the provider's, whatever is asked for, and remote addresses are virtual. */
+/* FI_MR_BASIC means that the provider chooses the keys, whatever the application asks for, and that remote
+ * addresses are virtual. */
 static void basic_registration(void)
 {
 	static unsigned char there[2][4096], here[4096];
@@ -404,11 +406,11 @@ static void basic_registration(void)
 		abi_expect(&one, &two, &e);
 		CHECK(memcmp(here, &there[i][100], sizeof(here) - 100) == 0);
 	}
-	/* Offsets are no addresses there. */
+	/* Offsets are not valid as remote addresses in this mode. */
 	struct fi_cq_err_entry err;
 	RETRY(&one, fi_read(one.ep, here, 8, NULL, to, 0, fi_mr_key(mr[0]), &context));
 	abi_expect_error(&one, &two, &err);
-	/* The domain has its mode, for applications of any version. */
+	/* The domain has one mode, for applications of any version. */
 	struct fi_info *hints = hints_for_squall(), *info = NULL;
 	hints->ep_attr->type = FI_EP_RDM;
 	hints->domain_attr->domain = two.domain;
@@ -429,12 +431,13 @@ static void basic_registration(void)
 	abi_close(&two);
 }
 
-/* What the manual leaves to providers is as libfabric's own do it, for programs were tested with those. */
+/* Where the manual leaves a choice to providers, squall chooses as libfabric's own providers do, because programs
+ * were tested with those. */
 static void as_libfabrics_own(void)
 {
 	struct fi_info *hints = hints_for_squall();
 	hints->ep_attr->type = FI_EP_RDM;
-	/* Secondary capabilities that cost nothing come unasked. */
+	/* Secondary capabilities that cost nothing are granted unasked. */
 	hints->caps = FI_MSG | FI_RMA;
 	struct fi_info *info = ask(NULL, NULL, 0, hints, 0);
 	CHECK(info->caps & FI_MULTI_RECV && info->caps & FI_RMA_EVENT);
@@ -452,7 +455,7 @@ static void as_libfabrics_own(void)
 	CHECK(info->tx_attr->caps & FI_SEND && !(info->tx_attr->caps & FI_RECV));
 	CHECK(info->rx_attr->caps & FI_RECV && !(info->rx_attr->caps & FI_SEND));
 	fi_freeinfo(info);
-	/* A size that is asked for is the one that is answered. */
+	/* The answer repeats a size that is asked for. */
 	hints->tx_attr->caps = hints->rx_attr->caps = 0;
 	hints->tx_attr->size = 17;
 	hints->rx_attr->size = 18;
@@ -464,7 +467,7 @@ static void as_libfabrics_own(void)
 	CHECK(info->tx_attr->size == 17 && info->rx_attr->size == 18 && info->tx_attr->inject_size == 65);
 	CHECK(info->tx_attr->iov_limit == 2 && info->tx_attr->rma_iov_limit == 3 && info->rx_attr->iov_limit == 1);
 	fi_freeinfo(info);
-	/* A protocol of which there is no such version yet. */
+	/* There is no such version of this protocol yet. */
 	hints->ep_attr->protocol_version = 2;
 	ask(NULL, NULL, 0, hints, -FI_ENODATA);
 	fi_freeinfo(hints);

@@ -1,13 +1,14 @@
-/* Random histories of regions, counters, queues, waits and deferred work beside a model of the manual pages: after every few
- * steps both sides are let come to rest, and then every counter, every byte and every queue must be as the model says.
- * HISTORIES_SEED=n runs one history again, HISTORIES=n so many; HISTORIES_STEPS=n makes them so long. */
+/* Random histories of regions, counters, queues, waits and deferred work, compared with a model of the manual
+ * pages. After every few steps both sides complete all outstanding operations, and then every counter, every byte and
+ * every queue must agree with the model. HISTORIES_SEED=n runs history n again, HISTORIES=n sets the number of
+ * histories, and HISTORIES_STEPS=n sets their length. */
 #include "abi.h"
 
 #include <rdma/fi_trigger.h>
 
 enum { REGIONS = 5, PIECES = 3, PAGES = 24, PAGE = 96, COUNTERS = 4, WORKS = 12, CLOSED = 8, MESSAGES = 64, LONGEST = 3 * PAGE };
 
-/* How long anything may take that must happen. */
+/* The longest time that an expected event may take. */
 #define REST 30.0
 
 static uint64_t seed, state;
@@ -28,7 +29,7 @@ static const char *doing = "nothing";
 			WRONG("%s is %lld, not %s = %lld", #a, va_, #b, vb_);                                                  \
 	} while (0)
 
-/* xorshift64*: the same history for the same seed. */
+/* xorshift64*: the same seed gives the same history. */
 static unsigned dice(unsigned below)
 {
 	state ^= state >> 12;
@@ -37,7 +38,7 @@ static unsigned dice(unsigned below)
 	return (unsigned)((state * 2685821657736338717ULL) >> 33) % below;
 }
 
-/* A counter and what it must say. */
+/* A counter and the value that the model expects. */
 struct counter {
 	struct fid_cntr *cntr;
 	uint64_t value, errors;
@@ -50,7 +51,7 @@ struct region {
 	struct iovec iov[PIECES];
 };
 
-/* Deferred work: it waits, or it has begun. */
+/* The state of deferred work: it waits, or it has begun. */
 struct work {
 	int waits, on, adds_to, value;
 	uint64_t threshold;
@@ -60,7 +61,7 @@ struct work {
 	struct iovec iov;
 };
 
-/* A message: who still has to say something about it. */
+/* A message, and the completions that are still to come for it. */
 struct message {
 	int sent, received, failed, len;
 	uint64_t tag, data, has_data;
@@ -72,7 +73,7 @@ static fi_addr_t to_b;
 static struct region regions[REGIONS];
 static uint64_t closed[CLOSED];
 static unsigned closings;
-/* What region counters count, on b; what triggers work, on a; ends of a's own operations. */
+/* The region counters on b, the trigger counters on a, and the counters of a's own operations. */
 static struct counter accesses[COUNTERS], triggers[COUNTERS], sends, reads, writes;
 static struct work works[WORKS];
 static struct message messages[MESSAGES];
@@ -115,7 +116,7 @@ static void ended(struct node *n, const struct fi_cq_tagged_entry *e)
 		WRONG("a message came with other bytes");
 }
 
-/* Reads a queue in one of the ways there are. Whether anything came. */
+/* Reads a queue in one of the possible ways. Returns whether anything came. */
 static int look(struct node *n)
 {
 	struct fi_cq_tagged_entry e[4];
@@ -129,7 +130,7 @@ static int look(struct node *n)
 		break;
 	case 1:
 		rc = fi_cq_sread(n->cq, e, most, NULL, 0);
-		/* It answers a signal. */
+		/* The read answered a signal. */
 		if (n == &a && rc == -FI_EAGAIN)
 			signals_open = 0;
 		break;
@@ -158,7 +159,7 @@ static int look(struct node *n)
 	return rc > 0;
 }
 
-/* What a change of a trigger sets off in the model. Additions commute, so the order does not matter. */
+/* Applies the effects of a trigger's change to the model. Additions commute, so their order does not matter. */
 static void set_off(void)
 {
 	for (int again = 1; again;) {
@@ -169,7 +170,7 @@ static void set_off(void)
 				continue;
 			w->waits = 0;
 			begun++;
-			/* A send counts when it has ended, which it will have before anybody looks. */
+			/* A send counts when it has ended, and it will have ended before the next comparison. */
 			triggers[w->adds_to].value += (uint64_t)w->value;
 			again = 1;
 		}
@@ -181,7 +182,7 @@ static int is_open(const struct message *m)
 	return m->len >= 0 && (!m->sent || !m->received);
 }
 
-/* Lets both sides come to rest, and compares everything. */
+/* Completes all outstanding operations on both sides, and compares everything with the model. */
 static void rest(void)
 {
 	struct fid *fids[1] = {&a.cq->fid};
@@ -196,7 +197,7 @@ static void rest(void)
 		if (abi_now() > end)
 			WRONG("message %u is not over: sent %d, received %d", i, messages[i].sent, messages[i].received);
 	}
-	/* Ends of reads at their target, and of work, may be on their way. */
+	/* Completions of reads at their target, and of deferred work, may still be in flight. */
 	struct counter *const all[] = {accesses, triggers};
 	for (int k = 0; k < 2; k++)
 		for (int i = 0; i < COUNTERS; i++)
@@ -214,7 +215,7 @@ static void rest(void)
 		}
 	struct counter *const own[] = {&sends, &reads, &writes};
 	for (int i = 0; i < 3; i++) {
-		/* What is injected has no entry to wait for. */
+		/* An injected send has no entry to wait for. */
 		while (fi_cntr_read(own[i]->cntr) < own[i]->value && abi_now() < end)
 			(void)fi_cq_read(b.cq, NULL, 0);
 		SAME(fi_cntr_read(own[i]->cntr), own[i]->value);
@@ -225,7 +226,8 @@ static void rest(void)
 		WRONG("memory is not as the writes have left it");
 	SAME(fi_cq_read(b.cq, &e, 1), -FI_EAGAIN);
 	SAME(fi_cq_read(a.cq, &e, 1), -FI_EAGAIN);
-	/* One signal is one reason not to sleep; with nothing there and nothing on its way there is no other. */
+	/* A signal is one reason not to sleep. Without entries, and without any in flight, there is no other
+	 * reason. */
 	if (signals_open)
 		SAME(fi_trywait(a.fabric, fids, 1), -FI_EAGAIN);
 	signals_open = 0;
@@ -243,7 +245,7 @@ static void register_region(void)
 	r->access = rights[dice(3)];
 	r->pieces = (int)dice(PIECES) + 1;
 	for (int i = 0; i < r->pieces; i++) {
-		/* Pages that follow each other often, in any order, and sometimes twice. */
+		/* Registers pages that are often consecutive, in any order, and sometimes twice. */
 		size_t page = dice(PAGES), at = dice(3) ? 0 : dice(PAGE), len = dice(3) ? PAGE - at : dice(PAGE + 1 - (unsigned)at);
 		r->iov[i] = (struct iovec){&pool[page][at], len};
 	}
@@ -265,7 +267,7 @@ static void close_region(struct region *r)
 	r->mr = NULL;
 }
 
-/* Whether a region has all of a range. */
+/* Returns whether a region contains all of a range. */
 static int has(const struct region *r, const unsigned char *at, size_t len)
 {
 	for (size_t k = 0; k < len; k++) {
@@ -282,8 +284,9 @@ static int has(const struct region *r, const unsigned char *at, size_t len)
 
 enum how { SERVED, CUT, ALONE };
 
-/* A write or read of some range by some key. With CUT its region is closed while it is on its way; with ALONE the target
- * makes no call while it is, so that background progress answers, and the region may be gone by the next one. */
+/* Writes or reads some range by some key. With CUT the range's region is closed during the access. With ALONE the
+ * target makes no call during the access, so that background progress answers, and the region may be closed by the
+ * target's next call. */
 static void access_region(enum how how)
 {
 	int cut = how == CUT;
@@ -292,7 +295,7 @@ static void access_region(enum how how)
 	static int context;
 	int is_read = !cut && dice(2), stale = !r->mr || dice(12) == 0;
 	uint64_t key = stale ? closed[dice(CLOSED)] : r->key, needed = is_read ? FI_REMOTE_READ : FI_REMOTE_WRITE;
-	/* Somewhere about one of its pieces. */
+	/* The range begins near one of the region's pieces. */
 	const struct iovec *piece = &r->iov[r->mr ? dice((unsigned)r->pieces) : 0];
 	unsigned char *at = r->mr ? (unsigned char *)piece->iov_base : pool[0];
 	at += dice(3) ? (int)dice(16) : (int)dice(PAGE) - 8;
@@ -396,7 +399,7 @@ static void send_message(void)
 		post(m);
 }
 
-/* Work for some counter: the change of another one, or a send. */
+/* Queues deferred work for some counter: the change of another counter, or a send. */
 static void queue_work(void)
 {
 	struct work *w = &works[dice(WORKS)];
@@ -406,7 +409,7 @@ static void queue_work(void)
 	int is_send = dice(3) == 0;
 	memset(w, 0, sizeof(*w));
 	w->on = (int)dice(COUNTERS);
-	/* Work that sets itself off again would never end. */
+	/* Work that triggers itself would never end. */
 	w->adds_to = (w->on + 1 + (int)dice(COUNTERS - 1)) % COUNTERS;
 	w->value = is_send ? 1 : (int)dice(4) + 1;
 	w->threshold = triggers[w->on].value + triggers[w->on].errors + dice(8);
@@ -422,7 +425,7 @@ static void queue_work(void)
 		w->request.op_type = FI_OP_TSEND;
 		w->request.op.tagged = &w->send;
 		w->request.completion_cntr = triggers[w->adds_to].cntr;
-		/* It counts for its own counter alone, and must begin before anybody waits for it. */
+		/* The work counts for its own counter alone, and must begin before the model waits for it. */
 		w->threshold = w->request.threshold = 0;
 	} else {
 		w->add = (struct fi_op_cntr){.cntr = triggers[w->adds_to].cntr, .value = (uint64_t)w->value};
@@ -464,7 +467,7 @@ static void change_counter(void)
 	unsigned by = dice(4);
 	switch (dice(6)) {
 	case 0:
-		/* Not while anything adds to it. */
+		/* The counter is not set while an operation adds to it. */
 		rest();
 		doing = "setting a counter";
 		c->value = dice(2) ? 0 : c->value + by;
@@ -597,7 +600,7 @@ int main(void)
 		seed = first + i;
 		history(steps);
 	}
-	/* A history in which nothing happens finds nothing. */
+	/* A run in which nothing happens proves nothing. */
 	CHECK(accepted > 0 && rejected > 0 && begun > 0);
 	printf("%u histories: %lu accesses, %lu refused, %lu works, %d checks, %.1f s\n", count, accepted, rejected, begun, abi_checks,
 	       abi_now() - start);

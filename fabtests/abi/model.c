@@ -158,7 +158,7 @@ static void ended(struct op *op, uint64_t flags, int err, const struct target *t
 	give_back(op);
 }
 
-/* Calls without context that failed: how many, and the sum of their entries' flags. */
+/* Failed calls without a context: their number, and the sum of their entries' flags. */
 static struct nameless {
 	unsigned long count;
 	uint64_t flags;
@@ -649,7 +649,7 @@ static void nobody(void)
 		EQUAL(kill(child, SIGKILL), 0);
 		EQUAL(waitpid(child, &status, 0), child);
 		reopen(&fresh, &peers[1]);
-		/* One entry each; of calls without context it has none, either. */
+		/* Each call has one entry, calls without a context included. */
 		struct nameless wanted = {0};
 		for (size_t i = 0; i < batch_len; i++)
 			if (batch[i]->e.shown == COUNTED) {

@@ -1,5 +1,6 @@
-/* Tests that have a process each, so that each has the parameters it needs: `PROGRAM` runs all, `PROGRAM - PART` those with
- * PART in their names, and `PROGRAM NAME` one in this process, with the parameters that it finds. */
+/* Tests that run in a process each, because each needs its own parameters: `PROGRAM` runs all, `PROGRAM - PART`
+ * runs those with PART in their names, and `PROGRAM NAME` runs one in this process, with the parameters of the
+ * environment. */
 #ifndef SQUALL_OWN_PROCESS_H
 #define SQUALL_OWN_PROCESS_H
 

@@ -655,7 +655,7 @@ static void peers_are_called_as_was_said(void)
 	abi_close(&n);
 }
 
-/* fi_av_set_user_id, which the oldest headers do not have yet: the last of the calls that libfabric 1.20 knows. */
+/* fi_av_set_user_id is missing in the oldest headers. It is the last of the calls that libfabric 1.20 knows. */
 static int set_user_id(struct fid_av *av, fi_addr_t addr, fi_addr_t id, uint64_t flags)
 {
 	typedef int (*call)(struct fid_av *, fi_addr_t, fi_addr_t, uint64_t);
@@ -663,7 +663,8 @@ static int set_user_id(struct fid_av *av, fi_addr_t addr, fi_addr_t id, uint64_t
 	return (*(call *)((char *)av->ops + 80))(av, addr, id, flags);
 }
 
-/* A vector that was opened with FI_AV_USER_ID: completions name nobody before the application has said how. */
+/* With a vector that was opened with FI_AV_USER_ID, completions carry FI_ADDR_NOTAVAIL until the application has
+ * set an id. */
 static void ids_are_set_later(void)
 {
 	struct want want = {.caps = FI_MSG | FI_SOURCE | FI_AV_USER_ID};
@@ -688,7 +689,8 @@ static void ids_are_set_later(void)
 	size_t len = sizeof(n.name);
 	EQUAL(fi_getname(&n.ep->fid, &n.name, &len), 0);
 	fi_addr_t to_n = abi_insert(&m, &n.name), to_m = abi_insert(&n, &m.name);
-	/* Not with an insertion there, not elsewhere, and not for nobody. */
+	/* The flag is refused at an insertion, and an id is refused in another vector and for an address that was
+	 * not inserted. */
 	EQUAL(fi_av_insert(n.av, &m.name, 1, &same, FI_AV_USER_ID, NULL), -FI_EINVAL);
 	EQUAL(set_user_id(m.av, to_n, B_ID, 0), -FI_EINVAL);
 	EQUAL(set_user_id(n.av, to_m + 1, B_ID, 0), -FI_EINVAL);
@@ -705,7 +707,7 @@ static void ids_are_set_later(void)
 			CHECK(abi_now() < end);
 		}
 		EQUAL(source, ids[round]);
-		/* Inserted again it keeps its id. */
+		/* An address that is inserted again keeps its id. */
 		EQUAL(abi_insert(&n, &m.name), to_m);
 	}
 	abi_close(&m);

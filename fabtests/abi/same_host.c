@@ -57,7 +57,7 @@ static int begin(const char *deadline)
 	return !side;
 }
 
-/* FI_OPT_SHARED_MEMORY_PERMITTED, which older headers do not have. */
+/* FI_OPT_SHARED_MEMORY_PERMITTED is missing in older headers. */
 enum { shared_memory_permitted = 11 };
 /* This process forbids its endpoint to share memory. */
 static int forbids;
@@ -141,7 +141,7 @@ static void finish(void)
 	child_ended(0);
 }
 
-/* Segments that this process has mapped. */
+/* Returns the number of segments that this process has mapped. */
 static int mappings(void)
 {
 	char line[4096];
@@ -156,7 +156,7 @@ static int mappings(void)
 
 #define SOCKETS 64
 
-/* Whether a socket with this number is there under a name of ours, in whatever process. */
+/* Returns whether a socket with this inode number exists under a squall name, in any process. */
 static int is_socket_of_ours(unsigned long wanted)
 {
 	char line[4096], path[256];
@@ -171,7 +171,7 @@ static int is_socket_of_ours(unsigned long wanted)
 	return found;
 }
 
-/* The Unix sockets of this process under names of ours: other jobs of the machine have such sockets, too. */
+/* Counts the Unix sockets of this process under squall names. Other jobs of the machine have such sockets, too. */
 static int own_sockets(unsigned long numbers[SOCKETS])
 {
 	int count = 0;
@@ -278,9 +278,9 @@ static void neighbours_that_sleep(void)
 	EQUAL(statistic("links"), 2);
 }
 
-/* Each end has sent more messages than the other has room for, behind one that the other wants first. Pulls of it, and reads of
- * memory, pass those that wait; and these come, in their order, when there are receives. One end then sleeps until the
- * other takes its last message. */
+/* Each end has sent more messages than the other end has room for, behind one that the other end receives first.
+ * The reads of that message, and RMA reads, must pass the messages that wait. The messages must arrive, in their
+ * order, when receives are posted. One end then sleeps until the other end takes its last message. */
 static void messages_without_room_hold_up_nothing_else(void)
 {
 	static const struct want sleeping = {
@@ -290,7 +290,7 @@ static void messages_without_room_hold_up_nothing_else(void)
 	static unsigned numbers[MANY];
 	struct fi_cq_tagged_entry e;
 	struct fid_mr *mr;
-	/* A quarter of the messages find room at the limit and in the ring. */
+	/* A quarter of the messages find room within the limit and in the ring. */
 	setenv("FI_SQUALL_MAX_UNEXPECTED", "1000", 1);
 	setenv("FI_SQUALL_SHM_RING", "64K", 1);
 	begin("20s");
@@ -305,7 +305,7 @@ static void messages_without_room_hold_up_nothing_else(void)
 	say('s');
 	EQUAL(hear(), 's');
 	EQUAL(fi_trecv(a.ep, in, LONG, NULL, peer, 1, 0, in), 0);
-	/* It is received, and so is the other end's. */
+	/* This end receives the message, and the other end receives its own. */
 	abi_expect(&a, NULL, &e);
 	abi_expect(&a, NULL, &e);
 	abi_verify(in, LONG, 700 + !side);
@@ -408,13 +408,13 @@ static void a_child_of_fork_outlives_its_parents_endpoint(void)
 	leaves_a_child_behind(0);
 }
 
-/* What three processes share: an endpoint that asks, and two that answer. */
+/* The memory that three processes share: one endpoint that asks, and two that answer. */
 struct trio {
 	struct sockaddr_in asks, answers[2];
 	_Atomic int opened, introduced;
 };
 
-/* Answers whatever comes, until it is killed. */
+/* Answers every message, until the process is killed. */
 static void answer(struct trio *t, int which)
 {
 	struct fi_cq_tagged_entry e;
@@ -442,7 +442,7 @@ static void ask(fi_addr_t whom)
 		abi_expect(&a, NULL, &e);
 }
 
-/* Time for links to come and go. */
+/* This leaves time for channels to open and close. */
 static void pause_with_progress(void)
 {
 	double end = abi_now() + 0.5;
@@ -450,8 +450,8 @@ static void pause_with_progress(void)
 		(void)fi_cq_read(a.cq, NULL, 0);
 }
 
-/* The link to one peer ends while a child of fork holds its descriptors, the next peer's gets their place, and then the first
- * peer dies: the second one is alive. */
+/* The channel to one peer closes while a child of fork holds its descriptors, the channel of the next peer gets the
+ * same numbers, and then the first peer dies. The second peer must count as alive. */
 static void the_death_of_a_peer_that_was_left(void)
 {
 	pid_t others[2];
@@ -506,7 +506,7 @@ static void the_death_of_a_peer_that_was_left(void)
  * is left behind. */
 static void killed_with_full_rings(void)
 {
-	/* A ring holds as many while nobody takes them. */
+	/* A ring holds this many while the receiver takes none. */
 	enum { SENT = 400 };
 	struct fi_cq_tagged_entry e;
 	struct fi_cq_err_entry err;
@@ -675,8 +675,8 @@ static void without_reading_any_memory(void)
 	EQUAL(statistic("links"), 2);
 }
 
-/* Memory could be read when they met, and cannot be any more, at one end or at both, as when privileges change: what is on its
- * way arrives as well as what follows. */
+/* The two processes could read each other's memory when they connected, and cannot any more, at one end or at both,
+ * as when privileges change. Messages in flight must arrive, and so must later ones. */
 static void memory_becomes_unreadable(int both)
 {
 	static unsigned char region[LONG], got[LONG];
@@ -725,7 +725,8 @@ static void all_memory_becomes_unreadable(void)
 	memory_becomes_unreadable(1);
 }
 
-/* A peer is answered while its application makes no call, also where the kernel has no membarrier(2). */
+/* Background progress answers a peer while its application makes no call, even where the kernel has no
+ * membarrier(2). */
 static void without_membarrier(void)
 {
 	static const struct want by_domain = {

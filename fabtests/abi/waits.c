@@ -496,7 +496,8 @@ static void a_signal_wakes_everybody(void)
 	abi_close(&signalled);
 }
 
-/* One signal is one reason not to block: it left fi_trywait at -FI_EAGAIN, and a wait set awake, for ever. */
+/* A signal is one reason not to block. It used to leave fi_trywait at -FI_EAGAIN, and a wait set awake, for ever.
+ * */
 static void a_signal_is_answered_once(void)
 {
 	enum fi_wait_obj kinds[] = {FI_WAIT_UNSPEC, FI_WAIT_FD, FI_WAIT_MUTEX_COND, FI_WAIT_YIELD, FI_WAIT_POLLFD};
@@ -507,7 +508,7 @@ static void a_signal_is_answered_once(void)
 		struct fid *fids[1] = {&signalled.cq->fid};
 		EQUAL(fi_trywait(signalled.fabric, fids, 1), 0);
 		for (int round = 0; round < 3; round++) {
-			/* Several that nobody answered in between are one. */
+			/* Several signals without a wait in between count as one. */
 			for (int i = 0; i <= round; i++)
 				EQUAL(fi_cq_signal(signalled.cq), 0);
 			EQUAL(fi_trywait(signalled.fabric, fids, 1), -FI_EAGAIN);
@@ -518,7 +519,7 @@ static void a_signal_is_answered_once(void)
 				EQUAL(fi_control(&signalled.cq->fid, FI_GETWAIT, &fd.fd), 0);
 				EQUAL(poll(&fd, 1, 0), 0);
 			}
-			/* And one that comes after the look wakes who sleeps. */
+			/* A signal that comes after the check wakes the sleeper. */
 			EQUAL(fi_cq_signal(signalled.cq), 0);
 			if (kinds[k] == FI_WAIT_FD)
 				EQUAL(poll(&fd, 1, 0), 1);
@@ -528,7 +529,7 @@ static void a_signal_is_answered_once(void)
 			CHECK(abi_now() - begin > 0.015);
 			EQUAL(fi_trywait(signalled.fabric, fids, 1), 0);
 		}
-		/* Who asks by fi_trywait takes no signal from those who wait. */
+		/* A thread that calls fi_trywait takes no signal from the threads in waiting calls. */
 		_Atomic int done = 0;
 		pthread_t thread;
 		asleep = 0;
