@@ -22,7 +22,7 @@ use crate::rest::Rest;
 use crate::wait::set::WaitSet;
 use crate::wait::{self, Sleeper, Waitable, Waiter, Waits};
 use crate::work::{Waiting, Work};
-use watch::{Processor, SLEEPER, WORK, Watch, Which};
+use watch::{Field, Processor, SLEEPER, WORK, Watch};
 
 /// Both numbers, as somebody found them.
 #[derive(Default)]
@@ -119,12 +119,12 @@ boundary::exports! {
 
     counter read(cntr: *mut ffi::fid_cntr) -> u64 => {
         let cntr = object::get::<Cntr, _>(cntr)?;
-        Ok(cntr.read(Which::Value, &cntr.seen.value))
+        Ok(cntr.read(Field::Value, &cntr.seen.value))
     };
 
     counter readerr(cntr: *mut ffi::fid_cntr) -> u64 => {
         let cntr = object::get::<Cntr, _>(cntr)?;
-        Ok(cntr.read(Which::Errors, &cntr.seen.errors))
+        Ok(cntr.read(Field::Errors, &cntr.seen.errors))
     };
 
     status add(cntr: *mut ffi::fid_cntr, value: u64) -> c_int => {
@@ -143,7 +143,7 @@ boundary::exports! {
 
     status adderr(cntr: *mut ffi::fid_cntr, value: u64) -> c_int => {
         let cntr = object::get::<Cntr, _>(cntr)?;
-        cntr.watch.add(Which::Errors, value);
+        cntr.watch.add(Field::Errors, value);
         cntr.changed();
         cntr.domain.work().run(None);
         Ok(())
@@ -151,7 +151,7 @@ boundary::exports! {
 
     status seterr(cntr: *mut ffi::fid_cntr, value: u64) -> c_int => {
         let cntr = object::get::<Cntr, _>(cntr)?;
-        cntr.watch.set(Which::Errors, value);
+        cntr.watch.set(Field::Errors, value);
         cntr.changed();
         cntr.domain.work().run(None);
         Ok(())
@@ -197,7 +197,7 @@ impl Cntr {
     /// An operation ended.
     #[inline]
     pub(crate) fn count(&self, success: bool) {
-        self.watch.add(if success { Which::Value } else { Which::Errors }, 1);
+        self.watch.add(if success { Field::Value } else { Field::Errors }, 1);
         self.changed();
     }
 
@@ -251,14 +251,14 @@ impl Cntr {
 
     /// fi_cntr_add.
     pub(crate) fn add(&self, value: u64) {
-        self.watch.add(Which::Value, value);
+        self.watch.add(Field::Value, value);
         self.polled.see(self.snapshot());
         self.changed();
     }
 
     /// fi_cntr_set.
     pub(crate) fn set(&self, value: u64) {
-        self.watch.set(Which::Value, value);
+        self.watch.set(Field::Value, value);
         self.polled.see(self.snapshot());
         self.changed();
     }
@@ -385,7 +385,7 @@ impl Cntr {
     }
 
     /// One of the two numbers, after a turn of progress.
-    fn read(&self, which: Which, seen: &AtomicU64) -> u64 {
+    fn read(&self, which: Field, seen: &AtomicU64) -> u64 {
         self.poll(self.snapshot());
         let now = self.watch.get(which);
         seen.store(now, Ordering::Relaxed);
@@ -397,7 +397,7 @@ impl Cntr {
     /// # Errors
     /// `FI_EAVAIL` when an error is counted, `FI_ETIMEDOUT` when time is up.
     fn wait(&self, threshold: u64, timeout: c_int) -> Result<()> {
-        let errors = self.watch.get(Which::Errors);
+        let errors = self.watch.get(Field::Errors);
         let found = core::cell::Cell::new((0, 0));
         let check = || {
             self.progress();

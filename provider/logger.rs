@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_alone_has_not_named_squall() {
+    fn a_provider_path_alone_does_not_choose_squall() {
         let unnamed = |all: &[(&str, &str)]| {
             let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
             is_unnamed(all.iter().map(own))

@@ -615,7 +615,7 @@ mod tests {
     }
 
     #[test]
-    fn virtual_addresses_are_found_where_they_are() {
+    fn virtual_addresses_are_found_in_any_order_of_pieces() {
         let write = Access::RemoteWrite;
         let v = region(true);
         // This address is one past the first piece, and in no piece.
@@ -647,7 +647,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_that_claims_more_than_there_is_ends_with_memory() {
+    fn an_overlong_piece_ends_with_the_address_space() {
         let write = Access::RemoteWrite;
         for virtual_address in [false, true] {
             let pieces = Box::new([UserSlice::lent(4096, u64::MAX)]);

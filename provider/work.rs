@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn work_of_a_full_endpoint_holds_up_its_own_alone() {
+    fn work_of_a_full_endpoint_holds_up_no_other_work() {
         let full = Weak::new();
         let mut due = Due::default();
         due.queue.extend([transmit(&full, 1), work(0, true, 2), transmit(&full, 3)]);

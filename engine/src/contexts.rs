@@ -161,12 +161,12 @@ impl Context {
     }
 
     /// Returns whether an operation that was set aside waits for a slot, and none is free.
-    pub(crate) fn is_starved(&self) -> bool {
+    pub(crate) fn waits_for_slot(&self) -> bool {
         self.starved && !self.slots.has_room()
     }
 
     /// Returns whether an operation was set aside for want of a slot, and a slot is free now.
-    pub(crate) fn is_fed(&self) -> bool {
+    pub(crate) fn has_slot_for_set_aside(&self) -> bool {
         self.starved && self.slots.has_room()
     }
 

@@ -389,7 +389,7 @@ fn one_that_fetches_is_a_packet_there_and_a_packet_back() {
 /// An atomic that fetches or compares returns the old values, so a region that peers may only write refuses it. One
 /// that changes values also needs FI_REMOTE_WRITE (fi_mr(3)).
 #[test]
-fn what_shows_values_needs_leave_to_read_and_what_changes_them_leave_to_write() {
+fn fetching_atomics_need_read_access_and_changing_ones_write_access() {
     let secret = [0x11; 8];
     for linked in [false, true] {
         let mut w = World::with(2, 9, Faults::default(), |config, _| config.links = linked);

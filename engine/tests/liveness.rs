@@ -189,7 +189,7 @@ fn everything_goes_on_after_one_process_was_stopped() {
 }
 
 #[test]
-fn a_long_silence_is_reported_each_minute_and_borne() {
+fn a_long_silence_is_reported_each_minute_without_an_error() {
     for met in [true, false] {
         let mut w = patient();
         if met {
@@ -389,7 +389,7 @@ fn a_stopped_peer_is_waited_for_while_its_host_answers() {
 /// When no endpoint at the silent peer's host answers, the engine gives the peer up after the ordinary deadline. When
 /// one answers, the engine gives the peer up after the longer deadline.
 #[test]
-fn a_silent_host_is_given_up_and_a_stopped_peer_in_the_end() {
+fn silent_hosts_and_stopped_peers_are_given_up_at_their_deadlines() {
     let minutes = |n: u64| Span::secs(60 * n);
     for (neighbour, most, expected) in [
         (false, minutes(15), minutes(2)),

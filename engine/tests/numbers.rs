@@ -22,7 +22,7 @@ fn count(w: &World, base: u64, len: usize, value: u8) -> usize {
 
 /// A region is closed in the middle of a write with remote CQ data. As many operations later as there are ids, another
 /// write has the same id. Its data must be reported when all its own bytes are in place, and must be its own.
-fn an_id_comes_again(linked: bool) {
+fn reuse_the_id_of_a_write(linked: bool) {
     const LEN: usize = 600_000;
     let mut w = World::with(2, 5, Faults::default(), |config, _| config.links = linked);
     w.links.unfetchable = true;
@@ -57,20 +57,20 @@ fn an_id_comes_again(linked: bool) {
 }
 
 #[test]
-fn an_id_of_a_write_on_a_context_comes_again() {
-    an_id_comes_again(false);
+fn ids_of_writes_are_reused_on_a_context() {
+    reuse_the_id_of_a_write(false);
 }
 
 #[test]
-fn an_id_of_a_write_on_a_channel_comes_again() {
-    an_id_comes_again(true);
+fn ids_of_writes_are_reused_on_a_channel() {
+    reuse_the_id_of_a_write(true);
 }
 
 /// A rendezvous message waits for its receive while as many further messages arrive as there are ids, so that a later
 /// message has the same id. The end of the later message must not make the receiver forget the older one, about which
 /// its sender still asks.
 #[test]
-fn an_id_of_a_message_that_waits_comes_again() {
+fn the_id_of_a_waiting_message_is_reused() {
     const LONG: usize = 20_000;
     let mut w = World::new(2, 6, Faults::default());
     let peer = w.peer(0, 1);

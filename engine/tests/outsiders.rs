@@ -33,7 +33,7 @@ struct Outsider {
 }
 
 /// A context that the attacker has opened at the victim.
-struct Opened {
+struct OpenContext {
     number: u16,
     start: Psn,
     /// The victim's number for this context, once the victim has sent it.
@@ -93,13 +93,13 @@ impl Outsider {
     }
 
     /// Opens a context with an empty message, or with the request that `change` makes of it.
-    fn open(&mut self, w: &mut World, change: impl Fn(&mut StdRequest)) -> Opened {
+    fn open(&mut self, w: &mut World, change: impl Fn(&mut StdRequest)) -> OpenContext {
         let number = self.turn as u16 + 1;
         let mut hasher = SipHasher24::new_with_keys(self.cookie, self.nonce);
         hasher.write_u64(u64::from(self.turn) << 32 | u64::from(number) << 16 | 1);
         let start = Psn((hasher.finish() >> 32) as u32);
         self.turn += 1;
-        let mut opened = Opened { number, start, theirs: None, next: start };
+        let mut opened = OpenContext { number, start, theirs: None, next: start };
         self.send(w, &mut opened, &[], change);
         opened
     }
@@ -108,7 +108,7 @@ impl Outsider {
     fn send(
         &self,
         w: &mut World,
-        on: &mut Opened,
+        on: &mut OpenContext,
         payload: &[u8],
         change: impl Fn(&mut StdRequest),
     ) -> bool {
@@ -169,14 +169,14 @@ impl Outsider {
     }
 }
 
-fn rng_world(adjust: impl Fn(&mut Config, &mut TransportConfig)) -> World {
+fn world_without_faults(adjust: impl Fn(&mut Config, &mut TransportConfig)) -> World {
     World::with(2, 5, Faults::default(), adjust)
 }
 
 /// Lets host 0, which belongs to the victim's job, and the victim exchange their first messages in both directions.
-fn the_job_goes_on(w: &mut World) {
+fn check_the_job_communicates(w: &mut World) {
     let addr = w.hosts[0].addr;
-    w.hosts[VICTIM].engine.know_addresses([addr], true);
+    w.hosts[VICTIM].engine.add_addresses([addr], true);
     for from in [0, VICTIM] {
         let to = 1 - from;
         let base = w.hosts[to].memory.alloc(5000);
@@ -215,8 +215,8 @@ fn the_job_goes_on(w: &mut World) {
 }
 
 #[test]
-fn peers() {
-    let mut w = rng_world(|_, _| {});
+fn known_peers_are_bounded() {
+    let mut w = world_without_faults(|_, _| {});
     let mut met = 0;
     for n in 0..70_000 {
         if n % 1000 == 0 {
@@ -228,12 +228,12 @@ fn peers() {
         }
     }
     assert_eq!(met, 1 << 16);
-    the_job_goes_on(&mut w);
+    check_the_job_communicates(&mut w);
 }
 
 #[test]
-fn contexts() {
-    let mut w = rng_world(|_, transport| transport.max_contexts = 2000);
+fn contexts_are_bounded() {
+    let mut w = world_without_faults(|_, transport| transport.max_contexts = 2000);
     let mut opened = 0;
     for n in 0..100 {
         let mut it = Outsider::meet(&mut w, n).expect("they are few");
@@ -242,12 +242,12 @@ fn contexts() {
         opened += mine;
     }
     assert_eq!((opened, w.hosts[VICTIM].engine.contexts().count()), (500, 500));
-    the_job_goes_on(&mut w);
+    check_the_job_communicates(&mut w);
 }
 
 #[test]
-fn headers_of_messages() {
-    let mut w = rng_world(|config, _| config.max_unexpected = 1600);
+fn message_headers_are_bounded() {
+    let mut w = world_without_faults(|config, _| config.max_unexpected = 1600);
     let mut all = 0;
     for n in 0..8 {
         let mut it = Outsider::meet(&mut w, n).expect("they are few");
@@ -260,12 +260,12 @@ fn headers_of_messages() {
         all += mine;
     }
     assert_eq!((all, w.hosts[VICTIM].engine.unexpected_messages()), (400, 400));
-    the_job_goes_on(&mut w);
+    check_the_job_communicates(&mut w);
 }
 
 #[test]
-fn bytes_of_messages() {
-    let mut w = rng_world(|config, _| config.unexpected_bytes = 1_600_000);
+fn message_bytes_are_bounded() {
+    let mut w = world_without_faults(|config, _| config.unexpected_bytes = 1_600_000);
     for n in 0..8 {
         let mut it = Outsider::meet(&mut w, n).expect("they are few");
         let mut on = it.open(&mut w, |_| ());
@@ -276,13 +276,13 @@ fn bytes_of_messages() {
     }
     assert!(w.hosts[VICTIM].engine.counters().0.unexpected_bytes > 390_000);
     assert!(w.hosts[VICTIM].engine.counters().0.rx_deferred > 1000);
-    the_job_goes_on(&mut w);
+    check_the_job_communicates(&mut w);
 }
 
 /// Every id before an early message takes room in the order of its context.
 #[test]
-fn gaps_before_early_messages() {
-    let mut w = rng_world(|_, _| {});
+fn ids_before_early_messages_are_bounded() {
+    let mut w = world_without_faults(|_, _| {});
     let mut it = Outsider::meet(&mut w, 0).expect("it is alone");
     for (ahead, taken) in [(256, true), (257, false), (16_000, false), (16_384, false)] {
         let mut on = it.open(&mut w, |_| ());
@@ -291,10 +291,10 @@ fn gaps_before_early_messages() {
     }
     // A peer of the job may be as far ahead as its window allows.
     let addr = it.addr;
-    w.hosts[VICTIM].engine.know_addresses([addr], true);
+    w.hosts[VICTIM].engine.add_addresses([addr], true);
     let mut on = it.open(&mut w, |_| ());
     assert!(it.send(&mut w, &mut on, &[], |ses| ses.message_id = 16_000));
-    the_job_goes_on(&mut w);
+    check_the_job_communicates(&mut w);
 }
 
 /// Registers a region at the victim that any peer with the key may read and write.
@@ -304,8 +304,8 @@ fn region(w: &mut World) {
 }
 
 #[test]
-fn answers() {
-    let mut w = rng_world(|_, transport| transport.max_contexts = 4000);
+fn unacknowledged_answers_are_bounded() {
+    let mut w = world_without_faults(|_, transport| transport.max_contexts = 4000);
     region(&mut w);
     let mut all = 0;
     let mut refused = 0;
@@ -330,12 +330,12 @@ fn answers() {
     }
     assert_eq!((all, refused), (8 * 4096, 12));
     assert!(w.hosts[VICTIM].engine.counters().0.rx_unanswerable > 0);
-    the_job_goes_on(&mut w);
+    check_the_job_communicates(&mut w);
 }
 
 #[test]
-fn writes_that_are_not_whole() {
-    let mut w = rng_world(|_, transport| transport.max_contexts = 4000);
+fn incomplete_writes_are_bounded() {
+    let mut w = world_without_faults(|_, transport| transport.max_contexts = 4000);
     region(&mut w);
     let part = |ses: &mut StdRequest| {
         (ses.opcode, ses.match_bits, ses.request_length) = (Opcode::Write, 9, 4000);
@@ -356,14 +356,14 @@ fn writes_that_are_not_whole() {
     }
     // The last context had some entries by then, so it gets a few more.
     assert!(((1 << 16)..(1 << 16) + 1000).contains(&all), "{all}");
-    the_job_goes_on(&mut w);
+    check_the_job_communicates(&mut w);
 }
 
 /// A peer that ignores the lack of room for its messages on a shared-memory channel loses the channel.
 #[test]
-fn messages_on_a_channel() {
+fn excess_messages_on_a_channel_end_it() {
     for len in [0, 16_384] {
-        let mut w = rng_world(|config, _| {
+        let mut w = world_without_faults(|config, _| {
             (config.links, config.max_unexpected) = (true, 1000);
             config.unexpected_bytes = 1 << 20;
         });
@@ -400,6 +400,6 @@ fn messages_on_a_channel() {
         let most = (32 << 20) / if len == 0 { 64 } else { 16_384 } + 64;
         assert!(taken <= most && taken > most / 2, "{taken} of {len} bytes");
         w.run(Span::millis(10), |_| false);
-        the_job_goes_on(&mut w);
+        check_the_job_communicates(&mut w);
     }
 }

@@ -284,12 +284,12 @@ static void injected_after_a_close(int talks, int answers)
 	EQUAL(statistic("op_errors"), 4);
 }
 
-static void injected_after_a_close_of_who_listened(void)
+static void injected_after_a_receiver_closed(void)
 {
 	injected_after_a_close(1, 0);
 }
 
-static void injected_after_a_close_of_who_talked(void)
+static void injected_after_a_sender_closed(void)
 {
 	injected_after_a_close(0, 1);
 }
@@ -763,7 +763,7 @@ static struct fid_cntr *counter_of(struct node *n)
 
 /* Deferred work for an endpoint whose queue was full kept all other work of its domain from beginning, such as the
  * change of a counter. */
-static void work_of_a_full_endpoint_holds_up_nobody(void)
+static void full_endpoints_hold_up_no_other_work(void)
 {
 	struct want want = plain;
 	want.caps |= FI_TRIGGER;
@@ -948,8 +948,8 @@ static const struct test tests[] = {
 	TEST(commit_is_refused, NULL, NULL, 0),
 	TEST(injected_to_a_peer_that_died, NULL, NULL, 1),
 	TEST(injected_to_a_peer_that_was_replaced, NULL, NULL, 1),
-	TEST(injected_after_a_close_of_who_listened, NULL, NULL, 1, {"FI_SQUALL_SHM=no"}),
-	TEST(injected_after_a_close_of_who_talked, NULL, NULL, 1, {"FI_SQUALL_SHM=no"}),
+	TEST(injected_after_a_receiver_closed, NULL, NULL, 1, {"FI_SQUALL_SHM=no"}),
+	TEST(injected_after_a_sender_closed, NULL, NULL, 1, {"FI_SQUALL_SHM=no"}),
 	TEST(injected_after_a_close_over_packets, NULL, NULL, 1, {"FI_SQUALL_SHM=no"}),
 	TEST(injected_after_a_close_on_one_host, NULL, NULL, 1, {"FI_SQUALL_SHM=yes"}),
 	TEST(region_closed_under_a_read, "loss=20%,seed=3", "yes", 0),
@@ -962,7 +962,7 @@ static const struct test tests[] = {
 	TEST(datagrams_are_refused_with_the_reason, NULL, NULL, 1),
 	TEST(shared_vectors_are_refused_with_the_reason, NULL, NULL, 1),
 	TEST(pieces_by_virtual_address, NULL, NULL, 0),
-	TEST(work_of_a_full_endpoint_holds_up_nobody, NULL, NULL, 0,
+	TEST(full_endpoints_hold_up_no_other_work, NULL, NULL, 0,
 	     {"FI_SQUALL_OUTSTANDING=64", "FI_SQUALL_SHM=no", "FI_SQUALL_DEADLINE=30s"}),
 	TEST(sleepers_wake_up_for_timeouts, NULL, NULL, 0, {"FI_SQUALL_ATTEND=2ms", "FI_SQUALL_SHM=no"}),
 	TEST(sleepers_wake_up_by_themselves, NULL, NULL, 0, {"FI_SQUALL_ATTEND=0ns", "FI_SQUALL_SHM=no"}),

@@ -433,7 +433,7 @@ static void basic_registration(void)
 
 /* Where the manual leaves a choice to providers, squall chooses as libfabric's own providers do, because programs
  * were tested with those. */
-static void as_libfabrics_own(void)
+static void choices_of_libfabrics_providers(void)
 {
 	struct fi_info *hints = hints_for_squall();
 	hints->ep_attr->type = FI_EP_RDM;
@@ -565,7 +565,7 @@ int main(void)
 	RUN(granted);
 	RUN(old_registration);
 	RUN(basic_registration);
-	RUN(as_libfabrics_own);
+	RUN(choices_of_libfabrics_providers);
 	RUN(ordered);
 	RUN(addresses);
 	RUN(open_objects);

@@ -117,7 +117,7 @@ static void ended(struct node *n, const struct fi_cq_tagged_entry *e)
 }
 
 /* Reads a queue in one of the possible ways. Returns whether anything came. */
-static int look(struct node *n)
+static int read_queue(struct node *n)
 {
 	struct fi_cq_tagged_entry e[4];
 	fi_addr_t from[4];
@@ -160,7 +160,7 @@ static int look(struct node *n)
 }
 
 /* Applies the effects of a trigger's change to the model. Additions commute, so their order does not matter. */
-static void set_off(void)
+static void apply_triggers(void)
 {
 	for (int again = 1; again;) {
 		again = 0;
@@ -183,14 +183,14 @@ static int is_open(const struct message *m)
 }
 
 /* Completes all outstanding operations on both sides, and compares everything with the model. */
-static void rest(void)
+static void complete_all(void)
 {
 	struct fid *fids[1] = {&a.cq->fid};
 	struct fi_cq_tagged_entry e;
 	double end = abi_now() + REST;
-	set_off();
+	apply_triggers();
 	for (unsigned i = 0, quiet = 0; quiet < 4;) {
-		int busy = look(&a) | look(&b);
+		int busy = read_queue(&a) | read_queue(&b);
 		while (i < MESSAGES && !is_open(&messages[i]))
 			i++;
 		quiet = busy || i < MESSAGES ? 0 : quiet + 1;
@@ -268,7 +268,7 @@ static void close_region(struct region *r)
 }
 
 /* Returns whether a region contains all of a range. */
-static int has(const struct region *r, const unsigned char *at, size_t len)
+static int contains(const struct region *r, const unsigned char *at, size_t len)
 {
 	for (size_t k = 0; k < len; k++) {
 		int inside = 0;
@@ -302,14 +302,14 @@ static void access_region(enum how how)
 	size_t len = dice(8) ? dice(PAGE - 16) + 1 : dice(LONGEST) + 1;
 	if (at < pool[0] || at + len > pool[0] + sizeof(pool))
 		return;
-	int allowed = !stale && r->access & needed && has(r, at, len);
+	int allowed = !stale && r->access & needed && contains(r, at, len);
 	struct counter *own = is_read ? &reads : &writes;
 	struct fi_cq_tagged_entry e;
 	double end = abi_now() + REST;
 	ssize_t rc;
 	for (size_t i = 0; i < len; i++)
 		bytes[i] = (unsigned char)dice(256);
-	rest();
+	complete_all();
 	doing = is_read ? "read" : cut ? "write that is cut" : how == ALONE ? "write to who is away" : "write";
 	double away = how == ALONE ? abi_now() + 2 : 0;
 	if (is_read)
@@ -362,7 +362,7 @@ static struct message *new_message(void)
 {
 	struct message *m = &messages[next_message++ % MESSAGES];
 	if (is_open(m))
-		rest();
+		complete_all();
 	int len = dice(3) ? (int)dice(64) : (int)dice(LONGEST);
 	memset(m, 0, sizeof(*m));
 	m->len = len;
@@ -405,7 +405,7 @@ static void queue_work(void)
 	struct work *w = &works[dice(WORKS)];
 	if (w->waits)
 		return;
-	rest();
+	complete_all();
 	int is_send = dice(3) == 0;
 	memset(w, 0, sizeof(*w));
 	w->on = (int)dice(COUNTERS);
@@ -434,13 +434,13 @@ static void queue_work(void)
 	}
 	w->waits = 1;
 	EQUAL(fi_control(&a.domain->fid, FI_QUEUE_WORK, &w->request), 0);
-	set_off();
+	apply_triggers();
 }
 
 static void take_work_back(void)
 {
 	struct work *w = &works[dice(WORKS)];
-	rest();
+	complete_all();
 	doing = "taking work back";
 	switch (dice(6)) {
 	case 0:
@@ -468,7 +468,7 @@ static void change_counter(void)
 	switch (dice(6)) {
 	case 0:
 		/* The counter is not set while an operation adds to it. */
-		rest();
+		complete_all();
 		doing = "setting a counter";
 		c->value = dice(2) ? 0 : c->value + by;
 		EQUAL(fi_cntr_set(c->cntr, c->value), 0);
@@ -481,7 +481,7 @@ static void change_counter(void)
 		c->value += by;
 		EQUAL(fi_cntr_add(c->cntr, by), 0);
 	}
-	set_off();
+	apply_triggers();
 }
 
 static void history(unsigned steps)
@@ -553,13 +553,13 @@ static void history(unsigned steps)
 		}
 		if (dice(8) == 0) {
 			doing = "coming to rest";
-			rest();
+			complete_all();
 		} else {
-			(void)look(dice(2) ? &a : &b);
+			(void)read_queue(dice(2) ? &a : &b);
 		}
 	}
 	doing = "the end";
-	rest();
+	complete_all();
 	for (int i = 0; i < REGIONS; i++)
 		close_region(&regions[i]);
 	EQUAL(fi_control(&a.domain->fid, FI_FLUSH_WORK, NULL), 0);

@@ -63,7 +63,7 @@ enum { shared_memory_permitted = 11 };
 static int forbids;
 
 /* Opens an endpoint and forbids it to share memory, which has to be done before it is enabled. */
-static void open_that_shares_nothing(const struct want *want)
+static void open_without_shared_memory(const struct want *want)
 {
 	struct fi_av_attr av_attr = {.type = FI_AV_TABLE};
 	struct fi_cq_attr cq_attr = {.format = FI_CQ_FORMAT_TAGGED};
@@ -90,7 +90,7 @@ static void open_here(const struct want *want)
 {
 	struct sockaddr_in theirs;
 	if (forbids)
-		open_that_shares_nothing(want);
+		open_without_shared_memory(want);
 	else
 		abi_open(&a, want);
 	EQUAL(write(pipe_fd, &a.name, sizeof(a.name)), sizeof(a.name));
@@ -452,7 +452,7 @@ static void pause_with_progress(void)
 
 /* The channel to one peer closes while a child of fork holds its descriptors, the channel of the next peer gets the
  * same numbers, and then the first peer dies. The second peer must count as alive. */
-static void the_death_of_a_peer_that_was_left(void)
+static void the_end_of_a_closed_peer(void)
 {
 	pid_t others[2];
 	struct trio *t = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -818,7 +818,7 @@ static void who_says_no(void)
 	without_links("FI_SQUALL_SHM", "no");
 }
 
-static void who_forbids_it_for_an_endpoint(void)
+static void shared_memory_forbidden_for_an_endpoint(void)
 {
 	begin("8s");
 	forbids = side;
@@ -839,7 +839,7 @@ static const struct test tests[] = {
 	TEST(a_child_of_fork_leaves_the_link_alone, NULL, NULL, 0),
 	TEST(a_child_of_fork_outlives_its_parent, NULL, NULL, 0),
 	TEST(a_child_of_fork_outlives_its_parents_endpoint, NULL, NULL, 0),
-	TEST(the_death_of_a_peer_that_was_left, NULL, NULL, 0, {"FI_SQUALL_PEERS=av"}),
+	TEST(the_end_of_a_closed_peer, NULL, NULL, 0, {"FI_SQUALL_PEERS=av"}),
 	TEST(killed_with_full_rings, NULL, NULL, 0),
 	TEST(stopped_for_longer_than_the_deadline, NULL, NULL, 0),
 	TEST(stopped_for_a_while, NULL, NULL, 0),
@@ -853,7 +853,7 @@ static const struct test tests[] = {
 	TEST(in_other_pid_namespaces, NULL, NULL, 0),
 	TEST(of_another_user, NULL, NULL, 0),
 	TEST(who_says_no, NULL, NULL, 0),
-	TEST(who_forbids_it_for_an_endpoint, NULL, NULL, 0),
+	TEST(shared_memory_forbidden_for_an_endpoint, NULL, NULL, 0),
 	TEST(who_damages_packets, NULL, NULL, 0),
 };
 

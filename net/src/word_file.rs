@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_in_the_file() {
+    fn written_words_are_in_the_file() {
         let directory = place("plain");
         let made = WordFile::create(&directory, "one", 512).expect("room");
         made.write(3, &[77, 78]).expect("room");
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn who_shortens_the_file_does_no_harm() {
+    fn truncating_the_file_does_no_harm() {
         let directory = place("short");
         let made = WordFile::create(&directory, "one", 1024).expect("room");
         let other = File::options().write(true).open(made.path()).expect("ours");

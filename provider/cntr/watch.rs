@@ -15,7 +15,7 @@ pub(super) const WORK: u8 = 2;
 
 /// One of a counter's two numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Which {
+pub(super) enum Field {
     /// Operations that succeeded.
     Value,
     /// Operations that failed.
@@ -43,9 +43,9 @@ pub(super) trait Marks {
 pub(super) trait Memory {
     type Number: Number;
     type Marks: Marks;
-    /// The fence between the two steps of either side. The processor needs none, because its `SeqCst` operations keep
+    /// Keeps the two steps of either side in order. The processor needs no code for that, because its `SeqCst` operations keep
     /// their order.
-    fn between();
+    fn order_steps();
 }
 
 /// The numbers and marks of one counter. The module's documentation explains their order.
@@ -60,15 +60,15 @@ impl<M: Memory> Watch<M> {
         Self { value: M::Number::new(), errors: M::Number::new(), marks: M::Marks::new() }
     }
 
-    fn number(&self, which: Which) -> &M::Number {
+    fn number(&self, which: Field) -> &M::Number {
         match which {
-            Which::Value => &self.value,
-            Which::Errors => &self.errors,
+            Field::Value => &self.value,
+            Field::Errors => &self.errors,
         }
     }
 
     /// Returns one of the numbers.
-    pub(super) fn get(&self, which: Which) -> u64 {
+    pub(super) fn get(&self, which: Field) -> u64 {
         self.number(which).load()
     }
 
@@ -79,19 +79,19 @@ impl<M: Memory> Watch<M> {
 
     /// Adds to a number. The caller must call [`Watch::marks`] afterwards.
     #[inline]
-    pub(super) fn add(&self, which: Which, by: u64) {
+    pub(super) fn add(&self, which: Field, by: u64) {
         self.number(which).add(by);
     }
 
     /// Sets a number. The caller must call [`Watch::marks`] afterwards.
-    pub(super) fn set(&self, which: Which, to: u64) {
+    pub(super) fn set(&self, which: Field, to: u64) {
         self.number(which).store(to);
     }
 
     /// Returns the marks, after a change of a number.
     #[inline]
     pub(super) fn marks(&self) -> u8 {
-        M::between();
+        M::order_steps();
         self.marks.load()
     }
 
@@ -99,7 +99,7 @@ impl<M: Memory> Watch<M> {
     /// afterwards, and must not sleep if they have changed.
     pub(super) fn sleep(&self) {
         self.marks.set(SLEEPER);
-        M::between();
+        M::order_steps();
     }
 
     /// Clears the mark of sleepers after a change. Returns whether there is a sleeper to wake.
@@ -110,7 +110,7 @@ impl<M: Memory> Watch<M> {
     /// Marks that work waits. The caller holds the lock of the waiting work, and must call [`Watch::look`] afterwards.
     pub(super) fn work_waits(&self) {
         self.marks.set(WORK);
-        M::between();
+        M::order_steps();
     }
 
     /// Calls `take` with both numbers, to take out the work that is due, under the lock of the waiting work. `take`
@@ -162,7 +162,7 @@ impl Memory for Processor {
     type Number = AtomicU64;
     type Marks = AtomicU8;
     #[inline]
-    fn between() {}
+    fn order_steps() {}
 }
 
 /// Tests of every interleaving that the memory model of C11 allows, by loom.
@@ -214,7 +214,7 @@ mod model {
     impl Memory for Ordered {
         type Number = AtomicU64;
         type Marks = AtomicU8;
-        fn between() {
+        fn order_steps() {
             fence(Ordering::SeqCst);
         }
     }
@@ -225,7 +225,7 @@ mod model {
     impl Memory for Loose {
         type Number = AtomicU64;
         type Marks = AtomicU8;
-        fn between() {}
+        fn order_steps() {}
     }
 
     struct Counter<M: Memory> {
@@ -271,7 +271,7 @@ mod model {
 
         /// Mirrors `Cntr::count`.
         fn count(&self) {
-            self.watch.add(Which::Value, 1);
+            self.watch.add(Field::Value, 1);
             let marks = self.watch.marks();
             if marks & SLEEPER != 0 && self.watch.wake() {
                 self.signal.store(true, Ordering::SeqCst);
@@ -327,12 +327,12 @@ mod model {
     }
 
     #[test]
-    fn work_that_is_due_is_passed_on() {
+    fn due_work_is_begun() {
         counters_and_submitter::<Ordered>(None, 2);
     }
 
     #[test]
-    fn so_is_work_that_comes_while_the_last_is_taken_out() {
+    fn work_added_while_the_last_is_taken_out_is_begun() {
         counters_and_submitter::<Ordered>(Some(1), 2);
     }
 
@@ -343,13 +343,13 @@ mod model {
 
     #[test]
     #[should_panic(expected = "work that is due is left lying")]
-    fn without_their_order_work_is_left_lying() {
+    fn without_the_order_due_work_is_missed() {
         counters_and_submitter::<Loose>(None, 2);
     }
 
     #[test]
     #[should_panic(expected = "a sleeper was not woken")]
-    fn without_their_order_a_sleeper_sleeps_on() {
+    fn without_the_order_a_wake_up_is_missed() {
         sleeper_and_counter::<Loose>();
     }
 }

@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_no_buffer_the_text_is_the_queues() {
+    fn without_a_buffer_the_text_stays_in_the_queue() {
         let mut buffer = [0xff; 8];
         let place = buffer.as_mut_ptr();
         let text = c"word";

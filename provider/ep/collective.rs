@@ -707,7 +707,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_key_tells_instances_joins_and_ranks_apart() {
+    fn key_parts_differ_by_instance_join_and_rank() {
         let mut parts = HashSet::new();
         for instance in 1..=4 {
             for joins in 1..=4 {

@@ -23,7 +23,7 @@ pub(super) struct Peers {
     /// The vector's revision of which the engine was told all names, where only named peers are talked to.
     named: Option<u64>,
     /// The part of the vector that the engine knows when it also talks to peers outside the vector.
-    known: Known,
+    known: KnownAddresses,
     /// By fi_addr: the peer.
     by_addr: Vec<u32>,
     /// By peer: the fi_addr.
@@ -36,7 +36,7 @@ pub(super) struct Peers {
 
 /// The addresses of a vector that the engine knows.
 #[derive(Default)]
-struct Known {
+struct KnownAddresses {
     /// The vector's revision and generation at the last update.
     revision: u64,
     generation: u64,
@@ -95,9 +95,9 @@ impl Peers {
         let before = &self.known;
         let anew = before.generation != generation || !before.dense;
         let from = if anew { 0 } else { before.len };
-        engine.know_addresses(addresses.names_from(from).map(|name| name.addr), anew);
+        engine.add_addresses(addresses.names_from(from).map(|name| name.addr), anew);
         let (len, dense) = (addresses.len(), addresses.is_dense());
-        self.known = Known { revision, generation, len, dense };
+        self.known = KnownAddresses { revision, generation, len, dense };
     }
 
     #[cold]

@@ -782,7 +782,7 @@ mod tests {
     }
 
     #[test]
-    fn registration_modes_are_those_that_an_application_can_live_with() {
+    fn registration_modes_follow_the_hints() {
         let modes = |api, asked| registering(api, asked).registrations(None);
         let modern = mr_mode::VIRT_ADDR | mr_mode::PROV_KEY;
         assert_eq!(modes(version(1, 17), modern), [modern]);

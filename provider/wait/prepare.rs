@@ -179,14 +179,14 @@ mod model {
     }
 
     #[test]
-    fn nor_of_two() {
+    fn no_wake_up_of_two_sleepers_is_lost() {
         two_sleepers(in_order, Sleeper::Guest);
         two_sleepers(in_order, Sleeper::Application);
     }
 
     #[test]
     #[should_panic(expected = "a wake-up is lost")]
-    fn one_is_lost_where_the_look_comes_first() {
+    fn a_wake_up_is_lost_if_the_look_comes_first() {
         one_sleeper(look_first);
     }
 }

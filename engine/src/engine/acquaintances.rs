@@ -35,7 +35,7 @@ impl Engine {
     /// Tells the engine which addresses the application has inserted. They are added to those that it knows already, or
     /// replace them if `anew` is set. Peers at these addresses belong to the job, even if the application never talks
     /// to them.
-    pub fn know_addresses(&mut self, addresses: impl IntoIterator<Item = SocketAddr>, anew: bool) {
+    pub fn add_addresses(&mut self, addresses: impl IntoIterator<Item = SocketAddr>, anew: bool) {
         for peer in self.peers.enroll(addresses, anew) {
             self.pdcs.admissions().set_outside(PeerKey(peer.0), false);
         }

@@ -122,7 +122,7 @@ impl Budget {
         kind: HeaderKind,
     ) -> bool {
         let most = config.max_unexpected as u64;
-        let (own, all) = (self.of(peer).headers(kind), self.all.headers(kind));
+        let (own, all) = (self.account(peer).headers(kind), self.all.headers(kind));
         if peers.is_outside(config, peer) {
             all < most
                 && own < most.div_ceil(ONE_OUTSIDE)
@@ -143,7 +143,7 @@ impl Budget {
     }
 
     fn room_left(&self, (config, peers): (&Config, &Peers), peer: PeerId) -> Room {
-        let own = self.of(peer);
+        let own = self.account(peer);
         // While the engine keeps something beyond its limits, the peer may send nothing more of that kind.
         if own.beyond_headers > 0 || !self.has_room((config, peers), peer, HeaderKind::Waiting) {
             return Room::None;
@@ -221,7 +221,7 @@ impl Budget {
     /// Records that a message of a channel is kept although there is no room for its header. Returns whether an honest
     /// peer may have sent it.
     pub(super) fn exceed_headers(&mut self, peer: PeerId, charge: &mut Charge, len: u64) -> bool {
-        let (record, account) = (record(len), self.of_mut(peer));
+        let (record, account) = (ring_bytes(len), self.account_mut(peer));
         let fits = account.beyond_headers + record <= MAX_BEYOND;
         if fits {
             account.beyond_headers += record;
@@ -233,7 +233,7 @@ impl Budget {
     /// Records that a message of a channel is kept although there is no room for its bytes. Returns whether an honest
     /// peer may have sent it.
     fn exceed_bytes(&mut self, peer: PeerId, charge: &mut Charge, len: u64) -> bool {
-        let (record, account) = (record(len), self.of_mut(peer));
+        let (record, account) = (ring_bytes(len), self.account_mut(peer));
         let fits = account.beyond_bytes + record <= MAX_BEYOND;
         if fits {
             account.beyond_bytes += record;
@@ -287,11 +287,11 @@ impl Budget {
         bytes.saturating_add(HEADER_COST)
     }
 
-    fn of(&self, peer: PeerId) -> Account {
+    fn account(&self, peer: PeerId) -> Account {
         self.peers.get(peer.0 as usize).copied().unwrap_or_default()
     }
 
-    fn of_mut(&mut self, peer: PeerId) -> &mut Account {
+    fn account_mut(&mut self, peer: PeerId) -> &mut Account {
         let at = peer.0 as usize;
         if self.peers.len() <= at {
             self.peers.resize(at + 1, Account::default());
@@ -310,13 +310,13 @@ impl Budget {
         let whole = step.config.unexpected_bytes;
         let most = share(step.config, step.peers, charge.outside);
         let fits = |held: u64, most: u64| held.checked_add(bytes).is_some_and(|sum| sum <= most);
-        let room = fits(self.of(peer).bytes, most)
+        let room = fits(self.account(peer).bytes, most)
             && fits(self.all.bytes, whole)
             && (!charge.outside || fits(self.outside.bytes, whole / OUTSIDE));
         if !room {
             return false;
         }
-        self.of_mut(peer).bytes += bytes;
+        self.account_mut(peer).bytes += bytes;
         self.all.bytes += bytes;
         if charge.outside {
             self.outside.bytes += bytes;
@@ -331,7 +331,7 @@ impl Budget {
     /// Charges the header of a message.
     fn charge_header(&mut self, peer: PeerId, charge: &mut Charge, kind: HeaderKind) {
         charge.header = kind;
-        self.each(peer, charge.outside, |account| {
+        self.change_accounts(peer, charge.outside, |account| {
             account.header(kind).into_iter().for_each(|count| *count += 1);
         });
     }
@@ -346,14 +346,14 @@ impl Budget {
 
     fn release_header(&mut self, peer: PeerId, charge: &mut Charge) {
         let kind = core::mem::take(&mut charge.header);
-        self.each(peer, charge.outside, |account| {
+        self.change_accounts(peer, charge.outside, |account| {
             account.header(kind).into_iter().for_each(|count| *count -= 1);
         });
     }
 
     fn release_bytes(&mut self, step: &mut Step<'_>, peer: PeerId, charge: &mut Charge) {
         let bytes = core::mem::take(&mut charge.bytes);
-        self.each(peer, charge.outside, |account| account.bytes -= bytes);
+        self.change_accounts(peer, charge.outside, |account| account.bytes -= bytes);
         step.report.counters.unexpected_bytes = self.all.bytes;
     }
 
@@ -365,7 +365,7 @@ impl Budget {
         }
         self.release_header(peer, charge);
         self.release_bytes(step, peer, charge);
-        let account = self.of_mut(peer);
+        let account = self.account_mut(peer);
         account.beyond_headers -= core::mem::take(&mut charge.beyond_headers);
         account.beyond_bytes -= core::mem::take(&mut charge.beyond_bytes);
     }
@@ -386,8 +386,8 @@ impl Budget {
     }
 
     /// Changes every account that a message of a peer counts in.
-    fn each(&mut self, peer: PeerId, outside: bool, change: impl Fn(&mut Account)) {
-        change(self.of_mut(peer));
+    fn change_accounts(&mut self, peer: PeerId, outside: bool, change: impl Fn(&mut Account)) {
+        change(self.account_mut(peer));
         change(&mut self.all);
         if outside {
             change(&mut self.outside);
@@ -397,7 +397,7 @@ impl Budget {
 
 /// Returns the least number of ring bytes that a message of `len` bytes takes: its word and the shortest head, rounded
 /// up to whole cache lines.
-const fn record(len: u64) -> u64 {
+const fn ring_bytes(len: u64) -> u64 {
     (24 + len).next_multiple_of(64)
 }
 

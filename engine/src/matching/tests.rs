@@ -108,7 +108,7 @@ fn stale_references_are_bounded() {
 
 /// A message that no receive matches does not keep the table entries of later, consumed messages allocated.
 #[test]
-fn a_message_that_stays_costs_its_own_place_alone() {
+fn an_unmatched_message_keeps_no_consumed_entries() {
     let mut slab = Slab::default();
     let mut unexpected = Unexpected::new(3);
     let wanted = |tag| Wanted { space: MatchSpace::Tagged, source: None, tag, ignore: 0 };

@@ -89,7 +89,10 @@ impl Ops {
         }
         let channel = ChannelId::Link(id);
         let Some(context) = step.contexts.get_mut(channel) else { return Sent::Nothing };
-        if context.has_set_aside() && !link.held && (context.is_fed() || sink.takes_messages(id)) {
+        if context.has_set_aside()
+            && !link.held
+            && (context.has_slot_for_set_aside() || sink.takes_messages(id))
+        {
             context.restore();
         }
         while let Some(&first) = context.queue.front() {
@@ -104,7 +107,7 @@ impl Ops {
             if context.has_set_aside() {
                 // The arrival of an answer, or the end of what was begun on contexts, activates the link again. The
                 // peer shows by itself when it takes messages again, as it shows when there is room in the ring.
-                let woken = link.held || context.is_starved();
+                let woken = link.held || context.waits_for_slot();
                 return if woken { Sent::Nothing } else { Sent::Full };
             }
             if link.farewell != Farewell::Due {

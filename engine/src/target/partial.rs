@@ -19,9 +19,9 @@ use crate::order::MAX_AHEAD;
 
 /// The most partial writes of one channel; beyond that the oldest entry is stale. An honest initiator has fewer packets
 /// than this in two windows, the one before a write and the one after it.
-const MOST: usize = 8192;
+const MAX_PER_CHANNEL: usize = 8192;
 /// The most partial writes of all peers outside the job together.
-const MOST_OUTSIDE: usize = 1 << 16;
+const MAX_ALL_OUTSIDE: usize = 1 << 16;
 
 /// A packet of a write that is not the whole write.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +46,7 @@ struct PartialWrite {
 
 /// The partial writes of one channel.
 #[derive(Debug)]
-struct OfChannel {
+struct ChannelWrites {
     /// The newest id of an operation that has begun.
     newest: u16,
     /// The peer was outside the job when the first of these writes began.
@@ -55,7 +55,7 @@ struct OfChannel {
     writes: VecDeque<PartialWrite>,
 }
 
-impl OfChannel {
+impl ChannelWrites {
     /// Records that a packet of operation `id` has arrived; `first` says that the packet begins the operation. Removes
     /// the entries that are stale now, and returns their number.
     #[inline]
@@ -78,7 +78,7 @@ impl OfChannel {
 #[derive(Debug, Default)]
 pub(super) struct PartialWrites {
     /// Channels that have partial writes.
-    channels: HashMap<ChannelId, OfChannel>,
+    channels: HashMap<ChannelId, ChannelWrites>,
     /// The number of partial writes of peers outside the job.
     outside: usize,
 }
@@ -110,7 +110,7 @@ impl PartialWrites {
         // A write that has an entry goes on, and a shared-memory channel has one entry at a time.
         !outside
             || channel.context().is_none()
-            || self.outside < MOST_OUTSIDE
+            || self.outside < MAX_ALL_OUTSIDE
             || self.channels.contains_key(&channel)
     }
 
@@ -123,13 +123,13 @@ impl PartialWrites {
         piece: Piece,
     ) -> Option<Option<u64>> {
         let Piece { id, first, len, total, data } = piece;
-        let fresh = || OfChannel { newest: id, outside, writes: VecDeque::new() };
+        let fresh = || ChannelWrites { newest: id, outside, writes: VecDeque::new() };
         let of = self.channels.entry(channel).or_insert_with(fresh);
         let stale = of.advance(channel, id, first);
         self.outside -= if of.outside { stale } else { 0 };
         // The newest writes are at the end, and most packets belong to those.
         let Some(at) = of.writes.iter().rposition(|write| write.id == id) else {
-            if of.writes.len() == MOST {
+            if of.writes.len() == MAX_PER_CHANNEL {
                 of.writes.pop_front();
             } else {
                 self.outside += usize::from(of.outside);
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_gone_before_its_id_comes_again() {
+    fn stale_writes_are_removed_before_their_ids_are_reused() {
         for start in [0, 1, 40_000, u16::MAX] {
             let mut partial = PartialWrites::default();
             assert_eq!(partial.note(context(), false, piece(start, 6)), None);
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_channel_that_keeps_order_a_new_operation_ends_those_before() {
+    fn an_operation_on_a_channel_ends_earlier_writes() {
         let channel = ChannelId::Link(LinkId::new(3, 0));
         let mut partial = PartialWrites::default();
         for (first, expected) in [(true, None), (false, Some(None)), (true, None), (true, None)] {
@@ -234,12 +234,12 @@ mod tests {
     }
 
     #[test]
-    fn what_peers_outside_the_job_may_leave_is_bounded() {
+    fn partial_writes_of_peers_outside_the_job_are_bounded() {
         let mut partial = PartialWrites::default();
         for id in 0..20_000 {
             partial.note(context(), true, piece(id, 5));
         }
-        assert_eq!(partial.outside, MOST);
+        assert_eq!(partial.outside, MAX_PER_CHANNEL);
         for slot in 1u32.. {
             let channel = ChannelId::Context(PdcId::from_u32(slot));
             if !partial.has_room(channel, true) {
@@ -249,7 +249,7 @@ mod tests {
                 assert_eq!(partial.note(channel, true, piece(id, 5)), None);
             }
         }
-        assert!((MOST_OUTSIDE..MOST_OUTSIDE + 100).contains(&partial.outside));
+        assert!((MAX_ALL_OUTSIDE..MAX_ALL_OUTSIDE + 100).contains(&partial.outside));
         let other = ChannelId::Context(PdcId::from_u32(60_000));
         assert!(partial.has_room(other, false) && partial.has_room(context(), true));
         partial.close(context());

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_alone_is_noted() {
+    fn a_provider_path_alone_is_noted() {
         let level = |path, provider| unnamed(path, provider).map(|finding| finding.level);
         assert_eq!(level(Some("/opt/squall"), None), Some(Level::Note));
         assert_eq!(level(Some("/opt/squall"), Some("squall")), None);

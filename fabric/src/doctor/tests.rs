@@ -82,7 +82,7 @@ fn what_cannot_be_chosen_is_a_fault_with_a_cure() {
 
 /// Both hosts have a bridge as first interface, with the same address on every host, and a card as second.
 #[test]
-fn a_bridge_that_was_chosen_is_noted_here_and_there() {
+fn a_chosen_bridge_is_noted_on_both_hosts() {
     let kind = |kind: &str| Facts { kind: Some(kind.to_owned()), ..Facts::default() };
     let of = |name: &str, addr: [u8; 4], prefix, facts| Iface {
         name: name.to_owned(),

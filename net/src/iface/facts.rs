@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_interface_is_made_of_is_found_through_layers() {
+    fn lower_interfaces_are_found_through_layers() {
         let link = |index: u32, name: &str, kind: Option<&str>| Link {
             // These names must not be those of interfaces of this host, which sysfs knows.
             index: 1_000_000 + index,

@@ -73,7 +73,7 @@ fn loopback_serves_when_it_is_alone_or_asked_for() {
 /// In a container or a network namespace the end of a veth pair leads out. On a host the end leads to the host's own
 /// containers.
 #[test]
-fn a_cable_serves_where_there_is_no_device() {
+fn a_veth_is_used_without_devices() {
     let kept = |all: &[Iface]| -> Vec<String> {
         let all = select(all.to_vec(), "").unwrap();
         all.iter().filter(|c| c.kept).map(|c| c.iface.addr.to_string()).collect()
@@ -291,7 +291,7 @@ fn twenty_interfaces_give_one_choice_in_every_order() {
 }
 
 #[test]
-fn what_is_asked_for_is_kept_whatever_it_is() {
+fn interfaces_that_are_asked_for_are_kept() {
     let kept = |expression: &str| -> Vec<String> {
         let all = select(twenty(), expression).unwrap();
         all.iter().filter(|c| c.kept).map(|c| c.iface.addr.to_string()).collect()
@@ -305,7 +305,7 @@ fn what_is_asked_for_is_kept_whatever_it_is() {
 }
 
 #[test]
-fn names_classify_what_the_kernel_says_nothing_about() {
+fn names_classify_interfaces_without_kernel_facts() {
     let class = |name: &str| iface(name, "10.0.0.1/24").class();
     for name in ["eth0", "enp3s0f1np1", "ib0", "hsn0", "bond0", "br0", "team0", "ens5.100"] {
         assert_eq!(class(name), Class::Device, "{name}");
@@ -322,7 +322,7 @@ fn names_classify_what_the_kernel_says_nothing_about() {
 
 /// The interface below one in a container is outside the container.
 #[test]
-fn what_lies_outside_of_a_container_makes_a_cable() {
+fn an_interface_over_another_namespace_is_a_cable() {
     for kind in ["macvlan", "ipvlan", "vlan", "macsec"] {
         assert_eq!(made("eth0", "10.0.0.2/24", kind).class(), Class::Cable, "{kind}");
     }
@@ -353,7 +353,7 @@ fn a_host_with_ipv6_alone_uses_its_device() {
 
 /// A network of two addresses is not point-to-point: its interface is an ordinary Ethernet device.
 #[test]
-fn a_network_of_two_addresses_is_a_device_still() {
+fn a_network_of_two_addresses_is_not_point_to_point() {
     let mut all = vec![
         made("docker0", "172.17.0.1/16", "bridge"),
         card("eth0", "10.1.1.0/31"),
@@ -366,7 +366,7 @@ fn a_network_of_two_addresses_is_a_device_still() {
 }
 
 #[test]
-fn of_two_cards_in_one_network_all_hosts_choose_alike() {
+fn all_hosts_choose_the_same_of_two_cards() {
     let mut all = vec![card("eth0", "10.0.0.1/24"), card("eth1", "10.0.0.2/24")];
     (all[0].index, all[1].index) = (2, 3);
     assert_eq!(kept_in_every_order(&all), ["10.0.0.1", "10.0.0.2"]);

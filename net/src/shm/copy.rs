@@ -98,7 +98,7 @@ pub(super) fn answer(segment: &Segment, place: Place, number: u64, copied: Optio
 
 /// A payload that its owner is to copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Wanted {
+pub(super) struct LentPayload {
     pub(super) slot: u32,
     pub(super) generation: u32,
     /// Bytes of the payload.
@@ -125,7 +125,7 @@ pub(super) struct Copier {
     bounce: usize,
     /// The number of requests so far.
     requests: u64,
-    open: Option<(Wanted, Vec<u8>)>,
+    open: Option<(LentPayload, Vec<u8>)>,
 }
 
 impl Copier {
@@ -140,12 +140,12 @@ impl Copier {
     }
 
     /// Asks for a payload.
-    pub(super) fn begin(&mut self, segment: &Segment, wanted: Wanted) {
+    pub(super) fn begin(&mut self, segment: &Segment, wanted: LentPayload) {
         self.open = Some((wanted, Vec::new()));
         self.ask(segment, wanted, 0);
     }
 
-    fn ask(&mut self, segment: &Segment, wanted: Wanted, from: usize) {
+    fn ask(&mut self, segment: &Segment, wanted: LentPayload, from: usize) {
         let Place { control, .. } = self.place;
         let reference = u64::from(wanted.slot) << 32 | u64::from(wanted.generation);
         self.requests += 1;

@@ -17,7 +17,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{Ordering, fence};
 
-use super::copy::{self, MOST_COPIED, Wanted};
+use super::copy::{self, LentPayload, MOST_COPIED};
 use super::ring::Place;
 use super::segment::Segment;
 use super::socket;
@@ -451,11 +451,11 @@ impl<'a> Lent<'a> {
     }
 
     /// Returns the request to the owner to copy the payload, unless the payload is longer than an honest peer's.
-    pub(super) fn wanted(&self) -> Option<Wanted> {
+    pub(super) fn wanted(&self) -> Option<LentPayload> {
         let len = self.pieces.iter().fold(0u64, |sum, (_, len)| sum.saturating_add(*len));
         let (slot, generation) = self.reference;
         let len = usize::try_from(len).ok().filter(|len| *len <= MOST_COPIED)?;
-        Some(Wanted { slot, generation, len })
+        Some(LentPayload { slot, generation, len })
     }
 
     /// Copies into all of `to` what the frame refers to, from byte `at` on. Whether that was possible, and its owner had

@@ -121,7 +121,7 @@ impl Attacker {
     }
 
     /// Sends what an honest peer sends, and checks that the victim takes all of it.
-    fn be_honest(&mut self) {
+    fn send_honest_frames(&mut self) {
         for n in 0..HONEST {
             assert!(self.send(&[&b"honest"[..], &n.to_le_bytes()].concat()), "there is room");
         }
@@ -147,11 +147,11 @@ impl Attacker {
             0 => self.scribble(rng),
             1 => self.send_bad_record(rng),
             2 => self.refer_to_nothing(rng),
-            3 => self.refer_to_what_was_taken_back(),
+            3 => self.refer_to_revoked_memory(),
             4 => self.send_bad_messages(rng),
-            5 => self.answer_nonsense(rng),
+            5 => self.answer_with_random_values(rng),
             6 => self.ask_for_copies(rng),
-            7 => greet_badly(name, rng),
+            7 => send_bad_greetings(name, rng),
             _ => socket::shut_down(self.socket.as_raw_fd()),
         }
         std::thread::sleep(Duration::from_millis(2));
@@ -230,7 +230,7 @@ impl Attacker {
     }
 
     /// Sends a reference to memory that the attacker has taken back: the victim can read it, and must not use it.
-    fn refer_to_what_was_taken_back(&mut self) {
+    fn refer_to_revoked_memory(&mut self) {
         let base = self.payload.as_ptr().expose_provenance() as u64;
         let description = self.describe(UserSlice::lent(base, PAYLOAD as u64), 77);
         self.rings.lender.revoke(&self.rings.segment, Some(77));
@@ -255,7 +255,7 @@ impl Attacker {
 
     /// Sends a reference to memory that the victim cannot read, and answers the victim's request for a copy with random
     /// values.
-    fn answer_nonsense(&mut self, rng: &mut Rng) {
+    fn answer_with_random_values(&mut self, rng: &mut Rng) {
         let description = self.describe(UserSlice::lent(8, PAYLOAD as u64), 5);
         assert!(self.refer(&description.expect("there are slots"), b"unreadable"));
         for n in 0..40 {
@@ -300,7 +300,7 @@ impl Attacker {
 }
 
 /// Connects with invalid greetings, and checks that each is refused.
-fn greet_badly(name: &str, rng: &mut Rng) {
+fn send_bad_greetings(name: &str, rng: &mut Rng) {
     let (whole, good) = Segment::create(segment_size(LEAST)).expect("memory");
     let (_, other_size) = Segment::create(segment_size(LEAST) + 4096).expect("memory");
     // SAFETY: memfd_create(2) reads a literal and returns a new descriptor, which goes nowhere but into the `OwnedFd`.
@@ -335,7 +335,7 @@ fn attack(name: &str, seed: u64, rounds: u32) {
     for round in 0..rounds {
         let mut rng = Rng::new(seed << 16 | u64::from(round));
         let mut attacker = Attacker::connect(name);
-        attacker.be_honest();
+        attacker.send_honest_frames();
         attacker.attack(round % KINDS, name, &mut rng);
     }
 }
@@ -354,8 +354,8 @@ fn be_refused(name: &str) {
 
 /// Runs the part of a test that needs a process of its own. Other tests start it.
 #[test]
-#[ignore = "the tests beside it start it in a process of its own"]
-fn a_process_of_its_own() {
+#[ignore = "other tests of this module start it in a process of its own"]
+fn child_process() {
     let Ok(orders) = std::env::var(ORDERS) else { return };
     let number = |text: &str| text.parse::<u32>().expect("a number");
     let words: Vec<&str> = orders.split(' ').collect();
@@ -371,7 +371,7 @@ fn a_process_of_its_own() {
 fn start(orders: &str, user: Option<u32>) -> Child {
     let mut command = Command::new("/proc/self/exe");
     command
-        .args(["--exact", "shm::hostile::a_process_of_its_own", "--ignored", "--nocapture"])
+        .args(["--exact", "shm::hostile::child_process", "--ignored", "--nocapture"])
         .env(ORDERS, orders)
         .current_dir("/")
         .stdout(Stdio::null());
@@ -575,7 +575,7 @@ fn survive(seed: u64, rounds: u32, forks: bool) {
 }
 
 #[test]
-fn a_process_that_keeps_to_no_rule_harms_nobody_else() {
+fn a_hostile_process_affects_no_other_peer() {
     for seed in 1..4 {
         survive(seed, 7 * KINDS, false);
     }
@@ -583,7 +583,7 @@ fn a_process_that_keeps_to_no_rule_harms_nobody_else() {
 
 /// The victim is a process of its own here, because the children would also hold the descriptors of other tests.
 #[test]
-fn nor_does_it_while_children_of_fork_hold_the_descriptors() {
+fn forks_that_hold_descriptors_do_not_help_a_hostile_process() {
     let mut victim = start(&format!("survive 4 {}", 7 * KINDS), None);
     assert!(victim.wait().expect("a child of ours").success());
 }

@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_sealed_is_not_mapped() {
+    fn unsealed_segments_are_not_mapped() {
         // SAFETY: memfd_create(2) reads a literal and returns a new descriptor; ftruncate(2) takes numbers.
         let fd = unsafe {
             let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;

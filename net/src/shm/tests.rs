@@ -123,7 +123,7 @@ fn a_frame_that_is_not_taken_now_comes_again_before_others() {
 /// A sender learns within a ring's length that its peer has no room for messages, sends other frames nevertheless, and is
 /// woken when there is room again.
 #[test]
-fn messages_stop_within_a_ring_where_there_is_no_room_for_them() {
+fn messages_stop_within_one_ring_without_room() {
     let [(mut a, to_b), (mut b, to_a)] = pair("room");
     let frame = Outgoing::of_copies(&[1; 100], &[]);
     assert!(a.send_message(to_b, frame) && a.takes_messages(to_b));
@@ -280,7 +280,7 @@ fn what_a_frame_refers_to_is_fetched_until_it_is_taken_back() {
 /// The connection to one peer is closed, another gets its number, and then the first peer's process ends, while a child of
 /// fork holds the descriptors of both: the second peer lives.
 #[test]
-fn the_death_of_a_peer_that_was_left_is_not_that_of_another() {
+fn the_end_of_a_closed_peer_does_not_end_its_successor() {
     let [(mut a, to_b), (b, _)] = pair("left");
     let mut process = Bystander::new();
     // The bystander plays the peer's process.
@@ -315,7 +315,7 @@ fn the_death_of_a_peer_that_was_left_is_not_that_of_another() {
 
 /// An event may report the end of a process that still lives.
 #[test]
-fn a_process_is_gone_when_its_descriptor_says_so() {
+fn a_process_has_ended_only_if_its_pidfd_reports_it() {
     let [(mut a, to_b), (_b, _)] = pair("lives");
     let mut process = Bystander::new();
     a.connections[0].as_mut().expect("b").process = Some(process.process());
@@ -331,7 +331,7 @@ fn a_process_is_gone_when_its_descriptor_says_so() {
 /// The receiver cannot read the sender's memory any more. The sender then copies the payload of frames in flight, and
 /// uses no references for later frames.
 #[test]
-fn what_cannot_be_read_is_copied_by_its_owner() {
+fn unreadable_payload_is_copied_by_its_owner() {
     let [(mut a, to_b), (mut b, to_a)] = pair("copy");
     // The addresses of this test mean nothing in that process.
     let bystander = Bystander::new();
@@ -391,7 +391,7 @@ fn what_cannot_be_read_is_copied_by_its_owner() {
 
 /// The sender does not copy memory that was taken or taken back, whatever the peer asks for.
 #[test]
-fn what_is_not_lent_any_more_is_not_copied() {
+fn revoked_payload_is_not_copied() {
     for revoked in [false, true] {
         let [(mut a, to_b), (mut b, to_a)] = pair("late");
         let bytes = vec![9u8; 70_000];
@@ -410,7 +410,7 @@ fn what_is_not_lent_any_more_is_not_copied() {
         // These are the first slot that is given out, and the generation that the segment shows.
         let (slot, generation) = (63, u32::from(revoked));
         assert!(fetch::holds(segment, OF_CREATOR, (slot, generation)));
-        copier.begin(segment, copy::Wanted { slot, generation, len: 70_000 });
+        copier.begin(segment, copy::LentPayload { slot, generation, len: 70_000 });
         assert_eq!(copier.poll(segment), Progress::Waiting);
         a.look();
         assert_eq!(copier.poll(segment), Progress::Gone, "{revoked}");
@@ -419,7 +419,7 @@ fn what_is_not_lent_any_more_is_not_copied() {
 
 /// A pair that exchanges little data uses little memory, and a pair that exchanges much uses all of it.
 #[test]
-fn a_pair_has_the_memory_that_it_uses() {
+fn a_pair_allocates_only_the_memory_it_uses() {
     const RING: usize = 1 << 20;
     let large = ShmConfig { ring: RING, ..config("small-a") };
     let (mut a, mut b) = (ShmPort::open(&large).expect("it opens"), port("small-b"));

@@ -118,7 +118,7 @@ impl Cable {
 /// The device drops every packet that its other end does not take, and the kernel reports that with `ENOBUFS`. Such
 /// packets are lost, but packets to other peers behind them leave.
 #[test]
-fn packets_that_the_device_drops_hold_up_nobody() {
+fn dropped_packets_do_not_hold_up_other_peers() {
     let Some(cable) = Cable::new(9000) else { return };
     cable.hosts[1].ip("link set e0 mtu 1500");
     for v6 in [false, true] {

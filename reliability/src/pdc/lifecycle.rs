@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_close_of_what_was_in_use_lately_is_a_parting() {
+    fn a_close_of_a_recently_used_context_is_a_parting() {
         let config = config();
         let wanted = |after| {
             let mut life = Lifecycle::new(Time(0), true, false);
