@@ -280,7 +280,9 @@ impl Av {
     /// `FI_EINVAL` when the vector was opened without FI_AV_USER_ID, or the address was not inserted.
     fn identify(&self, fi_addr: u64, user_id: u64) -> Result<()> {
         if !self.needs_ids {
-            log::info!("fi_av_set_user_id: the vector was opened without FI_AV_USER_ID");
+            log::info!(
+                "fi_av_set_user_id is refused: the vector was opened without FI_AV_USER_ID; open it with that flag"
+            );
             return Err(Errno::INVAL);
         }
         let mut addresses = self.addresses.write();
@@ -317,7 +319,7 @@ impl Av {
         }
         if identified && self.needs_ids {
             log::info!(
-                "FI_AV_USER_ID at an insertion: the vector was opened with it; call fi_av_set_user_id"
+                "FI_AV_USER_ID is refused at an insertion: the vector was opened with it; call fi_av_set_user_id"
             );
             return Err(Errno::INVAL);
         }

@@ -40,8 +40,8 @@ fn errors() -> String {
          are logged and counted instead:\n\n\
          - An operation whose completion was reported when its bytes were copied \
          (`lost_after_completion`): it has had its entry.\n\
-         - An inject call to a peer that has closed its endpoint in good order. Nobody waits for the \
-         message there, and applications that end their connections one by one (`MPI_Comm_disconnect`) \
+         - An inject call to a peer that has closed its endpoint in good order. The peer does not wait for the \
+         message, and applications that end their connections one by one (`MPI_Comm_disconnect`) \
          send some although nothing is wrong. A peer has closed in good order when it closed the shared-memory \
          channel or a connection context that had been in use lately (15 s), and nothing was heard of it since. \
          A process that was killed, a host that is silent, and another process at the peer's address are \

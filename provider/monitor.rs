@@ -158,7 +158,7 @@ impl Shown {
             (statistics.flows.len(), flows),
         );
         if let Err(error) = publish(&self.words, &self.file) {
-            log::debug!("squall top does not see the newest values: {error}");
+            log::debug!("the file for squall top was not updated: {error}");
         }
     }
 }

@@ -162,8 +162,8 @@ params! {
          peer that never answered, 120s for one that did; 3s where its host says that nobody listens there.";
     stopped_deadline: kinds::Time = "STOPPED_DEADLINE", "900s",
         "How long a peer that fell silent is waited for where its process may only be stopped: it is on this host, or other \
-         endpoints on its host answer. 0ns: for ever. A peer on this host with which shared memory is used is waited for as long as \
-         its process lives, one whose host is silent for FI_SQUALL_DEADLINE.";
+         endpoints on its host answer. 0ns: for ever. A peer that is reached through shared memory is waited for as long as \
+         its process lives, and one whose host is silent for FI_SQUALL_DEADLINE only.";
     rto_min: kinds::Time = "RTO_MIN", "auto",
         "Smallest retransmission timeout. auto: 5ms, more than a scheduler's time slice.";
     ack_delay: kinds::Time = "ACK_DELAY", "auto",

@@ -70,7 +70,7 @@ impl Tables {
                 let message = NetlinkBuffer::new_checked(rest).map_err(invalid)?;
                 match message.message_type() {
                     NLMSG_DONE => return Ok(()),
-                    NLMSG_ERROR => return Err(io::Error::other("the kernel lists no such table")),
+                    NLMSG_ERROR => return Err(io::Error::other("the kernel refused the list")),
                     kind => take(kind, message.payload()),
                 }
                 // Messages begin at multiples of four bytes, and none is shorter than its header.

@@ -96,7 +96,7 @@ fn own(directory: &Path) -> io::Result<()> {
     if !about.is_dir() || !ours || about.mode() & 0o077 != 0 {
         return Err(io::Error::new(
             io::ErrorKind::PermissionDenied,
-            "the directory is another user's, or others may enter it",
+            "the directory is not private: it is another user's, or others may enter it",
         ));
     }
     Ok(())

@@ -43,8 +43,8 @@ pub(super) trait Marks {
 pub(super) trait Memory {
     type Number: Number;
     type Marks: Marks;
-    /// Keeps the two steps of either side in order. The processor needs no code for that, because its `SeqCst` operations keep
-    /// their order.
+    /// Keeps the two steps of either side in order. The processor needs no code for that, because its `SeqCst`
+    /// operations keep their order.
     fn order_steps();
 }
 
@@ -305,7 +305,7 @@ mod model {
             }
             let mut begun = counter.begun.lock().expect("no panic").clone();
             begun.sort_unstable();
-            assert_eq!(begun, wanted, "work that is due is left lying");
+            assert_eq!(begun, wanted, "due work was missed");
             assert_eq!(counter.watch.marks() & WORK, 0, "nothing waits");
         });
     }
@@ -342,7 +342,7 @@ mod model {
     }
 
     #[test]
-    #[should_panic(expected = "work that is due is left lying")]
+    #[should_panic(expected = "due work was missed")]
     fn without_the_order_due_work_is_missed() {
         counters_and_submitter::<Loose>(None, 2);
     }

@@ -18,8 +18,9 @@ use super::rank::Facts;
 pub fn list() -> io::Result<Vec<Iface>> {
     let mut found = addresses()?;
     let routes = DefaultRoutes::read();
-    let links = Links::read()
-        .inspect_err(|error| log::info!("interfaces are ranked by their names alone: {error}"));
+    let links = Links::read().inspect_err(|error| {
+        log::info!("the list of links cannot be read: {error}; interfaces are ranked by name");
+    });
     for iface in &mut found {
         let device = iface.name.split(':').next().unwrap_or_default();
         iface.default_route = routes.metric(device, iface.addr.is_ipv6());

@@ -770,8 +770,8 @@ fn referring(
     if source.is_delayed() {
         refuse_references(segment, place);
         log::info!(
-            "a peer's memory cannot be read any more (process_vm_readv: its privileges have changed, or a mapping cannot be \
-             read by other processes): its long messages are copied through shared memory, twice"
+            "a peer's memory cannot be read any more: process_vm_readv failed, because its privileges have changed or other \
+             processes cannot read a mapping; its long messages are copied twice, through shared memory"
         );
         if verdict == Verdict::NotNow
             && let Some(wanted) = source.as_lent().and_then(Lent::wanted)

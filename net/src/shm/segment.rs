@@ -93,7 +93,7 @@ impl Segment {
         segment.whole = u64::try_from(stat.st_blocks).unwrap_or(0) * 512 >= len as u64;
         if !segment.populate(0, 1) {
             return Err(io::Error::other(
-                "the peer's segment has holes, and this kernel cannot fill them (Linux 5.14)",
+                "the peer's segment has holes: this kernel cannot fill them; use Linux 5.14",
             ));
         }
         Ok(segment)
