@@ -106,7 +106,7 @@ COMMANDS = (
         "hostile",
         "suite",
         "9 min, `--quick` 90 s",
-        "jobs in surroundings that are against them: right, or ended soon with a reason; needs root",
+        "jobs under hostile conditions: right results, or an early end with a reason; needs root",
     ),
     Command(
         "tenants",

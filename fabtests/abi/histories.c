@@ -93,7 +93,7 @@ static struct message *message_of(void *context)
 {
 	struct message *m = context;
 	if (m < messages || m >= messages + MESSAGES)
-		WRONG("an entry with a context of nobody: %p", context);
+		WRONG("an entry has a context that belongs to no operation: %p", context);
 	return m;
 }
 
@@ -113,7 +113,7 @@ static void ended(struct node *n, const struct fi_cq_tagged_entry *e)
 	if (m->has_data)
 		SAME(e->data, m->data);
 	if (memcmp(m->in, m->out, (size_t)m->len))
-		WRONG("a message came with other bytes");
+		WRONG("a message arrived with wrong bytes");
 }
 
 /* Reads a queue in one of the possible ways. Returns whether anything came. */
@@ -233,7 +233,7 @@ static void complete_all(void)
 	signals_open = 0;
 	while (fi_trywait(a.fabric, fids, 1) == -FI_EAGAIN)
 		if (abi_now() > end)
-			WRONG("fi_trywait never lets anybody sleep");
+			WRONG("fi_trywait never allowed a sleep");
 }
 
 static void register_region(void)
@@ -310,7 +310,7 @@ static void access_region(enum how how)
 	for (size_t i = 0; i < len; i++)
 		bytes[i] = (unsigned char)dice(256);
 	complete_all();
-	doing = is_read ? "read" : cut ? "write that is cut" : how == ALONE ? "write to who is away" : "write";
+	doing = is_read ? "read" : cut ? "write to a region that is closed" : how == ALONE ? "write without calls of the target" : "write";
 	double away = how == ALONE ? abi_now() + 2 : 0;
 	if (is_read)
 		RETRY(&a, fi_read(a.ep, bytes, len, NULL, to_b, (uint64_t)(uintptr_t)at, key, &context));
@@ -350,7 +350,7 @@ static void access_region(enum how how)
 	if (!is_read)
 		memcpy(mirror[0] + (at - pool[0]), bytes, len);
 	else if (memcmp(bytes, at, len))
-		WRONG("a read of %zu bytes brought others", len);
+		WRONG("a read of %zu bytes returned wrong bytes", len);
 	if (how == ALONE && !is_read && dice(2)) {
 		close_region(r);
 		for (int i = 0; i < REGIONS; i++)

@@ -25,7 +25,7 @@ ROOM = numpy.empty(MIB, dtype=numpy.uint8)
 
 
 def ping_pong(check):
-    """What rank 0 does; both other ranks go on until they get an empty message."""
+    """Runs rank 0. Both other ranks go on until they get an empty message."""
     begin = time.monotonic()
     pings, longest, longs, request, last = 0, 0.0, 0, MPI.REQUEST_NULL, -PAUSE
     while (now := time.monotonic() - begin) < SECONDS:
@@ -45,7 +45,7 @@ def ping_pong(check):
 
 
 def receive_long(check):
-    """What rank 1 does. It looks for its messages from time to time, so that it leaves the processors to the others."""
+    """Runs rank 1, which looks for its messages from time to time only, to leave the processors to the others."""
     status, number = MPI.Status(), 0
     while True:
         request = WORLD.Irecv(ROOM, 0, LONG)
@@ -58,7 +58,7 @@ def receive_long(check):
 
 
 def answer(check):
-    """What rank 2 does."""
+    """Runs rank 2."""
     status, number = MPI.Status(), 0
     while True:
         WORLD.Recv(ROOM, 0, PING, status)

@@ -46,13 +46,13 @@ def turn(check, number, win):
 
 
 def resident():
-    """MiB of this process's memory that are resident."""
+    """Returns the resident memory of this process in MiB."""
     with open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / MIB
 
 
 def await_start():
-    """Returns when the file that SQUALL_TEST_START names exists. Its receive drives the MPI's progress meanwhile."""
+    """Waits until the file that SQUALL_TEST_START names exists. A receive drives the MPI's progress meanwhile."""
     start = os.environ.get("SQUALL_TEST_START")
     if not start:
         return

@@ -16,7 +16,7 @@ from check import Checks, pattern, RANK, WORLD
 
 
 def argument(default):
-    """The next positional argument. The rest of the command line is `Checks`'s."""
+    """Returns the next positional argument. `Checks` reads the rest of the command line."""
     return type(default)(sys.argv.pop(1)) if len(sys.argv) > 1 else default
 
 

@@ -41,7 +41,7 @@ SOURCES = FABTESTS / "abi"
 OUT = TARGET / "abi"
 PROGRAMS = ("getinfo", "objects", "waits", "triggers", "messages", "onesided", "processes", "threads")
 MODELS = ("model", "receives")
-# Random histories beside a model, which every kind of network and every checker is to leave as they are.
+# Random histories that are compared with a model, whatever the network and whatever checker runs the program.
 HISTORIES = ("histories",)
 # Those whose tests have a process each.
 APART = ("findings", "identity", "collectives")

@@ -30,7 +30,7 @@ from squall_ci.tally import Tally
 
 HERE, THERE = "10.77.0.1", "10.77.0.2"
 PORTS = "47930-47931"
-# Has the same address on both hosts, as container engines give it.
+# A bridge with the same address on both hosts, as container engines make it.
 BRIDGE = "br-1f"
 
 
@@ -66,7 +66,7 @@ class Doctor:
 
     @contextlib.contextmanager
     def answering(self, interface: str = "eth0") -> Iterator[None]:
-        """While the second answers, whose endpoints would be on this interface."""
+        """Lets the second host answer for the time of the context, with this interface for its endpoints."""
         command = [str(word) for word in self.hosts.command("b", self.program, "doctor", "--answer")]
         env = self.env | {"FI_SQUALL_IFACE": interface}
         process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)

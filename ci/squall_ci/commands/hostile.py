@@ -47,7 +47,7 @@ CASES = (
         outsiders.small_flood,
         quick=True,
     ),
-    Case("outsider-flood", "the same, with a million messages to each rank", outsiders.flood),
+    Case("outsider-flood", "another user's endpoint sends a million messages to each rank", outsiders.flood),
     Case("outsider-contexts", "another user's ports take contexts of a rank until none is given", outsiders.contexts),
     Case("killed", "one of three ranks is killed: the others' operations fail soon", ends.killed_rank),
     Case("dead-finalize", "a rank is killed, the others leave (under every MPI there is)", ends.finalize_without),
@@ -57,13 +57,13 @@ CASES = (
     Case("all-stopped", "both are, at once", ends.all_stopped),
     Case(
         "stopped-short",
-        "one is stopped for twice the deadline, by packets and through shared memory",
+        "a rank is stopped for twice the deadline, by packets and through shared memory",
         ends.stopped_beyond_deadline,
         quick=True,
     ),
     Case(
         "stopped-elsewhere",
-        "the same on another host, where another rank of the job answers",
+        "a rank on another host is stopped, where another rank of the job answers",
         ends.stopped_on_other_host,
     ),
     Case("sleeper", "a thread asleep on a queue while another's operation times out", sleepers.woken_by_timeout, quick=True),
@@ -73,7 +73,7 @@ CASES = (
         unexpected.small_limit,
         quick=True,
     ),
-    Case("unexpected-limit-default", "the same with a million messages and the built-in limit", unexpected.default_limit),
+    Case("unexpected-limit-default", "over a million unexpected messages, with the built-in limit", unexpected.default_limit),
     Case("successors", "jobs that take the ports of those before them, some of which were killed", ends.one_after_another),
     Case("mtu-shrinks", "a router's link takes smaller packets in mid-job, and the router says so", packets.shrinks),
     Case("mtu-hole", "the same, and nobody hears the router", packets.shrinks_silently),
@@ -98,7 +98,7 @@ CASES = (
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--list", action="store_true", help="print the cases")
-    parser.add_argument("--quick", action="store_true", help="the short cases alone")
+    parser.add_argument("--quick", action="store_true", help="run the short cases only")
     parser.add_argument("--long", action="store_true", help="stop processes for a minute instead of 15 s")
     parser.add_argument("cases", nargs="*", metavar="NAME", choices=[[], *(case.name for case in CASES)])
 

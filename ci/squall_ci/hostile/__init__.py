@@ -21,5 +21,5 @@ class Case:
     name: str
     what: str
     run: Callable[[], Verdict]
-    # Whether it is short enough for `--quick`, hence for ci/test: ten seconds or so.
+    # Whether the case is short enough for `--quick`, and so for ci/test: about ten seconds.
     quick: bool = False

@@ -133,7 +133,7 @@ def all_stopped() -> Verdict:
 
 
 def stopped_beyond_deadline() -> Verdict:
-    """One rank of two is stopped for longer than FI_SQUALL_DEADLINE, by packets and through shared memory. The kernel knows that
+    """Stops one rank of two for longer than FI_SQUALL_DEADLINE, by packets and through shared memory. The kernel knows that
     its process is alive, so the other rank waits for it."""
     ways = {"packets": "no", "shared memory": "yes"}
     # They wait for most of the time.
@@ -146,7 +146,7 @@ def stopped_beyond_deadline() -> Verdict:
 
 
 def stopped_on_other_host() -> Verdict:
-    """One of four ranks on two hosts is stopped for longer than FI_SQUALL_DEADLINE. The other rank of its host answers at its
+    """Stops one of four ranks on two hosts for longer than FI_SQUALL_DEADLINE. The other rank of its host answers at its
     address, so that the host is known to be there, and FI_SQUALL_STOPPED_DEADLINE counts."""
     hosts = {"10.78.0.1": "a", "10.78.0.2": "b"}
     with Namespaces(list(hosts.values())) as net:

@@ -1,4 +1,4 @@
-"""Who is who: hosts whose interfaces have names or addresses that say little, and a provider that nobody named."""
+"""Hosts whose interfaces have misleading names or addresses, and a provider that no variable names."""
 
 import pathlib
 import re
@@ -14,7 +14,7 @@ from squall_ci.process import run, Word
 
 # Seconds: the job takes two.
 PATIENCE = 60.0
-# What a process reports that uses squall although no variable names it.
+# The report of a process that uses squall although no variable names it.
 MOVED = "squall: messages go through squall, which libfabric found in FI_PROVIDER_PATH"
 # A warning that names who is here and who was asked for.
 BOTH = re.compile(r"(\S+:\d+) on (\S+) is this endpoint's own address.*instance ([0-9a-f]{8})\).*instance ([0-9a-f]{8})\)")
@@ -31,7 +31,7 @@ def only_a_cable() -> Verdict:
             program = [mpi.python, MPI_TESTS / "sums.py"]
             result, problem, summary = run_job(mpi, "squall", 2, program, PATIENCE, 16 << 20, env, launch)
     if not problem and not re.search(r"^sums: \d+ passed, 0 failed$", result.output, re.M):
-        problem = "the ranks did not say that their sums are right"
+        problem = "the ranks did not report that their sums are right"
     return Verdict(problem, summary, result.output)
 
 

@@ -22,7 +22,7 @@ HOST_A, HOST_B = "192.168.0.1", "192.168.0.2"
 CABLE = "enp28s0"
 BRIDGE = "br-3b50"
 TUNNEL = "tun0"
-# Opens the tunnel as a VPN's program does, says so, and keeps it until its standard input ends.
+# Opens the tunnel as a VPN's program does, prints a line, and keeps the tunnel until its standard input ends.
 VPN = f"""
 import fcntl, struct, sys
 TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454CA, 0x0001, 0x1000
@@ -34,7 +34,7 @@ sys.stdin.read()
 
 
 def bridge_first() -> Verdict:
-    """The first interface of both hosts is a bridge to their containers, which has the same address on both."""
+    """Runs a job whose hosts both have a bridge to containers, with the same address, as their first interface."""
     with Namespaces(["a", "b"]) as net:
         for node in net.nodes:
             net.ip(node, "link", "add", BRIDGE, "type", "bridge")
@@ -48,7 +48,7 @@ def bridge_first() -> Verdict:
 
 
 def vpn_first() -> Verdict:
-    """The first interface of one host is a VPN's, which the other host does not have."""
+    """Runs a job where the first interface of one host is that of a VPN to which the other host has no connection."""
     if not os.path.exists("/dev/net/tun"):
         return Verdict("there is no /dev/net/tun: modprobe tun")
     with Namespaces(["a", "b"]) as net:
@@ -61,7 +61,7 @@ def vpn_first() -> Verdict:
 
 @contextlib.contextmanager
 def _vpn(net: Namespaces) -> Iterator[None]:
-    """While the VPN's program runs on the first host."""
+    """Runs the VPN's program on the first host for the time of the context."""
     command = [str(word) for word in net.command("a", sys.executable, "-c", VPN)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin and process.stdout
@@ -81,5 +81,5 @@ def _job(net: Namespaces) -> Verdict:
         program: list[Word] = [mpi.python, MPI_TESTS / "sums.py"]
         result, problem, summary = run_job(mpi, "squall", 2, program, PATIENCE, 16 << 20, env, launch)
     if not problem and not re.search(r"^sums: \d+ passed, 0 failed$", result.output, re.M):
-        problem = "the ranks did not say that their sums are right"
+        problem = "the ranks did not report that their sums are right"
     return Verdict(problem, summary, result.output)

@@ -1,4 +1,4 @@
-"""Direct cables whose ends take packets of different sizes, and a path that drops large packets without a word."""
+"""Direct cables whose ends take packets of different sizes, and a path that silently drops large packets."""
 
 import json
 import re
@@ -36,7 +36,7 @@ def _set_mtus(pair: Pair, near: int, far: int) -> None:
 
 
 def _streams(ends: Sequence[tuple[int, int]]) -> Verdict:
-    """Streams over cables with these MTUs, with and without trains of packets (GSO), which the cable does not measure."""
+    """Runs streams over cables with these MTUs, with GSO trains, whose length the cable does not check, and without."""
     notes = []
     for near, far in ends:
         for trains in ("yes", "no"):
@@ -55,17 +55,17 @@ def _streams(ends: Sequence[tuple[int, int]]) -> Verdict:
 
 
 def narrow_peer() -> Verdict:
-    """A cable whose far end takes packets of 1500 bytes, the near one of 9000."""
+    """Runs streams over a cable whose far end takes packets of 1500 bytes and the near end of 9000."""
     return _streams(ENDS[:1])
 
 
 def narrow_peers() -> Verdict:
-    """Cables with other differences between their ends."""
+    """Runs streams over cables with other differences between the MTUs of their ends."""
     return _streams(ENDS[1:])
 
 
 def black_hole() -> Verdict:
-    """Both hosts drop UDP datagrams of more than 1400 bytes on arrival, and nobody is told."""
+    """Runs a stream while both hosts silently drop UDP datagrams of more than 1400 bytes on arrival."""
     if not shutil.which("nft"):
         return Verdict("there is no nft: ci/run setup network installs it")
     with Pair() as pair:
@@ -86,13 +86,13 @@ CORNER = {"10.79.1.1": "a", "10.79.1.2": "b", "10.79.2.2": "c"}
 
 
 class Corner(Namespaces):
-    """Host a with a cable to each of two others. Host b takes packets of 1500 bytes alone, c and both ends at a of 9000."""
+    """Three hosts, with a cable from a to b and one to c. Host b takes packets of 1500 bytes, c and both ends at a 9000."""
 
     def __init__(self) -> None:
         super().__init__(list(CORNER.values()))
 
     def build(self) -> None:
-        """The two cables. The hosts at their ends reach each other through a."""
+        """Lays the two cables. Hosts b and c reach each other through a."""
         self.join("a", "eth0", "10.79.1.1/24", "b", "eth0", "10.79.1.2/24")
         self.join("a", "eth1", "10.79.2.1/24", "c", "eth0", "10.79.2.2/24")
         self.ip("b", "link", "set", "eth0", "mtu", ETHERNET)
@@ -109,9 +109,9 @@ def healthy_neighbour() -> Verdict:
     env = {"FI_SQUALL_IFACE": "eth0,eth1", "FI_SQUALL_DEADLINE": DEADLINE}
     with Corner() as net, net.hydra(CORNER) as launch:
         result, problem, _ = run_job(mpi, "squall", 3, program, PATIENCE, 1 << 20, env, launch)
-    told = re.search(r"^neighbour: (\{.*\})$", result.output, re.M)
-    if not problem and not (told and re.search(r"^neighbour: \d+ passed, 0 failed$", result.output, re.M)):
-        problem = "the ranks did not say that all was right"
-    if not problem and told and json.loads(told.group(1))["pings"] < FEWEST_PINGS:
+    printed = re.search(r"^neighbour: (\{.*\})$", result.output, re.M)
+    if not problem and not (printed and re.search(r"^neighbour: \d+ passed, 0 failed$", result.output, re.M)):
+        problem = "the ranks did not report success"
+    if not problem and printed and json.loads(printed.group(1))["pings"] < FEWEST_PINGS:
         problem = f"there were fewer than {FEWEST_PINGS} ping-pongs in {PINGS:.0f} s"
-    return Verdict(problem, told.group(1) if told else "", result.output)
+    return Verdict(problem, printed.group(1) if printed else "", result.output)

@@ -44,7 +44,7 @@ PORTS = 1030
 
 @contextlib.contextmanager
 def _readable(*files: pathlib.Path) -> Iterator[pathlib.Path]:
-    """A directory with copies of files that every user may read. The checkout may lie where only its owner may look."""
+    """Yields a directory with copies of files that every user may read. Only its owner may be able to read the checkout."""
     with tempfile.TemporaryDirectory() as name:
         directory = pathlib.Path(name)
         directory.chmod(0o755)
@@ -56,7 +56,7 @@ def _readable(*files: pathlib.Path) -> Iterator[pathlib.Path]:
 
 @contextlib.contextmanager
 def _attacker(net: Namespaces, command: Sequence[Word], env: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
-    """Runs an attacker as another user of the first host, from the moment on when a rank is there."""
+    """Runs an attacker as another user of the first host, as soon as a rank has opened its endpoint."""
     words = [str(word) for word in net.command("a", "sh", "-c", WAIT, *NOBODY, *command)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=env) as process:
         try:
@@ -85,17 +85,17 @@ def _job_under(attack: Sequence[Word], attacker_env: Mapping[str, str], env: Map
         finally:
             start.touch()
         result, problem, _ = job.result()
-    told = re.search(r"^steady: (\{.*\})$", result.output, re.M)
-    if not problem and not (told and re.search(r"^steady: \d+ passed, 0 failed$", result.output, re.M)):
-        problem = "the ranks did not say that all was right"
-    if not problem and told and (grown := json.loads(told.group(1))["grown_mib"]) > MOST_GROWTH:
-        problem = f"a rank grew by {grown} MiB"
-    note = f"{report or 'the attacker said nothing'}; {told.group(1) if told else 'the job said nothing'}"
+    printed = re.search(r"^steady: (\{.*\})$", result.output, re.M)
+    if not problem and not (printed and re.search(r"^steady: \d+ passed, 0 failed$", result.output, re.M)):
+        problem = "the ranks did not report success"
+    if not problem and printed and (grown := json.loads(printed.group(1))["grown_mib"]) > MOST_GROWTH:
+        problem = f"the memory of a rank grew by {grown} MiB: at most {MOST_GROWTH} are allowed"
+    note = f"{report or 'the attacker printed no report'}; {printed.group(1) if printed else 'the job printed no report'}"
     return Verdict(problem, note, result.output), report
 
 
 def _flood(messages: int, seconds: int, env: Mapping[str, str]) -> Verdict:
-    """Empty messages that nobody receives, sent for so many seconds at most."""
+    """Sends empty messages that no receive matches, for at most so many seconds."""
     sources = [FABTESTS / "hostile" / "outsider.c", FABTESTS / "abi" / "abi.h"]
     program = compile_c(sources, TARGET / "hostile" / "outsider", ("-std=gnu11", "-g", "-O1"))
     with _readable(program, PROVIDER_DIR / "libsquall-fi.so") as directory:
@@ -116,22 +116,22 @@ def _flood(messages: int, seconds: int, env: Mapping[str, str]) -> Verdict:
 
 
 def small_flood() -> Verdict:
-    """A flood against small tables."""
+    """Floods ranks whose tables of unexpected messages are small."""
     return _flood(20_000, 4, {"FI_SQUALL_MAX_UNEXPECTED": "1000"})
 
 
 def flood() -> Verdict:
-    """A million messages to each rank, as many as its table has room for by default."""
+    """Sends a million messages to each rank, as many as its table has room for by default."""
     return _flood(2_000_000, ATTACK, {})
 
 
 def contexts() -> Verdict:
-    """Other ports of a rank's own host take as many contexts as the rank gives them."""
+    """Lets other ports of a rank's own host take as many contexts as the rank gives them."""
     program = example("squall-net", "take_contexts")
     with _readable(program) as directory:
         command: list[Word] = [directory / program.name, TARGETS[0], PORTS, ATTACK, HOLD]
         verdict, report = _job_under(command, provider_run("squall"), {})
     found = re.match(r"take_contexts: (\d+) ports verified", report)
     if not verdict.problem and not (found and int(found.group(1)) >= PORTS // 2):
-        return Verdict("the attacker proved too few addresses to mean anything", verdict.note, verdict.output)
+        return Verdict("the attack proves nothing: too few of its ports were verified", verdict.note, verdict.output)
     return verdict

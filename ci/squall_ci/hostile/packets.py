@@ -126,7 +126,7 @@ def stream(
     if said["longest_s"] > longest:
         problem = f"a window of messages took {said['longest_s']:.1f} s"
     elif shrinks and not sizes:
-        problem = "no endpoint says that a path carries less"
+        problem = "no endpoint reports that a path carries less"
     return problem, note, result.output
 
 

@@ -20,7 +20,7 @@ SILENT, ETHERNET = "10.79.0.9", "02:00:00:00:00:99"
 
 
 def woken_by_timeout() -> Verdict:
-    """A thread asleep in fi_cq_sread, or in poll on the queue's descriptor, is woken by the other one's timeout."""
+    """Checks that the timeout of one thread's operation wakes another, in fi_cq_sread or in poll on the descriptor."""
     sources = [FABTESTS / "hostile" / "sleeper.c", FABTESTS / "abi" / "abi.h"]
     program = compile_c(sources, TARGET / "hostile" / "sleeper", ("-std=gnu11", "-g", "-O1"))
     env = provider_run("squall") | {"FI_SQUALL_IFACE": "eth0", "FI_SQUALL_DEADLINE": DEADLINE}

@@ -24,15 +24,15 @@ def _job(messages: int, length: int, delay: float, env: dict[str, str], patience
     env = {"FI_SQUALL_SHM": "yes", **env}
     result, problem, _ = run_job(mpi, "squall", 2, program, patience, LONG, env, shows=["links"])
     if not problem and not re.search(r"^unexpected: \d+ passed, 0 failed$", result.output, re.M):
-        problem = "the ranks did not say that all was right"
+        problem = "the ranks did not report success"
     return Verdict(problem, f"{messages} messages of {length} bytes in {result.seconds:.1f} s", result.output)
 
 
 def small_limit() -> Verdict:
-    """A long message, and behind it more short ones than FI_SQUALL_MAX_UNEXPECTED lets an endpoint keep."""
+    """Sends a long message, then more short ones than FI_SQUALL_MAX_UNEXPECTED lets an endpoint keep."""
     return _job(SMALL_LIMIT + 4, 100, 0.5, {"FI_SQUALL_MAX_UNEXPECTED": str(SMALL_LIMIT)}, PATIENCE)
 
 
 def default_limit() -> Verdict:
-    """The same with the built-in limit: the receiver begins when all messages that it keeps are there."""
+    """Sends more messages than the built-in limit; the receiver begins when all that it keeps have arrived."""
     return _job(DEFAULT_LIMIT + 100, 8, 15.0, {}, PATIENCE_WITH_MANY)
