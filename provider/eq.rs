@@ -306,16 +306,16 @@ impl Eq {
     /// Takes the next failure, or with FI_PEEK copies it; the size of what was written.
     ///
     /// # Safety
-    /// `out` is NULL or points to an entry, aligned and open to writing, whose `err_data` and `err_data_size` are a buffer
-    /// of the application's where its API version says so.
+    /// `out` is NULL or points to an entry, aligned and open to writing, whose `err_data` and `err_data_size` are a
+    /// buffer of the application's where its API version says so.
     unsafe fn read_error(&self, out: *mut ffi::fi_eq_err_entry, flags: u64) -> Result<usize> {
         if out.is_null() {
             return Err(Errno::INVAL);
         }
         let mut state = self.state.lock();
         let failure = state.failures.front().ok_or(Errno::AGAIN)?;
-        // There is nothing to tell beside the numbers. A buffer of the application's stays its own (fi_eq(3)); without one
-        // `err_data` is the provider's to set.
+        // The numbers say everything, so there is no error data. A buffer of the application's is left alone
+        // (fi_eq(3)); without a buffer the provider sets `err_data`.
         let buffers = self.fabric.api_version() >= version(1, 5);
         // SAFETY: not NULL, so by this function's contract all fields may be written to; those that are read are plain
         // numbers, whatever they hold.

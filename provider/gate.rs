@@ -4,7 +4,7 @@
 //! promises that one thread at a time uses an object. Then entering its gate costs the application a
 //! load and two plain stores; otherwise, or with a progress thread of our own, it is a mutex.
 //!
-//! Where the kernel does not offer membarrier(2), all gates are mutexes.
+//! If the kernel does not offer membarrier(2), every gate is a mutex.
 //!
 //! An unlocked gate still admits one kind of stranger, rarely: the attendant (`attend.rs`), which answers
 //! peers while the application stays away. It pays for both (`gate/doors.rs`).

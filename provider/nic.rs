@@ -50,9 +50,9 @@ fn all() -> Result<Vec<Iface>> {
     })
 }
 
-/// The interfaces to offer, best first ([`iface::select`] ranks them). With `everything` also those that
-/// the defaults leave out, loopback among them (somebody named an address), unless FI_SQUALL_IFACE says
-/// which to use.
+/// Returns the interfaces to offer, best first ([`iface::select`] ranks them). With `everything` the list also has
+/// those that the defaults leave out, such as loopback, because the application named an address; but FI_SQUALL_IFACE
+/// decides if it is set.
 pub(crate) fn list(everything: bool) -> Vec<Nic> {
     let expression = params().iface.as_str();
     let Ok(all) = all() else { return Vec::new() };

@@ -155,8 +155,8 @@ enum Place {
     Counter,
 }
 
-// SAFETY: the pointers in a `Place` are an endpoint's name: `contains` and `is_of` compare them, and nothing follows one,
-// so that whichever thread has the queue may keep and drop them, also after the endpoint is gone.
+// SAFETY: the pointers in a `Place` are an endpoint's name: `contains` and `is_of` compare them, and nothing follows
+// one, so that whichever thread has the queue may keep and drop them, also after the endpoint is gone.
 unsafe impl Send for Place {}
 
 impl Place {
@@ -224,10 +224,11 @@ impl Queue {
         self.update(&due);
     }
 
-    /// Begins what is due. Not to be called inside a gate, and harmless when somebody is at it: that one sees what came.
-    /// Something may have ended at the endpoint `at`: then it may have room again.
+    /// Begins the work that is due. Do not call this while holding an endpoint lock. If another thread is beginning
+    /// work, the call returns at once, and that thread sees the new work. `at` is an endpoint on which an operation may
+    /// have ended, so that it may have room again.
     ///
-    /// Work of a full endpoint waits there and holds up nobody else's. It stays due, so that the next call tries again.
+    /// Work for a full endpoint waits, and holds up no other work. It stays due, so that the next call tries again.
     #[cold]
     pub(crate) fn run(&self, at: Option<&Endpoint>) {
         let mut due = self.due.lock();
@@ -240,7 +241,7 @@ impl Queue {
         due.running = true;
         due.full.clear();
         while let Some(work) = due.next() {
-            // What begins may make more of it due, and come here again.
+            // The work that begins may make more work due, and call this function again.
             let refused = parking_lot::MutexGuard::unlocked(&mut due, || work.begin());
             if let Some(work) = refused {
                 due.put_back(work);

@@ -11,10 +11,10 @@
 //!   frame fetches it, with one copy, straight into its place. It is lent for as long as any payload is; whoever gives the
 //!   memory back before that revokes the reference, and what was fetched by then counts for nothing. Where a peer cannot
 //!   fetch, frames carry the payload.
-//! - A request of a peer that has more answers to take than slots to wait for them in stays where it is, with all behind it.
-//!   A message never stays so, for the peer's answers would wait behind it. There is room for those
-//!   that are on the link; the peer is shown that there is none for others ([`Room`]), and begins no message then, while
-//!   its other frames go on (`outbound/frames.rs`).
+//! - A request of a peer that has more answers to take than slots to wait for them in stays where it is, with all
+//!   behind it. A message never stays so, for the peer's answers would wait behind it. There is room for those that are
+//!   on the link; the peer is shown that there is none for others ([`Room`]), and begins no message then, while its
+//!   other frames go on (`outbound/frames.rs`).
 //! - A message that is one frame is written in the call that sends it: nothing of it is kept here but what its end has to
 //!   say ([`InFlight`]), so a receiver without memory for it has nobody to ask for it later (`inbox/short.rs`). It
 //!   keeps what comes, and shows when memory gets short: of messages that are not very short, no more than a link holds

@@ -97,7 +97,7 @@ static struct message *message_of(void *context)
 	return m;
 }
 
-/* One entry of either queue. */
+/* Checks one entry of either queue against the model. */
 static void ended(struct node *n, const struct fi_cq_tagged_entry *e)
 {
 	struct message *m = message_of(e->op_context);

@@ -29,10 +29,11 @@ const JOB_ID: u32 = 1;
 /// A handshake packet that gets no answer is repeated this often.
 const ATTEMPTS: u32 = 3;
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(200);
-/// Pause between two ports: the packets of one fit into the target's socket buffer, and no more of them should wait there.
+/// Pause between two ports: the packets of one fit into the target's socket buffer, and no more of them should wait
+/// there.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// One socket as an endpoint of its own.
+/// An attacker's endpoint: one socket with its own address.
 struct Attacker {
     socket: UdpSocket,
     port: u16,

@@ -182,12 +182,12 @@ pub trait MessagePort {
     fn show_room(&mut self, link: LinkNo, room: MessageRoom);
 
     /// Puts a frame at the end of a connection that refers to user memory, `pieces`, which the peer reads while it takes
-    /// the frame: they are lent until it has ([`MessagePort::taken`]), or until `tag` is revoked. Where the peer turns out to
-    /// be unable to read them, [`MessagePort::look`] copies them for it.
+    /// the frame: they are lent until it has ([`MessagePort::taken`]), or until `tag` is revoked. Where the peer turns
+    /// out to be unable to read them, [`MessagePort::look`] copies them for it.
     ///
     /// # Safety
-    /// For as long as they are lent, every piece is readable: its address was exposed (`expose_provenance`), and its bytes
-    /// stay mapped. Others may write to them meanwhile.
+    /// For as long as they are lent, every piece is readable: its address was exposed (`expose_provenance`), and its
+    /// bytes stay mapped. Others may write to them meanwhile.
     unsafe fn refer(
         &mut self,
         link: LinkNo,

@@ -156,15 +156,15 @@ unsafe fn write_text(out: *mut CqErrEntry, text: &CStr, buffer: bool) {
     // SAFETY: both fields are there by this function's contract, and are plain numbers, whatever they hold.
     let (room, place) = unsafe { ((*out).err_data_size, (*out).err_data.cast::<c_char>()) };
     if text.is_empty() {
-        // `err_data` is left alone: it may be a buffer, or what nobody initialised.
+        // `err_data` is left alone: it may be a buffer, or uninitialised.
         // SAFETY: a field of `out`, which may be written to by this function's contract.
         unsafe { (*out).err_data_size = 0 };
         return;
     }
     let copies = buffer && !place.is_null() && (1..=LONGEST_BUFFER).contains(&room);
     let bytes = text.count_bytes() + 1;
-    // SAFETY: `out` may be written to by this function's contract. So may `room` bytes of the application's buffer: at most
-    // `room - 1` bytes of the text, which has as many, are copied there, and a zero is written behind them.
+    // SAFETY: `out` may be written to by this function's contract. So may `room` bytes of the application's buffer: at
+    // most `room - 1` bytes of the text, which has as many, are copied there, and a zero is written behind them.
     unsafe {
         if copies {
             let kept = bytes.min(room) - 1;
@@ -182,9 +182,9 @@ impl ErrorEntry {
     /// Writes the failure into the application's `fi_cq_err_entry`.
     ///
     /// # Safety
-    /// `out` points to an entry, aligned and open to writing, of the 1.17 layout, or, when the layout has the source, of
-    /// the 1.20 layout. What its `err_data` and `err_data_size` name on input may be written to, when the layout says that
-    /// they name something.
+    /// `out` points to an entry, aligned and open to writing, of the 1.17 layout, or, when the layout has the source,
+    /// of the 1.20 layout. If the layout has a buffer, the memory that `err_data` and `err_data_size` name on input may
+    /// be written to.
     pub(super) unsafe fn write(&self, out: *mut CqErrEntry, text: &CStr, layout: ErrorLayout) {
         let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
         // SAFETY: by this function's contract all fields of the 1.17 layout are there, up to `err_data_size`,
@@ -311,8 +311,8 @@ mod tests {
         room: usize,
     ) -> (*mut u8, usize) {
         let mut out = MaybeUninit::<CqErrEntry>::zeroed();
-        // SAFETY: an entry of the latest layout, all of which is initialised; every caller here says how many bytes may be
-        // written to at `place`, or a size that must not be believed.
+        // SAFETY: an entry of the latest layout, all of which is initialised; every caller here says how many bytes may
+        // be written to at `place`, or a size that must not be believed.
         unsafe {
             (*out.as_mut_ptr()).err_data = place.cast();
             (*out.as_mut_ptr()).err_data_size = room;

@@ -166,8 +166,8 @@ impl Cq {
         let layout = if ours { self.error_layout.without_buffer() } else { self.error_layout };
         state.read_text = CString::new(text).unwrap_or_default();
         state.read_code = failure.code;
-        // SAFETY: every API version's layout has the fields of 1.17; `layout` is that of the version which the application
-        // asked for, and says what else of `out` there is.
+        // SAFETY: every API version's layout has the fields of 1.17; `layout` is that of the version which the
+        // application asked for, and says what else of `out` there is.
         unsafe { failure.write(out, &state.read_text, layout) };
         Ok(1)
     }

@@ -4,19 +4,20 @@
 //! and objects that are internal to the library.
 //!
 //! An operation has memory of its own, into which the values are copied when it is called, and out of which the result is
-//! copied at its end, both from and to memory of any kind; what happens between says its [`Schedule`]. Every message of it
-//! has the same tag, which follows from the key of the group and the number of operations that there were: so operations of
-//! one or several groups may be under way at once.
+//! copied at its end, both from and to memory of any kind; what happens between says its [`Schedule`]. All messages
+//! of an operation have the same tag, which follows from the group's key and the number of the group's earlier
+//! operations. So operations of one or several groups may be in progress at once.
 //!
-//! A join makes the key, by an all-reduce of 64-bit numbers (exclusive or), one from each member: its instance and how many
-//! joins it has called, mixed. So the key is new with every join, and all members have it, whatever each of them remembers of
-//! earlier joins: a member that was restarted at its address remembers none. The tag of a join follows from the addresses
-//! of the members alone, so joins of the same members follow one another at every endpoint. A join that the application
-//! leaves before its end goes on without it: otherwise the next one would meet messages of this one.
+//! A join creates the key, by an all-reduce (exclusive or) of one 64-bit number from each member: a hash of the
+//! member's instance and of the number of joins that it has called. So every join has a new key, and all members have
+//! the same one, whatever each of them remembers of earlier joins; a member that was restarted at its address remembers
+//! none. The tag of a join follows from the members' addresses alone, so each endpoint runs joins of the same members
+//! one after the other. A join that the application leaves before its end goes on: otherwise the next join would
+//! receive messages of this one.
 //!
-//! The end of every operation is shown in the completion queue for transmissions, also where that shows selected ones only
-//! (FI_SELECTIVE_COMPLETION) and the call did not ask: libfabric's own collective provider does so, and applications wait
-//! for the entry (ROFI).
+//! The end of every operation writes an entry into the completion queue for transmissions, even with
+//! FI_SELECTIVE_COMPLETION and without FI_COMPLETION. libfabric's own collective provider does so, and applications
+//! wait for the entry (ROFI).
 //!
 //! A round needs nothing of the application: whoever makes the endpoint move, the attendant as well (`attend.rs`), begins
 //! the next one when everything of the last has ended. What the application sees of the end, its buffer and its queue, it
@@ -329,8 +330,8 @@ impl Running {
         let agreement = schedule(Kind::AllReduce, group.rank, group.members.len(), KEY_SIZE);
         let mut running = Self::new(address, &group, agreement.ok_or(Errno::NOMEM)?, end)?;
         running.combine = Some(KEY_FROM_PARTS);
-        // SAFETY: the memory of an all-reduce begins with the member's own values, KEY_SIZE bytes here, and is new: nothing
-        // else names it. An array of bytes has no alignment.
+        // SAFETY: the memory of an all-reduce begins with the member's own values, KEY_SIZE bytes here, and is new:
+        // nothing else names it. An array of bytes has no alignment.
         unsafe { running.memory.at(0).cast::<[u8; KEY_SIZE]>().write(part.to_ne_bytes()) };
         running.joins = Some(group);
         Ok(running)
@@ -339,8 +340,8 @@ impl Running {
     /// Returns the key that all members have agreed on, when a join has ended.
     fn key(&self) -> u64 {
         debug_assert!(self.schedule.size >= KEY_SIZE && self.pending == 0);
-        // SAFETY: the memory of an all-reduce begins with the result, KEY_SIZE bytes for a join, all initialised; no operation
-        // of the engine names it, for `pending` is 0. An array of bytes has no alignment.
+        // SAFETY: the memory of an all-reduce begins with the result, KEY_SIZE bytes for a join, all initialised; no
+        // operation of the engine names it, for `pending` is 0. An array of bytes has no alignment.
         u64::from_ne_bytes(unsafe { self.memory.at(0).cast::<[u8; KEY_SIZE]>().read() })
     }
 

@@ -553,9 +553,10 @@ impl FrameSink for Sink<'_> {
             return Referred::Never;
         }
         let part = buf.part(offset, len);
-        // SAFETY: as for frames that are copied (`put`): the engine names only memory whose operation has not completed, or
-        // of a region that is not closed, with addresses that were exposed. When an operation ends, or a region is closed,
-        // before the frame was taken, the engine revokes `tag`, and `Open::revoke` does before the port looks again.
+        // SAFETY: as for frames that are copied (`put`): the engine names only memory whose operation has not
+        // completed, or of a region that is not closed, with addresses that were exposed. When an operation ends, or a
+        // region is closed, before the frame was taken, the engine revokes `tag`, and `Open::revoke` does before the
+        // port looks again.
         match unsafe { self.port.refer(*no, head, part.slices(), tag) } {
             Reference::Sent => Referred::Yes,
             Reference::Full => Referred::Full,

@@ -300,7 +300,7 @@ impl Core {
                     )
                 });
                 log::warn!(
-                    "peer {} has not answered for {since}{}; it is waited for {until} [local {} on {}; \
+                    "peer {} has not answered for {since}{}; squall waits for it {until} [local {} on {}; \
                      FI_SQUALL_IFACE chooses the interface]",
                     state.addr(),
                     cause.unwrap_or_default(),
@@ -379,9 +379,9 @@ impl Core {
         }
     }
 
-    /// A turn without the application: completions stay in the engine until it comes back, but collective operations go
-    /// on. Who sleeps on the sockets is woken when packets that they were to show have been taken, or when an operation has
-    /// ended, be it that its time was up. Whether packets had arrived.
+    /// Runs a turn without the application: completions stay in the engine until the application's next call, but
+    /// collective operations go on. Threads that sleep on the sockets are woken when this turn has taken packets from
+    /// those, or when an operation has ended, for instance by its timeout. Returns whether packets had arrived.
     pub(super) fn attend(&mut self, bindings: &Bindings) -> bool {
         self.turns.stand_ins += 1;
         let waiting = self.engine.completions();

@@ -64,8 +64,8 @@ pub(crate) mod limits {
     pub(crate) const UNASKED_RECV: u64 = flags::SOURCE | flags::MULTI_RECV;
     /// The secondary capabilities that are granted in the same way to the target of one-sided operations.
     pub(crate) const UNASKED_TARGET: u64 = flags::RMA_EVENT;
-    /// `ep_attr->mem_tag_format`: every bit is a field of its own, so an application may ignore any of them. This is what
-    /// libfabric's own providers answer (their `FI_TAG_GENERIC`).
+    /// `ep_attr->mem_tag_format`: every bit is a field of its own, so an application may ignore any of them. This is
+    /// what libfabric's own providers answer (their `FI_TAG_GENERIC`).
     pub(crate) const TAG_FORMAT: u64 = 0xAAAA_AAAA_AAAA_AAAA;
     /// `ep_attr->protocol_version`.
     pub(crate) const PROTOCOL_VERSION: u32 = 1;

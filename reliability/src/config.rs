@@ -82,9 +82,9 @@ pub struct Config {
     pub train_bytes: u32,
     /// Most contexts, initiated and accepted together; at most 65535.
     pub max_contexts: u16,
-    /// The most contexts that one peer may open here. Where peers must pass a handshake, they can do so only while there
-    /// is room: a quarter of all contexts is reserved for those that this endpoint opens, and half of that reserve is
-    /// also open to the first context of each peer of the job. Peers outside the job
+    /// The most contexts that one peer may open here. Where peers must pass a handshake, they can do so only while
+    /// there is room: a quarter of all contexts is reserved for those that this endpoint opens, and half of that
+    /// reserve is also open to the first context of each peer of the job. Peers outside the job
     /// ([`crate::Admissions::set_outside`]) may open a quarter of all contexts together, and each a quarter of this
     /// limit. An initiator has one context at a time, and those that it is closing; a simulated one opens a context for
     /// each flow.

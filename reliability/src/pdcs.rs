@@ -85,8 +85,8 @@ impl<D: Copy> Pdcs<D> {
 
     /// Opens a context to a peer as its initiator, perhaps with a label. Packets may be sent at once (0-RTT); the peer learns
     /// of the context from the first of them. Where peers must be introduced and this one was not, they wait
-    /// until [`Pdcs::release`]. Returns `None` when [`Config::max_contexts`] exist, or when the peer is outside the job and
-    /// such peers have as many as they may, opened by either end.
+    /// until [`Pdcs::release`]. Returns `None` when [`Config::max_contexts`] exist, or when the peer is outside the job
+    /// and such peers have as many as they may, opened by either end.
     pub fn open(&mut self, now: Time, to: impl Into<Target>) -> Option<PdcId> {
         let Target { peer, label } = to.into();
         let outside = self.admissions.is_outside(peer);

@@ -351,7 +351,7 @@ pub enum Event<D> {
         peer: PeerKey,
         /// Why.
         why: PdcFailure,
-        /// The same as for [`Event::Closed`], before the context failed.
+        /// The peer had asked for a close before the context failed, as described at [`Event::Closed`].
         parting: bool,
     },
     /// The context is gone in an orderly way: everything sent on it was acknowledged before.

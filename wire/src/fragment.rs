@@ -10,8 +10,8 @@
 //!
 //! `F` is the PDS type 29. The first fragment takes the place, and the PSN, of the original; the others have PSNs of
 //! their own. The header gives the number of fragments and names the original, because the receiver may have taken the
-//! original and only the acknowledgement may have been lost. Then the bytes are in place already, and the application may
-//! have used the buffer again.
+//! original and only the acknowledgement may have been lost. Then the bytes are in place already, and the application
+//! may have used the buffer again.
 
 use crate::base::Psn;
 use crate::error::ParseError;

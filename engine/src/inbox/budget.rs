@@ -15,6 +15,10 @@
 //!    that of their ids, and is not touched: a deferred message matches as soon as its first packet or the offer
 //!    is here, whichever comes first.
 //!
+//! So a sender that was told of completion when its bytes were copied was told the truth, one that waits for its
+//! buffer gets it back when it has been read, and one that waits for a match when there was one. Beyond the
+//! headers packets are refused, and come again later.
+//!
 //! # Accounts
 //!
 //! Headers and bytes are charged to the peer that sent the message, empty messages included:
@@ -39,10 +43,6 @@
 //! With none it sends no message until there is room again. The sender reads the state once in a ring's length, so an
 //! honest sender exceeds the limits by at most what the ring holds. A sender that exceeds them by more than any ring
 //! holds is not honest, and its channel ends.
-//!
-//! So a sender that was told of completion when its bytes were copied was told the truth, one that waits for its
-//! buffer gets it back when it has been read, and one that waits for a match when there was one. Beyond the
-//! headers packets are refused, and come again later.
 
 use super::arrive::Piece;
 use crate::api::PeerId;

@@ -175,7 +175,7 @@ impl Outbound {
             self.ops.hold_for_fragments(step, id, false);
         }
         if !wanted {
-            // The fragment's operation has ended, or the peer refuses it: the fragment counts as delivered.
+            // The fragment's operation has ended or was refused, so the fragment counts as delivered.
             self.acked(step, part, 1);
         }
         Some(Ok(()))

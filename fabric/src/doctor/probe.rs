@@ -1,8 +1,8 @@
 //! Packets to and from another `squall doctor`.
 //!
 //! A question is [`ASK`], a number, and zeros up to its length. The answer is [`ANSWER`], the same number, how long the
-//! question was when it arrived, its ECN field, and the interface that endpoints of the answering host will be on. It is
-//! no longer than the shortest question, so that nobody is answered with more than he sent.
+//! question was when it arrived, its ECN field, and the interface that endpoints of the answering host will be on. The
+//! answer is no longer than the shortest question, so that the port cannot be used to amplify traffic.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};

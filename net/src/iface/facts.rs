@@ -47,7 +47,7 @@ struct Link {
     upper: Option<u32>,
 }
 
-/// All interfaces of this network namespace.
+/// The list of all interfaces of this network namespace.
 pub(super) struct Links(Vec<Link>);
 
 impl Links {

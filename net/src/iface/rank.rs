@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 
 use super::{Iface, name_matches};
 
-/// What the kernel reports about an interface, apart from its addresses. The default value means that nothing is known,
-/// and the interface is then classified by its name.
+/// The facts that the kernel reports about an interface, apart from its addresses. The default value stands for an
+/// interface of which nothing is known; it is classified by its name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
     /// Kind of a software interface (`IFLA_INFO_KIND`), such as `bridge` or `veth`; hardware has none.
@@ -17,7 +17,8 @@ pub struct Facts {
     /// The interface has one peer by definition (`IFF_POINTOPOINT`). The length of a prefix, such as a /31, does not
     /// make it one.
     pub point_to_point: bool,
-    /// The interfaces that this one is made of, by name: the ports of a bond, team or bridge, the interface below a VLAN.
+    /// The interfaces that this one is made of, by name: the ports of a bond, team or bridge, the interface below a
+    /// VLAN.
     pub lower: Vec<(String, Facts)>,
 }
 

@@ -77,8 +77,8 @@ pub(super) unsafe fn copy(
         }
         let take = usize::try_from(len - skip).unwrap_or(usize::MAX).min(BOUNCE - done);
         let at = usize::try_from(base.wrapping_add(skip)).ok()?;
-        // SAFETY: `take` bytes from there on are in a piece, which is readable by this function's contract; `write` checks
-        // that they fit into the segment.
+        // SAFETY: `take` bytes from there on are in a piece, which is readable by this function's contract; `write`
+        // checks that they fit into the segment.
         unsafe {
             segment.write(bounce + done, std::ptr::with_exposed_provenance(at), take);
         }

@@ -6,9 +6,10 @@
 //! So the owner need not wait for anybody.
 //!
 //! Whether a process may read another (the same user, the same or an inner PID namespace, Yama, seccomp) is tried when
-//! they connect: each shows the other the address of a random number. It may end later: a process that changes its
-//! privileges is not dumpable any more, and some mappings cannot be read at all. The first read that fails although the
-//! reference holds ends references on its connection, and what is on its way by then is copied by its owner (`copy.rs`).
+//! they connect: each shows the other the address of a random number. That permission may end later: a
+//! process that changes its privileges is not dumpable any more, and some mappings cannot be read at all. The first
+//! read that fails although the reference is valid ends references on its connection. The owner copies the payload of
+//! frames that are in flight by then (`copy.rs`).
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -375,8 +376,8 @@ impl<'a> Source<'a> {
                     bytes.get(usize::try_from(at).ok()?..usize::try_from(end).ok()?)
                 });
                 if let Some(part) = range {
-                    // SAFETY: `to` may be written for `len` bytes, by this function's contract, and `part` has as many; it is
-                    // memory of ours that no application knows of.
+                    // SAFETY: `to` may be written for `len` bytes, by this function's contract, and `part` has as many;
+                    // it is memory of ours that no application knows of.
                     unsafe {
                         std::ptr::copy_nonoverlapping(
                             part.as_ptr(),

@@ -405,8 +405,8 @@ impl Holder {
 impl Drop for Holder {
     fn drop(&mut self) {
         let mut status = 0;
-        // SAFETY: kill(2) takes numbers; waitpid(2) writes one into `status`, a local variable. The child is this value's own
-        // and was not waited for.
+        // SAFETY: kill(2) takes numbers; waitpid(2) writes one into `status`, a local variable. The child is this
+        // value's own and was not waited for.
         unsafe {
             libc::kill(self.0, libc::SIGKILL);
             libc::waitpid(self.0, &raw mut status, 0);
@@ -489,7 +489,8 @@ impl Victim {
                 *from_neighbour += 1;
                 return Verdict::Taken;
             }
-            // SAFETY: `place` has three times as many bytes, of which these are the middle, and no reference to it is left.
+            // SAFETY: `place` has three times as many bytes, of which these are the middle, and no reference to it is
+            // left.
             let had = source.map(|source| unsafe { source.fetch(to, 0) });
             if source.is_some_and(Source::is_delayed) {
                 assert_eq!(had, Some(false));

@@ -1,21 +1,21 @@
 //! Frames through memory that two processes of one host share.
 //!
 //! Each port listens at an abstract Unix socket, whose name nobody has to clean up. Who connects brings a segment, a
-//! memfd that is sealed against every change of its size, with a ring for each direction (`ring.rs`) and room for copies
-//! (`copy.rs`), and an eventfd by which it is woken; who accepts answers with an eventfd of its own. Both ask the kernel
-//! who is there (SO_PEERCRED, SO_PEERPIDFD), and talk to their own user alone. Whether it is the endpoint they mean, the
-//! greetings have to prove: they are the caller's.
+//! memfd that is sealed against every change of its size, with a ring for each direction (`ring.rs`) and room for
+//! copies (`copy.rs`), and an eventfd by which it is woken; who accepts answers with an eventfd of its own. Both ask
+//! the kernel who is there (SO_PEERCRED, SO_PEERPIDFD), and talk to their own user alone. Whether it is the endpoint
+//! they mean, the greetings have to prove: they are the caller's.
 //!
 //! The connection stays open for as long as the rings are used. Who closes it says so by one more datagram, and shuts the socket
 //! down, for a child of fork may hold it. When it is hung up, or the peer's process is gone (pidfd, for the same reason), what
 //! the ring still has is handed out, and then the end.
 //!
-//! A child of fork also keeps what is watched for us: closing a descriptor takes it out of an epoll set only with the last
-//! copy of it. So a connection that closes is taken out by name, an event names the connection by number and generation,
-//! and a death is believed when the process descriptor of that connection says so.
+//! A child of fork also keeps descriptors in this port's epoll set: closing a descriptor removes it from the set only
+//! with its last copy. So the port removes the descriptors of a connection before it closes them, an event names its
+//! connection by number and generation, and a process counts as dead only when its process descriptor reports that.
 //!
-//! Nothing in the segment is believed: see `ring.rs`. A ring is bounded, and so are the pages of a pair: they are added
-//! as traffic needs them.
+//! The port checks everything that it reads from the segment: see `ring.rs`. A ring is bounded, and so are the pages of
+//! a pair: they are added as traffic needs them.
 
 mod copy;
 mod fetch;
@@ -363,7 +363,8 @@ impl Connection {
         let mut event = libc::epoll_event { events: 0, u64: 0 };
         let process = self.process.as_ref().map(Process::fd);
         for fd in [Some(self.socket.as_raw_fd()), process].into_iter().flatten() {
-            // SAFETY: epoll_ctl(2) reads at most `event`, a local variable; a descriptor that is not watched is refused.
+            // SAFETY: epoll_ctl(2) reads at most `event`, a local variable; a descriptor that is not watched is
+            // refused.
             unsafe {
                 libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_DEL, fd, &raw mut event);
             };
@@ -501,8 +502,8 @@ impl MessagePort for ShmPort {
         }
         for connection in self.connections.iter_mut().flatten() {
             if let Connection { stage: Stage::Open, rings: Some(rings), .. } = connection {
-                // SAFETY: `refer`'s contract: what its frames refer to is readable until they were taken, as `recv` last saw
-                // it, or their tag was revoked.
+                // SAFETY: `refer`'s contract: what its frames refer to is readable until they were taken, as `recv`
+                // last saw it, or their tag was revoked.
                 unsafe { rings.lender.copy_out(&rings.segment, rings.taken) };
             }
         }

@@ -8,9 +8,10 @@
 //! Beside the ring stand, on lines of their own, what the reader has consumed (bytes) and taken (frames), how often it
 //! had no room for the next one and what room it has for messages, and whether the *writer* of this ring sleeps.
 //!
-//! A ring has the memory that its traffic needs: the writer goes back to the front before it uses a part of the ring that
-//! it never used, if there is room and was all the time, and adds pages otherwise, as many as there were. Both ends give a
-//! part its pages before they touch it, so that a shortage of memory is a full ring, and no signal.
+//! A ring has only the memory that its traffic needs. The writer returns to the front instead of using a new part of
+//! the ring, if there is room at the front and no record lacked room lately. Otherwise it doubles the part that has
+//! pages. Both ends allocate the pages of a part before they touch it, so that a shortage of memory is a full ring and
+//! not a signal.
 //!
 //! Neither believes the other. Where the writer writes, and where the reader reads, are numbers of its own; a length is
 //! read once and checked; what the reader says to have consumed is checked before it is subtracted. The worst that

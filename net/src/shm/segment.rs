@@ -61,15 +61,18 @@ impl Segment {
             OwnedFd::from_raw_fd(fd)
         };
         let size = libc::off_t::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
-        // SAFETY: ftruncate(2) takes numbers and no pointer; it changes the new file alone, of which nothing is mapped yet.
+        // SAFETY: ftruncate(2) takes numbers and no pointer; it changes the new file alone, of which nothing is mapped
+        // yet.
         unsafe { check(libc::ftruncate(fd.as_raw_fd(), size))? };
         let mut segment = Self::map(fd.as_fd(), len)?;
         if !segment.populate(0, 1) {
-            // SAFETY: fallocate(2) takes numbers and no pointer; it gives pages to the file behind `segment`, whose bytes stay 0.
+            // SAFETY: fallocate(2) takes numbers and no pointer; it gives pages to the file behind `segment`, whose
+            // bytes stay 0.
             unsafe { check(libc::fallocate(fd.as_raw_fd(), 0, 0, size))? };
             segment.whole = true;
         }
-        // SAFETY: F_ADD_SEALS of fcntl(2) takes a number and no pointer; it forbids the file behind `segment` to change its size.
+        // SAFETY: F_ADD_SEALS of fcntl(2) takes a number and no pointer; it forbids the file behind `segment` to change
+        // its size.
         unsafe { check(libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, SEALS))? };
         Ok((segment, fd))
     }
@@ -113,8 +116,8 @@ impl Segment {
         // SAFETY: sysconf(3) takes a number and touches no memory of the program.
         let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
         let from = at - at % page;
-        // SAFETY: the range begins at a page of the mapping, and ends inside it (the kernel rounds the length up to the page
-        // that is mapped anyway); populating changes no byte of it.
+        // SAFETY: the range begins at a page of the mapping, and ends inside it (the kernel rounds the length up to the
+        // page that is mapped anyway); populating changes no byte of it.
         let rc = unsafe {
             let base = self.base.as_ptr().add(from);
             libc::madvise(base.cast(), at + len - from, POPULATE_WRITE)
@@ -155,7 +158,8 @@ impl Segment {
         // SAFETY: sysconf(3) takes a number and touches no memory of the program.
         let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
         let mut pages = vec![0u8; self.len.div_ceil(page)];
-        // SAFETY: mincore(2) writes a byte for each page of the mapping, as many as `pages` has, and reads nothing of it.
+        // SAFETY: mincore(2) writes a byte for each page of the mapping, as many as `pages` has, and reads nothing of
+        // it.
         let rc = unsafe { libc::mincore(self.base.as_ptr().cast(), self.len, pages.as_mut_ptr()) };
         assert_eq!(rc, 0);
         pages.iter().filter(|page| **page & 1 != 0).count() * page

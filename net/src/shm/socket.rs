@@ -106,8 +106,8 @@ const PEER_PIDFD: libc::c_int = 77;
 pub(super) fn peer_process(fd: RawFd) -> io::Result<OwnedFd> {
     let mut process: RawFd = -1;
     let mut len = size_of::<RawFd>() as libc::socklen_t;
-    // SAFETY: getsockopt(2) writes at most `len` bytes into `process`, a local variable. The descriptor that it stores there is
-    // new, and goes nowhere but into the `OwnedFd`.
+    // SAFETY: getsockopt(2) writes at most `len` bytes into `process`, a local variable. The descriptor that it stores
+    // there is new, and goes nowhere but into the `OwnedFd`.
     unsafe {
         let to = (&raw mut process).cast();
         check(libc::getsockopt(fd, libc::SOL_SOCKET, PEER_PIDFD, to, &raw mut len))?;

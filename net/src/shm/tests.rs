@@ -120,8 +120,8 @@ fn a_frame_that_is_not_taken_now_comes_again_before_others() {
     assert_eq!(seen, [0, 0, 0, 1, 2]);
 }
 
-/// A sender learns within a ring's length that its peer has no room for messages, sends other frames nevertheless, and is
-/// woken when there is room again.
+/// A sender learns within a ring's length that its peer has no room for messages, sends other frames nevertheless, and
+/// is woken when there is room again.
 #[test]
 fn messages_stop_within_one_ring_without_room() {
     let [(mut a, to_b), (mut b, to_a)] = pair("room");
@@ -277,8 +277,8 @@ fn what_a_frame_refers_to_is_fetched_until_it_is_taken_back() {
     }
 }
 
-/// The connection to one peer is closed, another gets its number, and then the first peer's process ends, while a child of
-/// fork holds the descriptors of both: the second peer lives.
+/// The connection to one peer is closed, another gets its number, and then the first peer's process ends, while a child
+/// of fork holds the descriptors of both: the second peer lives.
 #[test]
 fn the_end_of_a_closed_peer_does_not_end_its_successor() {
     let [(mut a, to_b), (b, _)] = pair("left");
@@ -380,7 +380,7 @@ fn unreadable_payload_is_copied_by_its_owner() {
         b.show_taken(to_a, tag);
         collect(&mut a);
         if revoked != Some(0) {
-            // SAFETY: `bytes`, which `pieces` name, lives until the end of the test, and nobody writes to it.
+            // SAFETY: `bytes`, which `pieces` name, lives until the end of the test, and no code writes to it.
             let next = unsafe { a.refer(to_b, b"head", &pieces, tag) };
             assert_eq!(next, Reference::Impossible);
         }
