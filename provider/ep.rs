@@ -413,7 +413,7 @@ impl Endpoint {
             core.flush(now);
         }
         drop(inner);
-        // A counter may have reached the number that work waits for.
+        // The closed region's accesses may have brought a counter to the threshold of waiting work.
         self.begin_work();
     }
 

@@ -10,7 +10,7 @@
 #include "../abi/abi.h"
 
 #define MOST_TARGETS 16
-/* No rank receives this tag: MPIs put their communicators' numbers into such bits. */
+/* The receives of no rank match this tag: MPIs put their communicators' numbers into such bits. */
 #define TAG 0xdeaddeaddeaddeadULL
 
 static struct node n;
@@ -40,7 +40,8 @@ static void send_first(int target)
 		errors++;
 }
 
-/* Takes what the completion queue has. A first message that failed, because its rank was not there yet, is sent again. */
+/* Reads all entries of the completion queue. A first message that failed, because its rank was not there yet, is
+ * sent again. */
 static void drain(void)
 {
 	struct fi_cq_tagged_entry entry = {0};
@@ -91,7 +92,7 @@ int main(int argc, char **argv)
 		ssize_t rc = fi_tinject(n.ep, nothing, 0, targets[taken % target_count], TAG);
 		if (rc == 0)
 			taken++;
-		/* Now and then, too, so that the queue never runs over with errors. */
+		/* The queue is also read now and then, so that it never overruns with errors. */
 		if (rc != 0 || taken % 1000 == 0)
 			drain();
 	}

@@ -72,7 +72,7 @@ int main(int argc, char **argv)
 		FAIL("the sleeper was not woken within %s s", argv[4]);
 	EQUAL(result, -FI_EAVAIL);
 	printf("sleeper: woken after %.1f s\n", abi_now() - begin);
-	/* The thread has ended, and the failed operation with it: nothing is left that the process's end could disturb. */
+	/* The thread and the failed operation have ended, so the end of the process disturbs nothing. */
 	EQUAL(pthread_join(thread, NULL), 0);
 	return 0;
 }

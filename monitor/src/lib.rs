@@ -20,7 +20,8 @@
 //!
 //! Besides, an endpoint may write a [`trace`] of what its application does, for those who replay it.
 //!
-//! No I/O here: a board is a slice of atomic words, and [`Board::publish`] says in which order they go into a file.
+//! This crate does no I/O: a board is a slice of atomic words, and [`Board::publish`] decides in which order they go
+//! into a file.
 #![forbid(unsafe_code)]
 
 mod board;

@@ -22,15 +22,16 @@ use squall_wire::{
     StdBody, StdRequest, WIRE_VERSION, parse,
 };
 
-/// Contexts that an endpoint accepts from one peer (`max_accepted` of the reliability layer's configuration).
+/// The number of contexts that an endpoint accepts from one peer (`max_accepted` of the reliability layer's
+/// configuration).
 const CONTEXTS_PER_PORT: u16 = 64;
-/// The default of `FI_SQUALL_JOB`.
+/// The job id that is the default of `FI_SQUALL_JOB`.
 const JOB_ID: u32 = 1;
-/// A handshake packet that gets no answer is repeated this often.
+/// The number of times that a handshake packet without an answer is sent.
 const ATTEMPTS: u32 = 3;
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(200);
-/// Pause between two ports: the packets of one fit into the target's socket buffer, and no more of them should wait
-/// there.
+/// The pause between two ports. The packets of one port fit into the target's socket buffer, and no more of them should
+/// wait there.
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// An attacker's endpoint: one socket with its own address.
@@ -98,7 +99,7 @@ impl Attacker {
         };
         let mut out = [0; Introduction::LEN];
         let len = introduction.emit(&mut out);
-        // A packet that the kernel drops counts as lost.
+        // A packet that the kernel drops counts as lost in the network.
         let _ = self.socket.send_to(&out[..len], target);
     }
 
@@ -132,11 +133,11 @@ impl Attacker {
         sent
     }
 
-    /// The PSN at which a context must start. Both ends derive it from what the handshake gave them
-    /// (`reliability/src/pdcs/admission.rs`), so this program has to repeat the derivation.
+    /// Returns the PSN at which a context must start. Both ends derive it from the values of the handshake
+    /// (`reliability/src/pdcs/admission.rs`), so this program repeats that derivation.
     fn start_psn(&self, cookie: u64, number: u16, turn: u32) -> Psn {
         let mut hasher = SipHasher24::new_with_keys(cookie, self.nonce);
-        // The last bit: the end that opens the context is the one that asked for the handshake.
+        // The last bit is set: the end that opens the context is the one that asked for the handshake.
         hasher.write_u64(u64::from(turn) << 32 | u64::from(number) << 16 | 1);
         Psn((hasher.finish() >> 32) as u32)
     }

@@ -5,8 +5,8 @@
 //! and out, reliable and in order, between processes of one host; it lies beside them. [`ShmPort`] is one through
 //! shared memory. [`UdpPort`] is the kernel's UDP with GSO trains, GRO and one source
 //! port a path; [`XdpPort`] lies over one and sends and receives whole frames; [`FabricPort`] is a place on a network made of software; [`Crc`], [`Fault`] and
-//! [`Pcap`] are ports wrapped round a port. And a [`WordFile`] is a file of numbers that others may read while it is
-//! written.
+//! [`Pcap`] are ports wrapped round a port. A [`WordFile`] is a file of numbers that other processes may read while it
+//! is written.
 //!
 //! Order of calls: open, then any mixture of [`Port::send`], [`Port::recv`] and
 //! [`Port::take_errors`] from one thread at a time (a port is `Send`, not `Sync`). To sleep, wait

@@ -1,4 +1,4 @@
-//! Questions to the kernel about interfaces, routes and neighbours: rtnetlink(7).
+//! Requests to the kernel about interfaces, routes and neighbours: rtnetlink(7).
 
 use std::io;
 
@@ -12,7 +12,7 @@ use netlink_sys::{Socket, protocols};
 /// The longest datagram that is read. The kernel makes none of more than 32 KiB.
 const DATAGRAM: usize = 64 << 10;
 
-/// A connection to the kernel's tables.
+/// A netlink socket for requests about the kernel's tables.
 pub(crate) struct Tables {
     socket: Socket,
     buffer: Vec<u8>,

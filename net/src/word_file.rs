@@ -1,4 +1,4 @@
-//! A file of words that this process writes and others of its user may read.
+//! A file of words that this process writes and other processes of its user may read.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;

@@ -13,12 +13,12 @@ pub(super) const SLEEPER: u8 = 1;
 /// Work waits for a threshold.
 pub(super) const WORK: u8 = 2;
 
-/// One of a counter's two numbers.
+/// The choice of one of a counter's two numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Field {
-    /// Operations that succeeded.
+    /// The number of operations that succeeded.
     Value,
-    /// Operations that failed.
+    /// The number of operations that failed.
     Errors,
 }
 
@@ -30,7 +30,7 @@ pub(super) trait Number {
     fn add(&self, by: u64);
 }
 
-/// The marks, as atomic bits.
+/// The marks of watchers, as bits of an atomic byte.
 pub(super) trait Marks {
     fn new() -> Self;
     fn load(&self) -> u8;
@@ -39,7 +39,7 @@ pub(super) trait Marks {
     fn clear(&self, mark: u8) -> bool;
 }
 
-/// The memory that numbers and marks are in.
+/// The kind of memory that holds the numbers and marks: the processor's, or a model's.
 pub(super) trait Memory {
     type Number: Number;
     type Marks: Marks;

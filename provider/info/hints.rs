@@ -67,7 +67,7 @@ pub(crate) mod limits {
     /// `ep_attr->mem_tag_format`: every bit is a field of its own, so an application may ignore any of them. This is
     /// what libfabric's own providers answer (their `FI_TAG_GENERIC`).
     pub(crate) const TAG_FORMAT: u64 = 0xAAAA_AAAA_AAAA_AAAA;
-    /// `ep_attr->protocol_version`.
+    /// The value of `ep_attr->protocol_version`.
     pub(crate) const PROTOCOL_VERSION: u32 = 1;
     /// What concerns the transmitting side.
     pub(crate) const TX_CAPS: u64 = PRIMARY

@@ -151,7 +151,7 @@ impl<D: Copy> Pdc<D> {
         Ok(self.numbers.grant(&departure, self.control_path.detour()))
     }
 
-    /// The receiving half.
+    /// Returns the receiving half.
     pub(crate) const fn rx(&self) -> &Rx {
         &self.rx
     }

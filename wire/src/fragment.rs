@@ -19,7 +19,7 @@ use crate::error::ParseError;
 /// Bytes of the header.
 const HEAD: usize = 8;
 
-/// A fragment, checked as far as its own header goes.
+/// A fragment whose own header has been checked. The packet behind the header has not been checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fragment<'a> {
     /// The PSN of the packet that the fragment is a part of.
@@ -82,7 +82,7 @@ mod tests {
         assert_eq!((read.original, read.count), (Psn(0x0102_0304), 9));
         assert_eq!(read.packet, b"packet");
         assert!(!Fragment::is_before(&[]) && !Fragment::is_before(&[31 << 3]));
-        // Nothing else takes it for a packet.
+        // No other parser accepts these bytes as a packet.
         assert_eq!(crate::parse(&bytes), Err(ParseError::Type));
     }
 

@@ -57,7 +57,7 @@
 //! | First byte of the UDP payload | native IP has an entropy header before the prologue | the PDS or TSS prologue; the UDP source port is the entropy |
 //! | Where answers go | silent: the source port is an entropy, not an address | to the endpoint's bound port, which the SES field `initiator` carries in its low 16 bits; so a SYN packet always has a standard SES header |
 //! | Value of `initiator` | opaque 32 bits | low 16: endpoint UDP port; high 16: the low half of the endpoint's instance number, random, so that a late packet of its predecessor is known |
-//! | A packet that is sent again where the path carries less than when it was new | silent: a PSN keeps its content, and so its length; DF is not tabulated | its payload is cut again: the first part keeps the PSN, the others get new PSNs, and each has a header that names the original, with a private PDS type, 29 ([`Fragment`]). The receiver takes an original or its fragments, never both, because the original may have arrived and only its acknowledgement been lost. Parts are as short as the shortest path demands (544 or 1228 bytes), so none is cut twice. Atomics are one packet: they leave with DF clear, and IP fragments them (IPv6: the sending host does, as far as it knows the path); all other packets leave with DF set |
+//! | A packet that is sent again where the path carries less than when it was new | silent: a PSN keeps its content, and so its length; DF is not tabulated | the sender cuts the payload into fragments with a header of the private PDS type 29 ([`Fragment`]); see below |
 //! | Mode | RUD, ROD, RUDI, UUD | RUD is sent; all are parsed |
 //! | PDCs per pair | per {mode, JobID, source, destination, traffic class} | one RUD context per initiator and target endpoint; the return direction (READ responses as RUD_REQ + RESPONSE_DATA) starts at the forward direction's start PSN |
 //! | SES request headers | small, medium, standard; REF sends standard only | standard is sent; all are parsed |
@@ -116,6 +116,15 @@
 //! | DSCP | operator's; REF: data 0, control 46 | parameters: data 0, control 46, trimmed 5 |
 //! | ECN | requests ECT; CE echoed as M | data ECT(0), CE as M |
 //! | Vendor and extended opcodes, return codes, lists | ranges tabulated | parsed, payload lengths unchecked; the layers above refuse them |
+//!
+//! # Fragments
+//!
+//! A packet that must be sent again can be longer than its path carries by now. Then the sender cuts its payload again.
+//! The first fragment keeps the PSN, the others get new PSNs, and each has a header that names the original
+//! ([`Fragment`]). The receiver takes an original or its fragments, never both, because the original may have arrived
+//! and only its acknowledgement been lost. Fragments are as short as the shortest path demands (544 or 1228 bytes), so
+//! none is cut twice. Atomics are not cut: they leave with DF clear, and IP fragments them (with IPv6 the sending host
+//! does, as far as it knows the path). All other packets leave with DF set.
 #![no_std]
 #![forbid(unsafe_code)]
 

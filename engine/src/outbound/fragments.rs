@@ -17,7 +17,7 @@ use crate::slab::Key;
 use crate::step::Step;
 use crate::wire::{Fragment, Telemetry};
 
-/// A packet whose payload was cut again.
+/// A packet whose payload was cut into fragments.
 #[derive(Clone, Copy, Debug)]
 struct Original {
     /// Payload bytes of the original.
@@ -52,7 +52,7 @@ impl Fragments {
         !self.waiting.is_empty()
     }
 
-    /// Returns how many packets were cut and are remembered, and how many fragments wait.
+    /// Returns the number of packets that were cut, plus the number of fragments that wait to be sent.
     pub(crate) fn len(&self) -> usize {
         let cut: usize = self.originals.values().map(BTreeMap::len).sum();
         cut + self.waiting.values().map(VecDeque::len).sum::<usize>()

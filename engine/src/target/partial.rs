@@ -23,7 +23,7 @@ const MAX_PER_CHANNEL: usize = 8192;
 /// The most partial writes of all peers outside the job together.
 const MAX_ALL_OUTSIDE: usize = 1 << 16;
 
-/// A packet of a write that is not the whole write.
+/// A packet that carries a part of a write.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece {
     pub(super) id: u16,
@@ -32,7 +32,7 @@ pub(super) struct Piece {
     /// Bytes of the packet, and of the whole write.
     pub(super) len: u64,
     pub(super) total: u64,
-    /// Remote CQ data, if the packet brings any.
+    /// The write's remote CQ data, if this packet carries them.
     pub(super) data: Option<u64>,
 }
 

@@ -32,15 +32,15 @@ pub(super) struct Choice {
     pub(super) doubtful: bool,
 }
 
-/// Bytes of an answer that hold a choice: IP version (0 for no choice), prefix, doubtful, address, name.
+/// The bytes of an answer that hold a choice: IP version (0 for no choice), prefix, doubtful, address, name.
 const CHOICE: std::ops::Range<usize> = 17..SHORTEST;
-/// Where address and name begin in these bytes; the longest name of an interface has 15 bytes.
+/// The offsets of address and name within these bytes. The longest name of an interface has 15 bytes.
 const CHOICE_ADDRESS: usize = 3;
 const CHOICE_NAME: usize = 19;
 const LONGEST_NAME: usize = 15;
 
 impl Choice {
-    /// The choice of a host whose endpoints will be on `iface`.
+    /// Returns the choice of a host whose endpoints will be on `iface`.
     pub(super) fn of(iface: &Iface) -> Self {
         let doubtful = iface.class().is_doubtful();
         Self { name: iface.name.clone(), addr: iface.addr, prefix: iface.prefix, doubtful }

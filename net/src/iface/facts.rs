@@ -1,4 +1,4 @@
-//! Reading what the kernel reports about interfaces: rtnetlink(7), sysfs and the routing tables of proc(5).
+//! Readers of the kernel's reports about interfaces: rtnetlink(7), sysfs and the routing tables of proc(5).
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -96,7 +96,7 @@ impl Links {
     }
 }
 
-/// Reads a message about a link. Attributes behind a damaged one are left out.
+/// Parses a message about a link. The attributes behind a damaged one are ignored.
 fn parse(message: &[u8]) -> Option<Link> {
     let (header, attributes) = message.split_at_checked(HEADER)?;
     let mut link = Link {

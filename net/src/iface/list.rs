@@ -34,7 +34,7 @@ pub fn list() -> io::Result<Vec<Iface>> {
     Ok(found)
 }
 
-/// The addresses, with what getifaddrs(3) reports of their interfaces.
+/// Returns the addresses, with what getifaddrs(3) reports of their interfaces.
 fn addresses() -> io::Result<Vec<Iface>> {
     let mut head: *mut libc::ifaddrs = ptr::null_mut();
     // SAFETY: getifaddrs(3) writes one pointer, into a local variable; the list is freed below.

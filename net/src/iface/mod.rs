@@ -168,7 +168,7 @@ pub fn select(ifaces: Vec<Iface>, expression: &str) -> Result<Vec<Candidate>, Se
     Ok(candidates)
 }
 
-/// Drops interfaces of worse groups than the best one that is up.
+/// Drops all interfaces that are not in the best group that is up.
 fn keep_best_group(ranked: &mut [(Rank, Candidate)]) {
     let kept = ranked.iter().filter(|(_, c)| c.kept);
     let Some(best) = kept.map(|(_, c)| c.iface.class().group()).min() else { return };

@@ -27,7 +27,7 @@ pub struct Facts {
 pub enum Class {
     /// A device: a card, or a bond, team, VLAN or bridge over one.
     Device,
-    /// The end of a cable to another network namespace: inside a container it is the way out.
+    /// A virtual cable (veth, macvlan) to another network namespace. In a container it leads out.
     Cable,
     /// A tunnel, a VPN or another point-to-point link.
     Tunnel,
@@ -116,7 +116,7 @@ fn below(facts: &Facts) -> Option<Class> {
     facts.lower.iter().map(|(name, lower)| classify(name, lower)).min()
 }
 
-/// Kinds of interfaces whose packets travel inside other packets, or through a program.
+/// The kinds of interfaces that put packets into other packets, or pass them to a program.
 const TUNNELS: &[&str] = &[
     "amt",
     "bareudp",
@@ -144,7 +144,7 @@ const TUNNELS: &[&str] = &[
     "xfrm",
 ];
 
-/// Hardware types of tunnels: PPP, IPIP, IPv6 in IPv6, SIT, GRE, GRE over IPv6, and none at all.
+/// The hardware types of tunnels: PPP, IPIP, IPv6 in IPv6, SIT, GRE, GRE over IPv6, and no hardware.
 const TUNNEL_HARDWARE: &[u16] = &[512, 768, 769, 776, 778, 823, 65_534];
 
 /// The names by which an interface is classified if the kernel reports neither a kind nor a device.

@@ -96,7 +96,7 @@ pub(super) fn answer(segment: &Segment, place: Place, number: u64, copied: Optio
     segment.word(place.control + ANSWER).store(number, Ordering::Release);
 }
 
-/// A payload that its owner is to copy.
+/// A payload that the reader asks its owner to copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct LentPayload {
     pub(super) slot: u32,
@@ -139,7 +139,7 @@ impl Copier {
         self.open.is_some()
     }
 
-    /// Asks for a payload.
+    /// Asks the owner for the first part of a payload.
     pub(super) fn begin(&mut self, segment: &Segment, wanted: LentPayload) {
         self.open = Some((wanted, Vec::new()));
         self.ask(segment, wanted, 0);

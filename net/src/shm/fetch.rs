@@ -71,7 +71,7 @@ pub(super) struct Lender {
     place: Place,
     /// The position in the segment to which payload is copied that the peer cannot read.
     bounce: usize,
-    /// The last request for a copy that was answered.
+    /// The number of the last request for a copy that was answered.
     answered: u64,
     free: Vec<u32>,
     generations: [u32; SLOTS],

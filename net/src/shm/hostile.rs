@@ -23,14 +23,14 @@ use crate::base::Rng;
 /// seed for a number of rounds, connect to a port that will `refuse`, or `survive` an attack with a seed while children
 /// of fork exist.
 const ORDERS: &str = "SQUALL_TEST_ATTACKER";
-/// Honest frames at the beginning of a round.
+/// The number of honest frames at the beginning of a round.
 const HONEST: u64 = 16;
 /// Bytes of the payload that an honest reference names.
 const PAYLOAD: usize = 4096;
 /// Bytes that the victim lends the attacker.
 const LENT: usize = 3000;
 const LENT_BYTE: u8 = 0x5a;
-/// Kinds of attacks.
+/// The number of kinds of attacks.
 const KINDS: u32 = 9;
 /// The time for which either side waits for the other.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -96,7 +96,7 @@ impl Attacker {
         Self { socket, rings, payload: payload(), sent: 0 }
     }
 
-    /// Sends a frame.
+    /// Sends a frame. Returns whether there was room.
     fn send(&mut self, bytes: &[u8]) -> bool {
         let Rings { segment, writer, .. } = &mut self.rings;
         let sent = writer.send(segment, Outgoing::of_copies(bytes, &[]));
@@ -112,7 +112,7 @@ impl Attacker {
         sent
     }
 
-    /// Describes a piece of memory.
+    /// Describes a piece of memory for a reference. Returns `None` when all slots are in use.
     fn describe(&mut self, piece: UserSlice, tag: u64) -> Option<Vec<u8>> {
         let Rings { segment, writer, lender, .. } = &mut self.rings;
         let now = (writer.frames(), writer.taken(segment));

@@ -14,9 +14,9 @@ const POPULATE_WRITE: libc::c_int = 23;
 /// A mapping. Whatever is in it may be changed by the other process at any time: words are read as atomics, bytes
 /// by raw copies, and no reference to bytes is ever made.
 ///
-/// The file may have holes: a pair of endpoints gets the memory that it uses, not the memory that it may use. Whoever
-/// touches bytes first calls [`Segment::populate`] for them, because the kernel answers a touch for which it has no
-/// memory by a signal.
+/// The file may have holes: a pair of endpoints gets the memory that it uses, not the memory that it may use. Code that
+/// touches bytes for the first time must call [`Segment::populate`] for them before, because a touch for which the
+/// kernel has no memory raises a signal.
 #[derive(Debug)]
 pub(crate) struct Segment {
     base: NonNull<u8>,
