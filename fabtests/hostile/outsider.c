@@ -1,11 +1,12 @@
-/* A verified peer that does not belong to the job: it proves its address, as everybody can, but no rank has it in its address
- * vector, and it has no key. It fills the ranks' tables of unexpected messages as far as they let it:
+/* A verified peer that does not belong to the job. It proves its address, as every process can, but no rank has that
+ * address in its address vector, and the peer has no job key. It fills the ranks' tables of unexpected messages as far
+ * as they let it:
  *
  *     outsider SOURCE MESSAGES ATTACK HOLD TARGET..
  *
- * The endpoint has the IPv4 address SOURCE. It sends every TARGET (ADDRESS:PORT) one empty tagged message until each has
- * acknowledged one, then MESSAGES more to all of them in turn, all within ATTACK seconds. It reports on one line what it
- * could send, and stays for HOLD seconds more, in which it drives its progress.
+ * The endpoint has the IPv4 address SOURCE. It sends every TARGET (ADDRESS:PORT) one empty tagged message until each
+ * has acknowledged one, then MESSAGES more to all of them in turn, all within ATTACK seconds. It reports on one line
+ * what it could send, and stays for HOLD seconds more, in which it drives its progress.
  */
 #include "../abi/abi.h"
 

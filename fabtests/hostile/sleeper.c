@@ -2,9 +2,9 @@
  *
  *     sleeper SOURCE TARGET sread|fd PATIENCE
  *
- * Under manual progress and FI_THREAD_SAFE, one thread sleeps without a timeout, in fi_cq_sread or in poll on the queue's
- * descriptor. Then the other thread sends a message to TARGET, an IPv4 address at which no host answers, and makes no further
- * call. FI_SQUALL_DEADLINE ends the operation; the sleeper must get its error within PATIENCE seconds.
+ * Under manual progress and FI_THREAD_SAFE, one thread sleeps without a timeout, in fi_cq_sread or in poll on the
+ * queue's descriptor. Then the other thread sends a message to TARGET, an IPv4 address at which no host answers, and
+ * makes no further call. FI_SQUALL_DEADLINE ends the operation; the sleeper must get its error within PATIENCE seconds.
  */
 #include "../abi/abi.h"
 

@@ -98,7 +98,8 @@ pub(super) fn reach(
     findings
 }
 
-/// Returns whether endpoints of both hosts will be on interfaces that reach each other.
+/// Compares the interfaces that endpoints of both hosts will be on, and returns findings about whether they reach each
+/// other. There are none if the peer is this host itself.
 pub(super) fn agreement(
     peer: SocketAddr,
     theirs: &Choice,
