@@ -645,6 +645,56 @@ fn a_peer_that_takes_no_frames_is_given_up_at_the_deadline() {
     }
 }
 
+/// A peer that stopped in the middle of its messages is given up, and the receives that name it end with errors, so their
+/// buffers belong to the application again. When the peer goes on, neither its earlier data nor its new data may be
+/// placed in those buffers.
+#[test]
+fn late_data_of_a_peer_that_was_given_up_touches_nothing() {
+    let mut failed = 0;
+    for seed in 0..60 {
+        let mut w = world(seed, Faults::default());
+        meet(&mut w);
+        (w.links.room, w.links.unfetchable) = (16 << 10, seed % 2 == 0);
+        let from = w.peer(0, 1);
+        let sizes = [9, 20_000, 100_000, 300_000, 1_000_000];
+        let host = &mut w.hosts[0];
+        for (context, len) in (100..).zip(sizes.iter().cycle().take(15)) {
+            let base = host.memory.alloc(*len);
+            // The loan ends with the receive: from then on a write to the buffer fails the test.
+            host.lent.insert(context, Lent { base, multi: false });
+            let op = RecvOp {
+                source: Some(from),
+                space: MatchSpace::Tagged,
+                tag: context,
+                ignore: 0,
+                buf: Buf::new(base, *len as u64),
+                context,
+                visibility: Visibility::Entry,
+                mode: RecvMode::Post,
+            };
+            host.engine.receive(w.now, &mut host.memory, op).expect("it may be posted");
+        }
+        for (tag, len) in (100..).zip(sizes.iter().cycle().take(15)) {
+            send(&mut w, 1, tag, &vec![7; *len], Level::Default);
+        }
+        for _ in 0..seed % 12 {
+            w.transmit_once(1);
+        }
+        w.hosts[1].stopped = true;
+        send(&mut w, 0, 9, b"are you there?", Level::Delivery);
+        w.run(Span::secs(60), |_| false);
+        let ended = of_kind(&w, 0, OpKind::Recv);
+        assert_eq!(ended.len(), 15, "seed {seed}");
+        failed += ended.iter().filter(|done| done.status.is_err()).count();
+        w.resume(1, usize::MAX);
+        for tag in 100..115 {
+            send(&mut w, 1, tag, b"late", Level::Default);
+        }
+        w.run(Span::secs(5), |_| false);
+    }
+    assert!(failed > 100, "{failed} receives ended with an error");
+}
+
 /// The kernel would report the end of the peer's process, so the engine waits for the peer, whatever was in progress.
 /// The application gets a report each minute. Then every operation ends well.
 #[test]

@@ -220,25 +220,27 @@ impl Ord for Flying {
     }
 }
 
-/// A path that drops long packets, even those that routers may fragment, because no router on it fragments.
+/// A path that drops long packets, including those that routers may fragment unless its routers do so.
 #[derive(Clone, Copy, Debug)]
 pub struct Narrow {
     /// Longest UDP payload that passes, bytes.
     pub bytes: usize,
     /// Whether the sender is told of each packet that vanished.
     pub tells: bool,
+    /// Whether routers on the path fragment packets that may be fragmented.
+    pub fragments: bool,
     /// The number of packets that the path has dropped.
     pub vanished: u64,
 }
 
 impl Narrow {
     pub fn new(bytes: usize, tells: bool) -> Self {
-        Self { bytes, tells, vanished: 0 }
+        Self { bytes, tells, fragments: false, vanished: 0 }
     }
 
     /// Whether a packet of `len` bytes passes.
-    const fn takes(&mut self, len: usize) -> bool {
-        let fits = len <= self.bytes;
+    const fn takes(&mut self, len: usize, may_fragment: bool) -> bool {
+        let fits = len <= self.bytes || self.fragments && may_fragment;
         self.vanished += !fits as u64;
         fits
     }
@@ -494,7 +496,7 @@ impl World {
                     tap.push(Seen { src, dst: packet.dst, bytes: bytes.clone() });
                 }
                 if let Some(narrow) = &mut self.narrow
-                    && !narrow.takes(bytes.len())
+                    && !narrow.takes(bytes.len(), packet.fragment)
                 {
                     if narrow.tells {
                         let size = narrow.bytes as u32;
