@@ -139,6 +139,12 @@ COMMANDS = (
         "2 h, `--quick` 3",
         "random histories of two engines with an attacker or trouble between them, a million of each",
     ),
+    Command(
+        "mutants",
+        "long",
+        "25 min",
+        "faults put into the engine and the transport, one at a time: the proofs must find every one",
+    ),
     Command("bench", "measure", "2 min", "bandwidth, latency and message rate beside tcp and ofi_rxd, with the targets"),
     Command(
         "bench atomics",

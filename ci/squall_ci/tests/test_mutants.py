@@ -1,0 +1,31 @@
+"""The mutants fit the sources, and their proofs are there."""
+
+import unittest
+
+from squall_ci.commands import mutants
+from squall_ci.commands.fuzz import MODES
+from squall_ci.paths import ROOT
+
+
+class Mutants(unittest.TestCase):
+    def test_every_mutant_fits_its_file_and_changes_it(self) -> None:
+        all_mutants = mutants.read()
+        self.assertGreaterEqual(len(all_mutants), 20)
+        self.assertEqual(len(all_mutants), len({mutant.name for mutant in all_mutants}))
+        for mutant in all_mutants:
+            with self.subTest(mutant.name):
+                text = (ROOT / mutant.file).read_text(encoding="utf-8")
+                self.assertNotIn(mutants.apply(mutant, text), (None, text))
+
+    def test_every_proof_is_a_mode_or_a_test_target(self) -> None:
+        for mutant in mutants.read():
+            with self.subTest(mutant.name):
+                if mutant.proof in MODES:
+                    continue
+                crate, target = mutant.proof.split()[:2]
+                directory = ROOT / crate.removeprefix("squall-")
+                self.assertTrue(target == "lib" or (directory / "tests" / f"{target}.rs").is_file())
+
+
+if __name__ == "__main__":
+    unittest.main()
