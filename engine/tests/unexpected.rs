@@ -248,6 +248,27 @@ fn beyond_the_headers_senders_are_held_back_and_that_is_said_once() {
     receive_all(&mut w, 1, 0, 300, |_| 100);
 }
 
+/// One peer's messages have taken all headers. Another one has some in reserve, so that a message of it that is wanted is not
+/// stuck behind one that is not.
+#[test]
+fn a_peer_has_headers_in_reserve() {
+    let mut w = World::with(3, 8, Faults::default(), |config, _| config.max_unexpected = 2000);
+    w.peer(1, 0);
+    w.peer(1, 2);
+    for n in 0..2100 {
+        send(&mut w, 0, 1, n, 10, lent());
+    }
+    w.run(Span::millis(500), |_| false);
+    assert!(w.hosts[1].engine.unexpected_messages() >= 2000);
+    w.hosts[1].done.clear();
+    recv(&mut w, 6, 7, 10);
+    for tag in [5, 6] {
+        send(&mut w, 2, tag, tag, 10, lent());
+    }
+    assert!(w.run(Span::secs(5), |w| end(w, 1, 7).is_some()), "it is stuck");
+    assert_eq!(end(&w, 1, 7), Some(Ok(())));
+}
+
 /// The numbers by which reads are answered have 16 bits; more reads than that wait for their turn.
 #[test]
 fn more_messages_than_there_are_numbers_are_read_at_once() {

@@ -97,6 +97,9 @@ impl Outbound {
     #[cold]
     fn offer(&mut self, step: &mut Step<'_>, key: Key) {
         let nonce = self.nonces.next_u32();
+        // Its packets have all arrived. The offer begins at the same offset as the first of them did, and must not be taken
+        // for a fragment of that one when it is sent again.
+        self.ops.fragments.forget(key);
         let Some(op) = self.ops.get_mut(key) else { return };
         op.work = Work::Rendezvous { nonce, served: 0, ended: false, answers: 0 };
         (op.progress.packed, op.progress.all_packed) = (0, false);
