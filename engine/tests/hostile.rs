@@ -28,6 +28,16 @@ fn an_attacker_who_sees_nothing_changes_nothing() {
     survive(Mode::OffPath);
 }
 
+/// Those take seconds, and not milliseconds.
+#[test]
+fn numbers_that_wrap_and_full_tables_are_borne() {
+    for seed in 0..if cfg!(debug_assertions) { 2 } else { 20 } {
+        if let Err(finding) = play(Mode::Long, seed) {
+            panic!("long {seed}: {finding}");
+        }
+    }
+}
+
 #[test]
 fn trouble_is_borne_and_nobody_is_told_what_is_not_so() {
     survive(Mode::Trouble);

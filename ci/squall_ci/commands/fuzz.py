@@ -4,7 +4,8 @@
 
 Modes of two engines (`engine/tests/hostile`): honest (no attacker: nobody is taken for one), on-path (one who sees all
 packets and sends any), off-path (one who sees none), trouble (no attacker, but processes that end, begin again and pause,
-paths that carry less, links that are cut). Of the contexts of two endpoints (`reliability/tests/hostile`): contexts (any
+paths that carry less, links that are cut), long (no attacker, but so many operations that 16-bit numbers wrap, and small
+tables; a history takes seconds, and one stands for two thousand of the others). Of the contexts of two endpoints (`reliability/tests/hostile`): contexts (any
 packets). All run in virtual time with overflow checks and debug assertions on, some hundred to two thousand histories a
 second on one core. Each run goes on at the seed at which the last one of that mode stopped, which is kept in
 target/fuzz/MODE.next; --from begins elsewhere. What is found is told by kind, with the first seed that shows it:
@@ -23,8 +24,10 @@ from squall_ci.tally import Tally
 
 # The crate whose example plays a mode, and the example.
 ENGINES, CONTEXTS = ("squall-engine", "hostile"), ("squall-reliability", "contexts")
-MODES = {"honest": ENGINES, "on-path": ENGINES, "off-path": ENGINES, "trouble": ENGINES, "contexts": CONTEXTS}
+MODES = {"honest": ENGINES, "on-path": ENGINES, "off-path": ENGINES, "trouble": ENGINES, "long": ENGINES, "contexts": CONTEXTS}
 MANY, FEW = 1_000_000, 10_000
+# A long history takes seconds: so many others are played in the time of one.
+IN_ITS_PLACE = {"long": 2_000}
 # Histories a call of the program plays, so that what was reached is kept.
 SHARE = 50_000
 DIRECTORY = ROOT / "target" / "fuzz"
@@ -80,7 +83,8 @@ def run(args: argparse.Namespace) -> int:
         build(crate, example)
     for mode in modes:
         counter = DIRECTORY / f"{mode}.next"
+        many = histories if args.histories else histories // IN_ITS_PLACE.get(mode, 1)
         first = args.first if args.first is not None else int(counter.read_text()) if counter.exists() else 0
-        problem, seconds, output = play(mode, first, histories)
-        tally.add(mode, problem, seconds, f"{histories} histories from seed {first}", output)
+        problem, seconds, output = play(mode, first, many)
+        tally.add(mode, problem, seconds, f"{many} histories from seed {first}", output)
     return tally.finish()

@@ -4,7 +4,7 @@
 
 `squall_ci/mutants.toml` lists them: a name, a file, the text that is changed, and the proof that must find it, which is a
 mode of `ci/run fuzz` or a test target. Each is made in a copy of the sources (target/mutants/tree), built, and judged by that
-proof alone: by up to ten thousand histories of the mode, from seed 0 on, or by the tests. Says for each `found by PROOF in
+proof alone: by up to ten thousand histories of the mode (twenty long ones), from seed 0 on, or by the tests. Says for each `found by PROOF in
 N s` or `NOT FOUND`. A mutant that no proof finds is a hole in the proof: mend the proof, and not the mutant.
 
 First all proofs that are needed are run on the sources as they are, where they must find nothing: --no-baseline leaves
@@ -33,6 +33,8 @@ DIRECTORY = ROOT / "target" / "mutants"
 TREE = DIRECTORY / "tree"
 # Histories of a mode, and how many a call of the program plays: it goes on after the first finding.
 HISTORIES, SHARE = 10_000, 500
+# The same of modes whose histories are long.
+LONG = {"long": (20, 2)}
 # Seconds for a build, and for a proof; what takes longer has not found anything.
 BUILD, PROOF = 900, 300
 
@@ -114,11 +116,12 @@ def finds(proof: str, program: pathlib.Path) -> tuple[str | None, float, str]:
             return None, result.seconds, f"no test ran, or one did not end\n{result.output}"
         return (None if result.ok else failed[-1] if failed else result.why()), result.seconds, result.output
     output = ""
-    for first in range(0, HISTORIES, SHARE):
+    histories, share = LONG.get(proof, (HISTORIES, SHARE))
+    for first in range(0, histories, share):
         left = PROOF - (time.monotonic() - begun)
         if left < 1:
             break
-        words = ["--mode", proof, "--from", str(first), "--histories", str(SHARE)]
+        words = ["--mode", proof, "--from", str(first), "--histories", str(share)]
         result = run_command([str(program), *words], os.environ, left)
         output += result.output
         kinds = re.findall(r"^\d+ x (.*)$", result.output, re.M)

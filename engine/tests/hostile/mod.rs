@@ -6,6 +6,7 @@
 //! - `ordered`: operations whose order is judged, fenced or promised;
 //! - `on_path`: an attacker who sees all packets, and makes others of them;
 //! - `off_path`: one who sees none, and knows addresses, formats and the job;
+//! - `long`: no attacker, but so many operations that numbers wrap, and small tables;
 //! - `trouble`: no attacker, but processes that end and begin again or pause, paths that carry less, cut links;
 //! - `judge`: what is wrong at the end; `lives`: the same where processes end; `landing`: what targets learn, and when;
 //!
@@ -20,6 +21,7 @@ mod counting;
 mod judge;
 mod landing;
 mod lives;
+mod long;
 mod off_path;
 mod on_path;
 mod ordered;
@@ -53,11 +55,14 @@ pub enum Mode {
     OffPath,
     /// Nothing: there is none, but processes end and pause, and paths change.
     Trouble,
+    /// Nothing: there is none, but numbers wrap and tables are small.
+    Long,
 }
 
 impl Mode {
     /// First the one that shows most.
-    pub const ALL: [Self; 4] = [Self::OnPath, Self::Honest, Self::OffPath, Self::Trouble];
+    pub const ALL: [Self; 5] =
+        [Self::OnPath, Self::Honest, Self::OffPath, Self::Trouble, Self::Long];
 
     pub const fn name(self) -> &'static str {
         match self {
@@ -65,6 +70,7 @@ impl Mode {
             Self::OnPath => "on-path",
             Self::OffPath => "off-path",
             Self::Trouble => "trouble",
+            Self::Long => "long",
         }
     }
 }
@@ -96,6 +102,9 @@ fn history(mode: Mode, seed: u64) -> Result<Amount, Finding> {
     if mode == Mode::Trouble {
         return trouble::history(seed);
     }
+    if mode == Mode::Long {
+        return long::history(seed);
+    }
     let mut rng = Rng::new(seed);
     // Not in those of the corpus.
     let orders = mode != Mode::OnPath && matches!(seed % 8, 2 | 5 | 6);
@@ -117,7 +126,7 @@ fn history(mode: Mode, seed: u64) -> Result<Amount, Finding> {
     // Not in those of the corpus.
     world.gathers = seed % 8 == 7;
     let mut attacker = match mode {
-        Mode::Honest | Mode::Trouble => Attacker::None,
+        Mode::Honest | Mode::Trouble | Mode::Long => Attacker::None,
         Mode::OnPath => Attacker::OnPath(OnPath::new(rng.next_u64())),
         Mode::OffPath => Attacker::OffPath(OffPath::new(rng.next_u64())),
     };
