@@ -365,6 +365,11 @@ impl<D: Copy> Ring<D> {
         let slot = &mut self.slots[at];
         debug_assert!(matches!(slot.fate, Fate::Queued(_)));
         (slot.desc, slot.bytes, slot.missing) = (desc, bytes, 0);
+        // Packets of a run are acknowledged as so many of one length, which this one does not have any more.
+        slot.follows = false;
+        if let Some(next) = self.slots.get_mut(at + 1) {
+            next.follows = false;
+        }
     }
 
     /// Nominal bytes of a packet at or before the one that waits longest to be sent again.
@@ -484,6 +489,32 @@ mod tests {
     fn push(ring: &mut Ring<u32>, desc: u32) {
         let (psn, at) = ring.push(Time(u64::from(desc)), desc, 1000, 0);
         assert_eq!((ring.index(psn), ring.psn(at), ring.slot(at).desc), (Some(at), psn, desc));
+    }
+
+    /// What left in a run is acknowledged together, as so many packets of the first one's length; one that was made shorter
+    /// ends the run before it and begins another one behind it.
+    #[test]
+    fn a_packet_that_became_shorter_is_not_of_its_run() {
+        let lengths = |shorter: usize| {
+            let mut ring = Ring::new(Psn(7), 64);
+            push(&mut ring, 0);
+            ring.push_run(Time(0), (1000, 0, 0), [1, 2, 3, 4].into_iter());
+            assert_eq!(ring.together(64), 5);
+            ring.enqueue(shorter, Cause::Timeout);
+            ring.shorten(shorter, 9, 400);
+            ring.send_again(shorter, Time(1), 0);
+            let mut lengths = vec![];
+            while !ring.is_empty() {
+                let (count, each) = (ring.together(64), ring.slot(0).bytes);
+                assert!((0..count).all(|at| ring.slot(at).bytes == each));
+                ring.acknowledge_oldest(count);
+                lengths.push((count, each));
+            }
+            lengths
+        };
+        assert_eq!(lengths(0), [(1, 400), (4, 1000)]);
+        assert_eq!(lengths(2), [(2, 1000), (1, 400), (2, 1000)]);
+        assert_eq!(lengths(4), [(4, 1000), (1, 400)]);
     }
 
     /// Random histories against a plain list of fates, over the wrap of the PSNs.
