@@ -24,7 +24,14 @@ from squall_ci.tally import Tally
 
 # The crate whose example plays a mode, and the example.
 ENGINES, CONTEXTS = ("squall-engine", "hostile"), ("squall-reliability", "contexts")
-MODES = {"honest": ENGINES, "on-path": ENGINES, "off-path": ENGINES, "trouble": ENGINES, "long": ENGINES, "contexts": CONTEXTS}
+MODES = {
+    "honest": ENGINES,
+    "on-path": ENGINES,
+    "off-path": ENGINES,
+    "trouble": ENGINES,
+    "long": ENGINES,
+    "contexts": CONTEXTS,
+}
 MANY, FEW = 1_000_000, 10_000
 # A long history takes seconds: so many others are played in the time of one.
 IN_ITS_PLACE = {"long": 2_000}

@@ -5,7 +5,7 @@ use squall_engine::*;
 
 use super::counting::{self, Count, Counting};
 use super::ordered::{self, Doing, Ordered, Turn};
-use crate::world::{Lent, World};
+use crate::world::{Lent, World, is_remote};
 
 /// Sizes that matter: short, one packet, several packets, rendezvous.
 const SIZES: [u32; 6] = [1, 40, 300, 3_000, 16_000, 60_000];
@@ -69,6 +69,8 @@ pub(super) struct Op {
     pub(super) fence: bool,
     /// The length that is reported at the target besides remote CQ data, if it has any.
     pub(super) reported: Option<u64>,
+    /// How many requests it is, each of which is an access to the other side's memory.
+    pub(super) requests: u64,
 }
 
 /// A region as both sides know it.
@@ -159,7 +161,7 @@ impl Application {
     pub(super) fn has_seen_end(&self, world: &World, op: usize) -> bool {
         let new = world.hosts[self.at].done.get(self.seen..).unwrap_or_default();
         let ends = |done: &Completion| {
-            done.context == op as u64 && !matches!(done.kind, OpKind::RemoteWrite | OpKind::Recv)
+            done.context == op as u64 && done.kind != OpKind::Recv && !is_remote(done.kind)
         };
         self.ops[op].ended > 0 || new.iter().any(ends)
     }
@@ -205,7 +207,7 @@ impl Application {
     pub(super) fn reap(&mut self, world: &mut World) {
         while let Some(done) = world.hosts[self.at].done.get(self.seen).cloned() {
             self.seen += 1;
-            if done.kind == OpKind::RemoteWrite {
+            if is_remote(done.kind) {
                 continue;
             }
             let Some(op) = self.ops.get_mut(done.context as usize) else { continue };
@@ -449,6 +451,12 @@ impl Application {
             Action::Write(RemoteIov::Many(segs)) => segs.last().map_or(0, |seg| seg.len),
             _ => len,
         };
+        let requests = match &action {
+            Action::Write(RemoteIov::Many(segs)) | Action::Read(RemoteIov::Many(segs)) => {
+                segs.len() as u64
+            }
+            _ => 1,
+        };
         // No other operation of any process has these.
         let data = reports.then_some(self.first + self.ops.len() as u64);
         let op = Operation {
@@ -463,6 +471,7 @@ impl Application {
             let context = self.begin(world, what, (base, len), true);
             let op = &mut self.ops[context as usize];
             (op.fence, op.reported) = (fence, data.map(|_| reported));
+            op.requests = requests;
             lend(world, self.at, context, base, false);
         }
     }
@@ -481,6 +490,7 @@ impl Application {
             proves,
             fence,
             reported,
+            requests: 1,
         });
         self.ops.len() as u64 - 1
     }

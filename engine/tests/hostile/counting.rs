@@ -42,7 +42,7 @@ pub(super) struct Count {
     counter: u32,
     digit: u32,
     /// The value before it comes back.
-    fetches: bool,
+    pub(super) fetches: bool,
 }
 
 impl Count {

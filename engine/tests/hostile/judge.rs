@@ -102,13 +102,18 @@ pub(super) fn untouched(memory: &VecMemory, side: &Application) -> Result<(), Fi
 }
 
 /// What was received is what was sent, in order, and what succeeded happened.
-pub(super) fn results(world: &World, sides: &[Application; 2]) -> Result<(), Finding> {
+pub(super) fn results(
+    world: &World,
+    sides: &[Application; 2],
+    all_accesses: bool,
+) -> Result<(), Finding> {
     for at in 0..2 {
         let arrived = arrivals(world, sides, at)?;
         sent(world, sides, 1 - at, &arrived)?;
         one_sided(world, sides, at)?;
         counted(world, sides, at)?;
-        landing::reported(world.hosts[at].done.iter(), &[&sides[1 - at]], true)?;
+        let done = world.hosts[at].done.iter();
+        landing::reported(done, &[&sides[1 - at]], (true, all_accesses))?;
     }
     Ok(())
 }

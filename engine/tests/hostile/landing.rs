@@ -3,23 +3,29 @@
 
 use std::collections::HashMap;
 
-use squall_engine::{Completion, OpKind};
+use squall_engine::{Completion, OpKind, Visibility};
 
 use super::Finding;
 use super::application::{Application, LIFE, Op, Region, What, content};
 use super::judge;
-use crate::world::World;
+use crate::world::{World, is_remote};
 
 /// The end of a history: remote CQ data at targets whose completions are `done` are those of the writes of `senders`, once
-/// each. `whole` when no process has ended.
+/// each. `whole` when no process has ended; `all` when the targets want to know of all accesses.
 pub(super) fn reported<'a>(
     done: impl Iterator<Item = &'a Completion>,
     senders: &[&Application],
-    whole: bool,
+    (whole, all): (bool, bool),
 ) -> Result<(), Finding> {
     let mut times: HashMap<u64, u32> = HashMap::new();
-    for landed in done.filter(|done| done.kind == OpKind::RemoteWrite) {
+    for landed in done.filter(|done| is_remote(done.kind)) {
         let wrong = |kind: &str| Err(Finding::new(kind, format!("{landed:?}")));
+        if all && landed.data.is_none() {
+            if landed.visibility != Visibility::CountOnly {
+                return wrong("an access without remote CQ data has an entry");
+            }
+            continue;
+        }
         let Some((data, op)) = landed.data.and_then(|data| Some((data, write(senders, data)?)))
         else {
             return wrong("remote CQ data were reported that nobody sent");
@@ -51,6 +57,76 @@ pub(super) fn reported<'a>(
         }
     }
     Ok(())
+}
+
+/// All accesses of the operations of `sender` to `target` were reported in `done`, where the target wants to know of them,
+/// when nothing is under way any more.
+pub(super) fn accesses(
+    done: &[Completion],
+    sender: &Application,
+    target: &Application,
+) -> Result<(), Finding> {
+    let mut counts = Accesses::default();
+    for done in done.iter().filter(|done| is_remote(done.kind) && done.data.is_none()) {
+        counts.add(done.kind, 1, done.len);
+    }
+    counts.judge(sender, target)
+}
+
+/// Accesses that bring no remote CQ data: how many there are, and of how many bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Accesses {
+    /// Writes, reads, atomics that bring nothing back, and those that do.
+    number: [u64; 4],
+    bytes: [u64; 4],
+}
+
+impl Accesses {
+    const KINDS: [OpKind; 4] =
+        [OpKind::RemoteWrite, OpKind::RemoteRead, OpKind::RemoteUpdate, OpKind::RemoteFetch];
+
+    fn add(&mut self, kind: OpKind, number: u64, bytes: u64) {
+        if let Some(at) = Self::KINDS.iter().position(|of| *of == kind) {
+            self.number[at] += number;
+            self.bytes[at] += bytes;
+        }
+    }
+
+    /// They are those of the operations that succeeded, and perhaps some of the requests of those that failed. A read is
+    /// reported when its answer is acknowledged, and not if its region was closed before that.
+    fn judge(&self, sender: &Application, target: &Application) -> Result<(), Finding> {
+        let (mut least, mut most) = (Self::default(), Self::default());
+        for op in &sender.ops {
+            let with_data = u64::from(op.reported.is_some());
+            let (kind, number, bytes) = match op.what {
+                What::Write { .. } => {
+                    let bytes = op.len - op.reported.unwrap_or(0);
+                    (OpKind::RemoteWrite, op.requests - with_data, bytes)
+                }
+                What::Read { .. } | What::Reread { .. } => {
+                    (OpKind::RemoteRead, op.requests, op.len)
+                }
+                What::Count(count) if count.fetches => (OpKind::RemoteFetch, 1, 8),
+                What::Count(_) => (OpKind::RemoteUpdate, 1, 8),
+                _ => continue,
+            };
+            most.add(kind, number, bytes);
+            let closed = |key| target.region(key).is_none_or(|region| region.closed);
+            if op.status.is_ok() && !matches!(op.what, What::Read { key, .. } if closed(key)) {
+                least.add(kind, number, bytes);
+            }
+        }
+        let within = |some: [u64; 4], least: [u64; 4], most: [u64; 4]| {
+            (0..4).all(|at| (least[at]..=most[at]).contains(&some[at]))
+        };
+        let fits = within(self.number, least.number, most.number)
+            && within(self.bytes, least.bytes, most.bytes);
+        if fits {
+            return Ok(());
+        }
+        let text = format!("{self:?}, at least {least:?}, at most {most:?}");
+        Err(Finding::new("accesses of the other side were not reported, or twice", text))
+    }
 }
 
 /// The write with these remote CQ data.

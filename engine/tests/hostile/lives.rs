@@ -94,7 +94,7 @@ impl Lives {
             let arrived = arrivals(&views[at], &views[1 - at])?;
             let senders: Vec<&Application> = views[1 - at].iter().map(|life| life.app).collect();
             let done = views[at].iter().flat_map(|life| life.done);
-            landing::reported(done, &senders, false)?;
+            landing::reported(done, &senders, (false, false))?;
             for life in &views[1 - at] {
                 sent(life, &views[at], &arrived)?;
                 one_sided(life, &views[1 - at], &views[at])?;

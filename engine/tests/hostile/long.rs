@@ -76,7 +76,7 @@ pub(super) fn history(seed: u64) -> Result<Amount, Finding> {
         play.take(&mut world, from, left)?;
     }
     judge::memory(&world, &sides)?;
-    judge::results(&world, &sides)?;
+    judge::results(&world, &sides, false)?;
     judge::honesty(&world)?;
     judge::peace(&mut world, &sides)?;
     judge::farewell(&mut world)?;

@@ -139,6 +139,13 @@ fn history(mode: Mode, seed: u64) -> Result<Amount, Finding> {
     if orders {
         sides = sides.map(|side| side.orders(&mut world, promised, !seed));
     }
+    let all_accesses = orders && seed % 32 >= 16;
+    if all_accesses {
+        world.hosts.iter_mut().for_each(|host| host.engine.report_accesses());
+    }
+    if orders && seed % 64 >= 32 {
+        sides = sides.map(|side| side.counts(&mut world, !seed));
+    }
     let trusted = mode != Mode::OnPath;
     let mut watch = trusted.then(Watch::default);
     let mut amount = Amount::default();
@@ -163,8 +170,11 @@ fn history(mode: Mode, seed: u64) -> Result<Amount, Finding> {
     make_peace(&mut world, &mut sides, PEACE, watch.as_mut())?;
     judge::memory(&world, &sides)?;
     if trusted {
-        judge::results(&world, &sides)?;
+        judge::results(&world, &sides, all_accesses)?;
         judge::peace(&mut world, &sides)?;
+        for at in (0..2).filter(|_| all_accesses) {
+            landing::accesses(&world.hosts[at].done, &sides[1 - at], &sides[at])?;
+        }
     }
     if mode == Mode::Honest {
         judge::honesty(&world)?;

@@ -89,7 +89,7 @@ pub(super) fn history(seed: u64) -> Result<Amount, Finding> {
     make_peace(&mut world, &mut sides, PEACE, whole.then_some(&mut watch))?;
     if troubles.lives.is_whole() {
         judge::memory(&world, &sides)?;
-        judge::results(&world, &sides)?;
+        judge::results(&world, &sides, false)?;
         judge::peace(&mut world, &sides)?;
     } else {
         troubles.lives.judge(&world, &sides)?;

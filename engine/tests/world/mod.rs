@@ -254,6 +254,14 @@ pub struct Seen {
     pub bytes: Vec<u8>,
 }
 
+/// Whether a completion is of an access of a peer, and not of an operation of its own.
+pub const fn is_remote(kind: OpKind) -> bool {
+    matches!(
+        kind,
+        OpKind::RemoteWrite | OpKind::RemoteRead | OpKind::RemoteUpdate | OpKind::RemoteFetch
+    )
+}
+
 /// One endpoint and its host.
 pub struct Host {
     pub engine: Engine,
@@ -285,7 +293,7 @@ impl Host {
 
     /// The user learns of the end of an operation.
     fn complete(&mut self, completion: Completion) {
-        let own = !matches!(completion.kind, OpKind::RemoteWrite | OpKind::Peek);
+        let own = !is_remote(completion.kind) && completion.kind != OpKind::Peek;
         if own
             && let Some(lent) = self.lent.get(&completion.context).copied()
             && (!lent.multi || completion.released)
