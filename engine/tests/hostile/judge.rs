@@ -293,7 +293,7 @@ pub(super) fn peace(world: &mut World, sides: &[Application; 2]) -> Result<(), F
     }
     for (at, host) in world.hosts.iter().enumerate() {
         let held = host.engine.holdings();
-        let refused = |op: &&Op| op.reported.is_some() && op.status.is_err();
+        let refused = |op: &&Op| matches!(op.what, What::Write { .. }) && op.status.is_err();
         let refused = sides[1 - at].ops.iter().filter(refused).count();
         // Some parts of messages that nobody wants have not come.
         let rest = Holdings {
