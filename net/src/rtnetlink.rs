@@ -70,7 +70,7 @@ impl Tables {
                 let message = NetlinkBuffer::new_checked(rest).map_err(invalid)?;
                 match message.message_type() {
                     NLMSG_DONE => return Ok(()),
-                    NLMSG_ERROR => return Err(io::Error::other("the kernel refused the list")),
+                    NLMSG_ERROR => return Err(refusal(message.payload())),
                     kind => take(kind, message.payload()),
                 }
                 // Messages begin at multiples of four bytes, and none is shorter than its header.
@@ -90,6 +90,15 @@ impl Tables {
         message.serialize(&mut self.buffer);
         self.socket.send(&self.buffer, 0)?;
         Ok(())
+    }
+}
+
+/// Returns the error that the kernel gives in a message of the type `NLMSG_ERROR`: its payload begins with the negative
+/// error number (netlink(7)).
+fn refusal(payload: &[u8]) -> io::Error {
+    match payload.first_chunk() {
+        Some(number) => io::Error::from_raw_os_error(i32::from_ne_bytes(*number).wrapping_neg()),
+        None => io::ErrorKind::InvalidData.into(),
     }
 }
 

@@ -279,18 +279,16 @@ impl<'a, M: Memory> Arriving<'a, M> {
                 let step = &mut step!(self.engine, self.now);
                 return acknowledge(step, delivery, Taken::Yes(None));
             }
+            Some((original, count)) if !pdcs.fragments(id).accepts(original, count) => {
+                return acknowledge(&mut step!(self.engine, self.now), delivery, Taken::No);
+            }
             Some(_) => Some(delivery),
         };
         let Some(delivery) = wanted else { return };
         let taken = self.deliver((id.into(), peer), forward, content);
-        let taken = match (self.fragment, taken) {
-            (Some((original, count)), Taken::Yes(_))
-                if !self.engine.pdcs.fragments(id).take(original, count) =>
-            {
-                Taken::No
-            }
-            _ => taken,
-        };
+        if let (Some((original, count)), Taken::Yes(_)) = (self.fragment, taken) {
+            self.engine.pdcs.fragments(id).take(original, count);
+        }
         acknowledge(&mut step!(self.engine, self.now), delivery, taken);
     }
 

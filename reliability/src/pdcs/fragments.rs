@@ -19,27 +19,27 @@ const MAX_ORIGINALS: usize = 2 * MAX_WINDOW as usize;
 /// The state that a receiver keeps of originals that are replaced by fragments.
 #[derive(Debug, Default)]
 pub(crate) struct Originals {
-    /// The number of fragments that are still to come, by the PSN of the original.
-    missing: BTreeMap<u32, u8>,
+    /// By the PSN of the original: how many fragments are still to come, and how many there are in all.
+    missing: BTreeMap<u32, (u8, u8)>,
 }
 
 impl Originals {
-    /// Records that one of the `count` fragments of `original` was taken. Returns whether that is consistent with the
-    /// fragments before.
-    fn take(&mut self, original: Psn, count: u8) -> bool {
-        let full = self.missing.len() >= MAX_ORIGINALS;
-        let Some(left) = count.checked_sub(1) else { return false };
-        match self.missing.get_mut(&original.0) {
-            Some(1) => {
-                self.missing.remove(&original.0);
-            }
-            Some(missing) => *missing -= 1,
-            None if full || left == 0 => return false,
-            None => {
-                self.missing.insert(original.0, left);
-            }
+    /// Returns whether one of the `count` fragments of `original` is consistent with the fragments before, and there is
+    /// room to record it.
+    fn accepts(&self, original: Psn, count: u8) -> bool {
+        match self.missing.get(&original.0) {
+            Some((_, all)) => *all == count,
+            None => count > 1 && self.missing.len() < MAX_ORIGINALS,
         }
-        true
+    }
+
+    /// Records that one of the `count` fragments of `original`, which is accepted, was taken.
+    fn take(&mut self, original: Psn, count: u8) {
+        let (left, _) = self.missing.entry(original.0).or_insert((count, count));
+        *left = left.saturating_sub(1);
+        if *left == 0 {
+            self.missing.remove(&original.0);
+        }
     }
 
     /// Returns whether fragments of `original` were taken, and others are still to come.
@@ -89,13 +89,21 @@ impl<D: Copy> Fragments<'_, D> {
         })
     }
 
-    /// Records that the engine takes one of the `count` fragments of `original`. Returns false when an honest sender
-    /// cannot have sent the fragment: it cuts a packet into at least two parts, and has at most `MAX_ORIGINALS` cut
-    /// packets outstanding.
-    pub fn take(self, original: Psn, count: u8) -> bool {
-        self.pdcs.shared.fragmented = true;
+    /// Returns whether the engine may take one of the `count` fragments of `original`. False when an honest sender cannot
+    /// have sent the fragment: it cuts a packet into at least two parts, always says into how many, and has at most
+    /// `MAX_ORIGINALS` cut packets outstanding.
+    #[must_use]
+    pub fn accepts(self, original: Psn, count: u8) -> bool {
         let pdc = self.pdcs.table.get_mut(self.id);
-        pdc.is_some_and(|pdc| pdc.tx_mut().rare_mut().originals.take(original, count))
+        pdc.is_some_and(|pdc| pdc.tx_mut().rare_mut().originals.accepts(original, count))
+    }
+
+    /// Records that the engine took one of the `count` fragments of `original`, which was [accepted](Self::accepts).
+    pub fn take(self, original: Psn, count: u8) {
+        self.pdcs.shared.fragmented = true;
+        if let Some(pdc) = self.pdcs.table.get_mut(self.id) {
+            pdc.tx_mut().rare_mut().originals.take(original, count);
+        }
     }
 
     /// Discards a packet that was delivered if fragments of it were taken already: a late copy of an original. Its
@@ -135,26 +143,36 @@ impl<D: Copy> Fragments<'_, D> {
 mod tests {
     use super::*;
 
+    /// Takes a fragment if it is accepted. Returns whether it was.
+    fn take(originals: &mut Originals, original: u32, count: u8) -> bool {
+        let accepted = originals.accepts(Psn(original), count);
+        if accepted {
+            originals.take(Psn(original), count);
+        }
+        accepted
+    }
+
     #[test]
     fn an_original_is_forgotten_with_its_last_fragment() {
         let mut originals = Originals::default();
-        assert!(originals.take(Psn(5), 3) && originals.contains(Psn(5)));
-        assert!(originals.take(Psn(6), 2) && originals.take(Psn(5), 3));
+        assert!(take(&mut originals, 5, 3) && originals.contains(Psn(5)));
+        assert!(take(&mut originals, 6, 2) && take(&mut originals, 5, 3));
         assert!(originals.contains(Psn(5)) && originals.contains(Psn(6)));
-        assert!(originals.take(Psn(5), 3) && !originals.contains(Psn(5)));
-        assert!(originals.take(Psn(6), 2) && !originals.contains(Psn(6)));
+        assert!(take(&mut originals, 5, 3) && !originals.contains(Psn(5)));
+        assert!(take(&mut originals, 6, 2) && !originals.contains(Psn(6)));
         assert_eq!(originals.missing.len(), 0);
     }
 
     #[test]
     fn impossible_fragments_are_refused_and_memory_is_bounded() {
         let mut originals = Originals::default();
-        assert!(!originals.take(Psn(1), 0) && !originals.take(Psn(1), 1));
+        assert!(!take(&mut originals, 1, 0) && !take(&mut originals, 1, 1));
         for n in 0..MAX_ORIGINALS as u32 {
-            assert!(originals.take(Psn(n), 2));
+            assert!(take(&mut originals, n, 3));
         }
-        assert!(!originals.take(Psn(u32::MAX), 2), "too many at once");
-        assert!(originals.take(Psn(0), 2), "what is known may go on");
-        assert!(originals.take(Psn(u32::MAX), 2));
+        assert!(!take(&mut originals, u32::MAX, 2), "too many at once");
+        assert!(!take(&mut originals, 0, 2), "another number of fragments than before");
+        assert!(take(&mut originals, 0, 3), "the fragments of a known original may go on");
+        assert!(take(&mut originals, 0, 3) && take(&mut originals, u32::MAX, 2));
     }
 }
