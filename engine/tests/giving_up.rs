@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use squall_base::{Span, UserSlice};
 use squall_engine::*;
-use squall_wire::{Packet, Ses, parse};
+use squall_wire::{Fragment, Packet, Ses, parse};
 use world::*;
 
 /// Above the rendezvous threshold.
@@ -85,9 +85,14 @@ fn all_is_well(w: &mut World) {
     assert!(w.hosts.iter().all(|host| host.engine.idle()));
 }
 
+/// Returns a packet without the header that makes it a fragment, if it has one.
+fn inner(bytes: &[u8]) -> &[u8] {
+    Fragment::read(bytes).map_or(bytes, |fragment| fragment.packet)
+}
+
 /// Whether a packet of `src` carries read data.
 fn is_data(src: SocketAddr, bytes: &[u8]) -> bool {
-    let data = matches!(parse(bytes), Ok(Packet::Request { ses: Ses::ResponseData(_), .. }));
+    let data = matches!(parse(inner(bytes)), Ok(Packet::Request { ses: Ses::ResponseData(_), .. }));
     data && from(src, 0)
 }
 
@@ -97,7 +102,7 @@ fn from(src: SocketAddr, host: u8) -> bool {
 
 /// Whether a packet is the first of a message.
 fn is_first(bytes: &[u8]) -> bool {
-    matches!(parse(bytes), Ok(Packet::Request { ses: Ses::Std(request), .. }) if request.som)
+    matches!(parse(inner(bytes)), Ok(Packet::Request { ses: Ses::Std(request), .. }) if request.som)
 }
 
 fn is_ack(bytes: &[u8]) -> bool {
