@@ -284,8 +284,8 @@ pub(super) fn honesty(world: &World) -> Result<(), Finding> {
     Ok(())
 }
 
-/// In peace, when all operations have ended, nothing is kept for any of them, although contexts are still open: but for
-/// messages without a receive, and for writes that were refused half-way, which their targets learn later.
+/// Judges whether nothing is kept for operations when all have ended and contexts are still open. Exceptions are messages
+/// without a receive, and writes that were refused half-way, whose entries become stale later.
 pub(super) fn peace(world: &mut World, sides: &[Application; 2]) -> Result<(), Finding> {
     let idle = |w: &World| w.hosts.iter().all(|host| host.engine.idle());
     if !world.run(FAREWELL, idle) {
@@ -356,7 +356,7 @@ pub(super) fn farewell(world: &mut World) -> Result<(), Finding> {
     Ok(())
 }
 
-/// Host `at` wants no message that waits.
+/// Discards all messages of host `at` that wait for a receive.
 fn discard_messages(world: &mut World, at: usize) {
     for space in ALL_SPACES {
         loop {

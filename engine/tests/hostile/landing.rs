@@ -1,5 +1,6 @@
-//! What targets of one-sided operations and of messages learn, and when: remote CQ data come once, with the value and
-//! the length of their write, and when all its bytes are in place; and nothing comes before what must come before it.
+//! This module judges what targets of one-sided operations and of messages are told, and when: remote CQ data come once,
+//! with the value and the length of their write, and when all its bytes are in place; and no operation takes effect before
+//! one that it must follow.
 
 use std::collections::HashMap;
 
@@ -10,8 +11,8 @@ use super::application::{Application, LIFE, Op, Region, What, content};
 use super::judge;
 use crate::world::{World, is_remote};
 
-/// The end of a history: remote CQ data at targets whose completions are `done` are those of the writes of `senders`, once
-/// each. `whole` when no process has ended; `all` when the targets want to know of all accesses.
+/// Judges the end of a history: the remote CQ data in the targets' completions `done` are those of the writes of `senders`,
+/// once each. `whole` says that no process has ended, and `all` that the targets want to know of all accesses.
 pub(super) fn reported<'a>(
     done: impl Iterator<Item = &'a Completion>,
     senders: &[&Application],
@@ -59,8 +60,8 @@ pub(super) fn reported<'a>(
     Ok(())
 }
 
-/// All accesses of the operations of `sender` to `target` were reported in `done`, where the target wants to know of them,
-/// when nothing is under way any more.
+/// Judges, when nothing is under way any more, whether all accesses of the operations of `sender` to `target` were reported
+/// in `done`, where the target wants to know of them.
 pub(super) fn accesses(
     done: &[Completion],
     sender: &Application,
@@ -73,10 +74,10 @@ pub(super) fn accesses(
     counts.judge(sender, target)
 }
 
-/// Accesses that bring no remote CQ data: how many there are, and of how many bytes.
+/// The number of accesses that bring no remote CQ data, and their bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Accesses {
-    /// Writes, reads, atomics that bring nothing back, and those that do.
+    /// Counts by kind, in the order of [`Self::KINDS`].
     number: [u64; 4],
     bytes: [u64; 4],
 }
@@ -92,7 +93,7 @@ impl Accesses {
         }
     }
 
-    /// They are those of the operations that succeeded, and perhaps some of the requests of those that failed. A read is
+    /// Judges whether these are the accesses of the operations that succeeded, and perhaps some of those that failed. A read is
     /// reported when its answer is acknowledged, and not if its region was closed before that.
     fn judge(&self, sender: &Application, target: &Application) -> Result<(), Finding> {
         let (mut least, mut most) = (Self::default(), Self::default());
@@ -129,21 +130,21 @@ impl Accesses {
     }
 }
 
-/// The write with these remote CQ data.
+/// Returns the write with these remote CQ data.
 fn write<'a>(senders: &[&'a Application], data: u64) -> Option<&'a Op> {
     let side = senders.iter().find(|side| side.first == data / LIFE * LIFE)?;
     side.ops.get((data - side.first) as usize).filter(|op| matches!(op.what, What::Write { .. }))
 }
 
-/// Looks at completions as they come, where no process ends.
+/// Judges completions as they come, in histories where no process ends.
 #[derive(Default)]
 pub(super) struct Watch {
-    /// Completions of each host that were looked at.
+    /// The number of completions of each host that were judged.
     seen: [usize; 2],
 }
 
 impl Watch {
-    /// Judges what came since it was asked last.
+    /// Judges the completions that came since the last call.
     pub(super) fn look(&mut self, world: &World, sides: &[Application; 2]) -> Result<(), Finding> {
         for at in 0..2 {
             let done = &world.hosts[at].done;
@@ -192,7 +193,7 @@ fn judge_one(
     Ok(())
 }
 
-/// The first operation of `side` that must have come before operation `number`, which has come, and has not.
+/// Returns the first operation of `side` that must come before operation `number`, which has taken effect, and has not ended.
 fn first_early(
     world: &World,
     sides: &[Application; 2],
@@ -205,7 +206,7 @@ fn first_early(
     })
 }
 
-/// Whether operation `later` of a side begins when `earlier` has ended.
+/// Returns whether operation `later` of a side may begin only when `earlier` has ended.
 fn must_follow(side: &Application, later: usize, earlier: usize) -> bool {
     let op = &side.ops[earlier];
     if matches!(op.what, What::Receive { .. } | What::Peek { .. } | What::Claim) {
@@ -217,7 +218,7 @@ fn must_follow(side: &Application, later: usize, earlier: usize) -> bool {
     fenced || promised && changes
 }
 
-/// Whether the bytes of operation `number` of a side are where they belong, if it writes some to a region that is open.
+/// Returns whether the bytes of operation `number` of a side are in place, if it writes some to a region that is open.
 fn is_in_place(world: &World, sides: &[Application; 2], side: &Application, number: usize) -> bool {
     let (op, other) = (&side.ops[number], &sides[1 - side.at]);
     let What::Write { key, at } = op.what else { return true };
@@ -226,8 +227,8 @@ fn is_in_place(world: &World, sides: &[Application; 2], side: &Application, numb
     world.hosts[other.at].memory.get(region.base + at, op.len) == want
 }
 
-/// A read of what its own side writes brings what writes before it have put there, and nothing of those behind it, as far
-/// as that is promised; and never anything else.
+/// Judges a read of what its own side writes: it brings what earlier writes have put there, and nothing of later ones, as
+/// far as that is promised, and never anything else.
 fn reread(
     world: &World,
     sides: &[Application; 2],

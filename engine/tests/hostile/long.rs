@@ -1,9 +1,9 @@
-//! Long histories of endpoints with small tables and no attacker: message ids, ids of one-sided operations and slots come
-//! again although something still has them, and tables are full.
+//! This module plays long histories of endpoints with small tables and without an attacker: 16-bit message ids, ids of
+//! one-sided operations and slots are used again although something still has them, and tables are full.
 //!
-//! Between the random operations of the other histories, so many short ones are made that the 16-bit numbers wrap: the
-//! first ones while writes are refused half-way, the next ones while a message waits for its receive. Behind them come
-//! writes and messages whose numbers are those of what was left.
+//! Between the random operations of the other histories, so many short ones are made that the numbers wrap: first after a
+//! write was refused half-way, then while a message waits for its receive. Behind them come writes and messages, one of
+//! which has the number of the write or the message that was left.
 
 use squall_base::{Rng, Span};
 use squall_engine::*;
@@ -13,20 +13,21 @@ use super::landing::Watch;
 use super::{Amount, Finding, faults, judge, make_peace, ordered};
 use crate::world::{Faults, World};
 
-/// Contexts, and remote CQ data, of operations that are not the applications'.
+/// The first context, and the first remote CQ data, of operations that are not the applications'.
 const OWN: u64 = 1 << 41;
-/// The numbers that there are.
+/// How many 16-bit numbers there are.
 const IDS: u64 = 1 << 16;
-/// How far from the number that is wanted a burst begins and ends.
+/// How far from the wanted number a burst begins and ends.
 const NEAR: u64 = 60;
-/// Keys behind those of a life's applications (`counting`, `ordered`): of short operations, of bursts, of what is closed.
+/// The keys of three regions: for short operations, for bursts, and one that is closed half-way. `counting` and `ordered`
+/// have the keys before these.
 const SHORT: u64 = 3;
 const BURST: u64 = 4;
 const DOOMED: u64 = 5;
-/// Bytes of a write of a burst, and of one that is refused half-way.
+/// The bytes of a write of a burst, and of one that is refused half-way.
 const PIECE: u64 = 3000;
 const LONG: u64 = 200_000;
-/// Short operations under way at a time.
+/// The most short operations that are under way at a time.
 const BATCH: u64 = 48;
 const SOON: Span = Span::secs(30);
 
@@ -87,12 +88,12 @@ struct Play {
     watch: Watch,
     amount: Amount,
     budget: u64,
-    /// The next context of an operation that is not the applications'.
+    /// The last context that was given to an operation that is not the applications'.
     next: u64,
 }
 
 impl Play {
-    /// Both applications do something.
+    /// Lets both applications do something.
     fn act(
         &mut self,
         world: &mut World,
@@ -113,7 +114,7 @@ impl Play {
         Ok(())
     }
 
-    /// Looks at all completions that there are, so that others may be taken away behind them.
+    /// Judges all completions that there are, so that others may be removed behind them.
     fn settle(&mut self, world: &mut World, sides: &mut [Application; 2]) -> Result<(), Finding> {
         self.watch.look(world, sides)?;
         sides.iter_mut().for_each(|side| side.reap(world));
@@ -130,7 +131,7 @@ impl Play {
         self.next
     }
 
-    /// An operation that is not the application's.
+    /// Submits an operation that is not the application's.
     fn submit(
         &mut self,
         world: &mut World,
@@ -147,7 +148,7 @@ impl Play {
         context
     }
 
-    /// A write or a read of eight bytes.
+    /// Submits a write or a read of eight bytes.
     fn one_sided(&mut self, world: &mut World, from: usize, reads: bool) -> u64 {
         let base = world.hosts[from].memory.regions[&SHORT].0.base;
         let remote = RemoteIov::One(RemoteSeg { address: 0, len: 8, key: SHORT });
@@ -155,7 +156,7 @@ impl Play {
         self.submit(world, from, action, Buf::new(base, 8), None)
     }
 
-    /// A message of `len` bytes with a tag that no application has.
+    /// Sends a message of `len` bytes in a space in which no application sends.
     fn send(&mut self, world: &mut World, from: usize, tag: u64, len: u64) -> u64 {
         let base = world.hosts[from].memory.put(&vec![tag as u8; len as usize]);
         let action = Action::Message { space: MatchSpace::Collective, tag };
@@ -179,13 +180,13 @@ impl Play {
         (context, base)
     }
 
-    /// An empty message that finds its receive.
+    /// Sends an empty message for which a receive is posted.
     fn message(&mut self, world: &mut World, from: usize) -> u64 {
         self.receive(world, 1 - from, 2, 0);
         self.send(world, from, 2, 0)
     }
 
-    /// Makes `count` short operations, some at a time, and takes their completions away.
+    /// Makes `count` short operations, some at a time, and removes their completions.
     fn spin(
         &mut self,
         world: &mut World,
@@ -218,7 +219,7 @@ impl Play {
         Ok(())
     }
 
-    /// A region is closed while writes to it are half-way.
+    /// Closes a region while a write to it is half-way.
     fn interrupt(&mut self, world: &mut World, from: usize) -> Result<(), Finding> {
         let (to, marks) = (1 - from, [0, 1].map(|at| world.hosts[at].done.len()));
         let base = world.hosts[to].memory.alloc(LONG as usize);
@@ -241,7 +242,7 @@ impl Play {
         Ok(())
     }
 
-    /// Writes with remote CQ data, one of which has the number of a write that was refused half-way.
+    /// Makes writes with remote CQ data, one of which has the number of the write that was refused half-way.
     fn burst(&mut self, world: &mut World, from: usize, base: u64) -> Result<(), Finding> {
         let to = 1 - from;
         let value = self.next as u8 | 1;
@@ -291,7 +292,7 @@ impl Play {
         Ok(())
     }
 
-    /// Messages of several packets, one of which has the number of the one that was `left`; then a receive takes that.
+    /// Exchanges messages of several packets, one of which has the number of the one that was `left`; then receives that one.
     fn take(&mut self, world: &mut World, from: usize, left: u64) -> Result<(), Finding> {
         let (to, marks) = (1 - from, [0, 1].map(|at| world.hosts[at].done.len()));
         let mut wanted = Vec::new();

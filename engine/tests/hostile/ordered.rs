@@ -1,5 +1,5 @@
-//! Operations whose order is judged: writes to places of their own in a region of the other side, reads of those places,
-//! and messages, some of them fenced, some by endpoints that promise an order.
+//! This module plays operations whose order is judged: writes, each to a place of its own in a region of the other side,
+//! reads of those places, and messages. Some of them are fenced, and some endpoints promise an order.
 
 use squall_base::Rng;
 use squall_engine::{Classes, Order};
@@ -13,21 +13,21 @@ const KEY: u64 = 2;
 const PLACES: u64 = 16;
 const PLACE: u64 = 6000;
 
-/// What is promised where an order is: a later operation finds earlier writes and atomics in place, and a write changes
+/// Returns the order that some endpoints promise: a later operation finds earlier writes and atomics in place, and a write changes
 /// nothing that an earlier read still reads.
 pub(super) fn promise() -> Order {
     let changes = Classes::WRITE | Classes::UPDATE | Classes::FETCH;
     Order::NONE.with(Classes::ALL, changes).with(Classes::WRITE, Classes::READ)
 }
 
-/// What a process writes to, and what it does.
+/// The state of one process: its region, and which places of the other side's region it has written.
 pub(super) struct Ordered {
     rng: Rng,
     /// The other side writes and reads here.
     pub(super) region: Region,
-    /// The endpoint promises an order.
+    /// Whether the endpoint promises [`promise`].
     pub(super) promised: bool,
-    /// Places of the other side's region that were written.
+    /// The number of places of the other side's region that were written.
     written: u64,
 }
 
@@ -41,7 +41,7 @@ pub(super) enum Doing {
     Send,
 }
 
-/// An operation; `len` bytes `at` a place.
+/// An operation on `len` bytes `at` an offset of the other side's region.
 #[derive(Clone, Copy)]
 pub(super) struct Turn {
     pub(super) doing: Doing,
@@ -51,7 +51,7 @@ pub(super) struct Turn {
 }
 
 impl Ordered {
-    /// Those of a process whose numbers begin at `first`.
+    /// Creates the state of a process whose numbers begin at `first`.
     pub(super) fn new(host: &mut VecMemory, first: u64, promised: bool, seed: u64) -> Self {
         let (len, key) = (PLACES * PLACE, first + KEY);
         let base = host.alloc(len as usize);
@@ -60,7 +60,7 @@ impl Ordered {
         Self { rng: Rng::new(seed), region, promised, written: 0 }
     }
 
-    /// Whether the application's turn is such an operation, and which.
+    /// Draws the next operation; `None` when the application does something else.
     pub(super) fn turn(&mut self) -> Option<Turn> {
         if !self.rng.chance(0.4) || self.written == PLACES {
             return None;
@@ -81,7 +81,7 @@ impl Ordered {
     }
 }
 
-/// The key of the region that a host has now.
+/// Returns the key of the region that a host has now.
 pub(super) fn key_of(world: &World, host: usize, life: u64) -> Option<u64> {
     let keys = world.hosts[host].memory.regions.keys();
     keys.copied().filter(|key| key % life == KEY).max()
