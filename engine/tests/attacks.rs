@@ -196,6 +196,29 @@ fn a_packet_that_contradicts_what_came_before_ends_the_context_at_both_ends() {
     }
 }
 
+/// A packet on a known context that names another instance, or another port, than the one that was introduced is dropped.
+#[test]
+fn a_request_of_another_instance_changes_nothing() {
+    for bit in [0, 1 << 3, 1 << 16, 1 << 31] {
+        let (mut w, pds, ses) = acquainted(4);
+        let (pds, ses) = next(&pds, &ses, 10);
+        let base = recv(&mut w, 1, 1, 10);
+        let foreign = w.hosts[1].engine.counters().0.rx_foreign;
+        let ses = StdRequest { eom: true, initiator: ses.initiator ^ bit, ..ses };
+        forge(&mut w, pds, ses, &[7; 10]);
+        w.run(Span::millis(1), |_| false);
+        let taken = bit == 0;
+        let received = w.hosts[1].done.iter().filter(|c| c.context == 1).count();
+        assert_eq!(received, 1 + usize::from(taken), "bit {bit:x}");
+        assert_eq!(w.hosts[1].memory.get(base, 10), [if taken { 7 } else { 0 }; 10]);
+        let counted = w.hosts[1].engine.counters().0.rx_foreign - foreign;
+        assert_eq!(counted, u64::from(!taken));
+        if !taken {
+            all_is_well(&mut w);
+        }
+    }
+}
+
 /// A sender cannot tell a message twice.
 #[test]
 fn a_first_packet_that_comes_twice_is_refused() {
