@@ -73,7 +73,9 @@ CASES = (
         unexpected.small_limit,
         quick=True,
     ),
-    Case("unexpected-limit-default", "over a million unexpected messages, with the built-in limit", unexpected.default_limit),
+    Case(
+        "unexpected-limit-default", "over a million unexpected messages, with the built-in limit", unexpected.default_limit
+    ),
     Case("successors", "jobs that take the ports of those before them, some of which were killed", ends.one_after_another),
     Case("mtu-shrinks", "a router's link takes smaller packets in mid-job, and the router says so", packets.shrinks),
     Case("mtu-hole", "the same, and nobody hears the router", packets.shrinks_silently),
