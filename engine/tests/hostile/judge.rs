@@ -341,11 +341,14 @@ pub(super) fn farewell(world: &mut World) -> Result<(), Finding> {
             return Err(Finding::new("something is kept that nobody will ask for", text));
         }
     }
-    for at in (0..2).filter(|&at| !world.hosts[at].dead).collect::<Vec<_>>() {
-        discard_messages(world, at);
+    // A packet that a dead host sent last may still be on its way, and bring a message. Discarding messages may take
+    // contexts, which end as well.
+    for _ in 0..2 {
+        for at in (0..2).filter(|&at| !world.hosts[at].dead).collect::<Vec<_>>() {
+            discard_messages(world, at);
+        }
+        world.run(FAREWELL, |_| false);
     }
-    // What follows from that may take contexts, which end as well.
-    world.run(FAREWELL, |_| false);
     for (at, host) in world.hosts.iter().enumerate().filter(|(_, host)| !host.dead) {
         let holdings = host.engine.holdings();
         if holdings != (Holdings { budget_is_consistent: true, ..Holdings::default() }) {
