@@ -101,5 +101,7 @@ crate::base::counters! {
         tx_fragments: sum "packets",
         /// Fragments whose bytes had arrived before, in the packet that they replace.
         rx_fragments_repeated: sum "packets",
+        /// Late copies of packets that were dropped because fragments had replaced them.
+        rx_originals_replaced: sum "packets",
     }
 }

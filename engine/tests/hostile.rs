@@ -28,7 +28,7 @@ fn an_attacker_who_sees_nothing_changes_nothing() {
     survive(Mode::OffPath);
 }
 
-/// Those take seconds, and not milliseconds.
+/// A long history takes seconds, and not milliseconds.
 #[test]
 fn numbers_that_wrap_and_full_tables_are_borne() {
     for seed in 0..if cfg!(debug_assertions) { 2 } else { 20 } {

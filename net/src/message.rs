@@ -149,7 +149,7 @@ pub trait MessagePort {
     /// Ends a connection, and says so to the peer. Frames that it has not taken may be lost.
     fn close(&mut self, link: LinkNo);
 
-    /// Returns whether the kernel reports the end of the process at the other end, whoever else holds its descriptors.
+    /// Returns whether the kernel reports the end of the process at the other end, even while other processes hold its descriptors.
     /// Until [`LinkEvent::Over`] that process lives.
     fn watches_process(&self, link: LinkNo) -> bool;
 

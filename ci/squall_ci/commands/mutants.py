@@ -10,7 +10,7 @@ the mutant.
 
 First all proofs that are needed are run on the sources as they are, where they must find nothing: --no-baseline leaves
 that out. --only takes the mutants whose names hold PART. What does not build, or whose text is not in its file once,
-counts as failed: whoever changes that code changes the mutant. Ends with `N passed, N failed`.
+counts as failed: a change of that code changes the mutant, too. Ends with `N passed, N failed`.
 """
 
 import argparse

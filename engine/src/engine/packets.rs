@@ -284,7 +284,10 @@ impl<'a, M: Memory> Arriving<'a, M> {
             }
             Some(_) => Some(delivery),
         };
-        let Some(delivery) = wanted else { return };
+        let Some(delivery) = wanted else {
+            self.engine.report.counters.rx_originals_replaced += 1;
+            return;
+        };
         let taken = self.deliver((id.into(), peer), forward, content);
         if let (Some((original, count)), Taken::Yes(_)) = (self.fragment, taken) {
             self.engine.pdcs.fragments(id).take(original, count);

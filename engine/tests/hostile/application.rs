@@ -65,7 +65,7 @@ pub(super) struct Op {
     pub(super) over: Time,
     /// Its success says that the peer's application has it, or has what it asked for.
     pub(super) proves: bool,
-    /// It begins when all operations before it have ended, and so do those behind it.
+    /// The operation is fenced: it begins when all operations before it have ended, and so do those behind it.
     pub(super) fence: bool,
     /// The length that is reported at the target besides remote CQ data, if it has any.
     pub(super) reported: Option<u64>,

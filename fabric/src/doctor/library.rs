@@ -61,8 +61,8 @@ fn chosen(provider: Option<&str>) -> Option<Finding> {
 fn unnamed(path: Option<&str>, provider: Option<&str>) -> Option<Finding> {
     (path.is_some() && provider.is_none()).then(|| {
         Finding::note(
-            "FI_PROVIDER_PATH is set and FI_PROVIDER is not: jobs of MPICH (ch4:ofi) and Open MPI 5 move to squall \
-             although nothing names it",
+            "FI_PROVIDER_PATH is set and FI_PROVIDER is not: jobs of Open MPI 5, and of MPICH (ch4:ofi) where it rates no \
+             other provider as high, move to squall although nothing names it",
             "export FI_PROVIDER=squall, or unset FI_PROVIDER_PATH",
         )
     })

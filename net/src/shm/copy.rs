@@ -59,7 +59,7 @@ pub(super) fn request(segment: &Segment, place: Place, answered: u64) -> Option<
 ///
 /// # Safety
 /// The pieces, each an address and a length, are readable: the addresses were exposed, and their bytes stay mapped
-/// until this returns, whoever writes to them meanwhile.
+/// until this returns, even if the application writes to them meanwhile.
 pub(super) unsafe fn copy(
     segment: &Segment,
     bounce: usize,

@@ -426,7 +426,7 @@ impl Drop for Connection {
 
 impl Drop for ShmPort {
     fn drop(&mut self) {
-        // A child of fork may hold the listening socket, and whoever connects to it then would wait for an answer.
+        // A child of fork may hold the listening socket, and a process that connects to it then would wait for an answer.
         socket::shut_down(self.listener.as_raw_fd());
     }
 }

@@ -19,7 +19,7 @@ const MAX_ORIGINALS: usize = 2 * MAX_WINDOW as usize;
 /// The state that a receiver keeps of originals that are replaced by fragments.
 #[derive(Debug, Default)]
 pub(crate) struct Originals {
-    /// By the PSN of the original: how many fragments are still to come, and how many there are in all.
+    /// The number of fragments that are still to come, and the number of all, by the PSN of the original.
     missing: BTreeMap<u32, (u8, u8)>,
 }
 

@@ -491,7 +491,7 @@ mod tests {
         assert_eq!((ring.index(psn), ring.psn(at), ring.slot(at).desc), (Some(at), psn, desc));
     }
 
-    /// What left in a run is acknowledged together, as so many packets of the first one's length; one that was made shorter
+    /// Packets of a run are acknowledged together, as so many packets of the first one's length; one that was made shorter
     /// ends the run before it and begins another one behind it.
     #[test]
     fn a_packet_that_became_shorter_is_not_of_its_run() {
