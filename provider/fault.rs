@@ -201,9 +201,9 @@ pub(crate) fn describe(
             text.push_str(&match trouble.errno {
                 // Only a port on a software network says so.
                 libc::ENOTCONN => format!(
-                    ", cause: the fabric {}, which FI_SQUALL_FABRIC names, is gone, its process ended or was \
+                    ", cause: the emulator {}, which FI_SQUALL_EMULATOR names, is gone, its process ended or was \
                      killed; the peer is not at fault",
-                    params().fabric
+                    params().emulator
                 ),
                 errno => {
                     let cause = std::io::Error::from_raw_os_error(errno);
@@ -243,7 +243,7 @@ mod tests {
             // Of a software network whose relay died, the peer is not accused.
             let gone = Trouble { errno: libc::ENOTCONN, peer };
             let text = describe(OpError::TimedOut, Some(peer), own, Some(gone));
-            assert!(text.contains("FI_SQUALL_FABRIC") && text.contains("not at fault"), "{text}");
+            assert!(text.contains("FI_SQUALL_EMULATOR") && text.contains("not at fault"), "{text}");
         }
     }
 }

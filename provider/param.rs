@@ -186,12 +186,12 @@ params! {
          up to 3826, and nobody else there who wants it: one endpoint a host and interface has it, others keep their \
          sockets, which is said.";
     shm: kinds::Flag = "SHM", "yes",
-        "Talk to endpoints of the same host and user through shared memory, as far as the system lets us. Off by itself with FI_SQUALL_FABRIC, \
+        "Talk to endpoints of the same host and user through shared memory, as far as the system lets us. Off by itself with FI_SQUALL_EMULATOR, \
          FI_SQUALL_FAULT and FI_SQUALL_PCAP, which are about packets.";
     shm_ring: kinds::Bytes = "SHM_RING", "256K",
         "Shared memory of a pair of endpoints, each direction: a power of two from 64K to 16M.";
-    fabric: kinds::Text = "FABRIC", "",
-        "Socket of a network made of software (squall fabric up) to send packets through instead of \
+    emulator: kinds::Text = "EMULATOR", "",
+        "Socket of a network made of software (squall emulate up) to send packets through instead of \
          the kernel's, or SOCKET,host=N to be a certain host of it, or SOCKET,host=rank to be the one with \
          the number of the process' rank, or SOCKET,host=0,2x8,5-7 for a host for each rank: 0, then 2 for eight of \
          them, then 5, 6 and 7. What is left open of LINK_RATE, MIN_RTT and MTU comes from there.";

@@ -1,16 +1,16 @@
-"""The environment of a run: nothing of the caller's other fabrics and MPIs, and one libfabric provider chosen."""
+"""The environment of a run: nothing of the caller's other emulators and MPIs, and one libfabric provider chosen."""
 
 import os
 
 from squall_ci.paths import PROVIDER_DIR
 
-# A run does not see what the caller's shell has set for some other fabric or MPI.
+# A run does not see what the caller's shell has set for some other emulator or MPI.
 _FOREIGN = ("FI_", "MPIR_", "I_MPI_", "OMPI_", "PMIX_", "PRTE_", "HYDRA_", "PMI_", "MPI4PY_")
 _KEPT = ("FI_SQUALL_", "FI_LOG_")
 
 
 def clean_environment() -> dict[str, str]:
-    """The caller's environment without settings of fabrics and MPIs; FI_SQUALL_* and FI_LOG_* are kept."""
+    """The caller's environment without settings of emulators and MPIs; FI_SQUALL_* and FI_LOG_* are kept."""
     return {name: value for name, value in os.environ.items() if name.startswith(_KEPT) or not name.startswith(_FOREIGN)}
 
 

@@ -30,7 +30,7 @@ def commit() -> str:
 def squall() -> pathlib.Path:
     """The `squall` command line, built. Its results name the commit: it is told when it runs, for to link it anew for each
     commit takes long."""
-    cargo("build", "--quiet", "--release", "--locked", "-p", "squall-fabric", "--bin", "squall")
+    cargo("build", "--quiet", "--release", "--locked", "-p", "squall-tools", "--bin", "squall")
     os.environ["SQUALL_BUILT_FROM"] = commit()
     return CARGO_TARGET / "release" / "squall"
 

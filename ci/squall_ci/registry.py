@@ -92,10 +92,10 @@ COMMANDS = (
         "squall doctor between two hosts with the wrong interface first; then a job, and top; needs root",
     ),
     Command(
-        "fabric",
+        "emulator",
         "suite",
         "30 s",
-        "`squall fabric run`: jobs recorded while links fail, and replayed in the simulator, times side by side",
+        "`squall emulate run`: jobs recorded while links fail, and replayed in the simulator, times side by side",
     ),
     Command("report", "suite", "10 s", "a report's plots, looked at by a headless browser"),
     Command("netns", "suite", "30 s", "MPI between namespaces behind kernel ECMP routers, a spine going down; needs root"),

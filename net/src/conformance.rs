@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::base::{Batch, Time, TrafficClass, entropies};
 use crate::burst::tests::{Sample, lend, send};
-use crate::fabric::tests::mirror;
+use crate::emulator::tests::mirror;
 use crate::{
     Burst, Crc, Fault, FaultSpec, MAX_PIECES, NetError, Pcap, Port, PortConfig, RxMeta, UdpPort,
 };
@@ -42,7 +42,7 @@ fn every() -> Vec<(&'static str, Box<dyn Port>)> {
         ("udp, IPv4", Box::new(udp(&plain()))),
         ("udp, IPv6", Box::new(udp(&config(Ipv6Addr::LOCALHOST)))),
         ("udp without offloads", Box::new(udp(&bare))),
-        ("fabric", Box::new(mirror(&plain()))),
+        ("emulator", Box::new(mirror(&plain()))),
         ("crc", Box::new(Crc::new(udp(&plain()), None))),
         ("fault", Box::new(Fault::new(udp(&plain()), calm.clone(), &plain()))),
         ("capture", Box::new(captured)),

@@ -4,7 +4,7 @@
 //! them (ECN, DSCP, which path); it lies under packet delivery contexts. And a message port, [`MessagePort`]: frames in
 //! and out, reliable and in order, between processes of one host; it lies beside them. [`ShmPort`] is one through
 //! shared memory. [`UdpPort`] is the kernel's UDP with GSO trains, GRO and one source
-//! port a path; [`XdpPort`] lies over one and sends and receives whole frames; [`FabricPort`] is a place on a network made of software; [`Crc`], [`Fault`] and
+//! port a path; [`XdpPort`] lies over one and sends and receives whole frames; [`EmulatorPort`] is a place on a network made of software; [`Crc`], [`Fault`] and
 //! [`Pcap`] are ports wrapped round a port. A [`WordFile`] is a file of numbers that other processes may read while it
 //! is written.
 //!
@@ -19,7 +19,7 @@ mod config;
 #[cfg(test)]
 mod conformance;
 mod crc;
-pub mod fabric;
+pub mod emulator;
 pub mod fault;
 pub mod iface;
 mod message;
@@ -36,7 +36,9 @@ pub mod xdp;
 pub use burst::Burst;
 pub use config::{Feature, OpenReport, PortConfig};
 pub use crc::{CRC_LEN, Crc};
-pub use fabric::{FabricPort, FabricSpec, FabricSpecError, HostChoice, HostList, HostListError};
+pub use emulator::{
+    EmulatorPort, EmulatorSpec, EmulatorSpecError, HostChoice, HostList, HostListError,
+};
 pub use fault::{Fault, FaultSpec, FaultSpecError};
 pub use message::{
     Ending, FrameTaker, LinkEvent, LinkNo, MAX_FRAME, MessagePort, MessageRoom, Outgoing,

@@ -88,7 +88,7 @@ pub(super) fn wanted(params: &Params) -> bool {
     if !params.shm {
         return false;
     }
-    let others = [("FABRIC", &params.fabric), ("FAULT", &params.fault), ("PCAP", &params.pcap)];
+    let others = [("EMULATOR", &params.emulator), ("FAULT", &params.fault), ("PCAP", &params.pcap)];
     match others.iter().find(|(_, value)| !value.is_empty()) {
         Some((name, _)) => {
             log::info!(

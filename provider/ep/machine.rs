@@ -357,7 +357,7 @@ impl Core {
             if cc.acks().telemetry {
                 return log::warn!(
                     "FI_SQUALL_CC={} lives on what switches write into packets, and nothing of it came back from {addr}: \
-                     round trips must do; it needs an emulated network with telemetry (squall fabric up --telemetry), and \
+                     round trips must do; it needs an emulated network with telemetry (squall emulate up --telemetry), and \
                      the same FI_SQUALL_CC at all endpoints (others are not reported)",
                     cc.name()
                 );
@@ -365,7 +365,7 @@ impl Core {
             if self.engine.transport().rates() {
                 return log::warn!(
                     "FI_SQUALL_CC={} has the rates that switches compute, and none came for what is sent to {addr}: a plain \
-                     window must do; it needs an emulated network that computes them (squall fabric up --rates), and the \
+                     window must do; it needs an emulated network that computes them (squall emulate up --rates), and the \
                      same FI_SQUALL_CC at all endpoints (others are not reported)",
                     cc.name()
                 );

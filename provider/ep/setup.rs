@@ -8,10 +8,10 @@ use squall_base::{Instance, Seed, Span};
 use squall_cc::Network;
 use squall_engine::{Config, Engine, NOMINAL_OVERHEAD, TransportConfig};
 use squall_monitor::Place;
-use squall_net::fabric::RECEIVE_BUFFER;
-use squall_net::fabric::frame::{Member, Welcome};
+use squall_net::emulator::RECEIVE_BUFFER;
+use squall_net::emulator::frame::{Member, Welcome};
 use squall_net::{
-    CRC_LEN, Crc, FabricPort, FabricSpec, Fault, FaultSpec, HostChoice, Pcap, PcapSpec, Port,
+    CRC_LEN, Crc, EmulatorPort, EmulatorSpec, Fault, FaultSpec, HostChoice, Pcap, PcapSpec, Port,
     PortConfig, UdpPort, XdpPort,
 };
 
@@ -43,7 +43,7 @@ const BIG_PACKET: u32 = 8 << 10;
 /// Packets of a train that goes as frames, where a packet more costs what the first does: enough for the transport to save what
 /// it does once a train.
 const FRAMED_TRAIN: u32 = 4;
-/// Packets that a congestion window may always have on a fabric.
+/// Packets that a congestion window may always have on an emulator.
 const FABRIC_PACKETS: u64 = 8;
 /// What a target may let gather at most before it acknowledges (UE 1.0 table 3-28).
 const MAX_ACK_TRIGGER: u32 = 32 << 10;
@@ -140,7 +140,7 @@ enum Carrier {
     Sockets,
     /// AF_XDP sockets over them.
     Frames,
-    /// A fabric, which says this of itself.
+    /// An emulator, which says this of itself.
     Fabric(Welcome),
 }
 
@@ -168,17 +168,17 @@ fn bind(params: &Params, source: SocketAddr) -> Result<Bound> {
         (0, Some(ports)) => ports.clone().collect(),
         (port, _) => vec![port],
     };
-    let fabric = match params.fabric.as_str() {
+    let emulator = match params.emulator.as_str() {
         "" => None,
-        text => Some(text.parse::<FabricSpec>().map_err(|error| {
-            log::warn!(target: USER, "FI_SQUALL_FABRIC: {error}");
+        text => Some(text.parse::<EmulatorSpec>().map_err(|error| {
+            log::warn!(target: USER, "FI_SQUALL_EMULATOR: {error}");
             Errno::INVAL
         })?),
     };
     let mut last = None;
     for port in &tries {
         config.bind.set_port(*port);
-        match open_port(&config, fabric.as_ref(), params.port_kind) {
+        match open_port(&config, emulator.as_ref(), params.port_kind) {
             Ok((port, held, network)) => {
                 let local = port.local_addr();
                 return Ok(Bound { port, local, config, held, network });
@@ -199,15 +199,15 @@ fn bind(params: &Params, source: SocketAddr) -> Result<Bound> {
     Err(error.into())
 }
 
-/// Opens a port on the kernel's network or on the fabric. How many bytes its receive buffer holds, and what carries its packets.
+/// Opens a port on the kernel's network or on the emulator. How many bytes its receive buffer holds, and what carries its packets.
 fn open_port(
     config: &PortConfig,
-    fabric: Option<&FabricSpec>,
+    emulator: Option<&EmulatorSpec>,
     kind: PortKind,
 ) -> io::Result<(Box<dyn Port + Send>, u64, Carrier)> {
-    if let Some(spec) = fabric {
+    if let Some(spec) = emulator {
         let Place { rank, ranks, .. } = place();
-        let port = FabricPort::attach(spec, Member { rank, ranks }, config)?;
+        let port = EmulatorPort::attach(spec, Member { rank, ranks }, config)?;
         let welcome = *port.welcome();
         if spec.host == HostChoice::Rank && rank.is_none() {
             log::info!(
@@ -215,7 +215,7 @@ fn open_port(
                 welcome.host
             );
         }
-        log::info!("{} on fabric {}: {welcome:?}", port.local_addr(), spec.path.display());
+        log::info!("{} on emulator {}: {welcome:?}", port.local_addr(), spec.path.display());
         return Ok((Box::new(port), RECEIVE_BUFFER as u64, Carrier::Fabric(welcome)));
     }
     let (port, report) = UdpPort::open(config)?;
@@ -333,7 +333,7 @@ fn contexts(params: &Params, nic: &Nic, max_packet: u32, seed: u64) -> Result<Tr
     let config = TransportConfig {
         recv_window_packets: window,
         // Networks made of software are to show what was simulated.
-        ack_linger: if params.fabric.is_empty() { ACK_LINGER } else { Span::ZERO },
+        ack_linger: if params.emulator.is_empty() { ACK_LINGER } else { Span::ZERO },
         ack_delay: params.ack_delay.unwrap_or(defaults.ack_delay),
         rto_min,
         rto_init: defaults.rto_init.max(rto_min),

@@ -161,7 +161,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    program = example("squall-fabric", "speed")
+    program = example("squall-netsim", "speed")
     if args.htsim:
         need(args.reference, "--htsim needs --reference, the directory with what both are to run")
         missed = beside(program, args.htsim, args.reference, args.rounds)

@@ -7,7 +7,7 @@ lost. With --checking (an IMB-MPI1 that checks results, as for ci/run imb) its c
 without, a program of fabtests/mpi that verifies contents runs under the same settings as well. A combination that cannot
 work must be refused, and name what is allowed. The names come from the provider itself (fi_info -e).
 
-Algorithms that live on what switches write into packets run over `squall fabric` with telemetry, or with rates, these and
+Algorithms that live on what switches write into packets run over `squall emulate` with telemetry, or with rates, these and
 latencies scaled as there, and what they live on must have been in packets.
 
 Algorithms with VAI and SF round them (`nscc:vai=1,sf=30`) run over one selector, with each set of detectors.
@@ -23,7 +23,7 @@ import os
 import pathlib
 import re
 
-from squall_ci.commands.live import Fabric
+from squall_ci.commands.live import Emulator
 from squall_ci.environment import provider_run
 from squall_ci.job import run_job
 from squall_ci.mpis import Mpi, MPIS
@@ -118,9 +118,9 @@ def combination(mpi: Mpi, cc: str, lb: str, loss: str, args: argparse.Namespace)
         return over(mpi, cc, lb, loss, args, {})
     option, counter = told
     with contextlib.ExitStack() as stack:
-        fabric = stack.enter_context(Fabric(squall(), ["--topo", f"star:{RANKS}", option]))
-        problem, seconds, note, output = over(mpi, cc, lb, loss, args, {"FI_SQUALL_FABRIC": fabric.socket})
-        count = fabric.status()["totals"][counter]
+        emulator = stack.enter_context(Emulator(squall(), ["--topo", f"star:{RANKS}", option]))
+        problem, seconds, note, output = over(mpi, cc, lb, loss, args, {"FI_SQUALL_EMULATOR": emulator.socket})
+        count = emulator.status()["totals"][counter]
         if problem is None and (
             count == 0 or re.search("lives on what switches write|has the rates that switches compute", output)
         ):

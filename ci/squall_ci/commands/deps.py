@@ -26,7 +26,9 @@ MAY_USE: dict[str, list[str]] = {
     "squall-net": ["squall-wire"],
     # The cdylib, directory provider/.
     "squall-fi": ["squall-engine", "squall-monitor", "squall-net"],
-    "squall-fabric": ["squall-engine", "squall-monitor", "squall-net"],
+    "squall-netsim": ["squall-engine", "squall-monitor"],
+    "squall-emulator": ["squall-netsim", "squall-net"],
+    "squall-tools": ["squall-emulator"],
 }
 
 MAY_BE_UNSAFE = {"squall-net", "squall-fi"}

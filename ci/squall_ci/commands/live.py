@@ -3,7 +3,7 @@
     ci/run live [--ranks 8] [--seconds 9] [--rate-scale 0.01] [--report FILE] [--no-setup]
     ci/run live --bandwidth
 
-`squall fabric up` emulates 4 leaves and 2 spines with 8 hosts, ECN and trimming. A permutation of large messages crosses it,
+`squall emulate up` emulates 4 leaves and 2 spines with 8 hosts, ECN and trimming. A permutation of large messages crosses it,
 every byte compared, once with squall's own path selection and once with FI_SQUALL_LB=ecmp, one path a flow, which is what tcp
 would get (tcp itself cannot attach: it has no place to put the relay). One uplink has a quarter of its rate all along; after a
 third of the time another swallows everything unnoticed; after two thirds routing notices. Writes an HTML report.
@@ -36,29 +36,29 @@ from squall_ci.tally import table, Tally
 SLOW, DEAD = "leaf0-spine0", "leaf1-spine1"
 
 
-# What `squall fabric status` says, and what happens when (s): words for `squall fabric`.
+# What `squall emulate status` says, and what happens when (s): words for `squall emulate`.
 Status: TypeAlias = dict[str, Any]
 Script: TypeAlias = list[tuple[float, tuple[str, ...]]]
 
 
-class Fabric:
-    """A running fabric, for as long as the `with` lasts; `inside` is what a command has before it to run elsewhere."""
+class Emulator:
+    """A running emulator, for as long as the `with` lasts; `inside` is what a command has before it to run elsewhere."""
 
     def __init__(self, program: pathlib.Path, options: Sequence[str], inside: Sequence[Word] = ()) -> None:
         self.program = program
         self.options = options
         self.inside = inside
 
-    def __enter__(self) -> "Fabric":
+    def __enter__(self) -> "Emulator":
         self._directory = tempfile.TemporaryDirectory()
-        self.socket = os.path.join(self._directory.name, "fabric")
-        up: list[Word] = [*self.inside, self.program, "fabric", "up", "--socket", self.socket, "--quiet", *self.options]
+        self.socket = os.path.join(self._directory.name, "emulator")
+        up: list[Word] = [*self.inside, self.program, "emulate", "up", "--socket", self.socket, "--quiet", *self.options]
         self._process = subprocess.Popen([str(word) for word in up])
         until = time.monotonic() + 10
         while not os.path.exists(self.socket):
             if self._process.poll() is not None or time.monotonic() > until:
                 self._process.kill()
-                die("squall fabric up did not come up", 1)
+                die("squall emulate up did not come up", 1)
             time.sleep(0.02)
         return self
 
@@ -78,7 +78,11 @@ class Fabric:
 
     def ask(self, *words: str) -> str:
         return subprocess.run(
-            [self.program, "fabric", "--socket", self.socket, *words], check=True, capture_output=True, text=True, timeout=30
+            [self.program, "emulate", "--socket", self.socket, *words],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=30,
         ).stdout
 
     def status(self) -> Status:
@@ -87,11 +91,11 @@ class Fabric:
 
 
 class Watch(threading.Thread):
-    """Samples the fabric's counters, and makes things happen at their times."""
+    """Samples the emulator's counters, and makes things happen at their times."""
 
-    def __init__(self, fabric: Fabric, script: Script) -> None:
+    def __init__(self, emulator: Emulator, script: Script) -> None:
         super().__init__()
-        self.fabric = fabric
+        self.emulator = emulator
         self.script = sorted(script)
         self.samples: list[tuple[float, Status]] = []
         self.over = threading.Event()
@@ -102,8 +106,8 @@ class Watch(threading.Thread):
         while not self.over.wait(0.25):
             now = time.monotonic() - begin
             while script and script[0][0] <= now:
-                self.fabric.ask(*script.pop(0)[1])
-            self.samples.append((now, self.fabric.status()))
+                self.emulator.ask(*script.pop(0)[1])
+            self.samples.append((now, self.emulator.status()))
 
     def rates(self, of: Callable[[Status], float]) -> list[list[float]]:
         """Points (s, Gb/s) of a byte counter."""
@@ -127,17 +131,17 @@ def port(name: str) -> Callable[[Status], float]:
 
 
 def job(
-    mpi: Mpi, fabric: Fabric, ranks: int, seconds: float, script: Script, lb: str | None = None, size: int = 1 << 18
+    mpi: Mpi, emulator: Emulator, ranks: int, seconds: float, script: Script, lb: str | None = None, size: int = 1 << 18
 ) -> Outcome:
     env = {}
     if lb:
         env["FI_SQUALL_LB"] = lb
-    watch = Watch(fabric, script)
+    watch = Watch(emulator, script)
     watch.start()
     try:
         # Rank n is host n, so that every message crosses the spines.
-        attach = 'FI_SQUALL_FABRIC="$0,host=$PMI_RANK" exec "$@"'
-        program: list[Word] = ["sh", "-c", attach, fabric.socket, mpi.python, MPI_TESTS / "stream.py", seconds, size]
+        attach = 'FI_SQUALL_EMULATOR="$0,host=$PMI_RANK" exec "$@"'
+        program: list[Word] = ["sh", "-c", attach, emulator.socket, mpi.python, MPI_TESTS / "stream.py", seconds, size]
         result, problem, _ = run_job(mpi, "squall", ranks, program, seconds + 60, 1 << 20, env)
     finally:
         watch.over.set()
@@ -161,11 +165,11 @@ def lag_text(status: Status) -> str:
 def bandwidth(mpi: Mpi, program: pathlib.Path, options: list[str], ranks: int, seconds: float) -> int:
     tally = Tally()
     # Packets of two pages: what the host's processors carry counts here, and that is packets.
-    with Fabric(program, [*options, "--mtu", "8192"]) as fabric:
+    with Emulator(program, [*options, "--mtu", "8192"]) as emulator:
         begin = time.monotonic()
-        outcome = job(mpi, fabric, ranks, seconds, [], size=1 << 20)
+        outcome = job(mpi, emulator, ranks, seconds, [], size=1 << 20)
         problem, stream = outcome.problem, outcome.stream
-        status = fabric.status()
+        status = emulator.status()
         if not problem and stream and stream["total_gbps"] < 2:
             problem = f"{stream['total_gbps']:.2f} Gb/s in total, expected 2 or more"
         note = f"{stream['total_gbps']:.2f} Gb/s in total" if stream else ""
@@ -247,15 +251,15 @@ def run(args: argparse.Namespace) -> int:
     tally = Tally()
     outcomes: dict[str, Outcome] = {}
     for name, lb in (("squall", None), ("squall, lb=ecmp", "ecmp")):
-        with Fabric(program, options) as fabric:
-            fabric.ask("set-rate", SLOW, "25G")
+        with Emulator(program, options) as emulator:
+            emulator.ask("set-rate", SLOW, "25G")
             begin = time.monotonic()
             # The ranks need a moment to start.
             script: Script = [
                 (1.5 + args.seconds / 3, ("black-hole", DEAD)),
                 (1.5 + args.seconds * 2 / 3, ("fail-link", DEAD)),
             ]
-            outcome = outcomes[name] = job(mpi, fabric, args.ranks, args.seconds, script, lb)
+            outcome = outcomes[name] = job(mpi, emulator, args.ranks, args.seconds, script, lb)
         note = f"{outcome.stream['bytes'] / 1e6:.0f} MB, every byte compared" if outcome.stream else ""
         tally.add(f"slow and failing link, {name}", outcome.problem, time.monotonic() - begin, note)
     report, head, rows = document(outcomes, args)

@@ -2,7 +2,7 @@
 
     ci/run report [FILE.html] [--screenshot FILE.png], which leaves FILE.pdf, too
 
-Without a file, runs a small experiment (fabric/plans/04b-slow-link.toml, quick) and looks at its report. Needs chromium
+Without a file, runs a small experiment (tools/plans/04b-slow-link.toml, quick) and looks at its report. Needs chromium
 (Debian's package, or `google-chrome`); says so and exits 1 if there is none.
 """
 

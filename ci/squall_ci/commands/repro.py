@@ -2,8 +2,8 @@
 
     ci/run repro [--quick|--large] [PLAN..]
 
-Prints one table: statement, source, expected, measured, pass. Plans are fabric/plans/*.toml; without names all of them
-run, with --quick those that have a quick form, in that form; with --large those of fabric/plans/large, at the papers'
+Prints one table: statement, source, expected, measured, pass. Plans are tools/plans/*.toml; without names all of them
+run, with --quick those that have a quick form, in that form; with --large those of tools/plans/large, at the papers'
 own sizes, which take an hour, as all others do. Results and report.html are left in target/repro (target/repro-large).
 Exit status 1 when a statement does not hold and its plan does not explain why (docs/REPRODUCTION.md does at length).
 """
@@ -26,7 +26,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     program = squall()
-    form = ["--quick"] if args.quick else ["--plans", "fabric/plans/large"] if args.large else []
+    form = ["--quick"] if args.quick else ["--plans", "tools/plans/large"] if args.large else []
     out = TARGET / ("repro-large" if args.large else "repro")
     begin = time.monotonic()
     sys.stdout.flush()

@@ -2,9 +2,9 @@
 
     ci/run tenants [--seconds 2.2] [--no-setup]
 
-**Several connections** (Snyder's thesis, section 3.5.1, figure 3.9; statement by statement as fabric/plans/15-parallel-qp.toml has
-it). Three hosts round a switch, `squall fabric up`; a job of a victim, which sends from host 1 to host 2, and one of an attacker,
-which does so from host 0 over k connections at once, k ranks being on host 2: `squall fabric join` for each. Both run DCQCN
+**Several connections** (Snyder's thesis, section 3.5.1, figure 3.9; statement by statement as tools/plans/15-parallel-qp.toml has
+it). Three hosts round a switch, `squall emulate up`; a job of a victim, which sends from host 1 to host 2, and one of an attacker,
+which does so from host 0 over k connections at once, k ranks being on host 2: `squall emulate join` for each. Both run DCQCN
 with the constants of network cards and begin at the same time. What counts is the attacker's share of the bytes that both hand
 to the switch, from half a second on. Each k has jobs of its own: what is shared by scope outlives connections. Two senders that
 began in turn stay apart for long under DCQCN, and processes are late at times: a share out of bounds is measured twice more, and
@@ -14,7 +14,7 @@ the mean of the three counts.
 - By source and destination (destination: all connections of an endpoint to a host) it is 0.45 to 0.55 for every k.
 - By destination unsplit, as ConnectX-5 has it, for more than one connection it is between the two.
 
-**Two senders** (Dart, section III-B, figures 9 and 15; fabric/plans/16-dart.toml). One of two ranks sends a message to a third, and the
+**Two senders** (Dart, section III-B, figures 9 and 15; tools/plans/16-dart.toml). One of two ranks sends a message to a third, and the
 other joins when that has had the line for twelve round trips. Each rank captures its packets (FI_SQUALL_PCAP). A rate is what
 leaves a sender in one round trip, 25 packets at half the line, and it is half the line when it is within 10 %: a packet more or less
 is 4. Rates have settled from when on both are so in nine of ten windows that begin in the next 20 round trips: processes are late at
@@ -46,7 +46,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from squall_ci.cli import prepare
-from squall_ci.commands.live import Fabric
+from squall_ci.commands.live import Emulator
 from squall_ci.job import Statistics
 from squall_ci.mpis import Mpi, MPIS
 from squall_ci.paths import MPI_TESTS, need_provider
@@ -130,24 +130,24 @@ class Start:
 
 
 def join(
-    fabric: Fabric,
+    emulator: Emulator,
     mpi: Mpi,
     hosts: Sequence[int | str],
     env: Mapping[str, str],
     start: Start,
     flows: Sequence[Mapping[str, Any]],
 ) -> Result:
-    """A job on a fabric, its ranks on these hosts."""
+    """A job on an emulator, its ranks on these hosts."""
     ranks = 1 + max(max(flow["from"], flow["to"]) for flow in flows)
     program: list[Word] = [mpi.python, MPI_TESTS / "flows.py", start.folder, *(json.dumps(flow) for flow in flows)]
-    command: list[Word] = [fabric.program, "fabric", "--socket", fabric.socket, "join", "--quiet"]
+    command: list[Word] = [emulator.program, "emulate", "--socket", emulator.socket, "join", "--quiet"]
     command += ["--hosts", ",".join(map(str, hosts)), "--", *mpi.command(ranks, program)]
     return run_command(command, env, READY + 30)
 
 
-def sent(fabric: Fabric) -> list[float]:
+def sent(emulator: Emulator) -> list[float]:
     """Bytes that each host has given to the switch."""
-    return [float(port["bytes"]) for port in fabric.status()["ports"] if re.match(r"h\d+->", port["name"])]
+    return [float(port["bytes"]) for port in emulator.status()["ports"] if re.match(r"h\d+->", port["name"])]
 
 
 @dataclass(frozen=True)
@@ -170,22 +170,22 @@ def attack(program: pathlib.Path, mpi: Mpi, scope: str, connections: int, second
     options = [*NETWORK, "--rate-scale", str(1 / SLOWER_LINK), "--mtu", str(PACKET_LINK)]
     with contextlib.ExitStack() as stack:
         start = Start(pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory())))
-        fabric = stack.enter_context(Fabric(program, options))
+        emulator = stack.enter_context(Emulator(program, options))
         pool = stack.enter_context(ThreadPoolExecutor())
         jobs = [
-            pool.submit(join, fabric, mpi, [VICTIM, SINK], env, start, theirs),
-            pool.submit(join, fabric, mpi, [ATTACKER, f"{SINK}x{connections}"], env, start, mine),
+            pool.submit(join, emulator, mpi, [VICTIM, SINK], env, start, theirs),
+            pool.submit(join, emulator, mpi, [ATTACKER, f"{SINK}x{connections}"], env, start, mine),
         ]
         try:
             at = start.give(jobs)
         except RuntimeError as error:
             return Attack(f"{error}: {[problem_of(job.result()) for job in jobs]}")
         time.sleep(max(0.0, at + SETTLING - time.monotonic()))
-        begin, before = time.monotonic(), sent(fabric)
+        begin, before = time.monotonic(), sent(emulator)
         time.sleep(max(0.0, at + seconds - time.monotonic()))
-        end, after = time.monotonic(), sent(fabric)
+        end, after = time.monotonic(), sent(emulator)
         problems = [problem for problem in (problem_of(job.result()) for job in jobs) if problem]
-        status = fabric.status()
+        status = emulator.status()
     attacker, victim = (after[host] - before[host] for host in (ATTACKER, VICTIM))
     lost = status["totals"]["queue_full"] + status["totals"]["overflow"]
     if lost:
@@ -324,13 +324,13 @@ def two_senders(program: pathlib.Path, mpi: Mpi, cc: str, first: int, second: in
     ]
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        fabric = stack.enter_context(Fabric(program, options))
+        emulator = stack.enter_context(Emulator(program, options))
         statistics = Statistics()
         # Both messages are sent at once, and not pulled by their receiver.
         env = environment(mpi, cc, FI_SQUALL_EAGER_SIZE="16M", FI_SQUALL_PCAP=f"{folder}/%p", **statistics.env())
         start = Start(pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory())))
         pool = stack.enter_context(ThreadPoolExecutor())
-        job = pool.submit(join, fabric, mpi, [0, 1, 2], env, start, flows)
+        job = pool.submit(join, emulator, mpi, [0, 1, 2], env, start, flows)
         try:
             since = start.give([job]) - time.monotonic() + time.time()
         except RuntimeError as error:
@@ -338,7 +338,7 @@ def two_senders(program: pathlib.Path, mpi: Mpi, cc: str, first: int, second: in
         result = job.result()
         if problem := problem_of(result):
             return problem, None
-        status = fabric.status()
+        status = emulator.status()
         captures = [Packets.read(path, since) for path in sorted(folder.iterdir())]
         endpoints = statistics.endpoints()
     # Who sends first has the capture in which most packets are from its own port alone, and so on: told by when they began.

@@ -68,7 +68,7 @@ def steps(fast: bool) -> list[Step]:
         Step("repro", [[RUN, "repro", "--quick"]]),
         Step("report", [[RUN, "report"]]),
         Step("top", [[RUN, "top"]]),
-        Step("fabric", [[RUN, "fabric"]]),
+        Step("emulator", [[RUN, "emulator"]]),
         Step("xdp", [[RUN, "xdp"]], missing="" if os.geteuid() == 0 else "namespaces need root"),
         Step("hostile", [[RUN, "hostile", "--quick"]], 600, missing="" if os.geteuid() == 0 else "namespaces need root"),
         Step("commands", [[RUN, "commands"]]),

@@ -4,7 +4,7 @@
 
 Sections V-A to C and figure 16 of the paper measure an incast of 15, a permutation and a sequential all-to-all over 16 hosts at 50
 Gb/s, against the optimum and against RoCEv2. Here 16 ranks of an MPI job play them (fabtests/mpi/testbed.py) below the four leaves and
-four spines of fabric/plans/25-testbed.toml, `squall fabric run`. SMaRTT is NSCC with its own path selection, on a network that
+four spines of tools/plans/25-testbed.toml, `squall emulate run`. SMaRTT is NSCC with its own path selection, on a network that
 trims; in the place of RoCEv2, for which there is no hardware, is what makes it slow there: DCQCN with the constants of network cards,
 one path for each flow, and pauses instead of losses. Each pattern and length is a job of its own, so that no window is an old one.
 
@@ -125,7 +125,7 @@ STATEMENTS = (
 
 
 def network(stack: str, slower: float) -> list[str]:
-    """The options of a fabric."""
+    """The options of an emulator."""
     options = [*NETWORK, "--rate-scale", repr(1 / slower)]
     return [*options, "--lossless"] if stack == "roce" else options
 
@@ -143,7 +143,15 @@ def play(cell: Cell, slower: float) -> tuple[str | None, float]:
     pattern, size, stack = cell
     mpi = MPIS["mpich"]
     program: list[Word] = [mpi.python, MPI_TESTS / "testbed.py", pattern, SIZES[size]]
-    command: list[Word] = [squall(), "fabric", "run", "--quiet", *network(stack, slower), "--", *mpi.command(RANKS, program)]
+    command: list[Word] = [
+        squall(),
+        "emulate",
+        "run",
+        "--quiet",
+        *network(stack, slower),
+        "--",
+        *mpi.command(RANKS, program),
+    ]
     result = run_command(command, environment(stack, slower), 300)
     found = re.search(r"^finish: ([\d.]+)$", result.output, re.M)
     if not result.ok or not found:

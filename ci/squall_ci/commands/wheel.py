@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         ("wheel", [*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", WHEELS, PACKAGE]),
         (
             "install",
-            [*pip, "install", "--no-deps", "--no-index", "--force-reinstall", "--find-links", WHEELS, "squall-fabric"],
+            [*pip, "install", "--no-deps", "--no-index", "--force-reinstall", "--find-links", WHEELS, "squall-tools"],
         ),
     ]
     if args.execute:

@@ -3,7 +3,7 @@
 import threading
 import time
 
-from squall_ci.commands.live import Fabric
+from squall_ci.commands.live import Emulator
 from squall_ci.hostile import Verdict
 from squall_ci.job import run_job
 from squall_ci.mpis import MPIS
@@ -20,17 +20,17 @@ SOON = 5.0
 def relay_dies() -> Verdict:
     """The relay of a job is killed: the job ends soon, by an error that names it, although every deadline is long."""
     mpi = MPIS["mpich"]
-    with Fabric(squall(), ["--topo", "leaf-spine:2x1x1", "--rate-scale", "0.01"]) as fabric:
+    with Emulator(squall(), ["--topo", "leaf-spine:2x1x1", "--rate-scale", "0.01"]) as emulator:
         killed: list[float] = []
 
         def kill() -> None:
             killed.append(time.monotonic())
-            fabric.kill()
+            emulator.kill()
 
         killer = threading.Timer(ALIVE, kill)
         killer.start()
-        attach = 'FI_SQUALL_FABRIC="$0,host=$PMI_RANK" exec "$@"'
-        program: list[Word] = ["sh", "-c", attach, fabric.socket, mpi.python, MPI_TESTS / "steady.py", PATIENCE]
+        attach = 'FI_SQUALL_EMULATOR="$0,host=$PMI_RANK" exec "$@"'
+        program: list[Word] = ["sh", "-c", attach, emulator.socket, mpi.python, MPI_TESTS / "steady.py", PATIENCE]
         env = {"FI_LOG_LEVEL": "warn", "FI_LOG_PROV": "squall"}
         try:
             result, *_ = run_job(mpi, "squall", 2, program, PATIENCE, 0, env)
@@ -46,6 +46,6 @@ def relay_dies() -> Verdict:
         problem = f"the job went on for {took:.0f} s"
     elif result.ok:
         problem = "it ended as if all were well"
-    elif f"fabric {fabric.socket}" not in result.output or "not at fault" not in result.output:
+    elif f"emulator {emulator.socket}" not in result.output or "not at fault" not in result.output:
         problem = "no error names the relay"
     return Verdict(problem, f"over after {took:.1f} s", result.output)

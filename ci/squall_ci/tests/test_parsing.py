@@ -59,7 +59,7 @@ class Jobs(unittest.TestCase):
         for name in ("openmpi", "ompi4"):
             self.assertIn("^sm", MPIS[name].env("squall")["OMPI_MCA_coll"])
 
-    def test_the_callers_fabric_does_not_reach_a_run_but_ours_does(self) -> None:
+    def test_the_callers_emulator_does_not_reach_a_run_but_ours_does(self) -> None:
         caller = {"FI_PROVIDER": "efa", "I_MPI_FABRICS": "shm", "FI_SQUALL_CC": "swift", "FI_LOG_LEVEL": "warn", "HOME": "/"}
         with mock.patch.dict("os.environ", caller, clear=True):
             env = environment.clean_environment()

@@ -1,0 +1,153 @@
+//! A connection to the relay: bytes in, bytes out, nothing blocks.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+
+use squall_net::emulator::RECEIVE_BUFFER;
+use squall_net::emulator::frame::{Frame, FrameError, Kind, MAX_FRAME, encode};
+
+/// Bytes read at a time.
+const READ: usize = 256 << 10;
+
+/// Who it is.
+#[derive(Clone, Debug)]
+pub(super) enum Role {
+    /// It has not said yet.
+    Unknown,
+    /// An attached endpoint.
+    Endpoint(Endpoint),
+    /// It gets its answer, then the connection ends.
+    Leaving,
+}
+
+/// An attached endpoint.
+#[derive(Clone, Debug)]
+pub(super) struct Endpoint {
+    pub(super) addr: SocketAddr,
+    pub(super) host: u32,
+    pub(super) process: u32,
+    pub(super) rank: Option<u32>,
+    pub(super) sent: u64,
+    pub(super) sent_bytes: u64,
+    pub(super) received: u64,
+    pub(super) received_bytes: u64,
+    pub(super) overflow: u64,
+}
+
+/// A connection.
+pub(super) struct Client {
+    pub(super) stream: UnixStream,
+    pub(super) role: Role,
+    /// `inbox[start..end]` was read and not yet handled.
+    inbox: Box<[u8]>,
+    start: usize,
+    end: usize,
+    outbox: Vec<u8>,
+    /// Bytes of the outbox that are sent.
+    sent: usize,
+}
+
+impl Client {
+    pub(super) fn new(stream: UnixStream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        Ok(Self {
+            stream,
+            role: Role::Unknown,
+            inbox: vec![0; READ + MAX_FRAME].into_boxed_slice(),
+            start: 0,
+            end: 0,
+            outbox: Vec::new(),
+            sent: 0,
+        })
+    }
+
+    /// Reads once.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` when the other side is gone.
+    pub(super) fn read(&mut self) -> io::Result<()> {
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        } else if self.inbox.len() - self.end < READ {
+            self.inbox.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        match self.stream.read(&mut self.inbox[self.end..]) {
+            Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
+            Ok(n) => {
+                self.end += n;
+                Ok(())
+            }
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(()),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The next complete frame and, to be given to [`Self::handled`], its length.
+    pub(super) fn next(&self) -> Result<Option<Frame<'_>>, FrameError> {
+        Frame::first(&self.inbox[self.start..self.end])
+    }
+
+    /// A frame of `len` bytes is done with.
+    pub(super) fn handled(&mut self, len: usize) {
+        self.start += len;
+    }
+
+    /// Whether there is room for a packet of `len` bytes, frame included.
+    pub(super) fn has_room(&self, len: usize) -> bool {
+        self.outbox.len() - self.sent + len <= RECEIVE_BUFFER
+    }
+
+    /// Bytes to go out.
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        self.outbox.extend_from_slice(bytes);
+    }
+
+    /// Answers, in as many frames as it takes, and says goodbye.
+    pub(super) fn answer(&mut self, kind: Kind, text: &str) {
+        let chunks = text.as_bytes().chunks(32 << 10);
+        if chunks.len() == 0 {
+            self.push(&encode(kind, b""));
+        }
+        for chunk in chunks {
+            self.push(&encode(kind, chunk));
+        }
+        self.role = Role::Leaving;
+    }
+
+    /// Whether bytes wait to go out.
+    pub(super) fn is_pending(&self) -> bool {
+        self.sent < self.outbox.len()
+    }
+
+    /// Writes what the socket takes.
+    ///
+    /// # Errors
+    /// The other side is gone.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        while self.is_pending() {
+            match self.stream.write(&self.outbox[self.sent..]) {
+                Ok(n) => self.sent += n,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                    // Do not let the sent part grow without bound.
+                    if self.sent > RECEIVE_BUFFER / 2 {
+                        self.outbox.drain(..self.sent);
+                        self.sent = 0;
+                    }
+                    return Ok(());
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        self.outbox.clear();
+        self.sent = 0;
+        Ok(())
+    }
+
+    /// Whether everything it should get is out, and it should go.
+    pub(super) fn is_done(&self) -> bool {
+        matches!(self.role, Role::Leaving) && !self.is_pending()
+    }
+}

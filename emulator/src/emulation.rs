@@ -1,0 +1,252 @@
+//! Real packets through the model, in whatever time the driver keeps: no clock, no socket. The live
+//! relay drives it with the real clock, tests with a virtual one.
+
+use std::net::{IpAddr, SocketAddr};
+
+use squall_net::emulator::frame::PacketFrame;
+
+use squall_cc::Hops;
+use squall_netsim::Picos;
+use squall_netsim::model::{
+    Class, DeflectionParameters, Ends, Failure, Head, Message, Network, NetworkConfig, Note, Share,
+    Step, SwitchProgram,
+};
+use squall_netsim::topology::Topology;
+use squall_reliability::{emit_rates, rates_of, record_of, speculation_of};
+use squall_wire::{Packet, RatePacket, Ses, Telemetry, TelemetryKind, parse};
+
+/// A packet at its destination.
+#[derive(Debug)]
+pub struct Delivery<'a> {
+    /// When its last bit arrived.
+    pub at: Picos,
+    /// The host it arrived at.
+    pub host: u32,
+    /// What the sender attached to it: see [`Emulation::send`].
+    pub tag: u64,
+    /// Its head as given to [`Emulation::send`], but marked or trimmed on the way.
+    pub frame: &'a PacketFrame,
+    /// Its UDP payload.
+    pub payload: &'a [u8],
+}
+
+/// What a packet carries. Its memory is used again.
+struct Carried {
+    tag: u64,
+    frame: PacketFrame,
+    payload: Vec<u8>,
+}
+
+/// Real packets in the model of a network.
+pub struct Emulation {
+    network: Network,
+    /// Bytes of a packet on the wire beyond its UDP payload.
+    overhead: u32,
+    carried: Loads,
+}
+
+/// What packets carry, by their numbers in the network.
+#[derive(Default)]
+struct Loads(Vec<Carried>);
+
+impl Loads {
+    fn put(&mut self, packet: u32, tag: u64, frame: PacketFrame, payload: &[u8]) {
+        let packet = packet as usize;
+        // The network counts packets without gaps.
+        if packet == self.0.len() {
+            self.0.push(Carried { tag, frame, payload: Vec::new() });
+        }
+        let carried = &mut self.0[packet];
+        (carried.tag, carried.frame) = (tag, frame);
+        carried.payload.clear();
+        carried.payload.extend_from_slice(payload);
+    }
+}
+
+impl Ends for Loads {
+    fn copy(&mut self, from: u32, to: u32) {
+        let Carried { tag, frame, ref mut payload } = self.0[from as usize];
+        let payload = core::mem::take(payload);
+        self.put(to, tag, frame, &payload);
+        self.0[from as usize].payload = payload;
+    }
+}
+
+/// In so many picoseconds a few things happen, at the rates that a relay can carry.
+const TICK: Picos = Picos(1 << 12);
+
+/// Which way a packet goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Route {
+    /// Sending host.
+    pub from: u32,
+    /// Receiving host.
+    pub to: u32,
+    /// The part of the ECMP hash that all packets between two endpoints share: [`Route::flow`].
+    pub flow: u32,
+}
+
+impl Route {
+    /// Hashes the addresses of two endpoints: what switches see of a UDP packet without its source
+    /// port, the entropy (FNV-1a).
+    #[must_use]
+    pub fn flow(source: SocketAddr, destination: SocketAddr) -> u32 {
+        let mut hash = 0xcbf2_9ce4_8422_2325u64;
+        let mut add = |bytes: &[u8]| {
+            for &byte in bytes {
+                hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+            }
+        };
+        for addr in [source, destination] {
+            match addr.ip() {
+                IpAddr::V4(ip) => add(&ip.octets()),
+                IpAddr::V6(ip) => add(&ip.octets()),
+            }
+        }
+        add(&destination.port().to_be_bytes());
+        (hash >> 32) as u32
+    }
+}
+
+impl Emulation {
+    /// A network at rest, at time zero. The topology must have passed [`Topology::check`]. `overhead`
+    /// is what a packet has on the wire beyond its UDP payload; [`NetworkConfig::trim`] counts it,
+    /// too.
+    ///
+    /// # Errors
+    /// The topology is too large.
+    pub fn new(topology: Topology, config: NetworkConfig, overhead: u32) -> Result<Self, String> {
+        let network = Network::new(topology, config, TICK, Share::WHOLE)?;
+        Ok(Self { network, overhead, carried: Loads::default() })
+    }
+
+    /// Gives each switch its program; before the first packet.
+    pub fn program(&mut self, program: impl Fn(u32) -> Option<Box<dyn SwitchProgram>>) {
+        self.network.program(program);
+    }
+
+    /// The model, to look at.
+    #[must_use]
+    pub const fn network(&self) -> &Network {
+        &self.network
+    }
+
+    /// Data bytes that wait in the network card of a host.
+    #[must_use]
+    pub fn backlog(&self, host: u32) -> u64 {
+        let port = self.network.host_port(host);
+        self.network.switches().port(port).queued(self.network.now())
+    }
+
+    /// A packet is handed to the network card of host `route.from` at `at`, or now if [`Self::run`] is
+    /// further. Frame and tag come back in the [`Delivery`].
+    pub fn send(&mut self, at: Picos, route: Route, frame: PacketFrame, payload: &[u8], tag: u64) {
+        let bytes = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+        let mut head = Head {
+            dst: route.to,
+            flow: route.flow,
+            entropy: u32::from(frame.entropy),
+            bytes: bytes.saturating_add(self.overhead),
+            class: if frame.control { Class::Control } else { Class::Data },
+            ..Head::default()
+        };
+        let config = self.network.switches().config();
+        let note = match (config.deflection, config.rates) {
+            (Some(of), _) => message_of(route.flow, payload, &of).map(Note::Message),
+            (None, Some(_)) => rates_note_of(payload),
+            (None, None) => None,
+        };
+        if let Some(Note::Rates(_)) = note {
+            head.class = Class::Rate;
+        }
+        let packet = self.network.enter(at, route.from, head, note.as_ref());
+        self.carried.put(packet, tag, frame, payload);
+    }
+
+    /// Something fails, or works again, at `at`, or now if [`Self::run`] is further.
+    pub fn fail(&mut self, at: Picos, failure: Failure) {
+        self.network.fail(at, failure);
+    }
+
+    /// Lets happen what happens up to and at `until`; gives what arrives at hosts to `deliver`.
+    pub fn run(&mut self, until: Picos, deliver: &mut dyn FnMut(&Delivery<'_>)) {
+        while let Some(step) = self.network.step(until, &mut self.carried) {
+            // A card that was stopped goes on by itself, and nothing is called for.
+            if let Step::Arrived { host, packet } = step {
+                self.arrived(host, packet, deliver);
+            }
+        }
+        self.network.rest(until);
+    }
+
+    fn arrived(&mut self, host: u32, packet: u32, deliver: &mut dyn FnMut(&Delivery<'_>)) {
+        let at = self.network.now();
+        let (&head, _) = self.network.take(packet);
+        let carried = &mut self.carried.0[packet as usize];
+        if head.trimmed {
+            carried.frame.trimmed = true;
+            carried.payload.truncate(head.bytes.saturating_sub(self.overhead) as usize);
+        }
+        match self.network.note(packet) {
+            Some(Note::Rates(packet)) => write_rates(&mut carried.payload, packet),
+            Some(note) if Telemetry::is_before(&carried.payload) => {
+                tell(&mut carried.payload, note.hops());
+            }
+            _ => {}
+        }
+        // ECT(0) and ECT(1) become CE; what is not ECN-capable stays what it is.
+        if head.ce && carried.frame.ecn != 0 {
+            carried.frame.ecn = 3;
+        }
+        let Carried { tag, frame, payload } = &*carried;
+        deliver(&Delivery { at, host, tag: *tag, frame, payload });
+    }
+}
+
+/// What a packet says of its message to switches that deflect; `None` if it is of none that they could know. Messages of two
+/// endpoints are told apart by their flow, context and number.
+fn message_of(flow: u32, payload: &[u8], parameters: &DeflectionParameters) -> Option<Message> {
+    let Ok(Packet::Request { pds, ses: Ses::Std(request), .. }) = parse(payload) else {
+        return None;
+    };
+    let (context, number) = (u64::from(pds.spdcid), u64::from(request.message_id));
+    Some(Message {
+        id: u64::from(flow) << 32 | context << 16 | number,
+        first: request.som,
+        last: request.eom,
+        tokens: parameters.tokens(request.request_length.into()),
+        ..Message::default()
+    })
+}
+
+/// What a packet says to switches that compute rates: that it asks for one, or that it left before its flow had one. `None` for
+/// all others; who asks in a way that nobody understands is told so by the endpoint at the other end.
+fn rates_note_of(payload: &[u8]) -> Option<Note> {
+    match parse(payload).ok()? {
+        Packet::Rates(packet) => Some(Note::Rates(rates_of(&packet))),
+        Packet::Request { pds, .. } => speculation_of(&pds).map(Note::Speculation),
+        _ => None,
+    }
+}
+
+/// Puts what links wrote into a rate packet, which it grows by at its destination: what it takes of links is not modelled.
+fn write_rates(payload: &mut Vec<u8>, written: &squall_cc::RatePacket) {
+    let Ok(Packet::Rates(packet)) = parse(payload) else { return };
+    let mut bytes = [0; RatePacket::MAX_LEN];
+    let len = emit_rates(written, packet.head.initiator, &mut bytes);
+    payload.clear();
+    payload.extend_from_slice(&bytes[..len]);
+}
+
+/// Puts what switches wrote where the sender of a packet left room for it: before the packet, as far as that is well
+/// formed and empty. The packet grows on the way from the last switch alone; what telemetry takes of links is not
+/// modelled.
+fn tell(payload: &mut Vec<u8>, hops: &Hops) {
+    let empty = Telemetry::head(TelemetryKind::Own, 0);
+    if !payload.starts_with(&empty) {
+        return;
+    }
+    let records = hops.iter().flat_map(|hop| record_of(&hop).to_bytes());
+    let head = Telemetry::head(TelemetryKind::Own, hops.len());
+    drop(payload.splice(..Telemetry::LEN, head.into_iter().chain(records)));
+}

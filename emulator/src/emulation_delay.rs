@@ -1,0 +1,90 @@
+//! How far behind real time the relay is.
+
+use squall_base::Span;
+
+/// Buckets of a histogram whose bounds double: below 1 us, 2 us .. 2^23 us = 8.4 s and above.
+const BUCKETS: usize = 25;
+
+/// Delays of packets that are the relay's fault: from when the network would have delivered them to when
+/// the socket had them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Lag {
+    packets: u64,
+    sum: u64,
+    max: u64,
+    buckets: [u64; BUCKETS],
+}
+
+/// What there is to say of a [`Lag`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
+pub struct LagReport {
+    /// Packets delivered.
+    pub packets: u64,
+    /// Mean lag, ns.
+    pub mean_ns: u64,
+    /// 99 % were not later than this, ns (rounded up to a power of two of microseconds).
+    pub p99_ns: u64,
+    /// The latest one's, ns.
+    pub max_ns: u64,
+}
+
+impl Lag {
+    /// A packet was `late`.
+    pub fn add(&mut self, late: Span) {
+        self.packets += 1;
+        self.sum = self.sum.saturating_add(late.0);
+        self.max = self.max.max(late.0);
+        let micros = late.0 / 1_000;
+        let bucket = (u64::BITS - micros.leading_zeros()) as usize;
+        self.buckets[bucket.min(BUCKETS - 1)] += 1;
+    }
+
+    /// Adds another's packets.
+    pub fn merge(&mut self, other: &Self) {
+        self.packets += other.packets;
+        self.sum = self.sum.saturating_add(other.sum);
+        self.max = self.max.max(other.max);
+        for (mine, theirs) in self.buckets.iter_mut().zip(other.buckets) {
+            *mine += theirs;
+        }
+    }
+
+    /// The figures.
+    #[must_use]
+    pub fn report(&self) -> LagReport {
+        let wanted = self.packets - self.packets / 100;
+        let mut seen = 0;
+        let bucket = self.buckets.iter().position(|n| {
+            seen += n;
+            seen >= wanted
+        });
+        let bound = bucket.filter(|b| *b < BUCKETS - 1).map_or(self.max, |b| 1_000 << b);
+        LagReport {
+            packets: self.packets,
+            mean_ns: self.sum.checked_div(self.packets).unwrap_or(0),
+            p99_ns: bound.min(self.max),
+            max_ns: self.max,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_of_a_hundred_packets() {
+        let mut lag = Lag::default();
+        assert_eq!(lag.report(), LagReport::default());
+        // 98 of 3 us fall into the bucket below 4 us; with the one of 100 us (below 128 us), 99 % are
+        // inside; the last is the maximum.
+        (0..98).for_each(|_| lag.add(Span::micros(3)));
+        lag.add(Span::micros(100));
+        let mut last = Lag::default();
+        last.add(Span::secs(20));
+        lag.merge(&last);
+        let report = lag.report();
+        assert_eq!((report.packets, report.p99_ns, report.max_ns), (100, 128_000, 20_000_000_000));
+        assert_eq!(report.mean_ns, (98 * 3_000 + 100_000 + 20_000_000_000) / 100);
+    }
+}

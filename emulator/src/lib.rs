@@ -1,0 +1,85 @@
+//! The live driver: a relay process to which endpoints attach over a Unix socket, and the model of
+//! [`squall_netsim::model`] between them in real time. No privileges are needed.
+//!
+//! - [`Emulation`]: packets with their bytes in the model, without clock and sockets.
+//! - [`Relay`]: the process: sockets, the clock, commands, and how far behind real time it is.
+//! - [`ask`]: what the command line says to a running one.
+//! - [`Timeline`]: what happens to it in the course of a job; `squall emulate run` starts one on an emulator of its own, and keeps
+//!   a record of it.
+//! - `tunnel`: endpoints of other machines, by UDP.
+//!
+//! Rates are scaled down to what the host can carry. Latencies are scaled up by as much unless told
+//! otherwise, so that the network is the same in slow motion: bandwidth-delay products, queues and
+//! windows stay what they are, and the host's own delays weigh less.
+
+#![forbid(unsafe_code)]
+
+mod attendance;
+mod client;
+mod clock;
+mod command;
+mod emulation;
+mod emulation_delay;
+mod recorder;
+mod relay;
+mod run_state;
+mod scale;
+mod status;
+#[cfg(test)]
+mod tests;
+mod timeline;
+pub mod tunnel;
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use squall_net::emulator::frame::{Frame, Kind, MAGIC, encode};
+
+pub use attendance::Attendance;
+pub use command::{Command, CommandError, find_link, find_switch, parse_rate, parse_share};
+pub use emulation::{Delivery, Emulation, Route};
+pub use emulation_delay::{Lag, LagReport};
+pub use relay::{Relay, RelayConfig, RelayError};
+pub use scale::scale;
+pub use status::{EndpointStatus, PortStatus, Status, Totals};
+pub use timeline::Timeline;
+
+/// Asks a running emulator; the answer's text.
+///
+/// # Errors
+/// Nobody is there, it is no emulator, or it refused: the text says why.
+pub fn ask(socket: &Path, command: &Command) -> io::Result<String> {
+    let say = |error: io::Error| {
+        let cure = match error.kind() {
+            ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
+                "; is it running? (squall emulate up)"
+            }
+            _ => "",
+        };
+        io::Error::new(error.kind(), format!("emulator {}: {error}{cure}", socket.display()))
+    };
+    let mut stream = UnixStream::connect(socket).map_err(say)?;
+    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    let text = [&MAGIC[..], command.to_string().as_bytes()].concat();
+    stream.write_all(&encode(Kind::Command, &text)).map_err(say)?;
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).map_err(say)?;
+    let (mut answer, mut refused, mut rest) = (Vec::new(), false, &bytes[..]);
+    let invalid = |text: String| say(io::Error::new(ErrorKind::InvalidData, text));
+    while let Some(frame) = Frame::first(rest).map_err(|e| invalid(e.to_string()))? {
+        match frame.kind {
+            Kind::Reply => {}
+            Kind::Refused => refused = true,
+            other => return Err(invalid(format!("a command was answered by a {other:?} frame"))),
+        }
+        answer.extend_from_slice(frame.body());
+        rest = &rest[frame.bytes.len()..];
+    }
+    if bytes.is_empty() || !rest.is_empty() {
+        return Err(invalid("it hung up in the middle of its answer".into()));
+    }
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    if refused { Err(io::Error::new(ErrorKind::InvalidInput, answer)) } else { Ok(answer) }
+}

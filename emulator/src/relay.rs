@@ -1,0 +1,765 @@
+//! The relay process: endpoints on one side, the emulation on the other, the real clock between.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use squall_net::emulator::frame::{
+    Hello, Kind, MAGIC, PACKET_HEAD, PacketFrame, Welcome, encode, encode_address,
+};
+
+use super::attendance::Attendance;
+use super::client::{Client, Endpoint, Role};
+use super::clock::{clock, timespec};
+use super::command::Command;
+use super::emulation::{Delivery, Emulation, Route};
+use super::emulation_delay::Lag;
+use super::run_state::RunState;
+use super::scale::scale;
+use super::status::{EndpointStatus, PortStatus, Status, Totals};
+use super::timeline::Timeline;
+use squall_base::{Rate, Span, Time};
+use squall_netsim::Picos;
+use squall_netsim::model::{Ground, NetworkOptions, OptionError};
+use squall_netsim::output::Run;
+use squall_netsim::topology::{Topology, TopologyError};
+use squall_reliability::NOMINAL_OVERHEAD;
+
+/// UDP payload bytes that trimming leaves: delivery and message headers.
+const TRIMMED: u32 = 64;
+/// Data bytes in a host's network card from which on its endpoints are not read any more.
+const MOST_BACKLOG: u64 = 1 << 20;
+/// Longest round trip: what congestion control takes.
+const MOST_RTT: Picos = Picos::micros(1_000_000);
+/// Connections at most.
+const MOST_CLIENTS: usize = 4096;
+/// Wire bytes of an acknowledgement, for the round-trip time.
+const ACK: u32 = 64 + NOMINAL_OVERHEAD;
+/// How long after a failure routing learns of it, before scaling, microseconds.
+const REROUTE_US: f64 = 100.0;
+/// Packets that a queue holds at least, however short the round trip.
+const LEAST_QUEUE: u64 = 8;
+
+/// How to run an emulator.
+#[derive(Clone, Debug)]
+pub struct RelayConfig {
+    /// Where endpoints and commands connect to.
+    pub socket: PathBuf,
+    /// The network as built, before scaling.
+    pub topology: Topology,
+    /// All rates are multiplied by this.
+    pub rate_scale: f64,
+    /// All latencies are multiplied by this.
+    pub latency_scale: f64,
+    /// Largest UDP payload of a packet, bytes.
+    pub mtu: u32,
+    /// What ports and switches are like, before scaling.
+    pub network: NetworkOptions,
+    /// What endpoints may add to the round-trip time, scheduling of this host included.
+    pub host_delay: Span,
+    /// Seed of hashing and marking.
+    pub seed: u64,
+}
+
+impl RelayConfig {
+    /// The defaults: a hundredth of the speed, in slow motion.
+    #[must_use]
+    pub fn new(socket: PathBuf, topology: Topology) -> Self {
+        Self {
+            socket,
+            topology,
+            rate_scale: 0.01,
+            latency_scale: 100.0,
+            mtu: 4096,
+            network: NetworkOptions::default(),
+            host_delay: Span::micros(200),
+            seed: 1,
+        }
+    }
+}
+
+/// Why an emulator cannot be run.
+#[derive(Debug)]
+pub enum RelayError {
+    /// The topology is impossible.
+    Topology(TopologyError),
+    /// An option of the network is refused.
+    Network(OptionError),
+    /// Another parameter is out of range: says which and what is allowed.
+    Parameter(String),
+    /// The socket.
+    Socket(PathBuf, io::Error),
+}
+
+impl fmt::Display for RelayError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Topology(error) => write!(f, "topology: {error}"),
+            Self::Network(error) => error.fmt(f),
+            Self::Parameter(text) => f.write_str(text),
+            Self::Socket(path, error) => write!(f, "{}: {error}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for RelayError {}
+
+/// A running emulator.
+pub struct Relay {
+    config: RelayConfig,
+    listener: UnixListener,
+    accepting: bool,
+    /// By slot; a tag is a slot and the number of the connection in it.
+    clients: Vec<Option<Client>>,
+    serials: Vec<u32>,
+    by_addr: HashMap<SocketAddr, (u64, u32)>,
+    emulation: Emulation,
+    started: Time,
+    /// What a host sends at.
+    line: Rate,
+    base_rtt: Span,
+    totals: Totals,
+    failures: Vec<Command>,
+    attendance: Attendance,
+    run_state: RunState,
+    lag: Lag,
+    lag_now: Lag,
+    lag_last: Lag,
+    second: u64,
+    late_seconds: u64,
+    /// When what was just delivered was due.
+    due: Vec<Time>,
+    over: bool,
+}
+
+fn tag(slot: usize, serial: u32) -> u64 {
+    slot as u64 | u64::from(serial) << 32
+}
+
+impl Relay {
+    /// Builds the network and opens the socket. A socket that a dead emulator left behind is replaced.
+    ///
+    /// # Errors
+    /// See [`RelayError`]; that an emulator is running there already is `AddrInUse`.
+    pub fn open(config: RelayConfig) -> Result<Self, RelayError> {
+        config.topology.check().map_err(RelayError::Topology)?;
+        check(&config)?;
+        let topology = scale(&config.topology, config.rate_scale, config.latency_scale);
+        let link = topology.host_rate();
+        let line = config.network.card(link, config.rate_scale).unwrap_or(link);
+        let packet = config.mtu + NOMINAL_OVERHEAD;
+        let rtt = topology.longest_way().round_trip(line, packet, ACK);
+        if rtt > MOST_RTT {
+            let text =
+                format!("a round trip of {rtt} after scaling; at most {MOST_RTT} is possible");
+            return Err(RelayError::Parameter(text));
+        }
+        let bdp = line.bytes_in(rtt.span());
+        let started = clock();
+        let ground = Ground {
+            bdp_packets: bdp.div_ceil(packet.into()),
+            bdp_bytes: &|| bdp as f64,
+            packet,
+            trimmed: TRIMMED + NOMINAL_OVERHEAD,
+            least: LEAST_QUEUE,
+            line: link,
+            rtt: rtt.span() + config.host_delay,
+            ahead: started.since(Time::ZERO),
+            rates: config.rate_scale,
+            times: config.latency_scale,
+            reroute_us: REROUTE_US,
+            seed: config.seed,
+        };
+        let network = config.network.settle(&ground).map_err(RelayError::Network)?;
+        let listener =
+            listen(&config.socket).map_err(|e| RelayError::Socket(config.socket.clone(), e))?;
+        Ok(Self {
+            emulation: Emulation::new(topology, network, NOMINAL_OVERHEAD)
+                .map_err(RelayError::Parameter)?,
+            config,
+            listener,
+            accepting: true,
+            clients: Vec::new(),
+            serials: Vec::new(),
+            by_addr: HashMap::new(),
+            started,
+            line,
+            base_rtt: rtt.span(),
+            totals: Totals::default(),
+            failures: Vec::new(),
+            attendance: Attendance::default(),
+            run_state: RunState::default(),
+            lag: Lag::default(),
+            lag_now: Lag::default(),
+            lag_last: Lag::default(),
+            second: 0,
+            late_seconds: 0,
+            due: Vec::new(),
+            over: false,
+        })
+    }
+
+    /// Serves until the command `down` comes or `stop` becomes readable. `say` gets a line whenever
+    /// there is something to tell: who attached and left, failures, lost real time.
+    ///
+    /// # Errors
+    /// The system's, when it refuses to poll.
+    pub fn run(
+        &mut self,
+        stop: &UnixStream,
+        say: &mut dyn FnMut(fmt::Arguments<'_>),
+    ) -> io::Result<()> {
+        while !self.over {
+            self.pursue(clock(), say);
+            if self.run_state.is_stuck(clock()) {
+                say(format_args!(
+                    "nothing was sent since an endpoint was refused: the job waits for it, and is ended"
+                ));
+                break;
+            }
+            let ready = self.wait(stop)?;
+            if ready.stop {
+                break;
+            }
+            if ready.listener {
+                self.accept(say);
+            }
+            let now = clock();
+            for slot in ready.slots {
+                self.serve(slot, now, say);
+            }
+            self.deliver(clock(), say);
+        }
+        Ok(())
+    }
+
+    /// For one job, with whose launcher the emulator ends: from now on lets happen what the timeline says, keeps a record if
+    /// one is wanted, and stops when the job can only wait. Before [`Relay::run`].
+    pub fn follow(&mut self, timeline: Timeline, record: bool) {
+        self.run_state = RunState::new(timeline, record);
+    }
+
+    /// Does what the timeline says is due, and takes a sample when it is time.
+    fn pursue(&mut self, now: Time, say: &mut dyn FnMut(fmt::Arguments<'_>)) {
+        while let Some(command) = self.run_state.due(now) {
+            if let Err(why) = self.obey(&command, now, say) {
+                say(format_args!("{command}: {why}"));
+            }
+        }
+        let model = self.model(now);
+        self.run_state.look(now, model, self.emulation.network().switches());
+    }
+
+    /// Who attached so far.
+    #[must_use]
+    pub const fn attendance(&self) -> &Attendance {
+        &self.attendance
+    }
+
+    /// What happened to links and switches so far, since the first packet.
+    #[must_use]
+    pub const fn history(&self) -> &Timeline {
+        self.run_state.history()
+    }
+
+    /// The record, if one was wanted.
+    #[must_use]
+    pub fn record(&self) -> Option<Run> {
+        let recorder = self.run_state.recorder()?;
+        Some(recorder.run(&self.status(), self.topology(), self.history()))
+    }
+
+    /// Model time of a moment.
+    fn model(&self, at: Time) -> Picos {
+        Picos::from_span(at.since(self.started))
+    }
+
+    /// Sleeps until there is something to do.
+    fn wait(&self, stop: &UnixStream) -> io::Result<Ready> {
+        let mut slots = Vec::with_capacity(self.clients.len());
+        let mut fds = Vec::with_capacity(self.clients.len() + 2);
+        fds.push(PollFd::new(stop, PollFlags::IN));
+        let listen = if self.accepting { PollFlags::IN } else { PollFlags::empty() };
+        fds.push(PollFd::new(&self.listener, listen));
+        for (slot, client) in self.clients.iter().enumerate() {
+            let Some(client) = client else { continue };
+            let mut events = PollFlags::IN;
+            if let Role::Endpoint(endpoint) = &client.role
+                && self.emulation.backlog(endpoint.host) > MOST_BACKLOG
+            {
+                // Its card is full: it feels that when its socket is.
+                events = PollFlags::empty();
+            }
+            if client.is_pending() {
+                events |= PollFlags::OUT;
+            }
+            slots.push(slot);
+            fds.push(PollFd::new(&client.stream, events));
+        }
+        let event = self.emulation.network().next_event();
+        let event = event.map(|at| Time(self.started.0.saturating_add(at.span().0)));
+        let timeout = event.into_iter().chain(self.run_state.next()).min();
+        let timeout = timeout.map(|at| timespec(at.since(clock())));
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let happened = |fd: &PollFd<'_>| !fd.revents().is_empty();
+        let (stop, listener) = (happened(&fds[0]), happened(&fds[1]));
+        let mut ready = fds[2..].iter().map(happened);
+        slots.retain(|_| ready.next() == Some(true));
+        Ok(Ready { stop, listener, slots })
+    }
+
+    fn accept(&mut self, say: &mut dyn FnMut(fmt::Arguments<'_>)) {
+        if let Err(error) = self.listener.accept().and_then(|(stream, _)| {
+            let client = Client::new(stream)?;
+            let slot = match self.clients.iter().position(Option::is_none) {
+                Some(slot) => slot,
+                None if self.clients.len() < MOST_CLIENTS => {
+                    self.clients.push(None);
+                    self.serials.push(0);
+                    self.clients.len() - 1
+                }
+                None => return Err(io::Error::other("too many connections")),
+            };
+            self.serials[slot] = self.serials[slot].wrapping_add(1);
+            self.clients[slot] = Some(client);
+            Ok(())
+        }) && error.kind() != ErrorKind::WouldBlock
+        {
+            say(format_args!("cannot accept a connection: {error}; waiting for one to end"));
+            self.accepting = false;
+        }
+    }
+
+    /// Reads from a connection and does what it says.
+    fn serve(&mut self, slot: usize, now: Time, say: &mut dyn FnMut(fmt::Arguments<'_>)) {
+        let Some(mut client) = self.clients[slot].take() else { return };
+        let gone = client.read().is_err();
+        // What it said before it left counts.
+        let fine = self.listen_to(&mut client, slot, now, say);
+        let flushed = client.flush().is_ok();
+        if gone || !fine || !flushed || client.is_done() {
+            self.part(&client, say);
+        } else {
+            self.clients[slot] = Some(client);
+        }
+    }
+
+    /// A connection ends.
+    fn part(&mut self, client: &Client, say: &mut dyn FnMut(fmt::Arguments<'_>)) {
+        self.accepting = true;
+        if let Role::Endpoint(endpoint) = &client.role {
+            self.by_addr.remove(&endpoint.addr);
+            say(format_args!("{} left host {}", endpoint.addr, endpoint.host));
+        }
+    }
+
+    /// Handles every complete frame. False when the conversation makes no sense.
+    fn listen_to(
+        &mut self,
+        client: &mut Client,
+        slot: usize,
+        now: Time,
+        say: &mut dyn FnMut(fmt::Arguments<'_>),
+    ) -> bool {
+        loop {
+            let frame = match client.next() {
+                Ok(None) => return true,
+                Ok(Some(frame)) => frame,
+                Err(error) => {
+                    say(format_args!("a connection is closed: {error}"));
+                    return false;
+                }
+            };
+            let len = frame.bytes.len();
+            match (frame.kind, &client.role) {
+                (Kind::Packet, Role::Endpoint(from)) => {
+                    let Ok((head, payload)) = PacketFrame::decode(&frame) else { return false };
+                    let missing = self.send(now, from.addr, from.host, head, payload);
+                    let bytes = payload.len() as u64;
+                    client.handled(len);
+                    if let Role::Endpoint(from) = &mut client.role {
+                        from.sent += 1;
+                        from.sent_bytes += bytes;
+                    }
+                    if let Some(nobody) = missing {
+                        client.push(&encode(Kind::Nobody, &encode_address(nobody)));
+                    }
+                }
+                (Kind::Hello, Role::Unknown) => {
+                    let hello = Hello::decode(frame.body());
+                    client.handled(len);
+                    let attached = hello
+                        .map_err(|e| e.to_string())
+                        .and_then(|hello| Ok((self.attach(&hello, slot)?, hello)));
+                    match attached {
+                        Ok(((endpoint, welcome), hello)) => {
+                            self.attendance.attached(&hello);
+                            let who = hello.member.rank.map(|rank| format!(", rank {rank},"));
+                            let who = who.unwrap_or_default();
+                            say(format_args!("{}{who} is host {}", endpoint.addr, endpoint.host));
+                            client.role = Role::Endpoint(endpoint);
+                            client.push(&welcome.encode());
+                        }
+                        Err(why) => {
+                            self.attendance.refused(&why);
+                            self.run_state.refused(now);
+                            say(format_args!("an endpoint was refused: {why}"));
+                            client.answer(Kind::Refused, &why);
+                        }
+                    }
+                }
+                (Kind::Command, Role::Unknown) => {
+                    let text = frame.body().strip_prefix(&MAGIC).map(String::from_utf8_lossy);
+                    let text = text.map(|text| text.into_owned());
+                    client.handled(len);
+                    let Some(text) = text else { return false };
+                    let command = text.parse().map_err(|e: super::CommandError| e.to_string());
+                    match command.and_then(|command: Command| self.obey(&command, now, say)) {
+                        Ok(answer) => client.answer(Kind::Reply, &answer),
+                        Err(why) => client.answer(Kind::Refused, &why),
+                    }
+                }
+                (_, Role::Leaving) => client.handled(len),
+                (kind, _) => {
+                    say(format_args!("a connection is closed: a {kind:?} frame out of turn"));
+                    return false;
+                }
+            }
+        }
+    }
+
+    /// An endpoint wants to be a host.
+    fn attach(&mut self, hello: &Hello, slot: usize) -> Result<(Endpoint, Welcome), String> {
+        let topology = self.emulation.network().switches().topology();
+        let hosts = topology.hosts;
+        let host = match hello.host {
+            Some(host) if host < hosts => host,
+            Some(host) => {
+                let who = hello.member.rank.filter(|rank| *rank == host);
+                let who = who.map_or_else(String::new, |rank| format!("rank {rank} wants to be "));
+                return Err(format!("{who}host {host}; the hosts are 0 to {}", hosts - 1));
+            }
+            // The least crowded, the first of those.
+            None => {
+                let mut crowd = vec![0u32; hosts as usize];
+                self.by_addr.values().for_each(|&(_, host)| crowd[host as usize] += 1);
+                let least = crowd.iter().min().copied().unwrap_or(0);
+                crowd.iter().position(|&n| n == least).unwrap_or(0) as u32
+            }
+        };
+        if self.by_addr.contains_key(&hello.addr) {
+            return Err(format!("{} is attached already", hello.addr));
+        }
+        self.by_addr.insert(hello.addr, (tag(slot, self.serials[slot]), host));
+        let endpoint = Endpoint {
+            addr: hello.addr,
+            host,
+            process: hello.process,
+            rank: hello.member.rank,
+            sent: 0,
+            sent_bytes: 0,
+            received: 0,
+            received_bytes: 0,
+            overflow: 0,
+        };
+        let welcome = Welcome {
+            host,
+            hosts,
+            rate: self.line,
+            base_rtt: self.base_rtt + self.config.host_delay,
+            mtu: self.config.mtu,
+            trimming: self.config.network.trims(),
+        };
+        Ok((endpoint, welcome))
+    }
+
+    /// A packet of an endpoint enters the network. The destination, if nobody is there.
+    fn send(
+        &mut self,
+        now: Time,
+        source: SocketAddr,
+        from: u32,
+        mut head: PacketFrame,
+        payload: &[u8],
+    ) -> Option<SocketAddr> {
+        let dst = head.addr;
+        let Some(&(tag, to)) = self.by_addr.get(&dst) else {
+            self.totals.nobody += 1;
+            return Some(dst);
+        };
+        // A CRC trailer is on top.
+        if payload.len() > self.config.mtu as usize + 4 {
+            self.totals.oversize += 1;
+            return None;
+        }
+        self.totals.entered += 1;
+        self.run_state.entered(now, (from, to), payload.len() as u64);
+        // As the receiver will see it.
+        head.addr = SocketAddr::new(source.ip(), head.entropy);
+        head.trimmed = false;
+        // The sender's clock is ours, but its word is not to be trusted.
+        let at = self.model(head.sent.min(now));
+        let route = Route { from, to, flow: Route::flow(source, dst) };
+        self.emulation.send(at, route, head, payload, tag);
+        None
+    }
+
+    /// Lets the network do what is due, and gives endpoints what arrived.
+    fn deliver(&mut self, now: Time, say: &mut dyn FnMut(fmt::Arguments<'_>)) {
+        let until = self.model(now);
+        let Self { emulation, clients, serials, totals, due, started, .. } = self;
+        due.clear();
+        emulation.run(until, &mut |arrived: &Delivery<'_>| {
+            due.push(Time(started.0.saturating_add(arrived.at.time().0)));
+            let (slot, serial) = (arrived.tag as u32 as usize, (arrived.tag >> 32) as u32);
+            let Some(Some(client)) = clients.get_mut(slot) else { return };
+            // Somebody else may have the slot by now.
+            if serials[slot] != serial {
+                return;
+            }
+            let room = client.has_room(PACKET_HEAD + arrived.payload.len());
+            let Role::Endpoint(endpoint) = &mut client.role else { return };
+            if !room {
+                totals.overflow += 1;
+                endpoint.overflow += 1;
+                return;
+            }
+            endpoint.received += 1;
+            endpoint.received_bytes += arrived.payload.len() as u64;
+            totals.delivered += 1;
+            totals.delivered_bytes += arrived.payload.len() as u64;
+            let overflow = endpoint.overflow as u32;
+            let frame = PacketFrame { overflow, ..*arrived.frame };
+            client.push(&frame.encode(arrived.payload.len()));
+            client.push(arrived.payload);
+        });
+        for slot in 0..self.clients.len() {
+            let Some(client) = &mut self.clients[slot] else { continue };
+            let gone = client.is_pending() && client.flush().is_err();
+            if (gone || client.is_done())
+                && let Some(client) = self.clients[slot].take()
+            {
+                self.part(&client, say);
+            }
+        }
+        self.account(say);
+    }
+
+    /// How late was that?
+    fn account(&mut self, say: &mut dyn FnMut(fmt::Arguments<'_>)) {
+        let now = clock();
+        let second = now.since(self.started).0 / 1_000_000_000;
+        if second != self.second {
+            self.second = second;
+            self.lag.merge(&self.lag_now);
+            self.lag_last = std::mem::take(&mut self.lag_now);
+            let report = self.lag_last.report();
+            if report.p99_ns > self.base_rtt.0 / 4 {
+                self.late_seconds += 1;
+                say(format_args!(
+                    "real time is not kept: of {} packets in a second, a hundredth came more than {} \
+                     late, one {}; the unloaded round trip is {}. A smaller --rate-scale helps",
+                    report.packets,
+                    Span(report.p99_ns),
+                    Span(report.max_ns),
+                    self.base_rtt
+                ));
+            }
+        }
+        for due in &self.due {
+            self.lag_now.add(now.since(*due));
+        }
+    }
+
+    /// Does what a command says; the answer.
+    fn obey(
+        &mut self,
+        command: &Command,
+        now: Time,
+        say: &mut dyn FnMut(fmt::Arguments<'_>),
+    ) -> Result<String, String> {
+        let topology = self.emulation.network().switches().topology();
+        let failures =
+            command.failures(topology, self.config.rate_scale).map_err(|e| e.to_string())?;
+        let at = self.model(now);
+        for failure in failures {
+            self.emulation.fail(at, failure);
+        }
+        match command {
+            Command::Status => {
+                return serde_json::to_string(&self.status()).map_err(|e| e.to_string());
+            }
+            Command::Down => self.over = true,
+            Command::RestoreLink(link) => self.failures.retain(|f| f.target() != Some(link)),
+            Command::RestoreSwitch(switch) => {
+                self.failures.retain(|f| f.target() != Some(switch));
+            }
+            failure => {
+                self.failures.retain(|f| f != failure);
+                self.failures.push(failure.clone());
+            }
+        }
+        if command.target().is_some() {
+            self.run_state.happened(now, command.clone());
+        }
+        say(format_args!("{command}"));
+        Ok(format!("{command}: done"))
+    }
+
+    /// The network as scaled.
+    #[must_use]
+    pub const fn topology(&self) -> &Topology {
+        self.emulation.network().switches().topology()
+    }
+
+    /// Everything there is to know.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let network = self.emulation.network();
+        let (switches, topology) = (network.switches(), network.switches().topology());
+        let mut lag = self.lag;
+        lag.merge(&self.lag_now);
+        let (lost, seen) = (network.totals().lost(), network.totals().seen);
+        let mut totals = Totals {
+            in_flight: network.in_flight() as u64,
+            queue_full: lost.queue_full + lost.control_full,
+            down: lost.down,
+            black_hole: lost.black_hole,
+            corrupt: lost.corrupt,
+            no_route: lost.no_route,
+            program: lost.program,
+            consumed: network.totals().consumed,
+            copied: network.totals().copied,
+            telemetry: seen.packets,
+            telemetry_records: seen.records,
+            telemetry_queued: seen.queued,
+            telemetry_longest: seen.longest,
+            rated: seen.rated,
+            ignored: network.totals().ignored,
+            deflected: network.totals().deflections.packets,
+            table_full: network.totals().deflections.full,
+            ..self.totals
+        };
+        let now = self.model(clock());
+        let ports: Vec<PortStatus> = (0..switches.len())
+            .map(|number| {
+                let port = switches.port(number);
+                let counters = port.counters();
+                totals.marked += counters.marked;
+                totals.trimmed += counters.trimmed;
+                PortStatus {
+                    name: topology.port_name(number),
+                    rate: port.config().rate.0,
+                    packets: counters.packets,
+                    bytes: counters.bytes,
+                    marked: counters.marked,
+                    trimmed: counters.trimmed,
+                    dropped: counters.dropped,
+                    queue: port.queued(now),
+                    max_queue: counters.max_queue,
+                }
+            })
+            .collect();
+        let endpoint = |client: &Client| match &client.role {
+            Role::Endpoint(e) => Some(EndpointStatus {
+                address: e.addr.to_string(),
+                host: e.host,
+                process: e.process,
+                rank: e.rank,
+                sent: e.sent,
+                sent_bytes: e.sent_bytes,
+                received: e.received,
+                received_bytes: e.received_bytes,
+                overflow: e.overflow,
+            }),
+            _ => None,
+        };
+        let mut endpoints: Vec<EndpointStatus> =
+            self.clients.iter().flatten().filter_map(endpoint).collect();
+        endpoints.sort_by_key(|e| e.host);
+        Status {
+            uptime_s: clock().since(self.started).0 as f64 / 1e9,
+            host_rate: self.line.0,
+            base_rtt_ns: self.base_rtt.0,
+            rate_scale: self.config.rate_scale,
+            latency_scale: self.config.latency_scale,
+            mtu: self.config.mtu,
+            network: switches.config().options.clone(),
+            lag: lag.report(),
+            lag_last: self.lag_last.report(),
+            late_seconds: self.late_seconds,
+            endpoints,
+            attached: self.attendance.endpoints(),
+            totals,
+            failures: self.failures.iter().map(ToString::to_string).collect(),
+            ports,
+        }
+    }
+}
+
+impl std::ops::Drop for Relay {
+    fn drop(&mut self) {
+        // Best effort: somebody may have removed it.
+        let _ = std::fs::remove_file(&self.config.socket);
+    }
+}
+
+/// What a wait ended with.
+struct Ready {
+    stop: bool,
+    listener: bool,
+    slots: Vec<usize>,
+}
+
+/// Opens the socket, for this user alone.
+pub(super) fn listen(path: &std::path::Path) -> io::Result<UnixListener> {
+    let listener = match UnixListener::bind(path) {
+        Err(error) if error.kind() == ErrorKind::AddrInUse => {
+            // A file refuses connections as a dead emulator's socket does; it is not ours to remove.
+            if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
+                return Err(io::Error::new(
+                    error.kind(),
+                    "it is there and no socket; expected none",
+                ));
+            }
+            match UnixStream::connect(path) {
+                Ok(_) => {
+                    return Err(io::Error::new(
+                        error.kind(),
+                        "an emulator is running there already",
+                    ));
+                }
+                Err(e) if e.kind() == ErrorKind::ConnectionRefused => std::fs::remove_file(path)?,
+                Err(_) => return Err(error),
+            }
+            UnixListener::bind(path)?
+        }
+        other => other?,
+    };
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+fn check(config: &RelayConfig) -> Result<(), RelayError> {
+    let bad = |text: String| Err(RelayError::Parameter(text));
+    for (name, value) in
+        [("rate scale", config.rate_scale), ("latency scale", config.latency_scale)]
+    {
+        if !(1e-6..=1e6).contains(&value) {
+            return bad(format!("{name} {value}; from 0.000001 to 1000000 is possible"));
+        }
+    }
+    if !(576..=65_000).contains(&config.mtu) {
+        return bad(format!("packets of {} bytes; 576 to 65000 are possible", config.mtu));
+    }
+    Ok(())
+}

@@ -1,0 +1,122 @@
+//! What the two ends of a tunnel say to each other, a UDP datagram each, little endian.
+//!
+//! ```text
+//!  0  "squallt1"
+//!  8  session: a number that the near end drew (u64)
+//! 16  connection: its number in the session; the first is 1 (u32)
+//! 20  number of the piece, where there is one (u32)
+//! 24  kind (u8)
+//! 25  what follows, by kind
+//! ```
+
+use squall_net::emulator::frame::MAX_FRAME;
+
+/// First bytes of every datagram: what it is, and of which version.
+const MAGIC: [u8; 8] = *b"squallt1";
+/// Bytes before what a kind has to say.
+pub(super) const HEAD: usize = 25;
+/// Longest datagram: UDP's.
+pub(super) const MOST: usize = 65_507;
+// A frame with the largest packet that an emulator takes fits; longer ones are nobody's.
+const _: () = assert!(MOST < HEAD + MAX_FRAME && MOST - HEAD > 65_000 + 64);
+
+/// Which connection of which session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Name {
+    pub(super) session: u64,
+    pub(super) number: u32,
+}
+
+/// What a datagram says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Say<'a> {
+    /// The session is there: asked by the near end, answered by the far one.
+    Alive,
+    /// A frame that may get lost: a packet of an endpoint, or that nobody is where one went.
+    Frame(&'a [u8]),
+    /// The next bytes of the connection that must arrive; none is its end.
+    Piece(u32, &'a [u8]),
+    /// The piece of this number came.
+    Came(u32),
+    /// There is no such connection, or not any more.
+    Gone,
+}
+
+const ALIVE: u8 = 1;
+const FRAME: u8 = 2;
+const PIECE: u8 = 3;
+const CAME: u8 = 4;
+const GONE: u8 = 5;
+
+impl<'a> Say<'a> {
+    /// As a datagram, in the place of what is in `out`.
+    pub(super) fn write(&self, name: Name, out: &mut Vec<u8>) {
+        let (kind, piece, rest) = match *self {
+            Self::Alive => (ALIVE, 0, &[][..]),
+            Self::Frame(frame) => (FRAME, 0, frame),
+            Self::Piece(piece, bytes) => (PIECE, piece, bytes),
+            Self::Came(piece) => (CAME, piece, &[][..]),
+            Self::Gone => (GONE, 0, &[][..]),
+        };
+        out.clear();
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&name.session.to_le_bytes());
+        out.extend_from_slice(&name.number.to_le_bytes());
+        out.extend_from_slice(&piece.to_le_bytes());
+        out.push(kind);
+        out.extend_from_slice(rest);
+    }
+
+    /// What a datagram says; `None` where it is none of ours.
+    pub(super) fn read(bytes: &'a [u8]) -> Option<(Name, Self)> {
+        let rest = bytes.strip_prefix(&MAGIC)?;
+        let (session, rest) = rest.split_first_chunk::<8>()?;
+        let (number, rest) = rest.split_first_chunk::<4>()?;
+        let (piece, rest) = rest.split_first_chunk::<4>()?;
+        let (&kind, rest) = rest.split_first()?;
+        let name =
+            Name { session: u64::from_le_bytes(*session), number: u32::from_le_bytes(*number) };
+        let piece = u32::from_le_bytes(*piece);
+        let say = match (kind, rest) {
+            (ALIVE, []) => Self::Alive,
+            (FRAME, frame) => Self::Frame(frame),
+            (PIECE, bytes) => Self::Piece(piece, bytes),
+            (CAME, []) => Self::Came(piece),
+            (GONE, []) => Self::Gone,
+            _ => return None,
+        };
+        Some((name, say))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_and_everything_else_is_nobodys() {
+        let name = Name { session: 0x0123_4567_89ab_cdef, number: 7 };
+        let mut bytes = Vec::new();
+        for say in [
+            Say::Alive,
+            Say::Frame(b"frame"),
+            Say::Piece(3, b"piece"),
+            Say::Piece(u32::MAX, b""),
+            Say::Came(9),
+            Say::Gone,
+        ] {
+            say.write(name, &mut bytes);
+            assert_eq!(Say::read(&bytes), Some((name, say)));
+            for len in 0..HEAD {
+                assert_eq!(Say::read(&bytes[..len]), None, "{say:?} cut to {len}");
+            }
+        }
+        Say::Alive.write(name, &mut bytes);
+        bytes.push(0);
+        assert_eq!(Say::read(&bytes), None, "longer than it can be");
+        bytes[24] = 6;
+        assert_eq!(Say::read(&bytes), None, "no kind");
+        bytes[0] = b'S';
+        assert_eq!(Say::read(&bytes), None, "another program's");
+    }
+}

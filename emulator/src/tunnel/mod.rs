@@ -1,0 +1,108 @@
+//! Endpoints of other machines on an emulator, by UDP.
+//!
+//! A tunnel has two ends. The far one is beside the emulator (`squall emulate up --listen`) and speaks to it as local endpoints do; the
+//! near one (`squall emulate tunnel`) is on another machine, and a socket there that endpoints and commands take for a
+//! emulator's. Neither the emulator nor its endpoints know of it.
+//!
+//! Packets cross it a datagram each, and those that get lost are lost: what the emulated network adds to the real one. Greetings
+//! and commands are sent until they arrive. The real network's delay comes on top of the emulated one's, so
+//! `--host-delay` should say how much that is.
+//!
+//! Nothing is encrypted, and whoever reaches the port is let in: it is for networks whose users trust each other.
+
+mod datagram;
+mod end;
+mod pieces;
+
+use std::fmt;
+use std::io::Write as _;
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::thread::JoinHandle;
+
+use super::relay::listen;
+use end::End;
+
+/// Serves the near end of a tunnel: opens `socket` for endpoints and commands, and carries what they send to the emulator
+/// that listens at `far` (`HOST:PORT`), until a byte arrives at `stop` or the emulator ends. `report` gets a line for each
+/// event a user may want to see.
+///
+/// # Errors
+/// `far` is no address, the socket cannot be opened, or no emulator answers.
+pub fn lead(
+    socket: &Path,
+    far: &str,
+    stop: &UnixStream,
+    report: &mut dyn FnMut(fmt::Arguments<'_>),
+) -> Result<(), String> {
+    let named = |error: &dyn fmt::Display| format!("{far}: {error}");
+    let mut addresses = far.to_socket_addrs().map_err(|error| {
+        named(&format_args!("{error}; expected a host and a port, such as 10.0.0.1:7470"))
+    })?;
+    let addr = addresses.next().ok_or_else(|| named(&"no address has this name"))?;
+    let near = listen(socket).map_err(|error| format!("{}: {error}", socket.display()))?;
+    let _gone = Removed(socket);
+    let mut end = End::near(near, addr).map_err(|error| named(&error))?;
+    report(format_args!("{} leads to the emulator at {addr}", socket.display()));
+    end.run(stop, &mut |line| report(line))
+}
+
+/// A socket that goes when its end does.
+struct Removed<'a>(&'a Path);
+
+impl Drop for Removed<'_> {
+    fn drop(&mut self) {
+        // Somebody may have removed it.
+        let _ = std::fs::remove_file(self.0);
+    }
+}
+
+/// The far end of tunnels to an emulator, served by a thread for as long as this lives.
+pub struct FarEnd {
+    addr: SocketAddr,
+    stop: UnixStream,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl FarEnd {
+    /// Listens at `addr` for the emulator whose socket is `emulator`.
+    pub fn open(
+        addr: SocketAddr,
+        emulator: &Path,
+        say: impl Fn(fmt::Arguments<'_>) + Send + 'static,
+    ) -> Result<Self, String> {
+        let refused = |error: std::io::Error| format!("--listen {addr}: {error}");
+        let mut end = End::far(addr, emulator.to_owned()).map_err(refused)?;
+        let addr = end.addr().map_err(refused)?;
+        let (stop, stopped) = UnixStream::pair().map_err(refused)?;
+        let thread = std::thread::Builder::new()
+            .name("squall-tunnel".to_owned())
+            .spawn(move || {
+                if let Err(why) = end.run(&stopped, &mut |line| say(line)) {
+                    say(format_args!("tunnels end: {why}"));
+                }
+            })
+            .map_err(refused)?;
+        Ok(Self { addr, stop, thread: Some(thread) })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+}
+
+impl Drop for FarEnd {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.stop.write_all(b".");
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,165 @@
+//! Bytes of a connection that must arrive, over datagrams that may not: one piece at a time, again until it came.
+//!
+//! Little goes this way: a greeting and its answer, a command and its answer. Packets do not, for losing them is what the
+//! transport between endpoints is for.
+
+use std::collections::VecDeque;
+
+use squall_base::{Span, Time};
+
+/// Bytes of a piece: what every path carries whole.
+const PIECE: usize = 1200;
+/// Until a piece is sent again.
+const AGAIN: Span = Span::millis(100);
+/// Until the other end is given up, from the first time a piece was sent.
+const PATIENCE: Span = Span::millis(5000);
+
+/// Both directions of one connection.
+#[derive(Debug, Default)]
+pub(super) struct Pieces {
+    /// What is to go, the first of it perhaps on its way. An empty one is the end.
+    waiting: VecDeque<Vec<u8>>,
+    /// The number of the first.
+    number: u32,
+    /// When the first was sent, and is sent again; `None` before.
+    sent: Option<(Time, Time)>,
+    /// The number of the next that comes.
+    next: u32,
+}
+
+impl Pieces {
+    /// Bytes that are to arrive.
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        self.waiting.extend(bytes.chunks(PIECE).map(<[u8]>::to_vec));
+    }
+
+    /// Nothing follows.
+    pub(super) fn end(&mut self) {
+        self.waiting.push_back(Vec::new());
+    }
+
+    /// Whether everything came that was to arrive.
+    pub(super) fn is_done(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Whether anything came.
+    pub(super) const fn has_begun(&self) -> bool {
+        self.next > 0
+    }
+
+    /// What to send now, if anything.
+    pub(super) fn due(&mut self, now: Time) -> Option<(u32, &[u8])> {
+        let first = self.waiting.front()?;
+        if self.sent.is_some_and(|(_, again)| now < again) {
+            return None;
+        }
+        let begun = self.sent.map_or(now, |(begun, _)| begun);
+        self.sent = Some((begun, now + AGAIN));
+        Some((self.number, first))
+    }
+
+    /// When [`Self::due`] has something.
+    pub(super) fn when(&self) -> Option<Time> {
+        let first = self.waiting.front();
+        first.map(|_| self.sent.map_or(Time::ZERO, |(_, again)| again))
+    }
+
+    /// Whether the other end has been silent for too long.
+    pub(super) fn is_given_up(&self, now: Time) -> bool {
+        self.sent.is_some_and(|(begun, _)| begun + PATIENCE <= now)
+    }
+
+    /// The other end has piece `number`.
+    pub(super) fn came(&mut self, number: u32) {
+        if self.sent.is_some() && number == self.number {
+            self.waiting.pop_front();
+            self.number = self.number.wrapping_add(1);
+            self.sent = None;
+        }
+    }
+
+    /// Piece `number` is here: whether it is the next one. What came before is to be confirmed again; what is
+    /// not its turn, no honest end sends.
+    pub(super) fn take(&mut self, number: u32) -> Taken {
+        if number == self.next {
+            self.next = self.next.wrapping_add(1);
+            Taken::New
+        } else if number.wrapping_sub(self.next) > u32::MAX / 2 {
+            Taken::Again
+        } else {
+            Taken::OutOfTurn
+        }
+    }
+}
+
+/// What a piece that came is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Taken {
+    /// The next one.
+    New,
+    /// One that came before.
+    Again,
+    /// One whose turn has not come.
+    OutOfTurn,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use squall_base::Rng;
+
+    #[test]
+    fn all_arrives_once_and_in_order_whatever_is_lost_or_comes_twice() {
+        let text: Vec<u8> = (0..10_000u32).map(|i| (i * 7) as u8).collect();
+        for seed in 0..50 {
+            let mut rng = Rng::new(seed);
+            let (mut here, mut there) = (Pieces::default(), Pieces::default());
+            here.push(&text[..1]);
+            here.push(&text[1..]);
+            here.end();
+            let (mut now, mut got, mut ended, mut rounds) = (Time(1), Vec::new(), 0, 0);
+            while !here.is_done() {
+                now = now.max(here.when().expect("it waits"));
+                let (number, bytes) = here.due(now).expect("it is due");
+                let bytes = bytes.to_vec();
+                assert_eq!(here.due(now), None, "not again at once");
+                for _ in 0..rng.below(3) {
+                    match there.take(number) {
+                        Taken::New if bytes.is_empty() => ended += 1,
+                        Taken::New => got.extend_from_slice(&bytes),
+                        Taken::Again => {}
+                        Taken::OutOfTurn => panic!("piece {number} out of turn"),
+                    }
+                    if rng.below(2) == 0 {
+                        here.came(number);
+                    }
+                }
+                rounds += 1;
+                assert!(rounds < 10_000, "seed {seed}: it never ends");
+            }
+            assert_eq!((got.as_slice(), ended), (text.as_slice(), 1), "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn a_silent_end_is_given_up_after_five_seconds_and_strange_numbers_change_nothing() {
+        let mut pieces = Pieces::default();
+        assert_eq!(pieces.when(), None);
+        pieces.push(b"hello");
+        pieces.came(0);
+        assert!(!pieces.is_done(), "it was not sent");
+        let begun = Time(1_000);
+        assert_eq!(pieces.due(begun), Some((0, &b"hello"[..])));
+        assert!(pieces.due(begun + Span::millis(99)).is_none());
+        assert!(pieces.due(begun + Span::millis(100)).is_some());
+        assert!(!pieces.is_given_up(begun + Span::millis(4999)));
+        assert!(pieces.is_given_up(begun + Span::millis(5000)));
+        pieces.came(1);
+        assert!(!pieces.is_done());
+        assert_eq!(pieces.take(5), Taken::OutOfTurn);
+        assert!(!pieces.has_begun());
+        assert_eq!((pieces.take(0), pieces.take(0)), (Taken::New, Taken::Again));
+        assert!(pieces.has_begun());
+    }
+}

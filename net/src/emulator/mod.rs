@@ -1,0 +1,467 @@
+//! A port on a network made of software: packets go to a relay process over a Unix socket instead
+//! of to the kernel's network, and come back from its switches.
+//!
+//! The endpoint keeps an ordinary address: a UDP socket is bound to it and held, so that no other
+//! endpoint of the host has the same, and never read. What would be the UDP source port of a path, its
+//! entropy, travels in the frame ([`frame`]).
+
+pub mod frame;
+mod spec;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::fmt;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use socket2::{SockRef, Socket};
+
+use crate::base::{Time, TrafficClass, Train, entropies};
+use crate::udp::{bound, plain, tos};
+use crate::{
+    Burst, Counters, NetError, Port, PortConfig, RecvReport, RxMeta, SendReport, Unreachable,
+};
+use frame::{Frame, Hello, Kind, MAX_FRAME, Member, PACKET_HEAD, PacketFrame, Welcome};
+pub use spec::{EmulatorSpec, EmulatorSpecError, HostChoice, HostList, HostListError};
+
+/// Bytes that may wait for an endpoint that does not read; a socket's buffer, in effect.
+pub const RECEIVE_BUFFER: usize = 8 << 20;
+
+/// How long an emulator may take to answer a greeting.
+const ATTACH_TIMEOUT: Duration = Duration::from_secs(5);
+/// Bytes of the longest answer to a greeting.
+const LONGEST_ANSWER: usize = 4096;
+/// Bytes read at a time.
+const READ: usize = 256 << 10;
+/// Errors kept between two calls of [`Port::take_errors`].
+const MOST_ERRORS: usize = 64;
+/// Bytes the kernel may hold in either direction: some tens of packets, so that an endpoint that is
+/// faster than its link feels it soon.
+const BUFFER: usize = 512 << 10;
+
+/// One endpoint's place on an emulator.
+pub struct EmulatorPort {
+    spec: EmulatorSpec,
+    config: PortConfig,
+    local: SocketAddr,
+    /// Holds the address.
+    _reserved: Socket,
+    stream: UnixStream,
+    alive: bool,
+    /// What the stream's descriptor becomes when the emulator is gone: a socket where nothing happens,
+    /// for as long as its other end is open.
+    placeholder: (UnixStream, UnixStream),
+    welcome: Welcome,
+    /// Bytes read and not yet handed out: `inbox[start..end]`.
+    inbox: Box<[u8]>,
+    start: usize,
+    end: usize,
+    /// The end of a packet of which the socket took the beginning.
+    rest: Vec<u8>,
+    /// What one call writes.
+    frames: Vec<u8>,
+    errors: Vec<NetError>,
+    counters: Counters,
+    last_overflow: u32,
+}
+
+/// Monotonic time, the clock both sides of the socket share.
+fn clock() -> Time {
+    let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: clock_gettime(2) writes one timespec, into a local variable. Every Linux has this clock, so it
+    // does not fail.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut ts) };
+    let seconds = u64::try_from(ts.tv_sec).unwrap_or(0);
+    Time(seconds * 1_000_000_000 + u64::try_from(ts.tv_nsec).unwrap_or(0))
+}
+
+impl EmulatorPort {
+    /// Binds the address (port 0: any) and attaches under it, with this place in a job. Waits for the emulator's
+    /// answer, at most five seconds.
+    ///
+    /// # Errors
+    /// `AddrInUse` and the like for the address; for the emulator an error whose text names the socket
+    /// and says whether nobody is there, it refused and why, or it is no emulator.
+    pub fn attach(spec: &EmulatorSpec, member: Member, config: &PortConfig) -> io::Result<Self> {
+        if config.bind.ip().is_unspecified() {
+            return Err(io::Error::new(
+                ErrorKind::InvalidInput,
+                "an endpoint on an emulator needs a definite address",
+            ));
+        }
+        let reserved = plain(&config.bind)?;
+        reserved.bind(&config.bind.into())?;
+        let local = bound(&reserved)?;
+        let (stream, welcome) = greet(spec, member, local).map_err(|error| {
+            let cure = match error.kind() {
+                ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
+                    "; is it running? (squall emulate up)"
+                }
+                _ => "",
+            };
+            io::Error::new(error.kind(), format!("emulator {}: {error}{cure}", spec.path.display()))
+        })?;
+        Ok(Self {
+            spec: spec.clone(),
+            config: config.clone(),
+            local,
+            _reserved: reserved,
+            stream,
+            alive: true,
+            placeholder: UnixStream::pair()?,
+            welcome,
+            inbox: vec![0; READ + MAX_FRAME].into_boxed_slice(),
+            start: 0,
+            end: 0,
+            rest: Vec::new(),
+            frames: Vec::new(),
+            errors: Vec::new(),
+            counters: Counters::default(),
+            last_overflow: 0,
+        })
+    }
+
+    /// What the emulator said about the network.
+    #[must_use]
+    pub const fn welcome(&self) -> &Welcome {
+        &self.welcome
+    }
+
+    /// Whether the emulator is still there.
+    #[must_use]
+    pub const fn is_alive(&self) -> bool {
+        self.alive
+    }
+
+    /// The emulator is gone: from now on everything sent is lost, and nothing arrives.
+    #[cold]
+    fn detach_dead(&mut self, why: &dyn fmt::Display) {
+        if !std::mem::replace(&mut self.alive, false) {
+            return;
+        }
+        log::error!(
+            "emulator {}: {why}; endpoint {} is cut off, what it does fails",
+            self.spec.path.display(),
+            self.local
+        );
+        // Best effort: it is gone already.
+        let _ = self.stream.shutdown(Shutdown::Both);
+        // Whoever watches the descriptor would be woken for ever by its end. Another socket takes
+        // its place; with the old one the kernel forgets who watched it.
+        let (placeholder, old) = (self.placeholder.0.as_raw_fd(), self.stream.as_raw_fd());
+        // SAFETY: `self.placeholder` and `self.stream` own the two descriptors, which are therefore open and
+        // nobody else's. `old` stays open and `stream`'s, with another file behind it, a stream socket as
+        // well, so that whatever `stream` may do with it is still defined; `placeholder` keeps its own.
+        if unsafe { libc::dup3(placeholder, old, libc::O_CLOEXEC) } < 0 {
+            log::warn!("dup3: {}", io::Error::last_os_error());
+        }
+        (self.start, self.end) = (0, 0);
+        self.rest.clear();
+        // About nobody but ourselves: whoever only waits must learn it, too.
+        self.note(NetError::Local { peer: self.local, errno: libc::ENOTCONN });
+    }
+
+    fn note(&mut self, error: NetError) {
+        self.counters.errors += 1;
+        if self.errors.len() < MOST_ERRORS && !self.errors.contains(&error) {
+            self.errors.push(error);
+        }
+    }
+
+    /// Sends what is left of a packet. Whether all of it is out.
+    fn finish(&mut self) -> io::Result<bool> {
+        while !self.rest.is_empty() {
+            match self.stream.write(&self.rest) {
+                Ok(n) => {
+                    self.rest.drain(..n);
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(true)
+    }
+
+    /// One call to the kernel for as many packets as fit. How many it took, whole or in part (the part
+    /// is remembered), and their UDP payload bytes.
+    fn write(&mut self, burst: Burst<'_>) -> io::Result<(usize, u64)> {
+        let sent = clock();
+        let mut frames = std::mem::take(&mut self.frames);
+        frames.clear();
+        for packet in burst.packets() {
+            if !frames.is_empty() && frames.len() + PACKET_HEAD + packet.len as usize > BUFFER {
+                break;
+            }
+            let control = packet.class == TrafficClass::Control;
+            let dscp = if control { self.config.dscp_control } else { self.config.dscp_data };
+            let head = PacketFrame {
+                addr: packet.dst,
+                entropy: self.source_port(packet.path),
+                ecn: tos(0, self.config.ecn && !control) as u8,
+                dscp,
+                control,
+                trimmed: false,
+                sent,
+                overflow: 0,
+            };
+            frames.extend_from_slice(&head.encode(packet.len as usize));
+            burst.copy(packet, &mut frames);
+        }
+        let result = loop {
+            match self.stream.write(&frames) {
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                other => break other,
+            }
+        };
+        let mut done = (0, 0);
+        if let Ok(taken) = result {
+            let mut end = 0;
+            for packet in burst.packets() {
+                if end >= taken {
+                    break;
+                }
+                done = (done.0 + 1, done.1 + u64::from(packet.len));
+                end += PACKET_HEAD + packet.len as usize;
+            }
+            self.rest.extend_from_slice(&frames[taken..end.max(taken)]);
+        }
+        self.frames = frames;
+        result.map(|_| done)
+    }
+
+    /// Reads once. Whether anything came.
+    fn read(&mut self) -> io::Result<bool> {
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        } else if self.inbox.len() - self.end < READ {
+            self.inbox.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        loop {
+            match self.stream.read(&mut self.inbox[self.end..]) {
+                Ok(0) => return Err(io::Error::new(ErrorKind::UnexpectedEof, "it is gone")),
+                Ok(n) => {
+                    self.end += n;
+                    return Ok(true);
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Hands out complete frames, about `budget` packets.
+    fn hand_out(
+        &mut self,
+        budget: usize,
+        report: &mut RecvReport,
+        sink: &mut dyn FnMut(&RxMeta, Train<'_>),
+    ) -> Result<(), frame::FrameError> {
+        while report.packets < budget {
+            let Some(frame) = Frame::first(&self.inbox[self.start..self.end])? else { break };
+            let len = frame.bytes.len();
+            match frame.kind {
+                Kind::Packet => {
+                    let (head, payload) = PacketFrame::decode(&frame)?;
+                    let dscp = if head.trimmed { self.config.dscp_trimmed } else { head.dscp };
+                    let overflow = head.overflow;
+                    let meta = RxMeta { src: head.addr, ecn: head.ecn, dscp, overflow };
+                    sink(&meta, Train::single(payload));
+                    report.packets += 1;
+                    report.bytes += payload.len() as u64;
+                    self.counters.rx_ce += u64::from(meta.ce());
+                    self.counters.rx_overflow +=
+                        u64::from(overflow.wrapping_sub(self.last_overflow));
+                    self.last_overflow = overflow;
+                }
+                Kind::Nobody => {
+                    let peer = frame::decode_address(frame.body())?;
+                    let kind = Unreachable::Port;
+                    self.note(NetError::Unreachable { peer, kind, offender: None });
+                }
+                other => return Err(frame::FrameError::Kind(other as u8)),
+            }
+            self.start += len;
+        }
+        Ok(())
+    }
+
+    fn frame_waits(&self) -> bool {
+        !matches!(Frame::first(&self.inbox[self.start..self.end]), Ok(None))
+    }
+}
+
+/// Connects and says hello.
+fn greet(
+    spec: &EmulatorSpec,
+    member: Member,
+    local: SocketAddr,
+) -> io::Result<(UnixStream, Welcome)> {
+    let mut stream = UnixStream::connect(&spec.path)?;
+    stream.set_read_timeout(Some(ATTACH_TIMEOUT))?;
+    stream.set_write_timeout(Some(ATTACH_TIMEOUT))?;
+    let invalid = |text: String| io::Error::new(ErrorKind::InvalidData, text);
+    let host = spec.host_of(member);
+    let host = host.map_err(|text| io::Error::new(ErrorKind::InvalidInput, text))?;
+    let hello = Hello { addr: local, host, process: std::process::id(), member };
+    let mut bytes = Vec::new();
+    stream.write_all(&hello.encode())?;
+    loop {
+        // No more than the answer: packets may follow at once.
+        let wanted = match bytes.get(4..8) {
+            Some(len) => {
+                frame::HEAD + u32::from_le_bytes([len[0], len[1], len[2], len[3]]) as usize
+            }
+            None => frame::HEAD,
+        };
+        if wanted > LONGEST_ANSWER {
+            return Err(invalid(format!("a greeting was answered by {wanted} bytes")));
+        }
+        let mut chunk = vec![0; wanted - bytes.len()];
+        stream.read_exact(&mut chunk).map_err(|e| match e.kind() {
+            ErrorKind::WouldBlock => {
+                io::Error::new(ErrorKind::TimedOut, format!("no answer within {ATTACH_TIMEOUT:?}"))
+            }
+            ErrorKind::UnexpectedEof => invalid("it hung up".to_owned()),
+            _ => e,
+        })?;
+        bytes.extend_from_slice(&chunk);
+        let Some(frame) = Frame::first(&bytes).map_err(|e| invalid(e.to_string()))? else {
+            continue;
+        };
+        match frame.kind {
+            Kind::Welcome => {
+                let welcome = Welcome::decode(frame.body()).map_err(|e| invalid(e.to_string()))?;
+                stream.set_read_timeout(None)?;
+                stream.set_write_timeout(None)?;
+                stream.set_nonblocking(true)?;
+                // A kernel that gives less makes it slower, not wrong.
+                let socket = SockRef::from(&stream);
+                let _ = socket.set_send_buffer_size(BUFFER);
+                return Ok((stream, welcome));
+            }
+            Kind::Refused => {
+                let why = String::from_utf8_lossy(frame.body());
+                return Err(io::Error::new(
+                    ErrorKind::PermissionDenied,
+                    format!("attaching {local} was refused: {why}"),
+                ));
+            }
+            other => return Err(invalid(format!("a greeting was answered by a {other:?} frame"))),
+        }
+    }
+}
+
+impl Port for EmulatorPort {
+    fn send(&mut self, _now: Time, burst: Burst<'_>) -> SendReport {
+        let packets = burst.packets();
+        let mut report = SendReport::default();
+        while self.is_alive() && report.sent < packets.len() {
+            let outcome = match self.finish() {
+                Ok(true) => self.write(burst.part(report.sent..packets.len())),
+                Ok(false) => Err(ErrorKind::WouldBlock.into()),
+                Err(e) => Err(e),
+            };
+            match outcome {
+                Ok((n, bytes)) => {
+                    report.sent += n;
+                    report.trains += 1;
+                    report.bytes += bytes;
+                    self.counters.tx_calls += 1;
+                    self.counters.tx_trains += 1;
+                    self.counters.tx_packets += n as u64;
+                    self.counters.tx_bytes += bytes;
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                    self.counters.tx_blocked += 1;
+                    return report;
+                }
+                Err(e) => self.detach_dead(&e),
+            }
+        }
+        // Without an emulator there is no network.
+        for packet in &packets[report.sent..] {
+            report.sent += 1;
+            report.failed += 1;
+            self.counters.tx_failed += 1;
+            self.note(NetError::Local { peer: packet.dst, errno: libc::ENOTCONN });
+        }
+        report
+    }
+
+    fn recv(
+        &mut self,
+        _now: Time,
+        budget: usize,
+        sink: &mut dyn FnMut(&RxMeta, Train<'_>),
+    ) -> RecvReport {
+        let mut report = RecvReport::default();
+        while self.is_alive() && report.packets < budget {
+            if let Err(error) = self.hand_out(budget, &mut report, sink) {
+                self.detach_dead(&error);
+                break;
+            }
+            if report.packets >= budget {
+                break;
+            }
+            match self.read() {
+                Ok(true) => {
+                    self.counters.rx_calls += 1;
+                    report.trains += 1;
+                }
+                Ok(false) => {
+                    self.counters.rx_empty += 1;
+                    report.empty = true;
+                    break;
+                }
+                Err(error) => self.detach_dead(&error),
+            }
+        }
+        report.empty |= !self.is_alive();
+        self.counters.rx_packets += report.packets as u64;
+        self.counters.rx_bytes += report.bytes;
+        self.counters.rx_trains += report.trains as u64;
+        report
+    }
+
+    fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// No two paths below 16384 share one: they are consecutive odd strides of the dynamic range.
+    fn source_port(&self, path: u16) -> u16 {
+        let path = path % entropies(self.config.paths);
+        if path == 0 {
+            return self.local.port();
+        }
+        0xC000
+            | (self.local.port().wrapping_mul(40_503).wrapping_add(path.wrapping_mul(331)) & 0x3FFF)
+    }
+
+    fn fds(&self, into: &mut Vec<RawFd>) {
+        into.push(self.stream.as_raw_fd());
+    }
+
+    fn take_errors(&mut self, into: &mut Vec<NetError>) {
+        into.append(&mut self.errors);
+    }
+
+    fn path_mtu(&mut self, _dst: SocketAddr) -> io::Result<u32> {
+        let headers = if self.local.is_ipv6() { 48 } else { 28 };
+        Ok(self.welcome.mtu.saturating_add(headers))
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        // What was read and not handed out will not make the descriptor readable.
+        self.frame_waits().then_some(Time::ZERO)
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters
+    }
+}

@@ -1,0 +1,231 @@
+//! Which emulator an endpoint attaches to, and as which of its hosts.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use super::frame::Member;
+
+/// Ranks in a list of hosts at most.
+const MOST_RANKS: usize = 1 << 16;
+
+/// Which emulator, and as which of its hosts: `PATH[,host=N|rank|LIST]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EmulatorSpec {
+    /// The relay's socket.
+    pub path: PathBuf,
+    /// The host of its topology to be.
+    pub host: HostChoice,
+}
+
+/// Which host of a topology an endpoint asks to be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum HostChoice {
+    /// The next free one.
+    #[default]
+    Free,
+    /// This one.
+    Number(u32),
+    /// The one with the number of the process' rank; the next free one where no launcher gave a rank.
+    Rank,
+    /// The one that the list has for the process' rank.
+    List(HostList),
+}
+
+/// The hosts of the ranks of a job, in turn: `0,2x8,5-7` is host 0 for rank 0, host 2 for the next eight, then 5, 6 and 7.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostList(Vec<u32>);
+
+impl HostList {
+    /// How many ranks it has a host for, at least one.
+    #[must_use]
+    pub const fn ranks(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The hosts, that of rank 0 first.
+    #[must_use]
+    pub fn hosts(&self) -> &[u32] {
+        &self.0
+    }
+}
+
+impl FromStr for HostList {
+    type Err = HostListError;
+
+    fn from_str(text: &str) -> Result<Self, HostListError> {
+        let bad = || HostListError(text.to_owned());
+        let mut hosts = Vec::new();
+        for part in text.split(',') {
+            let number = |text: &str| text.trim().parse::<u32>().map_err(|_| bad());
+            let (first, last, times) = match (part.split_once('x'), part.split_once('-')) {
+                (Some((host, times)), None) => (number(host)?, number(host)?, number(times)?),
+                (None, Some((first, last))) => (number(first)?, number(last)?, 1),
+                (None, None) => (number(part)?, number(part)?, 1),
+                (Some(_), Some(_)) => return Err(bad()),
+            };
+            let count = u64::from(last.checked_sub(first).ok_or_else(bad)?) + u64::from(times);
+            if times == 0 || hosts.len() as u64 + count > MOST_RANKS as u64 {
+                return Err(bad());
+            }
+            hosts.extend((first..=last).flat_map(|host| (0..times).map(move |_| host)));
+        }
+        Ok(Self(hosts))
+    }
+}
+
+impl fmt::Display for HostList {
+    /// As it is read.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, run) in self.0.chunk_by(|a, b| a == b).enumerate() {
+            let separator = if at == 0 { "" } else { "," };
+            write!(f, "{separator}{}", run[0])?;
+            if run.len() > 1 {
+                write!(f, "x{}", run.len())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A list of hosts that cannot be read; its text says what is allowed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostListError(String);
+
+impl fmt::Display for HostListError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "\"{}\" is not a list of hosts, such as 0,2x8,5-7: 0 for rank 0, 2 for the next eight, then 5, 6 and 7; \
+             {MOST_RANKS} ranks at most",
+            self.0
+        )
+    }
+}
+
+impl std::error::Error for HostListError {}
+
+impl EmulatorSpec {
+    /// The host that an endpoint with this place in its job asks for; `None` for the next free one.
+    ///
+    /// # Errors
+    /// There is a list, and nothing in it for this rank, or no launcher gave one.
+    pub fn host_of(&self, member: Member) -> Result<Option<u32>, String> {
+        match &self.host {
+            HostChoice::Free => Ok(None),
+            HostChoice::Number(host) => Ok(Some(*host)),
+            HostChoice::Rank => Ok(member.rank),
+            HostChoice::List(list) => {
+                let rank = member.rank.ok_or_else(|| {
+                    format!(
+                        "no launcher gave this process a rank, and hosts {list} are those of ranks"
+                    )
+                })?;
+                let host = list.hosts().get(rank as usize);
+                let host = host.ok_or_else(|| {
+                    format!(
+                        "hosts {list} are those of {} ranks, and this is rank {rank}",
+                        list.ranks()
+                    )
+                })?;
+                Ok(Some(*host))
+            }
+        }
+    }
+}
+
+/// An emulator specification that cannot be read; its text says what is allowed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EmulatorSpecError(String);
+
+impl fmt::Display for EmulatorSpecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "\"{}\" is not the path of an emulator's socket, or PATH,host=NUMBER, or PATH,host=rank, or PATH,host=LIST with a \
+             host for each rank, such as 0,2x8,5-7",
+            self.0
+        )
+    }
+}
+
+impl std::error::Error for EmulatorSpecError {}
+
+impl FromStr for EmulatorSpec {
+    type Err = EmulatorSpecError;
+
+    fn from_str(text: &str) -> Result<Self, EmulatorSpecError> {
+        let bad = || EmulatorSpecError(text.to_owned());
+        let (path, host) = match text.rsplit_once(",host=") {
+            None if text.contains(',') => return Err(bad()),
+            None => (text, HostChoice::Free),
+            Some((path, "rank")) => (path, HostChoice::Rank),
+            Some((path, list)) => {
+                let list: HostList = list.parse().map_err(|_| bad())?;
+                // One number is every process', whatever its rank.
+                let host = match list.hosts() {
+                    [host] => HostChoice::Number(*host),
+                    _ => HostChoice::List(list),
+                };
+                (path, host)
+            }
+        };
+        if path.is_empty() {
+            return Err(bad());
+        }
+        Ok(Self { path: path.into(), host })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(rank: Option<u32>) -> Member {
+        Member { rank, ranks: None }
+    }
+
+    #[test]
+    fn specifications_are_read_and_bad_ones_named() {
+        let spec: EmulatorSpec = "/run/emulator.sock".parse().unwrap();
+        assert_eq!(
+            spec,
+            EmulatorSpec { path: "/run/emulator.sock".into(), host: HostChoice::Free }
+        );
+        let spec: EmulatorSpec = "rel/a,b,host=7".parse().unwrap();
+        assert_eq!(spec, EmulatorSpec { path: "rel/a,b".into(), host: HostChoice::Number(7) });
+        assert_eq!(spec.host_of(member(Some(1))), Ok(Some(7)));
+        let spec: EmulatorSpec = "/run/f,host=rank".parse().unwrap();
+        assert_eq!(spec, EmulatorSpec { path: "/run/f".into(), host: HostChoice::Rank });
+        assert_eq!(spec.host_of(member(Some(5))), Ok(Some(5)));
+        assert_eq!(spec.host_of(member(None)), Ok(None));
+        for bad in ["", "/a,rank=3", "/a,b", "/a,host=x", "/a,host=", ",host=1", "/a,host=1,,2"] {
+            let error = bad.parse::<EmulatorSpec>().unwrap_err().to_string();
+            assert!(error.contains("host=NUMBER") && error.contains("host=LIST"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_list_has_a_host_for_each_rank() {
+        let spec: EmulatorSpec = "/run/f,host=0,2x3,5-7".parse().unwrap();
+        let hosts: Vec<_> = (0..7).map(|rank| spec.host_of(member(Some(rank))).unwrap()).collect();
+        assert_eq!(hosts, [0, 2, 2, 2, 5, 6, 7].map(Some));
+        let error = spec.host_of(member(Some(7))).unwrap_err();
+        assert_eq!(error, "hosts 0,2x3,5,6,7 are those of 7 ranks, and this is rank 7");
+        let error = spec.host_of(member(None)).unwrap_err();
+        assert!(error.contains("no launcher gave this process a rank"), "{error}");
+        assert_eq!("0,2x3,5,6,7".parse::<HostList>(), "0,2x3,5-7".parse());
+    }
+
+    #[test]
+    fn lists_that_make_no_sense_are_refused() {
+        for bad in
+            ["", "a", "1,", "2x0", "2x", "7-5", "1x2-3", "-1", "0-65536", "0x65537", "0-4294967295"]
+        {
+            let error = bad.parse::<HostList>().unwrap_err().to_string();
+            assert!(error.contains("0,2x8,5-7"), "{bad}: {error}");
+        }
+        assert_eq!("0x65536".parse::<HostList>().map(|list| list.ranks()), Ok(65_536));
+        assert_eq!("1-65536".parse::<HostList>().map(|list| list.ranks()), Ok(65_536));
+    }
+}

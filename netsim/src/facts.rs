@@ -1,0 +1,299 @@
+//! What follows from topology and workload alone: round trips without queues, and the time that no
+//! transport can beat.
+
+use std::collections::HashMap;
+
+use crate::Picos;
+use crate::topology::{Node, Topology};
+use crate::workload::Workload;
+use squall_base::Rate;
+
+/// Bytes of an acknowledgement on the wire, for round trips.
+const ACK_BYTES: u64 = 64;
+
+/// What is known before a run.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Facts {
+    /// Longest round trip of any flow without queues: a full packet there, an ACK back.
+    pub base_rtt: Picos,
+    /// What a host sends at: the rate of the slowest host link, or of slower cards.
+    pub line: Rate,
+    /// From the first start to the earliest possible last completion: what the busiest host or cut
+    /// has to carry at its rate, and the shortest round trip of a flow that crosses it.
+    pub ideal: Picos,
+    /// What each flow of the workload takes alone, as slowdowns count it (HPCC's simulator): the round trip of its
+    /// hosts without queues, and its bytes with headers at [`Facts::line`]; `None` if there is no way.
+    pub alone: Vec<Option<Picos>>,
+}
+
+impl Facts {
+    /// Of a workload on a topology, in packets of `mtu` bytes of which `header` are headers, from hosts
+    /// that send at `line`.
+    #[must_use]
+    pub fn new(
+        topology: &Topology,
+        workload: &Workload,
+        mtu: u32,
+        header: u32,
+        line: Rate,
+    ) -> Self {
+        let graph = Graph::new(topology);
+        let mut round_trips = HashMap::new();
+        let mut memo = HashMap::new();
+        for flow in &workload.flows {
+            round_trips.entry((flow.src, flow.dst)).or_insert_with(|| {
+                let mut of = |bytes| graph.round_trip(flow.src, flow.dst, bytes, &mut memo);
+                Some((of(ACK_BYTES as u32)?, of(mtu)?))
+            });
+        }
+        let base_rtt = round_trips
+            .values()
+            .flatten()
+            .map(|(_, full)| full)
+            .max()
+            .copied()
+            .unwrap_or(Picos::ZERO);
+        let payload = u64::from(mtu.saturating_sub(header).max(1));
+        let mut loads: HashMap<Cut, (u64, Picos)> = HashMap::new();
+        let mut alone = Vec::with_capacity(workload.flows.len());
+        for flow in &workload.flows {
+            let headers = flow.bytes.div_ceil(payload).saturating_mul(header.into());
+            let wire = flow.bytes.saturating_add(headers);
+            let round_trip = round_trips[&(flow.src, flow.dst)];
+            alone.push(round_trip.map(|(_, full)| full + Picos::transmit(line, wire)));
+            let Some((small, full)) = round_trip else { continue };
+            // A flow of less than a packet is quicker: time on links grows with bytes.
+            let packet = wire.min(mtu.into());
+            let more = u128::from((full - small).0) * u128::from(packet.saturating_sub(ACK_BYTES));
+            // At most the difference itself.
+            let more = (more / u128::from(u64::from(mtu).saturating_sub(ACK_BYTES).max(1))) as u64;
+            // The last packet's own time is also in what is sent.
+            let beyond = small + Picos(more) - Picos::transmit(topology.host_rate(), packet);
+            for cut in graph.crossed(flow.src, flow.dst) {
+                let (bytes, shortest) = loads.entry(cut).or_insert((0, Picos::NEVER));
+                *bytes = bytes.saturating_add(wire);
+                *shortest = (*shortest).min(beyond);
+            }
+        }
+        let ideal = loads
+            .iter()
+            .map(|(cut, &(bytes, shortest))| {
+                let rate = match cut {
+                    Cut::Host { out: true, .. } => graph.capacity(*cut).min(line),
+                    _ => graph.capacity(*cut),
+                };
+                Picos::transmit(rate, bytes) + shortest
+            })
+            .max()
+            .unwrap_or(Picos::ZERO);
+        Self { base_rtt, line, ideal, alone }
+    }
+}
+
+/// Longest round trip without queues between any two hosts of different racks or pods: a full packet
+/// there, an ACK back.
+#[must_use]
+pub fn base_rtt(topology: &Topology, mtu: u32) -> Picos {
+    let graph = Graph::new(topology);
+    let mut memo = HashMap::new();
+    // Of each switch that hosts hang on, the two furthest from it stand for all.
+    let mut seen: HashMap<u32, Vec<(Picos, u32)>> = HashMap::new();
+    for host in 0..topology.hosts {
+        if let Some((tor, latency, _)) = graph.access[host as usize] {
+            let far = seen.entry(tor).or_default();
+            far.push((latency, host));
+            far.sort_by_key(|&(latency, host)| (std::cmp::Reverse(latency), host));
+            far.truncate(2);
+        }
+    }
+    let mut hosts: Vec<u32> = seen.into_values().flatten().map(|(_, host)| host).collect();
+    hosts.sort_unstable();
+    let first = hosts.first().copied().unwrap_or(0);
+    // Trees are alike from everywhere; a graph may not be, so try from each of a few.
+    let from = hosts.iter().copied().step_by((hosts.len() / 16).max(1)).chain([first]);
+    from.flat_map(|src| hosts.iter().map(move |&dst| (src, dst)))
+        .filter(|(src, dst)| src != dst)
+        .filter_map(|(src, dst)| graph.round_trip(src, dst, mtu, &mut memo))
+        .max()
+        .unwrap_or(Picos::ZERO)
+}
+
+/// A set of links that a flow cannot avoid.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Cut {
+    /// Out of, or into, a host.
+    Host { host: u32, out: bool },
+    /// Out of, or into, what hangs together below a tier.
+    Group { tier: u8, group: u32, out: bool },
+}
+
+/// Latency and transmission time of a full packet and of an ACK along a way.
+type Way = (Picos, Picos);
+
+struct Graph<'a> {
+    topology: &'a Topology,
+    /// Of each host: its switch, latency and rate of its link.
+    access: Vec<Option<(u32, Picos, Rate)>>,
+    /// Of each switch: (other switch, latency, rate).
+    neighbours: Vec<Vec<(u32, Picos, Rate)>>,
+    /// Of each tier but the highest: group of each switch, and the rate out of each group.
+    groups: Vec<(Vec<u32>, Vec<u64>)>,
+}
+
+impl<'a> Graph<'a> {
+    fn new(topology: &'a Topology) -> Self {
+        let switches = topology.switches.len();
+        let mut access = vec![None; topology.hosts as usize];
+        let mut neighbours = vec![Vec::new(); switches];
+        for link in &topology.links {
+            match (link.a, link.b) {
+                (Node::Host(host), Node::Switch(switch))
+                | (Node::Switch(switch), Node::Host(host)) => {
+                    access[host as usize] = Some((switch, link.latency, link.rate));
+                }
+                (Node::Switch(a), Node::Switch(b)) => {
+                    neighbours[a as usize].push((b, link.latency, link.rate));
+                    neighbours[b as usize].push((a, link.latency, link.rate));
+                }
+                (Node::Host(_), Node::Host(_)) => {}
+            }
+        }
+        let top = topology.switches.iter().map(|switch| switch.tier).max().unwrap_or(0);
+        let groups = (0..top.max(1)).map(|tier| group(topology, &neighbours, tier)).collect();
+        Self { topology, access, neighbours, groups }
+    }
+
+    /// A full packet there and an ACK back on the shortest way, without queues; `None` if there is
+    /// no way.
+    fn round_trip(
+        &self,
+        src: u32,
+        dst: u32,
+        mtu: u32,
+        memo: &mut HashMap<(u32, u32), Vec<Option<Way>>>,
+    ) -> Option<Picos> {
+        let (from, up, up_rate) = self.access[src as usize]?;
+        let (to, down, down_rate) = self.access[dst as usize]?;
+        let ways = memo.entry((from, mtu)).or_insert_with(|| self.ways(from, mtu));
+        let (packet, ack) = ways[to as usize]?;
+        let hop = |rate, bytes| Picos::transmit(rate, bytes);
+        let mtu = u64::from(mtu);
+        let there = up + down + packet + hop(up_rate, mtu) + hop(down_rate, mtu);
+        let back = up + down + ack + hop(up_rate, ACK_BYTES) + hop(down_rate, ACK_BYTES);
+        Some(there + back)
+    }
+
+    /// The way from `from` to every switch, its own latency included, by fewest hops (what routing
+    /// takes), and among these the quickest.
+    fn ways(&self, from: u32, mtu: u32) -> Vec<Option<Way>> {
+        let mut ways: Vec<Option<Way>> = vec![None; self.neighbours.len()];
+        let latency = |switch: u32| self.topology.switches[switch as usize].latency;
+        ways[from as usize] = Some((latency(from), latency(from)));
+        let mut front = vec![from];
+        while !front.is_empty() {
+            let mut next: HashMap<u32, Way> = HashMap::new();
+            for &at in &front {
+                let Some((packet, ack)) = ways[at as usize] else { continue };
+                for &(to, link, rate) in &self.neighbours[at as usize] {
+                    if ways[to as usize].is_some() {
+                        continue;
+                    }
+                    let more = link + latency(to);
+                    let way = (
+                        packet + more + Picos::transmit(rate, u64::from(mtu)),
+                        ack + more + Picos::transmit(rate, ACK_BYTES),
+                    );
+                    let known = next.entry(to).or_insert(way);
+                    *known = way.min(*known);
+                }
+            }
+            for (&switch, &way) in &next {
+                ways[switch as usize] = Some(way);
+            }
+            front = next.into_keys().collect();
+        }
+        ways
+    }
+
+    /// The cuts between two hosts.
+    fn crossed(&self, src: u32, dst: u32) -> impl Iterator<Item = Cut> {
+        let ends = self.access[src as usize].zip(self.access[dst as usize]);
+        let groups = self.groups.iter().zip(0u8..).filter_map(move |((group, _), tier)| {
+            let ((from, ..), (to, ..)) = ends?;
+            let (from, to) = (group[from as usize], group[to as usize]);
+            let cut = |group, out| Cut::Group { tier, group, out };
+            (from != to).then(|| [cut(from, true), cut(to, false)])
+        });
+        let hosts = [Cut::Host { host: src, out: true }, Cut::Host { host: dst, out: false }];
+        hosts.into_iter().chain(groups.flatten())
+    }
+
+    fn capacity(&self, cut: Cut) -> Rate {
+        match cut {
+            Cut::Host { host, .. } => self.access[host as usize].map_or(Rate(0), |way| way.2),
+            Cut::Group { tier, group, .. } => Rate(self.groups[tier as usize].1[group as usize]),
+        }
+    }
+}
+
+/// Which switches of tiers up to `tier` hang together without those above, and what leads out of
+/// each such group. Where there is only one tier, each switch is a group.
+fn group(
+    topology: &Topology,
+    neighbours: &[Vec<(u32, Picos, Rate)>],
+    tier: u8,
+) -> (Vec<u32>, Vec<u64>) {
+    let tiers: Vec<u8> = topology.switches.iter().map(|switch| switch.tier).collect();
+    let flat = tiers.iter().all(|&tier| tier == 0);
+    let joined = |a: u32, b: u32| !flat && tiers[a as usize] <= tier && tiers[b as usize] <= tier;
+    let mut groups = vec![u32::MAX; neighbours.len()];
+    let mut count = 0;
+    for start in 0..neighbours.len() {
+        if groups[start] != u32::MAX {
+            continue;
+        }
+        let mut stack = vec![start as u32];
+        groups[start] = count;
+        while let Some(at) = stack.pop() {
+            for &(to, ..) in &neighbours[at as usize] {
+                if joined(at, to) && groups[to as usize] == u32::MAX {
+                    groups[to as usize] = count;
+                    stack.push(to);
+                }
+            }
+        }
+        count += 1;
+    }
+    let mut out = vec![0u64; count as usize];
+    for (from, links) in neighbours.iter().enumerate() {
+        for &(to, _, rate) in links {
+            if groups[from] != groups[to as usize] {
+                let sum = &mut out[groups[from] as usize];
+                *sum = sum.saturating_add(rate.0);
+            }
+        }
+    }
+    (groups, out)
+}
+
+/// How hosts are grouped, for generators: hosts of one switch are a rack, of what hangs together
+/// below the top tier a pod. The groups of host 0 stand for all.
+#[must_use]
+pub fn layout(topology: &Topology) -> crate::workload::Layout {
+    let graph = Graph::new(topology);
+    let switch = |host: usize| graph.access[host].map(|way| way.0);
+    let like_first = |same: &dyn Fn(u32, u32) -> bool| {
+        let Some(first) = graph.access.first().copied().flatten() else { return topology.hosts };
+        let hosts = 0..topology.hosts;
+        let count =
+            hosts.filter(|&host| switch(host as usize).is_some_and(|at| same(at, first.0))).count();
+        u32::try_from(count).unwrap_or(u32::MAX)
+    };
+    let rack = like_first(&|a, b| a == b);
+    let pod = match graph.groups.last() {
+        Some((groups, _)) => like_first(&|a, b| groups[a as usize] == groups[b as usize]),
+        None => rack,
+    };
+    let line_bps = topology.host_rate().0;
+    crate::workload::Layout { hosts: topology.hosts, rack, pod, line_bps }
+}

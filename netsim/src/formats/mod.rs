@@ -1,0 +1,158 @@
+//! Files: htsim's topologies and connection matrices, and any network as a graph. Errors name the file, the line and what was
+//! expected there.
+
+pub mod cm;
+pub mod graph;
+pub mod topo;
+
+use core::fmt;
+use std::collections::HashMap;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+use std::{fs, io};
+
+use crate::Picos;
+use squall_base::Rate;
+
+/// What is wrong in a file, and where.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FormatError {
+    /// The file, as the caller calls it.
+    pub file: String,
+    /// The line, from 1; 0 for the file as a whole.
+    pub line: usize,
+    /// What was found and what was expected.
+    pub what: String,
+}
+
+impl fmt::Display for FormatError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            0 => write!(f, "{}: {}", self.file, self.what),
+            line => write!(f, "{}:{line}: {}", self.file, self.what),
+        }
+    }
+}
+
+impl core::error::Error for FormatError {}
+
+/// Reads a topology of either kind: a graph begins with the word `Graph`, htsim's `.topo` does not.
+///
+/// # Errors
+/// The first line that is wrong, or what is wrong with the whole.
+pub fn topology(file: &str, text: &str) -> Result<crate::topology::Topology, FormatError> {
+    let text = unmarked(text);
+    let mut lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
+    let first = lines.find(|line| !line.is_empty()).unwrap_or_default();
+    if first.eq_ignore_ascii_case("graph") {
+        return graph::read(file, text);
+    }
+    match topo::read(file, text)?.build() {
+        Ok(topology) => Ok(topology),
+        Err(error) => Place { file, line: 0 }.error(error.0),
+    }
+}
+
+/// The text of a file.
+///
+/// # Errors
+/// The system's; that the file is a device, which may have no end; the line that is not UTF-8.
+pub fn read_text(path: &Path) -> io::Result<String> {
+    let kind = fs::metadata(path)?.file_type();
+    if kind.is_char_device() || kind.is_block_device() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "a device, expected a file"));
+    }
+    String::from_utf8(fs::read(path)?).map_err(|error| {
+        let good = error.utf8_error().valid_up_to();
+        let line = 1 + error.as_bytes()[..good].iter().filter(|&&byte| byte == b'\n').count();
+        let what = format!("line {line} is not UTF-8, expected text");
+        io::Error::new(io::ErrorKind::InvalidData, what)
+    })
+}
+
+/// Without the byte order mark that some editors put first.
+fn unmarked(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
+}
+
+/// What was already said, and on which line.
+#[derive(Default)]
+struct Said(HashMap<String, usize>);
+
+impl Said {
+    /// `what` is said at a place, for the first time.
+    fn once(&mut self, at: Place<'_>, what: impl Into<String>) -> Result<(), FormatError> {
+        let what = what.into();
+        match self.0.get(&what) {
+            Some(first) => at.error(format!("'{what}' again, after line {first}; expected once")),
+            None => {
+                self.0.insert(what, at.line);
+                Ok(())
+            }
+        }
+    }
+
+    /// The line that said `what`; 0 for none.
+    fn line(&self, what: &str) -> usize {
+        self.0.get(what).copied().unwrap_or(0)
+    }
+}
+
+/// Where a reader is.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    file: &'a str,
+    line: usize,
+}
+
+impl Place<'_> {
+    fn error<T>(self, what: impl Into<String>) -> Result<T, FormatError> {
+        Err(FormatError { file: self.file.into(), line: self.line, what: what.into() })
+    }
+
+    /// `word` as a number.
+    fn number<N: TryFrom<u64>>(self, word: &str, what: &str) -> Result<N, FormatError> {
+        let digits = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
+        if !digits {
+            return self.error(format!("'{word}' where a whole number was expected: {what}"));
+        }
+        match word.parse().ok().and_then(|number: u64| N::try_from(number).ok()) {
+            Some(number) => Ok(number),
+            None => {
+                // All numbers are unsigned.
+                let most = u64::MAX >> (64 - 8 * size_of::<N>());
+                self.error(format!("{what} {word} is too large; at most {most} is possible"))
+            }
+        }
+    }
+
+    /// A rate in units of `unit` bits per second.
+    fn rate(self, word: &str, what: &str, unit: u64) -> Result<Rate, FormatError> {
+        let number: u64 = self.number(word, what)?;
+        match number.checked_mul(unit).filter(|&rate| rate <= MOST_RATE) {
+            Some(rate) => Ok(Rate(rate)),
+            None => self.error(format!(
+                "{what} {number} is too large; at most {} is possible",
+                MOST_RATE / unit
+            )),
+        }
+    }
+
+    /// A latency in nanoseconds.
+    fn latency(self, word: &str, what: &str) -> Result<Picos, FormatError> {
+        let nanos: u64 = self.number(word, what)?;
+        if nanos > MOST_NANOS {
+            let text = format!("{what} {nanos} is too large; at most {MOST_NANOS} is possible");
+            return self.error(text);
+        }
+        Ok(Picos::nanos(nanos))
+    }
+}
+
+/// Fastest link there may be: 100 Tb/s.
+const MOST_RATE: u64 = 100_000_000_000_000;
+/// Longest latency there may be: a second.
+const MOST_NANOS: u64 = 1_000_000_000;
+
+#[cfg(test)]
+mod tests;

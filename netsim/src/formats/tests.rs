@@ -1,0 +1,375 @@
+//! What is read, what is written, and what is said of mistakes.
+
+use super::cm::StartUnit;
+use super::{cm, graph, read_text, topo, topology};
+use crate::Picos;
+use crate::topology::Topology;
+use crate::workload::{Start, TriggerKind};
+use squall_base::Rate;
+
+/// htsim's own fat_tree_128_4os.topo, with its comment, its tab and its spacing.
+const TOPO: &str =
+    "# Test 3-tier FatTree that is supposed to match\tthe default auto-generated topology
+Nodes 128
+Tiers 3
+Podsize 16
+
+Tier 0
+Oversubscribed 1
+Downlink_speed_Gbps 100
+Radix_Down 4
+Radix_Up 4
+Downlink_Latency_ns 1000
+Switch_Latency_ns 0
+
+Tier 1
+Oversubscribed 4
+Downlink_speed_Gbps 100
+Radix_Down 4
+Radix_Up 1
+Downlink_Latency_ns 1000
+Switch_Latency_ns 0
+Bundle 1
+
+Tier 2
+Downlink_speed_Gbps 100
+Radix_Down 8
+Downlink_Latency_ns 1000
+Switch_Latency_ns 0
+Bundle 1
+";
+
+const WRITTEN: &str = "Nodes 128
+Tiers 3
+Podsize 16
+
+Tier 0
+Oversubscribed 1
+Downlink_speed_Gbps 100
+Radix_Down 4
+Radix_Up 4
+Downlink_Latency_ns 1000
+Switch_Latency_ns 0
+Bundle 1
+
+Tier 1
+Oversubscribed 4
+Downlink_speed_Gbps 100
+Radix_Down 4
+Radix_Up 1
+Downlink_Latency_ns 1000
+Switch_Latency_ns 0
+Bundle 1
+
+Tier 2
+Oversubscribed 1
+Downlink_speed_Gbps 100
+Radix_Down 8
+Downlink_Latency_ns 1000
+Switch_Latency_ns 0
+Bundle 1
+";
+
+#[test]
+fn a_topology_is_read_and_written() {
+    let tree = topo::read("t.topo", TOPO).unwrap();
+    // 32 ToRs; 32 aggregation switches of one uplink; 32 / 8 cores.
+    assert_eq!(tree.switches(), Ok(vec![32, 32, 4]));
+    assert_eq!((tree.hosts, tree.pod_hosts, tree.tiers[1].oversubscribed), (128, 16, 4));
+    assert_eq!(tree.tiers[0].downlink, Rate::gbps(100));
+    assert_eq!(tree.tiers[2].downlink_latency, Picos::micros(1));
+    assert_eq!(topo::write(&tree), WRITTEN);
+    assert_eq!(topo::read("again", WRITTEN).as_ref(), Ok(&tree));
+    assert_eq!(tree.build().unwrap().check(), Ok(()));
+}
+
+#[test]
+fn queues_of_a_topology_survive() {
+    let text = WRITTEN.replace("Radix_Up 4", "Radix_Up 4\nQueue_Up 8192\nqueue_down 4096");
+    let tree = topo::read("t.topo", &text).unwrap();
+    assert_eq!((tree.tiers[0].queue_up, tree.tiers[0].queue_down), (Some(8192), Some(4096)));
+    assert_eq!(topo::read("again", &topo::write(&tree)), Ok(tree));
+}
+
+#[test]
+fn mistakes_in_a_topology_are_named() {
+    let said = |text: &str| topo::read("t.topo", text).unwrap_err().to_string();
+    let cases = [
+        ("Nodes x\n", "t.topo:1: 'x' where a whole number was expected: Nodes"),
+        ("Nodes -8\n", "t.topo:1: '-8' where a whole number was expected: Nodes"),
+        ("Nodes 8\nNODES 8\n", "t.topo:2: 'nodes' again, after line 1; expected once"),
+        ("Tiers 2\nTier 1\nTier 1\n", "t.topo:3: 'Tier 1' again, after line 2; expected once"),
+        (
+            "Tiers 2\nTier 1\nBundle 1\nBundle 2\n",
+            "t.topo:4: 'bundle of tier 1' again, after line 3; expected once",
+        ),
+        (
+            "Tiers 2\nTier 1\nOversubscribed 0\n",
+            "t.topo:3: Oversubscribed 0; 1 or more is possible",
+        ),
+        (
+            "Tiers 2\nTier 1\nSwitch_Latency_ns 18446744073709551615\n",
+            "t.topo:3: Switch_Latency_ns 18446744073709551615 is too large; at most 1000000000 is possible",
+        ),
+        ("Nodes\n", "t.topo:1: 'Nodes' without a value; expected 'Nodes NUMBER'"),
+        ("Nodes 8 9\n", "t.topo:1: '9' after 'Nodes 8', where the line should end"),
+        ("Nodes 8\nTiers 4\n", "t.topo:2: Tiers 4; 2 or 3 are possible"),
+        ("Tier 0\n", "t.topo:1: 'Tier' before 'Tiers', which must say how many there are"),
+        ("Tiers 2\nTier 2\n", "t.topo:2: Tier 2; the tiers are 0 to 1"),
+        (
+            "\nRadix_Down 4\n",
+            "t.topo:2: 'Radix_Down' where 'Nodes', 'Tiers', 'Podsize' or 'Tier' was expected",
+        ),
+        ("Nodes 8\n", "t.topo: no 'Tiers' line; expected 'Tiers 2' or 'Tiers 3'"),
+        ("Tiers 2\n", "t.topo: no hosts; expected 'Nodes NUMBER' above zero"),
+        ("Nodes 8\nTiers 2\n", "t.topo: tier 0 has no Radix_Down; expected 'Tier 0' and its lines"),
+        (
+            "Nodes 99999999999\n",
+            "t.topo:1: Nodes 99999999999 is too large; at most 4294967295 is possible",
+        ),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(said(text), expected);
+    }
+    let text = WRITTEN.replace("Radix_Up 1\n", "Colour 7\n");
+    assert!(
+        said(&text).starts_with("t.topo:18: 'Colour' is unknown; a tier has Downlink_speed_Gbps")
+    );
+    let text = WRITTEN.replace("Podsize 16", "Podsize 15");
+    assert_eq!(said(&text), "t.topo: hosts / pod size: 128 / 15 is not a positive whole number");
+    let text = WRITTEN.replace("Downlink_speed_Gbps 100", "Downlink_speed_Gbps 0");
+    assert_eq!(said(&text), "t.topo: tier 0: no downlink speed");
+}
+
+const CM: &str = "Nodes 16
+Connections 5
+Triggers 3
+2->11 id 1 start 0 size 2000000 send_done_trigger 7
+2->4 id 2 trigger 7 size 2000000 recv_done_trigger 8
+3->4 id 3 start 5000000 size 1 recv_done_trigger 8
+4->0 id 4 trigger 8 size 10 send_done_trigger 9
+4->1 id 5 trigger 9 size 10
+trigger id 7 oneshot
+trigger id 8 barrier count 2
+trigger id 9 multishot
+";
+
+#[test]
+fn a_connection_matrix_is_read_and_written() {
+    let workload = cm::read("w.cm", CM).unwrap();
+    assert_eq!((workload.hosts, workload.flows.len()), (16, 5));
+    let kinds: Vec<_> =
+        workload.triggers.iter().map(|trigger| (trigger.id, trigger.kind)).collect();
+    let expected =
+        [(7, TriggerKind::OneShot), (8, TriggerKind::Barrier(2)), (9, TriggerKind::MultiShot)];
+    assert_eq!(kinds, expected);
+    let flow = workload.flows[1];
+    assert_eq!((flow.src, flow.dst, flow.bytes), (2, 4, 2_000_000));
+    assert_eq!((flow.start, flow.on_sent, flow.on_received), (Start::Trigger(0), None, Some(1)));
+    assert_eq!(workload.flows[2].start, Start::At(5_000_000));
+    assert_eq!(cm::write(&workload), CM);
+}
+
+#[test]
+fn connections_without_numbers_are_numbered() {
+    let workload =
+        cm::read("w.cm", "Nodes 3\n0->1 start 0 size 5\n\n# or\n1->2 size 5 start 7\n").unwrap();
+    assert_eq!(workload.flows.iter().map(|flow| flow.id).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(workload.flows[1].start, Start::At(7));
+}
+
+#[test]
+fn starts_count_what_the_unit_says_and_doubts_are_told() {
+    let read = |unit: StartUnit, start: u64| {
+        cm::read_in(unit, "w.cm", &format!("Nodes 2\n0->1 start {start} size 5\n"))
+    };
+    let (ps, us) = ("ps".parse().unwrap(), "us".parse().unwrap());
+    assert_eq!(read(us, 40).unwrap().flows[0].start, Start::At(40_000_000));
+    assert_eq!(read(ps, 40).unwrap().flows[0].start, Start::At(40));
+    let doubt = |unit: StartUnit, start| unit.doubt(&read(unit, start).unwrap());
+    assert!(doubt(ps, 40).unwrap().ends_with("is it us?"));
+    assert!(doubt(us, 90_000_000).unwrap().ends_with("is it ps?"));
+    for (unit, start) in [(ps, 0), (us, 0), (ps, 5_000_000), (us, 5), (us, 1)] {
+        assert_eq!(doubt(unit, start), None, "{start} {}", unit.name());
+    }
+    assert!(read(us, u64::MAX / 9).unwrap_err().to_string().contains("beyond"));
+    assert_eq!("ns".parse::<StartUnit>().unwrap_err(), "unit \"ns\"; expected ps or us");
+}
+
+#[test]
+fn mistakes_in_a_connection_matrix_are_named() {
+    let said = |text: &str| cm::read("w.cm", text).unwrap_err().to_string();
+    let cases = [
+        ("Nodes two\n", "w.cm:1: 'two' where a whole number was expected: Nodes"),
+        ("", "w.cm: no hosts; expected 'Nodes NUMBER' above zero"),
+        (
+            "Nodes 2\nConnections 0\n",
+            "w.cm: no connection; expected lines 'SRC->DST start TIME size BYTES'",
+        ),
+        ("Nodes 2\nNodes 2\n", "w.cm:2: 'nodes' again, after line 1; expected once"),
+        (
+            "0->1 start 0 size 1\nNodes 2\n",
+            "w.cm:1: '0->1' before 'Nodes NUMBER', which must say how many hosts there are",
+        ),
+        ("Nodes 2\n1->1 start 0 size 1\n", "w.cm:2: host 1 with itself; expected two hosts"),
+        ("Nodes 2\n0->1 id 0 start 0 size 1\n", "w.cm:2: id 0; 1 or more is possible"),
+        (
+            "Nodes 2\n0->1 id 2 start 0 size 1\n0->1 start 0 size 1\n",
+            "w.cm:3: id 2 is that of line 2; expected another",
+        ),
+        ("Nodes 2\n0->1 start 0 size 1 size 2\n", "w.cm:2: 'size' again; expected once"),
+        (
+            "Nodes 2\n0->1 id 4294967296 start 0 size 1\n",
+            "w.cm:2: id 4294967296 is too large; at most 4294967295 is possible",
+        ),
+        (
+            "Nodes 2\n0->1 start 0 size 18446744073709551616\n",
+            "w.cm:2: size 18446744073709551616 is too large; at most 18446744073709551615 is possible",
+        ),
+        ("Nodes 2\ntrigger id 0 oneshot\n", "w.cm:2: trigger 0; 1 or more is possible"),
+        (
+            "Nodes 2\n0->1 start 0 size 1\n0->1 trigger 1 size 1 send_done_trigger 1\ntrigger id 1 oneshot\n",
+            "w.cm:3: 1 flows can never start (the first is flow 2): nothing pulls their trigger often enough",
+        ),
+        ("Nodes 2\n0->2 start 0 size 1\n", "w.cm:2: host 2; 'Nodes 2' allows 0 to 1"),
+        ("Nodes 2\n0->1 start 0\n", "w.cm:2: no size; expected 'size BYTES' above zero"),
+        ("Nodes 2\n0->1 start\n", "w.cm:2: 'start' without a value"),
+        (
+            "Nodes 2\n0->1 start 0 trigger 1 size 1\n",
+            "w.cm:2: one of 'start' and 'trigger' is enough",
+        ),
+        (
+            "Nodes 2\nx->1 start 0 size 1\n",
+            "w.cm:2: 'x' where a whole number was expected: the sending host",
+        ),
+        (
+            "Nodes 2\nhello\n",
+            "w.cm:2: 'hello' where 'Nodes', 'Connections', 'Triggers', 'trigger' or 'SRC->DST' was expected",
+        ),
+        (
+            "Nodes 2\n0->1 trigger 3 size 1\n",
+            "w.cm:2: trigger 3 is used but not defined; expected a line 'trigger id 3 ..'",
+        ),
+        (
+            "Nodes 2\nConnections 2\n0->1 start 0 size 1\n",
+            "w.cm:2: 'Connections 2', but there are 1",
+        ),
+        (
+            "Nodes 2\ntrigger id 1 barrier count 0\n",
+            "w.cm:2: a barrier of 0; 1 or more is possible",
+        ),
+        (
+            "Nodes 2\ntrigger id 1 oneshot\ntrigger id 1 oneshot\n",
+            "w.cm:3: trigger 1 is defined twice",
+        ),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(said(text), expected);
+    }
+    assert!(
+        said("Nodes 2\n0->1 start 0 size 1 colour 3\n").starts_with("w.cm:2: 'colour' is unknown;")
+    );
+    assert!(said("Nodes 2\ntrigger id 1 sometimes\n").contains("barrier count NUMBER"));
+}
+
+const GRAPH: &str = "Graph
+Hosts 3
+Switch left latency_ns 400 tier 0
+Switch right latency_ns 0 tier 1
+Link h0 left gbps 100 latency_ns 1000
+Link h1 left gbps 100 latency_ns 1000
+Link h2 right gbps 100 latency_ns 1000
+Link left right mbps 2500 latency_ns 5000
+";
+
+#[test]
+fn a_graph_is_read_and_written() {
+    let network = graph::read("g", GRAPH).unwrap();
+    assert_eq!((network.hosts, network.links[3].rate), (3, Rate(2_500_000_000)));
+    assert_eq!(network.port_name(6), "left->right");
+    assert_eq!(network.switches[0].latency, Picos::nanos(400));
+    assert_eq!(graph::write(&network), GRAPH);
+    let rate = Rate::gbps(400);
+    let spine = Topology::leaf_spine(4, 2, 2, rate, rate, Picos::nanos(600), Picos::nanos(400));
+    assert_eq!(graph::read("g", &graph::write(&spine)), Ok(spine));
+    // Either kind is recognised.
+    assert_eq!(topology("g", &format!("# a graph\n\n{GRAPH}")), Ok(network));
+    assert_eq!(topology("t.topo", TOPO), Ok(topo::read("t.topo", TOPO).unwrap().build().unwrap()));
+}
+
+#[test]
+fn mistakes_in_a_graph_are_named() {
+    let said = |text: &str| graph::read("g", text).unwrap_err().to_string();
+    let cases = [
+        ("Hosts 2\n", "g:1: 'Hosts' where 'Graph' was expected"),
+        ("Graph\nHosts two\n", "g:2: 'two' where a whole number was expected: Hosts"),
+        ("Graph\nHosts 2\nHosts 3\n", "g:3: 'Hosts' again, after line 2; expected once"),
+        (
+            "Graph\nLink h0 a gbps 1\n",
+            "g:2: 'h0' before 'Hosts', which must say how many there are",
+        ),
+        (
+            "Graph\nHosts 2\nLink h0 h1 gbps 1\n",
+            "g:3: hosts 'h0' and 'h1'; a switch must be between",
+        ),
+        ("Graph\nSwitch a\nLink a a gbps 1\n", "g:3: a link of 'a' with itself; expected two ends"),
+        (
+            "Graph\nHosts 2\nSwitch a\nLink h0 a gbps 1\nLink a h0 gbps 1\n",
+            "g:5: 'Link h0 ..' again, after line 4; expected once",
+        ),
+        (
+            "Graph\nHosts 2\nSwitch a\nLink h0 a gbps 18446744073709551615\n",
+            "g:4: gbps 18446744073709551615 is too large; at most 100000 is possible",
+        ),
+        ("Graph\nSwitch a tier 256\n", "g:2: tier 256 is too large; at most 255 is possible"),
+        ("Graph\nSwitch h7\n", "g:2: 'h7' is what a host is called"),
+        ("Graph\nSwitch a\nSwitch a\n", "g:3: switch 'a' is there twice"),
+        (
+            "Graph\nSwitch a tier\n",
+            "g:2: 'tier' where 'latency_ns NUMBER' or 'tier NUMBER' was expected",
+        ),
+        ("Graph\nHosts 2\nLink h0 h2 gbps 1\n", "g:3: 'h2', where hosts are h0 to h1"),
+        (
+            "Graph\nHosts 2\nLink h0 b gbps 1\n",
+            "g:3: 'b' is neither a host nor a switch named above",
+        ),
+        (
+            "Graph\nHosts 2\nSwitch a\nLink h0 a\n",
+            "g:4: a link without a rate; expected 'gbps NUMBER' or 'mbps NUMBER' above zero",
+        ),
+        (
+            "Graph\nHosts 2\nSwitch a\nLink h0 a tbps 1\n",
+            "g:4: 'tbps 1' where 'gbps NUMBER', 'mbps NUMBER' or 'latency_ns NUMBER' was expected",
+        ),
+        (
+            "Graph\nHosts 2\nSwitch a\nLink h0 a gbps 1\n",
+            "g: host h1 has 0 links; each has exactly 1",
+        ),
+        (
+            "Graph\nRouter a\n",
+            "g:2: 'Router a' where 'Hosts NUMBER', 'Switch NAME ..' or 'Link A B ..' was expected",
+        ),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(said(text), expected);
+    }
+}
+
+#[test]
+fn a_byte_order_mark_and_ends_of_lines_of_other_systems_are_fine() {
+    let foreign = |text: &str| format!("\u{feff}{}", text.replace('\n', "\r\n"));
+    assert_eq!(topology("t", &foreign(TOPO)), topology("t", TOPO));
+    assert_eq!(topology("g", &foreign(GRAPH)), topology("g", GRAPH));
+    assert_eq!(cm::read("w", &foreign(CM)), cm::read("w", CM));
+}
+
+#[test]
+fn what_is_no_text_is_named() {
+    let path = std::env::temp_dir().join(format!("squall-text-{}", std::process::id()));
+    std::fs::write(&path, b"Nodes 2\n# caf\xe9\n").expect("written");
+    let error = read_text(&path).expect_err("not UTF-8").to_string();
+    assert_eq!(error, "line 2 is not UTF-8, expected text");
+    std::fs::remove_file(&path).expect("removed");
+    let error = read_text(std::path::Path::new("/dev/zero")).expect_err("no end").to_string();
+    assert_eq!(error, "a device, expected a file");
+}

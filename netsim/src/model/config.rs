@@ -1,0 +1,675 @@
+//! What the ports and switches of a network are like: what a user may say of them, for plans, both command lines
+//! and an emulator's status alike ([`NetworkOptions`]), and what comes of it in one network ([`NetworkConfig`]).
+//!
+//! A field of [`NetworkOptions`] *is* a key of a plan's `[network]`, an `--option` of `squall sim` and `squall emulate
+//! up`, a word of `squall emulate status` and a row of `docs/network.md`; its comment is the help of all of them.
+
+use core::fmt;
+use core::str::FromStr;
+
+use clap::Args;
+use serde::{Deserialize, Serialize};
+
+use super::deflection::{Deflection, DeflectionParameters};
+use super::lossless::Lossless;
+use super::port::PortConfig;
+use super::program::SwitchProgram;
+use super::rates::{RateParameters, Rates};
+use super::telemetry::Telemetry;
+use crate::{Bytes, Picos};
+use squall_base::{Rate, Span};
+
+/// What a user may say of a network. What is left out has the default stated here.
+#[derive(Clone, PartialEq, Debug, Default, Args, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NetworkOptions {
+    /// Rate of the hosts' network cards, Gb/s, where it is less than that of their links (default that of their
+    /// links; `squall sim` with a .topo file: 100, as uet-htsim's -linkspeed).
+    #[arg(long, visible_aliases = ["nic", "linkspeed"], value_name = "GBPS")]
+    pub nic_gbps: Option<f64>,
+    /// Switches trim what does not fit, instead of dropping it (default true; false in a lossless network).
+    #[arg(long, value_name = "BOOL")]
+    pub trimming: Option<bool>,
+    /// Data queue of a port.
+    #[arg(long, value_name = "BYTES")]
+    pub queue: Option<Bytes>,
+    /// Data queue of a port in bandwidth-delay products (default 1 with trimming, 5 without).
+    #[arg(long, value_name = "BDP")]
+    pub queue_bdp: Option<f64>,
+    /// Marking thresholds as shares of the queue if that is given, else of a bandwidth-delay product
+    /// (default 0.2,0.8; none for no marks).
+    #[arg(long, value_name = "LOW,HIGH")]
+    pub ecn: Option<Marks>,
+    /// Marking thresholds in bandwidth-delay products, for queues of another length.
+    #[arg(long, value_name = "LOW,HIGH")]
+    pub ecn_bdp: Option<Marks>,
+    /// Packets without data and data packets that leave a port in turn where both wait: weighted round robin
+    /// instead of strict priority; 10,1 is NDP's, section 3.1 (default packets without data first).
+    #[arg(long, value_name = "CONTROL,DATA")]
+    pub weights: Option<Weights>,
+    /// Pause instead of dropping (PFC): data queues are then unlimited.
+    #[arg(long)]
+    pub lossless: bool,
+    /// Lossless: bytes from one input of a switch that pause it (default half a queue).
+    #[arg(long, value_name = "BYTES")]
+    pub xoff: Option<Bytes>,
+    /// Lossless: bytes from one input of a switch at which it may go on (default two packets less than xoff).
+    #[arg(long, value_name = "BYTES")]
+    pub xon: Option<Bytes>,
+    /// Lossless: buffer that the ports of a switch share; an input is paused when it has more in it than is free
+    /// (default none: each has its own).
+    #[arg(long, value_name = "BYTES")]
+    pub buffer: Option<Bytes>,
+    /// Switches choose the shorter of two random queues instead of hashing the entropy.
+    #[arg(long)]
+    pub adaptive: bool,
+    /// Switches write into packets what queues they left behind: in-band telemetry.
+    #[arg(long)]
+    pub telemetry: bool,
+    /// Switches compute the rates of flows that ask for one (s-PERC), and drop what flows send beyond their rate before they
+    /// have it (1RC).
+    #[arg(long)]
+    pub rates: bool,
+    /// Rates: who sent no rate packet for so long is counted no longer, microseconds; 0 for never (default 64 base
+    /// round trips).
+    #[arg(long, value_name = "US")]
+    pub rates_forget_us: Option<f64>,
+    /// Rates: part of each link's rate that is given to flows; what is left empties queues (default 0.96: 2 % are for rate
+    /// packets, 2 % for what was computed too late).
+    #[arg(long, value_name = "SHARE")]
+    pub rates_capacity: Option<f64>,
+    /// Switches send short messages round a full queue, each of them in order (IOFD: Dart, section IV); in a lossless network.
+    #[arg(long)]
+    pub deflection: bool,
+    /// Deflection: bytes that wait at a port from which on messages are sent round it (default two thirds of where marks begin,
+    /// as Dart's 15 KB of 22.5).
+    #[arg(long, value_name = "BYTES")]
+    pub deflection_threshold: Option<Bytes>,
+    /// Deflection: so often a message is deflected at most, 1 to 7 (default 4).
+    #[arg(long, value_name = "TIMES")]
+    pub deflection_tokens: Option<u8>,
+    /// Deflection: messages that a switch remembers at a time, 1 to 1024 (default 8).
+    #[arg(long, value_name = "MESSAGES")]
+    pub deflection_entries: Option<u16>,
+    /// Deflection: longest message that is deflected (default 8 KiB).
+    #[arg(long, value_name = "BYTES")]
+    pub deflection_short: Option<Bytes>,
+    /// From a link's failure to routing's knowing it, microseconds (default 0; of a live emulator 100, before
+    /// latencies are scaled).
+    #[arg(long, value_name = "US")]
+    pub reroute_us: Option<f64>,
+}
+
+impl fmt::Display for NetworkOptions {
+    /// What was said, key by key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Ok(serde_json::Value::Object(keys)) = serde_json::to_value(self) else {
+            return Err(fmt::Error);
+        };
+        let mut separator = "";
+        for (key, value) in keys {
+            match value {
+                serde_json::Value::Null => continue,
+                value => write!(f, "{separator}{key} {value}")?,
+            }
+            separator = ", ";
+        }
+        Ok(())
+    }
+}
+
+/// The options of a network as a command line takes them, with words for what is often switched off.
+#[derive(Clone, PartialEq, Debug, Default, Args)]
+pub struct NetworkArgs {
+    #[command(flatten)]
+    options: NetworkOptions,
+    /// As --trimming false.
+    #[arg(long, conflicts_with = "trimming")]
+    no_trim: bool,
+    /// As --ecn none.
+    #[arg(long, conflicts_with_all = ["ecn", "ecn_bdp"])]
+    no_ecn: bool,
+}
+
+impl NetworkArgs {
+    /// What was said.
+    #[must_use]
+    pub fn options(&self) -> NetworkOptions {
+        let mut options = self.options.clone();
+        if self.no_trim {
+            options.trimming = Some(false);
+        }
+        if self.no_ecn {
+            options.ecn = Some(Marks::NONE);
+        }
+        options
+    }
+}
+
+/// Thresholds between which marking sets in: `[low, high]`, or none.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Marks(Vec<f64>);
+
+impl Marks {
+    /// No marks.
+    pub const NONE: Self = Self(Vec::new());
+
+    /// From `low` to `high`.
+    #[must_use]
+    pub fn between(low: f64, high: f64) -> Self {
+        Self(vec![low, high])
+    }
+}
+
+impl FromStr for Marks {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "none" {
+            return Ok(Self::NONE);
+        }
+        let numbers: Result<Vec<f64>, _> =
+            text.split(',').map(|part| part.trim().parse()).collect();
+        match numbers {
+            Ok(numbers) if numbers.len() == 2 => Ok(Self(numbers)),
+            _ => Err("two numbers in order, such as 0.2,0.8, or none are expected".to_owned()),
+        }
+    }
+}
+
+/// Packets of each class in a turn, control packets first; neither is zero.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(try_from = "(u16, u16)")]
+pub struct Weights(pub(super) u16, pub(super) u16);
+
+impl TryFrom<(u16, u16)> for Weights {
+    type Error = &'static str;
+
+    fn try_from((control, data): (u16, u16)) -> Result<Self, Self::Error> {
+        let fine = (1..=1000).contains(&control) && (1..=1000).contains(&data);
+        fine.then_some(Self(control, data))
+            .ok_or("two numbers of packets from 1 to 1000 are expected")
+    }
+}
+
+impl FromStr for Weights {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parts = text.split_once(',').unwrap_or_default();
+        let number = |part: &str| part.trim().parse().unwrap_or(0);
+        Self::try_from((number(parts.0), number(parts.1)))
+    }
+}
+
+/// What is wrong with an option.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OptionError {
+    /// Its key.
+    pub key: &'static str,
+    /// What was given and what is expected.
+    pub what: String,
+}
+
+impl fmt::Display for OptionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "network.{}: {}", self.key, self.what)
+    }
+}
+
+impl core::error::Error for OptionError {}
+
+pub(super) fn fault<T>(key: &'static str, what: impl fmt::Display) -> Result<T, OptionError> {
+    Err(OptionError { key, what: what.to_string() })
+}
+
+/// What options are relative to in one network.
+#[derive(Clone, Copy)]
+pub struct Ground<'a> {
+    /// Bandwidth-delay product between the farthest hosts, in full packets, rounded up.
+    pub bdp_packets: u64,
+    /// The same in bytes, not rounded; asked for only where options are counted in it.
+    pub bdp_bytes: &'a dyn Fn() -> f64,
+    /// Bytes of a full packet on the wire.
+    pub packet: u32,
+    /// Bytes that trimming leaves of it.
+    pub trimmed: u32,
+    /// Shortest data queue, in packets.
+    pub least: u64,
+    /// Rate of the slowest host link.
+    pub line: Rate,
+    /// Unloaded round trip between the farthest hosts, as their congestion control is told.
+    pub rtt: Span,
+    /// By how much the clocks of hosts are ahead of the network's.
+    pub ahead: Span,
+    /// What rates and times of the options are multiplied by: of a network in slow motion.
+    pub rates: f64,
+    /// .. and times.
+    pub times: f64,
+    /// From a failure to routing's knowing it, before that, unless told.
+    pub reroute_us: f64,
+    /// Seed of marking, hashing and adaptive routing.
+    pub seed: u64,
+}
+
+impl NetworkOptions {
+    /// Whether all is in range and goes together, as far as that can be said without a network.
+    ///
+    /// # Errors
+    /// The first key that is not, and what is expected.
+    pub fn check(&self) -> Result<(), OptionError> {
+        if self.lossless && self.trimming == Some(true) {
+            return fault("trimming", "expected `trimming` or `lossless`, not both");
+        }
+        if let Some(gbps) = self.nic_gbps.filter(|gbps| !(0.001..=100_000.0).contains(gbps)) {
+            return fault("nic_gbps", format!("{gbps}, expected 0.001 to 100000"));
+        }
+        if let Some(products) = self.queue_bdp.filter(|n| !(*n > 0.0 && n.is_finite())) {
+            return fault("queue_bdp", format!("{products}, expected a number above 0"));
+        }
+        if self.queue.is_some() && self.queue_bdp.is_some() {
+            return fault("queue", "expected `queue` or `queue_bdp`, not both");
+        }
+        if self.queue == Some(Bytes(0)) {
+            return fault("queue", "0, expected one packet at least");
+        }
+        match (&self.ecn, &self.ecn_bdp) {
+            (Some(_), Some(_)) => {
+                return fault("ecn", "expected `ecn` or `ecn_bdp`, not both");
+            }
+            (Some(Marks(shares)), None) => thresholds("ecn", shares, "shares of the queue")?,
+            (None, Some(Marks(products))) => {
+                thresholds("ecn_bdp", products, "bandwidth-delay products")?;
+                // More than a queue is never marked; without a length, queues are a product at least.
+                let most = self.queue_bdp.unwrap_or(1.0);
+                if self.queue.is_none() && products.iter().any(|n| *n > most) {
+                    let what = format!("{products:?}, expected at most the queue, {most}");
+                    return fault("ecn_bdp", what);
+                }
+            }
+            (None, None) => {}
+        }
+        Lossless::check(self)?;
+        RateParameters::check(self)?;
+        DeflectionParameters::check(self)?;
+        if let Some(us) = self.reroute_us.filter(|us| !(0.0..=1e9).contains(us)) {
+            return fault("reroute_us", format!("{us}, expected 0 to 1e9 microseconds"));
+        }
+        Ok(())
+    }
+
+    /// Whether switches trim.
+    #[must_use]
+    pub fn trims(&self) -> bool {
+        self.trimming.unwrap_or(!self.lossless)
+    }
+
+    /// The rate of network cards that are slower than their links of `line`, times `scale`.
+    #[must_use]
+    pub fn card(&self, line: Rate, scale: f64) -> Option<Rate> {
+        self.nic_gbps.map(|gbps| Rate((gbps * 1e9 * scale) as u64)).filter(|rate| *rate < line)
+    }
+
+    /// What comes of it.
+    ///
+    /// # Errors
+    /// The key that is impossible there, and what is expected.
+    pub fn settle(&self, ground: &Ground<'_>) -> Result<NetworkConfig, OptionError> {
+        self.check()?;
+        let packet = u64::from(ground.packet);
+        let mut config = NetworkConfig::new(ground.bdp_packets * packet, self.trims(), ground.seed);
+        let queue = self.queue.map(|queue| queue.0);
+        let queue = queue.or(self.queue_bdp.map(|n| (n * (ground.bdp_bytes)()) as u64));
+        if let Some(queue) = queue {
+            if queue < packet {
+                let what = format!("{queue} bytes; at least a packet ({packet}) is needed");
+                return fault("queue", what);
+            }
+            config.set_queue(queue);
+        }
+        config.set_queue(config.queue.max(ground.least * packet));
+        let shares = self.shares(queue, ground.bdp_bytes)?;
+        (config.ecn_min, config.ecn_max) = shares.map_or((u64::MAX, u64::MAX), |(low, high)| {
+            // Shares are of a bandwidth-delay product, in whole packets, unless the queue was given
+            // (uet-htsim main_uec.cpp: `ceil(bdp_pkt * 0.2)`).
+            let packets = if queue.is_some() { config.queue / packet } else { ground.bdp_packets };
+            let share = |share: f64| (packets as f64 * share).ceil() as u64 * packet;
+            (share(low), share(high))
+        });
+        config.trim = self.trims().then_some(ground.trimmed);
+        config.lossless =
+            self.lossless.then(|| Lossless::new(self, config.queue, packet)).transpose()?;
+        config.nic = self.card(ground.line, ground.rates);
+        let reroute = self.reroute_us.unwrap_or(ground.reroute_us) * ground.times;
+        config.reroute = Picos((reroute * 1e6) as u64);
+        config.rates = self.rates.then(|| RateParameters::new(self, ground));
+        if self.deflection {
+            config.deflection = Some(DeflectionParameters::new(self, config.ecn_min, ground)?);
+        }
+        config.options = Self {
+            trimming: Some(self.trims()),
+            queue: Some(Bytes(config.queue)),
+            queue_bdp: None,
+            reroute_us: Some(reroute),
+            ..self.clone()
+        };
+        Ok(config)
+    }
+
+    /// Marking thresholds as shares of the queue, if that was given, else of a bandwidth-delay product.
+    fn shares(
+        &self,
+        queue: Option<u64>,
+        bdp: &dyn Fn() -> f64,
+    ) -> Result<Option<(f64, f64)>, OptionError> {
+        let of = |marks: &Marks| match *marks.0 {
+            [low, high] => Some((low, high)),
+            _ => None,
+        };
+        match (&self.ecn, &self.ecn_bdp) {
+            (_, Some(marks)) => {
+                let shares = of(marks).map(|(low, high)| match queue {
+                    Some(queue) => (low * bdp() / queue as f64, high * bdp() / queue as f64),
+                    None => (low, high),
+                });
+                if shares.is_some_and(|(_, high)| high > 1.0) {
+                    let queue = queue.map_or(1.0, |queue| queue as f64 / bdp());
+                    let what = format!("{:?}, expected at most the queue, {queue}", marks.0);
+                    return fault("ecn_bdp", what);
+                }
+                Ok(shares)
+            }
+            (Some(marks), _) => Ok(of(marks)),
+            (None, None) => Ok(Some((0.2, 0.8))),
+        }
+    }
+}
+
+/// Whether these are two thresholds in order, or none.
+fn thresholds(key: &'static str, numbers: &[f64], of: &str) -> Result<(), OptionError> {
+    match *numbers {
+        [] => Ok(()),
+        [low, high] if !(0.0 <= low && low <= high && high.is_finite()) => {
+            fault(key, format!("[{low}, {high}], expected 0 <= low <= high"))
+        }
+        [low, high] if key == "ecn" && high > 1.0 => {
+            fault(key, format!("[{low}, {high}], expected at most 1"))
+        }
+        [_, _] => Ok(()),
+        _ => fault(key, format!("{numbers:?}, expected [low, high] as {of}, or []")),
+    }
+}
+
+/// What all queues of a network are like.
+#[derive(Clone, Debug)]
+pub struct NetworkConfig {
+    /// What was asked for, with what followed from it.
+    pub options: NetworkOptions,
+    /// Rate of network cards slower than their links.
+    pub nic: Option<Rate>,
+    /// Data queue of a port, bytes, whatever its rate; the packet being sent counts.
+    pub queue: u64,
+    /// Control queue of a port, bytes. htsim: twice the data queue.
+    pub control_queue: u64,
+    /// A port marks when the data queue left behind a departing packet exceeds this many bytes:
+    /// with a probability that rises from 0 ..
+    pub ecn_min: u64,
+    /// .. to 1 at this many. Both `u64::MAX`: no marks.
+    pub ecn_max: u64,
+    /// Trim packets that find the queue full to this many bytes on the wire; `None` drops them.
+    pub trim: Option<u32>,
+    /// Pause upstream instead of dropping (IEEE 802.1Qbb): data queues are then unlimited, and a
+    /// switch pauses an input that owns more than `xoff` of its bytes until it owns less than `xon`.
+    pub lossless: Option<Lossless>,
+    /// Switches compute rates.
+    pub rates: Option<RateParameters>,
+    /// Switches deflect.
+    pub deflection: Option<DeflectionParameters>,
+    /// After a link or switch failed, routing avoids it this much later.
+    pub reroute: Picos,
+    /// Seed of marking, hashing and adaptive routing.
+    pub seed: u64,
+}
+
+impl NetworkConfig {
+    /// The defaults of the second SMaRTT paper for a bandwidth-delay product of `bdp` bytes: queues of
+    /// one bandwidth-delay product with trimming and of five without, marks from 20 % to 80 % of it.
+    #[must_use]
+    pub fn new(bdp: u64, trimming: bool, seed: u64) -> Self {
+        let queue = if trimming { bdp } else { bdp * 5 };
+        Self {
+            options: NetworkOptions { trimming: Some(trimming), ..NetworkOptions::default() },
+            nic: None,
+            queue,
+            control_queue: queue * 2,
+            ecn_min: queue / 5,
+            ecn_max: queue * 4 / 5,
+            trim: trimming.then_some(64),
+            lossless: None,
+            rates: None,
+            deflection: None,
+            reroute: Picos::ZERO,
+            seed,
+        }
+    }
+
+    /// Data queues of so many bytes, and control queues in proportion.
+    fn set_queue(&mut self, bytes: u64) {
+        self.queue = bytes;
+        self.control_queue = bytes.saturating_mul(2);
+    }
+
+    /// What switch `switch` is programmed to do.
+    #[must_use]
+    pub fn program(&self, switch: u32) -> Option<Box<dyn SwitchProgram>> {
+        if let Some(parameters) = self.deflection {
+            return Some(Box::new(Deflection::new(parameters, switch)));
+        }
+        if let Some(parameters) = self.rates {
+            return Some(Box::new(Rates::new(parameters)));
+        }
+        self.options.telemetry.then(|| Box::new(Telemetry) as Box<dyn SwitchProgram>)
+    }
+
+    /// Lanes of a link between switches.
+    pub(super) fn lanes(&self) -> u8 {
+        self.deflection.map_or(1, |parameters| parameters.tokens + 1)
+    }
+
+    /// The port of a switch to a link of `rate`; `last_hop` if it leads to a host.
+    #[must_use]
+    pub fn port(&self, rate: Rate, last_hop: bool) -> PortConfig {
+        PortConfig {
+            queue: if self.lossless.is_some() { u64::MAX } else { self.queue },
+            control_queue: self.control_queue,
+            ecn_min: self.ecn_min,
+            ecn_max: self.ecn_max,
+            trim: if self.lossless.is_some() { None } else { self.trim },
+            last_hop,
+            weights: self.options.weights,
+            rates: self.rates.is_some(),
+            lanes: self.lanes(),
+            ..PortConfig::of_host(rate)
+        }
+    }
+
+    /// The port of a host, which does not overrun, mark or trim its own packets, to a link of `rate`.
+    #[must_use]
+    pub fn card(&self, rate: Rate) -> PortConfig {
+        PortConfig { rates: self.rates.is_some(), ..PortConfig::of_host(self.nic.unwrap_or(rate)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Command, CommandFactory, FromArgMatches, Parser};
+
+    use super::*;
+
+    #[derive(Parser, Debug)]
+    struct Line {
+        #[command(flatten)]
+        network: NetworkArgs,
+    }
+
+    /// Ten packets of 4096 bytes, or 40000 bytes, of bandwidth-delay product.
+    fn ground() -> Ground<'static> {
+        Ground {
+            bdp_packets: 10,
+            bdp_bytes: &|| 40_000.0,
+            packet: 4096,
+            trimmed: 64,
+            least: 0,
+            line: Rate::gbps(100),
+            rtt: Span::micros(3),
+            ahead: Span::ZERO,
+            rates: 0.1,
+            times: 10.0,
+            reroute_us: 100.0,
+            seed: 1,
+        }
+    }
+
+    fn of_line(words: &str) -> NetworkOptions {
+        let words = std::iter::once("squall").chain(words.split_whitespace());
+        Line::try_parse_from(words).expect("options").network.options()
+    }
+
+    /// Every key of a plan is an option, with its help, and the other way round; so a line means the same.
+    #[test]
+    fn keys_and_options_are_one() {
+        let keys = serde_json::to_value(NetworkOptions::default()).expect("a table");
+        let keys: Vec<String> = keys.as_object().expect("a table").keys().cloned().collect();
+        let command = NetworkOptions::augment_args(Command::new("x"));
+        let mut options: Vec<String> =
+            command.get_arguments().map(|option| option.get_id().to_string()).collect();
+        options.sort();
+        assert_eq!(keys, options);
+        for option in command.get_arguments() {
+            let long = option.get_long().expect("long");
+            assert_eq!(long.replace('-', "_"), option.get_id().as_str());
+            assert!(option.get_help().is_some_and(|help| help.to_string().len() > 10), "{long}");
+        }
+        let table = "queue = \"30KB\"\necn = []\nlossless = true\nreroute_us = 5\n";
+        let of_plan: NetworkOptions = toml::from_str(table).expect("a table");
+        assert_eq!(of_plan, of_line("--queue 30KB --ecn none --lossless --reroute-us 5"));
+        assert_eq!(of_line("--no-ecn --no-trim"), of_line("--ecn none --trimming false"));
+        assert!(Line::try_parse_from(["x", "--ecn", "0.2"]).is_err());
+        assert!(Line::try_parse_from(["x", "--no-trim", "--trimming", "true"]).is_err());
+        let empty = Line::command().get_matches_from(["x"]);
+        assert_eq!(
+            NetworkArgs::from_arg_matches(&empty).expect("nothing").options(),
+            NetworkOptions::default()
+        );
+    }
+
+    /// `docs/network.md`, from the options themselves.
+    #[test]
+    fn the_page_of_network_options_is_up_to_date() {
+        let mut made = String::from(
+            "# Options of a network\n\n\
+             Keys of a plan's `[network]` and options of `squall sim` and `squall emulate up`; `squall emulate status` shows \
+             what a running emulator has. Sizes take B, KB, KiB, MB and MiB; `--no-trim` is `--trimming false`, `--no-ecn` \
+             is `--ecn none` (in a plan `[]`). An emulator's are those before scaling. Made from \
+             `netsim/src/model/config.rs`.\n\n\
+             | key | option | meaning |\n|---|---|---|\n",
+        );
+        for option in NetworkOptions::augment_args(Command::new("x")).get_arguments() {
+            let key = option.get_id();
+            let flag = !option.get_action().takes_values();
+            let value = option.get_value_names().filter(|_| !flag).map(|names| names.join(" "));
+            let value = value.map_or(String::new(), |value| format!(" {value}"));
+            let names = option.get_long_and_visible_aliases().unwrap_or_default();
+            let names: Vec<String> =
+                names.iter().map(|name| format!("`--{name}{value}`")).collect();
+            let help = option.get_help().map(ToString::to_string).unwrap_or_default();
+            made += &format!("| `{key}` | {} | {help}. |\n", names.join(", "));
+        }
+        crate::documents::is_up_to_date("network.md", &made);
+    }
+
+    #[test]
+    fn what_follows_is_in_whole_packets_and_scaled() {
+        let settled = |words: &str| of_line(words).settle(&ground()).expect(words);
+        let default = settled("");
+        assert_eq!((default.queue, default.control_queue), (40_960, 81_920));
+        assert_eq!((default.ecn_min, default.ecn_max), (2 * 4096, 8 * 4096));
+        assert_eq!((default.trim, default.nic), (Some(64), None));
+        // 100 us in slow motion.
+        assert_eq!(default.reroute, Picos::micros(1_000));
+        let dropping = settled("--no-trim");
+        assert_eq!((dropping.queue, dropping.ecn_max, dropping.trim), (5 * 40_960, 8 * 4096, None));
+        // Shares of a queue that is given; 25 packets of it are whole, a tenth of them begun.
+        let given = settled("--queue 102500 --ecn 0.1,1");
+        assert_eq!((given.ecn_min, given.ecn_max), (3 * 4096, 25 * 4096));
+        let products = settled("--queue-bdp 2.5 --ecn-bdp 0.5,2 --nic 50");
+        assert_eq!((products.queue, products.ecn_max), (100_000, 20 * 4096));
+        // 50 Gb/s in slow motion are 5, and the links have 100.
+        assert_eq!(products.nic, Some(Rate::gbps(5)));
+        let unmarked = settled("--no-ecn");
+        assert_eq!((unmarked.ecn_min, unmarked.ecn_max), (u64::MAX, u64::MAX));
+        let lossless = settled("--lossless").lossless.expect("thresholds");
+        assert_eq!(lossless.xoff, 5 * 40_960 / 2);
+        assert_eq!(lossless.xon, lossless.xoff - 2 * 4096);
+        // What a status shows.
+        let text = settled("--adaptive --queue 30KB").options.to_string();
+        assert!(text.contains("adaptive true") && text.contains("trimming true"), "{text}");
+        // Two of three packets' marks, and the lanes of four tokens and none.
+        let deflecting = settled("--deflection --lossless");
+        let parameters = deflecting.deflection.expect("parameters");
+        assert_eq!((parameters.threshold, parameters.tokens), (2 * 4096 / 3 * 2, 4));
+        assert_eq!((parameters.entries, parameters.short), (8, 8192));
+        assert_eq!((parameters.tokens(8192), parameters.tokens(8193)), (4, 0));
+        assert_eq!(deflecting.port(Rate::gbps(10), false).lanes, 5);
+        let short = of_line("").settle(&Ground { least: 80, ..ground() }).expect("a queue");
+        assert_eq!(short.queue, 80 * 4096);
+    }
+
+    #[test]
+    fn what_does_not_go_together_is_refused() {
+        for (words, key, says) in [
+            ("--lossless --trimming true", "trimming", "not both"),
+            ("--queue 5KB --queue-bdp 2", "queue", "not both"),
+            ("--queue 0", "queue", "one packet"),
+            ("--queue 100", "queue", "4096"),
+            ("--queue-bdp 0", "queue_bdp", "above 0"),
+            ("--ecn 0.8,0.2", "ecn", "low <= high"),
+            ("--ecn 0.2,1.5", "ecn", "at most 1"),
+            ("--ecn 0.2,0.8 --ecn-bdp 1,2", "ecn", "not both"),
+            ("--queue-bdp 5 --ecn-bdp 1,9", "ecn_bdp", "at most the queue, 5"),
+            ("--xoff 5KB", "xoff", "lossless"),
+            ("--lossless --xoff 5KB --xon 6KB", "xon", "less than xoff"),
+            ("--buffer 64MB", "buffer", "lossless"),
+            ("--lossless --buffer 64MB --xoff 5KB", "buffer", "not both"),
+            ("--lossless --buffer 9KB", "buffer", "eight packets"),
+            ("--nic 0", "nic_gbps", "0.001"),
+            ("--reroute-us 1e10", "reroute_us", "1e9"),
+            ("--rates --telemetry", "rates", "not both"),
+            ("--rates --adaptive", "rates", "one path"),
+            ("--rates-forget-us 5", "rates_forget_us", "with `rates`"),
+            ("--rates --rates-forget-us 1e10", "rates_forget_us", "1e9"),
+            ("--rates-capacity 0.8", "rates_capacity", "with `rates`"),
+            ("--rates --rates-capacity 1.1", "rates_capacity", "0.01 to 1"),
+            ("--deflection", "deflection", "with `lossless`"),
+            ("--deflection --lossless --telemetry", "deflection", "one program"),
+            ("--deflection --lossless --rates", "deflection", "one program"),
+            ("--deflection --lossless --adaptive", "deflection", "one path"),
+            ("--deflection-tokens 3", "deflection_tokens", "with `deflection`"),
+            ("--deflection --lossless --deflection-tokens 0", "deflection_tokens", "1 to 7"),
+            ("--deflection --lossless --deflection-tokens 8", "deflection_tokens", "1 to 7"),
+            ("--deflection --lossless --deflection-entries 0", "deflection_entries", "1 to 1024"),
+            ("--deflection --lossless --deflection-short 0", "deflection_short", "one byte"),
+            (
+                "--deflection --lossless --deflection-threshold 8192",
+                "deflection_threshold",
+                "where marks begin, 8192",
+            ),
+            ("--deflection --lossless --no-ecn", "deflection_threshold", "no marks"),
+        ] {
+            let error = of_line(words).settle(&ground()).map(|_| ()).expect_err(words);
+            assert_eq!(error.key, key, "{words}");
+            assert!(error.to_string().contains(says), "{words}: {error}");
+        }
+    }
+}

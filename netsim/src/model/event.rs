@@ -1,0 +1,41 @@
+//! What can go wrong, and when.
+
+use crate::Picos;
+use squall_base::Rate;
+
+/// Index into [`crate::topology::Topology::links`].
+pub type LinkId = u32;
+
+/// A change of the network, commanded or scheduled.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Failure {
+    /// The link goes down in both directions: what is on it and what is sent on it is lost; routing
+    /// avoids it after [`super::NetworkConfig::reroute`].
+    LinkDown(LinkId),
+    /// The link works again (after any failure but a rate change).
+    LinkUp(LinkId),
+    /// All links of the switch go down.
+    SwitchDown(u32),
+    /// All links of the switch come up.
+    SwitchUp(u32),
+    /// Both directions have another rate from now on.
+    Rate(LinkId, Rate),
+    /// One direction (a port) runs at another rate from now on, its queue and marking thresholds scaled
+    /// alike: how htsim degrades a link.
+    Degrade(u32, Rate),
+    /// The link swallows everything in both directions, and routing does not notice.
+    BlackHole(LinkId),
+    /// Each bit on the link is wrong with this probability; a packet with a wrong bit is lost.
+    BitErrors(LinkId, f64),
+    /// Each packet on the link is lost with this probability.
+    Loss(LinkId, f64),
+}
+
+/// A failure at a time.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct FailureEvent {
+    /// When.
+    pub at: Picos,
+    /// What.
+    pub what: Failure,
+}

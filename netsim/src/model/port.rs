@@ -1,0 +1,722 @@
+//! One output port: a data queue, a control queue that comes first or has a weight, where there are rate packets a queue for
+//! them before both, and the wire behind them.
+
+use super::config::Weights;
+use super::head::{Class, Head};
+use super::lane;
+use super::queue::{Entry, Queue, Queues};
+use crate::Picos;
+use squall_base::{Rate, Rng};
+
+/// What a port is like.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PortConfig {
+    /// Rate of the link.
+    pub rate: Rate,
+    /// Data bytes it holds, the packet being sent included.
+    pub queue: u64,
+    /// Control bytes it holds.
+    pub control_queue: u64,
+    /// See [`super::NetworkConfig::ecn_min`].
+    pub ecn_min: u64,
+    /// See [`super::NetworkConfig::ecn_max`].
+    pub ecn_max: u64,
+    /// See [`super::NetworkConfig::trim`].
+    pub trim: Option<u32>,
+    /// It leads to a host.
+    pub last_hop: bool,
+    /// See [`super::NetworkOptions::weights`].
+    pub weights: Option<Weights>,
+    /// See [`super::NetworkOptions::rates`].
+    pub rates: bool,
+    /// Lanes of its data, one at least.
+    pub lanes: u8,
+}
+
+impl PortConfig {
+    /// The port of a host: it takes everything, and neither marks nor trims.
+    #[must_use]
+    pub const fn of_host(rate: Rate) -> Self {
+        Self {
+            rate,
+            queue: u64::MAX,
+            control_queue: u64::MAX,
+            ecn_min: u64::MAX,
+            ecn_max: u64::MAX,
+            trim: None,
+            last_hop: false,
+            weights: None,
+            rates: false,
+            lanes: 1,
+        }
+    }
+
+    /// Another rate, queue and thresholds in proportion.
+    pub fn degrade(&mut self, rate: Rate) {
+        let before = u128::from(self.rate.0.max(1));
+        let scale = |bytes: u64| match bytes {
+            u64::MAX => u64::MAX,
+            bytes => {
+                u64::try_from(u128::from(bytes) * u128::from(rate.0) / before).unwrap_or(u64::MAX)
+            }
+        };
+        self.queue = scale(self.queue);
+        self.control_queue = scale(self.control_queue);
+        self.ecn_min = scale(self.ecn_min);
+        self.ecn_max = scale(self.ecn_max);
+        self.rate = rate;
+    }
+}
+
+/// Why a packet is gone.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Drop {
+    /// The data queue was full, and the port does not trim.
+    QueueFull,
+    /// The control queue was full.
+    ControlFull,
+    /// The link or switch was down.
+    Down,
+    /// The link swallows packets without anybody noticing.
+    BlackHole,
+    /// A bit error.
+    Corrupt,
+    /// The switch's program wanted it so.
+    Program,
+    /// There is no way to the destination.
+    NoRoute,
+    /// The host has no room for it.
+    HostFull,
+}
+
+/// What became of a packet that was offered to a port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Enqueued {
+    /// It waits.
+    Queued,
+    /// It waits, without its payload; its head was changed.
+    Trimmed,
+    /// It is gone.
+    Dropped(Drop),
+}
+
+/// A packet that leaves a port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Departure<T> {
+    /// Which.
+    pub item: T,
+    /// Mark it Congestion Experienced.
+    pub mark: bool,
+    /// Bytes on the wire.
+    pub bytes: u32,
+    /// When its last bit left, and the next packet may go.
+    pub free_at: Picos,
+    /// When it is at the other end: its last bit arrived and, if that is a switch, the switch's latency
+    /// has passed. A [`Port`] outside of a [`super::Network`] has no link behind it: then `free_at`.
+    pub arrives: Picos,
+    /// It is of [`Class::Data`].
+    pub data: bool,
+    /// The port it came in by, as told to [`Port::enqueue`].
+    pub(super) ingress: u32,
+}
+
+/// What a port counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PortCounters {
+    /// Packets sent, of either class.
+    pub packets: u64,
+    /// Bytes sent.
+    pub bytes: u64,
+    /// Packets marked.
+    pub marked: u64,
+    /// Packets trimmed.
+    pub trimmed: u64,
+    /// Packets dropped here, or lost on the link behind.
+    pub dropped: u64,
+    /// Most data bytes that ever waited.
+    pub max_queue: u64,
+    /// Times it was paused.
+    pub pauses: u64,
+}
+
+impl PortCounters {
+    /// What two parts of a network counted of one port.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            packets: self.packets + other.packets,
+            bytes: self.bytes + other.bytes,
+            marked: self.marked + other.marked,
+            trimmed: self.trimmed + other.trimmed,
+            dropped: self.dropped + other.dropped,
+            max_queue: self.max_queue.max(other.max_queue),
+            pauses: self.pauses + other.pauses,
+        }
+    }
+}
+
+/// Marks in [`Port::to`] what is of another part of the network.
+pub(super) const ELSEWHERE: u32 = 1 << 30;
+
+/// An output port. What an idle port needs is in one cache line, what one needs at which packets wait in
+/// the next; the rest is behind a pointer, and the packets that wait are in [`Queues`].
+#[derive(Clone, Debug)]
+#[repr(C, align(64))]
+pub struct Port {
+    /// Until when the wire is taken.
+    free_at: Picos,
+    /// Picoseconds a byte, times 2^16, rounded up.
+    byte_time: u64,
+    /// Of the link and the switch behind.
+    pub(super) latency: Picos,
+    /// Bytes and packets sent.
+    bytes: u64,
+    packets: u64,
+    /// As configured.
+    ecn_min: u64,
+    /// Data bytes on the wire until `free_at`.
+    sending: u32,
+    /// What is behind the link, as the network encodes it.
+    pub(super) to: u32,
+    /// Packets that wait, of both classes.
+    len: u32,
+    /// Data of some lane stays.
+    paused: bool,
+    /// The driver will come when the wire is free.
+    pub(super) armed: bool,
+
+    // Here the second line begins.
+    /// What waits.
+    data: Queue,
+    control: Queue,
+    /// Data bytes waiting.
+    waiting: u64,
+    control_waiting: u64,
+    /// As configured.
+    limit: u64,
+    /// Most data bytes that ever waited.
+    max_queue: u64,
+    order: Order,
+    /// How many packets of the turn are gone.
+    turn: u16,
+    rare: Box<Rare>,
+}
+
+/// Which queue is served first.
+#[derive(Clone, Copy, Debug)]
+enum Order {
+    /// Control packets before data.
+    Strict,
+    /// They take turns.
+    Turns(Weights),
+    /// Rate packets before all others, which are served in the order of [`PortConfig::weights`].
+    RatesFirst,
+}
+
+impl Order {
+    const fn of(config: &PortConfig) -> Self {
+        match config.weights {
+            _ if config.rates => Self::RatesFirst,
+            Some(weights) => Self::Turns(weights),
+            None => Self::Strict,
+        }
+    }
+}
+
+/// What is seldom looked at.
+#[derive(Clone, Debug)]
+struct Rare {
+    config: PortConfig,
+    /// All but packets, bytes and the longest queue.
+    counters: PortCounters,
+    /// Rate packets.
+    rates: Queue,
+    /// The lanes whose data stays: a bit each.
+    stopped: u8,
+}
+
+/// Picoseconds a byte at `rate`, times 2^16, rounded up.
+const fn byte_time(rate: Rate) -> u64 {
+    let ps = (8_000_000_000_000u128 << 16).div_ceil(if rate.0 == 0 { 1 } else { rate.0 as u128 });
+    // At least 1 b/s: 2^59.
+    ps as u64
+}
+
+impl Port {
+    /// An idle, empty port.
+    #[must_use]
+    pub fn new(config: PortConfig) -> Self {
+        Self {
+            free_at: Picos::ZERO,
+            byte_time: byte_time(config.rate),
+            latency: Picos::ZERO,
+            bytes: 0,
+            packets: 0,
+            ecn_min: config.ecn_min,
+            sending: 0,
+            to: u32::MAX,
+            len: 0,
+            paused: false,
+            armed: false,
+            data: Queue::EMPTY,
+            control: Queue::EMPTY,
+            waiting: 0,
+            control_waiting: 0,
+            limit: config.queue,
+            max_queue: 0,
+            order: Order::of(&config),
+            turn: 0,
+            rare: Box::new(Rare {
+                config,
+                counters: PortCounters::default(),
+                rates: Queue::EMPTY,
+                stopped: 0,
+            }),
+        }
+    }
+
+    /// What it is like.
+    #[must_use]
+    pub fn config(&self) -> &PortConfig {
+        &self.rare.config
+    }
+
+    pub(super) fn reconfigure(&mut self, config: PortConfig) {
+        self.rare.config = config;
+        self.limit = config.queue;
+        self.ecn_min = config.ecn_min;
+        self.order = Order::of(&config);
+        self.byte_time = byte_time(config.rate);
+    }
+
+    /// Another rate, from the next packet on.
+    pub fn set_rate(&mut self, rate: Rate) {
+        self.rare.config.rate = rate;
+        self.byte_time = byte_time(rate);
+    }
+
+    /// Stops data of a lane (`true`) or lets it go on. Control packets are not concerned.
+    pub fn pause(&mut self, lane: u8, pause: bool) {
+        let Rare { stopped, counters, .. } = &mut *self.rare;
+        let bit = 1 << lane;
+        counters.pauses += u64::from(pause && *stopped & bit == 0);
+        *stopped = if pause { *stopped | bit } else { *stopped & !bit };
+        self.paused = *stopped != 0;
+    }
+
+    /// Whether what came and leaves by `ingress` may not leave.
+    #[cold]
+    fn stops(&self, ingress: u32) -> bool {
+        self.rare.stopped >> lane::leaves(ingress) & 1 != 0
+    }
+
+    /// Whether data of a lane is stopped.
+    #[must_use]
+    pub const fn is_paused(&self) -> bool {
+        self.paused
+    }
+
+    /// Data bytes that wait or are being sent at `now`.
+    #[must_use]
+    pub const fn queued(&self, now: Picos) -> u64 {
+        self.waiting() + if now.0 < self.free_at.0 { self.sending as u64 } else { 0 }
+    }
+
+    /// Data bytes that wait, without those being sent.
+    pub(super) const fn waiting(&self) -> u64 {
+        self.waiting
+    }
+
+    /// Whether nothing waits.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Packets that wait, of both classes.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Until when the wire is taken.
+    #[must_use]
+    pub const fn free_at(&self) -> Picos {
+        self.free_at
+    }
+
+    /// Whether [`Port::depart`] would give a packet at `now`.
+    #[must_use]
+    pub fn ready<T: Copy>(&self, queues: &Queues<T>, now: Picos) -> bool {
+        self.free_at <= now && self.sendable(queues)
+    }
+
+    /// Whether anything waits that may go once the wire is free.
+    #[must_use]
+    #[inline]
+    pub fn sendable<T: Copy>(&self, queues: &Queues<T>) -> bool {
+        self.len > 0 && (!self.paused || self.sendable_paused(queues))
+    }
+
+    /// The same while some lane is stopped.
+    #[cold]
+    #[inline(never)]
+    fn sendable_paused<T: Copy>(&self, queues: &Queues<T>) -> bool {
+        !self.control.is_empty()
+            || !self.rare.rates.is_empty()
+            || self.rare.config.lanes > 1
+                && queues.any(self.data, |entry| !self.stops(entry.ingress))
+    }
+
+    /// What it counted.
+    #[must_use]
+    pub fn counters(&self) -> PortCounters {
+        let Self { packets, bytes, max_queue, .. } = *self;
+        PortCounters { packets, bytes, max_queue, ..self.rare.counters }
+    }
+
+    pub(super) fn count_drop(&mut self) {
+        self.rare.counters.dropped += 1;
+    }
+
+    /// Whether what is behind the link is of another part of the network.
+    pub(super) const fn leads_elsewhere(&self) -> bool {
+        self.to & ELSEWHERE != 0
+    }
+
+    /// How long `bytes` take.
+    #[must_use]
+    pub fn transmit_time(&self, bytes: u32) -> Picos {
+        // 64 KiB at 1 Mb/s are 2^55 scaled; what is slower or larger saturates.
+        Picos(self.byte_time.saturating_mul(u64::from(bytes)).saturating_add(0xffff) >> 16)
+    }
+
+    /// Offers a packet at `now` that came in by port `ingress` (`u32::MAX`: from this host). It waits in
+    /// `queues`, always the same for a port.
+    pub fn enqueue<T: Copy>(
+        &mut self,
+        queues: &mut Queues<T>,
+        now: Picos,
+        item: T,
+        head: &mut Head,
+        ingress: u32,
+    ) -> Enqueued {
+        let mut verdict = Enqueued::Queued;
+        let queued = self.queued(now) + u64::from(head.bytes);
+        if head.class == Class::Data {
+            if queued <= self.limit {
+                self.waiting += u64::from(head.bytes);
+                queues.push(&mut self.data, Entry { item, bytes: head.bytes, ingress });
+                self.max_queue = self.max_queue.max(queued);
+                self.len += 1;
+                return Enqueued::Queued;
+            }
+            if !self.trim(head) {
+                self.rare.counters.dropped += 1;
+                return Enqueued::Dropped(Drop::QueueFull);
+            }
+            verdict = Enqueued::Trimmed;
+        }
+        if head.class == Class::Rate {
+            queues.push(&mut self.rare.rates, Entry { item, bytes: head.bytes, ingress });
+            self.len += 1;
+            return Enqueued::Queued;
+        }
+        if self.control_waiting + u64::from(head.bytes) > self.rare.config.control_queue {
+            self.rare.counters.dropped += 1;
+            return Enqueued::Dropped(Drop::ControlFull);
+        }
+        self.control_waiting += u64::from(head.bytes);
+        queues.push(&mut self.control, Entry { item, bytes: head.bytes, ingress });
+        self.len += 1;
+        verdict
+    }
+
+    /// Cuts off the payload of a packet that will leave here; false if the port does not do that.
+    pub(super) fn trim(&mut self, head: &mut Head) -> bool {
+        let Rare { config, counters, .. } = &mut *self.rare;
+        let Some(rest) = config.trim else { return false };
+        head.bytes = head.bytes.min(rest);
+        head.class = Class::Control;
+        head.trimmed = true;
+        head.last_hop = config.last_hop;
+        counters.trimmed += 1;
+        true
+    }
+
+    /// Sends a packet at once, if the port is idle and empty at `now`: the same as [`Port::enqueue`]
+    /// and [`Port::depart`].
+    pub fn pass<T: Copy>(
+        &mut self,
+        now: Picos,
+        item: T,
+        head: &Head,
+        ingress: u32,
+    ) -> Option<Departure<T>> {
+        let data = head.class == Class::Data;
+        if self.len > 0 || self.free_at > now || self.paused && data && self.stops(ingress) {
+            return None;
+        }
+        self.sending = if data { head.bytes } else { 0 };
+        Some(self.leave(now, Entry { item, bytes: head.bytes, ingress }, false, data))
+    }
+
+    /// The next packet, if the wire is free at `now`: control before data, unless they have weights. Data is marked by the queue
+    /// it leaves behind (RED on the instantaneous length, at dequeue).
+    pub fn depart<T: Copy>(
+        &mut self,
+        queues: &mut Queues<T>,
+        now: Picos,
+        rng: &mut Rng,
+    ) -> Option<Departure<T>> {
+        if self.free_at > now || self.len == 0 {
+            return None;
+        }
+        let (entry, mark, data) = if let Some(entry) = self.pop_control(queues) {
+            self.sending = 0;
+            (entry, false, false)
+        } else {
+            let entry = self.pop_data(queues)?;
+            self.waiting -= u64::from(entry.bytes);
+            self.sending = entry.bytes;
+            let mark = self.marks(rng);
+            if mark {
+                self.rare.counters.marked += 1;
+            }
+            (entry, mark, true)
+        };
+        self.len -= 1;
+        Some(self.leave(now, entry, mark, data))
+    }
+
+    /// The first data packet whose lane is not stopped.
+    #[inline]
+    fn pop_data<T: Copy>(&mut self, queues: &mut Queues<T>) -> Option<Entry<T>> {
+        if self.paused { self.pop_paused(queues) } else { queues.pop(&mut self.data) }
+    }
+
+    /// The same while some lane is.
+    #[cold]
+    #[inline(never)]
+    fn pop_paused<T: Copy>(&mut self, queues: &mut Queues<T>) -> Option<Entry<T>> {
+        if self.rare.config.lanes == 1 {
+            return None;
+        }
+        let stopped = self.rare.stopped;
+        let goes = |entry: &Entry<T>| stopped >> lane::leaves(entry.ingress) & 1 == 0;
+        queues.pop_first(&mut self.data, goes)
+    }
+
+    /// The next control packet, unless it is the turn of data.
+    #[inline]
+    fn pop_control<T: Copy>(&mut self, queues: &mut Queues<T>) -> Option<Entry<T>> {
+        let turns = match self.order {
+            Order::Strict => None,
+            Order::Turns(weights) => Some(weights),
+            Order::RatesFirst => match queues.pop(&mut self.rare.rates) {
+                None => self.rare.config.weights,
+                entry => return entry,
+            },
+        };
+        if let Some(weights) = turns
+            && self.is_turn_of_data(weights)
+        {
+            return None;
+        }
+        let entry = queues.pop(&mut self.control)?;
+        self.control_waiting -= u64::from(entry.bytes);
+        Some(entry)
+    }
+
+    /// Whether both classes wait and it is the turn of data.
+    #[inline]
+    fn is_turn_of_data(&mut self, Weights(control, data): Weights) -> bool {
+        if self.control.is_empty() || self.data.is_empty() || self.paused {
+            return false;
+        }
+        let turn = self.turn;
+        self.turn = (turn + 1) % (control + data);
+        turn >= control
+    }
+
+    fn leave<T>(&mut self, now: Picos, entry: Entry<T>, mark: bool, data: bool) -> Departure<T> {
+        let Entry { item, bytes, ingress } = entry;
+        let free_at = now + self.transmit_time(bytes);
+        self.free_at = free_at;
+        self.packets += 1;
+        self.bytes += u64::from(bytes);
+        let arrives = free_at + self.latency;
+        Departure { item, mark, bytes, free_at, arrives, data, ingress }
+    }
+
+    /// The packet that leaves next, if nothing of the other class comes before.
+    pub(super) fn front<T: Copy>(&self, queues: &Queues<T>) -> Option<T> {
+        let express = match self.order {
+            Order::RatesFirst => queues.front(self.rare.rates),
+            Order::Strict | Order::Turns(_) => None,
+        };
+        express.or_else(|| queues.front(self.control)).or_else(|| queues.front(self.data))
+    }
+
+    /// Sends `bytes` from outside the queues, for a driver that plays the network card itself and calls
+    /// this only when the wire is free; returns when it will be free again.
+    pub fn transmit(&mut self, now: Picos, bytes: u32) -> Picos {
+        self.sending = 0;
+        self.free_at = now.max(self.free_at) + self.transmit_time(bytes);
+        self.packets += 1;
+        self.bytes += u64::from(bytes);
+        self.free_at
+    }
+
+    /// Whether the queue left behind marks the departing packet.
+    fn marks(&self, rng: &mut Rng) -> bool {
+        let low = self.ecn_min;
+        if self.waiting <= low {
+            return false;
+        }
+        let high = self.rare.config.ecn_max;
+        if self.waiting >= high {
+            return true;
+        }
+        let share = u128::from(self.waiting - low) << 32;
+        // Below 2^32, since waiting < high.
+        u128::from(rng.next_u32()) < share / u128::from(high - low)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The classes of the packets that leave a port where ten of each wait, `c` and `d`.
+    fn order(weights: Option<&str>, paused: bool) -> String {
+        let weights = weights.map(|text| text.parse().expect("weights"));
+        let mut port = Port::new(PortConfig { weights, ..PortConfig::of_host(Rate::gbps(100)) });
+        let mut queues = Queues::default();
+        for item in 0..20 {
+            let class = if item < 10 { Class::Data } else { Class::Control };
+            let mut head = Head { bytes: 1000, class, ..Head::default() };
+            port.enqueue(&mut queues, Picos::ZERO, item, &mut head, 0);
+        }
+        port.pause(0, paused);
+        let mut now = Picos::ZERO;
+        let mut order = String::new();
+        while let Some(left) = port.depart(&mut queues, now, &mut Rng::new(1)) {
+            order.push(if left.data { 'd' } else { 'c' });
+            now = left.free_at;
+        }
+        order
+    }
+
+    #[test]
+    fn rate_packets_come_first_and_are_never_lost() {
+        let config =
+            PortConfig { rates: true, control_queue: 100, ..PortConfig::of_host(Rate::gbps(100)) };
+        for weights in [None, Some("1,1".parse().expect("weights"))] {
+            let mut port = Port::new(PortConfig { weights, ..config });
+            let mut queues = Queues::default();
+            let mut offer = |port: &mut Port, item, class| {
+                let mut head = Head { bytes: 64, class, ..Head::default() };
+                port.enqueue(&mut queues, Picos::ZERO, item, &mut head, 0)
+            };
+            assert_eq!(offer(&mut port, 1, Class::Data), Enqueued::Queued);
+            assert_eq!(offer(&mut port, 2, Class::Control), Enqueued::Queued);
+            let full = Enqueued::Dropped(Drop::ControlFull);
+            assert_eq!(offer(&mut port, 3, Class::Control), full);
+            for item in 10..20 {
+                assert_eq!(offer(&mut port, item, Class::Rate), Enqueued::Queued);
+            }
+            port.pause(0, true);
+            let (mut now, mut left) = (Picos::ZERO, Vec::new());
+            while port.sendable(&queues) {
+                let next = port.front(&queues);
+                let gone = port.depart(&mut queues, now, &mut Rng::new(1)).expect("sendable");
+                assert_eq!(next, Some(gone.item));
+                left.push(gone.item);
+                now = gone.free_at;
+            }
+            assert_eq!(left, [10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 2]);
+            port.pause(0, false);
+            let last = port.depart(&mut queues, now, &mut Rng::new(1));
+            assert_eq!(last.map(|gone| (gone.item, gone.data)), Some((1, true)));
+        }
+    }
+
+    /// What a mark and a delay say of a queue that is draining (SMaRTT v2, Fig. 4): a mark tells what a packet leaves behind,
+    /// its delay what it found when it came.
+    #[test]
+    fn after_an_incast_marks_end_with_the_queue_and_delays_with_its_last_packet() {
+        let config = PortConfig {
+            queue: 5000,
+            ecn_min: 1000,
+            ecn_max: 2000,
+            ..PortConfig::of_host(Rate::gbps(100))
+        };
+        let (mut port, mut queues) = (Port::new(config), Queues::default());
+        let (mut now, mut came, mut left) = (Picos::ZERO, Vec::new(), Vec::new());
+        for step in 0..40 {
+            // Two senders, each as fast as the link; for a long time, and then no more.
+            for _ in 0..if step < 20 { 2 } else { 0 } {
+                let mut head = Head { bytes: 1000, ..Head::default() };
+                port.enqueue(&mut queues, now, came.len() as u32, &mut head, 0);
+                came.push(now);
+            }
+            if let Some(gone) = port.depart(&mut queues, now, &mut Rng::new(1)) {
+                left.push(((now - came[gone.item as usize]).0 / 80_000, gone.mark));
+            }
+            now += Picos::nanos(80);
+        }
+        let full = left[left.len() - 5].0;
+        assert!(full >= 3, "the queue was full: {left:?}");
+        let tail: Vec<_> = left[left.len() - 4..].to_vec();
+        assert_eq!(tail, [(full, true), (full, true), (full, false), (full, false)]);
+        assert!(left[10..].iter().all(|&(delay, _)| delay == full), "{left:?}");
+    }
+
+    #[test]
+    fn a_stopped_lane_lets_the_others_pass_in_order() {
+        let config = PortConfig { lanes: 3, ..PortConfig::of_host(Rate::gbps(100)) };
+        let (mut port, mut queues) = (Port::new(config), Queues::default());
+        // Who is first of a stopped lane does not leave an idle port, others do.
+        let head = Head { bytes: 1000, ..Head::default() };
+        port.pause(2, true);
+        assert_eq!(port.pass(Picos::ZERO, 99, &head, lane::ingress(7, 0, 2)), None);
+        let mut now =
+            port.pass(Picos::ZERO, 98, &head, lane::ingress(7, 2, 1)).expect("goes").free_at;
+        for item in 0..9u32 {
+            let ingress = lane::ingress(7, 0, (item % 3) as u8);
+            port.enqueue(&mut queues, Picos::ZERO, item, &mut { head }, ingress);
+        }
+        port.pause(1, true);
+        let mut left = Vec::new();
+        let mut drain = |port: &mut Port, queues: &mut Queues<u32>| {
+            while port.sendable(queues) {
+                let gone = port.depart(queues, now, &mut Rng::new(1)).expect("sendable");
+                left.push(gone.item);
+                now = gone.free_at;
+            }
+        };
+        drain(&mut port, &mut queues);
+        port.pause(2, false);
+        drain(&mut port, &mut queues);
+        assert!(port.is_paused() && port.len() == 3);
+        port.pause(1, false);
+        drain(&mut port, &mut queues);
+        assert_eq!(left, [0, 3, 6, 2, 5, 8, 1, 4, 7]);
+        assert_eq!((port.waiting(), port.counters().pauses), (0, 2));
+    }
+
+    #[test]
+    fn classes_take_turns_by_weight() {
+        assert_eq!(order(None, false), "ccccccccccdddddddddd");
+        assert_eq!(order(Some("1,1"), false), "cdcdcdcdcdcdcdcdcdcd");
+        // When one class is out, the other has the wire to itself.
+        assert_eq!(order(Some("3,1"), false), "cccdcccdcccdcddddddd");
+        assert_eq!(order(Some("1,4"), false), "cddddcddddcddccccccc");
+        // Data that may not go does not hold up the rest.
+        assert_eq!(order(Some("1,1"), true), "cccccccccc");
+        for nonsense in ["0,1", "1", "1,0", "x,1", "2000,1"] {
+            assert!(nonsense.parse::<Weights>().is_err(), "{nonsense}");
+        }
+    }
+}

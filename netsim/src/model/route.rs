@@ -1,0 +1,160 @@
+//! Routing: all shortest ways to every switch that hosts hang on, as groups of equal ports.
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::topology::{Node, Topology};
+
+/// No way.
+const NOWHERE: u32 = u32::MAX;
+
+/// Which ports lead nearer to a host, for every switch.
+#[derive(Clone, Debug, Default)]
+pub struct Routes {
+    /// The place of each host's switch among the switches that hosts hang on.
+    edge_of: Vec<u32>,
+    /// The last port on the way to each host.
+    port_of: Vec<u32>,
+    /// The switch at each place.
+    edges: Vec<u32>,
+    /// `switch * edges + edge`: index into `groups`.
+    table: Vec<u32>,
+    /// Start and length in `ports`.
+    groups: Vec<(u32, u32)>,
+    ports: Vec<u32>,
+}
+
+impl Routes {
+    /// The shortest ways, counted in links, over links for which `alive` says so.
+    #[must_use]
+    pub fn new(topology: &Topology, alive: impl Fn(u32) -> bool) -> Self {
+        let switches = topology.switches.len();
+        let mut routes = Self {
+            edge_of: vec![NOWHERE; topology.hosts as usize],
+            port_of: vec![NOWHERE; topology.hosts as usize],
+            ..Self::default()
+        };
+        let mut edge_at = vec![NOWHERE; switches];
+        // Ports by sending switch.
+        let mut out: Vec<Vec<(u32, u32)>> = vec![Vec::new(); switches];
+        for (link, ends) in (0u32..).zip(&topology.links) {
+            match (ends.a, ends.b) {
+                (Node::Host(host), Node::Switch(switch))
+                | (Node::Switch(switch), Node::Host(host)) => {
+                    let edge = &mut edge_at[switch as usize];
+                    if *edge == NOWHERE {
+                        // There are fewer edges than switches.
+                        *edge = routes.edges.len() as u32;
+                        routes.edges.push(switch);
+                    }
+                    routes.edge_of[host as usize] = *edge;
+                    if alive(link) {
+                        let down = u32::from(matches!(ends.a, Node::Host(_)));
+                        routes.port_of[host as usize] = link * 2 + down;
+                    }
+                }
+                (Node::Switch(a), Node::Switch(b)) if alive(link) => {
+                    out[a as usize].push((link * 2, b));
+                    out[b as usize].push((link * 2 + 1, a));
+                }
+                _ => {}
+            }
+        }
+        routes.fill(&out);
+        routes
+    }
+
+    fn fill(&mut self, out: &[Vec<(u32, u32)>]) {
+        let (switches, edges) = (out.len(), self.edges.len());
+        self.table = vec![NOWHERE; switches * edges];
+        let mut known: HashMap<Vec<u32>, u32> = HashMap::new();
+        let mut distance = vec![NOWHERE; switches];
+        let mut queue = VecDeque::new();
+        let mut group = Vec::new();
+        for (edge, &root) in self.edges.iter().enumerate() {
+            distance.fill(NOWHERE);
+            distance[root as usize] = 0;
+            queue.push_back(root);
+            while let Some(at) = queue.pop_front() {
+                for &(_, next) in &out[at as usize] {
+                    if distance[next as usize] == NOWHERE {
+                        distance[next as usize] = distance[at as usize] + 1;
+                        queue.push_back(next);
+                    }
+                }
+            }
+            for (at, ways) in out.iter().enumerate() {
+                if distance[at] == 0 || distance[at] == NOWHERE {
+                    continue;
+                }
+                group.clear();
+                let nearer = |next: u32| distance[next as usize] < distance[at];
+                group.extend(ways.iter().filter(|&&(_, next)| nearer(next)).map(|&(port, _)| port));
+                let index = match known.get(&group) {
+                    Some(&index) => index,
+                    None => {
+                        let index = self.groups.len() as u32;
+                        self.groups.push((self.ports.len() as u32, group.len() as u32));
+                        self.ports.extend(&group);
+                        known.insert(group.clone(), index);
+                        index
+                    }
+                };
+                self.table[at * edges + edge] = index;
+            }
+        }
+    }
+
+    /// The equally good ports of switch `at` towards host `dst`; none if there is no way.
+    #[inline]
+    #[must_use]
+    pub fn ports(&self, at: u32, dst: u32) -> &[u32] {
+        let Some(&edge) = self.edge_of.get(dst as usize) else { return &[] };
+        if edge == NOWHERE {
+            return &[];
+        }
+        if self.edges[edge as usize] == at {
+            let port = &self.port_of[dst as usize];
+            return if *port == NOWHERE { &[] } else { core::slice::from_ref(port) };
+        }
+        let group = self.table[at as usize * self.edges.len() + edge as usize];
+        let Some(&(start, len)) = self.groups.get(group as usize) else { return &[] };
+        &self.ports[start as usize..(start + len) as usize]
+    }
+
+    /// Whether there is a way from host `src` to host `dst`.
+    #[must_use]
+    pub fn connected(&self, src: u32, dst: u32) -> bool {
+        let up = [src, dst]
+            .iter()
+            .all(|&host| self.port_of.get(host as usize).is_some_and(|&port| port != NOWHERE));
+        let edge = self.edge_of.get(src as usize).and_then(|&edge| self.edges.get(edge as usize));
+        up && edge.is_some_and(|&switch| !self.ports(switch, dst).is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Picos;
+    use squall_base::Rate;
+
+    #[test]
+    fn all_shortest_ways_and_no_others() {
+        let rate = Rate::gbps(100);
+        let topology = Topology::leaf_spine(4, 2, 2, rate, rate, Picos::ZERO, Picos::ZERO);
+        let routes = Routes::new(&topology, |_| true);
+        // Links 8.. are leaf 0 to spine 0, leaf 0 to spine 1, leaf 1 to spine 0 ..
+        assert_eq!(routes.ports(0, 7), [16, 18]);
+        // Spine 0 (switch 4) to host 7 at leaf 3: link 8 + 3 * 2, downwards.
+        assert_eq!(routes.ports(4, 7), [29]);
+        // Leaf 3 to its own host 7: link 7, downwards.
+        assert_eq!(routes.ports(3, 7), [15]);
+        assert_eq!(routes.ports(3, 99), [0u32; 0]);
+        // Without the link of leaf 0 to spine 0, spine 0 reaches host 0 by no way of two links, but by
+        // leaf, spine 1 and leaf 0.
+        let routes = Routes::new(&topology, |link| link != 8);
+        assert_eq!(routes.ports(0, 7), [18]);
+        assert_eq!(routes.ports(1, 0), [22]);
+        assert_eq!(routes.ports(4, 0), [21, 25, 29]);
+    }
+}

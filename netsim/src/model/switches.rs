@@ -1,0 +1,548 @@
+//! All ports of a topology, its routes and its failures.
+
+use super::NetworkConfig;
+use super::event::Failure;
+use super::head::Head;
+use super::lane;
+use super::lossless::Inputs;
+use super::partition::Share;
+use super::port::{Departure, Drop, ELSEWHERE, Enqueued, Port};
+use super::queue::Queues;
+use super::route::Routes;
+use crate::Picos;
+use crate::chance::{Chance, mix};
+use crate::topology::{Node, Topology};
+use squall_base::{Rate, Rng};
+
+/// What became of a packet that a switch forwarded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Passed<T> {
+    /// It left at once by this port.
+    Left(u32, Departure<T>),
+    /// It waits at this port, perhaps without its payload: see [`Head::trimmed`].
+    Waits(u32),
+    /// It is gone.
+    Dropped(Drop),
+}
+
+/// Where a packet is after a link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Arrival {
+    /// At its destination, or at whatever host the link leads to.
+    Host(u32),
+    /// At a switch: [`Switches::forward`] it.
+    Switch(u32),
+    /// Nowhere.
+    Lost(Drop),
+}
+
+/// A pause frame: the sender of `port` must stop data of a lane, or may go on with it, once the frame got there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pause {
+    /// The port that has to obey, see [`Switches::pause`].
+    pub port: u32,
+    /// The lane; most networks have but lane 0.
+    pub lane: u8,
+    /// Stop, or go on.
+    pub stop: bool,
+    /// The frame's time on the link.
+    pub delay: Picos,
+}
+
+/// What can be wrong with a link in one direction.
+#[derive(Clone, Copy, Debug)]
+struct Wire {
+    down: bool,
+    black_hole: bool,
+    /// What was on the link before this moment is lost.
+    cut_at: Option<Picos>,
+    /// Probability that a bit arrives right.
+    right: f64,
+    /// Probability that a packet arrives, if its bits do.
+    whole: f64,
+}
+
+/// Switches are told from hosts by this bit.
+const SWITCH: u32 = 1 << 31;
+
+const fn encode(node: Node) -> u32 {
+    match node {
+        Node::Host(host) => host,
+        Node::Switch(switch) => switch | SWITCH,
+    }
+}
+
+const fn decode(to: u32) -> Node {
+    let number = to & !(SWITCH | ELSEWHERE);
+    if to & SWITCH == 0 { Node::Host(number) } else { Node::Switch(number) }
+}
+
+/// The ports, wires and routes of a network that carries packets `T`. It keeps no time: a [`super::Network`]
+/// does, and calls it in the order of the module's documentation.
+#[derive(Clone, Debug)]
+pub struct Switches<T> {
+    topology: Topology,
+    config: NetworkConfig,
+    ports: Vec<Port>,
+    /// What waits at them.
+    queues: Queues<T>,
+    wires: Vec<Wire>,
+    /// Some link was not well, at some time.
+    faulty: bool,
+    routes: Routes,
+    /// Links that routing believes in, and when it learns of a change.
+    believed: Vec<bool>,
+    reroute_at: Option<Picos>,
+    salts: Vec<u64>,
+    chance: Chance,
+    /// Lossless: what came in by each port.
+    inputs: Option<Inputs>,
+    pauses: Vec<Pause>,
+}
+
+/// `base` to the power of `n` by multiplications only, the same on every machine.
+fn power(mut base: f64, mut n: u32) -> f64 {
+    let mut product = 1.0;
+    while n > 0 {
+        if n & 1 == 1 {
+            product *= base;
+        }
+        base *= base;
+        n >>= 1;
+    }
+    product
+}
+
+impl<T: Copy> Switches<T> {
+    /// An empty network, or a share of one. The topology must have passed [`Topology::check`].
+    #[must_use]
+    pub fn new(topology: Topology, config: NetworkConfig, share: Share<'_>) -> Self {
+        let mut rng = Rng::new(config.seed ^ 0x6e65_7477_6f72_6b00);
+        let count = topology.links.len() as u32 * 2;
+        let salts = topology.switches.iter().map(|_| rng.next_u64()).collect();
+        let well = Wire { down: false, black_hole: false, cut_at: None, right: 1.0, whole: 1.0 };
+        let ports = (0..count).map(|port| {
+            let rate = topology.links[port as usize / 2].rate;
+            let to = topology.to(port);
+            let port_config = match topology.from(port) {
+                Node::Host(_) => config.card(rate),
+                Node::Switch(_) => config.port(rate, matches!(to, Node::Host(_))),
+            };
+            let behind = match to {
+                Node::Host(_) => Picos::ZERO,
+                Node::Switch(switch) => topology.switches[switch as usize].latency,
+            };
+            let mut built = Port::new(port_config);
+            built.latency = topology.links[port as usize / 2].latency + behind;
+            built.to = encode(to) | if share.has(to) { 0 } else { ELSEWHERE };
+            built
+        });
+        let ports: Vec<Port> = ports.collect();
+        Self {
+            routes: Routes::new(&topology, |_| true),
+            believed: vec![true; topology.links.len()],
+            reroute_at: None,
+            inputs: config.lossless.map(|limits| Inputs::new(&topology, limits, config.lanes())),
+            pauses: Vec::new(),
+            topology,
+            config,
+            wires: vec![well; ports.len()],
+            faulty: false,
+            ports,
+            queues: Queues::default(),
+            salts,
+            chance: Chance::of(&mut rng),
+        }
+    }
+
+    /// The network at rest.
+    #[must_use]
+    pub const fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// The ways packets take.
+    #[must_use]
+    pub const fn routes(&self) -> &Routes {
+        &self.routes
+    }
+
+    /// The parameters.
+    #[must_use]
+    pub const fn config(&self) -> &NetworkConfig {
+        &self.config
+    }
+
+    /// A port.
+    ///
+    /// # Panics
+    /// When there is no such port.
+    #[must_use]
+    pub fn port(&self, port: u32) -> &Port {
+        &self.ports[port as usize]
+    }
+
+    /// What is at the other end of `port`.
+    ///
+    /// # Panics
+    /// When there is no such port.
+    #[must_use]
+    pub fn behind(&self, port: u32) -> Node {
+        decode(self.ports[port as usize].to)
+    }
+
+    /// Number of ports: two a link.
+    #[must_use]
+    pub fn len(&self) -> u32 {
+        // As many as there are links, twice.
+        self.ports.len() as u32
+    }
+
+    /// Whether there is no port.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ports.is_empty()
+    }
+
+    /// Changes the queue limits, thresholds and trimming of one port, for topologies that say so.
+    pub fn configure(&mut self, port: u32, change: impl FnOnce(&mut super::PortConfig)) {
+        let port = &mut self.ports[port as usize];
+        let mut config = *port.config();
+        change(&mut config);
+        port.reconfigure(config);
+    }
+
+    /// The port by which host `host` sends.
+    ///
+    /// # Panics
+    /// When there is no such host.
+    #[must_use]
+    pub fn host_port(&self, host: u32) -> u32 {
+        let link = self
+            .topology
+            .links
+            .iter()
+            .position(|link| [link.a, link.b].contains(&Node::Host(host)));
+        let link = link.expect("a host of a checked topology has a link") as u32;
+        link * 2 + u32::from(self.topology.links[link as usize].b == Node::Host(host))
+    }
+
+    /// Puts a packet into the queue of `port`, as a host does.
+    pub fn enqueue(&mut self, now: Picos, port: u32, item: T, head: &mut Head) -> Enqueued {
+        self.ports[port as usize].enqueue(&mut self.queues, now, item, head, lane::HOST)
+    }
+
+    /// A packet is at switch `at`, having come in by port `ingress` (the upstream sender's port):
+    /// chooses the way out and queues it there. The port, and what became of it.
+    pub fn forward(
+        &mut self,
+        now: Picos,
+        at: u32,
+        ingress: u32,
+        item: T,
+        head: &mut Head,
+    ) -> (u32, Enqueued) {
+        let Some(port) = self.route(now, at, head) else {
+            return (ingress, Enqueued::Dropped(self.refuse(ingress, Drop::NoRoute)));
+        };
+        (port, self.admit(now, port, ingress, item, head))
+    }
+
+    /// Queues a forwarded packet, and pauses its sender if it must.
+    fn admit(&mut self, now: Picos, port: u32, ingress: u32, item: T, head: &mut Head) -> Enqueued {
+        let verdict = self.ports[port as usize].enqueue(&mut self.queues, now, item, head, ingress);
+        if let Some(inputs) = &mut self.inputs
+            && verdict == Enqueued::Queued
+            && head.class == super::Class::Data
+            && inputs.take(ingress, head.bytes)
+        {
+            let (port, lane) = (lane::port(ingress), lane::came(ingress));
+            let delay = self.frame_delay(port);
+            self.pauses.push(Pause { port, lane, stop: true, delay });
+        }
+        verdict
+    }
+
+    /// Counts a packet that came in by `ingress` and went nowhere.
+    pub fn refuse(&mut self, ingress: u32, why: Drop) -> Drop {
+        self.ports[ingress as usize].count_drop();
+        why
+    }
+
+    /// The way out of switch `at`, if there is one.
+    pub fn route(&mut self, now: Picos, at: u32, head: &Head) -> Option<u32> {
+        let ways = self.routes.ports(at, head.dst);
+        match *ways {
+            [] => None,
+            [port] => Some(port),
+            _ if self.config.options.adaptive => {
+                let count = ways.len() as u32;
+                // Several may come at one time.
+                let packet = u64::from(head.flow) << 32 | u64::from(head.entropy);
+                let mut rng = self.chance.at(now, mix(packet) ^ u64::from(at));
+                let mut draw = || ways[rng.below(count) as usize];
+                let (one, other) = (draw(), draw());
+                let queued = |port: u32| self.ports[port as usize].queued(now);
+                Some(if queued(other) < queued(one) { other } else { one })
+            }
+            _ => Some(self.hashed(at, head, ways)),
+        }
+    }
+
+    fn hashed(&self, at: u32, head: &Head, ways: &[u32]) -> u32 {
+        let key = u64::from(head.flow) << 32 | u64::from(head.entropy);
+        let hash = mix(key ^ self.salts[at as usize]) >> 32;
+        // Below the number of ways.
+        ways[((hash * ways.len() as u64) >> 32) as usize]
+    }
+
+    /// As [`Switches::forward`], but a packet that meets an idle port leaves at once. `way` is what
+    /// [`Switches::way`] said, if it was asked since routing changed last.
+    pub fn pass(
+        &mut self,
+        now: Picos,
+        (at, way): (u32, Option<u32>),
+        ingress: u32,
+        item: T,
+        head: &mut Head,
+    ) -> Passed<T> {
+        let Some(port) = way.or_else(|| self.route(now, at, head)) else {
+            return Passed::Dropped(self.refuse(lane::port(ingress), Drop::NoRoute));
+        };
+        if let Some(departure) = self.ports[port as usize].pass(now, item, head, ingress) {
+            return Passed::Left(port, departure);
+        }
+        match self.admit(now, port, ingress, item, head) {
+            Enqueued::Queued | Enqueued::Trimmed => Passed::Waits(port),
+            Enqueued::Dropped(why) => Passed::Dropped(why),
+        }
+    }
+
+    /// A packet is handed to `port` by its host: it leaves at once, or waits.
+    pub fn enter(&mut self, now: Picos, port: u32, item: T, head: &mut Head) -> Passed<T> {
+        if let Some(departure) = self.ports[port as usize].pass(now, item, head, lane::HOST) {
+            return Passed::Left(port, departure);
+        }
+        match self.enqueue(now, port, item, head) {
+            Enqueued::Queued | Enqueued::Trimmed => Passed::Waits(port),
+            Enqueued::Dropped(why) => Passed::Dropped(why),
+        }
+    }
+
+    /// Whether a packet at switch `at` can be told to leave by `port`.
+    #[must_use]
+    pub fn leads_from(&self, port: u32, at: u32) -> bool {
+        (port as usize) < self.ports.len() && self.topology.from(port) == Node::Switch(at)
+    }
+
+    /// Cuts off the payload of a data packet that will leave by `port`; false if the network does not do that.
+    pub fn trim(&mut self, port: u32, head: &mut Head) -> bool {
+        head.class != super::Class::Data || self.ports[port as usize].trim(head)
+    }
+
+    /// The port by which a packet at switch `at` will leave, if that can be said before it does: for
+    /// drivers that read ahead what they will need.
+    #[must_use]
+    pub fn way(&self, at: u32, head: &Head) -> Option<u32> {
+        let ways = self.routes.ports(at, head.dst);
+        match *ways {
+            [] => None,
+            [port] => Some(port),
+            _ if self.config.options.adaptive => None,
+            _ => Some(self.hashed(at, head, ways)),
+        }
+    }
+
+    /// The packet that leaves `port` next, if any waits.
+    #[must_use]
+    pub fn front(&self, port: u32) -> Option<T> {
+        self.ports[port as usize].front(&self.queues)
+    }
+
+    /// If something waits on `port` and nobody was told yet: when to call [`Switches::serve`]. Now
+    /// somebody was told.
+    pub fn arm(&mut self, port: u32) -> Option<Picos> {
+        let port = &mut self.ports[port as usize];
+        if port.armed || !port.sendable(&self.queues) {
+            return None;
+        }
+        port.armed = true;
+        Some(port.free_at())
+    }
+
+    /// The moment that [`Switches::arm`] named has come: [`Switches::depart`].
+    pub fn serve(&mut self, now: Picos, port: u32) -> Option<Departure<T>> {
+        self.ports[port as usize].armed = false;
+        self.depart(now, port)
+    }
+
+    /// A pause frame of 64 bytes back over the link of `port`.
+    fn frame_delay(&self, port: u32) -> Picos {
+        let back = port ^ 1;
+        self.ports[back as usize].transmit_time(64) + self.topology.links[port as usize / 2].latency
+    }
+
+    /// The next pause frame to deliver: after [`Pause::delay`], call [`Switches::pause`].
+    pub fn poll_pause(&mut self) -> Option<Pause> {
+        self.pauses.pop()
+    }
+
+    /// A pause frame for a lane arrived at the sender of `port`. When it may go on, look whether the port can
+    /// [`Switches::depart`].
+    pub fn pause(&mut self, port: u32, lane: u8, stop: bool) {
+        self.ports[port as usize].pause(lane, stop);
+    }
+
+    /// Whether a packet waits on `port` that could leave at `now`.
+    #[must_use]
+    pub fn ready(&self, now: Picos, port: u32) -> bool {
+        self.ports[port as usize].ready(&self.queues, now)
+    }
+
+    /// The next packet of `port`, if its wire is free and something waits.
+    pub fn depart(&mut self, now: Picos, port: u32) -> Option<Departure<T>> {
+        let mut rng = self.chance.at(now, port.into());
+        let departure = self.ports[port as usize].depart(&mut self.queues, now, &mut rng)?;
+        let from = departure.ingress;
+        if let Some(inputs) = &mut self.inputs
+            && from != lane::HOST
+            && departure.data
+            && inputs.release(from, departure.bytes)
+        {
+            let (port, lane) = (lane::port(from), lane::came(from));
+            let delay = self.frame_delay(port);
+            self.pauses.push(Pause { port, lane, stop: false, delay });
+        }
+        Some(departure)
+    }
+
+    /// The wire of `port` is taken by `bytes` from outside its queues, for a driver that plays the
+    /// network card: when it is free again, and when the packet arrives.
+    pub fn transmit(&mut self, now: Picos, port: u32, bytes: u32) -> (Picos, Picos) {
+        let free_at = self.ports[port as usize].transmit(now, bytes);
+        (free_at, free_at + self.ports[port as usize].latency)
+    }
+
+    /// A packet that left by `port` is at the other end, if nothing happened to it.
+    pub fn land(&mut self, now: Picos, port: u32, head: &Head) -> Arrival {
+        if self.faulty
+            && let Some(lost) = self.lost(now, port, head)
+        {
+            self.ports[port as usize].count_drop();
+            return Arrival::Lost(lost);
+        }
+        match self.behind(port) {
+            Node::Host(host) => Arrival::Host(host),
+            Node::Switch(switch) => Arrival::Switch(switch),
+        }
+    }
+
+    /// Whether routing believes that the link of a port works.
+    ///
+    /// # Panics
+    /// When there is no such port.
+    #[must_use]
+    pub fn is_believed(&self, port: u32) -> bool {
+        self.believed[port as usize / 2]
+    }
+
+    /// Whether no link was ever unwell.
+    #[must_use]
+    pub const fn is_well(&self) -> bool {
+        !self.faulty
+    }
+
+    /// What happened to a packet on the link.
+    fn lost(&mut self, now: Picos, port: u32, head: &Head) -> Option<Drop> {
+        let wire = &self.wires[port as usize];
+        let latency = self.ports[port as usize].latency;
+        let cut = wire.cut_at.is_some_and(|cut| now.since(latency) <= cut);
+        if wire.down || cut {
+            Some(Drop::Down)
+        } else if wire.black_hole {
+            Some(Drop::BlackHole)
+        } else if wire.right < 1.0 || wire.whole < 1.0 {
+            let right = wire.whole * power(wire.right, head.bytes.saturating_mul(8));
+            // Of a port one packet is at the other end at a time; the other bit is for its queue.
+            let mut rng = self.chance.at(now, 1 << 32 | u64::from(port));
+            (!rng.chance(right)).then_some(Drop::Corrupt)
+        } else {
+            None
+        }
+    }
+
+    /// Something fails, or works again. Routing may learn of it later: see [`Switches::poll_reroute`].
+    /// Links and switches that do not exist are ignored.
+    pub fn fail(&mut self, now: Picos, failure: Failure) {
+        let links = 0..self.topology.links.len() as u32;
+        self.faulty = true;
+        match failure {
+            Failure::LinkDown(link) if links.contains(&link) => self.set_link(now, link, false),
+            Failure::LinkUp(link) if links.contains(&link) => self.set_link(now, link, true),
+            Failure::SwitchDown(switch) | Failure::SwitchUp(switch) => {
+                let up = matches!(failure, Failure::SwitchUp(_));
+                for link in links {
+                    let ends = self.topology.links[link as usize];
+                    if [ends.a, ends.b].contains(&Node::Switch(switch)) {
+                        self.set_link(now, link, up);
+                    }
+                }
+            }
+            Failure::Rate(link, rate) if links.contains(&link) => self.set_rate(link, rate),
+            Failure::Degrade(port, rate) if (port as usize) < self.ports.len() => {
+                self.configure(port, |port| port.degrade(rate));
+            }
+            Failure::BlackHole(link) if links.contains(&link) => {
+                self.each_way(link, |wire| wire.black_hole = true);
+            }
+            Failure::BitErrors(link, rate) if links.contains(&link) => {
+                let right = 1.0 - rate.clamp(0.0, 1.0);
+                self.each_way(link, |wire| wire.right = right);
+            }
+            Failure::Loss(link, share) if links.contains(&link) => {
+                self.each_way(link, |wire| wire.whole = 1.0 - share.clamp(0.0, 1.0));
+            }
+            _ => {}
+        }
+    }
+
+    fn each_way(&mut self, link: u32, mut change: impl FnMut(&mut Wire)) {
+        for port in [link * 2, link * 2 + 1] {
+            change(&mut self.wires[port as usize]);
+        }
+    }
+
+    fn set_rate(&mut self, link: u32, rate: Rate) {
+        for port in [link * 2, link * 2 + 1] {
+            self.ports[port as usize].set_rate(rate);
+        }
+    }
+
+    fn set_link(&mut self, now: Picos, link: u32, up: bool) {
+        self.each_way(link, |wire| {
+            wire.down = !up;
+            if up {
+                wire.black_hole = false;
+                (wire.right, wire.whole) = (1.0, 1.0);
+            } else {
+                wire.cut_at = Some(now);
+            }
+        });
+        self.reroute_at = Some(now + self.config.reroute);
+    }
+
+    /// When routing learns of what happened last: call [`Switches::reroute`] then.
+    #[must_use]
+    pub const fn poll_reroute(&self) -> Option<Picos> {
+        self.reroute_at
+    }
+
+    /// Routing learns which links are up.
+    pub fn reroute(&mut self) {
+        self.reroute_at = None;
+        for (link, believed) in self.believed.iter_mut().enumerate() {
+            *believed = !self.wires[link * 2].down;
+        }
+        self.routes = Routes::new(&self.topology, |link| self.believed[link as usize]);
+    }
+}

@@ -1,0 +1,330 @@
+//! Ports and networks by themselves.
+
+use super::{
+    Arrival, Class, Departure, Drop, Enqueued, Failure, Head, Lossless, NetworkConfig, Passed,
+    Port, PortConfig, Queues, Share, Switches,
+};
+use crate::Picos;
+use crate::topology::Topology;
+use squall_base::{Rate, Rng};
+
+const MTU: u32 = 4096;
+
+/// A port at 100 Gb/s (80 ps a byte) for ten packets.
+fn port() -> PortConfig {
+    PortConfig {
+        queue: 10 * u64::from(MTU),
+        control_queue: 640,
+        ecn_min: 2 * u64::from(MTU),
+        ecn_max: 8 * u64::from(MTU),
+        trim: Some(64),
+        last_hop: true,
+        ..PortConfig::of_host(Rate::gbps(100))
+    }
+}
+
+fn data() -> Head {
+    Head { dst: 1, bytes: MTU, ..Head::default() }
+}
+
+fn ack() -> Head {
+    Head { dst: 1, bytes: 64, class: Class::Control, ..Head::default() }
+}
+
+#[test]
+fn control_goes_first_and_the_wire_takes_its_time() {
+    let mut queues = Queues::default();
+    let mut port = Port::new(port());
+    let mut rng = Rng::new(1);
+    let now = Picos(1_000);
+    for item in 0..2 {
+        assert_eq!(port.enqueue(&mut queues, now, item, &mut data(), 0), Enqueued::Queued);
+    }
+    assert_eq!(port.enqueue(&mut queues, now, 9, &mut ack(), 0), Enqueued::Queued);
+    let first = port.depart(&mut queues, now, &mut rng).unwrap();
+    // 64 * 80 ps
+    assert_eq!((first.item, first.data, first.free_at), (9, false, Picos(6_120)));
+    assert_eq!(port.depart(&mut queues, Picos(6_119), &mut rng), None);
+    let second = port.depart(&mut queues, Picos(6_120), &mut rng).unwrap();
+    // 4096 * 80 ps
+    assert_eq!((second.item, second.free_at), (0, Picos(6_120 + 327_680)));
+    // What is being sent counts, until it is gone.
+    assert_eq!(port.queued(Picos(6_121)), 2 * u64::from(MTU));
+    assert_eq!(port.queued(second.free_at), u64::from(MTU));
+}
+
+#[test]
+fn an_idle_port_passes_what_enqueue_and_depart_would() {
+    let mut queues = Queues::default();
+    let (mut one, mut other) = (Port::new(port()), Port::new(port()));
+    let mut rng = Rng::new(1);
+    for (now, mut head) in [(0, data()), (327_680, ack()), (400_000, data())] {
+        let now = Picos(now);
+        let passed = one.pass(now, 7, &head, 3);
+        other.enqueue(&mut queues, now, 7, &mut head, 3);
+        assert_eq!(passed, other.depart(&mut queues, now, &mut rng));
+    }
+    // Busy, it does not.
+    assert_eq!(one.pass(Picos(400_001), 8, &data(), 3), None);
+    assert_eq!(one.counters().packets, 3);
+}
+
+/// RED: a packet that leaves less than two packets behind is never marked, one that leaves eight or more
+/// always is, and in between linearly.
+#[test]
+fn marks_begin_and_end_where_they_should() {
+    let share = |waiting: u32| {
+        let mut rng = Rng::new(7);
+        let mut marked = 0;
+        for _ in 0..2_000 {
+            let mut queues = Queues::default();
+            let mut port = Port::new(port());
+            for item in 0..=waiting {
+                port.enqueue(&mut queues, Picos::ZERO, item, &mut data(), 0);
+            }
+            marked += u32::from(port.depart(&mut queues, Picos::ZERO, &mut rng).unwrap().mark);
+        }
+        f64::from(marked) / 2_000.0
+    };
+    assert_eq!((share(0), share(1), share(2)), (0.0, 0.0, 0.0));
+    // (5 - 2) / (8 - 2) = 1/2, (3 - 2) / 6, (7 - 2) / 6
+    for (waiting, expected) in [(5, 0.5), (3, 1.0 / 6.0), (7, 5.0 / 6.0)] {
+        let share = share(waiting);
+        assert!((share - expected).abs() < 0.05, "{waiting}: {share}");
+    }
+    assert_eq!((share(8), share(9)), (1.0, 1.0));
+}
+
+#[test]
+fn a_full_queue_trims_or_drops() {
+    let mut queues = Queues::default();
+    let mut trims = Port::new(port());
+    for item in 0..10 {
+        assert_eq!(trims.enqueue(&mut queues, Picos::ZERO, item, &mut data(), 0), Enqueued::Queued);
+    }
+    let mut head = data();
+    assert_eq!(trims.enqueue(&mut queues, Picos::ZERO, 10, &mut head, 0), Enqueued::Trimmed);
+    let expected =
+        Head { bytes: 64, class: Class::Control, trimmed: true, last_hop: true, ..data() };
+    assert_eq!(head, expected);
+    // The control queue takes ten of 64 bytes.
+    for item in 11..20 {
+        assert_eq!(
+            trims.enqueue(&mut queues, Picos::ZERO, item, &mut data(), 0),
+            Enqueued::Trimmed
+        );
+    }
+    assert_eq!(
+        trims.enqueue(&mut queues, Picos::ZERO, 20, &mut ack(), 0),
+        Enqueued::Dropped(Drop::ControlFull)
+    );
+    let first = trims.depart(&mut queues, Picos::ZERO, &mut Rng::new(1)).unwrap();
+    assert_eq!((first.item, first.bytes), (10, 64));
+
+    let mut drops = Port::new(PortConfig { trim: None, ..port() });
+    for item in 0..10 {
+        drops.enqueue(&mut queues, Picos::ZERO, item, &mut data(), 0);
+    }
+    assert_eq!(
+        drops.enqueue(&mut queues, Picos::ZERO, 10, &mut data(), 0),
+        Enqueued::Dropped(Drop::QueueFull)
+    );
+    let counters = drops.counters();
+    assert_eq!((counters.dropped, counters.trimmed, counters.max_queue), (1, 0, 40_960));
+}
+
+#[test]
+fn a_paused_port_sends_control_only() {
+    let mut queues = Queues::default();
+    let mut port = Port::new(port());
+    port.pause(0, true);
+    port.enqueue(&mut queues, Picos::ZERO, 1, &mut data(), 0);
+    assert!(
+        !port.sendable(&queues)
+            && port.depart(&mut queues, Picos::ZERO, &mut Rng::new(1)).is_none()
+    );
+    assert_eq!(port.pass(Picos::ZERO, 3, &ack(), 0), None, "the data waits");
+    port.enqueue(&mut queues, Picos::ZERO, 2, &mut ack(), 0);
+    let out = port.depart(&mut queues, Picos::ZERO, &mut Rng::new(1)).unwrap();
+    assert_eq!(out.item, 2);
+    port.pause(0, false);
+    assert_eq!(port.depart(&mut queues, out.free_at, &mut Rng::new(1)).unwrap().item, 1);
+    assert_eq!(port.counters().pauses, 1);
+}
+
+#[test]
+fn times_fit_rates_that_do_not_divide() {
+    // 8 / 3 ns a byte: 4096 * 8 / 3e9 s = 10922666.67 ps, rounded up.
+    let port: Port = Port::new(PortConfig { rate: Rate(3_000_000_000), ..port() });
+    let time = port.transmit_time(MTU).0;
+    assert!((10_922_667..=10_922_668).contains(&time), "{time}");
+    let slow: Port = Port::new(PortConfig { rate: Rate(1_000_000), ..self::port() });
+    assert_eq!(slow.transmit_time(65_536).0, 65_536 * 8_000_000);
+}
+
+#[test]
+fn a_degraded_port_keeps_its_proportions() {
+    let mut config = port();
+    config.degrade(Rate::gbps(25));
+    assert_eq!((config.queue, config.ecn_min, config.ecn_max), (10_240, 2_048, 8_192));
+    let mut boundless = PortConfig { queue: u64::MAX, ..port() };
+    boundless.degrade(Rate::gbps(25));
+    assert_eq!(boundless.queue, u64::MAX);
+}
+
+/// Four leaves of two hosts and `spines` spines; 1 us a link and 400 ns a switch.
+fn network(spines: u32, change: impl FnOnce(&mut NetworkConfig)) -> Switches<u32> {
+    let rate = Rate::gbps(100);
+    let topology =
+        Topology::leaf_spine(4, spines, 2, rate, rate, Picos::micros(1), Picos::nanos(400));
+    let mut config = NetworkConfig::new(100_000, true, 5);
+    change(&mut config);
+    Switches::new(topology, config, Share::WHOLE)
+}
+
+#[test]
+fn a_packet_crosses_the_network() {
+    let mut network = network(2, |_| ());
+    let mut head = Head { dst: 7, ..data() };
+    let port = network.host_port(0);
+    assert_eq!(port, 0);
+    network.enqueue(Picos::ZERO, port, 5, &mut head);
+    let mut out: Departure<u32> = network.depart(Picos::ZERO, port).unwrap();
+    // 327.68 ns on the wire, 1 us of link, 0.4 us of switch.
+    assert_eq!(out.arrives, Picos(1_727_680));
+    let (mut at, mut hops) = (port, 0);
+    let host = loop {
+        match network.land(out.arrives, at, &head) {
+            Arrival::Host(host) => break host,
+            Arrival::Switch(switch) => {
+                let Passed::Left(port, left) =
+                    network.pass(out.arrives, (switch, None), at, 5, &mut head)
+                else {
+                    panic!("an empty network");
+                };
+                (at, out, hops) = (port, left, hops + 1);
+            }
+            Arrival::Lost(why) => panic!("{why:?}"),
+        }
+    };
+    // Four links and three switches.
+    assert_eq!((host, hops, out.arrives), (7, 3, Picos(4 * 1_327_680 + 3 * 400_000)));
+}
+
+/// The entropy chooses among four spines: all are used alike, the same entropy always takes the same way,
+/// and two flows of one entropy may go different ways.
+#[test]
+fn the_entropy_spreads_packets_over_equal_ways() {
+    let network = network(4, |_| ());
+    let mut count = [0u32; 4];
+    let way = |flow: u32, entropy: u32| {
+        network.way(0, &Head { dst: 7, flow, entropy, ..data() }).expect("there is a way")
+    };
+    for entropy in 0..40_000 {
+        let port = way(3, entropy);
+        assert_eq!(port, way(3, entropy));
+        count[(port as usize - 16) / 2] += 1;
+    }
+    // 10000 each; the standard deviation is 87.
+    assert!(count.iter().all(|&n| n.abs_diff(10_000) < 400), "{count:?}");
+    assert!((0..20).any(|flow| way(flow, 1) != way(0, 1)));
+}
+
+#[test]
+fn adaptive_switches_avoid_the_longer_queue() {
+    let mut network = network(2, |config| config.options.adaptive = true);
+    // Port 16 leads to spine 0: fill it.
+    for item in 0..20 {
+        network.enqueue(Picos::ZERO, 16, item, &mut data());
+    }
+    let mut count = [0; 2];
+    for item in 0..100 {
+        let mut head = Head { dst: 7, entropy: item, ..data() };
+        let (port, _) = network.forward(Picos::ZERO, 0, 0, item, &mut head);
+        count[usize::from(port == 18)] += 1;
+    }
+    assert!(count[1] >= 50, "{count:?}");
+}
+
+#[test]
+fn failures_lose_packets_and_routing_learns() {
+    let mut network = network(2, |config| config.reroute = Picos::micros(10));
+    let head = Head { dst: 7, ..data() };
+    let lost = |network: &mut Switches<u32>, now, port| {
+        matches!(network.land(now, port, &head), Arrival::Lost(_))
+    };
+    assert!(!lost(&mut network, Picos::micros(5), 16));
+    network.fail(Picos::micros(5), Failure::LinkDown(8));
+    assert_eq!(network.land(Picos::micros(5), 16, &head), Arrival::Lost(Drop::Down));
+    assert_eq!(network.land(Picos::micros(5), 17, &head), Arrival::Lost(Drop::Down));
+    // Until routing learns of it, half of the entropies still go there.
+    let used = |network: &Switches<u32>| {
+        (0..64).filter(|&entropy| network.way(0, &Head { entropy, ..head }) == Some(16)).count()
+    };
+    assert!(used(&network) > 10);
+    assert_eq!(network.poll_reroute(), Some(Picos::micros(15)));
+    network.reroute();
+    assert_eq!((used(&network), network.poll_reroute()), (0, None));
+    network.fail(Picos::micros(20), Failure::LinkUp(8));
+    network.reroute();
+    assert!(used(&network) > 10 && !lost(&mut network, Picos::micros(30), 16));
+    // What was on the link when it broke stays lost, though it works again.
+    assert!(lost(&mut network, Picos::micros(6), 16));
+
+    network.fail(Picos::micros(40), Failure::BlackHole(8));
+    assert_eq!(network.poll_reroute(), None);
+    assert_eq!(network.land(Picos::micros(41), 16, &head), Arrival::Lost(Drop::BlackHole));
+
+    network.fail(Picos::micros(50), Failure::SwitchDown(5));
+    network.reroute();
+    // Spine 0 is a black hole, and spine 1 is down.
+    assert!(network.routes().connected(0, 7));
+    assert_eq!(network.way(0, &head), Some(16));
+    network.fail(Picos::micros(60), Failure::LinkDown(7));
+    network.reroute();
+    assert!(!network.routes().connected(0, 7));
+    let (_, verdict) = network.forward(Picos::micros(61), 3, 0, 1, &mut { head });
+    assert_eq!(verdict, Enqueued::Dropped(Drop::NoRoute));
+}
+
+#[test]
+fn a_lossless_switch_pauses_the_input_that_fills_it() {
+    let mut network = network(1, |config| {
+        config.lossless = Some(Lossless { xoff: 3 * 4096, xon: 2 * 4096, buffer: None });
+    });
+    let mut head = Head { dst: 1, ..data() };
+    // Host 0 sends to host 1 by leaf 0; port 3 is the way down.
+    for item in 0..4 {
+        assert_eq!(network.forward(Picos::ZERO, 0, 0, item, &mut head), (3, Enqueued::Queued));
+        let pause = network.poll_pause();
+        // The fourth packet exceeds three. The frame: 64 * 80 ps and 1 us.
+        assert_eq!(pause.is_some(), item == 3);
+        if let Some(pause) = pause {
+            assert_eq!((pause.port, pause.stop, pause.delay), (0, true, Picos(1_005_120)));
+        }
+    }
+    network.pause(0, 0, true);
+    assert!(network.port(0).is_paused());
+    let mut now = Picos::ZERO;
+    for left in (0..4).rev() {
+        now = network.depart(now, 3).expect("a packet").free_at;
+        // It may go on at less than two.
+        assert_eq!(
+            network.poll_pause().map(|pause| (pause.port, pause.stop)),
+            (left == 1).then_some((0, false))
+        );
+    }
+}
+
+#[test]
+fn somebody_is_told_once_of_what_waits() {
+    let mut network = network(1, |_| ());
+    assert_eq!(network.arm(3), None);
+    for item in 0..2 {
+        network.forward(Picos::ZERO, 0, 0, item, &mut Head { dst: 1, ..data() });
+    }
+    assert_eq!((network.arm(3), network.arm(3)), (Some(Picos::ZERO), None));
+    let first = network.serve(Picos::ZERO, 3).expect("a packet");
+    assert_eq!(network.arm(3), Some(first.free_at));
+    assert_eq!(network.front(3), Some(1));
+}

@@ -1,0 +1,27 @@
+//! Results: what is kept of a run ([`Run`]), what is computed from it ([`Metric`]), and how it is
+//! written: JSON for programs ([`files`]), CSV and Parquet of [`Table`]s, a timeline for Perfetto ([`perfetto()`]), tables for people ([`text`]).
+//!
+//! A [`Run`] is plain data that is read back as it was written, so reports are made from files and
+//! never need the simulator again.
+
+pub mod files;
+mod metrics;
+mod parquet;
+mod perfetto;
+mod provenance;
+mod record;
+mod sizes;
+mod table;
+pub mod text;
+
+pub use metrics::{Metric, UnknownMetric};
+pub use perfetto::perfetto;
+pub use provenance::{Origin, Provenance};
+pub use record::{
+    Event, FlowResult, LinkLoad, NetworkFacts, Operations, Run, Series, SeriesKind, Totals,
+};
+pub use sizes::Sizes;
+pub use table::{Cells, Column, Table};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,307 @@
+//! A host's transport: its packet delivery contexts, out of which the card pulls packets.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use super::flows::Running;
+use super::host::{Adapter, Allowance, Sizes, Work};
+use super::incasts::Incasts;
+use super::outbox::{Lane, Outbox};
+use super::packet::Body;
+use crate::Picos;
+use crate::model::Head;
+use squall_base::Time;
+use squall_cc::RatePacket;
+use squall_reliability::{
+    Arrival, Config, ControlPacket, Event, NOMINAL_OVERHEAD, NewPacket, PdcId, Pdcs, PeerKey,
+    RateOut, Rates, ReceiveBuffer, RxVerdict, Told,
+};
+
+/// What comes back with a packet's fate.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Desc {
+    flow: u32,
+    payload: u32,
+}
+
+/// A context that this host opened.
+#[derive(Debug)]
+struct Context {
+    id: PdcId,
+    /// Flows that still have something to send, the current one first.
+    flows: VecDeque<u32>,
+    lane: Lane,
+}
+
+/// The transport of a host.
+#[derive(Debug)]
+pub(super) struct Endpoint {
+    pdcs: Pdcs<Desc>,
+    contexts: Vec<Context>,
+    /// The context behind a slot of `pdcs`.
+    by_slot: Vec<u32>,
+    /// The context of a connection.
+    by_connection: HashMap<u64, u32>,
+    /// The incasts that senders announce, if they do.
+    incasts: Option<Arc<Incasts>>,
+}
+
+impl Endpoint {
+    /// The transport of a host; `config` but for its seed is that of all hosts.
+    pub(super) fn new(config: Arc<Config>, seed: u64, incasts: Option<Arc<Incasts>>) -> Self {
+        Self {
+            pdcs: Pdcs::with(config, seed),
+            contexts: Vec::new(),
+            by_slot: Vec::new(),
+            by_connection: HashMap::new(),
+            incasts,
+        }
+    }
+
+    /// Opens a context for flow `index`; `None` if there is no room for another.
+    fn open(&mut self, connection: u64, index: u32, work: &Work<'_>) -> Option<u32> {
+        let Running { dst, label, .. } = work.flows[index as usize];
+        let id = self.pdcs.open(work.now.time(), (PeerKey(dst), label))?;
+        // At most 65535 contexts.
+        let context = self.contexts.len() as u32;
+        let lane = Lane::new(work.outbox.host(), dst, connection as u32);
+        self.contexts.push(Context { id, flows: VecDeque::new(), lane });
+        self.by_connection.insert(connection, context);
+        if self.by_slot.len() <= id.index() {
+            self.by_slot.resize(id.index() + 1, u32::MAX);
+        }
+        self.by_slot[id.index()] = context;
+        Some(context)
+    }
+
+    /// The context that this host opened as `id`.
+    fn of(&self, id: PdcId) -> Option<u32> {
+        let context = *self.by_slot.get(id.index())?;
+        let entry = self.contexts.get(context as usize)?;
+        (entry.id == id).then_some(context)
+    }
+}
+
+impl Adapter for Endpoint {
+    fn start(&mut self, index: u32, connection: u64, work: &mut Work<'_>) -> bool {
+        let known = self.by_connection.get(&connection).copied();
+        let Some(place) = known.or_else(|| self.open(connection, index, work)) else {
+            return false;
+        };
+        work.flows[index as usize].context = place;
+        let context = &mut self.contexts[place as usize];
+        context.flows.push_back(index);
+        work.outbox.activate(place, &mut context.lane);
+        true
+    }
+
+    fn receive(&mut self, source: u32, head: &Head, body: &Body, work: &mut Work<'_>) {
+        let (time, peer) = (work.now.time(), PeerKey(source));
+        match body {
+            &Body::Data { ref pds, flow, payload, bytes } => {
+                let bytes =
+                    if head.trimmed { head.bytes.saturating_sub(NOMINAL_OVERHEAD) } else { bytes };
+                let running = &work.flows[flow as usize];
+                let meta = Arrival {
+                    ce: head.ce,
+                    trimmed: head.trimmed,
+                    last_hop: head.last_hop,
+                    bytes,
+                    begins: running.received == 0,
+                    ends: running.received + u64::from(payload) == running.bytes,
+                };
+                if !head.trimmed
+                    && let Some(incasts) = &self.incasts
+                    && running.first == Some(pds.psn)
+                    && let Some(list) = incasts.list(flow)
+                {
+                    Told::announce(&mut self.pdcs, time, &list);
+                }
+                let verdict = if work.telemetry.is_empty() {
+                    self.pdcs.rx_request(time, peer, pds, &meta)
+                } else {
+                    Told::by(&mut self.pdcs, work.telemetry).rx_request(time, peer, pds, &meta)
+                };
+                if let RxVerdict::Deliver(delivery) = verdict {
+                    self.pdcs.accept(time, delivery, None);
+                    work.arrived(flow, payload);
+                }
+            }
+            Body::Rates | Body::Roce(_) => {}
+            Body::Control(ControlPacket::Ack { pds, response }) => {
+                let (response, telemetry) = (response.as_ref(), work.telemetry);
+                Told::by(&mut self.pdcs, telemetry).rx_ack(time, peer, pds, response);
+            }
+            Body::Control(ControlPacket::Nack(nack)) => {
+                self.pdcs.rx_nack(time, peer, nack);
+            }
+            Body::Control(ControlPacket::Control(control)) => {
+                self.pdcs.rx_control(time, peer, control);
+            }
+        }
+    }
+
+    fn handle_overflow(&mut self, lost: u64, buffer: u64) {
+        ReceiveBuffer::of(&mut self.pdcs).overflowed(lost, buffer);
+    }
+
+    fn handle_drained(&mut self) {
+        ReceiveBuffer::of(&mut self.pdcs).drained();
+    }
+
+    fn handle_timeout(&mut self, work: &mut Work<'_>) {
+        self.pdcs.handle_timeout(work.now.time());
+    }
+
+    fn attend(&mut self, work: &mut Work<'_>) {
+        let time = work.now.time();
+        while let Some(out) = self.pdcs.poll_control(time) {
+            let (body, echo) = (Body::Control(out.packet), Told::echo(&self.pdcs));
+            work.outbox.answer(out.peer.0, out.path.into(), body, echo);
+        }
+        while let Some(event) = self.pdcs.poll_event() {
+            match event {
+                Event::Acked { desc, .. } | Event::Responded { desc, .. } => {
+                    work.acknowledged(desc.flow, desc.payload.into());
+                }
+                Event::Ready { id } => {
+                    if let Some(place) = self.of(id) {
+                        work.outbox.activate(place, self.lane(place));
+                    }
+                }
+                // Nobody needs to be introduced here.
+                Event::OtherMode { .. }
+                | Event::Unknown { .. }
+                | Event::Waits { .. }
+                | Event::Stuck { .. } => {}
+                Event::Lost { desc, .. } => work.given_up(desc.flow),
+                Event::Failed { id, .. } | Event::Closed { id, .. } => {
+                    if let Some(place) = self.of(id) {
+                        for flow in core::mem::take(&mut self.contexts[place as usize].flows) {
+                            work.given_up(flow);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Retransmissions come first.
+    fn pull(
+        &mut self,
+        now: Time,
+        context: u32,
+        sizes: Sizes,
+        flows: &mut [Running],
+    ) -> Option<(Head, Body)> {
+        let (context, incasts) = (&mut self.contexts[context as usize], self.incasts.as_deref());
+        let bytes_of = |payload: u32| (payload + sizes.header).saturating_sub(NOMINAL_OVERHEAD);
+        let list_of = |flow: u32| incasts.map_or(0, |incasts| incasts.bytes(flow));
+        let mut list = 0;
+        let (grant, desc) = match self.pdcs.poll_retransmit(now, context.id) {
+            Some((grant, desc)) => {
+                let running = &mut flows[desc.flow as usize];
+                running.retransmitted += 1;
+                if running.first == Some(grant.pds.psn) {
+                    list = list_of(desc.flow);
+                }
+                (grant, desc)
+            }
+            None => {
+                let &flow = context.flows.front()?;
+                let running = &mut flows[flow as usize];
+                if running.packets == 0 {
+                    list = list_of(flow);
+                }
+                // At most a packet's payload.
+                let room = sizes.payload().saturating_sub(list).max(1);
+                let payload = running.unsent.min(room.into()) as u32;
+                let rest = running.unsent - u64::from(payload);
+                let packet = NewPacket {
+                    desc: Desc { flow, payload },
+                    bytes: bytes_of(payload) + list,
+                    last: rest == 0 && context.flows.len() == 1,
+                    prompt: true,
+                    backlog: rest,
+                };
+                let grant = self.pdcs.next_packet(now, context.id, &packet).ok()?;
+                if incasts.is_some() && running.packets == 0 {
+                    running.first = Some(grant.pds.psn);
+                }
+                running.unsent = rest;
+                running.packets += 1;
+                if rest == 0 {
+                    context.flows.pop_front();
+                }
+                (grant, packet.desc)
+            }
+        };
+        let Desc { flow, payload } = desc;
+        let head = context.lane.head(grant.path.into(), payload + sizes.header + list);
+        Some((head, Body::Data { pds: grant.pds, flow, payload, bytes: bytes_of(payload) + list }))
+    }
+
+    fn next_rate_packet(
+        &mut self,
+        now: Time,
+        outbox: &mut Outbox,
+        sizes: Sizes,
+    ) -> Option<(Head, RatePacket)> {
+        let RateOut { peer, id, packet } = Rates::of(&mut self.pdcs).poll(now)?;
+        let Some(place) = id.and_then(|id| self.of(id)) else {
+            return Some((outbox.head_back(peer.0, sizes.control), packet));
+        };
+        let lane = self.lane(place);
+        // Its data waited for it.
+        outbox.activate(place, lane);
+        Some((lane.rate_head(packet.path.into(), sizes.control), packet))
+    }
+
+    fn has_rate_packet(&self) -> bool {
+        Rates::wait(&self.pdcs)
+    }
+
+    fn rated(&mut self, source: u32, packet: &RatePacket, work: &mut Work<'_>) {
+        Rates::of(&mut self.pdcs).rx(work.now.time(), PeerKey(source), packet);
+    }
+
+    fn lane(&mut self, context: u32) -> &mut Lane {
+        &mut self.contexts[context as usize].lane
+    }
+
+    fn poll_timeout(&self) -> Option<Picos> {
+        self.pdcs.poll_timeout().map(Picos::from_time)
+    }
+
+    fn allowance(&self, context: u32) -> Allowance {
+        let context = self.contexts.get(context as usize);
+        let info = context.and_then(|context| self.pdcs.info(context.id));
+        info.map_or(Allowance::default(), |info| Allowance {
+            window: info.cwnd.unwrap_or(0),
+            in_flight: info.in_flight,
+            rate: info.rate.map_or(0, |rate| rate.0),
+        })
+    }
+
+    fn answers(&self) -> (u64, u64) {
+        let counters = self.pdcs.counters();
+        (counters.tx_acks, counters.tx_nacks.iter().sum())
+    }
+
+    fn glance(&self) -> u64 {
+        let timeout = self.pdcs.poll_timeout().map_or(0, |when| when.0);
+        timeout ^ self.pdcs.counters().rx_packets
+    }
+
+    fn glance_at(&self, body: &Body, flows: &[Running]) -> u64 {
+        match body {
+            Body::Data { flow, .. } => flows[*flow as usize].received,
+            Body::Control(_) | Body::Rates | Body::Roce(_) => 0,
+        }
+    }
+
+    fn glance_from(&self, context: u32, flows: &[Running]) -> u64 {
+        let context = &self.contexts[context as usize];
+        context.flows.front().map_or(0, |&flow| flows[flow as usize].unsent)
+    }
+}

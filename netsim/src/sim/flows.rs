@@ -1,0 +1,305 @@
+//! Flows and triggers while they run.
+
+use core::ops::Range;
+
+use super::packet::Body;
+use super::results::{FlowResult, Unfinished};
+use crate::Picos;
+use crate::model::{DeflectionParameters, Journey, Message};
+use crate::workload::{Flow, Start, TriggerKind, Workload};
+use squall_base::Psn;
+use squall_reliability::Label;
+
+/// A flow while it runs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Running {
+    pub(super) label: Label,
+    pub(super) src: u32,
+    pub(super) dst: u32,
+    /// Payload bytes in all.
+    pub(super) bytes: u64,
+    /// Not sent yet.
+    pub(super) unsent: u64,
+    pub(super) acked: u64,
+    pub(super) received: u64,
+    pub(super) packets: u64,
+    pub(super) retransmitted: u64,
+    /// Packets that arrived marked.
+    pub(super) marked: u64,
+    /// Longest that a packet was on its way, if that was asked for.
+    pub(super) slowest: Picos,
+    pub(super) start: Picos,
+    pub(super) done: Picos,
+    pub(super) arrived: Picos,
+    /// Its place in the host's list of contexts.
+    pub(super) context: u32,
+    pub(super) failed: bool,
+    /// The number of its first packet, where that says what others do not.
+    pub(super) first: Option<Psn>,
+}
+
+#[derive(Clone, Debug)]
+struct Waiting {
+    kind: TriggerKind,
+    delay: Picos,
+    processor: Option<u32>,
+    pulls: u32,
+    /// Where its flows are in `Flows::waiting`.
+    flows: Range<u32>,
+    /// Where the triggers that it pulls are in `Flows::chained`.
+    chained: Range<u32>,
+}
+
+/// What a trigger starts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fired<'a> {
+    /// When.
+    pub(super) at: Picos,
+    pub(super) flows: &'a [u32],
+    /// Triggers that it pulls.
+    pub(super) triggers: &'a [u32],
+}
+
+/// All flows and triggers of a simulation.
+#[derive(Debug)]
+pub(super) struct Flows {
+    pub(super) running: Vec<Running>,
+    pub(super) spec: Vec<Flow>,
+    triggers: Vec<Waiting>,
+    /// Flows by trigger.
+    waiting: Vec<u32>,
+    /// Triggers by the trigger that pulls them.
+    chained: Vec<u32>,
+    /// When each processor is free.
+    processors: Vec<Picos>,
+    pub(super) finished: usize,
+    contest: Contest,
+    /// Of each flow, where switches deflect; else empty.
+    travels: Vec<Travel>,
+}
+
+/// How the packets of a flow travelled.
+#[derive(Clone, Copy, Debug, Default)]
+struct Travel {
+    journey: Journey,
+    /// The packet that was sent last of those that arrived.
+    newest: Option<Psn>,
+}
+
+/// What the jobs had got when the first of them was done. Later shares say nothing: those who are left have all.
+#[derive(Debug)]
+struct Contest {
+    /// Flows of each job that are not finished; empty where there is one job.
+    left: Vec<u32>,
+    /// Bytes that had arrived of each job; empty until one is done.
+    bytes: Vec<u64>,
+}
+
+impl Contest {
+    fn new(workload: &Workload) -> Self {
+        let jobs = usize::from(workload.jobs());
+        let mut left = vec![0; if jobs > 1 { jobs } else { 0 }];
+        for flow in &workload.flows {
+            if let Some(left) = left.get_mut(usize::from(flow.job)) {
+                *left += 1;
+            }
+        }
+        Self { left, bytes: Vec::new() }
+    }
+
+    /// A flow of `job` is done; whether it is the last of the first job that is.
+    fn is_won(&mut self, job: u16) -> bool {
+        let Some(left) = self.left.get_mut(usize::from(job)) else { return false };
+        *left -= 1;
+        *left == 0 && self.bytes.is_empty()
+    }
+}
+
+/// Where the pairs of a trigger are; there are fewer than 2^32.
+fn of(pairs: &[(u32, u32)], trigger: u32) -> Range<u32> {
+    let first = pairs.partition_point(|&(of, _)| of < trigger);
+    first as u32..pairs.partition_point(|&(of, _)| of <= trigger) as u32
+}
+
+impl Flows {
+    /// Of a workload; with what packets passed if `travels`.
+    pub(super) fn new(workload: &Workload, travels: bool) -> Self {
+        let running = workload.flows.iter().map(|flow| Running {
+            label: Label { level: flow.level, group: flow.job },
+            src: flow.src,
+            dst: flow.dst,
+            bytes: flow.bytes,
+            unsent: flow.bytes,
+            acked: 0,
+            received: 0,
+            packets: 0,
+            retransmitted: 0,
+            marked: 0,
+            slowest: Picos::ZERO,
+            start: Picos::NEVER,
+            done: Picos::NEVER,
+            arrived: Picos::NEVER,
+            context: u32::MAX,
+            failed: false,
+            first: None,
+        });
+        let mut waiting: Vec<(u32, u32)> = (0u32..)
+            .zip(&workload.flows)
+            .filter_map(|(index, flow)| match flow.start {
+                Start::Trigger(trigger) => Some((trigger, index)),
+                Start::At(_) => None,
+            })
+            .collect();
+        waiting.sort_unstable();
+        let mut chained: Vec<(u32, u32)> =
+            workload.chains.iter().map(|chain| (chain.from, chain.to)).collect();
+        chained.sort_unstable();
+        let triggers = (0u32..).zip(&workload.triggers).map(|(index, trigger)| Waiting {
+            kind: trigger.kind,
+            delay: Picos(trigger.delay),
+            processor: trigger.processor,
+            pulls: 0,
+            flows: of(&waiting, index),
+            chained: of(&chained, index),
+        });
+        let processors = workload.triggers.iter().filter_map(|trigger| trigger.processor);
+        let processors = processors.max().map_or(0, |last| last as usize + 1);
+        Self {
+            triggers: triggers.collect(),
+            chained: chained.into_iter().map(|(_, to)| to).collect(),
+            processors: vec![Picos::ZERO; processors],
+            running: running.collect(),
+            spec: workload.flows.clone(),
+            waiting: waiting.into_iter().map(|(_, flow)| flow).collect(),
+            finished: 0,
+            contest: Contest::new(workload),
+            travels: vec![Travel::default(); if travels { workload.flows.len() } else { 0 }],
+        }
+    }
+
+    /// A packet with this body arrived marked.
+    #[cold]
+    pub(super) fn marked(&mut self, body: &Body) {
+        if let Some(flow) = body.flow() {
+            self.running[flow as usize].marked += 1;
+        }
+    }
+
+    /// A packet with this body arrived that was sent at `sent`.
+    #[cold]
+    pub(super) fn took(&mut self, body: &Body, sent: Option<Picos>, now: Picos) {
+        if let (Some(flow), Some(sent)) = (body.flow(), sent) {
+            let slowest = &mut self.running[flow as usize].slowest;
+            *slowest = now.since(sent).max(*slowest);
+        }
+    }
+
+    /// A packet with this body arrived with `bytes` on the wire, and this is what switches that deflect wrote into it.
+    pub(super) fn travelled(
+        &mut self,
+        body: &Body,
+        bytes: u32,
+        message: &Message,
+        parameters: Option<&DeflectionParameters>,
+    ) {
+        let (&Body::Data { ref pds, flow, .. }, Some(parameters)) = (body, parameters) else {
+            return;
+        };
+        let tokens = parameters.tokens(self.running[flow as usize].bytes);
+        let Some(Travel { journey, newest }) = self.travels.get_mut(flow as usize) else { return };
+        journey.passed(message, bytes, tokens);
+        match newest {
+            // What is sent again is behind others by right.
+            Some(newest) if pds.psn.is_before(*newest) => journey.late += u64::from(!pds.retx),
+            _ => *newest = Some(pds.psn),
+        }
+    }
+
+    /// Pulls a trigger; what that starts.
+    pub(super) fn pull(&mut self, trigger: u32, now: Picos) -> Option<Fired<'_>> {
+        let waiting = self.triggers.get_mut(trigger as usize)?;
+        waiting.pulls = waiting.pulls.saturating_add(1);
+        let pulls = waiting.pulls;
+        let all = waiting.flows.clone();
+        let flows = match waiting.kind {
+            TriggerKind::OneShot if pulls == 1 => all,
+            TriggerKind::Barrier(count) if pulls == count => all,
+            TriggerKind::MultiShot => {
+                let next = all.start.saturating_add(pulls - 1);
+                next.min(all.end)..next.saturating_add(1).min(all.end)
+            }
+            _ => return None,
+        };
+        Some(self.fire(trigger, flows, now))
+    }
+
+    /// A trigger that fires at the beginning.
+    pub(super) fn begin(&mut self, trigger: u32) -> Fired<'_> {
+        let flows = self.triggers[trigger as usize].flows.clone();
+        self.fire(trigger, flows, Picos::ZERO)
+    }
+
+    fn fire(&mut self, trigger: u32, flows: Range<u32>, now: Picos) -> Fired<'_> {
+        let Waiting { delay, processor, ref chained, .. } = self.triggers[trigger as usize];
+        let mut at = now + delay;
+        if let Some(processor) = processor {
+            let free = &mut self.processors[processor as usize];
+            at = now.max(*free) + delay;
+            *free = at;
+        }
+        let of = |range: &Range<u32>| range.start as usize..range.end as usize;
+        Fired { at, flows: &self.waiting[of(&flows)], triggers: &self.chained[of(chained)] }
+    }
+
+    /// A flow will not get any further: all its bytes arrived, or it was given up.
+    pub(super) fn finish(&mut self, flow: u32) {
+        self.finished += 1;
+        if self.contest.is_won(self.spec[flow as usize].job) {
+            let mut bytes = vec![0; self.contest.left.len()];
+            for (flow, spec) in self.running.iter().zip(&self.spec) {
+                bytes[usize::from(spec.job)] += flow.received;
+            }
+            self.contest.bytes = bytes;
+        }
+    }
+
+    /// Bytes that had arrived of each job when the first was done; empty if none was, or there is but one.
+    pub(super) fn job_bytes(&self) -> &[u64] {
+        &self.contest.bytes
+    }
+
+    /// What became of flow `index`, of which `there` knows what its receiver does; `reachable` if there is a way to its
+    /// destination.
+    pub(super) fn result(&self, index: usize, there: &Self, reachable: bool) -> FlowResult {
+        let (flow, spec, received) =
+            (&self.running[index], &self.spec[index], &there.running[index]);
+        let since = |time: Picos| (time != Picos::NEVER).then(|| time.since(flow.start));
+        let unfinished = if flow.done != Picos::NEVER {
+            None
+        } else if flow.failed {
+            Some(Unfinished::Failed)
+        } else if !reachable {
+            Some(Unfinished::Disconnected)
+        } else if flow.start == Picos::NEVER {
+            Some(Unfinished::NotStarted)
+        } else {
+            Some(Unfinished::Running)
+        };
+        FlowResult {
+            id: spec.id,
+            src: flow.src,
+            dst: flow.dst,
+            bytes: flow.bytes,
+            job: spec.job,
+            start: (flow.start != Picos::NEVER).then_some(flow.start),
+            fct: since(flow.done),
+            received: since(received.arrived),
+            packets: flow.packets,
+            retransmitted: flow.retransmitted,
+            marked: received.marked,
+            slowest: (received.slowest > Picos::ZERO).then_some(received.slowest),
+            journey: there.travels.get(index).map(|travel| travel.journey),
+            unfinished,
+        }
+    }
+}

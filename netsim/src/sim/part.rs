@@ -1,0 +1,569 @@
+//! What happens at the hosts of a simulation, or of a part of one: the network stepped in virtual time.
+
+use core::ops::{Index, IndexMut, Range};
+
+use super::config::{Intake, SimConfig, SimError};
+use super::flows::{Fired, Flows};
+use super::host::{Host, News, Sizes};
+use super::lockstep::{Carried, Parcel};
+use super::outbox::Extra;
+use super::packet::Bodies;
+use super::series::Recorder;
+use super::setup::Setup;
+use crate::Picos;
+use crate::chance::Chance;
+use crate::model::{
+    Border, Coming, Drop, Ends, FailureEvent, Handed, Network, Note, Partition, Share, Step, Turn,
+};
+use crate::topology::Node;
+use crate::workload::{Start, Workload};
+use squall_base::Rng;
+use squall_cc::Hops;
+
+/// What hosts and schedules have happen, packed into 63 bits: seven of kind, 24 of `a`, 32 of `b`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Happening {
+    /// The card of host `a` is free.
+    Card { host: u32 },
+    /// A timer of host `a`.
+    Wake { host: u32 },
+    /// Packet `b` gets through to the transport of host `a`.
+    Seen { host: u32, packet: u32 },
+    /// Flow `b` starts.
+    Start { flow: u32 },
+    /// Failure `b` of the schedule.
+    Fail { index: u32 },
+    /// Time for samples: queues (`b` is 0) or windows.
+    Sample { windows: bool },
+    /// Trigger `b` is pulled by another one.
+    Pull { trigger: u32 },
+}
+
+impl Happening {
+    const fn pack(self) -> u64 {
+        let (kind, a, b) = match self {
+            Self::Card { host } => (0, host, 0),
+            Self::Wake { host } => (1, host, 0),
+            Self::Seen { host, packet } => (2, host, packet),
+            Self::Start { flow } => (3, 0, flow),
+            Self::Fail { index } => (4, 0, index),
+            Self::Sample { windows } => (5, 0, windows as u32),
+            Self::Pull { trigger } => (6, 0, trigger),
+        };
+        kind << 56 | (a as u64) << 32 | b as u64
+    }
+
+    /// Failures come before samples: they show what was before the rest.
+    const fn turn(self) -> Turn {
+        match self {
+            Self::Fail { index } => Turn::first(index),
+            Self::Sample { windows } => Turn::first(u32::MAX - windows as u32),
+            Self::Pull { trigger } => Turn::early(0, trigger),
+            Self::Start { flow } => Turn::early(1, flow),
+            Self::Seen { host, .. } => Turn::at_host(1, host),
+            Self::Wake { host } => Turn::at_host(2, host),
+            Self::Card { host } => Turn::at_host(3, host),
+        }
+    }
+
+    /// Has it come at `at`.
+    fn come(self, network: &mut Network, at: Picos) {
+        network.call(at, self.pack(), self.turn());
+    }
+
+    const fn unpack(packed: u64) -> Self {
+        let (a, b) = ((packed >> 32) as u32 & 0xff_ffff, packed as u32);
+        match packed >> 56 {
+            0 => Self::Card { host: a },
+            1 => Self::Wake { host: a },
+            2 => Self::Seen { host: a, packet: b },
+            3 => Self::Start { flow: b },
+            4 => Self::Fail { index: b },
+            6 => Self::Pull { trigger: b },
+            _ => Self::Sample { windows: b != 0 },
+        }
+    }
+}
+
+/// The hosts of a part, by their numbers in the network.
+#[derive(Debug)]
+pub(super) struct Residents {
+    first: u32,
+    pub(super) all: Vec<Host>,
+}
+
+impl Index<u32> for Residents {
+    type Output = Host;
+
+    fn index(&self, host: u32) -> &Host {
+        &self.all[host.wrapping_sub(self.first) as usize]
+    }
+}
+
+impl IndexMut<u32> for Residents {
+    fn index_mut(&mut self, host: u32) -> &mut Host {
+        &mut self.all[host.wrapping_sub(self.first) as usize]
+    }
+}
+
+/// The hosts, and what is on its way between them.
+#[derive(Debug)]
+pub(super) struct Hosts {
+    pub(super) hosts: Residents,
+    bodies: Bodies,
+    pub(super) flows: Flows,
+    /// There are more contexts than the cache holds.
+    large: bool,
+}
+
+impl Ends for Hosts {
+    fn copy(&mut self, from: u32, to: u32) {
+        let body = *self.bodies.of(from);
+        self.bodies.put(to, body);
+        self.bodies.copy_rest(from, to);
+    }
+
+    fn glance(&self, coming: Coming) -> u64 {
+        match coming {
+            Coming::Arrival { host, packet } => {
+                self.hosts[host].glance() ^ u64::from(self.bodies.of(packet).is_data())
+            }
+            Coming::Call(what) => match Happening::unpack(what) {
+                Happening::Card { host } => self.hosts[host].glance(),
+                _ => 0,
+            },
+        }
+    }
+
+    fn glance_on(&self, coming: Coming) -> u64 {
+        if !self.large {
+            return 0;
+        }
+        let (host, body) = match coming {
+            Coming::Arrival { host, packet } => (host, Some(self.bodies.of(packet))),
+            Coming::Call(what) => match Happening::unpack(what) {
+                Happening::Card { host } => (host, None),
+                _ => return 0,
+            },
+        };
+        self.hosts[host].glance_at(body, &self.flows.running)
+    }
+}
+
+/// A network, or a part of one, its hosts and what they have to do.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) network: Network,
+    pub(super) ends: Hosts,
+    news: Vec<News>,
+    sizes: Sizes,
+    failures: Vec<FailureEvent>,
+    /// The hosts' own delay, and the jitter on top.
+    delay: Picos,
+    jitter: Picos,
+    intake: Option<Intake>,
+    /// Of the jitter.
+    chance: Chance,
+    pub(super) recorder: Recorder,
+    /// How long packets are on their way is asked for.
+    timed: bool,
+    /// Flows between the same two hosts share a context.
+    per_pair: bool,
+    pub(super) computed: Computed,
+    /// Data packets that hosts received, not trimmed, duplicates included.
+    pub(super) delivered: u64,
+    /// When a flow was last finished, or an operation done.
+    pub(super) last: Picos,
+    /// For other parts.
+    handed: Vec<Handed>,
+}
+
+/// What ranks compute, where a workload says so.
+#[derive(Debug)]
+pub(super) struct Computed {
+    /// Triggers that are about to be pulled by others.
+    pub(super) pending: usize,
+    /// When the last operation ended so far.
+    pub(super) ended: Picos,
+}
+
+impl Computed {
+    /// What a trigger starts happens in its time.
+    fn follow(&mut self, network: &mut Network, fired: Fired<'_>) {
+        for &flow in fired.flows {
+            Happening::Start { flow }.come(network, fired.at);
+        }
+        for &trigger in fired.triggers {
+            Happening::Pull { trigger }.come(network, fired.at);
+        }
+        self.pending += fired.triggers.len();
+        self.ended = self.ended.max(fired.at);
+    }
+}
+
+impl Part {
+    /// Puts everything in place that part `part` has.
+    pub(super) fn new(
+        config: &SimConfig,
+        (setup, workload): (&Setup, &Workload),
+        (partition, part): (&Partition, u32),
+    ) -> Result<Self, SimError> {
+        // A few things happen in so many picoseconds.
+        let tick = Picos(match config.topology.hosts {
+            0..=255 => 1 << 10,
+            256..=2047 => 1 << 8,
+            _ => 1 << 6,
+        });
+        let (topology, options) = (config.topology.clone(), setup.network.clone());
+        let network = Network::new(topology, options, tick, Share::of(partition, part))
+            .map_err(SimError::Parameter)?;
+        let hosts = partition
+            .hosts(part)
+            .map(|host| Host::new(host, network.host_port(host), setup.stack(host), setup.extra()));
+        let mut built = Self {
+            ends: Hosts {
+                hosts: Residents { first: partition.hosts(part).start, all: hosts.collect() },
+                bodies: Bodies::default(),
+                flows: Flows::new(workload, setup.network.deflection.is_some()),
+                large: config.topology.hosts > 512,
+            },
+            news: Vec::new(),
+            sizes: setup.sizes,
+            failures: config.failures.clone(),
+            delay: config.host.delay,
+            jitter: config.host.jitter,
+            intake: config.host.intake,
+            chance: Chance::of(&mut Rng::new(config.seed ^ 0x686f_7374_7300)),
+            recorder: Recorder::new(&config.observe, network.switches()),
+            timed: config.observe.packets,
+            per_pair: setup.per_pair,
+            computed: Computed { pending: 0, ended: Picos::ZERO },
+            delivered: 0,
+            last: Picos::ZERO,
+            handed: Vec::new(),
+            network,
+        };
+        built.schedule(config, workload, &partition.hosts(part));
+        Ok(built)
+    }
+
+    fn schedule(&mut self, config: &SimConfig, workload: &Workload, hosts: &Range<u32>) {
+        for (index, failure) in (0u32..).zip(&config.failures) {
+            self.call(failure.at, Happening::Fail { index });
+        }
+        for (flow, spec) in (0u32..).zip(&workload.flows) {
+            if let Start::At(at) = spec.start
+                && hosts.contains(&spec.src)
+            {
+                self.call(Picos(at), Happening::Start { flow });
+            }
+        }
+        let home = workload.homes();
+        for trigger in workload.begins().filter(|&at| hosts.contains(&home[at as usize].start)) {
+            let fired = self.ends.flows.begin(trigger);
+            self.computed.follow(&mut self.network, fired);
+        }
+        for (windows, every) in [(false, config.observe.queues), (true, config.observe.windows)] {
+            if every.is_some() {
+                self.call(Picos::ZERO, Happening::Sample { windows });
+            }
+        }
+    }
+
+    fn call(&mut self, at: Picos, what: Happening) {
+        what.come(&mut self.network, at);
+    }
+
+    /// Lets happen what happens up to and at `until`.
+    pub(super) fn step(&mut self, until: Picos) {
+        while let Some(step) = self.network.step(until, &mut self.ends) {
+            match step {
+                Step::Arrived { host, packet } => self.arrived(host, packet),
+                Step::Called(what) => self.happen(Happening::unpack(what)),
+                Step::Resumed { host } => self.resume(host),
+            }
+        }
+    }
+
+    /// Takes what goes to other parts out of this one, in the order in which it left, and says to which switch.
+    pub(super) fn hand_over(&mut self, mut to: impl FnMut(Node, Parcel)) {
+        let mut border = Border(&mut self.network);
+        border.drain(&mut self.handed);
+        for what in self.handed.drain(..) {
+            let packet = what.packet().map(|packet| {
+                let (head, source, note) = border.hand_over(packet);
+                Carried {
+                    head,
+                    source,
+                    note: note.map(Box::new),
+                    rest: self.ends.bodies.whole(packet),
+                }
+            });
+            to(border.destination(&what), Parcel { what, packet });
+        }
+    }
+
+    /// Takes what another part handed over.
+    pub(super) fn take(&mut self, Parcel { what, packet }: Parcel) {
+        match packet {
+            Some(Carried { head, source, note, rest }) => {
+                let packet = Border(&mut self.network).come(&what, head, source, note.as_deref());
+                self.ends.bodies.put_whole(packet, rest);
+            }
+            None => Border(&mut self.network).obey(&what),
+        }
+    }
+
+    fn happen(&mut self, what: Happening) {
+        match what {
+            Happening::Card { host } => self.card(host),
+            Happening::Wake { host } => self.wake(host),
+            Happening::Seen { host, packet } => self.seen(host, packet),
+            Happening::Start { flow } => self.start(flow),
+            Happening::Fail { index } => {
+                let failure = self.failures[index as usize];
+                self.network.fail(failure.at, failure.what);
+            }
+            Happening::Sample { windows } => self.sample(windows),
+            Happening::Pull { trigger } => {
+                self.computed.pending -= 1;
+                self.last = self.network.now();
+                self.pull(trigger);
+            }
+        }
+    }
+
+    fn pull(&mut self, trigger: u32) {
+        if let Some(fired) = self.ends.flows.pull(trigger, self.network.now()) {
+            self.computed.follow(&mut self.network, fired);
+        }
+    }
+
+    fn sample(&mut self, windows: bool) {
+        let now = self.network.now();
+        let every = if windows {
+            self.recorder.windows(now, &self.ends.hosts.all, &self.ends.flows)
+        } else {
+            self.recorder.queues(now, self.network.switches())
+        };
+        // Samples alone do not keep a simulation going.
+        if !self.network.is_idle() {
+            self.call(now + every, Happening::Sample { windows });
+        }
+    }
+
+    fn arrived(&mut self, host: u32, packet: u32) {
+        if self.delay == Picos::ZERO && self.jitter == Picos::ZERO && self.intake.is_none() {
+            return self.seen(host, packet);
+        }
+        let taken_in = match self.intake {
+            Some(intake) => match self.queue(host, packet, intake) {
+                Some(at) => at,
+                None => return self.overflow(host, packet),
+            },
+            None => self.network.now(),
+        };
+        let now = self.network.now();
+        // One packet arrives at a host at a time.
+        let mut rng = self.chance.at(now, host.into());
+        let extra = if self.jitter == Picos::ZERO { 0 } else { rng.next_u64() % self.jitter.0 };
+        let entry = &mut self.ends.hosts[host];
+        entry.seen_at = entry.seen_at.max(taken_in + self.delay + Picos(extra));
+        let at = entry.seen_at;
+        self.call(at, Happening::Seen { host, packet });
+    }
+
+    /// A packet joins those that wait for `host` to take them in: when it has been, or `None` if there is no room.
+    fn queue(&mut self, host: u32, packet: u32, Intake { rate, buffer }: Intake) -> Option<Picos> {
+        let now = self.network.now();
+        let bytes = self.network.flights().head(packet).bytes.into();
+        let slow = &mut self.ends.hosts[host].intake;
+        let begin = slow.taken_in_at.max(now);
+        if rate.bytes_in(begin.since(now).span()) + bytes > buffer {
+            return None;
+        }
+        slow.taken_in_at = begin + Picos::transmit(rate, bytes);
+        Some(slow.taken_in_at)
+    }
+
+    /// `host` has no room for a packet.
+    #[cold]
+    fn overflow(&mut self, host: u32, packet: u32) {
+        self.ends.hosts[host].intake.lost += u64::from(self.network.flights().head(packet).bytes);
+        self.network.lose(packet, Drop::HostFull);
+    }
+
+    /// A paused host may go on.
+    fn resume(&mut self, host: u32) {
+        self.send(host);
+        // What may not go yet, because it is paced, sets a timer; nothing else may follow.
+        self.set_timer(host);
+    }
+
+    fn seen(&mut self, host: u32, packet: u32) {
+        let now = self.network.now();
+        let (&head, source) = self.network.take(packet);
+        let Hosts { hosts, bodies, flows, .. } = &mut self.ends;
+        let body = bodies.of(packet);
+        self.delivered += u64::from(!head.trimmed && body.is_data());
+        if head.ce {
+            flows.marked(body);
+        }
+        if self.timed {
+            flows.took(body, bodies.sent(packet), now);
+        }
+        let telemetry = match self.network.note(packet) {
+            Some(Note::Rates(rates)) => {
+                let entry = &mut hosts[host];
+                entry.rated(now, (source, rates), &mut flows.running, &mut self.news);
+                return self.attend(host);
+            }
+            Some(Note::Message(message)) => {
+                let tokens = self.network.switches().config().deflection;
+                flows.travelled(body, head.bytes, message, tokens.as_ref());
+                Hops::NONE
+            }
+            Some(note) if body.is_data() => note.hops(),
+            _ => bodies.echo(packet),
+        };
+        let entry = &mut hosts[host];
+        if let Some(intake) = self.intake {
+            entry.tell_overflow(now, intake.buffer);
+        }
+        let (carried, running) = ((body, telemetry), &mut flows.running);
+        entry.receive(now, source, &head, carried, running, &mut self.news);
+        self.attend(host);
+    }
+
+    fn wake(&mut self, host: u32) {
+        let now = self.network.now();
+        let entry = &mut self.ends.hosts[host];
+        if entry.wake_at != now {
+            // A later one that an earlier one replaced.
+            return;
+        }
+        entry.wake_at = Picos::NEVER;
+        entry.handle_timeout(now, &mut self.ends.flows.running, &mut self.news);
+        self.attend(host);
+    }
+
+    fn start(&mut self, flow: u32) {
+        let now = self.network.now();
+        let Hosts { hosts, flows, .. } = &mut self.ends;
+        let spec = &flows.spec[flow as usize];
+        let running = &mut flows.running;
+        running[flow as usize].start = now;
+        let (host, dst) = (spec.src, spec.dst);
+        // Of one job and level, or scopes could not tell them.
+        let kind = u64::from(spec.job) << 41 | u64::from(spec.level) << 33;
+        let connection =
+            if self.per_pair { kind | u64::from(dst) } else { 1 << 32 | u64::from(spec.id) };
+        let pulled = spec.on_started;
+        let entry = &mut hosts[host];
+        entry.start(now, flow, connection, running, &mut self.news);
+        pulled.into_iter().for_each(|trigger| self.pull(trigger));
+        self.attend(host);
+    }
+
+    /// After the transport of `host` was touched.
+    fn attend(&mut self, host: u32) {
+        let entry = &mut self.ends.hosts[host];
+        entry.attend(self.network.now(), &mut self.ends.flows.running, &mut self.news);
+        if !self.news.is_empty() {
+            self.tell();
+        }
+        self.send(host);
+        self.set_timer(host);
+    }
+
+    /// The transport wants to be called no later than it says.
+    fn set_timer(&mut self, host: u32) {
+        let entry = &mut self.ends.hosts[host];
+        if let Some(at) = entry.poll_timeout() {
+            let at = at.max(self.network.now() + Picos(1));
+            if at < entry.wake_at {
+                entry.wake_at = at;
+                self.call(at, Happening::Wake { host });
+            }
+        }
+    }
+
+    fn tell(&mut self) {
+        let mut news = std::mem::take(&mut self.news);
+        let now = self.network.now();
+        for news in news.drain(..) {
+            let flows = &mut self.ends.flows;
+            let trigger = match news {
+                News::Done(flow) => {
+                    flows.finish(flow);
+                    self.last = now;
+                    flows.spec[flow as usize].on_sent
+                }
+                News::Arrived(flow) => flows.spec[flow as usize].on_received,
+                News::Failed(flow) => {
+                    flows.finish(flow);
+                    self.last = now;
+                    None
+                }
+            };
+            trigger.into_iter().for_each(|trigger| self.pull(trigger));
+        }
+        // Its memory is used again.
+        self.news = news;
+    }
+
+    /// The card of `host` is free and may have something to send.
+    fn card(&mut self, host: u32) {
+        let entry = &mut self.ends.hosts[host];
+        if entry.card_at != self.network.now() {
+            // Something else that happened at this time sent a packet already.
+            return;
+        }
+        entry.card_at = Picos::NEVER;
+        self.send(host);
+        // A packet that may not go yet, because it is paced, sets one.
+        self.set_timer(host);
+    }
+
+    /// The card is looked at once it is free: one event at a time, however many reasons there are.
+    fn arm_card(&mut self, host: u32, at: Picos) {
+        let entry = &mut self.ends.hosts[host];
+        if entry.card_at != at {
+            entry.card_at = at;
+            self.call(at, Happening::Card { host });
+        }
+    }
+
+    /// The card of `host` sends what it can.
+    fn send(&mut self, host: u32) {
+        let now = self.network.now();
+        let Hosts { hosts, bodies, flows, .. } = &mut self.ends;
+        let entry = &mut hosts[host];
+        if !entry.eager() {
+            return;
+        }
+        if entry.busy_until > now {
+            let at = entry.busy_until;
+            return self.arm_card(host, at);
+        }
+        let paused = self.network.switches().port(entry.port).is_paused();
+        let Some((head, body)) = entry.next(now, self.sizes, paused, &mut flows.running) else {
+            return;
+        };
+        let extra = entry.extra();
+        let note = extra.and_then(Extra::note);
+        let (packet, free_at) = self.network.transmit(host, head, note);
+        if let Some(Extra::Echo { last, .. }) = extra {
+            bodies.put_echo(packet, *last);
+        }
+        entry.busy_until = free_at;
+        let more = entry.eager();
+        bodies.put(packet, body);
+        if self.timed {
+            bodies.put_sent(packet, now);
+        }
+        if more {
+            self.arm_card(host, free_at);
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! From what the user asks for to what the parts are told.
+
+use std::sync::Arc;
+
+use super::config::{Contexts, RoceConfig, SimConfig, SimError, SquallConfig, Transport};
+use super::endpoint::Endpoint;
+use super::host::{Sizes, Stack};
+use super::incasts::Incasts;
+use super::outbox::Extra;
+use super::roce::{Roce, RoceParameters};
+use crate::Picos;
+use crate::facts::base_rtt;
+use crate::model::{Ground, NetworkConfig, Note};
+use crate::workload::Workload;
+use squall_base::{Rate, Span};
+use squall_cc::Scope;
+use squall_reliability::{Config, NOMINAL_OVERHEAD, UnknownDetector};
+
+/// What the parts of a simulation are told.
+#[derive(Debug)]
+pub(super) struct Setup {
+    pub(super) network: NetworkConfig,
+    pub(super) sizes: Sizes,
+    pub(super) per_pair: bool,
+    stack: StackConfig,
+    seed: u64,
+}
+
+/// What the hosts' transport is told.
+#[derive(Debug)]
+enum StackConfig {
+    /// With the incasts that senders announce.
+    Squall(Arc<Config>, Option<Arc<Incasts>>),
+    Roce(Arc<RoceParameters>),
+}
+
+impl Setup {
+    /// Which contexts share one of congestion control, where there is a choice.
+    pub(super) fn scope(&self) -> Option<Scope> {
+        match &self.stack {
+            StackConfig::Squall(config, _) => Some(config.scope),
+            StackConfig::Roce(_) => None,
+        }
+    }
+
+    pub(super) fn new(config: &SimConfig, workload: &Workload) -> Result<Self, SimError> {
+        config.topology.check().map_err(|error| SimError::Topology(error.to_string()))?;
+        workload.check()?;
+        let hosts = config.topology.hosts;
+        if workload.hosts > hosts {
+            let text =
+                format!("the workload needs {} hosts, the topology has {hosts}", workload.hosts);
+            return Err(SimError::Topology(text));
+        }
+        let host = &config.host;
+        if host.control < 64
+            || host.header < NOMINAL_OVERHEAD
+            || host.mtu <= host.header
+            || host.mtu > 65_000
+        {
+            return Err(SimError::Parameter(format!(
+                "packets of {} bytes with {} of headers, and of {} without data; at least {NOMINAL_OVERHEAD} of headers, \
+                 at least 64 without data, and at most 65000 in all are possible",
+                host.mtu, host.header, host.control
+            )));
+        }
+        if config.topology.longest_way().links == 0 {
+            let text = "no two hosts are connected; a simulation needs two that are";
+            return Err(SimError::Topology(text.into()));
+        }
+        let (topology, options) = (&config.topology, &config.network);
+        let line = options.card(topology.host_rate(), 1.0).unwrap_or_else(|| topology.host_rate());
+        let rtt = topology.longest_way().round_trip(line, host.mtu, host.control);
+        // Whole packets, as htsim counts (`calculate_bdp_pkt`).
+        let bdp = line.bytes_in(rtt.span()).div_ceil(host.mtu.into());
+        let network = options.settle(&Ground {
+            bdp_packets: bdp,
+            bdp_bytes: &|| line.0 as f64 / 8e12 * base_rtt(topology, host.mtu).0 as f64,
+            packet: host.mtu,
+            trimmed: host.control,
+            least: 0,
+            line: topology.host_rate(),
+            rtt: rtt.span(),
+            ahead: Span::ZERO,
+            rates: 1.0,
+            times: 1.0,
+            reroute_us: 0.0,
+            seed: config.seed,
+        })?;
+        let sizes = Sizes { mtu: host.mtu, header: host.header, control: host.control };
+        let stack = match &host.transport {
+            Transport::Squall(squall) => {
+                let config = transport(config, squall, line, rtt, network.queue)?;
+                let incasts =
+                    squall.look_ahead.map(|spread| Arc::new(Incasts::of(workload, spread)));
+                StackConfig::Squall(Arc::new(config), incasts)
+            }
+            Transport::Roce(roce) => {
+                StackConfig::Roce(Arc::new(baseline(config, roce, line, rtt)?))
+            }
+        };
+        let contexts = match &host.transport {
+            Transport::Squall(squall) => squall.contexts,
+            Transport::Roce(roce) => roce.contexts,
+        };
+        let per_pair = contexts == Contexts::PerPair;
+        Ok(Self { network, sizes, per_pair, stack, seed: config.seed })
+    }
+
+    /// What decides at senders how much may be on its way.
+    pub(super) fn sender(&self) -> &squall_cc::SenderConfig {
+        match &self.stack {
+            StackConfig::Squall(config, _) => &config.cc,
+            StackConfig::Roce(config) => &config.sender,
+        }
+    }
+
+    /// What chooses paths; the baseline has one a queue pair.
+    pub(super) fn paths(&self) -> Option<&squall_cc::PathsConfig> {
+        match &self.stack {
+            StackConfig::Squall(config, _) => Some(&config.paths),
+            StackConfig::Roce(_) => None,
+        }
+    }
+
+    /// Smallest retransmission timeout.
+    pub(super) fn rto(&self) -> Picos {
+        match &self.stack {
+            StackConfig::Squall(config, _) => Picos::from_span(config.rto_min),
+            StackConfig::Roce(config) => config.rto,
+        }
+    }
+
+    /// What packets carry besides their bodies.
+    pub(super) fn extra(&self) -> Option<Extra> {
+        match &self.stack {
+            StackConfig::Squall(config, _) if config.acks.telemetry => Some(Extra::echo()),
+            StackConfig::Squall(config, _) if config.rates() => Some(Extra::Rates(Note::default())),
+            StackConfig::Squall(..) => self.network.deflection.map(Extra::messages),
+            StackConfig::Roce(_) => None,
+        }
+    }
+
+    /// The transport of `host`.
+    pub(super) fn stack(&self, host: u32) -> Stack {
+        let seed = (u64::from(host) << 32 ^ self.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        match &self.stack {
+            StackConfig::Squall(config, incasts) => {
+                Stack::Squall(Endpoint::new(Arc::clone(config), seed, incasts.clone()))
+            }
+            StackConfig::Roce(config) => Stack::Roce(Roce::new(Arc::clone(config), seed)),
+        }
+    }
+}
+
+/// What the transport is told.
+fn transport(
+    config: &SimConfig,
+    squall: &SquallConfig,
+    line: Rate,
+    rtt: Picos,
+    queue: u64,
+) -> Result<Config, SimError> {
+    let refuse = |error: &dyn core::fmt::Display| SimError::Transport(error.to_string());
+    let known = squall_cc::Network::new(line, rtt.span(), config.host.mtu, config.network.trims());
+    let cc =
+        squall_cc::SenderConfig::by_name(&squall.cc, &known).map_err(|error| refuse(&error))?;
+    if cc.acks().telemetry && !config.network.telemetry {
+        return Err(SimError::Transport(format!(
+            "{} lives on what switches write into packets, and these write nothing; expected a network with \
+             `telemetry`, or another algorithm",
+            cc.name()
+        )));
+    }
+    if cc.receiver(&known) == squall_cc::ReceiverConfig::Rates && !config.network.rates {
+        return Err(SimError::Transport(format!(
+            "{} has the rate that switches compute, and these compute none; expected a network with `rates`, or another \
+             algorithm",
+            cc.name()
+        )));
+    }
+    let paths = squall_cc::PathsConfig::by_name(&squall.lb, squall.paths)
+        .map_err(|error| refuse(&error))?;
+    if config.network.deflection
+        && !matches!(paths, squall_cc::PathsConfig::Ecmp(_) | squall_cc::PathsConfig::Single(_))
+    {
+        return Err(SimError::Transport(format!(
+            "{} takes several paths, and a network with `deflection` keeps messages in order on one; expected `ecmp` or `single`",
+            squall.lb
+        )));
+    }
+    let scope = Scope::by_name(&squall.scope, &cc).map_err(|error| refuse(&error))?;
+    let mut transport = Config::new(config.host.mtu - NOMINAL_OVERHEAD, cc, paths, 0);
+    transport.trim_enabled = config.network.trims();
+    transport.loss = squall.loss.parse().map_err(|error: UnknownDetector| refuse(&error))?;
+    transport.scope = scope;
+    transport = transport.reciprocal(&known);
+    match &mut transport.receiver {
+        // Others are strangers.
+        squall_cc::ReceiverConfig::Dart(dart) => dart.sources = config.topology.hosts,
+        _ if squall.look_ahead.is_some() => {
+            return Err(SimError::Transport(format!(
+                "`look_ahead_us` is for receivers that count senders, and those of {} do not; expected dart, or none of it",
+                transport.cc.name()
+            )));
+        }
+        _ => {}
+    }
+    transport.ack_trigger = squall.ack_bytes;
+    // htsim: 15 us and six full queues (main_uec.cpp, `_min_rto`).
+    let rto =
+        squall.rto_min.unwrap_or_else(|| Picos::micros(15) + Picos::transmit(line, queue) * 6);
+    transport.rto_min = rto.span();
+    transport.rto_init = rto.span();
+    transport.rto_max = transport.rto_max.max(rto.span());
+    transport.ack_delay = transport.ack_delay.min(rtt.span()).max(Span(1));
+    // Cards answer at once; the default allows for processes that are not running.
+    transport.probe_min = rtt.span();
+    transport.contact_deadline = squall.give_up.span();
+    transport.progress_deadline = squall.give_up.span();
+    if squall.train_bytes == 0 {
+        transport.train_packets = 1;
+    } else {
+        transport.train_bytes = squall.train_bytes;
+    }
+    // A card's queue pairs are not counted by peer.
+    transport.max_accepted = transport.max_contexts;
+    transport.check().map_err(|error| refuse(&error))?;
+    Ok(transport)
+}
+
+/// What the baseline is told.
+fn baseline(
+    config: &SimConfig,
+    roce: &RoceConfig,
+    line: Rate,
+    rtt: Picos,
+) -> Result<RoceParameters, SimError> {
+    let refuse = |error: &dyn core::fmt::Display| SimError::Transport(error.to_string());
+    if config.network.deflection {
+        let text = "a network with `deflection` goes by the messages that packets are of, which RoCEv2's do not say; \
+                    expected stack `squall`";
+        return Err(SimError::Transport(text.to_owned()));
+    }
+    if roce.qps == 0 || roce.rto == Picos::ZERO {
+        let text = format!(
+            "{} queue pairs and a time-out of {}; both above 0 are possible",
+            roce.qps, roce.rto
+        );
+        return Err(SimError::Parameter(text));
+    }
+    let known = squall_cc::Network::new(line, rtt.span(), config.host.mtu, false);
+    let sender =
+        squall_cc::SenderConfig::by_name(&roce.cc, &known).map_err(|error| refuse(&error))?;
+    if sender.acks().telemetry {
+        let text = format!(
+            "{} lives on what switches write into packets; RoCEv2 sends nothing of it back",
+            sender.name()
+        );
+        return Err(SimError::Transport(text));
+    }
+    let receiver = sender.receiver(&known);
+    if receiver == squall_cc::ReceiverConfig::Rates {
+        let text = format!(
+            "{} has the rate that switches compute; RoCEv2 asks none for one, stack `squall` does",
+            roce.cc
+        );
+        return Err(SimError::Transport(text));
+    }
+    if let squall_cc::ReceiverConfig::Dart(_) = receiver {
+        let text = format!(
+            "{}: RoCE's acknowledgements carry no shares; dart is possible with stack `squall`",
+            roce.cc
+        );
+        return Err(SimError::Transport(text));
+    }
+    Ok(RoceParameters {
+        receiver,
+        sender,
+        line,
+        qps: roce.qps,
+        keep: roce.contexts == Contexts::PerPair,
+        rto: roce.rto,
+        ack_packets: 4,
+        sizes: Sizes {
+            mtu: config.host.mtu,
+            header: config.host.header,
+            control: config.host.control,
+        },
+    })
+}

@@ -1,0 +1,88 @@
+//! What a simulation runs with, for its result to say: by the keys of a plan, defaults and all.
+
+use super::config::{Contexts, SimConfig, Transport};
+use super::setup::Setup;
+use crate::settings::Settings;
+use squall_cc::{PathsConfig, Setting};
+
+/// Of one simulation.
+#[derive(Clone, Debug, Default)]
+pub struct Told {
+    /// What a user may say of it.
+    pub settings: Settings,
+    /// What followed from that.
+    pub derived: Settings,
+}
+
+impl Told {
+    pub(super) fn of(config: &SimConfig, setup: &Setup) -> Self {
+        let mut told = Self::default();
+        told.settings.set("seed", config.seed);
+        told.settings.set("observe.until_us", config.until.as_micros());
+        told.settings.set_table("network", &config.network);
+        told.settings.set("network.trimming", config.network.trims());
+        told.transport(config, setup);
+        told.derived(config, setup);
+        told
+    }
+
+    fn transport(&mut self, config: &SimConfig, setup: &Setup) {
+        let (host, to) = (&config.host, &mut self.settings);
+        let mut set = |key: &str, value: String| to.set(format!("transport.{key}"), value);
+        set("mtu", host.mtu.to_string());
+        set("host_delay_ns", host.delay.span().0.to_string());
+        set("host_jitter_ns", host.jitter.span().0.to_string());
+        if let Some(intake) = host.intake {
+            set("host_gbps", (intake.rate.0 / 1_000_000_000).to_string());
+            set("host_buffer", intake.buffer.to_string());
+        }
+        let contexts = match &host.transport {
+            Transport::Squall(squall) => {
+                set("stack", "squall".to_owned());
+                set("cc", squall.cc.clone());
+                set("lb", squall.lb.clone());
+                set("loss", squall.loss.clone());
+                set("scope", setup.scope().unwrap_or_default().to_string());
+                set("paths", squall.paths.to_string());
+                set("ack_bytes", squall.ack_bytes.to_string());
+                set("train_bytes", squall.train_bytes.to_string());
+                if let Some(spread) = squall.look_ahead {
+                    set("look_ahead_us", spread.as_micros().to_string());
+                }
+                if let Some(rto) = squall.rto_min {
+                    set("rto_us", rto.as_micros().to_string());
+                }
+                squall.contexts
+            }
+            Transport::Roce(roce) => {
+                set("stack", "roce".to_owned());
+                set("cc", roce.cc.clone());
+                set("qps", roce.qps.to_string());
+                set("rto_us", roce.rto.as_micros().to_string());
+                roce.contexts
+            }
+        };
+        set("per_pair", (contexts == Contexts::PerPair).to_string());
+    }
+
+    fn derived(&mut self, config: &SimConfig, setup: &Setup) {
+        let to = &mut self.derived;
+        let (topology, network) = (&config.topology, &setup.network);
+        to.set("topology.hosts", topology.hosts);
+        to.set("topology.switches", topology.switches.len());
+        to.set("topology.links", topology.links.len());
+        to.set("network.queue_bytes", network.queue);
+        if network.ecn_max < u64::MAX {
+            to.set("network.ecn_from_bytes", network.ecn_min);
+            to.set("network.ecn_to_bytes", network.ecn_max);
+        }
+        to.set("transport.rto_us", setup.rto().as_micros());
+        let mut algorithm = |name: &str, settings: Vec<Setting>| {
+            for setting in settings {
+                to.set(format!("{name}.{}", setting.name), setting.value);
+            }
+        };
+        algorithm("transport.cc", setup.sender().settings());
+        algorithm("transport.lb", setup.paths().map_or_else(Vec::new, PathsConfig::settings));
+    }
+}

@@ -1,0 +1,111 @@
+//! How far it is.
+
+use std::collections::VecDeque;
+
+use super::{Node, Topology};
+use crate::Picos;
+use squall_base::Rate;
+
+/// A way from host to host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Way {
+    /// Links on it.
+    pub links: u32,
+    /// Latency of its links and switches.
+    pub latency: Picos,
+}
+
+impl Way {
+    /// Round trip without queues of a packet of `there` bytes on the wire and an answer of `back`, all links
+    /// counted at `rate`, as htsim does (`calculate_rtt` of its main_uec.cpp). Every switch stores and forwards.
+    #[must_use]
+    pub fn round_trip(self, rate: Rate, there: u32, back: u32) -> Picos {
+        let link = Picos::transmit(rate, there.into()) + Picos::transmit(rate, back.into());
+        self.latency * 2 + link * u64::from(self.links)
+    }
+}
+
+impl Topology {
+    /// The longest of the shortest ways (in links) between any two hosts. Among ways of equal length, the
+    /// slowest counts.
+    #[must_use]
+    pub fn longest_way(&self) -> Way {
+        let switches = self.switches.len();
+        let mut out: Vec<Vec<(u32, Picos)>> = vec![Vec::new(); switches];
+        // The slowest host link of each switch, and how many hosts it has.
+        let mut hosts: Vec<Option<Picos>> = vec![None; switches];
+        let mut count = vec![0u32; switches];
+        for link in &self.links {
+            match (link.a, link.b) {
+                (Node::Switch(a), Node::Switch(b)) => {
+                    out[a as usize].push((b, link.latency));
+                    out[b as usize].push((a, link.latency));
+                }
+                (Node::Host(_), Node::Switch(at)) | (Node::Switch(at), Node::Host(_)) => {
+                    let slowest = &mut hosts[at as usize];
+                    *slowest = Some(slowest.unwrap_or_default().max(link.latency));
+                    count[at as usize] += 1;
+                }
+                _ => {}
+            }
+        }
+        let mut longest = Way::default();
+        let mut distance: Vec<Option<Way>> = vec![None; switches];
+        let mut queue = VecDeque::new();
+        for (root, first) in hosts.iter().enumerate() {
+            let Some(first) = *first else { continue };
+            distance.fill(None);
+            let start = Way { links: 1, latency: first + self.switches[root].latency };
+            distance[root] = Some(start);
+            queue.push_back(root);
+            while let Some(at) = queue.pop_front() {
+                let Some(so_far) = distance[at] else { continue };
+                for &(next, latency) in &out[at] {
+                    let way = Way {
+                        links: so_far.links + 1,
+                        latency: so_far.latency + latency + self.switches[next as usize].latency,
+                    };
+                    match &mut distance[next as usize] {
+                        None => {
+                            distance[next as usize] = Some(way);
+                            queue.push_back(next as usize);
+                        }
+                        Some(known) if known.links == way.links => {
+                            known.latency = known.latency.max(way.latency);
+                        }
+                        Some(_) => {}
+                    }
+                }
+            }
+            for (at, last) in hosts.iter().enumerate() {
+                let (Some(way), Some(last)) = (distance[at], *last) else { continue };
+                if at == root && count[at] < 2 {
+                    continue;
+                }
+                let whole = Way { links: way.links + 1, latency: way.latency + last };
+                if (whole.links, whole.latency) > (longest.links, longest.latency) {
+                    longest = whole;
+                }
+            }
+        }
+        longest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn four_links_and_three_switches_through_a_leaf_spine() {
+        let (link, switch) = (Picos::nanos(600), Picos::nanos(400));
+        let rate = Rate::gbps(800);
+        let spine = Topology::leaf_spine(4, 2, 2, rate, rate, link, switch);
+        // 4 * 600 + 3 * 400 ns
+        assert_eq!(spine.longest_way(), Way { links: 4, latency: Picos::nanos(3600) });
+        let star = Topology::star(2, rate, link, switch);
+        assert_eq!(star.longest_way(), Way { links: 2, latency: Picos::nanos(1600) });
+        let bell = Topology::dumbbell(1, 1, rate, rate, link, switch);
+        assert_eq!(bell.longest_way(), Way { links: 3, latency: Picos::nanos(2600) });
+    }
+}

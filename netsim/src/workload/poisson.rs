@@ -1,0 +1,173 @@
+//! Open-loop load: random flows at random times, lengths from a distribution.
+
+use squall_base::Rng;
+
+use super::WorkloadError;
+use super::attacks::Split;
+use super::builder::{Builder, refuse};
+
+/// Cumulative distribution of flow lengths: points joined by straight lines, from zero bytes on.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Distribution {
+    /// (Length in bytes, share of flows that are no longer), rising to a share of 1.
+    points: Vec<(f64, f64)>,
+}
+
+/// Why points make no distribution.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+pub enum DistributionError {
+    /// No name of ours.
+    #[error("no distribution is called `{0}`; there are {names}", names = names())]
+    Unknown(String),
+    /// Points that do not rise.
+    #[error("point {index} ({bytes} bytes : {share}) does not rise above the one before it")]
+    Falling {
+        /// Which, from 0.
+        index: usize,
+        /// Its length.
+        bytes: f64,
+        /// Its share.
+        share: f64,
+    },
+    /// The last point is not at 1.
+    #[error("the last share is {0}; it has to be 1")]
+    Open(f64),
+}
+
+/// Web search (DCTCP, SIGCOMM 2010), as the public HPCC simulator tabulates it. Mean 1.71 MB.
+const WEB_SEARCH: &[(f64, f64)] = &[
+    (10e3, 0.15),
+    (20e3, 0.20),
+    (30e3, 0.30),
+    (50e3, 0.40),
+    (80e3, 0.53),
+    (200e3, 0.60),
+    (1e6, 0.70),
+    (2e6, 0.80),
+    (5e6, 0.90),
+    (10e6, 0.97),
+    (30e6, 1.0),
+];
+
+/// Facebook's Hadoop cluster (Roy et al., SIGCOMM 2015), same source. Mean 0.12 MB.
+const HADOOP: &[(f64, f64)] = &[
+    (300.0, 0.05),
+    (500.0, 0.30),
+    (1e3, 0.60),
+    (2e3, 0.67),
+    (30e3, 0.72),
+    (80e3, 0.87),
+    (300e3, 0.95),
+    (1e6, 0.975),
+    (2e6, 0.99),
+    (10e6, 1.0),
+];
+
+/// Alibaba's block storage (HPCC, SIGCOMM 2019, section 5.1) at its published knees. Mean 44 kB; 41 with all points of the
+/// measurement.
+const ALI_STORAGE: &[(f64, f64)] =
+    &[(4e3, 0.229), (8e3, 0.692), (16e3, 0.806), (64e3, 0.935), (256e3, 0.975), (2e6, 1.0)];
+
+/// The distributions there are.
+const NAMED: &[(&str, &[(f64, f64)])] =
+    &[("websearch", WEB_SEARCH), ("hadoop", HADOOP), ("alistorage", ALI_STORAGE)];
+
+/// Their names, for messages.
+fn names() -> String {
+    NAMED.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+}
+
+impl Distribution {
+    /// The distribution of that name: `websearch`, `hadoop` or `alistorage`.
+    ///
+    /// # Errors
+    /// The name is none of them.
+    pub fn by_name(name: &str) -> Result<Self, DistributionError> {
+        match NAMED.iter().find(|known| known.0 == name) {
+            Some((_, points)) => Ok(Self { points: points.to_vec() }),
+            None => Err(DistributionError::Unknown(name.to_owned())),
+        }
+    }
+
+    /// A distribution through `(bytes, cumulative share)` points.
+    ///
+    /// # Errors
+    /// Points do not rise, or do not end at a share of 1.
+    pub fn through(points: Vec<(f64, f64)>) -> Result<Self, DistributionError> {
+        let mut before = (0.0, 0.0);
+        for (index, &(bytes, share)) in points.iter().enumerate() {
+            // Written so that a NaN fails too.
+            if !(bytes > before.0 && share >= before.1 && share <= 1.0) {
+                return Err(DistributionError::Falling { index, bytes, share });
+            }
+            before = (bytes, share);
+        }
+        if before.1 == 1.0 { Ok(Self { points }) } else { Err(DistributionError::Open(before.1)) }
+    }
+
+    /// Mean length in bytes.
+    #[must_use]
+    pub fn mean(&self) -> f64 {
+        let mut before = (0.0, 0.0);
+        let mut mean = 0.0;
+        for &(bytes, share) in &self.points {
+            mean += (share - before.1) * (bytes + before.0) / 2.0;
+            before = (bytes, share);
+        }
+        mean
+    }
+
+    /// The length that a share `u` of flows, in `[0, 1)`, does not exceed: at least one byte.
+    #[must_use]
+    pub fn quantile(&self, u: f64) -> u64 {
+        let mut before = (0.0, 0.0);
+        for &(bytes, share) in &self.points {
+            if u < share {
+                let along = (u - before.1) / (share - before.1);
+                return ((before.0 + along * (bytes - before.0)) as u64).max(1);
+            }
+            before = (bytes, share);
+        }
+        (before.0 as u64).max(1)
+    }
+}
+
+/// Flows arrive at each rank as a Poisson process of mean interval `mean length / (load x rate)`; those that `split` is about
+/// are divided.
+pub(super) fn open_loop(
+    to: &mut Builder,
+    ranks: u32,
+    sizes: &Distribution,
+    (load, duration_us): (f64, u64),
+    line_bps: u64,
+    split: Option<&Split>,
+    rng: &mut Rng,
+) -> Result<(), WorkloadError> {
+    split.map_or(Ok(()), Split::check)?;
+    if !(load > 0.0 && load <= 1.0) {
+        return Err(refuse("load", &load, "above 0, at most 1"));
+    }
+    if duration_us == 0 {
+        return Err(refuse("duration_us", &duration_us, "one at least"));
+    }
+    let interval_ps = sizes.mean() * 8e12 / (load * line_bps as f64);
+    let end_ps = duration_us as f64 * super::PS_PER_US as f64;
+    let mut flows = Vec::new();
+    for src in 0..ranks {
+        let mut at = 0.0;
+        loop {
+            // 1 - u is in (0, 1], so its logarithm is finite.
+            at -= (1.0 - rng.unit()).ln() * interval_ps;
+            if at >= end_ps {
+                break;
+            }
+            let dst = (src + 1 + rng.below(ranks - 1)) % ranks;
+            flows.push((at as u64, src, dst, sizes.quantile(rng.unit())));
+        }
+    }
+    flows.sort_unstable();
+    for (at, src, dst, bytes) in flows {
+        Split::add(split, to, (src, dst), bytes, at);
+    }
+    Ok(())
+}

@@ -1,0 +1,163 @@
+//! The `squall` command line.
+//!
+//! Results go to standard output, everything else to standard error. Exit status: 0 done, 1 something
+//! did not finish or a statement does not hold, 2 the request makes no sense, 130 interrupted.
+
+mod bar;
+mod choices;
+mod pages;
+mod plan;
+mod report;
+mod sim;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use clap::{Parser, Subcommand};
+
+use crate::doctor::command as doctor;
+use crate::emulate::cli as emulate;
+use crate::top::command as top;
+use squall_netsim::output::Origin;
+use squall_netsim::output::files::FileError;
+
+/// Networks made of software: simulate the transport, emulate the network, report.
+#[derive(Parser, Debug)]
+#[command(name = "squall", version, propagate_version = true, max_term_width = 100)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Simulate one workload over one network.
+    Sim(Box<sim::SimArgs>),
+    /// List and run experiments.
+    #[command(subcommand)]
+    Plan(plan::PlanCommand),
+    /// Make one self-contained HTML page of results.
+    Report(report::ReportArgs),
+    /// A network made of software that real endpoints attach to.
+    Emulate(emulate::EmulateArgs),
+    /// Show what endpoints are doing while they run.
+    Top(top::TopArgs),
+    /// Say why jobs do not start, do not reach each other, or will be slow.
+    Doctor(doctor::DoctorArgs),
+    /// Print the completions of a shell: `squall completions bash`.
+    Completions {
+        /// Which shell.
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual pages into a folder.
+    Man {
+        /// Which folder.
+        folder: PathBuf,
+    },
+}
+
+/// Why a command failed, and with which exit status.
+#[derive(Debug)]
+struct Failure {
+    status: u8,
+    what: String,
+    /// Whoever read the results has read enough.
+    closed: bool,
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "made for map_err, which hands errors over")]
+impl Failure {
+    /// The request makes no sense.
+    fn usage(what: impl ToString) -> Self {
+        Self { status: 2, what: what.to_string(), closed: false }
+    }
+
+    /// It was tried and failed.
+    fn failed(what: impl ToString) -> Self {
+        Self { status: 1, what: what.to_string(), closed: false }
+    }
+}
+
+impl From<FileError> for Failure {
+    fn from(error: FileError) -> Self {
+        let closed = matches!(&error, FileError::Write { error, .. } if error.kind() == io::ErrorKind::BrokenPipe);
+        Self { closed, ..Self::failed(error) }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        let closed = error.kind() == io::ErrorKind::BrokenPipe;
+        Self { closed, ..Self::failed(format!("cannot write results: {error}")) }
+    }
+}
+
+/// Runs the command line of this process, which was built from `commit`, if that is known.
+#[must_use]
+pub fn main(commit: Option<&str>) -> ExitCode {
+    let args = Args::parse();
+    let origin = Origin::of_this_process(commit);
+    let done = match args.command {
+        Command::Emulate(args) => return emulate::run(&args, &origin),
+        Command::Sim(args) => sim::run(&args, &origin),
+        Command::Plan(command) => plan::run(&command, &origin),
+        Command::Report(args) => report::run(&args),
+        Command::Top(args) => watched(args.serves(), |stop| top::run(&args, stop)),
+        Command::Doctor(args) => watched(args.answers(), |stop| doctor::run(&args, stop)),
+        Command::Completions { shell } => pages::completions(shell),
+        Command::Man { folder } => pages::manual(&folder),
+    };
+    match done {
+        Ok(status) => ExitCode::from(status),
+        Err(failure) if failure.closed => ExitCode::SUCCESS,
+        Err(failure) => {
+            // There is nobody left to tell if this fails.
+            let _ = writeln!(io::stderr(), "squall: {}", failure.what);
+            ExitCode::from(failure.status)
+        }
+    }
+}
+
+/// Runs what may go on until it is interrupted. Status 1 when it says that all is not well.
+fn watched(
+    on: bool,
+    run: impl FnOnce(&Arc<AtomicBool>) -> io::Result<bool>,
+) -> Result<u8, Failure> {
+    let stop = if on { interrupts()? } else { Arc::default() };
+    match run(&stop) {
+        Ok(well) => Ok(u8::from(!well)),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(0),
+        Err(error) => Err(Failure::failed(error)),
+    }
+}
+
+/// A flag that an interrupt sets. A second interrupt ends the program at once.
+fn interrupts() -> Result<Arc<AtomicBool>, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&stop);
+    ctrlc::set_handler(move || {
+        if flag.swap(true, Ordering::Relaxed) {
+            std::process::exit(130);
+        }
+        let _ = writeln!(io::stderr(), "squall: ending with what there is (once more to quit)");
+    })
+    .map_err(|error| Failure::failed(format!("cannot catch interrupts: {error}")))?;
+    Ok(stop)
+}
+
+/// How results are printed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
+enum Format {
+    /// Tables for people.
+    #[default]
+    Text,
+    /// One JSON document.
+    Json,
+    /// A line a flow, comma-separated.
+    Csv,
+    /// The same table as a Parquet file; needs --out, or a standard output that is no terminal.
+    Parquet,
+}

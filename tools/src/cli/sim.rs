@@ -1,0 +1,424 @@
+//! `squall sim`
+
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use clap::Args;
+
+use super::bar::Bar;
+use super::report::write_report;
+use super::{Failure, Format, choices, interrupts};
+use crate::emulate::record::{NETWORK, OPTIONS, TIMELINE};
+use crate::plan::{
+    FailureTable, ObserveTable, Prepared, Scene, Stack, TopologyTable, TransportTable,
+    WorkloadTable, run_scene,
+};
+use crate::report::from_runs;
+use squall_cc::{PathsConfig, Scope};
+use squall_emulator::Timeline;
+use squall_netsim::Bytes;
+use squall_netsim::formats::{self, cm::StartUnit};
+use squall_netsim::model::{NetworkArgs, NetworkOptions};
+use squall_netsim::output::{Metric, Origin, Table, files, text};
+use squall_netsim::replay::{self, Beside, Recording};
+use squall_netsim::sim::{RoceConfig, SquallConfig, Transport, divide};
+use squall_netsim::workload::goal;
+
+/// Simulates flows over a topology and prints when each finished.
+///
+/// A topology and a load are files, or words: `squall sim --topo fat-tree:128:4 --load incast:32x2MiB`. Behind a word stand
+/// keys as plans have them, `,key=value`. Flows that do not finish are listed with the reason, and the exit status is then 1.
+#[derive(Args, Debug)]
+#[command(allow_negative_numbers = true)]
+pub(super) struct SimArgs {
+    /// Topology: htsim's `.topo` or a graph; or fat-tree:HOSTS:OVERSUBSCRIPTION, leaf-spine:LEAVESxSPINESxHOSTS, star:HOSTS,
+    /// dumbbell:HOSTS, mc:HOSTS; or one of a paper by its name: fat-320, dart-64, dart-1024.
+    #[arg(long, value_name = "FILE|WORD")]
+    topo: Option<String>,
+    /// Load: htsim's `.cm`, a message trace if it ends in `.csv`, a GOAL schedule if it ends in `.goal`; or permutation:BYTES, incast:SENDERSxBYTES,
+    /// all-to-all:BYTES:WINDOW, all-reduce:ALGORITHM:BYTES, poisson:SIZES:LOAD:DURATION_US.
+    #[arg(long, visible_alias = "cm", value_name = "FILE|WORD")]
+    load: Option<String>,
+    /// Instead of a load, a job that was recorded: what `squall emulate run --record` or FI_SQUALL_TRACE left. Without --topo
+    /// over the network that a record has, with its options unless any is given, and what happened to it; rank i is host i. Recorded and simulated times are
+    /// printed beside each other. Or a GOAL schedule, if it ends in `.goal`.
+    #[arg(long, value_name = "DIR|FILE", conflicts_with = "load")]
+    trace: Option<PathBuf>,
+    /// What happens to links and switches, a line each: `200us fail-link leaf0-spine1`.
+    #[arg(long, value_name = "FILE")]
+    timeline: Option<PathBuf>,
+    /// What `start` counts in the `.cm` file: `us`, as uet-htsim's UEC binary reads it, or `ps`, as its others do.
+    #[arg(long, value_name = "UNIT", default_value = "ps")]
+    cm_unit: String,
+    /// Congestion control, with parameters if wanted: `nscc`, `nscc:quick_adapt=0`. Default: `nscc`, and
+    /// `dcqcn` with --roce. `help` lists them, with every parameter and its default; so it does for the next three.
+    #[arg(long)]
+    pub(super) cc: Option<String>,
+    /// Path selection: `reps-avoid`, `reps`, `oblivious`, `ecmp`, ..
+    #[arg(long, default_value = PathsConfig::DEFAULT)]
+    pub(super) lb: String,
+    /// Loss detection: any of `trim,ooo,path,probe,rto`, or `all`.
+    #[arg(long, default_value = "all")]
+    pub(super) loss: String,
+    /// Which flows share a congestion control: `flow` (none), `pair`, `destination-unsplit`, `host`, ..; `auto` for
+    /// what the algorithm is made for.
+    #[arg(long, default_value = Scope::AUTO)]
+    pub(super) scope: String,
+    #[command(flatten)]
+    network: NetworkArgs,
+    /// Bytes of a full packet on the wire, 64 of them headers, as htsim counts.
+    #[arg(long, default_value_t = 4096)]
+    pub(super) mtu: u32,
+    /// So many random links between switches are down from the start.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    fail_links: u32,
+    /// So many links of the top tier run at a quarter of their rate downwards, or at this share of it: uet-htsim's
+    /// -failed.
+    #[arg(long, visible_alias = "failed", value_name = "N[:SHARE]")]
+    slow_links: Option<SlowLinks>,
+    /// Decides everything that is random.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Runs on so many threads, each with a part of the network, where that is large enough; the result is the same
+    /// to the last digit.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: u16,
+    /// How results are printed.
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+    /// Entropies to spread packets over.
+    #[arg(long, default_value_t = 64)]
+    pub(super) paths: u16,
+    /// Hosts take in no more than so many Gb/s; what finds their receive buffer full is lost.
+    #[arg(long, value_name = "GBPS", value_parser = clap::value_parser!(u64).range(1..))]
+    host_gbps: Option<u64>,
+    /// Bytes of that buffer: `400KiB`. Default: 4 MiB.
+    #[arg(long, value_name = "BYTES", requires = "host_gbps")]
+    host_buffer: Option<Bytes>,
+    /// Hosts run RoCEv2 (go-back-N) with so many queue pairs a flow instead; the network is lossless
+    /// then.
+    #[arg(long, value_name = "QPS", conflicts_with_all = ["lb", "loss", "scope", "paths"])]
+    roce: Option<u16>,
+    /// Give up after so many simulated microseconds.
+    #[arg(long, value_name = "US")]
+    end: Option<u64>,
+    /// Record queues, windows and throughput every so many microseconds, and the load of links.
+    #[arg(long, value_name = "US")]
+    sample: Option<f64>,
+    /// Also write an HTML page.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Write results into this file instead of standard output.
+    #[arg(short, long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// No progress bar.
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// A recorded job may take so many times as long as it took, and so much more, simulated.
+const PATIENCE: u64 = 100;
+const PATIENCE_US: u64 = 1_000_000;
+
+pub(super) fn run(args: &SimArgs, origin: &Origin) -> Result<u8, Failure> {
+    let help = choices::help(args);
+    if !help.is_empty() {
+        io::stdout().write_all(help.as_bytes())?;
+        return Ok(0);
+    }
+    if args.trace.is_none() && (args.topo.is_none() || args.load.is_none()) {
+        return Err(Failure::usage(
+            "--topo and --load say what is simulated, or --trace; --help says how",
+        ));
+    }
+    if args.format == Format::Parquet && args.out.is_none() && io::stdout().is_terminal() {
+        return Err(Failure::usage(
+            "a Parquet file is nothing for a terminal; --out FILE says where it is to go",
+        ));
+    }
+    let recorded = args.trace.as_deref().filter(|path| !goal::is_goal(path));
+    let recording = recorded.map(replay::read).transpose().map_err(Failure::usage)?;
+    for doubt in recording.iter().flat_map(Recording::doubts) {
+        writeln!(io::stderr(), "squall: {doubt}")?;
+    }
+    let prepared = prepare(args, recording.as_ref())?;
+    say_doubts(args, &prepared)?;
+    let stop = interrupts()?;
+    let bar = Bar::new(1, args.quiet);
+    let run = run_scene(&prepared, origin, &stop, &bar).map_err(Failure::usage)?;
+    bar.clear();
+    let runs = std::slice::from_ref(&run);
+    let beside = recording.as_ref().map(|recording| Beside { recording, run: &run }.text());
+    let fill = |to: &mut dyn Write| match args.format {
+        Format::Json => files::json(runs, to),
+        Format::Csv => Table::flows(runs).csv(to),
+        Format::Parquet => Table::flows(runs).parquet(to),
+        Format::Text => {
+            to.write_all(text::summary(&run).as_bytes())?;
+            to.write_all(beside.as_deref().unwrap_or_default().as_bytes())
+        }
+    };
+    match &args.out {
+        Some(path) => files::write_whole(path, fill)?,
+        None => {
+            let mut to = io::BufWriter::new(io::stdout().lock());
+            fill(&mut to)?;
+            to.flush()?;
+        }
+    }
+    if args.format != Format::Text {
+        write!(io::stderr(), "{}", beside.unwrap_or_default())?;
+    }
+    if let Some(path) = &args.report {
+        let what = args.load.clone().or_else(|| Some(args.trace.as_ref()?.display().to_string()));
+        let over = args.topo.as_deref().unwrap_or("the network of the record");
+        let title = format!("{} over {over}", what.unwrap_or_default());
+        let about = vec![about(&prepared.config.host.transport, args.seed)];
+        let metrics: Vec<Metric> =
+            Metric::all().filter(|metric| metric.of(&run).is_some()).collect();
+        let document = from_runs("Simulation", &about, runs, &metrics);
+        write_report(path, &title, &[document])?;
+    }
+    if stop.load(std::sync::atomic::Ordering::Relaxed) {
+        return Ok(130);
+    }
+    if run.unfinished() > 0 {
+        // Files have it in them; whoever watches the terminal gets it in words too.
+        if args.format != Format::Text || args.out.is_some() {
+            write!(io::stderr(), "{}", text::unfinished(&run))?;
+        }
+        return Ok(1);
+    }
+    Ok(0)
+}
+
+/// The simulation that the options describe.
+fn prepare(args: &SimArgs, recording: Option<&Recording>) -> Result<Prepared, Failure> {
+    let mut scene = scene(args)?;
+    let lasted = match schedule(args) {
+        None => recording.map(Recording::lasted),
+        Some(path) => Some(goal::read(path).map_err(Failure::usage)?.lasts()),
+    };
+    if let (Some(lasted), None) = (lasted, args.end) {
+        scene.observe.until_us =
+            Some(PATIENCE_US.saturating_add(lasted.saturating_mul(PATIENCE) / 1000));
+    }
+    let mut prepared = scene.prepare(Path::new(""), args.seed).map_err(Failure::usage)?;
+    prepared.config.threads = args.threads.into();
+    if let Some(file) = &args.timeline {
+        let topology = &prepared.config.topology;
+        let timeline = Timeline::read(file, topology).map_err(Failure::usage)?;
+        prepared.config.failures.extend(timeline.failures(topology));
+        prepared.settings.set("timeline", file.display());
+    } else if let (Some(record), None) = (&args.trace, &args.topo) {
+        // What happened to the network that is taken from there.
+        let (file, topology) = (record.join(TIMELINE), &prepared.config.topology);
+        if file.exists() {
+            let timeline = Timeline::read(&file, topology).map_err(Failure::usage)?;
+            prepared.config.failures.extend(timeline.failures(topology));
+            prepared.settings.set("timeline", file.display());
+        }
+    }
+    Ok(prepared)
+}
+
+/// Says what may not be as the user thinks.
+fn say_doubts(args: &SimArgs, prepared: &Prepared) -> io::Result<()> {
+    let link = prepared.config.topology.host_rate();
+    if let (None, Some(nic)) =
+        (args.network.options().nic_gbps, prepared.config.network.card(link, 1.0))
+    {
+        writeln!(
+            io::stderr(),
+            "squall: hosts send at {} Gb/s, uet-htsim's default, over links of {} Gb/s; --nic says otherwise",
+            nic.0 as f64 / 1e9,
+            link.0 as f64 / 1e9
+        )?;
+    }
+    if let Err(why) = divide(&prepared.config, &prepared.workload) {
+        writeln!(io::stderr(), "squall: runs on one thread for --threads {}: {why}", args.threads)?;
+    }
+    if is_job(args) {
+        return Ok(());
+    }
+    // Checked by `prepare`.
+    if let Some(doubt) =
+        args.cm_unit.parse::<StartUnit>().ok().and_then(|u| u.doubt(&prepared.workload))
+    {
+        writeln!(io::stderr(), "squall: {doubt} (--cm-unit)")?;
+    }
+    Ok(())
+}
+
+/// The GOAL schedule that is to be run, if one is.
+fn schedule(args: &SimArgs) -> Option<&Path> {
+    let load = args.load.as_ref().map(Path::new);
+    args.trace.as_deref().or(load).filter(|path| goal::is_goal(path))
+}
+
+/// Whether endpoints of a job send, each over one context to each peer.
+fn is_job(args: &SimArgs) -> bool {
+    args.trace.is_some() || schedule(args).is_some()
+}
+
+/// What hosts ran, in a sentence.
+fn about(transport: &Transport, seed: u64) -> String {
+    match transport {
+        Transport::Squall(SquallConfig { cc, lb, loss, scope, .. }) => format!(
+            "Congestion control {cc}, scope {scope}, paths by {lb}, losses by {loss}, seed {seed}."
+        ),
+        Transport::Roce(RoceConfig { cc, qps, .. }) => {
+            format!("RoCEv2, congestion control {cc}, {qps} queue pairs a flow, seed {seed}.")
+        }
+    }
+}
+
+/// Rate of network cards that uet-htsim assumes whatever its topology file says of links (main_uec.cpp).
+const HTSIM_NIC_GBPS: f64 = 100.0;
+
+/// Whether the topology is a file of htsim's.
+fn htsim(args: &SimArgs) -> bool {
+    args.topo.as_ref().is_some_and(|topo| topo.ends_with(".topo"))
+}
+
+/// How many links are slow, and which share of their rate they keep.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct SlowLinks {
+    links: u32,
+    share: Option<f64>,
+}
+
+impl FromStr for SlowLinks {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (links, share) = text.split_once(':').map_or((text, None), |(n, rest)| (n, Some(rest)));
+        let share = share.map(str::parse).transpose();
+        match (links.parse(), share) {
+            (Ok(links), Ok(share)) => Ok(Self { links, share }),
+            _ => Err("a number of links, and perhaps a share, such as 4 or 4:0.5, are expected"),
+        }
+    }
+}
+
+/// The topology that is named, a file or a word; or the one in a record.
+fn topology(args: &SimArgs) -> Result<TopologyTable, Failure> {
+    let file = |file: PathBuf| TopologyTable { file: Some(file), ..TopologyTable::default() };
+    let Some(topo) = &args.topo else {
+        let record = args.trace.clone().unwrap_or_default();
+        let network = record.join(NETWORK);
+        if !network.exists() {
+            let what = format!(
+                "{} is no record with a network in it; --topo says which network the job is to run over",
+                record.display()
+            );
+            return Err(Failure::usage(what));
+        }
+        return Ok(file(network));
+    };
+    let table = TopologyTable::from_word(topo).unwrap_or_else(|| {
+        if !Path::new(topo).exists() {
+            return Err(TopologyTable::neither(topo));
+        }
+        Ok(file(topo.into()))
+    });
+    table.map_err(Failure::usage)
+}
+
+/// The options of the network in a record, unless another network is wanted, or any is given.
+fn recorded_options(args: &SimArgs) -> Result<Option<NetworkOptions>, Failure> {
+    let (Some(record), None) = (&args.trace, &args.topo) else { return Ok(None) };
+    let file = record.join(OPTIONS);
+    if args.network.options() != NetworkOptions::default() || !file.exists() {
+        return Ok(None);
+    }
+    let said = |what: String| Failure::usage(format!("{}: {what}", file.display()));
+    let text = formats::read_text(&file).map_err(|error| said(error.to_string()))?;
+    toml::from_str(&text).map(Some).map_err(|error| said(error.to_string()))
+}
+
+/// The load that is named, a file or a word; or a job that was recorded.
+fn load(args: &SimArgs) -> Result<WorkloadTable, Failure> {
+    let of_kind = |kind: Option<&str>, file: &Path| WorkloadTable {
+        file: Some(file.to_owned()),
+        kind: kind.map(str::to_owned),
+        ..WorkloadTable::default()
+    };
+    if let Some(schedule) = schedule(args).filter(|path| path.exists()) {
+        return Ok(of_kind(Some("goal"), schedule));
+    }
+    if let Some(trace) = &args.trace {
+        return Ok(of_kind(Some("job"), trace));
+    }
+    let load = args.load.clone().unwrap_or_default();
+    let table = WorkloadTable::from_word(&load).unwrap_or_else(|| {
+        if !Path::new(&load).exists() {
+            return Err(WorkloadTable::neither(&load));
+        }
+        let trace = load.ends_with(".csv");
+        let table = of_kind(trace.then_some("trace"), load.as_ref());
+        Ok(WorkloadTable { cm_unit: (!trace).then(|| args.cm_unit.clone()), ..table })
+    });
+    table.map_err(Failure::usage)
+}
+
+/// The scene that the options describe.
+fn scene(args: &SimArgs) -> Result<Scene, Failure> {
+    let transport = match args.roce {
+        None => TransportTable {
+            cc: args.cc.clone(),
+            lb: Some(args.lb.clone()),
+            loss: Some(args.loss.clone()),
+            scope: Some(args.scope.clone()),
+            paths: Some(args.paths),
+            mtu: Some(args.mtu),
+            // As an endpoint has it.
+            per_pair: is_job(args),
+            host_gbps: args.host_gbps,
+            host_buffer: args.host_buffer,
+            ..TransportTable::default()
+        },
+        Some(qps) => TransportTable {
+            stack: Stack::Roce,
+            cc: args.cc.clone(),
+            qps: Some(qps),
+            mtu: Some(args.mtu),
+            host_gbps: args.host_gbps,
+            host_buffer: args.host_buffer,
+            ..TransportTable::default()
+        },
+    };
+    let mut network = recorded_options(args)?.unwrap_or_else(|| args.network.options());
+    network.lossless |= args.roce.is_some();
+    network.nic_gbps = network.nic_gbps.or_else(|| htsim(args).then_some(HTSIM_NIC_GBPS));
+    let mut failure = match args.fail_links {
+        0 => Vec::new(),
+        links => vec![FailureTable {
+            what: "link-down".to_owned(),
+            links: Some(links),
+            ..FailureTable::default()
+        }],
+    };
+    failure.extend(args.slow_links.map(|SlowLinks { links, share }| FailureTable {
+        what: "slow".to_owned(),
+        links: Some(links),
+        share,
+        ..FailureTable::default()
+    }));
+    Ok(Scene {
+        topology: topology(args)?,
+        workload: load(args)?,
+        network,
+        transport,
+        failure,
+        observe: ObserveTable {
+            queues_us: args.sample,
+            windows_us: args.sample,
+            links: args.sample.is_some(),
+            packets: false,
+            until_us: args.end,
+        },
+        flits: None,
+    })
+}

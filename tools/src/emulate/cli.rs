@@ -1,0 +1,347 @@
+//! `squall emulate ..`.
+
+use std::fmt;
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::join::{self, JoinArgs};
+use super::run::{self, RunArgs};
+use super::tunnel::{self, TunnelArgs};
+use crate::plan::TopologyTable;
+use squall_base::{Rate, Span};
+use squall_emulator::tunnel::FarEnd;
+use squall_emulator::{Command, Relay, RelayConfig, Status, ask, parse_rate, parse_share};
+use squall_netsim::Picos;
+use squall_netsim::model::NetworkArgs;
+use squall_netsim::output::Origin;
+use squall_netsim::settings::Settings;
+use squall_netsim::topology::Topology;
+
+/// A network made of software that real endpoints attach to: FI_SQUALL_EMULATOR=SOCKET.
+#[derive(Args, Debug)]
+pub(crate) struct EmulateArgs {
+    /// The emulator's socket. Default: squall-emulator.sock where temporary files are; of `run` one of its own.
+    #[arg(long, short, global = true, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: EmulateCommand,
+}
+
+impl EmulateArgs {
+    fn socket(&self) -> PathBuf {
+        self.socket.clone().unwrap_or_else(|| std::env::temp_dir().join("squall-emulator.sock"))
+    }
+}
+
+/// What to do.
+#[derive(Subcommand, Debug)]
+pub(crate) enum EmulateCommand {
+    /// Run an emulator until it is told to go down, or interrupted.
+    Up(Box<UpArgs>),
+    /// Run a job on an emulator of its own: rank i is host i, and all that its ranks say to each other crosses the emulator.
+    Run(Box<RunArgs>),
+    /// Run a job on an emulator that is up, beside others that are on it.
+    Join(JoinArgs),
+    /// Lead to an emulator that is up on another machine, by UDP: opens a socket here for endpoints and commands.
+    Tunnel(TunnelArgs),
+    /// End a running emulator.
+    Down,
+    /// Endpoints, counters of every queue, failures, and how far behind real time it is.
+    Status {
+        /// Text or JSON.
+        #[arg(long, value_enum, default_value_t)]
+        format: Format,
+    },
+    /// Take a link down in both directions. Links are named by their ends (leaf0-spine1, h3-leaf1) or
+    /// by number.
+    FailLink {
+        /// The link.
+        link: String,
+    },
+    /// Bring a link up again, at its own rate, without errors.
+    RestoreLink {
+        /// The link.
+        link: String,
+    },
+    /// Give a link another rate, such as 40G (before scaling).
+    SetRate {
+        /// The link.
+        link: String,
+        /// The rate.
+        #[arg(value_parser = rate)]
+        rate: Rate,
+    },
+    /// Let a link swallow everything without routing's noticing.
+    BlackHole {
+        /// The link.
+        link: String,
+    },
+    /// Give a link bit errors: each bit is wrong with this probability.
+    BitErrors {
+        /// The link.
+        link: String,
+        /// The probability.
+        probability: f64,
+    },
+    /// Let a link lose packets: each with this probability, such as 1%.
+    Loss {
+        /// The link.
+        link: String,
+        /// The share.
+        #[arg(value_parser = parse_share)]
+        share: f64,
+    },
+    /// Take all links of a switch down.
+    FailSwitch {
+        /// The switch.
+        switch: String,
+    },
+    /// Bring all links of a switch up.
+    RestoreSwitch {
+        /// The switch.
+        switch: String,
+    },
+}
+
+/// How to print.
+#[derive(ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// For people.
+    #[default]
+    Text,
+    /// For programs.
+    Json,
+}
+
+/// How to run an emulator.
+#[derive(Args, Debug)]
+#[command(allow_negative_numbers = true)]
+pub(crate) struct UpArgs {
+    /// Topology: htsim's `.topo` or a graph; or fat-tree:HOSTS:OVERSUBSCRIPTION, leaf-spine:LEAVESxSPINESxHOSTS (hosts of a
+    /// leaf), star:HOSTS, dumbbell:HOSTS, with keys as plans have them behind, `,key=value`; or one of a paper by its name: fat-320,
+    /// dart-64, dart-1024.
+    #[arg(long, value_name = "FILE|WORD", default_value = "leaf-spine:4x2x2")]
+    pub topo: String,
+    /// Rate of all links of a topology that a word names [default: 100G].
+    #[arg(long, value_parser = rate)]
+    pub rate: Option<Rate>,
+    /// Latency of all links of such a topology, ns [default: 1000].
+    #[arg(long, value_name = "NS")]
+    pub latency: Option<u64>,
+    /// Multiply all rates by this.
+    #[arg(long, value_name = "FACTOR", default_value_t = 0.01)]
+    pub rate_scale: f64,
+    /// Multiply all latencies by this. Default: as much as rates are divided by, the same network in
+    /// slow motion.
+    #[arg(long, value_name = "FACTOR")]
+    pub latency_scale: Option<f64>,
+    /// Largest UDP payload of a packet, bytes.
+    #[arg(long, default_value_t = 4096)]
+    pub mtu: u32,
+    /// What ports and switches are like.
+    #[command(flatten)]
+    pub network: NetworkArgs,
+    /// What the hosts of this machine add to the round-trip time, us; told to endpoints.
+    #[arg(long, value_name = "US", default_value_t = 200)]
+    pub host_delay: u64,
+    /// Let other machines in, whose `squall emulate tunnel` leads to this UDP address and port. Whoever reaches it is let in.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub listen: Option<SocketAddr>,
+    /// Seed of hashing and marking.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Say nothing but errors.
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
+fn rate(text: &str) -> Result<Rate, squall_emulator::CommandError> {
+    parse_rate(text)
+}
+
+impl UpArgs {
+    /// The topology that is named, a file or a word.
+    pub(super) fn topology(&self) -> Result<Topology, String> {
+        let Some(word) = TopologyTable::from_word(&self.topo) else { return self.read() };
+        let table = word.map_err(|error| error.to_string())?;
+        for (option, given, key, twice) in [
+            ("--rate", self.rate.is_some(), "gbps", table.gbps.or(table.uplink_gbps).is_some()),
+            ("--latency", self.latency.is_some(), "link_ns", table.link_ns.is_some()),
+        ] {
+            if given && twice {
+                return Err(format!("{option} and {key} of {}, expected one of both", self.topo));
+            }
+        }
+        let built = table.build(Path::new(""));
+        let mut topology = built.map_err(|error| format!("{}: {error}", self.topo))?;
+        for link in &mut topology.links {
+            link.rate = self.rate.unwrap_or(link.rate);
+            link.latency = self.latency.map_or(link.latency, Picos::nanos);
+        }
+        Ok(topology)
+    }
+
+    fn read(&self) -> Result<Topology, String> {
+        let file = Path::new(&self.topo);
+        if !file.exists() {
+            return Err(TopologyTable::neither(&self.topo).to_string());
+        }
+        if self.rate.is_some() || self.latency.is_some() {
+            return Err(format!("{}: links have their rates and latencies in the file", self.topo));
+        }
+        let table = TopologyTable { file: Some(file.to_owned()), ..TopologyTable::default() };
+        table.build(Path::new("")).map_err(|error| error.to_string())
+    }
+
+    /// What is described, before scaling, by the options' names; the network's own are a plan's keys.
+    pub(super) fn settings(&self) -> Settings {
+        let mut settings = Settings::default();
+        settings.set("emulator.topo", &self.topo);
+        let optional = [
+            ("emulator.rate_gbps", self.rate.map(|rate| rate.0 as f64 / 1e9)),
+            ("emulator.latency_ns", self.latency.map(|ns| ns as f64)),
+        ];
+        for (key, value) in optional.into_iter().filter_map(|(key, value)| Some((key, value?))) {
+            settings.set(key, value);
+        }
+        settings.set("emulator.rate_scale", self.rate_scale);
+        settings.set("emulator.latency_scale", self.times());
+        settings.set("emulator.host_delay_us", self.host_delay);
+        settings.set("transport.mtu", self.mtu);
+        settings.set("seed", self.seed);
+        settings.set_table("network", &self.network.options());
+        settings.set("network.trimming", self.network.options().trims());
+        settings
+    }
+
+    /// What latencies are multiplied by.
+    fn times(&self) -> f64 {
+        self.latency_scale.unwrap_or(1.0 / self.rate_scale)
+    }
+
+    /// Opens the emulator that is described.
+    pub(super) fn open(&self, socket: PathBuf) -> Result<Relay, String> {
+        let config = RelayConfig {
+            rate_scale: self.rate_scale,
+            latency_scale: self.times(),
+            mtu: self.mtu,
+            network: self.network.options(),
+            host_delay: Span::micros(self.host_delay),
+            seed: self.seed,
+            ..RelayConfig::new(socket, self.topology()?)
+        };
+        Relay::open(config).map_err(|e| e.to_string())
+    }
+
+    /// The end of tunnels to the emulator at `socket`, if other machines are let in.
+    pub(super) fn far_end(&self, socket: &Path) -> Result<Option<FarEnd>, String> {
+        let Some(addr) = self.listen else { return Ok(None) };
+        let quiet = self.quiet;
+        let far = FarEnd::open(addr, socket, move |line| {
+            if !quiet {
+                run::tell(line);
+            }
+        })?;
+        if !quiet {
+            run::tell(format_args!("tunnels may come to {}", far.addr()));
+        }
+        Ok(Some(far))
+    }
+}
+
+/// What an emulator is, in a line.
+pub(super) fn about(relay: &Relay) -> String {
+    let (topology, status) = (relay.topology(), relay.status());
+    format!(
+        "{} hosts, {} switches, {} links; hosts at {:.3} Gb/s, round trip {:.0} us; {}",
+        topology.hosts,
+        topology.switches.len(),
+        topology.links.len(),
+        status.host_rate as f64 / 1e9,
+        status.base_rtt_ns as f64 / 1e3,
+        status.network,
+    )
+}
+
+/// Does it. Errors go to standard error; the exit status is 1 then.
+#[must_use]
+pub(crate) fn run(args: &EmulateArgs, origin: &Origin) -> ExitCode {
+    let command = match &args.command {
+        EmulateCommand::Up(up) => return finish(self::up(args, up)),
+        EmulateCommand::Run(job) => return run::run(args.socket.as_deref(), job, origin),
+        EmulateCommand::Join(job) => return join::run(&args.socket(), job),
+        EmulateCommand::Tunnel(tunnel) => return tunnel::run(&args.socket(), tunnel),
+        EmulateCommand::Down => Command::Down,
+        EmulateCommand::Status { .. } => Command::Status,
+        EmulateCommand::FailLink { link } => Command::FailLink(link.clone()),
+        EmulateCommand::RestoreLink { link } => Command::RestoreLink(link.clone()),
+        EmulateCommand::SetRate { link, rate } => Command::SetRate(link.clone(), *rate),
+        EmulateCommand::BlackHole { link } => Command::BlackHole(link.clone()),
+        EmulateCommand::BitErrors { link, probability } => {
+            Command::BitErrors(link.clone(), *probability)
+        }
+        EmulateCommand::Loss { link, share } => Command::Loss(link.clone(), *share),
+        EmulateCommand::FailSwitch { switch } => Command::FailSwitch(switch.clone()),
+        EmulateCommand::RestoreSwitch { switch } => Command::RestoreSwitch(switch.clone()),
+    };
+    let answer = ask(&args.socket(), &command).map_err(|e| e.to_string());
+    finish(answer.and_then(|answer| match &args.command {
+        EmulateCommand::Status { format: Format::Text } => {
+            let status: Status = serde_json::from_str(&answer).map_err(|e| e.to_string())?;
+            print(format_args!("{status}"))
+        }
+        _ => print(format_args!("{answer}\n")),
+    }))
+}
+
+fn finish(result: Result<(), String>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(text) => {
+            // Nobody may be listening.
+            let _ = writeln!(std::io::stderr(), "squall emulate: {text}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn print(text: fmt::Arguments<'_>) -> Result<(), String> {
+    let mut out = std::io::stdout();
+    match out.write_fmt(text).and_then(|()| out.flush()) {
+        // Whoever reads has read enough; what is being done goes on.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        done => done.map_err(|e| e.to_string()),
+    }
+}
+
+fn up(args: &EmulateArgs, up: &UpArgs) -> Result<(), String> {
+    let mut relay = up.open(args.socket())?;
+    let (stop, interrupt) = UnixStream::pair().map_err(|e| e.to_string())?;
+    ctrlc::set_handler(move || {
+        // A full pipe says the same.
+        let _ = (&interrupt).write(b".");
+    })
+    .map_err(|e| e.to_string())?;
+    if !up.quiet {
+        let about = about(&relay);
+        print(format_args!("emulator at {}: {about}\n", args.socket().display()))?;
+    }
+    let _tunnels = up.far_end(&args.socket())?;
+    let mut say = |line: fmt::Arguments<'_>| {
+        if !up.quiet {
+            // Whoever started it may be gone.
+            let _ = print(format_args!("{line}\n"));
+        }
+    };
+    relay.run(&stop, &mut say).map_err(|e| e.to_string())?;
+    if !up.quiet {
+        print(format_args!("{}", relay.status()))?;
+    }
+    Ok(())
+}

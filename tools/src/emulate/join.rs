@@ -1,0 +1,81 @@
+//! `squall emulate join`: a job on an emulator that is up, beside others.
+
+use std::ffi::OsString;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Args;
+use squall_net::HostList;
+
+use super::job::Job;
+use super::run::{Failed, NOTHING, announce, nobody_came, tell, variables};
+use crate::launchers::launcher_of;
+use squall_emulator::{Command, Status, ask};
+
+/// Starts a job on an emulator that is up: the variables that its MPI needs are set so that every message crosses the emulator. Other
+/// jobs may be on it at the same time, on the same hosts or others.
+///
+/// The exit status is the job's; 125 when there is nothing to show for it: no emulator is up, or no process of the job attached to it;
+/// 126 and 127 when the command cannot be run, or is not there.
+#[derive(Args, Debug)]
+pub(crate) struct JoinArgs {
+    /// Hosts of the ranks, in turn: 0,2x8,5-7 is host 0 for rank 0, host 2 for the next eight, then 5, 6 and 7; a number alone is
+    /// the host of all. Default: rank i is host i.
+    #[arg(long, value_name = "HOSTS")]
+    pub hosts: Option<HostList>,
+    /// Say nothing but errors.
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// The job: mpiexec and what belongs to it.
+    #[arg(required = true, last = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+/// Does it.
+pub(super) fn run(socket: &Path, args: &JoinArgs) -> ExitCode {
+    let status = join(socket, args).unwrap_or_else(|failed| {
+        tell(format_args!("{}", failed.why));
+        failed.status
+    });
+    ExitCode::from(status)
+}
+
+/// Runs the job; the exit status.
+fn join(socket: &Path, args: &JoinArgs) -> Result<u8, Failed> {
+    let before = attached(socket)?;
+    let launcher = launcher_of(Path::new(&args.command[0]));
+    let variables = variables(launcher, place(socket, args.hosts.as_ref()), None);
+    if !args.quiet {
+        announce(launcher, &variables);
+    }
+    // Nobody but the job is waited for.
+    let (_end, over) = UnixStream::pair().map_err(|e| e.to_string())?;
+    let ended = Job::start(&args.command, &variables, over)?.wait()?;
+    let after = match attached(socket) {
+        Ok(after) => after,
+        Err(gone) => {
+            tell(format_args!("{}", gone.why));
+            return Ok(ended.status);
+        }
+    };
+    // Somebody else's endpoints count, too; but where nobody's came, none of the job's did.
+    if ended.interrupted || after > before {
+        return Ok(ended.status);
+    }
+    let status = if ended.status == 0 { NOTHING } else { ended.status };
+    Err(Failed { status, why: nobody_came(&variables) })
+}
+
+/// How many endpoints ever attached to the emulator.
+fn attached(socket: &Path) -> Result<u64, Failed> {
+    let answer = ask(socket, &Command::Status).map_err(|error| error.to_string())?;
+    let status: Status = serde_json::from_str(&answer).map_err(|error| error.to_string())?;
+    Ok(status.attached)
+}
+
+/// Where the job's endpoints attach.
+fn place(socket: &Path, hosts: Option<&HostList>) -> String {
+    let hosts = hosts.map_or_else(|| "rank".to_owned(), HostList::to_string);
+    format!("{},host={hosts}", socket.display())
+}

@@ -1,0 +1,157 @@
+//! What is kept of a job on an emulator: a folder that `squall report` and `squall sim --trace` read.
+//!
+//! | file | what |
+//! |---|---|
+//! | `run.json` | queues, links and flows over time, events, totals: a [`Run`] |
+//! | `report.html` | the same, drawn |
+//! | `status.txt` | counters of every queue at the end |
+//! | `network.graph` | the network, as scaled |
+//! | `network.toml` | its options, as scaled: a plan's `[network]` |
+//! | `timeline` | what happened to it, as scaled, in ns since the first packet |
+//! | `trace/` | what each endpoint's application did: `FI_SQUALL_TRACE` |
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use crate::report::{from_runs, render};
+use squall_base::Rate;
+use squall_emulator::{Command, Relay, Status, Timeline};
+use squall_netsim::formats::graph;
+use squall_netsim::model::NetworkOptions;
+use squall_netsim::output::files::{self, write_whole};
+use squall_netsim::output::{Metric, Provenance, Run};
+use squall_netsim::replay::{self, TRACE};
+
+/// The network in a record.
+pub(crate) const NETWORK: &str = "network.graph";
+/// Its options.
+pub(crate) const OPTIONS: &str = "network.toml";
+/// What happened to it.
+pub(crate) const TIMELINE: &str = "timeline";
+
+/// Whether a variable names a place of one run alone.
+pub(super) fn is_place(variable: &str) -> bool {
+    ["FI_SQUALL_EMULATOR", "FI_SQUALL_TRACE", "FI_PROVIDER_PATH"].contains(&variable)
+}
+
+/// Where to keep what.
+pub(super) struct Record {
+    folder: Option<PathBuf>,
+    report: Option<PathBuf>,
+}
+
+impl Record {
+    /// Makes the folder.
+    ///
+    /// # Errors
+    /// It cannot be had, or there is something in it.
+    pub(super) fn prepare(folder: Option<&Path>, report: Option<&Path>) -> Result<Self, String> {
+        let (folder, report) = (folder.map(Path::to_owned), report.map(Path::to_owned));
+        if let Some(folder) = &folder {
+            let said = |error: std::io::Error| format!("{}: {error}", folder.display());
+            match fs::read_dir(folder).map(|mut entries| entries.next().is_none()) {
+                Ok(false) => {
+                    return Err(format!(
+                        "{}: there is something in it, expected a folder that is empty or not there",
+                        folder.display()
+                    ));
+                }
+                Ok(true) => {}
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(said(error)),
+            }
+            fs::create_dir_all(folder.join(TRACE)).map_err(said)?;
+        }
+        Ok(Self { folder, report })
+    }
+
+    /// Whether anything is to be recorded.
+    pub(super) const fn is_wanted(&self) -> bool {
+        self.folder.is_some() || self.report.is_some()
+    }
+
+    /// Where the job's processes are to write their traces: they may have other working directories.
+    pub(super) fn trace(&self) -> Option<PathBuf> {
+        let folder = self.folder.as_ref()?.join(TRACE);
+        Some(folder.canonicalize().unwrap_or(folder))
+    }
+
+    /// Writes everything but the traces, which are there.
+    ///
+    /// # Errors
+    /// The file, and why it could not be written.
+    pub(super) fn write(
+        &self,
+        relay: &Relay,
+        command: &[OsString],
+        mut provenance: Provenance,
+    ) -> Result<(), String> {
+        let Some(mut run) = relay.record() else { return Ok(()) };
+        // A job that sent nothing left no trace; of others what is wrong is said when they are read.
+        let job = self.folder.as_ref().and_then(|folder| replay::read(folder).ok());
+        if let Some(job) = job {
+            run.flows = job.flows();
+            for (name, value) in job.parameters().iter().filter(|(name, _)| !is_place(name)) {
+                provenance.settings.set(format!("variable.{name}"), value);
+            }
+        }
+        run.provenance = Some(provenance);
+        if let Some(folder) = &self.folder {
+            let status = relay.status();
+            let history = scaled(relay.history(), status.rate_scale);
+            let options = options(&status).map_err(|error| error.to_string())?;
+            for (name, text) in [
+                (NETWORK, graph::write(relay.topology())),
+                (OPTIONS, options),
+                (TIMELINE, history.text()),
+                ("status.txt", status.to_string()),
+                ("report.html", page(&run, command)),
+            ] {
+                let written = write_whole(&folder.join(name), |to| to.write_all(text.as_bytes()));
+                written.map_err(|error| error.to_string())?;
+            }
+            let runs = std::slice::from_ref(&run);
+            let written = write_whole(&folder.join("run.json"), |to| files::json(runs, to));
+            written.map_err(|error| error.to_string())?;
+        }
+        if let Some(report) = &self.report {
+            let text = page(&run, command);
+            let written = write_whole(report, |to| to.write_all(text.as_bytes()));
+            written.map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+}
+
+/// What the network's ports and switches are like, as text; the rate of cards scaled, too.
+fn options(status: &Status) -> Result<String, toml::ser::Error> {
+    let nic_gbps = status.network.nic_gbps.map(|gbps| gbps * status.rate_scale);
+    toml::to_string(&NetworkOptions { nic_gbps, ..status.network.clone() })
+}
+
+/// With rates as the scaled network has them.
+fn scaled(history: &Timeline, rates: f64) -> Timeline {
+    let mut scaled = Timeline::default();
+    for (at, command) in history.events() {
+        let command = match command {
+            Command::SetRate(link, rate) => {
+                Command::SetRate(link.clone(), Rate((rate.0 as f64 * rates) as u64))
+            }
+            other => other.clone(),
+        };
+        scaled.add(*at, command);
+    }
+    scaled
+}
+
+/// The report of a run.
+fn page(run: &Run, command: &[OsString]) -> String {
+    let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
+    let about = "What crossed an emulated network in real time; times count from the first packet; rates are as scaled, but for those in events.";
+    let metrics: Vec<Metric> = Metric::all().filter(|metric| metric.of(run).is_some()).collect();
+    let document =
+        from_runs(&words.join(" "), &[about.to_owned()], std::slice::from_ref(run), &metrics);
+    render("A job on an emulator", &[document])
+}

@@ -1,0 +1,55 @@
+//! `squall emulate tunnel`: the near end of a tunnel to an emulator on another machine.
+
+use std::io::Write as _;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Args;
+use squall_emulator::tunnel::lead;
+
+use super::run::tell;
+
+/// Leads to a fabric on another machine: opens a socket here that endpoints and commands take for the fabric's, and carries
+/// what they say there, until it is interrupted or the fabric is gone.
+///
+/// The fabric is one that was brought up with --listen. Endpoints need addresses of their own (FI_SQUALL_IFACE names the
+/// interface), as on any network.
+#[derive(Args, Debug)]
+pub(crate) struct TunnelArgs {
+    /// Where the fabric listens, as its `up --listen` says.
+    #[arg(value_name = "HOST:PORT")]
+    pub fabric: String,
+    /// Say nothing but errors.
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
+/// Serves the near end until it ends or is interrupted.
+pub(super) fn run(socket: &Path, args: &TunnelArgs) -> ExitCode {
+    let served = stop_on_interrupt().and_then(|stop| {
+        lead(socket, &args.fabric, &stop, &mut |line| {
+            if !args.quiet {
+                tell(line);
+            }
+        })
+    });
+    match served {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            tell(format_args!("{why}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A stream at which a byte arrives when the user interrupts the program.
+fn stop_on_interrupt() -> Result<UnixStream, String> {
+    let (stop, interrupt) = UnixStream::pair().map_err(|error| error.to_string())?;
+    ctrlc::set_handler(move || {
+        // A write that fails because the stream is full changes nothing: a byte is there.
+        let _ = (&interrupt).write(b".");
+    })
+    .map_err(|error| error.to_string())?;
+    Ok(stop)
+}

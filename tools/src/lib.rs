@@ -1,0 +1,16 @@
+//! The `squall` command: simulations, experiments, reports, the emulator's command line, `top` and `doctor`.
+//!
+//! - [`cli`]: the command line.
+//! - [`plan`]: experiments, and [`shipped`], the plans that the program contains.
+//! - [`report`]: HTML pages and plots of results.
+#![forbid(unsafe_code)]
+
+pub mod cli;
+mod doctor;
+mod emulate;
+mod launchers;
+pub mod plan;
+pub mod report;
+mod samples;
+pub mod shipped;
+mod top;

@@ -1,0 +1,408 @@
+//! What should come out of a plan, and whether it did.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use toml::Value;
+
+use super::point::label;
+use crate::samples::half_interval;
+use squall_netsim::output::text::number;
+use squall_netsim::output::{Metric, Run};
+
+/// A condition on values of axes: each axis named has one of the values listed.
+type Condition = BTreeMap<String, Vec<String>>;
+
+/// `[[expect]]`
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ExpectTable {
+    /// What is expected, in words.
+    statement: String,
+    /// Where it is said (default the plan's source).
+    #[serde(default)]
+    source: Option<String>,
+    /// Of which number: its mean over the seeds.
+    metric: String,
+    /// At which points of the sweep (default all).
+    #[serde(default, rename = "where")]
+    places: BTreeMap<String, Value>,
+    /// .. and which of those are meant, where they are compared with others.
+    #[serde(default)]
+    of: BTreeMap<String, Value>,
+    /// The number is divided by that of these points, all else equal.
+    #[serde(default)]
+    over: Option<BTreeMap<String, Value>>,
+    /// That of these points is taken off, all else equal; where it is divided, so is what it is divided by.
+    #[serde(default)]
+    minus: Option<BTreeMap<String, Value>>,
+    /// Bound above.
+    #[serde(default)]
+    at_most: Option<f64>,
+    /// Bound below.
+    #[serde(default)]
+    at_least: Option<f64>,
+    /// At the best of the points, not at all of them: "up to".
+    #[serde(default)]
+    any: bool,
+    /// Not of a quick run, which does not have the points that it is about.
+    #[serde(default)]
+    full: bool,
+    /// Why it does not hold, where that is known.
+    #[serde(default)]
+    explained: Option<String>,
+}
+
+/// What a point is compared with.
+#[derive(Clone, PartialEq, Debug)]
+struct Against {
+    /// Its value is divided by that of the points with these values, all else equal.
+    over: Option<Condition>,
+    /// It is less that of the points with these values, all else equal; where it is divided, so is what it is divided by.
+    minus: Option<Condition>,
+}
+
+/// The points that one is compared with.
+#[derive(Clone, Copy)]
+struct Partners<'a> {
+    over: Option<&'a Group<'a>>,
+    minus: Option<&'a Group<'a>>,
+}
+
+impl<'a> Partners<'a> {
+    /// Where a comparison with them was made.
+    fn place(self, group: &Group<'_>) -> String {
+        match (self.over, self.minus) {
+            (None, None) => group.place(),
+            (Some(other), None) | (None, Some(other)) => group.versus(other),
+            (Some(over), Some(minus)) => {
+                format!("{} less {}", group.versus(over), minus.place())
+            }
+        }
+    }
+
+    /// A number of each of them.
+    fn each<T>(self, number: impl Fn(&Group<'a>) -> T) -> (Option<T>, Option<T>) {
+        (self.over.map(&number), self.minus.map(&number))
+    }
+}
+
+/// A statement of a paper as a bound on a metric, at every point (or pair of points) it speaks of, or
+/// at any.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Expectation {
+    /// In words.
+    pub statement: String,
+    /// Where it is said.
+    pub source: String,
+    /// Of which number.
+    pub metric: Metric,
+    of: Condition,
+    against: Against,
+    at_most: Option<f64>,
+    at_least: Option<f64>,
+    /// One point has to be within the bounds ("up to"), not all.
+    any: bool,
+    /// If it is known not to hold here: why, in a few words; the rest is in `docs/REPRODUCTION.md`.
+    pub explained: Option<String>,
+}
+
+/// What became of an expectation.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Verdict {
+    /// In words.
+    pub statement: String,
+    /// Where it is said.
+    pub source: String,
+    /// The bound.
+    pub expected: String,
+    /// What was measured: the value furthest on the wrong side, where, and of how many.
+    pub measured: String,
+    /// Whether it holds; `None` if no point it speaks of was run.
+    pub pass: Option<bool>,
+    /// Why it does not, if that is known.
+    pub explained: Option<String>,
+}
+
+impl Verdict {
+    /// `pass`, `FAIL`, `explained` (it fails, and why is known) or `not run`.
+    #[must_use]
+    pub const fn word(&self) -> &'static str {
+        match (self.pass, &self.explained) {
+            (None, _) => "not run",
+            (Some(true), _) => "pass",
+            (Some(false), Some(_)) => "explained",
+            (Some(false), None) => "FAIL",
+        }
+    }
+}
+
+impl Expectation {
+    /// Checks names and bounds; a mistake comes with its key. `None` in a `quick` run if the statement is about what only
+    /// the whole one has.
+    pub(super) fn new(
+        table: ExpectTable,
+        source: &str,
+        axes: &[(String, Vec<String>)],
+        quick: bool,
+    ) -> Result<Option<Self>, (&'static str, String)> {
+        let metric = table
+            .metric
+            .parse()
+            .map_err(|error: squall_netsim::output::UnknownMetric| ("metric", error.to_string()))?;
+        let read = |key, condition: &BTreeMap<String, Value>| {
+            conditions(condition, axes).map_err(|what| (key, what))
+        };
+        let mut of = read("of", &table.of)?;
+        of.extend(read("where", &table.places)?);
+        let other = |key, table: &Option<BTreeMap<String, Value>>| {
+            table.as_ref().map(|table| read(key, table)).transpose()
+        };
+        let against =
+            Against { over: other("over", &table.over)?, minus: other("minus", &table.minus)? };
+        if table.full && quick {
+            // What it speaks of is left out.
+            return Ok(None);
+        }
+        if table.at_most.is_none() && table.at_least.is_none() {
+            return Err(("metric", "expected a bound: `at_most`, `at_least` or both".to_owned()));
+        }
+        Ok(Some(Self {
+            statement: table.statement,
+            source: table.source.unwrap_or_else(|| source.to_owned()),
+            metric,
+            of,
+            against,
+            at_most: table.at_most,
+            at_least: table.at_least,
+            any: table.any,
+            explained: table.explained,
+        }))
+    }
+
+    fn bound(&self) -> String {
+        let unit = if self.against.over.is_some() { "x" } else { self.metric.unit() };
+        let sep = if unit.is_empty() || unit == "x" { "" } else { " " };
+        match (self.at_least, self.at_most) {
+            (Some(low), Some(high)) if low == high => format!("= {}{sep}{unit}", number(low)),
+            (Some(low), Some(high)) => {
+                format!("{} to {}{sep}{unit}", number(low), number(high))
+            }
+            (Some(low), None) => format!(">= {}{sep}{unit}", number(low)),
+            (None, Some(high)) => format!("<= {}{sep}{unit}", number(high)),
+            (None, None) => String::new(),
+        }
+    }
+
+    /// How far a value is on the wrong side of the bounds; negative on the right one.
+    fn excess(&self, value: f64) -> f64 {
+        let above = self.at_most.map_or(f64::NEG_INFINITY, |high| value - high);
+        let below = self.at_least.map_or(f64::NEG_INFINITY, |low| low - value);
+        above.max(below)
+    }
+
+    /// All that a point is compared with, one by one.
+    fn partners<'a>(&self, group: &Group<'_>, groups: &'a [Group<'a>]) -> Vec<Partners<'a>> {
+        let like = |condition: &Option<Condition>| match condition {
+            None => vec![None],
+            Some(other) => {
+                groups.iter().filter(|candidate| candidate.pairs(group, other)).map(Some).collect()
+            }
+        };
+        let (overs, minuses) = (like(&self.against.over), like(&self.against.minus));
+        let with = |over: Option<&'a Group<'a>>| {
+            minuses.iter().map(move |&minus| Partners { over, minus }).collect::<Vec<_>>()
+        };
+        overs.into_iter().flat_map(with).collect()
+    }
+
+    /// The same for each seed that all have.
+    fn by_seed(&self, group: &Group<'_>, partners: Partners<'_>) -> Vec<f64> {
+        let like = |run: &Run, group: &Group<'_>| {
+            let run = group.runs.iter().find(|other| other.seed == run.seed)?;
+            self.metric.of(run)
+        };
+        let compare =
+            |run: &&Run| compare(self.metric.of(run), partners.each(|partner| like(run, partner)));
+        group.runs.iter().filter_map(compare).collect()
+    }
+
+    /// Judges it by the runs of all points.
+    fn judge(&self, groups: &[Group<'_>]) -> Verdict {
+        let mut worst: Option<(f64, f64, Option<f64>, String)> = None;
+        let (mut count, mut missing) = (0, None);
+        for group in groups.iter().filter(|group| group.matches(&self.of)) {
+            for partners in self.partners(group, groups) {
+                let place = partners.place(group);
+                let others = partners.each(|other| other.mean(self.metric));
+                let value = compare(group.mean(self.metric), others);
+                count += 1;
+                match value {
+                    None => missing = Some(place),
+                    Some(value) => {
+                        let excess = self.excess(value);
+                        let decides = worst.as_ref().is_none_or(|known| {
+                            (excess > known.0) != self.any && excess != known.0
+                        });
+                        if decides {
+                            let interval = half_interval(&self.by_seed(group, partners));
+                            worst = Some((excess, value, interval, place));
+                        }
+                    }
+                }
+            }
+        }
+        let mut words = match &worst {
+            Some((_, value, interval, place)) => {
+                let times = if self.against.over.is_some() { "x" } else { "" };
+                let end = if self.any { "best" } else { "worst" };
+                let of = if count > 1 { format!(" ({end} of {count})") } else { String::new() };
+                let at = if place.is_empty() { String::new() } else { format!(" {place}") };
+                let spread = interval.map_or(String::new(), |half| format!(" ± {}", number(half)));
+                format!("{}{times}{spread}{at}{of}", number(*value))
+            }
+            None => "-".to_owned(),
+        };
+        if let Some(place) = &missing {
+            words.push_str(&format!("; nothing to measure at {place}"));
+        }
+        let pass = (count > 0)
+            .then(|| missing.is_none() && worst.is_some_and(|(excess, ..)| excess <= 0.0));
+        Verdict {
+            statement: self.statement.clone(),
+            source: self.source.clone(),
+            expected: format!("{} {}", self.metric, self.bound()),
+            measured: words,
+            pass,
+            explained: self.explained.clone(),
+        }
+    }
+}
+
+/// A value as it compares to those it is divided by and less than, if there are any.
+fn compare(
+    value: Option<f64>,
+    (over, minus): (Option<Option<f64>>, Option<Option<f64>>),
+) -> Option<f64> {
+    let less = |value: Option<f64>| match minus {
+        None => value,
+        Some(minus) => Some(value? - minus?),
+    };
+    match over {
+        None => less(value),
+        Some(over) => ratio(less(value), less(over)?),
+    }
+}
+
+/// Zero over zero is one: neither has any.
+fn ratio(value: Option<f64>, other: f64) -> Option<f64> {
+    let value = value?;
+    if value == 0.0 && other == 0.0 {
+        return Some(1.0);
+    }
+    Some(value / other)
+}
+
+fn conditions(
+    table: &BTreeMap<String, Value>,
+    axes: &[(String, Vec<String>)],
+) -> Result<Condition, String> {
+    let mut condition = Condition::new();
+    for (name, value) in table {
+        let Some((_, known)) = axes.iter().find(|axis| axis.0 == *name) else {
+            let names: Vec<&str> = axes.iter().map(|axis| axis.0.as_str()).collect();
+            return Err(format!(
+                "`{name}` is no axis of the sweep; there are {}",
+                names.join(", ")
+            ));
+        };
+        let values: Vec<String> = match value {
+            Value::Array(values) => values.iter().map(label).collect(),
+            value => vec![label(value)],
+        };
+        if let Some(stranger) = values.iter().find(|value| !known.contains(value)) {
+            let known = known.join(", ");
+            return Err(format!("`{name}` is never `{stranger}`; it is one of {known}"));
+        }
+        condition.insert(name.clone(), values);
+    }
+    Ok(condition)
+}
+
+/// The runs of one point.
+struct Group<'a> {
+    labels: &'a BTreeMap<String, String>,
+    runs: Vec<&'a Run>,
+}
+
+impl Group<'_> {
+    fn matches(&self, condition: &Condition) -> bool {
+        condition
+            .iter()
+            .all(|(axis, values)| self.labels.get(axis).is_some_and(|mine| values.contains(mine)))
+    }
+
+    /// Whether it has the values of `other`, and is like `like` on every axis `other` does not name.
+    fn pairs(&self, like: &Self, other: &Condition) -> bool {
+        let alike = |(axis, mine): (&String, &String)| {
+            other.contains_key(axis) || like.labels.get(axis) == Some(mine)
+        };
+        self.matches(other) && self.labels.iter().all(alike) && self.labels != like.labels
+    }
+
+    /// Mean over seeds; `None` if a run has no such number, or did not run to its end.
+    fn mean(&self, metric: Metric) -> Option<f64> {
+        let values: Option<Vec<f64>> = self.runs.iter().map(|run| metric.of(run)).collect();
+        let values = values.filter(|values| !values.is_empty())?;
+        Some(values.iter().sum::<f64>() / values.len() as f64)
+    }
+
+    fn place(&self) -> String {
+        self.labels.values().cloned().collect::<Vec<_>>().join(" ")
+    }
+
+    /// `nscc/eqds 8`: what differs with a stroke, what is alike once.
+    fn versus(&self, other: &Self) -> String {
+        let word = |(axis, mine): (&String, &String)| match other.labels.get(axis) {
+            Some(theirs) if theirs != mine => format!("{mine}/{theirs}"),
+            _ => mine.clone(),
+        };
+        self.labels.iter().map(word).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// Judges all expectations of a plan by its runs; first whether every flow finished.
+#[must_use]
+pub fn judge(plan: &super::Plan, runs: &[Run]) -> Vec<Verdict> {
+    let groups: Vec<Group<'_>> = plan
+        .points
+        .iter()
+        .map(|point| {
+            let runs = runs.iter().filter(|run| run.parameters == point.labels).collect();
+            Group { labels: &point.labels, runs }
+        })
+        .filter(|group: &Group<'_>| !group.runs.is_empty())
+        .collect();
+    let short: Vec<&Run> =
+        runs.iter().filter(|run| run.unfinished() > 0 || run.stopped.is_some()).collect();
+    let flows: usize = short.iter().map(|run| run.unfinished()).sum();
+    let mut verdicts = Vec::new();
+    if plan.expectations.iter().all(|expectation| expectation.metric.name() != "unfinished") {
+        let measured = match short.first() {
+            None => "all".to_owned(),
+            Some(first) => {
+                format!("{flows} flows did not, in {} runs, first {}", short.len(), first.name)
+            }
+        };
+        verdicts.push(Verdict {
+            statement: "every flow finishes".to_owned(),
+            source: String::new(),
+            expected: "all".to_owned(),
+            measured,
+            pass: (!runs.is_empty()).then_some(short.is_empty()),
+            explained: None,
+        });
+    }
+    verdicts.extend(plan.expectations.iter().map(|expectation| expectation.judge(&groups)));
+    verdicts
+}

@@ -1,0 +1,222 @@
+//! Topologies and workloads in a word: `fat-tree:128:4`, `incast:32x2MiB`, `poisson:websearch:0.5,duration_us=1000`.
+//!
+//! A kind, then what every one of that kind needs, then keys of the table that plans have, `key=value`. So whatever a plan
+//! can say, a word can.
+
+use serde::de::DeserializeOwned;
+use thiserror::Error;
+
+use super::tables::{TopologyTable, WorkloadTable};
+use crate::shipped;
+
+/// A kind and the keys that come in order behind it.
+type Kind = (&'static str, &'static [&'static str]);
+
+const TOPOLOGIES: &[Kind] = &[
+    ("fat-tree", &["hosts", "oversubscription"]),
+    ("leaf-spine", &["leaves", "spines", "rack"]),
+    ("star", &["hosts"]),
+    ("dumbbell", &["hosts"]),
+    ("mc", &["hosts"]),
+];
+
+const WORKLOADS: &[Kind] = &[
+    ("permutation", &["bytes"]),
+    ("incast", &["senders", "bytes"]),
+    ("all-to-all", &["bytes", "window"]),
+    ("all-reduce", &["algorithm", "bytes"]),
+    ("poisson", &["sizes", "load", "duration_us"]),
+];
+
+/// Why a word is no topology or workload.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[error("{word}: {what}")]
+pub struct WordError {
+    word: String,
+    what: String,
+}
+
+impl WordError {
+    /// For what is neither a word nor a file.
+    fn neither(word: &str, words: &str) -> Self {
+        let what = format!("there is no such file; a file, or one of {words}, is expected");
+        Self { word: format!("cannot read {word}"), what }
+    }
+}
+
+impl TopologyTable {
+    /// For a name that is neither a word nor a file.
+    #[must_use]
+    pub fn neither(word: &str) -> WordError {
+        let names = shipped::topologies().collect::<Vec<_>>().join(", ");
+        WordError::neither(word, &format!("{}, {names}", forms(TOPOLOGIES)))
+    }
+
+    /// The topology that a word names: one of a kind, or one that the program brings with it (`fat-320`); `None` for another
+    /// word: a file, perhaps.
+    ///
+    /// # Errors
+    /// What is wrong behind the kind.
+    pub fn from_word(word: &str) -> Option<Result<Self, WordError>> {
+        read(word, TOPOLOGIES).or_else(|| {
+            let file = shipped::topology(word)?;
+            Some(Ok(Self { file: Some(file), ..Self::default() }))
+        })
+    }
+}
+
+impl WorkloadTable {
+    /// For a name that is neither a word nor a file.
+    #[must_use]
+    pub fn neither(word: &str) -> WordError {
+        WordError::neither(word, &forms(WORKLOADS))
+    }
+
+    /// The workload that a word names; `None` for a word that begins with no kind.
+    ///
+    /// # Errors
+    /// What is wrong behind the kind.
+    pub fn from_word(word: &str) -> Option<Result<Self, WordError>> {
+        read(word, WORKLOADS)
+    }
+}
+
+fn forms(kinds: &[Kind]) -> String {
+    let form = |(kind, keys): &Kind| format!("{kind}:{}", keys.join(":").to_uppercase());
+    kinds.iter().map(form).collect::<Vec<_>>().join(", ")
+}
+
+/// What stands behind a kind, one value after the other, with `:` or, behind a number, `x` between them: `32x2MiB` are two,
+/// `4x2x2` three.
+fn values(text: &str) -> Vec<&str> {
+    let mut values = Vec::new();
+    for mut part in text.split(':').filter(|part| !part.is_empty()) {
+        while let Some((number, rest)) = part.split_once('x')
+            && !number.is_empty()
+            && number.bytes().all(|byte| byte.is_ascii_digit())
+        {
+            values.push(number);
+            part = rest;
+        }
+        values.push(part);
+    }
+    values
+}
+
+fn read<T: DeserializeOwned>(word: &str, kinds: &[Kind]) -> Option<Result<T, WordError>> {
+    let (front, keyed) = word.split_once(',').unwrap_or((word, ""));
+    let (name, behind) = front.split_once(':').unwrap_or((front, ""));
+    let (kind, keys) = kinds.iter().find(|(kind, _)| *kind == name)?;
+    let fault = |what: String| WordError { word: word.to_owned(), what };
+    let mut table = toml::Table::new();
+    table.insert("kind".to_owned(), (*kind).into());
+    let given = values(behind);
+    if given.len() > keys.len() {
+        return Some(Err(fault(format!("expected {}", forms(&[(kind, keys)])))));
+    }
+    let pairs = keys.iter().copied().zip(given);
+    let pairs = pairs
+        .map(Some)
+        .chain(keyed.split(',').filter(|pair| !pair.is_empty()).map(|pair| pair.split_once('=')));
+    for pair in pairs {
+        let Some((key, text)) = pair else {
+            return Some(Err(fault("key=value is expected behind a comma".to_owned())));
+        };
+        if table.insert(key.to_owned(), value(text)).is_some() {
+            return Some(Err(fault(format!("{key} is given twice"))));
+        }
+    }
+    // The first line says which key; the rest would show a document that nobody wrote.
+    let read =
+        table.try_into().map_err(|error: toml::de::Error| fault(error.message().trim().to_owned()));
+    Some(read)
+}
+
+/// A value as a document would have it: a number, yes or no, or a text.
+fn value(text: &str) -> toml::Value {
+    let number = text.parse::<i64>().map(toml::Value::from);
+    let number = number.or_else(|_| text.parse::<f64>().map(toml::Value::from));
+    number.unwrap_or_else(|_| match text {
+        "true" => true.into(),
+        "false" => false.into(),
+        _ => text.into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use squall_netsim::Bytes;
+
+    #[test]
+    fn words_are_what_plans_say() {
+        let tree = TopologyTable::from_word("fat-tree:128:4,tiers=2,gbps=400").expect("a kind");
+        let expected = TopologyTable {
+            kind: Some("fat-tree".to_owned()),
+            hosts: Some(128),
+            oversubscription: Some(4),
+            tiers: Some(2),
+            gbps: Some(400),
+            ..TopologyTable::default()
+        };
+        assert_eq!(tree, Ok(expected));
+        let star = TopologyTable::from_word("star:17").expect("a kind").expect("sound");
+        assert_eq!((star.hosts, star.gbps), (Some(17), None));
+        let leaves = TopologyTable::from_word("leaf-spine:4x2x8").expect("a kind").expect("sound");
+        assert_eq!((leaves.leaves, leaves.spines, leaves.rack), (Some(4), Some(2), Some(8)));
+        let incast = WorkloadTable::from_word("incast:32x2MiB").expect("a kind").expect("sound");
+        assert_eq!((incast.senders, incast.bytes), (Some(32), Some(Bytes(2 << 20))));
+        assert_eq!(Some(Ok(incast)), WorkloadTable::from_word("incast:32:2MiB"));
+        let poisson =
+            WorkloadTable::from_word("poisson:websearch:0.5,duration_us=1000,random=true");
+        let poisson = poisson.expect("a kind").expect("sound");
+        assert_eq!(
+            (poisson.load, poisson.duration_us, poisson.random),
+            (Some(0.5), Some(1000), true)
+        );
+    }
+
+    /// Hosts, links and base round trip of the papers' networks.
+    #[test]
+    fn networks_of_papers_have_names() {
+        use squall_netsim::topology::Topology;
+        let built = |word: &str| -> Topology {
+            let table = TopologyTable::from_word(word).expect("a name").expect("sound");
+            table.build(std::path::Path::new("")).expect(word)
+        };
+        // Snyder's thesis, Fig. 3.2: 480 links, and 12.24 us between the farthest hosts.
+        let fat = built("fat-320");
+        assert_eq!((fat.hosts, fat.links.len(), fat.switches.len()), (320, 480, 56));
+        assert_eq!(fat.longest_way().links, 6);
+        // Dart, VI-A: oversubscribed by four, 5.8 links between two hosts on average.
+        for (word, hosts, links) in [("dart-1024", 1024, 6), ("dart-64", 64, 4)] {
+            let clos = built(word);
+            let uplinks = clos.links.len() - hosts;
+            assert_eq!((clos.hosts as usize, clos.longest_way().links), (hosts, links));
+            let tiers = if hosts == 64 { 1 } else { 2 };
+            assert_eq!(uplinks, tiers * hosts / 4, "{word}");
+        }
+        assert_eq!(TopologyTable::from_word("fat-321"), None);
+        assert!(TopologyTable::neither("fat-321").to_string().contains("dart-64"));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        assert_eq!(TopologyTable::from_word("tree.topo"), None);
+        assert_eq!(WorkloadTable::from_word("./incast.cm"), None);
+        let said = |word: &str| {
+            WorkloadTable::from_word(word).expect("a kind").expect_err(word).to_string()
+        };
+        assert!(said("incast:32x2MiB:9").contains("expected incast:SENDERS:BYTES"));
+        assert!(
+            said("incast:32,lenght=2").contains("unknown field `lenght`"),
+            "{}",
+            said("incast:32,lenght=2")
+        );
+        assert!(said("permutation:much").contains("much"), "{}", said("permutation:much"));
+        assert!(said("permutation:1MiB,bytes=3").contains("bytes is given twice"));
+        assert!(said("permutation,x").contains("key=value"));
+        let neither = TopologyTable::neither("fattree:9").to_string();
+        assert!(neither.contains("one of fat-tree:HOSTS:OVERSUBSCRIPTION, "), "{neither}");
+    }
+}

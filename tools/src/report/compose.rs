@@ -1,0 +1,210 @@
+//! Documents from runs and verdicts.
+
+use std::collections::BTreeMap;
+
+use super::{Bars, Document, Line, Plot, TableOf, provenance, sweep};
+use crate::plan::Verdict;
+use squall_netsim::output::files::parameter_names;
+use squall_netsim::output::text::number;
+use squall_netsim::output::{Metric, Run, SeriesKind};
+
+/// Most curves of one plot; of more its title says so.
+const CURVES: usize = 64;
+
+/// What runs show: a table of `metrics`, the distribution of completion times, and what was
+/// recorded of the first run of each point (queues, windows, throughput, links); and where they came from.
+#[must_use]
+pub fn from_runs(title: &str, text: &[String], runs: &[Run], metrics: &[Metric]) -> Document {
+    let mut document = Document { text: text.to_vec(), ..overview(title, runs, metrics) };
+    let mut seen = Vec::new();
+    for run in runs {
+        if seen.contains(&&run.parameters) {
+            continue;
+        }
+        seen.push(&run.parameters);
+        recorded(&mut document, run);
+    }
+    document.text.extend(provenance::origins(runs));
+    document.tables.extend(provenance::told(runs));
+    document
+}
+
+/// What runs show together.
+pub(super) fn overview(title: &str, runs: &[Run], metrics: &[Metric]) -> Document {
+    let mut document = Document { title: title.to_owned(), ..Document::default() };
+    document.tables.push(table(runs, metrics));
+    let (sweeps, bars) = sweep::sweeps(runs, metrics);
+    document.plots.extend(sweeps);
+    document.bars.extend(bars);
+    document.plots.push(distribution(runs));
+    document
+}
+
+fn table(runs: &[Run], metrics: &[Metric]) -> TableOf {
+    let names = parameter_names(runs);
+    let mut head = names.clone();
+    head.push("seed".to_owned());
+    head.extend(metrics.iter().map(|metric| match metric.unit() {
+        "" => metric.to_string(),
+        unit => format!("{metric} ({unit})"),
+    }));
+    let rows = runs
+        .iter()
+        .map(|run| {
+            let parameter =
+                |name: &String| run.parameters.get(name).cloned().unwrap_or_else(|| "-".to_owned());
+            let mut row: Vec<String> = names.iter().map(parameter).collect();
+            row.push(run.seed.to_string());
+            row.extend(metrics.iter().map(|metric| metric.of(run).map_or("-".to_owned(), number)));
+            row
+        })
+        .collect();
+    TableOf { title: "Runs".to_owned(), head, rows, folded: false }
+}
+
+/// Share of flows that finished within a time; runs of one point with other seeds are one curve.
+fn distribution(runs: &[Run]) -> Plot {
+    let mut curves: Vec<(&BTreeMap<String, String>, String, Vec<f64>)> = Vec::new();
+    for run in runs {
+        let times = run.completion_times();
+        match curves.iter_mut().find(|curve| *curve.0 == run.parameters) {
+            Some(curve) => curve.2.extend(times),
+            None => curves.push((&run.parameters, legend(run), times)),
+        }
+    }
+    let all = curves.len();
+    let lines = curves
+        .into_iter()
+        .take(CURVES)
+        .map(|(_, name, mut times)| {
+            times.sort_by(f64::total_cmp);
+            let count = times.len() as f64;
+            let first = (times.first().copied().unwrap_or(0.0), 0.0);
+            let done = (1..).zip(times).map(|(done, time)| (time, f64::from(done) / count));
+            let points = core::iter::once(first).chain(done).collect();
+            Line { name, points, ..Line::default() }
+        })
+        .collect();
+    Plot {
+        title: format!("Flow completion times: share of flows done{}", shown(all)),
+        steps: true,
+        x: "completion time (us)".to_owned(),
+        y: "share of flows".to_owned(),
+        lines,
+        ..Plot::default()
+    }
+}
+
+/// What a title says where not all curves of `all` are shown.
+fn shown(all: usize) -> String {
+    if all > CURVES { format!(" (the first {CURVES} of {all})") } else { String::new() }
+}
+
+pub(super) fn legend(run: &Run) -> String {
+    let words: Vec<&str> = run.parameters.values().map(String::as_str).collect();
+    match (words.is_empty(), run.name.is_empty()) {
+        (false, _) => words.join(" "),
+        (true, false) => run.name.clone(),
+        (true, true) => format!("seed {}", run.seed),
+    }
+}
+
+/// Queues, windows, throughput and links of one run, as far as they were recorded.
+fn recorded(document: &mut Document, run: &Run) {
+    let of = match legend(run) {
+        name if run.parameters.is_empty() && run.name.is_empty() => format!(" ({name})"),
+        name => format!(", {name}"),
+    };
+    for (kind, what, unit, scale) in [
+        (SeriesKind::Queue, "Queues", "bytes waiting (KiB)", 1.0 / 1024.0),
+        (SeriesKind::Window, "Congestion windows", "window (KiB)", 1.0 / 1024.0),
+        (SeriesKind::Throughput, "Throughput", "Gb/s", 1.0),
+        (SeriesKind::Load, "Load of links", "Gb/s", 1.0),
+        (SeriesKind::Jain, "Fairness", "Jain's index", 1.0),
+        (SeriesKind::Rate, "Rates", "allowed by congestion control (Gb/s)", 1.0),
+    ] {
+        let all = run.series.iter().filter(|series| series.kind == kind);
+        let lines: Vec<Line> = all
+            .clone()
+            .take(CURVES)
+            .map(|series| {
+                let points = series.points.iter().map(|&(at, value)| (at, value * scale)).collect();
+                Line { name: series.name.clone(), points, ..Line::default() }
+            })
+            .collect();
+        if !lines.is_empty() {
+            let title = format!("{what} over time{of}{}", shown(all.count()));
+            let (x, y) = ("time (us)".to_owned(), unit.to_owned());
+            let marks = (1..).zip(&run.events);
+            let marks = marks.map(|(n, event): (u32, _)| (event.at_us, n.to_string())).collect();
+            let family = what.to_owned();
+            document.plots.push(Plot { title, x, y, lines, marks, family, ..Plot::default() });
+        }
+    }
+    document.tables.extend(events(run, &of));
+    document.bars.extend(link_load(run, &of));
+    if !run.parameters.is_empty() || !run.series.is_empty() || !run.links.is_empty() {
+        document.bars.extend(shares(run, &of));
+    }
+}
+
+/// What happened to the network, by the numbers that mark it in plots.
+fn events(run: &Run, of: &str) -> Option<TableOf> {
+    let rows = (1..).zip(&run.events).map(|(n, event): (u32, _)| {
+        vec![n.to_string(), format!("{:.3}", event.at_us / 1e3), event.what.clone()]
+    });
+    (!run.events.is_empty()).then(|| TableOf {
+        title: format!("What happened to the network, marked in the plots{of}"),
+        head: ["mark", "time (ms)", "event"].map(str::to_owned).to_vec(),
+        rows: rows.collect(),
+        folded: false,
+    })
+}
+
+/// Bytes of each link between switches on the way up, against their mean.
+fn link_load(run: &Run, of: &str) -> Option<Bars> {
+    let links: Vec<_> = run.links.iter().filter(|link| link.up && link.tier > 0).collect();
+    let bars: Vec<(String, f64)> =
+        links.iter().map(|link| (link.name.clone(), link.bytes as f64 / 1e6)).collect();
+    let mean = bars.iter().map(|bar| bar.1).sum::<f64>() / bars.len() as f64;
+    (!bars.is_empty()).then(|| Bars {
+        title: format!("Load of the paths: links from the racks upwards{of}"),
+        y: "bytes carried (MB)".to_owned(),
+        bars,
+        half: Vec::new(),
+        mark: Some((format!("mean {}", number(mean)), mean)),
+    })
+}
+
+/// Mean rate of each flow, against their mean.
+fn shares(run: &Run, of: &str) -> Option<Bars> {
+    let bars: Vec<(String, f64)> = run
+        .flows
+        .iter()
+        .filter_map(|flow| Some((flow.id.to_string(), flow.bytes as f64 * 8e-3 / flow.fct_us?)))
+        .collect();
+    let mean = bars.iter().map(|bar| bar.1).sum::<f64>() / bars.len() as f64;
+    (bars.len() > 1).then(|| Bars {
+        title: format!("Share of the throughput: mean rate of each flow{of}"),
+        y: "Gb/s".to_owned(),
+        bars: bars.into_iter().map(|(id, rate)| (format!("flow {id}"), rate)).collect(),
+        half: Vec::new(),
+        mark: Some((format!("mean {}", number(mean)), mean)),
+    })
+}
+
+/// A table of statements and what became of them.
+#[must_use]
+pub fn from_verdicts(title: &str, verdicts: &[Verdict]) -> TableOf {
+    let head = ["statement", "source", "expected", "measured", "pass"].map(str::to_owned).to_vec();
+    let rows = verdicts
+        .iter()
+        .map(|verdict| {
+            let words = [&verdict.statement, &verdict.source, &verdict.expected, &verdict.measured];
+            let mut row: Vec<String> = words.into_iter().cloned().collect();
+            row.push(verdict.word().to_owned());
+            row
+        })
+        .collect();
+    TableOf { title: title.to_owned(), head, rows, folded: false }
+}

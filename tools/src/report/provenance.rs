@@ -1,0 +1,239 @@
+//! Where results came from, and in what two of them differ.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::compose::{legend, overview};
+use super::{Document, Line, Plot, TableOf};
+use squall_netsim::output::{Metric, Origin, Run, SeriesKind};
+use squall_netsim::settings::Settings;
+
+/// Most values of a key that a table names.
+const VALUES: usize = 8;
+
+/// A key whose values are others in one input than in another, and what they are in each.
+type Difference = (String, Vec<BTreeSet<String>>);
+
+/// One of the tables of a run's provenance.
+type Part = fn(&Run) -> Option<&Settings>;
+
+/// Results of one file or folder, and what they are called.
+#[derive(Clone, Debug)]
+pub struct Input {
+    /// As the user named it.
+    pub name: String,
+    /// What is in it.
+    pub runs: Vec<Run>,
+}
+
+impl Input {
+    /// Whether it says what it was told.
+    fn is_told(&self) -> bool {
+        self.runs.iter().any(|run| run.provenance.is_some())
+    }
+}
+
+/// Which programs made the runs, a sentence each.
+pub(super) fn origins(runs: &[Run]) -> Vec<String> {
+    let mut said = Vec::new();
+    for made in runs.iter().filter_map(|run| run.provenance.as_ref()) {
+        let Origin { date, command, .. } = &made.origin;
+        let sentence = format!("{}, {date}: {command}", made.origin.program());
+        if !said.contains(&sentence) {
+            said.push(sentence);
+        }
+    }
+    if said.len() > VALUES {
+        let more = said.len() - VALUES;
+        said.truncate(VALUES);
+        said.push(format!(".. and {more} others"));
+    }
+    said
+}
+
+/// All that runs were told, and what followed, folded away; `None` where they say nothing.
+pub(super) fn told(runs: &[Run]) -> Option<TableOf> {
+    let parts: [(&str, Part); 2] = [
+        ("told", |run| Some(&run.provenance.as_ref()?.settings)),
+        ("follows", |run| Some(&run.provenance.as_ref()?.derived)),
+    ];
+    let mut rows = Vec::new();
+    for (how, part) in parts {
+        let values = values(runs, part).into_iter();
+        rows.extend(values.map(|(key, values)| vec![key, words(&values), how.to_owned()]));
+    }
+    (!rows.is_empty()).then(|| TableOf {
+        title: "Parameters: what was said or is the default, and what followed".to_owned(),
+        head: ["key", "value", ""].map(str::to_owned).to_vec(),
+        rows,
+        folded: true,
+    })
+}
+
+/// The values that each key has in runs.
+fn values(
+    runs: &[Run],
+    part: impl Fn(&Run) -> Option<&Settings>,
+) -> BTreeMap<String, BTreeSet<String>> {
+    let mut values: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (key, value) in runs.iter().filter_map(part).flat_map(Settings::iter) {
+        values.entry(key.to_owned()).or_default().insert(value.to_owned());
+    }
+    values
+}
+
+fn words(values: &BTreeSet<String>) -> String {
+    let mut shown: Vec<&str> = values.iter().take(VALUES).map(String::as_str).collect();
+    if values.len() > VALUES {
+        shown.push("..");
+    }
+    shown.join(", ")
+}
+
+/// Several results over one another, named by what differs between them; `None` of a single one.
+#[must_use]
+pub fn beside(inputs: &[Input], metrics: &[Metric]) -> Option<Document> {
+    if inputs.len() < 2 {
+        return None;
+    }
+    let differing = differences(inputs);
+    let names = names(inputs, &differing);
+    let mut runs = Vec::new();
+    for (at, input) in inputs.iter().enumerate() {
+        let name = names.as_ref().map(|names| names[at].as_str());
+        runs.extend(input.runs.iter().map(|run| named(run, name, &differing)));
+    }
+    // What each recorded by itself is in its own part of the report.
+    let mut document = overview("Beside each other", &runs, metrics);
+    document.tables.insert(0, table(inputs, &differing));
+    document.plots.extend(over_one_another(&runs));
+    Some(document)
+}
+
+/// A run whose parameters say what tells its input from the others.
+fn named(run: &Run, name: Option<&str>, differing: &[Difference]) -> Run {
+    let mut run = run.clone();
+    let Some(made) = &run.provenance else {
+        run.parameters.extend(name.map(|name| ("result".to_owned(), name.to_owned())));
+        return run;
+    };
+    // What a sweep varied has a name already.
+    let known: BTreeSet<&String> = run.parameters.values().collect();
+    let more: Vec<(String, String)> = differing
+        .iter()
+        .filter(|(key, _)| key != "seed")
+        .filter_map(|(key, _)| Some((short(key, differing), made.settings.get(key)?.to_owned())))
+        .filter(|(_, value)| !known.contains(value))
+        .collect();
+    run.parameters.extend(more);
+    run.parameters.extend(name.map(|name| ("result".to_owned(), name.to_owned())));
+    run
+}
+
+/// The keys of settings that differ between the inputs that state them.
+fn differences(inputs: &[Input]) -> Vec<Difference> {
+    let told = |input: &Input| values(&input.runs, |run| Some(&run.provenance.as_ref()?.settings));
+    let each: Vec<_> = inputs.iter().map(told).collect();
+    let keys: BTreeSet<&String> = each.iter().flat_map(BTreeMap::keys).collect();
+    let row = |key: &String| -> Vec<BTreeSet<String>> {
+        each.iter().map(|values| values.get(key).cloned().unwrap_or_default()).collect()
+    };
+    let rows = keys.into_iter().map(|key| (key.clone(), row(key)));
+    let differ = |values: &[BTreeSet<String>]| {
+        let mut stated = inputs.iter().zip(values).filter(|(input, _)| input.is_told());
+        let first = stated.next();
+        stated.any(|(_, values)| first.is_some_and(|(_, first)| first != values))
+    };
+    rows.filter(|(_, values)| differ(values)).collect()
+}
+
+/// What tells inputs apart whose settings do not: their programs, or else their files.
+fn names(inputs: &[Input], differing: &[Difference]) -> Option<Vec<String>> {
+    let alike = |a: usize, b: usize| differing.iter().all(|(_, values)| values[a] == values[b]);
+    let all_told = inputs.iter().all(Input::is_told);
+    if all_told && (0..inputs.len()).all(|b| (0..b).all(|a| !alike(a, b))) {
+        return None;
+    }
+    let program = |input: &Input| {
+        let made = input.runs.iter().find_map(|run| run.provenance.as_ref());
+        made.map_or_else(String::new, |made| made.origin.program())
+    };
+    let programs: Vec<String> = inputs.iter().map(program).collect();
+    let different: BTreeSet<&String> = programs.iter().collect();
+    Some(match all_told && different.len() == inputs.len() {
+        true => programs,
+        false => inputs.iter().map(|input| input.name.clone()).collect(),
+    })
+}
+
+/// The last word of a key, unless another that differs has the same.
+fn short(key: &str, differing: &[Difference]) -> String {
+    let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
+    let word = last(key);
+    match differing.iter().filter(|(other, _)| last(other) == word).count() {
+        1 => word,
+        _ => key.to_owned(),
+    }
+}
+
+/// What differs, a column an input.
+fn table(inputs: &[Input], differing: &[Difference]) -> TableOf {
+    let mut head = vec!["what differs".to_owned()];
+    head.extend(inputs.iter().map(|input| input.name.clone()));
+    let origin = |what: &str, of: fn(&Origin) -> String| {
+        let cell = |input: &Input| {
+            let made = input.runs.iter().filter_map(|run| run.provenance.as_ref());
+            words(&made.map(|made| of(&made.origin)).collect())
+        };
+        let mut row = vec![what.to_owned()];
+        row.extend(inputs.iter().map(cell));
+        row
+    };
+    let mut rows = vec![
+        origin("program", Origin::program),
+        origin("date", |origin| origin.date.clone()),
+        origin("command", |origin| origin.command.clone()),
+    ];
+    rows.retain(|row| row[1..].windows(2).any(|pair| pair[0] != pair[1]));
+    rows.extend(differing.iter().map(|(key, values)| {
+        let mut row = vec![key.clone()];
+        row.extend(values.iter().map(words));
+        row
+    }));
+    TableOf { title: "What differs".to_owned(), head, rows, folded: false }
+}
+
+/// Of what was recorded over time, the first series of each run (the longest queue, the first flow), in one plot each.
+fn over_one_another(runs: &[Run]) -> Vec<Plot> {
+    let plot = |(kind, title, y, scale): (SeriesKind, &str, &str, f64)| {
+        let mut lines: Vec<Line> = Vec::new();
+        for run in runs {
+            let Some(series) = run.series.iter().find(|series| series.kind == kind) else {
+                continue;
+            };
+            let name = legend(run);
+            if lines.iter().all(|line| line.name != name) {
+                let points = series.points.iter().map(|&(at, value)| (at, value * scale)).collect();
+                lines.push(Line { name, points, ..Line::default() });
+            }
+        }
+        let (title, x, y) = (title.to_owned(), "time (us)".to_owned(), y.to_owned());
+        (lines.len() > 1).then(|| Plot { title, x, y, lines, ..Plot::default() })
+    };
+    let kinds = [
+        (
+            SeriesKind::Queue,
+            "The longest queue of each over time",
+            "bytes waiting (KiB)",
+            1.0 / 1024.0,
+        ),
+        (
+            SeriesKind::Window,
+            "The first flow's window of each over time",
+            "window (KiB)",
+            1.0 / 1024.0,
+        ),
+        (SeriesKind::Throughput, "The first flow's throughput of each over time", "Gb/s", 1.0),
+        (SeriesKind::Jain, "Fairness of each over time", "Jain's index", 1.0),
+    ];
+    kinds.into_iter().filter_map(plot).collect()
+}

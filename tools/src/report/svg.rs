@@ -1,0 +1,297 @@
+//! Plots as SVG text.
+
+use std::error::Error;
+
+use plotters::element::DashedPathElement;
+use plotters::prelude::*;
+
+use super::{Bars, Document, Line, Plot};
+use squall_netsim::output::text::number;
+
+/// Okabe and Ito's palette: told apart by colour-blind readers too.
+const COLOURS: [RGBColor; 8] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(230, 159, 0),
+    RGBColor(86, 180, 233),
+    RGBColor(90, 90, 90),
+    RGBColor(150, 110, 60),
+];
+
+/// Of what happened at a time.
+const MARK: RGBColor = RGBColor(176, 0, 32);
+
+/// Most points of a curve: there are not more columns.
+const POINTS: usize = 800;
+const SIZE: (u32, u32) = (760, 380);
+/// Room for the legend beside the plot.
+const LEGEND: u32 = 190;
+const FONT: (&str, i32) = ("sans-serif", 13);
+
+/// A plot that could not be drawn.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot draw `{title}`: {why}")]
+pub struct PlotError {
+    title: String,
+    why: String,
+}
+
+/// The plots of documents as SVG, each with a name for its file.
+///
+/// # Errors
+/// The plotting library fails.
+pub fn figures(documents: &[Document]) -> Result<Vec<(String, String)>, PlotError> {
+    let mut figures = Vec::new();
+    for document in documents {
+        for shown in document.plots.iter().filter(|plot| !plot.lines.is_empty()) {
+            figures.push((shown.title.as_str(), plot(shown)?));
+        }
+        for shown in document.bars.iter().filter(|bars| !bars.bars.is_empty()) {
+            figures.push((shown.title.as_str(), bars(shown)?));
+        }
+    }
+    let numbered = (1..).zip(figures);
+    Ok(numbered
+        .map(|(n, (title, svg)): (u32, _)| (format!("{n:02}-{}.svg", slug(title)), svg))
+        .collect())
+}
+
+/// A title as part of a file's name.
+fn slug(title: &str) -> String {
+    let mut slug = String::new();
+    for c in title.chars().take(60) {
+        match c.is_ascii_alphanumeric() {
+            true => slug.push(c.to_ascii_lowercase()),
+            false if !slug.is_empty() && !slug.ends_with('-') => slug.push('-'),
+            false => {}
+        }
+    }
+    slug.trim_end_matches('-').to_owned()
+}
+
+/// Curves as SVG.
+///
+/// # Errors
+/// The plotting library fails.
+fn plot(plot: &Plot) -> Result<String, PlotError> {
+    let mut text = String::new();
+    let drawn = draw_plot(plot, &mut text);
+    finish(drawn, &text, &plot.title)
+}
+
+/// Bars as SVG.
+///
+/// # Errors
+/// The plotting library fails.
+fn bars(bars: &Bars) -> Result<String, PlotError> {
+    let mut text = String::new();
+    let drawn = draw_bars(bars, &mut text);
+    finish(drawn, &text, &bars.title)
+}
+
+fn finish(drawn: Result<(), Box<dyn Error>>, svg: &str, title: &str) -> Result<String, PlotError> {
+    match drawn {
+        // So that it shrinks with the page.
+        Ok(()) => Ok(svg.replacen("<svg ", "<svg role=\"img\" ", 1)),
+        Err(why) => Err(PlotError { title: title.to_owned(), why: why.to_string() }),
+    }
+}
+
+/// The end of an axis that begins at zero and has to show `highest`.
+fn top(highest: f64) -> f64 {
+    if highest > 0.0 && highest.is_finite() { highest * 1.05 } else { 1.0 }
+}
+
+/// How a curve is told from others: by colour, and after the last of those by dashes, too.
+const DASHES: [Option<(i32, i32)>; 4] = [None, Some((8, 4)), Some((2, 4)), Some((12, 3))];
+
+fn look(index: usize) -> (RGBColor, Option<(i32, i32)>) {
+    (COLOURS[index % COLOURS.len()], DASHES[index / COLOURS.len() % DASHES.len()])
+}
+
+/// The points of a curve as they are drawn.
+fn trail(plot: &Plot, line: &Line) -> Vec<(f64, f64)> {
+    let mut trail: Vec<(f64, f64)> = Vec::new();
+    for (x, y) in thinned(&line.points, POINTS) {
+        let x = across(plot, x);
+        if let Some(&(_, before)) = trail.last().filter(|_| plot.steps) {
+            trail.push((x, before));
+        }
+        trail.push((x, y));
+    }
+    trail
+}
+
+/// Where something lies on the horizontal axis.
+fn across(plot: &Plot, x: f64) -> f64 {
+    if plot.log { x.max(f64::MIN_POSITIVE).log10() } else { x }
+}
+
+/// Both ends of the horizontal axis.
+fn sides(plot: &Plot) -> (f64, f64) {
+    let places =
+        || plot.lines.iter().flat_map(|line| &line.points).map(|point| across(plot, point.0));
+    let left = places().fold(f64::INFINITY, f64::min).min(1e300);
+    let right = places().fold(f64::NEG_INFINITY, f64::max);
+    // Times begin at zero unless that would squeeze them together.
+    let close = plot.log || left > right * 0.3;
+    let left = if left.is_finite() && close { left } else { 0.0 };
+    (left, if right > left { right } else { left + 1.0 })
+}
+
+fn draw_plot(plot: &Plot, to: &mut String) -> Result<(), Box<dyn Error>> {
+    let (left, right) = sides(plot);
+    let tops = plot.lines.iter().flat_map(|line| {
+        let half = line.half.iter().copied().chain(core::iter::repeat(0.0));
+        line.points.iter().zip(half).map(|(point, half)| point.1 + half)
+    });
+    let high = top(tops.fold(0.0, f64::max));
+    let size = (SIZE.0, SIZE.1.max(30 + 19 * u32::try_from(plot.lines.len())?));
+    let area = SVGBackend::with_string(to, size).into_drawing_area();
+    area.fill(&WHITE)?;
+    let (graph, legend) = area.split_horizontally(SIZE.0 - LEGEND);
+    let mut chart = ChartBuilder::on(&graph)
+        .margin(10)
+        .x_label_area_size(42)
+        .y_label_area_size(70)
+        .build_cartesian_2d(left..right, 0.0..high)?;
+    let label = |value: &f64| number(if plot.log { 10f64.powf(*value) } else { *value });
+    chart
+        .configure_mesh()
+        .x_desc(&plot.x)
+        .y_desc(&plot.y)
+        .label_style(FONT)
+        .axis_desc_style(("sans-serif", 14))
+        .light_line_style(WHITE)
+        .bold_line_style(RGBColor(225, 225, 225))
+        .x_label_formatter(&label)
+        .y_label_formatter(&|value| number(*value))
+        .draw()?;
+    for (index, line) in plot.lines.iter().enumerate() {
+        let (colour, dashes) = look(index);
+        let (trail, style) = (trail(plot, line), colour.stroke_width(2));
+        match dashes {
+            None => chart.draw_series(LineSeries::new(trail, style))?,
+            Some((on, off)) => chart.draw_series(DashedLineSeries::new(trail, on, off, style))?,
+        };
+        let bars = line.points.iter().zip(&line.half).map(|((x, y), half)| {
+            let (low, high) = ((y - half).max(0.0), y + half);
+            ErrorBar::new_vertical(across(plot, *x), low, *y, high, colour.stroke_width(1), 7)
+        });
+        chart.draw_series(bars)?;
+    }
+    for (at, name) in plot.marks.iter().filter(|(at, _)| (left..=right).contains(at)) {
+        let upright = [(*at, 0.0), (*at, high)];
+        chart.draw_series(DashedLineSeries::new(upright, 6, 4, MARK.stroke_width(1)))?;
+        let place = (*at + (right - left) * 0.004, high * 0.995);
+        chart.draw_series([Text::new(name.clone(), place, FONT.into_font().color(&MARK))])?;
+    }
+    let names = plot.lines.iter().map(|line| line.name.as_str());
+    draw_legend(&legend, names)?;
+    area.present()?;
+    Ok(())
+}
+
+fn draw_legend<'a, DB: DrawingBackend>(
+    area: &DrawingArea<DB, plotters::coord::Shift>,
+    names: impl Iterator<Item = &'a str>,
+) -> Result<(), Box<dyn Error>>
+where
+    DB::ErrorType: 'static,
+{
+    for (index, name) in names.enumerate() {
+        let y = 22 + 19 * i32::try_from(index)?;
+        let (colour, dashes) = look(index);
+        let (ends, style) = ([(4, y), (24, y)], colour.stroke_width(3));
+        match dashes {
+            None => area.draw(&PathElement::new(ends, style))?,
+            Some((on, off)) => area.draw(&DashedPathElement::new(ends, on, off, style))?,
+        }
+        let mut short: String = name.chars().take(24).collect();
+        if short.len() < name.len() {
+            short.push('…');
+        }
+        area.draw(&Text::new(short, (28, y - 7), FONT))?;
+    }
+    Ok(())
+}
+
+fn draw_bars(bars: &Bars, to: &mut String) -> Result<(), Box<dyn Error>> {
+    let mark = bars.mark.as_ref().map_or(0.0, |mark| mark.1);
+    let half = bars.half.iter().copied().chain(core::iter::repeat(0.0));
+    let high = top(bars.bars.iter().zip(half).map(|(bar, half)| bar.1 + half).fold(mark, f64::max));
+    let count = bars.bars.len().max(1) as f64;
+    // Names are written upright below the bars if they fit, else along them.
+    let few = bars.bars.len() <= 12;
+    let area = SVGBackend::with_string(to, SIZE).into_drawing_area();
+    area.fill(&WHITE)?;
+    let mut chart = ChartBuilder::on(&area)
+        .margin(10)
+        .margin_right(30)
+        .x_label_area_size(42)
+        .y_label_area_size(70)
+        .build_cartesian_2d(0.0..count, 0.0..high)?;
+    let name = |at: &f64| {
+        let bar = bars.bars.get(*at as usize).filter(|_| few && at.fract().abs() > 0.4);
+        bar.map_or(String::new(), |bar| bar.0.clone())
+    };
+    let mut mesh = chart.configure_mesh();
+    mesh.disable_x_mesh()
+        .y_desc(&bars.y)
+        .label_style(FONT)
+        .axis_desc_style(("sans-serif", 14))
+        .light_line_style(WHITE)
+        .bold_line_style(RGBColor(225, 225, 225))
+        .x_label_formatter(&name)
+        .y_label_formatter(&|value| number(*value));
+    if few {
+        mesh.x_labels(2 * bars.bars.len() + 1);
+    } else {
+        mesh.x_labels(0);
+        mesh.x_desc(format!("{} .. {}", bars.bars[0].0, bars.bars[bars.bars.len() - 1].0));
+    }
+    mesh.draw()?;
+    chart.draw_series(bars.bars.iter().enumerate().map(|(index, bar)| {
+        let left = index as f64;
+        Rectangle::new([(left + 0.1, 0.0), (left + 0.9, bar.1)], COLOURS[0].filled())
+    }))?;
+    let ends = bars.bars.iter().zip(&bars.half).enumerate().map(|(index, (bar, half))| {
+        let (low, high) = ((bar.1 - half).max(0.0), bar.1 + half);
+        ErrorBar::new_vertical(index as f64 + 0.5, low, bar.1, high, BLACK.stroke_width(1), 7)
+    });
+    chart.draw_series(ends)?;
+    if let Some((name, level)) = &bars.mark {
+        let line = [(0.0, *level), (count, *level)];
+        chart.draw_series(LineSeries::new(line, COLOURS[1].stroke_width(2)))?;
+        let style = FONT.into_font().color(&COLOURS[1]);
+        chart.draw_series([Text::new(
+            name.clone(),
+            (count * 0.01, level + high * 0.045),
+            style,
+        )])?;
+    }
+    area.present()?;
+    Ok(())
+}
+
+/// At most some `most` points: of each stretch its lowest and its highest, so that peaks stay.
+pub(super) fn thinned(points: &[(f64, f64)], most: usize) -> Vec<(f64, f64)> {
+    if points.len() <= most {
+        return points.to_vec();
+    }
+    let mut kept = Vec::with_capacity(most + 2);
+    for stretch in points.chunks(points.len().div_ceil(most / 2)) {
+        let by_value = |a: &&(f64, f64), b: &&(f64, f64)| a.1.total_cmp(&b.1);
+        let (Some(low), Some(high)) =
+            (stretch.iter().min_by(by_value), stretch.iter().max_by(by_value))
+        else {
+            continue;
+        };
+        let mut pair = [*low, *high];
+        pair.sort_by(|a, b| a.0.total_cmp(&b.0));
+        kept.extend(pair);
+    }
+    kept
+}

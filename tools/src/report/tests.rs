@@ -1,0 +1,187 @@
+use super::html::escape;
+use super::*;
+use squall_netsim::output::{FlowResult, LinkLoad, Metric, Provenance, Run, Series, SeriesKind};
+
+fn run(cc: &str, slow: f64) -> Run {
+    let flow = |id: u32| FlowResult {
+        id,
+        dst: id,
+        bytes: 1_000_000,
+        start_us: Some(0.0),
+        fct_us: Some(f64::from(id) * slow),
+        ..FlowResult::default()
+    };
+    let mut run = Run { flows: (1..=4).map(flow).collect(), ..Run::default() };
+    run.parameters.insert("cc".to_owned(), cc.to_owned());
+    let points = (0..5000).map(|at| (f64::from(at), f64::from(at % 100))).collect();
+    run.series = vec![
+        Series { kind: SeriesKind::Queue, name: "tor0->h1".into(), points },
+        Series { kind: SeriesKind::Window, name: "flow 1".into(), points: vec![(0.0, 9.0)] },
+    ];
+    let link = |name: &str, bytes| LinkLoad {
+        name: name.into(),
+        tier: 1,
+        up: true,
+        bytes,
+        ..LinkLoad::default()
+    };
+    run.links = vec![link("tor0->agg0", 5_000_000), link("tor0->agg1", 7_000_000)];
+    run
+}
+
+/// The data of a page's figures.
+fn data(page: &str) -> Vec<serde_json::Value> {
+    let begin = "<script type=\"application/json\" id=\"figures\">";
+    let text =
+        page.split_once(begin).expect("the data").1.split_once("</script>").expect("an end").0;
+    serde_json::from_str(text).expect("JSON")
+}
+
+#[test]
+fn a_report_is_one_file_that_fetches_nothing() {
+    let metrics: Vec<Metric> = ["max_fct", "jain"].map(|name| name.parse().expect(name)).to_vec();
+    let runs = [run("nscc</script><b>", 10.0), run("eqds & co", 12.0)];
+    let document = from_runs("An experiment", &["It was.".into()], &runs, &metrics);
+    let page = render("Results", &[document.clone(), Document::default()]);
+    // Distribution; queues, windows, paths, shares of each of the two; two metrics.
+    assert_eq!(page.matches("<figcaption>").count(), 11);
+    assert_eq!(data(&page).len(), 11);
+    for forbidden in ["http-equiv", " src=", "@import", "<link"] {
+        assert!(!page.contains(forbidden), "{forbidden}");
+    }
+    assert!(page.contains("nscc&lt;/script&gt;") && page.contains("eqds &amp; co"));
+    assert!(!page.contains("nscc</script>"), "names are text, not markup");
+    // It reads back from JSON.
+    let json = serde_json::to_string(&document).expect("JSON");
+    assert_eq!(serde_json::from_str::<Document>(&json).expect("a document"), document);
+    // Queues of both have axes with the same ends.
+    let families: Vec<_> = document.plots.iter().map(|plot| plot.family.as_str()).collect();
+    assert_eq!(families.iter().filter(|family| **family == "Queues").count(), 2);
+}
+
+#[test]
+fn what_was_swept_is_an_axis_with_means_and_their_confidence() {
+    let swept = |senders: &str, cc: &str, seed, slow| {
+        let mut run = run(cc, slow);
+        run.parameters.insert("senders".to_owned(), senders.to_owned());
+        run.seed = seed;
+        run
+    };
+    let runs = [
+        swept("8", "nscc", 1, 10.0),
+        swept("8", "nscc", 2, 12.0),
+        swept("128", "nscc", 1, 30.0),
+        swept("8", "eqds", 1, 20.0),
+    ];
+    let metrics = ["max_fct".parse().expect("a metric")];
+    let document = from_runs("t", &[], &runs, &metrics);
+    let plot = &document.plots[0];
+    assert_eq!((plot.x.as_str(), plot.y.as_str(), plot.log), ("senders", "max_fct (us)", false));
+    let names: Vec<&str> = plot.lines.iter().map(|line| line.name.as_str()).collect();
+    assert_eq!(names, ["eqds", "nscc"]);
+    // The slowest of four flows: 40 and 48 us, and 120; Student's t of one degree is 12.71.
+    assert_eq!(plot.lines[1].points, [(8.0, 44.0), (128.0, 120.0)]);
+    assert!((plot.lines[1].half[0] - 12.71 * 4.0).abs() < 1e-9, "{:?}", plot.lines[1].half);
+    // A wide sweep has a logarithmic axis; what is no number has bars.
+    let sizes = [swept("4KiB", "nscc", 1, 1.0), swept("1MiB", "nscc", 1, 9.0)];
+    assert!(from_runs("t", &[], &sizes, &metrics).plots[0].log);
+    let bars = from_runs("t", &[], &[run("nscc", 1.0), run("eqds", 2.0)], &metrics).bars;
+    assert_eq!(bars[0].bars, [("nscc".to_owned(), 4.0), ("eqds".to_owned(), 8.0)]);
+}
+
+#[test]
+fn curves_that_are_left_out_are_counted() {
+    let mut run = run("nscc", 1.0);
+    let window = |n: u32| Series {
+        kind: SeriesKind::Window,
+        name: format!("flow {n}"),
+        points: vec![(0.0, f64::from(n))],
+    };
+    run.series = (0..100).map(window).collect();
+    let document = from_runs("t", &[], &[run], &[]);
+    let plot = document.plots.iter().find(|plot| plot.family == "Congestion windows").expect("it");
+    assert!(plot.title.ends_with("(the first 64 of 100)"), "{}", plot.title);
+    assert_eq!(plot.lines.len(), 64);
+}
+
+#[test]
+fn empty_and_odd_data_are_drawn() {
+    let line = |points: Vec<(f64, f64)>| Line { name: "l".into(), points, half: vec![1.0] };
+    for lines in [
+        vec![],
+        vec![line(vec![])],
+        vec![line(vec![(5.0, 0.0)])],
+        vec![line(vec![(1e9, 1e12), (1.1e9, 0.0)])],
+    ] {
+        for log in [false, true] {
+            let plots = vec![Plot { lines: lines.clone(), log, ..Plot::default() }];
+            let document = Document { plots, ..Document::default() };
+            figures(&[document]).expect("drawn");
+        }
+    }
+    for count in [1, 12, 13, 300] {
+        let bars = (0..count).map(|n| (n.to_string(), f64::from(n))).collect();
+        let bars = vec![Bars { bars, mark: Some(("m".into(), 3.0)), ..Bars::default() }];
+        let drawn = figures(&[Document { bars, ..Document::default() }]).expect("drawn");
+        assert_eq!(drawn[0].0, "01-.svg");
+    }
+}
+
+#[test]
+fn markup_in_text_stays_text() {
+    assert_eq!(escape("<a href='x'>\"&"), "&lt;a href=&#39;x&#39;&gt;&quot;&amp;");
+}
+
+#[test]
+fn a_distribution_pools_seeds_and_ends_at_one() {
+    let mut other = run("nscc", 30.0);
+    other.seed = 2;
+    let document = from_runs("t", &[], &[run("nscc", 10.0), other], &[]);
+    let plot = &document.plots[0];
+    assert_eq!(plot.lines.len(), 1);
+    let points = &plot.lines[0].points;
+    assert_eq!((points[0], points[points.len() - 1]), ((10.0, 0.0), (120.0, 1.0)));
+    // Eight flows: 10 20 30 30 40 60 90 120; half are done at 30.
+    assert!(points.contains(&(30.0, 0.5)) && plot.steps, "{points:?}");
+}
+
+/// Results of a file, of runs that were told these settings.
+fn input(name: &str, told: &[&[(&str, &str)]]) -> Input {
+    let run_of = |settings: &&[(&str, &str)]| {
+        let mut made = Provenance::default();
+        settings.iter().for_each(|(key, value)| made.settings.set(*key, value));
+        let provenance = (!settings.is_empty()).then_some(made);
+        Run { provenance, parameters: std::collections::BTreeMap::new(), ..run("", 10.0) }
+    };
+    Input { name: name.to_owned(), runs: told.iter().map(run_of).collect() }
+}
+
+#[test]
+fn results_are_named_by_what_differs_between_them() {
+    let metrics: Vec<Metric> = vec!["max_fct".parse().expect("a metric")];
+    let names = |inputs: &[Input]| {
+        let document = beside(inputs, &metrics).expect("several");
+        let queues = document.plots.iter().find(|plot| plot.title.starts_with("The longest queue"));
+        let names = queues.map(|plot| plot.lines.iter().map(|line| line.name.clone()).collect());
+        let names: Vec<String> = names.unwrap_or_default();
+        let rows: Vec<String> = document.tables[0].rows.iter().map(|row| row.join(" ")).collect();
+        (names.join(", "), rows.join("; "))
+    };
+    let same = ("topology.hosts", "16");
+    let nscc = input("a", &[&[same, ("transport.cc", "nscc"), ("seed", "1")]]);
+    let swift = input("b", &[&[same, ("transport.cc", "swift"), ("seed", "2")]]);
+    let expected = ("nscc, swift".to_owned(), "seed 1 2; transport.cc nscc swift".to_owned());
+    assert_eq!(names(&[nscc.clone(), swift.clone()]), expected);
+    // Where nothing differs, or one does not say what it was told, the files do; other seeds are samples of one curve.
+    assert_eq!(names(&[nscc.clone(), Input { name: "c".into(), ..nscc.clone() }]).0, "a, c");
+    assert_eq!(names(&[input("old", &[&[]]), nscc.clone()]).0, "old, a");
+    let again = input("d", &[&[same, ("transport.cc", "nscc"), ("seed", "9")]]);
+    assert_eq!(names(&[nscc.clone(), again]).0, "");
+    // Two keys with one last word are named in full; where all of a sweep is in both, nothing of it differs.
+    let (x, y) = ([("x.of", "1"), ("y.of", "2")], [("x.of", "3"), ("y.of", "4")]);
+    let document = beside(&[input("x", &[&x]), input("y", &[&y])], &metrics).expect("two");
+    assert_eq!(document.tables[1].head[..2], ["x.of", "y.of"]);
+    let swept: &[&[(&str, &str)]] = &[&[("cc", "nscc")], &[("cc", "swift")]];
+    assert_eq!(names(&[input("m", swept), input("n", swept)]).1, "");
+    assert!(beside(&[nscc], &metrics).is_none());
+}
