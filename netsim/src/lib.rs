@@ -7,7 +7,6 @@
 //!   The model reads no clock: its caller passes the time, and it returns what leaves and when.
 //! - [`sim`]: the discrete-event simulator, which runs the transport of `squall-reliability` and
 //!   `squall-cc` in virtual time. The emulator (crate `squall-emulator`) drives the same model in real time.
-//! - [`flits`]: networks of accelerators whose switches replicate and reduce, flit by flit: a model of its own.
 //! - [`workload`]: the flows of a run and when they start: generators and message traces.
 //! - [`replay`]: messages that a real job sent, as a workload that keeps their dependencies.
 //! - [`formats`]: htsim's `.topo` and `.cm` files, and graphs.
@@ -20,7 +19,6 @@ mod chance;
 #[doc(hidden)]
 pub mod documents;
 pub mod facts;
-pub mod flits;
 pub mod formats;
 pub mod model;
 pub mod output;

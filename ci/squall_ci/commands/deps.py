@@ -27,8 +27,9 @@ MAY_USE: dict[str, list[str]] = {
     # The cdylib, directory provider/.
     "squall-fi": ["squall-engine", "squall-monitor", "squall-net"],
     "squall-netsim": ["squall-engine", "squall-monitor"],
+    "squall-research": ["squall-netsim"],
     "squall-emulator": ["squall-netsim", "squall-net"],
-    "squall-tools": ["squall-emulator"],
+    "squall-tools": ["squall-emulator", "squall-research"],
 }
 
 MAY_BE_UNSAFE = {"squall-net", "squall-fi"}

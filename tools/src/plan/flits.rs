@@ -1,4 +1,4 @@
-//! Scenes with a `[flits]` table: accelerators whose switches replicate and reduce ([`squall_netsim::flits`]).
+//! Scenes with a `[flits]` table: accelerators whose switches replicate and reduce ([`squall_research::credit_network`]).
 
 use std::path::Path;
 use std::time::Instant;
@@ -8,20 +8,21 @@ use super::scene::fault;
 use super::tables::{FlitsTable, Scene};
 use squall_cc::InjectionConfig;
 use squall_netsim::Picos;
-use squall_netsim::flits::{
-    FlitConfig, FlitError, FlitNetwork, FlitResults, PAYLOAD_BYTES, SenderResult,
-};
 use squall_netsim::output::{
     FlowResult, NetworkFacts, Operations, Origin, Provenance, Run, Totals,
 };
 use squall_netsim::settings::Settings;
 use squall_netsim::sim::Observer;
+use squall_research::credit_network::{
+    CreditNetwork, CreditNetworkConfig, CreditNetworkError, CreditNetworkResults, PAYLOAD_BYTES,
+    SenderResult,
+};
 
 /// A scene of this kind with a seed, ready to run.
 #[derive(Clone, Debug)]
 pub struct FlitScene {
-    network: FlitNetwork,
-    config: FlitConfig,
+    network: CreditNetwork,
+    config: CreditNetworkConfig,
     settings: Settings,
 }
 
@@ -41,7 +42,7 @@ impl Scene {
         let injection = InjectionConfig::by_name(&table.control)
             .or_else(|error| fault("flits.control", error))?;
         let hosts = u16::try_from(topology.hosts).unwrap_or(u16::MAX);
-        let config = FlitConfig {
+        let config = CreditNetworkConfig {
             topology,
             injection,
             senders: table.senders.unwrap_or(hosts),
@@ -52,7 +53,7 @@ impl Scene {
             buffer: table.buffer,
             seed,
         };
-        let network = FlitNetwork::new(&config)?;
+        let network = CreditNetwork::new(&config)?;
         let mut settings = Settings::default();
         settings.set_table("topology", &self.topology.filled());
         settings.set_table("flits", table);
@@ -115,7 +116,7 @@ impl FlitScene {
 }
 
 /// What is kept of its results: each sender is a flow.
-fn keep(config: &FlitConfig, results: &FlitResults) -> Run {
+fn keep(config: &CreditNetworkConfig, results: &CreditNetworkResults) -> Run {
     let micros = |cycles: u64| Picos(cycles.saturating_mul(config.cycle().0)).as_micros();
     let flow = |(sender, id): (&SenderResult, u32)| FlowResult {
         id,
@@ -149,8 +150,8 @@ fn keep(config: &FlitConfig, results: &FlitResults) -> Run {
     }
 }
 
-impl From<FlitError> for SceneError {
-    fn from(error: FlitError) -> Self {
+impl From<CreditNetworkError> for SceneError {
+    fn from(error: CreditNetworkError) -> Self {
         let key = match error.field {
             "topology" => "topology".to_owned(),
             field => format!("flits.{field}"),

@@ -36,7 +36,7 @@
 //! not hold where that is known.
 //!
 //! A scene with a table `[flits]` is of another kind: a topology of two tiers, and an all-reduce over accelerators whose switches
-//! replicate and reduce ([`squall_netsim::flits`]). It has no other table.
+//! replicate and reduce ([`squall_research::credit_network`]). It has no other table.
 //!
 //! Mistakes are reported with file, line and what was expected ([`PlanError`]).
 

@@ -5,11 +5,13 @@ use core::ops::ControlFlow;
 use super::channel::{Channel, REQUEST, RESPONSE, WRITES};
 use super::member::{Member, Sends};
 use super::tree::{Behind, Tree};
-use super::{FlitConfig, FlitError, FlitResults, Packet, SenderResult, flits_of};
-use crate::Picos;
-use crate::sim::Observer;
+use super::{
+    CreditNetworkConfig, CreditNetworkError, CreditNetworkResults, Packet, SenderResult, flits_of,
+};
 use squall_base::Rng;
 use squall_cc::Injection;
+use squall_netsim::Picos;
+use squall_netsim::sim::Observer;
 
 /// Most operations: they are numbered in 31 bits.
 const MOST_OPERATIONS: u64 = 1 << 31;
@@ -20,7 +22,7 @@ const LOOK: u64 = 1 << 14;
 
 /// Members, switches and links.
 #[derive(Clone, Debug)]
-pub struct FlitNetwork {
+pub struct CreditNetwork {
     tree: Tree,
     channels: Vec<Channel>,
     /// Of each: nothing may leave the buffers behind it sooner.
@@ -41,18 +43,18 @@ pub struct FlitNetwork {
     now: u64,
     last_done: u64,
     open: usize,
-    results: FlitResults,
+    results: CreditNetworkResults,
 }
 
-impl FlitNetwork {
+impl CreditNetwork {
     /// At rest.
     ///
     /// # Errors
     /// The field that is wrong, and what is allowed.
-    pub fn new(config: &FlitConfig) -> Result<Self, FlitError> {
+    pub fn new(config: &CreditNetworkConfig) -> Result<Self, CreditNetworkError> {
         let tree = Tree::new(&config.topology)?;
         let hosts = config.topology.hosts as u16;
-        let fault = |field, what| Err(FlitError { field, what });
+        let fault = |field, what| Err(CreditNetworkError { field, what });
         if !(1..=hosts).contains(&config.senders) {
             return fault("senders", format!("{}, expected 1 to {hosts}", config.senders));
         }
@@ -97,13 +99,13 @@ impl FlitNetwork {
         let members: Vec<Member> = members.collect();
         // Below 2^31.
         let operations = operations as usize;
-        let results = FlitResults {
+        let results = CreditNetworkResults {
             senders: senders
                 .iter()
                 .zip(starts.drain(..))
                 .map(|(&member, start)| SenderResult { member, start, end: None })
                 .collect(),
-            ..FlitResults::default()
+            ..CreditNetworkResults::default()
         };
         Ok(Self {
             at_lower: vec![0; operations * usize::from(tree.lowers())],
@@ -133,7 +135,7 @@ impl FlitNetwork {
     }
 
     /// Runs until everything is answered.
-    pub fn run(mut self, observer: &mut dyn Observer) -> FlitResults {
+    pub fn run(mut self, observer: &mut dyn Observer) -> CreditNetworkResults {
         while self.open > 0 {
             if self.now.is_multiple_of(LOOK) {
                 let done = self.senders.len() - self.open;
@@ -152,7 +154,7 @@ impl FlitNetwork {
         self.close()
     }
 
-    fn close(mut self) -> FlitResults {
+    fn close(mut self) -> CreditNetworkResults {
         let first = self.results.senders.iter().map(|sender| sender.start).min().unwrap_or(0);
         self.results.cycles = self.last_done.saturating_sub(first);
         self.results.packets = self.channels.iter().map(|channel| channel.packets).sum();
@@ -399,7 +401,7 @@ impl FlitNetwork {
 }
 
 /// Who sends, and from when on.
-fn draw(config: &FlitConfig, hosts: u16) -> (Vec<u16>, Vec<u64>) {
+fn draw(config: &CreditNetworkConfig, hosts: u16) -> (Vec<u16>, Vec<u64>) {
     let mut rng = Rng::new(config.seed ^ 0x666c_6974);
     let mut all: Vec<u16> = (0..hosts).collect();
     let mut senders: Vec<u16> = (0..config.senders)
@@ -413,15 +415,15 @@ fn draw(config: &FlitConfig, hosts: u16) -> (Vec<u16>, Vec<u64>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::topology::Topology;
     use squall_base::Rate;
     use squall_cc::InjectionConfig;
+    use squall_netsim::topology::Topology;
 
     /// A switch passes on one answer, and not before the last of those that it stands for.
     #[test]
     fn answers_are_reduced_when_the_last_is_there() {
         let topology = Topology::mc(64, Rate::gbps(200), Picos::ZERO, Picos::nanos(96));
-        let config = FlitConfig {
+        let config = CreditNetworkConfig {
             topology: topology.expect("one of its sizes"),
             injection: InjectionConfig::None,
             senders: 1,
@@ -432,7 +434,7 @@ mod tests {
             buffer: None,
             seed: 1,
         };
-        let mut network = FlitNetwork::new(&config).expect("possible");
+        let mut network = CreditNetwork::new(&config).expect("possible");
         let answer = Packet::response(0);
         let (up, lower) = (network.tree.up(3, network.way(0)), network.sender_of(0));
         let down = network.tree.down(network.tree.lower_of(lower), network.way(0));

@@ -1,8 +1,8 @@
 //! The way of an operation: from its sender up to one switch of the upper tier, from there to all members, and the answers back
 //! to that switch.
 
-use super::FlitError;
-use crate::topology::{Node, Topology};
+use super::CreditNetworkError;
+use squall_netsim::topology::{Node, Topology};
 
 /// Where things are in a network of two tiers. Channels are the ports of the topology.
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ const MOST: usize = 32;
 
 impl Tree {
     /// Finds them.
-    pub(super) fn new(topology: &Topology) -> Result<Self, FlitError> {
+    pub(super) fn new(topology: &Topology) -> Result<Self, CreditNetworkError> {
         topology.check().map_err(|error| fault(&error.0))?;
         let lower_switches: Vec<usize> =
             (0..topology.switches.len()).filter(|&s| topology.switches[s].tier == 0).collect();
@@ -140,8 +140,8 @@ impl Tree {
     }
 }
 
-fn fault(what: &str) -> FlitError {
+fn fault(what: &str) -> CreditNetworkError {
     let what =
         format!("{what}; expected two tiers, every lower switch connected to every upper one");
-    FlitError { field: "topology", what }
+    CreditNetworkError { field: "topology", what }
 }

@@ -3,10 +3,10 @@
 //! Accelerating Shared-Memory Multiprocessor Collectives", ISCA 2020, SMMC for short), as J. Snyder's thesis (Duke 2022, chapter 6)
 //! runs its congestion control over them. Sections below are the thesis'.
 //!
-//! A model of its own beside [`crate::sim`], since nothing here is a packet that is lost: links carry a flit a cycle, on virtual
+//! A model of its own beside [`squall_netsim::sim`], since nothing here is a packet that is lost: links carry a flit a cycle, on virtual
 //! channels, each with credits for the buffer behind it. What is full holds up what is before it.
 //!
-//! - [`FlitConfig`]: which network, and what its members do; [`FlitNetwork`] steps it cycle by cycle.
+//! - [`CreditNetworkConfig`]: which network, and what its members do; [`CreditNetwork`] steps it cycle by cycle.
 //! - `tree`: the way of an operation, from a topology of two tiers.
 //! - `channel`: one direction of a link: output queues, arbitration, credits, buffers.
 //! - `member`: what hangs on it: a memory that answers, and operations to send, as [`squall_cc::Injection`] lets them go.
@@ -25,11 +25,11 @@ mod tree;
 
 use core::fmt;
 
-use crate::Picos;
-use crate::topology::Topology;
 use squall_cc::{Flits, InjectionConfig};
+use squall_netsim::Picos;
+use squall_netsim::topology::Topology;
 
-pub use network::FlitNetwork;
+pub use network::CreditNetwork;
 
 /// Bytes of a flit (section 6.1.4).
 pub const FLIT_BYTES: u64 = 16;
@@ -43,7 +43,7 @@ const WRITE: Flits = Flits { request: 9, response: 1 };
 
 /// An all-reduce: each sender reads from the group, and writes to it what each read brought.
 #[derive(Clone, Debug)]
-pub struct FlitConfig {
+pub struct CreditNetworkConfig {
     /// Two tiers, all links alike, every switch of the lower connected to every one of the upper.
     pub topology: Topology,
     /// What throttles the operations of a member.
@@ -66,7 +66,7 @@ pub struct FlitConfig {
     pub seed: u64,
 }
 
-impl FlitConfig {
+impl CreditNetworkConfig {
     /// What a cycle lasts: a flit on a link.
     #[must_use]
     pub fn cycle(&self) -> Picos {
@@ -76,24 +76,24 @@ impl FlitConfig {
 
 /// Why such a network cannot be.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct FlitError {
-    /// Which field of [`FlitConfig`] it is about.
+pub struct CreditNetworkError {
+    /// Which field of [`CreditNetworkConfig`] it is about.
     pub field: &'static str,
     /// What was found and what is allowed.
     pub what: String,
 }
 
-impl fmt::Display for FlitError {
+impl fmt::Display for CreditNetworkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.field, self.what)
     }
 }
 
-impl core::error::Error for FlitError {}
+impl core::error::Error for CreditNetworkError {}
 
 /// What came out, in cycles from the start of the network.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct FlitResults {
+pub struct CreditNetworkResults {
     /// Of each sender.
     pub senders: Vec<SenderResult>,
     /// Operations that were answered.

@@ -2,8 +2,8 @@ use core::ops::ControlFlow;
 
 use super::channel::{REQUEST, RESPONSE};
 use super::*;
-use crate::sim::Observer;
 use squall_base::Rate;
+use squall_netsim::sim::Observer;
 
 /// Nobody looks on.
 struct Alone;
@@ -19,8 +19,8 @@ fn mc(hosts: u32) -> Topology {
     Topology::mc(hosts, Rate::gbps(200), Picos::ZERO, Picos::nanos(96)).expect("one of the two")
 }
 
-fn config(control: &str, senders: u16, transactions: u32) -> FlitConfig {
-    FlitConfig {
+fn config(control: &str, senders: u16, transactions: u32) -> CreditNetworkConfig {
+    CreditNetworkConfig {
         topology: mc(64),
         injection: InjectionConfig::by_name(control).expect("there is one"),
         senders,
@@ -33,8 +33,8 @@ fn config(control: &str, senders: u16, transactions: u32) -> FlitConfig {
     }
 }
 
-fn run(config: &FlitConfig) -> FlitResults {
-    FlitNetwork::new(config).expect("possible").run(&mut Alone)
+fn run(config: &CreditNetworkConfig) -> CreditNetworkResults {
+    CreditNetwork::new(config).expect("possible").run(&mut Alone)
 }
 
 /// Three switches of 150 cycles there, 180 in the memory, three back. A write has all of its 9 flits in the memory when it is 8
@@ -55,13 +55,13 @@ fn all_is_answered_once_and_nothing_remains() {
     let controls =
         [("none", None), ("none", Some(9)), ("window:ops=3", None), ("aimd", None), ("3cpo", None)];
     for (control, answers) in controls {
-        let config = FlitConfig { skew: 500, answers, ..config(control, 64, 4) };
-        let mut network = FlitNetwork::new(&config).expect("possible");
+        let config = CreditNetworkConfig { skew: 500, answers, ..config(control, 64, 4) };
+        let mut network = CreditNetwork::new(&config).expect("possible");
         while network.open() > 0 {
             network.step();
         }
         // Writes that others wait for are over; what is on its way is no answer to anything.
-        let idle = |network: &FlitNetwork| {
+        let idle = |network: &CreditNetwork| {
             network.channels().iter().all(|channel| {
                 channel
                     .virtuals
@@ -97,7 +97,7 @@ fn effective_bandwidth_comes_close_to_two_and_never_beyond() {
 
 #[test]
 fn a_run_follows_from_its_seed() {
-    let with = |seed| run(&FlitConfig { skew: 2000, seed, ..config("3cpo", 8, 16) });
+    let with = |seed| run(&CreditNetworkConfig { skew: 2000, seed, ..config("3cpo", 8, 16) });
     assert_eq!(with(7), with(7));
     assert_ne!(with(7).senders, with(8).senders);
 }
@@ -152,17 +152,18 @@ fn without_control_operations_wait_for_all_others() {
 
 #[test]
 fn other_networks_are_refused() {
-    let error = |config: &FlitConfig| FlitNetwork::new(config).expect_err("refused").to_string();
+    let error =
+        |config: &CreditNetworkConfig| CreditNetwork::new(config).expect_err("refused").to_string();
     let star = Topology::star(8, Rate::gbps(200), Picos::ZERO, Picos::ZERO);
     let base = config("none", 1, 1);
-    let said = error(&FlitConfig { topology: star, ..base.clone() });
+    let said = error(&CreditNetworkConfig { topology: star, ..base.clone() });
     assert!(
         said.contains("topology: lower switches that lead to different upper ones, or to none"),
         "{said}"
     );
     let mut broken = mc(64);
     broken.links.pop();
-    let said = error(&FlitConfig { topology: broken, ..base.clone() });
+    let said = error(&CreditNetworkConfig { topology: broken, ..base.clone() });
     assert!(said.contains("every lower switch connected to every upper one"), "{said}");
     for (senders, transactions, buffer, expected) in [
         (0, 1, None, "senders: 0, expected 1 to 64"),
@@ -171,10 +172,13 @@ fn other_networks_are_refused() {
         (64, u32::MAX, None, "transactions: 4294967295"),
         (64, 1, Some(8), "buffer: 8, expected 9"),
     ] {
-        let said = error(&FlitConfig { senders, transactions, buffer, ..base.clone() });
+        let said = error(&CreditNetworkConfig { senders, transactions, buffer, ..base.clone() });
         assert!(said.contains(expected), "{said}");
     }
-    let said = error(&FlitConfig { answers: Some(0), ..base.clone() });
+    let said = error(&CreditNetworkConfig { answers: Some(0), ..base.clone() });
     assert!(said.contains("answers: 0, expected 1 flit or more"), "{said}");
-    assert_eq!(run(&FlitConfig { topology: mc(128), ..config("3cpo", 2, 2) }).operations, 8);
+    assert_eq!(
+        run(&CreditNetworkConfig { topology: mc(128), ..config("3cpo", 2, 2) }).operations,
+        8
+    );
 }
