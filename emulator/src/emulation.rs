@@ -8,8 +8,8 @@ use squall_net::emulator::frame::PacketFrame;
 use squall_cc::Hops;
 use squall_netsim::Picos;
 use squall_netsim::model::{
-    Class, DeflectionParameters, Ends, Failure, Head, Message, Network, NetworkConfig, Note, Share,
-    Step, SwitchProgram,
+    Class, Ends, Failure, Head, MessagePacket, Network, NetworkConfig, PacketOptions, Share, Step,
+    SwitchProgram,
 };
 use squall_netsim::topology::Topology;
 use squall_reliability::{emit_rates, rates_of, record_of, speculation_of};
@@ -151,15 +151,19 @@ impl Emulation {
             ..Head::default()
         };
         let config = self.network.switches().config();
-        let note = match (config.deflection, config.rates) {
-            (Some(of), _) => message_of(route.flow, payload, &of).map(Note::Message),
-            (None, Some(_)) => rates_note_of(payload),
-            (None, None) => None,
-        };
-        if let Some(Note::Rates(_)) = note {
-            head.class = Class::Rate;
+        let mut options = PacketOptions::EMPTY;
+        if !config.features.is_empty() {
+            let needs = config.needs();
+            if needs.messages
+                && let Some(packet) = message_packet(route.flow, payload)
+            {
+                config.features.iter().for_each(|feature| feature.on_send(&packet, &mut options));
+            }
+            if needs.rates && write_rate_options(payload, &mut options) {
+                head.class = Class::Rate;
+            }
         }
-        let packet = self.network.enter(at, route.from, head, note.as_ref());
+        let packet = self.network.enter(at, route.from, head, Some(&options));
         self.carried.put(packet, tag, frame, payload);
     }
 
@@ -187,12 +191,13 @@ impl Emulation {
             carried.frame.trimmed = true;
             carried.payload.truncate(head.bytes.saturating_sub(self.overhead) as usize);
         }
-        match self.network.note(packet) {
-            Some(Note::Rates(packet)) => write_rates(&mut carried.payload, packet),
-            Some(note) if Telemetry::is_before(&carried.payload) => {
-                tell(&mut carried.payload, note.hops());
+        if let Some(options) = self.network.options(packet) {
+            if let Some(rates) = options.read() {
+                write_rates(&mut carried.payload, &rates);
             }
-            _ => {}
+            if Telemetry::is_before(&carried.payload) {
+                write_telemetry(&mut carried.payload, &options.read().unwrap_or_default());
+            }
         }
         // ECT(0) and ECT(1) become CE; what is not ECN-capable stays what it is.
         if head.ce && carried.frame.ecn != 0 {
@@ -203,29 +208,33 @@ impl Emulation {
     }
 }
 
-/// What a packet says of its message to switches that deflect; `None` if it is of none that they could know. Messages of two
+/// Returns the place of a packet in its message; `None` if it carries no message that switches could know. Messages of two
 /// endpoints are told apart by their flow, context and number.
-fn message_of(flow: u32, payload: &[u8], parameters: &DeflectionParameters) -> Option<Message> {
+fn message_packet(flow: u32, payload: &[u8]) -> Option<MessagePacket> {
     let Ok(Packet::Request { pds, ses: Ses::Std(request), .. }) = parse(payload) else {
         return None;
     };
     let (context, number) = (u64::from(pds.spdcid), u64::from(request.message_id));
-    Some(Message {
-        id: u64::from(flow) << 32 | context << 16 | number,
+    Some(MessagePacket {
+        message: u64::from(flow) << 32 | context << 16 | number,
+        bytes: request.request_length.into(),
         first: request.som,
         last: request.eom,
-        tokens: parameters.tokens(request.request_length.into()),
-        ..Message::default()
     })
 }
 
-/// What a packet says to switches that compute rates: that it asks for one, or that it left before its flow had one. `None` for
-/// all others; who asks in a way that nobody understands is told so by the endpoint at the other end.
-fn rates_note_of(payload: &[u8]) -> Option<Note> {
-    match parse(payload).ok()? {
-        Packet::Rates(packet) => Some(Note::Rates(rates_of(&packet))),
-        Packet::Request { pds, .. } => speculation_of(&pds).map(Note::Speculation),
-        _ => None,
+/// Writes what a packet says to switches that compute rates: that it asks for a rate, or that it left before its flow had
+/// one. Returns whether it is a rate packet. The endpoint at the other end answers malformed rate packets.
+fn write_rate_options(payload: &[u8], options: &mut PacketOptions) -> bool {
+    match parse(payload) {
+        Ok(Packet::Rates(packet)) => options.write(&rates_of(&packet)),
+        Ok(Packet::Request { pds, .. }) => {
+            if let Some(speculation) = speculation_of(&pds) {
+                options.write(&speculation);
+            }
+            false
+        }
+        _ => false,
     }
 }
 
@@ -241,7 +250,7 @@ fn write_rates(payload: &mut Vec<u8>, written: &squall_cc::RatePacket) {
 /// Puts what switches wrote where the sender of a packet left room for it: before the packet, as far as that is well
 /// formed and empty. The packet grows on the way from the last switch alone; what telemetry takes of links is not
 /// modelled.
-fn tell(payload: &mut Vec<u8>, hops: &Hops) {
+fn write_telemetry(payload: &mut Vec<u8>, hops: &Hops) {
     let empty = Telemetry::head(TelemetryKind::Own, 0);
     if !payload.starts_with(&empty) {
         return;

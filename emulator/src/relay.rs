@@ -644,8 +644,6 @@ impl Relay {
             telemetry_longest: seen.longest,
             rated: seen.rated,
             ignored: network.totals().ignored,
-            deflected: network.totals().deflections.packets,
-            table_full: network.totals().deflections.full,
             ..self.totals
         };
         let now = self.model(clock());
@@ -668,6 +666,8 @@ impl Relay {
                 }
             })
             .collect();
+        let names = switches.config().counter_names();
+        let features = names.zip(network.totals().features).collect();
         let endpoint = |client: &Client| match &client.role {
             Role::Endpoint(e) => Some(EndpointStatus {
                 address: e.addr.to_string(),
@@ -699,6 +699,7 @@ impl Relay {
             endpoints,
             attached: self.attendance.endpoints(),
             totals,
+            features,
             failures: self.failures.iter().map(ToString::to_string).collect(),
             ports,
         }

@@ -1,5 +1,6 @@
 //! What a running emulator says about itself.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -37,6 +38,9 @@ pub struct Status {
     pub attached: u64,
     /// The network's totals.
     pub totals: Totals,
+    /// Counters of switch features, by name: `deflection.packets`.
+    #[serde(default)]
+    pub features: BTreeMap<String, u64>,
     /// Failures in force, in words.
     pub failures: Vec<String>,
     /// Every port, in order of links, both directions of a link next to each other.
@@ -110,10 +114,6 @@ pub struct Totals {
     pub rated: u64,
     /// What switches read in packets and ignored, because it made no sense.
     pub ignored: u64,
-    /// Packets that switches deflected; each that does counts.
-    pub deflected: u64,
-    /// Messages that they did not deflect, because their tables were full.
-    pub table_full: u64,
     /// Sent to an address where nobody is.
     pub nobody: u64,
     /// Longer than the network's packets.
@@ -238,12 +238,8 @@ impl fmt::Display for Status {
                 t.rated, t.ignored
             )?;
         }
-        if t.deflected + t.table_full > 0 {
-            writeln!(
-                f,
-                "deflected: {} packets; {} messages were not, for want of room in tables",
-                t.deflected, t.table_full
-            )?;
+        for (name, count) in &self.features {
+            writeln!(f, "{name}: {count}")?;
         }
         for failure in &self.failures {
             writeln!(f, "failure: {failure}")?;

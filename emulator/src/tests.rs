@@ -1,6 +1,7 @@
 //! The emulation in virtual time.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use squall_net::emulator::frame::PacketFrame;
 
@@ -9,11 +10,12 @@ use squall_base::{Rate, Rng, Span, Time};
 use squall_cc::{LinkParameters, WindowParameters};
 use squall_netsim::Picos;
 use squall_netsim::model::{
-    DeflectionParameters, Failure, Incoming, Lossless, NetworkConfig, Place, RateParameters,
-    SwitchProgram, Verdict,
+    Failure, Incoming, Lossless, NetworkConfig, Place, SwitchProgram, Verdict,
 };
 use squall_netsim::topology::Topology;
 use squall_reliability::emit_rates;
+use squall_research::deflection::DeflectionParameters;
+use squall_research::rates::RateParameters;
 
 const OVERHEAD: u32 = 48;
 
@@ -315,7 +317,7 @@ fn messages_of_endpoints_are_deflected_in_order() {
         forget: Picos::micros(1_000_000),
         seed: 1,
     };
-    config.deflection = Some(parameters);
+    config.add_feature(Arc::new(parameters)).expect("few counters");
     let rate = Rate::gbps(1);
     let topology = Topology::leaf_spine(2, 2, 4, rate, rate, Picos::micros(10), Picos::ZERO);
     let mut net = Emulation::new(topology, config, OVERHEAD).unwrap();
@@ -333,17 +335,15 @@ fn messages_of_endpoints_are_deflected_in_order() {
         }
     }
     let seen = run(&mut net, Picos::micros(100_000));
-    let (mut next, deflections) = (vec![0; 160], net.network().totals().deflections);
+    let mut next = vec![0; 160];
+    let [packets, messages, ..] = net.network().totals().features;
     for arrived in &seen {
         let (message, place) = ((arrived.tag / 3) as usize, arrived.tag % 3);
         assert_eq!(next[message], place, "message {message}");
         next[message] += 1;
     }
     assert_eq!(seen.len(), 480);
-    assert!(
-        deflections.messages > 20 && deflections.packets == 3 * deflections.messages,
-        "{deflections:?}"
-    );
+    assert!(messages > 20 && packets == 3 * messages, "{packets} packets, {messages} messages");
 }
 
 #[test]
@@ -388,11 +388,12 @@ fn rate_packets_pass_full_queues_and_bring_what_links_wrote() {
     let span = |us| Span::micros(us);
     let mut config = network(20_000, false);
     config.control_queue = 2_000;
-    config.rates = Some(RateParameters {
+    let rates = RateParameters {
         capacity: RateParameters::CAPACITY,
         link: LinkParameters { round: span(400), forget: span(10_000) },
         windows: WindowParameters { epoch: span(200), mtu: 1000, most: 25, ahead: Span::ZERO },
-    });
+    };
+    config.add_feature(Arc::new(rates)).expect("few counters");
     let rate = Rate::gbps(1);
     let topology = Topology::leaf_spine(2, 2, 2, rate, rate, Picos::micros(10), Picos::ZERO);
     let mut net = Emulation::new(topology, config, OVERHEAD).unwrap();

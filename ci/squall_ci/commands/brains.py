@@ -38,7 +38,7 @@ LOSSES = ["trim", "ooo", "probe", "rto", "all"]
 FAULTS = {"trim": {"FI_SQUALL_FAULT": "trim=1%", "FI_SQUALL_TRIMMING": "1"}}
 FAULT = {"FI_SQUALL_FAULT": "loss=1%"}
 # What lives on what switches write: the option of a switch of four hosts that does, and how it counts packets with it.
-TOLD = {"hpcc": ("--telemetry", "telemetry"), "sperc": ("--rates", "rated")}
+TOLD = {"hpcc": ("--telemetry", "telemetry"), "sperc": ("--features=rates", "rated")}
 # With VAI and SF round them, which is another law; each over one selector, with every set of detectors.
 # and s-PERC with what Snyder's thesis adds to it.
 FORMS = ["nscc:vai=1,sf=30", "sperc:one_rtt=1,weights=1", "strack:vai=1,sf=30", "dctcp:vai=1,sf=30"]

@@ -247,11 +247,11 @@ def deflecting(emulator: Emulator, tally: Tally) -> None:
     mpi = MPIS["mpich"]
     env = emulator.environment(mpi) | {"FI_SQUALL_LB": "ecmp", "FI_SQUALL_FAULT": "loss=1%"}
     # Every rank sends to the other leaf, four over two spines each way: whichever ECMP draws, two at least meet.
-    options = ["--topo", "leaf-spine:2x2x4", "--lossless", "--deflection", "--deflection-short", "128KB"]
+    options = ["--topo", "leaf-spine:2x2x4", "--lossless", "--features", "deflection:short=128KB"]
     with Running(emulator.program, options) as up:
         command: list[Word] = [emulator.program, "emulate", "--socket", up.socket, "join", "--"]
         result = run_command([*command, *mpi.command(8, stream(mpi, 1.5))], env, 60)
-        deflected = up.status()["totals"]["deflected"]
+        deflected = up.status()["features"]["deflection.packets"]
     problem = None if result.ok and '"wrong": 0' in result.output else result.why()
     problem = problem or (None if deflected else "no packet was deflected")
     tally.add("switches that deflect", problem, result.seconds, f"{deflected} packets deflected", result.output)

@@ -7,9 +7,10 @@ use squall_engine::{
     Action, Buf, Config, Level, MatchSpace, Operation, Options, RecvMode, RecvOp, Visibility,
 };
 use squall_netsim::Picos;
-use squall_netsim::model::{NetworkConfig, RateParameters};
+use squall_netsim::model::NetworkConfig;
 use squall_netsim::topology::Topology;
 use squall_reliability::NOMINAL_OVERHEAD;
+use squall_research::rates::RateParameters;
 
 use crate::world::{BEGIN, World, configured};
 
@@ -48,8 +49,8 @@ fn world(cc: &str, does: Switches) -> World {
         Switches::Rates { forget } => {
             let link = LinkParameters { round: RTT * 2, forget };
             let windows = WindowParameters { epoch: RTT, mtu: 4144, most: 8, ahead: Span::ZERO };
-            config.rates =
-                Some(RateParameters { capacity: RateParameters::CAPACITY, link, windows });
+            let rates = RateParameters { capacity: RateParameters::CAPACITY, link, windows };
+            config.add_feature(std::sync::Arc::new(rates)).expect("few counters");
         }
     }
     let net = Emulation::new(topology, config, NOMINAL_OVERHEAD).expect("small");

@@ -6,15 +6,19 @@
 
 use core::fmt;
 use core::str::FromStr;
+use std::sync::Arc;
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::deflection::{Deflection, DeflectionParameters};
+use super::feature::{
+    FEATURE_COUNTERS, FeatureArguments, FeatureContext, FeatureList, HostSupport, NetworkFeature,
+    SwitchFeature,
+};
+use super::lane;
 use super::lossless::Lossless;
 use super::port::PortConfig;
-use super::program::SwitchProgram;
-use super::rates::{RateParameters, Rates};
+use super::program::FeatureProgram;
 use super::telemetry::Telemetry;
 use crate::{Bytes, Picos};
 use squall_base::{Rate, Span};
@@ -66,34 +70,9 @@ pub struct NetworkOptions {
     /// Switches write into packets what queues they left behind: in-band telemetry.
     #[arg(long)]
     pub telemetry: bool,
-    /// Switches compute the rates of flows that ask for one (s-PERC), and drop what flows send beyond their rate before they
-    /// have it (1RC).
-    #[arg(long)]
-    pub rates: bool,
-    /// Rates: who sent no rate packet for so long is counted no longer, microseconds; 0 for never (default 64 base
-    /// round trips).
-    #[arg(long, value_name = "US")]
-    pub rates_forget_us: Option<f64>,
-    /// Rates: part of each link's rate that is given to flows; what is left empties queues (default 0.96: 2 % are for rate
-    /// packets, 2 % for what was computed too late).
-    #[arg(long, value_name = "SHARE")]
-    pub rates_capacity: Option<f64>,
-    /// Switches send short messages round a full queue, each of them in order (IOFD: Dart, section IV); in a lossless network.
-    #[arg(long)]
-    pub deflection: bool,
-    /// Deflection: bytes that wait at a port from which on messages are sent round it (default two thirds of where marks begin,
-    /// as Dart's 15 KB of 22.5).
-    #[arg(long, value_name = "BYTES")]
-    pub deflection_threshold: Option<Bytes>,
-    /// Deflection: so often a message is deflected at most, 1 to 7 (default 4).
-    #[arg(long, value_name = "TIMES")]
-    pub deflection_tokens: Option<u8>,
-    /// Deflection: messages that a switch remembers at a time, 1 to 1024 (default 8).
-    #[arg(long, value_name = "MESSAGES")]
-    pub deflection_entries: Option<u16>,
-    /// Deflection: longest message that is deflected (default 8 KiB).
-    #[arg(long, value_name = "BYTES")]
-    pub deflection_short: Option<Bytes>,
+    /// Further features of switches, with their parameters: NAME[:KEY=VALUE,..], several joined by + (see the next table).
+    #[arg(long, value_name = "FEATURES")]
+    pub features: Option<FeatureList>,
     /// From a link's failure to routing's knowing it, microseconds (default 0; of a live emulator 100, before
     /// latencies are scaled).
     #[arg(long, value_name = "US")]
@@ -224,6 +203,15 @@ pub(super) fn fault<T>(key: &'static str, what: impl fmt::Display) -> Result<T, 
     Err(OptionError { key, what: what.to_string() })
 }
 
+fn refuse_feature<T>(name: &str, what: &str) -> Result<T, OptionError> {
+    fault("features", format!("{name}: {what}"))
+}
+
+/// Qualified names of a feature's counters.
+fn names(feature: &'static str, counters: &'static [&'static str]) -> impl Iterator<Item = String> {
+    counters.iter().map(move |counter| format!("{feature}.{counter}"))
+}
+
 /// What options are relative to in one network.
 #[derive(Clone, Copy)]
 pub struct Ground<'a> {
@@ -291,12 +279,20 @@ impl NetworkOptions {
             (None, None) => {}
         }
         Lossless::check(self)?;
-        RateParameters::check(self)?;
-        DeflectionParameters::check(self)?;
+        for (feature, given) in self.resolve()? {
+            feature.check(&given, self).or_else(|what| refuse_feature(feature.name(), &what))?;
+        }
         if let Some(us) = self.reroute_us.filter(|us| !(0.0..=1e9).contains(us)) {
             return fault("reroute_us", format!("{us}, expected 0 to 1e9 microseconds"));
         }
         Ok(())
+    }
+
+    fn resolve(
+        &self,
+    ) -> Result<Vec<(&'static dyn SwitchFeature, FeatureArguments<'_>)>, OptionError> {
+        let resolved = self.features.as_ref().map_or(Ok(Vec::new()), FeatureList::resolve);
+        resolved.or_else(|what| fault("features", what))
     }
 
     /// Whether switches trim.
@@ -343,9 +339,11 @@ impl NetworkOptions {
         config.nic = self.card(ground.line, ground.rates);
         let reroute = self.reroute_us.unwrap_or(ground.reroute_us) * ground.times;
         config.reroute = Picos((reroute * 1e6) as u64);
-        config.rates = self.rates.then(|| RateParameters::new(self, ground));
-        if self.deflection {
-            config.deflection = Some(DeflectionParameters::new(self, config.ecn_min, ground)?);
+        let context = FeatureContext { options: self, marks_from: config.ecn_min, ground };
+        for (feature, given) in self.resolve()? {
+            let built = feature.build(&given, &context);
+            let built = built.or_else(|what| refuse_feature(feature.name(), &what))?;
+            config.add_feature(built)?;
         }
         config.options = Self {
             trimming: Some(self.trims()),
@@ -422,10 +420,8 @@ pub struct NetworkConfig {
     /// Pause upstream instead of dropping (IEEE 802.1Qbb): data queues are then unlimited, and a
     /// switch pauses an input that owns more than `xoff` of its bytes until it owns less than `xon`.
     pub lossless: Option<Lossless>,
-    /// Switches compute rates.
-    pub rates: Option<RateParameters>,
-    /// Switches deflect.
-    pub deflection: Option<DeflectionParameters>,
+    /// Features of the switches, in the order in which their programs see a packet.
+    pub features: Vec<Arc<dyn NetworkFeature>>,
     /// After a link or switch failed, routing avoids it this much later.
     pub reroute: Picos,
     /// Seed of marking, hashing and adaptive routing.
@@ -447,8 +443,7 @@ impl NetworkConfig {
             ecn_max: queue * 4 / 5,
             trim: trimming.then_some(64),
             lossless: None,
-            rates: None,
-            deflection: None,
+            features: Vec::new(),
             reroute: Picos::ZERO,
             seed,
         }
@@ -460,21 +455,78 @@ impl NetworkConfig {
         self.control_queue = bytes.saturating_mul(2);
     }
 
-    /// What switch `switch` is programmed to do.
+    /// Adds a feature.
+    ///
+    /// # Errors
+    /// The features together need more counters or lanes than there are.
+    pub fn add_feature(&mut self, feature: Arc<dyn NetworkFeature>) -> Result<(), OptionError> {
+        let name = feature.name();
+        self.features.push(feature);
+        for (what, count) in [
+            ("counters", self.counter_names().count()),
+            ("counters of flows", self.flow_counter_names().count()),
+        ] {
+            if count > FEATURE_COUNTERS {
+                let text =
+                    format!("{count} {what} of all features, expected at most {FEATURE_COUNTERS}");
+                return refuse_feature(name, &text);
+            }
+        }
+        if self.lanes() > lane::MOST {
+            let text = format!("{} lanes, expected at most {}", self.lanes(), lane::MOST);
+            return refuse_feature(name, &text);
+        }
+        Ok(())
+    }
+
+    /// The programs of switch `switch`: telemetry and those of the features.
+    pub(super) fn programs(&self, switch: u32) -> Vec<FeatureProgram> {
+        let telemetry = self.options.telemetry.then(|| FeatureProgram::alone(Box::new(Telemetry)));
+        let mut programs: Vec<FeatureProgram> = telemetry.into_iter().collect();
+        let mut from = 0;
+        for feature in &self.features {
+            let counters = from..from + feature.counters().len();
+            from = counters.end;
+            let program = feature.program(switch);
+            programs.extend(program.map(|program| FeatureProgram { program, counters }));
+        }
+        programs
+    }
+
+    /// Names of [`super::Totals::features`]: `deflection.packets`.
+    pub fn counter_names(&self) -> impl Iterator<Item = String> + '_ {
+        let of = |feature: &'_ Arc<dyn NetworkFeature>| names(feature.name(), feature.counters());
+        self.features.iter().flat_map(of)
+    }
+
+    /// Names of the features' counters for each flow.
+    pub fn flow_counter_names(&self) -> impl Iterator<Item = String> + '_ {
+        let of =
+            |feature: &'_ Arc<dyn NetworkFeature>| names(feature.name(), feature.flow_counters());
+        self.features.iter().flat_map(of)
+    }
+
+    /// What the features need of hosts.
     #[must_use]
-    pub fn program(&self, switch: u32) -> Option<Box<dyn SwitchProgram>> {
-        if let Some(parameters) = self.deflection {
-            return Some(Box::new(Deflection::new(parameters, switch)));
-        }
-        if let Some(parameters) = self.rates {
-            return Some(Box::new(Rates::new(parameters)));
-        }
-        self.options.telemetry.then(|| Box::new(Telemetry) as Box<dyn SwitchProgram>)
+    pub fn needs(&self) -> HostSupport {
+        self.features.iter().map(|feature| feature.needs()).fold(
+            HostSupport::default(),
+            |all, one| HostSupport {
+                messages: all.messages || one.messages,
+                rates: all.rates || one.rates,
+            },
+        )
+    }
+
+    /// The name of a feature that needs packets to name their message, if there is one.
+    #[must_use]
+    pub fn message_feature(&self) -> Option<&'static str> {
+        self.features.iter().find(|feature| feature.needs().messages).map(|feature| feature.name())
     }
 
     /// Lanes of a link between switches.
     pub(super) fn lanes(&self) -> u8 {
-        self.deflection.map_or(1, |parameters| parameters.tokens + 1)
+        self.features.iter().map(|feature| feature.lanes()).max().unwrap_or(1)
     }
 
     /// The port of a switch to a link of `rate`; `last_hop` if it leads to a host.
@@ -488,7 +540,7 @@ impl NetworkConfig {
             trim: if self.lossless.is_some() { None } else { self.trim },
             last_hop,
             weights: self.options.weights,
-            rates: self.rates.is_some(),
+            rates: self.needs().rates,
             lanes: self.lanes(),
             ..PortConfig::of_host(rate)
         }
@@ -497,7 +549,7 @@ impl NetworkConfig {
     /// The port of a host, which does not overrun, mark or trim its own packets, to a link of `rate`.
     #[must_use]
     pub fn card(&self, rate: Rate) -> PortConfig {
-        PortConfig { rates: self.rates.is_some(), ..PortConfig::of_host(self.nic.unwrap_or(rate)) }
+        PortConfig { rates: self.needs().rates, ..PortConfig::of_host(self.nic.unwrap_or(rate)) }
     }
 }
 
@@ -564,31 +616,6 @@ mod tests {
         );
     }
 
-    /// `docs/network.md`, from the options themselves.
-    #[test]
-    fn the_page_of_network_options_is_up_to_date() {
-        let mut made = String::from(
-            "# Options of a network\n\n\
-             Keys of a plan's `[network]` and options of `squall sim` and `squall emulate up`; `squall emulate status` shows \
-             what a running emulator has. Sizes take B, KB, KiB, MB and MiB; `--no-trim` is `--trimming false`, `--no-ecn` \
-             is `--ecn none` (in a plan `[]`). An emulator's are those before scaling. Made from \
-             `netsim/src/model/config.rs`.\n\n\
-             | key | option | meaning |\n|---|---|---|\n",
-        );
-        for option in NetworkOptions::augment_args(Command::new("x")).get_arguments() {
-            let key = option.get_id();
-            let flag = !option.get_action().takes_values();
-            let value = option.get_value_names().filter(|_| !flag).map(|names| names.join(" "));
-            let value = value.map_or(String::new(), |value| format!(" {value}"));
-            let names = option.get_long_and_visible_aliases().unwrap_or_default();
-            let names: Vec<String> =
-                names.iter().map(|name| format!("`--{name}{value}`")).collect();
-            let help = option.get_help().map(ToString::to_string).unwrap_or_default();
-            made += &format!("| `{key}` | {} | {help}. |\n", names.join(", "));
-        }
-        crate::documents::is_up_to_date("network.md", &made);
-    }
-
     #[test]
     fn what_follows_is_in_whole_packets_and_scaled() {
         let settled = |words: &str| of_line(words).settle(&ground()).expect(words);
@@ -615,13 +642,6 @@ mod tests {
         // What a status shows.
         let text = settled("--adaptive --queue 30KB").options.to_string();
         assert!(text.contains("adaptive true") && text.contains("trimming true"), "{text}");
-        // Two of three packets' marks, and the lanes of four tokens and none.
-        let deflecting = settled("--deflection --lossless");
-        let parameters = deflecting.deflection.expect("parameters");
-        assert_eq!((parameters.threshold, parameters.tokens), (2 * 4096 / 3 * 2, 4));
-        assert_eq!((parameters.entries, parameters.short), (8, 8192));
-        assert_eq!((parameters.tokens(8192), parameters.tokens(8193)), (4, 0));
-        assert_eq!(deflecting.port(Rate::gbps(10), false).lanes, 5);
         let short = of_line("").settle(&Ground { least: 80, ..ground() }).expect("a queue");
         assert_eq!(short.queue, 80 * 4096);
     }
@@ -645,27 +665,7 @@ mod tests {
             ("--lossless --buffer 9KB", "buffer", "eight packets"),
             ("--nic 0", "nic_gbps", "0.001"),
             ("--reroute-us 1e10", "reroute_us", "1e9"),
-            ("--rates --telemetry", "rates", "not both"),
-            ("--rates --adaptive", "rates", "one path"),
-            ("--rates-forget-us 5", "rates_forget_us", "with `rates`"),
-            ("--rates --rates-forget-us 1e10", "rates_forget_us", "1e9"),
-            ("--rates-capacity 0.8", "rates_capacity", "with `rates`"),
-            ("--rates --rates-capacity 1.1", "rates_capacity", "0.01 to 1"),
-            ("--deflection", "deflection", "with `lossless`"),
-            ("--deflection --lossless --telemetry", "deflection", "one program"),
-            ("--deflection --lossless --rates", "deflection", "one program"),
-            ("--deflection --lossless --adaptive", "deflection", "one path"),
-            ("--deflection-tokens 3", "deflection_tokens", "with `deflection`"),
-            ("--deflection --lossless --deflection-tokens 0", "deflection_tokens", "1 to 7"),
-            ("--deflection --lossless --deflection-tokens 8", "deflection_tokens", "1 to 7"),
-            ("--deflection --lossless --deflection-entries 0", "deflection_entries", "1 to 1024"),
-            ("--deflection --lossless --deflection-short 0", "deflection_short", "one byte"),
-            (
-                "--deflection --lossless --deflection-threshold 8192",
-                "deflection_threshold",
-                "where marks begin, 8192",
-            ),
-            ("--deflection --lossless --no-ecn", "deflection_threshold", "no marks"),
+            ("--features nothing", "features", "known: none"),
         ] {
             let error = of_line(words).settle(&ground()).map(|_| ()).expect_err(words);
             assert_eq!(error.key, key, "{words}");

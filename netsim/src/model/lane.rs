@@ -2,12 +2,12 @@
 //! are. Packets wait in one queue, whatever their lane, and leave it in the order they came; but for those whose lane the
 //! next switch stopped.
 //!
-//! Most networks have one lane. Where a switch program needs more, it says in the packet's note which one it leaves by
-//! ([`super::Note::lane`]). What waits names the port and lane it came by and the lane it leaves by in one number, so that a
+//! Most networks have one lane. Where a switch program needs more, it sets the lane that the packet leaves by
+//! ([`super::PacketOptions::lane`]). What waits names the port and lane it came by and the lane it leaves by in one number, so that a
 //! packet of a network with one lane is no larger for it.
 
 /// Lanes at most: as many as PFC has classes.
-pub(super) const MOST: u8 = 8;
+pub const MOST: u8 = 8;
 
 /// Bits of a port's number.
 const PORT: u32 = 24;

@@ -10,8 +10,8 @@
 //!    be [called](Network::call) for.
 //! 3. [`Network::next_event`] says when it is worth coming back.
 //! 4. [`Network::fail`] breaks and repairs links and switches.
-//! 5. [`Network::program`] gives switches a [`SwitchProgram`], before the first packet; what programs wrote into a
-//!    packet is its [`Network::note`].
+//! 5. [`Network::program`] gives switches a [`SwitchProgram`], before the first packet; programs write into a packet's
+//!    [`Network::options`].
 //!
 //! # What is inside
 //!
@@ -23,18 +23,19 @@
 //! [`Switches::poll_pause`] comes after each of these.
 
 mod config;
-mod deflection;
 mod event;
+mod feature;
 mod flight;
 mod head;
 mod lane;
 mod lossless;
 mod network;
+mod packet_options;
 mod partition;
 mod port;
 mod program;
 mod queue;
-mod rates;
+mod rate_options;
 mod route;
 mod switches;
 mod telemetry;
@@ -43,21 +44,26 @@ mod turn;
 mod wheel;
 
 pub use config::{Ground, Marks, NetworkArgs, NetworkConfig, NetworkOptions, OptionError};
-pub use deflection::{Deflection, DeflectionParameters, Journey, Message};
 pub use event::{Failure, FailureEvent, LinkId};
+pub use feature::{
+    FEATURE_COUNTERS, FeatureArguments, FeatureContext, FeatureCounters, FeatureList,
+    FeatureMetric, FeatureParameter, HostSupport, MessagePacket, NetworkFeature, ReceivedPacket,
+    SwitchFeature, register, registered,
+};
 pub use flight::Flights;
 pub use head::{Class, Head};
+pub use lane::MOST as MOST_LANES;
 pub use lossless::Lossless;
 pub use network::{Border, Coming, Ends, Handed, Network, Step};
+pub use packet_options::{Decoder, Encoder, OPTION_AREA, PacketOption, PacketOptions};
 pub use partition::{Partition, Share};
 pub use port::{Departure, Drop, Enqueued, Port, PortConfig, PortCounters};
-pub use program::{Incoming, Note, Packet, Place, SwitchProgram, Verdict};
+pub use program::{Incoming, Packet, Place, SwitchProgram, Verdict};
 pub use queue::Queues;
-pub use rates::{RateParameters, Rates};
 pub use route::Routes;
 pub use switches::{Arrival, Passed, Pause, Switches};
 pub use telemetry::Telemetry;
-pub use totals::{Deflections, Losses, Seen, Totals};
+pub use totals::{Losses, Seen, Totals};
 pub use turn::Turn;
 
 #[cfg(test)]

@@ -4,9 +4,10 @@
 use super::flight::{Flights, NO_WAY};
 use super::head::Head;
 use super::lane;
+use super::packet_options::PacketOptions;
 use super::partition::Share;
 use super::port::{Departure, Drop};
-use super::program::{Note, Place, Programs, SwitchProgram, Verdict};
+use super::program::{FeatureProgram, Place, Programs, SwitchProgram, Verdict};
 use super::switches::{Arrival, Passed, Pause, Switches};
 use super::totals::Totals;
 use super::turn::Turn;
@@ -198,24 +199,31 @@ impl Network {
             handed: Vec::new(),
             silent: !share.counts(),
         };
-        let ours = |switch: &u32| share.has(Node::Switch(*switch));
-        network.program(|switch| Some(switch).filter(ours).and_then(|at| config.program(at)));
+        network.load(|switch| match share.has(Node::Switch(switch)) {
+            true => config.programs(switch),
+            false => Vec::new(),
+        });
         Ok(network)
     }
 
     /// Gives each switch its program, instead of what the configuration says; before the first packet.
     pub fn program(&mut self, program: impl Fn(u32) -> Option<Box<dyn SwitchProgram>>) {
+        self.load(|switch| program(switch).map(FeatureProgram::alone).into_iter().collect());
+    }
+
+    fn load(&mut self, programs: impl Fn(u32) -> Vec<FeatureProgram>) {
         let switches = self.switches.topology().switches.len() as u32;
-        self.programs = Programs::load(switches, program).map(Box::new);
+        self.programs = Programs::load(switches, programs).map(Box::new);
         for switch in 0..switches {
             self.wake(switch);
         }
     }
 
-    /// What switch programs wrote into a packet, until it was taken and the next one made; `None` if none runs.
+    /// The options of a packet with what switch programs wrote, until it was taken and the next one made; `None` if no
+    /// switch runs a program.
     #[must_use]
-    pub fn note(&self, packet: u32) -> Option<&Note> {
-        self.programs.as_ref().map(|programs| programs.note(packet))
+    pub fn options(&self, packet: u32) -> Option<&PacketOptions> {
+        self.programs.as_ref().map(|programs| programs.options(packet))
     }
 
     /// When the last event was, or how far it was at [rest](Network::rest).
@@ -281,30 +289,41 @@ impl Network {
     }
 
     /// A packet is handed to the network card of `host` at `at`, or now if that is over, and waits there while
-    /// the wire is taken. Switch programs read the `note`. The packet's number.
-    pub fn enter(&mut self, at: Picos, host: u32, head: Head, note: Option<&Note>) -> u32 {
+    /// the wire is taken. Switch programs read its `options`. The packet's number.
+    pub fn enter(
+        &mut self,
+        at: Picos,
+        host: u32,
+        head: Head,
+        options: Option<&PacketOptions>,
+    ) -> u32 {
         let port = self.host_ports[host as usize];
-        let packet = self.make(host, port, head, note);
+        let packet = self.make(host, port, head, options);
         self.push(at, Event::Enter { port, packet }, port);
         packet
     }
 
     /// A packet leaves `host` now, for a driver that plays the network card itself and calls this when the wire is
-    /// free. Switch programs read the `note`. The packet's number, and when the wire will be free again.
-    pub fn transmit(&mut self, host: u32, head: Head, note: Option<&Note>) -> (u32, Picos) {
+    /// free. Switch programs read its `options`. The packet's number, and when the wire will be free again.
+    pub fn transmit(
+        &mut self,
+        host: u32,
+        head: Head,
+        options: Option<&PacketOptions>,
+    ) -> (u32, Picos) {
         let port = self.host_ports[host as usize];
         let (free_at, arrives) = self.switches.transmit(self.now, port, head.bytes);
-        let packet = self.make(host, port, head, note);
+        let packet = self.make(host, port, head, options);
         self.arrive(port, packet, arrives);
         (packet, free_at)
     }
 
-    fn make(&mut self, host: u32, port: u32, head: Head, note: Option<&Note>) -> u32 {
+    fn make(&mut self, host: u32, port: u32, head: Head, options: Option<&PacketOptions>) -> u32 {
         let packet = self.flights.make(host, port, head);
         if let Some(programs) = &mut self.programs {
-            programs.made(packet, None);
-            if let Some(note) = note {
-                programs.write(packet, *note);
+            programs.make(packet, None);
+            if let Some(options) = options {
+                programs.set(packet, options);
             }
         }
         packet
@@ -362,7 +381,7 @@ impl Network {
                 Event::AtHost { host, packet } => {
                     if !self.is_lost(packet) {
                         if let Some(programs) = &self.programs {
-                            programs.read(packet, &mut self.totals.seen);
+                            programs.count(packet, &mut self.totals.seen);
                         }
                         return Some(Step::Arrived { host, packet });
                     }
@@ -512,11 +531,11 @@ impl Network {
             way => Some(way),
         };
         let place = Place::new(self.now, switch, &self.switches);
-        let came = programs.note(packet).lane();
+        let came = programs.options(packet).lane;
         let verdict = programs.ingress(&place, (ingress, way), packet, &mut flying.head);
         self.totals.ignored = programs.ignored();
-        self.totals.deflections = programs.deflections();
-        flying.port = lane::ingress(ingress, came, programs.note(packet).lane());
+        self.totals.features = programs.counters();
+        flying.port = lane::ingress(ingress, came, programs.options(packet).lane);
         self.wake(switch);
         match verdict {
             Verdict::Forward(None) => self.refuse(packet, Drop::NoRoute),
@@ -542,7 +561,7 @@ impl Network {
                 while let Some(port) = self.programs.as_mut().and_then(|all| all.next_copy()) {
                     let copy = self.flights.copy(packet);
                     if let Some(programs) = &mut self.programs {
-                        programs.made(copy, Some(packet));
+                        programs.make(copy, Some(packet));
                     }
                     ends.copy(packet, copy);
                     self.totals.copied += 1;

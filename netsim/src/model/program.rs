@@ -1,19 +1,21 @@
-//! Switches that can be programmed: one trait, which the simulator's switches and the live relay's run alike.
+//! Programs of switches: one trait, which the switches of the simulator and of the emulator run alike.
 //!
-//! A program is the state of one switch. It is asked when a packet came in, told when one leaves a queue, and
-//! woken by its own timer; it sees the ports of its switch and may write into the packet's [`Note`], the part that
-//! only programs read. What it decides is one of the [`Verdict`]s.
+//! A program holds the state of one switch for one feature. The network calls it when a packet arrives, when a packet
+//! leaves a queue, and at the time that the program asked for. It sees the ports of its switch, may write into the
+//! packet's [`PacketOptions`], and returns a [`Verdict`]. A switch may have several programs: each sees the port that
+//! the ones before it chose, and the first verdict other than [`Verdict::Forward`] is final.
 
 use core::fmt;
+use core::ops::Range;
 
-use super::deflection::Message;
+use super::feature::{FEATURE_COUNTERS, FeatureCounters};
 use super::head::Head;
+use super::packet_options::PacketOptions;
 use super::switches::Switches;
-use super::totals::{Deflections, Seen};
+use super::totals::Seen;
 use crate::Picos;
 use crate::topology::Node;
 use squall_base::Rate;
-use squall_cc::{Hops, IntHop, RatePacket, Speculation};
 
 /// What becomes of a packet that came in. Ports are those of [`crate::topology::Topology`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,60 +33,13 @@ pub enum Verdict {
     Consume,
 }
 
-/// What a packet carries for switch programs, and what they write into it, for programs further on and for its destination.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Note {
-    /// Telemetry: a record a switch.
-    Telemetry(Hops),
-    /// It asks the links on its way for a rate.
-    Rates(RatePacket),
-    /// It was sent before its flow had a rate.
-    Speculation(Speculation),
-    /// Which packet of which message it is.
-    Message(Message),
-}
-
-impl Default for Note {
-    /// Nothing.
-    fn default() -> Self {
-        Self::Telemetry(Hops::default())
-    }
-}
-
-impl Note {
-    /// Records of telemetry.
-    #[must_use]
-    pub fn hops(&self) -> &Hops {
-        match self {
-            Self::Telemetry(hops) => hops,
-            Self::Rates(_) | Self::Speculation(_) | Self::Message(_) => Hops::NONE,
-        }
-    }
-
-    /// The lane of the link that the packet is on, or of the one it leaves by.
-    #[must_use]
-    pub const fn lane(&self) -> u8 {
-        match self {
-            Self::Message(message) => message.lane,
-            Self::Telemetry(_) | Self::Rates(_) | Self::Speculation(_) => 0,
-        }
-    }
-
-    /// Adds one, where it is telemetry and there is room for it.
-    pub fn push_hop(&mut self, hop: IntHop) {
-        if let Self::Telemetry(hops) = self {
-            hops.push(hop);
-        }
-    }
-}
-
 /// A packet at a switch.
 #[derive(Debug)]
 pub struct Packet<'a> {
     /// What switches read. A program may change all of it but, where the packet leaves, its length and class.
     pub head: &'a mut Head,
-    /// What programs write.
-    pub note: &'a mut Note,
+    /// What the packet carries for programs, and what they write into it.
+    pub options: &'a mut PacketOptions,
 }
 
 /// Where and when a program is called.
@@ -98,7 +53,9 @@ pub struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    pub(super) const fn new(now: Picos, switch: u32, switches: &'a Switches<u32>) -> Self {
+    /// A place at switch `switch`.
+    #[must_use]
+    pub const fn new(now: Picos, switch: u32, switches: &'a Switches<u32>) -> Self {
         Self { now, switch, switches }
     }
 
@@ -194,10 +151,10 @@ pub struct Incoming<'a> {
     pub packet: Packet<'a>,
     /// Empty: for the ports of [`Verdict::Replicate`].
     pub copies: &'a mut Vec<u32>,
-    /// What programs read and ignored, because it made no sense: to be counted on.
+    /// Options that programs ignored because they made no sense; a program adds its own.
     pub ignored: &'a mut u64,
-    /// Packets and messages that programs deflected: to be counted on.
-    pub deflections: &'a mut Deflections,
+    /// Counters of the program's feature, in the order of [`super::NetworkFeature::counters`]; a program adds its own.
+    pub counters: &'a mut [u64],
 }
 
 /// What a switch does beyond queueing, marking and trimming. Nothing may be allocated a packet.
@@ -224,102 +181,125 @@ pub trait SwitchProgram: fmt::Debug + Send {
     }
 }
 
-/// A program and the timer that was set for it.
+/// A program, and the places of its feature's counters.
 #[derive(Debug)]
-struct Loaded {
-    program: Box<dyn SwitchProgram>,
-    /// The earliest timer event there is.
+pub(super) struct FeatureProgram {
+    pub(super) program: Box<dyn SwitchProgram>,
+    pub(super) counters: Range<usize>,
+}
+
+impl FeatureProgram {
+    /// A program that belongs to no feature of the configuration; it may use all counters.
+    pub(super) fn alone(program: Box<dyn SwitchProgram>) -> Self {
+        Self { program, counters: 0..FEATURE_COUNTERS }
+    }
+}
+
+/// The programs of one switch.
+#[derive(Debug)]
+struct SwitchPrograms {
+    programs: Vec<FeatureProgram>,
+    /// The earliest timer event in the queue of events.
     armed: Picos,
 }
 
-/// The programs of a network's switches, and what they wrote into the packets on their way.
+/// The programs of a network's switches, and the options of the packets on their way.
 #[derive(Debug)]
 pub(super) struct Programs {
     /// By switch.
-    loaded: Vec<Option<Loaded>>,
+    switches: Vec<SwitchPrograms>,
     /// By packet.
-    notes: Vec<Note>,
+    options: Vec<PacketOptions>,
     copies: Vec<u32>,
     ignored: u64,
-    deflections: Deflections,
+    counters: FeatureCounters,
 }
 
 impl Programs {
-    /// Loads `program` for each switch, if it makes one; `None` if there is none at all.
+    /// Loads the programs of each switch; `None` if no switch has one.
     pub(super) fn load(
         switches: u32,
-        program: impl Fn(u32) -> Option<Box<dyn SwitchProgram>>,
+        programs: impl Fn(u32) -> Vec<FeatureProgram>,
     ) -> Option<Self> {
-        let loaded: Vec<Option<Loaded>> = (0..switches)
-            .map(|at| program(at).map(|program| Loaded { program, armed: Picos::NEVER }))
+        let switches: Vec<SwitchPrograms> = (0..switches)
+            .map(|at| SwitchPrograms { programs: programs(at), armed: Picos::NEVER })
             .collect();
-        let any = loaded.iter().any(Option::is_some);
+        let any = switches.iter().any(|switch| !switch.programs.is_empty());
         any.then(|| Self {
-            loaded,
-            notes: Vec::new(),
+            switches,
+            options: Vec::new(),
             copies: Vec::new(),
             ignored: 0,
-            deflections: Deflections::default(),
+            counters: FeatureCounters::default(),
         })
     }
 
-    /// A new packet has nothing in it, or what another has.
+    /// Gives a new packet its options: those of packet `of`, or none.
     #[cold]
     #[inline(never)]
-    pub(super) fn made(&mut self, packet: u32, of: Option<u32>) {
-        let note = of.map_or_else(Note::default, |other| self.notes[other as usize]);
-        match self.notes.get_mut(packet as usize) {
-            Some(place) => *place = note,
-            // Packets are counted without gaps.
-            None => self.notes.push(note),
+    pub(super) fn make(&mut self, packet: u32, of: Option<u32>) {
+        let packet = packet as usize;
+        if packet >= self.options.len() {
+            // Packets are numbered without gaps.
+            self.options.push(PacketOptions::EMPTY);
+        }
+        match of {
+            None => self.options[packet].clear(),
+            Some(other) => {
+                let options = self.options[other as usize];
+                self.options[packet].copy_from(&options);
+            }
         }
     }
 
-    /// Counts what programs wrote into a packet that arrived.
+    /// Counts the telemetry and rates of a packet that arrived.
     #[cold]
     #[inline(never)]
-    pub(super) fn read(&self, packet: u32, seen: &mut Seen) {
-        seen.add(self.note(packet));
+    pub(super) fn count(&self, packet: u32, seen: &mut Seen) {
+        seen.add(self.options(packet));
     }
 
-    /// A packet that was made says this to the programs on its way.
-    pub(super) fn write(&mut self, packet: u32, note: Note) {
-        self.notes[packet as usize] = note;
+    /// Sets the options of a new packet.
+    pub(super) fn set(&mut self, packet: u32, options: &PacketOptions) {
+        self.options[packet as usize].copy_from(options);
     }
 
-    /// What all of them ignored.
+    /// Options that programs ignored.
     pub(super) const fn ignored(&self) -> u64 {
         self.ignored
     }
 
-    /// What all of them deflected.
-    pub(super) const fn deflections(&self) -> Deflections {
-        self.deflections
+    /// The counters of all features.
+    pub(super) const fn counters(&self) -> FeatureCounters {
+        self.counters
     }
 
-    /// What programs wrote into a packet.
-    pub(super) fn note(&self, packet: u32) -> &Note {
-        &self.notes[packet as usize]
+    /// The options of a packet.
+    pub(super) fn options(&self, packet: u32) -> &PacketOptions {
+        &self.options[packet as usize]
     }
 
-    /// Asks the program of the switch what becomes of `packet`; for [`Verdict::Replicate`] see
-    /// [`Programs::copies`].
+    /// Asks the programs of the switch what becomes of `packet`. For the ports of [`Verdict::Replicate`] see
+    /// [`Programs::next_copy`].
     pub(super) fn ingress(
         &mut self,
         place: &Place<'_>,
-        (ingress, way): (u32, Option<u32>),
+        (ingress, mut way): (u32, Option<u32>),
         packet: u32,
         head: &mut Head,
     ) -> Verdict {
-        let Some(loaded) = &mut self.loaded[place.switch as usize] else {
-            return Verdict::Forward(way);
-        };
         self.copies.clear();
-        let packet = Packet { head, note: &mut self.notes[packet as usize] };
-        let (copies, ignored) = (&mut self.copies, &mut self.ignored);
-        let deflections = &mut self.deflections;
-        let mut incoming = Incoming { ingress, way, packet, copies, ignored, deflections };
-        loaded.program.ingress(place, &mut incoming)
+        for loaded in &mut self.switches[place.switch as usize].programs {
+            let packet = Packet { head, options: &mut self.options[packet as usize] };
+            let (copies, ignored) = (&mut self.copies, &mut self.ignored);
+            let counters = self.counters.get_mut(loaded.counters.clone()).unwrap_or_default();
+            let mut incoming = Incoming { ingress, way, packet, copies, ignored, counters };
+            match loaded.program.ingress(place, &mut incoming) {
+                Verdict::Forward(next) => way = next,
+                verdict => return verdict,
+            }
+        }
+        Verdict::Forward(way)
     }
 
     /// The next port of a [`Verdict::Replicate`].
@@ -327,32 +307,38 @@ impl Programs {
         self.copies.pop()
     }
 
-    /// Tells the program of the switch that `packet` leaves by `port`.
+    /// Tells the programs of the switch that `packet` leaves by `port`.
     pub(super) fn dequeue(&mut self, place: &Place<'_>, port: u32, packet: u32, head: &mut Head) {
-        if let Some(loaded) = &mut self.loaded[place.switch as usize] {
-            let mut packet = Packet { head, note: &mut self.notes[packet as usize] };
+        for loaded in &mut self.switches[place.switch as usize].programs {
+            let mut packet = Packet { head, options: &mut self.options[packet as usize] };
             loaded.program.dequeue(place, port, &mut packet);
         }
     }
 
-    /// A timer event of the switch came.
+    /// Handles a timer event of the switch.
     pub(super) fn timer(&mut self, place: &Place<'_>) {
-        if let Some(loaded) = &mut self.loaded[place.switch as usize]
-            // Else a later one, which an earlier one replaced.
-            && loaded.armed == place.now
-        {
-            loaded.armed = Picos::NEVER;
-            loaded.program.timer(place);
+        let switch = &mut self.switches[place.switch as usize];
+        // An earlier event replaced the one that has another time.
+        if switch.armed != place.now {
+            return;
+        }
+        switch.armed = Picos::NEVER;
+        for loaded in &mut switch.programs {
+            if loaded.program.poll_timeout().is_some_and(|at| at <= place.now) {
+                loaded.program.timer(place);
+            }
         }
     }
 
-    /// If the program of `switch` wants to be woken, and no event comes for it yet: when.
+    /// Returns the time for which the network must schedule a timer event of `switch`; `None` if there is one already.
     pub(super) fn arm(&mut self, now: Picos, switch: u32) -> Option<Picos> {
-        let loaded = self.loaded[switch as usize].as_mut()?;
-        // A timer that is over comes again with the next picosecond, so that time goes on.
-        let at = loaded.program.poll_timeout()?.max(now + Picos(1));
-        (at < loaded.armed).then(|| {
-            loaded.armed = at;
+        let switch = &mut self.switches[switch as usize];
+        let next =
+            switch.programs.iter().filter_map(|loaded| loaded.program.poll_timeout()).min()?;
+        // A timer that has expired is called with the next picosecond, so that time goes on.
+        let at = next.max(now + Picos(1));
+        (at < switch.armed).then(|| {
+            switch.armed = at;
             at
         })
     }
@@ -366,7 +352,6 @@ mod tests {
     use super::*;
     use crate::model::{Class, Network, NetworkConfig, Share, Step, Totals};
     use crate::topology::Topology;
-    use squall_cc::MOST_HOPS;
 
     /// Does what the packet's entropy says, and counts how often its timer came.
     #[derive(Debug)]
@@ -451,16 +436,5 @@ mod tests {
     #[test]
     fn a_timer_comes_when_it_was_asked_for() {
         assert_eq!(sent(0, true).2, 4, "at 10, 20, 30 and 40 us");
-    }
-
-    #[test]
-    fn a_note_holds_so_many_records() {
-        let mut note = Note::default();
-        for hop in 0..20 {
-            note.push_hop(IntHop { hop, ..IntHop::default() });
-        }
-        let hops = note.hops();
-        assert_eq!(usize::from(hops.len()), MOST_HOPS);
-        assert_eq!(hops.get(7).map(|hop| hop.hop), Some(7));
     }
 }

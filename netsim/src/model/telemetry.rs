@@ -9,7 +9,7 @@ pub struct Telemetry;
 
 impl SwitchProgram for Telemetry {
     fn dequeue(&mut self, place: &Place<'_>, port: u32, packet: &mut Packet<'_>) {
-        packet.note.push_hop(IntHop {
+        packet.options.push_hop(IntHop {
             hop: port,
             at: place.now.time(),
             tx_bytes: place.sent(port),
@@ -25,6 +25,7 @@ mod tests {
     use crate::model::{Class, Head, Network, NetworkConfig, Share, Step};
     use crate::topology::Topology;
     use squall_base::{Rate, Time};
+    use squall_cc::Hops;
 
     /// Three packets at once to one host: of those that meet at the first leaf, the second leaves one behind.
     #[test]
@@ -43,7 +44,8 @@ mod tests {
         while let Some(step) = network.step(Picos::micros(100), &mut ()) {
             let Step::Arrived { host: 4, packet } = step else { panic!("{step:?}") };
             packets += 1;
-            let hops = network.note(packet).expect("it is on").hops();
+            let hops =
+                network.options(packet).expect("telemetry is on").read::<Hops>().expect("records");
             // Leaf 0 to the spine, the spine to leaf 1, and down to host 4.
             let names: Vec<u32> = hops.iter().map(|hop| hop.hop).collect();
             assert_eq!(names, [16, 19, 9]);

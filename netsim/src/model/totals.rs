@@ -1,8 +1,10 @@
 //! What a network counts as a whole.
 
+use super::feature::FeatureCounters;
+use super::packet_options::PacketOptions;
 use super::port::Drop;
-use super::program::Note;
 use crate::Picos;
+use squall_cc::{Hops, RatePacket};
 
 /// Packets lost, by reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -89,19 +91,8 @@ pub struct Totals {
     pub copied: u64,
     /// What packets had in them when they arrived.
     pub seen: Seen,
-    /// What switch programs deflected.
-    pub deflections: Deflections,
-}
-
-/// Packets and messages that switches sent another way than the shortest.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Deflections {
-    /// Packets; each switch that deflects counts.
-    pub packets: u64,
-    /// Messages; each switch that deflects counts.
-    pub messages: u64,
-    /// Messages that were not deflected because the table was full.
-    pub full: u64,
+    /// Counters of switch features, in the order of [`super::NetworkConfig::counter_names`].
+    pub features: FeatureCounters,
 }
 
 /// What switches had written into packets that arrived.
@@ -130,30 +121,16 @@ impl Seen {
         }
     }
 
-    pub(super) fn add(&mut self, note: &Note) {
-        let hops = match note {
-            Note::Telemetry(hops) => hops,
-            Note::Rates(packet) => {
-                self.rated += u64::from(!packet.back && !packet.links.as_slice().is_empty());
-                return;
-            }
-            Note::Speculation(_) | Note::Message(_) => return,
-        };
-        self.packets += u64::from(!hops.is_empty());
+    pub(super) fn add(&mut self, options: &PacketOptions) {
+        if let Some(packet) = options.read::<RatePacket>() {
+            self.rated += u64::from(!packet.back && !packet.links.as_slice().is_empty());
+        }
+        let Some(hops) = options.read::<Hops>() else { return };
+        self.packets += 1;
         self.records += u64::from(hops.len());
         for hop in hops.iter() {
             self.queued += u64::from(hop.queue);
             self.longest = self.longest.max(hop.queue);
-        }
-    }
-}
-
-impl Deflections {
-    const fn plus(self, other: Self) -> Self {
-        Self {
-            packets: self.packets + other.packets,
-            messages: self.messages + other.messages,
-            full: self.full + other.full,
         }
     }
 }
@@ -173,7 +150,7 @@ impl Totals {
             ignored: self.ignored + other.ignored,
             copied: self.copied + other.copied,
             seen: self.seen.plus(other.seen),
-            deflections: self.deflections.plus(other.deflections),
+            features: core::array::from_fn(|at| self.features[at] + other.features[at]),
         }
     }
 

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use super::sizes::Sizes;
 use super::{FlowResult, Run, SeriesKind};
-use crate::model::Journey;
+use crate::model::{FeatureMetric, registered};
 
 /// A number that is computed from a run: `p99_slowdown`, or, from those of its flows alone that have so many bytes,
 /// `p99_slowdown(1MB..)`.
@@ -28,7 +28,7 @@ pub struct UnknownMetric {
 
 type Compute = fn(&Run) -> Option<f64>;
 
-/// Name, unit, what it is, how it is computed. `None` where a run has no such number.
+/// Name, unit, what it is, how it is computed. `None` where a run has no such number. Switch features add their own.
 const METRICS: &[(&str, &str, &str, Compute)] = &[
     ("max_fct", "us", "completion time of the slowest flow", |run| last(&run.completion_times())),
     ("mean_fct", "us", "mean completion time", |run| mean(&run.completion_times())),
@@ -178,36 +178,6 @@ const METRICS: &[(&str, &str, &str, Compute)] = &[
         let of = |count: fn(&FlowResult) -> u64| run.flows.iter().map(count).sum::<u64>() as f64;
         per(of(|flow| flow.marked), of(|flow| flow.packets))
     }),
-    (
-        "dilation",
-        "",
-        "links that packets passed beyond the fewest, over those; where switches deflect",
-        |run| beyond(run, |journey| (journey.links, journey.fewest)),
-    ),
-    (
-        "load_increase",
-        "",
-        "bytes on links beyond those on the fewest links, over those; where switches deflect",
-        |run| beyond(run, |journey| (journey.byte_links, journey.byte_fewest)),
-    ),
-    (
-        "deflections",
-        "",
-        "deflections of packets, each switch counts; where switches deflect",
-        |run| Some(journeys(run)?.iter().map(|journey| journey.deflections).sum::<u64>() as f64),
-    ),
-    ("most_deflections", "", "most deflections of a packet; where switches deflect", |run| {
-        journeys(run)?.iter().map(|journey| f64::from(journey.most_deflections)).reduce(f64::max)
-    }),
-    (
-        "reordered",
-        "",
-        "packets that arrived after one of their message that was sent later; where switches deflect",
-        |run| Some(journeys(run)?.iter().map(|journey| journey.late).sum::<u64>() as f64),
-    ),
-    ("table_full", "", "messages not deflected because a switch's table was full", |run| {
-        Some(run.network.table_full as f64)
-    }),
     ("unfinished", "", "flows that did not finish", |run| Some(run.unfinished() as f64)),
     ("queue_late", "RTT", "mean delay of the longest queue, second half of the run", |run| {
         queue_delay_late(run)
@@ -302,34 +272,46 @@ const METRICS: &[(&str, &str, &str, Compute)] = &[
     ("wall", "s", "seconds it took to simulate", |run| Some(run.totals.wall_s)),
 ];
 
+/// Name, unit, meaning and computation of the metric at `index`: those of [`METRICS`], then those of switch features.
+fn definition(index: usize) -> (&'static str, &'static str, &'static str, Compute) {
+    let features = || registered().iter().flat_map(|feature| feature.metrics());
+    let found = METRICS.get(index).copied().or_else(|| {
+        let &FeatureMetric { name, unit, help, compute } = features().nth(index - METRICS.len())?;
+        Some((name, unit, help, compute))
+    });
+    // Indices come from `Metric::all` alone, and the table of features never changes.
+    found.unwrap_or(("", "", "", |_| None))
+}
+
 impl Metric {
-    /// All of them.
+    /// All metrics, those of the registered switch features last.
     pub fn all() -> impl Iterator<Item = Self> {
-        (0..METRICS.len()).map(|index| Self { index, sizes: None })
+        let features: usize = registered().iter().map(|feature| feature.metrics().len()).sum();
+        (0..METRICS.len() + features).map(|index| Self { index, sizes: None })
     }
 
     /// Its name.
     #[must_use]
     pub fn name(self) -> &'static str {
-        METRICS[self.index].0
+        definition(self.index).0
     }
 
     /// Its unit; empty for a number.
     #[must_use]
     pub fn unit(self) -> &'static str {
-        METRICS[self.index].1
+        definition(self.index).1
     }
 
     /// What it is, in words.
     #[must_use]
     pub fn what(self) -> &'static str {
-        METRICS[self.index].2
+        definition(self.index).2
     }
 
     /// Its value for a run; `None` if the run has none (no flow finished, nothing recorded).
     #[must_use]
     pub fn of(self, run: &Run) -> Option<f64> {
-        let compute = METRICS[self.index].3;
+        let compute = definition(self.index).3;
         let value = match self.sizes {
             None => compute(run),
             Some(sizes) => {
@@ -338,6 +320,7 @@ impl Metric {
                     flows: flows.cloned().collect(),
                     totals: run.totals,
                     network: run.network,
+                    features: run.features.clone(),
                     series: run.series.clone(),
                     operations: run.operations,
                     ..Run::default()
@@ -366,11 +349,11 @@ impl FromStr for Metric {
             None => (text, None),
             Some((name, sizes)) => (name, Some(sizes.parse().map_err(unknown)?)),
         };
-        let index = METRICS.iter().position(|metric| metric.0 == name).ok_or_else(|| {
-            let names: Vec<&str> = METRICS.iter().map(|metric| metric.0).collect();
+        let found = Self::all().find(|metric| metric.name() == name).ok_or_else(|| {
+            let names: Vec<&str> = Self::all().map(Self::name).collect();
             unknown(names.join(", "))
         })?;
-        Ok(Self { index, sizes })
+        Ok(Self { sizes, ..found })
     }
 }
 
@@ -547,18 +530,6 @@ fn settle(run: &Run) -> Option<f64> {
         }
     }
     per(settled - arrival, rtt)
-}
-
-/// What the packets of each flow passed; `None` where nobody counted.
-fn journeys(run: &Run) -> Option<Vec<Journey>> {
-    let journeys: Vec<Journey> = run.flows.iter().filter_map(|flow| flow.journey).collect();
-    (!journeys.is_empty()).then_some(journeys)
-}
-
-/// By how much a number of journeys is above the least, over that.
-fn beyond(run: &Run, of: impl Fn(&Journey) -> (u64, u64)) -> Option<f64> {
-    let sums = journeys(run)?.iter().map(of).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
-    per((sums.0 - sums.1) as f64, sums.1 as f64)
 }
 
 fn windows(run: &Run) -> impl Iterator<Item = &[(f64, f64)]> {

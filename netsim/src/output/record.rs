@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::Provenance;
-use crate::model::Journey;
 
 /// One run: one workload over one network with one transport and one seed.
 ///
@@ -31,6 +30,9 @@ pub struct Run {
     /// The network, and what is not in the totals.
     #[serde(default)]
     pub network: NetworkFacts,
+    /// What switch features counted in the whole network, by name: `deflection.packets`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub features: BTreeMap<String, u64>,
     /// What was recorded over time, if asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub series: Vec<Series>,
@@ -84,9 +86,9 @@ pub struct FlowResult {
     /// Longest that one of its packets was on its way, in microseconds, if that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slowest_us: Option<f64>,
-    /// What its packets passed, where switches deflect.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub journey: Option<Journey>,
+    /// What switch features counted of it, by name: `deflection.links`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub features: BTreeMap<String, u64>,
     /// What its completion takes without any other flow, in microseconds: the round trip of its hosts without queues, and
     /// its bytes with headers at line rate; `None` if there is no way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -97,11 +99,6 @@ pub struct FlowResult {
     /// Its job.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub job: u16,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants a reference")]
-fn is_none_of(count: &u64) -> bool {
-    *count == 0
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants a reference")]
@@ -188,9 +185,6 @@ pub struct NetworkFacts {
     /// With telemetry: .. and the longest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen_longest: Option<f64>,
-    /// Messages that switches did not deflect, because their tables were full.
-    #[serde(default, skip_serializing_if = "is_none_of")]
-    pub table_full: u64,
 }
 
 /// What a series shows.

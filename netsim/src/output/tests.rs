@@ -2,7 +2,6 @@ use std::io;
 
 use super::files::{FileError, json, read_runs, write_whole};
 use super::*;
-use crate::model::Journey;
 use ::parquet::file::reader::{FileReader, SerializedFileReader};
 use ::parquet::record::Field;
 
@@ -218,34 +217,16 @@ fn a_beginning_is_judged_by_its_queue_and_windows() {
     close("window_swing", 0.2);
 }
 
-/// Four packets of one message over 4 links each, where one had 6; two of a longer one that stayed.
 #[test]
-fn deflection_is_judged_by_what_packets_passed() {
+fn shares_and_tails_of_packets_are_of_the_flows_in_range() {
     let mut run = run();
-    for name in ["dilation", "load_increase", "deflections", "most_deflections", "reordered"] {
-        assert_eq!(name.parse::<Metric>().expect("known").of(&run), None, "nobody deflects");
-    }
-    let journey = |links, fewest, deflections, late| {
-        let (byte_links, byte_fewest) = (links * 1000, fewest * 1000);
-        let most_deflections = u8::from(deflections > 0);
-        Journey { links, fewest, byte_links, byte_fewest, deflections, most_deflections, late }
-    };
     run.flows = vec![flow(1, 4000, 0.0, Some(5.0)), flow(2, 9000, 0.0, Some(5.0))];
     (run.flows[0].packets, run.flows[0].marked) = (4, 1);
     (run.flows[1].packets, run.flows[1].marked) = (6, 4);
-    run.flows[0].journey = Some(journey(18, 16, 1, 2));
-    run.flows[1].journey = Some(journey(24, 24, 0, 0));
     (run.flows[0].slowest_us, run.flows[1].slowest_us) = (Some(3.0), Some(7.0));
     for (name, expected) in [
         ("marked_share", 0.5),
         ("marked_share(..5KB)", 0.25),
-        ("dilation", 2.0 / 40.0),
-        ("dilation(..5KB)", 2.0 / 16.0),
-        ("load_increase", 2.0 / 40.0),
-        ("deflections", 1.0),
-        ("most_deflections", 1.0),
-        ("reordered", 2.0),
-        ("table_full", 0.0),
         ("p999_packet", 7.0),
         ("p999_packet(..5KB)", 3.0),
     ] {
@@ -406,20 +387,4 @@ fn tables_read_well() {
     for (value, expected) in [(0.0, "0"), (1234.5, "1234"), (12.34, "12.3"), (0.5, "0.50")] {
         assert_eq!(text::number(value), expected);
     }
-}
-
-/// `docs/metrics.md`, from the table of metrics itself.
-#[test]
-fn the_page_of_metrics_is_up_to_date() {
-    let mut made = String::from(
-        "# Metrics\n\n\
-         Numbers that are computed from a run: columns of `runs.csv` and `runs.parquet`, `metrics` and `metric` of a plan, \
-         `squall report --metrics`. One with a range, `p99_slowdown(1MB..)`, is computed from the flows alone that have so \
-         many bytes. A run may not have one: its cell is empty. Made from `netsim/src/output/metrics.rs`.\n\n\
-         | metric | unit | what |\n|---|---|---|\n",
-    );
-    for metric in Metric::all() {
-        made += &format!("| `{}` | {} | {} |\n", metric.name(), metric.unit(), metric.what());
-    }
-    crate::documents::is_up_to_date("metrics.md", &made);
 }

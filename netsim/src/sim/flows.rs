@@ -1,11 +1,12 @@
 //! Flows and triggers while they run.
 
 use core::ops::Range;
+use std::sync::Arc;
 
 use super::packet::Body;
 use super::results::{FlowResult, Unfinished};
 use crate::Picos;
-use crate::model::{DeflectionParameters, Journey, Message};
+use crate::model::{FeatureCounters, NetworkFeature, PacketOptions, ReceivedPacket};
 use crate::workload::{Flow, Start, TriggerKind, Workload};
 use squall_base::Psn;
 use squall_reliability::Label;
@@ -74,15 +75,17 @@ pub(super) struct Flows {
     processors: Vec<Picos>,
     pub(super) finished: usize,
     contest: Contest,
-    /// Of each flow, where switches deflect; else empty.
-    travels: Vec<Travel>,
+    /// Features that count something of each flow, and the places of their counters.
+    features: Vec<(Arc<dyn NetworkFeature>, Range<usize>)>,
+    /// Of each flow, where a feature counts; else empty.
+    counted: Vec<CountedFlow>,
 }
 
-/// How the packets of a flow travelled.
+/// What switch features count of a flow.
 #[derive(Clone, Copy, Debug, Default)]
-struct Travel {
-    journey: Journey,
-    /// The packet that was sent last of those that arrived.
+struct CountedFlow {
+    counters: FeatureCounters,
+    /// Of the packets that arrived, the one that was sent last.
     newest: Option<Psn>,
 }
 
@@ -122,8 +125,16 @@ fn of(pairs: &[(u32, u32)], trigger: u32) -> Range<u32> {
 }
 
 impl Flows {
-    /// Of a workload; with what packets passed if `travels`.
-    pub(super) fn new(workload: &Workload, travels: bool) -> Self {
+    /// The flows of a workload; `features` count the packets of each flow.
+    pub(super) fn new(workload: &Workload, features: &[Arc<dyn NetworkFeature>]) -> Self {
+        let mut from = 0;
+        let features = features.iter().map(|feature| {
+            let place = from..from + feature.flow_counters().len();
+            from = place.end;
+            (Arc::clone(feature), place)
+        });
+        let features: Vec<_> = features.filter(|(_, place)| !place.is_empty()).collect();
+        let counted = if features.is_empty() { 0 } else { workload.flows.len() };
         let running = workload.flows.iter().map(|flow| Running {
             label: Label { level: flow.level, group: flow.job },
             src: flow.src,
@@ -173,7 +184,8 @@ impl Flows {
             waiting: waiting.into_iter().map(|(_, flow)| flow).collect(),
             finished: 0,
             contest: Contest::new(workload),
-            travels: vec![Travel::default(); if travels { workload.flows.len() } else { 0 }],
+            features,
+            counted: vec![CountedFlow::default(); counted],
         }
     }
 
@@ -194,24 +206,22 @@ impl Flows {
         }
     }
 
-    /// A packet with this body arrived with `bytes` on the wire, and this is what switches that deflect wrote into it.
-    pub(super) fn travelled(
-        &mut self,
-        body: &Body,
-        bytes: u32,
-        message: &Message,
-        parameters: Option<&DeflectionParameters>,
-    ) {
-        let (&Body::Data { ref pds, flow, .. }, Some(parameters)) = (body, parameters) else {
-            return;
-        };
-        let tokens = parameters.tokens(self.running[flow as usize].bytes);
-        let Some(Travel { journey, newest }) = self.travels.get_mut(flow as usize) else { return };
-        journey.passed(message, bytes, tokens);
-        match newest {
-            // What is sent again is behind others by right.
-            Some(newest) if pds.psn.is_before(*newest) => journey.late += u64::from(!pds.retx),
-            _ => *newest = Some(pds.psn),
+    /// Lets switch features count a data packet that arrived with `bytes` on the wire and these options.
+    pub(super) fn count_features(&mut self, body: &Body, bytes: u32, options: &PacketOptions) {
+        let &Body::Data { ref pds, flow, .. } = body else { return };
+        let Some(counted) = self.counted.get_mut(flow as usize) else { return };
+        let overtaken = counted.newest.is_some_and(|newest| pds.psn.is_before(newest));
+        if !overtaken {
+            counted.newest = Some(pds.psn);
+        }
+        let message_bytes = self.running[flow as usize].bytes;
+        // A retransmission is behind others by right.
+        let late = overtaken && !pds.retx;
+        let packet = ReceivedPacket { bytes, message_bytes, late, options };
+        for (feature, place) in &self.features {
+            if let Some(counters) = counted.counters.get_mut(place.clone()) {
+                feature.on_receive(&packet, counters);
+            }
         }
     }
 
@@ -298,7 +308,7 @@ impl Flows {
             retransmitted: flow.retransmitted,
             marked: received.marked,
             slowest: (received.slowest > Picos::ZERO).then_some(received.slowest),
-            journey: there.travels.get(index).map(|travel| travel.journey),
+            features: there.counted.get(index).map(|counted| counted.counters),
             unfinished,
         }
     }

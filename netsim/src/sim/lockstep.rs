@@ -12,7 +12,7 @@ use super::packet::Whole;
 use super::part::Part;
 use super::results::{End, Observer};
 use crate::Picos;
-use crate::model::{Handed, Head, Note, Partition};
+use crate::model::{Handed, Head, PacketOptions, Partition};
 
 /// What goes from one part to another.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(super) struct Carried {
     pub(super) head: Head,
     /// The host that sent it.
     pub(super) source: u32,
-    pub(super) note: Option<Box<Note>>,
+    pub(super) options: Option<Box<PacketOptions>>,
     pub(super) rest: Whole,
 }
 

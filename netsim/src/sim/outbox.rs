@@ -2,14 +2,15 @@
 //! contexts that may have something to send, in turn.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 use super::flows::Running;
 use super::host::{Adapter, Sizes};
 use super::packet::Body;
 use crate::Picos;
-use crate::model::{Class, DeflectionParameters, Head, Message, Note};
+use crate::model::{Class, Head, MessagePacket, NetworkFeature, PacketOptions};
 use squall_base::Psn;
-use squall_cc::Hops;
+use squall_cc::{Hops, RatePacket};
 use squall_reliability::speculation_of;
 
 /// Mixes two numbers into 32 bits.
@@ -46,66 +47,76 @@ impl Lane {
     }
 }
 
-/// What packets of a host carry besides their bodies, where congestion control wants anything of the kind.
-#[derive(Debug)]
-pub(super) enum Extra {
-    /// Acknowledgements send switches' records back: of each that waits, and of the packet handed out last.
-    Echo {
-        /// As many as there are packets without data.
-        waiting: VecDeque<Hops>,
-        /// Data packets send nothing back.
-        last: Hops,
-    },
-    /// Rate packets, and data that was sent before there was a rate: of the packet handed out last.
-    Rates(Note),
-    /// Which packet of which message each is, for switches that deflect.
-    Messages(Messages),
+/// What the packets of a host carry besides their bodies, where congestion control or a switch feature wants it.
+#[derive(Debug, Default)]
+pub(super) struct Extra {
+    /// Acknowledgements carry the telemetry of data packets back to the sender.
+    echo: Option<Echo>,
+    /// The transport sends rate packets, and data before it has a rate.
+    rates: bool,
+    /// Data packets say which message they belong to.
+    messages: Option<Messages>,
+    /// Options of the packet that was handed out last.
+    options: PacketOptions,
 }
 
-/// Says of packets which message they are of: a flow is one.
+/// Telemetry on its way back.
+#[derive(Debug, Default)]
+struct Echo {
+    /// One entry for each packet without data that waits.
+    waiting: VecDeque<Hops>,
+    /// Of the packet that was handed out last; data packets carry nothing back.
+    last: Hops,
+}
+
+/// Tells switches which message the packets belong to: each flow is one message.
 #[derive(Debug)]
-pub(super) struct Messages {
-    parameters: DeflectionParameters,
-    /// The number of each flow's first packet; those behind it follow.
+struct Messages {
+    features: Vec<Arc<dyn NetworkFeature>>,
+    /// The number of each flow's first packet; the numbers of the others follow.
     first: HashMap<u32, Psn>,
-    /// Of the packet handed out last.
-    note: Note,
 }
 
 impl Messages {
-    /// What a packet of a flow says; others say nothing.
-    fn note_of(&mut self, body: &Body, sizes: Sizes, flows: &[Running]) -> Note {
-        let &Body::Data { ref pds, flow, .. } = body else { return Note::default() };
+    fn write(&mut self, body: &Body, sizes: Sizes, flows: &[Running], options: &mut PacketOptions) {
+        let &Body::Data { ref pds, flow, .. } = body else { return };
         let first = *self.first.entry(flow).or_insert(pds.psn);
         let bytes = flows[flow as usize].bytes;
         let nth = u64::from(pds.psn.0.wrapping_sub(first.0));
-        Note::Message(Message {
-            id: flow.into(),
+        let packet = MessagePacket {
+            message: flow.into(),
+            bytes,
             first: nth == 0,
             last: nth + 1 == bytes.div_ceil(sizes.payload().into()),
-            tokens: self.parameters.tokens(bytes),
-            ..Message::default()
-        })
+        };
+        self.features.iter().for_each(|feature| feature.on_send(&packet, options));
     }
 }
 
 impl Extra {
-    /// Records that are sent back.
-    pub(super) fn echo() -> Self {
-        Self::Echo { waiting: VecDeque::new(), last: Hops::default() }
+    /// Returns what packets carry; `None` if they carry nothing besides their bodies.
+    pub(super) fn new(
+        echo: bool,
+        rates: bool,
+        features: &[Arc<dyn NetworkFeature>],
+    ) -> Option<Self> {
+        let messages = features.iter().filter(|feature| feature.needs().messages);
+        let messages: Vec<_> = messages.cloned().collect();
+        let messages =
+            (!messages.is_empty()).then(|| Messages { features: messages, first: HashMap::new() });
+        let any = echo || rates || messages.is_some();
+        let echo = echo.then(Echo::default);
+        any.then(|| Self { echo, rates, messages, options: PacketOptions::EMPTY })
     }
 
-    /// Marks of messages for switches that deflect.
-    pub(super) fn messages(parameters: DeflectionParameters) -> Self {
-        Self::Messages(Messages { parameters, first: HashMap::new(), note: Note::default() })
+    /// Options of the packet that was handed out last.
+    pub(super) const fn options(&self) -> &PacketOptions {
+        &self.options
     }
 
-    /// What switch programs read of the packet handed out last.
-    pub(super) const fn note(&self) -> Option<&Note> {
-        match self {
-            Self::Echo { .. } => None,
-            Self::Rates(note) | Self::Messages(Messages { note, .. }) => Some(note),
-        }
+    /// The telemetry that the packet handed out last carries back.
+    pub(super) fn echo(&self) -> Option<&Hops> {
+        self.echo.as_ref().map(|echo| &echo.last)
     }
 }
 
@@ -146,8 +157,8 @@ impl Outbox {
     /// A packet without data to host `dst`, which sends back `echo`.
     pub(super) fn answer(&mut self, dst: u32, entropy: u32, body: Body, echo: &Hops) {
         self.control.push_back((dst, entropy, body));
-        if let Some(Extra::Echo { waiting, .. }) = self.extra.as_deref_mut() {
-            waiting.push_back(*echo);
+        if let Some(Extra { echo: Some(queue), .. }) = self.extra.as_deref_mut() {
+            queue.waiting.push_back(*echo);
         }
     }
 
@@ -184,59 +195,61 @@ impl Outbox {
         paused: bool,
         flows: &mut [Running],
     ) -> Option<(Head, Body)> {
-        match self.extra.as_deref_mut() {
-            None => {}
-            Some(Extra::Echo { waiting, last }) => *last = waiting.pop_front().unwrap_or_default(),
-            Some(Extra::Rates(_)) => return self.next_rated(contexts, now, sizes, paused, flows),
-            Some(Extra::Messages(_)) => {
-                return self.next_message(contexts, now, sizes, paused, flows);
+        if self.extra.is_none() {
+            return self.next_of_all(contexts, now, sizes, paused, flows);
+        }
+        self.next_with_options(contexts, now, sizes, paused, flows)
+    }
+
+    /// As [`Outbox::next`], where packets carry options or telemetry. Rate packets leave before all others.
+    #[cold]
+    fn next_with_options(
+        &mut self,
+        contexts: &mut impl Adapter,
+        now: Picos,
+        sizes: Sizes,
+        paused: bool,
+        flows: &mut [Running],
+    ) -> Option<(Head, Body)> {
+        let mut extra = self.extra.take()?;
+        extra.options.clear();
+        let mut next = if extra.rates { self.next_rate_packet(contexts, now, sizes) } else { None };
+        if next.is_none() {
+            if let Some(echo) = &mut extra.echo {
+                echo.last = echo.waiting.pop_front().unwrap_or_default();
+            }
+            next =
+                self.next_of_all(contexts, now, sizes, paused, flows).map(|packet| (packet, None));
+        }
+        if next.is_none() && extra.rates {
+            // A context that wanted to send may have asked for a rate instead.
+            next = self.next_rate_packet(contexts, now, sizes);
+        }
+        if let Some(((_, body), rate)) = &next {
+            if let Some(packet) = rate {
+                extra.options.write(packet);
+            } else if extra.rates
+                && let Body::Data { pds, .. } = body
+                && let Some(speculation) = speculation_of(pds)
+            {
+                extra.options.write(&speculation);
+            }
+            if let Some(messages) = &mut extra.messages {
+                messages.write(body, sizes, flows, &mut extra.options);
             }
         }
-        self.next_of_all(contexts, now, sizes, paused, flows)
+        self.extra = Some(extra);
+        next.map(|(packet, _)| packet)
     }
 
-    /// The same, where packets say which message they are of.
-    #[cold]
-    fn next_message(
+    fn next_rate_packet(
         &mut self,
         contexts: &mut impl Adapter,
         now: Picos,
         sizes: Sizes,
-        paused: bool,
-        flows: &mut [Running],
-    ) -> Option<(Head, Body)> {
-        let packet = self.next_of_all(contexts, now, sizes, paused, flows)?;
-        if let Some(Extra::Messages(messages)) = self.extra.as_deref_mut() {
-            messages.note = messages.note_of(&packet.1, sizes, flows);
-        }
-        Some(packet)
-    }
-
-    /// The same, where rate packets come before all others.
-    #[cold]
-    fn next_rated(
-        &mut self,
-        contexts: &mut impl Adapter,
-        now: Picos,
-        sizes: Sizes,
-        paused: bool,
-        flows: &mut [Running],
-    ) -> Option<(Head, Body)> {
-        let (head, body, note) = match contexts.next_rate_packet(now.time(), self, sizes) {
-            Some((head, packet)) => (head, Body::Rates, Note::Rates(packet)),
-            None => match self.next_of_all(contexts, now, sizes, paused, flows) {
-                Some((head, body)) => (head, body, note_of(&body)),
-                // Who wanted to send may have asked for a rate instead.
-                None => {
-                    let (head, packet) = contexts.next_rate_packet(now.time(), self, sizes)?;
-                    (head, Body::Rates, Note::Rates(packet))
-                }
-            },
-        };
-        if let Some(Extra::Rates(last)) = self.extra.as_deref_mut() {
-            *last = note;
-        }
-        Some((head, body))
+    ) -> Option<((Head, Body), Option<RatePacket>)> {
+        let (head, packet) = contexts.next_rate_packet(now.time(), self, sizes)?;
+        Some(((head, Body::Rates), Some(packet)))
     }
 
     fn next_of_all(
@@ -268,14 +281,6 @@ impl Outbox {
             contexts.lane(place).active = false;
         }
         None
-    }
-}
-
-/// What a packet with such a body says to switches.
-fn note_of(body: &Body) -> Note {
-    match body {
-        Body::Data { pds, .. } => speculation_of(pds).map_or(Note::default(), Note::Speculation),
-        _ => Note::default(),
     }
 }
 

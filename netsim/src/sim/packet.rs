@@ -21,7 +21,7 @@ pub(super) enum Body {
     },
     /// Anything else of this project's transport.
     Control(ControlPacket),
-    /// A rate packet of this project's transport: it is in the network's note.
+    /// A rate packet of this project's transport: it is in the options of the packet.
     Rates,
     /// A packet of the baseline.
     Roce(RocePacket),

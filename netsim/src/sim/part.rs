@@ -7,13 +7,13 @@ use super::flows::{Fired, Flows};
 use super::host::{Host, News, Sizes};
 use super::lockstep::{Carried, Parcel};
 use super::outbox::Extra;
-use super::packet::Bodies;
+use super::packet::{Bodies, Body};
 use super::series::Recorder;
 use super::setup::Setup;
 use crate::Picos;
 use crate::chance::Chance;
 use crate::model::{
-    Border, Coming, Drop, Ends, FailureEvent, Handed, Network, Note, Partition, Share, Step, Turn,
+    Border, Coming, Drop, Ends, FailureEvent, Handed, Network, Partition, Share, Step, Turn,
 };
 use crate::topology::Node;
 use crate::workload::{Start, Workload};
@@ -224,7 +224,7 @@ impl Part {
             ends: Hosts {
                 hosts: Residents { first: partition.hosts(part).start, all: hosts.collect() },
                 bodies: Bodies::default(),
-                flows: Flows::new(workload, setup.network.deflection.is_some()),
+                flows: Flows::new(workload, &setup.network.features),
                 large: config.topology.hosts > 512,
             },
             news: Vec::new(),
@@ -291,11 +291,11 @@ impl Part {
         border.drain(&mut self.handed);
         for what in self.handed.drain(..) {
             let packet = what.packet().map(|packet| {
-                let (head, source, note) = border.hand_over(packet);
+                let (head, source, options) = border.hand_over(packet);
                 Carried {
                     head,
                     source,
-                    note: note.map(Box::new),
+                    options: options.map(Box::new),
                     rest: self.ends.bodies.whole(packet),
                 }
             });
@@ -306,8 +306,9 @@ impl Part {
     /// Takes what another part handed over.
     pub(super) fn take(&mut self, Parcel { what, packet }: Parcel) {
         match packet {
-            Some(Carried { head, source, note, rest }) => {
-                let packet = Border(&mut self.network).come(&what, head, source, note.as_deref());
+            Some(Carried { head, source, options, rest }) => {
+                let packet =
+                    Border(&mut self.network).come(&what, head, source, options.as_deref());
                 self.ends.bodies.put_whole(packet, rest);
             }
             None => Border(&mut self.network).obey(&what),
@@ -412,18 +413,21 @@ impl Part {
         if self.timed {
             flows.took(body, bodies.sent(packet), now);
         }
-        let telemetry = match self.network.note(packet) {
-            Some(Note::Rates(rates)) => {
+        let options = self.network.options(packet);
+        if let (Some(options), Body::Rates) = (options, body) {
+            if let Some(rates) = options.read() {
                 let entry = &mut hosts[host];
-                entry.rated(now, (source, rates), &mut flows.running, &mut self.news);
-                return self.attend(host);
+                entry.rated(now, (source, &rates), &mut flows.running, &mut self.news);
             }
-            Some(Note::Message(message)) => {
-                let tokens = self.network.switches().config().deflection;
-                flows.travelled(body, head.bytes, message, tokens.as_ref());
-                Hops::NONE
+            return self.attend(host);
+        }
+        let mut hops = Hops::default();
+        let telemetry = match options {
+            Some(options) if body.is_data() => {
+                flows.count_features(body, head.bytes, options);
+                hops = options.read().unwrap_or(hops);
+                &hops
             }
-            Some(note) if body.is_data() => note.hops(),
             _ => bodies.echo(packet),
         };
         let entry = &mut hosts[host];
@@ -551,10 +555,10 @@ impl Part {
             return;
         };
         let extra = entry.extra();
-        let note = extra.and_then(Extra::note);
-        let (packet, free_at) = self.network.transmit(host, head, note);
-        if let Some(Extra::Echo { last, .. }) = extra {
-            bodies.put_echo(packet, *last);
+        let options = extra.map(Extra::options);
+        let (packet, free_at) = self.network.transmit(host, head, options);
+        if let Some(echo) = extra.and_then(Extra::echo) {
+            bodies.put_echo(packet, *echo);
         }
         entry.busy_until = free_at;
         let more = entry.eager();

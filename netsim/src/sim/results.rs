@@ -4,7 +4,7 @@ use core::fmt;
 use core::ops::ControlFlow;
 
 use crate::Picos;
-use crate::model::{Deflections, Journey, Seen};
+use crate::model::{FeatureCounters, Seen};
 
 /// Looks on while a simulation runs.
 pub trait Observer {
@@ -83,8 +83,8 @@ pub struct FlowResult {
     pub marked: u64,
     /// Longest that one of its packets was on its way, if that was asked for.
     pub slowest: Option<Picos>,
-    /// What its packets passed, where switches deflect.
-    pub journey: Option<Journey>,
+    /// What switch features counted, by [`Results::flow_counter_names`]; `None` where none counts flows.
+    pub features: Option<FeatureCounters>,
     /// Why there is no [`FlowResult::fct`].
     pub unfinished: Option<Unfinished>,
 }
@@ -124,8 +124,8 @@ pub struct Totals {
     pub pauses: u64,
     /// What packets had in them of in-band telemetry.
     pub seen: Seen,
-    /// What switches deflected.
-    pub deflections: Deflections,
+    /// What switch features counted, by [`Results::counter_names`].
+    pub features: FeatureCounters,
     /// What switches read in packets and ignored, because it made no sense: 1RC's stale epochs.
     pub ignored: u64,
     /// Simulated time at the end.
@@ -216,6 +216,10 @@ pub struct Results {
     pub series: Series,
     /// Payload bytes that had arrived of each job when the first of several was done; empty if none was.
     pub job_bytes: Vec<u64>,
+    /// Names of [`Totals::features`].
+    pub counter_names: Vec<String>,
+    /// Names of [`FlowResult::features`].
+    pub flow_counter_names: Vec<String>,
     /// When the last operation of a schedule ended, what ranks compute among them; `None` where nothing is said of that, or it did not
     /// come to its end.
     pub makespan: Option<Picos>,

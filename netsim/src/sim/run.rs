@@ -127,9 +127,22 @@ impl Simulation {
         let totals = Totals { wall_s, ..self.totals(end) };
         // What is sampled, and what jobs had got, is of networks that are in one part.
         let job_bytes = self.parts[0].ends.flows.job_bytes().to_vec();
+        let config = self.parts[0].network.switches().config();
+        let counter_names = config.counter_names().collect();
+        let flow_counter_names = config.flow_counter_names().collect();
         let series = self.parts.into_iter().next().map(|part| part.recorder.finish());
         let series = series.unwrap_or_default();
-        Results { end, flows, totals, ports, series, job_bytes, makespan }
+        Results {
+            end,
+            flows,
+            totals,
+            ports,
+            series,
+            job_bytes,
+            counter_names,
+            flow_counter_names,
+            makespan,
+        }
     }
 
     /// What became of each flow: its sender knows one half of it, its receiver the other.
@@ -175,7 +188,7 @@ impl Simulation {
         totals.pauses = network.pauses;
         totals.seen = network.seen;
         totals.ignored = network.ignored;
-        totals.deflections = network.deflections;
+        totals.features = network.features;
         totals.peak_bytes = super::memory::peak_bytes();
         totals
     }

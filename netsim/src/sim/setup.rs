@@ -10,7 +10,7 @@ use super::outbox::Extra;
 use super::roce::{Roce, RoceParameters};
 use crate::Picos;
 use crate::facts::base_rtt;
-use crate::model::{Ground, NetworkConfig, Note};
+use crate::model::{Ground, NetworkConfig};
 use crate::workload::Workload;
 use squall_base::{Rate, Span};
 use squall_cc::Scope;
@@ -90,13 +90,13 @@ impl Setup {
         let sizes = Sizes { mtu: host.mtu, header: host.header, control: host.control };
         let stack = match &host.transport {
             Transport::Squall(squall) => {
-                let config = transport(config, squall, line, rtt, network.queue)?;
+                let config = transport(config, squall, line, rtt, &network)?;
                 let incasts =
                     squall.look_ahead.map(|spread| Arc::new(Incasts::of(workload, spread)));
                 StackConfig::Squall(Arc::new(config), incasts)
             }
             Transport::Roce(roce) => {
-                StackConfig::Roce(Arc::new(baseline(config, roce, line, rtt)?))
+                StackConfig::Roce(Arc::new(baseline(config, roce, line, rtt, &network)?))
             }
         };
         let contexts = match &host.transport {
@@ -134,9 +134,9 @@ impl Setup {
     /// What packets carry besides their bodies.
     pub(super) fn extra(&self) -> Option<Extra> {
         match &self.stack {
-            StackConfig::Squall(config, _) if config.acks.telemetry => Some(Extra::echo()),
-            StackConfig::Squall(config, _) if config.rates() => Some(Extra::Rates(Note::default())),
-            StackConfig::Squall(..) => self.network.deflection.map(Extra::messages),
+            StackConfig::Squall(config, _) => {
+                Extra::new(config.acks.telemetry, config.rates(), &self.network.features)
+            }
             StackConfig::Roce(_) => None,
         }
     }
@@ -159,7 +159,7 @@ fn transport(
     squall: &SquallConfig,
     line: Rate,
     rtt: Picos,
-    queue: u64,
+    network: &NetworkConfig,
 ) -> Result<Config, SimError> {
     let refuse = |error: &dyn core::fmt::Display| SimError::Transport(error.to_string());
     let known = squall_cc::Network::new(line, rtt.span(), config.host.mtu, config.network.trims());
@@ -172,20 +172,20 @@ fn transport(
             cc.name()
         )));
     }
-    if cc.receiver(&known) == squall_cc::ReceiverConfig::Rates && !config.network.rates {
+    if cc.receiver(&known) == squall_cc::ReceiverConfig::Rates && !network.needs().rates {
         return Err(SimError::Transport(format!(
-            "{} has the rate that switches compute, and these compute none; expected a network with `rates`, or another \
-             algorithm",
+            "{} has the rate that switches compute, and these compute none; expected a network with a feature that does \
+             (`rates`), or another algorithm",
             cc.name()
         )));
     }
     let paths = squall_cc::PathsConfig::by_name(&squall.lb, squall.paths)
         .map_err(|error| refuse(&error))?;
-    if config.network.deflection
+    if let Some(feature) = network.message_feature()
         && !matches!(paths, squall_cc::PathsConfig::Ecmp(_) | squall_cc::PathsConfig::Single(_))
     {
         return Err(SimError::Transport(format!(
-            "{} takes several paths, and a network with `deflection` keeps messages in order on one; expected `ecmp` or `single`",
+            "{} takes several paths, and a network with `{feature}` keeps messages in order on one; expected `ecmp` or `single`",
             squall.lb
         )));
     }
@@ -208,8 +208,9 @@ fn transport(
     }
     transport.ack_trigger = squall.ack_bytes;
     // htsim: 15 us and six full queues (main_uec.cpp, `_min_rto`).
-    let rto =
-        squall.rto_min.unwrap_or_else(|| Picos::micros(15) + Picos::transmit(line, queue) * 6);
+    let rto = squall
+        .rto_min
+        .unwrap_or_else(|| Picos::micros(15) + Picos::transmit(line, network.queue) * 6);
     transport.rto_min = rto.span();
     transport.rto_init = rto.span();
     transport.rto_max = transport.rto_max.max(rto.span());
@@ -235,12 +236,14 @@ fn baseline(
     roce: &RoceConfig,
     line: Rate,
     rtt: Picos,
+    network: &NetworkConfig,
 ) -> Result<RoceParameters, SimError> {
     let refuse = |error: &dyn core::fmt::Display| SimError::Transport(error.to_string());
-    if config.network.deflection {
-        let text = "a network with `deflection` goes by the messages that packets are of, which RoCEv2's do not say; \
-                    expected stack `squall`";
-        return Err(SimError::Transport(text.to_owned()));
+    if let Some(feature) = network.message_feature() {
+        return Err(SimError::Transport(format!(
+            "a network with `{feature}` needs packets that name their message, and those of RoCEv2 do not; expected \
+             stack `squall`"
+        )));
     }
     if roce.qps == 0 || roce.rto == Picos::ZERO {
         let text = format!(

@@ -98,6 +98,7 @@ impl From<io::Error> for Failure {
 /// Runs the command line of this process, which was built from `commit`, if that is known.
 #[must_use]
 pub fn main(commit: Option<&str>) -> ExitCode {
+    squall_research::register();
     let args = Args::parse();
     let origin = Origin::of_this_process(commit);
     let done = match args.command {

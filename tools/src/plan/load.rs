@@ -190,6 +190,8 @@ impl Plan {
     /// # Errors
     /// See [`Plan::read`].
     pub fn parse(file: &Path, text: String, quick: bool) -> Result<Self, PlanError> {
+        // Plans name switch features and their metrics.
+        squall_research::register();
         let source = Source { file: file.to_owned(), text };
         let read: PlanTable = toml::from_str(&source.text)
             .map_err(|error| source.error(error.span(), error.message()))?;

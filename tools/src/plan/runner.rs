@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use super::{Experiment, Plan, PlanError, Point, Prepared, SceneError};
 use squall_netsim::Picos;
 use squall_netsim::facts::Facts;
+use squall_netsim::model::FeatureCounters;
 use squall_netsim::output::files::{self, FileError};
 use squall_netsim::output::{
     FlowResult, LinkLoad, NetworkFacts, Origin, Provenance, Run, Series, SeriesKind, Table, Totals,
@@ -297,6 +298,12 @@ fn write_sums(folder: &Path, runs: &[Run], parquet: bool) -> Result<(), FileErro
     Ok(())
 }
 
+/// Counters of switch features by name.
+fn counted(names: &[String], counters: Option<&FeatureCounters>) -> BTreeMap<String, u64> {
+    let values = counters.into_iter().flatten().copied();
+    names.iter().cloned().zip(values).collect()
+}
+
 /// What is kept of a simulation's results.
 fn keep(results: &Results, facts: &Facts) -> Run {
     let totals = &results.totals;
@@ -316,7 +323,7 @@ fn keep(results: &Results, facts: &Facts) -> Run {
             retransmitted: flow.retransmitted,
             marked: flow.marked,
             slowest_us: flow.slowest.map(Picos::as_micros),
-            journey: flow.journey,
+            features: counted(&results.flow_counter_names, flow.features.as_ref()),
             alone_us: alone.map(Picos::as_micros),
             reason: flow.unfinished.map(|reason| reason.to_string()),
             job: flow.job,
@@ -352,10 +359,10 @@ fn keep(results: &Results, facts: &Facts) -> Run {
             pauses: totals.pauses,
             hops: mean(totals.seen.records, totals.seen.packets),
             seen_queue: mean(totals.seen.queued, totals.seen.records),
-            table_full: totals.deflections.full,
             seen_longest: (totals.seen.records > 0).then_some(totals.seen.longest.into()),
             ..NetworkFacts::default()
         },
+        features: counted(&results.counter_names, Some(&totals.features)),
         series: series(results),
         links: links(results),
         job_bytes: results.job_bytes.clone(),

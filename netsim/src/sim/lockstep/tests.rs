@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use crate::Picos;
-use crate::model::{Failure, FailureEvent, Marks};
+use crate::model::{Failure, FailureEvent};
 use crate::sim::{
     End, Intake, Results, RoceConfig, SimConfig, Simulation, SquallConfig, Transport, Unfinished,
 };
@@ -21,21 +21,11 @@ enum Kind {
     Lossless,
     Adaptive,
     Telemetry,
-    Rates,
-    Deflecting,
     Roce,
 }
 
-const KINDS: [Kind; 8] = [
-    Kind::Trimming,
-    Kind::Dropping,
-    Kind::Lossless,
-    Kind::Adaptive,
-    Kind::Telemetry,
-    Kind::Rates,
-    Kind::Deflecting,
-    Kind::Roce,
-];
+const KINDS: [Kind; 6] =
+    [Kind::Trimming, Kind::Dropping, Kind::Lossless, Kind::Adaptive, Kind::Telemetry, Kind::Roce];
 
 /// Five leaves of four hosts and three spines; the links up are as many as wanted.
 fn network(kind: Kind, uplink: u64, seed: u64) -> SimConfig {
@@ -58,16 +48,6 @@ fn network(kind: Kind, uplink: u64, seed: u64) -> SimConfig {
         }
         Kind::Adaptive => (options.adaptive, squall.lb) = (true, "oblivious".into()),
         Kind::Telemetry => (options.telemetry, squall.cc) = (true, "hpcc".into()),
-        Kind::Rates => {
-            (options.rates, options.trimming) = (true, Some(false));
-            (options.queue_bdp, options.ecn) = (Some(100.0), Some(Marks::NONE));
-            (squall.cc, squall.loss) = ("sperc".into(), "rto".into());
-        }
-        Kind::Deflecting => {
-            (options.lossless, options.trimming) = (true, Some(false));
-            (options.deflection, squall.lb) = (true, "ecmp".into());
-            (squall.cc, squall.loss) = ("dcqcn".into(), "rto".into());
-        }
     }
     config.host.transport = match kind {
         Kind::Roce => Transport::Roce(RoceConfig::default()),

@@ -1,11 +1,11 @@
 //! Deflection of one switch by itself, and in a network.
 
 use super::*;
-use crate::model::head::Head;
-use crate::model::program::Packet;
-use crate::model::{Failure, Lossless, Network, NetworkConfig, Share, Step, Switches};
-use crate::topology::Topology;
 use squall_base::Rate;
+use squall_netsim::model::{
+    Failure, Head, Lossless, Network, NetworkConfig, Packet, Share, Step, Switches,
+};
+use squall_netsim::topology::Topology;
 
 const PARAMETERS: DeflectionParameters = DeflectionParameters {
     threshold: 15_000,
@@ -29,9 +29,10 @@ const SPINE_0: u32 = 3;
 /// A switch of three leaves with two hosts each and two spines.
 struct Bench {
     switches: Switches<u32>,
-    program: Deflection,
+    program: DeflectionProgram,
     now: Picos,
-    count: Deflections,
+    /// Packets, messages, table full.
+    count: [u64; 3],
 }
 
 impl Bench {
@@ -39,8 +40,8 @@ impl Bench {
         let rate = Rate::gbps(10);
         let topology = Topology::leaf_spine(3, 2, 2, rate, rate, Picos::micros(1), Picos::ZERO);
         let config = NetworkConfig::new(10_000_000, false, 1);
-        let count = Deflections::default();
-        let program = Deflection::new(parameters, 0);
+        let count = [0; 3];
+        let program = DeflectionProgram::new(parameters, 0);
         Self {
             switches: Switches::new(topology, config, Share::WHOLE),
             program,
@@ -58,31 +59,47 @@ impl Bench {
         self
     }
 
-    /// Where a packet to host 2 goes that comes by `ingress` and would leave by `way`, and what it says then.
-    fn ask(&mut self, switch: u32, (ingress, way): (u32, u32), message: Message) -> (u32, Message) {
+    /// Where a packet to host 2 goes that comes by `ingress` and would leave by `way`, and what it carries then.
+    fn ask(
+        &mut self,
+        switch: u32,
+        (ingress, way): (u32, u32),
+        header: DeflectionHeader,
+    ) -> (u32, After) {
         let mut head = Head { dst: 2, bytes: 1500, ..Head::default() };
-        let (mut note, mut copies, mut ignored) = (Note::Message(message), Vec::new(), 0);
+        let (mut options, mut copies, mut ignored) = (PacketOptions::default(), Vec::new(), 0);
+        assert!(options.write(&header));
         let place = Place::new(self.now, switch, &self.switches);
         let verdict = self.program.ingress(
             &place,
             &mut Incoming {
                 ingress,
                 way: Some(way),
-                packet: Packet { head: &mut head, note: &mut note },
+                packet: Packet { head: &mut head, options: &mut options },
                 copies: &mut copies,
                 ignored: &mut ignored,
-                deflections: &mut self.count,
+                counters: &mut self.count,
             },
         );
-        let (Verdict::Forward(Some(port)), Note::Message(message)) = (verdict, note) else {
-            panic!("{verdict:?} {note:?}");
+        let (Verdict::Forward(Some(port)), Some(header)) = (verdict, options.read()) else {
+            panic!("{verdict:?} {options:?}");
         };
-        (port, message)
+        let DeflectionHeader { tokens, switches, fewest, .. } = header;
+        (port, After { header, tokens, switches, fewest, lane: options.lane })
     }
 }
 
-fn message(id: u64, first: bool, last: bool) -> Message {
-    Message { id, first, last, tokens: 4, ..Message::default() }
+/// What a packet carries after a switch.
+struct After {
+    header: DeflectionHeader,
+    tokens: u8,
+    switches: u8,
+    fewest: u8,
+    lane: u8,
+}
+
+fn message(message: u64, first: bool, last: bool) -> DeflectionHeader {
+    DeflectionHeader { message, first, last, tokens: 4, ..DeflectionHeader::default() }
 }
 
 #[test]
@@ -105,7 +122,7 @@ fn a_message_goes_round_a_long_queue_and_its_packets_follow() {
         assert_eq!(bench.program.table.len(), table);
     }
     assert_eq!(bench.ask(LEAF_0, from, message(1, false, false)).0, UP[0], "it is over");
-    assert_eq!(bench.count, Deflections { packets: 4, messages: 1, full: 0 });
+    assert_eq!(bench.count, [4, 1, 0]);
     // One packet needs no place in the table.
     let (port, after) = bench.ask(LEAF_0, from, message(3, true, true));
     assert_eq!((port, after.tokens, bench.program.table.len()), (UP[1], 3, 0));
@@ -141,7 +158,7 @@ fn hosts_get_what_is_theirs_and_who_has_no_tokens_waits() {
     let mut bench = Bench::new(PARAMETERS).wait(TO_HOST, 50).wait(UP[0], 50);
     assert_eq!(bench.ask(LEAF_1, (17, TO_HOST), message(1, true, false)).0, TO_HOST);
     for tokens in [0, 1] {
-        let asked = Message { tokens, ..message(7, true, true) };
+        let asked = DeflectionHeader { tokens, ..message(7, true, true) };
         let (port, after) = bench.ask(LEAF_0, (FROM_HOST, UP[0]), asked);
         // The escape lane, by which nothing is deflected.
         assert_eq!((port, after.tokens, after.lane), (UP[tokens as usize], 0, 0));
@@ -157,16 +174,16 @@ fn a_full_table_deflects_no_more_until_a_message_is_over_or_forgotten() {
     let ask =
         |bench: &mut Bench, id, first, last| bench.ask(LEAF_0, from, message(id, first, last)).0;
     assert_eq!([1, 2].map(|id| ask(&mut bench, id, true, false)), [UP[1]; 2]);
-    assert_eq!((ask(&mut bench, 3, true, false), bench.count.full), (UP[0], 1));
+    assert_eq!((ask(&mut bench, 3, true, false), bench.count[TABLE_FULL]), (UP[0], 1));
     assert_eq!(ask(&mut bench, 3, false, false), UP[0], "nor does what follows it");
     assert_eq!(ask(&mut bench, 2, false, true), UP[1]);
     assert_eq!(ask(&mut bench, 4, true, false), UP[1]);
     // Messages 1 and 4 hold the table; 4 goes on, of 1 nothing comes any more.
     bench.now = Picos::micros(999);
     assert_eq!(ask(&mut bench, 4, false, false), UP[1]);
-    assert_eq!((ask(&mut bench, 5, true, false), bench.count.full), (UP[0], 2));
+    assert_eq!((ask(&mut bench, 5, true, false), bench.count[TABLE_FULL]), (UP[0], 2));
     bench.now = Picos::micros(1_001);
-    assert_eq!((ask(&mut bench, 6, true, false), bench.count.full), (UP[1], 2));
+    assert_eq!((ask(&mut bench, 6, true, false), bench.count[TABLE_FULL]), (UP[1], 2));
     assert_eq!(
         (ask(&mut bench, 1, false, false), ask(&mut bench, 4, false, false)),
         (UP[0], UP[1])
@@ -180,10 +197,10 @@ fn a_message_that_comes_again_is_decided_on_again() {
     let (port, after) = bench.ask(LEAF_0, from, message(1, true, false));
     assert_eq!((port, after.tokens), (UP[1], 3));
     // A spine sent it back, and the other uplink is free.
-    let again = Message { tokens: 2, ..after };
+    let again = DeflectionHeader { tokens: 2, ..after.header };
     let (port, after) = bench.ask(LEAF_0, back, again);
     assert_eq!((port, after.tokens, after.switches), (UP[1], 2, 2));
-    let following = |tokens, last| Message { tokens, last, ..message(1, false, false) };
+    let following = |tokens, last| DeflectionHeader { tokens, last, ..message(1, false, false) };
     assert_eq!(bench.ask(LEAF_0, back, following(2, true)).1.tokens, 2, "not deflected there");
     assert_eq!(bench.ask(LEAF_0, from, following(4, true)).1.tokens, 3, "deflected here");
     assert!(bench.program.table.is_empty());
@@ -197,7 +214,7 @@ fn network(seed: u64) -> Network {
     config.lossless = Some(Lossless { xoff: 6_000, xon: 3_000, buffer: None });
     let forget = Picos::micros(1_000_000);
     let parameters = DeflectionParameters { threshold: 4_000, forget, seed, ..PARAMETERS };
-    config.deflection = Some(parameters);
+    config.add_feature(Arc::new(parameters)).expect("few counters");
     Network::new(topology, config, Picos(1 << 12), Share::WHOLE).expect("small")
 }
 
@@ -220,14 +237,12 @@ fn messages_stay_in_order_and_nothing_deadlocks() {
             for place in 0..packets {
                 let head =
                     Head { dst, flow: rng_of(id), entropy: 7, bytes: 1500, ..Head::default() };
-                let note = Message {
-                    id,
-                    first: place == 0,
-                    last: place + 1 == packets,
-                    tokens: PARAMETERS.tokens(u64::from(packets) * 1300),
-                    ..Message::default()
-                };
-                let packet = network.enter(at, host, head, Some(&Note::Message(note)));
+                let (first, last) = (place == 0, place + 1 == packets);
+                let bytes = u64::from(packets) * 1300;
+                let mut options = PacketOptions::default();
+                PARAMETERS
+                    .on_send(&MessagePacket { message: id, bytes, first, last }, &mut options);
+                let packet = network.enter(at, host, head, Some(&options));
                 assert_eq!(packet as usize, sent.len());
                 sent.push((id as usize, place));
             }
@@ -237,14 +252,15 @@ fn messages_stay_in_order_and_nothing_deadlocks() {
             let (id, place) = sent[packet as usize];
             assert_eq!(came[id].0, place, "packet {place} of message {id}, seed {seed}");
             came[id].0 += 1;
-            let Some(Note::Message(note)) = network.note(packet) else { panic!("a message") };
+            let options = network.options(packet).expect("programs run");
+            let header: DeflectionHeader = options.read().expect("a message");
             let given = PARAMETERS.tokens(u64::from(came[id].1) * 1300);
-            assert!(note.tokens <= given && (note.lane <= given));
-            most = most.max(given - note.tokens);
+            assert!(header.tokens <= given && options.lane <= given);
+            most = most.max(given - header.tokens);
         }
         assert!(came.iter().all(|(here, packets)| here == packets), "seed {seed}");
-        assert!(network.totals().deflections.messages > 500);
-        full += network.totals().deflections.full;
+        assert!(network.totals().features[MESSAGES] > 500);
+        full += network.totals().features[TABLE_FULL];
     }
     assert_eq!(most, PARAMETERS.tokens, "some message had all it may have");
     assert!(full > 0, "some table was full");
@@ -253,4 +269,35 @@ fn messages_stay_in_order_and_nothing_deadlocks() {
 /// What a flow hashes to.
 const fn rng_of(id: u64) -> u32 {
     Rng::new(id).next_u32()
+}
+
+/// Four packets of one message over four links each, one of which passed six; two of a longer message that stayed.
+#[test]
+fn metrics_judge_deflection_by_the_links_that_packets_passed() {
+    let flow = |bytes, counters: [u64; 7]| {
+        let names = PARAMETERS.flow_counters().iter().map(|name| format!("deflection.{name}"));
+        let features = names.zip(counters).collect();
+        squall_netsim::output::FlowResult { bytes, features, ..Default::default() }
+    };
+    let value = |run: &Run, name: &str| {
+        let metric = METRICS.iter().find(|metric| metric.name == name).expect(name);
+        (metric.compute)(run)
+    };
+    let mut run = Run::default();
+    assert_eq!(value(&run, "dilation"), None, "nobody deflects");
+    run.flows = vec![
+        flow(4000, [18, 16, 18_000, 16_000, 1, 1, 2]),
+        flow(9000, [24, 24, 24_000, 24_000, 0, 0, 0]),
+    ];
+    for (name, expected) in [
+        ("dilation", 2.0 / 40.0),
+        ("load_increase", 2.0 / 40.0),
+        ("deflections", 1.0),
+        ("most_deflections", 1.0),
+        ("reordered", 2.0),
+        ("table_full", 0.0),
+    ] {
+        let found = value(&run, name).expect(name);
+        assert!((found - expected).abs() < 1e-9, "{name}: {found}");
+    }
 }

@@ -1,0 +1,299 @@
+//! Switch features: what switches do beyond queueing, marking and trimming, and what belongs to it.
+//!
+//! A feature is a row of the table that the program hands over at its start ([`register`]): its name and parameters as
+//! users write them (`features = "deflection:tokens=3"`), the program that its switches run, the option that its packets
+//! carry, its counters and its metrics. The network, the simulator and the emulator know this trait alone.
+
+use core::fmt;
+use core::ops::RangeInclusive;
+use core::str::FromStr;
+use std::sync::{Arc, OnceLock};
+
+use serde::{Deserialize, Serialize};
+
+use super::config::{Ground, NetworkOptions};
+use super::packet_options::PacketOptions;
+use super::program::SwitchProgram;
+use crate::Bytes;
+use crate::output::Run;
+
+/// A switch feature as users choose it.
+pub trait SwitchFeature: fmt::Debug + Sync {
+    /// The name by which users choose it.
+    fn name(&self) -> &'static str;
+
+    /// What its switches do, in one sentence.
+    fn help(&self) -> &'static str;
+
+    /// Its parameters.
+    fn parameters(&self) -> &'static [FeatureParameter] {
+        &[]
+    }
+
+    /// What it adds to the metrics of a run.
+    fn metrics(&self) -> &'static [FeatureMetric] {
+        &[]
+    }
+
+    /// Checks whether the parameters are in range and fit the other options, as far as that does not depend on the
+    /// topology.
+    ///
+    /// # Errors
+    /// What is wrong, and what is expected.
+    fn check(&self, given: &FeatureArguments<'_>, options: &NetworkOptions) -> Result<(), String>;
+
+    /// Computes what the parameters mean in one network.
+    ///
+    /// # Errors
+    /// What is impossible there, and what is expected.
+    fn build(
+        &self,
+        given: &FeatureArguments<'_>,
+        context: &FeatureContext<'_>,
+    ) -> Result<Arc<dyn NetworkFeature>, String>;
+}
+
+/// A parameter of a feature.
+#[derive(Clone, Copy, Debug)]
+pub struct FeatureParameter {
+    /// Its name.
+    pub name: &'static str,
+    /// What kind of value it takes, such as `BYTES`.
+    pub value: &'static str,
+    /// What it means, with range and default.
+    pub help: &'static str,
+}
+
+/// A number that a feature computes from a run.
+#[derive(Clone, Copy, Debug)]
+pub struct FeatureMetric {
+    /// Its name, unlike all other metrics'.
+    pub name: &'static str,
+    /// Its unit; empty for a number.
+    pub unit: &'static str,
+    /// What it is, in words.
+    pub help: &'static str,
+    /// How it is computed; `None` where a run has no such number.
+    pub compute: fn(&Run) -> Option<f64>,
+}
+
+/// What a feature may relate its parameters to.
+#[derive(Clone, Copy)]
+pub struct FeatureContext<'a> {
+    /// The other options of the network.
+    pub options: &'a NetworkOptions,
+    /// Bytes in a queue from which on packets are marked; `u64::MAX` if none are.
+    pub marks_from: u64,
+    /// Sizes, rates and times of the network.
+    pub ground: &'a Ground<'a>,
+}
+
+/// A feature with its parameters in one network.
+pub trait NetworkFeature: fmt::Debug + Send + Sync {
+    /// The name of the feature.
+    fn name(&self) -> &'static str;
+
+    /// The program of one switch, in its initial state; `None` if that switch has none.
+    fn program(&self, switch: u32) -> Option<Box<dyn SwitchProgram>>;
+
+    /// Virtual lanes that links between switches need, at most [`super::lane::MOST`].
+    fn lanes(&self) -> u8 {
+        1
+    }
+
+    /// What hosts must support.
+    fn needs(&self) -> HostSupport {
+        HostSupport::default()
+    }
+
+    /// Names of the counters of its programs, at most [`FEATURE_COUNTERS`] for all features of a network.
+    fn counters(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Names of its counters for each flow, at most [`FEATURE_COUNTERS`] for all features of a network.
+    fn flow_counters(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Writes what a data packet that leaves a host says to switches; called where [`HostSupport::messages`] is needed.
+    fn on_send(&self, packet: &MessagePacket, options: &mut PacketOptions) {
+        let _ = (packet, options);
+    }
+
+    /// Counts a data packet that arrived at its host, in the counters of its flow.
+    fn on_receive(&self, packet: &ReceivedPacket<'_>, counters: &mut [u64]) {
+        let _ = (packet, counters);
+    }
+}
+
+/// What a feature needs of the hosts and their transport.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct HostSupport {
+    /// Packets say which message they belong to, and all packets of a message take one path.
+    pub messages: bool,
+    /// The feature answers the rate packets of transports that ask for a rate; they have a queue of their own.
+    pub rates: bool,
+}
+
+/// The place of a data packet in its message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MessagePacket {
+    /// Identifies the message among all that are in the network.
+    pub message: u64,
+    /// Payload bytes of the message.
+    pub bytes: u64,
+    /// The packet is the first of its message.
+    pub first: bool,
+    /// The packet is the last of its message.
+    pub last: bool,
+}
+
+/// A data packet at its destination.
+#[derive(Clone, Copy, Debug)]
+pub struct ReceivedPacket<'a> {
+    /// Bytes on the wire.
+    pub bytes: u32,
+    /// Payload bytes of its message.
+    pub message_bytes: u64,
+    /// It was overtaken by a packet of its message that was sent later. A retransmission never counts as late.
+    pub late: bool,
+    /// What switches wrote.
+    pub options: &'a PacketOptions,
+}
+
+/// Counters of all features of a network together, and of each flow.
+pub const FEATURE_COUNTERS: usize = 8;
+
+/// Values of the features' counters, in the order of [`super::NetworkConfig::counter_names`].
+pub type FeatureCounters = [u64; FEATURE_COUNTERS];
+
+static REGISTERED: OnceLock<&'static [&'static dyn SwitchFeature]> = OnceLock::new();
+
+/// Makes features known to this process; the first table stays.
+pub fn register(features: &'static [&'static dyn SwitchFeature]) {
+    // A second call comes from a test beside another, with the same table.
+    let _ = REGISTERED.set(features);
+}
+
+/// The features that were registered.
+#[must_use]
+pub fn registered() -> &'static [&'static dyn SwitchFeature] {
+    REGISTERED.get().copied().unwrap_or_default()
+}
+
+/// The features of a network as users choose them: `rates`, `deflection:tokens=3,short=16KiB`, several joined by `+`.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct FeatureList(String);
+
+impl FeatureList {
+    /// Whether no feature is chosen.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds a feature.
+    pub fn push(&mut self, feature: &str) {
+        if !self.is_empty() {
+            self.0.push('+');
+        }
+        self.0.push_str(feature);
+    }
+
+    /// Resolves the names.
+    ///
+    /// # Errors
+    /// A feature or parameter that is not known, and the known ones.
+    pub fn resolve(
+        &self,
+    ) -> Result<Vec<(&'static dyn SwitchFeature, FeatureArguments<'_>)>, String> {
+        let all = self.0.split('+').filter(|text| !text.is_empty());
+        let features: Vec<_> = all.map(resolve).collect::<Result<_, _>>()?;
+        for (at, (feature, _)) in features.iter().enumerate() {
+            if features[..at].iter().any(|(other, _)| other.name() == feature.name()) {
+                return Err(format!("{} is given twice, expected once", feature.name()));
+            }
+        }
+        Ok(features)
+    }
+}
+
+impl FromStr for FeatureList {
+    type Err = core::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl fmt::Display for FeatureList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+fn resolve(text: &str) -> Result<(&'static dyn SwitchFeature, FeatureArguments<'_>), String> {
+    let (name, arguments) = text.split_once(':').unwrap_or((text, ""));
+    let Some(feature) = registered().iter().find(|feature| feature.name() == name) else {
+        let names: Vec<&str> = registered().iter().map(|feature| feature.name()).collect();
+        let known =
+            if names.is_empty() { "none in this program".to_owned() } else { names.join(", ") };
+        return Err(format!("{name:?} is not a switch feature; known: {known}"));
+    };
+    let mut given = Vec::new();
+    for argument in arguments.split(',').filter(|argument| !argument.is_empty()) {
+        let Some((key, value)) = argument.split_once('=') else {
+            return Err(format!("{name}: {argument:?} has no value, expected {argument}=VALUE"));
+        };
+        if !feature.parameters().iter().any(|parameter| parameter.name == key) {
+            let names: Vec<&str> = feature.parameters().iter().map(|known| known.name).collect();
+            return Err(format!("{name}: {key:?} is not a parameter; known: {}", names.join(", ")));
+        }
+        given.push((key, value));
+    }
+    Ok((*feature, FeatureArguments { given }))
+}
+
+/// The parameters of a feature that a user gave, by name.
+#[derive(Clone, Debug)]
+pub struct FeatureArguments<'a> {
+    given: Vec<(&'a str, &'a str)>,
+}
+
+impl FeatureArguments<'_> {
+    fn text(&self, name: &str) -> Option<&str> {
+        // Of several, the last is meant.
+        self.given.iter().rfind(|(key, _)| *key == name).map(|(_, value)| *value)
+    }
+
+    /// Parses the value of a parameter; `None` if it was not given.
+    ///
+    /// # Errors
+    /// It is no such number, or out of range.
+    pub fn number<T>(&self, name: &str, range: RangeInclusive<T>) -> Result<Option<T>, String>
+    where
+        T: FromStr + PartialOrd + fmt::Display,
+    {
+        let Some(text) = self.text(name) else { return Ok(None) };
+        let (low, high) = (range.start(), range.end());
+        match text.parse::<T>() {
+            Ok(value) if range.contains(&value) => Ok(Some(value)),
+            _ => Err(format!("{name} {text} is out of range {low}..={high}")),
+        }
+    }
+
+    /// Parses a number of bytes, such as `16KiB`, that is at least 1; `None` if it was not given.
+    ///
+    /// # Errors
+    /// It is no number of bytes, or zero.
+    pub fn bytes(&self, name: &str) -> Result<Option<u64>, String> {
+        let Some(text) = self.text(name) else { return Ok(None) };
+        match text.parse::<Bytes>() {
+            Ok(Bytes(bytes)) if bytes > 0 => Ok(Some(bytes)),
+            Ok(_) => Err(format!("{name} {text} is out of range: at least one byte is expected")),
+            Err(error) => Err(format!("{name} {text}: {error}")),
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Switches that compute the rates of flows (s-PERC), and drop what flows send beyond their rate before they have one (1RC).
+//! Source: J. Snyder's thesis (Duke 2022), chapter 5.
+
+use std::sync::Arc;
+
+use squall_base::Span;
+use squall_cc::{Link, LinkParameters, RatePacket, Speculation, WindowParameters, Windows};
+use squall_netsim::model::{
+    FeatureArguments, FeatureContext, FeatureParameter, HostSupport, Incoming, NetworkFeature,
+    NetworkOptions, Place, SwitchFeature, SwitchProgram, Verdict,
+};
+use squall_netsim::topology::Node;
+
+/// The feature as users choose it.
+#[derive(Debug)]
+pub struct Rates;
+
+/// The parameters as given.
+struct Given {
+    forget_us: Option<f64>,
+    capacity: f64,
+}
+
+impl Given {
+    fn parse(given: &FeatureArguments<'_>) -> Result<Self, String> {
+        Ok(Self {
+            forget_us: given.number("forget_us", 0.0..=1e9)?,
+            capacity: given.number("capacity", 0.01..=1.0)?.unwrap_or(RateParameters::CAPACITY),
+        })
+    }
+}
+
+impl SwitchFeature for Rates {
+    fn name(&self) -> &'static str {
+        "rates"
+    }
+
+    fn help(&self) -> &'static str {
+        "Switches compute the rates of flows that ask for one (s-PERC), and drop what flows send beyond their rate before they \
+         have it (1RC)"
+    }
+
+    fn parameters(&self) -> &'static [FeatureParameter] {
+        &[
+            FeatureParameter {
+                name: "forget_us",
+                value: "US",
+                help: "after how long without a rate packet a flow is no longer counted, microseconds; 0 for never (default 64 \
+                       base round trips)",
+            },
+            FeatureParameter {
+                name: "capacity",
+                value: "SHARE",
+                help: "share of each link's rate that flows are given; the rest empties queues (default 0.96: 2 % are for \
+                       rate packets, 2 % for what was computed too late)",
+            },
+        ]
+    }
+
+    fn check(&self, given: &FeatureArguments<'_>, options: &NetworkOptions) -> Result<(), String> {
+        Given::parse(given)?;
+        if options.adaptive {
+            return Err("expected without `adaptive`: the rates of a flow hold for one path".into());
+        }
+        Ok(())
+    }
+
+    fn build(
+        &self,
+        given: &FeatureArguments<'_>,
+        context: &FeatureContext<'_>,
+    ) -> Result<Arc<dyn NetworkFeature>, String> {
+        let Given { forget_us, capacity } = Given::parse(given)?;
+        let ground = context.ground;
+        let forget = forget_us.map(|us| Span((us * ground.times * 1e3) as u64));
+        let mtu = ground.packet;
+        let card = context.options.card(ground.line, ground.rates).unwrap_or(ground.line);
+        let packets = card.bytes_in(ground.rtt).div_ceil(mtu.into());
+        // Larger numbers look alike on the wire.
+        let most = packets.clamp(1, Speculation::MOST_NUMBER.into()) as u16;
+        let round = ground.rtt * 2;
+        Ok(Arc::new(RateParameters {
+            capacity,
+            link: LinkParameters { round, forget: forget.unwrap_or(ground.rtt * 64) },
+            windows: WindowParameters { epoch: ground.rtt, mtu, most, ahead: ground.ahead },
+        }))
+    }
+}
+
+/// What all switches of a network have in common.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct RateParameters {
+    /// Share of a link's rate that flows are given.
+    pub capacity: f64,
+    /// Parameters of the links' rate computation.
+    pub link: LinkParameters,
+    /// Parameters of the links' window tables.
+    pub windows: WindowParameters,
+}
+
+impl RateParameters {
+    /// The usual [`RateParameters::capacity`]: 2 % are for rate packets, 2 % for what was computed too late.
+    pub const CAPACITY: f64 = 0.96;
+}
+
+impl NetworkFeature for RateParameters {
+    fn name(&self) -> &'static str {
+        Rates.name()
+    }
+
+    fn program(&self, _switch: u32) -> Option<Box<dyn SwitchProgram>> {
+        Some(Box::new(RatesProgram::new(*self)))
+    }
+
+    fn needs(&self) -> HostSupport {
+        HostSupport { rates: true, ..HostSupport::default() }
+    }
+}
+
+/// A port's link.
+#[derive(Clone, Debug)]
+struct Egress {
+    port: u32,
+    link: Link,
+    windows: Windows,
+}
+
+/// The program of one switch. It sees to the links that leave the switch, and to those by which hosts send to it: their cards know
+/// nothing of rates.
+#[derive(Clone, Debug)]
+pub struct RatesProgram {
+    parameters: RateParameters,
+    /// By port, in order; those that were used.
+    links: Vec<Egress>,
+}
+
+impl RatesProgram {
+    /// Without flows.
+    #[must_use]
+    pub const fn new(parameters: RateParameters) -> Self {
+        Self { parameters, links: Vec::new() }
+    }
+
+    fn link(&mut self, place: &Place<'_>, port: u32) -> &mut Egress {
+        let at = match self.links.binary_search_by_key(&port, |egress| egress.port) {
+            Ok(at) => at,
+            Err(at) => {
+                let RateParameters { capacity, link, windows } = self.parameters;
+                let capacity = place.rate(port).0 as f64 * capacity;
+                let (link, windows) = (Link::new(capacity, link), Windows::new(windows));
+                self.links.insert(at, Egress { port, link, windows });
+                at
+            }
+        };
+        &mut self.links[at]
+    }
+
+    /// A rate packet that came in by `ingress` will leave by `way`. Whether it makes sense.
+    fn visit(
+        &mut self,
+        place: &Place<'_>,
+        (ingress, way): (u32, u32),
+        packet: &mut RatePacket,
+    ) -> bool {
+        let now = place.now.time();
+        if let Node::Host(_) = place.before(ingress) {
+            // A host does not outrun its own link, so that needs no table.
+            self.link(place, ingress).link.visit(now, ingress, packet);
+        }
+        let egress = self.link(place, way);
+        let visit = egress.link.visit(now, way, packet);
+        visit.is_none_or(|visit| egress.windows.grant(now, visit, packet))
+    }
+}
+
+impl SwitchProgram for RatesProgram {
+    fn ingress(&mut self, place: &Place<'_>, incoming: &mut Incoming<'_>) -> Verdict {
+        let Some(way) = incoming.way else { return Verdict::Forward(None) };
+        let options = &mut *incoming.packet.options;
+        let ways = (incoming.ingress, way);
+        let sensible = options
+            .update(|packet: &mut RatePacket| packet.back || self.visit(place, ways, packet));
+        *incoming.ignored += u64::from(sensible == Some(false));
+        if let Some(packet) = options.read::<Speculation>() {
+            let passes = self.link(place, way).windows.passes(place.now.time(), packet);
+            *incoming.ignored += u64::from(passes.is_none());
+            // Of a host about which nothing is known, one packet of an epoch passes.
+            if !passes.unwrap_or(packet.number == 0) {
+                return Verdict::Drop;
+            }
+        }
+        Verdict::Forward(Some(way))
+    }
+}
