@@ -75,8 +75,8 @@ COMMANDS = (
     Command(
         "abi",
         "suite",
-        "4 min, `all` more",
-        "the C ABI tests and models of `fabtests/abi`: plain, shared memory, loss, valgrind, address sanitizer",
+        "5 min, `all` 35",
+        "the C ABI tests of `fabtests/abi` on bad networks, under valgrind and the address sanitizer",
     ),
     Command("wire-check", "suite", "30 s", "captures of real jobs judged by an independent dissector"),
     Command("guide", "suite", "5 min", "docs/your-algorithm.md to the letter, in a copy of the sources"),

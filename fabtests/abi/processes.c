@@ -87,7 +87,7 @@ static void nobody_there(void)
 		CHECK(err.err_data_size == 0 || strcmp(err.err_data, text) == 0);
 	}
 	EQUAL(seen, 7);
-	/* ci/run abi sets FI_SQUALL_DEADLINE to two seconds. */
+	/* runs.toml sets FI_SQUALL_DEADLINE to two seconds. */
 	CHECK(abi_now() - start < 30.0);
 	abi_close(&n);
 }

@@ -1,12 +1,13 @@
-"""Run the C ABI tests of fabtests/abi against the built provider.
+"""Run the C ABI tests of fabtests/abi under checkers, and over networks on which they take long.
 
-    ci/run abi [plain|shared|lossy|valgrind|asan|all]
+    ci/run abi [lossy|valgrind|asan|all]
 
-plain     as they are, over a clean network and over bad ones (the default)
-shared    as they are, through shared memory, and what may stand in its way
-lossy     over networks that lose, reorder, damage, or swallow all of a path: those that take longest there
+lossy     over networks that lose, reorder, damage, or swallow all of a path: the programs that take longest there (the default)
 valgrind  under memcheck: no invalid access, no use of undefined bytes, nothing lost for good
 asan      with AddressSanitizer in the tests and, where the toolchain can, in the provider too
+
+`cargo test -p squall-fi --test abi` runs all programs as they are, through packets and shared memory
+(fabtests/abi/runs.toml).
 
 `histories` plays random histories of regions, counters, queues, waits and deferred work beside a model of them;
 HISTORIES_SEED=n plays one again.
@@ -137,28 +138,6 @@ def lent(env: Mapping[str, str], note: str = "", programs: Sequence[str] = LENT,
     return system + cases(programs, env={**env, "LD_LIBRARY_PATH": str(LATER)}, note=words, **how)
 
 
-def plain(tally: Tally) -> None:
-    compile_all()
-    suite(tally, PROGRAMS, env={"FI_SQUALL_DEADLINE": "2s"})
-    # Where a processor is waited for longer than that, nobody is to be given up on.
-    suite(tally, EDGES, env={"FI_SQUALL_DEADLINE": "5s"})
-    suite(tally, ["onesided"], env={"FI_SQUALL_DEADLINE": "2s", "FI_SQUALL_SHM": "no"}, note="in packets")
-    suite(tally, ["messages", "onesided"], env=LOSS, note=LOSS_NOTE)
-    suite(tally, ["getinfo"], env={"FI_SQUALL_PCI": "yes"}, note="places on the bus")
-    # Soon enough to give up on the dead.
-    soon = {"FI_SQUALL_DEADLINE": "1s"}
-    packets = with_devices({"FI_SQUALL_DEADLINE": "2s", "FI_SQUALL_SHM": "no"})
-    # What is sent again is read again: by the kernel, or, for a packet's trailer, by the provider.
-    damaged = soon | {"FI_SQUALL_FAULT": "loss=2%,reorder=4%,dup=2%,seed=6", "MODEL_EVERY": "8"}
-    twice = damaged | {"FI_SQUALL_CRC": "yes"}
-    todo = cases(DEVICE, env=packets, note="in packets") + cases([*MODELS, *APART], env=soon)
-    todo += cases(HISTORIES, env={"FI_SQUALL_DEADLINE": "5s"}) + cases(HISTORIES, env=LOSS, note=LOSS_NOTE)
-    todo += cases(MODELS, env=damaged, note="loss 2%, reordering 4%, duplication 2%")
-    todo += cases(MODELS, env=twice, note="the same, payload read by the provider")
-    todo += bad_networks(["messages", "onesided"], ["onesided"])
-    pairs(tally, todo + lent(soon) + lent(LOSS, LOSS_NOTE, programs=["peers"]))
-
-
 def bad_networks(damaged: Sequence[str], dead: Sequence[str]) -> list[Case]:
     """Programs over a network that damages, and over one with a dead path, both of which must have done so."""
     found = cases(damaged, env=DAMAGE, note=DAMAGE_NOTE, shows="fault_corrupted")
@@ -171,15 +150,6 @@ def lossy(tally: Tally) -> None:
     for env, note in ((LOSS, LOSS_NOTE), (DAMAGE, DAMAGE_NOTE), (DEAD_PATH, DEAD_PATH_NOTE)):
         todo += cases(["collectives"], env=env, note=note) + cases(DEVICE, env=with_devices(env), note=note)
     pairs(tally, todo)
-
-
-def shared(tally: Tally) -> None:
-    compile_all()
-    env, note = {"FI_SQUALL_SHM": "yes", "FI_SQUALL_DEADLINE": "2s"}, "shared memory"
-    suite(tally, PROGRAMS, env=env, note=note)
-    todo = cases(DEVICE, env=with_devices(env), note=note) + cases([*APART, *SHARED], env=env, note=note)
-    todo += cases(HISTORIES, env=env | {"FI_SQUALL_DEADLINE": "5s"}, note=note)
-    pairs(tally, todo + cases(MODELS, env=env | {"MODEL_EVERY": "4"}, note=note) + lent(env, note))
 
 
 def valgrind(tally: Tally) -> None:
@@ -241,11 +211,11 @@ def asan(tally: Tally) -> None:
     suite(tally, DEVICE, suffix="-asan", provider=where, env=with_devices(env), note=note)
 
 
-WAYS = {"plain": plain, "shared": shared, "lossy": lossy, "valgrind": valgrind, "asan": asan}
+WAYS = {"lossy": lossy, "valgrind": valgrind, "asan": asan}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("way", nargs="?", choices=[*WAYS, "all"], default="plain")
+    parser.add_argument("way", nargs="?", choices=[*WAYS, "all"], default="lossy")
 
 
 def run(args: argparse.Namespace) -> int:

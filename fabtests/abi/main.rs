@@ -1,0 +1,234 @@
+//! Runs the C ABI tests of this folder against the provider that cargo built, each as a test of its own.
+//!
+//! `runs.toml` lists them. Each program is compiled with `cc` when it is older than its sources. It finds the provider in a
+//! directory of its own, as a user's programs do. Checkers (valgrind, AddressSanitizer, ThreadSanitizer) run the same
+//! programs by `ci/run abi`.
+#![expect(clippy::disallowed_methods, reason = "a test runner, and no part of the provider")]
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::sync::RwLock;
+use std::time::SystemTime;
+use std::{env, fs};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use serde::Deserialize;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Runs {
+    run: Vec<Run>,
+}
+
+/// Programs that run in the same surroundings; see `runs.toml`.
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Run {
+    name: String,
+    programs: Vec<String>,
+    env: BTreeMap<String, String>,
+    #[serde(default)]
+    alone: bool,
+    #[serde(default)]
+    devices: bool,
+    counter: Option<String>,
+    libfabrics: Option<Libfabrics>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Libfabrics {
+    Both,
+}
+
+/// Libraries of device drivers, by their stand-in in `fabtests/devices`.
+const DEVICES: [(&str, &str); 5] = [
+    ("cuda", "libcuda.so.1"),
+    ("cudart", "libcudart.so"),
+    ("hip", "libamdhip64.so.5"),
+    ("rocr", "libhsa-runtime64.so.1"),
+    ("ze", "libze_loader.so.1"),
+];
+
+/// Programs that look at times run while no other program of this process does. Under `cargo nextest`, where every test
+/// is a process, `.config/nextest.toml` sees to that.
+static ALONE: RwLock<()> = RwLock::new(());
+
+fn main() -> Result<ExitCode, Box<dyn Error>> {
+    let arguments = Arguments::from_args();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let runs: Runs = toml::from_str(&fs::read_to_string(root.join("fabtests/abi/runs.toml"))?)?;
+    let mut trials = Vec::new();
+    for run in &runs.run {
+        for program in &run.programs {
+            trials.push(trial(run, program, None));
+            if run.libfabrics == Some(Libfabrics::Both) {
+                trials.push(trial(run, program, Some(root.join("target/venv-mpich/lib/mpich"))));
+            }
+        }
+    }
+    trials.push(Trial::test("every_program_has_a_run", move || every_program_has_a_run(&runs)));
+    Ok(libtest_mimic::run(&arguments, trials).exit_code())
+}
+
+/// A program in one of its surroundings; `libfabric` is the directory of another libfabric than the system's.
+fn trial(run: &Run, program: &str, libfabric: Option<PathBuf>) -> Trial {
+    let later = if libfabric.is_some() { "::later_libfabric" } else { "" };
+    let alone = if run.alone { "alone::" } else { "" };
+    let missing = libfabric.as_ref().is_some_and(|path| !path.join("libfabric.so.1").exists());
+    let (run, program) = (run.clone(), program.to_owned());
+    let name = format!("{alone}{}::{program}{later}", run.name);
+    let test = Trial::test(name, move || {
+        let built = compile(&program)?;
+        let (_shared, _exclusive) = match run.alone {
+            true => (None, Some(ALONE.write())),
+            false => (Some(ALONE.read()), None),
+        };
+        execute(&run, &built, libfabric.as_deref())
+    });
+    // `ci/run setup mpi` brings the other libfabric.
+    test.with_ignored_flag(missing)
+}
+
+/// Where programs, libraries and statistics are kept.
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+fn modified(path: &Path) -> Option<SystemTime> {
+    fs::metadata(path).and_then(|data| data.modified()).ok()
+}
+
+/// Makes `target` by `make`, which is given another name to write to, unless it is newer than all its sources. Several
+/// processes may do that at once: the file appears when it is whole.
+fn refresh(
+    target: &Path,
+    sources: &[PathBuf],
+    make: impl FnOnce(&Path) -> Result<(), Failed>,
+) -> Result<(), Failed> {
+    let newest = sources.iter().filter_map(|source| modified(source)).max();
+    if modified(target).is_some_and(|at| newest.is_none_or(|newest| at > newest)) {
+        return Ok(());
+    }
+    let parent = target.parent().ok_or("a file has a folder")?;
+    fs::create_dir_all(parent)?;
+    // Beside that folder, since libfabric loads whatever it finds in the provider's.
+    let fresh = parent.with_extension(format!("{}.new", std::process::id()));
+    make(&fresh)?;
+    fs::rename(&fresh, target)?;
+    Ok(())
+}
+
+/// Runs a command to its end; its output is the error if it fails.
+fn finish(command: &mut Command) -> Result<String, Failed> {
+    let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    if output.status.success() {
+        Ok(text)
+    } else {
+        Err(format!("{}\n{text}", output.status).into())
+    }
+}
+
+fn sources(folder: &str, extension: &str) -> std::io::Result<Vec<PathBuf>> {
+    let all = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("fabtests").join(folder))?;
+    let paths = all.map(|entry| entry.map(|entry| entry.path()));
+    let mut paths = paths.collect::<Result<Vec<_>, _>>()?;
+    paths.retain(|path| path.extension().is_some_and(|found| found == extension));
+    Ok(paths)
+}
+
+/// Compiles a C source against libfabric.
+fn cc(source: &Path, to: &Path, options: &[&str]) -> Result<(), Failed> {
+    let compiler = env::var("CC").unwrap_or_else(|_| "cc".to_owned());
+    let mut command = Command::new(compiler);
+    command.args(["-Wall", "-Wextra", "-std=gnu11", "-g", "-O1", "-Wl,--as-needed"]).args(options);
+    command.arg("-o").arg(to).arg(source).args(["-lfabric", "-lpthread"]);
+    finish(&mut command).map(drop)
+}
+
+fn compile(program: &str) -> Result<PathBuf, Failed> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("fabtests/abi/{program}.c"));
+    let mut all = sources("abi", "h")?;
+    all.push(source.clone());
+    let built = folder("abi").join(program).join(program);
+    // What a program defines itself (ioctl) is what the libraries that it loads call.
+    refresh(&built, &all, |to| cc(&source, to, &["-rdynamic"]))?;
+    Ok(built)
+}
+
+/// The directory that holds the provider alone, as libfabric wants it.
+fn provider() -> Result<PathBuf, Failed> {
+    // Cargo puts the library that it builds for integration tests beside them.
+    let built = env::current_exe()?.with_file_name("libsquall_fi.so");
+    let directory = folder("provider");
+    refresh(&directory.join("libsquall-fi.so"), std::slice::from_ref(&built), |to| {
+        fs::copy(&built, to).map_err(|error| format!("{}: {error}", built.display()))?;
+        Ok(())
+    })?;
+    Ok(directory)
+}
+
+fn devices() -> Result<PathBuf, Failed> {
+    let directory = folder("devices");
+    let headers = sources("devices", "h")?;
+    for (name, library) in DEVICES {
+        let source =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("fabtests/devices/{name}.c"));
+        let all = [&headers[..], std::slice::from_ref(&source)].concat();
+        let soname = format!("-Wl,-soname,{library}");
+        refresh(&directory.join(library), &all, |to| {
+            cc(&source, to, &["-shared", "-fPIC", &soname])
+        })?;
+    }
+    Ok(directory)
+}
+
+/// Runs a program, and looks at the statistics of its endpoints if a counter must have moved.
+fn execute(run: &Run, program: &Path, libfabric: Option<&Path>) -> Result<(), Failed> {
+    let mut libraries: Vec<PathBuf> = libfabric.map(Path::to_owned).into_iter().collect();
+    if run.devices {
+        libraries.push(devices()?);
+    }
+    libraries.extend(env::var_os("LD_LIBRARY_PATH").iter().flat_map(env::split_paths));
+    let mut command = Command::new(program);
+    command.env("FI_PROVIDER_PATH", provider()?).envs(&run.env);
+    if !libraries.is_empty() {
+        command.env("LD_LIBRARY_PATH", env::join_paths(libraries)?);
+    }
+    let Some(counter) = &run.counter else { return finish(&mut command).map(drop) };
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    let statistics = folder("statistics").join(format!("{}-{name}", run.name));
+    let _ = fs::remove_dir_all(&statistics);
+    fs::create_dir_all(&statistics)?;
+    command.env("FI_SQUALL_STATS", format!("json:{}/%h-%p-%e.json", statistics.display()));
+    let output = finish(&mut command)?;
+    let mut sum = 0.0;
+    for file in fs::read_dir(&statistics)? {
+        for line in fs::read_to_string(file?.path())?.lines().filter(|line| !line.trim().is_empty())
+        {
+            let endpoint: serde_json::Value = serde_json::from_str(line)?;
+            sum += endpoint.get(counter).and_then(serde_json::Value::as_f64).unwrap_or(0.0);
+        }
+    }
+    if sum > 0.0 {
+        return Ok(());
+    }
+    Err(format!(
+        "{output}\nno endpoint counted {counter}: the network was better than it should be"
+    )
+    .into())
+}
+
+fn every_program_has_a_run(runs: &Runs) -> Result<(), Failed> {
+    for source in sources("abi", "c")? {
+        let program = source.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        if !runs.run.iter().any(|run| run.programs.contains(&program)) {
+            return Err(format!("{program}.c is in no run of runs.toml: add it to one").into());
+        }
+    }
+    Ok(())
+}
