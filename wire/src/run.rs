@@ -161,7 +161,9 @@ impl Run {
     /// Goes on to the packet after the next.
     #[inline]
     pub fn advance(&mut self) {
-        self.offset += self.payload;
+        // Behind the last packet of a message of nearly 4 GiB there is no offset that fits. `most` and `end` leave no packet
+        // at the largest one.
+        self.offset = self.offset.saturating_add(self.payload);
         self.place();
         self.number(self.psn.plus(1));
     }
@@ -374,6 +376,18 @@ mod tests {
         assert_eq!(run.ends_with(&expected), None);
         assert_eq!(run.end(), Some(700));
         assert_eq!(run.headers(), &expected[..SHORT]);
+    }
+
+    #[test]
+    fn nothing_follows_the_last_packet_of_the_longest_message() {
+        let longest = StdRequest { request_length: u32::MAX, ..message(u32::MAX - 8500, 4000) };
+        let run = after(&pds(NextHeader::RequestStd), &Ses::Std(longest), 4000);
+        let mut run = run.expect("a run");
+        assert_eq!((run.offset(), run.most()), (u32::MAX - 4500, 1));
+        run.advance();
+        assert_eq!((run.most(), run.end()), (0, Some(500)));
+        run.advance();
+        assert_eq!((run.most(), run.end()), (0, None));
     }
 
     #[test]
