@@ -522,8 +522,12 @@ static void history(unsigned steps)
 				register_region();
 			break;
 		case 1:
-			if (dice(4) == 0)
+			/* The target counts a read when the reader has acknowledged its bytes, and a region that is closed
+			 * before that takes the count with it. */
+			if (dice(4) == 0) {
+				complete_all();
 				close_region(&regions[dice(REGIONS)]);
+			}
 			break;
 		case 2:
 		case 3:
