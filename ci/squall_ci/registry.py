@@ -210,13 +210,6 @@ COMMANDS = (
         "4 min",
         "seconds, ns an event and memory of simulations; with `--reference DIR` beside htsim's",
     ),
-    Command("sizes", "measure", "1 s", "the largest types, by methods and by fields"),
-    Command(
-        "send-path",
-        "measure",
-        "5 s",
-        "the source files a 64-byte send crosses down to the system call, and a bound on them (valgrind)",
-    ),
     Command("demo", "look", "2 min", "MPI on squall beside tcp, one table; then `live`"),
     Command(
         "live",
