@@ -28,7 +28,7 @@ MAY_USE: dict[str, list[str]] = {
     "squall-fi": ["squall-engine", "squall-monitor", "squall-net"],
     "squall-netsim": ["squall-engine", "squall-monitor"],
     "squall-research": ["squall-netsim"],
-    "squall-emulator": ["squall-netsim", "squall-net"],
+    "squall-emulator": ["squall-netsim", "squall-research", "squall-net"],
     "squall-tools": ["squall-emulator", "squall-research"],
 }
 
