@@ -109,7 +109,7 @@ impl Decoder<'_> {
 /// The options of one packet.
 #[derive(Clone, Copy)]
 pub struct PacketOptions {
-    /// Virtual lane of the link that the packet is on; switch programs set the lane it leaves by. See [`super::lane`].
+    /// Virtual lane of the link that the packet is on; switch programs set the lane it leaves by. See the module `lane`.
     pub lane: u8,
     len: u16,
     area: [u8; OPTION_AREA],

@@ -27,7 +27,7 @@ pub struct PortConfig {
     pub last_hop: bool,
     /// See [`super::NetworkOptions::weights`].
     pub weights: Option<Weights>,
-    /// See [`super::NetworkOptions::rates`].
+    /// Rate packets have a queue of their own: see [`super::HostSupport::rates`].
     pub rates: bool,
     /// Lanes of its data, one at least.
     pub lanes: u8,
