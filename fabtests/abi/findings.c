@@ -942,6 +942,36 @@ static void sleepers_wake_up_by_themselves(void)
 	sleepers_wake_up_for_timeouts();
 }
 
+/* An application that has not read an error yet still makes progress by reading nothing. */
+static void unread_errors_do_not_stop_progress(void)
+{
+	struct fi_cq_tagged_entry e;
+	struct fi_cq_err_entry err = {0};
+	struct iovec iov = {buf, 8};
+	open_pair(&plain);
+	struct fi_msg_tagged msg = {.msg_iov = &iov, .iov_count = 1, .addr = to_b, .tag = 6, .context = &contexts[2]};
+	meet();
+	EQUAL(fi_trecv(b.ep, buf + 200, 8, NULL, FI_ADDR_UNSPEC, 5, 0, &contexts[0]), 0);
+	EQUAL(fi_cancel(&b.ep->fid, &contexts[0]), 0);
+	EQUAL(fi_cq_read(b.cq, &e, 1), -FI_EAVAIL);
+	EQUAL(fi_trecv(b.ep, buf + 300, 8, NULL, FI_ADDR_UNSPEC, 6, 0, &contexts[1]), 0);
+	EQUAL(fi_tsendmsg(a.ep, &msg, FI_DELIVERY_COMPLETE), 0);
+	double end = abi_now() + PATIENCE;
+	ssize_t rc;
+	while ((rc = fi_cq_read(a.cq, &e, 1)) == -FI_EAGAIN) {
+		EQUAL(fi_cq_read(b.cq, NULL, 0), -FI_EAVAIL);
+		if (abi_now() > end)
+			FAIL("the message was not delivered within %.0f s", PATIENCE);
+	}
+	CHECK(rc == 1 && e.op_context == &contexts[2]);
+	EQUAL(fi_cq_readerr(b.cq, &err, 0), 1);
+	CHECK(err.err == FI_ECANCELED && err.op_context == &contexts[0]);
+	EQUAL(fi_cq_read(b.cq, &e, 1), 1);
+	CHECK(e.op_context == &contexts[1]);
+	abi_close(&a);
+	abi_close(&b);
+}
+
 static const struct test tests[] = {
 	TEST(injected_write_of_two_ranges, NULL, NULL, 0),
 	TEST(injected_with_a_level_to_nobody, NULL, NULL, 0),
@@ -967,6 +997,7 @@ static const struct test tests[] = {
 	TEST(sleepers_wake_up_for_timeouts, NULL, NULL, 0, {"FI_SQUALL_ATTEND=2ms", "FI_SQUALL_SHM=no"}),
 	TEST(sleepers_wake_up_by_themselves, NULL, NULL, 0, {"FI_SQUALL_ATTEND=0ns", "FI_SQUALL_SHM=no"}),
 	TEST(error_data_goes_into_the_buffer_given, NULL, NULL, 0),
+	TEST(unread_errors_do_not_stop_progress, NULL, NULL, 0, {"FI_SQUALL_ATTEND=0ns", "FI_SQUALL_SHM=no"}),
 	TEST(accesses_are_counted_for_their_region, NULL, NULL, 0, {"FI_SQUALL_ATTEND=2ms"}),
 };
 

@@ -76,10 +76,11 @@ impl Cq {
         unsafe {
             match self.take(buf, count, source) {
                 Err(Errno::AGAIN) => {}
-                // A read of nothing is a call for progress.
-                Ok(0) => {
+                // A read of nothing is a call for progress, whatever comes next: a peer may wait for an answer while
+                // the application has not read an error yet.
+                done @ (Ok(0) | Err(Errno::AVAIL)) if count == 0 || buf.is_null() => {
                     self.poll();
-                    return Ok(0);
+                    return done;
                 }
                 done => return done,
             }
