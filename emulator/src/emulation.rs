@@ -151,19 +151,19 @@ impl Emulation {
             ..Head::default()
         };
         let config = self.network.switches().config();
-        let mut options = PacketOptions::EMPTY;
-        if !config.features.is_empty() {
+        let mut options = (!config.features.is_empty()).then_some(PacketOptions::EMPTY);
+        if let Some(options) = &mut options {
             let needs = config.needs();
             if needs.messages
                 && let Some(packet) = message_packet(route.flow, payload)
             {
-                config.features.iter().for_each(|feature| feature.on_send(&packet, &mut options));
+                config.features.iter().for_each(|feature| feature.on_send(&packet, options));
             }
-            if needs.rates && write_rate_options(payload, &mut options) {
+            if needs.rates && write_rate_options(payload, options) {
                 head.class = Class::Rate;
             }
         }
-        let packet = self.network.enter(at, route.from, head, Some(&options));
+        let packet = self.network.enter(at, route.from, head, options.as_ref());
         self.carried.put(packet, tag, frame, payload);
     }
 

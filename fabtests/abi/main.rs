@@ -52,6 +52,9 @@ const DEVICES: [(&str, &str); 5] = [
     ("ze", "libze_loader.so.1"),
 ];
 
+/// Seconds after which a program has hung, and is ended: less than the limit of a test in `.config/nextest.toml`.
+const LIMIT: &str = "1000";
+
 /// Programs that look at times run while no other program of this process does. Under `cargo nextest`, where every test
 /// is a process, `.config/nextest.toml` sees to that.
 static ALONE: RwLock<()> = RwLock::new(());
@@ -92,7 +95,7 @@ fn trial(run: &Run, program: &str, libfabric: Option<PathBuf>) -> Trial {
     test.with_ignored_flag(missing)
 }
 
-/// Where programs, libraries and statistics are kept.
+/// A directory for programs, libraries or statistics.
 fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
@@ -126,10 +129,11 @@ fn finish(command: &mut Command) -> Result<String, Failed> {
     let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text).into_owned();
-    if output.status.success() {
-        Ok(text)
-    } else {
-        Err(format!("{}\n{text}", output.status).into())
+    match output.status.code() {
+        Some(0) => Ok(text),
+        // The codes of timeout(1) for a program that it ended.
+        Some(124 | 137) => Err(format!("no end within {LIMIT} s: ended\n{text}").into()),
+        _ => Err(format!("{}\n{text}", output.status).into()),
     }
 }
 
@@ -194,7 +198,8 @@ fn execute(run: &Run, program: &Path, libfabric: Option<&Path>) -> Result<(), Fa
         libraries.push(devices()?);
     }
     libraries.extend(env::var_os("LD_LIBRARY_PATH").iter().flat_map(env::split_paths));
-    let mut command = Command::new(program);
+    let mut command = Command::new("timeout");
+    command.args(["--kill-after=10", LIMIT]).arg(program);
     command.env("FI_PROVIDER_PATH", provider()?).envs(&run.env);
     if !libraries.is_empty() {
         command.env("LD_LIBRARY_PATH", env::join_paths(libraries)?);

@@ -656,8 +656,8 @@ static void nobody(void)
 				wanted.count++;
 				wanted.flags += batch[i]->e.flags;
 			}
-		/* A sample of the combinations may have none of these. */
-		CHECK(wanted.count > 0 || every > 1);
+		/* A small sample of the combinations, as under memcheck, may have none of these. */
+		CHECK(wanted.count > 0 || every > 10);
 		double end = abi_now() + PATIENCE;
 		size_t at = 0;
 		while (at < batch_len || nameless.count < wanted.count || (cntr && fi_cntr_read(cntr) + fi_cntr_readerr(cntr) < counted)) {

@@ -1,4 +1,4 @@
-//! What single papers need of a network, kept out of the switch model of `squall-netsim`.
+//! Models and switch features that single papers need, kept out of the switch model of `squall-netsim`.
 //!
 //! - [`deflection`]: in-order flow deflection of the Dart paper, a switch feature.
 //! - [`rates`]: the rate computation of s-PERC and the windows of 1RC, a switch feature.

@@ -87,7 +87,7 @@ impl SwitchFeature for Rates {
     }
 }
 
-/// What all switches of a network have in common.
+/// The parameters that all switches of a network share.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct RateParameters {
     /// Share of a link's rate that flows are given.
@@ -130,7 +130,7 @@ struct Egress {
 #[derive(Clone, Debug)]
 pub struct RatesProgram {
     parameters: RateParameters,
-    /// By port, in order; those that were used.
+    /// The links that were used, sorted by port.
     links: Vec<Egress>,
 }
 

@@ -127,13 +127,16 @@ fn what_is_beyond_a_new_flows_rate_is_dropped_and_sent_once_more() {
         assert_eq!(results.end, End::Done, "{cc}");
         // 50, 33, 25 and 20 % of a bandwidth-delay product of 14 packets pass of those that start late.
         assert_eq!(totals.dropped > 20, exact, "{cc}: {totals:?}");
-        assert_eq!(totals.retransmitted, totals.dropped, "{cc}: nothing is sent in vain");
+        assert_eq!(
+            totals.retransmitted, totals.dropped,
+            "{cc}: each dropped packet is sent once more, and no other"
+        );
         assert_eq!((totals.control_dropped, totals.ignored), (0, 0), "{cc}");
         conserved(&results);
     }
 }
 
-/// Who opens many connections has the part of one, if they weigh less.
+/// A host that opens many connections gets the share of one, if they weigh less.
 #[test]
 fn connections_of_one_host_share_its_weight() {
     for (weights, each) in [(0, [192; 5]), (1, [120, 120, 120, 120, 480])] {

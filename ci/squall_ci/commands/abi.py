@@ -46,8 +46,6 @@ MODELS = ("model", "receives")
 HISTORIES = ("histories",)
 # Those whose tests have a process each.
 APART = ("findings", "identity", "collectives")
-# What is advertised at its edge: 4 GiB and 10 000 peers, too much for slow ways to run them.
-EDGES = ("limits",)
 # Run under two libfabrics. Other providers lend us their queues under 2.3 and later; each is unloaded in a way of its own.
 LENT = ("peers", "unload")
 # Where such a libfabric is, when ci/run setup has brought the MPICH wheel.
@@ -122,20 +120,20 @@ def pairs(tally: Tally, todo: Sequence[Case]) -> None:
 def compile_all(suffix: str = "", *options: str) -> None:
     # What a program defines itself (ioctl) is what the libraries that it loads call; who loads libfabric is not linked with it.
     options = ("-rdynamic", "-Wl,--as-needed", *options)
-    for program in (*PROGRAMS, *EDGES, *MODELS, *HISTORIES, *APART, *LENT, *DEVICE, *SHARED):
+    for program in (*PROGRAMS, *MODELS, *HISTORIES, *APART, *LENT, *DEVICE, *SHARED):
         sources = [SOURCES / f"{program}.c", *sorted(SOURCES.glob("*.h"))]
         compiler = os.environ.get("CC") or "cc"
         compile_c(sources, OUT / f"{program}{suffix}", ("-std=gnu11", "-g", "-O1", *options), compiler)
 
 
-def lent(env: Mapping[str, str], note: str = "", programs: Sequence[str] = LENT, **how: Any) -> list[Case]:
+def lent(env: Mapping[str, str], note: str = "", **how: Any) -> list[Case]:
     """The programs that are run under two libfabrics: the system's, which lends no queues, and a later one."""
-    system = cases(programs, env=env, note=note, **how)
+    system = cases(LENT, env=env, note=note, **how)
     if not (LATER / "libfabric.so.1").exists():
-        print(f"SKIPPED: {', '.join(programs)} under libfabric 2.3 or later: run ci/run setup mpi first", flush=True)
+        print(f"SKIPPED: {', '.join(LENT)} under libfabric 2.3 or later: run ci/run setup mpi first", flush=True)
         return system
     words = ", ".join(filter(None, ("MPICH's libfabric", note)))
-    return system + cases(programs, env={**env, "LD_LIBRARY_PATH": str(LATER)}, note=words, **how)
+    return system + cases(LENT, env={**env, "LD_LIBRARY_PATH": str(LATER)}, note=words, **how)
 
 
 def bad_networks(damaged: Sequence[str], dead: Sequence[str]) -> list[Case]:

@@ -12,7 +12,7 @@ documents  what blocks of Python in the documents use (Dask, pandas), in target/
 network iproute2, nftables and ethtool, with which the suites make networks that lose or refuse packets
 all     these six (the default)
 python  maturin, pandas and what runs a notebook, in target/venv-python, for ci/run wheel
-tools   cargo-deny, compiled into target/tools (minutes): ci/test checks licences with it when it is there
+tools   cargo-deny, compiled into target/tools (minutes), with which ci/test checks licences
 
 Does nothing, quickly, when everything is there. Packages come from apt and pip by name; root or sudo is needed only
 while a Debian package is missing.

@@ -70,7 +70,7 @@ pub struct NetworkOptions {
     /// Switches write into packets what queues they left behind: in-band telemetry.
     #[arg(long)]
     pub telemetry: bool,
-    /// Further features of switches, with their parameters: NAME[:KEY=VALUE,..], several joined by + (see the next table).
+    /// Further features of switches, with their parameters: NAME[:KEY=VALUE,..], several joined by + (docs/network.md lists them).
     #[arg(long, value_name = "FEATURES")]
     pub features: Option<FeatureList>,
     /// From a link's failure to routing's knowing it, microseconds (default 0; of a live emulator 100, before
@@ -207,7 +207,7 @@ fn refuse_feature<T>(name: &str, what: &str) -> Result<T, OptionError> {
     fault("features", format!("{name}: {what}"))
 }
 
-/// Qualified names of a feature's counters.
+/// Names of a feature's counters with the feature in front.
 fn names(feature: &'static str, counters: &'static [&'static str]) -> impl Iterator<Item = String> {
     counters.iter().map(move |counter| format!("{feature}.{counter}"))
 }
@@ -506,7 +506,7 @@ impl NetworkConfig {
         self.features.iter().flat_map(of)
     }
 
-    /// What the features need of hosts.
+    /// The support that the features together need from hosts.
     #[must_use]
     pub fn needs(&self) -> HostSupport {
         self.features.iter().map(|feature| feature.needs()).fold(
@@ -671,5 +671,40 @@ mod tests {
             assert_eq!(error.key, key, "{words}");
             assert!(error.to_string().contains(says), "{words}: {error}");
         }
+    }
+
+    /// A feature that only needs things.
+    #[derive(Debug)]
+    struct Greedy {
+        lanes: u8,
+    }
+
+    impl NetworkFeature for Greedy {
+        fn name(&self) -> &'static str {
+            "greedy"
+        }
+
+        fn program(&self, _switch: u32) -> Option<Box<dyn super::super::SwitchProgram>> {
+            None
+        }
+
+        fn lanes(&self) -> u8 {
+            self.lanes
+        }
+
+        fn counters(&self) -> &'static [&'static str] {
+            &["a", "b", "c", "d", "e"]
+        }
+    }
+
+    #[test]
+    fn features_that_need_more_counters_or_lanes_than_there_are_are_refused() {
+        let mut config = NetworkConfig::new(100_000, true, 1);
+        config.add_feature(Arc::new(Greedy { lanes: lane::MOST })).expect("five counters");
+        let error = config.add_feature(Arc::new(Greedy { lanes: 1 })).expect_err("ten counters");
+        assert!(error.to_string().contains("10 counters of all features, expected at most 8"));
+        let mut config = NetworkConfig::new(100_000, true, 1);
+        let error = config.add_feature(Arc::new(Greedy { lanes: 9 })).expect_err("nine lanes");
+        assert!(error.to_string().contains("9 lanes, expected at most 8"), "{error}");
     }
 }

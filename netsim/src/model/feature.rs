@@ -22,15 +22,15 @@ pub trait SwitchFeature: fmt::Debug + Sync {
     /// The name by which users choose it.
     fn name(&self) -> &'static str;
 
-    /// What its switches do, in one sentence.
+    /// Describes in one sentence what the switches do, for documents.
     fn help(&self) -> &'static str;
 
-    /// Its parameters.
+    /// The parameters that users may give.
     fn parameters(&self) -> &'static [FeatureParameter] {
         &[]
     }
 
-    /// What it adds to the metrics of a run.
+    /// The metrics of a run that the feature adds.
     fn metrics(&self) -> &'static [FeatureMetric] {
         &[]
     }
@@ -39,13 +39,13 @@ pub trait SwitchFeature: fmt::Debug + Sync {
     /// topology.
     ///
     /// # Errors
-    /// What is wrong, and what is expected.
+    /// Names the parameter or option that is wrong, and what is expected.
     fn check(&self, given: &FeatureArguments<'_>, options: &NetworkOptions) -> Result<(), String>;
 
     /// Computes what the parameters mean in one network.
     ///
     /// # Errors
-    /// What is impossible there, and what is expected.
+    /// Names the parameter that is impossible there, and what is expected.
     fn build(
         &self,
         given: &FeatureArguments<'_>,
@@ -56,28 +56,28 @@ pub trait SwitchFeature: fmt::Debug + Sync {
 /// A parameter of a feature.
 #[derive(Clone, Copy, Debug)]
 pub struct FeatureParameter {
-    /// Its name.
+    /// The name before `=`.
     pub name: &'static str,
-    /// What kind of value it takes, such as `BYTES`.
+    /// The kind of value, such as `BYTES`.
     pub value: &'static str,
-    /// What it means, with range and default.
+    /// The meaning, with range and default.
     pub help: &'static str,
 }
 
 /// A number that a feature computes from a run.
 #[derive(Clone, Copy, Debug)]
 pub struct FeatureMetric {
-    /// Its name, unlike all other metrics'.
+    /// The name, which no other metric has.
     pub name: &'static str,
-    /// Its unit; empty for a number.
+    /// The unit; empty for a number.
     pub unit: &'static str,
-    /// What it is, in words.
+    /// The meaning, in words.
     pub help: &'static str,
-    /// How it is computed; `None` where a run has no such number.
+    /// Computes the number; `None` where a run has no such number.
     pub compute: fn(&Run) -> Option<f64>,
 }
 
-/// What a feature may relate its parameters to.
+/// The network to which a feature relates its parameters.
 #[derive(Clone, Copy)]
 pub struct FeatureContext<'a> {
     /// The other options of the network.
@@ -101,7 +101,7 @@ pub trait NetworkFeature: fmt::Debug + Send + Sync {
         1
     }
 
-    /// What hosts must support.
+    /// The support that the feature needs from hosts.
     fn needs(&self) -> HostSupport {
         HostSupport::default()
     }
@@ -127,7 +127,7 @@ pub trait NetworkFeature: fmt::Debug + Send + Sync {
     }
 }
 
-/// What a feature needs of the hosts and their transport.
+/// Support that a feature needs from hosts and their transport.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HostSupport {
     /// Packets say which message they belong to, and all packets of a message take one path.
@@ -156,9 +156,9 @@ pub struct ReceivedPacket<'a> {
     pub bytes: u32,
     /// Payload bytes of its message.
     pub message_bytes: u64,
-    /// It was overtaken by a packet of its message that was sent later. A retransmission never counts as late.
+    /// The packet was overtaken by one of its message that was sent later. A retransmission never counts as late.
     pub late: bool,
-    /// What switches wrote.
+    /// The options of the packet, with what switches wrote.
     pub options: &'a PacketOptions,
 }
 
@@ -188,20 +188,6 @@ pub fn registered() -> &'static [&'static dyn SwitchFeature] {
 pub struct FeatureList(String);
 
 impl FeatureList {
-    /// Whether no feature is chosen.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Adds a feature.
-    pub fn push(&mut self, feature: &str) {
-        if !self.is_empty() {
-            self.0.push('+');
-        }
-        self.0.push_str(feature);
-    }
-
     /// Resolves the names.
     ///
     /// # Errors
@@ -271,7 +257,7 @@ impl FeatureArguments<'_> {
     /// Parses the value of a parameter; `None` if it was not given.
     ///
     /// # Errors
-    /// It is no such number, or out of range.
+    /// The value is not a number, or out of range.
     pub fn number<T>(&self, name: &str, range: RangeInclusive<T>) -> Result<Option<T>, String>
     where
         T: FromStr + PartialOrd + fmt::Display,
@@ -287,7 +273,7 @@ impl FeatureArguments<'_> {
     /// Parses a number of bytes, such as `16KiB`, that is at least 1; `None` if it was not given.
     ///
     /// # Errors
-    /// It is no number of bytes, or zero.
+    /// The value is not a number of bytes, or zero.
     pub fn bytes(&self, name: &str) -> Result<Option<u64>, String> {
         let Some(text) = self.text(name) else { return Ok(None) };
         match text.parse::<Bytes>() {

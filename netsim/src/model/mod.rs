@@ -55,7 +55,7 @@ pub use head::{Class, Head};
 pub use lane::MOST as MOST_LANES;
 pub use lossless::Lossless;
 pub use network::{Border, Coming, Ends, Handed, Network, Step};
-pub use packet_options::{Decoder, Encoder, OPTION_AREA, PacketOption, PacketOptions};
+pub use packet_options::{Decoder, Encoder, PacketOption, PacketOptions};
 pub use partition::{Partition, Share};
 pub use port::{Departure, Drop, Enqueued, Port, PortConfig, PortCounters};
 pub use program::{Incoming, Packet, Place, SwitchProgram, Verdict};

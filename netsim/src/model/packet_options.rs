@@ -10,7 +10,7 @@ use squall_base::{Rate, Time};
 use squall_cc::{Hops, IntHop, MOST_HOPS};
 
 /// Bytes of the option area: telemetry of eight hops, a rate packet of eight links and some 50 bytes for others.
-pub const OPTION_AREA: usize = 512;
+const OPTION_AREA: usize = 512;
 /// Kind and length in front of each option.
 const PREFIX: usize = 3;
 
@@ -170,12 +170,6 @@ impl PacketOptions {
         self.area[start..end].fill(0);
         self.len = u16::try_from(end).ok()?;
         Some(start..end)
-    }
-
-    /// Whether the packet carries an option of this type.
-    #[must_use]
-    pub fn has<T: PacketOption>(&self) -> bool {
-        self.find(T::KIND).is_some()
     }
 
     /// Decodes the option of this type; `None` if the packet does not carry one.

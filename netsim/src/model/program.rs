@@ -38,7 +38,7 @@ pub enum Verdict {
 pub struct Packet<'a> {
     /// What switches read. A program may change all of it but, where the packet leaves, its length and class.
     pub head: &'a mut Head,
-    /// What the packet carries for programs, and what they write into it.
+    /// The options of the packet, which programs read and write.
     pub options: &'a mut PacketOptions,
 }
 

@@ -30,7 +30,7 @@ pub struct Run {
     /// The network, and what is not in the totals.
     #[serde(default)]
     pub network: NetworkFacts,
-    /// What switch features counted in the whole network, by name: `deflection.packets`.
+    /// Counters of switch features over the whole network, by name: `deflection.packets`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub features: BTreeMap<String, u64>,
     /// What was recorded over time, if asked for.
@@ -86,7 +86,7 @@ pub struct FlowResult {
     /// Longest that one of its packets was on its way, in microseconds, if that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slowest_us: Option<f64>,
-    /// What switch features counted of it, by name: `deflection.links`.
+    /// Counters of switch features for this flow, by name: `deflection.links`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub features: BTreeMap<String, u64>,
     /// What its completion takes without any other flow, in microseconds: the round trip of its hosts without queues, and

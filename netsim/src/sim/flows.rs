@@ -77,15 +77,15 @@ pub(super) struct Flows {
     contest: Contest,
     /// Features that count something of each flow, and the places of their counters.
     features: Vec<(Arc<dyn NetworkFeature>, Range<usize>)>,
-    /// Of each flow, where a feature counts; else empty.
+    /// One entry for each flow, where a feature counts flows; else empty.
     counted: Vec<CountedFlow>,
 }
 
-/// What switch features count of a flow.
+/// Counters of switch features for one flow.
 #[derive(Clone, Copy, Debug, Default)]
 struct CountedFlow {
     counters: FeatureCounters,
-    /// Of the packets that arrived, the one that was sent last.
+    /// The newest packet that arrived, in the order of sending.
     newest: Option<Psn>,
 }
 

@@ -47,8 +47,8 @@ impl Lane {
     }
 }
 
-/// What the packets of a host carry besides their bodies, where congestion control or a switch feature wants it.
-#[derive(Debug, Default)]
+/// The parts of packets besides their bodies that congestion control or a switch feature wants.
+#[derive(Debug)]
 pub(super) struct Extra {
     /// Acknowledgements carry the telemetry of data packets back to the sender.
     echo: Option<Echo>,
@@ -65,7 +65,7 @@ pub(super) struct Extra {
 struct Echo {
     /// One entry for each packet without data that waits.
     waiting: VecDeque<Hops>,
-    /// Of the packet that was handed out last; data packets carry nothing back.
+    /// The telemetry of the packet that was handed out last; data packets carry nothing back.
     last: Hops,
 }
 
@@ -201,7 +201,7 @@ impl Outbox {
         self.next_with_options(contexts, now, sizes, paused, flows)
     }
 
-    /// As [`Outbox::next`], where packets carry options or telemetry. Rate packets leave before all others.
+    /// Does what [`Outbox::next`] does, where packets carry options or telemetry. Rate packets leave before all others.
     #[cold]
     fn next_with_options(
         &mut self,

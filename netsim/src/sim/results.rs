@@ -83,7 +83,7 @@ pub struct FlowResult {
     pub marked: u64,
     /// Longest that one of its packets was on its way, if that was asked for.
     pub slowest: Option<Picos>,
-    /// What switch features counted, by [`Results::flow_counter_names`]; `None` where none counts flows.
+    /// Counters of switch features, named by [`Results::flow_counter_names`]; `None` where none counts flows.
     pub features: Option<FeatureCounters>,
     /// Why there is no [`FlowResult::fct`].
     pub unfinished: Option<Unfinished>,
@@ -124,7 +124,7 @@ pub struct Totals {
     pub pauses: u64,
     /// What packets had in them of in-band telemetry.
     pub seen: Seen,
-    /// What switch features counted, by [`Results::counter_names`].
+    /// Counters of switch features, named by [`Results::counter_names`].
     pub features: FeatureCounters,
     /// What switches read in packets and ignored, because it made no sense: 1RC's stale epochs.
     pub ignored: u64,

@@ -77,7 +77,7 @@ impl CreditNetworkConfig {
 /// Why such a network cannot be.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CreditNetworkError {
-    /// Which field of [`CreditNetworkConfig`] it is about.
+    /// The field of [`CreditNetworkConfig`] that is wrong.
     pub field: &'static str,
     /// What was found and what is allowed.
     pub what: String,

@@ -135,7 +135,7 @@ impl SwitchFeature for Deflection {
     }
 }
 
-/// What all switches of a network have in common.
+/// The parameters that all switches of a network share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeflectionParameters {
     /// Bytes in a port's queue beyond which messages are sent around it.
@@ -146,7 +146,7 @@ pub struct DeflectionParameters {
     pub entries: u16,
     /// Bytes of the longest message that is deflected.
     pub short: u64,
-    /// How long an entry must be unused before another message may replace it.
+    /// The time that an entry must be unused before another message may replace it.
     pub forget: Picos,
     /// Seed of the choice of ports.
     pub seed: u64,
@@ -232,7 +232,7 @@ fn sum(run: &Run, counter: &str) -> Option<f64> {
     counts.copied().reduce(|a, b| a + b).map(|sum| sum as f64)
 }
 
-/// By how much one sum is above another, as a share of the other.
+/// The excess of one sum over another, as a share of the other.
 fn excess(run: &Run, counter: &str, least: &str) -> Option<f64> {
     let (count, least) = (sum(run, counter)?, sum(run, least)?);
     (least > 0.0).then(|| (count - least) / least)
@@ -291,7 +291,7 @@ pub struct DeflectionHeader {
     pub first: bool,
     /// The packet is the last of its message.
     pub last: bool,
-    /// How often the packet may still be deflected.
+    /// The number of times that the packet may still be deflected.
     pub tokens: u8,
     /// Switches that the packet passed.
     pub switches: u8,

@@ -59,7 +59,7 @@ impl Bench {
         self
     }
 
-    /// Where a packet to host 2 goes that comes by `ingress` and would leave by `way`, and what it carries then.
+    /// Returns the port of a packet to host 2 that comes by `ingress` and would leave by `way`, and its header then.
     fn ask(
         &mut self,
         switch: u32,
@@ -89,7 +89,7 @@ impl Bench {
     }
 }
 
-/// What a packet carries after a switch.
+/// The header and lane of a packet after a switch.
 struct After {
     header: DeflectionHeader,
     tokens: u8,
