@@ -5,7 +5,7 @@
 Prints one table: statement, source, expected, measured, pass. Plans are tools/plans/*.toml; without names all of them
 run, with --quick those that have a quick form, in that form; with --large those of tools/plans/large, at the papers'
 own sizes, which take an hour, as all others do. Results and report.html are left in target/repro (target/repro-large).
-Exit status 1 when a statement does not hold and its plan does not explain why (docs/REPRODUCTION.md does at length).
+Exit status 1 when a statement does not hold and its plan does not explain why (docs/REPRODUCTION.md has a summary).
 """
 
 import argparse
