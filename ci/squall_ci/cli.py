@@ -1,70 +1,84 @@
 """`ci/run`: everything that builds, checks, measures and shows squall.
 
-    ci/run list               every subcommand
-    ci/run help SUBCOMMAND    all about one (as --help behind it)
-    ci/run SUBCOMMAND ..
+    ci/run list                        every command
+    ci/run suite|bench|check [NAME ..] a group's commands, or one of them
+    ci/run help COMMAND                all about one (as --help after it)
 
-`ci/test`, `ci/build` and `ci/demo` are short for `ci/run test`, `ci/run build` and `ci/run demo`. Suites end with
-`N passed, N failed`; the exit status is 0 when all is well, 1 when something failed or missed its bound, 2 when it could
-not be tried. Everything is written under target/. SQUALL_PROVIDER_DIR names another build of the provider than
-target/provider; FI_SQUALL_* and FI_LOG_* of the caller reach the jobs. Jobs talk by packets although they share a host, where
-nothing else is said, there or by the caller's FI_SQUALL_SHM.
+`ci/test`, `ci/build` and `ci/demo` are short for `ci/run test`, `ci/run build` and `ci/run demo`. Suites and checks end with
+`N passed, N failed`. The exit status is 0 on success, 1 when something failed or missed its bound, and 2 when it could not be
+tried. Everything is written under target/. SQUALL_PROVIDER_DIR names another build of the provider than target/provider.
+FI_SQUALL_* and FI_LOG_* of the caller reach the jobs. Jobs of one host use packets, unless FI_SQUALL_SHM says otherwise.
 """
 
 import argparse
 import difflib
 import os
 import sys
+from collections.abc import Sequence
 
 from squall_ci import paths, process
-from squall_ci.registry import Command, COMMANDS, find, GROUPS
+from squall_ci.registry import Command, find, Group, GROUPS
 from squall_ci.tally import table
 
 
-def parser_of(command: Command) -> argparse.ArgumentParser:
-    """The parser of a subcommand's arguments; its help is the module's docstring."""
-    module = command.load()
+def parser_of(group: Group, command: Command) -> argparse.ArgumentParser:
+    """Returns the parser of a command's arguments; its description is the module's docstring."""
+    module = group.load(command)
     parser = argparse.ArgumentParser(
-        prog=f"ci/run {command.name}", description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=f"ci/run {group.title(command)}",
+        description=module.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    module.arguments(parser)
+    if hasattr(module, "arguments"):
+        module.arguments(parser)
+    if "setup" in command.needs.split():
+        parser.add_argument("--no-setup", action="store_true", help="neither install nor build first")
     return parser
 
 
-def listing() -> str:
-    """The table of subcommands."""
-    rows = [[f"`{c.name}`", c.group, c.time, c.what] for group in GROUPS for c in COMMANDS if c.group == group]
-    return table(["ci/run", "group", "time on 2 cores", "what"], rows, left=range(4))
+def listing(groups: Sequence[Group] = GROUPS) -> str:
+    """Returns the table of commands."""
+    rows = [[f"`{g.title(c)}`", c.time, c.what, c.needs.replace(" ", ", ")] for g in groups for c in g.commands]
+    return table(["ci/run", "time on 2 cores", "what", "needs"], rows, left=range(4))
 
 
 def call(*words: str) -> int:
-    """Run a subcommand in this process; its exit status."""
-    command, rest = find(list(words))
+    """Runs a command in this process and returns its exit status."""
+    group, command, rest = find(list(words))
     if command is None:
-        name = words[0]
-        near = difflib.get_close_matches(name, [command.name for command in COMMANDS], 1)
-        paths.die(f"there is no subcommand {name}{f'; did you mean {near[0]}?' if near else ''} (ci/run list shows all)")
-    parser = parser_of(command)
+        if group.word and rest in ([], ["--help"], ["-h"]):
+            print(f"{group.word}: {group.what}\n\n{listing([group])}")
+            return 0
+        # A word is missing before the name of a command of another group, or the name is misspelt.
+        titles = {c.name: g.title(c) for g in reversed(GROUPS) for c in g.commands}
+        near = difflib.get_close_matches(rest[0], titles, 1)
+        hint = f"; did you mean {titles[near[0]]}?" if near else ""
+        paths.die(f"there is no command {' '.join(words[:2])}{hint} (ci/run list shows all)")
+    parser = parser_of(group, command)
     args, unknown = parser.parse_known_args(rest)
     if unknown and not command.passes_on:
         parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     args.rest = unknown
-    status = command.load().run(args)
+    if not getattr(args, "no_setup", True):
+        prepare()
+    if not getattr(args, "list", False):
+        command.check_needs(args)
+    status = group.load(command).main(args)
     assert isinstance(status, int)
     return status
 
 
 def prepare() -> None:
-    """Install what is missing, and build the provider."""
+    """Installs what is missing, and builds the provider."""
     for name in ("setup", "build"):
         if call(name):
             paths.die(f"ci/run {name} failed", 1)
 
 
 def main(words: list[str] | None = None) -> int:
-    """The whole of `ci/run`: its words, its exit status."""
+    """Runs the command that the words name, and returns the exit status."""
     words = sys.argv[1:] if words is None else words
-    # What is tested, shown and measured here is the path of packets, unless the caller or the subcommand wants the other.
+    # Packets are what is tested, shown and measured here, unless the caller or the command chooses shared memory.
     os.environ.setdefault("FI_SQUALL_SHM", "no")
     paths.find_cargo()
     process.leave_on_signals()

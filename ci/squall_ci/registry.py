@@ -1,229 +1,155 @@
-"""The subcommands of `ci/run`: the one place where each is declared."""
+"""The commands of `ci/run`: tables from which `list`, the help and the dispatch follow."""
 
+import argparse
 import importlib
+import os
+import shutil
 from dataclasses import dataclass
-from typing import Any
+from types import ModuleType
 
-# What a subcommand is for, in the order in which they are listed.
-GROUPS = {
-    "quick": "what one runs while working",
-    "suite": "suites on the built provider, minutes each",
-    "long": "the same, for half an hour and more",
-    "measure": "numbers, and bounds on them",
-    "look": "squall at work, to look at",
-}
+from squall_ci.mpis import MPIS
+from squall_ci.paths import need, need_provider
+
+# Programs a command may need, and the part of `ci/run setup` that installs them.
+PROGRAMS = {"valgrind": "build", "tshark": "build", "nft": "network", "ethtool": "network"}
 
 
 @dataclass(frozen=True)
 class Command:
-    """One subcommand. Its module has `arguments(parser)`, `run(args)` and, as its docstring, the help."""
+    """A row: a name, the time it takes on 2 cores, one line of description, and what has to be there."""
 
     name: str
-    group: str
-    # On 2 cores.
     time: str
     what: str
-    # Options it does not know go on to somebody else, in `args.rest`.
+    # Any of: setup (installs and builds first), provider, root, mpi (the one in the arguments), a name of MPIS or PROGRAMS.
+    needs: str = ""
+    # The module in the group's package; by default it is named after the command.
+    module: str = ""
+    # Whether unknown options go on to another program, in `args.rest`.
     passes_on: bool = False
 
-    def load(self) -> Any:
-        """Its module, under its own name."""
-        name = self.name.replace(" ", "_").replace("-", "_")
-        return importlib.import_module(f"squall_ci.commands.{name}")
+    def check_needs(self, args: argparse.Namespace) -> None:
+        """Exits with advice if something that the command needs is missing."""
+        for word in self.needs.split():
+            if word == "root":
+                need(os.geteuid() == 0, "root is needed, for network namespaces")
+            elif word == "provider":
+                need_provider(getattr(args, "provider", "squall"))
+            elif word in MPIS or word == "mpi":
+                MPIS[args.mpi if word == "mpi" else word].need()
+            elif word in PROGRAMS:
+                need(shutil.which(word), f"{word} is missing: run ci/run setup {PROGRAMS[word]} first")
 
 
-COMMANDS = (
-    Command(
-        "setup",
-        "quick",
-        "2 min, then nothing",
-        "install what is missing on Debian 12: `build`, `mpi`, `report`, `lint`, `documents`, `network`, `tools`",
-    ),
-    Command(
-        "build", "quick", "1 min", "the provider into `target/provider`, and what it may export and need", passes_on=True
-    ),
-    Command(
-        "test",
-        "quick",
-        "27 min, `--fast` less",
-        "everything quick; `--fast`: format, lints, documentation, unit tests, dependencies",
-    ),
-    Command("new-cc", "quick", "1 s", "begin a congestion control of your own: files, rows and tests that pass"),
-    Command("deps", "quick", "1 s", "who may depend on whom, read from cargo's metadata"),
-    Command("reasons", "quick", "1 s", "every `unsafe` of `provider/` and `net/` says why it is sound, in words of its own"),
-    Command("python", "quick", "10 s", "lints, types and unit tests of the Python code"),
-    Command(
-        "miri", "long", "5 min", "objects, user memory and parsers of untrusted input under Miri (needs a nightly compiler)"
-    ),
-    Command("tsan", "long", "8 min", "the C ABI tests of `fabtests/abi` under ThreadSanitizer (needs a nightly compiler)"),
-    Command("mpi", "suite", "10 to 60 s", "the programs of `fabtests/mpi` under one MPI, on one provider"),
-    Command(
-        "imb", "suite", "3 min", "Intel's MPI benchmarks, 2 and 4 ranks, 0 to 4 MiB; with `--checking FILE`, results too"
-    ),
-    Command("fabtests", "suite", "20 s", "fi_info, fi_pingpong and lnx under each libfabric from 1.17 to 2.5"),
-    Command("fabsuite", "suite", "6 min", "libfabric's own test suite, built elsewhere"),
-    Command("mpi4py", "suite", "5 min", "mpi4py's own test suite under one MPI, from a source tree of it"),
-    Command("mpich", "suite", "20 min", "MPICH's own test suite, built elsewhere"),
-    Command("nccl", "suite", "1 min", "a network plugin of NCCL, built elsewhere, through the interface that NCCL calls"),
-    Command(
-        "oneccl",
-        "suite",
-        "2 min",
-        "oneCCL's collectives with every type, over its OFI transport, from an installation of it",
-    ),
-    Command("shmem", "suite", "3 min", "Sandia OpenSHMEM's own tests, built elsewhere"),
-    Command(
-        "abi",
-        "suite",
-        "5 min, `all` 35",
-        "the C ABI tests of `fabtests/abi` on bad networks, under valgrind and the address sanitizer",
-    ),
-    Command("wire-check", "suite", "30 s", "captures of real jobs judged by an independent dissector"),
-    Command("guide", "suite", "5 min", "docs/your-algorithm.md to the letter, in a copy of the sources"),
-    Command("commands", "suite", "3 min", "every command line of README and docs/ as it stands, or the reason why not"),
-    Command(
-        "wheel", "suite", "3 min", "the Python package: its wheel built and installed, its tests, its notebook executed"
-    ),
-    Command("top", "suite", "25 s", "squall top beside running jobs: live, killed, closed; statistics on an interval"),
-    Command(
-        "doctor",
-        "suite",
-        "20 s",
-        "squall doctor between two hosts with the wrong interface first; then a job, and top; needs root",
-    ),
-    Command(
-        "emulator",
-        "suite",
-        "30 s",
-        "`squall emulate run`: jobs recorded while links fail, and replayed in the simulator, times side by side",
-    ),
-    Command("report", "suite", "10 s", "a report's plots, looked at by a headless browser"),
-    Command("netns", "suite", "30 s", "MPI between namespaces behind kernel ECMP routers, a spine going down; needs root"),
-    Command(
-        "xdp", "suite", "1 min", "MPI between namespaces by frames through AF_XDP, and where there can be none; needs root"
-    ),
-    Command(
-        "hostile",
-        "suite",
-        "9 min, `--quick` 90 s",
-        "jobs under hostile conditions: right results, or an early end with a reason; needs root",
-    ),
-    Command(
-        "tenants",
-        "suite",
-        "1 min",
-        "two jobs on one emulated link: who gets how much by scope, and how soon two senders have half of it",
-    ),
-    Command(
-        "testbed",
-        "long",
-        "10 min",
-        "a paper's testbed live: 16 ranks over an emulated leaf-spine, incast, permutation and all-to-all, beside the simulator",
-    ),
-    Command("matrix", "long", "20 min", "every MPI and `imb`, on a clean network, with faults, with a dead path"),
-    Command(
-        "brains",
-        "long",
-        "30 min, `--quick` 1",
-        "every congestion control x path selection x loss detection in live jobs at 1 % loss",
-    ),
-    Command(
-        "repro",
-        "long",
-        "an hour, `--quick` 1 min, `--large` an hour",
-        "the papers' experiments on the simulator: statement, expected, measured, pass",
-    ),
-    Command(
-        "fuzz",
-        "long",
-        "2 h, `--quick` 3",
-        "random histories of two engines with an attacker or trouble between them, a million of each",
-    ),
-    Command(
-        "mutants",
-        "long",
-        "25 min",
-        "faults put into the engine and the transport, one at a time: the proofs must find every one",
-    ),
-    Command("bench", "measure", "2 min", "bandwidth, latency and message rate beside tcp and ofi_rxd, with the targets"),
-    Command(
-        "bench atomics",
-        "measure",
-        "1 min",
-        "fetch_add beside a tagged round trip, and atomics a second beside ofi_rxm and ofi_rxd, with the targets",
-    ),
-    Command(
-        "bench networks",
-        "measure",
-        "1 min",
-        "every size from 0 to 4 MiB beside tcp, on loopback and over cables of MTU 1500 and 9000",
-    ),
-    Command(
-        "bench loss",
-        "measure",
-        "3 min",
-        "bandwidth beside tcp over a cable of MTU 4352 that loses 0, 0.1, 1 and 3 % of the packets",
-    ),
-    Command(
-        "bench host",
-        "measure",
-        "2 min",
-        "two processes of one host, through shared memory, beside packets, tcp and libfabric's shm",
-    ),
-    Command(
-        "bench mpi",
-        "measure",
-        "10 min, `--quick` 1",
-        "ping-pong and collectives under three MPIs, 2 and 4 ranks, beside tcp in the same rounds",
-    ),
-    Command(
-        "bench rma",
-        "measure",
-        "4 min",
-        "one-sided communication of Open MPI beside what it does over TCP, by a program of Intel's built elsewhere",
-    ),
-    Command(
-        "bench packets",
-        "measure",
-        "2 min",
-        "instructions of a message and of a further packet of it, at either side (valgrind)",
-    ),
-    Command(
-        "bench monitor",
-        "measure",
-        "2 min",
-        "what it costs to be looked at: without a board, with one, and with top and lines on an interval",
-    ),
-    Command("bench scale", "measure", "1 min", "start-up, 100 000 addresses, and the memory of an idle peer"),
-    Command(
-        "bench threads",
-        "measure",
-        "2 min",
-        "several threads, automatic progress, more ranks than cores, beside tcp; what was sent in vain",
-    ),
-    Command(
-        "bench cc", "measure", "15 s", "instructions and bytes of every congestion control and path selector (valgrind)"
-    ),
-    Command(
-        "bench sim",
-        "measure",
-        "4 min",
-        "seconds, ns an event and memory of simulations; with `--reference DIR` beside htsim's",
-    ),
-    Command("demo", "look", "2 min", "MPI on squall beside tcp, one table; then `live`"),
-    Command(
-        "live",
-        "look",
-        "40 s",
-        "MPI over an emulated leaf-spine with a slow and a dying link; `--bandwidth`: what it carries",
+@dataclass(frozen=True)
+class Group:
+    """Commands that share a first word; those of the first group have none."""
+
+    word: str
+    what: str
+    package: str
+    commands: tuple[Command, ...]
+
+    def load(self, command: Command) -> ModuleType:
+        """Imports a command's module: `main(args)`, perhaps `arguments(parser)`, and the help as its docstring."""
+        name = command.module or command.name.replace("-", "_")
+        return importlib.import_module(f"squall_ci.{self.package}.{name}")
+
+    def title(self, command: Command) -> str:
+        """Returns what a user types for a command."""
+        return f"{self.word} {command.name}".strip()
+
+
+EVERYDAY = Group(
+    "",
+    "what one runs while working",
+    "commands",
+    (
+        Command("setup", "2 min, then nothing", "install what is missing on Debian 12"),
+        Command("build", "1 min", "the provider into `target/provider`, and checks of it", passes_on=True),
+        Command("test", "27 min, `--fast` less", "everything quick; `--fast`: without jobs"),
+        Command("python", "10 s", "lints, types and unit tests of the Python code"),
+        Command("new-cc", "1 s", "begin a congestion control of your own: files, rows and tests"),
+        Command("demo", "2 min", "MPI on squall beside tcp, one table; then `suite live`", "setup mpich"),
     ),
 )
 
+SUITES = Group(
+    "suite",
+    "foreign suites, MPI programs and live experiments",
+    "suites",
+    (
+        Command("mpi", "10 to 60 s", "the programs of `fabtests/mpi` under one MPI, on one provider", "mpi provider"),
+        Command("imb", "3 min", "Intel's MPI benchmarks, 2 and 4 ranks, 0 to 4 MiB", "impi provider"),
+        Command("mpi4py", "5 min", "mpi4py's tests under one MPI, from a source tree", "mpi provider"),
+        Command("mpich", "20 min", "MPICH's tests, built elsewhere", "mpich provider"),
+        Command("fabtests", "20 s", "fi_info, fi_pingpong and lnx under libfabric 1.17 to 2.5", "provider"),
+        Command("fabsuite", "6 min", "libfabric's fabtests, built elsewhere", "provider"),
+        Command("nccl", "1 min", "a network plugin of NCCL, built elsewhere", "provider"),
+        Command("oneccl", "2 min", "oneCCL's collectives with every type", "provider"),
+        Command("shmem", "3 min", "Sandia OpenSHMEM's tests, built elsewhere", "mpich provider"),
+        Command("matrix", "20 min", "`mpi` and `imb` on a clean network, with faults, with a dead path", "provider"),
+        Command("live", "40 s", "MPI over an emulated leaf-spine with a slow and a dying link", "setup mpich provider"),
+        Command("emulator", "30 s", "`squall emulate run`: recorded jobs, replayed", "impi mpich openmpi provider"),
+        Command("netns", "30 s", "MPI between namespaces behind kernel ECMP routers, a spine going down", "root mpich"),
+        Command("xdp", "1 min", "MPI between namespaces by frames through AF_XDP", "root mpich provider"),
+        Command("hostile", "9 min, `--quick` 90 s", "jobs under hostile conditions", "root mpich provider"),
+        Command("tenants", "1 min", "two jobs, and two senders, share an emulated link", "setup mpich provider"),
+        Command("testbed", "10 min", "a paper's testbed live, beside the simulator", "setup mpich provider"),
+        Command("fuzz", "2 h, `--quick` 3 min", "random histories of two engines, a million of each mode"),
+    ),
+)
 
-def find(words: list[str]) -> tuple[Command | None, list[str]]:
-    """The subcommand that `words` name (`bench cc` before `bench`), and the words behind its name."""
-    by_name = {command.name: command for command in COMMANDS}
-    for length in (2, 1):
-        if len(words) >= length and (command := by_name.get(" ".join(words[:length]))):
-            return command, words[length:]
-    return None, words
+BENCHMARKS = Group(
+    "bench",
+    "numbers, and bounds on them",
+    "benchmarks",
+    (
+        Command("messages", "2 min", "bandwidth, latency and message rate beside tcp and ofi_rxd"),
+        Command("atomics", "1 min", "atomics beside a tagged round trip, ofi_rxm and ofi_rxd", "provider"),
+        Command("host", "2 min", "two processes of one host beside packets, tcp and libfabric's shm", "provider"),
+        Command("networks", "1 min", "every size to 4 MiB beside tcp, on loopback and over cables", "provider"),
+        Command("loss", "3 min", "beside tcp over a cable that loses packets", "root nft ethtool provider"),
+        Command("mpi", "10 min, `--quick` 1", "ping-pong and collectives under three MPIs beside tcp", "provider"),
+        Command("rma", "4 min", "one-sided communication of Open MPI beside the same over TCP", "openmpi provider"),
+        Command("threads", "2 min", "threads, automatic progress, more ranks than cores, beside tcp", "provider"),
+        Command("monitor", "2 min", "the cost of the statistics page, of `squall top` and of intervals", "provider"),
+        Command("scale", "1 min", "start-up, 100 000 addresses, and the memory of an idle peer", "provider"),
+        Command("packets", "2 min", "instructions of a message and of a further packet", "valgrind provider"),
+        Command("cc", "15 s", "instructions and bytes of each congestion control and selector", "valgrind"),
+        Command("sim", "4 min", "time and memory of simulations, beside htsim's on request"),
+    ),
+)
+
+CHECKS = Group(
+    "check",
+    "the sources, the documents, and our own programs",
+    "checks",
+    (
+        Command("deps", "1 s", "the crates' dependencies, by cargo's metadata"),
+        Command("reasons", "1 s", "every `unsafe` of `provider/` and `net/` has a particular reason"),
+        Command("commands", "3 min", "every command line of README and docs/ as it stands", "provider"),
+        Command("guide", "5 min", "docs/your-algorithm.md to the letter, in a copy of the sources"),
+        Command("abi", "5 min, `all` 35", "the C ABI tests on bad networks and under checkers", "provider"),
+        Command("tsan", "8 min", "the C ABI tests under ThreadSanitizer (nightly compiler)"),
+        Command("miri", "5 min", "unsafe code that needs no kernel, under Miri (nightly compiler)"),
+        Command("mutants", "25 min", "each fault in a list is found by its proof"),
+        Command("wire", "30 s", "captures of jobs, judged by an independent dissector", "tshark provider"),
+        Command("top", "25 s", "squall top beside running, killed and closed jobs", "mpi provider"),
+        Command("doctor", "20 s", "squall doctor between two hosts; then a job, and top", "root mpich provider"),
+        Command("report", "10 s", "a report's plots in a headless browser"),
+        Command("wheel", "3 min", "the Python package: wheel, tests, notebook"),
+        Command("brains", "30 min, `--quick` 1", "congestion control x path selection x loss detection", "impi provider"),
+        Command("repro", "1 h, `--quick` 1 min", "the papers' experiments: statement, expected, measured, pass"),
+    ),
+)
+
+GROUPS = (EVERYDAY, SUITES, BENCHMARKS, CHECKS)
+
+
+def find(words: list[str]) -> tuple[Group, Command | None, list[str]]:
+    """Returns the group and the command that `words` name, and the words after the name."""
+    group = next((group for group in GROUPS if words and words[0] == group.word), EVERYDAY)
+    rest = words[1:] if group.word else words
+    command = next((command for command in group.commands if rest and rest[0] == command.name), None)
+    return group, command, rest[1:] if command else rest

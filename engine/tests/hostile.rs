@@ -1,5 +1,5 @@
 //! Random histories of two engines with an attacker or trouble between them: see `hostile/mod.rs`. For many of
-//! them: `ci/run fuzz`.
+//! them: `ci/run suite fuzz`.
 
 #[path = "../../reliability/tests/histories/mod.rs"]
 mod histories;

@@ -2,7 +2,7 @@
 //!
 //! `runs.toml` lists them. Each program is compiled with `cc` when it is older than its sources. It finds the provider in a
 //! directory of its own, as a user's programs do. Checkers (valgrind, AddressSanitizer, ThreadSanitizer) run the same
-//! programs by `ci/run abi`.
+//! programs by `ci/run check abi`.
 #![expect(clippy::disallowed_methods, reason = "a test runner, and no part of the provider")]
 
 use std::collections::BTreeMap;

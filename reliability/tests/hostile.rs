@@ -1,5 +1,5 @@
 //! Forged, corrupt and random packets: counted, dropped, and nothing changes. Random histories with such packets
-//! (`hostile/mod.rs`; for many of them `ci/run fuzz`): nothing panics, and everything ends.
+//! (`hostile/mod.rs`; for many of them `ci/run suite fuzz`): nothing panics, and everything ends.
 
 mod histories;
 #[path = "hostile/mod.rs"]

@@ -1,7 +1,5 @@
 """Build the provider and leave it alone in target/provider, the directory to give as FI_PROVIDER_PATH.
 
-    ci/build [cargo options]
-
 Then look at what was built: it must export fi_prov_ini and nothing else, must not be linked to libfabric (the process
 that loads it has brought its own), and must never be unmapped.
 """
@@ -61,7 +59,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "Options it does not know go to cargo build."
 
 
-def run(args: argparse.Namespace) -> int:
+def main(args: argparse.Namespace) -> int:
     cargo("build", "--quiet", "--release", "--locked", "-p", "squall-fi", *args.rest)
     library = install(CARGO_TARGET / "release" / "libsquall_fi.so", BUILT_PROVIDER)
     found = wrongs(library)

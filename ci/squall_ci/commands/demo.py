@@ -1,12 +1,10 @@
 """MPI on squall, beside the same on tcp: allreduce, alltoall and ping-pong across 4 ranks of this host, one table.
 
-    ci/demo [--rounds N] [--ranks N] [--no-setup] [--no-live] [--providers squall,tcp]
-
 On a fresh Debian 12 machine it first installs what is missing (ci/run setup) and builds the provider (ci/build). The MPI
 is the unmodified MPICH 5 wheel, its shared memory turned off so that every byte crosses the provider. The providers
 take turns; numbers are medians over the rounds, ratios medians of the ratios within the rounds.
 
-Then the same MPI on a leaf-spine made of software, with one slow and one failing link, and an HTML report of that (ci/run live).
+Then the same MPI on a leaf-spine made of software, with one slow and one failing link, and an HTML report of that (ci/run suite live).
 """
 
 import argparse
@@ -15,7 +13,7 @@ import os
 import re
 import statistics
 
-from squall_ci.cli import call, prepare
+from squall_ci.cli import call
 from squall_ci.job import run_job
 from squall_ci.mpis import MPIS
 from squall_ci.paths import MPI_TESTS, need_provider
@@ -32,17 +30,13 @@ def size_name(size: int) -> str:
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--no-setup", action="store_true", help="neither install nor build")
     parser.add_argument("--no-live", action="store_true", help="leave out the network made of software")
     parser.add_argument("--providers", default="squall,tcp")
 
 
-def run(args: argparse.Namespace) -> int:
+def main(args: argparse.Namespace) -> int:
     providers = args.providers.split(",")
-    if not args.no_setup:
-        prepare()
     mpi = MPIS["mpich"]
-    mpi.need()
     for provider in providers:
         need_provider(provider)
 
@@ -79,4 +73,4 @@ def run(args: argparse.Namespace) -> int:
     if args.no_live:
         return 0
     print(flush=True)
-    return call("live", "--no-setup")
+    return call("suite", "live", "--no-setup")

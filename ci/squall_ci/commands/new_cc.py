@@ -1,7 +1,5 @@
 """Begin a congestion control of your own: its files, its row in the table of senders, its row in cc/README.md.
 
-    ci/run new-cc NAME [--about TEXT]
-
 NAME is what users say: FI_SQUALL_CC=NAME, squall sim --cc NAME. What is made works at once, an additive increase and
 multiplicative decrease with two parameters and tests, to be made into something else: docs/your-algorithm.md goes on from here.
 """
@@ -50,7 +48,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--about", default="an algorithm to be written", help="what it does, in a few words")
 
 
-def run(args: argparse.Namespace) -> int:
+def main(args: argparse.Namespace) -> int:
     name, about = args.name, args.about.strip().rstrip(".")
     need(
         re.fullmatch(r"[a-z][a-z0-9_]{1,15}", name),

@@ -1,9 +1,7 @@
 """The Python code: ruff (lints and format), mypy, and the tool's own unit tests.
 
-    ci/run python [--fix]
-
 Looks at ci/, fabtests/mpi and python/ by the rules of ci/pyproject.toml. With --fix, formats and mends what ruff can first.
-ci/run setup lint installs ruff and mypy. Ends with `N passed, N failed`.
+ci/run setup lint installs ruff and mypy.
 """
 
 import argparse
@@ -11,8 +9,7 @@ import os
 import sys
 
 from squall_ci.paths import MPI_TESTS, need, ROOT, RUN, TARGET
-from squall_ci.process import run as run_command
-from squall_ci.process import Word
+from squall_ci.process import run, Word
 from squall_ci.tally import Tally
 
 BIN = TARGET / "venv-lint" / "bin"
@@ -23,14 +20,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fix", action="store_true", help="mend what ruff can mend")
 
 
-def run(args: argparse.Namespace) -> int:
+def main(args: argparse.Namespace) -> int:
     need((BIN / "mypy").exists() and (BIN / "ruff").exists(), "ruff and mypy are missing: run ci/run setup lint first")
     code: list[Word] = [ROOT / "ci" / "squall_ci", RUN, MPI_TESTS, ROOT / "python"]
     ruff: list[Word] = [BIN / "ruff", "--config", CONFIG]
     cache: list[Word] = ["--cache-dir", TARGET / "lint-cache" / "ruff"]
     if args.fix:
         for words in (["check", "--quiet", "--fix"], ["format", "--quiet"]):
-            run_command([*ruff, *words, *cache, *code], os.environ)
+            run([*ruff, *words, *cache, *code], os.environ)
     checks: list[tuple[str, list[Word]]] = [
         ("ruff check", [*ruff, "check", *cache, *code]),
         ("ruff format", [*ruff, "format", "--check", *cache, *code]),
@@ -43,6 +40,6 @@ def run(args: argparse.Namespace) -> int:
     ]
     tally = Tally(tail=200)
     for name, command in checks:
-        result = run_command(command, os.environ, 300)
+        result = run(command, os.environ, 300)
         tally.add(name, None if result.ok else result.why(), result.seconds, output=result.output)
     return tally.finish()

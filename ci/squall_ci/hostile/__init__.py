@@ -1,4 +1,4 @@
-"""Cases of `ci/run hostile`, a module for each kind of trouble; `squall_ci/commands/hostile.py` lists them."""
+"""Cases of `ci/run suite hostile`, a module for each kind of trouble; `squall_ci/suites/hostile.py` lists them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

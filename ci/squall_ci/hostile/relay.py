@@ -3,13 +3,13 @@
 import threading
 import time
 
-from squall_ci.commands.live import Emulator
 from squall_ci.hostile import Verdict
 from squall_ci.job import run_job
 from squall_ci.mpis import MPIS
 from squall_ci.paths import MPI_TESTS
 from squall_ci.process import Word
 from squall_ci.programs import squall
+from squall_ci.suites.live import Emulator
 
 # Seconds: the job runs for PATIENCE, the relay is there for the first ALIVE of them, and what is sent then must fail SOON.
 PATIENCE = 60.0

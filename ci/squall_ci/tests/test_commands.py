@@ -4,7 +4,7 @@ import re
 import subprocess
 import unittest
 
-from squall_ci.commands import commands
+from squall_ci.checks import commands
 from squall_ci.documents import blocks
 from squall_ci.paths import ROOT
 

@@ -1,8 +1,8 @@
-"""What `ci/run fuzz` plays, and what it makes of the answer."""
+"""What `ci/run suite fuzz` plays, and what it makes of the answer."""
 
 import unittest
 
-from squall_ci.commands.fuzz import findings, SHARE, shares
+from squall_ci.suites.fuzz import findings, SHARE, shares
 
 
 class Fuzz(unittest.TestCase):

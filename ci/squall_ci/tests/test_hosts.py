@@ -8,7 +8,7 @@ import unittest
 from unittest import mock
 
 from squall_ci import hosts, results
-from squall_ci.commands import mpich
+from squall_ci.suites import mpich
 
 
 def row(conditions: str, provider: str = "tcp", failed: tuple[str, ...] = ()) -> results.Row:

@@ -7,9 +7,9 @@ import json
 import pathlib
 import unittest
 
-from squall_ci.commands import mpi4py
 from squall_ci.job import ONE_SIDED, Statistics
 from squall_ci.namespaces import Namespaces
+from squall_ci.suites import mpi4py
 
 
 def parsed(*words: str) -> argparse.Namespace:
@@ -39,7 +39,7 @@ class OneSided(unittest.TestCase):
         for words in (("mpich",), ("ompi4",), ("impi",), ("openmpi", "tcp")):
             said = io.StringIO()
             with self.assertRaises(SystemExit), contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
-                mpi4py.run(parsed(*words, "--osc", "rdma"))
+                mpi4py.main(parsed(*words, "--osc", "rdma"))
             self.assertIn("--osc is for", said.getvalue())
 
     def test_a_counter_that_did_not_move_is_named(self) -> None:

@@ -2,9 +2,9 @@
 
 import unittest
 
-from squall_ci.commands import mutants
-from squall_ci.commands.fuzz import MODES
+from squall_ci.checks import mutants
 from squall_ci.paths import ROOT
+from squall_ci.suites.fuzz import MODES
 
 
 class Mutants(unittest.TestCase):

@@ -8,10 +8,13 @@ import unittest
 from unittest import mock
 
 from squall_ci import callgrind, environment
-from squall_ci.commands import bench_rma, brains, fabsuite, imb, setup
+from squall_ci.benchmarks import rma
+from squall_ci.checks import brains
+from squall_ci.commands import setup
 from squall_ci.commands.test import steps
 from squall_ci.mpis import MPIS
 from squall_ci.paths import ROOT
+from squall_ci.suites import fabsuite, imb
 from squall_ci.tally import table
 
 PROFILE = f"""\
@@ -133,7 +136,7 @@ IMB_RMA = """
 class OneSided(unittest.TestCase):
     def test_both_modes_of_a_benchmark_are_kept(self) -> None:
         self.assertEqual(
-            bench_rma.parse(IMB_RMA),
+            rma.parse(IMB_RMA),
             {("Unidir_put", "NON-AGGREGATE", 8): 5.0, ("Unidir_put", "AGGREGATE", 8): 1.0, ("Accumulate", "", 8): 7.0},
         )
 

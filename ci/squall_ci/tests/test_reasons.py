@@ -7,7 +7,7 @@ import tempfile
 import unittest
 
 from squall_ci import cli
-from squall_ci.commands.reasons import breach, Use, uses
+from squall_ci.checks.reasons import breach, Use, uses
 from squall_ci.rust_source import blanked
 
 GOOD = "`place` is a local variable, which the call fills with at most its size."
@@ -130,7 +130,7 @@ class Run(unittest.TestCase):
         with tempfile.TemporaryDirectory() as directory, contextlib.redirect_stdout(io.StringIO()) as said:
             (pathlib.Path(directory) / "deep").mkdir()
             (pathlib.Path(directory) / "deep" / "a.rs").write_text(text)
-            return cli.call("reasons", directory), said.getvalue()
+            return cli.call("check", "reasons", directory), said.getvalue()
 
     def test_a_breach_is_named_and_fails(self) -> None:
         status, said = self.run_on("fn f() {\n    // SAFETY: as above.\n    unsafe { g() };\n}\n")
@@ -143,4 +143,4 @@ class Run(unittest.TestCase):
 
     def test_the_house_has_none(self) -> None:
         with contextlib.redirect_stdout(io.StringIO()) as said:
-            self.assertEqual(cli.call("reasons"), 0, said.getvalue())
+            self.assertEqual(cli.call("check", "reasons"), 0, said.getvalue())

@@ -1,4 +1,4 @@
-"""Every subcommand is declared, documented and listed."""
+"""Every command is declared, documented and listed."""
 
 import ast
 import contextlib
@@ -8,33 +8,32 @@ import subprocess
 import sys
 import unittest
 
-from squall_ci import cli, commands
+from squall_ci import cli
 from squall_ci.paths import ROOT, RUN
-from squall_ci.registry import COMMANDS, find, GROUPS
+from squall_ci.registry import find, GROUPS
+
+PACKAGE = pathlib.Path(cli.__file__).parent
 
 
 class Registry(unittest.TestCase):
-    def test_every_subcommand_has_help_group_time_and_a_line(self) -> None:
-        for command in COMMANDS:
-            with self.subTest(command.name):
-                self.assertIn(command.group, GROUPS)
-                self.assertTrue(command.time and command.what)
-                parser = cli.parser_of(command)
-                self.assertIn(parser.description, parser.format_help())
-                # The usage in the help names the subcommand as one calls it.
-                head = "\n".join((parser.description or "").splitlines()[1:6])
-                self.assertRegex(head, rf"ci/(run )?{command.name}\b")
-                self.assertTrue(callable(command.load().run))
+    def test_every_command_has_help_and_a_function(self) -> None:
+        for group in GROUPS:
+            for command in group.commands:
+                with self.subTest(group.title(command)):
+                    self.assertTrue(command.time and command.what)
+                    parser = cli.parser_of(group, command)
+                    self.assertIn(parser.description, parser.format_help())
+                    self.assertTrue(callable(group.load(command).main))
 
     def test_names_are_unique_and_no_module_is_forgotten(self) -> None:
-        names = [command.name for command in COMMANDS]
-        self.assertEqual(len(names), len(set(names)))
-        directory = pathlib.Path(commands.__file__).parent
-        modules = {path.stem for path in directory.glob("*.py")} - {"__init__"}
-        self.assertEqual(modules, {command.load().__name__.rpartition(".")[2] for command in COMMANDS})
+        for group in GROUPS:
+            names = [command.name for command in group.commands]
+            self.assertEqual(len(names), len(set(names)))
+            modules = {path.stem for path in (PACKAGE / group.package).glob("*.py")} - {"__init__"}
+            self.assertEqual(modules, {group.load(command).__name__.rpartition(".")[2] for command in group.commands})
 
     def test_nothing_but_the_standard_library_is_needed(self) -> None:
-        for path in sorted(pathlib.Path(cli.__file__).parent.rglob("*.py")):
+        for path in sorted(PACKAGE.rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
                 names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
@@ -45,28 +44,47 @@ class Registry(unittest.TestCase):
         readme = (ROOT / "ci" / "README.md").read_text(encoding="utf-8")
         self.assertTrue(cli.listing() in readme, "put what `ci/run list` prints into ci/README.md")
 
-    def test_two_words_name_a_subcommand_before_one(self) -> None:
+    def test_the_documents_name_commands_that_exist(self) -> None:
+        grep = ["git", "grep", "-hoE", r"ci/run [a-z][a-z0-9-]*( [a-z0-9-]+)?", "--", ":!ci/squall_ci/tests"]
+        found = subprocess.run(grep, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+        self.assertGreater(len(found), 50)
+        for line in set(found):
+            words = line.split()[1:]
+            if words[0] not in ("list", "help"):
+                with self.subTest(line):
+                    group, command, rest = find(words)
+                    self.assertTrue(command or (group.word and not rest))
+
+    def test_a_group_is_the_first_word(self) -> None:
         for words, name, rest in (
             (["bench", "cc", "nscc"], "bench cc", ["nscc"]),
-            (["bench", "--quick"], "bench", ["--quick"]),
-            (["bench"], "bench", []),
+            (["test", "--fast"], "test", ["--fast"]),
+            (["bench"], None, []),
             (["nonsense"], None, ["nonsense"]),
         ):
-            command, behind = find(words)
-            self.assertEqual((command and command.name, behind), (name, rest))
+            group, command, behind = find(words)
+            self.assertEqual((command and group.title(command), behind), (name, rest))
 
     def test_a_wrong_name_or_option_is_refused(self) -> None:
-        for words in (["mtrix"], ["deps", "--nonsense"], ["setup", "nonsense"]):
-            with self.subTest(words), contextlib.redirect_stderr(io.StringIO()), self.assertRaises(SystemExit) as left:
+        for words, hint in (
+            (["mtrix"], "did you mean suite matrix?"),
+            (["suite", "deps"], "did you mean check deps?"),
+            (["check", "deps", "--nonsense"], "unrecognized"),
+            (["setup", "nonsense"], "there is no part"),
+        ):
+            said = io.StringIO()
+            with self.subTest(words), contextlib.redirect_stderr(said), self.assertRaises(SystemExit) as left:
                 cli.call(*words)
             self.assertEqual(left.exception.code, 2)
+            self.assertIn(hint, said.getvalue())
 
     def test_the_launchers_pass_their_words_on(self) -> None:
         for name, words, says in (
             ("test", ["--list"], "cargo fmt"),
             ("build", ["--help"], "fi_prov_ini"),
             ("demo", ["--help"], "--no-live"),
-            ("run", ["list"], "`matrix`"),
+            ("run", ["list"], "`suite matrix`"),
+            ("run", ["suite"], "`suite matrix`"),
         ):
             done = subprocess.run([RUN.with_name(name), *words], capture_output=True, text=True, cwd="/")
             self.assertEqual(done.returncode, 0, done.stderr)

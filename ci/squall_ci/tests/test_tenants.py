@@ -1,12 +1,12 @@
-"""What `ci/run tenants` makes of captures and shares."""
+"""What `ci/run suite tenants` makes of captures and shares."""
 
 import pathlib
 import struct
 import tempfile
 import unittest
 
-from squall_ci.commands import tenants
-from squall_ci.commands.tenants import judge_settling, judge_shares, Packets, settled, slow_motion, Two
+from squall_ci.suites import tenants
+from squall_ci.suites.tenants import judge_settling, judge_shares, Packets, settled, slow_motion, Two
 
 SIZE = 1064
 RTT = 0.01

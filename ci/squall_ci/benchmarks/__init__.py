@@ -1,0 +1,1 @@
+"""Benchmarks: `ci/run bench messages NAME`."""

@@ -1,0 +1,96 @@
+"""Squall beside tcp where packets are lost: two namespaces, MTU 4352, offloads off, nftables drops what arrives.
+
+For each share of loss (0, 0.1, 1 and 3 % of the packets, in both directions): bandwidth in windows of 16 messages of 1 MiB and of
+64 KiB, and half a round trip of 64 KiB. In every round the two providers run one right after the other, another one first each
+time; every figure is the median of the rounds, a ratio the median of the ratios within the rounds, above 1 where squall is
+faster. Needs root, nft and ethtool (ci/run setup network). Exit status 1 when a target is missed.
+"""
+
+import argparse
+import os
+import statistics
+
+from squall_ci.benchmarks.networks import faster, measure, Network, PROVIDERS
+from squall_ci.namespaces import Namespaces
+from squall_ci.paths import need
+from squall_ci.tally import table
+
+MTU = 4352
+# Percent of the packets, and how much faster than tcp squall is to be at 1 MiB.
+LOSSES = {0.0: None, 0.1: 1.2, 1.0: 2.5, 3.0: 3.0}
+# Of its own bandwidth without loss.
+KEPT = 0.95
+TARGETED = "bw:1048576:6"
+PLAN = [TARGETED, "bw:65536:40", "lat:65536:200"]
+QUICK = ["bw:1048576:3", "bw:65536:6", "lat:65536:20"]
+OFFLOADS = ("tso", "gso", "gro", "tx", "rx")
+
+
+def lose(net: Namespaces, percent: float) -> None:
+    """From now on so many percent of what arrives at either node is dropped."""
+    for node in net.nodes:
+        net.inside(node, "nft", "flush", "ruleset")
+        if percent:
+            chain = "{ type filter hook prerouting priority 0; policy accept; }"
+            net.inside(node, "nft", "add", "table", "inet", "loss")
+            net.inside(node, "nft", "add", "chain", "inet", "loss", "arrive", chain)
+            share = f"numgen random mod 10000 < {round(percent * 100)}"
+            net.inside(
+                node, "nft", "add", "rule", "inet", "loss", "arrive", "iif", "eth0", *share.split(), "counter", "drop"
+            )
+
+
+def dropped(net: Namespaces) -> int:
+    """Packets that were, so far."""
+    found = 0
+    for node in net.nodes:
+        words = net.inside(node, "nft", "list", "ruleset").stdout.split()
+        found += sum(int(words[n + 1]) for n, word in enumerate(words) if word == "packets")
+    return found
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--quick", action="store_true", help="to see that it works")
+    parser.add_argument("--loss", action="append", type=float, metavar="PERCENT", help="default: 0, 0.1, 1 and 3")
+
+
+def main(args: argparse.Namespace) -> int:
+    plan, rounds = (QUICK, 1) if args.quick else (PLAN, args.rounds)
+    rows, missed, lossless = [], [], 0.0
+    with Namespaces(["a", "b"]) as net:
+        net.join("a", "eth0", "10.78.0.1/24", "b", "eth0", "10.78.0.2/24", MTU)
+        for node in net.nodes:
+            for offload in OFFLOADS:
+                net.inside(node, "ethtool", "-K", "eth0", offload, "off")
+        paths = ",".join(f"/run/netns/{net.name(node)}" for node in net.nodes)
+        env = {"FI_SQUALL_IFACE": "", "FI_TCP_IFACE": "eth0"}
+        where = Network(["-a", "10.78.0.1,10.78.0.2", "-n", paths], env)
+        for percent in args.loss or LOSSES:
+            lose(net, percent)
+            samples: dict[str, list[dict[str, float]]] = {provider: [] for provider in PROVIDERS}
+            for turn in range(rounds):
+                for provider in PROVIDERS if turn % 2 == 0 else PROVIDERS[::-1]:
+                    samples[provider].append(measure(where, provider, plan))
+            need(not percent or dropped(net) > 0, "nothing was dropped: nftables is there and does not work")
+            for word in plan:
+                ours, theirs = ([sample[word] for sample in samples[provider]] for provider in PROVIDERS)
+                ratio, best = faster(word, ours, theirs), statistics.median(ours)
+                kind, size, _ = word.split(":")
+                unit = "GB/s" if kind == "bw" else "us"
+                own = ""
+                if word == plan[0]:
+                    lossless = best if percent == 0 else lossless
+                    own = f"{best / lossless:.2f}" if lossless else ""
+                    wanted = LOSSES.get(percent)
+                    if wanted and ratio < wanted:
+                        missed.append(f"{percent:g} %: {ratio:.2f} x tcp, wanted {wanted:g}")
+                    if wanted and lossless and best < KEPT * lossless:
+                        missed.append(f"{percent:g} %: {best / lossless:.2f} of its own without loss, wanted {KEPT:g}")
+                figures = [f"{best:.3g}", f"{statistics.median(theirs):.3g}", f"{ratio:.2f}", own]
+                rows.append([f"{percent:g}", f"{kind} {int(size) >> 10} KiB, {unit}", *figures])
+    print(table(["loss %", "", "squall", "tcp", "faster", "of its own without loss"], rows))
+    print(f"\nmedians of {rounds} rounds, {os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}")
+    for line in missed:
+        print(f"missed: {line}")
+    return 1 if missed and not args.quick else 0

@@ -1,0 +1,142 @@
+"""Ping-pong and collectives under three MPIs on squall, beside the same on tcp: half of a round trip, and a collective's time.
+
+Intel MPI runs IMB-MPI1, MPICH and Open MPI run fabtests/mpi/perf.py; the shared memory of each is turned off, in collectives
+too, so that every byte crosses the provider. In every round the two providers run one right after the other, another one first
+each time; times are medians of the rounds, ratios medians of the ratios within the rounds, above 1 where squall is faster. Printed is,
+for each benchmark, the geometric mean over the sizes and the worst size; with --all every size. --quick is to see that it works.
+With --host it is Open MPI on squall through shared memory, beside what Open MPI does on a host by itself (ob1 over sm).
+"""
+
+import argparse
+import json
+import math
+import os
+import re
+import statistics
+
+from squall_ci.job import run_job
+from squall_ci.mpis import Mpi, MPIS
+from squall_ci.paths import die, MPI_TESTS
+from squall_ci.process import Word
+from squall_ci.tally import table
+
+# Who is compared: a provider, and what the job is told besides.
+SIDES: dict[str, tuple[str, dict[str, str]]] = {
+    "squall": ("squall", {}),
+    "tcp": ("tcp", {}),
+    "shared": ("squall", {"FI_SQUALL_SHM": "yes"}),
+    "ob1/sm": ("tcp", {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,sm"}),
+}
+NETWORK, HOST = ("squall", "tcp"), ("shared", "ob1/sm")
+IMB = ("PingPong", "Sendrecv", "Exchange", "Bcast", "Allreduce", "Alltoall")
+# Of the sizes from 0 to 4 MiB, what IMB does at each at most: repetitions, MB in all, seconds.
+IMB_LIMITS = ("-iter", "200,40", "-time", "1", "-msglog", "0:22", "-mem", "2")
+SIZES = (8, 64, 512, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20)
+
+# Microseconds by benchmark and size.
+Times = dict[tuple[str, int], float]
+
+
+def imb(mpi: Mpi, side: str, ranks: int, quick: bool) -> Times:
+    """What IMB-MPI1 says. Of its times the last column but the bandwidth: the average over the ranks."""
+    limits: tuple[Word, ...] = ("-iter", "5", "-msglog", "0:12") if quick else IMB_LIMITS
+    program = [mpi.venv / "bin" / "IMB-MPI1", "-npmin", ranks, *limits, *IMB]
+    provider, told = SIDES[side]
+    result, problem, _ = run_job(mpi, provider, ranks, program, 300, 1 << 10, told)
+    if problem:
+        die(f"{mpi.name} on {side}: {problem}\n{result.output[-1500:]}", 1)
+    found: Times = {}
+    name, column = "", 0
+    for line in result.output.splitlines():
+        if begin := re.match(r"# Benchmarking (\w+)", line):
+            name = begin.group(1)
+        elif "#repetitions" in line:
+            heads = line.split()
+            column = next(i for i, head in enumerate(heads) if head in ("t[usec]", "t_avg[usec]"))
+        elif name and re.match(r"^ +\d+ +\d+ +[\d.]+", line):
+            words = line.split()
+            if float(words[column]) > 0:
+                found[name, int(words[0])] = float(words[column])
+    return found
+
+
+def perf(mpi: Mpi, side: str, ranks: int, quick: bool) -> Times:
+    """What fabtests/mpi/perf.py says."""
+    plan = [f"{size}:{max(5, min(10 if quick else 300, (8 << 20) // size))}" for size in SIZES]
+    provider, told = SIDES[side]
+    # What goes through shared memory is no packets' bytes.
+    least = 0 if side == "shared" else 1 << 10
+    result, problem, _ = run_job(mpi, provider, ranks, [mpi.python, MPI_TESTS / "perf.py", *plan], 300, least, told)
+    found = re.search(r"^perf: (\{.*\})$", result.output, re.M)
+    if problem or not found:
+        die(f"{mpi.name} on {side}: {problem or 'no result'}\n{result.output[-1500:]}", 1)
+    times: Times = {}
+    for key, value in json.loads(found.group(1)).items():
+        name, size = key.rsplit(" ", 1)
+        times[name, int(size)] = value / 2 if name == "ping-pong" else value
+    return times
+
+
+def rounds_of(mpi: Mpi, ranks: int, args: argparse.Namespace) -> dict[str, list[Times]]:
+    """What each side did in each round."""
+    sides = HOST if args.host else NETWORK
+    samples: dict[str, list[Times]] = {side: [] for side in sides}
+    one = imb if mpi.name == "impi" else perf
+    for turn in range(1 if args.quick else args.rounds):
+        for side in sides if turn % 2 == 0 else sides[::-1]:
+            samples[side].append(one(mpi, side, ranks, args.quick))
+    return samples
+
+
+def report(samples: dict[str, list[Times]], everything: bool) -> list[float]:
+    """Prints a table. How much faster squall is, in each cell."""
+    (us, ours), (them, theirs) = samples.items()
+    cells = [cell for cell in ours[0] if all(cell in times for times in (*ours, *theirs))]
+    ratio = {cell: statistics.median(b[cell] / a[cell] for a, b in zip(ours, theirs)) for cell in cells}
+    rows = []
+    for name in dict.fromkeys(name for name, _ in cells):
+        sizes = [size for other, size in cells if other == name]
+        if everything:
+            for size in sizes:
+                medians = [statistics.median(times[name, size] for times in some) for some in (ours, theirs)]
+                rows.append([name, str(size), *(f"{value:.1f}" for value in medians), f"{ratio[name, size]:.2f}", ""])
+        mean = math.exp(statistics.fmean(math.log(ratio[name, size]) for size in sizes))
+        worst = min(sizes, key=lambda size: ratio[name, size])
+        rows.append([name, "all", "", "", f"{mean:.2f}", f"{ratio[name, worst]:.2f} at {worst}"])
+    print(table(["", "bytes", f"{us} us", f"{them} us", "faster", "worst"], rows))
+    return list(ratio.values())
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--ranks", default="2,4")
+    parser.add_argument("--mpi", action="append", choices=("impi", "mpich", "openmpi"), help="default: all of them")
+    parser.add_argument("--host", action="store_true", help="shared memory, beside Open MPI's own")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--all", action="store_true", help="every size")
+    parser.add_argument("--json", help="also write all samples to this file")
+
+
+def main(args: argparse.Namespace) -> int:
+    kept = {}
+    for name in ("openmpi",) if args.host else args.mpi or ("impi", "mpich", "openmpi"):
+        mpi = MPIS[name]
+        mpi.need()
+        for ranks in map(int, args.ranks.split(",")):
+            samples = rounds_of(mpi, ranks, args)
+            print(f"## {name}, {ranks} ranks on {os.cpu_count()} cores\n")
+            ratios = report(samples, args.all)
+            mean = math.exp(statistics.fmean(map(math.log, ratios)))
+            print(
+                f"{name}, {ranks} ranks: {mean:.2f} x the speed of {list(samples)[1]} in geometric mean, {min(ratios):.2f} at worst\n",
+                flush=True,
+            )
+            kept[f"{name} {ranks}"] = {
+                provider: [{f"{bench} {size}": us for (bench, size), us in times.items()} for times in some]
+                for provider, some in samples.items()
+            }
+    print(f"medians of {1 if args.quick else args.rounds} rounds, load average {os.getloadavg()[0]:.1f}")
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as file:
+            json.dump(kept, file, indent=1)
+    return 0

@@ -1,0 +1,202 @@
+"""Squall beside tcp, and beside the sockets alone, where users are: three networks, every size from nothing to 4 MiB.
+
+Networks: `lo`, the loopback interface; `veth 1500` and `veth 9000`, two namespaces joined by a cable of that MTU (needs root).
+For each size: half of a round trip (fi_tsend, fi_trecv), and bandwidth in windows of 16 messages; for those up to 1 MiB also half
+of a round trip of the same trains through squall's UDP port with nothing above it (net/examples/port_limit.rs): what the
+sockets need. In every round they run one right after the other, another provider first each time; every figure is the median
+of the rounds, a ratio the median of the ratios within the rounds, above 1 where squall is faster. A size is within reach
+when it takes at most 1.05 x tcp's time, or 1.15 x what the sockets alone need. With `--frames` squall's packets are also sent as frames through AF_XDP (FI_SQUALL_PORT_KIND=xdp) over the cable
+of MTU 1500, in the same rounds, with a table of its own. Both are loaded by the same libfabric, that of the
+MPICH wheel when ci/run setup has brought it, else the system's. `--quick` is to see that it works.
+"""
+
+import argparse
+import contextlib
+import json
+import math
+import os
+import re
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from squall_ci.benchmarks.messages import environment
+from squall_ci.namespaces import Namespaces
+from squall_ci.paths import die, need
+from squall_ci.process import run, Word
+from squall_ci.programs import example, fi_perf
+from squall_ci.tally import table
+
+PROVIDERS = ("squall", "tcp")
+SIZES = (0, *(1 << power for power in range(23)))
+NETWORKS = {"lo": None, "veth 1500": 1500, "veth 9000": 9000}
+# UDP payload of a full packet of squall's there: on loopback its largest.
+SEGMENTS = {"lo": 16_376, "veth 1500": 1472, "veth 9000": 8972}
+# The largest message that the sockets alone are measured with: more would overrun their buffers.
+MOST_ALONE = 1 << 20
+# Half a round trip that is within reach: times tcp's, or times that of the sockets alone.
+WITHIN_TCP, WITHIN_PORT = 1.05, 1.15
+PORT = "port"
+FRAMES = "frames"
+# Bytes that a measure of one size moves at most, in one direction.
+MOVED = 48 << 20
+
+
+@dataclass
+class Network:
+    """Where a benchmark runs: options of fi_perf, and variables for squall."""
+
+    options: list[Word] = field(default_factory=list)
+    env: dict[str, str] = field(default_factory=dict)
+
+
+@contextlib.contextmanager
+def network(name: str) -> Iterator[Network]:
+    mtu = NETWORKS[name]
+    if mtu is None:
+        yield Network()
+        return
+    need(os.geteuid() == 0, "namespaces need root")
+    with Namespaces(["a", "b"]) as net:
+        net.join("a", "eth0", "10.78.0.1/24", "b", "eth0", "10.78.0.2/24", mtu)
+        paths = ",".join(f"/run/netns/{net.name(node)}" for node in net.nodes)
+        env = {"FI_SQUALL_IFACE": "", "FI_TCP_IFACE": "eth0"}
+        yield Network(["-a", "10.78.0.1,10.78.0.2", "-n", paths], env)
+
+
+def words(sizes: Sequence[int], quick: bool) -> list[str]:
+    """The measures, as fi_perf wants them."""
+    most = 20 if quick else 1000
+    found = []
+    for size in sizes:
+        rounds = max(6, min(most, MOVED // max(1, size) // 2))
+        found.append(f"lat:{size}:{rounds}")
+        if size:
+            found.append(f"bw:{size}:{max(3, min(most // 4, MOVED // (16 * size)))}")
+    return found
+
+
+def measure(where: Network, who: str, plan: list[str]) -> dict[str, float]:
+    """The value of each measure."""
+    provider = "squall" if who == FRAMES else who
+    env = environment(provider) | where.env | ({"FI_SQUALL_PORT_KIND": "xdp"} if who == FRAMES else {})
+    result = run([fi_perf(), "-p", provider, *where.options, *plan], env, timeout=300)
+    lines = [line.split() for line in result.output.splitlines()]
+    found = {line[0]: float(line[1]) for line in lines if line and line[0] in plan}
+    need("keeps its sockets" not in result.output, f"no frames: {result.output.strip()[-600:]}")
+    if not result.ok or len(found) < len(plan):
+        die(f"{provider}: {result.why()}: {result.output.strip()[-600:]}", 1)
+    return found
+
+
+def measure_port(where: Network, segment: int, plan: list[str]) -> dict[str, float]:
+    """What the sockets alone need, for the round trips among the measures."""
+    words = [word for word in plan if word.startswith("lat") and int(word.split(":")[1]) <= MOST_ALONE]
+    command = [example("squall-net", "port_limit"), *where.options, "-s", segment, *words]
+    result = run(command, os.environ, timeout=300)
+    found = {word: float(value) for word, value in re.findall(r"^(lat:\S+) ([\d.]+)$", result.output, re.M)}
+    need(result.ok and len(found) == len(words), f"port_limit: {result.why()}: {result.output.strip()[-400:]}")
+    return found
+
+
+def faster(word: str, ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """How much faster squall is: the median of the rounds."""
+    ratios = [a / b if word.startswith("bw") else b / a for a, b in zip(ours, theirs)]
+    return statistics.median(ratios)
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+def report(name: str, plan: list[str], samples: dict[str, list[dict[str, float]]]) -> dict[str, float]:
+    """Prints a network's table. How much faster squall is, by measure."""
+    rows = []
+    ratios: dict[str, float] = {}
+    within: list[bool] = []
+    for size in SIZES:
+        row = [f"{size}"]
+        for kind in ("lat", "bw"):
+            word = next((word for word in plan if word.startswith(f"{kind}:{size}:")), None)
+            if word is None:
+                row += ["", "", ""]
+                if kind == "lat":
+                    row += ["", ""]
+                continue
+            values = [[sample[word] for sample in samples[provider]] for provider in PROVIDERS]
+            ratios[word] = faster(word, values[0], values[1])
+            row += [f"{statistics.median(value):.3g}" for value in values] + [f"{ratios[word]:.2f}"]
+            if kind == "lat":
+                alone = [sample[word] for sample in samples[PORT] if word in sample]
+                times = statistics.median(ours / port for ours, port in zip(values[0], alone)) if alone else math.inf
+                row += [f"{statistics.median(alone):.3g}", f"{times:.2f}"] if alone else ["", ""]
+                within.append(ratios[word] >= 1 / WITHIN_TCP or times <= WITHIN_PORT)
+        rows.append(row)
+    head = ["squall us", "tcp us", "faster", "sockets us", "x sockets", "squall GB/s", "tcp GB/s", "faster"]
+    print(table(["bytes", *head], rows))
+    for kind, what in (("lat", "half round trip"), ("bw", "bandwidth")):
+        all_of = [ratio for word, ratio in ratios.items() if word.startswith(kind)]
+        print(f"{name}: {what}: {geometric_mean(all_of):.2f} x tcp's speed in geometric mean, {min(all_of):.2f} at worst")
+    print(f"{name}: {sum(within)} of {len(within)} sizes within reach there and back")
+    print(flush=True)
+    return ratios
+
+
+def report_frames(name: str, plan: list[str], samples: dict[str, list[dict[str, float]]]) -> None:
+    """Prints what frames take, beside sockets and tcp."""
+    rows = []
+    ratios: dict[str, list[float]] = {"lat": [], "bw": []}
+    for size in SIZES:
+        row = [f"{size}"]
+        for kind in ("lat", "bw"):
+            word = next((word for word in plan if word.startswith(f"{kind}:{size}:")), None)
+            if word is None:
+                row += [""] * 5
+                continue
+            frames, sockets, tcp = ([sample[word] for sample in samples[who]] for who in (FRAMES, *PROVIDERS))
+            ratios[kind].append(faster(word, frames, tcp))
+            row += [f"{statistics.median(value):.3g}" for value in (frames, sockets, tcp)]
+            row += [f"{faster(word, frames, sockets):.2f}", f"{ratios[kind][-1]:.2f}"]
+        rows.append(row)
+    head = ["bytes"]
+    for unit in ("us", "GB/s"):
+        head += [f"frames {unit}", f"sockets {unit}", f"tcp {unit}", "x sockets", "x tcp"]
+    print(table(head, rows))
+    for kind, what in (("lat", "half round trip"), ("bw", "bandwidth")):
+        print(
+            f"{name}, frames: {what}: {geometric_mean(ratios[kind]):.2f} x tcp's speed in geometric mean, {min(ratios[kind]):.2f} at worst"
+        )
+    print(flush=True)
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--network", action="append", choices=NETWORKS, help="default: all of them")
+    parser.add_argument("--frames", action="store_true", help="squall through AF_XDP as well, where it can be")
+    parser.add_argument("--json", help="also write all samples to this file")
+
+
+def main(args: argparse.Namespace) -> int:
+    plan = words(SIZES, args.quick)
+    everything = {}
+    for name in args.network or NETWORKS:
+        # A frame has a page's room.
+        frames = args.frames and NETWORKS[name] == 1500
+        those = (*PROVIDERS, FRAMES) if frames else PROVIDERS
+        samples: dict[str, list[dict[str, float]]] = {who: [] for who in (*those, PORT)}
+        with network(name) as where:
+            for turn in range(1 if args.quick else args.rounds):
+                for provider in those if turn % 2 == 0 else those[::-1]:
+                    samples[provider].append(measure(where, provider, plan))
+                samples[PORT].append(measure_port(where, SEGMENTS[name], plan))
+        print(f"## {name}\n")
+        report(name, plan, samples)
+        if frames:
+            report_frames(name, plan, samples)
+        everything[name] = samples
+    print(f"medians of {args.rounds} rounds, {os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}")
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as file:
+            json.dump(everything, file, indent=1)
+    return 0

@@ -1,0 +1,123 @@
+"""One-sided communication of Open MPI (osc/rdma over btl/ofi) on squall, beside what Open MPI does over TCP.
+
+IMB_RMA is Intel's IMB-RMA built for Open MPI 5 (from its sources: `make TARGET=RMA CC=mpicc CXX=mpicxx` with that MPI's
+compilers). Two ranks put, get and accumulate 8 B to 1 MiB on squall by packets, on squall through shared memory, and on tcp in
+both ways Open MPI has: osc/rdma over btl/tcp with messages by ob1, or by cm over libfabric's tcp (btl/ofi does not run on that
+provider). The sides take turns in every round, another one first each time. Times are medians of the rounds; a ratio compares
+with the better of the two for each size, and is above 1 where squall is faster; printed is its geometric mean over the
+sizes, and the worst size. Exit status 1 when the mean by packets is below 1. --quick is to see that it works.
+"""
+
+import argparse
+import math
+import os
+import pathlib
+import re
+import statistics
+
+from squall_ci.job import run_job
+from squall_ci.mpis import MPIS
+from squall_ci.paths import die, need
+from squall_ci.process import Word
+from squall_ci.tally import table
+
+# Who is compared: a provider, and what the job is told besides.
+OURS: dict[str, tuple[str, dict[str, str]]] = {
+    "packets": ("squall", {"OMPI_MCA_btl": "self,ofi", "FI_SQUALL_SHM": "no"}),
+    "shared memory": ("squall", {"OMPI_MCA_btl": "self,ofi", "FI_SQUALL_SHM": "yes"}),
+}
+OVER_TCP = {"OMPI_MCA_btl": "self,tcp", "OMPI_MCA_btl_tcp_if_include": "lo"}
+THEIRS: dict[str, tuple[str, dict[str, str]]] = {
+    "cm": ("tcp", OVER_TCP),
+    "ob1": ("tcp", {**OVER_TCP, "OMPI_MCA_pml": "ob1"}),
+}
+SIDES = {**OURS, **THEIRS}
+BENCHMARKS = (
+    "Unidir_put",
+    "Unidir_get",
+    "Exchange_put",
+    "Accumulate",
+    "Get_accumulate",
+    "Fetch_and_op",
+    "Compare_and_swap",
+)
+# What IMB does at each size at most: repetitions, seconds.
+LIMITS = ("-iter", "100,20", "-time", "0.3", "-msglog", "3:20")
+QUICK = ("-iter", "5", "-time", "0.1", "-msglog", "3:6")
+
+# A benchmark, its mode (IMB plays most with a flush behind each operation, and with one behind all), and a size.
+Cell = tuple[str, str, int]
+# Microseconds.
+Times = dict[Cell, float]
+
+
+def parse(output: str) -> Times:
+    """What IMB-RMA printed."""
+    found: Times = {}
+    name = mode = ""
+    for line in output.splitlines():
+        if begin := re.match(r"# Benchmarking (\w+)", line):
+            name, mode = begin[1], ""
+        elif said := re.match(r"# +MODE: (\S+)", line):
+            mode = said[1]
+        elif name and (row := re.match(r" +(\d+) +\d+ +([\d.]+)", line)) and int(row[1]) > 0:
+            found[name, mode, int(row[1])] = float(row[2])
+    return found
+
+
+def play(side: str, program: pathlib.Path, quick: bool) -> Times:
+    """One job."""
+    provider, told = SIDES[side]
+    words: list[Word] = [program, "-npmin", 2, *(QUICK if quick else LIMITS), *BENCHMARKS]
+    least = 1 << 10 if provider == "squall" else 0
+    result, problem, _ = run_job(MPIS["openmpi"], provider, 2, words, 300, least, {"OMPI_MCA_osc": "rdma", **told})
+    times = parse(result.output)
+    missing = [name for name in BENCHMARKS if not any(name == cell[0] for cell in times)]
+    if problem or missing:
+        die(f"{side}: {problem or 'nothing of ' + ', '.join(missing)}\n{result.output[-1500:]}", 1)
+    return times
+
+
+def compare(samples: dict[str, list[Times]], ours: str) -> dict[Cell, float]:
+    """How much faster one of ours is than the better of theirs, by cell."""
+    cells = [cell for cell in samples[ours][0] if all(cell in times for some in samples.values() for times in some)]
+
+    def median(side: str, cell: Cell) -> float:
+        return statistics.median(times[cell] for times in samples[side])
+
+    return {cell: min(median(side, cell) for side in THEIRS) / median(ours, cell) for cell in cells}
+
+
+def mean(ratios: list[float]) -> float:
+    """Geometric."""
+    return math.exp(statistics.fmean(map(math.log, ratios)))
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("program", type=pathlib.Path, metavar="IMB_RMA")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--quick", action="store_true")
+
+
+def main(args: argparse.Namespace) -> int:
+    need(args.program.is_file(), f"no program {args.program}")
+    samples: dict[str, list[Times]] = {side: [] for side in SIDES}
+    rounds = 1 if args.quick else args.rounds
+    for turn in range(rounds):
+        order = list(SIDES)[turn % len(SIDES) :] + list(SIDES)[: turn % len(SIDES)]
+        for side in order:
+            samples[side].append(play(side, args.program.absolute(), args.quick))
+    ratios = {side: compare(samples, side) for side in OURS}
+    rows = []
+    for name in (*BENCHMARKS, "all"):
+        row = [name]
+        for cells in ratios.values():
+            some = [ratio for cell, ratio in cells.items() if name in (cell[0], "all")]
+            row.append(f"{mean(some):.2f} ({min(some):.2f})")
+        rows.append(row)
+    print(table(["x the better way over tcp (worst size)", *ratios], rows))
+    print(f"medians of {rounds} rounds, load average {os.getloadavg()[0]:.1f}")
+    by_packets = mean(list(ratios["packets"].values()))
+    if by_packets < 1:
+        print(f"missed: {by_packets:.2f} x the better way over tcp, 1 is wanted")
+    return 1 if by_packets < 1 else 0

@@ -1,0 +1,199 @@
+"""What simulating costs: time and memory of the simulator.
+
+A 2 MB permutation on full fat trees of 128, 1024 and 8192 hosts, and one of 128 KB on 65536: seconds, nanoseconds an event,
+memory. Those of 1024 and 8192 hosts on two threads, too, beside one, round by round: how many times as fast, that the
+result is the same, and how many times as much two processes of one thread each do in the time of one, which is what
+two processes gain that share nothing. With --reference, the directory of htsim's table (htsim.csv, its topologies and
+matrices), also the 1024-host rows of it, beside htsim's own seconds and memory. Every run is a process of its own, three
+times, and the fastest counts; nothing else should run meanwhile. With --htsim, htsim's UEC program, both run the
+permutations of that table one after the other, round by round, on one thread each: medians of processor time and memory,
+and of the ratios within a round. Exit status 1 when a target is missed.
+"""
+
+import argparse
+import csv
+import itertools
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+from squall_ci.paths import need
+from squall_ci.process import Word
+from squall_ci.programs import example
+
+REPEAT = 3
+# Cost of an event at 8192 hosts over that at 128; seconds over htsim's.
+FLAT, FASTER = 2.0, 1 / 5
+# Hosts, bytes a flow, and the memory allowed.
+TREES = ((128, 2_000_000, 8 << 30), (1024, 2_000_000, 8 << 30), (8192, 2_000_000, 8 << 30), (65536, 128_000, 12 << 30))
+# Seconds of one thread over those of two.
+THREADS, APART = 2, 1.6
+# Processor time of htsim over ours in the same run: 128 and 1024 hosts.
+BESIDE = (10.0, 15.0)
+
+
+def fastest(program: pathlib.Path, *args: Word) -> dict[str, Any]:
+    """The fastest of some runs."""
+    runs = [at_once(program, 1, *args)[0] for _ in range(REPEAT)]
+    return min(runs, key=lambda one: float(one["wall_s"]))
+
+
+def at_once(program: pathlib.Path, count: int, *args: Word) -> list[dict[str, Any]]:
+    """What so many of it say that run at one time."""
+    command = [str(program), *map(str, args)]
+    children = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)]
+    said = [child.communicate()[0] for child in children]
+    need(all(child.returncode == 0 for child in children), f"{program} failed")
+    return [json.loads(one) for one in said]
+
+
+def found(one: dict[str, Any]) -> dict[str, Any]:
+    """What does not depend on the machine."""
+    return {key: value for key, value in one.items() if key not in ("wall_s", "ns_per_event", "peak_bytes")}
+
+
+def apart(program: pathlib.Path, rounds: int) -> list[str]:
+    """Prints what two threads gain. What was missed."""
+    missed = []
+    print(f"\n{'hosts':>6} {'one s':>8} {'two s':>8} {'times':>6} {'limit':>6} {'MB':>7}")
+    for hosts, size, _ in TREES[1:3]:
+        alone, both, limits = [], [], []
+        for _ in range(rounds):
+            [one] = at_once(program, 1, hosts, size, 1)
+            [two] = at_once(program, 1, hosts, size, THREADS)
+            halves = at_once(program, THREADS, hosts, size, 1)
+            need(found(one) == found(two), f"{THREADS} threads find something else at {hosts} hosts: {one} and {two}")
+            alone.append(one["wall_s"])
+            both.append(two["wall_s"])
+            limits.append(THREADS * one["wall_s"] / max(half["wall_s"] for half in halves))
+        times = statistics.median(one / two for one, two in zip(alone, both, strict=True))
+        limit = statistics.median(limits)
+        print(
+            f"{hosts:6} {statistics.median(alone):8.2f} {statistics.median(both):8.2f} {times:6.2f} {limit:6.2f} "
+            f"{two['peak_bytes'] / 1e6:7.0f}"
+        )
+        if times < APART:
+            missed.append(f"{hosts} hosts on {THREADS} threads: {times:.2f} x one thread's speed, wanted {APART:g}")
+    return missed
+
+
+def cost(command: list[Word], where: pathlib.Path) -> tuple[float, int]:
+    """Processor seconds and peak bytes of a program."""
+    child = subprocess.Popen(
+        [str(word) for word in command], cwd=where, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    _, status, usage = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    need(child.returncode == 0, f"{command[0]} ended with {child.returncode}")
+    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
+
+
+def beside(ours: pathlib.Path, htsim: pathlib.Path, directory: pathlib.Path, rounds: int) -> list[str]:
+    """Prints how both do on the same scenarios. What was missed."""
+    missed = []
+    print(f"\n{'CPU time':28} {'htsim s':>8} {'ours s':>7} {'times':>6} {'htsim MB':>9} {'ours MB':>8}")
+    for name, given, words in scenarios(directory, ("perm128_2MB", "perm1024")):
+        # What both call by the same name, and all that is said of it.
+        if not name.endswith(("_reps", "_oblivious")) or "big" in name:
+            continue
+        pairs = []
+        for turn in range(rounds):
+            runs = {True: [htsim.resolve(), *words], False: [ours, *given]}
+            order = (True, False) if turn % 2 == 0 else (False, True)
+            pairs.append({theirs: cost(runs[theirs], directory) for theirs in order})
+        seconds = {theirs: statistics.median(pair[theirs][0] for pair in pairs) for theirs in (True, False)}
+        room = {theirs: statistics.median(pair[theirs][1] for pair in pairs) for theirs in (True, False)}
+        times = statistics.median(pair[True][0] / pair[False][0] for pair in pairs)
+        large = name.startswith("perm1024")
+        # A child's peak is at least that of this interpreter, from which it was forked.
+        memory = f"{room[True] / 1e6:9.0f} {room[False] / 1e6:8.0f}" if large else ""
+        print(f"{name:28} {seconds[True]:8.2f} {seconds[False]:7.2f} {times:6.1f} {memory}", flush=True)
+        if times < BESIDE[large]:
+            missed.append(f"{name}: {times:.1f} x htsim's speed, wanted {BESIDE[large]:g}")
+        if large and room[False] * 3 > room[True]:
+            missed.append(f"{name}: {room[False] / room[True]:.2f} of htsim's memory, wanted a third")
+    return missed
+
+
+def scenarios(directory: pathlib.Path, names: tuple[str, ...]) -> Iterator[tuple[str, list[Word], list[Word]]]:
+    """Name, arguments for our program and for htsim of each row of the first seed, once."""
+    with open(directory / "htsim.csv", newline="") as file:
+        for row in csv.DictReader(file):
+            if row["scenario"].startswith(names) and row["seed"] == "1" and "-load_balancing_algo" in row["args"]:
+                yield row["scenario"], our_words(directory, row["args"].split()), list(row["args"].split())
+
+
+def our_words(directory: pathlib.Path, words: list[str]) -> list[Word]:
+    """The arguments of our program that say what htsim's do."""
+    given = {word: value for word, value in itertools.pairwise(words) if word.startswith("-")}
+    return [
+        directory / given["-topo"],
+        directory / given["-tm"],
+        f"lb={given['-load_balancing_algo']}",
+        f"mtu={given['-mtu']}",
+        f"seed={given['-seed']}",
+        "nic=100",
+    ]
+
+
+def reference_rows(directory: pathlib.Path) -> Iterator[tuple[str, list[Word], float, int]]:
+    """Name, arguments for our program, seconds and bytes of htsim for each row of 1024 hosts."""
+    with open(directory / "htsim.csv", newline="") as file:
+        for row in csv.DictReader(file):
+            if not row["scenario"].startswith("perm1024"):
+                continue
+            args = our_words(directory, row["args"].split())
+            yield row["scenario"], args, float(row["wall_s"]), int(row["peak_kb"]) * 1024
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--reference", type=pathlib.Path, metavar="DIR", help="directory with htsim.csv")
+    parser.add_argument(
+        "--htsim", type=pathlib.Path, metavar="PROGRAM", help="htsim's UEC program (htsim_uec), to run beside ours"
+    )
+    parser.add_argument("--rounds", type=int, default=3)
+
+
+def main(args: argparse.Namespace) -> int:
+    program = example("squall-netsim", "speed")
+    if args.htsim:
+        need(args.reference, "--htsim needs --reference, the directory with what both are to run")
+        missed = beside(program, args.htsim, args.reference, args.rounds)
+        for what in missed:
+            print(f"MISSED: {what}")
+        return 1 if missed else 0
+    missed = []
+    print(f"{'hosts':>6} {'events':>10} {'seconds':>8} {'ns/event':>9} {'MB':>7}")
+    each: dict[int, float] = {}
+    for hosts, size, room in TREES:
+        best = fastest(program, hosts, size)
+        each[hosts] = best["ns_per_event"]
+        print(
+            f"{hosts:6} {best['events']:10} {best['wall_s']:8.2f} {best['ns_per_event']:9.1f} {best['peak_bytes'] / 1e6:7.0f}"
+        )
+        if best["finished"] != best["flows"]:
+            missed.append(f"{hosts} hosts: only {best['finished']} of {best['flows']} flows finished")
+        if best["peak_bytes"] > room:
+            missed.append(f"{hosts} hosts take {best['peak_bytes'] / 1e9:.1f} GB, more than {room / 1e9:.1f}")
+    ratio = each[8192] / each[128]
+    print(f"an event at 8192 hosts costs {ratio:.2f} of one at 128 (target: {FLAT:.0f})")
+    if ratio > FLAT:
+        missed.append(f"an event at 8192 hosts costs {ratio:.2f} of one at 128, more than {FLAT:.0f}")
+    missed += apart(program, args.rounds)
+    if args.reference:
+        print(f"\n{'1024 hosts':28} {'htsim s':>8} {'ours s':>7} {'times':>6} {'htsim MB':>9} {'ours MB':>8}")
+        for name, given, seconds, room in reference_rows(args.reference):
+            best = fastest(program, *given)
+            mine, bytes_ = best["wall_s"], best["peak_bytes"]
+            print(f"{name:28} {seconds:8.2f} {mine:7.2f} {seconds / mine:6.1f} {room / 1e6:9.0f} {bytes_ / 1e6:8.0f}")
+            if mine > seconds * FASTER:
+                missed.append(f"{name}: {mine:.2f} s, more than a fifth of htsim's {seconds:.2f} s")
+            if bytes_ > room:
+                missed.append(f"{name}: {bytes_ / 1e6:.0f} MB, more than htsim's {room / 1e6:.0f}")
+    for what in missed:
+        print(f"MISSED: {what}")
+    return 1 if missed else 0

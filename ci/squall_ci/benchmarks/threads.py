@@ -1,0 +1,137 @@
+"""Several threads in one process, automatic progress, and more ranks than cores, beside tcp: times and counters.
+
+Threads with an endpoint each (the pattern of fabtests' fi_rdm_bw_mt), threads that share one, threads that write and wait;
+a thread and a progress thread of the provider; under MPICH the patterns of its threads/rma/multirma and
+threads/pt2pt/mt_sendrecv_huge; and four ranks that exchange messages of every protocol (fabtests/mpi/steady.py). In every round
+the providers run one right after the other, another one first each time; every figure is the median of the rounds, a ratio
+the median of the ratios within the rounds. MPICH's tcp calls a write complete when the kernel has taken it, squall when the peer
+has it: a put and a flush take it a round trip more.
+
+Times depend on who else uses the machine; the counters under the table do not: what was sent twice of all packets, and what of that
+in vain. Exit status 1 when more than 1 % was.
+"""
+
+import argparse
+import json
+import os
+import re
+import statistics
+from collections.abc import Callable
+from functools import partial
+
+from squall_ci.benchmarks.messages import environment
+from squall_ci.job import Statistics
+from squall_ci.mpis import MPIS
+from squall_ci.paths import die, FABTESTS, MPI_TESTS, TARGET
+from squall_ci.process import run, Word
+from squall_ci.programs import compile_c, fi_threads
+from squall_ci.tally import table
+
+PROVIDERS = ("squall", "tcp")
+RANKS = 4
+# What may be sent in vain of all packets.
+SPURIOUS = 0.01
+
+# Name, options and measure for fi_threads, and its repetitions (with --quick).
+MEASURES: list[tuple[str, list[str], str, tuple[int, int]]] = [
+    ("1 MiB, 8 threads, an endpoint each", [], "own:8:1048576:{}", (60, 6)),
+    ("64 KiB, 8 threads, an endpoint each", [], "own:8:65536:{}", (400, 40)),
+    ("64 KiB, 4 threads share an endpoint", [], "shared:4:65536:{}", (800, 80)),
+    ("64 B, 4 threads share an endpoint", [], "shared:4:64:{}", (5000, 300)),
+    ("8 B written and delivered, 4 threads", [], "put:4:8:{}", (2000, 100)),
+    ("1 MiB, manual progress", [], "own:1:1048576:{}", (300, 20)),
+    ("1 MiB, automatic progress", ["-A"], "own:1:1048576:{}", (300, 20)),
+    ("64 B, manual progress", [], "shared:1:64:{}", (10_000, 500)),
+    ("64 B, automatic progress", ["-A"], "shared:1:64:{}", (10_000, 500)),
+]
+# The same for mpi_threads.
+PATTERNS = [
+    ("MPICH: 4 threads put and flush", "rma", (5000, 200)),
+    ("MPICH: 4 threads, 10 MiB", "huge", (20, 2)),
+]
+
+
+def of_threads(options: list[str], word: str, provider: str) -> float:
+    """Microseconds a message of one thread."""
+    result = run([fi_threads(), "-p", provider, *options, word], environment(provider), timeout=120)
+    found = re.search(rf"^{re.escape(word)} (\S+)$", result.output, re.M)
+    if not result.ok or not found:
+        die(f"{provider}: {word}: {result.why()}: {result.output.strip()[-400:]}", 1)
+    return float(found.group(1))
+
+
+def under_mpi(ranks: int, program: list[Word], pattern: str, counters: dict[str, float], provider: str) -> float:
+    """The number that `pattern` finds in what a job prints. Adds what squall's endpoints counted to `counters`."""
+    mpi = MPIS["mpich"]
+    env = mpi.env(provider)
+    collected = Statistics()
+    if provider == "squall":
+        env |= collected.env()
+    result = run(mpi.command(ranks, program), env, timeout=120)
+    found = re.search(pattern, result.output)
+    if not result.ok or not found:
+        die(f"{provider}: {' '.join(map(str, program))}: {result.why()}: {result.output.strip()[-400:]}", 1)
+    for field, value in collected.total().items():
+        counters[field] = counters.get(field, 0) + value
+    return float(found.group(1))
+
+
+def turn_time(seconds: int, counters: dict[str, float], provider: str) -> float:
+    """Milliseconds a turn of steady.py."""
+    program: list[Word] = [MPIS["mpich"].python, MPI_TESTS / "steady.py", seconds]
+    return seconds * 1e3 / under_mpi(RANKS, program, r'steady: \{"turns": (\d+)', counters, provider)
+
+
+def plan(quick: bool, counters: dict[str, float]) -> dict[str, Callable[[str], float]]:
+    """What is measured: by name, the time that a provider takes."""
+    measures: dict[str, Callable[[str], float]] = {}
+    for name, options, word, rounds in MEASURES:
+        measures[f"{name}, us"] = partial(of_threads, options, word.format(rounds[quick]))
+    mpi = MPIS["mpich"]
+    if not mpi.python.exists():
+        return measures
+    compiler = str(mpi.python.parent / "mpicc")
+    # The MPI brings its own libfabric, which is newer than the one there are headers of.
+    linking = ("-O2", "-Wl,--allow-shlib-undefined")
+    built = compile_c([FABTESTS / "bench" / "mpi_threads.c"], TARGET / "bench" / "mpi_threads", linking, compiler)
+    for name, what, loops in PATTERNS:
+        program: list[Word] = [built, what, 4, loops[quick]]
+        measures[f"{name}, s"] = partial(under_mpi, 2, program, r"mpi_threads: (\S+)", {})
+    measures[f"{RANKS} ranks, a turn of every protocol, ms"] = partial(turn_time, 1 if quick else 4, counters)
+    return measures
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--quick", action="store_true", help="1 short round: to see that it works")
+    parser.add_argument("--json", help="also write all samples to this file")
+
+
+def main(args: argparse.Namespace) -> int:
+    counters: dict[str, float] = {}
+    measures = plan(args.quick, counters)
+    samples: dict[str, dict[str, list[float]]] = {name: {provider: [] for provider in PROVIDERS} for name in measures}
+    rounds = 1 if args.quick else args.rounds
+    for turn in range(rounds):
+        for name, measure in measures.items():
+            for provider in PROVIDERS if turn % 2 == 0 else PROVIDERS[::-1]:
+                samples[name][provider].append(measure(provider))
+    rows = []
+    for name, values in samples.items():
+        ratio = statistics.median(ours / theirs for ours, theirs in zip(values["squall"], values["tcp"]))
+        rows.append([name, *(f"{statistics.median(values[provider]):.4g}" for provider in PROVIDERS), f"{ratio:.2f}"])
+    print(table(["", *PROVIDERS, "squall / tcp"], rows))
+    print(f"\nmedians of {rounds} rounds, {os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}")
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as file:
+            json.dump(samples, file, indent=1)
+    packets = counters.get("data_packets", 0)
+    if not packets:
+        return 0
+    vain = counters["rx_duplicates"] / packets
+    print(
+        f"{RANKS} ranks: {packets:.0f} packets, {counters['retransmissions']:.0f} sent again, "
+        f"{counters['rx_duplicates']:.0f} of them in vain ({vain:.2%}); {counters['timeouts']:.0f} timeouts, "
+        f"{counters['tx_probes']:.0f} probes, {counters['path_freezes']:.0f} path freezes"
+    )
+    return 1 if vain > SPURIOUS else 0

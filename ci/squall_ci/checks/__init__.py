@@ -1,0 +1,1 @@
+"""Checks of the sources, the documents and our own programs: `ci/run check NAME`."""

@@ -1,0 +1,222 @@
+"""Run the C ABI tests of fabtests/abi under checkers, and over networks on which they take long.
+
+lossy     over networks that lose, reorder, damage, or swallow all of a path: the programs that take longest there (the default)
+valgrind  under memcheck: no invalid access, no use of undefined bytes, nothing lost for good
+asan      with AddressSanitizer in the tests and, where the toolchain can, in the provider too
+
+`cargo test -p squall-fi --test abi` runs all programs as they are, through packets and shared memory
+(fabtests/abi/runs.toml).
+
+`histories` plays random histories of regions, counters, queues, waits and deferred work beside a model of them;
+HISTORIES_SEED=n plays one again.
+
+`model` and `receives` try every option of every data call beside a model of the manual pages, on buffers that lose
+access when they are given back; MODEL_EVERY=n makes about every n-th combination of it, as the slow ways do.
+
+The provider must have been built (ci/build).
+"""
+
+import argparse
+import dataclasses
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from squall_ci.commands.build import install
+from squall_ci.devices import with_devices
+from squall_ci.job import Statistics
+from squall_ci.paths import FABTESTS, need, PROVIDER_DIR, TARGET
+from squall_ci.process import Result, run, Word
+from squall_ci.programs import compile_c
+from squall_ci.tally import Tally
+
+SOURCES = FABTESTS / "abi"
+OUT = TARGET / "abi"
+PROGRAMS = ("getinfo", "objects", "waits", "triggers", "messages", "onesided", "processes", "threads")
+MODELS = ("model", "receives")
+# Random histories that are compared with a model, whatever the network and whatever checker runs the program.
+HISTORIES = ("histories",)
+# Those whose tests have a process each.
+APART = ("findings", "identity", "collectives")
+# Run under two libfabrics. Other providers lend us their queues under 2.3 and later; each is unloaded in a way of its own.
+LENT = ("peers", "unload")
+# Where such a libfabric is, when ci/run setup has brought the MPICH wheel.
+LATER = TARGET / "venv-mpich" / "lib" / "mpich"
+# The same, with stand-ins for the libraries of device drivers, which they and the provider load.
+DEVICE = ("device",)
+# A network that loses, and a deadline of unreachable peers that stays out of the way of retransmissions.
+LOSS = {"FI_SQUALL_DEADLINE": "20s", "FI_SQUALL_FAULT": "loss=1%,reorder=2%,dup=1%,seed=5"}
+LOSS_NOTE = "loss 1%, reordering 2%, duplication 1%"
+# One that damages, too, which the trailer tells; and one of whose paths everything is swallowed.
+DAMAGE = {
+    "FI_SQUALL_DEADLINE": "20s",
+    "FI_SQUALL_CRC": "yes",
+    "FI_SQUALL_FAULT": "loss=1%,reorder=2%,dup=1%,corrupt=1%,seed=8",
+}
+DAMAGE_NOTE = f"{LOSS_NOTE}, damage 1%"
+DEAD_PATH = {"FI_SQUALL_DEADLINE": "20s", "FI_SQUALL_FAULT": "blackhole=3"}
+DEAD_PATH_NOTE = "a dead path"
+# The same, about shared memory, in which nothing is for memcheck to see.
+SHARED = ("same_host",)
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A program, and how it is run."""
+
+    program: str
+    env: Mapping[str, str]
+    suffix: str = ""
+    provider: pathlib.Path = PROVIDER_DIR
+    # A command that it runs under, if there is one.
+    under: Sequence[Word] = ()
+    note: str = ""
+    # A counter of the endpoints that must have moved; not for programs that keep the statistics to themselves.
+    shows: str = ""
+
+    def run(self) -> Result:
+        whole = {**os.environ, "FI_PROVIDER_PATH": str(self.provider), **self.env}
+        statistics = Statistics() if self.shows else None
+        if statistics:
+            whole.update(statistics.env())
+        result = run([*self.under, OUT / f"{self.program}{self.suffix}"], whole, 600)
+        (OUT / f"{self.program}{self.suffix}.log").write_text(result.output)
+        if result.ok and statistics and not statistics.total().get(self.shows):
+            return Result(1, f"{result.output}\nno endpoint shows {self.shows}", result.seconds)
+        return result
+
+    def judge(self, tally: Tally, result: Result) -> None:
+        last = result.output.strip().rpartition("\n")[2] if result.ok else ""
+        words = ", ".join(filter(None, (last, self.note)))
+        tally.add(f"abi {self.program}", None if result.ok else result.why(), result.seconds, words, result.output)
+
+
+def cases(programs: Sequence[str], **how: Any) -> list[Case]:
+    """Several programs that are run in one way."""
+    return [Case(program, **how) for program in programs]
+
+
+def suite(tally: Tally, programs: Sequence[str], **how: Any) -> None:
+    """Run programs one after the other, as is right where they look at times or at the processor."""
+    for case in cases(programs, **how):
+        case.judge(tally, case.run())
+
+
+def pairs(tally: Tally, todo: Sequence[Case]) -> None:
+    """Run programs two at a time, for the sake of time."""
+    with ThreadPoolExecutor(2) as pool:
+        for case, result in zip(todo, pool.map(Case.run, todo)):
+            case.judge(tally, result)
+
+
+def compile_all(suffix: str = "", *options: str) -> None:
+    # What a program defines itself (ioctl) is what the libraries that it loads call; who loads libfabric is not linked with it.
+    options = ("-rdynamic", "-Wl,--as-needed", *options)
+    for program in (*PROGRAMS, *MODELS, *HISTORIES, *APART, *LENT, *DEVICE, *SHARED):
+        sources = [SOURCES / f"{program}.c", *sorted(SOURCES.glob("*.h"))]
+        compiler = os.environ.get("CC") or "cc"
+        compile_c(sources, OUT / f"{program}{suffix}", ("-std=gnu11", "-g", "-O1", *options), compiler)
+
+
+def lent(env: Mapping[str, str], note: str = "", **how: Any) -> list[Case]:
+    """The programs that are run under two libfabrics: the system's, which lends no queues, and a later one."""
+    system = cases(LENT, env=env, note=note, **how)
+    if not (LATER / "libfabric.so.1").exists():
+        print(f"SKIPPED: {', '.join(LENT)} under libfabric 2.3 or later: run ci/run setup mpi first", flush=True)
+        return system
+    words = ", ".join(filter(None, ("MPICH's libfabric", note)))
+    return system + cases(LENT, env={**env, "LD_LIBRARY_PATH": str(LATER)}, note=words, **how)
+
+
+def bad_networks(damaged: Sequence[str], dead: Sequence[str]) -> list[Case]:
+    """Programs over a network that damages, and over one with a dead path, both of which must have done so."""
+    found = cases(damaged, env=DAMAGE, note=DAMAGE_NOTE, shows="fault_corrupted")
+    return found + cases(dead, env=DEAD_PATH, note=DEAD_PATH_NOTE, shows="fault_blackholed")
+
+
+def lossy(tally: Tally) -> None:
+    compile_all()
+    todo = bad_networks(["threads"], ["messages", "triggers", "threads"])
+    for env, note in ((LOSS, LOSS_NOTE), (DAMAGE, DAMAGE_NOTE), (DEAD_PATH, DEAD_PATH_NOTE)):
+        todo += cases(["collectives"], env=env, note=note) + cases(DEVICE, env=with_devices(env), note=note)
+    pairs(tally, todo)
+
+
+def valgrind(tally: Tally) -> None:
+    need(shutil.which("valgrind"), "valgrind is missing: run ci/run setup build first")
+    compile_all()
+    memcheck = ["valgrind", "--quiet", "--error-exitcode=9", "--num-callers=30"]
+    leaks = ["--leak-check=full", "--show-leak-kinds=definite", "--errors-for-leak-kinds=definite"]
+    env = {"FI_SQUALL_DEADLINE": "8s", "ABI_SLOW": "1"}
+    known = [f"--suppressions={SOURCES / 'valgrind.supp'}"]
+    suite(
+        tally,
+        ["getinfo", "objects", "waits", "triggers", "messages", "onesided"],
+        under=[*memcheck, *leaks, *known],
+        env=env,
+        note="memcheck",
+    )
+    for case in lent(env, "memcheck", under=[*memcheck, *leaks, *known]):
+        case.judge(tally, case.run())
+    # A forked child drops its parent's objects without freeing them, by design: no leaks to look for.
+    suite(tally, ["processes"], under=memcheck, env=env, note="memcheck")
+    suite(tally, MODELS, under=memcheck, env=env | {"MODEL_EVERY": "100"}, note="memcheck")
+    suite(tally, HISTORIES, under=memcheck, env=env, note="memcheck")
+    apart = [*memcheck, "--trace-children=yes"]
+    suite(tally, APART, under=apart, env=env, note="memcheck")
+    suite(tally, DEVICE, under=apart, env=with_devices(env | {"FI_SQUALL_SHM": "no"}), note="memcheck")
+
+
+def instrumented() -> pathlib.Path | None:
+    """The directory of a provider built with AddressSanitizer, if the toolchain can."""
+    version = subprocess.run(["rustc", "-vV"], check=True, stdout=subprocess.PIPE, text=True).stdout
+    found = re.search(r"^host: (\S+)", version, re.M)
+    if not found:
+        return None
+    target, home = found.group(1), TARGET / "asan"
+    # It needs -Zsanitizer, which the stable compiler has under lock.
+    flags = {"RUSTC_BOOTSTRAP": "1", "RUSTFLAGS": "-Zsanitizer=address", "CARGO_TARGET_DIR": str(home)}
+    command = ["cargo", "build", "--quiet", "--release", "--target", target, "-p", "squall-fi"]
+    result = run(command, {**os.environ, **flags}, 1800)
+    (OUT / "asan-build.log").write_text(result.output)
+    if not result.ok:
+        return None
+    return install(home / target / "release" / "libsquall_fi.so", home / "provider").parent
+
+
+def asan(tally: Tally) -> None:
+    provider = instrumented()
+    note = "address sanitizer, " + ("provider instrumented" if provider else "tests only")
+    compile_all("-asan", "-fsanitize=address", "-fno-omit-frame-pointer")
+    # libfabric is not instrumented and leaks a little at exit, so leaks are valgrind's business.
+    env = {"FI_SQUALL_DEADLINE": "8s", "ABI_SLOW": "1", "ASAN_OPTIONS": "detect_leaks=0:exitcode=9"}
+    where = provider or PROVIDER_DIR
+    suite(tally, (*PROGRAMS, *APART), suffix="-asan", provider=where, env=env, note=note)
+    linked = env | {"FI_SQUALL_SHM": "yes"}
+    suite(tally, (*PROGRAMS, *SHARED), suffix="-asan", provider=where, env=linked, note=f"{note}, shared memory")
+    suite(tally, HISTORIES, suffix="-asan", provider=where, env=env, note=note)
+    suite(tally, MODELS, suffix="-asan", provider=where, env=env | {"MODEL_EVERY": "8"}, note=note)
+    for case in lent(env, note, suffix="-asan", provider=where):
+        case.judge(tally, case.run())
+    suite(tally, DEVICE, suffix="-asan", provider=where, env=with_devices(env), note=note)
+
+
+WAYS = {"lossy": lossy, "valgrind": valgrind, "asan": asan}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("way", nargs="?", choices=[*WAYS, "all"], default="lossy")
+
+
+def main(args: argparse.Namespace) -> int:
+    OUT.mkdir(parents=True, exist_ok=True)
+    tally = Tally()
+    for name, way in WAYS.items():
+        if args.way in (name, "all"):
+            way(tally)
+    return tally.finish()

@@ -1,0 +1,180 @@
+"""The transport's brains in live jobs: every congestion control x path selection x loss detection at 1 % loss.
+
+Each combination runs IMB-MPI1 (Exchange, Alltoall and Allreduce, to 64 KiB) under Intel MPI on 4 ranks whose packets get
+lost. With --checking (an IMB-MPI1 that checks results, as for ci/run suite imb) its column of defects must be there and zero;
+without, a program of fabtests/mpi that verifies contents runs under the same settings as well. A combination that cannot
+work must be refused, and name what is allowed. The names come from the provider itself (fi_info -e).
+
+Algorithms that live on what switches write into packets run over `squall emulate` with telemetry, or with rates, these and
+latencies scaled as there, and what they live on must have been in packets.
+
+Algorithms with VAI and SF round them (`nscc:vai=1,sf=30`) run over one selector, with each set of detectors.
+
+--quick runs each algorithm once, each selector once and each set of detectors once, in as few jobs as that takes.
+"""
+
+import argparse
+import contextlib
+import itertools
+import os
+import pathlib
+import re
+
+from squall_ci.environment import provider_run
+from squall_ci.job import run_job
+from squall_ci.mpis import Mpi, MPIS
+from squall_ci.paths import die, MPI_TESTS, need
+from squall_ci.process import run
+from squall_ci.programs import squall
+from squall_ci.suites.live import Emulator
+from squall_ci.tally import Tally
+
+RANKS = 4
+LOSSES = ["trim", "ooo", "probe", "rto", "all"]
+# Where trimming is the only sign of loss, the network trims instead of dropping.
+FAULTS = {"trim": {"FI_SQUALL_FAULT": "trim=1%", "FI_SQUALL_TRIMMING": "1"}}
+FAULT = {"FI_SQUALL_FAULT": "loss=1%"}
+# What lives on what switches write: the option of a switch of four hosts that does, and how it counts packets with it.
+TOLD = {"hpcc": ("--telemetry", "telemetry"), "sperc": ("--features=rates", "rated")}
+# With VAI and SF round them, which is another law; each over one selector, with every set of detectors.
+# and s-PERC with what Snyder's thesis adds to it.
+FORMS = ["nscc:vai=1,sf=30", "sperc:one_rtt=1,weights=1", "strack:vai=1,sf=30", "dctcp:vai=1,sf=30"]
+# .. of which --quick has so many, and one set.
+QUICK_FORMS = 2
+# The benchmarks move at least this much each way.
+FLOOR = 4 << 20
+
+
+def names() -> dict[str, list[str]]:
+    """What the provider offers, by variable."""
+    env = provider_run("squall")
+    result = run(["fi_info", "-e"], env, timeout=60)
+    found: dict[str, list[str]] = {}
+    for variable in ("CC", "LB", "LOSS"):
+        listed = re.search(rf"FI_SQUALL_{variable}: .*\n.* Names: ([^.]+)\.", result.output)
+        if not listed:
+            die(f"fi_info -e does not list the names of FI_SQUALL_{variable}:\n{result.output[-2000:]}")
+        found[variable] = listed.group(1).split(", ")
+    return found
+
+
+def impossible(lb: str, loss: str) -> bool:
+    """Whether the combination must be refused: a selector that freezes on broken paths, and nobody who sees them."""
+    return lb in ("reps", "reps-avoid") and loss == "trim"
+
+
+def covering(ccs: list[str], lbs: list[str], losses: list[str]) -> list[tuple[str, str, str]]:
+    """Combinations that name each algorithm, each selector and each set of detectors at least once."""
+    count = max(len(ccs), len(lbs), len(losses))
+    rows = []
+    for at in range(count):
+        lb, loss = lbs[at % len(lbs)], losses[at % len(losses)]
+        if impossible(lb, loss):
+            loss = losses[(at + 1) % len(losses)]
+        rows.append((ccs[at % len(ccs)], lb, loss))
+    # What a combination had to give up for another.
+    for loss in set(losses) - {row[2] for row in rows}:
+        rows += [(ccs[0], lb, loss) for lb in lbs if not impossible(lb, loss)][:1]
+    return rows
+
+
+def forms(lbs: list[str], losses: list[str], quick: bool) -> list[tuple[str, str, str]]:
+    """Combinations of algorithms that others are round."""
+    # Over what goes together with any set.
+    lb = next((lb for lb in lbs if not any(impossible(lb, loss) for loss in losses)), lbs[0])
+    if quick:
+        return [(form, lb, losses[-1]) for form in FORMS[:QUICK_FORMS]]
+    return [(form, lb, loss) for form in FORMS for loss in losses]
+
+
+def refused(output: str) -> str | None:
+    """None when the job was refused as it should be, otherwise what is missing."""
+    said = re.search(r"parameters of squall that do not go together: .*allowed: .*", output)
+    return None if said else "not refused with the allowed values"
+
+
+def judge(output: str, checking: bool) -> str | None:
+    """None when every size has its row and no defect, otherwise what is wrong."""
+    rows = re.findall(r"^ +\d+ +\d+ +[\d.]+.*$", output, re.M)
+    # 0 to 64 KiB twice, and from 4 bytes on for the reduction.
+    if len(rows) < 2 * 18 + 16:
+        return f"{len(rows)} rows of results, expected 52"
+    if not checking:
+        return None
+    if "defects" not in output:
+        return "no column of defects"
+    bad = [row for row in rows if float(row.split()[-1]) != 0]
+    return f"defects: {bad[0].strip()}" if bad else None
+
+
+def combination(mpi: Mpi, cc: str, lb: str, loss: str, args: argparse.Namespace) -> tuple[str | None, float, str, str]:
+    """One combination: (problem, seconds, note, output)."""
+    told = TOLD.get(cc.split(":")[0])
+    # What is refused sends nothing that a switch could write into.
+    if told is None or impossible(lb, loss):
+        return over(mpi, cc, lb, loss, args, {})
+    option, counter = told
+    with contextlib.ExitStack() as stack:
+        emulator = stack.enter_context(Emulator(squall(), ["--topo", f"star:{RANKS}", option]))
+        problem, seconds, note, output = over(mpi, cc, lb, loss, args, {"FI_SQUALL_EMULATOR": emulator.socket})
+        count = emulator.status()["totals"][counter]
+        if problem is None and (
+            count == 0 or re.search("lives on what switches write|has the rates that switches compute", output)
+        ):
+            problem = "it was told nothing"
+        return problem, seconds, note or f"{count} packets {counter}", output
+
+
+def over(
+    mpi: Mpi, cc: str, lb: str, loss: str, args: argparse.Namespace, network: dict[str, str]
+) -> tuple[str | None, float, str, str]:
+    """One combination over a network that these variables name, loopback if there are none."""
+    env = {
+        **network,
+        "FI_SQUALL_CC": cc,
+        "FI_SQUALL_LB": lb,
+        "FI_SQUALL_LOSS": loss,
+        "FI_LOG_LEVEL": "warn",
+        **FAULTS.get(loss, FAULT),
+        # Every loss that waits for the last resort waits ten times this.
+        "FI_SQUALL_RTO_MIN": os.environ.get("FI_SQUALL_RTO_MIN", "1ms"),
+    }
+    binary = (args.checking or mpi.venv / "bin" / "IMB-MPI1").absolute()
+    program = [binary, "-npmin", RANKS, "-iter", "5,20", "-time", "1", "-msglog", "0:16", "-mem", "1"]
+    program += ["Exchange", "Alltoall", "Allreduce"]
+    no = impossible(lb, loss)
+    result, problem, note = run_job(mpi, "squall", RANKS, program, args.timeout, 0 if no else FLOOR, env)
+    if no:
+        return refused(result.output), result.seconds, "refused", result.output
+    problem = problem or judge(result.output, bool(args.checking))
+    seconds = result.seconds
+    if problem is None and not args.checking:
+        program = [mpi.python, MPI_TESTS / "pt2pt.py", "--quick", "--part=ring"]
+        result, problem, _ = run_job(mpi, "squall", RANKS, program, args.timeout, 0, env)
+        seconds += result.seconds
+    return problem, seconds, note, result.output
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--cc", action="append", help="a congestion control, with parameters if any (may be repeated)")
+    parser.add_argument("--lb", action="append", help="a path selection")
+    parser.add_argument("--loss", action="append", help=f"a set of loss detectors; default: each of {', '.join(LOSSES)}")
+    parser.add_argument("--checking", type=pathlib.Path, help="an IMB-MPI1 built with result checking")
+    parser.add_argument("--timeout", type=float, default=60.0, help="seconds for each job")
+
+
+def main(args: argparse.Namespace) -> int:
+    mpi = MPIS["impi"]
+    need(args.checking is None or args.checking.is_file(), f"there is no {args.checking}")
+
+    offered = names()
+    ccs, lbs, losses = args.cc or offered["CC"], args.lb or offered["LB"], args.loss or LOSSES
+    rows = covering(ccs, lbs, losses) if args.quick else list(itertools.product(ccs, lbs, losses))
+    if not args.cc:
+        rows += forms(lbs, losses, args.quick)
+    tally = Tally()
+    for cc, lb, loss in rows:
+        problem, seconds, note, output = combination(mpi, cc, lb, loss, args)
+        tally.add(f"{cc} over {lb}, losses by {loss}", problem, seconds, note, output)
+    return tally.finish()

@@ -1,0 +1,98 @@
+"""Who may depend on whom: compare cargo's metadata with the table of the house.
+
+`A: B` reads "A uses B and what B uses"; nothing else is allowed. `unsafe` is for the crates named below alone, the
+others must forbid it. Exit status 1 and one line a breach.
+"""
+
+import argparse
+import json
+import pathlib
+import re
+import subprocess
+
+from squall_ci.paths import ROOT
+
+# Crate: what it may use among our own.
+MAY_USE: dict[str, list[str]] = {
+    "squall-base": [],
+    "squall-wire": ["squall-base"],
+    "squall-cc": ["squall-base"],
+    "squall-reliability": ["squall-wire", "squall-cc"],
+    "squall-engine": ["squall-reliability"],
+    # What an endpoint shows of itself: a layout, without files or mappings.
+    "squall-monitor": ["squall-base"],
+    "squall-net": ["squall-wire"],
+    # The cdylib, directory provider/.
+    "squall-fi": ["squall-engine", "squall-monitor", "squall-net"],
+    "squall-netsim": ["squall-engine", "squall-monitor"],
+    "squall-research": ["squall-netsim"],
+    "squall-emulator": ["squall-netsim", "squall-research", "squall-net"],
+    "squall-tools": ["squall-emulator", "squall-research"],
+}
+
+MAY_BE_UNSAFE = {"squall-net", "squall-fi"}
+
+# The state machines: what they take from outside must not bring a clock, a thread, a socket or a file along. Values
+# and data structures only.
+SANS_IO = {"squall-base", "squall-wire", "squall-cc", "squall-reliability", "squall-engine", "squall-monitor"}
+PURE = {
+    "bitvec",
+    "chacha20",
+    "crc32c",
+    "hashbrown",
+    "hmac",
+    # Arithmetic of floating-point types that the processor or Rust does not have.
+    "rustc_apfloat",
+    "serde",
+    "serde_json",
+    "sha2",
+    "siphasher",
+    "smallvec",
+    "thiserror",
+    "zerocopy",
+}
+
+
+def closure(crate: str) -> set[str]:
+    """Everything `crate` may use, the uses of its uses included."""
+    allowed: set[str] = set()
+    todo = list(MAY_USE[crate])
+    while todo:
+        other = todo.pop()
+        if other not in allowed:
+            allowed.add(other)
+            todo += MAY_USE[other]
+    return allowed
+
+
+def main(_args: argparse.Namespace) -> int:
+    metadata = json.loads(
+        subprocess.run(
+            ["cargo", "metadata", "--format-version=1", "--no-deps", "--locked", "--offline"],
+            cwd=ROOT,
+            check=True,
+            stdout=subprocess.PIPE,
+        ).stdout
+    )
+    packages = {package["name"]: package for package in metadata["packages"]}
+    breaches = []
+    for name, package in sorted(packages.items()):
+        if name not in MAY_USE:
+            breaches.append(f"{name}: not in the table of ci/run check deps; who may it use, and who may use it?")
+            continue
+        for dependency in package["dependencies"]:
+            used, kind = dependency["name"], dependency["kind"]
+            ours = used in packages or used in MAY_USE
+            if ours and used not in closure(name):
+                breaches.append(f"{name} uses {used}, which it may not ({kind or 'normal'} dependency)")
+            if not ours and kind is None and name in SANS_IO and used not in PURE:
+                breaches.append(f"{name} uses {used}, which is not on the list of pure libraries")
+        for target in package["targets"]:
+            if "lib" not in target["kind"] or name in MAY_BE_UNSAFE:
+                continue
+            if not re.search(r"#!\[forbid\([^)]*\bunsafe_code\b", pathlib.Path(target["src_path"]).read_text()):
+                breaches.append(f"{name} does not forbid unsafe_code in {target['src_path']}")
+    for breach in breaches:
+        print(breach)
+    print(f"{len(packages)} crates, {len(breaches)} breaches")
+    return 1 if breaches else 0

@@ -1,0 +1,392 @@
+"""Jobs under `squall emulate run`: recorded while links fail, then replayed in the simulator, times side by side.
+
+IMB under Intel MPI, and a program of mpi4py under MPICH and Open MPI, each on 4 ranks of an emulated leaf-spine with a timeline: a
+slow link from the start, one that swallows everything and comes back, one that loses packets. None of the variables that bring
+an MPI to use squall alone is set here: that is what `emulate run` is for. Every job has to put rank i on host i, to leave a record
+with what happened to the network in it, and traces that `squall sim --trace` replays over the same network and over another.
+
+Then what goes wrong: a timeline that names what is not there, jobs that send nothing through the emulator, ranks that never come or
+have no host, an exit status that is to be kept, Ctrl-C, traces that were cut or damaged. And `squall emulate join`: two jobs on one
+emulator, each on its own hosts; no emulator, no squall, no such host. A job on switches that deflect. As root also `squall emulate tunnel`: a job on two machines, which
+are namespaces, and the emulator on one of them.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from squall_ci.environment import clean_environment
+from squall_ci.mpis import Mpi, MPIS
+from squall_ci.namespaces import Namespaces
+from squall_ci.paths import MPI_TESTS, PROVIDER_DIR
+from squall_ci.process import Result, run, Word
+from squall_ci.programs import squall
+from squall_ci.suites.live import Emulator as Running
+from squall_ci.tally import table, Tally
+
+RANKS = 4
+TIMELINE = """\
+# of a leaf-spine of 4 leaves and 2 spines
+0s      set-rate leaf0-spine0 25G
+400ms   black-hole leaf1-spine1
+800ms   loss leaf0-spine1 1%
+1.2s    restore-link leaf1-spine1
+"""
+EVENTS = ["set-rate leaf0-spine0 25000M", "black-hole leaf1-spine1", "loss leaf0-spine1 0.01", "restore-link leaf1-spine1"]
+# What `emulate run` ends with when there is nothing to show for a job.
+NOTHING = 125
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What is wrong, and the times of the whole, recorded and simulated (us)."""
+
+    problem: str | None
+    recorded: float = 0.0
+    same: float = 0.0
+    other: float = 0.0
+    messages: int = 0
+
+
+class Emulator:
+    """`squall`, and how jobs are run by it."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.program = squall()
+        self.folder = folder
+
+    def environment(self, mpi: Mpi) -> dict[str, str]:
+        """Nothing that steers an MPI to squall."""
+        iface = os.environ.get("FI_SQUALL_IFACE", "lo")
+        return clean_environment() | mpi.launching() | {"FI_PROVIDER_PATH": str(PROVIDER_DIR), "FI_SQUALL_IFACE": iface}
+
+    def command(self, mpi: Mpi, program: Sequence[Word], options: Sequence[Word] = (), ranks: int = RANKS) -> list[Word]:
+        return [self.program, "emulate", "run", *options, "--", *mpi.command(ranks, program)]
+
+    def run(self, mpi: Mpi, program: Sequence[Word], options: Sequence[Word] = (), ranks: int = RANKS) -> Result:
+        return run(self.command(mpi, program, options, ranks), self.environment(mpi), 60)
+
+    def squall(self, *words: Word) -> Result:
+        return run([self.program, *words], timeout=60)
+
+    def timeline(self, text: str = TIMELINE) -> pathlib.Path:
+        path = self.folder / "timeline.txt"
+        path.write_text(text)
+        return path
+
+    def replay(self, record: pathlib.Path, *options: Word) -> tuple[Result, float, float]:
+        """The simulation of a record, and the times of the whole that it prints (us)."""
+        result = self.squall("sim", "--quiet", "--trace", record, *options)
+        whole = re.search(r"^the whole +\d+ +([\d.e+]+) +([\d.e+]+)", result.output, re.M)
+        return (result, float(whole[1]), float(whole[2])) if whole else (result, 0.0, 0.0)
+
+
+def stream(mpi: Mpi, seconds: float) -> list[Word]:
+    return [mpi.python, MPI_TESTS / "stream.py", seconds, 1 << 16]
+
+
+def jobs(seconds: float) -> dict[str, tuple[Mpi, list[Word]]]:
+    """What is run, by name."""
+    # Few repetitions: what takes its time is a network in slow motion.
+    imb: list[Word] = [
+        MPIS["impi"].venv / "bin" / "IMB-MPI1",
+        "-npmin",
+        RANKS,
+        "-time",
+        5,
+        "-iter",
+        "60,80",
+        "-msglog",
+        "12:17",
+    ]
+    return {
+        "impi": (MPIS["impi"], [*imb, "Sendrecv", "Allreduce"]),
+        "mpich": (MPIS["mpich"], stream(MPIS["mpich"], seconds)),
+        "openmpi": (MPIS["openmpi"], stream(MPIS["openmpi"], seconds)),
+    }
+
+
+def problem_of(result: Result, record: pathlib.Path) -> str | None:
+    """What is wrong with a job and its record."""
+    if not result.ok:
+        return f"{result.why()}: {result.output[-1500:]}"
+    if '"wrong": ' in result.output and '"wrong": 0' not in result.output:
+        return "wrong bytes arrived"
+    placed = set(re.findall(r"rank (\d+), is host (\d+)", result.output))
+    if placed != {(str(rank), str(rank)) for rank in range(RANKS)}:
+        return f"ranks and hosts: {sorted(placed)}"
+    kept = json.loads((record / "run.json").read_text())
+    settings = kept["provenance"]["settings"]
+    # One that nobody said, with its default.
+    if settings.get("variable.FI_SQUALL_EAGER_SIZE") != "256K":
+        return f"no parameter of the provider in the provenance: {settings}"
+    happened = [event["what"] for event in kept["events"]]
+    if happened != EVENTS:
+        return f"in the record happened {happened}"
+    kinds = {series["kind"] for series in kept["series"]}
+    if not {"queue", "load", "throughput"} <= kinds or not kept["network"]["dropped_dead"]:
+        return f"the record has {sorted(kinds)}, and {kept['network']}"
+    if len(kept["flows"]) < 100:
+        return f"{len(kept['flows'])} messages in the record"
+    if "marked in the plots" not in (record / "report.html").read_text():
+        return "nothing is marked in the report"
+    return None
+
+
+def one(emulator: Emulator, name: str, mpi: Mpi, program: list[Word]) -> tuple[Outcome, float]:
+    """Runs a job, and its trace in the simulator; how long the job took."""
+    record = emulator.folder / name
+    options: list[Word] = ["--timeline", emulator.timeline(), "--record", record]
+    result = emulator.run(mpi, program, options)
+    if problem := problem_of(result, record):
+        return Outcome(problem), result.seconds
+    same, recorded, simulated = emulator.replay(record)
+    if not same.ok or "was cut" in same.output or not (recorded and simulated):
+        return Outcome(f"replay: {same.why()}: {same.output[-1500:]}"), result.seconds
+    other, _, elsewhere = emulator.replay(record, "--topo", "fat-tree:16:1", "--cc", "smartt", "--lb", "oblivious")
+    # A hundred times as fast and without failures: what is left is the job's own time.
+    if not other.ok or not 0 < elsewhere < simulated:
+        return Outcome(f"replay elsewhere: {other.why()}, {elsewhere} us: {other.output[-1500:]}"), result.seconds
+    page = emulator.squall("report", record / "run.json", "-o", emulator.folder / "page.html")
+    messages = len(json.loads((record / "run.json").read_text())["flows"])
+    return Outcome(None if page.ok else page.output, recorded, simulated, elsewhere, messages), result.seconds
+
+
+def expect(tally: Tally, name: str, result: Result, code: int, *says: str) -> None:
+    """An exit status, and texts in the output."""
+    missing = [text for text in says if text not in result.output]
+    problem = None if result.code == code and not missing else f"{result.why()}, expected {code} and {missing}"
+    tally.add(name, problem, result.seconds, output=result.output)
+
+
+def what_goes_wrong(emulator: Emulator, tally: Tally) -> None:
+    mpi = MPIS["mpich"]
+    nowhere = emulator.timeline("0s fail-link leaf0-spine0\n1s fail-link leaf9-spine0\n")
+    result = emulator.run(mpi, ["true"], ["--timeline", nowhere])
+    expect(tally, "timeline names nothing", result, NOTHING, f"{nowhere}:2: no link 'leaf9-spine0'; there are: h0-leaf0")
+    expect(tally, "no squall", emulator.run(mpi, ["true"]), NOTHING, "none of its processes attached")
+    tcp = emulator.run(mpi, ["env", "FI_PROVIDER=tcp", "FI_TCP_IFACE=lo", *stream(mpi, 0.2)], ranks=2)
+    expect(tally, "another provider", tcp, NOTHING, "none of its processes attached")
+    seven = emulator.run(mpi, ["sh", "-c", "exit 7"], ranks=1)
+    expect(tally, "its exit status", seven, 7, "none of its processes attached")
+    small = emulator.run(mpi, stream(mpi, 0.2), ["--topo", "star:3"])
+    problem = None if small.code else "a job without a host for each rank ended well"
+    if "rank 3 wants to be host 3; the hosts are 0 to 2" not in small.output:
+        problem = "it does not say whose host there is not"
+    tally.add("no host for a rank", problem, small.seconds, output=small.output)
+    ping = "exec fi_pingpong -p squall -e rdm -I 10 -S 1024"
+    # 47593 is B9E9: a client of fi_pingpong does not wait for its server, which on a busy machine may take seconds to listen.
+    listens = "grep -q ':B9E9 0*:0000 0A' /proc/net/tcp /proc/net/tcp6"
+    client = f"until {listens}; do sleep 0.1; done; {ping} -P 47593 127.0.0.1"
+    two = f"case $PMI_RANK in 0) {ping} -B 47593;; 1) {client};; esac"
+    away = emulator.run(mpi, ["sh", "-c", two], ranks=3)
+    expect(tally, "a rank that never comes", away, NOTHING, "2 of 3 ranks attached to the emulator; missing: 2")
+    stays = f"case $PMI_RANK in 2) {ping} -B 47594;; 3) {client.replace('47593', '47594').replace('B9E9', 'B9EA')};; esac; sleep 50"
+    waits = emulator.run(mpi, ["sh", "-c", stays], ["--topo", "star:3"])
+    problem = None if waits.code and waits.seconds < 40 else f"{waits.why()} after {waits.seconds:.0f} s"
+    if "nothing was sent since an endpoint was refused" not in waits.output:
+        problem = "it does not say why it was ended"
+    tally.add("a job that waits for a rank without a host", problem, waits.seconds, output=waits.output)
+    full = emulator.run(mpi, ["env", "FI_SQUALL_TRACE=/dev/null/traces", *stream(mpi, 0.2)], ranks=2)
+    expect(tally, "no room for a trace", full, 0, "FI_SQUALL_TRACE: cannot write /dev/null/traces/", '"wrong": 0')
+    absent = run([emulator.program, "emulate", "run", "--", "/no/such/mpiexec", "-n", "2", "true"], timeout=20)
+    expect(tally, "no such command", absent, 127, "/no/such/mpiexec")
+
+
+def joined(emulator: Emulator, tally: Tally) -> None:
+    """An emulator that is up: two jobs on it, each where it was told to be, and what cannot be."""
+    mpi = MPIS["mpich"]
+    env = emulator.environment(mpi)
+
+    def join(socket: Word, hosts: str, ranks: int, *words: Word) -> Result:
+        command: list[Word] = [emulator.program, "emulate", "--socket", socket, "join", "--hosts", hosts, "--"]
+        return run([*command, *mpi.command(ranks, words or stream(mpi, 0.2))], env, 60)
+
+    absent = join(emulator.folder / "nowhere", "0,1", 2)
+    expect(tally, "no emulator to join", absent, NOTHING, "is it running? (squall emulate up)")
+    with Running(emulator.program, ["--topo", "star:4"]) as up, ThreadPoolExecutor() as pool:
+        jobs = [pool.submit(join, up.socket, hosts, 2, *stream(mpi, 1.0)) for hosts in ("0,1", "3,2")]
+        results = [job.result() for job in jobs]
+        ports = {port["name"]: port["bytes"] for port in up.status()["ports"]}
+        quiet = [name for name, count in ports.items() if name.startswith("h") and count < 1 << 20]
+        problem = next((result.why() for result in results if not result.ok), None)
+        problem = problem or (f"little came from {quiet}: {ports}" if quiet else None)
+        seconds = max(result.seconds for result in results)
+        tally.add("two jobs on one emulator", problem, seconds, output="".join(result.output for result in results))
+        expect(
+            tally,
+            "a joined job without squall",
+            join(up.socket, "0,1", 2, "true"),
+            NOTHING,
+            "none of its processes attached",
+        )
+        far = join(up.socket, "0,4", 2)
+        problem = (
+            None
+            if far.code and "the hosts are 0 to 3" in far.output
+            else f"{far.why()}, and it does not say which hosts there are"
+        )
+        tally.add("a host that is not there", problem, far.seconds, output=far.output)
+
+
+def deflecting(emulator: Emulator, tally: Tally) -> None:
+    """A job whose packets get lost, on switches that send messages round full queues."""
+    mpi = MPIS["mpich"]
+    env = emulator.environment(mpi) | {"FI_SQUALL_LB": "ecmp", "FI_SQUALL_FAULT": "loss=1%"}
+    # Every rank sends to the other leaf, four over two spines each way: whichever ECMP draws, two at least meet.
+    options = ["--topo", "leaf-spine:2x2x4", "--lossless", "--features", "deflection:short=128KB"]
+    with Running(emulator.program, options) as up:
+        command: list[Word] = [emulator.program, "emulate", "--socket", up.socket, "join", "--"]
+        result = run([*command, *mpi.command(8, stream(mpi, 1.5))], env, 60)
+        deflected = up.status()["features"]["deflection.packets"]
+    problem = None if result.ok and '"wrong": 0' in result.output else result.why()
+    problem = problem or (None if deflected else "no packet was deflected")
+    tally.add("switches that deflect", problem, result.seconds, f"{deflected} packets deflected", result.output)
+
+
+# Two machines, by their addresses.
+MACHINES = {"10.76.0.1": "a", "10.76.0.2": "b"}
+
+
+class Machines(Namespaces):
+    """They, with a cable between them."""
+
+    def __init__(self) -> None:
+        super().__init__(list(MACHINES.values()))
+
+    def build(self) -> None:
+        here, there = MACHINES
+        self.join("a", "eth0", f"{here}/24", "b", "eth0", f"{there}/24", mtu=1500)
+
+
+# Its socket is that of the machine where the rank is.
+ATTACH = 'case $PMI_RANK in 0) at=$0 ;; *) at=$1 ;; esac; shift; FI_SQUALL_EMULATOR="$at,host=rank" exec "$@"'
+
+
+def tunnelled(emulator: Emulator, tally: Tally) -> None:
+    """A job on two machines and an emulator on one of them: the other's rank comes by a tunnel."""
+    mpi, machines = MPIS["mpich"], Machines()
+    (here, _), there = MACHINES, emulator.folder / "there"
+
+    def tunnel(port: int) -> list[str]:
+        words = machines.command("b", emulator.program, "emulate", "--socket", there, "tunnel", f"{here}:{port}")
+        return [str(word) for word in words]
+
+    options = ["--topo", "star:2", "--listen", f"{here}:7470"]
+    with machines, Running(emulator.program, options, machines.command("a")) as up:
+        process = subprocess.Popen([*tunnel(7470), "--quiet"], stderr=subprocess.PIPE, text=True)
+        try:
+            asked = run([emulator.program, "emulate", "--socket", there, "status"], timeout=20)
+            until = time.monotonic() + 10
+            while not asked.ok and time.monotonic() < until:
+                time.sleep(0.05)
+                asked = run([emulator.program, "emulate", "--socket", there, "status"], timeout=20)
+            expect(tally, "an emulator by a tunnel", asked, 0, "up ")
+            env = mpi.env("squall") | {"FI_SQUALL_IFACE": "eth0"}
+            with machines.hydra(MACHINES) as launch:
+                program: list[Word] = ["sh", "-c", ATTACH, up.socket, there, *stream(mpi, 1.0)]
+                result = run(launch([str(word) for word in mpi.command(2, program)]), env, 60)
+            ports = {port["name"]: port["bytes"] for port in up.status()["ports"] if port["name"].startswith("h")}
+            problem = None if result.ok and '"wrong": 0' in result.output else result.why()
+            if not problem and min(ports.values()) < 1 << 20:
+                problem = f"little crossed the emulator: {ports}"
+            tally.add("a job on two machines", problem, result.seconds, output=result.output)
+        finally:
+            process.send_signal(signal.SIGINT)
+            said = process.communicate(timeout=10)[1]
+        tally.add("Ctrl-C of a tunnel", said if process.returncode or there.exists() else None)
+        nobody = run(tunnel(7471), timeout=20)
+        expect(tally, "a tunnel to nowhere", nobody, 1, f"no emulator answers at {here}:7471: is it up with --listen")
+
+
+def interrupted(emulator: Emulator, tally: Tally) -> None:
+    """Ctrl-C in the middle: both end, and what was recorded until then is there."""
+    mpi = MPIS["mpich"]
+    record = emulator.folder / "interrupted"
+    command = [str(word) for word in emulator.command(mpi, stream(mpi, 60), ["--record", record], 2)]
+    begin = time.monotonic()
+    process = subprocess.Popen(
+        command, env=emulator.environment(mpi), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    try:
+        traces = record / "trace"
+        while time.monotonic() < begin + 20:
+            time.sleep(0.2)
+            if traces.is_dir() and sum(path.stat().st_size > 20_000 for path in traces.iterdir()) == 2:
+                break
+        process.send_signal(signal.SIGINT)
+        code = process.wait(15)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    again, recorded, simulated = emulator.replay(record)
+    problem = None if code and recorded and simulated else f"exit status {code}; replay: {again.output[-1500:]}"
+    if not problem and "was cut" not in again.output:
+        problem = "it does not say that traces were cut"
+    tally.add("Ctrl-C", problem, time.monotonic() - begin)
+
+
+def damaged(emulator: Emulator, record: pathlib.Path, tally: Tally) -> None:
+    """A trace that was cut is read up to the cut; one that is damaged is refused, with its line."""
+    copy = emulator.folder / "damaged"
+    shutil.copytree(record, copy)
+    victim = sorted((copy / "trace").iterdir())[0]
+    whole = victim.read_bytes()
+    # Not at an end of a line.
+    victim.write_bytes(whole[: whole.rfind(b" ", 0, len(whole) // 2)])
+    cut = emulator.squall("sim", "--quiet", "--trace", copy)
+    expect(tally, "a trace that was cut", cut, 0, f"{victim} was cut: it is read up to line", "the whole")
+    lines = whole.split(b"\n")
+    lines[len(lines) // 2] = b"17 begun tagged 0 1 0"
+    victim.write_bytes(b"\n".join(lines))
+    bad = emulator.squall("sim", "--quiet", "--trace", copy)
+    expect(tally, "a trace that is damaged", bad, 2, f"{victim}:{len(lines) // 2 + 1}: `begun`, expected one of: begin")
+    few = emulator.squall("sim", "--quiet", "--trace", record, "--topo", "star:2")
+    expect(tally, "a network that is too small", few, 2, f"{RANKS} ranks, expected as many hosts or more")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("jobs", nargs="*", metavar="JOB", help="impi, mpich or openmpi; all of them otherwise")
+    parser.add_argument("--seconds", type=float, default=2.5)
+    parser.add_argument("--keep", type=pathlib.Path, help="leave the records in this folder")
+
+
+def main(args: argparse.Namespace) -> int:
+    every = jobs(args.seconds)
+    tally = Tally()
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        emulator = Emulator(pathlib.Path(folder))
+        for name in args.jobs or every:
+            mpi, program = every[name]
+            outcome, seconds = one(emulator, name, mpi, program)
+            tally.add(f"{mpi.title}, recorded and replayed", outcome.problem, seconds)
+            times = (outcome.recorded, outcome.same, outcome.other)
+            rows.append([mpi.title, str(outcome.messages), *(f"{time / 1e3:.0f}" for time in times)])
+        if not args.jobs:
+            what_goes_wrong(emulator, tally)
+            joined(emulator, tally)
+            deflecting(emulator, tally)
+            if os.geteuid() == 0:
+                tunnelled(emulator, tally)
+            else:
+                print("SKIPPED tunnels: namespaces need root")
+            interrupted(emulator, tally)
+            if (emulator.folder / "mpich" / "run.json").exists():
+                damaged(emulator, emulator.folder / "mpich", tally)
+        if args.keep:
+            shutil.copytree(emulator.folder, args.keep, dirs_exist_ok=True)
+    print(f"\n{RANKS} ranks on a leaf-spine with links that fail; from the first message to the last, ms:\n")
+    print(table(["job", "messages", "recorded", "simulated", "fat tree, 100 times as fast"], rows))
+    return tally.finish()

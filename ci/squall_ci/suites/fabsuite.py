@@ -1,0 +1,475 @@
+"""Run libfabric's own test suite, fabtests, on a provider: those of its programs that concern reliable datagrams.
+
+BIN_DIR holds the programs of a fabtests built against the libfabric found by the loader (1.17 here; its sources come with
+libfabric's). Unlike runfabtests.sh this kills nothing but what it started. A program that says FI_ENODATA or FI_ENOSYS
+asked for something the provider does not offer: it counts as not run, and is named. What must not be judged by stands in
+fabtests/fabtests/*.exclude with its reason, for runfabtests.sh (-f) as well. --standard runs the measuring programs alone, with as
+many iterations as they like and with data of every size. --ubertest runs fi_ubertest alone, with a configuration of
+fabtests/fabtests/ubertest (runfabtests.sh -u), a fresh pair of processes for each 400 of its combinations, and counts these.
+With --hosts every process has a host of its own: a network namespace on a bridge of MTU 1500.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import errno
+import pathlib
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
+
+from squall_ci import hosts, results
+from squall_ci.environment import provider_run
+from squall_ci.job import Statistics
+from squall_ci.namespaces import Bridge
+from squall_ci.paths import FABTESTS, need, TARGET
+from squall_ci.process import run, Word
+from squall_ci.tally import Tally
+
+# Needs no second side. ADDR and ADDR6 are replaced by the addresses under test.
+ALONE = [
+    "fi_getinfo_test -s ADDR ADDR",
+    "fi_av_test -g ADDR -n 1 -s ADDR -e rdm",
+    "fi_dom_test -n 2",
+    "fi_eq_test",
+    "fi_cq_test",
+    "fi_mr_test",
+    "fi_cntr_test",
+    "fi_loopback",
+    "sighandler_test",
+]
+ALONE_2 = ["fi_setopt_test"]
+
+# Asks for a host that there is not.
+REFUSED = ["fi_rdm g00n13s"]
+
+# A server and a client, of both releases.
+PAIRS = [
+    "fi_av_xfer -e rdm",
+    "fi_rdm",
+    "fi_rdm -U",
+    "fi_rdm_tagged_peek",
+    "fi_rdm_rma_event",
+    "fi_rdm_rma_trigger",
+    "fi_rdm_deferred_wq",
+    "fi_rdm_deferred_wq -T msg",
+    "fi_rdm_deferred_wq -T tagged",
+    "fi_rdm_deferred_wq -T rma",
+    "fi_rdm_deferred_wq -T rma -a",
+    "fi_rdm_deferred_wq -T atomic",
+    "fi_rdm_deferred_wq -T f_atomic",
+    "fi_rdm_deferred_wq -T c_atomic",
+    "fi_rdm_shared_av",
+    "fi_rdm_multi_domain -V",
+    "fi_scalable_ep",
+    "fi_shared_ctx",
+    "fi_shared_ctx --no-tx-shared-ctx",
+    "fi_shared_ctx --no-rx-shared-ctx",
+    "fi_multi_mr -e rdm -V",
+    "fi_multi_ep -e rdm -v",
+    "fi_recv_cancel -e rdm -V",
+    "fi_resmgmt_test",
+    "fi_resmgmt_test -t",
+    "fi_unexpected_msg -e rdm -I 10",
+    "fi_rdm_multi_client -C 10 -I 5",
+    "fi_rdm_multi_client -C 10 -I 5 -U",
+    "fi_rma_bw -e rdm -o write -I 50",
+    "fi_rma_bw -e rdm -o write -I 50 -U",
+    "fi_rma_bw -e rdm -o read -I 50",
+    "fi_rma_bw -e rdm -o read -I 50 -U",
+    "fi_rma_bw -e rdm -o writedata -I 50",
+    "fi_rma_bw -e rdm -o writedata -I 50 -U",
+    "fi_rdm_atomic -I 5 -o all",
+    "fi_rdm_atomic -I 5 -o all -U",
+    "fi_rdm_cntr_pingpong -I 50",
+    "fi_multi_recv -e rdm -I 50",
+    "fi_rdm_pingpong -I 50",
+    "fi_rdm_pingpong -I 50 -U",
+    "fi_rdm_pingpong -I 50 -v",
+    "fi_rdm_pingpong -I 50 -v -U",
+    "fi_rdm_pingpong -I 50 -v -c sread",
+    "fi_rdm_pingpong -I 50 -v -c fd",
+    "fi_rdm_pingpong -k -I 50 -v",
+    "fi_rdm_tagged_pingpong -I 50",
+    "fi_rdm_tagged_pingpong -I 50 -U",
+    "fi_rdm_tagged_pingpong -I 50 -v",
+    "fi_rdm_tagged_pingpong -I 50 -v -U",
+    "fi_rdm_tagged_bw -I 50",
+    "fi_rdm_tagged_bw -I 50 -U",
+    "fi_rdm_tagged_bw -I 50 -v",
+    "fi_rdm_tagged_bw -I 50 -v -U",
+]
+
+# Those that one release alone has.
+PAIRS_1 = [
+    "fi_cq_data -e rdm",
+    "fi_poll -t queue",
+    "fi_poll -t counter",
+    "fi_bw -e rdm -v -T 1",
+    "fi_bw -e rdm -v -T 1 -U",
+    "fi_msg_inject -A inject -v",
+    "fi_msg_inject -N -A inject -v",
+    "fi_msg_inject -A inj_complete -v",
+    "fi_msg_inject -N -A inj_complete -v",
+]
+PAIRS_2 = [
+    "fi_cq_data -e rdm -o senddata",
+    "fi_cq_data -e rdm -o writedata",
+    "fi_unexpected_msg -e rdm -I 10 -v",
+    "fi_multi_ep -e rdm -v -A",
+    "fi_multi_ep -e rdm -v -Q",
+    "fi_multi_ep -e rdm -v -A -Q",
+    "fi_multi_ep -e rdm -v --threading completion",
+    "fi_multi_ep -e rdm -v -A --threading completion",
+    "fi_multi_ep -e rdm -v -Q --threading completion",
+    "fi_multi_ep -e rdm -v -A -Q --threading completion",
+    "fi_multi_ep -e rdm -v --threading safe",
+    "fi_inject_test -A inject -v",
+    "fi_inject_test -N -A inject -v",
+    "fi_inject_test -A inj_complete -v",
+    "fi_inject_test -N -A inj_complete -v",
+    "fi_flood -e rdm -v -T 1",
+    "fi_flood -e rdm -v -T 1 -U",
+    "fi_rdm_atomic -I 5 -o all -v",
+    "fi_rdm_atomic -I 5 -o all -v -U",
+    "fi_rdm_bw -I 50 -v",
+    "fi_rdm_bw -I 50 -v --use-fi-more",
+    "fi_rdm_tagged_bw -I 50 -v --use-fi-more",
+    "fi_rma_bw -e rdm -o write -I 50 -j 0 --use-fi-more",
+    "fi_rma_pingpong -e rdm -o write -I 50",
+    "fi_rma_pingpong -e rdm -o write -I 50 -U",
+    "fi_rma_pingpong -e rdm -o writedata -I 50",
+    "fi_rma_pingpong -e rdm -o writedata -I 50 -U",
+    "fi_rma_tx_completion -e rdm -o write -I 50",
+    # What efa's tests ask besides.
+    "fi_flood -e rdm -W 6400 -S 512 -T 5",
+    "fi_unexpected_msg -e rdm -M 1024 -I 5 -v",
+    "fi_rdm_tagged_bw -I 50 -v -W 128",
+    "fi_rdm_bw -K -I 50",
+    "fi_rdm_pingpong -I 50 -v -c yield",
+    "fi_rma_bw -e rdm -o write -I 50 -c sread",
+    "fi_rma_bw -e rdm -o read -I 50 -c fd",
+    "fi_rdm_pingpong -I 50 -v -M mr_local",
+    "fi_rma_pingpong -e rdm -o writedata -M mr_local -I 50",
+    "fi_rdm_pingpong -I 50 -v --max-msg-size 8192 -S 8192",
+    "fi_rdm_pingpong -I 50 -v --data-progress auto",
+    "fi_rdm_pingpong -I 50 -v --data-progress manual --control-progress unified",
+]
+# Three processes.
+SEVERAL = ["fi_multinode_coll"]
+SEVERAL_1 = ["fi_multinode -C msg", "fi_multinode -C rma"]
+SEVERAL_2 = ["fi_multinode -x msg", "fi_multinode -x rma"]
+
+# Several threads, an endpoint each.
+THREADED = [f"fi_rdm_bw_mt -n {threads}{group}" for threads in (8, 16, 32) for group in ("", " -g")]
+
+# The same over IPv6; those that take it are told so besides by the format of their addresses.
+ALONE_IN6 = ["fi_getinfo_test -s ADDR6 ADDR6", "fi_av_test -g ADDR6 -n 1 -s ADDR6 -e rdm"]
+IN6 = "-F fi_sockaddr_in6"
+PAIRS_IN6 = [
+    f"{test} {IN6}"
+    for test in (
+        "fi_av_xfer -e rdm",
+        "fi_rdm",
+        "fi_multi_ep -e rdm -v",
+        "fi_rdm_multi_client -C 10 -I 5",
+        "fi_rdm_rma_event",
+        "fi_rdm_atomic -I 5 -o all",
+        "fi_rma_bw -e rdm -o write -I 50",
+        "fi_rdm_tagged_pingpong -I 50 -v",
+        "fi_unexpected_msg -e rdm -I 10",
+    )
+]
+
+# As many iterations as the programs like, and every size where bytes are checked.
+STANDARD = [
+    f"{test}{level}"
+    for test in (
+        "fi_rma_bw -e rdm -o write",
+        "fi_rma_bw -e rdm -o read",
+        "fi_rma_bw -e rdm -o writedata",
+        "fi_rdm_atomic -o all -I 1000",
+        "fi_rdm_pingpong",
+        "fi_rdm_pingpong -S all -v",
+        "fi_rdm_pingpong -k",
+        "fi_rdm_pingpong -k -v",
+        "fi_rdm_tagged_pingpong",
+        "fi_rdm_tagged_pingpong -S all -v",
+        "fi_rdm_tagged_bw",
+        "fi_rdm_tagged_bw -S all -v",
+    )
+    for level in ("", " -U")
+] + ["fi_rdm_cntr_pingpong", "fi_multi_recv -e rdm"]
+STANDARD_2 = ["fi_rdm_atomic -o all -I 1000 -v", "fi_rdm_atomic -o all -I 1000 -v -U"]
+
+# Some programs end with the number, others with its negative, of which the system keeps eight bits.
+NOT_OFFERED = {code % 256 for number in (errno.ENODATA, errno.ENOSYS) for code in (number, -number)}
+# What is left out, and configurations.
+CONFIGURED = FABTESTS / "fabtests"
+CONFIGURATIONS = sorted(path.stem for path in (CONFIGURED / "ubertest").glob("*.test"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Host:
+    """Where a process runs."""
+
+    address: str = "127.0.0.1"
+    address_6: str = "::1"
+    # What goes before its command, as a shell takes it apart.
+    enter: str = ""
+
+    def own(self, words: Sequence[str]) -> str:
+        """The address of a process that is called so."""
+        return self.address_6 if IN6.split()[1] in words else self.address
+
+
+# Of the processes of a test; the first is the one whose address the others ask for.
+Hosts: TypeAlias = Sequence[Host]
+LOOPBACK: Hosts = (Host(),) * 3
+
+
+def on_bridge(bridge: Bridge) -> Hosts:
+    """A host for every process."""
+    return [
+        Host(bridge.address_of(host), bridge.address_6_of(host), " ".join(map(str, bridge.command(f"h{host}"))))
+        for host in range(bridge.hosts)
+    ]
+
+
+# A program, its words, its environment and its seconds.
+Test: TypeAlias = tuple[pathlib.Path, list[str], dict[str, str], float]
+
+
+def alone(where: Hosts, test: Test) -> tuple[int | None, str]:
+    """(exit status, output)"""
+    program, words, env, timeout = test
+    # What a shell runs in its background ignores SIGINT, and so would sighandler_test.
+    result = run([*where[0].enter.split(), "env", "--default-signal=INT", program, *words], env, timeout)
+    return result.code, result.output
+
+
+def refused(where: Hosts, test: Test) -> tuple[int | None, str]:
+    """(0 if the program says that it found nothing, output)"""
+    code, output = alone(where, test)
+    if code in (errno.ENODATA, 256 - errno.ENODATA):
+        return 0, output
+    return 1 if code == 0 else code, output
+
+
+def pair(where: Hosts, test: Test) -> tuple[int | None, str]:
+    """(worse exit status of server and client, output)"""
+    script = """
+        address=$1 own=$2 here=$3 there=$4; shift 4
+        $here "$@" -s "$address" & server=$!
+        sleep 0.5
+        $there "$@" -s "$own" "$address"; client=$?
+        # A server whose client has failed may wait for ever.
+        if [ $client != 0 ]; then sleep 0.5; kill $server 2>/dev/null; fi
+        wait $server; server=$?
+        echo "server $server, client $client"
+        [ $client != 0 ] && exit $client
+        exit $server
+    """
+    program, words, env, timeout = test
+    here, there = where[:2]
+    command: list[Word] = ["sh", "-c", script, "pair", here.own(words), there.own(words), here.enter, there.enter]
+    result = run([*command, program, *words], env, timeout)
+    return result.code, result.output
+
+
+def several(where: Hosts, test: Test) -> tuple[int | None, str]:
+    """(worst exit status of three processes that find each other by the first, output)"""
+    script = """
+        address=$1 one=$2 two=$3 three=$4; shift 4
+        $one "$@" -n 3 -s "$address" & first=$!
+        sleep 0.5
+        $two "$@" -n 3 -s "$address" & second=$!
+        $three "$@" -n 3 -s "$address"; worst=$?
+        wait $first || worst=$?
+        wait $second || worst=$?
+        exit $worst
+    """
+    program, words, env, timeout = test
+    command: list[Word] = ["sh", "-c", script, "several", where[0].address, *(host.enter for host in where)]
+    result = run([*command, program, *words], env, timeout)
+    return result.code, result.output
+
+
+# Combinations that one fi_ubertest runs: it keeps some 8 MB of each until its end, whatever the provider, and 3000 are more
+# than a machine may have.
+BATCH = 400
+
+
+# fabtests 2 cannot ask for these by name.
+LOST_IN_2 = ("FI_THREAD_FID, ", ", FI_THREAD_ENDPOINT")
+
+
+def configuration(config: str, provider: str, release: int) -> str:
+    """A configuration of fi_ubertest as a release takes it."""
+    text = (CONFIGURED / "ubertest" / f"{config}.test").read_text()
+    for words in LOST_IN_2 if release == 2 else ():
+        text = text.replace(words, "")
+    return text.replace("prov_name: squall", f"prov_name: {provider}")
+
+
+def ubertest(
+    where: Hosts, program: pathlib.Path, config: str, env: dict[str, str], timeout: float
+) -> tuple[str | None, str, int]:
+    """(problem, output, combinations that passed) of fi_ubertest with a configuration, of which combinations may be refused.
+
+    A server and a client for each BATCH of combinations; `timeout` is for one of these."""
+    file = TARGET / "ubertest.test"
+    file.write_text(config)
+    script = """
+        address=$1 here=$2 there=$3 config=$4 program=$5 first=$6 last=$7
+        $here "$program" -x & server=$!
+        sleep 1
+        $there "$program" -u "$config" -y "$first" -z "$last" "$address"; client=$?
+        if [ $client != 0 ]; then kill $server 2>/dev/null; fi
+        wait $server
+        exit $client
+    """
+    total: Counter[str] = Counter()
+    first, count = 1, 1
+    while first <= count:
+        last = first + BATCH - 1
+        words: list[Word] = ["sh", "-c", script, "ubertest", where[0].address, where[0].enter, where[1].enter]
+        words += [file, program, first, last]
+        result = run(words, env, timeout)
+        total.update({name: int(n) for name, n in re.findall(r"^(\w+) *: (\d+)$", result.output, re.M)})
+        loaded = re.search(r"^Test configurations loaded: (\d+)$", result.output, re.M)
+        if not result.ok or not loaded:
+            why = "loads no configuration" if result.ok else result.why()
+            return f"combinations from {first} on: {why}", result.output, total["Success"]
+        first, count = last + 1, int(loaded[1])
+    wrong = {name: total[name] for name in ("ENOSYS", "EIO", "ERROR") if total[name]}
+    # Each is in one of the counts, or was never begun.
+    lost = count - sum(total[name] for name in ("Success", "Skipped", "ENODATA", *wrong))
+    if lost:
+        wrong["without a result"] = lost
+    problem = ", ".join(f"{n} {name}" for name, n in wrong.items()) or None
+    return problem or (None if total["Success"] else "nothing passed"), result.output, total["Success"]
+
+
+Start: TypeAlias = Callable[[Hosts, Test], tuple[int | None, str]]
+
+
+def tests(release: int, standard: bool = False) -> list[tuple[str, Start]]:
+    """What is run of a release, and how."""
+    if standard:
+        return [(test, pair) for test in STANDARD + [[], [], STANDARD_2][release]]
+    starts: list[tuple[list[str], Start]] = [
+        (ALONE + [[], [], ALONE_2][release] + ALONE_IN6, alone),
+        (REFUSED, refused),
+        (PAIRS + [[], PAIRS_1, PAIRS_2 + THREADED][release] + PAIRS_IN6, pair),
+        ([[], SEVERAL_1, SEVERAL_2][release] + SEVERAL, several),
+    ]
+    return [(test, start) for some, start in starts for test in some]
+
+
+def reasons(release: int) -> dict[str, str]:
+    """Why tests are excluded, by pattern: of each the comment before it."""
+    found, reason = {}, ""
+    for line in (CONFIGURED / f"{release}.exclude").read_text().splitlines():
+        if line.startswith("#"):
+            reason = line.lstrip("# ")
+        elif line.strip():
+            found[line.strip()] = reason
+    return found
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("binaries", type=pathlib.Path)
+    parser.add_argument("provider", nargs="?", default="squall")
+    parser.add_argument("--only", default="")
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--standard", action="store_true", help="the measuring programs alone, at their full length")
+    kind.add_argument("--ubertest", choices=CONFIGURATIONS, help="fi_ubertest alone, with this configuration")
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=90.0,
+        help="seconds for each program; ten times that for 400 combinations of fi_ubertest",
+    )
+    parser.add_argument("--version", default="", help="of fabtests, for --record")
+    hosts.add_option(parser)
+    results.add_option(parser)
+
+
+@contextlib.contextmanager
+def placed(apart: bool) -> Iterator[tuple[Hosts, dict[str, str]]]:
+    """Where the processes are to run, and what they have to know."""
+    if not apart:
+        yield LOOPBACK, {}
+        return
+    with hosts.bridge(len(LOOPBACK)) as bridge:
+        yield on_bridge(bridge), hosts.ENVIRONMENT
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What became of the tests."""
+
+    tally: Tally = dataclasses.field(default_factory=Tally)
+    excluded: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+
+    def leave_out(self, why: str, test: str) -> None:
+        self.excluded.setdefault(why, []).append(test)
+
+
+def combinations(args: argparse.Namespace, where: Hosts, release: int, env: dict[str, str], outcome: Outcome) -> None:
+    """fi_ubertest with a configuration."""
+    config = configuration(args.ubertest, env["FI_PROVIDER"], release)
+    program = args.binaries.absolute() / "fi_ubertest"
+    problem, output, passed = ubertest(where, program, config, env, 10 * args.timeout)
+    outcome.tally.add(f"fi_ubertest, {args.ubertest}", problem, note=f"{passed} combinations", output=output)
+    outcome.tally.passed = passed
+
+
+def programs(args: argparse.Namespace, where: Hosts, release: int, env: dict[str, str], outcome: Outcome) -> None:
+    """The tests that are programs of their own."""
+    patterns = reasons(release)
+    for test, start in tests(release, args.standard):
+        if not re.search(args.only, test):
+            continue
+        why = next((why for pattern, why in patterns.items() if re.search(pattern, test)), None)
+        if why:
+            outcome.leave_out(why, test)
+            continue
+        program, *words = test.replace("ADDR6", where[0].address_6).replace("ADDR", where[0].address).split()
+        words += ["-p", env["FI_PROVIDER"]]
+        code, output = start(where, (args.binaries.absolute() / program, words, env, args.timeout))
+        if code in NOT_OFFERED:
+            outcome.leave_out("not offered: the test asks for something and is told so", test)
+        else:
+            problem = None if code == 0 else "no end" if code is None else f"exit status {code}"
+            outcome.tally.add(test, problem, output=output)
+
+
+def main(args: argparse.Namespace) -> int:
+    results.check(args)
+    need((args.binaries / "fi_rdm").exists(), f"no fabtests in {args.binaries}")
+    release = 1 if (args.binaries / "fi_poll").exists() else 2
+    env = provider_run(args.provider, str(release))
+    # A library that Debian's libfabric 1.17 brings with it takes the signals that sighandler_test sends, otherwise.
+    env["IPATH_NO_BACKTRACE"] = "1"
+    suite = "reliable datagrams, standard" if args.standard else "reliable datagrams"
+    if args.ubertest:
+        suite = f"fi_ubertest, {args.ubertest}"
+    outcome, statistics = Outcome(), Statistics()
+    with placed(args.hosts) as (where, known):
+        (combinations if args.ubertest else programs)(args, where, release, env | known | statistics.env(), outcome)
+    if args.provider == "squall" and (shows := hosts.shows(args.hosts)):
+        # Of all programs together: some send nothing.
+        outcome.tally.add("by frames", statistics.verdict(2, 0, shows=shows), 0.0, statistics.summary())
+    return results.finish(
+        outcome.tally,
+        args.record,
+        consumer="fabtests",
+        version=args.version,
+        suite=suite,
+        provider=env["FI_PROVIDER"],
+        conditions=results.conditions(2) + hosts.conditions(args.hosts),
+        excluded=outcome.excluded,
+    )

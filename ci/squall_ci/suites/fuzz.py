@@ -1,0 +1,95 @@
+"""Random histories of two engines, or of their contexts, with an attacker or trouble between them, a million of each mode.
+
+Modes of two engines (`engine/tests/hostile`): honest (no attacker: nobody is taken for one), on-path (one who sees all
+packets and sends any), off-path (one who sees none), trouble (no attacker, but processes that end, begin again and pause,
+paths that carry less, links that are cut), long (no attacker, but so many operations that 16-bit numbers wrap, and small
+tables; a history takes seconds, and one stands for two thousand of the others). Of the contexts of two endpoints (`reliability/tests/hostile`): contexts (any
+packets). All run in virtual time with overflow checks and debug assertions on, some hundred to two thousand histories a
+second on one core. Each run goes on at the seed at which the last one of that mode stopped, which is kept in
+target/fuzz/MODE.next; --from begins elsewhere. What is found is told by kind, with the first seed that shows it:
+target/fuzz/examples/hostile (for contexts, target/fuzz/examples/contexts) --mode MODE --one SEED says all about one. Seeds
+that showed something belong into `corpus.txt` beside the histories, which `cargo test` replays. --quick plays ten
+thousand. Ends with `N passed, N failed`: one line a mode.
+"""
+
+import argparse
+import os
+import re
+
+from squall_ci.paths import die, ROOT
+from squall_ci.process import run
+from squall_ci.tally import Tally
+
+# The crate whose example plays a mode, and the example.
+ENGINES, CONTEXTS = ("squall-engine", "hostile"), ("squall-reliability", "contexts")
+MODES = {
+    "honest": ENGINES,
+    "on-path": ENGINES,
+    "off-path": ENGINES,
+    "trouble": ENGINES,
+    "long": ENGINES,
+    "contexts": CONTEXTS,
+}
+MANY, FEW = 1_000_000, 10_000
+# A long history takes seconds: so many others are played in the time of one.
+IN_ITS_PLACE = {"long": 2_000}
+# Histories a call of the program plays, so that what was reached is kept.
+SHARE = 50_000
+DIRECTORY = ROOT / "target" / "fuzz"
+
+
+def build(crate: str, example: str) -> None:
+    command = ["cargo", "build", "--locked", "-p", crate, "--profile", "fuzz", "--example", example]
+    built = run(command, os.environ, 900)
+    if not built.ok:
+        die(f"the histories do not build:\n{built.output[-4000:]}")
+
+
+def shares(first: int, histories: int) -> list[tuple[int, int]]:
+    """Where each call begins, and how many histories it plays."""
+    return [(first + at, min(SHARE, histories - at)) for at in range(0, histories, SHARE)]
+
+
+def findings(output: str) -> list[str]:
+    """The lines that tell what was found."""
+    return re.findall(r"^\d+ x .*$", output, re.M)
+
+
+def play(mode: str, first: int, histories: int) -> tuple[str | None, float, str]:
+    """One mode: (problem, seconds, output)."""
+    counter = DIRECTORY / f"{mode}.next"
+    found: list[str] = []
+    seconds, output = 0.0, ""
+    for begin, share in shares(first, histories):
+        program = str(DIRECTORY / "examples" / MODES[mode][1])
+        words = ["--mode", mode, "--from", str(begin), "--histories", str(share)]
+        result = run([program, *words], os.environ, 3600)
+        seconds += result.seconds
+        output += result.output
+        found += findings(result.output)
+        if not result.ok and not findings(result.output):
+            return f"{result.why()}, from seed {begin} on", seconds, output
+        counter.write_text(f"{begin + share}\n")
+    return "; ".join(found) or None, seconds, output
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--mode", action="append", choices=MODES, help="default: all of them")
+    parser.add_argument("--histories", type=int, help="of each mode")
+    parser.add_argument("--from", type=int, dest="first", metavar="SEED", help="instead of where the last run stopped")
+
+
+def main(args: argparse.Namespace) -> int:
+    tally = Tally()
+    histories = args.histories or (FEW if args.quick else MANY)
+    modes: list[str] = args.mode or list(MODES)
+    for crate, example in {MODES[mode] for mode in modes}:
+        build(crate, example)
+    for mode in modes:
+        counter = DIRECTORY / f"{mode}.next"
+        many = histories if args.histories else histories // IN_ITS_PLACE.get(mode, 1)
+        first = args.first if args.first is not None else int(counter.read_text()) if counter.exists() else 0
+        problem, seconds, output = play(mode, first, many)
+        tally.add(mode, problem, seconds, f"{many} histories from seed {first}", output)
+    return tally.finish()

@@ -1,0 +1,287 @@
+"""Intel's MPI benchmarks under Intel MPI: every benchmark of a part, 0 to 4 MiB, on one libfabric provider.
+
+Those of Intel's wheel were built without result checking, so here a benchmark passes when it ends well with a
+row for every size and, on squall, when the statistics show its bytes; contents are what ci/run suite mpi verifies. Whoever has
+programs that check results (built from the sources with CPPFLAGS=-DCHECK: a column of defects) names their directory, or the one
+program, with --checking: a single defect fails its benchmark. The wheel has no IMB-EXT, and its IMB-MT wants Intel's OpenMP: these
+two need --checking. IMB-P2P has no checks. With --hosts every rank has a host of its own: a network namespace on a bridge of MTU
+1500.
+"""
+
+import argparse
+import dataclasses
+import pathlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from squall_ci import hosts, results
+from squall_ci.job import run_job
+from squall_ci.mpis import MPIS
+from squall_ci.paths import need
+from squall_ci.process import Word
+from squall_ci.tally import Tally
+
+LARGEST = 4 << 20
+SIZES = {0} | {1 << power for power in range(23)}
+# Of numbers of 4 bytes.
+NUMBERS = {size for size in SIZES if size >= 4}
+
+# Of these, groups of two ranks play at once when there are more (-multi).
+POINT_TO_POINT = (
+    "PingPong",
+    "PingPongSpecificSource",
+    "PingPongAnySource",
+    "PingPing",
+    "PingPingSpecificSource",
+    "PingPingAnySource",
+)
+TOGETHER = (
+    "Sendrecv",
+    "Exchange",
+    "Uniband",
+    "Biband",
+    "Bcast",
+    "Allgather",
+    "Allgatherv",
+    "Gather",
+    "Gatherv",
+    "Scatter",
+    "Scatterv",
+    "Alltoall",
+    "Alltoallv",
+    "Reduce",
+    "Reduce_scatter",
+    "Reduce_scatter_block",
+    "Allreduce",
+    "Reduce_local",
+    "Barrier",
+)
+NONBLOCKING = (
+    "Ibcast",
+    "Iallgather",
+    "Iallgatherv",
+    "Igather",
+    "Igatherv",
+    "Iscatter",
+    "Iscatterv",
+    "Ialltoall",
+    "Ialltoallv",
+    "Ireduce",
+    "Ireduce_scatter",
+    "Iallreduce",
+    "Ibarrier",
+)
+ONE_SIDED = (
+    "Unidir_put",
+    "Unidir_get",
+    "Bidir_put",
+    "Bidir_get",
+    "One_put_all",
+    "One_get_all",
+    "All_put_all",
+    "All_get_all",
+    "Exchange_put",
+    "Exchange_get",
+    "Put_local",
+    "Put_all_local",
+    "Get_local",
+    "Get_all_local",
+    "Accumulate",
+    "Get_accumulate",
+    "Fetch_and_op",
+    "Compare_and_swap",
+    "Truly_passive_put",
+)
+EXTENSIONS = ("Window", "Unidir_Put", "Unidir_Get", "Bidir_Put", "Bidir_Get", "Accumulate")
+PEERS = ("PingPong", "PingPing", "Unirandom", "Birandom", "Corandom", "Stencil2D", "Stencil3D", "SendRecv_Replace")
+THREADS = (
+    "PingPongMT",
+    "PingPingMT",
+    "SendRecvMT",
+    "ExchangeMT",
+    "UniBandMT",
+    "BiBandMT",
+    "BcastMT",
+    "ReduceMT",
+    "AllReduceMT",
+    "BarrierMT",
+)
+
+# Of two processes alone: of more the programs print nothing.
+TWO = {"Fetch_and_op", "Compare_and_swap"}
+# Its check complains of every rank but the first, on tcp and through Intel MPI's own shared memory as well, and counts no
+# defect; what it prints tears the table apart.
+MISJUDGED = {"Ireduce_scatter"}
+# These move (next to) nothing.
+IDLE = {"Reduce_local", "Barrier", "Ibarrier", "BarrierMT", "Window", "Fetch_and_op", "Compare_and_swap"}
+# These have no column of defects.
+UNCHECKED = {"Barrier", "Ibarrier", "BarrierMT", "Window", *PEERS}
+
+
+def sizes(part: str, name: str) -> set[int]:
+    """Of which sizes a benchmark has to print a row; of none when it has no column of sizes."""
+    if name in ("Barrier", "Ibarrier", "BarrierMT"):
+        return set()
+    if name in ("Fetch_and_op", "Compare_and_swap"):
+        return {4}
+    if part == "MT":
+        return {2 * 4 * count for count in COUNTS}
+    if part == "P2P":
+        return SIZES - {0}
+    # Reductions begin at one number.
+    return NUMBERS if part == "EXT" or re.search("educe|ccumulate", name) else SIZES
+
+
+# Of numbers of each of two threads, for IMB-MT.
+COUNTS = [4**power for power in range(11)]
+
+
+def usual(part: str, name: str, ranks: int) -> list[Word]:
+    """10 repetitions, fewer above 20 MB in all, at most 5 s a size; memory for 4 MiB times 4 ranks."""
+    words: list[Word] = ["-npmin", ranks, "-iter", "10,20", "-time", "5", "-msglog", "0:22", "-mem", "2"]
+    return [*words, "-multi", "0"] if part == "MPI1" and name in POINT_TO_POINT and ranks > 2 else words
+
+
+def peers(_part: str, _name: str, _ranks: int) -> list[Word]:
+    """100 repetitions, fewer above 100 MB in all."""
+    return ["-iter", "100,100", "-msglog", "0:22"]
+
+
+def threads(_part: str, _name: str, _ranks: int) -> list[Word]:
+    """Every thread for itself, numbers compared."""
+    words: list[Word] = ["-thread_level", "multiple", "-check", "on", "-datatype", "int"]
+    return [*words, "-count", ",".join(map(str, COUNTS)), "-repeat", 10, "-warmup", 2]
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """One of the programs."""
+
+    benchmarks: Sequence[str]
+    options: Callable[[str, str, int], list[Word]] = usual
+    env: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+PARTS = {
+    "MPI1": Part(POINT_TO_POINT + TOGETHER),
+    "NBC": Part(NONBLOCKING),
+    "RMA": Part(ONE_SIDED),
+    "EXT": Part(EXTENSIONS),
+    "P2P": Part(PEERS, peers),
+    "MT": Part(THREADS, threads, {"OMP_NUM_THREADS": "2"}),
+}
+
+
+def tables(output: str) -> list[str]:
+    """The tables of an output, from their head of columns to the next empty line."""
+    return re.findall(r"^ *#(?:bytes|repetitions)\b.*\n(?:.+\n?)*", output, re.M)
+
+
+def judge(part: str, name: str, output: str) -> str | None:
+    """None when every table of the output holds a row for every size and no defect, otherwise what is wrong."""
+    found = tables(output)
+    if not found:
+        return "no table of results"
+    if failures := re.search("CHECK FAILURES.*", output):
+        # IMB-MT counts them apart.
+        return f"defects: {failures.group()}"
+    want = sizes(part, name)
+    for lines in (text.splitlines() for text in found):
+        rows = [line.split() for line in lines[1:] if re.match(r" *\d+ +[\d.]+", line)]
+        if not rows:
+            return "no result row"
+        missing = sorted(want - {int(row[0]) for row in rows}) if want else []
+        if missing:
+            return f"no row for {missing[:5]} bytes"
+        if "defects" in lines[0]:
+            # The column is the last one.
+            for row in rows:
+                if float(row[-1]) != 0:
+                    return f"defects: {' '.join(row)}"
+    return None
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("provider", nargs="?", default="squall")
+    parser.add_argument("--part", action="append", choices=[*PARTS, "all"], help="IMB-MPI1 by default (may be repeated)")
+    parser.add_argument("--ranks", default="2,4")
+    parser.add_argument("--only", action="append", help="one benchmark (may be repeated)")
+    parser.add_argument("--checking", type=pathlib.Path, help="programs built with result checking: their directory, or one")
+    parser.add_argument("--timeout", type=float, default=180.0, help="seconds for each benchmark")
+    hosts.add_option(parser)
+    results.add_option(parser)
+
+
+def program(args: argparse.Namespace, part: str) -> pathlib.Path:
+    """The program of a part."""
+    directory = args.checking or MPIS["impi"].venv / "bin"
+    binary = directory / f"IMB-{part}" if directory.is_dir() else directory
+    need(
+        binary.is_file(), f"there is no {binary}: Intel's wheel has no IMB-EXT; --checking names one built from the sources"
+    )
+    return binary.absolute()
+
+
+def run_part(args: argparse.Namespace, name: str, tally: Tally) -> dict[str, list[str]]:
+    """Runs a part, and says what of it cannot run on so few ranks."""
+    excluded: dict[str, list[str]] = {}
+    for ranks in map(int, args.ranks.split(",")):
+        with hosts.launched(args.hosts, ranks, MPIS["impi"]) as where:
+            for benchmark in args.only or PARTS[name].benchmarks:
+                why = run_benchmark(args, name, benchmark, ranks, where, tally)
+                if why and benchmark not in excluded.setdefault(why, []):
+                    excluded[why].append(benchmark)
+    return excluded
+
+
+def run_benchmark(
+    args: argparse.Namespace,
+    name: str,
+    benchmark: str,
+    ranks: int,
+    where: tuple[hosts.Launch, Mapping[str, str]],
+    tally: Tally,
+) -> str | None:
+    """Runs and judges one benchmark of a part, or says why it is left out."""
+    if ranks > 2 and benchmark in TWO:
+        return f"IMB-{name} has it of two processes alone"
+    if args.checking and benchmark in MISJUDGED:
+        return f"IMB-{name} checks it wrongly, whatever the transport: run without --checking"
+    part, (launch, env) = PARTS[name], where
+    command = [program(args, name), *part.options(name, benchmark, ranks), benchmark]
+    at_least = 0 if benchmark in IDLE else LARGEST
+    env, shows = {**part.env, **env}, hosts.shows(args.hosts)
+    result, problem, summary = run_job(
+        MPIS["impi"], args.provider, ranks, command, args.timeout, at_least, env, launch, shows
+    )
+    if result.ok and f"is invalid for {ranks} processes" in result.output:
+        return f"IMB-{name} has no such pattern of {ranks} processes"
+    problem = problem or judge(name, benchmark, result.output)
+    if args.checking and benchmark not in UNCHECKED and "defects" not in result.output and name != "MT":
+        problem = problem or "no column of defects"
+    title = "IMB" if name == "MPI1" else f"IMB-{name}"
+    tally.add(f"{title} {benchmark}: {args.provider}, {ranks} ranks", problem, result.seconds, summary, result.output)
+    return None
+
+
+def main(args: argparse.Namespace) -> int:
+    results.check(args)
+    tally = Tally()
+    parts = list(PARTS) if "all" in (args.part or ()) else args.part or ["MPI1"]
+    excluded: dict[str, list[str]] = {}
+    for part in parts:
+        # Said before anything runs.
+        program(args, part)
+    for part in parts:
+        excluded |= run_part(args, part, tally)
+    checked = "results checked" if args.checking else "results not checked"
+    return results.finish(
+        tally,
+        args.record,
+        consumer=MPIS["impi"].title,
+        version="",
+        suite=f"IMB {', '.join(parts)}, {checked}",
+        provider=args.provider,
+        conditions=results.conditions(args.ranks.replace(",", " and ")) + hosts.conditions(args.hosts),
+        excluded=excluded,
+    )

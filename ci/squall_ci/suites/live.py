@@ -1,0 +1,266 @@
+"""An unmodified MPI job over a leaf-spine made of software, in real time: one link slow, another swallowing everything.
+
+`squall emulate up` emulates 4 leaves and 2 spines with 8 hosts, ECN and trimming. A permutation of large messages crosses it,
+every byte compared, once with squall's own path selection and once with FI_SQUALL_LB=ecmp, one path a flow, which is what tcp
+would get (tcp itself cannot attach: it has no place to put the relay). One uplink has a quarter of its rate all along; after a
+third of the time another swallows everything unnoticed; after two thirds routing notices. Writes an HTML report.
+
+With `--bandwidth` nothing fails, and the network has to carry 2 Gb/s in total.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import re
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from squall_ci.job import run_job
+from squall_ci.mpis import Mpi, MPIS
+from squall_ci.paths import die, MPI_TESTS, TARGET
+from squall_ci.process import Word
+from squall_ci.programs import squall
+from squall_ci.tally import table, Tally
+
+SLOW, DEAD = "leaf0-spine0", "leaf1-spine1"
+
+
+# What `squall emulate status` says, and what happens when (s): words for `squall emulate`.
+Status: TypeAlias = dict[str, Any]
+Script: TypeAlias = list[tuple[float, tuple[str, ...]]]
+
+
+class Emulator:
+    """A running emulator, for as long as the `with` lasts; `inside` is what a command has before it to run elsewhere."""
+
+    def __init__(self, program: pathlib.Path, options: Sequence[str], inside: Sequence[Word] = ()) -> None:
+        self.program = program
+        self.options = options
+        self.inside = inside
+
+    def __enter__(self) -> "Emulator":
+        self._directory = tempfile.TemporaryDirectory()
+        self.socket = os.path.join(self._directory.name, "emulator")
+        up: list[Word] = [*self.inside, self.program, "emulate", "up", "--socket", self.socket, "--quiet", *self.options]
+        self._process = subprocess.Popen([str(word) for word in up])
+        until = time.monotonic() + 10
+        while not os.path.exists(self.socket):
+            if self._process.poll() is not None or time.monotonic() > until:
+                self._process.kill()
+                die("squall emulate up did not come up", 1)
+            time.sleep(0.02)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(subprocess.SubprocessError):
+            self.ask("down")
+        try:
+            self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._directory.cleanup()
+
+    def kill(self) -> None:
+        """The relay ends without a word."""
+        self._process.kill()
+
+    def ask(self, *words: str) -> str:
+        return subprocess.run(
+            [self.program, "emulate", "--socket", self.socket, *words],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=30,
+        ).stdout
+
+    def status(self) -> Status:
+        status: Status = json.loads(self.ask("status", "--format", "json"))
+        return status
+
+
+class Watch(threading.Thread):
+    """Samples the emulator's counters, and makes things happen at their times."""
+
+    def __init__(self, emulator: Emulator, script: Script) -> None:
+        super().__init__()
+        self.emulator = emulator
+        self.script = sorted(script)
+        self.samples: list[tuple[float, Status]] = []
+        self.over = threading.Event()
+
+    def run(self) -> None:
+        begin = time.monotonic()
+        script = list(self.script)
+        while not self.over.wait(0.25):
+            now = time.monotonic() - begin
+            while script and script[0][0] <= now:
+                self.emulator.ask(*script.pop(0)[1])
+            self.samples.append((now, self.emulator.status()))
+
+    def rates(self, of: Callable[[Status], float]) -> list[list[float]]:
+        """Points (s, Gb/s) of a byte counter."""
+        points = []
+        for (t0, a), (t1, b) in zip(self.samples, self.samples[1:]):
+            points.append([round(t1, 2), round(8e-9 * (of(b) - of(a)) / (t1 - t0), 4)])
+        return points
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Of one job: what is wrong, what fabtests/mpi/stream.py printed, and its watch."""
+
+    problem: str | None
+    stream: dict[str, Any] | None
+    watch: Watch
+
+
+def port(name: str) -> Callable[[Status], float]:
+    return lambda status: float(next(p["bytes"] for p in status["ports"] if p["name"] == name))
+
+
+def job(
+    mpi: Mpi, emulator: Emulator, ranks: int, seconds: float, script: Script, lb: str | None = None, size: int = 1 << 18
+) -> Outcome:
+    env = {}
+    if lb:
+        env["FI_SQUALL_LB"] = lb
+    watch = Watch(emulator, script)
+    watch.start()
+    try:
+        # Rank n is host n, so that every message crosses the spines.
+        attach = 'FI_SQUALL_EMULATOR="$0,host=$PMI_RANK" exec "$@"'
+        program: list[Word] = ["sh", "-c", attach, emulator.socket, mpi.python, MPI_TESTS / "stream.py", seconds, size]
+        result, problem, _ = run_job(mpi, "squall", ranks, program, seconds + 60, 1 << 20, env)
+    finally:
+        watch.over.set()
+        watch.join()
+    found = re.search(r"^stream: (\{.*\})$", result.output, re.M)
+    if not problem and not found:
+        problem = "no result"
+    if problem:
+        print(result.output[-3000:])
+    return Outcome(problem, json.loads(found.group(1)) if found else None, watch)
+
+
+def lag_text(status: Status) -> str:
+    lag = status["lag"]
+    return (
+        f"lag of the emulation: mean {lag['mean_ns'] / 1e3:.0f} us, 99 % {lag['p99_ns'] / 1e3:.0f} us, most "
+        f"{lag['max_ns'] / 1e3:.0f} us, of a round trip of {status['base_rtt_ns'] / 1e3:.0f} us"
+    )
+
+
+def bandwidth(mpi: Mpi, program: pathlib.Path, options: list[str], ranks: int, seconds: float) -> int:
+    tally = Tally()
+    # Packets of two pages: what the host's processors carry counts here, and that is packets.
+    with Emulator(program, [*options, "--mtu", "8192"]) as emulator:
+        begin = time.monotonic()
+        outcome = job(mpi, emulator, ranks, seconds, [], size=1 << 20)
+        problem, stream = outcome.problem, outcome.stream
+        status = emulator.status()
+        if not problem and stream and stream["total_gbps"] < 2:
+            problem = f"{stream['total_gbps']:.2f} Gb/s in total, expected 2 or more"
+        note = f"{stream['total_gbps']:.2f} Gb/s in total" if stream else ""
+        tally.add(f"leaf-spine 4 x 2, {ranks} endpoints", problem, time.monotonic() - begin, note)
+        totals = status["totals"]
+        print(f"      {totals['marked']} packets marked, {totals['trimmed']} trimmed; {lag_text(status)}")
+        print(f"      real time was not kept in {status['late_seconds']} s")
+    return tally.finish()
+
+
+def document(outcomes: dict[str, Outcome], args: argparse.Namespace) -> tuple[dict[str, Any], list[str], list[list[str]]]:
+    """What `squall report` draws, and the table in it."""
+    rows, lines = [], []
+    ups = [f"leaf{leaf}->spine{spine}" for leaf in range(4) for spine in range(2)]
+    plots = []
+    for name, outcome in outcomes.items():
+        stream, watch = outcome.stream, outcome.watch
+        last = watch.samples[-1][1]
+        t = last["totals"]
+        rows.append(
+            [
+                name,
+                f"{stream['total_gbps']:.2f}" if stream else "-",
+                f"{stream['longest_s']:.2f}" if stream else "-",
+                str(t["trimmed"]),
+                str(t["black_hole"] + t["down"]),
+                f"{last['lag']['p99_ns'] / 1e3:.0f}",
+            ]
+        )
+        lines.append({"name": name, "points": watch.rates(lambda s: float(s["totals"]["delivered_bytes"]))})
+        plots.append(
+            {
+                "title": f"load of the uplinks, {name}",
+                "x": "time (s)",
+                "y": "Gb/s",
+                "lines": [{"name": up, "points": watch.rates(port(up))} for up in ups],
+            }
+        )
+    head = ["path selection", "Gb/s in total", "longest wait, s", "trimmed", "lost on links", "lag 99 %, us"]
+    text = [
+        f"MPICH on {args.ranks} hosts of an emulated leaf-spine (4 leaves, 2 spines), rates x {args.rate_scale}: a permutation of "
+        f"large messages, every byte compared. {SLOW} has a quarter of its rate all along; {DEAD} swallows everything from a "
+        "third of the time on; routing avoids it after two thirds.",
+        "The rates in the plots are sampled four times a second; the job begins a second or two after zero.",
+    ]
+    plots.insert(0, {"title": "bytes that arrived", "x": "time (s)", "y": "Gb/s", "lines": lines})
+    return (
+        {
+            "title": "MPI over a live leaf-spine",
+            "text": text,
+            "plots": plots,
+            "tables": [{"title": "Jobs", "head": head, "rows": rows}],
+        },
+        head,
+        rows,
+    )
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--ranks", type=int, default=8)
+    parser.add_argument("--seconds", type=float, default=9)
+    parser.add_argument("--rate-scale", default="0.01")
+    parser.add_argument("--report", default=str(TARGET / "live.html"))
+    parser.add_argument("--bandwidth", action="store_true")
+
+
+def main(args: argparse.Namespace) -> int:
+    program = squall()
+    mpi = MPIS["mpich"]
+    options = ["--topo", "leaf-spine:4x2x2", "--rate-scale", args.rate_scale]
+    if args.bandwidth:
+        return bandwidth(mpi, program, options, args.ranks, args.seconds)
+
+    tally = Tally()
+    outcomes: dict[str, Outcome] = {}
+    for name, lb in (("squall", None), ("squall, lb=ecmp", "ecmp")):
+        with Emulator(program, options) as emulator:
+            emulator.ask("set-rate", SLOW, "25G")
+            begin = time.monotonic()
+            # The ranks need a moment to start.
+            script: Script = [
+                (1.5 + args.seconds / 3, ("black-hole", DEAD)),
+                (1.5 + args.seconds * 2 / 3, ("fail-link", DEAD)),
+            ]
+            outcome = outcomes[name] = job(mpi, emulator, args.ranks, args.seconds, script, lb)
+        note = f"{outcome.stream['bytes'] / 1e6:.0f} MB, every byte compared" if outcome.stream else ""
+        tally.add(f"slow and failing link, {name}", outcome.problem, time.monotonic() - begin, note)
+    report, head, rows = document(outcomes, args)
+    print(f"\nMPICH, {args.ranks} ranks on an emulated leaf-spine; {SLOW} slow, {DEAD} dying:\n")
+    print(table(head, rows))
+    for name, outcome in outcomes.items():
+        print(f"{name}: {lag_text(outcome.watch.samples[-1][1])}")
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(report, file)
+        file.flush()
+        subprocess.run([program, "report", file.name, "-o", args.report], check=True, stdout=subprocess.DEVNULL)
+    print(f"report: {args.report}\n")
+    return tally.finish()

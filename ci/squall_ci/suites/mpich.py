@@ -1,0 +1,148 @@
+"""MPICH's own test suite on one provider, built elsewhere: point-to-point, collectives, one-sided, threads, spawn and the rest.
+
+TREE is MPICH's directory test/mpi, configured with the mpicc of ci/run setup mpi (fabtests/README.md says how); its own script
+builds, runs and judges each program. What is known to fail on tcp (its row in fabtests/results.json, from a run with --record)
+is counted apart, for it says nothing of squall. A directory that hangs for longer than there is time can be left out by --without, and
+is named in the row. With --hosts the ranks of a job have hosts of their own, up to twelve: network namespaces on a bridge of MTU 1500;
+further ranks, and what is spawned, share them.
+"""
+
+import argparse
+import dataclasses
+import pathlib
+import re
+from collections.abc import Container, Mapping
+
+from squall_ci import hosts, results
+from squall_ci.job import Statistics
+from squall_ci.mpis import MPIS
+from squall_ci.paths import need, TARGET
+from squall_ci.process import run
+from squall_ci.tally import Tally
+
+SUITE = "test/mpi"
+# Directories of the suite, and those of them whose programs talk so much that squall must have seen it.
+DIRECTORIES = (
+    "attr",
+    "coll",
+    "comm",
+    "datatype",
+    "errhan",
+    "errors",
+    "group",
+    "info",
+    "init",
+    "io",
+    "part",
+    "pt2pt",
+    "rma",
+    "session",
+) + ("spawn", "threads", "topo")
+# Ranks that have a host each with --hosts.
+HOSTS = 12
+TALKS = ("coll", "comm", "pt2pt", "rma", "threads")
+# One line for a test: whether it passed, its place, its program and processes, and, if any, why it was left out.
+LINE = re.compile(r"^(ok|not ok) \d+ - (\S+) (\d+)([^#\n]*)(?:#\s*(.*))?$", re.MULTILINE)
+
+KNOWN = "fails on tcp as well"
+
+
+def parse(tap: str, directory: str) -> list[tuple[str, bool, str, float, str]]:
+    """Of each test its name, whether it passed, why it was left out, its seconds, and what it said."""
+    found = []
+    lines = list(LINE.finditer(tap))
+    for at, line in enumerate(lines):
+        end = lines[at + 1].start() if at + 1 < len(lines) else len(tap)
+        said, (passed, program, ranks, rest, note) = tap[line.end() : end], line.groups(default="")
+        words = " ".join([f"{directory}/{program.removeprefix('./')}", ranks, *rest.split()])
+        seconds = re.search(r"time=([\d.]+)", note)
+        left_out = note if re.match(r"(?i)skip|todo", note) else ""
+        found.append((words, passed == "ok", left_out, float(seconds.group(1)) if seconds else 0.0, said))
+    return found
+
+
+def known(version: str, apart: bool) -> set[str]:
+    """What failed on tcp when it was recorded last: on one host, and, if `apart`, on a host each besides. What squall was told is
+    nothing to tcp."""
+    rows = [row for row in results.load() if (row.suite, row.provider, row.version) == (SUITE, "tcp", version)]
+    return {test for row in rows if apart or not row.conditions.endswith(hosts.conditions(True)) for test in row.failed}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("tree", type=pathlib.Path)
+    parser.add_argument("provider", nargs="?", default="squall")
+    parser.add_argument("--only", default="", help="directories of the suite")
+    parser.add_argument("--without", default="^$", help="directories that are not run, which a row with --record names")
+    parser.add_argument(
+        "--timeout", type=float, default=120.0, help="seconds for each program, unless the suite says how many"
+    )
+    hosts.add_option(parser)
+    results.add_option(parser)
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What became of the tests."""
+
+    # What is counted apart when it fails.
+    fails_anyway: Container[str]
+    tally: Tally = dataclasses.field(default_factory=Tally)
+    excluded: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+
+    def add(self, test: tuple[str, bool, str, float, str]) -> None:
+        """One of the suite's tests, as `parse` has it."""
+        name, passed, left_out, seconds, said = test
+        if left_out:
+            self.excluded.setdefault(f"left out by the suite: {left_out}", []).append(name)
+        elif not passed and name in self.fails_anyway:
+            self.excluded.setdefault(KNOWN, []).append(name)
+        else:
+            self.tally.add(name, None if passed else "not ok", seconds, "", said)
+
+
+def run_directory(
+    args: argparse.Namespace, directory: str, mpiexec: pathlib.Path, env: Mapping[str, str], outcome: Outcome
+) -> None:
+    """Runs a directory of the suite by the suite's own script, and judges what that says."""
+    stats = Statistics()
+    tap = TARGET / "mpich.tap"
+    tap.unlink(missing_ok=True)
+    tree = args.tree.absolute()
+    options = ["-srcdir=.", "-tests=testlist", f"-mpiexec={mpiexec}", f"-tapfile={tap}"]
+    ran = run(["env", "-C", tree / directory, tree / "runtests", *options], {**env, **stats.env()}, timeout=3600)
+    need(tap.exists(), f"{directory}: the suite's script did not run: {ran.why()}\n{ran.output[-2000:]}")
+    tests = parse(tap.read_text(errors="replace"), directory)
+    need(tests, f"{directory}: the suite's script ran no tests:\n{ran.output[-2000:]}")
+    for test in tests:
+        outcome.add(test)
+    if args.provider == "squall" and directory in TALKS:
+        verdict = stats.verdict(2, 1 << 20, shows=hosts.shows(args.hosts))
+        outcome.tally.add(f"{directory}: through squall", verdict, 0.0, stats.summary())
+
+
+def main(args: argparse.Namespace) -> int:
+    results.check(args)
+    mpi = MPIS["mpich"]
+    tree = args.tree.absolute()
+    need((tree / "runtests").exists() and (tree / "config.status").exists(), f"{tree} is no configured test/mpi of MPICH")
+    version = run([mpi.venv / "bin" / "mpichversion"], None, timeout=10).output.split()[2]
+    conditions = results.conditions(0).partition(", ")[2] or "processes as the suite says"
+    conditions += hosts.conditions(args.hosts)
+    outcome = Outcome(known(version, args.hosts) if args.provider != "tcp" else set())
+    if left_out_whole := [name for name in DIRECTORIES if re.search(args.without, name)]:
+        outcome.excluded["not run here, by choice of whoever ran the suite: the whole directory"] = left_out_whole
+    env = mpi.env(args.provider)
+    env |= {"PATH": f"{mpi.venv / 'bin'}:{env['PATH']}", "MPITEST_TIMEOUT": f"{args.timeout:.0f}"}
+    with hosts.launcher(args.hosts, HOSTS, mpi) as (mpiexec, where):
+        for directory in (name for name in DIRECTORIES if re.search(args.only, name) and name not in left_out_whole):
+            run_directory(args, directory, mpiexec, env | where, outcome)
+    return results.finish(
+        outcome.tally,
+        args.record,
+        consumer=mpi.title,
+        version=version,
+        suite=SUITE,
+        provider=args.provider,
+        conditions=conditions,
+        excluded=outcome.excluded,
+    )

@@ -1,0 +1,114 @@
+"""A network plugin of NCCL, aws-ofi-nccl, driven through the interface that NCCL calls, with one of its protocols.
+
+PLUGIN is a built libnccl-net-ofi.so, or for ROCm librccl-net-ofi.so, whose libfabric (2.x) the loader finds, PROTOCOL sendrecv or
+rdma. The driver is fabtests/nccl/net.c: processes in a ring send 1 KiB to 64 MiB, in groups and many at once, over several
+communicators, and check every byte. A plugin built for CUDA or ROCm finds the stand-ins of fabtests/devices; with --device, for
+ROCm, buffers are a device's memory, of which the CPU dies. The rdma protocol wants a network card with a place on the PCI bus:
+FI_SQUALL_IFACE names it, or the first one that is up is taken. On squall the endpoints' statistics must show that the bytes went
+through it. With --hosts every process has a host of its own: a network namespace on a bridge of MTU 1500, with
+no card on a PCI bus, so for sendrecv alone.
+"""
+
+import argparse
+import dataclasses
+import os
+import pathlib
+import re
+from collections.abc import Mapping
+
+from squall_ci import hosts, results
+from squall_ci.devices import with_devices
+from squall_ci.environment import provider_run
+from squall_ci.job import run_ranks
+from squall_ci.paths import FABTESTS, need, TARGET
+from squall_ci.process import run, Word
+from squall_ci.programs import compile_c
+from squall_ci.tally import Tally
+
+SOURCES = [FABTESTS / "nccl" / "net.c", FABTESTS / "nccl" / "net.h", FABTESTS / "hosts.h"]
+# What the driver ends with when the plugin finds no network (net.c).
+NO_NETWORK = 77
+# The test that moves least does more in each direction.
+LEAST = 1 << 20
+
+
+def card() -> str | None:
+    """The first network interface that is up and has a place on the PCI bus."""
+    for interface in sorted(pathlib.Path("/sys/class/net").iterdir()):
+        on_bus = re.search(r"/[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]/", str((interface / "device").resolve()) + "/")
+        if on_bus and (interface / "operstate").read_text().strip() == "up":
+            return interface.name
+    return None
+
+
+def environment(provider: str, protocol: str) -> dict[str, str]:
+    """Of the driver."""
+    env = {**provider_run(provider), "OFI_NCCL_PROTOCOL": protocol.upper(), "OFI_NCCL_EXCLUDE_TCP_IF": "none"}
+    if provider == "squall" and protocol == "rdma":
+        interface = os.environ.get("FI_SQUALL_IFACE") or card()
+        need(interface, "SKIPPED: the rdma protocol wants a network card on the PCI bus that is up, and there is none")
+        env |= {"FI_SQUALL_IFACE": str(interface), "FI_SQUALL_PCI": "yes"}
+    # The version of the plugin is in what it says while it begins.
+    return with_devices(env | {"NCCL_DEBUG": "INFO"})
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("plugin", type=pathlib.Path)
+    parser.add_argument("protocol", choices=["sendrecv", "rdma"])
+    parser.add_argument("provider", nargs="?", default="squall")
+    parser.add_argument("--device", action="store_true", help="buffers in a device's memory")
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--timeout", type=float, default=90.0, help="seconds for each test")
+    hosts.add_option(parser)
+    results.add_option(parser)
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What became of the tests."""
+
+    tally: Tally = dataclasses.field(default_factory=Tally)
+    # Of the plugin.
+    version: str = ""
+    unoffered: list[str] = dataclasses.field(default_factory=list)
+
+
+def run_test(args: argparse.Namespace, driver: pathlib.Path, test: str, env: Mapping[str, str], outcome: Outcome) -> None:
+    """Runs and judges one of the driver's tests."""
+    command: list[Word] = [driver, args.plugin.absolute(), args.ranks, test, "device" if args.device else "host"]
+    shows = hosts.shows(args.hosts)
+    result, problem, note = run_ranks(args.provider, args.ranks, command, env, args.timeout, LEAST, shows)
+    if said := re.search(r"Initializing aws-ofi-nccl ([\w.]+)", result.output):
+        outcome.version = said.group(1)
+    if result.code == NO_NETWORK and args.provider != "squall":
+        outcome.unoffered.append(test)
+        return
+    outcome.tally.add(test, problem, result.seconds, note, result.output)
+
+
+def main(args: argparse.Namespace) -> int:
+    results.check(args)
+    need(args.plugin.is_file(), f"SKIPPED: there is no plugin {args.plugin}")
+    need(
+        not (args.hosts and args.protocol == "rdma"),
+        "the rdma protocol wants a card on a PCI bus, which hosts of --hosts have not",
+    )
+    driver = compile_c(SOURCES, TARGET / "nccl" / "net", ("-std=gnu11", "-g", "-O2"))
+    outcome = Outcome()
+    with hosts.forked(args.hosts, args.ranks) as where:
+        env = environment(args.provider, args.protocol) | {"SQUALL_TEST_DEADLINE": str(int(args.timeout) - 5)} | where
+        for test in run([driver, "list"], env, timeout=10).output.split():
+            if re.search(args.only, test):
+                run_test(args, driver, test, env, outcome)
+    unoffered = outcome.unoffered
+    return results.finish(
+        outcome.tally,
+        args.record,
+        consumer="aws-ofi-nccl",
+        version=outcome.version,
+        suite=f"ncclNet, {args.protocol} protocol" + (", device memory" if args.device else ""),
+        provider=args.provider,
+        conditions=results.conditions(args.ranks) + hosts.conditions(args.hosts),
+        excluded={"not offered: the plugin finds no provider that has what it asks for": unoffered} if unoffered else {},
+    )

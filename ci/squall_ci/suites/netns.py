@@ -1,0 +1,215 @@
+"""MPI between network namespaces behind kernel routers: the true socket path, and a spine that goes down in mid-job.
+
+Four hosts, two leaves and two spines, each a network namespace, joined by veth pairs; the leaves balance by the hash of
+addresses and ports (fib_multipath_hash_policy=1), so that the entropy in squall's UDP source port chooses the spine. Links
+between leaves and spines are shaped. A permutation of large messages crosses the spines; after a third of the time one spine
+dies and routing does not notice; after two thirds routing does.
+
+The job has to end well with every byte right on squall, over both spines before the failure. tcp runs beside it for comparison.
+Printed are the longest time that a rank waited for a window of messages (4 MiB, some 70 ms where nothing fails), the longest
+for which none of the window's messages of 64 KiB came in, and that less the time in which the rank was ready to run and did
+not, by the kernel's account: six processes and as many routers share this host's cores. Of several rounds: median and worst.
+FI_SQUALL_* of the caller reach squall's ranks: with FI_SQUALL_PORT_KIND=xdp and --mtu 1500 its packets are frames through AF_XDP.
+Needs root (or CAP_NET_ADMIN and CAP_SYS_ADMIN); everything it makes is gone when it ends.
+"""
+
+import argparse
+import json
+import re
+import statistics
+import threading
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from squall_ci.job import run_job
+from squall_ci.mpis import Mpi, MPIS
+from squall_ci.namespaces import Namespaces
+from squall_ci.paths import MPI_TESTS, need_provider
+from squall_ci.process import Word
+from squall_ci.tally import table, Tally
+
+HOSTS, LEAVES, SPINES = 4, 2, 2
+
+
+class Network(Namespaces):
+    """Hosts, leaves and spines."""
+
+    def __init__(self, rate: str, mtu: int, keep: bool) -> None:
+        groups = (("h", HOSTS), ("leaf", LEAVES), ("spine", SPINES))
+        super().__init__([f"{group}{i}" for group, count in groups for i in range(count)], keep)
+        self.rate = rate
+        self.mtu = mtu
+
+    @staticmethod
+    def address_of(host: int) -> str:
+        return f"10.77.{host}.2"
+
+    @staticmethod
+    def leaf_of(host: int) -> int:
+        return host * LEAVES // HOSTS
+
+    def build(self) -> None:
+        for node in self.nodes:
+            self.inside(
+                node,
+                "sysctl",
+                "-qw",
+                "net.ipv4.ip_forward=1",
+                "net.ipv4.fib_multipath_hash_policy=1",
+                "net.ipv4.conf.all.rp_filter=0",
+                "net.ipv4.conf.default.rp_filter=0",
+            )
+        for host in range(HOSTS):
+            leaf = f"leaf{self.leaf_of(host)}"
+            self.join(f"h{host}", "eth0", f"{self.address_of(host)}/24", leaf, f"h{host}", f"10.77.{host}.1/24", self.mtu)
+            self.ip(f"h{host}", "route", "add", "default", "via", f"10.77.{host}.1")
+        for number in range(LEAVES):
+            for spine in range(SPINES):
+                leaf = f"leaf{number}"
+                subnet = f"10.77.{100 + number * SPINES + spine}"
+                self.join(leaf, f"spine{spine}", f"{subnet}.1/30", f"spine{spine}", leaf, f"{subnet}.2/30", self.mtu)
+                for node, device in ((leaf, f"spine{spine}"), (f"spine{spine}", leaf)):
+                    self.inside(
+                        node,
+                        "tc",
+                        "qdisc",
+                        "add",
+                        "dev",
+                        device,
+                        "root",
+                        "tbf",
+                        "rate",
+                        self.rate,
+                        "burst",
+                        "128kb",
+                        "latency",
+                        "4ms",
+                    )
+        for host in range(HOSTS):
+            for spine in range(SPINES):
+                via = f"10.77.{100 + self.leaf_of(host) * SPINES + spine}.1"
+                self.ip(f"spine{spine}", "route", "add", f"10.77.{host}.0/24", "via", via)
+        self.route(range(SPINES))
+
+    def route(self, spines: Iterable[int]) -> None:
+        """The leaves send to hosts elsewhere through these spines."""
+        for leaf in range(LEAVES):
+            ways = [word for spine in spines for word in ("nexthop", "via", f"10.77.{100 + leaf * SPINES + spine}.2")]
+            for host in range(HOSTS):
+                if self.leaf_of(host) != leaf:
+                    self.ip(f"leaf{leaf}", "route", "replace", f"10.77.{host}.0/24", *ways)
+
+    def spine(self, spine: int, up: bool) -> None:
+        for leaf in range(LEAVES):
+            self.ip(f"spine{spine}", "link", "set", f"leaf{leaf}", "up" if up else "down")
+        if up:
+            # Routes went with the links.
+            for host in range(HOSTS):
+                via = f"10.77.{100 + self.leaf_of(host) * SPINES + spine}.1"
+                self.ip(f"spine{spine}", "route", "replace", f"10.77.{host}.0/24", "via", via)
+
+    def carried(self, spine: int) -> int:
+        """Bytes that went up to a spine from all leaves."""
+        total = 0
+        for leaf in range(LEAVES):
+            text = self.inside(f"leaf{leaf}", "cat", f"/sys/class/net/spine{spine}/statistics/tx_bytes").stdout
+            total += int(text)
+        return total
+
+
+def job(network: Network, mpi: Mpi, provider: str, seconds: float) -> tuple[str | None, Any, list[float]]:
+    """One job with a spine's death in it. (problem, result of the stream, shares of the spines before the failure)"""
+    env = dict.fromkeys(("FI_SQUALL_IFACE", "FI_TCP_IFACE"), "eth0")
+    shares: list[float] = []
+    over = threading.Event()
+
+    def fate(begin: float) -> None:
+        before = [network.carried(spine) for spine in range(SPINES)]
+        if over.wait(max(0.0, begin + seconds / 3 - time.monotonic())):
+            return
+        sent = [network.carried(spine) - was for spine, was in enumerate(before)]
+        shares.extend(n / max(1, sum(sent)) for n in sent)
+        network.spine(1, False)
+        if over.wait(seconds / 3):
+            return
+        network.route([0])
+
+    with network.hydra({network.address_of(host): f"h{host}" for host in range(HOSTS)}) as launch:
+        program: list[Word] = [mpi.python, MPI_TESTS / "stream.py", seconds, 64 << 10, 64]
+        # The ranks need a moment to start.
+        thread = threading.Thread(target=fate, args=(time.monotonic() + 2,))
+        thread.start()
+        try:
+            result, problem, _ = run_job(mpi, provider, HOSTS, program, seconds + 60, 1 << 20, env, launch)
+        finally:
+            over.set()
+            thread.join()
+    network.route(range(SPINES))
+    network.spine(1, True)
+    found = re.search(r"^stream: (\{.*\})$", result.output, re.M)
+    if not problem and not found:
+        problem = "no result"
+    if problem:
+        print(result.output[-3000:])
+    return problem, json.loads(found.group(1)) if found else None, shares
+
+
+# What `stream.py` says of waiting, in seconds.
+WAITS = (
+    ("longest wait, ms", "longest_s"),
+    ("longest standstill, ms", "still_s"),
+    ("less run-queue delay, ms", "still_running_s"),
+)
+
+
+def row(provider: str, streams: list[dict[str, float]], load: str) -> list[str]:
+    """A line of the table: medians of the rounds, and the worst."""
+    waits = []
+    for _, field in WAITS:
+        values = [1e3 * stream[field] for stream in streams]
+        worst = f" (worst {max(values):.0f})" if len(values) > 1 else ""
+        waits.append(f"{statistics.median(values):.0f}{worst}")
+    rate = statistics.median(stream["total_gbps"] for stream in streams)
+    return [provider, f"{rate:.2f}", *waits, load]
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--providers", default="squall,tcp")
+    parser.add_argument("--rate", default="1gbit", help="of each link between a leaf and a spine, as tc writes it")
+    parser.add_argument("--seconds", type=float, default=9)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--mtu", type=int, default=9000, help="of every link")
+    parser.add_argument("--keep", action="store_true", help="leave the namespaces, to look around")
+
+
+def main(args: argparse.Namespace) -> int:
+    mpi = MPIS["mpich"]
+    tally = Tally()
+    samples: dict[str, list[dict[str, float]]] = {}
+    loads: dict[str, str] = {}
+    with Network(args.rate, args.mtu, args.keep) as network:
+        for provider in args.providers.split(",") * args.rounds:
+            need_provider(provider)
+            begin = time.monotonic()
+            problem, stream, shares = job(network, mpi, provider, args.seconds)
+            if provider == "squall" and not problem and not (len(shares) == SPINES and min(shares) > 0.2):
+                problem = f"the spines did not share the load: {[f'{share:.0%}' for share in shares]}"
+            note = ""
+            if stream:
+                samples.setdefault(provider, []).append(stream)
+                loads[provider] = " / ".join(f"{share:.0%}" for share in shares)
+                note = f"{stream['bytes'] / 1e6:.0f} MB, every byte compared"
+            # The comparison may fail on its own account.
+            if provider == "squall" or not problem:
+                tally.add(f"spine down, {provider}", problem, time.monotonic() - begin, note)
+            else:
+                print(f"note  spine down, {provider}: {problem}")
+    rows = [row(provider, streams, loads[provider]) for provider, streams in samples.items()]
+    print(
+        f"\n{HOSTS} hosts behind {LEAVES} leaves and {SPINES} spines at {args.rate} a link; one spine dies after a third, "
+        "routing learns after two:\n"
+    )
+    head = ["provider", "Gb/s in total", *(title for title, _ in WAITS), "load of the spines before"]
+    print(table(head, rows))
+    return tally.finish()

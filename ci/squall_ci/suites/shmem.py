@@ -1,0 +1,89 @@
+"""Sandia OpenSHMEM's own tests on a provider: one-sided, atomics, signals, collectives, locks, threads.
+
+BUILD_DIR is a built tree of Sandia OpenSHMEM with its tests (modules/tests-sos), configured `--enable-pmi-simple` and with a
+libfabric that the loader finds. The jobs are launched by MPICH's hydra (ci/run setup mpi). On squall the endpoints' statistics
+must show that the bytes went through it. With --hosts every rank has a host of its own: a network namespace on a bridge of MTU
+1500.
+"""
+
+import argparse
+import pathlib
+import re
+
+from squall_ci import hosts, results
+from squall_ci.environment import provider_environment
+from squall_ci.job import run_job
+from squall_ci.mpis import MPIS
+from squall_ci.paths import need
+from squall_ci.process import run, Word
+from squall_ci.tally import Tally
+
+TESTS = pathlib.PurePath("modules", "tests-sos", "test")
+# Programs that fail, or pass without having done anything, are the suite's `make check`'s; performance is not judged.
+SUITES = ("unit", "shmemx", "spec-example", "apps")
+
+# What the library says when a provider other than ours has not what it asks for.
+NOT_OFFERED = "did not find any valid fabric services"
+
+# Ends every process where it stands, so no endpoint tells of itself.
+LEAVES = {"global_exit"}
+
+
+def programs(directory: pathlib.Path) -> list[str]:
+    """The programs `make check` would run in a directory, built if need be."""
+    quiet: list[Word] = ["make", "--no-print-directory", "-s", "-C", directory]
+    built = run([*quiet, "check", "TESTS="], None, timeout=600)
+    need(built.ok, f"the tests in {directory} do not build:\n{built.output[-2000:]}")
+    listed = run([*quiet, "--eval=squall-list: ; @echo $(TESTS)", "squall-list"], None, timeout=60)
+    need(listed.ok and listed.output.strip(), f"{directory} names no tests:\n{listed.output[-2000:]}")
+    return listed.output.split()
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("provider", nargs="?", default="squall")
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--timeout", type=float, default=120.0, help="seconds for each program")
+    hosts.add_option(parser)
+    results.add_option(parser)
+
+
+def main(args: argparse.Namespace) -> int:
+    results.check(args)
+    mpi = MPIS["mpich"]
+    build = args.build.absolute()
+    need((build / "config.status").exists(), f"{build} is no built tree of Sandia OpenSHMEM")
+    version = run([build / "config.status", "--version"], None, timeout=10).output.split()[3]
+    configured = run([build / "config.status", "--config"], None, timeout=10).output
+    basic = "--enable-ofi-mr=basic" in configured
+    # The library has the loader's libfabric, not that of the MPI whose launcher starts it; before 2.0 tcp needs a layer.
+    extra = provider_environment(args.provider, "1")
+    extra["SHMEM_OFI_PROVIDER"] = extra["FI_PROVIDER"]
+    # A library that Debian's libfabric 1.17 brings with it leaves a file wherever a program aborts, otherwise.
+    extra["IPATH_NO_BACKTRACE"] = "1"
+    tally = Tally()
+    unoffered: list[str] = []
+    wanted = [(suite, name) for suite in SUITES for name in programs(build / TESTS / suite) if re.search(args.only, name)]
+    shows = hosts.shows(args.hosts)
+    with hosts.launched(args.hosts, args.ranks, mpi) as (launch, env):
+        for suite, name in wanted:
+            least = None if name in LEAVES else 0
+            job = [build / TESTS / suite / name]
+            result, problem, note = run_job(
+                mpi, args.provider, args.ranks, job, args.timeout, least, extra | env, launch, shows
+            )
+            if problem and args.provider != "squall" and NOT_OFFERED in result.output:
+                unoffered.append(f"{suite}/{name}")
+                continue
+            tally.add(f"{suite}/{name}", problem, result.seconds, note, result.output)
+    return results.finish(
+        tally,
+        args.record,
+        consumer="Sandia OpenSHMEM",
+        version=version,
+        suite="make check, hard polling, basic regions" if basic else "make check",
+        provider=extra["FI_PROVIDER"],
+        conditions=results.conditions(args.ranks) + hosts.conditions(args.hosts),
+        excluded={"not offered: the library finds no provider that has what it asks for": unoffered} if unoffered else {},
+    )

@@ -1,0 +1,117 @@
+"""MPI jobs whose packets are frames through AF_XDP (FI_SQUALL_PORT_KIND=xdp), between network namespaces.
+
+Four hosts on a bridge of MTU 1500, a namespace each; the programs of fabtests/mpi under MPICH, which verify contents, with two
+and four ranks, over either IP, under faults, and with one rank on sockets. The job's statistics have to show that its packets
+were frames. Then what cannot be, each of which has to be said and to end in a job that is right on sockets: an MTU that is too
+long, a second rank on a host, and no rights. Needs root and MPICH (ci/run setup mpi).
+"""
+
+import argparse
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from squall_ci.commands.test import FAULTS
+from squall_ci.job import run_job
+from squall_ci.mpis import Mpi, MPIS
+from squall_ci.namespaces import Bridge
+from squall_ci.paths import MPI_TESTS
+from squall_ci.process import Word
+from squall_ci.suites.mpi import FLOOR
+from squall_ci.tally import Tally
+
+HOSTS = 4
+# Packets that have to be frames: all but those by which the kernel is kept looking after neighbours.
+FRAMED = 0.9
+# What an endpoint says that has to do without.
+REFUSED = "FI_SQUALL_PORT_KIND=xdp: "
+# Rank 0 has sockets, the others what was asked for.
+ONE_UDP = ["sh", "-c", '[ "$PMI_RANK" = 0 ] && export FI_SQUALL_PORT_KIND=udp; exec "$0" "$@"']
+# Root without what root may.
+NO_RIGHTS = ["setpriv", "--inh-caps=-all", "--bounding-set=-all"]
+
+
+class Suite:
+    """Jobs on these hosts, and what became of them."""
+
+    def __init__(self, hosts: Bridge, mpi: Mpi, quick: bool) -> None:
+        self.hosts = hosts
+        self.mpi = mpi
+        self.quick = quick
+        self.tally = Tally()
+
+    def job(
+        self,
+        title: str,
+        name: str,
+        ranks: int,
+        env: Mapping[str, str],
+        judge: Callable[[str, str], str | None],
+        under: Sequence[Word] = (),
+        on: Sequence[int] | None = None,
+    ) -> None:
+        """One program under one set of circumstances; `judge` has the statistics and the output of a job that ended well."""
+        program: list[Word] = [*under, self.mpi.python, MPI_TESTS / f"{name}.py", "--quick"]
+        nodes = on if on is not None else range(ranks)
+        asked = {"FI_SQUALL_PORT_KIND": "xdp", "FI_SQUALL_IFACE": "eth0", **env}
+        with self.hosts.launch(nodes) as launch:
+            result, problem, summary = run_job(self.mpi, "squall", ranks, program, 120, FLOOR[name], asked, launch)
+        problem = problem or judge(summary, result.output)
+        self.tally.add(f"{name}: {title}, {ranks} ranks", problem, result.seconds, summary, result.output)
+
+    def frames(self) -> None:
+        """What is as it should be."""
+        for ranks in (2, HOSTS):
+            for name in ("comms",) if self.quick else ("pt2pt", "coll", "comms", "rma"):
+                self.job("frames", name, ranks, {}, framed)
+        self.job("frames, IPv6", "coll", 2, {"FI_SQUALL_IFACE": "fd79::/64"}, framed)
+        self.job("a path for every packet", "coll", 2, {"FI_SQUALL_TRAIN": "1"}, framed)
+        self.job("frames under faults", "coll", HOSTS, FAULTS, framed)
+        self.job("a rank on sockets", "coll", 2, {}, lambda summary, _: said_frames(summary), ONE_UDP)
+
+    def refusals(self) -> None:
+        """What cannot be."""
+        self.job("two ranks of a host", "comms", 2, {}, refused("another endpoint of this host"), on=[0])
+        self.job("no rights", "comms", 2, {}, refused("CAP_NET_RAW"), NO_RIGHTS)
+        self.hosts.mtu(9000)
+        self.job("MTU 9000", "comms", 2, {}, refused("its MTU is 9000"))
+
+
+def count(summary: str, counter: str) -> int:
+    """A counter of the job's statistics; those that are 0 are not named."""
+    found = re.search(rf"\b{counter} (\d+)", summary)
+    return int(found[1]) if found else 0
+
+
+def framed(summary: str, output: str) -> str | None:
+    frames, packets = count(summary, "tx_xdp_packets"), count(summary, "tx_packets")
+    if REFUSED in output:
+        return "an endpoint kept its sockets"
+    return None if frames >= FRAMED * packets else f"{frames} of {packets} packets were frames"
+
+
+def said_frames(summary: str) -> str | None:
+    frames, packets = count(summary, "tx_xdp_packets"), count(summary, "tx_packets")
+    return None if 0 < frames < FRAMED * packets else f"{frames} of {packets} packets were frames"
+
+
+def refused(why: str) -> Callable[[str, str], str | None]:
+    """The sentence was said."""
+
+    def judge(_: str, output: str) -> str | None:
+        lines = [line for line in output.splitlines() if REFUSED in line]
+        return None if any(why in line for line in lines) else f"nobody said {why!r}: {lines}"
+
+    return judge
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--quick", action="store_true", help="one program where there are four")
+
+
+def main(args: argparse.Namespace) -> int:
+    mpi = MPIS["mpich"]
+    with Bridge(HOSTS) as hosts:
+        suite = Suite(hosts, mpi, args.quick)
+        suite.frames()
+        suite.refusals()
+    return suite.tally.finish()
