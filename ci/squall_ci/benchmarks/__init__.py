@@ -1,1 +1,1 @@
-"""Benchmarks: `ci/run bench messages NAME`."""
+"""Benchmarks: `ci/run bench NAME`."""
