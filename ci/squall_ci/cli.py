@@ -58,7 +58,7 @@ def call(*words: str) -> int:
     args, unknown = parser.parse_known_args(rest)
     if unknown and not command.passes_on:
         parser.error(f"unrecognized arguments: {' '.join(unknown)}")
-    args.rest = unknown
+    args.command, args.rest = command.name, unknown
     if not getattr(args, "no_setup", True):
         prepare()
     if not getattr(args, "list", False):

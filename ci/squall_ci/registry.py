@@ -51,7 +51,10 @@ class Group:
     commands: tuple[Command, ...]
 
     def load(self, command: Command) -> ModuleType:
-        """Imports a command's module: `main(args)`, perhaps `arguments(parser)`, and the help as its docstring."""
+        """Imports a command's module: `main(args)`, perhaps `arguments(parser)`, and the help as its docstring.
+
+        Commands may share a module, which tells them apart by `args.command`.
+        """
         name = command.module or command.name.replace("-", "_")
         return importlib.import_module(f"squall_ci.{self.package}.{name}")
 
@@ -105,15 +108,15 @@ BENCHMARKS = Group(
     "numbers, and bounds on them",
     "benchmarks",
     (
-        Command("messages", "2 min", "bandwidth, latency and message rate beside tcp and ofi_rxd"),
-        Command("atomics", "1 min", "atomics beside a tagged round trip, ofi_rxm and ofi_rxd", "provider"),
-        Command("host", "2 min", "two processes of one host beside packets, tcp and libfabric's shm", "provider"),
+        Command("messages", "2 min", "bandwidth, latency and message rate beside tcp and ofi_rxd", "provider", "perf"),
+        Command("atomics", "1 min", "atomics beside a tagged round trip, ofi_rxm and ofi_rxd", "provider", "perf"),
+        Command("host", "2 min", "through shared memory beside packets, tcp and libfabric's shm", "provider", "perf"),
         Command("networks", "1 min", "every size to 4 MiB beside tcp, on loopback and over cables", "provider"),
         Command("loss", "3 min", "beside tcp over a cable that loses packets", "root nft ethtool provider"),
         Command("mpi", "10 min, `--quick` 1", "ping-pong and collectives under three MPIs beside tcp", "provider"),
         Command("rma", "4 min", "one-sided communication of Open MPI beside the same over TCP", "openmpi provider"),
         Command("threads", "2 min", "threads, automatic progress, more ranks than cores, beside tcp", "provider"),
-        Command("monitor", "2 min", "the cost of the statistics page, of `squall top` and of intervals", "provider"),
+        Command("monitor", "2 min", "the cost of the statistics page and of watching it", "provider", "perf"),
         Command("scale", "1 min", "start-up, 100 000 addresses, and the memory of an idle peer", "provider"),
         Command("packets", "2 min", "instructions of a message and of a further packet", "valgrind provider"),
         Command("cc", "15 s", "instructions and bytes of each congestion control and selector", "valgrind"),

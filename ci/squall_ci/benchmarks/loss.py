@@ -7,12 +7,12 @@ faster. Needs root, nft and ethtool (ci/run setup network). Exit status 1 when a
 """
 
 import argparse
-import os
 import statistics
 
 from squall_ci.benchmarks.networks import faster, measure, Network, PROVIDERS
 from squall_ci.namespaces import Namespaces
 from squall_ci.paths import need
+from squall_ci.rounds import add_options, conclude, turns
 from squall_ci.tally import table
 
 MTU = 4352
@@ -50,13 +50,12 @@ def dropped(net: Namespaces) -> int:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--quick", action="store_true", help="to see that it works")
+    add_options(parser, 5, json=False)
     parser.add_argument("--loss", action="append", type=float, metavar="PERCENT", help="default: 0, 0.1, 1 and 3")
 
 
 def main(args: argparse.Namespace) -> int:
-    plan, rounds = (QUICK, 1) if args.quick else (PLAN, args.rounds)
+    plan = QUICK if args.quick else PLAN
     rows, missed, lossless = [], [], 0.0
     with Namespaces(["a", "b"]) as net:
         net.join("a", "eth0", "10.78.0.1/24", "b", "eth0", "10.78.0.2/24", MTU)
@@ -69,8 +68,8 @@ def main(args: argparse.Namespace) -> int:
         for percent in args.loss or LOSSES:
             lose(net, percent)
             samples: dict[str, list[dict[str, float]]] = {provider: [] for provider in PROVIDERS}
-            for turn in range(rounds):
-                for provider in PROVIDERS if turn % 2 == 0 else PROVIDERS[::-1]:
+            for order in turns(PROVIDERS, args):
+                for provider in order:
                     samples[provider].append(measure(where, provider, plan))
             need(not percent or dropped(net) > 0, "nothing was dropped: nftables is there and does not work")
             for word in plan:
@@ -90,7 +89,5 @@ def main(args: argparse.Namespace) -> int:
                 figures = [f"{best:.3g}", f"{statistics.median(theirs):.3g}", f"{ratio:.2f}", own]
                 rows.append([f"{percent:g}", f"{kind} {int(size) >> 10} KiB, {unit}", *figures])
     print(table(["loss %", "", "squall", "tcp", "faster", "of its own without loss"], rows))
-    print(f"\nmedians of {rounds} rounds, {os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}")
-    for line in missed:
-        print(f"missed: {line}")
-    return 1 if missed and not args.quick else 0
+    # A short round is too short to judge by.
+    return conclude(args, rows, [] if args.quick else missed)

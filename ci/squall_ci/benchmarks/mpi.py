@@ -9,7 +9,6 @@ With --host it is Open MPI on squall through shared memory, beside what Open MPI
 
 import argparse
 import json
-import math
 import os
 import re
 import statistics
@@ -18,6 +17,7 @@ from squall_ci.job import run_job
 from squall_ci.mpis import Mpi, MPIS
 from squall_ci.paths import die, MPI_TESTS
 from squall_ci.process import Word
+from squall_ci.rounds import add_options, conclude, geometric_mean, turns
 from squall_ci.tally import table
 
 # Who is compared: a provider, and what the job is told besides.
@@ -82,8 +82,8 @@ def rounds_of(mpi: Mpi, ranks: int, args: argparse.Namespace) -> dict[str, list[
     sides = HOST if args.host else NETWORK
     samples: dict[str, list[Times]] = {side: [] for side in sides}
     one = imb if mpi.name == "impi" else perf
-    for turn in range(1 if args.quick else args.rounds):
-        for side in sides if turn % 2 == 0 else sides[::-1]:
+    for order in turns(sides, args):
+        for side in order:
             samples[side].append(one(mpi, side, ranks, args.quick))
     return samples
 
@@ -100,7 +100,7 @@ def report(samples: dict[str, list[Times]], everything: bool) -> list[float]:
             for size in sizes:
                 medians = [statistics.median(times[name, size] for times in some) for some in (ours, theirs)]
                 rows.append([name, str(size), *(f"{value:.1f}" for value in medians), f"{ratio[name, size]:.2f}", ""])
-        mean = math.exp(statistics.fmean(math.log(ratio[name, size]) for size in sizes))
+        mean = geometric_mean([ratio[name, size] for size in sizes])
         worst = min(sizes, key=lambda size: ratio[name, size])
         rows.append([name, "all", "", "", f"{mean:.2f}", f"{ratio[name, worst]:.2f} at {worst}"])
     print(table(["", "bytes", f"{us} us", f"{them} us", "faster", "worst"], rows))
@@ -108,13 +108,11 @@ def report(samples: dict[str, list[Times]], everything: bool) -> list[float]:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--rounds", type=int, default=5)
+    add_options(parser, 5)
     parser.add_argument("--ranks", default="2,4")
     parser.add_argument("--mpi", action="append", choices=("impi", "mpich", "openmpi"), help="default: all of them")
     parser.add_argument("--host", action="store_true", help="shared memory, beside Open MPI's own")
-    parser.add_argument("--quick", action="store_true")
     parser.add_argument("--all", action="store_true", help="every size")
-    parser.add_argument("--json", help="also write all samples to this file")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -126,7 +124,7 @@ def main(args: argparse.Namespace) -> int:
             samples = rounds_of(mpi, ranks, args)
             print(f"## {name}, {ranks} ranks on {os.cpu_count()} cores\n")
             ratios = report(samples, args.all)
-            mean = math.exp(statistics.fmean(map(math.log, ratios)))
+            mean = geometric_mean(ratios)
             print(
                 f"{name}, {ranks} ranks: {mean:.2f} x the speed of {list(samples)[1]} in geometric mean, {min(ratios):.2f} at worst\n",
                 flush=True,
@@ -135,8 +133,4 @@ def main(args: argparse.Namespace) -> int:
                 provider: [{f"{bench} {size}": us for (bench, size), us in times.items()} for times in some]
                 for provider, some in samples.items()
             }
-    print(f"medians of {1 if args.quick else args.rounds} rounds, load average {os.getloadavg()[0]:.1f}")
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as file:
-            json.dump(kept, file, indent=1)
-    return 0
+    return conclude(args, kept)

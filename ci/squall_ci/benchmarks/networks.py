@@ -12,7 +12,6 @@ MPICH wheel when ci/run setup has brought it, else the system's. `--quick` is to
 
 import argparse
 import contextlib
-import json
 import math
 import os
 import re
@@ -20,11 +19,11 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from squall_ci.benchmarks.messages import environment
 from squall_ci.namespaces import Namespaces
 from squall_ci.paths import die, need
 from squall_ci.process import run, Word
 from squall_ci.programs import example, fi_perf
+from squall_ci.rounds import add_options, conclude, environment, geometric_mean, ratio, turns
 from squall_ci.tally import table
 
 PROVIDERS = ("squall", "tcp")
@@ -100,13 +99,8 @@ def measure_port(where: Network, segment: int, plan: list[str]) -> dict[str, flo
 
 
 def faster(word: str, ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """How much faster squall is: the median of the rounds."""
-    ratios = [a / b if word.startswith("bw") else b / a for a, b in zip(ours, theirs)]
-    return statistics.median(ratios)
-
-
-def geometric_mean(values: Sequence[float]) -> float:
-    return math.exp(sum(map(math.log, values)) / len(values))
+    """Returns how much faster squall is: the median of the ratios within the rounds."""
+    return ratio(ours, theirs) if word.startswith("bw") else ratio(theirs, ours)
 
 
 def report(name: str, plan: list[str], samples: dict[str, list[dict[str, float]]]) -> dict[str, float]:
@@ -170,11 +164,9 @@ def report_frames(name: str, plan: list[str], samples: dict[str, list[dict[str, 
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--quick", action="store_true")
+    add_options(parser, 5)
     parser.add_argument("--network", action="append", choices=NETWORKS, help="default: all of them")
     parser.add_argument("--frames", action="store_true", help="squall through AF_XDP as well, where it can be")
-    parser.add_argument("--json", help="also write all samples to this file")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -186,8 +178,8 @@ def main(args: argparse.Namespace) -> int:
         those = (*PROVIDERS, FRAMES) if frames else PROVIDERS
         samples: dict[str, list[dict[str, float]]] = {who: [] for who in (*those, PORT)}
         with network(name) as where:
-            for turn in range(1 if args.quick else args.rounds):
-                for provider in those if turn % 2 == 0 else those[::-1]:
+            for order in turns(those, args):
+                for provider in order:
                     samples[provider].append(measure(where, provider, plan))
                 samples[PORT].append(measure_port(where, SEGMENTS[name], plan))
         print(f"## {name}\n")
@@ -195,8 +187,4 @@ def main(args: argparse.Namespace) -> int:
         if frames:
             report_frames(name, plan, samples)
         everything[name] = samples
-    print(f"medians of {args.rounds} rounds, {os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}")
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as file:
-            json.dump(everything, file, indent=1)
-    return 0
+    return conclude(args, everything)

@@ -9,8 +9,6 @@ sizes, and the worst size. Exit status 1 when the mean by packets is below 1. --
 """
 
 import argparse
-import math
-import os
 import pathlib
 import re
 import statistics
@@ -19,6 +17,7 @@ from squall_ci.job import run_job
 from squall_ci.mpis import MPIS
 from squall_ci.paths import die, need
 from squall_ci.process import Word
+from squall_ci.rounds import add_options, conclude, geometric_mean, turns
 from squall_ci.tally import table
 
 # Who is compared: a provider, and what the job is told besides.
@@ -88,23 +87,15 @@ def compare(samples: dict[str, list[Times]], ours: str) -> dict[Cell, float]:
     return {cell: min(median(side, cell) for side in THEIRS) / median(ours, cell) for cell in cells}
 
 
-def mean(ratios: list[float]) -> float:
-    """Geometric."""
-    return math.exp(statistics.fmean(map(math.log, ratios)))
-
-
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("program", type=pathlib.Path, metavar="IMB_RMA")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--quick", action="store_true")
+    add_options(parser, 5, json=False)
 
 
 def main(args: argparse.Namespace) -> int:
     need(args.program.is_file(), f"no program {args.program}")
     samples: dict[str, list[Times]] = {side: [] for side in SIDES}
-    rounds = 1 if args.quick else args.rounds
-    for turn in range(rounds):
-        order = list(SIDES)[turn % len(SIDES) :] + list(SIDES)[: turn % len(SIDES)]
+    for order in turns(list(SIDES), args):
         for side in order:
             samples[side].append(play(side, args.program.absolute(), args.quick))
     ratios = {side: compare(samples, side) for side in OURS}
@@ -113,11 +104,9 @@ def main(args: argparse.Namespace) -> int:
         row = [name]
         for cells in ratios.values():
             some = [ratio for cell, ratio in cells.items() if name in (cell[0], "all")]
-            row.append(f"{mean(some):.2f} ({min(some):.2f})")
+            row.append(f"{geometric_mean(some):.2f} ({min(some):.2f})")
         rows.append(row)
     print(table(["x the better way over tcp (worst size)", *ratios], rows))
-    print(f"medians of {rounds} rounds, load average {os.getloadavg()[0]:.1f}")
-    by_packets = mean(list(ratios["packets"].values()))
-    if by_packets < 1:
-        print(f"missed: {by_packets:.2f} x the better way over tcp, 1 is wanted")
-    return 1 if by_packets < 1 else 0
+    by_packets = geometric_mean(list(ratios["packets"].values()))
+    missed = [f"{by_packets:.2f} x the better way over tcp, 1 is wanted"] if by_packets < 1 else []
+    return conclude(args, samples, missed)

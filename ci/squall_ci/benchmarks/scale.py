@@ -9,10 +9,10 @@ with both contexts that each pair has open. Exit status 1 when a target is misse
 import argparse
 import re
 
-from squall_ci.benchmarks.messages import environment
 from squall_ci.paths import die, FABTESTS, need, TARGET
 from squall_ci.process import run
 from squall_ci.programs import compile_c, example
+from squall_ci.rounds import environment
 from squall_ci.tally import table
 
 ADDRESSES = 100_000

@@ -12,19 +12,17 @@ in vain. Exit status 1 when more than 1 % was.
 """
 
 import argparse
-import json
-import os
 import re
 import statistics
 from collections.abc import Callable
 from functools import partial
 
-from squall_ci.benchmarks.messages import environment
 from squall_ci.job import Statistics
 from squall_ci.mpis import MPIS
 from squall_ci.paths import die, FABTESTS, MPI_TESTS, TARGET
 from squall_ci.process import run, Word
 from squall_ci.programs import compile_c, fi_threads
+from squall_ci.rounds import add_options, conclude, environment, turns
 from squall_ci.tally import table
 
 PROVIDERS = ("squall", "tcp")
@@ -102,29 +100,23 @@ def plan(quick: bool, counters: dict[str, float]) -> dict[str, Callable[[str], f
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--quick", action="store_true", help="1 short round: to see that it works")
-    parser.add_argument("--json", help="also write all samples to this file")
+    add_options(parser, 5)
 
 
 def main(args: argparse.Namespace) -> int:
     counters: dict[str, float] = {}
     measures = plan(args.quick, counters)
     samples: dict[str, dict[str, list[float]]] = {name: {provider: [] for provider in PROVIDERS} for name in measures}
-    rounds = 1 if args.quick else args.rounds
-    for turn in range(rounds):
+    for order in turns(PROVIDERS, args):
         for name, measure in measures.items():
-            for provider in PROVIDERS if turn % 2 == 0 else PROVIDERS[::-1]:
+            for provider in order:
                 samples[name][provider].append(measure(provider))
     rows = []
     for name, values in samples.items():
         ratio = statistics.median(ours / theirs for ours, theirs in zip(values["squall"], values["tcp"]))
         rows.append([name, *(f"{statistics.median(values[provider]):.4g}" for provider in PROVIDERS), f"{ratio:.2f}"])
     print(table(["", *PROVIDERS, "squall / tcp"], rows))
-    print(f"\nmedians of {rounds} rounds, {os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}")
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as file:
-            json.dump(samples, file, indent=1)
+    conclude(args, samples)
     packets = counters.get("data_packets", 0)
     if not packets:
         return 0

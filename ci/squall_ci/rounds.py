@@ -1,0 +1,67 @@
+"""Functions that benchmarks share: turns of the contestants, medians within rounds, and the last lines."""
+
+import argparse
+import json
+import math
+import os
+import statistics
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+from squall_ci.environment import provider_run
+from squall_ci.paths import TARGET
+
+T = TypeVar("T")
+
+
+def add_options(parser: argparse.ArgumentParser, rounds: int | None, *, json: bool = True) -> None:
+    """Adds the options that most benchmarks have."""
+    parser.add_argument("--rounds", type=int, default=rounds)
+    parser.add_argument("--quick", action="store_true", help="one short round, to see that it works")
+    if json:
+        parser.add_argument("--json", metavar="FILE", help="also write all samples to this file")
+
+
+def turns(contestants: Sequence[T], args: argparse.Namespace) -> Iterator[Sequence[T]]:
+    """Yields the order of the contestants in each round.
+
+    Virtual machines have fast and slow seconds. All run one right after the other in each round, another one first each
+    time, so that all meet the same machine.
+    """
+    for turn in range(1 if args.quick else args.rounds):
+        first = turn % len(contestants)
+        yield [*contestants[first:], *contestants[:first]]
+
+
+def environment(provider: str) -> dict[str, str]:
+    """Returns the environment of a benchmark program on a provider, under MPICH's libfabric if it is installed.
+
+    The program chooses the provider by its hints, so that FI_PROVIDER must not filter.
+    """
+    env = provider_run(provider)
+    env.pop("FI_PROVIDER", None)
+    bundled = TARGET / "venv-mpich" / "lib" / "mpich"
+    if (bundled / "libfabric.so.1").exists():
+        env["LD_LIBRARY_PATH"] = str(bundled)
+    return env
+
+
+def ratio(one: Sequence[float], other: Sequence[float]) -> float:
+    """Returns the median of the ratios within the rounds."""
+    return statistics.median(a / b for a, b in zip(one, other))
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    return math.exp(statistics.fmean(map(math.log, values)))
+
+
+def conclude(args: argparse.Namespace, samples: object, missed: Sequence[str] = ()) -> int:
+    """Prints how the figures came about and the targets that were missed. Returns the exit status."""
+    rounds = 1 if args.quick else args.rounds
+    print(f"\nmedians of {rounds} interleaved rounds, {os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}")
+    if getattr(args, "json", None):
+        with open(args.json, "w", encoding="utf-8") as file:
+            json.dump(samples, file, indent=1)
+    for line in missed:
+        print(f"missed: {line}")
+    return 1 if missed else 0
