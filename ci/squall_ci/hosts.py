@@ -4,7 +4,6 @@ Those hosts are network namespaces on a bridge of MTU 1500, so their packets cro
 FI_SQUALL_PORT_KIND=xdp has an interface for each process.
 """
 
-import argparse
 import contextlib
 import os
 import pathlib
@@ -37,10 +36,6 @@ exec "$0-$count" "$@" 2> >(grep --line-buffered -v "{said}" >&2)
 # Every provider's interface there, named `eth0` in each.
 INTERFACE = "eth0"
 ENVIRONMENT = dict.fromkeys(("FI_SQUALL_IFACE", "FI_TCP_IFACE", "FI_UDP_IFACE"), INTERFACE)
-
-
-def add_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--hosts", action="store_true", help="a network namespace for every process; needs root")
 
 
 def conditions(apart: bool) -> str:

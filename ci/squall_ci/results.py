@@ -1,16 +1,13 @@
 """What other people's suites said: kept in fabtests/results.json, shown by fabtests/RESULTS.md, one row a suite and provider."""
 
-import argparse
 import dataclasses
-import datetime
 import json
 import os
 import pathlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
-from squall_ci.paths import FABTESTS, need, ROOT
-from squall_ci.process import run
-from squall_ci.tally import table, Tally
+from squall_ci.paths import FABTESTS
+from squall_ci.tally import table
 
 KEPT = FABTESTS / "results.json"
 SHOWN = FABTESTS / "RESULTS.md"
@@ -44,12 +41,6 @@ class Row:
     def key(self) -> tuple[str, ...]:
         """What a later run replaces."""
         return (self.consumer, self.version, self.suite, self.conditions, self.provider)
-
-
-def commit() -> str:
-    """The commit that is checked out, marked when files differ from it."""
-    result = run(["git", "-C", ROOT, "describe", "--always", "--dirty", "--exclude=*"], None, timeout=10)
-    return result.output.strip() if result.ok else "unknown"
 
 
 def load(path: pathlib.Path = KEPT) -> list[Row]:
@@ -96,45 +87,3 @@ def conditions(ranks: int | str) -> str:
     words = ["1 process" if ranks == 1 else f"{ranks} processes"]
     words += [f"{name.removeprefix('FI_SQUALL_')}={value}" for name, value in sorted(set_by_caller.items())]
     return ", ".join(words)
-
-
-def add_option(parser: argparse.ArgumentParser) -> None:
-    """The option that all suites of other people have."""
-    parser.add_argument("--record", action="store_true", help="write the outcome into fabtests/RESULTS.md")
-
-
-def check(args: argparse.Namespace) -> None:
-    """Leave when what would be kept is not the whole suite."""
-    need(not (args.record and args.only), "a part of a suite is not recorded: leave --only away")
-
-
-def finish(
-    tally: Tally,
-    record: bool,
-    *,
-    consumer: str,
-    version: str,
-    suite: str,
-    provider: str,
-    conditions: str,
-    excluded: Mapping[str, list[str]],
-) -> int:
-    """Ends a suite: its closing line, what was excluded, and the page if that is wanted."""
-    for reason, tests in excluded.items():
-        print(f"excluded: {', '.join(tests)}: {reason}")
-    if record:
-        today = datetime.date.today().isoformat()
-        row = Row(
-            consumer,
-            version,
-            suite,
-            provider,
-            conditions,
-            tally.passed,
-            list(tally.failed),
-            dict(excluded),
-            today,
-            commit(),
-        )
-        keep(row)
-    return tally.finish()

@@ -19,13 +19,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
-from squall_ci import hosts, results
+from squall_ci import foreign, hosts, results
 from squall_ci.environment import provider_run
 from squall_ci.job import Statistics
 from squall_ci.namespaces import Bridge
 from squall_ci.paths import FABTESTS, need, TARGET
 from squall_ci.process import run, Word
-from squall_ci.tally import Tally
 
 # Needs no second side. ADDR and ADDR6 are replaced by the addresses under test.
 ALONE = [
@@ -380,21 +379,12 @@ def reasons(release: int) -> dict[str, str]:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("binaries", type=pathlib.Path)
-    parser.add_argument("provider", nargs="?", default="squall")
-    parser.add_argument("--only", default="")
+    parser.add_argument("binaries", type=pathlib.Path, metavar="BIN_DIR")
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--standard", action="store_true", help="the measuring programs alone, at their full length")
     kind.add_argument("--ubertest", choices=CONFIGURATIONS, help="fi_ubertest alone, with this configuration")
-    parser.add_argument(
-        "--timeout",
-        type=float,
-        default=90.0,
-        help="seconds for each program; ten times that for 400 combinations of fi_ubertest",
-    )
     parser.add_argument("--version", default="", help="of fabtests, for --record")
-    hosts.add_option(parser)
-    results.add_option(parser)
+    foreign.add_options(parser, 90.0, "program; ten times that for 400 combinations of fi_ubertest", ranks=False)
 
 
 @contextlib.contextmanager
@@ -407,19 +397,9 @@ def placed(apart: bool) -> Iterator[tuple[Hosts, dict[str, str]]]:
         yield on_bridge(bridge), hosts.ENVIRONMENT
 
 
-@dataclasses.dataclass
-class Outcome:
-    """What became of the tests."""
-
-    tally: Tally = dataclasses.field(default_factory=Tally)
-    excluded: dict[str, list[str]] = dataclasses.field(default_factory=dict)
-
-    def leave_out(self, why: str, test: str) -> None:
-        self.excluded.setdefault(why, []).append(test)
-
-
-def combinations(args: argparse.Namespace, where: Hosts, release: int, env: dict[str, str], outcome: Outcome) -> None:
-    """fi_ubertest with a configuration."""
+def combinations(outcome: foreign.Outcome, where: Hosts, release: int, env: dict[str, str]) -> None:
+    """Runs fi_ubertest with a configuration."""
+    args = outcome.args
     config = configuration(args.ubertest, env["FI_PROVIDER"], release)
     program = args.binaries.absolute() / "fi_ubertest"
     problem, output, passed = ubertest(where, program, config, env, 10 * args.timeout)
@@ -427,28 +407,30 @@ def combinations(args: argparse.Namespace, where: Hosts, release: int, env: dict
     outcome.tally.passed = passed
 
 
-def programs(args: argparse.Namespace, where: Hosts, release: int, env: dict[str, str], outcome: Outcome) -> None:
-    """The tests that are programs of their own."""
+def programs(outcome: foreign.Outcome, where: Hosts, release: int, env: dict[str, str]) -> None:
+    """Runs the tests that are programs of their own."""
+    args = outcome.args
     patterns = reasons(release)
     for test, start in tests(release, args.standard):
         if not re.search(args.only, test):
             continue
         why = next((why for pattern, why in patterns.items() if re.search(pattern, test)), None)
         if why:
-            outcome.leave_out(why, test)
+            outcome.exclude(why, test)
             continue
         program, *words = test.replace("ADDR6", where[0].address_6).replace("ADDR", where[0].address).split()
         words += ["-p", env["FI_PROVIDER"]]
         code, output = start(where, (args.binaries.absolute() / program, words, env, args.timeout))
         if code in NOT_OFFERED:
-            outcome.leave_out("not offered: the test asks for something and is told so", test)
+            outcome.exclude(foreign.NOT_OFFERED, test)
         else:
             problem = None if code == 0 else "no end" if code is None else f"exit status {code}"
             outcome.tally.add(test, problem, output=output)
 
 
 def main(args: argparse.Namespace) -> int:
-    results.check(args)
+    outcome, statistics = foreign.Outcome(args), Statistics()
+    outcome.version = args.version
     need((args.binaries / "fi_rdm").exists(), f"no fabtests in {args.binaries}")
     release = 1 if (args.binaries / "fi_poll").exists() else 2
     env = provider_run(args.provider, str(release))
@@ -457,19 +439,9 @@ def main(args: argparse.Namespace) -> int:
     suite = "reliable datagrams, standard" if args.standard else "reliable datagrams"
     if args.ubertest:
         suite = f"fi_ubertest, {args.ubertest}"
-    outcome, statistics = Outcome(), Statistics()
     with placed(args.hosts) as (where, known):
-        (combinations if args.ubertest else programs)(args, where, release, env | known | statistics.env(), outcome)
+        (combinations if args.ubertest else programs)(outcome, where, release, env | known | statistics.env())
     if args.provider == "squall" and (shows := hosts.shows(args.hosts)):
         # Of all programs together: some send nothing.
         outcome.tally.add("by frames", statistics.verdict(2, 0, shows=shows), 0.0, statistics.summary())
-    return results.finish(
-        outcome.tally,
-        args.record,
-        consumer="fabtests",
-        version=args.version,
-        suite=suite,
-        provider=env["FI_PROVIDER"],
-        conditions=results.conditions(2) + hosts.conditions(args.hosts),
-        excluded=outcome.excluded,
-    )
+    return outcome.finish("fabtests", suite, provider=env["FI_PROVIDER"], conditions=results.conditions(2))

@@ -14,7 +14,7 @@ import pathlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from squall_ci import hosts, results
+from squall_ci import foreign, hosts, results
 from squall_ci.job import run_job
 from squall_ci.mpis import MPIS
 from squall_ci.paths import need
@@ -202,14 +202,12 @@ def judge(part: str, name: str, output: str) -> str | None:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("provider", nargs="?", default="squall")
+    parser.add_argument("provider", nargs="?", default="squall", metavar="PROVIDER")
     parser.add_argument("--part", action="append", choices=[*PARTS, "all"], help="IMB-MPI1 by default (may be repeated)")
     parser.add_argument("--ranks", default="2,4")
     parser.add_argument("--only", action="append", help="one benchmark (may be repeated)")
     parser.add_argument("--checking", type=pathlib.Path, help="programs built with result checking: their directory, or one")
-    parser.add_argument("--timeout", type=float, default=180.0, help="seconds for each benchmark")
-    hosts.add_option(parser)
-    results.add_option(parser)
+    foreign.add_common_options(parser, 180.0, "benchmark")
 
 
 def program(args: argparse.Namespace, part: str) -> pathlib.Path:
@@ -222,16 +220,15 @@ def program(args: argparse.Namespace, part: str) -> pathlib.Path:
     return binary.absolute()
 
 
-def run_part(args: argparse.Namespace, name: str, tally: Tally) -> dict[str, list[str]]:
-    """Runs a part, and says what of it cannot run on so few ranks."""
-    excluded: dict[str, list[str]] = {}
+def run_part(outcome: foreign.Outcome, name: str) -> None:
+    """Runs a part. Benchmarks that cannot run on so many ranks are excluded."""
+    args = outcome.args
     for ranks in map(int, args.ranks.split(",")):
         with hosts.launched(args.hosts, ranks, MPIS["impi"]) as where:
             for benchmark in args.only or PARTS[name].benchmarks:
-                why = run_benchmark(args, name, benchmark, ranks, where, tally)
-                if why and benchmark not in excluded.setdefault(why, []):
-                    excluded[why].append(benchmark)
-    return excluded
+                why = run_benchmark(args, name, benchmark, ranks, where, outcome.tally)
+                if why and benchmark not in outcome.excluded.get(why, []):
+                    outcome.exclude(why, benchmark)
 
 
 def run_benchmark(
@@ -265,23 +262,13 @@ def run_benchmark(
 
 
 def main(args: argparse.Namespace) -> int:
-    results.check(args)
-    tally = Tally()
+    outcome = foreign.Outcome(args)
     parts = list(PARTS) if "all" in (args.part or ()) else args.part or ["MPI1"]
-    excluded: dict[str, list[str]] = {}
     for part in parts:
-        # Said before anything runs.
+        # A missing program is reported before anything runs.
         program(args, part)
     for part in parts:
-        excluded |= run_part(args, part, tally)
+        run_part(outcome, part)
     checked = "results checked" if args.checking else "results not checked"
-    return results.finish(
-        tally,
-        args.record,
-        consumer=MPIS["impi"].title,
-        version="",
-        suite=f"IMB {', '.join(parts)}, {checked}",
-        provider=args.provider,
-        conditions=results.conditions(args.ranks.replace(",", " and ")) + hosts.conditions(args.hosts),
-        excluded=excluded,
-    )
+    conditions = results.conditions(args.ranks.replace(",", " and "))
+    return outcome.finish(MPIS["impi"].title, f"IMB {', '.join(parts)}, {checked}", conditions=conditions)

@@ -19,11 +19,10 @@ import pathlib
 import re
 from collections.abc import Mapping, Sequence
 
-from squall_ci import hosts, results
+from squall_ci import foreign, hosts
 from squall_ci.job import ONE_SIDED, run_job
 from squall_ci.mpis import MPIS
 from squall_ci.paths import need
-from squall_ci.tally import Tally
 
 _ABI = "fails on every provider: the wheel of MPICH was built without Fortran types it is asked about"
 _PROBES = (
@@ -111,47 +110,33 @@ def judge(output: str, ranks: int) -> tuple[str | None, str]:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("tree", type=pathlib.Path)
+    parser.add_argument("tree", type=pathlib.Path, metavar="TREE")
     parser.add_argument("mpi", choices=sorted(MPIS))
-    parser.add_argument("provider", nargs="?", default="squall")
-    parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--only", default="")
-    hosts.add_option(parser)
     parser.add_argument("--osc", choices=sorted(OSC), help="Open MPI 5's component of one-sided communication, over btl/ofi")
-    parser.add_argument("--timeout", type=float, default=180.0, help="seconds for each file")
-    results.add_option(parser)
+    foreign.add_options(parser, 180.0, "file")
 
 
 def main(args: argparse.Namespace) -> int:
-    results.check(args)
+    outcome = foreign.Outcome(args)
     if args.osc:
         need(args.mpi == "openmpi", f"--osc is for Open MPI 5 (openmpi): {args.mpi} has no osc/{args.osc} over btl/ofi")
         need(args.provider == "squall", "--osc is for squall: no statistics of others show that btl/ofi carried anything")
     mpi = MPIS[args.mpi]
     directory = args.tree.absolute() / "test"
     need((directory / "main.py").exists(), f"{args.tree} is no source tree of mpi4py")
-    excluded = EXCLUDED.get(args.mpi, {}) | (APART.get(args.mpi, {}) if args.hosts else {})
+    outcome.excluded = EXCLUDED.get(args.mpi, {}) | (APART.get(args.mpi, {}) if args.hosts else {})
     if "loss" in os.environ.get("FI_SQUALL_FAULT", ""):
-        excluded |= LOSSY.get(args.mpi, {})
+        outcome.excluded |= LOSSY.get(args.mpi, {})
     with hosts.launched(args.hosts, args.ranks, mpi) as (launch, env):
-        tally = files(args, excluded, launch, env | OSC.get(args.osc, {}))
+        files(outcome, launch, env | OSC.get(args.osc, {}))
     version = re.search(r"__version__ = ['\"]([^'\"]+)", (args.tree / "src/mpi4py/__init__.py").read_text())
-    return results.finish(
-        tally,
-        args.record,
-        consumer=mpi.title,
-        version="",
-        suite=f"mpi4py {version.group(1) if version else ''}".strip(),
-        provider=args.provider,
-        conditions=conditions(args),
-        excluded=excluded,
-    )
+    suite = f"mpi4py {version.group(1) if version else ''}".strip()
+    return outcome.finish(mpi.title, suite, more=way(args.osc))
 
 
-def conditions(args: argparse.Namespace) -> str:
-    """Those of the row."""
-    way = f", osc/{args.osc} over btl/ofi" if args.osc else ""
-    return results.conditions(args.ranks) + hosts.conditions(args.hosts) + way
+def way(osc: str | None) -> str:
+    """Returns what the conditions of a row say of the component of one-sided communication."""
+    return f", osc/{osc} over btl/ofi" if osc else ""
 
 
 def proof(args: argparse.Namespace, name: str) -> tuple[int | None, Sequence[str]]:
@@ -162,13 +147,11 @@ def proof(args: argparse.Namespace, name: str) -> tuple[int | None, Sequence[str
     return (0 if args.ranks > 1 and name in TALKS else None), frames
 
 
-def files(
-    args: argparse.Namespace, excluded: Mapping[str, list[str]], launch: hosts.Launch, env: Mapping[str, str]
-) -> Tally:
-    """Every file of the suite, a job each."""
+def files(outcome: foreign.Outcome, launch: hosts.Launch, env: Mapping[str, str]) -> None:
+    """Runs every file of the suite as a job of its own."""
+    args = outcome.args
     mpi, directory = MPIS[args.mpi], args.tree.absolute() / "test"
-    without = [word for tests in excluded.values() for test in tests for word in ("-x", test)]
-    tally = Tally()
+    without = [word for tests in outcome.excluded.values() for test in tests for word in ("-x", test)]
     for path in sorted(directory.glob("test_*.py")):
         name = path.stem.removeprefix("test_")
         # A name of a file is excluded as the suite does it: wherever it stands in that of a test.
@@ -178,5 +161,4 @@ def files(
         least, shows = proof(args, name)
         result, problem, note = run_job(mpi, args.provider, args.ranks, program, args.timeout, least, env, launch, shows)
         ended, ran = judge(result.output, args.ranks)
-        tally.add(name, problem or ended, result.seconds, f"{ran}; {note}" if note else ran, result.output)
-    return tally
+        outcome.tally.add(name, problem or ended, result.seconds, f"{ran}; {note}" if note else ran, result.output)

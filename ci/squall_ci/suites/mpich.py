@@ -8,17 +8,15 @@ further ranks, and what is spawned, share them.
 """
 
 import argparse
-import dataclasses
 import pathlib
 import re
 from collections.abc import Container, Mapping
 
-from squall_ci import hosts, results
+from squall_ci import foreign, hosts, results
 from squall_ci.job import Statistics
 from squall_ci.mpis import MPIS
 from squall_ci.paths import need, TARGET
 from squall_ci.process import run
-from squall_ci.tally import Tally
 
 SUITE = "test/mpi"
 # Directories of the suite, and those of them whose programs talk so much that squall must have seen it.
@@ -69,41 +67,27 @@ def known(version: str, apart: bool) -> set[str]:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("tree", type=pathlib.Path)
-    parser.add_argument("provider", nargs="?", default="squall")
-    parser.add_argument("--only", default="", help="directories of the suite")
-    parser.add_argument("--without", default="^$", help="directories that are not run, which a row with --record names")
-    parser.add_argument(
-        "--timeout", type=float, default=120.0, help="seconds for each program, unless the suite says how many"
-    )
-    hosts.add_option(parser)
-    results.add_option(parser)
+    parser.add_argument("tree", type=pathlib.Path, metavar="TREE")
+    parser.add_argument("--without", default="^$", metavar="REGEX", help="directories that are left out, and recorded so")
+    foreign.add_options(parser, 120.0, "program, unless the suite says how many", ranks=False)
 
 
-@dataclasses.dataclass
-class Outcome:
-    """What became of the tests."""
-
-    # What is counted apart when it fails.
-    fails_anyway: Container[str]
-    tally: Tally = dataclasses.field(default_factory=Tally)
-    excluded: dict[str, list[str]] = dataclasses.field(default_factory=dict)
-
-    def add(self, test: tuple[str, bool, str, float, str]) -> None:
-        """One of the suite's tests, as `parse` has it."""
-        name, passed, left_out, seconds, said = test
-        if left_out:
-            self.excluded.setdefault(f"left out by the suite: {left_out}", []).append(name)
-        elif not passed and name in self.fails_anyway:
-            self.excluded.setdefault(KNOWN, []).append(name)
-        else:
-            self.tally.add(name, None if passed else "not ok", seconds, "", said)
+def judge(outcome: foreign.Outcome, test: tuple[str, bool, str, float, str], fails_anyway: Container[str]) -> None:
+    """Counts one of the suite's tests, as `parse` returns it; some fail on every provider."""
+    name, passed, left_out, seconds, said = test
+    if left_out:
+        outcome.exclude(f"left out by the suite: {left_out}", name)
+    elif not passed and name in fails_anyway:
+        outcome.exclude(KNOWN, name)
+    else:
+        outcome.tally.add(name, None if passed else "not ok", seconds, "", said)
 
 
 def run_directory(
-    args: argparse.Namespace, directory: str, mpiexec: pathlib.Path, env: Mapping[str, str], outcome: Outcome
+    outcome: foreign.Outcome, directory: str, mpiexec: pathlib.Path, env: Mapping[str, str], fails_anyway: Container[str]
 ) -> None:
     """Runs a directory of the suite by the suite's own script, and judges what that says."""
+    args = outcome.args
     stats = Statistics()
     tap = TARGET / "mpich.tap"
     tap.unlink(missing_ok=True)
@@ -114,35 +98,25 @@ def run_directory(
     tests = parse(tap.read_text(errors="replace"), directory)
     need(tests, f"{directory}: the suite's script ran no tests:\n{ran.output[-2000:]}")
     for test in tests:
-        outcome.add(test)
+        judge(outcome, test, fails_anyway)
     if args.provider == "squall" and directory in TALKS:
         verdict = stats.verdict(2, 1 << 20, shows=hosts.shows(args.hosts))
         outcome.tally.add(f"{directory}: through squall", verdict, 0.0, stats.summary())
 
 
 def main(args: argparse.Namespace) -> int:
-    results.check(args)
+    outcome = foreign.Outcome(args)
     mpi = MPIS["mpich"]
     tree = args.tree.absolute()
     need((tree / "runtests").exists() and (tree / "config.status").exists(), f"{tree} is no configured test/mpi of MPICH")
-    version = run([mpi.venv / "bin" / "mpichversion"], None, timeout=10).output.split()[2]
+    outcome.version = run([mpi.venv / "bin" / "mpichversion"], None, timeout=10).output.split()[2]
     conditions = results.conditions(0).partition(", ")[2] or "processes as the suite says"
-    conditions += hosts.conditions(args.hosts)
-    outcome = Outcome(known(version, args.hosts) if args.provider != "tcp" else set())
+    fails_anyway = known(outcome.version, args.hosts) if args.provider != "tcp" else set()
     if left_out_whole := [name for name in DIRECTORIES if re.search(args.without, name)]:
-        outcome.excluded["not run here, by choice of whoever ran the suite: the whole directory"] = left_out_whole
+        outcome.exclude("not run here, by choice of whoever ran the suite: the whole directory", *left_out_whole)
     env = mpi.env(args.provider)
     env |= {"PATH": f"{mpi.venv / 'bin'}:{env['PATH']}", "MPITEST_TIMEOUT": f"{args.timeout:.0f}"}
     with hosts.launcher(args.hosts, HOSTS, mpi) as (mpiexec, where):
         for directory in (name for name in DIRECTORIES if re.search(args.only, name) and name not in left_out_whole):
-            run_directory(args, directory, mpiexec, env | where, outcome)
-    return results.finish(
-        outcome.tally,
-        args.record,
-        consumer=mpi.title,
-        version=version,
-        suite=SUITE,
-        provider=args.provider,
-        conditions=conditions,
-        excluded=outcome.excluded,
-    )
+            run_directory(outcome, directory, mpiexec, env | where, fails_anyway)
+    return outcome.finish(mpi.title, SUITE, conditions=conditions)

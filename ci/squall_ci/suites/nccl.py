@@ -10,20 +10,16 @@ no card on a PCI bus, so for sendrecv alone.
 """
 
 import argparse
-import dataclasses
 import os
 import pathlib
 import re
-from collections.abc import Mapping
 
-from squall_ci import hosts, results
+from squall_ci import foreign
 from squall_ci.devices import with_devices
 from squall_ci.environment import provider_run
-from squall_ci.job import run_ranks
 from squall_ci.paths import FABTESTS, need, TARGET
-from squall_ci.process import run, Word
+from squall_ci.process import Word
 from squall_ci.programs import compile_c
-from squall_ci.tally import Tally
 
 SOURCES = [FABTESTS / "nccl" / "net.c", FABTESTS / "nccl" / "net.h", FABTESTS / "hosts.h"]
 # What the driver ends with when the plugin finds no network (net.c).
@@ -53,62 +49,31 @@ def environment(provider: str, protocol: str) -> dict[str, str]:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("plugin", type=pathlib.Path)
+    parser.add_argument("plugin", type=pathlib.Path, metavar="PLUGIN")
     parser.add_argument("protocol", choices=["sendrecv", "rdma"])
-    parser.add_argument("provider", nargs="?", default="squall")
     parser.add_argument("--device", action="store_true", help="buffers in a device's memory")
-    parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--only", default="")
-    parser.add_argument("--timeout", type=float, default=90.0, help="seconds for each test")
-    hosts.add_option(parser)
-    results.add_option(parser)
-
-
-@dataclasses.dataclass
-class Outcome:
-    """What became of the tests."""
-
-    tally: Tally = dataclasses.field(default_factory=Tally)
-    # Of the plugin.
-    version: str = ""
-    unoffered: list[str] = dataclasses.field(default_factory=list)
-
-
-def run_test(args: argparse.Namespace, driver: pathlib.Path, test: str, env: Mapping[str, str], outcome: Outcome) -> None:
-    """Runs and judges one of the driver's tests."""
-    command: list[Word] = [driver, args.plugin.absolute(), args.ranks, test, "device" if args.device else "host"]
-    shows = hosts.shows(args.hosts)
-    result, problem, note = run_ranks(args.provider, args.ranks, command, env, args.timeout, LEAST, shows)
-    if said := re.search(r"Initializing aws-ofi-nccl ([\w.]+)", result.output):
-        outcome.version = said.group(1)
-    if result.code == NO_NETWORK and args.provider != "squall":
-        outcome.unoffered.append(test)
-        return
-    outcome.tally.add(test, problem, result.seconds, note, result.output)
+    foreign.add_options(parser, 90.0)
 
 
 def main(args: argparse.Namespace) -> int:
-    results.check(args)
+    outcome = foreign.Outcome(args)
     need(args.plugin.is_file(), f"SKIPPED: there is no plugin {args.plugin}")
     need(
         not (args.hosts and args.protocol == "rdma"),
         "the rdma protocol wants a card on a PCI bus, which hosts of --hosts have not",
     )
     driver = compile_c(SOURCES, TARGET / "nccl" / "net", ("-std=gnu11", "-g", "-O2"))
-    outcome = Outcome()
-    with hosts.forked(args.hosts, args.ranks) as where:
-        env = environment(args.provider, args.protocol) | {"SQUALL_TEST_DEADLINE": str(int(args.timeout) - 5)} | where
-        for test in run([driver, "list"], env, timeout=10).output.split():
-            if re.search(args.only, test):
-                run_test(args, driver, test, env, outcome)
-    unoffered = outcome.unoffered
-    return results.finish(
-        outcome.tally,
-        args.record,
-        consumer="aws-ofi-nccl",
-        version=outcome.version,
-        suite=f"ncclNet, {args.protocol} protocol" + (", device memory" if args.device else ""),
-        provider=args.provider,
-        conditions=results.conditions(args.ranks) + hosts.conditions(args.hosts),
-        excluded={"not offered: the plugin finds no provider that has what it asks for": unoffered} if unoffered else {},
-    )
+    env = environment(args.provider, args.protocol) | {"SQUALL_TEST_DEADLINE": str(int(args.timeout) - 5)}
+
+    def words(test: str) -> list[Word]:
+        return [args.plugin.absolute(), args.ranks, test, "device" if args.device else "host"]
+
+    for test, result, problem, note in foreign.drive(outcome, driver, env, words, LEAST):
+        if said := re.search(r"Initializing aws-ofi-nccl ([\w.]+)", result.output):
+            outcome.version = said.group(1)
+        if result.code == NO_NETWORK and args.provider != "squall":
+            outcome.exclude(foreign.NOT_OFFERED, test)
+        else:
+            outcome.tally.add(test, problem, result.seconds, note, result.output)
+    memory = ", device memory" if args.device else ""
+    return outcome.finish("aws-ofi-nccl", f"ncclNet, {args.protocol} protocol{memory}")

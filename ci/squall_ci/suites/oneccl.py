@@ -9,20 +9,15 @@ instructions for on this processor is named. With --hosts every process has a ho
 """
 
 import argparse
-import dataclasses
 import os
 import pathlib
 import re
-from collections.abc import Mapping
 
-from squall_ci import hosts, results
+from squall_ci import foreign, hosts
 from squall_ci.environment import provider_run
-from squall_ci.job import run_ranks
 from squall_ci.mpis import MPIS
 from squall_ci.paths import FABTESTS, need, TARGET
-from squall_ci.process import run, Word
 from squall_ci.programs import compile_c
-from squall_ci.tally import Tally
 
 SOURCES = [FABTESTS / "oneccl" / "collectives.cpp", FABTESTS / "hosts.h"]
 # The test that moves least does more in each direction.
@@ -53,66 +48,32 @@ def environment(prefix: pathlib.Path, provider: str) -> dict[str, str]:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("prefix", type=pathlib.Path)
-    parser.add_argument("provider", nargs="?", default="squall")
-    parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--only", default="")
-    parser.add_argument("--timeout", type=float, default=120.0, help="seconds for each test")
-    hosts.add_option(parser)
-    results.add_option(parser)
-
-
-@dataclasses.dataclass
-class Outcome:
-    """What became of the tests."""
-
-    tally: Tally = dataclasses.field(default_factory=Tally)
-    # Of oneCCL.
-    version: str = ""
-    # A test and a type.
-    refused: set[str] = dataclasses.field(default_factory=set)
-
-
-def run_test(args: argparse.Namespace, driver: pathlib.Path, test: str, env: Mapping[str, str], outcome: Outcome) -> None:
-    """Runs and judges one of the driver's tests."""
-    command: list[Word] = [driver, args.ranks, test]
-    shows = hosts.shows(args.hosts)
-    result, problem, summary = run_ranks(args.provider, args.ranks, command, env, args.timeout, LEAST, shows)
-    if said := re.search(r"^oneCCL ([\d.]+)$", result.output, re.M):
-        outcome.version = said.group(1)
-    counted = re.search(r"^(\d+) collectives$", result.output, re.M)
-    if not problem and not (counted and int(counted.group(1))):
-        problem = "no collective was checked"
-    note = "; ".join(filter(None, [counted.group() if counted else "", summary]))
-    outcome.refused.update(f"{test} {kind}" for kind in re.findall(r"^refused: (\S+)$", result.output, re.M))
-    outcome.tally.add(test, problem, result.seconds, note, result.output)
+    parser.add_argument("prefix", type=pathlib.Path, metavar="PREFIX")
+    foreign.add_options(parser, 120.0)
 
 
 def main(args: argparse.Namespace) -> int:
-    results.check(args)
+    outcome = foreign.Outcome(args)
+    outcome.excluded |= EXCLUDED
     prefix = args.prefix.absolute()
     header = prefix / "include" / "oneapi" / "ccl.hpp"
     need(header.is_file(), f"SKIPPED: there is no {header}")
-    env = environment(prefix, args.provider)
+    env = environment(prefix, args.provider) | ({"CCL_KVS_IFACE": hosts.INTERFACE} if args.hosts else {})
     library = env["CCL_OFI_LIBRARY_PATH"]
     need(pathlib.Path(library).is_file(), f"SKIPPED: there is no {library}: run ci/run setup mpi first")
     options = ("-std=c++17", "-O2", "-isystem", str(prefix / "include"))
     libraries = (f"-L{prefix}/lib", f"-Wl,-rpath-link,{prefix}/lib", "-lccl")
     driver = compile_c(SOURCES, TARGET / "oneccl" / "collectives", options, "c++", libraries)
-    outcome = Outcome()
-    with hosts.forked(args.hosts, args.ranks) as where:
-        env |= where | ({"CCL_KVS_IFACE": hosts.INTERFACE} if args.hosts else {})
-        for test in run([driver, "list"], env, timeout=30).output.split():
-            if re.search(args.only, test) and not any(test in tests for tests in EXCLUDED.values()):
-                run_test(args, driver, test, env, outcome)
-    refused = sorted(outcome.refused)
-    return results.finish(
-        outcome.tally,
-        args.record,
-        consumer="oneCCL",
-        version=outcome.version,
-        suite="collectives, OFI transport",
-        provider=args.provider,
-        conditions=results.conditions(args.ranks) + hosts.conditions(args.hosts),
-        excluded=EXCLUDED | ({"oneCCL has no instructions for it on this processor": refused} if refused else {}),
-    )
+    refused: set[str] = set()
+    for test, result, problem, summary in foreign.drive(outcome, driver, env, lambda test: [args.ranks, test], LEAST):
+        if said := re.search(r"^oneCCL ([\d.]+)$", result.output, re.M):
+            outcome.version = said.group(1)
+        counted = re.search(r"^(\d+) collectives$", result.output, re.M)
+        if not problem and not (counted and int(counted.group(1))):
+            problem = "no collective was checked"
+        note = "; ".join(filter(None, [counted.group() if counted else "", summary]))
+        refused.update(f"{test} {kind}" for kind in re.findall(r"^refused: (\S+)$", result.output, re.M))
+        outcome.tally.add(test, problem, result.seconds, note, result.output)
+    if refused:
+        outcome.exclude("oneCCL has no instructions for it on this processor", *sorted(refused))
+    return outcome.finish("oneCCL", "collectives, OFI transport")

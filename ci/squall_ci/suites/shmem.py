@@ -10,13 +10,12 @@ import argparse
 import pathlib
 import re
 
-from squall_ci import hosts, results
+from squall_ci import foreign, hosts
 from squall_ci.environment import provider_environment
 from squall_ci.job import run_job
 from squall_ci.mpis import MPIS
 from squall_ci.paths import need
 from squall_ci.process import run, Word
-from squall_ci.tally import Tally
 
 TESTS = pathlib.PurePath("modules", "tests-sos", "test")
 # Programs that fail, or pass without having done anything, are the suite's `make check`'s; performance is not judged.
@@ -40,21 +39,16 @@ def programs(directory: pathlib.Path) -> list[str]:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("build", type=pathlib.Path)
-    parser.add_argument("provider", nargs="?", default="squall")
-    parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--only", default="")
-    parser.add_argument("--timeout", type=float, default=120.0, help="seconds for each program")
-    hosts.add_option(parser)
-    results.add_option(parser)
+    parser.add_argument("build", type=pathlib.Path, metavar="BUILD_DIR")
+    foreign.add_options(parser, 120.0, "program")
 
 
 def main(args: argparse.Namespace) -> int:
-    results.check(args)
+    outcome = foreign.Outcome(args)
     mpi = MPIS["mpich"]
     build = args.build.absolute()
     need((build / "config.status").exists(), f"{build} is no built tree of Sandia OpenSHMEM")
-    version = run([build / "config.status", "--version"], None, timeout=10).output.split()[3]
+    outcome.version = run([build / "config.status", "--version"], None, timeout=10).output.split()[3]
     configured = run([build / "config.status", "--config"], None, timeout=10).output
     basic = "--enable-ofi-mr=basic" in configured
     # The library has the loader's libfabric, not that of the MPI whose launcher starts it; before 2.0 tcp needs a layer.
@@ -62,8 +56,6 @@ def main(args: argparse.Namespace) -> int:
     extra["SHMEM_OFI_PROVIDER"] = extra["FI_PROVIDER"]
     # A library that Debian's libfabric 1.17 brings with it leaves a file wherever a program aborts, otherwise.
     extra["IPATH_NO_BACKTRACE"] = "1"
-    tally = Tally()
-    unoffered: list[str] = []
     wanted = [(suite, name) for suite in SUITES for name in programs(build / TESTS / suite) if re.search(args.only, name)]
     shows = hosts.shows(args.hosts)
     with hosts.launched(args.hosts, args.ranks, mpi) as (launch, env):
@@ -74,16 +66,8 @@ def main(args: argparse.Namespace) -> int:
                 mpi, args.provider, args.ranks, job, args.timeout, least, extra | env, launch, shows
             )
             if problem and args.provider != "squall" and NOT_OFFERED in result.output:
-                unoffered.append(f"{suite}/{name}")
-                continue
-            tally.add(f"{suite}/{name}", problem, result.seconds, note, result.output)
-    return results.finish(
-        tally,
-        args.record,
-        consumer="Sandia OpenSHMEM",
-        version=version,
-        suite="make check, hard polling, basic regions" if basic else "make check",
-        provider=extra["FI_PROVIDER"],
-        conditions=results.conditions(args.ranks) + hosts.conditions(args.hosts),
-        excluded={"not offered: the library finds no provider that has what it asks for": unoffered} if unoffered else {},
-    )
+                outcome.exclude(foreign.NOT_OFFERED, f"{suite}/{name}")
+            else:
+                outcome.tally.add(f"{suite}/{name}", problem, result.seconds, note, result.output)
+    suite = "make check, hard polling, basic regions" if basic else "make check"
+    return outcome.finish("Sandia OpenSHMEM", suite, provider=extra["FI_PROVIDER"])

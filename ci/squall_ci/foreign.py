@@ -1,0 +1,86 @@
+"""Functions that suites of other people share: options, the tests of a driver of ours, and the outcome."""
+
+import argparse
+import datetime
+import pathlib
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from squall_ci import hosts, results
+from squall_ci.job import run_ranks
+from squall_ci.paths import need
+from squall_ci.process import Result, run, Word
+from squall_ci.programs import commit
+from squall_ci.tally import Tally
+
+
+def add_options(parser: argparse.ArgumentParser, timeout: float, each: str = "test", ranks: bool = True) -> None:
+    """Adds the provider and the options that all such suites have; `timeout` is for each test, file, or whatever."""
+    parser.add_argument("provider", nargs="?", default="squall", metavar="PROVIDER", help="squall by default")
+    if ranks:
+        parser.add_argument("--ranks", type=int, default=2, help="processes of a job")
+    parser.add_argument("--only", default="", metavar="REGEX", help="a part of the suite")
+    add_common_options(parser, timeout, each)
+
+
+def add_common_options(parser: argparse.ArgumentParser, timeout: float, each: str) -> None:
+    """Adds those that do not depend on how the suite names its parts."""
+    parser.add_argument("--timeout", type=float, default=timeout, metavar="S", help=f"seconds for each {each}")
+    parser.add_argument("--hosts", action="store_true", help="a network namespace for every process; needs root")
+    parser.add_argument("--record", action="store_true", help="write the outcome into fabtests/RESULTS.md")
+
+
+# The reason for a test that another provider than squall cannot run.
+NOT_OFFERED = "not offered: it asks for something that the provider does not have"
+
+
+class Outcome:
+    """The results of a suite: what passed and failed, and what was excluded for which reason."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        need(not (args.record and args.only), "a part of a suite is not recorded: leave --only away")
+        self.args = args
+        self.tally = Tally()
+        # Of the suite, or of the library whose it is.
+        self.version = ""
+        self.excluded: dict[str, list[str]] = {}
+
+    def exclude(self, why: str, *tests: str) -> None:
+        self.excluded.setdefault(why, []).extend(tests)
+
+    def finish(self, consumer: str, suite: str, *, provider: str = "", conditions: str = "", more: str = "") -> int:
+        """Prints the exclusions and the closing line, and records the row if asked to. Returns the exit status."""
+        for reason, tests in self.excluded.items():
+            print(f"excluded: {', '.join(tests)}: {reason}")
+        if self.args.record:
+            row = results.Row(
+                consumer,
+                self.version,
+                suite,
+                provider or self.args.provider,
+                (conditions or results.conditions(self.args.ranks)) + hosts.conditions(self.args.hosts) + more,
+                self.tally.passed,
+                list(self.tally.failed),
+                self.excluded,
+                datetime.date.today().isoformat(),
+                commit() or "unknown",
+            )
+            results.keep(row)
+        return self.tally.finish()
+
+
+def drive(
+    outcome: Outcome, driver: pathlib.Path, env: Mapping[str, str], words: Callable[[str], Sequence[Word]], at_least: int
+) -> Iterator[tuple[str, Result, str | None, str]]:
+    """Runs the tests that a driver of ours lists, `words` being the arguments for each.
+
+    Yields the test, its result, the problem and the note. On squall the statistics have to prove `at_least` bytes.
+    """
+    args = outcome.args
+    with hosts.forked(args.hosts, args.ranks) as where:
+        env = {**env, **where}
+        for test in run([driver, "list"], env, timeout=30).output.split():
+            if re.search(args.only, test) and not any(test in tests for tests in outcome.excluded.values()):
+                command: list[Word] = [driver, *words(test)]
+                shows = hosts.shows(args.hosts)
+                yield test, *run_ranks(args.provider, args.ranks, command, env, args.timeout, at_least, shows)
