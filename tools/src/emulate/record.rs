@@ -107,7 +107,7 @@ impl Record {
                 (OPTIONS, options),
                 (TIMELINE, history.text()),
                 ("status.txt", status.to_string()),
-                ("report.html", page(&run, command)),
+                ("report.html", page(&run, command)?),
             ] {
                 let written = write_whole(&folder.join(name), |to| to.write_all(text.as_bytes()));
                 written.map_err(|error| error.to_string())?;
@@ -117,7 +117,7 @@ impl Record {
             written.map_err(|error| error.to_string())?;
         }
         if let Some(report) = &self.report {
-            let text = page(&run, command);
+            let text = page(&run, command)?;
             let written = write_whole(report, |to| to.write_all(text.as_bytes()));
             written.map_err(|error| error.to_string())?;
         }
@@ -146,12 +146,12 @@ fn scaled(history: &Timeline, rates: f64) -> Timeline {
     scaled
 }
 
-/// The report of a run.
-fn page(run: &Run, command: &[OsString]) -> String {
+/// Returns the report of a run as HTML.
+fn page(run: &Run, command: &[OsString]) -> Result<String, String> {
     let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
     let about = "What crossed an emulated network in real time; times count from the first packet; rates are as scaled, but for those in events.";
     let metrics: Vec<Metric> = Metric::all().filter(|metric| metric.of(run).is_some()).collect();
     let document =
         from_runs(&words.join(" "), &[about.to_owned()], std::slice::from_ref(run), &metrics);
-    render("A job on an emulator", &[document])
+    render("A job on an emulator", &[document]).map_err(|error| error.to_string())
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Bars, Document, Line, Plot, TableOf, provenance, sweep};
+use super::{Bars, Document, Line, Plot, ReportTable, provenance, sweep};
 use crate::plan::Verdict;
 use squall_netsim::output::files::parameter_names;
 use squall_netsim::output::text::number;
@@ -40,7 +40,7 @@ pub(super) fn overview(title: &str, runs: &[Run], metrics: &[Metric]) -> Documen
     document
 }
 
-fn table(runs: &[Run], metrics: &[Metric]) -> TableOf {
+fn table(runs: &[Run], metrics: &[Metric]) -> ReportTable {
     let names = parameter_names(runs);
     let mut head = names.clone();
     head.push("seed".to_owned());
@@ -59,7 +59,7 @@ fn table(runs: &[Run], metrics: &[Metric]) -> TableOf {
             row
         })
         .collect();
-    TableOf { title: "Runs".to_owned(), head, rows, folded: false }
+    ReportTable { title: "Runs".to_owned(), head, rows, folded: false }
 }
 
 /// Share of flows that finished within a time; runs of one point with other seeds are one curve.
@@ -149,11 +149,11 @@ fn recorded(document: &mut Document, run: &Run) {
 }
 
 /// What happened to the network, by the numbers that mark it in plots.
-fn events(run: &Run, of: &str) -> Option<TableOf> {
+fn events(run: &Run, of: &str) -> Option<ReportTable> {
     let rows = (1..).zip(&run.events).map(|(n, event): (u32, _)| {
         vec![n.to_string(), format!("{:.3}", event.at_us / 1e3), event.what.clone()]
     });
-    (!run.events.is_empty()).then(|| TableOf {
+    (!run.events.is_empty()).then(|| ReportTable {
         title: format!("What happened to the network, marked in the plots{of}"),
         head: ["mark", "time (ms)", "event"].map(str::to_owned).to_vec(),
         rows: rows.collect(),
@@ -195,7 +195,7 @@ fn shares(run: &Run, of: &str) -> Option<Bars> {
 
 /// A table of statements and what became of them.
 #[must_use]
-pub fn from_verdicts(title: &str, verdicts: &[Verdict]) -> TableOf {
+pub fn from_verdicts(title: &str, verdicts: &[Verdict]) -> ReportTable {
     let head = ["statement", "source", "expected", "measured", "pass"].map(str::to_owned).to_vec();
     let rows = verdicts
         .iter()
@@ -206,5 +206,5 @@ pub fn from_verdicts(title: &str, verdicts: &[Verdict]) -> TableOf {
             row
         })
         .collect();
-    TableOf { title: title.to_owned(), head, rows, folded: false }
+    ReportTable { title: title.to_owned(), head, rows, folded: false }
 }

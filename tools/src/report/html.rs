@@ -2,39 +2,24 @@
 
 use std::fmt::Write;
 
-use serde::Serialize;
+use super::svg::{Figure, PlotError, draw};
+use super::{Document, ReportTable};
 
-use super::svg::thinned;
-use super::{Bars, Document, Line, Plot, TableOf};
+const STYLE: &str = include_str!("page.css");
 
-const STYLE: &str = include_str!("page/page.css");
-const SCRIPT: &str = include_str!("page/page.js");
-/// Plotly 4.1.1, basic bundle, MIT (page/plotly-LICENSE).
-const PLOTLY: &str = include_str!("page/plotly-basic.min.js");
-/// Most points of a curve: more could not be told apart, and make the page slow.
-const POINTS: usize = 4000;
-
-/// What the script draws.
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Figure<'a> {
-    Plot(Plot),
-    Bars(&'a Bars),
-}
-
-/// The whole page.
-#[must_use]
-pub fn render(title: &str, documents: &[Document]) -> String {
+/// Returns the whole page as HTML, with its style and its plots in it.
+///
+/// # Errors
+/// A plot cannot be drawn.
+pub fn render(title: &str, documents: &[Document]) -> Result<String, PlotError> {
     let mut page = String::new();
-    let mut figures = Vec::new();
     let title = escape(title);
     // Writing to a string does not fail.
     let _ = write!(
         page,
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta \
          name=\"viewport\" content=\"width=device-width\">\n<title>{title}</title>\n<style>{STYLE}\
-         </style>\n</head>\n<body>\n<h1>{title}</h1>\n<noscript><p>The plots need JavaScript; <code>squall report \
-         --svg</code> draws them as files.</p></noscript>\n"
+         </style>\n</head>\n<body>\n<h1>{title}</h1>\n"
     );
     if documents.len() > 1 {
         page.push_str("<nav><ol>\n");
@@ -44,22 +29,16 @@ pub fn render(title: &str, documents: &[Document]) -> String {
         }
         page.push_str("</ol></nav>\n");
     }
-    for (index, document) in documents.iter().enumerate() {
+    for (index, (document, figures)) in documents.iter().zip(draw(documents)?).enumerate() {
         let _ = writeln!(page, "<section id=\"d{index}\">");
-        section(&mut page, &mut figures, document);
+        section(&mut page, document, &figures);
         page.push_str("</section>\n");
     }
-    // In a script element only `</script` and `<!--` are markup: JSON may write `<` otherwise.
-    let data = serde_json::to_string(&figures).unwrap_or_default().replace('<', "\\u003c");
-    let _ = write!(
-        page,
-        "<script type=\"application/json\" id=\"figures\">{data}</script>\n<script>{PLOTLY}</script>\n\
-         <script>{SCRIPT}</script>\n</body>\n</html>\n"
-    );
-    page
+    page.push_str("</body>\n</html>\n");
+    Ok(page)
 }
 
-fn section<'a>(page: &mut String, figures: &mut Vec<Figure<'a>>, document: &'a Document) {
+fn section(page: &mut String, document: &Document, figures: &[Figure<'_>]) {
     let _ = writeln!(page, "<h2>{}</h2>", escape(&document.title));
     for paragraph in &document.text {
         let _ = writeln!(page, "<p>{}</p>", escape(paragraph));
@@ -67,30 +46,13 @@ fn section<'a>(page: &mut String, figures: &mut Vec<Figure<'a>>, document: &'a D
     for table in &document.tables {
         self::table(page, table);
     }
-    let mut figure = |page: &mut String, title: &str, figure: Figure<'a>| {
-        let _ = writeln!(
-            page,
-            "<figure data-figure=\"{}\">\n<figcaption>{}</figcaption>\n<div class=\"plot\"></div>\n</figure>",
-            figures.len(),
-            escape(title)
-        );
-        figures.push(figure);
-    };
-    for plot in document.plots.iter().filter(|plot| !plot.lines.is_empty()) {
-        figure(page, &plot.title, Figure::Plot(slim(plot)));
-    }
-    for bars in document.bars.iter().filter(|bars| !bars.bars.is_empty()) {
-        figure(page, &bars.title, Figure::Bars(bars));
+    for Figure { title, svg } in figures {
+        let title = escape(title);
+        let _ = writeln!(page, "<figure>\n<figcaption>{title}</figcaption>\n{svg}</figure>");
     }
 }
 
-/// With fewer points where there are very many.
-fn slim(plot: &Plot) -> Plot {
-    let thin = |line: &Line| Line { points: thinned(&line.points, POINTS), ..line.clone() };
-    Plot { lines: plot.lines.iter().map(thin).collect(), ..plot.clone() }
-}
-
-fn table(page: &mut String, table: &TableOf) {
+fn table(page: &mut String, table: &ReportTable) {
     let numeric: Vec<bool> = (0..table.head.len())
         .map(|column| {
             table

@@ -1,6 +1,5 @@
-//! Reports: one HTML file with everything in it, nothing fetched: tables, and plots that Plotly draws from the data beside
-//! them, to be zoomed into, toggled, and downloaded as SVG or CSV. Made from [`Document`]s, which runs and verdicts turn into
-//! and which other programs may write as JSON. [`figures`] draws the same plots as files.
+//! Reports: one HTML file that opens offline, with tables, and plots as SVG. [`render`] makes it from [`Document`]s, which come
+//! from runs and verdicts and which other programs may write as JSON. [`figures`] draws the same plots for files.
 
 mod compose;
 mod html;
@@ -29,7 +28,7 @@ pub struct Document {
     pub text: Vec<String>,
     /// Tables.
     #[serde(default)]
-    pub tables: Vec<TableOf>,
+    pub tables: Vec<ReportTable>,
     /// Curves.
     #[serde(default)]
     pub plots: Vec<Plot>,
@@ -41,7 +40,7 @@ pub struct Document {
 /// A table.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct TableOf {
+pub struct ReportTable {
     /// Caption.
     pub title: String,
     /// Names of columns.

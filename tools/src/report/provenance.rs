@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::compose::{legend, overview};
-use super::{Document, Line, Plot, TableOf};
+use super::{Document, Line, Plot, ReportTable};
 use squall_netsim::output::{Metric, Origin, Run, SeriesKind};
 use squall_netsim::settings::Settings;
 
@@ -51,7 +51,7 @@ pub(super) fn origins(runs: &[Run]) -> Vec<String> {
 }
 
 /// All that runs were told, and what followed, folded away; `None` where they say nothing.
-pub(super) fn told(runs: &[Run]) -> Option<TableOf> {
+pub(super) fn told(runs: &[Run]) -> Option<ReportTable> {
     let parts: [(&str, Part); 2] = [
         ("told", |run| Some(&run.provenance.as_ref()?.settings)),
         ("follows", |run| Some(&run.provenance.as_ref()?.derived)),
@@ -61,7 +61,7 @@ pub(super) fn told(runs: &[Run]) -> Option<TableOf> {
         let values = values(runs, part).into_iter();
         rows.extend(values.map(|(key, values)| vec![key, words(&values), how.to_owned()]));
     }
-    (!rows.is_empty()).then(|| TableOf {
+    (!rows.is_empty()).then(|| ReportTable {
         title: "Parameters: what was said or is the default, and what followed".to_owned(),
         head: ["key", "value", ""].map(str::to_owned).to_vec(),
         rows,
@@ -176,7 +176,7 @@ fn short(key: &str, differing: &[Difference]) -> String {
 }
 
 /// What differs, a column an input.
-fn table(inputs: &[Input], differing: &[Difference]) -> TableOf {
+fn table(inputs: &[Input], differing: &[Difference]) -> ReportTable {
     let mut head = vec!["what differs".to_owned()];
     head.extend(inputs.iter().map(|input| input.name.clone()));
     let origin = |what: &str, of: fn(&Origin) -> String| {
@@ -199,7 +199,7 @@ fn table(inputs: &[Input], differing: &[Difference]) -> TableOf {
         row.extend(values.iter().map(words));
         row
     }));
-    TableOf { title: "What differs".to_owned(), head, rows, folded: false }
+    ReportTable { title: "What differs".to_owned(), head, rows, folded: false }
 }
 
 /// Of what was recorded over time, the first series of each run (the longest queue, the first flow), in one plot each.

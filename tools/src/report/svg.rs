@@ -1,5 +1,6 @@
 //! Plots as SVG text.
 
+use std::collections::BTreeMap;
 use std::error::Error;
 
 use plotters::element::DashedPathElement;
@@ -8,7 +9,7 @@ use plotters::prelude::*;
 use super::{Bars, Document, Line, Plot};
 use squall_netsim::output::text::number;
 
-/// Okabe and Ito's palette: told apart by colour-blind readers too.
+/// Okabe and Ito's palette, which colour-blind readers can tell apart.
 const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -20,10 +21,10 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(150, 110, 60),
 ];
 
-/// Of what happened at a time.
+/// Colour of the lines that mark events.
 const MARK: RGBColor = RGBColor(176, 0, 32);
 
-/// Most points of a curve: there are not more columns.
+/// Points of a curve at most. The plot has no more columns of pixels.
 const POINTS: usize = 800;
 const SIZE: (u32, u32) = (760, 380);
 /// Room for the legend beside the plot.
@@ -38,24 +39,49 @@ pub struct PlotError {
     why: String,
 }
 
-/// The plots of documents as SVG, each with a name for its file.
+/// A plot or bars, drawn.
+pub(super) struct Figure<'a> {
+    /// Caption.
+    pub(super) title: &'a str,
+    /// SVG element.
+    pub(super) svg: String,
+}
+
+/// Draws the plots and bars of each document.
+///
+/// # Errors
+/// The plotting library fails.
+pub(super) fn draw(documents: &[Document]) -> Result<Vec<Vec<Figure<'_>>>, PlotError> {
+    let families = families(documents);
+    let figures = |document| figures_of(document, &families).collect();
+    documents.iter().map(figures).collect()
+}
+
+fn figures_of<'a>(
+    document: &'a Document,
+    families: &Families<'_>,
+) -> impl Iterator<Item = Result<Figure<'a>, PlotError>> {
+    let plots = document.plots.iter().filter(|plot| !plot.lines.is_empty());
+    let bars = document.bars.iter().filter(|bars| !bars.bars.is_empty());
+    let plots = plots.map(|shown| {
+        let ends = families.get(shown.family.as_str()).filter(|_| !shown.log);
+        Ok(Figure {
+            title: &shown.title,
+            svg: plot(shown, ends.copied().unwrap_or_else(|| ends_of(shown)))?,
+        })
+    });
+    plots.chain(bars.map(|shown| Ok(Figure { title: &shown.title, svg: self::bars(shown)? })))
+}
+
+/// Returns the plots of documents as SVG, each with a name for its file.
 ///
 /// # Errors
 /// The plotting library fails.
 pub fn figures(documents: &[Document]) -> Result<Vec<(String, String)>, PlotError> {
-    let mut figures = Vec::new();
-    for document in documents {
-        for shown in document.plots.iter().filter(|plot| !plot.lines.is_empty()) {
-            figures.push((shown.title.as_str(), plot(shown)?));
-        }
-        for shown in document.bars.iter().filter(|bars| !bars.bars.is_empty()) {
-            figures.push((shown.title.as_str(), bars(shown)?));
-        }
-    }
-    let numbered = (1..).zip(figures);
-    Ok(numbered
-        .map(|(n, (title, svg)): (u32, _)| (format!("{n:02}-{}.svg", slug(title)), svg))
-        .collect())
+    let numbered = (1..).zip(draw(documents)?.into_iter().flatten());
+    let named =
+        |(n, figure): (u32, Figure<'_>)| (format!("{n:02}-{}.svg", slug(figure.title)), figure.svg);
+    Ok(numbered.map(named).collect())
 }
 
 /// A title as part of a file's name.
@@ -75,9 +101,9 @@ fn slug(title: &str) -> String {
 ///
 /// # Errors
 /// The plotting library fails.
-fn plot(plot: &Plot) -> Result<String, PlotError> {
+fn plot(plot: &Plot, ends: Ends) -> Result<String, PlotError> {
     let mut text = String::new();
-    let drawn = draw_plot(plot, &mut text);
+    let drawn = draw_plot(plot, ends, &mut text);
     finish(drawn, &text, &plot.title)
 }
 
@@ -93,7 +119,6 @@ fn bars(bars: &Bars) -> Result<String, PlotError> {
 
 fn finish(drawn: Result<(), Box<dyn Error>>, svg: &str, title: &str) -> Result<String, PlotError> {
     match drawn {
-        // So that it shrinks with the page.
         Ok(()) => Ok(svg.replacen("<svg ", "<svg role=\"img\" ", 1)),
         Err(why) => Err(PlotError { title: title.to_owned(), why: why.to_string() }),
     }
@@ -114,7 +139,7 @@ fn look(index: usize) -> (RGBColor, Option<(i32, i32)>) {
 /// The points of a curve as they are drawn.
 fn trail(plot: &Plot, line: &Line) -> Vec<(f64, f64)> {
     let mut trail: Vec<(f64, f64)> = Vec::new();
-    for (x, y) in thinned(&line.points, POINTS) {
+    for (x, y) in thinned(&line.points) {
         let x = across(plot, x);
         if let Some(&(_, before)) = trail.last().filter(|_| plot.steps) {
             trail.push((x, before));
@@ -129,8 +154,32 @@ fn across(plot: &Plot, x: f64) -> f64 {
     if plot.log { x.max(f64::MIN_POSITIVE).log10() } else { x }
 }
 
-/// Both ends of the horizontal axis.
-fn sides(plot: &Plot) -> (f64, f64) {
+/// Ends of the axes of a plot. The vertical axis begins at zero.
+#[derive(Clone, Copy)]
+struct Ends {
+    left: f64,
+    right: f64,
+    high: f64,
+}
+
+/// The ends that the plots of each family share, so that readers can compare plots side by side.
+type Families<'a> = BTreeMap<&'a str, Ends>;
+
+fn families(documents: &[Document]) -> Families<'_> {
+    let mut families = Families::new();
+    let plots = documents.iter().flat_map(|document| &document.plots);
+    for plot in plots.filter(|plot| !plot.family.is_empty() && !plot.log) {
+        let ends = ends_of(plot);
+        let known = families.entry(plot.family.as_str()).or_insert(ends);
+        known.left = known.left.min(ends.left);
+        known.right = known.right.max(ends.right);
+        known.high = known.high.max(ends.high);
+    }
+    families
+}
+
+/// Returns the ends that show all points of a plot with their intervals.
+fn ends_of(plot: &Plot) -> Ends {
     let places =
         || plot.lines.iter().flat_map(|line| &line.points).map(|point| across(plot, point.0));
     let left = places().fold(f64::INFINITY, f64::min).min(1e300);
@@ -138,16 +187,16 @@ fn sides(plot: &Plot) -> (f64, f64) {
     // Times begin at zero unless that would squeeze them together.
     let close = plot.log || left > right * 0.3;
     let left = if left.is_finite() && close { left } else { 0.0 };
-    (left, if right > left { right } else { left + 1.0 })
-}
-
-fn draw_plot(plot: &Plot, to: &mut String) -> Result<(), Box<dyn Error>> {
-    let (left, right) = sides(plot);
+    let right = if right > left { right } else { left + 1.0 };
     let tops = plot.lines.iter().flat_map(|line| {
         let half = line.half.iter().copied().chain(core::iter::repeat(0.0));
         line.points.iter().zip(half).map(|(point, half)| point.1 + half)
     });
-    let high = top(tops.fold(0.0, f64::max));
+    Ends { left, right, high: top(tops.fold(0.0, f64::max)) }
+}
+
+fn draw_plot(plot: &Plot, ends: Ends, to: &mut String) -> Result<(), Box<dyn Error>> {
+    let Ends { left, right, high } = ends;
     let size = (SIZE.0, SIZE.1.max(30 + 19 * u32::try_from(plot.lines.len())?));
     let area = SVGBackend::with_string(to, size).into_drawing_area();
     area.fill(&WHITE)?;
@@ -276,13 +325,13 @@ fn draw_bars(bars: &Bars, to: &mut String) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// At most some `most` points: of each stretch its lowest and its highest, so that peaks stay.
-pub(super) fn thinned(points: &[(f64, f64)], most: usize) -> Vec<(f64, f64)> {
-    if points.len() <= most {
+/// Returns at most about [`POINTS`] points: the lowest and the highest of each stretch, so that peaks stay.
+fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    if points.len() <= POINTS {
         return points.to_vec();
     }
-    let mut kept = Vec::with_capacity(most + 2);
-    for stretch in points.chunks(points.len().div_ceil(most / 2)) {
+    let mut kept = Vec::with_capacity(POINTS + 2);
+    for stretch in points.chunks(points.len().div_ceil(POINTS / 2)) {
         let by_value = |a: &&(f64, f64), b: &&(f64, f64)| a.1.total_cmp(&b.1);
         let (Some(low), Some(high)) =
             (stretch.iter().min_by(by_value), stretch.iter().max_by(by_value))
