@@ -41,12 +41,12 @@ pub use emulator::{
 };
 pub use fault::{Fault, FaultSpec, FaultSpecError};
 pub use message::{
-    Ending, FrameTaker, LinkEvent, LinkNo, MAX_FRAME, MessagePort, MessageRoom, Outgoing,
-    Reference, Verdict,
+    ChannelEvent, EndReason, MAX_RECORD, MessagePort, MessageRoom, OutgoingRecord, RecordSink,
+    RecordVerdict, ReferenceOutcome, ShmChannelId,
 };
 pub use pcap::{Direction, Pcap, PcapSpec};
 pub use port::{Counters, MAX_PIECES, NetError, Port, RecvReport, RxMeta, SendReport, Unreachable};
-pub use shm::{ShmConfig, ShmPort, Source};
+pub use shm::{PayloadSource, ShmConfig, ShmPort};
 pub use squall_wire::base;
 pub use udp::UdpPort;
 pub use word_file::WordFile;

@@ -14,8 +14,8 @@ use squall_engine::{
     LinkId, Memory, Operation, PeerId, Referred, Room, WIRE_VERSION,
 };
 use squall_net::{
-    Ending, LinkEvent, LinkNo, MessagePort, MessageRoom, Outgoing, Reference, ShmConfig, ShmPort,
-    Source, Verdict,
+    ChannelEvent, EndReason, MessagePort, MessageRoom, OutgoingRecord, PayloadSource,
+    RecordVerdict, ReferenceOutcome, ShmChannelId, ShmConfig, ShmPort,
 };
 
 use crate::addr::Name;
@@ -49,7 +49,7 @@ struct Linked {
 
 /// A peer that we asked for a connection.
 struct Asked {
-    no: LinkNo,
+    no: ShmChannelId,
     peer: PeerId,
 }
 
@@ -57,17 +57,17 @@ struct Asked {
 struct Open {
     port: ShmPort,
     name: Name,
-    /// By [`LinkNo`].
+    /// By [`ShmChannelId`].
     links: Vec<Option<Linked>>,
     /// How many there are.
     count: usize,
     /// By [`LinkId::index`].
-    numbers: Vec<Option<LinkNo>>,
+    numbers: Vec<Option<ShmChannelId>>,
     asked: Vec<Asked>,
     next_look: Time,
     attentive_until: Time,
     /// Connections whose peers were shown that there is no room for their messages.
-    full: Vec<LinkNo>,
+    full: Vec<ShmChannelId>,
     /// How many sleep, or are about to, until something comes.
     sleepers: u32,
     /// That something stands in the way of links was said.
@@ -179,7 +179,7 @@ impl Links {
         let Some(open) = &mut self.0 else { return true };
         // What woke others must not wake this one.
         open.look(now, engine);
-        let quiet = open.port.doze();
+        let quiet = open.port.announce_sleep();
         open.sleepers += u32::from(quiet);
         quiet
     }
@@ -196,9 +196,9 @@ impl Links {
     pub(super) fn rearm(&mut self) {
         if let Some(open) = &mut self.0
             && open.sleepers > 0
-            && !open.port.doze()
+            && !open.port.announce_sleep()
         {
-            open.port.nudge();
+            open.port.wake_sleeper();
         }
     }
 }
@@ -206,24 +206,25 @@ impl Links {
 impl Open {
     fn receive(&mut self, now: Time, engine: &mut Engine, regions: &Gate<Regions>) -> bool {
         let Self { port, links, .. } = self;
-        let mut sink = |(no, taken): (LinkNo, u64), bytes: &[u8], source: Option<&Source<'_>>| {
-            let mut memory = FrameMemory { user: UserMemory(regions), source };
-            let Some(link) = linked(links, no) else { return Verdict::Broken };
-            // What the peer sent in answer comes behind the end of what it answers.
-            if taken != link.taken {
-                link.taken = taken;
-                engine.links().handle_taken(now, link.id, taken);
-            }
-            match engine.links().handle_frame(now, &mut memory, link.id, bytes) {
-                FrameTaken::Yes => Verdict::Taken,
-                FrameTaken::Later => Verdict::NotNow,
-                FrameTaken::Never => Verdict::Broken,
-            }
-        };
+        let mut sink =
+            |(no, taken): (ShmChannelId, u64), bytes: &[u8], source: Option<&PayloadSource<'_>>| {
+                let mut memory = FrameMemory { user: UserMemory(regions), source };
+                let Some(link) = linked(links, no) else { return RecordVerdict::Broken };
+                // What the peer sent in answer comes behind the end of what it answers.
+                if taken != link.taken {
+                    link.taken = taken;
+                    engine.links().handle_taken(now, link.id, taken);
+                }
+                match engine.links().handle_frame(now, &mut memory, link.id, bytes) {
+                    FrameTaken::Yes => RecordVerdict::Consumed,
+                    FrameTaken::Later => RecordVerdict::Deferred,
+                    FrameTaken::Never => RecordVerdict::Broken,
+                }
+            };
         let mut busy = port.recv(BUDGET, &mut sink) > 0;
-        for no in self.port.touched() {
+        for no in self.port.touched_channels() {
             let Some(link) = linked(&mut self.links, *no) else { continue };
-            let taken = self.port.taken(*no);
+            let taken = self.port.peer_taken(*no);
             if taken != link.taken {
                 link.taken = taken;
                 engine.links().handle_taken(now, link.id, taken);
@@ -248,7 +249,7 @@ impl Open {
     fn revoke(&mut self, engine: &mut Engine) {
         while let Some((id, tag)) = engine.links().poll_revoked() {
             if let Some(Some(no)) = self.numbers.get(id.index()) {
-                self.port.revoke(*no, tag);
+                self.port.revoke_memory(*no, tag);
             }
         }
     }
@@ -266,21 +267,21 @@ impl Open {
     /// Shows peers what was taken of their frames, and wakes those that sleep and have something to see.
     #[inline]
     fn tell_peers(&mut self, engine: &mut Engine) {
-        for at in 0..self.port.touched().len() {
-            let Some(&no) = self.port.touched().get(at) else { break };
+        for at in 0..self.port.touched_channels().len() {
+            let Some(&no) = self.port.touched_channels().get(at) else { break };
             if let Some(link) = linked(&mut self.links, no) {
                 let room = engine.links().room(link.id);
-                self.port.show_room(no, message_room(room));
+                self.port.publish_room(no, message_room(room));
                 if room == Room::None && !self.full.contains(&no) {
                     self.full.push(no);
                 }
-                self.port.show_taken(no, engine.links().taken(link.id));
+                self.port.publish_taken(no, engine.links().taken(link.id));
             }
         }
         if !self.full.is_empty() {
             self.resume_peers(engine);
         }
-        self.port.ring();
+        self.port.wake_peers();
     }
 
     /// Shows peers that were shown no room for messages that there is room again.
@@ -291,7 +292,7 @@ impl Open {
             let Some(link) = linked(links, no) else { return false };
             let room = engine.links().room(link.id);
             if room != Room::None {
-                port.show_room(no, message_room(room));
+                port.publish_room(no, message_room(room));
             }
             room == Room::None
         });
@@ -309,10 +310,10 @@ impl Open {
         // The port copies lent memory for peers, so all memory of operations that have ended must be revoked first.
         self.revoke(engine);
         self.follow(now, engine);
-        self.port.look();
+        self.port.poll_connections();
         for (link, no) in self.links.iter_mut().zip(0..) {
             let Some(link) = link else { continue };
-            let held_back = self.port.held_back(LinkNo(no));
+            let held_back = self.port.peer_deferrals(ShmChannelId(no));
             if held_back != link.held_back {
                 link.held_back = held_back;
                 engine.links().handle_held_back(now, link.id);
@@ -330,9 +331,9 @@ impl Open {
         while let Some(event) = self.port.next_event() {
             busy = true;
             match event {
-                LinkEvent::Asked(no, text) => self.answer(now, engine, no, &text),
-                LinkEvent::Accepted(no, text) => self.accepted(now, engine, no, &text),
-                LinkEvent::Over(no, ending) => self.over(now, engine, no, ending),
+                ChannelEvent::Requested(no, text) => self.answer(now, engine, no, &text),
+                ChannelEvent::Accepted(no, text) => self.accepted(now, engine, no, &text),
+                ChannelEvent::Ended(no, ending) => self.over(now, engine, no, ending),
             }
         }
         while let Some(id) = engine.links().poll_end() {
@@ -376,7 +377,7 @@ impl Open {
     }
 
     /// A process of our user asks for a connection.
-    fn answer(&mut self, now: Time, engine: &mut Engine, no: LinkNo, text: &[u8]) {
+    fn answer(&mut self, now: Time, engine: &mut Engine, no: ShmChannelId, text: &[u8]) {
         let welcome = Hello::read(text).and_then(|hello| {
             let peer = engine.links().introduced(hello.addr, hello.instance)?;
             let ours = self.name.instance?;
@@ -408,7 +409,7 @@ impl Open {
     }
 
     /// A peer has accepted a connection.
-    fn accepted(&mut self, now: Time, engine: &mut Engine, no: LinkNo, text: &[u8]) {
+    fn accepted(&mut self, now: Time, engine: &mut Engine, no: ShmChannelId, text: &[u8]) {
         let at = self.asked.iter().position(|asked| asked.no == no);
         let Some(asked) = at.map(|at| self.asked.swap_remove(at)) else {
             self.port.close(no);
@@ -423,7 +424,7 @@ impl Open {
     }
 
     /// There is a connection to a peer.
-    fn link(&mut self, now: Time, engine: &mut Engine, no: LinkNo, peer: PeerId) {
+    fn link(&mut self, now: Time, engine: &mut Engine, no: ShmChannelId, peer: PeerId) {
         let Some(id) = engine.links().link(now, peer) else {
             self.port.close(no);
             return;
@@ -445,14 +446,14 @@ impl Open {
     }
 
     /// A connection is over.
-    fn over(&mut self, now: Time, engine: &mut Engine, no: LinkNo, ending: Ending) {
+    fn over(&mut self, now: Time, engine: &mut Engine, no: ShmChannelId, ending: EndReason) {
         self.asked.retain(|asked| asked.no != no);
         match linked(&mut self.links, no) {
             // Which tells of its end, and then it is closed.
             Some(link) => {
                 let how = match ending {
-                    Ending::Closed => LinkEnd::Closed,
-                    Ending::Died => LinkEnd::Died,
+                    EndReason::Closed => LinkEnd::Closed,
+                    EndReason::PeerDied => LinkEnd::Died,
                 };
                 engine.links().handle_end(now, link.id, how);
             }
@@ -463,7 +464,7 @@ impl Open {
 
 /// The link that a connection is.
 #[inline]
-fn linked(links: &mut [Option<Linked>], no: LinkNo) -> Option<&mut Linked> {
+fn linked(links: &mut [Option<Linked>], no: ShmChannelId) -> Option<&mut Linked> {
     links.get_mut(no.0 as usize)?.as_mut()
 }
 
@@ -480,7 +481,7 @@ const fn message_room(room: Room) -> MessageRoom {
 /// Where the engine's frames go.
 struct Sink<'a> {
     port: &'a mut ShmPort,
-    numbers: &'a [Option<LinkNo>],
+    numbers: &'a [Option<ShmChannelId>],
 }
 
 impl Sink<'_> {
@@ -491,7 +492,7 @@ impl Sink<'_> {
         link: LinkId,
         head: &[u8],
         payload: FramePayload<'_>,
-        send: impl Fn(&mut ShmPort, LinkNo, Outgoing<'_>) -> bool,
+        send: impl Fn(&mut ShmPort, ShmChannelId, OutgoingRecord<'_>) -> bool,
     ) -> bool {
         // What is sent on a link that is over is lost.
         let Some(Some(no)) = self.numbers.get(link.index()) else { return true };
@@ -500,10 +501,12 @@ impl Sink<'_> {
             // mapped until then), or of a region that is not closed (closing it waits for the endpoint's gate, which
             // we are inside of); `ep/buffer.rs` and `mr.rs` exposed the addresses. The frame is copied before
             // `send` returns.
-            send(port, *no, unsafe { Outgoing::new(head, pieces) })
+            send(port, *no, unsafe { OutgoingRecord::new(head, pieces) })
         };
         match payload {
-            FramePayload::Copied(bytes) => send(self.port, *no, Outgoing::of_copies(head, bytes)),
+            FramePayload::Copied(bytes) => {
+                send(self.port, *no, OutgoingRecord::of_copies(head, bytes))
+            }
             FramePayload::Lent { buf: Buf::One(slice), offset, len } => {
                 lent(self.port, &[slice.part(offset, len)])
             }
@@ -534,10 +537,10 @@ impl FrameSink for Sink<'_> {
     #[inline]
     fn send_parted(&mut self, link: LinkId, head: &[u8], payload: FramePayload<'_>) -> bool {
         let no = self.numbers.get(link.index()).copied().flatten();
-        if no.is_some_and(|no| self.port.room(no) != MessageRoom::Ample) {
+        if no.is_some_and(|no| self.port.peer_room(no) != MessageRoom::Ample) {
             return false;
         }
-        self.put(link, head, payload, ShmPort::send_parted)
+        self.put(link, head, payload, ShmPort::send_split)
     }
 
     fn refer(
@@ -557,10 +560,10 @@ impl FrameSink for Sink<'_> {
         // completed, or of a region that is not closed, with addresses that were exposed. When an operation ends, or a
         // region is closed, before the frame was taken, the engine revokes `tag`, and `Open::revoke` does before the
         // port looks again.
-        match unsafe { self.port.refer(*no, head, part.slices(), tag) } {
-            Reference::Sent => Referred::Yes,
-            Reference::Full => Referred::Full,
-            Reference::Impossible => Referred::Never,
+        match unsafe { self.port.send_reference(*no, head, part.slices(), tag) } {
+            ReferenceOutcome::Sent => Referred::Yes,
+            ReferenceOutcome::Full => Referred::Full,
+            ReferenceOutcome::Impossible => Referred::Never,
         }
     }
 }
@@ -568,7 +571,7 @@ impl FrameSink for Sink<'_> {
 /// User memory, and what the frame that is being handled refers to.
 struct FrameMemory<'a> {
     user: UserMemory<'a>,
-    source: Option<&'a Source<'a>>,
+    source: Option<&'a PayloadSource<'a>>,
 }
 
 impl FrameMemory<'_> {
@@ -623,7 +626,7 @@ impl Memory for FrameMemory<'_> {
     }
 
     fn is_delayed(&self) -> bool {
-        self.source.is_some_and(Source::is_delayed)
+        self.source.is_some_and(PayloadSource::is_delayed)
     }
 
     fn update(

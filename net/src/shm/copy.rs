@@ -1,13 +1,13 @@
 //! Copies of payload that its owner lends and the other process cannot read.
 //!
 //! A process may lose the right to read another one while references are in flight, and some mappings can never be read
-//! (`fetch.rs`). The reader of such a frame asks the frame's writer for the bytes: the request names the slot of the
+//! (`fetch.rs`). The reader of such a record asks the record's writer for the bytes: the request names the slot of the
 //! reference and a position. The writer copies a part of the payload into the segment, [`BOUNCE`] bytes at a time, when
-//! it checks its connections. The frame stays at the front of its ring until all bytes have arrived. So the sender
-//! never sees a frame as taken whose bytes the receiver does not have.
+//! it checks its connections. The record stays at the front of its ring until all bytes have arrived. So the sender
+//! never sees a record as taken whose bytes the receiver does not have.
 //!
 //! Each request and each answer carries a number, beside the words that belong to it. A request is answered when both
-//! numbers are equal. A writer that does not answer holds up only its own frames.
+//! numbers are equal. A writer that does not answer holds up only its own records.
 
 use std::sync::atomic::Ordering;
 
@@ -17,7 +17,7 @@ use super::segment::Segment;
 
 /// Bytes that are copied at a time, in each direction.
 pub(super) const BOUNCE: usize = 64 << 10;
-/// Bytes of the longest payload that is copied: an honest peer's frame refers to at most as many.
+/// Bytes of the longest payload that is copied: an honest peer's record refers to at most as many.
 pub(super) const MOST_COPIED: usize = 1 << 20;
 
 // Offsets on a cache line of the reader of a ring: the number of its request, the slot and its generation, and a
@@ -116,7 +116,7 @@ pub(super) enum Progress {
     Gone,
 }
 
-/// The payload of the frame at the front of a ring, which the frame's writer copies for this process.
+/// The payload of the record at the front of a ring, which the record's writer copies for this process.
 #[derive(Debug)]
 pub(super) struct Copier {
     /// The position of the peer's ring in the segment.
@@ -133,7 +133,7 @@ impl Copier {
         Self { place, bounce, requests: 0, open: None }
     }
 
-    /// Returns whether the frame at the front waits for its payload, or has it.
+    /// Returns whether the record at the front waits for its payload, or has it.
     #[inline]
     pub(super) const fn is_open(&self) -> bool {
         self.open.is_some()
@@ -189,7 +189,7 @@ impl Copier {
         self.open.as_ref().map_or(&[], |(_, bytes)| bytes)
     }
 
-    /// Ends the copy, because the frame has been handled.
+    /// Ends the copy, because the record has been handled.
     pub(super) fn end(&mut self) {
         self.open = None;
     }

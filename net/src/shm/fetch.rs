@@ -1,4 +1,4 @@
-//! Payload that frames refer to: who lends it, and who fetches it from the other process (`process_vm_readv(2)`).
+//! Payload that records refer to: who lends it, and who fetches it from the other process (`process_vm_readv(2)`).
 //!
 //! Nobody ever writes into another process. Who fetches reads from the process that the kernel said is at the other end of
 //! the connection, and looks afterwards whether that process still lives (else the number could be another's) and
@@ -9,7 +9,7 @@
 //! they connect: each shows the other the address of a random number. That permission may end later: a
 //! process that changes its privileges is not dumpable any more, and some mappings cannot be read at all. The first
 //! read that fails although the reference is valid ends references on its connection. The owner copies the payload of
-//! frames that are in flight by then (`copy.rs`).
+//! records that are in flight by then (`copy.rs`).
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -56,10 +56,10 @@ impl Pieces {
 /// A reference in flight.
 #[derive(Clone, Copy, Debug)]
 struct Open {
-    /// The number of the reference's frame.
+    /// The number of the reference's record.
     number: u64,
     slot: u32,
-    /// The generation that the slot had when the frame left. The reference is valid while the slot still has it.
+    /// The generation that the slot had when the record left. The reference is valid while the slot still has it.
     generation: u32,
     /// The tag by which the owner revokes the memory.
     tag: u64,
@@ -77,7 +77,7 @@ pub(super) struct Lender {
     generations: [u32; SLOTS],
     /// The pieces that are lent, by slot.
     lent: Box<[Pieces; SLOTS]>,
-    /// The references in flight, in the order of their frames.
+    /// The references in flight, in the order of their records.
     open: VecDeque<Open>,
     /// The number that the peer may read, to see whether it can.
     probe: Box<u64>,
@@ -110,7 +110,7 @@ impl Lender {
         segment.word(self.place.control + CAN_READ).load(Ordering::Acquire) == 1
     }
 
-    /// Describes what frame `next` refers to, of which the peer has `taken` so many. `None` when all slots are in use.
+    /// Describes what record `next` refers to, of which the peer has `taken` so many. `None` when all slots are in use.
     pub(super) fn describe(
         &mut self,
         segment: &Segment,
@@ -144,10 +144,10 @@ impl Lender {
     }
 
     /// Copies a part of a lent payload into the segment, if the peer asks for it because it cannot read the payload
-    /// where it is. The peer has `taken` so many frames.
+    /// where it is. The peer has `taken` so many records.
     ///
     /// # Safety
-    /// The memory that was described for a frame is readable if the frame is not among those taken and was not revoked:
+    /// The memory that was described for a record is readable if the record is not among those taken and was not revoked:
     /// its addresses were exposed, and its bytes stay mapped.
     pub(super) unsafe fn copy_out(&mut self, segment: &Segment, taken: u64) {
         if self.open.is_empty() {
@@ -170,7 +170,7 @@ impl Lender {
         copy::answer(segment, self.place, wanted.number, copied);
     }
 
-    /// The frame that was described last did not leave.
+    /// The record that was described last did not leave.
     pub(super) fn withdraw(&mut self) {
         if let Some(open) = self.open.pop_back() {
             self.free.push(open.slot);
@@ -306,24 +306,24 @@ pub(super) fn holds(segment: &Segment, place: Place, (slot, generation): (u32, u
     (slot as usize) < SLOTS && segment.flag(at).load(Ordering::SeqCst) == generation
 }
 
-/// What is to be fetched of a frame that is being handled, or for it.
+/// What is to be fetched of a record that is being handled, or for it.
 #[derive(Debug)]
-pub struct Source<'a>(Kind<'a>);
+pub struct PayloadSource<'a>(Kind<'a>);
 
 #[derive(Debug)]
 enum Kind<'a> {
-    /// What the frame refers to.
+    /// What the record refers to.
     Lent(Lent<'a>),
     /// The payload, as its owner copied it.
     Copied(&'a [u8]),
     /// The payload cannot be had.
     Gone,
-    /// What of the frame itself was not handed out: `len` bytes of the ring, from `at` on.
+    /// What of the record itself was not handed out: `len` bytes of the ring, from `at` on.
     Rest { segment: &'a Segment, at: usize, len: u64 },
 }
 
-impl<'a> Source<'a> {
-    /// What the frame refers to.
+impl<'a> PayloadSource<'a> {
+    /// What the record refers to.
     pub(super) const fn lent(lent: Lent<'a>) -> Self {
         Self(Kind::Lent(lent))
     }
@@ -338,9 +338,9 @@ impl<'a> Source<'a> {
         Self(Kind::Gone)
     }
 
-    /// Returns whether a fetch failed that will succeed when the frame is offered again: the owner still lends the
-    /// bytes, but this process cannot read them where they are. A frame that is answered by
-    /// [`Verdict::NotNow`](crate::Verdict) is offered again when its owner has copied them.
+    /// Returns whether a fetch failed that will succeed when the record is offered again: the owner still lends the
+    /// bytes, but this process cannot read them where they are. A record that is answered by
+    /// [`RecordVerdict::Deferred`](crate::RecordVerdict) is offered again when its owner has copied them.
     #[must_use]
     pub fn is_delayed(&self) -> bool {
         matches!(&self.0, Kind::Lent(lent) if lent.unreadable.get())
@@ -354,7 +354,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// What of the frame was not handed out.
+    /// What of the record was not handed out.
     #[inline]
     pub(super) const fn rest(segment: &'a Segment, at: usize, len: u64) -> Self {
         Self(Kind::Rest { segment, at, len })
@@ -392,7 +392,7 @@ impl<'a> Source<'a> {
             Kind::Rest { segment, at: start, len } => {
                 let fits = at.checked_add(to.len).is_some_and(|end| end <= *len);
                 if fits {
-                    // Both less than a frame is long.
+                    // Both less than a record is long.
                     let (from, len) = (start + at as usize, to.len as usize);
                     // SAFETY: `to` may be written for `len` bytes, by this function's contract.
                     unsafe { segment.read_to(from, address(&to).cast_mut(), len) };
@@ -402,7 +402,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Copies as [`Source::fetch`] does, into memory of our own.
+    /// Copies as [`PayloadSource::fetch`] does, into memory of our own.
     #[must_use]
     pub fn copy(&self, out: &mut [u8], at: u64) -> bool {
         let base = out.as_mut_ptr().expose_provenance() as u64;
@@ -411,7 +411,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// A payload that a frame refers to.
+/// A payload that a record refers to.
 #[derive(Debug)]
 pub(super) struct Lent<'a> {
     process: &'a Process,
@@ -425,15 +425,15 @@ pub(super) struct Lent<'a> {
 }
 
 impl<'a> Lent<'a> {
-    /// Reads a description at the front of a frame; also how long it is.
+    /// Reads a description at the front of a record; also how long it is.
     pub(super) fn read(
         process: &'a Process,
         segment: &'a Segment,
         place: Place,
-        frame: &[u8],
+        record: &[u8],
     ) -> Option<(Self, usize)> {
         let word = |at: usize| {
-            let bytes = frame.get(at * 4..at * 4 + 4)?;
+            let bytes = record.get(at * 4..at * 4 + 4)?;
             Some(u32::from_le_bytes(bytes.try_into().ok()?))
         };
         let (slot, generation, count) = (word(0)?, word(1)?, word(2)? as usize);
@@ -442,7 +442,7 @@ impl<'a> Lent<'a> {
         }
         let len = 12 + 16 * count;
         let mut pieces = [(0, 0); MOST_PIECES];
-        for (to, piece) in pieces.iter_mut().zip(frame.get(12..len)?.chunks_exact(16)) {
+        for (to, piece) in pieces.iter_mut().zip(record.get(12..len)?.chunks_exact(16)) {
             let (base, len) = piece.split_first_chunk::<8>()?;
             *to = (u64::from_le_bytes(*base), u64::from_le_bytes(len.try_into().ok()?));
         }
@@ -459,7 +459,7 @@ impl<'a> Lent<'a> {
         Some(LentPayload { slot, generation, len })
     }
 
-    /// Copies into all of `to` what the frame refers to, from byte `at` on. Whether that was possible, and its owner had
+    /// Copies into all of `to` what the record refers to, from byte `at` on. Whether that was possible, and its owner had
     /// not taken it back at the end.
     ///
     /// # Safety
@@ -510,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_are_given_back_when_their_frames_are_taken_and_not_as_they_were() {
+    fn slots_are_given_back_when_their_records_are_taken_and_not_as_they_were() {
         let segment = Segment::plain(4096 + PLACE.size);
         let mut lender = Lender::new(PLACE, 0);
         let piece = [UserSlice::lent(64, 1000)];
@@ -522,7 +522,7 @@ mod tests {
             assert_eq!((generation, now(slot)), (0, 0));
         }
         assert_eq!(slot_of(lender.describe(&segment, (all, 0), &piece, 7)), None);
-        // The peer has taken one frame: what it read before does not count after that.
+        // The peer has taken one record: what it read before does not count after that.
         let (slot, generation) =
             slot_of(lender.describe(&segment, (all, 1), &piece, 7)).expect("one is free");
         assert_eq!((generation, now(slot)), (1, 1));

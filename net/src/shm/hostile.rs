@@ -1,8 +1,8 @@
 //! Tests of a port against a process of the same user that violates the protocol in everything that the two share: the
 //! socket and its messages, the segment and each of its fields, and the memory that references name.
 //!
-//! Each round of the attacker begins with honest frames and an honest reference, which the port must take, so that the
-//! attack that follows meets an open connection. A neighbour exchanges frames with the same port all the time, and must
+//! Each round of the attacker begins with honest records and an honest reference, which the port must take, so that the
+//! attack that follows meets an open connection. A neighbour exchanges records with the same port all the time, and must
 //! not be affected.
 
 #![allow(clippy::disallowed_methods)] // a test may have a clock, and tells the process that it starts what to do
@@ -23,7 +23,7 @@ use crate::base::Rng;
 /// seed for a number of rounds, connect to a port that will `refuse`, or `survive` an attack with a seed while children
 /// of fork exist.
 const ORDERS: &str = "SQUALL_TEST_ATTACKER";
-/// The number of honest frames at the beginning of a round.
+/// The number of honest records at the beginning of a round.
 const HONEST: u64 = 16;
 /// Bytes of the payload that an honest reference names.
 const PAYLOAD: usize = 4096;
@@ -57,7 +57,7 @@ struct Attacker {
     socket: OwnedFd,
     rings: Rings,
     payload: Vec<u8>,
-    /// Frames that the attacker has sent.
+    /// Records that the attacker has sent.
     sent: u64,
 }
 
@@ -96,18 +96,18 @@ impl Attacker {
         Self { socket, rings, payload: payload(), sent: 0 }
     }
 
-    /// Sends a frame. Returns whether there was room.
+    /// Sends a record. Returns whether there was room.
     fn send(&mut self, bytes: &[u8]) -> bool {
         let Rings { segment, writer, .. } = &mut self.rings;
-        let sent = writer.send(segment, Outgoing::of_copies(bytes, &[]));
+        let sent = writer.send(segment, OutgoingRecord::of_copies(bytes, &[]));
         self.sent += u64::from(sent);
         sent
     }
 
-    /// Sends a frame that begins with this description of a payload. Returns whether there was room.
+    /// Sends a record that begins with this description of a payload. Returns whether there was room.
     fn refer(&mut self, description: &[u8], head: &[u8]) -> bool {
         let Rings { segment, writer, .. } = &mut self.rings;
-        let sent = writer.refer(segment, Outgoing::of_copies(description, head));
+        let sent = writer.refer(segment, OutgoingRecord::of_copies(description, head));
         self.sent += u64::from(sent);
         sent
     }
@@ -115,13 +115,13 @@ impl Attacker {
     /// Describes a piece of memory for a reference. Returns `None` when all slots are in use.
     fn describe(&mut self, piece: UserSlice, tag: u64) -> Option<Vec<u8>> {
         let Rings { segment, writer, lender, .. } = &mut self.rings;
-        let now = (writer.frames(), writer.taken(segment));
+        let now = (writer.records(), writer.taken(segment));
         let (text, len) = lender.describe(segment, now, &[piece], tag)?;
         Some(text[..len].to_vec())
     }
 
     /// Sends what an honest peer sends, and checks that the victim takes all of it.
-    fn send_honest_frames(&mut self) {
+    fn send_honest_records(&mut self) {
         for n in 0..HONEST {
             assert!(self.send(&[&b"honest"[..], &n.to_le_bytes()].concat()), "there is room");
         }
@@ -135,7 +135,7 @@ impl Attacker {
             assert!(self.send(b"lent"), "there is room");
         }
         let (rings, sent) = (&self.rings, self.sent);
-        wait_for("the victim takes honest frames", || rings.writer.taken(&rings.segment) == sent);
+        wait_for("the victim takes honest records", || rings.writer.taken(&rings.segment) == sent);
     }
 
     fn word(&self, at: usize, value: u64) {
@@ -157,7 +157,7 @@ impl Attacker {
         std::thread::sleep(Duration::from_millis(2));
     }
 
-    /// Writes random values to random control words while frames are in flight.
+    /// Writes random values to random control words while records are in flight.
     fn scribble(&mut self, rng: &mut Rng) {
         for _ in 0..300 {
             let value = [rng.next_u64(), 0, 1, u64::MAX][rng.below(4) as usize];
@@ -181,7 +181,7 @@ impl Attacker {
             self.word(at(n), value[rng.below(3) as usize]);
         }
         let words = [
-            MAX_FRAME as u64 + 1,
+            MAX_RECORD as u64 + 1,
             0xffff_ffff,
             REFERS,
             REFERS | 5,
@@ -192,7 +192,7 @@ impl Attacker {
             PARTED | 200 << 40 | 100,
             1 << 34 | 40,
             u64::MAX,
-            MAX_FRAME as u64,
+            MAX_RECORD as u64,
             40,
             rng.next_u64(),
         ];
@@ -268,7 +268,7 @@ impl Attacker {
     }
 
     /// Asks for copies of memory that the victim lends, and of other memory, and pretends to have taken any number of
-    /// frames.
+    /// records.
     fn ask_for_copies(&mut self, rng: &mut Rng) {
         // This is the first slot that is given out.
         let slot = 63u64 << 32;
@@ -287,7 +287,7 @@ impl Attacker {
             self.word(THEIRS + FROM, from);
             self.word(THEIRS + REQUEST, n);
             if n > 30 {
-                // The offsets are those of consumed bytes, taken frames, frames held back, and the room for messages.
+                // The offsets are those of consumed bytes, taken records, records held back, and the room for messages.
                 let at = [0, 8, 24, 32][rng.below(4) as usize];
                 self.word(THEIRS + at, rng.next_u64());
             }
@@ -335,7 +335,7 @@ fn attack(name: &str, seed: u64, rounds: u32) {
     for round in 0..rounds {
         let mut rng = Rng::new(seed << 16 | u64::from(round));
         let mut attacker = Attacker::connect(name);
-        attacker.send_honest_frames();
+        attacker.send_honest_records();
         attacker.attack(round % KINDS, name, &mut rng);
     }
 }
@@ -414,26 +414,26 @@ impl Drop for Holder {
     }
 }
 
-/// The number of frames that the victim has taken, by kind.
+/// The number of records that the victim has taken, by kind.
 #[derive(Debug, Default)]
 struct Counts {
     honest: u64,
-    /// Honest frames with a reference to a payload.
+    /// Honest records with a reference to a payload.
     references: u64,
     revoked: u64,
-    /// Other frames of the attacker that were taken.
+    /// Other records of the attacker that were taken.
     others: u64,
-    /// Frames whose payload the victim could not read where it was.
+    /// Records whose payload the victim could not read where it was.
     delayed: u64,
 }
 
 /// A port whose peers are the attacker and a neighbour.
 struct Victim {
     port: ShmPort,
-    /// The number of frames taken, by connection of the attacker.
-    taken: HashMap<LinkNo, u64>,
+    /// The number of records taken, by connection of the attacker.
+    taken: HashMap<ShmChannelId, u64>,
     counts: Counts,
-    neighbour: LinkNo,
+    neighbour: ShmChannelId,
     from_neighbour: u64,
     /// The buffer for payload, with a guard area of the same length before it and behind it.
     place: Vec<u8>,
@@ -444,62 +444,62 @@ struct Victim {
 
 impl Victim {
     fn turn(&mut self) {
-        self.port.look();
+        self.port.poll_connections();
         while let Some(event) = self.port.next_event() {
             match event {
-                LinkEvent::Asked(link, text) if text == b"hello" => self.accept(link),
-                LinkEvent::Asked(link, _) => self.port.close(link),
-                LinkEvent::Over(link, _) => {
-                    assert_ne!(link, self.neighbour, "the neighbour lives");
-                    self.taken.remove(&link);
-                    self.port.close(link);
+                ChannelEvent::Requested(channel, text) if text == b"hello" => self.accept(channel),
+                ChannelEvent::Requested(channel, _) => self.port.close(channel),
+                ChannelEvent::Ended(channel, _) => {
+                    assert_ne!(channel, self.neighbour, "the neighbour lives");
+                    self.taken.remove(&channel);
+                    self.port.close(channel);
                 }
-                LinkEvent::Accepted(..) => panic!("the victim asked for nothing"),
+                ChannelEvent::Accepted(..) => panic!("the victim asked for nothing"),
             }
         }
         self.receive();
-        for (link, taken) in &self.taken {
-            self.port.show_taken(*link, *taken);
-            // There may be no room for the frame.
-            let _ = self.port.send(*link, Outgoing::of_copies(b"from the victim", &[]));
+        for (channel, taken) in &self.taken {
+            self.port.publish_taken(*channel, *taken);
+            // There may be no room for the record.
+            let _ = self.port.send(*channel, OutgoingRecord::of_copies(b"from the victim", &[]));
         }
-        self.port.show_taken(self.neighbour, self.from_neighbour);
-        self.port.ring();
+        self.port.publish_taken(self.neighbour, self.from_neighbour);
+        self.port.wake_peers();
     }
 
-    fn accept(&mut self, link: LinkNo) {
-        if self.port.accept(link, b"welcome").is_err() {
+    fn accept(&mut self, channel: ShmChannelId) {
+        if self.port.accept(channel, b"welcome").is_err() {
             return;
         }
-        self.taken.insert(link, 0);
+        self.taken.insert(channel, 0);
         let base = self.lent.as_ptr().expose_provenance() as u64;
         let piece = UserSlice::lent(base, LENT as u64);
         // SAFETY: the piece is `lent`, whose address was just exposed, and which lives longer than the port.
-        let sent = unsafe { self.port.refer(link, b"lent", &[piece], 1) };
-        assert_eq!(sent, Reference::Sent);
+        let sent = unsafe { self.port.send_reference(channel, b"lent", &[piece], 1) };
+        assert_eq!(sent, ReferenceOutcome::Sent);
     }
 
     fn receive(&mut self) {
         let Self { port, taken, counts, neighbour, from_neighbour, place, payload, .. } = self;
         let middle = place.as_mut_ptr().wrapping_add(PAYLOAD);
         let to = UserSlice::lent(middle.expose_provenance() as u64, PAYLOAD as u64);
-        port.recv(32, &mut |(link, _), frame, source| {
-            if link == *neighbour {
-                assert_eq!(frame, from_neighbour.to_le_bytes());
+        port.recv(32, &mut |(channel, _), record, source| {
+            if channel == *neighbour {
+                assert_eq!(record, from_neighbour.to_le_bytes());
                 *from_neighbour += 1;
-                return Verdict::Taken;
+                return RecordVerdict::Consumed;
             }
             // SAFETY: `place` has three times as many bytes, of which these are the middle, and no reference to it is
             // left.
             let had = source.map(|source| unsafe { source.fetch(to, 0) });
-            if source.is_some_and(Source::is_delayed) {
+            if source.is_some_and(PayloadSource::is_delayed) {
                 assert_eq!(had, Some(false));
                 counts.delayed += 1;
-                return Verdict::NotNow;
+                return RecordVerdict::Deferred;
             }
-            let number = taken.entry(link).or_default();
-            match frame {
-                // A damaged ring may deliver earlier frames again, which count as attacks.
+            let number = taken.entry(channel).or_default();
+            match record {
+                // A damaged ring may deliver earlier records again, which count as attacks.
                 [b'h', b'o', b'n', b'e', b's', b't', n @ ..] if n == number.to_le_bytes() => {
                     counts.honest += 1;
                 }
@@ -513,7 +513,7 @@ impl Victim {
                 _ => counts.others += 1,
             }
             *number += 1;
-            Verdict::Taken
+            RecordVerdict::Consumed
         });
         let edges = [&self.place[..PAYLOAD], &self.place[2 * PAYLOAD..]];
         assert!(edges.into_iter().flatten().all(|byte| *byte == 0), "beside the payload");
@@ -541,12 +541,12 @@ fn survive(seed: u64, rounds: u32, forks: bool) {
     // The test harness shows this line when the test fails.
     eprintln!("seed {seed}, {rounds} rounds");
     let status = loop {
-        if friend.send(to_victim, Outgoing::of_copies(&sent.to_le_bytes(), &[])) {
+        if friend.send(to_victim, OutgoingRecord::of_copies(&sent.to_le_bytes(), &[])) {
             sent += 1;
         }
         victim.turn();
-        friend.recv(32, &mut |_, _, _| Verdict::Taken);
-        friend.look();
+        friend.recv(32, &mut |_, _, _| RecordVerdict::Consumed);
+        friend.poll_connections();
         assert_eq!(friend.next_event(), None, "seed {seed}: the victim lives");
         // The second child holds connections of the attacker, too.
         if forks && holders.len() == 1 && victim.counts.honest > 10 * HONEST {
@@ -565,10 +565,10 @@ fn survive(seed: u64, rounds: u32, forks: bool) {
         victim.turn();
         victim.port.connections.iter().flatten().count() == 1
     });
-    assert_eq!(victim.from_neighbour, sent, "seed {seed}: frames of the neighbour");
+    assert_eq!(victim.from_neighbour, sent, "seed {seed}: records of the neighbour");
     let Counts { honest, references, revoked, others, delayed } = victim.counts;
     let rounds = u64::from(rounds);
-    assert_eq!(honest, rounds * HONEST, "seed {seed}: honest frames");
+    assert_eq!(honest, rounds * HONEST, "seed {seed}: honest records");
     // A damaged ring may deliver some of them again.
     assert!(references >= rounds, "seed {seed}: {references} honest references in {rounds} rounds");
     assert!(revoked >= rounds / u64::from(KINDS), "seed {seed}: {revoked} were taken back");
@@ -601,10 +601,10 @@ fn a_process_of_another_user_is_refused() {
     let mut attacker = start(&format!("refuse {}", config(name).name), Some(65534));
     let (mut sent, mut taken, end) = (0, 0, Instant::now() + 2 * PATIENCE);
     let status = loop {
-        victim.look();
+        victim.poll_connections();
         assert_eq!(victim.next_event(), None, "nobody asks");
-        sent += usize::from(friend.send(to_victim, Outgoing::of_copies(b"neighbour", &[])));
-        taken += victim.recv(32, &mut |_, _, _| Verdict::Taken);
+        sent += usize::from(friend.send(to_victim, OutgoingRecord::of_copies(b"neighbour", &[])));
+        taken += victim.recv(32, &mut |_, _, _| RecordVerdict::Consumed);
         if let Some(status) = attacker.try_wait().expect("a child of ours") {
             break status;
         }
@@ -615,5 +615,5 @@ fn a_process_of_another_user_is_refused() {
     };
     assert!(status.success(), "it was not refused, or not at once");
     assert_eq!(victim.connections.iter().flatten().count(), 1);
-    assert!(sent > 0 && sent == taken, "{taken} of {sent} frames of the neighbour");
+    assert!(sent > 0 && sent == taken, "{taken} of {sent} records of the neighbour");
 }

@@ -1,4 +1,4 @@
-//! Frames through memory that two processes of one host share.
+//! Records through memory that two processes of one host share.
 //!
 //! Each port listens at an abstract Unix socket, whose name nobody has to clean up. Who connects brings a segment, a
 //! memfd that is sealed against every change of its size, with a ring for each direction (`ring.rs`) and room for
@@ -33,15 +33,15 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use crate::base::UserSlice;
 use crate::message::{
-    Ending, FrameTaker, LinkEvent, LinkNo, MAX_FRAME, MessagePort, MessageRoom, Outgoing,
-    Reference, Verdict,
+    ChannelEvent, EndReason, MAX_RECORD, MessagePort, MessageRoom, OutgoingRecord, RecordSink,
+    RecordVerdict, ReferenceOutcome, ShmChannelId,
 };
 use copy::{BOUNCE, Copier, Progress};
 use fetch::{Lender, Lent, MOST_BYTES, MOST_PIECES, Process, refuse_references};
 use ring::{CONTROL, FIRST, Found, LEAST, MOST, Place, Reader, Writer};
 use segment::{Segment, check};
 
-pub use fetch::Source;
+pub use fetch::PayloadSource;
 
 /// Bytes before the rings: what stands beside them.
 const FRONT: usize = 4096;
@@ -77,14 +77,14 @@ pub struct ShmConfig {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
     /// The peer is to say who it is.
-    Incoming,
+    AwaitingHello,
     /// It did, and is to be answered.
-    Asked,
+    Requested,
     /// We did, and are to be answered.
-    Outgoing,
+    AwaitingWelcome,
     Open,
     /// Nothing more comes. Its owner was told.
-    Over,
+    Ended,
 }
 
 /// The shared memory of a connection.
@@ -111,7 +111,7 @@ struct Connection {
     socket: OwnedFd,
     process: Option<Process>,
     /// Nobody is at the other end any more.
-    hung_up: Option<Ending>,
+    hung_up: Option<EndReason>,
     rings: Option<Rings>,
 }
 
@@ -124,11 +124,11 @@ pub struct ShmPort {
     connections: Vec<Option<Connection>>,
     /// The generation of the next connection.
     generation: u32,
-    events: VecDeque<LinkEvent>,
-    /// See [`MessagePort::touched`].
-    touched: Vec<LinkNo>,
-    /// Where a frame is copied to before anybody looks at it.
-    frame: Box<[u8; MAX_FRAME]>,
+    events: VecDeque<ChannelEvent>,
+    /// See [`MessagePort::touched_channels`].
+    touched: Vec<ShmChannelId>,
+    /// Where a record is copied to before anybody looks at it.
+    record: Box<[u8; MAX_RECORD]>,
 }
 
 impl Rings {
@@ -158,15 +158,15 @@ impl Rings {
 
     /// Something was sent or taken.
     #[inline]
-    fn touch(&mut self, link: LinkNo, touched: &mut Vec<LinkNo>) {
+    fn touch(&mut self, channel: ShmChannelId, touched: &mut Vec<ShmChannelId>) {
         if !core::mem::replace(&mut self.touched, true) {
-            touched.push(link);
+            touched.push(channel);
         }
     }
 
     /// Wakes the peer if it sleeps and has got something.
     #[inline]
-    fn ring(&mut self) {
+    fn wake_peer(&mut self) {
         if (self.writer.must_ring() | self.reader.must_ring()) && self.reader.wakes(&self.segment) {
             self.bell.iter().for_each(wake);
         }
@@ -213,7 +213,7 @@ impl ShmPort {
             generation: 0,
             events: VecDeque::new(),
             touched: Vec::new(),
-            frame: Box::new([0; MAX_FRAME]),
+            record: Box::new([0; MAX_RECORD]),
         };
         port.watch(port.listener.as_raw_fd(), LISTENER)?;
         port.watch(port.bell.as_raw_fd(), BELL)?;
@@ -231,7 +231,12 @@ impl ShmPort {
     }
 
     /// Keeps a connection.
-    fn add(&mut self, stage: Stage, socket: OwnedFd, rings: Option<Rings>) -> io::Result<LinkNo> {
+    fn add(
+        &mut self,
+        stage: Stage,
+        socket: OwnedFd,
+        rings: Option<Rings>,
+    ) -> io::Result<ShmChannelId> {
         let who = socket::credentials(socket.as_raw_fd())?;
         if who.uid != socket::user() {
             return Err(io::ErrorKind::PermissionDenied.into());
@@ -259,29 +264,29 @@ impl ShmPort {
             self.connections.push(None);
         }
         self.connections[at] = Some(connection);
-        Ok(LinkNo(number))
+        Ok(ShmChannelId(number))
     }
 
     /// Returns the connection that an event is about, unless that connection has been closed.
-    fn named(&self, event: u64) -> Option<LinkNo> {
+    fn named(&self, event: u64) -> Option<ShmChannelId> {
         // Connection numbers have 32 bits.
-        let link = LinkNo(event as u32);
-        let connection = self.connections.get(link.0 as usize)?.as_ref()?;
-        (u64::from(connection.generation) == event >> 33).then_some(link)
+        let channel = ShmChannelId(event as u32);
+        let connection = self.connections.get(channel.0 as usize)?.as_ref()?;
+        (u64::from(connection.generation) == event >> 33).then_some(channel)
     }
 
     #[inline]
-    fn get_mut(&mut self, link: LinkNo) -> Option<&mut Connection> {
-        self.connections.get_mut(link.0 as usize)?.as_mut()
+    fn get_mut(&mut self, channel: ShmChannelId) -> Option<&mut Connection> {
+        self.connections.get_mut(channel.0 as usize)?.as_mut()
     }
 
-    /// The rings of a connection on which frames may travel; it is touched.
+    /// The rings of a connection on which records may travel; it is touched.
     #[inline]
-    fn rings(&mut self, link: LinkNo) -> Option<&mut Rings> {
+    fn rings(&mut self, channel: ShmChannelId) -> Option<&mut Rings> {
         let Self { connections, touched, .. } = self;
-        match connections.get_mut(link.0 as usize) {
+        match connections.get_mut(channel.0 as usize) {
             Some(Some(Connection { stage: Stage::Open, rings: Some(rings), .. })) => {
-                rings.touch(link, touched);
+                rings.touch(channel, touched);
                 Some(rings)
             }
             _ => None,
@@ -291,21 +296,22 @@ impl ShmPort {
     /// Takes connections that wait at the listening socket.
     fn take_incoming(&mut self) {
         while let Ok(socket) = socket::accept(self.listener.as_raw_fd()) {
-            let greeting = |c: &&Connection| matches!(c.stage, Stage::Incoming | Stage::Asked);
+            let greeting =
+                |c: &&Connection| matches!(c.stage, Stage::AwaitingHello | Stage::Requested);
             let many = self.connections.iter().flatten().filter(greeting).count();
             if many >= MOST_GREETING {
                 // It is told by the end of the connection.
                 continue;
             }
-            if let Err(error) = self.add(Stage::Incoming, socket, None) {
+            if let Err(error) = self.add(Stage::AwaitingHello, socket, None) {
                 log::info!("a connection through shared memory is refused: {error}");
             }
         }
     }
 
     /// Something is to be read from a connection's socket, or it is at its end.
-    fn hear(&mut self, link: LinkNo) {
-        let Some(connection) = self.get_mut(link) else { return };
+    fn hear(&mut self, channel: ShmChannelId) {
+        let Some(connection) = self.get_mut(channel) else { return };
         let stage = connection.stage;
         let heard = match socket::receive(connection.socket.as_raw_fd()) {
             Err(error) if is_passing(&error) => return,
@@ -314,45 +320,47 @@ impl ShmPort {
         };
         let greeting = match (stage, heard) {
             // Whatever is said after the greetings is that it is closed.
-            (Stage::Open, Some(_)) => return self.hang_up(link, Ending::Closed),
+            (Stage::Open, Some(_)) => return self.hang_up(channel, EndReason::Closed),
             (_, Some((text, fds))) => connection.greet(fds).is_ok().then_some(text),
             (_, None) => None,
         };
         match (stage, greeting) {
-            (Stage::Incoming, Some(text)) => self.events.push_back(LinkEvent::Asked(link, text)),
-            (_, Some(text)) => self.events.push_back(LinkEvent::Accepted(link, text)),
-            (Stage::Incoming, None) => self.close(link),
-            (_, None) => self.hang_up(link, Ending::Died),
+            (Stage::AwaitingHello, Some(text)) => {
+                self.events.push_back(ChannelEvent::Requested(channel, text));
+            }
+            (_, Some(text)) => self.events.push_back(ChannelEvent::Accepted(channel, text)),
+            (Stage::AwaitingHello, None) => self.close(channel),
+            (_, None) => self.hang_up(channel, EndReason::PeerDied),
         }
     }
 
     /// The process at the other end is gone. It may have closed the connection before.
-    fn bereave(&mut self, link: LinkNo) {
-        let Some(connection) = self.get_mut(link) else { return };
+    fn bereave(&mut self, channel: ShmChannelId) {
+        let Some(connection) = self.get_mut(channel) else { return };
         if connection.process.as_ref().is_none_or(Process::lives) {
             return;
         }
         match socket::receive(connection.socket.as_raw_fd()) {
             Ok((text, _)) if !text.is_empty() && connection.stage == Stage::Open => {
-                self.hang_up(link, Ending::Closed);
+                self.hang_up(channel, EndReason::Closed);
             }
             // The socket may have nothing to read, not even an end: a child of the peer's process may hold it.
-            _ => self.hang_up(link, Ending::Died),
+            _ => self.hang_up(channel, EndReason::PeerDied),
         }
     }
 
     /// Nobody is at the other end any more.
-    fn hang_up(&mut self, link: LinkNo, ending: Ending) {
+    fn hang_up(&mut self, channel: ShmChannelId, ending: EndReason) {
         let Self { connections, epoll, .. } = self;
-        let Some(Some(connection)) = connections.get_mut(link.0 as usize) else { return };
+        let Some(Some(connection)) = connections.get_mut(channel.0 as usize) else { return };
         connection.hung_up = Some(ending);
         if let Some(rings) = &mut connection.rings {
             rings.reader.end();
         }
         connection.unwatch(epoll);
         if connection.stage != Stage::Open {
-            connection.stage = Stage::Over;
-            self.events.push_back(LinkEvent::Over(link, ending));
+            connection.stage = Stage::Ended;
+            self.events.push_back(ChannelEvent::Ended(channel, ending));
         }
     }
 }
@@ -387,7 +395,7 @@ impl Connection {
         let unexpected = || io::Error::other("the peer's greeting is not what it should be");
         let mut fds = fds.into_iter();
         match (self.stage, &mut self.rings) {
-            (Stage::Incoming, None) => {
+            (Stage::AwaitingHello, None) => {
                 let (memory, bell) = (fds.next(), fds.next());
                 let memory = memory.ok_or_else(unexpected)?;
                 let (least, most) = (segment_size(LEAST), segment_size(MOST));
@@ -397,10 +405,10 @@ impl Connection {
                     return Err(unexpected());
                 }
                 self.rings = Some(Rings::new(segment, size, false, bell)?);
-                self.stage = Stage::Asked;
+                self.stage = Stage::Requested;
                 Ok(())
             }
-            (Stage::Outgoing, Some(rings)) => {
+            (Stage::AwaitingWelcome, Some(rings)) => {
                 rings.bell = fds.next();
                 self.stage = Stage::Open;
                 self.probe();
@@ -417,7 +425,7 @@ impl Drop for Connection {
             rings.lender.revoke(&rings.segment, None);
         }
         // Who was not accepted is told by the end of the socket: it would take this for a welcome.
-        if !matches!(self.stage, Stage::Incoming | Stage::Asked) {
+        if !matches!(self.stage, Stage::AwaitingHello | Stage::Requested) {
             let _gone = socket::send(self.socket.as_raw_fd(), FAREWELL, &[]);
         }
         socket::shut_down(self.socket.as_raw_fd());
@@ -432,52 +440,52 @@ impl Drop for ShmPort {
 }
 
 impl MessagePort for ShmPort {
-    fn connect(&mut self, name: &str, hello: &[u8]) -> io::Result<LinkNo> {
+    fn connect(&mut self, name: &str, hello: &[u8]) -> io::Result<ShmChannelId> {
         let socket = socket::connect(name)?;
         let (segment, memory) = Segment::create(segment_size(self.ring))?;
         let raw = socket.as_raw_fd();
         let rings = Rings::new(segment, self.ring, true, None)?;
         // Who it is we look at before we say anything.
-        let link = self.add(Stage::Outgoing, socket, Some(rings))?;
+        let channel = self.add(Stage::AwaitingWelcome, socket, Some(rings))?;
         if let Err(error) = socket::send(raw, hello, &[memory.as_fd(), self.bell.as_fd()]) {
-            self.close(link);
+            self.close(channel);
             return Err(error);
         }
-        Ok(link)
+        Ok(channel)
     }
 
-    fn accept(&mut self, link: LinkNo, welcome: &[u8]) -> io::Result<()> {
+    fn accept(&mut self, channel: ShmChannelId, welcome: &[u8]) -> io::Result<()> {
         let bell = self.bell.try_clone()?;
-        let connection = self.get_mut(link).filter(|c| c.stage == Stage::Asked);
+        let connection = self.get_mut(channel).filter(|c| c.stage == Stage::Requested);
         let connection = connection.ok_or(io::ErrorKind::NotConnected)?;
         connection.stage = Stage::Open;
         connection.probe();
         let sent = socket::send(connection.socket.as_raw_fd(), welcome, &[bell.as_fd()]);
         if sent.is_err() {
-            self.close(link);
+            self.close(channel);
         }
         sent
     }
 
-    fn close(&mut self, link: LinkNo) {
-        if let Some(place) = self.connections.get_mut(link.0 as usize)
+    fn close(&mut self, channel: ShmChannelId) {
+        if let Some(place) = self.connections.get_mut(channel.0 as usize)
             && let Some(connection) = place.take()
         {
             connection.unwatch(&self.epoll);
         }
         // Its number may be another's soon.
-        self.touched.retain(|touched| *touched != link);
+        self.touched.retain(|touched| *touched != channel);
         self.events.retain(|event| {
-            !matches!(event, LinkEvent::Asked(it, _) | LinkEvent::Accepted(it, _) | LinkEvent::Over(it, _) if *it == link)
+            !matches!(event, ChannelEvent::Requested(it, _) | ChannelEvent::Accepted(it, _) | ChannelEvent::Ended(it, _) if *it == channel)
         });
     }
 
-    fn watches_process(&self, link: LinkNo) -> bool {
-        let connection = self.connections.get(link.0 as usize).and_then(Option::as_ref);
+    fn watches_process(&self, channel: ShmChannelId) -> bool {
+        let connection = self.connections.get(channel.0 as usize).and_then(Option::as_ref);
         connection.is_some_and(|connection| connection.process.is_some())
     }
 
-    fn look(&mut self) {
+    fn poll_connections(&mut self) {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 32];
         // SAFETY: epoll_wait(2) writes at most the 32 events that it is told of, into a local array.
         let n = unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), events.as_mut_ptr(), 32, 0) };
@@ -493,8 +501,8 @@ impl MessagePort for ShmPort {
                     }
                 }
                 _ => match self.named(number) {
-                    Some(link) if number & PROCESS != 0 => self.bereave(link),
-                    Some(link) => self.hear(link),
+                    Some(channel) if number & PROCESS != 0 => self.bereave(channel),
+                    Some(channel) => self.hear(channel),
                     // The connection was closed meanwhile.
                     None => {}
                 },
@@ -502,38 +510,38 @@ impl MessagePort for ShmPort {
         }
         for connection in self.connections.iter_mut().flatten() {
             if let Connection { stage: Stage::Open, rings: Some(rings), .. } = connection {
-                // SAFETY: `refer`'s contract: what its frames refer to is readable until they were taken, as `recv`
+                // SAFETY: `refer`'s contract: what its records refer to is readable until they were taken, as `recv`
                 // last saw it, or their tag was revoked.
                 unsafe { rings.lender.copy_out(&rings.segment, rings.taken) };
             }
         }
     }
 
-    fn next_event(&mut self) -> Option<LinkEvent> {
+    fn next_event(&mut self) -> Option<ChannelEvent> {
         self.events.pop_front()
     }
 
     #[inline]
-    fn send(&mut self, link: LinkNo, frame: Outgoing<'_>) -> bool {
-        self.rings(link).is_none_or(|rings| rings.writer.send(&rings.segment, frame))
+    fn send(&mut self, channel: ShmChannelId, record: OutgoingRecord<'_>) -> bool {
+        self.rings(channel).is_none_or(|rings| rings.writer.send(&rings.segment, record))
     }
 
     #[inline]
-    fn send_parted(&mut self, link: LinkNo, frame: Outgoing<'_>) -> bool {
-        self.rings(link).is_none_or(|rings| rings.writer.send_parted(&rings.segment, frame))
+    fn send_split(&mut self, channel: ShmChannelId, record: OutgoingRecord<'_>) -> bool {
+        self.rings(channel).is_none_or(|rings| rings.writer.send_parted(&rings.segment, record))
     }
 
     #[inline]
-    fn room(&self, link: LinkNo) -> MessageRoom {
-        match self.connections.get(link.0 as usize) {
+    fn peer_room(&self, channel: ShmChannelId) -> MessageRoom {
+        match self.connections.get(channel.0 as usize) {
             Some(Some(Connection { rings: Some(rings), .. })) => rings.writer.room(&rings.segment),
             _ => MessageRoom::Ample,
         }
     }
 
     #[inline]
-    fn takes_messages(&mut self, link: LinkNo) -> bool {
-        match self.get_mut(link) {
+    fn takes_messages(&mut self, channel: ShmChannelId) -> bool {
+        match self.get_mut(channel) {
             Some(Connection { rings: Some(rings), .. }) => {
                 rings.writer.takes_messages(&rings.segment)
             }
@@ -542,56 +550,56 @@ impl MessagePort for ShmPort {
     }
 
     #[inline]
-    fn send_message(&mut self, link: LinkNo, frame: Outgoing<'_>) -> bool {
-        self.rings(link).is_none_or(|rings| {
-            rings.writer.takes_messages(&rings.segment) && rings.writer.send(&rings.segment, frame)
+    fn send_message(&mut self, channel: ShmChannelId, record: OutgoingRecord<'_>) -> bool {
+        self.rings(channel).is_none_or(|rings| {
+            rings.writer.takes_messages(&rings.segment) && rings.writer.send(&rings.segment, record)
         })
     }
 
     #[inline]
-    fn show_room(&mut self, link: LinkNo, room: MessageRoom) {
+    fn publish_room(&mut self, channel: ShmChannelId, room: MessageRoom) {
         let Self { connections, touched, .. } = self;
         if let Some(Some(Connection { rings: Some(rings), .. })) =
-            connections.get_mut(link.0 as usize)
+            connections.get_mut(channel.0 as usize)
         {
             rings.reader.show_room(&rings.segment, room);
-            rings.touch(link, touched);
+            rings.touch(channel, touched);
         }
     }
 
-    unsafe fn refer(
+    unsafe fn send_reference(
         &mut self,
-        link: LinkNo,
+        channel: ShmChannelId,
         head: &[u8],
         pieces: &[UserSlice],
         tag: u64,
-    ) -> Reference {
-        let Some(rings) = self.rings(link) else { return Reference::Sent };
+    ) -> ReferenceOutcome {
+        let Some(rings) = self.rings(channel) else { return ReferenceOutcome::Sent };
         if pieces.len() > MOST_PIECES || !rings.lender.is_wanted(&rings.segment) {
-            return Reference::Impossible;
+            return ReferenceOutcome::Impossible;
         }
-        let now = (rings.writer.frames(), rings.taken);
+        let now = (rings.writer.records(), rings.taken);
         let Some((text, len)) = rings.lender.describe(&rings.segment, now, pieces, tag) else {
-            return Reference::Full;
+            return ReferenceOutcome::Full;
         };
         let mut first = [0; MOST_BYTES];
         first[..len].copy_from_slice(&text[..len]);
-        if rings.writer.refer(&rings.segment, Outgoing::of_copies(&first[..len], head)) {
-            Reference::Sent
+        if rings.writer.refer(&rings.segment, OutgoingRecord::of_copies(&first[..len], head)) {
+            ReferenceOutcome::Sent
         } else {
             rings.lender.withdraw();
-            Reference::Full
+            ReferenceOutcome::Full
         }
     }
 
-    fn revoke(&mut self, link: LinkNo, tag: u64) {
-        if let Some(Connection { rings: Some(rings), .. }) = self.get_mut(link) {
+    fn revoke_memory(&mut self, channel: ShmChannelId, tag: u64) {
+        if let Some(Connection { rings: Some(rings), .. }) = self.get_mut(channel) {
             rings.lender.revoke(&rings.segment, Some(tag));
         }
     }
 
     #[inline]
-    fn recv(&mut self, budget: usize, sink: &mut FrameTaker<'_>) -> usize {
+    fn recv(&mut self, budget: usize, sink: &mut RecordSink<'_>) -> usize {
         let mut all = 0;
         for (connection, number) in self.connections.iter_mut().zip(0u32..) {
             let Some(Connection { stage, rings: Some(rings), hung_up, process, .. }) = connection
@@ -602,7 +610,7 @@ impl MessagePort for ShmPort {
                 continue;
             }
             // Where it has taken all there is nothing to look at.
-            let all_taken = rings.taken == rings.writer.frames();
+            let all_taken = rings.taken == rings.writer.records();
             let mut left = budget;
             let over = loop {
                 if left == 0 {
@@ -611,83 +619,83 @@ impl MessagePort for ShmPort {
                 if hung_up.is_some() && rings.reader.is_exhausted() {
                     break *hung_up;
                 }
-                let found = rings.reader.peek(&rings.segment, &mut self.frame);
-                // Behind the frame: what the peer had taken when it wrote that is among this.
+                let found = rings.reader.peek(&rings.segment, &mut self.record);
+                // Behind the record: what the peer had taken when it wrote that is among this.
                 let taken =
                     if all_taken { rings.taken } else { rings.writer.taken(&rings.segment) };
                 if rings.taken != taken {
                     rings.taken = taken;
-                    rings.touch(LinkNo(number), &mut self.touched);
+                    rings.touch(ShmChannelId(number), &mut self.touched);
                 }
                 match found {
-                    Found::Frame(waiting) => {
-                        let frame = &self.frame[..waiting.shown];
-                        let link = (LinkNo(number), taken);
+                    Found::Record(waiting) => {
+                        let record = &self.record[..waiting.shown];
+                        let channel = (ShmChannelId(number), taken);
                         let verdict = if waiting.refers {
                             let peer = (process.as_ref(), hung_up.is_some());
-                            let verdict = referring(peer, rings, link, frame, sink);
+                            let verdict = referring(peer, rings, channel, record, sink);
                             if rings.copier.is_open() {
-                                rings.touch(LinkNo(number), &mut self.touched);
+                                rings.touch(ShmChannelId(number), &mut self.touched);
                             }
                             verdict
                         } else if waiting.shown < waiting.len {
                             let (at, rest) =
                                 (rings.reader.rest(waiting), waiting.len - waiting.shown);
-                            let source = Source::rest(&rings.segment, at, rest as u64);
-                            sink(link, frame, Some(&source))
+                            let source = PayloadSource::rest(&rings.segment, at, rest as u64);
+                            sink(channel, record, Some(&source))
                         } else {
-                            sink(link, frame, None)
+                            sink(channel, record, None)
                         };
                         match verdict {
-                            Verdict::Taken => {
+                            RecordVerdict::Consumed => {
                                 rings.reader.consume(&rings.segment, waiting.len);
                                 left -= 1;
                             }
-                            Verdict::NotNow => {
+                            RecordVerdict::Deferred => {
                                 rings.reader.hold_back(&rings.segment);
                                 break None;
                             }
-                            Verdict::Broken => break Some(Ending::Closed),
+                            RecordVerdict::Broken => break Some(EndReason::Closed),
                         }
                     }
                     Found::Nothing => break *hung_up,
-                    Found::Nonsense => break Some(Ending::Closed),
+                    Found::Nonsense => break Some(EndReason::Closed),
                 }
             };
             if left < budget {
-                rings.touch(LinkNo(number), &mut self.touched);
+                rings.touch(ShmChannelId(number), &mut self.touched);
                 all += budget - left;
             }
             if let Some(ending) = over {
-                *stage = Stage::Over;
-                self.events.push_back(LinkEvent::Over(LinkNo(number), ending));
+                *stage = Stage::Ended;
+                self.events.push_back(ChannelEvent::Ended(ShmChannelId(number), ending));
             }
         }
         all
     }
 
     #[inline]
-    fn show_taken(&mut self, link: LinkNo, count: u64) {
-        if let Some(Connection { rings: Some(rings), .. }) = self.get_mut(link) {
+    fn publish_taken(&mut self, channel: ShmChannelId, count: u64) {
+        if let Some(Connection { rings: Some(rings), .. }) = self.get_mut(channel) {
             rings.reader.show_taken(&rings.segment, count);
         }
     }
 
     #[inline]
-    fn taken(&self, link: LinkNo) -> u64 {
-        match self.connections.get(link.0 as usize) {
+    fn peer_taken(&self, channel: ShmChannelId) -> u64 {
+        match self.connections.get(channel.0 as usize) {
             Some(Some(Connection { rings: Some(rings), .. })) => rings.taken,
             _ => 0,
         }
     }
 
     #[inline]
-    fn touched(&self) -> &[LinkNo] {
+    fn touched_channels(&self) -> &[ShmChannelId] {
         &self.touched
     }
 
-    fn held_back(&self, link: LinkNo) -> u64 {
-        match self.connections.get(link.0 as usize) {
+    fn peer_deferrals(&self, channel: ShmChannelId) -> u64 {
+        match self.connections.get(channel.0 as usize) {
             Some(Some(Connection { rings: Some(rings), .. })) => {
                 rings.writer.held_back(&rings.segment)
             }
@@ -696,19 +704,19 @@ impl MessagePort for ShmPort {
     }
 
     #[inline]
-    fn ring(&mut self) {
-        for link in self.touched.drain(..) {
-            let connection = self.connections.get_mut(link.0 as usize);
+    fn wake_peers(&mut self) {
+        for channel in self.touched.drain(..) {
+            let connection = self.connections.get_mut(channel.0 as usize);
             if let Some(Some(Connection { stage, rings: Some(rings), .. })) = connection {
                 rings.touched = false;
                 if *stage == Stage::Open {
-                    rings.ring();
+                    rings.wake_peer();
                 }
             }
         }
     }
 
-    fn doze(&mut self) -> bool {
+    fn announce_sleep(&mut self) -> bool {
         for connection in self.connections.iter().flatten() {
             if let Connection { stage: Stage::Open, rings: Some(rings), .. } = connection {
                 rings.writer.fall_asleep(&rings.segment);
@@ -726,7 +734,7 @@ impl MessagePort for ShmPort {
             })
     }
 
-    fn nudge(&mut self) {
+    fn wake_sleeper(&mut self) {
         wake(&self.bell);
     }
 
@@ -735,46 +743,46 @@ impl MessagePort for ShmPort {
     }
 }
 
-/// Hands out a frame that begins with the description of a payload. `over` says that the process at the other end has
+/// Hands out a record that begins with the description of a payload. `over` says that the process at the other end has
 /// gone.
 #[cold]
 fn referring(
     (process, over): (Option<&Process>, bool),
     rings: &mut Rings,
-    link: (LinkNo, u64),
-    frame: &[u8],
-    sink: &mut FrameTaker<'_>,
-) -> Verdict {
+    channel: (ShmChannelId, u64),
+    record: &[u8],
+    sink: &mut RecordSink<'_>,
+) -> RecordVerdict {
     let Rings { segment, reader, copier, .. } = rings;
     let (segment, place) = (&*segment, reader.place());
-    let lent = process.and_then(|process| Lent::read(process, segment, place, frame));
-    let Some((lent, len)) = lent else { return Verdict::Broken };
-    let head = &frame[len..];
+    let lent = process.and_then(|process| Lent::read(process, segment, place, record));
+    let Some((lent, len)) = lent else { return RecordVerdict::Broken };
+    let head = &record[len..];
     if copier.is_open() {
         let source = match copier.poll(segment) {
             Progress::Waiting if !over => {
                 reader.alert();
-                return Verdict::NotNow;
+                return RecordVerdict::Deferred;
             }
-            Progress::Whole => Source::copied(copier.bytes()),
-            Progress::Waiting | Progress::Gone => Source::gone(),
+            Progress::Whole => PayloadSource::copied(copier.bytes()),
+            Progress::Waiting | Progress::Gone => PayloadSource::gone(),
         };
-        let verdict = sink(link, head, Some(&source));
-        if verdict != Verdict::NotNow {
+        let verdict = sink(channel, head, Some(&source));
+        if verdict != RecordVerdict::Deferred {
             copier.end();
         }
         return verdict;
     }
     // No process is left that could copy an unreadable payload: the peer has ended, or has taken back all that it lent.
-    let source = if over { Source::gone() } else { Source::lent(lent) };
-    let verdict = sink(link, head, Some(&source));
+    let source = if over { PayloadSource::gone() } else { PayloadSource::lent(lent) };
+    let verdict = sink(channel, head, Some(&source));
     if source.is_delayed() {
         refuse_references(segment, place);
         log::info!(
             "a peer's memory cannot be read any more: process_vm_readv failed, because its privileges have changed or other \
              processes cannot read a mapping; its long messages are copied twice, through shared memory"
         );
-        if verdict == Verdict::NotNow
+        if verdict == RecordVerdict::Deferred
             && let Some(wanted) = source.as_lent().and_then(Lent::wanted)
         {
             copier.begin(segment, wanted);

@@ -1,15 +1,15 @@
-//! One direction of a connection: a ring of records in a segment, written by one process and read by the other.
+//! One direction of a connection: a ring of entries in a segment, written by one process and read by the other.
 //!
-//! A record begins at a cache line: a word with the frame's length, and the frame. The word tells that the record is
-//! there, so that a reader who polls looks at one line, and finds the beginning of the frame on it. The writer clears
-//! the word behind its record before it shows the record. A record does not wrap: a word [`SKIP`] sends the reader to
+//! An entry begins at a cache line: a word with the record's length, and the record. The word tells that the entry is
+//! there, so that a reader who polls looks at one line, and finds the beginning of the record on it. The writer clears
+//! the word behind its entry before it shows the entry. An entry does not wrap: a word [`SKIP`] sends the reader to
 //! the front.
 //!
-//! Beside the ring stand, on lines of their own, what the reader has consumed (bytes) and taken (frames), how often it
+//! Beside the ring stand, on lines of their own, what the reader has consumed (bytes) and taken (records), how often it
 //! had no room for the next one and what room it has for messages, and whether the *writer* of this ring sleeps.
 //!
 //! A ring has only the memory that its traffic needs. The writer returns to the front instead of using a new part of
-//! the ring, if there is room at the front and no record lacked room lately. Otherwise it doubles the part that has
+//! the ring, if there is room at the front and no entry lacked room lately. Otherwise it doubles the part that has
 //! pages. Both ends allocate the pages of a part before they touch it, so that a shortage of memory is a full ring and
 //! not a signal.
 //!
@@ -20,15 +20,15 @@
 use std::sync::atomic::{Ordering, fence};
 
 use super::segment::Segment;
-use crate::message::{MAX_FRAME, MessageRoom, Outgoing};
+use crate::message::{MAX_RECORD, MessageRoom, OutgoingRecord};
 
 /// Records begin at multiples of this.
 const LINE: usize = 64;
-/// Bytes before the frame.
+/// Bytes before the record.
 const WORD: usize = 8;
-/// The frame begins with the description of a payload elsewhere (`fetch.rs`).
+/// The record begins with the description of a payload elsewhere (`fetch.rs`).
 const REFERS: u64 = 1 << 32;
-/// Of the frame its head alone is handed out; how long that is stands from bit [`HEAD`] on, in a byte.
+/// Of the record its head alone is handed out; how long that is stands from bit [`HEAD`] on, in a byte.
 const PARTED: u64 = 1 << 33;
 const HEAD: u32 = 40;
 /// The rest of the ring is not used.
@@ -36,11 +36,11 @@ const SKIP: u64 = u64::MAX;
 /// Bytes of what stands beside a ring.
 pub(super) const CONTROL: usize = 512;
 /// Bytes of a ring that have pages from the beginning, and that it holds at least while its reader is away: 500 short
-/// messages, or one of the longest records.
+/// messages, or one of the longest entries.
 pub(super) const FIRST: usize = 32 << 10;
 /// The value that says that all of a ring has pages.
 const ALL: usize = usize::MAX;
-/// Smallest ring: several of the longest records.
+/// Smallest ring: several of the longest entries.
 pub(super) const LEAST: usize = 64 << 10;
 /// Largest.
 pub(super) const MOST: usize = 16 << 20;
@@ -77,29 +77,29 @@ impl Place {
     }
 }
 
-/// Bytes of a record.
+/// Bytes of an entry.
 #[inline]
-const fn record(frame: usize) -> usize {
-    (WORD + frame).next_multiple_of(LINE)
+const fn entry_size(record: usize) -> usize {
+    (WORD + record).next_multiple_of(LINE)
 }
 
 /// The writer's end.
 #[derive(Debug)]
 pub(super) struct Writer {
     place: Place,
-    /// Bytes written, records that were skipped included.
+    /// Bytes written, entries that were skipped included.
     written: u64,
     /// Bytes that the reader has consumed, as far as looked.
     consumed: u64,
-    /// Frames written.
-    frames: u64,
+    /// Records written.
+    records: u64,
     /// Whether the reader had no room for messages when the writer last read that state. The writer reads it together
     /// with `consumed`, so it writes at most a ring's length of messages after the reader has shown that there is no
     /// room.
     refuses_messages: bool,
     /// Bytes of the ring that have pages: a power of two less than the ring's size, or [`ALL`].
     reached: usize,
-    /// A record found no room since pages were last added, so the ring is to grow.
+    /// An entry found no room since pages were last added, so the ring is to grow.
     cramped: bool,
     /// Something was written since the reader was last rung for.
     rung: bool,
@@ -111,7 +111,7 @@ impl Writer {
             place,
             written: 0,
             consumed: 0,
-            frames: 0,
+            records: 0,
             reached: FIRST,
             cramped: false,
             refuses_messages: false,
@@ -119,22 +119,22 @@ impl Writer {
         }
     }
 
-    /// Puts a frame into the ring. False when there is no room.
+    /// Puts a record into the ring. False when there is no room.
     #[inline]
-    pub(super) fn send(&mut self, segment: &Segment, frame: Outgoing<'_>) -> bool {
-        self.put(segment, frame, 0)
+    pub(super) fn send(&mut self, segment: &Segment, record: OutgoingRecord<'_>) -> bool {
+        self.put(segment, record, 0)
     }
 
-    /// The same for a frame that begins with the description of a payload.
-    pub(super) fn refer(&mut self, segment: &Segment, frame: Outgoing<'_>) -> bool {
-        self.put(segment, frame, REFERS)
+    /// The same for a record that begins with the description of a payload.
+    pub(super) fn refer(&mut self, segment: &Segment, record: OutgoingRecord<'_>) -> bool {
+        self.put(segment, record, REFERS)
     }
 
-    /// The same for a frame of which the head alone is handed out, and the rest is fetched from where it is.
+    /// The same for a record of which the head alone is handed out, and the rest is fetched from where it is.
     #[inline]
-    pub(super) fn send_parted(&mut self, segment: &Segment, frame: Outgoing<'_>) -> bool {
-        let head = u8::try_from(frame.head_len()).expect("a head is short");
-        self.put(segment, frame, PARTED | u64::from(head) << HEAD)
+    pub(super) fn send_parted(&mut self, segment: &Segment, record: OutgoingRecord<'_>) -> bool {
+        let head = u8::try_from(record.head_len()).expect("a head is short");
+        self.put(segment, record, PARTED | u64::from(head) << HEAD)
     }
 
     /// Returns the room for messages that the reader shows.
@@ -162,16 +162,16 @@ impl Writer {
         self.refuses_messages && self.room(segment) != MessageRoom::None
     }
 
-    /// Frames written.
-    pub(super) const fn frames(&self) -> u64 {
-        self.frames
+    /// Records written.
+    pub(super) const fn records(&self) -> u64 {
+        self.records
     }
 
     #[inline]
-    fn put(&mut self, segment: &Segment, frame: Outgoing<'_>, mark: u64) -> bool {
-        let len = frame.len();
-        assert!((1..=MAX_FRAME).contains(&len), "a frame has up to {MAX_FRAME} bytes");
-        let (need, to_end) = (record(len), self.place.to_end(self.written));
+    fn put(&mut self, segment: &Segment, record: OutgoingRecord<'_>, mark: u64) -> bool {
+        let len = record.len();
+        assert!((1..=MAX_RECORD).contains(&len), "a record has up to {MAX_RECORD} bytes");
+        let (need, to_end) = (entry_size(len), self.place.to_end(self.written));
         let mut skip = if need > to_end { to_end } else { 0 };
         if self.place.size - to_end + need >= self.reached {
             let Some(bytes) = self.skip_or_grow(segment, need) else { return false };
@@ -186,8 +186,8 @@ impl Writer {
         let next = start + need as u64;
         segment.word(self.place.at(next)).store(0, Ordering::Relaxed);
         let mut at = self.place.at(start) + WORD;
-        frame.for_each(|from, len| {
-            // SAFETY: `Outgoing` says that its pieces are readable. A record does not reach beyond the ring's end,
+        record.for_each(|from, len| {
+            // SAFETY: `OutgoingRecord` says that its pieces are readable. An entry does not reach beyond the ring's end,
             // and `write` checks that it is inside the segment.
             unsafe { segment.write(at, from, len) };
             at += len;
@@ -197,13 +197,13 @@ impl Writer {
             segment.word(self.place.at(self.written)).store(SKIP, Ordering::Release);
         }
         self.written = next;
-        self.frames += 1;
+        self.records += 1;
         self.rung = false;
         true
     }
 
-    /// Finds a place for a record of `need` bytes that would reach a part of the ring without pages. Returns the number
-    /// of bytes to skip before the record, or `None` when there is neither room at the front nor memory for more pages.
+    /// Finds a place for an entry of `need` bytes that would reach a part of the ring without pages. Returns the number
+    /// of bytes to skip before the entry, or `None` when there is neither room at the front nor memory for more pages.
     #[cold]
     fn skip_or_grow(&mut self, segment: &Segment, need: usize) -> Option<usize> {
         let (size, to_end) = (self.place.size, self.place.to_end(self.written));
@@ -234,13 +234,13 @@ impl Writer {
         fits(self.written - self.consumed)
     }
 
-    /// How many frames the reader says to have taken.
+    /// How many records the reader says to have taken.
     #[inline]
     pub(super) fn taken(&self, segment: &Segment) -> u64 {
         segment.word(self.place.control + TAKEN).load(Ordering::Acquire)
     }
 
-    /// How often the reader says to have had no room for the next frame.
+    /// How often the reader says to have had no room for the next record.
     pub(super) fn held_back(&self, segment: &Segment) -> u64 {
         segment.word(self.place.control + HELD_BACK).load(Ordering::Relaxed)
     }
@@ -261,14 +261,14 @@ impl Writer {
 /// What a reader found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Found {
-    /// A frame, copied out as far as it is to be looked at.
-    Frame(Waiting),
+    /// A record, copied out as far as it is to be looked at.
+    Record(Waiting),
     Nothing,
     /// Something that no honest writer writes.
     Nonsense,
 }
 
-/// The next frame of a ring.
+/// The next record of a ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Waiting {
     /// Bytes in all.
@@ -287,16 +287,16 @@ pub(super) struct Reader {
     consumed: u64,
     /// Of those, what the writer was told.
     told: u64,
-    /// Frames that the writer was told to be taken.
+    /// Records that the writer was told to be taken.
     taken: u64,
-    /// How often there was no room for a frame.
+    /// How often there was no room for a record.
     held_back: u64,
     /// The room for messages that was last shown to the writer.
     room: MessageRoom,
     /// Bytes of the ring that have pages on this side. The reader keeps its own number, because the writer's may be
     /// wrong.
     reached: usize,
-    /// The last position at which a frame may begin, once the writer has gone.
+    /// The last position at which a record may begin, once the writer has gone.
     last: u64,
     rung: bool,
 }
@@ -316,7 +316,7 @@ impl Reader {
         }
     }
 
-    /// Records that the writer has gone. From then on at most a ring's length of frames is read: otherwise frames of a
+    /// Records that the writer has gone. From then on at most a ring's length of records is read: otherwise records of a
     /// writer that filled the ring without an end would be read for ever.
     pub(super) const fn end(&mut self) {
         self.last = self.consumed + self.place.size as u64;
@@ -332,15 +332,15 @@ impl Reader {
         self.place
     }
 
-    /// Whether a record waits.
+    /// Whether an entry waits.
     #[inline]
     pub(super) fn is_empty(&self, segment: &Segment) -> bool {
         segment.word(self.place.at(self.consumed)).load(Ordering::Acquire) == 0
     }
 
-    /// Copies the next frame out, and leaves it where it is.
+    /// Copies the next record out, and leaves it where it is.
     #[inline]
-    pub(super) fn peek(&mut self, segment: &Segment, out: &mut [u8; MAX_FRAME]) -> Found {
+    pub(super) fn peek(&mut self, segment: &Segment, out: &mut [u8; MAX_RECORD]) -> Found {
         let mut word = segment.word(self.place.at(self.consumed)).load(Ordering::Acquire);
         if word == SKIP {
             self.consumed += self.place.to_end(self.consumed) as u64;
@@ -355,16 +355,16 @@ impl Reader {
         let shown = if parted { head } else { len };
         let known = word & !(0xffff_ffff | REFERS | PARTED | 0xff << HEAD) == 0;
         let to_end = self.place.to_end(self.consumed);
-        let fits = (1..=MAX_FRAME).contains(&len) && record(len) <= to_end;
+        let fits = (1..=MAX_RECORD).contains(&len) && entry_size(len) <= to_end;
         if !known || !fits || shown > len || parted == (head == 0) || parted && refers {
             return Found::Nonsense;
         }
-        let end = self.place.size - to_end + record(len);
+        let end = self.place.size - to_end + entry_size(len);
         if end >= self.reached && !self.reach(segment, end) {
             return Found::Nonsense;
         }
         segment.read(self.place.at(self.consumed) + WORD, &mut out[..shown]);
-        Found::Frame(Waiting { len, shown, refers })
+        Found::Record(Waiting { len, shown, refers })
     }
 
     /// Gives the ring pages up to `end`, and for the word behind it.
@@ -378,10 +378,10 @@ impl Reader {
         there
     }
 
-    /// Where in the segment what was not copied out of the next frame begins.
+    /// Where in the segment what was not copied out of the next record begins.
     #[inline]
-    pub(super) fn rest(&self, frame: Waiting) -> usize {
-        self.place.at(self.consumed) + WORD + frame.shown
+    pub(super) fn rest(&self, record: Waiting) -> usize {
+        self.place.at(self.consumed) + WORD + record.shown
     }
 
     /// Shows the writer the room for messages.
@@ -398,17 +398,17 @@ impl Reader {
         }
     }
 
-    /// The frame that was looked at is done with.
+    /// The record that was looked at is done with.
     #[inline]
     pub(super) fn consume(&mut self, segment: &Segment, len: usize) {
-        self.consumed += record(len) as u64;
+        self.consumed += entry_size(len) as u64;
         // Not each time, for the line is the writer's to read.
         if self.consumed - self.told >= self.place.size as u64 / 4 {
             self.tell(segment);
         }
     }
 
-    /// There is no room for the frame that was looked at.
+    /// There is no room for the record that was looked at.
     pub(super) fn hold_back(&mut self, segment: &Segment) {
         self.held_back = self.held_back.wrapping_add(1);
         segment.word(self.place.control + HELD_BACK).store(self.held_back, Ordering::Relaxed);
@@ -420,7 +420,7 @@ impl Reader {
         segment.word(self.place.control + CONSUMED).store(self.consumed, Ordering::Release);
     }
 
-    /// Tells the writer how many frames are taken, and what is free.
+    /// Tells the writer how many records are taken, and what is free.
     #[inline]
     pub(super) fn show_taken(&mut self, segment: &Segment, count: u64) {
         if self.told != self.consumed {
@@ -467,29 +467,29 @@ mod tests {
         if cfg!(miri) { interpreted } else { all }
     }
 
-    fn ring() -> (Segment, Writer, Reader, Box<[u8; MAX_FRAME]>) {
+    fn ring() -> (Segment, Writer, Reader, Box<[u8; MAX_RECORD]>) {
         let segment = Segment::plain(4096 + SIZE);
-        (segment, Writer::new(PLACE), Reader::new(PLACE), Box::new([0; MAX_FRAME]))
+        (segment, Writer::new(PLACE), Reader::new(PLACE), Box::new([0; MAX_RECORD]))
     }
 
     #[test]
-    fn frames_come_out_as_they_went_in_round_and_round() {
+    fn records_come_out_as_they_went_in_round_and_round() {
         let (segment, mut writer, mut reader, mut out) = ring();
         let mut rng = crate::base::Rng::new(1);
         let (mut sent, mut got) = (0u64, 0u64);
         let length =
-            |n: u64| 1 + (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % MAX_FRAME;
+            |n: u64| 1 + (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % MAX_RECORD;
         while got < times(4000, 60) {
             for _ in 0..rng.below(6) {
                 let bytes = vec![sent as u8; length(sent)];
                 let (head, rest) = bytes.split_at(bytes.len() / 3);
-                if !writer.send(&segment, Outgoing::of_copies(head, rest)) {
+                if !writer.send(&segment, OutgoingRecord::of_copies(head, rest)) {
                     break;
                 }
                 sent += 1;
             }
             for _ in 0..rng.below(6) {
-                let Found::Frame(Waiting { len, .. }) = reader.peek(&segment, &mut out) else {
+                let Found::Record(Waiting { len, .. }) = reader.peek(&segment, &mut out) else {
                     break;
                 };
                 assert_eq!((len, out[..len].iter().all(|b| *b == got as u8)), (length(got), true));
@@ -504,16 +504,16 @@ mod tests {
     #[test]
     fn a_full_ring_takes_nothing_until_there_is_room() {
         let (segment, mut writer, mut reader, mut out) = ring();
-        let frame = Outgoing::of_copies(&[7; 100], &[]);
-        let fits = (0..10_000).take_while(|_| writer.send(&segment, frame)).count();
+        let record = OutgoingRecord::of_copies(&[7; 100], &[]);
+        let fits = (0..10_000).take_while(|_| writer.send(&segment, record)).count();
         assert_eq!(fits, SIZE / 128 - 1);
-        assert!(!writer.send(&segment, frame) && !writer.send(&segment, frame));
-        let Found::Frame(Waiting { len, .. }) = reader.peek(&segment, &mut out) else {
+        assert!(!writer.send(&segment, record) && !writer.send(&segment, record));
+        let Found::Record(Waiting { len, .. }) = reader.peek(&segment, &mut out) else {
             panic!("it is full")
         };
         reader.consume(&segment, len);
         reader.show_taken(&segment, 1);
-        assert!(writer.send(&segment, frame) && !writer.send(&segment, frame));
+        assert!(writer.send(&segment, record) && !writer.send(&segment, record));
     }
 
     /// Traffic with few bytes in flight stays in the front of a ring. With more bytes in flight, more of the ring is
@@ -525,13 +525,13 @@ mod tests {
         let (segment, _fd) = Segment::create(4096 + place.size).expect("memory");
         assert!(segment.populate(0, 4096 + FIRST));
         let (mut writer, mut reader) = (Writer::new(place), Reader::new(place));
-        let mut out = Box::new([0; MAX_FRAME]);
+        let mut out = Box::new([0; MAX_RECORD]);
         let mut pass = |sent: u8, in_flight: usize| {
             let bytes = [sent; 1000];
-            let frame = Outgoing::of_copies(&bytes, &[]);
-            let fits = (0..in_flight).take_while(|_| writer.send(&segment, frame)).count();
+            let record = OutgoingRecord::of_copies(&bytes, &[]);
+            let fits = (0..in_flight).take_while(|_| writer.send(&segment, record)).count();
             for _ in 0..fits {
-                let Found::Frame(Waiting { len, .. }) = reader.peek(&segment, &mut out) else {
+                let Found::Record(Waiting { len, .. }) = reader.peek(&segment, &mut out) else {
                     panic!("it was sent")
                 };
                 assert_eq!((len, out[..len].iter().all(|byte| *byte == sent)), (1000, true));
@@ -540,7 +540,7 @@ mod tests {
             reader.show_taken(&segment, 0);
             (fits, writer.reached)
         };
-        // These records go round the ring many times.
+        // These entries go round the ring many times.
         for n in 0..400u32 {
             assert_eq!(pass(n as u8, 5), (5, FIRST), "round {n}");
         }
@@ -575,9 +575,9 @@ mod tests {
                 } else {
                     segment.word(at).store(word, Ordering::Relaxed);
                 }
-                let _ = writer.send(&segment, Outgoing::of_copies(&[1; 300], &[]));
+                let _ = writer.send(&segment, OutgoingRecord::of_copies(&[1; 300], &[]));
                 writer.taken(&segment);
-                if let Found::Frame(Waiting { len, .. }) = reader.peek(&segment, &mut out) {
+                if let Found::Record(Waiting { len, .. }) = reader.peek(&segment, &mut out) {
                     reader.consume(&segment, len);
                 }
                 reader.show_taken(&segment, rng.next_u64());
@@ -589,7 +589,7 @@ mod tests {
     /// What the ring is between two processes.
     struct Shared(Segment);
 
-    // SAFETY: the threads of the test share it as two processes do: words as atomics, bytes of a record by whoever the
+    // SAFETY: the threads of the test share it as two processes do: words as atomics, bytes of an entry by whoever the
     // words say, which is what Miri looks at.
     unsafe impl Sync for Shared {}
 
@@ -600,7 +600,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_sees_a_record_sees_its_frame_and_room_is_free_when_it_is_told() {
+    fn whoever_sees_a_record_sees_its_record_and_room_is_free_when_it_is_told() {
         let all = times(20_000, 300);
         let shared = Shared(Segment::plain(4096 + SIZE));
         let bytes = |n: u64| vec![n as u8; 40 + (n * 997 % 9000) as usize];
@@ -608,7 +608,7 @@ mod tests {
             let mut writer = Writer::new(PLACE);
             for n in 0..all {
                 while !writer
-                    .send(shared.segment(), Outgoing::of_copies(&n.to_le_bytes(), &bytes(n)))
+                    .send(shared.segment(), OutgoingRecord::of_copies(&n.to_le_bytes(), &bytes(n)))
                 {
                     std::thread::yield_now();
                 }
@@ -618,11 +618,11 @@ mod tests {
             }
         };
         let read = |shared: &Shared| {
-            let (mut reader, mut out) = (Reader::new(PLACE), Box::new([0; MAX_FRAME]));
+            let (mut reader, mut out) = (Reader::new(PLACE), Box::new([0; MAX_RECORD]));
             for n in 0..all {
                 let len = loop {
                     match reader.peek(shared.segment(), &mut out) {
-                        Found::Frame(Waiting { len, refers: false, .. }) => break len,
+                        Found::Record(Waiting { len, refers: false, .. }) => break len,
                         Found::Nothing => std::thread::yield_now(),
                         other => panic!("{other:?}"),
                     }
@@ -647,14 +647,16 @@ mod tests {
         for n in 0..times(2000, 60) {
             let shared = Shared(Segment::plain(4096 + SIZE));
             let (sleeps, wakes) = std::thread::scope(|scope| {
-                let writes = scope.spawn(|| {
-                    let mut writer = Writer::new(PLACE);
-                    assert!(
-                        writer.send(shared.segment(), Outgoing::of_copies(&n.to_le_bytes(), &[]))
-                    );
-                    // It reads nothing: its reader is there for the flag of the other's writer.
-                    writer.must_ring() && Reader::new(PLACE).wakes(shared.segment())
-                });
+                let writes =
+                    scope.spawn(|| {
+                        let mut writer = Writer::new(PLACE);
+                        assert!(writer.send(
+                            shared.segment(),
+                            OutgoingRecord::of_copies(&n.to_le_bytes(), &[])
+                        ));
+                        // It reads nothing: its reader is there for the flag of the other's writer.
+                        writer.must_ring() && Reader::new(PLACE).wakes(shared.segment())
+                    });
                 Writer::new(PLACE).fall_asleep(shared.segment());
                 fence(Ordering::SeqCst);
                 let sleeps = Reader::new(PLACE).is_empty(shared.segment());

@@ -12,23 +12,23 @@ pub(super) fn port(name: &str) -> ShmPort {
 }
 
 /// Two ports that are connected, and the connection's numbers.
-fn pair(name: &str) -> [(ShmPort, LinkNo); 2] {
+fn pair(name: &str) -> [(ShmPort, ShmChannelId); 2] {
     let (mut a, mut b) = (port(&format!("{name}-a")), port(&format!("{name}-b")));
-    let [link, there] = join(&mut a, (&mut b, format!("{name}-b").as_str()));
-    [(a, link), (b, there)]
+    let [channel, there] = join(&mut a, (&mut b, format!("{name}-b").as_str()));
+    [(a, channel), (b, there)]
 }
 
 /// Connects a port to another one, which has this name. Returns the numbers of the connection at both ports.
-pub(super) fn join(a: &mut ShmPort, (b, name): (&mut ShmPort, &str)) -> [LinkNo; 2] {
-    let link = a.connect(&config(name).name, b"hello").expect("b listens");
-    b.look();
-    b.look();
-    let Some(LinkEvent::Asked(there, text)) = b.next_event() else { panic!("asked") };
+pub(super) fn join(a: &mut ShmPort, (b, name): (&mut ShmPort, &str)) -> [ShmChannelId; 2] {
+    let channel = a.connect(&config(name).name, b"hello").expect("b listens");
+    b.poll_connections();
+    b.poll_connections();
+    let Some(ChannelEvent::Requested(there, text)) = b.next_event() else { panic!("asked") };
     assert_eq!(text, b"hello");
     b.accept(there, b"welcome").expect("a waits");
-    a.look();
-    assert_eq!(a.next_event(), Some(LinkEvent::Accepted(link, b"welcome".to_vec())));
-    [link, there]
+    a.poll_connections();
+    assert_eq!(a.next_event(), Some(ChannelEvent::Accepted(channel, b"welcome".to_vec())));
+    [channel, there]
 }
 
 /// The position of the ring that the creator of the connection writes.
@@ -69,89 +69,89 @@ fn duplicate(fd: RawFd) -> OwnedFd {
 
 fn collect(port: &mut ShmPort) -> Vec<Vec<u8>> {
     let mut got = Vec::new();
-    port.recv(1000, &mut |_, frame, _| {
-        got.push(frame.to_vec());
-        Verdict::Taken
+    port.recv(1000, &mut |_, record, _| {
+        got.push(record.to_vec());
+        RecordVerdict::Consumed
     });
     got
 }
 
 #[test]
-fn frames_arrive_whole_and_in_order_both_ways() {
+fn records_arrive_whole_and_in_order_both_ways() {
     let [(mut a, to_b), (mut b, to_a)] = pair("order");
     let mut rng = Rng::new(3);
     let (mut sent, mut got) = ([0u32; 2], [0u32; 2]);
     while got.iter().any(|n| *n < 3000) {
-        for (n, (port, link)) in [(&mut a, to_b), (&mut b, to_a)].into_iter().enumerate() {
+        for (n, (port, channel)) in [(&mut a, to_b), (&mut b, to_a)].into_iter().enumerate() {
             for _ in 0..rng.below(20) {
                 let bytes = vec![sent[n] as u8; 4 + rng.below(3000) as usize];
-                if port.send(link, Outgoing::of_copies(&sent[n].to_le_bytes(), &bytes)) {
+                if port.send(channel, OutgoingRecord::of_copies(&sent[n].to_le_bytes(), &bytes)) {
                     sent[n] += 1;
                 }
             }
         }
         for (n, port) in [(1, &mut a), (0, &mut b)] {
-            for frame in collect(port) {
-                assert_eq!(frame[..4], got[n].to_le_bytes());
-                assert!(frame[4..].iter().all(|byte| *byte == got[n] as u8));
+            for record in collect(port) {
+                assert_eq!(record[..4], got[n].to_le_bytes());
+                assert!(record[4..].iter().all(|byte| *byte == got[n] as u8));
                 got[n] += 1;
             }
         }
-        a.show_taken(to_b, got[1].into());
-        b.show_taken(to_a, got[0].into());
+        a.publish_taken(to_b, got[1].into());
+        b.publish_taken(to_a, got[0].into());
     }
     collect(&mut a);
-    assert_eq!(a.taken(to_b), u64::from(got[0]));
+    assert_eq!(a.peer_taken(to_b), u64::from(got[0]));
 }
 
 #[test]
-fn a_frame_that_is_not_taken_now_comes_again_before_others() {
+fn a_record_that_is_not_taken_now_comes_again_before_others() {
     let [(mut a, to_b), (mut b, _)] = pair("again");
     for n in 0..3 {
-        assert!(a.send(to_b, Outgoing::of_copies(&[n], &[])));
+        assert!(a.send(to_b, OutgoingRecord::of_copies(&[n], &[])));
     }
     let mut seen = Vec::new();
     for _ in 0..3 {
-        b.recv(10, &mut |_, frame, _| {
-            seen.push(frame[0]);
-            if seen.len() < 3 { Verdict::NotNow } else { Verdict::Taken }
+        b.recv(10, &mut |_, record, _| {
+            seen.push(record[0]);
+            if seen.len() < 3 { RecordVerdict::Deferred } else { RecordVerdict::Consumed }
         });
     }
     assert_eq!(seen, [0, 0, 0, 1, 2]);
 }
 
-/// A sender learns within a ring's length that its peer has no room for messages, sends other frames nevertheless, and
+/// A sender learns within a ring's length that its peer has no room for messages, sends other records nevertheless, and
 /// is woken when there is room again.
 #[test]
 fn messages_stop_within_one_ring_without_room() {
     let [(mut a, to_b), (mut b, to_a)] = pair("room");
-    let frame = Outgoing::of_copies(&[1; 100], &[]);
-    assert!(a.send_message(to_b, frame) && a.takes_messages(to_b));
-    b.show_room(to_a, MessageRoom::Little);
-    assert_eq!((a.room(to_b), a.takes_messages(to_b)), (MessageRoom::Little, true));
-    b.show_room(to_a, MessageRoom::None);
-    b.ring();
+    let record = OutgoingRecord::of_copies(&[1; 100], &[]);
+    assert!(a.send_message(to_b, record) && a.takes_messages(to_b));
+    b.publish_room(to_a, MessageRoom::Little);
+    assert_eq!((a.peer_room(to_b), a.takes_messages(to_b)), (MessageRoom::Little, true));
+    b.publish_room(to_a, MessageRoom::None);
+    b.wake_peers();
     let mut sent = 0;
-    while a.send_message(to_b, frame) {
+    while a.send_message(to_b, record) {
         sent += 1;
         collect(&mut b);
-        b.show_taken(to_a, sent);
+        b.publish_taken(to_a, sent);
         assert!(sent < 10_000);
     }
     assert!(sent as usize <= LEAST / 128, "{sent} messages of 128 bytes");
-    assert!(!a.takes_messages(to_b) && a.send(to_b, frame));
+    assert!(!a.takes_messages(to_b) && a.send(to_b, record));
     collect(&mut b);
-    b.show_taken(to_a, sent + 1);
-    b.ring();
+    b.publish_taken(to_a, sent + 1);
+    b.wake_peers();
     collect(&mut a);
-    assert!(a.doze(), "nothing has come");
-    b.show_room(to_a, MessageRoom::Ample);
-    assert!(b.touched().contains(&to_a));
-    b.ring();
+    assert!(a.announce_sleep(), "nothing has come");
+    b.publish_room(to_a, MessageRoom::Ample);
+    assert!(b.touched_channels().contains(&to_a));
+    b.wake_peers();
     let mut poll = libc::pollfd { fd: a.fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: poll(2) writes the results of one `pollfd`, a local variable.
     assert_eq!(unsafe { libc::poll(&raw mut poll, 1, 0) }, 1, "it is woken");
-    assert!(!a.doze() && a.send_message(to_b, frame));
+    assert!(!a.announce_sleep() && a.send_message(to_b, record));
 }
 
 #[test]
@@ -165,15 +165,15 @@ fn whoever_is_not_there_is_not_connected_to() {
 }
 
 #[test]
-fn who_hangs_up_is_heard_to_its_last_frame() {
+fn who_hangs_up_is_heard_to_its_last_record() {
     let [(mut a, to_b), (mut b, to_a)] = pair("end");
-    assert!(a.send(to_b, Outgoing::of_copies(b"last", b" words")));
+    assert!(a.send(to_b, OutgoingRecord::of_copies(b"last", b" words")));
     drop(a);
-    b.look();
-    assert_eq!(b.next_event(), None, "not before its frames");
+    b.poll_connections();
+    assert_eq!(b.next_event(), None, "not before its records");
     assert_eq!(collect(&mut b), [b"last words"]);
-    assert_eq!(b.next_event(), Some(LinkEvent::Over(to_a, Ending::Closed)));
-    assert!(b.send(to_a, Outgoing::of_copies(b"x", b"")), "lost");
+    assert_eq!(b.next_event(), Some(ChannelEvent::Ended(to_a, EndReason::Closed)));
+    assert!(b.send(to_a, OutgoingRecord::of_copies(b"x", b"")), "lost");
     b.close(to_a);
     assert_eq!(collect(&mut b), Vec::<Vec<u8>>::new());
 }
@@ -181,13 +181,13 @@ fn who_hangs_up_is_heard_to_its_last_frame() {
 #[test]
 fn a_connection_that_is_refused_is_over() {
     let (mut a, mut b) = (port("no-a"), port("no-b"));
-    let link = a.connect(&config("no-b").name, b"hello").expect("b listens");
-    b.look();
-    b.look();
-    let Some(LinkEvent::Asked(there, _)) = b.next_event() else { panic!("asked") };
+    let channel = a.connect(&config("no-b").name, b"hello").expect("b listens");
+    b.poll_connections();
+    b.poll_connections();
+    let Some(ChannelEvent::Requested(there, _)) = b.next_event() else { panic!("asked") };
     b.close(there);
-    a.look();
-    assert_eq!(a.next_event(), Some(LinkEvent::Over(link, Ending::Died)));
+    a.poll_connections();
+    assert_eq!(a.next_event(), Some(ChannelEvent::Ended(channel, EndReason::PeerDied)));
 }
 
 #[test]
@@ -198,47 +198,49 @@ fn who_sleeps_is_woken_once_and_who_is_awake_is_not() {
         unsafe { libc::poll(&raw mut poll, 1, 0) > 0 }
     };
     let [(mut a, to_b), (mut b, to_a)] = pair("sleep");
-    b.look();
-    a.send(to_b, Outgoing::of_copies(b"1", b""));
-    a.ring();
+    b.poll_connections();
+    a.send(to_b, OutgoingRecord::of_copies(b"1", b""));
+    a.wake_peers();
     assert!(!readable(&b), "it is awake");
-    assert!(!b.doze(), "something is there");
+    assert!(!b.announce_sleep(), "something is there");
     assert_eq!(collect(&mut b).len(), 1);
-    assert!(b.doze() && !readable(&b));
-    a.send(to_b, Outgoing::of_copies(b"2", b""));
-    a.ring();
+    assert!(b.announce_sleep() && !readable(&b));
+    a.send(to_b, OutgoingRecord::of_copies(b"2", b""));
+    a.wake_peers();
     assert!(readable(&b));
-    b.look();
+    b.poll_connections();
     assert!(!readable(&b));
-    a.send(to_b, Outgoing::of_copies(b"3", b""));
-    a.ring();
+    a.send(to_b, OutgoingRecord::of_copies(b"3", b""));
+    a.wake_peers();
     assert!(!readable(&b), "it knows");
     assert_eq!(collect(&mut b).len(), 2);
     // What was taken wakes as well.
-    assert!(a.doze());
-    b.show_taken(to_a, 3);
-    b.ring();
+    assert!(a.announce_sleep());
+    b.publish_taken(to_a, 3);
+    b.wake_peers();
     assert!(readable(&a));
-    assert_eq!((collect(&mut a).len(), a.taken(to_b)), (0, 3));
+    assert_eq!((collect(&mut a).len(), a.peer_taken(to_b)), (0, 3));
 }
 
 #[test]
 fn two_threads_ping_and_pong() {
     const ROUNDS: u32 = 20_000;
     let [(a, to_b), (b, to_a)] = pair("threads");
-    let run = |mut port: ShmPort, link: LinkNo, first: bool| {
+    let run = |mut port: ShmPort, channel: ShmChannelId, first: bool| {
         let (mut got, mut sent) = (0u32, 0u32);
         while got < ROUNDS || sent < ROUNDS {
             if sent < ROUNDS && sent < got + u32::from(first) {
-                assert!(port.send(link, Outgoing::of_copies(&sent.to_le_bytes(), &[7; 60])));
+                assert!(
+                    port.send(channel, OutgoingRecord::of_copies(&sent.to_le_bytes(), &[7; 60]))
+                );
                 sent += 1;
             }
-            port.recv(16, &mut |_, frame, _| {
-                assert_eq!(frame[..4], got.to_le_bytes());
+            port.recv(16, &mut |_, record, _| {
+                assert_eq!(record[..4], got.to_le_bytes());
                 got += 1;
-                Verdict::Taken
+                RecordVerdict::Consumed
             });
-            port.show_taken(link, got.into());
+            port.publish_taken(channel, got.into());
         }
         port
     };
@@ -248,7 +250,7 @@ fn two_threads_ping_and_pong() {
 }
 
 #[test]
-fn what_a_frame_refers_to_is_fetched_until_it_is_taken_back() {
+fn what_a_record_refers_to_is_fetched_until_it_is_taken_back() {
     let [(mut a, to_b), (mut b, _)] = pair("refer");
     let bytes: Vec<u8> = (0..100_000u32).map(|n| n as u8).collect();
     let (one, two) = bytes.split_at(30_000);
@@ -260,17 +262,17 @@ fn what_a_frame_refers_to_is_fetched_until_it_is_taken_back() {
     for revoked in [false, true] {
         place.fill(0);
         // SAFETY: the pieces are of `bytes`, whose address was exposed, and which lives to the end of the test.
-        let sent = unsafe { a.refer(to_b, b"head", &[lend(one), lend(two)], 5) };
-        assert_eq!(sent, Reference::Sent);
+        let sent = unsafe { a.send_reference(to_b, b"head", &[lend(one), lend(two)], 5) };
+        assert_eq!(sent, ReferenceOutcome::Sent);
         if revoked {
-            a.revoke(to_b, 5);
+            a.revoke_memory(to_b, 5);
         }
         let mut fetched = None;
-        b.recv(9, &mut |_, frame, source| {
-            assert_eq!(frame, b"head");
+        b.recv(9, &mut |_, record, source| {
+            assert_eq!(record, b"head");
             // SAFETY: `place` has 90000 bytes, whose address was exposed, and lives to the end of the test.
             fetched = source.map(|source| unsafe { source.fetch(to, 10_000) });
-            Verdict::Taken
+            RecordVerdict::Consumed
         });
         assert_eq!(fetched, Some(!revoked));
         assert!(revoked || place == bytes[10_000..]);
@@ -301,14 +303,14 @@ fn the_end_of_a_closed_peer_does_not_end_its_successor() {
     process.kill();
     drop(b);
     for _ in 0..3 {
-        a.look();
+        a.poll_connections();
         assert_eq!(a.next_event(), None, "c lives");
     }
-    assert!(a.send(to_c, Outgoing::of_copies(b"still", b" here")));
+    assert!(a.send(to_c, OutgoingRecord::of_copies(b"still", b" here")));
     assert_eq!(collect(&mut c), [b"still here"]);
     // An event about the first process was in flight as well.
     assert_eq!(a.named(u64::from(generation) << 33), None);
-    assert!(c.send(from_a, Outgoing::of_copies(b"so", b" do I")));
+    assert!(c.send(from_a, OutgoingRecord::of_copies(b"so", b" do I")));
     assert_eq!(collect(&mut a), [b"so do I"]);
     drop(held);
 }
@@ -325,11 +327,11 @@ fn a_process_has_ended_only_if_its_pidfd_reports_it() {
     process.kill();
     a.bereave(to_b);
     collect(&mut a);
-    assert_eq!(a.next_event(), Some(LinkEvent::Over(to_b, Ending::Died)));
+    assert_eq!(a.next_event(), Some(ChannelEvent::Ended(to_b, EndReason::PeerDied)));
 }
 
-/// The receiver cannot read the sender's memory any more. The sender then copies the payload of frames in flight, and
-/// uses no references for later frames.
+/// The receiver cannot read the sender's memory any more. The sender then copies the payload of records in flight, and
+/// uses no references for later records.
 #[test]
 fn unreadable_payload_is_copied_by_its_owner() {
     let [(mut a, to_b), (mut b, to_a)] = pair("copy");
@@ -351,41 +353,41 @@ fn unreadable_payload_is_copied_by_its_owner() {
         let rings = a.connections[0].as_ref().and_then(|c| c.rings.as_ref()).expect("open");
         fetch::want_references(&rings.segment, OF_CREATOR);
         // SAFETY: the pieces are of `bytes`, whose address was exposed, and which lives to the end of the test.
-        let sent = unsafe { a.refer(to_b, b"head", &pieces, tag) };
-        assert_eq!(sent, Reference::Sent);
+        let sent = unsafe { a.send_reference(to_b, b"head", &pieces, tag) };
+        assert_eq!(sent, ReferenceOutcome::Sent);
         let (mut fetched, mut rounds) = (None, 0);
         while fetched.is_none() {
             assert!(rounds < 100, "it does not come");
             if revoked == Some(rounds) {
-                a.revoke(to_b, tag);
+                a.revoke_memory(to_b, tag);
             }
-            b.recv(9, &mut |_, frame, source| {
-                assert_eq!(frame, b"head");
+            b.recv(9, &mut |_, record, source| {
+                assert_eq!(record, b"head");
                 let source = source.expect("it refers to something");
                 // SAFETY: `place` has 299000 bytes, whose address was exposed, and lives to the end of the test.
                 let had = unsafe { source.fetch(to, 1000) };
                 if source.is_delayed() {
                     assert!(!had);
-                    return Verdict::NotNow;
+                    return RecordVerdict::Deferred;
                 }
                 fetched = Some(had);
-                Verdict::Taken
+                RecordVerdict::Consumed
             });
-            a.look();
+            a.poll_connections();
             rounds += 1;
         }
         assert_eq!(fetched, Some(revoked.is_none()));
         assert!(revoked.is_some() || place == bytes[1000..], "message {tag}");
         assert!(revoked.is_some() || rounds > 4, "64 KiB at a time");
-        b.show_taken(to_a, tag);
+        b.publish_taken(to_a, tag);
         collect(&mut a);
         if revoked != Some(0) {
             // SAFETY: `bytes`, which `pieces` name, lives until the end of the test, and no code writes to it.
-            let next = unsafe { a.refer(to_b, b"head", &pieces, tag) };
-            assert_eq!(next, Reference::Impossible);
+            let next = unsafe { a.send_reference(to_b, b"head", &pieces, tag) };
+            assert_eq!(next, ReferenceOutcome::Impossible);
         }
     }
-    assert!(b.send(to_a, Outgoing::of_copies(b"all", b" well")));
+    assert!(b.send(to_a, OutgoingRecord::of_copies(b"all", b" well")));
     assert_eq!(collect(&mut a), [b"all well"]);
 }
 
@@ -397,12 +399,12 @@ fn revoked_payload_is_not_copied() {
         let bytes = vec![9u8; 70_000];
         let piece = UserSlice::lent(bytes.as_ptr().expose_provenance() as u64, 70_000);
         // SAFETY: the piece is `bytes`, whose address was exposed, and which lives longer than the ports use it.
-        assert_eq!(unsafe { a.refer(to_b, b"head", &[piece], 1) }, Reference::Sent);
+        assert_eq!(unsafe { a.send_reference(to_b, b"head", &[piece], 1) }, ReferenceOutcome::Sent);
         if revoked {
-            a.revoke(to_b, 1);
+            a.revoke_memory(to_b, 1);
         } else {
             assert_eq!(collect(&mut b).len(), 1);
-            b.show_taken(to_a, 1);
+            b.publish_taken(to_a, 1);
             collect(&mut a);
         }
         let rings = b.connections[0].as_mut().and_then(|c| c.rings.as_mut()).expect("open");
@@ -412,7 +414,7 @@ fn revoked_payload_is_not_copied() {
         assert!(fetch::holds(segment, OF_CREATOR, (slot, generation)));
         copier.begin(segment, copy::LentPayload { slot, generation, len: 70_000 });
         assert_eq!(copier.poll(segment), Progress::Waiting);
-        a.look();
+        a.poll_connections();
         assert_eq!(copier.poll(segment), Progress::Gone, "{revoked}");
     }
 }
@@ -434,18 +436,19 @@ fn a_pair_allocates_only_the_memory_it_uses() {
     }
     let mut taken = 0;
     while taken < 2000 {
-        assert!(a.send(to_b, Outgoing::of_copies(&[1; 64], &[])));
+        assert!(a.send(to_b, OutgoingRecord::of_copies(&[1; 64], &[])));
         assert_eq!(collect(&mut b).len(), 1);
         taken += 1;
-        b.show_taken(to_a, taken);
+        b.publish_taken(to_a, taken);
     }
     assert!(resident(&a) <= 96 << 10, "{} of {} bytes", resident(&a), segment_size(RING));
     for _ in 0..20 {
-        let full = |n: &usize| *n < 1000 && a.send(to_b, Outgoing::of_copies(&[1; 4000], &[]));
+        let full =
+            |n: &usize| *n < 1000 && a.send(to_b, OutgoingRecord::of_copies(&[1; 4000], &[]));
         let sent = (0..).take_while(full).count();
         assert_eq!(collect(&mut b).len(), sent);
         taken += sent as u64;
-        b.show_taken(to_a, taken);
+        b.publish_taken(to_a, taken);
     }
     assert!(resident(&a) >= RING);
 }
