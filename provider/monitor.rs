@@ -1,4 +1,4 @@
-//! What an endpoint shows of itself while it is open: its counters on a board of memory, which `squall top` reads
+//! What an endpoint shows of itself while it is open: its counters on a page of memory, which `squall top` reads
 //! ([`squall_monitor`]), and lines of statistics on an interval.
 //!
 //! The endpoint writes at a turn, when it is time; nobody is woken for it. A turn that is not it pays for one comparison.
@@ -12,7 +12,7 @@ use std::time::Duration;
 use squall_base::{Span, Time};
 use squall_engine::{Engine, FlowRecord, PeerId};
 use squall_monitor::{
-    Board, Counter, Description, Layout, Place, directory, file_name, path_words,
+    Counter, Description, JobPlace, PageLayout, StatisticsPage, directory, file_name, path_words,
 };
 use squall_net::WordFile;
 
@@ -21,15 +21,15 @@ use crate::logger::USER;
 use crate::param::params;
 use crate::stats::{self, DERIVED, Derived, FLOW, Statistics};
 
-/// Flows that have a place on a board: those that sent most.
+/// Flows that have a place on a page: those that sent most.
 const FLOW_PLACES: usize = 64;
 /// The part of the time that may go into writing: a thousandth.
 const SHARE: u64 = 1000;
-/// Boards of processes that died are kept for so long ..
+/// Pages of processes that died are kept for so long ..
 const KEPT: Duration = Duration::from_secs(3600);
 /// .. and at most so many: 2 MB.
 const KEPT_MOST: usize = 64;
-/// Boards that are looked at for that, at most.
+/// Pages that are looked at for that, at most.
 const LOOKED_AT: usize = 1024;
 
 /// What is due when.
@@ -43,9 +43,9 @@ pub(crate) struct Monitor {
     shown: Option<Shown>,
 }
 
-/// A board, and the file in which other processes see it.
+/// A page, and the file in which other processes see it.
 struct Shown {
-    board: Board,
+    page: StatisticsPage,
     words: Box<[AtomicU64]>,
     file: WordFile,
     interval: Span,
@@ -64,13 +64,13 @@ impl Monitor {
         Self { number, due: never, opened: Time::ZERO, line_at: never, shown: None }
     }
 
-    /// Of an endpoint that is enabled now, on the interface of this name. Without a board where none can be had: that is
+    /// Of an endpoint that is enabled now, on the interface of this name. Without a page where none can be had: that is
     /// logged, and harms nobody.
     pub(crate) fn of(number: u32, interface: &str, statistics: &Statistics<'_>) -> Self {
         let now = clock::now();
         let interval = every(params().monitor);
-        let shown = interval.and_then(|interval| match board(number, interface, statistics) {
-            Ok((board, words, file)) => Some(Shown { board, words, file, interval, at: now }),
+        let shown = interval.and_then(|interval| match page(number, interface, statistics) {
+            Ok((page, words, file)) => Some(Shown { page, words, file, interval, at: now }),
             Err(error) => {
                 log::info!("squall top cannot show endpoint {number}: {error}");
                 None
@@ -139,7 +139,7 @@ impl Drop for Shown {
 impl Shown {
     fn write(&self, engine: &Engine, statistics: &Statistics<'_>) {
         let mut most: Vec<&FlowRecord> = statistics.flows.iter().collect();
-        let places = self.board.flow_places();
+        let places = self.page.flow_places();
         if most.len() > places {
             most.select_nth_unstable_by_key(places, |flow| core::cmp::Reverse(flow.bytes));
         }
@@ -151,7 +151,7 @@ impl Shown {
             let paths = Statistics::paths(flow).flatten();
             Statistics::flow(flow).map(|(_, value)| value).chain(paths).chain(bits)
         });
-        self.board.write(
+        self.page.write(
             &self.words,
             clock::since_1970(),
             counted.chain(derived.map(|(_, value)| value)),
@@ -163,17 +163,17 @@ impl Shown {
     }
 }
 
-/// Writes the words of a board to its file, where other processes read them.
+/// Writes the words of a page to its file, where other processes read them.
 fn publish(words: &[AtomicU64], file: &WordFile) -> io::Result<()> {
-    Board::publish(words, |at, part| file.write(at, part))
+    StatisticsPage::publish(words, |at, part| file.write(at, part))
 }
 
-/// Makes the board of an endpoint.
-fn board(
+/// Makes the page of an endpoint.
+fn page(
     number: u32,
     interface: &str,
     statistics: &Statistics<'_>,
-) -> io::Result<(Board, Box<[AtomicU64]>, WordFile)> {
+) -> io::Result<(StatisticsPage, Box<[AtomicU64]>, WordFile)> {
     let (pid, started) = (std::process::id(), started("self").unwrap_or(0));
     let counted = Statistics::TABLES.into_iter().flatten();
     let counted = counted.map(Counter::new);
@@ -198,18 +198,18 @@ fn board(
         counters: counted.chain(derived).collect(),
         flow: flow.collect(),
     };
-    let layout = Layout::new(&description, FLOW_PLACES);
+    let layout = PageLayout::new(&description, FLOW_PLACES);
     let directory = directory(own_user());
     forget_the_dead(&directory);
     let words: Box<[AtomicU64]> = (0..layout.words()).map(|_| AtomicU64::new(0)).collect();
     let file = WordFile::create(&directory, &file_name(&description), words.len())?;
-    let board = Board::create(layout, &words).map_err(io::Error::other)?;
+    let page = StatisticsPage::create(layout, &words).map_err(io::Error::other)?;
     if let Err(error) = publish(&words, &file) {
         // This process made the file, and cannot use it.
         let _ = file.remove();
         return Err(error);
     }
-    Ok((board, words, file))
+    Ok((page, words, file))
 }
 
 fn own_user() -> u32 {
@@ -218,8 +218,8 @@ fn own_user() -> u32 {
 }
 
 /// Where in a job this process is.
-pub(crate) fn place() -> Place {
-    Place::of(variable, std::os::unix::process::parent_id())
+pub(crate) fn place() -> JobPlace {
+    JobPlace::of(variable, std::os::unix::process::parent_id())
 }
 
 /// What launchers say of the job, which is no parameter of ours.

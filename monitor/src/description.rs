@@ -1,9 +1,9 @@
-//! What a board says of itself, once.
+//! What a page says of itself, once.
 
 use serde::{Deserialize, Serialize};
 use squall_base::{CounterRow, Merge};
 
-/// Whose board it is, and what its values are called.
+/// Whose page it is, and what its values are called.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Description {
     /// The process.
@@ -22,12 +22,12 @@ pub struct Description {
     pub program: String,
     /// The release of the provider.
     pub version: String,
-    /// When the board was made, ns since 1970.
+    /// When the page was made, ns since 1970.
     pub made: u64,
     /// What was chosen, by parameter.
     pub choices: Vec<(String, String)>,
     /// Where in a job the process is, as far as its launcher says so.
-    pub place: Place,
+    pub place: JobPlace,
     /// What each counter is, in the order of their values.
     pub counters: Vec<Counter>,
     /// The names of a flow's values, in their order.
@@ -74,7 +74,7 @@ impl Counter {
 
 /// Where in a job a process is.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Place {
+pub struct JobPlace {
     /// The job, by the name that its launcher gave it, or by the launcher's process.
     pub job: String,
     /// The process' rank.
@@ -88,7 +88,7 @@ const JOBS: &[&str] = &["PMIX_NAMESPACE", "SLURM_JOB_ID", "PMI_JOBID", "PBS_JOBI
 const RANKS: &[&str] = &["PMIX_RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"];
 const SIZES: &[&str] = &["PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS"];
 
-impl Place {
+impl JobPlace {
     /// What the launcher says by the variables that `get` looks up: PMIx', PMI's, Open MPI's, Slurm's. Where none names
     /// the job it is called after the process that started this one, `parent`, which the ranks of a host have in common.
     pub fn of(get: impl Fn(&str) -> Option<String>, parent: u32) -> Self {
@@ -104,8 +104,8 @@ impl Place {
 mod tests {
     use super::*;
 
-    fn place(set: &[(&str, &str)]) -> Place {
-        Place::of(
+    fn place(set: &[(&str, &str)]) -> JobPlace {
+        JobPlace::of(
             |asked| {
                 set.iter().find(|(name, _)| *name == asked).map(|(_, value)| (*value).to_owned())
             },
@@ -120,10 +120,13 @@ mod tests {
             ("PMIX_RANK", "3"),
             ("OMPI_COMM_WORLD_SIZE", "4"),
         ]);
-        assert_eq!(prterun, Place { job: "prterun-n-5@1".into(), rank: Some(3), ranks: Some(4) });
+        assert_eq!(
+            prterun,
+            JobPlace { job: "prterun-n-5@1".into(), rank: Some(3), ranks: Some(4) }
+        );
         let hydra = place(&[("PMI_RANK", "0"), ("PMI_SIZE", "2")]);
-        assert_eq!(hydra, Place { job: "launcher-77".into(), rank: Some(0), ranks: Some(2) });
-        assert_eq!(place(&[]), Place::default());
+        assert_eq!(hydra, JobPlace { job: "launcher-77".into(), rank: Some(0), ranks: Some(2) });
+        assert_eq!(place(&[]), JobPlace::default());
         assert_eq!(place(&[("PMI_RANK", "many")]).rank, None);
     }
 

@@ -1,8 +1,8 @@
 //! What an endpoint shows of itself while it runs.
 //!
-//! A *board* is a small file in memory: the endpoint writes its counters into it now and then ([`Board`]), and
+//! A *statistics page* is a small file in memory: the endpoint writes its counters into it now and then ([`StatisticsPage`]), and
 //! whoever may read the file takes a [`Snapshot`] of it. It says itself what its values are called ([`Description`]), so
-//! that a reader of another build understands it. Who dies leaves its board behind, with what was written last.
+//! that a reader of another build understands it. Who dies leaves its page behind, with what was written last.
 //!
 //! The layout, in words of 64 bits and the byte order of the machine:
 //!
@@ -20,26 +20,26 @@
 //!
 //! Besides, an endpoint may write a [`trace`] of what its application does, for those who replay it.
 //!
-//! This crate does no I/O: a board is a slice of atomic words, and [`Board::publish`] decides in which order they go
+//! This crate does no I/O: a page is a slice of atomic words, and [`StatisticsPage::publish`] decides in which order they go
 //! into a file.
 #![forbid(unsafe_code)]
 
-mod board;
 mod description;
+mod page;
+mod page_files;
 mod paths;
-mod place;
 mod snapshot;
 pub mod trace;
 
-pub use board::{Board, BoardError, Layout};
-pub use description::{Counter, Description, Place};
-pub use paths::{COLLECTED_FLOWS, PATH, PathValues, is_path_word, path_words};
-pub use place::{
+pub use description::{Counter, Description, JobPlace};
+pub use page::{PageLayout, StatisticsPage, StatisticsPageError};
+pub use page_files::{
     ADDRESS, address_of, address_words, directory, file_name, process_of, start_ticks,
 };
+pub use paths::{COLLECTED_FLOWS, PATH, PathValues, is_path_word, path_words};
 pub use snapshot::{Flow, Snapshot, SnapshotError};
 
-/// The first word of a board.
+/// The first word of a page.
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"sqlboard");
 /// Changes whenever the words before the description mean something else.
 pub const VERSION: u64 = 1;

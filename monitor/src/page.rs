@@ -7,12 +7,12 @@ use thiserror::Error;
 use crate::description::Description;
 use crate::{MAGIC, VERSION, at};
 
-/// Why a board cannot be made.
+/// Why a page cannot be made.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
-pub enum BoardError {
-    /// The memory is smaller than [`Layout::words`] says.
-    #[error("a board of {needed} words does not fit into {there}")]
-    Small {
+pub enum StatisticsPageError {
+    /// The memory is smaller than [`PageLayout::words`] says.
+    #[error("a page of {needed} words does not fit into {there}")]
+    TooSmall {
         /// Words of the layout.
         needed: usize,
         /// Words there are.
@@ -20,17 +20,17 @@ pub enum BoardError {
     },
 }
 
-/// How large a board is.
+/// How large a page is.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Layout {
+pub struct PageLayout {
     text: Vec<u8>,
     counters: usize,
     flow_words: usize,
     flow_places: usize,
 }
 
-impl Layout {
-    /// Of a board that shows the values named in `description` and has places for so many flows.
+impl PageLayout {
+    /// Of a page that shows the values named in `description` and has places for so many flows.
     #[must_use]
     pub fn new(description: &Description, flow_places: usize) -> Self {
         // Numbers, texts and lists of them: there is nothing in it that JSON could not hold.
@@ -51,21 +51,21 @@ impl Layout {
     }
 }
 
-/// A board that its endpoint writes. One at a time may.
+/// A page that its endpoint writes. One at a time may.
 #[derive(Debug)]
-pub struct Board {
-    layout: Layout,
+pub struct StatisticsPage {
+    layout: PageLayout,
 }
 
-impl Board {
-    /// Writes what does not change, and no values yet. The first word comes last: before it this is no board.
+impl StatisticsPage {
+    /// Writes what does not change, and no values yet. The first word comes last: before it this is no page.
     ///
     /// # Errors
     /// When there is not enough room.
-    pub fn create(layout: Layout, words: &[AtomicU64]) -> Result<Self, BoardError> {
+    pub fn create(layout: PageLayout, words: &[AtomicU64]) -> Result<Self, StatisticsPageError> {
         let (needed, there) = (layout.words(), words.len());
         if there < needed {
-            return Err(BoardError::Small { needed, there });
+            return Err(StatisticsPageError::TooSmall { needed, there });
         }
         let numbers = [
             (at::VERSION, VERSION),
@@ -93,7 +93,7 @@ impl Board {
     }
 
     /// Writes values of `now`, ns since 1970: the counters in the order of the description, and flows, of which there
-    /// are `flows` in all. What does not fit is left out. The words must be those that the board was made of.
+    /// are `flows` in all. What does not fit is left out. The words must be those that the page was made of.
     pub fn write<F: IntoIterator<Item = u64>>(
         &self,
         words: &[AtomicU64],
@@ -101,7 +101,7 @@ impl Board {
         counters: impl IntoIterator<Item = u64>,
         (flows, here): (usize, impl IntoIterator<Item = F>),
     ) {
-        let Layout { counters: n, flow_words, flow_places, .. } = self.layout;
+        let PageLayout { counters: n, flow_words, flow_places, .. } = self.layout;
         let sequence = words[at::SEQUENCE].load(Ordering::Relaxed);
         words[at::SEQUENCE].store(sequence | 1, Ordering::Relaxed);
         // Whoever sees a value that follows sees that it is being written.
@@ -123,7 +123,7 @@ impl Board {
     }
 }
 
-impl Board {
+impl StatisticsPage {
     /// Hands all words to `put`, each part with the position of its first word. The order of the parts is such that the
     /// words may be written to a file that others read meanwhile: while the values change, the file says that they are
     /// being written.

@@ -1,24 +1,24 @@
-//! Where boards are, and whose a file is.
+//! Where pages are, and whose a file is.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 use crate::Description;
 
-/// The directory of a user's boards. In memory, and found by the user's number alone: the ranks of a job and who watches
+/// The directory of a user's pages. In memory, and found by the user's number alone: the ranks of a job and who watches
 /// them have different environments.
 #[must_use]
 pub fn directory(user: u32) -> PathBuf {
     PathBuf::from(format!("/dev/shm/squall-{user}"))
 }
 
-/// The name of a board's file.
+/// The name of a page's file.
 #[must_use]
 pub fn file_name(of: &Description) -> String {
     format!("{}-{}-{}", of.pid, of.started, of.endpoint)
 }
 
-/// The process that a file belongs to, and when that started; `None` for a file that is no board's.
+/// The process that a file belongs to, and when that started; `None` for a file that is no page's.
 #[must_use]
 pub fn process_of(file_name: &str) -> Option<(u32, u64)> {
     let mut parts = file_name.split('-');

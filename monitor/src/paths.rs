@@ -1,4 +1,4 @@
-//! What a board says of each path of a flow: words named `path0_packets`, `path0_marks`, `path0_lost`, `path1_packets`, ..
+//! What a page says of each path of a flow: words named `path0_packets`, `path0_marks`, `path0_lost`, `path1_packets`, ..
 
 use crate::Snapshot;
 
@@ -52,7 +52,7 @@ impl Snapshot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Description, Place};
+    use crate::{Description, JobPlace};
 
     #[test]
     fn words_of_paths_are_found_again() {
@@ -79,7 +79,7 @@ mod tests {
             version: String::new(),
             made: 0,
             choices: Vec::new(),
-            place: Place::default(),
+            place: JobPlace::default(),
             counters: Vec::new(),
             flow: std::iter::once("peer".to_owned()).chain(words).collect(),
         };

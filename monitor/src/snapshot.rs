@@ -5,27 +5,27 @@ use thiserror::Error;
 use crate::description::{Counter, Description};
 use crate::{MAGIC, VERSION, at};
 
-/// Why bytes are no board.
+/// Why bytes are no page.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum SnapshotError {
     /// The first word is another.
-    #[error("this is no board of an endpoint")]
+    #[error("this is no page of an endpoint")]
     Foreign,
     /// Of another build.
-    #[error("a board of layout {0}, and this build reads layout {VERSION}")]
+    #[error("a page of layout {0}, and this build reads layout {VERSION}")]
     Version(u64),
     /// It ends before its values do, or says of itself what cannot be.
-    #[error("the board is damaged: {0}")]
+    #[error("the page is damaged: {0}")]
     Damaged(&'static str),
     /// It was being written.
-    #[error("the board was being written")]
+    #[error("the page was being written")]
     Busy,
 }
 
 /// A flow's values, in the order of [`Description::flow`].
 pub type Flow = Vec<u64>;
 
-/// What a board showed.
+/// What a page showed.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Snapshot {
     /// Whose it is.
@@ -42,7 +42,7 @@ pub struct Snapshot {
     pub torn: bool,
 }
 
-/// Words of a board.
+/// Words of a page.
 struct Words<'a>(&'a [u8]);
 
 impl Words<'_> {
@@ -53,16 +53,16 @@ impl Words<'_> {
 
     fn size(&self, index: usize) -> Result<usize, SnapshotError> {
         let value = self.get(index).ok_or(SnapshotError::Damaged("it is shorter than its head"))?;
-        // More than any board has; keeps the arithmetic below from overflowing.
+        // More than any page has; keeps the arithmetic below from overflowing.
         if value > 1 << 24 {
-            return Err(SnapshotError::Damaged("it claims to be larger than boards are"));
+            return Err(SnapshotError::Damaged("it claims to be larger than pages are"));
         }
         Ok(value as usize)
     }
 }
 
 impl Snapshot {
-    /// Takes what `read` gives, the bytes of a board, until they are of one moment; after `tries` what is there is
+    /// Takes what `read` gives, the bytes of a page, until they are of one moment; after `tries` what is there is
     /// `Busy`, or, where the writer lives no more (`dead`), taken as it is and called torn.
     ///
     /// # Errors
@@ -88,7 +88,7 @@ impl Snapshot {
         Ok(Self { torn: true, ..Self::parse(&before)? })
     }
 
-    /// Reads the bytes of a board.
+    /// Reads the bytes of a page.
     ///
     /// # Errors
     /// What is wrong with them.
@@ -159,7 +159,7 @@ mod tests {
     use squall_base::{CounterRow, Merge};
 
     use super::*;
-    use crate::{Board, BoardError, Layout, Place};
+    use crate::{JobPlace, PageLayout, StatisticsPage, StatisticsPageError};
 
     fn counter(name: &'static str, unit: &'static str, merge: Merge) -> Counter {
         Counter::new(&CounterRow { name, unit, merge, help: "It is \"counted\"." })
@@ -177,7 +177,7 @@ mod tests {
             version: "0.1.0".to_owned(),
             made: 5,
             choices: vec![("cc".to_owned(), "nscc".to_owned())],
-            place: Place { job: "j".to_owned(), rank: Some(3), ranks: None },
+            place: JobPlace { job: "j".to_owned(), rank: Some(3), ranks: None },
             counters: vec![
                 counter("tx_packets", "packets", Merge::Sum),
                 counter("rtt_min_ns", "ns", Merge::Min),
@@ -196,31 +196,39 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let layout = Layout::new(&description(), 2);
+        let layout = PageLayout::new(&description(), 2);
         let words = memory(layout.words());
-        let board = Board::create(layout.clone(), &words).expect("room");
-        let empty = Snapshot::parse(&bytes(&words)).expect("a board");
+        let page = StatisticsPage::create(layout.clone(), &words).expect("room");
+        let empty = Snapshot::parse(&bytes(&words)).expect("a page");
         assert_eq!((empty.written, empty.flows.len(), empty.counter("tx_packets")), (0, 0, 0));
         assert_eq!(empty.description, description());
         let flows = vec![vec![1, 2, 3], vec![4, 5, 6], vec![7, 8, 9]];
-        board.write(&words, 1234, [10, 20], (3, flows));
-        let shown = Snapshot::parse(&bytes(&words)).expect("a board");
+        page.write(&words, 1234, [10, 20], (3, flows));
+        let shown = Snapshot::parse(&bytes(&words)).expect("a page");
         assert_eq!((shown.written, shown.flow_count, shown.torn), (1234, 3, false));
         assert_eq!(shown.flows, [vec![1, 2, 3], vec![4, 5, 6]], "as many as there are places");
         assert_eq!((shown.counter("tx_packets"), shown.counter("rtt_min_ns")), (10, 20));
         assert_eq!((shown.counter("other"), shown.of_flow(&shown.flows[1], "cwnd")), (0, Some(6)));
-        board.write(&words, 1235, [11, 20], (0, Vec::<Vec<u64>>::new()));
-        assert!(Snapshot::parse(&bytes(&words)).expect("a board").flows.is_empty());
+        page.write(&words, 1235, [11, 20], (0, Vec::<Vec<u64>>::new()));
+        assert!(Snapshot::parse(&bytes(&words)).expect("a page").flows.is_empty());
         let small = memory(layout.words() - 1);
-        let refused = Board::create(layout, &small).expect_err("no room");
-        assert_eq!(refused, BoardError::Small { needed: words.len(), there: small.len() });
+        let refused = StatisticsPage::create(layout, &small).expect_err("no room");
+        assert_eq!(
+            refused,
+            StatisticsPageError::TooSmall { needed: words.len(), there: small.len() }
+        );
     }
 
     #[test]
-    fn what_is_no_board_is_refused_wherever_it_is_damaged() {
-        let layout = Layout::new(&description(), 2);
+    fn what_is_no_page_is_refused_wherever_it_is_damaged() {
+        let layout = PageLayout::new(&description(), 2);
         let words = memory(layout.words());
-        Board::create(layout, &words).expect("room").write(&words, 1, [1, 2], (1, [[1, 2, 3]]));
+        StatisticsPage::create(layout, &words).expect("room").write(
+            &words,
+            1,
+            [1, 2],
+            (1, [[1, 2, 3]]),
+        );
         let good = bytes(&words);
         assert!(Snapshot::parse(&good).is_ok());
         for end in 0..good.len() - 8 {
@@ -242,9 +250,9 @@ mod tests {
     /// A writer that never stops, and a reader: counters that are written as equals are read as equals.
     #[test]
     fn a_snapshot_is_of_one_moment() {
-        let layout = Layout::new(&description(), 2);
+        let layout = PageLayout::new(&description(), 2);
         let words = Arc::new(memory(layout.words()));
-        let board = Board::create(layout, &words).expect("room");
+        let page = StatisticsPage::create(layout, &words).expect("room");
         let stop = Arc::new(AtomicBool::new(false));
         let writer = std::thread::spawn({
             let (words, stop) = (Arc::clone(&words), Arc::clone(&stop));
@@ -252,7 +260,7 @@ mod tests {
                 let mut n = 0;
                 while !stop.load(Ordering::Relaxed) {
                     n += 1;
-                    board.write(&words, n, [n, n], (1, [[n, n, n]]));
+                    page.write(&words, n, [n, n], (1, [[n, n, n]]));
                     if n.is_multiple_of(64) {
                         std::thread::yield_now();
                     }
@@ -280,12 +288,12 @@ mod tests {
         fn whole(file: &[u64]) -> Vec<u8> {
             file.iter().flat_map(|word| word.to_ne_bytes()).collect()
         }
-        let layout = Layout::new(&description(), 2);
+        let layout = PageLayout::new(&description(), 2);
         let words = memory(layout.words());
-        let board = Board::create(layout, &words).expect("room");
+        let page = StatisticsPage::create(layout, &words).expect("room");
         let mut file = vec![0u64; words.len()];
         for n in 1..4 {
-            board.write(&words, n, [n, n], (1, [[n, n, n]]));
+            page.write(&words, n, [n, n], (1, [[n, n, n]]));
             let mut steps = vec![file.clone()];
             let put = |at: usize, part: &[u64]| {
                 // The words are written one after the other.
@@ -295,7 +303,7 @@ mod tests {
                 }
                 Ok::<_, ()>(())
             };
-            assert_eq!(Board::publish(&words, put), Ok(()));
+            assert_eq!(StatisticsPage::publish(&words, put), Ok(()));
             assert_eq!(whole(&file), bytes(&words));
             for step in &steps {
                 let read = || Ok::<_, SnapshotError>(whole(step));
@@ -309,10 +317,15 @@ mod tests {
     }
 
     #[test]
-    fn a_board_whose_writer_died_while_writing_is_torn() {
-        let layout = Layout::new(&description(), 1);
+    fn a_page_whose_writer_died_while_writing_is_torn() {
+        let layout = PageLayout::new(&description(), 1);
         let words = memory(layout.words());
-        Board::create(layout, &words).expect("room").write(&words, 1, [1, 2], (1, [[1, 2, 3]]));
+        StatisticsPage::create(layout, &words).expect("room").write(
+            &words,
+            1,
+            [1, 2],
+            (1, [[1, 2, 3]]),
+        );
         words[at::SEQUENCE].store(7, Ordering::Relaxed);
         let read = || Ok::<_, SnapshotError>(bytes(&words));
         assert_eq!(Snapshot::take(read, 3, false), Err(SnapshotError::Busy));

@@ -9,8 +9,8 @@ use std::time::Duration;
 use clap::Args;
 use squall_base::Span;
 
-use super::boards::{Boards, Look, Seen};
 use super::json::document;
+use super::pages::{Look, PageDirectory, Seen};
 use super::rates::{History, Row, jobs};
 use super::serve::{Listen, serve};
 use super::{screen, text};
@@ -36,7 +36,7 @@ pub(crate) struct TopArgs {
     /// Time between two looks, s.
     #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = seconds)]
     interval: f64,
-    /// Where boards are, if not in /dev/shm/squall-UID.
+    /// Where pages are, if not in /dev/shm/squall-UID.
     #[arg(long, value_name = "FOLDER")]
     directory: Option<PathBuf>,
     /// Forget processes that are gone.
@@ -62,7 +62,7 @@ const REMEMBERED: Span = Span::secs(3600);
 
 /// What is looked at, and what was seen before.
 struct Watch<'a> {
-    boards: Boards,
+    pages: PageDirectory,
     of: Option<&'a str>,
     history: History,
 }
@@ -79,7 +79,7 @@ impl Watch<'_> {
 
     /// Looks, and says of the files that are not shown why not.
     fn look(&mut self) -> io::Result<(Vec<Row>, Vec<String>)> {
-        let Look { mut seen, refused } = self.boards.look(since_1970())?;
+        let Look { mut seen, refused } = self.pages.look(since_1970())?;
         seen.retain(|seen| self.wants(seen));
         let notes = refused.into_iter().map(|(path, why)| format!("{}: {why}", path.display()));
         Ok((self.history.advance(seen), notes.collect()))
@@ -98,8 +98,8 @@ fn since_1970() -> u64 {
 /// A directory that cannot be read or is not this user's, a terminal or a socket that cannot be used.
 pub(crate) fn run(args: &TopArgs, stop: &Arc<AtomicBool>) -> io::Result<bool> {
     let user = rustix::process::geteuid().as_raw();
-    let boards = Boards::of(user, args.directory.clone());
-    let mut watch = Watch { boards, of: args.of.as_deref(), history: History::default() };
+    let pages = PageDirectory::of(user, args.directory.clone());
+    let mut watch = Watch { pages, of: args.of.as_deref(), history: History::default() };
     let interval = Duration::from_secs_f64(args.interval);
     if args.forget {
         return forget(&watch);
@@ -129,8 +129,8 @@ pub(crate) fn run(args: &TopArgs, stop: &Arc<AtomicBool>) -> io::Result<bool> {
 fn found(watch: &Watch<'_>, rows: &[Row]) -> bool {
     if rows.is_empty() {
         let of = watch.of.map_or_else(String::new, |of| format!(" of {of}"));
-        let place = watch.boards.directory().display();
-        complain(&[format!("no endpoint{of} has a board in {place}")]);
+        let place = watch.pages.directory().display();
+        complain(&[format!("no endpoint{of} has a statistics page in {place}")]);
     }
     !rows.is_empty()
 }
@@ -142,9 +142,9 @@ fn complain(notes: &[String]) {
     }
 }
 
-/// Takes away the boards of processes that are gone.
+/// Takes away the pages of processes that are gone.
 fn forget(watch: &Watch<'_>) -> io::Result<bool> {
-    let look = watch.boards.look(since_1970())?;
+    let look = watch.pages.look(since_1970())?;
     let asked = |seen: &Seen| watch.of.is_none() || watch.wants(seen);
     for seen in look.seen.iter().filter(|seen| !seen.alive && asked(seen)) {
         std::fs::remove_file(&seen.path)?;

@@ -1,4 +1,4 @@
-//! Boards of endpoints: found, read, and refused where they are somebody else's.
+//! Statistics pages of endpoints: found, read, and refused where they are somebody else's.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
@@ -9,28 +9,28 @@ use squall_base::Span;
 use squall_monitor::{Snapshot, SnapshotError, directory, process_of, start_ticks};
 use thiserror::Error;
 
-/// No board is larger, bytes.
+/// No page is larger, bytes.
 const LARGEST: u64 = 16 << 20;
-/// Looks at a board that is being written.
+/// Looks at a page that is being written.
 const TRIES: u32 = 50;
 
 /// Why a file is not shown.
 #[derive(Debug, Error)]
-pub(super) enum BoardError {
+pub(super) enum PageFileError {
     #[error(transparent)]
     Content(#[from] SnapshotError),
     #[error(transparent)]
     System(#[from] io::Error),
     #[error("it belongs to another user, or others may write it")]
     Stranger,
-    #[error("it is no regular file of a size that boards have")]
+    #[error("it is no regular file of a size that pages have")]
     Kind,
 }
 
 /// An endpoint as it was last read.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
-    /// The board's file.
+    /// The page's file.
     pub(super) path: PathBuf,
     /// What it showed.
     pub(super) snapshot: Snapshot,
@@ -40,9 +40,9 @@ pub(super) struct Seen {
     pub(super) age: Span,
 }
 
-/// Where boards are looked for.
+/// Where pages are looked for.
 #[derive(Clone, Debug)]
-pub(super) struct Boards {
+pub(super) struct PageDirectory {
     directory: PathBuf,
     user: u32,
 }
@@ -53,10 +53,10 @@ pub(super) struct Look {
     /// Endpoints in the order of job, rank, process and number.
     pub(super) seen: Vec<Seen>,
     /// Files that are not shown, and why not.
-    pub(super) refused: Vec<(PathBuf, BoardError)>,
+    pub(super) refused: Vec<(PathBuf, PageFileError)>,
 }
 
-impl Boards {
+impl PageDirectory {
     /// Those of a user, in the directory where endpoints put them or in another.
     pub(super) fn of(user: u32, elsewhere: Option<PathBuf>) -> Self {
         Self { directory: elsewhere.unwrap_or_else(|| directory(user)), user }
@@ -84,9 +84,9 @@ impl Boards {
             match self.read(&path, process, now) {
                 Ok(seen) => look.seen.push(seen),
                 // It closed meanwhile.
-                Err(BoardError::System(error)) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(PageFileError::System(error)) if error.kind() == io::ErrorKind::NotFound => {}
                 // It is only just being made.
-                Err(BoardError::Content(SnapshotError::Foreign)) if lives(process) => {}
+                Err(PageFileError::Content(SnapshotError::Foreign)) if lives(process) => {}
                 Err(error) => look.refused.push((path, error)),
             }
         }
@@ -99,20 +99,20 @@ impl Boards {
         about.uid() == self.user && about.mode() & 0o022 == 0
     }
 
-    fn read(&self, path: &Path, process: (u32, u64), now: u64) -> Result<Seen, BoardError> {
+    fn read(&self, path: &Path, process: (u32, u64), now: u64) -> Result<Seen, PageFileError> {
         let mut options = File::options();
         let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
         let flags = i32::try_from(flags.bits()).unwrap_or(0);
         let file = options.read(true).custom_flags(flags).open(path)?;
         let about = file.metadata()?;
         if !about.is_file() || about.len() > LARGEST {
-            return Err(BoardError::Kind);
+            return Err(PageFileError::Kind);
         }
         if !self.trusts(&about) {
-            return Err(BoardError::Stranger);
+            return Err(PageFileError::Stranger);
         }
         let alive = lives(process);
-        let read = || -> Result<Vec<u8>, BoardError> {
+        let read = || -> Result<Vec<u8>, PageFileError> {
             let mut bytes = Vec::new();
             // Always from its beginning: the file's own position is not used.
             let mut from = At { file: &file, at: 0 };

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use squall_base::Span;
 use squall_monitor::{Counter, Snapshot};
 
-use super::boards::Seen;
+use super::pages::Seen;
 
 /// What was counted in a stretch of time, by name; what does not add up is as it is now.
 #[derive(Clone, Debug, Default)]
@@ -89,7 +89,7 @@ pub(super) struct Row {
 pub(super) struct Job {
     /// Its name; empty for processes that no launcher started.
     pub(super) name: String,
-    /// Processes there are boards of.
+    /// Processes there are pages of.
     pub(super) processes: usize,
     /// Ranks that it has, where the launcher says so.
     pub(super) ranks: Option<u32>,

@@ -1,4 +1,4 @@
-//! Boards as endpoints write them, looked at as a user would.
+//! Statistics pages as endpoints write them, looked at as a user would.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -12,13 +12,13 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use squall_base::{CounterRow, Merge};
 use squall_monitor::{
-    ADDRESS, Board, Counter, Description, Layout, Place, address_words, file_name, path_words,
-    start_ticks,
+    ADDRESS, Counter, Description, JobPlace, PageLayout, StatisticsPage, address_words, file_name,
+    path_words, start_ticks,
 };
 
-use super::boards::Boards;
 use super::json::document;
 use super::metrics::{Exposition, exposition};
+use super::pages::PageDirectory;
 use super::rates::{History, Row, jobs};
 use super::screen::View;
 use super::serve::{Listen, serve};
@@ -38,9 +38,9 @@ const NAMES: [&str; 9] = [
     "rx_penalties",
 ];
 
-/// An endpoint of this process that writes boards in files, without a mapping.
+/// An endpoint of this process that writes pages in files, without a mapping.
 struct Endpoint {
-    board: Board,
+    page: StatisticsPage,
     words: Vec<AtomicU64>,
     path: PathBuf,
 }
@@ -77,14 +77,14 @@ impl Endpoint {
             version: "0.1.0".to_owned(),
             made: SECOND,
             choices: vec![("cc".to_owned(), "nscc".to_owned())],
-            place: Place { job: "job-1".to_owned(), rank: Some(rank), ranks: Some(2) },
+            place: JobPlace { job: "job-1".to_owned(), rank: Some(rank), ranks: Some(2) },
             counters,
             flow: flow.chain(ADDRESS.map(str::to_owned)).collect(),
         };
-        let layout = Layout::new(&description, 4);
+        let layout = PageLayout::new(&description, 4);
         let words: Vec<AtomicU64> = (0..layout.words()).map(|_| AtomicU64::new(0)).collect();
-        let board = Board::create(layout, &words).expect("room");
-        Self { board, words, path: directory.join(file_name(&description)) }
+        let page = StatisticsPage::create(layout, &words).expect("room");
+        Self { page, words, path: directory.join(file_name(&description)) }
     }
 
     /// Of this process, which lives.
@@ -100,7 +100,7 @@ impl Endpoint {
         let peer = address_words("10.0.0.9:4793".parse().expect("literal"));
         let flow = [3, 1, flow_bytes, 100, 1, 65536, 2, 1, 1, 75, 9, 0, 25, 0, 1];
         let flow = flow.into_iter().chain(peer);
-        self.board.write(&self.words, at, counters, (1, [flow]));
+        self.page.write(&self.words, at, counters, (1, [flow]));
         let bytes = self.words.iter().flat_map(|w| w.load(Ordering::Relaxed).to_ne_bytes());
         fs::write(&self.path, bytes.collect::<Vec<u8>>()).expect("room");
         fs::set_permissions(&self.path, fs::Permissions::from_mode(0o600)).expect("ours");
@@ -115,26 +115,26 @@ fn directory(name: &str) -> PathBuf {
     path
 }
 
-fn boards(directory: &Path) -> Boards {
-    Boards::of(rustix::process::geteuid().as_raw(), Some(directory.to_owned()))
+fn pages(directory: &Path) -> PageDirectory {
+    PageDirectory::of(rustix::process::geteuid().as_raw(), Some(directory.to_owned()))
 }
 
-fn look(boards: &Boards, history: &mut History, now: u64) -> Vec<Row> {
-    history.advance(boards.look(now).expect("readable").seen)
+fn look(pages: &PageDirectory, history: &mut History, now: u64) -> Vec<Row> {
+    history.advance(pages.look(now).expect("readable").seen)
 }
 
 #[test]
 fn what_happened_between_two_looks_is_shown() {
     let directory = directory("rates");
     let (one, two) = (Endpoint::own(&directory, 0), Endpoint::own(&directory, 1));
-    let (boards, mut history) = (boards(&directory), History::default());
+    let (pages, mut history) = (pages(&directory), History::default());
     one.write(2 * SECOND, [1000, 100, 0, 0, 50, 0, 0, 0, 0, 70], 1000);
     two.write(2 * SECOND, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0], 0);
-    let rows = look(&boards, &mut history, 2 * SECOND);
+    let rows = look(&pages, &mut history, 2 * SECOND);
     assert_eq!(rows.len(), 2);
     assert_eq!(rows[0].lately.of("tx_payload_bytes"), 1000, "since it was enabled");
     one.write(4 * SECOND, [5000, 1100, 20, 20, 150, 0, 0, 0, 0, 60], 7000);
-    let rows = look(&boards, &mut history, 4 * SECOND);
+    let rows = look(&pages, &mut history, 4 * SECOND);
     let lately = &rows[0].lately;
     assert_eq!((lately.span.0, lately.of("tx_payload_bytes")), (2 * SECOND, 4000));
     assert_eq!(lately.per_second(lately.of("tx_payload_bytes")).round(), 2000.0);
@@ -162,7 +162,7 @@ fn each_cause_has_its_sentence() {
     let endpoint = Endpoint::own(&directory, 0);
     let said = |counters: [u64; 10]| {
         endpoint.write(3 * SECOND, counters, 0);
-        why(&look(&boards(&directory), &mut History::default(), 3 * SECOND)[0])
+        why(&look(&pages(&directory), &mut History::default(), 3 * SECOND)[0])
     };
     assert_eq!(said([1000, 100, 0, 0, 50, 0, 0, 0, 0, 0]), "nothing stands in its way");
     assert!(said([0, 100, 0, 0, 50, 0, 3, 0, 0, 0]).contains("net.core.rmem_max"));
@@ -176,7 +176,7 @@ fn each_cause_has_its_sentence() {
     assert!(said([0, 1000, 0, 0, 100, 30, 0, 0, 0, 0]).contains("30.0 % of the acknowledgements"));
     let detoured = [1000, 100, 5, 0, 50, 0, 0, 5, 0, 0, 2];
     endpoint.write(3 * SECOND, detoured, 0);
-    let row = &look(&boards(&directory), &mut History::default(), 3 * SECOND)[0];
+    let row = &look(&pages(&directory), &mut History::default(), 3 * SECOND)[0];
     assert!(why(row).contains("left them for other source ports, 2 in all"), "{}", why(row));
     fs::remove_dir_all(&directory).expect("ours");
 }
@@ -194,7 +194,7 @@ fn the_dead_are_shown_and_strangers_are_not() {
     open.write(2 * SECOND, [0; 10], 0);
     fs::set_permissions(&open.path, fs::Permissions::from_mode(0o666)).expect("ours");
     std::os::unix::fs::symlink(&dead.path, directory.join("4-5-6")).expect("room");
-    let look = boards(&directory).look(3 * SECOND).expect("readable");
+    let look = pages(&directory).look(3 * SECOND).expect("readable");
     let [seen] = &look.seen[..] else { panic!("{:?}", look.seen) };
     assert!(!seen.alive && seen.snapshot.description.endpoint == 7);
     let mut refused: Vec<String> =
@@ -205,10 +205,10 @@ fn the_dead_are_shown_and_strangers_are_not() {
     let rows = History::default().advance(look.seen);
     assert!(why(&rows[0]).contains("its process is gone"));
     fs::set_permissions(&directory, fs::Permissions::from_mode(0o777)).expect("ours");
-    let refused = boards(&directory).look(0).expect_err("others may write there");
+    let refused = pages(&directory).look(0).expect_err("others may write there");
     assert_eq!(refused.kind(), std::io::ErrorKind::PermissionDenied);
     fs::remove_dir_all(&directory).expect("ours");
-    assert!(boards(&directory).look(0).expect("no directory is no endpoint").seen.is_empty());
+    assert!(pages(&directory).look(0).expect("no directory is no endpoint").seen.is_empty());
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn scripts_get_one_document() {
     let directory = directory("json");
     let endpoint = Endpoint::own(&directory, 1);
     endpoint.write(2 * SECOND, [1000, 100, 0, 0, 50, 0, 0, 0, 0, 70], 1000);
-    let rows = look(&boards(&directory), &mut History::default(), 2 * SECOND);
+    let rows = look(&pages(&directory), &mut History::default(), 2 * SECOND);
     let shown = document(&rows, &jobs(&rows));
     let first = &shown["endpoints"][0];
     assert_eq!((first["rank"].as_u64(), first["alive"].as_bool()), (Some(1), Some(true)));
@@ -245,9 +245,9 @@ fn the_screen_has_jobs_endpoints_reasons_and_flows() {
     let mut view = View::default();
     let mut terminal = Terminal::new(TestBackend::new(140, 24)).expect("a terminal");
     for (rows, expected) in [
-        (look(&boards(&directory), &mut History::default(), 2 * SECOND), "10.0.0.9:4793"),
+        (look(&pages(&directory), &mut History::default(), 2 * SECOND), "10.0.0.9:4793"),
         (
-            look(&boards(&directory), &mut History::default(), 2 * SECOND),
+            look(&pages(&directory), &mut History::default(), 2 * SECOND),
             "2, 1 avoided, frozen  75 25!",
         ),
         (Vec::new(), "no endpoint of this user is open"),
@@ -279,10 +279,10 @@ fn collectors_get_either_format() {
     drop(free);
     let stop = Arc::new(AtomicBool::new(false));
     let server = std::thread::spawn({
-        let (stop, boards, address) = (Arc::clone(&stop), boards(&directory), address.clone());
+        let (stop, pages, address) = (Arc::clone(&stop), pages(&directory), address.clone());
         move || {
             let listen: Listen = address.parse().expect("loopback");
-            let look = || Ok(History::default().advance(boards.look(2 * SECOND)?.seen));
+            let look = || Ok(History::default().advance(pages.look(2 * SECOND)?.seen));
             serve(&listen, &stop, look)
         }
     });
