@@ -18,7 +18,9 @@ use squall_base::{Span, Time};
 use squall_engine::{
     Action, Completion, Engine, MatchSpace, OpError, OpKind, Operation, PeerId, Visibility,
 };
-use squall_monitor::trace::{Class, EXTENSION, Event, Head, Line, Moment};
+use squall_monitor::trace::{
+    EXTENSION, EventKind, OperationKind, TraceEvent, TraceHeader, TraceLine,
+};
 
 use crate::clock;
 use crate::logger::USER;
@@ -50,7 +52,7 @@ struct Trace {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Begun {
     peer: PeerId,
-    class: Class,
+    class: OperationKind,
     bytes: u64,
     tag: u64,
     context: u64,
@@ -62,10 +64,10 @@ impl Begun {
     pub(crate) fn of(op: &Operation) -> Self {
         let (class, tag) = match &op.action {
             Action::Message { space, tag } => (message(*space), *tag),
-            Action::Write(_) => (Class::Write, 0),
-            Action::Read(_) => (Class::Read, 0),
-            Action::Atomic(atomic) if atomic.result.is_some() => (Class::Fetch, 0),
-            Action::Atomic(_) => (Class::Update, 0),
+            Action::Write(_) => (OperationKind::Write, 0),
+            Action::Read(_) => (OperationKind::Read, 0),
+            Action::Atomic(atomic) if atomic.result.is_some() => (OperationKind::Fetch, 0),
+            Action::Atomic(_) => (OperationKind::Update, 0),
         };
         Self { peer: op.peer, class, bytes: op.buf.len(), tag, context: op.context }
     }
@@ -74,10 +76,10 @@ impl Begun {
     fn ended(done: &Completion) -> Option<Self> {
         let class = match done.kind {
             OpKind::Send => message(done.space),
-            OpKind::Write => Class::Write,
-            OpKind::Read => Class::Read,
-            OpKind::Update => Class::Update,
-            OpKind::Fetch => Class::Fetch,
+            OpKind::Write => OperationKind::Write,
+            OpKind::Read => OperationKind::Read,
+            OpKind::Update => OperationKind::Update,
+            OpKind::Fetch => OperationKind::Fetch,
             _ => return None,
         };
         let (bytes, context) = (done.len, done.context);
@@ -86,11 +88,11 @@ impl Begun {
     }
 }
 
-const fn message(space: MatchSpace) -> Class {
+const fn message(space: MatchSpace) -> OperationKind {
     match space {
-        MatchSpace::Untagged => Class::Message,
-        MatchSpace::Tagged => Class::Tagged,
-        MatchSpace::Collective => Class::Collective,
+        MatchSpace::Untagged => OperationKind::Message,
+        MatchSpace::Tagged => OperationKind::Tagged,
+        MatchSpace::Collective => OperationKind::Collective,
     }
 }
 
@@ -173,7 +175,7 @@ impl Trace {
         }
         let file = File::create(path)?;
         let (place, opened) = (place(), clock::now());
-        let head = Head {
+        let head = TraceHeader {
             job: place.job,
             rank: place.rank,
             ranks: place.ranks,
@@ -203,7 +205,7 @@ impl Trace {
 
     fn begin(&mut self, now: Time, op: Begun, address: SocketAddr) {
         self.posting = Some(op);
-        self.event(now, Moment::Begin, &op, address);
+        self.event(now, EventKind::Begin, &op, address);
     }
 
     /// Something ended: an operation that was begun, or the receive of a peer's. With `shown` the application can see
@@ -217,23 +219,23 @@ impl Trace {
         if let (OpKind::Recv, Some(peer)) = (done.kind, done.peer) {
             let class = message(done.space);
             let op = Begun { peer, class, bytes: done.len, tag: done.tag, context: 0 };
-            return self.event(now, Moment::Receive, &op, address);
+            return self.event(now, EventKind::Receive, &op, address);
         }
         let Some(op) = Begun::ended(done).filter(|_| shown) else { return };
         // It was copied: what the application waits for has not happened.
         if self.posting.take_if(|posting| *posting == op).is_none() {
-            self.event(now, Moment::End, &op, address);
+            self.event(now, EventKind::End, &op, address);
         }
     }
 
-    fn event(&mut self, now: Time, moment: Moment, op: &Begun, address: SocketAddr) {
+    fn event(&mut self, now: Time, moment: EventKind, op: &Begun, address: SocketAddr) {
         let peer = op.peer.0;
         if self.named.insert(peer) {
-            self.line(&Line::Peer { number: peer, address });
+            self.line(&TraceLine::Peer { number: peer, address });
         }
         let at = now.since(self.opened).0;
         let Begun { class, bytes, tag, .. } = *op;
-        self.line(&Line::Event(Event { at, moment, class, peer, bytes, tag }));
+        self.line(&TraceLine::Event(TraceEvent { at, moment, class, peer, bytes, tag }));
         if self.text.len() >= GATHERED || now.since(self.written) >= WAITS {
             self.written = now;
             self.write();
@@ -257,7 +259,7 @@ impl Trace {
 
     fn close(mut self) {
         let at = clock::now().since(self.opened).0;
-        self.line(&Line::Closed { at });
+        self.line(&TraceLine::Closed { at });
         self.write();
     }
 }
@@ -268,7 +270,7 @@ mod tests {
     use squall_base::RegionId;
 
     fn begun(context: u64, bytes: u64) -> Begun {
-        Begun { peer: PeerId(3), class: Class::Tagged, bytes, tag: 0x1f, context }
+        Begun { peer: PeerId(3), class: OperationKind::Tagged, bytes, tag: 0x1f, context }
     }
 
     fn done(kind: OpKind, context: u64, len: u64) -> Completion {
@@ -329,15 +331,15 @@ mod tests {
         let text = fs::read_to_string(&path).expect("it is there");
         fs::remove_file(&path).expect("ours");
         let mut lines = text.lines();
-        let head: Head = lines.next().and_then(|line| line.parse().ok()).expect("a head");
+        let head: TraceHeader = lines.next().and_then(|line| line.parse().ok()).expect("a head");
         assert_eq!((head.endpoint, head.address.to_string()), (4, here.to_owned()));
         let events: Vec<String> = lines
-            .map(|line| match line.parse::<Line>().expect(line) {
-                Line::Event(Event { moment, bytes, peer, tag, .. }) => {
+            .map(|line| match line.parse::<TraceLine>().expect(line) {
+                TraceLine::Event(TraceEvent { moment, bytes, peer, tag, .. }) => {
                     format!("{moment} {bytes} {peer} {tag:x}")
                 }
-                Line::Peer { number, address } => format!("peer {number} {address}"),
-                Line::Closed { .. } => "closed".to_owned(),
+                TraceLine::Peer { number, address } => format!("peer {number} {address}"),
+                TraceLine::Closed { .. } => "closed".to_owned(),
             })
             .collect();
         assert_eq!(

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Behind the head, which says when the endpoint was enabled by two clocks, times count nanoseconds since then. An event has a moment, the
-//! [`Class`] of the operation, the peer's number, bytes, and the tag in hexadecimal digits. An operation has no `end` that
+//! [`OperationKind`] of the operation, the peer's number, bytes, and the tag in hexadecimal digits. An operation has no `end` that
 //! was complete when it was copied, or whose end the application is not shown: nobody waits for it. A trace without the last
 //! line was cut.
 
@@ -55,7 +55,7 @@ macro_rules! words {
 
 words! {
     /// What happened.
-    Moment {
+    EventKind {
         /// An operation of the endpoint began.
         Begin = "begin",
         /// It ended, later than at its call.
@@ -67,7 +67,7 @@ words! {
 
 words! {
     /// What kind of operation it is.
-    Class {
+    OperationKind {
         /// A message without a tag.
         Message = "message",
         /// A message with a tag.
@@ -87,7 +87,7 @@ words! {
 
 /// Whose trace it is.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Head {
+pub struct TraceHeader {
     /// The job, as its launcher calls it.
     pub job: String,
     /// The process' rank.
@@ -111,14 +111,14 @@ pub struct Head {
     pub parameters: BTreeMap<String, String>,
 }
 
-impl fmt::Display for Head {
+impl fmt::Display for TraceHeader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = serde_json::to_string(self).map_err(|_| fmt::Error)?;
         write!(f, "{MAGIC}{text}")
     }
 }
 
-impl FromStr for Head {
+impl FromStr for TraceHeader {
     type Err = String;
     fn from_str(line: &str) -> Result<Self, String> {
         let text = line.strip_prefix(MAGIC);
@@ -130,13 +130,13 @@ impl FromStr for Head {
 
 /// Something that happened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Event {
+pub struct TraceEvent {
     /// When, ns since the endpoint was enabled.
     pub at: u64,
     /// What.
-    pub moment: Moment,
+    pub moment: EventKind,
     /// Of which operation.
-    pub class: Class,
+    pub class: OperationKind,
     /// With whom, by number.
     pub peer: u32,
     /// Its bytes.
@@ -147,7 +147,7 @@ pub struct Event {
 
 /// A line behind the head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Line {
+pub enum TraceLine {
     /// The address of a peer, before the first event with it.
     Peer {
         /// The number that events name it by.
@@ -156,7 +156,7 @@ pub enum Line {
         address: SocketAddr,
     },
     /// An event.
-    Event(Event),
+    Event(TraceEvent),
     /// The endpoint was closed: the last line.
     Closed {
         /// When.
@@ -164,11 +164,11 @@ pub enum Line {
     },
 }
 
-impl fmt::Display for Line {
+impl fmt::Display for TraceLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Peer { number, address } => write!(f, "peer {number} {address}"),
-            Self::Event(Event { at, moment, class, peer, bytes, tag }) => {
+            Self::Event(TraceEvent { at, moment, class, peer, bytes, tag }) => {
                 write!(f, "{at} {moment} {class} {peer} {bytes} {tag:x}")
             }
             Self::Closed { at } => write!(f, "{at} closed"),
@@ -176,7 +176,7 @@ impl fmt::Display for Line {
     }
 }
 
-impl FromStr for Line {
+impl FromStr for TraceLine {
     type Err = String;
 
     fn from_str(line: &str) -> Result<Self, String> {
@@ -190,7 +190,7 @@ impl FromStr for Line {
                 address: number(address, "an address such as 10.0.0.1:4793")?,
             }),
             [at, "closed"] => Ok(Self::Closed { at: number(at, "a time in ns")? }),
-            [at, moment, class, peer, bytes, tag] => Ok(Self::Event(Event {
+            [at, moment, class, peer, bytes, tag] => Ok(Self::Event(TraceEvent {
                 at: number(at, "a time in ns")?,
                 moment: moment.parse()?,
                 class: class.parse()?,
@@ -220,9 +220,9 @@ mod tests {
             "9 end write 1 18446744073709551615 0",
             "200000 closed",
         ] {
-            assert_eq!(text.parse::<Line>().map(|line| line.to_string()), Ok(text.to_owned()));
+            assert_eq!(text.parse::<TraceLine>().map(|line| line.to_string()), Ok(text.to_owned()));
         }
-        let head = Head {
+        let head = TraceHeader {
             job: "a job".to_owned(),
             rank: Some(1),
             ranks: None,
@@ -249,12 +249,20 @@ mod tests {
             ("1 begin tagged 0 5 xyz", "hexadecimal"),
             ("peer 1 localhost", "an address"),
         ] {
-            let error = text.parse::<Line>().expect_err(text);
+            let error = text.parse::<TraceLine>().expect_err(text);
             assert!(error.contains(says), "{text}: {error}");
         }
         assert!(
-            "squall-trace 2 {}".parse::<Head>().expect_err("another").contains("squall-trace 1")
+            "squall-trace 2 {}"
+                .parse::<TraceHeader>()
+                .expect_err("another")
+                .contains("squall-trace 1")
         );
-        assert!("squall-trace 1 {}".parse::<Head>().expect_err("empty").contains("missing field"));
+        assert!(
+            "squall-trace 1 {}"
+                .parse::<TraceHeader>()
+                .expect_err("empty")
+                .contains("missing field")
+        );
     }
 }

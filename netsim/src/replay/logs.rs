@@ -5,7 +5,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use squall_monitor::trace::{EXTENSION, Event, Head, Line};
+use squall_monitor::trace::{EXTENSION, TraceEvent, TraceHeader, TraceLine};
 
 use super::TRACE;
 use crate::formats::{FormatError, read_text};
@@ -14,9 +14,9 @@ use crate::formats::{FormatError, read_text};
 #[derive(Clone, Debug)]
 pub(super) struct Log {
     pub(super) file: String,
-    pub(super) head: Head,
+    pub(super) head: TraceHeader,
     pub(super) peers: HashMap<u32, SocketAddr>,
-    pub(super) events: Vec<Event>,
+    pub(super) events: Vec<TraceEvent>,
     /// The last line that is whole, of a trace without an end.
     pub(super) cut: Option<usize>,
 }
@@ -71,15 +71,17 @@ pub(super) fn parse(file: &str, text: &str) -> Result<Log, FormatError> {
         }
         log.cut = Some(number);
         match line.parse().map_err(|what: String| fault(file, number, what))? {
-            Line::Peer { number, address } => {
+            TraceLine::Peer { number, address } => {
                 log.peers.insert(number, address);
             }
-            Line::Event(event) if log.peers.contains_key(&event.peer) => log.events.push(event),
-            Line::Event(event) => {
+            TraceLine::Event(event) if log.peers.contains_key(&event.peer) => {
+                log.events.push(event);
+            }
+            TraceLine::Event(event) => {
                 let what = format!("peer {}, expected one that a line above names", event.peer);
                 return Err(fault(file, number, what));
             }
-            Line::Closed { .. } => log.cut = None,
+            TraceLine::Closed { .. } => log.cut = None,
         }
     }
     Ok(log)

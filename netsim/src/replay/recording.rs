@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::path::Path;
 
-use squall_monitor::trace::{Class, Event, Moment};
+use squall_monitor::trace::{EventKind, OperationKind, TraceEvent};
 
 use super::ReplayError;
 use super::logs::Log;
@@ -21,8 +21,8 @@ pub struct Message {
     pub rank: u32,
     /// The rank that it is with.
     pub peer: u32,
-    /// What it is; the bytes of a [`Class::Read`] come from the peer.
-    pub class: Class,
+    /// What it is; the bytes of a [`OperationKind::Read`] come from the peer.
+    pub class: OperationKind,
     /// Its bytes.
     pub bytes: u64,
     /// When it began, ns after the first of the job.
@@ -30,7 +30,7 @@ pub struct Message {
     /// From then until it was received, or, where no receive belongs to it, until it ended, ns.
     pub took: Option<u64>,
     /// What its rank had seen since it began the message before: messages received, operations ended. By their places.
-    after: Vec<(Moment, usize)>,
+    after: Vec<(EventKind, usize)>,
     /// The message that its rank began before.
     before: Option<usize>,
     /// From the last of all that to its beginning, ns.
@@ -41,7 +41,7 @@ impl Message {
     /// Whence and whither its bytes go.
     const fn way(&self) -> (u32, u32) {
         match self.class {
-            Class::Read => (self.peer, self.rank),
+            OperationKind::Read => (self.peer, self.rank),
             _ => (self.rank, self.peer),
         }
     }
@@ -64,11 +64,11 @@ struct Seen {
     at: u64,
     here: SocketAddr,
     there: SocketAddr,
-    event: Event,
+    event: TraceEvent,
 }
 
 /// What tells one message from another: those that are alike arrive in their order, or it makes no difference.
-type Alike = (SocketAddr, SocketAddr, Class, u64, u64);
+type Alike = (SocketAddr, SocketAddr, OperationKind, u64, u64);
 
 impl Recording {
     pub(super) fn new(path: &Path, logs: &[Log]) -> Result<Self, String> {
@@ -111,7 +111,8 @@ impl Recording {
 
     /// Ties messages to what went before them.
     fn weave(&mut self, seen: &[(u32, Seen)], ranks: &HashMap<SocketAddr, u32>) {
-        let first = seen.iter().filter(|(_, s)| s.event.moment == Moment::Begin).map(|(_, s)| s.at);
+        let first =
+            seen.iter().filter(|(_, s)| s.event.moment == EventKind::Begin).map(|(_, s)| s.at);
         let first = first.min().unwrap_or(0);
         let mut begun: HashMap<Alike, VecDeque<usize>> = HashMap::new();
         let mut open: HashMap<Alike, VecDeque<usize>> = HashMap::new();
@@ -119,9 +120,9 @@ impl Recording {
         let mut strangers = 0;
         // In the order of their times, so that what is received has begun; a message of a clock that is ahead is not found.
         for (rank, Seen { at, here, there, event }) in seen.iter().copied() {
-            let Event { moment, class, bytes, tag, .. } = event;
+            let TraceEvent { moment, class, bytes, tag, .. } = event;
             let Some(&peer) = ranks.get(&there) else {
-                strangers += usize::from(moment == Moment::Begin);
+                strangers += usize::from(moment == EventKind::Begin);
                 continue;
             };
             // What a rank says to itself crosses no network, and its order is that of the rank.
@@ -131,7 +132,7 @@ impl Recording {
             let thread = threads.entry(rank).or_default();
             let ours = (here, there, class, tag, bytes);
             match moment {
-                Moment::Begin => {
+                EventKind::Begin => {
                     let place = self.messages.len();
                     let (after, before, gap) = thread.begin(place, at);
                     let began = at.saturating_sub(first);
@@ -150,15 +151,15 @@ impl Recording {
                     begun.entry(ours).or_default().push_back(place);
                     open.entry(ours).or_default().push_back(place);
                 }
-                Moment::End | Moment::Receive => {
+                EventKind::End | EventKind::Receive => {
                     let waiting = match moment {
-                        Moment::End => open.get_mut(&ours),
+                        EventKind::End => open.get_mut(&ours),
                         _ => begun.get_mut(&(there, here, class, tag, bytes)),
                     };
                     let Some(place) = waiting.and_then(VecDeque::pop_front) else { continue };
                     let message = &mut self.messages[place];
                     let took = at.saturating_sub(first).saturating_sub(message.began);
-                    if moment == Moment::Receive || !is_message(class) {
+                    if moment == EventKind::Receive || !is_message(class) {
                         message.took = Some(took);
                     }
                     thread.see(moment, place, at);
@@ -264,8 +265,8 @@ impl Recording {
             }
             for &(moment, cause) in &message.after {
                 // What a read brings is there when it has arrived.
-                let arrives =
-                    moment == Moment::Receive || self.messages[cause].class == Class::Read;
+                let arrives = moment == EventKind::Receive
+                    || self.messages[cause].class == OperationKind::Read;
                 let flow = &mut workload.flows[cause];
                 let pulled = if arrives { &mut flow.on_received } else { &mut flow.on_sent };
                 *pulled = Some(trigger);
@@ -276,28 +277,28 @@ impl Recording {
 }
 
 /// Whether a receive belongs to it.
-const fn is_message(class: Class) -> bool {
-    matches!(class, Class::Message | Class::Tagged | Class::Collective)
+const fn is_message(class: OperationKind) -> bool {
+    matches!(class, OperationKind::Message | OperationKind::Tagged | OperationKind::Collective)
 }
 
 /// How far a rank is.
 #[derive(Default)]
 struct Thread {
     /// What it saw since its last message began.
-    after: Vec<(Moment, usize)>,
+    after: Vec<(EventKind, usize)>,
     before: Option<usize>,
     /// When it saw the last of all.
     last: u64,
 }
 
 impl Thread {
-    fn see(&mut self, moment: Moment, place: usize, at: u64) {
+    fn see(&mut self, moment: EventKind, place: usize, at: u64) {
         self.after.push((moment, place));
         self.last = at;
     }
 
     /// It begins a message: what that comes after, and how long it computed.
-    fn begin(&mut self, place: usize, at: u64) -> (Vec<(Moment, usize)>, Option<usize>, u64) {
+    fn begin(&mut self, place: usize, at: u64) -> (Vec<(EventKind, usize)>, Option<usize>, u64) {
         let gap = at.saturating_sub(self.last);
         self.last = at;
         (std::mem::take(&mut self.after), self.before.replace(place), gap)

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use squall_monitor::trace::{Class, Event, Head, Line, Moment};
+use squall_monitor::trace::{EventKind, OperationKind, TraceEvent, TraceHeader, TraceLine};
 
 use super::logs::{Log, parse};
 use super::{Beside, Recording};
@@ -14,9 +14,9 @@ use crate::workload::{Start, TriggerKind};
 use squall_base::Rate;
 
 /// The text of a trace: the events of `rank` with others, in us.
-fn text(rank: u32, ranks: u32, events: &[(u64, Moment, u32, u64, u64)]) -> String {
+fn text(rank: u32, ranks: u32, events: &[(u64, EventKind, u32, u64, u64)]) -> String {
     let address = |rank: u32| format!("10.0.0.{}:4793", rank + 1).parse().expect("literal");
-    let head = Head {
+    let head = TraceHeader {
         job: "job".to_owned(),
         rank: Some(rank),
         ranks: Some(ranks),
@@ -33,14 +33,15 @@ fn text(rank: u32, ranks: u32, events: &[(u64, Moment, u32, u64, u64)]) -> Strin
     };
     let mut lines = vec![head.to_string()];
     for peer in 0..ranks {
-        lines.push(Line::Peer { number: peer, address: address(peer) }.to_string());
+        lines.push(TraceLine::Peer { number: peer, address: address(peer) }.to_string());
     }
     for &(at, moment, peer, bytes, tag) in events {
         let at = at * 1_000 - head.opened;
-        let class = Class::Tagged;
-        lines.push(Line::Event(Event { at, moment, class, peer, bytes, tag }).to_string());
+        let class = OperationKind::Tagged;
+        lines
+            .push(TraceLine::Event(TraceEvent { at, moment, class, peer, bytes, tag }).to_string());
     }
-    lines.push(Line::Closed { at: 1_000_000_000 }.to_string());
+    lines.push(TraceLine::Closed { at: 1_000_000_000 }.to_string());
     lines.join("\n") + "\n"
 }
 
@@ -53,7 +54,7 @@ fn recording(texts: &[String]) -> Recording {
 /// Rank 0 sends two messages to rank 1, which answers both after 50 us of thinking; then rank 0 sends a last one 20 us after
 /// the second answer and the end of its long send.
 fn conversation() -> Recording {
-    use Moment::{Begin, End, Receive};
+    use EventKind::{Begin, End, Receive};
     let one = text(
         0,
         2,
@@ -178,7 +179,7 @@ fn times_stand_beside_each_other() {
 
 #[test]
 fn a_trace_that_was_cut_is_read_to_the_cut_and_a_damaged_one_is_refused() {
-    use Moment::{Begin, Receive};
+    use EventKind::{Begin, Receive};
     let whole = text(0, 2, &[(1, Begin, 1, 10, 1), (2, Begin, 1, 20, 2), (3, Begin, 1, 30, 3)]);
     let other =
         text(1, 2, &[(4, Receive, 0, 10, 1), (5, Receive, 0, 20, 2), (6, Receive, 0, 30, 3)]);
@@ -217,7 +218,7 @@ fn a_trace_that_was_cut_is_read_to_the_cut_and_a_damaged_one_is_refused() {
 
 #[test]
 fn what_does_not_belong_together_is_refused() {
-    let begin = [(1, Moment::Begin, 1, 10, 1)];
+    let begin = [(1, EventKind::Begin, 1, 10, 1)];
     let log = |text: &str| parse("t", text).expect("sound");
     let (one, other) = (text(0, 2, &begin), text(0, 2, &begin).replace("\"pid\":100", "\"pid\":7"));
     let error = Recording::new("j".as_ref(), &[log(&one), log(&other)]).expect_err("two");
@@ -231,7 +232,7 @@ fn what_does_not_belong_together_is_refused() {
 
 #[test]
 fn messages_that_are_alike_are_received_in_their_order_whatever_ends_first() {
-    use Moment::{Begin, Receive};
+    use EventKind::{Begin, Receive};
     let one = text(0, 3, &[(10, Begin, 1, 10, 1), (20, Begin, 1, 99, 1), (30, Begin, 1, 10, 1)]);
     let other =
         text(1, 3, &[(40, Receive, 0, 10, 1), (50, Receive, 0, 10, 1), (60, Receive, 0, 99, 1)]);
