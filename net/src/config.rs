@@ -29,7 +29,7 @@ pub struct PortConfig {
     pub dscp_data: u8,
     /// DSCP of control packets.
     pub dscp_control: u8,
-    /// DSCP of trimmed packets: what the [`Fault`](crate::Fault) wrapper marks a packet with that
+    /// DSCP of trimmed packets: what the [`FaultPort`](crate::FaultPort) wrapper marks a packet with that
     /// it trims.
     pub dscp_trimmed: u8,
     /// Send data packets as ECT(0).

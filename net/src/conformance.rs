@@ -8,7 +8,8 @@ use crate::base::{Batch, Time, TrafficClass, entropies};
 use crate::burst::tests::{Sample, lend, send};
 use crate::emulator::tests::mirror;
 use crate::{
-    Burst, Crc, Fault, FaultSpec, MAX_PIECES, NetError, Pcap, Port, PortConfig, RxMeta, UdpPort,
+    Burst, CrcPort, FaultPort, FaultSpec, MAX_PIECES, NetError, PcapPort, Port, PortConfig, RxMeta,
+    UdpPort,
 };
 
 const PATHS: u16 = 4;
@@ -35,7 +36,7 @@ fn every() -> Vec<(&'static str, Box<dyn Port>)> {
     let (process, n) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
     let file = std::env::temp_dir().join(format!("squall-conformance-{process}-{n}.pcap"));
     let spec = file.to_str().expect("a name").parse().expect("a capture");
-    let captured = Pcap::create(udp(&plain()), &spec, 0, &plain()).expect("a file");
+    let captured = PcapPort::create(udp(&plain()), &spec, 0, &plain()).expect("a file");
     // Nothing is read from it, and it need not stay.
     std::fs::remove_file(captured.path()).expect("it is there");
     vec![
@@ -43,10 +44,10 @@ fn every() -> Vec<(&'static str, Box<dyn Port>)> {
         ("udp, IPv6", Box::new(udp(&config(Ipv6Addr::LOCALHOST)))),
         ("udp without offloads", Box::new(udp(&bare))),
         ("emulator", Box::new(mirror(&plain()))),
-        ("crc", Box::new(Crc::new(udp(&plain()), None))),
-        ("fault", Box::new(Fault::new(udp(&plain()), calm.clone(), &plain()))),
+        ("crc", Box::new(CrcPort::new(udp(&plain()), None))),
+        ("fault", Box::new(FaultPort::new(udp(&plain()), calm.clone(), &plain()))),
         ("capture", Box::new(captured)),
-        ("crc, fault", Box::new(Crc::new(Fault::new(udp(&plain()), calm, &plain()), None))),
+        ("crc, fault", Box::new(CrcPort::new(FaultPort::new(udp(&plain()), calm, &plain()), None))),
     ]
 }
 

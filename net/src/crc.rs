@@ -1,20 +1,18 @@
 //! CRC-32C over each packet: a trailer added to what is sent and checked on what arrives, whose sum the
 //! other end must write as well.
 
-use std::io;
-use std::net::SocketAddr;
-use std::os::fd::RawFd;
-
 use squall_wire::crc;
 
 use crate::base::{Batch, Time, Train};
-use crate::{Burst, Counters, NetError, Port, RecvReport, RxMeta, SendReport};
+use crate::{Burst, Counters, LayeredPort, Port, PortLayer, RecvReport, RxMeta, SendReport};
 
 pub use squall_wire::crc::CRC_LEN;
 
-/// A checksum round another port.
-pub struct Crc<P> {
-    inner: P,
+/// A port with a checksum on each packet.
+pub type CrcPort<P> = LayeredPort<P, CrcLayer>;
+
+/// The [`PortLayer`] of [`CrcPort`].
+pub struct CrcLayer {
     /// The DSCP of packets whose trailer a switch cut off with the payload, where switches do that.
     dscp_trimmed: Option<u8>,
     /// What is sent, payload copied: the sum must be of the very bytes that leave.
@@ -22,12 +20,14 @@ pub struct Crc<P> {
     errors: u64,
 }
 
-impl<P: Port> Crc<P> {
+impl<P: Port> CrcPort<P> {
     /// Wraps `inner`. Packets that come with `dscp_trimmed` have no trailer; `None`: none may lack it.
     pub fn new(inner: P, dscp_trimmed: Option<u8>) -> Self {
-        Self { inner, dscp_trimmed, signed: Batch::default(), errors: 0 }
+        Self { inner, layer: CrcLayer { dscp_trimmed, signed: Batch::default(), errors: 0 } }
     }
+}
 
+impl CrcLayer {
     /// A copy of a burst with a trailer on each packet.
     fn sign(&mut self, burst: Burst<'_>) {
         self.signed.clear();
@@ -50,19 +50,20 @@ impl<P: Port> Crc<P> {
     }
 }
 
-impl<P: Port> Port for Crc<P> {
-    fn send(&mut self, now: Time, burst: Burst<'_>) -> SendReport {
+impl PortLayer for CrcLayer {
+    fn send<P: Port>(&mut self, inner: &mut P, now: Time, burst: Burst<'_>) -> SendReport {
         self.sign(burst);
-        self.inner.send(now, Burst::of_copies(&self.signed))
+        inner.send(now, Burst::of_copies(&self.signed))
     }
 
-    fn recv(
+    fn recv<P: Port>(
         &mut self,
+        inner: &mut P,
         now: Time,
         budget: usize,
         sink: &mut dyn FnMut(&RxMeta, Train<'_>),
     ) -> RecvReport {
-        let Self { inner, dscp_trimmed, errors, .. } = self;
+        let Self { dscp_trimmed, errors, .. } = self;
         inner.recv_each(now, budget, &mut |meta, bytes| {
             if *dscp_trimmed == Some(meta.dscp) {
                 sink(meta, Train::single(bytes));
@@ -74,32 +75,8 @@ impl<P: Port> Port for Crc<P> {
         })
     }
 
-    fn local_addr(&self) -> SocketAddr {
-        self.inner.local_addr()
-    }
-
-    fn source_port(&self, path: u16) -> u16 {
-        self.inner.source_port(path)
-    }
-
-    fn fds(&self, into: &mut Vec<RawFd>) {
-        self.inner.fds(into);
-    }
-
-    fn take_errors(&mut self, into: &mut Vec<NetError>) {
-        self.inner.take_errors(into);
-    }
-
-    fn path_mtu(&mut self, dst: SocketAddr) -> io::Result<u32> {
-        self.inner.path_mtu(dst)
-    }
-
-    fn next_deadline(&self) -> Option<Time> {
-        self.inner.next_deadline()
-    }
-
     fn counters(&self) -> Counters {
-        Counters { crc_errors: self.errors, ..self.inner.counters() }
+        Counters { crc_errors: self.errors, ..Counters::default() }
     }
 }
 
@@ -110,7 +87,7 @@ mod tests {
     use crate::burst::tests::{Sample, send};
     use crate::mock::Mock;
 
-    fn received(port: &mut Crc<Mock>) -> Vec<Vec<u8>> {
+    fn received(port: &mut CrcPort<Mock>) -> Vec<Vec<u8>> {
         let mut got = vec![];
         port.recv_each(Time::ZERO, 10, &mut |_, bytes| got.push(bytes.to_vec()));
         got
@@ -119,7 +96,7 @@ mod tests {
     #[test]
     fn damage_is_noticed_and_nothing_else_is_changed() {
         let trimmed = 5;
-        let mut port = Crc::new(Mock::new("127.0.0.1:9"), Some(trimmed));
+        let mut port = CrcPort::new(Mock::new("127.0.0.1:9"), Some(trimmed));
         let dst = port.local_addr();
         let class = TrafficClass::Data;
         let payload: &[&[u8]] = &[b"user ", b"memory"];

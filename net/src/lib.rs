@@ -4,8 +4,8 @@
 //! them (ECN, DSCP, which path); it lies under packet delivery contexts. And a message port, [`MessagePort`]: frames in
 //! and out, reliable and in order, between processes of one host; it lies beside them. [`ShmPort`] is one through
 //! shared memory. [`UdpPort`] is the kernel's UDP with GSO trains, GRO and one source
-//! port a path; [`XdpPort`] lies over one and sends and receives whole frames; [`EmulatorPort`] is a place on a network made of software; [`Crc`], [`Fault`] and
-//! [`Pcap`] are ports wrapped round a port. A [`WordFile`] is a file of numbers that other processes may read while it
+//! port a path; [`XdpPort`] lies over one and sends and receives whole frames; [`EmulatorPort`] is a place on a network made of software; [`CrcPort`], [`FaultPort`] and
+//! [`PcapPort`] are ports wrapped round a port. A [`WordFile`] is a file of numbers that other processes may read while it
 //! is written.
 //!
 //! Order of calls: open, then any mixture of [`Port::send`], [`Port::recv`] and
@@ -22,6 +22,7 @@ mod crc;
 pub mod emulator;
 pub mod fault;
 pub mod iface;
+mod layer;
 mod message;
 #[cfg(test)]
 mod mock;
@@ -35,16 +36,17 @@ pub mod xdp;
 
 pub use burst::Burst;
 pub use config::{Feature, OpenReport, PortConfig};
-pub use crc::{CRC_LEN, Crc};
+pub use crc::{CRC_LEN, CrcPort};
 pub use emulator::{
     EmulatorPort, EmulatorSpec, EmulatorSpecError, HostChoice, HostList, HostListError,
 };
-pub use fault::{Fault, FaultSpec, FaultSpecError};
+pub use fault::{FaultPort, FaultSpec, FaultSpecError};
+pub use layer::{LayeredPort, PortLayer};
 pub use message::{
     ChannelEvent, EndReason, MAX_RECORD, MessagePort, MessageRoom, OutgoingRecord, RecordSink,
     RecordVerdict, ReferenceOutcome, ShmChannelId,
 };
-pub use pcap::{Direction, Pcap, PcapSpec};
+pub use pcap::{Direction, PcapPort, PcapSpec};
 pub use port::{Counters, MAX_PIECES, NetError, Port, RecvReport, RxMeta, SendReport, Unreachable};
 pub use shm::{PayloadSource, ShmConfig, ShmPort};
 pub use squall_wire::base;

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use squall_net::base::{Batch, Time, TrafficClass, UserSlice};
-use squall_net::{Burst, Fault, Port, PortConfig, UdpPort};
+use squall_net::{Burst, FaultPort, Port, PortConfig, UdpPort};
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
@@ -70,7 +70,7 @@ fn no_allocation_in_steady_state() {
         PortConfig { bind: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..PortConfig::default() };
     let open = || UdpPort::open(&config).unwrap().0;
     let faults = "dup=5%,corrupt=5%".parse().unwrap();
-    let (mut tx, mut rx) = (open(), Fault::new(open(), faults, &config));
+    let (mut tx, mut rx) = (open(), FaultPort::new(open(), faults, &config));
     let body = [2u8; 3000];
     let batch = batch(rx.local_addr(), &body);
     // Opens the paths, sizes the buffers.

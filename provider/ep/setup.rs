@@ -7,12 +7,12 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use squall_base::{Instance, Seed, Span};
 use squall_cc::Network;
 use squall_engine::{Config, Engine, NOMINAL_OVERHEAD, TransportConfig};
-use squall_monitor::Place;
+use squall_monitor::JobPlace;
 use squall_net::emulator::RECEIVE_BUFFER;
 use squall_net::emulator::frame::{Member, Welcome};
 use squall_net::{
-    CRC_LEN, Crc, EmulatorPort, EmulatorSpec, Fault, FaultSpec, HostChoice, Pcap, PcapSpec, Port,
-    PortConfig, UdpPort, XdpPort,
+    CRC_LEN, CrcPort, EmulatorPort, EmulatorSpec, FaultPort, FaultSpec, HostChoice, PcapPort,
+    PcapSpec, Port, PortConfig, UdpPort, XdpPort,
 };
 
 use super::Settings;
@@ -206,7 +206,7 @@ fn open_port(
     kind: PortKind,
 ) -> io::Result<(Box<dyn Port + Send>, u64, Carrier)> {
     if let Some(spec) = emulator {
-        let Place { rank, ranks, .. } = place();
+        let JobPlace { rank, ranks, .. } = place();
         let port = EmulatorPort::attach(spec, Member { rank, ranks }, config)?;
         let welcome = *port.welcome();
         if spec.host == HostChoice::Rank && rank.is_none() {
@@ -285,14 +285,14 @@ fn wrap(
 ) -> Result<Box<dyn Port + Send>> {
     if let Some(spec) = faults {
         log::warn!("FI_SQUALL_FAULT={}: this endpoint damages its own traffic", params.fault);
-        port = Box::new(Fault::new(port, spec, config));
+        port = Box::new(FaultPort::new(port, spec, config));
     }
     if !params.pcap.is_empty() {
         let spec: PcapSpec = params.pcap.parse().map_err(|error| {
             log::warn!(target: USER, "FI_SQUALL_PCAP: {error}");
             Errno::INVAL
         })?;
-        let capture = Pcap::create(port, &spec, number as usize, config).map_err(|error| {
+        let capture = PcapPort::create(port, &spec, number as usize, config).map_err(|error| {
             log::warn!(target: USER, "FI_SQUALL_PCAP={}: {error}", params.pcap);
             Errno::from(error)
         })?;
@@ -300,7 +300,7 @@ fn wrap(
         port = Box::new(capture);
     }
     if params.crc {
-        port = Box::new(Crc::new(port, dscp_trimmed));
+        port = Box::new(CrcPort::new(port, dscp_trimmed));
     }
     Ok(port)
 }

@@ -6,12 +6,11 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::io;
-use std::net::SocketAddr;
-use std::os::fd::RawFd;
 
 use crate::base::{Datagram, Rng, Span, Time, Train};
-use crate::{Burst, Counters, NetError, Port, PortConfig, RecvReport, RxMeta, SendReport};
+use crate::{
+    Burst, Counters, LayeredPort, Port, PortConfig, PortLayer, RecvReport, RxMeta, SendReport,
+};
 
 mod spec;
 #[cfg(test)]
@@ -26,13 +25,11 @@ const HOLD_TIMEOUT: Span = Span::millis(1);
 /// A reordered packet is passed by 1 to this many.
 const PASSED_BY: u32 = 8;
 
-/// Fault injection round another port.
-pub struct Fault<P> {
-    inner: P,
-    state: State,
-}
+/// A port that injects faults into the packets that it receives.
+pub type FaultPort<P> = LayeredPort<P, FaultLayer>;
 
-struct State {
+/// The [`PortLayer`] of [`FaultPort`].
+pub struct FaultLayer {
     spec: FaultSpec,
     paths: u16,
     dscp_control: u8,
@@ -84,10 +81,10 @@ impl Ord for Delayed {
     }
 }
 
-impl<P: Port> Fault<P> {
+impl<P: Port> FaultPort<P> {
     /// Wraps `inner`, which was opened with `config` (number of paths, DSCPs).
     pub fn new(inner: P, spec: FaultSpec, config: &PortConfig) -> Self {
-        let state = State {
+        let layer = FaultLayer {
             paths: config.paths.max(1),
             dscp_control: config.dscp_control,
             dscp_trimmed: config.dscp_trimmed,
@@ -100,13 +97,13 @@ impl<P: Port> Fault<P> {
             counters: Counters::default(),
             spec,
         };
-        Self { inner, state }
+        Self { inner, layer }
     }
 }
 
 type Sink<'a> = &'a mut dyn FnMut(&RxMeta, &[u8]);
 
-impl State {
+impl FaultLayer {
     /// One packet off the wire. The dice are thrown in a fixed order whatever they show, so that one
     /// fault's rate does not change which packets another fault hits.
     fn packet(&mut self, now: Time, meta: &RxMeta, bytes: &[u8], sink: Sink<'_>) {
@@ -210,12 +207,6 @@ impl State {
             self.give(packet.held, sink);
         }
     }
-
-    fn next_deadline(&self) -> Option<Time> {
-        let delayed = self.delayed.peek().map(|p| p.0.due);
-        let passed = self.passed.iter().map(|p| p.due).min();
-        [delayed, passed].into_iter().flatten().min()
-    }
 }
 
 /// Flips 1 to 4 different bits.
@@ -230,13 +221,13 @@ fn flip(bytes: &mut [u8], seed: u64) {
     }
 }
 
-impl<P: Port> Port for Fault<P> {
-    fn send(&mut self, now: Time, burst: Burst<'_>) -> SendReport {
-        if self.state.spec.blackhole.is_empty() {
-            return self.inner.send(now, burst);
+impl PortLayer for FaultLayer {
+    fn send<P: Port>(&mut self, inner: &mut P, now: Time, burst: Burst<'_>) -> SendReport {
+        if self.spec.blackhole.is_empty() {
+            return inner.send(now, burst);
         }
-        let paths = self.state.paths;
-        let holes = &self.state.spec.blackhole;
+        let paths = self.paths;
+        let holes = &self.spec.blackhole;
         let swallowed = |p: &Datagram| holes.iter().any(|h| h % paths == p.path % paths);
         let packets = burst.packets();
         let mut total = SendReport::default();
@@ -244,11 +235,11 @@ impl<P: Port> Port for Fault<P> {
             let rest = &packets[total.sent..];
             let gone = rest.iter().position(|p| !swallowed(p)).unwrap_or(rest.len());
             total.sent += gone;
-            self.state.counters.fault_blackholed += gone as u64;
+            self.counters.fault_blackholed += gone as u64;
             let rest = &rest[gone..];
             let run = rest.iter().position(swallowed).unwrap_or(rest.len());
             if run > 0 {
-                let report = self.inner.send(now, burst.part(total.sent..total.sent + run));
+                let report = inner.send(now, burst.part(total.sent..total.sent + run));
                 total += report;
                 if report.sent < run {
                     break;
@@ -258,64 +249,34 @@ impl<P: Port> Port for Fault<P> {
         total
     }
 
-    fn recv(
+    fn recv<P: Port>(
         &mut self,
+        inner: &mut P,
         now: Time,
         budget: usize,
         sink: &mut dyn FnMut(&RxMeta, Train<'_>),
     ) -> RecvReport {
-        let Self { inner, state } = self;
         let (mut packets, mut bytes) = (0, 0);
         let mut counting = |meta: &RxMeta, packet: &[u8]| {
             packets += 1;
             bytes += packet.len() as u64;
             sink(meta, Train::single(packet));
         };
-        state.release(now, &mut counting);
+        self.release(now, &mut counting);
         let report = inner.recv_each(now, budget, &mut |meta, packet| {
-            state.packet(now, meta, packet, &mut counting);
+            self.packet(now, meta, packet, &mut counting);
         });
-        state.release(now, &mut counting);
+        self.release(now, &mut counting);
         RecvReport { packets, bytes, ..report }
     }
 
-    fn local_addr(&self) -> SocketAddr {
-        self.inner.local_addr()
-    }
-
-    fn source_port(&self, path: u16) -> u16 {
-        self.inner.source_port(path)
-    }
-
-    fn fds(&self, into: &mut Vec<RawFd>) {
-        self.inner.fds(into);
-    }
-
-    fn take_errors(&mut self, into: &mut Vec<NetError>) {
-        self.inner.take_errors(into);
-    }
-
-    fn path_mtu(&mut self, dst: SocketAddr) -> io::Result<u32> {
-        self.inner.path_mtu(dst)
-    }
-
     fn next_deadline(&self) -> Option<Time> {
-        let inner = self.inner.next_deadline();
-        [inner, self.state.next_deadline()].into_iter().flatten().min()
+        let delayed = self.delayed.peek().map(|p| p.0.due);
+        let passed = self.passed.iter().map(|p| p.due).min();
+        [delayed, passed].into_iter().flatten().min()
     }
 
     fn counters(&self) -> Counters {
-        let inner = self.inner.counters();
-        let mine = &self.state.counters;
-        Counters {
-            fault_dropped: inner.fault_dropped + mine.fault_dropped,
-            fault_duplicated: inner.fault_duplicated + mine.fault_duplicated,
-            fault_reordered: inner.fault_reordered + mine.fault_reordered,
-            fault_corrupted: inner.fault_corrupted + mine.fault_corrupted,
-            fault_delayed: inner.fault_delayed + mine.fault_delayed,
-            fault_trimmed: inner.fault_trimmed + mine.fault_trimmed,
-            fault_blackholed: inner.fault_blackholed + mine.fault_blackholed,
-            ..inner
-        }
+        self.counters
     }
 }

@@ -11,7 +11,7 @@ type Packets = Vec<(RxMeta, Vec<u8>)>;
 /// what comes out later, and the counters.
 fn run(spec: &str) -> (Packets, Packets, Counters) {
     let mut port =
-        Fault::new(Mock::new("127.0.0.1:4793"), spec.parse().unwrap(), &PortConfig::default());
+        FaultPort::new(Mock::new("127.0.0.1:4793"), spec.parse().unwrap(), &PortConfig::default());
     for i in 0..N as u32 {
         let mut bytes = [0xaa; 100];
         bytes[..4].copy_from_slice(&i.to_be_bytes());
@@ -105,7 +105,7 @@ fn reordered_packets_are_late_but_not_lost() {
 #[test]
 fn a_lone_reordered_packet_comes_after_a_millisecond() {
     let spec = "reorder=100%".parse().unwrap();
-    let mut port = Fault::new(Mock::new("[::1]:4793"), spec, &PortConfig::default());
+    let mut port = FaultPort::new(Mock::new("[::1]:4793"), spec, &PortConfig::default());
     send(&mut port, Time::ZERO, &[data(b"alone", 0)]);
     let mut got = 0;
     port.recv_each(Time(5), 9, &mut |_, _| got += 1);
@@ -138,7 +138,7 @@ fn corruption_flips_a_few_bits() {
 #[test]
 fn corrupting_the_shortest_packets_is_harmless() {
     let spec = "corrupt=100%".parse().unwrap();
-    let mut port = Fault::new(Mock::new("127.0.0.1:1"), spec, &PortConfig::default());
+    let mut port = FaultPort::new(Mock::new("127.0.0.1:1"), spec, &PortConfig::default());
     send(&mut port, Time::ZERO, &[data(b"", 0), data(b"a", 0)]);
     let mut got = Vec::new();
     port.recv_each(Time::ZERO, 9, &mut |_, b| got.push(b.to_vec()));
@@ -153,7 +153,7 @@ fn delay_holds_each_packet_its_time() {
     assert!(now.is_empty());
     assert_eq!((later.len(), c.fault_delayed), (N, N as u64));
     let spec = "delay=50us".parse().unwrap();
-    let mut port = Fault::new(Mock::new("127.0.0.1:1"), spec, &PortConfig::default());
+    let mut port = FaultPort::new(Mock::new("127.0.0.1:1"), spec, &PortConfig::default());
     send(&mut port, Time::ZERO, &[data(b"1", 0), data(b"2", 0)]);
     let mut got = Vec::new();
     port.recv_each(Time(7), 9, &mut |_, b| got.push(b[0]));
@@ -173,7 +173,7 @@ fn trimming_cuts_data_and_marks_it() {
         assert_eq!((meta.dscp == 5, bytes.len() == 60), (bytes.len() != 100, meta.dscp != 0));
     }
     let spec = "trim=100%".parse().unwrap();
-    let mut port = Fault::new(Mock::new("127.0.0.1:1"), spec, &PortConfig::default());
+    let mut port = FaultPort::new(Mock::new("127.0.0.1:1"), spec, &PortConfig::default());
     let long = [0; 100];
     let control = Sample { class: TrafficClass::Control, ..data(&long, 0) };
     send(&mut port, Time::ZERO, &[control, data(&long[..64], 0)]);
@@ -186,7 +186,7 @@ fn trimming_cuts_data_and_marks_it() {
 fn a_black_hole_swallows_its_path() {
     let spec = "blackhole=3,blackhole=17".parse().unwrap();
     let config = PortConfig { paths: 16, ..PortConfig::default() };
-    let mut port = Fault::new(Mock::new("127.0.0.1:1"), spec, &config);
+    let mut port = FaultPort::new(Mock::new("127.0.0.1:1"), spec, &config);
     let paths = [0, 3, 3, 1, 2, 19, 4, 17];
     let names: Vec<u8> = (0..8).collect();
     let packets: Vec<_> = (0..8).map(|i| data(&names[i..=i], paths[i])).collect();

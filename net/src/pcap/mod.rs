@@ -9,18 +9,17 @@
 //! left out (0, RFC 768), all others are valid. Where the port is bound to the unspecified address,
 //! that is what stands for this host.
 //!
-//! Outside a [`Fault`](crate::Fault) wrapper a capture shows what the transport got, inside it what
+//! Outside a [`FaultPort`](crate::FaultPort) wrapper a capture shows what the transport got, inside it what
 //! the network carried.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::base::{Span, Time, TrafficClass, Train};
-use crate::{Burst, Counters, NetError, Port, PortConfig, RecvReport, RxMeta, SendReport};
+use crate::{Burst, LayeredPort, Port, PortConfig, PortLayer, RecvReport, RxMeta, SendReport};
 
 mod format;
 mod spec;
@@ -33,9 +32,11 @@ pub use spec::{Direction, PcapSpec};
 /// How long a packet may wait in memory while the port is idle.
 const FLUSH: Span = Span::millis(10);
 
-/// Capture round another port.
-pub struct Pcap<P> {
-    inner: P,
+/// A port whose packets are written to a capture file.
+pub type PcapPort<P> = LayeredPort<P, PcapLayer>;
+
+/// The [`PortLayer`] of [`PcapPort`].
+pub struct PcapLayer {
     direction: Direction,
     tos_data: u8,
     tos_control: u8,
@@ -43,7 +44,7 @@ pub struct Pcap<P> {
     writer: Writer,
 }
 
-impl<P: Port> Pcap<P> {
+impl<P: Port> PcapPort<P> {
     /// Creates (or empties) the file of endpoint number `endpoint` and wraps `inner`, which was
     /// opened with `config`.
     ///
@@ -62,32 +63,32 @@ impl<P: Port> Pcap<P> {
             command()
         );
         let writer = Writer::create(spec.file(endpoint), &whose)?;
-        Ok(Self {
-            inner,
+        let layer = PcapLayer {
             direction: spec.direction,
             tos_data: (config.dscp_data << 2) | if config.ecn { 2 } else { 0 },
             tos_control: config.dscp_control << 2,
             dscp_trimmed: config.dscp_trimmed,
             writer,
-        })
+        };
+        Ok(Self { inner, layer })
     }
 
     /// The capture file.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.writer.path
+        &self.layer.writer.path
     }
 }
 
-impl<P: Port> Port for Pcap<P> {
-    fn send(&mut self, now: Time, burst: Burst<'_>) -> SendReport {
-        let report = self.inner.send(now, burst);
+impl PortLayer for PcapLayer {
+    fn send<P: Port>(&mut self, inner: &mut P, now: Time, burst: Burst<'_>) -> SendReport {
+        let report = inner.send(now, burst);
         if self.direction != Direction::Rx {
             // Afterwards: a path has its source port, and what was not taken was not sent.
-            let mut src = self.inner.local_addr();
+            let mut src = inner.local_addr();
             let mut bytes = Vec::new();
             for packet in &burst.packets()[..report.sent] {
-                src.set_port(self.inner.source_port(packet.path));
+                src.set_port(inner.source_port(packet.path));
                 let control = packet.class == TrafficClass::Control;
                 let tos = if control { self.tos_control } else { self.tos_data };
                 bytes.clear();
@@ -99,20 +100,21 @@ impl<P: Port> Port for Pcap<P> {
         report
     }
 
-    fn recv(
+    fn recv<P: Port>(
         &mut self,
+        inner: &mut P,
         now: Time,
         budget: usize,
         sink: &mut dyn FnMut(&RxMeta, Train<'_>),
     ) -> RecvReport {
         let writer = &mut self.writer;
         if self.direction == Direction::Tx {
-            let report = self.inner.recv(now, budget, sink);
+            let report = inner.recv(now, budget, sink);
             writer.idle(now);
             return report;
         }
-        let (local, trimmed) = (self.inner.local_addr(), self.dscp_trimmed);
-        let report = self.inner.recv(now, budget, &mut |meta, train| {
+        let (local, trimmed) = (inner.local_addr(), self.dscp_trimmed);
+        let report = inner.recv(now, budget, &mut |meta, train| {
             let tos = (meta.dscp << 2) | meta.ecn;
             let remark = Remark::Received { marked: meta.ce(), trimmed: meta.dscp == trimmed };
             train.for_each(|packet| writer.packet(now, (meta.src, local, tos), packet, remark));
@@ -122,34 +124,6 @@ impl<P: Port> Port for Pcap<P> {
             writer.idle(now);
         }
         report
-    }
-
-    fn local_addr(&self) -> SocketAddr {
-        self.inner.local_addr()
-    }
-
-    fn source_port(&self, path: u16) -> u16 {
-        self.inner.source_port(path)
-    }
-
-    fn fds(&self, into: &mut Vec<RawFd>) {
-        self.inner.fds(into);
-    }
-
-    fn take_errors(&mut self, into: &mut Vec<NetError>) {
-        self.inner.take_errors(into);
-    }
-
-    fn path_mtu(&mut self, dst: SocketAddr) -> io::Result<u32> {
-        self.inner.path_mtu(dst)
-    }
-
-    fn next_deadline(&self) -> Option<Time> {
-        self.inner.next_deadline()
-    }
-
-    fn counters(&self) -> Counters {
-        self.inner.counters()
     }
 }
 

@@ -21,7 +21,7 @@ fn capture(addr: &str, spec: &PcapSpec, tweak: impl Fn(&mut Mock)) -> (PathBuf, 
     let config = PortConfig { dscp_data: 10, ..PortConfig::default() };
     let mut mock = Mock::new(addr);
     tweak(&mut mock);
-    let mut port = Pcap::create(mock, spec, 7, &config).unwrap();
+    let mut port = PcapPort::create(mock, spec, 7, &config).unwrap();
     let path = port.path().to_owned();
     let payload = [&b"pay"[..], &b"load"[..]];
     let data = Sample {
@@ -275,7 +275,7 @@ fn names_are_filled_in() {
 fn a_file_that_cannot_be_written_is_an_error() {
     let spec: PcapSpec = "/nonexistent/%p.pcap".parse().unwrap();
     let mock = Mock::new("10.0.0.1:1");
-    assert!(Pcap::create(mock, &spec, 0, &PortConfig::default()).is_err());
+    assert!(PcapPort::create(mock, &spec, 0, &PortConfig::default()).is_err());
 }
 
 /// What was logged by this thread.
