@@ -8,8 +8,9 @@
 //! Credit is cumulative in both directions. A lost, late or repeated number does no harm, because the
 //! next one says it all again.
 
-mod both;
 mod config;
+mod credited;
+mod receiver;
 #[cfg(test)]
 mod tests;
 
@@ -17,11 +18,13 @@ use alloc::sync::Arc;
 
 use squall_base::Time;
 
-use crate::budget::{Action, Budget, FlowEvent, Metrics, RequestState, Sending, Stamp};
-use crate::feedback::{Feedback, Grant, Kind};
-use crate::sender::SenderCc;
-pub use both::{CreditWindow, Credited, CreditedConfig};
+use crate::controller::{
+    Action, Budget, Feedback, FlowEvent, Grant, Kind, Metrics, RequestState, SenderCc, Sending,
+    Stamp,
+};
 pub use config::EqdsConfig;
+pub use credited::{CreditWindow, Credited, CreditedConfig};
+pub use receiver::CreditReceiver;
 
 /// One sender that lives on credit: 64 bytes, parameters shared.
 ///

@@ -19,10 +19,8 @@ use alloc::sync::Arc;
 
 use squall_base::{Span, Time};
 
-use crate::budget::{Action, Budget, FlowEvent, Metrics, Sending, Stamp};
-use crate::feedback::Feedback;
+use crate::controller::{Action, Budget, Feedback, FlowEvent, Metrics, SenderCc, Sending, Stamp};
 use crate::math::{least, most};
-use crate::sender::SenderCc;
 pub use config::{FairConfig, FairParameters, VaiConfig};
 
 /// What an acknowledgement says, in the eyes of the algorithm.

@@ -87,77 +87,48 @@ pub use squall_base as base;
 #[macro_use]
 mod table;
 
-mod acks;
-mod bbr;
-mod budget;
-mod choose;
-mod dart;
-mod dcqcn;
-mod dctcp;
+mod baselines;
+mod by_name;
+mod controller;
 mod eqds;
 mod error;
 mod fair;
-mod feedback;
-mod fixed;
-mod hpcc;
-mod injection;
 mod math;
-mod mprdma;
 mod network;
 mod nscc;
 mod pace;
-mod path;
-mod receiver;
-mod scope;
-mod sender;
+mod registry;
+mod reps;
+#[cfg(feature = "research")]
+mod research;
+mod selector;
 mod smartt;
-mod sperc;
 mod strack;
-mod swift;
-mod threecpo;
-mod timely;
 mod tuning;
 
-pub use acks::{AckStyle, LossThreshold};
-pub use bbr::{Bbr, BbrConfig};
-pub use budget::{Action, Budget, FlowEvent, Metrics, RequestState, Scope, Sending, Stamp};
-pub use choose::{ChoiceError, Named};
-pub use dart::{Dart, DartConfig, DartParameters};
-pub use dcqcn::{Dcqcn, DcqcnConfig, Form};
-pub use dctcp::{Dctcp, DctcpConfig};
-pub use eqds::{CreditWindow, Credited, CreditedConfig, Eqds, EqdsConfig};
+pub use baselines::*;
+pub use by_name::{ChoiceError, Named};
+pub use controller::{
+    AckSignals, AckStyle, Action, Budget, CREDIT_UNIT, Congestion, CreditConfig, Feedback,
+    FlowEvent, Grant, Hops, IntHop, Kind, LinkEntries, LinkEntry, LinkState, LookAhead,
+    LossThreshold, MOST_HOPS, MOST_LINKS, Metrics, RCVD_UNIT, RatePacket, ReceivedPacket,
+    ReceiverAction, ReceiverCc, ReceiverConfig, RequestState, RxFlow, Scope, SenderCc,
+    SenderParameters, Sending, Share, ShareConfig, Speculation, Stamp, StartEpoch, WHOLE_SHARE,
+    credit_bytes, credit_units, received_between,
+};
+pub use eqds::{CreditReceiver, CreditWindow, Credited, CreditedConfig, Eqds, EqdsConfig};
 pub use error::ConfigError;
 pub use fair::{
     Fair, FairCc, FairConfig, FairParameters, Fairness, Reference, Seen, Turn, VaiConfig,
 };
-pub use feedback::{Feedback, Grant, Hops, IntHop, Kind, MOST_HOPS};
-pub use fixed::{FixedWindow, FixedWindowConfig};
-pub use hpcc::{Hpcc, HpccConfig};
-pub use injection::{Injection, InjectionConfig, OperationWindow};
-pub use mprdma::{Mprdma, MprdmaConfig};
 pub use network::Network;
-pub use nscc::{Averaging, Nscc, NsccConfig, NsccParts, Scaling};
+pub use nscc::{Averaging, Nscc, NsccConfig, NsccParts, NsccReceiver, Scaling};
 pub use pace::{Paced, PacedConfig};
-pub use path::{
-    AckClocked, AckClockedConfig, Bitmap, BitmapConfig, Ecmp, EcmpConfig, Mixed, MixedConfig,
-    Oblivious, ObliviousConfig, PathMetrics, PathParameters, PathSelector, PathSignal, Paths,
-    PathsConfig, Plb, PlbConfig, Reps, RepsConfig, RepsV1, RepsV1Config, Single, SingleConfig,
-    StrackPaths, StrackPathsConfig,
-};
-pub use receiver::{
-    AckSignals, CREDIT_UNIT, Congestion, CreditConfig, CreditReceiver, DartReceiver,
-    DartReceiverConfig, LookAhead, NotifyReceiver, NsccReceiver, RCVD_UNIT, ReceivedPacket,
-    Receiver, ReceiverAction, ReceiverCc, ReceiverConfig, RxFlow, Share, WHOLE_SHARE, credit_bytes,
-    credit_units, received_between,
-};
-pub use sender::{Sender, SenderCc, SenderConfig, SenderParameters};
+pub use registry::{Paths, PathsConfig, Receiver, Sender, SenderConfig};
+pub use reps::{Reps, RepsConfig};
+#[cfg(feature = "research")]
+pub use research::*;
+pub use selector::{PathMetrics, PathParameters, PathSelector, PathSignal};
 pub use smartt::{Smartt, SmarttConfig};
-pub use sperc::{
-    Link, LinkEntries, LinkEntry, LinkParameters, LinkState, MOST_LINKS, RatePacket, Speculation,
-    Sperc, SpercConfig, Started, Visit, WindowParameters, Windows,
-};
-pub use strack::{Strack, StrackConfig};
-pub use swift::{Swift, SwiftConfig};
-pub use threecpo::{Flits, ThreeCpo, ThreeCpoConfig, Throttle, ThrottleConfig, TrafficClass};
-pub use timely::{Timely, TimelyConfig};
+pub use strack::{Strack, StrackConfig, StrackPaths, StrackPathsConfig};
 pub use tuning::{Parameter, Setting, Tunable};

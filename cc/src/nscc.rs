@@ -7,6 +7,7 @@
 
 mod config;
 mod fairly;
+mod receiver;
 #[cfg(test)]
 mod tests;
 
@@ -14,11 +15,10 @@ use alloc::sync::Arc;
 
 use squall_base::{Span, Time};
 
-use crate::budget::{Action, Budget, Metrics};
-use crate::feedback::{Feedback, Kind};
+use crate::controller::{Action, Budget, Feedback, Kind, Metrics, SenderCc};
 use crate::math::{clock, float, least, most, nanos};
-use crate::sender::SenderCc;
 pub use config::{Averaging, NsccConfig, NsccParts, Scaling};
+pub use receiver::NsccReceiver;
 
 /// One NSCC context: 64 bytes, parameters shared.
 #[derive(Clone, Debug)]

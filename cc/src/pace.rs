@@ -9,11 +9,12 @@ use alloc::sync::Arc;
 
 use squall_base::{Span, Time};
 
-use crate::budget::{Action, Budget, FlowEvent, Metrics, Sending, Stamp};
-use crate::feedback::{Feedback, Kind};
+use crate::controller::{
+    Action, Budget, Feedback, FlowEvent, Kind, Metrics, SenderCc, Sending, Stamp,
+};
 use crate::math::nanos;
 use crate::network::{LONGEST, Network};
-use crate::sender::{Sender, SenderCc, SenderConfig};
+use crate::registry::{Sender, SenderConfig};
 
 /// A paced window may fall to this part of a packet: 64 times as many flows as packets in flight.
 const SMALLEST: u32 = 64;

@@ -23,10 +23,8 @@ use alloc::sync::Arc;
 
 use squall_base::{Span, Time};
 
-use crate::budget::{Budget, Metrics};
-use crate::feedback::{Feedback, Kind};
+use crate::controller::{Budget, Feedback, Kind, Metrics, SenderCc};
 use crate::math::{clock, least, most, nanos};
-use crate::sender::SenderCc;
 pub use config::SmarttConfig;
 
 /// One SMaRTT context, parameters shared.

@@ -22,6 +22,7 @@
 
 mod config;
 mod fairly;
+mod paths;
 #[cfg(test)]
 mod tests;
 
@@ -29,11 +30,12 @@ use alloc::sync::Arc;
 
 use squall_base::{Span, Time};
 
-use crate::budget::{Action, Budget, FlowEvent, Metrics, Sending, Stamp};
-use crate::feedback::{Feedback, Kind};
+use crate::controller::{
+    Action, Budget, Feedback, FlowEvent, Kind, Metrics, SenderCc, Sending, Stamp,
+};
 use crate::math::{clock, float, least, most, nanos};
-use crate::sender::SenderCc;
 pub use config::StrackConfig;
+pub use paths::{StrackPaths, StrackPathsConfig};
 
 /// Probes in a row that may stay unanswered; then only the retransmission timer is left, which section
 /// 3.3 puts at "tens of RTTs".

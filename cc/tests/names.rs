@@ -102,3 +102,13 @@ fn an_unknown_name_is_refused_with_the_list() {
     let error = SenderConfig::by_name("nscc", &slow).expect_err("no such network").to_string();
     assert_eq!(error, "link rate is 5, allowed: 1 Mb/s to 100 Tb/s");
 }
+
+#[cfg(not(feature = "research"))]
+#[test]
+fn a_name_that_the_build_leaves_out_is_refused_with_its_feature() {
+    let network = Network::new(Rate::gbps(100), Span::micros(12), 4096, true);
+    for name in ["sperc", "dart", "3cpo:wm_min=1"] {
+        let error = SenderConfig::by_name(name, &network).expect_err(name).to_string();
+        assert!(error.contains("built without research"), "{error}");
+    }
+}

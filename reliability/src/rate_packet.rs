@@ -1,7 +1,7 @@
 //! Rate packets, and what requests say that leave before their flow has a rate: as congestion control knows them and as they
 //! are on the wire.
 
-use crate::cc::{self, LinkEntries, LinkEntry, LinkState, Started};
+use crate::cc::{self, LinkEntries, LinkEntry, LinkState, StartEpoch};
 use crate::wire::{
     LinkRate, RateEntry, RateHead, RatePacket, RateStage, RateState, Request, Speculation,
 };
@@ -52,7 +52,7 @@ pub fn rates_of(packet: &RatePacket<'_>) -> cc::RatePacket {
         leaving: head.stage == RateStage::Leaves,
         weight: head.weight,
         demand: head.demand.get(),
-        started: Started { epoch: head.epoch, weight: head.epoch_weight },
+        started: StartEpoch { epoch: head.epoch, weight: head.epoch_weight },
         let_through: head.let_through,
         links,
     }
@@ -125,7 +125,7 @@ mod tests {
             path: 5,
             serial: 6,
             weight: 2,
-            started: Started { epoch: 1 << 31, weight: 4 },
+            started: StartEpoch { epoch: 1 << 31, weight: 4 },
             let_through: 36,
             links,
             ..cc::RatePacket::default()

@@ -2,10 +2,9 @@
 
 use squall_base::{Rate, Span};
 
+use crate::controller::{CreditConfig, ReceiverConfig, SenderParameters};
 use crate::error::{ConfigError, within};
 use crate::network::Network;
-use crate::receiver::{CreditConfig, ReceiverConfig};
-use crate::sender::SenderParameters;
 use crate::tuning::{Parameter, Tunable, number, switch, time};
 
 const MOST: &str = "one MTU to 2 GB";

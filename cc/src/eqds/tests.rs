@@ -2,11 +2,10 @@
 //! credit are 150000, or 30 packets of 5000.
 
 use super::*;
-use crate::mprdma::Mprdma;
+use crate::baselines::Mprdma;
+use crate::controller::{ReceiverConfig, SenderParameters};
 use crate::network::Network;
 use crate::nscc::Nscc;
-use crate::receiver::ReceiverConfig;
-use crate::sender::SenderParameters;
 use crate::tuning::Tunable;
 use squall_base::{Rate, Span};
 

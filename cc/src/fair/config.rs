@@ -4,8 +4,8 @@ use alloc::vec::Vec;
 
 use squall_base::Span;
 
+use crate::controller::SenderParameters;
 use crate::error::{ConfigError, within};
-use crate::sender::SenderParameters;
 use crate::tuning::{Setting, Tunable};
 
 /// Parameters of Variable Additive Increase (table 4.1). Congestion is in the algorithm's own unit: nanoseconds of round

@@ -9,7 +9,9 @@ use std::vec::Vec;
 use squall_base::{Rate, Span, Time};
 
 use super::{Fairness, Reference, Seen, Turn};
-use crate::{Feedback, Network, Sender, SenderCc, SenderConfig};
+use crate::Network;
+use crate::controller::{Feedback, SenderCc};
+use crate::registry::{Sender, SenderConfig};
 
 /// Star-17: 100 Gb/s, 4.16 us, payloads of 1000 bytes.
 fn network() -> Network {

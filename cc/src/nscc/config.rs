@@ -2,10 +2,10 @@
 
 use squall_base::{Rate, Span};
 
+use crate::controller::SenderParameters;
 use crate::error::{ConfigError, within};
 use crate::fair::{FairParameters, VaiConfig};
 use crate::network::{LONGEST, Network};
-use crate::sender::SenderParameters;
 use crate::tuning::{Parameter, Tunable, number, switch, time, to_micros};
 
 /// The network the constants of UE 1.0 were tuned on: 100 Gb/s times 12 us (section 3.6.13.3).

@@ -4,10 +4,9 @@
 
 use squall_base::Span;
 
+use crate::controller::{Feedback, Kind, SenderCc};
 use crate::fair::{FairCc, Fairness, Reference, Seen};
-use crate::feedback::{Feedback, Kind};
 use crate::math::{clock, float, least, most, nanos};
-use crate::sender::SenderCc;
 
 use super::{Flow, Nscc, NsccConfig, Report, left_by};
 

@@ -2,9 +2,9 @@
 
 use squall_base::{Rate, Span};
 
+use crate::controller::SenderParameters;
 use crate::error::{ConfigError, within};
 use crate::network::{LONGEST, Network};
-use crate::sender::SenderParameters;
 
 /// The network the constants were tuned on: 100 Gb/s times 12 us (section 3.5 "Scaling").
 const REFERENCE_BDP: f64 = 150_000.0;

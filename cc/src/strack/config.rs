@@ -2,11 +2,10 @@
 
 use squall_base::{Rate, Span};
 
-use crate::acks::{AckStyle, LossThreshold};
+use crate::controller::{AckStyle, LossThreshold, SenderParameters};
 use crate::error::{ConfigError, within};
 use crate::fair::{FairParameters, VaiConfig};
 use crate::network::{LONGEST, Network};
-use crate::sender::SenderParameters;
 use crate::tuning::Parameter;
 
 /// The network table 1 scales from: 100 Gb/s times 12 us.

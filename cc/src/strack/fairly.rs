@@ -2,8 +2,8 @@
 //! of algorithm 3: those lower the windows of single acknowledgements, each made from the reference, and the reference where a
 //! turn says so. Additive increase, which VAI raises, is `eta`: what STrack adds a base round trip whatever happens.
 
+use crate::controller::{Feedback, Kind};
 use crate::fair::{FairCc, Fairness, Reference, Seen};
-use crate::feedback::{Feedback, Kind};
 use crate::math::{clock, nanos};
 
 use super::Strack;

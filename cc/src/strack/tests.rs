@@ -5,9 +5,9 @@
 //! of it 18944.
 
 use super::*;
+use crate::controller::{LossThreshold, SenderParameters};
 use crate::fair::{FairCc, Fairness, Reference};
-use crate::sender::SenderParameters;
-use crate::{LossThreshold, Network, Tunable};
+use crate::{Network, Tunable};
 use squall_base::Rate;
 
 const MTU: u32 = 4096;

@@ -31,16 +31,15 @@ def insert(text: str, before: str, line: str) -> str:
 def edits(name: str, about: str) -> dict[pathlib.Path, str]:
     """What becomes of the files that list all algorithms."""
     kind = type_name(name)
-    library, senders, readme = CC / "src" / "lib.rs", CC / "src" / "sender.rs", CC / "README.md"
-    text = insert(library.read_text(), r"^mod acks;", f"mod {name};\n")
-    text = insert(text, r"^pub use acks::", f"pub use {name}::{{{kind}, {kind}Config}};\n")
-    text = insert(text, r"^//! \| DCTCP \|", f"//! | {kind} | `ecn`, `round_end` | `window` | PDC |\n")
+    baselines, registry, readme = CC / "src" / "baselines.rs", CC / "src" / "registry.rs", CC / "README.md"
+    text = insert(baselines.read_text(), r"^mod bbr;", f"mod {name};\n")
+    text = insert(text, r"^pub use bbr::", f"pub use {name}::{{{kind}, {kind}Config}};\n")
     row = f'    /// {about}.\n    {kind}({kind}, {kind}Config) = "{name}", "{about}";\n'
-    table = insert(senders.read_text(), r"^    /// A window that never changes\.\n    Fixed\(", row)
-    table = insert(table, r"^use crate::bbr::", f"use crate::{name}::{{{kind}, {kind}Config}};\n")
+    table = insert(registry.read_text(), r"^    /// A window that never changes\.\n    Fixed\(", row)
+    table = insert(table, r"^use crate::baselines::", f"use crate::baselines::{{{kind}, {kind}Config}};\n")
     # Bytes and instructions are counted by ci/run bench cc --readme.
-    line = f"| {name} | {about} | marks | nothing | 0 | 0 to 0 | src/{name}/tests.rs |\n"
-    return {library: text, senders: table, readme: insert(readme.read_text(), r"^\| none \|", line)}
+    line = f"| {name} | {about} | marks | nothing | 0 | 0 to 0 |\n"
+    return {baselines: text, registry: table, readme: insert(readme.read_text(), r"^\| none \|", line)}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,8 +54,8 @@ def main(args: argparse.Namespace) -> int:
         f"{name}: a name has 2 to 16 of a-z, 0-9 and _, and begins with a letter",
     )
     need('"' not in about and "\n" not in about and "|" not in about, "--about is one line without quotes and strokes")
-    file = CC / "src" / f"{name}.rs"
-    taken = f'= "{name}"' in (CC / "src" / "sender.rs").read_text() or file.exists()
+    file = CC / "src" / "baselines" / f"{name}.rs"
+    taken = f'= "{name}"' in (CC / "src" / "registry.rs").read_text() or file.exists()
     need(not taken and name != "pace", f"{name}: there is one of that name already")
     changed = edits(name, about)
     made = {

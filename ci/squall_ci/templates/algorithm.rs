@@ -9,9 +9,7 @@ use alloc::sync::Arc;
 
 use squall_base::Time;
 
-use crate::budget::{Budget, Metrics};
-use crate::feedback::{Feedback, Kind};
-use crate::sender::SenderCc;
+use crate::controller::{Budget, Feedback, Kind, Metrics, SenderCc};
 pub use config::@TYPE@Config;
 
 /// One context of @NAME@; parameters are shared by all flows.

@@ -1,8 +1,8 @@
 //! Parameters of @NAME@ and where their defaults come from.
 
+use crate::controller::SenderParameters;
 use crate::error::{ConfigError, within};
 use crate::network::Network;
-use crate::sender::SenderParameters;
 
 /// Parameters of [`crate::@TYPE@`].
 #[derive(Clone, PartialEq, Debug)]

@@ -51,7 +51,7 @@ class Documents(unittest.TestCase):
             for link in re.findall(r"\]\((?!\w+:)([^)#\s]+)", text):
                 with self.subTest(path.name, link=link):
                     self.assertTrue((path.parent / link).exists())
-            for name in re.findall(r"`((?!cc/src/mine|target/)(?:[\w.-]+/)+[\w-]+\.(?:rs|py|toml|md))`", text):
+            for name in re.findall(r"`((?!cc/src/baselines/mine|target/)(?:[\w.-]+/)+[\w-]+\.(?:rs|py|toml|md))`", text):
                 with self.subTest(path.name, name=name):
                     self.assertTrue(any(file.endswith(f"/{name}") for file in known))
 

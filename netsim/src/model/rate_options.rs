@@ -1,7 +1,9 @@
 //! Packet options of transports that ask switches for a rate: rate packets (s-PERC) and speculative data (1RC).
 
 use super::packet_options::{Decoder, Encoder, PacketOption};
-use squall_cc::{LinkEntries, LinkEntry, LinkState, MOST_LINKS, RatePacket, Speculation, Started};
+use squall_cc::{
+    LinkEntries, LinkEntry, LinkState, MOST_LINKS, RatePacket, Speculation, StartEpoch,
+};
 
 /// Bytes of what one link wrote.
 const LINK: usize = 17;
@@ -62,7 +64,7 @@ impl PacketOption for RatePacket {
     fn decode(from: &mut Decoder<'_>) -> Self {
         let (flow, path, serial, flags) = (from.u32(), from.u16(), from.u16(), from.u8());
         let (weight, demand) = (from.u16(), from.f32());
-        let started = Started { epoch: from.u32(), weight: from.u16() };
+        let started = StartEpoch { epoch: from.u32(), weight: from.u16() };
         let let_through = from.u16();
         let mut links = LinkEntries::default();
         for _ in 0..from.u8() {
@@ -102,7 +104,7 @@ mod tests {
             back: true,
             weight: 5,
             demand: 1e11,
-            started: Started { epoch: 1 << 20, weight: 9 },
+            started: StartEpoch { epoch: 1 << 20, weight: 9 },
             let_through: 12,
             ..RatePacket::default()
         };

@@ -197,7 +197,7 @@ fn transport(
     transport = transport.reciprocal(&known);
     match &mut transport.receiver {
         // Others are strangers.
-        squall_cc::ReceiverConfig::Dart(dart) => dart.sources = config.topology.hosts,
+        squall_cc::ReceiverConfig::Shares(dart) => dart.sources = config.topology.hosts,
         _ if squall.look_ahead.is_some() => {
             return Err(SimError::Transport(format!(
                 "`look_ahead_us` is for receivers that count senders, and those of {} do not; expected dart, or none of it",
@@ -270,7 +270,7 @@ fn baseline(
         );
         return Err(SimError::Transport(text));
     }
-    if let squall_cc::ReceiverConfig::Dart(_) = receiver {
+    if let squall_cc::ReceiverConfig::Shares(_) = receiver {
         let text = format!(
             "{}: RoCE's acknowledgements carry no shares; dart is possible with stack `squall`",
             roce.cc

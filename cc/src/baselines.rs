@@ -1,0 +1,34 @@
+//! The rivals that papers compare with: congestion controls and path selectors that run live and in the simulator
+//! like the product's own.
+
+mod bbr;
+mod bitmap;
+mod dcqcn;
+mod dctcp;
+mod ecmp;
+mod fixed;
+mod hpcc;
+mod mixed;
+mod mprdma;
+mod oblivious;
+mod plb;
+mod reps_v1;
+mod single;
+mod swift;
+mod timely;
+
+pub use bbr::{Bbr, BbrConfig};
+pub use bitmap::{Bitmap, BitmapConfig};
+pub use dcqcn::{Dcqcn, DcqcnConfig, Form, NotifyReceiver};
+pub use dctcp::{Dctcp, DctcpConfig};
+pub use ecmp::{Ecmp, EcmpConfig};
+pub use fixed::{FixedWindow, FixedWindowConfig};
+pub use hpcc::{Hpcc, HpccConfig};
+pub use mixed::{Mixed, MixedConfig};
+pub use mprdma::{AckClocked, AckClockedConfig, Mprdma, MprdmaConfig};
+pub use oblivious::{Oblivious, ObliviousConfig};
+pub use plb::{Plb, PlbConfig};
+pub use reps_v1::{RepsV1, RepsV1Config};
+pub use single::{Single, SingleConfig};
+pub use swift::{Swift, SwiftConfig};
+pub use timely::{Timely, TimelyConfig};

@@ -1,0 +1,402 @@
+//! The model of the path, and the states that keep it fresh.
+
+use alloc::sync::Arc;
+
+use squall_base::{Rng, Span, Time};
+
+use super::config::BbrConfig;
+use super::filter::MaxFilter;
+use crate::controller::{Budget, Feedback, FlowEvent, Kind, Metrics, SenderCc};
+use crate::math::up_to;
+
+/// Gains of the pacing rate in ProbeBW, one phase each (section 4.3.4.1).
+pub(super) const CYCLE: [f32; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
+
+/// Where in its life a context is (section 3.4).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum State {
+    /// Doubles its rate each round until the bandwidth stops growing.
+    Startup,
+    /// Empties the queue that Startup made.
+    Drain,
+    /// Cycles its rate around the bandwidth; the index of the phase in [`CYCLE`].
+    ProbeBw(u8),
+    /// Empties the pipe to see the propagation time.
+    ProbeRtt,
+}
+
+/// What BBR knows and does; 136 bytes.
+#[derive(Clone, Debug)]
+pub(super) struct Model {
+    pub(super) config: Arc<BbrConfig>,
+    pub(super) state: State,
+    /// `BBR.BtlBw`, in bytes per nanosecond.
+    pub(super) btl_bw: MaxFilter,
+    /// `BBR.RTprop`, in nanoseconds; the maximum before the first sample.
+    pub(super) rt_prop: u64,
+    pub(super) rt_prop_stamp: Time,
+    /// Bytes acknowledged since the context opened.
+    pub(super) delivered: u64,
+    /// The round ends with the first packet that left when this much had been delivered.
+    pub(super) next_round_delivered: u64,
+    pub(super) round_count: u32,
+    round_start: bool,
+    pub(super) filled_pipe: bool,
+    /// Bandwidth of three rounds ago, and the rounds it has not grown since.
+    pub(super) full_bw: f32,
+    pub(super) full_bw_count: u8,
+    pub(super) cycle_stamp: Time,
+    pub(super) probe_rtt_done: Option<Time>,
+    probe_rtt_round_done: bool,
+    pub(super) idle_restart: bool,
+    /// Bytes per nanosecond.
+    pub(super) pacing_rate: f32,
+    pub(super) cwnd: u64,
+    pub(super) prior_cwnd: u64,
+    /// Bytes still without fate of those in flight when a loss was found: until they have one this is
+    /// loss recovery.
+    pub(super) recovery_left: u64,
+    /// The first round of it is not over: one packet out for each that is in.
+    pub(super) conserving: bool,
+}
+
+impl Model {
+    /// A model in Startup at `now`.
+    pub(super) fn new(config: Arc<BbrConfig>, now: Time) -> Self {
+        let cwnd = config.start_bytes();
+        // BBRInitPacingRate, with the network's base RTT in the place of the first sample.
+        let nominal = cwnd as f32 / (config.base_rtt.0 as f32).max(1.0);
+        Self {
+            state: State::Startup,
+            btl_bw: MaxFilter::default(),
+            rt_prop: u64::MAX,
+            rt_prop_stamp: now,
+            delivered: 0,
+            next_round_delivered: 0,
+            round_count: 0,
+            round_start: false,
+            filled_pipe: false,
+            full_bw: 0.0,
+            full_bw_count: 0,
+            cycle_stamp: now,
+            probe_rtt_done: None,
+            probe_rtt_round_done: false,
+            idle_restart: false,
+            pacing_rate: (config.high_gain * nominal).min(line(&config)),
+            cwnd,
+            prior_cwnd: 0,
+            recovery_left: 0,
+            conserving: false,
+            config,
+        }
+    }
+
+    fn pacing_gain(&self) -> f32 {
+        match self.state {
+            State::Startup => self.config.high_gain,
+            State::Drain => 1.0 / self.config.high_gain,
+            State::ProbeBw(phase) => CYCLE[usize::from(phase) % CYCLE.len()],
+            State::ProbeRtt => 1.0,
+        }
+    }
+
+    fn cwnd_gain(&self) -> f32 {
+        match self.state {
+            State::Startup | State::Drain => self.config.high_gain,
+            State::ProbeBw(_) => self.config.cwnd_gain,
+            State::ProbeRtt => 1.0,
+        }
+    }
+
+    /// `BBRInflight`: `gain` bandwidth-delay products and room for what is being sent and
+    /// acknowledged in one go.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a saturating cast
+    fn inflight(&self, gain: f32) -> u64 {
+        let bw = self.btl_bw.get();
+        if bw == 0.0 || self.rt_prop == u64::MAX {
+            return self.config.start_bytes();
+        }
+        let bdp = bw * self.rt_prop as f32;
+        ((gain * bdp) as u64).saturating_add(3 * u64::from(self.config.quantum))
+    }
+
+    /// Bytes in flight before this report was booked.
+    fn prior_inflight(feedback: &Feedback<'_>) -> u64 {
+        feedback.in_flight.saturating_add(u64::from(feedback.bytes))
+    }
+
+    /// `BBRUpdateOnACK`.
+    fn on_ack(&mut self, feedback: &Feedback<'_>) {
+        self.delivered = self.delivered.saturating_add(u64::from(feedback.bytes));
+        self.update_round(feedback);
+        self.update_bandwidth(feedback);
+        self.check_cycle_phase(feedback, false);
+        self.check_full_pipe(feedback);
+        self.check_drain(feedback);
+        self.update_rt_prop_and_check_probe_rtt(feedback);
+        self.set_pacing_rate(self.pacing_gain());
+        self.set_cwnd(feedback);
+    }
+
+    /// `BBRUpdateRound`. What had been delivered when the packet left is what has been now, less what
+    /// came in between.
+    fn update_round(&mut self, feedback: &Feedback<'_>) {
+        self.round_start = match feedback.delivered {
+            Some(since) => self.delivered.saturating_sub(since) >= self.next_round_delivered,
+            None => feedback.round_end,
+        };
+        if self.round_start {
+            self.next_round_delivered = self.delivered;
+            self.round_count = self.round_count.wrapping_add(1);
+            self.conserving = false;
+        }
+    }
+
+    /// `BBRUpdateBtlBw`. A bottleneck cannot be faster than the own line; acknowledgements that were
+    /// held back can look like it.
+    fn update_bandwidth(&mut self, feedback: &Feedback<'_>) {
+        let (Some(delivered), Some(rtt)) = (feedback.delivered, feedback.rtt) else { return };
+        let sample = (delivered as f32 / (rtt.0 as f32).max(1.0)).min(line(&self.config));
+        if sample >= self.btl_bw.get() || !feedback.app_limited {
+            self.btl_bw.update(sample, self.round_count, u32::from(self.config.bw_rounds));
+        }
+    }
+
+    /// `BBRCheckCyclePhase`, `BBRIsNextCyclePhase` and `BBRAdvanceCyclePhase`.
+    fn check_cycle_phase(&mut self, feedback: &Feedback<'_>, lost: bool) {
+        let State::ProbeBw(phase) = self.state else { return };
+        let full_length = feedback.now.since(self.cycle_stamp) > Span(self.rt_prop);
+        let before = Self::prior_inflight(feedback);
+        let gain = self.pacing_gain();
+        let next = if gain > 1.0 {
+            full_length && (lost || before >= self.inflight(gain))
+        } else if gain < 1.0 {
+            full_length || before <= self.inflight(1.0)
+        } else {
+            full_length
+        };
+        if next {
+            self.state = State::ProbeBw((phase + 1) % CYCLE.len() as u8);
+            self.cycle_stamp = feedback.now;
+        }
+    }
+
+    /// `BBRCheckFullPipe`: three rounds without a quarter more bandwidth.
+    fn check_full_pipe(&mut self, feedback: &Feedback<'_>) {
+        if self.filled_pipe || !self.round_start || feedback.app_limited {
+            return;
+        }
+        let bw = self.btl_bw.get();
+        if bw >= self.full_bw * 1.25 {
+            self.full_bw = bw;
+            self.full_bw_count = 0;
+            return;
+        }
+        self.full_bw_count += 1;
+        self.filled_pipe = self.full_bw_count >= 3;
+    }
+
+    /// `BBRCheckDrain`.
+    fn check_drain(&mut self, feedback: &Feedback<'_>) {
+        if self.state == State::Startup && self.filled_pipe {
+            self.state = State::Drain;
+        }
+        if self.state == State::Drain && feedback.in_flight <= self.inflight(1.0) {
+            self.enter_probe_bw(feedback.now);
+        }
+    }
+
+    /// `BBREnterProbeBW`: in a random phase, but not in the one that drains (section 4.3.4.2).
+    fn enter_probe_bw(&mut self, now: Time) {
+        // Flows that enter together should not probe together; what they delivered tells them apart.
+        let mut rng = Rng::new(now.0 ^ self.delivered.rotate_left(32) ^ self.rt_prop);
+        let last = CYCLE.len() as u32 - 1;
+        // 7 - (0..=6), and one further: 2..=7 and 0.
+        let phase = (last - rng.below(last) + 1) % (last + 1);
+        self.state = State::ProbeBw(phase as u8);
+        self.cycle_stamp = now;
+    }
+
+    /// `BBRUpdateRTprop` and `BBRCheckProbeRTT`.
+    fn update_rt_prop_and_check_probe_rtt(&mut self, feedback: &Feedback<'_>) {
+        let expired = feedback.now.since(self.rt_prop_stamp) > self.config.min_rtt_window;
+        if let Some(rtt) = feedback.rtt.map(|rtt| rtt.0.max(1))
+            && (rtt <= self.rt_prop || expired)
+        {
+            self.rt_prop = rtt;
+            self.rt_prop_stamp = feedback.now;
+        }
+        if expired && !self.idle_restart && self.state != State::ProbeRtt {
+            self.prior_cwnd = self.save_cwnd();
+            self.state = State::ProbeRtt;
+            self.probe_rtt_done = None;
+        }
+        if self.state == State::ProbeRtt {
+            self.handle_probe_rtt(feedback);
+        }
+        self.idle_restart = false;
+    }
+
+    /// `BBRHandleProbeRTT` and `BBRExitProbeRTT`.
+    fn handle_probe_rtt(&mut self, feedback: &Feedback<'_>) {
+        match self.probe_rtt_done {
+            None if feedback.in_flight <= self.config.min_pipe_bytes() => {
+                self.probe_rtt_done = Some(feedback.now + self.config.probe_rtt);
+                self.probe_rtt_round_done = false;
+                self.next_round_delivered = self.delivered;
+            }
+            None => {}
+            Some(done) => {
+                self.probe_rtt_round_done |= self.round_start;
+                if self.probe_rtt_round_done && feedback.now > done {
+                    self.rt_prop_stamp = feedback.now;
+                    self.cwnd = self.cwnd.max(self.prior_cwnd);
+                    if self.filled_pipe {
+                        self.enter_probe_bw(feedback.now);
+                    } else {
+                        self.state = State::Startup;
+                    }
+                }
+            }
+        }
+    }
+
+    /// `BBRSetPacingRateWithGain`.
+    fn set_pacing_rate(&mut self, gain: f32) {
+        let rate = (gain * self.btl_bw.get()).min(line(&self.config));
+        if rate > 0.0 && (self.filled_pipe || rate > self.pacing_rate) {
+            self.pacing_rate = rate;
+        }
+    }
+
+    /// `BBRSetCwnd`.
+    fn set_cwnd(&mut self, feedback: &Feedback<'_>) {
+        let bytes = u64::from(feedback.bytes);
+        let target = self.inflight(self.cwnd_gain());
+        if self.conserving {
+            self.cwnd = self.cwnd.max(feedback.in_flight.saturating_add(bytes));
+        } else {
+            if self.filled_pipe {
+                self.cwnd = self.cwnd.saturating_add(bytes).min(target);
+            } else if self.cwnd < target || self.delivered < self.config.start_bytes() {
+                self.cwnd = self.cwnd.saturating_add(bytes);
+            }
+            self.cwnd = self.cwnd.max(self.config.min_pipe_bytes());
+        }
+        self.limit_cwnd();
+    }
+
+    /// `BBRModulateCwndForProbeRTT`, and the largest window there may be.
+    fn limit_cwnd(&mut self) {
+        if self.state == State::ProbeRtt {
+            self.cwnd = self.cwnd.min(self.config.min_pipe_bytes());
+        }
+        self.cwnd = self.cwnd.min(self.config.max_bytes());
+    }
+
+    /// `BBRSaveCwnd`.
+    fn save_cwnd(&self) -> u64 {
+        if self.recovery_left == 0 && self.state != State::ProbeRtt {
+            self.cwnd
+        } else {
+            self.cwnd.max(self.prior_cwnd)
+        }
+    }
+
+    /// A loss (section 4.2.3.4): the first of a window of data begins recovery, the others take their
+    /// bytes off the window.
+    fn on_loss(&mut self, feedback: &Feedback<'_>) {
+        let bytes = u64::from(feedback.bytes);
+        let packet = u64::from(self.config.mtu);
+        if self.recovery_left == 0 {
+            self.prior_cwnd = self.save_cwnd();
+            self.recovery_left = feedback.in_flight.max(1);
+            self.conserving = feedback.kind != Kind::TimedOut;
+            self.cwnd = packet;
+            if self.conserving {
+                self.cwnd = self.cwnd.saturating_add(feedback.in_flight);
+                self.cwnd = self.cwnd.min(self.config.max_bytes());
+                self.next_round_delivered = self.delivered; // the round of conservation begins
+            }
+        } else {
+            self.cwnd = self.cwnd.saturating_sub(bytes).max(packet);
+            self.settle(bytes);
+        }
+        self.check_cycle_phase(feedback, true);
+    }
+
+    /// Takes `bytes` off what recovery waits for, and restores the window when that is all
+    /// (`BBRRestoreCwnd`).
+    fn settle(&mut self, bytes: u64) {
+        if self.recovery_left > 0 {
+            self.recovery_left = self.recovery_left.saturating_sub(bytes);
+            if self.recovery_left == 0 {
+                self.conserving = false;
+                self.cwnd = self.cwnd.max(self.prior_cwnd);
+                self.limit_cwnd();
+            }
+        }
+    }
+}
+
+impl SenderCc for Model {
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // positive
+    fn budget(&self, _now: Time) -> Budget {
+        Budget {
+            window: Some(self.cwnd),
+            rate: Some(up_to(self.pacing_rate * 8e9, self.config.line)),
+            burst: self.config.quantum,
+            ..Budget::default()
+        }
+    }
+
+    fn on_feedback(&mut self, feedback: &Feedback<'_>) {
+        match feedback.kind {
+            Kind::Acked => {
+                self.settle(u64::from(feedback.bytes));
+                self.on_ack(feedback);
+            }
+            Kind::Nacked { trimmed: true, .. } | Kind::Lost | Kind::TimedOut => {
+                self.on_loss(feedback);
+            }
+            // A receiver that is not ready, not a network that is full: the packet is out of the network.
+            Kind::Nacked { trimmed: false, .. } => self.settle(u64::from(feedback.bytes)),
+            // A probe overtakes the queues: its round trip is the propagation time itself.
+            Kind::ProbeAnswered => {
+                if let Some(rtt) =
+                    feedback.rtt.map(|rtt| rtt.0.max(1)).filter(|&r| r <= self.rt_prop)
+                {
+                    self.rt_prop = rtt;
+                    self.rt_prop_stamp = feedback.now;
+                }
+            }
+            Kind::Notified | Kind::Control => {}
+        }
+    }
+
+    /// `BBRHandleRestartFromIdle`.
+    fn on_event(&mut self, _now: Time, event: FlowEvent) {
+        if event == FlowEvent::Resumed {
+            self.idle_restart = true;
+            if matches!(self.state, State::ProbeBw(_)) {
+                self.set_pacing_rate(1.0);
+            }
+        }
+    }
+
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // never negative
+    fn metrics(&self) -> Metrics {
+        Metrics {
+            cwnd: Some(self.cwnd),
+            max_cwnd: Some(self.config.max_bytes()),
+            rate: Some(up_to(self.pacing_rate * 8e9, self.config.line)),
+            base_rtt: Some(Span(self.rt_prop)).filter(|&span| span != Span::MAX),
+            ..Metrics::default()
+        }
+    }
+}
+
+/// The own line in bytes per nanosecond.
+fn line(config: &BbrConfig) -> f32 {
+    config.line.0 as f32 / 8e9
+}

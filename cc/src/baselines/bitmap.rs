@@ -1,0 +1,134 @@
+//! A penalty per path.
+
+#[cfg(test)]
+mod tests;
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec;
+
+use squall_base::{Rng, Time};
+
+use crate::baselines::Oblivious;
+use crate::error::{ConfigError, within};
+use crate::selector::{PathMetrics, PathParameters, PathSelector, PathSignal, power_of_two};
+use crate::tuning::{Parameter, Tunable, number};
+
+/// What a number of turns may be.
+pub(super) const TURNS: &str = "0 to 255 turns";
+
+/// Parameters of [`Bitmap`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BitmapConfig {
+    /// Number of paths, a power of two.
+    pub paths: u16,
+    /// Turns a path is skipped for a marked packet: 1.
+    pub ecn: u8,
+    /// ... for a refused one: 4.
+    pub nack: u8,
+    /// ... for one whose timer fired: 15.
+    pub timeout: u8,
+    /// Most turns a path is skipped: 15.
+    pub most: u8,
+}
+
+impl BitmapConfig {
+    /// The constants of uet-htsim.
+    #[must_use]
+    pub const fn new(paths: u16) -> Self {
+        Self { paths, ecn: 1, nack: 4, timeout: 15, most: 15 }
+    }
+
+    /// What a report costs its path.
+    const fn penalty(&self, signal: PathSignal) -> u8 {
+        match signal {
+            PathSignal::Good => 0,
+            PathSignal::Ecn => self.ecn,
+            PathSignal::Nack | PathSignal::Lost => self.nack,
+            PathSignal::Timeout => self.timeout,
+        }
+    }
+}
+
+impl Tunable for BitmapConfig {
+    const PARAMETERS: &'static [Parameter<Self>] = &[
+        number!(ecn: u8, "turns a path is skipped for a marked packet: 1", TURNS),
+        number!(nack: u8, "turns a path is skipped for a refused packet: 4", TURNS),
+        number!(timeout: u8, "turns a path is skipped for a time-out: 15", TURNS),
+        number!(most: u8, "most turns a path is skipped: 15", "1 to 255 turns"),
+    ];
+
+    fn check(&self) -> Result<(), ConfigError> {
+        power_of_two(self.paths)?;
+        within("most", f64::from(self.most), 1.0, 255.0, "1 to 255 turns")
+    }
+}
+
+impl PathParameters for BitmapConfig {
+    fn paths(&self) -> u16 {
+        self.paths
+    }
+}
+
+/// Spraying that skips congested paths (uet-htsim `UecMpBitmap`): the order of [`Oblivious`], and for
+/// each path the number of turns it still has to sit out. Good reports forgive nothing, turns do.
+#[derive(Clone, Debug)]
+pub struct Bitmap {
+    config: Arc<BitmapConfig>,
+    order: Oblivious,
+    /// Turns each path still has to sit out.
+    penalties: Box<[u8]>,
+}
+
+impl Bitmap {
+    /// A selector to which all paths are good. `config` must have passed its check.
+    #[must_use]
+    pub fn new(config: Arc<BitmapConfig>, rng: Rng) -> Self {
+        let order = Oblivious::over(config.paths, rng);
+        let penalties = vec![0; order.len()].into_boxed_slice();
+        Self { config, order, penalties }
+    }
+
+    fn penalty(&mut self, path: u16) -> &mut u8 {
+        &mut self.penalties[usize::from(path)]
+    }
+}
+
+impl PathSelector for Bitmap {
+    fn pick(&mut self, _now: Time, _cwnd_packets: u32) -> u16 {
+        let mut path = self.order.peek();
+        if *self.penalty(path) > 0 {
+            // Only the path whose turn it was has sat out a turn, not those skipped behind it.
+            *self.penalty(path) -= 1;
+            // When all paths are bad, one of them has to do.
+            for _ in 0..self.penalties.len() {
+                self.order.advance();
+                path = self.order.peek();
+                if *self.penalty(path) == 0 {
+                    break;
+                }
+            }
+        }
+        self.order.advance();
+        path
+    }
+
+    fn on_feedback(&mut self, _now: Time, path: u16, signal: PathSignal) {
+        let (add, most) = (self.config.penalty(signal), self.config.most);
+        if let Some(penalty) = self.penalties.get_mut(usize::from(path)) {
+            *penalty = penalty.saturating_add(add).min(most);
+        }
+    }
+
+    fn state_bytes(&self) -> usize {
+        size_of_val(self) + size_of_val(&*self.penalties)
+    }
+
+    fn metrics(&self) -> PathMetrics {
+        let good = self.penalties.iter().filter(|&&penalty| penalty == 0).count();
+        PathMetrics {
+            remembered: u16::try_from(good).unwrap_or(u16::MAX),
+            ..PathMetrics::default()
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! DCQCN's reaction point (Zhu et al., "Congestion Control for Large-Scale RDMA Deployments", SIGCOMM
+//! 2015): a rate cut by congestion notifications and raised by a timer and a byte counter. Sections and
+//! equations are that paper's. The notification point is [`crate::NotifyReceiver`].
+//!
+//! Two forms: the paper's, and that of the network cards that carry it ([`Form`]).
+//!
+//! Both assume a network without losses. Where one happens nevertheless, the queue was full and its
+//! packets marked, so a loss counts as a notification ([`DcqcnConfig::react_to_loss`]), at most one in
+//! [`DcqcnConfig::cnp_interval`].
+//!
+//! A peer may not know that it should notify. Then its acknowledgements say what was marked, and after
+//! a few of those the sender makes the notifications itself, until it hears one.
+
+mod config;
+mod receiver;
+#[cfg(test)]
+mod tests;
+
+use alloc::sync::Arc;
+
+use squall_base::{Span, Time};
+
+use crate::controller::{Budget, Feedback, Kind, Metrics, SenderCc, Sending, Stamp};
+use crate::math::{power, up_to};
+pub use config::{DcqcnConfig, Form};
+pub use receiver::NotifyReceiver;
+
+/// Reports of marked packets without any notification from which it follows that the peer sends none:
+/// the first leaves the peer with the first mark. Should it have been lost, the next one corrects this.
+const UNHEARD: u8 = 16;
+
+/// One DCQCN context: 56 bytes, parameters shared.
+///
+/// `alpha` decays without a timer: what it lost since the last notification is worked out at the next
+/// one. The timer runs only while the rate is below the line's, so idle flows cost nothing.
+#[derive(Clone, Debug)]
+pub struct Dcqcn {
+    config: Arc<DcqcnConfig>,
+    /// Up to when `alpha` is what it says.
+    alpha_at: Time,
+    /// When the rate was last cut.
+    cut_at: Time,
+    /// When the increase timer fires next; [`Time::NEVER`] at line rate.
+    raise_at: Time,
+    /// Current rate `R_C` in bits per second.
+    rate: f32,
+    /// Target rate `R_T` in bits per second.
+    target: f32,
+    /// The estimate of congestion.
+    alpha: f32,
+    /// Bytes sent since the byte counter last expired.
+    sent: u32,
+    /// Expirations of the timer since the last cut.
+    timer_stage: u8,
+    /// Expirations of the byte counter since the last cut.
+    byte_stage: u8,
+    /// A notification came since `alpha_at` (vendor form).
+    notified: bool,
+    /// A notification came too early for its cut (vendor form).
+    cut_due: bool,
+    /// The rate was cut at least once.
+    limited: bool,
+    /// Reports of marked packets before the first notification, at most [`UNHEARD`].
+    unheard: u8,
+    /// A notification came.
+    heard: bool,
+}
+
+impl Dcqcn {
+    /// A context that starts at line rate. `config` must have passed [`crate::Tunable::check`].
+    #[must_use]
+    pub fn new(config: Arc<DcqcnConfig>, now: Time) -> Self {
+        let line = config.line.0 as f32;
+        Self {
+            alpha_at: now,
+            cut_at: Time::ZERO,
+            raise_at: Time::NEVER,
+            rate: line,
+            target: line,
+            alpha: 1.0,
+            sent: 0,
+            timer_stage: 0,
+            byte_stage: 0,
+            notified: false,
+            cut_due: false,
+            limited: false,
+            unheard: 0,
+            heard: false,
+            config,
+        }
+    }
+
+    /// A notification, or what counts as one.
+    fn on_notified(&mut self, now: Time) {
+        if !self.limited {
+            self.alpha_at = now; // before, there was no limiter whose alpha could age
+        }
+        self.age_alpha(now);
+        match self.config.form {
+            Form::Paper => {
+                self.cut(now);
+                self.alpha += self.config.g * (1.0 - self.alpha); // eq. 1
+                self.alpha_at = now;
+            }
+            Form::Vendor => {
+                self.notified = true;
+                if self.may_cut(now, self.config.decrease_period) {
+                    self.cut(now);
+                } else {
+                    self.cut_due = true;
+                }
+            }
+        }
+    }
+
+    /// A loss counts as a notification that nobody sent.
+    fn on_loss(&mut self, now: Time) {
+        if self.config.react_to_loss && self.may_cut(now, self.config.cnp_interval) {
+            self.on_notified(now);
+        }
+    }
+
+    /// The peer says that packets were marked: should it have notified?
+    fn on_mark(&mut self, now: Time) {
+        if self.heard {
+            return;
+        }
+        self.unheard = (self.unheard + 1).min(UNHEARD);
+        if self.unnotified() && self.may_cut(now, self.config.cnp_interval) {
+            self.on_notified(now);
+        }
+    }
+
+    /// The peer marks but does not notify.
+    const fn unnotified(&self) -> bool {
+        !self.heard && self.unheard >= UNHEARD
+    }
+
+    /// Whether the last cut was at least `distance` ago.
+    fn may_cut(&self, now: Time, distance: Span) -> bool {
+        !self.limited || now.since(self.cut_at) >= distance
+    }
+
+    /// Brings `alpha` up to `now`: eq. 2 for each period without a notification, and in the vendor
+    /// form eq. 1 for the one that had some.
+    fn age_alpha(&mut self, now: Time) {
+        let period = self.config.alpha_period.0.max(1);
+        let periods = now.since(self.alpha_at).0 / period;
+        if periods == 0 {
+            return;
+        }
+        let mut decays = u32::try_from(periods).unwrap_or(u32::MAX);
+        if self.notified {
+            self.notified = false;
+            self.alpha += self.config.g * (1.0 - self.alpha);
+            decays -= 1;
+        }
+        self.alpha *= power(1.0 - self.config.g, decays);
+        self.alpha_at += Span(periods * period);
+    }
+
+    /// Eq. 1, and all counters from the start (figure 7).
+    fn cut(&mut self, now: Time) {
+        // The vendors keep the target of the first of several cuts between which nothing was raised.
+        let raised = self.timer_stage > 0 || self.byte_stage > 0;
+        if self.config.clamp_target || raised || self.raise_at == Time::NEVER {
+            self.target = self.rate;
+        }
+        self.rate = (self.rate * (1.0 - self.alpha / 2.0)).max(self.config.min_rate.0 as f32);
+        self.sent = 0;
+        self.timer_stage = 0;
+        self.byte_stage = 0;
+        self.cut_at = now;
+        self.limited = true;
+        self.cut_due = false;
+        self.raise_at = now + self.config.increase_period;
+    }
+
+    /// An expiration of the timer or the byte counter (figure 7, eq. 3 and 4).
+    fn raise(&mut self) {
+        let config = &*self.config;
+        let most = self.timer_stage.max(self.byte_stage);
+        // Without a byte counter the timer alone decides about hyper increase.
+        let least =
+            if config.byte_counter == 0 { most } else { self.timer_stage.min(self.byte_stage) };
+        if most >= config.stages {
+            self.target += if least > config.stages {
+                let steps = match config.form {
+                    Form::Paper => f32::from(least - config.stages),
+                    Form::Vendor => 1.0,
+                };
+                steps * config.hyper_step.0 as f32
+            } else {
+                config.additive_step.0 as f32
+            };
+        }
+        let line = config.line.0 as f32;
+        self.target = self.target.min(line);
+        self.rate = (self.rate + self.target) / 2.0;
+        // Halving a distance never ends; a thousandth of the line is no distance.
+        if self.rate >= line * 0.999 {
+            self.rate = line;
+            self.raise_at = Time::NEVER;
+        }
+    }
+}
+
+impl SenderCc for Dcqcn {
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // positive
+    fn budget(&self, _now: Time) -> Budget {
+        Budget {
+            rate: Some(up_to(self.rate, self.config.line)),
+            window: self.config.window_bytes(),
+            burst: self.config.burst,
+            ..Budget::default()
+        }
+    }
+
+    fn on_send(&mut self, _now: Time, sending: &Sending) -> Stamp {
+        let limit = self.config.byte_counter;
+        if limit > 0 && self.raise_at != Time::NEVER {
+            self.sent = self.sent.saturating_add(sending.bytes);
+            if self.sent >= limit {
+                self.sent -= limit;
+                self.byte_stage = self.byte_stage.saturating_add(1);
+                self.raise();
+            }
+        }
+        Stamp::default()
+    }
+
+    fn on_feedback(&mut self, feedback: &Feedback<'_>) {
+        match feedback.kind {
+            Kind::Notified => {
+                self.heard = true;
+                self.on_notified(feedback.now);
+            }
+            Kind::Acked if feedback.ecn => self.on_mark(feedback.now),
+            Kind::Nacked { trimmed: true, .. } | Kind::Lost | Kind::TimedOut => {
+                self.on_loss(feedback.now);
+            }
+            _ => {}
+        }
+    }
+
+    fn on_timer(&mut self, now: Time) {
+        if self.cut_due && self.may_cut(now, self.config.decrease_period) {
+            self.age_alpha(now);
+            self.cut(now);
+        }
+        if now >= self.raise_at {
+            self.timer_stage = self.timer_stage.saturating_add(1);
+            self.raise_at = now + self.config.increase_period;
+            self.raise();
+        }
+    }
+
+    fn next_timer(&self) -> Option<Time> {
+        let cut =
+            if self.cut_due { self.cut_at + self.config.decrease_period } else { Time::NEVER };
+        Some(cut.min(self.raise_at)).filter(|&at| at != Time::NEVER)
+    }
+
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // never negative
+    fn metrics(&self) -> Metrics {
+        let window = self.config.window_bytes();
+        Metrics {
+            cwnd: window,
+            max_cwnd: window,
+            rate: Some(up_to(self.rate, self.config.line)),
+            ungranted: self.unnotified(),
+            ..Metrics::default()
+        }
+    }
+}

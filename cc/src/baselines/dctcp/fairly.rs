@@ -1,0 +1,79 @@
+//! DCTCP as VAI and SF need it (Snyder's thesis, section 4.2): windows of single acknowledgements are made from a reference,
+//! and additive increase comes with every one of them. Congestion is the delay, which DCTCP itself does not ask after: the share of
+//! marks says that there is a queue, not how long it is.
+
+use crate::controller::{Feedback, Kind, SenderCc};
+use crate::fair::{FairCc, Fairness, Reference, Seen};
+use crate::math::{least, most, nanos};
+
+use super::{Dctcp, marked};
+
+impl FairCc for Dctcp {
+    type Reference = Reference;
+
+    #[inline(always)]
+    fn on_feedback_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness<Reference>) {
+        let reference = fairness.reference(self.cwnd);
+        let acked =
+            matches!(feedback.kind, Kind::Acked | Kind::ProbeAnswered) && feedback.bytes > 0;
+        // Slow start, in which it has no share yet, is DCTCP's own.
+        if acked && (reference >= self.ssthresh || feedback.ecn) {
+            self.on_ack_fairly(feedback, reference, fairness);
+        } else {
+            self.on_any_fairly(feedback, reference, fairness);
+        }
+    }
+}
+
+impl Dctcp {
+    /// What DCTCP makes of a report by itself.
+    #[inline(never)]
+    fn on_any_fairly(
+        &mut self,
+        feedback: &Feedback<'_>,
+        reference: f32,
+        fairness: &mut Fairness<Reference>,
+    ) {
+        self.cwnd = reference;
+        self.on_feedback(feedback);
+        fairness.set_reference(self.cwnd);
+    }
+
+    /// An acknowledgement outside of slow start.
+    #[inline(always)]
+    fn on_ack_fairly(
+        &mut self,
+        feedback: &Feedback<'_>,
+        reference: f32,
+        fairness: &mut Fairness<Reference>,
+    ) {
+        self.cwnd = reference;
+        self.settle(feedback);
+        let (bytes, marked) = (feedback.bytes as f32, marked(feedback));
+        self.observe(bytes, marked, feedback.in_flight);
+        let mtu = self.config.mtu as f32;
+        let largest = self.config.max_cwnd * mtu;
+        let seen = Seen {
+            measure: feedback.rtt.map_or(0.0, |rtt| nanos(rtt) as f32),
+            decrease: marked > 0.0,
+            packets: feedback.packets,
+            round_end: feedback.round_end,
+            window: reference,
+            largest,
+        };
+        let turn = fairness.turn(&seen);
+        if let Some(turn) = turn {
+            // Step 9, as often as the turns say; RFC 5681 section 3.1, once a round trip, and where the window is used.
+            let left = if seen.decrease { 1.0 - self.alpha / 2.0 } else { 1.0 };
+            let used = 2.0 * (feedback.in_flight as f32 + bytes) >= reference;
+            let more = if used { self.config.ai * mtu * turn.gain } else { 0.0 };
+            let window = most(reference * left, self.config.min_wnd as f32) + more;
+            self.cwnd = least(window, largest);
+            if turn.commit && seen.decrease {
+                self.ssthresh = self.cwnd;
+            }
+        }
+        let lasts = turn.is_some_and(|turn| turn.commit);
+        fairness.set_reference(if lasts { self.cwnd } else { reference });
+    }
+}

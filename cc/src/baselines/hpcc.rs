@@ -1,0 +1,276 @@
+//! HPCC (Li et al., "HPCC: High Precision Congestion Control", SIGCOMM 2019): a rate and a window from what
+//! switches say of their queues, after its algorithm 1. Names are that algorithm's.
+//!
+//! Each packet brings back a record a switch ([`crate::IntHop`]): when it left, how many bytes its port had sent until
+//! then and how many it left behind. Two records of one queue tell how busy its link was in between.
+//!
+//! - Records are compared by queue, not by their place in the list: sprayed packets meet different queues at the same
+//!   distance. A queue that was not met before, or was forgotten, says nothing until it is met again.
+//! - The paper's network loses nothing. Here a loss of any kind halves the rate, at most once a round trip.
+//! - Where no switch writes records the round trip stands for them: a link is full when one takes four thirds of `T`.
+//!   [`Metrics::ungranted`] says that this is so.
+
+mod config;
+mod records;
+#[cfg(test)]
+mod tests;
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+
+use squall_base::{Span, Time};
+
+use crate::controller::{Budget, Feedback, Kind, Metrics, SenderCc};
+use crate::fair::{FairCc, Fairness, Seen, Turn};
+use crate::math::{float, least, most, up_to};
+pub use config::HpccConfig;
+use records::Records;
+
+/// A whole `T`, in [`Hpcc::least`].
+const WHOLE: u16 = u16::MAX;
+
+/// One HPCC context: 104 bytes, and 12 for each queue above five; parameters shared.
+#[derive(Clone, Debug)]
+pub struct Hpcc {
+    config: Arc<HpccConfig>,
+    /// Apart, or contexts of all algorithms were larger for it.
+    last: Box<Records>,
+    /// Reference rate, bits per second (`W^c` over `T`).
+    reference: f32,
+    /// Rate, bits per second (`W` over `T`).
+    rate: f32,
+    /// `U`: bytes in flight over the bandwidth-delay product, smoothed over `T`.
+    utilisation: f32,
+    /// The least round trip, as a share of the base one; zero until something was acknowledged.
+    least: u16,
+    /// `incStage`.
+    stage: u8,
+    /// Something was lost in this round trip.
+    lost: bool,
+}
+
+/// What the records of one packet say.
+#[derive(Clone, Copy, Debug, Default)]
+struct Measured {
+    /// `u` of the busiest link.
+    utilisation: f32,
+    /// Time between its records in nanoseconds.
+    between: f32,
+    /// Bytes in the longest queue.
+    longest: u32,
+}
+
+impl Hpcc {
+    /// A context that starts at line rate. `config` must have passed [`crate::Tunable::check`].
+    #[must_use]
+    pub fn new(config: Arc<HpccConfig>, _now: Time) -> Self {
+        let line = config.line.0 as f32;
+        Self {
+            last: Box::new(Records::new(config.queues)),
+            reference: line,
+            rate: line,
+            utilisation: 1.0,
+            least: 0,
+            stage: 0,
+            lost: false,
+            config,
+        }
+    }
+
+    /// `T` in nanoseconds.
+    fn base(&self) -> f32 {
+        let base = float(self.config.base_rtt.0);
+        if self.config.global_t || self.least == 0 {
+            base
+        } else {
+            base * (f32::from(self.least) / f32::from(WHOLE))
+        }
+    }
+
+    /// The least round trip, where this is one.
+    fn shortest(&self, rtt: Span) -> u16 {
+        let base = self.config.base_rtt.0;
+        // A clock may have said anything.
+        let trip = rtt.0.saturating_mul(WHOLE.into());
+        // Nothing is divided for the many that are no shorter.
+        if self.least != 0 && trip >= base.saturating_mul(self.least.into()) {
+            return self.least;
+        }
+        // At most a whole.
+        (trip / base.max(1)).clamp(1, WHOLE.into()) as u16
+    }
+
+    /// Records of the few queues that were met last, in the same order, where all know `T`.
+    #[inline(always)]
+    fn on_same_path(&mut self, feedback: &Feedback<'_>, fairness: Option<&mut Fairness<()>>) {
+        self.lost &= !feedback.round_end;
+        let base = float(self.config.base_rtt.0);
+        if let Some((utilisation, between)) = self.last.advance(feedback.int, 1.0 / base).found() {
+            let longest = if fairness.is_some() { feedback.int.longest() } else { 0 };
+            self.learn(feedback, &Measured { utilisation, between, longest }, base, fairness);
+        }
+    }
+
+    /// Any other acknowledgement.
+    #[inline(never)]
+    fn on_ack(&mut self, feedback: &Feedback<'_>, fairness: Option<&mut Fairness<()>>) {
+        self.lost &= !feedback.round_end;
+        let first = self.least == 0;
+        self.least = match feedback.rtt {
+            Some(rtt) => self.shortest(rtt),
+            None if first => WHOLE,
+            None => self.least,
+        };
+        let base = self.base();
+        let hops = feedback.int;
+        let measured = if hops.is_empty() {
+            // Less than it, or the smallest delay of a host were a full link.
+            feedback.rtt.map(|rtt| {
+                let utilisation = rtt.0 as f32 / base * 0.75;
+                let longest = most(rtt.0 as f32 - base, 0.0) * float(self.config.line.0) / 8e9;
+                Measured { utilisation, between: base, longest: longest as u32 }
+            })
+        } else {
+            let found = self.last.meet(hops, 1.0 / base).found().filter(|_| !first);
+            found.map(|(utilisation, between)| Measured {
+                utilisation,
+                between,
+                longest: hops.longest(),
+            })
+        };
+        if let Some(measured) = measured {
+            self.learn(feedback, &measured, base, fairness);
+        }
+    }
+
+    #[inline(always)]
+    fn learn(
+        &mut self,
+        feedback: &Feedback<'_>,
+        measured: &Measured,
+        base: f32,
+        fairness: Option<&mut Fairness<()>>,
+    ) {
+        let weight = least(measured.between, base) / base;
+        self.utilisation += (measured.utilisation - self.utilisation) * weight;
+        self.react(feedback, measured.longest, fairness);
+    }
+
+    /// `ComputeWind`.
+    #[inline(always)]
+    fn react(&mut self, feedback: &Feedback<'_>, queue: u32, fairness: Option<&mut Fairness<()>>) {
+        let config = &*self.config;
+        let line = float(config.line.0);
+        let over = self.utilisation / config.eta;
+        let decrease = over >= 1.0;
+        let turn = match fairness {
+            None => Turn::plain(feedback.round_end),
+            Some(fairness) => {
+                let seen = Seen {
+                    measure: queue as f32,
+                    decrease,
+                    packets: feedback.packets,
+                    round_end: feedback.round_end,
+                    window: self.reference,
+                    largest: line,
+                };
+                match fairness.turn(&seen) {
+                    Some(turn) => turn,
+                    None => return,
+                }
+            }
+        };
+        let multiply = decrease || self.stage >= config.max_stage;
+        let from = if multiply { self.reference / over } else { self.reference };
+        let rate = from + float(config.ai.0) * turn.gain;
+        self.rate = least(most(rate, float(config.min_rate.0)), line);
+        if turn.commit {
+            self.reference = self.rate;
+            self.stage = if multiply { 0 } else { self.stage + 1 };
+        }
+    }
+
+    fn on_loss(&mut self) {
+        if !core::mem::replace(&mut self.lost, true) {
+            self.rate = (self.rate.min(self.reference) / 2.0).max(self.config.min_rate.0 as f32);
+            self.reference = self.rate;
+            self.stage = 0;
+        }
+    }
+
+    /// Any report, with VAI and SF or without.
+    #[inline(always)]
+    fn hear(&mut self, feedback: &Feedback<'_>, fairness: Option<&mut Fairness<()>>) {
+        let usual = feedback.kind == Kind::Acked && self.config.global_t;
+        if usual && self.last.are_of_few(feedback.int) {
+            self.on_same_path(feedback, fairness);
+        } else {
+            self.hear_others(feedback, fairness);
+        }
+    }
+
+    /// What is not said by the queues that were met last.
+    #[inline(never)]
+    fn hear_others(&mut self, feedback: &Feedback<'_>, fairness: Option<&mut Fairness<()>>) {
+        match feedback.kind {
+            Kind::Acked => self.on_ack(feedback, fairness),
+            Kind::Nacked { trimmed: true, .. } | Kind::Lost | Kind::TimedOut => self.on_loss(),
+            // A receiver that is not ready; what overtakes the queues; what is others' business.
+            Kind::Nacked { trimmed: false, .. }
+            | Kind::ProbeAnswered
+            | Kind::Notified
+            | Kind::Control => {}
+        }
+    }
+
+    /// `W`: what the rate sends in `T`, in bytes.
+    fn window(&self) -> u64 {
+        (f64::from(self.rate) * f64::from(self.base()) / 8e9 + 0.5) as u64
+    }
+}
+
+impl SenderCc for Hpcc {
+    fn budget(&self, _now: Time) -> Budget {
+        let mtu = self.config.mtu;
+        Budget {
+            window: Some(self.window().max(mtu.into())),
+            rate: Some(up_to(self.rate, self.config.line)),
+            burst: mtu,
+            ..Budget::default()
+        }
+    }
+
+    fn on_feedback(&mut self, feedback: &Feedback<'_>) {
+        self.hear(feedback, None);
+    }
+
+    fn metrics(&self) -> Metrics {
+        let line = self.config.line;
+        let most = line.0 as f64 * self.config.base_rtt.as_f64() / 8e9;
+        Metrics {
+            cwnd: Some(self.window()),
+            max_cwnd: Some((most + 0.5) as u64),
+            rate: Some(up_to(self.rate, line)),
+            base_rtt: Some(self.config.base_rtt),
+            // Something was acknowledged, and there was no record in anything.
+            ungranted: self.least != 0 && self.last.is_empty(),
+            ..Metrics::default()
+        }
+    }
+
+    fn base_rtt(&self) -> Option<squall_base::Span> {
+        Some(self.config.base_rtt)
+    }
+
+    fn state_bytes(&self) -> usize {
+        size_of_val(self) + self.last.bytes()
+    }
+}
+
+impl FairCc for Hpcc {
+    type Reference = ();
+
+    fn on_feedback_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness<()>) {
+        self.hear(feedback, Some(fairness));
+    }
+}

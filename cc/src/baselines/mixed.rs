@@ -1,0 +1,139 @@
+//! Recycled paths first, the bitmap's otherwise.
+
+#[cfg(test)]
+mod tests;
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec;
+
+use squall_base::{Rng, Time};
+
+use super::bitmap::{Bitmap, BitmapConfig, TURNS};
+use crate::error::ConfigError;
+use crate::selector::{PathMetrics, PathParameters, PathSelector, PathSignal};
+use crate::tuning::{Parameter, Tunable};
+
+/// Parameters of [`Mixed`]: its bitmap's.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MixedConfig {
+    /// Of the bitmap that is asked when there is nothing to recycle.
+    pub bitmap: Arc<BitmapConfig>,
+}
+
+impl MixedConfig {
+    /// The constants of uet-htsim.
+    #[must_use]
+    pub fn new(paths: u16) -> Self {
+        Self { bitmap: Arc::new(BitmapConfig::new(paths)) }
+    }
+}
+
+/// A parameter of the bitmap.
+macro_rules! penalty {
+    ($field:ident, $what:literal, $allowed:expr) => {
+        Parameter {
+            name: stringify!($field),
+            what: $what,
+            allowed: $allowed,
+            get: |c| f64::from(c.bitmap.$field),
+            set: |c, v| Arc::make_mut(&mut c.bitmap).$field = v as u8,
+        }
+    };
+}
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // saturates, and is read back
+impl Tunable for MixedConfig {
+    const PARAMETERS: &'static [Parameter<Self>] = &[
+        penalty!(ecn, "turns a path is skipped for a marked packet: 1", TURNS),
+        penalty!(nack, "turns a path is skipped for a refused packet: 4", TURNS),
+        penalty!(timeout, "turns a path is skipped for a time-out: 15", TURNS),
+        penalty!(most, "most turns a path is skipped: 15", "1 to 255 turns"),
+    ];
+
+    fn check(&self) -> Result<(), ConfigError> {
+        self.bitmap.check()
+    }
+}
+
+impl PathParameters for MixedConfig {
+    fn paths(&self) -> u16 {
+        self.bitmap.paths
+    }
+}
+
+/// Recycles the paths of unmarked ACKs in the order they came, and takes the bitmap's next path when
+/// there is none to recycle (uet-htsim `UecMpMixed`, its default).
+///
+/// There the list of good paths grows without bound while more is acknowledged than sent. Here it has
+/// room for one entry a path, and the newest push out the oldest.
+#[derive(Clone, Debug)]
+pub struct Mixed {
+    bitmap: Bitmap,
+    /// Paths of unmarked ACKs, not yet used again.
+    ring: Box<[u16]>,
+    /// Index of the oldest.
+    oldest: u16,
+    /// How many there are.
+    held: u16,
+}
+
+impl Mixed {
+    /// A selector that knows nothing yet. `config` must have passed its check.
+    #[must_use]
+    #[allow(clippy::needless_pass_by_value)] // as all selectors are made
+    pub fn new(config: Arc<MixedConfig>, rng: Rng) -> Self {
+        let ring = vec![0; usize::from(config.bitmap.paths.max(1))].into_boxed_slice();
+        let bitmap = Bitmap::new(Arc::clone(&config.bitmap), rng);
+        Self { bitmap, ring, oldest: 0, held: 0 }
+    }
+
+    /// Entries the ring has room for; a `u16` made it.
+    #[allow(clippy::cast_possible_truncation)]
+    fn room(&self) -> u16 {
+        self.ring.len() as u16
+    }
+
+    /// The entry `by` places behind the oldest; `by` is at most the room.
+    #[allow(clippy::cast_possible_truncation)] // reduced below the room
+    fn place(&self, by: u16) -> u16 {
+        ((u32::from(self.oldest) + u32::from(by)) % u32::from(self.room())) as u16
+    }
+}
+
+impl PathSelector for Mixed {
+    fn pick(&mut self, now: Time, cwnd_packets: u32) -> u16 {
+        if self.held == 0 {
+            return self.bitmap.pick(now, cwnd_packets);
+        }
+        let path = self.ring[usize::from(self.oldest)];
+        self.oldest = self.place(1);
+        self.held -= 1;
+        path
+    }
+
+    fn on_feedback(&mut self, now: Time, path: u16, signal: PathSignal) {
+        if path >= self.room() {
+            return;
+        }
+        self.bitmap.on_feedback(now, path, signal);
+        if signal == PathSignal::Good {
+            let at = self.place(self.held);
+            self.ring[usize::from(at)] = path;
+            if self.held < self.room() {
+                self.held += 1;
+            } else {
+                self.oldest = self.place(1);
+            }
+        }
+    }
+
+    fn state_bytes(&self) -> usize {
+        let inside = self.bitmap.state_bytes() - size_of_val(&self.bitmap);
+        size_of_val(self) + inside + size_of_val(&*self.ring)
+    }
+
+    fn metrics(&self) -> PathMetrics {
+        PathMetrics { remembered: self.held, ..PathMetrics::default() }
+    }
+}

@@ -1,0 +1,90 @@
+//! MP-RDMA's window: Lu et al., "Multi-Path Transport for RDMA in Datacenters", NSDI 2018, section 3.
+//!
+//! One window for all paths, moved by every acknowledged packet. Which path a packet takes is the
+//! selector's business: [`crate::AckClocked`] is the paper's other half. Its limit of reordering and its
+//! in-order memory updates belong to hardware without a receive bitmap and are not needed here.
+
+mod config;
+mod paths;
+#[cfg(test)]
+mod tests;
+
+use alloc::sync::Arc;
+
+use squall_base::Time;
+
+use crate::controller::{Budget, Feedback, Kind, Metrics, SenderCc};
+pub use config::MprdmaConfig;
+pub use paths::{AckClocked, AckClockedConfig};
+
+/// One MP-RDMA context: 16 bytes, parameters shared.
+#[derive(Clone, Debug)]
+pub struct Mprdma {
+    config: Arc<MprdmaConfig>,
+    /// Congestion window in bytes.
+    cwnd: f32,
+}
+
+impl Mprdma {
+    /// A context at the initial window. `config` must have passed its check.
+    #[must_use]
+    pub fn new(config: Arc<MprdmaConfig>, _now: Time) -> Self {
+        let cwnd = config.start_window as f32;
+        Self { config, cwnd }
+    }
+
+    /// Each unmarked packet adds `1 / cwnd` packets, each marked one takes half a packet off (section
+    /// 3.2). An ACK that covers several packets counts as theirs; when it does not say how many of them
+    /// were marked, all were.
+    fn on_ack(&mut self, feedback: &Feedback<'_>) {
+        let packets = f32::from(feedback.packets.max(1));
+        let marked = match (feedback.ecn, feedback.marked) {
+            (false, _) => 0.0,
+            (true, 0) => 1.0,
+            (true, marked) => (f32::from(marked) / packets).min(1.0),
+        };
+        let bytes = feedback.bytes as f32;
+        let clean = bytes * (1.0 - marked);
+        let packet = self.config.mtu as f32;
+        self.cwnd += self.config.increase * clean * packet / self.cwnd;
+        self.cwnd -= self.config.decrease * bytes * marked;
+    }
+
+    fn clamp(&mut self) {
+        let (min, max) = (self.config.min_window as f32, self.config.max_window as f32);
+        self.cwnd = self.cwnd.min(max).max(min);
+    }
+}
+
+impl SenderCc for Mprdma {
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // clamped to be positive
+    fn budget(&self, _now: Time) -> Budget {
+        Budget { window: Some(self.cwnd as u64), ..Budget::default() }
+    }
+
+    fn on_feedback(&mut self, feedback: &Feedback<'_>) {
+        match feedback.kind {
+            Kind::Acked => self.on_ack(feedback),
+            // A packet that did not get through leaves the window (uet-htsim runs the algorithm that
+            // way where switches trim; the paper's hardware resends without touching the window).
+            Kind::Nacked { trimmed: true, .. } | Kind::Lost | Kind::TimedOut => {
+                self.cwnd -= feedback.bytes as f32;
+            }
+            Kind::Nacked { trimmed: false, .. }
+            | Kind::ProbeAnswered
+            | Kind::Notified
+            | Kind::Control => return,
+        }
+        self.clamp();
+    }
+
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // never negative
+    fn metrics(&self) -> Metrics {
+        Metrics {
+            cwnd: Some(self.cwnd as u64),
+            max_cwnd: Some(self.config.max_window),
+            base_rtt: Some(self.config.base_rtt),
+            ..Metrics::default()
+        }
+    }
+}

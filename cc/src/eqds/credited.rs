@@ -1,0 +1,222 @@
+//! Credits and a window at once.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use squall_base::Time;
+
+use super::{Eqds, EqdsConfig};
+use crate::baselines::{Mprdma, MprdmaConfig};
+use crate::controller::{
+    AckStyle, Action, Budget, Feedback, FlowEvent, Kind, LossThreshold, Metrics, ReceiverConfig,
+    RequestState, SenderCc, SenderParameters, Sending, Stamp,
+};
+use crate::error::ConfigError;
+use crate::network::Network;
+use crate::nscc::{Nscc, NsccConfig};
+use crate::smartt::{Smartt, SmarttConfig};
+use crate::tuning::{Parameter, Setting, Tunable};
+
+/// A window that can live beside credits.
+pub trait CreditWindow: SenderCc {
+    /// Its parameters.
+    type Parameters: SenderParameters + Clone;
+
+    /// Its parameters on `network`, beside credits.
+    fn beside_credits(network: &Network) -> Self::Parameters;
+
+    /// A context, opened at `now`.
+    fn open(parameters: Arc<Self::Parameters>, now: Time) -> Self;
+}
+
+impl CreditWindow for Nscc {
+    type Parameters = NsccConfig;
+
+    fn beside_credits(network: &Network) -> NsccConfig {
+        NsccConfig { rccc: true, ..NsccConfig::new(network) }
+    }
+
+    fn open(parameters: Arc<NsccConfig>, now: Time) -> Self {
+        Self::new(parameters, now)
+    }
+}
+
+impl CreditWindow for Smartt {
+    type Parameters = SmarttConfig;
+
+    fn beside_credits(network: &Network) -> SmarttConfig {
+        SmarttConfig::new(network)
+    }
+
+    fn open(parameters: Arc<SmarttConfig>, now: Time) -> Self {
+        Self::new(parameters, now)
+    }
+}
+
+impl CreditWindow for Mprdma {
+    type Parameters = MprdmaConfig;
+
+    fn beside_credits(network: &Network) -> MprdmaConfig {
+        MprdmaConfig::new(network)
+    }
+
+    fn open(parameters: Arc<MprdmaConfig>, now: Time) -> Self {
+        Self::new(parameters, now)
+    }
+}
+
+/// Parameters of [`Credited`]: those of both.
+#[derive(Debug)]
+pub struct CreditedConfig<W: CreditWindow> {
+    /// Of the credits and the receiver.
+    pub credits: Arc<EqdsConfig>,
+    /// Of the window.
+    pub window: Arc<W::Parameters>,
+}
+
+impl<W: CreditWindow> Clone for CreditedConfig<W> {
+    fn clone(&self) -> Self {
+        Self { credits: Arc::clone(&self.credits), window: Arc::clone(&self.window) }
+    }
+}
+
+impl<W: CreditWindow> CreditedConfig<W> {
+    /// The defaults of both for `network`.
+    #[must_use]
+    pub fn new(network: &Network) -> Self {
+        let credits = EqdsConfig { in_acks: false, ..EqdsConfig::new(network) };
+        Self { credits: Arc::new(credits), window: Arc::new(W::beside_credits(network)) }
+    }
+}
+
+/// The parameters are those of the two parts.
+impl<W: CreditWindow + 'static> Tunable for CreditedConfig<W> {
+    const PARAMETERS: &'static [Parameter<Self>] = &[];
+
+    fn check(&self) -> Result<(), ConfigError> {
+        self.credits.check()?;
+        self.window.check()
+    }
+
+    fn set(&mut self, name: &str, value: f64) -> Option<Result<(), ConfigError>> {
+        let credits = Arc::make_mut(&mut self.credits).set(name, value);
+        credits.or_else(|| Arc::make_mut(&mut self.window).set(name, value))
+    }
+
+    fn settings(&self) -> Vec<Setting> {
+        let mut settings = self.credits.settings();
+        settings.extend(self.window.settings());
+        settings
+    }
+}
+
+impl<W: CreditWindow + 'static> SenderParameters for CreditedConfig<W> {
+    fn receiver(&self, network: &Network) -> ReceiverConfig {
+        self.credits.receiver(network)
+    }
+
+    fn acks(&self) -> AckStyle {
+        self.window.acks()
+    }
+
+    fn loss_threshold(&self) -> LossThreshold {
+        self.window.loss_threshold()
+    }
+
+    fn set_floor(&mut self, bytes: u32) -> bool {
+        Arc::make_mut(&mut self.window).set_floor(bytes)
+    }
+}
+
+/// Credits of the receiver, who knows its own port, together with a window of the sender, who learns
+/// about the network between them (SMaRTT-REPS, first version, section 5.1: "limit its sending rate by
+/// capping the congestion window"). Both budgets apply, and no more credit is asked for than the window
+/// can use.
+///
+/// The ACKs stay the window's: they carry what it needs, and credit comes in packets of its own.
+#[derive(Clone, Debug)]
+pub struct Credited<W>(Box<Both<W>>);
+
+#[derive(Clone, Debug)]
+struct Both<W> {
+    credits: Eqds,
+    window: W,
+}
+
+impl<W: CreditWindow> Credited<W> {
+    /// A context, opened at `now`. `config` must have passed its check.
+    #[must_use]
+    #[allow(clippy::needless_pass_by_value)] // as every algorithm is made
+    pub fn new(config: Arc<CreditedConfig<W>>, now: Time) -> Self {
+        let credits = Eqds::new(Arc::clone(&config.credits), now);
+        Self(Box::new(Both { credits, window: W::open(Arc::clone(&config.window), now) }))
+    }
+
+    /// Bytes of state in the box.
+    #[cfg(test)]
+    pub(super) const fn boxed_bytes() -> usize {
+        size_of::<Both<W>>()
+    }
+}
+
+impl<W: CreditWindow> SenderCc for Credited<W> {
+    fn budget(&self, now: Time) -> Budget {
+        let Both { credits, window } = &*self.0;
+        let budget = window.budget(now);
+        if credits.is_plain() {
+            return budget;
+        }
+        Budget { credit: credits.budget(now).credit, ..budget }
+    }
+
+    fn on_send(&mut self, now: Time, sending: &Sending) -> Stamp {
+        let Both { credits, window } = &mut *self.0;
+        let stamp = window.on_send(now, sending);
+        let most = window.budget(now).window.unwrap_or(u64::MAX);
+        // A packet more than the window (uet-htsim `computePullTarget`).
+        let most = most.saturating_add(credits.packet());
+        let target = credits.spend(now, sending, most);
+        Stamp { state: Some(RequestState::Demand(target)), ..stamp }
+    }
+
+    fn on_feedback(&mut self, feedback: &Feedback<'_>) {
+        self.0.credits.hear(feedback);
+        if feedback.kind != Kind::Control {
+            self.0.window.on_feedback(feedback);
+        }
+    }
+
+    fn on_event(&mut self, now: Time, event: FlowEvent) {
+        self.0.credits.event(now, event);
+        self.0.window.on_event(now, event);
+    }
+
+    fn on_timer(&mut self, now: Time) {
+        let Both { credits, window } = &mut *self.0;
+        credits.ask_again(now);
+        if window.next_timer().is_some_and(|at| at <= now) {
+            window.on_timer(now);
+        }
+    }
+
+    fn next_timer(&self) -> Option<Time> {
+        match (self.0.credits.timer(), self.0.window.next_timer()) {
+            (Some(credits), Some(window)) => Some(credits.min(window)),
+            (credits, window) => credits.or(window),
+        }
+    }
+
+    fn poll(&mut self, now: Time) -> Option<Action> {
+        let Both { credits, window } = &mut *self.0;
+        credits.request().or_else(|| window.poll(now))
+    }
+
+    fn state_bytes(&self) -> usize {
+        size_of_val(self) + size_of_val(&*self.0)
+    }
+
+    fn metrics(&self) -> Metrics {
+        Metrics { ungranted: self.0.credits.is_plain(), ..self.0.window.metrics() }
+    }
+}

@@ -1,0 +1,233 @@
+//! Receiver-driven credits, the receiver's part: one pull pacer a port.
+
+mod core;
+#[cfg(test)]
+mod tests;
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use squall_base::{Rate, Span, Time};
+
+use self::core::Core;
+use crate::controller::{
+    AckSignals, CREDIT_UNIT, CreditConfig, ReceivedPacket, ReceiverAction, ReceiverCc, RxFlow,
+};
+
+/// Least bytes' worth of time between two pulls, should they grant less (uet-htsim).
+const LEAST: u64 = 1024;
+
+/// In which of the pacer's lists a flow is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Listed {
+    Not,
+    /// It has demand, or asked.
+    Active,
+    /// It could do with some credit for later.
+    Idle,
+}
+
+/// What the pacer knows about a flow.
+#[derive(Clone, Copy, Debug)]
+struct Account {
+    /// [`RxFlow::id`].
+    flow: u32,
+    listed: Listed,
+    /// Credit granted since the flow opened, in whole units.
+    granted: u64,
+    /// Credit it wants in all, as far as known.
+    target: u64,
+}
+
+/// The receiver of EQDS and RCCC (uet-htsim `UecPullPacer` and `UecSink`): it counts bytes as
+/// [`crate::NsccReceiver`] does and grants its line to the flows that want it.
+///
+/// Flows with demand get a pull each in turn, so they share the line evenly, and pulls leave at the
+/// pace at which the line takes what they ask for. When nobody has demand, flows that had some are
+/// given credit for later, at the same pace. A flow that never says what it wants is none of this
+/// object's business: its ACKs carry no credit.
+///
+/// Memory grows with the largest number of flows open at a time, nothing is allocated a packet.
+#[derive(Clone, Debug)]
+pub struct CreditReceiver {
+    config: CreditConfig,
+    /// What is granted a second.
+    rate: Rate,
+    /// By slot; [`RxFlow`] remembers its own.
+    accounts: Vec<Account>,
+    free: Vec<u32>,
+    active: VecDeque<u32>,
+    idle: VecDeque<u32>,
+    /// When the next pull may leave.
+    next: Time,
+    core: Option<Core>,
+}
+
+impl CreditReceiver {
+    /// A receiver without flows. `config` must have passed [`CreditConfig::check`].
+    #[must_use]
+    pub fn new(config: CreditConfig) -> Self {
+        let core = (config.core_period > Span::ZERO).then(|| Core::new(config.core_period));
+        Self {
+            rate: granted(&config, 1.0),
+            core,
+            config,
+            accounts: Vec::new(),
+            free: Vec::new(),
+            active: VecDeque::new(),
+            idle: VecDeque::new(),
+            next: Time::ZERO,
+        }
+    }
+
+    /// The flow's slot; a flow that first says what it wants gets one.
+    fn slot(&mut self, flow: &mut RxFlow) -> u32 {
+        if let Some(slot) = flow.slot() {
+            return slot;
+        }
+        let fresh = Account { flow: flow.id(), listed: Listed::Not, granted: 0, target: 0 };
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.accounts[slot as usize] = fresh;
+                slot
+            }
+            None => {
+                self.accounts.push(fresh);
+                let flows = self.accounts.len();
+                // Each list must hold every flow, without having to grow later.
+                self.active.reserve(flows - self.active.len());
+                self.idle.reserve(flows - self.idle.len());
+                u32::try_from(flows - 1).unwrap_or(u32::MAX)
+            }
+        };
+        flow.set_slot(Some(slot));
+        slot
+    }
+
+    /// The flow wants `target` bytes in all. `answer` if it asked and waits for an answer.
+    fn demand(&mut self, now: Time, slot: u32, target: u64, answer: bool) {
+        let account = &mut self.accounts[slot as usize];
+        account.target = account.target.max(target);
+        if account.target > account.granted || answer {
+            self.activate(now, slot);
+        }
+    }
+
+    fn activate(&mut self, now: Time, slot: u32) {
+        if self.accounts[slot as usize].listed == Listed::Active {
+            return;
+        }
+        self.unlist(slot);
+        self.wake(now);
+        self.accounts[slot as usize].listed = Listed::Active;
+        self.active.push_back(slot);
+    }
+
+    /// An idle pacer saves no time up.
+    fn wake(&mut self, now: Time) {
+        if self.active.is_empty() && self.idle.is_empty() {
+            self.next = self.next.max(now);
+        }
+    }
+
+    fn unlist(&mut self, slot: u32) {
+        let account = &mut self.accounts[slot as usize];
+        match account.listed {
+            Listed::Not => return,
+            Listed::Active => self.active.retain(|&other| other != slot),
+            Listed::Idle => self.idle.retain(|&other| other != slot),
+        }
+        account.listed = Listed::Not;
+    }
+
+    /// One pull for `slot`, just taken off its list: what is granted, and where it goes next.
+    fn pull(&mut self, slot: u32, list: Listed) -> u64 {
+        let pull = u64::from(self.config.pull);
+        let account = &mut self.accounts[slot as usize];
+        let wanted = match list {
+            Listed::Active => account.target.saturating_sub(account.granted).min(pull),
+            Listed::Idle | Listed::Not => pull,
+        };
+        let granted = wanted.next_multiple_of(CREDIT_UNIT);
+        account.granted = account.granted.saturating_add(granted);
+        account.listed = if account.target > account.granted {
+            self.active.push_back(slot);
+            Listed::Active
+        } else if account.granted - account.target < self.config.idle {
+            self.idle.push_back(slot);
+            Listed::Idle
+        } else {
+            Listed::Not
+        };
+        granted
+    }
+}
+
+impl ReceiverCc for CreditReceiver {
+    fn on_rx(&mut self, now: Time, flow: &mut RxFlow, meta: &ReceivedPacket) {
+        if let Some(core) = &mut self.core
+            && !meta.last_hop
+            && let Some(share) = core.on_rx(now, meta.trimmed)
+        {
+            self.rate = granted(&self.config, share);
+        }
+        if !meta.trimmed && !meta.duplicate {
+            flow.count(meta.bytes);
+        }
+        let Some(target) = meta.demand else { return };
+        let slot = self.slot(flow);
+        self.demand(now, slot, target, false);
+        if meta.trimmed && !meta.duplicate {
+            // The packet has to come again, and the sender will say so only once it knows. Its next
+            // target is absolute and contains it, so nothing is granted twice.
+            let again = self.accounts[slot as usize].target.saturating_add(self.config.mtu.into());
+            self.demand(now, slot, again, false);
+        }
+    }
+
+    fn on_request(&mut self, now: Time, flow: &mut RxFlow, target: u64) {
+        let slot = self.slot(flow);
+        self.demand(now, slot, target, true);
+    }
+
+    fn fill_ack(&mut self, _now: Time, flow: &mut RxFlow, signals: &mut AckSignals) {
+        signals.received = flow.received();
+        signals.credit = match flow.slot() {
+            Some(slot) if self.config.in_acks => Some(self.accounts[slot as usize].granted),
+            Some(_) | None => None,
+        };
+    }
+
+    fn on_close(&mut self, _now: Time, flow: &mut RxFlow) {
+        if let Some(slot) = flow.slot() {
+            self.unlist(slot);
+            self.free.push(slot);
+            flow.set_slot(None);
+        }
+    }
+
+    fn poll(&mut self, now: Time) -> Option<ReceiverAction> {
+        if now < self.next {
+            return None;
+        }
+        let (slot, list) = match self.active.pop_front() {
+            Some(slot) => (slot, Listed::Active),
+            None => (self.idle.pop_front()?, Listed::Idle),
+        };
+        let granted = self.pull(slot, list);
+        let earliest = Time(now.0.saturating_sub(self.config.catch_up.0));
+        self.next = self.next.max(earliest) + self.rate.transmit_time(granted.max(LEAST));
+        let account = &self.accounts[slot as usize];
+        Some(ReceiverAction::Credit { flow: account.flow, cumulative: account.granted })
+    }
+
+    fn next_timer(&self) -> Option<Time> {
+        (!self.active.is_empty() || !self.idle.is_empty()).then_some(self.next)
+    }
+}
+
+/// What is granted a second, when so much of what the port could take gets through the network.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a share of a rate
+fn granted(config: &CreditConfig, share: f64) -> Rate {
+    Rate((config.line.0 as f64 * config.share * share) as u64)
+}

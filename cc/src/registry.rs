@@ -1,0 +1,452 @@
+//! The list of all algorithms: the enums over them, and how a user chooses one by name.
+
+mod receivers;
+mod scopes;
+mod selectors;
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use squall_base::{Span, Time};
+
+use crate::baselines::{
+    Bbr, BbrConfig, Dcqcn, DcqcnConfig, Dctcp, DctcpConfig, FixedWindow, FixedWindowConfig, Hpcc,
+    HpccConfig, Mprdma, MprdmaConfig, Swift, SwiftConfig,
+};
+use crate::baselines::{Timely, TimelyConfig};
+use crate::by_name::{ByName, ChoiceError, Named, name_of, tune, unknown};
+use crate::controller::{
+    AckStyle, Action, Budget, Feedback, FlowEvent, LossThreshold, Metrics, RatePacket,
+    ReceiverConfig, Scope, SenderCc, SenderParameters, Sending, Stamp,
+};
+use crate::eqds::{Credited, CreditedConfig, Eqds, EqdsConfig};
+use crate::error::ConfigError;
+use crate::fair::{Fair, FairConfig};
+use crate::network::Network;
+use crate::nscc::{Nscc, NsccConfig};
+use crate::pace::{Paced, PacedConfig};
+#[cfg(feature = "research")]
+use crate::research::{Dart, DartConfig, Sperc, SpercConfig, Throttle, ThrottleConfig};
+use crate::smartt::{Smartt, SmarttConfig};
+use crate::strack::{Strack, StrackConfig};
+use crate::tuning::{Setting, Tunable};
+pub use receivers::Receiver;
+pub use selectors::{Paths, PathsConfig};
+
+/// The list of algorithms: variant (state, parameters) = name, one line about it. A line here, and
+/// the algorithm can be chosen, tuned, listed and is held to the properties that all have. One that lends its law to VAI and SF
+/// ([`FairCc`](crate::FairCc), [`FairParameters`](crate::FairParameters)) names the variant in which they are round it, too.
+macro_rules! senders {
+    ($($(#[$doc:meta])* $variant:ident $(or $fair:ident)? ($state:ty, $config:ty) = $name:literal, $what:literal $(if $feature:literal)?;)+) => {
+        /// The algorithm of an endpoint with its parameters: checked once, shared by all its contexts.
+        #[derive(Clone, Debug)]
+        pub enum SenderConfig {
+            $(
+                $(#[$doc])*
+                $(#[cfg(feature = $feature)])?
+                $variant(Arc<$config>),
+                $(
+                    /// The same with VAI or SF.
+                    $fair(Arc<$config>, Arc<FairConfig>),
+                )?
+            )+
+            /// Any of the others that has a window, which may be less than a packet.
+            Paced(Arc<PacedConfig>),
+        }
+
+        impl SenderConfig {
+            /// Every algorithm: its name and one line about it.
+            pub const NAMES: &'static [Named] = &[$($(#[cfg(feature = $feature)])? ($name, $what)),+];
+
+            /// Names of algorithms that this build leaves out, each with the cargo feature that brings it.
+            const NOT_BUILT: &'static [Named] = &[$($(#[cfg(not(feature = $feature))] ($name, $feature),)?)+];
+
+            /// The defaults of the algorithm called `name` on `network`.
+            fn default_of(name: &str, network: &Network) -> Option<Self> {
+                match name {
+                    $($(#[cfg(feature = $feature)])? $name => Some(Self::$variant(Arc::new(<$config>::new(network)))),)+
+                    _ => None,
+                }
+            }
+
+            /// The name by which a user asks for it.
+            #[must_use]
+            pub fn name(&self) -> &'static str {
+                match self {
+                    $($(#[cfg(feature = $feature)])? Self::$variant(_) $(| Self::$fair(_, _))? => $name,)+
+                    Self::Paced(paced) => paced.inner.name(),
+                }
+            }
+
+            /// The parameters of the algorithm proper.
+            fn own_settings(&self) -> Vec<Setting> {
+                match self {
+                    $($(#[cfg(feature = $feature)])? Self::$variant(config) $(| Self::$fair(config, _))? => config.settings(),)+
+                    Self::Paced(paced) => paced.inner.own_settings(),
+                }
+            }
+
+            /// Whether the algorithm can run on its values.
+            ///
+            /// # Errors
+            /// The first parameter out of its range.
+            pub fn check(&self) -> Result<(), ConfigError> {
+                match self {
+                    $($(#[cfg(feature = $feature)])? Self::$variant(config) $(| Self::$fair(config, _))? => config.check(),)+
+                    Self::Paced(paced) => paced.inner.check(),
+                }
+            }
+
+            /// How the algorithm wants to be acknowledged.
+            #[must_use]
+            pub fn acks(&self) -> AckStyle {
+                match self {
+                    $($(#[cfg(feature = $feature)])? Self::$variant(config) $(| Self::$fair(config, _))? => config.acks(),)+
+                    Self::Paced(paced) => paced.inner.acks(),
+                }
+            }
+
+            /// When packets out of order are a loss for it.
+            #[must_use]
+            pub fn loss_threshold(&self) -> LossThreshold {
+                match self {
+                    $($(#[cfg(feature = $feature)])? Self::$variant(config) $(| Self::$fair(config, _))? => config.loss_threshold(),)+
+                    Self::Paced(paced) => paced.inner.loss_threshold(),
+                }
+            }
+
+            /// Which flows share a context of the algorithm where nobody says it ([`Scope::AUTO`]).
+            #[must_use]
+            pub fn scope(&self) -> Scope {
+                match self {
+                    $($(#[cfg(feature = $feature)])? Self::$variant(config) $(| Self::$fair(config, _))? => config.scope(),)+
+                    Self::Paced(paced) => paced.inner.scope(),
+                }
+            }
+
+            /// What the receiver of an endpoint that runs this algorithm must do.
+            #[must_use]
+            pub fn receiver(&self, network: &Network) -> ReceiverConfig {
+                match self {
+                    $($(#[cfg(feature = $feature)])? Self::$variant(config) $(| Self::$fair(config, _))? => config.receiver(network),)+
+                    Self::Paced(paced) => paced.inner.receiver(network),
+                }
+            }
+
+            /// Returns the configuration for another host, where the contexts of one host share more than parameters.
+            #[must_use]
+            pub fn of_another_host(&self) -> Option<Self> {
+                match self {
+                    $($(#[cfg(feature = $feature)])? Self::$variant(config) => {
+                        config.of_another_host().map(|config| Self::$variant(Arc::new(config)))
+                    })+
+                    _ => None,
+                }
+            }
+
+            /// [`SenderParameters::set_floor`].
+            pub(crate) fn set_floor(&mut self, bytes: u32) -> bool {
+                match self {
+                    $($(#[cfg(feature = $feature)])? Self::$variant(config) $(| Self::$fair(config, _))? => Arc::make_mut(config).set_floor(bytes),)+
+                    Self::Paced(paced) => Arc::make_mut(paced).inner.set_floor(bytes),
+                }
+            }
+
+            /// What VAI and SF do to it, or would if they were asked; `None` where they are not offered.
+            pub(crate) fn fair(&self) -> Option<FairConfig> {
+                match self {
+                    $($(
+                        Self::$variant(_) => Some(FairConfig::PLAIN),
+                        Self::$fair(_, fair) => Some((**fair).clone()),
+                    )?)+
+                    Self::Paced(paced) => paced.inner.fair(),
+                    _ => None,
+                }
+            }
+
+            /// Sets a parameter of VAI or SF; `None` when it is none, or they are not offered.
+            fn set_fair(&mut self, name: &str, value: f64) -> Option<Result<(), ConfigError>> {
+                let mut fair = self.fair()?;
+                match self {
+                    $($(Self::$variant(config) | Self::$fair(config, _) => {
+                        let done = fair.set(name, value, &**config)?;
+                        let config = Arc::clone(config);
+                        *self = if fair.is_plain() {
+                            Self::$variant(config)
+                        } else {
+                            Self::$fair(config, Arc::new(fair))
+                        };
+                        Some(done)
+                    })?)+
+                    Self::Paced(paced) => Arc::make_mut(paced).inner.set_fair(name, value),
+                    _ => None,
+                }
+            }
+
+            /// Sets a parameter of the algorithm proper.
+            fn set_own(&mut self, name: &str, value: f64) -> Option<Result<(), ConfigError>> {
+                match self {
+                    $($(#[cfg(feature = $feature)])? Self::$variant(config) $(| Self::$fair(config, _))? => Arc::make_mut(config).set(name, value),)+
+                    Self::Paced(paced) => Arc::make_mut(paced).inner.set_own(name, value),
+                }
+            }
+        }
+
+        $(
+            $(#[cfg(feature = $feature)])?
+            impl TryFrom<$config> for SenderConfig {
+                type Error = ConfigError;
+
+                fn try_from(config: $config) -> Result<Self, ConfigError> {
+                    config.check()?;
+                    Ok(Self::$variant(Arc::new(config)))
+                }
+            }
+        )+
+
+        /// A context of any algorithm.
+        #[derive(Clone, Debug)]
+        pub enum Sender {
+            $(
+                $(#[$doc])*
+                $(#[cfg(feature = $feature)])?
+                $variant($state),
+                $(
+                    /// The same with VAI or SF.
+                    $fair(Box<Fair<$state>>),
+                )?
+            )+
+            /// See [`Paced`].
+            Paced(Box<Paced>),
+        }
+
+        impl Sender {
+            /// A fresh context, opened at `now`.
+            #[must_use]
+            pub fn new(config: &SenderConfig, now: Time) -> Self {
+                match config {
+                    $(
+                        $(#[cfg(feature = $feature)])?
+                        SenderConfig::$variant(config) => {
+                            Self::$variant(<$state>::new(Arc::clone(config), now))
+                        }
+                        $(SenderConfig::$fair(config, fair) => {
+                            let inner = <$state>::new(Arc::clone(config), now);
+                            Self::$fair(Fair::new(inner, Arc::clone(fair)))
+                        })?
+                    )+
+                    SenderConfig::Paced(config) => Self::Paced(Paced::new(config, now)),
+                }
+            }
+        }
+
+        /// Hands a call to the algorithm inside.
+        macro_rules! each {
+            ($self:expr, $cc:ident => $call:expr) => {
+                match $self {
+                    $(
+                        $(#[cfg(feature = $feature)])?
+                        Sender::$variant($cc) => $call,
+                        $(Sender::$fair($cc) => $call,)?
+                    )+
+                    Sender::Paced($cc) => $call,
+                }
+            };
+        }
+    };
+}
+
+senders! {
+    /// Network Signal-based Congestion Control of UE 1.0.
+    Nscc or FairNscc(Nscc, NsccConfig) = "nscc", "UE 1.0 network signal-based control (SMaRTT v2)";
+    /// SMaRTT as first published.
+    Smartt(Smartt, SmarttConfig) = "smartt", "SMaRTT as first published: a step a packet, QuickAdapt";
+    /// STrack: a window that aims at a queueing delay.
+    Strack or FairStrack(Strack, StrackConfig) = "strack", "STrack: aims at a queueing delay, decreases once a round trip";
+    /// Swift: a window that aims at a delay.
+    Swift or FairSwift(Swift, SwiftConfig) = "swift", "aims at a delay, paces below one packet";
+    /// DCQCN: a rate cut by notifications.
+    Dcqcn(Dcqcn, DcqcnConfig) = "dcqcn", "a rate cut by the receiver's notifications (RoCEv2)";
+    /// TIMELY: a rate that follows the gradient of the delay.
+    Timely(Timely, TimelyConfig) = "timely", "a rate that follows the gradient of the delay";
+    /// DCTCP: a window cut in proportion to the marks.
+    Dctcp or FairDctcp(Dctcp, DctcpConfig) = "dctcp", "TCP's window, cut in proportion to the marks";
+    /// BBR, the first version: a model of bandwidth and propagation time.
+    Bbr(Bbr, BbrConfig) = "bbr", "rate and window from a model of the path, first version";
+    /// The window of MP-RDMA.
+    Mprdma(Mprdma, MprdmaConfig) = "mprdma", "MP-RDMA: a step for every marked and unmarked packet";
+    /// Credits of the receiver.
+    Eqds(Eqds, EqdsConfig) = "eqds", "credits of the receiver (EQDS, UE 1.0 RCCC)";
+    /// Credits of the receiver and NSCC's window.
+    EqdsNscc(Credited<Nscc>, CreditedConfig<Nscc>) = "eqds+nscc", "credits and NSCC's window together";
+    /// Credits of the receiver and SMaRTT's window.
+    EqdsSmartt(Credited<Smartt>, CreditedConfig<Smartt>) = "eqds+smartt", "credits and SMaRTT's window together";
+    /// Credits of the receiver and MP-RDMA's window.
+    EqdsMprdma(Credited<Mprdma>, CreditedConfig<Mprdma>) = "eqds+mprdma", "credits and MP-RDMA's window together";
+    /// HPCC: a rate from what switches say of their queues.
+    Hpcc or FairHpcc(Hpcc, HpccConfig) = "hpcc", "a rate from what switches write into packets (in-band telemetry)";
+    /// Dart: the receiver's share, and DCQCN.
+    Dart(Dart, DartConfig) = "dart", "the share that the receiver counts out, and DCQCN (US 11,190,454 B2)" if "research";
+    /// s-PERC: the rate that the links of a path compute, and 1RC.
+    Sperc(Sperc, SpercConfig) = "sperc", "the rate that switches compute (s-PERC), and 1RC" if "research";
+    /// The unicast half of 3CPO: a watermark a host.
+    ThreeCpo(Throttle, ThrottleConfig) = "3cpo", "a host's rate, which the round trip moves (3CPO without multicast)" if "research";
+    /// A window that never changes.
+    Fixed(FixedWindow, FixedWindowConfig) = "none", "a window that never changes";
+}
+
+impl SenderConfig {
+    /// The algorithm of those who name none: the one that Ultra Ethernet 1.0 specifies for senders.
+    pub const DEFAULT: &'static str = "nscc";
+
+    /// The algorithm that `text` names, `name[:key=value[,key=value..]]`, with its defaults on
+    /// `network` except for what `text` sets.
+    ///
+    /// # Errors
+    /// What is wrong, and what is allowed.
+    pub fn by_name(text: &str, network: &Network) -> Result<Self, ChoiceError> {
+        network.check()?;
+        let config = Self::default_of(name_of(text), network)
+            .ok_or_else(|| unknown("congestion control", text, Self::NAMES, Self::NOT_BUILT))?;
+        config.check()?;
+        tune(OnNetwork { config, network }, text).map(|chosen| chosen.config)
+    }
+
+    /// Its parameters and their values.
+    #[must_use]
+    pub fn settings(&self) -> Vec<Setting> {
+        let mut settings = self.own_settings();
+        settings.extend(self.fair().iter().flat_map(FairConfig::settings));
+        let paced = matches!(self, Self::Paced(_));
+        if paced || self.clone().set_floor(u32::MAX) {
+            settings.push(Setting { value: f64::from(u8::from(paced)), ..PACE });
+        }
+        settings
+    }
+
+    /// NSCC with checked parameters.
+    ///
+    /// # Errors
+    /// The parameter that is out of range.
+    pub fn nscc(config: NsccConfig) -> Result<Self, ConfigError> {
+        Self::try_from(config)
+    }
+
+    /// A fixed window of `window` bytes; `u64::MAX` for no limit.
+    #[must_use]
+    pub fn fixed(window: u64) -> Self {
+        Self::Fixed(Arc::new(FixedWindowConfig { window }))
+    }
+}
+
+/// Calls [`SenderCc::on_feedback`] out of line. If all algorithms were inlined into one function, they would share a
+/// prologue that saves as many registers as the one that needs most.
+trait OutOfLine {
+    fn on_feedback_out_of_line(&mut self, feedback: &Feedback<'_>);
+}
+
+impl<C: SenderCc> OutOfLine for C {
+    #[inline(never)]
+    fn on_feedback_out_of_line(&mut self, feedback: &Feedback<'_>) {
+        self.on_feedback(feedback);
+    }
+}
+
+/// The parameter that every algorithm with a window has.
+const PACE: Setting = Setting {
+    name: "pace",
+    what: "whether the window may be less than a packet and packets are then spaced: 0",
+    allowed: "0 or 1",
+    value: 0.0,
+};
+
+/// A choice being made.
+struct OnNetwork<'a> {
+    config: SenderConfig,
+    network: &'a Network,
+}
+
+impl ByName for OnNetwork<'_> {
+    fn name(&self) -> &'static str {
+        self.config.name()
+    }
+
+    fn settings(&self) -> Vec<Setting> {
+        self.config.settings()
+    }
+
+    fn set(&mut self, name: &str, value: f64) -> Option<Result<(), ConfigError>> {
+        if name != PACE.name {
+            let fair = self.config.set_fair(name, value);
+            return fair.or_else(|| self.config.set_own(name, value));
+        }
+        let (on, off) = (value == 1.0, value == 0.0);
+        match &self.config {
+            _ if !on && !off => {
+                let Setting { name: parameter, allowed, .. } = PACE;
+                return Some(Err(ConfigError { parameter, value, allowed }));
+            }
+            SenderConfig::Paced(paced) if off => self.config = paced.unpaced(),
+            SenderConfig::Paced(_) => {}
+            config if on => {
+                let paced = PacedConfig::new(config.clone(), self.network)?;
+                self.config = SenderConfig::Paced(Arc::new(paced));
+            }
+            _ => {}
+        }
+        Some(self.config.check())
+    }
+}
+
+impl SenderCc for Sender {
+    fn budget(&self, now: Time) -> Budget {
+        each!(self, cc => cc.budget(now))
+    }
+
+    fn on_send(&mut self, now: Time, sending: &Sending) -> Stamp {
+        each!(self, cc => cc.on_send(now, sending))
+    }
+
+    fn on_send_run(&mut self, now: Time, sending: &Sending, count: u16) -> (u16, Stamp) {
+        each!(self, cc => cc.on_send_run(now, sending, count))
+    }
+
+    #[inline]
+    fn on_feedback(&mut self, feedback: &Feedback<'_>) {
+        each!(self, cc => cc.on_feedback_out_of_line(feedback));
+    }
+
+    fn on_event(&mut self, now: Time, event: FlowEvent) {
+        each!(self, cc => cc.on_event(now, event));
+    }
+
+    fn on_timer(&mut self, now: Time) {
+        each!(self, cc => cc.on_timer(now));
+    }
+
+    fn next_timer(&self) -> Option<Time> {
+        each!(self, cc => cc.next_timer())
+    }
+
+    fn poll(&mut self, now: Time) -> Option<Action> {
+        each!(self, cc => cc.poll(now))
+    }
+
+    fn rate_packet(&mut self, now: Time) -> Option<RatePacket> {
+        each!(self, cc => cc.rate_packet(now))
+    }
+
+    fn metrics(&self) -> Metrics {
+        each!(self, cc => cc.metrics())
+    }
+
+    #[inline]
+    fn base_rtt(&self) -> Option<Span> {
+        each!(self, cc => cc.base_rtt())
+    }
+
+    fn state_bytes(&self) -> usize {
+        each!(self, cc => cc.state_bytes())
+    }
+}

@@ -1,0 +1,257 @@
+//! The list of all path selectors: the enums over them, and how a user chooses one by name.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use squall_base::{Rng, Time};
+
+use crate::baselines::{
+    AckClocked, AckClockedConfig, Bitmap, BitmapConfig, Ecmp, EcmpConfig, Mixed, MixedConfig,
+    Oblivious, ObliviousConfig, Plb, PlbConfig, RepsV1, RepsV1Config, Single, SingleConfig,
+};
+use crate::by_name::{ByName, ChoiceError, Named, name_of, tune, unknown};
+use crate::error::ConfigError;
+use crate::reps::{Reps, RepsConfig};
+use crate::selector::{PathMetrics, PathParameters, PathSelector, PathSignal};
+use crate::strack::{StrackPaths, StrackPathsConfig};
+use crate::tuning::{Setting, Tunable};
+
+/// The list of selectors: variant (state, parameters) = name, one line about it. A line here, and
+/// the selector can be chosen, tuned, listed and is held to the properties that all have. Then the presets: names for
+/// one of them with another value of a parameter.
+macro_rules! selectors {
+    (
+        $($(#[$doc:meta])* $variant:ident($state:ty, $config:ty) = $name:literal, $what:literal;)+
+        $(@ $preset:literal = $of:literal with $parameter:literal = $value:literal, $gives:literal;)+
+    ) => {
+        /// The path selection of an endpoint with its parameters, shared by all its flows.
+        #[derive(Clone, Debug)]
+        pub enum PathsConfig {
+            $($(#[$doc])* $variant(Arc<$config>),)+
+        }
+
+        impl PathsConfig {
+            /// Every selector: its name and one line about it.
+            pub const NAMES: &'static [Named] = &[$(($name, $what),)+ $(($preset, $gives)),+];
+
+            /// The defaults of the selector called `name` over `paths` paths.
+            fn default_of(name: &str, paths: u16) -> Option<Self> {
+                match name {
+                    $($name => Some(Self::$variant(Arc::new(<$config>::new(paths)))),)+
+                    $($preset => {
+                        let mut config = Self::default_of($of, paths)?;
+                        config.set($parameter, $value)?.ok()?;
+                        Some(config)
+                    })+
+                    _ => None,
+                }
+            }
+
+            /// The name by which a user asks for it.
+            #[must_use]
+            pub fn name(&self) -> &'static str {
+                match self {
+                    $(Self::$variant(config) => config.preset().unwrap_or($name),)+
+                }
+            }
+
+            /// Its parameters and their values.
+            #[must_use]
+            pub fn settings(&self) -> Vec<Setting> {
+                match self {
+                    $(Self::$variant(config) => config.settings(),)+
+                }
+            }
+
+            /// Whether the selector can run on its values.
+            ///
+            /// # Errors
+            /// The first parameter out of its range.
+            pub fn check(&self) -> Result<(), ConfigError> {
+                match self {
+                    $(Self::$variant(config) => config.check(),)+
+                }
+            }
+
+            /// Number of paths it chooses from.
+            #[must_use]
+            pub fn paths(&self) -> u16 {
+                match self {
+                    $(Self::$variant(config) => config.paths(),)+
+                }
+            }
+
+            /// Whether it avoids paths that seem broken, and so needs somebody who can tell.
+            #[must_use]
+            pub fn freezes(&self) -> bool {
+                match self {
+                    $(Self::$variant(config) => config.freezes(),)+
+                }
+            }
+        }
+
+        impl ByName for PathsConfig {
+            fn name(&self) -> &'static str {
+                self.name()
+            }
+
+            fn settings(&self) -> Vec<Setting> {
+                self.settings()
+            }
+
+            fn set(&mut self, name: &str, value: f64) -> Option<Result<(), ConfigError>> {
+                match self {
+                    $(Self::$variant(config) => Arc::make_mut(config).set(name, value),)+
+                }
+            }
+        }
+
+        $(
+            impl TryFrom<$config> for PathsConfig {
+                type Error = ConfigError;
+
+                fn try_from(config: $config) -> Result<Self, ConfigError> {
+                    config.check()?;
+                    Ok(Self::$variant(Arc::new(config)))
+                }
+            }
+        )+
+
+        /// A path selector of any kind.
+        #[derive(Clone, Debug)]
+        pub enum Paths {
+            $($(#[$doc])* $variant($state),)+
+        }
+
+        impl Paths {
+            /// A selector for a new flow; `rng` decides all it will ever do.
+            #[must_use]
+            pub fn new(config: &PathsConfig, rng: Rng) -> Self {
+                match config {
+                    $(PathsConfig::$variant(config) => {
+                        Self::$variant(<$state>::new(Arc::clone(config), rng))
+                    })+
+                }
+            }
+        }
+
+        /// Hands a call to the selector inside.
+        macro_rules! each {
+            ($self:expr, $paths:ident => $call:expr) => {
+                match $self {
+                    $(Paths::$variant($paths) => $call,)+
+                }
+            };
+        }
+    };
+}
+
+selectors! {
+    /// Recycled entropies with freezing.
+    Reps(Reps, RepsConfig) = "reps", "recycled entropies with freezing, as in its papers and UE's reference";
+    /// Recycled entropies as first published.
+    RepsV1(RepsV1, RepsV1Config) = "reps-v1", "recycled entropies as first published: the last good path";
+    /// Adaptive spraying with one bit a path.
+    Strack(StrackPaths, StrackPathsConfig) = "strack", "STrack's adaptive spraying: a bit a path, the last good one first";
+    /// Spraying that skips congested paths.
+    Bitmap(Bitmap, BitmapConfig) = "bitmap", "every path in turn, congested ones skipped for some turns";
+    /// Recycled paths first, the bitmap's otherwise.
+    Mixed(Mixed, MixedConfig) = "mixed", "recycled paths first, the bitmap's otherwise";
+    /// Multi-path ACK clocking.
+    AckClocked(AckClocked, AckClockedConfig) = "mprdma", "the path of the ACK that made room, as in MP-RDMA";
+    /// Every path in turn, in an order reshuffled each round.
+    Oblivious(Oblivious, ObliviousConfig) = "oblivious", "every path in turn, deaf to feedback";
+    /// One path a flow, left when it stays congested.
+    Plb(Plb, PlbConfig) = "plb", "one path a flow, left after some congested round trips";
+    /// One path a flow, drawn when the flow opens.
+    Ecmp(Ecmp, EcmpConfig) = "ecmp", "one path a flow, drawn when it opens";
+    /// The same path for all flows.
+    Single(Single, SingleConfig) = "single", "the same path for all flows";
+    @ "reps-avoid" = "reps" with "avoid" = 1.0, "REPS that also avoids, for a while, paths that swallowed packets";
+}
+
+impl PathsConfig {
+    /// The selector of those who name none: the one that goes with the default congestion control in its
+    /// papers, improved where most paths are dead.
+    pub const DEFAULT: &'static str = "reps-avoid";
+
+    /// The selector that `text` names, `name[:key=value[,key=value..]]`, over `paths` paths, with its
+    /// defaults except for what `text` sets.
+    ///
+    /// # Errors
+    /// What is wrong, and what is allowed.
+    pub fn by_name(text: &str, paths: u16) -> Result<Self, ChoiceError> {
+        let config = Self::default_of(name_of(text), paths)
+            .ok_or_else(|| unknown("path selection", text, Self::NAMES, &[]))?;
+        config.check()?;
+        tune(config, text)
+    }
+
+    /// REPS over `paths` paths with the defaults of uet-htsim.
+    ///
+    /// # Errors
+    /// `paths` is zero.
+    pub fn reps(paths: u16) -> Result<Self, ConfigError> {
+        Self::try_from(RepsConfig::new(paths))
+    }
+
+    /// Oblivious spraying over `paths` paths.
+    ///
+    /// # Errors
+    /// `paths` is not a power of two.
+    pub fn oblivious(paths: u16) -> Result<Self, ConfigError> {
+        Self::try_from(ObliviousConfig::new(paths))
+    }
+
+    /// The first of `paths` paths, for all flows.
+    ///
+    /// # Errors
+    /// `paths` is zero.
+    pub fn single(paths: u16) -> Result<Self, ConfigError> {
+        Self::try_from(SingleConfig::new(paths))
+    }
+}
+
+impl PathSelector for Paths {
+    fn pick(&mut self, now: Time, cwnd_packets: u32) -> u16 {
+        each!(self, paths => paths.pick(now, cwnd_packets))
+    }
+
+    fn on_feedback(&mut self, now: Time, path: u16, signal: PathSignal) {
+        each!(self, paths => paths.on_feedback(now, path, signal));
+    }
+
+    fn on_idle(&mut self, now: Time) {
+        each!(self, paths => paths.on_idle(now));
+    }
+
+    fn metrics(&self) -> PathMetrics {
+        each!(self, paths => paths.metrics())
+    }
+
+    fn state_bytes(&self) -> usize {
+        each!(self, paths => paths.state_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_paths_are_checked() {
+        let bad = [PathsConfig::reps(0), PathsConfig::single(0), PathsConfig::oblivious(0)];
+        for config in bad.into_iter().chain([PathsConfig::oblivious(48)]) {
+            let error = config.expect_err("no such number of paths");
+            assert_eq!(error.parameter, "paths");
+        }
+        for (config, name) in [
+            (PathsConfig::reps(1), "reps"),
+            (PathsConfig::single(3), "single"),
+            (PathsConfig::oblivious(64), "oblivious"),
+        ] {
+            assert_eq!(config.expect("a good number").name(), name);
+        }
+        assert!(size_of::<Paths>() <= 72, "{}", size_of::<Paths>());
+    }
+}

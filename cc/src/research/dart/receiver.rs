@@ -1,0 +1,164 @@
+//! Dart's receiver (Xue et al., "Dart: Divide and Specialize for Fast Response to Congestion in RDMA-based Datacenter
+//! Networks", ToN 2020, sections III-B to III-D): it counts who sends to it, tells each its share of the line, and keeps marks
+//! to itself as long as it is itself the bottleneck.
+
+use squall_base::{Span, Time};
+
+use super::active_senders::Senders;
+use crate::baselines::NotifyReceiver;
+use crate::controller::{
+    AckSignals, Congestion, LookAhead, ReceivedPacket, ReceiverAction, ReceiverCc, RxFlow, Share,
+    ShareConfig, WHOLE_SHARE,
+};
+
+/// Most senders that a list names: an incast of more is not announced but met.
+pub(crate) const MOST_ANNOUNCED: usize = 256;
+
+/// What arrived in a window.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    bytes: u64,
+    marked: bool,
+}
+
+/// A receiver that apportions its line among those who send to it.
+#[derive(Clone, Debug)]
+pub struct DartReceiver {
+    config: ShareConfig,
+    notify: NotifyReceiver,
+    senders: Senders,
+    state: Congestion,
+    /// What the last window said, if not what the state is.
+    doubt: Congestion,
+    window_at: Time,
+    seen: Seen,
+    /// Bytes of the window before and how long it lasted; nothing after a pause.
+    before: (u64, Span),
+}
+
+impl DartReceiver {
+    /// A receiver to which nobody sends yet.
+    #[must_use]
+    pub fn new(config: ShareConfig) -> Self {
+        Self {
+            config,
+            notify: NotifyReceiver::new(config.cnp_interval),
+            senders: Senders::new(config.idle),
+            state: Congestion::None,
+            doubt: Congestion::None,
+            window_at: Time::ZERO,
+            seen: Seen::default(),
+            before: (0, Span::ZERO),
+        }
+    }
+
+    /// What it sees.
+    #[must_use]
+    pub const fn congestion(&self) -> Congestion {
+        self.state
+    }
+
+    /// How many share the line, at least one.
+    #[must_use]
+    pub fn senders(&self) -> u16 {
+        match self.state {
+            Congestion::Elsewhere => 1,
+            _ => u16::try_from(self.senders.len()).unwrap_or(u16::MAX).max(1),
+        }
+    }
+
+    /// Whether as much as the line carries arrived: `bytes` in `time`.
+    fn fills(&self, bytes: u64, time: Span) -> bool {
+        bytes as f64 * 8e9
+            >= f64::from(self.config.theta) * self.config.line.0 as f64 * time.as_f64()
+    }
+
+    /// Ends the window if it is over at `now`.
+    fn look(&mut self, now: Time) {
+        let lasted = now.since(self.window_at);
+        if lasted < self.config.window {
+            return;
+        }
+        let Seen { bytes, marked } = core::mem::take(&mut self.seen);
+        let says = match marked {
+            false => Congestion::None,
+            true if self.fills(bytes, lasted) => Congestion::Receiver,
+            true => Congestion::Elsewhere,
+        };
+        // Twice the same, or the state stays: one of n senders may pause.
+        if says == self.doubt || self.state == Congestion::None {
+            self.state = says;
+        }
+        self.doubt = says;
+        self.before =
+            if lasted < self.config.window * 2 { (bytes, lasted) } else { (0, Span::ZERO) };
+        self.window_at = now;
+    }
+
+    /// Whether a mark is told to the sender.
+    fn tells(&self, now: Time) -> bool {
+        match self.state {
+            Congestion::Receiver => false,
+            Congestion::Elsewhere => true,
+            // The first of them: by what arrived lately.
+            Congestion::None => {
+                let (bytes, lasted) = self.before;
+                let since = now.since(self.window_at) + lasted;
+                !self.fills(self.seen.bytes + bytes, since)
+            }
+        }
+    }
+}
+
+impl ReceiverCc for DartReceiver {
+    /// One that names a stranger, less than two senders or too many of them, or of a round that is over, is as good as none.
+    fn announce(&mut self, now: Time, ahead: &LookAhead<'_>) -> bool {
+        let known = |source: &u32| *source < self.config.sources;
+        let plausible = (2..=MOST_ANNOUNCED).contains(&ahead.sources.len());
+        plausible
+            && ahead.sources.iter().all(known)
+            && self.senders.announce(now, (ahead.group, ahead.round), ahead.sources)
+    }
+
+    fn on_rx(&mut self, now: Time, flow: &mut RxFlow, meta: &ReceivedPacket) {
+        self.look(now);
+        self.seen.bytes += u64::from(meta.bytes);
+        self.seen.marked |= meta.ecn;
+        let ecn = meta.ecn && self.tells(now);
+        self.notify.on_rx(now, flow, &ReceivedPacket { ecn, ..*meta });
+        if !meta.duplicate {
+            let whole = !meta.trimmed;
+            let (begins, ends) = (whole && meta.message_start, whole && meta.message_end);
+            self.senders.on_packet(now, meta.source, begins, ends);
+        }
+    }
+
+    fn fill_ack(&mut self, now: Time, flow: &mut RxFlow, signals: &mut AckSignals) {
+        self.look(now);
+        self.senders.sweep(now);
+        self.notify.fill_ack(now, flow, signals);
+        let senders = self.senders();
+        signals.share = Share::new(senders, (WHOLE_SHARE / senders).max(1));
+        signals.state = self.state;
+        signals.hide_marks = !self.tells(now);
+    }
+
+    fn on_close(&mut self, now: Time, flow: &mut RxFlow) {
+        self.notify.on_close(now, flow);
+    }
+
+    fn poll(&mut self, now: Time) -> Option<ReceiverAction> {
+        self.senders.sweep(now);
+        self.notify.poll(now)
+    }
+
+    fn next_timer(&self) -> Option<Time> {
+        match (self.notify.next_timer(), self.senders.next_sweep()) {
+            (Some(notify), Some(sweep)) => Some(notify.min(sweep)),
+            (notify, sweep) => notify.or(sweep),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,96 @@
+//! 1RC's window table of a link: how many speculative packets of each epoch it lets through (Snyder's thesis, section 5.2,
+//! algorithms 4 and 5).
+
+use squall_base::{Span, Time};
+
+use super::link::Visit;
+use crate::controller::{RatePacket, Speculation};
+
+/// Epochs that are remembered. Of older ones nothing is known: one packet passes.
+const REMEMBERED: usize = 64;
+
+/// What all window tables of a network have in common.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct WindowParameters {
+    /// Length of an epoch: the longest unloaded round trip of the network.
+    pub epoch: Span,
+    /// Bytes of a full packet.
+    pub mtu: u32,
+    /// Most packets of an entry: a bandwidth-delay product.
+    pub most: u16,
+    /// By how much the clocks of hosts, which count the epochs, are ahead of the network's.
+    pub ahead: Span,
+}
+
+/// The window table of a link.
+#[derive(Clone, Debug)]
+pub struct Windows {
+    parameters: WindowParameters,
+    /// By epoch, modulo their number: which, and packets.
+    entries: [(u32, u16); REMEMBERED],
+}
+
+impl Windows {
+    /// An empty table.
+    #[must_use]
+    pub const fn new(parameters: WindowParameters) -> Self {
+        Self { parameters, entries: [(u32::MAX, 0); REMEMBERED] }
+    }
+
+    /// A rate packet passed, to which the link said `visit`: its epoch has an entry from now on, and a new flow learns of it.
+    /// False if the epoch is not remembered any more, or has not come yet: one packet of it passes.
+    pub fn grant(&mut self, now: Time, visit: Visit, packet: &mut RatePacket) -> bool {
+        let epoch = packet.started.epoch;
+        if !self.is_current(now, epoch) {
+            packet.let_through = 1;
+            return false;
+        }
+        let window = self.window(visit.bottleneck);
+        let entry = &mut self.entries[epoch as usize % REMEMBERED];
+        if entry.0 != epoch {
+            // For good: flows that were told so count on it.
+            *entry = (epoch, window);
+        }
+        if visit.is_new {
+            let through = entry.1 / packet.started.weight.max(1);
+            packet.let_through = packet.let_through.min(through).max(1);
+        }
+        true
+    }
+
+    /// Whether a speculative packet passes; `None` if nothing is known of its epoch: then its host's first.
+    #[must_use]
+    pub fn passes(&self, now: Time, packet: Speculation) -> Option<bool> {
+        let epoch = self.epoch_of(now, packet.epoch)?;
+        let (of, window) = self.entries[epoch as usize % REMEMBERED];
+        (of == epoch).then(|| packet.number < (window / packet.weight.max(1)).max(1))
+    }
+
+    /// The packets of an epoch at `rate`.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // saturates, not negative
+    fn window(&self, rate: f64) -> u16 {
+        let WindowParameters { epoch, mtu, most, .. } = self.parameters;
+        let packets = rate * epoch.as_f64() / (8e9 * f64::from(mtu.max(1)));
+        ((packets + 1e-6) as u16).min(most)
+    }
+
+    fn clock(&self, now: Time) -> u32 {
+        // Wraps.
+        (now + self.parameters.ahead).0.checked_div(self.parameters.epoch.0).unwrap_or(0) as u32
+    }
+
+    /// Whether an epoch is one of those remembered; clocks may be one apart.
+    fn is_current(&self, now: Time, epoch: u32) -> bool {
+        let age = self.clock(now).wrapping_add(1).wrapping_sub(epoch);
+        age < REMEMBERED as u32
+    }
+
+    /// The epoch of which these are the low bits, if it is remembered.
+    fn epoch_of(&self, now: Time, low: u8) -> Option<u32> {
+        let next = self.clock(now).wrapping_add(1);
+        // Its low bits divide 256.
+        let age = (next as u8).wrapping_sub(low) % Speculation::EPOCHS;
+        let epoch = next.wrapping_sub(age.into());
+        self.is_current(now, epoch).then_some(epoch)
+    }
+}
