@@ -2,12 +2,14 @@
 
 import json
 import pathlib
+import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from squall_ci.mpis import Mpi
-from squall_ci.paths import TARGET
+from squall_ci.mpis import Mpi, MPIS
+from squall_ci.paths import MPI_TESTS, TARGET
 from squall_ci.process import Result, run, Word
 
 # Counters of one-sided operations that an endpoint started for its user.
@@ -126,3 +128,44 @@ def run_job(
     env.update(extra_env or {})
     env["SQUALL_TEST_DEADLINE"] = str(max(5, int(timeout) - 5))
     return run_ranks(provider, ranks, launch(mpi.command(ranks, program)), env, timeout, at_least, shows)
+
+
+@dataclass(frozen=True)
+class Job:
+    """The end of a job of a program of fabtests/mpi."""
+
+    result: Result
+    # None if the ranks reported success and, on squall, statistics prove the bytes.
+    problem: str | None
+    # The counters of squall's endpoints in one line.
+    note: str
+    # The figures that the program printed as JSON.
+    said: dict[str, Any]
+
+    @property
+    def output(self) -> str:
+        return self.result.output
+
+
+def run_program(
+    program: str,
+    *words: Word,
+    mpi: Mpi = MPIS["mpich"],
+    provider: str = "squall",
+    ranks: int = 2,
+    timeout: float = 60.0,
+    at_least: int = 16 << 20,
+    env: Mapping[str, str] | None = None,
+    launch: Callable[[list[str]], list[str]] = list,
+    shows: Sequence[str] = (),
+    under: Sequence[Word] = (),
+) -> Job:
+    """Runs fabtests/mpi/`program`.py with these words, `under` being the command before it."""
+    command = [*under, mpi.python, MPI_TESTS / f"{program}.py", *words]
+    result, problem, note = run_job(mpi, provider, ranks, command, timeout, at_least, env, launch, shows)
+    printed = re.search(rf"^{program}: (\{{.*\}})$", result.output, re.M)
+    succeeded = re.search(rf"^{program}: \d+ passed, 0 failed$", result.output, re.M)
+    # These end with an error unless all is right, and print nothing but figures.
+    if not problem and not (printed if program in ("stream", "perf") else succeeded):
+        problem = "the ranks did not report success"
+    return Job(result, problem, note, json.loads(printed[1]) if printed else {})

@@ -8,14 +8,13 @@ With --host it is Open MPI on squall through shared memory, beside what Open MPI
 """
 
 import argparse
-import json
 import os
 import re
 import statistics
 
-from squall_ci.job import run_job
+from squall_ci.job import run_job, run_program
 from squall_ci.mpis import Mpi, MPIS
-from squall_ci.paths import die, MPI_TESTS
+from squall_ci.paths import die
 from squall_ci.process import Word
 from squall_ci.rounds import add_options, conclude, geometric_mean, turns
 from squall_ci.tally import table
@@ -66,12 +65,11 @@ def perf(mpi: Mpi, side: str, ranks: int, quick: bool) -> Times:
     provider, told = SIDES[side]
     # What goes through shared memory is no packets' bytes.
     least = 0 if side == "shared" else 1 << 10
-    result, problem, _ = run_job(mpi, provider, ranks, [mpi.python, MPI_TESTS / "perf.py", *plan], 300, least, told)
-    found = re.search(r"^perf: (\{.*\})$", result.output, re.M)
-    if problem or not found:
-        die(f"{mpi.name} on {side}: {problem or 'no result'}\n{result.output[-1500:]}", 1)
+    job = run_program("perf", *plan, mpi=mpi, provider=provider, ranks=ranks, timeout=300, at_least=least, env=told)
+    if job.problem:
+        die(f"{mpi.name} on {side}: {job.problem}\n{job.output[-1500:]}", 1)
     times: Times = {}
-    for key, value in json.loads(found.group(1)).items():
+    for key, value in job.said.items():
         name, size = key.rsplit(" ", 1)
         times[name, int(size)] = value / 2 if name == "ping-pong" else value
     return times

@@ -20,13 +20,13 @@ import os
 import pathlib
 import re
 
+from squall_ci.emulator import Emulator
 from squall_ci.environment import provider_run
 from squall_ci.job import run_job
 from squall_ci.mpis import Mpi, MPIS
 from squall_ci.paths import die, MPI_TESTS, need
 from squall_ci.process import run
 from squall_ci.programs import squall
-from squall_ci.suites.live import Emulator
 from squall_ci.tally import Tally
 
 RANKS = 4

@@ -8,15 +8,12 @@ Then the same MPI on a leaf-spine made of software, with one slow and one failin
 """
 
 import argparse
-import json
 import os
-import re
 import statistics
 
 from squall_ci.cli import call
-from squall_ci.job import run_job
-from squall_ci.mpis import MPIS
-from squall_ci.paths import MPI_TESTS, need_provider
+from squall_ci.job import run_program
+from squall_ci.paths import need_provider
 from squall_ci.tally import table
 
 
@@ -36,7 +33,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     providers = args.providers.split(",")
-    mpi = MPIS["mpich"]
     for provider in providers:
         need_provider(provider)
 
@@ -44,13 +40,12 @@ def main(args: argparse.Namespace) -> int:
     proof = ""
     for turn in range(args.rounds):
         for provider in providers[turn % len(providers) :] + providers[: turn % len(providers)]:
-            result, problem, summary = run_job(mpi, provider, args.ranks, [mpi.python, MPI_TESTS / "perf.py"], 300, 8 << 20)
-            found = re.search(r"^perf: (\{.*\})$", result.output, re.M)
-            if problem or not found:
-                print(f"{provider}: {problem or 'no result'}\n{result.output[-2000:]}")
+            job = run_program("perf", provider=provider, ranks=args.ranks, timeout=300, at_least=8 << 20)
+            if job.problem:
+                print(f"{provider}: {job.problem}\n{job.output[-2000:]}")
                 return 1
-            samples[provider].append(json.loads(found.group(1)))
-            proof = summary or proof
+            samples[provider].append(job.said)
+            proof = job.note or proof
 
     head = ["time in us"] + providers + ([f"{providers[1]} / {providers[0]}"] if len(providers) == 2 else [])
     rows = []

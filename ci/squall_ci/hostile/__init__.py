@@ -1,7 +1,15 @@
 """Cases of `ci/run suite hostile`, a module for each kind of trouble; `squall_ci/suites/hostile.py` lists them."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+
+from squall_ci.hosts import Launch
+from squall_ci.job import Job
+from squall_ci.namespaces import Namespaces
+
+# The two hosts of most cases, by their addresses for the launcher.
+HOSTS = {"10.78.0.1": "a", "10.78.0.2": "b"}
 
 
 @dataclass(frozen=True)
@@ -12,6 +20,20 @@ class Verdict:
     note: str = ""
     # Shown when there is a problem.
     output: str = ""
+
+    @classmethod
+    def of(cls, job: Job, problem: str | None = None) -> "Verdict":
+        """Returns the verdict on a job, or else on what a case found."""
+        return cls(job.problem or problem, "; ".join(filter(None, [str(job.said or ""), job.note])), job.output)
+
+
+@contextlib.contextmanager
+def cable(device: str) -> Iterator[tuple[Namespaces, Launch]]:
+    """Lays a cable between the interfaces of two hosts, a and b, and yields them with the launcher of their jobs."""
+    with Namespaces(list(HOSTS.values())) as net:
+        net.join("a", device, "10.78.0.1/24", "b", device, "10.78.0.2/24")
+        with net.hydra(HOSTS) as launch:
+            yield net, launch
 
 
 @dataclass(frozen=True)

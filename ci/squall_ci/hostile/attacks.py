@@ -3,45 +3,36 @@
 import re
 import subprocess
 
-from squall_ci.hostile import Verdict
-from squall_ci.job import run_job
-from squall_ci.mpis import MPIS
-from squall_ci.namespaces import Namespaces
-from squall_ci.paths import MPI_TESTS
+from squall_ci.hostile import cable, HOSTS, Verdict
+from squall_ci.job import run_program
 from squall_ci.programs import example
 
 # Seconds: how long strangers send, and what a job under attack may take.
 ATTACK = 25
 PATIENCE = 120.0
-PROGRAMS = ("sums.py", "pt2pt.py", "rma.py")
+PROGRAMS = ("sums", "pt2pt", "rma")
 REPORT = re.compile(r"sent (\d+) packets, (\d+) bytes; got (\d+) packets, (\d+) bytes")
 
 
 def strangers() -> Verdict:
     """Processes without privileges forge packets to both ranks, from both hosts, while a job runs."""
-    mpi = MPIS["mpich"]
     stranger = example("squall-net", "stranger")
-    addresses = {"10.78.0.1": "a", "10.78.0.2": "b"}
-    targets = [f"{address}:4793" for address in addresses]
-    with Namespaces(["a", "b"]) as net:
-        net.join("a", "veth0", "10.78.0.1/24", "b", "veth0", "10.78.0.2/24")
+    targets = [f"{address}:4793" for address in HOSTS]
+    with cable("veth0") as (net, launch):
         attackers = [
             subprocess.Popen(
                 [str(word) for word in net.command(node, "nice", "-n", "10", stranger, ATTACK, *targets)],
                 stdout=subprocess.PIPE,
                 text=True,
             )
-            for node in addresses.values()
+            for node in HOSTS.values()
         ]
         try:
-            with net.hydra(addresses) as launch:
-                for name in PROGRAMS:
-                    program = [mpi.python, MPI_TESTS / name]
-                    result, problem, _ = run_job(
-                        mpi, "squall", 2, program, PATIENCE, 1 << 20, {"FI_SQUALL_IFACE": ""}, launch
-                    )
-                    if problem:
-                        return Verdict(f"{name}: {problem}", "", result.output)
+            for name in PROGRAMS:
+                env = {"FI_SQUALL_IFACE": ""}
+                job = run_program(name, timeout=PATIENCE, at_least=1 << 20, env=env, launch=launch)
+                if job.problem:
+                    return Verdict(f"{name}: {job.problem}", "", job.output)
             reports = [REPORT.search(attacker.communicate(timeout=ATTACK + 30)[0]) for attacker in attackers]
         finally:
             for attacker in attackers:

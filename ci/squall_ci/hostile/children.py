@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from squall_ci.hostile import Verdict
-from squall_ci.job import run_job, Statistics
+from squall_ci.job import run_program, Statistics
 from squall_ci.mpis import Mpi, MPIS
 from squall_ci.paths import MPI_TESTS, TARGET
-from squall_ci.process import run, Word
+from squall_ci.process import run
 
 PATIENCE = 90.0
 RANKS = 2
@@ -29,15 +29,12 @@ def forks() -> Verdict:
             continue
         with tempfile.TemporaryDirectory(dir=TARGET / "stats") as directory:
             env = {"FI_SQUALL_PCAP": f"{directory}/%p-%e"}
-            program: list[Word] = [mpi.python, MPI_TESTS / "forks.py"]
-            result, problem, summary = run_job(mpi, "squall", RANKS, program, PATIENCE, 8 << 20, env)
+            job = run_program("forks", mpi=mpi, ranks=RANKS, timeout=PATIENCE, at_least=8 << 20, env=env)
             captures = sorted(pathlib.Path(directory).iterdir())
-            problem = problem or _children_wrote(MPIS[name], summary, captures)
-        if not problem and not re.search(r"^forks: \d+ passed, 0 failed$", result.output, re.M):
-            problem = "the ranks did not say that all was right"
+            problem = job.problem or _children_wrote(mpi, job.note, captures)
         if problem:
-            return Verdict(f"{name}: {problem}", summary, result.output)
-        notes.append(f"{name}: {summary}")
+            return Verdict(f"{name}: {problem}", job.note, job.output)
+        notes.append(f"{name}: {job.note}")
     return Verdict(None, "; ".join(notes))
 
 

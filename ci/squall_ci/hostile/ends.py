@@ -5,11 +5,10 @@ import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from squall_ci.hostile import Verdict
+from squall_ci.hostile import cable, Verdict
 from squall_ci.hosts import Launch
-from squall_ci.job import run_job
+from squall_ci.job import run_program
 from squall_ci.mpis import Mpi, MPIS
-from squall_ci.namespaces import Namespaces
 from squall_ci.paths import MPI_TESTS
 from squall_ci.process import Result, run
 
@@ -116,9 +115,9 @@ def one_after_another(jobs: int = 12) -> Verdict:
             if result.ok or result.code is None:
                 return Verdict(f"job {number + 1}, whose rank kills itself: {result.why()}", "", result.output)
             continue
-        result, problem, _ = run_job(mpi, "squall", 2, [mpi.python, MPI_TESTS / "sums.py"], PATIENCE, 16 << 20)
-        if problem:
-            return Verdict(f"job {number + 1}: {problem}", "", result.output)
+        job = run_program("sums", timeout=PATIENCE)
+        if job.problem:
+            return Verdict(f"job {number + 1}: {job.problem}", "", job.output)
     return Verdict(None, f"{jobs} jobs")
 
 
@@ -148,12 +147,9 @@ def stopped_beyond_deadline() -> Verdict:
 def stopped_on_other_host() -> Verdict:
     """Stops one of four ranks on two hosts for longer than FI_SQUALL_DEADLINE. The other rank of its host answers at its
     address, so that the host is known to be there, and FI_SQUALL_STOPPED_DEADLINE counts."""
-    hosts = {"10.78.0.1": "a", "10.78.0.2": "b"}
-    with Namespaces(list(hosts.values())) as net:
-        net.join("a", "eth0", "10.78.0.1/24", "b", "eth0", "10.78.0.2/24")
+    with cable("eth0") as (_, launch):
         # The launcher goes round the hosts: rank 1, and rank 3 beside it, are on the second.
-        with net.hydra(hosts) as launch:
-            return _stopped("1", STOP, {"FI_SQUALL_IFACE": "eth0"}, ranks=4, launch=launch)
+        return _stopped("1", STOP, {"FI_SQUALL_IFACE": "eth0"}, ranks=4, launch=launch)
 
 
 def _pause() -> float:
@@ -164,12 +160,11 @@ def _stopped(
     who: str, pause: float, settings: Mapping[str, str] | None = None, *, ranks: int = 2, launch: Launch = list
 ) -> Verdict:
     """Runs fabtests/mpi/pause.py, with the short deadline if there are `settings`."""
-    mpi = MPIS["mpich"]
     env = {"SQUALL_TEST_STOPPED": who, "SQUALL_TEST_PAUSE": str(pause)}
     if settings:
         env |= {"FI_SQUALL_DEADLINE": STOP_DEADLINE, **settings}
     # Statistics have links where endpoints talk through shared memory.
     shows = ["links"] if env.get("FI_SQUALL_SHM") == "yes" else []
-    program = [mpi.python, MPI_TESTS / "pause.py"]
-    result, problem, summary = run_job(mpi, "squall", ranks, program, pause + PATIENCE, 1 << 20, env, launch, shows)
-    return Verdict(problem, f"{pause:.0f} s; {summary}", result.output)
+    timeout = pause + PATIENCE
+    job = run_program("pause", ranks=ranks, timeout=timeout, at_least=1 << 20, env=env, launch=launch, shows=shows)
+    return Verdict(job.problem, f"{pause:.0f} s; {job.note}", job.output)

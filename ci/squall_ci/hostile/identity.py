@@ -5,8 +5,8 @@ import re
 import shutil
 import tempfile
 
-from squall_ci.hostile import Verdict
-from squall_ci.job import run_job
+from squall_ci.hostile import cable, Verdict
+from squall_ci.job import run_job, run_program
 from squall_ci.mpis import MPIS
 from squall_ci.namespaces import Namespaces
 from squall_ci.paths import MPI_TESTS
@@ -22,17 +22,9 @@ BOTH = re.compile(r"(\S+:\d+) on (\S+) is this endpoint's own address.*instance 
 
 def only_a_cable() -> Verdict:
     """Two hosts whose one interface is called veth0."""
-    mpi = MPIS["mpich"]
-    with Namespaces(["a", "b"]) as net:
-        net.join("a", "veth0", "10.78.0.1/24", "b", "veth0", "10.78.0.2/24")
-        with net.hydra({"10.78.0.1": "a", "10.78.0.2": "b"}) as launch:
-            # Squall finds the interface by itself.
-            env = {"FI_SQUALL_IFACE": ""}
-            program = [mpi.python, MPI_TESTS / "sums.py"]
-            result, problem, summary = run_job(mpi, "squall", 2, program, PATIENCE, 16 << 20, env, launch)
-    if not problem and not re.search(r"^sums: \d+ passed, 0 failed$", result.output, re.M):
-        problem = "the ranks did not report that their sums are right"
-    return Verdict(problem, summary, result.output)
+    with cable("veth0") as (_, launch):
+        # Squall finds the interface by itself.
+        return Verdict.of(run_program("sums", env={"FI_SQUALL_IFACE": ""}, launch=launch))
 
 
 def one_address_for_both() -> Verdict:
@@ -110,15 +102,16 @@ def keys() -> Verdict:
             "FI_LOG_PROV": "squall",
         }
         program: list[Word] = [mpi.python, MPI_TESTS / "sums.py"]
-        result, problem, summary = run_job(mpi, "squall", 2, program, PATIENCE, 16 << 20, env)
-        if problem:
-            return Verdict(f"with one key: {problem}", "", result.output)
+        job = run_program("sums", env=env)
+        if job.problem:
+            return Verdict(f"with one key: {job.problem}", "", job.output)
         other = ["sh", "-c", f'FI_SQUALL_KEY_FILE={directory}/$PMI_RANK exec "$@"', "sh"]
         result = run(mpi.command(2, [*other, *program]), mpi.env("squall") | env, PATIENCE)
+    problem = None
     if result.code is None:
         problem = f"with two keys it hung for {PATIENCE:.0f} s"
     elif result.ok or re.search(r"^sums: \d+ passed", result.output, re.M):
         problem = "with two keys the ranks talked to each other"
     elif "FI_SQUALL_KEY_FILE" not in result.output:
         problem = "nobody was told that the keys differ"
-    return Verdict(problem, f"{summary}; with two keys ended after {result.seconds:.1f} s", result.output)
+    return Verdict(problem, f"{job.note}; with two keys ended after {result.seconds:.1f} s", result.output)

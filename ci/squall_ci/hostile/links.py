@@ -6,12 +6,9 @@ import threading
 import time
 from collections.abc import Callable
 
-from squall_ci.hostile import Verdict
-from squall_ci.job import run_job
-from squall_ci.mpis import MPIS
+from squall_ci.hostile import HOSTS, Verdict
+from squall_ci.job import Job, run_program
 from squall_ci.namespaces import Namespaces
-from squall_ci.paths import MPI_TESTS
-from squall_ci.process import Result, Word
 
 # Seconds: what is gone comes back after OUTAGE, the job takes some more; when nothing comes back, a peer that is silent
 # for DEADLINE becomes an error, and the job must be over soon after.
@@ -23,8 +20,6 @@ PATIENCE = 60.0
 # The network changes when this many bytes have left the first host.
 MIDST = 8 << 20
 HOST_A, HOST_B = "10.79.0.1", "10.79.0.2"
-# The hosts by their addresses for the launcher.
-HOSTS = {"10.78.0.1": "a", "10.78.0.2": "b"}
 
 
 class Pair(Namespaces):
@@ -81,38 +76,33 @@ class _Outage(threading.Thread):
         self.join()
 
 
-def _job(change: Callable[[Pair], Callable[[bool], None]], back: bool) -> tuple[Result, str | None, _Outage, float]:
+def _job(change: Callable[[Pair], Callable[[bool], None]], back: bool) -> tuple[Job, _Outage, float]:
     """A job with an outage; also when it was over."""
-    mpi = MPIS["mpich"]
     env = {"FI_SQUALL_IFACE": "eth0", "FI_LOG_LEVEL": "warn", "FI_LOG_PROV": "squall"}
     if not back:
         env["FI_SQUALL_DEADLINE"] = f"{DEADLINE}s"
-    program: list[Word] = [mpi.python, MPI_TESTS / "steady.py", SECONDS if back else PATIENCE]
     with Pair() as pair, pair.hydra(HOSTS) as launch:
         outage = _Outage(pair, change(pair), back)
         outage.start()
         try:
-            result, problem, _ = run_job(mpi, "squall", 2, program, PATIENCE, 16 << 20, env, launch)
+            job = run_program("steady", SECONDS if back else PATIENCE, timeout=PATIENCE, env=env, launch=launch)
         finally:
             ended = time.monotonic()
             outage.stop()
-    return result, problem, outage, ended
+    return job, outage, ended
 
 
 def _comes_back(change: Callable[[Pair], Callable[[bool], None]]) -> Verdict:
-    result, problem, outage, _ = _job(change, back=True)
-    told = re.search(r"^steady: (\{.*\})$", result.output, re.M)
-    if not problem and not (told and re.search(r"^steady: \d+ passed, 0 failed$", result.output, re.M)):
-        problem = "the ranks did not say that all was right"
-    if not problem and not outage.here:
-        problem = "the job was over before the outage was"
-    if not problem and told and json.loads(told.group(1))["longest_s"] < OUTAGE - 1:
-        problem = "nothing was interrupted"
-    return Verdict(problem, told.group(1) if told else "", result.output)
+    job, outage, _ = _job(change, back=True)
+    if not job.problem and not outage.here:
+        return Verdict.of(job, "the job was over before the outage was")
+    waited = job.said.get("longest_s", 0) >= OUTAGE - 1
+    return Verdict.of(job, None if waited else "nothing was interrupted")
 
 
 def _stays_away(change: Callable[[Pair], Callable[[bool], None]]) -> Verdict:
-    result, _, outage, ended = _job(change, back=False)
+    job, outage, ended = _job(change, back=False)
+    result = job.result
     if outage.gone is None:
         return Verdict("nothing went away", "", result.output)
     took = ended - outage.gone

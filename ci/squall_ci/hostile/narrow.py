@@ -1,27 +1,22 @@
 """Direct cables whose ends take packets of different sizes, and a path that silently drops large packets."""
 
-import json
 import re
 import shutil
 from collections.abc import Sequence
 
-from squall_ci.hostile import Verdict
-from squall_ci.hostile.links import HOSTS, Pair
+from squall_ci.hostile import HOSTS, Verdict
+from squall_ci.hostile.links import Pair
 from squall_ci.hostile.packets import stream
-from squall_ci.job import run_job
-from squall_ci.mpis import MPIS
+from squall_ci.job import run_program
 from squall_ci.namespaces import Namespaces
-from squall_ci.paths import MPI_TESTS
-from squall_ci.process import Word
 
 # The MTUs of a cable's two ends: which one is smaller, by how much, and whether packets or messages of their size are common.
 ENDS = ((9000, 1500), (1600, 1500), (3000, 1500), (1500, 9000))
 # Seconds: a stream lasts for STREAM, and none of its windows of messages may take longer than SOON. Endpoints give up on a
-# silent peer after DEADLINE, a job is ended after PATIENCE.
+# silent peer after DEADLINE.
 STREAM = 2.0
 SOON = 12.0
 DEADLINE = "20s"
-PATIENCE = 60.0
 # Ping-pongs of a healthy pair: seconds, and how many there must be. Thousands a second are usual.
 PINGS = 6.0
 FEWEST_PINGS = 2000
@@ -104,14 +99,8 @@ class Corner(Namespaces):
 
 def healthy_neighbour() -> Verdict:
     """A host exchanges short messages with a healthy one while its long messages go to one behind a narrow cable."""
-    mpi = MPIS["mpich"]
-    program: list[Word] = [mpi.python, MPI_TESTS / "neighbour.py", PINGS]
     env = {"FI_SQUALL_IFACE": "eth0,eth1", "FI_SQUALL_DEADLINE": DEADLINE}
     with Corner() as net, net.hydra(CORNER) as launch:
-        result, problem, _ = run_job(mpi, "squall", 3, program, PATIENCE, 1 << 20, env, launch)
-    printed = re.search(r"^neighbour: (\{.*\})$", result.output, re.M)
-    if not problem and not (printed and re.search(r"^neighbour: \d+ passed, 0 failed$", result.output, re.M)):
-        problem = "the ranks did not report success"
-    if not problem and printed and json.loads(printed.group(1))["pings"] < FEWEST_PINGS:
-        problem = f"there were fewer than {FEWEST_PINGS} ping-pongs in {PINGS:.0f} s"
-    return Verdict(problem, printed.group(1) if printed else "", result.output)
+        job = run_program("neighbour", PINGS, ranks=3, at_least=1 << 20, env=env, launch=launch)
+    few = job.said.get("pings", 0) < FEWEST_PINGS
+    return Verdict.of(job, f"there were fewer than {FEWEST_PINGS} ping-pongs in {PINGS:.0f} s" if few else None)

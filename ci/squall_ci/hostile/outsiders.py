@@ -1,7 +1,6 @@
 """Verified peers that do not belong to the job: another user's endpoints, without a key, in no rank's address vector."""
 
 import contextlib
-import json
 import pathlib
 import re
 import shutil
@@ -11,16 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from squall_ci.environment import provider_run
-from squall_ci.hostile import Verdict
-from squall_ci.job import run_job
-from squall_ci.mpis import MPIS
+from squall_ci.hostile import cable, HOSTS, Verdict
+from squall_ci.job import run_program
 from squall_ci.namespaces import Namespaces
-from squall_ci.paths import FABTESTS, MPI_TESTS, PROVIDER_DIR, TARGET
+from squall_ci.paths import FABTESTS, PROVIDER_DIR, TARGET
 from squall_ci.process import Word
 from squall_ci.programs import compile_c, example
 
-# The hosts of the job; its first endpoint on each listens at Ultra Ethernet's port.
-HOSTS = {"10.78.0.1": "a", "10.78.0.2": "b"}
+# The first endpoint of the job on each host listens at Ultra Ethernet's port.
 PORT = 4793
 TARGETS = [f"{address}:{PORT}" for address in HOSTS]
 # Seconds: the attack takes ATTACK at most, the job SECONDS once it has been made, and PATIENCE at most from the beginning; the
@@ -68,30 +65,24 @@ def _attacker(net: Namespaces, command: Sequence[Word], env: Mapping[str, str]) 
 def _job_under(attack: Sequence[Word], attacker_env: Mapping[str, str], env: Mapping[str, str]) -> tuple[Verdict, str]:
     """Runs a job whose ranks exchange their first message when the attack has been made. Returns the verdict about the job, and
     the line on which the attacker reports."""
-    mpi = MPIS["mpich"]
-    program: list[Word] = [mpi.python, MPI_TESTS / "steady.py", SECONDS]
     with contextlib.ExitStack() as stack:
         start = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory())) / "start"
-        net = stack.enter_context(Namespaces(list(HOSTS.values())))
-        net.join("a", "eth0", "10.78.0.1/24", "b", "eth0", "10.78.0.2/24")
-        launch = stack.enter_context(net.hydra(HOSTS))
+        net, launch = stack.enter_context(cable("eth0"))
         pool = stack.enter_context(ThreadPoolExecutor(1))
         attacker = stack.enter_context(_attacker(net, attack, attacker_env))
         whole = {"FI_SQUALL_IFACE": "eth0", "SQUALL_TEST_START": str(start), **env}
-        job = pool.submit(run_job, mpi, "squall", 2, program, PATIENCE, 1 << 20, whole, launch)
+        running = pool.submit(run_program, "steady", SECONDS, timeout=PATIENCE, at_least=1 << 20, env=whole, launch=launch)
         try:
             assert attacker.stdout
             report = attacker.stdout.readline().strip()
         finally:
             start.touch()
-        result, problem, _ = job.result()
-    printed = re.search(r"^steady: (\{.*\})$", result.output, re.M)
-    if not problem and not (printed and re.search(r"^steady: \d+ passed, 0 failed$", result.output, re.M)):
-        problem = "the ranks did not report success"
-    if not problem and printed and (grown := json.loads(printed.group(1))["grown_mib"]) > MOST_GROWTH:
+        job = running.result()
+    problem = job.problem
+    if not problem and (grown := job.said["grown_mib"]) > MOST_GROWTH:
         problem = f"the memory of a rank grew by {grown} MiB: at most {MOST_GROWTH} are allowed"
-    note = f"{report or 'the attacker printed no report'}; {printed.group(1) if printed else 'the job printed no report'}"
-    return Verdict(problem, note, result.output), report
+    note = f"{report or 'the attacker printed no report'}; {job.said or 'the job printed no report'}"
+    return Verdict(problem, note, job.output), report
 
 
 def _flood(messages: int, seconds: int, env: Mapping[str, str]) -> Verdict:

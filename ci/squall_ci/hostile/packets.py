@@ -7,11 +7,8 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 
 from squall_ci.hostile import Verdict
-from squall_ci.job import run_job
-from squall_ci.mpis import MPIS
+from squall_ci.job import run_program
 from squall_ci.namespaces import Namespaces
-from squall_ci.paths import MPI_TESTS
-from squall_ci.process import Word
 
 # Seconds: the job takes SECONDS, and a path that shrank may cost some of them.
 SECONDS = 6
@@ -110,24 +107,19 @@ def stream(
     `at_least` bytes must arrive, no window of messages may take longer than `longest` seconds, and with `shrinks` an endpoint
     must report that a path carries smaller packets than its interface.
     """
-    mpi = MPIS["mpich"]
     with net.hydra(hosts) as launch:
         env = {"FI_SQUALL_IFACE": "eth0", "FI_LOG_LEVEL": "info", "FI_LOG_PROV": "squall", **(extra_env or {})}
-        program: list[Word] = [mpi.python, MPI_TESTS / "stream.py", seconds, LENGTH]
-        result, problem, _ = run_job(mpi, "squall", 2, program, PATIENCE, at_least, env, launch)
-    told = re.search(r"^stream: (\{.*\})$", result.output, re.M)
+        job = run_program("stream", seconds, LENGTH, timeout=PATIENCE, at_least=at_least, env=env, launch=launch)
+    problem, said = job.problem, job.said
     if problem:
-        return problem, "", result.output
-    if not told:
-        return "the stream did not say how it went", "", result.output
-    sizes = re.findall(r"path to (\S+) carries packets of (\d+) bytes", result.output)
-    said = json.loads(told.group(1))
+        return problem, "", job.output
+    sizes = re.findall(r"path to (\S+) carries packets of (\d+) bytes", job.output)
     note = f"{said}; " + ", ".join(f"to {host} {size}" for host, size in sizes)
     if said["longest_s"] > longest:
         problem = f"a window of messages took {said['longest_s']:.1f} s"
     elif shrinks and not sizes:
         problem = "no endpoint reports that a path carries less"
-    return problem, note, result.output
+    return problem, note, job.output
 
 
 def _shrinks(muted: bool) -> Verdict:

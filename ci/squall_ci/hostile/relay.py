@@ -3,13 +3,10 @@
 import threading
 import time
 
+from squall_ci.emulator import Emulator
 from squall_ci.hostile import Verdict
-from squall_ci.job import run_job
-from squall_ci.mpis import MPIS
-from squall_ci.paths import MPI_TESTS
-from squall_ci.process import Word
+from squall_ci.job import run_program
 from squall_ci.programs import squall
-from squall_ci.suites.live import Emulator
 
 # Seconds: the job runs for PATIENCE, the relay is there for the first ALIVE of them, and what is sent then must fail SOON.
 PATIENCE = 60.0
@@ -19,7 +16,6 @@ SOON = 5.0
 
 def relay_dies() -> Verdict:
     """The relay of a job is killed: the job ends soon, by an error that names it, although every deadline is long."""
-    mpi = MPIS["mpich"]
     with Emulator(squall(), ["--topo", "leaf-spine:2x1x1", "--rate-scale", "0.01"]) as emulator:
         killed: list[float] = []
 
@@ -29,11 +25,9 @@ def relay_dies() -> Verdict:
 
         killer = threading.Timer(ALIVE, kill)
         killer.start()
-        attach = 'FI_SQUALL_EMULATOR="$0,host=$PMI_RANK" exec "$@"'
-        program: list[Word] = ["sh", "-c", attach, emulator.socket, mpi.python, MPI_TESTS / "steady.py", PATIENCE]
         env = {"FI_LOG_LEVEL": "warn", "FI_LOG_PROV": "squall"}
         try:
-            result, *_ = run_job(mpi, "squall", 2, program, PATIENCE, 0, env)
+            result = run_program("steady", PATIENCE, at_least=0, env=env, under=emulator.attach()).result
         finally:
             ended = time.monotonic()
             killer.cancel()

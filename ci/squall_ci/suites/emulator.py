@@ -25,13 +25,13 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from squall_ci.emulator import Emulator as Running
 from squall_ci.environment import clean_environment
 from squall_ci.mpis import Mpi, MPIS
 from squall_ci.namespaces import Namespaces
 from squall_ci.paths import MPI_TESTS, PROVIDER_DIR
 from squall_ci.process import Result, run, Word
 from squall_ci.programs import squall
-from squall_ci.suites.live import Emulator as Running
 from squall_ci.tally import table, Tally
 
 RANKS = 4

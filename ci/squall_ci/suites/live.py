@@ -9,81 +9,27 @@ With `--bandwidth` nothing fails, and the network has to carry 2 Gb/s in total.
 """
 
 import argparse
-import contextlib
 import json
-import os
 import pathlib
-import re
 import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from squall_ci.job import run_job
-from squall_ci.mpis import Mpi, MPIS
-from squall_ci.paths import die, MPI_TESTS, TARGET
-from squall_ci.process import Word
+from squall_ci.emulator import Emulator, Status
+from squall_ci.job import run_program
+from squall_ci.paths import TARGET
 from squall_ci.programs import squall
 from squall_ci.tally import table, Tally
 
 SLOW, DEAD = "leaf0-spine0", "leaf1-spine1"
 
 
-# What `squall emulate status` says, and what happens when (s): words for `squall emulate`.
-Status: TypeAlias = dict[str, Any]
+# What is done to the emulator at which second: words for `squall emulate`.
 Script: TypeAlias = list[tuple[float, tuple[str, ...]]]
-
-
-class Emulator:
-    """A running emulator, for as long as the `with` lasts; `inside` is what a command has before it to run elsewhere."""
-
-    def __init__(self, program: pathlib.Path, options: Sequence[str], inside: Sequence[Word] = ()) -> None:
-        self.program = program
-        self.options = options
-        self.inside = inside
-
-    def __enter__(self) -> "Emulator":
-        self._directory = tempfile.TemporaryDirectory()
-        self.socket = os.path.join(self._directory.name, "emulator")
-        up: list[Word] = [*self.inside, self.program, "emulate", "up", "--socket", self.socket, "--quiet", *self.options]
-        self._process = subprocess.Popen([str(word) for word in up])
-        until = time.monotonic() + 10
-        while not os.path.exists(self.socket):
-            if self._process.poll() is not None or time.monotonic() > until:
-                self._process.kill()
-                die("squall emulate up did not come up", 1)
-            time.sleep(0.02)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(subprocess.SubprocessError):
-            self.ask("down")
-        try:
-            self._process.wait(5)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._directory.cleanup()
-
-    def kill(self) -> None:
-        """The relay ends without a word."""
-        self._process.kill()
-
-    def ask(self, *words: str) -> str:
-        return subprocess.run(
-            [self.program, "emulate", "--socket", self.socket, *words],
-            check=True,
-            capture_output=True,
-            text=True,
-            timeout=30,
-        ).stdout
-
-    def status(self) -> Status:
-        status: Status = json.loads(self.ask("status", "--format", "json"))
-        return status
 
 
 class Watch(threading.Thread):
@@ -118,7 +64,7 @@ class Outcome:
     """Of one job: what is wrong, what fabtests/mpi/stream.py printed, and its watch."""
 
     problem: str | None
-    stream: dict[str, Any] | None
+    stream: dict[str, Any]
     watch: Watch
 
 
@@ -127,7 +73,7 @@ def port(name: str) -> Callable[[Status], float]:
 
 
 def job(
-    mpi: Mpi, emulator: Emulator, ranks: int, seconds: float, script: Script, lb: str | None = None, size: int = 1 << 18
+    emulator: Emulator, ranks: int, seconds: float, script: Script, lb: str | None = None, size: int = 1 << 18
 ) -> Outcome:
     env = {}
     if lb:
@@ -135,19 +81,17 @@ def job(
     watch = Watch(emulator, script)
     watch.start()
     try:
-        # Rank n is host n, so that every message crosses the spines.
-        attach = 'FI_SQUALL_EMULATOR="$0,host=$PMI_RANK" exec "$@"'
-        program: list[Word] = ["sh", "-c", attach, emulator.socket, mpi.python, MPI_TESTS / "stream.py", seconds, size]
-        result, problem, _ = run_job(mpi, "squall", ranks, program, seconds + 60, 1 << 20, env)
+        # Every message crosses the spines.
+        words = (seconds, size)
+        ran = run_program(
+            "stream", *words, ranks=ranks, timeout=seconds + 60, at_least=1 << 20, env=env, under=emulator.attach()
+        )
     finally:
         watch.over.set()
         watch.join()
-    found = re.search(r"^stream: (\{.*\})$", result.output, re.M)
-    if not problem and not found:
-        problem = "no result"
-    if problem:
-        print(result.output[-3000:])
-    return Outcome(problem, json.loads(found.group(1)) if found else None, watch)
+    if ran.problem:
+        print(ran.output[-3000:])
+    return Outcome(ran.problem, ran.said, watch)
 
 
 def lag_text(status: Status) -> str:
@@ -158,12 +102,12 @@ def lag_text(status: Status) -> str:
     )
 
 
-def bandwidth(mpi: Mpi, program: pathlib.Path, options: list[str], ranks: int, seconds: float) -> int:
+def bandwidth(program: pathlib.Path, options: list[str], ranks: int, seconds: float) -> int:
     tally = Tally()
     # Packets of two pages: what the host's processors carry counts here, and that is packets.
     with Emulator(program, [*options, "--mtu", "8192"]) as emulator:
         begin = time.monotonic()
-        outcome = job(mpi, emulator, ranks, seconds, [], size=1 << 20)
+        outcome = job(emulator, ranks, seconds, [], size=1 << 20)
         problem, stream = outcome.problem, outcome.stream
         status = emulator.status()
         if not problem and stream and stream["total_gbps"] < 2:
@@ -234,10 +178,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     program = squall()
-    mpi = MPIS["mpich"]
     options = ["--topo", "leaf-spine:4x2x2", "--rate-scale", args.rate_scale]
     if args.bandwidth:
-        return bandwidth(mpi, program, options, args.ranks, args.seconds)
+        return bandwidth(program, options, args.ranks, args.seconds)
 
     tally = Tally()
     outcomes: dict[str, Outcome] = {}
@@ -250,7 +193,7 @@ def main(args: argparse.Namespace) -> int:
                 (1.5 + args.seconds / 3, ("black-hole", DEAD)),
                 (1.5 + args.seconds * 2 / 3, ("fail-link", DEAD)),
             ]
-            outcome = outcomes[name] = job(mpi, emulator, args.ranks, args.seconds, script, lb)
+            outcome = outcomes[name] = job(emulator, args.ranks, args.seconds, script, lb)
         note = f"{outcome.stream['bytes'] / 1e6:.0f} MB, every byte compared" if outcome.stream else ""
         tally.add(f"slow and failing link, {name}", outcome.problem, time.monotonic() - begin, note)
     report, head, rows = document(outcomes, args)

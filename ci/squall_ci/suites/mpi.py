@@ -7,9 +7,8 @@ caller reach the job, FI_SQUALL_FAULT among them.
 import argparse
 import re
 
-from squall_ci.job import run_job
+from squall_ci.job import run_program
 from squall_ci.mpis import MPIS
-from squall_ci.paths import MPI_TESTS
 from squall_ci.tally import Tally
 
 # Bytes that must have crossed the wire, each way, whatever the rank count: a floor well under what the programs
@@ -42,13 +41,12 @@ def main(args: argparse.Namespace) -> int:
 
     tally = Tally()
     for name in args.only or mpi.tests:
-        program = [mpi.python, MPI_TESTS / f"{name}.py"] + (["--quick"] if args.quick else [])
-        program += SKIP.get(args.provider, {}).get(name, []) + [f"--part={part}" for part in args.part]
-        result, problem, summary = run_job(mpi, args.provider, args.ranks, program, args.timeout, FLOOR[name])
-        counts = re.findall(rf"^{name}: (\d+) passed, (\d+) failed$", result.output, re.M)
-        if problem is None and not counts:
-            problem = "no summary line"
-        note = f"{counts[-1][0]} checks" if counts else ""
-        note += f"; {summary}" if summary else ""
-        tally.add(f"{name}: {mpi.title}, {args.provider}, {args.ranks} ranks", problem, result.seconds, note, result.output)
+        words = [*["--quick"] * args.quick, *SKIP.get(args.provider, {}).get(name, [])]
+        words += [f"--part={part}" for part in args.part]
+        how = {"mpi": mpi, "provider": args.provider, "ranks": args.ranks, "timeout": args.timeout}
+        job = run_program(name, *words, at_least=FLOOR[name], **how)
+        counts = re.findall(rf"^{name}: (\d+) passed", job.output, re.M)
+        note = "; ".join([f"{count} checks" for count in counts] + [job.note] * bool(job.note))
+        title = f"{name}: {mpi.title}, {args.provider}, {args.ranks} ranks"
+        tally.add(title, job.problem, job.result.seconds, note, job.output)
     return tally.finish()

@@ -14,19 +14,15 @@ Needs root (or CAP_NET_ADMIN and CAP_SYS_ADMIN); everything it makes is gone whe
 """
 
 import argparse
-import json
-import re
 import statistics
 import threading
 import time
 from collections.abc import Iterable
 from typing import Any
 
-from squall_ci.job import run_job
-from squall_ci.mpis import Mpi, MPIS
+from squall_ci.job import run_program
 from squall_ci.namespaces import Namespaces
-from squall_ci.paths import MPI_TESTS, need_provider
-from squall_ci.process import Word
+from squall_ci.paths import need_provider
 from squall_ci.tally import table, Tally
 
 HOSTS, LEAVES, SPINES = 4, 2, 2
@@ -118,7 +114,7 @@ class Network(Namespaces):
         return total
 
 
-def job(network: Network, mpi: Mpi, provider: str, seconds: float) -> tuple[str | None, Any, list[float]]:
+def job(network: Network, provider: str, seconds: float) -> tuple[str | None, Any, list[float]]:
     """One job with a spine's death in it. (problem, result of the stream, shares of the spines before the failure)"""
     env = dict.fromkeys(("FI_SQUALL_IFACE", "FI_TCP_IFACE"), "eth0")
     shares: list[float] = []
@@ -136,23 +132,22 @@ def job(network: Network, mpi: Mpi, provider: str, seconds: float) -> tuple[str 
         network.route([0])
 
     with network.hydra({network.address_of(host): f"h{host}" for host in range(HOSTS)}) as launch:
-        program: list[Word] = [mpi.python, MPI_TESTS / "stream.py", seconds, 64 << 10, 64]
         # The ranks need a moment to start.
         thread = threading.Thread(target=fate, args=(time.monotonic() + 2,))
         thread.start()
         try:
-            result, problem, _ = run_job(mpi, provider, HOSTS, program, seconds + 60, 1 << 20, env, launch)
+            timeout, words = seconds + 60, (seconds, 64 << 10, 64)
+            ran = run_program(
+                "stream", *words, provider=provider, ranks=HOSTS, timeout=timeout, at_least=1 << 20, env=env, launch=launch
+            )
         finally:
             over.set()
             thread.join()
     network.route(range(SPINES))
     network.spine(1, True)
-    found = re.search(r"^stream: (\{.*\})$", result.output, re.M)
-    if not problem and not found:
-        problem = "no result"
-    if problem:
-        print(result.output[-3000:])
-    return problem, json.loads(found.group(1)) if found else None, shares
+    if ran.problem:
+        print(ran.output[-3000:])
+    return ran.problem, ran.said, shares
 
 
 # What `stream.py` says of waiting, in seconds.
@@ -184,7 +179,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    mpi = MPIS["mpich"]
     tally = Tally()
     samples: dict[str, list[dict[str, float]]] = {}
     loads: dict[str, str] = {}
@@ -192,7 +186,7 @@ def main(args: argparse.Namespace) -> int:
         for provider in args.providers.split(",") * args.rounds:
             need_provider(provider)
             begin = time.monotonic()
-            problem, stream, shares = job(network, mpi, provider, args.seconds)
+            problem, stream, shares = job(network, provider, args.seconds)
             if provider == "squall" and not problem and not (len(shares) == SPINES and min(shares) > 0.2):
                 problem = f"the spines did not share the load: {[f'{share:.0%}' for share in shares]}"
             note = ""

@@ -43,12 +43,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from squall_ci.emulator import Emulator
 from squall_ci.job import Statistics
 from squall_ci.mpis import Mpi, MPIS
 from squall_ci.paths import MPI_TESTS
 from squall_ci.process import Result, run, Word
 from squall_ci.programs import squall
-from squall_ci.suites.live import Emulator
 from squall_ci.tally import table, Tally
 
 # Of the plans: three hosts round a switch of 100 Gb/s, lossless, marks from 200 KB on.

@@ -11,10 +11,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from squall_ci.commands.test import FAULTS
-from squall_ci.job import run_job
-from squall_ci.mpis import Mpi, MPIS
+from squall_ci.job import run_program
 from squall_ci.namespaces import Bridge
-from squall_ci.paths import MPI_TESTS
 from squall_ci.process import Word
 from squall_ci.suites.mpi import FLOOR
 from squall_ci.tally import Tally
@@ -33,9 +31,8 @@ NO_RIGHTS = ["setpriv", "--inh-caps=-all", "--bounding-set=-all"]
 class Suite:
     """Jobs on these hosts, and what became of them."""
 
-    def __init__(self, hosts: Bridge, mpi: Mpi, quick: bool) -> None:
+    def __init__(self, hosts: Bridge, quick: bool) -> None:
         self.hosts = hosts
-        self.mpi = mpi
         self.quick = quick
         self.tally = Tally()
 
@@ -50,13 +47,15 @@ class Suite:
         on: Sequence[int] | None = None,
     ) -> None:
         """One program under one set of circumstances; `judge` has the statistics and the output of a job that ended well."""
-        program: list[Word] = [*under, self.mpi.python, MPI_TESTS / f"{name}.py", "--quick"]
         nodes = on if on is not None else range(ranks)
         asked = {"FI_SQUALL_PORT_KIND": "xdp", "FI_SQUALL_IFACE": "eth0", **env}
         with self.hosts.launch(nodes) as launch:
-            result, problem, summary = run_job(self.mpi, "squall", ranks, program, 120, FLOOR[name], asked, launch)
-        problem = problem or judge(summary, result.output)
-        self.tally.add(f"{name}: {title}, {ranks} ranks", problem, result.seconds, summary, result.output)
+            least = FLOOR[name]
+            ran = run_program(
+                name, "--quick", ranks=ranks, timeout=120, at_least=least, env=asked, launch=launch, under=under
+            )
+        problem = ran.problem or judge(ran.note, ran.output)
+        self.tally.add(f"{name}: {title}, {ranks} ranks", problem, ran.result.seconds, ran.note, ran.output)
 
     def frames(self) -> None:
         """What is as it should be."""
@@ -109,9 +108,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    mpi = MPIS["mpich"]
     with Bridge(HOSTS) as hosts:
-        suite = Suite(hosts, mpi, args.quick)
+        suite = Suite(hosts, args.quick)
         suite.frames()
         suite.refusals()
     return suite.tally.finish()
