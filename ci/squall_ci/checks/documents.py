@@ -1,8 +1,12 @@
-"""Run every command line of README.md and docs/ as it stands, and every block of Python, each in a copy of the sources.
+"""Run the documents: every command line as it stands, and every block of Python, in a copy of the sources.
 
-A command is run unless `ELSEWHERE` says why it cannot be here (several hosts, other distributions, a service that is not
-there); a reason for what no document says is a failure, too. What a reader would have is there: `squall` and the provider, an MPI, a
-program `./app`, htsim's files. docs/your-algorithm.md is `ci/run check guide`'s.
+commands  README.md and the pages of docs/ but one, each block in a copy of its own
+guide     docs/your-algorithm.md from beginning to end in one copy: its commands, its change, its files. At the end a figure
+          must be there. The second time is quicker, for target/guide/target keeps what was built.
+
+A command is run unless `ELSEWHERE` has the reason why it cannot run here (several hosts, other distributions, a missing service).
+A reason for a command that no document has is a failure, too. What a reader has is prepared: `squall` and the provider, an MPI, a
+program `./app`, htsim's files.
 """
 
 import argparse
@@ -11,9 +15,9 @@ import pathlib
 import re
 import shlex
 import shutil
+import subprocess
 from dataclasses import dataclass
 
-from squall_ci.documents import Block, blocks, copy_sources
 from squall_ci.environment import clean_environment
 from squall_ci.mpis import MPIS
 from squall_ci.paths import CARGO_TARGET, MPI_TESTS, need, PROVIDER_DIR, ROOT, TARGET
@@ -21,15 +25,15 @@ from squall_ci.process import run
 from squall_ci.programs import squall
 from squall_ci.tally import Tally
 
-# Those whose commands are another subcommand's to run.
-OTHERS = {"docs/your-algorithm.md": "ci/run check guide"}
+# The page that is run as a whole.
+GUIDE = "docs/your-algorithm.md"
 # The kinds of blocks that hold commands.
 SHELLS = ("sh", "console", "bash")
 PYTHON = "python"
 # With what such blocks use.
 BIN = TARGET / "venv-documents" / "bin"
-# Of a block.
-PATIENCE = 180.0
+# Seconds for a block, and for a command of the guide, which may build everything.
+PATIENCE, GUIDE_PATIENCE = 180.0, 1800.0
 
 HOSTS = "several hosts"
 SLURM = "Slurm"
@@ -53,6 +57,46 @@ ELSEWHERE = {
     "firewall-cmd ": ROOT_TABLES,
     "ufw allow": ROOT_TABLES,
 }
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a document."""
+
+    heading: str
+    # `sh`, `toml`, ..
+    kind: str
+    # The file name after the kind, if there is one.
+    name: str
+    text: str
+
+    def commands(self) -> list[str]:
+        """Returns the commands: a line each, continued lines joined, without comments. A block of Python is one command, which
+        runs the file that the block names."""
+        if self.kind == "python":
+            return [f"python3 {self.name}"]
+        lines = re.sub(r"\s*\\\n\s*", " ", self.text).splitlines()
+        return [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+
+
+def blocks(text: str) -> list[Block]:
+    """Returns the fenced blocks of a document, in order."""
+    found = []
+    heading = ""
+    for match in re.finditer(r"^##+ ([^\n]*)$|^```(\w*) ?([\w./-]*)\n(.*?)^```$", text, re.M | re.S):
+        if match[1] is not None:
+            heading = match[1]
+        else:
+            found.append(Block(heading, match[2], match[3], match[4]))
+    return found
+
+
+def copy_sources(tree: pathlib.Path) -> None:
+    """Makes `tree` a copy of the last commit's files, and nothing else."""
+    shutil.rmtree(tree, ignore_errors=True)
+    tree.mkdir(parents=True)
+    archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True)
+    subprocess.run(["tar", "x"], cwd=tree, input=archive.stdout, check=True)
 
 
 @dataclass(frozen=True)
@@ -151,11 +195,11 @@ def files() -> dict[str, str]:
 
 
 def documents() -> dict[str, list[Block]]:
-    """The blocks with commands of each document."""
+    """Returns the blocks with commands of each document but the guide."""
     found = {}
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
         name = str(path.relative_to(ROOT))
-        if name not in OTHERS:
+        if name != GUIDE:
             found[name] = [block for block in blocks(path.read_text(encoding="utf-8")) if block.kind in (*SHELLS, PYTHON)]
     return found
 
@@ -242,31 +286,69 @@ def run_block(name: str, block: Block, tree: pathlib.Path, tally: Tally) -> None
             tally.add(label, None if well else f"exit status {status}", output=part[1])
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--list", action="store_true", help="say what is run, and what is not and why; run nothing")
-    parser.add_argument("--only", default="", metavar="WORDS", help="blocks that have these words in them alone")
+def run_guide(only: str, tally: Tally) -> None:
+    """Does what the guide says, in a copy that sees the provider and the MPIs of this tree."""
+    tree, built = TARGET / "guide" / "tree", TARGET / "guide" / "target"
+    copy_sources(tree)
+    built.mkdir(exist_ok=True)
+    (tree / "target").symlink_to(built)
+    for venv in TARGET.glob("venv-*"):
+        if not (built / venv.name).exists():
+            (built / venv.name).symlink_to(venv)
+    env = {name: value for name, value in os.environ.items() if name != "CARGO_TARGET_DIR"}
+    for block in blocks((ROOT / GUIDE).read_text()):
+        if only not in block.text:
+            continue
+        if block.kind in SHELLS:
+            for line in block.commands():
+                result = run(["bash", "-ec", f"cd {shlex.quote(str(tree))}; {line}"], env, GUIDE_PATIENCE)
+                problem = None if result.ok else result.why()
+                tally.add(f"{block.heading}: {line}", problem, result.seconds, "", result.output)
+        elif block.kind == "diff":
+            done = subprocess.run(["patch", "-p1"], cwd=tree, input=block.text.encode(), capture_output=True)
+            tally.add(f"{block.heading}: the change", done.stdout.decode() if done.returncode else None)
+        elif block.name:
+            (tree / block.name).write_text(block.text)
+        else:
+            tally.add(f"{block.heading}: a block of {block.kind}", "no command, change or file with a name")
+    if not only:
+        figures = list((tree / "figures").glob("*over-ideal*senders*.svg"))
+        tally.add("the sweep's figure is there", None if figures else "no SVG of over_ideal over senders")
 
 
-def main(args: argparse.Namespace) -> int:
+def run_documents(only: str, tally: Tally) -> None:
+    """Runs the blocks of all other documents."""
     found = documents()
     every = [command for of in found.values() for block in of for command in block.commands()]
-    if args.list:
-        for command in every:
-            why = reason(command)
-            print(f"{'run ' if why is None else 'not '}  {command}{'' if why is None else f'   ({why})'}")
-        return 0
-    need((BIN / "python3").exists(), "what the documents' blocks of Python use is missing: run ci/run setup documents first")
+    need(
+        (BIN / "python3").exists(), "Dask and pandas of the documents' Python are missing: run ci/run setup documents first"
+    )
     squall()
-    tally = Tally()
     for begins in ELSEWHERE:
-        used = any(f"{command}  ".startswith(begins) for command in every)
-        if not used:
+        if not any(f"{command}  ".startswith(begins) for command in every):
             tally.add(f"ELSEWHERE: {begins}", "no document has such a command")
     template, tree = TARGET / "commands" / "sources", TARGET / "commands" / "tree"
     copy_sources(template)
     for name, of in found.items():
         for block in of:
-            if args.only in block.text:
+            if only in block.text:
                 prepare(tree, template)
                 run_block(name, block, tree, tally)
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--list", action="store_true", help="print which commands are run, and why others are not")
+    parser.add_argument("--only", default="", metavar="WORDS", help="only the blocks that contain these words")
+
+
+def main(args: argparse.Namespace) -> int:
+    if args.list:
+        pages = [blocks((ROOT / GUIDE).read_text())] if args.command == "guide" else documents().values()
+        every = [block for page in pages for block in page if block.kind in (*SHELLS, PYTHON)]
+        for command in (command for block in every for command in block.commands()):
+            why = reason(command)
+            print(f"{'run ' if why is None else 'not '}  {command}{'' if why is None else f'   ({why})'}")
+        return 0
+    tally = Tally()
+    (run_guide if args.command == "guide" else run_documents)(args.only, tally)
     return tally.finish()

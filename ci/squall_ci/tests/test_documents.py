@@ -4,8 +4,8 @@ import re
 import subprocess
 import unittest
 
-from squall_ci.checks import commands
-from squall_ci.documents import blocks
+from squall_ci.checks import documents
+from squall_ci.checks.documents import blocks
 from squall_ci.paths import ROOT
 
 TEXT = """\
@@ -56,22 +56,22 @@ class Documents(unittest.TestCase):
                     self.assertTrue(any(file.endswith(f"/{name}") for file in known))
 
     def test_what_is_not_run_has_a_reason_and_is_somewhere(self) -> None:
-        every = [c for of in commands.documents().values() for block in of for c in block.commands()]
+        every = [c for of in documents.documents().values() for block in of for c in block.commands()]
         self.assertGreater(len(every), 30)
-        for begins in commands.ELSEWHERE:
+        for begins in documents.ELSEWHERE:
             self.assertTrue(any(f"{command}  ".startswith(begins) for command in every), begins)
-        for rule in commands.RULES:
+        for rule in documents.RULES:
             self.assertTrue(any(command.startswith(rule.begins) for command in every), rule.begins)
 
     def test_a_block_of_python_is_a_file(self) -> None:
         (block,) = blocks("```python parts.py\nimport os\n```\n")
         self.assertEqual(block.commands(), ["python3 parts.py"])
-        for of in commands.documents().values():
+        for of in documents.documents().values():
             for block in of:
-                self.assertTrue(block.kind != commands.PYTHON or block.name.endswith(".py"), block.text)
+                self.assertTrue(block.kind != documents.PYTHON or block.name.endswith(".py"), block.text)
 
     def test_a_script_says_how_each_command_ended(self) -> None:
-        text = commands.script(["export X=3", "(exit $X)", "sleep 0 &", "echo $X   # said"])
+        text = documents.script(["export X=3", "(exit $X)", "sleep 0 &", "echo $X   # said"])
         done = subprocess.run(["bash", "-c", text], capture_output=True, text=True)
         ends = [line for line in done.stdout.splitlines() if line.startswith("::end")]
         self.assertEqual(ends, ["::end 0 0", "::end 1 3", "::end 2 0", "::end 3 0"])
