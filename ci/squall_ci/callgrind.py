@@ -20,7 +20,7 @@ class Profile:
 
 
 def parse(text: str) -> Profile:
-    """A profile with one cost (instructions) and lines as positions."""
+    """Reads a profile with one cost (instructions) and lines as positions."""
     profile = Profile()
     # Names are spelled out the first time only, functions and files each in a numbering of their own.
     functions: dict[str, str] = {}
@@ -56,5 +56,5 @@ def parse(text: str) -> Profile:
 
 
 def read(path: pathlib.Path) -> Profile:
-    """The profile in a file."""
+    """Reads the profile in a file."""
     return parse(path.read_text(encoding="utf-8", errors="replace"))

@@ -18,7 +18,7 @@ LIBRARIES = {
 
 
 def with_devices(env: Mapping[str, str]) -> dict[str, str]:
-    """An environment in which the stand-ins are found, compiled."""
+    """Compiles the stand-ins, and returns the environment in which they are found."""
     for name, library in LIBRARIES.items():
         sources = [SOURCES / f"{name}.c", SOURCES / "standin.h"]
         options = ("-std=gnu11", "-g", "-O1", "-shared", "-fPIC", "-Wl,--as-needed", f"-Wl,-soname,{library}")

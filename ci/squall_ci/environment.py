@@ -10,15 +10,16 @@ _KEPT = ("FI_SQUALL_", "FI_LOG_")
 
 
 def clean_environment() -> dict[str, str]:
-    """The caller's environment without settings of emulators and MPIs; FI_SQUALL_* and FI_LOG_* are kept."""
+    """Returns the caller's environment without settings of emulators and MPIs; FI_SQUALL_* and FI_LOG_* are kept."""
     return {name: value for name, value in os.environ.items() if name.startswith(_KEPT) or not name.startswith(_FOREIGN)}
 
 
 def provider_environment(provider: str, host_libfabric: str = "2") -> dict[str, str]:
-    """Variables that make libfabric choose `provider`, over the loopback interface.
+    """Returns the variables that make libfabric choose `provider`, over the loopback interface.
 
-    `host_libfabric` is the major version of the libfabric that will load it: before 2.0, `tcp` had no
-    reliable datagrams of its own and needs the ofi_rxm layer.
+    `host_libfabric` is the major version of the libfabric that will load it. Before 2.0, `tcp` had no reliable datagrams of
+    its
+    own and needs the ofi_rxm layer.
     """
     if provider == "squall":
         return {
@@ -32,5 +33,5 @@ def provider_environment(provider: str, host_libfabric: str = "2") -> dict[str, 
 
 
 def provider_run(provider: str, host_libfabric: str = "2") -> dict[str, str]:
-    """The whole environment of a program that runs on `provider` without an MPI."""
+    """Returns the whole environment of a program that runs on `provider` without an MPI."""
     return {**clean_environment(), **provider_environment(provider, host_libfabric)}

@@ -39,7 +39,7 @@ ENVIRONMENT = dict.fromkeys(("FI_SQUALL_IFACE", "FI_TCP_IFACE", "FI_UDP_IFACE"),
 
 
 def conditions(apart: bool) -> str:
-    """What the conditions of a run say besides."""
+    """Returns the words that a row's conditions have for `--hosts`."""
     return ", a host each" if apart else ""
 
 
@@ -50,13 +50,14 @@ def bridge(count: int) -> Bridge:
 
 
 def shows(apart: bool) -> tuple[str, ...]:
-    """Which counters a job's statistics have to show besides: where the caller's environment asks for frames, some packets were."""
+    """Returns the counters that statistics have to show: if the caller's environment asks for frames, some packets were
+    frames."""
     return ("tx_xdp_packets",) if apart and os.environ.get("FI_SQUALL_PORT_KIND") == "xdp" else ()
 
 
 @contextlib.contextmanager
 def forked(apart: bool, ranks: int) -> Iterator[dict[str, str]]:
-    """What programs have to know that fork their own processes and put them where they are to run (fabtests/hosts.h)."""
+    """Yields the variables for programs that fork their own processes and place them by themselves (fabtests/hosts.h)."""
     if not apart:
         yield {}
         return
@@ -67,7 +68,7 @@ def forked(apart: bool, ranks: int) -> Iterator[dict[str, str]]:
 
 @contextlib.contextmanager
 def launched(apart: bool, ranks: int, mpi: Mpi) -> Iterator[tuple[Launch, dict[str, str]]]:
-    """What launches jobs of an MPI where they are to run, and what they have to know."""
+    """Yields the launcher of an MPI's jobs on these hosts, and the variables that they need."""
     if not apart:
         yield list, {}
         return
@@ -78,7 +79,8 @@ def launched(apart: bool, ranks: int, mpi: Mpi) -> Iterator[tuple[Launch, dict[s
 
 @contextlib.contextmanager
 def launcher(apart: bool, most: int, mpi: Mpi) -> Iterator[tuple[pathlib.Path, dict[str, str]]]:
-    """The same for suites that launch their jobs themselves: what is their mpiexec, for `-n` of any number."""
+    """Yields an mpiexec for suites that launch their jobs themselves, with `-n` of any number, and the variables that they
+    need."""
     mpiexec = mpi.venv / "bin" / "mpiexec"
     if not apart:
         yield mpiexec, {}
@@ -94,6 +96,6 @@ def launcher(apart: bool, most: int, mpi: Mpi) -> Iterator[tuple[pathlib.Path, d
 
 
 def script(path: pathlib.Path, text: str) -> None:
-    """Writes one."""
+    """Writes an executable script."""
     path.write_text(f"#!/bin/bash\n{text}\n")
     path.chmod(0o755)

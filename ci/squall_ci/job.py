@@ -28,7 +28,7 @@ class Statistics:
         return {"FI_SQUALL_STATS": f"json:{self._dir.name}/%h-%p-%e.json"}
 
     def endpoints(self) -> list[dict[str, Any]]:
-        """What the endpoints said."""
+        """Returns the reports of the endpoints."""
         found: list[dict[str, Any]] = []
         for path in sorted(pathlib.Path(self._dir.name).iterdir()):
             lines = path.read_text(errors="replace").splitlines()
@@ -36,7 +36,7 @@ class Statistics:
         return found
 
     def total(self) -> dict[str, float]:
-        """The sum of each numeric field over all endpoints."""
+        """Returns the sum of each numeric field over all endpoints."""
         sums: dict[str, float] = {}
         for endpoint in self.endpoints():
             for field, value in endpoint.items():
@@ -45,7 +45,7 @@ class Statistics:
         return sums
 
     def verdict(self, ranks: int, at_least: int, faulty: bool = False, shows: Sequence[str] = ()) -> str | None:
-        """None if `ranks` processes sent and received `at_least` bytes together, otherwise what is missing.
+        """Returns None if `ranks` processes sent and received `at_least` bytes together, otherwise what is missing.
 
         With `faulty`, packets must have been damaged on purpose, too; and each counter of `shows` must have moved.
         """
@@ -73,7 +73,7 @@ class Statistics:
         return None
 
     def summary(self) -> str:
-        """The interesting counters in one line."""
+        """Returns the interesting counters in one line."""
         total = self.total()
         words = [f"{len(self.endpoints())} endpoints"]
         for field in sorted(total):
@@ -94,7 +94,7 @@ def run_ranks(
     at_least: int | None = 0,
     shows: Sequence[str] = (),
 ) -> tuple[Result, str | None, str]:
-    """Run a command that starts the ranks of a job on `provider` in this environment.
+    """Runs a command that starts the ranks of a job on `provider` in this environment.
 
     Returns (result, problem, summary): problem is None when the job ended well and, on squall, its statistics
     prove `at_least` bytes in each direction; None for a program whose ranks may have nothing to say to each other.
@@ -123,7 +123,7 @@ def run_job(
     launch: Callable[[list[str]], list[str]] = list,
     shows: Sequence[str] = (),
 ) -> tuple[Result, str | None, str]:
-    """The same of an MPI's job; `launch` may change the command that the MPI is launched by."""
+    """Runs the ranks of an MPI's job; `launch` may change the command that launches it. Returns what `run_ranks` does."""
     env = mpi.env(provider)
     env.update(extra_env or {})
     env["SQUALL_TEST_DEADLINE"] = str(max(5, int(timeout) - 5))

@@ -24,7 +24,7 @@ LAUNCHING = (
 
 
 class Mpi:
-    """One MPI library: how to start it and how to force every message onto a provider on one host."""
+    """An MPI library: how to start it and how to force every message onto a provider on one host."""
 
     def __init__(
         self,
@@ -54,11 +54,11 @@ class Mpi:
         self.remote = remote
 
     def need(self) -> None:
-        """Leave with advice when it is not installed."""
+        """Exits with advice if it is not installed."""
         need(self.python.exists(), f"{self.title} is not installed: run ci/run setup mpi first")
 
     def env(self, provider: str) -> dict[str, str]:
-        """The whole environment for a job on `provider`."""
+        """Returns the whole environment for a job on `provider`."""
         env = clean_environment()
         env.update(provider_environment(provider, self.libfabric.split(".")[0]))
         for variable, value in self._env(env["FI_PROVIDER"]).items():
@@ -71,12 +71,12 @@ class Mpi:
         return env
 
     def launching(self) -> dict[str, str]:
-        """What its launcher needs to start processes here (as root, more ranks than cores), and nothing that steers it to a
+        """Returns what the launcher needs to start processes here (as root, more ranks than cores), without a choice of
         provider."""
         return {name: value for name, value in self.env("squall").items() if name.startswith(LAUNCHING)}
 
     def command(self, ranks: int, program: Sequence[Word]) -> list[str]:
-        """The launch of `program` on `ranks` ranks."""
+        """Returns the command that launches `program` on `ranks` ranks."""
         launcher = self._launcher
         if not launcher.startswith("/"):
             launcher = str(self.venv / "bin" / launcher)

@@ -17,7 +17,7 @@ PREFIX = "squall-"
 
 
 def ip(*words: Word, check: bool = True) -> subprocess.CompletedProcess[str]:
-    """One call of ip(8)."""
+    """Calls ip(8)."""
     return subprocess.run(["ip", *map(str, words)], check=check, capture_output=True, text=True)
 
 
@@ -31,7 +31,7 @@ class Namespaces:
         self._mark = f"{PREFIX}{os.getpid()}-"
 
     def name(self, node: str) -> str:
-        """What the system calls a node."""
+        """Returns the system's name of a node."""
         return self._mark + node
 
     def __enter__(self) -> Self:
@@ -50,7 +50,7 @@ class Namespaces:
         self._take_down()
 
     def build(self) -> None:
-        """What is to be there besides the namespaces."""
+        """Adds what a subclass needs besides the namespaces."""
 
     def _take_down(self) -> None:
         if not self.keep:
@@ -66,20 +66,20 @@ class Namespaces:
                 ip("netns", "del", found.group(1), check=False)
 
     def ip(self, node: str, *words: Word) -> None:
-        """ip(8) for what is inside of a node."""
+        """Calls ip(8) inside of a node."""
         ip("-n", self.name(node), *words)
 
     def command(self, node: str, *words: Word) -> list[Word]:
-        """A command line that runs inside of a node."""
+        """Returns the command that runs inside of a node."""
         return ["ip", "netns", "exec", self.name(node), *words]
 
     def inside(self, node: str, *words: Word) -> subprocess.CompletedProcess[str]:
-        """Run a command inside of a node."""
+        """Runs a command inside of a node."""
         command = [str(word) for word in self.command(node, *words)]
         return subprocess.run(command, check=True, capture_output=True, text=True)
 
     def join(self, a: str, a_device: str, a_address: str, b: str, b_device: str, b_address: str, mtu: int = 9000) -> None:
-        """A veth pair with addresses on both ends."""
+        """Adds a veth pair with addresses on both ends."""
         one: list[Word] = ["name", a_device, "netns", self.name(a), "mtu", mtu]
         other: list[Word] = ["name", b_device, "netns", self.name(b), "mtu", mtu]
         ip("link", "add", *one, "type", "veth", "peer", *other)
@@ -87,13 +87,14 @@ class Namespaces:
             self.address(node, device, address)
 
     def address(self, node: str, device: str, address: str) -> None:
-        """Give a device an address and take it up."""
+        """Gives a device an address and takes it up."""
         self.ip(node, "addr", "add", address, "dev", device)
         self.ip(node, "link", "set", device, "up")
 
     @contextlib.contextmanager
     def _remote(self, hosts: Mapping[str, str], inside: str) -> Iterator[pathlib.Path]:
-        """What an MPI's launcher takes for ssh: a program that runs `inside` in the node of a host ($host), with a command ($*)."""
+        """Yields a program that an MPI's launcher takes for ssh: it runs `inside` in the node of a host ($host), with a
+        command ($*)."""
         with tempfile.TemporaryDirectory() as directory:
             remote = pathlib.Path(directory) / "enter"
             cases = "\n".join(f"{host}) node={self.name(node)} ;;" for host, node in hosts.items())
@@ -107,8 +108,10 @@ class Namespaces:
 
     @contextlib.contextmanager
     def hydra(self, hosts: Mapping[str, str]) -> Iterator[Callable[[list[str]], list[str]]]:
-        """What turns the launch of a job by hydra (MPICH's, Intel MPI's) into one with a rank on each host: nodes by the
-        addresses by which the launcher's own connections reach them. It starts on the first."""
+        """Yields a function that turns a launch by hydra (MPICH's, Intel MPI's) into one with a rank on each host.
+
+        Nodes are given by the addresses by which the launcher's own connections reach them. The launcher runs on the first.
+        """
         with self._remote(hosts, 'sh -c "$*"') as remote:
             first, node = next(iter(hosts.items()))
             options = f"-bootstrap ssh -bootstrap-exec {remote} -hosts {','.join(hosts)} -ppn 1 -localhost {first}".split()
@@ -116,8 +119,12 @@ class Namespaces:
 
     @contextlib.contextmanager
     def prrte(self, nodes: Sequence[str]) -> Iterator[Callable[[list[str]], list[str]]]:
-        """The same for PRRTE (Open MPI 5). Each node is a host of its own name, because hosts of one name are one host to Open MPI,
-        whose memory the ranks share. Daemons find the launcher by the addresses of its interfaces, loopback not among them."""
+        """Yields a function that does the same for PRRTE (Open MPI 5).
+
+        Each node has a host name of its own, because to Open MPI hosts of one name are one host, whose memory the ranks
+        share.
+        Daemons find the launcher by the addresses of its interfaces other than loopback.
+        """
         named = ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"']
         with self._remote({node: node for node in nodes}, f'{shlex.join(named)} "$host" sh -c "$*"') as remote:
             hosts = ",".join(f"{node}:1" for node in nodes)
@@ -136,12 +143,12 @@ class Bridge(Namespaces):
 
     @staticmethod
     def address_of(host: int) -> str:
-        """A host's of IPv4."""
+        """Returns a host's IPv4 address."""
         return f"10.79.0.{host + 1}"
 
     @staticmethod
     def address_6_of(host: int) -> str:
-        """A host's of IPv6."""
+        """Returns a host's IPv6 address."""
         return f"fd79::{host + 1}"
 
     def build(self) -> None:
@@ -155,7 +162,7 @@ class Bridge(Namespaces):
             self.ip("switch", "link", "set", port, "master", "bridge")
 
     def mtu(self, mtu: int) -> None:
-        """Change that of all."""
+        """Sets the MTU of all interfaces."""
         for host in range(self.hosts):
             self.ip("switch", "link", "set", f"h{host}", "mtu", mtu)
             self.ip(f"h{host}", "link", "set", "eth0", "mtu", mtu)
@@ -163,7 +170,7 @@ class Bridge(Namespaces):
     def launch(
         self, hosts: Sequence[int], launcher: str = "hydra"
     ) -> contextlib.AbstractContextManager[Callable[[list[str]], list[str]]]:
-        """What launches a job on these hosts: by hydra, or by PRRTE."""
+        """Returns the context that launches a job on these hosts, by hydra or by PRRTE."""
         if launcher == "prrte":
             return self.prrte([f"h{host}" for host in hosts])
         return self.hydra({self.address_of(host): f"h{host}" for host in hosts})

@@ -21,40 +21,40 @@ RUN = ROOT / "ci" / "run"
 
 
 def find_cargo() -> None:
-    """Put cargo on the path when rustup left it where a login shell, but not a CI job, looks."""
+    """Puts cargo on the path if rustup left it where a login shell looks, but not a CI job."""
     directory = pathlib.Path.home() / ".cargo" / "bin"
     if not shutil.which("cargo") and (directory / "cargo").exists():
         os.environ["PATH"] = f"{directory}{os.pathsep}{os.environ.get('PATH', '')}"
 
 
 def shown(path: pathlib.Path) -> str:
-    """A path as one would type it in the checkout."""
+    """Returns a path as one would type it in the checkout."""
     return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
 
 
 def dissector(given: str | None = None) -> pathlib.Path:
-    """The directory with check_pcap.sh: the one given, $SQUALL_ORACLE, or ../shared/oracle beside the checkout."""
+    """Returns the directory with check_pcap.sh: the one given, $SQUALL_ORACLE, or ../shared/oracle beside the checkout."""
     return pathlib.Path(given or os.environ.get("SQUALL_ORACLE") or ROOT.parent / "shared" / "oracle").absolute()
 
 
 def say(text: str) -> None:
-    """A line about what goes on, apart from the output proper."""
+    """Prints a progress line to standard error."""
     print(f"ci: {text}", file=sys.stderr, flush=True)
 
 
 def die(text: str, code: int = 2) -> NoReturn:
-    """Leave with advice; 2 means that nothing was tried."""
+    """Exits with advice; code 2 means that nothing was tried."""
     say(text)
     raise SystemExit(code)
 
 
 def need(condition: object, advice: str) -> None:
-    """Leave with `advice` when something is not there."""
+    """Exits with `advice` if something is missing."""
     if not condition:
         die(advice)
 
 
 def need_provider(provider: str = "squall") -> None:
-    """`squall` must have been built."""
+    """Exits with advice if squall is asked for and has not been built."""
     library = PROVIDER_DIR / "libsquall-fi.so"
     need(provider != "squall" or library.exists(), f"{library} is missing: run ci/build first")

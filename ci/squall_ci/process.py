@@ -24,7 +24,7 @@ Word: TypeAlias = str | os.PathLike[str] | int | float
 
 
 class Result:
-    """How a command ended. `code` is None when the deadline ended it."""
+    """The end of a command. `code` is None if the deadline ended it."""
 
     def __init__(self, code: int | None, output: str, seconds: float) -> None:
         self.code = code
@@ -36,7 +36,7 @@ class Result:
         return self.code == 0
 
     def why(self) -> str:
-        """The ending in words, for a failure line."""
+        """Returns the ending in words, for a failure line."""
         if self.code is None:
             return f"still running after {self.seconds:.0f} s"
         if self.code < 0:
@@ -45,7 +45,7 @@ class Result:
 
 
 def leave_on_signals() -> None:
-    """SIGTERM and SIGHUP leave as Ctrl-C does, so that what was begun is ended: processes, namespaces, directories."""
+    """Makes SIGTERM and SIGHUP exit as Ctrl-C does, so that processes, namespaces and directories are cleaned up."""
 
     def leave(number: int, _frame: object) -> NoReturn:
         # Once is enough: the second must not interrupt what the first has set off.
@@ -66,7 +66,7 @@ def _become_reaper() -> None:
 
 
 def _marked(mark: str) -> set[int]:
-    """The ids of the processes that carry `mark`, or one that began with it, in their environment."""
+    """Returns the ids of the processes whose environment carries `mark` or a mark that begins with it."""
     needle = f"{RUN_MARK}={mark}".encode()
     found = set()
     for pid in _processes():
@@ -92,7 +92,7 @@ def _processes() -> list[int]:
 
 
 def _stat(pid: int) -> tuple[str, int, int] | None:
-    """(state, parent, session) of a process, if there is one."""
+    """Returns state, parent and session of a process, if it exists."""
     try:
         stat = pathlib.Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
@@ -103,13 +103,13 @@ def _stat(pid: int) -> tuple[str, int, int] | None:
 
 
 def _orphan(pid: int) -> bool:
-    """Whether a process is a child of ours, and lives."""
+    """Returns whether a process is a living child of ours."""
     stat = _stat(pid)
     return stat is not None and stat[0] != "Z" and stat[1] == os.getpid()
 
 
 def _reap(session: int, known: set[int]) -> None:
-    """Take leave of dead orphans of the run; other children of ours are somebody else's to wait for."""
+    """Waits for dead orphans of the run. Other children of ours have their own waiters."""
     for pid in _processes():
         stat = _stat(pid)
         if stat and stat[0] == "Z" and stat[1] == os.getpid() and (pid in known or stat[2] == session):
@@ -120,7 +120,7 @@ def _reap(session: int, known: set[int]) -> None:
 
 
 def _end(process: subprocess.Popen[bytes], mark: str) -> None:
-    """End the run: politely once, so that launchers take their ranks along, then whatever is left."""
+    """Ends the run: first by SIGTERM, so that launchers end their ranks, then by SIGKILL."""
     known: set[int] = set()
     for number, grace in GRACE:
         ids = _marked(mark)
@@ -150,7 +150,7 @@ def run(
     log: pathlib.Path | None = None,
     terminal: bool = False,
 ) -> Result:
-    """Run `command` in the root of the checkout; end it and all it started after `timeout` seconds.
+    """Runs `command` in the root of the checkout; end it and all it started after `timeout` seconds.
 
     The output is standard output and error; with `log` it is added to that file, where one can follow it.
     With `terminal` the command may ask at the caller's terminal, for a password perhaps; otherwise it has none.

@@ -11,7 +11,7 @@ from squall_ci.process import run, Word
 
 
 def cargo(*words: str) -> None:
-    """Run cargo, its errors for the user to read; leave when it fails."""
+    """Runs cargo, with its errors on the terminal; exits if it fails."""
     need(shutil.which("cargo"), "no cargo here: run ci/run setup build first")
     code = subprocess.run(["cargo", *words], cwd=ROOT).returncode
     if code:
@@ -19,7 +19,7 @@ def cargo(*words: str) -> None:
 
 
 def commit() -> str:
-    """The commit that is built, for results to name; `-dirty` behind it where files differ. Empty outside of a repository."""
+    """Returns the commit that is built, with `-dirty` after it if files differ. Empty outside of a repository."""
     describe = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     try:
         return subprocess.run(describe, cwd=ROOT, capture_output=True, text=True).stdout.strip()
@@ -28,15 +28,15 @@ def commit() -> str:
 
 
 def squall() -> pathlib.Path:
-    """The `squall` command line, built. Its results name the commit: it is told when it runs, for to link it anew for each
-    commit takes long."""
+    """Builds the `squall` command line. Its results name the commit, by a variable: linking it anew for each commit takes
+    long."""
     cargo("build", "--quiet", "--release", "--locked", "-p", "squall-tools", "--bin", "squall")
     os.environ["SQUALL_BUILT_FROM"] = commit()
     return CARGO_TARGET / "release" / "squall"
 
 
 def example(package: str, name: str) -> pathlib.Path:
-    """An example of one of our packages, built in the release profile."""
+    """Builds an example of one of our packages in the release profile."""
     cargo("build", "--quiet", "--release", "--locked", "-p", package, "--example", name)
     return CARGO_TARGET / "release" / "examples" / name
 
@@ -48,7 +48,7 @@ def compile_c(
     compiler: str = "cc",
     libraries: Sequence[str] = ("-lfabric", "-lpthread"),
 ) -> pathlib.Path:
-    """Compile the first of the C sources, unless the program is newer than all of them."""
+    """Compiles the first of the C sources, unless the program is newer than all of them."""
     if program.exists() and all(program.stat().st_mtime > source.stat().st_mtime for source in sources):
         return program
     program.parent.mkdir(parents=True, exist_ok=True)
@@ -59,10 +59,10 @@ def compile_c(
 
 
 def fi_perf() -> pathlib.Path:
-    """The benchmark of two processes, compiled."""
+    """Compiles the benchmark of two processes."""
     return compile_c([FABTESTS / "bench" / "fi_perf.c"], TARGET / "bench" / "fi_perf")
 
 
 def fi_threads() -> pathlib.Path:
-    """The benchmark of several threads, compiled."""
+    """Compiles the benchmark of several threads."""
     return compile_c([FABTESTS / "bench" / "fi_threads.c"], TARGET / "bench" / "fi_threads")

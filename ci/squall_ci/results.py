@@ -39,17 +39,17 @@ class Row:
     commit: str
 
     def key(self) -> tuple[str, ...]:
-        """What a later run replaces."""
+        """Returns the key by which a later run replaces this row."""
         return (self.consumer, self.version, self.suite, self.conditions, self.provider)
 
 
 def load(path: pathlib.Path = KEPT) -> list[Row]:
-    """What is kept."""
+    """Reads the rows that are kept."""
     return [Row(**row) for row in json.loads(path.read_text())] if path.exists() else []
 
 
 def render(rows: Iterable[Row]) -> str:
-    """The page."""
+    """Returns the text of the page."""
     rows = sorted(rows, key=Row.key)
     head = ["consumer", "version", "suite", "conditions", "provider", "passed", "failed", "excluded", "date", "commit"]
     lines, failures = [], ""
@@ -73,7 +73,7 @@ def render(rows: Iterable[Row]) -> str:
 
 
 def keep(row: Row) -> None:
-    """Puts a row in the place of the former one of the same suite, and writes the page anew."""
+    """Replaces the row of the same suite by this one, and writes the page."""
     rows = {old.key(): old for old in load()}
     rows[row.key()] = row
     kept = [dataclasses.asdict(rows[key]) for key in sorted(rows)]
@@ -82,7 +82,7 @@ def keep(row: Row) -> None:
 
 
 def conditions(ranks: int | str) -> str:
-    """Under what a suite ran: how many processes, and what the caller's environment made of squall."""
+    """Returns the conditions of a run: the number of processes, and the caller's settings of squall."""
     set_by_caller = {name: value for name, value in os.environ.items() if name.startswith("FI_SQUALL_")}
     words = ["1 process" if ranks == 1 else f"{ranks} processes"]
     words += [f"{name.removeprefix('FI_SQUALL_')}={value}" for name, value in sorted(set_by_caller.items())]

@@ -17,7 +17,7 @@ _TOKEN = re.compile(
 
 
 def blanked(text: str) -> str:
-    """The text with blanks in the place of comments and literals, so that what is left is code, where it was."""
+    """Returns the text with blanks in the place of comments and literals, so that code stays where it was."""
     parts = []
     at = 0
     while at < len(text):
@@ -31,7 +31,7 @@ def blanked(text: str) -> str:
 
 
 def _comment_end(text: str, at: int) -> int:
-    """Behind a block comment, which may hold others; `at` is inside."""
+    """Returns the index after a block comment, which may hold others; `at` is inside."""
     depth = 1
     for mark in re.compile(r"/\*|\*/").finditer(text, at):
         depth += 1 if mark[0] == "/*" else -1

@@ -13,7 +13,7 @@ from squall_ci.tally import Tally
 
 @dataclass(frozen=True)
 class Step:
-    """One step of a run: commands that must all end well, each within `deadline` seconds."""
+    """A step of a run: commands that must all succeed, each within `deadline` seconds."""
 
     name: str
     commands: Sequence[Sequence[Word]]
@@ -29,7 +29,7 @@ class Step:
 
 
 def run_step(step: Step, log: pathlib.Path) -> tuple[str | None, str]:
-    """(problem, output): runs the commands until one fails, with their output in `log`."""
+    """Runs the commands until one fails, with their output in `log`. Returns the problem and the output."""
     log.write_bytes(b"")
     for command in step.commands:
         result = run(command, {**os.environ, **step.env}, step.deadline, log=log, terminal=step.terminal)
@@ -39,7 +39,7 @@ def run_step(step: Step, log: pathlib.Path) -> tuple[str | None, str]:
 
 
 def run_steps(steps: Sequence[Step], logs: pathlib.Path, only: Sequence[str] = (), fast: bool = False) -> int:
-    """Run all steps, those of the fast lane, or those named in `only`; the exit status."""
+    """Runs all steps, those of the fast lane, or those named in `only`. Returns the exit status."""
     logs.mkdir(parents=True, exist_ok=True)
     tally = Tally(tail=60)
     names = [step.name for step in steps]

@@ -15,7 +15,7 @@ class Tally:
         self._quiet = quiet
 
     def add(self, name: str, problem: str | None, seconds: float | None = None, note: str = "", output: str = "") -> None:
-        """One check: `problem` is None for success. The output's tail is shown for a failure."""
+        """Counts one check: `problem` is None for success. The end of the output is shown for a failure."""
         took = "" if seconds is None else f" ({seconds:.1f} s)"
         if problem is None:
             self.passed += 1
@@ -36,7 +36,7 @@ class Tally:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> str:
-    """Lay out rows of strings as Markdown: the columns in `left` left aligned, the others right."""
+    """Lays out rows of strings as Markdown: the columns in `left` are left aligned, the others right."""
     widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
 
     def line(row: Sequence[str]) -> str:

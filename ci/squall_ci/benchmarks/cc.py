@@ -73,7 +73,7 @@ def measure(program: pathlib.Path, kind: str, name: str, choice: int = 0) -> tup
 
 
 def cell(costs: dict[str, int], cases: tuple[str, ...]) -> str:
-    """`soon/late`, or one number when they agree or there is one case."""
+    """Returns `soon/late`, or one number if both agree or there is one case."""
     values = [costs.get(case) for case in cases]
     need(None not in values, f"callgrind saw no {cases}")
     return "/".join(dict.fromkeys(str(value) for value in values))

@@ -27,7 +27,7 @@ OFFLOADS = ("tso", "gso", "gro", "tx", "rx")
 
 
 def lose(net: Namespaces, percent: float) -> None:
-    """From now on so many percent of what arrives at either node is dropped."""
+    """Drops this percentage of the packets that arrive at either node."""
     for node in net.nodes:
         net.inside(node, "nft", "flush", "ruleset")
         if percent:

@@ -37,7 +37,7 @@ Times = dict[tuple[str, int], float]
 
 
 def imb(mpi: Mpi, side: str, ranks: int, quick: bool) -> Times:
-    """What IMB-MPI1 says. Of its times the last column but the bandwidth: the average over the ranks."""
+    """Runs IMB-MPI1 and returns its times: the average over the ranks where it prints one."""
     limits: tuple[Word, ...] = ("-iter", "5", "-msglog", "0:12") if quick else IMB_LIMITS
     program = [mpi.venv / "bin" / "IMB-MPI1", "-npmin", ranks, *limits, *IMB]
     provider, told = SIDES[side]
@@ -60,7 +60,7 @@ def imb(mpi: Mpi, side: str, ranks: int, quick: bool) -> Times:
 
 
 def perf(mpi: Mpi, side: str, ranks: int, quick: bool) -> Times:
-    """What fabtests/mpi/perf.py says."""
+    """Runs fabtests/mpi/perf.py and returns its times."""
     plan = [f"{size}:{max(5, min(10 if quick else 300, (8 << 20) // size))}" for size in SIZES]
     provider, told = SIDES[side]
     # What goes through shared memory is no packets' bytes.
@@ -76,7 +76,7 @@ def perf(mpi: Mpi, side: str, ranks: int, quick: bool) -> Times:
 
 
 def rounds_of(mpi: Mpi, ranks: int, args: argparse.Namespace) -> dict[str, list[Times]]:
-    """What each side did in each round."""
+    """Returns the times of each side in each round."""
     sides = HOST if args.host else NETWORK
     samples: dict[str, list[Times]] = {side: [] for side in sides}
     one = imb if mpi.name == "impi" else perf

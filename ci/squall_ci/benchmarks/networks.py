@@ -43,7 +43,7 @@ MOVED = 48 << 20
 
 @dataclass
 class Network:
-    """Where a benchmark runs: options of fi_perf, and variables for squall."""
+    """The place where a benchmark runs: options of fi_perf, and variables for squall."""
 
     options: list[Word] = field(default_factory=list)
     env: dict[str, str] = field(default_factory=dict)
@@ -64,7 +64,7 @@ def network(name: str) -> Iterator[Network]:
 
 
 def words(sizes: Sequence[int], quick: bool) -> list[str]:
-    """The measures, as fi_perf wants them."""
+    """Returns the measures as fi_perf takes them."""
     most = 20 if quick else 1000
     found = []
     for size in sizes:
@@ -76,7 +76,7 @@ def words(sizes: Sequence[int], quick: bool) -> list[str]:
 
 
 def measure(where: Network, who: str, plan: list[str]) -> dict[str, float]:
-    """The value of each measure."""
+    """Returns the value of each measure."""
     provider = "squall" if who == FRAMES else who
     env = environment(provider) | where.env | ({"FI_SQUALL_PORT_KIND": "xdp"} if who == FRAMES else {})
     result = run([fi_perf(), "-p", provider, *where.options, *plan], env, timeout=300)
@@ -89,7 +89,7 @@ def measure(where: Network, who: str, plan: list[str]) -> dict[str, float]:
 
 
 def measure_port(where: Network, segment: int, plan: list[str]) -> dict[str, float]:
-    """What the sockets alone need, for the round trips among the measures."""
+    """Measures the round trips with the sockets alone."""
     words = [word for word in plan if word.startswith("lat") and int(word.split(":")[1]) <= MOST_ALONE]
     command = [example("squall-net", "port_limit"), *where.options, "-s", segment, *words]
     result = run(command, os.environ, timeout=300)

@@ -34,7 +34,7 @@ HEADERS = 56
 
 
 def packets(size: int, mtu: int) -> int:
-    """How many packets a message takes: payloads are whole cache lines."""
+    """Returns the number of packets of a message. Payloads are whole cache lines."""
     return max(1, -(-size // ((mtu - HEADERS) // 64 * 64)))
 
 

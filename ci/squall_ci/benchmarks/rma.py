@@ -51,7 +51,7 @@ Times = dict[Cell, float]
 
 
 def parse(output: str) -> Times:
-    """What IMB-RMA printed."""
+    """Returns the times that IMB-RMA printed."""
     found: Times = {}
     name = mode = ""
     for line in output.splitlines():
@@ -65,7 +65,7 @@ def parse(output: str) -> Times:
 
 
 def play(side: str, program: pathlib.Path, quick: bool) -> Times:
-    """One job."""
+    """Runs one job and returns its times."""
     provider, told = SIDES[side]
     words: list[Word] = [program, "-npmin", 2, *(QUICK if quick else LIMITS), *BENCHMARKS]
     least = 1 << 10 if provider == "squall" else 0
@@ -78,7 +78,7 @@ def play(side: str, program: pathlib.Path, quick: bool) -> Times:
 
 
 def compare(samples: dict[str, list[Times]], ours: str) -> dict[Cell, float]:
-    """How much faster one of ours is than the better of theirs, by cell."""
+    """Returns the speedup over the better of their sides, by cell."""
     cells = [cell for cell in samples[ours][0] if all(cell in times for some in samples.values() for times in some)]
 
     def median(side: str, cell: Cell) -> float:

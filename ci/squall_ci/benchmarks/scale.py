@@ -26,7 +26,7 @@ WHAT = {
 
 
 def measure(provider: str, rounds: int) -> dict[str, float]:
-    """Milliseconds, by what was done."""
+    """Returns the milliseconds of each step."""
     program = compile_c([FABTESTS / "bench" / "scale.c"], TARGET / "bench" / "scale")
     result = run([program, provider, ADDRESSES, rounds], environment(provider), timeout=120)
     found = {name: float(value) for name, value in re.findall(r"^(\w+) ([\d.]+)$", result.output, re.M)}

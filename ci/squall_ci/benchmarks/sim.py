@@ -37,13 +37,13 @@ BESIDE = (10.0, 15.0)
 
 
 def fastest(program: pathlib.Path, *args: Word) -> dict[str, Any]:
-    """The fastest of some runs."""
+    """Returns the fastest of REPEAT runs."""
     runs = [at_once(program, 1, *args)[0] for _ in range(REPEAT)]
     return min(runs, key=lambda one: float(one["wall_s"]))
 
 
 def at_once(program: pathlib.Path, count: int, *args: Word) -> list[dict[str, Any]]:
-    """What so many of it say that run at one time."""
+    """Runs `count` processes at the same time and returns their results."""
     command = [str(program), *map(str, args)]
     children = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)]
     said = [child.communicate()[0] for child in children]
@@ -52,7 +52,7 @@ def at_once(program: pathlib.Path, count: int, *args: Word) -> list[dict[str, An
 
 
 def found(one: dict[str, Any]) -> dict[str, Any]:
-    """What does not depend on the machine."""
+    """Returns the part of a result that does not depend on the machine."""
     return {key: value for key, value in one.items() if key not in ("wall_s", "ns_per_event", "peak_bytes")}
 
 
@@ -82,7 +82,7 @@ def apart(program: pathlib.Path, rounds: int) -> list[str]:
 
 
 def cost(command: list[Word], where: pathlib.Path) -> tuple[float, int]:
-    """Processor seconds and peak bytes of a program."""
+    """Runs a program and returns its processor seconds and peak bytes."""
     child = subprocess.Popen(
         [str(word) for word in command], cwd=where, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -120,7 +120,7 @@ def beside(ours: pathlib.Path, htsim: pathlib.Path, directory: pathlib.Path, rou
 
 
 def scenarios(directory: pathlib.Path, names: tuple[str, ...]) -> Iterator[tuple[str, list[Word], list[Word]]]:
-    """Name, arguments for our program and for htsim of each row of the first seed, once."""
+    """Yields the name, our arguments and htsim's of each scenario of the table, for the first seed."""
     with open(directory / "htsim.csv", newline="") as file:
         for row in csv.DictReader(file):
             if row["scenario"].startswith(names) and row["seed"] == "1" and "-load_balancing_algo" in row["args"]:
@@ -128,7 +128,7 @@ def scenarios(directory: pathlib.Path, names: tuple[str, ...]) -> Iterator[tuple
 
 
 def our_words(directory: pathlib.Path, words: list[str]) -> list[Word]:
-    """The arguments of our program that say what htsim's do."""
+    """Translates htsim's arguments into those of our program."""
     given = {word: value for word, value in itertools.pairwise(words) if word.startswith("-")}
     return [
         directory / given["-topo"],
@@ -141,7 +141,7 @@ def our_words(directory: pathlib.Path, words: list[str]) -> list[Word]:
 
 
 def reference_rows(directory: pathlib.Path) -> Iterator[tuple[str, list[Word], float, int]]:
-    """Name, arguments for our program, seconds and bytes of htsim for each row of 1024 hosts."""
+    """Yields the name, our arguments, and htsim's seconds and bytes for each row of 1024 hosts."""
     with open(directory / "htsim.csv", newline="") as file:
         for row in csv.DictReader(file):
             if not row["scenario"].startswith("perm1024"):

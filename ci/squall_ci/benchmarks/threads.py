@@ -59,7 +59,7 @@ def of_threads(options: list[str], word: str, provider: str) -> float:
 
 
 def under_mpi(ranks: int, program: list[Word], pattern: str, counters: dict[str, float], provider: str) -> float:
-    """The number that `pattern` finds in what a job prints. Adds what squall's endpoints counted to `counters`."""
+    """Runs a job and returns the number that `pattern` finds. Adds the counters of squall's endpoints to `counters`."""
     mpi = MPIS["mpich"]
     env = mpi.env(provider)
     collected = Statistics()
@@ -81,7 +81,7 @@ def turn_time(seconds: int, counters: dict[str, float], provider: str) -> float:
 
 
 def plan(quick: bool, counters: dict[str, float]) -> dict[str, Callable[[str], float]]:
-    """What is measured: by name, the time that a provider takes."""
+    """Returns the measures: by name, a function that returns the time on a provider."""
     measures: dict[str, Callable[[str], float]] = {}
     for name, options, word, rounds in MEASURES:
         measures[f"{name}, us"] = partial(of_threads, options, word.format(rounds[quick]))

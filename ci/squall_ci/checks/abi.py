@@ -102,18 +102,18 @@ class Case:
 
 
 def cases(programs: Sequence[str], **how: Any) -> list[Case]:
-    """Several programs that are run in one way."""
+    """Returns the cases of several programs that are run in one way."""
     return [Case(program, **how) for program in programs]
 
 
 def suite(tally: Tally, programs: Sequence[str], **how: Any) -> None:
-    """Run programs one after the other, as is right where they look at times or at the processor."""
+    """Runs programs one after the other, because some measure times or processor load."""
     for case in cases(programs, **how):
         case.judge(tally, case.run())
 
 
 def pairs(tally: Tally, todo: Sequence[Case]) -> None:
-    """Run programs two at a time, for the sake of time."""
+    """Runs programs two at a time, to save time."""
     with ThreadPoolExecutor(2) as pool:
         for case, result in zip(todo, pool.map(Case.run, todo)):
             case.judge(tally, result)
@@ -129,7 +129,8 @@ def compile_all(suffix: str = "", *options: str) -> None:
 
 
 def lent(env: Mapping[str, str], note: str = "", **how: Any) -> list[Case]:
-    """The programs that are run under two libfabrics: the system's, which lends no queues, and a later one."""
+    """Returns the cases of programs that are run under two libfabrics: the system's, which lends no queues, and a later
+    one."""
     system = cases(LENT, env=env, note=note, **how)
     if not (LATER / "libfabric.so.1").exists():
         print(f"SKIPPED: {', '.join(LENT)} under libfabric 2.3 or later: run ci/run setup mpi first", flush=True)
@@ -178,7 +179,7 @@ def valgrind(tally: Tally) -> None:
 
 
 def instrumented() -> pathlib.Path | None:
-    """The directory of a provider built with AddressSanitizer, if the toolchain can."""
+    """Builds the provider with AddressSanitizer if the toolchain can, and returns its directory."""
     version = subprocess.run(["rustc", "-vV"], check=True, stdout=subprocess.PIPE, text=True).stdout
     found = re.search(r"^host: (\S+)", version, re.M)
     if not found:
@@ -221,7 +222,7 @@ LOCKS_ALONE = ("threads",)
 
 
 def nightly() -> tuple[str, pathlib.Path]:
-    """The host's target of the nightly compiler, and the directory of its libraries."""
+    """Returns the host's target of the nightly compiler, and the directory of its libraries."""
     version = run(["rustc", "+nightly", "-vV"], os.environ, 60)
     host = re.search(r"^host: (\S+)", version.output, re.M)
     root = run(["rustc", "+nightly", "--print", "sysroot"], os.environ, 60)
@@ -231,7 +232,7 @@ def nightly() -> tuple[str, pathlib.Path]:
 
 
 def tsan_provider(target: str) -> pathlib.Path:
-    """The directory of the provider, built with the sanitizer down to the standard library."""
+    """Builds the provider with the sanitizer down to the standard library, and returns its directory."""
     say("building the provider and the standard library with the sanitizer")
     flags = {"RUSTFLAGS": "-Zsanitizer=thread -Cforce-frame-pointers=yes -g", "CARGO_TARGET_DIR": str(TSAN)}
     command = ["cargo", "+nightly", "build", "--locked", "--release", "-Zbuild-std", "--target", target, "-p", "squall-fi"]
@@ -242,7 +243,7 @@ def tsan_provider(target: str) -> pathlib.Path:
 
 
 def tsan_program(name: str, runtime: pathlib.Path) -> pathlib.Path:
-    """One test, instrumented, with the whole runtime in it and visible to the provider."""
+    """Compiles one test with the sanitizer. The whole runtime is in it, visible to the provider."""
     built = TSAN / "programs" / name
     built.parent.mkdir(parents=True, exist_ok=True)
     made = built.with_suffix(".o")

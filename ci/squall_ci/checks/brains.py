@@ -46,7 +46,7 @@ FLOOR = 4 << 20
 
 
 def names() -> dict[str, list[str]]:
-    """What the provider offers, by variable."""
+    """Returns the names that the provider offers, by variable."""
     env = provider_run("squall")
     result = run(["fi_info", "-e"], env, timeout=60)
     found: dict[str, list[str]] = {}
@@ -59,7 +59,7 @@ def names() -> dict[str, list[str]]:
 
 
 def impossible(lb: str, loss: str) -> bool:
-    """Whether the combination must be refused: a selector that freezes on broken paths, and nobody who sees them."""
+    """Returns whether the combination must be refused: a selector that freezes on broken paths, and no detector of them."""
     return lb in ("reps", "reps-avoid") and loss == "trim"
 
 
@@ -88,13 +88,13 @@ def forms(lbs: list[str], losses: list[str], quick: bool) -> list[tuple[str, str
 
 
 def refused(output: str) -> str | None:
-    """None when the job was refused as it should be, otherwise what is missing."""
+    """Returns what is missing from the refusal of a job, or None."""
     said = re.search(r"parameters of squall that do not go together: .*allowed: .*", output)
     return None if said else "not refused with the allowed values"
 
 
 def judge(output: str, checking: bool) -> str | None:
-    """None when every size has its row and no defect, otherwise what is wrong."""
+    """Returns what is wrong with the results, or None if every size has its row and no defect."""
     rows = re.findall(r"^ +\d+ +\d+ +[\d.]+.*$", output, re.M)
     # 0 to 64 KiB twice, and from 4 bytes on for the reduction.
     if len(rows) < 2 * 18 + 16:
@@ -108,7 +108,7 @@ def judge(output: str, checking: bool) -> str | None:
 
 
 def combination(mpi: Mpi, cc: str, lb: str, loss: str, args: argparse.Namespace) -> tuple[str | None, float, str, str]:
-    """One combination: (problem, seconds, note, output)."""
+    """Runs one combination; returns problem, seconds, note and output."""
     told = TOLD.get(cc.split(":")[0])
     # What is refused sends nothing that a switch could write into.
     if told is None or impossible(lb, loss):
@@ -128,7 +128,7 @@ def combination(mpi: Mpi, cc: str, lb: str, loss: str, args: argparse.Namespace)
 def over(
     mpi: Mpi, cc: str, lb: str, loss: str, args: argparse.Namespace, network: dict[str, str]
 ) -> tuple[str | None, float, str, str]:
-    """One combination over a network that these variables name, loopback if there are none."""
+    """Runs one combination over the network that these variables name, or over loopback."""
     env = {
         **network,
         "FI_SQUALL_CC": cc,

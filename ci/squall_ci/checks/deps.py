@@ -54,7 +54,7 @@ PURE = {
 
 
 def closure(crate: str) -> set[str]:
-    """Everything `crate` may use, the uses of its uses included."""
+    """Returns everything that `crate` may use, directly or indirectly."""
     allowed: set[str] = set()
     todo = list(MAY_USE[crate])
     while todo:

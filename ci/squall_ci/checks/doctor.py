@@ -55,7 +55,7 @@ class Doctor:
         self.env = dict(env)
 
     def ask(self, interface: str) -> subprocess.CompletedProcess[str]:
-        """From the first about the second."""
+        """Runs doctor on the first host about the second."""
         command = [str(word) for word in self.hosts.command("a", self.program, "doctor", THERE)]
         env = self.env | {"FI_SQUALL_IFACE": interface}
         return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
@@ -76,7 +76,7 @@ class Doctor:
 
 
 def check(tally: Tally, name: str, asked: subprocess.CompletedProcess[str], code: int, *words: str) -> None:
-    """Whether doctor ended as it should and said all of that."""
+    """Checks the exit status of doctor and that its output contains all these words."""
     missing = [word for word in words if word not in asked.stdout]
     problem = f"not said: {missing}" if missing else None
     if asked.returncode != code:
@@ -116,7 +116,7 @@ def ask_about_the_other_host(doctor: Doctor, tally: Tally) -> None:
 
 
 def run_a_job(hosts: Hosts, tally: Tally) -> None:
-    """With the cures set, between the hosts; top looks at it."""
+    """Runs a job between the hosts with the proposed settings, and checks that top shows its ranks."""
     mpi = MPIS["mpich"]
     env = mpi.env("squall") | {"FI_SQUALL_IFACE": "eth0", "FI_SQUALL_PORT": PORTS}
     with hosts.hydra({HERE: "a", THERE: "b"}) as launch:

@@ -101,7 +101,7 @@ def copy_sources(tree: pathlib.Path) -> None:
 
 @dataclass(frozen=True)
 class Rule:
-    """What a command is given that its reader has."""
+    """A rule that gives a command what its reader has."""
 
     # How it begins, behind variables.
     begins: str
@@ -176,13 +176,13 @@ TIMELINE = """\
 
 
 def matrix(pairs: list[tuple[int, int]]) -> str:
-    """A connection matrix of htsim's."""
+    """Returns a connection matrix in htsim's format."""
     lines = [f"{a}->{b} id {i} start 0 size 200000" for i, (a, b) in enumerate(pairs, 1)]
     return "\n".join(["Nodes 16", f"Connections {len(pairs)}", *lines, ""])
 
 
 def files() -> dict[str, str]:
-    """What documents name and a reader has, by name."""
+    """Returns the files that documents mention and a reader has, by name."""
     return {
         "fat_tree.topo": TOPO,
         "permutation.cm": matrix([(host, (host + 5) % 16) for host in range(16)]),
@@ -205,17 +205,17 @@ def documents() -> dict[str, list[Block]]:
 
 
 def reason(command: str) -> str | None:
-    """Why it is not run here."""
+    """Returns the reason why a command is not run here, or None."""
     return next((why for begins, why in ELSEWHERE.items() if f"{command}  ".startswith(begins)), None)
 
 
 def rule_of(command: str) -> Rule:
-    """What it is given."""
+    """Returns the rule for a command."""
     return next((rule for rule in RULES if command.startswith(rule.begins)), Rule(""))
 
 
 def environment() -> dict[str, str]:
-    """A reader's who followed README: the provider is chosen, MPICH is the MPI at hand."""
+    """Returns the environment of a reader who followed README: the provider is chosen, and MPICH is the MPI at hand."""
     path = os.pathsep.join([str(CARGO_TARGET / "release"), str(MPIS["mpich"].venv / "bin"), os.environ["PATH"]])
     return {
         **clean_environment(),
@@ -230,7 +230,8 @@ def environment() -> dict[str, str]:
 
 
 def script(commands: list[str]) -> str:
-    """One shell for the commands of a block, so that what one exports the next one has. Says of each how it ended."""
+    """Returns a shell script for the commands of a block, which prints the status of each. Exports reach the commands after
+    them."""
     lines = []
     for number, command in enumerate(commands):
         rule = rule_of(command)
@@ -251,7 +252,7 @@ def script(commands: list[str]) -> str:
 
 
 def prepare(tree: pathlib.Path, template: pathlib.Path) -> None:
-    """A copy of the sources, with what a reader has beside them."""
+    """Makes `tree` a copy of the sources with the files that a reader has beside them."""
     shutil.rmtree(tree, ignore_errors=True)
     shutil.copytree(template, tree, symlinks=True)
     for name, text in files().items():
@@ -263,7 +264,7 @@ def prepare(tree: pathlib.Path, template: pathlib.Path) -> None:
 
 
 def run_block(name: str, block: Block, tree: pathlib.Path, tally: Tally) -> None:
-    """Run its commands, and judge each."""
+    """Runs the commands of a block, and judges each."""
     commands = [command for command in block.commands() if reason(command) is None]
     if not commands:
         return

@@ -49,12 +49,12 @@ class Mutant:
 
 
 def read() -> list[Mutant]:
-    """All of the list."""
+    """Reads the list of mutants."""
     return [Mutant(**row) for row in tomllib.loads(LIST.read_text(encoding="utf-8"))["mutant"]]
 
 
 def apply(mutant: Mutant, text: str) -> str | None:
-    """The file's `text` with the fault in it; None when it does not fit."""
+    """Returns the file's `text` with the fault in it, or None if the old text is not there exactly once."""
     return text.replace(mutant.old, mutant.new) if text.count(mutant.old) == 1 else None
 
 
@@ -75,14 +75,14 @@ def copy_sources() -> None:
 
 
 def cargo(*words: str) -> Result:
-    """Cargo in the tree."""
+    """Runs cargo in the copy of the sources."""
     environment = {**os.environ, "CARGO_TARGET_DIR": str(DIRECTORY / "target"), "CARGO_INCREMENTAL": "1"}
     command = ["cargo", words[0], "--locked", "--manifest-path", str(TREE / "Cargo.toml"), *words[1:]]
     return run(command, environment, BUILD)
 
 
 def target_of(proof: str) -> tuple[list[str], list[str]]:
-    """What cargo builds for a proof, and the arguments of its program."""
+    """Returns what cargo builds for a proof, and the arguments of its program."""
     words = proof.split()
     if proof in MODES:
         crate, example = MODES[proof]
@@ -129,7 +129,7 @@ def finds(proof: str, program: pathlib.Path) -> tuple[str | None, float, str]:
 
 
 def check_baseline(tally: Tally, proofs: list[str]) -> None:
-    """The sources as they are: no proof finds anything."""
+    """Checks that no proof finds anything in the sources as they are."""
     for proof in proofs:
         program, output = build(proof)
         if program is None:
@@ -139,7 +139,7 @@ def check_baseline(tally: Tally, proofs: list[str]) -> None:
 
 
 def check(tally: Tally, mutant: Mutant) -> None:
-    """One mutant: made, built, judged, and undone."""
+    """Applies one mutant, builds it, runs its proof, and restores the file."""
     path = TREE / mutant.file
     right = path.read_text(encoding="utf-8")
     wrong = apply(mutant, right)

@@ -31,7 +31,7 @@ FEWEST_WORDS = 8
 
 @dataclass(frozen=True)
 class Use:
-    """One `unsafe`: the line of the word, what it begins ("block", "impl", "fn") and the reason or section found for it."""
+    """An `unsafe`: the line of the word, its kind ("block", "impl", "fn") and the reason or section found for it."""
 
     line: int
     kind: str
@@ -39,7 +39,7 @@ class Use:
 
 
 def _comment_above(lines: list[str], code: list[str], at: int) -> list[str]:
-    """The comment above the statement or item that holds line `at` (from 0), its marks taken off."""
+    """Returns the comment above the statement or item that holds line `at` (from 0), without its marks."""
     while at > 0:
         before = code[at - 1].rstrip()
         # A comment, or an empty line: above it is another statement.
@@ -56,7 +56,8 @@ def _comment_above(lines: list[str], code: list[str], at: int) -> list[str]:
 
 
 def _of_a_trait(code: str) -> bool:
-    """Whether what follows `code` is inside of an impl of a trait, whose documentation says what its methods want."""
+    """Returns whether the text after `code` is inside of an impl of a trait. The trait documents what its methods
+    require."""
     depth = 0
     for match in re.finditer(r"[{};]", code[::-1]):
         at = len(code) - 1 - match.start()
@@ -71,7 +72,7 @@ def _of_a_trait(code: str) -> bool:
 
 
 def uses(text: str) -> list[Use]:
-    """Every unsafe block, unsafe impl and documented unsafe function of a source."""
+    """Returns every unsafe block, unsafe impl and documented unsafe function of a source."""
     code = blanked(text)
     lines, code_lines = text.splitlines(), code.splitlines()
     found = []
@@ -91,7 +92,7 @@ def uses(text: str) -> list[Use]:
 
 
 def breach(use: Use) -> str | None:
-    """What is wrong with a use."""
+    """Returns what is wrong with a use, or None."""
     if use.reason is None:
         return (
             "an unsafe function without a section `# Safety`"

@@ -45,12 +45,12 @@ class Top:
         return subprocess.run([self.program, "top", *words], capture_output=True, text=True, timeout=30)
 
     def document(self) -> dict[str, Any]:
-        """All that it shows to scripts."""
+        """Returns everything that top shows to scripts."""
         found: dict[str, Any] = json.loads(self.run("--dump").stdout)
         return found
 
     def endpoints(self, of: set[int]) -> list[dict[str, Any]]:
-        """Those of some processes: other jobs may run here, too."""
+        """Returns the endpoints of some processes. Other jobs may run here, too."""
         return [endpoint for endpoint in self.document()["endpoints"] if endpoint["pid"] in of]
 
 
@@ -76,7 +76,7 @@ class Job:
         return self._end.result()
 
     def _ranks(self) -> set[int]:
-        """As many as there are ranks, when they have come up."""
+        """Waits for the processes of the ranks, and returns their ids."""
         needle = f"SQUALL_TOP_JOB={self._mark}".encode()
         until = time.monotonic() + PATIENCE
         found: set[int] = set()
@@ -92,7 +92,7 @@ class Job:
 
 
 def until_shown(top: Top, of: set[int]) -> list[dict[str, Any]]:
-    """The endpoints of some processes, when each shows what it received."""
+    """Waits until each of some processes shows received packets, and returns their endpoints."""
     until = time.monotonic() + PATIENCE
     shown: list[dict[str, Any]] = []
     while time.monotonic() < until:
@@ -104,7 +104,7 @@ def until_shown(top: Top, of: set[int]) -> list[dict[str, Any]]:
 
 
 def scrape(top: Top) -> str:
-    """What a collector gets."""
+    """Returns the page that a collector of metrics gets."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         where = f"127.0.0.1:{free.getsockname()[1]}"
     server = subprocess.Popen([top.program, "top", "--serve", where], stderr=subprocess.DEVNULL)
@@ -157,7 +157,8 @@ def look_at_a_running_job(mpi: Mpi, top: Top, tally: Tally) -> None:
 
 
 def problem_of_paths(flows: list[dict[str, Any]]) -> str | None:
-    """What went by the paths of flows is what they sent, and sent again; more than one path was used, and one lost something."""
+    """Checks that the packets of the paths add up to those of the flows, that several paths were used, and that one lost
+    packets."""
     for flow in flows:
         for path_name, flow_name in (("packets", "packets"), ("lost", "retransmissions")):
             by_path = sum(path[path_name] for path in flow["by_path"])

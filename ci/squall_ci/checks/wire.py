@@ -98,7 +98,7 @@ SCENARIOS = [
 
 
 def judge(check: pathlib.Path, capture: pathlib.Path, trimmed: bool, crc: bool) -> tuple[str | None, dict[str, int]]:
-    """(problem, {packet type: count}) of one capture."""
+    """Judges one capture; returns the problem and the number of packets of each type."""
     words: list[Word] = [check] if trimmed else [check, "-t"]
     if crc:
         words.append("-c")
@@ -110,7 +110,7 @@ def judge(check: pathlib.Path, capture: pathlib.Path, trimmed: bool, crc: bool) 
 
 
 def ours(capture: pathlib.Path, counts: Mapping[str, int]) -> str | None:
-    """What is wrong with how our own dissector, wire/wireshark/squall.lua, sees a capture of which another one counted so many of each type."""
+    """Returns where our own dissector, wire/wireshark/squall.lua, differs from these counts of the other one, or None."""
     command: list[Word] = ["tshark", "-X", f"lua_script:{LUA}", "-r", capture, "-T", "fields", "-E", "separator=,"]
     fields = ["squall.type", "squall.short", "squall.unknown"]
     result = run([*command, *(word for name in fields for word in ("-e", name))], clean_environment(), 120)
@@ -126,7 +126,7 @@ def ours(capture: pathlib.Path, counts: Mapping[str, int]) -> str | None:
 
 
 def samples(check: pathlib.Path, into: pathlib.Path, tally: Tally) -> None:
-    """The packets that wire/ builds of every kind, without and with a CRC."""
+    """Judges the packets that wire/ builds of every kind, without and with a CRC."""
     for crc in (False, True):
         file = into / f"samples{'-crc' * crc}.pcap"
         cargo = ["cargo", "run", "--quiet", "--locked", "-p", "squall-wire", "--example", "sample_pcap", "--"]

@@ -16,7 +16,7 @@ from squall_ci.programs import cargo
 
 
 def install(built: pathlib.Path, directory: pathlib.Path) -> pathlib.Path:
-    """Put the library into a directory of its own, under the name libfabric looks for."""
+    """Puts the library into a directory of its own, under the name that libfabric looks for."""
     library = directory / "libsquall-fi.so"
     directory.mkdir(parents=True, exist_ok=True)
     # libfabric loads whatever ends in fi.so here: nothing else may lie beside it.
@@ -35,7 +35,7 @@ def output(*command: str | pathlib.Path) -> str:
 
 
 def wrongs(library: pathlib.Path) -> list[str]:
-    """What is wrong with a built library, in words."""
+    """Returns what is wrong with a built library, in words."""
     dynamic = output("readelf", "--wide", "--dynamic", library)
     symbols = output("nm", "--dynamic", "--defined-only", "--extern-only", library)
     # Absolute symbols are the names of versions.

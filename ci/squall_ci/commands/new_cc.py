@@ -16,12 +16,12 @@ CC = ROOT / "cc"
 
 
 def type_name(name: str) -> str:
-    """`my_cc` as a type: `MyCc`."""
+    """Returns the name of the type: `my_cc` becomes `MyCc`."""
     return "".join(word.capitalize() for word in name.split("_"))
 
 
 def insert(text: str, before: str, line: str) -> str:
-    """`text` with `line` before the first line that matches."""
+    """Inserts `line` before the first line of `text` that matches."""
     found = re.search(before, text, re.M)
     if not found:
         die(f"nothing in the sources matches {before}: they have changed, and ci/run new-cc has to follow", 1)
@@ -29,7 +29,7 @@ def insert(text: str, before: str, line: str) -> str:
 
 
 def edits(name: str, about: str) -> dict[pathlib.Path, str]:
-    """What becomes of the files that list all algorithms."""
+    """Returns the new text of the files that list all algorithms."""
     kind = type_name(name)
     baselines, registry, readme = CC / "src" / "baselines.rs", CC / "src" / "registry.rs", CC / "README.md"
     text = insert(baselines.read_text(), r"^mod bbr;", f"mod {name};\n")

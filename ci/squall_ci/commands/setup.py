@@ -40,12 +40,12 @@ RUST_FLOOR = (1, 88)
 
 
 def quiet(*command: str) -> subprocess.CompletedProcess[str]:
-    """Run something, its output for us."""
+    """Runs a command and captures its output."""
     return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
 
 def as_root(*command: str) -> None:
-    """Run something as root, without its output; leave when it fails."""
+    """Runs something as root, without its output; leave when it fails."""
     words = list(command)
     if os.geteuid() != 0:
         need(shutil.which("sudo"), f"root is needed once, for: {' '.join(command)}")
@@ -55,7 +55,7 @@ def as_root(*command: str) -> None:
 
 
 def apt_install(*packages: str) -> None:
-    """Install those Debian packages that are not there yet."""
+    """Installs those Debian packages that are not there yet."""
     # Packages it has never heard of have no line.
     status = quiet("dpkg-query", "-W", "-f=${Package} ${Status}\n", *packages).stdout if shutil.which("dpkg-query") else ""
     there = {line.split()[0] for line in status.splitlines() if line.endswith("ok installed")}
@@ -70,7 +70,7 @@ def apt_install(*packages: str) -> None:
 
 
 def rust_version() -> tuple[int, ...]:
-    """Of the compiler on the path; empty when there is none."""
+    """Returns the version of the compiler on the path; empty if there is none."""
     found = re.match(r"rustc (\d+)\.(\d+)", quiet("rustc", "--version").stdout) if shutil.which("rustc") else None
     return tuple(map(int, found.groups())) if found else ()
 
@@ -94,7 +94,7 @@ def setup_rust() -> None:
 
 
 def venv(name: str, *requirements: str) -> None:
-    """A virtual environment target/venv-NAME that meets the requirements."""
+    """Makes a virtual environment target/venv-NAME that meets the requirements."""
     directory = TARGET / f"venv-{name}"
     stamp = directory / ".requirements"
     # The path is part of the stamp: a virtual environment does not survive being moved.
@@ -113,7 +113,7 @@ def venv(name: str, *requirements: str) -> None:
 
 @dataclass(frozen=True)
 class Part:
-    """What is installed together: Debian packages, virtual environments, and programs of cargo's."""
+    """Things that are installed together: Debian packages, virtual environments, and programs built by cargo."""
 
     what: str
     apt: tuple[str, ...] = ()
@@ -162,7 +162,7 @@ ALL = ("build", "mpi", "lint", "documents", "network")
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """One at a time: two runs would build the same environments over each other."""
+    """Holds a lock: two runs would build the same environments over each other."""
     TARGET.mkdir(parents=True, exist_ok=True)
     with open(TARGET / ".setup-lock", "w") as lock:
         try:

@@ -19,10 +19,8 @@ FAULTS = {"FI_SQUALL_CRC": "1", "FI_SQUALL_FAULT": "loss=1%,reorder=2%,dup=0.5%,
 
 
 def unit(fast: bool) -> list[list[Word]]:
-    """The tests that cargo runs: by nextest, each with a time limit of its own, where it is installed.
-
-    The fast lane leaves the C ABI tests out, where nextest can.
-    """
+    """Returns the commands for the tests that cargo runs: by nextest, which limits the time of each, if it is installed.
+    The fast lane leaves the C ABI tests out, if nextest is installed."""
     if not shutil.which("cargo-nextest"):
         return [["cargo", "test", "--workspace", "--locked", "--quiet"]]
     nextest: list[Word] = ["cargo", "nextest", "run", "--workspace", "--locked", "--no-fail-fast"]
@@ -31,7 +29,7 @@ def unit(fast: bool) -> list[list[Word]]:
 
 
 def steps(fast: bool) -> list[Step]:
-    """All steps, in order."""
+    """Returns all steps, in order."""
     tools = TARGET / "tools" / "bin"
     judge = os.environ.get("SQUALL_ORACLE") or dissector().exists()
     # Hidden errors of rustdoc and clippy are errors here.

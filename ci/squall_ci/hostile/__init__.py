@@ -14,7 +14,7 @@ HOSTS = {"10.78.0.1": "a", "10.78.0.2": "b"}
 
 @dataclass(frozen=True)
 class Verdict:
-    """How a case went: `problem` is None when squall did what it must."""
+    """The result of a case: `problem` is None if squall did what it must."""
 
     problem: str | None
     note: str = ""
@@ -38,7 +38,7 @@ def cable(device: str) -> Iterator[tuple[Namespaces, Launch]]:
 
 @dataclass(frozen=True)
 class Case:
-    """One kind of trouble. It takes a bounded time, whatever happens, and leaves nothing behind."""
+    """A hostile condition. Its run takes a bounded time and leaves nothing behind."""
 
     name: str
     what: str

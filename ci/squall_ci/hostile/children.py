@@ -39,7 +39,7 @@ def forks() -> Verdict:
 
 
 def _children_wrote(mpi: Mpi, summary: str, captures: list[pathlib.Path]) -> str | None:
-    """What children have left in statistics and captures, which are their parents'."""
+    """Returns what children wrote into statistics and captures, which belong to their parents, or None."""
     if not summary.startswith(f"{RANKS * mpi.endpoints} endpoints"):
         return f"there are statistics of {summary.split(',', maxsplit=1)[0]}"
     if len(captures) != RANKS * mpi.endpoints:
@@ -49,7 +49,7 @@ def _children_wrote(mpi: Mpi, summary: str, captures: list[pathlib.Path]) -> str
 
 
 def _is_whole(capture: bytes) -> bool:
-    """Whether a pcap file is a head and records from its beginning to its end, none longer than a packet can be."""
+    """Returns whether a pcap file is a header followed by whole records, none longer than a packet can be."""
     if len(capture) < 24 or struct.unpack_from("<I", capture) != (0xA1B23C4D,):
         return False
     at = 24
@@ -64,7 +64,7 @@ def _is_whole(capture: bytes) -> bool:
 
 
 def spawns() -> Verdict:
-    """One rank spawns jobs that end soon, one after another; its endpoint lives on and forgets them."""
+    """Spawns short jobs from one rank, one after another; its endpoint stays open and forgets them."""
     mpis = [MPIS[name] for name in ROUNDS if MPIS[name].python.exists()]
     with ThreadPoolExecutor(len(mpis)) as pool:
         verdicts = list(pool.map(_spawns, mpis))
@@ -89,7 +89,7 @@ def _spawns(mpi: Mpi) -> Verdict:
 
 
 def _left_over(endpoints: list[dict[str, Any]]) -> str | None:
-    """What an endpoint has lost, or has not given back."""
+    """Returns the error counter that moved at an endpoint, or None."""
     for endpoint in endpoints:
         for counter in ("op_errors", "lost_after_completion"):
             if endpoint[counter]:

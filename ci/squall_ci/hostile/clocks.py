@@ -11,7 +11,8 @@ TURN = 1.0
 
 
 def steps() -> Verdict:
-    """The wall clock jumps by hours, ahead and back. fabtests/clock/steps.c says why the system's own is left alone."""
+    """Moves the wall clock by hours, ahead and back. The comment in fabtests/clock/steps.c says why the system's own is
+    left alone."""
     shim = compile_c(
         [FABTESTS / "clock" / "steps.c"], TARGET / "clock" / "steps.so", ("-O2", "-shared", "-fPIC", "-Wno-nonnull-compare")
     )

@@ -26,7 +26,7 @@ NAMED = r"\[peer 127\.0\.0\.1:\d+, local"
 
 
 def killed_rank() -> Verdict:
-    """One of three ranks is killed, and the launcher does not see it: it would take the others along at once."""
+    """Kills one of three ranks without the launcher's notice, which would end the others at once."""
     mpi = MPIS["mpich"]
     env = mpi.env("squall") | {"FI_SQUALL_DEADLINE": f"{DEADLINE}s", "SQUALL_TEST_DEADLINE": str(int(PATIENCE) - 5)}
     # To the launcher a rank is this shell, which outlives it.
@@ -46,22 +46,23 @@ def killed_rank() -> Verdict:
 
 
 def finalize_without() -> Verdict:
-    """A rank is killed, and the others want nothing more than to leave: MPI_Finalize lets them go, or says why not."""
+    """Kills a rank while the others only want to leave: MPI_Finalize returns, or fails with a reason."""
     return _survivors("finalize")
 
 
 def exchange_with_the_dead() -> Verdict:
-    """Long messages to and from a dead rank, with MPI_ERRORS_RETURN: an error class, or an end that names it."""
+    """Exchanges long messages with a dead rank under MPI_ERRORS_RETURN: an error class, or an end that names the rank."""
     return _survivors("exchange")
 
 
 def answer_of_the_dead() -> Verdict:
-    """The same with a short message: its send was complete when it was copied, so that the receive alone can tell."""
+    """Exchanges a short message with a dead rank. Its send is complete once it is copied, so that only the receive can
+    fail."""
     return _survivors("wait")
 
 
 def _survivors(how: str) -> Verdict:
-    """fabtests/mpi/survive.py under every MPI there is, all at once: they wait for most of the time."""
+    """Runs fabtests/mpi/survive.py under every installed MPI at once, for the jobs mostly wait."""
     mpis = [mpi for mpi in MPIS.values() if mpi.python.exists()]
     with ThreadPoolExecutor(len(mpis)) as pool:
         results = list(pool.map(lambda mpi: _survive(mpi, how), mpis))
@@ -83,7 +84,7 @@ def _survive(mpi: Mpi, how: str) -> Result:
 
 
 def _how_it_ended(result: Result, how: str) -> tuple[str | None, str]:
-    """What is wrong with the survivors' end, and what it was."""
+    """Returns what is wrong with the end of the survivors, and a note on it."""
     output = result.output
     told = re.findall(r"^survive: (rank \d+: .*? after [\d.]+ s)$", output, re.M)
     aborted = re.search(r"Abort\(\d+\) on node (\d+).*?OFI poll failed \(.*?: ?([^:]*?)\)$", output, re.S | re.M)
@@ -106,7 +107,8 @@ def _how_it_ended(result: Result, how: str) -> tuple[str | None, str]:
 
 
 def one_after_another(jobs: int = 12) -> Verdict:
-    """Jobs whose first rank takes Ultra Ethernet's port as soon as the job before has left it; every third is killed."""
+    """Runs jobs whose first rank takes Ultra Ethernet's port as soon as the job before has left it; every third is
+    killed."""
     mpi = MPIS["mpich"]
     for number in range(jobs):
         if number % 3 == 2:
@@ -122,12 +124,12 @@ def one_after_another(jobs: int = 12) -> Verdict:
 
 
 def one_stopped() -> Verdict:
-    """One rank of two is stopped for longer than a peer may be silent in other transports, and goes on."""
+    """Stops one rank of two for longer than a peer may be silent in other transports."""
     return _stopped("1", _pause())
 
 
 def all_stopped() -> Verdict:
-    """Every rank is stopped at once, as by a suspended job, a snapshot of a virtual machine or a lid."""
+    """Stops every rank at once, as a suspended job, a snapshot of a virtual machine or a closed lid does."""
     return _stopped("all", _pause())
 
 

@@ -21,14 +21,14 @@ BOTH = re.compile(r"(\S+:\d+) on (\S+) is this endpoint's own address.*instance 
 
 
 def only_a_cable() -> Verdict:
-    """Two hosts whose one interface is called veth0."""
+    """Runs a job on two hosts whose only interface is called veth0."""
     with cable("veth0") as (_, launch):
         # Squall finds the interface by itself.
         return Verdict.of(run_program("sums", env={"FI_SQUALL_IFACE": ""}, launch=launch))
 
 
 def one_address_for_both() -> Verdict:
-    """Two hosts whose chosen interface has one address, as containers' have; the launcher has a network of its own."""
+    """Runs a job on two hosts whose chosen interface has the same address, as containers' have."""
     mpi = MPIS["mpich"]
     with Namespaces(["a", "b"]) as net:
         net.join("a", "mgmt0", "10.78.0.1/24", "b", "mgmt0", "10.78.0.2/24")
@@ -45,7 +45,8 @@ def one_address_for_both() -> Verdict:
 
 
 def path_alone() -> Verdict:
-    """A job of Open MPI 5 with FI_PROVIDER_PATH alone moves to squall, and one rank reports it; lists of providers stay quiet.
+    """Runs a job of Open MPI 5 with FI_PROVIDER_PATH alone: it moves to squall, and one rank reports it. Lists of providers
+    report nothing.
 
     MPICH moves as well where no other provider has as good a score, which depends on the host's interfaces.
     """
@@ -71,7 +72,7 @@ def path_alone() -> Verdict:
 
 
 def _both_named(code: int | None, output: str) -> str | None:
-    """What is missing from the end of a job whose hosts have one address."""
+    """Returns what is missing from the end of a job whose hosts have one address, or None."""
     if code is None:
         return f"it hung for {PATIENCE:.0f} s"
     if code == 0:
@@ -88,7 +89,7 @@ def _both_named(code: int | None, output: str) -> str | None:
 
 
 def keys() -> Verdict:
-    """A job whose ranks have a key, and name whom they talk to; then one of its ranks has another key."""
+    """Runs a job whose ranks share a key and name their peers; then one of its ranks has another key."""
     mpi = MPIS["mpich"]
     with tempfile.TemporaryDirectory() as directory:
         for rank in range(2):

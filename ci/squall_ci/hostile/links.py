@@ -29,7 +29,7 @@ class Pair(Namespaces):
         super().__init__(["a", "b"])
 
     def build(self) -> None:
-        """The two cables."""
+        """Lays the two cables."""
         self.join("a", "mgmt0", "10.78.0.1/24", "b", "mgmt0", "10.78.0.2/24")
         self.join("a", "eth0", f"{HOST_A}/24", "b", "eth0", f"{HOST_B}/24")
 
@@ -48,7 +48,7 @@ class Pair(Namespaces):
 
 
 class _Outage(threading.Thread):
-    """Something goes away once the job is under way, and comes back if it is meant to."""
+    """A thread that takes something away once the job is under way, and restores it if it is meant to."""
 
     def __init__(self, pair: Pair, change: Callable[[bool], None], back: bool) -> None:
         super().__init__()
@@ -71,13 +71,13 @@ class _Outage(threading.Thread):
             self.here = time.monotonic()
 
     def stop(self) -> None:
-        """The job is over."""
+        """Ends the outage when the job is over."""
         self.over.set()
         self.join()
 
 
 def _job(change: Callable[[Pair], Callable[[bool], None]], back: bool) -> tuple[Job, _Outage, float]:
-    """A job with an outage; also when it was over."""
+    """Runs a job with an outage; returns the job, the outage, and the time of the job's end."""
     env = {"FI_SQUALL_IFACE": "eth0", "FI_LOG_LEVEL": "warn", "FI_LOG_PROV": "squall"}
     if not back:
         env["FI_SQUALL_DEADLINE"] = f"{DEADLINE}s"
@@ -119,20 +119,20 @@ def _stays_away(change: Callable[[Pair], Callable[[bool], None]]) -> Verdict:
 
 
 def interface_down() -> Verdict:
-    """The second host's interface goes down and comes back."""
+    """Takes the second host's interface down, and up again."""
     return _comes_back(lambda pair: pair.interface)
 
 
 def interface_stays_down() -> Verdict:
-    """The same, and it does not come back."""
+    """Takes the second host's interface down for good."""
     return _stays_away(lambda pair: pair.interface)
 
 
 def address_gone() -> Verdict:
-    """The second host's address is taken away and given back."""
+    """Removes the second host's address, and restores it."""
     return _comes_back(lambda pair: pair.has_address)
 
 
 def address_stays_gone() -> Verdict:
-    """The same, and it is not given back."""
+    """Removes the second host's address for good."""
     return _stays_away(lambda pair: pair.has_address)

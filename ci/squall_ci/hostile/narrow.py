@@ -98,7 +98,7 @@ class Corner(Namespaces):
 
 
 def healthy_neighbour() -> Verdict:
-    """A host exchanges short messages with a healthy one while its long messages go to one behind a narrow cable."""
+    """Exchanges short messages with a healthy host while long messages go to one behind a narrow cable."""
     env = {"FI_SQUALL_IFACE": "eth0,eth1", "FI_SQUALL_DEADLINE": DEADLINE}
     with Corner() as net, net.hydra(CORNER) as launch:
         job = run_program("neighbour", PINGS, ranks=3, at_least=1 << 20, env=env, launch=launch)

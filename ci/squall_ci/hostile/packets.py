@@ -31,7 +31,7 @@ class Chain(Namespaces):
         self.far = far
 
     def build(self) -> None:
-        """Two links and the routes over them."""
+        """Lays two links and the routes over them."""
         self.join("a", "eth0", f"{HOST_A}/24", "r", "near0", f"{GATE_A}/24")
         self.join("r", "far0", f"{GATE_B}/24", "b", "eth0", f"{HOST_B}/24")
         self.inside("r", "sysctl", "-qw", "net.ipv4.ip_forward=1")
@@ -48,8 +48,9 @@ class Chain(Namespaces):
         self.ip(node, "link", "set", device, "mtu", size)
 
     def mute(self) -> None:
-        """The router's messages about packets that are too big come to nothing: the hosts take none from its addresses,
-        since the way back to them is not where they come from."""
+        """Makes the hosts ignore the router's reports about packets that are too big: the reverse path of its addresses
+        fails the kernel's
+        check."""
         for node, gate, device in (("a", GATE_A, "near0"), ("b", GATE_B, "far0")):
             # Nor do they answer its questions for their Ethernet addresses.
             host = HOST_A if node == "a" else HOST_B
@@ -60,7 +61,7 @@ class Chain(Namespaces):
             self.ip(node, "route", "add", "blackhole", f"{gate}/32")
 
     def ethernet(self, node: str, device: str) -> str:
-        """A device's Ethernet address."""
+        """Returns a device's Ethernet address."""
         shown = self.inside(node, "ip", "-j", "link", "show", "dev", device).stdout
         return str(json.loads(shown)[0]["address"])
 
@@ -72,7 +73,7 @@ class Chain(Namespaces):
 
 @contextlib.contextmanager
 def _meanwhile(chain: Chain, change: Callable[[], None]) -> Iterator[threading.Event]:
-    """Make a change once the job is under way; the event says that it was made."""
+    """Makes a change once the job is under way; the event tells that it was made."""
     over, made = threading.Event(), threading.Event()
 
     def watch() -> None:
@@ -139,23 +140,23 @@ def _shrinks(muted: bool) -> Verdict:
 
 
 def shrinks() -> Verdict:
-    """The far link goes from 1500 to 1400 bytes in mid-job; the router says so."""
+    """Shrinks the far link from 1500 to 1400 bytes in mid-job; the router reports it."""
     return _shrinks(muted=False)
 
 
 def shrinks_silently() -> Verdict:
-    """The same, and nobody hears the router."""
+    """Shrinks the far link in mid-job; the router's reports do not arrive."""
     return _shrinks(muted=True)
 
 
 def differs() -> Verdict:
-    """One end has an interface of MTU 9000, the path and the other end 1500."""
+    """Runs a job where one end has an interface of MTU 9000, the path and the other end 1500."""
     with Chain(9000, 1500) as chain:
         return Verdict(*stream(chain, HOSTS))
 
 
 def differs_silently() -> Verdict:
-    """The same, and nobody hears the router."""
+    """Runs a job where the MTUs differ and the router's reports do not arrive."""
     with Chain(9000, 1500) as chain:
         chain.mute()
         return Verdict(*stream(chain, HOSTS))

@@ -15,7 +15,7 @@ SOON = 5.0
 
 
 def relay_dies() -> Verdict:
-    """The relay of a job is killed: the job ends soon, by an error that names it, although every deadline is long."""
+    """Kills the relay of a job: the job ends soon, by an error that names the relay, although every deadline is long."""
     with Emulator(squall(), ["--topo", "leaf-spine:2x1x1", "--rate-scale", "0.01"]) as emulator:
         killed: list[float] = []
 

@@ -20,7 +20,7 @@ WARN = {"FI_LOG_LEVEL": "warn", "FI_LOG_PROV": "squall"}
 
 @contextlib.contextmanager
 def _full() -> Iterator[pathlib.Path]:
-    """A file system of its own without a free page."""
+    """Mounts a file system without a free page."""
     with tempfile.TemporaryDirectory() as directory:
         subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "squall-full", directory], check=True)
         try:
@@ -34,7 +34,7 @@ def _full() -> Iterator[pathlib.Path]:
 
 
 def full_disk() -> Verdict:
-    """Capture and statistics go to a disk that is full, of a long job and of one that writes all it has at its end."""
+    """Sends capture and statistics of a long and of a short job to a full disk."""
     with _full() as disk:
         return _on(disk)
 
@@ -61,7 +61,7 @@ def _on(disk: pathlib.Path) -> Verdict:
 
 
 def out_of_descriptors() -> Verdict:
-    """An endpoint opens with one descriptor too few, two, and so on; the program checks the calls, we what is said."""
+    """Opens an endpoint with one descriptor too few, two, and so on. The program checks the calls; we check the messages."""
     sources = FABTESTS / "abi"
     program = compile_c(
         [sources / "identity.c", *sorted(sources.glob("*.h"))], TARGET / "abi" / "identity", ("-std=gnu11", "-g", "-O1")

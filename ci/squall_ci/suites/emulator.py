@@ -49,7 +49,7 @@ NOTHING = 125
 
 @dataclass(frozen=True)
 class Outcome:
-    """What is wrong, and the times of the whole, recorded and simulated (us)."""
+    """The result of a job: a problem, and the times of the whole, recorded and simulated (us)."""
 
     problem: str | None
     recorded: float = 0.0
@@ -66,7 +66,7 @@ class Emulator:
         self.folder = folder
 
     def environment(self, mpi: Mpi) -> dict[str, str]:
-        """Nothing that steers an MPI to squall."""
+        """Returns an environment that does not steer an MPI to squall."""
         iface = os.environ.get("FI_SQUALL_IFACE", "lo")
         return clean_environment() | mpi.launching() | {"FI_PROVIDER_PATH": str(PROVIDER_DIR), "FI_SQUALL_IFACE": iface}
 
@@ -85,7 +85,7 @@ class Emulator:
         return path
 
     def replay(self, record: pathlib.Path, *options: Word) -> tuple[Result, float, float]:
-        """The simulation of a record, and the times of the whole that it prints (us)."""
+        """Simulates a record; returns the result and the times of the whole that it prints (us)."""
         result = self.squall("sim", "--quiet", "--trace", record, *options)
         whole = re.search(r"^the whole +\d+ +([\d.e+]+) +([\d.e+]+)", result.output, re.M)
         return (result, float(whole[1]), float(whole[2])) if whole else (result, 0.0, 0.0)
@@ -96,7 +96,7 @@ def stream(mpi: Mpi, seconds: float) -> list[Word]:
 
 
 def jobs(seconds: float) -> dict[str, tuple[Mpi, list[Word]]]:
-    """What is run, by name."""
+    """Returns the jobs that are run, by name."""
     # Few repetitions: what takes its time is a network in slow motion.
     imb: list[Word] = [
         MPIS["impi"].venv / "bin" / "IMB-MPI1",
@@ -117,7 +117,7 @@ def jobs(seconds: float) -> dict[str, tuple[Mpi, list[Word]]]:
 
 
 def problem_of(result: Result, record: pathlib.Path) -> str | None:
-    """What is wrong with a job and its record."""
+    """Returns what is wrong with a job and its record, or None."""
     if not result.ok:
         return f"{result.why()}: {result.output[-1500:]}"
     if '"wrong": ' in result.output and '"wrong": 0' not in result.output:
@@ -163,7 +163,7 @@ def one(emulator: Emulator, name: str, mpi: Mpi, program: list[Word]) -> tuple[O
 
 
 def expect(tally: Tally, name: str, result: Result, code: int, *says: str) -> None:
-    """An exit status, and texts in the output."""
+    """Checks an exit status, and that texts are in the output."""
     missing = [text for text in says if text not in result.output]
     problem = None if result.code == code and not missing else f"{result.why()}, expected {code} and {missing}"
     tally.add(name, problem, result.seconds, output=result.output)
@@ -204,7 +204,7 @@ def what_goes_wrong(emulator: Emulator, tally: Tally) -> None:
 
 
 def joined(emulator: Emulator, tally: Tally) -> None:
-    """An emulator that is up: two jobs on it, each where it was told to be, and what cannot be."""
+    """Joins two jobs to one running emulator, and tries what must be refused."""
     mpi = MPIS["mpich"]
     env = emulator.environment(mpi)
 
@@ -240,7 +240,7 @@ def joined(emulator: Emulator, tally: Tally) -> None:
 
 
 def deflecting(emulator: Emulator, tally: Tally) -> None:
-    """A job whose packets get lost, on switches that send messages round full queues."""
+    """Runs a job with packet loss on switches that send messages round full queues."""
     mpi = MPIS["mpich"]
     env = emulator.environment(mpi) | {"FI_SQUALL_LB": "ecmp", "FI_SQUALL_FAULT": "loss=1%"}
     # Every rank sends to the other leaf, four over two spines each way: whichever ECMP draws, two at least meet.
@@ -259,7 +259,7 @@ MACHINES = {"10.76.0.1": "a", "10.76.0.2": "b"}
 
 
 class Machines(Namespaces):
-    """They, with a cable between them."""
+    """Two machines with a cable between them."""
 
     def __init__(self) -> None:
         super().__init__(list(MACHINES.values()))
@@ -274,7 +274,7 @@ ATTACH = 'case $PMI_RANK in 0) at=$0 ;; *) at=$1 ;; esac; shift; FI_SQUALL_EMULA
 
 
 def tunnelled(emulator: Emulator, tally: Tally) -> None:
-    """A job on two machines and an emulator on one of them: the other's rank comes by a tunnel."""
+    """Runs a job on two machines with an emulator on one of them; the other's rank comes by a tunnel."""
     mpi, machines = MPIS["mpich"], Machines()
     (here, _), there = MACHINES, emulator.folder / "there"
 
@@ -310,7 +310,7 @@ def tunnelled(emulator: Emulator, tally: Tally) -> None:
 
 
 def interrupted(emulator: Emulator, tally: Tally) -> None:
-    """Ctrl-C in the middle: both end, and what was recorded until then is there."""
+    """Sends Ctrl-C in the middle of a job: both end, and the record up to then is there."""
     mpi = MPIS["mpich"]
     record = emulator.folder / "interrupted"
     command = [str(word) for word in emulator.command(mpi, stream(mpi, 60), ["--record", record], 2)]
@@ -338,7 +338,7 @@ def interrupted(emulator: Emulator, tally: Tally) -> None:
 
 
 def damaged(emulator: Emulator, record: pathlib.Path, tally: Tally) -> None:
-    """A trace that was cut is read up to the cut; one that is damaged is refused, with its line."""
+    """Checks that a trace that was cut is read up to the cut, and that a damaged one is refused with its line."""
     copy = emulator.folder / "damaged"
     shutil.copytree(record, copy)
     victim = sorted((copy / "trace").iterdir())[0]

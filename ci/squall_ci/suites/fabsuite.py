@@ -211,7 +211,7 @@ CONFIGURATIONS = sorted(path.stem for path in (CONFIGURED / "ubertest").glob("*.
 
 @dataclasses.dataclass(frozen=True)
 class Host:
-    """Where a process runs."""
+    """The host of a process."""
 
     address: str = "127.0.0.1"
     address_6: str = "::1"
@@ -219,7 +219,7 @@ class Host:
     enter: str = ""
 
     def own(self, words: Sequence[str]) -> str:
-        """The address of a process that is called so."""
+        """Returns the address of a process with these arguments."""
         return self.address_6 if IN6.split()[1] in words else self.address
 
 
@@ -229,7 +229,7 @@ LOOPBACK: Hosts = (Host(),) * 3
 
 
 def on_bridge(bridge: Bridge) -> Hosts:
-    """A host for every process."""
+    """Returns a host for every process."""
     return [
         Host(bridge.address_of(host), bridge.address_6_of(host), " ".join(map(str, bridge.command(f"h{host}"))))
         for host in range(bridge.hosts)
@@ -241,7 +241,7 @@ Test: TypeAlias = tuple[pathlib.Path, list[str], dict[str, str], float]
 
 
 def alone(where: Hosts, test: Test) -> tuple[int | None, str]:
-    """(exit status, output)"""
+    """Runs one process; returns exit status and output."""
     program, words, env, timeout = test
     # What a shell runs in its background ignores SIGINT, and so would sighandler_test.
     result = run([*where[0].enter.split(), "env", "--default-signal=INT", program, *words], env, timeout)
@@ -249,7 +249,7 @@ def alone(where: Hosts, test: Test) -> tuple[int | None, str]:
 
 
 def refused(where: Hosts, test: Test) -> tuple[int | None, str]:
-    """(0 if the program says that it found nothing, output)"""
+    """Runs one process; returns 0 if it reports that it found nothing, and the output."""
     code, output = alone(where, test)
     if code in (errno.ENODATA, 256 - errno.ENODATA):
         return 0, output
@@ -257,7 +257,7 @@ def refused(where: Hosts, test: Test) -> tuple[int | None, str]:
 
 
 def pair(where: Hosts, test: Test) -> tuple[int | None, str]:
-    """(worse exit status of server and client, output)"""
+    """Runs server and client; returns the worse exit status, and the output."""
     script = """
         address=$1 own=$2 here=$3 there=$4; shift 4
         $here "$@" -s "$address" & server=$!
@@ -278,7 +278,7 @@ def pair(where: Hosts, test: Test) -> tuple[int | None, str]:
 
 
 def several(where: Hosts, test: Test) -> tuple[int | None, str]:
-    """(worst exit status of three processes that find each other by the first, output)"""
+    """Runs three processes that find each other by the first; returns the worst exit status, and the output."""
     script = """
         address=$1 one=$2 two=$3 three=$4; shift 4
         $one "$@" -n 3 -s "$address" & first=$!
@@ -305,7 +305,7 @@ LOST_IN_2 = ("FI_THREAD_FID, ", ", FI_THREAD_ENDPOINT")
 
 
 def configuration(config: str, provider: str, release: int) -> str:
-    """A configuration of fi_ubertest as a release takes it."""
+    """Returns a configuration of fi_ubertest as a release takes it."""
     text = (CONFIGURED / "ubertest" / f"{config}.test").read_text()
     for words in LOST_IN_2 if release == 2 else ():
         text = text.replace(words, "")
@@ -315,9 +315,11 @@ def configuration(config: str, provider: str, release: int) -> str:
 def ubertest(
     where: Hosts, program: pathlib.Path, config: str, env: dict[str, str], timeout: float
 ) -> tuple[str | None, str, int]:
-    """(problem, output, combinations that passed) of fi_ubertest with a configuration, of which combinations may be refused.
+    """Runs fi_ubertest with a configuration, of which combinations may be refused: a server and a client for each BATCH of
+    them.
 
-    A server and a client for each BATCH of combinations; `timeout` is for one of these."""
+    Returns problem, output and the number of combinations that passed. `timeout` is for one batch.
+    """
     file = TARGET / "ubertest.test"
     file.write_text(config)
     script = """
@@ -355,7 +357,7 @@ Start: TypeAlias = Callable[[Hosts, Test], tuple[int | None, str]]
 
 
 def tests(release: int, standard: bool = False) -> list[tuple[str, Start]]:
-    """What is run of a release, and how."""
+    """Returns the tests that are run of a release, and how each is started."""
     if standard:
         return [(test, pair) for test in STANDARD + [[], [], STANDARD_2][release]]
     starts: list[tuple[list[str], Start]] = [
@@ -368,7 +370,7 @@ def tests(release: int, standard: bool = False) -> list[tuple[str, Start]]:
 
 
 def reasons(release: int) -> dict[str, str]:
-    """Why tests are excluded, by pattern: of each the comment before it."""
+    """Returns why tests are excluded, by pattern: the comment before it in the file."""
     found, reason = {}, ""
     for line in (CONFIGURED / f"{release}.exclude").read_text().splitlines():
         if line.startswith("#"):
@@ -389,7 +391,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 @contextlib.contextmanager
 def placed(apart: bool) -> Iterator[tuple[Hosts, dict[str, str]]]:
-    """Where the processes are to run, and what they have to know."""
+    """Yields the hosts of the processes, and the variables that they need."""
     if not apart:
         yield LOOPBACK, {}
         return

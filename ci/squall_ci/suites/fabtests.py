@@ -44,14 +44,14 @@ def environment(provider: str, library: pathlib.Path | None, major: str) -> dict
 
 
 def free_port() -> int:
-    """A port nobody listens on now: two servers in a row must not meet in TIME_WAIT."""
+    """Returns a port on which nobody listens now: two servers in a row must not meet in TIME_WAIT."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def info(tools: pathlib.Path, provider: str, env: dict[str, str], verbose: bool) -> tuple[str | None, str]:
-    """(problem, output): the problem is None when fi_info lists the provider as it should."""
+    """Runs fi_info; returns what is wrong with how it lists the provider, or None, and the output."""
     result = run([f"{tools}/fi_info", "-p", env["FI_PROVIDER"], "-v"], env, 30)
     if verbose:
         print(result.output)
@@ -66,8 +66,9 @@ def info(tools: pathlib.Path, provider: str, env: dict[str, str], verbose: bool)
 
 
 def told(tools: pathlib.Path, env: dict[str, str]) -> tuple[str | None, str]:
-    """(problem, output): the problem is None when a mistyped variable is said to who set it, once, although libfabric logs
-    nothing, and who wants another provider hears nothing of this one."""
+    """Checks that a mistyped variable is reported once, although libfabric logs nothing, and not where another provider is
+    chosen.
+    Returns the problem, or None, and the output."""
     line = "squall: environment variable FI_SQUALL_IFAC is not a parameter"
     mistyped = run([f"{tools}/fi_info", "-p", env["FI_PROVIDER"]], env | {"FI_SQUALL_IFAC": "lo"}, 30)
     if mistyped.output.count(line) != 1 or "did you mean FI_SQUALL_IFACE?" not in mistyped.output:
@@ -77,7 +78,7 @@ def told(tools: pathlib.Path, env: dict[str, str]) -> tuple[str | None, str]:
 
 
 def pingpong(tools: pathlib.Path, provider: str, env: dict[str, str], mode: str) -> tuple[str | None, str]:
-    """(problem, output): the problem is None when both sides of fi_pingpong end well."""
+    """Runs both sides of fi_pingpong; returns the problem, or None, and the output."""
     name = env["FI_PROVIDER"]
     statistics = Statistics() if provider == "squall" else None
     if statistics:
@@ -105,7 +106,7 @@ def pingpong(tools: pathlib.Path, provider: str, env: dict[str, str], mode: str)
 
 
 def linked(env: dict[str, str], link: str, by_shm: bool) -> tuple[str | None, str]:
-    """(problem, output) of messages through lnx: the problem is None when all arrived, by the way that was to be."""
+    """Sends messages through lnx; returns the problem, or None if all arrived by the right way, and the output."""
     statistics = Statistics()
     links = {"FI_LNX_PROV_LINKS": f"{link}:lo", "FI_LNX_DISABLE_SHM": "0" if by_shm else "1", "FI_SQUALL_IFACE": "lo"}
     env = {**env, **links, **statistics.env()}

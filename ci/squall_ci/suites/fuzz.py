@@ -46,17 +46,17 @@ def build(crate: str, example: str) -> None:
 
 
 def shares(first: int, histories: int) -> list[tuple[int, int]]:
-    """Where each call begins, and how many histories it plays."""
+    """Returns where each call begins, and how many histories it plays."""
     return [(first + at, min(SHARE, histories - at)) for at in range(0, histories, SHARE)]
 
 
 def findings(output: str) -> list[str]:
-    """The lines that tell what was found."""
+    """Returns the lines that tell what was found."""
     return re.findall(r"^\d+ x .*$", output, re.M)
 
 
 def play(mode: str, first: int, histories: int) -> tuple[str | None, float, str]:
-    """One mode: (problem, seconds, output)."""
+    """Plays one mode; returns problem, seconds and output."""
     counter = DIRECTORY / f"{mode}.next"
     found: list[str] = []
     seconds, output = 0.0, ""

@@ -119,7 +119,7 @@ UNCHECKED = {"Barrier", "Ibarrier", "BarrierMT", "Window", *PEERS}
 
 
 def sizes(part: str, name: str) -> set[int]:
-    """Of which sizes a benchmark has to print a row; of none when it has no column of sizes."""
+    """Returns the sizes for which a benchmark has to print a row; none if it has no column of sizes."""
     if name in ("Barrier", "Ibarrier", "BarrierMT"):
         return set()
     if name in ("Fetch_and_op", "Compare_and_swap"):
@@ -137,25 +137,26 @@ COUNTS = [4**power for power in range(11)]
 
 
 def usual(part: str, name: str, ranks: int) -> list[Word]:
-    """10 repetitions, fewer above 20 MB in all, at most 5 s a size; memory for 4 MiB times 4 ranks."""
+    """Returns options for 10 repetitions, fewer above 20 MB in all, at most 5 s a size, with memory for 4 MiB times 4
+    ranks."""
     words: list[Word] = ["-npmin", ranks, "-iter", "10,20", "-time", "5", "-msglog", "0:22", "-mem", "2"]
     return [*words, "-multi", "0"] if part == "MPI1" and name in POINT_TO_POINT and ranks > 2 else words
 
 
 def peers(_part: str, _name: str, _ranks: int) -> list[Word]:
-    """100 repetitions, fewer above 100 MB in all."""
+    """Returns options for 100 repetitions, fewer above 100 MB in all."""
     return ["-iter", "100,100", "-msglog", "0:22"]
 
 
 def threads(_part: str, _name: str, _ranks: int) -> list[Word]:
-    """Every thread for itself, numbers compared."""
+    """Returns options for threads that each work alone and compare numbers."""
     words: list[Word] = ["-thread_level", "multiple", "-check", "on", "-datatype", "int"]
     return [*words, "-count", ",".join(map(str, COUNTS)), "-repeat", 10, "-warmup", 2]
 
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """One of the programs."""
+    """One of the programs, with its benchmarks and their options."""
 
     benchmarks: Sequence[str]
     options: Callable[[str, str, int], list[Word]] = usual
@@ -173,12 +174,12 @@ PARTS = {
 
 
 def tables(output: str) -> list[str]:
-    """The tables of an output, from their head of columns to the next empty line."""
+    """Returns the tables of an output, from their column heads to the next empty line."""
     return re.findall(r"^ *#(?:bytes|repetitions)\b.*\n(?:.+\n?)*", output, re.M)
 
 
 def judge(part: str, name: str, output: str) -> str | None:
-    """None when every table of the output holds a row for every size and no defect, otherwise what is wrong."""
+    """Returns what is wrong with an output, or None if every table holds a row for every size and no defect."""
     found = tables(output)
     if not found:
         return "no table of results"
@@ -211,7 +212,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def program(args: argparse.Namespace, part: str) -> pathlib.Path:
-    """The program of a part."""
+    """Returns the program of a part."""
     directory = args.checking or MPIS["impi"].venv / "bin"
     binary = directory / f"IMB-{part}" if directory.is_dir() else directory
     need(

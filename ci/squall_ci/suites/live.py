@@ -61,7 +61,7 @@ class Watch(threading.Thread):
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one job: what is wrong, what fabtests/mpi/stream.py printed, and its watch."""
+    """The result of one job: a problem, the figures of fabtests/mpi/stream.py, and the samples of the network."""
 
     problem: str | None
     stream: dict[str, Any]
@@ -121,7 +121,7 @@ def bandwidth(program: pathlib.Path, options: list[str], ranks: int, seconds: fl
 
 
 def document(outcomes: dict[str, Outcome], args: argparse.Namespace) -> tuple[dict[str, Any], list[str], list[list[str]]]:
-    """What `squall report` draws, and the table in it."""
+    """Returns the document for `squall report`, and its table."""
     rows, lines = [], []
     ups = [f"leaf{leaf}->spine{spine}" for leaf in range(4) for spine in range(2)]
     plots = []

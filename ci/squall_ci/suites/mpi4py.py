@@ -98,7 +98,7 @@ LOSSY: dict[str, dict[str, list[str]]] = {
 
 
 def judge(output: str, ranks: int) -> tuple[str | None, str]:
-    """(None when every rank ran its tests to the end, otherwise what is wrong, how many ran)"""
+    """Returns what is wrong, or None if every rank ran its tests to the end, and how many ran."""
     ran = [int(number) for number in re.findall(r"Ran (\d+) tests? in ", output)]
     skipped = sum(int(number) for number in re.findall(r"skipped=(\d+)", output))
     note = f"{sum(ran)} tests, {skipped} skipped"
@@ -140,7 +140,8 @@ def way(osc: str | None) -> str:
 
 
 def proof(args: argparse.Namespace, name: str) -> tuple[int | None, Sequence[str]]:
-    """What a file's endpoints have to show: bytes, and counters that moved; no bytes where ranks may have nothing to say."""
+    """Returns the bytes and the counters that a file's endpoints have to show; no bytes if its ranks may have nothing to
+    exchange."""
     frames = hosts.shows(args.hosts)
     if args.ranks > 1 and args.osc and name in WINDOWS:
         return 0, (*ONE_SIDED, *frames)

@@ -46,7 +46,7 @@ KNOWN = "fails on tcp as well"
 
 
 def parse(tap: str, directory: str) -> list[tuple[str, bool, str, float, str]]:
-    """Of each test its name, whether it passed, why it was left out, its seconds, and what it said."""
+    """Returns for each test its name, whether it passed, why it was left out, its seconds, and its output."""
     found = []
     lines = list(LINE.finditer(tap))
     for at, line in enumerate(lines):
@@ -60,8 +60,8 @@ def parse(tap: str, directory: str) -> list[tuple[str, bool, str, float, str]]:
 
 
 def known(version: str, apart: bool) -> set[str]:
-    """What failed on tcp when it was recorded last: on one host, and, if `apart`, on a host each besides. What squall was told is
-    nothing to tcp."""
+    """Returns what failed on tcp in the recorded runs on one host and, if `apart`, on a host each. Settings of squall do
+    not matter to tcp."""
     rows = [row for row in results.load() if (row.suite, row.provider, row.version) == (SUITE, "tcp", version)]
     return {test for row in rows if apart or not row.conditions.endswith(hosts.conditions(True)) for test in row.failed}
 

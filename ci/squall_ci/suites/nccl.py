@@ -29,7 +29,7 @@ LEAST = 1 << 20
 
 
 def card() -> str | None:
-    """The first network interface that is up and has a place on the PCI bus."""
+    """Returns the first network interface that is up and has a place on the PCI bus."""
     for interface in sorted(pathlib.Path("/sys/class/net").iterdir()):
         on_bus = re.search(r"/[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]/", str((interface / "device").resolve()) + "/")
         if on_bus and (interface / "operstate").read_text().strip() == "up":
@@ -38,7 +38,7 @@ def card() -> str | None:
 
 
 def environment(provider: str, protocol: str) -> dict[str, str]:
-    """Of the driver."""
+    """Returns the environment of the driver."""
     env = {**provider_run(provider), "OFI_NCCL_PROTOCOL": protocol.upper(), "OFI_NCCL_EXCLUDE_TCP_IF": "none"}
     if provider == "squall" and protocol == "rdma":
         interface = os.environ.get("FI_SQUALL_IFACE") or card()

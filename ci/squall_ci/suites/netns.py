@@ -89,7 +89,7 @@ class Network(Namespaces):
         self.route(range(SPINES))
 
     def route(self, spines: Iterable[int]) -> None:
-        """The leaves send to hosts elsewhere through these spines."""
+        """Makes the leaves send to other leaves through these spines."""
         for leaf in range(LEAVES):
             ways = [word for spine in spines for word in ("nexthop", "via", f"10.77.{100 + leaf * SPINES + spine}.2")]
             for host in range(HOSTS):
@@ -115,7 +115,8 @@ class Network(Namespaces):
 
 
 def job(network: Network, provider: str, seconds: float) -> tuple[str | None, Any, list[float]]:
-    """One job with a spine's death in it. (problem, result of the stream, shares of the spines before the failure)"""
+    """Runs a job in which a spine dies; returns the problem, the stream's figures, and the spines' shares before the
+    failure."""
     env = dict.fromkeys(("FI_SQUALL_IFACE", "FI_TCP_IFACE"), "eth0")
     shares: list[float] = []
     over = threading.Event()
@@ -159,7 +160,7 @@ WAITS = (
 
 
 def row(provider: str, streams: list[dict[str, float]], load: str) -> list[str]:
-    """A line of the table: medians of the rounds, and the worst."""
+    """Returns a line of the table: medians of the rounds, and the worst."""
     waits = []
     for _, field in WAITS:
         values = [1e3 * stream[field] for stream in streams]

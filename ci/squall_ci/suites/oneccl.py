@@ -32,7 +32,7 @@ EXCLUDED = {
 
 
 def environment(prefix: pathlib.Path, provider: str) -> dict[str, str]:
-    """Of the driver."""
+    """Returns the environment of the driver."""
     steering = {
         "CCL_ATL_TRANSPORT": "ofi",
         "CCL_ATL_SHM": "0",

@@ -29,7 +29,7 @@ LEAVES = {"global_exit"}
 
 
 def programs(directory: pathlib.Path) -> list[str]:
-    """The programs `make check` would run in a directory, built if need be."""
+    """Returns the programs that `make check` would run in a directory, and builds them if need be."""
     quiet: list[Word] = ["make", "--no-print-directory", "-s", "-C", directory]
     built = run([*quiet, "check", "TESTS="], None, timeout=600)
     need(built.ok, f"the tests in {directory} do not build:\n{built.output[-2000:]}")

@@ -79,7 +79,7 @@ TOLERANCE, WINDOWS, OF_WINDOWS = 0.10, 20, 18
 
 
 def slow_motion(name: str, slower: float, times: Mapping[str, float]) -> str:
-    """FI_SQUALL_CC with times so many times longer."""
+    """Returns FI_SQUALL_CC with all times longer by a factor."""
     words = [f"{key}={value * slower:.15g}" for key, value in times.items()]
     return f"{name}{',' if ':' in name else ':'}{','.join(words)}"
 
@@ -91,7 +91,7 @@ def environment(mpi: Mpi, cc: str, **more: str) -> dict[str, str]:
 
 
 def flows_of(result: Result) -> list[dict[str, Any]] | None:
-    """What fabtests/mpi/flows.py printed."""
+    """Returns the figures that fabtests/mpi/flows.py printed."""
     found = re.search(r"^flows: (\[.*\])$", result.output, re.M)
     return json.loads(found.group(1)) if found else None
 
@@ -112,7 +112,7 @@ class Start:
         self.folder = folder
 
     def give(self, jobs: Sequence[Future[Result]]) -> float:
-        """When all are ready: the time at which they begin. An error when one ended, or none comes for long."""
+        """Waits until all are ready, starts them and returns the time. Raises an error if a job ended or is late."""
         until = time.monotonic() + READY
         while len(list(self.folder.glob("ready-*"))) < len(jobs):
             if time.monotonic() > until or any(job.done() for job in jobs):
@@ -133,7 +133,7 @@ def join(
     start: Start,
     flows: Sequence[Mapping[str, Any]],
 ) -> Result:
-    """A job on an emulator, its ranks on these hosts."""
+    """Runs a job on an emulator, with its ranks on these hosts."""
     ranks = 1 + max(max(flow["from"], flow["to"]) for flow in flows)
     program: list[Word] = [mpi.python, MPI_TESTS / "flows.py", start.folder, *(json.dumps(flow) for flow in flows)]
     command: list[Word] = [emulator.program, "emulate", "--socket", emulator.socket, "join", "--quiet"]
@@ -148,7 +148,7 @@ def sent(emulator: Emulator) -> list[float]:
 
 @dataclass(frozen=True)
 class Attack:
-    """What came of one attack: what is wrong, the attacker's share, that of the link which both had, and packets marked."""
+    """The result of one attack: a problem, the attacker's share, the used share of the link, and the packets marked."""
 
     problem: str | None
     share: float = 0.0
@@ -196,7 +196,7 @@ Shares: TypeAlias = Mapping[str, Mapping[int, float]]
 
 
 def bounds(scope: str, k: int, shares: Shares) -> tuple[float, float]:
-    """Of the share of k connections; those of the last scope are what the others have."""
+    """Returns the bounds of the share of k connections; those of the last scope depend on the other scopes."""
     match scope:
         case "flow":
             return k / (k + 1) - 0.06, k / (k + 1) + 0.06
@@ -207,7 +207,7 @@ def bounds(scope: str, k: int, shares: Shares) -> tuple[float, float]:
 
 
 def judge_shares(scope: str, shares: Shares) -> str | None:
-    """What a scope's shares ought to be and are not."""
+    """Returns which shares of a scope are out of bounds, or None."""
     wrong = []
     for k, share in shares[scope].items():
         low, high = bounds(scope, k, shares)
@@ -217,7 +217,7 @@ def judge_shares(scope: str, shares: Shares) -> str | None:
 
 
 def simulated_rows(program: pathlib.Path, plan: str, seeds: int) -> list[dict[str, str]]:
-    """Every run of a plan over so many seeds: its point and its metrics."""
+    """Yields every run of a plan over so many seeds: its point and its metrics."""
     with tempfile.TemporaryDirectory() as folder:
         result = run([program, "plan", "run", plan, "--seeds", seeds, "--quiet", "--summary", "--out", folder], None, 900)
         # Its own verdict, over these seeds, does not matter here.
@@ -232,7 +232,7 @@ def simulated_rows(program: pathlib.Path, plan: str, seeds: int) -> list[dict[st
 
 
 def simulate(program: pathlib.Path, plan: str, columns: Sequence[str], metric: str) -> dict[tuple[str, ...], float]:
-    """A metric of every point of a plan, seed 1, by the values of these columns."""
+    """Returns a metric of every point of a plan, seed 1, by the values of these columns."""
     rows = simulated_rows(program, plan, 1)
     return {tuple(row[column] for column in columns): float(row[metric]) for row in rows}
 
@@ -247,7 +247,8 @@ class Packets:
 
     @classmethod
     def read(cls, path: pathlib.Path, since: float) -> "Packets":
-        """Those since a time. Nanoseconds, raw IPv4: what FI_SQUALL_PCAP writes over loopback."""
+        """Reads the packets since a time from a capture of raw IPv4 with nanoseconds, as FI_SQUALL_PCAP writes over
+        loopback."""
         data, at = path.read_bytes(), 24
         packets = cls([], [], [])
         while at + 16 <= len(data):
@@ -271,7 +272,8 @@ class Packets:
 
 
 def settled(senders: Sequence[Packets], joined: float, rtt: float, half: float) -> float | None:
-    """Round trips from `joined` until both rates are half the line; None if they never are while both send."""
+    """Returns the round trips from `joined` until both rates are half the line, or None if they never are while both
+    send."""
     over = min(sender.times[-1] for sender in senders)
     steps = int((over - joined) / rtt * 10)
 
@@ -301,7 +303,7 @@ class Two:
 
 
 def judge_settling(two: Two, low: float, high: float) -> str | None:
-    """What is wrong if both are to have half the line after so many round trips."""
+    """Returns what is wrong with the time until both have half the line, or None."""
     # Who had not settled in the end took longer than there was time.
     least = two.together if two.settled is None else two.settled
     most = float("inf") if two.settled is None else two.settled
@@ -310,7 +312,7 @@ def judge_settling(two: Two, low: float, high: float) -> str | None:
 
 
 def two_senders(program: pathlib.Path, mpi: Mpi, cc: str, first: int, second: int) -> tuple[str | None, Two | None]:
-    """(problem, what was measured) with a congestion control, for senders of so many bytes."""
+    """Runs two senders of so many bytes with a congestion control; returns the problem, and the measurement."""
     options = [*NETWORK, "--rate-scale", str(1 / SLOWER_PAIR), "--mtu", str(PACKET_PAIR)]
     flows = [
         {"from": 0, "to": 2, "at": 0.0, "bytes": first},
@@ -382,7 +384,7 @@ def several_connections(program: pathlib.Path, mpi: Mpi, seconds: float, tally: 
 
 
 def cells(values: Mapping[int, float | None]) -> list[str]:
-    """A row of shares, by connections."""
+    """Returns a row of shares, by connections."""
     return ["-" if (value := values.get(k)) is None else f"{value:.2f}" for k in CONNECTIONS]
 
 

@@ -42,7 +42,7 @@ Cells = Mapping[Cell, float]
 
 @dataclass(frozen=True)
 class Simulated:
-    """What the simulator makes of a cell: the optimum, s, and times over it, one a seed."""
+    """The simulator's result for a cell: the optimum, s, and times over it, one a seed."""
 
     optimum: float
     times: Sequence[float]
@@ -51,13 +51,13 @@ class Simulated:
         return f"{min(self.times):.2f} to {max(self.times):.2f}"
 
     def unlike(self, live: float) -> str | None:
-        """What is wrong with a time over the optimum beside these."""
+        """Returns how a time over the optimum differs from the simulated ones, or None."""
         low, high = min(self.times) / ALIKE, max(self.times) * ALIKE
         return None if low <= live <= high else f"{live:.2f} times the optimum, expected {low:.2f} to {high:.2f}"
 
 
 def simulate() -> dict[Cell, Simulated]:
-    """What the simulator makes of the plan; it counts microseconds."""
+    """Returns the simulator's results for the plan. It counts microseconds."""
     found: dict[Cell, Simulated] = {}
     for row in simulated_rows(squall(), PLAN, SEEDS):
         cell, over = (row["workload"], row["bytes"], row["transport"]), float(row["over_ideal"])
@@ -68,7 +68,7 @@ def simulate() -> dict[Cell, Simulated]:
 
 @dataclass(frozen=True)
 class Statement:
-    """Of the paper: cells of a pattern, over the optimum or over another stack's, between two bounds."""
+    """A statement of the paper: cells of a pattern, over the optimum or over another stack's, between two bounds."""
 
     text: str
     source: str
@@ -82,12 +82,12 @@ class Statement:
     explained: str = ""
 
     def is_measured(self, cells: Cells) -> bool:
-        """Whether all that it speaks of was measured."""
+        """Returns whether all cells of the statement were measured."""
         stacks = [self.stack, self.over or self.stack]
         return all((self.pattern, size, stack) in cells for size in self.sizes for stack in stacks)
 
     def wrong(self, cells: Cells) -> str | None:
-        """What is out of bounds."""
+        """Returns which cells are out of bounds, or None."""
         found = []
         for size in self.sizes:
             value = cells[self.pattern, size, self.stack]
@@ -121,13 +121,14 @@ STATEMENTS = (
 
 
 def network(stack: str, slower: float) -> list[str]:
-    """The options of an emulator."""
+    """Returns the options of an emulator."""
     options = [*NETWORK, "--rate-scale", repr(1 / slower)]
     return [*options, "--lossless"] if stack == "roce" else options
 
 
 def environment(stack: str, slower: float) -> dict[str, str]:
-    """The algorithms of a job. A time-out of a fraction of a second would be the host's doing, which is late at times."""
+    """Returns the environment of a job. Processes are late at times, so that a timeout below a second would be the host's
+    doing."""
     env = MPIS["mpich"].env("squall") | {"FI_SQUALL_RTO_MIN": "2s", "FI_SQUALL_DEADLINE": "60s"}
     if stack == "roce":
         env |= {"FI_SQUALL_CC": slow_motion("dcqcn:vendor=1", slower, VENDOR), "FI_SQUALL_LB": "single"}
@@ -135,7 +136,7 @@ def environment(stack: str, slower: float) -> dict[str, str]:
 
 
 def play(cell: Cell, slower: float) -> tuple[str | None, float]:
-    """(problem, seconds) of a job."""
+    """Runs a job; returns the problem and the seconds."""
     pattern, size, stack = cell
     mpi = MPIS["mpich"]
     program: list[Word] = [mpi.python, MPI_TESTS / "testbed.py", pattern, SIZES[size]]
@@ -156,7 +157,7 @@ def play(cell: Cell, slower: float) -> tuple[str | None, float]:
 
 
 def rows(cells: Cells, simulated: Mapping[Cell, Simulated]) -> list[list[str]]:
-    """Live and simulated beside each other."""
+    """Returns the table of live and simulated times."""
     lines = []
     for pattern, size in dict.fromkeys((pattern, size) for pattern, size, _ in cells):
         line = [pattern, size]

@@ -46,7 +46,7 @@ class Suite:
         under: Sequence[Word] = (),
         on: Sequence[int] | None = None,
     ) -> None:
-        """One program under one set of circumstances; `judge` has the statistics and the output of a job that ended well."""
+        """Runs one program under these conditions; `judge` gets the statistics and the output of a job that ended well."""
         nodes = on if on is not None else range(ranks)
         asked = {"FI_SQUALL_PORT_KIND": "xdp", "FI_SQUALL_IFACE": "eth0", **env}
         with self.hosts.launch(nodes) as launch:
@@ -58,7 +58,7 @@ class Suite:
         self.tally.add(f"{name}: {title}, {ranks} ranks", problem, ran.result.seconds, ran.note, ran.output)
 
     def frames(self) -> None:
-        """What is as it should be."""
+        """Runs the jobs whose packets are frames."""
         for ranks in (2, HOSTS):
             for name in ("comms",) if self.quick else ("pt2pt", "coll", "comms", "rma"):
                 self.job("frames", name, ranks, {}, framed)
@@ -68,7 +68,7 @@ class Suite:
         self.job("a rank on sockets", "coll", 2, {}, lambda summary, _: said_frames(summary), ONE_UDP)
 
     def refusals(self) -> None:
-        """What cannot be."""
+        """Runs the jobs that cannot have frames."""
         self.job("two ranks of a host", "comms", 2, {}, refused("another endpoint of this host"), on=[0])
         self.job("no rights", "comms", 2, {}, refused("CAP_NET_RAW"), NO_RIGHTS)
         self.hosts.mtu(9000)
@@ -76,7 +76,7 @@ class Suite:
 
 
 def count(summary: str, counter: str) -> int:
-    """A counter of the job's statistics; those that are 0 are not named."""
+    """Returns a counter of the job's statistics, which do not name counters that are 0."""
     found = re.search(rf"\b{counter} (\d+)", summary)
     return int(found[1]) if found else 0
 
@@ -94,7 +94,7 @@ def said_frames(summary: str) -> str | None:
 
 
 def refused(why: str) -> Callable[[str, str], str | None]:
-    """The sentence was said."""
+    """Returns a judge that expects this reason for a refusal."""
 
     def judge(_: str, output: str) -> str | None:
         lines = [line for line in output.splitlines() if REFUSED in line]
