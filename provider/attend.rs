@@ -6,7 +6,7 @@
 //! acknowledgement before a long computation would leave it waiting. So an endpoint that was not
 //! driven for FI_SQUALL_ATTEND gets a turn from this thread, and as many more as packets come. It
 //! receives, acknowledges and retransmits; completions wait in the engine for the application's next
-//! call. The application pays nothing for it on its own path (`gate.rs`).
+//! call. The application pays nothing for it on its own path (`endpoint_lock.rs`).
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};

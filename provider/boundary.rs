@@ -21,7 +21,7 @@ fn report(panic: &(dyn Any + Send)) {
 /// Runs `f`; a panic is logged and becomes `fallback`.
 pub(crate) fn value<T>(fallback: T, f: impl FnOnce() -> T) -> T {
     // What a panicking operation leaves half done is at worst a lost operation of this endpoint:
-    // the state behind the gates is plain data, valid at every step.
+    // the state behind the endpoint locks is plain data, valid at every step.
     match catch_unwind(AssertUnwindSafe(f)) {
         Ok(value) => value,
         Err(panic) => {

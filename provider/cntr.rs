@@ -214,7 +214,7 @@ impl Cntr {
         }
     }
 
-    /// Wakes sleepers, and passes on the work that is due. It begins outside of the gate that this may be called in.
+    /// Wakes sleepers, and passes on the work that is due. It begins outside of the endpoint lock under which this may be called.
     #[cold]
     fn changed_for_others(&self, marks: u8) {
         if marks & SLEEPER != 0 && self.watch.wake() {

@@ -17,12 +17,12 @@ use squall_base::Time;
 
 use crate::boundary::{self, Out};
 use crate::domain::Domain;
+use crate::endpoint_lock::EndpointLock;
 use crate::ep::Endpoint;
 use crate::errno::{Errno, Result};
 use crate::fault;
 use crate::ffi;
 use crate::flags::{self, class};
-use crate::gate::Gate;
 use crate::object::{self, Cell, Hold, Object, Table, Users};
 use crate::peer::OwnersQueue;
 use crate::rest::Rest;
@@ -67,7 +67,7 @@ pub(crate) struct Cq {
     /// The layout of the application's `fi_cq_err_entry`.
     error_layout: ErrorLayout,
     rest: Rest,
-    state: Gate<State>,
+    state: EndpointLock<State>,
     /// Completions are another provider's to keep (FI_PEER).
     owner: Option<OwnersQueue>,
 }
@@ -163,7 +163,7 @@ impl Cq {
             waits: Waits::open(attr.wait_obj, set)?,
             error_layout: ErrorLayout::of(domain.api_version()),
             rest: Rest::default(),
-            state: Gate::new(
+            state: EndpointLock::new(
                 domain.locks(),
                 State {
                     entries: VecDeque::with_capacity(capacity),
@@ -207,7 +207,7 @@ impl Cq {
         if let Some(owner) = &self.owner {
             return owner.write(&entry);
         }
-        let mut state = self.state.enter();
+        let mut state = self.state.lock();
         state.entries.push_back(entry);
         if state.armed {
             self.wake_armed(&mut state);
@@ -221,7 +221,7 @@ impl Cq {
         if let Some(owner) = &self.owner {
             return owner.write_error(&failure);
         }
-        let mut state = self.state.enter();
+        let mut state = self.state.lock();
         failure.position = state.taken + state.entries.len() as u64;
         state.failures.push_back(failure);
         if state.armed {
@@ -250,7 +250,7 @@ impl Cq {
             }
         }
         self.rest.watch(sockets);
-        let mut state = self.state.enter();
+        let mut state = self.state.lock();
         if !state.endpoints.iter().any(|e| Arc::ptr_eq(e, endpoint)) {
             state.endpoints.push(Arc::clone(endpoint));
         }
@@ -268,20 +268,20 @@ impl Cq {
             }
         }
         self.rest.forget(sockets);
-        let mut state = self.state.enter();
+        let mut state = self.state.lock();
         state.endpoints.retain(|e| !core::ptr::eq(Arc::as_ptr(e), endpoint));
         state.dozing.retain(|e| !core::ptr::eq(Arc::as_ptr(e), endpoint));
     }
 
-    /// Drives every endpoint once. Not called from inside the queue's gate: endpoints push here. Whether anything happened.
+    /// Drives every endpoint once. Not called under the queue's lock: endpoints push here. Whether anything happened.
     pub(crate) fn progress(&self) -> bool {
-        let dozing = core::mem::take(&mut self.state.enter().dozing);
+        let dozing = core::mem::take(&mut self.state.lock().dozing);
         dozing.iter().for_each(|endpoint| endpoint.woke());
         let (mut i, mut busy) = (0, false);
         loop {
             // One endpoint per queue is the common case: one clone, one turn.
             let (endpoint, last) = {
-                let state = self.state.enter();
+                let state = self.state.lock();
                 let Some(endpoint) = state.endpoints.get(i) else { return busy };
                 (Arc::clone(endpoint), i + 1 == state.endpoints.len())
             };
@@ -299,14 +299,14 @@ impl Cq {
         if self.progress() {
             self.rest.on_busy();
         } else {
-            let is_empty = || self.doze(true) && self.state.enter().is_empty();
+            let is_empty = || self.doze(true) && self.state.lock().is_empty();
             self.rest.on_idle(|| self.next_timeout(), is_empty);
         }
     }
 
     /// fi_poll: whether there is something to read.
     pub(crate) fn news(&self) -> bool {
-        !self.state.enter().is_empty()
+        !self.state.lock().is_empty()
     }
 
     /// The application's context.
@@ -318,22 +318,22 @@ impl Cq {
 
     /// When one of the endpoints needs a turn by itself.
     fn next_timeout(&self) -> Option<Time> {
-        let endpoints: Vec<Arc<Endpoint>> = self.state.enter().endpoints.clone();
+        let endpoints: Vec<Arc<Endpoint>> = self.state.lock().endpoints.clone();
         endpoints.iter().filter_map(|e| e.next_timeout()).min()
     }
 
     /// Returns the earliest timer of the endpoints, for a thread that is about to sleep until then.
     fn next_timeout_of_sleeper(&self) -> Option<Time> {
-        let endpoints: Vec<Arc<Endpoint>> = self.state.enter().endpoints.clone();
+        let endpoints: Vec<Arc<Endpoint>> = self.state.lock().endpoints.clone();
         endpoints.iter().filter_map(|e| e.next_timeout_of_sleeper()).min()
     }
 
     /// Whether nothing waits that peers on this host have left; from now on they wake the waiter. Of an endpoint that
     /// another thread drives, `driven` is believed.
     fn doze(&self, driven: bool) -> bool {
-        let endpoints: Vec<Arc<Endpoint>> = self.state.enter().endpoints.clone();
+        let endpoints: Vec<Arc<Endpoint>> = self.state.lock().endpoints.clone();
         let (dozing, quiet) = doze(&endpoints, driven);
-        self.state.enter().dozing.extend(dozing);
+        self.state.lock().dozing.extend(dozing);
         quiet
     }
 }
@@ -370,11 +370,11 @@ impl Cq {
                 }
             }
             Some(progress) => {
-                self.state.enter().endpoints.iter().for_each(|ep| ep.leave());
+                self.state.lock().endpoints.iter().for_each(|ep| ep.leave());
                 progress.take_over();
             }
         }
-        let mut state = self.state.enter();
+        let mut state = self.state.lock();
         let signals = state.signals;
         let answered = answered.unwrap_or_else(|| core::mem::replace(&mut state.answered, signals));
         if !state.is_empty() || signals != answered {
@@ -403,7 +403,7 @@ impl Cq {
     /// Wakes whoever waits for a completion, without one.
     fn signal(&self) -> Result<()> {
         self.waits.prepared()?;
-        let mut state = self.state.enter();
+        let mut state = self.state.lock();
         state.signals += 1;
         state.armed = false;
         self.waits.signal();
@@ -416,7 +416,7 @@ impl Cq {
     /// # Safety
     /// `buf` is NULL or has room for `len` bytes.
     unsafe fn strerror(&self, prov_errno: c_int, buf: *mut c_char, len: usize) -> *const c_char {
-        let mut state = self.state.enter();
+        let mut state = self.state.lock();
         let text = if state.read_code != prov_errno || state.read_text.is_empty() {
             fault::row(prov_errno).map_or_else(
                 || std::io::Error::from_raw_os_error(prov_errno).to_string(),

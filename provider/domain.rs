@@ -13,12 +13,12 @@ use crate::av;
 use crate::boundary;
 use crate::cntr::{self, Cntr};
 use crate::cq;
+use crate::endpoint_lock::{self, EndpointLock};
 use crate::ep::{self, Endpoint};
 use crate::errno::{Errno, Result};
 use crate::fabric::Fabric;
 use crate::ffi;
 use crate::flags::{class, mr_mode, progress, threading};
-use crate::gate::{self, Gate};
 use crate::info::Chosen;
 use crate::job::AuthKey;
 use crate::mr::{self, Regions};
@@ -64,7 +64,7 @@ pub(crate) struct Domain {
     /// Memory of devices may be registered, and is known by its descriptors (FI_MR_HMEM).
     devices: bool,
     auth_key: AuthKey,
-    regions: Arc<Gate<Regions>>,
+    regions: Arc<EndpointLock<Regions>>,
     endpoints: Mutex<Vec<Enabled>>,
     /// Counters that concern every endpoint, and how.
     counters: Mutex<Vec<(Weak<Cntr>, Follows)>>,
@@ -133,13 +133,15 @@ pub(crate) fn open(
         fabric: Hold::new(fabric),
         // FI_THREAD_COMPLETION lets the queues of one endpoint's two sides have a thread each. Where the kernel has no
         // membarrier(2), or a container forbids it, the background progress thread needs a lock to enter the domain.
-        locks: chosen.threading != threading::DOMAIN || automatic || !gate::barrier_available(),
+        locks: chosen.threading != threading::DOMAIN
+            || automatic
+            || !endpoint_lock::barrier_available(),
         virtual_addresses: basic || chosen.mr_mode & mr_mode::VIRT_ADDR != 0,
         auth_key: chosen.domain_key.clone(),
         devices: !basic && chosen.mr_mode & mr_mode::HMEM != 0,
         provider_keys: basic || chosen.mr_mode & mr_mode::PROV_KEY != 0,
         // Locked in any case: the attendant reads it while the application may be registering.
-        regions: Arc::new(Gate::new(
+        regions: Arc::new(EndpointLock::new(
             true,
             Regions::new(secret::generator("the keys of memory regions")?),
         )),
@@ -198,7 +200,7 @@ impl Domain {
     }
 
     /// The memory that peers may access.
-    pub(crate) fn regions(&self) -> &Arc<Gate<Regions>> {
+    pub(crate) fn regions(&self) -> &Arc<EndpointLock<Regions>> {
         &self.regions
     }
 
@@ -283,7 +285,7 @@ impl Domain {
 
     /// A region is out of the table: ends what endpoints still do with it.
     pub(crate) fn release_region(&self, region: RegionId) {
-        // Not under the lock: an endpoint's gate may be waited for.
+        // Not under this lock: an endpoint lock may be waited for.
         for endpoint in self.opened() {
             endpoint.release_region(region);
         }
@@ -300,7 +302,7 @@ impl Domain {
         &self.work
     }
 
-    /// More of it is due, perhaps inside an endpoint's gate: whoever makes progress begins it.
+    /// More of it is due, perhaps under an endpoint lock: whoever makes progress begins it.
     pub(crate) fn push_work(&self, due: Vec<work::Work>) {
         self.work.push(due);
         if let Some(progress) = &self.progress {

@@ -33,10 +33,10 @@ use crate::attend;
 use crate::boundary::{self, Out};
 use crate::cntr::Cntr;
 use crate::domain::Domain;
+use crate::endpoint_lock::{EndpointGuard, EndpointLock};
 use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::flags::{self, class};
-use crate::gate::{Gate, Inside};
 use crate::info::{self, Chosen};
 use crate::job::Job;
 use crate::object::{self, Cell, Hold, Object, Process, Table, Users};
@@ -48,7 +48,7 @@ pub(crate) use receive::Receive;
 pub(crate) use transmit::Transmit;
 pub(crate) use work::Deferred;
 
-/// How soon an endpoint is asked again for its next timer when somebody was inside.
+/// How soon an endpoint is asked again for its next timer when another thread held its lock.
 const ASK_AGAIN: Span = Span::micros(50);
 
 /// What the application chose when it opened the endpoint.
@@ -80,7 +80,7 @@ pub(crate) struct Settings {
     job: Job,
 }
 
-/// What is behind the gate.
+/// The endpoint's state, behind its lock.
 pub(crate) struct Inner {
     bindings: Bindings,
     /// Present once the endpoint is enabled.
@@ -94,7 +94,7 @@ pub(crate) struct Endpoint {
     users: Users,
     domain: Hold<Domain>,
     settings: Settings,
-    inner: Gate<Inner>,
+    inner: EndpointLock<Inner>,
     number: u32,
     process: Process,
     closed: AtomicBool,
@@ -211,7 +211,10 @@ impl Endpoint {
                 shared_memory: AtomicBool::new(true),
                 job,
             },
-            inner: Gate::new(domain.locks(), Inner { bindings: Bindings::default(), core: None }),
+            inner: EndpointLock::new(
+                domain.locks(),
+                Inner { bindings: Bindings::default(), core: None },
+            ),
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
             process: domain.process(),
             closed: AtomicBool::new(false),
@@ -237,14 +240,14 @@ impl Endpoint {
         self.domain.api_version()
     }
 
-    /// Enters the gate of an enabled endpoint.
+    /// Locks the endpoint.
     ///
     /// # Errors
     /// `FI_ENODEV` in a forked child.
     #[inline]
-    fn enter(&self) -> Result<Inside<'_, Inner>> {
+    fn lock(&self) -> Result<EndpointGuard<'_, Inner>> {
         self.process.check()?;
-        Ok(self.inner.enter())
+        Ok(self.inner.lock())
     }
 
     /// Moves packets, timers and completions along for the application. Whether anything happened.
@@ -255,7 +258,7 @@ impl Endpoint {
         if !self.process.is_current() {
             return false;
         }
-        let mut inner = self.inner.enter();
+        let mut inner = self.inner.lock();
         let Inner { bindings, core } = &mut *inner;
         self.stalled.store(false, Ordering::Relaxed);
         let busy = core.as_mut().is_some_and(|core| core.turn(self, bindings));
@@ -288,7 +291,7 @@ impl Endpoint {
         if !self.process.is_current() {
             return false;
         }
-        let Some(mut inner) = self.inner.try_enter() else { return false };
+        let Some(mut inner) = self.inner.try_lock() else { return false };
         let Inner { bindings, core } = &mut *inner;
         let busy = core.as_mut().is_some_and(|core| core.turn(self, bindings));
         drop(inner);
@@ -311,7 +314,7 @@ impl Endpoint {
         if !self.process.is_current() || !self.stalled.load(Ordering::Relaxed) {
             return false;
         }
-        let Some(mut inner) = self.inner.visit() else { return false };
+        let Some(mut inner) = self.inner.try_lock_background() else { return false };
         let Inner { bindings, core } = &mut *inner;
         core.as_mut().is_some_and(|core| core.attend(bindings))
     }
@@ -323,7 +326,7 @@ impl Endpoint {
             return false;
         }
         // Somebody else is at it.
-        let Some(mut inner) = self.inner.visit() else { return true };
+        let Some(mut inner) = self.inner.try_lock_background() else { return true };
         let Inner { bindings, core } = &mut *inner;
         let Some(core) = core else { return false };
         core.attend(bindings);
@@ -331,29 +334,29 @@ impl Endpoint {
     }
 
     /// The application, or a thread, is about to sleep on the sockets: peers on this host are to wake it. False when
-    /// something of theirs is there already; `None` when somebody is inside and drives it: a thread of the
+    /// something of theirs is there already; `None` when another thread holds the lock and drives it: a thread of the
     /// application, or the attendant, which tells sleepers what it found.
     pub(crate) fn doze(&self) -> Option<bool> {
         if !self.process.is_current() {
             return Some(true);
         }
-        let mut inner = self.inner.try_enter()?;
+        let mut inner = self.inner.try_lock()?;
         Some(inner.core.as_mut().is_none_or(|core| core.doze()))
     }
 
     /// Who was about to sleep is back.
     pub(crate) fn woke(&self) {
         if self.process.is_current()
-            && let Some(core) = &mut self.inner.enter().core
+            && let Some(core) = &mut self.inner.lock().core
         {
             core.links.wake();
         }
     }
 
-    /// When it needs a turn without anything arriving. Soon, while somebody is inside: what they set is not known, and
+    /// When it needs a turn without anything arriving. Soon, while another thread holds the lock: what it sets is not known, and
     /// they may have told the thread of it before it lay down.
     pub(crate) fn next_timeout(&self) -> Option<Time> {
-        match self.inner.try_enter() {
+        match self.inner.try_lock() {
             Some(inner) => inner.core.as_ref()?.next_timeout(),
             None => Some(crate::clock::now() + ASK_AGAIN),
         }
@@ -362,7 +365,7 @@ impl Endpoint {
     /// Returns the endpoint's next timer as [`Endpoint::next_timeout`] does, for a thread that is about to sleep until
     /// then. Without background progress, an operation that sets an earlier timer wakes that thread.
     pub(crate) fn next_timeout_of_sleeper(&self) -> Option<Time> {
-        match self.inner.try_enter() {
+        match self.inner.try_lock() {
             Some(mut inner) => inner.core.as_mut()?.next_timeout_of_sleeper(),
             None => Some(crate::clock::now() + ASK_AGAIN),
         }
@@ -370,12 +373,12 @@ impl Endpoint {
 
     /// The sockets to watch.
     pub(crate) fn sockets(&self) -> Vec<i32> {
-        self.inner.enter().core.as_ref().map_or_else(Vec::new, |core| core.sockets())
+        self.inner.lock().core.as_ref().map_or_else(Vec::new, |core| core.sockets())
     }
 
     /// Reports the counters, once, and shows them no longer.
     pub(crate) fn report(&self) {
-        if let Some(mut inner) = self.inner.try_enter()
+        if let Some(mut inner) = self.inner.try_lock()
             && let Some(core) = &mut inner.core
             && !self.closed.swap(true, Ordering::AcqRel)
         {
@@ -388,7 +391,7 @@ impl Endpoint {
     /// A counter that concerns every endpoint of the domain: from now on reading it drives this one, which with
     /// `accesses` says what peers access.
     pub(crate) fn follow(self: &Arc<Self>, cntr: &Arc<Cntr>, accesses: bool) -> Result<()> {
-        let mut inner = self.enter()?;
+        let mut inner = self.lock()?;
         let Inner { bindings, core } = &mut *inner;
         let Some(core) = core else { return Ok(()) };
         bindings.follow(cntr);
@@ -403,7 +406,7 @@ impl Endpoint {
         if !self.process.is_current() {
             return;
         }
-        let mut inner = self.inner.enter();
+        let mut inner = self.inner.lock();
         let Inner { bindings, core } = &mut *inner;
         if let Some(core) = core {
             let now = crate::clock::now();
@@ -427,7 +430,7 @@ impl Endpoint {
         }
         self.linger();
         self.report();
-        let mut inner = self.inner.enter();
+        let mut inner = self.inner.lock();
         let Inner { bindings, core } = &mut *inner;
         // Before they are closed: another thread may open others under their numbers.
         bindings.detach(self, &sockets);
@@ -446,7 +449,7 @@ impl Endpoint {
     pub(crate) fn drain(&self) {
         let start = crate::clock::now();
         while self.process.is_current() {
-            let Some(mut inner) = self.inner.try_enter() else { return };
+            let Some(mut inner) = self.inner.try_lock() else { return };
             let Inner { bindings, core } = &mut *inner;
             let Some(core) = core.as_mut() else { return };
             core.turn(self, bindings);
@@ -462,7 +465,7 @@ impl Endpoint {
     fn linger(&self) {
         let start = crate::clock::now();
         loop {
-            let mut inner = self.inner.enter();
+            let mut inner = self.inner.lock();
             let Inner { bindings, core } = &mut *inner;
             let Some(core) = core.as_mut() else { return };
             core.turn(self, bindings);

@@ -15,10 +15,10 @@ use crate::cntr::Cntr;
 use crate::compat::{MrAttr, MrModify};
 use crate::device::{self, Way};
 use crate::domain::Domain;
+use crate::endpoint_lock::EndpointLock;
 use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::flags::{self, class};
-use crate::gate::Gate;
 use crate::info::limits;
 use crate::job::AuthKey;
 use crate::object::{self, Cell, Hold, Object, Table, Users};
@@ -171,7 +171,7 @@ impl Regions {
 }
 
 /// The engine's view of this process's memory. The one place that follows user pointers.
-pub(crate) struct UserMemory<'a>(pub(crate) &'a Gate<Regions>);
+pub(crate) struct UserMemory<'a>(pub(crate) &'a EndpointLock<Regions>);
 
 impl Memory for UserMemory<'_> {
     fn write(&mut self, to: UserSlice, data: &[u8]) {
@@ -181,7 +181,7 @@ impl Memory for UserMemory<'_> {
         // operation, `receive` or a read, that has not completed: `ep/buffer.rs` exposed the address, and the
         // contract of `Endpoint::receive` and `transmit` lets us write there until the completion. Or
         // from `resolve` below, during the packet that is being handled: `register` exposed the address, and
-        // who closes the region waits for the endpoint's gate, which we are inside of, before the
+        // who closes the region waits for the endpoint lock, which this thread holds, before the
         // application may unmap it (`Mr::drop`). No reference to user memory is made, for the application
         // and other threads may look at it meanwhile; `data` may lie in it as well (an application may send
         // from memory that overlaps what it receives into), hence `copy`.
@@ -247,7 +247,7 @@ impl Memory for UserMemory<'_> {
         let to: *mut u8 = core::ptr::with_exposed_provenance_mut(pointer(at.base));
         // SAFETY: all of `at` lies in a region that the engine got from `resolve` below, during the packet that is
         // being handled, for an access that changes it or, where `next` always says no, reads it: as for `write`, the
-        // application may not unmap it before the endpoint's gate is free again, and no reference to it is made.
+        // application may not unmap it before the endpoint lock is free again, and no reference to it is made.
         unsafe { atomic::update(to, old, next) };
         true
     }
@@ -259,7 +259,7 @@ impl Memory for UserMemory<'_> {
         len: u64,
         access: Access,
     ) -> core::result::Result<UserSlice, KeyError> {
-        let regions = self.0.enter();
+        let regions = self.0.lock();
         regions.by_key.get(&key).ok_or(KeyError::BadKey)?.find(address, len, access)
     }
 }
@@ -310,7 +310,7 @@ impl Mr {
         // One that no peer may access is not accessed.
         let Some((_, id)) = self.remote else { return Ok(()) };
         let entry = (Hold::new(Arc::clone(cntr)), flags);
-        self.domain.regions().enter().counters.entry(id).or_default().push(entry);
+        self.domain.regions().lock().counters.entry(id).or_default().push(entry);
         self.domain.counted(cntr)
     }
 
@@ -339,9 +339,9 @@ impl Drop for Mr {
     /// or writes it: the application may unmap it.
     fn drop(&mut self) {
         if let Some((key, id)) = self.remote {
-            self.domain.regions().enter().remove(key);
+            self.domain.regions().lock().remove(key);
             self.domain.release_region(id);
-            self.domain.regions().enter().free_id(id);
+            self.domain.regions().lock().free_id(id);
         }
         device::forget(core::ptr::from_ref(self).addr());
     }
@@ -452,7 +452,7 @@ fn register(domain: Arc<Domain>, request: Request) -> Result<*mut ffi::fid_mr> {
     // plugins register everything under key 0.
     let remote = request.access & (flags::REMOTE_READ | flags::REMOTE_WRITE) != 0;
     let key = (!domain.provider_keys()).then_some(request.key);
-    let remote = if remote { Some(domain.regions().enter().add(key, region)?) } else { None };
+    let remote = if remote { Some(domain.regions().lock().add(key, region)?) } else { None };
     let mr = Arc::new(Mr {
         fid: Cell::new(ffi::fid_mr {
             fid: object::fid(class::MR, request.context, &FI_OPS.0),
@@ -664,10 +664,10 @@ mod tests {
 
     #[test]
     fn user_memory_is_copied_where_its_address_says() {
-        let gate = Gate::new(true, regions());
+        let regions = EndpointLock::new(true, regions());
         let mut bytes = *b"0123456789";
         let base = bytes.as_mut_ptr().expose_provenance() as u64;
-        let mut memory = UserMemory(&gate);
+        let mut memory = UserMemory(&regions);
         memory.write(UserSlice::lent(base + 2, 3), b"abc");
         let mut out = [0; 4];
         memory.read(UserSlice::lent(base + 1, 4), &mut out);
@@ -680,14 +680,14 @@ mod tests {
             access: flags::REMOTE_READ,
             virtual_address: true,
         };
-        let (key, id) = gate.enter().add(None, all).expect("a free key");
-        let found = UserMemory(&gate).resolve(key, base + 8, 2, Access::RemoteRead);
+        let (key, id) = regions.lock().add(None, all).expect("a free key");
+        let found = UserMemory(&regions).resolve(key, base + 8, 2, Access::RemoteRead);
         let found = found.expect("inside");
         assert_eq!((found.base, found.len, found.region), (base + 8, 2, id));
-        UserMemory(&gate).read(found, &mut out[..2]);
+        UserMemory(&regions).read(found, &mut out[..2]);
         assert_eq!(&out[..2], b"89");
-        gate.enter().remove(key);
-        let gone = UserMemory(&gate).resolve(key, base, 1, Access::RemoteRead);
+        regions.lock().remove(key);
+        let gone = UserMemory(&regions).resolve(key, base, 1, Access::RemoteRead);
         assert_eq!(gone, Err(KeyError::BadKey));
     }
 

@@ -2,7 +2,7 @@
 //! (FI_QUEUE_WORK) of fi_trigger(3).
 //!
 //! Work that waits is kept by its counter ([`Waiting`]), which moves it to its domain's queue ([`Queue`]) when the number is
-//! reached; that may be inside an endpoint's gate, so it begins later, by whoever leaves the gate. A counter without work,
+//! reached; that may be under an endpoint lock, so it begins later, by whoever releases the lock. A counter without work,
 //! and an operation that is none, pay nothing for it: the counter looks where it looks for sleepers anyway.
 
 mod request;

@@ -37,7 +37,7 @@ impl Cq {
     /// # Errors
     /// `FI_EAVAIL` when a failure is next, `FI_EAGAIN` when nothing is there.
     unsafe fn take(&self, buf: *mut c_void, count: usize, source: *mut u64) -> Result<usize> {
-        let mut state = self.state.enter();
+        let mut state = self.state.lock();
         let allowed = state.before_failure();
         if allowed == 0 {
             return Err(Errno::AVAIL);
@@ -118,7 +118,7 @@ impl Cq {
             return Err(Errno::NOSYS);
         }
         self.waits.blocking("fi_cq_sread")?;
-        let known = self.state.enter().answered;
+        let known = self.state.lock().answered;
         let check = || {
             // SAFETY: `read` asks of `buf` and `source` what this function does; `check` does not outlive it.
             match unsafe { self.read(buf, count, source) } {
@@ -126,7 +126,7 @@ impl Cq {
                 done => return Some(done),
             }
             // Of several threads that wait each wakes up for a signal.
-            let mut state = self.state.enter();
+            let mut state = self.state.lock();
             let signalled = state.signals > known;
             if signalled {
                 state.answered = state.signals;
@@ -148,7 +148,7 @@ impl Cq {
         if self.owner.is_some() {
             return Err(Errno::NOSYS);
         }
-        let mut state = self.state.enter();
+        let mut state = self.state.lock();
         if state.before_failure() != 0 {
             return Err(Errno::AGAIN);
         }

@@ -220,7 +220,7 @@ enum Bindable {
 
 impl Endpoint {
     fn bind(self: &Arc<Self>, what: Bindable, flags: u64) -> Result<()> {
-        let mut inner = self.enter()?;
+        let mut inner = self.lock()?;
         let Inner { bindings, core } = &mut *inner;
         match what {
             Bindable::Cq(cq) => queue(bindings, &cq, flags)?,

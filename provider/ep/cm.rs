@@ -37,7 +37,7 @@ impl Endpoint {
     /// # Errors
     /// `FI_EOPBADSTATE` before it is enabled.
     fn name(&self) -> Result<Name> {
-        let inner = self.enter()?;
+        let inner = self.lock()?;
         Ok(inner.core.as_ref().ok_or(Errno::OPBADSTATE)?.name())
     }
 }

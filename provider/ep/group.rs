@@ -43,7 +43,7 @@ const DIRECTIONS: u64 = flags::SEND | flags::RECV;
 boundary::exports! {
     status close(fid: *mut ffi::fid) -> c_int => {
         if let Some(membership) = object::retire::<Membership, _>(fid)? {
-            let mut inner = membership.endpoint.inner.enter();
+            let mut inner = membership.endpoint.inner.lock();
             let Inner { bindings, core } = &mut *inner;
             if let Some(core) = core {
                 core.leave(&membership.endpoint, bindings, membership.address);
@@ -83,7 +83,7 @@ fn begin(ep: &Arc<Endpoint>, set: &AvSet, context: *mut c_void) -> Result<*mut f
         return Err(Errno::OPNOTSUPP);
     }
     let address = ep.settings.groups.fetch_add(1, Ordering::Relaxed) | 1 << 63;
-    let mut inner = ep.enter()?;
+    let mut inner = ep.lock()?;
     let Inner { bindings, core } = &mut *inner;
     let core = core.as_mut().ok_or(Errno::OPBADSTATE)?;
     let av = bindings.av.as_ref().ok_or(Errno::NOAV)?;

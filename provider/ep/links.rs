@@ -20,7 +20,7 @@ use squall_net::{
 
 use crate::addr::Name;
 use crate::device::Bounce;
-use crate::gate::Gate;
+use crate::endpoint_lock::EndpointLock;
 use crate::mr::{Regions, UserMemory};
 use crate::param::Params;
 
@@ -151,7 +151,7 @@ impl Links {
         &mut self,
         now: Time,
         engine: &mut Engine,
-        regions: &Gate<Regions>,
+        regions: &EndpointLock<Regions>,
     ) -> bool {
         let Some(open) = &mut self.0 else { return false };
         if now >= open.next_look || open.sleepers > 0 {
@@ -204,7 +204,7 @@ impl Links {
 }
 
 impl Open {
-    fn receive(&mut self, now: Time, engine: &mut Engine, regions: &Gate<Regions>) -> bool {
+    fn receive(&mut self, now: Time, engine: &mut Engine, regions: &EndpointLock<Regions>) -> bool {
         let Self { port, links, .. } = self;
         let mut sink =
             |(no, taken): (ShmChannelId, u64), bytes: &[u8], source: Option<&PayloadSource<'_>>| {
@@ -498,8 +498,8 @@ impl Sink<'_> {
         let Some(Some(no)) = self.numbers.get(link.index()) else { return true };
         let lent = |port: &mut ShmPort, pieces: &[UserSlice]| {
             // SAFETY: the engine names only memory whose operation has not completed (`transmit`'s contract keeps it
-            // mapped until then), or of a region that is not closed (closing it waits for the endpoint's gate, which
-            // we are inside of); `ep/buffer.rs` and `mr.rs` exposed the addresses. The frame is copied before
+            // mapped until then), or of a region that is not closed (closing it waits for the endpoint lock, which
+            // this thread holds); `ep/buffer.rs` and `mr.rs` exposed the addresses. The frame is copied before
             // `send` returns.
             send(port, *no, unsafe { OutgoingRecord::new(head, pieces) })
         };
@@ -617,7 +617,7 @@ impl Memory for FrameMemory<'_> {
         // SAFETY: the engine fetches into the buffer of an operation that has not completed: `ep/buffer.rs` exposed its
         // address, and the contract of `Endpoint::receive` and `transmit` lets us write there until the completion,
         // which cannot be handed out before this returns. Or into what `resolve` has just found of a region that peers
-        // may write to, whose address `mr.rs` exposed, and which cannot be closed before the endpoint's gate is left.
+        // may write to, whose address `mr.rs` exposed, and which cannot be closed before the endpoint lock is released.
         self.source.is_some_and(|source| unsafe { source.fetch(to, at) })
     }
 

@@ -25,9 +25,9 @@ use super::work::Begun;
 use crate::addr::Name;
 use crate::attend;
 use crate::clock;
+use crate::endpoint_lock::EndpointLock;
 use crate::fault;
 use crate::flags::ADDR_UNSPEC;
-use crate::gate::Gate;
 use crate::monitor::Monitor;
 use crate::mr::{Regions, UserMemory};
 use crate::stats::{Statistics, Turns};
@@ -57,7 +57,7 @@ const PACKETS_LATELY: Span = Span::micros(200);
 pub(super) struct Core {
     pub(super) engine: Engine,
     pub(super) peers: Peers,
-    pub(super) regions: Arc<Gate<Regions>>,
+    pub(super) regions: Arc<EndpointLock<Regions>>,
     port: Box<dyn Port + Send>,
     receive_buffer: SocketBuffer,
     /// Deferred work that has begun.
@@ -137,7 +137,7 @@ impl Core {
     /// With `devices` operations may be on memory of devices.
     pub(super) fn new(
         opened: Opened,
-        regions: Arc<Gate<Regions>>,
+        regions: Arc<EndpointLock<Regions>>,
         devices: bool,
         interface: &str,
     ) -> Self {
@@ -577,7 +577,7 @@ impl Core {
         }
         bindings.count(done.kind, done.status.is_ok());
         if done.region != RegionId::LENT {
-            self.regions.enter().count(done.kind, done.region);
+            self.regions.lock().count(done.kind, done.region);
         }
         match (done.status, done.visibility) {
             (Ok(()), Visibility::Entry) => {

@@ -99,7 +99,7 @@ boundary::exports! {
 impl Endpoint {
     /// `fi_enable`. A second time it does nothing.
     fn enable(self: &Arc<Self>) -> Result<()> {
-        let mut inner = self.enter()?;
+        let mut inner = self.lock()?;
         let Inner { bindings, core } = &mut *inner;
         if core.is_some() {
             return Ok(());
@@ -209,7 +209,7 @@ impl Endpoint {
     }
 
     fn cancel(&self, context: u64) -> Result<()> {
-        let mut inner = self.enter()?;
+        let mut inner = self.lock()?;
         let Inner { bindings, core } = &mut *inner;
         let core = core.as_mut().ok_or(Errno::OPBADSTATE)?;
         let now = crate::clock::now();
@@ -285,7 +285,7 @@ impl Endpoint {
     /// packets. An endpoint with it uses shared memory where FI_SQUALL_SHM allows that.
     fn permit_shared_memory(&self, value: Option<usize>) -> Result<()> {
         let permitted = value.ok_or(Errno::INVAL)? != 0;
-        if !permitted && self.enter()?.core.is_some() {
+        if !permitted && self.lock()?.core.is_some() {
             log::info!(
                 "FI_OPT_SHARED_MEMORY_PERMITTED false is refused: the endpoint is enabled, and may share memory with peers \
                  already; set the option before fi_enable"
@@ -297,7 +297,7 @@ impl Endpoint {
     }
 
     fn size_left(&self) -> Result<usize> {
-        if self.enter()?.core.is_none() {
+        if self.lock()?.core.is_none() {
             return Err(Errno::OPBADSTATE);
         }
         Ok(info::queue_size())

@@ -99,9 +99,9 @@ impl Outbox {
         let all = self.batch.packets.len();
         // SAFETY: the batch is what `poll_transmit` filled in during this call of `flush`, or left-overs that
         // `may_send` just agreed to, and no call to the engine came in between, nor can one before this
-        // returns (`engine` is behind the endpoint's gate, which we are inside of): every piece is part of
+        // returns (`engine` is behind the endpoint lock, which this thread holds): every piece is part of
         // a buffer whose operation has not completed (`transmit`'s contract keeps it mapped until then), or
-        // of a region that is not closed (closing it waits for the gate, `Endpoint::release_region`).
+        // of a region that is not closed (closing it waits for the endpoint lock, `Endpoint::release_region`).
         // `ep/buffer.rs` and `mr.rs` exposed the addresses.
         let burst = unsafe { Burst::new(&self.batch, self.sent..all) };
         self.sent += port.send(now, burst).sent;

@@ -127,7 +127,7 @@ impl Endpoint {
             // contract; and the context of a call with FI_TRIGGER is a triggered one (fi_trigger(3)).
             Err(error) => return unsafe { work::trigger_receive(self, call, error) },
         };
-        let mut inner = self.enter()?;
+        let mut inner = self.lock()?;
         let Inner { bindings, core } = &mut *inner;
         let core = core.as_mut().ok_or(Errno::OPBADSTATE)?;
         if bindings.srx.is_some() {

@@ -3,7 +3,7 @@
 //!
 //! For the engine none is ever expected: it keeps the message, and it is claimed when the owner has a receive. The owner
 //! is asked only when it makes us move, by reading our side of its queue, for it holds its lock then, and never from
-//! inside our gate.
+//! under our endpoint lock.
 
 use core::ffi::c_int;
 use std::collections::HashMap;
@@ -84,14 +84,14 @@ const fn claim(mode: RecvMode, space: MatchSpace, buf: Buf, context: u64) -> Rec
     RecvOp { mode, source, space, tag: 0, ignore: u64::MAX, buf, context, visibility }
 }
 
-/// An endpoint and the context that it shares, under the owner's lock and outside of our gate.
+/// An endpoint and the context that it shares, under the owner's lock and outside of our endpoint lock.
 struct Sharing<'a> {
     ep: &'a Endpoint,
     srx: Arc<Srx>,
 }
 
 /// Shows the owner of an endpoint's receives what has come and what has ended. Under the owner's lock, outside of our
-/// gate.
+/// endpoint lock.
 pub(super) fn share(ep: &Endpoint) {
     if let Some(sharing) = Sharing::of(ep) {
         sharing.turn();
@@ -101,7 +101,7 @@ pub(super) fn share(ep: &Endpoint) {
 impl<'a> Sharing<'a> {
     /// `None` for an endpoint with receives of its own.
     fn of(ep: &'a Endpoint) -> Option<Self> {
-        let srx = ep.inner.enter().bindings.srx.as_deref().cloned()?;
+        let srx = ep.inner.lock().bindings.srx.as_deref().cloned()?;
         Some(Self { ep, srx })
     }
 
@@ -126,7 +126,7 @@ impl<'a> Sharing<'a> {
 
     /// The next message that the owner was not shown, claimed under its id, and who sent it.
     fn next_arrival(&self) -> Option<(u64, Option<Name>, Arrival)> {
-        let mut inner = self.ep.inner.enter();
+        let mut inner = self.ep.inner.lock();
         let Inner { bindings, core } = &mut *inner;
         let core = core.as_mut()?;
         for space in [MatchSpace::Tagged, MatchSpace::Untagged] {
@@ -152,7 +152,7 @@ impl<'a> Sharing<'a> {
 
     /// A message goes into a receive of the owner's.
     fn begin(&self, id: u64, entry: Lent) {
-        let mut inner = self.ep.inner.enter();
+        let mut inner = self.ep.inner.lock();
         let Inner { bindings, core } = &mut *inner;
         let Some(core) = core else { return };
         core.shared.waiting.remove(&id);
@@ -178,7 +178,7 @@ impl<'a> Sharing<'a> {
 
     /// A message waits at the owner: what its entry is to point to.
     fn keep_waiting(&self, id: u64, from: Option<Name>) -> *mut Waiting {
-        let mut inner = self.ep.inner.enter();
+        let mut inner = self.ep.inner.lock();
         let waiting = Box::new(Waiting { endpoint: self.ep.weak(), id, from });
         let Some(core) = inner.core.as_mut() else { return core::ptr::null_mut() };
         let kept = core.shared.waiting.entry(id).or_insert(waiting);
@@ -187,7 +187,7 @@ impl<'a> Sharing<'a> {
 
     /// Nobody wants a message any more.
     fn discard(&self, id: u64) {
-        let mut inner = self.ep.inner.enter();
+        let mut inner = self.ep.inner.lock();
         let Inner { bindings, core } = &mut *inner;
         let Some(core) = core else { return };
         core.shared.waiting.remove(&id);
@@ -203,7 +203,7 @@ impl<'a> Sharing<'a> {
     /// Tells the owner's queue, and our counters, what ended, and gives the entries back.
     fn tell_finished(&self) {
         let (finished, queue) = {
-            let mut inner = self.ep.inner.enter();
+            let mut inner = self.ep.inner.lock();
             let Inner { bindings, core } = &mut *inner;
             let Some(core) = core else { return };
             let finished = core::mem::take(&mut core.shared.finished);
@@ -224,7 +224,7 @@ impl<'a> Sharing<'a> {
     /// After an address has come or gone, messages whose source nobody knew may have one.
     fn tell_sources(&self) {
         let changed = {
-            let mut inner = self.ep.inner.enter();
+            let mut inner = self.ep.inner.lock();
             let Inner { bindings, core } = &mut *inner;
             let (Some(core), Some(av)) = (core, &bindings.av) else { return };
             let before = core::mem::replace(&mut core.shared.revision, av.revision());
@@ -238,7 +238,7 @@ impl<'a> Sharing<'a> {
 
 /// The source of a message that waits.
 fn waiting_source(ep: &Endpoint, id: u64) -> u64 {
-    let inner = ep.inner.enter();
+    let inner = ep.inner.lock();
     let waiting = inner.core.as_ref().and_then(|core| core.shared.waiting.get(&id));
     match (&inner.bindings.av, waiting.and_then(|waiting| waiting.from)) {
         (Some(av), Some(from)) => av.addresses().called(&from),

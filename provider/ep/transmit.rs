@@ -240,7 +240,7 @@ impl Endpoint {
         defaults: u64,
         deferred: Option<&Deferred>,
     ) -> Result<()> {
-        let mut inner = self.enter()?;
+        let mut inner = self.lock()?;
         let Inner { bindings, core } = &mut *inner;
         let way = Way::of(&call.action);
         let (mut options, more) = match options(call.flags, defaults, way, &bindings.tx) {
@@ -332,7 +332,7 @@ impl Endpoint {
     /// # Errors
     /// Those of its flags; injected is nothing that has not begun.
     pub(crate) fn check_transmit(&self, call: &Transmit) -> Result<()> {
-        let inner = self.enter()?;
+        let inner = self.lock()?;
         let way = Way::of(&call.action);
         let (options, _) = options(call.flags, self.tx_flags(), way, &inner.bindings.tx)?;
         if options.inject { Err(Errno::BADFLAGS) } else { Ok(()) }

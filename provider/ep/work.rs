@@ -210,7 +210,7 @@ fn never_began(
         std::io::Error::from_raw_os_error(error.0)
     );
     log::warn!("{text}");
-    let inner = ep.inner.enter();
+    let inner = ep.inner.lock();
     match deferred {
         None => inner.bindings.count(end.kind, false),
         Some(deferred) => {
@@ -232,7 +232,7 @@ pub(super) fn cancel(ep: &Endpoint, context: u64) -> bool {
         Some(Task::Receive(_, call)) => call.unbegun(),
         Some(Task::Set(..) | Task::Add(..)) | None => return false,
     };
-    let inner = ep.inner.enter();
+    let inner = ep.inner.lock();
     inner.bindings.count(end.kind, false);
     tell(&inner.bindings, &end, Errno::CANCELED, None);
     true

@@ -48,7 +48,7 @@ unsafe fn begin(
     // SAFETY: an open endpoint, or an alias of one, by this function's contract.
     let ep: &Endpoint = unsafe { alias::endpoint(ep)? };
     let spaces: [Space; 2] = [device::space_of(values.input.1), device::space_of(values.output.1)];
-    let mut inner = ep.enter()?;
+    let mut inner = ep.lock()?;
     let Inner { bindings, core } = &mut *inner;
     let core = core.as_mut().ok_or(Errno::OPBADSTATE)?;
     if core.staging.is_none() && spaces.iter().any(|space| !space.is_host()) {
