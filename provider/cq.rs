@@ -231,7 +231,7 @@ impl Cq {
         self.rest.wake();
     }
 
-    /// The attendant took packets away from a sleeper that watches the sockets: lets it look.
+    /// Wakes sleepers that watch the sockets, after background progress took packets from those.
     pub(crate) fn wake(&self) {
         self.waits.signal();
     }

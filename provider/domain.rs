@@ -140,7 +140,7 @@ pub(crate) fn open(
         auth_key: chosen.domain_key.clone(),
         devices: !basic && chosen.mr_mode & mr_mode::HMEM != 0,
         provider_keys: basic || chosen.mr_mode & mr_mode::PROV_KEY != 0,
-        // Locked in any case: the attendant reads it while the application may be registering.
+        // A mutex in any case: background progress reads it while the application may be registering.
         regions: Arc::new(EndpointLock::new(
             true,
             Regions::new(secret::generator("the keys of memory regions")?),

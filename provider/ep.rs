@@ -29,7 +29,7 @@ use std::sync::{Arc, Weak};
 
 use squall_base::{RegionId, Span, Time};
 
-use crate::attend;
+use crate::background;
 use crate::boundary::{self, Out};
 use crate::cntr::Cntr;
 use crate::domain::Domain;
@@ -100,7 +100,7 @@ pub(crate) struct Endpoint {
     closed: AtomicBool,
     /// Itself, for work that is to begin later.
     me: Weak<Self>,
-    /// The application made no progress since the attendant looked last.
+    /// Set when the background progress thread looks at the endpoint, cleared when the application makes progress.
     stalled: AtomicBool,
 }
 
@@ -309,33 +309,34 @@ impl Endpoint {
         self.stalled.swap(true, Ordering::Relaxed)
     }
 
-    /// A turn by the attendant, unless the application came back. Whether packets had arrived.
-    pub(crate) fn attend(&self) -> bool {
+    /// Runs a turn on the background progress thread, unless the application makes progress again. Returns whether packets
+    /// had arrived.
+    pub(crate) fn progress_in_background(&self) -> bool {
         if !self.process.is_current() || !self.stalled.load(Ordering::Relaxed) {
             return false;
         }
         let Some(mut inner) = self.inner.try_lock_background() else { return false };
         let Inner { bindings, core } = &mut *inner;
-        core.as_mut().is_some_and(|core| core.attend(bindings))
+        core.as_mut().is_some_and(|core| core.background_turn(bindings))
     }
 
-    /// A turn for somebody who waits for an event, perhaps in another thread than the endpoint's own: as the attendant's.
-    /// Whether the event is still to come.
+    /// Runs a background turn for a thread that waits for an event, which may be another one than the endpoint's own.
+    /// Returns whether the event is still to come.
     pub(crate) fn assist(&self) -> bool {
         if !self.process.is_current() {
             return false;
         }
-        // Somebody else is at it.
+        // Another thread drives the endpoint.
         let Some(mut inner) = self.inner.try_lock_background() else { return true };
         let Inner { bindings, core } = &mut *inner;
         let Some(core) = core else { return false };
-        core.attend(bindings);
+        core.background_turn(bindings);
         core.collectives.as_ref().is_some_and(|all| all.is_joining())
     }
 
     /// The application, or a thread, is about to sleep on the sockets: peers on this host are to wake it. False when
     /// something of theirs is there already; `None` when another thread holds the lock and drives it: a thread of the
-    /// application, or the attendant, which tells sleepers what it found.
+    /// application, or the background progress thread, which wakes sleepers when it finds something.
     pub(crate) fn doze(&self) -> Option<bool> {
         if !self.process.is_current() {
             return Some(true);
@@ -423,7 +424,7 @@ impl Endpoint {
     /// Ends everything: lets what was sent arrive, then leaves the queues and closes the sockets.
     fn shut(&self) {
         stats::forget(self);
-        attend::detach(self);
+        background::detach(self);
         let sockets = self.sockets();
         if let Some(progress) = self.domain.progress() {
             progress.detach(self, &sockets);

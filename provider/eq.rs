@@ -1,7 +1,7 @@
 //! Event queues: control events (address insertion done, group joined) and what the application writes itself.
 //!
 //! Joining a group takes messages. Under manual progress reading the queue moves them (fi_domain(3), FI_PROGRESS_MANUAL),
-//! as the attendant would: a queue is the fabric's, so its reader may be another thread than the one that is promised to be
+//! as the background progress thread would: a queue is the fabric's, so its reader may be another thread than the one that is promised to be
 //! alone in the domain (FI_THREAD_DOMAIN). A sleeper wakes up now and then to do so.
 
 use core::ffi::{c_char, c_int, c_void};

@@ -13,8 +13,8 @@
 //! - Parameters are one table (`param.rs`), failures another (`fault.rs`).
 
 mod addr;
-mod attend;
 mod av;
+mod background;
 mod boundary;
 mod clock;
 mod cntr;
@@ -106,7 +106,7 @@ pub extern "C" fn fi_prov_ini() -> *mut core::ffi::c_void {
 unsafe extern "C" fn cleanup() {
     boundary::value((), || {
         if host::end() {
-            attend::stop();
+            background::stop();
             progress::stop_all();
         }
         stats::report_open();

@@ -26,7 +26,7 @@ squall_base::counters! {
         all: sum "turns" as "progress_turns",
         /// Of these, those that found nothing to do.
         idle: sum "turns" as "progress_idle_turns",
-        /// Turns by the attendant, while the application stayed away.
+        /// Turns of background progress, while the application made none.
         stand_ins: sum "turns" as "progress_stand_ins",
         /// Packets that waited for a full socket and were dropped, because their memory had been given back.
         revoked: sum "packets" as "tx_revoked",

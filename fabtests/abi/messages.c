@@ -573,7 +573,7 @@ static void automatic(void)
 	unpair();
 }
 
-/* The same under manual progress: the attendant answers for an application that computes. */
+/* The same under manual progress: background progress answers for an application that computes. */
 static void attended(void)
 {
 	struct want want = everything;

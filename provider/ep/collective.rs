@@ -19,7 +19,7 @@
 //! FI_SELECTIVE_COMPLETION and without FI_COMPLETION. libfabric's own collective provider does so, and applications
 //! wait for the entry (ROFI).
 //!
-//! A round needs nothing of the application: whoever makes the endpoint move, the attendant as well (`attend.rs`), begins
+//! A round needs nothing of the application: whoever drives the endpoint, background progress as well (`background.rs`), begins
 //! the next one when everything of the last has ended. What the application sees of the end, its buffer and its queue, it
 //! sees in a turn of its own, or of the domain's thread. A join shows in an event queue, which is the fabric's: at once.
 //!

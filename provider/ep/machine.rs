@@ -23,7 +23,7 @@ use super::socket_buffer::SocketBuffer;
 use super::staging::Staging;
 use super::work::Begun;
 use crate::addr::Name;
-use crate::attend;
+use crate::background;
 use crate::clock;
 use crate::endpoint_lock::EndpointLock;
 use crate::fault;
@@ -207,7 +207,7 @@ impl Core {
     /// Returns the next timer as [`Core::next_timeout`] does, for a thread that is about to sleep until then.
     pub(super) fn next_timeout_of_sleeper(&mut self) -> Option<Time> {
         let at = self.next_timeout();
-        self.sleeps_until = (!attend::is_available()).then(|| at.unwrap_or(Time::NEVER));
+        self.sleeps_until = (!background::is_available()).then(|| at.unwrap_or(Time::NEVER));
         at
     }
 
@@ -382,7 +382,7 @@ impl Core {
     /// Runs a turn without the application: completions stay in the engine until the application's next call, but
     /// collective operations go on. Threads that sleep on the sockets are woken when this turn has taken packets from
     /// those, or when an operation has ended, for instance by its timeout. Returns whether packets had arrived.
-    pub(super) fn attend(&mut self, bindings: &Bindings) -> bool {
+    pub(super) fn background_turn(&mut self, bindings: &Bindings) -> bool {
         self.turns.stand_ins += 1;
         let waiting = self.engine.completions();
         self.peers.follow(bindings.av.as_ref().map(|av| &***av), &mut self.engine);

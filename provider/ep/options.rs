@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::buffer::context_of;
 use super::machine::Core;
 use super::{Endpoint, Inner, alias, setup, work};
-use crate::attend;
+use crate::background;
 use crate::boundary::{self, Out};
 use crate::device;
 use crate::errno::{Errno, Result};
@@ -131,7 +131,7 @@ impl Endpoint {
         match self.domain.progress() {
             Some(progress) => progress.attach(self, &sockets),
             None => {
-                attend::attach(self);
+                background::attach(self);
                 Ok(())
             }
         }

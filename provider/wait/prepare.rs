@@ -101,8 +101,8 @@ mod model {
             }
         }
 
-        /// Mirrors `Endpoint::attend`: the completion stays in the engine, and the sleeper is woken to fetch it.
-        fn attend(&self) {
+        /// Mirrors `Endpoint::progress_in_background`: the completion stays in the engine, and the sleeper is woken to fetch it.
+        fn progress_in_background(&self) {
             let mut engine = self.engine.lock().expect("no panic");
             *engine += 1;
             self.event.raise();
@@ -151,7 +151,7 @@ mod model {
                 let world = Arc::clone(&world);
                 loom::thread::spawn(move || body(&world))
             };
-            let threads = [act(World::attend), act(World::push)];
+            let threads = [act(World::progress_in_background), act(World::push)];
             let sleeps = prepare(&world, Sleeper::Guest).is_ok();
             threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
             world.check(sleeps);
@@ -165,7 +165,7 @@ mod model {
             let world = Arc::new(World::new(guests));
             let (other, third) = (Arc::clone(&world), Arc::clone(&world));
             let one = loom::thread::spawn(move || prepare(&other, sleeper).is_ok());
-            let two = loom::thread::spawn(move || third.attend());
+            let two = loom::thread::spawn(move || third.progress_in_background());
             let sleeps = prepare(&world, sleeper).is_ok();
             let other_sleeps = one.join().expect("no panic");
             two.join().expect("no panic");

@@ -1,10 +1,9 @@
-//! The attendant: a thread that looks after endpoints under manual progress while their application
-//! computes.
+//! Background progress: a thread that drives endpoints under manual progress while their application computes.
 //!
 //! Manual progress leaves protocol work to the application's calls. But a peer cannot tell a process
 //! that computes for a minute from one that died: its sends would run into the deadline, and the last
-//! acknowledgement before a long computation would leave it waiting. So an endpoint that was not
-//! driven for FI_SQUALL_ATTEND gets a turn from this thread, and as many more as packets come. It
+//! acknowledgement before a long computation would leave it waiting. So an endpoint whose application made no
+//! progress for FI_SQUALL_ATTEND gets a turn from this thread, and as many more as packets come. It
 //! receives, acknowledges and retransmits; completions wait in the engine for the application's next
 //! call. The application pays nothing for it on its own path (`endpoint_lock.rs`).
 
@@ -20,7 +19,7 @@ use crate::object::PerProcess;
 use crate::param::params;
 use crate::progress;
 
-/// Turns in a row for one endpoint before the others are looked at.
+/// Turns in a row for one endpoint before the next one gets its turns.
 const TURNS: u32 = 64;
 
 #[derive(Default)]
@@ -40,17 +39,17 @@ struct Shared {
 
 static SHARED: PerProcess<Shared> = PerProcess::new();
 
-/// How long an endpoint may make no progress; `None` when nobody attends.
+/// Returns how long an endpoint may make no progress; `None` without background progress.
 fn interval() -> Option<Span> {
     params().attend.filter(|span| *span > Span::ZERO)
 }
 
-/// Returns whether this thread can give turns to endpoints under manual progress.
+/// Returns whether there is background progress for endpoints under manual progress.
 pub(crate) fn is_available() -> bool {
     interval().is_some()
 }
 
-/// Attends to an endpoint from now on.
+/// Starts background progress of an endpoint.
 pub(crate) fn attach(ep: &Arc<Endpoint>) {
     let Some(interval) = interval() else { return };
     let shared = SHARED.get();
@@ -61,19 +60,19 @@ pub(crate) fn attach(ep: &Arc<Endpoint>) {
         let body = move || crate::boundary::value((), || shared.run(interval));
         match progress::spawn("squall-attend", body) {
             Ok(thread) => state.thread = Some(thread),
-            Err(error) => log::warn!("no attendant thread: {error}"),
+            Err(error) => log::warn!("no background progress thread: {error}"),
         }
     }
     shared.changed.notify_one();
 }
 
-/// The endpoint closes.
+/// Ends background progress of an endpoint, which closes.
 pub(crate) fn detach(ep: &Endpoint) {
     SHARED.get().lock().endpoints.retain(|other| !core::ptr::eq(other.as_ptr(), ep));
 }
 
-/// The process ends: stops the thread and waits for it. A host that unloads us late may have ended it
-/// already; then there is nothing to wait for.
+/// Stops the thread and waits for it, because the process ends. If libfabric unloads this library late, the thread may
+/// have ended already.
 pub(crate) fn stop() {
     let shared = SHARED.get();
     let thread = {
@@ -90,7 +89,7 @@ pub(crate) fn stop() {
 }
 
 impl Shared {
-    /// The lock is held for moments only, and what it guards is valid at every step.
+    /// Locks the state, which is valid at every step, so that a poisoned lock is taken as well.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -113,11 +112,11 @@ impl Shared {
                 }
                 endpoints.extend(state.endpoints.iter().filter_map(Weak::upgrade));
             }
-            // Whose application made no progress since the last round is stalled, until it does.
+            // An endpoint is stalled when its application made no progress since the last round, until it does.
             let mut stalled: Vec<&Arc<Endpoint>> =
                 endpoints.iter().filter(|ep| ep.stalled()).collect();
             while !stalled.is_empty() && !self.stop.load(Ordering::Acquire) {
-                stalled.retain(|ep| (0..TURNS).all(|_| ep.attend()));
+                stalled.retain(|ep| (0..TURNS).all(|_| ep.progress_in_background()));
             }
         }
     }
