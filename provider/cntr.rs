@@ -10,6 +10,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use squall_base::Time;
 
+use crate::backoff::Backoff;
 use crate::boundary::{self, Out};
 use crate::cq::doze;
 use crate::domain::Domain;
@@ -18,7 +19,6 @@ use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::flags::{self, class};
 use crate::object::{self, Cell, Hold, Object, Table, Users};
-use crate::rest::Rest;
 use crate::wait::set::WaitSet;
 use crate::wait::{self, Sleeper, Waitable, Waiter, Waits};
 use crate::work::{Waiting, Work};
@@ -61,7 +61,7 @@ pub(crate) struct Cntr {
     endpoints: Mutex<Vec<Arc<Endpoint>>>,
     /// Those that were told that somebody sleeps until something of theirs comes.
     dozing: Mutex<Vec<Arc<Endpoint>>>,
-    rest: Rest,
+    backoff: Backoff,
 }
 
 // SAFETY: `Cntr` is repr(C) and begins with the cell of a `fid_cntr`, which begins with a `fid`; `create`
@@ -187,7 +187,7 @@ impl Cntr {
             waiting: Waiting::default(),
             endpoints: Mutex::default(),
             dozing: Mutex::default(),
-            rest: Rest::default(),
+            backoff: Backoff::default(),
         });
         let weak = Arc::downgrade(&opened);
         opened.waits.join(weak)?;
@@ -207,7 +207,7 @@ impl Cntr {
     }
 
     fn changed(&self) {
-        self.rest.wake();
+        self.backoff.wake();
         let marks = self.watch.marks();
         if marks != 0 {
             self.changed_for_others(marks);
@@ -270,7 +270,7 @@ impl Cntr {
                 waiter.add(*fd)?;
             }
         }
-        self.rest.watch(sockets);
+        self.backoff.add_sockets(sockets);
         let mut endpoints = self.endpoints.lock();
         if !endpoints.iter().any(|e| Arc::ptr_eq(e, endpoint)) {
             endpoints.push(Arc::clone(endpoint));
@@ -288,7 +288,7 @@ impl Cntr {
                 waiter.remove(*fd);
             }
         }
-        self.rest.forget(sockets);
+        self.backoff.remove_sockets(sockets);
         self.endpoints.lock().retain(|e| !core::ptr::eq(Arc::as_ptr(e), endpoint));
         self.dozing.lock().retain(|e| !core::ptr::eq(Arc::as_ptr(e), endpoint));
     }
@@ -309,10 +309,10 @@ impl Cntr {
     /// As [`crate::cq::Cq::poll`], for somebody who found `before`.
     fn poll(&self, before: (u64, u64)) {
         if self.progress() {
-            self.rest.on_busy();
+            self.backoff.on_busy();
         } else {
             let is_unchanged = || self.doze(true) && before == self.snapshot();
-            self.rest.on_idle(|| self.next_timeout(), is_unchanged);
+            self.backoff.on_idle(|| self.next_timeout(), is_unchanged);
         }
     }
 

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use squall_base::Time;
 
+use crate::backoff::Backoff;
 use crate::boundary::{self, Out};
 use crate::domain::Domain;
 use crate::endpoint_lock::EndpointLock;
@@ -25,7 +26,6 @@ use crate::ffi;
 use crate::flags::{self, class};
 use crate::object::{self, Cell, Hold, Object, Table, Users};
 use crate::peer::OwnersQueue;
-use crate::rest::Rest;
 use crate::wait::set::WaitSet;
 use crate::wait::{self, Sleeper, Waitable, Waiter, Waits};
 use entry::ErrorLayout;
@@ -66,7 +66,7 @@ pub(crate) struct Cq {
     waits: Waits,
     /// The layout of the application's `fi_cq_err_entry`.
     error_layout: ErrorLayout,
-    rest: Rest,
+    backoff: Backoff,
     state: EndpointLock<State>,
     /// Completions are another provider's to keep (FI_PEER).
     owner: Option<OwnersQueue>,
@@ -162,7 +162,7 @@ impl Cq {
             format: Format::from_attr(attr.format)?,
             waits: Waits::open(attr.wait_obj, set)?,
             error_layout: ErrorLayout::of(domain.api_version()),
-            rest: Rest::default(),
+            backoff: Backoff::default(),
             state: EndpointLock::new(
                 domain.locks(),
                 State {
@@ -213,7 +213,7 @@ impl Cq {
             self.wake_armed(&mut state);
         }
         drop(state);
-        self.rest.wake();
+        self.backoff.wake();
     }
 
     /// Adds a failure, behind the completions so far.
@@ -228,7 +228,7 @@ impl Cq {
             self.wake_armed(&mut state);
         }
         drop(state);
-        self.rest.wake();
+        self.backoff.wake();
     }
 
     /// Wakes sleepers that watch the sockets, after background progress took packets from those.
@@ -249,7 +249,7 @@ impl Cq {
                 waiter.add(*fd)?;
             }
         }
-        self.rest.watch(sockets);
+        self.backoff.add_sockets(sockets);
         let mut state = self.state.lock();
         if !state.endpoints.iter().any(|e| Arc::ptr_eq(e, endpoint)) {
             state.endpoints.push(Arc::clone(endpoint));
@@ -267,7 +267,7 @@ impl Cq {
                 waiter.remove(*fd);
             }
         }
-        self.rest.forget(sockets);
+        self.backoff.remove_sockets(sockets);
         let mut state = self.state.lock();
         state.endpoints.retain(|e| !core::ptr::eq(Arc::as_ptr(e), endpoint));
         state.dozing.retain(|e| !core::ptr::eq(Arc::as_ptr(e), endpoint));
@@ -297,10 +297,10 @@ impl Cq {
     #[inline]
     fn poll(&self) {
         if self.progress() {
-            self.rest.on_busy();
+            self.backoff.on_busy();
         } else {
             let is_empty = || self.doze(true) && self.state.lock().is_empty();
-            self.rest.on_idle(|| self.next_timeout(), is_empty);
+            self.backoff.on_idle(|| self.next_timeout(), is_empty);
         }
     }
 

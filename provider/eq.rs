@@ -25,7 +25,7 @@ use crate::wait::set::WaitSet;
 use crate::wait::{self, Sleeper, Waitable, Waits};
 
 /// How long who waits for a join sleeps at most.
-const JOIN_NAP: Span = Span::millis(1);
+const JOIN_TURN_INTERVAL: Span = Span::millis(1);
 
 /// An event with its bytes (a `fi_eq_entry` or what the application wrote).
 struct Event {
@@ -361,9 +361,9 @@ impl Waitable for Eq {
 
     fn try_wait(&self, sleeper: Sleeper) -> Result<()> {
         self.waits.prepare(sleeper, |waiter| {
-            let nap = self.drive().then(|| clock::now() + JOIN_NAP);
+            let next_turn = self.drive().then(|| clock::now() + JOIN_TURN_INTERVAL);
             if let Some(waiter) = waiter {
-                waiter.arm(nap);
+                waiter.arm(next_turn);
             }
             let mut state = self.state.lock();
             if !state.events.is_empty() || !state.failures.is_empty() {

@@ -15,6 +15,7 @@
 mod addr;
 mod av;
 mod background;
+mod backoff;
 mod boundary;
 mod clock;
 mod cntr;
@@ -45,7 +46,6 @@ mod param;
 mod peer;
 mod poll;
 mod progress;
-mod rest;
 mod secret;
 mod stats;
 mod trace;
