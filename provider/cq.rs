@@ -25,7 +25,7 @@ use crate::fault;
 use crate::ffi;
 use crate::flags::{self, class};
 use crate::object::{self, Cell, Hold, Object, Table, Users};
-use crate::peer::OwnersQueue;
+use crate::peer::OwnerCq;
 use crate::wait::set::WaitSet;
 use crate::wait::{self, Sleeper, Waitable, Waiter, Waits};
 use entry::ErrorLayout;
@@ -69,7 +69,7 @@ pub(crate) struct Cq {
     backoff: Backoff,
     state: EndpointLock<State>,
     /// Completions are another provider's to keep (FI_PEER).
-    owner: Option<OwnersQueue>,
+    peer_owner: Option<OwnerCq>,
 }
 
 // SAFETY: `Cq` is repr(C) and begins with the cell of a `fid_cq`, which begins with a `fid`; `create`
@@ -107,7 +107,7 @@ boundary::exports! {
     ) -> c_int => {
         let (place, attr) = (Out::new(cq)?, attr.as_ref().ok_or(Errno::INVAL)?);
         if attr.flags & flags::PEER != 0 {
-            let owner = OwnersQueue::new(context)?;
+            let owner = OwnerCq::new(context)?;
             return place.put(Cq::import(object::share(domain)?, owner)?);
         }
         let set = wait::set_of(attr.wait_obj, attr.wait_set)?;
@@ -145,7 +145,7 @@ impl Cq {
         attr: &ffi::fi_cq_attr,
         set: Option<Arc<WaitSet>>,
         context: *mut c_void,
-        owner: Option<OwnersQueue>,
+        peer_owner: Option<OwnerCq>,
     ) -> Result<*mut ffi::fid_cq> {
         if attr.wait_cond != ffi::FI_CQ_COND_NONE && attr.wait_obj == ffi::FI_WAIT_NONE {
             log::info!("a wait condition without a wait object");
@@ -158,7 +158,7 @@ impl Cq {
                 ops: object::table(&OPS),
             }),
             users: Users::default(),
-            owner,
+            peer_owner,
             format: Format::from_attr(attr.format)?,
             waits: Waits::open(attr.wait_obj, set)?,
             error_layout: ErrorLayout::of(domain.api_version()),
@@ -187,7 +187,7 @@ impl Cq {
     }
 
     /// Our side of another provider's queue: what ends goes there, and reading only makes progress.
-    fn import(domain: Arc<Domain>, owner: OwnersQueue) -> Result<*mut ffi::fid_cq> {
+    fn import(domain: Arc<Domain>, owner: OwnerCq) -> Result<*mut ffi::fid_cq> {
         let attr = ffi::fi_cq_attr {
             size: 0,
             flags: 0,
@@ -204,7 +204,7 @@ impl Cq {
     /// Adds a completion.
     #[inline]
     pub(crate) fn push(&self, entry: Entry) {
-        if let Some(owner) = &self.owner {
+        if let Some(owner) = &self.peer_owner {
             return owner.write(&entry);
         }
         let mut state = self.state.lock();
@@ -218,7 +218,7 @@ impl Cq {
 
     /// Adds a failure, behind the completions so far.
     pub(crate) fn fail(&self, mut failure: ErrorEntry) {
-        if let Some(owner) = &self.owner {
+        if let Some(owner) = &self.peer_owner {
             return owner.write_error(&failure);
         }
         let mut state = self.state.lock();

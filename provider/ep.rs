@@ -265,7 +265,7 @@ impl Endpoint {
         let shares = bindings.srx.is_some();
         drop(inner);
         if shares {
-            shared::share(self);
+            shared::notify_owner(self);
         }
         self.begin_work_after(busy);
         busy

@@ -1,7 +1,7 @@
-//! fi_peer(3): what another provider lends us of its own, so that the two serve one application together (`lnx` links
-//! shared memory and us so).
+//! Peer providers (fi_peer(3)): completion queues and receive contexts of another provider, the *owner*, which we use so that
+//! the two serve one application together. `lnx` combines shared memory and us in this way.
 //!
-//! The structures are those of libfabric 2.3 and later; before, they were others under the same names. They are no part
+//! The structures are those of libfabric 2.3 and later; earlier releases have others under the same names. They are no part
 //! of the stable interface, so the release of the libfabric that loaded us decides whether we know them, whatever
 //! version an application asked for.
 
@@ -21,12 +21,12 @@ use crate::object::{self, Cell, Hold, Object, Table, Users};
 /// The first release that has the structures as they are here.
 const SINCE: u32 = version(2, 3);
 
-/// Whether this libfabric's structures are those that we know.
+/// Returns whether this libfabric has the structures that we know.
 pub(crate) fn is_known() -> bool {
     host().release() >= SINCE
 }
 
-/// Refuses FI_PEER where it cannot be.
+/// Refuses FI_PEER with a libfabric whose structures we do not know.
 ///
 /// # Errors
 /// `FI_EINVAL`, as fi_peer(3) has it.
@@ -34,7 +34,7 @@ fn check() -> Result<()> {
     if is_known() {
         return Ok(());
     }
-    log::info!("FI_PEER: peers of libfabric before 2.3 are not known, this is another release");
+    log::info!("FI_PEER needs libfabric 2.3 or later; this release is older");
     Err(Errno::INVAL)
 }
 
@@ -42,12 +42,12 @@ fn check() -> Result<()> {
 #[repr(C)]
 struct PeerCq {
     fid: ffi::fid,
-    owner_ops: *const CqOwner,
+    owner_ops: *const CqOwnerOps,
 }
 
 /// `struct fi_ops_cq_owner`.
 #[repr(C)]
-struct CqOwner {
+struct CqOwnerOps {
     size: usize,
     write: unsafe extern "C" fn(
         *mut PeerCq,
@@ -66,33 +66,33 @@ struct CqOwner {
 #[repr(C)]
 struct Context<T> {
     size: usize,
-    of: *mut T,
+    object: *mut T,
 }
 
-/// The object of the owner that a context names.
+/// Returns the owner's object that a context names.
 ///
 /// # Safety
 /// `context` is NULL or a context of the call that it came with.
 ///
 /// # Errors
 /// `FI_EINVAL` for none, and where peers are not known.
-unsafe fn lent<T>(context: *mut c_void) -> Result<*mut T> {
+unsafe fn import<T>(context: *mut c_void) -> Result<*mut T> {
     check()?;
     // SAFETY: NULL, which is refused, or a context by this function's contract.
     let context = unsafe { context.cast::<Context<T>>().as_ref() }.ok_or(Errno::INVAL)?;
-    if context.of.is_null() { Err(Errno::INVAL) } else { Ok(context.of) }
+    if context.object.is_null() { Err(Errno::INVAL) } else { Ok(context.object) }
 }
 
-/// The queue of another provider into which completions go.
-pub(crate) struct OwnersQueue(*mut PeerCq);
+/// The completion queue of the peer-provider owner, into which our completions go.
+pub(crate) struct OwnerCq(*mut PeerCq);
 
 // SAFETY: the owner's queue is shared by all who write to it, and the owner does the locking (fi_peer(3), "write()").
-unsafe impl Send for OwnersQueue {}
+unsafe impl Send for OwnerCq {}
 // SAFETY: its functions may be called by several threads at once, for the owner locks; nothing else of it is touched.
-unsafe impl Sync for OwnersQueue {}
+unsafe impl Sync for OwnerCq {}
 
-impl OwnersQueue {
-    /// Of fi_cq_open with FI_PEER.
+impl OwnerCq {
+    /// Imports the queue named by the context of fi_cq_open with FI_PEER.
     ///
     /// # Safety
     /// `context` is NULL or a `fi_peer_cq_context` whose queue stays valid until ours is closed.
@@ -101,10 +101,10 @@ impl OwnersQueue {
     /// `FI_EINVAL` for none, and where peers are not known.
     pub(crate) unsafe fn new(context: *mut c_void) -> Result<Self> {
         // SAFETY: the context is NULL or one of a queue by this function's contract.
-        unsafe { lent(context) }.map(Self)
+        unsafe { import(context) }.map(Self)
     }
 
-    /// A completion.
+    /// Writes a completion.
     pub(crate) fn write(&self, entry: &Entry) {
         let len = usize::try_from(entry.len).unwrap_or(usize::MAX);
         // SAFETY: `new` was promised that the queue, and so its table, is valid until the queue that holds this value is
@@ -121,7 +121,7 @@ impl OwnersQueue {
         }
     }
 
-    /// A failure.
+    /// Writes an error.
     pub(crate) fn write_error(&self, failure: &ErrorEntry) {
         let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
         let ErrorEntry { entry, excess, errno, code, .. } = failure;
@@ -149,12 +149,12 @@ impl OwnersQueue {
     }
 }
 
-/// A number of the engine's as the application's pointer.
+/// Converts a number of the engine to the application's pointer.
 fn pointer(address: u64) -> *mut c_void {
     core::ptr::with_exposed_provenance_mut(usize::try_from(address).unwrap_or(0))
 }
 
-/// `struct fi_peer_rx_entry`: the owner's, for one message.
+/// `struct fi_peer_rx_entry`: the owner's entry for one message.
 #[repr(C)]
 pub(crate) struct RxEntry {
     srx: *mut PeerSrx,
@@ -179,17 +179,17 @@ struct MatchAttr {
     tag: u64,
 }
 
-type GetEntry = unsafe extern "C" fn(*mut PeerSrx, *mut MatchAttr, *mut *mut RxEntry) -> c_int;
-type OfEntry = unsafe extern "C" fn(*mut RxEntry) -> c_int;
+type GetEntryFn = unsafe extern "C" fn(*mut PeerSrx, *mut MatchAttr, *mut *mut RxEntry) -> c_int;
+type EntryFn = unsafe extern "C" fn(*mut RxEntry) -> c_int;
 
 /// `struct fi_ops_srx_owner`.
 #[repr(C)]
-struct SrxOwner {
+struct SrxOwnerOps {
     size: usize,
-    get_msg: GetEntry,
-    get_tag: GetEntry,
-    queue_msg: OfEntry,
-    queue_tag: OfEntry,
+    get_msg: GetEntryFn,
+    get_tag: GetEntryFn,
+    queue_msg: EntryFn,
+    queue_tag: EntryFn,
     /// Some owners have none.
     foreach_unspec_addr:
         Option<unsafe extern "C" fn(*mut PeerSrx, unsafe extern "C" fn(*mut RxEntry) -> u64)>,
@@ -198,23 +198,23 @@ struct SrxOwner {
 
 /// `struct fi_ops_srx_peer`: ours.
 #[repr(C)]
-pub(crate) struct SrxPeer {
+pub(crate) struct SrxPeerOps {
     pub(crate) size: usize,
-    pub(crate) start_msg: OfEntry,
-    pub(crate) start_tag: OfEntry,
-    pub(crate) discard_msg: OfEntry,
-    pub(crate) discard_tag: OfEntry,
+    pub(crate) start_msg: EntryFn,
+    pub(crate) start_tag: EntryFn,
+    pub(crate) discard_msg: EntryFn,
+    pub(crate) discard_tag: EntryFn,
 }
 
 /// `struct fid_peer_srx`, the owner's.
 #[repr(C)]
 struct PeerSrx {
     ep_fid: ffi::fid_ep,
-    owner_ops: *const SrxOwner,
-    peer_ops: *mut SrxPeer,
+    owner_ops: *const SrxOwnerOps,
+    peer_ops: *mut SrxPeerOps,
 }
 
-/// A message of which the owner is asked.
+/// A message for which the owner is asked for a receive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrival {
     pub(crate) tagged: bool,
@@ -225,47 +225,47 @@ pub(crate) struct Arrival {
     pub(crate) data: Option<u64>,
 }
 
-/// A receive of the owner's. Whoever has the value is who the owner lends the entry to.
-pub(crate) struct Lent(*mut RxEntry);
+/// An entry that the owner has given to us, until it is given back.
+pub(crate) struct OwnerEntry(*mut RxEntry);
 
 // SAFETY: an entry belongs to one side at a time, and the owner gives and takes it under its lock (fi_peer(3)); which
 // thread of ours looks at it then does not matter.
-unsafe impl Send for Lent {}
+unsafe impl Send for OwnerEntry {}
 
-/// What the owner says of a message.
-pub(crate) enum Matched {
-    /// There is a receive for it.
-    Receive(Lent),
-    /// It is to wait, with this entry.
-    Wait(Lent),
+/// The owner's answer for a message.
+pub(crate) enum MatchResult {
+    /// The owner has a receive for the message.
+    Receive(OwnerEntry),
+    /// The message waits at the owner, with this entry.
+    Wait(OwnerEntry),
 }
 
-impl Lent {
-    /// The entry, for the owner.
+impl OwnerEntry {
+    /// Returns the entry to give back to the owner.
     fn into_raw(self) -> *mut RxEntry {
         self.0
     }
 
-    /// The application's context.
+    /// Returns the application's context.
     pub(crate) fn context(&self) -> u64 {
         // SAFETY: the owner lent the entry, so it is there until it is given back.
         unsafe { (*self.0).context }.expose_provenance() as u64
     }
 
-    /// FI_COMPLETION and what else a completion says.
+    /// Returns the receive's flags, such as FI_COMPLETION.
     pub(crate) fn flags(&self) -> u64 {
         // SAFETY: the owner lent the entry, so it is there until it is given back.
         unsafe { (*self.0).flags }
     }
 
-    /// Where the message goes.
+    /// Returns the pieces of the receive's buffer.
     pub(crate) fn pieces(&self) -> (*const ffi::iovec, usize) {
         // SAFETY: the owner lent the entry, so it is there until it is given back.
         unsafe { ((*self.0).iov.cast_const(), (*self.0).count) }
     }
 }
 
-/// `struct fid_ep` of a shared receive context, and what is behind it: a reference to the owner's.
+/// `struct fid_ep` of a shared receive context, which refers to the owner's.
 #[repr(C)]
 pub(crate) struct Srx {
     fid: Cell<ffi::fid_ep>,
@@ -295,7 +295,7 @@ unsafe impl Object for Srx {
 static FI_OPS: Table<ffi::fi_ops> = Table(object::fi_ops!(close: close));
 
 boundary::exports! {
-    /// `fi_srx_context`: an import, or nothing.
+    /// `fi_srx_context`, which imports a peer-provider owner's context.
     pub(crate) status open(
         domain: *mut ffi::fid_domain,
         attr: *mut ffi::fi_rx_attr,
@@ -304,7 +304,7 @@ boundary::exports! {
     ) -> c_int => {
         let place = Out::new(srx)?;
         if attr.as_ref().is_none_or(|attr| attr.op_flags & flags::PEER == 0) {
-            log::info!("shared receive contexts are not there, but for those of another provider (FI_PEER)");
+            log::info!("fi_srx_context is supported for peer providers only (FI_PEER)");
             return Err(Errno::NOSYS);
         }
         place.put(Srx::import(object::share(domain)?, context)?)
@@ -318,7 +318,7 @@ impl Srx {
     /// `context` is NULL or a `fi_peer_srx_context` whose receive context stays valid until ours is closed.
     unsafe fn import(domain: Arc<Domain>, context: *mut c_void) -> Result<*mut ffi::fid_ep> {
         // SAFETY: the context is NULL or one of a receive context by this function's contract.
-        let owner: *mut PeerSrx = unsafe { lent(context)? };
+        let owner: *mut PeerSrx = unsafe { import(context)? };
         // SAFETY: the owner's context is valid by this function's contract; its peer's functions are ours to set.
         unsafe { (*owner).peer_ops = core::ptr::from_ref(&crate::ep::shared::OPS).cast_mut() };
         let opened = Arc::new(Self {
@@ -339,13 +339,13 @@ impl Srx {
         Ok(object::publish(opened))
     }
 
-    /// Whether it was opened on this domain.
+    /// Returns whether the context was opened on this domain.
     pub(crate) fn belongs_to(&self, domain: &Domain) -> bool {
         core::ptr::eq(&raw const **self.domain, domain)
     }
 
-    /// The owner's functions.
-    fn owner_ops(&self) -> &SrxOwner {
+    /// Returns the owner's functions.
+    fn owner_ops(&self) -> &SrxOwnerOps {
         // SAFETY: `import` was promised that the owner's context, whose table this is, stays valid until this object is
         // closed.
         unsafe { &*(*self.owner).owner_ops }
@@ -354,8 +354,8 @@ impl Srx {
     /// Asks the owner for a receive.
     ///
     /// # Errors
-    /// The owner's.
-    pub(crate) fn get(&self, arrival: &Arrival) -> Result<Matched> {
+    /// The owner's error.
+    pub(crate) fn get(&self, arrival: &Arrival) -> Result<MatchResult> {
         let msg_size = usize::try_from(arrival.len).unwrap_or(usize::MAX);
         let mut attr = MatchAttr { addr: arrival.source, msg_size, tag: arrival.tag };
         let mut entry: *mut RxEntry = core::ptr::null_mut();
@@ -364,8 +364,8 @@ impl Srx {
         // holds the owner's lock (fi_peer(3)).
         let rc = unsafe { get(self.owner, &raw mut attr, &raw mut entry) };
         match (rc, entry.is_null()) {
-            (0, false) => Ok(Matched::Receive(Lent(entry))),
-            (rc, false) if rc == Errno::NOENT.code() => Ok(Matched::Wait(Lent(entry))),
+            (0, false) => Ok(MatchResult::Receive(OwnerEntry(entry))),
+            (rc, false) if rc == Errno::NOENT.code() => Ok(MatchResult::Wait(OwnerEntry(entry))),
             (rc, _) => {
                 log::error!(
                     "the owner of a shared receive context found no place for a message: error {rc}"
@@ -375,12 +375,17 @@ impl Srx {
         }
     }
 
-    /// Leaves a message to the owner, which gives `entry` back with the function of ours that fits. `waiting` is ours: what
-    /// those find behind the entry.
+    /// Queues a message at the owner, which later gives `entry` back through `start_*` or `discard_*`. These find `waiting`
+    /// in the entry.
     ///
     /// # Errors
-    /// The owner's: it has the message not.
-    pub(crate) fn queue(&self, arrival: &Arrival, entry: Lent, waiting: *mut c_void) -> Result<()> {
+    /// The owner's error; then it does not have the message.
+    pub(crate) fn queue(
+        &self,
+        arrival: &Arrival,
+        entry: OwnerEntry,
+        waiting: *mut c_void,
+    ) -> Result<()> {
         let queue =
             if arrival.tagged { self.owner_ops().queue_tag } else { self.owner_ops().queue_msg };
         let entry = entry.into_raw();
@@ -398,14 +403,14 @@ impl Srx {
     }
 
     /// Gives an entry back that is not used any more.
-    pub(crate) fn free(&self, entry: Lent) {
+    pub(crate) fn free(&self, entry: OwnerEntry) {
         // SAFETY: the owner lent it, and nothing of ours names it after `into_raw`; `import` was
         // promised that the table is valid, and whoever makes us move holds the owner's lock (fi_peer(3)).
         unsafe { (self.owner_ops().free_entry)(entry.into_raw()) }
     }
 
-    /// Lets the owner ask again for the sources of messages that wait and whose source was not known.
-    pub(crate) fn sources_changed(&self, source: unsafe extern "C" fn(*mut RxEntry) -> u64) {
+    /// Makes the owner ask again for the sources of waiting messages whose source was not known.
+    pub(crate) fn refresh_sources(&self, source: unsafe extern "C" fn(*mut RxEntry) -> u64) {
         if let Some(each) = self.owner_ops().foreach_unspec_addr {
             // SAFETY: the owner's function with its own context; it calls `source` with entries that wait.
             unsafe { each(self.owner, source) }
@@ -413,19 +418,19 @@ impl Srx {
     }
 }
 
-/// What waits at the owner, of an entry that it gives back, and the entry.
+/// Takes back an entry from the owner. Returns the message that waited with it, and the entry.
 ///
 /// # Safety
 /// `entry` is NULL or one that [`Srx::queue`] left to an owner, which gives it back.
 ///
 /// # Errors
 /// `FI_EINVAL` for none.
-pub(crate) unsafe fn given_back<'a, T>(entry: *mut RxEntry) -> Result<(&'a T, Lent)> {
+pub(crate) unsafe fn take_back_entry<'a, T>(entry: *mut RxEntry) -> Result<(&'a T, OwnerEntry)> {
     // SAFETY: NULL, which is refused, or an entry by this function's contract, whose peer's context `queue` set; what that
     // points to lives until it is taken out by whoever this is for.
     unsafe {
         let waiting = entry.as_ref().ok_or(Errno::INVAL)?.peer_context.cast::<T>();
-        Ok((waiting.as_ref().ok_or(Errno::INVAL)?, Lent(entry)))
+        Ok((waiting.as_ref().ok_or(Errno::INVAL)?, OwnerEntry(entry)))
     }
 }
 
@@ -438,15 +443,15 @@ macro_rules! refused {
 }
 
 type Ep = *mut ffi::fid_ep;
-type Out1 = *mut c_void;
+type VoidPtr = *mut c_void;
 
-// Receives are posted to the owner.
+// Receives are posted to the owner, not to our context.
 refused! {
-    recv(Ep, Out1, usize, Out1, u64, Out1);
-    recvv(Ep, *const ffi::iovec, *mut Out1, usize, u64, Out1);
+    recv(Ep, VoidPtr, usize, VoidPtr, u64, VoidPtr);
+    recvv(Ep, *const ffi::iovec, *mut VoidPtr, usize, u64, VoidPtr);
     recvmsg(Ep, *const ffi::fi_msg, u64);
-    trecv(Ep, Out1, usize, Out1, u64, u64, u64, Out1);
-    trecvv(Ep, *const ffi::iovec, *mut Out1, usize, u64, u64, u64, Out1);
+    trecv(Ep, VoidPtr, usize, VoidPtr, u64, u64, u64, VoidPtr);
+    trecvv(Ep, *const ffi::iovec, *mut VoidPtr, usize, u64, u64, u64, VoidPtr);
     trecvmsg(Ep, *const ffi::fi_msg_tagged, u64);
 }
 
@@ -485,14 +490,14 @@ mod tests {
     #[test]
     fn the_structures_are_those_of_fi_peer() {
         assert_eq!((size_of::<PeerCq>(), offset_of!(PeerCq, owner_ops)), (32, 24));
-        assert_eq!(size_of::<CqOwner>(), 24);
+        assert_eq!(size_of::<CqOwnerOps>(), 24);
         assert_eq!(size_of::<Context<PeerCq>>(), 16);
         assert_eq!(size_of::<RxEntry>(), 96);
         assert_eq!(offset_of!(RxEntry, peer_context), 72);
         assert_eq!(offset_of!(RxEntry, iov), 88);
         assert_eq!(size_of::<MatchAttr>(), 24);
-        assert_eq!(size_of::<SrxOwner>(), 56);
-        assert_eq!(size_of::<SrxPeer>(), 40);
+        assert_eq!(size_of::<SrxOwnerOps>(), 56);
+        assert_eq!(size_of::<SrxPeerOps>(), 40);
         assert_eq!((size_of::<PeerSrx>(), offset_of!(PeerSrx, owner_ops)), (96, 80));
     }
 }

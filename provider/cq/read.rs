@@ -68,7 +68,7 @@ impl Cq {
     /// As [`Cq::take`].
     #[inline]
     unsafe fn read(&self, buf: *mut c_void, count: usize, source: *mut u64) -> Result<usize> {
-        if self.owner.is_some() {
+        if self.peer_owner.is_some() {
             return self.drive(count);
         }
         // SAFETY: `take` asks of `buf` and `source` what this function does, and leaves nothing of them
@@ -89,7 +89,7 @@ impl Cq {
         }
     }
 
-    /// The owner of a shared queue makes us move (fi_peer(3)); it has whatever there is to read.
+    /// Makes progress for the owner of a shared queue (fi_peer(3)), which has all completions to read.
     ///
     /// # Errors
     /// `FI_ENOSYS` for reading.
@@ -114,7 +114,7 @@ impl Cq {
         source: *mut u64,
         timeout: c_int,
     ) -> Result<usize> {
-        if self.owner.is_some() {
+        if self.peer_owner.is_some() {
             return Err(Errno::NOSYS);
         }
         self.waits.blocking("fi_cq_sread")?;
@@ -145,7 +145,7 @@ impl Cq {
     /// `out` points to an entry, aligned and open to writing, of the layout of the API version that the
     /// application opened the fabric with; from 1.5 on its `err_data` may be written to for `err_data_size` bytes.
     unsafe fn read_error(&self, out: *mut CqErrEntry, flags: u64) -> Result<usize> {
-        if self.owner.is_some() {
+        if self.peer_owner.is_some() {
             return Err(Errno::NOSYS);
         }
         let mut state = self.state.lock();

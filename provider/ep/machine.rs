@@ -18,7 +18,7 @@ use super::flow::{entry_of, error_entry_of};
 use super::links::Links;
 use super::outbox::Outbox;
 use super::peers::Peers;
-use super::shared::Shared;
+use super::shared::PeerReceives;
 use super::socket_buffer::SocketBuffer;
 use super::staging::Staging;
 use super::work::Begun;
@@ -62,8 +62,8 @@ pub(super) struct Core {
     receive_buffer: SocketBuffer,
     /// Deferred work that has begun.
     pub(super) begun: Begun,
-    /// What another provider receives.
-    pub(super) shared: Shared,
+    /// Receives that belong to a peer-provider owner.
+    pub(super) shared: PeerReceives,
     /// Groups and their operations, since the first was joined.
     pub(super) collectives: Option<Box<Collectives>>,
     /// Operations on memory of devices, where there may be such (FI_HMEM).
@@ -147,7 +147,7 @@ impl Core {
             peers: Peers::new(opened.named_only),
             regions,
             begun: Begun::default(),
-            shared: Shared::default(),
+            shared: PeerReceives::default(),
             collectives: None,
             staging: devices.then(Box::default),
             port: opened.port,
@@ -595,12 +595,12 @@ impl Core {
     #[cold]
     #[inline(never)]
     fn end_work(&mut self, ep: &Endpoint, bindings: &Bindings, done: &Completion) {
-        if Shared::owns(done.context) {
+        if PeerReceives::owns(done.context) {
             let source = match (&bindings.av, done.peer) {
                 (Some(av), Some(peer)) => self.peers.fi_addr(av, &mut self.engine, peer),
                 _ => ADDR_UNSPEC,
             };
-            return self.shared.note(done, source);
+            return self.shared.handle_end(done, source);
         }
         if self.collectives.as_mut().is_some_and(|all| all.end(done)) {
             return;

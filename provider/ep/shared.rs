@@ -1,9 +1,9 @@
-//! An endpoint whose receives another provider has (`peer.rs`): every message that comes is shown to the owner, which
-//! names a receive for it, or lets it wait until there is one.
+//! Receives of an endpoint that belong to a peer-provider owner (`peer.rs`). The endpoint offers each message that arrives
+//! to the owner, which returns a receive for it, or queues it until there is one.
 //!
-//! For the engine none is ever expected: it keeps the message, and it is claimed when the owner has a receive. The owner
-//! is asked only when it makes us move, by reading our side of its queue, for it holds its lock then, and never from
-//! under our endpoint lock.
+//! For the engine all these messages are unexpected: it keeps them, and this module claims them when the owner has a
+//! receive. The owner is called only while it drives us by reading our side of its queue, because it holds its lock
+//! then, and never under our endpoint lock.
 
 use core::ffi::c_int;
 use std::collections::HashMap;
@@ -21,54 +21,55 @@ use crate::cq::Cq;
 use crate::errno::{Errno, Result};
 use crate::flags;
 use crate::mr::UserMemory;
-use crate::peer::{self, Arrival, Lent, Matched, RxEntry, Srx, SrxPeer};
+use crate::peer::{self, Arrival, MatchResult, OwnerEntry, RxEntry, Srx, SrxPeerOps};
 
-/// What the engine knows these operations by: no pointer of an application is up there, nor deferred work (`work.rs`).
+/// Marks the contexts of these operations in the engine. No application's pointer has these bits, nor has deferred work
+/// (`work.rs`).
 const OURS: u64 = 3 << 62;
 
 /// A message that waits at the owner.
-struct Waiting {
+struct QueuedMessage {
     endpoint: Weak<Endpoint>,
     id: u64,
     from: Option<Name>,
 }
 
-/// A receive that has ended, and who sent the message.
-struct Finished {
-    entry: Lent,
+/// A receive that has ended, with the source of the message.
+struct FinishedReceive {
+    entry: OwnerEntry,
     done: Completion,
     source: u64,
 }
 
-/// Messages on their way through the owner.
+/// The messages of an endpoint whose receives belong to a peer-provider owner.
 #[derive(Default)]
-pub(super) struct Shared {
+pub(super) struct PeerReceives {
     next: u64,
-    /// What the last look at the messages found.
+    /// The message that the last claim found, and its source.
     found: Option<(Completion, u64)>,
     /// By id; in boxes, for the owner's entries point to them.
-    waiting: HashMap<u64, Box<Waiting>>,
+    waiting: HashMap<u64, Box<QueuedMessage>>,
     /// Receives of the owner's that messages are on their way into, by id.
-    taken: HashMap<u64, Lent>,
-    finished: Vec<Finished>,
-    /// The address vector's when the owner was last told of changes.
+    active: HashMap<u64, OwnerEntry>,
+    finished: Vec<FinishedReceive>,
+    /// The address vector's revision when the owner was last notified of changes.
     revision: u64,
 }
 
-impl Shared {
-    /// Whether a completion with this context concerns it.
+impl PeerReceives {
+    /// Returns whether a completion with this context belongs to these receives.
     pub(super) const fn owns(context: u64) -> bool {
         context & OURS == OURS
     }
 
-    /// Something of the engine's has ended; who sent the message.
-    pub(super) fn note(&mut self, done: &Completion, source: u64) {
+    /// Handles the end of one of these operations. `source` is the `fi_addr_t` of the message.
+    pub(super) fn handle_end(&mut self, done: &Completion, source: u64) {
         if done.kind == OpKind::Peek {
             if done.status.is_ok() {
                 self.found = Some((done.clone(), source));
             }
-        } else if let Some(entry) = self.taken.remove(&done.context) {
-            self.finished.push(Finished { entry, done: done.clone(), source });
+        } else if let Some(entry) = self.active.remove(&done.context) {
+            self.finished.push(FinishedReceive { entry, done: done.clone(), source });
         }
     }
 
@@ -78,53 +79,54 @@ impl Shared {
     }
 }
 
-/// A receive of one message that is known to be there.
+/// Builds the receive of a message that the engine is known to have.
 const fn claim(mode: RecvMode, space: MatchSpace, buf: Buf, context: u64) -> RecvOp {
     let (source, visibility) = (None, Visibility::Kept);
     RecvOp { mode, source, space, tag: 0, ignore: u64::MAX, buf, context, visibility }
 }
 
-/// An endpoint and the context that it shares, under the owner's lock and outside of our endpoint lock.
-struct Sharing<'a> {
+/// An endpoint and the receive context that it shares with the owner. It is used under the owner's lock, not under our
+/// endpoint lock.
+struct SharedContext<'a> {
     ep: &'a Endpoint,
     srx: Arc<Srx>,
 }
 
-/// Shows the owner of an endpoint's receives what has come and what has ended. Under the owner's lock, outside of our
-/// endpoint lock.
-pub(super) fn share(ep: &Endpoint) {
-    if let Some(sharing) = Sharing::of(ep) {
-        sharing.turn();
+/// Notifies the owner of an endpoint's receives of messages that have arrived and of receives that have ended. The caller
+/// holds the owner's lock and not our endpoint lock.
+pub(super) fn notify_owner(ep: &Endpoint) {
+    if let Some(context) = SharedContext::of(ep) {
+        context.turn();
     }
 }
 
-impl<'a> Sharing<'a> {
-    /// `None` for an endpoint with receives of its own.
+impl<'a> SharedContext<'a> {
+    /// Returns `None` for an endpoint with receives of its own.
     fn of(ep: &'a Endpoint) -> Option<Self> {
         let srx = ep.inner.lock().bindings.srx.as_deref().cloned()?;
         Some(Self { ep, srx })
     }
 
     fn turn(&self) {
-        self.tell_sources();
+        self.refresh_sources();
         loop {
-            self.tell_finished();
+            self.report_finished();
             let Some((id, from, arrival)) = self.next_arrival() else { return };
             match self.srx.get(&arrival) {
-                Ok(Matched::Receive(entry)) => self.begin(id, entry),
-                Ok(Matched::Wait(entry)) => {
+                Ok(MatchResult::Receive(entry)) => self.begin(id, entry),
+                Ok(MatchResult::Wait(entry)) => {
                     let waiting = self.keep_waiting(id, from);
                     if self.srx.queue(&arrival, entry, waiting.cast()).is_err() {
                         self.discard(id);
                     }
                 }
-                // Said by `get`: nobody will ever ask for the message.
+                // `get` has logged it. No receive will ever ask for the message.
                 Err(_) => self.discard(id),
             }
         }
     }
 
-    /// The next message that the owner was not shown, claimed under its id, and who sent it.
+    /// Claims the next message that the owner has not seen. Returns its id and sender.
     fn next_arrival(&self) -> Option<(u64, Option<Name>, Arrival)> {
         let mut inner = self.ep.inner.lock();
         let Inner { bindings, core } = &mut *inner;
@@ -150,17 +152,17 @@ impl<'a> Sharing<'a> {
         None
     }
 
-    /// A message goes into a receive of the owner's.
-    fn begin(&self, id: u64, entry: Lent) {
+    /// Receives a message into the buffer of an owner's entry.
+    fn begin(&self, id: u64, entry: OwnerEntry) {
         let mut inner = self.ep.inner.lock();
         let Inner { bindings, core } = &mut *inner;
         let Some(core) = core else { return };
         core.shared.waiting.remove(&id);
         let (iov, count) = entry.pieces();
         // SAFETY: the entry's pieces are the owner's copy of those that the application named, as many as it says, and
-        // nobody changes them while the entry is lent; no descriptors are given.
+        // nobody changes them while we have the entry; no descriptors are given.
         let buf = unsafe { gather(iov, core::ptr::null(), count) };
-        core.shared.taken.insert(id, entry);
+        core.shared.active.insert(id, entry);
         let begun = buf.and_then(|buf| {
             let op = claim(RecvMode::Claim, MatchSpace::Untagged, buf, id);
             Ok(core.engine.receive(clock::now(), &mut UserMemory(&core.regions), op)?)
@@ -168,31 +170,31 @@ impl<'a> Sharing<'a> {
         if begun.is_ok() {
             core.flush(clock::now());
             core.complete(self.ep, bindings);
-        } else if let Some(entry) = core.shared.taken.remove(&id) {
-            // Whoever sent it is gone, and the message with it.
+        } else if let Some(entry) = core.shared.active.remove(&id) {
+            // The sender is gone, and the message with it.
             let done = super::work::unbegun(OpKind::Recv, MatchSpace::Untagged, 0, 0);
             let done = Completion { status: Err(OpError::Closed), ..done };
-            core.shared.finished.push(Finished { entry, done, source: flags::ADDR_UNSPEC });
+            core.shared.finished.push(FinishedReceive { entry, done, source: flags::ADDR_UNSPEC });
         }
     }
 
-    /// A message waits at the owner: what its entry is to point to.
-    fn keep_waiting(&self, id: u64, from: Option<Name>) -> *mut Waiting {
+    /// Stores a message that waits at the owner. Returns the address for the owner's entry.
+    fn keep_waiting(&self, id: u64, from: Option<Name>) -> *mut QueuedMessage {
         let mut inner = self.ep.inner.lock();
-        let waiting = Box::new(Waiting { endpoint: self.ep.weak(), id, from });
+        let waiting = Box::new(QueuedMessage { endpoint: self.ep.weak(), id, from });
         let Some(core) = inner.core.as_mut() else { return core::ptr::null_mut() };
         let kept = core.shared.waiting.entry(id).or_insert(waiting);
         core::ptr::from_mut(&mut **kept)
     }
 
-    /// Nobody wants a message any more.
+    /// Discards a message that no receive will ask for.
     fn discard(&self, id: u64) {
         let mut inner = self.ep.inner.lock();
         let Inner { bindings, core } = &mut *inner;
         let Some(core) = core else { return };
         core.shared.waiting.remove(&id);
         let op = claim(RecvMode::ClaimDiscard, MatchSpace::Untagged, Buf::Empty, id);
-        // One that went with its sender is not there to be dropped.
+        // A message that went with its sender cannot be discarded, which is no error.
         let dropped = core.engine.receive(clock::now(), &mut UserMemory(&core.regions), op);
         if dropped.is_ok() {
             core.flush(clock::now());
@@ -200,29 +202,29 @@ impl<'a> Sharing<'a> {
         }
     }
 
-    /// Tells the owner's queue, and our counters, what ended, and gives the entries back.
-    fn tell_finished(&self) {
+    /// Reports receives that have ended to the owner's queue and to our counters, and gives the entries back.
+    fn report_finished(&self) {
         let (finished, queue) = {
             let mut inner = self.ep.inner.lock();
             let Inner { bindings, core } = &mut *inner;
             let Some(core) = core else { return };
             let finished = core::mem::take(&mut core.shared.finished);
-            for Finished { done, .. } in &finished {
+            for FinishedReceive { done, .. } in &finished {
                 bindings.count(OpKind::Recv, done.status.is_ok());
             }
             (finished, bindings.rx.cq.as_deref().cloned())
         };
-        for Finished { entry, mut done, source } in finished {
+        for FinishedReceive { entry, mut done, source } in finished {
             done.context = entry.context();
             if let Some(cq) = &queue {
-                tell(cq, &done, entry.flags(), source);
+                report(cq, &done, entry.flags(), source);
             }
             self.srx.free(entry);
         }
     }
 
-    /// After an address has come or gone, messages whose source nobody knew may have one.
-    fn tell_sources(&self) {
+    /// Makes the owner ask again for unknown sources of messages, if the address vector has changed.
+    fn refresh_sources(&self) {
         let changed = {
             let mut inner = self.ep.inner.lock();
             let Inner { bindings, core } = &mut *inner;
@@ -231,12 +233,12 @@ impl<'a> Sharing<'a> {
             before != core.shared.revision && !core.shared.waiting.is_empty()
         };
         if changed {
-            self.srx.sources_changed(source_of);
+            self.srx.refresh_sources(source_of);
         }
     }
 }
 
-/// The source of a message that waits.
+/// Returns the source of a message that waits.
 fn waiting_source(ep: &Endpoint, id: u64) -> u64 {
     let inner = ep.inner.lock();
     let waiting = inner.core.as_ref().and_then(|core| core.shared.waiting.get(&id));
@@ -247,7 +249,7 @@ fn waiting_source(ep: &Endpoint, id: u64) -> u64 {
 }
 
 /// Writes a completion to a queue, as far as the receive's `given` flags want one.
-fn tell(cq: &Cq, done: &Completion, given: u64, source: u64) {
+fn report(cq: &Cq, done: &Completion, given: u64, source: u64) {
     if let Err(error) = done.status {
         cq.fail(error_entry_of(done, error, source, None));
         return;
@@ -260,31 +262,31 @@ fn tell(cq: &Cq, done: &Completion, given: u64, source: u64) {
     }
 }
 
-/// What waits behind an entry.
+/// Returns the message that waits behind an entry.
 ///
 /// # Safety
 /// The owner gives the entry back, or asks about it, as fi_peer(3) has it.
-unsafe fn waiting_of(entry: *mut RxEntry) -> Result<(Arc<Endpoint>, u64, Lent)> {
-    // SAFETY: the entry is one that was queued with a `Waiting`, which stays where it is until its message begins or is
+unsafe fn waiting_of(entry: *mut RxEntry) -> Result<(Arc<Endpoint>, u64, OwnerEntry)> {
+    // SAFETY: the entry is one that was queued with a `QueuedMessage`, which stays where it is until its message begins or is
     // dropped; both are read out of it here.
-    let (waiting, entry) = unsafe { peer::given_back::<Waiting>(entry)? };
+    let (waiting, entry) = unsafe { peer::take_back_entry::<QueuedMessage>(entry)? };
     Ok((waiting.endpoint.upgrade().ok_or(Errno::INVAL)?, waiting.id, entry))
 }
 
 boundary::exports! {
-    /// There is a receive for a message that waited.
+    /// `start_msg` and `start_tag`: the owner has a receive for a message that waited.
     status start(entry: *mut RxEntry) -> c_int => {
         let (ep, id, entry) = waiting_of(entry)?;
-        let sharing = Sharing::of(&ep).ok_or(Errno::INVAL)?;
-        sharing.begin(id, entry);
-        sharing.tell_finished();
+        let context = SharedContext::of(&ep).ok_or(Errno::INVAL)?;
+        context.begin(id, entry);
+        context.report_finished();
         Ok(())
     };
 
-    /// There will be none.
+    /// `discard_msg` and `discard_tag`: no receive will ask for the message.
     status discard(entry: *mut RxEntry) -> c_int => {
         let (ep, id, _) = waiting_of(entry)?;
-        Sharing::of(&ep).ok_or(Errno::INVAL)?.discard(id);
+        SharedContext::of(&ep).ok_or(Errno::INVAL)?.discard(id);
         Ok(())
     };
 
@@ -293,9 +295,9 @@ boundary::exports! {
     };
 }
 
-/// What the owner calls.
-pub(crate) static OPS: SrxPeer = SrxPeer {
-    size: size_of::<SrxPeer>(),
+/// The functions that the owner calls.
+pub(crate) static OPS: SrxPeerOps = SrxPeerOps {
+    size: size_of::<SrxPeerOps>(),
     start_msg: start,
     start_tag: start,
     discard_msg: discard,
