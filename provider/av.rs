@@ -20,7 +20,7 @@ use crate::eq::{Eq, Failure};
 use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::flags::{self, ADDR_UNSPEC, av_type, class};
-use crate::object::{self, Cell, Hold, Object, Table, Users};
+use crate::objects::{self, Cell, Hold, Object, Table, Users};
 use addresses::Addresses;
 pub(crate) use set::AvSet;
 
@@ -58,7 +58,7 @@ unsafe impl Object for Av {
     }
 }
 
-static FI_OPS: Table<ffi::fi_ops> = Table(object::fi_ops!(close: close, bind: bind));
+static FI_OPS: Table<ffi::fi_ops> = Table(objects::fi_ops!(close: close, bind: bind));
 
 static OPS: Table<OpsAv> = Table(OpsAv {
     size: size_of::<OpsAv>(),
@@ -83,14 +83,14 @@ boundary::exports! {
         context: *mut c_void,
     ) -> c_int => {
         let place = Out::new(av)?;
-        place.put(Av::create(object::share(domain)?, attr.as_mut(), context)?)
+        place.put(Av::create(objects::share(domain)?, attr.as_mut(), context)?)
     };
 
-    status close(fid: *mut ffi::fid) -> c_int => object::retire::<Av, _>(fid).map(drop);
+    status close(fid: *mut ffi::fid) -> c_int => objects::retire::<Av, _>(fid).map(drop);
 
     /// Only an event queue can be bound.
     status bind(fid: *mut ffi::fid, other: *mut ffi::fid, _flags: u64) -> c_int => {
-        let (av, eq) = (object::get::<Av, _>(fid)?, object::share::<Eq, _>(other)?);
+        let (av, eq) = (objects::get::<Av, _>(fid)?, objects::share::<Eq, _>(other)?);
         *av.eq.write() = Some(Hold::new(eq));
         Ok(())
     };
@@ -103,7 +103,7 @@ boundary::exports! {
         flags: u64,
         context: *mut c_void,
     ) -> c_int => {
-        let av = object::get::<Av, _>(av)?;
+        let av = objects::get::<Av, _>(av)?;
         if flags & !(flags::MORE | flags::SYNC_ERR | flags::AV_USER_ID) != 0 {
             return Err(Errno::BADFLAGS);
         }
@@ -123,7 +123,7 @@ boundary::exports! {
         flags: u64,
         context: *mut c_void,
     ) -> c_int => {
-        let av = object::get::<Av, _>(av)?;
+        let av = objects::get::<Av, _>(av)?;
         let (node, service) = (boundary::text(node), boundary::text(service));
         if node.is_none() && service.is_none() {
             return Err(Errno::INVAL);
@@ -142,7 +142,7 @@ boundary::exports! {
         flags: u64,
         context: *mut c_void,
     ) -> c_int => {
-        let av = object::get::<Av, _>(av)?;
+        let av = objects::get::<Av, _>(av)?;
         let (node, service) = (boundary::text(node), boundary::text(service));
         let (Some(node), Some(service)) = (node, service) else { return Err(Errno::INVAL) };
         if nodecnt == 0 || svccnt == 0 {
@@ -158,7 +158,7 @@ boundary::exports! {
     };
 
     status remove(av: *mut ffi::fid_av, fi_addr: *mut u64, count: usize, flags: u64) -> c_int => {
-        let av = object::get::<Av, _>(av)?;
+        let av = objects::get::<Av, _>(av)?;
         if flags != 0 {
             return Err(Errno::BADFLAGS);
         }
@@ -172,7 +172,7 @@ boundary::exports! {
         addr: *mut c_void,
         addrlen: *mut usize,
     ) -> c_int => {
-        let found = object::get::<Av, _>(av)?.addresses().get(fi_addr).ok_or(Errno::INVAL)?;
+        let found = objects::get::<Av, _>(av)?.addresses().get(fi_addr).ok_or(Errno::INVAL)?;
         give(&found, addr, addrlen).map(drop)
     };
 
@@ -186,7 +186,7 @@ boundary::exports! {
         if flags != 0 {
             return Err(Errno::BADFLAGS);
         }
-        object::get::<Av, _>(av)?.identify(fi_addr, user_id)
+        objects::get::<Av, _>(av)?.identify(fi_addr, user_id)
     };
 }
 
@@ -226,8 +226,8 @@ impl Av {
         }
         let opened = Arc::new(Self {
             fid: Cell::new(ffi::fid_av {
-                fid: object::fid(class::AV, context, &FI_OPS.0),
-                ops: object::table(&OPS),
+                fid: objects::fid(class::AV, context, &FI_OPS.0),
+                ops: objects::table(&OPS),
             }),
             users: Users::default(),
             domain: Hold::new(domain),
@@ -238,7 +238,7 @@ impl Av {
             needs_ids,
             eq: RwLock::new(None),
         });
-        Ok(object::publish(opened))
+        Ok(objects::publish(opened))
     }
 
     /// Changes when what was cached before is void: with every removal, and when an address gets another

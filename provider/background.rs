@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use squall_base::Span;
 
-use crate::ep::Endpoint;
-use crate::object::PerProcess;
+use crate::endpoint::Endpoint;
+use crate::objects::PerProcess;
 use crate::param::params;
 use crate::progress;
 

@@ -88,7 +88,7 @@ macro_rules! exports {
                     // SAFETY: only libfabric's inline functions call this, through the table of an object
                     // that we published or the record that `fi_prov_ini` gave away, for an application
                     // that keeps to the manual page of the call: what is to be a `fid` is NULL or an
-                    // object that nobody closes before the call returns (`object::get` looks at NULL and
+                    // object that nobody closes before the call returns (`objects::get` looks at NULL and
                     // the table); every other pointer is NULL or points, until the call returns, to a
                     // structure, string or place of its type, or to as many elements or bytes as the
                     // count or length beside it says. The expression passes each argument on as what it

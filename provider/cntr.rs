@@ -14,14 +14,14 @@ use crate::backoff::Backoff;
 use crate::boundary::{self, Out};
 use crate::cq::doze;
 use crate::domain::Domain;
-use crate::ep::Endpoint;
+use crate::endpoint::Endpoint;
 use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::flags::{self, class};
-use crate::object::{self, Cell, Hold, Object, Table, Users};
+use crate::objects::{self, Cell, Hold, Object, Table, Users};
+use crate::optional::triggered_work::{Waiting, Work};
 use crate::wait::set::WaitSet;
 use crate::wait::{self, Sleeper, Waitable, Waiter, Waits};
-use crate::work::{Waiting, Work};
 use watch::{Field, Processor, SLEEPER, WORK, Watch};
 
 /// Both numbers, as somebody found them.
@@ -76,7 +76,7 @@ unsafe impl Object for Cntr {
     }
 }
 
-static FI_OPS: Table<ffi::fi_ops> = Table(object::fi_ops!(close: close, control: control));
+static FI_OPS: Table<ffi::fi_ops> = Table(objects::fi_ops!(close: close, control: control));
 
 static OPS: Table<ffi::fi_ops_cntr> = Table(ffi::fi_ops_cntr {
     size: size_of::<ffi::fi_ops_cntr>(),
@@ -103,46 +103,46 @@ boundary::exports! {
             return Err(Errno::INVAL);
         }
         let set = wait::set_of(attr.wait_obj, attr.wait_set)?;
-        place.put(Cntr::create(object::share(domain)?, attr, set, context)?)
+        place.put(Cntr::create(objects::share(domain)?, attr, set, context)?)
     };
 
     status close(fid: *mut ffi::fid) -> c_int => {
-        if let Some(cntr) = object::retire::<Cntr, _>(fid)? {
+        if let Some(cntr) = objects::retire::<Cntr, _>(fid)? {
             cntr.waits.leave();
         }
         Ok(())
     };
 
     status control(fid: *mut ffi::fid, command: c_int, arg: *mut c_void) -> c_int => {
-        object::get::<Cntr, _>(fid)?.waits.control(command, arg)
+        objects::get::<Cntr, _>(fid)?.waits.control(command, arg)
     };
 
     counter read(cntr: *mut ffi::fid_cntr) -> u64 => {
-        let cntr = object::get::<Cntr, _>(cntr)?;
+        let cntr = objects::get::<Cntr, _>(cntr)?;
         Ok(cntr.read(Field::Value, &cntr.seen.value))
     };
 
     counter readerr(cntr: *mut ffi::fid_cntr) -> u64 => {
-        let cntr = object::get::<Cntr, _>(cntr)?;
+        let cntr = objects::get::<Cntr, _>(cntr)?;
         Ok(cntr.read(Field::Errors, &cntr.seen.errors))
     };
 
     status add(cntr: *mut ffi::fid_cntr, value: u64) -> c_int => {
-        let cntr = object::get::<Cntr, _>(cntr)?;
+        let cntr = objects::get::<Cntr, _>(cntr)?;
         cntr.add(value);
         cntr.domain.work().run(None);
         Ok(())
     };
 
     status set(cntr: *mut ffi::fid_cntr, value: u64) -> c_int => {
-        let cntr = object::get::<Cntr, _>(cntr)?;
+        let cntr = objects::get::<Cntr, _>(cntr)?;
         cntr.set(value);
         cntr.domain.work().run(None);
         Ok(())
     };
 
     status adderr(cntr: *mut ffi::fid_cntr, value: u64) -> c_int => {
-        let cntr = object::get::<Cntr, _>(cntr)?;
+        let cntr = objects::get::<Cntr, _>(cntr)?;
         cntr.watch.add(Field::Errors, value);
         cntr.changed();
         cntr.domain.work().run(None);
@@ -150,7 +150,7 @@ boundary::exports! {
     };
 
     status seterr(cntr: *mut ffi::fid_cntr, value: u64) -> c_int => {
-        let cntr = object::get::<Cntr, _>(cntr)?;
+        let cntr = objects::get::<Cntr, _>(cntr)?;
         cntr.watch.set(Field::Errors, value);
         cntr.changed();
         cntr.domain.work().run(None);
@@ -158,7 +158,7 @@ boundary::exports! {
     };
 
     status wait(cntr: *mut ffi::fid_cntr, threshold: u64, timeout: c_int) -> c_int =>
-        object::get::<Cntr, _>(cntr)?.wait(threshold, timeout);
+        objects::get::<Cntr, _>(cntr)?.wait(threshold, timeout);
 }
 
 impl Cntr {
@@ -175,8 +175,8 @@ impl Cntr {
         }
         let opened = Arc::new(Self {
             fid: Cell::new(ffi::fid_cntr {
-                fid: object::fid(class::CNTR, context, &FI_OPS.0),
-                ops: object::table(&OPS),
+                fid: objects::fid(class::CNTR, context, &FI_OPS.0),
+                ops: objects::table(&OPS),
             }),
             users: Users::default(),
             domain: Hold::new(domain),
@@ -191,7 +191,7 @@ impl Cntr {
         });
         let weak = Arc::downgrade(&opened);
         opened.waits.join(weak)?;
-        Ok(object::publish(opened))
+        Ok(objects::publish(opened))
     }
 
     /// An operation ended.

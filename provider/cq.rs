@@ -18,14 +18,14 @@ use squall_base::Time;
 use crate::backoff::Backoff;
 use crate::boundary::{self, Out};
 use crate::domain::Domain;
+use crate::endpoint::Endpoint;
 use crate::endpoint_lock::EndpointLock;
-use crate::ep::Endpoint;
 use crate::errno::{Errno, Result};
 use crate::fault;
 use crate::ffi;
 use crate::flags::{self, class};
-use crate::object::{self, Cell, Hold, Object, Table, Users};
-use crate::peer::OwnerCq;
+use crate::objects::{self, Cell, Hold, Object, Table, Users};
+use crate::optional::peer_provider::OwnerCq;
 use crate::wait::set::WaitSet;
 use crate::wait::{self, Sleeper, Waitable, Waiter, Waits};
 use entry::ErrorLayout;
@@ -84,7 +84,7 @@ unsafe impl Object for Cq {
     }
 }
 
-static FI_OPS: Table<ffi::fi_ops> = Table(object::fi_ops!(close: close, control: control));
+static FI_OPS: Table<ffi::fi_ops> = Table(objects::fi_ops!(close: close, control: control));
 
 static OPS: Table<ffi::fi_ops_cq> = Table(ffi::fi_ops_cq {
     size: size_of::<ffi::fi_ops_cq>(),
@@ -108,24 +108,24 @@ boundary::exports! {
         let (place, attr) = (Out::new(cq)?, attr.as_ref().ok_or(Errno::INVAL)?);
         if attr.flags & flags::PEER != 0 {
             let owner = OwnerCq::new(context)?;
-            return place.put(Cq::import(object::share(domain)?, owner)?);
+            return place.put(Cq::import(objects::share(domain)?, owner)?);
         }
         let set = wait::set_of(attr.wait_obj, attr.wait_set)?;
-        place.put(Cq::create(object::share(domain)?, attr, set, context, None)?)
+        place.put(Cq::create(objects::share(domain)?, attr, set, context, None)?)
     };
 
     status close(fid: *mut ffi::fid) -> c_int => {
-        if let Some(cq) = object::retire::<Cq, _>(fid)? {
+        if let Some(cq) = objects::retire::<Cq, _>(fid)? {
             cq.waits.leave();
         }
         Ok(())
     };
 
     status control(fid: *mut ffi::fid, command: c_int, arg: *mut c_void) -> c_int => {
-        object::get::<Cq, _>(fid)?.waits.control(command, arg)
+        objects::get::<Cq, _>(fid)?.waits.control(command, arg)
     };
 
-    status signal(cq: *mut ffi::fid_cq) -> c_int => object::get::<Cq, _>(cq)?.signal();
+    status signal(cq: *mut ffi::fid_cq) -> c_int => objects::get::<Cq, _>(cq)?.signal();
 
     /// The sentence behind a `prov_errno`. `err_data` is never followed: applications pass what happened
     /// to be in their entry.
@@ -135,7 +135,7 @@ boundary::exports! {
         _err_data: *const c_void,
         buf: *mut c_char,
         len: usize,
-    ) -> *const c_char => Ok(object::get::<Cq, _>(cq)?.strerror(prov_errno, buf, len));
+    ) -> *const c_char => Ok(objects::get::<Cq, _>(cq)?.strerror(prov_errno, buf, len));
 }
 
 impl Cq {
@@ -154,8 +154,8 @@ impl Cq {
         let capacity = attr.size.clamp(256, 65_536);
         let opened = Arc::new(Self {
             fid: Cell::new(ffi::fid_cq {
-                fid: object::fid(class::CQ, context, &FI_OPS.0),
-                ops: object::table(&OPS),
+                fid: objects::fid(class::CQ, context, &FI_OPS.0),
+                ops: objects::table(&OPS),
             }),
             users: Users::default(),
             peer_owner,
@@ -183,7 +183,7 @@ impl Cq {
         });
         let weak = Arc::downgrade(&opened);
         opened.waits.join(weak)?;
-        Ok(object::publish(opened))
+        Ok(objects::publish(opened))
     }
 
     /// Our side of another provider's queue: what ends goes there, and reading only makes progress.

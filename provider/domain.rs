@@ -13,8 +13,8 @@ use crate::av;
 use crate::boundary;
 use crate::cntr::{self, Cntr};
 use crate::cq;
+use crate::endpoint::{self, Endpoint};
 use crate::endpoint_lock::{self, EndpointLock};
-use crate::ep::{self, Endpoint};
 use crate::errno::{Errno, Result};
 use crate::fabric::Fabric;
 use crate::ffi;
@@ -23,12 +23,12 @@ use crate::info::Chosen;
 use crate::job::AuthKey;
 use crate::mr::{self, Regions};
 use crate::nic::{self, Nic};
-use crate::object::{self, Cell, Hold, Object, Process, Table, Users};
-use crate::peer;
+use crate::objects::{self, Cell, Hold, Object, Process, Table, Users};
+use crate::optional::peer_provider;
+use crate::optional::triggered_work;
 use crate::poll;
 use crate::progress::Progress;
 use crate::secret;
-use crate::work;
 
 /// An enabled endpoint, which may name regions, and has an address.
 struct Enabled {
@@ -69,7 +69,7 @@ pub(crate) struct Domain {
     /// Counters that concern every endpoint, and how.
     counters: Mutex<Vec<(Weak<Cntr>, Follows)>>,
     progress: Option<Progress>,
-    work: work::Queue,
+    work: triggered_work::Queue,
     process: Process,
 }
 
@@ -85,21 +85,22 @@ unsafe impl Object for Domain {
     }
 }
 
-static FI_OPS: Table<ffi::fi_ops> = Table(object::fi_ops!(close: close, control: work::control));
+static FI_OPS: Table<ffi::fi_ops> =
+    Table(objects::fi_ops!(close: close, control: triggered_work::control));
 
 static OPS: Table<ffi::fi_ops_domain> = Table(ffi::fi_ops_domain {
     size: size_of::<ffi::fi_ops_domain>(),
     av_open: Some(av::open),
     cq_open: Some(cq::open),
-    endpoint: Some(ep::open),
+    endpoint: Some(endpoint::open),
     scalable_ep: Some(scalable_ep),
     cntr_open: Some(cntr::open),
     poll_open: Some(poll::open),
     stx_ctx: Some(stx_ctx),
-    srx_ctx: Some(peer::open),
-    query_atomic: Some(ep::calls::query_atomic),
-    query_collective: Some(ep::calls::query_collective),
-    endpoint2: Some(ep::open2),
+    srx_ctx: Some(peer_provider::open),
+    query_atomic: Some(endpoint::calls::query_atomic),
+    query_collective: Some(endpoint::calls::query_collective),
+    endpoint2: Some(endpoint::open2),
 });
 
 /// Opens a domain on the interface that the info names.
@@ -125,9 +126,9 @@ pub(crate) fn open(
     );
     let domain = Arc::new(Domain {
         fid: Cell::new(ffi::fid_domain {
-            fid: object::fid(class::DOMAIN, context, &FI_OPS.0),
-            ops: object::table(&OPS),
-            mr: object::table(&mr::OPS),
+            fid: objects::fid(class::DOMAIN, context, &FI_OPS.0),
+            ops: objects::table(&OPS),
+            mr: objects::table(&mr::OPS),
         }),
         users: Users::default(),
         fabric: Hold::new(fabric),
@@ -148,11 +149,11 @@ pub(crate) fn open(
         endpoints: Mutex::default(),
         counters: Mutex::default(),
         progress: if automatic { Some(Progress::start()?) } else { None },
-        work: work::Queue::default(),
+        work: triggered_work::Queue::default(),
         process: Process::current(),
         nic,
     });
-    Ok(object::publish(domain))
+    Ok(objects::publish(domain))
 }
 
 impl Domain {
@@ -298,12 +299,12 @@ impl Domain {
 
     /// What begins when counters have reached a number.
     #[inline]
-    pub(crate) fn work(&self) -> &work::Queue {
+    pub(crate) fn work(&self) -> &triggered_work::Queue {
         &self.work
     }
 
     /// More of it is due, perhaps under an endpoint lock: whoever makes progress begins it.
-    pub(crate) fn push_work(&self, due: Vec<work::Work>) {
+    pub(crate) fn push_work(&self, due: Vec<triggered_work::Work>) {
         self.work.push(due);
         if let Some(progress) = &self.progress {
             progress.look();
@@ -338,7 +339,7 @@ impl Domain {
 
 boundary::exports! {
     status close(fid: *mut ffi::fid) -> c_int => {
-        if let Some(domain) = object::retire::<Domain, _>(fid)? {
+        if let Some(domain) = objects::retire::<Domain, _>(fid)? {
             domain.end();
         }
         Ok(())

@@ -15,12 +15,12 @@ use squall_base::Span;
 use crate::boundary::{self, Out};
 use crate::clock;
 use crate::compat::version;
-use crate::ep::Endpoint;
+use crate::endpoint::Endpoint;
 use crate::errno::{Errno, Result};
 use crate::fabric::Fabric;
 use crate::ffi;
 use crate::flags::{self, class};
-use crate::object::{self, Cell, Hold, Object, Table, Users};
+use crate::objects::{self, Cell, Hold, Object, Table, Users};
 use crate::wait::set::WaitSet;
 use crate::wait::{self, Sleeper, Waitable, Waits};
 
@@ -83,7 +83,7 @@ unsafe impl Object for Eq {
     }
 }
 
-static FI_OPS: Table<ffi::fi_ops> = Table(object::fi_ops!(close: close, control: control));
+static FI_OPS: Table<ffi::fi_ops> = Table(objects::fi_ops!(close: close, control: control));
 
 static OPS: Table<ffi::fi_ops_eq> = Table(ffi::fi_ops_eq {
     size: size_of::<ffi::fi_ops_eq>(),
@@ -104,18 +104,18 @@ boundary::exports! {
     ) -> c_int => {
         let (place, attr) = (Out::new(eq)?, attr.as_ref());
         let set = attr.map_or(Ok(None), |attr| wait::set_of(attr.wait_obj, attr.wait_set))?;
-        place.put(Eq::create(object::share(fabric)?, attr, set, context)?)
+        place.put(Eq::create(objects::share(fabric)?, attr, set, context)?)
     };
 
     status close(fid: *mut ffi::fid) -> c_int => {
-        if let Some(eq) = object::retire::<Eq, _>(fid)? {
+        if let Some(eq) = objects::retire::<Eq, _>(fid)? {
             eq.waits.leave();
         }
         Ok(())
     };
 
     status control(fid: *mut ffi::fid, command: c_int, arg: *mut c_void) -> c_int => {
-        object::get::<Eq, _>(fid)?.waits.control(command, arg)
+        objects::get::<Eq, _>(fid)?.waits.control(command, arg)
     };
 
     sized read(
@@ -124,10 +124,10 @@ boundary::exports! {
         buf: *mut c_void,
         len: usize,
         flags: u64,
-    ) -> isize => object::get::<Eq, _>(eq)?.read(event, buf, len, flags & flags::PEEK != 0);
+    ) -> isize => objects::get::<Eq, _>(eq)?.read(event, buf, len, flags & flags::PEEK != 0);
 
     sized readerr(eq: *mut ffi::fid_eq, buf: *mut ffi::fi_eq_err_entry, flags: u64) -> isize =>
-        object::get::<Eq, _>(eq)?.read_error(buf, flags);
+        objects::get::<Eq, _>(eq)?.read_error(buf, flags);
 
     sized write(
         eq: *mut ffi::fid_eq,
@@ -136,7 +136,7 @@ boundary::exports! {
         len: usize,
         _flags: u64,
     ) -> isize => {
-        let eq = object::get::<Eq, _>(eq)?;
+        let eq = objects::get::<Eq, _>(eq)?;
         eq.write(event, boundary::slice(buf.cast::<u8>(), len)?)
     };
 
@@ -148,7 +148,7 @@ boundary::exports! {
         timeout: c_int,
         flags: u64,
     ) -> isize => {
-        let eq = object::get::<Eq, _>(eq)?;
+        let eq = objects::get::<Eq, _>(eq)?;
         eq.waits.blocking("fi_eq_sread")?;
         let check = || match eq.read(event, buf, len, flags & flags::PEEK != 0) {
             Err(Errno::AGAIN) => None,
@@ -165,7 +165,7 @@ boundary::exports! {
         buf: *mut c_char,
         len: usize,
     ) -> *const c_char => {
-        let eq = object::get::<Eq, _>(eq)?;
+        let eq = objects::get::<Eq, _>(eq)?;
         let text = std::io::Error::from_raw_os_error(prov_errno).to_string();
         boundary::copy_text(&text, buf, len);
         Ok(if buf.is_null() || len == 0 { eq.keep(&text) } else { buf.cast_const() })
@@ -189,8 +189,8 @@ impl Eq {
         }
         let opened = Arc::new(Self {
             fid: Cell::new(ffi::fid_eq {
-                fid: object::fid(class::EQ, context, &FI_OPS.0),
-                ops: object::table(&OPS),
+                fid: objects::fid(class::EQ, context, &FI_OPS.0),
+                ops: objects::table(&OPS),
             }),
             users: Users::default(),
             fabric: Hold::new(fabric),
@@ -201,7 +201,7 @@ impl Eq {
         });
         let weak = Arc::downgrade(&opened);
         opened.waits.join(weak)?;
-        Ok(object::publish(opened))
+        Ok(objects::publish(opened))
     }
 
     /// Adds an event about `fid`: a `fi_eq_entry`, which has no padding.

@@ -10,7 +10,7 @@ use crate::errno::Errno;
 use crate::ffi;
 use crate::flags::class;
 use crate::info;
-use crate::object::{self, Cell, Object, Table, Users};
+use crate::objects::{self, Cell, Object, Table, Users};
 use crate::wait;
 
 /// `struct fid_fabric` and what is behind it.
@@ -33,7 +33,7 @@ unsafe impl Object for Fabric {
     }
 }
 
-static FI_OPS: Table<ffi::fi_ops> = Table(object::fi_ops!(close: close));
+static FI_OPS: Table<ffi::fi_ops> = Table(objects::fi_ops!(close: close));
 
 static OPS: Table<ffi::fi_ops_fabric> = Table(ffi::fi_ops_fabric {
     size: size_of::<ffi::fi_ops_fabric>(),
@@ -61,10 +61,10 @@ impl Fabric {
 
     /// Opens a fabric for an application of this API version.
     fn create(name: String, api_version: u32, context: *mut c_void) -> *mut ffi::fid_fabric {
-        object::publish(Arc::new(Self {
+        objects::publish(Arc::new(Self {
             fid: Cell::new(ffi::fid_fabric {
-                fid: object::fid(class::FABRIC, context, &FI_OPS.0),
-                ops: object::table(&OPS),
+                fid: objects::fid(class::FABRIC, context, &FI_OPS.0),
+                ops: objects::table(&OPS),
                 api_version,
             }),
             users: Users::default(),
@@ -85,7 +85,7 @@ boundary::exports! {
         Out::new(fabric)?.put(Fabric::create(name, attr.api_version, context))
     };
 
-    status close(fid: *mut ffi::fid) -> c_int => object::retire::<Fabric, _>(fid).map(drop);
+    status close(fid: *mut ffi::fid) -> c_int => objects::retire::<Fabric, _>(fid).map(drop);
 
     status domain_open(
         fabric: *mut ffi::fid_fabric,
@@ -94,7 +94,7 @@ boundary::exports! {
         context: *mut c_void,
     ) -> c_int => {
         let place = Out::new(domain)?;
-        place.put(domain::open(object::share(fabric)?, &info::chosen(info)?, context)?)
+        place.put(domain::open(objects::share(fabric)?, &info::chosen(info)?, context)?)
     };
 
     /// `fi_domain2`: flags ask for another provider's domain, and domains are not shared.
@@ -113,7 +113,7 @@ boundary::exports! {
             return Err(Errno::BADFLAGS);
         }
         let place = Out::new(domain)?;
-        place.put(domain::open(object::share(fabric)?, &info::chosen(info)?, context)?)
+        place.put(domain::open(objects::share(fabric)?, &info::chosen(info)?, context)?)
     };
 }
 
@@ -131,22 +131,22 @@ mod tests {
     use core::ptr::{null, null_mut};
 
     use super::*;
-    use crate::object::Hold;
+    use crate::objects::Hold;
 
     #[test]
     fn a_fabric_is_counted_until_it_closes() {
         let fid = Fabric::create("10.0.0.0/8".to_owned(), 7, null_mut());
         // SAFETY: `create` published the fabric, and nobody closed it yet.
-        let shared = unsafe { object::share::<Fabric, _>(fid) }.expect("ours");
+        let shared = unsafe { objects::share::<Fabric, _>(fid) }.expect("ours");
         assert_eq!((shared.name(), shared.api_version()), ("10.0.0.0/8", 7));
         assert_eq!(Arc::strong_count(&shared), 2);
         let held = Hold::new(shared);
         // SAFETY: the fabric is open; it is used again only because this is refused.
-        let refused = unsafe { object::retire::<Fabric, _>(fid) };
+        let refused = unsafe { objects::retire::<Fabric, _>(fid) };
         assert_eq!(refused.err(), Some(Errno::BUSY));
         drop(held);
         // SAFETY: the fabric is open, and `fid` is not used afterwards.
-        let last = unsafe { object::retire::<Fabric, _>(fid) }.expect("nobody holds it");
+        let last = unsafe { objects::retire::<Fabric, _>(fid) }.expect("nobody holds it");
         assert_eq!(last.as_ref().map(Arc::strong_count), Some(1));
     }
 
@@ -157,8 +157,8 @@ mod tests {
         // its table is not ours.
         let found = unsafe {
             (
-                object::get::<Fabric, ffi::fid>(null()).err(),
-                object::get::<Fabric, _>(&raw const foreign).err(),
+                objects::get::<Fabric, ffi::fid>(null()).err(),
+                objects::get::<Fabric, _>(&raw const foreign).err(),
             )
         };
         assert_eq!(found, (Some(Errno::INVAL), Some(Errno::INVAL)));

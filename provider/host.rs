@@ -14,7 +14,7 @@ use std::ffi::CString;
 use parking_lot::Mutex;
 
 use crate::ffi;
-use crate::object::PerProcess;
+use crate::objects::PerProcess;
 
 type Define = unsafe extern "C" fn(
     *const ffi::fi_provider,

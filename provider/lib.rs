@@ -7,7 +7,7 @@
 //! # Conventions
 //!
 //! - Every object is an `Arc` of a `repr(C)` struct whose first field is libfabric's `fid_*`
-//!   (`object.rs`); every `extern "C"` body runs inside `boundary.rs`.
+//!   (`objects.rs`); every `extern "C"` body runs inside `boundary.rs`.
 //! - Inside, functions return `Result<_, Errno>`; the boundary makes `-FI_E...` of it.
 //! - What libfabric added after 1.17 is written out in `compat.rs`.
 //! - Parameters are one table (`param.rs`), failures another (`fault.rs`).
@@ -21,10 +21,9 @@ mod clock;
 mod cntr;
 mod compat;
 mod cq;
-mod device;
 mod domain;
+mod endpoint;
 mod endpoint_lock;
-mod ep;
 mod eq;
 mod errno;
 mod fabric;
@@ -40,17 +39,16 @@ mod manual;
 mod monitor;
 mod mr;
 mod nic;
-mod object;
+mod objects;
+mod optional;
 mod order;
 mod param;
-mod peer;
 mod poll;
 mod progress;
 mod secret;
 mod stats;
 mod trace;
 mod wait;
-mod work;
 
 use core::cell::UnsafeCell;
 

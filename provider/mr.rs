@@ -13,7 +13,6 @@ use squall_engine::{Access, Buf, KeyError, Memory, OpKind};
 use crate::boundary::{self, Out};
 use crate::cntr::Cntr;
 use crate::compat::{MrAttr, MrModify};
-use crate::device::{self, Way};
 use crate::domain::Domain;
 use crate::endpoint_lock::EndpointLock;
 use crate::errno::{Errno, Result};
@@ -21,7 +20,8 @@ use crate::ffi;
 use crate::flags::{self, class};
 use crate::info::limits;
 use crate::job::AuthKey;
-use crate::object::{self, Cell, Hold, Object, Table, Users};
+use crate::objects::{self, Cell, Hold, Object, Table, Users};
+use crate::optional::device_memory::{self, Way};
 
 /// What a key stands for.
 #[derive(Clone, Debug)]
@@ -178,7 +178,7 @@ impl Memory for UserMemory<'_> {
         debug_assert!(data.len() as u64 <= to.len);
         let to: *mut u8 = core::ptr::with_exposed_provenance_mut(pointer(to.base));
         // SAFETY: `to` has `data.len()` bytes or more, and the engine has it from one of two places. From an
-        // operation, `receive` or a read, that has not completed: `ep/buffer.rs` exposed the address, and the
+        // operation, `receive` or a read, that has not completed: `endpoint/buffer.rs` exposed the address, and the
         // contract of `Endpoint::receive` and `transmit` lets us write there until the completion. Or
         // from `resolve` below, during the packet that is being handled: `register` exposed the address, and
         // who closes the region waits for the endpoint lock, which this thread holds, before the
@@ -196,7 +196,7 @@ impl Memory for UserMemory<'_> {
         debug_assert!(data.len() as u64 <= to.len);
         let to = UserSlice { len: data.len() as u64, ..to };
         // SAFETY: `data` has `to.len` bytes, which are read; the device's memory is the driver's to check.
-        let copied = unsafe { device::copy(Way::ToDevice, to, data.as_ptr().cast_mut()) };
+        let copied = unsafe { device_memory::copy(Way::ToDevice, to, data.as_ptr().cast_mut()) };
         copied.map_err(|error| tell("what a peer writes", &error)).is_ok()
     }
 
@@ -212,7 +212,7 @@ impl Memory for UserMemory<'_> {
             // of which is `piece`; it is a region's, which `resolve` found during the packet that is being handled.
             unsafe {
                 let to = bytes.as_mut_ptr().add(bytes.len());
-                if let Err(error) = device::copy(Way::ToHost, *piece, to) {
+                if let Err(error) = device_memory::copy(Way::ToHost, *piece, to) {
                     tell("what a peer reads", &error);
                     return Err(KeyError::Uncopied);
                 }
@@ -226,7 +226,7 @@ impl Memory for UserMemory<'_> {
         debug_assert!(out.len() as u64 <= from.len);
         let from: *const u8 = core::ptr::with_exposed_provenance(pointer(from.base));
         // SAFETY: `from` has `out.len()` bytes or more. The engine reads, by this function, what is to be
-        // injected, during the call that injects it: `ep/buffer.rs` exposed the address, and the contract of
+        // injected, during the call that injects it: `endpoint/buffer.rs` exposed the address, and the contract of
         // `Endpoint::transmit` keeps it mapped until the call returns. No reference to user memory is made;
         // `out` is the engine's own.
         unsafe { core::ptr::copy(from, out.as_mut_ptr(), out.len()) };
@@ -266,7 +266,7 @@ impl Memory for UserMemory<'_> {
 
 /// Says why a driver could not copy for a peer, who learns no more than that.
 #[cold]
-fn tell(what: &str, error: &device::CopyError) {
+fn tell(what: &str, error: &device_memory::CopyError) {
     log::warn!("{what} could not be copied in device memory: {error}");
 }
 
@@ -343,12 +343,12 @@ impl Drop for Mr {
             self.domain.release_region(id);
             self.domain.regions().lock().free_id(id);
         }
-        device::forget(core::ptr::from_ref(self).addr());
+        device_memory::forget(core::ptr::from_ref(self).addr());
     }
 }
 
 static FI_OPS: Table<ffi::fi_ops> =
-    Table(object::fi_ops!(close: close, bind: bind, control: control));
+    Table(objects::fi_ops!(close: close, bind: bind, control: control));
 
 /// The domain's registration calls.
 pub(crate) static OPS: Table<ffi::fi_ops_mr> = Table(ffi::fi_ops_mr {
@@ -405,7 +405,7 @@ fn pieces(all: &[ffi::iovec]) -> Result<Box<[UserSlice]>> {
 /// the description of one DMA-buf.
 ///
 /// # Errors
-/// As [`pieces`], and those of [`device::space`] and [`device::dmabuf()`]; `FI_EINVAL` for memory of a device in a domain
+/// As [`pieces`], and those of [`device_memory::space`] and [`device_memory::dmabuf()`]; `FI_EINVAL` for memory of a device in a domain
 /// without FI_HMEM.
 unsafe fn described(domain: &Domain, attr: &MrAttr, flags: u64) -> Result<Box<[UserSlice]>> {
     let of_device = attr.iface != ffi::FI_HMEM_SYSTEM || flags & OF_DEVICES != 0;
@@ -419,16 +419,16 @@ unsafe fn described(domain: &Domain, attr: &MrAttr, flags: u64) -> Result<Box<[U
     if flags & flags::MR_DMABUF != 0 {
         let written = flags::REMOTE_WRITE | flags::RECV | flags::READ;
         // SAFETY: NULL, which is refused, or a description by this function's contract; it is copied.
-        let buffer = unsafe { attr.mr_iov.cast::<device::DmaBufAttr>().as_ref() };
+        let buffer = unsafe { attr.mr_iov.cast::<device_memory::DmaBufAttr>().as_ref() };
         let buffer = buffer.ok_or(Errno::INVAL)?;
-        return Ok(Box::new([device::dmabuf(buffer, attr.access & written != 0)?]));
+        return Ok(Box::new([device_memory::dmabuf(buffer, attr.access & written != 0)?]));
     }
     // SAFETY: as many pieces as the count says, by this function's contract.
     let iov = unsafe { boundary::slice(attr.mr_iov, attr.iov_count)? };
     let mut all = pieces(iov)?;
     // What the CPU has allocated by a driver's call is the host's.
     if flags & flags::HMEM_HOST_ALLOC == 0 {
-        let space = device::space(attr.iface, attr.device, iov)?;
+        let space = device_memory::space(attr.iface, attr.device, iov)?;
         all.iter_mut().for_each(|piece| piece.space = space);
     }
     Ok(all)
@@ -455,7 +455,7 @@ fn register(domain: Arc<Domain>, request: Request) -> Result<*mut ffi::fid_mr> {
     let remote = if remote { Some(domain.regions().lock().add(key, region)?) } else { None };
     let mr = Arc::new(Mr {
         fid: Cell::new(ffi::fid_mr {
-            fid: object::fid(class::MR, request.context, &FI_OPS.0),
+            fid: objects::fid(class::MR, request.context, &FI_OPS.0),
             mem_desc: core::ptr::null_mut(),
             key: remote.map_or(request.key, |(key, _)| key),
         }),
@@ -466,8 +466,8 @@ fn register(domain: Arc<Domain>, request: Request) -> Result<*mut ffi::fid_mr> {
     });
     // SAFETY: the cell holds an initialised `fid_mr`, and `mr` is the only way to it: it is published below.
     unsafe { (*mr.fid.get()).mem_desc = Arc::as_ptr(&mr).cast_mut().cast() };
-    device::describe(Arc::as_ptr(&mr).addr(), space);
-    Ok(object::publish(mr))
+    device_memory::describe(Arc::as_ptr(&mr).addr(), space);
+    Ok(objects::publish(mr))
 }
 
 /// Flags of a call that says nothing of devices.
@@ -493,7 +493,7 @@ boundary::exports! {
         let place = Out::new(mr)?;
         let pieces = pieces(&[ffi::iovec { iov_base: buf.cast_mut(), iov_len: len }])?;
         let flags = host_only(flags)?;
-        place.put(register(object::share(fid)?, Request { pieces, access, key, flags, context })?)
+        place.put(register(objects::share(fid)?, Request { pieces, access, key, flags, context })?)
     };
 
     status regv(
@@ -509,7 +509,7 @@ boundary::exports! {
     ) -> c_int => {
         let (place, pieces) = (Out::new(mr)?, pieces(boundary::slice(iov, count)?)?);
         let flags = host_only(flags)?;
-        place.put(register(object::share(fid)?, Request { pieces, access, key, flags, context })?)
+        place.put(register(objects::share(fid)?, Request { pieces, access, key, flags, context })?)
     };
 
     status regattr(
@@ -519,7 +519,7 @@ boundary::exports! {
         mr: *mut *mut ffi::fid_mr,
     ) -> c_int => {
         let (place, attr) = (Out::new(mr)?, attr.as_ref().ok_or(Errno::INVAL)?);
-        let domain: Arc<Domain> = object::share(fid)?;
+        let domain: Arc<Domain> = objects::share(fid)?;
         let key = AuthKey::read(attr.auth_key, attr.auth_key_size);
         if key.size() > 0 && key != *domain.auth_key() {
             log::info!("memory region with an auth_key of its own: its domain's is the one it can have");
@@ -535,22 +535,22 @@ boundary::exports! {
         place.put(register(domain, request)?)
     };
 
-    status close(fid: *mut ffi::fid) -> c_int => object::retire::<Mr, _>(fid).map(drop);
+    status close(fid: *mut ffi::fid) -> c_int => objects::retire::<Mr, _>(fid).map(drop);
 
     /// Regions belong to the domain, so binding one to an endpoint changes nothing; a counter counts the accesses
     /// of peers (FI_RMA_EVENT).
     status bind(fid: *mut ffi::fid, other: *mut ffi::fid, flags: u64) -> c_int => {
-        let mr = object::get::<Mr, _>(fid)?;
+        let mr = objects::get::<Mr, _>(fid)?;
         match other.as_ref().map(|other| other.fclass) {
             Some(class::EP) => Ok(()),
-            Some(class::CNTR) => mr.counted(&object::share(other)?, flags),
+            Some(class::CNTR) => mr.counted(&objects::share(other)?, flags),
             Some(_) => Err(Errno::NOSYS),
             None => Err(Errno::INVAL),
         }
     };
 
     status control(fid: *mut ffi::fid, command: c_int, arg: *mut c_void) -> c_int => {
-        let mr = object::get::<Mr, _>(fid)?;
+        let mr = objects::get::<Mr, _>(fid)?;
         match u32::try_from(command) {
             Ok(ffi::FI_ENABLE) => Ok(()),
             Ok(ffi::FI_REFRESH) => {

@@ -12,7 +12,7 @@ use crate::domain::Domain;
 use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::flags::class;
-use crate::object::{self, Cell, Hold, Object, Table, Users};
+use crate::objects::{self, Cell, Hold, Object, Table, Users};
 
 /// Somebody in a set.
 #[derive(Clone)]
@@ -42,7 +42,7 @@ unsafe impl Object for PollSet {
     }
 }
 
-static FI_OPS: Table<ffi::fi_ops> = Table(object::fi_ops!(close: close));
+static FI_OPS: Table<ffi::fi_ops> = Table(objects::fi_ops!(close: close));
 
 static OPS: Table<ffi::fi_ops_poll> = Table(ffi::fi_ops_poll {
     size: size_of::<ffi::fi_ops_poll>(),
@@ -62,13 +62,13 @@ boundary::exports! {
         if attr.as_ref().is_some_and(|attr| attr.flags != 0) {
             return Err(Errno::INVAL);
         }
-        place.put(PollSet::create(object::share(domain)?))
+        place.put(PollSet::create(objects::share(domain)?))
     };
 
-    status close(fid: *mut ffi::fid) -> c_int => object::retire::<PollSet, _>(fid).map(drop);
+    status close(fid: *mut ffi::fid) -> c_int => objects::retire::<PollSet, _>(fid).map(drop);
 
     count poll(set: *mut ffi::fid_poll, contexts: *mut *mut c_void, count: c_int) -> c_int => {
-        let set = object::get::<PollSet, _>(set)?;
+        let set = objects::get::<PollSet, _>(set)?;
         let room = usize::try_from(count).map_err(|_| Errno::INVAL)?;
         if contexts.is_null() && room > 0 {
             return Err(Errno::INVAL);
@@ -81,12 +81,12 @@ boundary::exports! {
     };
 
     status add(set: *mut ffi::fid_poll, fid: *mut ffi::fid, flags: u64) -> c_int => {
-        let (set, member) = (object::get::<PollSet, _>(set)?, member(fid)?);
+        let (set, member) = (objects::get::<PollSet, _>(set)?, member(fid)?);
         set.add(member, flags)
     };
 
     status delete(set: *mut ffi::fid_poll, fid: *mut ffi::fid, flags: u64) -> c_int => {
-        let (set, member) = (object::get::<PollSet, _>(set)?, member(fid)?);
+        let (set, member) = (objects::get::<PollSet, _>(set)?, member(fid)?);
         set.delete(&member, flags)
     };
 }
@@ -102,8 +102,8 @@ unsafe fn member(fid: *mut ffi::fid) -> Result<Member> {
     // SAFETY: NULL, which is refused, or an open object by this function's contract; `share` looks whose it is.
     unsafe {
         match fid.as_ref().ok_or(Errno::INVAL)?.fclass {
-            class::CQ => Ok(Member::Cq(Hold::new(object::share(fid)?))),
-            class::CNTR => Ok(Member::Cntr(Hold::new(object::share(fid)?))),
+            class::CQ => Ok(Member::Cq(Hold::new(objects::share(fid)?))),
+            class::CNTR => Ok(Member::Cntr(Hold::new(objects::share(fid)?))),
             _ => Err(Errno::INVAL),
         }
     }
@@ -139,10 +139,10 @@ impl Member {
 impl PollSet {
     /// Opens an empty set.
     fn create(domain: Arc<Domain>) -> *mut ffi::fid_poll {
-        object::publish(Arc::new(Self {
+        objects::publish(Arc::new(Self {
             fid: Cell::new(ffi::fid_poll {
-                fid: object::fid(class::POLL, core::ptr::null_mut(), &FI_OPS.0),
-                ops: object::table(&OPS),
+                fid: objects::fid(class::POLL, core::ptr::null_mut(), &FI_OPS.0),
+                ops: objects::table(&OPS),
             }),
             users: Users::default(),
             _domain: Hold::new(domain),

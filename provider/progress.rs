@@ -15,9 +15,9 @@ use squall_base::{Span, Time};
 
 use crate::clock;
 use crate::cq::doze;
-use crate::ep::Endpoint;
+use crate::endpoint::Endpoint;
 use crate::errno::{Errno, Result};
-use crate::object::PerProcess;
+use crate::objects::PerProcess;
 use crate::param::params;
 use crate::wait::Waiter;
 

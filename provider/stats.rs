@@ -13,9 +13,9 @@ use squall_base::{CounterRow, Merge, Span};
 use squall_engine::{FlowRecord, PathRecord, TransportConfig, TransportCounters};
 use squall_monitor::{PATH, PathValues};
 
-use crate::ep::Endpoint;
+use crate::endpoint::Endpoint;
 use crate::logger::USER;
-use crate::object::PerProcess;
+use crate::objects::PerProcess;
 use crate::param::{StatsFormat, StatsSpec, params};
 
 squall_base::counters! {

@@ -24,7 +24,7 @@ use crate::eq::Eq;
 use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::flags::class;
-use crate::object::{self, Hold};
+use crate::objects::{self, Hold};
 use crate::param::params;
 use announce::Announcer;
 use set::WaitSet;
@@ -218,7 +218,7 @@ pub(crate) unsafe fn set_of(
         return Ok(None);
     }
     // SAFETY: NULL, which is refused, or an open object by this function's contract.
-    unsafe { object::share(set) }.map(Some)
+    unsafe { objects::share(set) }.map(Some)
 }
 
 /// When a wait that may last `timeout` milliseconds (negative: for ever) ends.
@@ -286,10 +286,10 @@ boundary::exports! {
         let count = usize::try_from(count).map_err(|_| Errno::INVAL)?;
         for &fid in boundary::slice(fids.cast_const(), count)? {
             match fid.as_ref().ok_or(Errno::INVAL)?.fclass {
-                class::CQ => offer(object::get::<Cq, _>(fid)?)?,
-                class::CNTR => offer(object::get::<Cntr, _>(fid)?)?,
-                class::EQ => offer(object::get::<Eq, _>(fid)?)?,
-                class::WAIT => offer(object::get::<WaitSet, _>(fid)?)?,
+                class::CQ => offer(objects::get::<Cq, _>(fid)?)?,
+                class::CNTR => offer(objects::get::<Cntr, _>(fid)?)?,
+                class::EQ => offer(objects::get::<Eq, _>(fid)?)?,
+                class::WAIT => offer(objects::get::<WaitSet, _>(fid)?)?,
                 _ => return Err(Errno::NOSYS),
             }
         }

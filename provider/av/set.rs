@@ -10,7 +10,7 @@ use crate::boundary::{self, Out};
 use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::flags::{self, ADDR_UNSPEC, class};
-use crate::object::{self, Cell, Hold, Object, Table, Users};
+use crate::objects::{self, Cell, Hold, Object, Table, Users};
 
 /// `struct fid_av_set` and what is behind it.
 #[repr(C)]
@@ -33,7 +33,7 @@ unsafe impl Object for AvSet {
     }
 }
 
-static FI_OPS: Table<ffi::fi_ops> = Table(object::fi_ops!(close: close));
+static FI_OPS: Table<ffi::fi_ops> = Table(objects::fi_ops!(close: close));
 
 static OPS: Table<ffi::fi_ops_av_set> = Table(ffi::fi_ops_av_set {
     size: size_of::<ffi::fi_ops_av_set>(),
@@ -55,27 +55,27 @@ boundary::exports! {
     ) -> c_int => {
         let place = Out::new(set.cast::<*mut ffi::fid_av_set>())?;
         let attr = attr.as_ref().ok_or(Errno::INVAL)?;
-        place.put(AvSet::create(object::share(av)?, attr, context)?)
+        place.put(AvSet::create(objects::share(av)?, attr, context)?)
     };
 
-    status close(fid: *mut ffi::fid) -> c_int => object::retire::<AvSet, _>(fid).map(drop);
+    status close(fid: *mut ffi::fid) -> c_int => objects::retire::<AvSet, _>(fid).map(drop);
 
     status union(to: *mut ffi::fid_av_set, from: *const ffi::fid_av_set) -> c_int =>
-        object::get::<AvSet, _>(to)?.change(object::get(from)?, |members, others| {
+        objects::get::<AvSet, _>(to)?.change(objects::get(from)?, |members, others| {
             let new: Vec<u64> = others.iter().copied().filter(|addr| !members.contains(addr)).collect();
             members.extend(new);
         });
 
     status intersect(to: *mut ffi::fid_av_set, from: *const ffi::fid_av_set) -> c_int =>
-        object::get::<AvSet, _>(to)?
-            .change(object::get(from)?, |members, others| members.retain(|addr| others.contains(addr)));
+        objects::get::<AvSet, _>(to)?
+            .change(objects::get(from)?, |members, others| members.retain(|addr| others.contains(addr)));
 
     status diff(to: *mut ffi::fid_av_set, from: *const ffi::fid_av_set) -> c_int =>
-        object::get::<AvSet, _>(to)?
-            .change(object::get(from)?, |members, others| members.retain(|addr| !others.contains(addr)));
+        objects::get::<AvSet, _>(to)?
+            .change(objects::get(from)?, |members, others| members.retain(|addr| !others.contains(addr)));
 
     status insert(set: *mut ffi::fid_av_set, fi_addr: u64) -> c_int => {
-        let set = object::get::<AvSet, _>(set)?;
+        let set = objects::get::<AvSet, _>(set)?;
         let mut members = set.members.lock();
         if members.contains(&fi_addr) || set.av.addresses().get(fi_addr).is_none() {
             return Err(Errno::INVAL);
@@ -85,7 +85,7 @@ boundary::exports! {
     };
 
     status remove(set: *mut ffi::fid_av_set, fi_addr: u64) -> c_int => {
-        let set = object::get::<AvSet, _>(set)?;
+        let set = objects::get::<AvSet, _>(set)?;
         let mut members = set.members.lock();
         let at = members.iter().position(|addr| *addr == fi_addr).ok_or(Errno::INVAL)?;
         members.remove(at);
@@ -94,7 +94,7 @@ boundary::exports! {
 
     /// What a join is told besides the set itself, which says all.
     status addr(set: *mut ffi::fid_av_set, coll_addr: *mut u64) -> c_int => {
-        object::get::<AvSet, _>(set)?;
+        objects::get::<AvSet, _>(set)?;
         Out::new(coll_addr)?.put(ADDR_UNSPEC)
     };
 }
@@ -131,10 +131,10 @@ impl AvSet {
                 at = next;
             }
         }
-        Ok(object::publish(Arc::new(Self {
+        Ok(objects::publish(Arc::new(Self {
             fid: Cell::new(ffi::fid_av_set {
-                fid: object::fid(class::AV_SET, context, &FI_OPS.0),
-                ops: object::table(&OPS),
+                fid: objects::fid(class::AV_SET, context, &FI_OPS.0),
+                ops: objects::table(&OPS),
             }),
             users: Users::default(),
             av: Hold::new(av),

@@ -10,7 +10,7 @@ use crate::compat::CqErrEntry;
 use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::flags;
-use crate::object;
+use crate::objects;
 use crate::wait::{self, Sleeper};
 
 impl State {
@@ -176,14 +176,14 @@ impl Cq {
 
 boundary::exports! {
     pub(super) sized read(cq: *mut ffi::fid_cq, buf: *mut c_void, count: usize) -> isize =>
-        object::get::<Cq, _>(cq)?.read(buf, count, null_mut());
+        objects::get::<Cq, _>(cq)?.read(buf, count, null_mut());
 
     pub(super) sized readfrom(
         cq: *mut ffi::fid_cq,
         buf: *mut c_void,
         count: usize,
         source: *mut u64,
-    ) -> isize => object::get::<Cq, _>(cq)?.read(buf, count, source);
+    ) -> isize => objects::get::<Cq, _>(cq)?.read(buf, count, source);
 
     /// The threshold of FI_CQ_COND_THRESHOLD is a hint by definition (fi_cq(3)).
     pub(super) sized sread(
@@ -192,7 +192,7 @@ boundary::exports! {
         count: usize,
         _cond: *const c_void,
         timeout: c_int,
-    ) -> isize => object::get::<Cq, _>(cq)?.sleep_read(buf, count, null_mut(), timeout);
+    ) -> isize => objects::get::<Cq, _>(cq)?.sleep_read(buf, count, null_mut(), timeout);
 
     pub(super) sized sreadfrom(
         cq: *mut ffi::fid_cq,
@@ -201,14 +201,14 @@ boundary::exports! {
         source: *mut u64,
         _cond: *const c_void,
         timeout: c_int,
-    ) -> isize => object::get::<Cq, _>(cq)?.sleep_read(buf, count, source, timeout);
+    ) -> isize => objects::get::<Cq, _>(cq)?.sleep_read(buf, count, source, timeout);
 
     pub(super) sized readerr(
         cq: *mut ffi::fid_cq,
         buf: *mut ffi::fi_cq_err_entry,
         flags: u64,
     ) -> isize => {
-        let cq = object::get::<Cq, _>(cq)?;
+        let cq = objects::get::<Cq, _>(cq)?;
         if buf.is_null() {
             return Err(Errno::INVAL);
         }

@@ -14,7 +14,7 @@ use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::flags::class;
 use crate::nic::Nic;
-use crate::object::{self, Table};
+use crate::objects::{self, Table};
 use crate::param::params;
 
 /// A device as its parts, of which those that are not known are NULL.
@@ -73,7 +73,7 @@ fn empty() -> Option<*mut ffi::fid_nic> {
     let nic: *mut ffi::fid_nic = zeroed(size_of::<ffi::fid_nic>());
     // SAFETY: NULL, or as many zeroed bytes as a `fid_nic` has, which is a value of it (a number and pointers).
     let fid = unsafe { nic.as_mut() }?;
-    fid.fid = object::fid(class::NIC, null_mut(), &OPS.0);
+    fid.fid = objects::fid(class::NIC, null_mut(), &OPS.0);
     fid.device_attr = zeroed(size_of::<ffi::fi_device_attr>());
     fid.bus_attr = zeroed(size_of::<ffi::fi_bus_attr>());
     fid.link_attr = zeroed(size_of::<ffi::fi_link_attr>());

@@ -6,14 +6,14 @@ use super::{Answer, Endpoint, names};
 use crate::addr::{self, Name};
 use crate::boundary::text;
 use crate::compat::{DomainAttr, version};
-use crate::device;
 use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::flags::{self, addr_format, av_type, class, mr_mode, progress, threading};
 use crate::job::AuthKey;
+use crate::optional::device_memory;
+use crate::optional::peer_provider;
 use crate::order;
 use crate::param::params;
-use crate::peer;
 
 /// What every endpoint offers.
 pub(crate) mod limits {
@@ -362,7 +362,7 @@ fn key(what: &str, asked: &AuthKey) -> bool {
 
 /// FI_HMEM if it is among `asked`, and can be had. Whoever does not ask does not have drivers loaded.
 fn devices(asked: u64) -> u64 {
-    if asked & flags::HMEM != 0 && device::available() { flags::HMEM } else { 0 }
+    if asked & flags::HMEM != 0 && device_memory::available() { flags::HMEM } else { 0 }
 }
 
 /// `true` when `asked` is one of `have`; says so otherwise.
@@ -402,7 +402,7 @@ impl Hints {
         let (d, t, r) = (&self.domain, &self.tx, &self.rx);
         // SAFETY: the address is 0 or that of a domain that the hints name, which is open until fi_getinfo(3) returns;
         // `read` exposed it, during this very call.
-        let opened = unsafe { crate::object::modes_of(d.object) };
+        let opened = unsafe { crate::objects::modes_of(d.object) };
         let or = |asked: u32, default: u32| if asked == 0 { default } else { asked };
         // The answer repeats a size that the application asked for, as libfabric's own providers do: the application
         // may have sized its tables by the hint.
@@ -493,7 +493,7 @@ impl Hints {
         // Nothing is required of the application, so any mode will do (and `mode` has no bit that
         // asks something of a provider, but for the old FI_LOCAL_MR, which is a permission too).
         let _ = self.mode;
-        let peer = if peer::is_known() { flags::PEER } else { 0 };
+        let peer = if peer_provider::is_known() { flags::PEER } else { 0 };
         // FI_AV_USER_ID is answered only if the application asks for it: it is about address vectors (lnx asks for it
         // with FI_PEER).
         bits("caps", self.caps, limits::CAPS | flags::AV_USER_ID | peer | devices(self.caps))
@@ -608,8 +608,8 @@ impl Hints {
         // SAFETY: the addresses are 0 or those of the objects that the hints name, which are open until
         // fi_getinfo(3) returns; `read` exposed them, during this very call.
         let opened = unsafe {
-            crate::object::name_of(self.domain.object, class::DOMAIN)
-                .zip(crate::object::name_of(self.fabric_object, class::FABRIC))
+            crate::objects::name_of(self.domain.object, class::DOMAIN)
+                .zip(crate::objects::name_of(self.fabric_object, class::FABRIC))
         };
         let Some((domain, fabric)) = opened else {
             log::info!("hint rejected: domain_attr->domain or fabric_attr->fabric is not squall's");

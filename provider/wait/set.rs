@@ -12,7 +12,7 @@ use crate::errno::{Errno, Result};
 use crate::fabric::Fabric;
 use crate::ffi;
 use crate::flags::class;
-use crate::object::{self, Cell, Hold, Object, Table, Users};
+use crate::objects::{self, Cell, Hold, Object, Table, Users};
 
 /// Somebody in a set, and what is slept on for it.
 struct Member {
@@ -42,7 +42,7 @@ unsafe impl Object for WaitSet {
     }
 }
 
-static FI_OPS: Table<ffi::fi_ops> = Table(object::fi_ops!(close: close, control: control));
+static FI_OPS: Table<ffi::fi_ops> = Table(objects::fi_ops!(close: close, control: control));
 
 static OPS: Table<ffi::fi_ops_wait> =
     Table(ffi::fi_ops_wait { size: size_of::<ffi::fi_ops_wait>(), wait: Some(wait) });
@@ -55,16 +55,16 @@ boundary::exports! {
         set: *mut *mut ffi::fid_wait,
     ) -> c_int => {
         let (place, attr) = (Out::new(set)?, attr.as_ref().ok_or(Errno::INVAL)?);
-        place.put(WaitSet::create(object::share(fabric)?, attr)?)
+        place.put(WaitSet::create(objects::share(fabric)?, attr)?)
     };
 
-    status close(fid: *mut ffi::fid) -> c_int => object::retire::<WaitSet, _>(fid).map(drop);
+    status close(fid: *mut ffi::fid) -> c_int => objects::retire::<WaitSet, _>(fid).map(drop);
 
     status control(fid: *mut ffi::fid, command: c_int, arg: *mut core::ffi::c_void) -> c_int =>
-        object::get::<WaitSet, _>(fid)?.waits.control(command, arg);
+        objects::get::<WaitSet, _>(fid)?.waits.control(command, arg);
 
     status wait(set: *mut ffi::fid_wait, timeout: c_int) -> c_int =>
-        object::get::<WaitSet, _>(set)?.wait(timeout);
+        objects::get::<WaitSet, _>(set)?.wait(timeout);
 }
 
 impl WaitSet {
@@ -78,10 +78,10 @@ impl WaitSet {
             log::info!("a wait set of wait object {} with flags {:#x}", attr.wait_obj, attr.flags);
             return Err(Errno::INVAL);
         }
-        Ok(object::publish(Arc::new(Self {
+        Ok(objects::publish(Arc::new(Self {
             fid: Cell::new(ffi::fid_wait {
-                fid: object::fid(class::WAIT, core::ptr::null_mut(), &FI_OPS.0),
-                ops: object::table(&OPS),
+                fid: objects::fid(class::WAIT, core::ptr::null_mut(), &FI_OPS.0),
+                ops: objects::table(&OPS),
             }),
             users: Users::default(),
             _fabric: Hold::new(fabric),

@@ -10,7 +10,7 @@ use squall_base::Time;
 use super::prepare::Event;
 use crate::clock;
 use crate::errno::{Errno, Result};
-use crate::object::Process;
+use crate::objects::Process;
 
 /// Takes a descriptor that a system call returned.
 ///

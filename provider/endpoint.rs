@@ -1,0 +1,473 @@
+//! Endpoints (FI_EP_RDM): one engine and one port each.
+
+mod algorithms;
+pub(crate) mod alias;
+pub(crate) mod bindings;
+pub(crate) mod buffer;
+pub(crate) mod calls;
+mod cm;
+pub(crate) mod delivery;
+pub(crate) mod endpoint_core;
+mod options;
+pub(crate) mod peer_cache;
+pub(crate) mod poller;
+mod receive;
+mod setup;
+mod transmit;
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::net::SocketAddr;
+use std::sync::{Arc, Weak};
+
+use squall_base::{RegionId, Span, Time};
+
+use crate::background;
+use crate::boundary::{self, Out};
+use crate::cntr::Cntr;
+use crate::domain::Domain;
+use crate::endpoint_lock::{EndpointGuard, EndpointLock};
+use crate::errno::{Errno, Result};
+use crate::ffi;
+use crate::flags::{self, class};
+use crate::info::{self, Chosen};
+use crate::job::Job;
+use crate::objects::{self, Cell, Hold, Object, Process, Table, Users};
+use crate::optional::peer_provider::receives::notify_owner;
+use crate::param::params;
+use crate::stats;
+use bindings::Bindings;
+use endpoint_core::Core;
+pub(crate) use receive::Receive;
+pub(crate) use transmit::Transmit;
+
+/// How soon an endpoint is asked again for its next timer when another thread held its lock.
+const ASK_AGAIN: Span = Span::micros(50);
+
+/// What the application chose when it opened the endpoint.
+pub(crate) struct Settings {
+    /// The address to bind to; port 0 for any.
+    pub(crate) source: SocketAddr,
+    /// Receives may name their source (FI_DIRECTED_RECV).
+    pub(crate) directed: bool,
+    /// Completions name their source (FI_SOURCE).
+    pub(crate) names_source: bool,
+    /// Buffers may be in memory of devices (FI_HMEM).
+    pub(crate) devices: bool,
+    /// Default operation flags of the transmitting side.
+    pub(crate) tx_flags: AtomicU64,
+    /// Default operation flags of the receiving side.
+    pub(crate) rx_flags: AtomicU64,
+    /// Operations may wait for counters (FI_TRIGGER).
+    pub(crate) triggers: bool,
+    /// It may join groups (FI_COLLECTIVE).
+    pub(crate) collective: bool,
+    /// How many it has joined.
+    pub(crate) groups: AtomicU64,
+    /// `msg_order` of the transmitting side.
+    pub(crate) msg_order: u64,
+    /// FI_OPT_MIN_MULTI_RECV.
+    pub(crate) min_multi_recv: AtomicU64,
+    /// Whether FI_OPT_SHARED_MEMORY_PERMITTED allows shared memory.
+    pub(crate) shared_memory: AtomicBool,
+    pub(crate) job: Job,
+}
+
+/// The endpoint's state, behind its lock.
+pub(crate) struct Inner {
+    pub(crate) bindings: Bindings,
+    /// Present once the endpoint is enabled.
+    pub(crate) core: Option<Box<Core>>,
+}
+
+/// `struct fid_ep` and what is behind it.
+#[repr(C)]
+pub(crate) struct Endpoint {
+    fid: Cell<ffi::fid_ep>,
+    users: Users,
+    pub(crate) domain: Hold<Domain>,
+    pub(crate) settings: Settings,
+    pub(crate) inner: EndpointLock<Inner>,
+    number: u32,
+    process: Process,
+    closed: AtomicBool,
+    /// Itself, for work that is to begin later.
+    me: Weak<Self>,
+    /// Set when the background progress thread looks at the endpoint, cleared when the application makes progress.
+    stalled: AtomicBool,
+}
+
+// SAFETY: `Endpoint` is repr(C) and begins with the cell of a `fid_ep`, which begins with a `fid`;
+// `create` alone puts `FI_OPS` into one.
+unsafe impl Object for Endpoint {
+    type Fid = ffi::fid_ep;
+    fn ops() -> &'static ffi::fi_ops {
+        &FI_OPS.0
+    }
+    fn users(&self) -> &Users {
+        &self.users
+    }
+}
+
+static FI_OPS: Table<ffi::fi_ops> =
+    Table(objects::fi_ops!(close: close, bind: bindings::bind, control: options::control));
+
+static OPS: Table<ffi::fi_ops_ep> = Table(ffi::fi_ops_ep {
+    size: size_of::<ffi::fi_ops_ep>(),
+    cancel: Some(options::cancel),
+    getopt: Some(options::getopt),
+    setopt: Some(options::setopt),
+    tx_ctx: Some(options::tx_ctx),
+    rx_ctx: Some(options::rx_ctx),
+    rx_size_left: Some(options::size_left),
+    tx_size_left: Some(options::size_left),
+});
+
+/// How many endpoints this process opened.
+static NUMBER: AtomicU32 = AtomicU32::new(0);
+
+boundary::exports! {
+    /// `fi_endpoint`.
+    pub(crate) status open(
+        domain: *mut ffi::fid_domain,
+        info: *mut ffi::fi_info,
+        ep: *mut *mut ffi::fid_ep,
+        context: *mut c_void,
+    ) -> c_int => {
+        let place = Out::new(ep)?;
+        place.put(Endpoint::create(objects::share(domain)?, &info::chosen(info)?, context)?)
+    };
+
+    /// `fi_endpoint2`: flags ask for peer-provider objects, which are not there.
+    pub(crate) status open2(
+        domain: *mut ffi::fid_domain,
+        info: *mut ffi::fi_info,
+        ep: *mut *mut ffi::fid_ep,
+        flags: u64,
+        context: *mut c_void,
+    ) -> c_int => {
+        if flags != 0 {
+            return Err(Errno::BADFLAGS);
+        }
+        let place = Out::new(ep)?;
+        place.put(Endpoint::create(objects::share(domain)?, &info::chosen(info)?, context)?)
+    };
+
+    status close(fid: *mut ffi::fid) -> c_int => {
+        if let Some(ep) = objects::retire::<Endpoint, _>(fid)? {
+            ep.shut();
+        }
+        Ok(())
+    };
+}
+
+/// `struct fid_ep` with the tables that endpoints and their aliases have.
+fn with_tables(fid: ffi::fid) -> ffi::fid_ep {
+    ffi::fid_ep {
+        fid,
+        ops: objects::table(&OPS),
+        cm: objects::table(&cm::OPS),
+        msg: objects::table(&calls::MSG),
+        rma: objects::table(&calls::RMA),
+        tagged: objects::table(&calls::TAGGED),
+        atomic: objects::table(&calls::ATOMIC),
+        collective: objects::table(&calls::COLLECTIVE),
+    }
+}
+
+impl Endpoint {
+    /// Opens an endpoint, which does nothing before it is enabled.
+    fn create(
+        domain: Arc<Domain>,
+        chosen: &Chosen,
+        context: *mut c_void,
+    ) -> Result<*mut ffi::fid_ep> {
+        domain.process().check()?;
+        let source = chosen.source.unwrap_or_else(|| SocketAddr::new(domain.ip(), 0));
+        let caps = if chosen.caps == 0 { info::limits::CAPS } else { chosen.caps };
+        let job = Job::of(params(), &chosen.endpoint_key, domain.auth_key())?;
+        let opened = Arc::new_cyclic(|me| Self {
+            fid: Cell::new(with_tables(objects::fid(class::EP, context, &FI_OPS.0))),
+            users: Users::default(),
+            settings: Settings {
+                source,
+                directed: caps & flags::DIRECTED_RECV != 0,
+                names_source: caps & flags::SOURCE != 0,
+                devices: caps & flags::HMEM != 0 && domain.serves_devices(),
+                triggers: caps & flags::TRIGGER != 0,
+                collective: caps & flags::COLLECTIVE != 0,
+                groups: AtomicU64::new(1),
+                tx_flags: AtomicU64::new(chosen.tx_op_flags),
+                rx_flags: AtomicU64::new(chosen.rx_op_flags),
+                msg_order: chosen.msg_order,
+                min_multi_recv: AtomicU64::new(64),
+                shared_memory: AtomicBool::new(true),
+                job,
+            },
+            inner: EndpointLock::new(
+                domain.locks(),
+                Inner { bindings: Bindings::default(), core: None },
+            ),
+            number: NUMBER.fetch_add(1, Ordering::Relaxed),
+            process: domain.process(),
+            closed: AtomicBool::new(false),
+            me: Weak::clone(me),
+            stalled: AtomicBool::new(false),
+            domain: Hold::new(domain),
+        });
+        Ok(objects::publish(opened))
+    }
+
+    /// For who keeps it without keeping it open.
+    pub(crate) fn weak(&self) -> Weak<Self> {
+        Weak::clone(&self.me)
+    }
+
+    /// Whether it was opened on this domain.
+    pub(crate) fn belongs_to(&self, domain: &Domain) -> bool {
+        core::ptr::eq(&raw const **self.domain, domain)
+    }
+
+    /// The libfabric API version that the application asked for.
+    pub(crate) fn api_version(&self) -> u32 {
+        self.domain.api_version()
+    }
+
+    /// Locks the endpoint.
+    ///
+    /// # Errors
+    /// `FI_ENODEV` in a forked child.
+    #[inline]
+    pub(crate) fn lock(&self) -> Result<EndpointGuard<'_, Inner>> {
+        self.process.check()?;
+        Ok(self.inner.lock())
+    }
+
+    /// Moves packets, timers and completions along for the application. Whether anything happened.
+    ///
+    /// A thread that finds another one at it sleeps until that is done: it would take the processor from it otherwise.
+    #[inline]
+    pub(crate) fn progress(&self) -> bool {
+        if !self.process.is_current() {
+            return false;
+        }
+        let mut inner = self.inner.lock();
+        let Inner { bindings, core } = &mut *inner;
+        self.stalled.store(false, Ordering::Relaxed);
+        let busy = core.as_mut().is_some_and(|core| core.turn(self, bindings));
+        let shares = bindings.srx.is_some();
+        drop(inner);
+        if shares {
+            notify_owner(self);
+        }
+        self.begin_work_after(busy);
+        busy
+    }
+
+    /// Begins the deferred work that is due, after an operation may have ended on this endpoint.
+    #[inline]
+    pub(crate) fn begin_work(&self) {
+        self.begin_work_after(true);
+    }
+
+    /// Begins the deferred work that is due. This also runs after a turn in which no operation ended (`busy` is false):
+    /// a full queue may have room by now, and a turn inside another call may have made work due.
+    #[inline]
+    fn begin_work_after(&self, busy: bool) {
+        if self.domain.work().has_due() {
+            self.domain.work().run(busy.then_some(self));
+        }
+    }
+
+    /// As [`Endpoint::progress`] by a thread of ours, which leaves it to the application if that is at it.
+    pub(crate) fn serve(&self) -> bool {
+        if !self.process.is_current() {
+            return false;
+        }
+        let Some(mut inner) = self.inner.try_lock() else { return false };
+        let Inner { bindings, core } = &mut *inner;
+        let busy = core.as_mut().is_some_and(|core| core.turn(self, bindings));
+        drop(inner);
+        self.begin_work_after(busy);
+        busy
+    }
+
+    /// The application is about to sleep, and will not make progress.
+    pub(crate) fn leave(&self) {
+        self.stalled.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the application made no progress since this was asked last.
+    pub(crate) fn stalled(&self) -> bool {
+        self.stalled.swap(true, Ordering::Relaxed)
+    }
+
+    /// Runs a turn on the background progress thread, unless the application makes progress again. Returns whether packets
+    /// had arrived.
+    pub(crate) fn progress_in_background(&self) -> bool {
+        if !self.process.is_current() || !self.stalled.load(Ordering::Relaxed) {
+            return false;
+        }
+        let Some(mut inner) = self.inner.try_lock_background() else { return false };
+        let Inner { bindings, core } = &mut *inner;
+        core.as_mut().is_some_and(|core| core.background_turn(bindings))
+    }
+
+    /// Runs a background turn for a thread that waits for an event, which may be another one than the endpoint's own.
+    /// Returns whether the event is still to come.
+    pub(crate) fn assist(&self) -> bool {
+        if !self.process.is_current() {
+            return false;
+        }
+        // Another thread drives the endpoint.
+        let Some(mut inner) = self.inner.try_lock_background() else { return true };
+        let Inner { bindings, core } = &mut *inner;
+        let Some(core) = core else { return false };
+        core.background_turn(bindings);
+        core.collectives.as_ref().is_some_and(|all| all.is_joining())
+    }
+
+    /// The application, or a thread, is about to sleep on the sockets: peers on this host are to wake it. False when
+    /// something of theirs is there already; `None` when another thread holds the lock and drives it: a thread of the
+    /// application, or the background progress thread, which wakes sleepers when it finds something.
+    pub(crate) fn doze(&self) -> Option<bool> {
+        if !self.process.is_current() {
+            return Some(true);
+        }
+        let mut inner = self.inner.try_lock()?;
+        Some(inner.core.as_mut().is_none_or(|core| core.doze()))
+    }
+
+    /// Who was about to sleep is back.
+    pub(crate) fn woke(&self) {
+        if self.process.is_current()
+            && let Some(core) = &mut self.inner.lock().core
+        {
+            core.links.wake();
+        }
+    }
+
+    /// When it needs a turn without anything arriving. Soon, while another thread holds the lock: what it sets is not known, and
+    /// they may have told the thread of it before it lay down.
+    pub(crate) fn next_timeout(&self) -> Option<Time> {
+        match self.inner.try_lock() {
+            Some(inner) => inner.core.as_ref()?.next_timeout(),
+            None => Some(crate::clock::now() + ASK_AGAIN),
+        }
+    }
+
+    /// Returns the endpoint's next timer as [`Endpoint::next_timeout`] does, for a thread that is about to sleep until
+    /// then. Without background progress, an operation that sets an earlier timer wakes that thread.
+    pub(crate) fn next_timeout_of_sleeper(&self) -> Option<Time> {
+        match self.inner.try_lock() {
+            Some(mut inner) => inner.core.as_mut()?.next_timeout_of_sleeper(),
+            None => Some(crate::clock::now() + ASK_AGAIN),
+        }
+    }
+
+    /// The sockets to watch.
+    pub(crate) fn sockets(&self) -> Vec<i32> {
+        self.inner.lock().core.as_ref().map_or_else(Vec::new, |core| core.sockets())
+    }
+
+    /// Reports the counters, once, and shows them no longer.
+    pub(crate) fn report(&self) {
+        if let Some(mut inner) = self.inner.try_lock()
+            && let Some(core) = &mut inner.core
+            && !self.closed.swap(true, Ordering::AcqRel)
+        {
+            stats::report(self.number, &core.statistics());
+            core.monitor.end();
+            core.trace.close();
+        }
+    }
+
+    /// A counter that concerns every endpoint of the domain: from now on reading it drives this one, which with
+    /// `accesses` says what peers access.
+    pub(crate) fn follow(self: &Arc<Self>, cntr: &Arc<Cntr>, accesses: bool) -> Result<()> {
+        let mut inner = self.lock()?;
+        let Inner { bindings, core } = &mut *inner;
+        let Some(core) = core else { return Ok(()) };
+        bindings.follow(cntr);
+        if accesses {
+            core.engine.report_accesses();
+        }
+        cntr.attach(self, &core.sockets())
+    }
+
+    /// A region of the domain is being closed: when this returns nothing here names it any more.
+    pub(crate) fn release_region(&self, region: RegionId) {
+        if !self.process.is_current() {
+            return;
+        }
+        let mut inner = self.inner.lock();
+        let Inner { bindings, core } = &mut *inner;
+        if let Some(core) = core {
+            let now = crate::clock::now();
+            core.engine.release_region(now, region);
+            // Accesses that wait to be counted name the region by its number, which the next region will get.
+            core.complete(self, bindings);
+            core.flush(now);
+        }
+        drop(inner);
+        // The closed region's accesses may have brought a counter to the threshold of waiting work.
+        self.begin_work();
+    }
+
+    /// Ends everything: lets what was sent arrive, then leaves the queues and closes the sockets.
+    fn shut(&self) {
+        stats::forget(self);
+        background::detach(self);
+        let sockets = self.sockets();
+        if let Some(progress) = self.domain.progress() {
+            progress.detach(self, &sockets);
+        }
+        self.linger();
+        self.report();
+        let mut inner = self.inner.lock();
+        let Inner { bindings, core } = &mut *inner;
+        // Before they are closed: another thread may open others under their numbers.
+        bindings.detach(self, &sockets);
+        *core = None;
+        drop(inner);
+        // An operation that ended while the endpoint lingered may trigger deferred work of another one.
+        self.begin_work();
+        // Not before: until here the endpoint answered its peers from regions and wrote into them, so who
+        // closes a region had to find it in the list.
+        self.domain.disabled(self, &sockets);
+        self.domain.release();
+    }
+
+    /// The process ends, and nobody closed the endpoint: sees to it that what was complete when it was copied arrives. Not
+    /// while another thread is at it: that one may be stuck for good.
+    pub(crate) fn drain(&self) {
+        let start = crate::clock::now();
+        while self.process.is_current() {
+            let Some(mut inner) = self.inner.try_lock() else { return };
+            let Inner { bindings, core } = &mut *inner;
+            let Some(core) = core.as_mut() else { return };
+            core.turn(self, bindings);
+            if core.is_drained(start) {
+                return;
+            }
+            drop(inner);
+            std::thread::yield_now();
+        }
+    }
+
+    /// Gives what was sent a chance to be acknowledged, and the peers a close.
+    fn linger(&self) {
+        let start = crate::clock::now();
+        loop {
+            let mut inner = self.inner.lock();
+            let Inner { bindings, core } = &mut *inner;
+            let Some(core) = core.as_mut() else { return };
+            core.turn(self, bindings);
+            if core.close_step(start) {
+                return;
+            }
+            drop(inner);
+            std::thread::yield_now();
+        }
+    }
+}

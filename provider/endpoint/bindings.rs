@@ -1,0 +1,304 @@
+//! What an endpoint is bound to: its address vector, queues and counters.
+
+use core::ffi::c_int;
+use std::sync::{Arc, Weak};
+
+use squall_engine::{OpKind, Visibility};
+
+use crate::av::Av;
+use crate::boundary;
+use crate::cntr::Cntr;
+use crate::cq::Cq;
+use crate::endpoint::{Endpoint, Inner};
+use crate::eq::{Eq, Failure};
+use crate::errno::{Errno, Result};
+use crate::ffi;
+use crate::flags::{self, class};
+use crate::info::limits;
+use crate::objects::{self, Hold};
+use crate::optional::peer_provider::Srx;
+
+/// One direction's completion queue.
+#[derive(Default)]
+pub(crate) struct Queue {
+    pub(crate) cq: Option<Hold<Cq>>,
+    /// FI_SELECTIVE_COMPLETION: only operations that ask for it complete visibly.
+    pub(crate) selective: bool,
+}
+
+/// Everything bound.
+#[derive(Default)]
+pub(crate) struct Bindings {
+    pub(crate) av: Option<Hold<Av>>,
+    pub(crate) tx: Queue,
+    pub(crate) rx: Queue,
+    /// Another provider's receives, instead of own ones.
+    pub(crate) srx: Option<Hold<Srx>>,
+    eq: Option<Hold<Eq>>,
+    send: Option<Hold<Cntr>>,
+    recv: Option<Hold<Cntr>>,
+    read: Option<Hold<Cntr>>,
+    write: Option<Hold<Cntr>>,
+    remote_read: Option<Hold<Cntr>>,
+    remote_write: Option<Hold<Cntr>>,
+    /// Counters of the domain whose readers drive this endpoint ([`Endpoint::follow`]).
+    followers: Vec<Weak<Cntr>>,
+}
+
+impl Queue {
+    /// What the end of an operation with these flags leaves behind.
+    #[inline]
+    pub(crate) fn visibility(&self, op_flags: u64) -> Visibility {
+        if self.cq.is_some() && (!self.selective || op_flags & flags::COMPLETION != 0) {
+            Visibility::Entry
+        } else {
+            Visibility::ErrorEntry
+        }
+    }
+}
+
+impl Bindings {
+    /// Whether anything could be told about operations.
+    pub(crate) fn observable(&self) -> bool {
+        self.tx.cq.is_some() || self.rx.cq.is_some() || self.counters().next().is_some()
+    }
+
+    /// Whether accesses of peers are counted.
+    pub(crate) const fn counts_accesses(&self) -> bool {
+        self.remote_read.is_some() || self.remote_write.is_some()
+    }
+
+    /// Whether there is a counter for an operation.
+    pub(crate) fn counts(&self, kind: OpKind) -> bool {
+        self.counter(kind).is_some()
+    }
+
+    /// Counts an operation that ended.
+    #[inline]
+    pub(crate) fn count(&self, kind: OpKind, success: bool) {
+        let counter = self.counter(kind);
+        if let Some(counter) = counter {
+            counter.count(success);
+        }
+        if kind == OpKind::RemoteFetch {
+            // It has also changed something; but where both are the same counter it is one operation.
+            let other = self.remote_write.as_ref().map(|c| &***c);
+            let same = |a: &Cntr| counter.is_some_and(|b| core::ptr::eq(a, b));
+            if let Some(other) = other.filter(|other| !same(other)) {
+                other.count(success);
+            }
+        }
+    }
+
+    /// Whether there is an event queue.
+    pub(crate) fn has_events(&self) -> bool {
+        self.eq.is_some()
+    }
+
+    /// A group is being joined, of which the event queue is to tell.
+    pub(crate) fn await_join(&self, ep: Weak<Endpoint>) {
+        if let Some(eq) = &self.eq {
+            eq.await_join(ep);
+        }
+    }
+
+    /// A group was joined, by the call with this context, or was not for an error.
+    pub(crate) fn tell_joined(&self, fid: usize, context: usize, error: Option<Errno>) {
+        let Some(eq) = &self.eq else { return };
+        let fid = core::ptr::with_exposed_provenance_mut(fid);
+        let context = core::ptr::with_exposed_provenance_mut(context);
+        match error {
+            None => eq.report(ffi::FI_JOIN_COMPLETE, fid, context, 0),
+            Some(errno) => eq.fail(Failure { fid, context, data: 0, errno }),
+        }
+    }
+
+    /// The counter of an operation.
+    #[inline]
+    fn counter(&self, kind: OpKind) -> Option<&Cntr> {
+        let cntr = match kind {
+            OpKind::Send => &self.send,
+            OpKind::Recv => &self.recv,
+            OpKind::Read | OpKind::Fetch => &self.read,
+            OpKind::Write | OpKind::Update => &self.write,
+            OpKind::RemoteRead | OpKind::RemoteFetch => &self.remote_read,
+            OpKind::RemoteWrite | OpKind::RemoteUpdate => &self.remote_write,
+            OpKind::Peek => &None,
+        };
+        cntr.as_ref().map(|c| &***c)
+    }
+
+    /// The queue of an operation.
+    #[inline]
+    pub(crate) fn queue(&self, kind: OpKind) -> Option<&Cq> {
+        let queue = match kind {
+            OpKind::Send | OpKind::Read | OpKind::Write | OpKind::Update | OpKind::Fetch => {
+                &self.tx
+            }
+            OpKind::Recv
+            | OpKind::Peek
+            | OpKind::RemoteRead
+            | OpKind::RemoteWrite
+            | OpKind::RemoteUpdate
+            | OpKind::RemoteFetch => &self.rx,
+        };
+        queue.cq.as_ref().map(|c| &***c)
+    }
+
+    /// Adds a counter of the domain to those that this endpoint wakes.
+    pub(crate) fn follow(&mut self, cntr: &Arc<Cntr>) {
+        self.followers.retain(|known| known.strong_count() > 0);
+        let is = |known: &Weak<Cntr>| core::ptr::eq(known.as_ptr(), Arc::as_ptr(cntr));
+        if !self.followers.iter().any(is) {
+            self.followers.push(Arc::downgrade(cntr));
+        }
+    }
+
+    /// Wakes the threads that sleep on a queue or counter, because another thread has read the sockets, or because an
+    /// operation has ended whose completion they see only by their own progress.
+    pub(crate) fn wake(&self) {
+        for cq in [&self.tx.cq, &self.rx.cq].into_iter().flatten() {
+            cq.wake();
+        }
+        for cntr in self.counters() {
+            cntr.wake();
+        }
+        for cntr in self.followers.iter().filter_map(Weak::upgrade) {
+            cntr.wake();
+        }
+    }
+
+    fn counters(&self) -> impl Iterator<Item = &Hold<Cntr>> {
+        let own = [&self.send, &self.recv, &self.read, &self.write];
+        own.into_iter().chain([&self.remote_read, &self.remote_write]).flatten()
+    }
+
+    /// From now on reading the queues and counters drives the endpoint.
+    pub(crate) fn attach(&self, ep: &Arc<Endpoint>, sockets: &[i32]) -> Result<()> {
+        for cq in [&self.tx.cq, &self.rx.cq].into_iter().flatten() {
+            cq.attach(ep, sockets)?;
+        }
+        self.counters().try_for_each(|cntr| cntr.attach(ep, sockets))
+    }
+
+    /// The endpoint closes: forgets everything, and is forgotten.
+    pub(crate) fn detach(&mut self, ep: &Endpoint, sockets: &[i32]) {
+        for cq in [&self.tx.cq, &self.rx.cq].into_iter().flatten() {
+            cq.detach(ep, sockets);
+        }
+        for cntr in self.counters() {
+            cntr.detach(ep, sockets);
+        }
+        *self = Self::default();
+    }
+}
+
+boundary::exports! {
+    /// `fi_ep_bind`.
+    pub(crate) status bind(fid: *mut ffi::fid, other: *mut ffi::fid, flags: u64) -> c_int => {
+        let ep = objects::share::<Endpoint, _>(fid)?;
+        let what = match other.as_ref().ok_or(Errno::INVAL)?.fclass {
+            class::CQ => Bindable::Cq(objects::share(other)?),
+            class::CNTR => Bindable::Cntr(objects::share(other)?),
+            class::AV => Bindable::Av(objects::share(other)?),
+            class::EQ => Bindable::Eq(objects::share(other)?),
+            class::SRX_CTX => Bindable::Srx(objects::share(other)?),
+            _ => return Err(Errno::NOSYS),
+        };
+        ep.bind(what, flags)
+    };
+}
+
+/// What can be bound to an endpoint.
+enum Bindable {
+    Cq(Arc<Cq>),
+    Cntr(Arc<Cntr>),
+    Av(Arc<Av>),
+    Eq(Arc<Eq>),
+    Srx(Arc<Srx>),
+}
+
+impl Endpoint {
+    fn bind(self: &Arc<Self>, what: Bindable, flags: u64) -> Result<()> {
+        let mut inner = self.lock()?;
+        let Inner { bindings, core } = &mut *inner;
+        match what {
+            Bindable::Cq(cq) => queue(bindings, &cq, flags)?,
+            Bindable::Cntr(cntr) => counter(bindings, &cntr, flags)?,
+            Bindable::Av(av) => {
+                let same = bindings.av.as_ref().is_some_and(|bound| core::ptr::eq(&***bound, &*av));
+                if same {
+                    return Ok(());
+                }
+                if core.is_some() {
+                    // What the indices of the first one mean is cached.
+                    log::warn!(
+                        "an enabled endpoint keeps its address vector: another cannot be bound"
+                    );
+                    return Err(Errno::OPBADSTATE);
+                }
+                bindings.av = Some(Hold::new(av));
+            }
+            Bindable::Eq(eq) => bindings.eq = Some(Hold::new(eq)),
+            Bindable::Srx(srx) => {
+                if !srx.belongs_to(&self.domain) || bindings.srx.is_some() {
+                    return Err(Errno::INVAL);
+                }
+                if core.is_some() {
+                    log::warn!(
+                        "an enabled endpoint keeps its receives: a shared context comes before"
+                    );
+                    return Err(Errno::OPBADSTATE);
+                }
+                bindings.srx = Some(Hold::new(srx));
+            }
+        }
+        // Binding queues and counters after fi_enable takes effect at once (Sandia OpenSHMEM relies on it).
+        if let Some(core) = core {
+            bindings.attach(self, &core.sockets())?;
+            if bindings.counts_accesses() {
+                core.engine.report_accesses();
+            }
+        }
+        Ok(())
+    }
+}
+
+fn queue(bindings: &mut Bindings, cq: &Arc<Cq>, flags: u64) -> Result<()> {
+    let known = flags::TRANSMIT | flags::RECV | flags::SELECTIVE_COMPLETION;
+    if flags & !known != 0 || flags & (flags::TRANSMIT | flags::RECV) == 0 {
+        return Err(Errno::BADFLAGS);
+    }
+    let selective = flags & flags::SELECTIVE_COMPLETION != 0;
+    let both = [(flags::TRANSMIT, &mut bindings.tx), (flags::RECV, &mut bindings.rx)];
+    for (bit, queue) in both {
+        if flags & bit != 0 {
+            if queue.cq.is_some() {
+                return Err(Errno::INVAL);
+            }
+            *queue = Queue { cq: Some(Hold::new(Arc::clone(cq))), selective };
+        }
+    }
+    Ok(())
+}
+
+fn counter(bindings: &mut Bindings, cntr: &Arc<Cntr>, flags: u64) -> Result<()> {
+    let known = flags::SEND | flags::RECV | limits::ONE_SIDED;
+    if flags & !known != 0 || flags & known == 0 {
+        return Err(Errno::BADFLAGS);
+    }
+    let each = [
+        (flags::SEND, &mut bindings.send),
+        (flags::RECV, &mut bindings.recv),
+        (flags::READ, &mut bindings.read),
+        (flags::WRITE, &mut bindings.write),
+        (flags::REMOTE_READ, &mut bindings.remote_read),
+        (flags::REMOTE_WRITE, &mut bindings.remote_write),
+    ];
+    for (bit, slot) in each {
+        if flags & bit != 0 {
+            *slot = Some(Hold::new(Arc::clone(cntr)));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,514 @@
+//! `fi_atomic(3)`.
+
+use core::ffi::{c_int, c_void};
+
+use squall_engine::{
+    Action, AmoOp, AmoType, Atomic, Buf, RemoteIov, RemoteSeg, atomic_compares, atomic_most,
+    atomic_size,
+};
+
+use super::{Descs, In, NO_DESC, Out, Transmit};
+use crate::boundary;
+use crate::compat::version;
+use crate::domain::Domain;
+use crate::endpoint::buffer::{Desc, gather_with, lend};
+use crate::endpoint::{Endpoint, alias};
+use crate::errno::{Errno, Result};
+use crate::ffi::{self, fi_datatype, fi_op, fid_domain, fid_ep};
+use crate::info::limits;
+use crate::objects::{self, Table};
+
+/// Several pieces of local values.
+type Ioc = *const ffi::fi_ioc;
+/// Several pieces of room for values.
+type IocOut = *mut ffi::fi_ioc;
+/// Several pieces, their descriptors, and how many they are.
+type Pieces<T> = (T, *const Desc, usize);
+/// A message.
+type Message = *const ffi::fi_msg_atomic;
+
+/// By `enum fi_datatype`.
+const TYPES: [AmoType; 18] = [
+    AmoType::Int8,
+    AmoType::Uint8,
+    AmoType::Int16,
+    AmoType::Uint16,
+    AmoType::Int32,
+    AmoType::Uint32,
+    AmoType::Int64,
+    AmoType::Uint64,
+    AmoType::Float,
+    AmoType::Double,
+    AmoType::FloatComplex,
+    AmoType::DoubleComplex,
+    AmoType::LongDouble,
+    AmoType::LongDoubleComplex,
+    AmoType::Int128,
+    AmoType::Uint128,
+    AmoType::Fp16,
+    AmoType::Bf16,
+];
+/// By `enum fi_op`.
+const OPS_BY_NUMBER: [AmoOp; 20] = [
+    AmoOp::Min,
+    AmoOp::Max,
+    AmoOp::Sum,
+    AmoOp::Prod,
+    AmoOp::Lor,
+    AmoOp::Land,
+    AmoOp::Bor,
+    AmoOp::Band,
+    AmoOp::Lxor,
+    AmoOp::Bxor,
+    AmoOp::Read,
+    AmoOp::Write,
+    AmoOp::Cswap,
+    AmoOp::CswapNe,
+    AmoOp::CswapLe,
+    AmoOp::CswapLt,
+    AmoOp::CswapGe,
+    AmoOp::CswapGt,
+    AmoOp::Mswap,
+    AmoOp::Diff,
+];
+/// How many of each libfabric 1.x has.
+const OLD: (usize, usize) = (16, 19);
+
+/// Which of the three families a call belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Family {
+    /// `fi_atomic` and its kin.
+    Base,
+    /// `fi_fetch_atomic` and its kin.
+    Fetch,
+    /// `fi_compare_atomic` and its kin.
+    Compare,
+}
+
+/// An operation on a type, as the application named them.
+#[derive(Clone, Copy)]
+struct What {
+    op: AmoOp,
+    data_type: AmoType,
+    /// Values at once.
+    most: usize,
+}
+
+impl What {
+    /// # Errors
+    /// `FI_EOPNOTSUPP` for what is not there, or not in this family, or not known to the API version asked for.
+    fn new(api: u32, family: Family, datatype: fi_datatype, op: fi_op) -> Result<Self> {
+        let old = api < version(2, 0);
+        let (types, ops) = if old { OLD } else { (TYPES.len(), OPS_BY_NUMBER.len()) };
+        let of = |number: u32, count| usize::try_from(number).ok().filter(|n| *n < count);
+        let data_type = of(datatype, types).map(|n| TYPES[n]).ok_or(Errno::OPNOTSUPP)?;
+        let op = of(op, ops).map(|n| OPS_BY_NUMBER[n]).ok_or(Errno::OPNOTSUPP)?;
+        let fits = match family {
+            Family::Base => !atomic_compares(op) && op != AmoOp::Read,
+            Family::Fetch => !atomic_compares(op),
+            Family::Compare => atomic_compares(op),
+        };
+        let most = atomic_most(op, data_type).filter(|_| fits).ok_or(Errno::OPNOTSUPP)?;
+        Ok(Self { op, data_type, most })
+    }
+
+    fn size(self) -> usize {
+        atomic_size(self.data_type)
+    }
+
+    /// `count` values in one piece.
+    fn lend(self, base: *const c_void, count: usize, desc: Desc) -> Result<Buf> {
+        lend(base, count.checked_mul(self.size()).ok_or(Errno::INVAL)?, desc)
+    }
+
+    /// The operands: those of a read are not looked at.
+    fn operands(self, base: *const c_void, count: usize, desc: Desc) -> Result<Buf> {
+        if self.op == AmoOp::Read { Ok(Buf::Empty) } else { self.lend(base, count, desc) }
+    }
+
+    /// Values in several pieces.
+    ///
+    /// # Safety
+    /// `iov` is NULL or points to `count` pieces that nobody writes to during the call.
+    unsafe fn gather(self, iov: Ioc, descs: *const Desc, count: usize) -> Result<Buf> {
+        let piece = |ioc: &ffi::fi_ioc| {
+            let len = ioc.count.checked_mul(self.size()).ok_or(Errno::INVAL)?;
+            Ok((ioc.addr.cast_const(), len))
+        };
+        // SAFETY: `iov` is NULL or points to `count` pieces, a `fi_ioc` each; nobody writes to them meanwhile.
+        unsafe { gather_with(iov, descs, count, piece) }
+    }
+
+    /// Operands in several pieces.
+    ///
+    /// # Safety
+    /// As [`Self::gather`].
+    unsafe fn gather_operands(self, iov: Ioc, descs: *const Desc, count: usize) -> Result<Buf> {
+        if self.op == AmoOp::Read {
+            return Ok(Buf::Empty);
+        }
+        // SAFETY: `iov` is NULL or points to `count` pieces, of which `gather` copies what they say.
+        unsafe { self.gather(iov, descs, count) }
+    }
+
+    /// `count` values of the peer.
+    fn remote(self, count: usize, address: u64, key: u64) -> Result<RemoteIov> {
+        let len = count.checked_mul(self.size()).ok_or(Errno::INVAL)? as u64;
+        Ok(RemoteIov::One(RemoteSeg { address, len, key }))
+    }
+
+    /// The ranges of a message.
+    ///
+    /// # Safety
+    /// `message.rma_iov` is NULL or points to as many ranges as the count beside it says.
+    unsafe fn ranges(self, message: &ffi::fi_msg_atomic) -> Result<RemoteIov> {
+        let count = message.rma_iov_count;
+        if !(1..=limits::RMA_IOV_LIMIT).contains(&count) || message.rma_iov.is_null() {
+            log::info!(
+                "an atomic of {count} remote ranges: at most {}, and not none",
+                limits::RMA_IOV_LIMIT
+            );
+            return Err(Errno::INVAL);
+        }
+        // SAFETY: `rma_iov` points to `count` ranges by this function's contract; they are copied here.
+        let ranges = unsafe { boundary::slice(message.rma_iov, count)? };
+        let seg = |range: &ffi::fi_rma_ioc| {
+            let len = range.count.checked_mul(self.size()).ok_or(Errno::INVAL)? as u64;
+            Ok(RemoteSeg { address: range.addr, len, key: range.key })
+        };
+        match ranges {
+            [one] => seg(one).map(RemoteIov::One),
+            many => many.iter().map(seg).collect::<Result<_>>().map(RemoteIov::Many),
+        }
+    }
+
+    /// The call.
+    fn call(
+        self,
+        operands: Buf,
+        remote: RemoteIov,
+        (compare, result): (Option<Buf>, Option<Buf>),
+        peer: u64,
+    ) -> Transmit {
+        let Self { op, data_type, .. } = self;
+        let atomic = Atomic { op, data_type, remote, compare, result };
+        Transmit::new(Action::Atomic(Box::new(atomic)), operands, peer)
+    }
+}
+
+/// A type of values.
+///
+/// # Errors
+/// `FI_EOPNOTSUPP` for what is not there, or not known to the API version asked for.
+pub(super) fn data_type(api: u32, datatype: fi_datatype) -> Result<AmoType> {
+    What::new(api, Family::Base, datatype, ffi::FI_ATOMIC_WRITE).map(|what| what.data_type)
+}
+
+/// How values of a type are combined.
+///
+/// # Errors
+/// As [`data_type`], also for operations whose result depends on who comes first.
+pub(super) fn reduction(api: u32, datatype: fi_datatype, op: fi_op) -> Result<(AmoOp, AmoType)> {
+    let what = What::new(api, Family::Base, datatype, op)?;
+    match what.op {
+        AmoOp::Write | AmoOp::Diff => Err(Errno::OPNOTSUPP),
+        op => Ok((op, what.data_type)),
+    }
+}
+
+impl Endpoint {
+    fn atomic(&self, family: Family, datatype: fi_datatype, op: fi_op) -> Result<What> {
+        What::new(self.api_version(), family, datatype, op)
+    }
+}
+
+/// A message, and what it does.
+///
+/// # Safety
+/// `message` is NULL or points to a message that nobody writes to during the call.
+unsafe fn message<'a>(
+    ep: &Endpoint,
+    family: Family,
+    message: Message,
+) -> Result<(&'a ffi::fi_msg_atomic, What)> {
+    // SAFETY: NULL, which is refused, or a message by this function's contract; the reference does not outlive the
+    // call that it is of.
+    let message = unsafe { message.as_ref() }.ok_or(Errno::INVAL)?;
+    Ok((message, ep.atomic(family, message.datatype, message.op)?))
+}
+
+calls! { transmit(ep):
+    write(
+        buf: In, count: usize, d: Out, to: u64, addr: u64, key: u64, datatype: fi_datatype, op: fi_op, cx: Out
+    ) => {
+        let what = ep.atomic(Family::Base, datatype, op)?;
+        let remote = what.remote(count, addr, key)?;
+        what.call(what.lend(buf, count, d)?, remote, (None, None), to).context(cx)
+    };
+    writev(
+        iov: Ioc, d: Descs, n: usize, to: u64, addr: u64, key: u64, datatype: fi_datatype, op: fi_op, cx: Out
+    ) => {
+        let what = ep.atomic(Family::Base, datatype, op)?;
+        let buf = what.gather(iov, d, n)?;
+        let remote = what.remote(count_of(&buf, what), addr, key)?;
+        what.call(buf, remote, (None, None), to).context(cx)
+    };
+    writemsg(msg: Message, flags: u64) => atomic_msg(ep, msg, flags)?;
+    inject(
+        buf: In, count: usize, to: u64, addr: u64, key: u64, datatype: fi_datatype, op: fi_op
+    ) => {
+        let what = ep.atomic(Family::Base, datatype, op)?;
+        let remote = what.remote(count, addr, key)?;
+        what.call(what.lend(buf, count, NO_DESC)?, remote, (None, None), to).injected()
+    };
+    readwrite(
+        buf: In, count: usize, d: Out, result: Out, rd: Out, to: u64, addr: u64, key: u64, datatype: fi_datatype,
+        op: fi_op, cx: Out
+    ) => {
+        let what = ep.atomic(Family::Fetch, datatype, op)?;
+        let (remote, result) = (what.remote(count, addr, key)?, what.lend(result, count, rd)?);
+        what.call(what.operands(buf, count, d)?, remote, (None, Some(result)), to).context(cx)
+    };
+    readwritev(
+        iov: Ioc, d: Descs, n: usize, result: IocOut, rd: Descs, results: usize, to: u64, addr: u64, key: u64,
+        datatype: fi_datatype, op: fi_op, cx: Out
+    ) => {
+        let what = ep.atomic(Family::Fetch, datatype, op)?;
+        let result = what.gather(result, rd, results)?;
+        let remote = what.remote(count_of(&result, what), addr, key)?;
+        let buf = what.gather_operands(iov, d, n)?;
+        what.call(buf, remote, (None, Some(result)), to).context(cx)
+    };
+    readwritemsg(msg: Message, result: IocOut, rd: Descs, results: usize, flags: u64) =>
+        fetch(ep, msg, (result, rd, results), flags)?;
+    compwrite(
+        buf: In, count: usize, d: Out, compare: In, cd: Out, result: Out, rd: Out, to: u64, addr: u64, key: u64,
+        datatype: fi_datatype, op: fi_op, cx: Out
+    ) => {
+        let what = ep.atomic(Family::Compare, datatype, op)?;
+        let remote = what.remote(count, addr, key)?;
+        let others = (Some(what.lend(compare, count, cd)?), Some(what.lend(result, count, rd)?));
+        what.call(what.lend(buf, count, d)?, remote, others, to).context(cx)
+    };
+    compwritev(
+        iov: Ioc, d: Descs, n: usize, compare: Ioc, cd: Descs, compares: usize, result: IocOut, rd: Descs,
+        results: usize, to: u64, addr: u64, key: u64, datatype: fi_datatype, op: fi_op, cx: Out
+    ) => {
+        let what = ep.atomic(Family::Compare, datatype, op)?;
+        let buf = what.gather(iov, d, n)?;
+        let remote = what.remote(count_of(&buf, what), addr, key)?;
+        let others = (Some(what.gather(compare, cd, compares)?), Some(what.gather(result, rd, results)?));
+        what.call(buf, remote, others, to).context(cx)
+    };
+    compwritemsg(
+        msg: Message, compare: Ioc, cd: Descs, compares: usize, result: IocOut, rd: Descs, results: usize, flags: u64
+    ) => compare_and(ep, msg, (compare, cd, compares), (result, rd, results), flags)?;
+}
+
+/// `fi_atomicmsg`.
+///
+/// # Safety
+/// `msg` is NULL or a message that nobody writes to during the call, with as many pieces and ranges as it says.
+///
+/// # Errors
+/// `FI_EINVAL` for what makes no sense, `FI_EOPNOTSUPP` for what is not there.
+#[inline]
+pub(crate) unsafe fn atomic_msg(ep: &Endpoint, msg: Message, flags: u64) -> Result<Transmit> {
+    // SAFETY: NULL, which is refused, or a message with its pieces and ranges by this function's contract.
+    unsafe {
+        let (msg, what) = message(ep, Family::Base, msg)?;
+        let (buf, remote) = (what.gather(msg.msg_iov, msg.desc, msg.iov_count)?, what.ranges(msg)?);
+        let call = what.call(buf, remote, (None, None), msg.addr);
+        Ok(call.context(msg.context).given(flags, msg.data))
+    }
+}
+
+/// `fi_fetch_atomicmsg`, the results' pieces with their number.
+///
+/// # Safety
+/// As [`atomic_msg`], and as many pieces for the results as are said to be there.
+#[inline]
+unsafe fn fetch(
+    ep: &Endpoint,
+    msg: Message,
+    (result, rd, results): Pieces<IocOut>,
+    flags: u64,
+) -> Result<Transmit> {
+    // SAFETY: NULL, which is refused, or a message with its pieces and ranges by this function's contract, as are the
+    // results' pieces.
+    unsafe {
+        let (msg, what) = message(ep, Family::Fetch, msg)?;
+        let (buf, remote) =
+            (what.gather_operands(msg.msg_iov, msg.desc, msg.iov_count)?, what.ranges(msg)?);
+        let result = what.gather(result, rd, results)?;
+        let call = what.call(buf, remote, (None, Some(result)), msg.addr);
+        Ok(call.context(msg.context).given(flags, msg.data))
+    }
+}
+
+/// `fi_compare_atomicmsg`, the pieces of what is compared with, and of the results, with their numbers.
+///
+/// # Safety
+/// As [`fetch`], and as many pieces to compare with as are said to be there.
+#[inline]
+unsafe fn compare_and(
+    ep: &Endpoint,
+    msg: Message,
+    (compare, cd, compares): Pieces<Ioc>,
+    (result, rd, results): Pieces<IocOut>,
+    flags: u64,
+) -> Result<Transmit> {
+    // SAFETY: NULL, which is refused, or a message with its pieces and ranges by this function's contract, as are the
+    // other two arrays of pieces.
+    unsafe {
+        let (msg, what) = message(ep, Family::Compare, msg)?;
+        let (buf, remote) = (what.gather(msg.msg_iov, msg.desc, msg.iov_count)?, what.ranges(msg)?);
+        let others =
+            (Some(what.gather(compare, cd, compares)?), Some(what.gather(result, rd, results)?));
+        let call = what.call(buf, remote, others, msg.addr);
+        Ok(call.context(msg.context).given(flags, msg.data))
+    }
+}
+
+/// `fi_fetch_atomicmsg` of deferred work.
+///
+/// # Safety
+/// As [`atomic_msg`], and `result` has as many pieces as it says.
+///
+/// # Errors
+/// As [`atomic_msg`].
+pub(crate) unsafe fn fetch_msg(
+    ep: &Endpoint,
+    msg: Message,
+    result: &ffi::fi_msg_fetch,
+    flags: u64,
+) -> Result<Transmit> {
+    // SAFETY: `msg` is NULL or a message with its pieces and ranges, and `result` says how many pieces it has.
+    unsafe { fetch(ep, msg, (result.msg_iov, result.desc, result.iov_count), flags) }
+}
+
+/// `fi_compare_atomicmsg` of deferred work.
+///
+/// # Safety
+/// As [`fetch_msg`], and `compare` has as many pieces as it says.
+///
+/// # Errors
+/// As [`atomic_msg`].
+pub(crate) unsafe fn compare_msg(
+    ep: &Endpoint,
+    msg: Message,
+    result: &ffi::fi_msg_fetch,
+    compare: &ffi::fi_msg_compare,
+    flags: u64,
+) -> Result<Transmit> {
+    let compare = (compare.msg_iov, compare.desc.cast_const(), compare.iov_count);
+    let result = (result.msg_iov, result.desc.cast_const(), result.iov_count);
+    // SAFETY: `msg` is NULL or a message with its pieces and ranges; the other two say how many pieces they have.
+    unsafe { compare_and(ep, msg, compare, result, flags) }
+}
+
+/// Values in a buffer.
+fn count_of(buf: &Buf, what: What) -> usize {
+    usize::try_from(buf.len()).unwrap_or(usize::MAX) / what.size()
+}
+
+/// Answers a question for what there is: how many values at once, zero for none.
+fn valid(
+    api: u32,
+    family: Family,
+    (datatype, op): (fi_datatype, fi_op),
+    count: Option<&mut usize>,
+) -> Result<()> {
+    let what = What::new(api, family, datatype, op);
+    if let Some(count) = count {
+        *count = what.map_or(0, |what| what.most);
+    }
+    what.map(drop)
+}
+
+boundary::exports! {
+    status writevalid(ep: *mut fid_ep, datatype: fi_datatype, op: fi_op, count: *mut usize) -> c_int => {
+        let api = alias::endpoint(ep)?.api_version();
+        valid(api, Family::Base, (datatype, op), count.as_mut())
+    };
+
+    status readwritevalid(ep: *mut fid_ep, datatype: fi_datatype, op: fi_op, count: *mut usize) -> c_int => {
+        let api = alias::endpoint(ep)?.api_version();
+        valid(api, Family::Fetch, (datatype, op), count.as_mut())
+    };
+
+    status compwritevalid(ep: *mut fid_ep, datatype: fi_datatype, op: fi_op, count: *mut usize) -> c_int => {
+        let api = alias::endpoint(ep)?.api_version();
+        valid(api, Family::Compare, (datatype, op), count.as_mut())
+    };
+
+    /// `fi_query_atomic`.
+    pub(crate) status query(
+        domain: *mut fid_domain,
+        datatype: fi_datatype,
+        op: fi_op,
+        attr: *mut ffi::fi_atomic_attr,
+        flags: u64,
+    ) -> c_int => {
+        let api = objects::get::<Domain, _>(domain)?.api_version();
+        let family = match flags {
+            0 => Family::Base,
+            FETCH_ATOMIC => Family::Fetch,
+            COMPARE_ATOMIC => Family::Compare,
+            // FI_TAGGED: atomics on tagged buffers.
+            _ => return Err(Errno::OPNOTSUPP),
+        };
+        let what = What::new(api, family, datatype, op)?;
+        let attr = attr.as_mut().ok_or(Errno::INVAL)?;
+        (attr.count, attr.size) = (what.most, what.size());
+        Ok(())
+    };
+}
+
+/// `FI_FETCH_ATOMIC`.
+const FETCH_ATOMIC: u64 = 1 << 58;
+/// `FI_COMPARE_ATOMIC`.
+const COMPARE_ATOMIC: u64 = 1 << 59;
+
+pub(in crate::endpoint) static OPS: Table<ffi::fi_ops_atomic> = Table(ffi::fi_ops_atomic {
+    size: size_of::<ffi::fi_ops_atomic>(),
+    write: Some(write),
+    writev: Some(writev),
+    writemsg: Some(writemsg),
+    inject: Some(inject),
+    readwrite: Some(readwrite),
+    readwritev: Some(readwritev),
+    readwritemsg: Some(readwritemsg),
+    compwrite: Some(compwrite),
+    compwritev: Some(compwritev),
+    compwritemsg: Some(compwritemsg),
+    writevalid: Some(writevalid),
+    readwritevalid: Some(readwritevalid),
+    compwritevalid: Some(compwritevalid),
+});
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_family_has_its_operations_and_new_ones_are_for_new_applications() {
+        let count = |api, family| {
+            let all = (0..25).flat_map(|datatype| (0..25).map(move |op| (datatype, op)));
+            all.filter(|(datatype, op)| What::new(api, family, *datatype, *op).is_ok()).count()
+        };
+        let (old, new) = (version(1, 17), version(2, 0));
+        // 16 types: 3 without an order, 10 of integers; two more, and a difference, since.
+        assert_eq!(count(old, Family::Base), 6 * 16 + 2 * 13 + 3 * 10);
+        assert_eq!(count(old, Family::Fetch), count(old, Family::Base) + 16);
+        assert_eq!(count(old, Family::Compare), 2 * 16 + 4 * 13 + 10);
+        assert_eq!(count(new, Family::Base), 7 * 18 + 2 * 15 + 3 * 10);
+        assert_eq!(count(new, Family::Compare), 2 * 18 + 4 * 15 + 10);
+        let mut most = 7;
+        let asked = valid(old, Family::Compare, (ffi::FI_DOUBLE, ffi::FI_MSWAP), Some(&mut most));
+        assert_eq!((asked, most), (Err(Errno::OPNOTSUPP), 0));
+        let asked = valid(old, Family::Fetch, (ffi::FI_UINT64, ffi::FI_SUM), Some(&mut most));
+        assert_eq!((asked, most), (Ok(()), 128));
+        assert_eq!(valid(old, Family::Fetch, (ffi::FI_UINT64, ffi::FI_SUM), None), Ok(()));
+    }
+}

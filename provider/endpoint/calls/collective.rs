@@ -1,0 +1,311 @@
+//! `fi_collective(3)`. Counts are those of one member's share: what it sends to each in an all-to-all and a scatter, brings
+//! to an all-gather, and has of a reduce-scatter. A root is an address of the vector.
+
+use core::ffi::{c_int, c_void};
+
+use squall_base::Space;
+use squall_engine::{AmoOp, AmoType, atomic_size};
+
+use super::atomic::{data_type, reduction};
+use crate::boundary;
+use crate::domain::Domain;
+use crate::endpoint::{Endpoint, Inner, alias};
+use crate::errno::{Errno, Result};
+use crate::ffi::{self, fi_datatype, fi_op, fid_ep};
+use crate::flags;
+use crate::info::limits;
+use crate::objects::{self, Table};
+use crate::optional::collectives::{Call, What};
+use crate::optional::device_memory;
+
+/// The values of a call, and their result: addresses and descriptors.
+struct Values {
+    input: (*const c_void, *mut c_void),
+    output: (*mut c_void, *mut c_void),
+    count: usize,
+}
+
+/// No values.
+const NONE: (*mut c_void, *mut c_void) = (core::ptr::null_mut(), core::ptr::null_mut());
+
+/// A call's `coll_addr`, flags and context.
+type Common = (u64, u64, *mut c_void);
+
+/// Begins a call.
+///
+/// # Safety
+/// `ep` is an open endpoint or alias; the values stay mapped, and the endpoint's to read and write, until the completion.
+unsafe fn begin(
+    ep: *mut fid_ep,
+    what: What,
+    (group, flags, context): Common,
+    values: &Values,
+    (size, combine): (usize, Option<(AmoOp, AmoType)>),
+) -> Result<()> {
+    if flags & !(flags::COMPLETION | flags::MORE | LEVELS) != 0 {
+        return Err(Errno::BADFLAGS);
+    }
+    // SAFETY: an open endpoint, or an alias of one, by this function's contract.
+    let ep: &Endpoint = unsafe { alias::endpoint(ep)? };
+    let spaces: [Space; 2] =
+        [device_memory::space_of(values.input.1), device_memory::space_of(values.output.1)];
+    let mut inner = ep.lock()?;
+    let Inner { bindings, core } = &mut *inner;
+    let core = core.as_mut().ok_or(Errno::OPBADSTATE)?;
+    if core.staging.is_none() && spaces.iter().any(|space| !space.is_host()) {
+        return Err(Errno::INVAL);
+    }
+    let call = Call {
+        what,
+        group,
+        block: values.count.checked_mul(size).ok_or(Errno::MSGSIZE)?,
+        combine,
+        input: values.input.0.expose_provenance() as u64,
+        output: values.output.0.expose_provenance() as u64,
+        spaces,
+        context: context.expose_provenance() as u64,
+    };
+    // SAFETY: the values and results are where `call` says, for as long as this function's contract says.
+    let began = unsafe { core.call(ep, bindings, &call) };
+    if let Some(progress) = ep.domain.progress() {
+        // A sleeping thread must look after it.
+        progress.timer(core.next_timeout());
+    }
+    began
+}
+
+/// Completion levels, all of which the end of an operation has.
+const LEVELS: u64 = flags::INJECT_COMPLETE
+    | flags::TRANSMIT_COMPLETE
+    | flags::DELIVERY_COMPLETE
+    | flags::MATCH_COMPLETE;
+
+/// The size of values that are only moved.
+///
+/// # Errors
+/// `FI_EOPNOTSUPP` for a type that is not there.
+fn moved(ep: &Endpoint, datatype: fi_datatype) -> Result<(usize, Option<(AmoOp, AmoType)>)> {
+    Ok((atomic_size(data_type(ep.api_version(), datatype)?), None))
+}
+
+/// The size of values that are combined, and how.
+///
+/// # Errors
+/// `FI_EOPNOTSUPP` for what is not there.
+fn combined(
+    ep: &Endpoint,
+    datatype: fi_datatype,
+    op: fi_op,
+) -> Result<(usize, Option<(AmoOp, AmoType)>)> {
+    let how = reduction(ep.api_version(), datatype, op)?;
+    Ok((atomic_size(how.1), Some(how)))
+}
+
+boundary::exports! {
+    transfer barrier(ep: *mut fid_ep, group: u64, context: *mut c_void) -> isize => {
+        let none = Values { input: (core::ptr::null(), NONE.1), output: NONE, count: 0 };
+        begin(ep, What::Barrier, (group, 0, context), &none, (0, None))
+    };
+
+    transfer barrier2(ep: *mut fid_ep, group: u64, flags: u64, context: *mut c_void) -> isize => {
+        let none = Values { input: (core::ptr::null(), NONE.1), output: NONE, count: 0 };
+        begin(ep, What::Barrier, (group, flags, context), &none, (0, None))
+    };
+
+    transfer broadcast(
+        ep: *mut fid_ep,
+        buf: *mut c_void,
+        count: usize,
+        desc: *mut c_void,
+        group: u64,
+        root: u64,
+        datatype: fi_datatype,
+        flags: u64,
+        context: *mut c_void,
+    ) -> isize => {
+        let how = moved(alias::endpoint(ep)?, datatype)?;
+        let values = Values { input: (buf.cast_const(), desc), output: (buf, desc), count };
+        begin(ep, What::Broadcast(root), (group, flags, context), &values, how)
+    };
+
+    transfer alltoall(
+        ep: *mut fid_ep,
+        buf: *const c_void,
+        count: usize,
+        desc: *mut c_void,
+        result: *mut c_void,
+        result_desc: *mut c_void,
+        group: u64,
+        datatype: fi_datatype,
+        flags: u64,
+        context: *mut c_void,
+    ) -> isize => {
+        let how = moved(alias::endpoint(ep)?, datatype)?;
+        let values = Values { input: (buf, desc), output: (result, result_desc), count };
+        begin(ep, What::AllToAll, (group, flags, context), &values, how)
+    };
+
+    transfer allreduce(
+        ep: *mut fid_ep,
+        buf: *const c_void,
+        count: usize,
+        desc: *mut c_void,
+        result: *mut c_void,
+        result_desc: *mut c_void,
+        group: u64,
+        datatype: fi_datatype,
+        op: fi_op,
+        flags: u64,
+        context: *mut c_void,
+    ) -> isize => {
+        let how = combined(alias::endpoint(ep)?, datatype, op)?;
+        let values = Values { input: (buf, desc), output: (result, result_desc), count };
+        begin(ep, What::AllReduce, (group, flags, context), &values, how)
+    };
+
+    transfer allgather(
+        ep: *mut fid_ep,
+        buf: *const c_void,
+        count: usize,
+        desc: *mut c_void,
+        result: *mut c_void,
+        result_desc: *mut c_void,
+        group: u64,
+        datatype: fi_datatype,
+        flags: u64,
+        context: *mut c_void,
+    ) -> isize => {
+        let how = moved(alias::endpoint(ep)?, datatype)?;
+        let values = Values { input: (buf, desc), output: (result, result_desc), count };
+        begin(ep, What::AllGather, (group, flags, context), &values, how)
+    };
+
+    transfer reduce_scatter(
+        ep: *mut fid_ep,
+        buf: *const c_void,
+        count: usize,
+        desc: *mut c_void,
+        result: *mut c_void,
+        result_desc: *mut c_void,
+        group: u64,
+        datatype: fi_datatype,
+        op: fi_op,
+        flags: u64,
+        context: *mut c_void,
+    ) -> isize => {
+        let how = combined(alias::endpoint(ep)?, datatype, op)?;
+        let values = Values { input: (buf, desc), output: (result, result_desc), count };
+        begin(ep, What::ReduceScatter, (group, flags, context), &values, how)
+    };
+
+    transfer reduce(
+        ep: *mut fid_ep,
+        buf: *const c_void,
+        count: usize,
+        desc: *mut c_void,
+        result: *mut c_void,
+        result_desc: *mut c_void,
+        group: u64,
+        root: u64,
+        datatype: fi_datatype,
+        op: fi_op,
+        flags: u64,
+        context: *mut c_void,
+    ) -> isize => {
+        let how = combined(alias::endpoint(ep)?, datatype, op)?;
+        let values = Values { input: (buf, desc), output: (result, result_desc), count };
+        begin(ep, What::Reduce(root), (group, flags, context), &values, how)
+    };
+
+    transfer scatter(
+        ep: *mut fid_ep,
+        buf: *const c_void,
+        count: usize,
+        desc: *mut c_void,
+        result: *mut c_void,
+        result_desc: *mut c_void,
+        group: u64,
+        root: u64,
+        datatype: fi_datatype,
+        flags: u64,
+        context: *mut c_void,
+    ) -> isize => {
+        let how = moved(alias::endpoint(ep)?, datatype)?;
+        let values = Values { input: (buf, desc), output: (result, result_desc), count };
+        begin(ep, What::Scatter(root), (group, flags, context), &values, how)
+    };
+
+    transfer gather(
+        ep: *mut fid_ep,
+        buf: *const c_void,
+        count: usize,
+        desc: *mut c_void,
+        result: *mut c_void,
+        result_desc: *mut c_void,
+        group: u64,
+        root: u64,
+        datatype: fi_datatype,
+        flags: u64,
+        context: *mut c_void,
+    ) -> isize => {
+        let how = moved(alias::endpoint(ep)?, datatype)?;
+        let values = Values { input: (buf, desc), output: (result, result_desc), count };
+        begin(ep, What::Gather(root), (group, flags, context), &values, how)
+    };
+
+    /// Calls in pieces: no collective of libfabric's inline functions makes one.
+    transfer msg(
+        ep: *mut fid_ep,
+        _msg: *const ffi::fi_msg_collective,
+        _resultv: *mut ffi::fi_ioc,
+        _desc: *mut *mut c_void,
+        _count: usize,
+        _flags: u64,
+    ) -> isize => alias::endpoint(ep).and(Err(Errno::NOSYS));
+
+    /// `fi_query_collective`.
+    pub(crate) status query(
+        domain: *mut ffi::fid_domain,
+        which: ffi::fi_collective_op,
+        attr: *mut ffi::fi_collective_attr,
+        flags: u64,
+    ) -> c_int => {
+        let api = objects::get::<Domain, _>(domain)?.api_version();
+        let attr = attr.as_mut().ok_or(Errno::INVAL)?;
+        if flags != 0 {
+            return Err(Errno::BADFLAGS);
+        }
+        let size = match which {
+            ffi::FI_BARRIER => 0,
+            ffi::FI_BROADCAST
+            | ffi::FI_ALLTOALL
+            | ffi::FI_ALLGATHER
+            | ffi::FI_SCATTER
+            | ffi::FI_GATHER => atomic_size(data_type(api, attr.datatype)?),
+            ffi::FI_ALLREDUCE | ffi::FI_REDUCE_SCATTER | ffi::FI_REDUCE => {
+                atomic_size(reduction(api, attr.datatype, attr.op)?.1)
+            }
+            _ => return Err(Errno::OPNOTSUPP),
+        };
+        attr.datatype_attr.size = size;
+        attr.datatype_attr.count = limits::MAX_MSG_SIZE.checked_div(size).unwrap_or(0);
+        attr.max_members = limits::OBJECTS;
+        attr.mode = 0;
+        Ok(())
+    };
+}
+
+pub(in crate::endpoint) static OPS: Table<ffi::fi_ops_collective> = Table(ffi::fi_ops_collective {
+    size: size_of::<ffi::fi_ops_collective>(),
+    barrier: Some(barrier),
+    broadcast: Some(broadcast),
+    alltoall: Some(alltoall),
+    allreduce: Some(allreduce),
+    allgather: Some(allgather),
+    reduce_scatter: Some(reduce_scatter),
+    reduce: Some(reduce),
+    scatter: Some(scatter),
+    gather: Some(gather),
+    msg: Some(msg),
+    barrier2: Some(barrier2),
+});

@@ -1,0 +1,3 @@
+//! Delivery of the engine's completions to completion queues and counters.
+
+pub(crate) mod entry;

@@ -1,0 +1,70 @@
+//! From the engine's completions to what a completion queue shows.
+
+use squall_engine::{Completion, MatchSpace, OpError, OpKind};
+
+use crate::cq::{Entry, ErrorEntry};
+use crate::fault::Fault;
+use crate::flags;
+
+/// What kind of operation ended: fi_cq(3), completion flags.
+#[inline]
+fn flags_of(done: &Completion) -> u64 {
+    let space = match done.space {
+        MatchSpace::Untagged => flags::MSG,
+        MatchSpace::Tagged => flags::TAGGED,
+        MatchSpace::Collective => flags::COLLECTIVE,
+    };
+    let kind = match done.kind {
+        OpKind::Send => flags::SEND | space,
+        OpKind::Recv | OpKind::Peek => flags::RECV | space,
+        OpKind::Write => flags::RMA | flags::WRITE,
+        OpKind::Read => flags::RMA | flags::READ,
+        OpKind::Update => flags::ATOMIC | flags::WRITE,
+        OpKind::Fetch => flags::ATOMIC | flags::READ,
+        OpKind::RemoteUpdate => flags::ATOMIC | flags::REMOTE_WRITE,
+        OpKind::RemoteFetch => flags::ATOMIC | flags::REMOTE_READ,
+        OpKind::RemoteRead => flags::RMA | flags::REMOTE_READ,
+        OpKind::RemoteWrite => flags::RMA | flags::REMOTE_WRITE,
+    };
+    let received = matches!(done.kind, OpKind::Recv | OpKind::Peek | OpKind::RemoteWrite);
+    let data = if received && done.data.is_some() { flags::REMOTE_CQ_DATA } else { 0 };
+    let released = if done.released { flags::MULTI_RECV } else { 0 };
+    kind | data | released
+}
+
+/// The entry of a completion from `source` (a `fi_addr_t`).
+#[inline]
+pub(crate) fn entry_of(done: &Completion, source: u64) -> Entry {
+    Entry {
+        context: done.context,
+        flags: flags_of(done),
+        len: done.len,
+        buf: done.buf,
+        data: done.data.unwrap_or(0),
+        tag: done.tag,
+        source,
+    }
+}
+
+/// The entry of a failure, with its text in full if there is more to it than the table's.
+#[cold]
+pub(crate) fn error_entry_of(
+    done: &Completion,
+    error: OpError,
+    source: u64,
+    detail: Option<String>,
+) -> ErrorEntry {
+    let row = Fault::of(error).row();
+    if let Some(text) = &detail {
+        log::warn!("{text}");
+    }
+    let excess = if let OpError::Truncated { excess } = error { excess } else { 0 };
+    ErrorEntry {
+        entry: entry_of(done, source),
+        excess,
+        errno: row.errno,
+        code: row.code,
+        text: detail,
+        position: 0,
+    }
+}

@@ -1,0 +1,326 @@
+//! Enabling, options, cancelling.
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::Ordering;
+use std::sync::Arc;
+
+use crate::background;
+use crate::boundary::{self, Out};
+use crate::endpoint::buffer::context_of;
+use crate::endpoint::endpoint_core::Core;
+use crate::endpoint::{Endpoint, Inner, alias, setup};
+use crate::errno::{Errno, Result};
+use crate::ffi;
+use crate::flags;
+use crate::info;
+use crate::objects;
+use crate::optional::device_memory;
+use crate::optional::triggered_work::operations;
+use crate::stats;
+
+// Endpoint options by number: the later ones are not in 1.17's headers.
+const MIN_MULTI_RECV: c_int = 0;
+const TX_SIZE: c_int = 6;
+const RX_SIZE: c_int = 7;
+const FI_HMEM_P2P: c_int = 8;
+const CUDA_API_PERMITTED: c_int = 10;
+const SHARED_MEMORY_PERMITTED: c_int = 11;
+const MAX_MSG_SIZE: c_int = 12;
+const MAX_TAGGED_SIZE: c_int = 13;
+const MAX_RMA_SIZE: c_int = 14;
+const INJECT_MSG_SIZE: c_int = 16;
+const INJECT_TAGGED_SIZE: c_int = 17;
+const INJECT_RMA_SIZE: c_int = 18;
+
+boundary::exports! {
+    /// `fi_control`: FI_ENABLE and the default operation flags, in a uint64 that says which side is meant.
+    pub(crate) status control(fid: *mut ffi::fid, command: c_int, arg: *mut c_void) -> c_int => {
+        let ep = objects::share::<Endpoint, _>(fid)?;
+        match u32::try_from(command) {
+            Ok(ffi::FI_ENABLE) => ep.enable(),
+            Ok(ffi::FI_GETOPSFLAG) => {
+                let which = arg.cast::<u64>().as_mut().ok_or(Errno::INVAL)?;
+                *which = ep.op_flags(*which)?;
+                Ok(())
+            }
+            Ok(ffi::FI_SETOPSFLAG) => {
+                ep.set_op_flags(*arg.cast::<u64>().as_ref().ok_or(Errno::INVAL)?)
+            }
+            Ok(ffi::FI_ALIAS) => {
+                let alias = arg.cast::<ffi::fi_alias>().as_ref().ok_or(Errno::INVAL)?;
+                alias::open(&ep, Out::new(alias.fid)?, alias.flags)
+            }
+            _ => Err(Errno::NOSYS),
+        }
+    };
+
+    /// `fi_cancel`: the receive completes with FI_ECANCELED, unless it is completing already.
+    pub(crate) transfer cancel(fid: ffi::fid_t, context: *mut c_void) -> isize =>
+        alias::endpoint(fid)?.cancel(context_of(context));
+
+    pub(crate) status getopt(
+        fid: ffi::fid_t,
+        level: c_int,
+        option: c_int,
+        value: *mut c_void,
+        len: *mut usize,
+    ) -> c_int => {
+        let (ep, len) = (alias::endpoint(fid)?, len.as_mut().ok_or(Errno::INVAL)?);
+        let found = ep.option(level, option)?;
+        let room = core::mem::replace(len, size_of::<usize>());
+        if room < size_of::<usize>() || value.is_null() {
+            return Err(Errno::TOOSMALL);
+        }
+        value.cast::<usize>().write_unaligned(found);
+        Ok(())
+    };
+
+    pub(crate) status setopt(
+        fid: ffi::fid_t,
+        level: c_int,
+        option: c_int,
+        value: *const c_void,
+        len: usize,
+    ) -> c_int => {
+        let ep = alias::endpoint(fid)?;
+        let given = match len {
+            _ if value.is_null() => None,
+            size if size == size_of::<usize>() => Some(value.cast::<usize>().read_unaligned()),
+            4 => Some(value.cast::<u32>().read_unaligned() as usize),
+            1 => Some(usize::from(value.cast::<u8>().read())),
+            _ => None,
+        };
+        ep.set_option(level, option, len, given)
+    };
+
+    pub(crate) sized size_left(ep: *mut ffi::fid_ep) -> isize =>
+        alias::endpoint(ep)?.size_left();
+}
+
+impl Endpoint {
+    /// `fi_enable`. A second time it does nothing.
+    fn enable(self: &Arc<Self>) -> Result<()> {
+        let mut inner = self.lock()?;
+        let Inner { bindings, core } = &mut *inner;
+        if core.is_some() {
+            return Ok(());
+        }
+        if bindings.av.is_none() {
+            log::warn!("fi_enable: no address vector is bound");
+            return Err(Errno::NOAV);
+        }
+        if !bindings.observable() {
+            log::warn!("fi_enable: neither a completion queue nor a counter is bound");
+            return Err(Errno::NOCQ);
+        }
+        let opened = setup::open(&self.domain, &self.settings, self.number)?;
+        let (regions, interface) = (Arc::clone(self.domain.regions()), &self.domain.nic().name);
+        let new = Core::new(opened, regions, self.settings.devices, interface);
+        let sockets = new.sockets();
+        bindings.attach(self, &sockets)?;
+        // Before a packet can name a region: who closes one asks the endpoints of this list.
+        self.domain.enabled(self, new.name());
+        *core = Some(Box::new(new));
+        if bindings.counts_accesses()
+            && let Some(core) = core
+        {
+            core.engine.report_accesses();
+        }
+        drop(inner);
+        self.domain.tell_counters(self)?;
+        stats::remember(self);
+        match self.domain.progress() {
+            Some(progress) => progress.attach(self, &sockets),
+            None => {
+                background::attach(self);
+                Ok(())
+            }
+        }
+    }
+}
+
+fn size(n: u64) -> usize {
+    usize::try_from(n).unwrap_or(usize::MAX)
+}
+
+/// The value of a read-only size option.
+fn limit(option: c_int) -> Option<usize> {
+    match option {
+        TX_SIZE | RX_SIZE => Some(info::queue_size()),
+        MAX_MSG_SIZE | MAX_TAGGED_SIZE | MAX_RMA_SIZE => Some(info::limits::MAX_MSG_SIZE),
+        INJECT_MSG_SIZE | INJECT_TAGGED_SIZE | INJECT_RMA_SIZE => Some(size(info::inject_size())),
+        _ => None,
+    }
+}
+
+/// FI_OPT_FI_HMEM_P2P: no transfer is peer to peer, so whoever requires that is refused.
+fn peer_to_peer(devices: bool, value: Option<usize>) -> Result<()> {
+    const REQUIRED: usize = 1;
+    const LAST: usize = 3;
+    match value.ok_or(Errno::INVAL)? {
+        _ if !devices => Err(Errno::OPNOTSUPP),
+        REQUIRED => {
+            log::info!("FI_HMEM_P2P_REQUIRED: bytes of devices go through memory of the host");
+            Err(Errno::OPNOTSUPP)
+        }
+        0..=LAST => Ok(()),
+        _ => Err(Errno::INVAL),
+    }
+}
+
+/// FI_OPT_CUDA_API_PERMITTED: memory of CUDA's is copied by its driver's calls, so who forbids them is refused.
+fn permit_cuda(devices: bool, value: Option<usize>) -> Result<()> {
+    match value.ok_or(Errno::INVAL)? {
+        // An endpoint without FI_HMEM makes no such calls, and does not look for the driver.
+        _ if !devices => Err(Errno::OPNOTSUPP),
+        _ if !device_memory::has_cuda() => Err(Errno::INVAL),
+        0 => {
+            log::info!(
+                "FI_OPT_CUDA_API_PERMITTED false: CUDA memory is copied by calls of that API"
+            );
+            Err(Errno::OPNOTSUPP)
+        }
+        _ => Ok(()),
+    }
+}
+
+impl Endpoint {
+    /// The default operation flags of a side, FI_TRANSMIT or FI_RECV.
+    fn op_flags(&self, which: u64) -> Result<u64> {
+        match which & (flags::TRANSMIT | flags::RECV) {
+            flags::TRANSMIT => Ok(self.tx_flags()),
+            flags::RECV => Ok(self.rx_flags()),
+            _ => Err(Errno::INVAL),
+        }
+    }
+
+    /// Sets the default operation flags of the side that is among them.
+    fn set_op_flags(&self, value: u64) -> Result<()> {
+        let (slot, known) = match value & (flags::TRANSMIT | flags::RECV) {
+            flags::TRANSMIT => (&self.settings.tx_flags, info::limits::TX_OP_FLAGS),
+            flags::RECV => (&self.settings.rx_flags, info::limits::RX_OP_FLAGS),
+            _ => return Err(Errno::INVAL),
+        };
+        let given = value & !(flags::TRANSMIT | flags::RECV);
+        if given & !known != 0 {
+            return Err(Errno::BADFLAGS);
+        }
+        slot.store(given, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn cancel(&self, context: u64) -> Result<()> {
+        let mut inner = self.lock()?;
+        let Inner { bindings, core } = &mut *inner;
+        let core = core.as_mut().ok_or(Errno::OPBADSTATE)?;
+        let now = crate::clock::now();
+        let begun = core.begun.id_of(context);
+        if core.engine.cancel(now, context) || begun.is_some_and(|id| core.engine.cancel(now, id)) {
+            core.complete(self, bindings);
+            drop(inner);
+            self.begin_work();
+            return Ok(());
+        }
+        drop(inner);
+        if !operations::cancel(self, context) {
+            return Err(Errno::NOENT);
+        }
+        self.begin_work();
+        Ok(())
+    }
+
+    /// The value of an option; all are sizes.
+    fn option(&self, level: c_int, option: c_int) -> Result<usize> {
+        if level != 0 {
+            return Err(Errno::NOPROTOOPT);
+        }
+        match option {
+            MIN_MULTI_RECV => Ok(size(self.settings.min_multi_recv.load(Ordering::Relaxed))),
+            _ => limit(option).ok_or(Errno::NOPROTOOPT),
+        }
+    }
+
+    /// Sets an option to `value`, which came in `len` bytes; `None` is what is no number.
+    fn set_option(
+        &self,
+        level: c_int,
+        option: c_int,
+        len: usize,
+        value: Option<usize>,
+    ) -> Result<()> {
+        if level != 0 {
+            return Err(Errno::NOPROTOOPT);
+        }
+        // One option is an int, two are bools, all others are sizes.
+        match option {
+            FI_HMEM_P2P => {
+                return peer_to_peer(
+                    self.settings.devices,
+                    value.filter(|_| len == size_of::<c_int>()),
+                );
+            }
+            CUDA_API_PERMITTED => {
+                return permit_cuda(self.settings.devices, value.filter(|_| len == 1));
+            }
+            SHARED_MEMORY_PERMITTED => {
+                return self.permit_shared_memory(value.filter(|_| len == 1));
+            }
+            _ => {}
+        }
+        let value = value.filter(|_| len == size_of::<usize>());
+        match option {
+            MIN_MULTI_RECV => {
+                let value = value.ok_or(Errno::INVAL)?;
+                self.settings.min_multi_recv.store(value as u64, Ordering::Relaxed);
+                Ok(())
+            }
+            _ => match limit(option) {
+                Some(have) if value.ok_or(Errno::INVAL)? <= have => Ok(()),
+                Some(_) => Err(Errno::INVAL),
+                None => Err(Errno::NOPROTOOPT),
+            },
+        }
+    }
+
+    /// Sets FI_OPT_SHARED_MEMORY_PERMITTED. An endpoint without the permission talks to the peers on its host by
+    /// packets. An endpoint with it uses shared memory where FI_SQUALL_SHM allows that.
+    fn permit_shared_memory(&self, value: Option<usize>) -> Result<()> {
+        let permitted = value.ok_or(Errno::INVAL)? != 0;
+        if !permitted && self.lock()?.core.is_some() {
+            log::info!(
+                "FI_OPT_SHARED_MEMORY_PERMITTED false is refused: the endpoint is enabled, and may share memory with peers \
+                 already; set the option before fi_enable"
+            );
+            return Err(Errno::OPBADSTATE);
+        }
+        self.settings.shared_memory.store(permitted, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn size_left(&self) -> Result<usize> {
+        if self.lock()?.core.is_none() {
+            return Err(Errno::OPBADSTATE);
+        }
+        Ok(info::queue_size())
+    }
+}
+
+pub(crate) unsafe extern "C" fn tx_ctx(
+    _: *mut ffi::fid_ep,
+    _: c_int,
+    _: *mut ffi::fi_tx_attr,
+    _: *mut *mut ffi::fid_ep,
+    _: *mut c_void,
+) -> c_int {
+    Errno::NOSYS.code()
+}
+
+pub(crate) unsafe extern "C" fn rx_ctx(
+    _: *mut ffi::fid_ep,
+    _: c_int,
+    _: *mut ffi::fi_rx_attr,
+    _: *mut *mut ffi::fid_ep,
+    _: *mut c_void,
+) -> c_int {
+    Errno::NOSYS.code()
+}

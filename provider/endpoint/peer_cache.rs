@@ -1,0 +1,182 @@
+//! The endpoint's cache between `fi_addr_t` and the engine's peers, both ways.
+
+use std::collections::HashSet;
+use std::net::{IpAddr, SocketAddr};
+
+use squall_engine::{Engine, PeerId};
+
+use crate::addr::Name;
+use crate::av::Av;
+use crate::clock;
+use crate::errno::{Errno, Result};
+use crate::flags::ADDR_UNSPEC;
+
+/// No peer cached.
+const NONE: u32 = u32::MAX;
+
+/// Valid for one generation of the address vector.
+#[derive(Default)]
+pub(crate) struct Peers {
+    generation: u64,
+    /// Which of the engine's peers the numbers in `by_peer` are.
+    epoch: u64,
+    /// The vector's revision of which the engine was told all names, where only named peers are talked to.
+    named: Option<u64>,
+    /// The part of the vector that the engine knows when it also talks to peers outside the vector.
+    known: KnownAddresses,
+    /// By fi_addr: the peer.
+    by_addr: Vec<u32>,
+    /// By peer: the fi_addr.
+    by_peer: Vec<u64>,
+    /// Hosts that were ever looked up.
+    hosts: HashSet<IpAddr>,
+    /// Of those, the ones whose path nobody has looked at.
+    new_hosts: Vec<SocketAddr>,
+}
+
+/// The addresses of a vector that the engine knows.
+#[derive(Default)]
+struct KnownAddresses {
+    /// The vector's revision and generation at the last update.
+    revision: u64,
+    generation: u64,
+    /// The number of indices at the last update, and whether all of them were in use. If they were, new addresses get
+    /// higher indices.
+    len: usize,
+    dense: bool,
+}
+
+impl Peers {
+    /// None yet; `named_only` when only those in the address vector are talked to.
+    pub(crate) fn new(named_only: bool) -> Self {
+        // No vector has so many.
+        Self { named: named_only.then_some(u64::MAX), ..Self::default() }
+    }
+
+    #[inline]
+    fn refresh(&mut self, av: &Av, engine: &mut Engine) {
+        let generation = av.generation();
+        if generation != self.generation {
+            self.generation = generation;
+            self.renew(engine);
+        }
+    }
+
+    /// Somebody was removed from the address vector: who is still in it is asked for again.
+    #[cold]
+    fn renew(&mut self, engine: &mut Engine) {
+        self.by_addr.clear();
+        self.by_peer.clear();
+        if self.named.is_none() {
+            engine.name_peers(clock::now(), []);
+        }
+    }
+
+    /// Tells the engine which addresses are in the address vector, if the vector has changed. Peers at other addresses
+    /// share a bounded part of the endpoint's resources, or are not talked to at all.
+    #[inline]
+    pub(crate) fn follow(&mut self, av: Option<&Av>, engine: &mut Engine) {
+        let Some(av) = av else { return };
+        let revision = av.revision();
+        match self.named {
+            Some(named) if named != revision => self.name(av, engine),
+            None if self.known.revision != revision => self.know(av, engine),
+            _ => {}
+        }
+    }
+
+    #[cold]
+    fn know(&mut self, av: &Av, engine: &mut Engine) {
+        // A peer whose address was removed from the vector is not named any more.
+        self.refresh(av, engine);
+        // The revision is read before the addresses, so that an address inserted meanwhile is seen next time.
+        let (revision, generation) = (av.revision(), av.generation());
+        let addresses = av.addresses();
+        let before = &self.known;
+        let anew = before.generation != generation || !before.dense;
+        let from = if anew { 0 } else { before.len };
+        engine.add_addresses(addresses.names_from(from).map(|name| name.addr), anew);
+        let (len, dense) = (addresses.len(), addresses.is_dense());
+        self.known = KnownAddresses { revision, generation, len, dense };
+    }
+
+    #[cold]
+    fn name(&mut self, av: &Av, engine: &mut Engine) {
+        // Before the names, so that none is missed that comes meanwhile.
+        self.named = Some(av.revision());
+        let names: Vec<Name> = av.addresses().names().collect();
+        engine.name_peers(clock::now(), names.iter().map(|name| (name.addr, name.instance)));
+    }
+
+    /// The peer behind a `fi_addr_t`.
+    ///
+    /// # Errors
+    /// `FI_EINVAL` when nothing was inserted there, `FI_EADDRNOTAVAIL` when who was inserted has an address that
+    /// is an endpoint's of ours.
+    #[inline]
+    pub(crate) fn peer(&mut self, av: &Av, engine: &mut Engine, fi_addr: u64) -> Result<PeerId> {
+        self.refresh(av, engine);
+        let at = usize::try_from(fi_addr).map_err(|_| Errno::INVAL)?;
+        match self.by_addr.get(at) {
+            Some(&id) if id != NONE => Ok(PeerId(id)),
+            _ => self.look_up(av, engine, fi_addr, at),
+        }
+    }
+
+    #[cold]
+    fn look_up(&mut self, av: &Av, engine: &mut Engine, fi_addr: u64, at: usize) -> Result<PeerId> {
+        let name = av.addresses().get(fi_addr).ok_or_else(|| {
+            log::warn!(
+                "fi_addr {fi_addr} was never inserted into the address vector, or is removed"
+            );
+            Errno::INVAL
+        })?;
+        // Looked at again: it may have been inserted before the endpoint had its address.
+        av.reachable(&name)?;
+        let peer = engine.peer_at(name.addr, name.instance);
+        if self.hosts.insert(name.addr.ip()) {
+            self.new_hosts.push(name.addr);
+        }
+        if self.by_addr.len() <= at {
+            self.by_addr.resize(at + 1, NONE);
+        }
+        self.by_addr[at] = peer.0;
+        Ok(peer)
+    }
+
+    /// Whether [`Peers::next_new_host`] has one.
+    #[inline]
+    pub(crate) fn has_new_hosts(&self) -> bool {
+        !self.new_hosts.is_empty()
+    }
+
+    /// An address at the next host that was not looked up before.
+    pub(crate) fn next_new_host(&mut self) -> Option<SocketAddr> {
+        self.new_hosts.pop()
+    }
+
+    /// The `fi_addr_t` of a peer; FI_ADDR_NOTAVAIL when it is not in the address vector.
+    #[inline]
+    pub(crate) fn fi_addr(&mut self, av: &Av, engine: &mut Engine, peer: PeerId) -> u64 {
+        self.refresh(av, engine);
+        if self.epoch != engine.peers().epoch() {
+            self.epoch = engine.peers().epoch();
+            self.by_peer.clear();
+        }
+        let at = peer.0 as usize;
+        if let Some(&fi_addr) = self.by_peer.get(at)
+            && fi_addr != ADDR_UNSPEC
+        {
+            return fi_addr;
+        }
+        let state = engine.peers().get(peer);
+        let name = Name { addr: state.addr(), instance: state.instance() };
+        // What the application calls it, for completions alone.
+        let fi_addr = av.addresses().called(&name);
+        if self.by_peer.len() <= at {
+            self.by_peer.resize(at + 1, ADDR_UNSPEC);
+        }
+        self.by_peer[at] = fi_addr;
+        fi_addr
+    }
+}

@@ -1,0 +1,110 @@
+//! What the engine wants to send, on its way to the port.
+
+use squall_base::{Batch, Span, Time};
+use squall_engine::Engine;
+use squall_net::{Burst, Port};
+
+use crate::clock;
+
+/// Batches sent per turn before receiving.
+const TX_BATCHES: usize = 4;
+/// Operations that may be deferred, to be sent together.
+const MOST_DEFERRED: u32 = 32;
+/// Payload that may wait.
+const MOST_DEFERRED_BYTES: u64 = 32 * 1024;
+/// An operation this soon after the last transmission is one of a burst, and is deferred. The
+/// next call for progress sends it.
+const BURST: Span = Span::micros(3);
+
+/// The packets under way, and the operations that are deferred.
+#[derive(Default)]
+pub(crate) struct Outbox {
+    batch: Batch,
+    /// Packets of the batch that are sent.
+    sent: usize,
+    deferred: u32,
+    deferred_bytes: u64,
+    last_flush: Time,
+    revoked: u64,
+}
+
+impl Outbox {
+    /// Packets that were dropped because their memory had been given back before the socket took them.
+    pub(crate) fn revoked(&self) -> u64 {
+        self.revoked
+    }
+
+    /// Whether anything waits that no event announces.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.sent < self.batch.packets.len() || self.deferred > 0
+    }
+
+    /// An operation of `bytes` was posted, and `more` are announced. Whether it is time to flush.
+    #[inline]
+    pub(crate) fn defer(&mut self, now: Time, bytes: u64, more: bool) -> bool {
+        self.deferred += 1;
+        self.deferred_bytes = self.deferred_bytes.saturating_add(bytes);
+        let full = self.deferred >= MOST_DEFERRED || self.deferred_bytes >= MOST_DEFERRED_BYTES;
+        full || (!more && now.since(self.last_flush) >= BURST)
+    }
+
+    /// Sends what the engine wants to send. Whether anything left.
+    pub(crate) fn flush(&mut self, now: Time, engine: &mut Engine, port: &mut dyn Port) -> bool {
+        (self.deferred, self.deferred_bytes) = (0, 0);
+        if self.sent < self.batch.packets.len() {
+            self.drop_revoked(engine);
+        }
+        let (mut busy, mut more) = (false, true);
+        for _ in 0..TX_BATCHES {
+            if self.sent == self.batch.packets.len() {
+                if !more {
+                    break;
+                }
+                self.batch.clear();
+                self.sent = 0;
+                more = engine.poll_transmit(now, &mut self.batch);
+                if self.batch.packets.is_empty() {
+                    break;
+                }
+            }
+            busy = true;
+            if !self.send(now, port) {
+                break;
+            }
+        }
+        if busy {
+            // Sending takes about as long as a burst may last, so it counts from the end.
+            self.last_flush = clock::now();
+        }
+        busy
+    }
+
+    /// Memory that packets left over from an earlier turn name may have been given back meanwhile: those
+    /// packets are lost.
+    #[cold]
+    fn drop_revoked(&mut self, engine: &Engine) {
+        let mut at = 0;
+        let sent = self.sent;
+        let waiting = self.batch.packets.len() - sent;
+        self.batch.retain(|packet| {
+            at += 1;
+            at > sent && engine.may_send(packet)
+        });
+        self.revoked += (waiting - self.batch.packets.len()) as u64;
+        self.sent = 0;
+    }
+
+    /// Offers the rest of the batch to the port. Whether all of it was taken.
+    fn send(&mut self, now: Time, port: &mut dyn Port) -> bool {
+        let all = self.batch.packets.len();
+        // SAFETY: the batch is what `poll_transmit` filled in during this call of `flush`, or left-overs that
+        // `may_send` just agreed to, and no call to the engine came in between, nor can one before this
+        // returns (`engine` is behind the endpoint lock, which this thread holds): every piece is part of
+        // a buffer whose operation has not completed (`transmit`'s contract keeps it mapped until then), or
+        // of a region that is not closed (closing it waits for the endpoint lock, `Endpoint::release_region`).
+        // `endpoint/buffer.rs` and `mr.rs` exposed the addresses.
+        let burst = unsafe { Burst::new(&self.batch, self.sent..all) };
+        self.sent += port.send(now, burst).sent;
+        self.sent == all
+    }
+}

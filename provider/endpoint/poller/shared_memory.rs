@@ -1,0 +1,726 @@
+//! Links to endpoints of this host: who may have one, and the frames that travel on them.
+//!
+//! When the engine says that a peer was introduced, the end that was asked looks for the other on this host, by
+//! a name that follows from its port and instance. Both prove who they are by what they know since the introduction, so
+//! that no other process of the same user can speak for either. Whatever does not work out leaves the peer to packets.
+
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::os::fd::RawFd;
+
+use squall_base::{Instance, Span, Time, UserSlice};
+use squall_engine::{
+    Access, Acquaintance, Buf, Engine, FramePayload, FrameSink, FrameTaken, KeyError, LinkEnd,
+    LinkId, Memory, Operation, PeerId, Referred, Room, WIRE_VERSION,
+};
+use squall_net::{
+    ChannelEvent, EndReason, MessagePort, MessageRoom, OutgoingRecord, PayloadSource,
+    RecordVerdict, ReferenceOutcome, ShmChannelId, ShmConfig, ShmPort,
+};
+
+use crate::addr::Name;
+use crate::endpoint_lock::EndpointLock;
+use crate::mr::{Regions, UserMemory};
+use crate::optional::device_memory::Bounce;
+use crate::param::Params;
+
+/// Frames of a link that are handled in a turn.
+const BUDGET: usize = 64;
+/// How often connections are looked after.
+const LOOK_EVERY: Span = Span::millis(1);
+/// The same while one is being made.
+const LOOK_SOON: Span = Span::micros(20);
+/// For how long a peer that was met may connect.
+const ATTENTION: Span = Span::millis(200);
+/// What a proof is for.
+const HELLO: u64 = 1;
+const WELCOME: u64 = 2;
+/// Changes with what the greetings, and the memory, look like, and what is said in it.
+const VERSION: u8 = 5;
+
+/// A link.
+struct Linked {
+    id: LinkId,
+    /// Frames that the peer has taken, as the engine knows.
+    taken: u64,
+    /// How often it had no room for the next one, as the engine knows.
+    held_back: u64,
+}
+
+/// A peer that we asked for a connection.
+struct Asked {
+    no: ShmChannelId,
+    peer: PeerId,
+}
+
+/// What is there while links may be made.
+struct Open {
+    port: ShmPort,
+    name: Name,
+    /// By [`ShmChannelId`].
+    links: Vec<Option<Linked>>,
+    /// How many there are.
+    count: usize,
+    /// By [`LinkId::index`].
+    numbers: Vec<Option<ShmChannelId>>,
+    asked: Vec<Asked>,
+    next_look: Time,
+    attentive_until: Time,
+    /// Connections whose peers were shown that there is no room for their messages.
+    full: Vec<ShmChannelId>,
+    /// How many sleep, or are about to, until something comes.
+    sleepers: u32,
+    /// That something stands in the way of links was said.
+    told: bool,
+}
+
+/// See the module's documentation.
+pub(crate) struct Links(Option<Box<Open>>);
+
+/// The name under which an endpoint of this host is found. Every user can list it: of the instance it has the half that
+/// nothing relies on, for the other one keeps those off who see no packets (SECURITY.md).
+fn name_of(port: u16, instance: Instance) -> String {
+    format!("squall-{port}-{:04x}", instance.get() >> 16)
+}
+
+/// Whether links may be made with these parameters.
+pub(crate) fn wanted(params: &Params) -> bool {
+    if !params.shm {
+        return false;
+    }
+    let others = [("EMULATOR", &params.emulator), ("FAULT", &params.fault), ("PCAP", &params.pcap)];
+    match others.iter().find(|(_, value)| !value.is_empty()) {
+        Some((name, _)) => {
+            log::info!(
+                "FI_SQUALL_{name} is about packets: endpoints of this host are talked to by packets, too"
+            );
+            false
+        }
+        None => true,
+    }
+}
+
+impl Links {
+    /// Without links.
+    pub(crate) const fn none() -> Self {
+        Self(None)
+    }
+
+    /// For an endpoint that others of this host may find.
+    pub(crate) fn open(params: &Params, name: Name) -> Self {
+        let Some(instance) = name.instance else { return Self::none() };
+        let ring = params.shm_ring.unwrap_or(256 << 10).clamp(64 << 10, 16 << 20);
+        let ring = usize::try_from(ring.next_power_of_two()).unwrap_or(256 << 10);
+        match ShmPort::open(&ShmConfig { name: name_of(name.addr.port(), instance), ring }) {
+            Ok(port) => Self(Some(Box::new(Open {
+                port,
+                name,
+                links: Vec::new(),
+                count: 0,
+                numbers: Vec::new(),
+                asked: Vec::new(),
+                next_look: Time::ZERO,
+                attentive_until: Time::ZERO,
+                full: Vec::new(),
+                sleepers: 0,
+                told: false,
+            }))),
+            Err(error) => {
+                log::warn!(
+                    "no shared memory, endpoints of this host are talked to by packets: {error}"
+                );
+                Self::none()
+            }
+        }
+    }
+
+    /// Whether there are any links now.
+    #[inline]
+    pub(crate) fn any(&self) -> bool {
+        self.0.as_ref().is_some_and(|open| open.count > 0)
+    }
+
+    /// The descriptor to watch.
+    pub(crate) fn fd(&self) -> Option<RawFd> {
+        self.0.as_ref().map(|open| open.port.fd())
+    }
+
+    /// Hands the engine what arrived. Whether anything had.
+    #[inline]
+    pub(crate) fn receive(
+        &mut self,
+        now: Time,
+        engine: &mut Engine,
+        regions: &EndpointLock<Regions>,
+    ) -> bool {
+        let Some(open) = &mut self.0 else { return false };
+        if now >= open.next_look || open.sleepers > 0 {
+            open.look(now, engine);
+        }
+        open.count > 0 && open.receive(now, engine, regions)
+    }
+
+    /// Sends a short message to a peer with a link at once, if nothing is in its way. Whether it did.
+    #[inline]
+    pub(crate) fn send_short(&mut self, now: Time, engine: &mut Engine, op: &Operation) -> bool {
+        let Some(open) = &mut self.0 else { return false };
+        open.count > 0 && open.send_short(now, engine, op)
+    }
+
+    /// Sends frames, and shows peers what was taken. Whether any left.
+    #[inline]
+    pub(crate) fn flush(&mut self, now: Time, engine: &mut Engine) -> bool {
+        let Some(open) = &mut self.0 else { return false };
+        open.count > 0 && open.flush(now, engine)
+    }
+
+    /// Somebody is going to sleep until something comes. False when something is there already.
+    pub(crate) fn doze(&mut self, now: Time, engine: &mut Engine) -> bool {
+        let Some(open) = &mut self.0 else { return true };
+        // What woke others must not wake this one.
+        open.look(now, engine);
+        let quiet = open.port.announce_sleep();
+        open.sleepers += u32::from(quiet);
+        quiet
+    }
+
+    /// One of those sleeps no more.
+    pub(crate) fn wake(&mut self) {
+        if let Some(open) = &mut self.0 {
+            open.sleepers = open.sleepers.saturating_sub(1);
+        }
+    }
+
+    /// Sees to it that those who sleep are woken by what comes next, or now if it has come.
+    #[inline]
+    pub(crate) fn rearm(&mut self) {
+        if let Some(open) = &mut self.0
+            && open.sleepers > 0
+            && !open.port.announce_sleep()
+        {
+            open.port.wake_sleeper();
+        }
+    }
+}
+
+impl Open {
+    fn receive(&mut self, now: Time, engine: &mut Engine, regions: &EndpointLock<Regions>) -> bool {
+        let Self { port, links, .. } = self;
+        let mut sink =
+            |(no, taken): (ShmChannelId, u64), bytes: &[u8], source: Option<&PayloadSource<'_>>| {
+                let mut memory = FrameMemory { user: UserMemory(regions), source };
+                let Some(link) = linked(links, no) else { return RecordVerdict::Broken };
+                // What the peer sent in answer comes behind the end of what it answers.
+                if taken != link.taken {
+                    link.taken = taken;
+                    engine.links().handle_taken(now, link.id, taken);
+                }
+                match engine.links().handle_frame(now, &mut memory, link.id, bytes) {
+                    FrameTaken::Yes => RecordVerdict::Consumed,
+                    FrameTaken::Later => RecordVerdict::Deferred,
+                    FrameTaken::Never => RecordVerdict::Broken,
+                }
+            };
+        let mut busy = port.recv(BUDGET, &mut sink) > 0;
+        for no in self.port.touched_channels() {
+            let Some(link) = linked(&mut self.links, *no) else { continue };
+            let taken = self.port.peer_taken(*no);
+            if taken != link.taken {
+                link.taken = taken;
+                engine.links().handle_taken(now, link.id, taken);
+                busy = true;
+            }
+        }
+        busy | self.follow(now, engine)
+    }
+
+    fn flush(&mut self, now: Time, engine: &mut Engine) -> bool {
+        self.revoke(engine);
+        let Self { port, numbers, .. } = self;
+        let busy = engine.links().has_frames()
+            && engine.links().transmit(now, &mut Sink { port, numbers });
+        self.tell_peers(engine);
+        // Whatever of a link that ended is lent must not be read after the completions that say so.
+        self.follow(now, engine) | busy
+    }
+
+    /// Revokes the memory that operations which have ended lent to peers.
+    #[inline]
+    fn revoke(&mut self, engine: &mut Engine) {
+        while let Some((id, tag)) = engine.links().poll_revoked() {
+            if let Some(Some(no)) = self.numbers.get(id.index()) {
+                self.port.revoke_memory(*no, tag);
+            }
+        }
+    }
+
+    #[inline]
+    fn send_short(&mut self, now: Time, engine: &mut Engine, op: &Operation) -> bool {
+        let Self { port, numbers, .. } = self;
+        let sent = engine.links().send_short(now, op, &mut Sink { port, numbers });
+        if sent {
+            self.tell_peers(engine);
+        }
+        sent
+    }
+
+    /// Shows peers what was taken of their frames, and wakes those that sleep and have something to see.
+    #[inline]
+    fn tell_peers(&mut self, engine: &mut Engine) {
+        for at in 0..self.port.touched_channels().len() {
+            let Some(&no) = self.port.touched_channels().get(at) else { break };
+            if let Some(link) = linked(&mut self.links, no) {
+                let room = engine.links().room(link.id);
+                self.port.publish_room(no, message_room(room));
+                if room == Room::None && !self.full.contains(&no) {
+                    self.full.push(no);
+                }
+                self.port.publish_taken(no, engine.links().taken(link.id));
+            }
+        }
+        if !self.full.is_empty() {
+            self.resume_peers(engine);
+        }
+        self.port.wake_peers();
+    }
+
+    /// Shows peers that were shown no room for messages that there is room again.
+    #[cold]
+    fn resume_peers(&mut self, engine: &mut Engine) {
+        let Self { port, links, full, .. } = self;
+        full.retain(|&no| {
+            let Some(link) = linked(links, no) else { return false };
+            let room = engine.links().room(link.id);
+            if room != Room::None {
+                port.publish_room(no, message_room(room));
+            }
+            room == Room::None
+        });
+    }
+
+    /// Looks after connections.
+    #[cold]
+    fn look(&mut self, now: Time, engine: &mut Engine) {
+        while let Some(met) = engine.links().poll_acquaintance() {
+            self.attentive_until = now + ATTENTION;
+            if !met.asked {
+                self.seek(engine, met);
+            }
+        }
+        // The port copies lent memory for peers, so all memory of operations that have ended must be revoked first.
+        self.revoke(engine);
+        self.follow(now, engine);
+        self.port.poll_connections();
+        for (link, no) in self.links.iter_mut().zip(0..) {
+            let Some(link) = link else { continue };
+            let held_back = self.port.peer_deferrals(ShmChannelId(no));
+            if held_back != link.held_back {
+                link.held_back = held_back;
+                engine.links().handle_held_back(now, link.id);
+            }
+        }
+        self.follow(now, engine);
+        let soon = now < self.attentive_until || !self.asked.is_empty();
+        self.next_look = now + if soon { LOOK_SOON } else { LOOK_EVERY };
+    }
+
+    /// Does what connections, and links that ended, ask for. Whether there was anything.
+    #[inline]
+    fn follow(&mut self, now: Time, engine: &mut Engine) -> bool {
+        let mut busy = false;
+        while let Some(event) = self.port.next_event() {
+            busy = true;
+            match event {
+                ChannelEvent::Requested(no, text) => self.answer(now, engine, no, &text),
+                ChannelEvent::Accepted(no, text) => self.accepted(now, engine, no, &text),
+                ChannelEvent::Ended(no, ending) => self.over(now, engine, no, ending),
+            }
+        }
+        while let Some(id) = engine.links().poll_end() {
+            busy = true;
+            let Some(no) = self.numbers.get_mut(id.index()).and_then(Option::take) else {
+                continue;
+            };
+            if self.links.get_mut(no.0 as usize).and_then(Option::take).is_some() {
+                self.count -= 1;
+            }
+            self.full.retain(|full| *full != no);
+            self.port.close(no);
+        }
+        busy
+    }
+
+    /// Looks for a peer on this host.
+    fn seek(&mut self, engine: &mut Engine, met: Acquaintance) {
+        let (Some(proof), Some(instance)) =
+            (engine.links().proof(met.peer, false, HELLO), self.name.instance)
+        else {
+            return;
+        };
+        let hello = Hello { addr: self.name.addr, instance, expected: met.instance, proof };
+        let name = name_of(met.addr.port(), met.instance);
+        match self.port.connect(&name, &hello.write()) {
+            Ok(no) => self.asked.push(Asked { no, peer: met.peer }),
+            // It lives on another host, or in another network namespace, or wants no links.
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
+            Err(error) => self.tell(&format!("{}: {error}", met.addr)),
+        }
+    }
+
+    /// Says once what stands in the way of links.
+    fn tell(&mut self, why: &str) {
+        if !core::mem::replace(&mut self.told, true) {
+            log::warn!(
+                "a peer on this host is talked to by packets, not through shared memory: {why} (others are not reported)"
+            );
+        }
+    }
+
+    /// A process of our user asks for a connection.
+    fn answer(&mut self, now: Time, engine: &mut Engine, no: ShmChannelId, text: &[u8]) {
+        let welcome = Hello::read(text).and_then(|hello| {
+            let peer = engine.links().introduced(hello.addr, hello.instance)?;
+            let ours = self.name.instance?;
+            let known = engine.links().proof(peer, true, HELLO) == Some(hello.proof);
+            if !known || hello.expected != ours {
+                return None;
+            }
+            if let Some(at) = self.asked.iter().position(|asked| asked.peer == peer) {
+                // Both ask. One of the two connections is as good as the other: that of the smaller instance is taken.
+                if ours < hello.instance {
+                    return None;
+                }
+                let asked = self.asked.swap_remove(at);
+                self.port.close(asked.no);
+            }
+            Some((peer, engine.links().proof(peer, true, WELCOME)?))
+        });
+        let Some((peer, proof)) = welcome else {
+            log::debug!(
+                "a connection through shared memory is refused: nobody who was introduced asks for it"
+            );
+            self.port.close(no);
+            return;
+        };
+        match self.port.accept(no, &write_proof(proof)) {
+            Ok(()) => self.link(now, engine, no, peer),
+            Err(error) => self.tell(&error.to_string()),
+        }
+    }
+
+    /// A peer has accepted a connection.
+    fn accepted(&mut self, now: Time, engine: &mut Engine, no: ShmChannelId, text: &[u8]) {
+        let at = self.asked.iter().position(|asked| asked.no == no);
+        let Some(asked) = at.map(|at| self.asked.swap_remove(at)) else {
+            self.port.close(no);
+            return;
+        };
+        let known = engine.links().proof(asked.peer, false, WELCOME).map(write_proof);
+        if known.is_some_and(|proof| proof == text) {
+            self.link(now, engine, no, asked.peer);
+        } else {
+            self.port.close(no);
+        }
+    }
+
+    /// There is a connection to a peer.
+    fn link(&mut self, now: Time, engine: &mut Engine, no: ShmChannelId, peer: PeerId) {
+        let Some(id) = engine.links().link(now, peer) else {
+            self.port.close(no);
+            return;
+        };
+        if self.numbers.len() <= id.index() {
+            self.numbers.resize(id.index() + 1, None);
+        }
+        self.numbers[id.index()] = Some(no);
+        let at = no.0 as usize;
+        if self.links.len() <= at {
+            self.links.resize_with(at + 1, || None);
+        }
+        self.links[at] = Some(Linked { id, taken: 0, held_back: 0 });
+        self.count += 1;
+        if self.port.watches_process(no) {
+            engine.links().watch_process(id);
+        }
+        log::debug!("{} is talked to through shared memory", engine.peers().get(peer).addr());
+    }
+
+    /// A connection is over.
+    fn over(&mut self, now: Time, engine: &mut Engine, no: ShmChannelId, ending: EndReason) {
+        self.asked.retain(|asked| asked.no != no);
+        match linked(&mut self.links, no) {
+            // Which tells of its end, and then it is closed.
+            Some(link) => {
+                let how = match ending {
+                    EndReason::Closed => LinkEnd::Closed,
+                    EndReason::PeerDied => LinkEnd::Died,
+                };
+                engine.links().handle_end(now, link.id, how);
+            }
+            None => self.port.close(no),
+        }
+    }
+}
+
+/// The link that a connection is.
+#[inline]
+fn linked(links: &mut [Option<Linked>], no: ShmChannelId) -> Option<&mut Linked> {
+    links.get_mut(no.0 as usize)?.as_mut()
+}
+
+/// Converts the engine's room for messages to the port's.
+#[inline]
+const fn message_room(room: Room) -> MessageRoom {
+    match room {
+        Room::Ample => MessageRoom::Ample,
+        Room::Little => MessageRoom::Little,
+        Room::None => MessageRoom::None,
+    }
+}
+
+/// Where the engine's frames go.
+struct Sink<'a> {
+    port: &'a mut ShmPort,
+    numbers: &'a [Option<ShmChannelId>],
+}
+
+impl Sink<'_> {
+    /// Puts a frame at the end of a link, by `send`. Whether there was room.
+    #[inline]
+    fn put(
+        &mut self,
+        link: LinkId,
+        head: &[u8],
+        payload: FramePayload<'_>,
+        send: impl Fn(&mut ShmPort, ShmChannelId, OutgoingRecord<'_>) -> bool,
+    ) -> bool {
+        // What is sent on a link that is over is lost.
+        let Some(Some(no)) = self.numbers.get(link.index()) else { return true };
+        let lent = |port: &mut ShmPort, pieces: &[UserSlice]| {
+            // SAFETY: the engine names only memory whose operation has not completed (`transmit`'s contract keeps it
+            // mapped until then), or of a region that is not closed (closing it waits for the endpoint lock, which
+            // this thread holds); `endpoint/buffer.rs` and `mr.rs` exposed the addresses. The frame is copied before
+            // `send` returns.
+            send(port, *no, unsafe { OutgoingRecord::new(head, pieces) })
+        };
+        match payload {
+            FramePayload::Copied(bytes) => {
+                send(self.port, *no, OutgoingRecord::of_copies(head, bytes))
+            }
+            FramePayload::Lent { buf: Buf::One(slice), offset, len } => {
+                lent(self.port, &[slice.part(offset, len)])
+            }
+            FramePayload::Lent { buf, offset, len } => {
+                lent(self.port, buf.part(offset, len).slices())
+            }
+        }
+    }
+}
+
+impl FrameSink for Sink<'_> {
+    #[inline]
+    fn send(&mut self, link: LinkId, head: &[u8], payload: FramePayload<'_>) -> bool {
+        self.put(link, head, payload, ShmPort::send)
+    }
+
+    #[inline]
+    fn takes_messages(&mut self, link: LinkId) -> bool {
+        let no = self.numbers.get(link.index()).copied().flatten();
+        no.is_none_or(|no| self.port.takes_messages(no))
+    }
+
+    #[inline]
+    fn send_message(&mut self, link: LinkId, head: &[u8], payload: FramePayload<'_>) -> bool {
+        self.put(link, head, payload, ShmPort::send_message)
+    }
+
+    #[inline]
+    fn send_parted(&mut self, link: LinkId, head: &[u8], payload: FramePayload<'_>) -> bool {
+        let no = self.numbers.get(link.index()).copied().flatten();
+        if no.is_some_and(|no| self.port.peer_room(no) != MessageRoom::Ample) {
+            return false;
+        }
+        self.put(link, head, payload, ShmPort::send_split)
+    }
+
+    fn refer(
+        &mut self,
+        link: LinkId,
+        head: &[u8],
+        (buf, offset, len): (&Buf, u64, u64),
+        tag: u64,
+    ) -> Referred {
+        let Some(Some(no)) = self.numbers.get(link.index()) else { return Referred::Yes };
+        // No process can read a device's memory by its address.
+        if !buf.is_host() {
+            return Referred::Never;
+        }
+        let part = buf.part(offset, len);
+        // SAFETY: as for frames that are copied (`put`): the engine names only memory whose operation has not
+        // completed, or of a region that is not closed, with addresses that were exposed. When an operation ends, or a
+        // region is closed, before the frame was taken, the engine revokes `tag`, and `Open::revoke` does before the
+        // port looks again.
+        match unsafe { self.port.send_reference(*no, head, part.slices(), tag) } {
+            ReferenceOutcome::Sent => Referred::Yes,
+            ReferenceOutcome::Full => Referred::Full,
+            ReferenceOutcome::Impossible => Referred::Never,
+        }
+    }
+}
+
+/// User memory, and what the frame that is being handled refers to.
+struct FrameMemory<'a> {
+    user: UserMemory<'a>,
+    source: Option<&'a PayloadSource<'a>>,
+}
+
+impl FrameMemory<'_> {
+    /// As [`Memory::fetch`], for a region in a device's memory: no process reads another's into that.
+    #[cold]
+    fn fetch_to_device(&mut self, to: UserSlice, at: u64) -> bool {
+        let Some((source, len)) = self.source.zip(usize::try_from(to.len).ok()) else {
+            return false;
+        };
+        let Some(bounce) = Bounce::pinned(len, to.space) else { return false };
+        // SAFETY: the bounce buffer has `len` bytes, and is this function's own; its address is exposed by `slice`. When
+        // all were fetched, all are initialised, and read.
+        unsafe {
+            source.fetch(bounce.slice(len), at)
+                && self.user.put(to, core::slice::from_raw_parts(bounce.at(0), len))
+        }
+    }
+}
+
+impl Memory for FrameMemory<'_> {
+    #[inline]
+    fn write(&mut self, to: UserSlice, data: &[u8]) {
+        self.user.write(to, data);
+    }
+
+    #[inline]
+    fn read(&self, from: UserSlice, out: &mut [u8]) {
+        self.user.read(from, out);
+    }
+
+    fn put(&mut self, to: UserSlice, data: &[u8]) -> bool {
+        self.user.put(to, data)
+    }
+
+    fn lift(&self, from: &Buf) -> Result<Option<Vec<u8>>, KeyError> {
+        self.user.lift(from)
+    }
+
+    fn fetch(&mut self, to: UserSlice, at: u64) -> bool {
+        if !to.space.is_host() {
+            return self.fetch_to_device(to, at);
+        }
+        // SAFETY: the engine fetches into the buffer of an operation that has not completed: `endpoint/buffer.rs` exposed its
+        // address, and the contract of `Endpoint::receive` and `transmit` lets us write there until the completion,
+        // which cannot be handed out before this returns. Or into what `resolve` has just found of a region that peers
+        // may write to, whose address `mr.rs` exposed, and which cannot be closed before the endpoint lock is released.
+        self.source.is_some_and(|source| unsafe { source.fetch(to, at) })
+    }
+
+    fn fetch_out(&mut self, out: &mut [u8], at: u64) -> bool {
+        self.source.is_some_and(|source| source.copy(out, at))
+    }
+
+    fn is_delayed(&self) -> bool {
+        self.source.is_some_and(PayloadSource::is_delayed)
+    }
+
+    fn update(
+        &mut self,
+        at: UserSlice,
+        old: &mut [u8],
+        next: &mut dyn FnMut(&[u8], &mut [u8]) -> bool,
+    ) -> bool {
+        self.user.update(at, old, next)
+    }
+
+    #[inline]
+    fn resolve(
+        &self,
+        key: u64,
+        address: u64,
+        len: u64,
+        access: Access,
+    ) -> Result<UserSlice, KeyError> {
+        self.user.resolve(key, address, len, access)
+    }
+}
+
+/// What who asks for a connection says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Hello {
+    /// Its address and instance.
+    addr: SocketAddr,
+    instance: Instance,
+    /// The instance that it means.
+    expected: Instance,
+    proof: [u64; 2],
+}
+
+impl Hello {
+    const LEN: usize = 2 + 16 + 2 + 4 + 4 + 16;
+
+    fn write(&self) -> Vec<u8> {
+        let ip = match self.addr.ip() {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+            IpAddr::V6(ip) => ip,
+        };
+        let mut out = vec![VERSION, WIRE_VERSION];
+        out.extend(ip.octets());
+        out.extend(self.addr.port().to_be_bytes());
+        out.extend(self.instance.get().to_be_bytes());
+        out.extend(self.expected.get().to_be_bytes());
+        out.extend(write_proof(self.proof));
+        out
+    }
+
+    fn read(text: &[u8]) -> Option<Self> {
+        if text.len() != Self::LEN || text[..2] != [VERSION, WIRE_VERSION] {
+            return None;
+        }
+        let (ip, rest) = text[2..].split_first_chunk::<16>()?;
+        let (port, rest) = rest.split_first_chunk::<2>()?;
+        let (instance, rest) = rest.split_first_chunk::<4>()?;
+        let (expected, rest) = rest.split_first_chunk::<4>()?;
+        let (first, second) = rest.split_first_chunk::<8>()?;
+        let ip = Ipv6Addr::from(*ip).to_canonical();
+        Some(Self {
+            addr: SocketAddr::new(ip, u16::from_be_bytes(*port)),
+            instance: Instance::new(u32::from_be_bytes(*instance))?,
+            expected: Instance::new(u32::from_be_bytes(*expected))?,
+            proof: [u64::from_be_bytes(*first), u64::from_be_bytes(second.try_into().ok()?)],
+        })
+    }
+}
+
+fn write_proof(proof: [u64; 2]) -> [u8; 16] {
+    let whole = u128::from(proof[0]) << 64 | u128::from(proof[1]);
+    whole.to_be_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_greeting_is_read_as_it_was_written() {
+        for addr in ["10.0.0.1:4793", "[fd00::1]:5000"] {
+            let hello = Hello {
+                addr: addr.parse().expect("literal"),
+                instance: Instance::new(7).expect("not 0"),
+                expected: Instance::new(u32::MAX).expect("not 0"),
+                proof: [1 << 63, 5],
+            };
+            let text = hello.write();
+            assert_eq!((text.len(), Hello::read(&text)), (Hello::LEN, Some(hello)));
+            assert_eq!(Hello::read(&text[1..]), None);
+            let mut other = text.clone();
+            other[0] += 1;
+            assert_eq!(Hello::read(&other), None, "another version");
+        }
+    }
+}

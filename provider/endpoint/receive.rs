@@ -1,0 +1,236 @@
+//! Receives: every data call that receives becomes one descriptor and enters here.
+
+use core::sync::atomic::Ordering;
+
+use squall_engine::{Buf, Completion, MatchSpace, OpKind, RecvMode, RecvOp, Visibility};
+
+use crate::clock;
+use crate::endpoint::{Endpoint, Inner};
+use crate::errno::{Errno, Result};
+use crate::flags::{self, ADDR_UNSPEC};
+use crate::mr::UserMemory;
+use crate::optional::triggered_work::operations::{self, Deferred};
+
+/// A receiving data call.
+#[derive(Clone)]
+pub(crate) struct Receive {
+    pub(crate) space: MatchSpace,
+    pub(crate) tag: u64,
+    pub(crate) ignore: u64,
+    pub(crate) buf: Buf,
+    pub(crate) from: u64,
+    /// As the engine carries it.
+    pub(crate) context: u64,
+    /// Flags of its own, or the endpoint's defaults.
+    pub(crate) flags: Option<u64>,
+}
+
+impl Receive {
+    /// With flags of its own.
+    #[inline]
+    pub(crate) fn given(self, flags: u64) -> Self {
+        Self { flags: Some(flags), ..self }
+    }
+
+    /// With these flags if it has none of its own.
+    pub(crate) fn defaulting(self, flags: u64) -> Self {
+        Self { flags: self.flags.or(Some(flags)), ..self }
+    }
+
+    /// Without FI_TRIGGER; `None` if it has not got that flag.
+    pub(crate) fn untriggered(self) -> Option<Self> {
+        let given = self.flags.filter(|given| given & flags::TRIGGER != 0)?;
+        Some(Self { flags: Some(given & !flags::TRIGGER), ..self })
+    }
+
+    /// The application's context, as a number.
+    pub(crate) fn context_given(&self) -> u64 {
+        self.context
+    }
+
+    /// How it ends when it never begins.
+    pub(crate) const fn unbegun(&self) -> Completion {
+        operations::unbegun(OpKind::Recv, self.space, self.tag, self.context)
+    }
+}
+
+/// Flags that mean something with an untagged receive. FI_TRANSMIT_COMPLETE allows completing before the
+/// data is visible (fi_msg(3)), of which no use is made ...
+const UNTAGGED: u64 =
+    flags::COMPLETION | flags::MORE | flags::MULTI_RECV | flags::TRANSMIT_COMPLETE;
+/// ... and with a tagged one: FI_MULTI_RECV is for the others.
+const TAGGED: u64 = flags::COMPLETION | flags::MORE | flags::PEEK | flags::CLAIM | flags::DISCARD;
+
+const PEEK_CLAIM: u64 = flags::PEEK | flags::CLAIM;
+const PEEK_DISCARD: u64 = flags::PEEK | flags::DISCARD;
+const CLAIM_DISCARD: u64 = flags::CLAIM | flags::DISCARD;
+
+/// What flags ask a receive to do.
+///
+/// # Errors
+/// `FI_EBADFLAGS` for flags, or combinations, that mean nothing here.
+#[inline]
+fn mode(space: MatchSpace, given: Option<u64>, defaults: u64, least: u64) -> Result<RecvMode> {
+    let known = if space == MatchSpace::Tagged { TAGGED } else { UNTAGGED };
+    let flags = match given {
+        Some(flags) if flags & !known != 0 => return Err(Errno::BADFLAGS),
+        Some(flags) => flags,
+        None => defaults & known,
+    };
+    match flags & (PEEK_CLAIM | flags::DISCARD | flags::MULTI_RECV) {
+        0 => Ok(RecvMode::Post),
+        flags::MULTI_RECV => Ok(RecvMode::Multi { least }),
+        flags::PEEK => Ok(RecvMode::Peek),
+        PEEK_CLAIM => Ok(RecvMode::PeekClaim),
+        PEEK_DISCARD => Ok(RecvMode::PeekDiscard),
+        flags::CLAIM => Ok(RecvMode::Claim),
+        CLAIM_DISCARD => Ok(RecvMode::ClaimDiscard),
+        _ => Err(Errno::BADFLAGS),
+    }
+}
+
+impl Endpoint {
+    /// The default flags of receiving calls.
+    #[inline]
+    pub(crate) fn rx_flags(&self) -> u64 {
+        self.settings.rx_flags.load(Ordering::Relaxed)
+    }
+
+    /// Takes a receive.
+    ///
+    /// # Safety
+    /// The bytes that `call` names, whose addresses `buffer.rs` exposed, stay mapped and are the endpoint's
+    /// to write until the completion, those of several messages until the completion that releases them.
+    ///
+    /// # Errors
+    /// As the call's manual page says; nothing has happened then.
+    #[inline]
+    pub(crate) unsafe fn receive(&self, call: Receive) -> Result<()> {
+        // SAFETY: `take` asks of the bytes that the call names what this function does.
+        unsafe { self.take(call, None) }
+    }
+
+    /// [`Self::receive`]; or what `deferred` is about.
+    ///
+    /// # Safety
+    /// As [`Self::receive`].
+    ///
+    /// # Errors
+    /// As [`Self::receive`].
+    #[inline]
+    pub(crate) unsafe fn take(&self, call: Receive, deferred: Option<&Deferred>) -> Result<()> {
+        let defaults = self.rx_flags();
+        let least = self.settings.min_multi_recv.load(Ordering::Relaxed);
+        let mode = match mode(call.space, call.flags, defaults, least) {
+            Ok(mode) => mode,
+            // SAFETY: the bytes that the call names are left to the endpoint until the receive ends, by this function's
+            // contract; and the context of a call with FI_TRIGGER is a triggered one (fi_trigger(3)).
+            Err(error) => return unsafe { operations::trigger_receive(self, call, error) },
+        };
+        let mut inner = self.lock()?;
+        let Inner { bindings, core } = &mut *inner;
+        let core = core.as_mut().ok_or(Errno::OPBADSTATE)?;
+        if bindings.srx.is_some() {
+            log::info!("a receive of an endpoint whose receives are another provider's");
+            return Err(Errno::NOSYS);
+        }
+        let source = if self.settings.directed && call.from != ADDR_UNSPEC {
+            let av = bindings.av.as_ref().ok_or(Errno::NOAV)?;
+            Some(core.peers.peer(av, &mut core.engine, call.from)?)
+        } else {
+            None
+        };
+        let asked = call.flags.unwrap_or(defaults);
+        let (context, visibility) = match deferred {
+            None => (call.context, bindings.rx.visibility(asked)),
+            Some(deferred) => {
+                let shown = asked & flags::COMPLETION != 0 && bindings.rx.cq.is_some();
+                (core.begun.insert(deferred, shown), Visibility::Kept)
+            }
+        };
+        let mut buf = call.buf;
+        let stand_in = if buf.is_host() {
+            None
+        } else {
+            let staging = core.staging.as_mut().ok_or(Errno::INVAL)?;
+            staging.post(&mut buf, mode)?
+        };
+        let op = RecvOp {
+            mode,
+            source,
+            space: call.space,
+            tag: call.tag,
+            ignore: call.ignore,
+            buf,
+            context,
+            visibility,
+        };
+        if matches!(mode, RecvMode::Peek | RecvMode::PeekClaim | RecvMode::PeekDiscard) {
+            // A peek may be the only call that an application makes while it waits.
+            core.turn(self, bindings);
+        }
+        let now = clock::now();
+        match core.engine.receive(now, &mut UserMemory(&core.regions), op) {
+            Ok(true) => return Ok(()),
+            // A message was waiting: it is there now, or its rendezvous wants a read sent.
+            Ok(false) => {
+                core.flush(now);
+                core.complete(self, bindings);
+                core.rouse(bindings);
+            }
+            Err(refused) => {
+                if deferred.is_some() {
+                    core.begun.forget(context);
+                }
+                if let Some(staging) = &mut core.staging {
+                    staging.withdraw(stand_in);
+                }
+                return Err(refused.into());
+            }
+        }
+        drop(inner);
+        self.begin_work();
+        Ok(())
+    }
+
+    /// Whether a call could become work.
+    ///
+    /// # Errors
+    /// Those of its flags; work is no look at what waits, nor a buffer for several messages.
+    pub(crate) fn check_receive(&self, call: &Receive) -> Result<()> {
+        match mode(call.space, call.flags, self.rx_flags(), 0)? {
+            RecvMode::Post => Ok(()),
+            _ => Err(Errno::BADFLAGS),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_flag_and_combination_is_obeyed_or_refused() {
+        let bits = [flags::PEEK, flags::CLAIM, flags::DISCARD, flags::MULTI_RECV];
+        for set in 0..16u32 {
+            let given = bits.iter().enumerate().filter(|(n, _)| set >> n & 1 != 0);
+            let given = given.fold(0, |sum, (_, bit)| sum | bit);
+            let tagged = mode(MatchSpace::Tagged, Some(given), 0, 7);
+            let fine = [0, 1, 2, 3, 5, 6].contains(&set);
+            assert_eq!(tagged.is_ok(), fine, "{set:04b}");
+            let untagged = mode(MatchSpace::Untagged, Some(given), 0, 7);
+            assert_eq!(untagged.is_ok(), [0, 8].contains(&set), "{set:04b}");
+        }
+        let early = Some(flags::TRANSMIT_COMPLETE);
+        assert_eq!(mode(MatchSpace::Untagged, early, 0, 7), Ok(RecvMode::Post));
+        assert_eq!(mode(MatchSpace::Tagged, early, 0, 7), Err(Errno::BADFLAGS));
+        let multi = Ok(RecvMode::Multi { least: 7 });
+        assert_eq!(mode(MatchSpace::Untagged, None, flags::MULTI_RECV, 7), multi);
+        assert_eq!(mode(MatchSpace::Tagged, None, flags::MULTI_RECV, 7), Ok(RecvMode::Post));
+        assert_eq!(
+            mode(MatchSpace::Tagged, Some(flags::FENCE), 0, 7),
+            Err(Errno::BADFLAGS),
+            "what nobody knows"
+        );
+    }
+}

@@ -1,0 +1,382 @@
+//! Opening an endpoint: the parameters become the configuration of port, contexts and engine.
+
+use core::sync::atomic::Ordering;
+use std::io;
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+
+use squall_base::{Instance, Seed, Span};
+use squall_cc::Network;
+use squall_engine::{Config, Engine, NOMINAL_OVERHEAD, TransportConfig};
+use squall_monitor::JobPlace;
+use squall_net::emulator::RECEIVE_BUFFER;
+use squall_net::emulator::frame::{Member, Welcome};
+use squall_net::{
+    CRC_LEN, CrcPort, EmulatorPort, EmulatorSpec, FaultPort, FaultSpec, HostChoice, PcapPort,
+    PcapSpec, Port, PortConfig, UdpPort, XdpPort,
+};
+
+use crate::addr::Name;
+use crate::domain::Domain;
+use crate::endpoint::Settings;
+use crate::endpoint::algorithms::{Algorithms, choose};
+use crate::endpoint::endpoint_core::Opened;
+use crate::endpoint::poller::shared_memory::{self, Links};
+use crate::errno::{Errno, Result};
+use crate::info;
+use crate::job::Job;
+use crate::logger::{self, USER};
+use crate::monitor::place;
+use crate::nic::Nic;
+use crate::order;
+use crate::param::{Company, Params, PortKind, params};
+use crate::secret;
+
+/// The UDP port assigned to Ultra Ethernet.
+const UET_PORT: u16 = 4793;
+/// Largest packet chosen without being asked: four of them fill a train of 64 KiB.
+const LARGEST_AUTO: usize = 16_376;
+/// Smallest packet that leaves room for headers and an injected message.
+const SMALLEST: usize = 576;
+
+/// From this size on, fewer packets than two would be acknowledged at a time by default.
+const BIG_PACKET: u32 = 8 << 10;
+/// Packets of a train that goes as frames, where a packet more costs what the first does: enough for the transport to save what
+/// it does once a train.
+const FRAMED_TRAIN: u32 = 4;
+/// Packets that a congestion window may always have on an emulator.
+const FABRIC_PACKETS: u64 = 8;
+/// What a target may let gather at most before it acknowledges (UE 1.0 table 3-28).
+const MAX_ACK_TRIGGER: u32 = 32 << 10;
+
+/// How long an acknowledgement waits that the sender can do without: long enough for the application's answer to be sent
+/// first, for a system call takes 3 us and would stand before it, at either end.
+const ACK_LINGER: Span = Span::micros(5);
+
+/// Opens port and engine of an endpoint.
+pub(crate) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<Opened> {
+    let params = params();
+    let Job { id: job_id, key } = settings.job.clone();
+    let mut source = settings.source;
+    if source.ip().is_unspecified() {
+        source.set_ip(domain.ip());
+    }
+    let nic = domain.nic();
+    let Bound { port, local, config, held, network } = bind(params, scoped(source, nic))?;
+    let params = &informed(params, &network);
+    let v6 = local.is_ipv6();
+    let packet = packet_size(params, nic, v6);
+    let trailer = if params.crc { CRC_LEN } else { 0 };
+    let max_packet = u32::try_from(packet - trailer).unwrap_or(u32::MAX);
+    let (instance, seed) = (secret::instance()?, secret::seed()?);
+    let pdc = contexts(params, nic, max_packet, seed)?;
+    let secret = secret::generator("an endpoint's secrets")?.seed();
+    let messages = messages(params, max_packet, instance, secret);
+    let keyed = key.is_some();
+    let links = settings.shared_memory.load(Ordering::Relaxed) && shared_memory::wanted(params);
+    let order = order::of(settings.msg_order);
+    let host = Some(local.ip());
+    let config_of = Config { port: local.port(), host, job_id, key, links, order, ..messages };
+    let scope = pdc.scope;
+    let engine = Engine::new(config_of, pdc);
+    log::info!(
+        "endpoint {number} at {local} (instance {instance}, job {job_id}{}) on {}: packets of {packet} bytes, {} paths, cc {}, lb {}, loss {}, \
+         scope {}",
+        if keyed { ", with a key" } else { "" },
+        nic.name,
+        params.paths,
+        params.cc,
+        params.lb,
+        params.loss,
+        scope
+    );
+    let faults = faults(params)?;
+    let trims = params.trimming || faults.as_ref().is_some_and(|spec| spec.trim > 0.0);
+    let dscp_trimmed = trims.then(|| u8::try_from(params.dscp_trimmed).unwrap_or(0));
+    let port = wrap(params, port, &config, number, (faults, dscp_trimmed))?;
+    let name = Name { addr: local, instance: Some(instance) };
+    let trailer = trailer as u32; // 4 at most
+    let named_only = params.peers == Company::Named;
+    let links = if links { Links::open(params, name) } else { Links::none() };
+    // One rank prints it for the whole job; a process without a rank prints it for itself.
+    if place().rank.is_none_or(|rank| rank == 0) {
+        logger::report_unnamed();
+    }
+    Ok(Opened {
+        engine,
+        port,
+        receive_buffer: held,
+        links,
+        name,
+        dscp_trimmed,
+        number,
+        trailer,
+        named_only,
+    })
+}
+
+/// A link-local IPv6 address needs its interface.
+fn scoped(source: SocketAddr, nic: &Nic) -> SocketAddr {
+    match source.ip() {
+        IpAddr::V6(ip) if ip.is_unicast_link_local() => {
+            SocketAddr::V6(SocketAddrV6::new(ip, source.port(), 0, nic.index))
+        }
+        _ => source,
+    }
+}
+
+/// A port at its address.
+struct Bound {
+    port: Box<dyn Port + Send>,
+    local: SocketAddr,
+    config: PortConfig,
+    /// Bytes that its receive buffer holds.
+    held: u64,
+    network: Carrier,
+}
+
+/// What carries a port's packets.
+enum Carrier {
+    /// The kernel's sockets.
+    Sockets,
+    /// AF_XDP sockets over them.
+    Frames,
+    /// An emulator, which says this of itself.
+    Fabric(Welcome),
+}
+
+/// Opens the socket: at the port asked for, or at Ultra Ethernet's if it is free, or anywhere.
+fn bind(params: &Params, source: SocketAddr) -> Result<Bound> {
+    let byte = |n: u32| u8::try_from(n).unwrap_or(u8::MAX);
+    let bytes = |n: Option<u64>| usize::try_from(n.unwrap_or(0)).unwrap_or(0);
+    let mut config = PortConfig {
+        bind: source,
+        paths: u16::try_from(params.paths).unwrap_or(u16::MAX),
+        source_ports: params.source_ports.clone(),
+        rcvbuf: bytes(params.rcvbuf),
+        sndbuf: bytes(params.sndbuf),
+        gso: params.gso,
+        gro: params.gro,
+        dscp_data: byte(params.dscp_data),
+        dscp_control: byte(params.dscp_control),
+        dscp_trimmed: byte(params.dscp_trimmed),
+        ecn: params.ecn,
+        train: params.train.map_or(64, |n| n as usize),
+        ..PortConfig::default()
+    };
+    let tries: Vec<u16> = match (source.port(), &params.port) {
+        (0, None) => vec![UET_PORT, 0],
+        (0, Some(ports)) => ports.clone().collect(),
+        (port, _) => vec![port],
+    };
+    let emulator = match params.emulator.as_str() {
+        "" => None,
+        text => Some(text.parse::<EmulatorSpec>().map_err(|error| {
+            log::warn!(target: USER, "FI_SQUALL_EMULATOR: {error}");
+            Errno::INVAL
+        })?),
+    };
+    let mut last = None;
+    for port in &tries {
+        config.bind.set_port(*port);
+        match open_port(&config, emulator.as_ref(), params.port_kind) {
+            Ok((port, held, network)) => {
+                let local = port.local_addr();
+                return Ok(Bound { port, local, config, held, network });
+            }
+            Err(error) => last = Some(error),
+        }
+    }
+    let error = last.unwrap_or_else(|| io::Error::from_raw_os_error(libc::EADDRNOTAVAIL));
+    let bind = config.bind;
+    match (&params.port, tries.len()) {
+        (Some(ports), 2..) if error.kind() == io::ErrorKind::AddrInUse => log::warn!(
+            target: USER,
+            "FI_SQUALL_PORT={}-{}: every port of the range is taken at {}; each endpoint of a host needs one",
+            ports.start(), ports.end(), bind.ip()
+        ),
+        _ => log::warn!(target: USER, "cannot open an endpoint at {bind}: {error}"),
+    }
+    Err(error.into())
+}
+
+/// Opens a port on the kernel's network or on the emulator. How many bytes its receive buffer holds, and what carries its packets.
+fn open_port(
+    config: &PortConfig,
+    emulator: Option<&EmulatorSpec>,
+    kind: PortKind,
+) -> io::Result<(Box<dyn Port + Send>, u64, Carrier)> {
+    if let Some(spec) = emulator {
+        let JobPlace { rank, ranks, .. } = place();
+        let port = EmulatorPort::attach(spec, Member { rank, ranks }, config)?;
+        let welcome = *port.welcome();
+        if spec.host == HostChoice::Rank && rank.is_none() {
+            log::info!(
+                "no launcher gave this process a rank: it is host {}, the next free one",
+                welcome.host
+            );
+        }
+        log::info!("{} on emulator {}: {welcome:?}", port.local_addr(), spec.path.display());
+        return Ok((Box::new(port), RECEIVE_BUFFER as u64, Carrier::Fabric(welcome)));
+    }
+    let (port, report) = UdpPort::open(config)?;
+    log::info!("{report}");
+    for warning in &report.warnings {
+        log::warn!("{warning}");
+    }
+    let held = report.rcvbuf as u64;
+    if kind == PortKind::Udp {
+        return Ok((Box::new(port), held, Carrier::Sockets));
+    }
+    Ok(match XdpPort::over(port, config) {
+        Ok((port, report)) => {
+            log::info!("{}: {report}", port.local_addr());
+            (Box::new(port), report.receive_buffer, Carrier::Frames)
+        }
+        Err(refused) => {
+            let (port, why) = *refused;
+            let local = port.local_addr();
+            log::warn!(target: USER, "FI_SQUALL_PORT_KIND=xdp: {local} keeps its sockets: {why}");
+            (Box::new(port), held, Carrier::Sockets)
+        }
+    })
+}
+
+/// The parameters, with what is known of the network in the place of what the user left open.
+fn informed(params: &Params, network: &Carrier) -> Params {
+    let mut params = params.clone();
+    match network {
+        Carrier::Sockets => {}
+        Carrier::Frames => params.train = params.train.or(Some(FRAMED_TRAIN)),
+        Carrier::Fabric(network) => {
+            let mtu = u64::from(network.mtu);
+            params.mtu = Some(params.mtu.map_or(mtu, |asked| asked.min(mtu)));
+            params.link_rate = params.link_rate.or(Some(network.rate));
+            params.min_rtt = params.min_rtt.or(Some(network.base_rtt));
+            // Its round-trip time counts the host's delays already.
+            params.min_window = params.min_window.or(Some(FABRIC_PACKETS * mtu));
+            params.trimming |= network.trimming;
+            // There is no segmentation offload to gain anything from, and a switch feels every burst.
+            params.train = Some(1);
+        }
+    }
+    params
+}
+
+/// How the endpoint damages its own traffic, if it does.
+fn faults(params: &Params) -> Result<Option<FaultSpec>> {
+    if params.fault.is_empty() {
+        return Ok(None);
+    }
+    let spec = params.fault.parse().map_err(|error| {
+        log::warn!(target: USER, "FI_SQUALL_FAULT: {error}");
+        Errno::INVAL
+    })?;
+    Ok(Some(spec))
+}
+
+/// Puts fault injection, capture and checksum round the port, where asked for. The capture shows what the
+/// transport sees, faults and checksums included.
+fn wrap(
+    params: &Params,
+    mut port: Box<dyn Port + Send>,
+    config: &PortConfig,
+    number: u32,
+    (faults, dscp_trimmed): (Option<FaultSpec>, Option<u8>),
+) -> Result<Box<dyn Port + Send>> {
+    if let Some(spec) = faults {
+        log::warn!("FI_SQUALL_FAULT={}: this endpoint damages its own traffic", params.fault);
+        port = Box::new(FaultPort::new(port, spec, config));
+    }
+    if !params.pcap.is_empty() {
+        let spec: PcapSpec = params.pcap.parse().map_err(|error| {
+            log::warn!(target: USER, "FI_SQUALL_PCAP: {error}");
+            Errno::INVAL
+        })?;
+        let capture = PcapPort::create(port, &spec, number as usize, config).map_err(|error| {
+            log::warn!(target: USER, "FI_SQUALL_PCAP={}: {error}", params.pcap);
+            Errno::from(error)
+        })?;
+        log::info!("capturing into {}", capture.path().display());
+        port = Box::new(capture);
+    }
+    if params.crc {
+        port = Box::new(CrcPort::new(port, dscp_trimmed));
+    }
+    Ok(port)
+}
+
+/// Largest UDP payload of a packet.
+fn packet_size(params: &Params, nic: &Nic, v6: bool) -> usize {
+    let limit = UdpPort::payload_limit(nic.mtu, v6);
+    let asked = params.mtu.map(|n| usize::try_from(n).unwrap_or(usize::MAX));
+    if let Some(asked) = asked
+        && !(SMALLEST..=limit).contains(&asked)
+    {
+        log::warn!(target: USER, "FI_SQUALL_MTU={asked}: {} carries {SMALLEST} to {limit} bytes", nic.name);
+    }
+    asked.unwrap_or(LARGEST_AUTO).clamp(SMALLEST, limit.max(SMALLEST))
+}
+
+/// The packet delivery contexts' configuration.
+fn contexts(params: &Params, nic: &Nic, max_packet: u32, seed: u64) -> Result<TransportConfig> {
+    let nominal = max_packet + NOMINAL_OVERHEAD;
+    let rtt = params.base_rtt();
+    let network = Network {
+        min_base_rtt: Some(rtt),
+        min_window: Some(params.min_window.unwrap_or(1 << 20)),
+        ..Network::new(params.rate(nic.speed_mbps), rtt, nominal, params.trimming)
+    };
+    let Algorithms { sender, paths, loss, scope } = choose(params, &network)?;
+    let defaults = TransportConfig::new(max_packet, sender, paths, seed);
+    let rto_min = params.rto_min.unwrap_or(Span::millis(5));
+    let window = u16::try_from(params.recv_window).unwrap_or(defaults.recv_window_packets);
+    let config = TransportConfig {
+        recv_window_packets: window,
+        // Networks made of software are to show what was simulated.
+        ack_linger: if params.emulator.is_empty() { ACK_LINGER } else { Span::ZERO },
+        ack_delay: params.ack_delay.unwrap_or(defaults.ack_delay),
+        rto_min,
+        rto_init: defaults.rto_init.max(rto_min),
+        contact_deadline: params.deadline.unwrap_or(defaults.contact_deadline),
+        progress_deadline: params.deadline.unwrap_or(defaults.progress_deadline),
+        idle_close: params.idle_close.unwrap_or(defaults.idle_close),
+        loss,
+        scope,
+        ack_trigger: if max_packet >= BIG_PACKET { MAX_ACK_TRIGGER } else { defaults.ack_trigger },
+        trim_enabled: params.trimming,
+        train_packets: params
+            .train
+            .map_or(defaults.train_packets, |n| u16::try_from(n).unwrap_or(1)),
+        ..defaults
+    }
+    .reciprocal(&network);
+    config.check().map_err(|conflict| {
+        log::warn!(target: USER, "parameters of squall that do not go together: {conflict}");
+        Errno::INVAL
+    })?;
+    Ok(config)
+}
+
+/// The time that stands for "for ever" where a parameter is 0.
+const FOR_EVER: Span = Span::secs(100 * 365 * 86400);
+
+/// The message layer's configuration.
+fn messages(params: &Params, max_packet: u32, instance: Instance, secret: Seed) -> Config {
+    Config {
+        max_packet,
+        inject_size: u32::try_from(info::inject_size()).unwrap_or(256),
+        copy_size: u32::try_from(params.copy_size.unwrap_or(32 << 10)).unwrap_or(u32::MAX),
+        copied_bytes: params.copied_bytes.unwrap_or(64 << 20).max(info::inject_size()),
+        rendezvous_threshold: params.eager_size.unwrap_or(64 << 10),
+        unexpected_bytes: info::buffered() as u64,
+        max_outstanding: params.outstanding,
+        max_unexpected: params.max_unexpected as usize,
+        stopped_deadline: match params.stopped_deadline {
+            Some(Span::ZERO) => FOR_EVER,
+            Some(deadline) => deadline,
+            None => Span::secs(900),
+        },
+        named_only: params.peers == Company::Named,
+        ..Config::new(instance, secret)
+    }
+}

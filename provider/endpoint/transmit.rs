@@ -1,0 +1,375 @@
+//! Sends, writes and reads: every data call that transmits becomes one descriptor and enters here.
+
+use core::ffi::c_void;
+use core::sync::atomic::Ordering;
+
+use squall_engine::{
+    Action, Buf, Completion, Level, MatchSpace, OpKind, Operation, Options, Refused, Visibility,
+};
+
+use crate::clock;
+use crate::endpoint::bindings::Queue;
+use crate::endpoint::buffer::context_of;
+use crate::endpoint::{Endpoint, Inner};
+use crate::errno::{Errno, Result};
+use crate::flags;
+use crate::info::limits;
+use crate::mr::UserMemory;
+use crate::optional::triggered_work::operations::{self, Deferred};
+use crate::trace::Begun;
+
+/// Where the operation flags of a call come from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FlagSource {
+    /// The endpoint's defaults.
+    Endpoint,
+    /// The call.
+    Call(u64),
+    /// It is one of the inject calls, which take none and leave no entry.
+    Inject,
+}
+
+/// Which way the bytes of a call go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Way {
+    /// To the peer, with remote CQ data if asked for.
+    Out,
+    /// They are operands.
+    Operands,
+    /// They come back, whatever goes there.
+    Back,
+}
+
+impl Way {
+    #[inline]
+    fn of(action: &Action) -> Self {
+        match action {
+            Action::Read(_) => Self::Back,
+            Action::Atomic(atomic) if atomic.result.is_some() => Self::Back,
+            Action::Atomic(_) => Self::Operands,
+            Action::Message { .. } | Action::Write(_) => Self::Out,
+        }
+    }
+}
+
+/// A transmitting data call.
+#[derive(Clone)]
+pub(crate) struct Transmit {
+    action: Action,
+    buf: Buf,
+    peer: u64,
+    data: Option<u64>,
+    context: u64,
+    flags: FlagSource,
+}
+
+impl Transmit {
+    #[inline]
+    pub(crate) fn new(action: Action, buf: Buf, peer: u64) -> Self {
+        let (data, context, flags) = (None, 0, FlagSource::Endpoint);
+        Self { action, buf, peer, data, context, flags }
+    }
+
+    #[inline]
+    pub(crate) fn context(self, context: *mut c_void) -> Self {
+        Self { context: context_of(context), ..self }
+    }
+
+    /// With remote CQ data.
+    #[inline]
+    pub(crate) fn data(self, data: u64) -> Self {
+        Self { data: Some(data), ..self }
+    }
+
+    #[inline]
+    pub(crate) fn injected(self) -> Self {
+        Self { flags: FlagSource::Inject, ..self }
+    }
+
+    /// With flags of its own; remote CQ data if they say so.
+    #[inline]
+    pub(crate) fn given(self, flags: u64, data: u64) -> Self {
+        let data = (flags & flags::REMOTE_CQ_DATA != 0).then_some(data);
+        Self { data, flags: FlagSource::Call(flags), ..self }
+    }
+
+    /// With these flags if it has none of its own.
+    pub(crate) fn defaulting(self, flags: u64) -> Self {
+        match self.flags {
+            FlagSource::Endpoint => {
+                let back = Way::of(&self.action) == Way::Back;
+                let flags = if back { flags & !flags::INJECT } else { flags };
+                Self { flags: FlagSource::Call(flags), ..self }
+            }
+            _ => self,
+        }
+    }
+
+    /// Without FI_TRIGGER; `None` if it has not got that flag.
+    pub(crate) fn untriggered(self) -> Option<Self> {
+        match self.flags {
+            FlagSource::Call(given) if given & flags::TRIGGER != 0 => {
+                Some(Self { flags: FlagSource::Call(given & !flags::TRIGGER), ..self })
+            }
+            _ => None,
+        }
+    }
+
+    /// Builds an empty message that is recognised by its context alone.
+    #[cfg(test)]
+    pub(crate) fn with_context(context: u64) -> Self {
+        let action = Action::Message { space: MatchSpace::Tagged, tag: 0 };
+        Self { context, ..Self::new(action, Buf::Empty, 0) }
+    }
+
+    /// The application's context, as a number.
+    pub(crate) fn context_given(&self) -> u64 {
+        self.context
+    }
+
+    /// How it ends when it never begins.
+    pub(crate) fn unbegun(&self) -> Completion {
+        let (kind, space, tag) = match &self.action {
+            Action::Message { space, tag } => (OpKind::Send, *space, *tag),
+            Action::Write(_) => (OpKind::Write, MatchSpace::Untagged, 0),
+            Action::Read(_) => (OpKind::Read, MatchSpace::Untagged, 0),
+            Action::Atomic(atomic) if atomic.result.is_some() => {
+                (OpKind::Fetch, MatchSpace::Untagged, 0)
+            }
+            Action::Atomic(_) => (OpKind::Update, MatchSpace::Untagged, 0),
+        };
+        operations::unbegun(kind, space, tag, self.context)
+    }
+}
+
+/// Flags a transmitting call may have besides those that may also be an endpoint's default.
+const CALL_FLAGS: u64 = limits::TX_OP_FLAGS | flags::MORE | flags::REMOTE_CQ_DATA | flags::FENCE;
+/// The same for reads and atomics, with which nothing is said to the peer. FI_INJECT is left for the engine to refuse.
+const QUIET_FLAGS: u64 = CALL_FLAGS & !flags::REMOTE_CQ_DATA;
+/// Flags libfabric has and we do not: refused, because whoever asks for them relies on them.
+const NOT_OFFERED: u64 = flags::COMMIT_COMPLETE;
+
+/// The engine's options for flags, and whether more calls are announced (FI_MORE).
+///
+/// # Errors
+/// `FI_EOPNOTSUPP` for FI_COMMIT_COMPLETE, `FI_EBADFLAGS` for flags that mean nothing here.
+#[inline]
+fn options(source: FlagSource, defaults: u64, way: Way, queue: &Queue) -> Result<(Options, bool)> {
+    let given = match source {
+        FlagSource::Inject => {
+            let visibility = Visibility::CountOnly;
+            return Ok((Options { inject: true, visibility, ..Options::default() }, false));
+        }
+        // What is read cannot be injected; as a default the flag is for sends and writes.
+        FlagSource::Endpoint if way == Way::Back => defaults & !flags::INJECT,
+        FlagSource::Endpoint => defaults,
+        FlagSource::Call(given) => {
+            if given & NOT_OFFERED != 0 {
+                log::info!("FI_COMMIT_COMPLETE is not offered");
+                return Err(Errno::OPNOTSUPP);
+            }
+            let known = if way == Way::Out { CALL_FLAGS } else { QUIET_FLAGS };
+            if given & !known != 0 {
+                return Err(Errno::BADFLAGS);
+            }
+            given
+        }
+    };
+    let level = if given & flags::MATCH_COMPLETE != 0 {
+        Level::Match
+    } else if given & flags::DELIVERY_COMPLETE != 0 {
+        Level::Delivery
+    } else if given & flags::TRANSMIT_COMPLETE != 0 {
+        Level::Transmit
+    } else if given & flags::INJECT_COMPLETE != 0 {
+        Level::Inject
+    } else {
+        Level::Default
+    };
+    let visibility = queue.visibility(given);
+    let inject = given & flags::INJECT != 0;
+    let fence = given & flags::FENCE != 0;
+    Ok((Options { inject, level, visibility, fence }, given & flags::MORE != 0))
+}
+
+impl From<Refused> for Errno {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Again => Self::AGAIN,
+            Refused::TooLong => Self::MSGSIZE,
+            Refused::InjectedRead => Self::BADFLAGS,
+            Refused::UnsupportedAtomic => Self::OPNOTSUPP,
+            Refused::InjectTooLong | Refused::LengthMismatch | Refused::NotClaimed => Self::INVAL,
+        }
+    }
+}
+
+impl Endpoint {
+    /// The default flags of transmitting calls.
+    #[inline]
+    pub(crate) fn tx_flags(&self) -> u64 {
+        self.settings.tx_flags.load(Ordering::Relaxed)
+    }
+
+    /// Takes an operation.
+    ///
+    /// # Safety
+    /// The bytes that `call` names, whose addresses `buffer.rs` exposed, stay mapped and are the endpoint's
+    /// until the completion, or, when it is injected, until this returns: it reads them, or, when it is a
+    /// read of remote memory, or the result of an atomic, writes to them.
+    ///
+    /// # Errors
+    /// As the call's manual page says; nothing has happened then.
+    #[inline]
+    pub(crate) unsafe fn transmit(&self, call: Transmit) -> Result<()> {
+        // SAFETY: `carry` asks of the bytes that the call names what this function does.
+        unsafe { self.carry(call, self.tx_flags(), None) }
+    }
+
+    /// [`Self::transmit`]; or what `deferred` is about.
+    ///
+    /// # Safety
+    /// As [`Self::transmit`].
+    ///
+    /// # Errors
+    /// As [`Self::transmit`].
+    #[inline]
+    pub(crate) unsafe fn carry(
+        &self,
+        call: Transmit,
+        defaults: u64,
+        deferred: Option<&Deferred>,
+    ) -> Result<()> {
+        let mut inner = self.lock()?;
+        let Inner { bindings, core } = &mut *inner;
+        let way = Way::of(&call.action);
+        let (mut options, more) = match options(call.flags, defaults, way, &bindings.tx) {
+            Ok(options) => options,
+            Err(error) => {
+                drop(inner);
+                // SAFETY: the bytes that the call names are left to the endpoint until the operation ends, by this
+                // function's contract; and the context of a call with FI_TRIGGER is a triggered one (fi_trigger(3)).
+                return unsafe { operations::trigger_transmit(self, call, error) };
+            }
+        };
+        let core = core.as_mut().ok_or(Errno::OPBADSTATE)?;
+        let av = bindings.av.as_ref().ok_or(Errno::NOAV)?;
+        let peer = core.peers.peer(av, &mut core.engine, call.peer)?;
+        let bytes = if way == Way::Back { 0 } else { call.buf.len() };
+        let now = clock::now();
+        let context = match deferred {
+            None => call.context,
+            Some(deferred) => {
+                let asked = matches!(call.flags, FlagSource::Call(f) if f & flags::COMPLETION != 0);
+                let shown = asked && bindings.tx.cq.is_some();
+                options.visibility = Visibility::Kept;
+                core.begun.insert(deferred, shown)
+            }
+        };
+        let op = Operation {
+            peer,
+            action: call.action,
+            buf: call.buf,
+            data: if way == Way::Out { call.data } else { None },
+            context,
+            options,
+        };
+        let traced = core.trace.is_on().then(|| Begun::of(&op));
+        if !op.is_host() || core.staging.as_ref().is_some_and(|staging| staging.is_waiting()) {
+            let staged = core.stage(self, bindings, op);
+            if let (Some(begun), Ok(())) = (traced, &staged) {
+                core.trace.begun(&core.engine, now, begun);
+                core.trace.posted();
+            }
+            if staged.is_err() && deferred.is_some() {
+                core.begun.forget(context);
+            }
+            if let Some(progress) = self.domain.progress() {
+                progress.timer(core.next_timeout());
+            } else {
+                core.rouse(bindings);
+            }
+            drop(inner);
+            self.begin_work();
+            return staged;
+        }
+        if core.links.send_short(now, &mut core.engine, &op) {
+            // It has left.
+        } else if let Err(refused) = core.engine.submit(now, &UserMemory(&core.regions), op) {
+            if deferred.is_some() {
+                core.begun.forget(context);
+            }
+            if refused == Refused::Again {
+                // Progress, before the application tries again.
+                let busy = core.turn(self, bindings);
+                drop(inner);
+                self.begin_work_after(busy);
+            }
+            return Err(refused.into());
+        } else {
+            core.posted(now, bytes, more);
+        }
+        if let Some(begun) = traced {
+            core.trace.begun(&core.engine, now, begun);
+        }
+        let ended = core.complete(self, bindings);
+        core.trace.posted();
+        if let Some(progress) = self.domain.progress() {
+            // A sleeping thread must look after it.
+            progress.timer(core.next_timeout());
+        } else {
+            core.rouse(bindings);
+        }
+        drop(inner);
+        if ended {
+            self.begin_work();
+        }
+        Ok(())
+    }
+
+    /// Whether a call could become work.
+    ///
+    /// # Errors
+    /// Those of its flags; injected is nothing that has not begun.
+    pub(crate) fn check_transmit(&self, call: &Transmit) -> Result<()> {
+        let inner = self.lock()?;
+        let way = Way::of(&call.action);
+        let (options, _) = options(call.flags, self.tx_flags(), way, &inner.bindings.tx)?;
+        if options.inject { Err(Errno::BADFLAGS) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_flag_is_obeyed_or_refused() {
+        let queue = Queue::default();
+        let of = |given| options(FlagSource::Call(given), 0, Way::Out, &queue);
+        for bit in (0..64).map(|n| 1u64 << n) {
+            let expected = match bit {
+                flags::COMMIT_COMPLETE => Err(Errno::OPNOTSUPP),
+                bit if bit & CALL_FLAGS != 0 => Ok(()),
+                _ => Err(Errno::BADFLAGS),
+            };
+            assert_eq!(of(bit).map(|_| ()), expected, "{bit:#x}");
+        }
+        let level = |given| of(given).map(|(options, _)| options.level);
+        assert_eq!(level(0), Ok(Level::Default));
+        assert_eq!(level(flags::INJECT_COMPLETE), Ok(Level::Inject));
+        // Several levels: the one that comes last has them all.
+        assert_eq!(level(flags::INJECT_COMPLETE | flags::TRANSMIT_COMPLETE), Ok(Level::Transmit));
+        assert_eq!(level(flags::DELIVERY_COMPLETE | flags::TRANSMIT_COMPLETE), Ok(Level::Delivery));
+        assert_eq!(level(flags::MATCH_COMPLETE | flags::DELIVERY_COMPLETE), Ok(Level::Match));
+        assert_eq!(of(flags::MORE).map(|(_, more)| more), Ok(true));
+        let fence = |given| of(given).map(|(options, _)| options.fence);
+        assert_eq!((fence(flags::FENCE), fence(flags::MORE)), (Ok(true), Ok(false)));
+        // As a default FI_INJECT does not make a read impossible; asked for, the engine refuses it.
+        let read =
+            |source| options(source, flags::INJECT, Way::Back, &queue).map(|(o, _)| o.inject);
+        assert_eq!(read(FlagSource::Endpoint), Ok(false));
+        assert_eq!(read(FlagSource::Call(flags::INJECT)), Ok(true));
+        assert_eq!(read(FlagSource::Call(flags::REMOTE_CQ_DATA)), Err(Errno::BADFLAGS));
+    }
+}

@@ -1,0 +1,247 @@
+//! An endpoint's part in work (`optional/triggered_work.rs`): which calls become work, how work begins, and how it ends.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use squall_base::RegionId;
+use squall_engine::{Completion, MatchSpace, OpError, OpKind, Visibility};
+
+use crate::cntr::Cntr;
+use crate::cq::ErrorEntry;
+use crate::endpoint::bindings::Bindings;
+use crate::endpoint::delivery::entry::entry_of;
+use crate::endpoint::{Endpoint, Receive, Transmit};
+use crate::errno::{Errno, Result};
+use crate::fault::Fault;
+use crate::ffi;
+use crate::flags;
+use crate::objects;
+use crate::optional::triggered_work::{Condition, Task, Work};
+
+/// What a deferred work request is known by, and what its end counts on.
+#[derive(Clone)]
+pub(crate) struct Deferred {
+    /// The application's structure, for FI_CANCEL_WORK.
+    pub(crate) address: usize,
+    pub(crate) completion: Option<Weak<Cntr>>,
+    /// The operation's context.
+    pub(crate) context: u64,
+}
+
+/// Deferred work of an endpoint that has begun, by the context that the engine has for it.
+#[derive(Default)]
+pub(crate) struct Begun {
+    next: u64,
+    all: HashMap<u64, (Deferred, bool)>,
+}
+
+impl Begun {
+    /// One more, of which the queue shows the end if `shown`; its context for the engine.
+    pub(crate) fn insert(&mut self, deferred: &Deferred, shown: bool) -> u64 {
+        // No pointer of an application is up there, so that none is taken for it by fi_cancel.
+        let id = self.next | 1 << 63;
+        self.next += 1;
+        self.all.insert(id, (deferred.clone(), shown));
+        id
+    }
+
+    /// What the engine knows the work with this context by.
+    pub(crate) fn id_of(&self, context: u64) -> Option<u64> {
+        self.all.iter().find(|(_, (deferred, _))| deferred.context == context).map(|(id, _)| *id)
+    }
+
+    /// It has not begun after all.
+    pub(crate) fn forget(&mut self, id: u64) {
+        self.all.remove(&id);
+    }
+
+    /// It has ended: its completion as the application knows it, if the queue is to show it.
+    #[cold]
+    pub(crate) fn end(&mut self, done: &Completion) -> Option<Completion> {
+        let (deferred, shown) = self.all.remove(&done.context)?;
+        if let Some(cntr) = deferred.completion.as_ref().and_then(Weak::upgrade) {
+            cntr.count(done.status.is_ok());
+        }
+        let visibility = if shown { Visibility::Entry } else { Visibility::ErrorEntry };
+        let shown = Completion { context: deferred.context, visibility, ..done.clone() };
+        (shown.status.is_err() || visibility == Visibility::Entry).then_some(shown)
+    }
+}
+
+/// The condition in a `fi_triggered_context`, and its counter.
+///
+/// # Safety
+/// `context` is the address of a `fi_triggered_context` whose pointer was exposed, or 0; the counter in it is open.
+///
+/// # Errors
+/// `FI_EINVAL` for none, and a counter that is none; `FI_ENOSYS` for events other than thresholds.
+unsafe fn condition(context: u64) -> Result<(Arc<Cntr>, Condition)> {
+    let at = usize::try_from(context).map_err(|_| Errno::INVAL)?;
+    let at: *const ffi::fi_triggered_context = core::ptr::with_exposed_provenance(at);
+    // SAFETY: NULL, which is refused, or a context by this function's contract, with an open counter or NULL in it
+    // when the event is a threshold.
+    unsafe {
+        let context = at.as_ref().ok_or(Errno::INVAL)?;
+        if context.event_type != ffi::FI_TRIGGER_THRESHOLD {
+            log::info!("trigger event {}: only FI_TRIGGER_THRESHOLD is there", context.event_type);
+            return Err(Errno::NOSYS);
+        }
+        let threshold = context.trigger.threshold;
+        let condition = Condition { threshold: threshold.threshold as u64, errors_count: false };
+        Ok((objects::share(threshold.cntr)?, condition))
+    }
+}
+
+/// Whether an endpoint's calls may be triggered, and thus have contexts that say by what.
+///
+/// # Errors
+/// `FI_EBADFLAGS` when it was opened without FI_TRIGGER.
+fn capable(ep: &Endpoint) -> Result<()> {
+    if ep.settings.triggers {
+        return Ok(());
+    }
+    log::info!("FI_TRIGGER on an endpoint that was opened without this capability");
+    Err(Errno::BADFLAGS)
+}
+
+/// A transmitting call that was refused for `error`: with FI_TRIGGER it becomes work.
+///
+/// # Safety
+/// As [`Endpoint::transmit`]; and with FI_TRIGGER the context is a `fi_triggered_context`.
+#[cold]
+pub(crate) unsafe fn trigger_transmit(ep: &Endpoint, call: Transmit, error: Errno) -> Result<()> {
+    let call = call.untriggered().ok_or(error)?;
+    capable(ep)?;
+    ep.check_transmit(&call)?;
+    // SAFETY: the context is a triggered one by this function's contract; `context_of` exposed it.
+    let (cntr, condition) = unsafe { condition(call.context_given())? };
+    submit(ep, &cntr, condition, |ep| Task::Transmit(ep, call))
+}
+
+/// As [`trigger_transmit`], of a receive.
+///
+/// # Safety
+/// As [`Endpoint::receive`]; and with FI_TRIGGER the context is a `fi_triggered_context`.
+#[cold]
+pub(crate) unsafe fn trigger_receive(ep: &Endpoint, call: Receive, error: Errno) -> Result<()> {
+    let call = call.untriggered().ok_or(error)?;
+    capable(ep)?;
+    ep.check_receive(&call)?;
+    // SAFETY: the context is a triggered one by this function's contract; `context_of` exposed it.
+    let (cntr, condition) = unsafe { condition(call.context_given())? };
+    submit(ep, &cntr, condition, |ep| Task::Receive(ep, call))
+}
+
+fn submit(
+    ep: &Endpoint,
+    cntr: &Arc<Cntr>,
+    condition: Condition,
+    task: impl FnOnce(Weak<Endpoint>) -> Task,
+) -> Result<()> {
+    if !cntr.belongs_to(&ep.domain) {
+        return Err(Errno::INVAL);
+    }
+    let task = task(ep.weak());
+    ep.domain.work().submit(cntr, Work { condition, task, deferred: None });
+    Ok(())
+}
+
+/// Begins a transmitting call whose condition holds.
+///
+/// # Errors
+/// `FI_EAGAIN` when it has to begin later. Everything else has been said.
+pub(crate) fn begin_transmit(
+    ep: &Endpoint,
+    call: &Transmit,
+    deferred: Option<&Deferred>,
+) -> Result<()> {
+    // SAFETY: the application gave the buffer when it submitted the work, and leaves it alone until that has ended or was
+    // taken back (fi_trigger(3)); neither has happened, for it is beginning.
+    let begun = unsafe { ep.carry(call.clone(), ep.tx_flags(), deferred) };
+    begun.or_else(|error| never_began(ep, error, &call.unbegun(), deferred))
+}
+
+/// As [`begin_transmit`], of a receive.
+///
+/// # Errors
+/// As [`begin_transmit`].
+pub(crate) fn begin_receive(
+    ep: &Endpoint,
+    call: &Receive,
+    deferred: Option<&Deferred>,
+) -> Result<()> {
+    // SAFETY: the application gave the buffer when it submitted the work, and leaves it alone until that has ended or was
+    // taken back (fi_trigger(3)); neither has happened, for it is beginning.
+    let begun = unsafe { ep.take(call.clone(), deferred) };
+    begun.or_else(|error| never_began(ep, error, &call.unbegun(), deferred))
+}
+
+/// The end of a call that never began, and has moved nothing.
+pub(crate) const fn unbegun(kind: OpKind, space: MatchSpace, tag: u64, context: u64) -> Completion {
+    Completion {
+        context,
+        kind,
+        space,
+        len: 0,
+        buf: 0,
+        data: None,
+        tag,
+        peer: None,
+        region: RegionId::LENT,
+        visibility: Visibility::Entry,
+        released: false,
+        status: Err(OpError::Cancelled),
+    }
+}
+
+/// Work could not begin for `error`: says so where its end, `end`, would have shown.
+#[cold]
+fn never_began(
+    ep: &Endpoint,
+    error: Errno,
+    end: &Completion,
+    deferred: Option<&Deferred>,
+) -> Result<()> {
+    if error == Errno::AGAIN {
+        return Err(error);
+    }
+    let text = format!(
+        "work could not begin when its counter had reached the threshold: {}",
+        std::io::Error::from_raw_os_error(error.0)
+    );
+    log::warn!("{text}");
+    let inner = ep.inner.lock();
+    match deferred {
+        None => inner.bindings.count(end.kind, false),
+        Some(deferred) => {
+            if let Some(cntr) = deferred.completion.as_ref().and_then(Weak::upgrade) {
+                cntr.count(false);
+            }
+        }
+    }
+    tell(&inner.bindings, end, error, Some(text));
+    Ok(())
+}
+
+/// fi_cancel of a triggered operation that has not begun: it ends where its end would have shown. Whether there was
+/// one.
+#[cold]
+pub(crate) fn cancel(ep: &Endpoint, context: u64) -> bool {
+    let end = match ep.domain.work().cancel_triggered(ep, context) {
+        Some(Task::Transmit(_, call)) => call.unbegun(),
+        Some(Task::Receive(_, call)) => call.unbegun(),
+        Some(Task::Set(..) | Task::Add(..)) | None => return false,
+    };
+    let inner = ep.inner.lock();
+    inner.bindings.count(end.kind, false);
+    tell(&inner.bindings, &end, Errno::CANCELED, None);
+    true
+}
+
+/// Shows the end of something that never began.
+fn tell(bindings: &Bindings, end: &Completion, errno: Errno, text: Option<String>) {
+    let Some(cq) = bindings.queue(end.kind) else { return };
+    let entry = entry_of(end, flags::ADDR_UNSPEC);
+    let code = if errno == Errno::CANCELED { Fault::Cancelled as i32 } else { errno.0 };
+    cq.fail(ErrorEntry { entry, excess: 0, errno, code, text, position: 0 });
+}
