@@ -323,8 +323,7 @@ impl Srx {
         let owner: *mut PeerSrx = unsafe { import(context)? };
         // SAFETY: the owner's context is valid by this function's contract; its peer's functions are ours to set.
         unsafe {
-            (*owner).peer_ops =
-                core::ptr::from_ref(&crate::optional::peer_provider::receives::OPS).cast_mut()
+            (*owner).peer_ops = core::ptr::from_ref(&receives::OPS).cast_mut();
         };
         let opened = Arc::new(Self {
             fid: Cell::new(ffi::fid_ep {
