@@ -22,7 +22,20 @@ FLAGS = "-Zmiri-permissive-provenance -Zmiri-disable-isolation"
 # Crate: tests to run, and of these tests to leave out, with the reason.
 CRATES = {
     "squall-fi": (
-        ["objects", "mr::", "av::", "param", "boundary", "cq::", "addr", "compat", "fault", "info", "endpoint::", "a_mutex_excludes"],
+        [
+            "objects",
+            "mr::",
+            "av::",
+            "param",
+            "boundary",
+            "cq::",
+            "addr",
+            "compat",
+            "fault",
+            "info",
+            "endpoint::",
+            "a_mutex_excludes",
+        ],
         # getaddrinfo without a name; a hundred thousand of anything; every algorithm's keys, which touch no unsafe code and
         # take the interpreter minutes.
         ["names_resolve_or_say_no_data", "a_hundred_thousand_peers", "the_lists_name_everything_with_its_keys"],
