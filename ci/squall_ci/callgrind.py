@@ -1,4 +1,4 @@
-"""Reading what valgrind's callgrind leaves behind."""
+"""Reads the profiles of valgrind's callgrind."""
 
 import pathlib
 import re
@@ -12,9 +12,9 @@ _NAMED = re.compile(r"^(c?fn|fl|fi|fe|cfi|cfl)=\((\d+)\)(?: (.*))?$")
 class Profile:
     """Instructions by function and by source file, and how often each function was called."""
 
-    # What a function executed itself and through others.
+    # Instructions of a function and of the functions it called.
     inclusive: Counter[str] = field(default_factory=Counter)
-    # What the lines of a file executed, wherever they were inlined.
+    # Instructions of the lines of a file, wherever they were inlined.
     own: Counter[str] = field(default_factory=Counter)
     called: Counter[str] = field(default_factory=Counter)
 

@@ -1,4 +1,4 @@
-"""The environment of a run: nothing of the caller's other emulators and MPIs, and one libfabric provider chosen."""
+"""The environment of a job: one libfabric provider is chosen, and the caller's settings of other emulators and MPIs are dropped."""
 
 import os
 

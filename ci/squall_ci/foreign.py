@@ -41,7 +41,7 @@ class Outcome:
         need(not (args.record and args.only), "a part of a suite is not recorded: leave --only away")
         self.args = args
         self.tally = Tally()
-        # Of the suite, or of the library whose it is.
+        # The version of the suite, or of the library that it tests.
         self.version = ""
         self.excluded: dict[str, list[str]] = {}
 

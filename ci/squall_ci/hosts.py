@@ -1,4 +1,4 @@
-"""Where the processes of a suite are: together on this host, or each on a host of its own, which `--hosts` makes.
+"""Places the processes of a suite: together on this host, or with `--hosts` each on a host of its own.
 
 Those hosts are network namespaces on a bridge of MTU 1500, so their packets cross interfaces as between machines, and
 FI_SQUALL_PORT_KIND=xdp has an interface for each process.
@@ -16,13 +16,12 @@ from squall_ci.mpis import Mpi
 from squall_ci.namespaces import Bridge
 from squall_ci.paths import need
 
-# Makes of the launch of a job the one that is to run.
+# A function from the command that launches a job to the one that launches it on these hosts.
 Launch: TypeAlias = Callable[[list[str]], list[str]]
 
-# What squall says of frames where a host has a process already, as when ranks are more than hosts: suites that judge by what a job
-# says must not see it.
+# Squall's warning if a second process of a host asks for frames. Suites that judge the output of a job must not see it.
 SAID = "squall: FI_SQUALL_PORT_KIND=xdp: .* keeps its sockets: .*another endpoint of this host"
-# Chooses by the number of ranks between `mpiexec-1` and its like.
+# A script that chooses `mpiexec-N` by the number of ranks.
 MPIEXEC = """
 count={most} before=
 for word; do

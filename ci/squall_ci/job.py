@@ -1,4 +1,4 @@
-"""A job on a provider, and the proof, from its endpoints' statistics, that `squall` carried the bytes."""
+"""Runs jobs on a provider. The endpoints' statistics prove that `squall` carried the bytes."""
 
 import json
 import pathlib
@@ -62,11 +62,11 @@ class Statistics:
         for field in shows:
             if not total.get(field):
                 return f"{field} is {total.get(field)} over {len(endpoints)} endpoints: that went another way"
-        # As packets, or as frames through shared memory.
+        # Bytes travel in packets, or through shared memory.
         field = "rx_bytes" if not total.get("links") else "rx_payload_bytes"
         if total.get(field, 0) < at_least:
             return f"{field} is {total.get(field)} over {len(endpoints)} endpoints, expected {at_least} or more"
-        # Of a few packets, none may have been unlucky.
+        # A few packets may all have escaped damage.
         if faulty and total["tx_packets"] > 2000:
             if not any(value for field, value in total.items() if field.startswith("fault_")):
                 return "FI_SQUALL_FAULT was set, but no packet was damaged"

@@ -7,10 +7,10 @@ from squall_ci.environment import clean_environment, provider_environment
 from squall_ci.paths import need, TARGET
 from squall_ci.process import Word
 
-# What an MPI wants in its environment for a provider; None removes a variable.
+# The variables of an MPI for a provider; None removes a variable.
 Steering: TypeAlias = dict[str, str | None]
 
-# How a launcher starts processes here, which is not about the network.
+# Variables about how a launcher starts processes here, not about the network.
 LAUNCHING = (
     "OMPI_ALLOW_",
     "OMPI_MCA_mpi_yield",
@@ -48,9 +48,9 @@ class Mpi:
         self._launcher = launcher
         # The programs of fabtests/mpi it can run over the network.
         self.tests = tests
-        # How many a process opens.
+        # The number of endpoints of a process.
         self.endpoints = endpoints
-        # Whose launcher it has, if `Namespaces` knows how to start jobs of that on several hosts: hydra, prrte.
+        # The kind of launcher (hydra, prrte), if `Namespaces` can start its jobs on several hosts.
         self.remote = remote
 
     def need(self) -> None:
@@ -116,7 +116,7 @@ def _ompi4(provider: str) -> Steering:
         "OMPI_MCA_osc": "pt2pt",
         "OMPI_MCA_coll": "^sm,hcoll",
         "OMPI_MCA_rmaps_base_oversubscribe": "1",
-        # It complains about the lack of InfiniBand otherwise.
+        # Otherwise Open MPI 4 warns about the lack of InfiniBand.
         "OMPI_MCA_btl": "self,tcp",
         "OMPI_MCA_btl_base_warn_component_unused": "0",
     }

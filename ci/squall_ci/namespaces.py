@@ -1,4 +1,4 @@
-"""Network namespaces as hosts: made, joined and taken down; and MPI jobs between them. Needs root."""
+"""Network namespaces in the place of hosts, and MPI jobs between them. Needs root."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""Where things are, and how to say that one is missing."""
+"""Paths, and how a command exits with advice when something is missing."""
 
 import os
 import pathlib
@@ -13,7 +13,7 @@ TARGET = ROOT / "target"
 BUILT_PROVIDER = TARGET / "provider"
 # Another build, a debug or sanitizer one, can be tried by naming its directory.
 PROVIDER_DIR = pathlib.Path(os.environ.get("SQUALL_PROVIDER_DIR") or BUILT_PROVIDER).absolute()
-# Where cargo builds.
+# The directory in which cargo builds.
 CARGO_TARGET = ROOT / (os.environ.get("CARGO_TARGET_DIR") or "target")
 FABTESTS = ROOT / "fabtests"
 MPI_TESTS = FABTESTS / "mpi"

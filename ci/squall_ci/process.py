@@ -1,4 +1,4 @@
-"""Running a command under a hard deadline: when it is over, all that it started is over."""
+"""Runs commands under a hard deadline, and ends everything that they started."""
 
 import ctypes
 import os
@@ -74,7 +74,7 @@ def _marked(mark: str) -> set[int]:
             environ = pathlib.Path(f"/proc/{pid}/environ").read_bytes()
         except OSError:
             continue
-        # In the middle of an exec a process has none; an orphan of the run is a child of ours by then.
+        # A process has no environment in the middle of an exec. An orphan of the run is a child of ours by then.
         until = time.monotonic() + 1
         while not environ and time.monotonic() < until and _orphan(pid):
             time.sleep(0.001)
@@ -97,7 +97,7 @@ def _stat(pid: int) -> tuple[str, int, int] | None:
         stat = pathlib.Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
         return None
-    # They come behind the name, which may hold anything.
+    # The fields come after the name, which may hold anything.
     state, parent, _, session = stat.rpartition(")")[2].split()[:4]
     return state, int(parent), int(session)
 

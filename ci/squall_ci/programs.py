@@ -1,4 +1,4 @@
-"""The programs that subcommands run: ours built by cargo, C ones compiled against libfabric."""
+"""Builds the programs that commands run: ours by cargo, C programs against libfabric."""
 
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""What other people's suites said: kept in fabtests/results.json, shown by fabtests/RESULTS.md, one row a suite and provider."""
+"""The results of other people's suites, one row for each suite and provider: fabtests/results.json and, to read, RESULTS.md."""
 
 import dataclasses
 import json
@@ -33,7 +33,7 @@ class Row:
     conditions: str
     passed: int
     failed: list[str]
-    # By reason.
+    # The tests that were not run, by reason.
     excluded: dict[str, list[str]]
     date: str
     commit: str

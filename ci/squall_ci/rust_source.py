@@ -1,4 +1,4 @@
-"""Finds the code of a Rust source: what is neither a comment nor a literal."""
+"""Finds the code of a Rust source, without comments and literals."""
 
 import re
 

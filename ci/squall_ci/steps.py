@@ -1,4 +1,4 @@
-"""Running steps one after the other: a log file for each, the end of it where one fails, and the count at the end."""
+"""Runs steps one after the other. Each has a log file, whose end is shown if the step fails."""
 
 import os
 import pathlib
@@ -24,7 +24,7 @@ class Step:
     terminal: bool = False
     # Part of the fast lane.
     fast: bool = False
-    # Why it cannot run here, with what to do about it; empty when it can.
+    # The reason why it cannot run here and what to do about it, or empty.
     missing: str = ""
 
 

@@ -1,4 +1,4 @@
-"""What a suite prints: a line for each check, `N passed, N failed` at the end, and tables."""
+"""The output of a suite: a line for each check, `N passed, N failed` at the end, and tables."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What congestion control costs a packet: instructions of every case and bytes of state of every algorithm.
+"""Count the instructions of every case, and the bytes of state, of every congestion control and path selector.
 
 `cc/examples/instructions.rs` runs each case in a function of the case's name; callgrind counts what the calls execute,
 without the harness and the choice of the algorithm (told below, the same for all). Two numbers in a cell: soon after the
@@ -114,7 +114,7 @@ def main(args: argparse.Namespace) -> int:
             everything[f"{kind} {name}"] = {"state": state, **costs}
             reported = [cases for _, cases in (REPORTS if kind == "sender" else SIGNALS)]
             worst = max(costs[case] for cases in reported for case in cases)
-            # What the README calls an acknowledgement: the first five columns; of a selector, all.
+            # The README's range is that of acknowledgements: the first five columns, or all of a selector.
             normal = [costs[case] for cases in (reported[:5] if kind == "sender" else reported) for case in cases]
             if args.readme and name in listed:
                 write_readme(kind, name, state, f"{min(normal)} to {max(normal)}")

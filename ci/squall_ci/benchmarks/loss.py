@@ -18,7 +18,7 @@ from squall_ci.tally import table
 MTU = 4352
 # Percent of the packets, and how much faster than tcp squall is to be at 1 MiB.
 LOSSES = {0.0: None, 0.1: 1.2, 1.0: 2.5, 3.0: 3.0}
-# Of its own bandwidth without loss.
+# The share of its bandwidth without loss that squall has to keep.
 KEPT = 0.95
 TARGETED = "bw:1048576:6"
 PLAN = [TARGETED, "bw:65536:40", "lat:65536:200"]

@@ -19,7 +19,7 @@ from squall_ci.process import Word
 from squall_ci.rounds import add_options, conclude, geometric_mean, turns
 from squall_ci.tally import table
 
-# Who is compared: a provider, and what the job is told besides.
+# The sides: a provider, and settings of the job.
 SIDES: dict[str, tuple[str, dict[str, str]]] = {
     "squall": ("squall", {}),
     "tcp": ("tcp", {}),
@@ -28,7 +28,7 @@ SIDES: dict[str, tuple[str, dict[str, str]]] = {
 }
 NETWORK, HOST = ("squall", "tcp"), ("shared", "ob1/sm")
 IMB = ("PingPong", "Sendrecv", "Exchange", "Bcast", "Allreduce", "Alltoall")
-# Of the sizes from 0 to 4 MiB, what IMB does at each at most: repetitions, MB in all, seconds.
+# Limits of IMB for each size from 0 to 4 MiB: repetitions, MB in all, seconds.
 IMB_LIMITS = ("-iter", "200,40", "-time", "1", "-msglog", "0:22", "-mem", "2")
 SIZES = (8, 64, 512, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20)
 
@@ -63,7 +63,7 @@ def perf(mpi: Mpi, side: str, ranks: int, quick: bool) -> Times:
     """Runs fabtests/mpi/perf.py and returns its times."""
     plan = [f"{size}:{max(5, min(10 if quick else 300, (8 << 20) // size))}" for size in SIZES]
     provider, told = SIDES[side]
-    # What goes through shared memory is no packets' bytes.
+    # Bytes through shared memory are not counted as bytes of packets.
     least = 0 if side == "shared" else 1 << 10
     job = run_program("perf", *plan, mpi=mpi, provider=provider, ranks=ranks, timeout=300, at_least=least, env=told)
     if job.problem:

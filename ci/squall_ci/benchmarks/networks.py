@@ -1,4 +1,4 @@
-"""Squall beside tcp, and beside the sockets alone, where users are: three networks, every size from nothing to 4 MiB.
+"""Squall beside tcp, and beside the sockets alone, on three networks: every size from nothing to 4 MiB.
 
 Networks: `lo`, the loopback interface; `veth 1500` and `veth 9000`, two namespaces joined by a cable of that MTU (needs root).
 For each size: half of a round trip (fi_tsend, fi_trecv), and bandwidth in windows of 16 messages; for those up to 1 MiB also half

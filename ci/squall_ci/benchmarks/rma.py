@@ -20,7 +20,7 @@ from squall_ci.process import Word
 from squall_ci.rounds import add_options, conclude, geometric_mean, turns
 from squall_ci.tally import table
 
-# Who is compared: a provider, and what the job is told besides.
+# The sides: a provider, and settings of the job.
 OURS: dict[str, tuple[str, dict[str, str]]] = {
     "packets": ("squall", {"OMPI_MCA_btl": "self,ofi", "FI_SQUALL_SHM": "no"}),
     "shared memory": ("squall", {"OMPI_MCA_btl": "self,ofi", "FI_SQUALL_SHM": "yes"}),
@@ -40,7 +40,7 @@ BENCHMARKS = (
     "Fetch_and_op",
     "Compare_and_swap",
 )
-# What IMB does at each size at most: repetitions, seconds.
+# Limits of IMB for each size: repetitions, seconds.
 LIMITS = ("-iter", "100,20", "-time", "0.3", "-msglog", "3:20")
 QUICK = ("-iter", "5", "-time", "0.1", "-msglog", "3:6")
 

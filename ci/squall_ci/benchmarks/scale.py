@@ -1,4 +1,4 @@
-"""What it costs to begin, and to know many peers: start-up, address insertion, memory of an idle peer.
+"""Measure start-up, address insertion, and the memory of an idle peer.
 
 Start-up is from the first fi_getinfo to an enabled endpoint, insertion that of 100 000 addresses into an address vector, by
 one call and one by one, both beside tcp (fabtests/bench/scale.c). The memory is the growth of one engine that was introduced

@@ -1,4 +1,4 @@
-"""What simulating costs: time and memory of the simulator.
+"""Measure time and memory of the simulator.
 
 A 2 MB permutation on full fat trees of 128, 1024 and 8192 hosts, and one of 128 KB on 65536: seconds, nanoseconds an event,
 memory. Those of 1024 and 8192 hosts on two threads, too, beside one, round by round: how many times as fast, that the
@@ -97,7 +97,7 @@ def beside(ours: pathlib.Path, htsim: pathlib.Path, directory: pathlib.Path, rou
     missed = []
     print(f"\n{'CPU time':28} {'htsim s':>8} {'ours s':>7} {'times':>6} {'htsim MB':>9} {'ours MB':>8}")
     for name, given, words in scenarios(directory, ("perm128_2MB", "perm1024")):
-        # What both call by the same name, and all that is said of it.
+        # Only path selectors that have the same name in both are comparable.
         if not name.endswith(("_reps", "_oblivious")) or "big" in name:
             continue
         pairs = []

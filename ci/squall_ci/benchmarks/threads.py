@@ -27,7 +27,7 @@ from squall_ci.tally import table
 
 PROVIDERS = ("squall", "tcp")
 RANKS = 4
-# What may be sent in vain of all packets.
+# The allowed share of packets that are retransmitted in vain.
 SPURIOUS = 0.01
 
 # Name, options and measure for fi_threads, and its repetitions (with --quick).
@@ -42,7 +42,7 @@ MEASURES: list[tuple[str, list[str], str, tuple[int, int]]] = [
     ("64 B, manual progress", [], "shared:1:64:{}", (10_000, 500)),
     ("64 B, automatic progress", ["-A"], "shared:1:64:{}", (10_000, 500)),
 ]
-# The same for mpi_threads.
+# Name, pattern and loops for mpi_threads.
 PATTERNS = [
     ("MPICH: 4 threads put and flush", "rma", (5000, 200)),
     ("MPICH: 4 threads, 10 MiB", "huge", (20, 2)),

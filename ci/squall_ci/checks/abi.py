@@ -46,18 +46,18 @@ PROGRAMS = ("getinfo", "objects", "waits", "triggers", "messages", "onesided", "
 MODELS = ("model", "receives")
 # Random histories that are compared with a model, whatever the network and whatever checker runs the program.
 HISTORIES = ("histories",)
-# Those whose tests have a process each.
+# Programs whose tests have a process each.
 APART = ("findings", "identity", "collectives")
 # Run under two libfabrics. Other providers lend us their queues under 2.3 and later; each is unloaded in a way of its own.
 LENT = ("peers", "unload")
-# Where such a libfabric is, when ci/run setup has brought the MPICH wheel.
+# The directory of such a libfabric, if ci/run setup has installed the MPICH wheel.
 LATER = TARGET / "venv-mpich" / "lib" / "mpich"
-# The same, with stand-ins for the libraries of device drivers, which they and the provider load.
+# Programs that load stand-ins for the libraries of device drivers, as the provider does then.
 DEVICE = ("device",)
 # A network that loses, and a deadline of unreachable peers that stays out of the way of retransmissions.
 LOSS = {"FI_SQUALL_DEADLINE": "20s", "FI_SQUALL_FAULT": "loss=1%,reorder=2%,dup=1%,seed=5"}
 LOSS_NOTE = "loss 1%, reordering 2%, duplication 1%"
-# One that damages, too, which the trailer tells; and one of whose paths everything is swallowed.
+# A network that damages packets, too, which the CRC detects; and one with a path that swallows everything.
 DAMAGE = {
     "FI_SQUALL_DEADLINE": "20s",
     "FI_SQUALL_CRC": "yes",
@@ -66,7 +66,7 @@ DAMAGE = {
 DAMAGE_NOTE = f"{LOSS_NOTE}, damage 1%"
 DEAD_PATH = {"FI_SQUALL_DEADLINE": "20s", "FI_SQUALL_FAULT": "blackhole=3"}
 DEAD_PATH_NOTE = "a dead path"
-# The same, about shared memory, in which nothing is for memcheck to see.
+# Programs about shared memory, in which memcheck sees nothing.
 SHARED = ("same_host",)
 
 
@@ -120,7 +120,7 @@ def pairs(tally: Tally, todo: Sequence[Case]) -> None:
 
 
 def compile_all(suffix: str = "", *options: str) -> None:
-    # What a program defines itself (ioctl) is what the libraries that it loads call; who loads libfabric is not linked with it.
+    # Libraries call the functions that a program defines (ioctl). Programs that load libfabric are not linked with it.
     options = ("-rdynamic", "-Wl,--as-needed", *options)
     for program in (*PROGRAMS, *MODELS, *HISTORIES, *APART, *LENT, *DEVICE, *SHARED):
         sources = [SOURCES / f"{program}.c", *sorted(SOURCES.glob("*.h"))]
@@ -185,7 +185,7 @@ def instrumented() -> pathlib.Path | None:
     if not found:
         return None
     target, home = found.group(1), TARGET / "asan"
-    # It needs -Zsanitizer, which the stable compiler has under lock.
+    # The option -Zsanitizer is unstable.
     flags = {"RUSTC_BOOTSTRAP": "1", "RUSTFLAGS": "-Zsanitizer=address", "CARGO_TARGET_DIR": str(home)}
     command = ["cargo", "build", "--quiet", "--release", "--target", target, "-p", "squall-fi"]
     result = run(command, {**os.environ, **flags}, 1800)

@@ -1,4 +1,4 @@
-"""The transport's brains in live jobs: every congestion control x path selection x loss detection at 1 % loss.
+"""Run every congestion control with every path selection and loss detection, in live jobs at 1 % loss.
 
 Each combination runs IMB-MPI1 (Exchange, Alltoall and Allreduce, to 64 KiB) under Intel MPI on 4 ranks whose packets get
 lost. With --checking (an IMB-MPI1 that checks results, as for ci/run suite imb) its column of defects must be there and zero;
@@ -31,12 +31,12 @@ from squall_ci.tally import Tally
 
 RANKS = 4
 LOSSES = ["trim", "ooo", "probe", "rto", "all"]
-# Where trimming is the only sign of loss, the network trims instead of dropping.
+# If trimming is the only sign of loss, the network trims instead of dropping.
 FAULTS = {"trim": {"FI_SQUALL_FAULT": "trim=1%", "FI_SQUALL_TRIMMING": "1"}}
 FAULT = {"FI_SQUALL_FAULT": "loss=1%"}
-# What lives on what switches write: the option of a switch of four hosts that does, and how it counts packets with it.
+# Algorithms that need fields written by switches: the emulator's option, and its counter of packets with such fields.
 TOLD = {"hpcc": ("--telemetry", "telemetry"), "sperc": ("--features=rates", "rated")}
-# With VAI and SF round them, which is another law; each over one selector, with every set of detectors.
+# Algorithms inside VAI and SF, which change their law. Each runs over one selector, with every set of detectors,
 # and s-PERC with what Snyder's thesis adds to it.
 FORMS = ["nscc:vai=1,sf=30", "sperc:one_rtt=1,weights=1", "strack:vai=1,sf=30", "dctcp:vai=1,sf=30"]
 # .. of which --quick has so many, and one set.
@@ -72,7 +72,7 @@ def covering(ccs: list[str], lbs: list[str], losses: list[str]) -> list[tuple[st
         if impossible(lb, loss):
             loss = losses[(at + 1) % len(losses)]
         rows.append((ccs[at % len(ccs)], lb, loss))
-    # What a combination had to give up for another.
+    # Detectors that impossible combinations displaced.
     for loss in set(losses) - {row[2] for row in rows}:
         rows += [(ccs[0], lb, loss) for lb in lbs if not impossible(lb, loss)][:1]
     return rows
@@ -110,7 +110,7 @@ def judge(output: str, checking: bool) -> str | None:
 def combination(mpi: Mpi, cc: str, lb: str, loss: str, args: argparse.Namespace) -> tuple[str | None, float, str, str]:
     """Runs one combination; returns problem, seconds, note and output."""
     told = TOLD.get(cc.split(":")[0])
-    # What is refused sends nothing that a switch could write into.
+    # A refused job sends no packets that a switch could write into.
     if told is None or impossible(lb, loss):
         return over(mpi, cc, lb, loss, args, {})
     option, counter = told

@@ -1,4 +1,4 @@
-"""Who may depend on whom: compare cargo's metadata with the table of the house.
+"""Compare the dependencies between our crates, by cargo's metadata, with the table of those that are allowed.
 
 `A: B` reads "A uses B and what B uses"; nothing else is allowed. `unsafe` is for the crates named below alone, the
 others must forbid it. Exit status 1 and one line a breach.
@@ -19,7 +19,7 @@ MAY_USE: dict[str, list[str]] = {
     "squall-cc": ["squall-base"],
     "squall-reliability": ["squall-wire", "squall-cc"],
     "squall-engine": ["squall-reliability"],
-    # What an endpoint shows of itself: a layout, without files or mappings.
+    # The layout of the statistics page, without files or mappings.
     "squall-monitor": ["squall-base"],
     "squall-net": ["squall-wire"],
     # The cdylib, directory provider/.

@@ -1,4 +1,4 @@
-"""`squall doctor` and `squall top` as an engineer uses them whose job does not run: two hosts, the wrong interface first.
+"""Use `squall doctor` and `squall top` as an engineer does whose job does not run: two hosts, the wrong interface first.
 
 Two namespaces are hosts with three interfaces each: `eth0` leads to the other one, `wrong0` and the bridge `br-1f` to nobody. Doctor
 is asked from one about the other with the wrong interface chosen, with the right one, with none, with a bridge chosen here and there, with

@@ -30,7 +30,7 @@ GUIDE = "docs/your-algorithm.md"
 # The kinds of blocks that hold commands.
 SHELLS = ("sh", "console", "bash")
 PYTHON = "python"
-# With what such blocks use.
+# The environment with the packages of such blocks.
 BIN = TARGET / "venv-documents" / "bin"
 # Seconds for a block, and for a command of the guide, which may build everything.
 PATIENCE, GUIDE_PATIENCE = 180.0, 1800.0
@@ -38,7 +38,7 @@ PATIENCE, GUIDE_PATIENCE = 180.0, 1800.0
 HOSTS = "several hosts"
 SLURM = "Slurm"
 ROOT_TABLES = "changes the host's firewall"
-# How a command begins, and why it is not run here.
+# The reason why a command is not run here, by how it begins.
 ELSEWHERE = {
     "ci/demo": "`ci/run demo`, minutes, and installs packages",
     "ci/test": "what runs this tool's suites",
@@ -103,7 +103,7 @@ def copy_sources(tree: pathlib.Path) -> None:
 class Rule:
     """A rule that gives a command what its reader has."""
 
-    # How it begins, behind variables.
+    # The beginning of the command, with its variables.
     begins: str
     # The MPI whose launcher it starts.
     mpi: str = ""
@@ -118,9 +118,9 @@ RULES = (
     Rule("OMPI_MCA_pml=cm OMPI_MCA_mtl=ofi", "openmpi"),
     Rule("mpirun --mca pml cm", "ompi4"),
     Rule("I_MPI_FABRICS=ofi", "impi"),
-    # It finds fault with most machines.
+    # Doctor finds fault with most machines.
     Rule("squall doctor", statuses=(0, 1)),
-    # What the array before it leaves.
+    # The array of jobs before it leaves these parts.
     Rule(
         "squall plan merge parts/*",
         before="for k in 1 2; do squall plan run 04b-slow-link --quiet --shard $k/2 --out parts/$k; done > /dev/null",
@@ -246,7 +246,7 @@ def script(commands: list[str]) -> str:
             command = f"( export {exports}\n{command}\n)"
         lines += [command, f'echo "::end {number} $?"']
         if command.split("#")[0].rstrip().endswith("&"):
-            # What goes on in the background is there when the next one comes.
+            # A background command has to be up before the next one begins.
             lines.append("sleep 1")
     return "\n".join(lines) + "\n"
 

@@ -1,4 +1,4 @@
-"""The unsafe code that needs no kernel, under Miri: undefined behaviour, leaks and data races become errors.
+"""Run the unsafe code that needs no kernel under Miri: undefined behaviour, leaks and data races become errors.
 
 Runs unit tests of provider/ (objects and who owns them, user memory, parameters, what queues write into the application's
 arrays, text, addresses) and of net/ (control messages and extended errors of the kernel, frames of the emulator, batches,

@@ -1,4 +1,4 @@
-"""Faults put into the engine and the transport, each of which a proof must find.
+"""Put faults into the engine and the transport. A proof must find each of them.
 
 `squall_ci/mutants.toml` lists them: a name, a file, the text that is changed, and the proof that must find it, which is a
 mode of `ci/run suite fuzz` or a test target. Each is made in a copy of the sources (target/mutants/tree), built, and judged by
@@ -31,7 +31,7 @@ DIRECTORY = ROOT / "target" / "mutants"
 TREE = DIRECTORY / "tree"
 # Histories of a mode, and how many a call of the program plays: it goes on after the first finding.
 HISTORIES, SHARE = 10_000, 500
-# The same of modes whose histories are long.
+# The two numbers for modes whose histories are long.
 LONG = {"long": (20, 2)}
 # Seconds for a build, and for a proof; what takes longer has not found anything.
 BUILD, PROOF = 900, 300

@@ -1,4 +1,4 @@
-"""Every `unsafe` has a reason, and the reason is its own.
+"""Check that every `unsafe` has a reason of its own.
 
 Looks at the Rust sources of the directories, provider/ and net/ if none is named, tests and macros included. An unsafe
 block and an unsafe impl want a comment `// SAFETY:` right above the statement or item; an unsafe function that Rust calls
@@ -17,7 +17,7 @@ from squall_ci.rust_source import blanked
 
 DIRECTORIES = ("provider", "net")
 
-# What says nothing of the block it stands over.
+# Phrases that say nothing about their block.
 EMPTY = re.compile(
     r"\bas (above|below|before|in)\b|\bsee above\b|\bsame (as|reason)\b|\bcaller(s'|'s) (promise|contract|duty|word)s?\b"
     r"|\btrivially\b|\bobviously\b",
@@ -25,7 +25,7 @@ EMPTY = re.compile(
 )
 # "An open endpoint.", "Valid pointers.", "fi_send(3).": the whole reason.
 BARE = re.compile(r"(an?|the)? ?(open|valid|live) [\w ]+|[\w/]+\(\d\)", re.IGNORECASE)
-# Who needs fewer words has not said which pointer, whose promise and what bound.
+# Fewer words cannot name the pointer, the promise and the bound.
 FEWEST_WORDS = 8
 
 

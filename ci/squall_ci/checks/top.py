@@ -1,4 +1,4 @@
-"""Look at jobs with `squall top` while they run: what it shows, of whom, and what is left when they are gone.
+"""Check what `squall top` shows of running jobs, and what is left when they have ended.
 
 A job of two ranks over a lossy network is looked at in the middle: both ranks, their job, what they sent again and why, as text,
 as JSON and by a collector. Then one of its processes is killed: what it counted last is still there, until it is forgotten.
@@ -30,7 +30,7 @@ from squall_ci.programs import squall
 from squall_ci.tally import Tally
 
 RANKS = 2
-# How long a job may take to open its endpoints, s.
+# Seconds that a job may take to open its endpoints.
 PATIENCE = 20.0
 BOARDS = pathlib.Path(f"/dev/shm/squall-{os.geteuid()}")
 

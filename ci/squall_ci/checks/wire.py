@@ -1,5 +1,6 @@
-"""Let an independent dissector judge what squall puts on the wire: captures of real jobs must hold no malformed packet. Our
-own, wire/wireshark/squall.lua, must see the same packets in them.
+"""Have an independent dissector judge captures of real jobs, which must hold no malformed packet.
+
+Our own dissector, wire/wireshark/squall.lua, must see the same packets in them.
 
 DISSECTOR is a directory with check_pcap.sh (default: $SQUALL_ORACLE, then ../shared/oracle beside the checkout). Each
 scenario runs a job with FI_SQUALL_PCAP, judges every capture, and says which packet types must have been seen. Before
@@ -168,7 +169,7 @@ def main(args: argparse.Namespace) -> int:
         result = scenario.job(env)
         problem = None if result.ok else result.why()
         seen: dict[str, int] = {}
-        # Of an endpoint that nobody talked to there is a header alone.
+        # The capture of an endpoint without traffic is a header alone.
         captures = sorted(file for file in into.glob("*.pcap") if file.stat().st_size > PCAP_HEADER)
         if problem is None and len(captures) < 2:
             problem = f"{len(captures)} captures of 2 endpoints"

@@ -1,1 +1,2 @@
-"""The subcommands: each module has a help text (its docstring), `arguments(parser)` and `run(args)`, the exit status."""
+"""The commands without a group. A module has a help text (its docstring), perhaps `arguments(parser)`, and `main(args)`, which
+returns the exit status."""

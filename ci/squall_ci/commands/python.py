@@ -32,7 +32,7 @@ def main(args: argparse.Namespace) -> int:
         ("ruff check", [*ruff, "check", *cache, *code]),
         ("ruff format", [*ruff, "format", "--check", *cache, *code]),
         ("mypy", [BIN / "mypy", "--config-file", CONFIG, "--cache-dir", TARGET / "lint-cache" / "mypy", *code]),
-        # By the Python that runs this: the tool has to do with that one.
+        # The tests run on the Python that runs this tool.
         (
             "unit tests",
             [sys.executable, "-m", "unittest", "discover", "-s", ROOT / "ci" / "squall_ci" / "tests", "-t", ROOT / "ci"],

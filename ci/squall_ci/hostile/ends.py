@@ -1,4 +1,4 @@
-"""Processes that end before their time, others that come in their place, and processes that are stopped for a while."""
+"""Processes that are killed, that take the ports of others, and that are stopped for a while."""
 
 import os
 import re
@@ -21,7 +21,7 @@ SURVIVE = 10
 # Seconds of a stop that is longer than the deadline, and that deadline.
 STOP = 6.0
 STOP_DEADLINE = "3s"
-# What squall says of the dead one.
+# Squall's messages name the dead peer so.
 NAMED = r"\[peer 127\.0\.0\.1:\d+, local"
 
 
@@ -29,7 +29,7 @@ def killed_rank() -> Verdict:
     """Kills one of three ranks without the launcher's notice, which would end the others at once."""
     mpi = MPIS["mpich"]
     env = mpi.env("squall") | {"FI_SQUALL_DEADLINE": f"{DEADLINE}s", "SQUALL_TEST_DEADLINE": str(int(PATIENCE) - 5)}
-    # To the launcher a rank is this shell, which outlives it.
+    # The launcher sees this shell, which outlives the rank.
     shell = ["sh", "-c", f'"$0" "$1"; sleep {PATIENCE}; exit 1']
     result = run(mpi.command(RANKS, [*shell, mpi.python, MPI_TESTS / "leave.py"]), env, PATIENCE)
     # The first survivor that MPI ends takes the other along.
@@ -78,7 +78,7 @@ def _survivors(how: str) -> Verdict:
 def _survive(mpi: Mpi, how: str) -> Result:
     env = mpi.env("squall") | {"FI_SQUALL_DEADLINE": f"{DEADLINE}s", "FI_LOG_LEVEL": "warn", "FI_LOG_PROV": "squall"}
     env["SQUALL_TEST_DEADLINE"] = str(SURVIVE)
-    # To the launcher the killed rank is this shell, which outlives it by long enough.
+    # The launcher sees this shell, which outlives the killed rank by long enough.
     shell = ["sh", "-c", f'"$0" "$1" "$2" || sleep {5 * DEADLINE}; exit 0']
     return run(mpi.command(RANKS, [*shell, mpi.python, MPI_TESTS / "survive.py", how]), env, PATIENCE)
 
@@ -137,7 +137,7 @@ def stopped_beyond_deadline() -> Verdict:
     """Stops one rank of two for longer than FI_SQUALL_DEADLINE, by packets and through shared memory. The kernel knows that
     its process is alive, so the other rank waits for it."""
     ways = {"packets": "no", "shared memory": "yes"}
-    # They wait for most of the time.
+    # Both jobs mostly wait.
     with ThreadPoolExecutor(len(ways)) as pool:
         verdicts = list(pool.map(lambda shm: _stopped("1", STOP, {"FI_SQUALL_SHM": shm}), ways.values()))
     for way, verdict in zip(ways, verdicts):

@@ -33,7 +33,7 @@ def one_address_for_both() -> Verdict:
     with Namespaces(["a", "b"]) as net:
         net.join("a", "mgmt0", "10.78.0.1/24", "b", "mgmt0", "10.78.0.2/24")
         for node in net.nodes:
-            # Its other end stays at home, too: it leads nowhere.
+            # The other end stays on the same host, so that the interface leads nowhere.
             net.ip(node, "link", "add", "eth0", "type", "veth", "peer", "name", "nowhere")
             net.ip(node, "link", "set", "nowhere", "up")
             net.address(node, "eth0", "172.17.0.2/16")

@@ -106,7 +106,7 @@ def _stays_away(change: Callable[[Pair], Callable[[bool], None]]) -> Verdict:
     if outage.gone is None:
         return Verdict("nothing went away", "", result.output)
     took = ended - outage.gone
-    # Who is named, by whom: each host names the other, or says why it cannot.
+    # Each host names the other, or reports why it cannot reach it.
     named = re.findall(rf"squall.*\[peer ({HOST_A}|{HOST_B}):\d+, local", result.output)
     problem = None
     if result.code is None or took > SOON:

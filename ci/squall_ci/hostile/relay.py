@@ -1,4 +1,4 @@
-"""A network made of software, whose relay goes away."""
+"""An emulated network whose relay is killed."""
 
 import threading
 import time

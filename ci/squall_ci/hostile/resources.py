@@ -1,4 +1,4 @@
-"""What a process needs and does not get: descriptors, room on a disk."""
+"""Shortage of descriptors, and of room on a disk."""
 
 import contextlib
 import pathlib

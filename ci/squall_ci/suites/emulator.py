@@ -1,4 +1,4 @@
-"""Jobs under `squall emulate run`: recorded while links fail, then replayed in the simulator, times side by side.
+"""Run jobs under `squall emulate run`: recorded while links fail, then replayed in the simulator, times side by side.
 
 IMB under Intel MPI, and a program of mpi4py under MPICH and Open MPI, each on 4 ranks of an emulated leaf-spine with a timeline: a
 slow link from the start, one that swallows everything and comes back, one that loses packets. None of the variables that bring
@@ -43,7 +43,7 @@ TIMELINE = """\
 1.2s    restore-link leaf1-spine1
 """
 EVENTS = ["set-rate leaf0-spine0 25000M", "black-hole leaf1-spine1", "loss leaf0-spine1 0.01", "restore-link leaf1-spine1"]
-# What `emulate run` ends with when there is nothing to show for a job.
+# The exit status of `emulate run` if there is nothing to show for a job.
 NOTHING = 125
 
 
@@ -127,7 +127,7 @@ def problem_of(result: Result, record: pathlib.Path) -> str | None:
         return f"ranks and hosts: {sorted(placed)}"
     kept = json.loads((record / "run.json").read_text())
     settings = kept["provenance"]["settings"]
-    # One that nobody said, with its default.
+    # A parameter that nobody set, with its default.
     if settings.get("variable.FI_SQUALL_EAGER_SIZE") != "256K":
         return f"no parameter of the provider in the provenance: {settings}"
     happened = [event["what"] for event in kept["events"]]
@@ -269,7 +269,7 @@ class Machines(Namespaces):
         self.join("a", "eth0", f"{here}/24", "b", "eth0", f"{there}/24", mtu=1500)
 
 
-# Its socket is that of the machine where the rank is.
+# A rank uses the socket of its own machine.
 ATTACH = 'case $PMI_RANK in 0) at=$0 ;; *) at=$1 ;; esac; shift; FI_SQUALL_EMULATOR="$at,host=rank" exec "$@"'
 
 
@@ -343,7 +343,7 @@ def damaged(emulator: Emulator, record: pathlib.Path, tally: Tally) -> None:
     shutil.copytree(record, copy)
     victim = sorted((copy / "trace").iterdir())[0]
     whole = victim.read_bytes()
-    # Not at an end of a line.
+    # The cut is not at the end of a line.
     victim.write_bytes(whole[: whole.rfind(b" ", 0, len(whole) // 2)])
     cut = emulator.squall("sim", "--quiet", "--trace", copy)
     expect(tally, "a trace that was cut", cut, 0, f"{victim} was cut: it is read up to line", "the whole")

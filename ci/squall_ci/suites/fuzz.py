@@ -1,4 +1,4 @@
-"""Random histories of two engines, or of their contexts, with an attacker or trouble between them, a million of each mode.
+"""Play random histories of two engines, or of their contexts, with an attacker or faults between them, a million of each mode.
 
 Modes of two engines (`engine/tests/hostile`): honest (no attacker: nobody is taken for one), on-path (one who sees all
 packets and sends any), off-path (one who sees none), trouble (no attacker, but processes that end, begin again and pause,

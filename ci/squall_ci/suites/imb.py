@@ -23,10 +23,10 @@ from squall_ci.tally import Tally
 
 LARGEST = 4 << 20
 SIZES = {0} | {1 << power for power in range(23)}
-# Of numbers of 4 bytes.
+# Sizes of benchmarks that work on numbers of 4 bytes.
 NUMBERS = {size for size in SIZES if size >= 4}
 
-# Of these, groups of two ranks play at once when there are more (-multi).
+# Benchmarks of two ranks. With more ranks, pairs run at the same time (-multi).
 POINT_TO_POINT = (
     "PingPong",
     "PingPongSpecificSource",
@@ -107,7 +107,7 @@ THREADS = (
     "BarrierMT",
 )
 
-# Of two processes alone: of more the programs print nothing.
+# Benchmarks of exactly two processes: with more the programs print nothing.
 TWO = {"Fetch_and_op", "Compare_and_swap"}
 # Its check complains of every rank but the first, on tcp and through Intel MPI's own shared memory as well, and counts no
 # defect; what it prints tears the table apart.
@@ -132,7 +132,7 @@ def sizes(part: str, name: str) -> set[int]:
     return NUMBERS if part == "EXT" or re.search("educe|ccumulate", name) else SIZES
 
 
-# Of numbers of each of two threads, for IMB-MT.
+# Counts of numbers for each of two threads, for IMB-MT.
 COUNTS = [4**power for power in range(11)]
 
 

@@ -1,4 +1,4 @@
-"""An unmodified MPI job over a leaf-spine made of software, in real time: one link slow, another swallowing everything.
+"""Run an unmodified MPI job over an emulated leaf-spine in real time: one link is slow, another swallows everything.
 
 `squall emulate up` emulates 4 leaves and 2 spines with 8 hosts, ECN and trimming. A permutation of large messages crosses it,
 every byte compared, once with squall's own path selection and once with FI_SQUALL_LB=ecmp, one path a flow, which is what tcp
@@ -28,7 +28,7 @@ from squall_ci.tally import table, Tally
 SLOW, DEAD = "leaf0-spine0", "leaf1-spine1"
 
 
-# What is done to the emulator at which second: words for `squall emulate`.
+# Arguments of `squall emulate`, each with the second at which it runs.
 Script: TypeAlias = list[tuple[float, tuple[str, ...]]]
 
 

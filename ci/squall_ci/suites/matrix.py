@@ -1,4 +1,4 @@
-"""The long suite: every MPI, 2 and 4 ranks, on a clean network, on a bad one, and with a path that swallows packets.
+"""Run every MPI with 2 and 4 ranks on a clean network, on a bad one, and with a path that swallows packets.
 
 clean      ci/run suite imb under Intel MPI, ci/run suite mpi under every MPI
 faults     the same with 1 % loss, 2 % reordering, 0.5 % duplication, 0.1 % corruption (caught by the CRC)

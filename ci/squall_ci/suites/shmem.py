@@ -21,7 +21,7 @@ TESTS = pathlib.PurePath("modules", "tests-sos", "test")
 # Programs that fail, or pass without having done anything, are the suite's `make check`'s; performance is not judged.
 SUITES = ("unit", "shmemx", "spec-example", "apps")
 
-# What the library says when a provider other than ours has not what it asks for.
+# The library's message if a provider lacks what it asks for.
 NOT_OFFERED = "did not find any valid fabric services"
 
 # Ends every process where it stands, so no endpoint tells of itself.

@@ -51,27 +51,27 @@ from squall_ci.process import Result, run, Word
 from squall_ci.programs import squall
 from squall_ci.tally import table, Tally
 
-# Of the plans: three hosts round a switch of 100 Gb/s, lossless, marks from 200 KB on.
+# The network of the plans: three hosts at a lossless switch of 100 Gb/s that marks from 200 KB on.
 NETWORK = ["--topo", "star:3", "--lossless", "--buffer", "32MB", "--queue", "1000KB", "--ecn", "0.2,0.8"]
 # DCQCN's times in microseconds: those of network cards, and of the paper.
 VENDOR = {"alpha_period_us": 1.0, "decrease_period_us": 4.0, "increase_period_us": 300.0, "cnp_interval_us": 4.0}
 PAPER = {"alpha_period_us": 55.0, "increase_period_us": 55.0, "cnp_interval_us": 50.0}
-# How long jobs may take to be ready, and from then to the beginning, s.
+# Seconds that jobs may take until they are ready, and from then until they begin.
 READY, LEAD = 30.0, 0.1
 
 ATTACKER, VICTIM, SINK = 0, 1, 2
 CONNECTIONS = [1, 2, 4, 8]
 SCOPES = ["flow", "destination", "destination-unsplit"]
-# What plan 15 calls them: a simulated host is one endpoint.
+# The names of the scopes in plan 15, where a host is one endpoint.
 SIMULATED = {"flow": "flow", "destination": "pair", "destination-unsplit": "destination-unsplit"}
-# How many times slower, and its packets.
+# The factor by which the emulated link is slower, and its packet size.
 SLOWER_LINK, PACKET_LINK = 500, 4096
-# From the beginning to that of the measurement, s.
+# Seconds from the beginning of the jobs to that of the measurement.
 SETTLING = 0.5
 
-# The same of two senders: packets of 1064 bytes with headers.
+# The factor for two senders, with packets of 1064 bytes including headers.
 SLOWER_PAIR, PACKET_PAIR = 20_000, 1024
-# What the switch counts of a packet besides its UDP payload.
+# Bytes of a packet that the switch counts besides the UDP payload.
 OVERHEAD = 48
 # When the second sender begins, s: after twelve round trips, of 52 KB each.
 SECOND_AT = 50e-6 * SLOWER_PAIR
@@ -220,7 +220,7 @@ def simulated_rows(program: pathlib.Path, plan: str, seeds: int) -> list[dict[st
     """Yields every run of a plan over so many seeds: its point and its metrics."""
     with tempfile.TemporaryDirectory() as folder:
         result = run([program, "plan", "run", plan, "--seeds", seeds, "--quiet", "--summary", "--out", folder], None, 900)
-        # Its own verdict, over these seeds, does not matter here.
+        # The plan's own verdict over these seeds does not matter here.
         found = []
         for path in pathlib.Path(folder).glob(f"{plan}*/runs.csv"):
             # The first line says where the rows come from.
@@ -258,7 +258,7 @@ class Packets:
             if at > len(data):
                 break
             when, size = seconds + nanoseconds * 1e-9, length - 28 + OVERHEAD
-            # What acknowledges and introduces is short.
+            # Acknowledgements and handshakes are short packets.
             if when >= since and size > PACKET_PAIR // 2:
                 packets.times.append(when)
                 packets.ports.append(struct.unpack_from(">H", data, ip + 20)[0])
@@ -304,7 +304,7 @@ class Two:
 
 def judge_settling(two: Two, low: float, high: float) -> str | None:
     """Returns what is wrong with the time until both have half the line, or None."""
-    # Who had not settled in the end took longer than there was time.
+    # Rates that never settled took longer than the job lasted.
     least = two.together if two.settled is None else two.settled
     most = float("inf") if two.settled is None else two.settled
     fine = low <= least and most <= high
@@ -337,7 +337,7 @@ def two_senders(program: pathlib.Path, mpi: Mpi, cc: str, first: int, second: in
         status = emulator.status()
         captures = [Packets.read(path, since) for path in sorted(folder.iterdir())]
         endpoints = statistics.endpoints()
-    # Who sends first has the capture in which most packets are from its own port alone, and so on: told by when they began.
+    # A sender's capture has packets of one port alone. The order of the senders is that of their first packets.
     senders = sorted((one for one in captures if len(set(one.ports)) == 1), key=lambda one: one.times[0])
     sinks = [one for one in captures if len(set(one.ports)) == 2]
     if len(senders) != 2 or len(sinks) != 1:
@@ -361,7 +361,7 @@ def several_connections(program: pathlib.Path, mpi: Mpi, seconds: float, tally: 
         attacks: list[Attack] = []
         shares[scope] = {}
         again = []
-        # One connection has nobody to share with: unsplit is as split.
+        # One connection shares with no other, so that unsplit and split are the same.
         for k in CONNECTIONS if scope != SCOPES[-1] else CONNECTIONS[1:]:
             low, high = bounds(scope, k, shares)
             several = [attack(program, mpi, scope, k, seconds)]

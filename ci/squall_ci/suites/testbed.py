@@ -78,7 +78,7 @@ class Statement:
     over: str | None = None
     low: float = 0.0
     high: float = float("inf")
-    # Why it does not hold, where that is known and measured.
+    # The measured reason why the statement does not hold, if there is one.
     explained: str = ""
 
     def is_measured(self, cells: Cells) -> bool:

@@ -20,7 +20,7 @@ from squall_ci.tally import Tally
 HOSTS = 4
 # Packets that have to be frames: all but those by which the kernel is kept looking after neighbours.
 FRAMED = 0.9
-# What an endpoint says that has to do without.
+# The message of an endpoint that cannot have frames.
 REFUSED = "FI_SQUALL_PORT_KIND=xdp: "
 # Rank 0 has sockets, the others what was asked for.
 ONE_UDP = ["sh", "-c", '[ "$PMI_RANK" = 0 ] && export FI_SQUALL_PORT_KIND=udp; exec "$0" "$@"']
