@@ -10,13 +10,12 @@ _NAMED = re.compile(r"^(c?fn|fl|fi|fe|cfi|cfl)=\((\d+)\)(?: (.*))?$")
 
 @dataclass
 class Profile:
-    """Instructions by function and by source file, and how often each function was called."""
+    """Instructions by function and by source file."""
 
     # Instructions of a function and of the functions it called.
     inclusive: Counter[str] = field(default_factory=Counter)
     # Instructions of the lines of a file, wherever they were inlined.
     own: Counter[str] = field(default_factory=Counter)
-    called: Counter[str] = field(default_factory=Counter)
 
 
 def parse(text: str) -> Profile:
@@ -25,7 +24,7 @@ def parse(text: str) -> Profile:
     # Names are spelled out the first time only, functions and files each in a numbering of their own.
     functions: dict[str, str] = {}
     files: dict[str, str] = {}
-    function = file = callee = ""
+    function = file = ""
     of_call = False
     for line in text.splitlines():
         if found := _NAMED.match(line):
@@ -36,12 +35,9 @@ def parse(text: str) -> Profile:
             name = names.get(number, "???")
             if kind == "fn":
                 function = name
-            elif kind == "cfn":
-                callee = name
             elif kind in ("fl", "fi", "fe"):
                 file = name
         elif line.startswith("calls="):
-            profile.called[callee] += int(line[6:].split()[0])
             of_call = True
         elif line[:1] in "+-*0123456789" and function:
             fields = line.split()

@@ -9,9 +9,9 @@ With --host it is Open MPI on squall through shared memory, beside what Open MPI
 
 import argparse
 import os
-import re
 import statistics
 
+from squall_ci.imb_tables import tables
 from squall_ci.job import run_job, run_program
 from squall_ci.mpis import Mpi, MPIS
 from squall_ci.paths import die
@@ -45,17 +45,9 @@ def imb(mpi: Mpi, side: str, ranks: int, quick: bool) -> Times:
     if problem:
         die(f"{mpi.name} on {side}: {problem}\n{result.output[-1500:]}", 1)
     found: Times = {}
-    name, column = "", 0
-    for line in result.output.splitlines():
-        if begin := re.match(r"# Benchmarking (\w+)", line):
-            name = begin.group(1)
-        elif "#repetitions" in line:
-            heads = line.split()
-            column = next(i for i, head in enumerate(heads) if head in ("t[usec]", "t_avg[usec]"))
-        elif name and re.match(r"^ +\d+ +\d+ +[\d.]+", line):
-            words = line.split()
-            if float(words[column]) > 0:
-                found[name, int(words[0])] = float(words[column])
+    for one in tables(result.output):
+        column = next(i for i, head in enumerate(one.heads) if head in ("t[usec]", "t_avg[usec]"))
+        found |= {(one.benchmark, int(row[0])): float(row[column]) for row in one.rows if float(row[column]) > 0}
     return found
 
 

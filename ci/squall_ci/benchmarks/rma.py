@@ -10,9 +10,9 @@ sizes, and the worst size. Exit status 1 when the mean by packets is below 1. --
 
 import argparse
 import pathlib
-import re
 import statistics
 
+from squall_ci.imb_tables import tables
 from squall_ci.job import run_job
 from squall_ci.mpis import MPIS
 from squall_ci.paths import die, need
@@ -52,16 +52,7 @@ Times = dict[Cell, float]
 
 def parse(output: str) -> Times:
     """Returns the times that IMB-RMA printed."""
-    found: Times = {}
-    name = mode = ""
-    for line in output.splitlines():
-        if begin := re.match(r"# Benchmarking (\w+)", line):
-            name, mode = begin[1], ""
-        elif said := re.match(r"# +MODE: (\S+)", line):
-            mode = said[1]
-        elif name and (row := re.match(r" +(\d+) +\d+ +([\d.]+)", line)) and int(row[1]) > 0:
-            found[name, mode, int(row[1])] = float(row[2])
-    return found
+    return {(t.benchmark, t.mode, int(row[0])): float(row[2]) for t in tables(output) for row in t.rows if int(row[0])}
 
 
 def play(side: str, program: pathlib.Path, quick: bool) -> Times:

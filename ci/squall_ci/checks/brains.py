@@ -22,6 +22,7 @@ import re
 
 from squall_ci.emulator import Emulator
 from squall_ci.environment import provider_run
+from squall_ci.imb_tables import tables
 from squall_ci.job import run_job
 from squall_ci.mpis import Mpi, MPIS
 from squall_ci.paths import die, MPI_TESTS, need
@@ -95,16 +96,14 @@ def refused(output: str) -> str | None:
 
 def judge(output: str, checking: bool) -> str | None:
     """Returns what is wrong with the results, or None if every size has its row and no defect."""
-    rows = re.findall(r"^ +\d+ +\d+ +[\d.]+.*$", output, re.M)
+    found = tables(output)
+    count = sum(len(table.rows) for table in found)
     # 0 to 64 KiB twice, and from 4 bytes on for the reduction.
-    if len(rows) < 2 * 18 + 16:
-        return f"{len(rows)} rows of results, expected 52"
-    if not checking:
-        return None
-    if "defects" not in output:
+    if count < 2 * 18 + 16:
+        return f"{count} rows of results, expected 52"
+    if checking and not all("defects" in table.heads for table in found):
         return "no column of defects"
-    bad = [row for row in rows if float(row.split()[-1]) != 0]
-    return f"defects: {bad[0].strip()}" if bad else None
+    return next(filter(None, (table.defect() for table in found)), None)
 
 
 def combination(mpi: Mpi, cc: str, lb: str, loss: str, args: argparse.Namespace) -> tuple[str | None, float, str, str]:

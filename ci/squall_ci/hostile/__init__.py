@@ -1,7 +1,7 @@
 """Cases of `ci/run suite hostile`, a module for each kind of trouble; `squall_ci/suites/hostile.py` lists them."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from squall_ci.hosts import Launch
@@ -34,14 +34,3 @@ def cable(device: str) -> Iterator[tuple[Namespaces, Launch]]:
         net.join("a", device, "10.78.0.1/24", "b", device, "10.78.0.2/24")
         with net.hydra(HOSTS) as launch:
             yield net, launch
-
-
-@dataclass(frozen=True)
-class Case:
-    """A hostile condition. Its run takes a bounded time and leaves nothing behind."""
-
-    name: str
-    what: str
-    run: Callable[[], Verdict]
-    # Whether the case is short enough for `--quick`, and so for ci/test: about ten seconds.
-    quick: bool = False

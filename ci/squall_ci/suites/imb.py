@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from squall_ci import foreign, hosts, results
+from squall_ci.imb_tables import tables
 from squall_ci.job import run_job
 from squall_ci.mpis import MPIS
 from squall_ci.paths import need
@@ -173,32 +174,23 @@ PARTS = {
 }
 
 
-def tables(output: str) -> list[str]:
-    """Returns the tables of an output, from their column heads to the next empty line."""
-    return re.findall(r"^ *#(?:bytes|repetitions)\b.*\n(?:.+\n?)*", output, re.M)
-
-
 def judge(part: str, name: str, output: str) -> str | None:
     """Returns what is wrong with an output, or None if every table holds a row for every size and no defect."""
     found = tables(output)
     if not found:
         return "no table of results"
     if failures := re.search("CHECK FAILURES.*", output):
-        # IMB-MT counts them apart.
+        # IMB-MT prints its defects after the tables.
         return f"defects: {failures.group()}"
     want = sizes(part, name)
-    for lines in (text.splitlines() for text in found):
-        rows = [line.split() for line in lines[1:] if re.match(r" *\d+ +[\d.]+", line)]
-        if not rows:
+    for table in found:
+        if not table.rows:
             return "no result row"
-        missing = sorted(want - {int(row[0]) for row in rows}) if want else []
+        missing = sorted(want - {int(row[0]) for row in table.rows}) if want else []
         if missing:
             return f"no row for {missing[:5]} bytes"
-        if "defects" in lines[0]:
-            # The column is the last one.
-            for row in rows:
-                if float(row[-1]) != 0:
-                    return f"defects: {' '.join(row)}"
+        if defect := table.defect():
+            return defect
     return None
 
 

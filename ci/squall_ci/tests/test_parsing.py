@@ -47,7 +47,6 @@ class Callgrind(unittest.TestCase):
     def test_own_cost_by_file_and_inclusive_by_function(self) -> None:
         profile = callgrind.parse(PROFILE)
         self.assertEqual(profile.inclusive, {"outer": 33, "sendmsg": 20})
-        self.assertEqual(profile.called, {"sendmsg": 2})
         own = {file.rpartition("/")[2]: cost for file, cost in profile.own.items() if "squall" not in file}
         self.assertEqual(profile.own[f"{ROOT}/provider/lib.rs"], 4)
         self.assertEqual(profile.own[f"{ROOT}/engine/src/lib.rs"], 4)
@@ -125,10 +124,14 @@ IMB_RMA = """
        #bytes #repetitions      t[usec]   Mbytes/sec
             0          100         0.06         0.00
             8          100         5.00         1.60
+
 # Benchmarking Unidir_put
 #    MODE: AGGREGATE
+       #bytes #repetitions      t[usec]   Mbytes/sec
             8          100         1.00         8.00
+
 # Benchmarking Accumulate
+       #bytes #repetitions      t[usec]   Mbytes/sec
             8          100         7.00         1.00
 """
 
