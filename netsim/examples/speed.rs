@@ -9,8 +9,8 @@
 use squall_base::Rate;
 use squall_netsim::sim::{SimConfig, Simulation, SquallConfig, Transport};
 use squall_netsim::topology::{FatTree, Tier};
-use squall_netsim::workload::{Layout, Pattern, Spec, Workload};
-use squall_netsim::{Picos, formats};
+use squall_netsim::workload::{Apart, Layout, Pattern, Spec, Workload};
+use squall_netsim::{Bytes, Picos, formats};
 
 type Failure = Box<dyn core::error::Error>;
 
@@ -45,7 +45,12 @@ fn main() -> Result<(), Failure> {
             let hosts = hosts.parse()?;
             let bytes = rest.first().map_or(Ok(2_000_000), |bytes| bytes.parse())?;
             threads = rest.get(1).map_or(Ok(1), |threads| threads.parse())?;
-            let spec = Spec::new(Pattern::Permutation { bytes, parallel: 1, larger: None });
+            let spec = Spec::new(Pattern::Permutation {
+                bytes: Bytes(bytes),
+                parallel: 1,
+                larger: None,
+                apart: Apart::Hosts,
+            });
             (tree(hosts)?, spec.generate(&Layout::flat(hosts), 1)?, &[][..])
         }
         [topo, cm, options @ ..] => {

@@ -10,12 +10,12 @@ use core::ops::ControlFlow;
 use std::alloc::System;
 
 use squall_base::Rate;
-use squall_netsim::Picos;
 use squall_netsim::sim::{
     End, Observer, RoceConfig, SimConfig, Simulation, SquallConfig, Transport,
 };
 use squall_netsim::topology::Topology;
-use squall_netsim::workload::{Layout, Pattern, Spec, Workload};
+use squall_netsim::workload::{Apart, Layout, Pattern, Spec, Workload};
+use squall_netsim::{Bytes, Picos};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 
 #[global_allocator]
@@ -74,7 +74,12 @@ fn a_simulation_in_its_stride_does_not_allocate_per_event() {
     let narrow = Topology::leaf_spine(4, 2, 6, rate, rate, Picos::micros(1), Picos::ZERO);
     let wide = Topology::leaf_spine(4, 6, 6, rate, rate, Picos::micros(1), Picos::ZERO);
     let permutation = |bytes| {
-        let pattern = Pattern::Permutation { bytes, parallel: 1, larger: None };
+        let pattern = Pattern::Permutation {
+            bytes: Bytes(bytes),
+            parallel: 1,
+            larger: None,
+            apart: Apart::Hosts,
+        };
         Spec::new(pattern).generate(&Layout::flat(24), 1).expect("a permutation")
     };
     let mut roce = SimConfig::new(narrow.clone());

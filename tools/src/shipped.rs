@@ -63,7 +63,7 @@ pub fn plans() -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Plan;
+    use crate::plan::{Plan, Scene, TopologyTable, WorkloadTable};
 
     #[test]
     fn every_plan_that_is_shipped_can_be_prepared_from_anywhere() {
@@ -75,8 +75,10 @@ mod tests {
             let plan = Plan::read(&path, false).expect("a plan");
             // Files that it names are found.
             let point = plan.points.first().expect("a point");
-            if point.scene.topology.file.is_some() || point.scene.workload.file.is_some() {
-                point.scene.prepare(&plan.folder, 1).expect("files are there");
+            let Scene::Packets(scene) = &point.scene else { continue };
+            let file = matches!(scene.topology, TopologyTable::File(_));
+            if file || matches!(scene.workload, WorkloadTable::File(_)) {
+                scene.prepare(&plan.folder, 1).expect("files are there");
             }
         }
         assert_eq!(plan("gone"), None);

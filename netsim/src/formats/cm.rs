@@ -17,16 +17,20 @@
 use core::fmt::Write as _;
 use std::collections::HashMap;
 
+use serde::{Deserialize, Serialize};
+
 use super::{FormatError, Place, Said, unmarked};
 use crate::workload::{Flow, Start, Trigger, TriggerKind, Workload, WorkloadError};
 
-/// What the numbers behind `start` count.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+/// Unit of the numbers behind `start`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 pub enum StartUnit {
     /// As htsim's `.cm` files have it.
     #[default]
+    #[serde(rename = "ps")]
     Picoseconds,
     /// As uet-htsim's UEC binary takes them.
+    #[serde(rename = "us")]
     Microseconds,
 }
 

@@ -3,13 +3,14 @@
 
 use super::builder::{Builder, refuse};
 use super::{PS_PER_US, Start, WorkloadError};
+use crate::Bytes;
 
 /// Longest time between two connections, microseconds: a second.
 const LONGEST_US: f64 = 1e6;
 
 /// How one transfer is divided among connections, each of which starts at the rate of the line.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Attack {
+pub(super) enum Attack {
     /// So many connections at a time, each with its part of the bytes (section 3.5.1).
     Parallel {
         /// How many; one is no attack.
@@ -25,6 +26,19 @@ pub enum Attack {
 }
 
 impl Attack {
+    /// Returns the staggered attack of two keys that are given together or not at all.
+    pub(super) fn staggered(
+        bdp: Option<Bytes>,
+        rtt_us: Option<f64>,
+    ) -> Result<Option<Self>, WorkloadError> {
+        match (bdp, rtt_us) {
+            (None, None) => Ok(None),
+            (Some(Bytes(bdp)), Some(rtt_us)) => Ok(Some(Self::Staggered { bdp, rtt_us })),
+            (Some(_), None) => Err(refuse("rtt_us", &"none", "one with `bdp`")),
+            (None, Some(_)) => Err(refuse("bdp", &"none", "one with `rtt_us`")),
+        }
+    }
+
     /// Connections it takes for `bytes`.
     pub(super) const fn connections(&self, bytes: u64) -> u64 {
         match *self {
@@ -116,11 +130,11 @@ fn gcd(a: u32, b: u32) -> u32 {
 
 /// An attack by those among random flows that are long (section 3.6, figure 3.11).
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Split {
+pub(super) struct Split {
     /// Flows of more bytes than this are divided, by [`Attack::Staggered`]; they are job 1, the others, their victims, job 0.
-    pub longer_than: u64,
+    pub(super) longer_than: u64,
     /// How.
-    pub attack: Attack,
+    pub(super) attack: Attack,
 }
 
 impl Split {

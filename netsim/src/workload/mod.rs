@@ -10,11 +10,12 @@
 //! trigger that triggers pull ([`Chain`]).
 //!
 //! ```
+//! use squall_netsim::Bytes;
 //! use squall_netsim::workload::{Layout, Pattern, Spec};
 //!
-//! let spec = Spec::new(Pattern::Permutation { bytes: 2 << 20, parallel: 1, larger: None });
+//! let spec = Spec::new(Pattern::Incast { senders: 8, bytes: Bytes(2 << 20), larger: None });
 //! let workload = spec.generate(&Layout::flat(128), 1)?;
-//! assert_eq!(workload.flows.len(), 128);
+//! assert_eq!(workload.flows.len(), 8);
 //! workload.check()?;
 //! # Ok::<(), squall_netsim::workload::WorkloadError>(())
 //! ```
@@ -32,10 +33,9 @@ pub mod trace;
 
 use core::ops::Range;
 
-pub use attacks::{Attack, Split};
 pub use mix::Mix;
 pub use poisson::{Distribution, DistributionError};
-pub use spec::{Algorithm, Apart, Layout, Pattern, Spec, Stagger};
+pub use spec::{Algorithm, Apart, JobOptions, Layout, Pattern, Spec};
 
 /// Picoseconds in a microsecond.
 pub const PS_PER_US: u64 = 1_000_000;

@@ -1,16 +1,47 @@
 //! Open-loop load: random flows at random times, lengths from a distribution.
 
+use serde::{Deserialize, Serialize};
 use squall_base::Rng;
 
 use super::WorkloadError;
 use super::attacks::Split;
 use super::builder::{Builder, refuse};
 
-/// Cumulative distribution of flow lengths: points joined by straight lines, from zero bytes on.
-#[derive(Clone, PartialEq, Debug)]
+/// Cumulative distribution of flow lengths: points joined by straight lines, from zero bytes on. Files have the name of one, or
+/// its points.
+#[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
+#[serde(try_from = "Written", into = "Written")]
 pub struct Distribution {
     /// (Length in bytes, share of flows that are no longer), rising to a share of 1.
     points: Vec<(f64, f64)>,
+}
+
+/// A distribution in a file.
+#[derive(Deserialize, Serialize)]
+#[serde(untagged, expecting = "the name of a distribution, or (bytes, cumulative share) points")]
+enum Written {
+    Name(String),
+    Points(Vec<(f64, f64)>),
+}
+
+impl TryFrom<Written> for Distribution {
+    type Error = DistributionError;
+
+    fn try_from(written: Written) -> Result<Self, DistributionError> {
+        match written {
+            Written::Name(name) => Self::by_name(&name),
+            Written::Points(points) => Self::through(points),
+        }
+    }
+}
+
+impl From<Distribution> for Written {
+    fn from(Distribution { points }: Distribution) -> Self {
+        match NAMED.iter().find(|(_, known)| *known == points) {
+            Some((name, _)) => Self::Name((*name).to_owned()),
+            None => Self::Points(points),
+        }
+    }
 }
 
 /// Why points make no distribution.

@@ -1,12 +1,14 @@
-//! What to generate, and for which network.
+//! Generated workloads: their kinds, their parameters, and the layout of the network they are for.
 
+use serde::{Deserialize, Serialize};
 use squall_base::Rng;
 
+use super::attacks::{Attack, Split};
 use super::builder::{Builder, refuse};
 use super::{
-    Attack, Distribution, Mix, Split, Workload, WorkloadError, allreduce, attacks, mix, patterns,
-    poisson,
+    Distribution, Mix, Workload, WorkloadError, allreduce, attacks, mix, patterns, poisson,
 };
+use crate::Bytes;
 
 /// What a generator knows about the network: how hosts are grouped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,8 +31,9 @@ impl Layout {
     }
 }
 
-/// How far apart the ends of a flow of a permutation are at least.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+/// Lower bound on the distance between the ends of a flow of a permutation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Apart {
     /// Any two hosts.
     #[default]
@@ -42,7 +45,8 @@ pub enum Apart {
 }
 
 /// An all-reduce.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Algorithm {
     /// Reduce-scatter and all-gather round a ring, a message once its predecessor arrived.
     Ring,
@@ -54,119 +58,170 @@ pub enum Algorithm {
     DoubleBinaryTree,
 }
 
-/// Flows that start in turn.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Stagger {
-    /// Time between two starts, in microseconds.
-    pub every_us: u64,
-    /// So many flows start at a time, at least one.
-    pub together: u32,
-}
-
-impl Stagger {
-    /// When flow `index`, from 0, starts: in picoseconds after the first.
-    fn start(self, index: u64) -> u64 {
-        let turn = index / u64::from(self.together.max(1));
-        turn.saturating_mul(self.every_us).saturating_mul(super::PS_PER_US)
-    }
-}
-
 /// Most flows that a generator makes; they take some hundred bytes each.
 const MOST_FLOWS: u64 = 1 << 24;
 
-/// Who sends what to whom.
-#[derive(Clone, PartialEq, Debug)]
+/// Length of a message of an all-reduce in STrack, section 4.3.
+const CHUNK: Bytes = Bytes(128 << 10);
+
+const fn one() -> u32 {
+    1
+}
+
+const fn chunk() -> Bytes {
+    CHUNK
+}
+
+/// Who sends what to whom. Plans have the same kinds and keys.
+#[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Pattern {
     /// Every host sends to one other, and receives from one other.
     Permutation {
         /// Length of a flow.
-        bytes: u64,
-        /// So many permutations at the same time.
+        bytes: Bytes,
+        /// Permutations at the same time (default 1).
+        #[serde(default = "one")]
         parallel: u32,
-        /// The first flow has this length instead.
-        larger: Option<u64>,
+        /// Length of the first flow instead.
+        larger: Option<Bytes>,
+        /// `hosts`, `racks` or `pods`: the ends of a flow are in different ones (default `hosts`).
+        #[serde(default)]
+        apart: Apart,
     },
     /// Many hosts send to one.
     Incast {
-        /// How many.
+        /// Senders.
         senders: u32,
         /// Length of a flow.
-        bytes: u64,
-        /// The first flow has this length instead.
-        larger: Option<u64>,
+        bytes: Bytes,
+        /// Length of the first flow instead.
+        larger: Option<Bytes>,
     },
-    /// One host sends to `outcast` others; to the first of them `incast - 1` further hosts send too.
-    /// What the first host cannot send there it should send elsewhere.
+    /// One host sends to several others; further hosts send to the first of them, too. What the first host cannot send
+    /// there it should send elsewhere.
     OutcastIncast {
         /// Flows that share the source.
         outcast: u32,
         /// Flows that share the destination, the one of the shared source included.
         incast: u32,
         /// Length of a flow.
-        bytes: u64,
+        bytes: Bytes,
     },
     /// Every rank sends to every other, rank `r` to `r+1`, `r+2`, .. round the ranks.
     AllToAll {
         /// Length of a flow.
-        bytes: u64,
-        /// Flows a sender has under way at a time; 1 for a serial all-to-all.
+        bytes: Bytes,
+        /// Flows a sender has under way at a time (default 1, a serial all-to-all).
+        #[serde(default = "one")]
         window: u32,
     },
     /// Every rank ends with the sum of the data of all.
     AllReduce {
-        /// In which way.
+        /// `ring`, `halving-doubling` or `double-binary-tree`.
         algorithm: Algorithm,
         /// Length of the data at each rank.
-        bytes: u64,
-        /// Length of a message; the last of a step may be shorter.
-        chunk: u64,
+        bytes: Bytes,
+        /// Length of a message; the last of a step may be shorter (default 128 KiB, as STrack, section 4.3).
+        #[serde(default = "chunk")]
+        chunk: Bytes,
     },
     /// Flows of random length between random hosts, at random times.
     Poisson {
-        /// Lengths.
+        /// Lengths: `websearch`, `hadoop`, `alistorage`, or (bytes, cumulative share) points. A plan may call it `points`.
+        #[serde(alias = "points")]
         sizes: Distribution,
         /// Share of the line rate that the hosts send, on average.
         load: f64,
-        /// Flows start for so long, in microseconds.
+        /// Flows start for so long, microseconds.
         duration_us: u64,
-        /// Long flows are an attack.
-        split: Option<Split>,
+        /// Flows longer than this are an attack: they are divided into connections of `bdp` bytes, one every `rtt_us`.
+        split: Option<Bytes>,
+        /// Bytes of a connection of such a flow, a bandwidth-delay product.
+        bdp: Option<Bytes>,
+        /// From the start of one of those to that of the next, microseconds; 0 for all at once.
+        rtt_us: Option<f64>,
     },
-    /// The first rank wants more than its share of the way to the last ones, at the cost of those between.
-    Attack {
-        /// How.
-        attack: Attack,
+    /// The mix of the Dart paper: long flows between random hosts, and short ones in incasts.
+    IncastMix(Mix),
+    /// The first rank sends over several connections at a time, at the cost of the ranks behind it.
+    Parallel {
+        /// Connections of the attacker; one is no attack.
+        qps: u32,
         /// Bytes of the attacker in all.
-        bytes: u64,
-        /// Ranks that send one flow each.
+        bytes: Bytes,
+        /// Hosts that send one flow each besides the attacker (default 1).
+        #[serde(default = "one")]
         victims: u32,
-        /// Length of such a flow.
-        victim_bytes: u64,
-        /// Ranks that receive, the attacker and its victims in turn.
+        /// Length of such a flow (default as the attacker's bytes).
+        victim_bytes: Option<Bytes>,
+        /// Hosts that receive, attacker and victims in turn (default 1).
+        #[serde(default = "one")]
+        receivers: u32,
+    },
+    /// The first rank begins a new connection every round trip, at the cost of the ranks behind it.
+    Staggered {
+        /// Bytes of the attacker in all.
+        bytes: Bytes,
+        /// Bytes of a connection of the attacker, a bandwidth-delay product.
+        bdp: Bytes,
+        /// From the start of a connection to that of the next, microseconds; 0 for all at once.
+        rtt_us: f64,
+        /// Hosts that send one flow each besides the attacker (default 1).
+        #[serde(default = "one")]
+        victims: u32,
+        /// Length of such a flow (default as the attacker's bytes).
+        victim_bytes: Option<Bytes>,
+        /// Hosts that receive, attacker and victims in turn (default 1).
+        #[serde(default = "one")]
         receivers: u32,
     },
     /// Every rank sends over rings of all ranks, a ring for each connection.
     ShuffledOverlay {
         /// Bytes of a rank in all.
-        bytes: u64,
-        /// One ring after the other, by [`Attack::Staggered`]; otherwise all at once.
-        staggered: Option<Attack>,
+        bytes: Bytes,
+        /// Bytes of a connection, a bandwidth-delay product (default: the connections use all rings at once).
+        bdp: Option<Bytes>,
+        /// From the start of a connection to that of the next, microseconds; 0 for all at once.
+        rtt_us: Option<f64>,
     },
-    /// The mix of the Dart paper.
-    IncastMix(Mix),
 }
 
 impl Pattern {
-    /// Whether its flows are of several jobs on the same ranks.
+    /// Returns whether the flows belong to several jobs on the same ranks.
     const fn groups(&self) -> bool {
         matches!(
             self,
-            Self::Attack { .. } | Self::IncastMix(_) | Self::Poisson { split: Some(_), .. }
+            Self::Parallel { .. }
+                | Self::Staggered { .. }
+                | Self::IncastMix(_)
+                | Self::Poisson { split: Some(_), .. }
         )
     }
 
-    /// Flows of a job of `ranks`, or a few more.
-    fn most_flows(&self, ranks: u64, line_bps: u64) -> u64 {
+    /// Returns how a transfer is divided among connections, if one is.
+    fn attack(&self) -> Result<Option<Attack>, WorkloadError> {
+        match *self {
+            Self::Parallel { qps, .. } => Ok(Some(Attack::Parallel { qps })),
+            Self::Staggered { bdp, rtt_us, .. } => {
+                Ok(Some(Attack::Staggered { bdp: bdp.0, rtt_us }))
+            }
+            Self::ShuffledOverlay { bdp, rtt_us, .. } => Attack::staggered(bdp, rtt_us),
+            Self::Poisson { split, bdp, rtt_us, .. } => {
+                let attack = Attack::staggered(bdp, rtt_us)?;
+                match (split, attack) {
+                    (Some(_), None) => Err(refuse("bdp", &"none", "one with `split`")),
+                    (None, Some(_)) => Err(refuse("split", &"none", "one with `bdp`")),
+                    _ => Ok(attack),
+                }
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Returns the number of flows of a job of `ranks`, or a few more.
+    fn most_flows(&self, attack: Option<Attack>, ranks: u64, line_bps: u64) -> u64 {
+        let connections = |bytes: u64| attack.map(|attack| attack.connections(bytes));
         match self {
             Self::Permutation { parallel, .. } => ranks.saturating_mul((*parallel).into()),
             Self::Incast { senders, .. } => (*senders).into(),
@@ -175,7 +230,7 @@ impl Pattern {
             }
             Self::AllToAll { .. } => ranks.saturating_mul(ranks),
             Self::AllReduce { algorithm, bytes, chunk } => {
-                let messages = bytes.checked_div(*chunk).unwrap_or(0);
+                let messages = bytes.0.checked_div(chunk.0).unwrap_or(0);
                 match algorithm {
                     // 2 (r - 1) steps of r messages, of which each is a share of 1 / r in chunks.
                     Algorithm::Ring => messages.saturating_add(ranks).saturating_mul(2 * ranks),
@@ -189,21 +244,139 @@ impl Pattern {
                     }
                 }
             }
-            Self::Poisson { sizes, load, duration_us, split } => {
+            Self::Poisson { sizes, load, duration_us, .. } => {
                 let bytes = line_bps as f64 / 8e6 * *duration_us as f64 * load * ranks as f64;
-                // Casts saturate. Of what is divided there are no more parts than the load has.
-                let parts = split.map_or(0, |split| split.attack.connections(bytes as u64));
+                // Casts saturate. The divided flows have no more parts than the load has.
+                let parts = connections(bytes as u64).unwrap_or(0);
                 ((bytes / sizes.mean()) as u64).saturating_add(parts)
             }
-            Self::Attack { attack, bytes, victims, .. } => {
-                attack.connections(*bytes).saturating_add((*victims).into())
+            Self::Parallel { bytes, victims, .. } | Self::Staggered { bytes, victims, .. } => {
+                connections(bytes.0).unwrap_or(0).saturating_add((*victims).into())
             }
-            Self::ShuffledOverlay { bytes, staggered } => {
-                let each = staggered.map_or(ranks, |attack| attack.connections(*bytes));
-                each.saturating_mul(ranks)
+            Self::ShuffledOverlay { bytes, .. } => {
+                connections(bytes.0).unwrap_or(ranks).saturating_mul(ranks)
             }
             Self::IncastMix(mix) => mix.flows(ranks, line_bps),
         }
+    }
+
+    /// Adds the flows of a job whose rank `r` is on `hosts[r]`.
+    fn flows(
+        &self,
+        to: &mut Builder,
+        attack: Option<Attack>,
+        hosts: &[u32],
+        layout: &Layout,
+        rng: &mut Rng,
+    ) -> Result<(), WorkloadError> {
+        let ranks = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
+        match self {
+            &Self::Permutation { bytes, parallel, larger, apart } => {
+                let group = match apart {
+                    Apart::Hosts => 1,
+                    Apart::Racks => layout.rack.max(1),
+                    Apart::Pods => layout.pod.max(1),
+                };
+                let groups: Vec<u32> = hosts.iter().map(|host| host / group).collect();
+                let larger = larger.map(|bytes| bytes.0);
+                patterns::permutation(to, &groups, sized(bytes)?, parallel, larger, rng)
+            }
+            &Self::Incast { senders, bytes, larger } => {
+                let larger = larger.map(|bytes| bytes.0);
+                patterns::incast(to, ranks, senders, sized(bytes)?, larger, rng)
+            }
+            &Self::OutcastIncast { outcast, incast, bytes } => {
+                patterns::outcast_incast(to, ranks, outcast, incast, sized(bytes)?, rng)
+            }
+            &Self::AllToAll { bytes, window } => {
+                patterns::all_to_all(to, ranks, sized(bytes)?, window)
+            }
+            &Self::AllReduce { algorithm, bytes, chunk } => {
+                let chunk = if chunk.0 == 0 { bytes } else { chunk };
+                allreduce::all_reduce(to, ranks, algorithm, sized(bytes)?, chunk.0)
+            }
+            Self::Poisson { sizes, load, duration_us, split, .. } => {
+                let split = split.zip(attack);
+                let split = split.map(|(Bytes(longer_than), attack)| Split { longer_than, attack });
+                let (lasts, line) = ((*load, *duration_us), layout.line_bps);
+                poisson::open_loop(to, ranks, sizes, lasts, line, split.as_ref(), rng)
+            }
+            &Self::Parallel { qps, bytes, victims, victim_bytes, receivers } => {
+                let attacker = (Attack::Parallel { qps }, sized(bytes)?);
+                let victims = (victims, sized(victim_bytes.unwrap_or(bytes))?);
+                attacks::on_victims(to, ranks, attacker, victims, receivers)
+            }
+            &Self::Staggered { bytes, bdp, rtt_us, victims, victim_bytes, receivers } => {
+                let attacker = (Attack::Staggered { bdp: bdp.0, rtt_us }, sized(bytes)?);
+                let victims = (victims, sized(victim_bytes.unwrap_or(bytes))?);
+                attacks::on_victims(to, ranks, attacker, victims, receivers)
+            }
+            &Self::ShuffledOverlay { bytes, .. } => {
+                attacks::shuffled_overlay(to, ranks, attack, sized(bytes)?)
+            }
+            Self::IncastMix(mix) => {
+                sized(mix.bytes)?;
+                mix::incast_mix(to, ranks, mix, layout.line_bps, rng)
+            }
+        }
+    }
+}
+
+/// Number of jobs, their places and their start. Plans have the same keys beside those of a [`Pattern`].
+#[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
+#[serde(default)]
+pub struct JobOptions {
+    /// Ranks of a job (default all hosts, shared by the jobs).
+    pub ranks: Option<u32>,
+    /// Jobs side by side, each on hosts of its own (default 1).
+    pub jobs: u16,
+    /// Service levels that flows take in turn, for scope `service-level` (default 1).
+    pub levels: u8,
+    /// Place ranks at random; otherwise rank `r` of job `j` is host `j * ranks + r`.
+    pub random: bool,
+    /// Start of the workload, microseconds.
+    pub start_us: u64,
+    /// Flows that start by the clock start up to so many nanoseconds later, at random.
+    pub jitter_ns: u64,
+    /// Flows that start by the clock start in turn, so many microseconds apart, instead of at once.
+    pub stagger_us: Option<u64>,
+    /// Flows that start at a time, with `stagger_us` (default 1).
+    pub together: Option<u32>,
+}
+
+impl Default for JobOptions {
+    fn default() -> Self {
+        Self {
+            ranks: None,
+            jobs: 1,
+            levels: 1,
+            random: false,
+            start_us: 0,
+            jitter_ns: 0,
+            stagger_us: None,
+            together: None,
+        }
+    }
+}
+
+impl JobOptions {
+    fn check(&self) -> Result<(), WorkloadError> {
+        match self {
+            Self { jobs: 0, .. } => Err(refuse("jobs", &0, "one at least")),
+            Self { levels: 0, .. } => Err(refuse("levels", &0, "one at least")),
+            Self { together: Some(0), .. } => Err(refuse("together", &0, "one at least")),
+            Self { together: Some(together), stagger_us: None, .. } => {
+                Err(refuse("together", together, "none without `stagger_us`"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns when flow `index`, from 0, starts: in picoseconds after the first.
+    fn turn(&self, index: u64) -> u64 {
+        let turn = index / u64::from(self.together.unwrap_or(1).max(1));
+        let every_us = self.stagger_us.unwrap_or(0);
+        turn.saturating_mul(every_us).saturating_mul(super::PS_PER_US)
     }
 }
 
@@ -212,68 +385,40 @@ impl Pattern {
 pub struct Spec {
     /// Who sends what to whom.
     pub pattern: Pattern,
-    /// Ranks of a job; all hosts if `None`.
-    pub ranks: Option<u32>,
-    /// Jobs that run side by side, each on hosts of its own.
-    pub jobs: u16,
-    /// Service levels that flows take in turn, at least one.
-    pub levels: u8,
-    /// Place ranks at random; otherwise rank `r` of job `j` is host `j * ranks + r`.
-    pub random: bool,
-    /// How far apart the ends of a permutation's flows are.
-    pub apart: Apart,
-    /// When it starts, in microseconds.
-    pub start_us: u64,
-    /// Each flow that starts by the clock starts up to so many nanoseconds later, at random.
-    pub jitter_ns: u64,
-    /// Flows that start by the clock do so in turn, instead of at once.
-    pub stagger: Option<Stagger>,
+    /// Jobs, their places and their start.
+    pub options: JobOptions,
 }
 
 impl Spec {
     /// One job on all hosts.
     #[must_use]
-    pub const fn new(pattern: Pattern) -> Self {
-        Self {
-            pattern,
-            ranks: None,
-            jobs: 1,
-            levels: 1,
-            random: false,
-            apart: Apart::Hosts,
-            start_us: 0,
-            jitter_ns: 0,
-            stagger: None,
-        }
+    pub fn new(pattern: Pattern) -> Self {
+        Self { pattern, options: JobOptions::default() }
     }
 
-    /// The workload for a network; `seed` decides all that is random.
+    /// Generates the workload for a network; `seed` decides all that is random.
     ///
     /// # Errors
     /// The parameter that does not fit, with what would.
     pub fn generate(&self, layout: &Layout, seed: u64) -> Result<Workload, WorkloadError> {
-        let hosts = layout.hosts;
+        let (hosts, options) = (layout.hosts, &self.options);
         if hosts < 2 {
             return Err(refuse("hosts", &hosts, "a workload needs two hosts at least"));
         }
-        if self.jobs == 0 {
-            return Err(refuse("jobs", &self.jobs, "one at least"));
-        }
-        if self.levels == 0 {
-            return Err(refuse("levels", &self.levels, "one at least"));
-        }
-        if self.jobs > 1 && self.pattern.groups() {
+        options.check()?;
+        if options.jobs > 1 && self.pattern.groups() {
             let allowed = "one: attackers and victims, long flows and short ones are jobs already";
-            return Err(refuse("jobs", &self.jobs, allowed));
+            return Err(refuse("jobs", &options.jobs, allowed));
         }
-        let ranks = self.ranks.unwrap_or(hosts / u32::from(self.jobs));
-        let room = hosts / u32::from(self.jobs);
+        let room = hosts / u32::from(options.jobs);
+        let ranks = options.ranks.unwrap_or(room);
         if ranks < 2 || ranks > room {
-            let allowed = format!("2 to {room} ({hosts} hosts shared by {} jobs)", self.jobs);
+            let allowed = format!("2 to {room} ({hosts} hosts shared by {} jobs)", options.jobs);
             return Err(refuse("ranks", &ranks, allowed));
         }
-        let flows = self.pattern.most_flows(ranks.into(), layout.line_bps);
-        let flows = flows.saturating_mul(self.jobs.into());
+        let attack = self.pattern.attack()?;
+        let flows = self.pattern.most_flows(attack, ranks.into(), layout.line_bps);
+        let flows = flows.saturating_mul(options.jobs.into());
         if flows > MOST_FLOWS {
             return Err(refuse("flows", &flows, format!("{MOST_FLOWS} at most")));
         }
@@ -281,81 +426,31 @@ impl Spec {
         let mut places = Rng::new(seed ^ 0x706c_6163);
         let mut rng = Rng::new(seed ^ 0x666c_6f77);
         let mut order: Vec<u32> = (0..hosts).collect();
-        if self.random {
+        if options.random {
             shuffle(&mut order, &mut places);
         }
-        let mut builder = Builder::new(hosts, self.levels);
-        for job in 0..self.jobs {
+        let mut builder = Builder::new(hosts, options.levels);
+        for job in 0..options.jobs {
             let first = usize::from(job) * ranks as usize;
             let hosts = order[first..first + ranks as usize].to_vec();
-            self.job(&mut builder, job, hosts, layout, &mut rng)?;
+            builder.place(job, hosts.clone());
+            self.pattern.flows(&mut builder, attack, &hosts, layout, &mut rng)?;
         }
         let mut workload = builder.finish();
         self.shift(&mut workload, &mut rng);
         Ok(workload)
     }
 
-    fn job(
-        &self,
-        to: &mut Builder,
-        job: u16,
-        hosts: Vec<u32>,
-        layout: &Layout,
-        rng: &mut Rng,
-    ) -> Result<(), WorkloadError> {
-        let ranks = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
-        let group = match self.apart {
-            Apart::Hosts => 1,
-            Apart::Racks => layout.rack.max(1),
-            Apart::Pods => layout.pod.max(1),
-        };
-        let groups: Vec<u32> = hosts.iter().map(|host| host / group).collect();
-        to.place(job, hosts);
-        match &self.pattern {
-            &Pattern::Permutation { bytes, parallel, larger } => {
-                patterns::permutation(to, &groups, sized(bytes)?, parallel, larger, rng)
-            }
-            &Pattern::Incast { senders, bytes, larger } => {
-                patterns::incast(to, ranks, senders, sized(bytes)?, larger, rng)
-            }
-            &Pattern::OutcastIncast { outcast, incast, bytes } => {
-                patterns::outcast_incast(to, ranks, outcast, incast, sized(bytes)?, rng)
-            }
-            &Pattern::AllToAll { bytes, window } => {
-                patterns::all_to_all(to, ranks, sized(bytes)?, window)
-            }
-            &Pattern::AllReduce { algorithm, bytes, chunk } => {
-                let chunk = if chunk == 0 { bytes } else { chunk };
-                allreduce::all_reduce(to, ranks, algorithm, sized(bytes)?, chunk)
-            }
-            Pattern::Poisson { sizes, load, duration_us, split } => {
-                let (lasts, line) = ((*load, *duration_us), layout.line_bps);
-                poisson::open_loop(to, ranks, sizes, lasts, line, split.as_ref(), rng)
-            }
-            &Pattern::Attack { attack, bytes, victims, victim_bytes, receivers } => {
-                let (attacker, victims) =
-                    ((attack, sized(bytes)?), (victims, sized(victim_bytes)?));
-                attacks::on_victims(to, ranks, attacker, victims, receivers)
-            }
-            &Pattern::ShuffledOverlay { bytes, staggered } => {
-                attacks::shuffled_overlay(to, ranks, staggered, sized(bytes)?)
-            }
-            Pattern::IncastMix(mix) => {
-                sized(mix.long)?;
-                mix::incast_mix(to, ranks, mix, layout.line_bps, rng)
-            }
-        }
-    }
-
     /// Applies start and jitter to the flows that start by the clock.
     fn shift(&self, workload: &mut Workload, rng: &mut Rng) {
+        let options = &self.options;
         let mut index = 0;
         for flow in &mut workload.flows {
             if let super::Start::At(at) = &mut flow.start {
-                let jitter = (rng.unit() * self.jitter_ns as f64 * 1000.0) as u64;
-                *at = at.saturating_add(self.stagger.map_or(0, |turns| turns.start(index)));
+                let jitter = (rng.unit() * options.jitter_ns as f64 * 1000.0) as u64;
+                *at = at.saturating_add(options.turn(index));
                 index += 1;
-                *at = at.saturating_add(self.start_us.saturating_mul(super::PS_PER_US));
+                *at = at.saturating_add(options.start_us.saturating_mul(super::PS_PER_US));
                 *at = at.saturating_add(jitter);
             }
         }
@@ -370,6 +465,6 @@ pub(super) fn shuffle(items: &mut [u32], rng: &mut Rng) {
     }
 }
 
-fn sized(bytes: u64) -> Result<u64, WorkloadError> {
-    if bytes == 0 { Err(refuse("bytes", &bytes, "one at least")) } else { Ok(bytes) }
+fn sized(bytes: Bytes) -> Result<u64, WorkloadError> {
+    if bytes.0 == 0 { Err(refuse("bytes", &bytes.0, "one at least")) } else { Ok(bytes.0) }
 }

@@ -3,6 +3,7 @@ use std::path::Path;
 
 use super::allreduce::parent;
 use super::*;
+use crate::Bytes;
 
 fn generate(spec: &Spec, hosts: u32) -> Workload {
     let workload = spec.generate(&Layout::flat(hosts), 1).expect("a workload");
@@ -11,7 +12,11 @@ fn generate(spec: &Spec, hosts: u32) -> Workload {
 }
 
 fn permutation(bytes: u64) -> Pattern {
-    Pattern::Permutation { bytes, parallel: 1, larger: None }
+    permutation_between(Apart::Hosts, bytes)
+}
+
+fn permutation_between(apart: Apart, bytes: u64) -> Pattern {
+    Pattern::Permutation { bytes: Bytes(bytes), parallel: 1, larger: None, apart }
 }
 
 #[test]
@@ -19,7 +24,7 @@ fn a_permutation_sends_and_receives_once_and_never_at_home() {
     let layout = Layout { hosts: 128, rack: 4, pod: 16, line_bps: 1 };
     for (apart, group) in [(Apart::Hosts, 1), (Apart::Racks, 4), (Apart::Pods, 16)] {
         for seed in 0..50 {
-            let spec = Spec { apart, ..Spec::new(permutation(7)) };
+            let spec = Spec::new(permutation_between(apart, 7));
             let workload = spec.generate(&layout, seed).expect("a workload");
             workload.check().expect("sound");
             let sources: HashSet<u32> = workload.flows.iter().map(|flow| flow.src).collect();
@@ -32,14 +37,15 @@ fn a_permutation_sends_and_receives_once_and_never_at_home() {
     }
     // Two racks of which one holds more than half: impossible, and said so.
     let layout = Layout { hosts: 6, rack: 4, pod: 6, line_bps: 1 };
-    let spec = Spec { apart: Apart::Racks, ..Spec::new(permutation(7)) };
+    let spec = Spec::new(permutation_between(Apart::Racks, 7));
     let error = spec.generate(&layout, 1).expect_err("four of six in one rack");
     assert!(error.to_string().contains("more than half"), "{error}");
 }
 
 #[test]
 fn seeds_decide() {
-    let spec = Spec { random: true, jitter_ns: 500, ..Spec::new(permutation(9)) };
+    let options = JobOptions { random: true, jitter_ns: 500, ..JobOptions::default() };
+    let spec = Spec { options, ..Spec::new(permutation(9)) };
     let at = |seed| spec.generate(&Layout::flat(64), seed).expect("a workload");
     assert_eq!(at(3), at(3));
     assert_ne!(at(3), at(4));
@@ -47,7 +53,12 @@ fn seeds_decide() {
 
 #[test]
 fn larger_and_parallel_flows() {
-    let pattern = Pattern::Permutation { bytes: 10, parallel: 3, larger: Some(20) };
+    let pattern = Pattern::Permutation {
+        bytes: Bytes(10),
+        parallel: 3,
+        larger: Some(Bytes(20)),
+        apart: Apart::Hosts,
+    };
     let workload = generate(&Spec::new(pattern), 16);
     assert_eq!(workload.flows.len(), 48);
     assert_eq!(workload.bytes(), 490);
@@ -56,12 +67,12 @@ fn larger_and_parallel_flows() {
 
 #[test]
 fn incast_and_outcast_incast_meet_where_they_should() {
-    let spec = Spec::new(Pattern::Incast { senders: 8, bytes: 5, larger: None });
+    let spec = Spec::new(Pattern::Incast { senders: 8, bytes: Bytes(5), larger: None });
     let workload = generate(&spec, 32);
     let sinks: HashSet<u32> = workload.flows.iter().map(|flow| flow.dst).collect();
     assert_eq!((workload.flows.len(), sinks.len()), (8, 1));
 
-    let spec = Spec::new(Pattern::OutcastIncast { outcast: 4, incast: 7, bytes: 5 });
+    let spec = Spec::new(Pattern::OutcastIncast { outcast: 4, incast: 7, bytes: Bytes(5) });
     let workload = generate(&spec, 32);
     let count = |key: fn(&Flow) -> u32| {
         let mut counts: HashMap<u32, u32> = HashMap::new();
@@ -78,9 +89,14 @@ fn incast_and_outcast_incast_meet_where_they_should() {
 
 #[test]
 fn flows_start_in_turn() {
-    let stagger = Some(Stagger { every_us: 20, together: 2 });
-    let pattern = Pattern::Incast { senders: 5, bytes: 5, larger: None };
-    let spec = Spec { stagger, start_us: 1, ..Spec::new(pattern) };
+    let pattern = Pattern::Incast { senders: 5, bytes: Bytes(5), larger: None };
+    let options = JobOptions {
+        stagger_us: Some(20),
+        together: Some(2),
+        start_us: 1,
+        ..JobOptions::default()
+    };
+    let spec = Spec { pattern, options };
     let starts: Vec<Start> = generate(&spec, 8).flows.iter().map(|flow| flow.start).collect();
     assert_eq!(starts, [1, 1, 21, 21, 41].map(|us| Start::At(us * PS_PER_US)));
 }
@@ -88,7 +104,7 @@ fn flows_start_in_turn() {
 #[test]
 fn all_to_all_keeps_its_window() {
     for (ranks, window) in [(8, 1), (8, 3), (8, 7), (5, 2)] {
-        let workload = generate(&Spec::new(Pattern::AllToAll { bytes: 1, window }), ranks);
+        let workload = generate(&Spec::new(Pattern::AllToAll { bytes: Bytes(1), window }), ranks);
         assert_eq!(workload.flows.len() as u32, ranks * (ranks - 1));
         let pairs: HashSet<_> = workload.flows.iter().map(|flow| (flow.src, flow.dst)).collect();
         assert_eq!(pairs.len(), workload.flows.len());
@@ -113,7 +129,7 @@ fn bytes_received(workload: &Workload) -> HashMap<u32, u64> {
 }
 
 fn all_reduce(algorithm: Algorithm, bytes: u64, chunk: u64) -> Pattern {
-    Pattern::AllReduce { algorithm, bytes, chunk }
+    Pattern::AllReduce { algorithm, bytes: Bytes(bytes), chunk: Bytes(chunk) }
 }
 
 #[test]
@@ -191,7 +207,8 @@ fn double_trees_span_and_share_the_work() {
 #[test]
 fn jobs_do_not_share_hosts() {
     let pattern = all_reduce(Algorithm::Ring, 1 << 20, 1 << 17);
-    let spec = Spec { ranks: Some(8), jobs: 4, random: true, ..Spec::new(pattern) };
+    let options = JobOptions { ranks: Some(8), jobs: 4, random: true, ..JobOptions::default() };
+    let spec = Spec { pattern, options };
     let workload = generate(&spec, 40);
     assert_eq!(workload.jobs(), 4);
     let mut owner: HashMap<u32, u16> = HashMap::new();
@@ -224,11 +241,22 @@ fn distributions_have_the_published_means() {
     assert!(Distribution::through(vec![(10.0, 0.5)]).is_err());
 }
 
+/// Half of the load of the line, with long flows divided as `split` says: length, bytes and interval of connections.
+fn poisson(sizes: Distribution, duration_us: u64, split: Option<(u64, u64, f64)>) -> Pattern {
+    Pattern::Poisson {
+        sizes,
+        load: 0.5,
+        duration_us,
+        split: split.map(|(longer_than, ..)| Bytes(longer_than)),
+        bdp: split.map(|(_, bdp, _)| Bytes(bdp)),
+        rtt_us: split.map(|(.., rtt_us)| rtt_us),
+    }
+}
+
 #[test]
 fn poisson_offers_the_load_asked_for() {
     let sizes = Distribution::by_name("hadoop").expect("there");
-    let pattern = Pattern::Poisson { sizes, load: 0.5, duration_us: 20_000, split: None };
-    let workload = generate(&Spec::new(pattern), 64);
+    let workload = generate(&Spec::new(poisson(sizes, 20_000, None)), 64);
     // 64 hosts x 12.5 GB/s x 0.5 x 20 ms = 8 GB.
     let offered = workload.bytes() as f64 / 8e9;
     assert!((0.9..1.1).contains(&offered), "{offered}");
@@ -281,7 +309,7 @@ fn traces_are_read_with_what_they_wait_for() {
 
 #[test]
 fn what_cannot_run_is_named() {
-    let good = generate(&Spec::new(Pattern::AllToAll { bytes: 1, window: 1 }), 4);
+    let good = generate(&Spec::new(Pattern::AllToAll { bytes: Bytes(1), window: 1 }), 4);
     let broken = |change: fn(&mut Workload)| {
         let mut workload = good.clone();
         change(&mut workload);
@@ -294,23 +322,29 @@ fn what_cannot_run_is_named() {
     assert!(broken(|w| w.flows[3].on_sent = Some(9)).contains("there are 4"));
     assert!(broken(|w| w.flows[0].on_sent = None).contains("2 flows can never start"));
     for (pattern, parameter) in [
-        (Pattern::Incast { senders: 4, bytes: 1, larger: None }, "senders = 4"),
-        (Pattern::AllToAll { bytes: 1, window: 4 }, "window = 4"),
-        (Pattern::OutcastIncast { outcast: 3, incast: 2, bytes: 1 }, "outcast + incast = 3 + 2"),
+        (Pattern::Incast { senders: 4, bytes: Bytes(1), larger: None }, "senders = 4"),
+        (Pattern::AllToAll { bytes: Bytes(1), window: 4 }, "window = 4"),
+        (
+            Pattern::OutcastIncast { outcast: 3, incast: 2, bytes: Bytes(1) },
+            "outcast + incast = 3 + 2",
+        ),
         (permutation(0), "bytes = 0"),
         (
-            Pattern::Permutation { bytes: 1, parallel: u32::MAX, larger: None },
+            Pattern::Permutation {
+                bytes: Bytes(1),
+                parallel: u32::MAX,
+                larger: None,
+                apart: Apart::Hosts,
+            },
             "flows = 17179869180 does not fit: 16777216 at most",
         ),
-        (
-            Pattern::AllReduce { algorithm: Algorithm::Ring, bytes: 1 << 40, chunk: 1 },
-            "flows = 8796093022240 does not fit",
-        ),
+        (all_reduce(Algorithm::Ring, 1 << 40, 1), "flows = 8796093022240 does not fit"),
     ] {
         let error = Spec::new(pattern).generate(&Layout::flat(4), 1).expect_err(parameter);
         assert!(error.to_string().starts_with(parameter), "{error}");
     }
-    let spec = Spec { ranks: Some(3), jobs: 2, ..Spec::new(permutation(1)) };
+    let options = JobOptions { ranks: Some(3), jobs: 2, ..JobOptions::default() };
+    let spec = Spec { options, ..Spec::new(permutation(1)) };
     let error = spec.generate(&Layout::flat(4), 1).expect_err("too many");
     assert!(error.to_string().contains("2 to 2"), "{error}");
 }
@@ -325,21 +359,30 @@ fn plain(workload: &Workload) -> Vec<(u16, u32, u32, u64, u64)> {
     flows.map(|flow| (flow.job, flow.src, flow.dst, flow.bytes, start(flow))).collect()
 }
 
-fn attack(attack: Attack, bytes: u64) -> Pattern {
-    Pattern::Attack { attack, bytes, victims: 2, victim_bytes: 7, receivers: 2 }
+fn parallel(qps: u32, bytes: u64, (victims, victim_bytes): (u32, u64), receivers: u32) -> Pattern {
+    let victim_bytes = Some(Bytes(victim_bytes));
+    Pattern::Parallel { qps, bytes: Bytes(bytes), victims, victim_bytes, receivers }
 }
 
-const STAGGERED: Attack = Attack::Staggered { bdp: 40, rtt_us: 4.16 };
+fn staggered(
+    (bdp, rtt_us): (u64, f64),
+    bytes: u64,
+    (victims, victim_bytes): (u32, u64),
+    receivers: u32,
+) -> Pattern {
+    let (bdp, victim_bytes) = (Bytes(bdp), Some(Bytes(victim_bytes)));
+    Pattern::Staggered { bytes: Bytes(bytes), bdp, rtt_us, victims, victim_bytes, receivers }
+}
 
 #[test]
 fn attackers_divide_their_bytes_and_victims_do_not() {
     // Ranks: attacker 0, victims 1 and 2, receivers 3 and 4 in turn.
     let victims = [(1, 1, 4, 7, 0), (1, 2, 3, 7, 0)];
-    let parallel = generate(&Spec::new(attack(Attack::Parallel { qps: 3 }, 100)), 5);
+    let parallel = generate(&Spec::new(parallel(3, 100, (2, 7), 2)), 5);
     let attacker = [(0, 0, 3, 34, 0), (0, 0, 3, 33, 0), (0, 0, 3, 33, 0)];
     assert_eq!(plain(&parallel), [&attacker[..], &victims].concat());
     // 100 bytes are two products of 40 and the rest, one each 4.16 us.
-    let staggered = generate(&Spec::new(attack(STAGGERED, 100)), 5);
+    let staggered = generate(&Spec::new(staggered((40, 4.16), 100, (2, 7), 2)), 5);
     let attacker = [(0, 0, 3, 40, 0), (0, 0, 3, 40, 4160), (0, 0, 3, 20, 8320)];
     assert_eq!(plain(&staggered), [&attacker[..], &victims].concat());
 }
@@ -347,14 +390,15 @@ fn attackers_divide_their_bytes_and_victims_do_not() {
 #[test]
 fn overlays_are_rings_that_all_meet() {
     // Nine ranks: steps 1, 2, 4, 5, 7 and 8 have no divisor with nine.
-    let pattern = Pattern::ShuffledOverlay { bytes: 60, staggered: None };
+    let pattern = Pattern::ShuffledOverlay { bytes: Bytes(60), bdp: None, rtt_us: None };
     let flows = plain(&generate(&Spec::new(pattern), 9));
     assert_eq!(flows.len(), 9 * 6);
     let steps: Vec<u32> = flows[..6].iter().map(|flow| flow.2).collect();
     assert_eq!(steps, [1, 2, 4, 5, 7, 8]);
     assert!(flows.iter().all(|flow| flow.3 == 10 && flow.4 == 0));
     // One after the other, and round again.
-    let pattern = Pattern::ShuffledOverlay { bytes: 300, staggered: Some(STAGGERED) };
+    let (bdp, rtt_us) = (Some(Bytes(40)), Some(4.16));
+    let pattern = Pattern::ShuffledOverlay { bytes: Bytes(300), bdp, rtt_us };
     let flows = plain(&generate(&Spec::new(pattern), 9));
     let first: Vec<(u32, u64)> = flows[..8].iter().map(|flow| (flow.2, flow.4)).collect();
     let expected = [1, 2, 4, 5, 7, 8, 1, 2].into_iter().zip((0..8).map(|n| n * 4160));
@@ -365,10 +409,8 @@ fn overlays_are_rings_that_all_meet() {
 #[test]
 fn long_flows_of_a_load_may_attack() {
     let sizes = || Distribution::by_name("hadoop").expect("there");
-    let of = |split| Pattern::Poisson { sizes: sizes(), load: 0.5, duration_us: 2000, split };
-    let whole = generate(&Spec::new(of(None)), 64);
-    let attack = Attack::Staggered { bdp: 150_000, rtt_us: 13.0 };
-    let divided = generate(&Spec::new(of(Some(Split { longer_than: 1_000_000, attack }))), 64);
+    let of = |split| generate(&Spec::new(poisson(sizes(), 2000, split)), 64);
+    let (whole, divided) = (of(None), of(Some((1_000_000, 150_000, 13.0))));
     assert_eq!(whole.bytes(), divided.bytes());
     let long = whole.flows.iter().filter(|flow| flow.bytes > 1_000_000);
     let parts: u64 = long.clone().map(|flow| flow.bytes.div_ceil(150_000)).sum();
@@ -380,7 +422,8 @@ fn long_flows_of_a_load_may_attack() {
 
 #[test]
 fn the_mix_of_dart_has_its_shares() {
-    let mix = Mix { load: 0.5, short: 0.4, degree: 16, long: 1_000_000, duration_us: 20_000 };
+    let (short_share, bytes) = (0.4, Bytes(1_000_000));
+    let mix = Mix { load: 0.5, short_share, degree: 16, bytes, duration_us: 20_000 };
     let flows = plain(&generate(&Spec::new(Pattern::IncastMix(mix)), 64));
     // 64 hosts x 12.5 GB/s x 0.5 x 20 ms = 8 GB, of which 3.2 are short.
     let bytes =
@@ -399,7 +442,8 @@ fn the_mix_of_dart_has_its_shares() {
 
 #[test]
 fn levels_are_taken_in_turn() {
-    let spec = Spec { levels: 3, ..Spec::new(permutation(1)) };
+    let options = JobOptions { levels: 3, ..JobOptions::default() };
+    let spec = Spec { options, ..Spec::new(permutation(1)) };
     let levels: Vec<u8> = generate(&spec, 7).flows.iter().map(|flow| flow.level).collect();
     assert_eq!(levels, [0, 1, 2, 0, 1, 2, 0]);
 }
@@ -407,41 +451,46 @@ fn levels_are_taken_in_turn() {
 #[test]
 fn attacks_that_make_no_sense_are_refused() {
     let error = |spec: Spec| spec.generate(&Layout::flat(5), 1).expect_err("refused").to_string();
-    let of = |attack: Attack| {
-        let pattern =
-            Pattern::Attack { attack, bytes: 10, victims: 1, victim_bytes: 1, receivers: 1 };
-        error(Spec::new(pattern))
+    let many = |qps| parallel(qps, 10, (1, 1), 1);
+    let in_turn = |bdp, rtt_us| staggered((bdp, rtt_us), 10, (1, 1), 1);
+    let overlay = |bdp: Option<u64>, rtt_us| Pattern::ShuffledOverlay {
+        bytes: Bytes(9),
+        bdp: bdp.map(Bytes),
+        rtt_us,
     };
-    for (attack, expected) in [
-        (Attack::Parallel { qps: 0 }, "qps = 0 does not fit: 1 to 10"),
-        (Attack::Parallel { qps: 11 }, "qps = 11 does not fit: 1 to 10"),
-        (Attack::Staggered { bdp: 0, rtt_us: 1.0 }, "bdp = 0 does not fit: one byte"),
-        (Attack::Staggered { bdp: 1, rtt_us: -1.0 }, "rtt_us = -1 does not fit: 0 to 1000000"),
-        (Attack::Staggered { bdp: 1, rtt_us: f64::NAN }, "rtt_us = NaN does not fit"),
+    for (pattern, expected) in [
+        (many(0), "qps = 0 does not fit: 1 to 10"),
+        (many(11), "qps = 11 does not fit: 1 to 10"),
+        (in_turn(0, 1.0), "bdp = 0 does not fit: one byte"),
+        (in_turn(1, -1.0), "rtt_us = -1 does not fit: 0 to 1000000"),
+        (in_turn(1, f64::NAN), "rtt_us = NaN does not fit"),
+        (overlay(Some(1), None), "rtt_us = none does not fit: one with `bdp`"),
+        (overlay(None, Some(1.0)), "bdp = none does not fit: one with `rtt_us`"),
     ] {
-        let error = of(attack);
+        let error = error(Spec::new(pattern));
         assert!(error.starts_with(expected), "{error}");
     }
-    let many = |victims, receivers| {
-        let attack = Attack::Parallel { qps: 1 };
-        Spec::new(Pattern::Attack { attack, bytes: 1, victims, victim_bytes: 1, receivers })
-    };
+    let many = |victims, receivers| Spec::new(parallel(1, 1, (victims, 1), receivers));
     for (victims, receivers) in [(0, 1), (1, 0), (3, 2), (1, u32::MAX)] {
         let error = error(many(victims, receivers));
         assert!(error.contains("together at most 4"), "{error}");
     }
-    let jobs = error(Spec { jobs: 2, ..many(1, 1) });
+    let options = JobOptions { jobs: 2, ..JobOptions::default() };
+    let jobs = error(Spec { options, ..many(1, 1) });
     assert!(jobs.starts_with("jobs = 2 does not fit: one"), "{jobs}");
-    let levels = error(Spec { levels: 0, ..Spec::new(permutation(1)) });
+    let options = |options| error(Spec { options, ..Spec::new(permutation(1)) });
+    let levels = options(JobOptions { levels: 0, ..JobOptions::default() });
     assert!(levels.starts_with("levels = 0"), "{levels}");
-    let mix = Mix { load: 0.5, short: 0.4, degree: 4, long: 1, duration_us: 1 };
+    let together = options(JobOptions { together: Some(2), ..JobOptions::default() });
+    assert!(together.starts_with("together = 2 does not fit: none without"), "{together}");
+    let mix = Mix { load: 0.5, short_share: 0.4, degree: 4, bytes: Bytes(1), duration_us: 1 };
     for (mix, expected) in [
         (Mix { load: 0.0, ..mix }, "load = 0"),
         (Mix { load: f64::NAN, ..mix }, "load = NaN"),
-        (Mix { short: 1.5, ..mix }, "short_share = 1.5"),
+        (Mix { short_share: 1.5, ..mix }, "short_share = 1.5"),
         (Mix { degree: 5, ..mix }, "degree = 5 does not fit: 1 to 4"),
         (Mix { degree: 0, ..mix }, "degree = 0"),
-        (Mix { long: 0, ..mix }, "bytes = 0"),
+        (Mix { bytes: Bytes(0), ..mix }, "bytes = 0"),
         (Mix { duration_us: 0, ..mix }, "duration_us = 0"),
         (Mix { duration_us: u64::MAX, ..mix }, "flows = "),
     ] {

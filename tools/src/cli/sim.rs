@@ -11,8 +11,9 @@ use super::report::write_report;
 use super::{Failure, Format, choices, interrupts};
 use crate::emulate::record::{NETWORK, OPTIONS, TIMELINE};
 use crate::plan::{
-    FailureTable, ObserveTable, Prepared, Scene, Stack, TopologyTable, TransportTable,
-    WorkloadTable, run_scene,
+    FailureKind, FailureTable, FailureTime, HostTable, LinkChoice, LinkFailure, ObserveTable,
+    PacketScene, PlaceFailure, Prepared, SquallTable, Stack, TopologyTable, TransportTable,
+    WorkloadFile, WorkloadTable, run_scene,
 };
 use crate::report::from_runs;
 use squall_cc::{PathsConfig, Scope};
@@ -50,7 +51,7 @@ pub(super) struct SimArgs {
     timeline: Option<PathBuf>,
     /// What `start` counts in the `.cm` file: `us`, as uet-htsim's UEC binary reads it, or `ps`, as its others do.
     #[arg(long, value_name = "UNIT", default_value = "ps")]
-    cm_unit: String,
+    cm_unit: StartUnit,
     /// Congestion control, with parameters if wanted: `nscc`, `nscc:quick_adapt=0`. Default: `nscc`, and
     /// `dcqcn` with --roce. `help` lists them, with every parameter and its default; so it does for the next three.
     #[arg(long)]
@@ -242,10 +243,7 @@ fn say_doubts(args: &SimArgs, prepared: &Prepared) -> io::Result<()> {
     if is_job(args) {
         return Ok(());
     }
-    // Checked by `prepare`.
-    if let Some(doubt) =
-        args.cm_unit.parse::<StartUnit>().ok().and_then(|u| u.doubt(&prepared.workload))
-    {
+    if let Some(doubt) = args.cm_unit.doubt(&prepared.workload) {
         writeln!(io::stderr(), "squall: {doubt} (--cm-unit)")?;
     }
     Ok(())
@@ -304,7 +302,6 @@ impl FromStr for SlowLinks {
 
 /// The topology that is named, a file or a word; or the one in a record.
 fn topology(args: &SimArgs) -> Result<TopologyTable, Failure> {
-    let file = |file: PathBuf| TopologyTable { file: Some(file), ..TopologyTable::default() };
     let Some(topo) = &args.topo else {
         let record = args.trace.clone().unwrap_or_default();
         let network = record.join(NETWORK);
@@ -315,13 +312,13 @@ fn topology(args: &SimArgs) -> Result<TopologyTable, Failure> {
             );
             return Err(Failure::usage(what));
         }
-        return Ok(file(network));
+        return Ok(TopologyTable::File(network));
     };
     let table = TopologyTable::from_word(topo).unwrap_or_else(|| {
         if !Path::new(topo).exists() {
             return Err(TopologyTable::neither(topo));
         }
-        Ok(file(topo.into()))
+        Ok(TopologyTable::File(topo.into()))
     });
     table.map_err(Failure::usage)
 }
@@ -340,78 +337,68 @@ fn recorded_options(args: &SimArgs) -> Result<Option<NetworkOptions>, Failure> {
 
 /// The load that is named, a file or a word; or a job that was recorded.
 fn load(args: &SimArgs) -> Result<WorkloadTable, Failure> {
-    let of_kind = |kind: Option<&str>, file: &Path| WorkloadTable {
-        file: Some(file.to_owned()),
-        kind: kind.map(str::to_owned),
-        ..WorkloadTable::default()
-    };
     if let Some(schedule) = schedule(args).filter(|path| path.exists()) {
-        return Ok(of_kind(Some("goal"), schedule));
+        return Ok(WorkloadTable::File(WorkloadFile::Goal { file: schedule.to_owned() }));
     }
     if let Some(trace) = &args.trace {
-        return Ok(of_kind(Some("job"), trace));
+        return Ok(WorkloadTable::File(WorkloadFile::Job { file: trace.clone() }));
     }
     let load = args.load.clone().unwrap_or_default();
     let table = WorkloadTable::from_word(&load).unwrap_or_else(|| {
         if !Path::new(&load).exists() {
             return Err(WorkloadTable::neither(&load));
         }
-        let trace = load.ends_with(".csv");
-        let table = of_kind(trace.then_some("trace"), load.as_ref());
-        Ok(WorkloadTable { cm_unit: (!trace).then(|| args.cm_unit.clone()), ..table })
+        let file = PathBuf::from(&load);
+        Ok(WorkloadTable::File(match load.ends_with(".csv") {
+            true => WorkloadFile::Trace { file },
+            false => WorkloadFile::Matrix { file, cm_unit: args.cm_unit },
+        }))
     });
     table.map_err(Failure::usage)
 }
 
 /// The scene that the options describe.
-fn scene(args: &SimArgs) -> Result<Scene, Failure> {
-    let transport = match args.roce {
-        None => TransportTable {
-            cc: args.cc.clone(),
+fn scene(args: &SimArgs) -> Result<PacketScene, Failure> {
+    let host = HostTable {
+        cc: args.cc.clone(),
+        mtu: Some(args.mtu),
+        // As an endpoint of this project's stack has it.
+        per_pair: args.roce.is_none() && is_job(args),
+        host_gbps: args.host_gbps,
+        host_buffer: args.host_buffer,
+        ..HostTable::default()
+    };
+    let stack = match args.roce {
+        None => Stack::Squall(SquallTable {
             lb: Some(args.lb.clone()),
             loss: Some(args.loss.clone()),
             scope: Some(args.scope.clone()),
             paths: Some(args.paths),
-            mtu: Some(args.mtu),
-            // As an endpoint has it.
-            per_pair: is_job(args),
-            host_gbps: args.host_gbps,
-            host_buffer: args.host_buffer,
-            ..TransportTable::default()
-        },
-        Some(qps) => TransportTable {
-            stack: Stack::Roce,
-            cc: args.cc.clone(),
-            qps: Some(qps),
-            mtu: Some(args.mtu),
-            host_gbps: args.host_gbps,
-            host_buffer: args.host_buffer,
-            ..TransportTable::default()
-        },
+            ..SquallTable::default()
+        }),
+        Some(qps) => Stack::Roce { qps: Some(qps) },
     };
     let mut network = recorded_options(args)?.unwrap_or_else(|| args.network.options());
     network.lossless |= args.roce.is_some();
     network.nic_gbps = network.nic_gbps.or_else(|| htsim(args).then_some(HTSIM_NIC_GBPS));
     let mut failure = match args.fail_links {
         0 => Vec::new(),
-        links => vec![FailureTable {
-            what: "link-down".to_owned(),
-            links: Some(links),
-            ..FailureTable::default()
-        }],
+        links => {
+            let choice = LinkChoice { links: Some(links), ..LinkChoice::default() };
+            vec![FailureKind::Links(choice, LinkFailure::LinkDown)]
+        }
     };
-    failure.extend(args.slow_links.map(|SlowLinks { links, share }| FailureTable {
-        what: "slow".to_owned(),
-        links: Some(links),
-        share,
-        ..FailureTable::default()
+    failure.extend(args.slow_links.map(|SlowLinks { links, share }| {
+        let share = share.unwrap_or(PlaceFailure::SHARE);
+        FailureKind::Place(PlaceFailure::Slow { links, share })
     }));
-    Ok(Scene {
+    let now = |what| FailureTable { what, at: FailureTime::default() };
+    Ok(PacketScene {
         topology: topology(args)?,
         workload: load(args)?,
         network,
-        transport,
-        failure,
+        transport: TransportTable { host, stack },
+        failure: failure.into_iter().map(now).collect(),
         observe: ObserveTable {
             queues_us: args.sample,
             windows_us: args.sample,
@@ -419,6 +406,5 @@ fn scene(args: &SimArgs) -> Result<Scene, Failure> {
             packets: false,
             until_us: args.end,
         },
-        flits: None,
     })
 }

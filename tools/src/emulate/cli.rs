@@ -170,11 +170,11 @@ impl UpArgs {
     pub(super) fn topology(&self) -> Result<Topology, String> {
         let Some(word) = TopologyTable::from_word(&self.topo) else { return self.read() };
         let table = word.map_err(|error| error.to_string())?;
-        for (option, given, key, twice) in [
-            ("--rate", self.rate.is_some(), "gbps", table.gbps.or(table.uplink_gbps).is_some()),
-            ("--latency", self.latency.is_some(), "link_ns", table.link_ns.is_some()),
+        for (option, given, key) in [
+            ("--rate", self.rate.is_some(), "gbps"),
+            ("--latency", self.latency.is_some(), "link_ns"),
         ] {
-            if given && twice {
+            if given && self.topo.contains(&format!("{key}=")) {
                 return Err(format!("{option} and {key} of {}, expected one of both", self.topo));
             }
         }
@@ -195,7 +195,7 @@ impl UpArgs {
         if self.rate.is_some() || self.latency.is_some() {
             return Err(format!("{}: links have their rates and latencies in the file", self.topo));
         }
-        let table = TopologyTable { file: Some(file.to_owned()), ..TopologyTable::default() };
+        let table = TopologyTable::File(file.to_owned());
         table.build(Path::new("")).map_err(|error| error.to_string())
     }
 

@@ -1,5 +1,6 @@
 //! Reading a plan, with mistakes by file and line.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -10,12 +11,8 @@ use toml::{Spanned, Table, Value};
 
 use super::SceneError;
 use super::expect::{ExpectTable, Expectation};
-use super::point::{self, Axis, Point};
-use super::scene::folder_of;
-use super::tables::{
-    FailureTable, FlitsTable, ObserveTable, TopologyTable, TransportTable, WorkloadTable,
-};
-use squall_netsim::model::NetworkOptions;
+use super::point::{self, Axis, Combination, Point};
+use super::scene::{Scene, folder_of};
 use squall_netsim::output::Metric;
 
 /// An experiment.
@@ -67,11 +64,9 @@ impl fmt::Display for PlanError {
 
 impl std::error::Error for PlanError {}
 
-/// A plan as it is written. The scene's tables are here only so that their mistakes are found
-/// where they are; points are made from the text's table.
+/// A plan as it is written. [`Scene::read`] checks the scene's tables at every point.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-#[expect(dead_code, reason = "the scene's tables are read to be checked in place")]
 struct PlanTable {
     /// One line: what is tried.
     title: String,
@@ -87,20 +82,13 @@ struct PlanTable {
     /// What is printed and drawn.
     #[serde(default)]
     metrics: Vec<String>,
-    #[serde(default)]
-    topology: TopologyTable,
-    #[serde(default)]
-    network: NetworkOptions,
-    #[serde(default)]
-    workload: WorkloadTable,
-    #[serde(default)]
-    transport: TransportTable,
-    #[serde(default)]
-    failure: Vec<FailureTable>,
-    #[serde(default)]
-    observe: ObserveTable,
-    #[serde(default)]
-    flits: Option<FlitsTable>,
+    topology: Option<Value>,
+    network: Option<Value>,
+    workload: Option<Value>,
+    transport: Option<Value>,
+    failure: Option<Value>,
+    observe: Option<Value>,
+    flits: Option<Value>,
     /// What is varied: keys of the scene with their values, or axes of named variants that set several keys each.
     #[serde(default)]
     sweep: Table,
@@ -141,33 +129,72 @@ impl Source {
         PlanError { file: self.file.clone(), line, what: what.to_string() }
     }
 
-    /// The line of the deepest part of a path of keys that is there.
-    fn at(&self, path: &[&str], what: impl fmt::Display) -> PlanError {
-        let span = DeTable::parse(&self.text).ok().and_then(|root| {
-            let mut span = None;
-            let mut at: Option<&DeValue<'_>> = None;
-            for word in path {
-                let next: Option<&Spanned<DeValue<'_>>> = match at {
-                    None => root.get_ref().get(*word),
-                    Some(DeValue::Table(table)) => table.get(*word),
-                    Some(DeValue::Array(items)) => {
-                        word.parse().ok().and_then(|i: usize| items.get(i))
-                    }
-                    Some(_) => None,
-                };
-                let Some(next) = next else { break };
-                span = Some(next.span());
-                at = Some(next.get_ref());
-            }
-            span
-        });
-        self.error(span, what)
+    /// Returns where the deepest part of a path of keys is that is there, and how many of its words lead to it.
+    fn find(&self, path: &[&str]) -> (usize, Option<Range<usize>>) {
+        let Ok(root) = DeTable::parse(&self.text) else { return (0, None) };
+        let mut found = (0, None);
+        let mut at: Option<&DeValue<'_>> = None;
+        for word in path {
+            let next: Option<&Spanned<DeValue<'_>>> = match at {
+                None => root.get_ref().get(*word),
+                Some(DeValue::Table(table)) => table.get(*word),
+                Some(DeValue::Array(items)) => word.parse().ok().and_then(|i: usize| items.get(i)),
+                Some(_) => None,
+            };
+            let Some(next) = next else { break };
+            found = (found.0 + 1, Some(next.span()));
+            at = Some(next.get_ref());
+        }
+        found
     }
 
-    /// The line of a key of the scene: `topology.hosts`, `failure[0].link`.
-    fn at_key(&self, key: &str, what: impl fmt::Display) -> PlanError {
-        let words = key.replace('[', ".").replace(']', "");
-        self.at(&words.split('.').collect::<Vec<_>>(), what)
+    /// Names the line of the deepest part of a path of keys that is there.
+    fn at(&self, path: &[&str], what: impl fmt::Display) -> PlanError {
+        self.error(self.find(path).1, what)
+    }
+
+    /// Names the line of a key of the scene, `topology.hosts` or `failure[0].link`, at a point: where the sweep sets the key, or
+    /// else in the scene.
+    fn at_point(&self, labels: &BTreeMap<String, String>, error: &SceneError) -> PlanError {
+        let words: Vec<String> =
+            labels.iter().map(|(axis, value)| format!("{axis} = {value}")).collect();
+        let what = match words.is_empty() {
+            true => error.to_string(),
+            false => format!("{error} (at {})", words.join(", ")),
+        };
+        let key = error.key.replace('[', ".").replace(']', "");
+        let swept = ["sweep", &key];
+        if let (2, span) = self.find(&swept) {
+            return self.error(span, what);
+        }
+        for (axis, label) in labels {
+            if let (4, span) = self.find(&["sweep", axis, label, &key]) {
+                return self.error(span, what);
+            }
+        }
+        self.at(&key.split('.').collect::<Vec<_>>(), what)
+    }
+
+    /// Reads the scene of every point. A mistake that all points have in common names none of them.
+    fn scenes(&self, combinations: Vec<Combination>) -> Result<Vec<Point>, PlanError> {
+        let mut points = Vec::with_capacity(combinations.len());
+        let mut mistakes = Vec::new();
+        let count = combinations.len();
+        for (labels, table) in combinations {
+            match Scene::read(&table) {
+                Ok(scene) => points.push(Point { labels, scene }),
+                Err(error) => mistakes.push((labels, error)),
+            }
+        }
+        match mistakes.first() {
+            None => Ok(points),
+            Some((_, error))
+                if mistakes.len() == count && mistakes.iter().all(|(_, other)| other == error) =>
+            {
+                Err(self.at_point(&BTreeMap::new(), error))
+            }
+            Some((labels, error)) => Err(self.at_point(labels, error)),
+        }
     }
 }
 
@@ -195,12 +222,24 @@ impl Plan {
         let source = Source { file: file.to_owned(), text };
         let read: PlanTable = toml::from_str(&source.text)
             .map_err(|error| source.error(error.span(), error.message()))?;
-        let whole: Table = toml::from_str(&source.text)
-            .map_err(|error| source.error(error.span(), error.message()))?;
-
-        let keys = ["topology", "network", "workload", "transport", "failure", "observe", "flits"];
-        let scene = whole.into_iter().filter(|(key, _)| keys.contains(&key.as_str()));
-        let mut base: Table = scene.collect();
+        let tables = [
+            read.topology,
+            read.network,
+            read.workload,
+            read.transport,
+            read.failure,
+            read.observe,
+            read.flits,
+        ];
+        let given = |(name, table): (&str, Option<Value>)| Some((name.to_owned(), table?));
+        let mut base: Table = Scene::TABLES.into_iter().zip(tables).filter_map(given).collect();
+        // Conditions may speak of values that a quick run leaves out, but not of axes.
+        let names: Vec<(String, Vec<String>)> = read
+            .sweep
+            .iter()
+            .filter_map(|(key, value)| point::axis(key, value).ok())
+            .map(|axis| (axis.name, axis.values.into_iter().map(|value| value.0).collect()))
+            .collect();
         let mut sweep = read.sweep;
         let mut seeds = read.seeds.unwrap_or_else(|| vec![1]);
         let is_quick = read.quick.is_some();
@@ -228,20 +267,14 @@ impl Plan {
                     .map_err(|what| source.at(&["sweep", key], format!("sweep.{key}: {what}")))
             })
             .collect::<Result<Vec<Axis>, _>>()?;
-        let points = point::points(&base, &axes).map_err(|(axis, what)| {
+        let combinations = point::combinations(base, &axes).map_err(|(axis, what)| {
             source.at(&["sweep", &axis], format!("sweep.{axis}: {what}"))
         })?;
+        let points = source.scenes(combinations)?;
         let metric = |(index, name): (usize, &String)| {
             name.parse().map_err(|error| source.at(&["metrics", &index.to_string()], error))
         };
         let metrics = read.metrics.iter().enumerate().map(metric).collect::<Result<_, _>>()?;
-        // Conditions may speak of values that a quick run leaves out, but not of axes.
-        let all: Table = read_sweep(&source.text);
-        let names: Vec<(String, Vec<String>)> = all
-            .iter()
-            .filter_map(|(key, value)| point::axis(key, value).ok())
-            .map(|axis| (axis.name, axis.values.into_iter().map(|value| value.0).collect()))
-            .collect();
         let expectations = read
             .expect
             .into_iter()
@@ -272,26 +305,12 @@ impl Plan {
     /// A mistake in the scene of one of its points, by the line of its key.
     #[must_use]
     pub fn blame(&self, point: &Point, error: &SceneError) -> PlanError {
-        let labels: Vec<String> =
-            point.labels.iter().map(|(axis, value)| format!("{axis} = {value}")).collect();
-        let what = match labels.is_empty() {
-            true => error.to_string(),
-            false => format!("{error} (at {})", labels.join(", ")),
-        };
-        self.source_text.at_key(&error.key, what)
+        self.source_text.at_point(&point.labels, error)
     }
 
     /// Number of simulations.
     #[must_use]
     pub fn runs(&self) -> usize {
         self.points.len() * self.seeds.len()
-    }
-}
-
-fn read_sweep(text: &str) -> Table {
-    let whole: Table = toml::from_str(text).unwrap_or_default();
-    match whole.get("sweep") {
-        Some(Value::Table(sweep)) => sweep.clone(),
-        _ => Table::new(),
     }
 }

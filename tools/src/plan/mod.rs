@@ -40,31 +40,34 @@
 //!
 //! Mistakes are reported with file, line and what was expected ([`PlanError`]).
 
+mod credit_network;
 mod expect;
-mod filled;
-mod flits;
+mod failure;
+mod keys;
 mod load;
 mod point;
 mod runner;
 mod scene;
 mod shorthand;
-mod tables;
+mod topology;
 mod transport;
-mod used;
+mod workload;
 
+pub use credit_network::{CreditNetworkRun, CreditNetworkScene, CreditNetworkTable};
 pub use expect::{Expectation, Verdict, judge};
-pub use flits::FlitScene;
+pub use failure::{
+    FailureKind, FailureTable, FailureTime, LinkChoice, LinkFailure, PlaceFailure, slow_links,
+};
 pub use load::{Plan, PlanError};
 pub use point::Point;
 pub use runner::{
     Progress, RunOptions, RunnerError, Shard, merge, run_plan, run_scene, write_runs,
 };
-pub use scene::{Experiment, Prepared, SceneError, slow_links};
+pub use scene::{Experiment, ObserveTable, PacketScene, Prepared, Scene, SceneError};
 pub use shorthand::WordError;
-pub use tables::{
-    FailureTable, FlitsTable, ObserveTable, Scene, Stack, TopologyTable, TransportTable,
-    WorkloadTable,
-};
+pub use topology::{LinkTable, TopologyKind, TopologyTable};
+pub use transport::{HostTable, SquallTable, Stack, TransportTable};
+pub use workload::{WorkloadFile, WorkloadTable};
 
 #[cfg(test)]
 mod page;

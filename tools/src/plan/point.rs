@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
 use toml::{Table, Value};
 
 use super::Scene;
@@ -69,9 +68,15 @@ pub(super) fn label(value: &Value) -> String {
     }
 }
 
-/// Every combination, the last axis fastest. A mistake names the axis it came from.
-pub(super) fn points(base: &Table, axes: &[Axis]) -> Result<Vec<Point>, (String, String)> {
-    let mut points = vec![(BTreeMap::new(), base.clone())];
+/// Labels of a point, and its tables.
+pub(super) type Combination = (BTreeMap<String, String>, Table);
+
+/// Returns every combination, the last axis fastest. A mistake names the axis it came from.
+pub(super) fn combinations(
+    base: Table,
+    axes: &[Axis],
+) -> Result<Vec<Combination>, (String, String)> {
+    let mut points = vec![(BTreeMap::new(), base)];
     for axis in axes {
         let mut more = Vec::with_capacity(points.len() * axis.values.len());
         for (labels, table) in &points {
@@ -82,22 +87,12 @@ pub(super) fn points(base: &Table, axes: &[Axis]) -> Result<Vec<Point>, (String,
                 for (key, value) in sets {
                     set(&mut table, key, value).map_err(|what| (axis.key.clone(), what))?;
                 }
-                // Here, so that the mistake can be traced to its axis.
-                Scene::deserialize(table.clone()).map_err(|error| {
-                    let what = format!("{label}: {}", error.message());
-                    (axis.key.clone(), what)
-                })?;
                 more.push((labels, table));
             }
         }
         points = more;
     }
-    let scene = |(labels, table)| {
-        let scene = Scene::deserialize(table)
-            .map_err(|error: toml::de::Error| (String::new(), error.message().to_owned()))?;
-        Ok(Point { labels, scene })
-    };
-    points.into_iter().map(scene).collect()
+    Ok(points)
 }
 
 /// Sets `transport.cc` or `failure.0.at_us` in a table.

@@ -169,7 +169,7 @@ fn execute(
 ) -> Result<Run, SceneError> {
     match experiment {
         Experiment::Packets(prepared) => simulate(&prepared, origin, run, stop, progress),
-        Experiment::Flits(scene) => {
+        Experiment::CreditNetwork(scene) => {
             let mut watch = Watch { run, flows: scene.senders(), progress, stop };
             Ok(scene.run(origin, &mut watch))
         }

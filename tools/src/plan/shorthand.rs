@@ -3,10 +3,12 @@
 //! A kind, then what every one of that kind needs, then keys of the table that plans have, `key=value`. So whatever a plan
 //! can say, a word can.
 
-use serde::de::DeserializeOwned;
 use thiserror::Error;
+use toml::Table;
 
-use super::tables::{TopologyTable, WorkloadTable};
+use super::SceneError;
+use super::topology::TopologyTable;
+use super::workload::WorkloadTable;
 use crate::shipped;
 
 /// A kind and the keys that come in order behind it.
@@ -58,10 +60,8 @@ impl TopologyTable {
     /// # Errors
     /// What is wrong behind the kind.
     pub fn from_word(word: &str) -> Option<Result<Self, WordError>> {
-        read(word, TOPOLOGIES).or_else(|| {
-            let file = shipped::topology(word)?;
-            Some(Ok(Self { file: Some(file), ..Self::default() }))
-        })
+        read(word, TOPOLOGIES, Self::read)
+            .or_else(|| shipped::topology(word).map(|file| Ok(Self::File(file))))
     }
 }
 
@@ -77,7 +77,7 @@ impl WorkloadTable {
     /// # Errors
     /// What is wrong behind the kind.
     pub fn from_word(word: &str) -> Option<Result<Self, WordError>> {
-        read(word, WORKLOADS)
+        read(word, WORKLOADS, Self::read)
     }
 }
 
@@ -103,12 +103,16 @@ fn values(text: &str) -> Vec<&str> {
     values
 }
 
-fn read<T: DeserializeOwned>(word: &str, kinds: &[Kind]) -> Option<Result<T, WordError>> {
+fn read<T>(
+    word: &str,
+    kinds: &[Kind],
+    table_of: impl Fn(Table) -> Result<T, SceneError>,
+) -> Option<Result<T, WordError>> {
     let (front, keyed) = word.split_once(',').unwrap_or((word, ""));
     let (name, behind) = front.split_once(':').unwrap_or((front, ""));
     let (kind, keys) = kinds.iter().find(|(kind, _)| *kind == name)?;
     let fault = |what: String| WordError { word: word.to_owned(), what };
-    let mut table = toml::Table::new();
+    let mut table = Table::new();
     table.insert("kind".to_owned(), (*kind).into());
     let given = values(behind);
     if given.len() > keys.len() {
@@ -126,10 +130,7 @@ fn read<T: DeserializeOwned>(word: &str, kinds: &[Kind]) -> Option<Result<T, Wor
             return Some(Err(fault(format!("{key} is given twice"))));
         }
     }
-    // The first line says which key; the rest would show a document that nobody wrote.
-    let read =
-        table.try_into().map_err(|error: toml::de::Error| fault(error.message().trim().to_owned()));
-    Some(read)
+    Some(table_of(table).map_err(|error| fault(error.to_string())))
 }
 
 /// A value as a document would have it: a number, yes or no, or a text.
@@ -146,34 +147,43 @@ fn value(text: &str) -> toml::Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::{LinkTable, TopologyKind};
     use squall_netsim::Bytes;
+    use squall_netsim::workload::{Distribution, JobOptions, Pattern, Spec};
 
     #[test]
     fn words_are_what_plans_say() {
         let tree = TopologyTable::from_word("fat-tree:128:4,tiers=2,gbps=400").expect("a kind");
-        let expected = TopologyTable {
-            kind: Some("fat-tree".to_owned()),
-            hosts: Some(128),
-            oversubscription: Some(4),
-            tiers: Some(2),
-            gbps: Some(400),
-            ..TopologyTable::default()
+        let kind = TopologyKind::FatTree {
+            hosts: 128,
+            oversubscription: 4,
+            tiers: 2,
+            rack: None,
+            pod: None,
         };
-        assert_eq!(tree, Ok(expected));
-        let star = TopologyTable::from_word("star:17").expect("a kind").expect("sound");
-        assert_eq!((star.hosts, star.gbps), (Some(17), None));
-        let leaves = TopologyTable::from_word("leaf-spine:4x2x8").expect("a kind").expect("sound");
-        assert_eq!((leaves.leaves, leaves.spines, leaves.rack), (Some(4), Some(2), Some(8)));
-        let incast = WorkloadTable::from_word("incast:32x2MiB").expect("a kind").expect("sound");
-        assert_eq!((incast.senders, incast.bytes), (Some(32), Some(Bytes(2 << 20))));
-        assert_eq!(Some(Ok(incast)), WorkloadTable::from_word("incast:32:2MiB"));
-        let poisson =
-            WorkloadTable::from_word("poisson:websearch:0.5,duration_us=1000,random=true");
-        let poisson = poisson.expect("a kind").expect("sound");
-        assert_eq!(
-            (poisson.load, poisson.duration_us, poisson.random),
-            (Some(0.5), Some(1000), true)
-        );
+        let links = LinkTable { gbps: Some(400), ..LinkTable::default() };
+        assert_eq!(tree, Ok(TopologyTable::Built { kind, links }));
+        let built = |kind| Some(Ok(TopologyTable::Built { kind, links: LinkTable::default() }));
+        let star = TopologyKind::Star { hosts: 17, far_link_ns: None };
+        assert_eq!(TopologyTable::from_word("star:17"), built(star));
+        let leaves = TopologyKind::LeafSpine { leaves: 4, spines: 2, rack: 8, uplink_gbps: None };
+        assert_eq!(TopologyTable::from_word("leaf-spine:4x2x8"), built(leaves));
+        let incast = Pattern::Incast { senders: 32, bytes: Bytes(2 << 20), larger: None };
+        let incast = Some(Ok(WorkloadTable::Generated(Spec::new(incast))));
+        assert_eq!(WorkloadTable::from_word("incast:32x2MiB"), incast);
+        assert_eq!(WorkloadTable::from_word("incast:32:2MiB"), incast);
+        let word = "poisson:websearch:0.5,duration_us=1000,random=true";
+        let poisson = Pattern::Poisson {
+            sizes: Distribution::by_name("websearch").expect("a name"),
+            load: 0.5,
+            duration_us: 1000,
+            split: None,
+            bdp: None,
+            rtt_us: None,
+        };
+        let options = JobOptions { random: true, ..JobOptions::default() };
+        let poisson = WorkloadTable::Generated(Spec { pattern: poisson, options });
+        assert_eq!(WorkloadTable::from_word(word), Some(Ok(poisson)));
     }
 
     /// Hosts, links and base round trip of the papers' networks.
@@ -208,11 +218,10 @@ mod tests {
             WorkloadTable::from_word(word).expect("a kind").expect_err(word).to_string()
         };
         assert!(said("incast:32x2MiB:9").contains("expected incast:SENDERS:BYTES"));
-        assert!(
-            said("incast:32,lenght=2").contains("unknown field `lenght`"),
-            "{}",
-            said("incast:32,lenght=2")
-        );
+        let unknown = said("incast:32,lenght=2");
+        assert!(unknown.contains("workload.lenght: `incast` has no such key"), "{unknown}");
+        let missing = said("incast:32");
+        assert!(missing.contains("workload.bytes: missing, and needed by `incast`"), "{missing}");
         assert!(said("permutation:much").contains("much"), "{}", said("permutation:much"));
         assert!(said("permutation:1MiB,bytes=3").contains("bytes is given twice"));
         assert!(said("permutation,x").contains("key=value"));

@@ -1,16 +1,94 @@
-//! `[transport]`: what hosts run, and what they are like.
+//! `[transport]`: the stack that hosts run, and their properties.
 
+use serde::Deserialize;
+use toml::Table;
+
+use super::keys::Keys;
 use super::scene::{HEADER, SceneError, fault};
-use super::tables::{Stack, TransportTable};
 use squall_base::Rate;
-use squall_netsim::Picos;
 use squall_netsim::sim::{Contexts, Intake, RoceConfig, SimConfig, SquallConfig, Transport};
+use squall_netsim::{Bytes, Picos};
 
-/// What a slow host keeps at most, unless it is said.
+/// Bytes that a slow host keeps, unless the plan says otherwise.
 const RECEIVE_BUFFER: u64 = 4 << 20;
+/// Longest packet there may be.
+const MOST_MTU: u32 = 65_000;
 
-impl TransportTable {
-    /// How fast hosts take in what arrives, if that is said.
+/// `[transport]`
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct TransportTable {
+    /// Keys of every stack.
+    pub host: HostTable,
+    /// The stack, and its keys.
+    pub stack: Stack,
+}
+
+/// The kind of a stack.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stack {
+    /// This project's. The stack may be left out.
+    Squall(SquallTable),
+    /// RoCEv2 with go-back-N, one path and one congestion control a queue pair.
+    Roce {
+        /// Queue pairs of a connection (default 1).
+        qps: Option<u16>,
+    },
+}
+
+impl Default for Stack {
+    fn default() -> Self {
+        Self::Squall(SquallTable::default())
+    }
+}
+
+/// Keys of this project's stack.
+#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct SquallTable {
+    /// Path selection (default `reps-avoid`).
+    pub lb: Option<String>,
+    /// Loss detection (default `all`).
+    pub loss: Option<String>,
+    /// Contexts that share one congestion control: `flow`, `service-level`, `pair`, `destination`,
+    /// `destination-unsplit`, `host` or `group`, which is a job (default `auto`: `host` with 3cpo, `flow` with all others).
+    pub scope: Option<String>,
+    /// Entropies (default 64).
+    pub paths: Option<u16>,
+    /// A receiver acknowledges after so many bytes (default 16384).
+    pub ack_bytes: Option<u32>,
+    /// Most bytes in a row on one path (default a packet).
+    pub train_bytes: Option<u32>,
+    /// Dart's look-ahead: flows to one host that begin within so many microseconds of the first of them are an incast, and the
+    /// first packet of each names all its senders, 2 bytes each (default no such lists).
+    pub look_ahead_us: Option<u64>,
+}
+
+/// Keys of every stack.
+#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct HostTable {
+    /// Congestion control (default `nscc`, of a RoCE host `dcqcn`).
+    pub cc: Option<String>,
+    /// Bytes of a full packet on the wire, 64 of them headers (default 4096, as htsim's).
+    pub mtu: Option<u32>,
+    /// Smallest retransmission timeout, microseconds.
+    pub rto_us: Option<u64>,
+    /// Flows between the same hosts follow one another on one context, or on the queue pairs of one
+    /// connection; otherwise each has its own.
+    pub per_pair: bool,
+    /// Delay of each packet at the receiver, ns.
+    pub host_delay_ns: u64,
+    /// Further delay of each packet, at random, up to this, ns.
+    pub host_jitter_ns: u64,
+    /// Hosts take in no more than this, Gb/s (default: whatever arrives).
+    pub host_gbps: Option<u64>,
+    /// Bytes that such a host keeps, as a socket's receive buffer; it loses what finds no room (default 4 MiB).
+    pub host_buffer: Option<Bytes>,
+}
+
+impl HostTable {
+    /// Returns how fast hosts take in what arrives, if the plan limits that.
     fn intake(&self, mtu: u32) -> Result<Option<Intake>, SceneError> {
         match (self.host_gbps, self.host_buffer) {
             (None, None) => Ok(None),
@@ -25,59 +103,65 @@ impl TransportTable {
             }
         }
     }
+}
+
+impl TransportTable {
+    /// Reads the table of a plan.
+    pub(super) fn read(table: Table) -> Result<Self, SceneError> {
+        let mut keys = Keys::new("transport", table);
+        if !keys.has("stack") {
+            keys.set("stack", "squall");
+        }
+        let read = Self { host: keys.take()?, stack: keys.take_kind("stack")? };
+        keys.finish()?;
+        Ok(read)
+    }
+
+    /// Returns the bytes of a full packet.
+    pub(super) fn mtu(&self) -> Result<u32, SceneError> {
+        match self.host.mtu.unwrap_or(4096) {
+            mtu if (256..=MOST_MTU).contains(&mtu) => Ok(mtu),
+            mtu => fault("transport.mtu", format!("{mtu}, expected 256 to {MOST_MTU} bytes")),
+        }
+    }
 
     pub(super) fn apply(&self, config: &mut SimConfig, mtu: u32) -> Result<(), SceneError> {
+        let table = &self.host;
+        if table.rto_us == Some(0) {
+            return fault("transport.rto_us", "0, expected 1 microsecond or more");
+        }
         let host = &mut config.host;
         (host.mtu, host.header) = (mtu, HEADER);
-        host.delay = Picos::nanos(self.host_delay_ns);
-        host.jitter = Picos::nanos(self.host_jitter_ns);
-        host.intake = self.intake(mtu)?;
+        host.delay = Picos::nanos(table.host_delay_ns);
+        host.jitter = Picos::nanos(table.host_jitter_ns);
+        host.intake = table.intake(mtu)?;
         let text = |given: &Option<String>, default: &str| {
             given.clone().unwrap_or_else(|| default.to_owned())
         };
-        let contexts = if self.per_pair { Contexts::PerPair } else { Contexts::PerFlow };
-        host.transport = match self.stack {
-            Stack::Squall => {
-                if self.qps.is_some() {
-                    return fault("transport.qps", "belongs to stack `roce`");
-                }
+        let contexts = if table.per_pair { Contexts::PerPair } else { Contexts::PerFlow };
+        host.transport = match &self.stack {
+            Stack::Squall(squall) => {
                 let default = SquallConfig::default();
                 Transport::Squall(SquallConfig {
-                    cc: text(&self.cc, &default.cc),
-                    lb: text(&self.lb, &default.lb),
-                    loss: text(&self.loss, &default.loss),
-                    scope: text(&self.scope, &default.scope),
-                    paths: self.paths.unwrap_or(default.paths),
-                    rto_min: self.rto_us.map(Picos::micros).or(default.rto_min),
-                    ack_bytes: self.ack_bytes.unwrap_or(default.ack_bytes),
-                    train_bytes: self.train_bytes.unwrap_or(default.train_bytes),
-                    look_ahead: self.look_ahead_us.map(Picos::micros),
+                    cc: text(&table.cc, &default.cc),
+                    lb: text(&squall.lb, &default.lb),
+                    loss: text(&squall.loss, &default.loss),
+                    scope: text(&squall.scope, &default.scope),
+                    paths: squall.paths.unwrap_or(default.paths),
+                    rto_min: table.rto_us.map(Picos::micros).or(default.rto_min),
+                    ack_bytes: squall.ack_bytes.unwrap_or(default.ack_bytes),
+                    train_bytes: squall.train_bytes.unwrap_or(default.train_bytes),
+                    look_ahead: squall.look_ahead_us.map(Picos::micros),
                     contexts,
                     ..default
                 })
             }
-            Stack::Roce => {
-                let others = [
-                    ("lb", self.lb.is_some()),
-                    ("loss", self.loss.is_some()),
-                    ("scope", self.scope.is_some()),
-                    ("paths", self.paths.is_some()),
-                    ("ack_bytes", self.ack_bytes.is_some()),
-                    ("train_bytes", self.train_bytes.is_some()),
-                    ("look_ahead_us", self.look_ahead_us.is_some()),
-                ];
-                for (key, given) in others {
-                    if given {
-                        let what = "belongs to stack `squall`; RoCE has go-back-N, and one path and \
-                                    one congestion control a queue pair";
-                        return fault(format!("transport.{key}"), what);
-                    }
-                }
+            Stack::Roce { qps } => {
                 let default = RoceConfig::default();
                 Transport::Roce(RoceConfig {
-                    cc: text(&self.cc, &default.cc),
-                    qps: self.qps.unwrap_or(default.qps),
-                    rto: self.rto_us.map_or(default.rto, Picos::micros),
+                    cc: text(&table.cc, &default.cc),
+                    qps: qps.unwrap_or(default.qps),
+                    rto: table.rto_us.map_or(default.rto, Picos::micros),
                     contexts,
                 })
             }

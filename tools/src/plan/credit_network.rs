@@ -1,11 +1,13 @@
-//! Scenes with a `[flits]` table: accelerators whose switches replicate and reduce ([`squall_research::credit_network`]).
+//! Scenes with a table `[flits]`: accelerators whose switches replicate and reduce ([`squall_research::credit_network`]).
 
 use std::path::Path;
 use std::time::Instant;
 
+use serde::{Deserialize, Serialize};
+
 use super::SceneError;
 use super::scene::fault;
-use super::tables::{FlitsTable, Scene};
+use super::topology::TopologyTable;
 use squall_cc::InjectionConfig;
 use squall_netsim::Picos;
 use squall_netsim::output::{
@@ -18,26 +20,66 @@ use squall_research::credit_network::{
     SenderResult,
 };
 
+/// The tables of a scene of this kind.
+#[derive(Clone, PartialEq, Debug)]
+pub struct CreditNetworkScene {
+    /// Accelerators, switches and links.
+    pub topology: TopologyTable,
+    /// Load and buffers.
+    pub network: CreditNetworkTable,
+}
+
+/// `[flits]`: an all-reduce over accelerators whose switches replicate writes and reduce reads. Times are cycles, of which a link
+/// carries a flit each.
+#[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
+#[serde(default)]
+pub struct CreditNetworkTable {
+    /// Control of injection: `none`, `window`, `aimd` or `3cpo`, with parameters if wanted (default `3cpo`).
+    pub control: String,
+    /// Members that send, drawn at random (default all).
+    pub senders: Option<u16>,
+    /// Reads of each, each followed by a write of what it brought (default 128).
+    pub transactions: u32,
+    /// Senders begin up to so many cycles late, at random (default 0).
+    pub skew: u32,
+    /// Cycles that a memory takes to answer (default 180).
+    pub memory: u32,
+    /// Flits of answers that wait in a member for its link, beyond which its memory takes no request (default no limit).
+    pub answers: Option<u32>,
+    /// Flits of a virtual channel that wait before a link, and as many behind it (default as many as fit into the round trip
+    /// between two switches).
+    pub buffer: Option<u32>,
+}
+
+impl Default for CreditNetworkTable {
+    fn default() -> Self {
+        Self {
+            control: "3cpo".to_owned(),
+            senders: None,
+            transactions: 128,
+            skew: 0,
+            memory: 180,
+            answers: None,
+            buffer: None,
+        }
+    }
+}
+
 /// A scene of this kind with a seed, ready to run.
 #[derive(Clone, Debug)]
-pub struct FlitScene {
+pub struct CreditNetworkRun {
     network: CreditNetwork,
     config: CreditNetworkConfig,
     settings: Settings,
 }
 
-impl Scene {
-    /// What its `[flits]` table describes.
+impl CreditNetworkScene {
+    /// Builds the network. Relative paths start at `folder`.
     ///
     /// # Errors
     /// The key that is wrong, and what is allowed.
-    pub(super) fn prepare_flits(
-        &self,
-        table: &FlitsTable,
-        folder: &Path,
-        seed: u64,
-    ) -> Result<FlitScene, SceneError> {
-        self.only_flits()?;
+    pub(super) fn prepare(&self, folder: &Path, seed: u64) -> Result<CreditNetworkRun, SceneError> {
+        let table = &self.network;
         let topology = self.topology.build(folder)?;
         let injection = InjectionConfig::by_name(&table.control)
             .or_else(|error| fault("flits.control", error))?;
@@ -55,38 +97,20 @@ impl Scene {
         };
         let network = CreditNetwork::new(&config)?;
         let mut settings = Settings::default();
-        settings.set_table("topology", &self.topology.filled());
+        self.topology.state(&mut settings);
         settings.set_table("flits", table);
         settings.set("seed", seed);
-        Ok(FlitScene { network, config, settings })
-    }
-
-    /// Refuses tables that decide nothing here.
-    fn only_flits(&self) -> Result<(), SceneError> {
-        let plain = Self::default();
-        let given = [
-            ("network", self.network != plain.network),
-            ("workload", self.workload != plain.workload),
-            ("transport", self.transport != plain.transport),
-            ("failure", self.failure != plain.failure),
-            ("observe", self.observe != plain.observe),
-        ];
-        match given.iter().find(|(_, given)| *given) {
-            None => Ok(()),
-            Some((key, _)) => {
-                fault(*key, "has no place beside `flits`, which has a load of its own")
-            }
-        }
+        Ok(CreditNetworkRun { network, config, settings })
     }
 }
 
-impl FlitScene {
-    /// How many send.
+impl CreditNetworkRun {
+    /// Returns the number of senders.
     pub(super) fn senders(&self) -> usize {
         self.config.senders.into()
     }
 
-    /// Runs it.
+    /// Runs the simulation.
     pub(super) fn run(self, origin: &Origin, observer: &mut dyn Observer) -> Run {
         let derived = self.derived();
         let Self { network, config, settings } = self;
@@ -100,7 +124,7 @@ impl FlitScene {
         kept
     }
 
-    /// What followed from its settings.
+    /// Returns what followed from the settings.
     fn derived(&self) -> Settings {
         let mut derived = Settings::default();
         derived.set("topology.hosts", self.config.topology.hosts);
@@ -115,7 +139,7 @@ impl FlitScene {
     }
 }
 
-/// What is kept of its results: each sender is a flow.
+/// Returns the results as a run, in which each sender is a flow.
 fn keep(config: &CreditNetworkConfig, results: &CreditNetworkResults) -> Run {
     let micros = |cycles: u64| Picos(cycles.saturating_mul(config.cycle().0)).as_micros();
     let flow = |(sender, id): (&SenderResult, u32)| FlowResult {

@@ -1,0 +1,305 @@
+//! `[[failure]]`: links and switches that fail, slow down or recover.
+
+use serde::{Deserialize, Serialize};
+use toml::Table;
+
+use super::SceneError;
+use super::keys::{Keys, state};
+use super::scene::{fault, picos};
+use squall_base::{Rate, Rng};
+use squall_netsim::model::{Failure, FailureEvent};
+use squall_netsim::settings::Settings;
+use squall_netsim::topology::{Link, Node, Topology};
+
+/// `[[failure]]`
+#[derive(Clone, PartialEq, Debug)]
+pub struct FailureTable {
+    /// The failure, and where it is.
+    pub what: FailureKind,
+    /// Time of the failure.
+    pub at: FailureTime,
+}
+
+/// Time of a failure.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub struct FailureTime {
+    /// When, microseconds (default 0).
+    pub at_us: f64,
+}
+
+/// The failure of links that are chosen, or another.
+#[derive(Clone, PartialEq, Debug)]
+pub enum FailureKind {
+    /// Links that are named, or random ones.
+    Links(LinkChoice, LinkFailure),
+    /// Switches, or the links of the top tier.
+    Place(PlaceFailure),
+}
+
+/// The failure of links that a [`LinkChoice`] chooses.
+#[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LinkFailure {
+    /// The link carries nothing, and routing learns of it.
+    LinkDown,
+    /// The link works again.
+    LinkUp,
+    /// The link loses every packet, and routing does not learn of it.
+    BlackHole,
+    /// The link has another rate.
+    Rate {
+        /// Rate from then on, Gb/s.
+        gbps: u64,
+    },
+    /// The link damages packets.
+    BitErrors {
+        /// Probability that a bit is wrong.
+        probability: f64,
+    },
+}
+
+/// The failure of switches, or of links of the top tier.
+#[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PlaceFailure {
+    /// The first links of the top tier are slow downwards, as uet-htsim's -failed has it.
+    Slow {
+        /// Links.
+        links: u32,
+        /// Share of its rate that a link keeps, its queue and thresholds with it (default 0.25).
+        #[serde(default = "share")]
+        share: f64,
+    },
+    /// The switch loses every packet, and routing learns of it.
+    SwitchDown {
+        /// Its name: `spine1`.
+        switch: String,
+    },
+    /// The switch works again.
+    SwitchUp {
+        /// Its name: `spine1`.
+        switch: String,
+    },
+}
+
+const fn share() -> f64 {
+    PlaceFailure::SHARE
+}
+
+/// A link by its name, or so many random ones.
+#[derive(Clone, PartialEq, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub struct LinkChoice {
+    /// A link by its ends: `tor0-agg1`.
+    pub link: Option<String>,
+    /// Instead so many random links between switches.
+    pub links: Option<u32>,
+    /// Top-of-rack switches that these links leave, the same number each (default any).
+    pub of_racks: Option<u32>,
+}
+
+impl FailureTable {
+    /// Reads the table `index` of a plan.
+    pub(super) fn read(table: Table, index: usize) -> Result<Self, SceneError> {
+        let mut keys = Keys::new(format!("failure[{index}]"), table);
+        let at = keys.take()?;
+        let what = match keys.try_kind("what")? {
+            Some(place) => FailureKind::Place(place),
+            None => FailureKind::Links(keys.take()?, keys.take_kind("what")?),
+        };
+        keys.finish()?;
+        Ok(Self { what, at })
+    }
+
+    /// States what fails, where and when.
+    pub(super) fn state(&self, settings: &mut Settings, index: usize) {
+        let path = format!("failure.{index}");
+        settings.set_table(&path, &self.at);
+        match &self.what {
+            FailureKind::Links(links, failure) => {
+                settings.set_table(&path, links);
+                state(settings, &path, "what", failure);
+            }
+            FailureKind::Place(failure) => state(settings, &path, "what", failure),
+        }
+    }
+
+    /// Returns the events of this failure; `rng` chooses random links.
+    pub(super) fn build(
+        &self,
+        topology: &Topology,
+        rng: &mut Rng,
+        index: usize,
+    ) -> Result<Vec<FailureEvent>, SceneError> {
+        let key = |name: &str| format!("failure[{index}].{name}");
+        let at_us = self.at.at_us;
+        if !(0.0..1e12).contains(&at_us) {
+            return fault(key("at_us"), format!("{at_us}, expected 0 to 1e12"));
+        }
+        let failures = match &self.what {
+            FailureKind::Links(choice, failure) => {
+                failure.check(key)?;
+                let links = choice.pick(topology, rng, key)?;
+                links.into_iter().map(|link| failure.on(link)).collect()
+            }
+            FailureKind::Place(failure) => failure.build(topology, key)?,
+        };
+        let at = picos(at_us);
+        Ok(failures.into_iter().map(|what| FailureEvent { at, what }).collect())
+    }
+}
+
+impl LinkFailure {
+    fn check(&self, key: impl Fn(&str) -> String) -> Result<(), SceneError> {
+        match self {
+            Self::Rate { gbps } if !(1..=100_000).contains(gbps) => {
+                fault(key("gbps"), format!("{gbps}, expected 1 to 100000"))
+            }
+            Self::BitErrors { probability: p } if !(0.0..=1.0).contains(p) => {
+                fault(key("probability"), format!("{p}, expected 0 to 1"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn on(&self, link: u32) -> Failure {
+        match *self {
+            Self::LinkDown => Failure::LinkDown(link),
+            Self::LinkUp => Failure::LinkUp(link),
+            Self::BlackHole => Failure::BlackHole(link),
+            Self::Rate { gbps } => Failure::Rate(link, Rate::gbps(gbps)),
+            Self::BitErrors { probability } => Failure::BitErrors(link, probability),
+        }
+    }
+}
+
+impl PlaceFailure {
+    /// Share of its rate that a slow link keeps by default, as in uet-htsim.
+    pub const SHARE: f64 = 0.25;
+
+    fn build(
+        &self,
+        topology: &Topology,
+        key: impl Fn(&str) -> String,
+    ) -> Result<Vec<Failure>, SceneError> {
+        let find = |name: &str| -> Result<u32, SceneError> {
+            let found = topology.switches.iter().position(|known| known.name == *name);
+            let found = found.ok_or_else(|| {
+                let example = topology.switches.last().map_or("", |switch| &switch.name);
+                let what = format!("no switch is called `{name}`; the last is `{example}`");
+                SceneError { key: key("switch"), what }
+            })?;
+            Ok(u32::try_from(found).unwrap_or(u32::MAX))
+        };
+        match self {
+            Self::SwitchDown { switch } => Ok(vec![Failure::SwitchDown(find(switch)?)]),
+            Self::SwitchUp { switch } => Ok(vec![Failure::SwitchUp(find(switch)?)]),
+            Self::Slow { share, .. } if !(*share > 0.0 && *share < 1.0) => {
+                fault(key("share"), format!("{share}, expected a number between 0 and 1"))
+            }
+            Self::Slow { links, share } => {
+                slow_links(topology, *links, *share).or_else(|what| fault(key("links"), what))
+            }
+        }
+    }
+}
+
+impl LinkChoice {
+    /// Returns the links: the named one, or random ones between switches.
+    fn pick(
+        &self,
+        topology: &Topology,
+        rng: &mut Rng,
+        key: impl Fn(&str) -> String,
+    ) -> Result<Vec<u32>, SceneError> {
+        match (&self.link, self.links) {
+            (Some(name), None) => {
+                let named = |link: &Link| {
+                    let (a, b) = (topology.name(link.a), topology.name(link.b));
+                    *name == format!("{a}-{b}") || *name == format!("{b}-{a}")
+                };
+                match (0u32..).zip(&topology.links).find(|(_, link)| named(link)) {
+                    Some((index, _)) => Ok(vec![index]),
+                    None => {
+                        let example = topology.links.last().map_or(String::new(), |link| {
+                            format!("{}-{}", topology.name(link.a), topology.name(link.b))
+                        });
+                        let what = format!("no link is called `{name}`; the last is `{example}`");
+                        fault(key("link"), what)
+                    }
+                }
+            }
+            (None, Some(count)) => {
+                let picked = random_links(topology, count, self.of_racks, rng);
+                picked.or_else(|what| fault(key("links"), what))
+            }
+            _ => fault(key("link"), "expected either `link` (by its ends) or `links` (how many)"),
+        }
+    }
+}
+
+/// Slows the first `count` links of the top tier downwards, to `share` of their rate, as uet-htsim's `-failed` does.
+///
+/// # Errors
+/// How many there are.
+pub fn slow_links(topology: &Topology, count: u32, share: f64) -> Result<Vec<Failure>, String> {
+    let tier = |node: Node| match node {
+        Node::Switch(at) => topology.switches[at as usize].tier,
+        Node::Host(_) => 0,
+    };
+    let top = topology.links.iter().map(|link| tier(link.b)).max().unwrap_or(0);
+    let links = (0u32..).zip(&topology.links).filter(|(_, link)| tier(link.b) == top && top > 0);
+    let links: Vec<(u32, Rate)> = links.map(|(index, link)| (index, link.rate)).collect();
+    if count as usize > links.len() {
+        return Err(format!("{count}, but the top tier has {}", links.len()));
+    }
+    let slow = |rate: Rate| Rate(((rate.0 as f64 * share) as u64).max(1));
+    let chosen = links.into_iter().take(count as usize);
+    Ok(chosen.map(|(link, rate)| Failure::Degrade(link * 2 + 1, slow(rate))).collect())
+}
+
+/// `count` random links between switches; with `racks`, of so many random top-of-rack switches, the
+/// same number of each.
+fn random_links(
+    topology: &Topology,
+    count: u32,
+    racks: Option<u32>,
+    rng: &mut Rng,
+) -> Result<Vec<u32>, String> {
+    let mut up: Vec<Vec<u32>> = vec![Vec::new(); topology.switches.len()];
+    for (index, link) in (0u32..).zip(&topology.links) {
+        if let (Node::Switch(a), Node::Switch(_)) = (link.a, link.b) {
+            up[a as usize].push(index);
+        }
+    }
+    let mut groups: Vec<Vec<u32>> = match racks {
+        None => vec![up.concat()],
+        Some(_) => {
+            let tiers = topology.switches.iter().map(|switch| switch.tier);
+            let tors = up.into_iter().zip(tiers).filter(|(up, tier)| *tier == 0 && !up.is_empty());
+            tors.map(|(up, _)| up).collect()
+        }
+    };
+    let wanted = racks.unwrap_or(1);
+    if wanted == 0 || wanted as usize > groups.len() || !count.is_multiple_of(wanted) {
+        return Err(format!(
+            "{count} links of {wanted} racks, expected a multiple of the racks, of which there \
+             are {}",
+            groups.len()
+        ));
+    }
+    let each = (count / wanted) as usize;
+    let mut picked = Vec::new();
+    for _ in 0..wanted {
+        let mut group = groups.swap_remove(rng.below(groups.len() as u32) as usize);
+        if each > group.len() {
+            return Err(format!("{count}, but there are {} to choose from", group.len()));
+        }
+        for _ in 0..each {
+            picked.push(group.swap_remove(rng.below(group.len() as u32) as usize));
+        }
+    }
+    picked.sort_unstable();
+    Ok(picked)
+}
