@@ -20,7 +20,7 @@ from squall_ci.paths import need
 Launch: TypeAlias = Callable[[list[str]], list[str]]
 
 # Squall's warning if a second process of a host asks for frames. Suites that judge the output of a job must not see it.
-SAID = "squall: FI_SQUALL_PORT_KIND=xdp: .* keeps its sockets: .*another endpoint of this host"
+SHARED_HOST_WARNING = "squall: FI_SQUALL_PORT_KIND=xdp: .* keeps its sockets: .*another endpoint of this host"
 # A script that chooses `mpiexec-N` by the number of ranks.
 MPIEXEC = """
 count={most} before=
@@ -29,7 +29,7 @@ for word; do
     before=$word
 done
 [ "$count" -gt {most} ] && count={most}
-exec "$0-$count" "$@" 2> >(grep --line-buffered -v "{said}" >&2)
+exec "$0-$count" "$@" 2> >(grep --line-buffered -v "{warning}" >&2)
 """
 
 # Every provider's interface there, named `eth0` in each.
@@ -90,7 +90,7 @@ def launcher(apart: bool, most: int, mpi: Mpi) -> Iterator[tuple[pathlib.Path, d
         for count in range(1, most + 1):
             launch = launches.enter_context(hosts.launch(range(count), mpi.remote))
             script(pathlib.Path(f"{chosen}-{count}"), f'exec {shlex.join(launch([str(mpiexec)]))} "$@"')
-        script(chosen, MPIEXEC.format(most=most, said=SAID))
+        script(chosen, MPIEXEC.format(most=most, warning=SHARED_HOST_WARNING))
         yield chosen, ENVIRONMENT
 
 

@@ -27,8 +27,8 @@ def tables(output: str) -> list[Table]:
     for line in output.splitlines():
         if begin := re.match(r"# Benchmarking (\w+)", line):
             benchmark, mode = begin[1], ""
-        elif said := re.match(r"# +MODE: (\S+)", line):
-            mode = said[1]
+        elif named := re.match(r"# +MODE: (\S+)", line):
+            mode = named[1]
         elif re.match(r" *#(bytes|repetitions)\b", line):
             found.append(Table(benchmark, mode, line.split()))
             inside = True

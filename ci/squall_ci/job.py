@@ -140,7 +140,7 @@ class Job:
     # The counters of squall's endpoints in one line.
     note: str
     # The figures that the program printed as JSON.
-    said: dict[str, Any]
+    figures: dict[str, Any]
 
     @property
     def output(self) -> str:

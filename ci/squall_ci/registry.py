@@ -53,7 +53,7 @@ class Group:
     def load(self, command: Command) -> ModuleType:
         """Imports a command's module: `main(args)`, perhaps `arguments(parser)`, and the help as its docstring.
 
-        Commands may share a module, which tells them apart by `args.command`.
+        Commands may share a module, which distinguishes them by `args.command`.
         """
         name = command.module or command.name.replace("-", "_")
         return importlib.import_module(f"squall_ci.{self.package}.{name}")

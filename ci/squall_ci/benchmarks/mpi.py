@@ -40,8 +40,8 @@ def imb(mpi: Mpi, side: str, ranks: int, quick: bool) -> Times:
     """Runs IMB-MPI1 and returns its times: the average over the ranks where it prints one."""
     limits: tuple[Word, ...] = ("-iter", "5", "-msglog", "0:12") if quick else IMB_LIMITS
     program = [mpi.venv / "bin" / "IMB-MPI1", "-npmin", ranks, *limits, *IMB]
-    provider, told = SIDES[side]
-    result, problem, _ = run_job(mpi, provider, ranks, program, 300, 1 << 10, told)
+    provider, settings = SIDES[side]
+    result, problem, _ = run_job(mpi, provider, ranks, program, 300, 1 << 10, settings)
     if problem:
         die(f"{mpi.name} on {side}: {problem}\n{result.output[-1500:]}", 1)
     found: Times = {}
@@ -54,14 +54,14 @@ def imb(mpi: Mpi, side: str, ranks: int, quick: bool) -> Times:
 def perf(mpi: Mpi, side: str, ranks: int, quick: bool) -> Times:
     """Runs fabtests/mpi/perf.py and returns its times."""
     plan = [f"{size}:{max(5, min(10 if quick else 300, (8 << 20) // size))}" for size in SIZES]
-    provider, told = SIDES[side]
+    provider, settings = SIDES[side]
     # Bytes through shared memory are not counted as bytes of packets.
     least = 0 if side == "shared" else 1 << 10
-    job = run_program("perf", *plan, mpi=mpi, provider=provider, ranks=ranks, timeout=300, at_least=least, env=told)
+    job = run_program("perf", *plan, mpi=mpi, provider=provider, ranks=ranks, timeout=300, at_least=least, env=settings)
     if job.problem:
         die(f"{mpi.name} on {side}: {job.problem}\n{job.output[-1500:]}", 1)
     times: Times = {}
-    for key, value in job.said.items():
+    for key, value in job.figures.items():
         name, size = key.rsplit(" ", 1)
         times[name, int(size)] = value / 2 if name == "ping-pong" else value
     return times

@@ -57,10 +57,10 @@ def parse(output: str) -> Times:
 
 def play(side: str, program: pathlib.Path, quick: bool) -> Times:
     """Runs one job and returns its times."""
-    provider, told = SIDES[side]
+    provider, settings = SIDES[side]
     words: list[Word] = [program, "-npmin", 2, *(QUICK if quick else LIMITS), *BENCHMARKS]
     least = 1 << 10 if provider == "squall" else 0
-    result, problem, _ = run_job(MPIS["openmpi"], provider, 2, words, 300, least, {"OMPI_MCA_osc": "rdma", **told})
+    result, problem, _ = run_job(MPIS["openmpi"], provider, 2, words, 300, least, {"OMPI_MCA_osc": "rdma", **settings})
     times = parse(result.output)
     missing = [name for name in BENCHMARKS if not any(name == cell[0] for cell in times)]
     if problem or missing:

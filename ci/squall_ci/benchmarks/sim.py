@@ -38,35 +38,38 @@ BESIDE = (10.0, 15.0)
 
 def fastest(program: pathlib.Path, *args: Word) -> dict[str, Any]:
     """Returns the fastest of REPEAT runs."""
-    runs = [at_once(program, 1, *args)[0] for _ in range(REPEAT)]
+    runs = [run_together(program, 1, *args)[0] for _ in range(REPEAT)]
     return min(runs, key=lambda one: float(one["wall_s"]))
 
 
-def at_once(program: pathlib.Path, count: int, *args: Word) -> list[dict[str, Any]]:
+def run_together(program: pathlib.Path, count: int, *args: Word) -> list[dict[str, Any]]:
     """Runs `count` processes at the same time and returns their results."""
     command = [str(program), *map(str, args)]
     children = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)]
-    said = [child.communicate()[0] for child in children]
+    outputs = [child.communicate()[0] for child in children]
     need(all(child.returncode == 0 for child in children), f"{program} failed")
-    return [json.loads(one) for one in said]
+    return [json.loads(one) for one in outputs]
 
 
-def found(one: dict[str, Any]) -> dict[str, Any]:
+def comparable(one: dict[str, Any]) -> dict[str, Any]:
     """Returns the part of a result that does not depend on the machine."""
     return {key: value for key, value in one.items() if key not in ("wall_s", "ns_per_event", "peak_bytes")}
 
 
-def apart(program: pathlib.Path, rounds: int) -> list[str]:
+def compare_threads(program: pathlib.Path, rounds: int) -> list[str]:
     """Prints what two threads gain. What was missed."""
     missed = []
     print(f"\n{'hosts':>6} {'one s':>8} {'two s':>8} {'times':>6} {'limit':>6} {'MB':>7}")
     for hosts, size, _ in TREES[1:3]:
         alone, both, limits = [], [], []
         for _ in range(rounds):
-            [one] = at_once(program, 1, hosts, size, 1)
-            [two] = at_once(program, 1, hosts, size, THREADS)
-            halves = at_once(program, THREADS, hosts, size, 1)
-            need(found(one) == found(two), f"{THREADS} threads find something else at {hosts} hosts: {one} and {two}")
+            [one] = run_together(program, 1, hosts, size, 1)
+            [two] = run_together(program, 1, hosts, size, THREADS)
+            halves = run_together(program, THREADS, hosts, size, 1)
+            need(
+                comparable(one) == comparable(two),
+                f"{THREADS} threads find something else at {hosts} hosts: {one} and {two}",
+            )
             alone.append(one["wall_s"])
             both.append(two["wall_s"])
             limits.append(THREADS * one["wall_s"] / max(half["wall_s"] for half in halves))
@@ -92,7 +95,7 @@ def cost(command: list[Word], where: pathlib.Path) -> tuple[float, int]:
     return usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
 
 
-def beside(ours: pathlib.Path, htsim: pathlib.Path, directory: pathlib.Path, rounds: int) -> list[str]:
+def compare_with_htsim(ours: pathlib.Path, htsim: pathlib.Path, directory: pathlib.Path, rounds: int) -> list[str]:
     """Prints how both do on the same scenarios. What was missed."""
     missed = []
     print(f"\n{'CPU time':28} {'htsim s':>8} {'ours s':>7} {'times':>6} {'htsim MB':>9} {'ours MB':>8}")
@@ -162,7 +165,7 @@ def main(args: argparse.Namespace) -> int:
     program = example("squall-netsim", "speed")
     if args.htsim:
         need(args.reference, "--htsim needs --reference, the directory with what both are to run")
-        missed = beside(program, args.htsim, args.reference, args.rounds)
+        missed = compare_with_htsim(program, args.htsim, args.reference, args.rounds)
         for what in missed:
             print(f"MISSED: {what}")
         return 1 if missed else 0
@@ -183,7 +186,7 @@ def main(args: argparse.Namespace) -> int:
     print(f"an event at 8192 hosts costs {ratio:.2f} of one at 128 (target: {FLAT:.0f})")
     if ratio > FLAT:
         missed.append(f"an event at 8192 hosts costs {ratio:.2f} of one at 128, more than {FLAT:.0f}")
-    missed += apart(program, args.rounds)
+    missed += compare_threads(program, args.rounds)
     if args.reference:
         print(f"\n{'1024 hosts':28} {'htsim s':>8} {'ours s':>7} {'times':>6} {'htsim MB':>9} {'ours MB':>8}")
         for name, given, seconds, room in reference_rows(args.reference):

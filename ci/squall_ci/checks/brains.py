@@ -36,7 +36,7 @@ LOSSES = ["trim", "ooo", "probe", "rto", "all"]
 FAULTS = {"trim": {"FI_SQUALL_FAULT": "trim=1%", "FI_SQUALL_TRIMMING": "1"}}
 FAULT = {"FI_SQUALL_FAULT": "loss=1%"}
 # Algorithms that need fields written by switches: the emulator's option, and its counter of packets with such fields.
-TOLD = {"hpcc": ("--telemetry", "telemetry"), "sperc": ("--features=rates", "rated")}
+SWITCH_FIELDS = {"hpcc": ("--telemetry", "telemetry"), "sperc": ("--features=rates", "rated")}
 # Algorithms inside VAI and SF, which change their law. Each runs over one selector, with every set of detectors,
 # and s-PERC with what Snyder's thesis adds to it.
 FORMS = ["nscc:vai=1,sf=30", "sperc:one_rtt=1,weights=1", "strack:vai=1,sf=30", "dctcp:vai=1,sf=30"]
@@ -90,8 +90,8 @@ def forms(lbs: list[str], losses: list[str], quick: bool) -> list[tuple[str, str
 
 def refused(output: str) -> str | None:
     """Returns what is missing from the refusal of a job, or None."""
-    said = re.search(r"parameters of squall that do not go together: .*allowed: .*", output)
-    return None if said else "not refused with the allowed values"
+    found = re.search(r"parameters of squall that do not go together: .*allowed: .*", output)
+    return None if found else "not refused with the allowed values"
 
 
 def judge(output: str, checking: bool) -> str | None:
@@ -108,11 +108,11 @@ def judge(output: str, checking: bool) -> str | None:
 
 def combination(mpi: Mpi, cc: str, lb: str, loss: str, args: argparse.Namespace) -> tuple[str | None, float, str, str]:
     """Runs one combination; returns problem, seconds, note and output."""
-    told = TOLD.get(cc.split(":")[0])
+    fields = SWITCH_FIELDS.get(cc.split(":")[0])
     # A refused job sends no packets that a switch could write into.
-    if told is None or impossible(lb, loss):
+    if fields is None or impossible(lb, loss):
         return over(mpi, cc, lb, loss, args, {})
-    option, counter = told
+    option, counter = fields
     with contextlib.ExitStack() as stack:
         emulator = stack.enter_context(Emulator(squall(), ["--topo", f"star:{RANKS}", option]))
         problem, seconds, note, output = over(mpi, cc, lb, loss, args, {"FI_SQUALL_EMULATOR": emulator.socket})
@@ -120,7 +120,7 @@ def combination(mpi: Mpi, cc: str, lb: str, loss: str, args: argparse.Namespace)
         if problem is None and (
             count == 0 or re.search("lives on what switches write|has the rates that switches compute", output)
         ):
-            problem = "it was told nothing"
+            problem = "no packet carried the fields of switches"
         return problem, seconds, note or f"{count} packets {counter}", output
 
 

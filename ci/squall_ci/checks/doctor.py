@@ -78,7 +78,7 @@ class Doctor:
 def check(tally: Tally, name: str, asked: subprocess.CompletedProcess[str], code: int, *words: str) -> None:
     """Checks the exit status of doctor and that its output contains all these words."""
     missing = [word for word in words if word not in asked.stdout]
-    problem = f"not said: {missing}" if missing else None
+    problem = f"missing from the output: {missing}" if missing else None
     if asked.returncode != code:
         problem = f"exit status {asked.returncode}, expected {code}"
     tally.add(name, problem, output=asked.stdout + asked.stderr)

@@ -123,8 +123,8 @@ def look_at_a_running_job(mpi: Mpi, top: Top, tally: Tally) -> None:
     with Job(mpi, 60, {"FI_SQUALL_FAULT": "loss=1%"}) as job:
         pids = job.pids
         shown = until_shown(top, pids)
-        said = f"{len(shown)} endpoints of {len(pids)} processes"
-        tally.add("live", None if {e["rank"] for e in shown} == set(range(RANKS)) else f"ranks are missing: {said}")
+        seen = f"{len(shown)} endpoints of {len(pids)} processes"
+        tally.add("live", None if {e["rank"] for e in shown} == set(range(RANKS)) else f"ranks are missing: {seen}")
         jobs = {endpoint["job"] for endpoint in shown}
         tally.add("one job", None if len(jobs) == 1 and all(jobs) else f"jobs are {jobs}")
         resent = [endpoint["counters"]["retransmissions"] for endpoint in shown]

@@ -34,7 +34,7 @@ def output(*command: str | pathlib.Path) -> str:
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
-def wrongs(library: pathlib.Path) -> list[str]:
+def problems(library: pathlib.Path) -> list[str]:
     """Returns what is wrong with a built library, in words."""
     dynamic = output("readelf", "--wide", "--dynamic", library)
     symbols = output("nm", "--dynamic", "--defined-only", "--extern-only", library)
@@ -62,7 +62,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     cargo("build", "--quiet", "--release", "--locked", "-p", "squall-fi", *args.rest)
     library = install(CARGO_TARGET / "release" / "libsquall_fi.so", BUILT_PROVIDER)
-    found = wrongs(library)
+    found = problems(library)
     for wrong in found:
         say(wrong)
     if not found:

@@ -44,7 +44,7 @@ def main(args: argparse.Namespace) -> int:
             if job.problem:
                 print(f"{provider}: {job.problem}\n{job.output[-2000:]}")
                 return 1
-            samples[provider].append(job.said)
+            samples[provider].append(job.figures)
             proof = job.note or proof
 
     head = ["time in us"] + providers + ([f"{providers[1]} / {providers[0]}"] if len(providers) == 2 else [])

@@ -24,7 +24,7 @@ class Verdict:
     @classmethod
     def of(cls, job: Job, problem: str | None = None) -> "Verdict":
         """Returns the verdict on a job, or else on what a case found."""
-        return cls(job.problem or problem, "; ".join(filter(None, [str(job.said or ""), job.note])), job.output)
+        return cls(job.problem or problem, "; ".join(filter(None, [str(job.figures or ""), job.note])), job.output)
 
 
 @contextlib.contextmanager

@@ -43,7 +43,7 @@ def strangers() -> Verdict:
 def _answers(reports: list[list[int]]) -> Verdict:
     """Strangers get no more than they send, and they sent a good deal."""
     if len(reports) < 2:
-        return Verdict("an attacker did not say what it sent")
+        return Verdict("an attacker printed no report")
     packets, out, _, back = (sum(report[field] for report in reports) for field in range(4))
     note = f"{packets} forged packets, {out} bytes; {back} bytes came back"
     if packets < 100_000:

@@ -79,7 +79,7 @@ def _spawns(mpi: Mpi) -> Verdict:
     result = run(mpi.command(1, [mpi.python, MPI_TESTS / "spawns.py", rounds]), env, PATIENCE)
     problem = None if result.ok else result.why()
     if not problem and not re.search(r"^spawns: \d+ passed, 0 failed$", result.output, re.M):
-        problem = "the parent did not say that all was right"
+        problem = "the parent did not report success"
     endpoints = statistics.endpoints()
     if not problem and len(endpoints) != mpi.endpoints * (1 + 2 * rounds):
         problem = f"{len(endpoints)} endpoints left statistics"

@@ -21,5 +21,5 @@ def steps() -> Verdict:
     job = run_program("steady", SECONDS, env=env, under=["env", f"LD_PRELOAD={shim}"])
     if job.problem:
         return Verdict.of(job)
-    stepped, quick = job.said["clock_steps"] >= SECONDS, job.said["longest_s"] <= TURN
+    stepped, quick = job.figures["clock_steps"] >= SECONDS, job.figures["longest_s"] <= TURN
     return Verdict.of(job, None if stepped and quick else "a turn took long" if stepped else "the clock did not step")

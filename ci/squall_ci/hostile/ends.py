@@ -40,7 +40,7 @@ def killed_rank() -> Verdict:
     elif result.code is None or result.seconds > 10 * DEADLINE:
         problem = f"the others went on for {result.seconds:.0f} s"
     elif not ended or result.ok:
-        problem = f"none of the others was told: {result.why()}"
+        problem = f"no other rank reports an error: {result.why()}"
     note = f"over after {result.seconds:.1f} s; " + ", ".join(f"rank {rank}: {why}" for rank, why in ended)
     return Verdict(problem, note, result.output)
 
@@ -86,11 +86,11 @@ def _survive(mpi: Mpi, how: str) -> Result:
 def _how_it_ended(result: Result, how: str) -> tuple[str | None, str]:
     """Returns what is wrong with the end of the survivors, and a note on it."""
     output = result.output
-    told = re.findall(r"^survive: (rank \d+: .*? after [\d.]+ s)$", output, re.M)
+    endings = re.findall(r"^survive: (rank \d+: .*? after [\d.]+ s)$", output, re.M)
     aborted = re.search(r"Abort\(\d+\) on node (\d+).*?OFI poll failed \(.*?: ?([^:]*?)\)$", output, re.S | re.M)
     if aborted:
-        told.append(f"rank {aborted.group(1)} aborted: {aborted.group(2)}")
-    note = ", ".join(told) or "nothing"
+        endings.append(f"rank {aborted.group(1)} aborted: {aborted.group(2)}")
+    note = ", ".join(endings) or "nothing"
     named = aborted or re.search(NAMED, output)
     # MPI_Abort, whose line the launcher may lose, ends the job with a status that the dead rank's shell has not.
     ended = aborted or result.code not in (0, None)
@@ -100,9 +100,9 @@ def _how_it_ended(result: Result, how: str) -> tuple[str | None, str]:
     if "Timeout (" in output or (left and not ended):
         return f"a survivor hangs, one of {left}", note
     if left and not named:
-        return f"the job was ended, and nobody said why: {result.why()}", note
+        return f"the job was ended without a reason: {result.why()}", note
     if how != "finalize" and not (named and (ended or "rank 0: error class" in output)):
-        return "rank 0 was not told who is dead", note
+        return "rank 0 does not name the dead rank", note
     return None, note
 
 

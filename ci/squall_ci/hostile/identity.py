@@ -76,7 +76,7 @@ def _both_named(code: int | None, output: str) -> str | None:
     if code is None:
         return f"it hung for {PATIENCE:.0f} s"
     if code == 0:
-        return "it ended as if all were well"
+        return "the job ended without an error"
     if re.search(r"^sums: \d+ passed", output, re.M):
         return "it compared sums"
     found = BOTH.search(output)
@@ -114,5 +114,5 @@ def keys() -> Verdict:
     elif result.ok or re.search(r"^sums: \d+ passed", result.output, re.M):
         problem = "with two keys the ranks talked to each other"
     elif "FI_SQUALL_KEY_FILE" not in result.output:
-        problem = "nobody was told that the keys differ"
+        problem = "no rank reports that the keys differ"
     return Verdict(problem, f"{job.note}; with two keys ended after {result.seconds:.1f} s", result.output)

@@ -96,7 +96,7 @@ def _comes_back(change: Callable[[Pair], Callable[[bool], None]]) -> Verdict:
     job, outage, _ = _job(change, back=True)
     if not job.problem and not outage.here:
         return Verdict.of(job, "the job was over before the outage was")
-    waited = job.said.get("longest_s", 0) >= OUTAGE - 1
+    waited = job.figures.get("longest_s", 0) >= OUTAGE - 1
     return Verdict.of(job, None if waited else "nothing was interrupted")
 
 
@@ -112,7 +112,7 @@ def _stays_away(change: Callable[[Pair], Callable[[bool], None]]) -> Verdict:
     if result.code is None or took > SOON:
         problem = f"the job went on for {took:.0f} s"
     elif result.ok:
-        problem = "it ended as if all were well"
+        problem = "the job ended without an error"
     elif not named:
         problem = "no line names the peer that cannot be reached"
     return Verdict(problem, f"over after {took:.1f} s; named: {', '.join(sorted(set(named)))}", result.output)

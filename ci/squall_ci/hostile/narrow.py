@@ -102,5 +102,5 @@ def healthy_neighbour() -> Verdict:
     env = {"FI_SQUALL_IFACE": "eth0,eth1", "FI_SQUALL_DEADLINE": DEADLINE}
     with Corner() as net, net.hydra(CORNER) as launch:
         job = run_program("neighbour", PINGS, ranks=3, at_least=1 << 20, env=env, launch=launch)
-    few = job.said.get("pings", 0) < FEWEST_PINGS
+    few = job.figures.get("pings", 0) < FEWEST_PINGS
     return Verdict.of(job, f"there were fewer than {FEWEST_PINGS} ping-pongs in {PINGS:.0f} s" if few else None)

@@ -79,9 +79,9 @@ def _job_under(attack: Sequence[Word], attacker_env: Mapping[str, str], env: Map
             start.touch()
         job = running.result()
     problem = job.problem
-    if not problem and (grown := job.said["grown_mib"]) > MOST_GROWTH:
+    if not problem and (grown := job.figures["grown_mib"]) > MOST_GROWTH:
         problem = f"the memory of a rank grew by {grown} MiB: at most {MOST_GROWTH} are allowed"
-    note = f"{report or 'the attacker printed no report'}; {job.said or 'the job printed no report'}"
+    note = f"{report or 'the attacker printed no report'}; {job.figures or 'the job printed no report'}"
     return Verdict(problem, note, job.output), report
 
 

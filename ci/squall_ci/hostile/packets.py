@@ -111,13 +111,13 @@ def stream(
     with net.hydra(hosts) as launch:
         env = {"FI_SQUALL_IFACE": "eth0", "FI_LOG_LEVEL": "info", "FI_LOG_PROV": "squall", **(extra_env or {})}
         job = run_program("stream", seconds, LENGTH, timeout=PATIENCE, at_least=at_least, env=env, launch=launch)
-    problem, said = job.problem, job.said
+    problem, figures = job.problem, job.figures
     if problem:
         return problem, "", job.output
     sizes = re.findall(r"path to (\S+) carries packets of (\d+) bytes", job.output)
-    note = f"{said}; " + ", ".join(f"to {host} {size}" for host, size in sizes)
-    if said["longest_s"] > longest:
-        problem = f"a window of messages took {said['longest_s']:.1f} s"
+    note = f"{figures}; " + ", ".join(f"to {host} {size}" for host, size in sizes)
+    if figures["longest_s"] > longest:
+        problem = f"a window of messages took {figures['longest_s']:.1f} s"
     elif shrinks and not sizes:
         problem = "no endpoint reports that a path carries less"
     return problem, note, job.output

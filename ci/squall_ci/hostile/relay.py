@@ -39,7 +39,7 @@ def relay_dies() -> Verdict:
     if result.code is None or took > SOON:
         problem = f"the job went on for {took:.0f} s"
     elif result.ok:
-        problem = "it ended as if all were well"
+        problem = "the job ended without an error"
     elif f"emulator {emulator.socket}" not in result.output or "not at fault" not in result.output:
         problem = "no error names the relay"
     return Verdict(problem, f"over after {took:.1f} s", result.output)

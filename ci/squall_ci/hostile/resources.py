@@ -54,7 +54,7 @@ def _on(disk: pathlib.Path) -> Verdict:
             problem = problem or "the sums are not right"
         for what in ("capture", "FI_SQUALL_STATS"):
             if not re.search(rf"{what}.*{disk}/.*No space left on device", result.output):
-                problem = problem or f"nobody was told that the disk is full for {what}"
+                problem = problem or f"the full disk is not reported for {what}"
         if problem:
             return Verdict(f"{name} job: {problem}", "", result.output)
     return Verdict(None, "two jobs went on")
@@ -69,5 +69,5 @@ def out_of_descriptors() -> Verdict:
     result = run([program, "out_of_descriptors"], provider_run("squall") | WARN, PATIENCE)
     problem = None if result.ok else result.why()
     if not problem and not re.search(r"squall.*(descriptors|Too many open files)", result.output):
-        problem = "nobody was told"
+        problem = "the lack of descriptors is not reported"
     return Verdict(problem, "", result.output)

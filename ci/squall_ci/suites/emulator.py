@@ -182,7 +182,7 @@ def what_goes_wrong(emulator: Emulator, tally: Tally) -> None:
     small = emulator.run(mpi, stream(mpi, 0.2), ["--topo", "star:3"])
     problem = None if small.code else "a job without a host for each rank ended well"
     if "rank 3 wants to be host 3; the hosts are 0 to 2" not in small.output:
-        problem = "it does not say whose host there is not"
+        problem = "the output does not name the missing host"
     tally.add("no host for a rank", problem, small.seconds, output=small.output)
     ping = "exec fi_pingpong -p squall -e rdm -I 10 -S 1024"
     # 47593 is B9E9: a client of fi_pingpong does not wait for its server, which on a busy machine may take seconds to listen.
@@ -195,7 +195,7 @@ def what_goes_wrong(emulator: Emulator, tally: Tally) -> None:
     waits = emulator.run(mpi, ["sh", "-c", stays], ["--topo", "star:3"])
     problem = None if waits.code and waits.seconds < 40 else f"{waits.why()} after {waits.seconds:.0f} s"
     if "nothing was sent since an endpoint was refused" not in waits.output:
-        problem = "it does not say why it was ended"
+        problem = "the output does not give the reason of the end"
     tally.add("a job that waits for a rank without a host", problem, waits.seconds, output=waits.output)
     full = emulator.run(mpi, ["env", "FI_SQUALL_TRACE=/dev/null/traces", *stream(mpi, 0.2)], ranks=2)
     expect(tally, "no room for a trace", full, 0, "FI_SQUALL_TRACE: cannot write /dev/null/traces/", '"wrong": 0')
@@ -234,7 +234,7 @@ def joined(emulator: Emulator, tally: Tally) -> None:
         problem = (
             None
             if far.code and "the hosts are 0 to 3" in far.output
-            else f"{far.why()}, and it does not say which hosts there are"
+            else f"{far.why()}, and the output does not list the hosts"
         )
         tally.add("a host that is not there", problem, far.seconds, output=far.output)
 
@@ -303,8 +303,8 @@ def tunnelled(emulator: Emulator, tally: Tally) -> None:
             tally.add("a job on two machines", problem, result.seconds, output=result.output)
         finally:
             process.send_signal(signal.SIGINT)
-            said = process.communicate(timeout=10)[1]
-        tally.add("Ctrl-C of a tunnel", said if process.returncode or there.exists() else None)
+            errors = process.communicate(timeout=10)[1]
+        tally.add("Ctrl-C of a tunnel", errors if process.returncode or there.exists() else None)
         nobody = run(tunnel(7471), timeout=20)
         expect(tally, "a tunnel to nowhere", nobody, 1, f"no emulator answers at {here}:7471: is it up with --listen")
 
@@ -333,7 +333,7 @@ def interrupted(emulator: Emulator, tally: Tally) -> None:
     again, recorded, simulated = emulator.replay(record)
     problem = None if code and recorded and simulated else f"exit status {code}; replay: {again.output[-1500:]}"
     if not problem and "was cut" not in again.output:
-        problem = "it does not say that traces were cut"
+        problem = "the output does not report that traces were cut"
     tally.add("Ctrl-C", problem, time.monotonic() - begin)
 
 

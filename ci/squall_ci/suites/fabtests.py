@@ -65,14 +65,14 @@ def info(tools: pathlib.Path, provider: str, env: dict[str, str], verbose: bool)
     return None, result.output
 
 
-def told(tools: pathlib.Path, env: dict[str, str]) -> tuple[str | None, str]:
+def check_misspelt(tools: pathlib.Path, env: dict[str, str]) -> tuple[str | None, str]:
     """Checks that a mistyped variable is reported once, although libfabric logs nothing, and not where another provider is
     chosen.
     Returns the problem, or None, and the output."""
     line = "squall: environment variable FI_SQUALL_IFAC is not a parameter"
     mistyped = run([f"{tools}/fi_info", "-p", env["FI_PROVIDER"]], env | {"FI_SQUALL_IFAC": "lo"}, 30)
     if mistyped.output.count(line) != 1 or "did you mean FI_SQUALL_IFACE?" not in mistyped.output:
-        return "a mistyped variable is not told once", mistyped.output
+        return "a mistyped variable is not reported once", mistyped.output
     other = run([f"{tools}/fi_info", "-p", "tcp"], env | {"FI_PROVIDER": "tcp"}, 30)
     return ("squall speaks where tcp was asked for" if "squall" in other.output else None), other.output
 
@@ -136,7 +136,7 @@ def main(args: argparse.Namespace) -> int:
         problem, output = info(tools, args.provider, env, args.verbose)
         tally.add(f"fi_info, {name}", problem, output=output)
         if args.provider == "squall":
-            problem, output = told(tools, env)
+            problem, output = check_misspelt(tools, env)
             tally.add(f"a mistyped variable, {name}", problem, output=output)
         for mode in ("msg", "tagged"):
             problem, output = pingpong(tools, args.provider, env, mode)

@@ -6,7 +6,7 @@ paths that carry less, links that are cut), long (no attacker, but so many opera
 tables; a history takes seconds, and one stands for two thousand of the others). Of the contexts of two endpoints (`reliability/tests/hostile`): contexts (any
 packets). All run in virtual time with overflow checks and debug assertions on, some hundred to two thousand histories a
 second on one core. Each run goes on at the seed at which the last one of that mode stopped, which is kept in
-target/fuzz/MODE.next; --from begins elsewhere. What is found is told by kind, with the first seed that shows it:
+target/fuzz/MODE.next; --from begins elsewhere. Findings are printed by kind, with the first seed that shows it:
 target/fuzz/examples/hostile (for contexts, target/fuzz/examples/contexts) --mode MODE --one SEED says all about one. Seeds
 that showed something belong into `corpus.txt` beside the histories, which `cargo test` replays. --quick plays ten
 thousand. Ends with `N passed, N failed`: one line a mode.

@@ -91,7 +91,7 @@ def job(
         watch.join()
     if ran.problem:
         print(ran.output[-3000:])
-    return Outcome(ran.problem, ran.said, watch)
+    return Outcome(ran.problem, ran.figures, watch)
 
 
 def lag_text(status: Status) -> str:

@@ -51,11 +51,11 @@ def parse(tap: str, directory: str) -> list[tuple[str, bool, str, float, str]]:
     lines = list(LINE.finditer(tap))
     for at, line in enumerate(lines):
         end = lines[at + 1].start() if at + 1 < len(lines) else len(tap)
-        said, (passed, program, ranks, rest, note) = tap[line.end() : end], line.groups(default="")
+        text, (passed, program, ranks, rest, note) = tap[line.end() : end], line.groups(default="")
         words = " ".join([f"{directory}/{program.removeprefix('./')}", ranks, *rest.split()])
         seconds = re.search(r"time=([\d.]+)", note)
         left_out = note if re.match(r"(?i)skip|todo", note) else ""
-        found.append((words, passed == "ok", left_out, float(seconds.group(1)) if seconds else 0.0, said))
+        found.append((words, passed == "ok", left_out, float(seconds.group(1)) if seconds else 0.0, text))
     return found
 
 
@@ -74,13 +74,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def judge(outcome: foreign.Outcome, test: tuple[str, bool, str, float, str], fails_anyway: Container[str]) -> None:
     """Counts one of the suite's tests, as `parse` returns it; some fail on every provider."""
-    name, passed, left_out, seconds, said = test
+    name, passed, left_out, seconds, text = test
     if left_out:
         outcome.exclude(f"left out by the suite: {left_out}", name)
     elif not passed and name in fails_anyway:
         outcome.exclude(KNOWN, name)
     else:
-        outcome.tally.add(name, None if passed else "not ok", seconds, "", said)
+        outcome.tally.add(name, None if passed else "not ok", seconds, "", text)
 
 
 def run_directory(

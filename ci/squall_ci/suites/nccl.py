@@ -69,8 +69,8 @@ def main(args: argparse.Namespace) -> int:
         return [args.plugin.absolute(), args.ranks, test, "device" if args.device else "host"]
 
     for test, result, problem, note in foreign.drive(outcome, driver, env, words, LEAST):
-        if said := re.search(r"Initializing aws-ofi-nccl ([\w.]+)", result.output):
-            outcome.version = said.group(1)
+        if version := re.search(r"Initializing aws-ofi-nccl ([\w.]+)", result.output):
+            outcome.version = version.group(1)
         if result.code == NO_NETWORK and args.provider != "squall":
             outcome.exclude(foreign.NOT_OFFERED, test)
         else:

@@ -148,7 +148,7 @@ def job(network: Network, provider: str, seconds: float) -> tuple[str | None, An
     network.spine(1, True)
     if ran.problem:
         print(ran.output[-3000:])
-    return ran.problem, ran.said, shares
+    return ran.problem, ran.figures, shares
 
 
 # The waiting times that `stream.py` prints, in seconds.

@@ -66,8 +66,8 @@ def main(args: argparse.Namespace) -> int:
     driver = compile_c(SOURCES, TARGET / "oneccl" / "collectives", options, "c++", libraries)
     refused: set[str] = set()
     for test, result, problem, summary in foreign.drive(outcome, driver, env, lambda test: [args.ranks, test], LEAST):
-        if said := re.search(r"^oneCCL ([\d.]+)$", result.output, re.M):
-            outcome.version = said.group(1)
+        if version := re.search(r"^oneCCL ([\d.]+)$", result.output, re.M):
+            outcome.version = version.group(1)
         counted = re.search(r"^(\d+) collectives$", result.output, re.M)
         if not problem and not (counted and int(counted.group(1))):
             problem = "no collective was checked"

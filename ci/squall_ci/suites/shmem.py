@@ -24,7 +24,7 @@ SUITES = ("unit", "shmemx", "spec-example", "apps")
 # The library's message if a provider lacks what it asks for.
 NOT_OFFERED = "did not find any valid fabric services"
 
-# Ends every process where it stands, so no endpoint tells of itself.
+# Programs that end every process at once, so that no endpoint leaves statistics.
 LEAVES = {"global_exit"}
 
 

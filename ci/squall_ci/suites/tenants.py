@@ -298,7 +298,7 @@ class Two:
     together: float
     note: str
 
-    def said(self) -> str:
+    def text(self) -> str:
         return f"more than {self.together:.0f}" if self.settled is None else f"{self.settled:.1f}"
 
 
@@ -308,7 +308,7 @@ def judge_settling(two: Two, low: float, high: float) -> str | None:
     least = two.together if two.settled is None else two.settled
     most = float("inf") if two.settled is None else two.settled
     fine = low <= least and most <= high
-    return None if fine else f"{two.said()} round trips, expected {low:g} to {high:g}"
+    return None if fine else f"{two.text()} round trips, expected {low:g} to {high:g}"
 
 
 def two_senders(program: pathlib.Path, mpi: Mpi, cc: str, first: int, second: int) -> tuple[str | None, Two | None]:
@@ -404,12 +404,12 @@ def half_the_link(program: pathlib.Path, mpi: Mpi, tally: Tally) -> None:
             found = [two, *(other for _, other in others if other)]
             ordered = sorted(found, key=lambda one: float("inf") if one.settled is None else one.settled)
             two = dataclasses.replace(
-                ordered[len(ordered) // 2], note=f"three times: {', '.join(one.said() for one in found)}"
+                ordered[len(ordered) // 2], note=f"three times: {', '.join(one.text() for one in found)}"
             )
         if two:
             problem = problem or judge_settling(two, low, high)
             cell = simulated.get((name,))
-            rows.append([name, f"{two.rtt * 1e3:.1f}", two.said(), "-" if cell is None else f"{cell:.2f}"])
+            rows.append([name, f"{two.rtt * 1e3:.1f}", two.text(), "-" if cell is None else f"{cell:.2f}"])
         tally.add(f"two senders, {name}", problem, time.monotonic() - begin, two.note if two else "")
     print("\nRound trips until two senders have half the link each, from the second's first packet on:\n")
     print(table(["congestion control", "round trip, ms", "live, within 10 %", "simulated, within 1 %"], rows), end="\n\n")

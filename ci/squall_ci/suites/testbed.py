@@ -47,7 +47,7 @@ class Simulated:
     optimum: float
     times: Sequence[float]
 
-    def said(self) -> str:
+    def text(self) -> str:
         return f"{min(self.times):.2f} to {max(self.times):.2f}"
 
     def unlike(self, live: float) -> str | None:
@@ -163,7 +163,7 @@ def rows(cells: Cells, simulated: Mapping[Cell, Simulated]) -> list[list[str]]:
         line = [pattern, size]
         for stack in STACKS:
             cell = (pattern, size, stack)
-            line += [f"{cells[cell]:.2f}" if cell in cells else "-", simulated[cell].said()]
+            line += [f"{cells[cell]:.2f}" if cell in cells else "-", simulated[cell].text()]
         lines.append(line)
     return lines
 

@@ -65,7 +65,7 @@ class Suite:
         self.job("frames, IPv6", "coll", 2, {"FI_SQUALL_IFACE": "fd79::/64"}, framed)
         self.job("a path for every packet", "coll", 2, {"FI_SQUALL_TRAIN": "1"}, framed)
         self.job("frames under faults", "coll", HOSTS, FAULTS, framed)
-        self.job("a rank on sockets", "coll", 2, {}, lambda summary, _: said_frames(summary), ONE_UDP)
+        self.job("a rank on sockets", "coll", 2, {}, lambda summary, _: some_frames(summary), ONE_UDP)
 
     def refusals(self) -> None:
         """Runs the jobs that cannot have frames."""
@@ -88,7 +88,7 @@ def framed(summary: str, output: str) -> str | None:
     return None if frames >= FRAMED * packets else f"{frames} of {packets} packets were frames"
 
 
-def said_frames(summary: str) -> str | None:
+def some_frames(summary: str) -> str | None:
     frames, packets = count(summary, "tx_xdp_packets"), count(summary, "tx_packets")
     return None if 0 < frames < FRAMED * packets else f"{frames} of {packets} packets were frames"
 
@@ -98,7 +98,7 @@ def refused(why: str) -> Callable[[str, str], str | None]:
 
     def judge(_: str, output: str) -> str | None:
         lines = [line for line in output.splitlines() if REFUSED in line]
-        return None if any(why in line for line in lines) else f"nobody said {why!r}: {lines}"
+        return None if any(why in line for line in lines) else f"no endpoint reports {why!r}: {lines}"
 
     return judge
 

@@ -20,7 +20,7 @@ class Hosts(unittest.TestCase):
     def test_a_job_gets_as_many_hosts_as_it_has_ranks(self) -> None:
         with tempfile.TemporaryDirectory() as directory:
             chosen = pathlib.Path(directory) / "mpiexec"
-            hosts.script(chosen, hosts.MPIEXEC.format(most=3, said=hosts.SAID))
+            hosts.script(chosen, hosts.MPIEXEC.format(most=3, warning=hosts.SHARED_HOST_WARNING))
             for count in range(1, 4):
                 hosts.script(pathlib.Path(f"{chosen}-{count}"), f'echo {count}: "$@"')
             for words, on in (["-n", "2", "./a", "x y"], 2), (["-n", "1", "./a"], 1), (["-n", "9", "./a"], 3), (["./a"], 3):
@@ -30,7 +30,7 @@ class Hosts(unittest.TestCase):
     def test_what_squall_says_of_a_shared_host_is_not_the_jobs(self) -> None:
         with tempfile.TemporaryDirectory() as directory:
             chosen = pathlib.Path(directory) / "mpiexec"
-            hosts.script(chosen, hosts.MPIEXEC.format(most=1, said=hosts.SAID))
+            hosts.script(chosen, hosts.MPIEXEC.format(most=1, warning=hosts.SHARED_HOST_WARNING))
             known = "squall: FI_SQUALL_PORT_KIND=xdp: 10.0.0.1:1 keeps its sockets: busy (another endpoint of this host, or"
             other = "squall: FI_SQUALL_PORT_KIND=xdp: 10.0.0.1:1 keeps its sockets: no CAP_NET_RAW"
             hosts.script(pathlib.Path(f"{chosen}-1"), f"echo '{known}' >&2; echo '{other}' >&2; exit 3")
