@@ -1,5 +1,5 @@
-//! What a message port is: records between processes that share a host, reliable and in order, beside the packets that
-//! a [`Port`](crate::Port) moves.
+//! The message port: reliable, ordered records between processes of one host, beside the packets of
+//! a [`Port`](crate::Port).
 
 use std::os::fd::RawFd;
 
@@ -7,14 +7,15 @@ use crate::base::UserSlice;
 use crate::burst::address;
 use crate::shm::PayloadSource;
 
-/// Longest record, bytes.
+/// Largest length of a record, in bytes.
 pub const MAX_RECORD: usize = 16_512;
 
-/// Names a connection of a message port; that of one which ended comes back, once its owner has closed it.
+/// The number of a shared-memory channel at its port. A port reuses the number after
+/// [`MessagePort::close`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ShmChannelId(pub u32);
 
-/// A record on its way out.
+/// A record to be sent.
 #[derive(Clone, Copy, Debug)]
 pub struct OutgoingRecord<'a> {
     head: &'a [u8],
@@ -24,19 +25,19 @@ pub struct OutgoingRecord<'a> {
 }
 
 impl<'a> OutgoingRecord<'a> {
-    /// A record without user memory.
+    /// Creates a record without user memory.
     #[must_use]
     #[inline]
     pub const fn of_copies(head: &'a [u8], copied: &'a [u8]) -> Self {
         Self { head, copied, lent: &[], len: head.len() + copied.len() }
     }
 
-    /// A record that ends with pieces of user memory.
+    /// Creates a record that ends with pieces of user memory.
     ///
     /// # Safety
-    /// For `'a`, every piece is readable: the address is one that was exposed (`expose_provenance`), and its bytes stay
-    /// mapped. Others may write to them meanwhile; what is sent then is some mixture, and nobody makes a reference to
-    /// them.
+    /// For `'a`, every piece is readable: its address was exposed (`expose_provenance`), and its
+    /// bytes stay mapped. Others may write to the bytes meanwhile. The record then holds a mixture,
+    /// and no reference to the bytes may exist.
     #[must_use]
     #[inline]
     pub unsafe fn new(head: &'a [u8], lent: &'a [UserSlice]) -> Self {
@@ -45,7 +46,7 @@ impl<'a> OutgoingRecord<'a> {
         Self { head, copied: &[], lent, len }
     }
 
-    /// Bytes in all.
+    /// Returns the length of the record in bytes.
     #[must_use]
     #[inline]
     #[allow(clippy::len_without_is_empty)] // a record says at least what it is
@@ -53,13 +54,14 @@ impl<'a> OutgoingRecord<'a> {
         self.len
     }
 
-    /// Bytes of the head.
+    /// Returns the length of the head in bytes.
     #[inline]
     pub(crate) const fn head_len(&self) -> usize {
         self.head.len()
     }
 
-    /// Hands out the bytes, piece by piece in order: where each begins, and its length. All are readable for `'a`.
+    /// Calls `piece` for each piece of the record in order, with its address and length. All pieces
+    /// are readable for `'a`.
     #[inline]
     pub(crate) fn for_each(&self, mut piece: impl FnMut(*const u8, usize)) {
         piece(self.head.as_ptr(), self.head.len());
@@ -72,19 +74,21 @@ impl<'a> OutgoingRecord<'a> {
     }
 }
 
-/// What whoever receives a record makes of it.
+/// The decision of a receiver about a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RecordVerdict {
-    /// It is done with.
+    /// The receiver has consumed the record.
     Consumed,
-    /// The record stays at the front, with all records behind it, until it is offered again. Either there is no room, or
-    /// the payload is not here yet ([`PayloadSource::is_delayed`]).
+    /// The record stays at the front of the channel, before all later records, until it is offered
+    /// again. The receiver has no room, or the payload has not arrived yet
+    /// ([`PayloadSource::is_delayed`]).
     Deferred,
-    /// The connection is not worth more records.
+    /// The peer violates the protocol, so the channel ends.
     Broken,
 }
 
-/// The room of one end for messages that no receive matches. Records of other kinds need none.
+/// The room of a receiver for messages that match no posted receive. Records of other kinds need no
+/// such room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum MessageRoom {
     /// There is room for messages of any length.
@@ -96,99 +100,110 @@ pub enum MessageRoom {
     None,
 }
 
-/// What came of an attempt to refer to user memory.
+/// The result of sending a reference to user memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReferenceOutcome {
-    /// The record is on its way.
+    /// The record is in the channel.
     Sent,
-    /// There is no room now.
+    /// The channel has no room now.
     Full,
-    /// The peer cannot read this process's memory, or cannot any more, or there are too many pieces.
+    /// The peer cannot read this process's memory, or there are too many pieces.
     Impossible,
 }
 
-/// What happened to the connections of a message port.
+/// An event on a channel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ChannelEvent {
-    /// Somebody of the same user asks for a connection, and says this. To be answered by [`MessagePort::accept`] or
-    /// [`MessagePort::close`].
+    /// A process of the same user asks for a channel and sent this hello. The owner answers with
+    /// [`MessagePort::accept`] or [`MessagePort::close`].
     Requested(ShmChannelId, Vec<u8>),
-    /// The peer has accepted a connection that we asked for, and says this. Records may travel.
+    /// The peer has accepted a channel that this port asked for, and sent this welcome. Records may
+    /// be sent.
     Accepted(ShmChannelId, Vec<u8>),
-    /// The connection is over, as its end says, and no record is left. To be closed.
+    /// The channel has ended, and all its records have been handed out. The owner closes it.
     Ended(ShmChannelId, EndReason),
 }
 
-/// Why a connection is over.
+/// The reason why a channel has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EndReason {
-    /// The peer says that it has closed the connection, or what it wrote is nonsense; it lives.
+    /// The peer has closed the channel, or has violated the protocol. Its process lives.
     Closed,
-    /// The peer's process is gone, and said nothing.
+    /// The peer's process has ended without closing the channel.
     PeerDied,
 }
 
-/// Takes records that arrived, each with the connection it came on, how many of our records the peer had said by then to have
-/// taken, and what is to be fetched of it, or for it.
+/// A consumer of received records. Its arguments are the channel and how many of our records the
+/// peer had taken when it sent this one, the record, and the payload that is to be fetched, if any.
 pub type RecordSink<'a> =
     dyn FnMut((ShmChannelId, u64), &[u8], Option<&PayloadSource<'_>>) -> RecordVerdict + 'a;
 
-/// Records in and out, between processes of one user on one host. One thread at a time.
+/// A port that exchanges records with processes of the same user on this host. One thread at a time
+/// may use it.
 pub trait MessagePort {
-    /// Asks whoever has this name for a connection, and says `hello` (up to 256 bytes).
+    /// Asks the port with this name for a channel and sends `hello`, at most 256 bytes.
     ///
     /// # Errors
-    /// `ConnectionRefused` when nobody has the name; what the system says when memory or descriptors are short.
+    /// `ConnectionRefused` if no port has the name; the error of the system if memory or
+    /// descriptors are short.
     fn connect(&mut self, name: &str, hello: &[u8]) -> std::io::Result<ShmChannelId>;
 
-    /// Takes a connection that was asked for, and says `welcome` (up to 256 bytes). Records may travel.
+    /// Accepts a channel that a peer asked for and sends `welcome`, at most 256 bytes. Records may
+    /// be sent then.
     ///
     /// # Errors
-    /// The system's: the peer is gone, or what it brought is not what it should be. The connection is closed then.
+    /// The error of the system: the peer is gone, or its shared memory is invalid. The channel is
+    /// closed then.
     fn accept(&mut self, channel: ShmChannelId, welcome: &[u8]) -> std::io::Result<()>;
 
-    /// Ends a connection, and says so to the peer. Records that it has not taken may be lost.
+    /// Closes a channel and notifies the peer. Records that the peer has not taken may be lost.
     fn close(&mut self, channel: ShmChannelId);
 
-    /// Returns whether the kernel reports the end of the process at the other end, even while other processes hold its descriptors.
-    /// Until [`ChannelEvent::Ended`] that process lives.
+    /// Returns whether the kernel reports the end of the peer's process even while other processes
+    /// hold its descriptors. If so, the process lives until [`ChannelEvent::Ended`].
     fn watches_process(&self, channel: ShmChannelId) -> bool;
 
-    /// Checks all connections for events, with a few system calls. Every reference to memory that was given back must
-    /// have been revoked before ([`MessagePort::revoke_memory`]).
+    /// Checks all channels for events, with a few system calls. The owner must first revoke every
+    /// reference to memory that it has given back ([`MessagePort::revoke_memory`]), because this
+    /// call copies referenced memory for peers that cannot read it.
     fn poll_connections(&mut self);
 
-    /// What happened next.
+    /// Returns the next event.
     fn next_event(&mut self) -> Option<ChannelEvent>;
 
-    /// Puts a record of at most [`MAX_RECORD`] bytes at the end of a connection. False when it has no room now. On a
-    /// connection that is not there a record is lost.
+    /// Appends a record of at most [`MAX_RECORD`] bytes to a channel. Returns false if the channel
+    /// has no room now. On a channel that does not exist the record is lost.
     fn send(&mut self, channel: ShmChannelId, record: OutgoingRecord<'_>) -> bool;
 
-    /// The same for a record of which the peer is handed the head alone, of 1 to 255 bytes; it fetches the rest from where it is.
+    /// Sends as [`MessagePort::send`] does, but the receiver gets only the head of the record, of 1
+    /// to 255 bytes, and fetches the rest from the channel into its destination. That saves one
+    /// copy.
     fn send_split(&mut self, channel: ShmChannelId, record: OutgoingRecord<'_>) -> bool;
 
-    /// Returns the room for messages that the peer shows now.
+    /// Returns the room for messages that the peer publishes now.
     fn peer_room(&self, channel: ShmChannelId) -> MessageRoom;
 
-    /// Returns whether the peer had room for messages when the port last read the peer's state. The port reads it again
-    /// at least once in as many records as the connection holds, and on every call while the peer has no room.
+    /// Returns whether the peer had room for messages when the port last read the peer's state. The
+    /// port reads it at least once in as many records as the channel holds, and in every call while
+    /// the peer has no room.
     fn takes_messages(&mut self, channel: ShmChannelId) -> bool;
 
-    /// Sends a message as [`MessagePort::send`] sends a record. Also returns false where the peer takes no messages.
+    /// Sends a message as [`MessagePort::send`] sends a record. Also returns false if the peer has
+    /// no room for messages.
     fn send_message(&mut self, channel: ShmChannelId, record: OutgoingRecord<'_>) -> bool;
 
-    /// Shows the peer the room that this end has for messages. The connection is touched if the peer, which may sleep,
-    /// is to send messages again.
+    /// Publishes the room that this end has for messages. If the peer may send messages again, it
+    /// is woken by the next [`MessagePort::wake_peers`].
     fn publish_room(&mut self, channel: ShmChannelId, room: MessageRoom);
 
-    /// Puts a record at the end of a connection that refers to user memory, `pieces`, which the peer reads while it takes
-    /// the record: they are lent until it has ([`MessagePort::peer_taken`]), or until `tag` is revoked. Where the peer turns
-    /// out to be unable to read them, [`MessagePort::poll_connections`] copies them for it.
+    /// Sends a record that refers to user memory. The peer reads `pieces` while it handles the
+    /// record. The memory is lent until the peer has taken the record
+    /// ([`MessagePort::peer_taken`]), or until `tag` is revoked. If the peer cannot read it,
+    /// [`MessagePort::poll_connections`] copies it for the peer.
     ///
     /// # Safety
-    /// For as long as they are lent, every piece is readable: its address was exposed (`expose_provenance`), and its
-    /// bytes stay mapped. Others may write to them meanwhile.
+    /// While the memory is lent, every piece is readable: its address was exposed
+    /// (`expose_provenance`), and its bytes stay mapped. Others may write to the bytes meanwhile.
     unsafe fn send_reference(
         &mut self,
         channel: ShmChannelId,
@@ -197,37 +212,41 @@ pub trait MessagePort {
         tag: u64,
     ) -> ReferenceOutcome;
 
-    /// Takes back what records with this tag refer to: whatever a peer reads of it from now on it will not use.
+    /// Revokes the references of all records with this tag. A peer discards what it reads from the
+    /// memory after this call.
     fn revoke_memory(&mut self, channel: ShmChannelId, tag: u64);
 
-    /// Hands records that arrived to `sink`, connection after connection, at most `budget` of each, with what they refer
-    /// to. How many were taken.
+    /// Hands received records to `sink`, channel by channel, at most `budget` of each. Returns how
+    /// many were consumed.
     fn recv(&mut self, budget: usize, sink: &mut RecordSink<'_>) -> usize;
 
-    /// Tells the peer that we have taken `count` records in all.
+    /// Publishes that this end has taken `count` records since the channel was opened.
     fn publish_taken(&mut self, channel: ShmChannelId, count: u64);
 
-    /// How many of our records the peer had said to have taken when [`MessagePort::recv`] last looked: as many as before its
-    /// last record, at least. It is the peer who says so.
+    /// Returns how many of our records the peer had taken by the last [`MessagePort::recv`], at
+    /// least those that it had taken before it sent its last record. The number comes from the peer
+    /// and is not verified.
     fn peer_taken(&self, channel: ShmChannelId) -> u64;
 
-    /// The connections on which records were sent or taken, or were said to be taken, since [`MessagePort::wake_peers`].
+    /// Returns the channels on which records were sent, consumed or newly taken since
+    /// [`MessagePort::wake_peers`].
     fn touched_channels(&self) -> &[ShmChannelId];
 
-    /// How often the peer has said that it has no room for the first record that it did not take. It wraps.
+    /// Returns how often the peer had no room for the next record. The count wraps.
     fn peer_deferrals(&self, channel: ShmChannelId) -> u64;
 
-    /// Wakes peers that sleep and have got something, by records or by [`MessagePort::publish_taken`], on connections that are
-    /// [`MessagePort::touched_channels`]; they are not any more.
+    /// Wakes the sleeping peers of all [`MessagePort::touched_channels`] that have something to
+    /// read, and clears that list.
     fn wake_peers(&mut self);
 
-    /// Says to all peers that we are going to sleep: the next thing of each wakes us, whether or not we did. False when
-    /// something is there already.
+    /// Announces to all peers that this process is about to sleep. The next record or other news of
+    /// each peer then wakes it, even if it does not sleep after all. Returns false if something is
+    /// already there.
     fn announce_sleep(&mut self) -> bool;
 
-    /// Makes [`MessagePort::fd`] readable: whoever sleeps on it is to look.
+    /// Makes [`MessagePort::fd`] readable, so that a thread that sleeps on it wakes up.
     fn wake_sleeper(&mut self);
 
-    /// The descriptor that becomes readable when there is something to do.
+    /// Returns the descriptor that becomes readable when there is something to do.
     fn fd(&self) -> RawFd;
 }

@@ -1,49 +1,55 @@
 //! Copies of payload that its owner lends and the other process cannot read.
 //!
-//! A process may lose the right to read another one while references are in flight, and some mappings can never be read
-//! (`fetch.rs`). The reader of such a record asks the record's writer for the bytes: the request names the slot of the
-//! reference and a position. The writer copies a part of the payload into the segment, [`BOUNCE`] bytes at a time, when
-//! it checks its connections. The record stays at the front of its ring until all bytes have arrived. So the sender
-//! never sees a record as taken whose bytes the receiver does not have.
+//! A process may lose the permission to read another one while references are in flight, and some
+//! mappings can never be read (`fetch.rs`). The receiver of such a record requests the bytes from
+//! the sender. The request names the slot of the reference and a position. The sender copies a part
+//! of the payload into the segment, [`BOUNCE_SIZE`] bytes at a time, when it polls its channels.
+//! The record stays at the front of its ring until all bytes have arrived, so a record whose
+//! payload is missing never counts as taken.
 //!
-//! Each request and each answer carries a number, beside the words that belong to it. A request is answered when both
-//! numbers are equal. A writer that does not answer holds up only its own records.
+//! Each request and each answer has a number beside its other words. A request is answered when
+//! both numbers are equal. A sender that does not answer delays only its own records.
 
 use std::sync::atomic::Ordering;
 
-use super::fetch::holds;
-use super::ring::Place;
+use super::fetch::is_valid_reference;
+use super::ring::RingLayout;
 use super::segment::Segment;
 
-/// Bytes that are copied at a time, in each direction.
-pub(super) const BOUNCE: usize = 64 << 10;
-/// Bytes of the longest payload that is copied: an honest peer's record refers to at most as many.
-pub(super) const MOST_COPIED: usize = 1 << 20;
+/// Size of the buffer for copies in each direction, in bytes.
+pub(super) const BOUNCE_SIZE: usize = 64 << 10;
+/// Length in bytes of the longest payload that is copied. An honest peer's record refers to at most
+/// as many.
+pub(super) const MAX_COPIED: usize = 1 << 20;
 
-// Offsets on a cache line of the reader of a ring: the number of its request, the slot and its generation, and a
+// Control words of the reader: the number of its request, the slot with its generation, and the
 // position in the payload.
 pub(super) const REQUEST: usize = 64;
 pub(super) const REFERENCE: usize = 72;
 pub(super) const FROM: usize = 80;
-// Offsets on a cache line of the writer: the number of the request that is answered, and the number of bytes that were
-// copied.
+// Control words of the writer: the number of the answered request, and the number of bytes that
+// were copied.
 pub(super) const ANSWER: usize = 192;
 pub(super) const COPIED: usize = 200;
-/// This value in place of a number of bytes says that the reference is not valid.
-const NOTHING: u64 = u64::MAX;
+/// Value of [`COPIED`] if the reference is not valid.
+const INVALID_REFERENCE: u64 = u64::MAX;
 
-/// A request to the writer of a ring to copy a part of a payload.
+/// A request to the sender to copy a part of a payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Request {
+pub(super) struct CopyRequest {
     pub(super) number: u64,
     pub(super) slot: u32,
     pub(super) generation: u32,
-    /// The position in the payload at which the bytes begin.
+    /// Position in the payload at which the part begins.
     pub(super) from: u64,
 }
 
-/// Returns the next request of the reader of a ring, if its number differs from the request that was `answered` last.
-pub(super) fn request(segment: &Segment, place: Place, answered: u64) -> Option<Request> {
+/// Returns the reader's current request, unless its number is that of the request `answered` last.
+pub(super) fn next_request(
+    segment: &Segment,
+    place: RingLayout,
+    answered: u64,
+) -> Option<CopyRequest> {
     let number = segment.word(place.control + REQUEST).load(Ordering::Acquire);
     if number == answered {
         return None;
@@ -51,22 +57,22 @@ pub(super) fn request(segment: &Segment, place: Place, answered: u64) -> Option<
     let reference = segment.word(place.control + REFERENCE).load(Ordering::Relaxed);
     let from = segment.word(place.control + FROM).load(Ordering::Relaxed);
     let (slot, generation) = ((reference >> 32) as u32, reference as u32);
-    Some(Request { number, slot, generation, from })
+    Some(CopyRequest { number, slot, generation, from })
 }
 
-/// Copies the part of a payload from `from` on that fits into the segment at `bounce`. Returns the number of bytes, or
-/// `None` when there is no such part, or no memory.
+/// Copies payload from position `from` on into the segment at `bounce`, as much as the buffer
+/// holds. Returns the number of bytes, or `None` if there is no such part or no memory.
 ///
 /// # Safety
-/// The pieces, each an address and a length, are readable: the addresses were exposed, and their bytes stay mapped
-/// until this returns, even if the application writes to them meanwhile.
-pub(super) unsafe fn copy(
+/// The pieces, each an address and a length, are readable: the addresses were exposed, and their
+/// bytes stay mapped until this returns, even if the application writes to them meanwhile.
+pub(super) unsafe fn copy_part(
     segment: &Segment,
     bounce: usize,
     pieces: impl Iterator<Item = (u64, u64)>,
     from: u64,
 ) -> Option<u64> {
-    if !segment.populate(bounce, BOUNCE) {
+    if !segment.populate(bounce, BOUNCE_SIZE) {
         return None;
     }
     let (mut skip, mut done) = (from, 0);
@@ -75,7 +81,7 @@ pub(super) unsafe fn copy(
             skip -= len;
             continue;
         }
-        let take = usize::try_from(len - skip).unwrap_or(usize::MAX).min(BOUNCE - done);
+        let take = usize::try_from(len - skip).unwrap_or(usize::MAX).min(BOUNCE_SIZE - done);
         let at = usize::try_from(base.wrapping_add(skip)).ok()?;
         // SAFETY: `take` bytes from there on are in a piece, which is readable by this function's contract; `write`
         // checks that they fit into the segment.
@@ -83,53 +89,60 @@ pub(super) unsafe fn copy(
             segment.write(bounce + done, std::ptr::with_exposed_provenance(at), take);
         }
         (skip, done) = (0, done + take);
-        if done == BOUNCE {
+        if done == BOUNCE_SIZE {
             break;
         }
     }
     (done > 0).then_some(done as u64)
 }
 
-/// Answers a request with the number of bytes that were copied, or with `None` if none can be.
-pub(super) fn answer(segment: &Segment, place: Place, number: u64, copied: Option<u64>) {
-    segment.word(place.control + COPIED).store(copied.unwrap_or(NOTHING), Ordering::Relaxed);
+/// Answers a request with the number of bytes that were copied, or with `None` if there are none.
+pub(super) fn answer_request(
+    segment: &Segment,
+    place: RingLayout,
+    number: u64,
+    copied: Option<u64>,
+) {
+    segment
+        .word(place.control + COPIED)
+        .store(copied.unwrap_or(INVALID_REFERENCE), Ordering::Relaxed);
     segment.word(place.control + ANSWER).store(number, Ordering::Release);
 }
 
-/// A payload that the reader asks its owner to copy.
+/// A payload that the receiver asks its owner to copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct LentPayload {
+pub(super) struct PayloadToCopy {
     pub(super) slot: u32,
     pub(super) generation: u32,
-    /// Bytes of the payload.
+    /// Length of the payload in bytes.
     pub(super) len: usize,
 }
 
-/// The state of a payload that its owner copies.
+/// The progress of a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Progress {
+pub(super) enum CopyProgress {
     /// More bytes are to come.
-    Waiting,
+    Pending,
     /// All bytes have arrived.
-    Whole,
-    /// The owner has taken the payload back, or does not follow the protocol.
-    Gone,
+    Complete,
+    /// The owner has revoked the payload or violates the protocol.
+    Aborted,
 }
 
-/// The payload of the record at the front of a ring, which the record's writer copies for this process.
+/// The receiver's side of a copy, for the record at the front of a ring.
 #[derive(Debug)]
-pub(super) struct Copier {
-    /// The position of the peer's ring in the segment.
-    place: Place,
-    /// The position in the segment to which the peer copies.
+pub(super) struct CopyReceiver {
+    /// Position of the peer's ring in the segment.
+    place: RingLayout,
+    /// Offset in the segment of the buffer that the peer copies to.
     bounce: usize,
-    /// The number of requests so far.
+    /// Number of requests so far.
     requests: u64,
-    open: Option<(LentPayload, Vec<u8>)>,
+    open: Option<(PayloadToCopy, Vec<u8>)>,
 }
 
-impl Copier {
-    pub(super) const fn new(place: Place, bounce: usize) -> Self {
+impl CopyReceiver {
+    pub(super) const fn new(place: RingLayout, bounce: usize) -> Self {
         Self { place, bounce, requests: 0, open: None }
     }
 
@@ -139,14 +152,14 @@ impl Copier {
         self.open.is_some()
     }
 
-    /// Asks the owner for the first part of a payload.
-    pub(super) fn begin(&mut self, segment: &Segment, wanted: LentPayload) {
+    /// Requests the first part of a payload.
+    pub(super) fn begin(&mut self, segment: &Segment, wanted: PayloadToCopy) {
         self.open = Some((wanted, Vec::new()));
-        self.ask(segment, wanted, 0);
+        self.request_part(segment, wanted, 0);
     }
 
-    fn ask(&mut self, segment: &Segment, wanted: LentPayload, from: usize) {
-        let Place { control, .. } = self.place;
+    fn request_part(&mut self, segment: &Segment, wanted: PayloadToCopy, from: usize) {
+        let RingLayout { control, .. } = self.place;
         let reference = u64::from(wanted.slot) << 32 | u64::from(wanted.generation);
         self.requests += 1;
         segment.word(control + REFERENCE).store(reference, Ordering::Relaxed);
@@ -154,37 +167,37 @@ impl Copier {
         segment.word(control + REQUEST).store(self.requests, Ordering::Release);
     }
 
-    /// Takes the bytes that the peer has copied, and asks for the next part.
-    pub(super) fn poll(&mut self, segment: &Segment) -> Progress {
+    /// Takes the bytes that the peer has copied, and requests the next part.
+    pub(super) fn poll(&mut self, segment: &Segment) -> CopyProgress {
         let Self { place, bounce, requests, open } = self;
-        let Some((wanted, bytes)) = open else { return Progress::Gone };
+        let Some((wanted, bytes)) = open else { return CopyProgress::Aborted };
         let wanted = *wanted;
         let left = wanted.len - bytes.len();
         if left == 0 {
-            return Progress::Whole;
+            return CopyProgress::Complete;
         }
-        if !holds(segment, *place, (wanted.slot, wanted.generation)) {
-            return Progress::Gone;
+        if !is_valid_reference(segment, *place, (wanted.slot, wanted.generation)) {
+            return CopyProgress::Aborted;
         }
         if segment.word(place.control + ANSWER).load(Ordering::Acquire) != *requests {
-            return Progress::Waiting;
+            return CopyProgress::Pending;
         }
-        let part = left.min(BOUNCE);
+        let part = left.min(BOUNCE_SIZE);
         let copied = segment.word(place.control + COPIED).load(Ordering::Relaxed);
         if copied != part as u64 || !segment.populate(*bounce, part) {
-            return Progress::Gone;
+            return CopyProgress::Aborted;
         }
         let at = bytes.len();
         bytes.resize(at + part, 0);
         segment.read(*bounce, &mut bytes[at..]);
         if part == left {
-            return Progress::Whole;
+            return CopyProgress::Complete;
         }
-        self.ask(segment, wanted, at + part);
-        Progress::Waiting
+        self.request_part(segment, wanted, at + part);
+        CopyProgress::Pending
     }
 
-    /// Returns the bytes that have been copied.
+    /// Returns the bytes that have arrived.
     pub(super) fn bytes(&self) -> &[u8] {
         self.open.as_ref().map_or(&[], |(_, bytes)| bytes)
     }

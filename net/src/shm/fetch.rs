@@ -1,15 +1,18 @@
-//! Payload that records refer to: who lends it, and who fetches it from the other process (`process_vm_readv(2)`).
+//! Payload that records refer to. The sender lends its memory, and the receiver fetches from it
+//! (`process_vm_readv(2)`).
 //!
-//! Nobody ever writes into another process. Who fetches reads from the process that the kernel said is at the other end of
-//! the connection, and looks afterwards whether that process still lives (else the number could be another's) and
-//! whether the reference still holds: each has a slot, whose generation its owner raises to take the memory back.
-//! So the owner need not wait for anybody.
+//! No process ever writes into another one. The receiver reads from the process that the kernel
+//! reported for the connection. Then it checks that this process still lives (otherwise its ID
+//! could belong to another one by now), and that the reference is still valid. Each reference has a
+//! slot, whose generation the owner increments to take the memory back. So the owner never waits
+//! for the peer.
 //!
-//! Whether a process may read another (the same user, the same or an inner PID namespace, Yama, seccomp) is tried when
-//! they connect: each shows the other the address of a random number. That permission may end later: a
-//! process that changes its privileges is not dumpable any more, and some mappings cannot be read at all. The first
-//! read that fails although the reference is valid ends references on its connection. The owner copies the payload of
-//! records that are in flight by then (`copy.rs`).
+//! A process may read another one if both have the same user, and PID namespaces, Yama and seccomp
+//! allow it. The processes test this when they connect: each publishes the address of a random
+//! number. The permission may end later. A process that changes its privileges is not dumpable any
+//! more, and some mappings can never be read. The first read that fails although its reference is
+//! valid ends the use of references on the channel. The owner then copies the payload of records in
+//! flight (`copy.rs`).
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -18,36 +21,37 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{Ordering, fence};
 
-use super::copy::{self, LentPayload, MOST_COPIED};
-use super::ring::Place;
+use super::copy::{self, MAX_COPIED, PayloadToCopy};
+use super::ring::RingLayout;
 use super::segment::Segment;
 use super::socket;
 use crate::base::UserSlice;
 use crate::burst::address;
 
-/// References that may be open at a time, each direction.
+/// Largest number of references in flight, for each direction.
 const SLOTS: usize = 64;
-/// Pieces of a payload.
-pub(super) const MOST_PIECES: usize = 4;
-/// Bytes of the longest description.
-pub(super) const MOST_BYTES: usize = 12 + 16 * MOST_PIECES;
+/// Largest number of pieces of a payload.
+pub(super) const MAX_REFERENCE_PIECES: usize = 4;
+/// Length of the longest description in bytes: slot, generation and number of pieces, then address
+/// and length of each piece.
+pub(super) const MAX_DESCRIPTION: usize = 12 + 16 * MAX_REFERENCE_PIECES;
 
-/// In the line of the reader of a ring: it can read the writer's memory.
+/// Control word of the reader: it can read the writer's memory.
 const CAN_READ: usize = 16;
-/// In that of the writer: where it has a number, and which.
+/// Control words of the writer: the address of the random number, and the number.
 const PROBE_AT: usize = 136;
 const PROBE: usize = 144;
-/// The writer's slots.
+/// Control words of the writer: the generations of the slots.
 const GENERATIONS: usize = 256;
 
-/// The memory that a reference names: the address of each piece, and its length.
+/// The memory that a reference names: address and length of each piece.
 #[derive(Clone, Copy, Debug, Default)]
-struct Pieces {
-    all: [(u64, u64); MOST_PIECES],
+struct PieceList {
+    all: [(u64, u64); MAX_REFERENCE_PIECES],
     count: usize,
 }
 
-impl Pieces {
+impl PieceList {
     fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.all.iter().take(self.count).copied()
     }
@@ -55,36 +59,38 @@ impl Pieces {
 
 /// A reference in flight.
 #[derive(Clone, Copy, Debug)]
-struct Open {
-    /// The number of the reference's record.
+struct OpenReference {
+    /// Number of the record.
     number: u64,
     slot: u32,
-    /// The generation that the slot had when the record left. The reference is valid while the slot still has it.
+    /// Generation of the slot when the record was sent. The reference is valid while the slot still
+    /// has it.
     generation: u32,
-    /// The tag by which the owner revokes the memory.
+    /// Tag by which the owner revokes the memory.
     tag: u64,
 }
 
-/// What we lend over a connection.
+/// The memory that this process lends over a channel.
 #[derive(Debug)]
 pub(super) struct Lender {
-    place: Place,
-    /// The position in the segment to which payload is copied that the peer cannot read.
+    place: RingLayout,
+    /// Offset in the segment of the buffer for payload that the peer cannot read.
     bounce: usize,
-    /// The number of the last request for a copy that was answered.
+    /// Number of the last request for a copy that was answered.
     answered: u64,
     free: Vec<u32>,
     generations: [u32; SLOTS],
-    /// The pieces that are lent, by slot.
-    lent: Box<[Pieces; SLOTS]>,
+    /// The lent pieces, by slot.
+    lent: Box<[PieceList; SLOTS]>,
     /// The references in flight, in the order of their records.
-    open: VecDeque<Open>,
-    /// The number that the peer may read, to see whether it can.
+    open: VecDeque<OpenReference>,
+    /// Random number that the peer reads to test whether it can. It is boxed, so that its address
+    /// does not change.
     probe: Box<u64>,
 }
 
 impl Lender {
-    pub(super) fn new(place: Place, bounce: usize) -> Self {
+    pub(super) fn new(place: RingLayout, bounce: usize) -> Self {
         let random = std::collections::hash_map::RandomState::new().build_hasher().finish();
         Self {
             place,
@@ -92,44 +98,46 @@ impl Lender {
             answered: 0,
             free: (0..SLOTS as u32).collect(),
             generations: [0; SLOTS],
-            lent: Box::new([Pieces::default(); SLOTS]),
+            lent: Box::new([PieceList::default(); SLOTS]),
             open: VecDeque::new(),
             probe: Box::new(random),
         }
     }
 
-    /// Shows the peer what to try.
-    pub(super) fn show_probe(&self, segment: &Segment) {
+    /// Publishes the address and the value of the random number.
+    pub(super) fn publish_probe(&self, segment: &Segment) {
         let at = std::ptr::from_ref::<u64>(&self.probe).expose_provenance() as u64;
         segment.word(self.place.control + PROBE_AT).store(at, Ordering::Relaxed);
         segment.word(self.place.control + PROBE).store(*self.probe, Ordering::Release);
     }
 
-    /// Whether the peer says that it can read our memory.
-    pub(super) fn is_wanted(&self, segment: &Segment) -> bool {
+    /// Returns whether the peer can read our memory, according to the peer.
+    pub(super) fn peer_can_read(&self, segment: &Segment) -> bool {
         segment.word(self.place.control + CAN_READ).load(Ordering::Acquire) == 1
     }
 
-    /// Describes what record `next` refers to, of which the peer has `taken` so many. `None` when all slots are in use.
+    /// Assigns a slot to the record number `next` and describes its pieces. `taken` is the number
+    /// of records that the peer has taken; their slots are free again. Returns `None` if all slots
+    /// are in use.
     pub(super) fn describe(
         &mut self,
         segment: &Segment,
         (next, taken): (u64, u64),
         pieces: &[UserSlice],
         tag: u64,
-    ) -> Option<([u8; MOST_BYTES], usize)> {
-        while let Some(&Open { number, slot, .. }) = self.open.front()
+    ) -> Option<([u8; MAX_DESCRIPTION], usize)> {
+        while let Some(&OpenReference { number, slot, .. }) = self.open.front()
             && number < taken
         {
             self.open.pop_front();
-            self.raise(segment, slot);
+            self.raise_generation(segment, slot);
             self.free.push(slot);
         }
         let slot = self.free.pop()?;
         let generation = self.generations[slot as usize];
-        self.open.push_back(Open { number: next, slot, generation, tag });
-        let mut out = [0; MOST_BYTES];
-        // At most MOST_PIECES.
+        self.open.push_back(OpenReference { number: next, slot, generation, tag });
+        let mut out = [0; MAX_DESCRIPTION];
+        // There are at most [`MAX_REFERENCE_PIECES`] pieces.
         for (to, word) in out.chunks_mut(4).zip([slot, generation, pieces.len() as u32]) {
             to.copy_from_slice(&word.to_le_bytes());
         }
@@ -143,51 +151,52 @@ impl Lender {
         Some((out, 12 + 16 * pieces.len()))
     }
 
-    /// Copies a part of a lent payload into the segment, if the peer asks for it because it cannot read the payload
-    /// where it is. The peer has `taken` so many records.
+    /// Copies a part of a lent payload into the segment, if the peer asks for it because it cannot
+    /// read the payload. `taken` is the number of records that the peer has taken.
     ///
     /// # Safety
-    /// The memory that was described for a record is readable if the record is not among those taken and was not revoked:
-    /// its addresses were exposed, and its bytes stay mapped.
+    /// The memory that was described for a record is readable if the record is not among those
+    /// taken and was not revoked: its addresses were exposed, and its bytes stay mapped.
     pub(super) unsafe fn copy_out(&mut self, segment: &Segment, taken: u64) {
         if self.open.is_empty() {
             return;
         }
-        let Some(wanted) = copy::request(segment, self.place, self.answered) else { return };
+        let Some(wanted) = copy::next_request(segment, self.place, self.answered) else { return };
         self.answered = wanted.number;
         let (slot, generation) = (wanted.slot, wanted.generation);
-        let is_wanted = |open: &&Open| {
+        let is_wanted = |open: &&OpenReference| {
             open.number >= taken && (open.slot, open.generation) == (slot, generation)
         };
-        // The peer's word alone does not count, because it may know the slot's next generation.
+        // The generation in the request is not enough, because the peer could guess a future one.
+        // The reference must be in flight.
         let found = self.open.iter().find(is_wanted).map(|open| open.slot as usize);
         let held = found.filter(|slot| self.generations[*slot] == generation);
         let copied = held.and_then(|slot| {
             let pieces = self.lent[slot].iter();
             // SAFETY: the reference holds, so this function's contract is that its pieces are readable.
-            unsafe { copy::copy(segment, self.bounce, pieces, wanted.from) }
+            unsafe { copy::copy_part(segment, self.bounce, pieces, wanted.from) }
         });
-        copy::answer(segment, self.place, wanted.number, copied);
+        copy::answer_request(segment, self.place, wanted.number, copied);
     }
 
-    /// The record that was described last did not leave.
-    pub(super) fn withdraw(&mut self) {
+    /// Withdraws the description of the last record, because the record was not sent.
+    pub(super) fn withdraw_last(&mut self) {
         if let Some(open) = self.open.pop_back() {
             self.free.push(open.slot);
         }
     }
 
-    /// What is lent of an operation, or all, is not to be read any more.
+    /// Revokes the references with this tag, or all of them.
     pub(super) fn revoke(&mut self, segment: &Segment, tag: Option<u64>) {
         for at in 0..self.open.len() {
             let open = self.open[at];
             if tag.is_none_or(|tag| tag == open.tag) {
-                self.raise(segment, open.slot);
+                self.raise_generation(segment, open.slot);
             }
         }
     }
 
-    fn raise(&mut self, segment: &Segment, slot: u32) {
+    fn raise_generation(&mut self, segment: &Segment, slot: u32) {
         let generation = &mut self.generations[slot as usize];
         *generation = generation.wrapping_add(1);
         let at = self.place.control + GENERATIONS + slot as usize * 4;
@@ -195,32 +204,34 @@ impl Lender {
     }
 }
 
-/// The process at the other end.
+/// The process at the other end of a channel.
 #[derive(Debug)]
 pub(super) struct Process {
-    /// The process's number, or 0 when it has no number in this PID namespace.
+    /// Process ID, or 0 if the process has none in this PID namespace.
     pid: libc::pid_t,
-    /// Readable when it is gone.
+    /// Descriptor of the process (pidfd), readable when the process has ended.
     fd: OwnedFd,
 }
 
 impl Process {
-    /// Opens the process behind a connection, to which the kernel gives the number `pid`. Returns `None` where the
-    /// process has no number in this PID namespace, or the kernel has no such descriptors.
+    /// Opens the process behind a connection, which has the ID `pid`. Returns `None` if the process
+    /// has no ID in this PID namespace and the kernel is older than 6.5, or the kernel has no
+    /// pidfds.
     ///
     /// # Errors
     /// The process has ended.
     pub(super) fn of_peer(socket: RawFd, pid: libc::pid_t) -> io::Result<Option<Self>> {
         match socket::peer_process(socket) {
             Ok(fd) => Ok(Some(Self { pid: pid.max(0), fd })),
-            // Linux has SO_PEERPIDFD since 6.5. Before, the number could be given to another process between these two
-            // calls.
+            // Linux has SO_PEERPIDFD since 6.5. On older kernels the ID could be reused between the
+            // two calls.
             Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(Self::open(pid)),
             Err(error) => Err(error),
         }
     }
 
-    /// `None` where it has no number here, or the kernel no such descriptors.
+    /// Opens a process by its ID. Returns `None` if the ID is not valid here or the kernel has no
+    /// pidfds.
     pub(super) fn open(pid: libc::pid_t) -> Option<Self> {
         if pid <= 0 {
             return None;
@@ -244,7 +255,8 @@ impl Process {
         unsafe { libc::poll(&raw mut poll, 1, 0) == 0 }
     }
 
-    /// Copies all of `len` bytes at `from` of the process to `to`.
+    /// Copies all of `len` bytes at the address `from` of the process to `to`. Returns whether that
+    /// succeeded.
     ///
     /// # Safety
     /// `to` may be written for `len` bytes.
@@ -275,8 +287,8 @@ impl Process {
         true
     }
 
-    /// Tries to read what the writer of a ring shows; says so to it if that is what it should be.
-    pub(super) fn probe(&self, segment: &Segment, place: Place) -> bool {
+    /// Reads the random number at the published address and publishes whether that succeeded.
+    pub(super) fn probe(&self, segment: &Segment, place: RingLayout) -> bool {
         let expected = segment.word(place.control + PROBE).load(Ordering::Acquire);
         let at = segment.word(place.control + PROBE_AT).load(Ordering::Relaxed);
         let mut found = 0u64;
@@ -288,90 +300,97 @@ impl Process {
     }
 }
 
-/// Shows the writer of a ring that this process cannot read the writer's memory any more.
+/// Publishes that this process cannot read the writer's memory any more.
 #[cold]
-pub(super) fn refuse_references(segment: &Segment, place: Place) {
+pub(super) fn refuse_references(segment: &Segment, place: RingLayout) {
     segment.word(place.control + CAN_READ).store(0, Ordering::Release);
 }
 
-/// Withdraws [`refuse_references`], for tests.
+/// Undoes [`refuse_references`], for tests.
 #[cfg(test)]
-pub(super) fn want_references(segment: &Segment, place: Place) {
+pub(super) fn allow_references(segment: &Segment, place: RingLayout) {
     segment.word(place.control + CAN_READ).store(1, Ordering::Release);
 }
 
-/// Returns whether the slot of a reference still has this generation, so that the reference is valid.
-pub(super) fn holds(segment: &Segment, place: Place, (slot, generation): (u32, u32)) -> bool {
+/// Returns whether the slot of a reference still has this generation, so that the reference is
+/// valid.
+pub(super) fn is_valid_reference(
+    segment: &Segment,
+    place: RingLayout,
+    (slot, generation): (u32, u32),
+) -> bool {
     let at = place.control + GENERATIONS + slot as usize * 4;
     (slot as usize) < SLOTS && segment.flag(at).load(Ordering::SeqCst) == generation
 }
 
-/// What is to be fetched of a record that is being handled, or for it.
+/// The source of the payload of a record that is being handled.
 #[derive(Debug)]
-pub struct PayloadSource<'a>(Kind<'a>);
+pub struct PayloadSource<'a>(SourceKind<'a>);
 
 #[derive(Debug)]
-enum Kind<'a> {
-    /// What the record refers to.
-    Lent(Lent<'a>),
-    /// The payload, as its owner copied it.
+enum SourceKind<'a> {
+    /// Memory of the peer that the record refers to.
+    Referenced(ReferencedPayload<'a>),
+    /// The payload, copied by its owner.
     Copied(&'a [u8]),
-    /// The payload cannot be had.
-    Gone,
-    /// What of the record itself was not handed out: `len` bytes of the ring, from `at` on.
+    /// The payload cannot be had, because its owner has ended or revoked it.
+    Unavailable,
+    /// The part of the record that was not handed out: `len` bytes of the ring from `at` on.
     Rest { segment: &'a Segment, at: usize, len: u64 },
 }
 
 impl<'a> PayloadSource<'a> {
-    /// What the record refers to.
-    pub(super) const fn lent(lent: Lent<'a>) -> Self {
-        Self(Kind::Lent(lent))
+    /// Creates a source for memory of the peer.
+    pub(super) const fn referenced(lent: ReferencedPayload<'a>) -> Self {
+        Self(SourceKind::Referenced(lent))
     }
 
-    /// Returns a source whose payload was copied by its owner.
+    /// Creates a source for a payload that its owner has copied.
     pub(super) const fn copied(bytes: &'a [u8]) -> Self {
-        Self(Kind::Copied(bytes))
+        Self(SourceKind::Copied(bytes))
     }
 
-    /// Returns a source whose payload cannot be had.
-    pub(super) const fn gone() -> Self {
-        Self(Kind::Gone)
+    /// Creates a source whose payload cannot be had.
+    pub(super) const fn unavailable() -> Self {
+        Self(SourceKind::Unavailable)
     }
 
-    /// Returns whether a fetch failed that will succeed when the record is offered again: the owner still lends the
-    /// bytes, but this process cannot read them where they are. A record that is answered by
-    /// [`RecordVerdict::Deferred`](crate::RecordVerdict) is offered again when its owner has copied them.
+    /// Returns whether a fetch failed that will succeed later: the owner still lends the memory,
+    /// but this process cannot read it. A record for which the sink returns
+    /// [`RecordVerdict::Deferred`](crate::RecordVerdict) is offered again when its owner has copied
+    /// the payload.
     #[must_use]
     pub fn is_delayed(&self) -> bool {
-        matches!(&self.0, Kind::Lent(lent) if lent.unreadable.get())
+        matches!(&self.0, SourceKind::Referenced(lent) if lent.unreadable.get())
     }
 
-    /// Returns the lent memory, unless the owner has copied the payload.
-    pub(super) fn as_lent(&self) -> Option<&Lent<'a>> {
+    /// Returns the referenced payload, unless its owner has copied it.
+    pub(super) fn as_referenced(&self) -> Option<&ReferencedPayload<'a>> {
         match &self.0 {
-            Kind::Lent(lent) => Some(lent),
+            SourceKind::Referenced(lent) => Some(lent),
             _ => None,
         }
     }
 
-    /// What of the record was not handed out.
+    /// Creates a source for the part of a record that was not handed out.
     #[inline]
     pub(super) const fn rest(segment: &'a Segment, at: usize, len: u64) -> Self {
-        Self(Kind::Rest { segment, at, len })
+        Self(SourceKind::Rest { segment, at, len })
     }
 
-    /// Copies into all of `to` what is to be fetched, from byte `at` on. Whether that was possible, and its owner had not
-    /// taken it back at the end.
+    /// Copies payload from byte `at` on into all of `to`. Returns false if that was not possible,
+    /// or if the owner had revoked the payload by the end of the copy.
     ///
     /// # Safety
-    /// `to` may be written: its address was exposed, and its bytes stay mapped and lent to us until this returns.
+    /// `to` may be written: its address was exposed, and its bytes stay mapped and lent to us until
+    /// this returns.
     #[must_use]
     #[inline]
     pub unsafe fn fetch(&self, to: UserSlice, at: u64) -> bool {
         match &self.0 {
             // SAFETY: `to` may be written, by this function's contract.
-            Kind::Lent(lent) => unsafe { lent.fetch(to, at) },
-            Kind::Copied(bytes) => {
+            SourceKind::Referenced(lent) => unsafe { lent.fetch(to, at) },
+            SourceKind::Copied(bytes) => {
                 let range = at.checked_add(to.len).and_then(|end| {
                     bytes.get(usize::try_from(at).ok()?..usize::try_from(end).ok()?)
                 });
@@ -388,11 +407,11 @@ impl<'a> PayloadSource<'a> {
                 }
                 range.is_some()
             }
-            Kind::Gone => false,
-            Kind::Rest { segment, at: start, len } => {
+            SourceKind::Unavailable => false,
+            SourceKind::Rest { segment, at: start, len } => {
                 let fits = at.checked_add(to.len).is_some_and(|end| end <= *len);
                 if fits {
-                    // Both less than a record is long.
+                    // Both are less than the length of a record.
                     let (from, len) = (start + at as usize, to.len as usize);
                     // SAFETY: `to` may be written for `len` bytes, by this function's contract.
                     unsafe { segment.read_to(from, address(&to).cast_mut(), len) };
@@ -402,7 +421,7 @@ impl<'a> PayloadSource<'a> {
         }
     }
 
-    /// Copies as [`PayloadSource::fetch`] does, into memory of our own.
+    /// Copies as [`PayloadSource::fetch`] does, into memory of this process.
     #[must_use]
     pub fn copy(&self, out: &mut [u8], at: u64) -> bool {
         let base = out.as_mut_ptr().expose_provenance() as u64;
@@ -411,25 +430,26 @@ impl<'a> PayloadSource<'a> {
     }
 }
 
-/// A payload that a record refers to.
+/// A payload in the peer's memory.
 #[derive(Debug)]
-pub(super) struct Lent<'a> {
+pub(super) struct ReferencedPayload<'a> {
     process: &'a Process,
     segment: &'a Segment,
-    place: Place,
-    /// The slot, and the generation that the slot has while the reference is valid.
+    place: RingLayout,
+    /// Slot of the reference, and the generation that the slot has while the reference is valid.
     reference: (u32, u32),
-    pieces: [(u64, u64); MOST_PIECES],
+    pieces: [(u64, u64); MAX_REFERENCE_PIECES],
     /// A read failed although the reference is valid.
     unreadable: Cell<bool>,
 }
 
-impl<'a> Lent<'a> {
-    /// Reads a description at the front of a record; also how long it is.
+impl<'a> ReferencedPayload<'a> {
+    /// Parses the description at the front of a record. Returns the payload and the length of the
+    /// description.
     pub(super) fn read(
         process: &'a Process,
         segment: &'a Segment,
-        place: Place,
+        place: RingLayout,
         record: &[u8],
     ) -> Option<(Self, usize)> {
         let word = |at: usize| {
@@ -437,11 +457,11 @@ impl<'a> Lent<'a> {
             Some(u32::from_le_bytes(bytes.try_into().ok()?))
         };
         let (slot, generation, count) = (word(0)?, word(1)?, word(2)? as usize);
-        if slot as usize >= SLOTS || count > MOST_PIECES {
+        if slot as usize >= SLOTS || count > MAX_REFERENCE_PIECES {
             return None;
         }
         let len = 12 + 16 * count;
-        let mut pieces = [(0, 0); MOST_PIECES];
+        let mut pieces = [(0, 0); MAX_REFERENCE_PIECES];
         for (to, piece) in pieces.iter_mut().zip(record.get(12..len)?.chunks_exact(16)) {
             let (base, len) = piece.split_first_chunk::<8>()?;
             *to = (u64::from_le_bytes(*base), u64::from_le_bytes(len.try_into().ok()?));
@@ -451,19 +471,21 @@ impl<'a> Lent<'a> {
         Some((Self { process, segment, place, reference, pieces, unreadable }, len))
     }
 
-    /// Returns the request to the owner to copy the payload, unless the payload is longer than an honest peer's.
-    pub(super) fn wanted(&self) -> Option<LentPayload> {
+    /// Returns the request for a copy by the owner, unless the payload is longer than any that an
+    /// honest peer sends.
+    pub(super) fn payload_to_copy(&self) -> Option<PayloadToCopy> {
         let len = self.pieces.iter().fold(0u64, |sum, (_, len)| sum.saturating_add(*len));
         let (slot, generation) = self.reference;
-        let len = usize::try_from(len).ok().filter(|len| *len <= MOST_COPIED)?;
-        Some(LentPayload { slot, generation, len })
+        let len = usize::try_from(len).ok().filter(|len| *len <= MAX_COPIED)?;
+        Some(PayloadToCopy { slot, generation, len })
     }
 
-    /// Copies into all of `to` what the record refers to, from byte `at` on. Whether that was possible, and its owner had
-    /// not taken it back at the end.
+    /// Copies the payload from byte `at` on into all of `to`. Returns false if that was not
+    /// possible, or if the owner had revoked the payload by the end of the copy.
     ///
     /// # Safety
-    /// `to` may be written: its address was exposed, and its bytes stay mapped and lent to us until this returns.
+    /// `to` may be written: its address was exposed, and its bytes stay mapped and lent to us until
+    /// this returns.
     unsafe fn fetch(&self, to: UserSlice, at: u64) -> bool {
         let Ok(want) = usize::try_from(to.len) else { return false };
         let base = address(&to).cast_mut();
@@ -477,21 +499,23 @@ impl<'a> Lent<'a> {
             // SAFETY: within the bytes of `to`, which may be written by this function's contract.
             let read = unsafe { self.process.read(from.wrapping_add(skip), base.add(done), take) };
             if !read {
-                // The owner may have unmapped memory that it has taken back.
+                // The owner may have revoked the memory and then unmapped it, which is no reason
+                // for a copy.
                 fence(Ordering::SeqCst);
-                let lent = self.holds() && self.process.lives() && self.wanted().is_some();
+                let lent =
+                    self.is_valid() && self.process.lives() && self.payload_to_copy().is_some();
                 self.unreadable.set(lent);
                 return false;
             }
             (skip, done) = (0, done + take);
         }
         fence(Ordering::SeqCst);
-        done == want && self.holds() && self.process.lives()
+        done == want && self.is_valid() && self.process.lives()
     }
 
-    /// Returns whether the owner has not taken the payload back.
-    fn holds(&self) -> bool {
-        holds(self.segment, self.place, self.reference)
+    /// Returns whether the owner has not revoked the payload.
+    fn is_valid(&self) -> bool {
+        is_valid_reference(self.segment, self.place, self.reference)
     }
 }
 
@@ -499,9 +523,9 @@ impl<'a> Lent<'a> {
 mod tests {
     use super::*;
 
-    const PLACE: Place = Place { control: 0, base: 4096, size: 65536 };
+    const PLACE: RingLayout = RingLayout { control: 0, base: 4096, size: 65536 };
 
-    fn slot_of(description: Option<([u8; MOST_BYTES], usize)>) -> Option<(u32, u32)> {
+    fn slot_of(description: Option<([u8; MAX_DESCRIPTION], usize)>) -> Option<(u32, u32)> {
         let (text, len) = description?;
         assert_eq!(len, 12 + 16);
         let word =
@@ -511,7 +535,7 @@ mod tests {
 
     #[test]
     fn slots_are_given_back_when_their_records_are_taken_and_not_as_they_were() {
-        let segment = Segment::plain(4096 + PLACE.size);
+        let segment = Segment::anonymous(4096 + PLACE.size);
         let mut lender = Lender::new(PLACE, 0);
         let piece = [UserSlice::lent(64, 1000)];
         let now = |slot: u32| segment.flag(GENERATIONS + slot as usize * 4).load(Ordering::SeqCst);
@@ -526,7 +550,7 @@ mod tests {
         let (slot, generation) =
             slot_of(lender.describe(&segment, (all, 1), &piece, 7)).expect("one is free");
         assert_eq!((generation, now(slot)), (1, 1));
-        lender.withdraw();
+        lender.withdraw_last();
         assert_eq!(slot_of(lender.describe(&segment, (all, 1), &piece, 7)), Some((slot, 1)));
         lender.revoke(&segment, Some(7));
         assert_eq!(now(slot), 2, "what is taken back does not hold any more");

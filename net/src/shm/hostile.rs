@@ -37,7 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The offsets of the control words of the ring that the attacker writes, and of the ring that the victim writes.
 const OURS: usize = 0;
-const THEIRS: usize = CONTROL;
+const THEIRS: usize = CONTROL_SIZE;
 
 fn payload() -> Vec<u8> {
     (0..PAYLOAD).map(|n| (n * 7) as u8).collect()
@@ -71,7 +71,7 @@ fn event_descriptor() -> OwnedFd {
 fn heard(socket: &OwnedFd) -> Option<Vec<u8>> {
     match socket::receive(socket.as_raw_fd()) {
         Ok((text, _)) => Some(text),
-        Err(error) if is_passing(&error) => None,
+        Err(error) if is_temporary(&error) => None,
         Err(_) => Some(Vec::new()),
     }
 }
@@ -80,13 +80,14 @@ impl Attacker {
     /// Connects as an honest peer does.
     fn connect(name: &str) -> Self {
         let socket = socket::connect(name).expect("the victim listens");
-        let (segment, memory) = Segment::create(segment_size(LEAST)).expect("memory");
-        let rings = Rings::new(segment, LEAST, true, None).expect("memory");
+        let (segment, memory) = Segment::create(segment_size(MIN_SIZE)).expect("memory");
+        let rings = Rings::new(segment, MIN_SIZE, true, None).expect("memory");
         // This is the piece that the attacker wants to be lent.
-        let place = Place { control: THEIRS, base: FRONT + LEAST, size: LEAST };
-        fetch::want_references(&rings.segment, place);
-        let bell = event_descriptor();
-        socket::send(socket.as_raw_fd(), b"hello", &[memory.as_fd(), bell.as_fd()]).expect("room");
+        let place = RingLayout { control: THEIRS, base: CONTROL_PAGE + MIN_SIZE, size: MIN_SIZE };
+        fetch::allow_references(&rings.segment, place);
+        let wakeup = event_descriptor();
+        socket::send(socket.as_raw_fd(), b"hello", &[memory.as_fd(), wakeup.as_fd()])
+            .expect("room");
         wait_for("the victim says welcome", || {
             heard(&socket).is_some_and(|text| {
                 assert_eq!(text, b"welcome");
@@ -107,7 +108,7 @@ impl Attacker {
     /// Sends a record that begins with this description of a payload. Returns whether there was room.
     fn refer(&mut self, description: &[u8], head: &[u8]) -> bool {
         let Rings { segment, writer, .. } = &mut self.rings;
-        let sent = writer.refer(segment, OutgoingRecord::of_copies(description, head));
+        let sent = writer.send_reference(segment, OutgoingRecord::of_copies(description, head));
         self.sent += u64::from(sent);
         sent
     }
@@ -115,7 +116,7 @@ impl Attacker {
     /// Describes a piece of memory for a reference. Returns `None` when all slots are in use.
     fn describe(&mut self, piece: UserSlice, tag: u64) -> Option<Vec<u8>> {
         let Rings { segment, writer, lender, .. } = &mut self.rings;
-        let now = (writer.records(), writer.taken(segment));
+        let now = (writer.records_written(), writer.taken(segment));
         let (text, len) = lender.describe(segment, now, &[piece], tag)?;
         Some(text[..len].to_vec())
     }
@@ -126,7 +127,7 @@ impl Attacker {
             assert!(self.send(&[&b"honest"[..], &n.to_le_bytes()].concat()), "there is room");
         }
         let base = self.payload.as_ptr().expose_provenance() as u64;
-        if self.rings.lender.is_wanted(&self.rings.segment) {
+        if self.rings.lender.peer_can_read(&self.rings.segment) {
             let piece = UserSlice::lent(base, PAYLOAD as u64);
             let description = self.describe(piece, 1).expect("there are slots");
             assert!(self.refer(&description, b"lent"), "there is room");
@@ -161,7 +162,7 @@ impl Attacker {
     fn scribble(&mut self, rng: &mut Rng) {
         for _ in 0..300 {
             let value = [rng.next_u64(), 0, 1, u64::MAX][rng.below(4) as usize];
-            self.word(rng.below(2 * CONTROL as u32 / 8) as usize * 8, value);
+            self.word(rng.below(2 * CONTROL_SIZE as u32 / 8) as usize * 8, value);
             self.send(&[7; 300]);
             if rng.chance(0.1) {
                 std::thread::sleep(Duration::from_micros(100));
@@ -175,7 +176,7 @@ impl Attacker {
         const PARTED: u64 = 1 << 33;
         // The victim has taken everything, and published its position before its count.
         let consumed = self.rings.segment.word(OURS).load(Ordering::Acquire);
-        let at = |n: usize| FRONT + (consumed as usize + 8 * n) % LEAST;
+        let at = |n: usize| CONTROL_PAGE + (consumed as usize + 8 * n) % MIN_SIZE;
         for n in 1..40 {
             let value = [rng.next_u64(), u64::MAX, u64::from(rng.below(80))];
             self.word(at(n), value[rng.below(3) as usize]);
@@ -198,7 +199,7 @@ impl Attacker {
         ];
         if rng.chance(0.5) {
             // The word that skips the rest of the ring leads here.
-            self.word(FRONT, u64::MAX);
+            self.word(CONTROL_PAGE, u64::MAX);
         }
         self.word(at(0), words[rng.below(words.len() as u32) as usize]);
     }
@@ -244,7 +245,7 @@ impl Attacker {
     fn send_bad_messages(&mut self, rng: &mut Rng) {
         let (one, two) = (event_descriptor(), event_descriptor());
         for _ in 0..1 + rng.below(6) {
-            let len = [0, 1, FAREWELL.len(), socket::GREETING][rng.below(4) as usize];
+            let len = [0, 1, CLOSE_NOTIFICATION.len(), socket::MAX_GREETING][rng.below(4) as usize];
             let fds = [one.as_fd(), two.as_fd()];
             let count = rng.below(3) as usize;
             // The victim may have closed the connection.
@@ -272,7 +273,7 @@ impl Attacker {
     fn ask_for_copies(&mut self, rng: &mut Rng) {
         // This is the first slot that is given out.
         let slot = 63u64 << 32;
-        let bounce = FRONT + 2 * LEAST + BOUNCE;
+        let bounce = CONTROL_PAGE + 2 * MIN_SIZE + BOUNCE_SIZE;
         self.word(THEIRS + REFERENCE, slot);
         self.word(THEIRS + FROM, 0);
         self.word(THEIRS + REQUEST, 1);
@@ -293,7 +294,7 @@ impl Attacker {
             }
             std::thread::sleep(Duration::from_micros(300));
         }
-        let mut found = vec![0; BOUNCE];
+        let mut found = vec![0; BOUNCE_SIZE];
         self.rings.segment.read(bounce, &mut found);
         assert!(found.iter().all(|byte| [0, LENT_BYTE].contains(byte)), "others' memory");
     }
@@ -301,25 +302,25 @@ impl Attacker {
 
 /// Connects with invalid greetings, and checks that each is refused.
 fn send_bad_greetings(name: &str, rng: &mut Rng) {
-    let (whole, good) = Segment::create(segment_size(LEAST)).expect("memory");
-    let (_, other_size) = Segment::create(segment_size(LEAST) + 4096).expect("memory");
+    let (whole, good) = Segment::create(segment_size(MIN_SIZE)).expect("memory");
+    let (_, other_size) = Segment::create(segment_size(MIN_SIZE) + 4096).expect("memory");
     // SAFETY: memfd_create(2) reads a literal and returns a new descriptor, which goes nowhere but into the `OwnedFd`.
     let unsealed = unsafe {
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
         OwnedFd::from_raw_fd(check(libc::memfd_create(c"test".as_ptr(), flags)).expect("memory"))
     };
     let nothing = std::fs::File::open("/dev/null").expect("it is there");
-    let bell = event_descriptor();
-    let long = [b'x'; socket::GREETING];
+    let wakeup = event_descriptor();
+    let long = [b'x'; socket::MAX_GREETING];
     let greetings: [(&[u8], &[BorrowedFd<'_>]); 8] = [
         (b"hello", &[]),
-        (b"hello", &[bell.as_fd()]),
-        (b"hello", &[bell.as_fd(), good.as_fd()]),
-        (b"hello", &[unsealed.as_fd(), bell.as_fd()]),
-        (b"hello", &[other_size.as_fd(), bell.as_fd()]),
-        (b"hello", &[nothing.as_fd(), bell.as_fd()]),
-        (b"", &[good.as_fd(), bell.as_fd()]),
-        (&long, &[good.as_fd(), bell.as_fd()]),
+        (b"hello", &[wakeup.as_fd()]),
+        (b"hello", &[wakeup.as_fd(), good.as_fd()]),
+        (b"hello", &[unsealed.as_fd(), wakeup.as_fd()]),
+        (b"hello", &[other_size.as_fd(), wakeup.as_fd()]),
+        (b"hello", &[nothing.as_fd(), wakeup.as_fd()]),
+        (b"", &[good.as_fd(), wakeup.as_fd()]),
+        (&long, &[good.as_fd(), wakeup.as_fd()]),
     ];
     for _ in 0..4 {
         let (text, fds) = greetings[rng.below(8) as usize];
@@ -344,10 +345,10 @@ fn attack(name: &str, seed: u64, rounds: u32) {
 fn be_refused(name: &str) {
     for _ in 0..20 {
         let socket = socket::connect(name).expect("every user may connect");
-        let (_, memory) = Segment::create(segment_size(LEAST)).expect("memory");
-        let bell = event_descriptor();
+        let (_, memory) = Segment::create(segment_size(MIN_SIZE)).expect("memory");
+        let wakeup = event_descriptor();
         // The victim may have refused the connection by now.
-        let _ = socket::send(socket.as_raw_fd(), b"hello", &[memory.as_fd(), bell.as_fd()]);
+        let _ = socket::send(socket.as_raw_fd(), b"hello", &[memory.as_fd(), wakeup.as_fd()]);
         wait_for("it is refused", || heard(&socket).is_some_and(|text| text.is_empty()));
     }
 }
@@ -591,7 +592,7 @@ fn forks_that_hold_descriptors_do_not_help_a_hostile_process() {
 
 #[test]
 fn a_process_of_another_user_is_refused() {
-    if socket::user() != 0 {
+    if socket::current_user() != 0 {
         // Without root the test cannot run as another user.
         return;
     }

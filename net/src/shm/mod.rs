@@ -1,21 +1,25 @@
-//! Records through memory that two processes of one host share.
+//! Shared-memory channels: records between two processes of one host.
 //!
-//! Each port listens at an abstract Unix socket, whose name nobody has to clean up. Who connects brings a segment, a
-//! memfd that is sealed against every change of its size, with a ring for each direction (`ring.rs`) and room for
-//! copies (`copy.rs`), and an eventfd by which it is woken; who accepts answers with an eventfd of its own. Both ask
-//! the kernel who is there (SO_PEERCRED, SO_PEERPIDFD), and talk to their own user alone. Whether it is the endpoint
-//! they mean, the greetings have to prove: they are the caller's.
+//! Each port listens at an abstract Unix socket, whose name disappears with the process. The
+//! connecting process creates a segment: a memfd that is sealed against changes of its size, with a
+//! ring for each direction (`ring.rs`) and buffers for copies (`copy.rs`). It sends the segment and
+//! an eventfd, by which it is woken. The accepting process answers with its own eventfd. Both ask
+//! the kernel for the other process's user (SO_PEERCRED, SO_PEERPIDFD) and refuse other users. The
+//! greetings prove that the peer is the intended endpoint; the caller provides and checks them.
 //!
-//! The connection stays open for as long as the rings are used. Who closes it says so by one more datagram, and shuts the socket
-//! down, for a child of fork may hold it. When it is hung up, or the peer's process is gone (pidfd, for the same reason), what
-//! the ring still has is handed out, and then the end.
+//! The connection stays open as long as the rings are used. A process that closes the connection
+//! sends one more datagram and shuts the socket down, because a child of fork may still hold the
+//! descriptor. When the connection is shut down, or the peer's process has ended (which a pidfd
+//! reports, for the same reason), the port hands out the records that are left, and then the end of
+//! the channel.
 //!
-//! A child of fork also keeps descriptors in this port's epoll set: closing a descriptor removes it from the set only
-//! with its last copy. So the port removes the descriptors of a connection before it closes them, an event names its
-//! connection by number and generation, and a process counts as dead only when its process descriptor reports that.
+//! A child of fork also keeps descriptors in this port's epoll set, because closing a descriptor
+//! removes it from the set only with its last copy. So the port removes the descriptors of a
+//! connection before it closes them. An event names its connection by number and generation. A
+//! process counts as ended only when its pidfd reports that.
 //!
-//! The port checks everything that it reads from the segment: see `ring.rs`. A ring is bounded, and so are the pages of
-//! a pair: they are added as traffic needs them.
+//! The port checks everything that it reads from the segment; see `ring.rs`. Rings are bounded, and
+//! their pages are allocated as the traffic needs them.
 
 mod copy;
 mod fetch;
@@ -36,103 +40,112 @@ use crate::message::{
     ChannelEvent, EndReason, MAX_RECORD, MessagePort, MessageRoom, OutgoingRecord, RecordSink,
     RecordVerdict, ReferenceOutcome, ShmChannelId,
 };
-use copy::{BOUNCE, Copier, Progress};
-use fetch::{Lender, Lent, MOST_BYTES, MOST_PIECES, Process, refuse_references};
-use ring::{CONTROL, FIRST, Found, LEAST, MOST, Place, Reader, Writer};
+use copy::{BOUNCE_SIZE, CopyProgress, CopyReceiver};
+use fetch::{
+    Lender, MAX_DESCRIPTION, MAX_REFERENCE_PIECES, Process, ReferencedPayload, refuse_references,
+};
+use ring::{
+    CONTROL_SIZE, INITIAL_SIZE, MAX_SIZE, MIN_SIZE, PeekOutcome, Reader, RingLayout, Writer,
+};
 use segment::{Segment, check};
 
 pub use fetch::PayloadSource;
 
-/// Bytes before the rings: what stands beside them.
-const FRONT: usize = 4096;
-/// What closes a connection.
-const FAREWELL: &[u8] = b"closed";
-/// Connections that are being made.
-const MOST_GREETING: usize = 256;
-/// What epoll says of the listening socket and of the eventfd; connections have numbers below.
+/// Size of the control words at the beginning of a segment, in bytes.
+const CONTROL_PAGE: usize = 4096;
+/// Datagram that closes a connection.
+const CLOSE_NOTIFICATION: &[u8] = b"closed";
+/// Largest number of connections whose handshake is not complete. It bounds the descriptors that
+/// other processes of the user can take.
+const MAX_HANDSHAKES: usize = 256;
+/// Event numbers of the listening socket and of the eventfd. The numbers of connections are
+/// smaller.
 const LISTENER: u64 = u64::MAX;
-const BELL: u64 = u64::MAX - 1;
-/// The bit in epoll's data that says that an event is about a connection's process, not its socket. The connection's
-/// number is below this bit, and its generation above.
-const PROCESS: u64 = 1 << 32;
-/// The number of generations of connections. With one more, the event number of a connection could equal [`LISTENER`]
-/// or [`BELL`].
+const WAKEUP: u64 = u64::MAX - 1;
+/// Bit of an event number that marks an event of the connection's process, not of its socket. The
+/// number of the connection is below this bit, its generation above.
+const PROCESS_EVENT: u64 = 1 << 32;
+/// Number of generations. With one more, the event number of a connection could equal [`LISTENER`]
+/// or [`WAKEUP`].
 const GENERATIONS: u32 = (1 << 31) - 1;
 
 /// Returns the bytes of a segment with rings of `ring` bytes.
 const fn segment_size(ring: usize) -> usize {
-    FRONT + 2 * (ring + BOUNCE)
+    CONTROL_PAGE + 2 * (ring + BOUNCE_SIZE)
 }
 
-/// How to open a port.
+/// The configuration of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShmConfig {
-    /// The name it is found under, unique on the host.
+    /// Name of the port, unique on the host.
     pub name: String,
-    /// Bytes of a ring, one direction of a connection: a power of two from 64 KiB to 16 MiB.
+    /// Size of a ring in bytes, for one direction of a channel: a power of two from 64 KiB to 16
+    /// MiB.
     pub ring: usize,
 }
 
-/// How far a connection is.
+/// The stage of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
-    /// The peer is to say who it is.
+    /// The peer has connected and is to send its hello.
     AwaitingHello,
-    /// It did, and is to be answered.
+    /// The peer's hello was handed to the owner, who is to answer it.
     Requested,
-    /// We did, and are to be answered.
+    /// This port has sent a hello and waits for the welcome.
     AwaitingWelcome,
     Open,
-    /// Nothing more comes. Its owner was told.
+    /// The channel has ended, and the owner has been notified.
     Ended,
 }
 
-/// The shared memory of a connection.
+/// The shared memory of a channel, as one of its ends uses it.
 struct Rings {
     segment: Segment,
     writer: Writer,
     reader: Reader,
     lender: Lender,
-    /// The copy of a payload by the peer.
-    copier: Copier,
-    /// Wakes the peer.
-    bell: Option<OwnedFd>,
-    /// What the peer said to have taken, when it was last asked.
+    /// Receiver of a payload that the peer copies.
+    copier: CopyReceiver,
+    /// Eventfd that wakes the peer.
+    wakeup: Option<OwnedFd>,
+    /// Number of our records that the peer had taken when it was last read.
     taken: u64,
-    /// In the list of those that are.
+    /// The channel is in the list of touched channels.
     touched: bool,
 }
 
-/// A connection.
+/// A connection to a peer.
 struct Connection {
     stage: Stage,
-    /// The generation tells this connection from earlier ones with the same number.
+    /// Number that distinguishes this connection from earlier ones with the same channel number.
     generation: u32,
     socket: OwnedFd,
     process: Option<Process>,
-    /// Nobody is at the other end any more.
+    /// Set when the peer has closed the connection or ended.
     hung_up: Option<EndReason>,
     rings: Option<Rings>,
 }
 
-/// See the module's documentation.
+/// The port for shared-memory channels; see the documentation of the module.
 pub struct ShmPort {
     ring: usize,
     listener: OwnedFd,
-    bell: OwnedFd,
+    wakeup: OwnedFd,
     epoll: OwnedFd,
     connections: Vec<Option<Connection>>,
-    /// The generation of the next connection.
+    /// Generation of the next connection.
     generation: u32,
     events: VecDeque<ChannelEvent>,
-    /// See [`MessagePort::touched_channels`].
+    /// Channels for [`MessagePort::touched_channels`].
     touched: Vec<ShmChannelId>,
-    /// Where a record is copied to before anybody looks at it.
+    /// Buffer to which a record is copied before it is checked, because the peer may change the
+    /// original at any time.
     record: Box<[u8; MAX_RECORD]>,
 }
 
 impl Rings {
-    /// Creates both ends of a segment's rings of `ring` bytes, for the creator of the segment or for its peer.
+    /// Creates this process's ends of the rings of a segment, either as the creator of the segment
+    /// or as its peer. `ring` is the size of a ring.
     ///
     /// # Errors
     /// There is no memory for the parts that are used from the beginning.
@@ -140,23 +153,28 @@ impl Rings {
         segment: Segment,
         ring: usize,
         creator: bool,
-        bell: Option<OwnedFd>,
+        wakeup: Option<OwnedFd>,
     ) -> io::Result<Self> {
-        let place = |n: usize| Place { control: n * CONTROL, base: FRONT + n * ring, size: ring };
-        let bounce = |n: usize| FRONT + 2 * ring + n * BOUNCE;
-        let parts = [(0, FRONT), (place(0).base, FIRST), (place(1).base, FIRST)];
+        let place = |n: usize| RingLayout {
+            control: n * CONTROL_SIZE,
+            base: CONTROL_PAGE + n * ring,
+            size: ring,
+        };
+        let bounce = |n: usize| CONTROL_PAGE + 2 * ring + n * BOUNCE_SIZE;
+        let parts =
+            [(0, CONTROL_PAGE), (place(0).base, INITIAL_SIZE), (place(1).base, INITIAL_SIZE)];
         if !parts.into_iter().all(|(at, len)| segment.populate(at, len)) {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
         let (ours, theirs) = if creator { (0, 1) } else { (1, 0) };
         let (writer, reader) = (Writer::new(place(ours)), Reader::new(place(theirs)));
         let lender = Lender::new(place(ours), bounce(ours));
-        let copier = Copier::new(place(theirs), bounce(theirs));
-        lender.show_probe(&segment);
-        Ok(Self { segment, writer, reader, lender, copier, bell, taken: 0, touched: false })
+        let copier = CopyReceiver::new(place(theirs), bounce(theirs));
+        lender.publish_probe(&segment);
+        Ok(Self { segment, writer, reader, lender, copier, wakeup, taken: 0, touched: false })
     }
 
-    /// Something was sent or taken.
+    /// Adds the channel to the touched ones.
     #[inline]
     fn touch(&mut self, channel: ShmChannelId, touched: &mut Vec<ShmChannelId>) {
         if !core::mem::replace(&mut self.touched, true) {
@@ -164,50 +182,52 @@ impl Rings {
         }
     }
 
-    /// Wakes the peer if it sleeps and has got something.
+    /// Wakes the peer if it sleeps and has something to read.
     #[inline]
     fn wake_peer(&mut self) {
-        if (self.writer.must_ring() | self.reader.must_ring()) && self.reader.wakes(&self.segment) {
-            self.bell.iter().for_each(wake);
+        if (self.writer.take_pending_wakeup() | self.reader.take_pending_wakeup())
+            && self.reader.take_sleep_flag(&self.segment)
+        {
+            self.wakeup.iter().for_each(signal_eventfd);
         }
     }
 }
 
 /// Returns whether the error of a socket is temporary.
-fn is_passing(error: &io::Error) -> bool {
+fn is_temporary(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-/// Wakes whoever sleeps on an eventfd.
+/// Increments an eventfd, which wakes the process that sleeps on it.
 #[cold]
-fn wake(bell: &OwnedFd) {
+fn signal_eventfd(wakeup: &OwnedFd) {
     let one = 1u64;
     // SAFETY: write(2) reads the eight bytes of `one`, a local variable. (It fails when the counter is full, which
     // wakes as well, or when a peer sent something else than an eventfd, to its own harm.)
-    unsafe { libc::write(bell.as_raw_fd(), (&raw const one).cast(), 8) };
+    unsafe { libc::write(wakeup.as_raw_fd(), (&raw const one).cast(), 8) };
 }
 
 impl ShmPort {
     /// Opens a port.
     ///
     /// # Errors
-    /// `AddrInUse` when somebody has the name; `InvalidInput` for a ring of another size; what the system says when
-    /// descriptors are short.
+    /// `AddrInUse` if another port has the name; `InvalidInput` for an invalid size of the ring;
+    /// the error of the system if descriptors are short.
     pub fn open(config: &ShmConfig) -> io::Result<Self> {
-        if !config.ring.is_power_of_two() || !(LEAST..=MOST).contains(&config.ring) {
+        if !config.ring.is_power_of_two() || !(MIN_SIZE..=MAX_SIZE).contains(&config.ring) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let listener = socket::listen(&config.name)?;
         // SAFETY: both calls take numbers and return new descriptors, which go nowhere but into the `OwnedFd`s.
-        let (bell, epoll) = unsafe {
-            let bell = check(libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK))?;
-            let bell = OwnedFd::from_raw_fd(bell);
-            (bell, OwnedFd::from_raw_fd(check(libc::epoll_create1(libc::EPOLL_CLOEXEC))?))
+        let (wakeup, epoll) = unsafe {
+            let wakeup = check(libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK))?;
+            let wakeup = OwnedFd::from_raw_fd(wakeup);
+            (wakeup, OwnedFd::from_raw_fd(check(libc::epoll_create1(libc::EPOLL_CLOEXEC))?))
         };
         let port = Self {
             ring: config.ring,
             listener,
-            bell,
+            wakeup,
             epoll,
             connections: Vec::new(),
             generation: 0,
@@ -216,11 +236,11 @@ impl ShmPort {
             record: Box::new([0; MAX_RECORD]),
         };
         port.watch(port.listener.as_raw_fd(), LISTENER)?;
-        port.watch(port.bell.as_raw_fd(), BELL)?;
+        port.watch(port.wakeup.as_raw_fd(), WAKEUP)?;
         Ok(port)
     }
 
-    /// Waits for input at `fd`, too, under this number.
+    /// Adds a descriptor to the epoll set, with this event number.
     fn watch(&self, fd: RawFd, number: u64) -> io::Result<()> {
         let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: number };
         // SAFETY: epoll_ctl(2) reads `event`, a local variable, and touches no other memory.
@@ -230,18 +250,21 @@ impl ShmPort {
         check(rc).map(drop)
     }
 
-    /// Keeps a connection.
-    fn add(
+    /// Adds a connection, if its process belongs to this user.
+    ///
+    /// # Errors
+    /// `PermissionDenied` for another user; the error of the system; too few descriptors are left.
+    fn add_connection(
         &mut self,
         stage: Stage,
         socket: OwnedFd,
         rings: Option<Rings>,
     ) -> io::Result<ShmChannelId> {
         let who = socket::credentials(socket.as_raw_fd())?;
-        if who.uid != socket::user() {
+        if who.uid != socket::current_user() {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
-        if !socket::spares(socket.as_raw_fd()) {
+        if !socket::has_spare_descriptors(socket.as_raw_fd()) {
             return Err(io::Error::other("descriptors are short, and left to the application"));
         }
         let free = self.connections.iter().position(Option::is_none);
@@ -254,7 +277,7 @@ impl ShmPort {
         let name = u64::from(generation) << 33 | u64::from(number);
         let watched = self.watch(connection.socket.as_raw_fd(), name).and_then(|()| {
             let process = connection.process.as_ref().map(Process::fd);
-            process.map_or(Ok(()), |process| self.watch(process, name | PROCESS))
+            process.map_or(Ok(()), |process| self.watch(process, name | PROCESS_EVENT))
         });
         if let Err(error) = watched {
             connection.unwatch(&self.epoll);
@@ -267,9 +290,9 @@ impl ShmPort {
         Ok(ShmChannelId(number))
     }
 
-    /// Returns the connection that an event is about, unless that connection has been closed.
-    fn named(&self, event: u64) -> Option<ShmChannelId> {
-        // Connection numbers have 32 bits.
+    /// Returns the channel of an event, unless its connection has been closed.
+    fn channel_of_event(&self, event: u64) -> Option<ShmChannelId> {
+        // The lower 32 bits are the channel number.
         let channel = ShmChannelId(event as u32);
         let connection = self.connections.get(channel.0 as usize)?.as_ref()?;
         (u64::from(connection.generation) == event >> 33).then_some(channel)
@@ -280,9 +303,9 @@ impl ShmPort {
         self.connections.get_mut(channel.0 as usize)?.as_mut()
     }
 
-    /// The rings of a connection on which records may travel; it is touched.
+    /// Returns the rings of an open channel and marks the channel as touched.
     #[inline]
-    fn rings(&mut self, channel: ShmChannelId) -> Option<&mut Rings> {
+    fn open_rings(&mut self, channel: ShmChannelId) -> Option<&mut Rings> {
         let Self { connections, touched, .. } = self;
         match connections.get_mut(channel.0 as usize) {
             Some(Some(Connection { stage: Stage::Open, rings: Some(rings), .. })) => {
@@ -293,35 +316,36 @@ impl ShmPort {
         }
     }
 
-    /// Takes connections that wait at the listening socket.
-    fn take_incoming(&mut self) {
+    /// Accepts the connections that wait at the listening socket.
+    fn accept_incoming(&mut self) {
         while let Ok(socket) = socket::accept(self.listener.as_raw_fd()) {
             let greeting =
                 |c: &&Connection| matches!(c.stage, Stage::AwaitingHello | Stage::Requested);
             let many = self.connections.iter().flatten().filter(greeting).count();
-            if many >= MOST_GREETING {
-                // It is told by the end of the connection.
+            if many >= MAX_HANDSHAKES {
+                // Dropping the socket tells the peer that it was refused.
                 continue;
             }
-            if let Err(error) = self.add(Stage::AwaitingHello, socket, None) {
+            if let Err(error) = self.add_connection(Stage::AwaitingHello, socket, None) {
                 log::info!("a connection through shared memory is refused: {error}");
             }
         }
     }
 
-    /// Something is to be read from a connection's socket, or it is at its end.
-    fn hear(&mut self, channel: ShmChannelId) {
+    /// Handles an event on a connection's socket: a greeting, a close notification, or the end of
+    /// the connection.
+    fn read_socket(&mut self, channel: ShmChannelId) {
         let Some(connection) = self.get_mut(channel) else { return };
         let stage = connection.stage;
         let heard = match socket::receive(connection.socket.as_raw_fd()) {
-            Err(error) if is_passing(&error) => return,
+            Err(error) if is_temporary(&error) => return,
             Ok((text, fds)) if !text.is_empty() => Some((text, fds)),
             Ok(_) | Err(_) => None,
         };
         let greeting = match (stage, heard) {
-            // Whatever is said after the greetings is that it is closed.
-            (Stage::Open, Some(_)) => return self.hang_up(channel, EndReason::Closed),
-            (_, Some((text, fds))) => connection.greet(fds).is_ok().then_some(text),
+            // Every datagram after the greetings means that the peer has closed the connection.
+            (Stage::Open, Some(_)) => return self.end_connection(channel, EndReason::Closed),
+            (_, Some((text, fds))) => connection.accept_greeting(fds).is_ok().then_some(text),
             (_, None) => None,
         };
         match (stage, greeting) {
@@ -330,32 +354,35 @@ impl ShmPort {
             }
             (_, Some(text)) => self.events.push_back(ChannelEvent::Accepted(channel, text)),
             (Stage::AwaitingHello, None) => self.close(channel),
-            (_, None) => self.hang_up(channel, EndReason::PeerDied),
+            (_, None) => self.end_connection(channel, EndReason::PeerDied),
         }
     }
 
-    /// The process at the other end is gone. It may have closed the connection before.
-    fn bereave(&mut self, channel: ShmChannelId) {
+    /// Handles an event of the peer's process. The process may have closed the connection before it
+    /// ended.
+    fn handle_process_event(&mut self, channel: ShmChannelId) {
         let Some(connection) = self.get_mut(channel) else { return };
         if connection.process.as_ref().is_none_or(Process::lives) {
             return;
         }
         match socket::receive(connection.socket.as_raw_fd()) {
             Ok((text, _)) if !text.is_empty() && connection.stage == Stage::Open => {
-                self.hang_up(channel, EndReason::Closed);
+                self.end_connection(channel, EndReason::Closed);
             }
-            // The socket may have nothing to read, not even an end: a child of the peer's process may hold it.
-            _ => self.hang_up(channel, EndReason::PeerDied),
+            // A child of the peer's process may hold the socket open, so it may have neither data
+            // nor an end.
+            _ => self.end_connection(channel, EndReason::PeerDied),
         }
     }
 
-    /// Nobody is at the other end any more.
-    fn hang_up(&mut self, channel: ShmChannelId, ending: EndReason) {
+    /// Marks a connection whose peer has closed it or ended. An open channel ends when its records
+    /// have been handed out; others end now.
+    fn end_connection(&mut self, channel: ShmChannelId, ending: EndReason) {
         let Self { connections, epoll, .. } = self;
         let Some(Some(connection)) = connections.get_mut(channel.0 as usize) else { return };
         connection.hung_up = Some(ending);
         if let Some(rings) = &mut connection.rings {
-            rings.reader.end();
+            rings.reader.handle_writer_exit();
         }
         connection.unwatch(epoll);
         if connection.stage != Stage::Open {
@@ -366,7 +393,8 @@ impl ShmPort {
 }
 
 impl Connection {
-    /// Takes the connection's descriptors out of an epoll set. Closing them does not, while a child of fork holds them.
+    /// Removes the connection's descriptors from an epoll set. Closing them does not remove them
+    /// while a child of fork holds copies.
     fn unwatch(&self, epoll: &OwnedFd) {
         let mut event = libc::epoll_event { events: 0, u64: 0 };
         let process = self.process.as_ref().map(Process::fd);
@@ -379,8 +407,8 @@ impl Connection {
         }
     }
 
-    /// Finds out whether we can read the peer's memory, and says so to it.
-    fn probe(&self) {
+    /// Tests whether this process can read the peer's memory, and publishes the result to the peer.
+    fn probe_peer_memory(&self) {
         let (Some(rings), Some(process)) = (&self.rings, &self.process) else { return };
         if !process.probe(&rings.segment, rings.reader.place()) {
             log::debug!(
@@ -390,28 +418,28 @@ impl Connection {
         }
     }
 
-    /// Takes what comes with a peer's greeting.
-    fn greet(&mut self, fds: Vec<OwnedFd>) -> io::Result<()> {
+    /// Checks the descriptors that come with a greeting, and maps the segment.
+    fn accept_greeting(&mut self, fds: Vec<OwnedFd>) -> io::Result<()> {
         let unexpected = || io::Error::other("the peer's greeting is not what it should be");
         let mut fds = fds.into_iter();
         match (self.stage, &mut self.rings) {
             (Stage::AwaitingHello, None) => {
-                let (memory, bell) = (fds.next(), fds.next());
+                let (memory, wakeup) = (fds.next(), fds.next());
                 let memory = memory.ok_or_else(unexpected)?;
-                let (least, most) = (segment_size(LEAST), segment_size(MOST));
+                let (least, most) = (segment_size(MIN_SIZE), segment_size(MAX_SIZE));
                 let segment = Segment::open(memory.as_fd(), least, most)?;
-                let size = (segment.len() - FRONT) / 2 - BOUNCE;
+                let size = (segment.len() - CONTROL_PAGE) / 2 - BOUNCE_SIZE;
                 if !size.is_power_of_two() || segment.len() != segment_size(size) {
                     return Err(unexpected());
                 }
-                self.rings = Some(Rings::new(segment, size, false, bell)?);
+                self.rings = Some(Rings::new(segment, size, false, wakeup)?);
                 self.stage = Stage::Requested;
                 Ok(())
             }
             (Stage::AwaitingWelcome, Some(rings)) => {
-                rings.bell = fds.next();
+                rings.wakeup = fds.next();
                 self.stage = Stage::Open;
-                self.probe();
+                self.probe_peer_memory();
                 Ok(())
             }
             _ => Err(unexpected()),
@@ -424,9 +452,10 @@ impl Drop for Connection {
         if let Some(rings) = &mut self.rings {
             rings.lender.revoke(&rings.segment, None);
         }
-        // Who was not accepted is told by the end of the socket: it would take this for a welcome.
+        // A peer that was not accepted learns it from the end of the connection; it would take a
+        // datagram for a welcome.
         if !matches!(self.stage, Stage::AwaitingHello | Stage::Requested) {
-            let _gone = socket::send(self.socket.as_raw_fd(), FAREWELL, &[]);
+            let _gone = socket::send(self.socket.as_raw_fd(), CLOSE_NOTIFICATION, &[]);
         }
         socket::shut_down(self.socket.as_raw_fd());
     }
@@ -434,7 +463,8 @@ impl Drop for Connection {
 
 impl Drop for ShmPort {
     fn drop(&mut self) {
-        // A child of fork may hold the listening socket, and a process that connects to it then would wait for an answer.
+        // A child of fork may hold the listening socket. Without the shutdown, processes that
+        // connect to it would wait for an answer.
         socket::shut_down(self.listener.as_raw_fd());
     }
 }
@@ -445,9 +475,9 @@ impl MessagePort for ShmPort {
         let (segment, memory) = Segment::create(segment_size(self.ring))?;
         let raw = socket.as_raw_fd();
         let rings = Rings::new(segment, self.ring, true, None)?;
-        // Who it is we look at before we say anything.
-        let channel = self.add(Stage::AwaitingWelcome, socket, Some(rings))?;
-        if let Err(error) = socket::send(raw, hello, &[memory.as_fd(), self.bell.as_fd()]) {
+        // The user of the peer is checked before anything is sent to it.
+        let channel = self.add_connection(Stage::AwaitingWelcome, socket, Some(rings))?;
+        if let Err(error) = socket::send(raw, hello, &[memory.as_fd(), self.wakeup.as_fd()]) {
             self.close(channel);
             return Err(error);
         }
@@ -455,12 +485,12 @@ impl MessagePort for ShmPort {
     }
 
     fn accept(&mut self, channel: ShmChannelId, welcome: &[u8]) -> io::Result<()> {
-        let bell = self.bell.try_clone()?;
+        let wakeup = self.wakeup.try_clone()?;
         let connection = self.get_mut(channel).filter(|c| c.stage == Stage::Requested);
         let connection = connection.ok_or(io::ErrorKind::NotConnected)?;
         connection.stage = Stage::Open;
-        connection.probe();
-        let sent = socket::send(connection.socket.as_raw_fd(), welcome, &[bell.as_fd()]);
+        connection.probe_peer_memory();
+        let sent = socket::send(connection.socket.as_raw_fd(), welcome, &[wakeup.as_fd()]);
         if sent.is_err() {
             self.close(channel);
         }
@@ -473,7 +503,7 @@ impl MessagePort for ShmPort {
         {
             connection.unwatch(&self.epoll);
         }
-        // Its number may be another's soon.
+        // The number may soon belong to another channel.
         self.touched.retain(|touched| *touched != channel);
         self.events.retain(|event| {
             !matches!(event, ChannelEvent::Requested(it, _) | ChannelEvent::Accepted(it, _) | ChannelEvent::Ended(it, _) if *it == channel)
@@ -492,18 +522,20 @@ impl MessagePort for ShmPort {
         for event in events.iter().take(usize::try_from(n).unwrap_or(0)) {
             let number = event.u64;
             match number {
-                LISTENER => self.take_incoming(),
-                BELL => {
+                LISTENER => self.accept_incoming(),
+                WAKEUP => {
                     let mut count = 0u64;
                     // SAFETY: read(2) writes at most the eight bytes of `count`, a local variable.
                     unsafe {
-                        libc::read(self.bell.as_raw_fd(), (&raw mut count).cast(), 8);
+                        libc::read(self.wakeup.as_raw_fd(), (&raw mut count).cast(), 8);
                     }
                 }
-                _ => match self.named(number) {
-                    Some(channel) if number & PROCESS != 0 => self.bereave(channel),
-                    Some(channel) => self.hear(channel),
-                    // The connection was closed meanwhile.
+                _ => match self.channel_of_event(number) {
+                    Some(channel) if number & PROCESS_EVENT != 0 => {
+                        self.handle_process_event(channel)
+                    }
+                    Some(channel) => self.read_socket(channel),
+                    // The connection has been closed in the meantime.
                     None => {}
                 },
             }
@@ -523,12 +555,12 @@ impl MessagePort for ShmPort {
 
     #[inline]
     fn send(&mut self, channel: ShmChannelId, record: OutgoingRecord<'_>) -> bool {
-        self.rings(channel).is_none_or(|rings| rings.writer.send(&rings.segment, record))
+        self.open_rings(channel).is_none_or(|rings| rings.writer.send(&rings.segment, record))
     }
 
     #[inline]
     fn send_split(&mut self, channel: ShmChannelId, record: OutgoingRecord<'_>) -> bool {
-        self.rings(channel).is_none_or(|rings| rings.writer.send_parted(&rings.segment, record))
+        self.open_rings(channel).is_none_or(|rings| rings.writer.send_split(&rings.segment, record))
     }
 
     #[inline]
@@ -551,7 +583,7 @@ impl MessagePort for ShmPort {
 
     #[inline]
     fn send_message(&mut self, channel: ShmChannelId, record: OutgoingRecord<'_>) -> bool {
-        self.rings(channel).is_none_or(|rings| {
+        self.open_rings(channel).is_none_or(|rings| {
             rings.writer.takes_messages(&rings.segment) && rings.writer.send(&rings.segment, record)
         })
     }
@@ -574,20 +606,23 @@ impl MessagePort for ShmPort {
         pieces: &[UserSlice],
         tag: u64,
     ) -> ReferenceOutcome {
-        let Some(rings) = self.rings(channel) else { return ReferenceOutcome::Sent };
-        if pieces.len() > MOST_PIECES || !rings.lender.is_wanted(&rings.segment) {
+        let Some(rings) = self.open_rings(channel) else { return ReferenceOutcome::Sent };
+        if pieces.len() > MAX_REFERENCE_PIECES || !rings.lender.peer_can_read(&rings.segment) {
             return ReferenceOutcome::Impossible;
         }
-        let now = (rings.writer.records(), rings.taken);
+        let now = (rings.writer.records_written(), rings.taken);
         let Some((text, len)) = rings.lender.describe(&rings.segment, now, pieces, tag) else {
             return ReferenceOutcome::Full;
         };
-        let mut first = [0; MOST_BYTES];
+        let mut first = [0; MAX_DESCRIPTION];
         first[..len].copy_from_slice(&text[..len]);
-        if rings.writer.refer(&rings.segment, OutgoingRecord::of_copies(&first[..len], head)) {
+        if rings
+            .writer
+            .send_reference(&rings.segment, OutgoingRecord::of_copies(&first[..len], head))
+        {
             ReferenceOutcome::Sent
         } else {
-            rings.lender.withdraw();
+            rings.lender.withdraw_last();
             ReferenceOutcome::Full
         }
     }
@@ -609,8 +644,9 @@ impl MessagePort for ShmPort {
             if *stage != Stage::Open {
                 continue;
             }
-            // Where it has taken all there is nothing to look at.
-            let all_taken = rings.taken == rings.writer.records();
+            // If the peer has taken all records, the count cannot have changed, and the read of its
+            // cache line is saved.
+            let all_taken = rings.taken == rings.writer.records_written();
             let mut left = budget;
             let over = loop {
                 if left == 0 {
@@ -620,7 +656,8 @@ impl MessagePort for ShmPort {
                     break *hung_up;
                 }
                 let found = rings.reader.peek(&rings.segment, &mut self.record);
-                // Behind the record: what the peer had taken when it wrote that is among this.
+                // The count is read after the record, so it includes everything that the peer had
+                // taken when it wrote the record.
                 let taken =
                     if all_taken { rings.taken } else { rings.writer.taken(&rings.segment) };
                 if rings.taken != taken {
@@ -628,12 +665,12 @@ impl MessagePort for ShmPort {
                     rings.touch(ShmChannelId(number), &mut self.touched);
                 }
                 match found {
-                    Found::Record(waiting) => {
+                    PeekOutcome::Record(waiting) => {
                         let record = &self.record[..waiting.shown];
                         let channel = (ShmChannelId(number), taken);
                         let verdict = if waiting.refers {
                             let peer = (process.as_ref(), hung_up.is_some());
-                            let verdict = referring(peer, rings, channel, record, sink);
+                            let verdict = deliver_reference(peer, rings, channel, record, sink);
                             if rings.copier.is_open() {
                                 rings.touch(ShmChannelId(number), &mut self.touched);
                             }
@@ -652,14 +689,14 @@ impl MessagePort for ShmPort {
                                 left -= 1;
                             }
                             RecordVerdict::Deferred => {
-                                rings.reader.hold_back(&rings.segment);
+                                rings.reader.count_deferral(&rings.segment);
                                 break None;
                             }
                             RecordVerdict::Broken => break Some(EndReason::Closed),
                         }
                     }
-                    Found::Nothing => break *hung_up,
-                    Found::Nonsense => break Some(EndReason::Closed),
+                    PeekOutcome::Empty => break *hung_up,
+                    PeekOutcome::Invalid => break Some(EndReason::Closed),
                 }
             };
             if left < budget {
@@ -697,7 +734,7 @@ impl MessagePort for ShmPort {
     fn peer_deferrals(&self, channel: ShmChannelId) -> u64 {
         match self.connections.get(channel.0 as usize) {
             Some(Some(Connection { rings: Some(rings), .. })) => {
-                rings.writer.held_back(&rings.segment)
+                rings.writer.deferrals(&rings.segment)
             }
             _ => 0,
         }
@@ -719,7 +756,7 @@ impl MessagePort for ShmPort {
     fn announce_sleep(&mut self) -> bool {
         for connection in self.connections.iter().flatten() {
             if let Connection { stage: Stage::Open, rings: Some(rings), .. } = connection {
-                rings.writer.fall_asleep(&rings.segment);
+                rings.writer.set_sleep_flag(&rings.segment);
             }
         }
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
@@ -735,7 +772,7 @@ impl MessagePort for ShmPort {
     }
 
     fn wake_sleeper(&mut self) {
-        wake(&self.bell);
+        signal_eventfd(&self.wakeup);
     }
 
     fn fd(&self) -> RawFd {
@@ -743,10 +780,10 @@ impl MessagePort for ShmPort {
     }
 }
 
-/// Hands out a record that begins with the description of a payload. `over` says that the process at the other end has
-/// gone.
+/// Hands out a record that begins with the description of a payload. `over` means that the peer's
+/// process has ended.
 #[cold]
-fn referring(
+fn deliver_reference(
     (process, over): (Option<&Process>, bool),
     rings: &mut Rings,
     channel: (ShmChannelId, u64),
@@ -755,17 +792,17 @@ fn referring(
 ) -> RecordVerdict {
     let Rings { segment, reader, copier, .. } = rings;
     let (segment, place) = (&*segment, reader.place());
-    let lent = process.and_then(|process| Lent::read(process, segment, place, record));
+    let lent = process.and_then(|process| ReferencedPayload::read(process, segment, place, record));
     let Some((lent, len)) = lent else { return RecordVerdict::Broken };
     let head = &record[len..];
     if copier.is_open() {
         let source = match copier.poll(segment) {
-            Progress::Waiting if !over => {
-                reader.alert();
+            CopyProgress::Pending if !over => {
+                reader.request_wakeup();
                 return RecordVerdict::Deferred;
             }
-            Progress::Whole => PayloadSource::copied(copier.bytes()),
-            Progress::Waiting | Progress::Gone => PayloadSource::gone(),
+            CopyProgress::Complete => PayloadSource::copied(copier.bytes()),
+            CopyProgress::Pending | CopyProgress::Aborted => PayloadSource::unavailable(),
         };
         let verdict = sink(channel, head, Some(&source));
         if verdict != RecordVerdict::Deferred {
@@ -773,8 +810,9 @@ fn referring(
         }
         return verdict;
     }
-    // No process is left that could copy an unreadable payload: the peer has ended, or has taken back all that it lent.
-    let source = if over { PayloadSource::gone() } else { PayloadSource::lent(lent) };
+    // If the peer has ended or has revoked everything, no process is left that could copy an
+    // unreadable payload.
+    let source = if over { PayloadSource::unavailable() } else { PayloadSource::referenced(lent) };
     let verdict = sink(channel, head, Some(&source));
     if source.is_delayed() {
         refuse_references(segment, place);
@@ -783,10 +821,11 @@ fn referring(
              processes cannot read a mapping; its long messages are copied twice, through shared memory"
         );
         if verdict == RecordVerdict::Deferred
-            && let Some(wanted) = source.as_lent().and_then(Lent::wanted)
+            && let Some(wanted) =
+                source.as_referenced().and_then(ReferencedPayload::payload_to_copy)
         {
             copier.begin(segment, wanted);
-            reader.alert();
+            reader.request_wakeup();
         }
     }
     verdict

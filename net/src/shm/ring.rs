@@ -1,154 +1,163 @@
-//! One direction of a connection: a ring of entries in a segment, written by one process and read by the other.
+//! One direction of a channel: a ring of entries in a segment, written by one process and read by
+//! the other.
 //!
-//! An entry begins at a cache line: a word with the record's length, and the record. The word tells that the entry is
-//! there, so that a reader who polls looks at one line, and finds the beginning of the record on it. The writer clears
-//! the word behind its entry before it shows the entry. An entry does not wrap: a word [`SKIP`] sends the reader to
-//! the front.
+//! An entry begins at a cache line. It consists of a header word with the length of the record, and
+//! the record. A header word other than zero publishes the entry, so a polling reader reads one
+//! cache line and finds the beginning of the record on it. The writer clears the word behind its
+//! entry before it publishes the entry. An entry does not wrap: the header word [`SKIP`] sends the
+//! reader to the front.
 //!
-//! Beside the ring stand, on lines of their own, what the reader has consumed (bytes) and taken (records), how often it
-//! had no room for the next one and what room it has for messages, and whether the *writer* of this ring sleeps.
+//! The control words of the ring stand on cache lines of their own. The reader publishes how many
+//! bytes it has consumed, how many records it has taken, how often it had no room for the next one,
+//! and what room it has for messages. The *writer* publishes whether it sleeps.
 //!
-//! A ring has only the memory that its traffic needs. The writer returns to the front instead of using a new part of
-//! the ring, if there is room at the front and no entry lacked room lately. Otherwise it doubles the part that has
-//! pages. Both ends allocate the pages of a part before they touch it, so that a shortage of memory is a full ring and
-//! not a signal.
+//! A ring has only the memory that its traffic needs. The writer returns to the front instead of
+//! using a new part of the ring, if there is room at the front and no entry lacked room lately.
+//! Otherwise it doubles the part that has pages. Both ends allocate the pages of a part before they
+//! touch it, so that a shortage of memory looks like a full ring and raises no signal.
 //!
-//! Neither believes the other. Where the writer writes, and where the reader reads, are numbers of its own; a length is
-//! read once and checked; what the reader says to have consumed is checked before it is subtracted. The worst that
-//! a peer can do is to say nonsense, or nothing.
+//! Neither end trusts the other. Each keeps its own position. A length is read once and then
+//! checked, and the published number of consumed bytes is checked before it is used. The worst that
+//! a peer can do is to publish invalid values, or nothing.
 
 use std::sync::atomic::{Ordering, fence};
 
 use super::segment::Segment;
 use crate::message::{MAX_RECORD, MessageRoom, OutgoingRecord};
 
-/// Records begin at multiples of this.
+/// Alignment of entries in bytes: a cache line.
 const LINE: usize = 64;
-/// Bytes before the record.
-const WORD: usize = 8;
-/// The record begins with the description of a payload elsewhere (`fetch.rs`).
-const REFERS: u64 = 1 << 32;
-/// Of the record its head alone is handed out; how long that is stands from bit [`HEAD`] on, in a byte.
-const PARTED: u64 = 1 << 33;
-const HEAD: u32 = 40;
-/// The rest of the ring is not used.
+/// Size of the header word in bytes.
+const HEADER: usize = 8;
+/// Flag in the header word: the record begins with the description of a payload elsewhere
+/// (`fetch.rs`).
+const IS_REFERENCE: u64 = 1 << 32;
+/// Flag in the header word: only the head of the record is handed out. The byte from bit
+/// [`HEAD_SHIFT`] on is the length of the head.
+const IS_SPLIT: u64 = 1 << 33;
+const HEAD_SHIFT: u32 = 40;
+/// Header word that sends the reader to the front of the ring.
 const SKIP: u64 = u64::MAX;
-/// Bytes of what stands beside a ring.
-pub(super) const CONTROL: usize = 512;
-/// Bytes of a ring that have pages from the beginning, and that it holds at least while its reader is away: 500 short
-/// messages, or one of the longest entries.
-pub(super) const FIRST: usize = 32 << 10;
-/// The value that says that all of a ring has pages.
-const ALL: usize = usize::MAX;
-/// Smallest ring: several of the longest entries.
-pub(super) const LEAST: usize = 64 << 10;
-/// Largest.
-pub(super) const MOST: usize = 16 << 20;
+/// Size of the control words of a ring, in bytes.
+pub(super) const CONTROL_SIZE: usize = 512;
+/// Bytes of a ring that have pages from the beginning. They hold 500 short messages or one entry of
+/// the greatest length while the reader is away.
+pub(super) const INITIAL_SIZE: usize = 32 << 10;
+/// Value of `populated` when the whole ring has pages.
+const FULLY_POPULATED: usize = usize::MAX;
+/// Smallest size of a ring: several entries of the greatest length.
+pub(super) const MIN_SIZE: usize = 64 << 10;
+/// Largest size of a ring.
+pub(super) const MAX_SIZE: usize = 16 << 20;
 
 const CONSUMED: usize = 0;
 const TAKEN: usize = 8;
-const HELD_BACK: usize = 24;
+const DEFERRALS: usize = 24;
 const ROOM: usize = 32;
 const ASLEEP: usize = 128;
 
-/// Where in a segment a ring is.
+/// The position of a ring and its control words in a segment.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
-    /// What stands beside it.
+pub(super) struct RingLayout {
+    /// Offset of the control words.
     pub(super) control: usize,
-    /// The ring.
+    /// Offset of the ring.
     pub(super) base: usize,
-    /// Its bytes, a power of two.
+    /// Size of the ring in bytes, a power of two.
     pub(super) size: usize,
 }
 
-impl Place {
-    /// The offset of a position.
+impl RingLayout {
+    /// Returns the offset in the segment of a position in the stream.
     #[inline]
     const fn at(self, position: u64) -> usize {
-        // Less than `size`.
+        // The mask keeps the value below `size`.
         self.base + (position as usize & (self.size - 1))
     }
 
-    /// Bytes from a position to the end of the ring.
+    /// Returns the number of bytes from a position to the end of the ring.
     #[inline]
     const fn to_end(self, position: u64) -> usize {
         self.size - (position as usize & (self.size - 1))
     }
 }
 
-/// Bytes of an entry.
+/// Returns the size of the entry for a record of this length.
 #[inline]
 const fn entry_size(record: usize) -> usize {
-    (WORD + record).next_multiple_of(LINE)
+    (HEADER + record).next_multiple_of(LINE)
 }
 
-/// The writer's end.
+/// The writer's end of a ring.
 #[derive(Debug)]
 pub(super) struct Writer {
-    place: Place,
-    /// Bytes written, entries that were skipped included.
+    place: RingLayout,
+    /// Bytes written, including skipped ones.
     written: u64,
-    /// Bytes that the reader has consumed, as far as looked.
+    /// Bytes that the reader has consumed, as last read.
     consumed: u64,
-    /// Records written.
+    /// Number of records written.
     records: u64,
-    /// Whether the reader had no room for messages when the writer last read that state. The writer reads it together
-    /// with `consumed`, so it writes at most a ring's length of messages after the reader has shown that there is no
-    /// room.
+    /// The reader had no room for messages when the writer last read its state. The writer reads
+    /// that together with `consumed`, so it writes at most one ring of messages after the reader
+    /// has published that it has no room.
     refuses_messages: bool,
-    /// Bytes of the ring that have pages: a power of two less than the ring's size, or [`ALL`].
-    reached: usize,
-    /// An entry found no room since pages were last added, so the ring is to grow.
-    cramped: bool,
-    /// Something was written since the reader was last rung for.
-    rung: bool,
+    /// Bytes of the ring that have pages: a power of two less than the size, or
+    /// [`FULLY_POPULATED`].
+    populated: usize,
+    /// An entry found no room since the last growth, so the next part of the ring is to be used.
+    needs_growth: bool,
+    /// Nothing was written since the reader was last woken.
+    notified: bool,
 }
 
 impl Writer {
-    pub(super) const fn new(place: Place) -> Self {
+    pub(super) const fn new(place: RingLayout) -> Self {
         Self {
             place,
             written: 0,
             consumed: 0,
             records: 0,
-            reached: FIRST,
-            cramped: false,
+            populated: INITIAL_SIZE,
+            needs_growth: false,
             refuses_messages: false,
-            rung: true,
+            notified: true,
         }
     }
 
-    /// Puts a record into the ring. False when there is no room.
+    /// Writes a record into the ring. Returns false if there is no room.
     #[inline]
     pub(super) fn send(&mut self, segment: &Segment, record: OutgoingRecord<'_>) -> bool {
-        self.put(segment, record, 0)
+        self.write_entry(segment, record, 0)
     }
 
-    /// The same for a record that begins with the description of a payload.
-    pub(super) fn refer(&mut self, segment: &Segment, record: OutgoingRecord<'_>) -> bool {
-        self.put(segment, record, REFERS)
+    /// Writes a record that begins with the description of a payload. Returns false if there is no
+    /// room.
+    pub(super) fn send_reference(&mut self, segment: &Segment, record: OutgoingRecord<'_>) -> bool {
+        self.write_entry(segment, record, IS_REFERENCE)
     }
 
-    /// The same for a record of which the head alone is handed out, and the rest is fetched from where it is.
+    /// Writes a record of which only the head is handed out; the receiver fetches the rest from the
+    /// ring. Returns false if there is no room.
     #[inline]
-    pub(super) fn send_parted(&mut self, segment: &Segment, record: OutgoingRecord<'_>) -> bool {
+    pub(super) fn send_split(&mut self, segment: &Segment, record: OutgoingRecord<'_>) -> bool {
         let head = u8::try_from(record.head_len()).expect("a head is short");
-        self.put(segment, record, PARTED | u64::from(head) << HEAD)
+        self.write_entry(segment, record, IS_SPLIT | u64::from(head) << HEAD_SHIFT)
     }
 
-    /// Returns the room for messages that the reader shows.
+    /// Returns the room for messages that the reader publishes.
     #[inline]
     pub(super) fn room(&self, segment: &Segment) -> MessageRoom {
         match segment.word(self.place.control + ROOM).load(Ordering::Relaxed) {
             0 => MessageRoom::Ample,
             1 => MessageRoom::Little,
-            // A dishonest peer may show any number.
+            // A dishonest peer may publish any number.
             _ => MessageRoom::None,
         }
     }
 
-    /// Returns whether messages may be written. If the last known state forbids it, the reader's state is read again.
+    /// Returns whether messages may be written. If the last known state forbids it, the reader's
+    /// state is read again.
     #[inline]
     pub(super) fn takes_messages(&mut self, segment: &Segment) -> bool {
         if self.refuses_messages {
@@ -162,30 +171,30 @@ impl Writer {
         self.refuses_messages && self.room(segment) != MessageRoom::None
     }
 
-    /// Records written.
-    pub(super) const fn records(&self) -> u64 {
+    /// Returns the number of records written.
+    pub(super) const fn records_written(&self) -> u64 {
         self.records
     }
 
     #[inline]
-    fn put(&mut self, segment: &Segment, record: OutgoingRecord<'_>, mark: u64) -> bool {
+    fn write_entry(&mut self, segment: &Segment, record: OutgoingRecord<'_>, mark: u64) -> bool {
         let len = record.len();
         assert!((1..=MAX_RECORD).contains(&len), "a record has up to {MAX_RECORD} bytes");
         let (need, to_end) = (entry_size(len), self.place.to_end(self.written));
         let mut skip = if need > to_end { to_end } else { 0 };
-        if self.place.size - to_end + need >= self.reached {
+        if self.place.size - to_end + need >= self.populated {
             let Some(bytes) = self.skip_or_grow(segment, need) else { return false };
             skip = bytes;
         }
-        // And the word behind it.
+        // The header word behind the entry must be free as well, because it is cleared.
         if !self.has_room(segment, skip + need + LINE) {
-            self.cramped = true;
+            self.needs_growth = true;
             return false;
         }
         let start = self.written + skip as u64;
         let next = start + need as u64;
         segment.word(self.place.at(next)).store(0, Ordering::Relaxed);
-        let mut at = self.place.at(start) + WORD;
+        let mut at = self.place.at(start) + HEADER;
         record.for_each(|from, len| {
             // SAFETY: `OutgoingRecord` says that its pieces are readable. An entry does not reach beyond the ring's end,
             // and `write` checks that it is inside the segment.
@@ -198,17 +207,18 @@ impl Writer {
         }
         self.written = next;
         self.records += 1;
-        self.rung = false;
+        self.notified = false;
         true
     }
 
-    /// Finds a place for an entry of `need` bytes that would reach a part of the ring without pages. Returns the number
-    /// of bytes to skip before the entry, or `None` when there is neither room at the front nor memory for more pages.
+    /// Finds a place for an entry of `need` bytes that would reach a part of the ring without
+    /// pages. Returns the number of bytes to skip before the entry, or `None` if there is neither
+    /// room at the front nor memory for more pages.
     #[cold]
     fn skip_or_grow(&mut self, segment: &Segment, need: usize) -> Option<usize> {
         let (size, to_end) = (self.place.size, self.place.to_end(self.written));
         let offset = size - to_end;
-        let fits_before = offset > 0 && need + LINE <= self.reached && !self.cramped;
+        let fits_before = offset > 0 && need + LINE <= self.populated && !self.needs_growth;
         if fits_before && self.has_room(segment, to_end + need + LINE) {
             return Some(to_end);
         }
@@ -216,8 +226,8 @@ impl Writer {
         if !segment.populate(self.place.base, target) {
             return None;
         }
-        self.reached = if target == size { ALL } else { target };
-        self.cramped = false;
+        self.populated = if target == size { FULLY_POPULATED } else { target };
+        self.needs_growth = false;
         Some(if need > to_end { to_end } else { 0 })
     }
 
@@ -228,163 +238,166 @@ impl Writer {
             return true;
         }
         let consumed = segment.word(self.place.control + CONSUMED).load(Ordering::Acquire);
-        // Not less than before, nor more than was written: a peer may say anything.
+        // The value comes from the peer. An honest one is not less than before and not more than
+        // was written.
         self.consumed = consumed.clamp(self.consumed, self.written);
         self.refuses_messages = self.room(segment) == MessageRoom::None;
         fits(self.written - self.consumed)
     }
 
-    /// How many records the reader says to have taken.
+    /// Returns how many records the reader has taken, according to the reader.
     #[inline]
     pub(super) fn taken(&self, segment: &Segment) -> u64 {
         segment.word(self.place.control + TAKEN).load(Ordering::Acquire)
     }
 
-    /// How often the reader says to have had no room for the next record.
-    pub(super) fn held_back(&self, segment: &Segment) -> u64 {
-        segment.word(self.place.control + HELD_BACK).load(Ordering::Relaxed)
+    /// Returns how often the reader had no room for the next record, according to the reader.
+    pub(super) fn deferrals(&self, segment: &Segment) -> u64 {
+        segment.word(self.place.control + DEFERRALS).load(Ordering::Relaxed)
     }
 
-    /// Whether something was written that its reader, which sleeps when `asleep` says so, is to be woken for.
+    /// Returns whether something was written since the last call, so that a sleeping reader must be
+    /// woken.
     #[inline]
-    pub(super) fn must_ring(&mut self) -> bool {
-        !core::mem::replace(&mut self.rung, true)
+    pub(super) fn take_pending_wakeup(&mut self) -> bool {
+        !core::mem::replace(&mut self.notified, true)
     }
 
-    /// Says that the writer of this ring is about to sleep. It holds until it was woken.
+    /// Publishes that the process of this writer is about to sleep. The flag stays set until the
+    /// peer wakes the process.
     #[inline]
-    pub(super) fn fall_asleep(&self, segment: &Segment) {
+    pub(super) fn set_sleep_flag(&self, segment: &Segment) {
         segment.flag(self.place.control + ASLEEP).store(1, Ordering::SeqCst);
     }
 }
 
-/// What a reader found.
+/// The result of looking for the next record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Found {
-    /// A record, copied out as far as it is to be looked at.
-    Record(Waiting),
-    Nothing,
-    /// Something that no honest writer writes.
-    Nonsense,
+pub(super) enum PeekOutcome {
+    /// The record, copied as far as it is handed out.
+    Record(NextRecord),
+    Empty,
+    /// The entry is one that no honest writer writes.
+    Invalid,
 }
 
 /// The next record of a ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Waiting {
-    /// Bytes in all.
+pub(super) struct NextRecord {
+    /// Length of the record in bytes.
     pub(super) len: usize,
-    /// Bytes that were copied out, from the first on.
+    /// Number of bytes that were copied, from the beginning.
     pub(super) shown: usize,
-    /// It begins with the description of a payload.
+    /// The record begins with the description of a payload.
     pub(super) refers: bool,
 }
 
-/// The reader's end.
+/// The reader's end of a ring.
 #[derive(Debug)]
 pub(super) struct Reader {
-    place: Place,
+    place: RingLayout,
     /// Bytes consumed.
     consumed: u64,
-    /// Of those, what the writer was told.
-    told: u64,
-    /// Records that the writer was told to be taken.
+    /// Number of consumed bytes that was last published.
+    published: u64,
+    /// Number of taken records that was last published.
     taken: u64,
-    /// How often there was no room for a record.
-    held_back: u64,
-    /// The room for messages that was last shown to the writer.
+    /// Number of times that there was no room for a record.
+    deferrals: u64,
+    /// Room for messages that was last published.
     room: MessageRoom,
-    /// Bytes of the ring that have pages on this side. The reader keeps its own number, because the writer's may be
-    /// wrong.
-    reached: usize,
-    /// The last position at which a record may begin, once the writer has gone.
-    last: u64,
-    rung: bool,
+    /// Bytes of the ring that have pages for this process. The reader keeps its own number, because
+    /// the writer's may be wrong.
+    populated: usize,
+    /// Last position at which a record may begin, once the writer has ended.
+    end_position: u64,
+    notified: bool,
 }
 
 impl Reader {
-    pub(super) const fn new(place: Place) -> Self {
+    pub(super) const fn new(place: RingLayout) -> Self {
         Self {
             place,
             consumed: 0,
-            told: 0,
+            published: 0,
             taken: 0,
-            held_back: 0,
+            deferrals: 0,
             room: MessageRoom::Ample,
-            reached: FIRST,
-            last: u64::MAX,
-            rung: true,
+            populated: INITIAL_SIZE,
+            end_position: u64::MAX,
+            notified: true,
         }
     }
 
-    /// Records that the writer has gone. From then on at most a ring's length of records is read: otherwise records of a
-    /// writer that filled the ring without an end would be read for ever.
-    pub(super) const fn end(&mut self) {
-        self.last = self.consumed + self.place.size as u64;
+    /// Limits the reader to one more ring of records, because the writer has ended. A dishonest
+    /// writer could have filled the ring such that it has no end.
+    pub(super) const fn handle_writer_exit(&mut self) {
+        self.end_position = self.consumed + self.place.size as u64;
     }
 
-    /// Returns whether the ring can hold nothing more that an honest writer left.
+    /// Returns whether the ring can hold no more records of an honest writer.
     pub(super) const fn is_exhausted(&self) -> bool {
-        self.consumed >= self.last
+        self.consumed >= self.end_position
     }
 
-    /// Where the ring is.
-    pub(super) const fn place(&self) -> Place {
+    /// Returns the position of the ring.
+    pub(super) const fn place(&self) -> RingLayout {
         self.place
     }
 
-    /// Whether an entry waits.
+    /// Returns whether no entry waits.
     #[inline]
     pub(super) fn is_empty(&self, segment: &Segment) -> bool {
         segment.word(self.place.at(self.consumed)).load(Ordering::Acquire) == 0
     }
 
-    /// Copies the next record out, and leaves it where it is.
+    /// Copies the next record to `out` and leaves it in the ring.
     #[inline]
-    pub(super) fn peek(&mut self, segment: &Segment, out: &mut [u8; MAX_RECORD]) -> Found {
+    pub(super) fn peek(&mut self, segment: &Segment, out: &mut [u8; MAX_RECORD]) -> PeekOutcome {
         let mut word = segment.word(self.place.at(self.consumed)).load(Ordering::Acquire);
         if word == SKIP {
             self.consumed += self.place.to_end(self.consumed) as u64;
             word = segment.word(self.place.at(self.consumed)).load(Ordering::Acquire);
         }
         if word == 0 {
-            return Found::Nothing;
+            return PeekOutcome::Empty;
         }
-        let (refers, parted) = (word & REFERS != 0, word & PARTED != 0);
-        let head = usize::from((word >> HEAD) as u8);
+        let (refers, parted) = (word & IS_REFERENCE != 0, word & IS_SPLIT != 0);
+        let head = usize::from((word >> HEAD_SHIFT) as u8);
         let len = (word & 0xffff_ffff) as usize;
         let shown = if parted { head } else { len };
-        let known = word & !(0xffff_ffff | REFERS | PARTED | 0xff << HEAD) == 0;
+        let known = word & !(0xffff_ffff | IS_REFERENCE | IS_SPLIT | 0xff << HEAD_SHIFT) == 0;
         let to_end = self.place.to_end(self.consumed);
         let fits = (1..=MAX_RECORD).contains(&len) && entry_size(len) <= to_end;
         if !known || !fits || shown > len || parted == (head == 0) || parted && refers {
-            return Found::Nonsense;
+            return PeekOutcome::Invalid;
         }
         let end = self.place.size - to_end + entry_size(len);
-        if end >= self.reached && !self.reach(segment, end) {
-            return Found::Nonsense;
+        if end >= self.populated && !self.populate_to(segment, end) {
+            return PeekOutcome::Invalid;
         }
-        segment.read(self.place.at(self.consumed) + WORD, &mut out[..shown]);
-        Found::Record(Waiting { len, shown, refers })
+        segment.read(self.place.at(self.consumed) + HEADER, &mut out[..shown]);
+        PeekOutcome::Record(NextRecord { len, shown, refers })
     }
 
-    /// Gives the ring pages up to `end`, and for the word behind it.
+    /// Allocates the pages of the ring up to `end`, and of the header word behind it.
     #[cold]
-    fn reach(&mut self, segment: &Segment, end: usize) -> bool {
+    fn populate_to(&mut self, segment: &Segment, end: usize) -> bool {
         let target = (end + LINE).next_power_of_two().min(self.place.size);
         let there = segment.populate(self.place.base, target);
         if there {
-            self.reached = if target == self.place.size { ALL } else { target };
+            self.populated = if target == self.place.size { FULLY_POPULATED } else { target };
         }
         there
     }
 
-    /// Where in the segment what was not copied out of the next record begins.
+    /// Returns the offset in the segment of the part of the next record that was not copied.
     #[inline]
-    pub(super) fn rest(&self, record: Waiting) -> usize {
-        self.place.at(self.consumed) + WORD + record.shown
+    pub(super) fn rest(&self, record: NextRecord) -> usize {
+        self.place.at(self.consumed) + HEADER + record.shown
     }
 
-    /// Shows the writer the room for messages.
+    /// Publishes the room for messages.
     #[inline]
     pub(super) fn show_room(&mut self, segment: &Segment, room: MessageRoom) {
         let before = core::mem::replace(&mut self.room, room);
@@ -393,62 +406,66 @@ impl Reader {
             segment.word(self.place.control + ROOM).store(room as u64, Ordering::Relaxed);
             if before == MessageRoom::None {
                 // The writer may sleep until there is room.
-                self.rung = false;
+                self.notified = false;
             }
         }
     }
 
-    /// The record that was looked at is done with.
+    /// Removes the next record, of `len` bytes, from the ring.
     #[inline]
     pub(super) fn consume(&mut self, segment: &Segment, len: usize) {
         self.consumed += entry_size(len) as u64;
-        // Not each time, for the line is the writer's to read.
-        if self.consumed - self.told >= self.place.size as u64 / 4 {
-            self.tell(segment);
+        // The count is not published every time, because that would take the cache line from the
+        // writer.
+        if self.consumed - self.published >= self.place.size as u64 / 4 {
+            self.publish_consumed(segment);
         }
     }
 
-    /// There is no room for the record that was looked at.
-    pub(super) fn hold_back(&mut self, segment: &Segment) {
-        self.held_back = self.held_back.wrapping_add(1);
-        segment.word(self.place.control + HELD_BACK).store(self.held_back, Ordering::Relaxed);
+    /// Counts that there was no room for the next record.
+    pub(super) fn count_deferral(&mut self, segment: &Segment) {
+        self.deferrals = self.deferrals.wrapping_add(1);
+        segment.word(self.place.control + DEFERRALS).store(self.deferrals, Ordering::Relaxed);
     }
 
     #[inline]
-    fn tell(&mut self, segment: &Segment) {
-        self.told = self.consumed;
+    fn publish_consumed(&mut self, segment: &Segment) {
+        self.published = self.consumed;
         segment.word(self.place.control + CONSUMED).store(self.consumed, Ordering::Release);
     }
 
-    /// Tells the writer how many records are taken, and what is free.
+    /// Publishes the number of taken records and the number of consumed bytes.
     #[inline]
     pub(super) fn show_taken(&mut self, segment: &Segment, count: u64) {
-        if self.told != self.consumed {
-            self.tell(segment);
-            self.rung = false;
+        if self.published != self.consumed {
+            self.publish_consumed(segment);
+            self.notified = false;
         }
         if self.taken != count {
             self.taken = count;
             segment.word(self.place.control + TAKEN).store(count, Ordering::Release);
-            self.rung = false;
+            self.notified = false;
         }
     }
 
-    /// Has the peer woken, if it sleeps, for a reason that the ring's fields do not show.
-    pub(super) fn alert(&mut self) {
-        self.rung = false;
+    /// Requests that the peer is woken, if it sleeps, for a reason that the ring's fields do not
+    /// show.
+    pub(super) fn request_wakeup(&mut self) {
+        self.notified = false;
     }
 
-    /// Whether the writer was told something since it was last woken.
+    /// Returns whether something was published since the last call, so that a sleeping peer must be
+    /// woken.
     #[inline]
-    pub(super) fn must_ring(&mut self) -> bool {
-        !core::mem::replace(&mut self.rung, true)
+    pub(super) fn take_pending_wakeup(&mut self) -> bool {
+        !core::mem::replace(&mut self.notified, true)
     }
 
-    /// Whether the peer, which writes this ring, sleeps; it is to be woken then, and is not found asleep again. After
-    /// a fence: what was written before is seen by whoever falls asleep without being found so.
+    /// Returns whether the peer, which writes this ring, sleeps, and clears its flag. The fence
+    /// orders the flag behind everything that was written: a peer that sets the flag too late to be
+    /// woken finds the record when it checks the ring before sleeping.
     #[inline]
-    pub(super) fn wakes(&self, segment: &Segment) -> bool {
+    pub(super) fn take_sleep_flag(&self, segment: &Segment) -> bool {
         fence(Ordering::SeqCst);
         let flag = segment.flag(self.place.control + ASLEEP);
         flag.load(Ordering::Relaxed) != 0 && flag.swap(0, Ordering::SeqCst) != 0
@@ -459,8 +476,8 @@ impl Reader {
 mod tests {
     use super::*;
 
-    const SIZE: usize = LEAST;
-    const PLACE: Place = Place { control: 0, base: 4096, size: SIZE };
+    const SIZE: usize = MIN_SIZE;
+    const PLACE: RingLayout = RingLayout { control: 0, base: 4096, size: SIZE };
 
     /// An interpreter takes its time.
     const fn times(all: u64, interpreted: u64) -> u64 {
@@ -468,7 +485,7 @@ mod tests {
     }
 
     fn ring() -> (Segment, Writer, Reader, Box<[u8; MAX_RECORD]>) {
-        let segment = Segment::plain(4096 + SIZE);
+        let segment = Segment::anonymous(4096 + SIZE);
         (segment, Writer::new(PLACE), Reader::new(PLACE), Box::new([0; MAX_RECORD]))
     }
 
@@ -489,7 +506,8 @@ mod tests {
                 sent += 1;
             }
             for _ in 0..rng.below(6) {
-                let Found::Record(Waiting { len, .. }) = reader.peek(&segment, &mut out) else {
+                let PeekOutcome::Record(NextRecord { len, .. }) = reader.peek(&segment, &mut out)
+                else {
                     break;
                 };
                 assert_eq!((len, out[..len].iter().all(|b| *b == got as u8)), (length(got), true));
@@ -508,7 +526,7 @@ mod tests {
         let fits = (0..10_000).take_while(|_| writer.send(&segment, record)).count();
         assert_eq!(fits, SIZE / 128 - 1);
         assert!(!writer.send(&segment, record) && !writer.send(&segment, record));
-        let Found::Record(Waiting { len, .. }) = reader.peek(&segment, &mut out) else {
+        let PeekOutcome::Record(NextRecord { len, .. }) = reader.peek(&segment, &mut out) else {
             panic!("it is full")
         };
         reader.consume(&segment, len);
@@ -521,9 +539,9 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore)] // memory of the kernel
     fn a_ring_uses_the_memory_that_its_traffic_needs() {
-        let place = Place { size: 4 * LEAST, ..PLACE };
+        let place = RingLayout { size: 4 * MIN_SIZE, ..PLACE };
         let (segment, _fd) = Segment::create(4096 + place.size).expect("memory");
-        assert!(segment.populate(0, 4096 + FIRST));
+        assert!(segment.populate(0, 4096 + INITIAL_SIZE));
         let (mut writer, mut reader) = (Writer::new(place), Reader::new(place));
         let mut out = Box::new([0; MAX_RECORD]);
         let mut pass = |sent: u8, in_flight: usize| {
@@ -531,29 +549,30 @@ mod tests {
             let record = OutgoingRecord::of_copies(&bytes, &[]);
             let fits = (0..in_flight).take_while(|_| writer.send(&segment, record)).count();
             for _ in 0..fits {
-                let Found::Record(Waiting { len, .. }) = reader.peek(&segment, &mut out) else {
+                let PeekOutcome::Record(NextRecord { len, .. }) = reader.peek(&segment, &mut out)
+                else {
                     panic!("it was sent")
                 };
                 assert_eq!((len, out[..len].iter().all(|byte| *byte == sent)), (1000, true));
                 reader.consume(&segment, len);
             }
             reader.show_taken(&segment, 0);
-            (fits, writer.reached)
+            (fits, writer.populated)
         };
         // These entries go round the ring many times.
         for n in 0..400u32 {
-            assert_eq!(pass(n as u8, 5), (5, FIRST), "round {n}");
+            assert_eq!(pass(n as u8, 5), (5, INITIAL_SIZE), "round {n}");
         }
-        assert_eq!(pass(1, 40), (30, FIRST), "full");
+        assert_eq!(pass(1, 40), (30, INITIAL_SIZE), "full");
         for n in 0..400u32 {
-            assert_eq!(pass(n as u8, 40), (40, 2 * FIRST), "round {n}");
+            assert_eq!(pass(n as u8, 40), (40, 2 * INITIAL_SIZE), "round {n}");
         }
-        for reached in [2 * FIRST, 4 * FIRST] {
+        for populated in [2 * INITIAL_SIZE, 4 * INITIAL_SIZE] {
             let (fits, now) = pass(2, 250);
-            assert!(fits * 1024 < reached && now == reached, "{fits} fitted, {now} used");
+            assert!(fits * 1024 < populated && now == populated, "{fits} fitted, {now} used");
         }
         for n in 0..400u32 {
-            assert_eq!(pass(n as u8, 250), (250, ALL), "round {n}");
+            assert_eq!(pass(n as u8, 250), (250, FULLY_POPULATED), "round {n}");
         }
     }
 
@@ -577,11 +596,12 @@ mod tests {
                 }
                 let _ = writer.send(&segment, OutgoingRecord::of_copies(&[1; 300], &[]));
                 writer.taken(&segment);
-                if let Found::Record(Waiting { len, .. }) = reader.peek(&segment, &mut out) {
+                if let PeekOutcome::Record(NextRecord { len, .. }) = reader.peek(&segment, &mut out)
+                {
                     reader.consume(&segment, len);
                 }
                 reader.show_taken(&segment, rng.next_u64());
-                reader.wakes(&segment);
+                reader.take_sleep_flag(&segment);
             }
         }
     }
@@ -602,7 +622,7 @@ mod tests {
     #[test]
     fn whoever_sees_a_record_sees_its_record_and_room_is_free_when_it_is_told() {
         let all = times(20_000, 300);
-        let shared = Shared(Segment::plain(4096 + SIZE));
+        let shared = Shared(Segment::anonymous(4096 + SIZE));
         let bytes = |n: u64| vec![n as u8; 40 + (n * 997 % 9000) as usize];
         let write = |shared: &Shared| {
             let mut writer = Writer::new(PLACE);
@@ -622,8 +642,8 @@ mod tests {
             for n in 0..all {
                 let len = loop {
                     match reader.peek(shared.segment(), &mut out) {
-                        Found::Record(Waiting { len, refers: false, .. }) => break len,
-                        Found::Nothing => std::thread::yield_now(),
+                        PeekOutcome::Record(NextRecord { len, refers: false, .. }) => break len,
+                        PeekOutcome::Empty => std::thread::yield_now(),
                         other => panic!("{other:?}"),
                     }
                 };
@@ -645,7 +665,7 @@ mod tests {
     #[test]
     fn nobody_sleeps_while_something_came() {
         for n in 0..times(2000, 60) {
-            let shared = Shared(Segment::plain(4096 + SIZE));
+            let shared = Shared(Segment::anonymous(4096 + SIZE));
             let (sleeps, wakes) = std::thread::scope(|scope| {
                 let writes =
                     scope.spawn(|| {
@@ -655,9 +675,10 @@ mod tests {
                             OutgoingRecord::of_copies(&n.to_le_bytes(), &[])
                         ));
                         // It reads nothing: its reader is there for the flag of the other's writer.
-                        writer.must_ring() && Reader::new(PLACE).wakes(shared.segment())
+                        writer.take_pending_wakeup()
+                            && Reader::new(PLACE).take_sleep_flag(shared.segment())
                     });
-                Writer::new(PLACE).fall_asleep(shared.segment());
+                Writer::new(PLACE).set_sleep_flag(shared.segment());
                 fence(Ordering::SeqCst);
                 let sleeps = Reader::new(PLACE).is_empty(shared.segment());
                 (sleeps, writes.join().expect("no panic"))

@@ -1,39 +1,41 @@
-//! Memory that two processes share: a sealed memfd, and its mapping.
+//! Memory that two processes share: a sealed memfd and its mapping.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-/// The seals without which a peer could take pages away from under us.
+/// Seals on the size of the memfd. Without them a peer could truncate it, and an access to the
+/// missing pages would raise a signal.
 const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
 /// `MADV_POPULATE_WRITE` of linux/mman.h, since Linux 5.14.
 const POPULATE_WRITE: libc::c_int = 23;
 
-/// A mapping. Whatever is in it may be changed by the other process at any time: words are read as atomics, bytes
-/// by raw copies, and no reference to bytes is ever made.
+/// A shared mapping. The other process may change its contents at any time. So words are accessed
+/// as atomics and bytes by raw copies, and no reference to bytes exists.
 ///
-/// The file may have holes: a pair of endpoints gets the memory that it uses, not the memory that it may use. Code that
-/// touches bytes for the first time must call [`Segment::populate`] for them before, because a touch for which the
-/// kernel has no memory raises a signal.
+/// The memfd may have holes, so that a pair of endpoints only takes the memory that it uses. Code
+/// that touches bytes for the first time must call [`Segment::populate`] first: an access for which
+/// the kernel has no memory raises a signal.
 #[derive(Debug)]
 pub(crate) struct Segment {
     base: NonNull<u8>,
     len: usize,
-    /// Whether all pages exist.
-    whole: bool,
+    /// All pages are allocated.
+    fully_populated: bool,
 }
 
 // SAFETY: `base` is a mapping of this value's own, which any thread of the process may use and unmap.
 unsafe impl Send for Segment {}
 
-/// What a system call returned, as a result.
+/// Converts the return value of a system call.
 pub(crate) fn check(rc: libc::c_int) -> io::Result<libc::c_int> {
     if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(rc) }
 }
 
-/// Bytes that a file of ours may have: a write beyond that is answered by a signal (RLIMIT_FSIZE), of a memfd, too.
+/// Returns the size limit of files (RLIMIT_FSIZE), which applies to memfds, too. A write beyond it
+/// raises a signal.
 pub(crate) fn largest_file() -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: getrlimit(2) writes the two numbers of `limit`, which is a local variable.
@@ -44,11 +46,13 @@ pub(crate) fn largest_file() -> u64 {
 }
 
 impl Segment {
-    /// Creates a segment of `len` bytes, zeroed, and its descriptor. The segment has no pages yet, except on kernels
-    /// that cannot add them later ([`Segment::populate`]): there it has all.
+    /// Creates a zeroed segment of `len` bytes and its descriptor. The segment has no pages yet,
+    /// except on kernels that cannot add them later ([`Segment::populate`]); there it has all of
+    /// them.
     ///
     /// # Errors
-    /// The system's; `FileTooLarge` where files must not have the size: the kernel would end the process.
+    /// The error of the system; `FileTooLarge` if RLIMIT_FSIZE forbids the size, since the kernel
+    /// would end the process.
     pub(super) fn create(len: usize) -> io::Result<(Self, OwnedFd)> {
         if largest_file() < len as u64 {
             return Err(io::ErrorKind::FileTooLarge.into());
@@ -69,7 +73,7 @@ impl Segment {
             // SAFETY: fallocate(2) takes numbers and no pointer; it gives pages to the file behind `segment`, whose
             // bytes stay 0.
             unsafe { check(libc::fallocate(fd.as_raw_fd(), 0, 0, size))? };
-            segment.whole = true;
+            segment.fully_populated = true;
         }
         // SAFETY: F_ADD_SEALS of fcntl(2) takes a number and no pointer; it forbids the file behind `segment` to change
         // its size.
@@ -77,7 +81,11 @@ impl Segment {
         Ok((segment, fd))
     }
 
-    /// Maps what a peer made, if it cannot be taken away again, and has between `least` and `most` bytes.
+    /// Maps the segment of a peer.
+    ///
+    /// # Errors
+    /// The error of the system; the segment is not sealed, or its size is not between `least` and
+    /// `most` bytes.
     pub(super) fn open(fd: BorrowedFd<'_>, least: usize, most: usize) -> io::Result<Self> {
         // SAFETY: fcntl(2) with F_GET_SEALS takes numbers alone; of another file than a memfd it fails.
         let seals = unsafe { check(libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS))? };
@@ -92,8 +100,9 @@ impl Segment {
             return Err(io::Error::other("the peer's segment is not sealed, or has another size"));
         }
         let mut segment = Self::map(fd, len)?;
-        // `blocks` counts 512 bytes each. `populate` fills holes later, where the kernel supports that.
-        segment.whole = u64::try_from(stat.st_blocks).unwrap_or(0) * 512 >= len as u64;
+        // `st_blocks` counts 512 bytes each. On kernels that support it, `populate` fills holes
+        // later.
+        segment.fully_populated = u64::try_from(stat.st_blocks).unwrap_or(0) * 512 >= len as u64;
         if !segment.populate(0, 1) {
             return Err(io::Error::other(
                 "the peer's segment has holes: this kernel cannot fill them; use Linux 5.14",
@@ -102,15 +111,15 @@ impl Segment {
         Ok(segment)
     }
 
-    /// Allocates the pages of `len` bytes at `at`, so that touching them does not fail. Returns false when there is no
-    /// memory for them, or the kernel cannot do it.
+    /// Allocates the pages of `len` bytes at `at`, so that touching them cannot fail. Returns false
+    /// if there is no memory for them or the kernel cannot allocate them.
     ///
     /// # Panics
-    /// If the range is not within the segment.
+    /// The range is not inside the segment.
     #[cold]
     pub(super) fn populate(&self, at: usize, len: usize) -> bool {
         assert!(at <= self.len && len <= self.len - at, "what is populated is inside");
-        if self.whole || len == 0 {
+        if self.fully_populated || len == 0 {
             return true;
         }
         // SAFETY: sysconf(3) takes a number and touches no memory of the program.
@@ -138,18 +147,18 @@ impl Segment {
             base
         };
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { base, len, whole: false })
+        Ok(Self { base, len, fully_populated: false })
     }
 
-    /// Plain memory, which Miri and the thread sanitizer know.
+    /// Creates a private mapping, which Miri and the thread sanitizer understand.
     #[cfg(test)]
-    pub(super) fn plain(len: usize) -> Self {
+    pub(super) fn anonymous(len: usize) -> Self {
         let (access, flags) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: a new mapping of no file, at an address of the kernel's choice, touches no memory that is in use.
         let base = unsafe { libc::mmap(ptr::null_mut(), len, access, flags, -1, 0) };
         assert_ne!(base, libc::MAP_FAILED);
-        Self { base: NonNull::new(base.cast()).expect("not at 0"), len, whole: true }
+        Self { base: NonNull::new(base.cast()).expect("not at 0"), len, fully_populated: true }
     }
 
     /// Returns the number of bytes that have pages.
@@ -165,15 +174,15 @@ impl Segment {
         pages.iter().filter(|page| **page & 1 != 0).count() * page
     }
 
-    /// Bytes.
+    /// Returns the size in bytes.
     pub(super) const fn len(&self) -> usize {
         self.len
     }
 
-    /// The 64-bit word at `at`.
+    /// Returns the 64-bit word at `at`.
     ///
     /// # Panics
-    /// When it is not inside, or not aligned.
+    /// The word is not inside the segment, or not aligned.
     #[inline]
     pub(super) fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at.is_multiple_of(8) && at < self.len - 7, "a word is inside the segment");
@@ -183,10 +192,10 @@ impl Segment {
         unsafe { &*self.base.as_ptr().add(at).cast::<AtomicU64>() }
     }
 
-    /// The 32-bit word at `at`.
+    /// Returns the 32-bit word at `at`.
     ///
     /// # Panics
-    /// When it is not inside, or not aligned.
+    /// The word is not inside the segment, or not aligned.
     #[inline]
     pub(super) fn flag(&self, at: usize) -> &AtomicU32 {
         assert!(at.is_multiple_of(4) && at < self.len - 3, "a flag is inside the segment");
@@ -195,10 +204,10 @@ impl Segment {
         unsafe { &*self.base.as_ptr().add(at).cast::<AtomicU32>() }
     }
 
-    /// Copies bytes at `at` out.
+    /// Copies the bytes at `at` to `out`.
     ///
     /// # Panics
-    /// When they are not inside.
+    /// They are not inside the segment.
     #[inline]
     pub(super) fn read(&self, at: usize, out: &mut [u8]) {
         assert!(at <= self.len && out.len() <= self.len - at, "what is read is inside");
@@ -210,13 +219,13 @@ impl Segment {
         }
     }
 
-    /// Copies `len` bytes at `at` out, to `to`.
+    /// Copies `len` bytes at `at` to `to`.
     ///
     /// # Safety
     /// `to` may be written for `len` bytes.
     ///
     /// # Panics
-    /// When they are not inside.
+    /// The bytes are not inside the segment.
     #[inline]
     pub(super) unsafe fn read_to(&self, at: usize, to: *mut u8, len: usize) {
         assert!(at <= self.len && len <= self.len - at, "what is read is inside");
@@ -229,10 +238,10 @@ impl Segment {
     /// Copies `len` bytes from `from` to `at`.
     ///
     /// # Safety
-    /// `from` is readable for `len` bytes, whoever writes to them meanwhile.
+    /// `from` is readable for `len` bytes, even if others write to them meanwhile.
     ///
     /// # Panics
-    /// When they do not fit inside.
+    /// They do not fit inside the segment.
     #[inline]
     pub(super) unsafe fn write(&self, at: usize, from: *const u8, len: usize) {
         assert!(at <= self.len && len <= self.len - at, "what is written is inside");
@@ -292,7 +301,7 @@ mod tests {
             }
         };
         let (segment, fd) = Segment::create(1 << 20).expect("memory");
-        if segment.whole {
+        if segment.fully_populated {
             // This kernel cannot add pages later.
             assert!(blocks(&fd) >= 1 << 20);
             return;

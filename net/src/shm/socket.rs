@@ -1,5 +1,5 @@
-//! The sockets by which two processes find each other: abstract Unix sockets of packets, which vanish with their
-//! process, and carry descriptors.
+//! The Unix sockets by which two processes connect. Their addresses are abstract, so they disappear
+//! with the process. They preserve datagrams (SOCK_SEQPACKET) and carry descriptors.
 
 use std::io;
 use std::mem::{MaybeUninit, size_of, zeroed};
@@ -8,33 +8,33 @@ use std::ptr;
 
 use super::segment::check;
 
-/// Bytes of the longest greeting.
-pub(super) const GREETING: usize = 256;
-/// Descriptors that come with one, at most.
-const MOST_FDS: usize = 2;
+/// Largest length of a greeting, in bytes.
+pub(super) const MAX_GREETING: usize = 256;
+/// Largest number of descriptors that come with a greeting.
+const MAX_FDS: usize = 2;
 
-/// Who is at the other end of a connection.
+/// The process and the user at the other end of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Credentials {
-    /// Its process; 0 when it is in a namespace that has no number for it here.
+pub(super) struct PeerCredentials {
+    /// Process ID; 0 if the process has none in this PID namespace.
     pub(super) pid: libc::pid_t,
-    /// Its user.
+    /// User ID.
     pub(super) uid: libc::uid_t,
 }
 
-/// A new socket. It does not block, and is closed on exec.
+/// Creates a non-blocking socket that is closed on exec.
 fn socket() -> io::Result<OwnedFd> {
     let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: socket(2) takes numbers and returns a new descriptor, which goes nowhere but into the `OwnedFd`.
     unsafe { Ok(OwnedFd::from_raw_fd(check(libc::socket(libc::AF_UNIX, kind, 0))?)) }
 }
 
-/// An abstract address.
+/// Encodes an abstract address.
 fn address(name: &str) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
     // SAFETY: a sockaddr_un is a number and an array of bytes, for which zero is a value.
     let mut address: libc::sockaddr_un = unsafe { zeroed() };
     address.sun_family = libc::AF_UNIX as libc::sa_family_t;
-    // The first byte stays zero.
+    // The first byte of an abstract address is zero.
     let room = address.sun_path.get_mut(1..).unwrap_or_default();
     if name.is_empty() || name.len() > room.len() {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -57,7 +57,7 @@ pub(super) fn listen(name: &str) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Connects to whoever listens under a name.
+/// Connects to the process that listens under a name.
 pub(super) fn connect(name: &str) -> io::Result<OwnedFd> {
     let (fd, (address, len)) = (socket()?, address(name)?);
     // SAFETY: connect(2) reads `len` bytes of `address`, a local variable that has more.
@@ -65,7 +65,7 @@ pub(super) fn connect(name: &str) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Takes a connection that waits at a listening socket.
+/// Accepts a connection that waits at a listening socket.
 pub(super) fn accept(listener: RawFd) -> io::Result<OwnedFd> {
     let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: accept4(2) with no place for an address takes numbers, and returns a new descriptor, which goes nowhere
@@ -76,14 +76,14 @@ pub(super) fn accept(listener: RawFd) -> io::Result<OwnedFd> {
     }
 }
 
-/// Ends a connection, whoever else has the socket: a child of fork has.
+/// Shuts a connection down, even if a child of fork holds the socket as well.
 pub(super) fn shut_down(socket: RawFd) {
     // SAFETY: shutdown(2) takes the descriptor and what to shut as numbers; it touches no memory of the program.
     unsafe { libc::shutdown(socket, libc::SHUT_RDWR) };
 }
 
-/// Who is at the other end.
-pub(super) fn credentials(fd: RawFd) -> io::Result<Credentials> {
+/// Returns the process and the user at the other end.
+pub(super) fn credentials(fd: RawFd) -> io::Result<PeerCredentials> {
     // SAFETY: a ucred is three integers, for which zero is a value; getsockopt(2) writes at most `len` bytes into it.
     let who = unsafe {
         let mut who: libc::ucred = zeroed();
@@ -92,17 +92,17 @@ pub(super) fn credentials(fd: RawFd) -> io::Result<Credentials> {
         check(libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, to, &raw mut len))?;
         who
     };
-    Ok(Credentials { pid: who.pid, uid: who.uid })
+    Ok(PeerCredentials { pid: who.pid, uid: who.uid })
 }
 
 /// `SO_PEERPIDFD` of asm-generic/socket.h, since Linux 6.5.
 const PEER_PIDFD: libc::c_int = 77;
 
-/// Returns a descriptor of the process at the other end, closed on exec. The descriptor names that process, and never a
-/// later one with the same number.
+/// Returns a descriptor (pidfd) of the process at the other end, closed on exec. It always names
+/// that process, never a later one with the same ID.
 ///
 /// # Errors
-/// `ENOPROTOOPT` where the kernel is too old; other errors when the process has ended.
+/// `ENOPROTOOPT` if the kernel is too old; another error if the process has ended.
 pub(super) fn peer_process(fd: RawFd) -> io::Result<OwnedFd> {
     let mut process: RawFd = -1;
     let mut len = size_of::<RawFd>() as libc::socklen_t;
@@ -118,33 +118,34 @@ pub(super) fn peer_process(fd: RawFd) -> io::Result<OwnedFd> {
     }
 }
 
-/// Whether enough descriptors are left beside this one, which has the lowest number that was free: a connection takes a
-/// few, and packets do without.
-pub(super) fn spares(socket: RawFd) -> bool {
+/// Returns whether enough descriptors are left. A new descriptor has the lowest free number, so
+/// `socket` shows how many are in use. A channel takes a few descriptors, and half of the limit is
+/// left to the application; packets work without them.
+pub(super) fn has_spare_descriptors(socket: RawFd) -> bool {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: getrlimit(2) writes the two numbers of `limit`, which is a local variable.
     let rc = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
     rc == 0 && u64::try_from(socket).is_ok_and(|number| number < limit.rlim_cur / 2)
 }
 
-/// Our user.
-pub(super) fn user() -> libc::uid_t {
+/// Returns the effective user ID of this process.
+pub(super) fn current_user() -> libc::uid_t {
     // SAFETY: geteuid(2) follows no pointer, and returns the number of the user.
     unsafe { libc::geteuid() }
 }
 
-/// Room for the control message that carries the descriptors.
+/// Buffer for the control message that carries the descriptors.
 #[repr(C, align(8))]
-struct Control([u8; 64]);
+struct ControlBuffer([u8; 64]);
 
-/// Sends a greeting with descriptors, one datagram.
+/// Sends a greeting with descriptors as one datagram.
 pub(super) fn send(socket: RawFd, text: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     let raw: Vec<RawFd> = fds.iter().map(AsRawFd::as_raw_fd).collect();
-    if text.len() > GREETING || raw.len() > MOST_FDS {
+    if text.len() > MAX_GREETING || raw.len() > MAX_FDS {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     let bytes = (raw.len() * size_of::<RawFd>()) as libc::c_uint;
-    let mut control = Control([0; 64]);
+    let mut control = ControlBuffer([0; 64]);
     let mut iov = libc::iovec { iov_base: text.as_ptr().cast_mut().cast(), iov_len: text.len() };
     // SAFETY: a msghdr is numbers and pointers, for which zero is a value. `control` is aligned as a cmsghdr and has
     // room for the header and two descriptors (CMSG_SPACE(8) is 24 bytes), so that CMSG_FIRSTHDR and CMSG_DATA
@@ -169,15 +170,15 @@ pub(super) fn send(socket: RawFd, text: &[u8], fds: &[BorrowedFd<'_>]) -> io::Re
     Ok(())
 }
 
-/// Receives a greeting and the descriptors that come with it; of more than two, the others are closed by the kernel.
-/// An empty one is the end of the connection.
+/// Receives a greeting and its descriptors. The kernel closes descriptors beyond the second. An
+/// empty greeting is the end of the connection.
 pub(super) fn receive(socket: RawFd) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
-    let mut text = [MaybeUninit::<u8>::uninit(); GREETING];
-    let mut control = Control([0; 64]);
+    let mut text = [MaybeUninit::<u8>::uninit(); MAX_GREETING];
+    let mut control = ControlBuffer([0; 64]);
     let mut iov = libc::iovec { iov_base: text.as_mut_ptr().cast(), iov_len: text.len() };
-    let bytes = (MOST_FDS * size_of::<RawFd>()) as libc::c_uint;
+    let bytes = (MAX_FDS * size_of::<RawFd>()) as libc::c_uint;
     let mut fds = Vec::new();
-    // SAFETY: a msghdr is numbers and pointers, for which zero is a value. recvmsg(2) writes at most GREETING bytes of
+    // SAFETY: a msghdr is numbers and pointers, for which zero is a value. recvmsg(2) writes at most MAX_GREETING bytes of
     // `text`, and what the kernel is told of `control`, which is aligned as a cmsghdr; the CMSG macros stay in
     // what it wrote. Each descriptor in an SCM_RIGHTS message is new, and goes nowhere but into its `OwnedFd`.
     let len = unsafe {
@@ -200,7 +201,7 @@ pub(super) fn receive(socket: RawFd) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
         len
     };
     let len = usize::try_from(len).map_err(|_| io::Error::last_os_error())?;
-    // SAFETY: recvmsg(2) has written the first `len` bytes, of GREETING at most.
+    // SAFETY: recvmsg(2) has written the first `len` bytes, of MAX_GREETING at most.
     let text = text.iter().take(len).map(|byte| unsafe { byte.assume_init() }).collect();
     Ok((text, fds))
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::base::Rng;
 
 pub(super) fn config(name: &str) -> ShmConfig {
-    ShmConfig { name: format!("squall-test-{}-{name}", std::process::id()), ring: LEAST }
+    ShmConfig { name: format!("squall-test-{}-{name}", std::process::id()), ring: MIN_SIZE }
 }
 
 pub(super) fn port(name: &str) -> ShmPort {
@@ -32,7 +32,7 @@ pub(super) fn join(a: &mut ShmPort, (b, name): (&mut ShmPort, &str)) -> [ShmChan
 }
 
 /// The position of the ring that the creator of the connection writes.
-const OF_CREATOR: Place = Place { control: 0, base: FRONT, size: LEAST };
+const OF_CREATOR: RingLayout = RingLayout { control: 0, base: CONTROL_PAGE, size: MIN_SIZE };
 
 /// A process that lives until it is killed, and takes no part in the test.
 struct Bystander(std::process::Child);
@@ -138,7 +138,7 @@ fn messages_stop_within_one_ring_without_room() {
         b.publish_taken(to_a, sent);
         assert!(sent < 10_000);
     }
-    assert!(sent as usize <= LEAST / 128, "{sent} messages of 128 bytes");
+    assert!(sent as usize <= MIN_SIZE / 128, "{sent} messages of 128 bytes");
     assert!(!a.takes_messages(to_b) && a.send(to_b, record));
     collect(&mut b);
     b.publish_taken(to_a, sent + 1);
@@ -288,7 +288,7 @@ fn the_end_of_a_closed_peer_does_not_end_its_successor() {
     // The bystander plays the peer's process.
     let peer = process.process();
     let generation = a.connections[0].as_ref().expect("b").generation;
-    a.watch(peer.fd(), u64::from(generation) << 33 | PROCESS).expect("room");
+    a.watch(peer.fd(), u64::from(generation) << 33 | PROCESS_EVENT).expect("room");
     let connection = a.connections[0].as_mut().expect("b");
     let held = [
         duplicate(connection.socket.as_raw_fd()),
@@ -309,7 +309,7 @@ fn the_end_of_a_closed_peer_does_not_end_its_successor() {
     assert!(a.send(to_c, OutgoingRecord::of_copies(b"still", b" here")));
     assert_eq!(collect(&mut c), [b"still here"]);
     // An event about the first process was in flight as well.
-    assert_eq!(a.named(u64::from(generation) << 33), None);
+    assert_eq!(a.channel_of_event(u64::from(generation) << 33), None);
     assert!(c.send(from_a, OutgoingRecord::of_copies(b"so", b" do I")));
     assert_eq!(collect(&mut a), [b"so do I"]);
     drop(held);
@@ -321,11 +321,11 @@ fn a_process_has_ended_only_if_its_pidfd_reports_it() {
     let [(mut a, to_b), (_b, _)] = pair("lives");
     let mut process = Bystander::new();
     a.connections[0].as_mut().expect("b").process = Some(process.process());
-    a.bereave(to_b);
+    a.handle_process_event(to_b);
     collect(&mut a);
     assert_eq!(a.next_event(), None);
     process.kill();
-    a.bereave(to_b);
+    a.handle_process_event(to_b);
     collect(&mut a);
     assert_eq!(a.next_event(), Some(ChannelEvent::Ended(to_b, EndReason::PeerDied)));
 }
@@ -351,7 +351,7 @@ fn unreadable_payload_is_copied_by_its_owner() {
         // The first read that fails shows the sender that no more references are wanted. The references that follow
         // were sent before.
         let rings = a.connections[0].as_ref().and_then(|c| c.rings.as_ref()).expect("open");
-        fetch::want_references(&rings.segment, OF_CREATOR);
+        fetch::allow_references(&rings.segment, OF_CREATOR);
         // SAFETY: the pieces are of `bytes`, whose address was exposed, and which lives to the end of the test.
         let sent = unsafe { a.send_reference(to_b, b"head", &pieces, tag) };
         assert_eq!(sent, ReferenceOutcome::Sent);
@@ -411,11 +411,11 @@ fn revoked_payload_is_not_copied() {
         let Rings { segment, copier, .. } = rings;
         // These are the first slot that is given out, and the generation that the segment shows.
         let (slot, generation) = (63, u32::from(revoked));
-        assert!(fetch::holds(segment, OF_CREATOR, (slot, generation)));
-        copier.begin(segment, copy::LentPayload { slot, generation, len: 70_000 });
-        assert_eq!(copier.poll(segment), Progress::Waiting);
+        assert!(fetch::is_valid_reference(segment, OF_CREATOR, (slot, generation)));
+        copier.begin(segment, copy::PayloadToCopy { slot, generation, len: 70_000 });
+        assert_eq!(copier.poll(segment), CopyProgress::Pending);
         a.poll_connections();
-        assert_eq!(copier.poll(segment), Progress::Gone, "{revoked}");
+        assert_eq!(copier.poll(segment), CopyProgress::Aborted, "{revoked}");
     }
 }
 
