@@ -1,5 +1,5 @@
-//! Datagrams on their way from the transport to the network: headers in one piece of memory, payload named
-//! where it lies.
+//! Datagrams on their way from the transport to the network. Headers lie in one buffer; payload
+//! stays in user memory and is named.
 
 use alloc::vec::Vec;
 use core::net::SocketAddr;
@@ -7,20 +7,21 @@ use core::ops::Range;
 
 use crate::UserSlice;
 
-/// Which of the two DSCPs a datagram leaves with.
+/// The class of a datagram, which decides its DSCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrafficClass {
-    /// Data: trimmable, ECN-capable.
+    /// Data packets. Switches may trim them and mark them (ECN).
     Data,
-    /// ACK, NACK and control packets: the switches' priority lane.
+    /// ACK, NACK and control packets, which switches queue with priority.
     Control,
 }
 
-/// Sets of paths that a port keeps entropies for. A transport uses the first, paths `0..n`, and another one, `n..2n` and so
-/// on, for a peer that answers on no path of it.
+/// Number of path sets for which a port keeps entropies. A transport sends on the first set, paths
+/// `0..n`. For a peer that answers on none of them it changes to the next set, `n..2n`.
 pub const PATH_SETS: u16 = 4;
 
-/// How many entropies a port of so many paths keeps: as many sets as fit into 16 bits.
+/// Returns the number of entropies that a port with `paths` paths keeps: [`PATH_SETS`] sets, or as
+/// many as fit into 16 bits.
 #[must_use]
 pub const fn entropies(paths: u16) -> u16 {
     let paths = if paths == 0 { 1 } else { paths };
@@ -31,62 +32,63 @@ pub const fn entropies(paths: u16) -> u16 {
 /// One datagram of a [`Batch`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Datagram {
-    /// Where to: the peer's endpoint address.
+    /// Address of the peer's endpoint.
     pub dst: SocketAddr,
-    /// The entropy: which source port it leaves from, taken modulo their number, [`entropies`].
+    /// Path of the datagram. It selects the source port (the entropy), modulo [`entropies`].
     pub path: u16,
-    /// Which DSCP.
+    /// Class of the datagram.
     pub class: TrafficClass,
-    /// Length of the UDP payload, bytes: header, payload and trailer.
+    /// Length of the UDP payload in bytes: header, payload and trailer.
     pub len: u32,
-    /// First bytes of the UDP payload, a range in [`Batch::bytes`].
+    /// First bytes of the UDP payload, as a range in [`Batch::bytes`].
     pub header: Range<u32>,
-    /// Then these pieces of user memory, a range in [`Batch::slices`].
+    /// Pieces of user memory that follow the header, as a range in [`Batch::slices`].
     pub payload: Range<u32>,
-    /// Then these (a checksum), a range in [`Batch::bytes`].
+    /// Bytes that follow the payload, such as a checksum, as a range in [`Batch::bytes`].
     pub trailer: Range<u32>,
-    /// Whatever its maker knows it by.
+    /// Number by which the creator of the datagram recognises it. Ports ignore it.
     pub tag: u64,
-    /// It is longer than the path is known to carry in one piece: routers may fragment it.
+    /// The datagram is longer than the known path MTU, so routers may fragment it.
     pub fragment: bool,
-    /// So many of those behind it are its likes: see [`Batch::join`].
+    /// Number of datagrams behind this one that belong to the same run; see [`Batch::join`].
     pub alike: u16,
 }
 
-/// Datagrams ready to leave. Used again from call to call, so that a steady state allocates nothing.
+/// Datagrams that are ready to leave. A batch is reused from call to call, so that the steady state
+/// allocates nothing.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// The datagrams, in sending order. Those of one train stand next to each other.
+    /// The datagrams, in sending order. The packets of a train stand next to each other.
     pub packets: Vec<Datagram>,
     /// Headers, copied payload and trailers.
     pub bytes: Vec<u8>,
-    /// Payload pieces in user memory.
+    /// Pieces of payload in user memory.
     pub slices: Vec<UserSlice>,
 }
 
 impl Batch {
-    /// Forgets the datagrams, keeps the memory.
+    /// Removes all datagrams and keeps the memory.
     pub fn clear(&mut self) {
         self.packets.clear();
         self.bytes.clear();
         self.slices.clear();
     }
 
-    /// The first bytes of a datagram.
+    /// Returns the header of a datagram.
     #[must_use]
     #[inline]
     pub fn header(&self, packet: &Datagram) -> &[u8] {
         &self.bytes[packet.header.start as usize..packet.header.end as usize]
     }
 
-    /// The payload pieces of a datagram.
+    /// Returns the pieces of payload of a datagram.
     #[must_use]
     #[inline]
     pub fn payload(&self, packet: &Datagram) -> &[UserSlice] {
         &self.slices[packet.payload.start as usize..packet.payload.end as usize]
     }
 
-    /// The last bytes of a datagram.
+    /// Returns the trailer of a datagram.
     #[must_use]
     #[inline]
     pub fn trailer(&self, packet: &Datagram) -> &[u8] {
@@ -101,7 +103,7 @@ impl Batch {
         payload: impl IntoIterator<Item = UserSlice>,
         trailer: &[u8],
     ) {
-        // A batch is far smaller than 4 GiB.
+        // A batch is far smaller than 4 GiB, so 32 bits are enough for positions and lengths.
         let (start, first) = (self.bytes.len() as u32, self.slices.len() as u32);
         self.bytes.extend_from_slice(header);
         let end = self.bytes.len() as u32;
@@ -123,10 +125,14 @@ impl Batch {
         });
     }
 
-    /// Says that the datagrams from `first` on are alike, those of one path at least: of one operation, in one class and to
-    /// one destination, as long as the first of them but for the last, which may be shorter; with headers as long,
-    /// one behind the other in [`Batch::bytes`], a piece each of which the same is true in [`Batch::slices`] (or none, and the
-    /// payload behind each header), and no trailer. A port may then take them together, without a look at each.
+    /// Marks the datagrams from `first` on as runs, one run for each path, so that a port may
+    /// process a run without looking at each datagram.
+    ///
+    /// The caller guarantees that the datagrams of a run belong to one operation and have one
+    /// destination, one class and one length; only the last may be shorter. Their headers have one
+    /// length and follow each other in [`Batch::bytes`]. Each has one piece in [`Batch::slices`],
+    /// in the same order, or none of them has a piece and the payload follows each header. None has
+    /// a trailer.
     pub fn join(&mut self, first: usize) {
         let (mut path, mut behind) = (0, 0);
         for packet in self.packets[first..].iter_mut().rev() {
@@ -138,7 +144,7 @@ impl Batch {
         }
     }
 
-    /// The headers of datagrams that are alike, one behind the other, and their pieces.
+    /// Returns the headers of the datagrams of a run as one slice, and their pieces of payload.
     #[must_use]
     #[inline]
     pub fn joined(&self, alike: &[Datagram]) -> (&[u8], &[UserSlice]) {
@@ -148,7 +154,7 @@ impl Batch {
         (&self.bytes[headers], &self.slices[pieces])
     }
 
-    /// Keeps the datagrams of which `wanted` says so; that two are alike is known of none of them any more.
+    /// Keeps the datagrams for which `wanted` returns true, and dissolves all runs.
     pub fn retain(&mut self, wanted: impl FnMut(&Datagram) -> bool) {
         self.packets.retain(wanted);
         self.packets.iter_mut().for_each(|packet| packet.alike = 0);

@@ -1,33 +1,33 @@
-//! Counters declared once: a table of rows from which the struct, each counter's name, unit and help, the sum
-//! of several and their iteration follow.
+//! Counters that are declared once. The struct, the name, unit and help of each counter, merging
+//! and iteration follow from one table of rows.
 
-/// How the counts of two objects become one.
+/// The rule by which the counts of two objects are merged.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Merge {
-    /// They add up.
+    /// The sum of both.
     Sum,
-    /// The larger one.
+    /// The larger of both.
     Max,
-    /// The smaller one; 0 stands for none in a list of values.
+    /// The smaller of both. A list of values shows 0 if there was no sample.
     Min,
 }
 
-/// What is known of a counter besides its value.
+/// Name, unit and meaning of a counter.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct CounterRow {
-    /// By which statistics show it; unlike that of every other counter of an endpoint.
+    /// Name in statistics. No two counters of an endpoint have the same name.
     pub name: &'static str,
-    /// `packets`, `bytes`, `ns` and the like; plural.
+    /// Unit in the plural, such as `packets`, `bytes` or `ns`.
     pub unit: &'static str,
-    /// How counts of two objects become one.
+    /// Rule by which the counts of two objects are merged.
     pub merge: Merge,
-    /// One or two sentences.
+    /// Description of the counter, in one or two sentences.
     pub help: &'static str,
 }
 
-/// Declares a struct of `u64` counters as a table: a row is its help (the field's documentation), its field,
-/// how two of them merge (`sum`, `max` or `min`) and its unit, and, where statistics show it by another name
-/// than the field's, that name.
+/// Declares a struct of `u64` counters as a table. A row has the help (the documentation of the field),
+/// the field, the rule that merges two of them (`sum`, `max` or `min`), the unit, and the name in
+/// statistics if it differs from the field's.
 ///
 /// ```
 /// squall_base::counters! {
@@ -51,8 +51,8 @@ pub struct CounterRow {
 /// assert_eq!(Toll::ROWS[0].help, "Carts that passed.");
 /// ```
 ///
-/// Behind the rows there may be an `also` block of fields that are no plain counters. Their types have
-/// `Default` and a method `merge(&mut self, &Self)`; iteration leaves them out.
+/// An `also` block behind the rows holds fields that are no plain counters. Their types implement
+/// `Default` and have a method `merge(&mut self, &Self)`. Iteration leaves them out.
 #[macro_export]
 macro_rules! counters {
     (
@@ -83,7 +83,7 @@ macro_rules! counters {
         }
 
         impl $name {
-            /// Every counter, in the order of [`Self::iter`].
+            /// Rows of all counters, in the order of [`Self::iter`].
             pub const ROWS: &'static [$crate::CounterRow] = &[
                 $($crate::CounterRow {
                     name: $crate::counters!(@name $field $($shown)?),
@@ -93,8 +93,8 @@ macro_rules! counters {
                 },)+
             ];
 
-            /// Name, unit and value of every counter, in the order of the table. The smallest of nothing is
-            /// 0.
+            /// Returns name, unit and value of every counter, in the order of the table. A minimum
+            /// over no samples is 0.
             pub fn iter(
                 &self,
             ) -> impl ::core::iter::Iterator<Item = (&'static str, &'static str, u64)> + use<> {
@@ -102,7 +102,7 @@ macro_rules! counters {
                 ::core::iter::zip(Self::ROWS, values).map(|(row, value)| (row.name, row.unit, value))
             }
 
-            /// Makes this the count of both.
+            /// Merges the counts of `other` into these.
             pub fn merge(&mut self, other: &Self) {
                 $($crate::counters!(@into $merge self.$field, other.$field);)+
                 $($(self.$other.merge(&other.$other);)+)?

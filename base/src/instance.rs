@@ -1,16 +1,17 @@
-//! Which of those that have had an address: instances of endpoints.
+//! Instance numbers, which tell apart the endpoints that have the same address.
 
 use core::fmt;
 use core::num::NonZeroU32;
 
-/// A random number that tells one endpoint from another that had, or also has, the same address: from the one
-/// before a restart, and from that of another host which calls itself by the same address. Never zero, so that
-/// zero can stand for "none said" where an address is written down.
+/// A random number that identifies one endpoint among all that have, or had, the same address. An
+/// endpoint that starts again on the same port gets another instance, and so does an endpoint on
+/// another host with the same private address. The number is never zero, so that zero can mean "not
+/// known" in an encoded address.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instance(NonZeroU32);
 
 impl Instance {
-    /// The instance of this number; `None` for zero.
+    /// Creates an instance from its number, or `None` from zero.
     #[must_use]
     pub const fn new(number: u32) -> Option<Self> {
         match NonZeroU32::new(number) {
@@ -19,13 +20,14 @@ impl Instance {
         }
     }
 
-    /// Its number.
+    /// Returns the number.
     #[must_use]
     pub const fn get(self) -> u32 {
         self.0.get()
     }
 
-    /// Its low 16 bits (which may be zero): what fits where a packet has no room for all of it.
+    /// Returns the low 16 bits of the number, which may be zero, for packets without room for all
+    /// of it.
     #[must_use]
     pub const fn tag(self) -> u16 {
         let [.., high, low] = self.0.get().to_be_bytes();

@@ -1,35 +1,36 @@
-//! What the endpoints of a job have in common and nobody else knows.
+//! The secret that the endpoints of a job share.
 
 use core::fmt;
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 
-/// A job's secret: the key of HMAC-SHA-256 (RFC 2104), with which its endpoints prove to each other that they
-/// know it, without telling it.
+/// The key of a job. Endpoints use it with HMAC-SHA-256 (RFC 2104) to prove to each other that they
+/// know it, without sending it.
 #[derive(Clone)]
 pub struct JobKey(Hmac<Sha256>);
 
-/// What a proof is for: the same fields prove nothing else.
+/// The purpose of a proof. A proof for one purpose is invalid for every other one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Purpose {
-    /// That who answers a question knows the key.
+    /// The endpoint that answers a challenge knows the key.
     Answer = 1,
-    /// That who asked knows it.
+    /// The endpoint that sent the challenge knows the key.
     Confirm = 2,
-    /// What both know, and nobody else, since they have met.
+    /// The secret of an association, which both endpoints derive in the handshake.
     Association = 3,
-    /// The JobID of those who know the key.
+    /// The JobID that all endpoints with the key have in common.
     JobId = 4,
 }
 
-/// The first half of an HMAC-SHA-256, which RFC 2104 section 5 allows and nobody guesses.
+/// The first half of an HMAC-SHA-256. RFC 2104 section 5 allows a truncation to half the length;
+/// 128 bits cannot be guessed.
 pub type Proof = [u8; 16];
 
 impl JobKey {
-    /// The key made of a secret, whose length is for the caller to judge: below 16 bytes from a random source
-    /// it can be found by trying.
+    /// Creates a key from a secret. The caller checks the length of the secret: fewer than 16
+    /// random bytes can be found by trial.
     #[must_use]
     pub fn new(secret: &[u8]) -> Self {
         match Hmac::new_from_slice(secret) {
@@ -38,7 +39,7 @@ impl JobKey {
         }
     }
 
-    /// What whoever knows the key says of `fields` for this purpose.
+    /// Returns the proof of `fields` for this purpose.
     #[must_use]
     pub fn prove(&self, purpose: Purpose, fields: &[u64]) -> Proof {
         let whole = self.mac(purpose, fields).finalize().into_bytes();
@@ -47,13 +48,14 @@ impl JobKey {
         half
     }
 
-    /// Whether `proof` is what [`Self::prove`] gives; how long that takes tells nothing of it.
+    /// Returns whether `proof` equals the result of [`Self::prove`]. The comparison takes constant
+    /// time, so its duration reveals nothing about the key.
     #[must_use]
     pub fn verify(&self, purpose: Purpose, fields: &[u64], proof: &Proof) -> bool {
         self.mac(purpose, fields).verify_truncated_left(proof).is_ok()
     }
 
-    /// The JobID that follows from the key: 24 bits, not 0.
+    /// Returns the JobID that follows from the key: 24 bits, never 0.
     #[must_use]
     pub fn job_id(&self) -> u32 {
         let proof = self.prove(Purpose::JobId, &[]);
@@ -72,7 +74,7 @@ impl JobKey {
 }
 
 impl fmt::Debug for JobKey {
-    /// Shows nothing of it.
+    /// Prints no part of the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("JobKey(..)")
     }

@@ -1,10 +1,14 @@
-//! What every Squall crate shares: [`Time`] and [`Span`] as values, [`Rate`]s, serial-number
-//! arithmetic ([`Psn`]), numbers of endpoints ([`Instance`]), a seeded random generator ([`Rng`]) and one
-//! for secrets ([`SecretRng`]), keys of jobs ([`JobKey`]), tables of counters ([`counters!`]), names for user memory
-//! ([`UserSlice`]), datagrams on their way to the network ([`Batch`]) and from it ([`Train`]).
+//! Types that all Squall crates share.
 //!
-//! Nothing here reads a clock or does I/O: a run of the machines built on top of it is a
-//! pure function of its inputs and seeds.
+//! - [`Time`], [`Span`] and [`Rate`] are plain values.
+//! - [`Psn`] is a serial number, and [`Instance`] identifies an endpoint.
+//! - [`Rng`] is a seeded generator for repeatable runs; [`SecretRng`] and [`JobKey`] are for
+//!   secrets.
+//! - [`counters!`] declares a table of counters.
+//! - [`UserSlice`] names user memory; [`Batch`] and [`Train`] hold datagrams that leave and arrive.
+//!
+//! This crate reads no clock and does no I/O. A run of the machines built on top of it is a pure
+//! function of its inputs and seeds.
 #![no_std]
 #![forbid(unsafe_code)]
 

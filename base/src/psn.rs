@@ -1,45 +1,47 @@
-//! Packet sequence numbers: 32 bits that wrap (serial-number arithmetic as in RFC 1982).
+//! Packet sequence numbers, which wrap at 32 bits and compare by serial-number arithmetic (RFC
+//! 1982).
 
 use core::fmt;
 
-/// A packet sequence number. Comparisons are meaningful between numbers less than 2^31 apart, which
-/// a window of at most a few thousand packets guarantees; so there is no `Ord`.
+/// A packet sequence number. A comparison is meaningful between numbers less than 2^31 apart, which
+/// the window of at most a few thousand packets guarantees. The order is not transitive over longer
+/// distances, so there is no `Ord`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Psn(pub u32);
 
 impl Psn {
-    /// `self + n`, wrapping.
+    /// Returns `self + n`, wrapping.
     #[must_use]
     pub const fn plus(self, n: u32) -> Self {
         Self(self.0.wrapping_add(n))
     }
 
-    /// `self - n`, wrapping.
+    /// Returns `self - n`, wrapping.
     #[must_use]
     pub const fn minus(self, n: u32) -> Self {
         Self(self.0.wrapping_sub(n))
     }
 
-    /// `self + offset` for the signed 16-bit offsets of ACKs, SACKs and clears.
+    /// Returns `self + offset`, for the signed 16-bit offsets of ACKs, SACKs and cleared PSNs.
     #[must_use]
     pub const fn offset(self, offset: i16) -> Self {
         Self(self.0.wrapping_add_signed(offset as i32))
     }
 
-    /// The signed distance `self - other`: positive when `self` is newer.
+    /// Returns the signed distance `self - other`, which is positive when `self` is newer.
     #[must_use]
     #[allow(clippy::cast_possible_wrap)] // the wrap is the serial-number comparison
     pub const fn distance(self, other: Self) -> i32 {
         self.0.wrapping_sub(other.0) as i32
     }
 
-    /// Whether `self` comes before `other`.
+    /// Returns whether `self` comes before `other`.
     #[must_use]
     pub const fn is_before(self, other: Self) -> bool {
         self.distance(other) < 0
     }
 
-    /// Whether `self` comes after `other`.
+    /// Returns whether `self` comes after `other`.
     #[must_use]
     pub const fn is_after(self, other: Self) -> bool {
         self.distance(other) > 0

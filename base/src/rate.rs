@@ -1,4 +1,4 @@
-//! Link and pacing rates.
+//! Rates of links and of pacing.
 
 use crate::Span;
 
@@ -7,13 +7,14 @@ use crate::Span;
 pub struct Rate(pub u64);
 
 impl Rate {
-    /// `n` Gb/s.
+    /// Creates a rate of `n` Gb/s.
     #[must_use]
     pub const fn gbps(n: u64) -> Self {
         Self(n.saturating_mul(1_000_000_000))
     }
 
-    /// How long `bytes` occupy a link of this rate, rounded up; [`Span::MAX`] at rate zero.
+    /// Returns how long `bytes` occupy a link of this rate, rounded up. The result is [`Span::MAX`]
+    /// at rate zero.
     #[must_use]
     pub const fn transmit_time(self, bytes: u64) -> Span {
         if self.0 == 0 {
@@ -24,7 +25,7 @@ impl Rate {
         Span(if ns > u64::MAX as u128 { u64::MAX } else { ns as u64 })
     }
 
-    /// Bytes this rate carries in `span`, rounded down.
+    /// Returns the number of bytes that this rate carries in `span`, rounded down.
     #[must_use]
     pub const fn bytes_in(self, span: Span) -> u64 {
         let bytes = self.0 as u128 * span.0 as u128 / 8_000_000_000;

@@ -1,18 +1,18 @@
 //! Seeded randomness: SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
 
-/// A small deterministic generator. Eight bytes of state, so every flow can own one; not for
-/// secrets.
+/// A small deterministic generator. Its state has eight bytes, so every flow can own one. It is not
+/// suitable for secrets.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
 impl Rng {
-    /// A generator whose whole sequence follows from `seed`.
+    /// Creates a generator whose whole sequence follows from `seed`.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// 64 random bits.
+    /// Returns 64 random bits.
     pub const fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -21,23 +21,23 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// 32 random bits.
+    /// Returns 32 random bits.
     pub const fn next_u32(&mut self) -> u32 {
         (self.next_u64() >> 32) as u32
     }
 
-    /// A number below `bound` (Lemire's multiply-shift; the bias is below 2^-32 for the bounds used
-    /// here); zero when `bound` is zero.
+    /// Returns a number below `bound`, or zero when `bound` is zero. Lemire's multiply-shift has a
+    /// bias below 2^-32 for the bounds used here.
     pub const fn below(&mut self, bound: u32) -> u32 {
         ((self.next_u32() as u64 * bound as u64) >> 32) as u32
     }
 
-    /// A number in `[0, 1)`.
+    /// Returns a number in `[0, 1)`.
     pub const fn unit(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// True with probability `p`.
+    /// Returns true with probability `p`.
     pub const fn chance(&mut self, p: f64) -> bool {
         self.unit() < p
     }

@@ -1,4 +1,5 @@
-//! Randomness that nobody may guess: ChaCha20 (Bernstein, "ChaCha, a variant of Salsa20", 2008) as a generator.
+//! Unpredictable randomness: the ChaCha20 stream cipher (Bernstein, "ChaCha, a variant of Salsa20",
+//! 2008) as a generator.
 
 use core::fmt;
 
@@ -7,44 +8,44 @@ use chacha20::rand_core::{Rng as _, SeedableRng as _};
 
 use crate::instance::Instance;
 
-/// A cryptographic generator: who has seen any number of its outputs cannot tell the next one. For keys, cookies
-/// and whatever else a stranger must not guess; [`Rng`](crate::Rng) is for runs that shall be repeated.
+/// A cryptographic generator, for keys, cookies and other values that nobody may guess. Any number
+/// of its outputs reveals nothing about the next one. Use [`Rng`](crate::Rng) for repeatable runs.
 ///
-/// It is as secret as its seed, which comes from the system's generator; only tests name one. It cannot be
-/// cloned: two of the same state would give the same secret twice.
+/// The generator is as secret as its seed, which comes from the operating system outside tests. It
+/// cannot be cloned, because two generators with the same state would produce the same secrets.
 pub struct SecretRng(ChaCha20Rng);
 
 impl SecretRng {
-    /// The generator that a seed was kept for.
+    /// Creates the generator from a seed that another generator made.
     #[must_use]
     pub fn new(seed: &Seed) -> Self {
         Self::from_seed(seed.0)
     }
 
-    /// A generator with this key, at the beginning of its stream.
+    /// Creates a generator with this key, at the beginning of its stream.
     #[must_use]
     pub fn from_seed(seed: [u8; 32]) -> Self {
         Self(ChaCha20Rng::from_seed(seed))
     }
 
-    /// 32 random bits.
+    /// Returns 32 random bits.
     pub fn next_u32(&mut self) -> u32 {
         self.0.next_u32()
     }
 
-    /// 64 random bits.
+    /// Returns 64 random bits.
     pub fn next_u64(&mut self) -> u64 {
         self.0.next_u64()
     }
 
-    /// A seed for another generator, which tells nothing of this one.
+    /// Returns a seed for another generator. The seed reveals nothing about this generator.
     pub fn seed(&mut self) -> Seed {
         let mut seed = [0; 32];
         self.0.fill_bytes(&mut seed);
         Seed(seed)
     }
 
-    /// A number for a new endpoint.
+    /// Returns the instance number of a new endpoint.
     pub fn instance(&mut self) -> Instance {
         loop {
             if let Some(instance) = Instance::new(self.next_u32()) {
@@ -54,12 +55,12 @@ impl SecretRng {
     }
 }
 
-/// What a generator of secrets begins with, to be handed on once.
+/// The seed of a cryptographic generator, which is used once.
 #[derive(Clone)]
 pub struct Seed([u8; 32]);
 
 impl Seed {
-    /// This seed.
+    /// Wraps the bytes of a seed.
     #[must_use]
     pub const fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
@@ -67,14 +68,14 @@ impl Seed {
 }
 
 impl fmt::Debug for Seed {
-    /// Shows nothing of it.
+    /// Prints no part of the seed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Seed(..)")
     }
 }
 
 impl fmt::Debug for SecretRng {
-    /// Shows nothing of the state.
+    /// Prints no part of the state.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SecretRng(..)")
     }

@@ -1,10 +1,10 @@
-//! Time as a value: nanoseconds since an origin the driver chose.
+//! Time as a value, in nanoseconds since an origin that the driver chooses.
 
 use core::fmt;
 use core::ops::{Add, AddAssign, Div, Mul, Sub};
 
-/// A moment, in nanoseconds since the driver's origin. Never read from a clock below `net` and
-/// `provider`: it is passed in.
+/// A point in time, in nanoseconds since the driver's origin. Code below `net` and `provider` never
+/// reads a clock; the caller passes the time in.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time(pub u64);
 
@@ -15,11 +15,11 @@ pub struct Span(pub u64);
 impl Time {
     /// The driver's origin.
     pub const ZERO: Self = Self(0);
-    /// Later than anything that happens.
+    /// A time later than every event.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// The time since `earlier`; zero when `earlier` is in fact later (clocks of two threads may
-    /// be read in either order).
+    /// Returns the time since `earlier`, or zero when `earlier` is in fact later. That happens
+    /// because two threads may read their clocks in either order.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Span {
         Span(self.0.saturating_sub(earlier.0))
@@ -27,42 +27,42 @@ impl Time {
 }
 
 impl Span {
-    /// No time at all.
+    /// No time.
     pub const ZERO: Self = Self(0);
-    /// Longer than anything lasts.
+    /// A span longer than every other.
     pub const MAX: Self = Self(u64::MAX);
 
-    /// `n` nanoseconds.
+    /// Creates a span of `n` nanoseconds.
     #[must_use]
     pub const fn nanos(n: u64) -> Self {
         Self(n)
     }
 
-    /// `n` microseconds.
+    /// Creates a span of `n` microseconds.
     #[must_use]
     pub const fn micros(n: u64) -> Self {
         Self(n.saturating_mul(1_000))
     }
 
-    /// `n` milliseconds.
+    /// Creates a span of `n` milliseconds.
     #[must_use]
     pub const fn millis(n: u64) -> Self {
         Self(n.saturating_mul(1_000_000))
     }
 
-    /// `n` seconds.
+    /// Creates a span of `n` seconds.
     #[must_use]
     pub const fn secs(n: u64) -> Self {
         Self(n.saturating_mul(1_000_000_000))
     }
 
-    /// The value as nanoseconds in floating point, for the papers' formulas.
+    /// Returns the nanoseconds as a floating-point number, for the formulas of papers.
     #[must_use]
     pub const fn as_f64(self) -> f64 {
         self.0 as f64
     }
 
-    /// Difference, zero when `other` is longer.
+    /// Returns the difference, or zero when `other` is longer.
     #[must_use]
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))

@@ -1,18 +1,19 @@
-//! Packets that arrived together.
+//! Packets that arrived together, such as the packets of a GRO train.
 
-/// The UDP payloads of packets that came one right after the other: of one sender, marked alike, each of
-/// `segment` bytes but for the last, which may be shorter.
+/// The UDP payloads of packets that arrived in a row from one sender, with the same ECN mark and
+/// DSCP. All have `segment` bytes, except that the last may be shorter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Train<'a> {
-    /// What is left, to the end of the last; an empty packet is a packet.
+    /// Bytes from the next packet to the end of the last one; `None` behind the last. `Some` of no
+    /// bytes is one empty packet.
     bytes: Option<&'a [u8]>,
     segment: usize,
-    /// From where one packet begins to where the next does, at least `segment`.
+    /// Distance from the beginning of a packet to the beginning of the next, at least `segment`.
     stride: usize,
 }
 
 impl<'a> Train<'a> {
-    /// `bytes`, a packet every `segment` of them. With 0, one packet.
+    /// Splits `bytes` into packets of `segment` bytes. A `segment` of 0 makes one packet.
     #[must_use]
     #[inline]
     pub const fn new(bytes: &'a [u8], segment: usize) -> Self {
@@ -20,7 +21,8 @@ impl<'a> Train<'a> {
         Self { bytes: Some(bytes), segment, stride: segment }
     }
 
-    /// Packets that begin every `stride` bytes, with gaps between them; `bytes` end with the last, which is not empty.
+    /// Creates a train of packets that begin every `stride` bytes, with unused bytes between them.
+    /// `bytes` end with the last packet, which is not empty.
     #[must_use]
     #[inline]
     pub const fn spaced(bytes: &'a [u8], segment: usize, stride: usize) -> Self {
@@ -28,21 +30,21 @@ impl<'a> Train<'a> {
         Self { bytes: Some(bytes), segment, stride }
     }
 
-    /// One packet.
+    /// Creates a train of one packet.
     #[must_use]
     #[inline]
     pub const fn single(bytes: &'a [u8]) -> Self {
         Self { bytes: Some(bytes), segment: bytes.len(), stride: bytes.len() }
     }
 
-    /// The next packet, which stays where it is.
+    /// Returns the next packet without removing it.
     #[must_use]
     #[inline]
     pub fn peek(&self) -> Option<&'a [u8]> {
         self.bytes.map(|bytes| bytes.get(..self.segment).unwrap_or(bytes))
     }
 
-    /// How many packets are left.
+    /// Returns the number of packets that are left.
     #[must_use]
     #[inline]
     pub fn count(&self) -> usize {

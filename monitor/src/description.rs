@@ -1,54 +1,55 @@
-//! What a page says of itself, once.
+//! The description of a statistics page: facts that do not change while the endpoint is open.
 
 use serde::{Deserialize, Serialize};
 use squall_base::{CounterRow, Merge};
 
-/// Whose page it is, and what its values are called.
+/// The identity of an endpoint, its settings, and the names of the values on its page.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Description {
-    /// The process.
+    /// Process ID.
     pub pid: u32,
-    /// When the process started, in clock ticks since the machine did: numbers of processes come again.
+    /// Start time of the process, in clock ticks since the boot of the machine. It tells the
+    /// process from a later one with the same ID.
     pub started: u64,
-    /// Number of the endpoint in its process.
+    /// Number of the endpoint within its process, from 0 on.
     pub endpoint: u32,
-    /// Its address.
+    /// Address of the endpoint, IP and port.
     pub local: String,
-    /// The interface that it is on.
+    /// Name of the interface that has the address.
     pub interface: String,
-    /// The machine.
+    /// Host name.
     pub host: String,
-    /// The program.
+    /// Name of the program, without its directory.
     pub program: String,
-    /// The release of the provider.
+    /// Version of the provider.
     pub version: String,
-    /// When the page was made, ns since 1970.
+    /// Time at which the page was created, in ns since 1970.
     pub made: u64,
-    /// What was chosen, by parameter.
+    /// Chosen settings, as parameter and value.
     pub choices: Vec<(String, String)>,
-    /// Where in a job the process is, as far as its launcher says so.
+    /// Position of the process in its job, as far as the launcher reports it.
     pub place: JobPlace,
-    /// What each counter is, in the order of their values.
+    /// The counters, in the order of their values on the page.
     pub counters: Vec<Counter>,
-    /// The names of a flow's values, in their order.
+    /// Names of the values of a flow, in the order of the values on the page.
     pub flow: Vec<String>,
 }
 
-/// A counter's row.
+/// Name, unit and meaning of a counter.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Counter {
-    /// Its name in statistics.
+    /// Name in statistics, such as `tx_packets`.
     pub name: String,
-    /// What is counted, plural.
+    /// Unit of the count, in the plural.
     pub unit: String,
-    /// How two become one: `sum`, `max` or `min`.
+    /// Rule that merges two counts: `sum`, `max` or `min`.
     pub merge: String,
-    /// What is counted, in a sentence.
+    /// Description of the counter, in a sentence.
     pub help: String,
 }
 
 impl Counter {
-    /// As the row of a table says.
+    /// Copies the row of a counter table.
     #[must_use]
     pub fn new(row: &CounterRow) -> Self {
         let merge = match row.merge {
@@ -60,7 +61,8 @@ impl Counter {
         Self { name, unit, merge, help }
     }
 
-    /// The value of two endpoints together. The smallest of nothing is 0, as statistics show it.
+    /// Returns the merged count of two endpoints. A minimum over no samples is shown as 0, so `min`
+    /// ignores a 0.
     #[must_use]
     pub fn merged(&self, one: u64, other: u64) -> u64 {
         match self.merge.as_str() {
@@ -72,25 +74,28 @@ impl Counter {
     }
 }
 
-/// Where in a job a process is.
+/// Job, rank and number of ranks of a process.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct JobPlace {
-    /// The job, by the name that its launcher gave it, or by the launcher's process.
+    /// Name of the job: the launcher's, or `launcher-PID` with the process ID of the launcher.
+    /// Empty for a process without a launcher.
     pub job: String,
-    /// The process' rank.
+    /// Rank of the process.
     pub rank: Option<u32>,
-    /// How many ranks there are.
+    /// Number of ranks of the job.
     pub ranks: Option<u32>,
 }
 
-/// Variables that launchers set for the processes of a job.
+/// Environment variables that launchers set for the processes of a job: PMIx, PMI, Open MPI, Slurm,
+/// PBS and LSF. The first one that is set counts.
 const JOBS: &[&str] = &["PMIX_NAMESPACE", "SLURM_JOB_ID", "PMI_JOBID", "PBS_JOBID", "LSB_JOBID"];
 const RANKS: &[&str] = &["PMIX_RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"];
 const SIZES: &[&str] = &["PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS"];
 
 impl JobPlace {
-    /// What the launcher says by the variables that `get` looks up: PMIx', PMI's, Open MPI's, Slurm's. Where none names
-    /// the job it is called after the process that started this one, `parent`, which the ranks of a host have in common.
+    /// Reads the position from the launcher's variables, which `get` looks up. A job without a name
+    /// is named after `parent`, the process that started this one, because the ranks of a host have
+    /// it in common.
     pub fn of(get: impl Fn(&str) -> Option<String>, parent: u32) -> Self {
         let first = |names: &[&str]| names.iter().find_map(|name| get(name));
         let number = |names: &[&str]| first(names)?.parse().ok();

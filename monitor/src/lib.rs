@@ -1,27 +1,28 @@
-//! What an endpoint shows of itself while it runs.
+//! The statistics page of an endpoint: its layout, a writer and a reader.
 //!
-//! A *statistics page* is a small file in memory: the endpoint writes its counters into it now and then ([`StatisticsPage`]), and
-//! whoever may read the file takes a [`Snapshot`] of it. It says itself what its values are called ([`Description`]), so
-//! that a reader of another build understands it. Who dies leaves its page behind, with what was written last.
+//! A *statistics page* is a small file in memory. The endpoint writes its counters into it a few times
+//! a second ([`StatisticsPage`]), and whoever may read the file takes a [`Snapshot`] of it. The page
+//! contains the names of its values ([`Description`]), so that a reader of another build understands
+//! it. A process that crashes leaves its page behind, with the values that it wrote last.
 //!
 //! The layout, in words of 64 bits and the byte order of the machine:
 //!
-//! | word | what |
+//! | word | contents |
 //! |---|---|
 //! | 0 | [`MAGIC`] |
 //! | 1 | [`VERSION`] |
-//! | 2 | sequence: odd while values are being written |
-//! | 3 | bytes of the description |
-//! | 4, 5, 6 | counters, words of a flow, places for flows |
-//! | 7 | when the values were written, ns since 1970 |
-//! | 8 | flows there are, perhaps more than places |
-//! | 9 | flows written |
+//! | 2 | sequence number, odd while values are being written |
+//! | 3 | length of the description in bytes |
+//! | 4, 5, 6 | number of counters, words per flow, room for flows |
+//! | 7 | time of the values, ns since 1970 |
+//! | 8 | number of flows, which may exceed the room |
+//! | 9 | number of flows written |
 //! | 10.. | counters, then flows, then the description as JSON |
 //!
-//! Besides, an endpoint may write a [`trace`] of what its application does, for those who replay it.
+//! The module [`trace`] has another format: the events of an application, for replays.
 //!
-//! This crate does no I/O: a page is a slice of atomic words, and [`StatisticsPage::publish`] decides in which order they go
-//! into a file.
+//! This crate does no I/O. A page is a slice of atomic words, and [`StatisticsPage::publish`] decides
+//! in which order the caller writes them into a file.
 #![forbid(unsafe_code)]
 
 mod description;
@@ -39,12 +40,12 @@ pub use page_files::{
 pub use paths::{COLLECTED_FLOWS, PATH, PathValues, is_path_word, path_words};
 pub use snapshot::{Flow, Snapshot, SnapshotError};
 
-/// The first word of a page.
+/// First word of a statistics page.
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"sqlboard");
-/// Changes whenever the words before the description mean something else.
+/// Version of the layout. Change it whenever the words before the description change their meaning.
 pub const VERSION: u64 = 1;
 
-/// Places of the words.
+/// Positions of the words.
 mod at {
     pub(crate) const MAGIC: usize = 0;
     pub(crate) const VERSION: usize = 1;

@@ -1,4 +1,4 @@
-//! The writing side.
+//! The writer of a statistics page.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -7,20 +7,20 @@ use thiserror::Error;
 use crate::description::Description;
 use crate::{MAGIC, VERSION, at};
 
-/// Why a page cannot be made.
+/// The reason why a page cannot be created.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum StatisticsPageError {
-    /// The memory is smaller than [`PageLayout::words`] says.
+    /// The memory is smaller than [`PageLayout::words`].
     #[error("a page of {needed} words does not fit into {there}")]
     TooSmall {
-        /// Words of the layout.
+        /// Number of words that the layout needs.
         needed: usize,
-        /// Words there are.
+        /// Number of words of the memory.
         there: usize,
     },
 }
 
-/// How large a page is.
+/// The size of a page and the positions of its parts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PageLayout {
     text: Vec<u8>,
@@ -30,38 +30,41 @@ pub struct PageLayout {
 }
 
 impl PageLayout {
-    /// Of a page that shows the values named in `description` and has places for so many flows.
+    /// Creates the layout of a page for the values that `description` names, with room for
+    /// `flow_places` flows.
     #[must_use]
     pub fn new(description: &Description, flow_places: usize) -> Self {
-        // Numbers, texts and lists of them: there is nothing in it that JSON could not hold.
+        // A description consists of numbers, strings and lists of them, so JSON can represent it
+        // and this cannot fail.
         let text = serde_json::to_vec(description).unwrap_or_default();
         let (counters, flow_words) = (description.counters.len(), description.flow.len());
         Self { text, counters, flow_words, flow_places }
     }
 
-    /// Words before the description.
+    /// Returns the number of words before the description.
     const fn values(&self) -> usize {
         at::VALUES + self.counters + self.flow_words * self.flow_places
     }
 
-    /// Words of the whole.
+    /// Returns the number of words of the whole page.
     #[must_use]
     pub const fn words(&self) -> usize {
         self.values() + self.text.len().div_ceil(8)
     }
 }
 
-/// A page that its endpoint writes. One at a time may.
+/// The writer of a page. Only one thread at a time may write.
 #[derive(Debug)]
 pub struct StatisticsPage {
     layout: PageLayout,
 }
 
 impl StatisticsPage {
-    /// Writes what does not change, and no values yet. The first word comes last: before it this is no page.
+    /// Writes the layout and the description to zeroed `words`. The first word is stored last,
+    /// because a reader takes the words for a page as soon as it finds [`MAGIC`] there.
     ///
     /// # Errors
-    /// When there is not enough room.
+    /// `words` is shorter than the layout.
     pub fn create(layout: PageLayout, words: &[AtomicU64]) -> Result<Self, StatisticsPageError> {
         let (needed, there) = (layout.words(), words.len());
         if there < needed {
@@ -86,14 +89,15 @@ impl StatisticsPage {
         Ok(Self { layout })
     }
 
-    /// Places for flows.
+    /// Returns the number of flows for which there is room.
     #[must_use]
     pub const fn flow_places(&self) -> usize {
         self.layout.flow_places
     }
 
-    /// Writes values of `now`, ns since 1970: the counters in the order of the description, and flows, of which there
-    /// are `flows` in all. What does not fit is left out. The words must be those that the page was made of.
+    /// Writes the values of the time `now`, in ns since 1970: the counters in the order of the
+    /// description, and as many of the flows `here` as have room. `flows` is the number of all
+    /// flows. `words` must be those that the page was created in.
     pub fn write<F: IntoIterator<Item = u64>>(
         &self,
         words: &[AtomicU64],
@@ -104,7 +108,7 @@ impl StatisticsPage {
         let PageLayout { counters: n, flow_words, flow_places, .. } = self.layout;
         let sequence = words[at::SEQUENCE].load(Ordering::Relaxed);
         words[at::SEQUENCE].store(sequence | 1, Ordering::Relaxed);
-        // Whoever sees a value that follows sees that it is being written.
+        // A reader that sees a value stored after this fence also sees the odd sequence number.
         fence(Ordering::Release);
         words[at::WRITTEN].store(now, Ordering::Relaxed);
         words[at::FLOWS].store(flows as u64, Ordering::Relaxed);
@@ -124,19 +128,21 @@ impl StatisticsPage {
 }
 
 impl StatisticsPage {
-    /// Hands all words to `put`, each part with the position of its first word. The order of the parts is such that the
-    /// words may be written to a file that others read meanwhile: while the values change, the file says that they are
-    /// being written.
+    /// Hands all words to `put`, in parts with the position of their first word, so that they can
+    /// be written to a file while others read it. The sequence number in the file is odd while its
+    /// values change.
     ///
     /// # Errors
-    /// The errors of `put`. After an error the file may say that it is being written until the next call succeeds.
+    /// The error of `put`. The sequence number in the file may then stay odd until the next call
+    /// succeeds.
     pub fn publish<E>(
         words: &[AtomicU64],
         mut put: impl FnMut(usize, &[u64]) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut all: Vec<u64> = words.iter().map(|word| word.load(Ordering::Relaxed)).collect();
         let Some(&sequence) = all.get(at::SEQUENCE) else { return Ok(()) };
-        // The number is odd, and differs from the one that the file had the last time.
+        // This number is odd. It also differs from the even number that the file had before, so a
+        // reader that started earlier notices the change.
         let writing = [sequence.wrapping_sub(1)];
         put(at::SEQUENCE, &writing)?;
         all[at::SEQUENCE] = writing[0];

@@ -1,24 +1,26 @@
-//! Where pages are, and whose a file is.
+//! The directory of statistics pages and the names of their files.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 use crate::Description;
 
-/// The directory of a user's pages. In memory, and found by the user's number alone: the ranks of a job and who watches
-/// them have different environments.
+/// Returns the directory of a user's pages. The path depends on the user ID alone, because the
+/// ranks of a job and `squall top` have different environments. It is in memory, so that writing a
+/// page never waits for a disk.
 #[must_use]
 pub fn directory(user: u32) -> PathBuf {
     PathBuf::from(format!("/dev/shm/squall-{user}"))
 }
 
-/// The name of a page's file.
+/// Returns the name of the page's file: process ID, start time and endpoint number.
 #[must_use]
 pub fn file_name(of: &Description) -> String {
     format!("{}-{}-{}", of.pid, of.started, of.endpoint)
 }
 
-/// The process that a file belongs to, and when that started; `None` for a file that is no page's.
+/// Returns the process ID and the start time in the name of a page's file, or `None` if the name is
+/// another.
 #[must_use]
 pub fn process_of(file_name: &str) -> Option<(u32, u64)> {
     let mut parts = file_name.split('-');
@@ -27,17 +29,18 @@ pub fn process_of(file_name: &str) -> Option<(u32, u64)> {
     parts.next().is_none().then_some((pid, started))
 }
 
-/// When a process started, in ticks, of the text of its `/proc/PID/stat`: the 22nd field, of which the second is a name
-/// in parentheses that may hold anything (proc(5)).
+/// Returns the start time of a process in clock ticks, from the text of its `/proc/PID/stat`. The
+/// start time is the 22nd field (proc(5)). The second field is a program name in parentheses, which
+/// may itself hold spaces and parentheses, so the fields are counted from the last parenthesis.
 #[must_use]
 pub fn start_ticks(stat: &str) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
-/// The names of the words of a flow that hold its peer's address; see [`address_words`].
+/// Names of the flow words that hold the peer's address; see [`address_words`].
 pub const ADDRESS: [&str; 3] = ["ip_high", "ip_low", "udp_port"];
 
-/// An address as words of a flow; an IPv4 address as its IPv6 form.
+/// Encodes an address as flow words. An IPv4 address is stored in its IPv6-mapped form.
 #[must_use]
 pub fn address_words(address: SocketAddr) -> [u64; 3] {
     let ip = match address.ip() {
@@ -48,7 +51,7 @@ pub fn address_words(address: SocketAddr) -> [u64; 3] {
     [(bits >> 64) as u64, bits as u64, u64::from(address.port())]
 }
 
-/// The address in words that [`address_words`] made.
+/// Decodes an address from the words of [`address_words`].
 #[must_use]
 pub fn address_of([high, low, port]: [u64; 3]) -> SocketAddr {
     let ip = Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low)).to_canonical();

@@ -1,8 +1,9 @@
-//! What a page says of each path of a flow: words named `path0_packets`, `path0_marks`, `path0_lost`, `path1_packets`, ..
+//! The values of each path of a flow: words named `path0_packets`, `path0_marks`, `path0_lost`,
+//! `path1_packets` and so on.
 
 use crate::Snapshot;
 
-/// What is known of a path: name, meaning.
+/// Name and meaning of each value of a path.
 pub const PATH: [(&str, &str); 3] = [
     ("packets", "Data packets that took it."),
     (
@@ -12,18 +13,19 @@ pub const PATH: [(&str, &str); 3] = [
     ("lost", "Packets that took it and were sent again, whatever way they went then."),
 ];
 
-/// Flows of an endpoint, those with most bytes, of whose paths collectors are told.
+/// Number of flows of an endpoint, those with the most bytes, whose paths are exported to
+/// collectors such as Prometheus. The bound keeps the number of exported series small.
 pub const COLLECTED_FLOWS: usize = 16;
 
-/// A path's values, in the order of [`PATH`].
+/// The values of a path, in the order of [`PATH`].
 pub type PathValues = [u64; PATH.len()];
 
-/// The names of the words of so many paths.
+/// Returns the names of the words of `paths` paths.
 pub fn path_words(paths: usize) -> impl Iterator<Item = String> {
     (0..paths).flat_map(|path| PATH.iter().map(move |(name, _)| word(path, name)))
 }
 
-/// Whether a flow's word is about one of its paths.
+/// Returns whether a flow's word belongs to one of its paths.
 #[must_use]
 pub fn is_path_word(name: &str) -> bool {
     let rest = name.strip_prefix("path").and_then(|rest| rest.split_once('_'));
@@ -35,7 +37,7 @@ fn word(path: usize, name: &str) -> String {
 }
 
 impl Snapshot {
-    /// What is known of each path of a flow, in their order.
+    /// Returns the values of each path of a flow, in the order of the paths.
     #[must_use]
     pub fn paths_of(&self, flow: &[u64]) -> Vec<PathValues> {
         let of = |path: usize| {

@@ -1,48 +1,48 @@
-//! The reading side.
+//! The reader of a statistics page.
 
 use thiserror::Error;
 
 use crate::description::{Counter, Description};
 use crate::{MAGIC, VERSION, at};
 
-/// Why bytes are no page.
+/// The reason why bytes cannot be read as a statistics page.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum SnapshotError {
-    /// The first word is another.
+    /// The first word is not [`MAGIC`].
     #[error("this is no page of an endpoint")]
     Foreign,
-    /// Of another build.
+    /// The page has the layout of another build.
     #[error("a page of layout {0}, and this build reads layout {VERSION}")]
     Version(u64),
-    /// It ends before its values do, or says of itself what cannot be.
+    /// The page ends before its values do, or its sizes contradict each other.
     #[error("the page is damaged: {0}")]
     Damaged(&'static str),
-    /// It was being written.
+    /// The writer changed the page during every attempt to read it.
     #[error("the page was being written")]
     Busy,
 }
 
-/// A flow's values, in the order of [`Description::flow`].
+/// The values of a flow, in the order of [`Description::flow`].
 pub type Flow = Vec<u64>;
 
-/// What a page showed.
+/// The contents of a page at one moment.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Snapshot {
-    /// Whose it is.
+    /// Identity of the endpoint and names of the values.
     pub description: Description,
-    /// When the values were written, ns since 1970; 0 before the first.
+    /// Time of the values, in ns since 1970; 0 before the first values.
     pub written: u64,
-    /// The counters' values, in the order of the description.
+    /// Values of the counters, in the order of the description.
     pub counters: Vec<u64>,
-    /// Flows there are.
+    /// Number of flows of the endpoint.
     pub flow_count: u64,
-    /// Those that had a place.
+    /// Values of the flows that had room on the page.
     pub flows: Vec<Flow>,
-    /// Its writer was interrupted for good: values may be of two times.
+    /// The writer died while it was writing, so the values may be of two different times.
     pub torn: bool,
 }
 
-/// Words of a page.
+/// The bytes of a page, read as words.
 struct Words<'a>(&'a [u8]);
 
 impl Words<'_> {
@@ -53,7 +53,7 @@ impl Words<'_> {
 
     fn size(&self, index: usize) -> Result<usize, SnapshotError> {
         let value = self.get(index).ok_or(SnapshotError::Damaged("it is shorter than its head"))?;
-        // More than any page has; keeps the arithmetic below from overflowing.
+        // No page has more than 2^24 words. The bound keeps the arithmetic below from overflowing.
         if value > 1 << 24 {
             return Err(SnapshotError::Damaged("it claims to be larger than pages are"));
         }
@@ -62,11 +62,12 @@ impl Words<'_> {
 }
 
 impl Snapshot {
-    /// Takes what `read` gives, the bytes of a page, until they are of one moment; after `tries` what is there is
-    /// `Busy`, or, where the writer lives no more (`dead`), taken as it is and called torn.
+    /// Calls `read` for the bytes of a page until two calls in a row return the same even sequence
+    /// number, so that all values are of one moment. After `tries` attempts the result is `Busy`.
+    /// If the writer is `dead`, the result is then the torn page instead.
     ///
     /// # Errors
-    /// What is wrong with the bytes, or that of `read`.
+    /// The error of `read`, or the reason why the bytes are not a page.
     pub fn take<E: From<SnapshotError>>(
         mut read: impl FnMut() -> Result<Vec<u8>, E>,
         tries: u32,
@@ -88,10 +89,10 @@ impl Snapshot {
         Ok(Self { torn: true, ..Self::parse(&before)? })
     }
 
-    /// Reads the bytes of a page.
+    /// Parses the bytes of a page.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// The reason why they are not a page.
     pub fn parse(bytes: &[u8]) -> Result<Self, SnapshotError> {
         use SnapshotError::Damaged;
         let words = Words(bytes);
@@ -132,18 +133,18 @@ impl Snapshot {
         })
     }
 
-    /// Counters with their rows.
+    /// Returns the counters with their descriptions.
     pub fn counters(&self) -> impl Iterator<Item = (&Counter, u64)> {
         self.description.counters.iter().zip(self.counters.iter().copied())
     }
 
-    /// A counter by its name; 0 where this build has none of that name.
+    /// Returns the value of a counter by its name, or 0 if the page has no such counter.
     #[must_use]
     pub fn counter(&self, name: &str) -> u64 {
         self.counters().find(|(row, _)| row.name == name).map_or(0, |(_, value)| value)
     }
 
-    /// A value of a flow by its name.
+    /// Returns a value of a flow by its name.
     #[must_use]
     pub fn of_flow(&self, flow: &[u64], name: &str) -> Option<u64> {
         let at = self.description.flow.iter().position(|known| known == name)?;

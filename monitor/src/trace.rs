@@ -1,4 +1,5 @@
-//! The words of a trace: what an application did with an endpoint, a line an event, as `FI_SQUALL_TRACE` writes it.
+//! The format of a trace: the operations of an application on an endpoint, one line for each event.
+//! `FI_SQUALL_TRACE` enables it.
 //!
 //! ```text
 //! squall-trace 1 {"job":"launcher-77","rank":0,"ranks":2,"host":"n1","pid":81,"endpoint":0,"address":"10.0.0.1:4793","began":..,"opened":..,"parameters":{..}}
@@ -9,10 +10,12 @@
 //! 200000 closed
 //! ```
 //!
-//! Behind the head, which says when the endpoint was enabled by two clocks, times count nanoseconds since then. An event has a moment, the
-//! [`OperationKind`] of the operation, the peer's number, bytes, and the tag in hexadecimal digits. An operation has no `end` that
-//! was complete when it was copied, or whose end the application is not shown: nobody waits for it. A trace without the last
-//! line was cut.
+//! The first line has the time at which the endpoint was enabled, by two clocks. All other times are
+//! nanoseconds since then. An event has its [`EventKind`], the [`OperationKind`], the number of the
+//! peer, the number of bytes, and the tag in hexadecimal digits.
+//!
+//! An operation has no `end` if it was complete when it was copied, or if the application does not see
+//! its completion, because nothing waits for it then. A trace without the last line is truncated.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,12 +24,12 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// The extension of a trace's file.
+/// Extension of a trace's file name.
 pub const EXTENSION: &str = "trace";
-/// What the first line begins with; the number changes with the form of what follows.
+/// Beginning of the first line. The number is the version of the format.
 const MAGIC: &str = "squall-trace 1 ";
 
-/// Names for the variants of an enum, both ways.
+/// Defines an enum whose variants are written and read as words.
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident { $($(#[$about:meta])* $variant:ident = $word:literal,)* }) => {
         $(#[$doc])*
@@ -54,19 +57,19 @@ macro_rules! words {
 }
 
 words! {
-    /// What happened.
+    /// The kind of an event.
     EventKind {
         /// An operation of the endpoint began.
         Begin = "begin",
-        /// It ended, later than at its call.
+        /// An operation ended, later than the call that began it.
         End = "end",
-        /// A message of a peer was received.
+        /// The endpoint received a message of a peer.
         Receive = "receive",
     }
 }
 
 words! {
-    /// What kind of operation it is.
+    /// The kind of an operation.
     OperationKind {
         /// A message without a tag.
         Message = "message",
@@ -76,37 +79,39 @@ words! {
         Collective = "collective",
         /// An RMA write.
         Write = "write",
-        /// An RMA read: the bytes come from the peer.
+        /// An RMA read; the bytes travel from the peer.
         Read = "read",
-        /// An atomic that brings nothing back.
+        /// An atomic operation that returns nothing.
         Update = "update",
-        /// An atomic that brings values back.
+        /// An atomic operation that returns the previous values.
         Fetch = "fetch",
     }
 }
 
-/// Whose trace it is.
+/// The first line of a trace: the endpoint and its settings.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TraceHeader {
-    /// The job, as its launcher calls it.
+    /// Name of the job, as its launcher reports it.
     pub job: String,
-    /// The process' rank.
+    /// Rank of the process.
     pub rank: Option<u32>,
-    /// How many ranks there are.
+    /// Number of ranks of the job.
     pub ranks: Option<u32>,
-    /// The machine.
+    /// Host name.
     pub host: String,
-    /// The process.
+    /// Process ID.
     pub pid: u32,
-    /// Number of the endpoint in its process.
+    /// Number of the endpoint within its process, from 0 on.
     pub endpoint: u32,
-    /// Its address.
+    /// Address of the endpoint.
     pub address: SocketAddr,
-    /// When the endpoint was enabled, ns since 1970.
+    /// Time at which the endpoint was enabled, in ns since 1970.
     pub began: u64,
-    /// The same by the machine's monotonic clock, which its processes share, ns.
+    /// The same time by the monotonic clock of the host, in ns. It relates the traces of processes
+    /// on one host exactly.
     pub opened: u64,
-    /// Every parameter of the provider by its environment variable, as it was said, or its default.
+    /// All parameters of the provider by environment variable: the value that was set, or the
+    /// default.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, String>,
 }
@@ -128,38 +133,38 @@ impl FromStr for TraceHeader {
     }
 }
 
-/// Something that happened.
+/// An event of a trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TraceEvent {
-    /// When, ns since the endpoint was enabled.
+    /// Time since the endpoint was enabled, in ns.
     pub at: u64,
-    /// What.
+    /// Kind of the event.
     pub moment: EventKind,
-    /// Of which operation.
+    /// Kind of the operation.
     pub class: OperationKind,
-    /// With whom, by number.
+    /// Number of the peer; a line `peer` gives its address.
     pub peer: u32,
-    /// Its bytes.
+    /// Number of bytes of the message or operation.
     pub bytes: u64,
-    /// Its tag; zero where there is none.
+    /// Tag of the message; 0 for an operation without a tag.
     pub tag: u64,
 }
 
-/// A line behind the head.
+/// A line of a trace after the first one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TraceLine {
-    /// The address of a peer, before the first event with it.
+    /// The address of a peer. The line comes before the first event with this peer.
     Peer {
-        /// The number that events name it by.
+        /// Number by which events name the peer.
         number: u32,
-        /// Its address.
+        /// Address of the peer.
         address: SocketAddr,
     },
     /// An event.
     Event(TraceEvent),
-    /// The endpoint was closed: the last line.
+    /// The endpoint was closed. This is the last line of a complete trace.
     Closed {
-        /// When.
+        /// Time since the endpoint was enabled, in ns.
         at: u64,
     },
 }
