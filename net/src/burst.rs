@@ -1,11 +1,12 @@
-//! A batch on its way through the ports, and the one place where they look at memory of the user.
+//! A batch on its way through the ports. Only this module reads user memory for packets.
 
 use std::ops::Range;
 use std::ptr;
 
 use crate::base::{Batch, Datagram, UserSlice};
 
-/// Consecutive datagrams of a batch whose payload may be read until the call that takes them returns.
+/// Consecutive datagrams of a batch, whose payload is readable until the call that takes the burst
+/// returns.
 #[derive(Clone, Copy, Debug)]
 pub struct Burst<'a> {
     batch: &'a Batch,
@@ -13,48 +14,49 @@ pub struct Burst<'a> {
 }
 
 impl<'a> Burst<'a> {
-    /// The datagrams of `range` in `batch`.
+    /// Creates a burst from the datagrams of `range` in `batch`.
     ///
     /// # Safety
-    /// For `'a`, every piece of user memory that they name is readable: the address is one that was exposed
-    /// (`expose_provenance`), and its bytes stay mapped. Others may write to them meanwhile; what is sent
-    /// then is some mixture, and nobody makes a reference to them.
+    /// For `'a`, every piece of user memory that they name is readable: its address was exposed
+    /// (`expose_provenance`), and its bytes stay mapped. Others may write to the bytes meanwhile.
+    /// The port then sends a mixture, and no reference to the bytes may exist.
     ///
     /// # Panics
-    /// When `range` is not inside the batch.
+    /// `range` is not inside the batch.
     #[must_use]
     pub unsafe fn new(batch: &'a Batch, range: Range<usize>) -> Self {
         Self { batch, packets: &batch.packets[range] }
     }
 
-    /// A burst that names no user memory.
+    /// Creates a burst from a batch that names no user memory.
     ///
     /// # Panics
-    /// When it does.
+    /// The batch names user memory.
     #[must_use]
     pub fn of_copies(batch: &'a Batch) -> Self {
         assert!(batch.slices.is_empty(), "only what was copied may go without a promise");
         Self { batch, packets: &batch.packets }
     }
 
-    /// The datagrams, in sending order.
+    /// Returns the datagrams, in sending order.
     #[must_use]
     #[inline]
     pub const fn packets(&self) -> &'a [Datagram] {
         self.packets
     }
 
-    /// A part of it.
+    /// Returns a part of the burst.
     ///
     /// # Panics
-    /// When `range` is not inside.
+    /// `range` is not inside the burst.
     #[must_use]
     #[inline]
     pub fn part(&self, range: Range<usize>) -> Self {
         Self { batch: self.batch, packets: &self.packets[range] }
     }
 
-    /// Its datagrams, those that are alike together: the first of them, and how many they are.
+    /// Returns the datagrams run by run (see [`Batch::join`]): the first of each run, and the
+    /// length of the run.
     #[inline]
     pub fn groups(&self) -> impl Iterator<Item = (&'a Datagram, usize)> + use<'a> {
         let mut rest = self.packets;
@@ -66,28 +68,29 @@ impl<'a> Burst<'a> {
         })
     }
 
-    /// The headers of its datagrams, which are alike, one behind the other; and their pieces of user memory.
+    /// Returns the headers of the burst, which is one run, as a slice, and its pieces of user
+    /// memory.
     #[must_use]
     #[inline]
     pub fn joined(&self) -> (&'a [u8], &'a [UserSlice]) {
         self.batch.joined(self.packets)
     }
 
-    /// First bytes of a datagram's UDP payload.
+    /// Returns the first bytes of a datagram's UDP payload.
     #[must_use]
     #[inline]
     pub fn header(&self, packet: &Datagram) -> &'a [u8] {
         self.batch.header(packet)
     }
 
-    /// The pieces of user memory that follow.
+    /// Returns the pieces of user memory that follow the header.
     #[must_use]
     #[inline]
     pub fn payload(&self, packet: &Datagram) -> &'a [UserSlice] {
         self.batch.payload(packet)
     }
 
-    /// The last bytes.
+    /// Returns the last bytes of a datagram's UDP payload.
     #[must_use]
     #[inline]
     pub fn trailer(&self, packet: &Datagram) -> &'a [u8] {
@@ -114,7 +117,7 @@ impl<'a> Burst<'a> {
     /// Copies a whole datagram to the beginning of `out`.
     ///
     /// # Panics
-    /// When it is longer than `out`.
+    /// The datagram is longer than `out`.
     pub(crate) fn copy_into(&self, packet: &Datagram, out: &mut [u8]) {
         let (header, mut rest) = out.split_at_mut(packet.header.len());
         header.copy_from_slice(self.header(packet));
@@ -137,7 +140,7 @@ impl<'a> Burst<'a> {
     }
 }
 
-/// Where a piece of user memory begins.
+/// Returns the address of the first byte of a piece.
 #[inline]
 pub(crate) fn address(piece: &UserSlice) -> *const u8 {
     ptr::with_exposed_provenance(usize::try_from(piece.base).unwrap_or(0))

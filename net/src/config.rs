@@ -1,43 +1,45 @@
-//! How to open a port, and what came of it.
+//! The configuration of a port, and the report of what the kernel granted.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 
-/// How to open a port. Start from [`PortConfig::default`].
+/// The configuration of a port. Start from [`PortConfig::default`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortConfig {
-    /// The endpoint's address; port 0 lets the kernel choose. Which port to try first is the
-    /// caller's business.
+    /// Address of the endpoint. Port 0 lets the kernel choose. The caller decides which port to try
+    /// first.
     pub bind: SocketAddr,
-    /// Number of paths of a set = source ports = entropies, at least 1; there are
-    /// [further sets](crate::base::PATH_SETS). Sockets beyond the first are opened when first used.
+    /// Number of paths in a set, which equals the number of source ports (entropies), at least 1.
+    /// There are [further sets](crate::base::PATH_SETS). The port opens the sockets beyond the
+    /// first when they are first used.
     pub paths: u16,
-    /// Source ports the paths beyond the first may use; `None`: the kernel's ephemeral range. A
-    /// range with fewer ports than `paths - 1` is refused; the further sets have what it has besides.
+    /// Source ports of the paths beyond the first; `None` means the kernel's ephemeral range. The
+    /// port refuses a range with fewer ports than `paths - 1`. Further sets use the ports that are
+    /// left.
     pub source_ports: Option<RangeInclusive<u16>>,
-    /// Receive buffer of the endpoint socket, bytes of packet memory as `SO_RCVBUF` counts before
-    /// the kernel doubles it; 0 leaves the system's default.
+    /// Receive buffer of the endpoint socket in bytes, as passed to `SO_RCVBUF` (the kernel doubles
+    /// the value). 0 keeps the system's default.
     pub rcvbuf: usize,
-    /// Send buffer of each socket, likewise.
+    /// Send buffer of each socket in bytes, as passed to `SO_SNDBUF`. 0 keeps the system's default.
     pub sndbuf: usize,
-    /// Use GSO when the kernel has it.
+    /// Use GSO if the kernel supports it.
     pub gso: bool,
-    /// Use GRO when the kernel has it.
+    /// Use GRO if the kernel supports it.
     pub gro: bool,
     /// DSCP of data packets, 0 to 63.
     pub dscp_data: u8,
-    /// DSCP of control packets.
+    /// DSCP of control packets, 0 to 63.
     pub dscp_control: u8,
-    /// DSCP of trimmed packets: what the [`FaultPort`](crate::FaultPort) wrapper marks a packet with that
-    /// it trims.
+    /// DSCP of trimmed packets, 0 to 63. [`FaultPort`](crate::FaultPort) sets it on packets that it
+    /// trims.
     pub dscp_trimmed: u8,
     /// Send data packets as ECT(0).
     pub ecn: bool,
-    /// Most packets in a GSO train, 1 to 64.
+    /// Largest number of packets in a GSO train, 1 to 64.
     pub train: usize,
-    /// Most small messages per receive system call, 1 to 64; each costs 64 KiB of (lazily touched)
-    /// memory.
+    /// Largest number of small messages for each receive system call, 1 to 64. Each costs 64 KiB of
+    /// memory, which is allocated on first use.
     pub batch: usize,
 }
 
@@ -61,19 +63,20 @@ impl Default for PortConfig {
     }
 }
 
-/// Whether a kernel feature is used, and why not.
+/// The state of a kernel feature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Feature {
-    /// Probed and in use.
+    /// The kernel supports the feature, and the port uses it.
     On,
-    /// The configuration says no.
+    /// The configuration disables the feature.
     Off,
-    /// The kernel refused; the reason in words, with the kernel version that would have it.
+    /// The kernel refused the feature. The text has the reason and the kernel version that supports
+    /// it.
     Absent(String),
 }
 
 impl Feature {
-    /// In use?
+    /// Returns whether the port uses the feature.
     #[must_use]
     pub const fn is_on(&self) -> bool {
         matches!(self, Self::On)
@@ -90,28 +93,28 @@ impl fmt::Display for Feature {
     }
 }
 
-/// What was found when a port was opened; to be logged.
+/// The features and buffer sizes of an opened port, for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenReport {
-    /// The endpoint's address with the port in use.
+    /// Address of the endpoint with the port in use.
     pub local: SocketAddr,
-    /// Segmentation offload (trains out).
+    /// Generic segmentation offload (trains out).
     pub gso: Feature,
-    /// Receive offload (trains in).
+    /// Generic receive offload (trains in).
     pub gro: Feature,
     /// ECN and DSCP of received packets.
     pub tos: Feature,
     /// Don't Fragment with path MTU discovery.
     pub df: Feature,
-    /// ICMP errors.
+    /// ICMP errors of sent packets.
     pub errors: Feature,
-    /// Count of datagrams dropped by the socket.
+    /// Count of datagrams that the socket dropped.
     pub overflow: Feature,
-    /// Receive buffer in effect, in `SO_RCVBUF`'s units before doubling.
+    /// Receive buffer in effect, in bytes before the kernel's doubling.
     pub rcvbuf: usize,
-    /// Send buffer in effect, likewise.
+    /// Send buffer in effect, in bytes before the kernel's doubling.
     pub sndbuf: usize,
-    /// What the administrator should know, one sentence each, with the cure (a sysctl line).
+    /// Warnings for the administrator, one sentence each, with a remedy such as a sysctl command.
     pub warnings: Vec<String>,
 }
 

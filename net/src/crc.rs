@@ -1,5 +1,5 @@
-//! CRC-32C over each packet: a trailer added to what is sent and checked on what arrives, whose sum the
-//! other end must write as well.
+//! A CRC-32C for each packet. The sender appends it as a trailer; the receiver checks and removes
+//! it. Both ends must use it.
 
 use squall_wire::crc;
 
@@ -13,27 +13,29 @@ pub type CrcPort<P> = LayeredPort<P, CrcLayer>;
 
 /// The [`PortLayer`] of [`CrcPort`].
 pub struct CrcLayer {
-    /// The DSCP of packets whose trailer a switch cut off with the payload, where switches do that.
+    /// DSCP of trimmed packets, if switches trim. They cut off the trailer with the payload.
     dscp_trimmed: Option<u8>,
-    /// What is sent, payload copied: the sum must be of the very bytes that leave.
+    /// Copies of the packets that are sent. The payload is copied before the sum is computed,
+    /// because the application may change it between the computation and the system call.
     signed: Batch,
     errors: u64,
 }
 
 impl<P: Port> CrcPort<P> {
-    /// Wraps `inner`. Packets that come with `dscp_trimmed` have no trailer; `None`: none may lack it.
+    /// Wraps `inner`. The layer accepts packets without a trailer if they arrive with
+    /// `dscp_trimmed`.
     pub fn new(inner: P, dscp_trimmed: Option<u8>) -> Self {
         Self { inner, layer: CrcLayer { dscp_trimmed, signed: Batch::default(), errors: 0 } }
     }
 }
 
 impl CrcLayer {
-    /// A copy of a burst with a trailer on each packet.
+    /// Copies a burst, with a trailer for each packet.
     fn sign(&mut self, burst: Burst<'_>) {
         self.signed.clear();
         for packet in burst.packets() {
             let bytes = &mut self.signed.bytes;
-            // A batch is far smaller than 4 GiB.
+            // A batch is far smaller than 4 GiB, so 32 bits are enough for positions.
             let start = bytes.len();
             burst.copy(packet, bytes);
             let sum = crc::crc32c(&bytes[start..]);

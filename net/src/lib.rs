@@ -1,18 +1,21 @@
-//! Packet I/O for Squall.
+//! Packet and message I/O for Squall. Linux only.
 //!
-//! Two traits. A packet port, [`Port`]: datagrams in and out in batches, with what a transport needs to know of
-//! them (ECN, DSCP, which path); it lies under packet delivery contexts. And a message port, [`MessagePort`]: frames in
-//! and out, reliable and in order, between processes of one host; it lies beside them. [`ShmPort`] is one through
-//! shared memory. [`UdpPort`] is the kernel's UDP with GSO trains, GRO and one source
-//! port a path; [`XdpPort`] lies over one and sends and receives whole frames; [`EmulatorPort`] is a place on a network made of software; [`CrcPort`], [`FaultPort`] and
-//! [`PcapPort`] are ports wrapped round a port. A [`WordFile`] is a file of numbers that other processes may read while it
-//! is written.
+//! A packet port, [`Port`], sends and receives datagrams in batches, with what a transport needs to know
+//! of them (ECN, DSCP, path). Packet delivery contexts use it.
 //!
-//! Order of calls: open, then any mixture of [`Port::send`], [`Port::recv`] and
-//! [`Port::take_errors`] from one thread at a time (a port is `Send`, not `Sync`). To sleep, wait
-//! for input on [`Port::fds`] and no longer than [`Port::next_deadline`].
+//! - [`UdpPort`] is the kernel's UDP, with GSO trains, GRO and one source port for each path.
+//! - [`XdpPort`] sends and receives whole Ethernet frames (AF_XDP), over a [`UdpPort`].
+//! - [`EmulatorPort`] attaches to an emulated network.
+//! - [`CrcPort`], [`FaultPort`] and [`PcapPort`] wrap another port ([`PortLayer`]).
 //!
-//! Linux only.
+//! A message port, [`MessagePort`], exchanges reliable, ordered records between processes of one host.
+//! [`ShmPort`] does so through shared memory.
+//!
+//! A [`WordFile`] is a file of numbers that other processes may read while it is written.
+//!
+//! Order of calls: open a port, then call [`Port::send`], [`Port::recv`] and [`Port::take_errors`] in
+//! any order, from one thread at a time (a port is `Send`, not `Sync`). To sleep, wait for input on
+//! [`Port::fds`], no longer than until [`Port::next_deadline`].
 
 mod burst;
 mod config;

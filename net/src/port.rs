@@ -1,4 +1,4 @@
-//! What a port is: the types that cross between the transport and the packet I/O.
+//! The packet port: the trait, and the types that pass between the transport and packet I/O.
 
 use std::fmt;
 use std::io;
@@ -9,47 +9,51 @@ use std::os::fd::RawFd;
 use crate::Burst;
 use crate::base::{Time, Train};
 
-/// Most payload pieces in a packet; one with more is dropped and counted as failed.
+/// Largest number of payload pieces in a packet. The port drops a packet with more pieces and
+/// counts it as failed. With header and trailer that is 256 pieces, far below the 1024 that the
+/// kernel takes in a message (`UIO_MAXIOV`).
 pub const MAX_PIECES: usize = 254;
 
-/// What came with a received datagram.
+/// Facts about a received datagram besides its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RxMeta {
-    /// Sender's address; its port is the sender's entropy, not where to send the answer.
+    /// Address of the sender. The port number is the entropy of the packet; answers go to the
+    /// peer's endpoint address instead.
     pub src: SocketAddr,
     /// ECN field of the IP header: 0 not-ECT, 1 ECT(1), 2 ECT(0), 3 CE.
     pub ecn: u8,
     /// DSCP of the IP header, 6 bits.
     pub dscp: u8,
-    /// Datagrams the socket has dropped for want of buffer since it was opened, modulo 2^32
-    /// (`SO_RXQ_OVFL`).
+    /// Number of datagrams that the socket has dropped for lack of buffer since it was opened,
+    /// modulo 2^32 (`SO_RXQ_OVFL`).
     pub overflow: u32,
 }
 
 impl RxMeta {
-    /// True when a switch marked the packet Congestion Experienced.
+    /// Returns whether a switch marked the packet Congestion Experienced.
     #[must_use]
     pub const fn ce(&self) -> bool {
         self.ecn == 3
     }
 }
 
-/// What [`Port::send`] did.
+/// The result of [`Port::send`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendReport {
-    /// Packets handed over, from the front of the batch. Fewer than given: the socket is full, offer
-    /// the rest again later.
+    /// Number of packets handed over, from the front of the burst. If it is smaller than the burst,
+    /// the socket is full and the caller offers the rest again later.
     pub sent: usize,
-    /// Of `sent`, those the kernel refused for good (see [`Port::take_errors`]): lost, as on a wire.
+    /// Number of packets among `sent` that the kernel refused for good (see [`Port::take_errors`]).
+    /// They are lost, as on a wire.
     pub failed: usize,
-    /// System-call messages they took: a train counts once.
+    /// Number of messages in system calls. A GSO train counts once.
     pub trains: usize,
     /// UDP payload bytes handed over.
     pub bytes: u64,
 }
 
 impl AddAssign for SendReport {
-    /// What a further part of the same burst came to.
+    /// Adds the result for a further part of the same burst.
     fn add_assign(&mut self, part: Self) {
         self.sent += part.sent;
         self.failed += part.failed;
@@ -58,31 +62,32 @@ impl AddAssign for SendReport {
     }
 }
 
-/// What [`Port::recv`] did.
+/// The result of [`Port::recv`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecvReport {
-    /// Packets given to the sink.
+    /// Number of packets given to the sink.
     pub packets: usize,
-    /// Messages they came in: a GRO train counts once.
+    /// Number of messages that carried them. A GRO train counts once.
     pub trains: usize,
     /// UDP payload bytes given to the sink.
     pub bytes: u64,
-    /// The socket was seen empty: nothing more to read now. False does not promise more.
+    /// The socket had nothing more to read. False does not mean that there is more.
     pub empty: bool,
 }
 
-/// Why a destination cannot be reached, from ICMP (RFC 792, RFC 4443) or the local routing table.
+/// The reason why a destination cannot be reached, from ICMP (RFC 792, RFC 4443) or the local
+/// routing table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unreachable {
-    /// Nobody listens on the port: the process is gone, or was never there.
+    /// No process listens on the port.
     Port,
     /// The host does not answer.
     Host,
-    /// No route to the network.
+    /// There is no route to the network.
     Network,
-    /// A filter refused it.
+    /// A filter refused the packet.
     Prohibited,
-    /// Hop limit or reassembly time exceeded.
+    /// The hop limit or the reassembly time was exceeded.
     TimeExceeded,
     /// Another ICMP message.
     Other {
@@ -93,37 +98,36 @@ pub enum Unreachable {
     },
 }
 
-/// Something went wrong with packets to one peer. The packets are lost; the transport recovers or
-/// gives up.
+/// An error with packets to one peer. The packets are lost; the transport recovers or gives up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NetError {
-    /// The network (or this host) says the peer cannot be reached.
+    /// The network, or this host, reports that the peer cannot be reached.
     Unreachable {
-        /// The peer's address, as in [`Datagram::dst`](crate::base::Datagram::dst).
+        /// Address of the peer, as in [`Datagram::dst`](crate::base::Datagram::dst).
         peer: SocketAddr,
-        /// What it says.
+        /// The reported reason.
         kind: Unreachable,
-        /// Router or host that said so, when it was an ICMP message.
+        /// Router or host that sent the ICMP message, if it was one.
         offender: Option<std::net::IpAddr>,
     },
-    /// A packet was longer than the path carries, and DF is set.
+    /// A packet with DF set was longer than the path MTU.
     TooBig {
-        /// The peer's address.
+        /// Address of the peer.
         peer: SocketAddr,
-        /// The path's MTU, IP header included; 0 when unknown.
+        /// MTU of the path, IP header included; 0 when unknown.
         mtu: u32,
     },
-    /// This host refused the packet. With ENOTCONN the port has lost its network for good.
+    /// This host refused the packet. `ENOTCONN` means that the port has lost its network for good.
     Local {
-        /// The peer's address; the port's own when it noticed the loss without a packet.
+        /// Address of the peer, or the port's own address if no packet was involved.
         peer: SocketAddr,
-        /// The system's error number.
+        /// Error number of the system.
         errno: i32,
     },
 }
 
 impl NetError {
-    /// Whom it is about.
+    /// Returns the address of the peer.
     #[must_use]
     pub const fn peer(&self) -> SocketAddr {
         match *self {
@@ -225,18 +229,19 @@ crate::base::counters! {
     }
 }
 
-/// Datagrams in and out. One thread at a time.
+/// A port that sends and receives datagrams. One thread at a time may use it.
 ///
-/// `now` is the driver's time; a plain socket ignores it, the wrappers need it.
+/// `now` is the driver's time. Sockets ignore it; delayed packets and captures need it.
 pub trait Port {
-    /// Sends packets in order, as many as the socket takes. Never blocks.
+    /// Sends packets in order, as many as the socket takes. The call never blocks.
     ///
-    /// Neighbours with equal `dst`, `path` and `class` and equal length (the last may be shorter)
-    /// travel as one train: sort a batch that way.
+    /// Neighbours with equal `dst`, `path`, `class` and length travel as one train; the last may be
+    /// shorter. Sort a batch accordingly.
     fn send(&mut self, now: Time, burst: Burst<'_>) -> SendReport;
 
-    /// Hands at most about `budget` packets to `sink`, those that came together as one train (which is not
-    /// cut, so up to 127 more). Never blocks; an empty port costs one system call.
+    /// Hands about `budget` packets at most to `sink`. Packets that arrived together are handed out
+    /// as one train, which is not split, so there may be up to 127 packets more. The call never
+    /// blocks. An empty port costs one system call.
     fn recv(
         &mut self,
         now: Time,
@@ -244,7 +249,7 @@ pub trait Port {
         sink: &mut dyn FnMut(&RxMeta, Train<'_>),
     ) -> RecvReport;
 
-    /// As [`Port::recv`], packet by packet.
+    /// Receives as [`Port::recv`] does, but hands out packet by packet.
     fn recv_each(
         &mut self,
         now: Time,
@@ -254,32 +259,34 @@ pub trait Port {
         self.recv(now, budget, &mut |meta, train| train.for_each(|packet| sink(meta, packet)))
     }
 
-    /// The endpoint's address: where peers must send. The address part is unspecified when the
-    /// port was bound so.
+    /// Returns the address of the endpoint, to which peers send. The IP address is unspecified if
+    /// the port was bound to the unspecified address.
     fn local_addr(&self) -> SocketAddr;
 
-    /// UDP source port of the packets of a path. Until a path has sent, it may be the endpoint's.
+    /// Returns the UDP source port of the packets of a path. Before the path has sent, the result
+    /// may be the port of the endpoint.
     fn source_port(&self, path: u16) -> u16;
 
-    /// Appends the descriptors that become readable when there is something to receive (for
-    /// `epoll`). The set is fixed when the port is opened.
+    /// Appends the descriptors that become readable when there is something to receive, for
+    /// `epoll`. The set does not change while the port is open.
     fn fds(&self, into: &mut Vec<RawFd>);
 
-    /// Appends the ICMP and local errors seen since the last call. At most 64 are kept between
-    /// calls, the oldest.
+    /// Appends the ICMP and local errors since the last call. The port keeps the 64 oldest ones
+    /// between two calls.
     fn take_errors(&mut self, into: &mut Vec<NetError>);
 
-    /// MTU of the path to `dst` as the kernel knows it now, IP header included. Not for the data
-    /// path: it opens a socket.
+    /// Returns the MTU of the path to `dst` that the kernel knows now, IP header included. The call
+    /// opens a socket, so the data path must not use it.
     ///
     /// # Errors
-    /// No route, or `dst` of the other address family.
+    /// There is no route, or `dst` has the other address family.
     fn path_mtu(&mut self, dst: SocketAddr) -> io::Result<u32>;
 
-    /// When [`Port::recv`] will have something without the network's doing (a delayed packet).
+    /// Returns when [`Port::recv`] will have a packet without activity of the network, such as a
+    /// delayed packet.
     fn next_deadline(&self) -> Option<Time>;
 
-    /// Totals so far.
+    /// Returns the totals so far.
     fn counters(&self) -> Counters;
 }
 

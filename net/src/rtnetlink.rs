@@ -9,7 +9,7 @@ use netlink_packet_core::{
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_sys::{Socket, protocols};
 
-/// The longest datagram that is read. The kernel makes none of more than 32 KiB.
+/// Size of the receive buffer in bytes. The kernel builds datagrams of at most 32 KiB.
 const DATAGRAM: usize = 64 << 10;
 
 /// A netlink socket for requests about the kernel's tables.
@@ -19,10 +19,10 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    /// Opens the connection.
+    /// Opens a netlink socket.
     ///
     /// # Errors
-    /// The system's error when descriptors are short or the process may not use netlink.
+    /// The error of the system: too few descriptors, or the process may not use netlink.
     pub(crate) fn open() -> io::Result<Self> {
         let mut socket = Socket::new(protocols::NETLINK_ROUTE)?;
         socket.bind_auto()?;
@@ -30,11 +30,12 @@ impl Tables {
         Ok(Self { socket, buffer: Vec::with_capacity(16 << 10) })
     }
 
-    /// Sends a request for one object and returns the kernel's answer, which is there as soon as the kernel has taken
-    /// the request.
+    /// Sends a request for one object and returns the kernel's answer. The kernel queues the answer
+    /// before the request's system call returns, so the call never blocks.
     ///
     /// # Errors
-    /// The error with which the kernel refuses, or `InvalidData` for an answer that cannot be read.
+    /// The error with which the kernel refuses, or `InvalidData` for an answer that cannot be
+    /// parsed.
     pub(crate) fn ask(&mut self, question: RouteNetlinkMessage) -> io::Result<RouteNetlinkMessage> {
         self.send(question, NLM_F_REQUEST)?;
         self.buffer.clear();
@@ -48,11 +49,12 @@ impl Tables {
         }
     }
 
-    /// Sends a request for a whole table. `take` is called for each message of the answer, with the type of the message
-    /// and its bytes behind the netlink header.
+    /// Sends a request for a whole table and calls `take` for each message of the answer, with the
+    /// type of the message and its bytes behind the netlink header.
     ///
     /// # Errors
-    /// The error with which the kernel refuses, or `InvalidData` for a datagram that is no list of messages.
+    /// The error with which the kernel refuses, or `InvalidData` for a datagram that is not a list
+    /// of messages.
     pub(crate) fn dump(
         &mut self,
         question: RouteNetlinkMessage,
@@ -62,8 +64,9 @@ impl Tables {
         let mut answer: Vec<u8> = Vec::with_capacity(DATAGRAM);
         loop {
             answer.clear();
-            // The kernel prepares the next datagram of a table while it hands out the one before. So there is nothing
-            // to wait for, and a table that does not end is an error.
+            // The kernel prepares the next datagram of a table while the previous one is read. So
+            // there is nothing to wait for, and an empty socket before the end of the table is an
+            // error.
             self.socket.recv(&mut answer, libc::MSG_DONTWAIT)?;
             let mut rest: &[u8] = &answer;
             while !rest.is_empty() {
@@ -93,8 +96,8 @@ impl Tables {
     }
 }
 
-/// Returns the error that the kernel gives in a message of the type `NLMSG_ERROR`: its payload begins with the negative
-/// error number (netlink(7)).
+/// Returns the error in a message of type `NLMSG_ERROR`. The payload begins with the negative error
+/// number (netlink(7)).
 fn refusal(payload: &[u8]) -> io::Error {
     match payload.first_chunk() {
         Some(number) => io::Error::from_raw_os_error(i32::from_ne_bytes(*number).wrapping_neg()),

@@ -1,4 +1,4 @@
-//! A file of words that this process writes and other processes of its user may read.
+//! A file of 64-bit words that this process writes and other processes of its user may read.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 
 use crate::shm::segment::{check, largest_file};
 
-/// A file of words in the byte order of the machine, in a directory that belongs to its user alone. The file stays when
-/// the process ends without [`WordFile::remove`], however it ends.
+/// A file of words in the byte order of the machine, in a directory that only its user may enter.
+/// The file remains when the process ends without [`WordFile::remove`], even after a crash.
 ///
-/// The file is written by system calls and not mapped. Any process that may write it may also truncate it, and a store
-/// behind the end of a mapped file raises a signal that ends the process.
+/// The file is written by system calls and not mapped. Any process that may write the file may also
+/// truncate it, and a store behind the end of a mapped file raises a signal that ends the process.
 #[derive(Debug)]
 pub struct WordFile {
     file: File,
@@ -21,13 +21,13 @@ pub struct WordFile {
 }
 
 impl WordFile {
-    /// Creates a file of `words` words, all zero, that its owner may read and write, in `directory`, which is created
-    /// if it does not exist.
+    /// Creates a file of `words` zero words with mode 0600 in `directory`, and creates the
+    /// directory if it does not exist.
     ///
     /// # Errors
-    /// The system's errors: no room (`StorageFull`), a name that exists (`AlreadyExists`), `PermissionDenied` for a
-    /// directory of another user or one that others may enter, `FileTooLarge` where a limit (RLIMIT_FSIZE) forbids the
-    /// file.
+    /// The error of the system: `StorageFull`; `AlreadyExists` for the name; `PermissionDenied` if
+    /// the directory belongs to another user or others may enter it; `FileTooLarge` if RLIMIT_FSIZE
+    /// forbids the size.
     pub fn create(directory: &Path, name: &str, words: usize) -> io::Result<Self> {
         own(directory)?;
         let path = directory.join(name);
@@ -43,7 +43,7 @@ impl WordFile {
         Ok(made)
     }
 
-    /// Gives the file its size, and reserves room for all of it.
+    /// Allocates the whole file now, so that later writes cannot fail for lack of space.
     fn reserve(&self) -> io::Result<()> {
         let bytes = self.words.checked_mul(8).ok_or(io::ErrorKind::InvalidInput)?;
         if largest_file() < bytes as u64 {
@@ -54,11 +54,13 @@ impl WordFile {
         unsafe { check(libc::fallocate(self.file.as_raw_fd(), 0, 0, size)) }.map(drop)
     }
 
-    /// Writes words from the word `at` on. A reader may see some of them before the others.
+    /// Writes words from the word `at` on. A concurrent reader may see some of them before the
+    /// others.
     ///
     /// # Errors
-    /// The system's errors; `InvalidInput` behind the end of the file; `FileTooLarge` where a limit (RLIMIT_FSIZE)
-    /// forbids the write by now, for which the kernel would otherwise end the process.
+    /// The error of the system; `InvalidInput` behind the end of the file; `FileTooLarge` if
+    /// RLIMIT_FSIZE forbids the write by now. The limit is checked first, because the kernel would
+    /// send SIGXFSZ, which ends the process.
     pub fn write(&self, at: usize, words: &[u64]) -> io::Result<()> {
         let end = at.checked_add(words.len()).filter(|end| *end <= self.words);
         let end = end.ok_or(io::ErrorKind::InvalidInput)?;
@@ -72,7 +74,7 @@ impl WordFile {
     /// Removes the file's name. Processes that have the file open can still read it.
     ///
     /// # Errors
-    /// The system's errors.
+    /// The error of the system.
     pub fn remove(&self) -> io::Result<()> {
         fs::remove_file(&self.path)
     }

@@ -1,8 +1,8 @@
-//! What endpoints and the emulator say to each other over the socket.
+//! The protocol between endpoints and the emulator.
 //!
-//! A stream of frames, little endian. Every frame begins with the same eight bytes: kind, flags, a
-//! 16-bit number, and the length of what follows. Packets ([`PacketFrame`]) have a head of
-//! [`PACKET_HEAD`] bytes; the other frames carry a short body.
+//! Both sides send a stream of frames, little endian. Every frame begins with the same eight bytes:
+//! kind, flags, a 16-bit number, and the length of the rest. Packets ([`PacketFrame`]) have a header of
+//! [`PACKET_HEAD`] bytes; the other frames have a short body.
 //!
 //! ```text
 //!  0      1      2             4                           8
@@ -17,42 +17,42 @@
 //!  44  the UDP payload
 //! ```
 //!
-//! To the emulator the address is the destination; from the emulator it is the source, with the entropy
-//! as its port. Both ends live on one host, so the clock is one clock.
+//! In a packet to the emulator the address is the destination. In a packet from the emulator it is the
+//! source, with the entropy as its port. Both ends live on one host, so they share the monotonic clock.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use crate::base::{Rate, Span, Time};
 
-/// First word of a conversation, so that neither side takes something else for the other.
+/// First bytes of a hello and a welcome. They detect other programs and other versions.
 pub const MAGIC: [u8; 8] = *b"squallf2";
-/// Bytes every frame begins with.
+/// Number of bytes with which every frame begins.
 pub const HEAD: usize = 8;
-/// Bytes before the UDP payload of a packet's frame.
+/// Number of bytes before the UDP payload in the frame of a packet.
 pub const PACKET_HEAD: usize = 44;
-/// Bytes of an encoded address.
+/// Number of bytes of an encoded address.
 pub const ADDRESS: usize = 20;
-/// Longest frame: a UDP datagram and its head.
+/// Largest length of a frame: a UDP datagram and its header.
 pub const MAX_FRAME: usize = PACKET_HEAD + 65_535;
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// Endpoint to emulator, first: [`Hello`].
+    /// First frame from the endpoint to the emulator: [`Hello`].
     Hello = 1,
-    /// Emulator to endpoint, the answer: [`Welcome`].
+    /// The emulator's answer to a hello: [`Welcome`].
     Welcome = 2,
-    /// Emulator to anyone: no, with the reason as text. The connection ends.
+    /// The emulator's refusal, with the reason as text. The connection ends.
     Refused = 3,
-    /// Either way: [`PacketFrame`].
+    /// A packet in either direction: [`PacketFrame`].
     Packet = 4,
-    /// Emulator to endpoint: nobody is attached under this address.
+    /// Frame from the emulator to an endpoint: no endpoint has this address.
     Nobody = 5,
-    /// Command line to emulator, first: a command as text.
+    /// First frame from a command line to the emulator: a command as text.
     Command = 6,
-    /// Emulator to command line: the answer as text. The connection ends.
+    /// The emulator's answer to a command, as text. The connection ends.
     Reply = 7,
 }
 
@@ -65,16 +65,17 @@ impl Kind {
     }
 }
 
-/// Why bytes are not a frame.
+/// The reason why bytes are not a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameError {
     /// No frame begins with this byte.
     Kind(u8),
-    /// A frame of this kind is not this long.
+    /// A frame of this kind cannot have this length.
     Length(Kind, usize),
-    /// The conversation does not begin with [`MAGIC`]: another program, or another version.
+    /// The conversation does not begin with [`MAGIC`]: the other side is another program or another
+    /// version.
     Magic,
-    /// Not an IP address.
+    /// The bytes are not an IP address.
     Address,
 }
 
@@ -91,20 +92,20 @@ impl fmt::Display for FrameError {
 
 impl std::error::Error for FrameError {}
 
-/// A frame that is complete, not yet looked into.
+/// A complete frame whose contents have not been checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// What it is.
+    /// Kind of the frame.
     pub kind: Kind,
-    /// All of its bytes, the common eight included.
+    /// All bytes of the frame, including the first eight.
     pub bytes: &'a [u8],
 }
 
 impl<'a> Frame<'a> {
-    /// The frame at the front of `bytes`; `None` while it is not complete.
+    /// Returns the frame at the front of `bytes`, or `None` while it is incomplete.
     ///
     /// # Errors
-    /// What begins there is no frame; the conversation cannot go on.
+    /// The bytes are not the beginning of a frame, so the conversation cannot continue.
     pub fn first(bytes: &'a [u8]) -> Result<Option<Self>, FrameError> {
         let Some(&byte) = bytes.first() else { return Ok(None) };
         let kind = Kind::from_byte(byte).ok_or(FrameError::Kind(byte))?;
@@ -118,14 +119,14 @@ impl<'a> Frame<'a> {
         Ok(bytes.get(..whole).map(|bytes| Self { kind, bytes }))
     }
 
-    /// What follows the common eight bytes.
+    /// Returns the bytes behind the first eight.
     #[must_use]
     pub fn body(&self) -> &'a [u8] {
         &self.bytes[HEAD..]
     }
 }
 
-/// A frame of another kind than a packet.
+/// Encodes a frame that is not a packet.
 #[must_use]
 pub fn encode(kind: Kind, body: &[u8]) -> Vec<u8> {
     let mut frame = vec![kind as u8, 0, 0, 0];
@@ -152,7 +153,7 @@ pub fn encode_address(addr: SocketAddr) -> [u8; ADDRESS] {
 /// Decodes an address from the front of `bytes`.
 ///
 /// # Errors
-/// Too short, or of an unknown family.
+/// The bytes are too few, or the family is unknown.
 pub fn decode_address(bytes: &[u8]) -> Result<SocketAddr, FrameError> {
     let bytes: &[u8; ADDRESS] = bytes.first_chunk::<ADDRESS>().ok_or(FrameError::Address)?;
     let mut ip = [0; 16];
@@ -169,24 +170,25 @@ pub fn decode_address(bytes: &[u8]) -> Result<SocketAddr, FrameError> {
     }
 }
 
-/// The head of a packet's frame.
+/// The header of a packet's frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketFrame {
-    /// Destination (to the emulator) or source with the entropy as port (from it).
+    /// Destination of a packet to the emulator; source of a packet from it, with the entropy as
+    /// port.
     pub addr: SocketAddr,
-    /// What would be the UDP source port.
+    /// Entropy of the packet, which would be its UDP source port.
     pub entropy: u16,
     /// ECN field of the IP header.
     pub ecn: u8,
     /// DSCP of the IP header.
     pub dscp: u8,
-    /// Of the control class: the switches' priority lane, never trimmed.
+    /// The packet has the control class: switches queue it with priority and never trim it.
     pub control: bool,
-    /// A switch cut its payload.
+    /// A switch cut off the payload.
     pub trimmed: bool,
-    /// When the sender handed it over (CLOCK_MONOTONIC).
+    /// Time at which the sender sent the packet (CLOCK_MONOTONIC).
     pub sent: Time,
-    /// Datagrams dropped because the receiver did not read, modulo 2^32.
+    /// Number of datagrams dropped because the receiver did not read, modulo 2^32.
     pub overflow: u32,
 }
 
@@ -194,7 +196,7 @@ const CONTROL: u8 = 1 << 2;
 const TRIMMED: u8 = 1 << 3;
 
 impl PacketFrame {
-    /// The head of a frame that carries `payload` bytes.
+    /// Encodes the header of a frame with `payload` bytes.
     #[must_use]
     pub fn encode(&self, payload: usize) -> [u8; PACKET_HEAD] {
         let mut out = [0; PACKET_HEAD];
@@ -212,10 +214,10 @@ impl PacketFrame {
         out
     }
 
-    /// Head and UDP payload of a [`Kind::Packet`] frame.
+    /// Decodes the header and returns it with the UDP payload of a [`Kind::Packet`] frame.
     ///
     /// # Errors
-    /// The address is none.
+    /// The address is invalid.
     pub fn decode<'a>(frame: &Frame<'a>) -> Result<(Self, &'a [u8]), FrameError> {
         let (head, payload) = frame
             .bytes
@@ -237,30 +239,30 @@ impl PacketFrame {
     }
 }
 
-/// An endpoint's first words.
+/// The first frame of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// Its address, where peers send to.
+    /// Address of the endpoint, to which peers send.
     pub addr: SocketAddr,
-    /// The host of the topology it wants to be, or the next free one.
+    /// Host of the topology that the endpoint asks for; `None` means the next free host.
     pub host: Option<u32>,
-    /// Its process, for the listing.
+    /// Process ID, for listings.
     pub process: u32,
-    /// Where in its job it is, as far as a launcher says so.
+    /// Rank of the process, as far as its launcher reports it.
     pub member: Member,
 }
 
-/// Where in a job an endpoint is.
+/// Rank of an endpoint's process in a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Member {
-    /// The rank of its process.
+    /// Rank of the process.
     pub rank: Option<u32>,
-    /// How many ranks there are.
+    /// Number of ranks of the job.
     pub ranks: Option<u32>,
 }
 
 impl Hello {
-    /// As a frame.
+    /// Encodes the hello as a frame.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut body = MAGIC.to_vec();
@@ -273,10 +275,10 @@ impl Hello {
         encode(Kind::Hello, &body)
     }
 
-    /// From a frame's body.
+    /// Decodes a hello from the body of a frame.
     ///
     /// # Errors
-    /// Another version's, or not a greeting at all.
+    /// The body is of another version, or is not a hello.
     pub fn decode(body: &[u8]) -> Result<Self, FrameError> {
         let rest = body.strip_prefix(&MAGIC).ok_or(FrameError::Magic)?;
         let addr = decode_address(rest)?;
@@ -292,25 +294,25 @@ impl Hello {
     }
 }
 
-/// What the emulator tells an endpoint that it takes: what the endpoint may know of its network.
+/// The emulator's answer to an endpoint that it accepts: a description of the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Welcome {
-    /// Which host of the topology it is now.
+    /// Host of the topology that the endpoint has become.
     pub host: u32,
-    /// How many hosts there are.
+    /// Number of hosts.
     pub hosts: u32,
-    /// Rate of the host's link, as scaled.
+    /// Rate of the host's link, after scaling.
     pub rate: Rate,
-    /// Unloaded round-trip time between the farthest hosts.
+    /// Round-trip time between the farthest hosts without load.
     pub base_rtt: Span,
-    /// Largest UDP payload of a packet.
+    /// Largest UDP payload of a packet, in bytes.
     pub mtu: u32,
     /// Switches trim packets instead of dropping them.
     pub trimming: bool,
 }
 
 impl Welcome {
-    /// As a frame.
+    /// Encodes the welcome as a frame.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut body = MAGIC.to_vec();
@@ -323,10 +325,10 @@ impl Welcome {
         encode(Kind::Welcome, &body)
     }
 
-    /// From a frame's body.
+    /// Decodes a welcome from the body of a frame.
     ///
     /// # Errors
-    /// Another version's, or something else.
+    /// The body is of another version, or is not a welcome.
     pub fn decode(body: &[u8]) -> Result<Self, FrameError> {
         let rest = body.strip_prefix(&MAGIC).ok_or(FrameError::Magic)?;
         let rest: &[u8; 32] =

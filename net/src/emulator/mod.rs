@@ -1,9 +1,9 @@
-//! A port on a network made of software: packets go to a relay process over a Unix socket instead
-//! of to the kernel's network, and come back from its switches.
+//! A port on an emulated network. Packets travel over a Unix socket to the emulator's process
+//! instead of the kernel's network, and come back from its switches.
 //!
-//! The endpoint keeps an ordinary address: a UDP socket is bound to it and held, so that no other
-//! endpoint of the host has the same, and never read. What would be the UDP source port of a path, its
-//! entropy, travels in the frame ([`frame`]).
+//! The endpoint keeps an ordinary address. A UDP socket is bound to it and never read, so that no
+//! other endpoint of the host gets the same address. The entropy of a path, which would be its UDP
+//! source port, travels in the frame ([`frame`]).
 
 pub mod frame;
 mod spec;
@@ -27,48 +27,49 @@ use crate::{
 use frame::{Frame, Hello, Kind, MAX_FRAME, Member, PACKET_HEAD, PacketFrame, Welcome};
 pub use spec::{EmulatorSpec, EmulatorSpecError, HostChoice, HostList, HostListError};
 
-/// Bytes that may wait for an endpoint that does not read; a socket's buffer, in effect.
+/// Number of bytes that may wait for an endpoint that does not read, like the receive buffer of a
+/// socket.
 pub const RECEIVE_BUFFER: usize = 8 << 20;
 
-/// How long an emulator may take to answer a greeting.
+/// Time limit for the emulator's answer to a hello.
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(5);
-/// Bytes of the longest answer to a greeting.
+/// Largest length in bytes of the answer to a hello.
 const LONGEST_ANSWER: usize = 4096;
-/// Bytes read at a time.
+/// Number of bytes that one system call reads at most.
 const READ: usize = 256 << 10;
-/// Errors kept between two calls of [`Port::take_errors`].
+/// Number of errors that are kept between two calls of [`Port::take_errors`].
 const MOST_ERRORS: usize = 64;
-/// Bytes the kernel may hold in either direction: some tens of packets, so that an endpoint that is
-/// faster than its link feels it soon.
+/// Number of bytes that the kernel may buffer in either direction. Some tens of packets, so that an
+/// endpoint that is faster than its link soon finds the socket full.
 const BUFFER: usize = 512 << 10;
 
-/// One endpoint's place on an emulator.
+/// The attachment of one endpoint to an emulator.
 pub struct EmulatorPort {
     spec: EmulatorSpec,
     config: PortConfig,
     local: SocketAddr,
-    /// Holds the address.
+    /// The UDP socket that reserves the address.
     _reserved: Socket,
     stream: UnixStream,
     alive: bool,
-    /// What the stream's descriptor becomes when the emulator is gone: a socket where nothing happens,
-    /// for as long as its other end is open.
+    /// A pair of connected sockets on which nothing happens. The first one replaces the stream when
+    /// the emulator has gone.
     placeholder: (UnixStream, UnixStream),
     welcome: Welcome,
-    /// Bytes read and not yet handed out: `inbox[start..end]`.
+    /// Received bytes; `inbox[start..end]` has not been handed out.
     inbox: Box<[u8]>,
     start: usize,
     end: usize,
-    /// The end of a packet of which the socket took the beginning.
+    /// End of a packet whose beginning the socket has accepted.
     rest: Vec<u8>,
-    /// What one call writes.
+    /// Buffer for the frames of one system call.
     frames: Vec<u8>,
     errors: Vec<NetError>,
     counters: Counters,
     last_overflow: u32,
 }
 
-/// Monotonic time, the clock both sides of the socket share.
+/// Returns the monotonic time, which both ends of the socket share.
 fn clock() -> Time {
     let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: clock_gettime(2) writes one timespec, into a local variable. Every Linux has this clock, so it
@@ -79,12 +80,13 @@ fn clock() -> Time {
 }
 
 impl EmulatorPort {
-    /// Binds the address (port 0: any) and attaches under it, with this place in a job. Waits for the emulator's
-    /// answer, at most five seconds.
+    /// Binds the address (port 0: any) and attaches to the emulator under it, with the rank
+    /// `member`. Waits for the emulator's answer for at most five seconds.
     ///
     /// # Errors
-    /// `AddrInUse` and the like for the address; for the emulator an error whose text names the socket
-    /// and says whether nobody is there, it refused and why, or it is no emulator.
+    /// The error of the system for the address, such as `AddrInUse`. For the emulator, an error
+    /// that names the socket and the reason: nobody listens, the emulator refused, or the other
+    /// side is not an emulator.
     pub fn attach(spec: &EmulatorSpec, member: Member, config: &PortConfig) -> io::Result<Self> {
         if config.bind.ip().is_unspecified() {
             return Err(io::Error::new(
@@ -124,19 +126,20 @@ impl EmulatorPort {
         })
     }
 
-    /// What the emulator said about the network.
+    /// Returns the emulator's description of the network.
     #[must_use]
     pub const fn welcome(&self) -> &Welcome {
         &self.welcome
     }
 
-    /// Whether the emulator is still there.
+    /// Returns whether the emulator is still there.
     #[must_use]
     pub const fn is_alive(&self) -> bool {
         self.alive
     }
 
-    /// The emulator is gone: from now on everything sent is lost, and nothing arrives.
+    /// Handles the loss of the emulator. From now on everything that is sent is lost, and nothing
+    /// arrives.
     #[cold]
     fn detach_dead(&mut self, why: &dyn fmt::Display) {
         if !std::mem::replace(&mut self.alive, false) {
@@ -147,10 +150,11 @@ impl EmulatorPort {
             self.spec.path.display(),
             self.local
         );
-        // Best effort: it is gone already.
+        // The call may fail, because the emulator is gone already.
         let _ = self.stream.shutdown(Shutdown::Both);
-        // Whoever watches the descriptor would be woken for ever by its end. Another socket takes
-        // its place; with the old one the kernel forgets who watched it.
+        // The end of the stream would make the descriptor readable for ever and wake whoever polls
+        // it. Another socket takes over the descriptor, which also removes the old one from epoll
+        // sets.
         let (placeholder, old) = (self.placeholder.0.as_raw_fd(), self.stream.as_raw_fd());
         // SAFETY: `self.placeholder` and `self.stream` own the two descriptors, which are therefore open and
         // nobody else's. `old` stays open and `stream`'s, with another file behind it, a stream socket as
@@ -160,7 +164,8 @@ impl EmulatorPort {
         }
         (self.start, self.end) = (0, 0);
         self.rest.clear();
-        // About nobody but ourselves: whoever only waits must learn it, too.
+        // The error names this endpoint itself, because an endpoint that only receives must learn
+        // of the loss, too.
         self.note(NetError::Local { peer: self.local, errno: libc::ENOTCONN });
     }
 
@@ -171,7 +176,7 @@ impl EmulatorPort {
         }
     }
 
-    /// Sends what is left of a packet. Whether all of it is out.
+    /// Sends the rest of a packet. Returns whether all of it is sent.
     fn finish(&mut self) -> io::Result<bool> {
         while !self.rest.is_empty() {
             match self.stream.write(&self.rest) {
@@ -186,8 +191,8 @@ impl EmulatorPort {
         Ok(true)
     }
 
-    /// One call to the kernel for as many packets as fit. How many it took, whole or in part (the part
-    /// is remembered), and their UDP payload bytes.
+    /// Sends as many packets as fit with one system call. Returns how many the kernel accepted and
+    /// their UDP payload bytes. The rest of a packet that was accepted in part is kept in `rest`.
     fn write(&mut self, burst: Burst<'_>) -> io::Result<(usize, u64)> {
         let sent = clock();
         let mut frames = std::mem::take(&mut self.frames);
@@ -233,7 +238,7 @@ impl EmulatorPort {
         result.map(|_| done)
     }
 
-    /// Reads once. Whether anything came.
+    /// Reads once from the socket. Returns whether there was anything.
     fn read(&mut self) -> io::Result<bool> {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
@@ -296,7 +301,7 @@ impl EmulatorPort {
     }
 }
 
-/// Connects and says hello.
+/// Connects to the emulator, sends the hello and reads the answer.
 fn greet(
     spec: &EmulatorSpec,
     member: Member,
@@ -312,7 +317,7 @@ fn greet(
     let mut bytes = Vec::new();
     stream.write_all(&hello.encode())?;
     loop {
-        // No more than the answer: packets may follow at once.
+        // Only the answer is read here. Packets may follow at once, and they belong to the port.
         let wanted = match bytes.get(4..8) {
             Some(len) => {
                 frame::HEAD + u32::from_le_bytes([len[0], len[1], len[2], len[3]]) as usize
@@ -340,7 +345,7 @@ fn greet(
                 stream.set_read_timeout(None)?;
                 stream.set_write_timeout(None)?;
                 stream.set_nonblocking(true)?;
-                // A kernel that gives less makes it slower, not wrong.
+                // With a smaller buffer the port is slower, but not wrong.
                 let socket = SockRef::from(&stream);
                 let _ = socket.set_send_buffer_size(BUFFER);
                 return Ok((stream, welcome));
@@ -384,7 +389,7 @@ impl Port for EmulatorPort {
                 Err(e) => self.detach_dead(&e),
             }
         }
-        // Without an emulator there is no network.
+        // Without an emulator there is no network, so the packets are lost.
         for packet in &packets[report.sent..] {
             report.sent += 1;
             report.failed += 1;
@@ -433,7 +438,8 @@ impl Port for EmulatorPort {
         self.local
     }
 
-    /// No two paths below 16384 share one: they are consecutive odd strides of the dynamic range.
+    /// Returns a port of the dynamic range. Multiples of an odd number are distinct modulo 16384,
+    /// so paths below 16384 have different ports.
     fn source_port(&self, path: u16) -> u16 {
         let path = path % entropies(self.config.paths);
         if path == 0 {
@@ -457,7 +463,7 @@ impl Port for EmulatorPort {
     }
 
     fn next_deadline(&self) -> Option<Time> {
-        // What was read and not handed out will not make the descriptor readable.
+        // Bytes that were read but not handed out do not make the descriptor readable.
         self.frame_waits().then_some(Time::ZERO)
     }
 

@@ -1,4 +1,4 @@
-//! Which emulator an endpoint attaches to, and as which of its hosts.
+//! The specification of an emulator and of the host that an endpoint becomes.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,44 +6,45 @@ use std::str::FromStr;
 
 use super::frame::Member;
 
-/// Ranks in a list of hosts at most.
+/// Largest number of ranks in a list of hosts.
 const MOST_RANKS: usize = 1 << 16;
 
-/// Which emulator, and as which of its hosts: `PATH[,host=N|rank|LIST]`.
+/// An emulator and a host of its network: `PATH[,host=N|rank|LIST]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EmulatorSpec {
-    /// The relay's socket.
+    /// Path of the emulator's Unix socket.
     pub path: PathBuf,
-    /// The host of its topology to be.
+    /// Host that the endpoint asks for.
     pub host: HostChoice,
 }
 
-/// Which host of a topology an endpoint asks to be.
+/// The host of a topology that an endpoint asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum HostChoice {
-    /// The next free one.
+    /// The next free host.
     #[default]
     Free,
-    /// This one.
+    /// The host with this number.
     Number(u32),
-    /// The one with the number of the process' rank; the next free one where no launcher gave a rank.
+    /// The host with the number of the process's rank, or the next free host without a launcher.
     Rank,
-    /// The one that the list has for the process' rank.
+    /// The host that the list has for the process's rank.
     List(HostList),
 }
 
-/// The hosts of the ranks of a job, in turn: `0,2x8,5-7` is host 0 for rank 0, host 2 for the next eight, then 5, 6 and 7.
+/// The hosts of the ranks of a job. `0,2x8,5-7` is host 0 for rank 0, host 2 for the next eight
+/// ranks, then hosts 5, 6 and 7.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostList(Vec<u32>);
 
 impl HostList {
-    /// How many ranks it has a host for, at least one.
+    /// Returns the number of ranks in the list, at least one.
     #[must_use]
     pub const fn ranks(&self) -> usize {
         self.0.len()
     }
 
-    /// The hosts, that of rank 0 first.
+    /// Returns the hosts, that of rank 0 first.
     #[must_use]
     pub fn hosts(&self) -> &[u32] {
         &self.0
@@ -75,7 +76,7 @@ impl FromStr for HostList {
 }
 
 impl fmt::Display for HostList {
-    /// As it is read.
+    /// Writes the list in the form in which it is parsed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, run) in self.0.chunk_by(|a, b| a == b).enumerate() {
             let separator = if at == 0 { "" } else { "," };
@@ -88,7 +89,7 @@ impl fmt::Display for HostList {
     }
 }
 
-/// A list of hosts that cannot be read; its text says what is allowed.
+/// An error in a list of hosts. Its text shows the allowed form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostListError(String);
 
@@ -106,10 +107,10 @@ impl fmt::Display for HostListError {
 impl std::error::Error for HostListError {}
 
 impl EmulatorSpec {
-    /// The host that an endpoint with this place in its job asks for; `None` for the next free one.
+    /// Returns the host that an endpoint with this rank asks for; `None` means the next free host.
     ///
     /// # Errors
-    /// There is a list, and nothing in it for this rank, or no launcher gave one.
+    /// There is a list, but it has no host for this rank, or no launcher set a rank.
     pub fn host_of(&self, member: Member) -> Result<Option<u32>, String> {
         match &self.host {
             HostChoice::Free => Ok(None),
@@ -134,7 +135,7 @@ impl EmulatorSpec {
     }
 }
 
-/// An emulator specification that cannot be read; its text says what is allowed.
+/// An error in an emulator specification. Its text shows the allowed forms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EmulatorSpecError(String);
 
@@ -162,7 +163,7 @@ impl FromStr for EmulatorSpec {
             Some((path, "rank")) => (path, HostChoice::Rank),
             Some((path, list)) => {
                 let list: HostList = list.parse().map_err(|_| bad())?;
-                // One number is every process', whatever its rank.
+                // A single number applies to every process, whatever its rank.
                 let host = match list.hosts() {
                     [host] => HostChoice::Number(*host),
                     _ => HostChoice::List(list),

@@ -1,8 +1,8 @@
-//! A port that loses, repeats, reorders, damages, delays and trims what it receives, and sends some
-//! paths into a black hole; by a seed.
+//! Fault injection: a port that drops, duplicates, reorders, corrupts, delays and trims received
+//! packets, and drops what it sends on some paths. The faults follow from a seed.
 //!
-//! Everything but the black hole happens on the receiving side, packet by packet behind GRO, so it
-//! works alike on loopback and on a real network.
+//! Except for the black hole, all faults happen on the receiving side, packet by packet behind GRO.
+//! So they work alike on loopback and on a real network.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -18,11 +18,12 @@ mod tests;
 
 pub use spec::{FaultSpec, FaultSpecError};
 
-/// Packets held at most; beyond, delayed packets are dropped like in a full queue.
+/// Largest number of delayed packets. The layer drops further ones, as a full queue does.
 const HELD: usize = 1 << 16;
-/// A reordered packet waits for at most this long for others to pass it.
+/// Longest time for which a reordered packet waits to be overtaken. The bound keeps the last packet
+/// of a burst from waiting for ever.
 const HOLD_TIMEOUT: Span = Span::millis(1);
-/// A reordered packet is passed by 1 to this many.
+/// Largest number of packets that overtake a reordered packet; the number is uniform from 1 on.
 const PASSED_BY: u32 = 8;
 
 /// A port that injects faults into the packets that it receives.
@@ -40,7 +41,7 @@ pub struct FaultLayer {
     /// Reordered packets, oldest first.
     passed: Vec<Passed>,
     next_order: u64,
-    /// Buffers to use again.
+    /// Buffers for reuse, so that the steady state allocates nothing.
     spare: Vec<Vec<u8>>,
     scratch: Vec<u8>,
     counters: Counters,
@@ -59,7 +60,7 @@ struct Delayed {
 
 struct Passed {
     due: Time,
-    /// Packets that have yet to pass.
+    /// Number of packets that have yet to overtake this one.
     left: u32,
     held: Held,
 }
@@ -104,8 +105,8 @@ impl<P: Port> FaultPort<P> {
 type Sink<'a> = &'a mut dyn FnMut(&RxMeta, &[u8]);
 
 impl FaultLayer {
-    /// One packet off the wire. The dice are thrown in a fixed order whatever they show, so that one
-    /// fault's rate does not change which packets another fault hits.
+    /// Handles one received packet. All random numbers are drawn in a fixed order, whether they are
+    /// used or not, so that the rate of one fault does not change which packets another fault hits.
     fn packet(&mut self, now: Time, meta: &RxMeta, bytes: &[u8], sink: Sink<'_>) {
         let spec = &self.spec;
         let lost = self.rng.chance(spec.loss);
@@ -184,7 +185,8 @@ impl FaultLayer {
         }
     }
 
-    /// A packet went by those that are held back.
+    /// Counts one packet that overtakes the reordered ones, and hands out those that have been
+    /// overtaken often enough.
     fn one_has_passed(&mut self, sink: Sink<'_>) {
         for packet in &mut self.passed {
             packet.left -= 1;
@@ -195,7 +197,7 @@ impl FaultLayer {
         }
     }
 
-    /// Releases what has waited long enough.
+    /// Hands out the packets whose waiting time is over.
     fn release(&mut self, now: Time, sink: Sink<'_>) {
         while self.delayed.peek().is_some_and(|p| p.0.due <= now) {
             if let Some(Reverse(packet)) = self.delayed.pop() {
@@ -215,7 +217,7 @@ fn flip(bytes: &mut [u8], seed: u64) {
     let bits = u32::try_from(bytes.len().saturating_mul(8)).unwrap_or(u32::MAX);
     let first = rng.below(bits);
     for i in 0..=rng.below(4).min(bits - 1) {
-        // Neighbours, so that no two cancel out.
+        // The bits are neighbours, so no bit is flipped back.
         let bit = (first as usize + i as usize) % (bytes.len() * 8);
         bytes[bit / 8] ^= 1 << (bit % 8);
     }

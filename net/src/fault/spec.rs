@@ -1,14 +1,14 @@
-//! What to break: the specification string.
+//! The specification of the faults to inject.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::base::Span;
 
-/// Which faults to inject, and how often. Every port draws from its own generator, so a
-/// run is reproducible as far as its packets arrive in the same order.
+/// The faults to inject and their rates. Every port draws from its own generator, so a run can be
+/// reproduced as far as its packets arrive in the same order.
 ///
-/// As a string, a comma-separated list:
+/// The text form is a comma-separated list:
 ///
 /// ```text
 /// loss=1%,reorder=2%,dup=0.5%,corrupt=0.1%,delay=50us..200us,trim=1%,trimsize=64,blackhole=3,seed=7
@@ -18,29 +18,32 @@ use crate::base::Span;
 pub struct FaultSpec {
     /// Probability that a received packet is dropped.
     pub loss: f64,
-    /// ... is delivered twice.
+    /// Probability that a received packet is delivered twice.
     pub dup: f64,
-    /// ... is held back until 1 to 8 later ones have passed, or a millisecond.
+    /// Probability that a received packet is held back until 1 to 8 later ones have overtaken it,
+    /// or for a millisecond.
     pub reorder: f64,
-    /// ... has 1 to 4 of its bits flipped, anywhere in the datagram.
+    /// Probability that 1 to 4 neighbouring bits of a received packet are flipped, anywhere in the
+    /// datagram.
     pub corrupt: f64,
-    /// ... is cut to [`FaultSpec::trimsize`] bytes and marked with the trimmed DSCP, as a congested
-    /// switch does. Only data packets longer than that.
+    /// Probability that a received packet is cut to [`FaultSpec::trimsize`] bytes and marked with
+    /// the trimmed DSCP, as a congested switch does. Only data packets that are longer are trimmed.
     pub trim: f64,
-    /// UDP payload bytes that trimming leaves: at least 16, the longest delivery header (the
-    /// recommended minimum of UET).
+    /// UDP payload bytes that trimming leaves, at least 16. That is the longest delivery header and
+    /// the recommended minimum of UET.
     pub trimsize: usize,
-    /// Delay of each packet, uniform between the two, each by itself: a range reorders.
+    /// Delay of each packet, drawn uniformly between the two values. Because packets are delayed
+    /// independently, a range also reorders them.
     pub delay: Option<(Span, Span)>,
-    /// Paths whose packets vanish when sent (indices as in [`Datagram::path`](crate::base::Datagram),
-    /// modulo the number of paths).
+    /// Paths whose packets vanish when sent. The numbers are those of
+    /// [`Datagram::path`](crate::base::Datagram), modulo the number of paths.
     pub blackhole: Vec<u16>,
-    /// Of the random generator.
+    /// Seed of the random generator.
     pub seed: u64,
 }
 
 impl Default for FaultSpec {
-    /// Breaks nothing.
+    /// Returns a specification that injects nothing.
     fn default() -> Self {
         Self {
             loss: 0.0,
@@ -56,12 +59,12 @@ impl Default for FaultSpec {
     }
 }
 
-/// Why a fault specification cannot be read; its text says what is allowed.
+/// An error in a fault specification. Its text lists what is allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FaultSpecError {
     /// The term that is wrong.
     pub term: String,
-    /// What was expected.
+    /// What was expected instead of the term.
     pub expected: &'static str,
 }
 
@@ -144,6 +147,6 @@ fn time(text: &str) -> Option<Span> {
         _ => return None,
     };
     let nanos = number.parse::<f64>().ok()? * scale;
-    // An hour is more than any transport waits.
+    // One hour is longer than any timeout of the transport.
     (0.0..=3.6e12).contains(&nanos).then(|| Span::nanos(nanos as u64))
 }

@@ -1,47 +1,47 @@
-//! The device behind an interface, as sysfs shows it.
+//! The device behind an interface, according to sysfs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where a device is on the PCI bus.
+/// The address of a device on the PCI bus.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PciAddress {
-    /// Domain.
+    /// PCI domain.
     pub domain: u16,
-    /// Bus.
+    /// Bus number.
     pub bus: u8,
-    /// Device.
+    /// Device number.
     pub device: u8,
-    /// Function.
+    /// Function number.
     pub function: u8,
 }
 
-/// What is known of a device; an interface without one has a link-layer address at most.
+/// The properties of a device. An interface without a device has at most a link-layer address.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Device {
-    /// Link-layer address, `02:fc:00:00:00:01`.
+    /// Link-layer address, such as `02:fc:00:00:00:01`.
     pub address: Option<String>,
-    /// The driver's name.
+    /// Name of the driver.
     pub driver: Option<String>,
-    /// Number of its vendor, `0x15b3`.
+    /// Vendor ID, such as `0x15b3`.
     pub vendor: Option<String>,
-    /// Number of the device among its vendor's.
+    /// Device ID.
     pub id: Option<String>,
-    /// Its revision.
+    /// Revision of the device.
     pub revision: Option<String>,
-    /// Its place, or that of what it is part of.
+    /// PCI address of the device, or of the card that it is part of.
     pub pci: Option<PciAddress>,
 }
 
 impl Device {
-    /// That of an interface, by name and by the kernel's index. Nothing is known where sysfs is that of another network
-    /// namespace.
+    /// Reads the properties of an interface's device, by name and kernel index. The result is empty
+    /// if sysfs belongs to another network namespace.
     #[must_use]
     pub fn of(name: &str, index: u32) -> Self {
         Self::at(Path::new("/sys/class/net"), name, index)
     }
 
-    /// The same with the directory of the interfaces.
+    /// Reads the properties below another directory than `/sys/class/net`, for tests.
     pub(super) fn at(root: &Path, name: &str, index: u32) -> Self {
         let Some(interface) = directory(root, name, index) else { return Self::default() };
         let device = interface.join("device");
@@ -59,32 +59,34 @@ impl Device {
     }
 }
 
-/// Returns whether a device is behind an interface. The answer is false where sysfs belongs to another network
-/// namespace.
+/// Returns whether there is a device behind an interface. The result is false if sysfs belongs to
+/// another network namespace.
 pub(super) fn is_behind(name: &str, index: u32) -> bool {
     let interface = directory(Path::new("/sys/class/net"), name, index);
     interface.is_some_and(|interface| interface.join("device").exists())
 }
 
-/// Returns the sysfs directory of an interface, if the interface there has this index of the kernel.
+/// Returns the sysfs directory of an interface, if the interface there has this kernel index. An
+/// interface of another network namespace may have the same name.
 fn directory(root: &Path, name: &str, index: u32) -> Option<PathBuf> {
     let interface = root.join(name.split(':').next()?);
     let found: u32 = text(&interface.join("ifindex"))?.parse().ok()?;
     (found == index).then_some(interface)
 }
 
-/// A line of sysfs; `None` where there is none, or an empty one.
+/// Reads a line of sysfs. Returns `None` if there is none or it is empty.
 fn text(path: &Path) -> Option<String> {
     let line = fs::read_to_string(path).ok()?;
     Some(line.trim().to_owned()).filter(|line| !line.is_empty())
 }
 
-/// The PCI function nearest to the end of a device's path: what is no PCI device itself may be part of one.
+/// Returns the last PCI function in a device's path. A device that is not on the PCI bus itself,
+/// such as a virtio port, is part of a PCI device.
 fn pci(device: &Path) -> Option<PciAddress> {
     device.components().rev().find_map(|part| function(part.as_os_str().to_str()?))
 }
 
-/// `0000:3b:00.1`.
+/// Parses a PCI address, such as `0000:3b:00.1`.
 fn function(name: &str) -> Option<PciAddress> {
     let (domain, rest) = name.split_once(':')?;
     let (bus, rest) = rest.split_once(':')?;

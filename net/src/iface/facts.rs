@@ -1,4 +1,5 @@
-//! Readers of the kernel's reports about interfaces: rtnetlink(7), sysfs and the routing tables of proc(5).
+//! The kernel's reports about interfaces, from rtnetlink(7), sysfs and the routing tables of
+//! proc(5).
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -11,24 +12,27 @@ use super::device;
 use super::rank::Facts;
 use crate::rtnetlink::Tables;
 
-/// A message about a link (linux/rtnetlink.h), and the length of its `struct ifinfomsg`.
+/// Type of a message about an interface (linux/rtnetlink.h), and the length of its `struct
+/// ifinfomsg`.
 const RTM_NEWLINK: u16 = 16;
 const HEADER: usize = 16;
-/// Attributes of such a message (linux/if_link.h).
+/// Attributes of the message (linux/if_link.h).
 const IFLA_IFNAME: u16 = 3;
 const IFLA_LINK: u16 = 5;
 const IFLA_MASTER: u16 = 10;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_LINK_NETNSID: u16 = 37;
 const IFLA_PARENT_DEV_NAME: u16 = 56;
-/// The attribute within `IFLA_LINKINFO` that names the kind of the interface.
+/// Attribute within `IFLA_LINKINFO` that names the kind of the interface.
 const IFLA_INFO_KIND: u16 = 1;
 
-/// The number of layers through which an interface is followed: a VLAN on a bridge over a bond over cards has four.
+/// Number of layers through which an interface is followed. A VLAN on a bridge over a bond over
+/// cards has four. The limit also ends the search in a cycle.
 const LAYERS: u32 = 5;
-/// The most bytes of a routing table that are read. The default routes of IPv4 come first.
+/// Largest number of bytes of a routing table that are read. A router may have a million routes;
+/// the default routes of IPv4 come first.
 const LONGEST_TABLE: u64 = 1 << 20;
-/// The flag of a route that refuses packets (linux/route.h).
+/// Flag of a route that refuses packets (linux/route.h).
 const RTF_REJECT: u32 = 0x200;
 
 /// An interface as the kernel lists it.
@@ -39,15 +43,16 @@ struct Link {
     hardware: u16,
     point_to_point: bool,
     kind: Option<String>,
-    /// The interface has a parent device. Kernels before 5.14 do not report that.
+    /// The interface has a parent device. Kernels before 5.14 do not report it, so sysfs is read as
+    /// well.
     device: bool,
-    /// Index of the interface below this one, if that is in this namespace.
+    /// Index of the interface below this one, if that is in the same network namespace.
     lower: Option<u32>,
-    /// Index of the bond, team or bridge that this interface is a port of.
+    /// Index of the bond, team or bridge of which this interface is a port.
     upper: Option<u32>,
 }
 
-/// The list of all interfaces of this network namespace.
+/// All interfaces of the network namespace.
 pub(super) struct Links(Vec<Link>);
 
 impl Links {
@@ -84,7 +89,8 @@ impl Links {
                 |other: &Link| Some((other.name.clone(), self.layers(other.index, deeper - 1)?));
             below.filter_map(facts).collect()
         };
-        // Hosts with containers have many veth interfaces, and those have no device.
+        // A veth interface has no device. A host with containers has many of them, and each look
+        // into sysfs takes system calls.
         let asks = link.kind.as_deref() != Some("veth");
         Some(Facts {
             kind: link.kind.clone(),
@@ -96,7 +102,7 @@ impl Links {
     }
 }
 
-/// Parses a message about a link. The attributes behind a damaged one are ignored.
+/// Parses a message about an interface. Attributes behind a malformed one are ignored.
 fn parse(message: &[u8]) -> Option<Link> {
     let (header, attributes) = message.split_at_checked(HEADER)?;
     let mut link = Link {
@@ -133,13 +139,13 @@ fn word(bytes: &[u8]) -> Option<u32> {
     Some(u32::from_ne_bytes(*bytes.first_chunk()?))
 }
 
-/// Returns the text before the terminator.
+/// Returns the text before the terminating zero byte.
 fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
-/// The default routes of the main routing tables, as interface and metric.
+/// The default routes of the main routing tables, as pairs of interface and metric.
 #[derive(Debug, Default)]
 pub(super) struct DefaultRoutes {
     v4: Vec<(String, u32)>,
@@ -147,8 +153,8 @@ pub(super) struct DefaultRoutes {
 }
 
 impl DefaultRoutes {
-    /// Reads the tables of the network namespace of the calling thread. There are no routes where proc(5) is not
-    /// mounted.
+    /// Reads the tables of the calling thread's network namespace. There are no routes if proc(5)
+    /// is not mounted.
     pub(super) fn read() -> Self {
         Self { v4: routes(&table("route"), route_v4), v6: routes(&table("ipv6_route"), route_v6) }
     }
@@ -162,7 +168,7 @@ impl DefaultRoutes {
     }
 }
 
-/// Returns the text of a table of proc(5), or an empty string.
+/// Reads a table of proc(5). Returns an empty string if it cannot be read.
 fn table(name: &str) -> String {
     let mut text = String::new();
     if let Ok(file) = File::open(format!("/proc/thread-self/net/{name}")) {
@@ -182,7 +188,7 @@ fn routes(table: &str, read: fn(&[&str]) -> Option<(String, u32)>) -> Vec<(Strin
         .collect()
 }
 
-/// Reads a line of `/proc/net/route`. Returns `None` if the line is no default route.
+/// Parses a line of `/proc/net/route`. Returns `None` unless it is a default route.
 fn route_v4(words: &[&str]) -> Option<(String, u32)> {
     let &[name, destination, _, flags, _, _, metric, mask, ..] = words else { return None };
     let usable = u32::from_str_radix(flags, 16).ok()? & RTF_REJECT == 0;
@@ -190,7 +196,7 @@ fn route_v4(words: &[&str]) -> Option<(String, u32)> {
     (usable && default).then_some((name.to_owned(), metric.parse().ok()?))
 }
 
-/// Reads a line of `/proc/net/ipv6_route`. Returns `None` if the line is no default route.
+/// Parses a line of `/proc/net/ipv6_route`. Returns `None` unless it is a default route.
 fn route_v6(words: &[&str]) -> Option<(String, u32)> {
     let &[_, "00", _, _, _, metric, _, _, flags, name] = words else { return None };
     let usable = u32::from_str_radix(flags, 16).ok()? & RTF_REJECT == 0 && name != "lo";

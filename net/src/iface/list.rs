@@ -1,4 +1,4 @@
-//! The kernel's interface list: getifaddrs(3), with the facts by which interfaces are ranked.
+//! The kernel's interface list, from getifaddrs(3), with the facts by which interfaces are ranked.
 
 use std::ffi::CStr;
 use std::io;
@@ -11,10 +11,11 @@ use super::Iface;
 use super::facts::{DefaultRoutes, Links};
 use super::rank::Facts;
 
-/// Every IPv4 and IPv6 address of every interface of this network namespace, in the kernel's order.
+/// Returns every IPv4 and IPv6 address of every interface of this network namespace, in the
+/// kernel's order.
 ///
 /// # Errors
-/// What the system says, practically never.
+/// The error of getifaddrs(3), which is not expected.
 pub fn list() -> io::Result<Vec<Iface>> {
     let mut found = addresses()?;
     let routes = DefaultRoutes::read();
@@ -34,7 +35,7 @@ pub fn list() -> io::Result<Vec<Iface>> {
     Ok(found)
 }
 
-/// Returns the addresses, with what getifaddrs(3) reports of their interfaces.
+/// Returns the addresses and the properties of their interfaces that getifaddrs(3) reports.
 fn addresses() -> io::Result<Vec<Iface>> {
     let mut head: *mut libc::ifaddrs = ptr::null_mut();
     // SAFETY: getifaddrs(3) writes one pointer, into a local variable; the list is freed below.
@@ -118,13 +119,14 @@ unsafe fn ip(addr: *const libc::sockaddr) -> Option<IpAddr> {
     }
 }
 
-/// `SIOCGIFMTU`, netdevice(7); sysfs would tell of the namespace it was mounted in.
+/// Returns the MTU, by `SIOCGIFMTU` (netdevice(7)). Sysfs is not used, because it shows the network
+/// namespace in which it was mounted.
 fn mtu(name: &CStr) -> Option<u32> {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::DGRAM, None).ok()?;
     // SAFETY: an `ifreq` is bytes, and a union of bytes, integers and a pointer, for all of which zero is
     // a value.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };
-    // One byte stays zero: the terminator.
+    // The last byte stays zero as the terminator.
     let room = request.ifr_name.len() - 1;
     for (to, from) in request.ifr_name[..room].iter_mut().zip(name.to_bytes()) {
         *to = (*from).cast_signed() as libc::c_char;
@@ -140,7 +142,7 @@ fn mtu(name: &CStr) -> Option<u32> {
     u32::try_from(unsafe { request.ifr_ifru.ifru_mtu }).ok()
 }
 
-/// What the driver says; virtual devices say nothing or -1.
+/// Returns the speed that the driver reports in sysfs. Virtual devices report nothing or -1.
 fn speed(name: &str) -> Option<u32> {
     let device = name.split(':').next()?;
     let text = std::fs::read_to_string(format!("/sys/class/net/{device}/speed")).ok()?;

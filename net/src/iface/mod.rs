@@ -1,4 +1,4 @@
-//! Network interfaces: which there are, and which of them an expression selects.
+//! Network interfaces, and the selection of interfaces by an expression.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -15,35 +15,35 @@ pub use list::list;
 pub use rank::{Class, Facts};
 use rank::{Rank, classify, rank};
 
-/// One address of one interface.
+/// An address of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Iface {
-    /// Interface name, `eth0`.
+    /// Name of the interface, such as `eth0`.
     pub name: String,
-    /// Kernel's interface index; the scope of a link-local IPv6 address.
+    /// Kernel's index of the interface, which is also the scope of a link-local IPv6 address.
     pub index: u32,
-    /// The address.
+    /// IP address.
     pub addr: IpAddr,
-    /// Length of its network prefix, bits.
+    /// Length of the network prefix in bits.
     pub prefix: u8,
-    /// Administratively up.
+    /// The interface is administratively up.
     pub up: bool,
-    /// Its link works. The kernel may say so as late as a second after it does.
+    /// The link works (it has a carrier). The kernel may report the carrier up to a second late.
     pub running: bool,
-    /// The loopback interface.
+    /// The interface is the loopback interface.
     pub loopback: bool,
-    /// Largest IP packet, bytes; 0 when unknown.
+    /// Largest IP packet in bytes; 0 when unknown.
     pub mtu: u32,
-    /// Link speed, megabits a second, when the driver says.
+    /// Speed of the link in megabits per second, if the driver reports it.
     pub speed_mbps: Option<u32>,
     /// Metric of the best default route through this interface, if there is one.
     pub default_route: Option<u32>,
-    /// The facts that the kernel reports about the interface.
+    /// Facts that the kernel reports about the interface.
     pub facts: Facts,
 }
 
 impl Iface {
-    /// The address with the bits behind the prefix cleared: its network.
+    /// Returns the network of the address: the bits behind the prefix are zero.
     #[must_use]
     pub fn network(&self) -> IpAddr {
         masked(self.addr, self.prefix)
@@ -62,18 +62,18 @@ impl fmt::Display for Iface {
     }
 }
 
-/// A verdict of [`select`].
+/// An address with the decision of [`select`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// The interface and address.
+    /// Interface and address.
     pub iface: Iface,
-    /// Selected?
+    /// The address was selected.
     pub kept: bool,
-    /// Why (not).
+    /// Reason for the decision.
     pub reason: String,
 }
 
-/// One line for the log: "eth0 10.0.0.1/24: kept (matches 10.0.0.0/8)".
+/// Writes a line for the log, such as "eth0 10.0.0.1/24: kept (matches 10.0.0.0/8)".
 impl fmt::Display for Candidate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verdict = if self.kept { "kept" } else { "dropped" };
@@ -81,21 +81,21 @@ impl fmt::Display for Candidate {
     }
 }
 
-/// Why a selection expression cannot be followed.
+/// The reason why no interface can be selected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SelectError {
     /// A term is neither a name, an address nor a CIDR.
     BadTerm {
         /// The term.
         term: String,
-        /// What is wrong with it.
+        /// Reason why the term is malformed.
         why: &'static str,
     },
     /// No usable interface matches.
     NothingMatches {
         /// The expression.
         expression: String,
-        /// Every candidate with the reason why it was dropped, one a line.
+        /// All candidates, with the reasons why they were dropped.
         candidates: Vec<Candidate>,
     },
 }
@@ -121,25 +121,26 @@ impl fmt::Display for SelectError {
 
 impl std::error::Error for SelectError {}
 
-/// Chooses among the host's addresses; returns every one with a verdict, the kept ones first and in
-/// order of preference.
+/// Selects among the addresses of the host. Returns all of them with a decision; those that are
+/// kept come first, in order of preference.
 ///
 /// `expression` is a comma-separated list of names (a final `*` matches any rest), addresses and
 /// CIDRs. Terms with `^` in front exclude; `^` in front of the whole list excludes all of it, as in
-/// `^docker0,eth1`. An interface that is down is never kept. An interface without carrier is kept only when no other
-/// one is. Link-local addresses (which need a scope) must be asked for by address or network, not by the interface's
-/// name.
+/// `^docker0,eth1`. An interface that is down is never kept. An interface without carrier is kept
+/// only when no other one is. Link-local addresses need a scope, so they are selected only by
+/// address or network, not by the name of the interface.
 ///
-/// With an including term, every match is kept. Without one, the best group of interfaces that is up is kept
-/// ([`Class::group`]): devices; else virtual cables (veth) to other network namespaces; else tunnels and bridges; else
-/// loopback.
+/// With an including term, every match is kept. Without one, the best group of interfaces that is
+/// up is kept ([`Class::group`]): devices; else virtual cables (veth) to other network namespaces;
+/// else tunnels and bridges; else loopback.
 ///
-/// The order of preference is: the order of the including terms, then the group, IPv4 before IPv6, the metric of the
-/// default route, tunnels before bridges, the speed, and the kernel's index of the interface; loopback comes last. The
-/// result does not depend on the order of `ifaces`, except for several addresses of one interface.
+/// The order of preference is: the order of the including terms, then the group, IPv4 before IPv6,
+/// the metric of the default route, tunnels before bridges, the speed, and the kernel's index of
+/// the interface; loopback comes last. The result does not depend on the order of `ifaces`, except
+/// for several addresses of one interface.
 ///
 /// # Errors
-/// A malformed term, or an including list of which nothing is usable.
+/// A term is malformed, or an including list matches nothing that is usable.
 pub fn select(ifaces: Vec<Iface>, expression: &str) -> Result<Vec<Candidate>, SelectError> {
     let terms = parse(expression)?;
     let including = terms.iter().any(|t| !t.exclude);
@@ -196,14 +197,14 @@ fn drop_quiet(ranked: &mut [(Rank, Candidate)]) {
     }
 }
 
-/// Takes back that a candidate is kept.
+/// Marks a candidate as dropped for this reason.
 fn drop_for(candidate: &mut Candidate, reason: String) {
     candidate.kept = false;
     candidate.reason = reason;
 }
 
-/// Returns the number of the including term that selects an address (0 without such terms), if the address may be kept,
-/// and the reason for the decision.
+/// Decides about an address. Returns the number of the including term that selects it (0 without
+/// such terms) if the address may be kept, and the reason for the decision.
 fn judge(iface: &Iface, terms: &[Term], including: bool) -> (Option<usize>, String) {
     if !iface.up {
         return (None, "down".into());
@@ -254,7 +255,7 @@ impl Term {
     }
 }
 
-/// `eth0:1` is an alias of `eth0` and answers to both names.
+/// Returns whether a name matches a pattern. `eth0:1` is an alias of `eth0` and matches both names.
 fn name_matches(name: &str, pattern: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(start) => name.starts_with(start),

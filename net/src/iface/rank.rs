@@ -1,45 +1,49 @@
-//! The rank of an interface, as a pure function of what the kernel reports about it.
+//! The rank of an interface, as a pure function of the kernel's report.
 
 use std::cmp::Reverse;
 
 use super::{Iface, name_matches};
 
-/// The facts that the kernel reports about an interface, apart from its addresses. The default value stands for an
-/// interface of which nothing is known; it is classified by its name.
+/// The kernel's report about an interface, apart from its addresses. The default value stands for
+/// an unknown interface, which is classified by its name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// Kind of a software interface (`IFLA_INFO_KIND`), such as `bridge` or `veth`; hardware has none.
+    /// Kind of a software interface (`IFLA_INFO_KIND`), such as `bridge` or `veth`. Hardware has
+    /// none.
     pub kind: Option<String>,
     /// Hardware type (`ARPHRD_*`, linux/if_arp.h); 0 if it is not known.
     pub hardware: u16,
-    /// The interface belongs to a device on a bus: a card, or the paravirtual card of a virtual machine.
+    /// The interface belongs to a device on a bus: a card, or the paravirtual card of a virtual
+    /// machine.
     pub device: bool,
     /// The interface has one peer by definition (`IFF_POINTOPOINT`). The length of a prefix, such as a /31, does not
     /// make it one.
     pub point_to_point: bool,
-    /// The interfaces that this one is made of, by name: the ports of a bond, team or bridge, the interface below a
-    /// VLAN.
+    /// The interfaces that this one is made of, with their names: the ports of a bond, team or
+    /// bridge, or the interface below a VLAN.
     pub lower: Vec<(String, Facts)>,
 }
 
-/// The kind of network that an interface leads to. The better class comes first.
+/// The kind of network that an interface leads to, the best class first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
     /// A device: a card, or a bond, team, VLAN or bridge over one.
     Device,
-    /// A virtual cable (veth, macvlan) to another network namespace. In a container it leads out.
+    /// A virtual cable (veth, macvlan) to another network namespace. In a container it is the way
+    /// to other hosts.
     Cable,
     /// A tunnel, a VPN or another point-to-point link.
     Tunnel,
-    /// A bridge to the containers or virtual machines of this host, or another interface without a device behind it.
+    /// A bridge to containers or virtual machines of this host, or another interface without a
+    /// device.
     Isolated,
     /// The loopback interface.
     Loopback,
 }
 
 impl Class {
-    /// Returns the number of the group that this class belongs to. Interfaces of a higher group are used only if none
-    /// of a lower group is up, or if the user asks for them.
+    /// Returns the group of the class. Interfaces of a higher group are used only if no interface
+    /// of a lower group is up, or if the user selects them.
     #[must_use]
     pub const fn group(self) -> u8 {
         match self {
@@ -50,13 +54,14 @@ impl Class {
         }
     }
 
-    /// Returns whether the interface probably does not lead to the other hosts of a job, or only on a detour.
+    /// Returns whether the interface probably does not lead to the other hosts of a job, or leads
+    /// there only indirectly.
     #[must_use]
     pub const fn is_doubtful(self) -> bool {
         matches!(self, Self::Tunnel | Self::Isolated)
     }
 
-    /// Returns the class in words, for a message that goes on with a reason.
+    /// Returns the class in words, for a message that continues with a reason.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -69,11 +74,11 @@ impl Class {
     }
 }
 
-/// The key by which interfaces compare, best first: the position of the user's term, the group, IPv4 before IPv6 (MPIs
-/// expect names of one length), the metric of the default route, the class, the speed, the kernel's index.
+/// Sort key of interfaces, best first: position of the user's term, group, IPv4 before IPv6 (MPI
+/// libraries expect names of one length), metric of the default route, class, speed, kernel index.
 pub(super) type Rank = (usize, u8, bool, u32, Class, Reverse<u32>, u32);
 
-/// Returns the rank of an address of an interface that the user's term number `term` selects (0 without terms).
+/// Returns the rank of an address that the user's term number `term` selects (0 without terms).
 pub(super) fn rank(iface: &Iface, term: usize) -> Rank {
     let class = iface.class();
     (
@@ -116,7 +121,7 @@ fn below(facts: &Facts) -> Option<Class> {
     facts.lower.iter().map(|(name, lower)| classify(name, lower)).min()
 }
 
-/// The kinds of interfaces that put packets into other packets, or pass them to a program.
+/// Kinds of interfaces that encapsulate packets or pass them to a program.
 const TUNNELS: &[&str] = &[
     "amt",
     "bareudp",
@@ -144,10 +149,10 @@ const TUNNELS: &[&str] = &[
     "xfrm",
 ];
 
-/// The hardware types of tunnels: PPP, IPIP, IPv6 in IPv6, SIT, GRE, GRE over IPv6, and no hardware.
+/// Hardware types of tunnels: PPP, IPIP, IPv6 in IPv6, SIT, GRE, GRE over IPv6, and none.
 const TUNNEL_HARDWARE: &[u16] = &[512, 768, 769, 776, 778, 823, 65_534];
 
-/// The names by which an interface is classified if the kernel reports neither a kind nor a device.
+/// Name patterns that classify an interface if the kernel reports neither a kind nor a device.
 const NAMES: &[(&str, Class)] = &[
     ("veth*", Class::Cable),
     ("cali*", Class::Cable),

@@ -6,41 +6,41 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Link type raw IP, of both formats.
+/// Link type of both formats: raw IP.
 const RAW_IP: u32 = 101;
-/// Longest packet.
+/// Snapshot length in the file header, in bytes: longer than any packet.
 const LONGEST: u32 = 0x0004_0000;
 
-/// How a capture is written.
+/// The format of a capture file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
-    /// Packets and their times.
+    /// pcap: packets and their times.
     Pcap,
-    /// With their directions, and comments.
+    /// pcapng: packets with direction and comments.
     Pcapng,
 }
 
-/// What is known of a packet besides its bytes.
+/// Facts about a packet besides its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Remark {
-    /// It was sent, by the path of this number.
+    /// The port sent the packet.
     Sent {
-        /// The path.
+        /// Number of the path.
         path: u16,
-        /// Its class is control.
+        /// The packet has the control class.
         control: bool,
     },
-    /// It was received.
+    /// The port received the packet.
     Received {
-        /// Marked Congestion Experienced.
+        /// A switch marked the packet Congestion Experienced.
         marked: bool,
-        /// A switch cut its payload off.
+        /// A switch cut the payload off.
         trimmed: bool,
     },
 }
 
 impl Remark {
-    /// In words, where there is anything to say.
+    /// Returns a comment on the packet, if there is something to note.
     fn comment(self) -> Option<String> {
         match self {
             Self::Sent { path, control: false } => Some(format!("path {path}")),
@@ -56,7 +56,7 @@ impl Remark {
         }
     }
 
-    /// The direction, as `epb_flags` has it.
+    /// Returns the direction in the encoding of `epb_flags`.
     const fn direction(self) -> u32 {
         match self {
             Self::Received { .. } => 1,
@@ -75,7 +75,7 @@ const IF_TSRESOL: u16 = 9;
 const EPB_FLAGS: u16 = 2;
 
 impl Format {
-    /// That of a file of this name.
+    /// Returns the format for a file of this name.
     pub(super) fn of(path: &Path) -> Self {
         match path.extension() {
             Some(extension) if extension == "pcapng" => Self::Pcapng,
@@ -83,11 +83,11 @@ impl Format {
         }
     }
 
-    /// What a file begins with; `whose` it is.
+    /// Writes the file header; `whose` describes the endpoint.
     pub(super) fn begin(self, whose: &str, to: &mut dyn Write) -> io::Result<()> {
         match self {
             Self::Pcap => {
-                // Magic of the nanosecond format, version 2.4, zone 0, accuracy 0.
+                // Magic number of the nanosecond format, version 2.4, time zone 0, accuracy 0.
                 for field in [0xa1b2_3c4d, 0x0004_0002, 0, 0, LONGEST, RAW_IP] {
                     to.write_all(&field.to_le_bytes())?;
                 }
@@ -95,7 +95,7 @@ impl Format {
             }
             Self::Pcapng => {
                 let mut section = Block::new(SECTION);
-                // Byte order, version 1.0, a section of unknown length.
+                // Byte order mark, version 1.0, section of unknown length.
                 section.words(&[0x1a2b_3c4d, 0x0000_0001, u32::MAX, u32::MAX]);
                 let program = concat!("squall ", env!("CARGO_PKG_VERSION"));
                 section.option(SHB_USERAPPL, program.as_bytes());
@@ -104,14 +104,14 @@ impl Format {
                 let mut interface = Block::new(INTERFACE);
                 interface.words(&[RAW_IP, LONGEST]);
                 interface.option(IF_NAME, b"squall");
-                // Nanoseconds.
+                // The resolution of timestamps is 10^-9 s.
                 interface.option(IF_TSRESOL, &[9]);
                 interface.write(to)
             }
         }
     }
 
-    /// Writes a packet, which is `headers` and `payload`, of nanosecond `at` since 1970.
+    /// Writes a packet that consists of `headers` and `payload`, at `at` nanoseconds since 1970.
     pub(super) fn packet(
         self,
         at: u64,
@@ -143,7 +143,7 @@ impl Format {
     }
 }
 
-/// A block of a pcapng file: its type, its length, what it holds, options, its length again.
+/// A block of a pcapng file: type, length, contents, options, and the length again.
 struct Block {
     bytes: Vec<u8>,
     options: bool,
@@ -151,7 +151,7 @@ struct Block {
 
 impl Block {
     fn new(kind: u32) -> Self {
-        // The length is known at the end.
+        // The length is filled in when the block is complete.
         let mut block = Self { bytes: Vec::with_capacity(128), options: false };
         block.words(&[kind, 0]);
         block
@@ -161,7 +161,7 @@ impl Block {
         words.iter().for_each(|word| self.bytes.extend_from_slice(&word.to_le_bytes()));
     }
 
-    /// Bytes, and what makes them whole words.
+    /// Appends bytes, padded to a multiple of four.
     fn bytes(&mut self, parts: &[&[u8]]) {
         parts.iter().for_each(|part| self.bytes.extend_from_slice(part));
         self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
@@ -169,7 +169,7 @@ impl Block {
 
     fn option(&mut self, code: u16, value: &[u8]) {
         self.options = true;
-        // Comments of commands may be longer than their length can say.
+        // The length of an option has 16 bits, and a command line may be longer.
         let value = &value[..value.len().min(usize::from(u16::MAX))];
         self.bytes.extend_from_slice(&code.to_le_bytes());
         self.bytes.extend_from_slice(&(value.len() as u16).to_le_bytes());

@@ -1,16 +1,16 @@
-//! A port that writes what passes through it to a capture file (pcap with nanoseconds, or pcapng where
-//! the name ends in that; link type raw IP), for Wireshark.
+//! A port that writes its packets to a capture file for Wireshark. The format is pcap with
+//! nanoseconds, or pcapng if the file name ends in `.pcapng`; the link type is raw IP.
 //!
-//! A pcapng file says whose it is, and of each packet whether it was sent or received; a comment says which path a packet was sent
-//! by, and whether a switch marked or trimmed one that was received.
+//! A pcapng file names the endpoint. For each packet it has the direction and a comment: the path
+//! of a sent packet, and whether a switch marked or trimmed a received one.
 //!
-//! The kernel keeps the IP and UDP headers to itself, so they are made up from what is known:
-//! addresses, ports, DSCP and ECN are true; the identification is a count; the IPv4 UDP checksum is
-//! left out (0, RFC 768), all others are valid. Where the port is bound to the unspecified address,
-//! that is what stands for this host.
+//! The kernel does not show the IP and UDP headers, so this module reconstructs them. Addresses,
+//! ports, DSCP and ECN are true. The identification is a counter. The IPv4 UDP checksum is left out
+//! (0, RFC 768); all other checksums are valid. If the port is bound to the unspecified address,
+//! that address stands for this host.
 //!
-//! Outside a [`FaultPort`](crate::FaultPort) wrapper a capture shows what the transport got, inside it what
-//! the network carried.
+//! Around a [`FaultPort`](crate::FaultPort) a capture shows the packets that the transport
+//! received; below it, those that the network carried.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -29,7 +29,8 @@ mod tests;
 use format::{Format, Remark};
 pub use spec::{Direction, PcapSpec};
 
-/// How long a packet may wait in memory while the port is idle.
+/// Longest time for which a packet stays in memory while the port is idle. Short, so that the file
+/// is nearly complete when the process is killed.
 const FLUSH: Span = Span::millis(10);
 
 /// A port whose packets are written to a capture file.
@@ -45,7 +46,7 @@ pub struct PcapLayer {
 }
 
 impl<P: Port> PcapPort<P> {
-    /// Creates (or empties) the file of endpoint number `endpoint` and wraps `inner`, which was
+    /// Creates or truncates the file of endpoint number `endpoint` and wraps `inner`, which was
     /// opened with `config`.
     ///
     /// # Errors
@@ -73,7 +74,7 @@ impl<P: Port> PcapPort<P> {
         Ok(Self { inner, layer })
     }
 
-    /// The capture file.
+    /// Returns the path of the capture file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.layer.writer.path
@@ -84,7 +85,8 @@ impl PortLayer for PcapLayer {
     fn send<P: Port>(&mut self, inner: &mut P, now: Time, burst: Burst<'_>) -> SendReport {
         let report = inner.send(now, burst);
         if self.direction != Direction::Rx {
-            // Afterwards: a path has its source port, and what was not taken was not sent.
+            // The packets are written after the send: only then has the path a source port, and the
+            // number of packets that the socket took is known.
             let mut src = inner.local_addr();
             let mut bytes = Vec::new();
             for packet in &burst.packets()[..report.sent] {
@@ -127,14 +129,14 @@ impl PortLayer for PcapLayer {
     }
 }
 
-/// The file. Stops at the first write error, and says so once.
+/// The capture file. The writer stops at the first error and logs it once.
 struct Writer {
     path: PathBuf,
     format: Format,
     file: Option<BufWriter<File>>,
-    /// Nanoseconds since 1970 at the driver's time zero; known from the first packet on.
+    /// The driver's time zero in nanoseconds since 1970; set by the first packet.
     origin: Option<u64>,
-    /// Oldest packet that may still be in memory.
+    /// Time of the oldest packet that may still be in memory.
     dirty: Option<Time>,
     id: u16,
 }
@@ -147,7 +149,7 @@ impl Writer {
         Ok(Self { path, format, file: Some(file), origin: None, dirty: None, id: 0 })
     }
 
-    /// A packet from an address to another, with this traffic class.
+    /// Writes a packet with its source, destination and traffic class byte.
     fn packet(
         &mut self,
         now: Time,
@@ -166,7 +168,8 @@ impl Writer {
         self.check(result);
     }
 
-    /// Nothing is happening: the file may as well be up to date, in case the process is killed.
+    /// Flushes the file if the oldest packet in memory has waited for [`FLUSH`]. Called when the
+    /// port has nothing to receive.
     fn idle(&mut self, now: Time) {
         if self.dirty.is_some_and(|since| now.since(since) >= FLUSH) {
             self.dirty = None;
@@ -180,7 +183,7 @@ impl Writer {
     fn check(&mut self, result: io::Result<()>) {
         if let Err(e) = result {
             log::warn!("capture {} ends here: {e}", self.path.display());
-            // Not even the rest in memory: it would begin in the middle of a packet.
+            // The bytes in memory are discarded too: they would begin in the middle of a packet.
             if let Some(file) = self.file.take() {
                 drop(file.into_parts());
             }
@@ -189,7 +192,7 @@ impl Writer {
 }
 
 impl Drop for Writer {
-    /// What is still in memory may not fit any more, and a `BufWriter` would not say so.
+    /// Writes what is still in memory. `BufWriter` would ignore an error here.
     fn drop(&mut self) {
         if let Some(file) = &mut self.file {
             let result = file.flush();
@@ -198,7 +201,7 @@ impl Drop for Writer {
     }
 }
 
-/// IP and UDP headers in front of a payload.
+/// Builds the IP and UDP headers of a payload in `buffer`.
 fn headers_of<'a>(
     buffer: &'a mut [u8; 48],
     src: SocketAddr,
@@ -207,7 +210,7 @@ fn headers_of<'a>(
     id: u16,
     payload: &[u8],
 ) -> &'a [u8] {
-    // A UDP datagram has at most 65535 bytes or it would not have come this far.
+    // A UDP datagram has at most 65535 bytes.
     let udp_len = u16::try_from(payload.len() + 8).unwrap_or(u16::MAX);
     let mut udp = [0; 8];
     udp[..2].copy_from_slice(&src.port().to_be_bytes());
@@ -241,8 +244,8 @@ fn headers_of<'a>(
     ip[6..8].copy_from_slice(&[17, 64]);
     ip[8..24].copy_from_slice(&v6(src.ip()));
     ip[24..40].copy_from_slice(&v6(dst.ip()));
-    // RFC 8200 8.1: pseudo header (addresses, length, next header), UDP header, payload; and 0 is
-    // sent as all ones.
+    // The sum covers the pseudo header of RFC 8200 section 8.1 (addresses, length, next header),
+    // the UDP header and the payload. A sum of 0 is sent as all ones.
     let mut sum = Checksum::default();
     sum.add(&ip[8..40]);
     sum.add(&[0, 0, ip[4], ip[5], 0, 0, 0, 17]);
@@ -257,7 +260,7 @@ fn headers_of<'a>(
     &buffer[..48]
 }
 
-/// The Internet checksum, RFC 1071, over pieces of any length.
+/// The Internet checksum (RFC 1071) over pieces of any length.
 #[derive(Default)]
 struct Checksum {
     sum: u64,
@@ -291,14 +294,15 @@ impl Checksum {
     }
 }
 
-/// The command line of this process.
+/// Returns the command line of this process.
 fn command() -> String {
     let line = std::fs::read("/proc/self/cmdline").unwrap_or_default();
     let words: Vec<_> = line.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
     words.join(" ").trim_end().to_owned()
 }
 
-/// Nanoseconds since 1970. A capture is dated by the calendar, which only the clock knows.
+/// Returns the nanoseconds since 1970. A capture has calendar time, which the driver's time does
+/// not give.
 #[allow(clippy::disallowed_methods)]
 fn wall_clock() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -1,43 +1,43 @@
-//! Where and what to capture.
+//! The specification of a capture: file name and direction.
 
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Which packets a capture holds.
+/// The packets that a capture contains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direction {
-    /// Sent and received ones.
+    /// Sent and received packets.
     #[default]
     Both,
-    /// Only sent ones.
+    /// Sent packets only.
     Tx,
-    /// Only received ones.
+    /// Received packets only.
     Rx,
 }
 
-/// Where and what to capture: a file name pattern, with `,tx` or `,rx` behind it for one direction
-/// only.
+/// File name pattern of a capture, with `,tx` or `,rx` behind it for one direction only.
 ///
-/// In the pattern `%p` is the process id, `%h` the host name, `%e` the endpoint's number and `%%` a
-/// per cent sign. One that ends in `.pcapng` is of that format, with directions and comments. A name with neither `%p` nor `%e` gets `-%p-%e` before its extension: every
-/// endpoint has a file of its own, and the processes of a job share the setting.
+/// In the pattern, `%p` is the process ID, `%h` the host name, `%e` the endpoint's number and `%%`
+/// a percent sign. A pattern that ends in `.pcapng` selects that format, with directions and
+/// comments. A pattern with neither `%p` nor `%e` gets `-%p-%e` before its extension, because every
+/// endpoint needs a file of its own and the processes of a job share the setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PcapSpec {
-    /// The pattern.
+    /// The pattern of the file name.
     pub pattern: String,
-    /// Which packets.
+    /// The direction of captured packets.
     pub direction: Direction,
 }
 
 impl PcapSpec {
-    /// The file of one endpoint of this process.
+    /// Returns the file name of an endpoint of this process.
     #[must_use]
     pub fn file(&self, endpoint: usize) -> PathBuf {
         let pattern = if self.pattern.contains("%p") || self.pattern.contains("%e") {
             self.pattern.clone()
         } else {
             let name = self.pattern.rfind('/').map_or(0, |i| i + 1);
-            // A dot that begins the name (".hidden") begins no extension.
+            // A dot at the beginning of the name (".hidden") begins no extension.
             match self.pattern[name..].rfind('.').filter(|i| *i > 0) {
                 Some(dot) => {
                     let (stem, extension) = self.pattern.split_at(name + dot);

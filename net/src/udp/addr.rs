@@ -1,4 +1,4 @@
-//! `SocketAddr` as the kernel wants it.
+//! Conversion between `SocketAddr` and the kernel's socket addresses.
 
 use std::mem;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -12,17 +12,17 @@ pub(super) union SockAddr {
 }
 
 impl SockAddr {
-    /// Room for either.
+    /// Size of the union, enough for either family.
     pub(super) const LEN: libc::socklen_t = mem::size_of::<Self>() as libc::socklen_t;
 
-    /// All zeros: family `AF_UNSPEC`.
+    /// Returns an address of zeros, which has the family `AF_UNSPEC`.
     pub(super) const fn unspecified() -> Self {
         // SAFETY: both variants are plain integers, for which zero is a value; this makes all 28 bytes
         // initialised, and they stay so, because whole variants are assigned or bytes copied in.
         unsafe { mem::zeroed() }
     }
 
-    /// Encodes; the second value is the length to tell the kernel.
+    /// Encodes an address. The second value is its length for the kernel.
     pub(super) fn encode(addr: &SocketAddr) -> (Self, libc::socklen_t) {
         let mut raw = Self::unspecified();
         match addr {
@@ -48,7 +48,7 @@ impl SockAddr {
         }
     }
 
-    /// Decodes; `None` for another family than IPv4 and IPv6.
+    /// Decodes an address. Returns `None` for a family other than IPv4 and IPv6.
     pub(super) fn decode(&self) -> Option<SocketAddr> {
         // SAFETY: the union is repr(C), so that both variants begin with the family, and its bytes are all
         // initialised (`unspecified`, then written by us or the kernel).
@@ -66,7 +66,8 @@ impl SockAddr {
                 // (`unspecified`) even if the kernel wrote fewer; any are values of it.
                 let a = unsafe { self.v6 };
                 let ip = Ipv6Addr::from(a.sin6_addr.s6_addr);
-                // The flow label of a received packet is not part of whom it is from.
+                // The flow label is dropped: it varies between the packets of one peer and is no
+                // part of its address.
                 Some(SocketAddr::V6(SocketAddrV6::new(
                     ip,
                     u16::from_be(a.sin6_port),

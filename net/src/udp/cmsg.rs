@@ -1,18 +1,18 @@
-//! Ancillary data: written for sends, read from receives.
+//! Ancillary data (cmsg(3)): encoded for sends, decoded from receives.
 
 use std::mem;
 
-/// Room for every control message we send or receive, aligned as `cmsghdr` must be.
+/// Buffer for all control messages of one call, aligned as `cmsghdr` requires.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
 pub(super) struct Control([u8; Self::LEN]);
 
 impl Control {
-    /// TOS (24) + GRO (24) + overflow (24) when receiving; an extended error with its offender
-    /// (16 + 16 + 28, rounded) is the longest.
+    /// Size in bytes. A receive needs TOS (24), GRO (24) and overflow (24). The longest message is
+    /// an extended error with its offender (16 + 16 + 28, rounded up).
     pub(super) const LEN: usize = 128;
 
-    /// Empty.
+    /// Creates an empty buffer.
     pub(super) const fn new() -> Self {
         Self([0; Self::LEN])
     }
@@ -22,7 +22,7 @@ impl Control {
     }
 }
 
-/// Writes control messages one behind the other.
+/// Appends control messages to a buffer.
 pub(super) struct Encoder<'a> {
     control: &'a mut Control,
     len: usize,
@@ -33,7 +33,8 @@ impl<'a> Encoder<'a> {
         Self { control, len: 0 }
     }
 
-    /// Appends one, with the bytes of an integer; the three or fewer short messages of a send always fit.
+    /// Appends a message whose data are the bytes of an integer. A send has at most three short
+    /// messages, which always fit.
     pub(super) fn push<const N: usize>(
         &mut self,
         level: libc::c_int,
@@ -58,13 +59,13 @@ impl<'a> Encoder<'a> {
         self.len += space;
     }
 
-    /// Bytes written: `msg_controllen`.
+    /// Returns the number of bytes written, the value of `msg_controllen`.
     pub(super) const fn len(&self) -> usize {
         self.len
     }
 }
 
-/// One received control message.
+/// A received control message.
 pub(super) struct Cmsg<'a> {
     pub(super) level: libc::c_int,
     pub(super) kind: libc::c_int,
@@ -72,7 +73,8 @@ pub(super) struct Cmsg<'a> {
 }
 
 impl Cmsg<'_> {
-    /// The value as an integer: one byte (IP_TOS) or four (everything else), native order.
+    /// Returns the value as an integer in native byte order: one byte (`IP_TOS`) or four (all
+    /// others).
     pub(super) fn int(&self) -> Option<u32> {
         match *self.data {
             [byte] => Some(u32::from(byte)),
@@ -82,11 +84,11 @@ impl Cmsg<'_> {
     }
 }
 
-/// Reads control messages; stops at the first that is cut off.
+/// Iterator over received control messages. It stops at the first one that is truncated.
 pub(super) struct Decoder<'a>(&'a [u8]);
 
 impl<'a> Decoder<'a> {
-    /// `len` is what the kernel left in `msg_controllen`.
+    /// Creates the iterator; `len` is the value that the kernel left in `msg_controllen`.
     pub(super) fn new(control: &'a Control, len: usize) -> Self {
         Self(&control.0[..len.min(Control::LEN)])
     }
@@ -103,7 +105,7 @@ impl<'a> Iterator for Decoder<'a> {
         // SAFETY: the slice was just seen to be no shorter than a `cmsghdr`, which is plain integers, so
         // that any bytes are a value of it; it is read unaligned.
         let cmsg = unsafe { self.0.as_ptr().cast::<libc::cmsghdr>().read_unaligned() };
-        // The field's type differs between C libraries.
+        // The type of the field differs between C libraries.
         #[allow(clippy::unnecessary_cast)]
         let len = cmsg.cmsg_len as usize;
         let data = self.0.get(header..len)?;

@@ -1,5 +1,5 @@
-//! The error queue (`IP_RECVERR`, ip(7); `IPV6_RECVERR`, ipv6(7)): ICMP messages and local errors
-//! as typed values.
+//! The error queue of a socket (`IP_RECVERR`, ip(7); `IPV6_RECVERR`, ipv6(7)): ICMP messages and
+//! local errors as typed values.
 
 use std::mem;
 use std::net::{IpAddr, SocketAddr};
@@ -9,19 +9,20 @@ use super::addr::SockAddr;
 use super::cmsg::{Control, Decoder};
 use crate::{NetError, Unreachable};
 
-/// Errors kept between two calls of `take_errors`.
+/// Number of errors that are kept between two calls of `take_errors`.
 const KEPT: usize = 64;
 
-/// Errors seen and not yet taken.
+/// Errors that were read and not yet taken.
 #[derive(Default)]
 pub(super) struct Errors {
     pending: Vec<NetError>,
-    /// All ever seen.
+    /// Number of errors since the socket was opened.
     pub(super) seen: u64,
 }
 
 impl Errors {
-    /// Notes one. The same news about the same peer is kept once: a dead port answers every packet.
+    /// Keeps an error, unless an equal one is kept already. A closed port answers every packet with
+    /// an ICMP message, and one report of it is enough.
     pub(super) fn note(&mut self, error: NetError) {
         self.seen += 1;
         if self.pending.len() < KEPT && !self.pending.contains(&error) {
@@ -29,8 +30,9 @@ impl Errors {
         }
     }
 
-    /// Notes that a packet to `peer` was refused as too big. The kernel's own entry about it, if it was
-    /// read, knows the MTU; an IPv4 one lacks the port (an unconnected socket has none to quote).
+    /// Keeps an error for a packet to `peer` that was too long. If the kernel's own entry was read
+    /// before, it has the MTU. For IPv4 that entry lacks the port, because an unconnected socket
+    /// has no port to quote, so this function adds it.
     pub(super) fn note_too_big(&mut self, peer: SocketAddr) {
         let mut known = None;
         self.pending.retain(|e| match *e {
@@ -43,7 +45,7 @@ impl Errors {
             _ => true,
         });
         if known.is_some() {
-            // Counted when it was read.
+            // The entry was counted when it was read from the queue.
             self.seen -= 1;
         }
         self.note(NetError::TooBig { peer, mtu: known.unwrap_or(0) });
@@ -53,8 +55,8 @@ impl Errors {
         into.append(&mut self.pending);
     }
 
-    /// Reads the socket's error queue empty (at most 256 entries, so that a flood of ICMP cannot hold
-    /// us here). Returns how many there were.
+    /// Reads the socket's error queue until it is empty and returns the number of entries. One call
+    /// reads at most 256, so that a flood of ICMP messages cannot keep the thread here.
     pub(super) fn drain(&mut self, socket: BorrowedFd<'_>) -> usize {
         for n in 0..256 {
             let mut name = SockAddr::unspecified();
@@ -81,7 +83,7 @@ impl Errors {
     }
 }
 
-/// Finds the extended error among the control messages.
+/// Finds the extended error among the control messages and converts it.
 fn parse(name: &SockAddr, control: &Control, len: usize) -> Option<NetError> {
     let peer = name.decode()?;
     let cmsg = Decoder::new(control, len).find(|c| {
@@ -95,7 +97,7 @@ fn parse(name: &SockAddr, control: &Control, len: usize) -> Option<NetError> {
     // SAFETY: the slice was just seen to be no shorter than a `sock_extended_err`, which is plain
     // integers, so that any bytes are a value of it; it is read unaligned.
     let error = unsafe { cmsg.data.as_ptr().cast::<libc::sock_extended_err>().read_unaligned() };
-    // SO_EE_OFFENDER: a socket address behind it.
+    // The offender (`SO_EE_OFFENDER`) is a socket address behind the extended error.
     let mut offender = SockAddr::unspecified();
     let rest = &cmsg.data[size..];
     let n = rest.len().min(SockAddr::LEN as usize);
@@ -117,7 +119,8 @@ fn classify(
         return NetError::TooBig { peer, mtu: error.ee_info };
     }
     let kind = match error.ee_origin {
-        // RFC 792 destination unreachable and time exceeded; RFC 1812 5.2.7.1 for codes 9 to 13.
+        // Destination unreachable and time exceeded are of RFC 792; codes 9 to 13 of RFC 1812
+        // section 5.2.7.1.
         libc::SO_EE_ORIGIN_ICMP => match (kind, code) {
             (3, 0 | 6 | 11) => Unreachable::Network,
             (3, 1 | 5 | 7 | 8 | 12) => Unreachable::Host,
@@ -126,7 +129,7 @@ fn classify(
             (11, _) => Unreachable::TimeExceeded,
             _ => Unreachable::Other { kind, code },
         },
-        // RFC 4443 3.1 and 3.3.
+        // RFC 4443, sections 3.1 and 3.3.
         libc::SO_EE_ORIGIN_ICMP6 => match (kind, code) {
             (1, 0) => Unreachable::Network,
             (1, 1 | 5 | 6) => Unreachable::Prohibited,
@@ -150,7 +153,7 @@ fn classify(
     NetError::Unreachable { peer, kind, offender }
 }
 
-/// The error a system call returned about one packet, as news about its peer.
+/// Converts the error number of a system call for one packet into an error of the packet's peer.
 pub(super) fn from_errno(peer: SocketAddr, errno: i32) -> NetError {
     match errno {
         libc::EHOSTUNREACH => {
@@ -166,8 +169,8 @@ pub(super) fn from_errno(peer: SocketAddr, errno: i32) -> NetError {
     }
 }
 
-/// Whether a send or receive may have failed with the ICMP error of an *earlier* packet, which the
-/// kernel reports once on whatever call comes next.
+/// Returns whether the error of a system call may be the ICMP error of an *earlier* packet. The
+/// kernel reports such an error once, with the next call of any kind.
 pub(super) const fn may_be_stale(errno: i32) -> bool {
     matches!(
         errno,

@@ -1,8 +1,8 @@
 //! The kernel's UDP as a [`Port`].
 //!
-//! One *endpoint* socket receives, and sends path 0; further *path* sockets only send, each from its
-//! own source port, so that networks that hash the ports spread the paths (UET carries the entropy
-//! in the UDP source port). Path sockets are opened when first used.
+//! The *endpoint* socket receives and sends the packets of path 0. Each further *path* socket only
+//! sends, from its own source port. Networks that hash the ports (ECMP) so spread the paths; UET
+//! carries the entropy in the UDP source port. Path sockets are opened when they are first used.
 
 use std::io;
 use std::net::SocketAddr;
@@ -31,10 +31,11 @@ use rx::Rx;
 pub(crate) use sock::{bound, plain, set, tos};
 use tx::{Outcome, Tx, TxLimits};
 
-/// How often, at most, the path sockets are asked for ICMP errors.
+/// Shortest time between two checks of the path sockets for ICMP errors. A check costs one system
+/// call for each socket, and errors only speed up what a timeout would find as well.
 const ERROR_CHECK: Span = Span::millis(1);
 
-/// UDP sockets of one endpoint.
+/// The UDP sockets of one endpoint.
 pub struct UdpPort {
     config: PortConfig,
     local: SocketAddr,
@@ -45,30 +46,30 @@ pub struct UdpPort {
     rx: Rx,
     counters: Counters,
     errors: Errors,
-    /// A path socket has sent since they were last asked for errors.
+    /// A path socket has sent since the last check for errors.
     unchecked: bool,
     next_check: Time,
-    /// Next source port to try, as an offset into the configured range.
+    /// Source port to try next, as an offset into the configured range.
     next_port: u32,
 }
 
-/// What a path sends from.
+/// The socket from which a path sends.
 enum Path {
-    /// Not used yet.
+    /// The path has not been used.
     Closed,
-    /// A socket of its own.
+    /// The path has its own socket.
     Open(PathSocket),
-    /// Could not be opened (the reason was logged): the path leaves from the endpoint's port, or, of a further set, from
-    /// that of its like in the first.
+    /// The socket could not be opened, and the reason was logged. The path sends from the
+    /// endpoint's socket; a path of a further set sends from its counterpart in the first set.
     Shared,
 }
 
 impl UdpPort {
-    /// Opens the endpoint socket and probes what the kernel can do. The report is to be logged.
+    /// Opens the endpoint socket and probes the kernel's features. The caller logs the report.
     ///
     /// # Errors
-    /// `InvalidInput` for an impossible configuration, with the reason; otherwise what the system
-    /// says: `AddrInUse`, `AddrNotAvailable`, `PermissionDenied`.
+    /// `InvalidInput` for an impossible configuration, with the reason; otherwise the error of the
+    /// system: `AddrInUse`, `AddrNotAvailable`, `PermissionDenied`.
     pub fn open(config: &PortConfig) -> io::Result<(Self, OpenReport)> {
         check(config)?;
         let (endpoint, report) = sock::endpoint(config)?;
@@ -78,7 +79,8 @@ impl UdpPort {
             train_bytes: max_payload(v6),
             v6,
             tos_data: sock::tos(config.dscp_data, config.ecn),
-            // Control packets are not ECN-capable: a mark on an ACK has no meaning.
+            // Control packets are not ECN-capable, because the transport would ignore a mark on an
+            // ACK.
             tos_control: sock::tos(config.dscp_control, false),
         };
         let port = Self {
@@ -97,28 +99,30 @@ impl UdpPort {
         Ok((port, report))
     }
 
-    /// Longest UDP payload a packet may have to fit into a path MTU (IP header included), capped by
-    /// what UDP itself can carry.
+    /// Returns the longest UDP payload that fits into a path MTU (IP header included), limited to
+    /// what UDP can carry.
     #[must_use]
     pub fn payload_limit(path_mtu: u32, v6: bool) -> usize {
         let headers = if v6 { 48 } else { 28 };
         (path_mtu as usize).saturating_sub(headers).min(max_payload(v6))
     }
 
-    /// True once trains have been given up because the kernel or device refused one.
+    /// Returns whether the port has stopped sending trains because the kernel or the device refused
+    /// one.
     #[must_use]
     pub const fn gso_refused(&self) -> bool {
         self.tx.gso_refused()
     }
 
-    /// The source port of a path, whose socket is opened if it was not: for one who sends from there by other means, and has
-    /// the errors that come back read here.
+    /// Returns the source port of a path and opens the path's socket if necessary. The caller sends
+    /// from this port by other means (AF_XDP), and this port reads the ICMP errors that come back.
     pub(crate) fn port_of(&mut self, path: u16) -> u16 {
         self.unchecked |= self.ready(path) > 0;
         self.source_port(path)
     }
 
-    /// The index of what a path sends from, which is open: 0 for the endpoint's socket.
+    /// Opens the socket of a path if necessary. Returns the index of the socket that the path sends
+    /// from, 0 for the endpoint's.
     #[inline]
     fn ready(&mut self, path: u16) -> usize {
         let index = usize::from(path) % (self.paths.len() + 1);
@@ -132,7 +136,7 @@ impl UdpPort {
         index
     }
 
-    /// The index of what a path sends from, 0 for the endpoint's socket.
+    /// Returns the index of the socket that a path sends from, 0 for the endpoint's.
     #[inline]
     fn place(&self, path: u16) -> usize {
         let index = usize::from(path) % (self.paths.len() + 1);
@@ -140,7 +144,7 @@ impl UdpPort {
         if shared { index % usize::from(self.config.paths) } else { index }
     }
 
-    /// Makes sure that path `index` (from 1 on) has a socket, or shares the endpoint's.
+    /// Opens the socket of path `index`, which is 1 or more, or marks the path as shared.
     fn open_path(&mut self, index: usize) {
         let opened = match &self.config.source_ports {
             None => PathSocket::open(&self.config, self.local, 0),
@@ -172,7 +176,8 @@ impl UdpPort {
             Ok(socket) => Path::Open(socket),
             Err(e) => {
                 let further = index >= usize::from(self.config.paths);
-                // The first set can do without the others, and usually does.
+                // A warning is given for the first set only. The further sets are a fallback, and
+                // most endpoints never need them.
                 let level = if further { log::Level::Debug } else { log::Level::Warn };
                 log::log!(
                     level,
@@ -184,7 +189,8 @@ impl UdpPort {
         };
     }
 
-    /// Reads ICMP errors of the path sockets, which no receive call would notice.
+    /// Reads the ICMP errors of the path sockets. No receive call reports them, because path
+    /// sockets never receive.
     fn check_paths(&mut self) {
         for path in &self.paths {
             if let Path::Open(path) = path {
@@ -194,7 +200,7 @@ impl UdpPort {
                 let rc = unsafe { libc::poll(&raw mut poll, 1, 0) };
                 if rc > 0 {
                     self.errors.drain(socket.as_fd());
-                    // Clears the pending error that goes with the queue.
+                    // The queue is empty now, so the pending error of the socket is cleared, too.
                     let _ = socket.take_error();
                 }
             }
@@ -308,8 +314,9 @@ impl Port for UdpPort {
     }
 }
 
-/// Longest UDP payload: the IPv4 total length or IPv6 payload length field has 16 bits; the IPv6
-/// value leaves its 40-byte header out too, so that a packet fits the loopback MTU of 65536.
+/// Returns the longest UDP payload. The IPv4 total length and the IPv6 payload length have 16 bits.
+/// The IPv6 value also leaves out the 40-byte header, so that a packet fits the loopback MTU of
+/// 65536.
 const fn max_payload(v6: bool) -> usize {
     if v6 { 65_535 - 40 - 8 } else { 65_535 - 20 - 8 }
 }

@@ -1,9 +1,10 @@
-//! A path's own socket: it only sends, from a source port of its own.
+//! The socket of a path. It only sends, from its own source port.
 //!
-//! A socket that is connected to a peer keeps the route to it; one that is not looks the route up for every call
-//! (about 0.5 us of the 3.5 that a small packet costs the sending kernel). So a path connects to the peer
-//! that it has sent to some calls in a row, and lets go of it before it sends to another, because the
-//! kernel gives a connected socket the ICMP errors about its peer alone.
+//! A connected socket caches the route to its peer. An unconnected one looks the route up in every
+//! call, which takes about 0.5 us of the 3.5 us that the kernel needs to send a small packet. So a
+//! path connects to a peer after several calls in a row for it, and disconnects before it sends to
+//! another one. It must disconnect, because the kernel reports ICMP errors to a connected socket
+//! only if they are about its peer.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,30 +16,32 @@ use super::addr::SockAddr;
 use super::sock;
 use crate::PortConfig;
 
-/// Calls in a row for one peer after which the socket is connected to it. Connecting and letting go together cost
-/// about as much as three or four look-ups.
+/// Number of calls in a row for one peer after which the socket connects to it. Connecting and
+/// disconnecting together cost about as much as three or four route lookups.
 const IN_A_ROW: u32 = 16;
-/// A port that was free may be taken before it is bound a second time.
+/// Number of attempts to bind a port. Another process may take a free port before it is bound a
+/// second time.
 const ATTEMPTS: usize = 8;
 
 /// See the module's documentation.
 pub(super) struct PathSocket {
     socket: Socket,
     port: u16,
-    /// The peer of the last call, or of several calls in a row.
+    /// Peer of the last call, or of several calls in a row.
     peer: Option<SocketAddr>,
-    /// Calls in a row for `peer` that used no connection.
+    /// Number of calls in a row for `peer` without a connection.
     row: u32,
     connected: bool,
-    /// The address may be connected: it is of one interface, or a connection would choose one for good.
+    /// The socket may connect, because its address is that of one interface. A connection of a
+    /// socket with the unspecified address would fix its address for good.
     may_connect: bool,
 }
 
 impl PathSocket {
-    /// A socket on `port` (0: any) of the endpoint's address.
+    /// Opens a socket on `port` of the endpoint's address; 0 means any port.
     ///
     /// # Errors
-    /// What the system says: `AddrInUse`, `AddrNotAvailable`, no more file descriptors.
+    /// The error of the system: `AddrInUse`, `AddrNotAvailable`, too few descriptors.
     pub(super) fn open(config: &PortConfig, local: SocketAddr, port: u16) -> io::Result<Self> {
         let mut opened = Self::bind(config, local, port);
         for _ in 1..ATTEMPTS {
@@ -52,8 +55,9 @@ impl PathSocket {
     }
 
     fn bind(config: &PortConfig, local: SocketAddr, port: u16) -> io::Result<Self> {
-        // A port that the kernel chose it takes away when the socket lets go of a peer; one that was asked for
-        // stays (`__udp_disconnect`).
+        // When the socket disconnects, the kernel releases a port that it chose itself and keeps
+        // one that was asked for (`__udp_disconnect`). So a free port is found first and then asked
+        // for.
         let port = if port == 0 { sock::free_port(local)? } else { port };
         let socket = sock::path(config, local, port)?;
         let may_connect = !local.ip().is_unspecified();
@@ -64,12 +68,13 @@ impl PathSocket {
         &self.socket
     }
 
-    /// Its source port.
+    /// Returns the source port.
     pub(super) const fn port(&self) -> u16 {
         self.port
     }
 
-    /// The next call sends to `peer` alone, or to several peers (`None`). Whether the socket is connected to it.
+    /// Prepares for a call that sends to `peer` alone, or to several peers (`None`). Returns
+    /// whether the socket is connected to `peer`.
     #[inline]
     pub(super) fn aim(&mut self, peer: Option<SocketAddr>) -> bool {
         if self.connected && self.peer == peer {
@@ -88,7 +93,8 @@ impl PathSocket {
             return false;
         }
         self.row = 0;
-        // Refused, it sends as before: the kernel tells every call why.
+        // If the kernel refuses the connection, the socket sends without one, and every call
+        // returns the reason.
         self.connected = peer.is_some_and(|peer| self.socket.connect(&peer.into()).is_ok());
         self.connected
     }
@@ -101,8 +107,8 @@ impl PathSocket {
         let rc = unsafe {
             libc::connect(self.socket.as_raw_fd(), (&raw const nobody).cast(), SockAddr::LEN)
         };
-        // Were it refused, the errors of other peers would be missed, and nothing else: a packet with a name
-        // goes where the name says.
+        // If the kernel refuses to disconnect, only errors of other peers are missed: a packet with
+        // an address goes to that address even on a connected socket.
         if rc != 0 {
             log::debug!(
                 "path of port {} stays connected: {}",

@@ -1,5 +1,5 @@
-//! Receiving: messages into preallocated buffers, GRO trains split into packets, and packets that came one by one put
-//! together to trains.
+//! Receiving. Messages are read into preallocated buffers. GRO trains and runs of single packets
+//! are handed out as [`Train`]s.
 
 use std::io;
 use std::mem;
@@ -11,18 +11,19 @@ use super::errq::{self, Errors};
 use crate::base::Train;
 use crate::{Counters, RecvReport, RxMeta};
 
-/// Room for the longest UDP datagram or GRO train.
+/// Size of a receive buffer in bytes: the longest UDP datagram or GRO train.
 const BUFFER: usize = 1 << 16;
 
-/// From one buffer to the next. Were it a power of two, the packets of a stream would compete for few sets of the caches.
+/// Distance between two buffers in bytes. If it were a power of two, the packets of a stream would
+/// compete for few sets of the CPU caches.
 const STRIDE: usize = BUFFER + 4096 + 256;
 
-/// A message at most this long counts as small: more than one is fetched by a system call. Long
-/// trains are fetched one by one into the same buffer, which is then warm in the cache.
+/// Largest length in bytes of a small message. Small messages are received several at a time. Long
+/// trains are received one at a time into the same buffer, which then stays in the cache.
 const SMALL: usize = 8 << 10;
 
-/// Preallocated arrays for `recvmmsg`. The messages point into the other arrays from the beginning on: none of them
-/// is ever moved or grows.
+/// Preallocated arrays for `recvmmsg`. The messages point into the other arrays from the beginning,
+/// so none of them may move or grow.
 pub(super) struct Rx {
     messages: Box<[libc::mmsghdr]>,
     pieces: Box<[libc::iovec]>,
@@ -31,7 +32,7 @@ pub(super) struct Rx {
     buffers: Box<[u8]>,
     /// Last value of the socket's drop counter.
     overflow: u32,
-    /// The last call ended before the socket was empty: a stream is coming in.
+    /// The last call ended before the socket was empty, so more packets are probably waiting.
     streaming: bool,
 }
 
@@ -49,12 +50,13 @@ impl Rx {
             pieces: vec![libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; batch].into(),
             names: vec![SockAddr::unspecified(); batch].into(),
             controls: vec![Control::new(); batch].into(),
-            // Zeroed by the kernel page by page, when first touched.
+            // The kernel provides zeroed pages when a buffer is first touched.
             buffers: vec![0; batch * STRIDE].into(),
             overflow: 0,
             streaming: false,
         };
-        // All from one pointer to each array, which making another would end.
+        // All pointers into an array derive from one pointer, because creating another reference to
+        // the array would invalidate them.
         let buffers: *mut u8 = rx.buffers.as_mut_ptr();
         let (pieces, names, controls) =
             (rx.pieces.as_mut_ptr(), rx.names.as_mut_ptr(), rx.controls.as_mut_ptr());
@@ -84,9 +86,9 @@ impl Rx {
         sink: &mut dyn FnMut(&RxMeta, Train<'_>),
     ) -> RecvReport {
         let mut report = RecvReport::default();
-        // A single message is the common case of a latency-bound caller, who wants it now and not
-        // after another system call that finds nothing; so one at first, and more when the call
-        // before had left some behind.
+        // A caller that waits for latency usually has a single message and wants it now, not after
+        // another system call that finds nothing. So one message is read at first. More are read if
+        // the previous call left some behind.
         let more = self.streaming;
         let mut small = false;
         while report.packets < budget {
@@ -119,7 +121,7 @@ impl Rx {
         report
     }
 
-    /// Receives up to `wanted` messages; 0 when there is none.
+    /// Receives up to `wanted` messages. Returns 0 if there is none.
     fn fetch(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -129,13 +131,14 @@ impl Rx {
     ) -> usize {
         let fd = socket.as_raw_fd();
         for message in &mut self.messages[..wanted] {
-            // What the kernel changes.
+            // These are the fields that the kernel overwrites.
             let header = &mut message.msg_hdr;
             header.msg_namelen = SockAddr::LEN;
             header.msg_controllen = Control::LEN as _;
             header.msg_flags = 0;
         }
-        // An ICMP error is reported once on the next call, whoever makes it: read it and try again.
+        // The kernel reports an ICMP error once, with the next call. The error is read, and the
+        // receive is repeated.
         for _ in 0..8 {
             let rc = if wanted == 1 {
                 let message = &mut self.messages[0];
@@ -180,8 +183,8 @@ impl Rx {
         0
     }
 
-    /// Hands the first `n` messages to the sink, those that are like packets of one GRO train together; returns the length of
-    /// the longest.
+    /// Hands the first `n` messages to the sink. Messages that look like the packets of one GRO
+    /// train are handed out as one. Returns the length of the longest message.
     #[inline(never)]
     fn deliver(
         &mut self,
@@ -212,12 +215,12 @@ impl Rx {
         longest
     }
 
-    /// The length of message `i`.
+    /// Returns the length of message `i`.
     fn len(&self, i: usize) -> usize {
         (self.messages[i].msg_len as usize).min(BUFFER)
     }
 
-    /// What came as message `i`; `None` when it was cut.
+    /// Parses message `i`. Returns `None` if the kernel truncated it.
     #[inline]
     fn read(&mut self, i: usize, counters: &mut Counters) -> Option<Arrived> {
         let header = &self.messages[i].msg_hdr;
@@ -242,7 +245,7 @@ impl Rx {
         }
         let src = self.names[i].decode();
         let (Some(src), 0) = (src, header.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC)) else {
-            // Cut: where its packets begin and end is no longer known.
+            // In a truncated message the boundaries of packets are unknown.
             counters.rx_truncated += 1;
             return None;
         };
@@ -252,7 +255,7 @@ impl Rx {
         Some(Arrived { meta, first: i, messages: 1, segment, last: len })
     }
 
-    /// Hands what arrived to the sink.
+    /// Hands a group of messages to the sink and counts it.
     #[inline(always)]
     fn hand(
         &self,
@@ -284,21 +287,23 @@ impl Rx {
     }
 }
 
-/// One message, or several of one packet each that follow each other, are marked alike and as long as each other, but for the
-/// last, which may be shorter.
+/// One message, or a run of messages with one packet each. The messages of a run stand in
+/// neighbouring buffers and have the same source, DSCP, mark and length; only the last may be
+/// shorter.
 struct Arrived {
     meta: RxMeta,
-    /// The first of the messages, and how many.
+    /// Index of the first message.
     first: usize,
     messages: usize,
-    /// Length of a packet but the last.
+    /// Length of all packets but the last.
     segment: usize,
     /// Length of the last message.
     last: usize,
 }
 
 impl Arrived {
-    /// With this message behind those of `group`, or the group as it was.
+    /// Appends this message to `group`, or returns `group` unchanged if the message does not
+    /// continue it.
     fn joined_to(&self, group: Self) -> Result<Self, Self> {
         let like = group.last == group.segment
             && self.meta == group.meta

@@ -1,4 +1,4 @@
-//! Opening sockets: probes, options, buffers read back.
+//! Opening of sockets: feature probes, options, buffer sizes.
 
 use std::io;
 use std::net::SocketAddr;
@@ -36,8 +36,8 @@ pub(super) fn get(socket: &Socket, level: i32, name: i32) -> io::Result<i32> {
     if rc == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
 }
 
-/// A close-on-exec, non-blocking UDP socket of the address's family. IPv6 sockets are IPv6 only: one
-/// family a port, so that an address has one spelling.
+/// Opens a close-on-exec, non-blocking UDP socket of the address's family. IPv6 sockets do not
+/// accept IPv4, so that an address has only one representation.
 pub(crate) fn plain(addr: &SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(*addr), Type::DGRAM, Some(Protocol::UDP))?;
     socket.set_nonblocking(true)?;
@@ -47,7 +47,7 @@ pub(crate) fn plain(addr: &SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// The endpoint socket, and what the kernel lets us do with it.
+/// Opens the endpoint socket and reports which features the kernel supports.
 pub(super) fn endpoint(config: &PortConfig) -> io::Result<(Socket, OpenReport)> {
     let socket = plain(&config.bind)?;
     let mut warnings = Vec::new();
@@ -86,7 +86,7 @@ pub(super) fn endpoint(config: &PortConfig) -> io::Result<(Socket, OpenReport)> 
     Ok((socket, report))
 }
 
-/// A port of the endpoint's address that nobody has just now.
+/// Returns a port of the endpoint's address that is free at the moment.
 pub(super) fn free_port(local: SocketAddr) -> io::Result<u16> {
     let socket = plain(&local)?;
     let mut bind = local;
@@ -95,15 +95,16 @@ pub(super) fn free_port(local: SocketAddr) -> io::Result<u16> {
     Ok(bound(&socket)?.port())
 }
 
-/// A send-only socket on `port` of the endpoint's address: a further path.
+/// Opens the socket of a further path on `port` of the endpoint's address. The socket only sends.
 pub(super) fn path(config: &PortConfig, local: SocketAddr, port: u16) -> io::Result<Socket> {
     let socket = plain(&local)?;
     common(&socket, config);
-    // Nobody is told of this port. What comes anyway is dropped before it is queued (classic BPF
-    // `ret 0`); ICMP errors do not pass through the filter.
+    // No peer knows this port. A filter (classic BPF `ret 0`) drops incoming packets before they
+    // are queued. ICMP errors do not pass through the filter.
     let drop_all = [SockFilter::new((libc::BPF_RET | libc::BPF_K) as u16, 0, 0, 0)];
     if socket.attach_filter(&drop_all).is_err() {
-        // Best effort: the kernel's smallest buffer limits what strangers can make us hold.
+        // Without the filter, the kernel's smallest buffer limits the memory that unsolicited
+        // packets take.
         let _ = socket.set_recv_buffer_size(1);
     }
     let mut ignored = Vec::new();
@@ -114,18 +115,18 @@ pub(super) fn path(config: &PortConfig, local: SocketAddr, port: u16) -> io::Res
     Ok(socket)
 }
 
-/// The address a socket is bound to.
+/// Returns the address that a socket is bound to.
 pub(crate) fn bound(socket: &Socket) -> io::Result<SocketAddr> {
     let addr = socket.local_addr()?.as_socket();
     addr.ok_or_else(|| io::Error::other("the socket has no IP address"))
 }
 
-/// Options every sending socket has: (DF, ICMP errors).
+/// Sets the options of every sending socket. Returns the states of DF and of ICMP errors.
 fn common(socket: &Socket, config: &PortConfig) -> (Feature, Feature) {
     let tos = tos(config.dscp_data, config.ecn);
     if config.bind.is_ipv6() {
-        // Only the default for packets without ancillary data; its failure shows on the wire as
-        // DSCP 0 and no ECN, which the transport survives.
+        // This is the default of packets without ancillary data. If it fails, packets leave with
+        // DSCP 0 and without ECN, which the transport tolerates.
         let _ = set(socket, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, tos);
         (
             probe(
@@ -148,9 +149,12 @@ fn common(socket: &Socket, config: &PortConfig) -> (Feature, Feature) {
     }
 }
 
-/// Lets packets be fragmented from now on (`yes`), or sets DF again as [`common`] did. IPv4's routers fragment, IPv6's do
-/// not (RFC 8200 section 5): there this host does, and Linux only as far as it knows the path's MTU (IPV6_MTU does
-/// not split what the interface can carry), so a silent IPv6 path goes on swallowing what was sent too long.
+/// Allows fragmentation of packets (`yes`), or sets DF again as [`common`] did.
+///
+/// IPv4 routers fragment. IPv6 routers do not (RFC 8200 section 5); this host does instead, but
+/// Linux splits only packets that exceed the MTU that it knows for the path. (IPV6_MTU does not
+/// help, since it does not split packets that fit the interface.) So an IPv6 path that silently
+/// drops long packets continues to do so.
 pub(super) fn fragmentation(socket: &Socket, v6: bool, yes: bool) -> io::Result<()> {
     let (level, option, value) = match (v6, yes) {
         (false, true) => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DONT),
@@ -161,7 +165,7 @@ pub(super) fn fragmentation(socket: &Socket, v6: bool, yes: bool) -> io::Result<
     set(socket, level, option, value)
 }
 
-/// The TOS or traffic class byte: DSCP, and ECT(0) when ECN is wanted.
+/// Returns the TOS or traffic class byte: DSCP, and ECT(0) if `ecn` is set.
 pub(crate) fn tos(dscp: u8, ecn: bool) -> i32 {
     i32::from((dscp & 0x3f) << 2) | if ecn { 2 } else { 0 }
 }
@@ -179,14 +183,15 @@ enum Side {
     Send,
 }
 
-/// Sets a buffer size and reads it back: `setsockopt` succeeds and clamps silently (socket(7)).
+/// Sets a buffer size and reads it back, because `setsockopt` silently reduces the value to a limit
+/// (socket(7)).
 fn buffer(
     socket: &Socket,
     wanted: usize,
     side: Side,
     warnings: &mut Vec<String>,
 ) -> io::Result<usize> {
-    // The kernel stores and reports twice what is asked for, for its own bookkeeping.
+    // The kernel stores and reports twice the requested value, to account for its own overhead.
     let read = || match side {
         Side::Receive => socket.recv_buffer_size().map(|n| n / 2),
         Side::Send => socket.send_buffer_size().map(|n| n / 2),

@@ -1,4 +1,4 @@
-//! Sending: packets into trains, trains into as few system calls as there can be.
+//! Sending: packets are combined into trains, and trains into as few system calls as possible.
 
 use std::io;
 use std::mem;
@@ -14,37 +14,38 @@ use crate::base::{Datagram, TrafficClass};
 use crate::burst::address;
 use crate::{Burst, Counters, MAX_PIECES};
 
-/// Messages a system call.
+/// Largest number of messages in a system call.
 const MESSAGES: usize = 32;
-/// Pieces a message (`UIO_MAXIOV`) ...
+/// Largest number of pieces in a message (`UIO_MAXIOV`).
 const PIECES: usize = 1024;
-/// ... and in all of a call's messages.
+/// Largest number of pieces in all messages of a call; it bounds the preallocated memory.
 const ALL_PIECES: usize = 4096;
-/// Segments the kernel takes in a train: `UDP_MAX_SEGMENTS`, 64 before Linux 6.9.
+/// Largest number of packets that the kernel accepts in a train: `UDP_MAX_SEGMENTS`, which is 64
+/// before Linux 6.9.
 const SEGMENTS: usize = 64;
 
-/// What sending needs to know of the port.
+/// Properties of the port that limit what is sent.
 #[derive(Clone, Copy)]
 pub(super) struct TxLimits {
-    /// Most packets a train: 1 without GSO.
+    /// Largest number of packets in a train; 1 without GSO.
     pub(super) segments: usize,
-    /// Most UDP payload bytes a train.
+    /// Largest number of UDP payload bytes in a train.
     pub(super) train_bytes: usize,
-    /// IPv6?
+    /// The port uses IPv6.
     pub(super) v6: bool,
-    /// TOS byte of data, which is the sockets' default, and of control.
+    /// TOS byte of data packets, which is the default of the sockets, and of control packets.
     pub(super) tos_data: i32,
     pub(super) tos_control: i32,
 }
 
 impl TxLimits {
-    /// Whether packets of a class have another TOS byte than the socket gives them.
+    /// Returns whether packets of a class need another TOS byte than the default of the socket.
     #[inline]
     const fn marks(&self, class: TrafficClass) -> bool {
         matches!(class, TrafficClass::Control) && self.tos_control != self.tos_data
     }
 
-    /// The ancillary data that gives a packet the TOS byte of control.
+    /// Writes the ancillary data that gives a packet the TOS byte of control packets.
     fn control_class<'a>(&self, control: &'a mut Control) -> Encoder<'a> {
         let (level, kind) = if self.v6 {
             (libc::IPPROTO_IPV6, libc::IPV6_TCLASS)
@@ -68,31 +69,32 @@ const fn is_dropped(errno: i32) -> bool {
     matches!(errno, libc::ENOBUFS | libc::ENOMEM)
 }
 
-/// The socket that sends, and whether it is connected to the one peer of all packets, so that they need no name.
+/// The socket to send from, and whether it is connected to the peer of all packets, so that they
+/// need no address.
 type To<'a> = (BorrowedFd<'a>, bool);
 
-/// How a call went.
+/// The result of a send.
 pub(super) enum Outcome {
-    /// All given packets were handed over (or lost for good).
+    /// All packets were handed over, or are lost for good.
     Done,
     /// The socket is full.
     Full,
 }
 
-/// Preallocated arrays for `sendmmsg`. They are filled anew by every call; between calls the pointers
-/// in them are stale and never followed.
+/// Preallocated arrays for `sendmmsg`. Every call fills them again. Between calls their pointers
+/// are stale and never followed.
 pub(super) struct Tx {
     limits: TxLimits,
     messages: Vec<libc::mmsghdr>,
     names: Vec<SockAddr>,
     controls: Vec<Control>,
     pieces: Vec<libc::iovec>,
-    /// Packets in each message.
+    /// Number of packets in each message.
     packets: Vec<usize>,
     /// UDP payload bytes in each message.
     bytes: Vec<usize>,
     gso_refused: bool,
-    /// What `limits.segments` was before packets could be fragmented.
+    /// Value of `limits.segments` before fragmentation was allowed.
     trains: usize,
 }
 
@@ -118,13 +120,13 @@ impl Tx {
         }
     }
 
-    /// True once the kernel has refused a train that it took packet by packet.
+    /// Returns whether the kernel has refused a train whose packets it accepted one by one.
     pub(super) const fn gso_refused(&self) -> bool {
         self.gso_refused
     }
 
-    /// Sends packets that all leave from `socket`; adds what was done to `counters` and the number
-    /// of packets handed over to `sent`.
+    /// Sends packets that all leave from `socket`. Adds the counts to `counters` and the number of
+    /// packets handed over to `sent`.
     pub(super) fn send(
         &mut self,
         socket: To<'_>,
@@ -166,7 +168,8 @@ impl Tx {
                         return Outcome::Full;
                     }
                     if ok {
-                        // The packets were fine, so it was the train.
+                        // The kernel accepted the packets one by one, so it refused the train as
+                        // such.
                         self.limits.segments = 1;
                         segments = 1;
                         self.gso_refused = true;
@@ -183,9 +186,12 @@ impl Tx {
         Outcome::Done
     }
 
-    /// Sends a packet that has no company and few pieces, which is what somebody waits for, by a message of its own
-    /// rather than the arrays. False when it has many, or the kernel refused it: then nothing was sent, and another
-    /// attempt finds out why. A packet that the kernel dropped counts as sent: it is lost.
+    /// Sends a single packet with few pieces without the arrays. A single packet is one that a peer
+    /// waits for, and this path is the shortest.
+    ///
+    /// Returns false if the packet has too many pieces or the kernel refused it. Nothing was sent
+    /// then, and the general path finds the reason. A packet that the kernel dropped counts as
+    /// sent, because it is lost.
     #[inline]
     fn alone(
         &mut self,
@@ -250,12 +256,13 @@ impl Tx {
         true
     }
 
-    /// The packets of the next [`Tx::send`] on `socket` may be fragmented (`yes`), here and by routers, for they are
-    /// longer than the path carries; or no more. They are rare, so they need no socket of their own: this
-    /// one's DF is cleared for the time of the call.
+    /// Allows fragmentation of the packets of the next [`Tx::send`] on `socket` (`yes`), because
+    /// they are longer than the path MTU, or forbids it again. Such packets are rare. So instead of
+    /// a socket of their own, the DF setting of this socket changes for the duration of the call.
     #[cold]
     pub(super) fn let_fragment(&mut self, socket: &Socket, yes: bool) {
-        // A train is cut before it is fragmented, and each of its packets must fit.
+        // The kernel segments a train before it fragments the packets, and refuses a train whose
+        // packets exceed the MTU.
         self.limits.segments = if yes {
             self.trains = self.limits.segments;
             1
@@ -268,7 +275,8 @@ impl Tx {
         }
     }
 
-    /// Sends a refused train's packets one by one: (handed over, none of them refused).
+    /// Sends the packets of a refused train one by one. Returns how many were handed over, and
+    /// whether the kernel refused none of them.
     fn singly(
         &mut self,
         socket: To<'_>,
@@ -295,8 +303,8 @@ impl Tx {
         (next, counters.tx_failed == failed)
     }
 
-    /// Builds as many messages as fit and sends them. Returns the packets handed over, and why it
-    /// stopped.
+    /// Builds as many messages as fit and sends them. Returns the number of packets handed over,
+    /// and why it stopped.
     fn fill_and_send(
         &mut self,
         socket: To<'_>,
@@ -361,7 +369,7 @@ impl Tx {
                     _ => {
                         let peer = packets.packets()[done].dst;
                         if errno == libc::EMSGSIZE {
-                            // The kernel tells the MTU in the queue.
+                            // The kernel reports the MTU in the error queue.
                             errors.drain(socket);
                             errors.note_too_big(peer);
                         } else {
@@ -378,13 +386,14 @@ impl Tx {
         (done, Call::Sent)
     }
 
-    /// Appends one message made of the first packets of `packets`; returns how many, 0 when there is
-    /// no room for even one. A connected socket's need not be `named`.
+    /// Appends a message with the first packets of `packets` and returns their number, which is 0
+    /// if there is no room for even one. The message has an address if it is `named`; a connected
+    /// socket needs none.
     fn message(&mut self, packets: Burst<'_>, segments: usize, named: bool) -> usize {
         let first = &packets.packets()[0];
         let segment = first.len as usize;
         let start = self.pieces.len();
-        // All that fits this message and this call.
+        // Limit for this message and for the whole call.
         let most = (start + PIECES).min(ALL_PIECES);
         let (count, bytes) = self.gather(packets, segments, most);
         if count == 0 {
@@ -399,7 +408,7 @@ impl Tx {
             Encoder::new(controls)
         };
         if count > 1 {
-            // Packets are at most 65535 bytes, or the socket refuses the first alone.
+            // A packet has at most 65535 bytes; a longer one fits no message and fails alone.
             let size = u16::try_from(segment).unwrap_or(u16::MAX);
             control.push(libc::SOL_UDP, libc::UDP_SEGMENT, size.to_ne_bytes());
         }
@@ -412,7 +421,7 @@ impl Tx {
             msg.msg_hdr.msg_name = (&raw mut self.names[slot]).cast();
             msg.msg_hdr.msg_namelen = name_len;
         }
-        // The vector never grows beyond its capacity, so its pieces stay where they are.
+        // The vector never exceeds its capacity, so the pieces do not move.
         msg.msg_hdr.msg_iov = self.pieces[start..].as_mut_ptr();
         msg.msg_hdr.msg_iovlen = (self.pieces.len() - start) as _;
         if control_len > 0 {
@@ -425,8 +434,9 @@ impl Tx {
         count
     }
 
-    /// Appends the pieces of the first packets of `packets`, as many as one message of at most `segments` may have, until
-    /// there are `most`; how many packets, and their bytes.
+    /// Appends the pieces of the first packets of `packets`: at most `segments` packets, which fit
+    /// one message, and at most `most` pieces in all. Returns the number of packets and their
+    /// bytes.
     fn gather(&mut self, packets: Burst<'_>, segments: usize, most: usize) -> (usize, usize) {
         let first = &packets.packets()[0];
         let segment = first.len as usize;
@@ -461,14 +471,15 @@ impl Tx {
             count += 1;
             bytes += len;
             if len < segment {
-                // A short packet ends a train.
+                // A shorter packet ends a train.
                 break;
             }
         }
         (count, bytes)
     }
 
-    /// The same of those that are alike, which are not looked at one by one; none where there are not two.
+    /// Appends the pieces of a run (see [`Batch::join`](crate::base::Batch::join)) without looking
+    /// at each packet. Returns (0, 0) if there is no run.
     #[inline]
     fn gather_alike(&mut self, packets: Burst<'_>, segments: usize, most: usize) -> (usize, usize) {
         let all = packets.packets();
@@ -481,7 +492,7 @@ impl Tx {
         let mut count = alike.min(segments).min(self.limits.train_bytes / segment);
         let mut bytes = count * segment;
         if count + 1 == alike && count < segments {
-            // The last is shorter and may still find room.
+            // The last packet of the run is shorter and may still fit.
             let last = all[count].len as usize;
             if bytes + last <= self.limits.train_bytes {
                 count += 1;
@@ -512,8 +523,8 @@ impl Tx {
         }
     }
 
-    /// One system call for the messages from `at` on: how many were taken, or the error number of
-    /// the first.
+    /// Sends the messages from `at` on with one system call. Returns how many the kernel accepted,
+    /// or the error number of the first.
     fn call(&mut self, socket: BorrowedFd<'_>, at: usize) -> Result<usize, i32> {
         let fd = socket.as_raw_fd();
         let messages = &mut self.messages[at..];
@@ -542,12 +553,12 @@ impl Tx {
     }
 }
 
-/// Why `fill_and_send` stopped.
+/// The reason why `fill_and_send` stopped.
 enum Call {
-    /// Everything built was handed over.
+    /// All messages that were built were handed over.
     Sent,
     /// The socket is full.
     Full,
-    /// The kernel refused the next message, a train of so many packets, with this error.
+    /// The kernel refused the next message, a train of that many packets, with this error number.
     TrainRefused(usize, i32),
 }

@@ -1,11 +1,12 @@
-//! Ethernet frames with a UDP packet of either IP in them: RFC 894, 791, 8200, 768.
+//! Ethernet frames with a UDP packet over IPv4 or IPv6 (RFC 894, 791, 8200, 768).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::ops::Range;
 
 use xdp::packet::csum;
 
-/// Bytes of the headers. IPv4 comes without options, IPv6 without extensions; others go through the kernel.
+/// Lengths of the headers in bytes. Packets with IPv4 options or IPv6 extension headers take the
+/// kernel's path.
 pub(super) const ETHERNET: usize = 14;
 pub(super) const IPV4: usize = 20;
 pub(super) const IPV6: usize = 40;
@@ -14,21 +15,21 @@ pub(super) const UDP: usize = 8;
 pub(super) const TYPE_IPV4: u16 = 0x0800;
 pub(super) const TYPE_IPV6: u16 = 0x86dd;
 
-/// Hops of a packet: the kernel's default.
+/// Hop limit of sent packets, the kernel's default.
 const HOPS: u8 = 64;
 const UDP_NUMBER: u8 = 17;
-/// Don't Fragment, and no offset.
+/// Fragment field with Don't Fragment and offset 0.
 const DF: [u8; 2] = [0x40, 0];
 
 /// A hardware address.
 pub(super) type Mac = [u8; 6];
 
-/// The length of the headers before a UDP payload.
+/// Returns the length of the headers before a UDP payload.
 pub(super) const fn headers(v6: bool) -> usize {
     ETHERNET + if v6 { IPV6 } else { IPV4 } + UDP
 }
 
-/// From whom to whom.
+/// The sender and the receiver of a frame.
 #[derive(Clone, Copy)]
 pub(super) struct Ends {
     /// Hardware addresses of the interface and of the next hop.
@@ -38,10 +39,11 @@ pub(super) struct Ends {
     pub(super) destination: SocketAddr,
 }
 
-/// Writes the headers before the UDP payload that stands in `frame` already, up to its end.
+/// Writes the headers in front of the UDP payload, which already stands in `frame` and reaches to
+/// its end.
 ///
 /// # Panics
-/// When the ends are of different families, or the frame is shorter than its headers.
+/// The two ends have different address families, or the frame is shorter than the headers.
 pub(super) fn seal(frame: &mut [u8], ends: &Ends, tos: u8) {
     frame[..6].copy_from_slice(&ends.to);
     frame[6..12].copy_from_slice(&ends.from);
@@ -53,7 +55,7 @@ pub(super) fn seal(frame: &mut [u8], ends: &Ends, tos: u8) {
             ip.fill(0);
             (ip[0], ip[1]) = (0x45, tos);
             ip[2..4].copy_from_slice(&total.to_be_bytes());
-            // No identification: it is for fragments (RFC 6864).
+            // The identification stays 0: it is only for fragments (RFC 6864).
             ip[6..8].copy_from_slice(&DF);
             (ip[8], ip[9]) = (HOPS, UDP_NUMBER);
             ip[12..16].copy_from_slice(&source.octets());
@@ -81,34 +83,37 @@ pub(super) fn seal(frame: &mut [u8], ends: &Ends, tos: u8) {
     udp[4..6].copy_from_slice(&len.to_be_bytes());
     udp[6..8].fill(0);
     let sum = match csum::fold_checksum(csum::partial(udp, pseudo_header(ip, len))) {
-        // 0 would say that there is none.
+        // A sum of 0 would mean that there is no checksum (RFC 768).
         0 => u16::MAX,
         sum => sum,
     };
     udp[6..8].copy_from_slice(&sum.to_ne_bytes());
 }
 
-/// What the IP header adds to the sum of a UDP packet of `len` bytes: both addresses, the protocol and the length.
+/// Returns the sum of the pseudo header of a UDP packet of `len` bytes: both addresses, the
+/// protocol and the length.
 fn pseudo_header(ip: &[u8], len: u16) -> u32 {
     let addresses = if ip.len() == IPV4 { &ip[12..] } else { &ip[8..] };
     let rest = u32::from(u16::from(UDP_NUMBER).to_be()) + u32::from(len.to_be());
     csum::partial(addresses, rest)
 }
 
-/// A packet in a frame.
+/// The packet in a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Contents {
     pub(super) source: SocketAddr,
     pub(super) tos: u8,
-    /// Where its UDP payload is.
+    /// Position of the UDP payload in the frame.
     pub(super) payload: Range<usize>,
 }
 
-/// Reads a frame that the program let through: which is UDP, and for us. `None` when its lengths or sums are wrong. `scope`
-/// is the interface, for addresses that mean nothing without.
+/// Parses a frame that the XDP program passed, so it is known to be UDP for this endpoint. Returns
+/// `None` if a length or checksum is wrong. `scope` is the interface index, for link-local
+/// addresses.
 ///
-/// A kernel at the other end of a cable that is none (veth) leaves the sum of a packet to its card, and no card makes
-/// it: then it is the pseudo header's alone. `virtual_cable` takes that for right.
+/// A kernel at the other end of a virtual cable (veth) leaves the UDP checksum to the card, but a
+/// veth has no card that computes it. The field then holds the sum of the pseudo header alone. With
+/// `virtual_cable` such a packet is accepted.
 pub(super) fn open(frame: &[u8], scope: u32, virtual_cable: bool) -> Option<Contents> {
     let v6 = *frame.get(ETHERNET)? >> 4 == 6;
     let (ip_len, all) = if v6 { (IPV6, headers(true)) } else { (IPV4, headers(false)) };
@@ -126,7 +131,7 @@ pub(super) fn open(frame: &[u8], scope: u32, virtual_cable: bool) -> Option<Cont
         let rest = usize::from(number(&ip[2..4])).checked_sub(IPV4)?;
         (Ipv4Addr::from(source).into(), ip[1], rest)
     };
-    // Short frames have padding behind.
+    // Ethernet pads short frames.
     let udp = frame.get(ETHERNET + ip_len..)?.get(..udp_len)?;
     if udp_len < UDP || usize::from(number(&udp[4..6])) != udp_len {
         return None;

@@ -1,14 +1,16 @@
-//! AF_XDP as a [`Port`]: packets that are written into frames which the card, or the kernel on the way to it, takes as they
-//! are, past the kernel's UDP and IP.
+//! AF_XDP as a [`Port`]: the port writes whole Ethernet frames, which the network card, or the
+//! kernel on the way to it, sends unchanged. They bypass the kernel's UDP and IP.
 //!
-//! It lies over a [`UdpPort`], which holds the endpoint's address, the source ports of the paths and their ICMP errors, and
-//! carries what is not this port's: packets to this host, by other interfaces, to be fragmented, to a neighbour whom
-//! the kernel has yet to find, and those that come by a queue without a socket. So whatever fails here, the sockets
-//! are there. Every packet has an entropy, DSCP and ECN of its own, where a train of the sockets' has one.
+//! The port lies over a [`UdpPort`], which holds the endpoint's address and the source ports of the
+//! paths and reads ICMP errors. The UDP port also carries what AF_XDP cannot: packets to this host,
+//! packets that leave by other interfaces, packets to be fragmented, packets to a neighbour that
+//! the kernel has not resolved yet, and packets that arrive by a queue without a socket. So the
+//! sockets work whatever fails here. Every packet in a frame has its own entropy, DSCP and ECN,
+//! whereas a GSO train has one of each.
 //!
-//! The kernel answers ARP and neighbour discovery, and this port asks it for what it found (`neighbour`). A queue of an
-//! interface has room for one AF_XDP socket, and an interface for one program: the second endpoint of a host
-//! that asks for it is told so and has sockets.
+//! The kernel answers ARP and neighbour discovery, and this port asks the kernel for the results
+//! (`neighbour`). A queue of an interface accepts one AF_XDP socket, and an interface one program.
+//! A second endpoint of a host that asks for AF_XDP gets an error and uses sockets.
 
 use std::fmt;
 use std::io;
@@ -35,41 +37,42 @@ use neighbour::Neighbours;
 use program::Program;
 use queue::{Queue, Sent};
 
-/// Most queues of an interface that get a socket; 6 MiB of memory are locked for each.
+/// Largest number of queues of an interface that get a socket. Each socket locks 6 MiB of memory.
 const QUEUES: u32 = 16;
-/// The sockets below, each look at which is a system call, are looked at this often, ...
+/// Shortest time between two receives on the sockets below while no frames arrive. Each receive is
+/// a system call.
 const LOOK_BELOW: Span = Span::micros(5);
-/// ... while frames come this often, ...
+/// Shortest time between two receives on the sockets below while frames arrive.
 const BESIDE_FRAMES: Span = Span::micros(100);
-/// ... and always if something came by them within this time.
+/// After a packet from the sockets below, the port receives from them in every call for this time.
 const BELOW_LATELY: Span = Span::micros(200);
-/// How often the kernel is asked what found no room.
+/// Time between two reads of the kernel's count of dropped frames.
 const COUNT_OVERFLOW: Span = Span::millis(1);
-/// When the interface took no frames, it is tried again after this time.
+/// Time for which the port uses the sockets after the interface refused frames.
 const DOWN: Span = Span::secs(1);
-/// When the kernel had no room for frames, it is asked again after this time.
+/// Time after which the port asks the kernel again that had no room for frames.
 const RETRY: Span = Span::micros(50);
 
-/// Why an interface gets no AF_XDP socket.
+/// The reason why an endpoint gets no AF_XDP socket.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum XdpError {
-    /// The port is bound to every address, or to one that no frame leaves with.
+    /// No Ethernet interface has the address of the port.
     NoInterface(IpAddr),
     /// Packets of the interface's MTU do not fit a frame.
     Mtu {
-        /// The interface's.
+        /// MTU of the interface, in bytes.
         mtu: u32,
-        /// The longest that fits.
+        /// Largest MTU that fits, in bytes.
         most: u32,
     },
     /// The system refused a step.
     System {
-        /// Which one.
+        /// The step that failed.
         step: &'static str,
-        /// What may be done about it, where the error number tells.
+        /// Hint at a remedy, if the error number suggests one.
         hint: &'static str,
-        /// What it said.
+        /// Error of the system.
         error: io::Error,
     },
 }
@@ -114,14 +117,14 @@ impl XdpError {
     }
 }
 
-/// What was found when the interface was opened; to be logged.
+/// The result of opening the interface, for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct XdpReport {
-    /// Queues with a socket.
+    /// Number of queues with a socket.
     pub queues: u32,
-    /// The driver takes frames where they lie.
+    /// The driver sends and receives frames without copying them.
     pub zero_copy: bool,
-    /// Bytes that wait at most until the port is looked at.
+    /// Largest number of bytes that wait for the port to be read.
     pub receive_buffer: u64,
 }
 
@@ -132,12 +135,12 @@ impl fmt::Display for XdpReport {
     }
 }
 
-/// AF_XDP sockets of one endpoint, over its UDP sockets.
+/// The AF_XDP sockets of one endpoint, over its UDP sockets.
 pub struct XdpPort {
-    // Detached before its sockets are closed.
+    // The field comes first, so that the program is detached before its sockets are closed.
     _program: Program,
     queues: Vec<Queue>,
-    /// The queue that is looked at first.
+    /// Index of the queue that is read first.
     turn: usize,
     udp: UdpPort,
     neighbours: Neighbours,
@@ -149,23 +152,23 @@ pub struct XdpPort {
     tos_data: u8,
     tos_control: u8,
     counters: Counters,
-    /// Until then everything takes the sockets' way, for the interface was down or gone.
+    /// Everything takes the sockets until this time, because the interface was down or gone.
     down_until: Time,
-    /// Some queue has frames for which the kernel had no room: when to ask again.
+    /// Time to ask the kernel again, if it had no room for frames.
     retry_at: Option<Time>,
     looked_below: Time,
     came_below: Time,
     count_at: Time,
-    /// What found no room in the queues, and below.
+    /// Number of packets dropped for lack of room, in the queues and by the sockets below.
     overflow: u64,
     overflow_below: u32,
 }
 
 impl XdpPort {
-    /// Opens AF_XDP sockets at the queues of the interface that has the port's address.
+    /// Opens AF_XDP sockets on the queues of the interface that has the port's address.
     ///
     /// # Errors
-    /// Why not, and the port as it was.
+    /// The unchanged UDP port and the reason.
     pub fn over(
         udp: UdpPort,
         config: &PortConfig,
@@ -208,19 +211,20 @@ impl XdpPort {
         }
     }
 
-    /// The next hop's hardware address when the packet is for a frame.
+    /// Returns the hardware address of the next hop, if the packet is to be sent as a frame.
     #[inline]
     fn way(&mut self, now: Time, packet: &Datagram) -> Option<Mac> {
         let framed = now >= self.down_until && !packet.fragment && self.length(packet) <= self.mtu;
         if framed { self.neighbours.of(now, packet.dst) } else { None }
     }
 
-    /// Length of a packet with its IP header.
+    /// Returns the length of a packet with its IP header.
     const fn length(&self, packet: &Datagram) -> usize {
         packet.len as usize + frame::headers(self.local.is_ipv6()) - frame::ETHERNET
     }
 
-    /// Writes packets to one destination into frames: how many, and whether there was room for all.
+    /// Writes packets for one destination into frames. Counts them in `report` and returns whether
+    /// there was room for all.
     fn emit(&mut self, now: Time, burst: Burst<'_>, to: Mac, report: &mut SendReport) -> bool {
         let headers = frame::headers(self.local.is_ipv6());
         let (mut ports, mut all) = (None, true);
@@ -237,7 +241,8 @@ impl XdpPort {
                 TrafficClass::Control => self.tos_control,
                 _ => self.tos_data,
             };
-            // One sender needs one queue: what spreads over processors is what comes in.
+            // A single sender needs only one queue. Several queues exist because the card spreads
+            // received packets over processors.
             let queue = &mut self.queues[0];
             let written = queue.write(headers + packet.len as usize, |frame| {
                 burst.copy_into(packet, &mut frame[headers..]);
@@ -275,14 +280,15 @@ impl XdpPort {
         }
     }
 
-    /// The interface takes nothing; what was written is lost, or late, as on a wire.
+    /// Switches to the sockets for a while, because the interface refuses frames. Frames that were
+    /// written are lost or delayed, as on a wire.
     #[cold]
     fn stand_by(&mut self, now: Time, error: &io::Error) {
         log::warn!("AF_XDP at {} takes no frames, sockets go on for {DOWN}: {error}", self.local);
         (self.down_until, self.retry_at) = (now + DOWN, None);
     }
 
-    /// Hands over what the queues have; true when they had nothing.
+    /// Hands out the frames in the queues. Returns true if there were none.
     fn receive_frames(
         &mut self,
         budget: usize,
@@ -294,7 +300,8 @@ impl XdpPort {
             virtual_cable: self.virtual_cable,
             overflow: (self.overflow as u32).wrapping_add(self.overflow_below),
         };
-        // In turn, for a queue may have a batch at every look.
+        // The queues take turns to be first, since a busy queue could otherwise use up every
+        // budget.
         let queues = self.queues.len();
         self.turn = (self.turn + 1) % queues;
         let mut drained = true;
@@ -311,7 +318,7 @@ impl XdpPort {
         drained
     }
 
-    /// Hands over what the sockets have; true when they have no more.
+    /// Hands out the packets of the sockets below. Returns true if there are no more.
     fn receive_below(
         &mut self,
         now: Time,
@@ -334,7 +341,7 @@ impl XdpPort {
         below.empty
     }
 
-    /// What found no room is heard of with the packets that come.
+    /// Reads the kernel's count of dropped frames. It is reported with the packets that arrive.
     #[cold]
     fn count_overflow(&mut self, now: Time) {
         self.count_at = now + COUNT_OVERFLOW;
@@ -427,7 +434,7 @@ impl Port for XdpPort {
     }
 }
 
-/// Reads frames that came together.
+/// Reader of frames that arrived together.
 struct Reader {
     scope: u32,
     virtual_cable: bool,
@@ -435,8 +442,8 @@ struct Reader {
 }
 
 impl Reader {
-    /// Hands what frames contain to the sink, those that lie behind each other and are alike as a train; `stride` is from
-    /// one frame to the next.
+    /// Hands the contents of frames to the sink. Neighbouring frames of one kind are handed out as
+    /// a train; `stride` is the distance between two frames.
     fn hand(
         &self,
         frames: &[Packet],
@@ -474,17 +481,18 @@ impl Reader {
     }
 }
 
-/// Packets one behind the other.
+/// A group of packets in neighbouring frames.
 struct Arrived<'a> {
     meta: RxMeta,
     first: &'a [u8],
-    /// How many, and the length of the last.
+    /// Number of packets, and length of the last one.
     count: usize,
     last: usize,
 }
 
 impl<'a> Arrived<'a> {
-    /// The next is like the others, in the next frame, and none of them was shorter.
+    /// Returns whether `next` continues the group: it lies in the next frame and has the same
+    /// source, mark and length. Only the last packet may be shorter.
     fn goes_on_with(&self, next: &Self, stride: usize) -> bool {
         let behind = self.first.as_ptr().wrapping_add(self.count * stride);
         self.last == self.first.len()
@@ -526,7 +534,7 @@ impl<'a> Arrived<'a> {
     }
 }
 
-/// The interface, opened.
+/// The parts of an opened interface.
 struct Opened {
     program: Program,
     queues: Vec<Queue>,

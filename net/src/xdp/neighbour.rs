@@ -1,8 +1,9 @@
-//! What the kernel knows of interfaces, routes and neighbours: rtnetlink(7).
+//! The kernel's knowledge of interfaces, routes and neighbours, by rtnetlink(7).
 //!
-//! The kernel resolves addresses, here nothing is asked of the network. A destination takes the sockets' way until the
-//! kernel knows the hardware address of its next hop, which their first packet sees to; and again once
-//! in a while, so that the kernel keeps finding out whether the neighbour is there.
+//! The kernel resolves addresses; this module sends nothing to the network. Packets to a
+//! destination take the sockets until the kernel knows the hardware address of the next hop. The
+//! first packet on the sockets makes the kernel resolve it. Once a second a packet takes the
+//! sockets again, so that the kernel keeps checking whether the neighbour is reachable.
 
 use std::collections::HashMap;
 use std::io;
@@ -21,22 +22,23 @@ use super::frame::Mac;
 use crate::base::{Span, Time};
 use crate::rtnetlink::Tables;
 
-/// How long an answer of the kernel's is believed. A path that moves to another router loses what is sent until then.
+/// Time for which an answer of the kernel is used. If a path moves to another router, packets are
+/// lost for at most this time.
 const BELIEVED: Span = Span::secs(1);
 
-/// What XDP needs to know of an interface.
+/// The properties of an interface that AF_XDP needs.
 pub(super) struct Link {
     pub(super) mac: Mac,
     pub(super) mtu: u32,
-    /// A cable to another network namespace of this host.
+    /// The interface is a virtual cable (veth) to another network namespace of this host.
     pub(super) virtual_cable: bool,
 }
 
 impl Tables {
-    /// An interface by its index.
+    /// Returns the properties of the interface with this index.
     ///
     /// # Errors
-    /// It is gone, or has no hardware addresses of six bytes (`Unsupported`).
+    /// The interface is gone, or has no hardware address of six bytes (`Unsupported`).
     pub(super) fn link(&mut self, index: u32) -> io::Result<Link> {
         let mut question = LinkMessage::default();
         question.header.index = index;
@@ -64,8 +66,9 @@ impl Tables {
         }
     }
 
-    /// The next hop on the way to `to` when that leaves by interface `index`; `None` when the way is another, leads to this
-    /// host, or branches: then it is the kernel that chooses.
+    /// Returns the next hop towards `to`, if packets leave by interface `index`. Returns `None` if
+    /// they leave by another interface, stay on this host, or if the route has several next hops,
+    /// between which the kernel chooses.
     fn next_hop(&mut self, index: u32, to: SocketAddr) -> io::Result<Option<IpAddr>> {
         let mut question = RouteMessage::default();
         let (family, bits) = family(to.ip());
@@ -89,7 +92,7 @@ impl Tables {
                 RouteAttribute::Oif(out) => leaves = *out == index,
                 RouteAttribute::Gateway(RouteAddress::Inet(ip)) => hop = Some((*ip).into()),
                 RouteAttribute::Gateway(RouteAddress::Inet6(ip)) => hop = Some((*ip).into()),
-                // Several, one of another family, or a tunnel.
+                // The route has several next hops, a next hop of the other family, or a tunnel.
                 RouteAttribute::MultiPath(_)
                 | RouteAttribute::Via(_)
                 | RouteAttribute::EncapType(_) => hop = None,
@@ -99,7 +102,7 @@ impl Tables {
         Ok(hop.filter(|_| leaves && route.header.kind == RouteType::Unicast))
     }
 
-    /// The hardware address of a neighbour, if the kernel knows it.
+    /// Returns the hardware address of a neighbour, if the kernel knows it.
     fn neighbour(&mut self, index: u32, ip: IpAddr) -> io::Result<Option<Mac>> {
         let mut question = NeighbourMessage::default();
         question.header.family = family(ip).0;
@@ -137,14 +140,14 @@ fn family(ip: IpAddr) -> (AddressFamily, u8) {
     }
 }
 
-/// What was found of a destination.
+/// The result of a lookup.
 struct Known {
-    /// Its next hop's hardware address; `None`: it is the sockets'.
+    /// Hardware address of the next hop; `None` means that packets take the sockets.
     mac: Option<Mac>,
     until: Time,
 }
 
-/// The next hops of destinations, as far as they leave by one interface.
+/// The next hops of the destinations that are reached by one interface.
 pub(super) struct Neighbours {
     tables: Tables,
     index: u32,
@@ -156,7 +159,8 @@ impl Neighbours {
         Self { tables, index, known: HashMap::new() }
     }
 
-    /// Where frames to `to` go; `None`: what is sent now is to take the sockets' way.
+    /// Returns the hardware address for frames to `to`, or `None` if the packet must take the
+    /// sockets.
     #[inline]
     pub(super) fn of(&mut self, now: Time, to: SocketAddr) -> Option<Mac> {
         match self.known.get(&to.ip()) {
@@ -165,7 +169,8 @@ impl Neighbours {
         }
     }
 
-    /// What is sent now takes the sockets' way in any case, so that the kernel looks after the neighbour.
+    /// Asks the kernel and stores the answer for the following packets. The current packet takes
+    /// the sockets in any case, so that the kernel checks whether the neighbour is reachable.
     #[cold]
     fn look_up(&mut self, now: Time, to: SocketAddr) -> Option<Mac> {
         let hop = self.tables.next_hop(self.index, to);
@@ -173,7 +178,8 @@ impl Neighbours {
             Ok(Some(hop)) => self.tables.neighbour(self.index, hop).ok().flatten(),
             _ => None,
         };
-        // Not known yet: the packet that makes the kernel ask is the one that leaves now.
+        // The kernel does not know the address yet. The packet that leaves now makes it ask, so the
+        // answer will be there soon.
         let soon =
             if mac.is_none() && matches!(hop, Ok(Some(_))) { Span::millis(1) } else { BELIEVED };
         self.known.insert(to.ip(), Known { mac, until: now + soon });

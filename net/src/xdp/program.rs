@@ -1,8 +1,9 @@
-//! What the kernel runs for every packet that comes in by the interface: what is for the endpoint goes to the AF_XDP socket of
-//! the queue that it came by, everything else, ARP and neighbour discovery among it, on its way through the kernel.
+//! The XDP program that the kernel runs for every packet that arrives on the interface. It
+//! redirects packets for the endpoint to the AF_XDP socket of the queue on which they arrived. All
+//! others, including ARP and neighbour discovery, continue through the kernel.
 //!
-//! It is some thirty instructions, so they are written down here; a loader of object files would bring a compiler for
-//! them along. The layouts are those of `linux/bpf.h`.
+//! The program has about thirty instructions, so this module assembles them directly. A loader of
+//! object files would need a BPF compiler at build time. The layouts are those of `linux/bpf.h`.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -16,27 +17,29 @@ const BPF_PROG_LOAD: libc::c_long = 5;
 const BPF_LINK_CREATE: libc::c_long = 28;
 const BPF_MAP_TYPE_XSKMAP: u32 = 17;
 const BPF_PROG_TYPE_XDP: u32 = 6;
-/// `attach_type` of a link.
+/// Value of `attach_type` for a link of an XDP program.
 const BPF_XDP: u32 = 37;
 const XDP_PASS: i32 = 2;
-/// Number of the helper `bpf_redirect_map`.
+/// Number of the helper function `bpf_redirect_map`.
 const REDIRECT_MAP: i32 = 51;
-/// `src_reg` of the load of a map's address.
+/// Value of `src_reg` in an instruction that loads a map's address.
 const PSEUDO_MAP_FD: u8 = 1;
 
-/// The program at its interface, until it is dropped or the process ends, however that ends.
+/// A program that is attached to an interface. The kernel detaches it when this value is dropped or
+/// the process ends in any way.
 pub(super) struct Program {
     map: OwnedFd,
-    /// Where it is attached; closed, it is not any more.
+    /// The attachment; closing the descriptor detaches the program.
     _link: OwnedFd,
 }
 
 impl Program {
-    /// Attaches to interface `index` what hands the UDP packets to `local` over, of the first `queues` queues.
+    /// Attaches a program to interface `index` that redirects UDP packets to `local` on the first
+    /// `queues` queues.
     ///
     /// # Errors
-    /// The system's: no right to load programs (`PermissionDenied`), another program there (`ResourceBusy`), an interface
-    /// whose driver cannot.
+    /// The error of the system: no right to load programs (`PermissionDenied`), another program on
+    /// the interface (`ResourceBusy`), or a driver without support.
     pub(super) fn attach(index: u32, local: SocketAddr, queues: u32) -> io::Result<Self> {
         let map = Attribute::new()
             .u32(0, BPF_MAP_TYPE_XSKMAP)
@@ -62,10 +65,11 @@ impl Program {
         Ok(Self { map, _link: link })
     }
 
-    /// Gives a queue's packets to a socket that is bound to it. Those of queues without one go through the kernel.
+    /// Redirects a queue's packets to a socket that is bound to the queue. Packets of queues
+    /// without a socket continue through the kernel.
     ///
     /// # Errors
-    /// The system's, practically never.
+    /// The error of the system, which is not expected.
     pub(super) fn serve(&self, queue: u32, socket: RawFd) -> io::Result<()> {
         let socket = socket as u32;
         Attribute::new()
@@ -77,7 +81,7 @@ impl Program {
     }
 }
 
-/// Arguments of bpf(2).
+/// The attribute structure of bpf(2).
 struct Attribute([u8; 128]);
 
 impl Attribute {
@@ -113,39 +117,41 @@ impl Attribute {
     }
 }
 
-/// Operation codes, of `linux/bpf.h` and `linux/bpf_common.h`.
+/// Operation codes of `linux/bpf.h` and `linux/bpf_common.h`.
 mod op {
-    /// 64-bit registers: move, add.
+    /// Moves and additions of 64-bit registers.
     pub(super) const MOVE: u8 = 0xbf;
     pub(super) const MOVE_NUMBER: u8 = 0xb7;
     pub(super) const ADD_NUMBER: u8 = 0x07;
-    /// 32 bits of a register: and.
+    /// Bitwise and of the lower 32 bits of a register.
     pub(super) const AND_NUMBER: u8 = 0x54;
     pub(super) const LOAD_32: u8 = 0x61;
     pub(super) const LOAD_16: u8 = 0x69;
     pub(super) const LOAD_8: u8 = 0x71;
-    /// Two instructions long.
+    /// Load of a 64-bit address; the instruction has two slots.
     pub(super) const LOAD_ADDRESS: u8 = 0x18;
     pub(super) const JUMP_GREATER: u8 = 0x2d;
-    /// By the lower 32 bits.
+    /// Comparison of the lower 32 bits.
     pub(super) const JUMP_UNLESS_NUMBER: u8 = 0x56;
     pub(super) const CALL: u8 = 0x85;
     pub(super) const EXIT: u8 = 0x95;
 }
 
-/// An instruction.
+/// Encodes an instruction.
 const fn instruction(op: u8, (dst, src): (u8, u8), offset: i16, number: i32) -> [u8; 8] {
     let (o, n) = (offset.to_le_bytes(), number.to_le_bytes());
     [op, src << 4 | dst, o[0], o[1], n[0], n[1], n[2], n[3]]
 }
 
-/// The program, with the places that jump to its end where the packet is none of ours.
+/// The program so far, with the positions of jumps to its end, which are taken when a packet is not
+/// for the endpoint.
 struct Assembler {
     code: Vec<[u8; 8]>,
     exits: Vec<usize>,
 }
 
-/// The registers: the context, where the packet begins, where it ends, what was loaded.
+/// Registers: the context, the beginning of the packet, its end, and the value that was loaded
+/// last.
 const CONTEXT: u8 = 6;
 const PACKET: u8 = 2;
 const END: u8 = 3;
@@ -156,7 +162,8 @@ impl Assembler {
         self.code.push(instruction(op, registers, offset, number));
     }
 
-    /// Not ours unless what was loaded is `number`, as it lies in memory.
+    /// Loads a value from the packet and jumps to the end unless it equals `number`, as it lies in
+    /// memory.
     fn expect(&mut self, load: u8, at: usize, number: i32) {
         self.push(load, (LOADED, PACKET), offset(at), 0);
         self.unless(number);
@@ -167,7 +174,8 @@ impl Assembler {
         self.push(op::JUMP_UNLESS_NUMBER, (LOADED, 0), 0, number);
     }
 
-    /// Packets have at least `bytes`: what the verifier wants to see before any of them is looked at.
+    /// Jumps to the end if the packet is shorter than `bytes`. The verifier requires this check
+    /// before any byte is read.
     fn at_least(&mut self, bytes: usize) {
         self.push(op::MOVE, (LOADED, PACKET), 0, 0);
         self.push(op::ADD_NUMBER, (LOADED, 0), 0, offset(bytes).into());
@@ -176,28 +184,30 @@ impl Assembler {
     }
 }
 
-/// A place in a packet or in the program, both of which are short.
+/// Converts a position in a packet or in the program to an offset. Both are short.
 fn offset(at: usize) -> i16 {
     i16::try_from(at).unwrap_or(i16::MAX)
 }
 
-/// A number of two bytes as a load finds it in a packet.
+/// Returns a 16-bit number as a load from a packet yields it.
 const fn in_packet(number: u16) -> i32 {
     number.to_be() as i32
 }
 
-/// The program for the endpoint at `local`.
+/// Assembles the program for the endpoint at `local`.
 fn code(local: SocketAddr, map: RawFd) -> Vec<[u8; 8]> {
     let mut a = Assembler { code: Vec::new(), exits: Vec::new() };
     a.push(op::MOVE, (CONTEXT, 1), 0, 0);
-    // `struct xdp_md`: data, data_end, data_meta, ingress_ifindex, rx_queue_index.
+    // The fields of `struct xdp_md` are data, data_end, data_meta, ingress_ifindex and
+    // rx_queue_index.
     a.push(op::LOAD_32, (PACKET, CONTEXT), 0, 0);
     a.push(op::LOAD_32, (END, CONTEXT), 4, 0);
     let port = match local.ip() {
         IpAddr::V4(ip) => {
             a.at_least(ETHERNET + IPV4 + UDP);
             a.expect(op::LOAD_16, 12, in_packet(TYPE_IPV4));
-            // Options are for the kernel, and so are fragments: a flag that more come, or an offset.
+            // Packets with options and fragments are left to the kernel. A fragment has the flag
+            // for more fragments, or an offset.
             a.expect(op::LOAD_8, ETHERNET, 0x45);
             a.push(op::LOAD_16, (LOADED, PACKET), offset(ETHERNET + 6), 0);
             a.push(op::AND_NUMBER, (LOADED, 0), 0, in_packet(0x3fff));
@@ -218,7 +228,8 @@ fn code(local: SocketAddr, map: RawFd) -> Vec<[u8; 8]> {
         }
     };
     a.expect(op::LOAD_16, port, in_packet(local.port()));
-    // Ours. What the queue has no socket for takes the kernel's way as well.
+    // The packet is for the endpoint. If the queue has no socket, the packet continues through the
+    // kernel.
     a.push(op::LOAD_32, (2, CONTEXT), 16, 0);
     a.push(op::LOAD_ADDRESS, (1, PSEUDO_MAP_FD), 0, map);
     a.push(0, (0, 0), 0, 0);

@@ -1,4 +1,4 @@
-//! A queue of the interface: an AF_XDP socket with its frames and rings.
+//! One queue of the interface: an AF_XDP socket with its frames and rings.
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -11,23 +11,26 @@ use xdp::socket::{XdpSocket, XdpSocketBuilder};
 use xdp::umem::{FrameSize, UmemCfgBuilder};
 use xdp::{CompletionRing, FillRing, Packet, RingConfigBuilder, RxRing, TxRing, Umem};
 
-/// Frames that wait to be filled or to be looked at, and frames on their way out.
+/// Number of frames for receiving and for sending. Powers of two, as the rings require.
 pub(super) const RX_FRAMES: u32 = 2048;
 const TX_FRAMES: u32 = 1024;
-/// Frames handed to the kernel with one look at the ring.
+/// Largest number of frames in one call of `receive` or `flush`.
 const BATCH: usize = 64;
-/// What the kernel sends of a copying socket's ring by a system call (`TX_BATCH_SIZE`).
+/// Number of frames that the kernel sends in one system call from the ring of a socket that copies
+/// (`TX_BATCH_SIZE`).
 const KERNEL_BATCH: usize = 32;
-/// Room before a frame that is the kernel's.
+/// Bytes before each frame that belong to the kernel (`XDP_PACKET_HEADROOM`).
 const HEADROOM: u32 = 256;
-/// How often, and how long apart, a queue is tried whose socket was perhaps just closed: the kernel lets go of it from a work
-/// queue, behind a grace period.
+/// Number of attempts to open a queue whose previous socket may just have been closed, and the time
+/// between two. The kernel releases the queue from a work queue, after an RCU grace period.
 const LET_GO: (u32, Duration) = (20, Duration::from_millis(5));
-/// Option of the level SOL_XDP, and its answer that frames are not copied.
+/// The option of level `SOL_XDP` with the flags of a socket, and the flag that frames are not
+/// copied.
 const XDP_OPTIONS: libc::c_int = 8;
 const XDP_OPTIONS_ZEROCOPY: u32 = 1;
 
-/// Bytes of a frame for packets of `mtu`, the IP header included; `None` when no frame is long enough.
+/// Returns the size of frames for packets of `mtu` bytes, IP header included, or `None` if no frame
+/// is large enough.
 pub(super) fn frame_bytes(mtu: u32) -> Option<u32> {
     let needed = mtu.checked_add(super::frame::ETHERNET as u32)?;
     [2048, 4096].into_iter().find(|bytes| needed <= bytes - HEADROOM)
@@ -35,7 +38,8 @@ pub(super) fn frame_bytes(mtu: u32) -> Option<u32> {
 
 /// See the module's documentation.
 pub(super) struct Queue {
-    // The kernel lets go of the frames when the socket is closed, so this comes before them.
+    // The kernel uses the frames until the socket is closed, so this field comes before `umem` and
+    // is dropped first.
     socket: XdpSocket,
     fill: FillRing,
     rx: RxRing,
@@ -43,7 +47,7 @@ pub(super) struct Queue {
     tx: TxRing,
     umem: Umem,
     frame: usize,
-    /// Received frames that found no place in the ring yet to be filled again.
+    /// Number of frames that have been received and wait for room in the fill ring.
     owed: usize,
     arriving: HeapSlab,
     arrived: Vec<Packet>,
@@ -55,20 +59,20 @@ pub(super) struct Queue {
 // thread, and one thread at a time has `&mut self`.
 unsafe impl Send for Queue {}
 
-/// How a look at the ring went.
+/// The result of handing frames to the kernel.
 pub(super) enum Sent {
-    /// Everything was taken.
+    /// The kernel accepted all frames.
     All,
-    /// The kernel has no room; it has to be asked again.
+    /// The kernel has no room and must be asked again.
     Full,
 }
 
 impl Queue {
-    /// Opens a socket of queue `number` of interface `index`.
+    /// Opens a socket on queue `number` of interface `index`.
     ///
     /// # Errors
-    /// The system's: no right (`PermissionDenied`), the queue is another socket's (`ResourceBusy`), too little memory may
-    /// be locked.
+    /// The error of the system: `PermissionDenied`; `ResourceBusy` if the queue has another socket;
+    /// too little memory may be locked (`ulimit -l`).
     pub(super) fn open(index: u32, number: u32, frame: u32, sndbuf: usize) -> io::Result<Self> {
         let mut attempts = 0;
         loop {
@@ -108,7 +112,8 @@ impl Queue {
         let (Some(rx), Some(tx)) = (rings.rx_ring, rings.tx_ring) else {
             return Err(io::Error::other("no rings although they were asked for"));
         };
-        // Best effort: with the default, a good hundred frames may be under way.
+        // The call may fail without harm: with the default buffer, a little more than a hundred
+        // frames may be in flight.
         let _ = crate::udp::set(
             &socket,
             libc::SOL_SOCKET,
@@ -134,12 +139,12 @@ impl Queue {
         self.socket.as_raw_fd()
     }
 
-    /// Bytes from one frame to the next.
+    /// Returns the distance between two frames in bytes.
     pub(super) const fn frame(&self) -> usize {
         self.frame
     }
 
-    /// Whether the driver takes frames as they lie, or the kernel copies them.
+    /// Returns whether the driver uses the frames without copying.
     pub(super) fn is_zero_copy(&self) -> bool {
         let mut flags = 0_u32;
         let mut len = size_of::<u32>() as libc::socklen_t;
@@ -157,13 +162,15 @@ impl Queue {
         rc == 0 && flags & XDP_OPTIONS_ZEROCOPY != 0
     }
 
-    /// Frames that found no room since the socket was opened.
+    /// Returns the number of frames dropped for lack of room since the socket was opened.
     pub(super) fn overflow(&self) -> u64 {
-        // The ring of frames to be filled being empty is the cause of `rx_dropped`, and counted twice.
+        // `rx_dropped` includes the packets that found the fill ring empty, so that count is not
+        // added.
         self.socket.statistics().map_or(0, |s| s.rx_dropped.saturating_add(s.rx_ring_full))
     }
 
-    /// Hands a batch of the frames that came to `sink`, which may look at all of them while it runs; how many.
+    /// Hands a batch of received frames to `sink`, which may read all of them while it runs.
+    /// Returns their number.
     pub(super) fn receive(&mut self, sink: impl FnOnce(&[Packet])) -> usize {
         // SAFETY: the packets go to `arrived`, which this call empties before it returns.
         let count = unsafe { self.rx.recv(&self.umem, &mut self.arriving) };
@@ -174,19 +181,22 @@ impl Queue {
             self.arrived.push(packet);
         }
         sink(&self.arrived);
-        // Back to the ring in the order in which they came, so that what comes together lies together; the allocator
-        // gives out last what it was given first.
+        // The frames go back in reverse order. The allocator returns the last one first, so the
+        // fill ring gets them in their original order. Frames that are received together then lie
+        // next to each other and can form a train.
         for packet in self.arrived.drain(..).rev() {
             self.umem.free_packet(packet);
         }
-        // The kernel shows what it received before it frees the places in the ring.
+        // The kernel shows received frames before it frees their places in the fill ring, so
+        // `enqueue` may accept fewer.
         self.owed += count;
         // SAFETY: the socket is closed before `umem` is unmapped, for the fields are dropped in their order.
         self.owed -= unsafe { self.fill.enqueue(&mut self.umem, self.owed) };
         count
     }
 
-    /// Has a frame of `len` bytes written, to leave with the next [`Queue::flush`]; `None` when all are under way.
+    /// Writes a frame of `len` bytes by calling `write`. The frame leaves with the next
+    /// [`Queue::flush`]. Returns `None` if all frames are in flight.
     #[inline]
     pub(super) fn write(&mut self, len: usize, write: impl FnOnce(&mut [u8])) -> Option<()> {
         if self.umem.allocatable() <= self.owed {
@@ -206,32 +216,32 @@ impl Queue {
         Some(())
     }
 
-    /// There are frames to hand over.
+    /// Returns whether frames wait for [`Queue::flush`].
     pub(super) fn has_written(&self) -> bool {
         !self.leaving.is_empty()
     }
 
-    /// There is room for no more frames before [`Queue::flush`].
+    /// Returns whether [`Queue::flush`] must be called before the next frame.
     pub(super) fn is_batch(&self) -> bool {
         self.leaving.available() == 0
     }
 
-    /// Hands over what was written, and what the kernel had no room for.
+    /// Hands the written frames to the kernel, and asks it again for those that it had no room for.
     ///
     /// # Errors
-    /// The interface is gone, or down.
+    /// The interface is gone or down.
     pub(super) fn flush(&mut self) -> io::Result<Sent> {
         let count = self.leaving.len();
         if count > 0 {
             // SAFETY: the frames are of `umem`, which outlives the socket.
             let queued = unsafe { self.tx.send(&mut self.leaving) };
-            // There are as many places as frames to be sent.
+            // The ring has as many places as there are frames for sending.
             debug_assert_eq!(queued, count);
         }
         self.kick(count.div_ceil(KERNEL_BATCH) + 1)
     }
 
-    /// Has the kernel look at the ring, `most` times if it does not get to its end.
+    /// Makes the kernel read the ring, up to `most` times if it does not reach the end.
     fn kick(&self, most: usize) -> io::Result<Sent> {
         for _ in 0..most {
             // SAFETY: sendto(2) is given no bytes and no name: it makes the kernel look at the ring.
@@ -250,7 +260,7 @@ impl Queue {
             }
             let error = io::Error::last_os_error();
             match error.raw_os_error() {
-                // More than it takes at a time, or no room.
+                // The kernel stopped at its limit for one call, or had no room.
                 Some(libc::EAGAIN) => {}
                 Some(libc::EINTR) => {}
                 Some(libc::EBUSY | libc::ENOBUFS | libc::ENOMEM) => break,
@@ -261,7 +271,7 @@ impl Queue {
     }
 }
 
-/// What the system said.
+/// Extracts the error of the system.
 fn system(error: xdp::error::SocketError) -> io::Error {
     use xdp::error::SocketError::{Bind, GetSockOpt, RingMap, SetSockOpt, SocketCreation};
     match error {
