@@ -250,7 +250,7 @@ fn forget_the_dead(directory: &Path) {
     }
     let left = |file: fs::DirEntry| -> Option<(Duration, PathBuf)> {
         let name = file.file_name();
-        let (pid, ticks) = squall_monitor::process_of(name.to_str()?)?;
+        let (pid, ticks) = squall_monitor::process_of_file(name.to_str()?)?;
         let dead = started(&pid.to_string()) != Some(ticks);
         let age = file.metadata().and_then(|about| about.modified()).ok()?.elapsed().ok()?;
         dead.then(|| (age, file.path()))

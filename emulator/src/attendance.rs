@@ -60,7 +60,7 @@ impl Attendance {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use squall_net::emulator::frame::Member;
+    use squall_net::emulator::frame::JobRank;
 
     #[test]
     fn who_did_not_come_is_missing() {
@@ -68,7 +68,7 @@ mod tests {
         assert!(attendance.missing().is_empty(), "nobody said how many there are");
         let addr = "127.0.0.1:1".parse().expect("literal");
         for rank in [2, 0, 2] {
-            let member = Member { rank: Some(rank), ranks: Some(4) };
+            let member = JobRank { rank: Some(rank), ranks: Some(4) };
             attendance.attached(&Hello { addr, host: None, process: 1, member });
         }
         assert_eq!(

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 
 use squall_net::emulator::RECEIVE_BUFFER;
-use squall_net::emulator::frame::{Frame, FrameError, Kind, MAX_FRAME, encode};
+use squall_net::emulator::frame::{Frame, FrameError, FrameKind, MAX_FRAME, encode};
 
 /// Bytes read at a time.
 const READ: usize = 256 << 10;
@@ -105,7 +105,7 @@ impl Client {
     }
 
     /// Answers, in as many frames as it takes, and says goodbye.
-    pub(super) fn answer(&mut self, kind: Kind, text: &str) {
+    pub(super) fn answer(&mut self, kind: FrameKind, text: &str) {
         let chunks = text.as_bytes().chunks(32 << 10);
         if chunks.len() == 0 {
             self.push(&encode(kind, b""));

@@ -35,7 +35,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use squall_net::emulator::frame::{Frame, Kind, MAGIC, encode};
+use squall_net::emulator::frame::{Frame, FrameKind, MAGIC, encode};
 
 pub use attendance::Attendance;
 pub use command::{Command, CommandError, find_link, find_switch, parse_rate, parse_share};
@@ -63,15 +63,15 @@ pub fn ask(socket: &Path, command: &Command) -> io::Result<String> {
     let mut stream = UnixStream::connect(socket).map_err(say)?;
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
     let text = [&MAGIC[..], command.to_string().as_bytes()].concat();
-    stream.write_all(&encode(Kind::Command, &text)).map_err(say)?;
+    stream.write_all(&encode(FrameKind::Command, &text)).map_err(say)?;
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).map_err(say)?;
     let (mut answer, mut refused, mut rest) = (Vec::new(), false, &bytes[..]);
     let invalid = |text: String| say(io::Error::new(ErrorKind::InvalidData, text));
     while let Some(frame) = Frame::first(rest).map_err(|e| invalid(e.to_string()))? {
         match frame.kind {
-            Kind::Reply => {}
-            Kind::Refused => refused = true,
+            FrameKind::Reply => {}
+            FrameKind::Refused => refused = true,
             other => return Err(invalid(format!("a command was answered by a {other:?} frame"))),
         }
         answer.extend_from_slice(frame.body());

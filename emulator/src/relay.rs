@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use squall_net::emulator::frame::{
-    Hello, Kind, MAGIC, PACKET_HEAD, PacketFrame, Welcome, encode, encode_address,
+    FrameKind, Hello, MAGIC, PACKET_HEAD, PacketFrame, Welcome, encode, encode_address,
 };
 
 use super::attendance::Attendance;
@@ -380,7 +380,7 @@ impl Relay {
             };
             let len = frame.bytes.len();
             match (frame.kind, &client.role) {
-                (Kind::Packet, Role::Endpoint(from)) => {
+                (FrameKind::Packet, Role::Endpoint(from)) => {
                     let Ok((head, payload)) = PacketFrame::decode(&frame) else { return false };
                     let missing = self.send(now, from.addr, from.host, head, payload);
                     let bytes = payload.len() as u64;
@@ -390,10 +390,10 @@ impl Relay {
                         from.sent_bytes += bytes;
                     }
                     if let Some(nobody) = missing {
-                        client.push(&encode(Kind::Nobody, &encode_address(nobody)));
+                        client.push(&encode(FrameKind::Nobody, &encode_address(nobody)));
                     }
                 }
-                (Kind::Hello, Role::Unknown) => {
+                (FrameKind::Hello, Role::Unknown) => {
                     let hello = Hello::decode(frame.body());
                     client.handled(len);
                     let attached = hello
@@ -412,19 +412,19 @@ impl Relay {
                             self.attendance.refused(&why);
                             self.run_state.refused(now);
                             say(format_args!("an endpoint was refused: {why}"));
-                            client.answer(Kind::Refused, &why);
+                            client.answer(FrameKind::Refused, &why);
                         }
                     }
                 }
-                (Kind::Command, Role::Unknown) => {
+                (FrameKind::Command, Role::Unknown) => {
                     let text = frame.body().strip_prefix(&MAGIC).map(String::from_utf8_lossy);
                     let text = text.map(|text| text.into_owned());
                     client.handled(len);
                     let Some(text) = text else { return false };
                     let command = text.parse().map_err(|e: super::CommandError| e.to_string());
                     match command.and_then(|command: Command| self.obey(&command, now, say)) {
-                        Ok(answer) => client.answer(Kind::Reply, &answer),
-                        Err(why) => client.answer(Kind::Refused, &why),
+                        Ok(answer) => client.answer(FrameKind::Reply, &answer),
+                        Err(why) => client.answer(FrameKind::Refused, &why),
                     }
                 }
                 (_, Role::Leaving) => client.handled(len),

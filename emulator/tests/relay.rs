@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use squall_base::{Batch, Rate, Rng, Time, TrafficClass};
 use squall_emulator::{Command, Relay, RelayConfig, Status, Timeline, ask};
-use squall_net::emulator::frame::Member;
+use squall_net::emulator::frame::JobRank;
 use squall_net::{
-    Burst, EmulatorPort, EmulatorSpec, HostChoice, NetError, Port, PortConfig, RxMeta, Unreachable,
+    Burst, EmulatorPort, EmulatorSpec, HostChoice, NetError, Port, PortConfig, RxMeta,
+    UnreachableReason,
 };
 use squall_netsim::Picos;
 use squall_netsim::model::{Marks, NetworkOptions};
@@ -59,10 +60,10 @@ impl Emulator {
     }
 
     fn attach(&self, host: Option<u32>) -> std::io::Result<EmulatorPort> {
-        self.enter(host.map_or(HostChoice::Free, HostChoice::Number), Member::default())
+        self.enter(host.map_or(HostChoice::Free, HostChoice::Number), JobRank::default())
     }
 
-    fn enter(&self, host: HostChoice, member: Member) -> std::io::Result<EmulatorPort> {
+    fn enter(&self, host: HostChoice, member: JobRank) -> std::io::Result<EmulatorPort> {
         // So many that no choice of ports hashes all of them to one spine.
         let bind = "127.0.0.1:0".parse().unwrap();
         let config = PortConfig { bind, paths: 64, ..PortConfig::default() };
@@ -169,7 +170,7 @@ fn nobody_there_is_answered() {
         port.take_errors(&mut errors);
         !errors.is_empty()
     });
-    let kind = Unreachable::Port;
+    let kind = UnreachableReason::Port;
     assert_eq!(errors, [NetError::Unreachable { peer: nobody, kind, offender: None }]);
     assert_eq!(emulator.status().totals.nobody, 1);
 }
@@ -224,7 +225,7 @@ fn links_fail_and_recover_on_command() {
 #[test]
 fn ranks_are_hosts_of_a_list() {
     let emulator = Emulator::up();
-    let member = |rank| Member { rank: Some(rank), ranks: Some(4) };
+    let member = |rank| JobRank { rank: Some(rank), ranks: Some(4) };
     let list = || HostChoice::List("3,1x2".parse().unwrap());
     let ports: Vec<_> = (0..3).map(|rank| emulator.enter(list(), member(rank)).unwrap()).collect();
     let hosts: Vec<_> = ports.iter().map(|port| port.welcome().host).collect();
@@ -239,7 +240,7 @@ fn ranks_are_hosts_of_a_list() {
 #[test]
 fn ranks_are_hosts_of_their_numbers() {
     let emulator = Emulator::with("", true);
-    let rank = |rank| Member { rank: Some(rank), ranks: Some(4) };
+    let rank = |rank| JobRank { rank: Some(rank), ranks: Some(4) };
     let two = emulator.enter(HostChoice::Rank, rank(2)).unwrap();
     let zero = emulator.enter(HostChoice::Rank, rank(0)).unwrap();
     let again = emulator.enter(HostChoice::Rank, rank(2)).unwrap();
@@ -248,7 +249,7 @@ fn ranks_are_hosts_of_their_numbers() {
     let error = emulator.enter(HostChoice::Rank, rank(4)).err().unwrap().to_string();
     assert!(error.contains("rank 4 wants to be host 4; the hosts are 0 to 3"), "{error}");
     // Whoever has no rank takes what is free.
-    assert_eq!(emulator.enter(HostChoice::Rank, Member::default()).unwrap().welcome().host, 1);
+    assert_eq!(emulator.enter(HostChoice::Rank, JobRank::default()).unwrap().welcome().host, 1);
     let said: Vec<_> = emulator.status().endpoints.iter().map(|e| (e.host, e.rank)).collect();
     assert_eq!(said, [(0, Some(0)), (2, Some(2)), (2, Some(2))]);
     assert_eq!(emulator.status().attached, 4);

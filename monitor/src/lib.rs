@@ -35,10 +35,10 @@ pub mod trace;
 pub use description::{Counter, Description, JobPlace};
 pub use page::{PageLayout, StatisticsPage, StatisticsPageError};
 pub use page_files::{
-    ADDRESS, address_of, address_words, directory, file_name, process_of, start_ticks,
+    ADDRESS, address_from_words, address_words, directory, file_name, process_of_file, start_ticks,
 };
 pub use paths::{COLLECTED_FLOWS, PATH, PathValues, is_path_word, path_words};
-pub use snapshot::{Flow, Snapshot, SnapshotError};
+pub use snapshot::{FlowValues, Snapshot, SnapshotError};
 
 /// First word of a statistics page.
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"sqlboard");

@@ -22,7 +22,7 @@ pub fn file_name(of: &Description) -> String {
 /// Returns the process ID and the start time in the name of a page's file, or `None` if the name is
 /// another.
 #[must_use]
-pub fn process_of(file_name: &str) -> Option<(u32, u64)> {
+pub fn process_of_file(file_name: &str) -> Option<(u32, u64)> {
     let mut parts = file_name.split('-');
     let (pid, started) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
     let _endpoint: u32 = parts.next()?.parse().ok()?;
@@ -53,7 +53,7 @@ pub fn address_words(address: SocketAddr) -> [u64; 3] {
 
 /// Decodes an address from the words of [`address_words`].
 #[must_use]
-pub fn address_of([high, low, port]: [u64; 3]) -> SocketAddr {
+pub fn address_from_words([high, low, port]: [u64; 3]) -> SocketAddr {
     let ip = Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low)).to_canonical();
     SocketAddr::new(ip, u16::try_from(port).unwrap_or(0))
 }
@@ -66,15 +66,15 @@ mod tests {
     fn addresses_survive() {
         for text in ["10.1.2.3:4793", "[fe80::1]:1", "[::1]:65535"] {
             let address: SocketAddr = text.parse().expect("literal");
-            assert_eq!(address_of(address_words(address)), address);
+            assert_eq!(address_from_words(address_words(address)), address);
         }
     }
 
     #[test]
     fn files_say_whose_they_are() {
-        assert_eq!(process_of("12-3456-0"), Some((12, 3456)));
+        assert_eq!(process_of_file("12-3456-0"), Some((12, 3456)));
         for foreign in ["", "12", "12-3", "12-3-4-5", "a-1-2", "12-3-x", ".12-3-4"] {
-            assert_eq!(process_of(foreign), None, "{foreign}");
+            assert_eq!(process_of_file(foreign), None, "{foreign}");
         }
     }
 

@@ -39,11 +39,11 @@ fn word(path: usize, name: &str) -> String {
 impl Snapshot {
     /// Returns the values of each path of a flow, in the order of the paths.
     #[must_use]
-    pub fn paths_of(&self, flow: &[u64]) -> Vec<PathValues> {
+    pub fn path_values(&self, flow: &[u64]) -> Vec<PathValues> {
         let of = |path: usize| {
             let mut values = [0; PATH.len()];
             for (value, (name, _)) in values.iter_mut().zip(PATH) {
-                *value = self.of_flow(flow, &word(path, name))?;
+                *value = self.flow_value(flow, &word(path, name))?;
             }
             Some(values)
         };
@@ -93,6 +93,6 @@ mod tests {
             flows: vec![vec![9, 1, 2, 3, 4, 5, 6]],
             torn: false,
         };
-        assert_eq!(shown.paths_of(&shown.flows[0]), [[1, 2, 3], [4, 5, 6]]);
+        assert_eq!(shown.path_values(&shown.flows[0]), [[1, 2, 3], [4, 5, 6]]);
     }
 }

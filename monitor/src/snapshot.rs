@@ -23,7 +23,7 @@ pub enum SnapshotError {
 }
 
 /// The values of a flow, in the order of [`Description::flow`].
-pub type Flow = Vec<u64>;
+pub type FlowValues = Vec<u64>;
 
 /// The contents of a page at one moment.
 #[derive(Clone, PartialEq, Debug)]
@@ -37,15 +37,15 @@ pub struct Snapshot {
     /// Number of flows of the endpoint.
     pub flow_count: u64,
     /// Values of the flows that had room on the page.
-    pub flows: Vec<Flow>,
+    pub flows: Vec<FlowValues>,
     /// The writer died while it was writing, so the values may be of two different times.
     pub torn: bool,
 }
 
 /// The bytes of a page, read as words.
-struct Words<'a>(&'a [u8]);
+struct PageWords<'a>(&'a [u8]);
 
-impl Words<'_> {
+impl PageWords<'_> {
     fn get(&self, index: usize) -> Option<u64> {
         let bytes = self.0.get(index.checked_mul(8)?..)?.first_chunk()?;
         Some(u64::from_ne_bytes(*bytes))
@@ -76,9 +76,9 @@ impl Snapshot {
         let mut before = read()?;
         for _ in 0..tries {
             let after = read()?;
-            let sequence = Words(&before).get(at::SEQUENCE);
+            let sequence = PageWords(&before).get(at::SEQUENCE);
             let whole = sequence.is_some_and(|s| s.is_multiple_of(2));
-            if sequence.is_none() || (whole && sequence == Words(&after).get(at::SEQUENCE)) {
+            if sequence.is_none() || (whole && sequence == PageWords(&after).get(at::SEQUENCE)) {
                 return Ok(Self::parse(&before)?);
             }
             before = after;
@@ -95,7 +95,7 @@ impl Snapshot {
     /// The reason why they are not a page.
     pub fn parse(bytes: &[u8]) -> Result<Self, SnapshotError> {
         use SnapshotError::Damaged;
-        let words = Words(bytes);
+        let words = PageWords(bytes);
         if words.get(at::MAGIC) != Some(MAGIC) {
             return Err(SnapshotError::Foreign);
         }
@@ -146,7 +146,7 @@ impl Snapshot {
 
     /// Returns a value of a flow by its name.
     #[must_use]
-    pub fn of_flow(&self, flow: &[u64], name: &str) -> Option<u64> {
+    pub fn flow_value(&self, flow: &[u64], name: &str) -> Option<u64> {
         let at = self.description.flow.iter().position(|known| known == name)?;
         flow.get(at).copied()
     }
@@ -209,7 +209,10 @@ mod tests {
         assert_eq!((shown.written, shown.flow_count, shown.torn), (1234, 3, false));
         assert_eq!(shown.flows, [vec![1, 2, 3], vec![4, 5, 6]], "as many as there are places");
         assert_eq!((shown.counter("tx_packets"), shown.counter("rtt_min_ns")), (10, 20));
-        assert_eq!((shown.counter("other"), shown.of_flow(&shown.flows[1], "cwnd")), (0, Some(6)));
+        assert_eq!(
+            (shown.counter("other"), shown.flow_value(&shown.flows[1], "cwnd")),
+            (0, Some(6))
+        );
         page.write(&words, 1235, [11, 20], (0, Vec::<Vec<u64>>::new()));
         assert!(Snapshot::parse(&bytes(&words)).expect("a page").flows.is_empty());
         let small = memory(layout.words() - 1);

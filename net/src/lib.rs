@@ -50,7 +50,9 @@ pub use message::{
     RecordVerdict, ReferenceOutcome, ShmChannelId,
 };
 pub use pcap::{Direction, PcapPort, PcapSpec};
-pub use port::{Counters, MAX_PIECES, NetError, Port, RecvReport, RxMeta, SendReport, Unreachable};
+pub use port::{
+    Counters, MAX_PIECES, NetError, Port, RecvReport, RxMeta, SendReport, UnreachableReason,
+};
 pub use shm::{PayloadSource, ShmConfig, ShmPort};
 pub use squall_wire::base;
 pub use udp::UdpPort;

@@ -78,7 +78,7 @@ pub struct RecvReport {
 /// The reason why a destination cannot be reached, from ICMP (RFC 792, RFC 4443) or the local
 /// routing table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unreachable {
+pub enum UnreachableReason {
     /// No process listens on the port.
     Port,
     /// The host does not answer.
@@ -106,7 +106,7 @@ pub enum NetError {
         /// Address of the peer, as in [`Datagram::dst`](crate::base::Datagram::dst).
         peer: SocketAddr,
         /// The reported reason.
-        kind: Unreachable,
+        kind: UnreachableReason,
         /// Router or host that sent the ICMP message, if it was one.
         offender: Option<std::net::IpAddr>,
     },
@@ -143,12 +143,12 @@ impl fmt::Display for NetError {
         match *self {
             Self::Unreachable { peer, kind, offender } => {
                 let what = match kind {
-                    Unreachable::Port => "port unreachable",
-                    Unreachable::Host => "host unreachable",
-                    Unreachable::Network => "network unreachable",
-                    Unreachable::Prohibited => "administratively prohibited",
-                    Unreachable::TimeExceeded => "time exceeded",
-                    Unreachable::Other { kind, code } => {
+                    UnreachableReason::Port => "port unreachable",
+                    UnreachableReason::Host => "host unreachable",
+                    UnreachableReason::Network => "network unreachable",
+                    UnreachableReason::Prohibited => "administratively prohibited",
+                    UnreachableReason::TimeExceeded => "time exceeded",
+                    UnreachableReason::Other { kind, code } => {
                         write!(f, "{peer}: ICMP type {kind} code {code}")?;
                         return offender.map_or(Ok(()), |by| write!(f, " (from {by})"));
                     }

@@ -13,12 +13,12 @@ use netlink_sys::{Socket, protocols};
 const DATAGRAM: usize = 64 << 10;
 
 /// A netlink socket for requests about the kernel's tables.
-pub(crate) struct Tables {
+pub(crate) struct RouteSocket {
     socket: Socket,
     buffer: Vec<u8>,
 }
 
-impl Tables {
+impl RouteSocket {
     /// Opens a netlink socket.
     ///
     /// # Errors
@@ -36,7 +36,10 @@ impl Tables {
     /// # Errors
     /// The error with which the kernel refuses, or `InvalidData` for an answer that cannot be
     /// parsed.
-    pub(crate) fn ask(&mut self, question: RouteNetlinkMessage) -> io::Result<RouteNetlinkMessage> {
+    pub(crate) fn request(
+        &mut self,
+        question: RouteNetlinkMessage,
+    ) -> io::Result<RouteNetlinkMessage> {
         self.send(question, NLM_F_REQUEST)?;
         self.buffer.clear();
         self.socket.recv(&mut self.buffer, libc::MSG_DONTWAIT)?;

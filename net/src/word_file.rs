@@ -29,7 +29,7 @@ impl WordFile {
     /// the directory belongs to another user or others may enter it; `FileTooLarge` if RLIMIT_FSIZE
     /// forbids the size.
     pub fn create(directory: &Path, name: &str, words: usize) -> io::Result<Self> {
-        own(directory)?;
+        ensure_private_directory(directory)?;
         let path = directory.join(name);
         let mut options = File::options();
         options.read(true).write(true).create_new(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
@@ -87,7 +87,7 @@ impl WordFile {
 }
 
 /// Ensures that a directory exists and belongs to this user alone.
-fn own(directory: &Path) -> io::Result<()> {
+fn ensure_private_directory(directory: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(directory) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}

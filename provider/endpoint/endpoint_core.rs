@@ -9,7 +9,7 @@ use squall_engine::{
     Completion, Engine, Notice, OpError, OpKind, PacketMarks, Patience, PeerId, ReceiveBuffer,
     Trouble, Visibility,
 };
-use squall_net::{NetError, Port, RxMeta, UdpPort, Unreachable};
+use squall_net::{NetError, Port, RxMeta, UdpPort, UnreachableReason};
 
 use crate::addr::Name;
 use crate::background;
@@ -482,9 +482,9 @@ impl Core {
         for error in core::mem::take(&mut self.errors) {
             let errno = match error {
                 NetError::Unreachable { kind, .. } => match kind {
-                    Unreachable::Port => libc::ECONNREFUSED,
-                    Unreachable::Network => libc::ENETUNREACH,
-                    Unreachable::Prohibited => libc::EACCES,
+                    UnreachableReason::Port => libc::ECONNREFUSED,
+                    UnreachableReason::Network => libc::ENETUNREACH,
+                    UnreachableReason::Prohibited => libc::EACCES,
                     _ => libc::EHOSTUNREACH,
                 },
                 // Not worth a word when an operation fails later, for another reason.

@@ -9,7 +9,7 @@ use squall_cc::Network;
 use squall_engine::{Config, Engine, NOMINAL_OVERHEAD, TransportConfig};
 use squall_monitor::JobPlace;
 use squall_net::emulator::RECEIVE_BUFFER;
-use squall_net::emulator::frame::{Member, Welcome};
+use squall_net::emulator::frame::{JobRank, Welcome};
 use squall_net::{
     CRC_LEN, CrcPort, EmulatorPort, EmulatorSpec, FaultPort, FaultSpec, HostChoice, PcapPort,
     PcapSpec, Port, PortConfig, UdpPort, XdpPort,
@@ -207,7 +207,7 @@ fn open_port(
 ) -> io::Result<(Box<dyn Port + Send>, u64, Carrier)> {
     if let Some(spec) = emulator {
         let JobPlace { rank, ranks, .. } = place();
-        let port = EmulatorPort::attach(spec, Member { rank, ranks }, config)?;
+        let port = EmulatorPort::attach(spec, JobRank { rank, ranks }, config)?;
         let welcome = *port.welcome();
         if spec.host == HostChoice::Rank && rank.is_none() {
             log::info!(

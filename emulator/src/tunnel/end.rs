@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
-use squall_net::emulator::frame::{Frame, Kind, PacketFrame};
+use squall_net::emulator::frame::{Frame, FrameKind, PacketFrame};
 
 use super::datagram::{MOST, Name, Say};
 use super::pieces::{Pieces, Taken};
@@ -304,7 +304,7 @@ impl End {
                 let far = matches!(self.side, Side::Far(_));
                 if connection.pieces.has_begun()
                     && let Some((kind, frame)) = arrived(bytes, now)
-                    && (kind == Kind::Packet || kind == Kind::Nobody && !far)
+                    && (kind == FrameKind::Packet || kind == FrameKind::Nobody && !far)
                     && !connection.give(&frame)
                 {
                     self.lost += 1;
@@ -504,21 +504,21 @@ fn send(socket: &UdpSocket, side: &Side, name: Name, bytes: &[u8]) -> bool {
 /// clocks of two machines are two clocks.
 fn departing(frame: &Frame<'_>, now: Time) -> Option<Vec<u8>> {
     match frame.kind {
-        Kind::Packet => {
+        FrameKind::Packet => {
             let (head, payload) = PacketFrame::decode(frame).ok()?;
             let age = now.since(head.sent);
             Some(restamped(head, payload, Time(age.0)))
         }
-        Kind::Nobody => Some(frame.bytes.to_vec()),
+        FrameKind::Nobody => Some(frame.bytes.to_vec()),
         _ => None,
     }
 }
 
 /// The frame that a datagram carried, and of what kind; `None` where it is not one whole frame.
-fn arrived(bytes: &[u8], now: Time) -> Option<(Kind, Vec<u8>)> {
+fn arrived(bytes: &[u8], now: Time) -> Option<(FrameKind, Vec<u8>)> {
     let frame =
         Frame::first(bytes).ok().flatten().filter(|frame| frame.bytes.len() == bytes.len())?;
-    if frame.kind != Kind::Packet {
+    if frame.kind != FrameKind::Packet {
         return Some((frame.kind, bytes.to_vec()));
     }
     let (head, payload) = PacketFrame::decode(&frame).ok()?;

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use squall_net::emulator::frame::{
-    Frame, Hello, Kind, MAX_FRAME, Member, PacketFrame, Welcome, decode_address,
+    Frame, FrameKind, Hello, JobRank, MAX_FRAME, PacketFrame, Welcome, decode_address,
 };
 
 use super::*;
@@ -91,7 +91,7 @@ impl Endpoint {
         let stream = UnixStream::connect(socket).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         let mut endpoint = Self { addr, stream, bytes: Vec::new() };
-        let hello = Hello { addr, host: Some(host), process: 7, member: Member::default() };
+        let hello = Hello { addr, host: Some(host), process: 7, member: JobRank::default() };
         endpoint.stream.write_all(&hello.encode()).unwrap();
         endpoint
     }
@@ -99,13 +99,13 @@ impl Endpoint {
     fn attach(socket: &Path, port: u16, host: u32) -> Self {
         let mut endpoint = Self::greet(socket, port, host);
         let (kind, bytes) = endpoint.next();
-        assert_eq!(kind, Kind::Welcome, "{}", String::from_utf8_lossy(&bytes));
+        assert_eq!(kind, FrameKind::Welcome, "{}", String::from_utf8_lossy(&bytes));
         assert_eq!(Welcome::decode(&bytes[8..]).unwrap().host, host);
         endpoint
     }
 
     /// The next frame.
-    fn next(&mut self) -> (Kind, Vec<u8>) {
+    fn next(&mut self) -> (FrameKind, Vec<u8>) {
         loop {
             if let Some(frame) = Frame::first(&self.bytes).unwrap() {
                 let (kind, len) = (frame.kind, frame.bytes.len());
@@ -137,7 +137,7 @@ impl Endpoint {
     /// The next packet.
     fn packet(&mut self) -> (PacketFrame, Vec<u8>) {
         let (kind, bytes) = self.next();
-        assert_eq!(kind, Kind::Packet);
+        assert_eq!(kind, FrameKind::Packet);
         let frame = Frame::first(&bytes).unwrap().unwrap();
         let (head, payload) = PacketFrame::decode(&frame).unwrap();
         (head, payload.to_vec())
@@ -169,7 +169,7 @@ fn an_endpoint_behind_a_tunnel_is_one_like_the_others() {
     let nobody = SocketAddr::from(([10, 0, 0, 9], 9));
     remote.send(nobody, b"?");
     let (kind, bytes) = remote.next();
-    assert_eq!((kind, decode_address(&bytes[8..]).unwrap()), (Kind::Nobody, nobody));
+    assert_eq!((kind, decode_address(&bytes[8..]).unwrap()), (FrameKind::Nobody, nobody));
 
     // Commands, with an answer of several pieces, and one that is refused.
     let status = ask(&there, &Command::Status).unwrap();
@@ -182,7 +182,7 @@ fn an_endpoint_behind_a_tunnel_is_one_like_the_others() {
 
     // Who is refused learns why, and who goes is gone.
     let (kind, bytes) = Endpoint::greet(&there, 2, 1).next();
-    assert_eq!(kind, Kind::Refused);
+    assert_eq!(kind, FrameKind::Refused);
     assert!(String::from_utf8_lossy(&bytes).contains("attached already"));
     drop(remote);
     for round in 0.. {
@@ -246,7 +246,7 @@ fn strangers_open_nothing_and_what_comes_twice_opens_nothing_again() {
     let attached =
         || -> Status { serde_json::from_str(&ask(&here, &Command::Status).unwrap()).unwrap() };
     let addr = SocketAddr::from(([10, 0, 0, 1], 1));
-    let hello = Hello { addr, host: None, process: 7, member: Member::default() }.encode();
+    let hello = Hello { addr, host: None, process: 7, member: JobRank::default() }.encode();
 
     // Not before it has asked.
     say(name, Say::Piece(0, &hello));

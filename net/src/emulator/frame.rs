@@ -39,7 +39,7 @@ pub const MAX_FRAME: usize = PACKET_HEAD + 65_535;
 /// The kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Kind {
+pub enum FrameKind {
     /// First frame from the endpoint to the emulator: [`Hello`].
     Hello = 1,
     /// The emulator's answer to a hello: [`Welcome`].
@@ -56,9 +56,9 @@ pub enum Kind {
     Reply = 7,
 }
 
-impl Kind {
+impl FrameKind {
     fn from_byte(byte: u8) -> Option<Self> {
-        use Kind::{Command, Hello, Nobody, Packet, Refused, Reply, Welcome};
+        use FrameKind::{Command, Hello, Nobody, Packet, Refused, Reply, Welcome};
         [Hello, Welcome, Refused, Packet, Nobody, Command, Reply]
             .into_iter()
             .find(|kind| *kind as u8 == byte)
@@ -71,7 +71,7 @@ pub enum FrameError {
     /// No frame begins with this byte.
     Kind(u8),
     /// A frame of this kind cannot have this length.
-    Length(Kind, usize),
+    Length(FrameKind, usize),
     /// The conversation does not begin with [`MAGIC`]: the other side is another program or another
     /// version.
     Magic,
@@ -96,7 +96,7 @@ impl std::error::Error for FrameError {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
     /// Kind of the frame.
-    pub kind: Kind,
+    pub kind: FrameKind,
     /// All bytes of the frame, including the first eight.
     pub bytes: &'a [u8],
 }
@@ -108,11 +108,11 @@ impl<'a> Frame<'a> {
     /// The bytes are not the beginning of a frame, so the conversation cannot continue.
     pub fn first(bytes: &'a [u8]) -> Result<Option<Self>, FrameError> {
         let Some(&byte) = bytes.first() else { return Ok(None) };
-        let kind = Kind::from_byte(byte).ok_or(FrameError::Kind(byte))?;
+        let kind = FrameKind::from_byte(byte).ok_or(FrameError::Kind(byte))?;
         let Some(len) = bytes.get(4..8) else { return Ok(None) };
         let len = u32::from_le_bytes([len[0], len[1], len[2], len[3]]) as usize;
         let whole = HEAD.saturating_add(len);
-        let least = if kind == Kind::Packet { PACKET_HEAD } else { HEAD };
+        let least = if kind == FrameKind::Packet { PACKET_HEAD } else { HEAD };
         if whole < least || whole > MAX_FRAME {
             return Err(FrameError::Length(kind, whole));
         }
@@ -128,7 +128,7 @@ impl<'a> Frame<'a> {
 
 /// Encodes a frame that is not a packet.
 #[must_use]
-pub fn encode(kind: Kind, body: &[u8]) -> Vec<u8> {
+pub fn encode(kind: FrameKind, body: &[u8]) -> Vec<u8> {
     let mut frame = vec![kind as u8, 0, 0, 0];
     let len = body.len().min(MAX_FRAME - HEAD);
     frame.extend_from_slice(&(len as u32).to_le_bytes());
@@ -200,7 +200,7 @@ impl PacketFrame {
     #[must_use]
     pub fn encode(&self, payload: usize) -> [u8; PACKET_HEAD] {
         let mut out = [0; PACKET_HEAD];
-        out[0] = Kind::Packet as u8;
+        out[0] = FrameKind::Packet as u8;
         out[1] = self.ecn & 3
             | if self.control { CONTROL } else { 0 }
             | if self.trimmed { TRIMMED } else { 0 };
@@ -214,7 +214,7 @@ impl PacketFrame {
         out
     }
 
-    /// Decodes the header and returns it with the UDP payload of a [`Kind::Packet`] frame.
+    /// Decodes the header and returns it with the UDP payload of a [`FrameKind::Packet`] frame.
     ///
     /// # Errors
     /// The address is invalid.
@@ -249,12 +249,12 @@ pub struct Hello {
     /// Process ID, for listings.
     pub process: u32,
     /// Rank of the process, as far as its launcher reports it.
-    pub member: Member,
+    pub member: JobRank,
 }
 
 /// Rank of an endpoint's process in a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Member {
+pub struct JobRank {
     /// Rank of the process.
     pub rank: Option<u32>,
     /// Number of ranks of the job.
@@ -268,11 +268,11 @@ impl Hello {
         let mut body = MAGIC.to_vec();
         body.extend_from_slice(&encode_address(self.addr));
         let known = |number: Option<u32>| number.unwrap_or(u32::MAX);
-        let Member { rank, ranks } = self.member;
+        let JobRank { rank, ranks } = self.member;
         for word in [known(self.host), self.process, known(rank), known(ranks)] {
             body.extend_from_slice(&word.to_le_bytes());
         }
-        encode(Kind::Hello, &body)
+        encode(FrameKind::Hello, &body)
     }
 
     /// Decodes a hello from the body of a frame.
@@ -284,12 +284,12 @@ impl Hello {
         let addr = decode_address(rest)?;
         let words: &[u8; 16] = rest[ADDRESS..]
             .first_chunk()
-            .ok_or(FrameError::Length(Kind::Hello, HEAD + body.len()))?;
+            .ok_or(FrameError::Length(FrameKind::Hello, HEAD + body.len()))?;
         let word = |at: usize| {
             u32::from_le_bytes([words[at], words[at + 1], words[at + 2], words[at + 3]])
         };
         let known = |at: usize| Some(word(at)).filter(|number| *number != u32::MAX);
-        let member = Member { rank: known(8), ranks: known(12) };
+        let member = JobRank { rank: known(8), ranks: known(12) };
         Ok(Self { addr, host: known(0), process: word(4), member })
     }
 }
@@ -322,7 +322,7 @@ impl Welcome {
         for word in [self.rate.0, self.base_rtt.0] {
             body.extend_from_slice(&word.to_le_bytes());
         }
-        encode(Kind::Welcome, &body)
+        encode(FrameKind::Welcome, &body)
     }
 
     /// Decodes a welcome from the body of a frame.
@@ -332,7 +332,7 @@ impl Welcome {
     pub fn decode(body: &[u8]) -> Result<Self, FrameError> {
         let rest = body.strip_prefix(&MAGIC).ok_or(FrameError::Magic)?;
         let rest: &[u8; 32] =
-            rest.first_chunk().ok_or(FrameError::Length(Kind::Welcome, HEAD + body.len()))?;
+            rest.first_chunk().ok_or(FrameError::Length(FrameKind::Welcome, HEAD + body.len()))?;
         let word =
             |at: usize| u32::from_le_bytes([rest[at], rest[at + 1], rest[at + 2], rest[at + 3]]);
         let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
@@ -371,7 +371,7 @@ mod tests {
             let mut bytes = head.encode(5).to_vec();
             bytes.extend_from_slice(b"helloX");
             let frame = Frame::first(&bytes).unwrap().unwrap();
-            assert_eq!((frame.kind, frame.bytes.len()), (Kind::Packet, PACKET_HEAD + 5));
+            assert_eq!((frame.kind, frame.bytes.len()), (FrameKind::Packet, PACKET_HEAD + 5));
             assert_eq!(PacketFrame::decode(&frame), Ok((head, &b"hello"[..])));
         }
     }
@@ -380,11 +380,11 @@ mod tests {
     fn greetings_survive_the_round_trip() {
         let addr = "127.0.0.1:4793".parse().unwrap();
         for host in [None, Some(3)] {
-            let member = Member { rank: host, ranks: Some(4) };
+            let member = JobRank { rank: host, ranks: Some(4) };
             let hello = Hello { addr, host, process: 9, member };
             let bytes = hello.encode();
             let frame = Frame::first(&bytes).unwrap().unwrap();
-            assert_eq!(frame.kind, Kind::Hello);
+            assert_eq!(frame.kind, FrameKind::Hello);
             assert_eq!(Hello::decode(frame.body()), Ok(hello));
         }
         let welcome = Welcome {
@@ -408,22 +408,22 @@ mod tests {
         assert_eq!(Frame::first(b"GET / HTTP/1.1"), Err(FrameError::Kind(b'G')));
         let mut long = bytes;
         long[4..8].copy_from_slice(&70_000u32.to_le_bytes());
-        assert_eq!(Frame::first(&long), Err(FrameError::Length(Kind::Packet, 70_008)));
+        assert_eq!(Frame::first(&long), Err(FrameError::Length(FrameKind::Packet, 70_008)));
         let mut short = bytes;
         short[4..8].copy_from_slice(&35u32.to_le_bytes());
-        assert_eq!(Frame::first(&short), Err(FrameError::Length(Kind::Packet, 43)));
+        assert_eq!(Frame::first(&short), Err(FrameError::Length(FrameKind::Packet, 43)));
         assert_eq!(Hello::decode(b"squallf0........"), Err(FrameError::Magic));
         assert_eq!(Hello::decode(&MAGIC), Err(FrameError::Address));
         let hello = Hello {
             addr: "10.0.0.1:1".parse().unwrap(),
             host: None,
             process: 1,
-            member: Member::default(),
+            member: JobRank::default(),
         };
         let hello = hello.encode();
         assert!(matches!(
             Hello::decode(&hello[HEAD..hello.len() - 1]),
-            Err(FrameError::Length(Kind::Hello, _))
+            Err(FrameError::Length(FrameKind::Hello, _))
         ));
         let mut odd = bytes;
         odd[24 + 18] = 5;

@@ -20,11 +20,11 @@ use std::time::Duration;
 use socket2::{SockRef, Socket};
 
 use crate::base::{Time, TrafficClass, Train, entropies};
-use crate::udp::{bound, plain, tos};
+use crate::udp::{bound_address, open_plain, tos};
 use crate::{
-    Burst, Counters, NetError, Port, PortConfig, RecvReport, RxMeta, SendReport, Unreachable,
+    Burst, Counters, NetError, Port, PortConfig, RecvReport, RxMeta, SendReport, UnreachableReason,
 };
-use frame::{Frame, Hello, Kind, MAX_FRAME, Member, PACKET_HEAD, PacketFrame, Welcome};
+use frame::{Frame, FrameKind, Hello, JobRank, MAX_FRAME, PACKET_HEAD, PacketFrame, Welcome};
 pub use spec::{EmulatorSpec, EmulatorSpecError, HostChoice, HostList, HostListError};
 
 /// Number of bytes that may wait for an endpoint that does not read, like the receive buffer of a
@@ -87,17 +87,17 @@ impl EmulatorPort {
     /// The error of the system for the address, such as `AddrInUse`. For the emulator, an error
     /// that names the socket and the reason: nobody listens, the emulator refused, or the other
     /// side is not an emulator.
-    pub fn attach(spec: &EmulatorSpec, member: Member, config: &PortConfig) -> io::Result<Self> {
+    pub fn attach(spec: &EmulatorSpec, member: JobRank, config: &PortConfig) -> io::Result<Self> {
         if config.bind.ip().is_unspecified() {
             return Err(io::Error::new(
                 ErrorKind::InvalidInput,
                 "an endpoint on an emulator needs a definite address",
             ));
         }
-        let reserved = plain(&config.bind)?;
+        let reserved = open_plain(&config.bind)?;
         reserved.bind(&config.bind.into())?;
-        let local = bound(&reserved)?;
-        let (stream, welcome) = greet(spec, member, local).map_err(|error| {
+        let local = bound_address(&reserved)?;
+        let (stream, welcome) = attach_stream(spec, member, local).map_err(|error| {
             let cure = match error.kind() {
                 ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
                     "; is it running? (squall emulate up)"
@@ -141,7 +141,7 @@ impl EmulatorPort {
     /// Handles the loss of the emulator. From now on everything that is sent is lost, and nothing
     /// arrives.
     #[cold]
-    fn detach_dead(&mut self, why: &dyn fmt::Display) {
+    fn handle_emulator_exit(&mut self, why: &dyn fmt::Display) {
         if !std::mem::replace(&mut self.alive, false) {
             return;
         }
@@ -166,10 +166,10 @@ impl EmulatorPort {
         self.rest.clear();
         // The error names this endpoint itself, because an endpoint that only receives must learn
         // of the loss, too.
-        self.note(NetError::Local { peer: self.local, errno: libc::ENOTCONN });
+        self.keep_error(NetError::Local { peer: self.local, errno: libc::ENOTCONN });
     }
 
-    fn note(&mut self, error: NetError) {
+    fn keep_error(&mut self, error: NetError) {
         self.counters.errors += 1;
         if self.errors.len() < MOST_ERRORS && !self.errors.contains(&error) {
             self.errors.push(error);
@@ -177,7 +177,7 @@ impl EmulatorPort {
     }
 
     /// Sends the rest of a packet. Returns whether all of it is sent.
-    fn finish(&mut self) -> io::Result<bool> {
+    fn send_rest(&mut self) -> io::Result<bool> {
         while !self.rest.is_empty() {
             match self.stream.write(&self.rest) {
                 Ok(n) => {
@@ -193,7 +193,7 @@ impl EmulatorPort {
 
     /// Sends as many packets as fit with one system call. Returns how many the kernel accepted and
     /// their UDP payload bytes. The rest of a packet that was accepted in part is kept in `rest`.
-    fn write(&mut self, burst: Burst<'_>) -> io::Result<(usize, u64)> {
+    fn write_packets(&mut self, burst: Burst<'_>) -> io::Result<(usize, u64)> {
         let sent = clock();
         let mut frames = std::mem::take(&mut self.frames);
         frames.clear();
@@ -239,7 +239,7 @@ impl EmulatorPort {
     }
 
     /// Reads once from the socket. Returns whether there was anything.
-    fn read(&mut self) -> io::Result<bool> {
+    fn read_socket(&mut self) -> io::Result<bool> {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         } else if self.inbox.len() - self.end < READ {
@@ -271,7 +271,7 @@ impl EmulatorPort {
             let Some(frame) = Frame::first(&self.inbox[self.start..self.end])? else { break };
             let len = frame.bytes.len();
             match frame.kind {
-                Kind::Packet => {
+                FrameKind::Packet => {
                     let (head, payload) = PacketFrame::decode(&frame)?;
                     let dscp = if head.trimmed { self.config.dscp_trimmed } else { head.dscp };
                     let overflow = head.overflow;
@@ -284,10 +284,10 @@ impl EmulatorPort {
                         u64::from(overflow.wrapping_sub(self.last_overflow));
                     self.last_overflow = overflow;
                 }
-                Kind::Nobody => {
+                FrameKind::Nobody => {
                     let peer = frame::decode_address(frame.body())?;
-                    let kind = Unreachable::Port;
-                    self.note(NetError::Unreachable { peer, kind, offender: None });
+                    let kind = UnreachableReason::Port;
+                    self.keep_error(NetError::Unreachable { peer, kind, offender: None });
                 }
                 other => return Err(frame::FrameError::Kind(other as u8)),
             }
@@ -302,9 +302,9 @@ impl EmulatorPort {
 }
 
 /// Connects to the emulator, sends the hello and reads the answer.
-fn greet(
+fn attach_stream(
     spec: &EmulatorSpec,
-    member: Member,
+    member: JobRank,
     local: SocketAddr,
 ) -> io::Result<(UnixStream, Welcome)> {
     let mut stream = UnixStream::connect(&spec.path)?;
@@ -340,7 +340,7 @@ fn greet(
             continue;
         };
         match frame.kind {
-            Kind::Welcome => {
+            FrameKind::Welcome => {
                 let welcome = Welcome::decode(frame.body()).map_err(|e| invalid(e.to_string()))?;
                 stream.set_read_timeout(None)?;
                 stream.set_write_timeout(None)?;
@@ -350,7 +350,7 @@ fn greet(
                 let _ = socket.set_send_buffer_size(BUFFER);
                 return Ok((stream, welcome));
             }
-            Kind::Refused => {
+            FrameKind::Refused => {
                 let why = String::from_utf8_lossy(frame.body());
                 return Err(io::Error::new(
                     ErrorKind::PermissionDenied,
@@ -367,8 +367,8 @@ impl Port for EmulatorPort {
         let packets = burst.packets();
         let mut report = SendReport::default();
         while self.is_alive() && report.sent < packets.len() {
-            let outcome = match self.finish() {
-                Ok(true) => self.write(burst.part(report.sent..packets.len())),
+            let outcome = match self.send_rest() {
+                Ok(true) => self.write_packets(burst.part(report.sent..packets.len())),
                 Ok(false) => Err(ErrorKind::WouldBlock.into()),
                 Err(e) => Err(e),
             };
@@ -386,7 +386,7 @@ impl Port for EmulatorPort {
                     self.counters.tx_blocked += 1;
                     return report;
                 }
-                Err(e) => self.detach_dead(&e),
+                Err(e) => self.handle_emulator_exit(&e),
             }
         }
         // Without an emulator there is no network, so the packets are lost.
@@ -394,7 +394,7 @@ impl Port for EmulatorPort {
             report.sent += 1;
             report.failed += 1;
             self.counters.tx_failed += 1;
-            self.note(NetError::Local { peer: packet.dst, errno: libc::ENOTCONN });
+            self.keep_error(NetError::Local { peer: packet.dst, errno: libc::ENOTCONN });
         }
         report
     }
@@ -408,13 +408,13 @@ impl Port for EmulatorPort {
         let mut report = RecvReport::default();
         while self.is_alive() && report.packets < budget {
             if let Err(error) = self.hand_out(budget, &mut report, sink) {
-                self.detach_dead(&error);
+                self.handle_emulator_exit(&error);
                 break;
             }
             if report.packets >= budget {
                 break;
             }
-            match self.read() {
+            match self.read_socket() {
                 Ok(true) => {
                     self.counters.rx_calls += 1;
                     report.trains += 1;
@@ -424,7 +424,7 @@ impl Port for EmulatorPort {
                     report.empty = true;
                     break;
                 }
-                Err(error) => self.detach_dead(&error),
+                Err(error) => self.handle_emulator_exit(&error),
             }
         }
         report.empty |= !self.is_alive();

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use super::frame::Member;
+use super::frame::JobRank;
 
 /// Largest number of ranks in a list of hosts.
 const MOST_RANKS: usize = 1 << 16;
@@ -111,7 +111,7 @@ impl EmulatorSpec {
     ///
     /// # Errors
     /// There is a list, but it has no host for this rank, or no launcher set a rank.
-    pub fn host_of(&self, member: Member) -> Result<Option<u32>, String> {
+    pub fn host_of(&self, member: JobRank) -> Result<Option<u32>, String> {
         match &self.host {
             HostChoice::Free => Ok(None),
             HostChoice::Number(host) => Ok(Some(*host)),
@@ -182,8 +182,8 @@ impl FromStr for EmulatorSpec {
 mod tests {
     use super::*;
 
-    fn member(rank: Option<u32>) -> Member {
-        Member { rank, ranks: None }
+    fn member(rank: Option<u32>) -> JobRank {
+        JobRank { rank, ranks: None }
     }
 
     #[test]

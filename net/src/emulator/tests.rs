@@ -45,7 +45,7 @@ fn emulator<T: Send + 'static>(
         let mut bytes =
             vec![
                 0;
-                Hello { addr: config().bind, host: None, process: 0, member: Member::default() }
+                Hello { addr: config().bind, host: None, process: 0, member: JobRank::default() }
                     .encode()
                     .len()
             ];
@@ -80,7 +80,7 @@ fn bounced(frame: &Frame<'_>, edit: impl Fn(&mut PacketFrame)) -> Vec<u8> {
 /// A port on an emulator that sends everything back.
 pub(crate) fn mirror(config: &PortConfig) -> EmulatorPort {
     let (spec, _) = emulator(WELCOME.encode(), reflect);
-    EmulatorPort::attach(&spec, Member::default(), config).unwrap()
+    EmulatorPort::attach(&spec, JobRank::default(), config).unwrap()
 }
 
 /// Sends every packet back, read in odd pieces, until the port is gone.
@@ -105,7 +105,7 @@ fn reflect(mut stream: UnixStream, hello: Hello) -> Hello {
 fn packets_of_every_size_go_and_come_whatever_the_socket_takes_at_a_time() {
     // Half a megabyte of packets at a time, read in odd pieces: frames are cut everywhere.
     let (spec, thread) = emulator(WELCOME.encode(), reflect);
-    let mut port = EmulatorPort::attach(&spec, Member::default(), &config()).unwrap();
+    let mut port = EmulatorPort::attach(&spec, JobRank::default(), &config()).unwrap();
     assert_eq!(*port.welcome(), WELCOME);
     let dst = "127.0.0.1:9".parse().unwrap();
     let data: Vec<u8> = (0..70_000u32).map(|i| (i * 7) as u8).collect();
@@ -160,11 +160,14 @@ fn marks_trims_and_overflow_reach_the_transport() {
         };
         stream.write_all(&bounced(&frame, edit)).unwrap();
         stream
-            .write_all(&encode(Kind::Nobody, &frame::encode_address("10.0.0.9:8".parse().unwrap())))
+            .write_all(&encode(
+                FrameKind::Nobody,
+                &frame::encode_address("10.0.0.9:8".parse().unwrap()),
+            ))
             .unwrap();
         stream
     });
-    let mut port = EmulatorPort::attach(&spec, Member::default(), &config()).unwrap();
+    let mut port = EmulatorPort::attach(&spec, JobRank::default(), &config()).unwrap();
     let dst = "127.0.0.1:9".parse().unwrap();
     let packet = Sample {
         dst,
@@ -187,7 +190,10 @@ fn marks_trims_and_overflow_reach_the_transport() {
     let counters = port.counters();
     assert_eq!((counters.rx_ce, counters.rx_overflow, counters.errors), (1, 12, 1));
     let peer = "10.0.0.9:8".parse().unwrap();
-    assert_eq!(errors, [NetError::Unreachable { peer, kind: Unreachable::Port, offender: None }]);
+    assert_eq!(
+        errors,
+        [NetError::Unreachable { peer, kind: UnreachableReason::Port, offender: None }]
+    );
     drop(thread.join().unwrap());
 }
 
@@ -207,7 +213,7 @@ fn what_was_read_and_not_handed_out_is_a_deadline() {
         stream.write_all(&[head.encode(0), head.encode(0), head.encode(0)].concat()).unwrap();
         stream
     });
-    let mut port = EmulatorPort::attach(&spec, Member::default(), &config()).unwrap();
+    let mut port = EmulatorPort::attach(&spec, JobRank::default(), &config()).unwrap();
     let stream = thread.join().unwrap();
     assert_eq!(port.next_deadline(), None);
     let mut n = 0;
@@ -229,7 +235,7 @@ fn readable(fd: RawFd) -> bool {
 #[test]
 fn a_emulator_that_dies_is_an_error_and_wakes_nobody_for_ever() {
     let (spec, thread) = emulator(WELCOME.encode(), |stream, _| drop(stream));
-    let mut port = EmulatorPort::attach(&spec, Member::default(), &config()).unwrap();
+    let mut port = EmulatorPort::attach(&spec, JobRank::default(), &config()).unwrap();
     thread.join().unwrap();
     let mut fds = Vec::new();
     port.fds(&mut fds);
@@ -264,7 +270,7 @@ fn rubbish_from_the_emulator_ends_the_conversation() {
         stream.write_all(b"HTTP/1.1 400 Bad Request\r\n").unwrap();
         stream
     });
-    let mut port = EmulatorPort::attach(&spec, Member::default(), &config()).unwrap();
+    let mut port = EmulatorPort::attach(&spec, JobRank::default(), &config()).unwrap();
     let stream = thread.join().unwrap();
     port.recv_each(Time::ZERO, 64, &mut |_, _| panic!("that is no packet"));
     assert!(!port.is_alive());
@@ -274,29 +280,29 @@ fn rubbish_from_the_emulator_ends_the_conversation() {
 #[test]
 fn attaching_says_what_is_wrong() {
     let nowhere = EmulatorSpec { path: path(), host: HostChoice::Free };
-    let error = EmulatorPort::attach(&nowhere, Member::default(), &config()).err().unwrap();
+    let error = EmulatorPort::attach(&nowhere, JobRank::default(), &config()).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::NotFound);
     let text = error.to_string();
     assert!(text.contains("squall emulate up") && text.contains("squall-emulator-"), "{text}");
 
-    let (spec, _) = emulator(encode(Kind::Refused, b"host 2 is taken"), |_, _| ());
+    let (spec, _) = emulator(encode(FrameKind::Refused, b"host 2 is taken"), |_, _| ());
     let error =
-        EmulatorPort::attach(&spec, Member::default(), &config()).err().unwrap().to_string();
+        EmulatorPort::attach(&spec, JobRank::default(), &config()).err().unwrap().to_string();
     assert!(error.contains("refused: host 2 is taken"), "{error}");
 
-    let (spec, _) = emulator(encode(Kind::Packet, &[0; 64]), |_, _| ());
+    let (spec, _) = emulator(encode(FrameKind::Packet, &[0; 64]), |_, _| ());
     let error =
-        EmulatorPort::attach(&spec, Member::default(), &config()).err().unwrap().to_string();
+        EmulatorPort::attach(&spec, JobRank::default(), &config()).err().unwrap().to_string();
     assert!(error.contains("Packet frame"), "{error}");
 
     let (spec, _) = emulator(b"SSH-2.0-OpenSSH_9.2\r\n".to_vec(), |_, _| ());
     let error =
-        EmulatorPort::attach(&spec, Member::default(), &config()).err().unwrap().to_string();
+        EmulatorPort::attach(&spec, JobRank::default(), &config()).err().unwrap().to_string();
     assert!(error.contains("no frame begins"), "{error}");
 
     let anywhere = PortConfig { bind: "0.0.0.0:0".parse().unwrap(), ..config() };
     let error =
-        EmulatorPort::attach(&nowhere, Member::default(), &anywhere).err().unwrap().to_string();
+        EmulatorPort::attach(&nowhere, JobRank::default(), &anywhere).err().unwrap().to_string();
     assert!(error.contains("definite address"), "{error}");
 }
 
@@ -304,7 +310,7 @@ fn attaching_says_what_is_wrong() {
 fn paths_have_source_ports_of_their_own() {
     let (spec, thread) = emulator(WELCOME.encode(), |stream, _| stream);
     let config = PortConfig { paths: 256, ..config() };
-    let port = EmulatorPort::attach(&spec, Member::default(), &config).unwrap();
+    let port = EmulatorPort::attach(&spec, JobRank::default(), &config).unwrap();
     let mut ports: Vec<u16> = (0..256).map(|p| port.source_port(p)).collect();
     assert_eq!(ports[0], port.local_addr().port());
     ports.sort_unstable();

@@ -19,12 +19,12 @@ mod tests;
 pub use spec::{FaultSpec, FaultSpecError};
 
 /// Largest number of delayed packets. The layer drops further ones, as a full queue does.
-const HELD: usize = 1 << 16;
+const MAX_DELAYED: usize = 1 << 16;
 /// Longest time for which a reordered packet waits to be overtaken. The bound keeps the last packet
 /// of a burst from waiting for ever.
 const HOLD_TIMEOUT: Span = Span::millis(1);
 /// Largest number of packets that overtake a reordered packet; the number is uniform from 1 on.
-const PASSED_BY: u32 = 8;
+const MAX_OVERTAKING: u32 = 8;
 
 /// A port that injects faults into the packets that it receives.
 pub type FaultPort<P> = LayeredPort<P, FaultLayer>;
@@ -37,9 +37,9 @@ pub struct FaultLayer {
     dscp_trimmed: u8,
     rng: Rng,
     /// Delayed packets by due time.
-    delayed: BinaryHeap<Reverse<Delayed>>,
+    delayed: BinaryHeap<Reverse<DelayedPacket>>,
     /// Reordered packets, oldest first.
-    passed: Vec<Passed>,
+    passed: Vec<OvertakenPacket>,
     next_order: u64,
     /// Buffers for reuse, so that the steady state allocates nothing.
     spare: Vec<Vec<u8>>,
@@ -47,36 +47,36 @@ pub struct FaultLayer {
     counters: Counters,
 }
 
-struct Held {
+struct HeldPacket {
     meta: RxMeta,
     bytes: Vec<u8>,
 }
 
-struct Delayed {
+struct DelayedPacket {
     due: Time,
     order: u64,
-    held: Held,
+    held: HeldPacket,
 }
 
-struct Passed {
+struct OvertakenPacket {
     due: Time,
     /// Number of packets that have yet to overtake this one.
     left: u32,
-    held: Held,
+    held: HeldPacket,
 }
 
-impl PartialEq for Delayed {
+impl PartialEq for DelayedPacket {
     fn eq(&self, other: &Self) -> bool {
         self.order == other.order
     }
 }
-impl Eq for Delayed {}
-impl PartialOrd for Delayed {
+impl Eq for DelayedPacket {}
+impl PartialOrd for DelayedPacket {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
-impl Ord for Delayed {
+impl Ord for DelayedPacket {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (self.due, self.order).cmp(&(other.due, other.order))
     }
@@ -107,7 +107,7 @@ type Sink<'a> = &'a mut dyn FnMut(&RxMeta, &[u8]);
 impl FaultLayer {
     /// Handles one received packet. All random numbers are drawn in a fixed order, whether they are
     /// used or not, so that the rate of one fault does not change which packets another fault hits.
-    fn packet(&mut self, now: Time, meta: &RxMeta, bytes: &[u8], sink: Sink<'_>) {
+    fn handle_packet(&mut self, now: Time, meta: &RxMeta, bytes: &[u8], sink: Sink<'_>) {
         let spec = &self.spec;
         let lost = self.rng.chance(spec.loss);
         let twice = self.rng.chance(spec.dup);
@@ -132,7 +132,7 @@ impl FaultLayer {
         if corrupt && !bytes.is_empty() {
             scratch.clear();
             scratch.extend_from_slice(bytes);
-            flip(&mut scratch, place);
+            flip_bits(&mut scratch, place);
             bytes = &scratch;
             self.counters.fault_corrupted += 1;
         }
@@ -144,41 +144,41 @@ impl FaultLayer {
                 let delay = low + Span::nanos((high.saturating_sub(low).as_f64() * wait) as u64);
                 self.delay(now + delay, meta, bytes);
             } else if passed {
-                self.hold_back(now, place, meta, bytes);
+                self.reorder(now, place, meta, bytes);
             } else {
                 sink(&meta, bytes);
-                self.one_has_passed(sink);
+                self.count_overtaking(sink);
             }
         }
         self.scratch = scratch;
     }
 
-    fn hold(&mut self, meta: RxMeta, bytes: &[u8]) -> Held {
+    fn store(&mut self, meta: RxMeta, bytes: &[u8]) -> HeldPacket {
         let mut buffer = self.spare.pop().unwrap_or_default();
         buffer.clear();
         buffer.extend_from_slice(bytes);
-        Held { meta, bytes: buffer }
+        HeldPacket { meta, bytes: buffer }
     }
 
     fn delay(&mut self, due: Time, meta: RxMeta, bytes: &[u8]) {
-        if self.delayed.len() >= HELD {
+        if self.delayed.len() >= MAX_DELAYED {
             self.counters.fault_dropped += 1;
             return;
         }
-        let held = self.hold(meta, bytes);
-        self.delayed.push(Reverse(Delayed { due, order: self.next_order, held }));
+        let held = self.store(meta, bytes);
+        self.delayed.push(Reverse(DelayedPacket { due, order: self.next_order, held }));
         self.next_order += 1;
         self.counters.fault_delayed += 1;
     }
 
-    fn hold_back(&mut self, now: Time, place: u64, meta: RxMeta, bytes: &[u8]) {
-        let held = self.hold(meta, bytes);
-        let left = 1 + (place >> 32) as u32 % PASSED_BY;
-        self.passed.push(Passed { due: now + HOLD_TIMEOUT, left, held });
+    fn reorder(&mut self, now: Time, place: u64, meta: RxMeta, bytes: &[u8]) {
+        let held = self.store(meta, bytes);
+        let left = 1 + (place >> 32) as u32 % MAX_OVERTAKING;
+        self.passed.push(OvertakenPacket { due: now + HOLD_TIMEOUT, left, held });
         self.counters.fault_reordered += 1;
     }
 
-    fn give(&mut self, held: Held, sink: Sink<'_>) {
+    fn hand_out(&mut self, held: HeldPacket, sink: Sink<'_>) {
         sink(&held.meta, &held.bytes);
         if self.spare.len() < 256 {
             self.spare.push(held.bytes);
@@ -187,13 +187,13 @@ impl FaultLayer {
 
     /// Counts one packet that overtakes the reordered ones, and hands out those that have been
     /// overtaken often enough.
-    fn one_has_passed(&mut self, sink: Sink<'_>) {
+    fn count_overtaking(&mut self, sink: Sink<'_>) {
         for packet in &mut self.passed {
             packet.left -= 1;
         }
         while let Some(i) = self.passed.iter().position(|p| p.left == 0) {
             let packet = self.passed.remove(i);
-            self.give(packet.held, sink);
+            self.hand_out(packet.held, sink);
         }
     }
 
@@ -201,18 +201,18 @@ impl FaultLayer {
     fn release(&mut self, now: Time, sink: Sink<'_>) {
         while self.delayed.peek().is_some_and(|p| p.0.due <= now) {
             if let Some(Reverse(packet)) = self.delayed.pop() {
-                self.give(packet.held, sink);
+                self.hand_out(packet.held, sink);
             }
         }
         while let Some(i) = self.passed.iter().position(|p| p.due <= now) {
             let packet = self.passed.remove(i);
-            self.give(packet.held, sink);
+            self.hand_out(packet.held, sink);
         }
     }
 }
 
 /// Flips 1 to 4 different bits.
-fn flip(bytes: &mut [u8], seed: u64) {
+fn flip_bits(bytes: &mut [u8], seed: u64) {
     let mut rng = Rng::new(seed);
     let bits = u32::try_from(bytes.len().saturating_mul(8)).unwrap_or(u32::MAX);
     let first = rng.below(bits);
@@ -266,7 +266,7 @@ impl PortLayer for FaultLayer {
         };
         self.release(now, &mut counting);
         let report = inner.recv_each(now, budget, &mut |meta, packet| {
-            self.packet(now, meta, packet, &mut counting);
+            self.handle_packet(now, meta, packet, &mut counting);
         });
         self.release(now, &mut counting);
         RecvReport { packets, bytes, ..report }

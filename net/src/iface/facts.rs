@@ -10,7 +10,7 @@ use netlink_packet_route::link::{LinkAttribute, LinkExtentMask, LinkMessage};
 
 use super::device;
 use super::rank::Facts;
-use crate::rtnetlink::Tables;
+use crate::rtnetlink::RouteSocket;
 
 /// Type of a message about an interface (linux/rtnetlink.h), and the length of its `struct
 /// ifinfomsg`.
@@ -37,7 +37,7 @@ const RTF_REJECT: u32 = 0x200;
 
 /// An interface as the kernel lists it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Link {
+struct ListedInterface {
     index: u32,
     name: String,
     hardware: u16,
@@ -53,9 +53,9 @@ struct Link {
 }
 
 /// All interfaces of the network namespace.
-pub(super) struct Links(Vec<Link>);
+pub(super) struct InterfaceList(Vec<ListedInterface>);
 
-impl Links {
+impl InterfaceList {
     /// Reads the list from the kernel.
     ///
     /// # Errors
@@ -64,11 +64,14 @@ impl Links {
         let mut question = LinkMessage::default();
         question.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
         let mut links = Vec::new();
-        Tables::open()?.dump(RouteNetlinkMessage::GetLink(question), &mut |kind, message| {
-            if kind == RTM_NEWLINK {
-                links.extend(parse(message));
-            }
-        })?;
+        RouteSocket::open()?.dump(
+            RouteNetlinkMessage::GetLink(question),
+            &mut |kind, message| {
+                if kind == RTM_NEWLINK {
+                    links.extend(parse(message));
+                }
+            },
+        )?;
         Ok(Self(links))
     }
 
@@ -79,14 +82,16 @@ impl Links {
 
     fn layers(&self, index: u32, deeper: u32) -> Option<Facts> {
         let link = self.0.iter().find(|link| link.index == index)?;
-        let is_below =
-            |other: &&Link| other.upper == Some(index) || link.lower == Some(other.index);
+        let is_below = |other: &&ListedInterface| {
+            other.upper == Some(index) || link.lower == Some(other.index)
+        };
         let lower = if deeper == 0 {
             Vec::new()
         } else {
             let below = self.0.iter().filter(is_below);
-            let facts =
-                |other: &Link| Some((other.name.clone(), self.layers(other.index, deeper - 1)?));
+            let facts = |other: &ListedInterface| {
+                Some((other.name.clone(), self.layers(other.index, deeper - 1)?))
+            };
             below.filter_map(facts).collect()
         };
         // A veth interface has no device. A host with containers has many of them, and each look
@@ -103,13 +108,13 @@ impl Links {
 }
 
 /// Parses a message about an interface. Attributes behind a malformed one are ignored.
-fn parse(message: &[u8]) -> Option<Link> {
+fn parse(message: &[u8]) -> Option<ListedInterface> {
     let (header, attributes) = message.split_at_checked(HEADER)?;
-    let mut link = Link {
+    let mut link = ListedInterface {
         hardware: u16::from_ne_bytes([header[2], header[3]]),
         index: word(&header[4..])?,
         point_to_point: word(&header[8..])? & libc::IFF_POINTOPOINT.unsigned_abs() != 0,
-        ..Link::default()
+        ..ListedInterface::default()
     };
     let mut elsewhere = false;
     for attribute in NlasIterator::new(attributes).flatten() {
@@ -238,13 +243,13 @@ mod tests {
         let number = |kind, number: u32| attribute(kind, &number.to_ne_bytes());
         let vlan = message(7, 1, 0, &[name("eth0.5"), number(IFLA_LINK, 3), kind("vlan")]);
         let link = parse(&vlan).unwrap();
-        let expected = Link {
+        let expected = ListedInterface {
             index: 7,
             name: "eth0.5".into(),
             hardware: 1,
             kind: Some("vlan".into()),
             lower: Some(3),
-            ..Link::default()
+            ..ListedInterface::default()
         };
         assert_eq!(link, expected);
         // The other namespace has an interface with the same index.
@@ -266,20 +271,24 @@ mod tests {
 
     #[test]
     fn lower_interfaces_are_found_through_layers() {
-        let link = |index: u32, name: &str, kind: Option<&str>| Link {
+        let link = |index: u32, name: &str, kind: Option<&str>| ListedInterface {
             // These names must not be those of interfaces of this host, which sysfs knows.
             index: 1_000_000 + index,
             name: format!("squall-{name}"),
             kind: kind.map(str::to_owned),
-            ..Link::default()
+            ..ListedInterface::default()
         };
-        let port = |link: Link| Link { device: true, upper: Some(1_000_003), ..link };
-        let links = Links(vec![
+        let port = |link: ListedInterface| ListedInterface {
+            device: true,
+            upper: Some(1_000_003),
+            ..link
+        };
+        let links = InterfaceList(vec![
             port(link(1, "card0", None)),
             port(link(2, "card1", None)),
             link(3, "bond0", Some("bond")),
-            Link { lower: Some(1_000_003), ..link(4, "bond0.7", Some("vlan")) },
-            Link { lower: Some(1_000_005), ..link(5, "itself", Some("vlan")) },
+            ListedInterface { lower: Some(1_000_003), ..link(4, "bond0.7", Some("vlan")) },
+            ListedInterface { lower: Some(1_000_005), ..link(5, "itself", Some("vlan")) },
         ]);
         let vlan = links.facts(1_000_004).unwrap();
         let [(name, bond)] = &vlan.lower[..] else { panic!("{vlan:?}") };

@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd;
 use std::ptr;
 
 use super::Iface;
-use super::facts::{DefaultRoutes, Links};
+use super::facts::{DefaultRoutes, InterfaceList};
 use super::rank::Facts;
 
 /// Returns every IPv4 and IPv6 address of every interface of this network namespace, in the
@@ -19,7 +19,7 @@ use super::rank::Facts;
 pub fn list() -> io::Result<Vec<Iface>> {
     let mut found = addresses()?;
     let routes = DefaultRoutes::read();
-    let links = Links::read().inspect_err(|error| {
+    let links = InterfaceList::read().inspect_err(|error| {
         log::info!("the list of links cannot be read: {error}; interfaces are ranked by name");
     });
     for iface in &mut found {

@@ -220,7 +220,7 @@ fn judge(iface: &Iface, terms: &[Term], including: bool) -> (Option<usize>, Stri
         let found = terms.iter().position(|t| !t.exclude && t.matches(iface));
         return match found {
             None => (None, "not selected".into()),
-            Some(i) if link_local && matches!(terms[i].what, What::Name(_)) => {
+            Some(i) if link_local && matches!(terms[i].what, TermTarget::Name(_)) => {
                 (None, "link-local: to use it, select it by address".into())
             }
             Some(i) => (Some(i), format!("matches {}", terms[i].text)),
@@ -236,10 +236,10 @@ fn judge(iface: &Iface, terms: &[Term], including: bool) -> (Option<usize>, Stri
 struct Term {
     text: String,
     exclude: bool,
-    what: What,
+    what: TermTarget,
 }
 
-enum What {
+enum TermTarget {
     Name(String),
     Network(IpAddr, u8),
 }
@@ -247,8 +247,8 @@ enum What {
 impl Term {
     fn matches(&self, iface: &Iface) -> bool {
         match &self.what {
-            What::Name(pattern) => name_matches(&iface.name, pattern),
-            What::Network(net, prefix) => {
+            TermTarget::Name(pattern) => name_matches(&iface.name, pattern),
+            TermTarget::Network(net, prefix) => {
                 net.is_ipv4() == iface.addr.is_ipv4() && masked(iface.addr, *prefix) == *net
             }
         }
@@ -282,7 +282,7 @@ fn parse(expression: &str) -> Result<Vec<Term>, SelectError> {
         .collect()
 }
 
-fn parse_term(text: &str) -> Result<What, &'static str> {
+fn parse_term(text: &str) -> Result<TermTarget, &'static str> {
     if let Some((addr, prefix)) = text.split_once('/') {
         let addr: IpAddr = addr.parse().map_err(|_| "has no IP address before the /")?;
         let prefix: u8 = prefix.parse().map_err(|_| "has no number behind the /")?;
@@ -290,10 +290,10 @@ fn parse_term(text: &str) -> Result<What, &'static str> {
         if prefix > bits {
             return Err("has a prefix longer than the address");
         }
-        return Ok(What::Network(masked(addr, prefix), prefix));
+        return Ok(TermTarget::Network(masked(addr, prefix), prefix));
     }
     if let Ok(addr) = text.parse::<IpAddr>() {
-        return Ok(What::Network(addr, if addr.is_ipv4() { 32 } else { 128 }));
+        return Ok(TermTarget::Network(addr, if addr.is_ipv4() { 32 } else { 128 }));
     }
     if text.is_empty() {
         return Err("is empty");
@@ -301,7 +301,7 @@ fn parse_term(text: &str) -> Result<What, &'static str> {
     if text.chars().any(|c| c.is_whitespace() || c == '/' || c == '^') {
         return Err("is no interface name");
     }
-    Ok(What::Name(text.into()))
+    Ok(TermTarget::Name(text.into()))
 }
 
 fn masked(addr: IpAddr, prefix: u8) -> IpAddr {

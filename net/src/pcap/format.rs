@@ -13,7 +13,7 @@ const LONGEST: u32 = 0x0004_0000;
 
 /// The format of a capture file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Format {
+pub(super) enum CaptureFormat {
     /// pcap: packets and their times.
     Pcap,
     /// pcapng: packets with direction and comments.
@@ -74,9 +74,9 @@ const IF_NAME: u16 = 2;
 const IF_TSRESOL: u16 = 9;
 const EPB_FLAGS: u16 = 2;
 
-impl Format {
+impl CaptureFormat {
     /// Returns the format for a file of this name.
-    pub(super) fn of(path: &Path) -> Self {
+    pub(super) fn of_file(path: &Path) -> Self {
         match path.extension() {
             Some(extension) if extension == "pcapng" => Self::Pcapng,
             _ => Self::Pcap,
@@ -84,7 +84,7 @@ impl Format {
     }
 
     /// Writes the file header; `whose` describes the endpoint.
-    pub(super) fn begin(self, whose: &str, to: &mut dyn Write) -> io::Result<()> {
+    pub(super) fn write_header(self, whose: &str, to: &mut dyn Write) -> io::Result<()> {
         match self {
             Self::Pcap => {
                 // Magic number of the nanosecond format, version 2.4, time zone 0, accuracy 0.
@@ -112,7 +112,7 @@ impl Format {
     }
 
     /// Writes a packet that consists of `headers` and `payload`, at `at` nanoseconds since 1970.
-    pub(super) fn packet(
+    pub(super) fn write_packet(
         self,
         at: u64,
         (headers, payload): (&[u8], &[u8]),

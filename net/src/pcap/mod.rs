@@ -26,7 +26,7 @@ mod spec;
 #[cfg(test)]
 mod tests;
 
-use format::{Format, Remark};
+use format::{CaptureFormat, Remark};
 pub use spec::{Direction, PcapSpec};
 
 /// Longest time for which a packet stays in memory while the port is idle. Short, so that the file
@@ -42,7 +42,7 @@ pub struct PcapLayer {
     tos_data: u8,
     tos_control: u8,
     dscp_trimmed: u8,
-    writer: Writer,
+    writer: CaptureWriter,
 }
 
 impl<P: Port> PcapPort<P> {
@@ -61,9 +61,9 @@ impl<P: Port> PcapPort<P> {
             "endpoint {endpoint}, {}, of process {}: {}",
             inner.local_addr(),
             std::process::id(),
-            command()
+            command_line()
         );
-        let writer = Writer::create(spec.file(endpoint), &whose)?;
+        let writer = CaptureWriter::create(spec.file(endpoint), &whose)?;
         let layer = PcapLayer {
             direction: spec.direction,
             tos_data: (config.dscp_data << 2) | if config.ecn { 2 } else { 0 },
@@ -96,7 +96,7 @@ impl PortLayer for PcapLayer {
                 bytes.clear();
                 burst.copy(packet, &mut bytes);
                 let remark = Remark::Sent { path: packet.path, control };
-                self.writer.packet(now, (src, packet.dst, tos), &bytes, remark);
+                self.writer.write_packet(now, (src, packet.dst, tos), &bytes, remark);
             }
         }
         report
@@ -112,27 +112,29 @@ impl PortLayer for PcapLayer {
         let writer = &mut self.writer;
         if self.direction == Direction::Tx {
             let report = inner.recv(now, budget, sink);
-            writer.idle(now);
+            writer.flush_if_old(now);
             return report;
         }
         let (local, trimmed) = (inner.local_addr(), self.dscp_trimmed);
         let report = inner.recv(now, budget, &mut |meta, train| {
             let tos = (meta.dscp << 2) | meta.ecn;
             let remark = Remark::Received { marked: meta.ce(), trimmed: meta.dscp == trimmed };
-            train.for_each(|packet| writer.packet(now, (meta.src, local, tos), packet, remark));
+            train.for_each(|packet| {
+                writer.write_packet(now, (meta.src, local, tos), packet, remark)
+            });
             sink(meta, train);
         });
         if report.empty {
-            writer.idle(now);
+            writer.flush_if_old(now);
         }
         report
     }
 }
 
 /// The capture file. The writer stops at the first error and logs it once.
-struct Writer {
+struct CaptureWriter {
     path: PathBuf,
-    format: Format,
+    format: CaptureFormat,
     file: Option<BufWriter<File>>,
     /// The driver's time zero in nanoseconds since 1970; set by the first packet.
     origin: Option<u64>,
@@ -141,16 +143,16 @@ struct Writer {
     id: u16,
 }
 
-impl Writer {
+impl CaptureWriter {
     fn create(path: PathBuf, whose: &str) -> io::Result<Self> {
         let mut file = BufWriter::with_capacity(1 << 18, File::create(&path)?);
-        let format = Format::of(&path);
-        format.begin(whose, &mut file)?;
+        let format = CaptureFormat::of_file(&path);
+        format.write_header(whose, &mut file)?;
         Ok(Self { path, format, file: Some(file), origin: None, dirty: None, id: 0 })
     }
 
     /// Writes a packet with its source, destination and traffic class byte.
-    fn packet(
+    fn write_packet(
         &mut self,
         now: Time,
         (src, dst, tos): (SocketAddr, SocketAddr, u8),
@@ -162,25 +164,25 @@ impl Writer {
         self.dirty.get_or_insert(now);
         self.id = self.id.wrapping_add(1);
         let mut headers = [0; 48];
-        let headers = headers_of(&mut headers, src, dst, tos, self.id, bytes);
+        let headers = build_headers(&mut headers, src, dst, tos, self.id, bytes);
         let at = origin.saturating_add(now.0);
-        let result = self.format.packet(at, (headers, bytes), remark, file);
-        self.check(result);
+        let result = self.format.write_packet(at, (headers, bytes), remark, file);
+        self.check_result(result);
     }
 
     /// Flushes the file if the oldest packet in memory has waited for [`FLUSH`]. Called when the
     /// port has nothing to receive.
-    fn idle(&mut self, now: Time) {
+    fn flush_if_old(&mut self, now: Time) {
         if self.dirty.is_some_and(|since| now.since(since) >= FLUSH) {
             self.dirty = None;
             if let Some(file) = &mut self.file {
                 let result = file.flush();
-                self.check(result);
+                self.check_result(result);
             }
         }
     }
 
-    fn check(&mut self, result: io::Result<()>) {
+    fn check_result(&mut self, result: io::Result<()>) {
         if let Err(e) = result {
             log::warn!("capture {} ends here: {e}", self.path.display());
             // The bytes in memory are discarded too: they would begin in the middle of a packet.
@@ -191,18 +193,18 @@ impl Writer {
     }
 }
 
-impl Drop for Writer {
+impl Drop for CaptureWriter {
     /// Writes what is still in memory. `BufWriter` would ignore an error here.
     fn drop(&mut self) {
         if let Some(file) = &mut self.file {
             let result = file.flush();
-            self.check(result);
+            self.check_result(result);
         }
     }
 }
 
 /// Builds the IP and UDP headers of a payload in `buffer`.
-fn headers_of<'a>(
+fn build_headers<'a>(
     buffer: &'a mut [u8; 48],
     src: SocketAddr,
     dst: SocketAddr,
@@ -295,7 +297,7 @@ impl Checksum {
 }
 
 /// Returns the command line of this process.
-fn command() -> String {
+fn command_line() -> String {
     let line = std::fs::read("/proc/self/cmdline").unwrap_or_default();
     let words: Vec<_> = line.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
     words.join(" ").trim_end().to_owned()

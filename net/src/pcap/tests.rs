@@ -191,11 +191,11 @@ fn pcapng_says_whose_it_is_and_what_became_of_each_packet() {
 #[test]
 fn what_a_switch_did_is_a_comment() {
     let spec = of_format("switch", "pcapng");
-    let mut writer = Writer::create(spec.file(0), "a test").unwrap();
+    let mut writer = CaptureWriter::create(spec.file(0), "a test").unwrap();
     let addr: SocketAddr = "10.0.0.1:4793".parse().unwrap();
     for (marked, trimmed) in [(true, false), (false, true), (true, true)] {
         let remark = Remark::Received { marked, trimmed };
-        writer.packet(Time(5), (addr, addr, 0), b"x", remark);
+        writer.write_packet(Time(5), (addr, addr, 0), b"x", remark);
     }
     let path = writer.path.clone();
     drop(writer);
@@ -300,9 +300,9 @@ impl log::Log for Logged {
 fn a_disk_that_fills_up_at_the_end_is_told_of() {
     log::set_logger(&Logged).unwrap();
     log::set_max_level(log::LevelFilter::Warn);
-    let mut writer = Writer::create("/dev/full".into(), "a test").unwrap();
+    let mut writer = CaptureWriter::create("/dev/full".into(), "a test").unwrap();
     let addr = "10.0.0.1:1".parse().unwrap();
-    writer.packet(Time(1), (addr, addr, 0), b"payload", SENT);
+    writer.write_packet(Time(1), (addr, addr, 0), b"payload", SENT);
     LINES.with_borrow(|lines| assert!(lines.is_empty(), "{lines:?}"));
     drop(writer);
     LINES.with_borrow(|lines| {

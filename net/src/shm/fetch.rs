@@ -206,14 +206,14 @@ impl Lender {
 
 /// The process at the other end of a channel.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(super) struct PeerProcess {
     /// Process ID, or 0 if the process has none in this PID namespace.
     pid: libc::pid_t,
     /// Descriptor of the process (pidfd), readable when the process has ended.
     fd: OwnedFd,
 }
 
-impl Process {
+impl PeerProcess {
     /// Opens the process behind a connection, which has the ID `pid`. Returns `None` if the process
     /// has no ID in this PID namespace and the kernel is older than 6.5, or the kernel has no
     /// pidfds.
@@ -433,7 +433,7 @@ impl<'a> PayloadSource<'a> {
 /// A payload in the peer's memory.
 #[derive(Debug)]
 pub(super) struct ReferencedPayload<'a> {
-    process: &'a Process,
+    process: &'a PeerProcess,
     segment: &'a Segment,
     place: RingLayout,
     /// Slot of the reference, and the generation that the slot has while the reference is valid.
@@ -447,7 +447,7 @@ impl<'a> ReferencedPayload<'a> {
     /// Parses the description at the front of a record. Returns the payload and the length of the
     /// description.
     pub(super) fn read(
-        process: &'a Process,
+        process: &'a PeerProcess,
         segment: &'a Segment,
         place: RingLayout,
         record: &[u8],

@@ -42,10 +42,11 @@ use crate::message::{
 };
 use copy::{BOUNCE_SIZE, CopyProgress, CopyReceiver};
 use fetch::{
-    Lender, MAX_DESCRIPTION, MAX_REFERENCE_PIECES, Process, ReferencedPayload, refuse_references,
+    Lender, MAX_DESCRIPTION, MAX_REFERENCE_PIECES, PeerProcess, ReferencedPayload,
+    refuse_references,
 };
 use ring::{
-    CONTROL_SIZE, INITIAL_SIZE, MAX_SIZE, MIN_SIZE, PeekOutcome, Reader, RingLayout, Writer,
+    CONTROL_SIZE, INITIAL_SIZE, MAX_SIZE, MIN_SIZE, PeekOutcome, RingLayout, RingReader, RingWriter,
 };
 use segment::{Segment, check};
 
@@ -101,8 +102,8 @@ enum Stage {
 /// The shared memory of a channel, as one of its ends uses it.
 struct Rings {
     segment: Segment,
-    writer: Writer,
-    reader: Reader,
+    writer: RingWriter,
+    reader: RingReader,
     lender: Lender,
     /// Receiver of a payload that the peer copies.
     copier: CopyReceiver,
@@ -120,7 +121,7 @@ struct Connection {
     /// Number that distinguishes this connection from earlier ones with the same channel number.
     generation: u32,
     socket: OwnedFd,
-    process: Option<Process>,
+    process: Option<PeerProcess>,
     /// Set when the peer has closed the connection or ended.
     hung_up: Option<EndReason>,
     rings: Option<Rings>,
@@ -167,7 +168,7 @@ impl Rings {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
         let (ours, theirs) = if creator { (0, 1) } else { (1, 0) };
-        let (writer, reader) = (Writer::new(place(ours)), Reader::new(place(theirs)));
+        let (writer, reader) = (RingWriter::new(place(ours)), RingReader::new(place(theirs)));
         let lender = Lender::new(place(ours), bounce(ours));
         let copier = CopyReceiver::new(place(theirs), bounce(theirs));
         lender.publish_probe(&segment);
@@ -270,13 +271,13 @@ impl ShmPort {
         let free = self.connections.iter().position(Option::is_none);
         let at = free.unwrap_or(self.connections.len());
         let number = u32::try_from(at).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        let process = Process::of_peer(socket.as_raw_fd(), who.pid)?;
+        let process = PeerProcess::of_peer(socket.as_raw_fd(), who.pid)?;
         let generation = self.generation;
         self.generation = (generation + 1) % GENERATIONS;
         let connection = Connection { stage, generation, socket, process, hung_up: None, rings };
         let name = u64::from(generation) << 33 | u64::from(number);
         let watched = self.watch(connection.socket.as_raw_fd(), name).and_then(|()| {
-            let process = connection.process.as_ref().map(Process::fd);
+            let process = connection.process.as_ref().map(PeerProcess::fd);
             process.map_or(Ok(()), |process| self.watch(process, name | PROCESS_EVENT))
         });
         if let Err(error) = watched {
@@ -362,7 +363,7 @@ impl ShmPort {
     /// ended.
     fn handle_process_event(&mut self, channel: ShmChannelId) {
         let Some(connection) = self.get_mut(channel) else { return };
-        if connection.process.as_ref().is_none_or(Process::lives) {
+        if connection.process.as_ref().is_none_or(PeerProcess::lives) {
             return;
         }
         match socket::receive(connection.socket.as_raw_fd()) {
@@ -397,7 +398,7 @@ impl Connection {
     /// while a child of fork holds copies.
     fn unwatch(&self, epoll: &OwnedFd) {
         let mut event = libc::epoll_event { events: 0, u64: 0 };
-        let process = self.process.as_ref().map(Process::fd);
+        let process = self.process.as_ref().map(PeerProcess::fd);
         for fd in [Some(self.socket.as_raw_fd()), process].into_iter().flatten() {
             // SAFETY: epoll_ctl(2) reads at most `event`, a local variable; a descriptor that is not watched is
             // refused.
@@ -784,7 +785,7 @@ impl MessagePort for ShmPort {
 /// process has ended.
 #[cold]
 fn deliver_reference(
-    (process, over): (Option<&Process>, bool),
+    (process, over): (Option<&PeerProcess>, bool),
     rings: &mut Rings,
     channel: (ShmChannelId, u64),
     record: &[u8],

@@ -90,7 +90,7 @@ const fn entry_size(record: usize) -> usize {
 
 /// The writer's end of a ring.
 #[derive(Debug)]
-pub(super) struct Writer {
+pub(super) struct RingWriter {
     place: RingLayout,
     /// Bytes written, including skipped ones.
     written: u64,
@@ -111,7 +111,7 @@ pub(super) struct Writer {
     notified: bool,
 }
 
-impl Writer {
+impl RingWriter {
     pub(super) const fn new(place: RingLayout) -> Self {
         Self {
             place,
@@ -294,7 +294,7 @@ pub(super) struct NextRecord {
 
 /// The reader's end of a ring.
 #[derive(Debug)]
-pub(super) struct Reader {
+pub(super) struct RingReader {
     place: RingLayout,
     /// Bytes consumed.
     consumed: u64,
@@ -314,7 +314,7 @@ pub(super) struct Reader {
     notified: bool,
 }
 
-impl Reader {
+impl RingReader {
     pub(super) const fn new(place: RingLayout) -> Self {
         Self {
             place,
@@ -484,9 +484,9 @@ mod tests {
         if cfg!(miri) { interpreted } else { all }
     }
 
-    fn ring() -> (Segment, Writer, Reader, Box<[u8; MAX_RECORD]>) {
+    fn ring() -> (Segment, RingWriter, RingReader, Box<[u8; MAX_RECORD]>) {
         let segment = Segment::anonymous(4096 + SIZE);
-        (segment, Writer::new(PLACE), Reader::new(PLACE), Box::new([0; MAX_RECORD]))
+        (segment, RingWriter::new(PLACE), RingReader::new(PLACE), Box::new([0; MAX_RECORD]))
     }
 
     #[test]
@@ -542,7 +542,7 @@ mod tests {
         let place = RingLayout { size: 4 * MIN_SIZE, ..PLACE };
         let (segment, _fd) = Segment::create(4096 + place.size).expect("memory");
         assert!(segment.populate(0, 4096 + INITIAL_SIZE));
-        let (mut writer, mut reader) = (Writer::new(place), Reader::new(place));
+        let (mut writer, mut reader) = (RingWriter::new(place), RingReader::new(place));
         let mut out = Box::new([0; MAX_RECORD]);
         let mut pass = |sent: u8, in_flight: usize| {
             let bytes = [sent; 1000];
@@ -625,7 +625,7 @@ mod tests {
         let shared = Shared(Segment::anonymous(4096 + SIZE));
         let bytes = |n: u64| vec![n as u8; 40 + (n * 997 % 9000) as usize];
         let write = |shared: &Shared| {
-            let mut writer = Writer::new(PLACE);
+            let mut writer = RingWriter::new(PLACE);
             for n in 0..all {
                 while !writer
                     .send(shared.segment(), OutgoingRecord::of_copies(&n.to_le_bytes(), &bytes(n)))
@@ -638,7 +638,7 @@ mod tests {
             }
         };
         let read = |shared: &Shared| {
-            let (mut reader, mut out) = (Reader::new(PLACE), Box::new([0; MAX_RECORD]));
+            let (mut reader, mut out) = (RingReader::new(PLACE), Box::new([0; MAX_RECORD]));
             for n in 0..all {
                 let len = loop {
                     match reader.peek(shared.segment(), &mut out) {
@@ -669,18 +669,18 @@ mod tests {
             let (sleeps, wakes) = std::thread::scope(|scope| {
                 let writes =
                     scope.spawn(|| {
-                        let mut writer = Writer::new(PLACE);
+                        let mut writer = RingWriter::new(PLACE);
                         assert!(writer.send(
                             shared.segment(),
                             OutgoingRecord::of_copies(&n.to_le_bytes(), &[])
                         ));
                         // It reads nothing: its reader is there for the flag of the other's writer.
                         writer.take_pending_wakeup()
-                            && Reader::new(PLACE).take_sleep_flag(shared.segment())
+                            && RingReader::new(PLACE).take_sleep_flag(shared.segment())
                     });
-                Writer::new(PLACE).set_sleep_flag(shared.segment());
+                RingWriter::new(PLACE).set_sleep_flag(shared.segment());
                 fence(Ordering::SeqCst);
-                let sleeps = Reader::new(PLACE).is_empty(shared.segment());
+                let sleeps = RingReader::new(PLACE).is_empty(shared.segment());
                 (sleeps, writes.join().expect("no panic"))
             });
             assert!(!sleeps || wakes, "it would sleep for ever");

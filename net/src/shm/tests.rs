@@ -42,9 +42,9 @@ impl Bystander {
         Self(std::process::Command::new("sleep").arg("600").spawn().expect("coreutils"))
     }
 
-    fn process(&self) -> Process {
+    fn process(&self) -> PeerProcess {
         let pid = libc::pid_t::try_from(self.0.id()).expect("a process");
-        Process::open(pid).expect("a kernel with process descriptors")
+        PeerProcess::open(pid).expect("a kernel with process descriptors")
     }
 
     fn kill(&mut self) {

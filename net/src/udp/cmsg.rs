@@ -5,9 +5,9 @@ use std::mem;
 /// Buffer for all control messages of one call, aligned as `cmsghdr` requires.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
-pub(super) struct Control([u8; Self::LEN]);
+pub(super) struct CmsgBuffer([u8; Self::LEN]);
 
-impl Control {
+impl CmsgBuffer {
     /// Size in bytes. A receive needs TOS (24), GRO (24) and overflow (24). The longest message is
     /// an extended error with its offender (16 + 16 + 28, rounded up).
     pub(super) const LEN: usize = 128;
@@ -24,12 +24,12 @@ impl Control {
 
 /// Appends control messages to a buffer.
 pub(super) struct Encoder<'a> {
-    control: &'a mut Control,
+    control: &'a mut CmsgBuffer,
     len: usize,
 }
 
 impl<'a> Encoder<'a> {
-    pub(super) const fn new(control: &'a mut Control) -> Self {
+    pub(super) const fn new(control: &'a mut CmsgBuffer) -> Self {
         Self { control, len: 0 }
     }
 
@@ -43,7 +43,10 @@ impl<'a> Encoder<'a> {
     ) {
         let header = mem::size_of::<libc::cmsghdr>();
         let space = (header + N).next_multiple_of(mem::align_of::<libc::cmsghdr>());
-        assert!(self.len + space <= Control::LEN, "control messages of a send are few and short");
+        assert!(
+            self.len + space <= CmsgBuffer::LEN,
+            "control messages of a send are few and short"
+        );
         // SAFETY: the assertion keeps header and value inside of the buffer, which is borrowed mutably; both
         // are written unaligned. A `cmsghdr` is plain integers, for which zero is a value, and has no
         // padding (where a C library pads it, by a field), so that all bytes of the buffer stay initialised.
@@ -89,8 +92,8 @@ pub(super) struct Decoder<'a>(&'a [u8]);
 
 impl<'a> Decoder<'a> {
     /// Creates the iterator; `len` is the value that the kernel left in `msg_controllen`.
-    pub(super) fn new(control: &'a Control, len: usize) -> Self {
-        Self(&control.0[..len.min(Control::LEN)])
+    pub(super) fn new(control: &'a CmsgBuffer, len: usize) -> Self {
+        Self(&control.0[..len.min(CmsgBuffer::LEN)])
     }
 }
 
@@ -121,7 +124,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let mut control = Control::new();
+        let mut control = CmsgBuffer::new();
         let mut encoder = Encoder::new(&mut control);
         encoder.push(libc::IPPROTO_IP, libc::IP_TOS, [0xb8]);
         encoder.push(libc::SOL_UDP, libc::UDP_GRO, 1472_i32.to_ne_bytes());

@@ -6,24 +6,24 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::addr::SockAddr;
-use super::cmsg::{Control, Decoder};
-use crate::{NetError, Unreachable};
+use super::cmsg::{CmsgBuffer, Decoder};
+use crate::{NetError, UnreachableReason};
 
 /// Number of errors that are kept between two calls of `take_errors`.
 const KEPT: usize = 64;
 
 /// Errors that were read and not yet taken.
 #[derive(Default)]
-pub(super) struct Errors {
+pub(super) struct ErrorQueue {
     pending: Vec<NetError>,
     /// Number of errors since the socket was opened.
     pub(super) seen: u64,
 }
 
-impl Errors {
+impl ErrorQueue {
     /// Keeps an error, unless an equal one is kept already. A closed port answers every packet with
     /// an ICMP message, and one report of it is enough.
-    pub(super) fn note(&mut self, error: NetError) {
+    pub(super) fn keep(&mut self, error: NetError) {
         self.seen += 1;
         if self.pending.len() < KEPT && !self.pending.contains(&error) {
             self.pending.push(error);
@@ -33,7 +33,7 @@ impl Errors {
     /// Keeps an error for a packet to `peer` that was too long. If the kernel's own entry was read
     /// before, it has the MTU. For IPv4 that entry lacks the port, because an unconnected socket
     /// has no port to quote, so this function adds it.
-    pub(super) fn note_too_big(&mut self, peer: SocketAddr) {
+    pub(super) fn keep_too_big(&mut self, peer: SocketAddr) {
         let mut known = None;
         self.pending.retain(|e| match *e {
             NetError::TooBig { peer: p, mtu }
@@ -48,7 +48,7 @@ impl Errors {
             // The entry was counted when it was read from the queue.
             self.seen -= 1;
         }
-        self.note(NetError::TooBig { peer, mtu: known.unwrap_or(0) });
+        self.keep(NetError::TooBig { peer, mtu: known.unwrap_or(0) });
     }
 
     pub(super) fn take(&mut self, into: &mut Vec<NetError>) {
@@ -60,13 +60,13 @@ impl Errors {
     pub(super) fn drain(&mut self, socket: BorrowedFd<'_>) -> usize {
         for n in 0..256 {
             let mut name = SockAddr::unspecified();
-            let mut control = Control::new();
+            let mut control = CmsgBuffer::new();
             // SAFETY: a `msghdr` is integers and pointers, for which zero is a value.
             let mut msg: libc::msghdr = unsafe { mem::zeroed() };
             msg.msg_name = (&raw mut name).cast();
             msg.msg_namelen = SockAddr::LEN;
             msg.msg_control = control.as_mut_ptr();
-            msg.msg_controllen = Control::LEN as _;
+            msg.msg_controllen = CmsgBuffer::LEN as _;
             let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
             // SAFETY: the kernel writes to `msg`, and at most the lengths given to `name` and `control`, all
             // local variables; there is no iovec, for we do not want the returned packet.
@@ -76,7 +76,7 @@ impl Errors {
             #[allow(clippy::unnecessary_cast)]
             let len = msg.msg_controllen as usize;
             if let Some(error) = parse(&name, &control, len) {
-                self.note(error);
+                self.keep(error);
             }
         }
         256
@@ -84,7 +84,7 @@ impl Errors {
 }
 
 /// Finds the extended error among the control messages and converts it.
-fn parse(name: &SockAddr, control: &Control, len: usize) -> Option<NetError> {
+fn parse(name: &SockAddr, control: &CmsgBuffer, len: usize) -> Option<NetError> {
     let peer = name.decode()?;
     let cmsg = Decoder::new(control, len).find(|c| {
         (c.level, c.kind) == (libc::IPPROTO_IP, libc::IP_RECVERR)
@@ -122,29 +122,29 @@ fn classify(
         // Destination unreachable and time exceeded are of RFC 792; codes 9 to 13 of RFC 1812
         // section 5.2.7.1.
         libc::SO_EE_ORIGIN_ICMP => match (kind, code) {
-            (3, 0 | 6 | 11) => Unreachable::Network,
-            (3, 1 | 5 | 7 | 8 | 12) => Unreachable::Host,
-            (3, 3) => Unreachable::Port,
-            (3, 9 | 10 | 13..=15) => Unreachable::Prohibited,
-            (11, _) => Unreachable::TimeExceeded,
-            _ => Unreachable::Other { kind, code },
+            (3, 0 | 6 | 11) => UnreachableReason::Network,
+            (3, 1 | 5 | 7 | 8 | 12) => UnreachableReason::Host,
+            (3, 3) => UnreachableReason::Port,
+            (3, 9 | 10 | 13..=15) => UnreachableReason::Prohibited,
+            (11, _) => UnreachableReason::TimeExceeded,
+            _ => UnreachableReason::Other { kind, code },
         },
         // RFC 4443, sections 3.1 and 3.3.
         libc::SO_EE_ORIGIN_ICMP6 => match (kind, code) {
-            (1, 0) => Unreachable::Network,
-            (1, 1 | 5 | 6) => Unreachable::Prohibited,
-            (1, 2 | 3) => Unreachable::Host,
-            (1, 4) => Unreachable::Port,
-            (3, _) => Unreachable::TimeExceeded,
-            _ => Unreachable::Other { kind, code },
+            (1, 0) => UnreachableReason::Network,
+            (1, 1 | 5 | 6) => UnreachableReason::Prohibited,
+            (1, 2 | 3) => UnreachableReason::Host,
+            (1, 4) => UnreachableReason::Port,
+            (3, _) => UnreachableReason::TimeExceeded,
+            _ => UnreachableReason::Other { kind, code },
         },
         _ => {
             return match errno {
                 libc::EHOSTUNREACH => {
-                    NetError::Unreachable { peer, kind: Unreachable::Host, offender: None }
+                    NetError::Unreachable { peer, kind: UnreachableReason::Host, offender: None }
                 }
                 libc::ENETUNREACH => {
-                    NetError::Unreachable { peer, kind: Unreachable::Network, offender: None }
+                    NetError::Unreachable { peer, kind: UnreachableReason::Network, offender: None }
                 }
                 _ => NetError::Local { peer, errno },
             };
@@ -157,13 +157,13 @@ fn classify(
 pub(super) fn from_errno(peer: SocketAddr, errno: i32) -> NetError {
     match errno {
         libc::EHOSTUNREACH => {
-            NetError::Unreachable { peer, kind: Unreachable::Host, offender: None }
+            NetError::Unreachable { peer, kind: UnreachableReason::Host, offender: None }
         }
         libc::ENETUNREACH => {
-            NetError::Unreachable { peer, kind: Unreachable::Network, offender: None }
+            NetError::Unreachable { peer, kind: UnreachableReason::Network, offender: None }
         }
         libc::ECONNREFUSED => {
-            NetError::Unreachable { peer, kind: Unreachable::Port, offender: None }
+            NetError::Unreachable { peer, kind: UnreachableReason::Port, offender: None }
         }
         _ => NetError::Local { peer, errno },
     }
@@ -206,19 +206,21 @@ mod tests {
     fn an_error_is_read_whole_or_not_at_all() {
         let peer: SocketAddr = "10.0.0.9:4793".parse().expect("literal");
         let (name, _) = SockAddr::encode(&peer);
-        let mut control = Control::new();
+        let mut control = CmsgBuffer::new();
         let mut encoder = Encoder::new(&mut control);
         encoder.push(libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 3u32.to_ne_bytes());
         encoder.push(libc::IPPROTO_IP, libc::IP_RECVERR, extended());
         let len = encoder.len();
         let offender = Some(IpAddr::from([10, 0, 0, 1]));
-        let whole = NetError::Unreachable { peer, kind: Unreachable::Port, offender };
+        let whole = NetError::Unreachable { peer, kind: UnreachableReason::Port, offender };
         assert_eq!(parse(&name, &control, len), Some(whole));
         // Cut anywhere: never what was not there.
         for cut in 0..len {
             match parse(&name, &control, cut) {
                 None => {}
-                Some(NetError::Unreachable { peer: who, kind: Unreachable::Port, .. }) => {
+                Some(NetError::Unreachable {
+                    peer: who, kind: UnreachableReason::Port, ..
+                }) => {
                     assert_eq!(who, peer);
                 }
                 Some(other) => panic!("{other:?} from {cut} of {len} bytes"),

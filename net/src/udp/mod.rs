@@ -25,11 +25,11 @@ mod sock;
 mod tests;
 mod tx;
 
-use errq::Errors;
+use errq::ErrorQueue;
 use path::PathSocket;
-use rx::Rx;
-pub(crate) use sock::{bound, plain, set, tos};
-use tx::{Outcome, Tx, TxLimits};
+use rx::UdpReceiver;
+pub(crate) use sock::{bound_address, open_plain, set_option, tos};
+use tx::{SendOutcome, TxLimits, UdpSender};
 
 /// Shortest time between two checks of the path sockets for ICMP errors. A check costs one system
 /// call for each socket, and errors only speed up what a timeout would find as well.
@@ -41,11 +41,11 @@ pub struct UdpPort {
     local: SocketAddr,
     endpoint: Socket,
     /// Paths from 1 on, of all sets.
-    paths: Vec<Path>,
-    tx: Tx,
-    rx: Rx,
+    paths: Vec<PathState>,
+    tx: UdpSender,
+    rx: UdpReceiver,
     counters: Counters,
-    errors: Errors,
+    errors: ErrorQueue,
     /// A path socket has sent since the last check for errors.
     unchecked: bool,
     next_check: Time,
@@ -54,7 +54,7 @@ pub struct UdpPort {
 }
 
 /// The socket from which a path sends.
-enum Path {
+enum PathState {
     /// The path has not been used.
     Closed,
     /// The path has its own socket.
@@ -72,7 +72,7 @@ impl UdpPort {
     /// system: `AddrInUse`, `AddrNotAvailable`, `PermissionDenied`.
     pub fn open(config: &PortConfig) -> io::Result<(Self, OpenReport)> {
         check(config)?;
-        let (endpoint, report) = sock::endpoint(config)?;
+        let (endpoint, report) = sock::open_endpoint(config)?;
         let v6 = config.bind.is_ipv6();
         let limits = TxLimits {
             segments: if report.gso.is_on() { config.train } else { 1 },
@@ -87,11 +87,11 @@ impl UdpPort {
             config: config.clone(),
             local: report.local,
             endpoint,
-            paths: (1..entropies(config.paths)).map(|_| Path::Closed).collect(),
-            tx: Tx::new(limits),
-            rx: Rx::new(config.batch),
+            paths: (1..entropies(config.paths)).map(|_| PathState::Closed).collect(),
+            tx: UdpSender::new(limits),
+            rx: UdpReceiver::new(config.batch),
             counters: Counters::default(),
-            errors: Errors::default(),
+            errors: ErrorQueue::default(),
             unchecked: false,
             next_check: Time::ZERO,
             next_port: 0,
@@ -116,21 +116,21 @@ impl UdpPort {
 
     /// Returns the source port of a path and opens the path's socket if necessary. The caller sends
     /// from this port by other means (AF_XDP), and this port reads the ICMP errors that come back.
-    pub(crate) fn port_of(&mut self, path: u16) -> u16 {
-        self.unchecked |= self.ready(path) > 0;
+    pub(crate) fn open_source_port(&mut self, path: u16) -> u16 {
+        self.unchecked |= self.prepare_socket(path) > 0;
         self.source_port(path)
     }
 
     /// Opens the socket of a path if necessary. Returns the index of the socket that the path sends
     /// from, 0 for the endpoint's.
     #[inline]
-    fn ready(&mut self, path: u16) -> usize {
+    fn prepare_socket(&mut self, path: u16) -> usize {
         let index = usize::from(path) % (self.paths.len() + 1);
-        if index > 0 && matches!(self.paths[index - 1], Path::Closed) {
+        if index > 0 && matches!(self.paths[index - 1], PathState::Closed) {
             self.open_path(index);
         }
-        let index = self.place(path);
-        if index > 0 && matches!(self.paths[index - 1], Path::Closed) {
+        let index = self.socket_index(path);
+        if index > 0 && matches!(self.paths[index - 1], PathState::Closed) {
             self.open_path(index);
         }
         index
@@ -138,9 +138,9 @@ impl UdpPort {
 
     /// Returns the index of the socket that a path sends from, 0 for the endpoint's.
     #[inline]
-    fn place(&self, path: u16) -> usize {
+    fn socket_index(&self, path: u16) -> usize {
         let index = usize::from(path) % (self.paths.len() + 1);
-        let shared = index > 0 && matches!(self.paths[index - 1], Path::Shared);
+        let shared = index > 0 && matches!(self.paths[index - 1], PathState::Shared);
         if shared { index % usize::from(self.config.paths) } else { index }
     }
 
@@ -173,7 +173,7 @@ impl UdpPort {
             }
         };
         self.paths[index - 1] = match opened {
-            Ok(socket) => Path::Open(socket),
+            Ok(socket) => PathState::Open(socket),
             Err(e) => {
                 let further = index >= usize::from(self.config.paths);
                 // A warning is given for the first set only. The further sets are a fallback, and
@@ -184,7 +184,7 @@ impl UdpPort {
                     "path {index} of {} gets no source port of its own: {e}",
                     self.local
                 );
-                Path::Shared
+                PathState::Shared
             }
         };
     }
@@ -193,7 +193,7 @@ impl UdpPort {
     /// sockets never receive.
     fn check_paths(&mut self) {
         for path in &self.paths {
-            if let Path::Open(path) = path {
+            if let PathState::Open(path) = path {
                 let socket = path.socket();
                 let mut poll = libc::pollfd { fd: socket.as_raw_fd(), events: 0, revents: 0 };
                 // SAFETY: poll(2) reads and writes the one pollfd that it is told of, a local variable.
@@ -226,16 +226,16 @@ impl Port for UdpPort {
                 run += count;
             }
             let (socket, connected) =
-                match self.ready(path).checked_sub(1).map(|i| &mut self.paths[i]) {
-                    Some(Path::Open(path)) => {
+                match self.prepare_socket(path).checked_sub(1).map(|i| &mut self.paths[i]) {
+                    Some(PathState::Open(path)) => {
                         self.unchecked = true;
-                        let connected = path.aim(alone.then_some(dst));
+                        let connected = path.select_peer(alone.then_some(dst));
                         (path.socket(), connected)
                     }
                     _ => (&self.endpoint, false),
                 };
             if fragment {
-                self.tx.let_fragment(socket, true);
+                self.tx.allow_fragments(socket, true);
             }
             let outcome = self.tx.send(
                 (socket.as_fd(), connected),
@@ -245,9 +245,9 @@ impl Port for UdpPort {
                 &mut report.sent,
             );
             if fragment {
-                self.tx.let_fragment(socket, false);
+                self.tx.allow_fragments(socket, false);
             }
-            if let Outcome::Full = outcome {
+            if let SendOutcome::Full = outcome {
                 break;
             }
         }
@@ -277,8 +277,8 @@ impl Port for UdpPort {
     }
 
     fn source_port(&self, path: u16) -> u16 {
-        match self.place(path).checked_sub(1).map(|i| &self.paths[i]) {
-            Some(Path::Open(path)) => path.port(),
+        match self.socket_index(path).checked_sub(1).map(|i| &self.paths[i]) {
+            Some(PathState::Open(path)) => path.port(),
             _ => self.local.port(),
         }
     }
@@ -292,15 +292,15 @@ impl Port for UdpPort {
     }
 
     fn path_mtu(&mut self, dst: SocketAddr) -> io::Result<u32> {
-        let socket = sock::plain(&self.local)?;
+        let socket = sock::open_plain(&self.local)?;
         let mut bind = self.local;
         bind.set_port(0);
         socket.bind(&bind.into())?;
         socket.connect(&dst.into())?;
         let mtu = if dst.is_ipv6() {
-            sock::get(&socket, libc::IPPROTO_IPV6, libc::IPV6_MTU)?
+            sock::get_option(&socket, libc::IPPROTO_IPV6, libc::IPV6_MTU)?
         } else {
-            sock::get(&socket, libc::IPPROTO_IP, libc::IP_MTU)?
+            sock::get_option(&socket, libc::IPPROTO_IP, libc::IP_MTU)?
         };
         u32::try_from(mtu).map_err(|_| io::Error::other("the kernel reports a negative MTU"))
     }

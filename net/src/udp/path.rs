@@ -58,8 +58,8 @@ impl PathSocket {
         // When the socket disconnects, the kernel releases a port that it chose itself and keeps
         // one that was asked for (`__udp_disconnect`). So a free port is found first and then asked
         // for.
-        let port = if port == 0 { sock::free_port(local)? } else { port };
-        let socket = sock::path(config, local, port)?;
+        let port = if port == 0 { sock::find_free_port(local)? } else { port };
+        let socket = sock::open_path(config, local, port)?;
         let may_connect = !local.ip().is_unspecified();
         Ok(Self { socket, port, peer: None, row: 0, connected: false, may_connect })
     }
@@ -76,16 +76,16 @@ impl PathSocket {
     /// Prepares for a call that sends to `peer` alone, or to several peers (`None`). Returns
     /// whether the socket is connected to `peer`.
     #[inline]
-    pub(super) fn aim(&mut self, peer: Option<SocketAddr>) -> bool {
+    pub(super) fn select_peer(&mut self, peer: Option<SocketAddr>) -> bool {
         if self.connected && self.peer == peer {
             return true;
         }
-        self.change(peer)
+        self.change_peer(peer)
     }
 
-    fn change(&mut self, peer: Option<SocketAddr>) -> bool {
+    fn change_peer(&mut self, peer: Option<SocketAddr>) -> bool {
         if self.connected {
-            self.let_go();
+            self.disconnect();
         }
         self.row = if self.peer == peer { self.row.saturating_add(1) } else { 0 };
         self.peer = peer;
@@ -100,7 +100,7 @@ impl PathSocket {
     }
 
     #[cold]
-    fn let_go(&mut self) {
+    fn disconnect(&mut self) {
         let nobody = SockAddr::unspecified();
         // SAFETY: connect(2) reads as many bytes as it is told of: those of `nobody`, a local variable, whose family
         // is AF_UNSPEC.
@@ -135,19 +135,26 @@ mod tests {
             let peers = [SocketAddr::new(ip, 9), SocketAddr::new(ip, 10)];
             for peer in peers {
                 for n in 0..=IN_A_ROW {
-                    let connected = path.aim(Some(peer));
+                    let connected = path.select_peer(Some(peer));
                     assert_eq!(connected, n == IN_A_ROW);
                     let seen = path.socket.peer_addr().ok().and_then(|addr| addr.as_socket());
                     assert_eq!(seen, connected.then_some(peer));
                 }
-                assert!(path.aim(Some(peer)));
-                assert_eq!(sock::bound(&path.socket).unwrap(), SocketAddr::new(ip, path.port));
+                assert!(path.select_peer(Some(peer)));
+                assert_eq!(
+                    sock::bound_address(&path.socket).unwrap(),
+                    SocketAddr::new(ip, path.port)
+                );
             }
-            assert!(!path.aim(None));
-            assert_eq!(sock::bound(&path.socket).unwrap(), SocketAddr::new(ip, path.port));
+            assert!(!path.select_peer(None));
+            assert_eq!(sock::bound_address(&path.socket).unwrap(), SocketAddr::new(ip, path.port));
             // Peers in turn, or several in a call: never.
             for _ in 0..2 * IN_A_ROW {
-                assert!(!path.aim(Some(peers[0])) && !path.aim(Some(peers[1])) && !path.aim(None));
+                assert!(
+                    !path.select_peer(Some(peers[0]))
+                        && !path.select_peer(Some(peers[1]))
+                        && !path.select_peer(None)
+                );
             }
         }
     }
@@ -158,6 +165,6 @@ mod tests {
         let config = PortConfig { bind: local, ..PortConfig::default() };
         let mut path = PathSocket::open(&config, local, 0).unwrap();
         let peer = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9);
-        assert!(!(0..3 * IN_A_ROW).any(|_| path.aim(Some(peer))));
+        assert!(!(0..3 * IN_A_ROW).any(|_| path.select_peer(Some(peer))));
     }
 }

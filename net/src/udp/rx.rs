@@ -6,8 +6,8 @@ use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::addr::SockAddr;
-use super::cmsg::{Control, Decoder};
-use super::errq::{self, Errors};
+use super::cmsg::{CmsgBuffer, Decoder};
+use super::errq::{self, ErrorQueue};
 use crate::base::Train;
 use crate::{Counters, RecvReport, RxMeta};
 
@@ -24,11 +24,11 @@ const SMALL: usize = 8 << 10;
 
 /// Preallocated arrays for `recvmmsg`. The messages point into the other arrays from the beginning,
 /// so none of them may move or grow.
-pub(super) struct Rx {
+pub(super) struct UdpReceiver {
     messages: Box<[libc::mmsghdr]>,
     pieces: Box<[libc::iovec]>,
     names: Box<[SockAddr]>,
-    controls: Box<[Control]>,
+    controls: Box<[CmsgBuffer]>,
     buffers: Box<[u8]>,
     /// Last value of the socket's drop counter.
     overflow: u32,
@@ -39,9 +39,9 @@ pub(super) struct Rx {
 // SAFETY: the fields that are not Send by themselves are `messages` and `pieces`, for the raw pointers
 // inside. Those point into the other arrays of the same value, which are on the heap and stay where they are
 // when it moves; the kernel alone follows them, in `fetch`, which has `&mut self`.
-unsafe impl Send for Rx {}
+unsafe impl Send for UdpReceiver {}
 
-impl Rx {
+impl UdpReceiver {
     pub(super) fn new(batch: usize) -> Self {
         let batch = batch.clamp(1, 64);
         let mut rx = Self {
@@ -49,7 +49,7 @@ impl Rx {
             messages: vec![unsafe { mem::zeroed() }; batch].into(),
             pieces: vec![libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; batch].into(),
             names: vec![SockAddr::unspecified(); batch].into(),
-            controls: vec![Control::new(); batch].into(),
+            controls: vec![CmsgBuffer::new(); batch].into(),
             // The kernel provides zeroed pages when a buffer is first touched.
             buffers: vec![0; batch * STRIDE].into(),
             overflow: 0,
@@ -82,7 +82,7 @@ impl Rx {
         socket: BorrowedFd<'_>,
         budget: usize,
         counters: &mut Counters,
-        errors: &mut Errors,
+        errors: &mut ErrorQueue,
         sink: &mut dyn FnMut(&RxMeta, Train<'_>),
     ) -> RecvReport {
         let mut report = RecvReport::default();
@@ -101,10 +101,10 @@ impl Rx {
             }
             counters.rx_calls += 1;
             let longest = if n == 1 {
-                if let Some(message) = self.read(0, counters) {
-                    self.hand(&message, counters, &mut report, sink);
+                if let Some(message) = self.parse_message(0, counters) {
+                    self.hand_out(&message, counters, &mut report, sink);
                 }
-                self.len(0)
+                self.message_len(0)
             } else {
                 self.deliver(n, counters, &mut report, sink)
             };
@@ -127,14 +127,14 @@ impl Rx {
         socket: BorrowedFd<'_>,
         wanted: usize,
         counters: &mut Counters,
-        errors: &mut Errors,
+        errors: &mut ErrorQueue,
     ) -> usize {
         let fd = socket.as_raw_fd();
         for message in &mut self.messages[..wanted] {
             // These are the fields that the kernel overwrites.
             let header = &mut message.msg_hdr;
             header.msg_namelen = SockAddr::LEN;
-            header.msg_controllen = Control::LEN as _;
+            header.msg_controllen = CmsgBuffer::LEN as _;
             header.msg_flags = 0;
         }
         // The kernel reports an ICMP error once, with the next call. The error is read, and the
@@ -195,13 +195,13 @@ impl Rx {
     ) -> usize {
         let (mut longest, mut waiting) = (0, None);
         for i in 0..n {
-            longest = longest.max(self.len(i));
-            let Some(message) = self.read(i, counters) else { continue };
+            longest = longest.max(self.message_len(i));
+            let Some(message) = self.parse_message(i, counters) else { continue };
             let group = match waiting.take() {
-                Some(group) => match message.joined_to(group) {
+                Some(group) => match message.append_to(group) {
                     Ok(group) => group,
                     Err(group) => {
-                        self.hand(&group, counters, report, sink);
+                        self.hand_out(&group, counters, report, sink);
                         message
                     }
                 },
@@ -210,19 +210,19 @@ impl Rx {
             waiting = Some(group);
         }
         if let Some(group) = waiting {
-            self.hand(&group, counters, report, sink);
+            self.hand_out(&group, counters, report, sink);
         }
         longest
     }
 
     /// Returns the length of message `i`.
-    fn len(&self, i: usize) -> usize {
+    fn message_len(&self, i: usize) -> usize {
         (self.messages[i].msg_len as usize).min(BUFFER)
     }
 
     /// Parses message `i`. Returns `None` if the kernel truncated it.
     #[inline]
-    fn read(&mut self, i: usize, counters: &mut Counters) -> Option<Arrived> {
+    fn parse_message(&mut self, i: usize, counters: &mut Counters) -> Option<MessageGroup> {
         let header = &self.messages[i].msg_hdr;
         let mut tos = 0;
         let mut segment = 0;
@@ -250,21 +250,21 @@ impl Rx {
             return None;
         };
         let meta = RxMeta { src, ecn: tos & 3, dscp: tos >> 2, overflow: self.overflow };
-        let len = self.len(i);
+        let len = self.message_len(i);
         let segment = if segment == 0 { len } else { segment };
-        Some(Arrived { meta, first: i, messages: 1, segment, last: len })
+        Some(MessageGroup { meta, first: i, messages: 1, segment, last: len })
     }
 
     /// Hands a group of messages to the sink and counts it.
     #[inline(always)]
-    fn hand(
+    fn hand_out(
         &self,
-        arrived: &Arrived,
+        arrived: &MessageGroup,
         counters: &mut Counters,
         report: &mut RecvReport,
         sink: &mut dyn FnMut(&RxMeta, Train<'_>),
     ) {
-        let &Arrived { meta, first, messages, segment, last } = arrived;
+        let &MessageGroup { meta, first, messages, segment, last } = arrived;
         let start = first * STRIDE;
         let train = if messages == 1 {
             Train::new(&self.buffers[start..][..last], segment)
@@ -290,7 +290,7 @@ impl Rx {
 /// One message, or a run of messages with one packet each. The messages of a run stand in
 /// neighbouring buffers and have the same source, DSCP, mark and length; only the last may be
 /// shorter.
-struct Arrived {
+struct MessageGroup {
     meta: RxMeta,
     /// Index of the first message.
     first: usize,
@@ -301,10 +301,10 @@ struct Arrived {
     last: usize,
 }
 
-impl Arrived {
+impl MessageGroup {
     /// Appends this message to `group`, or returns `group` unchanged if the message does not
     /// continue it.
-    fn joined_to(&self, group: Self) -> Result<Self, Self> {
+    fn append_to(&self, group: Self) -> Result<Self, Self> {
         let like = group.last == group.segment
             && self.meta == group.meta
             && self.last == self.segment

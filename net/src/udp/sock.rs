@@ -9,7 +9,12 @@ use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 use crate::{Feature, OpenReport, PortConfig};
 
 /// Sets an integer option.
-pub(crate) fn set(socket: &impl AsRawFd, level: i32, name: i32, value: i32) -> io::Result<()> {
+pub(crate) fn set_option(
+    socket: &impl AsRawFd,
+    level: i32,
+    name: i32,
+    value: i32,
+) -> io::Result<()> {
     // SAFETY: setsockopt(2) reads as many bytes as it is told of: those of `value`, an integer that
     // outlives the call.
     let rc = unsafe {
@@ -25,7 +30,7 @@ pub(crate) fn set(socket: &impl AsRawFd, level: i32, name: i32, value: i32) -> i
 }
 
 /// Reads an integer option.
-pub(super) fn get(socket: &Socket, level: i32, name: i32) -> io::Result<i32> {
+pub(super) fn get_option(socket: &Socket, level: i32, name: i32) -> io::Result<i32> {
     let mut value = 0_i32;
     let mut len = size_of::<i32>() as libc::socklen_t;
     // SAFETY: getsockopt(2) writes at most `len` bytes, the size of `value`, and then how many into
@@ -38,7 +43,7 @@ pub(super) fn get(socket: &Socket, level: i32, name: i32) -> io::Result<i32> {
 
 /// Opens a close-on-exec, non-blocking UDP socket of the address's family. IPv6 sockets do not
 /// accept IPv4, so that an address has only one representation.
-pub(crate) fn plain(addr: &SocketAddr) -> io::Result<Socket> {
+pub(crate) fn open_plain(addr: &SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(*addr), Type::DGRAM, Some(Protocol::UDP))?;
     socket.set_nonblocking(true)?;
     if addr.is_ipv6() {
@@ -48,57 +53,57 @@ pub(crate) fn plain(addr: &SocketAddr) -> io::Result<Socket> {
 }
 
 /// Opens the endpoint socket and reports which features the kernel supports.
-pub(super) fn endpoint(config: &PortConfig) -> io::Result<(Socket, OpenReport)> {
-    let socket = plain(&config.bind)?;
+pub(super) fn open_endpoint(config: &PortConfig) -> io::Result<(Socket, OpenReport)> {
+    let socket = open_plain(&config.bind)?;
     let mut warnings = Vec::new();
     let v6 = config.bind.is_ipv6();
 
     let gso = if config.gso {
-        probe(set(&socket, libc::SOL_UDP, libc::UDP_SEGMENT, 0), "UDP_SEGMENT", "4.18")
+        probe(set_option(&socket, libc::SOL_UDP, libc::UDP_SEGMENT, 0), "UDP_SEGMENT", "4.18")
     } else {
         Feature::Off
     };
     let gro = if config.gro {
-        probe(set(&socket, libc::SOL_UDP, libc::UDP_GRO, 1), "UDP_GRO", "5.0")
+        probe(set_option(&socket, libc::SOL_UDP, libc::UDP_GRO, 1), "UDP_GRO", "5.0")
     } else {
         Feature::Off
     };
     let tos = if v6 {
         probe(
-            set(&socket, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1),
+            set_option(&socket, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1),
             "IPV6_RECVTCLASS",
             "2.6.14",
         )
     } else {
-        probe(set(&socket, libc::IPPROTO_IP, libc::IP_RECVTOS, 1), "IP_RECVTOS", "2.2")
+        probe(set_option(&socket, libc::IPPROTO_IP, libc::IP_RECVTOS, 1), "IP_RECVTOS", "2.2")
     };
     let overflow =
-        probe(set(&socket, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1), "SO_RXQ_OVFL", "2.6.33");
-    let (df, errors) = common(&socket, config);
+        probe(set_option(&socket, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1), "SO_RXQ_OVFL", "2.6.33");
+    let (df, errors) = set_common_options(&socket, config);
 
-    let rcvbuf = buffer(&socket, config.rcvbuf, Side::Receive, &mut warnings)?;
-    let sndbuf = buffer(&socket, config.sndbuf, Side::Send, &mut warnings)?;
+    let rcvbuf = set_buffer(&socket, config.rcvbuf, BufferSide::Receive, &mut warnings)?;
+    let sndbuf = set_buffer(&socket, config.sndbuf, BufferSide::Send, &mut warnings)?;
 
     socket.bind(&config.bind.into())?;
-    let local = bound(&socket)?;
+    let local = bound_address(&socket)?;
     let report =
         OpenReport { local, gso, gro, tos, df, errors, overflow, rcvbuf, sndbuf, warnings };
     Ok((socket, report))
 }
 
 /// Returns a port of the endpoint's address that is free at the moment.
-pub(super) fn free_port(local: SocketAddr) -> io::Result<u16> {
-    let socket = plain(&local)?;
+pub(super) fn find_free_port(local: SocketAddr) -> io::Result<u16> {
+    let socket = open_plain(&local)?;
     let mut bind = local;
     bind.set_port(0);
     socket.bind(&bind.into())?;
-    Ok(bound(&socket)?.port())
+    Ok(bound_address(&socket)?.port())
 }
 
 /// Opens the socket of a further path on `port` of the endpoint's address. The socket only sends.
-pub(super) fn path(config: &PortConfig, local: SocketAddr, port: u16) -> io::Result<Socket> {
-    let socket = plain(&local)?;
-    common(&socket, config);
+pub(super) fn open_path(config: &PortConfig, local: SocketAddr, port: u16) -> io::Result<Socket> {
+    let socket = open_plain(&local)?;
+    set_common_options(&socket, config);
     // No peer knows this port. A filter (classic BPF `ret 0`) drops incoming packets before they
     // are queued. ICMP errors do not pass through the filter.
     let drop_all = [SockFilter::new((libc::BPF_RET | libc::BPF_K) as u16, 0, 0, 0)];
@@ -108,7 +113,7 @@ pub(super) fn path(config: &PortConfig, local: SocketAddr, port: u16) -> io::Res
         let _ = socket.set_recv_buffer_size(1);
     }
     let mut ignored = Vec::new();
-    buffer(&socket, config.sndbuf, Side::Send, &mut ignored)?;
+    set_buffer(&socket, config.sndbuf, BufferSide::Send, &mut ignored)?;
     let mut bind = local;
     bind.set_port(port);
     socket.bind(&bind.into())?;
@@ -116,53 +121,62 @@ pub(super) fn path(config: &PortConfig, local: SocketAddr, port: u16) -> io::Res
 }
 
 /// Returns the address that a socket is bound to.
-pub(crate) fn bound(socket: &Socket) -> io::Result<SocketAddr> {
+pub(crate) fn bound_address(socket: &Socket) -> io::Result<SocketAddr> {
     let addr = socket.local_addr()?.as_socket();
     addr.ok_or_else(|| io::Error::other("the socket has no IP address"))
 }
 
 /// Sets the options of every sending socket. Returns the states of DF and of ICMP errors.
-fn common(socket: &Socket, config: &PortConfig) -> (Feature, Feature) {
+fn set_common_options(socket: &Socket, config: &PortConfig) -> (Feature, Feature) {
     let tos = tos(config.dscp_data, config.ecn);
     if config.bind.is_ipv6() {
         // This is the default of packets without ancillary data. If it fails, packets leave with
         // DSCP 0 and without ECN, which the transport tolerates.
-        let _ = set(socket, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, tos);
+        let _ = set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, tos);
         (
             probe(
-                set(socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO),
+                set_option(
+                    socket,
+                    libc::IPPROTO_IPV6,
+                    libc::IPV6_MTU_DISCOVER,
+                    libc::IPV6_PMTUDISC_DO,
+                ),
                 "IPV6_MTU_DISCOVER",
                 "2.2",
             ),
-            probe(set(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1), "IPV6_RECVERR", "2.2"),
+            probe(
+                set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1),
+                "IPV6_RECVERR",
+                "2.2",
+            ),
         )
     } else {
-        let _ = set(socket, libc::IPPROTO_IP, libc::IP_TOS, tos);
+        let _ = set_option(socket, libc::IPPROTO_IP, libc::IP_TOS, tos);
         (
             probe(
-                set(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO),
+                set_option(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO),
                 "IP_MTU_DISCOVER",
                 "2.2",
             ),
-            probe(set(socket, libc::IPPROTO_IP, libc::IP_RECVERR, 1), "IP_RECVERR", "2.2"),
+            probe(set_option(socket, libc::IPPROTO_IP, libc::IP_RECVERR, 1), "IP_RECVERR", "2.2"),
         )
     }
 }
 
-/// Allows fragmentation of packets (`yes`), or sets DF again as [`common`] did.
+/// Allows fragmentation of packets (`yes`), or sets DF again as [`set_common_options`] did.
 ///
 /// IPv4 routers fragment. IPv6 routers do not (RFC 8200 section 5); this host does instead, but
 /// Linux splits only packets that exceed the MTU that it knows for the path. (IPV6_MTU does not
 /// help, since it does not split packets that fit the interface.) So an IPv6 path that silently
 /// drops long packets continues to do so.
-pub(super) fn fragmentation(socket: &Socket, v6: bool, yes: bool) -> io::Result<()> {
+pub(super) fn set_fragmentation(socket: &Socket, v6: bool, yes: bool) -> io::Result<()> {
     let (level, option, value) = match (v6, yes) {
         (false, true) => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DONT),
         (false, false) => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO),
         (true, true) => (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DONT),
         (true, false) => (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO),
     };
-    set(socket, level, option, value)
+    set_option(socket, level, option, value)
 }
 
 /// Returns the TOS or traffic class byte: DSCP, and ECT(0) if `ecn` is set.
@@ -178,35 +192,37 @@ fn probe(result: io::Result<()>, option: &str, since: &str) -> Feature {
 }
 
 #[derive(Clone, Copy)]
-enum Side {
+enum BufferSide {
     Receive,
     Send,
 }
 
 /// Sets a buffer size and reads it back, because `setsockopt` silently reduces the value to a limit
 /// (socket(7)).
-fn buffer(
+fn set_buffer(
     socket: &Socket,
     wanted: usize,
-    side: Side,
+    side: BufferSide,
     warnings: &mut Vec<String>,
 ) -> io::Result<usize> {
     // The kernel stores and reports twice the requested value, to account for its own overhead.
     let read = || match side {
-        Side::Receive => socket.recv_buffer_size().map(|n| n / 2),
-        Side::Send => socket.send_buffer_size().map(|n| n / 2),
+        BufferSide::Receive => socket.recv_buffer_size().map(|n| n / 2),
+        BufferSide::Send => socket.send_buffer_size().map(|n| n / 2),
     };
     if wanted == 0 {
         return read();
     }
     let size = i32::try_from(wanted).unwrap_or(i32::MAX / 2);
     let (option, force, name, sysctl) = match side {
-        Side::Receive => (libc::SO_RCVBUF, libc::SO_RCVBUFFORCE, "receive", "net.core.rmem_max"),
-        Side::Send => (libc::SO_SNDBUF, libc::SO_SNDBUFFORCE, "send", "net.core.wmem_max"),
+        BufferSide::Receive => {
+            (libc::SO_RCVBUF, libc::SO_RCVBUFFORCE, "receive", "net.core.rmem_max")
+        }
+        BufferSide::Send => (libc::SO_SNDBUF, libc::SO_SNDBUFFORCE, "send", "net.core.wmem_max"),
     };
-    set(socket, libc::SOL_SOCKET, option, size)?;
+    set_option(socket, libc::SOL_SOCKET, option, size)?;
     let mut got = read()?;
-    if got < wanted && set(socket, libc::SOL_SOCKET, force, size).is_ok() {
+    if got < wanted && set_option(socket, libc::SOL_SOCKET, force, size).is_ok() {
         got = read()?;
     }
     if got < wanted {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::base::TrafficClass;
 use crate::burst::tests::{Sample, send};
-use crate::{MAX_PIECES, Unreachable};
+use crate::{MAX_PIECES, UnreachableReason};
 
 const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
@@ -227,12 +227,12 @@ fn dscp_and_ecn_arrive() {
         assert_eq!(got, [data, data, (46, 0, false), data]);
 
         // What a marking switch would make of it: the same DSCP, CE.
-        let socket = sock::plain(&rx.local_addr()).unwrap();
+        let socket = sock::open_plain(&rx.local_addr()).unwrap();
         let tos = (10 << 2) | 3;
         if ip.is_ipv6() {
-            sock::set(&socket, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, tos).unwrap();
+            sock::set_option(&socket, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, tos).unwrap();
         } else {
-            sock::set(&socket, libc::IPPROTO_IP, libc::IP_TOS, tos).unwrap();
+            sock::set_option(&socket, libc::IPPROTO_IP, libc::IP_TOS, tos).unwrap();
         }
         socket.send_to(b"marked", &rx.local_addr().into()).unwrap();
         let got = receive(&mut rx, 1);
@@ -259,7 +259,11 @@ fn a_dead_port_is_a_typed_error() {
             }
             assert_eq!(
                 errors,
-                [NetError::Unreachable { peer: dead, kind: Unreachable::Port, offender: Some(ip) }]
+                [NetError::Unreachable {
+                    peer: dead,
+                    kind: UnreachableReason::Port,
+                    offender: Some(ip)
+                }]
             );
             assert_eq!(tx.counters().errors, 1);
 
@@ -299,7 +303,7 @@ fn a_path_that_is_connected_to_a_peer_still_hears_of_others() {
                 tx.recv_each(now, 1, &mut |_, _| panic!("nothing was sent here"));
                 tx.take_errors(&mut errors);
             }
-            let kind = Unreachable::Port;
+            let kind = UnreachableReason::Port;
             assert_eq!(errors, [NetError::Unreachable { peer, kind, offender: Some(ip) }]);
         };
         own(&mut tx, dead, Time::ZERO);
@@ -359,7 +363,7 @@ fn a_refused_train_goes_packet_by_packet() {
     let mut tx = open(&config(V4));
     let mut rx = open(&config(V4));
     // Linux refuses (EINVAL) to segment for a socket that leaves the UDP checksum out.
-    sock::set(&tx.endpoint, libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).unwrap();
+    sock::set_option(&tx.endpoint, libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).unwrap();
     let bytes: Vec<_> = (0..10).map(|i| pattern(i, 700)).collect();
     let packets: Vec<_> = bytes.iter().map(|b| packet(rx.local_addr(), 0, b, &[], &[])).collect();
     let report = send(&mut tx, Time::ZERO, &packets);
@@ -479,9 +483,9 @@ fn fds_become_readable() {
 /// What a socket does about packets that are too long for the path.
 fn discovery(port: &UdpPort) -> i32 {
     if port.local_addr().is_ipv6() {
-        sock::get(&port.endpoint, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER).unwrap()
+        sock::get_option(&port.endpoint, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER).unwrap()
     } else {
-        sock::get(&port.endpoint, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER).unwrap()
+        sock::get_option(&port.endpoint, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER).unwrap()
     }
 }
 

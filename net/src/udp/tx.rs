@@ -7,8 +7,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use socket2::Socket;
 
 use super::addr::SockAddr;
-use super::cmsg::{Control, Encoder};
-use super::errq::{self, Errors};
+use super::cmsg::{CmsgBuffer, Encoder};
+use super::errq::{self, ErrorQueue};
 use super::sock;
 use crate::base::{Datagram, TrafficClass};
 use crate::burst::address;
@@ -41,12 +41,12 @@ pub(super) struct TxLimits {
 impl TxLimits {
     /// Returns whether packets of a class need another TOS byte than the default of the socket.
     #[inline]
-    const fn marks(&self, class: TrafficClass) -> bool {
+    const fn needs_tos(&self, class: TrafficClass) -> bool {
         matches!(class, TrafficClass::Control) && self.tos_control != self.tos_data
     }
 
     /// Writes the ancillary data that gives a packet the TOS byte of control packets.
-    fn control_class<'a>(&self, control: &'a mut Control) -> Encoder<'a> {
+    fn encode_control_tos<'a>(&self, control: &'a mut CmsgBuffer) -> Encoder<'a> {
         let (level, kind) = if self.v6 {
             (libc::IPPROTO_IPV6, libc::IPV6_TCLASS)
         } else {
@@ -71,10 +71,10 @@ const fn is_dropped(errno: i32) -> bool {
 
 /// The socket to send from, and whether it is connected to the peer of all packets, so that they
 /// need no address.
-type To<'a> = (BorrowedFd<'a>, bool);
+type SendSocket<'a> = (BorrowedFd<'a>, bool);
 
 /// The result of a send.
-pub(super) enum Outcome {
+pub(super) enum SendOutcome {
     /// All packets were handed over, or are lost for good.
     Done,
     /// The socket is full.
@@ -83,11 +83,11 @@ pub(super) enum Outcome {
 
 /// Preallocated arrays for `sendmmsg`. Every call fills them again. Between calls their pointers
 /// are stale and never followed.
-pub(super) struct Tx {
+pub(super) struct UdpSender {
     limits: TxLimits,
     messages: Vec<libc::mmsghdr>,
     names: Vec<SockAddr>,
-    controls: Vec<Control>,
+    controls: Vec<CmsgBuffer>,
     pieces: Vec<libc::iovec>,
     /// Number of packets in each message.
     packets: Vec<usize>,
@@ -102,16 +102,16 @@ pub(super) struct Tx {
 // inside. Those point into other arrays of the same value, on the heap, which move along with it, into a
 // batch and to user memory; `fill_and_send` clears both arrays and fills them anew before the kernel
 // follows the pointers, and has `&mut self` and the burst from the one to the other.
-unsafe impl Send for Tx {}
+unsafe impl Send for UdpSender {}
 
-impl Tx {
+impl UdpSender {
     pub(super) fn new(mut limits: TxLimits) -> Self {
         limits.segments = limits.segments.clamp(1, SEGMENTS);
         Self {
             limits,
             messages: Vec::with_capacity(MESSAGES),
             names: vec![SockAddr::unspecified(); MESSAGES],
-            controls: vec![Control::new(); MESSAGES],
+            controls: vec![CmsgBuffer::new(); MESSAGES],
             pieces: Vec::with_capacity(ALL_PIECES),
             packets: Vec::with_capacity(MESSAGES),
             bytes: Vec::with_capacity(MESSAGES),
@@ -129,17 +129,17 @@ impl Tx {
     /// packets handed over to `sent`.
     pub(super) fn send(
         &mut self,
-        socket: To<'_>,
+        socket: SendSocket<'_>,
         packets: Burst<'_>,
         counters: &mut Counters,
-        errors: &mut Errors,
+        errors: &mut ErrorQueue,
         sent: &mut usize,
-    ) -> Outcome {
+    ) -> SendOutcome {
         if let [only] = packets.packets()
-            && self.alone(socket, packets, only, counters, errors)
+            && self.send_single(socket, packets, only, counters, errors)
         {
             *sent += 1;
-            return Outcome::Done;
+            return SendOutcome::Done;
         }
         let mut next = 0;
         let mut segments = self.limits.segments;
@@ -153,19 +153,19 @@ impl Tx {
             );
             segments = self.limits.segments;
             match outcome {
-                Call::Sent => {}
-                Call::Full => {
+                CallOutcome::Sent => {}
+                CallOutcome::Full => {
                     counters.tx_blocked += 1;
                     *sent += done;
-                    return Outcome::Full;
+                    return SendOutcome::Full;
                 }
-                Call::TrainRefused(train, errno) => {
+                CallOutcome::TrainRefused(train, errno) => {
                     let singles = packets.part(next + done..next + done + train);
-                    let (n, ok) = self.singly(socket, singles, counters, errors);
+                    let (n, ok) = self.send_one_by_one(socket, singles, counters, errors);
                     done += n;
                     if n < train {
                         *sent += done;
-                        return Outcome::Full;
+                        return SendOutcome::Full;
                     }
                     if ok {
                         // The kernel accepted the packets one by one, so it refused the train as
@@ -183,7 +183,7 @@ impl Tx {
             *sent += done;
             next += done;
         }
-        Outcome::Done
+        SendOutcome::Done
     }
 
     /// Sends a single packet with few pieces without the arrays. A single packet is one that a peer
@@ -193,13 +193,13 @@ impl Tx {
     /// then, and the general path finds the reason. A packet that the kernel dropped counts as
     /// sent, because it is lost.
     #[inline]
-    fn alone(
+    fn send_single(
         &mut self,
-        (socket, connected): To<'_>,
+        (socket, connected): SendSocket<'_>,
         burst: Burst<'_>,
         packet: &Datagram,
         counters: &mut Counters,
-        errors: &mut Errors,
+        errors: &mut ErrorQueue,
     ) -> bool {
         let (header, payload) = (burst.header(packet), burst.payload(packet));
         if !packet.trailer.is_empty() {
@@ -230,8 +230,8 @@ impl Tx {
             message.msg_name = (&raw mut self.names[0]).cast();
             message.msg_namelen = len;
         }
-        if self.limits.marks(packet.class) {
-            let len = self.limits.control_class(&mut self.controls[0]).len();
+        if self.limits.needs_tos(packet.class) {
+            let len = self.limits.encode_control_tos(&mut self.controls[0]).len();
             message.msg_control = self.controls[0].as_mut_ptr();
             message.msg_controllen = len as _;
         }
@@ -256,11 +256,11 @@ impl Tx {
         true
     }
 
-    /// Allows fragmentation of the packets of the next [`Tx::send`] on `socket` (`yes`), because
+    /// Allows fragmentation of the packets of the next [`UdpSender::send`] on `socket` (`yes`), because
     /// they are longer than the path MTU, or forbids it again. Such packets are rare. So instead of
     /// a socket of their own, the DF setting of this socket changes for the duration of the call.
     #[cold]
-    pub(super) fn let_fragment(&mut self, socket: &Socket, yes: bool) {
+    pub(super) fn allow_fragments(&mut self, socket: &Socket, yes: bool) {
         // The kernel segments a train before it fragments the packets, and refuses a train whose
         // packets exceed the MTU.
         self.limits.segments = if yes {
@@ -269,7 +269,7 @@ impl Tx {
         } else {
             self.trains
         };
-        if let Err(e) = sock::fragmentation(socket, self.limits.v6, yes) {
+        if let Err(e) = sock::set_fragmentation(socket, self.limits.v6, yes) {
             let df = if yes { "with DF although they are long" } else { "without DF from now on" };
             log::warn!("packets leave {df}: {e}");
         }
@@ -277,12 +277,12 @@ impl Tx {
 
     /// Sends the packets of a refused train one by one. Returns how many were handed over, and
     /// whether the kernel refused none of them.
-    fn singly(
+    fn send_one_by_one(
         &mut self,
-        socket: To<'_>,
+        socket: SendSocket<'_>,
         packets: Burst<'_>,
         counters: &mut Counters,
-        errors: &mut Errors,
+        errors: &mut ErrorQueue,
     ) -> (usize, bool) {
         let failed = counters.tx_failed;
         let mut next = 0;
@@ -295,7 +295,7 @@ impl Tx {
                 errors,
             );
             next += done;
-            if matches!(outcome, Call::Full) {
+            if matches!(outcome, CallOutcome::Full) {
                 counters.tx_blocked += 1;
                 break;
             }
@@ -307,12 +307,12 @@ impl Tx {
     /// and why it stopped.
     fn fill_and_send(
         &mut self,
-        socket: To<'_>,
+        socket: SendSocket<'_>,
         packets: Burst<'_>,
         segments: usize,
         counters: &mut Counters,
-        errors: &mut Errors,
-    ) -> (usize, Call) {
+        errors: &mut ErrorQueue,
+    ) -> (usize, CallOutcome) {
         let (socket, connected) = socket;
         let named = !connected;
         self.messages.clear();
@@ -321,7 +321,8 @@ impl Tx {
         self.bytes.clear();
         let mut built = 0;
         while built < packets.packets().len() && self.messages.len() < MESSAGES {
-            let n = self.message(packets.part(built..packets.packets().len()), segments, named);
+            let n =
+                self.append_message(packets.part(built..packets.packets().len()), segments, named);
             if n == 0 {
                 break;
             }
@@ -330,15 +331,15 @@ impl Tx {
         if self.messages.is_empty() {
             // The first packet alone has too many pieces.
             counters.tx_failed += 1;
-            errors.note(errq::from_errno(packets.packets()[0].dst, libc::EINVAL));
-            return (1, Call::Sent);
+            errors.keep(errq::from_errno(packets.packets()[0].dst, libc::EINVAL));
+            return (1, CallOutcome::Sent);
         }
         let mut done = 0;
         let mut at = 0;
         let mut stale = 0;
         while at < self.messages.len() {
             counters.tx_calls += 1;
-            match self.call(socket, at) {
+            match self.send_messages(socket, at) {
                 Ok(n) => {
                     for i in at..at + n {
                         done += self.packets[i];
@@ -351,7 +352,7 @@ impl Tx {
                 }
                 Err(errno) => match errno {
                     libc::EINTR => {}
-                    libc::EAGAIN => return (done, Call::Full),
+                    libc::EAGAIN => return (done, CallOutcome::Full),
                     errno if is_dropped(errno) => {
                         counters.tx_dropped += self.packets[at] as u64;
                         done += self.packets[at];
@@ -364,16 +365,16 @@ impl Tx {
                     libc::EIO | libc::EINVAL | libc::EMSGSIZE | libc::EOPNOTSUPP
                         if self.packets[at] > 1 =>
                     {
-                        return (done, Call::TrainRefused(self.packets[at], errno));
+                        return (done, CallOutcome::TrainRefused(self.packets[at], errno));
                     }
                     _ => {
                         let peer = packets.packets()[done].dst;
                         if errno == libc::EMSGSIZE {
                             // The kernel reports the MTU in the error queue.
                             errors.drain(socket);
-                            errors.note_too_big(peer);
+                            errors.keep_too_big(peer);
                         } else {
-                            errors.note(errq::from_errno(peer, errno));
+                            errors.keep(errq::from_errno(peer, errno));
                         }
                         counters.tx_failed += self.packets[at] as u64;
                         done += self.packets[at];
@@ -383,27 +384,27 @@ impl Tx {
                 },
             }
         }
-        (done, Call::Sent)
+        (done, CallOutcome::Sent)
     }
 
     /// Appends a message with the first packets of `packets` and returns their number, which is 0
     /// if there is no room for even one. The message has an address if it is `named`; a connected
     /// socket needs none.
-    fn message(&mut self, packets: Burst<'_>, segments: usize, named: bool) -> usize {
+    fn append_message(&mut self, packets: Burst<'_>, segments: usize, named: bool) -> usize {
         let first = &packets.packets()[0];
         let segment = first.len as usize;
         let start = self.pieces.len();
         // Limit for this message and for the whole call.
         let most = (start + PIECES).min(ALL_PIECES);
-        let (count, bytes) = self.gather(packets, segments, most);
+        let (count, bytes) = self.append_pieces(packets, segments, most);
         if count == 0 {
             return 0;
         }
         let slot = self.messages.len();
         let limits = &self.limits;
         let controls = &mut self.controls[slot];
-        let mut control = if limits.marks(first.class) {
-            limits.control_class(controls)
+        let mut control = if limits.needs_tos(first.class) {
+            limits.encode_control_tos(controls)
         } else {
             Encoder::new(controls)
         };
@@ -437,10 +438,15 @@ impl Tx {
     /// Appends the pieces of the first packets of `packets`: at most `segments` packets, which fit
     /// one message, and at most `most` pieces in all. Returns the number of packets and their
     /// bytes.
-    fn gather(&mut self, packets: Burst<'_>, segments: usize, most: usize) -> (usize, usize) {
+    fn append_pieces(
+        &mut self,
+        packets: Burst<'_>,
+        segments: usize,
+        most: usize,
+    ) -> (usize, usize) {
         let first = &packets.packets()[0];
         let segment = first.len as usize;
-        let (mut count, mut bytes) = self.gather_alike(packets, segments, most);
+        let (mut count, mut bytes) = self.append_run(packets, segments, most);
         if bytes < count * segment {
             return (count, bytes);
         }
@@ -460,13 +466,13 @@ impl Tx {
                 break;
             }
             let header = packets.header(packet);
-            self.piece(header.as_ptr(), header.len());
+            self.push_piece(header.as_ptr(), header.len());
             for piece in payload {
-                self.piece(address(piece), usize::try_from(piece.len).unwrap_or(0));
+                self.push_piece(address(piece), usize::try_from(piece.len).unwrap_or(0));
             }
             if !packet.trailer.is_empty() {
                 let trailer = packets.trailer(packet);
-                self.piece(trailer.as_ptr(), trailer.len());
+                self.push_piece(trailer.as_ptr(), trailer.len());
             }
             count += 1;
             bytes += len;
@@ -481,7 +487,7 @@ impl Tx {
     /// Appends the pieces of a run (see [`Batch::join`](crate::base::Batch::join)) without looking
     /// at each packet. Returns (0, 0) if there is no run.
     #[inline]
-    fn gather_alike(&mut self, packets: Burst<'_>, segments: usize, most: usize) -> (usize, usize) {
+    fn append_run(&mut self, packets: Burst<'_>, segments: usize, most: usize) -> (usize, usize) {
         let all = packets.packets();
         let first = &all[0];
         let alike = all.len().min(usize::from(first.alike) + 1);
@@ -506,18 +512,18 @@ impl Tx {
         }
         let (headers, pieces) = packets.part(0..count).joined();
         if pieces.is_empty() {
-            self.piece(headers.as_ptr(), headers.len());
+            self.push_piece(headers.as_ptr(), headers.len());
             return (count, bytes);
         }
         for (header, piece) in headers.chunks_exact(first.header.len()).zip(pieces) {
-            self.piece(header.as_ptr(), header.len());
-            self.piece(address(piece), usize::try_from(piece.len).unwrap_or(0));
+            self.push_piece(header.as_ptr(), header.len());
+            self.push_piece(address(piece), usize::try_from(piece.len).unwrap_or(0));
         }
         (count, bytes)
     }
 
     #[inline]
-    fn piece(&mut self, base: *const u8, len: usize) {
+    fn push_piece(&mut self, base: *const u8, len: usize) {
         if len > 0 {
             self.pieces.push(libc::iovec { iov_base: base.cast_mut().cast(), iov_len: len });
         }
@@ -525,12 +531,12 @@ impl Tx {
 
     /// Sends the messages from `at` on with one system call. Returns how many the kernel accepted,
     /// or the error number of the first.
-    fn call(&mut self, socket: BorrowedFd<'_>, at: usize) -> Result<usize, i32> {
+    fn send_messages(&mut self, socket: BorrowedFd<'_>, at: usize) -> Result<usize, i32> {
         let fd = socket.as_raw_fd();
         let messages = &mut self.messages[at..];
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         let rc = if let [only] = messages {
-            // SAFETY: `message` filled the header in for this very call of `fill_and_send`: its name, control
+            // SAFETY: `append_message` filled the header in for this very call of `fill_and_send`: its name, control
             // messages and pieces are elements of our own arrays, which did not grow since (`messages` and
             // `pieces` stay within their capacity, the others are of fixed length), with their lengths. The
             // pieces' bytes are in the burst's batch, or user memory that is readable as long as the burst
@@ -541,7 +547,7 @@ impl Tx {
             }
         } else {
             let n = messages.len() as libc::c_uint;
-            // SAFETY: `n` is the length of `messages`, each of which `message` filled in for this very
+            // SAFETY: `n` is the length of `messages`, each of which `append_message` filled in for this very
             // call of `fill_and_send`: names, control messages and pieces are elements of our own arrays,
             // which did not grow since, with their lengths; the pieces' bytes are in the burst's batch,
             // or user memory that is readable as long as the burst lives (`Burst::new`), which
@@ -554,7 +560,7 @@ impl Tx {
 }
 
 /// The reason why `fill_and_send` stopped.
-enum Call {
+enum CallOutcome {
     /// All messages that were built were handed over.
     Sent,
     /// The socket is full.

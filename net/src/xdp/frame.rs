@@ -31,7 +31,7 @@ pub(super) const fn headers(v6: bool) -> usize {
 
 /// The sender and the receiver of a frame.
 #[derive(Clone, Copy)]
-pub(super) struct Ends {
+pub(super) struct FrameAddresses {
     /// Hardware addresses of the interface and of the next hop.
     pub(super) from: Mac,
     pub(super) to: Mac,
@@ -44,7 +44,7 @@ pub(super) struct Ends {
 ///
 /// # Panics
 /// The two ends have different address families, or the frame is shorter than the headers.
-pub(super) fn seal(frame: &mut [u8], ends: &Ends, tos: u8) {
+pub(super) fn write_headers(frame: &mut [u8], ends: &FrameAddresses, tos: u8) {
     frame[..6].copy_from_slice(&ends.to);
     frame[6..12].copy_from_slice(&ends.from);
     let (ip, udp) = match (ends.source.ip(), ends.destination.ip()) {
@@ -100,7 +100,7 @@ fn pseudo_header(ip: &[u8], len: u16) -> u32 {
 
 /// The packet in a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Contents {
+pub(super) struct FrameContents {
     pub(super) source: SocketAddr,
     pub(super) tos: u8,
     /// Position of the UDP payload in the frame.
@@ -114,7 +114,7 @@ pub(super) struct Contents {
 /// A kernel at the other end of a virtual cable (veth) leaves the UDP checksum to the card, but a
 /// veth has no card that computes it. The field then holds the sum of the pseudo header alone. With
 /// `virtual_cable` such a packet is accepted.
-pub(super) fn open(frame: &[u8], scope: u32, virtual_cable: bool) -> Option<Contents> {
+pub(super) fn parse(frame: &[u8], scope: u32, virtual_cable: bool) -> Option<FrameContents> {
     let v6 = *frame.get(ETHERNET)? >> 4 == 6;
     let (ip_len, all) = if v6 { (IPV6, headers(true)) } else { (IPV4, headers(false)) };
     let ip = frame.get(ETHERNET..ETHERNET + ip_len)?;
@@ -152,7 +152,7 @@ pub(super) fn open(frame: &[u8], scope: u32, virtual_cable: bool) -> Option<Cont
         }
         ip => SocketAddr::new(ip, port),
     };
-    Some(Contents { source, tos, payload: all..all + udp_len - UDP })
+    Some(FrameContents { source, tos, payload: all..all + udp_len - UDP })
 }
 
 #[cfg(test)]
@@ -161,13 +161,13 @@ mod tests {
 
     use super::*;
 
-    fn ends(v6: bool) -> Ends {
+    fn ends(v6: bool) -> FrameAddresses {
         let (source, destination) = if v6 {
             ("[fe80::1:2]:700", "[2001:db8::ffff]:4793")
         } else {
             ("192.0.2.1:700", "198.51.100.255:4793")
         };
-        Ends {
+        FrameAddresses {
             from: [2, 0, 0, 0, 0, 1],
             to: [2, 0, 0, 0, 0, 2],
             source: source.parse().unwrap(),
@@ -178,7 +178,7 @@ mod tests {
     fn sealed(v6: bool, tos: u8, payload: &[u8]) -> Vec<u8> {
         let mut frame = vec![0xaa; headers(v6)];
         frame.extend_from_slice(payload);
-        seal(&mut frame, &ends(v6), tos);
+        write_headers(&mut frame, &ends(v6), tos);
         frame
     }
 
@@ -216,8 +216,8 @@ mod tests {
             let mut frame = sealed(v6, tos, &payload);
             let len = frame.len();
             frame.resize(len + padding, 0);
-            let contents = open(&frame, 3, false);
-            let want = Contents { source: source(v6), tos, payload: headers(v6)..headers(v6) + payload.len() };
+            let contents = parse(&frame, 3, false);
+            let want = FrameContents { source: source(v6), tos, payload: headers(v6)..headers(v6) + payload.len() };
             prop_assert_eq!(contents, Some(want));
             // What no sum covers: the hardware addresses, and of IPv6's header all but addresses and lengths.
             let covered = if v6 { ETHERNET + 8..len } else { ETHERNET + 1..len };
@@ -226,13 +226,13 @@ mod tests {
             // Only a sum that says there is none may be wrong.
             let udp = headers(v6) - UDP;
             if v6 || frame[udp + 6..udp + 8] != [0, 0] {
-                prop_assert_eq!(open(&frame, 3, false), None, "byte {}", at);
+                prop_assert_eq!(parse(&frame, 3, false), None, "byte {}", at);
             }
         }
 
         #[test]
         fn anything_may_come(bytes in proptest::collection::vec(any::<u8>(), 0..120), cable: bool) {
-            if let Some(contents) = open(&bytes, 0, cable) {
+            if let Some(contents) = parse(&bytes, 0, cable) {
                 prop_assert!(bytes.get(contents.payload).is_some());
             }
         }
@@ -246,7 +246,7 @@ mod tests {
             let len = (frame.len() - udp) as u16;
             let sum = !csum::fold_checksum(pseudo_header(&frame[ETHERNET..udp], len));
             frame[udp + 6..udp + 8].copy_from_slice(&sum.to_ne_bytes());
-            assert!(open(&frame, 0, true).is_some() && open(&frame, 0, false).is_none());
+            assert!(parse(&frame, 0, true).is_some() && parse(&frame, 0, false).is_none());
         }
     }
 }

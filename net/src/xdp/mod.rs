@@ -21,7 +21,7 @@ use ::xdp::Packet;
 use ::xdp::nic::NicIndex;
 
 use crate::base::{Datagram, Span, Time, TrafficClass, Train};
-use crate::rtnetlink::Tables;
+use crate::rtnetlink::RouteSocket;
 use crate::udp::{UdpPort, tos};
 use crate::{Burst, Counters, NetError, Port, PortConfig, RecvReport, RxMeta, SendReport};
 
@@ -32,10 +32,10 @@ mod queue;
 #[cfg(test)]
 mod tests;
 
-use frame::{Contents, Ends, Mac};
+use frame::{FrameAddresses, FrameContents, Mac};
 use neighbour::Neighbours;
-use program::Program;
-use queue::{Queue, Sent};
+use program::XdpProgram;
+use queue::{FlushOutcome, XdpQueue};
 
 /// Largest number of queues of an interface that get a socket. Each socket locks 6 MiB of memory.
 const QUEUES: u32 = 16;
@@ -138,8 +138,8 @@ impl fmt::Display for XdpReport {
 /// The AF_XDP sockets of one endpoint, over its UDP sockets.
 pub struct XdpPort {
     // The field comes first, so that the program is detached before its sockets are closed.
-    _program: Program,
-    queues: Vec<Queue>,
+    _program: XdpProgram,
+    queues: Vec<XdpQueue>,
     /// Index of the queue that is read first.
     turn: usize,
     udp: UdpPort,
@@ -173,15 +173,15 @@ impl XdpPort {
         udp: UdpPort,
         config: &PortConfig,
     ) -> Result<(Self, XdpReport), Box<(UdpPort, XdpError)>> {
-        match Opened::open(udp.local_addr(), config) {
+        match OpenedInterface::open(udp.local_addr(), config) {
             Err(error) => Err(Box::new((udp, error))),
-            Ok(Opened { program, queues, tables, link, index }) => {
+            Ok(OpenedInterface { program, queues, tables, link, index }) => {
                 let local = udp.local_addr();
                 let buffer: usize =
                     queues.iter().map(|q| q.frame() * queue::RX_FRAMES as usize).sum();
                 let report = XdpReport {
                     queues: queues.len() as u32,
-                    zero_copy: queues.iter().all(Queue::is_zero_copy),
+                    zero_copy: queues.iter().all(XdpQueue::is_zero_copy),
                     receive_buffer: buffer as u64,
                 };
                 let port = Self {
@@ -213,9 +213,9 @@ impl XdpPort {
 
     /// Returns the hardware address of the next hop, if the packet is to be sent as a frame.
     #[inline]
-    fn way(&mut self, now: Time, packet: &Datagram) -> Option<Mac> {
+    fn next_hop(&mut self, now: Time, packet: &Datagram) -> Option<Mac> {
         let framed = now >= self.down_until && !packet.fragment && self.length(packet) <= self.mtu;
-        if framed { self.neighbours.of(now, packet.dst) } else { None }
+        if framed { self.neighbours.hop_to(now, packet.dst) } else { None }
     }
 
     /// Returns the length of a packet with its IP header.
@@ -225,18 +225,24 @@ impl XdpPort {
 
     /// Writes packets for one destination into frames. Counts them in `report` and returns whether
     /// there was room for all.
-    fn emit(&mut self, now: Time, burst: Burst<'_>, to: Mac, report: &mut SendReport) -> bool {
+    fn write_frames(
+        &mut self,
+        now: Time,
+        burst: Burst<'_>,
+        to: Mac,
+        report: &mut SendReport,
+    ) -> bool {
         let headers = frame::headers(self.local.is_ipv6());
         let (mut ports, mut all) = (None, true);
         for packet in burst.packets() {
             let port = match ports {
                 Some((path, port)) if path == packet.path => port,
-                _ => self.udp.port_of(packet.path),
+                _ => self.udp.open_source_port(packet.path),
             };
             ports = Some((packet.path, port));
             let mut source = self.local;
             source.set_port(port);
-            let ends = Ends { from: self.mac, to, source, destination: packet.dst };
+            let ends = FrameAddresses { from: self.mac, to, source, destination: packet.dst };
             let tos = match packet.class {
                 TrafficClass::Control => self.tos_control,
                 _ => self.tos_data,
@@ -246,7 +252,7 @@ impl XdpPort {
             let queue = &mut self.queues[0];
             let written = queue.write(headers + packet.len as usize, |frame| {
                 burst.copy_into(packet, &mut frame[headers..]);
-                frame::seal(frame, &ends, tos);
+                frame::write_headers(frame, &ends, tos);
             });
             if written.is_none() {
                 self.counters.tx_blocked += 1;
@@ -274,16 +280,16 @@ impl XdpPort {
         }
         self.counters.tx_calls += 1;
         match self.queues[0].flush() {
-            Ok(Sent::All) => self.retry_at = None,
-            Ok(Sent::Full) => self.retry_at = Some(now + RETRY),
-            Err(error) => self.stand_by(now, &error),
+            Ok(FlushOutcome::All) => self.retry_at = None,
+            Ok(FlushOutcome::Full) => self.retry_at = Some(now + RETRY),
+            Err(error) => self.fall_back_to_sockets(now, &error),
         }
     }
 
     /// Switches to the sockets for a while, because the interface refuses frames. Frames that were
     /// written are lost or delayed, as on a wire.
     #[cold]
-    fn stand_by(&mut self, now: Time, error: &io::Error) {
+    fn fall_back_to_sockets(&mut self, now: Time, error: &io::Error) {
         log::warn!("AF_XDP at {} takes no frames, sockets go on for {DOWN}: {error}", self.local);
         (self.down_until, self.retry_at) = (now + DOWN, None);
     }
@@ -295,7 +301,7 @@ impl XdpPort {
         report: &mut RecvReport,
         sink: &mut dyn FnMut(&RxMeta, Train<'_>),
     ) -> bool {
-        let reader = Reader {
+        let reader = FrameReader {
             scope: self.index,
             virtual_cable: self.virtual_cable,
             overflow: (self.overflow as u32).wrapping_add(self.overflow_below),
@@ -311,7 +317,8 @@ impl XdpPort {
             }
             let queue = &mut self.queues[(self.turn + n) % queues];
             let (frame, counters) = (queue.frame(), &mut self.counters);
-            let count = queue.receive(|frames| reader.hand(frames, frame, counters, report, sink));
+            let count =
+                queue.receive(|frames| reader.hand_out(frames, frame, counters, report, sink));
             drained &= count == 0;
             self.counters.rx_calls += u64::from(count > 0);
         }
@@ -345,7 +352,7 @@ impl XdpPort {
     #[cold]
     fn count_overflow(&mut self, now: Time) {
         self.count_at = now + COUNT_OVERFLOW;
-        self.overflow = self.queues.iter().map(Queue::overflow).sum();
+        self.overflow = self.queues.iter().map(XdpQueue::overflow).sum();
         self.counters.rx_overflow = self.overflow;
     }
 }
@@ -357,12 +364,12 @@ impl Port for XdpPort {
         while let Some(first) = packets.get(report.sent) {
             let begin = report.sent;
             let same = |packet: &&Datagram| packet.dst == first.dst;
-            if let Some(mac) = self.way(now, first) {
+            if let Some(mac) = self.next_hop(now, first) {
                 let fits = |packet: &&Datagram| {
                     same(packet) && !packet.fragment && self.length(packet) <= self.mtu
                 };
                 let run = packets[begin..].iter().take_while(fits).count();
-                if !self.emit(now, burst.part(begin..begin + run), mac, &mut report) {
+                if !self.write_frames(now, burst.part(begin..begin + run), mac, &mut report) {
                     break;
                 }
             } else {
@@ -412,7 +419,7 @@ impl Port for XdpPort {
 
     fn fds(&self, into: &mut Vec<RawFd>) {
         self.udp.fds(into);
-        into.extend(self.queues.iter().map(Queue::fd));
+        into.extend(self.queues.iter().map(XdpQueue::fd));
     }
 
     fn take_errors(&mut self, into: &mut Vec<NetError>) {
@@ -435,16 +442,16 @@ impl Port for XdpPort {
 }
 
 /// Reader of frames that arrived together.
-struct Reader {
+struct FrameReader {
     scope: u32,
     virtual_cable: bool,
     overflow: u32,
 }
 
-impl Reader {
+impl FrameReader {
     /// Hands the contents of frames to the sink. Neighbouring frames of one kind are handed out as
     /// a train; `stride` is the distance between two frames.
-    fn hand(
+    fn hand_out(
         &self,
         frames: &[Packet],
         stride: usize,
@@ -452,37 +459,37 @@ impl Reader {
         report: &mut RecvReport,
         sink: &mut dyn FnMut(&RxMeta, Train<'_>),
     ) {
-        let mut waiting: Option<Arrived<'_>> = None;
+        let mut waiting: Option<FrameGroup<'_>> = None;
         for frame in frames {
             let bytes: &[u8] = frame;
-            let Some(contents) = frame::open(bytes, self.scope, self.virtual_cable) else {
+            let Some(contents) = frame::parse(bytes, self.scope, self.virtual_cable) else {
                 counters.rx_xdp_damaged += 1;
                 continue;
             };
-            let Contents { source, tos, payload } = contents;
+            let FrameContents { source, tos, payload } = contents;
             let meta =
                 RxMeta { src: source, ecn: tos & 3, dscp: tos >> 2, overflow: self.overflow };
             let next =
-                Arrived { meta, first: &bytes[payload.clone()], last: payload.len(), count: 1 };
+                FrameGroup { meta, first: &bytes[payload.clone()], last: payload.len(), count: 1 };
             waiting = Some(match waiting.take() {
-                Some(group) if group.goes_on_with(&next, stride) => {
-                    Arrived { count: group.count + 1, last: next.last, ..group }
+                Some(group) if group.continues_with(&next, stride) => {
+                    FrameGroup { count: group.count + 1, last: next.last, ..group }
                 }
                 Some(group) => {
-                    group.give(stride, counters, report, sink);
+                    group.hand_out(stride, counters, report, sink);
                     next
                 }
                 None => next,
             });
         }
         if let Some(group) = waiting {
-            group.give(stride, counters, report, sink);
+            group.hand_out(stride, counters, report, sink);
         }
     }
 }
 
 /// A group of packets in neighbouring frames.
-struct Arrived<'a> {
+struct FrameGroup<'a> {
     meta: RxMeta,
     first: &'a [u8],
     /// Number of packets, and length of the last one.
@@ -490,10 +497,10 @@ struct Arrived<'a> {
     last: usize,
 }
 
-impl<'a> Arrived<'a> {
+impl<'a> FrameGroup<'a> {
     /// Returns whether `next` continues the group: it lies in the next frame and has the same
     /// source, mark and length. Only the last packet may be shorter.
-    fn goes_on_with(&self, next: &Self, stride: usize) -> bool {
+    fn continues_with(&self, next: &Self, stride: usize) -> bool {
         let behind = self.first.as_ptr().wrapping_add(self.count * stride);
         self.last == self.first.len()
             && (1..=self.last).contains(&next.last)
@@ -501,7 +508,7 @@ impl<'a> Arrived<'a> {
             && next.meta == self.meta
     }
 
-    fn give(
+    fn hand_out(
         self,
         stride: usize,
         counters: &mut Counters,
@@ -513,7 +520,7 @@ impl<'a> Arrived<'a> {
             Train::single(self.first)
         } else {
             let span = (self.count - 1) * stride + self.last;
-            // SAFETY: from the first packet on, `count` frames lie one behind the other in one mapping (`goes_on_with`), and
+            // SAFETY: from the first packet on, `count` frames lie one behind the other in one mapping (`continues_with`), and
             // all of them were received and not given back yet, so that nobody writes to them: the caller borrows them.
             // Behind the last packet's end nothing is named.
             let bytes: &'a [u8] = unsafe { std::slice::from_raw_parts(self.first.as_ptr(), span) };
@@ -535,20 +542,20 @@ impl<'a> Arrived<'a> {
 }
 
 /// The parts of an opened interface.
-struct Opened {
-    program: Program,
-    queues: Vec<Queue>,
-    tables: Tables,
-    link: neighbour::Link,
+struct OpenedInterface {
+    program: XdpProgram,
+    queues: Vec<XdpQueue>,
+    tables: RouteSocket,
+    link: neighbour::InterfaceProperties,
     index: u32,
 }
 
-impl Opened {
+impl OpenedInterface {
     fn open(local: SocketAddr, config: &PortConfig) -> Result<Self, XdpError> {
         let interfaces = crate::iface::list().map_err(XdpError::system("interfaces"))?;
         let interface = interfaces.iter().find(|i| i.addr == local.ip() && !i.loopback);
         let index = interface.ok_or(XdpError::NoInterface(local.ip()))?.index;
-        let mut tables = Tables::open().map_err(XdpError::system("rtnetlink"))?;
+        let mut tables = RouteSocket::open().map_err(XdpError::system("rtnetlink"))?;
         let link = tables.link(index).map_err(XdpError::system("its properties"))?;
         let most = 4096 - 256 - frame::ETHERNET as u32;
         let Some(frame) = queue::frame_bytes(link.mtu) else {
@@ -558,14 +565,14 @@ impl Opened {
         let count = count.clamp(1, QUEUES);
         let mut queues = Vec::new();
         for number in 0..count {
-            let queue = Queue::open(index, number, frame, config.sndbuf);
+            let queue = XdpQueue::open(index, number, frame, config.sndbuf);
             queues.push(queue.map_err(XdpError::system("a socket at its queue"))?);
         }
-        let program = Program::attach(index, local, count)
+        let program = XdpProgram::attach(index, local, count)
             .map_err(XdpError::system("a program for its packets"))?;
         for (queue, number) in queues.iter().zip(0..) {
             program
-                .serve(number, queue.fd())
+                .redirect_queue(number, queue.fd())
                 .map_err(XdpError::system("the program's table of sockets"))?;
         }
         Ok(Self { program, queues, tables, link, index })

@@ -20,30 +20,30 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use super::frame::Mac;
 use crate::base::{Span, Time};
-use crate::rtnetlink::Tables;
+use crate::rtnetlink::RouteSocket;
 
 /// Time for which an answer of the kernel is used. If a path moves to another router, packets are
 /// lost for at most this time.
 const BELIEVED: Span = Span::secs(1);
 
 /// The properties of an interface that AF_XDP needs.
-pub(super) struct Link {
+pub(super) struct InterfaceProperties {
     pub(super) mac: Mac,
     pub(super) mtu: u32,
     /// The interface is a virtual cable (veth) to another network namespace of this host.
     pub(super) virtual_cable: bool,
 }
 
-impl Tables {
+impl RouteSocket {
     /// Returns the properties of the interface with this index.
     ///
     /// # Errors
     /// The interface is gone, or has no hardware address of six bytes (`Unsupported`).
-    pub(super) fn link(&mut self, index: u32) -> io::Result<Link> {
+    pub(super) fn link(&mut self, index: u32) -> io::Result<InterfaceProperties> {
         let mut question = LinkMessage::default();
         question.header.index = index;
         let RouteNetlinkMessage::NewLink(link) =
-            self.ask(RouteNetlinkMessage::GetLink(question))?
+            self.request(RouteNetlinkMessage::GetLink(question))?
         else {
             return Err(io::ErrorKind::InvalidData.into());
         };
@@ -60,7 +60,7 @@ impl Tables {
         }
         match mac {
             Some(mac) if link.header.link_layer_type == LinkLayerType::Ether => {
-                Ok(Link { mac, mtu, virtual_cable })
+                Ok(InterfaceProperties { mac, mtu, virtual_cable })
             }
             _ => Err(io::Error::new(io::ErrorKind::Unsupported, "it is no Ethernet interface")),
         }
@@ -82,7 +82,7 @@ impl Tables {
             question.attributes.push(RouteAttribute::Oif(to.scope_id()));
         }
         let RouteNetlinkMessage::NewRoute(route) =
-            self.ask(RouteNetlinkMessage::GetRoute(question))?
+            self.request(RouteNetlinkMessage::GetRoute(question))?
         else {
             return Ok(None);
         };
@@ -113,7 +113,7 @@ impl Tables {
         };
         question.attributes.push(NeighbourAttribute::Destination(ip));
         let RouteNetlinkMessage::NewNeighbour(neighbour) =
-            self.ask(RouteNetlinkMessage::GetNeighbour(question))?
+            self.request(RouteNetlinkMessage::GetNeighbour(question))?
         else {
             return Ok(None);
         };
@@ -141,7 +141,7 @@ fn family(ip: IpAddr) -> (AddressFamily, u8) {
 }
 
 /// The result of a lookup.
-struct Known {
+struct CachedHop {
     /// Hardware address of the next hop; `None` means that packets take the sockets.
     mac: Option<Mac>,
     until: Time,
@@ -149,20 +149,20 @@ struct Known {
 
 /// The next hops of the destinations that are reached by one interface.
 pub(super) struct Neighbours {
-    tables: Tables,
+    tables: RouteSocket,
     index: u32,
-    known: HashMap<IpAddr, Known>,
+    known: HashMap<IpAddr, CachedHop>,
 }
 
 impl Neighbours {
-    pub(super) fn new(tables: Tables, index: u32) -> Self {
+    pub(super) fn new(tables: RouteSocket, index: u32) -> Self {
         Self { tables, index, known: HashMap::new() }
     }
 
     /// Returns the hardware address for frames to `to`, or `None` if the packet must take the
     /// sockets.
     #[inline]
-    pub(super) fn of(&mut self, now: Time, to: SocketAddr) -> Option<Mac> {
+    pub(super) fn hop_to(&mut self, now: Time, to: SocketAddr) -> Option<Mac> {
         match self.known.get(&to.ip()) {
             Some(known) if now < known.until => known.mac,
             _ => self.look_up(now, to),
@@ -182,7 +182,7 @@ impl Neighbours {
         // answer will be there soon.
         let soon =
             if mac.is_none() && matches!(hop, Ok(Some(_))) { Span::millis(1) } else { BELIEVED };
-        self.known.insert(to.ip(), Known { mac, until: now + soon });
+        self.known.insert(to.ip(), CachedHop { mac, until: now + soon });
         None
     }
 }

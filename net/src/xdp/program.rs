@@ -27,13 +27,13 @@ const PSEUDO_MAP_FD: u8 = 1;
 
 /// A program that is attached to an interface. The kernel detaches it when this value is dropped or
 /// the process ends in any way.
-pub(super) struct Program {
+pub(super) struct XdpProgram {
     map: OwnedFd,
     /// The attachment; closing the descriptor detaches the program.
     _link: OwnedFd,
 }
 
-impl Program {
+impl XdpProgram {
     /// Attaches a program to interface `index` that redirects UDP packets to `local` on the first
     /// `queues` queues.
     ///
@@ -41,15 +41,15 @@ impl Program {
     /// The error of the system: no right to load programs (`PermissionDenied`), another program on
     /// the interface (`ResourceBusy`), or a driver without support.
     pub(super) fn attach(index: u32, local: SocketAddr, queues: u32) -> io::Result<Self> {
-        let map = Attribute::new()
+        let map = BpfAttribute::new()
             .u32(0, BPF_MAP_TYPE_XSKMAP)
             .u32(4, size_of::<u32>() as u32)
             .u32(8, size_of::<u32>() as u32)
             .u32(12, queues)
             .open(BPF_MAP_CREATE)?;
-        let code = code(local, map.as_raw_fd());
+        let code = assemble(local, map.as_raw_fd());
         let license = c"Apache-2.0";
-        let program = Attribute::new()
+        let program = BpfAttribute::new()
             .u32(0, BPF_PROG_TYPE_XDP)
             .u32(4, code.len() as u32)
             .pointer(8, code.as_ptr())
@@ -57,7 +57,7 @@ impl Program {
             .bytes(48, b"squall")
             .u32(68, BPF_XDP)
             .open(BPF_PROG_LOAD)?;
-        let link = Attribute::new()
+        let link = BpfAttribute::new()
             .u32(0, program.as_raw_fd() as u32)
             .u32(4, index)
             .u32(8, BPF_XDP)
@@ -70,9 +70,9 @@ impl Program {
     ///
     /// # Errors
     /// The error of the system, which is not expected.
-    pub(super) fn serve(&self, queue: u32, socket: RawFd) -> io::Result<()> {
+    pub(super) fn redirect_queue(&self, queue: u32, socket: RawFd) -> io::Result<()> {
         let socket = socket as u32;
-        Attribute::new()
+        BpfAttribute::new()
             .u32(0, self.map.as_raw_fd() as u32)
             .pointer(8, &raw const queue)
             .pointer(16, &raw const socket)
@@ -82,9 +82,9 @@ impl Program {
 }
 
 /// The attribute structure of bpf(2).
-struct Attribute([u8; 128]);
+struct BpfAttribute([u8; 128]);
 
-impl Attribute {
+impl BpfAttribute {
     const fn new() -> Self {
         Self([0; 128])
     }
@@ -195,7 +195,7 @@ const fn in_packet(number: u16) -> i32 {
 }
 
 /// Assembles the program for the endpoint at `local`.
-fn code(local: SocketAddr, map: RawFd) -> Vec<[u8; 8]> {
+fn assemble(local: SocketAddr, map: RawFd) -> Vec<[u8; 8]> {
     let mut a = Assembler { code: Vec::new(), exits: Vec::new() };
     a.push(op::MOVE, (CONTEXT, 1), 0, 0);
     // The fields of `struct xdp_md` are data, data_end, data_meta, ingress_ifindex and
@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn every_way_out_leads_to_the_kernel() {
         for local in ["192.0.2.1:4793", "[2001:db8::1]:4793"] {
-            let code = code(local.parse().unwrap(), 7);
+            let code = assemble(local.parse().unwrap(), 7);
             let pass = code.len() - 2;
             assert_eq!(code[pass], instruction(op::MOVE_NUMBER, (0, 0), 0, XDP_PASS));
             let jumps = code.iter().enumerate().filter(|(_, code)| {

@@ -23,7 +23,7 @@ const KERNEL_BATCH: usize = 32;
 const HEADROOM: u32 = 256;
 /// Number of attempts to open a queue whose previous socket may just have been closed, and the time
 /// between two. The kernel releases the queue from a work queue, after an RCU grace period.
-const LET_GO: (u32, Duration) = (20, Duration::from_millis(5));
+const REOPEN: (u32, Duration) = (20, Duration::from_millis(5));
 /// The option of level `SOL_XDP` with the flags of a socket, and the flag that frames are not
 /// copied.
 const XDP_OPTIONS: libc::c_int = 8;
@@ -37,7 +37,7 @@ pub(super) fn frame_bytes(mtu: u32) -> Option<u32> {
 }
 
 /// See the module's documentation.
-pub(super) struct Queue {
+pub(super) struct XdpQueue {
     // The kernel uses the frames until the socket is closed, so this field comes before `umem` and
     // is dropped first.
     socket: XdpSocket,
@@ -57,17 +57,17 @@ pub(super) struct Queue {
 // SAFETY: what is not Send by itself are the frames' raw pointers in `umem`, `arriving`, `arrived` and `leaving`, and the rings'
 // references to memory that they map. All of it belongs to this value, which moves as a whole; nothing of it is bound to a
 // thread, and one thread at a time has `&mut self`.
-unsafe impl Send for Queue {}
+unsafe impl Send for XdpQueue {}
 
 /// The result of handing frames to the kernel.
-pub(super) enum Sent {
+pub(super) enum FlushOutcome {
     /// The kernel accepted all frames.
     All,
     /// The kernel has no room and must be asked again.
     Full,
 }
 
-impl Queue {
+impl XdpQueue {
     /// Opens a socket on queue `number` of interface `index`.
     ///
     /// # Errors
@@ -77,9 +77,9 @@ impl Queue {
         let mut attempts = 0;
         loop {
             match Self::try_open(index, number, frame, sndbuf) {
-                Err(e) if e.raw_os_error() == Some(libc::EBUSY) && attempts < LET_GO.0 => {
+                Err(e) if e.raw_os_error() == Some(libc::EBUSY) && attempts < REOPEN.0 => {
                     attempts += 1;
-                    thread::sleep(LET_GO.1);
+                    thread::sleep(REOPEN.1);
                 }
                 opened => return opened,
             }
@@ -100,21 +100,21 @@ impl Queue {
             tx_count: TX_FRAMES,
             completion_count: TX_FRAMES,
         };
-        let mut builder = XdpSocketBuilder::new().map_err(system)?;
+        let mut builder = XdpSocketBuilder::new().map_err(system_error)?;
         let rings = rings.build().map_err(io::Error::other)?;
-        let (rings, flags) = builder.build_rings(&umem, rings).map_err(system)?;
+        let (rings, flags) = builder.build_rings(&umem, rings).map_err(system_error)?;
         let mut fill = rings.fill_ring;
         // SAFETY: the socket is to be closed before `umem` is unmapped: here it is made later, and so dropped earlier, and
         // as a field it stands before.
         let filled = unsafe { fill.enqueue(&mut umem, RX_FRAMES as usize) };
         debug_assert_eq!(filled, RX_FRAMES as usize);
-        let socket = builder.bind(NicIndex(index), number, flags).map_err(system)?;
+        let socket = builder.bind(NicIndex(index), number, flags).map_err(system_error)?;
         let (Some(rx), Some(tx)) = (rings.rx_ring, rings.tx_ring) else {
             return Err(io::Error::other("no rings although they were asked for"));
         };
         // The call may fail without harm: with the default buffer, a little more than a hundred
         // frames may be in flight.
-        let _ = crate::udp::set(
+        let _ = crate::udp::set_option(
             &socket,
             libc::SOL_SOCKET,
             libc::SO_SNDBUFFORCE,
@@ -196,7 +196,7 @@ impl Queue {
     }
 
     /// Writes a frame of `len` bytes by calling `write`. The frame leaves with the next
-    /// [`Queue::flush`]. Returns `None` if all frames are in flight.
+    /// [`XdpQueue::flush`]. Returns `None` if all frames are in flight.
     #[inline]
     pub(super) fn write(&mut self, len: usize, write: impl FnOnce(&mut [u8])) -> Option<()> {
         if self.umem.allocatable() <= self.owed {
@@ -216,12 +216,12 @@ impl Queue {
         Some(())
     }
 
-    /// Returns whether frames wait for [`Queue::flush`].
+    /// Returns whether frames wait for [`XdpQueue::flush`].
     pub(super) fn has_written(&self) -> bool {
         !self.leaving.is_empty()
     }
 
-    /// Returns whether [`Queue::flush`] must be called before the next frame.
+    /// Returns whether [`XdpQueue::flush`] must be called before the next frame.
     pub(super) fn is_batch(&self) -> bool {
         self.leaving.available() == 0
     }
@@ -230,7 +230,7 @@ impl Queue {
     ///
     /// # Errors
     /// The interface is gone or down.
-    pub(super) fn flush(&mut self) -> io::Result<Sent> {
+    pub(super) fn flush(&mut self) -> io::Result<FlushOutcome> {
         let count = self.leaving.len();
         if count > 0 {
             // SAFETY: the frames are of `umem`, which outlives the socket.
@@ -238,11 +238,11 @@ impl Queue {
             // The ring has as many places as there are frames for sending.
             debug_assert_eq!(queued, count);
         }
-        self.kick(count.div_ceil(KERNEL_BATCH) + 1)
+        self.wake_kernel(count.div_ceil(KERNEL_BATCH) + 1)
     }
 
     /// Makes the kernel read the ring, up to `most` times if it does not reach the end.
-    fn kick(&self, most: usize) -> io::Result<Sent> {
+    fn wake_kernel(&self, most: usize) -> io::Result<FlushOutcome> {
         for _ in 0..most {
             // SAFETY: sendto(2) is given no bytes and no name: it makes the kernel look at the ring.
             let rc = unsafe {
@@ -256,7 +256,7 @@ impl Queue {
                 )
             };
             if rc >= 0 {
-                return Ok(Sent::All);
+                return Ok(FlushOutcome::All);
             }
             let error = io::Error::last_os_error();
             match error.raw_os_error() {
@@ -267,12 +267,12 @@ impl Queue {
                 _ => return Err(error),
             }
         }
-        Ok(Sent::Full)
+        Ok(FlushOutcome::Full)
     }
 }
 
 /// Extracts the error of the system.
-fn system(error: xdp::error::SocketError) -> io::Error {
+fn system_error(error: xdp::error::SocketError) -> io::Error {
     use xdp::error::SocketError::{Bind, GetSockOpt, RingMap, SetSockOpt, SocketCreation};
     match error {
         SocketCreation(error) | Bind(error) => error,

@@ -4,7 +4,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _, UdpSocket};
 
 use squall_net::iface::Iface;
-use squall_net::{NetError, UdpPort, Unreachable};
+use squall_net::{NetError, UdpPort, UnreachableReason};
 
 use super::finding::Finding;
 use super::probe::{self, Choice, SHORTEST};
@@ -150,7 +150,7 @@ fn unreached(peer: SocketAddr, errors: &[NetError]) -> Finding {
     let said = errors.first().map(ToString::to_string);
     let nobody = errors
         .iter()
-        .any(|error| matches!(error, NetError::Unreachable { kind: Unreachable::Port, .. }));
+        .any(|error| matches!(error, NetError::Unreachable { kind: UnreachableReason::Port, .. }));
     if nobody {
         return Finding::note(
             format!("{peer} can be reached, and nobody listens there"),

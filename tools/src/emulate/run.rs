@@ -306,7 +306,7 @@ impl Drop for Folder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use squall_net::emulator::frame::{Hello, Member};
+    use squall_net::emulator::frame::{Hello, JobRank};
 
     #[test]
     fn every_mpi_gets_what_it_needs_and_those_that_are_not_known_all() {
@@ -341,7 +341,7 @@ mod tests {
         assert!(why(&attendance, &totals).contains("rank 9 wants"));
         let addr = "127.0.0.1:1".parse().expect("literal");
         for rank in 0..2 {
-            let member = Member { rank: Some(rank), ranks: Some(2 + rank) };
+            let member = JobRank { rank: Some(rank), ranks: Some(2 + rank) };
             attendance.attached(&Hello { addr, host: None, process: 1, member });
         }
         assert_eq!(
@@ -350,14 +350,14 @@ mod tests {
              the hosts are 0 to 7"
         );
         let mut all_came = Attendance::default();
-        all_came.attached(&Hello { addr, host: None, process: 1, member: Member::default() });
+        all_came.attached(&Hello { addr, host: None, process: 1, member: JobRank::default() });
         assert!(why(&all_came, &totals).contains("by another way"));
         totals.entered = 1;
         assert_eq!(
             why(&attendance, &totals),
             "2 of 3 ranks attached to the emulator; missing: 2 (rank 9 wants to be host 9; the hosts are 0 to 7)"
         );
-        let member = Member { rank: Some(2), ranks: None };
+        let member = JobRank { rank: Some(2), ranks: None };
         attendance.attached(&Hello { addr, host: None, process: 1, member });
         assert_eq!(why_nothing(&attendance, &totals, &none), None);
     }

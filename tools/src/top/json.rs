@@ -33,9 +33,10 @@ fn endpoint(row: &Row) -> Value {
             .filter(|(name, _)| !squall_monitor::is_path_word(name));
         let mut named: Map<String, Value> =
             named.map(|(name, value)| (name.clone(), (*value).into())).collect();
-        let words = squall_monitor::ADDRESS.map(|name| shown.of_flow(flow, name).unwrap_or(0));
-        named.insert("by_path".into(), paths(shown.paths_of(flow)));
-        named.insert("address".into(), squall_monitor::address_of(words).to_string().into());
+        let words = squall_monitor::ADDRESS.map(|name| shown.flow_value(flow, name).unwrap_or(0));
+        named.insert("by_path".into(), paths(shown.path_values(flow)));
+        named
+            .insert("address".into(), squall_monitor::address_from_words(words).to_string().into());
         Value::Object(named)
     };
     let choices: Map<String, Value> =

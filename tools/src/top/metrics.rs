@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use squall_monitor::{ADDRESS, COLLECTED_FLOWS, Counter, PATH, PathValues, address_of};
+use squall_monitor::{ADDRESS, COLLECTED_FLOWS, Counter, PATH, PathValues, address_from_words};
 
 use super::rates::Row;
 
@@ -67,13 +67,13 @@ struct Path {
 /// What went by each path of the endpoint's busiest flows.
 fn paths(row: &Row) -> Vec<Path> {
     let shown = &row.seen.snapshot;
-    let word = |flow: &[u64], name: &str| shown.of_flow(flow, name).unwrap_or(0);
+    let word = |flow: &[u64], name: &str| shown.flow_value(flow, name).unwrap_or(0);
     let mut flows: Vec<&Vec<u64>> = shown.flows.iter().collect();
     flows.sort_by_key(|flow| std::cmp::Reverse(word(flow, "bytes")));
     let of = |flow: &Vec<u64>| {
-        let peer = address_of(ADDRESS.map(|name| word(flow, name)));
+        let peer = address_from_words(ADDRESS.map(|name| word(flow, name)));
         let initiator = word(flow, "initiator");
-        let used = shown.paths_of(flow).into_iter().enumerate();
+        let used = shown.path_values(flow).into_iter().enumerate();
         let used = used.filter(|(_, [packets, ..])| *packets > 0);
         let path = |(path, values)| Path {
             labels: format!("peer=\"{peer}\",initiator=\"{initiator}\",path=\"{path}\""),

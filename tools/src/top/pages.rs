@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use squall_base::Span;
-use squall_monitor::{Snapshot, SnapshotError, directory, process_of, start_ticks};
+use squall_monitor::{Snapshot, SnapshotError, directory, process_of_file, start_ticks};
 use thiserror::Error;
 
 /// No page is larger, bytes.
@@ -80,7 +80,9 @@ impl PageDirectory {
         }
         for file in fs::read_dir(&self.directory)?.flatten() {
             let path = file.path();
-            let Some(process) = file.file_name().to_str().and_then(process_of) else { continue };
+            let Some(process) = file.file_name().to_str().and_then(process_of_file) else {
+                continue;
+            };
             match self.read(&path, process, now) {
                 Ok(seen) => look.seen.push(seen),
                 // It closed meanwhile.

@@ -124,19 +124,19 @@ impl History {
 
 /// What tells a flow from the others.
 fn identity(shown: &Snapshot, flow: &[u64]) -> [Option<u64>; 2] {
-    [shown.of_flow(flow, "peer"), shown.of_flow(flow, "initiator")]
+    [shown.flow_value(flow, "peer"), shown.flow_value(flow, "initiator")]
 }
 
 fn flow_bytes(now: &Snapshot, before: Option<&Snapshot>) -> Vec<u64> {
     let old: HashMap<_, _> = before
         .iter()
         .flat_map(|shown| {
-            shown.flows.iter().map(|flow| (identity(shown, flow), shown.of_flow(flow, "bytes")))
+            shown.flows.iter().map(|flow| (identity(shown, flow), shown.flow_value(flow, "bytes")))
         })
         .collect();
     let bytes = |flow: &Vec<u64>| {
         let before = old.get(&identity(now, flow)).copied().flatten().unwrap_or(0);
-        now.of_flow(flow, "bytes").unwrap_or(0).saturating_sub(before)
+        now.flow_value(flow, "bytes").unwrap_or(0).saturating_sub(before)
     };
     now.flows.iter().map(bytes).collect()
 }

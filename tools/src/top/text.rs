@@ -100,13 +100,13 @@ fn used(value: impl Fn(&str) -> u64) -> String {
 pub(super) fn flow_cells(row: &Row, index: usize) -> [String; 9] {
     let shown = &row.seen.snapshot;
     let flow = &shown.flows[index];
-    let value = |name: &str| shown.of_flow(flow, name).unwrap_or(0);
+    let value = |name: &str| shown.flow_value(flow, name).unwrap_or(0);
     let address = squall_monitor::ADDRESS.map(&value);
     let resent = value("retransmissions") as f64 / value("packets").max(1) as f64;
     let span = |name: &str| duration(value(name));
     let bytes = row.flow_bytes.get(index).copied().unwrap_or(0);
     [
-        squall_monitor::address_of(address).to_string(),
+        squall_monitor::address_from_words(address).to_string(),
         if value("initiator") == 1 { "us" } else { "peer" }.to_owned(),
         scaled(row.lately.per_second(bytes)),
         format!("{:.2} %", resent * 100.0),
@@ -114,7 +114,7 @@ pub(super) fn flow_cells(row: &Row, index: usize) -> [String; 9] {
         span("srtt_ns"),
         span("base_rtt_ns"),
         used(value),
-        shares(&shown.paths_of(flow)),
+        shares(&shown.path_values(flow)),
     ]
 }
 
