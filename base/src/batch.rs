@@ -135,6 +135,7 @@ impl Batch {
     /// a trailer.
     pub fn join(&mut self, first: usize) {
         let (mut path, mut behind) = (0, 0);
+        // Backwards, so that each datagram gets the number of those behind it in one pass.
         for packet in self.packets[first..].iter_mut().rev() {
             if packet.path != path {
                 (path, behind) = (packet.path, 0);

@@ -231,7 +231,10 @@ fn ranks_are_hosts_of_a_list() {
     let hosts: Vec<_> = ports.iter().map(|port| port.welcome().host).collect();
     assert_eq!(hosts, [3, 1, 1]);
     let error = emulator.enter(list(), member(3)).err().unwrap().to_string();
-    assert!(error.contains("hosts 3,1x2 are those of 3 ranks, and this is rank 3"), "{error}");
+    assert!(
+        error.contains("the list of hosts 3,1x2 has 3 ranks, so rank 3 has no host"),
+        "{error}"
+    );
     let far = HostChoice::List("0,9".parse().unwrap());
     let error = emulator.enter(far, member(1)).err().unwrap().to_string();
     assert!(error.contains("host 9; the hosts are 0 to"), "{error}");

@@ -11,7 +11,7 @@ use crate::{MAGIC, VERSION, at};
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum StatisticsPageError {
     /// The memory is smaller than [`PageLayout::words`].
-    #[error("a page of {needed} words does not fit into {there}")]
+    #[error("a statistics page of {needed} words does not fit into {there} words")]
     TooSmall {
         /// Number of words that the layout needs.
         needed: usize,
@@ -106,6 +106,7 @@ impl StatisticsPage {
         (flows, here): (usize, impl IntoIterator<Item = F>),
     ) {
         let PageLayout { counters: n, flow_words, flow_places, .. } = self.layout;
+        // Only this thread writes the words, so its own loads need no ordering.
         let sequence = words[at::SEQUENCE].load(Ordering::Relaxed);
         words[at::SEQUENCE].store(sequence | 1, Ordering::Relaxed);
         // A reader that sees a value stored after this fence also sees the odd sequence number.
@@ -144,6 +145,8 @@ impl StatisticsPage {
         // This number is odd. It also differs from the even number that the file had before, so a
         // reader that started earlier notices the change.
         let writing = [sequence.wrapping_sub(1)];
+        // A write of many words to a file is not atomic. So the odd number is written first, and
+        // the final one after all values.
         put(at::SEQUENCE, &writing)?;
         all[at::SEQUENCE] = writing[0];
         put(0, &all)?;

@@ -5,12 +5,12 @@ use crate::Snapshot;
 
 /// Name and meaning of each value of a path.
 pub const PATH: [(&str, &str); 3] = [
-    ("packets", "Data packets that took it."),
+    ("packets", "Data packets sent on the path."),
     (
         "marks",
-        "Acknowledgements of packets that took it which told of a mark (Congestion Experienced).",
+        "Acknowledgements of packets on the path that reported a mark (Congestion Experienced).",
     ),
-    ("lost", "Packets that took it and were sent again, whatever way they went then."),
+    ("lost", "Packets sent on the path that were retransmitted, on this or another path."),
 ];
 
 /// Number of flows of an endpoint, those with the most bytes, whose paths are exported to

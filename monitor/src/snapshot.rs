@@ -9,16 +9,18 @@ use crate::{MAGIC, VERSION, at};
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum SnapshotError {
     /// The first word is not [`MAGIC`].
-    #[error("this is no page of an endpoint")]
+    #[error("the file is not a statistics page")]
     Foreign,
     /// The page has the layout of another build.
-    #[error("a page of layout {0}, and this build reads layout {VERSION}")]
+    #[error(
+        "the statistics page has layout {0}, but this build reads layout {VERSION}; use the `squall` command of the job's version"
+    )]
     Version(u64),
     /// The page ends before its values do, or its sizes contradict each other.
-    #[error("the page is damaged: {0}")]
+    #[error("the statistics page is damaged: {0}")]
     Damaged(&'static str),
     /// The writer changed the page during every attempt to read it.
-    #[error("the page was being written")]
+    #[error("the statistics page changed during every attempt to read it; try again")]
     Busy,
 }
 
@@ -52,10 +54,11 @@ impl PageWords<'_> {
     }
 
     fn size(&self, index: usize) -> Result<usize, SnapshotError> {
-        let value = self.get(index).ok_or(SnapshotError::Damaged("it is shorter than its head"))?;
+        let value =
+            self.get(index).ok_or(SnapshotError::Damaged("it is shorter than its header"))?;
         // No page has more than 2^24 words. The bound keeps the arithmetic below from overflowing.
         if value > 1 << 24 {
-            return Err(SnapshotError::Damaged("it claims to be larger than pages are"));
+            return Err(SnapshotError::Damaged("a size exceeds 2^24"));
         }
         Ok(value as usize)
     }
@@ -78,6 +81,7 @@ impl Snapshot {
             let after = read()?;
             let sequence = PageWords(&before).get(at::SEQUENCE);
             let whole = sequence.is_some_and(|s| s.is_multiple_of(2));
+            // A file without a sequence word is too short; parsing it reports that.
             if sequence.is_none() || (whole && sequence == PageWords(&after).get(at::SEQUENCE)) {
                 return Ok(Self::parse(&before)?);
             }
@@ -108,16 +112,16 @@ impl Snapshot {
                 .map(|place| words.size(place));
         let (text, n, flow_words, places, here) = (text?, n?, flow_words?, places?, here?);
         let values = (at::VALUES + n)
-            .checked_add(flow_words.checked_mul(places).ok_or(Damaged("its flows are too many"))?)
-            .ok_or(Damaged("its flows are too many"))?;
-        let begin = values.checked_mul(8).ok_or(Damaged("its flows are too many"))?;
+            .checked_add(flow_words.checked_mul(places).ok_or(Damaged("its sizes overflow"))?)
+            .ok_or(Damaged("its sizes overflow"))?;
+        let begin = values.checked_mul(8).ok_or(Damaged("its sizes overflow"))?;
         let text = bytes.get(begin..).and_then(|rest| rest.get(..text));
         let text = text.ok_or(Damaged("it ends before its description does"))?;
         let description: Description =
             serde_json::from_slice(text).map_err(|_| Damaged("its description cannot be read"))?;
         if description.counters.len() != n || description.flow.len() != flow_words || here > places
         {
-            return Err(Damaged("its description is of other values"));
+            return Err(Damaged("its description does not match its values"));
         }
         let value = |index: usize| words.get(index).unwrap_or(0);
         let first = at::VALUES + n;

@@ -127,8 +127,9 @@ impl FromStr for TraceHeader {
     type Err = String;
     fn from_str(line: &str) -> Result<Self, String> {
         let text = line.strip_prefix(MAGIC);
-        let text =
-            text.ok_or_else(|| format!("expected `{MAGIC}..`, which a trace begins with"))?;
+        let text = text.ok_or_else(|| {
+            format!("this is not a trace of this version: it does not begin with `{MAGIC}`")
+        })?;
         serde_json::from_str(text).map_err(|error| error.to_string())
     }
 }

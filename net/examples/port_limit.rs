@@ -1,15 +1,16 @@
-//! What the sockets below the transport need for a message, as the limit of what the transport can reach: the same
-//! trains through [`UdpPort`], and nothing else. No acknowledgement, no order, no matching; what is lost ends
-//! the program.
+//! A measurement of the sockets below the transport, as the limit of what the transport can reach. It
+//! sends the same trains through [`UdpPort`] and nothing else: no acknowledgement, no order, no
+//! matching. A lost packet ends the program.
 //!
 //! ```text
 //! port_limit [-a ADDRESS,ADDRESS] [-n NETNS,NETNS] [-s SEGMENT] MEASURE..
 //! ```
 //!
-//! MEASURE is `lat:SIZE:ROUNDS`: half a round trip in microseconds, a message of SIZE bytes there and one back. A line
-//! `MEASURE VALUE` for each. SEGMENT is the length of a packet, UDP payload with 56 bytes of headers (1472).
-//! Both sides copy what arrives to where the user wants it. Each is a process on a processor of its own, in its
-//! NETNS (a file such as those in /run/netns) if one is given.
+//! MEASURE is `lat:SIZE:ROUNDS`: half a round trip in microseconds, with a message of SIZE bytes in each
+//! direction. The program prints a line `MEASURE VALUE` for each. SEGMENT is the length of a packet, UDP
+//! payload with 56 bytes of headers (default 1472). Both sides copy the payload to the user's buffer.
+//! Each side is a process on its own processor, in its NETNS (a file such as those in /run/netns) if one
+//! is given.
 #![allow(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods)]
 
 use std::env;
@@ -23,27 +24,27 @@ use std::time::{Duration, Instant};
 use squall_net::base::{Batch, Time, TrafficClass, UserSlice};
 use squall_net::{Burst, Port, PortConfig, UdpPort};
 
-/// What the transport puts in front of a payload.
+/// Bytes that the transport puts in front of a payload.
 const HEADERS: usize = 56;
-/// The largest message.
+/// Largest length of a message in bytes.
 const MOST: usize = 16 << 20;
-/// Packets a call of the port.
+/// Largest number of packets in one call of the port.
 const PACKETS: usize = 64;
-/// Rounds before a measure.
+/// Number of rounds before the measurement.
 const WARM_UP: usize = 20;
-/// Longest time without a packet.
+/// Longest time without a packet before the program gives up.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// The path that is used: one with a socket of its own, as most are.
+/// Path that is used. It has a socket of its own, as most paths do.
 const PATH: u16 = 1;
 
-/// A measure, as the command line has it.
+/// A measurement of the command line.
 struct Measure {
     word: String,
     size: usize,
     rounds: usize,
 }
 
-/// The command line.
+/// The options of the command line.
 struct Options {
     addresses: [IpAddr; 2],
     namespaces: Vec<String>,
@@ -83,7 +84,7 @@ fn options(args: &[String]) -> Option<Options> {
     (found.namespaces.is_empty() || found.namespaces.len() == 2).then_some(found)
 }
 
-/// Goes to the namespace and processor of a side, 0 or 1.
+/// Enters the namespace and the processor of a side, 0 or 1.
 fn settle(options: &Options, side: usize) -> io::Result<()> {
     if let Some(path) = options.namespaces.get(side) {
         let file = File::open(path)?;
@@ -98,19 +99,19 @@ fn settle(options: &Options, side: usize) -> io::Result<()> {
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(side, &mut set);
-        // Best effort: with one processor there is nothing to choose.
+        // The call may fail: with one processor there is nothing to choose.
         let _ = libc::sched_setaffinity(0, size_of_val(&set), &raw const set);
     }
     Ok(())
 }
 
-/// One of the two.
+/// One side of the measurement.
 struct Side {
     port: UdpPort,
     peer: SocketAddr,
     payload: usize,
     batch: Batch,
-    /// The messages that leave, and where those that arrive go.
+    /// Messages that leave, and the buffer for those that arrive.
     out: Vec<u8>,
     into: Vec<u8>,
 }
@@ -152,7 +153,7 @@ impl Side {
         }
     }
 
-    /// Takes a message of `len` bytes.
+    /// Receives a message of `len` bytes.
     fn receive(&mut self, len: usize) {
         let (mut got, mut packets, mut quiet) = (0, 0, None);
         while got < len || packets == 0 {

@@ -1,5 +1,5 @@
-//! What every packet port must do, as far as one that sends to itself can show it: the same tests for each kind of
-//! port and for each wrapper.
+//! Tests of what every packet port must do. They run for each kind of port and for each wrapper,
+//! with a port that sends to itself.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -27,17 +27,17 @@ fn plain() -> PortConfig {
     config(Ipv4Addr::LOCALHOST)
 }
 
-/// Every port there is, by a name for what goes wrong.
+/// Returns all kinds of ports with their names, which appear in failures.
 fn every() -> Vec<(&'static str, Box<dyn Port>)> {
     let bare = PortConfig { gso: false, gro: false, ..plain() };
     let calm: FaultSpec = "seed=1".parse().expect("no faults");
-    // Tests run beside each other.
+    // Tests run in parallel, so each capture needs a file of its own.
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let (process, n) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
     let file = std::env::temp_dir().join(format!("squall-conformance-{process}-{n}.pcap"));
     let spec = file.to_str().expect("a name").parse().expect("a capture");
     let captured = PcapPort::create(udp(&plain()), &spec, 0, &plain()).expect("a file");
-    // Nothing is read from it, and it need not stay.
+    // The test does not read the capture.
     std::fs::remove_file(captured.path()).expect("it is there");
     vec![
         ("udp, IPv4", Box::new(udp(&plain()))),
@@ -51,8 +51,8 @@ fn every() -> Vec<(&'static str, Box<dyn Port>)> {
     ]
 }
 
-/// Sends all of the packets, however many the port takes at a time, and takes what comes until as many are
-/// there.
+/// Sends all packets, however many the port takes at a time, and receives until as many have
+/// arrived.
 fn exchange(name: &str, port: &mut dyn Port, samples: &[Sample<'_>]) -> Vec<(RxMeta, Vec<u8>)> {
     let (mut sent, mut got) = (0, Vec::new());
     for _ in 0..100_000 {
@@ -76,7 +76,7 @@ fn packets_arrive_whole_each_path_in_order_and_from_its_own_source_port() {
     for (name, mut port) in every() {
         let dst = port.local_addr();
         let data: Vec<u8> = (0..20_000u32).map(|i| (i * 7) as u8).collect();
-        // Alone and in trains, of no payload and of several pieces.
+        // The packets are sent alone and in trains, without payload and with several pieces.
         let sizes: Vec<usize> =
             (0..240).map(|n| [0, 1, 64, 1400, 1400, 1400, 4000][n % 7]).collect();
         let pieces: Vec<[&[u8]; 2]> =
@@ -129,8 +129,10 @@ fn packets_arrive_whole_each_path_in_order_and_from_its_own_source_port() {
 #[test]
 fn datagrams_that_are_alike_arrive_as_they_would_alone() {
     let data: Vec<u8> = (0..90_000u32).map(|i| (i * 7) as u8).collect();
-    // How many, how long each payload is and the last, and whether they are copied: more than a train holds by number and by
-    // bytes, with a last one that still finds room and one that does not, and one as long as the others.
+    // Each row has the number of packets, the length of each payload and of the last one, and
+    // whether the payload is copied. The rows exceed a train by number and by bytes. The last
+    // packet fits into the train in one row, does not fit in another, and has full length in a
+    // third.
     let trains = [
         (2, 100, 1, false),
         (64, 1344, 1344, false),
@@ -146,7 +148,7 @@ fn datagrams_that_are_alike_arrive_as_they_would_alone() {
             let front = batch.packets.len();
             for n in 0..count {
                 let (from, len) = (n * len, if n + 1 == count { last } else { len });
-                // The last ones of some go another way.
+                // The last packets of some trains take another path.
                 let path = if train % 2 == 1 && n + 2 > count { 3 } else { 1 };
                 let mut header = [n as u8; 56].to_vec();
                 header[0] = train as u8;
@@ -160,7 +162,8 @@ fn datagrams_that_are_alike_arrive_as_they_would_alone() {
             }
             batch.join(front);
         }
-        // What a call does not take, or was not offered, begins in the middle of those that are alike.
+        // A call that takes only a part, or is offered only a part, makes the next call begin in
+        // the middle of a run.
         let (mut sent, mut got) = (0, Vec::new());
         for turn in 0..100_000 {
             let end = batch.packets.len().min(sent + 1 + turn % 50);
@@ -210,7 +213,7 @@ fn what_a_call_did_is_reported() {
             bytes += report.bytes;
         }
         assert_eq!((packets, bytes), (3, report.bytes), "{name}");
-        // Whatever is left of it, the next call or the one after it finds nothing.
+        // Whatever the port does with the long packet, the next calls return without packets.
         let reports = [(); 2].map(|()| port.recv_each(Time::ZERO, 64, &mut |_, _| ()));
         assert!(reports[1].empty && reports[1].packets == 0, "{name}: {reports:?}");
     }
@@ -299,7 +302,7 @@ fn a_packet_of_too_many_pieces_harms_nobody_else() {
             }
             std::thread::yield_now();
         }
-        // One that copies may well send it.
+        // A port that copies its packets may send the long one.
         assert_eq!((short, long + report.failed), (2, 1), "{name}: {report:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! A port in memory for tests of the wrappers: what is sent is received.
+//! A port in memory for tests of the wrappers. It receives what it sends.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,7 +11,7 @@ use crate::{Burst, Counters, NetError, Port, RecvReport, RxMeta, SendReport};
 pub(crate) struct Mock {
     pub(crate) addr: SocketAddr,
     pub(crate) queue: VecDeque<(RxMeta, Vec<u8>)>,
-    /// Packets `send` takes before it says the socket is full.
+    /// Number of packets that `send` takes before the socket is full.
     pub(crate) room: usize,
 }
 

@@ -173,58 +173,59 @@ crate::base::counters! {
     pub struct Counters {
         /// Packets handed to the kernel.
         tx_packets: sum "packets",
-        /// UDP payload bytes of those.
+        /// UDP payload bytes of the sent packets.
         tx_bytes: sum "bytes",
-        /// Messages they went in (a GSO train is one).
+        /// Messages in system calls that sent; a GSO train is one message.
         tx_trains: sum "trains",
-        /// System calls that sent.
+        /// System calls that sent packets.
         tx_calls: sum "calls",
-        /// Times the socket was full.
+        /// Times that the socket was full.
         tx_blocked: sum "times",
-        /// Packets that the kernel dropped before they left: a full queue, a policy, or a device whose link takes only
-        /// shorter ones.
+        /// Packets that the kernel dropped before they left, because of a full queue, a policy, or
+        /// a device with a smaller MTU.
         tx_dropped: sum "packets",
-        /// Packets the kernel refused for good.
+        /// Packets that the kernel refused for good.
         tx_failed: sum "packets",
-        /// Packets of those that left as frames through AF_XDP (FI_SQUALL_PORT_KIND=xdp), past the sockets.
+        /// Sent packets that left as frames through AF_XDP (FI_SQUALL_PORT_KIND=xdp).
         tx_xdp_packets: sum "packets",
         /// Packets received.
         rx_packets: sum "packets",
-        /// Packets of those that came as frames through AF_XDP.
+        /// Received packets that arrived as frames through AF_XDP.
         rx_xdp_packets: sum "packets",
-        /// Frames through AF_XDP that were thrown away because their lengths or checksums were wrong.
+        /// Frames of AF_XDP that were dropped because a length or checksum was wrong.
         rx_xdp_damaged: sum "packets",
-        /// UDP payload bytes of those.
+        /// UDP payload bytes of the received packets.
         rx_bytes: sum "bytes",
-        /// Messages they came in (a GRO train is one).
+        /// Messages of received packets; a GRO train is one message.
         rx_trains: sum "trains",
-        /// System calls that received something.
+        /// System calls that received packets.
         rx_calls: sum "calls",
-        /// System calls that found nothing.
+        /// System calls that found no packet.
         rx_empty: sum "calls",
-        /// Datagrams the socket dropped for want of buffer.
+        /// Datagrams that the socket dropped for lack of buffer.
         rx_overflow: sum "packets",
-        /// Messages the kernel had to cut (longer than any UDP datagram: never, unless it is broken).
+        /// Messages that the kernel truncated. None is expected, because the buffers hold the
+        /// longest UDP datagram.
         rx_truncated: sum "packets",
-        /// Packets that came with CE.
+        /// Received packets with a mark (Congestion Experienced).
         rx_ce: sum "packets" as "rx_ce_marks",
-        /// Packets whose CRC was wrong or missing.
+        /// Received packets whose CRC was wrong or missing.
         crc_errors: sum "packets",
-        /// ICMP and local errors read.
+        /// ICMP errors and local errors that were read.
         errors: sum "errors" as "icmp_errors",
-        /// Injected faults: packets dropped on purpose.
+        /// Injected faults: packets dropped.
         fault_dropped: sum "packets",
         /// Injected faults: packets delivered twice.
         fault_duplicated: sum "packets",
-        /// Injected faults: packets held back behind later ones.
+        /// Injected faults: packets delivered behind later ones.
         fault_reordered: sum "packets",
         /// Injected faults: packets with flipped bits.
         fault_corrupted: sum "packets",
         /// Injected faults: packets delayed.
         fault_delayed: sum "packets",
-        /// Injected faults: packets cut to their header.
+        /// Injected faults: packets trimmed to their header.
         fault_trimmed: sum "packets",
-        /// Injected faults: packets sent into a black hole.
+        /// Injected faults: packets dropped on a black-hole path.
         fault_blackholed: sum "packets",
     }
 }

@@ -98,7 +98,7 @@ fn ensure_private_directory(directory: &Path) -> io::Result<()> {
     if !about.is_dir() || !ours || about.mode() & 0o077 != 0 {
         return Err(io::Error::new(
             io::ErrorKind::PermissionDenied,
-            "the directory is not private: it is another user's, or others may enter it",
+            "the directory is not private: it belongs to another user, or others may enter it; remove it, or set its mode to 0700",
         ));
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! A port allocates when it is opened, not per call.
+//! A port allocates when it is opened, not in each call.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -33,7 +33,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Packets to `dst`, each with `body` as its payload.
+/// Builds packets to `dst`, each with `body` as its payload.
 fn batch(dst: SocketAddr, body: &[u8]) -> Batch {
     let lent = UserSlice::lent(body.as_ptr().expose_provenance() as u64, body.len() as u64);
     let mut batch = Batch::default();
@@ -73,12 +73,12 @@ fn no_allocation_in_steady_state() {
     let (mut tx, mut rx) = (open(), FaultPort::new(open(), faults, &config));
     let body = [2u8; 3000];
     let batch = batch(rx.local_addr(), &body);
-    // Opens the paths, sizes the buffers.
+    // These turns open the paths and grow the buffers.
     turns(&mut tx, &mut rx, 50, &batch);
     let before = ALLOCATIONS.get();
     let got = turns(&mut tx, &mut rx, 200, &batch);
     assert_eq!(ALLOCATIONS.get(), before, "allocations in {got} packets");
-    // The measure itself works.
+    // Checks that the measurement itself works.
     drop(std::hint::black_box(Box::new(got)));
     assert_eq!(ALLOCATIONS.get(), before + 1);
 }

@@ -16,12 +16,12 @@ REPORT = re.compile(r"sent (\d+) packets, (\d+) bytes; got (\d+) packets, (\d+) 
 
 def strangers() -> Verdict:
     """Processes without privileges forge packets to both ranks, from both hosts, while a job runs."""
-    stranger = example("squall-net", "stranger")
+    forger = example("squall-net", "forged_packets")
     targets = [f"{address}:4793" for address in HOSTS]
     with cable("veth0") as (net, launch):
         attackers = [
             subprocess.Popen(
-                [str(word) for word in net.command(node, "nice", "-n", "10", stranger, ATTACK, *targets)],
+                [str(word) for word in net.command(node, "nice", "-n", "10", forger, ATTACK, *targets)],
                 stdout=subprocess.PIPE,
                 text=True,
             )

@@ -84,8 +84,8 @@ impl fmt::Display for FrameError {
         match self {
             Self::Kind(byte) => write!(f, "no frame begins with {byte:#04x}"),
             Self::Length(kind, len) => write!(f, "a {kind:?} frame cannot have {len} bytes"),
-            Self::Magic => f.write_str("the other side is no emulator of this version"),
-            Self::Address => f.write_str("a frame holds something that is no IP address"),
+            Self::Magic => f.write_str("the other side is not an emulator of this version"),
+            Self::Address => f.write_str("a frame has an invalid IP address"),
         }
     }
 }

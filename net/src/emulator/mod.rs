@@ -91,7 +91,7 @@ impl EmulatorPort {
         if config.bind.ip().is_unspecified() {
             return Err(io::Error::new(
                 ErrorKind::InvalidInput,
-                "an endpoint on an emulator needs a definite address",
+                "an endpoint on an emulator cannot be bound to the unspecified address",
             ));
         }
         let reserved = open_plain(&config.bind)?;
@@ -146,7 +146,7 @@ impl EmulatorPort {
             return;
         }
         log::error!(
-            "emulator {}: {why}; endpoint {} is cut off, what it does fails",
+            "emulator {}: {why}; endpoint {} has lost its network, and its operations fail",
             self.spec.path.display(),
             self.local
         );
@@ -198,6 +198,8 @@ impl EmulatorPort {
         let mut frames = std::mem::take(&mut self.frames);
         frames.clear();
         for packet in burst.packets() {
+            // A call never offers more than the socket's buffer, so little is copied in vain when
+            // the socket is full.
             if !frames.is_empty() && frames.len() + PACKET_HEAD + packet.len as usize > BUFFER {
                 break;
             }
@@ -232,6 +234,8 @@ impl EmulatorPort {
                 done = (done.0 + 1, done.1 + u64::from(packet.len));
                 end += PACKET_HEAD + packet.len as usize;
             }
+            // A stream socket may accept a part of a frame. The port must send the rest before
+            // anything else.
             self.rest.extend_from_slice(&frames[taken..end.max(taken)]);
         }
         self.frames = frames;
@@ -242,13 +246,19 @@ impl EmulatorPort {
     fn read_socket(&mut self) -> io::Result<bool> {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
+        // The incomplete frame moves to the front, so that a read always has room for READ bytes.
         } else if self.inbox.len() - self.end < READ {
             self.inbox.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
         loop {
             match self.stream.read(&mut self.inbox[self.end..]) {
-                Ok(0) => return Err(io::Error::new(ErrorKind::UnexpectedEof, "it is gone")),
+                Ok(0) => {
+                    return Err(io::Error::new(
+                        ErrorKind::UnexpectedEof,
+                        "it closed the connection",
+                    ));
+                }
                 Ok(n) => {
                     self.end += n;
                     return Ok(true);
@@ -325,14 +335,16 @@ fn attach_stream(
             None => frame::HEAD,
         };
         if wanted > LONGEST_ANSWER {
-            return Err(invalid(format!("a greeting was answered by {wanted} bytes")));
+            return Err(invalid(format!(
+                "the answer to a hello has {wanted} bytes, more than {LONGEST_ANSWER}"
+            )));
         }
         let mut chunk = vec![0; wanted - bytes.len()];
         stream.read_exact(&mut chunk).map_err(|e| match e.kind() {
             ErrorKind::WouldBlock => {
                 io::Error::new(ErrorKind::TimedOut, format!("no answer within {ATTACH_TIMEOUT:?}"))
             }
-            ErrorKind::UnexpectedEof => invalid("it hung up".to_owned()),
+            ErrorKind::UnexpectedEof => invalid("it closed the connection".to_owned()),
             _ => e,
         })?;
         bytes.extend_from_slice(&chunk);
@@ -354,10 +366,12 @@ fn attach_stream(
                 let why = String::from_utf8_lossy(frame.body());
                 return Err(io::Error::new(
                     ErrorKind::PermissionDenied,
-                    format!("attaching {local} was refused: {why}"),
+                    format!("the emulator refused endpoint {local}: {why}"),
                 ));
             }
-            other => return Err(invalid(format!("a greeting was answered by a {other:?} frame"))),
+            other => {
+                return Err(invalid(format!("the answer to a hello is a frame of kind {other:?}")));
+            }
         }
     }
 }

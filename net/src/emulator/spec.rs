@@ -119,13 +119,13 @@ impl EmulatorSpec {
             HostChoice::List(list) => {
                 let rank = member.rank.ok_or_else(|| {
                     format!(
-                        "no launcher gave this process a rank, and hosts {list} are those of ranks"
+                        "no launcher gave this process a rank, which the list of hosts {list} needs"
                     )
                 })?;
                 let host = list.hosts().get(rank as usize);
                 let host = host.ok_or_else(|| {
                     format!(
-                        "hosts {list} are those of {} ranks, and this is rank {rank}",
+                        "the list of hosts {list} has {} ranks, so rank {rank} has no host",
                         list.ranks()
                     )
                 })?;
@@ -212,7 +212,7 @@ mod tests {
         let hosts: Vec<_> = (0..7).map(|rank| spec.host_of(member(Some(rank))).unwrap()).collect();
         assert_eq!(hosts, [0, 2, 2, 2, 5, 6, 7].map(Some));
         let error = spec.host_of(member(Some(7))).unwrap_err();
-        assert_eq!(error, "hosts 0,2x3,5,6,7 are those of 7 ranks, and this is rank 7");
+        assert_eq!(error, "the list of hosts 0,2x3,5,6,7 has 7 ranks, so rank 7 has no host");
         let error = spec.host_of(member(None)).unwrap_err();
         assert!(error.contains("no launcher gave this process a rank"), "{error}");
         assert_eq!("0,2x3,5,6,7".parse::<HostList>(), "0,2x3,5-7".parse());

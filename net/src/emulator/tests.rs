@@ -1,5 +1,5 @@
-//! The port against an emulator of a few lines: a thread that answers the greeting and then does what
-//! the test says with the frames.
+//! Tests against an emulator of a few lines: a thread that answers the hello and then treats the
+//! frames as the test demands.
 
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ const WELCOME: Welcome = Welcome {
     trimming: true,
 };
 
-/// A path that no other test has.
+/// Returns a socket path that no other test uses.
 fn path() -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let n = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -31,7 +31,7 @@ fn config() -> PortConfig {
     PortConfig { bind: "127.0.0.1:0".parse().unwrap(), ..PortConfig::default() }
 }
 
-/// An emulator that takes one endpoint, answers with `answer`, and then runs `then`.
+/// Starts an emulator that accepts one endpoint, answers with `answer`, and then runs `then`.
 fn emulator<T: Send + 'static>(
     answer: Vec<u8>,
     then: impl FnOnce(UnixStream, Hello) -> T + Send + 'static,
@@ -67,7 +67,7 @@ fn wait_until(mut over: impl FnMut() -> bool) {
     panic!("nothing happened for five seconds");
 }
 
-/// Turns a packet's frame round: from the destination, with the entropy as port.
+/// Turns the frame of a packet round: its source is the destination, with the entropy as port.
 fn bounced(frame: &Frame<'_>, edit: impl Fn(&mut PacketFrame)) -> Vec<u8> {
     let (mut head, payload) = PacketFrame::decode(frame).unwrap();
     head.addr.set_port(head.entropy);
@@ -77,13 +77,13 @@ fn bounced(frame: &Frame<'_>, edit: impl Fn(&mut PacketFrame)) -> Vec<u8> {
     out
 }
 
-/// A port on an emulator that sends everything back.
+/// Opens a port on an emulator that sends everything back.
 pub(crate) fn mirror(config: &PortConfig) -> EmulatorPort {
     let (spec, _) = emulator(WELCOME.encode(), reflect);
     EmulatorPort::attach(&spec, JobRank::default(), config).unwrap()
 }
 
-/// Sends every packet back, read in odd pieces, until the port is gone.
+/// Sends every packet back, read in pieces of odd length, until the port is gone.
 fn reflect(mut stream: UnixStream, hello: Hello) -> Hello {
     let (mut seen, mut chunk) = (Vec::new(), vec![0; 10_007]);
     loop {
@@ -103,7 +103,8 @@ fn reflect(mut stream: UnixStream, hello: Hello) -> Hello {
 
 #[test]
 fn packets_of_every_size_go_and_come_whatever_the_socket_takes_at_a_time() {
-    // Half a megabyte of packets at a time, read in odd pieces: frames are cut everywhere.
+    // Half a megabyte of packets is sent at a time and read in pieces of odd length, so frames are
+    // cut at all positions.
     let (spec, thread) = emulator(WELCOME.encode(), reflect);
     let mut port = EmulatorPort::attach(&spec, JobRank::default(), &config()).unwrap();
     assert_eq!(*port.welcome(), WELCOME);
@@ -225,7 +226,7 @@ fn what_was_read_and_not_handed_out_is_a_deadline() {
     drop(stream);
 }
 
-/// Whether a descriptor would wake a sleeper.
+/// Returns whether a descriptor would wake a sleeping thread.
 fn readable(fd: RawFd) -> bool {
     let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     // SAFETY: poll(2) reads and writes the one pollfd that it is told of, a local variable.

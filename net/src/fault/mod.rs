@@ -123,6 +123,7 @@ impl FaultLayer {
         }
         let mut meta = *meta;
         let mut bytes = bytes;
+        // Control packets are not trimmed, as in a switch that queues them with priority.
         if trim && meta.dscp != self.dscp_control && bytes.len() > spec.trimsize {
             bytes = &bytes[..spec.trimsize];
             meta.dscp = self.dscp_trimmed;
@@ -180,6 +181,7 @@ impl FaultLayer {
 
     fn hand_out(&mut self, held: HeldPacket, sink: Sink<'_>) {
         sink(&held.meta, &held.bytes);
+        // The bound keeps a burst of delayed packets from holding memory for ever.
         if self.spare.len() < 256 {
             self.spare.push(held.bytes);
         }
@@ -225,6 +227,7 @@ fn flip_bits(bytes: &mut [u8], seed: u64) {
 
 impl PortLayer for FaultLayer {
     fn send<P: Port>(&mut self, inner: &mut P, now: Time, burst: Burst<'_>) -> SendReport {
+        // Without a black hole the burst passes through as a whole.
         if self.spec.blackhole.is_empty() {
             return inner.send(now, burst);
         }
@@ -264,6 +267,7 @@ impl PortLayer for FaultLayer {
             bytes += packet.len() as u64;
             sink(meta, Train::single(packet));
         };
+        // Packets whose time has come are handed out before those that arrive now.
         self.release(now, &mut counting);
         let report = inner.recv_each(now, budget, &mut |meta, packet| {
             self.handle_packet(now, meta, packet, &mut counting);

@@ -7,8 +7,8 @@ const N: usize = 20_000;
 
 type Packets = Vec<(RxMeta, Vec<u8>)>;
 
-/// Sends N numbered packets of 100 bytes through a faulty port and returns what comes out at once,
-/// what comes out later, and the counters.
+/// Sends numbered packets of 100 bytes through a faulty port. Returns what comes out at once, what
+/// comes out later, and the counters.
 fn run(spec: &str) -> (Packets, Packets, Counters) {
     let mut port =
         FaultPort::new(Mock::new("127.0.0.1:4793"), spec.parse().unwrap(), &PortConfig::default());
@@ -46,7 +46,7 @@ fn number(packet: &(RxMeta, Vec<u8>)) -> u32 {
     u32::from_be_bytes(packet.1[..4].try_into().unwrap())
 }
 
-/// Within five standard deviations of a binomial distribution.
+/// Returns whether a count is within five standard deviations of a binomial distribution.
 fn about(count: u64, p: f64) -> bool {
     let n = N as f64;
     (count as f64 - n * p).abs() < 5.0 * (n * p * (1.0 - p)).sqrt()
@@ -94,7 +94,7 @@ fn reordered_packets_are_late_but_not_lost() {
     let mut all: Vec<_> = now.iter().chain(&later).map(number).collect();
     let late = all.windows(2).filter(|w| w[0] > w[1]).count();
     assert!(late as u64 > c.fault_reordered / 2);
-    // Nobody is passed by more than what may pass, and some others that are held too.
+    // No packet is overtaken by more packets than the limit and the number of other reordered ones.
     for (i, n) in all.iter().enumerate() {
         assert!(i.abs_diff(*n as usize) <= 16, "packet {n} at {i}");
     }
@@ -197,7 +197,7 @@ fn a_black_hole_swallows_its_path() {
     let mut got = Vec::new();
     port.recv_each(Time::ZERO, 9, &mut |_, b| got.push(b[0]));
     assert_eq!(got, [0, 4, 6]);
-    // A full socket still stops the batch where it is full.
+    // A full socket stops the burst at the same packet as without a black hole.
     port.inner.room = 1;
     assert_eq!(send(&mut port, Time::ZERO, &packets).sent, 4);
 }

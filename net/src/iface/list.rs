@@ -20,7 +20,9 @@ pub fn list() -> io::Result<Vec<Iface>> {
     let mut found = addresses()?;
     let routes = DefaultRoutes::read();
     let links = InterfaceList::read().inspect_err(|error| {
-        log::info!("the list of links cannot be read: {error}; interfaces are ranked by name");
+        log::info!(
+            "the kernel's list of interfaces cannot be read: {error}; interfaces are ranked by name"
+        );
     });
     for iface in &mut found {
         let device = iface.name.split(':').next().unwrap_or_default();

@@ -109,7 +109,10 @@ impl fmt::Display for SelectError {
                  (10.0.0.1) or a network (10.0.0.0/8), with ^ in front to exclude it"
             ),
             Self::NothingMatches { expression, candidates } => {
-                write!(f, "interface selection \"{expression}\" matches nothing usable; there is")?;
+                write!(
+                    f,
+                    "interface selection \"{expression}\" matches no usable interface; the host has"
+                )?;
                 for (i, candidate) in candidates.iter().enumerate() {
                     write!(f, "{}{candidate}", if i == 0 { " " } else { "; " })?;
                 }
@@ -299,7 +302,7 @@ fn parse_term(text: &str) -> Result<TermTarget, &'static str> {
         return Err("is empty");
     }
     if text.chars().any(|c| c.is_whitespace() || c == '/' || c == '^') {
-        return Err("is no interface name");
+        return Err("is not an interface name");
     }
     Ok(TermTarget::Name(text.into()))
 }

@@ -70,8 +70,8 @@ fn loopback_serves_when_it_is_alone_or_asked_for() {
     assert_eq!(kept("lo,eth0"), ["10.0.0.5", "127.0.0.1", "::1"]);
 }
 
-/// In a container or a network namespace the end of a veth pair leads out. On a host the end leads to the host's own
-/// containers.
+/// In a container or a network namespace, the end of a veth pair is the way out. On a host, the end
+/// leads to the host's own containers.
 #[test]
 fn a_veth_is_used_without_devices() {
     let kept = |all: &[Iface]| -> Vec<String> {
@@ -83,13 +83,13 @@ fn a_veth_is_used_without_devices() {
     assert_eq!(kept(&[lo.clone(), veth.clone()]), ["10.0.0.1"]);
     assert_eq!(kept(&[lo.clone(), docker.clone(), veth.clone()]), ["10.0.0.1"]);
     assert_eq!(kept(&[lo.clone(), veth.clone(), docker, eth.clone()]), ["10.1.0.1"]);
-    // Asked for, it has the place that was asked for.
+    // Selected by the user, it has the position that the user gave it.
     let all = select(vec![lo, eth, veth], "veth*,eth0").unwrap();
     assert_eq!(all[0].iface.name, "veth0");
 }
 
-/// The kernel says late that a link which was just made runs, so an interface that is up without it may work soon;
-/// loopback never will.
+/// The kernel reports the carrier of a new link late, so an interface that is up without one may
+/// work soon. Loopback never will.
 #[test]
 fn a_link_that_does_not_run_is_better_than_none() {
     let quiet = |name: &str, addr: &str| Iface { running: false, ..iface(name, addr) };
@@ -100,7 +100,7 @@ fn a_link_that_does_not_run_is_better_than_none() {
         "eth0 10.0.0.1/24: kept (up; no carrier, and there is no other)"
     );
     assert!(!all[1].kept);
-    // With one that runs it would be a rail that leads nowhere.
+    // Beside one that runs it would be a rail that leads nowhere.
     for expression in ["", "eth*", "10.0.0.0/8"] {
         let two = vec![lo.clone(), eth.clone(), iface("eth1", "10.1.0.1/24")];
         let all = select(two, expression).unwrap();
@@ -108,7 +108,7 @@ fn a_link_that_does_not_run_is_better_than_none() {
         let eth0 = all.iter().find(|c| c.iface.name == "eth0").unwrap().to_string();
         assert!(eth0.ends_with(": dropped (no carrier, and there are others)"), "{eth0}");
     }
-    // Asked for, it is taken.
+    // Selected by the user, it is kept.
     let all = select(vec![lo, eth, iface("eth1", "10.1.0.1/24")], "eth0").unwrap();
     assert_eq!(
         all[0].to_string(),
@@ -153,7 +153,7 @@ fn mistakes_are_explained() {
         assert!(text.contains(word), "{text}");
     }
     let text = select(host(), "eth7").unwrap_err().to_string();
-    assert!(text.contains("\"eth7\" matches nothing usable; there is"), "{text}");
+    assert!(text.contains("\"eth7\" matches no usable interface; the host has"), "{text}");
     assert!(text.contains("eth0 10.0.0.5/24: dropped (not selected)"), "{text}");
     assert!(select(host(), "eth9").is_err(), "down is down, even by name");
 }

@@ -120,7 +120,7 @@ impl PortLayer for PcapLayer {
             let tos = (meta.dscp << 2) | meta.ecn;
             let remark = Remark::Received { marked: meta.ce(), trimmed: meta.dscp == trimmed };
             train.for_each(|packet| {
-                writer.write_packet(now, (meta.src, local, tos), packet, remark)
+                writer.write_packet(now, (meta.src, local, tos), packet, remark);
             });
             sink(meta, train);
         });
@@ -184,7 +184,10 @@ impl CaptureWriter {
 
     fn check_result(&mut self, result: io::Result<()>) {
         if let Err(e) = result {
-            log::warn!("capture {} ends here: {e}", self.path.display());
+            log::warn!(
+                "capture {} is incomplete: {e}; no more packets are written to it",
+                self.path.display()
+            );
             // The bytes in memory are discarded too: they would begin in the middle of a packet.
             if let Some(file) = self.file.take() {
                 drop(file.into_parts());

@@ -16,7 +16,7 @@ fn of_format(name: &str, extension: &str) -> PcapSpec {
     file.to_str().unwrap().parse().unwrap()
 }
 
-/// One data and one control packet there and back; the capture file's bytes.
+/// Sends one data and one control packet there and back. Returns the bytes of the capture file.
 fn capture(addr: &str, spec: &PcapSpec, tweak: impl Fn(&mut Mock)) -> (PathBuf, Vec<u8>) {
     let config = PortConfig { dscp_data: 10, ..PortConfig::default() };
     let mut mock = Mock::new(addr);
@@ -36,7 +36,7 @@ fn capture(addr: &str, spec: &PcapSpec, tweak: impl Fn(&mut Mock)) -> (PathBuf, 
     send(&mut port, Time(1_000), &[data, control]);
     let mut got = 0;
     port.recv_each(Time(3_000), 9, &mut |_, _| got += 1);
-    // Idle for long enough: everything is on disk although the port still exists.
+    // The port is idle for long enough that everything is in the file.
     port.recv_each(Time(3_000) + FLUSH, 9, &mut |_, _| ());
     let bytes = fs::read(&path).unwrap();
     drop(port);
@@ -44,7 +44,7 @@ fn capture(addr: &str, spec: &PcapSpec, tweak: impl Fn(&mut Mock)) -> (PathBuf, 
     (path, bytes)
 }
 
-/// (nanoseconds, packet) of each record.
+/// Returns the time in nanoseconds and the packet of each record.
 fn records(file: &[u8]) -> Vec<(u64, Vec<u8>)> {
     let word = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().unwrap());
     assert_eq!((word(0), word(4), word(20)), (0xa1b2_3c4d, 0x0004_0002, 101));
@@ -78,7 +78,7 @@ fn the_file_holds_ip_packets_v4() {
     assert_eq!(data[20..26], [0x12, 0xbb, 0x13, 0x88, 0, 25]);
     assert_eq!(&data[28..], b"headerpayloadcrc!");
     assert_eq!(all[1].1[1], 46 << 2);
-    // Received: the mock says DSCP 0, ECT(0), and who it was.
+    // The mock reports DSCP 0, ECT(0) and the sender.
     assert_eq!(all[2].1[1], 2);
     assert_eq!(all[2].1[20..24], [0x12, 0xb9, 0x12, 0xb9]);
     fs::remove_file(path).unwrap();
@@ -117,7 +117,7 @@ fn one_direction_when_asked_and_only_what_was_taken() {
     fs::remove_file(path).unwrap();
 }
 
-/// The judge is Wireshark, where it is installed; the structural tests above stand alone.
+/// Wireshark parses the file, if it is installed.
 #[test]
 fn wireshark_agrees() {
     for (name, addr) in [("shark4", "10.0.0.1:4793"), ("shark6", "[2001:db8::1]:4793")] {
@@ -144,7 +144,7 @@ fn wireshark_agrees() {
     }
 }
 
-/// (type, body) of each block of a pcapng file.
+/// Returns the type and the body of each block of a pcapng file.
 fn blocks(file: &[u8]) -> Vec<(u32, &[u8])> {
     let word = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().unwrap());
     let mut at = 0;
@@ -211,7 +211,7 @@ fn what_a_switch_did_is_a_comment() {
     fs::remove_file(path).unwrap();
 }
 
-/// What Wireshark makes of it, where it is installed.
+/// Wireshark shows the comments, if it is installed.
 #[test]
 fn wireshark_shows_the_comments() {
     let (path, _) = capture("10.0.0.1:4793", &of_format("shark-ng", "pcapng"), |_| ());
@@ -247,7 +247,7 @@ fn checksum_does_not_care_where_it_is_cut() {
         parts.add(&bytes[cut..]);
         assert_eq!(parts.finish(), whole);
     }
-    // The worked example of RFC 1071, section 3.
+    // This is the example of RFC 1071, section 3.
     let mut sum = Checksum::default();
     sum.add(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]);
     assert_eq!(sum.finish(), !0xddf2);
@@ -278,7 +278,7 @@ fn a_file_that_cannot_be_written_is_an_error() {
     assert!(PcapPort::create(mock, &spec, 0, &PortConfig::default()).is_err());
 }
 
-/// What was logged by this thread.
+/// A logger that keeps the messages of this thread.
 struct Logged;
 
 thread_local! {
@@ -295,7 +295,8 @@ impl log::Log for Logged {
     fn flush(&self) {}
 }
 
-/// The last packets are in memory when the port closes: that they have no room is said, too.
+/// The last packets are in memory when the port closes. If they do not fit on the disk, the writer
+/// logs that, too.
 #[test]
 fn a_disk_that_fills_up_at_the_end_is_told_of() {
     log::set_logger(&Logged).unwrap();

@@ -184,10 +184,13 @@ impl CopyReceiver {
         }
         let part = left.min(BOUNCE_SIZE);
         let copied = segment.word(place.control + COPIED).load(Ordering::Relaxed);
+        // An honest owner copies exactly the part that was asked for.
         if copied != part as u64 || !segment.populate(*bounce, part) {
             return CopyProgress::Aborted;
         }
         let at = bytes.len();
+        // The buffer grows part by part, so a peer that claims a long payload takes no memory
+        // before it delivers.
         bytes.resize(at + part, 0);
         segment.read(*bounce, &mut bytes[at..]);
         if part == left {

@@ -91,6 +91,8 @@ pub(super) struct Lender {
 
 impl Lender {
     pub(super) fn new(place: RingLayout, bounce: usize) -> Self {
+        // RandomState is seeded by the operating system. The number only has to differ from what
+        // other memory holds.
         let random = std::collections::hash_map::RandomState::new().build_hasher().finish();
         Self {
             place,
@@ -130,6 +132,8 @@ impl Lender {
             && number < taken
         {
             self.open.pop_front();
+            // The generation changes before the slot is reused, so a late read for the old record
+            // is recognised as invalid.
             self.raise_generation(segment, slot);
             self.free.push(slot);
         }
@@ -294,6 +298,8 @@ impl PeerProcess {
         let mut found = 0u64;
         // SAFETY: `read` writes at most eight bytes, all of `found`, a local variable.
         let read = unsafe { self.read(at, (&raw mut found).cast(), 8) };
+        // The process must still live after the read, or its ID may belong to another process by
+        // now.
         let can = read && found == expected && expected != 0 && self.lives();
         segment.word(place.control + CAN_READ).store(can.into(), Ordering::Release);
         can
@@ -509,6 +515,8 @@ impl<'a> ReferencedPayload<'a> {
             }
             (skip, done) = (0, done + take);
         }
+        // The copy must be complete before the generation is read: only then does an unchanged
+        // generation mean that all bytes were lent.
         fence(Ordering::SeqCst);
         done == want && self.is_valid() && self.process.lives()
     }

@@ -168,6 +168,8 @@ impl Rings {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
         let (ours, theirs) = if creator { (0, 1) } else { (1, 0) };
+        // Each process writes one ring and reads the other; the control words of a ring are shared
+        // by its reader and its writer.
         let (writer, reader) = (RingWriter::new(place(ours)), RingReader::new(place(theirs)));
         let lender = Lender::new(place(ours), bounce(ours));
         let copier = CopyReceiver::new(place(theirs), bounce(theirs));
@@ -266,11 +268,17 @@ impl ShmPort {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         if !socket::has_spare_descriptors(socket.as_raw_fd()) {
-            return Err(io::Error::other("descriptors are short, and left to the application"));
+            return Err(io::Error::other(
+                "no shared-memory channel: more than half of the file descriptors are in use; raise `ulimit -n`",
+            ));
         }
+        // Numbers are reused, so the list never grows beyond the largest number of simultaneous
+        // connections.
         let free = self.connections.iter().position(Option::is_none);
         let at = free.unwrap_or(self.connections.len());
         let number = u32::try_from(at).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        // The descriptor is opened at once. On kernels without SO_PEERPIDFD the process is found by
+        // its ID, which may be reused after its end.
         let process = PeerProcess::of_peer(socket.as_raw_fd(), who.pid)?;
         let generation = self.generation;
         self.generation = (generation + 1) % GENERATIONS;
@@ -328,7 +336,7 @@ impl ShmPort {
                 continue;
             }
             if let Err(error) = self.add_connection(Stage::AwaitingHello, socket, None) {
-                log::info!("a connection through shared memory is refused: {error}");
+                log::info!("a shared-memory channel is refused: {error}");
             }
         }
     }
@@ -421,7 +429,11 @@ impl Connection {
 
     /// Checks the descriptors that come with a greeting, and maps the segment.
     fn accept_greeting(&mut self, fds: Vec<OwnedFd>) -> io::Result<()> {
-        let unexpected = || io::Error::other("the peer's greeting is not what it should be");
+        let unexpected = || {
+            io::Error::other(
+                "the peer's greeting is refused: its descriptors are not those of the protocol",
+            )
+        };
         let mut fds = fds.into_iter();
         match (self.stage, &mut self.rings) {
             (Stage::AwaitingHello, None) => {
@@ -517,6 +529,7 @@ impl MessagePort for ShmPort {
     }
 
     fn poll_connections(&mut self) {
+        // More events are found by the next call.
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 32];
         // SAFETY: epoll_wait(2) writes at most the 32 events that it is told of, into a local array.
         let n = unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), events.as_mut_ptr(), 32, 0) };
@@ -533,7 +546,7 @@ impl MessagePort for ShmPort {
                 }
                 _ => match self.channel_of_event(number) {
                     Some(channel) if number & PROCESS_EVENT != 0 => {
-                        self.handle_process_event(channel)
+                        self.handle_process_event(channel);
                     }
                     Some(channel) => self.read_socket(channel),
                     // The connection has been closed in the meantime.
@@ -611,6 +624,7 @@ impl MessagePort for ShmPort {
         if pieces.len() > MAX_REFERENCE_PIECES || !rings.lender.peer_can_read(&rings.segment) {
             return ReferenceOutcome::Impossible;
         }
+        // The reference becomes the record with this number.
         let now = (rings.writer.records_written(), rings.taken);
         let Some((text, len)) = rings.lender.describe(&rings.segment, now, pieces, tag) else {
             return ReferenceOutcome::Full;
@@ -661,6 +675,7 @@ impl MessagePort for ShmPort {
                 // taken when it wrote the record.
                 let taken =
                     if all_taken { rings.taken } else { rings.writer.taken(&rings.segment) };
+                // A change of the count is news for the owner, even without a record.
                 if rings.taken != taken {
                     rings.taken = taken;
                     rings.touch(ShmChannelId(number), &mut self.touched);
@@ -689,6 +704,7 @@ impl MessagePort for ShmPort {
                                 rings.reader.consume(&rings.segment, waiting.len);
                                 left -= 1;
                             }
+                            // Later records wait behind a deferred one, so their order is kept.
                             RecordVerdict::Deferred => {
                                 rings.reader.count_deferral(&rings.segment);
                                 break None;
@@ -760,6 +776,8 @@ impl MessagePort for ShmPort {
                 rings.writer.set_sleep_flag(&rings.segment);
             }
         }
+        // The fence pairs with the one in `take_sleep_flag`: either this process finds what a peer
+        // wrote, or the peer finds the flag.
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         self.events.is_empty()
             && self.connections.iter().flatten().all(|connection| match connection {

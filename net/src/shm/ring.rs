@@ -181,6 +181,7 @@ impl RingWriter {
         let len = record.len();
         assert!((1..=MAX_RECORD).contains(&len), "a record has up to {MAX_RECORD} bytes");
         let (need, to_end) = (entry_size(len), self.place.to_end(self.written));
+        // An entry does not wrap, so the rest of the ring is skipped if it is too short.
         let mut skip = if need > to_end { to_end } else { 0 };
         if self.place.size - to_end + need >= self.populated {
             let Some(bytes) = self.skip_or_grow(segment, need) else { return false };
@@ -193,6 +194,8 @@ impl RingWriter {
         }
         let start = self.written + skip as u64;
         let next = start + need as u64;
+        // The word behind the entry is cleared first. Otherwise the reader could take a word of an
+        // earlier round for the next entry.
         segment.word(self.place.at(next)).store(0, Ordering::Relaxed);
         let mut at = self.place.at(start) + HEADER;
         record.for_each(|from, len| {
@@ -201,7 +204,9 @@ impl RingWriter {
             unsafe { segment.write(at, from, len) };
             at += len;
         });
+        // The release makes the bytes of the record visible before its header word.
         segment.word(self.place.at(start)).store(len as u64 | mark, Ordering::Release);
+        // The skip word comes last. A reader that follows it finds the entry at the front complete.
         if skip > 0 {
             segment.word(self.place.at(self.written)).store(SKIP, Ordering::Release);
         }
@@ -241,6 +246,7 @@ impl RingWriter {
         // The value comes from the peer. An honest one is not less than before and not more than
         // was written.
         self.consumed = consumed.clamp(self.consumed, self.written);
+        // The reader's room is on the same cache line, so reading it here is free.
         self.refuses_messages = self.room(segment) == MessageRoom::None;
         fits(self.written - self.consumed)
     }
@@ -354,6 +360,7 @@ impl RingReader {
     /// Copies the next record to `out` and leaves it in the ring.
     #[inline]
     pub(super) fn peek(&mut self, segment: &Segment, out: &mut [u8; MAX_RECORD]) -> PeekOutcome {
+        // Pairs with the release of the writer.
         let mut word = segment.word(self.place.at(self.consumed)).load(Ordering::Acquire);
         if word == SKIP {
             self.consumed += self.place.to_end(self.consumed) as u64;
@@ -366,6 +373,7 @@ impl RingReader {
         let head = usize::from((word >> HEAD_SHIFT) as u8);
         let len = (word & 0xffff_ffff) as usize;
         let shown = if parted { head } else { len };
+        // Unknown bits mean another version of the protocol, or a peer that scribbles.
         let known = word & !(0xffff_ffff | IS_REFERENCE | IS_SPLIT | 0xff << HEAD_SHIFT) == 0;
         let to_end = self.place.to_end(self.consumed);
         let fits = (1..=MAX_RECORD).contains(&len) && entry_size(len) <= to_end;
@@ -431,6 +439,8 @@ impl RingReader {
     #[inline]
     fn publish_consumed(&mut self, segment: &Segment) {
         self.published = self.consumed;
+        // The release orders the store behind the reader's copies: the writer may overwrite the
+        // bytes as soon as it sees the count.
         segment.word(self.place.control + CONSUMED).store(self.consumed, Ordering::Release);
     }
 

@@ -97,7 +97,9 @@ impl Segment {
         };
         let len = usize::try_from(stat.st_size).unwrap_or(0);
         if seals & SEALS != SEALS || !(least..=most).contains(&len) {
-            return Err(io::Error::other("the peer's segment is not sealed, or has another size"));
+            return Err(io::Error::other(
+                "the peer's shared memory is refused: it is not sealed, or its size is out of range",
+            ));
         }
         let mut segment = Self::map(fd, len)?;
         // `st_blocks` counts 512 bytes each. On kernels that support it, `populate` fills holes
@@ -105,7 +107,7 @@ impl Segment {
         segment.fully_populated = u64::try_from(stat.st_blocks).unwrap_or(0) * 512 >= len as u64;
         if !segment.populate(0, 1) {
             return Err(io::Error::other(
-                "the peer's segment has holes: this kernel cannot fill them; use Linux 5.14",
+                "the peer's shared memory is refused: it has holes that this kernel cannot fill; use Linux 5.14 or newer",
             ));
         }
         Ok(segment)
@@ -143,6 +145,7 @@ impl Segment {
             if base == libc::MAP_FAILED {
                 return Err(io::Error::last_os_error());
             }
+            // If the call fails, a child merely has a mapping that it does not use.
             libc::madvise(base, len, libc::MADV_DONTFORK);
             base
         };

@@ -1,4 +1,4 @@
-//! What every message port must do, as far as two ports of one process can show it.
+//! Tests of what every message port must do, with two ports of one process.
 
 use super::*;
 use crate::base::Rng;
@@ -11,14 +11,14 @@ pub(super) fn port(name: &str) -> ShmPort {
     ShmPort::open(&config(name)).expect("it opens")
 }
 
-/// Two ports that are connected, and the connection's numbers.
+/// Opens two ports with a channel between them. Returns each with its number of the channel.
 fn pair(name: &str) -> [(ShmPort, ShmChannelId); 2] {
     let (mut a, mut b) = (port(&format!("{name}-a")), port(&format!("{name}-b")));
     let [channel, there] = join(&mut a, (&mut b, format!("{name}-b").as_str()));
     [(a, channel), (b, there)]
 }
 
-/// Connects a port to another one, which has this name. Returns the numbers of the connection at both ports.
+/// Connects a port to another one with this name. Returns the numbers of the channel at both ports.
 pub(super) fn join(a: &mut ShmPort, (b, name): (&mut ShmPort, &str)) -> [ShmChannelId; 2] {
     let channel = a.connect(&config(name).name, b"hello").expect("b listens");
     b.poll_connections();
@@ -214,7 +214,7 @@ fn who_sleeps_is_woken_once_and_who_is_awake_is_not() {
     a.wake_peers();
     assert!(!readable(&b), "it knows");
     assert_eq!(collect(&mut b).len(), 2);
-    // What was taken wakes as well.
+    // Records that were taken wake the peer as well.
     assert!(a.announce_sleep());
     b.publish_taken(to_a, 3);
     b.wake_peers();
@@ -285,7 +285,7 @@ fn what_a_record_refers_to_is_fetched_until_it_is_taken_back() {
 fn the_end_of_a_closed_peer_does_not_end_its_successor() {
     let [(mut a, to_b), (b, _)] = pair("left");
     let mut process = Bystander::new();
-    // The bystander plays the peer's process.
+    // The bystander stands in for the peer's process.
     let peer = process.process();
     let generation = a.connections[0].as_ref().expect("b").generation;
     a.watch(peer.fd(), u64::from(generation) << 33 | PROCESS_EVENT).expect("room");

@@ -71,6 +71,7 @@ impl ErrorQueue {
             // SAFETY: the kernel writes to `msg`, and at most the lengths given to `name` and `control`, all
             // local variables; there is no iovec, for we do not want the returned packet.
             if unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut msg, flags) } < 0 {
+                // An error means that the queue is empty (EAGAIN) or cannot be read.
                 return n;
             }
             #[allow(clippy::unnecessary_cast)]

@@ -153,6 +153,8 @@ impl UdpPort {
                 let mut last = io::Error::from_raw_os_error(libc::EADDRINUSE);
                 let mut found = None;
                 for _ in 0..ports {
+                    // The search continues behind the port that was tried last, so ports that are
+                    // in use are not tried again for every path.
                     let port = u32::from(first) + self.next_port % ports;
                     self.next_port = self.next_port.wrapping_add(1);
                     match PathSocket::open(&self.config, self.local, port as u16) {
@@ -181,7 +183,7 @@ impl UdpPort {
                 let level = if further { log::Level::Debug } else { log::Level::Warn };
                 log::log!(
                     level,
-                    "path {index} of {} gets no source port of its own: {e}",
+                    "path {index} of {} has no source port of its own: {e}; it shares another path's",
                     self.local
                 );
                 PathState::Shared
@@ -217,6 +219,8 @@ impl Port for UdpPort {
         while report.sent < packets.len() {
             let rest = burst.part(report.sent..packets.len());
             let &Datagram { path, fragment, dst, .. } = &packets[report.sent];
+            // One call of the sender handles the packets of one path, all with or all without
+            // fragmentation.
             let (mut run, mut alone) = (0, true);
             for (packet, count) in rest.groups() {
                 if packet.path != path || packet.fragment != fragment {
@@ -247,6 +251,8 @@ impl Port for UdpPort {
             if fragment {
                 self.tx.allow_fragments(socket, false);
             }
+            // The packets of other paths wait as well, because a report counts packets from the
+            // front of the burst.
             if let SendOutcome::Full = outcome {
                 break;
             }
@@ -265,6 +271,7 @@ impl Port for UdpPort {
     ) -> RecvReport {
         let report =
             self.rx.recv(self.endpoint.as_fd(), budget, &mut self.counters, &mut self.errors, sink);
+        // Errors are looked for only when there is nothing else to do.
         if report.empty && self.unchecked && now >= self.next_check {
             self.next_check = now + ERROR_CHECK;
             self.check_paths();
@@ -292,6 +299,8 @@ impl Port for UdpPort {
     }
 
     fn path_mtu(&mut self, dst: SocketAddr) -> io::Result<u32> {
+        // A connected socket is the only one whose IP_MTU the kernel reports. The endpoint's own
+        // socket must stay unconnected.
         let socket = sock::open_plain(&self.local)?;
         let mut bind = self.local;
         bind.set_port(0);
@@ -324,14 +333,14 @@ const fn max_payload(v6: bool) -> usize {
 fn check(config: &PortConfig) -> io::Result<()> {
     let invalid = |text: String| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     if config.paths == 0 {
-        return invalid("paths must be at least 1".into());
+        return invalid("paths 0 is out of range 1..=65535".into());
     }
     if !(1..=64).contains(&config.train) {
-        return invalid(format!("train length {} is not between 1 and 64", config.train));
+        return invalid(format!("train length {} is out of range 1..=64", config.train));
     }
     for dscp in [config.dscp_data, config.dscp_control, config.dscp_trimmed] {
         if dscp > 63 {
-            return invalid(format!("DSCP {dscp} is not between 0 and 63"));
+            return invalid(format!("DSCP {dscp} is out of range 0..=63"));
         }
     }
     if let Some(range) = &config.source_ports {

@@ -111,7 +111,7 @@ impl PathSocket {
         // an address goes to that address even on a connected socket.
         if rc != 0 {
             log::debug!(
-                "path of port {} stays connected: {}",
+                "the path of port {} cannot disconnect from its peer: {}",
                 self.port,
                 io::Error::last_os_error()
             );

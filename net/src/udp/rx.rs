@@ -108,6 +108,8 @@ impl UdpReceiver {
             } else {
                 self.deliver(n, counters, &mut report, sink)
             };
+            // Fewer messages than asked for means that the socket was empty, so no further call is
+            // needed to find out.
             if n < wanted {
                 report.empty = true;
                 break;
@@ -115,6 +117,7 @@ impl UdpReceiver {
             if !more {
                 break;
             }
+            // Long messages are usually GRO trains, which are better received one at a time.
             small = longest <= SMALL;
         }
         self.streaming = !report.empty;
@@ -236,6 +239,7 @@ impl UdpReceiver {
                 }
                 (libc::SOL_UDP, libc::UDP_GRO) => segment = value as usize,
                 (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => {
+                    // The kernel's counter has 32 bits and wraps.
                     let new = value.wrapping_sub(self.overflow);
                     counters.rx_overflow += u64::from(new);
                     self.overflow = value;
@@ -251,6 +255,7 @@ impl UdpReceiver {
         };
         let meta = RxMeta { src, ecn: tos & 3, dscp: tos >> 2, overflow: self.overflow };
         let len = self.message_len(i);
+        // Without a GRO message the datagram is a single packet.
         let segment = if segment == 0 { len } else { segment };
         Some(MessageGroup { meta, first: i, messages: 1, segment, last: len })
     }
@@ -308,6 +313,8 @@ impl MessageGroup {
         let like = group.last == group.segment
             && self.meta == group.meta
             && self.last == self.segment
+            // An empty packet cannot be in a train with gaps, because its position would be
+            // ambiguous.
             && (1..=group.segment).contains(&self.last)
             && self.first == group.first + group.messages;
         if like {

@@ -58,6 +58,8 @@ pub(super) fn open_endpoint(config: &PortConfig) -> io::Result<(Socket, OpenRepo
     let mut warnings = Vec::new();
     let v6 = config.bind.is_ipv6();
 
+    // A segment size of 0 turns GSO off for packets without ancillary data, so the probe changes
+    // nothing.
     let gso = if config.gso {
         probe(set_option(&socket, libc::SOL_UDP, libc::UDP_SEGMENT, 0), "UDP_SEGMENT", "4.18")
     } else {
@@ -222,6 +224,7 @@ fn set_buffer(
     };
     set_option(socket, libc::SOL_SOCKET, option, size)?;
     let mut got = read()?;
+    // The FORCE option ignores the limit, but needs CAP_NET_ADMIN.
     if got < wanted && set_option(socket, libc::SOL_SOCKET, force, size).is_ok() {
         got = read()?;
     }

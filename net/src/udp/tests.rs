@@ -1,4 +1,4 @@
-//! Over real loopback sockets.
+//! Tests with real sockets on loopback.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ fn open(config: &PortConfig) -> UdpPort {
     port
 }
 
-/// Receives until `count` packets are there or two seconds have passed.
+/// Receives until `count` packets have arrived or two seconds have passed.
 fn receive(port: &mut UdpPort, count: usize) -> Vec<(RxMeta, Vec<u8>)> {
     let mut got = Vec::new();
     let end = deadline();
@@ -32,7 +32,7 @@ fn receive(port: &mut UdpPort, count: usize) -> Vec<(RxMeta, Vec<u8>)> {
     got
 }
 
-// A test on real sockets needs a real clock.
+// A test with real sockets needs the system's clock.
 #[allow(clippy::disallowed_methods)]
 fn deadline() -> Instant {
     Instant::now() + Duration::from_secs(2)
@@ -57,8 +57,8 @@ fn packet<'a>(
     Sample { dst, path, class: TrafficClass::Data, header, payload, trailer }
 }
 
-/// Sends packets of these lengths in one batch, each of header, two pieces and trailer, and checks
-/// that they arrive byte for byte and in order.
+/// Sends packets of these lengths in one batch, each with a header, two pieces and a trailer.
+/// Checks that they arrive byte for byte and in order, and returns the number of trains.
 fn trains_in_packets_out(
     config_tx: &PortConfig,
     config_rx: &PortConfig,
@@ -132,10 +132,10 @@ fn packets_arrive_without_offloads() {
 fn equal_packets_share_a_train() {
     let t = trains_in_packets_out(&config(V4), &config(V4), &[1000; 64]);
     assert_eq!((t.tx_trains, t.tx_calls), (1, 1));
-    // Four of 16320 bytes fit into 64 KiB.
+    // Four packets of 16320 bytes fit into 64 KiB.
     let t = trains_in_packets_out(&config(V4), &config(V4), &[16_320; 8]);
     assert_eq!((t.tx_trains, t.tx_calls), (2, 1));
-    // A short one ends its train.
+    // A short packet ends its train.
     let t = trains_in_packets_out(&config(V4), &config(V4), &[100, 100, 50, 100]);
     assert_eq!(t.tx_trains, 2);
     let t = trains_in_packets_out(&PortConfig { train: 3, ..config(V4) }, &config(V4), &[100; 6]);
@@ -173,7 +173,7 @@ fn a_path_is_a_source_port() {
         let packets: Vec<_> = [0, 1, 2, 3, 4, 16, 17].map(|p| packet(to, p, b"x", &[], &[])).into();
         assert_eq!(send(&mut tx, Time::ZERO, &packets).sent, 7);
         let ports: Vec<_> = receive(&mut rx, 7).iter().map(|(m, _)| m.src.port()).collect();
-        // The fifth is the first of the second of four sets.
+        // The fifth path is the first one of the second of four sets.
         let own: Vec<_> = (0..5).map(|p| tx.source_port(p)).collect();
         assert_eq!(ports, [own[0], own[1], own[2], own[3], own[4], own[0], own[1]]);
         let mut unique = own.clone();
@@ -204,7 +204,7 @@ fn further_sets_of_paths_share_the_ports_of_the_first_where_there_are_no_others(
     let range = taken..=taken + 2;
     let mut tx = open(&PortConfig { paths: 4, source_ports: Some(range), ..config(V4) });
     let rx = open(&config(V4));
-    // The first set has the range, before the second asks and where it does not.
+    // The first set takes the range, whether the second asks before or after it.
     for paths in [[1, 2, 3], [5, 6, 7]] {
         let packets = paths.map(|p| packet(rx.local_addr(), p, b"x", &[], &[]));
         assert_eq!(send(&mut tx, Time::ZERO, &packets).sent, 3);
@@ -219,14 +219,14 @@ fn dscp_and_ecn_arrive() {
         let (mut tx, mut rx) = (open(&config), open(&config));
         let data = packet(rx.local_addr(), 3, b"data", &[], &[]);
         let control = Sample { class: TrafficClass::Control, header: b"ctrl", ..data };
-        // Equal lengths, but two classes never share a train.
+        // Packets of two classes never share a train, even with equal lengths.
         assert_eq!(send(&mut tx, Time::ZERO, &[data, data, control, data]).trains, 3);
         let got: Vec<_> =
             receive(&mut rx, 4).iter().map(|(m, _)| (m.dscp, m.ecn, m.ce())).collect();
         let data = (10, 2, false);
         assert_eq!(got, [data, data, (46, 0, false), data]);
 
-        // What a marking switch would make of it: the same DSCP, CE.
+        // A marking switch would send the packet on with the same DSCP and CE.
         let socket = sock::open_plain(&rx.local_addr()).unwrap();
         let tos = (10 << 2) | 3;
         if ip.is_ipv6() {
@@ -293,7 +293,8 @@ fn a_path_that_is_connected_to_a_peer_still_hears_of_others() {
         let port = tx.source_port(2);
         assert_eq!(got.len(), 100);
         assert!(got.iter().all(|(meta, _)| meta.src.port() == port));
-        // Somebody else, who is not there; then its peer dies, while it is connected again.
+        // The path sends to another peer, which does not exist. Then the first peer dies while the
+        // path is connected to it again.
         let dead = open(&config(ip)).local_addr();
         let mut now = Time::ZERO;
         let mut expect = |tx: &mut UdpPort, peer| {
@@ -350,7 +351,7 @@ fn too_big(ip: IpAddr) {
         "{errors:?}"
     );
     assert_eq!(receive(&mut rx, 1)[0].1, b"fits");
-    // That was all about it.
+    // There are no further errors.
     errors.clear();
     tx.recv_each(Time::ZERO, 1, &mut |_, _| ());
     tx.take_errors(&mut errors);
@@ -371,7 +372,7 @@ fn a_refused_train_goes_packet_by_packet() {
     assert!(tx.gso_refused());
     let got = receive(&mut rx, 10);
     assert!(got.iter().map(|(_, b)| b).eq(&bytes));
-    // Once is enough: the next batch does not try.
+    // One refusal is enough: the next batch has no trains.
     let calls = tx.counters().tx_calls;
     send(&mut tx, Time::ZERO, &packets);
     assert_eq!(tx.counters().tx_calls, calls + 1);
@@ -434,7 +435,7 @@ fn buffers_are_read_back() {
 #[test]
 fn path_mtu_and_payload() {
     let mut port = open(&config(V4));
-    // The kernel caps what it tells of the 65536-byte loopback.
+    // The kernel limits the reported MTU of loopback to 65536 bytes.
     assert!(port.path_mtu("127.0.0.1:9".parse().unwrap()).unwrap() >= 65_535);
     assert!(port.path_mtu("[::1]:9".parse().unwrap()).is_err());
     let mut port = open(&config(V6));
@@ -480,7 +481,7 @@ fn fds_become_readable() {
     assert_eq!(receive(&mut rx, 1).len(), 1);
 }
 
-/// What a socket does about packets that are too long for the path.
+/// Returns how a socket treats packets that are longer than the path MTU.
 fn discovery(port: &UdpPort) -> i32 {
     if port.local_addr().is_ipv6() {
         sock::get_option(&port.endpoint, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER).unwrap()
@@ -512,7 +513,7 @@ fn packets_that_may_be_fragmented_go_one_by_one_and_the_others_in_trains() {
 #[test]
 fn a_train_of_datagrams_that_are_alike_ends_before_it_is_too_long() {
     let (mut tx, mut rx) = (open(&config(V4)), open(&config(V4)));
-    // 44 of 1472 bytes leave room for 739 more; the socket would refuse 740.
+    // 44 packets of 1472 bytes leave room for 739 more bytes; the socket would refuse 740.
     for (last, trains) in [(739, 1), (740, 2)] {
         let mut batch = crate::base::Batch::default();
         let data: Vec<_> = (0..45).map(|n| pattern(n, if n < 44 { 1472 } else { last })).collect();
@@ -531,7 +532,7 @@ fn a_train_of_datagrams_that_are_alike_ends_before_it_is_too_long() {
 fn packets_that_came_one_by_one_are_put_together() {
     let apart = PortConfig { gso: false, gro: false, ..config(V4) };
     let (mut tx, mut rx) = (open(&apart), open(&apart));
-    // A shorter one ends a train, a longer one and an empty one begin another.
+    // A shorter packet ends a train; a longer one and an empty one begin another.
     let lens = [9, 1000, 1000, 1000, 400, 1000, 1000, 1200, 0, 700, 700];
     let data: Vec<_> = lens.iter().enumerate().map(|(n, len)| pattern(n, *len)).collect();
     let to = rx.local_addr();
@@ -550,7 +551,7 @@ fn packets_that_came_one_by_one_are_put_together() {
         bytes += report.bytes;
     }
     assert_eq!(got, data);
-    // The first call, and the second at first, ask for one alone.
+    // The first call reads one message, and the second call begins with one.
     assert_eq!(trains, [1, 1, 3, 1, 1, 1, 1, 2]);
     let counters = rx.counters();
     assert_eq!((counters.rx_packets, counters.rx_trains), (11, 11));

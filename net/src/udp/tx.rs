@@ -141,6 +141,7 @@ impl UdpSender {
             *sent += 1;
             return SendOutcome::Done;
         }
+        // The limit is read again after each call, because a refused train lowers it.
         let mut next = 0;
         let mut segments = self.limits.segments;
         while next < packets.packets().len() {
@@ -174,7 +175,7 @@ impl UdpSender {
                         segments = 1;
                         self.gso_refused = true;
                         log::warn!(
-                            "GSO refused ({}): sending packet by packet from now on",
+                            "the kernel refused a GSO train: {}; packets are sent one by one from now on",
                             io::Error::from_raw_os_error(errno)
                         );
                     }
@@ -270,8 +271,8 @@ impl UdpSender {
             self.trains
         };
         if let Err(e) = sock::set_fragmentation(socket, self.limits.v6, yes) {
-            let df = if yes { "with DF although they are long" } else { "without DF from now on" };
-            log::warn!("packets leave {df}: {e}");
+            let df = if yes { "cleared for long packets" } else { "set again" };
+            log::warn!("DF cannot be {df}: {e}");
         }
     }
 
@@ -331,6 +332,7 @@ impl UdpSender {
         if self.messages.is_empty() {
             // The first packet alone has too many pieces.
             counters.tx_failed += 1;
+            // EINVAL is what the kernel would return for a message with too many pieces.
             errors.keep(errq::from_errno(packets.packets()[0].dst, libc::EINVAL));
             return (1, CallOutcome::Sent);
         }
@@ -351,6 +353,7 @@ impl UdpSender {
                     stale = 0;
                 }
                 Err(errno) => match errno {
+                    // `at` stays, so an interrupted call is repeated.
                     libc::EINTR => {}
                     libc::EAGAIN => return (done, CallOutcome::Full),
                     errno if is_dropped(errno) => {
@@ -358,10 +361,15 @@ impl UdpSender {
                         done += self.packets[at];
                         at += 1;
                     }
+                    // The error may belong to an earlier packet. The queue is read and the message
+                    // offered again, at most three times, so that an error of this message cannot
+                    // loop.
                     _ if errq::may_be_stale(errno) && stale < 3 => {
                         errors.drain(socket);
                         stale += 1;
                     }
+                    // These are the errors of devices and kernels without GSO, and of trains that
+                    // exceed the MTU. The packets may still go one by one.
                     libc::EIO | libc::EINVAL | libc::EMSGSIZE | libc::EOPNOTSUPP
                         if self.packets[at] > 1 =>
                     {
@@ -456,6 +464,8 @@ impl UdpSender {
             if self.pieces.len() + payload.len() + 2 > most || payload.len() > MAX_PIECES {
                 break;
             }
+            // A GSO train has one destination, one class and one length, and only its last packet
+            // may be shorter.
             if count > 0
                 && (len > segment
                     || len == 0
@@ -492,6 +502,7 @@ impl UdpSender {
         let first = &all[0];
         let alike = all.len().min(usize::from(first.alike) + 1);
         let segment = first.len as usize;
+        // An empty packet cannot be part of a train: the kernel splits by length.
         if alike < 2 || segment == 0 {
             return (0, 0);
         }
@@ -510,6 +521,7 @@ impl UdpSender {
         if count < 2 || self.pieces.len() + 2 * count > most {
             return (0, 0);
         }
+        // All headers have one length, so they can be cut without looking at the packets.
         let (headers, pieces) = packets.part(0..count).joined();
         if pieces.is_empty() {
             self.push_piece(headers.as_ptr(), headers.len());

@@ -75,7 +75,7 @@ pub(super) fn write_headers(frame: &mut [u8], ends: &FrameAddresses, tos: u8) {
             ip[24..40].copy_from_slice(&destination.octets());
             (ip, udp)
         }
-        _ => panic!("an endpoint and its peer are of one family"),
+        _ => panic!("an endpoint and its peer have the same address family"),
     };
     let len = udp.len() as u16;
     udp[..2].copy_from_slice(&ends.source.port().to_be_bytes());

@@ -82,7 +82,10 @@ impl fmt::Display for XdpError {
         match self {
             Self::NoInterface(ip) => write!(f, "no Ethernet interface has address {ip}"),
             Self::Mtu { mtu, most } => {
-                write!(f, "its MTU is {mtu}, and packets up to {most} bytes fit a frame")
+                write!(
+                    f,
+                    "MTU {mtu} is too large: a frame holds packets of at most {most} bytes; lower the MTU"
+                )
             }
             Self::System { step, hint, error } => write!(f, "{step}: {error}{hint}"),
         }
@@ -103,12 +106,14 @@ impl XdpError {
         move |error| {
             let hint = match error.raw_os_error() {
                 Some(libc::EPERM | libc::EACCES) => {
-                    " (it takes CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF)"
+                    " (it needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF)"
                 }
-                Some(libc::EBUSY) => " (another endpoint of this host, or another program, has it)",
-                Some(libc::ERANGE) => " (its driver takes programs at a smaller MTU)",
+                Some(libc::EBUSY) => {
+                    " (another endpoint of this host, or another program, uses it)"
+                }
+                Some(libc::ERANGE) => " (its driver supports XDP programs only with a smaller MTU)",
                 Some(libc::ENOBUFS | libc::ENOMEM) => {
-                    " (ulimit -l allows too little locked memory)"
+                    " (raise the limit of locked memory, ulimit -l)"
                 }
                 _ => "",
             };
@@ -290,7 +295,10 @@ impl XdpPort {
     /// written are lost or delayed, as on a wire.
     #[cold]
     fn fall_back_to_sockets(&mut self, now: Time, error: &io::Error) {
-        log::warn!("AF_XDP at {} takes no frames, sockets go on for {DOWN}: {error}", self.local);
+        log::warn!(
+            "AF_XDP of {} accepts no frames: {error}; packets take UDP sockets for {DOWN}",
+            self.local
+        );
         (self.down_until, self.retry_at) = (now + DOWN, None);
     }
 
@@ -365,6 +373,8 @@ impl Port for XdpPort {
             let begin = report.sent;
             let same = |packet: &&Datagram| packet.dst == first.dst;
             if let Some(mac) = self.next_hop(now, first) {
+                // All packets of a group have the destination of the first, so one lookup of the
+                // next hop serves them.
                 let fits = |packet: &&Datagram| {
                     same(packet) && !packet.fragment && self.length(packet) <= self.mtu
                 };
@@ -373,6 +383,8 @@ impl Port for XdpPort {
                     break;
                 }
             } else {
+                // Packets for one destination stay on one way in a call, so that they are not
+                // reordered.
                 let run = packets[begin..].iter().take_while(same).count();
                 let below = self.udp.send(now, burst.part(begin..begin + run));
                 report += below;
@@ -395,9 +407,12 @@ impl Port for XdpPort {
         }
         let mut report = RecvReport::default();
         let drained = self.receive_frames(budget, &mut report, sink);
+        // The count is reported in `RxMeta`, so reading it makes sense only when packets arrive.
         if report.packets > 0 && now >= self.count_at {
             self.count_overflow(now);
         }
+        // A receive on the sockets is a system call. While frames arrive it happens rarely. Shortly
+        // after a packet came by a socket it always happens, because more are likely to follow.
         let every = match drained {
             false => BESIDE_FRAMES,
             true if now.since(self.came_below) < BELOW_LATELY => Span::ZERO,
@@ -552,28 +567,31 @@ struct OpenedInterface {
 
 impl OpenedInterface {
     fn open(local: SocketAddr, config: &PortConfig) -> Result<Self, XdpError> {
-        let interfaces = crate::iface::list().map_err(XdpError::system("interfaces"))?;
+        let interfaces = crate::iface::list().map_err(XdpError::system("list the interfaces"))?;
         let interface = interfaces.iter().find(|i| i.addr == local.ip() && !i.loopback);
         let index = interface.ok_or(XdpError::NoInterface(local.ip()))?.index;
-        let mut tables = RouteSocket::open().map_err(XdpError::system("rtnetlink"))?;
-        let link = tables.link(index).map_err(XdpError::system("its properties"))?;
+        let mut tables =
+            RouteSocket::open().map_err(XdpError::system("open an rtnetlink socket"))?;
+        let link =
+            tables.link(index).map_err(XdpError::system("read the properties of the interface"))?;
         let most = 4096 - 256 - frame::ETHERNET as u32;
         let Some(frame) = queue::frame_bytes(link.mtu) else {
             return Err(XdpError::Mtu { mtu: link.mtu, most });
         };
         let count = NicIndex(index).queue_counts().map_or(1, |queues| queues.rx_count());
+        // Queues beyond the limit have no socket; their packets arrive by the UDP socket.
         let count = count.clamp(1, QUEUES);
         let mut queues = Vec::new();
         for number in 0..count {
             let queue = XdpQueue::open(index, number, frame, config.sndbuf);
-            queues.push(queue.map_err(XdpError::system("a socket at its queue"))?);
+            queues.push(queue.map_err(XdpError::system("open an AF_XDP socket on a queue"))?);
         }
         let program = XdpProgram::attach(index, local, count)
-            .map_err(XdpError::system("a program for its packets"))?;
+            .map_err(XdpError::system("attach an XDP program"))?;
         for (queue, number) in queues.iter().zip(0..) {
             program
                 .redirect_queue(number, queue.fd())
-                .map_err(XdpError::system("the program's table of sockets"))?;
+                .map_err(XdpError::system("add a socket to the program's map"))?;
         }
         Ok(Self { program, queues, tables, link, index })
     }

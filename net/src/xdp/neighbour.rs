@@ -62,7 +62,7 @@ impl RouteSocket {
             Some(mac) if link.header.link_layer_type == LinkLayerType::Ether => {
                 Ok(InterfaceProperties { mac, mtu, virtual_cable })
             }
-            _ => Err(io::Error::new(io::ErrorKind::Unsupported, "it is no Ethernet interface")),
+            _ => Err(io::Error::new(io::ErrorKind::Unsupported, "the interface is not Ethernet")),
         }
     }
 

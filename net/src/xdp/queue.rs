@@ -110,7 +110,7 @@ impl XdpQueue {
         debug_assert_eq!(filled, RX_FRAMES as usize);
         let socket = builder.bind(NicIndex(index), number, flags).map_err(system_error)?;
         let (Some(rx), Some(tx)) = (rings.rx_ring, rings.tx_ring) else {
-            return Err(io::Error::other("no rings although they were asked for"));
+            return Err(io::Error::other("the AF_XDP socket has no rings"));
         };
         // The call may fail without harm: with the default buffer, a little more than a hundred
         // frames may be in flight.
@@ -199,6 +199,8 @@ impl XdpQueue {
     /// [`XdpQueue::flush`]. Returns `None` if all frames are in flight.
     #[inline]
     pub(super) fn write(&mut self, len: usize, write: impl FnOnce(&mut [u8])) -> Option<()> {
+        // Frames that are owed to the fill ring are not used for sending. Otherwise sending could
+        // starve receiving.
         if self.umem.allocatable() <= self.owed {
             self.completion.dequeue(&mut self.umem, TX_FRAMES as usize);
             if self.umem.allocatable() <= self.owed {
@@ -207,6 +209,7 @@ impl XdpQueue {
         }
         // SAFETY: the packet goes into `leaving` and from there into the ring; neither outlives `umem`.
         let mut packet = unsafe { self.umem.alloc() }?;
+        // The frame has the length of the packet; its contents are written by `write`.
         if packet.adjust_tail(i32::try_from(len).ok()?).is_err() {
             self.umem.free_packet(packet);
             return None;

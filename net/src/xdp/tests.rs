@@ -1,5 +1,5 @@
-//! Ports at the two ends of a cable between network namespaces; without the rights to make them, nothing is tested, which is
-//! said.
+//! Tests with ports at both ends of a cable between network namespaces. Without the rights to
+//! create namespaces the tests print a message and do nothing.
 
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
@@ -12,7 +12,7 @@ use crate::burst::tests::{Sample, send};
 struct Place(File);
 
 impl Place {
-    /// A new one, which goes with its last socket; `None` without the right.
+    /// Creates a namespace, which ends with its last socket. Returns `None` without the rights.
     fn new() -> Option<Self> {
         std::thread::spawn(|| {
             // SAFETY: unshare(2) takes a number, and changes what network this thread is in, which ends with the closure.
@@ -23,7 +23,7 @@ impl Place {
         .expect("a thread")
     }
 
-    /// Does something there, on a thread that is there.
+    /// Runs `act` on a thread in the namespace.
     fn within<R: Send>(&self, act: impl FnOnce() -> R + Send) -> R {
         std::thread::scope(|scope| {
             let there = scope.spawn(|| {
@@ -61,7 +61,7 @@ impl Cable {
             eprintln!("not tested: no ip(8) to join network namespaces");
             return None;
         }
-        // A namespace is named by a process in it, which may be a thread.
+        // A namespace is named by a process or thread in it.
         let peer = format!("/proc/{}/fd/{}", std::process::id(), b.0.as_raw_fd());
         a.ip(&format!("link add e0 mtu {mtu} type veth peer name e0 mtu {mtu} netns {peer}"));
         for (host, addresses) in [&a, &b].into_iter().zip(ADDRESSES) {
@@ -80,8 +80,8 @@ impl Cable {
 
     fn udp(&self, host: usize, v6: bool, port: u16) -> UdpPort {
         let config = Self::config(host, v6, port);
-        // A process that another test starts holds this process's descriptors from its fork to its exec, and so a port
-        // that is closed.
+        // A process that another test starts holds this process's descriptors from its fork to its
+        // exec, and so a port that is closed.
         let open = || {
             let opened = (0..1000).find_map(|_| match UdpPort::open(&config) {
                 Err(error) if error.raw_os_error() == Some(libc::EADDRINUSE) => {
@@ -160,7 +160,7 @@ fn sample(dst: SocketAddr, path: u16, payload: &[u8]) -> Sample<'_> {
     Sample { dst, path, class, header: payload, payload: &[], trailer: &[] }
 }
 
-/// What comes until there are so many.
+/// Receives until `wanted` packets have arrived.
 fn take(port: &mut impl Port, wanted: usize) -> Vec<(RxMeta, Vec<u8>)> {
     let mut got = Vec::new();
     for turn in 1..20_000 {
@@ -176,7 +176,7 @@ fn take(port: &mut impl Port, wanted: usize) -> Vec<(RxMeta, Vec<u8>)> {
     got
 }
 
-/// Lets the kernel of `host` find the neighbour, by the sockets' way.
+/// Makes the kernel of `host` resolve the neighbour, by a packet on the sockets.
 fn introduce(cable: &Cable, host: usize, from: &mut XdpPort, to: &mut impl Port) {
     for attempt in 0..3 {
         let dst = to.local_addr();
@@ -254,18 +254,18 @@ fn a_neighbour_that_is_known_is_sent_frames_which_come_as_trains() {
     assert!(below >= 1, "the kernel finds the neighbour");
     let framed = a.counters.tx_packets;
     let bytes = [7; 1000];
-    // More than frames, so that they are used again.
+    // More packets than there are frames, so that frames are reused.
     for _ in 0..100 {
         cable.send(0, Time(20_000_001), &mut a, &[sample(dst, 1, &bytes); 40]);
         assert!(take(&mut b, 40).iter().all(|(_, got)| got == &bytes));
     }
     assert_eq!((a.counters.tx_packets - framed, a.udp.counters().tx_packets), (4000, below));
     assert!(b.counters.rx_trains * 10 < b.counters.rx_packets, "{:?}", b.counters);
-    // A second later the kernel is asked, and has a packet to see to it.
+    // A second later the port asks the kernel again, and the packet takes the sockets.
     cable.send(0, Time(3_000_000_000), &mut a, &[sample(dst, 1, &bytes)]);
     assert_eq!(a.udp.counters().tx_packets, below + 1);
     take(&mut b, 1);
-    // What is not for a frame.
+    // This packet does not fit a frame.
     let long = [sample(dst, 1, &[7; 1473])];
     let report = cable.hosts[0].within(|| send(&mut a, Time(3_000_000_001), &long));
     assert_eq!(report.failed, 1, "too long for the cable, as the kernel says");
@@ -294,7 +294,7 @@ fn a_full_ring_is_no_error_and_what_had_no_room_is_counted() {
     assert!(got.iter().copied().eq(0..queue::RX_FRAMES), "the first, in order: {}", got.len());
     assert_eq!(overflow, 500, "heard of with what came");
     assert_eq!(b.counters().rx_overflow, 500);
-    // It goes on.
+    // The port continues on the sockets.
     cable.send(0, now, &mut a, &[sample(dst, 1, b"on")]);
     assert_eq!(take(&mut b, 1)[0].1, b"on");
 }
@@ -310,12 +310,12 @@ fn others_of_the_host_are_left_alone_and_the_second_is_told_why() {
     };
     let (mut second, why) = *refused;
     assert!(why.to_string().contains("another endpoint"), "{why}");
-    // Whose packets go through the kernel.
+    // The packets of this peer go through the kernel.
     let mut peer = cable.udp(1, false, 4793);
     cable.send(1, Time(1), &mut peer, &[sample(second.local_addr(), 1, b"hello")]);
     assert_eq!(take(&mut second, 1)[0].1, b"hello");
     drop(first);
-    // Nothing is left behind.
+    // The interface can be opened again, so nothing was left behind.
     let mut again = cable.xdp(0, false).unwrap();
     cable.send(1, Time(1), &mut peer, &[sample(again.local_addr(), 1, b"again")]);
     assert_eq!(take(&mut again, 1)[0].1, b"again");
@@ -361,5 +361,8 @@ fn what_cannot_be_is_said() {
     assert_eq!(why.to_string(), "no Ethernet interface has address 127.0.0.1");
     let Some(cable) = Cable::new(9000) else { return };
     let why = cable.xdp(0, false).map(|_| ()).unwrap_err();
-    assert_eq!(why.to_string(), "its MTU is 9000, and packets up to 3826 bytes fit a frame");
+    assert_eq!(
+        why.to_string(),
+        "MTU 9000 is too large: a frame holds packets of at most 3826 bytes; lower the MTU"
+    );
 }

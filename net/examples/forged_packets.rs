@@ -1,12 +1,12 @@
-//! A process without any privilege that sends forged packets to endpoints as fast as it can.
+//! An attacker without privileges that sends forged packets to endpoints as fast as it can.
 //!
 //! ```text
-//! stranger SECONDS TARGET..
+//! forged_packets SECONDS TARGET..
 //! ```
 //!
-//! It runs on a host of the job, so that its address is that of a rank, claims to listen where the ranks do,
-//! and knows the format, the default job id and the tags and keys that programs use; numbers it guesses. At
-//! the end it says what it sent and what it got back.
+//! The process runs on a host of the job, so its address is that of a rank. It claims to listen where the
+//! ranks do, and knows the format, the default job ID, and the tags and keys that programs use; it
+//! guesses all other numbers. At the end it prints how much it sent and received.
 #![allow(clippy::disallowed_methods, clippy::print_stdout)] // it reads the clock and prints
 
 use std::net::{SocketAddr, UdpSocket};
@@ -19,7 +19,7 @@ use squall_wire::{
     WIRE_VERSION,
 };
 
-/// What it would like to see in somebody's buffer.
+/// Payload that must not appear in any buffer of a rank.
 const JUNK: [u8; 1200] = [0xba; 1200];
 
 fn main() {
@@ -49,7 +49,7 @@ fn main() {
     println!("sent {} packets, {} bytes; got {} packets, {} bytes", sent.0, sent.1, got.0, got.1);
 }
 
-/// A packet of an endpoint that claims to listen at `port`; its length.
+/// Builds a packet of an endpoint that claims to listen at `port`, and returns its length.
 fn forge(rng: &mut Rng, port: u16, out: &mut [u8]) -> usize {
     let (psn, most) = (Psn(rng.next_u32()), if rng.chance(0.5) { 8 } else { 65_535 });
     let (spdcid, dpdcid) = (1 + rng.below(most) as u16, 1 + rng.below(most) as u16);
@@ -110,7 +110,7 @@ fn forge(rng: &mut Rng, port: u16, out: &mut [u8]) -> usize {
     }
 }
 
-/// A message, a write, a read, or a packet that only says that somebody has restarted.
+/// Builds a message, a write, a read, or a packet that only reports a restart.
 fn request(
     rng: &mut Rng,
     port: u16,
