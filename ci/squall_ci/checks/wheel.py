@@ -9,15 +9,13 @@ import os
 import shutil
 
 from squall_ci.paths import CARGO_TARGET, need, ROOT, TARGET
-from squall_ci.process import run, Word
+from squall_ci.process import Word
 from squall_ci.programs import commit
-from squall_ci.tally import Tally
+from squall_ci.steps import run_steps, Step
 
 PACKAGE = ROOT / "python"
 BIN = TARGET / "venv-python" / "bin"
 WHEELS = TARGET / "wheel"
-# The first build of everything.
-PATIENCE = 1800.0
 EXECUTE = """
 import sys, nbclient, nbformat
 path = sys.argv[1]
@@ -37,20 +35,12 @@ def main(args: argparse.Namespace) -> int:
     path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
     env = {**os.environ, "PATH": path, "CARGO_TARGET_DIR": str(CARGO_TARGET), "SQUALL_COMMIT": commit()}
     pip: list[Word] = [BIN / "pip", "--quiet", "--disable-pip-version-check"]
-    steps: list[tuple[str, list[Word]]] = [
-        ("wheel", [*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", WHEELS, PACKAGE]),
-        (
-            "install",
-            [*pip, "install", "--no-deps", "--no-index", "--force-reinstall", "--find-links", WHEELS, "squall-tools"],
-        ),
+    execute: list[Word] = [BIN / "python", "-c", EXECUTE, PACKAGE / "sweep.ipynb"]
+    options = ("--no-deps", "--no-index", "--force-reinstall", "--find-links", WHEELS)
+    commands: list[list[Word]] = [
+        [*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", WHEELS, PACKAGE],
+        [*pip, "install", *options, "squall-tools"],
+        *([execute] if args.execute else []),
+        [BIN / "python", "-m", "unittest", "discover", "-s", PACKAGE / "tests"],
     ]
-    if args.execute:
-        steps.append(("execute", [BIN / "python", "-c", EXECUTE, PACKAGE / "sweep.ipynb"]))
-    steps.append(("tests", [BIN / "python", "-m", "unittest", "discover", "-s", PACKAGE / "tests"]))
-    tally = Tally()
-    for name, command in steps:
-        result = run(command, env, PATIENCE)
-        tally.add(name, None if result.ok else result.why(), result.seconds, output=result.output)
-        if not result.ok:
-            break
-    return tally.finish()
+    return run_steps([Step("wheel", commands, env=env)], TARGET / "wheel-logs")

@@ -10,7 +10,7 @@ import sys
 
 from squall_ci.paths import MPI_TESTS, need, ROOT, RUN, TARGET
 from squall_ci.process import run, Word
-from squall_ci.tally import Tally
+from squall_ci.steps import run_steps, Step
 
 BIN = TARGET / "venv-lint" / "bin"
 CONFIG = ROOT / "ci" / "pyproject.toml"
@@ -28,18 +28,13 @@ def main(args: argparse.Namespace) -> int:
     if args.fix:
         for words in (["check", "--quiet", "--fix"], ["format", "--quiet"]):
             run([*ruff, *words, *cache, *code], os.environ)
-    checks: list[tuple[str, list[Word]]] = [
-        ("ruff check", [*ruff, "check", *cache, *code]),
-        ("ruff format", [*ruff, "format", "--check", *cache, *code]),
-        ("mypy", [BIN / "mypy", "--config-file", CONFIG, "--cache-dir", TARGET / "lint-cache" / "mypy", *code]),
-        # The tests run on the Python that runs this tool.
-        (
-            "unit tests",
-            [sys.executable, "-m", "unittest", "discover", "-s", ROOT / "ci" / "squall_ci" / "tests", "-t", ROOT / "ci"],
-        ),
+    mypy: list[Word] = [BIN / "mypy", "--config-file", CONFIG, "--cache-dir", TARGET / "lint-cache" / "mypy", *code]
+    # The tests run on the Python that runs this tool.
+    tests: list[Word] = [sys.executable, "-m", "unittest", "discover", "-s", ROOT / "ci/squall_ci/tests", "-t", ROOT / "ci"]
+    steps = [
+        Step("ruff check", [[*ruff, "check", *cache, *code]], 300),
+        Step("ruff format", [[*ruff, "format", "--check", *cache, *code]], 300),
+        Step("mypy", [mypy], 300),
+        Step("unit tests", [tests], 300),
     ]
-    tally = Tally(tail=200)
-    for name, command in checks:
-        result = run(command, os.environ, 300)
-        tally.add(name, None if result.ok else result.why(), result.seconds, output=result.output)
-    return tally.finish()
+    return run_steps(steps, TARGET / "lint-logs")

@@ -4,18 +4,16 @@ clean      ci/run suite imb under Intel MPI, ci/run suite mpi under every MPI
 faults     the same with 1 % loss, 2 % reordering, 0.5 % duplication, 0.1 % corruption (caught by the CRC)
 blackhole  the same with one of the entropies black-holed
 
-Ends with `N passed, N failed`, counting runs of the scripts, after naming what failed.
+The closing line counts runs of these suites, whose output is in target/matrix.
 """
 
 import argparse
-import os
 import pathlib
-import re
 
 from squall_ci.mpis import MPIS
 from squall_ci.paths import RUN, TARGET
-from squall_ci.process import run, Word
-from squall_ci.tally import Tally
+from squall_ci.process import Word
+from squall_ci.steps import run_steps, Step
 
 NETWORKS: dict[str, dict[str, str]] = {
     "clean": {},
@@ -32,25 +30,18 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    logs = TARGET / "matrix"
-    logs.mkdir(parents=True, exist_ok=True)
-
-    imb: list[Word] = ["--checking", args.imb_checking.absolute()] if args.imb_checking else []
-    tally = Tally()
+    checking: list[Word] = ["--checking", args.imb_checking.absolute()] if args.imb_checking else []
+    quick = ["--quick"] if args.quick else []
+    steps = []
     for network in args.only or NETWORKS:
+        env = NETWORKS[network]
         # A bad network is slower: each lost tail costs a timeout.
         patience = 1 if network == "clean" else 3
-        jobs: list[tuple[str, list[Word]]] = []
         for mpi in args.mpi or MPIS:
             for ranks in (2, 4):
-                words: list[Word] = [RUN, "suite", "mpi", "--timeout", 300 * patience, *(["--quick"] if args.quick else [])]
-                jobs.append((f"{network}-{mpi}-{ranks}", [*words, mpi, "squall", ranks]))
+                words: list[Word] = [RUN, "suite", "mpi", "--timeout", 300 * patience, *quick, mpi, "squall", ranks]
+                steps.append(Step(f"{network}-{mpi}-{ranks}", [words], 7200, env))
             if mpi == "impi":
-                jobs.append((f"{network}-imb", [RUN, "suite", "imb", "--timeout", 120 * patience, *imb, "squall"]))
-        for name, command in jobs:
-            result = run(command, {**os.environ, **NETWORKS[network]}, timeout=7200)
-            (logs / f"{name}.log").write_text(result.output)
-            lines = re.findall(r"^(?:FAIL .*|\d+ passed, \d+ failed)$", result.output, re.M)
-            note = lines[-1] if lines else ""
-            tally.add(name, None if result.ok else result.why(), result.seconds, note, "\n".join(lines))
-    return tally.finish()
+                words = [RUN, "suite", "imb", "--timeout", 120 * patience, *checking, "squall"]
+                steps.append(Step(f"{network}-imb", [words], 7200, env))
+    return run_steps(steps, TARGET / "matrix")
