@@ -13,6 +13,7 @@ pub(crate) mod peer_cache;
 pub(crate) mod poller;
 mod receive;
 mod setup;
+mod shutdown;
 mod transmit;
 
 use core::ffi::{c_int, c_void};
@@ -22,7 +23,6 @@ use std::sync::{Arc, Weak};
 
 use squall_base::{RegionId, Span, Time};
 
-use crate::background;
 use crate::boundary::{self, Out};
 use crate::cntr::Cntr;
 use crate::domain::Domain;
@@ -254,7 +254,7 @@ impl Endpoint {
         let mut inner = self.inner.lock();
         let Inner { bindings, core } = &mut *inner;
         self.stalled.store(false, Ordering::Relaxed);
-        let busy = core.as_mut().is_some_and(|core| core.turn(self, bindings));
+        let busy = core.as_mut().is_some_and(|core| core.turn(bindings));
         let shares = bindings.srx.is_some();
         drop(inner);
         if shares {
@@ -286,7 +286,7 @@ impl Endpoint {
         }
         let Some(mut inner) = self.inner.try_lock() else { return false };
         let Inner { bindings, core } = &mut *inner;
-        let busy = core.as_mut().is_some_and(|core| core.turn(self, bindings));
+        let busy = core.as_mut().is_some_and(|core| core.turn(bindings));
         drop(inner);
         self.begin_work_after(busy);
         busy
@@ -324,7 +324,7 @@ impl Endpoint {
         let Inner { bindings, core } = &mut *inner;
         let Some(core) = core else { return false };
         core.background_turn(bindings);
-        core.collectives.as_ref().is_some_and(|all| all.is_joining())
+        core.optional.is_joining()
     }
 
     /// The application, or a thread, is about to sleep on the sockets: peers on this host are to wake it. False when
@@ -335,7 +335,7 @@ impl Endpoint {
             return Some(true);
         }
         let mut inner = self.inner.try_lock()?;
-        Some(inner.core.as_mut().is_none_or(|core| core.doze()))
+        Some(inner.core.as_mut().is_none_or(|core| core.prepare_sleep()))
     }
 
     /// Who was about to sleep is back.
@@ -343,7 +343,7 @@ impl Endpoint {
         if self.process.is_current()
             && let Some(core) = &mut self.inner.lock().core
         {
-            core.links.wake();
+            core.end_sleep();
         }
     }
 
@@ -377,8 +377,7 @@ impl Endpoint {
             && !self.closed.swap(true, Ordering::AcqRel)
         {
             stats::report(self.number, &core.statistics());
-            core.monitor.end();
-            core.trace.close();
+            core.end_reports();
         }
     }
 
@@ -406,68 +405,11 @@ impl Endpoint {
             let now = crate::clock::now();
             core.engine.release_region(now, region);
             // Accesses that wait to be counted name the region by its number, which the next region will get.
-            core.complete(self, bindings);
+            core.complete(bindings);
             core.flush(now);
         }
         drop(inner);
         // The closed region's accesses may have brought a counter to the threshold of waiting work.
         self.begin_work();
-    }
-
-    /// Ends everything: lets what was sent arrive, then leaves the queues and closes the sockets.
-    fn shut(&self) {
-        stats::forget(self);
-        background::detach(self);
-        let sockets = self.sockets();
-        if let Some(progress) = self.domain.progress() {
-            progress.detach(self, &sockets);
-        }
-        self.linger();
-        self.report();
-        let mut inner = self.inner.lock();
-        let Inner { bindings, core } = &mut *inner;
-        // Before they are closed: another thread may open others under their numbers.
-        bindings.detach(self, &sockets);
-        *core = None;
-        drop(inner);
-        // An operation that ended while the endpoint lingered may trigger deferred work of another one.
-        self.begin_work();
-        // Not before: until here the endpoint answered its peers from regions and wrote into them, so who
-        // closes a region had to find it in the list.
-        self.domain.disabled(self, &sockets);
-        self.domain.release();
-    }
-
-    /// The process ends, and nobody closed the endpoint: sees to it that what was complete when it was copied arrives. Not
-    /// while another thread is at it: that one may be stuck for good.
-    pub(crate) fn drain(&self) {
-        let start = crate::clock::now();
-        while self.process.is_current() {
-            let Some(mut inner) = self.inner.try_lock() else { return };
-            let Inner { bindings, core } = &mut *inner;
-            let Some(core) = core.as_mut() else { return };
-            core.turn(self, bindings);
-            if core.is_drained(start) {
-                return;
-            }
-            drop(inner);
-            std::thread::yield_now();
-        }
-    }
-
-    /// Gives what was sent a chance to be acknowledged, and the peers a close.
-    fn linger(&self) {
-        let start = crate::clock::now();
-        loop {
-            let mut inner = self.inner.lock();
-            let Inner { bindings, core } = &mut *inner;
-            let Some(core) = core.as_mut() else { return };
-            core.turn(self, bindings);
-            if core.close_step(start) {
-                return;
-            }
-            drop(inner);
-            std::thread::yield_now();
-        }
     }
 }

@@ -115,7 +115,7 @@ impl Endpoint {
         }
         let opened = setup::open(&self.domain, &self.settings, self.number)?;
         let (regions, interface) = (Arc::clone(self.domain.regions()), &self.domain.nic().name);
-        let new = Core::new(opened, regions, self.settings.devices, interface);
+        let new = Core::new(opened, regions, &self.settings, interface);
         let sockets = new.sockets();
         bindings.attach(self, &sockets)?;
         // Before a packet can name a region: who closes one asks the endpoints of this list.
@@ -214,9 +214,9 @@ impl Endpoint {
         let Inner { bindings, core } = &mut *inner;
         let core = core.as_mut().ok_or(Errno::OPBADSTATE)?;
         let now = crate::clock::now();
-        let begun = core.begun.id_of(context);
+        let begun = core.optional.triggered.id_of(context);
         if core.engine.cancel(now, context) || begun.is_some_and(|id| core.engine.cancel(now, id)) {
-            core.complete(self, bindings);
+            core.complete(bindings);
             drop(inner);
             self.begin_work();
             return Ok(());

@@ -16,7 +16,7 @@ const NONE: u32 = u32::MAX;
 
 /// Valid for one generation of the address vector.
 #[derive(Default)]
-pub(crate) struct Peers {
+pub(crate) struct PeerCache {
     generation: u64,
     /// Which of the engine's peers the numbers in `by_peer` are.
     epoch: u64,
@@ -46,7 +46,7 @@ struct KnownAddresses {
     dense: bool,
 }
 
-impl Peers {
+impl PeerCache {
     /// None yet; `named_only` when only those in the address vector are talked to.
     pub(crate) fn new(named_only: bool) -> Self {
         // No vector has so many.
@@ -144,7 +144,7 @@ impl Peers {
         Ok(peer)
     }
 
-    /// Whether [`Peers::next_new_host`] has one.
+    /// Whether [`PeerCache::next_new_host`] has one.
     #[inline]
     pub(crate) fn has_new_hosts(&self) -> bool {
         !self.new_hosts.is_empty()

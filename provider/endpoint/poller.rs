@@ -1,5 +1,294 @@
-//! Packets and shared-memory records between the engine and the ports.
+//! The poller: it moves packets, and records of shared-memory channels, between the engine and the ports.
 
 pub(crate) mod outbox;
 pub(crate) mod shared_memory;
 pub(crate) mod socket_buffer;
+
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+
+use squall_base::{Span, Time, Train};
+use squall_engine::{Engine, Operation, PacketMarks, ReceiveBuffer, Trouble};
+use squall_net::{Counters, NetError, Port, RxMeta, UdpPort, UnreachableReason};
+
+use super::peer_cache::PeerCache;
+use crate::clock;
+use crate::endpoint_lock::EndpointLock;
+use crate::mr::{Regions, UserMemory};
+use outbox::Outbox;
+use shared_memory::Links;
+use socket_buffer::SocketBuffer;
+
+/// Packets received per turn before transmitting, so that acknowledgements keep flowing.
+const RX_BUDGET: usize = 64;
+/// Time after which a turn tries again what waits for room: a full socket drains soon, and nothing announces when.
+const RETRY_AFTER: Span = Span::micros(50);
+/// While there are shared-memory channels, the interval at which sockets are polled that were found empty. A system call
+/// takes longer than the rest of a turn.
+const SOCKETS_EVERY: Span = Span::micros(5);
+/// While there are shared-memory channels, how long after a packet the sockets are polled at every turn.
+const SOCKETS_BUSY: Span = Span::micros(200);
+
+/// The result of polling the ports.
+pub(crate) struct PollResult {
+    /// The time when the packets arrived, or of the poll when there were none.
+    pub(crate) now: Time,
+    /// Packets or records arrived.
+    pub(crate) busy: bool,
+    /// No packet is left in the sockets.
+    pub(crate) drained: bool,
+    /// The sockets were polled, and not the shared-memory channels alone.
+    pub(crate) sockets_polled: bool,
+}
+
+/// The ports of an endpoint, and what travels between them and the engine.
+pub(crate) struct Poller {
+    port: Box<dyn Port + Send>,
+    receive_buffer: SocketBuffer,
+    links: Links,
+    outbox: Outbox,
+    /// The time when the sockets were last polled, while there are shared-memory channels.
+    sockets_polled_at: Time,
+    last_arrival: Time,
+    /// The DSCP of trimmed packets, if switches trim.
+    dscp_trimmed: Option<u8>,
+    /// Bytes that the port adds behind each packet.
+    trailer: u32,
+    /// Errors that the port has reported and the engine has not seen.
+    errors: Vec<NetError>,
+    /// The time until which a thread sleeps that no other thread wakes for a timer.
+    sleeps_until: Option<Time>,
+}
+
+impl Poller {
+    /// Creates a poller of `port`, whose receive buffer has `receive_buffer` bytes and which adds `trailer` bytes to each
+    /// packet.
+    pub(crate) fn new(
+        port: Box<dyn Port + Send>,
+        receive_buffer: u64,
+        links: Links,
+        dscp_trimmed: Option<u8>,
+        trailer: u32,
+    ) -> Self {
+        Self {
+            port,
+            receive_buffer: SocketBuffer::new(receive_buffer),
+            links,
+            outbox: Outbox::default(),
+            sockets_polled_at: Time::ZERO,
+            last_arrival: Time::ZERO,
+            dscp_trimmed,
+            trailer,
+            errors: Vec::new(),
+            sleeps_until: None,
+        }
+    }
+
+    /// Returns the descriptors to watch for arrivals.
+    pub(crate) fn sockets(&self) -> Vec<RawFd> {
+        let mut fds = Vec::new();
+        self.port.fds(&mut fds);
+        fds.extend(self.links.fd());
+        fds
+    }
+
+    /// Returns the number of bytes that the port adds behind each packet.
+    pub(crate) const fn trailer(&self) -> u32 {
+        self.trailer
+    }
+
+    /// Returns the time when the last packet arrived.
+    pub(crate) const fn last_arrival(&self) -> Time {
+        self.last_arrival
+    }
+
+    /// Returns the counters of the port.
+    pub(crate) fn counters(&self) -> Counters {
+        self.port.counters()
+    }
+
+    /// Returns the number of packets that were dropped because their memory had been released before they were sent.
+    pub(crate) fn revoked(&self) -> u64 {
+        self.outbox.revoked()
+    }
+
+    /// Returns when a turn is needed without anything arriving. With `retry` something else waits for room, too.
+    pub(crate) fn next_timeout(&self, engine: &Engine, retry: bool) -> Option<Time> {
+        let soon = (self.outbox.has_unsent() || retry)
+            .then(|| Time(clock::now().0.saturating_add(RETRY_AFTER.0)));
+        // Not the minimum of the times that are there: the compiler would compare absent times before it checks that
+        // they are there, which memcheck takes for a decision by uninitialised memory.
+        let times = [engine.poll_timeout(), self.port.next_deadline(), soon];
+        let first = times.map(|time| time.unwrap_or(Time::NEVER)).into_iter().min();
+        first.filter(|time| *time < Time::NEVER)
+    }
+
+    /// Returns the time until which a thread sleeps that no other thread wakes for a timer.
+    #[inline]
+    pub(crate) const fn sleeps_until(&self) -> Option<Time> {
+        self.sleeps_until
+    }
+
+    /// Sets the time until which such a thread sleeps.
+    pub(crate) fn set_sleeps_until(&mut self, until: Option<Time>) {
+        self.sleeps_until = until;
+    }
+
+    /// Prepares for a thread to sleep on the descriptors: peers on this host must wake it. Returns false when something
+    /// has arrived already.
+    pub(crate) fn prepare_sleep(&mut self, engine: &mut Engine) -> bool {
+        self.links.doze(clock::now(), engine)
+    }
+
+    /// Notes that a thread sleeps no more.
+    pub(crate) fn end_sleep(&mut self) {
+        self.links.wake();
+    }
+
+    /// Makes peers on this host wake the threads that still sleep.
+    #[inline]
+    pub(crate) fn rearm(&mut self) {
+        self.links.rearm();
+    }
+
+    /// Sends a short message through a shared-memory channel at once, if there is one and nothing is in its way. Returns
+    /// whether it was sent.
+    #[inline]
+    pub(crate) fn send_short(&mut self, now: Time, engine: &mut Engine, op: &Operation) -> bool {
+        self.links.send_short(now, engine, op)
+    }
+
+    /// Hands the engine what arrived at the sockets and in shared-memory channels. The sockets are polled less often while
+    /// the channels are busy or no packets arrive.
+    #[inline]
+    pub(crate) fn poll(
+        &mut self,
+        engine: &mut Engine,
+        regions: &EndpointLock<Regions>,
+    ) -> PollResult {
+        if !self.links.any() {
+            let received = self.receive(engine, regions);
+            let linked = self.links.receive(received.now, engine, regions);
+            return PollResult { busy: received.busy | linked, ..received };
+        }
+        let now = clock::now();
+        let linked = self.links.receive(now, engine, regions);
+        let lately = now.since(self.last_arrival) < SOCKETS_BUSY;
+        let due = now.since(self.sockets_polled_at) >= SOCKETS_EVERY;
+        if due || lately && !linked {
+            let received = self.receive(engine, regions);
+            self.sockets_polled_at = received.now;
+            return PollResult { busy: received.busy | linked, ..received };
+        }
+        PollResult { now, busy: linked, drained: false, sockets_polled: false }
+    }
+
+    /// Hands the engine what arrived at the sockets.
+    fn receive(&mut self, engine: &mut Engine, regions: &EndpointLock<Regions>) -> PollResult {
+        let now = clock::now();
+        let Self { port, receive_buffer, dscp_trimmed, .. } = self;
+        let mut memory = UserMemory(regions);
+        // Read when the first packet is here: the process may have slept since the turn began, and
+        // round trips would seem shorter than they were.
+        let mut arrived = None;
+        let mut sink = |meta: &RxMeta, train: Train<'_>| {
+            let at = *arrived.get_or_insert_with(clock::now);
+            if let Some(lost) = receive_buffer.heard(meta.overflow, train) {
+                ReceiveBuffer::of(engine).overflowed(lost, receive_buffer.bytes());
+            }
+            let trimmed = *dscp_trimmed == Some(meta.dscp);
+            let marks = PacketMarks { ce: meta.ce(), trimmed };
+            engine.handle_train(at, &mut memory, meta.src, marks, train);
+        };
+        let report = port.recv(now, RX_BUDGET, &mut sink);
+        if receive_buffer.looked(report.empty) {
+            ReceiveBuffer::of(engine).drained();
+        }
+        self.port.take_errors(&mut self.errors);
+        if !self.errors.is_empty() {
+            self.report_errors(now, engine);
+        }
+        self.last_arrival = arrived.unwrap_or(self.last_arrival);
+        let (busy, drained) = (report.packets > 0, report.empty);
+        PollResult { now: arrived.unwrap_or(now), busy, drained, sockets_polled: true }
+    }
+
+    /// Hands the engine the errors that the network reported.
+    #[cold]
+    fn report_errors(&mut self, now: Time, engine: &mut Engine) {
+        for error in core::mem::take(&mut self.errors) {
+            let errno = match error {
+                NetError::Unreachable { kind, .. } => match kind {
+                    UnreachableReason::Port => libc::ECONNREFUSED,
+                    UnreachableReason::Network => libc::ENETUNREACH,
+                    UnreachableReason::Prohibited => libc::EACCES,
+                    _ => libc::EHOSTUNREACH,
+                },
+                // Not reported: if an operation fails later, it fails for another reason.
+                NetError::TooBig { peer, mtu }
+                    if self.fit(now, engine, peer, (mtu > 0).then_some(mtu)) =>
+                {
+                    log::debug!("{error}");
+                    continue;
+                }
+                NetError::TooBig { .. } => libc::EMSGSIZE,
+                NetError::Local { errno, .. } => errno,
+            };
+            log::debug!("{error}");
+            if errno == libc::ENOTCONN {
+                engine.handle_isolation(clock::now(), errno);
+                continue;
+            }
+            engine.handle_trouble(clock::now(), Trouble { errno, peer: error.peer() });
+        }
+    }
+
+    /// Limits packets to `peer` to an MTU, or to the MTU that this host knows of the path. Returns whether they fit.
+    #[cold]
+    fn fit(&mut self, now: Time, engine: &mut Engine, peer: SocketAddr, mtu: Option<u32>) -> bool {
+        let Ok(mtu) = mtu.map_or_else(|| self.port.path_mtu(peer), Ok) else { return false };
+        let payload = UdpPort::payload_limit(mtu, peer.is_ipv6());
+        let bytes = u32::try_from(payload).unwrap_or(u32::MAX).saturating_sub(self.trailer);
+        engine.handle_packet_size(now, peer, bytes);
+        engine.packet_size(peer) <= bytes
+    }
+
+    /// Limits packets to hosts that are new to the MTU that this host's routes have.
+    #[cold]
+    fn fit_new_hosts(&mut self, now: Time, engine: &mut Engine, peers: &mut PeerCache) {
+        while let Some(peer) = peers.next_new_host() {
+            self.fit(now, engine, peer, None);
+        }
+    }
+
+    /// Sends an operation of `bytes` that was posted, or defers it to send it with others. With `more` the application
+    /// has announced another one.
+    #[inline]
+    pub(crate) fn handle_posted(
+        &mut self,
+        now: Time,
+        engine: &mut Engine,
+        peers: &mut PeerCache,
+        bytes: u64,
+        more: bool,
+    ) {
+        if engine.links().has_frames() {
+            self.links.flush(now, engine);
+        }
+        if !engine.links().has_packets() {
+            return;
+        }
+        if self.outbox.defer(now, bytes, more) {
+            self.flush(now, engine, peers);
+        }
+    }
+
+    /// Sends what the engine wants to send. Returns whether anything was sent.
+    pub(crate) fn flush(&mut self, now: Time, engine: &mut Engine, peers: &mut PeerCache) -> bool {
+        if peers.has_new_hosts() {
+            self.fit_new_hosts(now, engine, peers);
+        }
+        let linked = self.links.flush(now, engine);
+        self.outbox.flush(now, engine, &mut *self.port) | linked
+    }
+}

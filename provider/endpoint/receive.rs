@@ -145,14 +145,14 @@ impl Endpoint {
             None => (call.context, bindings.rx.visibility(asked)),
             Some(deferred) => {
                 let shown = asked & flags::COMPLETION != 0 && bindings.rx.cq.is_some();
-                (core.begun.insert(deferred, shown), Visibility::Kept)
+                (core.optional.triggered.insert(deferred, shown), Visibility::Kept)
             }
         };
         let mut buf = call.buf;
         let stand_in = if buf.is_host() {
             None
         } else {
-            let staging = core.staging.as_mut().ok_or(Errno::INVAL)?;
+            let staging = core.optional.staging.as_mut().ok_or(Errno::INVAL)?;
             staging.post(&mut buf, mode)?
         };
         let op = RecvOp {
@@ -167,7 +167,7 @@ impl Endpoint {
         };
         if matches!(mode, RecvMode::Peek | RecvMode::PeekClaim | RecvMode::PeekDiscard) {
             // A peek may be the only call that an application makes while it waits.
-            core.turn(self, bindings);
+            core.turn(bindings);
         }
         let now = clock::now();
         match core.engine.receive(now, &mut UserMemory(&core.regions), op) {
@@ -175,14 +175,14 @@ impl Endpoint {
             // A message was waiting: it is there now, or its rendezvous wants a read sent.
             Ok(false) => {
                 core.flush(now);
-                core.complete(self, bindings);
-                core.rouse(bindings);
+                core.complete(bindings);
+                core.wake_sleeper(bindings);
             }
             Err(refused) => {
                 if deferred.is_some() {
-                    core.begun.forget(context);
+                    core.optional.triggered.forget(context);
                 }
-                if let Some(staging) = &mut core.staging {
+                if let Some(staging) = &mut core.optional.staging {
                     staging.withdraw(stand_in);
                 }
                 return Err(refused.into());

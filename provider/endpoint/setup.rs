@@ -20,6 +20,7 @@ use crate::domain::Domain;
 use crate::endpoint::Settings;
 use crate::endpoint::algorithms::{Algorithms, choose};
 use crate::endpoint::endpoint_core::Opened;
+use crate::endpoint::poller::Poller;
 use crate::endpoint::poller::shared_memory::{self, Links};
 use crate::errno::{Errno, Result};
 use crate::info;
@@ -103,13 +104,9 @@ pub(crate) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<
     }
     Ok(Opened {
         engine,
-        port,
-        receive_buffer: held,
-        links,
+        poller: Poller::new(port, held, links, dscp_trimmed, trailer),
         name,
-        dscp_trimmed,
         number,
-        trailer,
         named_only,
     })
 }

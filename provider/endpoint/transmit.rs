@@ -263,7 +263,7 @@ impl Endpoint {
                 let asked = matches!(call.flags, FlagSource::Call(f) if f & flags::COMPLETION != 0);
                 let shown = asked && bindings.tx.cq.is_some();
                 options.visibility = Visibility::Kept;
-                core.begun.insert(deferred, shown)
+                core.optional.triggered.insert(deferred, shown)
             }
         };
         let op = Operation {
@@ -275,50 +275,50 @@ impl Endpoint {
             options,
         };
         let traced = core.trace.is_on().then(|| Begun::of(&op));
-        if !op.is_host() || core.staging.as_ref().is_some_and(|staging| staging.is_waiting()) {
-            let staged = core.stage(self, bindings, op);
+        if core.optional.must_stage(&op) {
+            let staged = core.stage(bindings, op);
             if let (Some(begun), Ok(())) = (traced, &staged) {
                 core.trace.begun(&core.engine, now, begun);
                 core.trace.posted();
             }
             if staged.is_err() && deferred.is_some() {
-                core.begun.forget(context);
+                core.optional.triggered.forget(context);
             }
             if let Some(progress) = self.domain.progress() {
                 progress.timer(core.next_timeout());
             } else {
-                core.rouse(bindings);
+                core.wake_sleeper(bindings);
             }
             drop(inner);
             self.begin_work();
             return staged;
         }
-        if core.links.send_short(now, &mut core.engine, &op) {
+        if core.send_short(now, &op) {
             // It has left.
         } else if let Err(refused) = core.engine.submit(now, &UserMemory(&core.regions), op) {
             if deferred.is_some() {
-                core.begun.forget(context);
+                core.optional.triggered.forget(context);
             }
             if refused == Refused::Again {
                 // Progress, before the application tries again.
-                let busy = core.turn(self, bindings);
+                let busy = core.turn(bindings);
                 drop(inner);
                 self.begin_work_after(busy);
             }
             return Err(refused.into());
         } else {
-            core.posted(now, bytes, more);
+            core.handle_posted(now, bytes, more);
         }
         if let Some(begun) = traced {
             core.trace.begun(&core.engine, now, begun);
         }
-        let ended = core.complete(self, bindings);
+        let ended = core.complete(bindings);
         core.trace.posted();
         if let Some(progress) = self.domain.progress() {
             // A sleeping thread must look after it.
             progress.timer(core.next_timeout());
         } else {
-            core.rouse(bindings);
+            core.wake_sleeper(bindings);
         }
         drop(inner);
         if ended {

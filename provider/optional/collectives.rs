@@ -42,7 +42,6 @@ use crate::addr::Name;
 use crate::av::AvSet;
 use crate::clock;
 use crate::cq::{Entry, ErrorEntry};
-use crate::endpoint::Endpoint;
 use crate::endpoint::bindings::Bindings;
 use crate::endpoint::endpoint_core::Core;
 use crate::errno::{Errno, Result};
@@ -376,25 +375,24 @@ impl Core {
     /// `FI_ENOMEM`.
     pub(crate) fn join(
         &mut self,
-        ep: &Endpoint,
         bindings: &Bindings,
         address: u64,
         group: Group,
         end: End,
     ) -> Result<()> {
         let instance = self.name().instance.map_or(0, Instance::get);
-        let all = self.collectives.get_or_insert_default();
+        let all = self.optional.collectives.get_or_insert_default();
         all.joins = all.joins.wrapping_add(1);
         let part = key_part(instance, all.joins, group.rank);
         all.start(Running::joining(address, group, part, end)?);
-        self.collect(ep, bindings);
+        self.finish_collectives(bindings);
         Ok(())
     }
 
     /// Leaves a group. Its operations in progress end without a completion, once the memory that they lend is released.
     /// A join runs to its end without an event.
-    pub(crate) fn leave(&mut self, ep: &Endpoint, bindings: &Bindings, address: u64) {
-        let Some(all) = &mut self.collectives else { return };
+    pub(crate) fn leave(&mut self, bindings: &Bindings, address: u64) {
+        let Some(all) = &mut self.optional.collectives else { return };
         all.groups.remove(&address);
         all.gone.retain(|(group, _)| *group != address);
         let mut ids = Vec::new();
@@ -410,8 +408,8 @@ impl Core {
         for id in ids {
             self.engine.cancel(now, OURS | id << 1 | 1);
         }
-        self.complete(ep, bindings);
-        self.collect(ep, bindings);
+        self.complete(bindings);
+        self.finish_collectives(bindings);
     }
 
     /// Begins an operation of a group.
@@ -423,13 +421,8 @@ impl Core {
     /// # Safety
     /// The values and results that `call` names, as many bytes as the operation has here, stay mapped and are the
     /// endpoint's to read and write until the completion.
-    pub(crate) unsafe fn call(
-        &mut self,
-        ep: &Endpoint,
-        bindings: &Bindings,
-        call: &Call,
-    ) -> Result<()> {
-        let all = self.collectives.as_mut().ok_or(Errno::INVAL)?;
+    pub(crate) unsafe fn call(&mut self, bindings: &Bindings, call: &Call) -> Result<()> {
+        let all = self.optional.collectives.as_mut().ok_or(Errno::INVAL)?;
         let group = all.groups.get_mut(&call.group).ok_or_else(|| {
             log::info!("coll_addr {:#x} is no group that this endpoint has joined", call.group);
             Errno::INVAL
@@ -474,39 +467,38 @@ impl Core {
         group.calls += 1;
         all.start(running);
         all.warn_if_unseen(bindings);
-        self.collect(ep, bindings);
+        self.finish_collectives(bindings);
         Ok(())
     }
 
-    /// Goes on with operations of which something has ended, or that found no room, and shows the ends of those that
-    /// are over.
+    /// Continues operations as [`Core::advance_collectives`] does, and shows the application those that are over.
     #[cold]
     #[inline(never)]
-    pub(crate) fn collect(&mut self, ep: &Endpoint, bindings: &Bindings) {
-        self.go_round(bindings);
+    pub(crate) fn finish_collectives(&mut self, bindings: &Bindings) {
+        self.advance_collectives(bindings);
         // What ended meanwhile besides rounds.
-        self.complete(ep, bindings);
-        let over = self.collectives.as_mut().map(|all| core::mem::take(&mut all.over));
+        self.complete(bindings);
+        let over = self.optional.collectives.as_mut().map(|all| core::mem::take(&mut all.over));
         over.into_iter().flatten().for_each(|running| conclude(bindings, running));
     }
 
-    /// Goes on with operations, as far as nothing of them shows.
+    /// Continues operations of which a part has ended, or that found no room, without showing anything to the application.
     #[cold]
     #[inline(never)]
-    pub(crate) fn go_round(&mut self, bindings: &Bindings) {
-        let Some(all) = &mut self.collectives else { return };
+    pub(crate) fn advance_collectives(&mut self, bindings: &Bindings) {
+        let Some(all) = &mut self.optional.collectives else { return };
         let blocked = core::mem::take(&mut all.blocked);
         all.ready.extend(blocked);
         loop {
-            let Some(all) = &mut self.collectives else { return };
+            let Some(all) = &mut self.optional.collectives else { return };
             // What waits here already ends at once.
             while let Some(done) = self.engine.completion_of(MatchSpace::Collective) {
                 all.end(&done);
             }
             let Some(id) = all.ready.pop() else { return };
             let Some(mut running) = all.running.remove(&id) else { continue };
-            let over = go_on(self, bindings, id, &mut running);
-            let Some(all) = &mut self.collectives else { return };
+            let over = advance_rounds(self, bindings, id, &mut running);
+            let Some(all) = &mut self.optional.collectives else { return };
             if over {
                 all.end_join(&mut running);
             }
@@ -530,8 +522,8 @@ impl Core {
     }
 }
 
-/// Begins the next rounds of an operation, as far as they can. Whether it is over.
-fn go_on(core: &mut Core, bindings: &Bindings, id: u64, running: &mut Running) -> bool {
+/// Begins the next rounds of an operation, as far as they can begin. Returns whether the operation is over.
+fn advance_rounds(core: &mut Core, bindings: &Bindings, id: u64, running: &mut Running) -> bool {
     loop {
         if running.unsent {
             send(core, bindings, id, running);
@@ -600,7 +592,7 @@ fn receive_from(
 
 /// Whether a member was found not to be there any more.
 fn is_gone(core: &Core, running: &Running, rank: usize) -> bool {
-    core.collectives.as_ref().is_some_and(|all| all.gone.contains(&(running.group, rank)))
+    core.optional.collectives.as_ref().is_some_and(|all| all.gone.contains(&(running.group, rank)))
 }
 
 fn send(core: &mut Core, bindings: &Bindings, id: u64, running: &mut Running) {

@@ -52,7 +52,7 @@ unsafe fn begin(
     let mut inner = ep.lock()?;
     let Inner { bindings, core } = &mut *inner;
     let core = core.as_mut().ok_or(Errno::OPBADSTATE)?;
-    if core.staging.is_none() && spaces.iter().any(|space| !space.is_host()) {
+    if core.optional.staging.is_none() && spaces.iter().any(|space| !space.is_host()) {
         return Err(Errno::INVAL);
     }
     let call = Call {
@@ -66,7 +66,7 @@ unsafe fn begin(
         context: context.expose_provenance() as u64,
     };
     // SAFETY: the values and results are where `call` says, for as long as this function's contract says.
-    let began = unsafe { core.call(ep, bindings, &call) };
+    let began = unsafe { core.call(bindings, &call) };
     if let Some(progress) = ep.domain.progress() {
         // A sleeping thread must look after it.
         progress.timer(core.next_timeout());

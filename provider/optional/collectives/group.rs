@@ -46,7 +46,7 @@ boundary::exports! {
             let mut inner = membership.endpoint.inner.lock();
             let Inner { bindings, core } = &mut *inner;
             if let Some(core) = core {
-                core.leave(&membership.endpoint, bindings, membership.address);
+                core.leave(bindings, membership.address);
             }
             drop(inner);
             membership.endpoint.release();
@@ -106,7 +106,7 @@ fn begin(ep: &Arc<Endpoint>, set: &AvSet, context: *mut c_void) -> Result<*mut f
         address,
     });
     let end = End::Join { fid: Arc::as_ptr(&membership).addr(), context: context.addr() };
-    let began = core.join(ep, bindings, address, group, end);
+    let began = core.join(bindings, address, group, end);
     match ep.domain.progress() {
         Some(progress) => progress.timer(core.next_timeout()),
         None => bindings.await_join(ep.weak()),

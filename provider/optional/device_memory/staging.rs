@@ -13,7 +13,6 @@ use squall_engine::{
     Action, Buf, Completion, MatchSpace, OpError, OpKind, Operation, RecvMode, Refused, Visibility,
 };
 
-use crate::endpoint::Endpoint;
 use crate::endpoint::bindings::Bindings;
 use crate::endpoint::endpoint_core::Core;
 use crate::errno::{Errno, Result};
@@ -272,46 +271,55 @@ impl Staging {
         }
         Some(done)
     }
+
+    /// Handles an operation that has ended in the engine. Returns what the application sees of it now: nothing if it still
+    /// has to be copied.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn end(&mut self, done: Completion) -> Option<Completion> {
+        match done.kind {
+            OpKind::Recv => self.end_receive(done),
+            _ if self.staged.contains_key(&done.context) && done.visibility == Visibility::Kept => {
+                self.end_staged(&done)
+            }
+            _ => Some(done),
+        }
+    }
 }
 
 impl Core {
     /// Takes a transmitting operation that has buffers in memory of devices, or comes after such.
     ///
     /// # Errors
-    /// As [`Endpoint::carry`]; `FI_EINVAL` for such a buffer on an endpoint without FI_HMEM.
+    /// As `Endpoint::transmit`; `FI_EINVAL` for such a buffer on an endpoint without FI_HMEM.
     #[cold]
     #[inline(never)]
-    pub(crate) fn stage(
-        &mut self,
-        ep: &Endpoint,
-        bindings: &Bindings,
-        op: Operation,
-    ) -> Result<()> {
+    pub(crate) fn stage(&mut self, bindings: &Bindings, op: Operation) -> Result<()> {
         op.check()?;
         if op.options.inject && op.buf.len() > info::inject_size() {
             return Err(Errno::INVAL);
         }
-        let Some(staging) = &mut self.staging else {
+        let Some(staging) = &mut self.optional.staging else {
             log::info!("a buffer in device memory: the endpoint was opened without FI_HMEM");
             return Err(Errno::INVAL);
         };
         if staging.waiting.len() >= info::queue_size() {
-            self.turn(ep, bindings);
+            self.turn(bindings);
             return Err(Errno::AGAIN);
         }
         let waiting = staging.prepare(op)?;
         staging.waiting.push_back(waiting);
-        self.advance(ep, bindings);
+        self.advance_copies(bindings);
         Ok(())
     }
 
-    /// Looks which copies are over. Whether any was.
+    /// Continues operations whose copies are over. Returns whether there were any.
     #[cold]
     #[inline(never)]
-    pub(crate) fn advance(&mut self, ep: &Endpoint, bindings: &Bindings) -> bool {
+    pub(crate) fn advance_copies(&mut self, bindings: &Bindings) -> bool {
         let mut busy = false;
         let now = crate::clock::now();
-        while let Some(staging) = &mut self.staging
+        while let Some(staging) = &mut self.optional.staging
             && let Some(first) = staging.waiting.front_mut()
             && poll_all(&mut first.copies, &mut first.failed)
         {
@@ -338,14 +346,14 @@ impl Core {
                 let done = never_sent(&op, error);
                 let done = if staged.is_some() { staging.end_staged(&done) } else { Some(done) };
                 if let Some(done) = done {
-                    self.deliver(ep, bindings, &done);
+                    self.deliver(bindings, &done);
                 }
             } else {
-                self.posted(now, 0, false);
-                self.complete(ep, bindings);
+                self.handle_posted(now, 0, false);
+                self.complete(bindings);
             }
         }
-        while let Some(staging) = &mut self.staging
+        while let Some(staging) = &mut self.optional.staging
             && let Some(first) = staging.arriving.front_mut()
             && poll_all(&mut first.copies, &mut first.failed)
             && let Some(Arriving { failed, mut done, .. }) = staging.arriving.pop_front()
@@ -355,25 +363,9 @@ impl Core {
                 log::warn!("what arrived could not be copied to device memory: {error}");
                 done.status = Err(OpError::Uncopied);
             }
-            self.deliver(ep, bindings, &done);
+            self.deliver(bindings, &done);
         }
         busy
-    }
-
-    /// An operation has ended in the engine. What is to be shown of it now: nothing if it still has to be copied.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn unstage(&mut self, done: Completion) -> Option<Completion> {
-        let Some(staging) = &mut self.staging else { return Some(done) };
-        match done.kind {
-            OpKind::Recv => staging.end_receive(done),
-            _ if staging.staged.contains_key(&done.context)
-                && done.visibility == Visibility::Kept =>
-            {
-                staging.end_staged(&done)
-            }
-            _ => Some(done),
-        }
     }
 }
 

@@ -137,14 +137,14 @@ impl<'a> SharedContext<'a> {
             if core.engine.unexpected_messages() == 0 {
                 return None;
             }
-            let id = core.shared.next_id();
+            let id = core.optional.peer_receives.next_id();
             let look = claim(RecvMode::PeekClaim, space, Buf::Empty, id);
             let looked = core.engine.receive(clock::now(), &mut UserMemory(&core.regions), look);
             if looked.is_err() {
                 continue;
             }
-            core.complete(self.ep, bindings);
-            if let Some((done, source)) = core.shared.found.take() {
+            core.complete(bindings);
+            if let Some((done, source)) = core.optional.peer_receives.found.take() {
                 let Completion { tag, len, data, peer, .. } = done;
                 let tagged = space == MatchSpace::Tagged;
                 let from = peer.map(|peer| core.name_of(peer));
@@ -159,20 +159,20 @@ impl<'a> SharedContext<'a> {
         let mut inner = self.ep.inner.lock();
         let Inner { bindings, core } = &mut *inner;
         let Some(core) = core else { return };
-        core.shared.waiting.remove(&id);
+        core.optional.peer_receives.waiting.remove(&id);
         let (iov, count) = entry.pieces();
         // SAFETY: the entry's pieces are the owner's copy of those that the application named, as many as it says, and
         // nobody changes them while we have the entry; no descriptors are given.
         let buf = unsafe { gather(iov, core::ptr::null(), count) };
-        core.shared.active.insert(id, entry);
+        core.optional.peer_receives.active.insert(id, entry);
         let begun = buf.and_then(|buf| {
             let op = claim(RecvMode::Claim, MatchSpace::Untagged, buf, id);
             Ok(core.engine.receive(clock::now(), &mut UserMemory(&core.regions), op)?)
         });
         if begun.is_ok() {
             core.flush(clock::now());
-            core.complete(self.ep, bindings);
-        } else if let Some(entry) = core.shared.active.remove(&id) {
+            core.complete(bindings);
+        } else if let Some(entry) = core.optional.peer_receives.active.remove(&id) {
             // The sender is gone, and the message with it.
             let done = crate::optional::triggered_work::operations::unbegun(
                 OpKind::Recv,
@@ -181,7 +181,11 @@ impl<'a> SharedContext<'a> {
                 0,
             );
             let done = Completion { status: Err(OpError::Closed), ..done };
-            core.shared.finished.push(FinishedReceive { entry, done, source: flags::ADDR_UNSPEC });
+            core.optional.peer_receives.finished.push(FinishedReceive {
+                entry,
+                done,
+                source: flags::ADDR_UNSPEC,
+            });
         }
     }
 
@@ -190,7 +194,7 @@ impl<'a> SharedContext<'a> {
         let mut inner = self.ep.inner.lock();
         let waiting = Box::new(QueuedMessage { endpoint: self.ep.weak(), id, from });
         let Some(core) = inner.core.as_mut() else { return core::ptr::null_mut() };
-        let kept = core.shared.waiting.entry(id).or_insert(waiting);
+        let kept = core.optional.peer_receives.waiting.entry(id).or_insert(waiting);
         core::ptr::from_mut(&mut **kept)
     }
 
@@ -199,13 +203,13 @@ impl<'a> SharedContext<'a> {
         let mut inner = self.ep.inner.lock();
         let Inner { bindings, core } = &mut *inner;
         let Some(core) = core else { return };
-        core.shared.waiting.remove(&id);
+        core.optional.peer_receives.waiting.remove(&id);
         let op = claim(RecvMode::ClaimDiscard, MatchSpace::Untagged, Buf::Empty, id);
         // A message that went with its sender cannot be discarded, which is no error.
         let dropped = core.engine.receive(clock::now(), &mut UserMemory(&core.regions), op);
         if dropped.is_ok() {
             core.flush(clock::now());
-            core.complete(self.ep, bindings);
+            core.complete(bindings);
         }
     }
 
@@ -215,7 +219,7 @@ impl<'a> SharedContext<'a> {
             let mut inner = self.ep.inner.lock();
             let Inner { bindings, core } = &mut *inner;
             let Some(core) = core else { return };
-            let finished = core::mem::take(&mut core.shared.finished);
+            let finished = core::mem::take(&mut core.optional.peer_receives.finished);
             for FinishedReceive { done, .. } in &finished {
                 bindings.count(OpKind::Recv, done.status.is_ok());
             }
@@ -236,8 +240,10 @@ impl<'a> SharedContext<'a> {
             let mut inner = self.ep.inner.lock();
             let Inner { bindings, core } = &mut *inner;
             let (Some(core), Some(av)) = (core, &bindings.av) else { return };
-            let before = core::mem::replace(&mut core.shared.revision, av.revision());
-            before != core.shared.revision && !core.shared.waiting.is_empty()
+            let before =
+                core::mem::replace(&mut core.optional.peer_receives.revision, av.revision());
+            before != core.optional.peer_receives.revision
+                && !core.optional.peer_receives.waiting.is_empty()
         };
         if changed {
             self.srx.refresh_sources(source_of);
@@ -248,7 +254,7 @@ impl<'a> SharedContext<'a> {
 /// Returns the source of a message that waits.
 fn waiting_source(ep: &Endpoint, id: u64) -> u64 {
     let inner = ep.inner.lock();
-    let waiting = inner.core.as_ref().and_then(|core| core.shared.waiting.get(&id));
+    let waiting = inner.core.as_ref().and_then(|core| core.optional.peer_receives.waiting.get(&id));
     match (&inner.bindings.av, waiting.and_then(|waiting| waiting.from)) {
         (Some(av), Some(from)) => av.addresses().called(&from),
         _ => flags::ADDR_UNSPEC,

@@ -30,12 +30,12 @@ pub(crate) struct Deferred {
 
 /// Deferred work of an endpoint that has begun, by the context that the engine has for it.
 #[derive(Default)]
-pub(crate) struct Begun {
+pub(crate) struct TriggeredOperations {
     next: u64,
     all: HashMap<u64, (Deferred, bool)>,
 }
 
-impl Begun {
+impl TriggeredOperations {
     /// One more, of which the queue shows the end if `shown`; its context for the engine.
     pub(crate) fn insert(&mut self, deferred: &Deferred, shown: bool) -> u64 {
         // No pointer of an application is up there, so that none is taken for it by fi_cancel.

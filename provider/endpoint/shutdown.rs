@@ -1,0 +1,154 @@
+//! Shutdown of an endpoint: what was sent is acknowledged, and peers learn that the endpoint closes, before it ends.
+
+use squall_base::{Span, Time};
+
+use super::endpoint_core::Core;
+use super::{Endpoint, Inner};
+use crate::background;
+use crate::clock;
+use crate::stats;
+
+/// How long a closing endpoint waits for acknowledgements of what it sent, after it last heard one of the peers that owe
+/// them; and after that for peers that may not know yet that what they sent arrived.
+const CLOSE_PATIENCE: Span = Span::secs(2);
+/// How long a closing endpoint waits at most, even if it hears its peers.
+const CLOSE_DEADLINE: Span = Span::secs(60);
+/// How long sends of a closing endpoint may wait for receives of their peers. A peer that has posted the receive asks for
+/// the message within moments.
+const UNTAKEN_PATIENCE: Span = Span::millis(100);
+/// How long no packet must arrive before the endpoint ends although contexts are open that no peer needs.
+const TIME_WAIT: Span = Span::millis(20);
+
+/// The progress of an endpoint's shutdown.
+pub(super) struct Shutdown {
+    start: Time,
+    /// The time when everything was acknowledged, or given up, and the contexts began to close.
+    closing_since: Option<Time>,
+}
+
+impl Shutdown {
+    /// Begins a shutdown now.
+    pub(super) fn begin() -> Self {
+        Self { start: clock::now(), closing_since: None }
+    }
+
+    /// Takes a step of closing. Returns whether there is nothing more to wait for.
+    pub(super) fn step(&mut self, core: &mut Core) -> bool {
+        let now = clock::now();
+        let Some(since) = self.closing_since else {
+            if now.since(self.start) >= UNTAKEN_PATIENCE {
+                core.engine.closing(now).drop_untaken();
+            }
+            let idle = core.engine.idle() && !core.optional.is_copying();
+            if idle || is_hopeless(core, now, self.start) {
+                log_unacknowledged(core);
+                core.engine.closing(now).step();
+                core.flush(now);
+                self.closing_since = Some(now);
+            }
+            return false;
+        };
+        // Contexts of peers count as well: a peer that opened one may still wait for our answer.
+        let asked = core.engine.closing(now).step();
+        let needed = asked && now.since(since) < CLOSE_PATIENCE;
+        if asked && !needed {
+            log::info!(
+                "the endpoint ended although peers did not close their contexts within {CLOSE_PATIENCE}: what \
+                 they sent last may look lost to them [local {}]",
+                core.name().addr
+            );
+        }
+        core.flush(now);
+        let quiet = core.engine.contexts().next().is_none()
+            || now.since(since.max(core.last_arrival())) >= TIME_WAIT
+            || is_hopeless(core, now, self.start.max(since) + TIME_WAIT);
+        quiet && !needed
+    }
+
+    /// Returns whether all that the application believes sent has arrived, or will not arrive any more.
+    fn is_drained(&self, core: &mut Core) -> bool {
+        let over = core.engine.copied_bytes() == 0 && !core.optional.is_copying()
+            || is_hopeless(core, clock::now(), self.start);
+        if over {
+            log_unacknowledged(core);
+        }
+        over
+    }
+}
+
+/// Returns whether what has been waited for since `start` will not come any more.
+fn is_hopeless(core: &mut Core, now: Time, start: Time) -> bool {
+    let heard = start.max(core.engine.closing(now).last_sign());
+    now.since(heard) >= CLOSE_PATIENCE || now.since(start) >= CLOSE_DEADLINE
+}
+
+/// Logs how much was not acknowledged although the application was told that it is sent.
+fn log_unacknowledged(core: &Core) {
+    let bytes = core.engine.copied_bytes();
+    if bytes > 0 {
+        log::warn!(
+            "{bytes} bytes that were complete when copied were not acknowledged before the endpoint ended: the \
+             peers were silent for {CLOSE_PATIENCE}, or took longer than {CLOSE_DEADLINE} [local {}]",
+            core.name().addr
+        );
+    }
+}
+
+impl Endpoint {
+    /// Closes the endpoint: waits until what was sent has arrived, then leaves the queues and closes the sockets.
+    pub(super) fn shut(&self) {
+        stats::forget(self);
+        background::detach(self);
+        let sockets = self.sockets();
+        if let Some(progress) = self.domain.progress() {
+            progress.detach(self, &sockets);
+        }
+        self.linger();
+        self.report();
+        let mut inner = self.inner.lock();
+        let Inner { bindings, core } = &mut *inner;
+        // Before they are closed: another thread may open others under their numbers.
+        bindings.detach(self, &sockets);
+        *core = None;
+        drop(inner);
+        // An operation that ended while the endpoint lingered may trigger deferred work of another one.
+        self.begin_work();
+        // Not before: until here the endpoint answered its peers from regions and wrote into them, so closing a region
+        // had to find it in the list.
+        self.domain.disabled(self, &sockets);
+        self.domain.release();
+    }
+
+    /// Waits, when the process ends with the endpoint open, until what was complete when it was copied has arrived. It
+    /// gives up if another thread holds the lock, because that thread may be stuck for good.
+    pub(crate) fn drain(&self) {
+        let shutdown = Shutdown::begin();
+        while self.process.is_current() {
+            let Some(mut inner) = self.inner.try_lock() else { return };
+            let Inner { bindings, core } = &mut *inner;
+            let Some(core) = core.as_mut() else { return };
+            core.turn(bindings);
+            if shutdown.is_drained(core) {
+                return;
+            }
+            drop(inner);
+            std::thread::yield_now();
+        }
+    }
+
+    /// Waits until what was sent is acknowledged and peers know that the endpoint closes.
+    fn linger(&self) {
+        let mut shutdown = Shutdown::begin();
+        loop {
+            let mut inner = self.inner.lock();
+            let Inner { bindings, core } = &mut *inner;
+            let Some(core) = core.as_mut() else { return };
+            core.turn(bindings);
+            if shutdown.step(core) {
+                return;
+            }
+            drop(inner);
+            std::thread::yield_now();
+        }
+    }
+}
