@@ -1,24 +1,26 @@
 //! libfabric objects as Rust values.
 //!
 //! An object is an `Arc` of a `repr(C)` struct whose first field is libfabric's `fid_*`; the pointer
-//! that the application holds is that `Arc`'s. Objects that depend on others keep a [`Hold`] on them,
-//! and an object that is held cannot be closed (-FI_EBUSY), as fi_close(3) demands.
+//! that the application holds is that `Arc`'s. Objects that depend on others keep an [`ObjectRef`] to them,
+//! and an object with such references cannot be closed (-FI_EBUSY), as fi_close(3) demands.
+
+mod process;
+mod table;
 
 use core::cell::UnsafeCell;
-use core::ffi::{c_char, c_int, c_void};
+use core::ffi::c_void;
 use core::ops::Deref;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
-#[cfg(not(miri))]
-use std::sync::Once;
 
-use crate::domain::Domain;
 use crate::errno::{Errno, Result};
-use crate::fabric::Fabric;
 use crate::ffi;
-use crate::flags::class;
+pub(crate) use process::{PerProcess, Process};
+pub(crate) use table::{
+    Table, fi_ops, no_bind, no_control, no_ops_open, no_ops_set, no_tostr, or, table,
+};
 
-/// What every object type says of itself.
+/// The common interface of all object types.
 ///
 /// # Safety
 /// `Self` is `repr(C)` and its first field is a [`Cell`] of `Self::Fid`, which begins with a `struct fid`;
@@ -29,18 +31,13 @@ pub(crate) unsafe trait Object: Sized {
     type Fid;
     /// `fid::ops`, a static of this type alone.
     fn ops() -> &'static ffi::fi_ops;
-    /// How many objects hold this one.
+    /// Returns the count of objects that refer to this one.
     fn users(&self) -> &Users;
 }
 
-/// The `struct fid` of a new object.
+/// Returns the `struct fid` of a new object.
 pub(crate) fn fid(class: usize, context: *mut c_void, ops: &'static ffi::fi_ops) -> ffi::fid {
     ffi::fid { fclass: class, context, ops: core::ptr::from_ref(ops).cast_mut() }
-}
-
-/// The pointer libfabric wants for a static operation table. It never writes through it.
-pub(crate) fn table<T, U>(ops: &'static T) -> *mut U {
-    core::ptr::from_ref(ops).cast_mut().cast()
 }
 
 /// Hands a new object to the application.
@@ -48,7 +45,7 @@ pub(crate) fn publish<T: Object>(object: Arc<T>) -> *mut T::Fid {
     Arc::into_raw(object).cast_mut().cast()
 }
 
-/// The object behind a pointer that the application passed.
+/// Returns the object behind a pointer that the application passed.
 ///
 /// # Safety
 /// `ptr` is NULL or an open libfabric object that stays open for `'a`. It may be one of another class, or of
@@ -73,7 +70,7 @@ pub(crate) unsafe fn get<'a, T: Object, P>(ptr: *const P) -> Result<&'a T> {
     }
 }
 
-/// Another reference to the object behind a pointer.
+/// Returns another reference to the object behind a pointer.
 ///
 /// # Safety
 /// As [`get`].
@@ -93,7 +90,7 @@ pub(crate) unsafe fn share<T: Object, P>(ptr: *const P) -> Result<Arc<T>> {
     }
 }
 
-/// How many objects hold one, and which process opened it.
+/// The number of objects that refer to one, and the process that opened it.
 pub(crate) struct Users {
     count: AtomicUsize,
     process: Process,
@@ -131,9 +128,9 @@ pub(crate) unsafe fn retire<T: Object, P>(ptr: *const P) -> Result<Option<Arc<T>
 }
 
 /// A counted use of another object.
-pub(crate) struct Hold<T: Object>(Arc<T>, AtomicBool);
+pub(crate) struct ObjectRef<T: Object>(Arc<T>, AtomicBool);
 
-impl<T: Object> Hold<T> {
+impl<T: Object> ObjectRef<T> {
     pub(crate) fn new(object: Arc<T>) -> Self {
         object.users().count.fetch_add(1, Ordering::AcqRel);
         Self(object, AtomicBool::new(false))
@@ -147,132 +144,22 @@ impl<T: Object> Hold<T> {
     }
 }
 
-impl<T: Object> Deref for Hold<T> {
+impl<T: Object> Deref for ObjectRef<T> {
     type Target = Arc<T>;
     fn deref(&self) -> &Arc<T> {
         &self.0
     }
 }
 
-impl<T: Object> Clone for Hold<T> {
+impl<T: Object> Clone for ObjectRef<T> {
     fn clone(&self) -> Self {
         Self::new(Arc::clone(&self.0))
     }
 }
 
-impl<T: Object> Drop for Hold<T> {
+impl<T: Object> Drop for ObjectRef<T> {
     fn drop(&mut self) {
         self.release();
-    }
-}
-
-/// The registration modes of the opened domain that hints refer to; `None` when they name none, or none of ours.
-///
-/// # Safety
-/// As for [`name_of`].
-pub(crate) unsafe fn modes_of(address: usize) -> Option<i32> {
-    let ptr: *const ffi::fid = core::ptr::with_exposed_provenance(address);
-    // SAFETY: NULL, which `get` refuses, or an open object by this function's contract; its address was exposed when
-    // the hint was read (`info/hints.rs`).
-    unsafe { get::<Domain, _>(ptr) }.ok().map(Domain::registration)
-}
-
-/// The name of the opened fabric or domain that hints refer to: `Some(None)` when they name none,
-/// `None` when it is not one of ours.
-///
-/// # Safety
-/// `address` is 0 or that of an open libfabric object.
-pub(crate) unsafe fn name_of(address: usize, wanted: usize) -> Option<Option<String>> {
-    if address == 0 {
-        return Some(None);
-    }
-    let ptr: *const ffi::fid = core::ptr::with_exposed_provenance(address);
-    // SAFETY: not 0, so an open object by this function's contract; its address was exposed when the hint
-    // was read (`info/hints.rs`).
-    unsafe {
-        match wanted {
-            class::FABRIC => get::<Fabric, _>(ptr).ok().map(|f| Some(f.name().to_owned())),
-            class::DOMAIN => get::<Domain, _>(ptr).ok().map(|d| Some(d.name().to_owned())),
-            _ => None,
-        }
-    }
-}
-
-/// How often this process is the child of a fork that happened after we were loaded.
-static FORKS: AtomicU32 = AtomicU32::new(0);
-#[cfg(not(miri))]
-static AT_FORK: Once = Once::new();
-
-#[cfg(not(miri))]
-extern "C" fn in_child() {
-    FORKS.fetch_add(1, Ordering::Relaxed);
-}
-
-/// Which process an object belongs to: after a fork the child's copies of the parent's objects are
-/// dead (they share sockets with the parent), and say -FI_ENODEV.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Process(u32);
-
-impl Process {
-    /// This one.
-    pub(crate) fn current() -> Self {
-        // Miri does not know pthread_atfork, nor fork.
-        #[cfg(not(miri))]
-        AT_FORK.call_once(|| {
-            // SAFETY: `in_child` has the signature of a handler, takes nothing that could have gone, and
-            // only adds to an atomic, which is allowed in a forked child; the code stays mapped until the
-            // process ends (`-z nodelete` in build.rs).
-            unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-        });
-        Self(FORKS.load(Ordering::Relaxed))
-    }
-
-    /// Whether we still are that process.
-    #[inline]
-    pub(crate) fn is_current(self) -> bool {
-        self.0 == FORKS.load(Ordering::Relaxed)
-    }
-
-    /// # Errors
-    /// `FI_ENODEV` in a forked child.
-    #[inline]
-    pub(crate) fn check(self) -> Result<()> {
-        if self.is_current() { Ok(()) } else { Err(Errno::NODEV) }
-    }
-}
-
-/// A value of the current process: a forked child starts with a fresh one, because the parent's may
-/// be locked by a thread that the child does not have. Values are never freed.
-pub(crate) struct PerProcess<T: 'static>(AtomicPtr<(Process, T)>);
-
-impl<T: Default + Sync> PerProcess<T> {
-    pub(crate) const fn new() -> Self {
-        Self(AtomicPtr::new(core::ptr::null_mut()))
-    }
-
-    /// This process's value.
-    pub(crate) fn get(&self) -> &'static T {
-        let process = Process::current();
-        let found = self.0.load(Ordering::Acquire);
-        // SAFETY: the pointer is NULL or came from `Box::into_raw` below, with `Acquire` seeing all that was
-        // written before; what is stored here is never freed, only replaced in a forked child.
-        if let Some((owner, value)) = unsafe { found.as_ref() }
-            && *owner == process
-        {
-            return value;
-        }
-        let fresh = Box::into_raw(Box::new((process, T::default())));
-        match self.0.compare_exchange(found, fresh, Ordering::AcqRel, Ordering::Acquire) {
-            // SAFETY: `fresh` came from `Box::into_raw` and is now stored, hence never freed, and only
-            // shared references are made of it.
-            Ok(_) => unsafe { &(*fresh).1 },
-            Err(_) => {
-                // SAFETY: `fresh` came from `Box::into_raw`, and was not stored: another thread was faster,
-                // so nobody else has seen it.
-                drop(unsafe { Box::from_raw(fresh) });
-                self.get()
-            }
-        }
     }
 }
 
@@ -301,80 +188,12 @@ unsafe impl<T> Send for Cell<T> {}
 // else is inside an object is Sync by itself, or the compiler would not share it.
 unsafe impl<T> Sync for Cell<T> {}
 
-// What an object does not offer: every table is complete, so that no caller meets a null pointer.
-
-pub(crate) unsafe extern "C" fn no_bind(_: *mut ffi::fid, _: *mut ffi::fid, _: u64) -> c_int {
-    Errno::NOSYS.code()
-}
-
-pub(crate) unsafe extern "C" fn no_control(_: *mut ffi::fid, _: c_int, _: *mut c_void) -> c_int {
-    Errno::NOSYS.code()
-}
-
-pub(crate) unsafe extern "C" fn no_ops_open(
-    _: *mut ffi::fid,
-    _: *const c_char,
-    _: u64,
-    _: *mut *mut c_void,
-    _: *mut c_void,
-) -> c_int {
-    Errno::NOSYS.code()
-}
-
-pub(crate) unsafe extern "C" fn no_tostr(
-    _: *const ffi::fid,
-    buf: *mut c_char,
-    len: usize,
-) -> c_int {
-    // SAFETY: fi_tostr's caller gives NULL or room for `len` bytes, which nobody else uses meanwhile.
-    unsafe { crate::boundary::copy_text("squall", buf, len) };
-    0
-}
-
-pub(crate) unsafe extern "C" fn no_ops_set(
-    _: *mut ffi::fid,
-    _: *const c_char,
-    _: u64,
-    _: *mut c_void,
-    _: *mut c_void,
-) -> c_int {
-    Errno::NOSYS.code()
-}
-
-/// A `struct fi_ops`: the functions given, -FI_ENOSYS for the rest.
-macro_rules! fi_ops {
-    (close: $close:expr $(, bind: $bind:expr)? $(, control: $control:expr)? $(,)?) => {
-        $crate::ffi::fi_ops {
-            size: core::mem::size_of::<$crate::ffi::fi_ops>(),
-            close: Some($close),
-            bind: $crate::objects::or!($($bind)?, $crate::objects::no_bind),
-            control: $crate::objects::or!($($control)?, $crate::objects::no_control),
-            ops_open: Some($crate::objects::no_ops_open),
-            tostr: Some($crate::objects::no_tostr),
-            ops_set: Some($crate::objects::no_ops_set),
-        }
-    };
-}
-
-/// The first argument if there is one, else the second.
-macro_rules! or {
-    (, $default:expr) => {
-        Some($default)
-    };
-    ($given:expr, $default:expr) => {
-        Some($given)
-    };
-}
-
-pub(crate) use {fi_ops, or};
-
-/// An operation table. It holds function pointers and a size alone, so that it is Sync by itself.
-#[repr(transparent)]
-pub(crate) struct Table<T>(pub(crate) T);
-
 #[cfg(test)]
 mod tests {
+    use core::ffi::c_int;
+
     use super::*;
+    use crate::flags::class;
 
     /// An object as small as they come.
     #[repr(C)]
@@ -435,7 +254,7 @@ mod tests {
             assert_eq!((*thing.fid.get()).fid.context.addr(), 5);
         }
         // SAFETY: the object that `raw` points to is open until `retire` below succeeds.
-        let hold = unsafe { Hold::new(share::<Thing, _>(raw).expect("it is one")) };
+        let hold = unsafe { ObjectRef::new(share::<Thing, _>(raw).expect("it is one")) };
         // SAFETY: the object is open, and stays so, because this is refused.
         let busy = unsafe { retire::<Thing, _>(ptr) };
         assert_eq!(busy.err(), Some(Errno::BUSY), "something holds it");

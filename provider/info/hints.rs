@@ -6,10 +6,13 @@ use super::{Answer, Endpoint, names};
 use crate::addr::{self, Name};
 use crate::boundary::text;
 use crate::compat::{DomainAttr, version};
+use crate::domain::Domain as OpenDomain;
 use crate::errno::{Errno, Result};
+use crate::fabric::Fabric;
 use crate::ffi;
 use crate::flags::{self, addr_format, av_type, class, mr_mode, progress, threading};
 use crate::job::AuthKey;
+use crate::objects;
 use crate::optional::device_memory;
 use crate::optional::peer_provider;
 use crate::order;
@@ -402,7 +405,7 @@ impl Hints {
         let (d, t, r) = (&self.domain, &self.tx, &self.rx);
         // SAFETY: the address is 0 or that of a domain that the hints name, which is open until fi_getinfo(3) returns;
         // `read` exposed it, during this very call.
-        let opened = unsafe { crate::objects::modes_of(d.object) };
+        let opened = unsafe { modes_of(d.object) };
         let or = |asked: u32, default: u32| if asked == 0 { default } else { asked };
         // The answer repeats a size that the application asked for, as libfabric's own providers do: the application
         // may have sized its tables by the hint.
@@ -608,8 +611,8 @@ impl Hints {
         // SAFETY: the addresses are 0 or those of the objects that the hints name, which are open until
         // fi_getinfo(3) returns; `read` exposed them, during this very call.
         let opened = unsafe {
-            crate::objects::name_of(self.domain.object, class::DOMAIN)
-                .zip(crate::objects::name_of(self.fabric_object, class::FABRIC))
+            name_of(self.domain.object, class::DOMAIN)
+                .zip(name_of(self.fabric_object, class::FABRIC))
         };
         let Some((domain, fabric)) = opened else {
             log::info!("hint rejected: domain_attr->domain or fabric_attr->fabric is not squall's");
@@ -713,6 +716,40 @@ pub(crate) fn receives(caps: u64) -> usize {
 /// Memory for messages nobody has posted a receive for.
 pub(crate) fn buffered() -> usize {
     usize::try_from(params().unexpected_bytes.unwrap_or(256 << 20)).unwrap_or(usize::MAX)
+}
+
+/// Returns the registration modes of the opened domain that hints refer to; `None` when they name none, or none of ours.
+///
+/// # Safety
+/// As for [`name_of`].
+unsafe fn modes_of(address: usize) -> Option<i32> {
+    let ptr: *const ffi::fid = core::ptr::with_exposed_provenance(address);
+    // SAFETY: NULL, which `objects::get` refuses, or an open object by this function's contract; its address was exposed when
+    // the hint was read.
+    unsafe { objects::get::<OpenDomain, _>(ptr) }.ok().map(OpenDomain::registration)
+}
+
+/// Returns the name of the opened fabric or domain that hints refer to: `Some(None)` when they name none,
+/// `None` when it is not one of ours.
+///
+/// # Safety
+/// `address` is 0 or that of an open libfabric object.
+unsafe fn name_of(address: usize, wanted: usize) -> Option<Option<String>> {
+    if address == 0 {
+        return Some(None);
+    }
+    let ptr: *const ffi::fid = core::ptr::with_exposed_provenance(address);
+    // SAFETY: not 0, so an open object by this function's contract; its address was exposed when the hint
+    // was read.
+    unsafe {
+        match wanted {
+            class::FABRIC => objects::get::<Fabric, _>(ptr).ok().map(|f| Some(f.name().to_owned())),
+            class::DOMAIN => {
+                objects::get::<OpenDomain, _>(ptr).ok().map(|d| Some(d.name().to_owned()))
+            }
+            _ => None,
+        }
+    }
 }
 
 #[cfg(test)]
