@@ -1,4 +1,4 @@
-//! `fi_collective(3)`. Counts are those of one member's share: what it sends to each in an all-to-all and a scatter, brings
+//! `fi_collective(3)`. Counts are those of one member's share: kind it sends to each in an all-to-all and a scatter, brings
 //! to an all-gather, and has of a reduce-scatter. A root is an address of the vector.
 
 use core::ffi::{c_int, c_void};
@@ -15,18 +15,47 @@ use crate::ffi::{self, fi_datatype, fi_op, fid_ep};
 use crate::flags;
 use crate::info::limits;
 use crate::objects::{self, Table};
-use crate::optional::collectives::{Call, What};
+use crate::optional::collectives::{CollectiveCall, CollectiveKind};
 use crate::optional::device_memory;
 
-/// The values of a call, and their result: addresses and descriptors.
+/// The values of a call and its result, as addresses with descriptors, and the type of the values.
 struct Values {
     input: (*const c_void, *mut c_void),
     output: (*mut c_void, *mut c_void),
     count: usize,
+    /// The type of the values. Calls without values have none.
+    datatype: Option<fi_datatype>,
+    /// The operation that combines values, in calls that do.
+    op: Option<fi_op>,
 }
 
-/// No values.
-const NONE: (*mut c_void, *mut c_void) = (core::ptr::null_mut(), core::ptr::null_mut());
+impl Values {
+    /// The values of a barrier.
+    const NONE: Self = Self {
+        input: (core::ptr::null(), core::ptr::null_mut()),
+        output: (core::ptr::null_mut(), core::ptr::null_mut()),
+        count: 0,
+        datatype: None,
+        op: None,
+    };
+
+    /// Returns the size of a value, and how values are combined.
+    ///
+    /// # Errors
+    /// `FI_EOPNOTSUPP` for a type or an operation that is not supported.
+    fn size(&self, ep: &Endpoint) -> Result<(usize, Option<(AmoOp, AmoType)>)> {
+        match (self.datatype, self.op) {
+            (None, _) => Ok((0, None)),
+            (Some(datatype), None) => {
+                Ok((atomic_size(data_type(ep.api_version(), datatype)?), None))
+            }
+            (Some(datatype), Some(op)) => {
+                let combine = reduction(ep.api_version(), datatype, op)?;
+                Ok((atomic_size(combine.1), Some(combine)))
+            }
+        }
+    }
+}
 
 /// A call's `coll_addr`, flags and context.
 type Common = (u64, u64, *mut c_void);
@@ -37,16 +66,16 @@ type Common = (u64, u64, *mut c_void);
 /// `ep` is an open endpoint or alias; the values stay mapped, and the endpoint's to read and write, until the completion.
 unsafe fn begin(
     ep: *mut fid_ep,
-    what: What,
+    kind: CollectiveKind,
     (group, flags, context): Common,
     values: &Values,
-    (size, combine): (usize, Option<(AmoOp, AmoType)>),
 ) -> Result<()> {
+    // SAFETY: an open endpoint, or an alias of one, by this function's contract.
+    let ep: &Endpoint = unsafe { alias::endpoint(ep)? };
+    let (size, combine) = values.size(ep)?;
     if flags & !(flags::COMPLETION | flags::MORE | LEVELS) != 0 {
         return Err(Errno::BADFLAGS);
     }
-    // SAFETY: an open endpoint, or an alias of one, by this function's contract.
-    let ep: &Endpoint = unsafe { alias::endpoint(ep)? };
     let spaces: [Space; 2] =
         [device_memory::space_of(values.input.1), device_memory::space_of(values.output.1)];
     let mut inner = ep.lock()?;
@@ -55,8 +84,8 @@ unsafe fn begin(
     if core.optional.staging.is_none() && spaces.iter().any(|space| !space.is_host()) {
         return Err(Errno::INVAL);
     }
-    let call = Call {
-        what,
+    let call = CollectiveCall {
+        kind,
         group,
         block: values.count.checked_mul(size).ok_or(Errno::MSGSIZE)?,
         combine,
@@ -66,7 +95,7 @@ unsafe fn begin(
         context: context.expose_provenance() as u64,
     };
     // SAFETY: the values and results are where `call` says, for as long as this function's contract says.
-    let began = unsafe { core.call(bindings, &call) };
+    let began = unsafe { core.start_collective(bindings, &call) };
     if let Some(progress) = ep.domain.progress() {
         // A sleeping thread must look after it.
         progress.timer(core.next_timeout());
@@ -80,36 +109,13 @@ const LEVELS: u64 = flags::INJECT_COMPLETE
     | flags::DELIVERY_COMPLETE
     | flags::MATCH_COMPLETE;
 
-/// The size of values that are only moved.
-///
-/// # Errors
-/// `FI_EOPNOTSUPP` for a type that is not there.
-fn moved(ep: &Endpoint, datatype: fi_datatype) -> Result<(usize, Option<(AmoOp, AmoType)>)> {
-    Ok((atomic_size(data_type(ep.api_version(), datatype)?), None))
-}
-
-/// The size of values that are combined, and how.
-///
-/// # Errors
-/// `FI_EOPNOTSUPP` for what is not there.
-fn combined(
-    ep: &Endpoint,
-    datatype: fi_datatype,
-    op: fi_op,
-) -> Result<(usize, Option<(AmoOp, AmoType)>)> {
-    let how = reduction(ep.api_version(), datatype, op)?;
-    Ok((atomic_size(how.1), Some(how)))
-}
-
 boundary::exports! {
     transfer barrier(ep: *mut fid_ep, group: u64, context: *mut c_void) -> isize => {
-        let none = Values { input: (core::ptr::null(), NONE.1), output: NONE, count: 0 };
-        begin(ep, What::Barrier, (group, 0, context), &none, (0, None))
+        begin(ep, CollectiveKind::Barrier, (group, 0, context), &Values::NONE)
     };
 
     transfer barrier2(ep: *mut fid_ep, group: u64, flags: u64, context: *mut c_void) -> isize => {
-        let none = Values { input: (core::ptr::null(), NONE.1), output: NONE, count: 0 };
-        begin(ep, What::Barrier, (group, flags, context), &none, (0, None))
+        begin(ep, CollectiveKind::Barrier, (group, flags, context), &Values::NONE)
     };
 
     transfer broadcast(
@@ -123,9 +129,9 @@ boundary::exports! {
         flags: u64,
         context: *mut c_void,
     ) -> isize => {
-        let how = moved(alias::endpoint(ep)?, datatype)?;
-        let values = Values { input: (buf.cast_const(), desc), output: (buf, desc), count };
-        begin(ep, What::Broadcast(root), (group, flags, context), &values, how)
+        let (datatype, op) = (Some(datatype), None);
+        let values = Values { input: (buf.cast_const(), desc), output: (buf, desc), count, datatype, op };
+        begin(ep, CollectiveKind::Broadcast(root), (group, flags, context), &values)
     };
 
     transfer alltoall(
@@ -140,9 +146,9 @@ boundary::exports! {
         flags: u64,
         context: *mut c_void,
     ) -> isize => {
-        let how = moved(alias::endpoint(ep)?, datatype)?;
-        let values = Values { input: (buf, desc), output: (result, result_desc), count };
-        begin(ep, What::AllToAll, (group, flags, context), &values, how)
+        let (datatype, op) = (Some(datatype), None);
+        let values = Values { input: (buf, desc), output: (result, result_desc), count, datatype, op };
+        begin(ep, CollectiveKind::AllToAll, (group, flags, context), &values)
     };
 
     transfer allreduce(
@@ -158,9 +164,9 @@ boundary::exports! {
         flags: u64,
         context: *mut c_void,
     ) -> isize => {
-        let how = combined(alias::endpoint(ep)?, datatype, op)?;
-        let values = Values { input: (buf, desc), output: (result, result_desc), count };
-        begin(ep, What::AllReduce, (group, flags, context), &values, how)
+        let (datatype, op) = (Some(datatype), Some(op));
+        let values = Values { input: (buf, desc), output: (result, result_desc), count, datatype, op };
+        begin(ep, CollectiveKind::AllReduce, (group, flags, context), &values)
     };
 
     transfer allgather(
@@ -175,9 +181,9 @@ boundary::exports! {
         flags: u64,
         context: *mut c_void,
     ) -> isize => {
-        let how = moved(alias::endpoint(ep)?, datatype)?;
-        let values = Values { input: (buf, desc), output: (result, result_desc), count };
-        begin(ep, What::AllGather, (group, flags, context), &values, how)
+        let (datatype, op) = (Some(datatype), None);
+        let values = Values { input: (buf, desc), output: (result, result_desc), count, datatype, op };
+        begin(ep, CollectiveKind::AllGather, (group, flags, context), &values)
     };
 
     transfer reduce_scatter(
@@ -193,9 +199,9 @@ boundary::exports! {
         flags: u64,
         context: *mut c_void,
     ) -> isize => {
-        let how = combined(alias::endpoint(ep)?, datatype, op)?;
-        let values = Values { input: (buf, desc), output: (result, result_desc), count };
-        begin(ep, What::ReduceScatter, (group, flags, context), &values, how)
+        let (datatype, op) = (Some(datatype), Some(op));
+        let values = Values { input: (buf, desc), output: (result, result_desc), count, datatype, op };
+        begin(ep, CollectiveKind::ReduceScatter, (group, flags, context), &values)
     };
 
     transfer reduce(
@@ -212,9 +218,9 @@ boundary::exports! {
         flags: u64,
         context: *mut c_void,
     ) -> isize => {
-        let how = combined(alias::endpoint(ep)?, datatype, op)?;
-        let values = Values { input: (buf, desc), output: (result, result_desc), count };
-        begin(ep, What::Reduce(root), (group, flags, context), &values, how)
+        let (datatype, op) = (Some(datatype), Some(op));
+        let values = Values { input: (buf, desc), output: (result, result_desc), count, datatype, op };
+        begin(ep, CollectiveKind::Reduce(root), (group, flags, context), &values)
     };
 
     transfer scatter(
@@ -230,9 +236,9 @@ boundary::exports! {
         flags: u64,
         context: *mut c_void,
     ) -> isize => {
-        let how = moved(alias::endpoint(ep)?, datatype)?;
-        let values = Values { input: (buf, desc), output: (result, result_desc), count };
-        begin(ep, What::Scatter(root), (group, flags, context), &values, how)
+        let (datatype, op) = (Some(datatype), None);
+        let values = Values { input: (buf, desc), output: (result, result_desc), count, datatype, op };
+        begin(ep, CollectiveKind::Scatter(root), (group, flags, context), &values)
     };
 
     transfer gather(
@@ -248,9 +254,9 @@ boundary::exports! {
         flags: u64,
         context: *mut c_void,
     ) -> isize => {
-        let how = moved(alias::endpoint(ep)?, datatype)?;
-        let values = Values { input: (buf, desc), output: (result, result_desc), count };
-        begin(ep, What::Gather(root), (group, flags, context), &values, how)
+        let (datatype, op) = (Some(datatype), None);
+        let values = Values { input: (buf, desc), output: (result, result_desc), count, datatype, op };
+        begin(ep, CollectiveKind::Gather(root), (group, flags, context), &values)
     };
 
     /// Calls in pieces: no collective of libfabric's inline functions makes one.
