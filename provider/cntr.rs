@@ -7,36 +7,32 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-use squall_base::Time;
-
-use crate::backoff::Backoff;
 use crate::boundary::{self, Out};
-use crate::cq::doze;
 use crate::domain::Domain;
 use crate::endpoint::Endpoint;
+use crate::endpoint_driver::EndpointDriver;
 use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::flags::{self, class};
-use crate::objects::{self, Cell, Hold, Object, Table, Users};
-use crate::optional::triggered_work::{Waiting, Work};
+use crate::objects::{self, Cell, Object, ObjectRef, Table, Users};
+use crate::optional::triggered_work::{WaitingWork, Work};
 use crate::wait::set::WaitSet;
 use crate::wait::{self, Sleeper, Waitable, Waiter, Waits};
 use watch::{Field, Processor, SLEEPER, WORK, Watch};
 
-/// Both numbers, as somebody found them.
+/// The two numbers as a reader found them.
 #[derive(Default)]
-struct Pair {
+struct CounterPair {
     value: AtomicU64,
     errors: AtomicU64,
 }
 
-impl Pair {
+impl CounterPair {
     fn get(&self) -> (u64, u64) {
         (self.value.load(Ordering::Relaxed), self.errors.load(Ordering::Relaxed))
     }
 
-    fn see(&self, now: (u64, u64)) {
+    fn store(&self, now: (u64, u64)) {
         self.value.store(now.0, Ordering::Relaxed);
         self.errors.store(now.1, Ordering::Relaxed);
     }
@@ -47,21 +43,17 @@ impl Pair {
 pub(crate) struct Cntr {
     fid: Cell<ffi::fid_cntr>,
     users: Users,
-    domain: Hold<Domain>,
+    domain: ObjectRef<Domain>,
     /// The counter's two numbers, and the marks of the sleepers and the work that wait for a change.
     watch: Watch<Processor>,
     /// What the application has read of them last.
-    seen: Pair,
-    /// What fi_poll found last.
-    polled: Pair,
+    seen: CounterPair,
+    /// The numbers that fi_poll found last.
+    polled: CounterPair,
     waits: Waits,
-    /// What begins when it has reached a number.
-    waiting: Waiting,
-    /// Endpoints to drive; control path and reads only.
-    endpoints: Mutex<Vec<Arc<Endpoint>>>,
-    /// Those that were told that somebody sleeps until something of theirs comes.
-    dozing: Mutex<Vec<Arc<Endpoint>>>,
-    backoff: Backoff,
+    /// Work that begins when the counter has reached a number.
+    waiting: WaitingWork,
+    driver: EndpointDriver,
 }
 
 // SAFETY: `Cntr` is repr(C) and begins with the cell of a `fid_cntr`, which begins with a `fid`; `create`
@@ -179,22 +171,20 @@ impl Cntr {
                 ops: objects::table(&OPS),
             }),
             users: Users::default(),
-            domain: Hold::new(domain),
+            domain: ObjectRef::new(domain),
             watch: Watch::new(),
-            seen: Pair::default(),
-            polled: Pair::default(),
+            seen: CounterPair::default(),
+            polled: CounterPair::default(),
             waits: Waits::open(attr.wait_obj, set)?,
-            waiting: Waiting::default(),
-            endpoints: Mutex::default(),
-            dozing: Mutex::default(),
-            backoff: Backoff::default(),
+            waiting: WaitingWork::default(),
+            driver: EndpointDriver::new(true),
         });
         let weak = Arc::downgrade(&opened);
         opened.waits.join(weak)?;
         Ok(objects::publish(opened))
     }
 
-    /// An operation ended.
+    /// Counts an operation that has ended.
     #[inline]
     pub(crate) fn count(&self, success: bool) {
         self.watch.add(if success { Field::Value } else { Field::Errors }, 1);
@@ -207,7 +197,7 @@ impl Cntr {
     }
 
     fn changed(&self) {
-        self.backoff.wake();
+        self.driver.wake();
         let marks = self.watch.marks();
         if marks != 0 {
             self.changed_for_others(marks);
@@ -221,30 +211,30 @@ impl Cntr {
             self.waits.signal();
         }
         if marks & WORK != 0 {
-            self.pass_on();
+            self.queue_due_work();
         }
     }
 
-    fn pass_on(&self) {
+    fn queue_due_work(&self) {
         let due = self.waiting.due(|take| self.watch.look(take));
         if !due.is_empty() {
             self.domain.push_work(due);
         }
     }
 
-    /// Work, the `number`-th of the domain, that waits for it from now on.
+    /// Adds work, the `number`-th of the domain, that waits for this counter.
     pub(crate) fn submit(&self, number: u64, work: Work) {
         self.waiting.add(number, work, || self.watch.work_waits());
-        // What has been counted before has looked for work before.
-        self.pass_on();
+        // An operation that was counted before found no work.
+        self.queue_due_work();
     }
 
-    /// The work that waits for it.
-    pub(crate) fn waiting(&self) -> &Waiting {
+    /// Returns the work that waits for this counter.
+    pub(crate) fn waiting(&self) -> &WaitingWork {
         &self.waiting
     }
 
-    /// Whether it was opened on this domain.
+    /// Returns whether the counter was opened on this domain.
     pub(crate) fn belongs_to(&self, domain: &Domain) -> bool {
         core::ptr::eq(&raw const **self.domain, domain)
     }
@@ -252,88 +242,30 @@ impl Cntr {
     /// fi_cntr_add.
     pub(crate) fn add(&self, value: u64) {
         self.watch.add(Field::Value, value);
-        self.polled.see(self.snapshot());
+        self.polled.store(self.snapshot());
         self.changed();
     }
 
     /// fi_cntr_set.
     pub(crate) fn set(&self, value: u64) {
         self.watch.set(Field::Value, value);
-        self.polled.see(self.snapshot());
+        self.polled.store(self.snapshot());
         self.changed();
     }
 
-    /// From now on reading drives this endpoint.
+    /// Attaches an endpoint, which reading drives from now on.
     pub(crate) fn attach(&self, endpoint: &Arc<Endpoint>, sockets: &[RawFd]) -> Result<()> {
-        if let (Some(waiter), None) = (self.waits.waiter(), self.domain.progress()) {
-            for fd in sockets {
-                waiter.add(*fd)?;
-            }
-        }
-        self.backoff.add_sockets(sockets);
-        let mut endpoints = self.endpoints.lock();
-        if !endpoints.iter().any(|e| Arc::ptr_eq(e, endpoint)) {
-            endpoints.push(Arc::clone(endpoint));
-        }
-        drop(endpoints);
-        // A sleeper under manual progress does not learn of its endpoints' timers by itself.
-        self.waits.signal();
-        Ok(())
+        self.driver.attach(&self.domain, &self.waits, endpoint, sockets)
     }
 
-    /// The endpoint closes.
+    /// Detaches an endpoint, which closes.
     pub(crate) fn detach(&self, endpoint: &Endpoint, sockets: &[RawFd]) {
-        if let Some(waiter) = self.waits.waiter() {
-            for fd in sockets {
-                waiter.remove(*fd);
-            }
-        }
-        self.backoff.remove_sockets(sockets);
-        self.endpoints.lock().retain(|e| !core::ptr::eq(Arc::as_ptr(e), endpoint));
-        self.dozing.lock().retain(|e| !core::ptr::eq(Arc::as_ptr(e), endpoint));
+        self.driver.detach(&self.waits, endpoint, sockets);
     }
 
-    /// Drives every endpoint once. Whether anything happened.
+    /// Drives every endpoint once. Returns whether anything happened.
     pub(crate) fn progress(&self) -> bool {
-        let dozing = core::mem::take(&mut *self.dozing.lock());
-        dozing.iter().for_each(|endpoint| endpoint.woke());
-        let (mut i, mut busy) = (0, false);
-        loop {
-            let endpoint = self.endpoints.lock().get(i).cloned();
-            let Some(endpoint) = endpoint else { return busy };
-            busy |= endpoint.progress();
-            i += 1;
-        }
-    }
-
-    /// As [`crate::cq::Cq::poll`], for somebody who found `before`.
-    fn poll(&self, before: (u64, u64)) {
-        if self.progress() {
-            self.backoff.on_busy();
-        } else {
-            let is_unchanged = || self.doze(true) && before == self.snapshot();
-            self.backoff.on_idle(|| self.next_timeout(), is_unchanged);
-        }
-    }
-
-    /// As [`crate::cq::Cq::doze`].
-    fn doze(&self, driven: bool) -> bool {
-        let endpoints = self.endpoints.lock().clone();
-        let (dozing, quiet) = doze(&endpoints, driven);
-        self.dozing.lock().extend(dozing);
-        quiet
-    }
-
-    /// When one of the endpoints needs a turn by itself.
-    fn next_timeout(&self) -> Option<Time> {
-        let endpoints = self.endpoints.lock().clone();
-        endpoints.iter().filter_map(|e| e.next_timeout()).min()
-    }
-
-    /// Returns the earliest timer of the endpoints, for a thread that is about to sleep until then.
-    fn next_timeout_of_sleeper(&self) -> Option<Time> {
-        let endpoints = self.endpoints.lock().clone();
-        endpoints.iter().filter_map(|e| e.next_timeout_of_sleeper()).min()
+        self.driver.progress()
     }
 
     /// Makes sure that the next change of what somebody found wakes the waiter.
@@ -341,26 +273,12 @@ impl Cntr {
     /// # Errors
     /// `FI_EAGAIN` when it has changed, `FI_ENOSYS` without a wait object.
     fn arm(&self, found: (u64, u64), sleeper: Sleeper) -> Result<()> {
-        self.waits.prepare(sleeper, |waiter| self.look(waiter, found))
+        self.waits.prepare(sleeper, |waiter| self.check_before_sleep(waiter, found))
     }
 
     /// Makes progress, and returns an error if a number has changed. Otherwise the next change wakes the sleeper.
-    fn look(&self, waiter: Option<&Waiter>, found: (u64, u64)) -> Result<()> {
-        self.progress();
-        match self.domain.progress() {
-            None => {
-                if let Some(waiter) = waiter {
-                    waiter.arm(self.next_timeout_of_sleeper());
-                }
-                if !self.doze(false) {
-                    return Err(Errno::AGAIN);
-                }
-            }
-            Some(progress) => {
-                self.endpoints.lock().iter().for_each(|ep| ep.leave());
-                progress.take_over();
-            }
-        }
+    fn check_before_sleep(&self, waiter: Option<&Waiter>, found: (u64, u64)) -> Result<()> {
+        self.driver.prepare(&self.domain, waiter)?;
         self.watch.sleep();
         if found == self.snapshot() { Ok(()) } else { Err(Errno::AGAIN) }
     }
@@ -369,7 +287,7 @@ impl Cntr {
     pub(crate) fn news(&self) -> bool {
         let now = self.snapshot();
         let news = now != self.polled.get();
-        self.polled.see(now);
+        self.polled.store(now);
         news
     }
 
@@ -386,7 +304,8 @@ impl Cntr {
 
     /// One of the two numbers, after a turn of progress.
     fn read(&self, which: Field, seen: &AtomicU64) -> u64 {
-        self.poll(self.snapshot());
+        let before = self.snapshot();
+        self.driver.poll(|| before == self.snapshot());
         let now = self.watch.get(which);
         seen.store(now, Ordering::Relaxed);
         now

@@ -13,35 +13,29 @@ use std::ffi::CString;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use squall_base::Time;
-
-use crate::backoff::Backoff;
 use crate::boundary::{self, Out};
 use crate::domain::Domain;
 use crate::endpoint::Endpoint;
+use crate::endpoint_driver::EndpointDriver;
 use crate::endpoint_lock::EndpointLock;
 use crate::errno::{Errno, Result};
 use crate::fault;
 use crate::ffi;
 use crate::flags::{self, class};
-use crate::objects::{self, Cell, Hold, Object, Table, Users};
+use crate::objects::{self, Cell, Object, ObjectRef, Table, Users};
 use crate::optional::peer_provider::OwnerCq;
 use crate::wait::set::WaitSet;
 use crate::wait::{self, Sleeper, Waitable, Waiter, Waits};
 use entry::ErrorLayout;
 pub(crate) use entry::{Entry, ErrorEntry, Format};
 
-/// What changes.
+/// The entries of a queue, and the state of its readers.
 struct State {
     entries: VecDeque<Entry>,
     failures: VecDeque<ErrorEntry>,
     /// Entries taken out so far; a failure's position counts in the same way.
     taken: u64,
-    /// Endpoints to drive when the queue is empty.
-    endpoints: Vec<Arc<Endpoint>>,
-    /// Those that were told that somebody sleeps until something of theirs comes.
-    dozing: Vec<Arc<Endpoint>>,
-    /// Somebody sleeps, or polls the descriptor.
+    /// A thread sleeps, or polls the descriptor.
     armed: bool,
     /// How often fi_cq_signal was called, and how often it had been when somebody woke up for it last.
     signals: u64,
@@ -61,12 +55,12 @@ struct State {
 pub(crate) struct Cq {
     fid: Cell<ffi::fid_cq>,
     users: Users,
-    domain: Hold<Domain>,
+    domain: ObjectRef<Domain>,
     format: Format,
     waits: Waits,
     /// The layout of the application's `fi_cq_err_entry`.
     error_layout: ErrorLayout,
-    backoff: Backoff,
+    driver: EndpointDriver,
     state: EndpointLock<State>,
     /// Completions are another provider's to keep (FI_PEER).
     peer_owner: Option<OwnerCq>,
@@ -162,15 +156,13 @@ impl Cq {
             format: Format::from_attr(attr.format)?,
             waits: Waits::open(attr.wait_obj, set)?,
             error_layout: ErrorLayout::of(domain.api_version()),
-            backoff: Backoff::default(),
+            driver: EndpointDriver::new(domain.locks()),
             state: EndpointLock::new(
                 domain.locks(),
                 State {
                     entries: VecDeque::with_capacity(capacity),
                     failures: VecDeque::new(),
                     taken: 0,
-                    endpoints: Vec::new(),
-                    dozing: Vec::new(),
                     armed: false,
                     signals: 0,
                     answered: 0,
@@ -179,7 +171,7 @@ impl Cq {
                     shown_text: CString::default(),
                 },
             ),
-            domain: Hold::new(domain),
+            domain: ObjectRef::new(domain),
         });
         let weak = Arc::downgrade(&opened);
         opened.waits.join(weak)?;
@@ -213,7 +205,7 @@ impl Cq {
             self.wake_armed(&mut state);
         }
         drop(state);
-        self.backoff.wake();
+        self.driver.wake();
     }
 
     /// Adds a failure, behind the completions so far.
@@ -228,7 +220,7 @@ impl Cq {
             self.wake_armed(&mut state);
         }
         drop(state);
-        self.backoff.wake();
+        self.driver.wake();
     }
 
     /// Wakes sleepers that watch the sockets, after background progress took packets from those.
@@ -241,67 +233,25 @@ impl Cq {
         self.waits.signal();
     }
 
-    /// From now on reading drives this endpoint, and waiting watches its sockets unless a thread
-    /// does.
+    /// Attaches an endpoint, which reading drives from now on.
     pub(crate) fn attach(&self, endpoint: &Arc<Endpoint>, sockets: &[RawFd]) -> Result<()> {
-        if let (Some(waiter), None) = (self.waits.waiter(), self.domain.progress()) {
-            for fd in sockets {
-                waiter.add(*fd)?;
-            }
-        }
-        self.backoff.add_sockets(sockets);
-        let mut state = self.state.lock();
-        if !state.endpoints.iter().any(|e| Arc::ptr_eq(e, endpoint)) {
-            state.endpoints.push(Arc::clone(endpoint));
-        }
-        drop(state);
-        // A sleeper under manual progress does not learn of its endpoints' timers by itself.
-        self.waits.signal();
-        Ok(())
+        self.driver.attach(&self.domain, &self.waits, endpoint, sockets)
     }
 
-    /// The endpoint closes.
+    /// Detaches an endpoint, which closes.
     pub(crate) fn detach(&self, endpoint: &Endpoint, sockets: &[RawFd]) {
-        if let Some(waiter) = self.waits.waiter() {
-            for fd in sockets {
-                waiter.remove(*fd);
-            }
-        }
-        self.backoff.remove_sockets(sockets);
-        let mut state = self.state.lock();
-        state.endpoints.retain(|e| !core::ptr::eq(Arc::as_ptr(e), endpoint));
-        state.dozing.retain(|e| !core::ptr::eq(Arc::as_ptr(e), endpoint));
+        self.driver.detach(&self.waits, endpoint, sockets);
     }
 
-    /// Drives every endpoint once. Not called under the queue's lock: endpoints push here. Whether anything happened.
+    /// Drives every endpoint once. Returns whether anything happened.
     pub(crate) fn progress(&self) -> bool {
-        let dozing = core::mem::take(&mut self.state.lock().dozing);
-        dozing.iter().for_each(|endpoint| endpoint.woke());
-        let (mut i, mut busy) = (0, false);
-        loop {
-            // One endpoint per queue is the common case: one clone, one turn.
-            let (endpoint, last) = {
-                let state = self.state.lock();
-                let Some(endpoint) = state.endpoints.get(i) else { return busy };
-                (Arc::clone(endpoint), i + 1 == state.endpoints.len())
-            };
-            busy |= endpoint.progress();
-            if last {
-                return busy;
-            }
-            i += 1;
-        }
+        self.driver.progress()
     }
 
-    /// Drives every endpoint once for somebody who polls; when nothing happens, that one rests as is fit.
+    /// Drives every endpoint once for a thread that polls, which backs off when nothing happens.
     #[inline]
     fn poll(&self) {
-        if self.progress() {
-            self.backoff.on_busy();
-        } else {
-            let is_empty = || self.doze(true) && self.state.lock().is_empty();
-            self.backoff.on_idle(|| self.next_timeout(), is_empty);
-        }
+        self.driver.poll(|| self.state.lock().is_empty());
     }
 
     /// fi_poll: whether there is something to read.
@@ -314,27 +264,6 @@ impl Cq {
         // SAFETY: the cell holds an initialised `fid_cq`, whose context is the application's: it alone may
         // change it, and not during a call with the object.
         unsafe { (*self.fid.get()).fid.context }
-    }
-
-    /// When one of the endpoints needs a turn by itself.
-    fn next_timeout(&self) -> Option<Time> {
-        let endpoints: Vec<Arc<Endpoint>> = self.state.lock().endpoints.clone();
-        endpoints.iter().filter_map(|e| e.next_timeout()).min()
-    }
-
-    /// Returns the earliest timer of the endpoints, for a thread that is about to sleep until then.
-    fn next_timeout_of_sleeper(&self) -> Option<Time> {
-        let endpoints: Vec<Arc<Endpoint>> = self.state.lock().endpoints.clone();
-        endpoints.iter().filter_map(|e| e.next_timeout_of_sleeper()).min()
-    }
-
-    /// Whether nothing waits that peers on this host have left; from now on they wake the waiter. Of an endpoint that
-    /// another thread drives, `driven` is believed.
-    fn doze(&self, driven: bool) -> bool {
-        let endpoints: Vec<Arc<Endpoint>> = self.state.lock().endpoints.clone();
-        let (dozing, quiet) = doze(&endpoints, driven);
-        self.state.lock().dozing.extend(dozing);
-        quiet
     }
 }
 
@@ -353,27 +282,13 @@ impl Cq {
     /// fi_cq_signal calls it has seen, so each such thread sees every signal. Without `answered`, each signal is
     /// reported to one caller, once.
     fn prepare(&self, sleeper: Sleeper, answered: Option<u64>) -> Result<()> {
-        self.waits.prepare(sleeper, |waiter| self.look(waiter, answered))
+        self.waits.prepare(sleeper, |waiter| self.check_before_sleep(waiter, answered))
     }
 
     /// Makes progress, and returns an error if the queue has an entry. Otherwise the next entry or signal wakes the
     /// sleeper.
-    fn look(&self, waiter: Option<&Waiter>, answered: Option<u64>) -> Result<()> {
-        self.progress();
-        match self.domain.progress() {
-            None => {
-                if let Some(waiter) = waiter {
-                    waiter.arm(self.next_timeout_of_sleeper());
-                }
-                if !self.doze(false) {
-                    return Err(Errno::AGAIN);
-                }
-            }
-            Some(progress) => {
-                self.state.lock().endpoints.iter().for_each(|ep| ep.leave());
-                progress.take_over();
-            }
-        }
+    fn check_before_sleep(&self, waiter: Option<&Waiter>, answered: Option<u64>) -> Result<()> {
+        self.driver.prepare(&self.domain, waiter)?;
         let mut state = self.state.lock();
         let signals = state.signals;
         let answered = answered.unwrap_or_else(|| core::mem::replace(&mut state.answered, signals));
@@ -383,24 +298,8 @@ impl Cq {
         state.armed = true;
         Ok(())
     }
-}
 
-/// Those of `endpoints` whose peers on this host wake a sleeper from now on, and whether nothing of theirs is there. Of one
-/// that another thread drives, `driven` is believed.
-pub(crate) fn doze(endpoints: &[Arc<Endpoint>], driven: bool) -> (Vec<Arc<Endpoint>>, bool) {
-    let mut dozing = Vec::new();
-    for endpoint in endpoints {
-        match endpoint.doze() {
-            Some(true) => dozing.push(Arc::clone(endpoint)),
-            None if driven => {}
-            _ => return (dozing, false),
-        }
-    }
-    (dozing, true)
-}
-
-impl Cq {
-    /// Wakes whoever waits for a completion, without one.
+    /// Wakes a thread that waits for a completion, without one.
     fn signal(&self) -> Result<()> {
         self.waits.prepared()?;
         let mut state = self.state.lock();

@@ -23,6 +23,7 @@ mod compat;
 mod cq;
 mod domain;
 mod endpoint;
+mod endpoint_driver;
 mod endpoint_lock;
 mod eq;
 mod errno;

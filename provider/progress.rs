@@ -14,29 +14,29 @@ use parking_lot::Mutex;
 use squall_base::{Span, Time};
 
 use crate::clock;
-use crate::cq::doze;
 use crate::endpoint::Endpoint;
+use crate::endpoint_driver::prepare_sleep;
 use crate::errno::{Errno, Result};
 use crate::objects::PerProcess;
 use crate::param::params;
 use crate::wait::Waiter;
 
-/// How long the thread leaves an endpoint alone that the application was seen to serve.
-const LOOK_AGAIN: Duration = Duration::from_micros(200);
+/// How long the thread leaves alone the endpoints whose application makes progress by itself.
+const CHECK_EVERY: Duration = Duration::from_micros(200);
 
-/// How long the end of a process waits for all threads.
+/// The time for which the end of a process waits for all threads.
 const PATIENCE: Span = Span::secs(1);
 
-/// What the thread and the domain share.
+/// State that the thread and the domain share.
 struct Shared {
     waiter: Waiter,
     endpoints: Mutex<Vec<Arc<Endpoint>>>,
     stop: AtomicBool,
     /// When the sleeping thread will wake up by itself; 0 while it is awake.
     asleep_until: AtomicU64,
-    /// The thread has left everything to the application.
+    /// The thread leaves all progress to the application.
     away: AtomicBool,
-    /// Until somebody waits for its end.
+    /// The thread, until a caller waits for its end.
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -45,10 +45,10 @@ pub(crate) struct Progress {
     shared: Arc<Shared>,
 }
 
-/// Number of the next thread.
+/// The number of the next thread.
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
-/// Threads that run, for `cleanup`.
+/// The running threads, for `cleanup`.
 static RUNNING: PerProcess<Mutex<Vec<Arc<Shared>>>> = PerProcess::new();
 
 impl Progress {
@@ -81,7 +81,7 @@ impl Progress {
         Ok(Self { shared })
     }
 
-    /// Serves this endpoint, too.
+    /// Adds an endpoint to those that the thread serves.
     pub(crate) fn attach(&self, ep: &Arc<Endpoint>, sockets: &[i32]) -> Result<()> {
         for fd in sockets {
             self.shared.waiter.add(*fd)?;
@@ -101,7 +101,7 @@ impl Progress {
         self.shared.endpoints.lock().retain(|e| !core::ptr::eq(Arc::as_ptr(e), ep));
     }
 
-    /// An endpoint now has a timer that may be earlier than the thread's sleep.
+    /// Wakes the thread if a new timer of an endpoint is earlier than the end of its sleep.
     #[inline]
     pub(crate) fn timer(&self, at: Option<Time>) {
         let until = self.shared.asleep_until.load(Ordering::Acquire);
@@ -110,13 +110,13 @@ impl Progress {
         }
     }
 
-    /// There is something for it to do that no socket shows.
-    pub(crate) fn look(&self) {
+    /// Wakes the thread for something to do that no socket shows.
+    pub(crate) fn wake(&self) {
         self.take_over();
         self.shared.waiter.signal();
     }
 
-    /// The application stops polling: the thread goes on at once.
+    /// Makes the thread serve the endpoints at once, because the application stops polling.
     pub(crate) fn take_over(&self) {
         if self.shared.away.swap(false, Ordering::SeqCst)
             && let Some(thread) = &*self.shared.thread.lock()
@@ -139,8 +139,8 @@ impl Progress {
     }
 }
 
-/// The host ends: tells every thread to stop, and waits for it, but not for ever: whoever ends the process in the middle
-/// of a call keeps what the thread may be waiting for.
+/// Stops every thread, because libfabric ends. It waits for them for a limited time: a process that ends in the middle of
+/// a call keeps locks that a thread may be waiting for.
 pub(crate) fn stop_all() {
     let stopped: Vec<_> = RUNNING.get().lock().drain(..).collect();
     stopped.iter().for_each(|shared| shared.end());
@@ -199,7 +199,7 @@ fn pin(cpu: usize) {
 }
 
 impl Shared {
-    /// Tells the thread to stop.
+    /// Makes the thread stop.
     fn end(&self) {
         self.stop.store(true, Ordering::Release);
         self.waiter.signal();
@@ -213,7 +213,7 @@ impl Shared {
             let mut busy = false;
             let mut left = false;
             for ep in &endpoints {
-                if ep.stalled() {
+                if ep.check_stalled() {
                     left = true;
                     busy |= ep.serve();
                 }
@@ -234,16 +234,16 @@ impl Shared {
         }
     }
 
-    /// The application serves every endpoint.
+    /// Waits while the application serves every endpoint.
     fn stay_away(&self) {
         self.away.store(true, Ordering::SeqCst);
-        std::thread::park_timeout(LOOK_AGAIN);
+        std::thread::park_timeout(CHECK_EVERY);
         self.away.store(false, Ordering::SeqCst);
     }
 
     /// Sleeps until a socket, a timer or a signal.
     fn sleep(&self) {
-        // Announced first: a timer set after this wakes us up, one set before is seen below.
+        // Set first: a timer set after this wakes us up, one set before is seen below.
         self.asleep_until.store(Time::NEVER.0, Ordering::SeqCst);
         // Only this thread sleeps here. It handles the reasons for a signal afterwards: a new endpoint, or work that is
         // due.
@@ -260,12 +260,12 @@ impl Shared {
         let next = endpoints.iter().filter_map(|e| e.next_timeout()).min();
         self.asleep_until.store(next.unwrap_or(Time::NEVER).0, Ordering::SeqCst);
         self.waiter.arm(next);
-        let (dozing, quiet) = doze(endpoints, false);
+        let (sleeping, quiet) = prepare_sleep(endpoints, false);
         if quiet && !self.stop.load(Ordering::Acquire) {
             // Interrupted by a signal: one more turn does no harm.
             let _ = self.waiter.sleep(Time::NEVER);
         }
-        dozing.iter().for_each(|e| e.woke());
+        sleeping.iter().for_each(|e| e.end_sleep());
     }
 }
 
