@@ -20,7 +20,7 @@ use crate::eq::{Eq, Failure};
 use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::flags::{self, ADDR_UNSPEC, av_type, class};
-use crate::objects::{self, Cell, Hold, Object, Table, Users};
+use crate::objects::{self, Cell, Object, ObjectRef, Table, Users};
 use addresses::Addresses;
 pub(crate) use set::AvSet;
 
@@ -33,7 +33,7 @@ pub(crate) const NOT_SHARED: &str = "what it holds beside addresses (secrets, pa
 pub(crate) struct Av {
     fid: Cell<ffi::fid_av>,
     users: Users,
-    domain: Hold<Domain>,
+    domain: ObjectRef<Domain>,
     addresses: RwLock<Addresses>,
     /// Changes when what was cached before is void.
     generation: AtomicU64,
@@ -43,7 +43,7 @@ pub(crate) struct Av {
     events: bool,
     /// The application gives every address its own id with fi_av_set_user_id (FI_AV_USER_ID at fi_av_open).
     needs_ids: bool,
-    eq: RwLock<Option<Hold<Eq>>>,
+    eq: RwLock<Option<ObjectRef<Eq>>>,
 }
 
 // SAFETY: `Av` is repr(C) and begins with the cell of a `fid_av`, which begins with a `fid`; `create`
@@ -91,7 +91,7 @@ boundary::exports! {
     /// Only an event queue can be bound.
     status bind(fid: *mut ffi::fid, other: *mut ffi::fid, _flags: u64) -> c_int => {
         let (av, eq) = (objects::get::<Av, _>(fid)?, objects::share::<Eq, _>(other)?);
-        *av.eq.write() = Some(Hold::new(eq));
+        *av.eq.write() = Some(ObjectRef::new(eq));
         Ok(())
     };
 
@@ -230,7 +230,7 @@ impl Av {
                 ops: objects::table(&OPS),
             }),
             users: Users::default(),
-            domain: Hold::new(domain),
+            domain: ObjectRef::new(domain),
             addresses: RwLock::new(Addresses::with_capacity(count)),
             generation: AtomicU64::new(0),
             revision: AtomicU64::new(0),

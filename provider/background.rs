@@ -114,7 +114,7 @@ impl Shared {
             }
             // An endpoint is stalled when its application made no progress since the last round, until it does.
             let mut stalled: Vec<&Arc<Endpoint>> =
-                endpoints.iter().filter(|ep| ep.stalled()).collect();
+                endpoints.iter().filter(|ep| ep.check_stalled()).collect();
             while !stalled.is_empty() && !self.stop.load(Ordering::Acquire) {
                 stalled.retain(|ep| (0..TURNS).all(|_| ep.progress_in_background()));
             }

@@ -19,11 +19,11 @@ use crate::errno::{Errno, Result};
 use crate::fabric::Fabric;
 use crate::ffi;
 use crate::flags::{class, mr_mode, progress, threading};
-use crate::info::Chosen;
+use crate::info::ChosenAttributes;
 use crate::job::AuthKey;
 use crate::mr::{self, Regions};
 use crate::nic::{self, Nic};
-use crate::objects::{self, Cell, Hold, Object, Process, Table, Users};
+use crate::objects::{self, Cell, Object, ObjectRef, Process, Table, Users};
 use crate::optional::peer_provider;
 use crate::optional::triggered_work;
 use crate::poll;
@@ -31,23 +31,23 @@ use crate::progress::Progress;
 use crate::secret;
 
 /// An enabled endpoint, which may name regions, and has an address.
-struct Enabled {
+struct EnabledEndpoint {
     endpoint: Weak<Endpoint>,
     name: Name,
 }
 
 /// How a counter concerns every endpoint of the domain.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Follows {
+enum CounterScope {
     /// It counts what peers access.
     Accesses,
     /// What is counted depends on their progress.
     Progress,
 }
 
-impl Follows {
+impl CounterScope {
     fn begin(self, endpoint: &Arc<Endpoint>, cntr: &Arc<Cntr>) -> Result<()> {
-        endpoint.follow(cntr, self == Self::Accesses)
+        endpoint.attach_counter(cntr, self == Self::Accesses)
     }
 }
 
@@ -56,7 +56,7 @@ impl Follows {
 pub(crate) struct Domain {
     fid: Cell<ffi::fid_domain>,
     users: Users,
-    fabric: Hold<Fabric>,
+    fabric: ObjectRef<Fabric>,
     nic: Nic,
     locks: bool,
     virtual_addresses: bool,
@@ -65,11 +65,11 @@ pub(crate) struct Domain {
     devices: bool,
     auth_key: AuthKey,
     regions: Arc<EndpointLock<Regions>>,
-    endpoints: Mutex<Vec<Enabled>>,
+    endpoints: Mutex<Vec<EnabledEndpoint>>,
     /// Counters that concern every endpoint, and how.
-    counters: Mutex<Vec<(Weak<Cntr>, Follows)>>,
+    counters: Mutex<Vec<(Weak<Cntr>, CounterScope)>>,
     progress: Option<Progress>,
-    work: triggered_work::Queue,
+    work: triggered_work::WorkQueue,
     process: Process,
 }
 
@@ -109,7 +109,7 @@ static OPS: Table<ffi::fi_ops_domain> = Table(ffi::fi_ops_domain {
 /// `FI_ENODATA` when that interface is gone; the system's, when descriptors or random bits are short.
 pub(crate) fn open(
     fabric: Arc<Fabric>,
-    chosen: &Chosen,
+    chosen: &ChosenAttributes,
     context: *mut c_void,
 ) -> Result<*mut ffi::fid_domain> {
     let ip = chosen.source.map(|s| s.ip()).filter(|ip| !ip.is_unspecified());
@@ -131,7 +131,7 @@ pub(crate) fn open(
             mr: objects::table(&mr::OPS),
         }),
         users: Users::default(),
-        fabric: Hold::new(fabric),
+        fabric: ObjectRef::new(fabric),
         // FI_THREAD_COMPLETION lets the queues of one endpoint's two sides have a thread each. Where the kernel has no
         // membarrier(2), or a container forbids it, the background progress thread needs a lock to enter the domain.
         locks: chosen.threading != threading::DOMAIN
@@ -149,7 +149,7 @@ pub(crate) fn open(
         endpoints: Mutex::default(),
         counters: Mutex::default(),
         progress: if automatic { Some(Progress::start()?) } else { None },
-        work: triggered_work::Queue::default(),
+        work: triggered_work::WorkQueue::default(),
         process: Process::current(),
         nic,
     });
@@ -207,7 +207,7 @@ impl Domain {
 
     /// An endpoint is enabled, by this name.
     pub(crate) fn enabled(&self, endpoint: &Arc<Endpoint>, name: Name) {
-        self.endpoints.lock().push(Enabled { endpoint: Arc::downgrade(endpoint), name });
+        self.endpoints.lock().push(EnabledEndpoint { endpoint: Arc::downgrade(endpoint), name });
     }
 
     /// A counter is bound to a region: every endpoint says what peers access.
@@ -215,7 +215,7 @@ impl Domain {
     /// # Errors
     /// The system's, when a wait object cannot watch an endpoint's sockets.
     pub(crate) fn counted(&self, cntr: &Arc<Cntr>) -> Result<()> {
-        self.follow(cntr, Follows::Accesses)
+        self.attach_counter(cntr, CounterScope::Accesses)
     }
 
     /// Work changes a counter: reading that drives every endpoint, on any of which it may depend.
@@ -223,10 +223,10 @@ impl Domain {
     /// # Errors
     /// As [`Self::counted`].
     pub(crate) fn drives(&self, cntr: &Arc<Cntr>) -> Result<()> {
-        self.follow(cntr, Follows::Progress)
+        self.attach_counter(cntr, CounterScope::Progress)
     }
 
-    fn follow(&self, cntr: &Arc<Cntr>, what: Follows) -> Result<()> {
+    fn attach_counter(&self, cntr: &Arc<Cntr>, what: CounterScope) -> Result<()> {
         let mut counters = self.counters.lock();
         counters.retain(|(known, _)| known.strong_count() > 0);
         let is = |known: &Weak<Cntr>| core::ptr::eq(known.as_ptr(), Arc::as_ptr(cntr));
@@ -242,7 +242,7 @@ impl Domain {
     ///
     /// # Errors
     /// As [`Self::counted`].
-    pub(crate) fn tell_counters(&self, endpoint: &Arc<Endpoint>) -> Result<()> {
+    pub(crate) fn attach_to_counters(&self, endpoint: &Arc<Endpoint>) -> Result<()> {
         let counters = self.counters.lock().clone();
         counters.iter().try_for_each(|(cntr, what)| {
             cntr.upgrade().map_or(Ok(()), |cntr| what.begin(endpoint, &cntr))
@@ -268,7 +268,8 @@ impl Domain {
     /// # Errors
     /// `FI_EADDRNOTAVAIL`, and a warning that says who is who.
     pub(crate) fn reachable(&self, name: &Name) -> Result<()> {
-        let contradiction = |ours: &Enabled| ours.name.contradicts(name).then_some(ours.name);
+        let contradiction =
+            |ours: &EnabledEndpoint| ours.name.contradicts(name).then_some(ours.name);
         let Some(ours) = self.endpoints.lock().iter().find_map(contradiction) else {
             return Ok(());
         };
@@ -299,7 +300,7 @@ impl Domain {
 
     /// What begins when counters have reached a number.
     #[inline]
-    pub(crate) fn work(&self) -> &triggered_work::Queue {
+    pub(crate) fn work(&self) -> &triggered_work::WorkQueue {
         &self.work
     }
 
@@ -307,7 +308,7 @@ impl Domain {
     pub(crate) fn push_work(&self, due: Vec<triggered_work::Work>) {
         self.work.push(due);
         if let Some(progress) = &self.progress {
-            progress.look();
+            progress.wake();
         }
     }
 

@@ -30,9 +30,9 @@ use crate::endpoint_lock::{EndpointGuard, EndpointLock};
 use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::flags::{self, class};
-use crate::info::{self, Chosen};
+use crate::info::{self, ChosenAttributes};
 use crate::job::Job;
-use crate::objects::{self, Cell, Hold, Object, Process, Table, Users};
+use crate::objects::{self, Cell, Object, ObjectRef, Process, Table, Users};
 use crate::optional::peer_provider::receives::notify_owner;
 use crate::param::params;
 use crate::stats;
@@ -60,9 +60,9 @@ pub(crate) struct Settings {
     pub(crate) rx_flags: AtomicU64,
     /// Operations may wait for counters (FI_TRIGGER).
     pub(crate) triggers: bool,
-    /// It may join groups (FI_COLLECTIVE).
+    /// The endpoint may join groups (FI_COLLECTIVE).
     pub(crate) collective: bool,
-    /// How many it has joined.
+    /// The number of groups that were joined.
     pub(crate) groups: AtomicU64,
     /// `msg_order` of the transmitting side.
     pub(crate) msg_order: u64,
@@ -85,13 +85,13 @@ pub(crate) struct Inner {
 pub(crate) struct Endpoint {
     fid: Cell<ffi::fid_ep>,
     users: Users,
-    pub(crate) domain: Hold<Domain>,
+    pub(crate) domain: ObjectRef<Domain>,
     pub(crate) settings: Settings,
     pub(crate) inner: EndpointLock<Inner>,
     number: u32,
     process: Process,
     closed: AtomicBool,
-    /// Itself, for work that is to begin later.
+    /// A reference to this endpoint, for work that begins later.
     me: Weak<Self>,
     /// Set when the background progress thread looks at the endpoint, cleared when the application makes progress.
     stalled: AtomicBool,
@@ -123,7 +123,7 @@ static OPS: Table<ffi::fi_ops_ep> = Table(ffi::fi_ops_ep {
     tx_size_left: Some(options::size_left),
 });
 
-/// How many endpoints this process opened.
+/// The number of endpoints that this process has opened.
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
 boundary::exports! {
@@ -179,7 +179,7 @@ impl Endpoint {
     /// Opens an endpoint, which does nothing before it is enabled.
     fn create(
         domain: Arc<Domain>,
-        chosen: &Chosen,
+        chosen: &ChosenAttributes,
         context: *mut c_void,
     ) -> Result<*mut ffi::fid_ep> {
         domain.process().check()?;
@@ -213,22 +213,22 @@ impl Endpoint {
             closed: AtomicBool::new(false),
             me: Weak::clone(me),
             stalled: AtomicBool::new(false),
-            domain: Hold::new(domain),
+            domain: ObjectRef::new(domain),
         });
         Ok(objects::publish(opened))
     }
 
-    /// For who keeps it without keeping it open.
+    /// Returns a reference that does not keep the endpoint open.
     pub(crate) fn weak(&self) -> Weak<Self> {
         Weak::clone(&self.me)
     }
 
-    /// Whether it was opened on this domain.
+    /// Returns whether the endpoint was opened on this domain.
     pub(crate) fn belongs_to(&self, domain: &Domain) -> bool {
         core::ptr::eq(&raw const **self.domain, domain)
     }
 
-    /// The libfabric API version that the application asked for.
+    /// Returns the libfabric API version that the application asked for.
     pub(crate) fn api_version(&self) -> u32 {
         self.domain.api_version()
     }
@@ -243,9 +243,9 @@ impl Endpoint {
         Ok(self.inner.lock())
     }
 
-    /// Moves packets, timers and completions along for the application. Whether anything happened.
+    /// Makes progress for the application: packets, timers and completions. Returns whether anything happened.
     ///
-    /// A thread that finds another one at it sleeps until that is done: it would take the processor from it otherwise.
+    /// If another thread makes progress, this one sleeps until that is done. It would take the processor from it otherwise.
     #[inline]
     pub(crate) fn progress(&self) -> bool {
         if !self.process.is_current() {
@@ -279,7 +279,7 @@ impl Endpoint {
         }
     }
 
-    /// As [`Endpoint::progress`] by a thread of ours, which leaves it to the application if that is at it.
+    /// Makes progress as [`Endpoint::progress`] does, on a progress thread, unless another thread does so now.
     pub(crate) fn serve(&self) -> bool {
         if !self.process.is_current() {
             return false;
@@ -292,13 +292,13 @@ impl Endpoint {
         busy
     }
 
-    /// The application is about to sleep, and will not make progress.
-    pub(crate) fn leave(&self) {
+    /// Notes that the application is about to sleep, and will not make progress.
+    pub(crate) fn mark_idle(&self) {
         self.stalled.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the application made no progress since this was asked last.
-    pub(crate) fn stalled(&self) -> bool {
+    /// Returns whether the application has made no progress since the last call.
+    pub(crate) fn check_stalled(&self) -> bool {
         self.stalled.swap(true, Ordering::Relaxed)
     }
 
@@ -327,10 +327,10 @@ impl Endpoint {
         core.optional.is_joining()
     }
 
-    /// The application, or a thread, is about to sleep on the sockets: peers on this host are to wake it. False when
-    /// something of theirs is there already; `None` when another thread holds the lock and drives it: a thread of the
+    /// Prepares for a thread to sleep on the sockets: peers on this host must wake it. Returns false when something of theirs
+    /// has arrived already, and `None` when another thread holds the lock and drives it: a thread of the
     /// application, or the background progress thread, which wakes sleepers when it finds something.
-    pub(crate) fn doze(&self) -> Option<bool> {
+    pub(crate) fn prepare_sleep(&self) -> Option<bool> {
         if !self.process.is_current() {
             return Some(true);
         }
@@ -338,8 +338,8 @@ impl Endpoint {
         Some(inner.core.as_mut().is_none_or(|core| core.prepare_sleep()))
     }
 
-    /// Who was about to sleep is back.
-    pub(crate) fn woke(&self) {
+    /// Notes that a thread for which [`Endpoint::prepare_sleep`] was called sleeps no more.
+    pub(crate) fn end_sleep(&self) {
         if self.process.is_current()
             && let Some(core) = &mut self.inner.lock().core
         {
@@ -347,8 +347,8 @@ impl Endpoint {
         }
     }
 
-    /// When it needs a turn without anything arriving. Soon, while another thread holds the lock: what it sets is not known, and
-    /// they may have told the thread of it before it lay down.
+    /// Returns when the endpoint needs a turn without anything arriving. While another thread holds the lock, that is soon:
+    /// the thread may set a timer, and may have reported it before the caller sleeps.
     pub(crate) fn next_timeout(&self) -> Option<Time> {
         match self.inner.try_lock() {
             Some(inner) => inner.core.as_ref()?.next_timeout(),
@@ -365,12 +365,12 @@ impl Endpoint {
         }
     }
 
-    /// The sockets to watch.
+    /// Returns the sockets to watch.
     pub(crate) fn sockets(&self) -> Vec<i32> {
         self.inner.lock().core.as_ref().map_or_else(Vec::new, |core| core.sockets())
     }
 
-    /// Reports the counters, once, and shows them no longer.
+    /// Reports the counters, once, and ends what observers see.
     pub(crate) fn report(&self) {
         if let Some(mut inner) = self.inner.try_lock()
             && let Some(core) = &mut inner.core
@@ -381,20 +381,20 @@ impl Endpoint {
         }
     }
 
-    /// A counter that concerns every endpoint of the domain: from now on reading it drives this one, which with
-    /// `accesses` says what peers access.
-    pub(crate) fn follow(self: &Arc<Self>, cntr: &Arc<Cntr>, accesses: bool) -> Result<()> {
+    /// Attaches a counter of the domain: reading it drives this endpoint from now on. With `accesses` the endpoint reports
+    /// the accesses of peers.
+    pub(crate) fn attach_counter(self: &Arc<Self>, cntr: &Arc<Cntr>, accesses: bool) -> Result<()> {
         let mut inner = self.lock()?;
         let Inner { bindings, core } = &mut *inner;
         let Some(core) = core else { return Ok(()) };
-        bindings.follow(cntr);
+        bindings.add_follower(cntr);
         if accesses {
             core.engine.report_accesses();
         }
         cntr.attach(self, &core.sockets())
     }
 
-    /// A region of the domain is being closed: when this returns nothing here names it any more.
+    /// Ends all uses of a memory region, which closes: when this returns nothing here refers to it.
     pub(crate) fn release_region(&self, region: RegionId) {
         if !self.process.is_current() {
             return;

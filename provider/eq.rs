@@ -20,7 +20,7 @@ use crate::errno::{Errno, Result};
 use crate::fabric::Fabric;
 use crate::ffi;
 use crate::flags::{self, class};
-use crate::objects::{self, Cell, Hold, Object, Table, Users};
+use crate::objects::{self, Cell, Object, ObjectRef, Table, Users};
 use crate::wait::set::WaitSet;
 use crate::wait::{self, Sleeper, Waitable, Waits};
 
@@ -63,7 +63,7 @@ struct State {
 pub(crate) struct Eq {
     fid: Cell<ffi::fid_eq>,
     users: Users,
-    fabric: Hold<Fabric>,
+    fabric: ObjectRef<Fabric>,
     waits: Waits,
     writable: bool,
     state: Mutex<State>,
@@ -193,7 +193,7 @@ impl Eq {
                 ops: objects::table(&OPS),
             }),
             users: Users::default(),
-            fabric: Hold::new(fabric),
+            fabric: ObjectRef::new(fabric),
             waits: Waits::open(wait_obj, set)?,
             writable: flags & flags::WRITE != 0,
             state: Mutex::default(),

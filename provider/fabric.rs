@@ -131,7 +131,7 @@ mod tests {
     use core::ptr::{null, null_mut};
 
     use super::*;
-    use crate::objects::Hold;
+    use crate::objects::ObjectRef;
 
     #[test]
     fn a_fabric_is_counted_until_it_closes() {
@@ -140,7 +140,7 @@ mod tests {
         let shared = unsafe { objects::share::<Fabric, _>(fid) }.expect("ours");
         assert_eq!((shared.name(), shared.api_version()), ("10.0.0.0/8", 7));
         assert_eq!(Arc::strong_count(&shared), 2);
-        let held = Hold::new(shared);
+        let held = ObjectRef::new(shared);
         // SAFETY: the fabric is open; it is used again only because this is refused.
         let refused = unsafe { objects::retire::<Fabric, _>(fid) };
         assert_eq!(refused.err(), Some(Errno::BUSY));

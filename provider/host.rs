@@ -90,7 +90,7 @@ pub(crate) fn begin() -> bool {
     if cfg!(miri) {
         return false;
     }
-    let sources = [Source::Caller, Source::Default, Source::Name, Source::Loaded];
+    let sources = [Source::Caller, Source::Default, Source::Name, Source::LoadedObject];
     let Some(found) = sources.into_iter().find_map(Source::find) else { return false };
     let mut known = KNOWN.get().lock();
     if known.iter().any(|host| host.base == found.base) {
@@ -124,7 +124,7 @@ enum Source {
     /// An already loaded `libfabric.so.1`.
     Name,
     /// Any loaded object whose name speaks of fabric: bundled under another name.
-    Loaded,
+    LoadedObject,
 }
 
 impl Source {
@@ -133,7 +133,7 @@ impl Source {
             Self::Caller => caller_objects().iter().find_map(|object| from_loaded(&object.path)),
             Self::Default => from_handle(libc::RTLD_DEFAULT),
             Self::Name => from_loaded(c"libfabric.so.1"),
-            Self::Loaded => loaded_objects().iter().find_map(|path| from_loaded(path)),
+            Self::LoadedObject => loaded_objects().iter().find_map(|path| from_loaded(path)),
         }
     }
 }
@@ -181,13 +181,13 @@ fn from_handle(handle: *mut c_void) -> Option<Host> {
 }
 
 /// A loaded object: where it came from, and where it is.
-struct Loaded {
+struct LoadedObject {
     path: CString,
     base: usize,
 }
 
 /// The object that an address is in.
-fn object_of(address: *const c_void) -> Option<Loaded> {
+fn object_of(address: *const c_void) -> Option<LoadedObject> {
     // SAFETY: a Dl_info is four pointers, for which zero is a value.
     let mut info: libc::Dl_info = unsafe { core::mem::zeroed() };
     // SAFETY: dladdr(3) looks `address` up among the loaded objects, whatever it is, without following
@@ -199,15 +199,15 @@ fn object_of(address: *const c_void) -> Option<Loaded> {
     // object is loaded; our callers ask for what is on the stack or was found by dlsym just now, so it stays at least
     // until we return. It is copied.
     let path = unsafe { CStr::from_ptr(info.dli_fname) }.to_owned();
-    Some(Loaded { path, base: info.dli_fbase.addr() })
+    Some(LoadedObject { path, base: info.dli_fbase.addr() })
 }
 
 /// The objects that own the frames of the current call stack, once each.
-fn caller_objects() -> Vec<Loaded> {
+fn caller_objects() -> Vec<LoadedObject> {
     let mut frames = [null_mut::<c_void>(); 32];
     // SAFETY: backtrace(3) writes at most the 32 addresses that `frames`, a local array, has room for.
     let n = unsafe { libc::backtrace(frames.as_mut_ptr(), 32) };
-    let mut objects: Vec<Loaded> = Vec::new();
+    let mut objects: Vec<LoadedObject> = Vec::new();
     for frame in frames.iter().take(usize::try_from(n).unwrap_or(0)) {
         if let Some(object) = object_of(*frame)
             && objects.iter().all(|other| other.base != object.base)

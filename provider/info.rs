@@ -57,7 +57,7 @@ fn answers(
     // Layered providers probe for other endpoint types: answered before looking at interfaces.
     if !hints.acceptable() {
         if flags & flags::CORE_PROV_ONLY == 0 {
-            say_why(hints);
+            log_reason(hints);
         }
         return Err(Errno::NODATA);
     }
@@ -78,7 +78,7 @@ fn answers(
 }
 
 /// Why what some applications ask for is not there at all.
-fn say_why(hints: &Hints) {
+fn log_reason(hints: &Hints) {
     if hints.datagrams() {
         log::warn!(
             "FI_EP_DGRAM is not offered: its packets (UUD) come without a context, and nothing is taken from a peer that \
@@ -150,7 +150,7 @@ fn endpoints(
 }
 
 /// What `fi_domain` and `fi_endpoint` read back from an info that the application may have edited.
-pub(crate) struct Chosen {
+pub(crate) struct ChosenAttributes {
     pub(crate) caps: u64,
     pub(crate) source: Option<SocketAddr>,
     pub(crate) tx_op_flags: u64,
@@ -171,7 +171,7 @@ pub(crate) struct Chosen {
 /// `info` is NULL or points to a `fi_info` that nobody writes to during the call, each of whose pointers to an
 /// attribute, an address, a name or a key is NULL or points to one; an address is as long as its family says, a
 /// key as its size.
-pub(crate) unsafe fn chosen(info: *const ffi::fi_info) -> Result<Chosen> {
+pub(crate) unsafe fn chosen(info: *const ffi::fi_info) -> Result<ChosenAttributes> {
     // SAFETY: NULL, which is refused, or a `fi_info` by this function's contract, which has one size in every
     // release. So have its transmit and receive attributes. The domain's has grown: no reference to the
     // whole is made, and only fields of the 1.17 layout, which all have, are read. The name is NULL or
@@ -193,7 +193,7 @@ pub(crate) unsafe fn chosen(info: *const ffi::fi_info) -> Result<Chosen> {
         (info, tx, rx, endpoint_key, addr::read(info.src_addr), domain)
     };
     let (threading, data_progress, mr_mode, domain_name, domain_key) = domain;
-    Ok(Chosen {
+    Ok(ChosenAttributes {
         caps: info.caps,
         source: source.map(|name| name.addr),
         tx_op_flags: tx.map_or(0, |t| t.op_flags),

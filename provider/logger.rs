@@ -17,11 +17,11 @@ use crate::provider;
 /// than it was told.
 pub(crate) const USER: &str = "squall_fi::user";
 /// Most different ones that a process prints.
-const MOST_SAID: usize = 64;
+const MOST_PRINTED: usize = 64;
 
-struct ToHost;
+struct HostLogger;
 
-static LOGGER: ToHost = ToHost;
+static LOGGER: HostLogger = HostLogger;
 
 /// Installs the logger and keeps out what the host would not print.
 pub(crate) fn install() {
@@ -67,7 +67,7 @@ fn subsystem(target: &str) -> ffi::fi_log_subsys {
     }
 }
 
-impl Log for ToHost {
+impl Log for HostLogger {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         enabled(level(metadata.level()), subsystem(metadata.target()))
     }
@@ -75,7 +75,7 @@ impl Log for ToHost {
     fn log(&self, record: &Record<'_>) {
         if !self.enabled(record.metadata()) {
             if record.target() == USER && is_chosen() {
-                say(&record.args().to_string());
+                print(&record.args().to_string());
             }
             return;
         }
@@ -109,7 +109,7 @@ impl Log for ToHost {
 /// print nothing.
 pub(crate) fn report_unnamed() {
     if is_unnamed(variables()) {
-        say(
+        print(
             "messages go through squall, which libfabric found in FI_PROVIDER_PATH, although FI_PROVIDER does not name it: \
              set FI_PROVIDER=squall to keep it so, or unset FI_PROVIDER_PATH to have the provider of before",
         );
@@ -152,10 +152,10 @@ fn chooses(mut variables: impl Iterator<Item = (String, String)>) -> bool {
 }
 
 /// Prints a line, unless it was printed before.
-fn say(text: &str) {
+fn print(text: &str) {
     static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
-    if said.len() >= MOST_SAID || !said.insert(text.to_owned()) {
+    if said.len() >= MOST_PRINTED || !said.insert(text.to_owned()) {
         return;
     }
     // One write call, so that lines of several processes do not mix.

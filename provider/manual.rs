@@ -89,7 +89,7 @@ fn statistics() -> String {
         }
     }
     text.push_str("\n## What follows from these\n\n| name | unit | meaning |\n|---|---|---|\n");
-    for stats::Derived { name, unit, help, .. } in stats::DERIVED {
+    for stats::DerivedStatistic { name, unit, help, .. } in stats::DERIVED {
         let _ = writeln!(text, "| `{name}` | {unit} | {help} |");
     }
     text.push_str("\n## Of each flow\n\n| name | meaning |\n|---|---|\n");

@@ -19,7 +19,7 @@ use squall_net::WordFile;
 use crate::clock;
 use crate::logger::USER;
 use crate::param::params;
-use crate::stats::{self, DERIVED, Derived, FLOW, Statistics};
+use crate::stats::{self, DERIVED, DerivedStatistic, FLOW, Statistics};
 
 /// Flows that have a place on a page: those that sent most.
 const FLOW_PLACES: usize = 64;
@@ -40,11 +40,11 @@ pub(crate) struct Monitor {
     opened: Time,
     /// When lines of statistics are.
     line_at: Time,
-    shown: Option<Shown>,
+    shown: Option<PublishedPage>,
 }
 
 /// A page, and the file in which other processes see it.
-struct Shown {
+struct PublishedPage {
     page: StatisticsPage,
     words: Box<[AtomicU64]>,
     file: WordFile,
@@ -70,7 +70,7 @@ impl Monitor {
         let now = clock::now();
         let interval = every(params().monitor);
         let shown = interval.and_then(|interval| match page(number, interface, statistics) {
-            Ok((page, words, file)) => Some(Shown { page, words, file, interval, at: now }),
+            Ok((page, words, file)) => Some(PublishedPage { page, words, file, interval, at: now }),
             Err(error) => {
                 log::info!("squall top cannot show endpoint {number}: {error}");
                 None
@@ -128,7 +128,7 @@ impl Monitor {
     }
 }
 
-impl Drop for Shown {
+impl Drop for PublishedPage {
     /// Also of an endpoint that was not enabled after all.
     fn drop(&mut self) {
         // Somebody may have tidied up before.
@@ -136,7 +136,7 @@ impl Drop for Shown {
     }
 }
 
-impl Shown {
+impl PublishedPage {
     fn write(&self, engine: &Engine, statistics: &Statistics<'_>) {
         let mut most: Vec<&FlowRecord> = statistics.flows.iter().collect();
         let places = self.page.flow_places();
@@ -177,7 +177,7 @@ fn page(
     let (pid, started) = (std::process::id(), started("self").unwrap_or(0));
     let counted = Statistics::TABLES.into_iter().flatten();
     let counted = counted.map(Counter::new);
-    let derived = DERIVED.iter().filter_map(Derived::row);
+    let derived = DERIVED.iter().filter_map(DerivedStatistic::row);
     let derived = derived.map(|row| Counter::new(&row));
     let choices = statistics.choices().into_iter();
     let flow = FLOW.iter().map(|(name, _)| (*name).to_owned());

@@ -20,8 +20,8 @@ use crate::ffi;
 use crate::flags::{self, class};
 use crate::info::limits;
 use crate::job::AuthKey;
-use crate::objects::{self, Cell, Hold, Object, Table, Users};
-use crate::optional::device_memory::{self, Way};
+use crate::objects::{self, Cell, Object, ObjectRef, Table, Users};
+use crate::optional::device_memory::{self, CopyDirection};
 
 /// What a key stands for.
 #[derive(Clone, Debug)]
@@ -107,7 +107,7 @@ pub(crate) struct Regions {
     /// Numbers of closed regions, to use again: whoever knew them has forgotten them.
     free: Vec<RegionId>,
     /// Counters of accesses to regions, and which they count (FI_REMOTE_READ, FI_REMOTE_WRITE).
-    counters: HashMap<RegionId, Vec<(Hold<Cntr>, u64)>>,
+    counters: HashMap<RegionId, Vec<(ObjectRef<Cntr>, u64)>>,
 }
 
 impl Regions {
@@ -196,8 +196,9 @@ impl Memory for UserMemory<'_> {
         debug_assert!(data.len() as u64 <= to.len);
         let to = UserSlice { len: data.len() as u64, ..to };
         // SAFETY: `data` has `to.len` bytes, which are read; the device's memory is the driver's to check.
-        let copied = unsafe { device_memory::copy(Way::ToDevice, to, data.as_ptr().cast_mut()) };
-        copied.map_err(|error| tell("what a peer writes", &error)).is_ok()
+        let copied =
+            unsafe { device_memory::copy(CopyDirection::ToDevice, to, data.as_ptr().cast_mut()) };
+        copied.map_err(|error| log_failed_copy("what a peer writes", &error)).is_ok()
     }
 
     fn lift(&self, from: &Buf) -> core::result::Result<Option<Vec<u8>>, KeyError> {
@@ -212,8 +213,8 @@ impl Memory for UserMemory<'_> {
             // of which is `piece`; it is a region's, which `resolve` found during the packet that is being handled.
             unsafe {
                 let to = bytes.as_mut_ptr().add(bytes.len());
-                if let Err(error) = device_memory::copy(Way::ToHost, *piece, to) {
-                    tell("what a peer reads", &error);
+                if let Err(error) = device_memory::copy(CopyDirection::ToHost, *piece, to) {
+                    log_failed_copy("what a peer reads", &error);
                     return Err(KeyError::Uncopied);
                 }
                 bytes.set_len(bytes.len() + usize::try_from(piece.len).unwrap_or(0));
@@ -241,7 +242,7 @@ impl Memory for UserMemory<'_> {
         debug_assert!(old.len() as u64 == at.len);
         if !at.space.is_host() {
             return atomic::update_device(at, old, next)
-                .map_err(|error| tell("a value that a peer changes", &error))
+                .map_err(|error| log_failed_copy("a value that a peer changes", &error))
                 .is_ok();
         }
         let to: *mut u8 = core::ptr::with_exposed_provenance_mut(pointer(at.base));
@@ -266,7 +267,7 @@ impl Memory for UserMemory<'_> {
 
 /// Says why a driver could not copy for a peer, who learns no more than that.
 #[cold]
-fn tell(what: &str, error: &device_memory::CopyError) {
+fn log_failed_copy(what: &str, error: &device_memory::CopyError) {
     log::warn!("{what} could not be copied in device memory: {error}");
 }
 
@@ -281,7 +282,7 @@ fn pointer(address: u64) -> usize {
 pub(crate) struct Mr {
     fid: Cell<ffi::fid_mr>,
     users: Users,
-    domain: Hold<Domain>,
+    domain: ObjectRef<Domain>,
     /// Key and number under which peers find it; `None` for a region that only we use.
     remote: Option<(u64, RegionId)>,
     /// What `fi_mr_refresh` may name.
@@ -309,7 +310,7 @@ impl Mr {
         }
         // One that no peer may access is not accessed.
         let Some((_, id)) = self.remote else { return Ok(()) };
-        let entry = (Hold::new(Arc::clone(cntr)), flags);
+        let entry = (ObjectRef::new(Arc::clone(cntr)), flags);
         self.domain.regions().lock().counters.entry(id).or_default().push(entry);
         self.domain.counted(cntr)
     }
@@ -460,7 +461,7 @@ fn register(domain: Arc<Domain>, request: Request) -> Result<*mut ffi::fid_mr> {
             key: remote.map_or(request.key, |(key, _)| key),
         }),
         users: Users::default(),
-        domain: Hold::new(domain),
+        domain: ObjectRef::new(domain),
         remote,
         pieces,
     });

@@ -21,7 +21,7 @@ use crate::host::host;
 use crate::logger::USER;
 use crate::provider;
 use kinds::Kind;
-pub(crate) use kinds::{Company, PortKind, StatsFormat, StatsSpec};
+pub(crate) use kinds::{PeerPolicy, PortKind, StatsFormat, StatsSpec};
 
 /// One row of the table.
 pub(crate) struct Spec {
@@ -177,7 +177,7 @@ params! {
         "File with a secret of 16 to 256 bytes, readable by its owner alone: only endpoints that prove to \
          know it are talked to. An application's own auth_key comes before it. Default: whoever proves its \
          address is talked to.";
-    peers: kinds::Company = "PEERS", "any",
+    peers: kinds::PeerPolicy = "PEERS", "any",
         "Who may talk to an endpoint: any, whoever proves its address; or av, only addresses in its address \
          vector.";
     port_kind: kinds::PortKind = "PORT_KIND", "udp",

@@ -12,13 +12,13 @@ use crate::domain::Domain;
 use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::flags::class;
-use crate::objects::{self, Cell, Hold, Object, Table, Users};
+use crate::objects::{self, Cell, Object, ObjectRef, Table, Users};
 
 /// Somebody in a set.
 #[derive(Clone)]
 enum Member {
-    Cq(Hold<Cq>),
-    Cntr(Hold<Cntr>),
+    Cq(ObjectRef<Cq>),
+    Cntr(ObjectRef<Cntr>),
 }
 
 /// `struct fid_poll` and what is behind it.
@@ -26,7 +26,7 @@ enum Member {
 pub(crate) struct PollSet {
     fid: Cell<ffi::fid_poll>,
     users: Users,
-    _domain: Hold<Domain>,
+    _domain: ObjectRef<Domain>,
     members: Mutex<Vec<Member>>,
 }
 
@@ -102,8 +102,8 @@ unsafe fn member(fid: *mut ffi::fid) -> Result<Member> {
     // SAFETY: NULL, which is refused, or an open object by this function's contract; `share` looks whose it is.
     unsafe {
         match fid.as_ref().ok_or(Errno::INVAL)?.fclass {
-            class::CQ => Ok(Member::Cq(Hold::new(objects::share(fid)?))),
-            class::CNTR => Ok(Member::Cntr(Hold::new(objects::share(fid)?))),
+            class::CQ => Ok(Member::Cq(ObjectRef::new(objects::share(fid)?))),
+            class::CNTR => Ok(Member::Cntr(ObjectRef::new(objects::share(fid)?))),
             _ => Err(Errno::INVAL),
         }
     }
@@ -145,7 +145,7 @@ impl PollSet {
                 ops: objects::table(&OPS),
             }),
             users: Users::default(),
-            _domain: Hold::new(domain),
+            _domain: ObjectRef::new(domain),
             members: Mutex::default(),
         }))
     }

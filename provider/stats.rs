@@ -50,7 +50,7 @@ pub(crate) struct Statistics<'a> {
 type Field = (&'static str, u64);
 
 /// What is not counted but follows from what is.
-pub(crate) struct Derived {
+pub(crate) struct DerivedStatistic {
     pub(crate) name: &'static str,
     pub(crate) unit: &'static str,
     /// How those of two endpoints become one, if they do.
@@ -58,7 +58,7 @@ pub(crate) struct Derived {
     pub(crate) help: &'static str,
 }
 
-impl Derived {
+impl DerivedStatistic {
     /// As the row of a counter, if those of two endpoints become one.
     pub(crate) fn row(&self) -> Option<CounterRow> {
         let Self { name, unit, merge, help } = *self;
@@ -71,12 +71,12 @@ const fn derived(
     unit: &'static str,
     merge: Option<Merge>,
     help: &'static str,
-) -> Derived {
-    Derived { name, unit, merge, help }
+) -> DerivedStatistic {
+    DerivedStatistic { name, unit, merge, help }
 }
 
-/// See [`Derived`]; in the order of [`Statistics::derived`].
-pub(crate) const DERIVED: &[Derived] = &[
+/// See [`DerivedStatistic`]; in the order of [`Statistics::derived`].
+pub(crate) const DERIVED: &[DerivedStatistic] = &[
     derived(
         "retransmissions",
         "packets",
@@ -158,7 +158,7 @@ impl Statistics<'_> {
     }
 
     /// What follows from it, in the order of [`DERIVED`].
-    pub(crate) fn derived(&self) -> impl Iterator<Item = (&'static Derived, u64)> {
+    pub(crate) fn derived(&self) -> impl Iterator<Item = (&'static DerivedStatistic, u64)> {
         let pdc = self.reliability;
         let (low, high) = self
             .flows

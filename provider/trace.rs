@@ -43,14 +43,14 @@ struct Trace {
     /// Peers whose addresses are in the file.
     named: HashSet<u32>,
     /// The operation that is being posted.
-    posting: Option<Begun>,
+    posting: Option<TracedOperation>,
     /// It could not be written any further, which was said; it ends there, as one that was cut.
     failed: bool,
 }
 
 /// An operation that begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Begun {
+pub(crate) struct TracedOperation {
     peer: PeerId,
     class: OperationKind,
     bytes: u64,
@@ -58,7 +58,7 @@ pub(crate) struct Begun {
     context: u64,
 }
 
-impl Begun {
+impl TracedOperation {
     /// As it is given to the engine.
     #[cold]
     pub(crate) fn of(op: &Operation) -> Self {
@@ -128,7 +128,7 @@ impl Tracer {
     /// An operation has been taken. Until [`Self::posted`] its end, if it comes, is one of its copying.
     #[cold]
     #[inline(never)]
-    pub(crate) fn begun(&mut self, engine: &Engine, now: Time, op: Begun) {
+    pub(crate) fn record_begin(&mut self, engine: &Engine, now: Time, op: TracedOperation) {
         if let Some(trace) = &mut self.0 {
             trace.begin(now, op, engine.peers().get(op.peer).addr());
         }
@@ -136,7 +136,7 @@ impl Tracer {
 
     /// What began last has been posted.
     #[inline]
-    pub(crate) fn posted(&mut self) {
+    pub(crate) fn end_posting(&mut self) {
         if let Some(trace) = &mut self.0 {
             trace.posting = None;
         }
@@ -146,7 +146,7 @@ impl Tracer {
     /// application.
     #[cold]
     #[inline(never)]
-    pub(crate) fn ended(&mut self, engine: &Engine, done: &Completion, counted: bool) {
+    pub(crate) fn record_end(&mut self, engine: &Engine, done: &Completion, counted: bool) {
         if let (Some(trace), Some(peer)) = (&mut self.0, done.peer) {
             let shown = counted || done.visibility == Visibility::Entry;
             trace.end(done, shown, engine.peers().get(peer).addr());
@@ -203,7 +203,7 @@ impl Trace {
         Ok(trace)
     }
 
-    fn begin(&mut self, now: Time, op: Begun, address: SocketAddr) {
+    fn begin(&mut self, now: Time, op: TracedOperation, address: SocketAddr) {
         self.posting = Some(op);
         self.event(now, EventKind::Begin, &op, address);
     }
@@ -218,23 +218,23 @@ impl Trace {
         let now = clock::now();
         if let (OpKind::Recv, Some(peer)) = (done.kind, done.peer) {
             let class = message(done.space);
-            let op = Begun { peer, class, bytes: done.len, tag: done.tag, context: 0 };
+            let op = TracedOperation { peer, class, bytes: done.len, tag: done.tag, context: 0 };
             return self.event(now, EventKind::Receive, &op, address);
         }
-        let Some(op) = Begun::ended(done).filter(|_| shown) else { return };
+        let Some(op) = TracedOperation::ended(done).filter(|_| shown) else { return };
         // It was copied: what the application waits for has not happened.
         if self.posting.take_if(|posting| *posting == op).is_none() {
             self.event(now, EventKind::End, &op, address);
         }
     }
 
-    fn event(&mut self, now: Time, moment: EventKind, op: &Begun, address: SocketAddr) {
+    fn event(&mut self, now: Time, moment: EventKind, op: &TracedOperation, address: SocketAddr) {
         let peer = op.peer.0;
         if self.named.insert(peer) {
             self.line(&TraceLine::Peer { number: peer, address });
         }
         let at = now.since(self.opened).0;
-        let Begun { class, bytes, tag, .. } = *op;
+        let TracedOperation { class, bytes, tag, .. } = *op;
         self.line(&TraceLine::Event(TraceEvent { at, moment, class, peer, bytes, tag }));
         if self.text.len() >= GATHERED || now.since(self.written) >= WAITS {
             self.written = now;
@@ -269,8 +269,8 @@ mod tests {
     use super::*;
     use squall_base::RegionId;
 
-    fn begun(context: u64, bytes: u64) -> Begun {
-        Begun { peer: PeerId(3), class: OperationKind::Tagged, bytes, tag: 0x1f, context }
+    fn begun(context: u64, bytes: u64) -> TracedOperation {
+        TracedOperation { peer: PeerId(3), class: OperationKind::Tagged, bytes, tag: 0x1f, context }
     }
 
     fn done(kind: OpKind, context: u64, len: u64) -> Completion {

@@ -24,7 +24,7 @@ use crate::eq::Eq;
 use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::flags::class;
-use crate::objects::{self, Hold};
+use crate::objects::{self, ObjectRef};
 use crate::param::params;
 use announce::Announcer;
 use set::WaitSet;
@@ -35,7 +35,7 @@ pub(crate) struct Waits {
     obj: ffi::fi_wait_obj,
     waiter: Option<Arc<Waiter>>,
     announcer: Option<Announcer>,
-    set: Option<Hold<WaitSet>>,
+    set: Option<ObjectRef<WaitSet>>,
 }
 
 /// What can be waited for.
@@ -72,7 +72,7 @@ impl Waits {
             _ => None,
         };
         let set = if obj == ffi::FI_WAIT_SET {
-            Some(Hold::new(set.ok_or_else(|| {
+            Some(ObjectRef::new(set.ok_or_else(|| {
                 log::info!("FI_WAIT_SET without a wait set of ours");
                 Errno::INVAL
             })?))

@@ -25,7 +25,7 @@ struct Slot {
 
 /// What an insertion did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Inserted {
+pub(super) struct InsertedAddress {
     pub(super) index: u64,
     /// The address was there under another name: what [`Addresses::index_of`] said of it is void.
     pub(super) ambiguous: bool,
@@ -51,13 +51,13 @@ impl Addresses {
     }
 
     /// Adds a name.
-    pub(super) fn insert(&mut self, name: Name) -> Inserted {
+    pub(super) fn insert(&mut self, name: Name) -> InsertedAddress {
         let mut next = self.latest.get(&name.addr).copied();
         while let Some(at) = next {
             let Some(Some(slot)) = self.slots.get_mut(at) else { break };
             if slot.name == name {
                 slot.uses += 1;
-                return Inserted { index: at as u64, ambiguous: false };
+                return InsertedAddress { index: at as u64, ambiguous: false };
             }
             next = slot.earlier;
         }
@@ -74,7 +74,7 @@ impl Addresses {
             }
         };
         self.latest.insert(name.addr, at);
-        Inserted { index: at as u64, ambiguous: earlier.is_some() }
+        InsertedAddress { index: at as u64, ambiguous: earlier.is_some() }
     }
 
     /// Takes one insertion back.
@@ -240,7 +240,7 @@ mod tests {
     #[test]
     fn one_address_under_several_names() {
         let name = |number| Name { addr: addr(0), instance: Instance::new(number) };
-        let at = |index, ambiguous| Inserted { index, ambiguous };
+        let at = |index, ambiguous| InsertedAddress { index, ambiguous };
         // Taken out in every order, the last that is left is found.
         for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
             let mut a = Addresses::default();

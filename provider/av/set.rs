@@ -10,14 +10,14 @@ use crate::boundary::{self, Out};
 use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::flags::{self, ADDR_UNSPEC, class};
-use crate::objects::{self, Cell, Hold, Object, Table, Users};
+use crate::objects::{self, Cell, Object, ObjectRef, Table, Users};
 
 /// `struct fid_av_set` and what is behind it.
 #[repr(C)]
 pub(crate) struct AvSet {
     fid: Cell<ffi::fid_av_set>,
     users: Users,
-    av: Hold<Av>,
+    av: ObjectRef<Av>,
     members: Mutex<Vec<u64>>,
 }
 
@@ -137,7 +137,7 @@ impl AvSet {
                 ops: objects::table(&OPS),
             }),
             users: Users::default(),
-            av: Hold::new(av),
+            av: ObjectRef::new(av),
             members: Mutex::new(members),
         })))
     }

@@ -13,14 +13,14 @@ use crate::errno::{Errno, Result};
 use crate::ffi::{self, fid_ep};
 use crate::flags::{self, class};
 use crate::info::limits;
-use crate::objects::{self, Cell, Hold, Object, Table, Users};
+use crate::objects::{self, Cell, Object, ObjectRef, Table, Users};
 
 /// `struct fid_ep` of an alias, and what is behind it.
 #[repr(C)]
 pub(crate) struct Alias {
     fid: Cell<fid_ep>,
     users: Users,
-    endpoint: Hold<Endpoint>,
+    endpoint: ObjectRef<Endpoint>,
     tx_flags: AtomicU64,
     rx_flags: AtomicU64,
 }
@@ -132,7 +132,7 @@ pub(crate) fn open(endpoint: &Arc<Endpoint>, out: Out<*mut ffi::fid>, flags: u64
     let alias = Arc::new(Alias {
         fid: Cell::new(with_tables(fid)),
         users: Users::default(),
-        endpoint: Hold::new(Arc::clone(endpoint)),
+        endpoint: ObjectRef::new(Arc::clone(endpoint)),
         tx_flags: AtomicU64::new(endpoint.tx_flags()),
         rx_flags: AtomicU64::new(endpoint.rx_flags()),
     });

@@ -15,38 +15,38 @@ use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::flags::{self, class};
 use crate::info::limits;
-use crate::objects::{self, Hold};
+use crate::objects::{self, ObjectRef};
 use crate::optional::peer_provider::Srx;
 
-/// One direction's completion queue.
+/// The completion queue of one direction.
 #[derive(Default)]
 pub(crate) struct Queue {
-    pub(crate) cq: Option<Hold<Cq>>,
+    pub(crate) cq: Option<ObjectRef<Cq>>,
     /// FI_SELECTIVE_COMPLETION: only operations that ask for it complete visibly.
     pub(crate) selective: bool,
 }
 
-/// Everything bound.
+/// The objects that an endpoint is bound to.
 #[derive(Default)]
 pub(crate) struct Bindings {
-    pub(crate) av: Option<Hold<Av>>,
+    pub(crate) av: Option<ObjectRef<Av>>,
     pub(crate) tx: Queue,
     pub(crate) rx: Queue,
     /// Another provider's receives, instead of own ones.
-    pub(crate) srx: Option<Hold<Srx>>,
-    eq: Option<Hold<Eq>>,
-    send: Option<Hold<Cntr>>,
-    recv: Option<Hold<Cntr>>,
-    read: Option<Hold<Cntr>>,
-    write: Option<Hold<Cntr>>,
-    remote_read: Option<Hold<Cntr>>,
-    remote_write: Option<Hold<Cntr>>,
-    /// Counters of the domain whose readers drive this endpoint ([`Endpoint::follow`]).
+    pub(crate) srx: Option<ObjectRef<Srx>>,
+    eq: Option<ObjectRef<Eq>>,
+    send: Option<ObjectRef<Cntr>>,
+    recv: Option<ObjectRef<Cntr>>,
+    read: Option<ObjectRef<Cntr>>,
+    write: Option<ObjectRef<Cntr>>,
+    remote_read: Option<ObjectRef<Cntr>>,
+    remote_write: Option<ObjectRef<Cntr>>,
+    /// Counters of the domain whose readers drive this endpoint ([`Endpoint::attach_counter`]).
     followers: Vec<Weak<Cntr>>,
 }
 
 impl Queue {
-    /// What the end of an operation with these flags leaves behind.
+    /// Returns what the end of an operation with these flags shows.
     #[inline]
     pub(crate) fn visibility(&self, op_flags: u64) -> Visibility {
         if self.cq.is_some() && (!self.selective || op_flags & flags::COMPLETION != 0) {
@@ -58,17 +58,17 @@ impl Queue {
 }
 
 impl Bindings {
-    /// Whether anything could be told about operations.
-    pub(crate) fn observable(&self) -> bool {
+    /// Returns whether a queue or counter could show the end of operations.
+    pub(crate) fn has_observer(&self) -> bool {
         self.tx.cq.is_some() || self.rx.cq.is_some() || self.counters().next().is_some()
     }
 
-    /// Whether accesses of peers are counted.
+    /// Returns whether accesses of peers are counted.
     pub(crate) const fn counts_accesses(&self) -> bool {
         self.remote_read.is_some() || self.remote_write.is_some()
     }
 
-    /// Whether there is a counter for an operation.
+    /// Returns whether there is a counter for an operation.
     pub(crate) fn counts(&self, kind: OpKind) -> bool {
         self.counter(kind).is_some()
     }
@@ -90,20 +90,20 @@ impl Bindings {
         }
     }
 
-    /// Whether there is an event queue.
+    /// Returns whether there is an event queue.
     pub(crate) fn has_events(&self) -> bool {
         self.eq.is_some()
     }
 
-    /// A group is being joined, of which the event queue is to tell.
+    /// Makes readers of the event queue drive the endpoint while it joins a group.
     pub(crate) fn await_join(&self, ep: Weak<Endpoint>) {
         if let Some(eq) = &self.eq {
             eq.await_join(ep);
         }
     }
 
-    /// A group was joined, by the call with this context, or was not for an error.
-    pub(crate) fn tell_joined(&self, fid: usize, context: usize, error: Option<Errno>) {
+    /// Reports to the event queue that the join with this context has ended, by an error if there is one.
+    pub(crate) fn report_join(&self, fid: usize, context: usize, error: Option<Errno>) {
         let Some(eq) = &self.eq else { return };
         let fid = core::ptr::with_exposed_provenance_mut(fid);
         let context = core::ptr::with_exposed_provenance_mut(context);
@@ -113,7 +113,7 @@ impl Bindings {
         }
     }
 
-    /// The counter of an operation.
+    /// Returns the counter of an operation.
     #[inline]
     fn counter(&self, kind: OpKind) -> Option<&Cntr> {
         let cntr = match kind {
@@ -128,7 +128,7 @@ impl Bindings {
         cntr.as_ref().map(|c| &***c)
     }
 
-    /// The queue of an operation.
+    /// Returns the queue of an operation.
     #[inline]
     pub(crate) fn queue(&self, kind: OpKind) -> Option<&Cq> {
         let queue = match kind {
@@ -146,7 +146,7 @@ impl Bindings {
     }
 
     /// Adds a counter of the domain to those that this endpoint wakes.
-    pub(crate) fn follow(&mut self, cntr: &Arc<Cntr>) {
+    pub(crate) fn add_follower(&mut self, cntr: &Arc<Cntr>) {
         self.followers.retain(|known| known.strong_count() > 0);
         let is = |known: &Weak<Cntr>| core::ptr::eq(known.as_ptr(), Arc::as_ptr(cntr));
         if !self.followers.iter().any(is) {
@@ -168,12 +168,12 @@ impl Bindings {
         }
     }
 
-    fn counters(&self) -> impl Iterator<Item = &Hold<Cntr>> {
+    fn counters(&self) -> impl Iterator<Item = &ObjectRef<Cntr>> {
         let own = [&self.send, &self.recv, &self.read, &self.write];
         own.into_iter().chain([&self.remote_read, &self.remote_write]).flatten()
     }
 
-    /// From now on reading the queues and counters drives the endpoint.
+    /// Attaches the endpoint to the queues and counters, whose readers drive it from now on.
     pub(crate) fn attach(&self, ep: &Arc<Endpoint>, sockets: &[i32]) -> Result<()> {
         for cq in [&self.tx.cq, &self.rx.cq].into_iter().flatten() {
             cq.attach(ep, sockets)?;
@@ -181,7 +181,7 @@ impl Bindings {
         self.counters().try_for_each(|cntr| cntr.attach(ep, sockets))
     }
 
-    /// The endpoint closes: forgets everything, and is forgotten.
+    /// Detaches the endpoint, which closes, from everything that it is bound to.
     pub(crate) fn detach(&mut self, ep: &Endpoint, sockets: &[i32]) {
         for cq in [&self.tx.cq, &self.rx.cq].into_iter().flatten() {
             cq.detach(ep, sockets);
@@ -197,7 +197,7 @@ boundary::exports! {
     /// `fi_ep_bind`.
     pub(crate) status bind(fid: *mut ffi::fid, other: *mut ffi::fid, flags: u64) -> c_int => {
         let ep = objects::share::<Endpoint, _>(fid)?;
-        let what = match other.as_ref().ok_or(Errno::INVAL)?.fclass {
+        let object = match other.as_ref().ok_or(Errno::INVAL)?.fclass {
             class::CQ => Bindable::Cq(objects::share(other)?),
             class::CNTR => Bindable::Cntr(objects::share(other)?),
             class::AV => Bindable::Av(objects::share(other)?),
@@ -205,11 +205,11 @@ boundary::exports! {
             class::SRX_CTX => Bindable::Srx(objects::share(other)?),
             _ => return Err(Errno::NOSYS),
         };
-        ep.bind(what, flags)
+        ep.bind(object, flags)
     };
 }
 
-/// What can be bound to an endpoint.
+/// An object that can be bound to an endpoint.
 enum Bindable {
     Cq(Arc<Cq>),
     Cntr(Arc<Cntr>),
@@ -219,10 +219,10 @@ enum Bindable {
 }
 
 impl Endpoint {
-    fn bind(self: &Arc<Self>, what: Bindable, flags: u64) -> Result<()> {
+    fn bind(self: &Arc<Self>, object: Bindable, flags: u64) -> Result<()> {
         let mut inner = self.lock()?;
         let Inner { bindings, core } = &mut *inner;
-        match what {
+        match object {
             Bindable::Cq(cq) => queue(bindings, &cq, flags)?,
             Bindable::Cntr(cntr) => counter(bindings, &cntr, flags)?,
             Bindable::Av(av) => {
@@ -237,9 +237,9 @@ impl Endpoint {
                     );
                     return Err(Errno::OPBADSTATE);
                 }
-                bindings.av = Some(Hold::new(av));
+                bindings.av = Some(ObjectRef::new(av));
             }
-            Bindable::Eq(eq) => bindings.eq = Some(Hold::new(eq)),
+            Bindable::Eq(eq) => bindings.eq = Some(ObjectRef::new(eq)),
             Bindable::Srx(srx) => {
                 if !srx.belongs_to(&self.domain) || bindings.srx.is_some() {
                     return Err(Errno::INVAL);
@@ -250,7 +250,7 @@ impl Endpoint {
                     );
                     return Err(Errno::OPBADSTATE);
                 }
-                bindings.srx = Some(Hold::new(srx));
+                bindings.srx = Some(ObjectRef::new(srx));
             }
         }
         // Binding queues and counters after fi_enable takes effect at once (Sandia OpenSHMEM relies on it).
@@ -276,7 +276,7 @@ fn queue(bindings: &mut Bindings, cq: &Arc<Cq>, flags: u64) -> Result<()> {
             if queue.cq.is_some() {
                 return Err(Errno::INVAL);
             }
-            *queue = Queue { cq: Some(Hold::new(Arc::clone(cq))), selective };
+            *queue = Queue { cq: Some(ObjectRef::new(Arc::clone(cq))), selective };
         }
     }
     Ok(())
@@ -297,7 +297,7 @@ fn counter(bindings: &mut Bindings, cntr: &Arc<Cntr>, flags: u64) -> Result<()> 
     ];
     for (bit, slot) in each {
         if flags & bit != 0 {
-            *slot = Some(Hold::new(Arc::clone(cntr)));
+            *slot = Some(ObjectRef::new(Arc::clone(cntr)));
         }
     }
     Ok(())

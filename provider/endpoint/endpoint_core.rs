@@ -39,7 +39,7 @@ pub(crate) struct Core {
 }
 
 /// What [`super::setup`] opens.
-pub(crate) struct Opened {
+pub(crate) struct EndpointParts {
     pub(crate) engine: Engine,
     pub(crate) poller: Poller,
     pub(crate) name: Name,
@@ -52,12 +52,12 @@ pub(crate) struct Opened {
 impl Core {
     /// Assembles an endpoint on the interface with this name.
     pub(crate) fn new(
-        opened: Opened,
+        opened: EndpointParts,
         regions: Arc<EndpointLock<Regions>>,
         settings: &Settings,
         interface: &str,
     ) -> Self {
-        let Opened { engine, poller, name, number, named_only } = opened;
+        let EndpointParts { engine, poller, name, number, named_only } = opened;
         let mut core = Self {
             engine,
             peers: PeerCache::new(named_only),
@@ -137,7 +137,7 @@ impl Core {
     /// Runs one turn: receive, timers, transmit, complete. Returns whether anything happened.
     pub(crate) fn turn(&mut self, bindings: &Bindings) -> bool {
         self.turns.all += 1;
-        self.peers.follow(bindings.av.as_ref().map(|av| &***av), &mut self.engine);
+        self.peers.sync_addresses(bindings.av.as_ref().map(|av| &***av), &mut self.engine);
         let PollResult { now, mut busy, drained, sockets_polled } =
             self.poller.poll(&mut self.engine, &self.regions);
         // What looks overdue may be answered by packets that still wait in the socket; a stream of
@@ -174,7 +174,7 @@ impl Core {
     pub(crate) fn background_turn(&mut self, bindings: &Bindings) -> bool {
         self.turns.stand_ins += 1;
         let waiting = self.engine.completions();
-        self.peers.follow(bindings.av.as_ref().map(|av| &***av), &mut self.engine);
+        self.peers.sync_addresses(bindings.av.as_ref().map(|av| &***av), &mut self.engine);
         let PollResult { now, busy: arrived, .. } =
             self.poller.poll(&mut self.engine, &self.regions);
         if self.engine.poll_timeout().is_some_and(|at| at <= now) {
@@ -256,7 +256,7 @@ impl Core {
     pub(crate) fn deliver(&mut self, bindings: &Bindings, done: &Completion) {
         let Self { engine, peers, optional, delivery, .. } = self;
         if self.trace.is_on() {
-            self.trace.ended(engine, done, bindings.counts(done.kind));
+            self.trace.record_end(engine, done, bindings.counts(done.kind));
         }
         if done.visibility == Visibility::Kept {
             if let Some(done) = optional.after_completion(bindings, peers, engine, done) {

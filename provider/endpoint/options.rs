@@ -109,7 +109,7 @@ impl Endpoint {
             log::warn!("fi_enable: no address vector is bound");
             return Err(Errno::NOAV);
         }
-        if !bindings.observable() {
+        if !bindings.has_observer() {
             log::warn!("fi_enable: neither a completion queue nor a counter is bound");
             return Err(Errno::NOCQ);
         }
@@ -127,7 +127,7 @@ impl Endpoint {
             core.engine.report_accesses();
         }
         drop(inner);
-        self.domain.tell_counters(self)?;
+        self.domain.attach_to_counters(self)?;
         stats::remember(self);
         match self.domain.progress() {
             Some(progress) => progress.attach(self, &sockets),

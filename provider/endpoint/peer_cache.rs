@@ -18,9 +18,9 @@ const NONE: u32 = u32::MAX;
 #[derive(Default)]
 pub(crate) struct PeerCache {
     generation: u64,
-    /// Which of the engine's peers the numbers in `by_peer` are.
+    /// The engine's epoch, which gives the peer numbers in `by_peer` their meaning.
     epoch: u64,
-    /// The vector's revision of which the engine was told all names, where only named peers are talked to.
+    /// The vector's revision whose names the engine has, if the endpoint talks to named peers only.
     named: Option<u64>,
     /// The part of the vector that the engine knows when it also talks to peers outside the vector.
     known: KnownAddresses,
@@ -28,9 +28,9 @@ pub(crate) struct PeerCache {
     by_addr: Vec<u32>,
     /// By peer: the fi_addr.
     by_peer: Vec<u64>,
-    /// Hosts that were ever looked up.
+    /// Hosts that were looked up.
     hosts: HashSet<IpAddr>,
-    /// Of those, the ones whose path nobody has looked at.
+    /// Addresses at hosts whose path was not checked yet.
     new_hosts: Vec<SocketAddr>,
 }
 
@@ -47,7 +47,7 @@ struct KnownAddresses {
 }
 
 impl PeerCache {
-    /// None yet; `named_only` when only those in the address vector are talked to.
+    /// Creates an empty cache. With `named_only` the endpoint talks only to peers in the address vector.
     pub(crate) fn new(named_only: bool) -> Self {
         // No vector has so many.
         Self { named: named_only.then_some(u64::MAX), ..Self::default() }
@@ -62,7 +62,7 @@ impl PeerCache {
         }
     }
 
-    /// Somebody was removed from the address vector: who is still in it is asked for again.
+    /// Empties the cache after an address was removed from the address vector.
     #[cold]
     fn renew(&mut self, engine: &mut Engine) {
         self.by_addr.clear();
@@ -72,21 +72,21 @@ impl PeerCache {
         }
     }
 
-    /// Tells the engine which addresses are in the address vector, if the vector has changed. Peers at other addresses
+    /// Reports to the engine which addresses are in the address vector, if the vector has changed. Peers at other addresses
     /// share a bounded part of the endpoint's resources, or are not talked to at all.
     #[inline]
-    pub(crate) fn follow(&mut self, av: Option<&Av>, engine: &mut Engine) {
+    pub(crate) fn sync_addresses(&mut self, av: Option<&Av>, engine: &mut Engine) {
         let Some(av) = av else { return };
         let revision = av.revision();
         match self.named {
-            Some(named) if named != revision => self.name(av, engine),
-            None if self.known.revision != revision => self.know(av, engine),
+            Some(named) if named != revision => self.name_peers(av, engine),
+            None if self.known.revision != revision => self.add_addresses(av, engine),
             _ => {}
         }
     }
 
     #[cold]
-    fn know(&mut self, av: &Av, engine: &mut Engine) {
+    fn add_addresses(&mut self, av: &Av, engine: &mut Engine) {
         // A peer whose address was removed from the vector is not named any more.
         self.refresh(av, engine);
         // The revision is read before the addresses, so that an address inserted meanwhile is seen next time.
@@ -101,18 +101,17 @@ impl PeerCache {
     }
 
     #[cold]
-    fn name(&mut self, av: &Av, engine: &mut Engine) {
+    fn name_peers(&mut self, av: &Av, engine: &mut Engine) {
         // Before the names, so that none is missed that comes meanwhile.
         self.named = Some(av.revision());
         let names: Vec<Name> = av.addresses().names().collect();
         engine.name_peers(clock::now(), names.iter().map(|name| (name.addr, name.instance)));
     }
 
-    /// The peer behind a `fi_addr_t`.
+    /// Returns the peer of a `fi_addr_t`.
     ///
     /// # Errors
-    /// `FI_EINVAL` when nothing was inserted there, `FI_EADDRNOTAVAIL` when who was inserted has an address that
-    /// is an endpoint's of ours.
+    /// `FI_EINVAL` when nothing was inserted there, `FI_EADDRNOTAVAIL` when the address is one of an own endpoint.
     #[inline]
     pub(crate) fn peer(&mut self, av: &Av, engine: &mut Engine, fi_addr: u64) -> Result<PeerId> {
         self.refresh(av, engine);
@@ -131,7 +130,7 @@ impl PeerCache {
             );
             Errno::INVAL
         })?;
-        // Looked at again: it may have been inserted before the endpoint had its address.
+        // Checked again: it may have been inserted before the endpoint had its address.
         av.reachable(&name)?;
         let peer = engine.peer_at(name.addr, name.instance);
         if self.hosts.insert(name.addr.ip()) {
@@ -144,18 +143,18 @@ impl PeerCache {
         Ok(peer)
     }
 
-    /// Whether [`PeerCache::next_new_host`] has one.
+    /// Returns whether [`PeerCache::next_new_host`] has one.
     #[inline]
     pub(crate) fn has_new_hosts(&self) -> bool {
         !self.new_hosts.is_empty()
     }
 
-    /// An address at the next host that was not looked up before.
+    /// Returns an address at the next host that was not looked up before.
     pub(crate) fn next_new_host(&mut self) -> Option<SocketAddr> {
         self.new_hosts.pop()
     }
 
-    /// The `fi_addr_t` of a peer; FI_ADDR_NOTAVAIL when it is not in the address vector.
+    /// Returns the `fi_addr_t` of a peer; FI_ADDR_NOTAVAIL when it is not in the address vector.
     #[inline]
     pub(crate) fn fi_addr(&mut self, av: &Av, engine: &mut Engine, peer: PeerId) -> u64 {
         self.refresh(av, engine);
@@ -171,7 +170,7 @@ impl PeerCache {
         }
         let state = engine.peers().get(peer);
         let name = Name { addr: state.addr(), instance: state.instance() };
-        // What the application calls it, for completions alone.
+        // The address that completions show, which FI_AV_USER_ID may replace.
         let fi_addr = av.addresses().called(&name);
         if self.by_peer.len() <= at {
             self.by_peer.resize(at + 1, ADDR_UNSPEC);

@@ -193,7 +193,7 @@ impl Poller {
         let mut arrived = None;
         let mut sink = |meta: &RxMeta, train: Train<'_>| {
             let at = *arrived.get_or_insert_with(clock::now);
-            if let Some(lost) = receive_buffer.heard(meta.overflow, train) {
+            if let Some(lost) = receive_buffer.note_overflow(meta.overflow, train) {
                 ReceiveBuffer::of(engine).overflowed(lost, receive_buffer.bytes());
             }
             let trimmed = *dscp_trimmed == Some(meta.dscp);
@@ -201,7 +201,7 @@ impl Poller {
             engine.handle_train(at, &mut memory, meta.src, marks, train);
         };
         let report = port.recv(now, RX_BUDGET, &mut sink);
-        if receive_buffer.looked(report.empty) {
+        if receive_buffer.note_poll(report.empty) {
             ReceiveBuffer::of(engine).drained();
         }
         self.port.take_errors(&mut self.errors);

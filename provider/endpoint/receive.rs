@@ -96,7 +96,7 @@ impl Endpoint {
         self.settings.rx_flags.load(Ordering::Relaxed)
     }
 
-    /// Takes a receive.
+    /// Posts a receive.
     ///
     /// # Safety
     /// The bytes that `call` names, whose addresses `buffer.rs` exposed, stay mapped and are the endpoint's
@@ -106,11 +106,11 @@ impl Endpoint {
     /// As the call's manual page says; nothing has happened then.
     #[inline]
     pub(crate) unsafe fn receive(&self, call: Receive) -> Result<()> {
-        // SAFETY: `take` asks of the bytes that the call names what this function does.
-        unsafe { self.take(call, None) }
+        // SAFETY: `submit_receive` asks of the bytes that the call names what this function does.
+        unsafe { self.submit_receive(call, None) }
     }
 
-    /// [`Self::receive`]; or what `deferred` is about.
+    /// Posts a receive as [`Self::receive`] does, or the deferred work `deferred`.
     ///
     /// # Safety
     /// As [`Self::receive`].
@@ -118,7 +118,11 @@ impl Endpoint {
     /// # Errors
     /// As [`Self::receive`].
     #[inline]
-    pub(crate) unsafe fn take(&self, call: Receive, deferred: Option<&Deferred>) -> Result<()> {
+    pub(crate) unsafe fn submit_receive(
+        &self,
+        call: Receive,
+        deferred: Option<&Deferred>,
+    ) -> Result<()> {
         let defaults = self.rx_flags();
         let least = self.settings.min_multi_recv.load(Ordering::Relaxed);
         let mode = match mode(call.space, call.flags, defaults, least) {
@@ -193,7 +197,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Whether a call could become work.
+    /// Checks whether a call can become deferred work.
     ///
     /// # Errors
     /// Those of its flags; work is no look at what waits, nor a buffer for several messages.

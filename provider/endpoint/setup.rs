@@ -19,7 +19,7 @@ use crate::addr::Name;
 use crate::domain::Domain;
 use crate::endpoint::Settings;
 use crate::endpoint::algorithms::{Algorithms, choose};
-use crate::endpoint::endpoint_core::Opened;
+use crate::endpoint::endpoint_core::EndpointParts;
 use crate::endpoint::poller::Poller;
 use crate::endpoint::poller::shared_memory::{self, Links};
 use crate::errno::{Errno, Result};
@@ -29,7 +29,7 @@ use crate::logger::{self, USER};
 use crate::monitor::place;
 use crate::nic::Nic;
 use crate::order;
-use crate::param::{Company, Params, PortKind, params};
+use crate::param::{Params, PeerPolicy, PortKind, params};
 use crate::secret;
 
 /// The UDP port assigned to Ultra Ethernet.
@@ -54,7 +54,7 @@ const MAX_ACK_TRIGGER: u32 = 32 << 10;
 const ACK_LINGER: Span = Span::micros(5);
 
 /// Opens port and engine of an endpoint.
-pub(crate) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<Opened> {
+pub(crate) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<EndpointParts> {
     let params = params();
     let Job { id: job_id, key } = settings.job.clone();
     let mut source = settings.source;
@@ -62,7 +62,7 @@ pub(crate) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<
         source.set_ip(domain.ip());
     }
     let nic = domain.nic();
-    let Bound { port, local, config, held, network } = bind(params, scoped(source, nic))?;
+    let BoundPort { port, local, config, held, network } = bind(params, scoped(source, nic))?;
     let params = &informed(params, &network);
     let v6 = local.is_ipv6();
     let packet = packet_size(params, nic, v6);
@@ -96,13 +96,13 @@ pub(crate) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<
     let port = wrap(params, port, &config, number, (faults, dscp_trimmed))?;
     let name = Name { addr: local, instance: Some(instance) };
     let trailer = trailer as u32; // 4 at most
-    let named_only = params.peers == Company::Named;
+    let named_only = params.peers == PeerPolicy::Named;
     let links = if links { Links::open(params, name) } else { Links::none() };
     // One rank prints it for the whole job; a process without a rank prints it for itself.
     if place().rank.is_none_or(|rank| rank == 0) {
         logger::report_unnamed();
     }
-    Ok(Opened {
+    Ok(EndpointParts {
         engine,
         poller: Poller::new(port, held, links, dscp_trimmed, trailer),
         name,
@@ -122,17 +122,17 @@ fn scoped(source: SocketAddr, nic: &Nic) -> SocketAddr {
 }
 
 /// A port at its address.
-struct Bound {
+struct BoundPort {
     port: Box<dyn Port + Send>,
     local: SocketAddr,
     config: PortConfig,
     /// Bytes that its receive buffer holds.
     held: u64,
-    network: Carrier,
+    network: PacketNetwork,
 }
 
 /// What carries a port's packets.
-enum Carrier {
+enum PacketNetwork {
     /// The kernel's sockets.
     Sockets,
     /// AF_XDP sockets over them.
@@ -142,7 +142,7 @@ enum Carrier {
 }
 
 /// Opens the socket: at the port asked for, or at Ultra Ethernet's if it is free, or anywhere.
-fn bind(params: &Params, source: SocketAddr) -> Result<Bound> {
+fn bind(params: &Params, source: SocketAddr) -> Result<BoundPort> {
     let byte = |n: u32| u8::try_from(n).unwrap_or(u8::MAX);
     let bytes = |n: Option<u64>| usize::try_from(n.unwrap_or(0)).unwrap_or(0);
     let mut config = PortConfig {
@@ -178,7 +178,7 @@ fn bind(params: &Params, source: SocketAddr) -> Result<Bound> {
         match open_port(&config, emulator.as_ref(), params.port_kind) {
             Ok((port, held, network)) => {
                 let local = port.local_addr();
-                return Ok(Bound { port, local, config, held, network });
+                return Ok(BoundPort { port, local, config, held, network });
             }
             Err(error) => last = Some(error),
         }
@@ -201,7 +201,7 @@ fn open_port(
     config: &PortConfig,
     emulator: Option<&EmulatorSpec>,
     kind: PortKind,
-) -> io::Result<(Box<dyn Port + Send>, u64, Carrier)> {
+) -> io::Result<(Box<dyn Port + Send>, u64, PacketNetwork)> {
     if let Some(spec) = emulator {
         let JobPlace { rank, ranks, .. } = place();
         let port = EmulatorPort::attach(spec, JobRank { rank, ranks }, config)?;
@@ -213,7 +213,7 @@ fn open_port(
             );
         }
         log::info!("{} on emulator {}: {welcome:?}", port.local_addr(), spec.path.display());
-        return Ok((Box::new(port), RECEIVE_BUFFER as u64, Carrier::Fabric(welcome)));
+        return Ok((Box::new(port), RECEIVE_BUFFER as u64, PacketNetwork::Fabric(welcome)));
     }
     let (port, report) = UdpPort::open(config)?;
     log::info!("{report}");
@@ -222,29 +222,29 @@ fn open_port(
     }
     let held = report.rcvbuf as u64;
     if kind == PortKind::Udp {
-        return Ok((Box::new(port), held, Carrier::Sockets));
+        return Ok((Box::new(port), held, PacketNetwork::Sockets));
     }
     Ok(match XdpPort::over(port, config) {
         Ok((port, report)) => {
             log::info!("{}: {report}", port.local_addr());
-            (Box::new(port), report.receive_buffer, Carrier::Frames)
+            (Box::new(port), report.receive_buffer, PacketNetwork::Frames)
         }
         Err(refused) => {
             let (port, why) = *refused;
             let local = port.local_addr();
             log::warn!(target: USER, "FI_SQUALL_PORT_KIND=xdp: {local} keeps its sockets: {why}");
-            (Box::new(port), held, Carrier::Sockets)
+            (Box::new(port), held, PacketNetwork::Sockets)
         }
     })
 }
 
 /// The parameters, with what is known of the network in the place of what the user left open.
-fn informed(params: &Params, network: &Carrier) -> Params {
+fn informed(params: &Params, network: &PacketNetwork) -> Params {
     let mut params = params.clone();
     match network {
-        Carrier::Sockets => {}
-        Carrier::Frames => params.train = params.train.or(Some(FRAMED_TRAIN)),
-        Carrier::Fabric(network) => {
+        PacketNetwork::Sockets => {}
+        PacketNetwork::Frames => params.train = params.train.or(Some(FRAMED_TRAIN)),
+        PacketNetwork::Fabric(network) => {
             let mtu = u64::from(network.mtu);
             params.mtu = Some(params.mtu.map_or(mtu, |asked| asked.min(mtu)));
             params.link_rate = params.link_rate.or(Some(network.rate));
@@ -373,7 +373,7 @@ fn messages(params: &Params, max_packet: u32, instance: Instance, secret: Seed) 
             Some(deadline) => deadline,
             None => Span::secs(900),
         },
-        named_only: params.peers == Company::Named,
+        named_only: params.peers == PeerPolicy::Named,
         ..Config::new(instance, secret)
     }
 }

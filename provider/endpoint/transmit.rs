@@ -16,31 +16,31 @@ use crate::flags;
 use crate::info::limits;
 use crate::mr::UserMemory;
 use crate::optional::triggered_work::operations::{self, Deferred};
-use crate::trace::Begun;
+use crate::trace::TracedOperation;
 
-/// Where the operation flags of a call come from.
+/// Source of the operation flags of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FlagSource {
     /// The endpoint's defaults.
     Endpoint,
     /// The call.
     Call(u64),
-    /// It is one of the inject calls, which take none and leave no entry.
+    /// The call is an inject call, which takes no flags and leaves no entry.
     Inject,
 }
 
-/// Which way the bytes of a call go.
+/// Direction in which the bytes of a call go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Way {
-    /// To the peer, with remote CQ data if asked for.
+enum DataDirection {
+    /// The bytes go to the peer, with remote CQ data if asked for.
     Out,
-    /// They are operands.
+    /// The bytes are operands at the peer.
     Operands,
-    /// They come back, whatever goes there.
+    /// Bytes come back from the peer, also where operands go there.
     Back,
 }
 
-impl Way {
+impl DataDirection {
     #[inline]
     fn of(action: &Action) -> Self {
         match action {
@@ -97,7 +97,7 @@ impl Transmit {
     pub(crate) fn defaulting(self, flags: u64) -> Self {
         match self.flags {
             FlagSource::Endpoint => {
-                let back = Way::of(&self.action) == Way::Back;
+                let back = DataDirection::of(&self.action) == DataDirection::Back;
                 let flags = if back { flags & !flags::INJECT } else { flags };
                 Self { flags: FlagSource::Call(flags), ..self }
             }
@@ -154,21 +154,26 @@ const NOT_OFFERED: u64 = flags::COMMIT_COMPLETE;
 /// # Errors
 /// `FI_EOPNOTSUPP` for FI_COMMIT_COMPLETE, `FI_EBADFLAGS` for flags that mean nothing here.
 #[inline]
-fn options(source: FlagSource, defaults: u64, way: Way, queue: &Queue) -> Result<(Options, bool)> {
+fn options(
+    source: FlagSource,
+    defaults: u64,
+    direction: DataDirection,
+    queue: &Queue,
+) -> Result<(Options, bool)> {
     let given = match source {
         FlagSource::Inject => {
             let visibility = Visibility::CountOnly;
             return Ok((Options { inject: true, visibility, ..Options::default() }, false));
         }
         // What is read cannot be injected; as a default the flag is for sends and writes.
-        FlagSource::Endpoint if way == Way::Back => defaults & !flags::INJECT,
+        FlagSource::Endpoint if direction == DataDirection::Back => defaults & !flags::INJECT,
         FlagSource::Endpoint => defaults,
         FlagSource::Call(given) => {
             if given & NOT_OFFERED != 0 {
                 log::info!("FI_COMMIT_COMPLETE is not offered");
                 return Err(Errno::OPNOTSUPP);
             }
-            let known = if way == Way::Out { CALL_FLAGS } else { QUIET_FLAGS };
+            let known = if direction == DataDirection::Out { CALL_FLAGS } else { QUIET_FLAGS };
             if given & !known != 0 {
                 return Err(Errno::BADFLAGS);
             }
@@ -211,7 +216,7 @@ impl Endpoint {
         self.settings.tx_flags.load(Ordering::Relaxed)
     }
 
-    /// Takes an operation.
+    /// Submits a transmitting call.
     ///
     /// # Safety
     /// The bytes that `call` names, whose addresses `buffer.rs` exposed, stay mapped and are the endpoint's
@@ -222,11 +227,11 @@ impl Endpoint {
     /// As the call's manual page says; nothing has happened then.
     #[inline]
     pub(crate) unsafe fn transmit(&self, call: Transmit) -> Result<()> {
-        // SAFETY: `carry` asks of the bytes that the call names what this function does.
-        unsafe { self.carry(call, self.tx_flags(), None) }
+        // SAFETY: `submit_transmit` asks of the bytes that the call names what this function does.
+        unsafe { self.submit_transmit(call, self.tx_flags(), None) }
     }
 
-    /// [`Self::transmit`]; or what `deferred` is about.
+    /// Submits a call as [`Self::transmit`] does, or the deferred work `deferred`.
     ///
     /// # Safety
     /// As [`Self::transmit`].
@@ -234,7 +239,7 @@ impl Endpoint {
     /// # Errors
     /// As [`Self::transmit`].
     #[inline]
-    pub(crate) unsafe fn carry(
+    pub(crate) unsafe fn submit_transmit(
         &self,
         call: Transmit,
         defaults: u64,
@@ -242,8 +247,8 @@ impl Endpoint {
     ) -> Result<()> {
         let mut inner = self.lock()?;
         let Inner { bindings, core } = &mut *inner;
-        let way = Way::of(&call.action);
-        let (mut options, more) = match options(call.flags, defaults, way, &bindings.tx) {
+        let direction = DataDirection::of(&call.action);
+        let (mut options, more) = match options(call.flags, defaults, direction, &bindings.tx) {
             Ok(options) => options,
             Err(error) => {
                 drop(inner);
@@ -255,7 +260,7 @@ impl Endpoint {
         let core = core.as_mut().ok_or(Errno::OPBADSTATE)?;
         let av = bindings.av.as_ref().ok_or(Errno::NOAV)?;
         let peer = core.peers.peer(av, &mut core.engine, call.peer)?;
-        let bytes = if way == Way::Back { 0 } else { call.buf.len() };
+        let bytes = if direction == DataDirection::Back { 0 } else { call.buf.len() };
         let now = clock::now();
         let context = match deferred {
             None => call.context,
@@ -270,16 +275,16 @@ impl Endpoint {
             peer,
             action: call.action,
             buf: call.buf,
-            data: if way == Way::Out { call.data } else { None },
+            data: if direction == DataDirection::Out { call.data } else { None },
             context,
             options,
         };
-        let traced = core.trace.is_on().then(|| Begun::of(&op));
+        let traced = core.trace.is_on().then(|| TracedOperation::of(&op));
         if core.optional.must_stage(&op) {
             let staged = core.stage(bindings, op);
-            if let (Some(begun), Ok(())) = (traced, &staged) {
-                core.trace.begun(&core.engine, now, begun);
-                core.trace.posted();
+            if let (Some(traced), Ok(())) = (traced, &staged) {
+                core.trace.record_begin(&core.engine, now, traced);
+                core.trace.end_posting();
             }
             if staged.is_err() && deferred.is_some() {
                 core.optional.triggered.forget(context);
@@ -294,7 +299,7 @@ impl Endpoint {
             return staged;
         }
         if core.send_short(now, &op) {
-            // It has left.
+            // It was sent.
         } else if let Err(refused) = core.engine.submit(now, &UserMemory(&core.regions), op) {
             if deferred.is_some() {
                 core.optional.triggered.forget(context);
@@ -309,11 +314,11 @@ impl Endpoint {
         } else {
             core.handle_posted(now, bytes, more);
         }
-        if let Some(begun) = traced {
-            core.trace.begun(&core.engine, now, begun);
+        if let Some(traced) = traced {
+            core.trace.record_begin(&core.engine, now, traced);
         }
         let ended = core.complete(bindings);
-        core.trace.posted();
+        core.trace.end_posting();
         if let Some(progress) = self.domain.progress() {
             // A sleeping thread must look after it.
             progress.timer(core.next_timeout());
@@ -327,14 +332,14 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Whether a call could become work.
+    /// Checks whether a call can become deferred work.
     ///
     /// # Errors
     /// Those of its flags; injected is nothing that has not begun.
     pub(crate) fn check_transmit(&self, call: &Transmit) -> Result<()> {
         let inner = self.lock()?;
-        let way = Way::of(&call.action);
-        let (options, _) = options(call.flags, self.tx_flags(), way, &inner.bindings.tx)?;
+        let direction = DataDirection::of(&call.action);
+        let (options, _) = options(call.flags, self.tx_flags(), direction, &inner.bindings.tx)?;
         if options.inject { Err(Errno::BADFLAGS) } else { Ok(()) }
     }
 }
@@ -346,7 +351,7 @@ mod tests {
     #[test]
     fn every_flag_is_obeyed_or_refused() {
         let queue = Queue::default();
-        let of = |given| options(FlagSource::Call(given), 0, Way::Out, &queue);
+        let of = |given| options(FlagSource::Call(given), 0, DataDirection::Out, &queue);
         for bit in (0..64).map(|n| 1u64 << n) {
             let expected = match bit {
                 flags::COMMIT_COMPLETE => Err(Errno::OPNOTSUPP),
@@ -366,8 +371,9 @@ mod tests {
         let fence = |given| of(given).map(|(options, _)| options.fence);
         assert_eq!((fence(flags::FENCE), fence(flags::MORE)), (Ok(true), Ok(false)));
         // As a default FI_INJECT does not make a read impossible; asked for, the engine refuses it.
-        let read =
-            |source| options(source, flags::INJECT, Way::Back, &queue).map(|(o, _)| o.inject);
+        let read = |source| {
+            options(source, flags::INJECT, DataDirection::Back, &queue).map(|(o, _)| o.inject)
+        };
         assert_eq!(read(FlagSource::Endpoint), Ok(false));
         assert_eq!(read(FlagSource::Call(flags::INJECT)), Ok(true));
         assert_eq!(read(FlagSource::Call(flags::REMOTE_CQ_DATA)), Err(Errno::BADFLAGS));

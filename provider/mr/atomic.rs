@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use parking_lot::Mutex;
 use squall_base::UserSlice;
 
-use crate::optional::device_memory::{self, CopyError, Way};
+use crate::optional::device_memory::{self, CopyDirection, CopyError};
 
 /// Held while a value changes that no instruction can change at once.
 static WIDE: Mutex<()> = Mutex::new(());
@@ -81,12 +81,12 @@ pub(super) fn update_device(
 ) -> Result<(), CopyError> {
     let _changes = WIDE.lock();
     // SAFETY: `old` is as long as `at`, by the contract of `Memory::update`; it is the engine's own.
-    unsafe { device_memory::copy(Way::ToHost, at, old.as_mut_ptr())? };
+    unsafe { device_memory::copy(CopyDirection::ToHost, at, old.as_mut_ptr())? };
     let mut new = [0; 32];
     let new = &mut new[..old.len()];
     if next(old, new) {
         // SAFETY: `new` is as long as `old`, hence as `at`, and on the stack.
-        unsafe { device_memory::copy(Way::ToDevice, at, new.as_mut_ptr())? };
+        unsafe { device_memory::copy(CopyDirection::ToDevice, at, new.as_mut_ptr())? };
     }
     Ok(())
 }

@@ -48,7 +48,7 @@ use crate::errno::{Errno, Result};
 use crate::fault::Fault;
 use crate::flags::{self, ADDR_UNSPEC};
 use crate::mr::UserMemory;
-use crate::optional::device_memory::{self, Bounce, Way};
+use crate::optional::device_memory::{self, Bounce, CopyDirection};
 
 use schedule::{Kind, Local, Piece, Round, Schedule, schedule};
 
@@ -123,7 +123,7 @@ impl Group {
 
 /// What an operation does; a root is an address.
 #[derive(Clone, Copy)]
-pub(crate) enum What {
+pub(crate) enum CollectiveKind {
     Barrier,
     Broadcast(u64),
     AllToAll,
@@ -136,8 +136,8 @@ pub(crate) enum What {
 }
 
 /// A call, its buffers in memory of any kind.
-pub(crate) struct Call {
-    pub(crate) what: What,
+pub(crate) struct CollectiveCall {
+    pub(crate) kind: CollectiveKind,
     /// `fi_mc_addr`.
     pub(crate) group: u64,
     /// Bytes of a member's share.
@@ -152,7 +152,7 @@ pub(crate) struct Call {
 }
 
 /// Who learns of the end.
-pub(crate) enum End {
+pub(crate) enum EndReport {
     /// A completion queue.
     Call { context: u64, result: Option<squall_base::UserSlice> },
     /// The event queue.
@@ -162,7 +162,7 @@ pub(crate) enum End {
 }
 
 /// An operation under way.
-struct Running {
+struct ActiveOperation {
     group: u64,
     members: Arc<[u64]>,
     tag: u64,
@@ -178,7 +178,7 @@ struct Running {
     /// Of the round, what has not ended.
     pending: u32,
     failed: Option<OpError>,
-    end: End,
+    end: EndReport,
     /// The group that this operation joins, if the operation is a join.
     joins: Option<Group>,
 }
@@ -189,7 +189,7 @@ pub(crate) struct Collectives {
     groups: HashMap<u64, Group>,
     /// The number of joins that were called.
     joins: u32,
-    running: HashMap<u64, Running>,
+    running: HashMap<u64, ActiveOperation>,
     /// Members that cannot be reached any more, by group and rank: a receive from one of whom nothing was heard since would
     /// wait for ever.
     gone: HashSet<(u64, usize)>,
@@ -198,7 +198,7 @@ pub(crate) struct Collectives {
     /// That found no room.
     blocked: Vec<u64>,
     /// That are over, which the application has not been told.
-    over: Vec<Running>,
+    over: Vec<ActiveOperation>,
     next: u64,
     /// The application was warned that nothing shows it the end of its operations.
     warned: bool,
@@ -223,7 +223,7 @@ impl Collectives {
 
     /// Whether a group is being joined.
     pub(crate) fn is_joining(&self) -> bool {
-        self.running.values().any(|running| matches!(running.end, End::Join { .. }))
+        self.running.values().any(|running| matches!(running.end, EndReport::Join { .. }))
     }
 
     /// Whether a completion was one of ours.
@@ -262,7 +262,7 @@ impl Collectives {
         true
     }
 
-    fn start(&mut self, running: Running) {
+    fn start(&mut self, running: ActiveOperation) {
         self.next += 1;
         let waits = running.joins.is_some() && self.next_join(running.tag).is_some();
         self.running.insert(self.next, running);
@@ -282,9 +282,9 @@ impl Collectives {
     /// Ends a join, if the operation is one; the caller has removed it from the running operations. The group exists
     /// from now on, unless the join failed or the application has left the group, and the next join of the same members
     /// begins.
-    fn end_join(&mut self, running: &mut Running) {
+    fn end_join(&mut self, running: &mut ActiveOperation) {
         let Some(mut group) = running.joins.take() else { return };
-        if running.failed.is_none() && matches!(running.end, End::Join { .. }) {
+        if running.failed.is_none() && matches!(running.end, EndReport::Join { .. }) {
             group.key = mix(group.key ^ running.key());
             self.groups.insert(running.group, group);
         } else {
@@ -306,8 +306,8 @@ impl Collectives {
     }
 }
 
-impl Running {
-    fn new(group: u64, of: &Group, schedule: Schedule, end: End) -> Result<Self> {
+impl ActiveOperation {
+    fn new(group: u64, of: &Group, schedule: Schedule, end: EndReport) -> Result<Self> {
         Ok(Self {
             group,
             members: Arc::clone(&of.members),
@@ -326,7 +326,7 @@ impl Running {
     }
 
     /// Builds the operation by which a member joins `group`. `part` is this member's part of the group's key.
-    fn joining(address: u64, group: Group, part: u64, end: End) -> Result<Self> {
+    fn joining(address: u64, group: Group, part: u64, end: EndReport) -> Result<Self> {
         let agreement = schedule(Kind::AllReduce, group.rank, group.members.len(), KEY_SIZE);
         let mut running = Self::new(address, &group, agreement.ok_or(Errno::NOMEM)?, end)?;
         running.combine = Some(KEY_FROM_PARTS);
@@ -373,32 +373,32 @@ impl Core {
     ///
     /// # Errors
     /// `FI_ENOMEM`.
-    pub(crate) fn join(
+    pub(crate) fn join_group(
         &mut self,
         bindings: &Bindings,
         address: u64,
         group: Group,
-        end: End,
+        end: EndReport,
     ) -> Result<()> {
         let instance = self.name().instance.map_or(0, Instance::get);
         let all = self.optional.collectives.get_or_insert_default();
         all.joins = all.joins.wrapping_add(1);
         let part = key_part(instance, all.joins, group.rank);
-        all.start(Running::joining(address, group, part, end)?);
+        all.start(ActiveOperation::joining(address, group, part, end)?);
         self.finish_collectives(bindings);
         Ok(())
     }
 
     /// Leaves a group. Its operations in progress end without a completion, once the memory that they lend is released.
     /// A join runs to its end without an event.
-    pub(crate) fn leave(&mut self, bindings: &Bindings, address: u64) {
+    pub(crate) fn leave_group(&mut self, bindings: &Bindings, address: u64) {
         let Some(all) = &mut self.optional.collectives else { return };
         all.groups.remove(&address);
         all.gone.retain(|(group, _)| *group != address);
         let mut ids = Vec::new();
         for (id, running) in &mut all.running {
             if running.group == address {
-                running.end = End::Nobody;
+                running.end = EndReport::Nobody;
                 if running.joins.is_none() {
                     ids.push(*id);
                 }
@@ -421,22 +421,26 @@ impl Core {
     /// # Safety
     /// The values and results that `call` names, as many bytes as the operation has here, stay mapped and are the
     /// endpoint's to read and write until the completion.
-    pub(crate) unsafe fn call(&mut self, bindings: &Bindings, call: &Call) -> Result<()> {
+    pub(crate) unsafe fn start_collective(
+        &mut self,
+        bindings: &Bindings,
+        call: &CollectiveCall,
+    ) -> Result<()> {
         let all = self.optional.collectives.as_mut().ok_or(Errno::INVAL)?;
         let group = all.groups.get_mut(&call.group).ok_or_else(|| {
             log::info!("coll_addr {:#x} is no group that this endpoint has joined", call.group);
             Errno::INVAL
         })?;
-        let kind = match call.what {
-            What::Barrier => Kind::Barrier,
-            What::Broadcast(root) => Kind::Broadcast { root: group.rank_of(root)? },
-            What::AllToAll => Kind::AllToAll,
-            What::AllReduce => Kind::AllReduce,
-            What::AllGather => Kind::AllGather,
-            What::ReduceScatter => Kind::ReduceScatter,
-            What::Reduce(root) => Kind::Reduce { root: group.rank_of(root)? },
-            What::Scatter(root) => Kind::Scatter { root: group.rank_of(root)? },
-            What::Gather(root) => Kind::Gather { root: group.rank_of(root)? },
+        let kind = match call.kind {
+            CollectiveKind::Barrier => Kind::Barrier,
+            CollectiveKind::Broadcast(root) => Kind::Broadcast { root: group.rank_of(root)? },
+            CollectiveKind::AllToAll => Kind::AllToAll,
+            CollectiveKind::AllReduce => Kind::AllReduce,
+            CollectiveKind::AllGather => Kind::AllGather,
+            CollectiveKind::ReduceScatter => Kind::ReduceScatter,
+            CollectiveKind::Reduce(root) => Kind::Reduce { root: group.rank_of(root)? },
+            CollectiveKind::Scatter(root) => Kind::Scatter { root: group.rank_of(root)? },
+            CollectiveKind::Gather(root) => Kind::Gather { root: group.rank_of(root)? },
         };
         let plan = schedule(kind, group.rank, group.members.len(), call.block);
         let plan = plan.ok_or(Errno::MSGSIZE)?;
@@ -452,17 +456,19 @@ impl Core {
         let input = plan.input.map(|piece| slice(call.input, call.spaces[0], piece)).transpose()?;
         let result =
             plan.output.map(|piece| slice(call.output, call.spaces[1], piece)).transpose()?;
-        let end = End::Call { context: call.context, result };
+        let end = EndReport::Call { context: call.context, result };
         let numbered = Group { calls: group.calls + 1, ..group.clone() };
-        let mut running = Running::new(call.group, &numbered, plan, end)?;
+        let mut running = ActiveOperation::new(call.group, &numbered, plan, end)?;
         running.combine = call.combine;
         if let (Some(from), Some(piece)) = (input, running.schedule.input) {
             // SAFETY: the place is inside of the memory, which is new; the values may be read by this function's contract.
-            unsafe { device_memory::copy(Way::ToHost, from, running.memory.at(piece.at)) }
-                .map_err(|error| {
-                    log::warn!("a collective operation's values could not be copied: {error}");
-                    Errno::IO
-                })?;
+            unsafe {
+                device_memory::copy(CopyDirection::ToHost, from, running.memory.at(piece.at))
+            }
+            .map_err(|error| {
+                log::warn!("a collective operation's values could not be copied: {error}");
+                Errno::IO
+            })?;
         }
         group.calls += 1;
         all.start(running);
@@ -503,9 +509,9 @@ impl Core {
                 all.end_join(&mut running);
             }
             match running.end {
-                End::Join { fid, context } if over => {
+                EndReport::Join { fid, context } if over => {
                     let error = running.failed.map(|error| Fault::of(error).row().errno);
-                    bindings.tell_joined(fid, context, error);
+                    bindings.report_join(fid, context, error);
                 }
                 _ if over => all.over.push(running),
                 _ => {
@@ -523,7 +529,12 @@ impl Core {
 }
 
 /// Begins the next rounds of an operation, as far as they can begin. Returns whether the operation is over.
-fn advance_rounds(core: &mut Core, bindings: &Bindings, id: u64, running: &mut Running) -> bool {
+fn advance_rounds(
+    core: &mut Core,
+    bindings: &Bindings,
+    id: u64,
+    running: &mut ActiveOperation,
+) -> bool {
     loop {
         if running.unsent {
             send(core, bindings, id, running);
@@ -536,7 +547,7 @@ fn advance_rounds(core: &mut Core, bindings: &Bindings, id: u64, running: &mut R
             running.at += 1;
             running.begun = false;
         }
-        let left = matches!(running.end, End::Nobody) && running.joins.is_none();
+        let left = matches!(running.end, EndReport::Nobody) && running.joins.is_none();
         let Some(round) = running.schedule.rounds.get(running.at).filter(|_| !left) else {
             return true;
         };
@@ -553,7 +564,7 @@ fn receive_from(
     core: &mut Core,
     bindings: &Bindings,
     id: u64,
-    running: &mut Running,
+    running: &mut ActiveOperation,
     from: usize,
     piece: Piece,
 ) {
@@ -591,11 +602,11 @@ fn receive_from(
 }
 
 /// Whether a member was found not to be there any more.
-fn is_gone(core: &Core, running: &Running, rank: usize) -> bool {
+fn is_gone(core: &Core, running: &ActiveOperation, rank: usize) -> bool {
     core.optional.collectives.as_ref().is_some_and(|all| all.gone.contains(&(running.group, rank)))
 }
 
-fn send(core: &mut Core, bindings: &Bindings, id: u64, running: &mut Running) {
+fn send(core: &mut Core, bindings: &Bindings, id: u64, running: &mut ActiveOperation) {
     let Round { send: Some((to, piece)), .. } = running.schedule.rounds[running.at] else {
         running.unsent = false;
         return;
@@ -634,19 +645,20 @@ fn send(core: &mut Core, bindings: &Bindings, id: u64, running: &mut Running) {
 }
 
 /// An operation is over.
-fn conclude(bindings: &Bindings, mut running: Running) {
+fn conclude(bindings: &Bindings, mut running: ActiveOperation) {
     let all = running.schedule.size;
     match running.end {
         // The one is told when the last round is over, the other has left.
-        End::Join { .. } | End::Nobody => {}
-        End::Call { context, result } => {
+        EndReport::Join { .. } | EndReport::Nobody => {}
+        EndReport::Call { context, result } => {
             if let (None, Some(to), Some(piece)) = (running.failed, result, running.schedule.output)
             {
                 debug_assert!(piece.at + piece.len <= all);
                 // SAFETY: the place is inside of the memory, which is initialised; the result may be written by the
-                // contract of `call`, for the completion has not been shown.
-                let copied =
-                    unsafe { device_memory::copy(Way::ToDevice, to, running.memory.at(piece.at)) };
+                // contract of `start_collective`, for the completion has not been shown.
+                let copied = unsafe {
+                    device_memory::copy(CopyDirection::ToDevice, to, running.memory.at(piece.at))
+                };
                 if let Err(error) = copied {
                     log::warn!("a collective operation's result could not be copied: {error}");
                     running.failed = Some(OpError::Uncopied);
@@ -693,10 +705,10 @@ mod tests {
     use super::*;
 
     /// Builds a join, by rank 0, of two members whose addresses have this key.
-    fn join(address: u64, key: u64) -> Running {
+    fn join(address: u64, key: u64) -> ActiveOperation {
         let group = Group { members: (0..2).collect(), rank: 0, key, calls: 0 };
-        let end = End::Join { fid: 0, context: 0 };
-        Running::joining(address, group, address, end).expect("little memory")
+        let end = EndReport::Join { fid: 0, context: 0 };
+        ActiveOperation::joining(address, group, address, end).expect("little memory")
     }
 
     #[test]

@@ -37,7 +37,7 @@ use squall_base::{Space, UserSlice};
 use crate::errno::{Errno, Result};
 use crate::ffi;
 pub(crate) use bounce::Bounce;
-pub(crate) use dmabuf::Described as DmaBufAttr;
+pub(crate) use dmabuf::DmaBufAttr;
 
 /// What a driver said of a copy that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,9 +49,9 @@ impl fmt::Display for CopyError {
     }
 }
 
-/// Which way a copy goes.
+/// Which direction a copy goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Way {
+pub(crate) enum CopyDirection {
     /// Into memory of the host.
     ToHost,
     /// Into the device's.
@@ -60,8 +60,8 @@ pub(crate) enum Way {
 
 /// A copy: from or to `device`, an address of the device's, and `host`, one of the host's.
 #[derive(Clone, Copy, Debug)]
-struct Order {
-    way: Way,
+struct CopyRequest {
+    direction: CopyDirection,
     device: u64,
     host: *mut u8,
     len: usize,
@@ -79,8 +79,8 @@ impl Device {
     /// Copies; all is done when this returns.
     ///
     /// # Safety
-    /// `order.host` may be read or written, as its way says, for `order.len` bytes.
-    unsafe fn copy(&self, order: Order) -> core::result::Result<(), CopyError> {
+    /// `order.host` may be read or written, as its direction says, for `order.len` bytes.
+    unsafe fn copy(&self, order: CopyRequest) -> core::result::Result<(), CopyError> {
         // SAFETY: the drivers' `copy` ask for `order.host` to be accessible for `order.len` bytes, as this function does.
         unsafe {
             match self {
@@ -289,21 +289,21 @@ pub(crate) fn dmabuf(described: &DmaBufAttr, writable: bool) -> Result<UserSlice
 /// returns.
 ///
 /// # Safety
-/// `host` may be read, or, when the way is to the host, written, for as many bytes; if `slice` is memory of the host, so
-/// it may be the other way.
+/// `host` may be read, or, when the direction is to the host, written, for as many bytes; if `slice` is memory of the host, so
+/// it may be the other direction.
 pub(crate) unsafe fn copy(
-    way: Way,
+    direction: CopyDirection,
     slice: UserSlice,
     host: *mut u8,
 ) -> core::result::Result<(), CopyError> {
     let len = usize::try_from(slice.len).unwrap_or(0);
     if slice.space.is_host() {
         let user = core::ptr::with_exposed_provenance_mut(usize::try_from(slice.base).unwrap_or(0));
-        // SAFETY: both may be accessed as the way says by this function's contract; they may overlap.
+        // SAFETY: both may be accessed as the direction says by this function's contract; they may overlap.
         unsafe {
-            match way {
-                Way::ToHost => core::ptr::copy(user, host, len),
-                Way::ToDevice => core::ptr::copy(host, user, len),
+            match direction {
+                CopyDirection::ToHost => core::ptr::copy(user, host, len),
+                CopyDirection::ToDevice => core::ptr::copy(host, user, len),
             }
         }
         return Ok(());
@@ -311,36 +311,37 @@ pub(crate) unsafe fn copy(
     if len == 0 {
         return Ok(());
     }
-    // SAFETY: `host` has as many bytes for the way asked for, by this function's contract.
-    unsafe { device(slice.space)?.copy(Order { way, device: slice.base, host, len }) }
+    // SAFETY: `host` has as many bytes for the direction asked for, by this function's contract.
+    unsafe { device(slice.space)?.copy(CopyRequest { direction, device: slice.base, host, len }) }
 }
 
 /// A copy that was begun, unless it was over at once. Who drops it waits for its end.
-pub(crate) struct Copying(Option<(Arc<Device>, cuda::Event)>);
+pub(crate) struct PendingCopy(Option<(Arc<Device>, cuda::Event)>);
 
 /// As [`copy`], without waiting for the end where the driver can.
 ///
 /// # Safety
 /// As [`copy`], until the end of the copy.
 pub(crate) unsafe fn begin(
-    way: Way,
+    direction: CopyDirection,
     slice: UserSlice,
     host: *mut u8,
-) -> core::result::Result<Copying, CopyError> {
+) -> core::result::Result<PendingCopy, CopyError> {
     if !slice.space.is_host() && slice.len > 0 {
         let device = device(slice.space)?;
         if let Device::Cuda(context) = &*device {
             let len = usize::try_from(slice.len).unwrap_or(0);
-            // SAFETY: `host` has as many bytes for the way asked for until the end of the copy, which the event tells.
-            let event = unsafe { context.begin(Order { way, device: slice.base, host, len })? };
-            return Ok(Copying(Some((device, event))));
+            // SAFETY: `host` has as many bytes for the direction asked for until the end of the copy, which the event tells.
+            let event =
+                unsafe { context.begin(CopyRequest { direction, device: slice.base, host, len })? };
+            return Ok(PendingCopy(Some((device, event))));
         }
     }
     // SAFETY: as this function's contract says, which lasts longer than this call.
-    unsafe { copy(way, slice, host).map(|()| Copying(None)) }
+    unsafe { copy(direction, slice, host).map(|()| PendingCopy(None)) }
 }
 
-impl Copying {
+impl PendingCopy {
     /// Whether it is over, and how it ended.
     pub(crate) fn poll(&mut self) -> Poll<core::result::Result<(), CopyError>> {
         let Some((device, event)) = &self.0 else { return Poll::Ready(Ok(())) };
@@ -353,7 +354,7 @@ impl Copying {
     }
 }
 
-impl Drop for Copying {
+impl Drop for PendingCopy {
     fn drop(&mut self) {
         if let Some((device, event)) = &self.0
             && let Device::Cuda(context) = &**device

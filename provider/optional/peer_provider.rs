@@ -18,7 +18,7 @@ use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::flags::{self, class};
 use crate::host::host;
-use crate::objects::{self, Cell, Hold, Object, Table, Users};
+use crate::objects::{self, Cell, Object, ObjectRef, Table, Users};
 
 /// The first release that has the structures as they are here.
 const SINCE: u32 = version(2, 3);
@@ -272,7 +272,7 @@ impl OwnerEntry {
 pub(crate) struct Srx {
     fid: Cell<ffi::fid_ep>,
     users: Users,
-    domain: Hold<Domain>,
+    domain: ObjectRef<Domain>,
     owner: *mut PeerSrx,
 }
 
@@ -337,7 +337,7 @@ impl Srx {
                 collective: core::ptr::null_mut(),
             }),
             users: Users::default(),
-            domain: Hold::new(domain),
+            domain: ObjectRef::new(domain),
             owner,
         });
         Ok(objects::publish(opened))

@@ -1,7 +1,7 @@
 //! Work: what begins when a counter has reached a number. Triggered operations (FI_TRIGGER) and deferred work requests
 //! (FI_QUEUE_WORK) of fi_trigger(3).
 //!
-//! Work that waits is kept by its counter ([`Waiting`]), which moves it to its domain's queue ([`Queue`]) when the number is
+//! Work that waits is kept by its counter ([`WaitingWork`]), which moves it to its domain's queue ([`WorkQueue`]) when the number is
 //! reached; that may be under an endpoint lock, so it begins later, by whoever releases the lock. A counter without work,
 //! and an operation that is none, pay nothing for it: the counter looks where it looks for sleepers anyway.
 
@@ -47,11 +47,11 @@ pub(crate) enum Task {
 }
 
 impl Task {
-    fn place(&self) -> Place {
+    fn target(&self) -> WorkTarget {
         match self {
-            Self::Transmit(endpoint, _) => Place::Transmit(endpoint.as_ptr()),
-            Self::Receive(endpoint, _) => Place::Receive(endpoint.as_ptr()),
-            Self::Set(..) | Self::Add(..) => Place::Counter,
+            Self::Transmit(endpoint, _) => WorkTarget::Transmit(endpoint.as_ptr()),
+            Self::Receive(endpoint, _) => WorkTarget::Receive(endpoint.as_ptr()),
+            Self::Set(..) | Self::Add(..) => WorkTarget::Counter,
         }
     }
 }
@@ -105,9 +105,9 @@ impl Work {
 
 /// The work that waits for a counter, by threshold, then in the order in which it came.
 #[derive(Default)]
-pub(crate) struct Waiting(Mutex<BTreeMap<(u64, u64), Work>>);
+pub(crate) struct WaitingWork(Mutex<BTreeMap<(u64, u64), Work>>);
 
-impl Waiting {
+impl WaitingWork {
     /// Takes out the work that is due, in order. `look` calls its argument with the counter's value and errors, read
     /// under the lock, and gets the answer whether more work waits.
     pub(crate) fn due(&self, look: impl FnOnce(&mut dyn FnMut((u64, u64)) -> bool)) -> Vec<Work> {
@@ -151,17 +151,17 @@ impl Waiting {
 /// The place where deferred work begins: one side of an endpoint, whose queue may be full, or a counter, which is never
 /// full.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Place {
+enum WorkTarget {
     Transmit(*const Endpoint),
     Receive(*const Endpoint),
     Counter,
 }
 
-// SAFETY: the pointers in a `Place` are an endpoint's name: `contains` and `is_of` compare them, and nothing follows
+// SAFETY: the pointers in a `WorkTarget` are an endpoint's name: `contains` and `is_of` compare them, and nothing follows
 // one, so that whichever thread has the queue may keep and drop them, also after the endpoint is gone.
-unsafe impl Send for Place {}
+unsafe impl Send for WorkTarget {}
 
-impl Place {
+impl WorkTarget {
     fn is_of(self, endpoint: &Endpoint) -> bool {
         match self {
             Self::Transmit(of) | Self::Receive(of) => core::ptr::eq(of, endpoint),
@@ -172,26 +172,26 @@ impl Place {
 
 /// Deferred work that is due, and whether a thread is beginning it.
 #[derive(Default)]
-struct Due {
+struct DueWork {
     queue: VecDeque<Work>,
     /// A thread is beginning the work.
     running: bool,
     /// Places that had no room since that thread began, and where no operation has ended since.
-    full: Vec<Place>,
+    full: Vec<WorkTarget>,
 }
 
-impl Due {
+impl DueWork {
     /// Takes out the first work that may begin. Work for a place that is full stays in the queue, in order.
     fn next(&mut self) -> Option<Work> {
         let full = &self.full;
-        let at = self.queue.iter().position(|work| !full.contains(&work.task.place()))?;
+        let at = self.queue.iter().position(|work| !full.contains(&work.task.target()))?;
         self.queue.remove(at)
     }
 
     /// Puts work back for which there was no room, before all other work for the same place.
     fn put_back(&mut self, work: Work) {
-        let place = work.task.place();
-        let later = self.queue.iter().position(|other| other.task.place() == place);
+        let place = work.task.target();
+        let later = self.queue.iter().position(|other| other.task.target() == place);
         self.queue.insert(later.unwrap_or(0), work);
         self.full.push(place);
     }
@@ -199,23 +199,23 @@ impl Due {
 
 /// The work of a domain that is due.
 #[derive(Default)]
-pub(crate) struct Queue {
+pub(crate) struct WorkQueue {
     /// Whether work is due, or may be: read without the lock.
     any: AtomicBool,
-    due: Mutex<Due>,
+    due: Mutex<DueWork>,
     number: AtomicU64,
     /// Counters that work was queued for.
     counters: Mutex<Vec<Weak<Cntr>>>,
 }
 
-impl Queue {
+impl WorkQueue {
     /// Returns whether work is due. The thread that made work due sees it in any case.
     #[inline]
     pub(crate) fn has_due(&self) -> bool {
         self.any.load(Ordering::Acquire)
     }
 
-    fn update(&self, due: &Due) {
+    fn update(&self, due: &DueWork) {
         self.any.store(!due.queue.is_empty(), Ordering::Release);
     }
 
@@ -331,7 +331,7 @@ mod tests {
     }
 
     /// Returns the marks of the work that is due when a counter has these numbers, and whether more work waits.
-    fn due(waiting: &Waiting, value: u64, errors: u64) -> (Vec<u64>, bool) {
+    fn due(waiting: &WaitingWork, value: u64, errors: u64) -> (Vec<u64>, bool) {
         let mut more = false;
         let due = waiting.due(|take| more = take((value, errors)));
         (due.iter().map(mark).collect(), more)
@@ -339,7 +339,7 @@ mod tests {
 
     #[test]
     fn work_is_due_by_threshold_then_in_order() {
-        let waiting = Waiting::default();
+        let waiting = WaitingWork::default();
         for (number, (threshold, mark)) in
             [(5, 1), (2, 2), (5, 3), (2, 4), (9, 5)].iter().enumerate()
         {
@@ -352,7 +352,7 @@ mod tests {
 
     #[test]
     fn failures_count_for_deferred_work_alone() {
-        let waiting = Waiting::default();
+        let waiting = WaitingWork::default();
         waiting.add(0, work(3, false, 1), || ());
         waiting.add(1, work(3, true, 2), || ());
         assert_eq!(due(&waiting, 2, 1), (vec![2], true));
@@ -368,7 +368,7 @@ mod tests {
     #[test]
     fn work_of_a_full_endpoint_holds_up_no_other_work() {
         let full = Weak::new();
-        let mut due = Due::default();
+        let mut due = DueWork::default();
         due.queue.extend([transmit(&full, 1), work(0, true, 2), transmit(&full, 3)]);
         due.queue.push_back(work(0, true, 4));
         let first = due.next().expect("work");

@@ -278,14 +278,14 @@ impl<L: List> Kind for Choice<L> {
 
 /// Who may talk to an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Company {
+pub(crate) enum PeerPolicy {
     /// Whoever proves its address.
     Any,
     /// Those in the address vector.
     Named,
 }
 
-impl Kind for Company {
+impl Kind for PeerPolicy {
     type Value = Self;
     const HOST_TYPE: ffi::fi_param_type = ffi::FI_PARAM_STRING;
     fn parse(text: &str) -> Result<Self, String> {

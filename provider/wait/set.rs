@@ -12,7 +12,7 @@ use crate::errno::{Errno, Result};
 use crate::fabric::Fabric;
 use crate::ffi;
 use crate::flags::class;
-use crate::objects::{self, Cell, Hold, Object, Table, Users};
+use crate::objects::{self, Cell, Object, ObjectRef, Table, Users};
 
 /// Somebody in a set, and what is slept on for it.
 struct Member {
@@ -25,7 +25,7 @@ struct Member {
 pub(crate) struct WaitSet {
     fid: Cell<ffi::fid_wait>,
     users: Users,
-    _fabric: Hold<Fabric>,
+    _fabric: ObjectRef<Fabric>,
     waits: Waits,
     members: Mutex<Vec<Member>>,
 }
@@ -84,7 +84,7 @@ impl WaitSet {
                 ops: objects::table(&OPS),
             }),
             users: Users::default(),
-            _fabric: Hold::new(fabric),
+            _fabric: ObjectRef::new(fabric),
             waits: Waits::open(attr.wait_obj, None)?,
             members: Mutex::default(),
         })))

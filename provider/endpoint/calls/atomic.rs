@@ -76,7 +76,7 @@ const OLD: (usize, usize) = (16, 19);
 
 /// Which of the three families a call belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Family {
+enum AtomicFamily {
     /// `fi_atomic` and its kin.
     Base,
     /// `fi_fetch_atomic` and its kin.
@@ -87,26 +87,26 @@ enum Family {
 
 /// An operation on a type, as the application named them.
 #[derive(Clone, Copy)]
-struct What {
+struct TypedOp {
     op: AmoOp,
     data_type: AmoType,
     /// Values at once.
     most: usize,
 }
 
-impl What {
+impl TypedOp {
     /// # Errors
     /// `FI_EOPNOTSUPP` for what is not there, or not in this family, or not known to the API version asked for.
-    fn new(api: u32, family: Family, datatype: fi_datatype, op: fi_op) -> Result<Self> {
+    fn new(api: u32, family: AtomicFamily, datatype: fi_datatype, op: fi_op) -> Result<Self> {
         let old = api < version(2, 0);
         let (types, ops) = if old { OLD } else { (TYPES.len(), OPS_BY_NUMBER.len()) };
         let of = |number: u32, count| usize::try_from(number).ok().filter(|n| *n < count);
         let data_type = of(datatype, types).map(|n| TYPES[n]).ok_or(Errno::OPNOTSUPP)?;
         let op = of(op, ops).map(|n| OPS_BY_NUMBER[n]).ok_or(Errno::OPNOTSUPP)?;
         let fits = match family {
-            Family::Base => !atomic_compares(op) && op != AmoOp::Read,
-            Family::Fetch => !atomic_compares(op),
-            Family::Compare => atomic_compares(op),
+            AtomicFamily::Base => !atomic_compares(op) && op != AmoOp::Read,
+            AtomicFamily::Fetch => !atomic_compares(op),
+            AtomicFamily::Compare => atomic_compares(op),
         };
         let most = atomic_most(op, data_type).filter(|_| fits).ok_or(Errno::OPNOTSUPP)?;
         Ok(Self { op, data_type, most })
@@ -201,7 +201,7 @@ impl What {
 /// # Errors
 /// `FI_EOPNOTSUPP` for what is not there, or not known to the API version asked for.
 pub(super) fn data_type(api: u32, datatype: fi_datatype) -> Result<AmoType> {
-    What::new(api, Family::Base, datatype, ffi::FI_ATOMIC_WRITE).map(|what| what.data_type)
+    TypedOp::new(api, AtomicFamily::Base, datatype, ffi::FI_ATOMIC_WRITE).map(|what| what.data_type)
 }
 
 /// How values of a type are combined.
@@ -209,7 +209,7 @@ pub(super) fn data_type(api: u32, datatype: fi_datatype) -> Result<AmoType> {
 /// # Errors
 /// As [`data_type`], also for operations whose result depends on who comes first.
 pub(super) fn reduction(api: u32, datatype: fi_datatype, op: fi_op) -> Result<(AmoOp, AmoType)> {
-    let what = What::new(api, Family::Base, datatype, op)?;
+    let what = TypedOp::new(api, AtomicFamily::Base, datatype, op)?;
     match what.op {
         AmoOp::Write | AmoOp::Diff => Err(Errno::OPNOTSUPP),
         op => Ok((op, what.data_type)),
@@ -217,8 +217,8 @@ pub(super) fn reduction(api: u32, datatype: fi_datatype, op: fi_op) -> Result<(A
 }
 
 impl Endpoint {
-    fn atomic(&self, family: Family, datatype: fi_datatype, op: fi_op) -> Result<What> {
-        What::new(self.api_version(), family, datatype, op)
+    fn atomic(&self, family: AtomicFamily, datatype: fi_datatype, op: fi_op) -> Result<TypedOp> {
+        TypedOp::new(self.api_version(), family, datatype, op)
     }
 }
 
@@ -228,9 +228,9 @@ impl Endpoint {
 /// `message` is NULL or points to a message that nobody writes to during the call.
 unsafe fn message<'a>(
     ep: &Endpoint,
-    family: Family,
+    family: AtomicFamily,
     message: Message,
-) -> Result<(&'a ffi::fi_msg_atomic, What)> {
+) -> Result<(&'a ffi::fi_msg_atomic, TypedOp)> {
     // SAFETY: NULL, which is refused, or a message by this function's contract; the reference does not outlive the
     // call that it is of.
     let message = unsafe { message.as_ref() }.ok_or(Errno::INVAL)?;
@@ -241,14 +241,14 @@ calls! { transmit(ep):
     write(
         buf: In, count: usize, d: Out, to: u64, addr: u64, key: u64, datatype: fi_datatype, op: fi_op, cx: Out
     ) => {
-        let what = ep.atomic(Family::Base, datatype, op)?;
+        let what = ep.atomic(AtomicFamily::Base, datatype, op)?;
         let remote = what.remote(count, addr, key)?;
         what.call(what.lend(buf, count, d)?, remote, (None, None), to).context(cx)
     };
     writev(
         iov: Ioc, d: Descs, n: usize, to: u64, addr: u64, key: u64, datatype: fi_datatype, op: fi_op, cx: Out
     ) => {
-        let what = ep.atomic(Family::Base, datatype, op)?;
+        let what = ep.atomic(AtomicFamily::Base, datatype, op)?;
         let buf = what.gather(iov, d, n)?;
         let remote = what.remote(count_of(&buf, what), addr, key)?;
         what.call(buf, remote, (None, None), to).context(cx)
@@ -257,7 +257,7 @@ calls! { transmit(ep):
     inject(
         buf: In, count: usize, to: u64, addr: u64, key: u64, datatype: fi_datatype, op: fi_op
     ) => {
-        let what = ep.atomic(Family::Base, datatype, op)?;
+        let what = ep.atomic(AtomicFamily::Base, datatype, op)?;
         let remote = what.remote(count, addr, key)?;
         what.call(what.lend(buf, count, NO_DESC)?, remote, (None, None), to).injected()
     };
@@ -265,7 +265,7 @@ calls! { transmit(ep):
         buf: In, count: usize, d: Out, result: Out, rd: Out, to: u64, addr: u64, key: u64, datatype: fi_datatype,
         op: fi_op, cx: Out
     ) => {
-        let what = ep.atomic(Family::Fetch, datatype, op)?;
+        let what = ep.atomic(AtomicFamily::Fetch, datatype, op)?;
         let (remote, result) = (what.remote(count, addr, key)?, what.lend(result, count, rd)?);
         what.call(what.operands(buf, count, d)?, remote, (None, Some(result)), to).context(cx)
     };
@@ -273,7 +273,7 @@ calls! { transmit(ep):
         iov: Ioc, d: Descs, n: usize, result: IocOut, rd: Descs, results: usize, to: u64, addr: u64, key: u64,
         datatype: fi_datatype, op: fi_op, cx: Out
     ) => {
-        let what = ep.atomic(Family::Fetch, datatype, op)?;
+        let what = ep.atomic(AtomicFamily::Fetch, datatype, op)?;
         let result = what.gather(result, rd, results)?;
         let remote = what.remote(count_of(&result, what), addr, key)?;
         let buf = what.gather_operands(iov, d, n)?;
@@ -285,7 +285,7 @@ calls! { transmit(ep):
         buf: In, count: usize, d: Out, compare: In, cd: Out, result: Out, rd: Out, to: u64, addr: u64, key: u64,
         datatype: fi_datatype, op: fi_op, cx: Out
     ) => {
-        let what = ep.atomic(Family::Compare, datatype, op)?;
+        let what = ep.atomic(AtomicFamily::Compare, datatype, op)?;
         let remote = what.remote(count, addr, key)?;
         let others = (Some(what.lend(compare, count, cd)?), Some(what.lend(result, count, rd)?));
         what.call(what.lend(buf, count, d)?, remote, others, to).context(cx)
@@ -294,7 +294,7 @@ calls! { transmit(ep):
         iov: Ioc, d: Descs, n: usize, compare: Ioc, cd: Descs, compares: usize, result: IocOut, rd: Descs,
         results: usize, to: u64, addr: u64, key: u64, datatype: fi_datatype, op: fi_op, cx: Out
     ) => {
-        let what = ep.atomic(Family::Compare, datatype, op)?;
+        let what = ep.atomic(AtomicFamily::Compare, datatype, op)?;
         let buf = what.gather(iov, d, n)?;
         let remote = what.remote(count_of(&buf, what), addr, key)?;
         let others = (Some(what.gather(compare, cd, compares)?), Some(what.gather(result, rd, results)?));
@@ -316,7 +316,7 @@ calls! { transmit(ep):
 pub(crate) unsafe fn atomic_msg(ep: &Endpoint, msg: Message, flags: u64) -> Result<Transmit> {
     // SAFETY: NULL, which is refused, or a message with its pieces and ranges by this function's contract.
     unsafe {
-        let (msg, what) = message(ep, Family::Base, msg)?;
+        let (msg, what) = message(ep, AtomicFamily::Base, msg)?;
         let (buf, remote) = (what.gather(msg.msg_iov, msg.desc, msg.iov_count)?, what.ranges(msg)?);
         let call = what.call(buf, remote, (None, None), msg.addr);
         Ok(call.context(msg.context).given(flags, msg.data))
@@ -337,7 +337,7 @@ unsafe fn fetch(
     // SAFETY: NULL, which is refused, or a message with its pieces and ranges by this function's contract, as are the
     // results' pieces.
     unsafe {
-        let (msg, what) = message(ep, Family::Fetch, msg)?;
+        let (msg, what) = message(ep, AtomicFamily::Fetch, msg)?;
         let (buf, remote) =
             (what.gather_operands(msg.msg_iov, msg.desc, msg.iov_count)?, what.ranges(msg)?);
         let result = what.gather(result, rd, results)?;
@@ -361,7 +361,7 @@ unsafe fn compare_and(
     // SAFETY: NULL, which is refused, or a message with its pieces and ranges by this function's contract, as are the
     // other two arrays of pieces.
     unsafe {
-        let (msg, what) = message(ep, Family::Compare, msg)?;
+        let (msg, what) = message(ep, AtomicFamily::Compare, msg)?;
         let (buf, remote) = (what.gather(msg.msg_iov, msg.desc, msg.iov_count)?, what.ranges(msg)?);
         let others =
             (Some(what.gather(compare, cd, compares)?), Some(what.gather(result, rd, results)?));
@@ -408,18 +408,18 @@ pub(crate) unsafe fn compare_msg(
 }
 
 /// Values in a buffer.
-fn count_of(buf: &Buf, what: What) -> usize {
+fn count_of(buf: &Buf, what: TypedOp) -> usize {
     usize::try_from(buf.len()).unwrap_or(usize::MAX) / what.size()
 }
 
 /// Answers a question for what there is: how many values at once, zero for none.
 fn valid(
     api: u32,
-    family: Family,
+    family: AtomicFamily,
     (datatype, op): (fi_datatype, fi_op),
     count: Option<&mut usize>,
 ) -> Result<()> {
-    let what = What::new(api, family, datatype, op);
+    let what = TypedOp::new(api, family, datatype, op);
     if let Some(count) = count {
         *count = what.map_or(0, |what| what.most);
     }
@@ -429,17 +429,17 @@ fn valid(
 boundary::exports! {
     status writevalid(ep: *mut fid_ep, datatype: fi_datatype, op: fi_op, count: *mut usize) -> c_int => {
         let api = alias::endpoint(ep)?.api_version();
-        valid(api, Family::Base, (datatype, op), count.as_mut())
+        valid(api, AtomicFamily::Base, (datatype, op), count.as_mut())
     };
 
     status readwritevalid(ep: *mut fid_ep, datatype: fi_datatype, op: fi_op, count: *mut usize) -> c_int => {
         let api = alias::endpoint(ep)?.api_version();
-        valid(api, Family::Fetch, (datatype, op), count.as_mut())
+        valid(api, AtomicFamily::Fetch, (datatype, op), count.as_mut())
     };
 
     status compwritevalid(ep: *mut fid_ep, datatype: fi_datatype, op: fi_op, count: *mut usize) -> c_int => {
         let api = alias::endpoint(ep)?.api_version();
-        valid(api, Family::Compare, (datatype, op), count.as_mut())
+        valid(api, AtomicFamily::Compare, (datatype, op), count.as_mut())
     };
 
     /// `fi_query_atomic`.
@@ -452,13 +452,13 @@ boundary::exports! {
     ) -> c_int => {
         let api = objects::get::<Domain, _>(domain)?.api_version();
         let family = match flags {
-            0 => Family::Base,
-            FETCH_ATOMIC => Family::Fetch,
-            COMPARE_ATOMIC => Family::Compare,
+            0 => AtomicFamily::Base,
+            FETCH_ATOMIC => AtomicFamily::Fetch,
+            COMPARE_ATOMIC => AtomicFamily::Compare,
             // FI_TAGGED: atomics on tagged buffers.
             _ => return Err(Errno::OPNOTSUPP),
         };
-        let what = What::new(api, family, datatype, op)?;
+        let what = TypedOp::new(api, family, datatype, op)?;
         let attr = attr.as_mut().ok_or(Errno::INVAL)?;
         (attr.count, attr.size) = (what.most, what.size());
         Ok(())
@@ -495,20 +495,21 @@ mod tests {
     fn each_family_has_its_operations_and_new_ones_are_for_new_applications() {
         let count = |api, family| {
             let all = (0..25).flat_map(|datatype| (0..25).map(move |op| (datatype, op)));
-            all.filter(|(datatype, op)| What::new(api, family, *datatype, *op).is_ok()).count()
+            all.filter(|(datatype, op)| TypedOp::new(api, family, *datatype, *op).is_ok()).count()
         };
         let (old, new) = (version(1, 17), version(2, 0));
         // 16 types: 3 without an order, 10 of integers; two more, and a difference, since.
-        assert_eq!(count(old, Family::Base), 6 * 16 + 2 * 13 + 3 * 10);
-        assert_eq!(count(old, Family::Fetch), count(old, Family::Base) + 16);
-        assert_eq!(count(old, Family::Compare), 2 * 16 + 4 * 13 + 10);
-        assert_eq!(count(new, Family::Base), 7 * 18 + 2 * 15 + 3 * 10);
-        assert_eq!(count(new, Family::Compare), 2 * 18 + 4 * 15 + 10);
+        assert_eq!(count(old, AtomicFamily::Base), 6 * 16 + 2 * 13 + 3 * 10);
+        assert_eq!(count(old, AtomicFamily::Fetch), count(old, AtomicFamily::Base) + 16);
+        assert_eq!(count(old, AtomicFamily::Compare), 2 * 16 + 4 * 13 + 10);
+        assert_eq!(count(new, AtomicFamily::Base), 7 * 18 + 2 * 15 + 3 * 10);
+        assert_eq!(count(new, AtomicFamily::Compare), 2 * 18 + 4 * 15 + 10);
         let mut most = 7;
-        let asked = valid(old, Family::Compare, (ffi::FI_DOUBLE, ffi::FI_MSWAP), Some(&mut most));
+        let asked =
+            valid(old, AtomicFamily::Compare, (ffi::FI_DOUBLE, ffi::FI_MSWAP), Some(&mut most));
         assert_eq!((asked, most), (Err(Errno::OPNOTSUPP), 0));
-        let asked = valid(old, Family::Fetch, (ffi::FI_UINT64, ffi::FI_SUM), Some(&mut most));
+        let asked = valid(old, AtomicFamily::Fetch, (ffi::FI_UINT64, ffi::FI_SUM), Some(&mut most));
         assert_eq!((asked, most), (Ok(()), 128));
-        assert_eq!(valid(old, Family::Fetch, (ffi::FI_UINT64, ffi::FI_SUM), None), Ok(()));
+        assert_eq!(valid(old, AtomicFamily::Fetch, (ffi::FI_UINT64, ffi::FI_SUM), None), Ok(()));
     }
 }

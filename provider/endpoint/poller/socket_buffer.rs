@@ -28,7 +28,7 @@ impl SocketBuffer {
     /// nobody had heard: what is counted are messages, of which `train` is one. What was held back on its way
     /// (`FI_SQUALL_FAULT`) brings an older count.
     #[inline]
-    pub(crate) fn heard(&mut self, overflow: u32, train: Train<'_>) -> Option<u64> {
+    pub(crate) fn note_overflow(&mut self, overflow: u32, train: Train<'_>) -> Option<u64> {
         if overflow == self.overflow {
             return None;
         }
@@ -47,7 +47,7 @@ impl SocketBuffer {
     /// The port was looked at, and is `empty` now. True when it had been full, and those who fill it had a look's time to
     /// hear of it.
     #[inline]
-    pub(crate) fn looked(&mut self, empty: bool) -> bool {
+    pub(crate) fn note_poll(&mut self, empty: bool) -> bool {
         let fresh = core::mem::take(&mut self.fresh);
         let drained = self.full && empty && !fresh;
         self.full &= !drained;
@@ -63,20 +63,26 @@ mod tests {
     fn what_found_it_full_is_heard_of_once_and_that_it_is_empty_in_a_later_look() {
         let mut buffer = SocketBuffer::new(1000);
         let train = Train::new(&[0; 25], 10);
-        assert_eq!((buffer.heard(0, train), buffer.looked(true)), (None, false));
-        assert_eq!((buffer.heard(2, train), buffer.heard(2, train)), (Some(50), None));
-        assert!(!buffer.looked(true) && !buffer.looked(false));
-        assert!(buffer.looked(true) && !buffer.looked(true));
+        assert_eq!((buffer.note_overflow(0, train), buffer.note_poll(true)), (None, false));
+        assert_eq!(
+            (buffer.note_overflow(2, train), buffer.note_overflow(2, train)),
+            (Some(50), None)
+        );
+        assert!(!buffer.note_poll(true) && !buffer.note_poll(false));
+        assert!(buffer.note_poll(true) && !buffer.note_poll(true));
     }
 
     #[test]
     fn an_older_count_says_nothing_and_counts_wrap() {
         let mut buffer = SocketBuffer::new(1000);
         let packet = Train::single(b"packet");
-        assert_eq!(buffer.heard(7, packet), Some(42));
-        assert_eq!((buffer.heard(6, packet), buffer.heard(7, packet)), (None, None));
-        assert_eq!(buffer.heard(8, packet), Some(6));
+        assert_eq!(buffer.note_overflow(7, packet), Some(42));
+        assert_eq!(
+            (buffer.note_overflow(6, packet), buffer.note_overflow(7, packet)),
+            (None, None)
+        );
+        assert_eq!(buffer.note_overflow(8, packet), Some(6));
         let mut buffer = SocketBuffer { overflow: u32::MAX, ..SocketBuffer::new(1000) };
-        assert_eq!(buffer.heard(1, packet), Some(12));
+        assert_eq!(buffer.note_overflow(1, packet), Some(12));
     }
 }

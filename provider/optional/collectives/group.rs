@@ -10,15 +10,15 @@ use crate::endpoint::{Endpoint, Inner, alias};
 use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::flags::{self, class};
-use crate::objects::{self, Cell, Hold, Object, Table, Users};
-use crate::optional::collectives::{End, Group};
+use crate::objects::{self, Cell, Object, ObjectRef, Table, Users};
+use crate::optional::collectives::{EndReport, Group};
 
 /// `struct fid_mc` and what is behind it.
 #[repr(C)]
 pub(crate) struct Membership {
     fid: Cell<ffi::fid_mc>,
     users: Users,
-    endpoint: Hold<Endpoint>,
+    endpoint: ObjectRef<Endpoint>,
     /// What its operations name.
     address: u64,
 }
@@ -46,7 +46,7 @@ boundary::exports! {
             let mut inner = membership.endpoint.inner.lock();
             let Inner { bindings, core } = &mut *inner;
             if let Some(core) = core {
-                core.leave(bindings, membership.address);
+                core.leave_group(bindings, membership.address);
             }
             drop(inner);
             membership.endpoint.release();
@@ -102,11 +102,11 @@ fn begin(ep: &Arc<Endpoint>, set: &AvSet, context: *mut c_void) -> Result<*mut f
             fi_addr: address,
         }),
         users: Users::default(),
-        endpoint: Hold::new(Arc::clone(ep)),
+        endpoint: ObjectRef::new(Arc::clone(ep)),
         address,
     });
-    let end = End::Join { fid: Arc::as_ptr(&membership).addr(), context: context.addr() };
-    let began = core.join(bindings, address, group, end);
+    let end = EndReport::Join { fid: Arc::as_ptr(&membership).addr(), context: context.addr() };
+    let began = core.join_group(bindings, address, group, end);
     match ep.domain.progress() {
         Some(progress) => progress.timer(core.next_timeout()),
         None => bindings.await_join(ep.weak()),

@@ -8,7 +8,7 @@ use core::ptr::null_mut;
 use std::task::Poll;
 
 use super::library::{Library, functions};
-use super::{CopyError, Order, Way};
+use super::{CopyDirection, CopyError, CopyRequest};
 
 type Status = c_int;
 
@@ -188,16 +188,16 @@ impl Context {
     ///
     /// # Safety
     /// As [`Self::begin`].
-    unsafe fn order(&self, order: Order) -> Result<(), CopyError> {
-        let Order { way, device, host, len } = order;
+    unsafe fn order(&self, order: CopyRequest) -> Result<(), CopyError> {
+        let CopyRequest { direction, device, host, len } = order;
         let call = &self.driver.0;
-        // SAFETY: `host` has `len` bytes for this way by this function's contract; `device` is checked by the driver.
+        // SAFETY: `host` has `len` bytes for this direction by this function's contract; `device` is checked by the driver.
         let (name, status) = unsafe {
-            match way {
-                Way::ToHost => {
+            match direction {
+                CopyDirection::ToHost => {
                     ("cuMemcpyDtoHAsync", (call.to_host)(host.cast(), device, len, self.stream))
                 }
-                Way::ToDevice => {
+                CopyDirection::ToDevice => {
                     ("cuMemcpyHtoDAsync", (call.to_device)(device, host.cast(), len, self.stream))
                 }
             }
@@ -208,8 +208,8 @@ impl Context {
     /// Copies, and waits for the end.
     ///
     /// # Safety
-    /// `order.host` may be read or written, as its way says, for `order.len` bytes.
-    pub(super) unsafe fn copy(&self, order: Order) -> Result<(), CopyError> {
+    /// `order.host` may be read or written, as its direction says, for `order.len` bytes.
+    pub(super) unsafe fn copy(&self, order: CopyRequest) -> Result<(), CopyError> {
         let _inside = self.enter()?;
         // SAFETY: as this function's contract says, and the copy is over when it returns.
         unsafe {
@@ -221,8 +221,8 @@ impl Context {
     /// Begins a copy.
     ///
     /// # Safety
-    /// `order.host` may be read or written, as its way says, for `order.len` bytes, until the event says that it is over.
-    pub(super) unsafe fn begin(&self, order: Order) -> Result<Event, CopyError> {
+    /// `order.host` may be read or written, as its direction says, for `order.len` bytes, until the event says that it is over.
+    pub(super) unsafe fn begin(&self, order: CopyRequest) -> Result<Event, CopyError> {
         let _inside = self.enter()?;
         let mut event = null_mut();
         let call = &self.driver.0;

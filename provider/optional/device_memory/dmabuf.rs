@@ -3,13 +3,13 @@
 
 use core::ffi::c_void;
 
-use super::{CopyError, Order, Way};
+use super::{CopyDirection, CopyError, CopyRequest};
 use crate::errno::{Errno, Result};
 
 /// `struct fi_mr_dmabuf` (libfabric 1.20).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Described {
+pub(crate) struct DmaBufAttr {
     pub(crate) fd: libc::c_int,
     pub(crate) offset: u64,
     pub(crate) len: usize,
@@ -55,8 +55,8 @@ impl DmaBuf {
     ///
     /// # Errors
     /// As [`super::dmabuf()`].
-    pub(super) fn map(described: &Described, writable: bool) -> Result<Self> {
-        let Described { fd, offset, len, base_addr } = *described;
+    pub(super) fn map(described: &DmaBufAttr, writable: bool) -> Result<Self> {
+        let DmaBufAttr { fd, offset, len, base_addr } = *described;
         if let Err(error) = sync(fd, SYNC_READ).and_then(|()| sync(fd, SYNC_READ | SYNC_END)) {
             log::info!("FI_MR_DMABUF: descriptor {fd} is no DMA-buf: {error}");
             return Err(Errno::INVAL);
@@ -98,9 +98,9 @@ impl DmaBuf {
     /// Copies.
     ///
     /// # Safety
-    /// `order.host` may be read or written, as its way says, for `order.len` bytes.
-    pub(super) unsafe fn copy(&self, order: Order) -> core::result::Result<(), CopyError> {
-        let Order { way, device, host, len } = order;
+    /// `order.host` may be read or written, as its direction says, for `order.len` bytes.
+    pub(super) unsafe fn copy(&self, order: CopyRequest) -> core::result::Result<(), CopyError> {
+        let CopyRequest { direction, device, host, len } = order;
         let at = usize::try_from(device.wrapping_sub(self.base)).unwrap_or(usize::MAX);
         if at.checked_add(len).is_none_or(|end| end > self.len) {
             return Err(CopyError(format!(
@@ -108,16 +108,16 @@ impl DmaBuf {
             )));
         }
         let failed = |error: std::io::Error| CopyError(format!("DMA_BUF_IOCTL_SYNC: {error}"));
-        let which = if way == Way::ToHost { SYNC_READ } else { SYNC_WRITE };
+        let which = if direction == CopyDirection::ToHost { SYNC_READ } else { SYNC_WRITE };
         sync(self.fd, which).map_err(failed)?;
         // SAFETY: within the mapping, as was just checked, which lasts as long as this value and was made writable when
         // the region's access says that something writes; `host` has `len` bytes by this function's contract. Others may
         // write to either meanwhile: no reference is made.
         unsafe {
             let inside = self.map.add(self.skip + at);
-            match way {
-                Way::ToHost => core::ptr::copy(inside, host, len),
-                Way::ToDevice => core::ptr::copy(host, inside, len),
+            match direction {
+                CopyDirection::ToHost => core::ptr::copy(inside, host, len),
+                CopyDirection::ToDevice => core::ptr::copy(host, inside, len),
             }
         }
         sync(self.fd, which | SYNC_END).map_err(failed)

@@ -5,7 +5,7 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr::null_mut;
 
 use super::library::{Library, functions};
-use super::{CopyError, Order, Way};
+use super::{CopyDirection, CopyError, CopyRequest};
 
 type Status = c_int;
 
@@ -95,16 +95,16 @@ impl Driver {
     /// Copies.
     ///
     /// # Safety
-    /// `order.host` may be read or written, as its way says, for `order.len` bytes.
-    pub(super) unsafe fn copy(&self, order: Order) -> Result<(), CopyError> {
-        let Order { way, device, host, len } = order;
+    /// `order.host` may be read or written, as its direction says, for `order.len` bytes.
+    pub(super) unsafe fn copy(&self, order: CopyRequest) -> Result<(), CopyError> {
+        let CopyRequest { direction, device, host, len } = order;
         // The runtime would follow an address that it does not know with the CPU.
         self.check_pointer(device, len)?;
         let device: *mut c_void =
             core::ptr::with_exposed_provenance_mut(usize::try_from(device).unwrap_or(0));
-        let (to, from) = match way {
-            Way::ToHost => (host.cast(), device),
-            Way::ToDevice => (device, host.cast()),
+        let (to, from) = match direction {
+            CopyDirection::ToHost => (host.cast(), device),
+            CopyDirection::ToDevice => (device, host.cast()),
         };
         // SAFETY: the one side has `len` bytes by this function's contract, the other is memory that the runtime knows,
         // and is its to check; hsa_memory_copy is over when it returns.

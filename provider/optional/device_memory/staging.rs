@@ -18,7 +18,7 @@ use crate::endpoint::endpoint_core::Core;
 use crate::errno::{Errno, Result};
 use crate::info;
 use crate::mr::UserMemory;
-use crate::optional::device_memory::{self, Bounce, CopyError, Copying, Way};
+use crate::optional::device_memory::{self, Bounce, CopyDirection, CopyError, PendingCopy};
 
 /// Contexts of ours, for the engine: no application's, nor deferred work's (`optional/triggered_work.rs`).
 const OURS: u64 = 1 << 62;
@@ -31,8 +31,8 @@ struct Destination {
 }
 
 /// A transmitting operation that is not in the engine yet. Dropped, its copies are waited for before their memory goes.
-struct Waiting {
-    copies: Vec<Copying>,
+struct QueuedOperation {
+    copies: Vec<PendingCopy>,
     failed: Option<CopyError>,
     op: Operation,
     /// It has stand-ins: what they are, by its context.
@@ -40,7 +40,7 @@ struct Waiting {
 }
 
 /// A transmitting operation with stand-ins, as the application knows it.
-struct Staged {
+struct StagedOperation {
     context: u64,
     visibility: Visibility,
     /// Where its buffer begins.
@@ -51,14 +51,14 @@ struct Staged {
 }
 
 /// A receive with a stand-in.
-struct Posted {
+struct StagedReceive {
     to: Destination,
     multi: bool,
 }
 
-/// An operation that has ended but for the copy of what it brought. As [`Waiting`] when dropped.
-struct Arriving {
-    copies: Vec<Copying>,
+/// An operation that has ended but for the copy of what it brought. As [`QueuedOperation`] when dropped.
+struct ArrivedOperation {
+    copies: Vec<PendingCopy>,
     failed: Option<CopyError>,
     done: Completion,
     _from: Option<Arc<Bounce>>,
@@ -67,17 +67,17 @@ struct Arriving {
 /// See the module's documentation.
 #[derive(Default)]
 pub(crate) struct Staging {
-    waiting: VecDeque<Waiting>,
-    arriving: VecDeque<Arriving>,
+    waiting: VecDeque<QueuedOperation>,
+    arriving: VecDeque<ArrivedOperation>,
     /// By context.
-    staged: HashMap<u64, Staged>,
+    staged: HashMap<u64, StagedOperation>,
     /// By where the stand-in begins.
-    posted: BTreeMap<u64, Posted>,
+    posted: BTreeMap<u64, StagedReceive>,
     next: u64,
 }
 
 /// How all of some copies ended.
-fn poll_all(copies: &mut Vec<Copying>, failed: &mut Option<CopyError>) -> bool {
+fn poll_all(copies: &mut Vec<PendingCopy>, failed: &mut Option<CopyError>) -> bool {
     copies.retain_mut(|copy| match copy.poll() {
         Poll::Pending => true,
         Poll::Ready(ended) => {
@@ -106,12 +106,12 @@ fn stand_in(buf: &Buf) -> Result<(Bounce, Buf)> {
 /// Begins to copy between a buffer's bytes from `offset` on and as many of the host's, of which `bounce` has room for the
 /// whole buffer's. With `now` it is over on return.
 fn copy_buf(
-    way: Way,
+    direction: CopyDirection,
     buf: &Buf,
     (offset, len): (u64, u64),
     bounce: &Bounce,
     now: bool,
-    copies: &mut Vec<Copying>,
+    copies: &mut Vec<PendingCopy>,
 ) -> core::result::Result<(), CopyError> {
     let mut result = Ok(());
     buf.for_range(offset, len, |piece, position| {
@@ -124,9 +124,9 @@ fn copy_buf(
         // ended towards the application: `Endpoint::transmit` and `receive` say it stays mapped.
         result = unsafe {
             if now {
-                device_memory::copy(way, piece, host)
+                device_memory::copy(direction, piece, host)
             } else {
-                device_memory::begin(way, piece, host).map(|copy| copies.push(copy))
+                device_memory::begin(direction, piece, host).map(|copy| copies.push(copy))
             }
         };
     });
@@ -140,24 +140,25 @@ impl Staging {
         !self.waiting.is_empty()
     }
 
-    /// Whether a copy is under way.
+    /// Whether a copy is under direction.
     pub(crate) fn is_busy(&self) -> bool {
         !self.waiting.is_empty() || !self.arriving.is_empty()
     }
 
     /// Puts stand-ins into an operation, and begins the copies into them.
-    fn prepare(&mut self, mut op: Operation) -> Result<Waiting> {
+    fn prepare(&mut self, mut op: Operation) -> Result<QueuedOperation> {
         let (mut sources, mut copies, mut failed) = (Vec::new(), Vec::new(), None);
         let (inject, host) = (op.options.inject, op.is_host());
         let mut result = None;
         let base = op.buf.base();
-        let mut source = |buf: &mut Buf, copies: &mut Vec<Copying>| -> Result<()> {
+        let mut source = |buf: &mut Buf, copies: &mut Vec<PendingCopy>| -> Result<()> {
             // The application has a buffer of the host back at the end, but what is injected now.
             if buf.is_empty() || buf.is_host() && !inject {
                 return Ok(());
             }
             let (bounce, new) = stand_in(buf)?;
-            let begun = copy_buf(Way::ToHost, buf, (0, buf.len()), &bounce, inject, copies);
+            let begun =
+                copy_buf(CopyDirection::ToHost, buf, (0, buf.len()), &bounce, inject, copies);
             sources.push(bounce);
             if let Err(error) = begun {
                 failed.get_or_insert(error);
@@ -187,22 +188,23 @@ impl Staging {
             }
         }
         if host && sources.is_empty() {
-            return Ok(Waiting { copies, failed, op, staged: None });
+            return Ok(QueuedOperation { copies, failed, op, staged: None });
         }
         self.next += 1;
         let id = OURS | self.next;
         let (context, visibility) = (op.context, op.options.visibility);
-        self.staged.insert(id, Staged { context, visibility, base, _sources: sources, result });
+        self.staged
+            .insert(id, StagedOperation { context, visibility, base, _sources: sources, result });
         op.context = id;
         op.options.visibility = Visibility::Kept;
-        Ok(Waiting { copies, failed, op, staged: Some(id) })
+        Ok(QueuedOperation { copies, failed, op, staged: Some(id) })
     }
 
     /// The end of an operation with stand-ins. What the application is to see of it now, or not yet.
     #[cold]
     fn end_staged(&mut self, done: &Completion) -> Option<Completion> {
         let staged = self.staged.remove(&done.context)?;
-        let Staged { context, visibility, base, result, .. } = staged;
+        let StagedOperation { context, visibility, base, result, .. } = staged;
         let done = Completion { context, visibility, buf: base, ..done.clone() };
         match (result, done.status) {
             (Some(to), Ok(())) => {
@@ -216,12 +218,23 @@ impl Staging {
     /// Begins to copy what has arrived to where it belongs.
     fn deliver_to(&mut self, to: &Destination, (offset, len): (u64, u64), done: Completion) {
         let (mut copies, mut failed) = (Vec::new(), None);
-        let begun =
-            copy_buf(Way::ToDevice, &to.place, (offset, len), &to.bounce, false, &mut copies);
+        let begun = copy_buf(
+            CopyDirection::ToDevice,
+            &to.place,
+            (offset, len),
+            &to.bounce,
+            false,
+            &mut copies,
+        );
         if let Err(error) = begun {
             failed = Some(error);
         }
-        self.arriving.push_back(Arriving { copies, failed, done, _from: Some(to.bounce.clone()) });
+        self.arriving.push_back(ArrivedOperation {
+            copies,
+            failed,
+            done,
+            _from: Some(to.bounce.clone()),
+        });
     }
 
     /// Puts a stand-in into a receive. What it is known by, if it has one.
@@ -235,8 +248,10 @@ impl Staging {
         let slice = bounce.slice(len);
         let place = core::mem::replace(buf, Buf::One(slice));
         let to = Destination { bounce: Arc::new(bounce), place };
-        self.posted
-            .insert(slice.base, Posted { to, multi: matches!(mode, RecvMode::Multi { .. }) });
+        self.posted.insert(
+            slice.base,
+            StagedReceive { to, multi: matches!(mode, RecvMode::Multi { .. }) },
+        );
         Ok(Some(slice.base))
     }
 
@@ -341,7 +356,7 @@ impl Core {
                 },
             };
             busy = true;
-            let Some(Waiting { op, .. }) = staging.waiting.pop_front() else { break };
+            let Some(QueuedOperation { op, .. }) = staging.waiting.pop_front() else { break };
             if let Some(error) = ended {
                 let done = never_sent(&op, error);
                 let done = if staged.is_some() { staging.end_staged(&done) } else { Some(done) };
@@ -356,7 +371,7 @@ impl Core {
         while let Some(staging) = &mut self.optional.staging
             && let Some(first) = staging.arriving.front_mut()
             && poll_all(&mut first.copies, &mut first.failed)
-            && let Some(Arriving { failed, mut done, .. }) = staging.arriving.pop_front()
+            && let Some(ArrivedOperation { failed, mut done, .. }) = staging.arriving.pop_front()
         {
             busy = true;
             if let Some(error) = failed {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::library::{Library, functions};
-use super::{CopyError, Order, Way};
+use super::{CopyDirection, CopyError, CopyRequest};
 
 type Status = c_int;
 
@@ -146,14 +146,14 @@ impl Device {
     /// Copies.
     ///
     /// # Safety
-    /// `order.host` may be read or written, as its way says, for `order.len` bytes.
-    pub(super) unsafe fn copy(&self, order: Order) -> Result<(), CopyError> {
-        let Order { way, device, host, len } = order;
+    /// `order.host` may be read or written, as its direction says, for `order.len` bytes.
+    pub(super) unsafe fn copy(&self, order: CopyRequest) -> Result<(), CopyError> {
+        let CopyRequest { direction, device, host, len } = order;
         let device: *mut c_void =
             core::ptr::with_exposed_provenance_mut(usize::try_from(device).unwrap_or(0));
-        let (to, from) = match way {
-            Way::ToHost => (host.cast(), device),
-            Way::ToDevice => (device, host.cast()),
+        let (to, from) = match direction {
+            CopyDirection::ToHost => (host.cast(), device),
+            CopyDirection::ToDevice => (device, host.cast()),
         };
         let list = self.list.lock();
         // SAFETY: the one side has `len` bytes by this function's contract, the other is for the device to check; the

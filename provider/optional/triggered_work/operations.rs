@@ -1,4 +1,4 @@
-//! An endpoint's part in work (`optional/triggered_work.rs`): which calls become work, how work begins, and how it ends.
+//! Triggered operations of an endpoint: calls that become deferred work, their begin, and their end.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -18,7 +18,7 @@ use crate::flags;
 use crate::objects;
 use crate::optional::triggered_work::{Condition, Task, Work};
 
-/// What a deferred work request is known by, and what its end counts on.
+/// The identity of a deferred work request, and the counter of its end.
 #[derive(Clone)]
 pub(crate) struct Deferred {
     /// The application's structure, for FI_CANCEL_WORK.
@@ -28,7 +28,7 @@ pub(crate) struct Deferred {
     pub(crate) context: u64,
 }
 
-/// Deferred work of an endpoint that has begun, by the context that the engine has for it.
+/// The deferred work of an endpoint that has begun, by its context in the engine.
 #[derive(Default)]
 pub(crate) struct TriggeredOperations {
     next: u64,
@@ -36,7 +36,7 @@ pub(crate) struct TriggeredOperations {
 }
 
 impl TriggeredOperations {
-    /// One more, of which the queue shows the end if `shown`; its context for the engine.
+    /// Adds work that begins. The queue shows its end if `shown`. Returns its context for the engine.
     pub(crate) fn insert(&mut self, deferred: &Deferred, shown: bool) -> u64 {
         // No pointer of an application is up there, so that none is taken for it by fi_cancel.
         let id = self.next | 1 << 63;
@@ -45,17 +45,17 @@ impl TriggeredOperations {
         id
     }
 
-    /// What the engine knows the work with this context by.
+    /// Returns the engine's context of the work with this application context.
     pub(crate) fn id_of(&self, context: u64) -> Option<u64> {
         self.all.iter().find(|(_, (deferred, _))| deferred.context == context).map(|(id, _)| *id)
     }
 
-    /// It has not begun after all.
+    /// Removes work that the engine has refused.
     pub(crate) fn forget(&mut self, id: u64) {
         self.all.remove(&id);
     }
 
-    /// It has ended: its completion as the application knows it, if the queue is to show it.
+    /// Handles the end of work. Returns its completion with the application's context, if the queue shows it.
     #[cold]
     pub(crate) fn end(&mut self, done: &Completion) -> Option<Completion> {
         let (deferred, shown) = self.all.remove(&done.context)?;
@@ -92,7 +92,7 @@ unsafe fn condition(context: u64) -> Result<(Arc<Cntr>, Condition)> {
     }
 }
 
-/// Whether an endpoint's calls may be triggered, and thus have contexts that say by what.
+/// Checks whether an endpoint's calls may be triggered.
 ///
 /// # Errors
 /// `FI_EBADFLAGS` when it was opened without FI_TRIGGER.
@@ -104,7 +104,7 @@ fn capable(ep: &Endpoint) -> Result<()> {
     Err(Errno::BADFLAGS)
 }
 
-/// A transmitting call that was refused for `error`: with FI_TRIGGER it becomes work.
+/// Makes work of a transmitting call with FI_TRIGGER; any other call was refused for `error`.
 ///
 /// # Safety
 /// As [`Endpoint::transmit`]; and with FI_TRIGGER the context is a `fi_triggered_context`.
@@ -118,7 +118,7 @@ pub(crate) unsafe fn trigger_transmit(ep: &Endpoint, call: Transmit, error: Errn
     submit(ep, &cntr, condition, |ep| Task::Transmit(ep, call))
 }
 
-/// As [`trigger_transmit`], of a receive.
+/// Makes work of a receive, as [`trigger_transmit`] does.
 ///
 /// # Safety
 /// As [`Endpoint::receive`]; and with FI_TRIGGER the context is a `fi_triggered_context`.
@@ -149,7 +149,7 @@ fn submit(
 /// Begins a transmitting call whose condition holds.
 ///
 /// # Errors
-/// `FI_EAGAIN` when it has to begin later. Everything else has been said.
+/// `FI_EAGAIN` when the call has to begin later. All other errors have been reported.
 pub(crate) fn begin_transmit(
     ep: &Endpoint,
     call: &Transmit,
@@ -157,11 +157,11 @@ pub(crate) fn begin_transmit(
 ) -> Result<()> {
     // SAFETY: the application gave the buffer when it submitted the work, and leaves it alone until that has ended or was
     // taken back (fi_trigger(3)); neither has happened, for it is beginning.
-    let begun = unsafe { ep.carry(call.clone(), ep.tx_flags(), deferred) };
-    begun.or_else(|error| never_began(ep, error, &call.unbegun(), deferred))
+    let begun = unsafe { ep.submit_transmit(call.clone(), ep.tx_flags(), deferred) };
+    begun.or_else(|error| report_not_begun(ep, error, &call.unbegun(), deferred))
 }
 
-/// As [`begin_transmit`], of a receive.
+/// Begins a receive whose condition holds.
 ///
 /// # Errors
 /// As [`begin_transmit`].
@@ -172,11 +172,11 @@ pub(crate) fn begin_receive(
 ) -> Result<()> {
     // SAFETY: the application gave the buffer when it submitted the work, and leaves it alone until that has ended or was
     // taken back (fi_trigger(3)); neither has happened, for it is beginning.
-    let begun = unsafe { ep.take(call.clone(), deferred) };
-    begun.or_else(|error| never_began(ep, error, &call.unbegun(), deferred))
+    let begun = unsafe { ep.submit_receive(call.clone(), deferred) };
+    begun.or_else(|error| report_not_begun(ep, error, &call.unbegun(), deferred))
 }
 
-/// The end of a call that never began, and has moved nothing.
+/// Returns the end of a call that never began.
 pub(crate) const fn unbegun(kind: OpKind, space: MatchSpace, tag: u64, context: u64) -> Completion {
     Completion {
         context,
@@ -194,9 +194,9 @@ pub(crate) const fn unbegun(kind: OpKind, space: MatchSpace, tag: u64, context: 
     }
 }
 
-/// Work could not begin for `error`: says so where its end, `end`, would have shown.
+/// Reports that work could not begin for `error`, where its end `end` would have shown.
 #[cold]
-fn never_began(
+fn report_not_begun(
     ep: &Endpoint,
     error: Errno,
     end: &Completion,
@@ -219,12 +219,11 @@ fn never_began(
             }
         }
     }
-    tell(&inner.bindings, end, error, Some(text));
+    report_end(&inner.bindings, end, error, Some(text));
     Ok(())
 }
 
-/// fi_cancel of a triggered operation that has not begun: it ends where its end would have shown. Whether there was
-/// one.
+/// Cancels a triggered operation that has not begun (fi_cancel), and reports its end. Returns whether there was one.
 #[cold]
 pub(crate) fn cancel(ep: &Endpoint, context: u64) -> bool {
     let end = match ep.domain.work().cancel_triggered(ep, context) {
@@ -234,12 +233,12 @@ pub(crate) fn cancel(ep: &Endpoint, context: u64) -> bool {
     };
     let inner = ep.inner.lock();
     inner.bindings.count(end.kind, false);
-    tell(&inner.bindings, &end, Errno::CANCELED, None);
+    report_end(&inner.bindings, &end, Errno::CANCELED, None);
     true
 }
 
-/// Shows the end of something that never began.
-fn tell(bindings: &Bindings, end: &Completion, errno: Errno, text: Option<String>) {
+/// Reports the end of a call that never began.
+fn report_end(bindings: &Bindings, end: &Completion, errno: Errno, text: Option<String>) {
     let Some(cq) = bindings.queue(end.kind) else { return };
     let entry = entry_of(end, flags::ADDR_UNSPEC);
     let code = if errno == Errno::CANCELED { Fault::Cancelled as i32 } else { errno.0 };
