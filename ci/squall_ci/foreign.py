@@ -26,7 +26,11 @@ def add_options(parser: argparse.ArgumentParser, timeout: float, each: str = "te
 def add_common_options(parser: argparse.ArgumentParser, timeout: float, each: str) -> None:
     """Adds those that do not depend on how the suite names its parts."""
     parser.add_argument("--timeout", type=float, default=timeout, metavar="S", help=f"seconds for each {each}")
-    parser.add_argument("--hosts", action="store_true", help="a network namespace for every process; needs root")
+    parser.add_argument(
+        "--hosts",
+        action="store_true",
+        help="each process on a host of its own, a network namespace on a bridge of MTU 1500; needs root",
+    )
     parser.add_argument("--record", action="store_true", help="write the outcome into fabtests/RESULTS.md")
 
 

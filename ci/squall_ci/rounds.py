@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 def add_options(parser: argparse.ArgumentParser, rounds: int | None, *, json: bool = True) -> None:
     """Adds the options that most benchmarks have."""
-    parser.add_argument("--rounds", type=int, default=rounds)
+    parser.add_argument("--rounds", type=int, default=rounds, help="figures are medians of so many interleaved rounds")
     parser.add_argument("--quick", action="store_true", help="one short round, to see that it works")
     if json:
         parser.add_argument("--json", metavar="FILE", help="also write all samples to this file")

@@ -1,10 +1,11 @@
 """Count the instructions of every case, and the bytes of state, of every congestion control and path selector.
 
-`cc/examples/instructions.rs` runs each case in a function of the case's name; callgrind counts what the calls execute,
-without the harness and the choice of the algorithm (printed below the table, the same for all). Two numbers in a cell: soon after the
-report before, and 13 us later, when what is done once in a base round-trip time is due as well. SMaRTT v2 (section III-H)
-gives 59 to 94 instructions a packet and 19 bytes a flow + 28 global. Exit status 1 when an algorithm of the two papers needs
-more than 94 instructions in any case, or more than 64 bytes a flow.
+`cc/examples/instructions.rs` runs each case in a function of the case's name, and callgrind counts the instructions of the
+calls, without the harness and the choice of the algorithm (printed below the table, the same for all). A cell has two
+numbers: soon after the report before, and 13 us later, when the work of a base round-trip time is due as well.
+
+SMaRTT v2 (section III-H) gives 59 to 94 instructions a packet, and 19 bytes a flow + 28 global. The exit status is 1 when an
+algorithm of the two papers needs more than 94 instructions in any case, or more than 64 bytes a flow.
 """
 
 import argparse

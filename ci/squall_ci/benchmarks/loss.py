@@ -1,9 +1,8 @@
-"""Squall beside tcp where packets are lost: two namespaces, MTU 4352, offloads off, nftables drops what arrives.
+"""Measure squall beside tcp where packets are lost: two namespaces, MTU 4352, offloads off, nftables drops packets on arrival.
 
-For each share of loss (0, 0.1, 1 and 3 % of the packets, in both directions): bandwidth in windows of 16 messages of 1 MiB and of
-64 KiB, and half a round trip of 64 KiB. In every round the two providers run one right after the other, another one first each
-time; every figure is the median of the rounds, a ratio the median of the ratios within the rounds, above 1 where squall is
-faster. Needs root, nft and ethtool (ci/run setup network). Exit status 1 when a target is missed.
+For each share of loss (0, 0.1, 1 and 3 % of the packets, in both directions): bandwidth in windows of 16 messages of 1 MiB
+and of 64 KiB, and half a round trip of 64 KiB. A ratio above 1 means that squall is faster. The exit status is 1 when a
+target is missed.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""Ping-pong and collectives under three MPIs on squall, beside the same on tcp: half of a round trip, and a collective's time.
+"""Measure ping-pong and collectives under three MPIs on squall beside tcp: half of a round trip, and a collective's time.
 
-Intel MPI runs IMB-MPI1, MPICH and Open MPI run fabtests/mpi/perf.py; the shared memory of each is turned off, in collectives
-too, so that every byte crosses the provider. In every round the two providers run one right after the other, another one first
-each time; times are medians of the rounds, ratios medians of the ratios within the rounds, above 1 where squall is faster. Printed is,
-for each benchmark, the geometric mean over the sizes and the worst size; with --all every size. --quick is to see that it works.
-With --host it is Open MPI on squall through shared memory, beside what Open MPI does on a host by itself (ob1 over sm).
+Intel MPI runs IMB-MPI1; MPICH and Open MPI run fabtests/mpi/perf.py. The shared memory of each is turned off, in collectives
+too, so that every byte crosses the provider. Printed for each benchmark are the geometric mean over the sizes and the worst
+size; with --all every size. A ratio above 1 means that squall is faster.
+
+--host compares Open MPI on squall through shared memory with Open MPI's own shared memory (ob1 over sm).
 """
 
 import argparse

@@ -1,13 +1,13 @@
-"""Squall beside tcp, and beside the sockets alone, on three networks: every size from nothing to 4 MiB.
+"""Measure squall beside tcp, and beside the sockets alone, on three networks: every size from nothing to 4 MiB.
 
-Networks: `lo`, the loopback interface; `veth 1500` and `veth 9000`, two namespaces joined by a cable of that MTU (needs root).
-For each size: half of a round trip (fi_tsend, fi_trecv), and bandwidth in windows of 16 messages; for those up to 1 MiB also half
-of a round trip of the same trains through squall's UDP port with nothing above it (net/examples/port_limit.rs): what the
-sockets need. In every round they run one right after the other, another provider first each time; every figure is the median
-of the rounds, a ratio the median of the ratios within the rounds, above 1 where squall is faster. A size is within reach
-when it takes at most 1.05 x tcp's time, or 1.15 x what the sockets alone need. With `--frames` squall's packets are also sent as frames through AF_XDP (FI_SQUALL_PORT_KIND=xdp) over the cable
-of MTU 1500, in the same rounds, with a table of its own. Both are loaded by the same libfabric, that of the
-MPICH wheel when ci/run setup has brought it, else the system's. `--quick` is to see that it works.
+The networks are `lo`, the loopback interface, and `veth 1500` and `veth 9000`, two namespaces joined by a cable of that MTU
+(needs root). For each size: half of a round trip (fi_tsend, fi_trecv), and bandwidth in windows of 16 messages. Up to 1 MiB
+also half of a round trip of the same trains through squall's UDP port with nothing above it (net/examples/port_limit.rs),
+which is what the sockets need. A ratio above 1 means that squall is faster. A size is within reach if it takes at most 1.05
+x tcp's time, or 1.15 x the sockets'.
+
+With --frames squall's packets are also sent as frames through AF_XDP (FI_SQUALL_PORT_KIND=xdp) over the cable of MTU 1500,
+in the same rounds, with a table of its own.
 """
 
 import argparse

@@ -1,12 +1,12 @@
-"""Instructions of a message in user space, at its sender and at its receiver, and of a further packet of it.
+"""Count the instructions of a message in user space, at its sender and at its receiver, and of a further packet of it.
 
-callgrind counts what the calls of one side execute, from fi_tsend until the message has arrived and its sender knows
-(fabtests/bench/send_path.c): everything above the system calls, libfabric and libc included, but for the copying of bytes by
-libc, of which callgrind takes each byte for an instruction where the processor has one for all. Both sides live in one
-process, on the loopback interface, with packets of --mtu bytes (1472 and 8972 where none is given: those of interfaces of
-MTU 1500 and 9000). A message is in one piece, or in --pieces of an iovec (fi_tsendv). A further packet is what is added from
-one size to the next, by the packets that are added. No clock is read, so a busy machine does not disturb it; where trains end
-differs from run to run, and with it the figures by a few per cent.
+callgrind counts the instructions of one side from fi_tsend until the message has arrived and its sender knows
+(fabtests/bench/send_path.c): everything above the system calls, libfabric and libc included. The copying of bytes by libc is
+left out, because callgrind takes each byte for an instruction. Both sides are in one process, on the loopback interface.
+
+A message is in one piece, or in --pieces of an iovec (fi_tsendv). The cost of a further packet is the difference between one
+size and the next, divided by the packets that are added. A busy machine does not disturb the counts, but trains end
+elsewhere in every run, which changes them by a few per cent.
 """
 
 import argparse

@@ -1,4 +1,5 @@
-"""Squall beside other providers, or beside itself with other settings: one table of medians and ratios, two processes of this host.
+"""Squall beside other providers, or beside itself with other settings: one table of medians and ratios, two processes of this
+host.
 
 messages  tagged messages, beside tcp and udp;ofi_rxd
 atomics   atomics of 64 bits, beside tcp;ofi_rxm, udp;ofi_rxd and a tagged round trip of the same run. The sum that the
@@ -7,10 +8,10 @@ host      through shared memory, beside squall by packets, libfabric's shm, and 
 monitor   without the statistics page (FI_SQUALL_MONITOR=0ns), with it, and watched: `squall top --serve` asked once a second, and
           lines of statistics every 100 ms
 
-In every round and for every measure all sides run one right after the other, another one first each time. A number is the median
-of the rounds, a ratio the median of the ratios within the rounds. A side that fails has an empty column, and the reason is printed.
-All are loaded by the same libfabric: MPICH's if ci/run setup has installed it, otherwise the system's. Contents are compared before
-anything is measured. The exit status is 1 when a target is missed.
+In every round and for every measure all sides run one right after the other, another one first each time. A number is the
+median of the rounds, a ratio the median of the ratios within the rounds. A side that fails has an empty column, and the
+reason is printed. All are loaded by the same libfabric: MPICH's if ci/run setup has installed it, otherwise the system's.
+Contents are compared before anything is measured. The exit status is 1 when a target is missed.
 """
 
 import argparse

@@ -1,11 +1,12 @@
-"""One-sided communication of Open MPI (osc/rdma over btl/ofi) on squall, beside what Open MPI does over TCP.
+"""Measure one-sided communication of Open MPI (osc/rdma over btl/ofi) on squall beside Open MPI over TCP.
 
-IMB_RMA is Intel's IMB-RMA built for Open MPI 5 (from its sources: `make TARGET=RMA CC=mpicc CXX=mpicxx` with that MPI's
-compilers). Two ranks put, get and accumulate 8 B to 1 MiB on squall by packets, on squall through shared memory, and on tcp in
-both ways Open MPI has: osc/rdma over btl/tcp with messages by ob1, or by cm over libfabric's tcp (btl/ofi does not run on that
-provider). The sides take turns in every round, another one first each time. Times are medians of the rounds; a ratio compares
-with the better of the two for each size, and is above 1 where squall is faster; printed is its geometric mean over the
-sizes, and the worst size. Exit status 1 when the mean by packets is below 1. --quick is to see that it works.
+IMB_RMA is Intel's IMB-RMA built for Open MPI 5: in its sources `make TARGET=RMA CC=mpicc CXX=mpicxx` with that MPI's
+compilers. Two ranks put, get and accumulate 8 B to 1 MiB on squall by packets, on squall through shared memory, and over TCP
+in both ways that Open MPI has: osc/rdma over btl/tcp with messages by ob1, or by cm over libfabric's tcp. (btl/ofi does not
+run on libfabric's tcp.)
+
+A ratio compares with the better of the two for each size, and is above 1 if squall is faster. Printed are its geometric mean
+over the sizes, and the worst size. The exit status is 1 when the mean by packets is below 1.
 """
 
 import argparse

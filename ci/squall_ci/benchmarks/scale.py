@@ -1,9 +1,9 @@
 """Measure start-up, address insertion, and the memory of an idle peer.
 
-Start-up is from the first fi_getinfo to an enabled endpoint, insertion that of 100 000 addresses into an address vector, by
-one call and one by one, both beside tcp (fabtests/bench/scale.c). The memory is the growth of one engine that was introduced
-to 10 000 others, exchanged a message with each in both directions, and has been left alone since (engine/examples/scale.rs):
-with both contexts that each pair has open. Exit status 1 when a target is missed.
+Start-up is the time from the first fi_getinfo to an enabled endpoint. Insertion is that of 100 000 addresses into an address
+vector, by one call and one by one. Both run beside tcp (fabtests/bench/scale.c). Memory is the growth of an engine that has
+exchanged a message in each direction with 10 000 others and has been idle since (engine/examples/scale.rs). Both contexts of
+each pair are open. The exit status is 1 when a target is missed.
 """
 
 import argparse

@@ -1,13 +1,13 @@
 """Measure time and memory of the simulator.
 
-A 2 MB permutation on full fat trees of 128, 1024 and 8192 hosts, and one of 128 KB on 65536: seconds, nanoseconds an event,
-memory. Those of 1024 and 8192 hosts on two threads, too, beside one, round by round: how many times as fast, that the
-result is the same, and how many times as much two processes of one thread each do in the time of one, which is what
-two processes gain that share nothing. With --reference, the directory of htsim's table (htsim.csv, its topologies and
-matrices), also the 1024-host rows of it, beside htsim's own seconds and memory. Every run is a process of its own, three
-times, and the fastest counts; nothing else should run meanwhile. With --htsim, htsim's UEC program, both run the
-permutations of that table one after the other, round by round, on one thread each: medians of processor time and memory,
-and of the ratios within a round. Exit status 1 when a target is missed.
+Permutations of 2 MB on full fat trees of 128, 1024 and 8192 hosts, and of 128 KB on 65536: seconds, nanoseconds an event,
+memory. Every run is a process of its own, three times, and the fastest counts. Nothing else should run meanwhile. 1024 and
+8192 hosts also run on two threads beside one: the speedup, and whether the result is the same. The limit beside it is the
+speedup of two independent processes.
+
+--reference names the directory of htsim's table (htsim.csv, its topologies and matrices), whose 1024-host rows run beside htsim's
+recorded seconds and memory. With --htsim, htsim's UEC program, both run the permutations of that table in turns, on one thread each:
+medians of processor time and memory. The exit status is 1 when a target is missed.
 """
 
 import argparse

@@ -1,14 +1,12 @@
-"""Several threads in one process, automatic progress, and more ranks than cores, beside tcp: times and counters.
+"""Measure several threads in one process, automatic progress, and more ranks than cores, beside tcp: times and counters.
 
-Threads with an endpoint each (the pattern of fabtests' fi_rdm_bw_mt), threads that share one, threads that write and wait;
-a thread and a progress thread of the provider; under MPICH the patterns of its threads/rma/multirma and
-threads/pt2pt/mt_sendrecv_huge; and four ranks that exchange messages of every protocol (fabtests/mpi/steady.py). In every round
-the providers run one right after the other, another one first each time; every figure is the median of the rounds, a ratio
-the median of the ratios within the rounds. MPICH's tcp calls a write complete when the kernel has taken it, squall when the peer
-has it: a put and a flush take it a round trip more.
+The patterns are: threads with an endpoint each (as fabtests' fi_rdm_bw_mt), threads that share one, threads that write and
+wait, a thread beside the provider's progress thread, two of MPICH's own (threads/rma/multirma and
+threads/pt2pt/mt_sendrecv_huge), and four ranks that exchange messages of every protocol (fabtests/mpi/steady.py). A put and
+a flush take squall a round trip longer, because tcp completes a write when the kernel has taken it.
 
-Times depend on who else uses the machine; the counters under the table do not: what was sent twice of all packets, and what of that
-in vain. Exit status 1 when more than 1 % was.
+The counters under the table do not depend on the load of the machine: retransmitted packets, and those that were
+retransmitted in vain. The exit status is 1 when more than 1 % were.
 """
 
 import argparse

@@ -1,24 +1,18 @@
-"""Run the C ABI tests of fabtests/abi under checkers, and over networks on which they take long.
+"""Run the C ABI tests of fabtests/abi under checkers, and over bad networks.
 
 lossy     over networks that lose, reorder, damage, or swallow all of a path: the programs that take longest there (the default)
-valgrind  under memcheck: no invalid access, no use of undefined bytes, nothing lost for good
-asan      with AddressSanitizer in the tests and, where the toolchain can, in the provider too
+valgrind  under memcheck: no invalid access, no use of undefined bytes, no leaks
+asan      with AddressSanitizer in the tests and, if the toolchain can, in the provider too
 all       these three
 tsan      with ThreadSanitizer in the tests, the provider and Rust's standard library. Messages between sockets do not count as an
           order of threads in `threads` (io_sync=0): both ends are in one process, and the order of their packets would hide races.
           The sanitizer does not know membarrier(2): the order within the asymmetric lock is judged by its model instead. Needs
           clang and a nightly compiler: rustup component add --toolchain nightly rust-src.
 
-`cargo test -p squall-fi --test abi` runs all programs as they are, through packets and shared memory
-(fabtests/abi/runs.toml).
-
-`histories` plays random histories of regions, counters, queues, waits and deferred work beside a model of them;
-HISTORIES_SEED=n plays one again.
-
-`model` and `receives` try every option of every data call beside a model of the manual pages, on buffers that lose
-access when they are given back; MODEL_EVERY=n makes about every n-th combination of it, as the slow ways do.
-
-The provider must have been built (ci/build).
+`cargo test -p squall-fi --test abi` runs all programs as they are, by packets and through shared memory
+(fabtests/abi/runs.toml). `histories` plays random histories beside a model; HISTORIES_SEED=n plays one again. `model` and
+`receives` try the options of every data call beside a model of the manual pages; MODEL_EVERY=n takes about every n-th
+combination, as slow checkers do.
 """
 
 import argparse

@@ -1,16 +1,14 @@
 """Run every congestion control with every path selection and loss detection, in live jobs at 1 % loss.
 
-Each combination runs IMB-MPI1 (Exchange, Alltoall and Allreduce, to 64 KiB) under Intel MPI on 4 ranks whose packets get
-lost. With --checking (an IMB-MPI1 that checks results, as for ci/run suite imb) its column of defects must be there and zero;
-without, a program of fabtests/mpi that verifies contents runs under the same settings as well. A combination that cannot
-work must be refused, and name what is allowed. The names come from the provider itself (fi_info -e).
+Each combination runs IMB-MPI1 (Exchange, Alltoall and Allreduce, to 64 KiB) under Intel MPI on 4 ranks. With --checking (an
+IMB-MPI1 that checks results, as for ci/run suite imb) its column of defects must be there and zero; without, a program of
+fabtests/mpi verifies contents under the same settings. A combination that cannot work must be refused with the allowed
+values. The names come from the provider (fi_info -e).
 
-Algorithms that live on what switches write into packets run over `squall emulate` with telemetry, or with rates, these and
-latencies scaled as there, and what they live on must have been in packets.
+Algorithms that need fields written by switches run over `squall emulate` with telemetry or rates, and packets must have
+carried them. Algorithms inside VAI and SF (`nscc:vai=1,sf=30`) run over one selector, with each set of detectors.
 
-Algorithms with VAI and SF round them (`nscc:vai=1,sf=30`) run over one selector, with each set of detectors.
-
---quick runs each algorithm once, each selector once and each set of detectors once, in as few jobs as that takes.
+--quick runs each algorithm, each selector and each set of detectors once, in as few jobs as that takes.
 """
 
 import argparse

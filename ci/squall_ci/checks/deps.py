@@ -1,7 +1,7 @@
 """Compare the dependencies between our crates, by cargo's metadata, with the table of those that are allowed.
 
-`A: B` reads "A uses B and what B uses"; nothing else is allowed. `unsafe` is for the crates named below alone, the
-others must forbid it. Exit status 1 and one line a breach.
+`A: B` in the table means that A may use B and what B uses. Only the crates of MAY_BE_UNSAFE may have `unsafe`; the others
+must forbid it. Prints a line for each breach; the exit status is 1 when there is one.
 """
 
 import argparse

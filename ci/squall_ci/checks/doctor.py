@@ -1,9 +1,9 @@
-"""Use `squall doctor` and `squall top` as an engineer does whose job does not run: two hosts, the wrong interface first.
+"""Use `squall doctor` and `squall top` as an engineer does whose job does not run.
 
-Two namespaces are hosts with three interfaces each: `eth0` leads to the other one, `wrong0` and the bridge `br-1f` to nobody. Doctor
-is asked from one about the other with the wrong interface chosen, with the right one, with none, with a bridge chosen here and there, with
-a narrow way, with a firewall, and with nobody answering; each time it has to name the fault and its cure. With its cures a job runs between the hosts on the ports that it
-proposed, and top shows both ranks. Needs root and MPICH (ci/run setup mpi), for the firewall nft (ci/run setup network).
+Two namespaces are hosts with three interfaces each: `eth0` leads to the other one, `wrong0` and the bridge `br-1f` nowhere.
+Doctor runs on one host about the other with the wrong interface chosen, with the right one, with none, with a bridge at
+either end, with a narrow path, with a firewall (if nft is installed), and with no answer. It has to name each fault and its
+cure. With the proposed settings a job runs between the hosts, and top shows both ranks.
 """
 
 import argparse

@@ -4,9 +4,9 @@ commands  README.md and the pages of docs/ but one, each block in a copy of its 
 guide     docs/your-algorithm.md from beginning to end in one copy: its commands, its change, its files. At the end a figure
           must be there. The second time is quicker, for target/guide/target keeps what was built.
 
-A command is run unless `ELSEWHERE` has the reason why it cannot run here (several hosts, other distributions, a missing service).
-A reason for a command that no document has is a failure, too. What a reader has is prepared: `squall` and the provider, an MPI, a
-program `./app`, htsim's files.
+A command is run unless `ELSEWHERE` has the reason why it cannot run here (several hosts, other distributions, a missing
+service). A reason for a command that no document has is a failure, too. What a reader has is prepared: `squall` and the
+provider, an MPI, a program `./app`, htsim's files.
 """
 
 import argparse

@@ -1,11 +1,9 @@
 """Run the unsafe code that needs no kernel under Miri: undefined behaviour, leaks and data races become errors.
 
-Runs unit tests of provider/ (objects and who owns them, user memory, parameters, what queues write into the application's
-arrays, text, addresses) and of net/ (control messages and extended errors of the kernel, frames of the emulator, batches,
-checksum, capture headers, rings of shared memory between threads). Left out are tests of what Miri does not know: sockets,
-getaddrinfo, fork, libfabric's own threads, and loom, which has a scheduler of its own. Needs a nightly compiler with Miri
-and the source of its library: rustup component add --toolchain nightly miri rust-src. Ends with `N passed, N failed`: one
-line a crate.
+Runs unit tests of provider/ (objects and their owners, user memory, parameters, queue entries, text, addresses) and of net/
+(control messages and extended errors of the kernel, frames of the emulator, batches, checksum, capture headers,
+shared-memory rings). Left out are tests of what Miri does not know: sockets, getaddrinfo, fork, libfabric's own threads, and
+loom, which has a scheduler of its own. Needs a nightly compiler: rustup component add --toolchain nightly miri rust-src.
 """
 
 import argparse

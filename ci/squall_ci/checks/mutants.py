@@ -1,14 +1,13 @@
 """Put faults into the engine and the transport. A proof must find each of them.
 
-`squall_ci/mutants.toml` lists them: a name, a file, the text that is changed, and the proof that must find it, which is a
-mode of `ci/run suite fuzz` or a test target. Each is made in a copy of the sources (target/mutants/tree), built, and judged by
-that proof alone: by up to ten thousand histories of the mode (twenty of `long`), from seed 0 on, or by the tests. Says for
-each `found by PROOF in N s` or `NOT FOUND`. A mutant that no proof finds is a hole in the proof: mend the proof, and not
-the mutant.
+`squall_ci/mutants.toml` lists them: a name, a file, the text that is changed, and the proof, which is a mode of `ci/run
+suite fuzz` or a test target. Each mutant is made in a copy of the sources (target/mutants/tree), built, and judged by its
+proof alone: by up to ten thousand histories of the mode (twenty of `long`) from seed 0 on, or by the tests. If no proof
+finds a mutant, mend the proof, not the mutant.
 
-First all proofs that are needed are run on the sources as they are, where they must find nothing: --no-baseline leaves
-that out. --only takes the mutants whose names hold PART. What does not build, or whose text is not in its file once,
-counts as failed: a change of that code changes the mutant, too.
+First the proofs run on the sources as they are, where they must find nothing; --no-baseline leaves that out. A mutant that
+does not build, or whose text is not in its file exactly once, counts as failed: a change of that code has to change the
+mutant, too.
 """
 
 import argparse

@@ -1,10 +1,10 @@
 """Check that every `unsafe` has a reason of its own.
 
-Looks at the Rust sources of the directories, provider/ and net/ if none is named, tests and macros included. An unsafe
-block and an unsafe impl want a comment `// SAFETY:` right above the statement or item; an unsafe function that Rust calls
-wants a `# Safety` section in its documentation, unless a trait has it. A reason must not be one of the phrases that would
-fit any block ("as above", "the caller's promise", "an open endpoint"), nor shorter than a sentence. Whether it is true is for
-readers to judge. Prints a line for each breach, and the counts; exit status 1 when there is one.
+Reads the Rust sources of the directories (by default provider/ and net/), tests and macros included. An unsafe block or impl
+needs a comment `// SAFETY:` right above the statement or item. An unsafe function that Rust calls needs a `# Safety` section
+in its documentation, unless a trait has it. A reason must not be a phrase that would fit any block ("as above", "the
+caller's promise", "an open endpoint"), nor shorter than a sentence. Prints a line for each breach; the exit status is 1 when
+there is one.
 """
 
 import argparse

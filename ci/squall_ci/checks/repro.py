@@ -1,9 +1,9 @@
-"""Run the papers' experiments on the simulator and compare what comes out with what the papers say.
+"""Run the papers' experiments on the simulator and compare the results with the papers' statements.
 
-Prints one table: statement, source, expected, measured, pass. Plans are tools/plans/*.toml; without names all of them
-run, with --quick those that have a quick form, in that form; with --large those of tools/plans/large, at the papers'
-own sizes, which take an hour, as all others do. Results and report.html are left in target/repro (target/repro-large).
-Exit status 1 when a statement does not hold and its plan does not explain why (docs/REPRODUCTION.md has a summary).
+Prints one table: statement, source, expected, measured, pass. Plans are tools/plans/*.toml; by default all of them run,
+which takes an hour. --quick runs the quick forms, --large the plans of tools/plans/large, at the papers' own sizes. Results
+and report.html are left in target/repro (target/repro-large). The exit status is 1 when a statement does not hold and its
+plan does not explain why (docs/REPRODUCTION.md has a summary).
 """
 
 import argparse

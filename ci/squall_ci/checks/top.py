@@ -1,9 +1,8 @@
 """Check what `squall top` shows of running jobs, and what is left when they have ended.
 
-A job of two ranks over a lossy network is looked at in the middle: both ranks, their job, what they sent again and why, as text,
-as JSON and by a collector. Then one of its processes is killed: what it counted last is still there, until it is forgotten.
-A job that ends well leaves nothing; nor does one whose FI_SQUALL_MONITOR is 0ns, while it runs. Statistics on an interval are
-lines of JSON.
+A job of two ranks over a lossy network is shown as text, as JSON and to a collector: both ranks, their job, retransmissions
+and their reasons. Then one of its processes is killed: its last counters stay visible until they are forgotten. A job that
+ends well leaves nothing, and a job with FI_SQUALL_MONITOR=0ns is not shown. Statistics on an interval are lines of JSON.
 """
 
 import argparse

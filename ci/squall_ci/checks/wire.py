@@ -1,10 +1,9 @@
 """Have an independent dissector judge captures of real jobs, which must hold no malformed packet.
 
-Our own dissector, wire/wireshark/squall.lua, must see the same packets in them.
-
-DISSECTOR is a directory with check_pcap.sh (default: $SQUALL_ORACLE, then ../shared/oracle beside the checkout). Each
-scenario runs a job with FI_SQUALL_PCAP, judges every capture, and says which packet types must have been seen. Before
-that come the samples of wire/: one packet of every kind, those that squall never sends among them.
+Our own dissector, wire/wireshark/squall.lua, must see the same packets in them. DISSECTOR is a directory with check_pcap.sh
+(default: $SQUALL_ORACLE, then ../shared/oracle beside the checkout). Each scenario runs a job with FI_SQUALL_PCAP, and its
+captures must hold certain packet types. The samples of wire/ come first: one packet of every kind, including those that
+squall never sends.
 """
 
 import argparse

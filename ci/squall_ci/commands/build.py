@@ -1,7 +1,7 @@
-"""Build the provider and leave it alone in target/provider, the directory to give as FI_PROVIDER_PATH.
+"""Build the provider into target/provider, the directory to give as FI_PROVIDER_PATH, and check it.
 
-Then look at what was built: it must export fi_prov_ini and nothing else, must not be linked to libfabric (the process
-that loads it has brought its own), and must never be unmapped.
+The library must export fi_prov_ini and nothing else, must not be linked to libfabric (the process that loads it has its
+own), and must never be unmapped.
 """
 
 import argparse

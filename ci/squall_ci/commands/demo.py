@@ -1,10 +1,10 @@
-"""MPI on squall, beside the same on tcp: allreduce, alltoall and ping-pong across 4 ranks of this host, one table.
+"""Measure MPI on squall beside tcp: allreduce, alltoall and ping-pong on 4 ranks of this host, in one table.
 
-On a fresh Debian 12 machine it first installs what is missing (ci/run setup) and builds the provider (ci/build). The MPI
-is the unmodified MPICH 5 wheel, its shared memory turned off so that every byte crosses the provider. The providers
-take turns; numbers are medians over the rounds, ratios medians of the ratios within the rounds.
+On a fresh Debian 12 machine this first installs what is missing (ci/run setup) and builds the provider (ci/build). The MPI
+is the unmodified MPICH 5 wheel with its shared memory turned off, so that every byte crosses the provider. The providers
+take turns. Numbers are medians of the rounds, ratios medians of the ratios within the rounds.
 
-Then the same MPI on a leaf-spine made of software, with one slow and one failing link, and an HTML report of that (ci/run suite live).
+Then the same MPI runs on an emulated leaf-spine with one slow and one failing link, with an HTML report (ci/run suite live).
 """
 
 import argparse

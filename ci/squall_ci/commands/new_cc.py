@@ -1,7 +1,7 @@
-"""Begin a congestion control of your own: its files, its row in the table of senders, its row in cc/README.md.
+"""Begin a congestion control of your own: its files, its row in the registry, its row in cc/README.md.
 
-NAME is what users say: FI_SQUALL_CC=NAME, squall sim --cc NAME. What is made works at once, an additive increase and
-multiplicative decrease with two parameters and tests, to be made into something else: docs/your-algorithm.md goes on from here.
+NAME is what users set: FI_SQUALL_CC=NAME, squall sim --cc NAME. The new algorithm works at once: additive increase and
+multiplicative decrease, with two parameters and tests. docs/your-algorithm.md shows how to change it.
 """
 
 import argparse

@@ -1,7 +1,6 @@
-"""The Python code: ruff (lints and format), mypy, and the tool's own unit tests.
+"""Check the Python code: ruff (lints and format), mypy, and the tool's own unit tests.
 
-Looks at ci/, fabtests/mpi and python/ by the rules of ci/pyproject.toml. With --fix, formats and mends what ruff can first.
-ci/run setup lint installs ruff and mypy.
+The rules for ci/, fabtests/mpi and python/ are in ci/pyproject.toml. With --fix, ruff first formats and mends what it can.
 """
 
 import argparse

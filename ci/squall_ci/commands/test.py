@@ -1,9 +1,11 @@
 """Run everything quick: style, lints, documentation, unit tests, dependency rules, and MPI jobs on the provider.
 
-Installs what is missing first (ci/run setup). With names of steps, runs those alone; with --fast, the lane for every
-edit: format, lints, documentation, unit tests and dependency rules, without an MPI. A step writes its output to
-target/test-logs, and its end here when it fails; one that hangs is ended with all it started. FI_SQUALL_* of the caller
-reaches the jobs. Ends with `N passed, N failed`; exit status 1 when a step failed.
+Installs what is missing first (ci/run setup). Names of steps select those alone. --fast selects the steps for every edit,
+without jobs: format, lints, documentation, unit tests and dependency rules.
+
+A step writes its output to target/test-logs; the end of it is shown here if the step fails. A step that hangs is ended with
+everything that it started. FI_SQUALL_* of the caller reaches the jobs. The last line is `N passed, N failed`, and the exit
+status is 1 when a step failed.
 """
 
 import argparse

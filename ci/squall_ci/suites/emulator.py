@@ -1,14 +1,14 @@
 """Run jobs under `squall emulate run`: recorded while links fail, then replayed in the simulator, times side by side.
 
-IMB under Intel MPI, and a program of mpi4py under MPICH and Open MPI, each on 4 ranks of an emulated leaf-spine with a timeline: a
-slow link from the start, one that swallows everything and comes back, one that loses packets. None of the variables that bring
-an MPI to use squall alone is set here: that is what `emulate run` is for. Every job has to put rank i on host i, to leave a record
-with what happened to the network in it, and traces that `squall sim --trace` replays over the same network and over another.
+IMB under Intel MPI, and a program of mpi4py under MPICH and Open MPI, run on 4 ranks of an emulated leaf-spine with a
+timeline: a slow link from the start, one that swallows everything and comes back, one that loses packets. `emulate run` has
+to set the variables that make an MPI use squall. Every job has to put rank i on host i, and to leave a record of the events
+of the network, and traces that `squall sim --trace` replays over the same network and over another.
 
-Then what goes wrong: a timeline that names what is not there, jobs that send nothing through the emulator, ranks that never come or
-have no host, an exit status that is to be kept, Ctrl-C, traces that were cut or damaged. And `squall emulate join`: two jobs on one
-emulator, each on its own hosts; no emulator, no squall, no such host. A job on switches that deflect. As root also `squall emulate tunnel`: a job on two machines, which
-are namespaces, and the emulator on one of them.
+Errors come next: a timeline that names a missing link, jobs that send nothing through the emulator, ranks that never come or
+have no host, an exit status that must be kept, Ctrl-C, traces that were cut or damaged. `squall emulate join` runs two jobs
+on one emulator, and is refused without an emulator, squall or host. One job runs on switches that deflect. As root, `squall
+emulate tunnel` joins a rank on another machine, which is a namespace.
 """
 
 import argparse

@@ -1,12 +1,13 @@
-"""Run libfabric's own test suite, fabtests, on a provider: those of its programs that concern reliable datagrams.
+"""Run libfabric's own test suite, fabtests, on a provider: the programs that concern reliable datagrams.
 
-BIN_DIR holds the programs of a fabtests built against the libfabric found by the loader (1.17 here; its sources come with
-libfabric's). Unlike runfabtests.sh this kills nothing but what it started. A program that says FI_ENODATA or FI_ENOSYS
-asked for something the provider does not offer: it counts as not run, and is named. What must not be judged by stands in
-fabtests/fabtests/*.exclude with its reason, for runfabtests.sh (-f) as well. --standard runs the measuring programs alone, with as
-many iterations as they like and with data of every size. --ubertest runs fi_ubertest alone, with a configuration of
-fabtests/fabtests/ubertest (runfabtests.sh -u), a fresh pair of processes for each 400 of its combinations, and counts these.
-With --hosts every process has a host of its own: a network namespace on a bridge of MTU 1500.
+BIN_DIR holds the programs of a fabtests built against the libfabric that the loader finds (1.17 here; its sources come with
+libfabric's). Unlike runfabtests.sh this ends only processes that it started. A program that ends with FI_ENODATA or
+FI_ENOSYS asked for something that the provider does not offer: it is listed as excluded. So are the tests of
+fabtests/fabtests/*.exclude, each with its reason, which runfabtests.sh -f reads as well.
+
+--standard runs the measuring programs alone, with their default iterations and data of every size. --ubertest runs fi_ubertest alone
+with a configuration of fabtests/fabtests/ubertest (runfabtests.sh -u): a fresh pair of processes for each 400 combinations, which are
+counted.
 """
 
 import argparse

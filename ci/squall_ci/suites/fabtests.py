@@ -1,10 +1,9 @@
 """Run libfabric's own tools on a provider, under every libfabric that ci/run setup has installed.
 
-For each of libfabric 1.17 (Debian), 2.4 (Intel MPI) and 2.5 (the MPICH and Open MPI wheels):
-`fi_info -p PROVIDER -v`, then `fi_pingpong -e rdm` with untagged and tagged messages, with contents checked (-c).
-The wheels of MPICH and Open MPI carry no tools: Debian's are run with their library. Of squall also, under 2.5: libfabric's
-lnx, which links it with shared memory (`shm+squall`), with contents compared: once by shm, and once with that turned off;
-and lnx over squall alone.
+Under libfabric 1.17 (Debian), 2.4 (Intel MPI) and 2.5 (the MPICH and Open MPI wheels): `fi_info -p PROVIDER -v`, then
+`fi_pingpong -e rdm` with untagged and tagged messages, contents checked (-c). The wheels of MPICH and Open MPI carry no
+tools, so that Debian's run with their library. On squall under 2.5 also libfabric's lnx, contents compared: over shared
+memory and squall (`shm+squall`), once by shm and once without it, and over squall alone.
 """
 
 import argparse

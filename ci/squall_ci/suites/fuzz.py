@@ -1,15 +1,19 @@
 """Play random histories of two engines, or of their contexts, with an attacker or faults between them, a million of each mode.
 
-Modes of two engines (`engine/tests/hostile`): honest (no attacker: nobody is taken for one), on-path (one who sees all
-packets and sends any), off-path (one who sees none), trouble (no attacker, but processes that end, begin again and pause,
-paths that carry less, links that are cut), long (no attacker, but so many operations that 16-bit numbers wrap, and small
-tables; a history takes seconds, and one stands for two thousand of the others). Of the contexts of two endpoints (`reliability/tests/hostile`): contexts (any
-packets). All run in virtual time with overflow checks and debug assertions on, some hundred to two thousand histories a
-second on one core. Each run goes on at the seed at which the last one of that mode stopped, which is kept in
-target/fuzz/MODE.next; --from begins elsewhere. Findings are printed by kind, with the first seed that shows it:
-target/fuzz/examples/hostile (for contexts, target/fuzz/examples/contexts) --mode MODE --one SEED says all about one. Seeds
-that showed something belong into `corpus.txt` beside the histories, which `cargo test` replays. --quick plays ten
-thousand. Ends with `N passed, N failed`: one line a mode.
+honest    two engines without an attacker: no peer is taken for one
+on-path   an attacker who sees all packets and sends any
+off-path  an attacker who sees no packets
+trouble   processes that end, begin again and pause, paths that carry less, links that are cut
+long      so many operations that 16-bit numbers wrap, and small tables; one history stands for two thousand of the others
+contexts  the contexts of two endpoints, with any packets (`reliability/tests/hostile`; the others: `engine/tests/hostile`)
+
+All run in virtual time with overflow checks and debug assertions, some hundred to two thousand histories a second on one
+core. A run continues at the seed where the last one of that mode stopped (target/fuzz/MODE.next), or at --from. --quick
+plays ten thousand.
+
+Findings are printed by kind, with the first seed that shows each. target/fuzz/examples/hostile (for contexts, .../contexts)
+--mode MODE --one SEED prints everything about one. Add such seeds to `corpus.txt` beside the histories, which `cargo test`
+replays.
 """
 
 import argparse

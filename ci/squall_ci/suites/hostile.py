@@ -1,9 +1,7 @@
 """Run jobs under hostile conditions, with real sockets: each must end with right results, or soon and with a reason.
 
-Without names, all cases run, those of `ci/run suite hostile --list`. Wrong results, a hang, and an end without a reason are failures.
-With `--quick` the short cases run, those that `ci/test` tries: about a minute.
-With `--long` processes are stopped for a minute instead of 15 s.
-Most need root, for network namespaces; everything they make is gone when they end.
+Wrong results, a hang, and an end without a reason are failures. Names select cases; --list prints them. Most need network
+namespaces and so root; everything that they make is gone when they end.
 """
 
 import argparse

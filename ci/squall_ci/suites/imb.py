@@ -1,11 +1,9 @@
-"""Intel's MPI benchmarks under Intel MPI: every benchmark of a part, 0 to 4 MiB, on one libfabric provider.
+"""Run Intel's MPI benchmarks under Intel MPI: every benchmark of a part, 0 to 4 MiB, on one libfabric provider.
 
-Those of Intel's wheel were built without result checking, so here a benchmark passes when it ends well with a
-row for every size and, on squall, when the statistics show its bytes; contents are what ci/run suite mpi verifies. Whoever has
-programs that check results (built from the sources with CPPFLAGS=-DCHECK: a column of defects) names their directory, or the one
-program, with --checking: a single defect fails its benchmark. The wheel has no IMB-EXT, and its IMB-MT wants Intel's OpenMP: these
-two need --checking. IMB-P2P has no checks. With --hosts every rank has a host of its own: a network namespace on a bridge of MTU
-1500.
+A benchmark passes if it prints a row for every size and, on squall, if the statistics show its bytes. The programs of
+Intel's wheel do not check results (ci/run suite mpi verifies contents). --checking names programs that do, or their
+directory: built from the sources with CPPFLAGS=-DCHECK, they print a column of defects, which must be zero. The wheel has no
+IMB-EXT, and its IMB-MT needs Intel's OpenMP: these two need --checking. IMB-P2P has no checks.
 """
 
 import argparse

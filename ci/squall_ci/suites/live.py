@@ -1,11 +1,11 @@
 """Run an unmodified MPI job over an emulated leaf-spine in real time: one link is slow, another swallows everything.
 
-`squall emulate up` emulates 4 leaves and 2 spines with 8 hosts, ECN and trimming. A permutation of large messages crosses it,
-every byte compared, once with squall's own path selection and once with FI_SQUALL_LB=ecmp, one path a flow, which is what tcp
-would get (tcp itself cannot attach: it has no place to put the relay). One uplink has a quarter of its rate all along; after a
-third of the time another swallows everything unnoticed; after two thirds routing notices. Writes an HTML report.
+`squall emulate up` emulates 4 leaves and 2 spines with 8 hosts, ECN and trimming. A permutation of large messages crosses
+it, every byte compared: once with squall's own path selection, once with FI_SQUALL_LB=ecmp, which keeps a flow on one path
+as tcp does. One uplink has a quarter of its rate. After a third of the time another swallows everything; after two thirds
+routing avoids it. Writes an HTML report.
 
-With `--bandwidth` nothing fails, and the network has to carry 2 Gb/s in total.
+With --bandwidth nothing fails, and the network has to carry 2 Gb/s in total.
 """
 
 import argparse

@@ -1,16 +1,12 @@
-"""mpi4py's own test suite under one MPI, on one provider: every file of it a job.
+"""Run mpi4py's own test suite under one MPI, on one provider: every file of it is a job.
 
-TREE is a source tree of mpi4py of the installed version; of it the tests alone are used. MPI is one of impi, mpich, ompi4, openmpi
-(ci/run setup mpi). With --hosts, for all but ompi4, every rank has a host of its own: a network namespace on a bridge of MTU 1500;
-FI_SQUALL_PORT_KIND=xdp then makes frames of its packets.
+TREE is a source tree of mpi4py of the installed version; only its tests are used. Tests that skip themselves are counted as
+the suite counts them. Tests that cannot pass under an MPI are in EXCLUDED with their reasons.
 
-With --osc rdma, which is for Open MPI 5 on squall, one-sided communication is osc/rdma's over btl/ofi, and no other way is left to it; by
-default what a window's ranks can share goes through shared memory (osc/sm). The endpoints' statistics must then show writes, reads and
-atomic operations of the files that are about it. Even so ranks of one host keep in shared memory what osc/rdma allocates (its windows'
-memory, and locks and counters of all windows): all of it crosses the network with --hosts.
-
-Tests that skip themselves are counted as the suite counts them; what cannot pass under an MPI stands in
-EXCLUDED with its reason.
+--osc rdma, for Open MPI 5 on squall, leaves one-sided communication no way but osc/rdma over btl/ofi; by default ranks of a host share
+windows through shared memory (osc/sm). The endpoints' statistics must then show writes, reads and atomics of the files about windows.
+Ranks of one host still share the memory that osc/rdma allocates; with --hosts all of it crosses the network. FI_SQUALL_PORT_KIND=xdp
+makes frames of the packets there.
 """
 
 import argparse

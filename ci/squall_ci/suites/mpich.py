@@ -1,10 +1,9 @@
-"""MPICH's own test suite on one provider, built elsewhere: point-to-point, collectives, one-sided, threads, spawn and the rest.
+"""Run MPICH's own test suite on one provider: point-to-point, collectives, one-sided, threads, spawn and the rest.
 
-TREE is MPICH's directory test/mpi, configured with the mpicc of ci/run setup mpi (fabtests/README.md says how); its own script
-builds, runs and judges each program. What is known to fail on tcp (its row in fabtests/results.json, from a run with --record)
-is counted apart, for it says nothing of squall. A directory that hangs for longer than there is time can be left out by --without, and
-is named in the row. With --hosts the ranks of a job have hosts of their own, up to twelve: network namespaces on a bridge of MTU 1500;
-further ranks, and what is spawned, share them.
+TREE is MPICH's directory test/mpi, configured with the mpicc of ci/run setup mpi (fabtests/README.md says how). Its own
+script builds, runs and judges each program. Tests that failed on tcp when that was recorded (--record;
+fabtests/results.json) are excluded. With --hosts up to twelve ranks of a job have a host each; further ranks, and spawned
+processes, share them.
 """
 
 import argparse

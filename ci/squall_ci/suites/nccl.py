@@ -1,12 +1,12 @@
-"""A network plugin of NCCL, aws-ofi-nccl, driven through the interface that NCCL calls, with one of its protocols.
+"""Drive a network plugin of NCCL, aws-ofi-nccl, through the interface that NCCL calls, with one of its protocols.
 
-PLUGIN is a built libnccl-net-ofi.so, or for ROCm librccl-net-ofi.so, whose libfabric (2.x) the loader finds, PROTOCOL sendrecv or
-rdma. The driver is fabtests/nccl/net.c: processes in a ring send 1 KiB to 64 MiB, in groups and many at once, over several
-communicators, and check every byte. A plugin built for CUDA or ROCm finds the stand-ins of fabtests/devices; with --device, for
-ROCm, buffers are a device's memory, of which the CPU dies. The rdma protocol wants a network card with a place on the PCI bus:
-FI_SQUALL_IFACE names it, or the first one that is up is taken. On squall the endpoints' statistics must show that the bytes went
-through it. With --hosts every process has a host of its own: a network namespace on a bridge of MTU 1500, with
-no card on a PCI bus, so for sendrecv alone.
+PLUGIN is a built libnccl-net-ofi.so, or for ROCm librccl-net-ofi.so, whose libfabric (2.x) the loader finds. The driver is
+fabtests/nccl/net.c: processes in a ring send 1 KiB to 64 MiB, in groups and many at once, over several communicators, and
+check every byte. A plugin for CUDA or ROCm finds the stand-ins of fabtests/devices; with --device, for ROCm, buffers are in
+a device's memory, which the CPU cannot access.
+
+The rdma protocol needs a network card on the PCI bus, which hosts of --hosts do not have: FI_SQUALL_IFACE names it, or the
+first one that is up is taken. On squall the endpoints' statistics must show the bytes.
 """
 
 import argparse

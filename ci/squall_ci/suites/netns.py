@@ -1,16 +1,16 @@
-"""MPI between network namespaces behind kernel routers: the true socket path, and a spine that goes down in mid-job.
+"""Run MPI between network namespaces behind kernel routers, while a spine goes down.
 
-Four hosts, two leaves and two spines, each a network namespace, joined by veth pairs; the leaves balance by the hash of
+Four hosts, two leaves and two spines are network namespaces joined by veth pairs. The leaves balance by the hash of
 addresses and ports (fib_multipath_hash_policy=1), so that the entropy in squall's UDP source port chooses the spine. Links
-between leaves and spines are shaped. A permutation of large messages crosses the spines; after a third of the time one spine
-dies and routing does not notice; after two thirds routing does.
+between leaves and spines are shaped. A permutation of large messages crosses the spines. After a third of the time one spine
+dies; after two thirds routing avoids it.
 
-The job has to end well with every byte right on squall, over both spines before the failure. tcp runs beside it for comparison.
-Printed are the longest time that a rank waited for a window of messages (4 MiB, some 70 ms where nothing fails), the longest
-for which none of the window's messages of 64 KiB came in, and that less the time in which the rank was ready to run and did
-not, by the kernel's account: six processes and as many routers share this host's cores. Of several rounds: median and worst.
-FI_SQUALL_* of the caller reach squall's ranks: with FI_SQUALL_PORT_KIND=xdp and --mtu 1500 its packets are frames through AF_XDP.
-Needs root (or CAP_NET_ADMIN and CAP_SYS_ADMIN); everything it makes is gone when it ends.
+On squall every byte has to be right, over both spines before the failure. tcp runs beside it for comparison. Printed are, as
+median and worst of the rounds: the longest time that a rank waited for a window of messages (4 MiB, some 70 ms without a
+failure), the longest time in which none of its messages came in, and that less the time in which the rank waited for a core.
+
+FI_SQUALL_* of the caller reaches squall's ranks: with FI_SQUALL_PORT_KIND=xdp and --mtu 1500 its packets are frames through
+AF_XDP.
 """
 
 import argparse

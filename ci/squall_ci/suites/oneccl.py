@@ -1,11 +1,10 @@
-"""oneCCL's collectives, every one with every type and reduction, over its OFI transport on one provider.
+"""Run oneCCL's collectives with every type and reduction, over its OFI transport, on one provider.
 
-PREFIX is where oneCCL and its headers are installed, such as a virtual environment after `pip install oneccl oneccl-devel` (2 GB). It
-loads the libfabric of the MPICH wheel (ci/run setup mpi), or the one that CCL_OFI_LIBRARY_PATH names. The driver is
-fabtests/oneccl/collectives.cpp: processes of one host, with oneCCL's shared memory turned off, reduce, gather, exchange and
-broadcast 1 to 30 000 elements of twelve types and 16 MiB of one, and compare all of what they get. A type that oneCCL has no
-instructions for on this processor is named. With --hosts every process has a host of its own: a network namespace on a bridge of MTU
-1500.
+PREFIX is the directory in which oneCCL and its headers are installed, such as a virtual environment after `pip install
+oneccl oneccl-devel` (2 GB). It loads the libfabric of the MPICH wheel, or the one that CCL_OFI_LIBRARY_PATH names. The
+driver is fabtests/oneccl/collectives.cpp: processes with oneCCL's shared memory turned off reduce, gather, exchange and
+broadcast 1 to 30 000 elements of twelve types and 16 MiB of one, and compare all results. Types for which oneCCL has no
+instructions on this processor are listed as excluded.
 """
 
 import argparse

@@ -1,9 +1,8 @@
-"""Sandia OpenSHMEM's own tests on a provider: one-sided, atomics, signals, collectives, locks, threads.
+"""Run Sandia OpenSHMEM's own tests on a provider: one-sided, atomics, signals, collectives, locks, threads.
 
 BUILD_DIR is a built tree of Sandia OpenSHMEM with its tests (modules/tests-sos), configured `--enable-pmi-simple` and with a
-libfabric that the loader finds. The jobs are launched by MPICH's hydra (ci/run setup mpi). On squall the endpoints' statistics
-must show that the bytes went through it. With --hosts every rank has a host of its own: a network namespace on a bridge of MTU
-1500.
+libfabric that the loader finds. The jobs are launched by MPICH's hydra. On squall the endpoints' statistics must show the
+bytes.
 """
 
 import argparse

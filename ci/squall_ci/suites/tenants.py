@@ -1,30 +1,20 @@
-"""Two experiments of the papers on isolation and fairness, live: jobs of two tenants on one emulated link, and two senders.
+"""Repeat two experiments of the papers on isolation and fairness with live jobs on an emulated link, in slow motion.
 
-**Several connections** (Snyder's thesis, section 3.5.1, figure 3.9; statement by statement as tools/plans/15-parallel-qp.toml has
-it). Three hosts round a switch, `squall emulate up`; a job of a victim, which sends from host 1 to host 2, and one of an attacker,
-which does so from host 0 over k connections at once, k ranks being on host 2: `squall emulate join` for each. Both run DCQCN
-with the constants of network cards and begin at the same time. What counts is the attacker's share of the bytes that both hand
-to the switch, from half a second on. Each k has jobs of its own: what is shared by scope outlives connections. Two senders that
-began in turn stay apart for long under DCQCN, and processes are late at times: a share out of bounds is measured twice more, and
-the mean of the three counts.
+Several connections (Snyder's thesis, section 3.5.1, figure 3.9; tools/plans/15-parallel-qp.toml). Three hosts are at one
+switch. The victim's job sends from host 1 to host 2; the attacker's sends from host 0 to host 2 over k connections, to k
+ranks. Both run DCQCN with the constants of network cards and begin at the same time. Measured is the attacker's share of the
+bytes that both hand to the switch, from half a second on. By connection (FI_SQUALL_SCOPE=flow) it is k/(k+1), within 0.06;
+by source and destination it is 0.45 to 0.55 for every k; by destination unsplit, as ConnectX-5 has it, it is between the two
+for k > 1. A share out of bounds is measured twice more, and the mean counts.
 
-- By connection (FI_SQUALL_SCOPE=flow) the share is k/(k+1), within 0.06.
-- By source and destination (destination: all connections of an endpoint to a host) it is 0.45 to 0.55 for every k.
-- By destination unsplit, as ConnectX-5 has it, for more than one connection it is between the two.
+Two senders (Dart, section III-B, figures 9 and 15; tools/plans/16-dart.toml). One rank sends a message to a third, and
+another joins when that has had the line for twelve round trips. The rate of a sender is what leaves it in one round trip (25
+packets at half the line), by its capture (FI_SQUALL_PCAP). Rates have settled when both are within 10 % of half the line in
+nine of ten windows of the next 20 round trips. With Dart this takes at most two round trips after the second sender's first
+packet arrived; with DCQCN it takes 20 or more. A time out of bounds is measured twice more, and the middle one counts.
 
-**Two senders** (Dart, section III-B, figures 9 and 15; tools/plans/16-dart.toml). One of two ranks sends a message to a third, and the
-other joins when that has had the line for twelve round trips. Each rank captures its packets (FI_SQUALL_PCAP). A rate is what
-leaves a sender in one round trip, 25 packets at half the line, and it is half the line when it is within 10 %: a packet more or less
-is 4. Rates have settled from when on both are so in nine of ten windows that begin in the next 20 round trips: processes are late at
-times. The round trip is the shortest that an endpoint measured. What is out of bounds is measured twice more, and the one in
-the middle counts.
-
-- With Dart rates have settled two round trips after the second sender's first packet arrived, at the latest.
-- With DCQCN and the constants of network cards it takes 20 or more.
-
-Rates are a small part of the simulated ones, and all times that much longer, those of DCQCN too, so that it is the same network in
-slow motion: slow enough for a process that is late by milliseconds, as they are where ranks outnumber processors. What the simulator
-makes of the same plan stands beside. Every message is compared.
+Rates are a small part of the papers', and all times are longer by the same factor, so that processes that are late by
+milliseconds do not matter. The simulator's results for the same plans stand beside. Every message is compared.
 """
 
 import argparse

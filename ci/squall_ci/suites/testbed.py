@@ -1,15 +1,15 @@
-"""The testbed of SMaRTT's second version, live: 16 ranks over an emulated leaf-spine, SMaRTT and DCQCN on one path, and the simulator.
+"""Repeat the testbed of SMaRTT's second version live: 16 ranks over an emulated leaf-spine, SMaRTT and DCQCN, beside the
+simulator.
 
-Sections V-A to C and figure 16 of the paper measure an incast of 15, a permutation and a sequential all-to-all over 16 hosts at 50
-Gb/s, against the optimum and against RoCEv2. Here 16 ranks of an MPI job play them (fabtests/mpi/testbed.py) below the four leaves and
-four spines of tools/plans/25-testbed.toml, `squall emulate run`. SMaRTT is NSCC with its own path selection, on a network that
-trims; in the place of RoCEv2, for which there is no hardware, is what makes it slow there: DCQCN with the constants of network cards,
-one path for each flow, and pauses instead of losses. Each pattern and length is a job of its own, so that no window is an old one.
+Sections V-A to C and figure 16 of the paper measure an incast of 15, a permutation and a sequential all-to-all over 16 hosts
+at 50 Gb/s, against the optimum and against RoCEv2. Here 16 ranks of an MPI job play them (fabtests/mpi/testbed.py) on the
+network of tools/plans/25-testbed.toml, under `squall emulate run`. SMaRTT is NSCC with its own path selection, on a network
+that trims. RoCEv2 needs hardware; in its place is DCQCN with the constants of network cards, one path for each flow, and
+pauses instead of losses. Each pattern and length is a job of its own, so that no window is an old one.
 
-Rates are so many times lower and all times so many times longer, DCQCN's too, that it is the same network in slow motion. The optimum is
-the simulator's for the same plan. Of each of the paper's statements stands here what is wrong of it live; what the simulator makes of it
-stands beside. And a time of 1 MB or more may be 25 % from the simulator's (ours: the paper gives no number), which are those of three
-seeds, for whose flows meet on a path is drawn by lot. Every message is compared.
+Rates are lower and all times longer by one factor, so that it is the same network in slow motion. The optimum is the
+simulator's. Each statement of the paper is checked live. A time of 1 MB or more may differ by 25 % from the simulator's, for
+three seeds: which flows meet on a path is random. Every message is compared.
 """
 
 import argparse

@@ -1,9 +1,11 @@
-"""MPI jobs whose packets are frames through AF_XDP (FI_SQUALL_PORT_KIND=xdp), between network namespaces.
+"""Run MPI jobs whose packets are frames through AF_XDP (FI_SQUALL_PORT_KIND=xdp), between network namespaces.
 
-Four hosts on a bridge of MTU 1500, a namespace each; the programs of fabtests/mpi under MPICH, which verify contents, with two
-and four ranks, over either IP, under faults, and with one rank on sockets. The job's statistics have to show that its packets
-were frames. Then what cannot be, each of which has to be said and to end in a job that is right on sockets: an MTU that is too
-long, a second rank on a host, and no rights. Needs root and MPICH (ci/run setup mpi).
+Four hosts are on a bridge of MTU 1500. The programs of fabtests/mpi, which verify contents, run under MPICH with two and
+four ranks, over IPv4 and IPv6, under faults, and with one rank on sockets. The job's statistics have to show that its
+packets were frames.
+
+Where frames are impossible, endpoints have to report it and the job has to be right on sockets: an MTU that is too long, a
+second rank on a host, and no rights.
 """
 
 import argparse
