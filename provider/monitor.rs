@@ -219,7 +219,7 @@ fn own_user() -> u32 {
 
 /// Where in a job this process is.
 pub(crate) fn place() -> JobPlace {
-    JobPlace::of(variable, std::os::unix::process::parent_id())
+    JobPlace::from_launcher(variable, std::os::unix::process::parent_id())
 }
 
 /// What launchers say of the job, which is no parameter of ours.

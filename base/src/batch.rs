@@ -23,7 +23,7 @@ pub const PATH_SETS: u16 = 4;
 /// Returns the number of entropies that a port with `paths` paths keeps: [`PATH_SETS`] sets, or as
 /// many as fit into 16 bits.
 #[must_use]
-pub const fn entropies(paths: u16) -> u16 {
+pub const fn entropy_count(paths: u16) -> u16 {
     let paths = if paths == 0 { 1 } else { paths };
     let most = u16::MAX / paths;
     paths * if most < PATH_SETS { most } else { PATH_SETS }
@@ -34,7 +34,7 @@ pub const fn entropies(paths: u16) -> u16 {
 pub struct Datagram {
     /// Address of the peer's endpoint.
     pub dst: SocketAddr,
-    /// Path of the datagram. It selects the source port (the entropy), modulo [`entropies`].
+    /// Path of the datagram. It selects the source port (the entropy), modulo [`entropy_count`].
     pub path: u16,
     /// Class of the datagram.
     pub class: TrafficClass,
@@ -50,8 +50,8 @@ pub struct Datagram {
     pub tag: u64,
     /// The datagram is longer than the known path MTU, so routers may fragment it.
     pub fragment: bool,
-    /// Number of datagrams behind this one that belong to the same run; see [`Batch::join`].
-    pub alike: u16,
+    /// Number of datagrams behind this one that belong to the same run; see [`Batch::mark_runs`].
+    pub followers: u16,
 }
 
 /// Datagrams that are ready to leave. A batch is reused from call to call, so that the steady state
@@ -121,7 +121,7 @@ impl Batch {
             trailer: end..stop,
             tag: 0,
             fragment: false,
-            alike: 0,
+            followers: 0,
         });
     }
 
@@ -133,14 +133,14 @@ impl Batch {
     /// length and follow each other in [`Batch::bytes`]. Each has one piece in [`Batch::slices`],
     /// in the same order, or none of them has a piece and the payload follows each header. None has
     /// a trailer.
-    pub fn join(&mut self, first: usize) {
+    pub fn mark_runs(&mut self, first: usize) {
         let (mut path, mut behind) = (0, 0);
         // Backwards, so that each datagram gets the number of those behind it in one pass.
         for packet in self.packets[first..].iter_mut().rev() {
             if packet.path != path {
                 (path, behind) = (packet.path, 0);
             }
-            packet.alike = behind;
+            packet.followers = behind;
             behind = behind.saturating_add(1);
         }
     }
@@ -148,8 +148,8 @@ impl Batch {
     /// Returns the headers of the datagrams of a run as one slice, and their pieces of payload.
     #[must_use]
     #[inline]
-    pub fn joined(&self, alike: &[Datagram]) -> (&[u8], &[UserSlice]) {
-        let (Some(first), Some(last)) = (alike.first(), alike.last()) else { return (&[], &[]) };
+    pub fn run_parts(&self, run: &[Datagram]) -> (&[u8], &[UserSlice]) {
+        let (Some(first), Some(last)) = (run.first(), run.last()) else { return (&[], &[]) };
         let headers = first.header.start as usize..last.header.end as usize;
         let pieces = first.payload.start as usize..last.payload.end as usize;
         (&self.bytes[headers], &self.slices[pieces])
@@ -158,7 +158,7 @@ impl Batch {
     /// Keeps the datagrams for which `wanted` returns true, and dissolves all runs.
     pub fn retain(&mut self, wanted: impl FnMut(&Datagram) -> bool) {
         self.packets.retain(wanted);
-        self.packets.iter_mut().for_each(|packet| packet.alike = 0);
+        self.packets.iter_mut().for_each(|packet| packet.followers = 0);
     }
 }
 
@@ -187,11 +187,11 @@ mod tests {
             let to = (SocketAddr::from(([127, 0, 0, 1], 1)), path, TrafficClass::Data);
             batch.push(to, &[n], [UserSlice::lent(u64::from(n), 1)], b"");
         }
-        batch.join(1);
+        batch.mark_runs(1);
         let alike =
-            |batch: &Batch| batch.packets.iter().map(|packet| packet.alike).collect::<Vec<_>>();
+            |batch: &Batch| batch.packets.iter().map(|packet| packet.followers).collect::<Vec<_>>();
         assert_eq!(alike(&batch), [0, 2, 1, 0, 0]);
-        let (headers, pieces) = batch.joined(&batch.packets[1..4]);
+        let (headers, pieces) = batch.run_parts(&batch.packets[1..4]);
         assert_eq!((headers, pieces.len(), pieces[2].base), (&[1, 2, 3][..], 3, 3));
         batch.retain(|packet| packet.header.start != 2);
         assert_eq!(alike(&batch), [0; 4]);

@@ -26,7 +26,7 @@ mod secret;
 mod time;
 mod train;
 
-pub use batch::{Batch, Datagram, PATH_SETS, TrafficClass, entropies};
+pub use batch::{Batch, Datagram, PATH_SETS, TrafficClass, entropy_count};
 pub use counters::{CounterRow, Merge};
 pub use instance::Instance;
 pub use job_key::{JobKey, Proof, Purpose};

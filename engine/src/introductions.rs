@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 use siphasher::sip::SipHasher24;
 
 use crate::api::{OpError, PeerId};
-use crate::base::{Instance, Purpose, SecretRng, Span, Time, entropies};
+use crate::base::{Instance, Purpose, SecretRng, Span, Time, entropy_count};
 use crate::config::Config;
 use crate::peers::{PeerState, Peers};
 use crate::wire::{Introduction, Reason, Stage, WIRE_VERSION};
@@ -126,7 +126,7 @@ pub(crate) enum Silent {
 enum Reach {
     /// One of those that serve as a rule.
     Near,
-    /// One of any set: those may be dead, however many there are ([`entropies`]).
+    /// One of any set: those may be dead, however many there are ([`entropy_count`]).
     Wide,
 }
 
@@ -214,7 +214,7 @@ impl Introductions {
     pub(crate) fn next(&mut self, paths: u16) -> Option<(SocketAddr, Introduction, u16)> {
         let (to, intro, reach) = self.out.pop_front()?;
         let all = match reach {
-            Reach::Wide => entropies(paths),
+            Reach::Wide => entropy_count(paths),
             Reach::Near => paths.max(1),
         };
         // Fewer than 65536.

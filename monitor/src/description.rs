@@ -96,7 +96,7 @@ impl JobPlace {
     /// Reads the position from the launcher's variables, which `get` looks up. A job without a name
     /// is named after `parent`, the process that started this one, because the ranks of a host have
     /// it in common.
-    pub fn of(get: impl Fn(&str) -> Option<String>, parent: u32) -> Self {
+    pub fn from_launcher(get: impl Fn(&str) -> Option<String>, parent: u32) -> Self {
         let first = |names: &[&str]| names.iter().find_map(|name| get(name));
         let number = |names: &[&str]| first(names)?.parse().ok();
         let rank = number(RANKS);
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     fn place(set: &[(&str, &str)]) -> JobPlace {
-        JobPlace::of(
+        JobPlace::from_launcher(
             |asked| {
                 set.iter().find(|(name, _)| *name == asked).map(|(_, value)| (*value).to_owned())
             },

@@ -76,6 +76,8 @@ impl Snapshot {
         tries: u32,
         dead: bool,
     ) -> Result<Self, E> {
+        // Two equal even sequence numbers around the values show that no write happened between the
+        // two reads.
         let mut before = read()?;
         for _ in 0..tries {
             let after = read()?;
@@ -119,6 +121,8 @@ impl Snapshot {
         let text = text.ok_or(Damaged("it ends before its description does"))?;
         let description: Description =
             serde_json::from_slice(text).map_err(|_| Damaged("its description cannot be read"))?;
+        // The numbers of the header are used for positions, so the description must have as many
+        // names.
         if description.counters.len() != n || description.flow.len() != flow_words || here > places
         {
             return Err(Damaged("its description does not match its values"));

@@ -55,14 +55,14 @@ impl<'a> Burst<'a> {
         Self { batch: self.batch, packets: &self.packets[range] }
     }
 
-    /// Returns the datagrams run by run (see [`Batch::join`]): the first of each run, and the
+    /// Returns the datagrams run by run (see [`Batch::mark_runs`]): the first of each run, and the
     /// length of the run.
     #[inline]
     pub fn groups(&self) -> impl Iterator<Item = (&'a Datagram, usize)> + use<'a> {
         let mut rest = self.packets;
         core::iter::from_fn(move || {
             let first = rest.first()?;
-            let count = rest.len().min(usize::from(first.alike) + 1);
+            let count = rest.len().min(usize::from(first.followers) + 1);
             rest = &rest[count..];
             Some((first, count))
         })
@@ -72,8 +72,8 @@ impl<'a> Burst<'a> {
     /// memory.
     #[must_use]
     #[inline]
-    pub fn joined(&self) -> (&'a [u8], &'a [UserSlice]) {
-        self.batch.joined(self.packets)
+    pub fn run_parts(&self) -> (&'a [u8], &'a [UserSlice]) {
+        self.batch.run_parts(self.packets)
     }
 
     /// Returns the first bytes of a datagram's UDP payload.

@@ -4,7 +4,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::base::{Batch, Time, TrafficClass, entropies};
+use crate::base::{Batch, Time, TrafficClass, entropy_count};
 use crate::burst::tests::{Sample, lend, send};
 use crate::emulator::tests::mirror;
 use crate::{
@@ -85,7 +85,7 @@ fn packets_arrive_whole_each_path_in_order_and_from_its_own_source_port() {
         let samples: Vec<Sample<'_>> = (0..240usize)
             .map(|n| Sample {
                 dst,
-                path: (n / 8) as u16 % (entropies(PATHS) + 1),
+                path: (n / 8) as u16 % (entropy_count(PATHS) + 1),
                 class: if n % 11 == 0 { TrafficClass::Control } else { TrafficClass::Data },
                 header: &headers[n],
                 payload: if sizes[n] == 0 { &[] } else { &pieces[n] },
@@ -93,7 +93,8 @@ fn packets_arrive_whole_each_path_in_order_and_from_its_own_source_port() {
             })
             .collect();
         let got = exchange(name, &mut *port, &samples);
-        let ports: Vec<u16> = (0..entropies(PATHS)).map(|path| port.source_port(path)).collect();
+        let ports: Vec<u16> =
+            (0..entropy_count(PATHS)).map(|path| port.source_port(path)).collect();
         let mut unique = ports.clone();
         unique.sort_unstable();
         unique.dedup();
@@ -127,7 +128,7 @@ fn packets_arrive_whole_each_path_in_order_and_from_its_own_source_port() {
 }
 
 #[test]
-fn datagrams_that_are_alike_arrive_as_they_would_alone() {
+fn the_datagrams_of_a_run_arrive_as_they_would_alone() {
     let data: Vec<u8> = (0..90_000u32).map(|i| (i * 7) as u8).collect();
     // Each row has the number of packets, the length of each payload and of the last one, and
     // whether the payload is copied. The rows exceed a train by number and by bytes. The last
@@ -160,7 +161,7 @@ fn datagrams_that_are_alike_arrive_as_they_would_alone() {
                 let lent = (!copied).then(|| lend(payload));
                 batch.push((dst, path, TrafficClass::Data), &header, lent, b"");
             }
-            batch.join(front);
+            batch.mark_runs(front);
         }
         // A call that takes only a part, or is offered only a part, makes the next call begin in
         // the middle of a run.

@@ -46,7 +46,7 @@ impl CrcLayer {
             signed.header = start as u32..end;
             signed.payload = 0..0;
             signed.trailer = end..end + CRC_LEN as u32;
-            signed.alike = 0;
+            signed.followers = 0;
             self.signed.packets.push(signed);
         }
     }

@@ -32,6 +32,7 @@ impl WordFile {
         ensure_private_directory(directory)?;
         let path = directory.join(name);
         let mut options = File::options();
+        // An existing file or symbolic link of another process is never followed or overwritten.
         options.read(true).write(true).create_new(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
         let file = options.open(&path)?;
         let made = Self { file, words, path };
@@ -92,6 +93,7 @@ fn ensure_private_directory(directory: &Path) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
+    // Not `metadata`: a symbolic link could lead to a directory that others control.
     let about = fs::symlink_metadata(directory)?;
     // SAFETY: geteuid(2) takes nothing, returns a number and does not fail.
     let ours = about.uid() == unsafe { libc::geteuid() };

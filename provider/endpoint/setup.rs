@@ -224,7 +224,7 @@ fn open_port(
     if kind == PortKind::Udp {
         return Ok((Box::new(port), held, PacketNetwork::Sockets));
     }
-    Ok(match XdpPort::over(port, config) {
+    Ok(match XdpPort::open(port, config) {
         Ok((port, report)) => {
             log::info!("{}: {report}", port.local_addr());
             (Box::new(port), report.receive_buffer, PacketNetwork::Frames)

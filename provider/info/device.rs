@@ -22,7 +22,7 @@ type Pieces = (*mut ffi::fi_device_attr, *mut ffi::fi_bus_attr, *mut ffi::fi_lin
 
 /// The device of an interface; NULL when memory is short.
 pub(super) fn nic(nic: &Nic) -> *mut ffi::fid_nic {
-    let device = Device::of(&nic.name, nic.index);
+    let device = Device::of_interface(&nic.name, nic.index);
     let Some(fid) = empty() else { return null_mut() };
     // SAFETY: `empty` made the device and its parts, none NULL, each all zero, which is a value of these numbers and
     // pointers; nobody else knows of them yet.

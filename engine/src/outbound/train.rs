@@ -51,7 +51,7 @@ pub(super) fn follow(
         (None, Buf::Many(_)) if lends => return train.append(first.1, rest, Pieces(buf, *offset)),
         _ => return false,
     };
-    batch.join(front);
+    batch.mark_runs(front);
     ended
 }
 

@@ -280,7 +280,7 @@ fn finish(batch: &mut Batch, (dst, path): (SocketAddr, u16), op: &TxOp, start: u
         trailer: end..end,
         tag: part.op.to_u64(),
         fragment: false,
-        alike: 0,
+        followers: 0,
     });
 }
 
@@ -339,6 +339,6 @@ pub(super) fn push_whole(
         trailer: end..end,
         tag: 0,
         fragment: false,
-        alike: 0,
+        followers: 0,
     });
 }

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use socket2::{SockRef, Socket};
 
-use crate::base::{Time, TrafficClass, Train, entropies};
+use crate::base::{Time, TrafficClass, Train, entropy_count};
 use crate::udp::{bound_address, open_plain, tos};
 use crate::{
     Burst, Counters, NetError, Port, PortConfig, RecvReport, RxMeta, SendReport, UnreachableReason,
@@ -94,6 +94,7 @@ impl EmulatorPort {
                 "an endpoint on an emulator cannot be bound to the unspecified address",
             ));
         }
+        // The socket is bound before the hello is sent, because the hello contains the port number.
         let reserved = open_plain(&config.bind)?;
         reserved.bind(&config.bind.into())?;
         let local = bound_address(&reserved)?;
@@ -194,6 +195,8 @@ impl EmulatorPort {
     /// Sends as many packets as fit with one system call. Returns how many the kernel accepted and
     /// their UDP payload bytes. The rest of a packet that was accepted in part is kept in `rest`.
     fn write_packets(&mut self, burst: Burst<'_>) -> io::Result<(usize, u64)> {
+        // The emulator lets the packet enter the network at this time, so the time that it waits in
+        // the socket does not count.
         let sent = clock();
         let mut frames = std::mem::take(&mut self.frames);
         frames.clear();
@@ -283,6 +286,8 @@ impl EmulatorPort {
             match frame.kind {
                 FrameKind::Packet => {
                     let (head, payload) = PacketFrame::decode(&frame)?;
+                    // A trimmed packet arrives with the DSCP that this endpoint is configured for,
+                    // whatever the emulator uses.
                     let dscp = if head.trimmed { self.config.dscp_trimmed } else { head.dscp };
                     let overflow = head.overflow;
                     let meta = RxMeta { src: head.addr, ecn: head.ecn, dscp, overflow };
@@ -429,6 +434,7 @@ impl Port for EmulatorPort {
                 break;
             }
             match self.read_socket() {
+                // The frames are handed out at the beginning of the next round.
                 Ok(true) => {
                     self.counters.rx_calls += 1;
                     report.trains += 1;
@@ -455,7 +461,7 @@ impl Port for EmulatorPort {
     /// Returns a port of the dynamic range. Multiples of an odd number are distinct modulo 16384,
     /// so paths below 16384 have different ports.
     fn source_port(&self, path: u16) -> u16 {
-        let path = path % entropies(self.config.paths);
+        let path = path % entropy_count(self.config.paths);
         if path == 0 {
             return self.local.port();
         }

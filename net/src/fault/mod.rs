@@ -114,6 +114,7 @@ impl FaultLayer {
         let passed = self.rng.chance(spec.reorder);
         let corrupt = self.rng.chance(spec.corrupt);
         let trim = self.rng.chance(spec.trim);
+        // Drawn here even if nothing is corrupted or reordered; see above.
         let place = self.rng.next_u64();
         let wait = self.rng.unit();
 
@@ -144,6 +145,7 @@ impl FaultLayer {
             if let Some((low, high)) = self.spec.delay {
                 let delay = low + Span::nanos((high.saturating_sub(low).as_f64() * wait) as u64);
                 self.delay(now + delay, meta, bytes);
+            // A delay reorders by itself, so the two faults are not combined.
             } else if passed {
                 self.reorder(now, place, meta, bytes);
             } else {
@@ -168,6 +170,8 @@ impl FaultLayer {
         }
         let held = self.store(meta, bytes);
         self.delayed.push(Reverse(DelayedPacket { due, order: self.next_order, held }));
+        // The order breaks ties between packets that are due at the same time: they keep their
+        // order.
         self.next_order += 1;
         self.counters.fault_delayed += 1;
     }
@@ -262,6 +266,7 @@ impl PortLayer for FaultLayer {
         sink: &mut dyn FnMut(&RxMeta, Train<'_>),
     ) -> RecvReport {
         let (mut packets, mut bytes) = (0, 0);
+        // The report counts the packets that are handed out, not those that arrived.
         let mut counting = |meta: &RxMeta, packet: &[u8]| {
             packets += 1;
             bytes += packet.len() as u64;

@@ -37,7 +37,7 @@ impl Device {
     /// Reads the properties of an interface's device, by name and kernel index. The result is empty
     /// if sysfs belongs to another network namespace.
     #[must_use]
-    pub fn of(name: &str, index: u32) -> Self {
+    pub fn of_interface(name: &str, index: u32) -> Self {
         Self::at(Path::new("/sys/class/net"), name, index)
     }
 

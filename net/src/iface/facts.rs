@@ -9,7 +9,7 @@ use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{LinkAttribute, LinkExtentMask, LinkMessage};
 
 use super::device;
-use super::rank::Facts;
+use super::rank::InterfaceFacts;
 use crate::rtnetlink::RouteSocket;
 
 /// Type of a message about an interface (linux/rtnetlink.h), and the length of its `struct
@@ -76,11 +76,11 @@ impl InterfaceList {
     }
 
     /// Returns the facts about an interface, or `None` if the kernel did not list it.
-    pub(super) fn facts(&self, index: u32) -> Option<Facts> {
+    pub(super) fn facts(&self, index: u32) -> Option<InterfaceFacts> {
         self.layers(index, LAYERS)
     }
 
-    fn layers(&self, index: u32, deeper: u32) -> Option<Facts> {
+    fn layers(&self, index: u32, deeper: u32) -> Option<InterfaceFacts> {
         let link = self.0.iter().find(|link| link.index == index)?;
         let is_below = |other: &&ListedInterface| {
             other.upper == Some(index) || link.lower == Some(other.index)
@@ -97,7 +97,7 @@ impl InterfaceList {
         // A veth interface has no device. A host with containers has many of them, and each look
         // into sysfs takes system calls.
         let asks = link.kind.as_deref() != Some("veth");
-        Some(Facts {
+        Some(InterfaceFacts {
             kind: link.kind.clone(),
             hardware: link.hardware,
             device: link.device || (asks && device::is_behind(&link.name, index)),
@@ -121,6 +121,7 @@ fn parse(message: &[u8]) -> Option<ListedInterface> {
         let value = attribute.value();
         match attribute.kind() {
             IFLA_IFNAME => link.name = text(value),
+            // An interface without a layer below reports 0 or itself.
             IFLA_LINK => link.lower = word(value).filter(|lower| ![0, link.index].contains(lower)),
             IFLA_MASTER => link.upper = word(value),
             IFLA_LINKINFO => {
@@ -204,6 +205,7 @@ fn route_v4(words: &[&str]) -> Option<(String, u32)> {
 /// Parses a line of `/proc/net/ipv6_route`. Returns `None` unless it is a default route.
 fn route_v6(words: &[&str]) -> Option<(String, u32)> {
     let &[_, "00", _, _, _, metric, _, _, flags, name] = words else { return None };
+    // Linux lists an unreachable default route of `lo` in every namespace.
     let usable = u32::from_str_radix(flags, 16).ok()? & RTF_REJECT == 0 && name != "lo";
     usable.then_some((name.to_owned(), u32::from_str_radix(metric, 16).ok()?))
 }

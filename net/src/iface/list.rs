@@ -9,7 +9,7 @@ use std::ptr;
 
 use super::Iface;
 use super::facts::{DefaultRoutes, InterfaceList};
-use super::rank::Facts;
+use super::rank::InterfaceFacts;
 
 /// Returns every IPv4 and IPv6 address of every interface of this network namespace, in the
 /// kernel's order.
@@ -31,7 +31,7 @@ pub fn list() -> io::Result<Vec<Iface>> {
             && let Some(facts) = links.facts(iface.index)
         {
             let point_to_point = iface.facts.point_to_point || facts.point_to_point;
-            iface.facts = Facts { point_to_point, ..facts };
+            iface.facts = InterfaceFacts { point_to_point, ..facts };
         }
     }
     Ok(found)
@@ -92,7 +92,10 @@ unsafe fn read(entry: &libc::ifaddrs) -> Option<Iface> {
         running: has(libc::IFF_RUNNING),
         loopback: has(libc::IFF_LOOPBACK),
         default_route: None,
-        facts: Facts { point_to_point: has(libc::IFF_POINTOPOINT), ..Facts::default() },
+        facts: InterfaceFacts {
+            point_to_point: has(libc::IFF_POINTOPOINT),
+            ..InterfaceFacts::default()
+        },
         name,
     })
 }

@@ -12,7 +12,7 @@ mod tests;
 
 pub use device::{Device, PciAddress};
 pub use list::list;
-pub use rank::{Class, Facts};
+pub use rank::{InterfaceClass, InterfaceFacts};
 use rank::{Rank, classify, rank};
 
 /// An address of an interface.
@@ -38,8 +38,8 @@ pub struct Iface {
     pub speed_mbps: Option<u32>,
     /// Metric of the best default route through this interface, if there is one.
     pub default_route: Option<u32>,
-    /// Facts that the kernel reports about the interface.
-    pub facts: Facts,
+    /// InterfaceFacts that the kernel reports about the interface.
+    pub facts: InterfaceFacts,
 }
 
 impl Iface {
@@ -51,8 +51,8 @@ impl Iface {
 
     /// Returns the class of the interface: the kind of network that it leads to.
     #[must_use]
-    pub fn class(&self) -> Class {
-        if self.loopback { Class::Loopback } else { classify(&self.name, &self.facts) }
+    pub fn class(&self) -> InterfaceClass {
+        if self.loopback { InterfaceClass::Loopback } else { classify(&self.name, &self.facts) }
     }
 }
 
@@ -134,7 +134,7 @@ impl std::error::Error for SelectError {}
 /// address or network, not by the name of the interface.
 ///
 /// With an including term, every match is kept. Without one, the best group of interfaces that is
-/// up is kept ([`Class::group`]): devices; else virtual cables (veth) to other network namespaces;
+/// up is kept ([`InterfaceClass::group`]): devices; else virtual cables (veth) to other network namespaces;
 /// else tunnels and bridges; else loopback.
 ///
 /// The order of preference is: the order of the including terms, then the group, IPv4 before IPv6,
@@ -155,12 +155,17 @@ pub fn select(ifaces: Vec<Iface>, expression: &str) -> Result<Vec<Candidate>, Se
             (rank(&iface, term.unwrap_or(usize::MAX)), Candidate { iface, kept, reason })
         })
         .collect();
+    // The user's terms override the groups: a named bridge is used beside a card.
     if !including {
         keep_best_group(&mut ranked);
     }
     drop_quiet(&mut ranked);
+    // Interfaces that are not kept stay in the list, because the log and error messages show their
+    // reasons.
     ranked.sort_by_key(|(rank, c)| (!c.kept, c.iface.loopback, *rank));
     let candidates: Vec<_> = ranked.into_iter().map(|(_, c)| c).collect();
+    // A term without a match is probably a typing error, but other terms may still select an
+    // interface.
     for term in terms.iter().filter(|t| !t.exclude) {
         if !candidates.iter().any(|c| term.matches(&c.iface)) {
             log::warn!("interface selection: no interface matches \"{}\"", term.text);
@@ -180,7 +185,7 @@ fn keep_best_group(ranked: &mut [(Rank, Candidate)]) {
         let class = candidate.iface.class();
         if class.group() > best {
             drop_for(candidate, format!("{}, and there are others", class.words()));
-        } else if class != Class::Device {
+        } else if class != InterfaceClass::Device {
             candidate.reason = format!("{}, and there is no other", class.words());
         }
     }
@@ -212,6 +217,7 @@ fn judge(iface: &Iface, terms: &[Term], including: bool) -> (Option<usize>, Stri
     if !iface.up {
         return (None, "down".into());
     }
+    // Exclusion wins over inclusion, as in `eth*,^eth3`.
     if let Some(term) = terms.iter().find(|t| t.exclude && t.matches(iface)) {
         return (None, format!("excluded by ^{}", term.text));
     }
@@ -223,6 +229,8 @@ fn judge(iface: &Iface, terms: &[Term], including: bool) -> (Option<usize>, Stri
         let found = terms.iter().position(|t| !t.exclude && t.matches(iface));
         return match found {
             None => (None, "not selected".into()),
+            // A card usually has both a link-local and a global address. By name only the global
+            // one is meant.
             Some(i) if link_local && matches!(terms[i].what, TermTarget::Name(_)) => {
                 (None, "link-local: to use it, select it by address".into())
             }
@@ -310,6 +318,7 @@ fn parse_term(text: &str) -> Result<TermTarget, &'static str> {
 fn masked(addr: IpAddr, prefix: u8) -> IpAddr {
     match addr {
         IpAddr::V4(a) => {
+            // A shift by all 32 bits overflows, and stands for the empty mask.
             let mask = u32::MAX.checked_shl(32 - u32::from(prefix.min(32))).unwrap_or(0);
             IpAddr::V4((u32::from(a) & mask).into())
         }

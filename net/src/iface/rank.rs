@@ -7,7 +7,7 @@ use super::{Iface, name_matches};
 /// The kernel's report about an interface, apart from its addresses. The default value stands for
 /// an unknown interface, which is classified by its name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Facts {
+pub struct InterfaceFacts {
     /// Kind of a software interface (`IFLA_INFO_KIND`), such as `bridge` or `veth`. Hardware has
     /// none.
     pub kind: Option<String>,
@@ -21,12 +21,12 @@ pub struct Facts {
     pub point_to_point: bool,
     /// The interfaces that this one is made of, with their names: the ports of a bond, team or
     /// bridge, or the interface below a VLAN.
-    pub lower: Vec<(String, Facts)>,
+    pub lower: Vec<(String, InterfaceFacts)>,
 }
 
 /// The kind of network that an interface leads to, the best class first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Class {
+pub enum InterfaceClass {
     /// A device: a card, or a bond, team, VLAN or bridge over one.
     Device,
     /// A virtual cable (veth, macvlan) to another network namespace. In a container it is the way
@@ -41,7 +41,7 @@ pub enum Class {
     Loopback,
 }
 
-impl Class {
+impl InterfaceClass {
     /// Returns the group of the class. Interfaces of a higher group are used only if no interface
     /// of a lower group is up, or if the user selects them.
     #[must_use]
@@ -76,7 +76,7 @@ impl Class {
 
 /// Sort key of interfaces, best first: position of the user's term, group, IPv4 before IPv6 (MPI
 /// libraries expect names of one length), metric of the default route, class, speed, kernel index.
-pub(super) type Rank = (usize, u8, bool, u32, Class, Reverse<u32>, u32);
+pub(super) type Rank = (usize, u8, bool, u32, InterfaceClass, Reverse<u32>, u32);
 
 /// Returns the rank of an address that the user's term number `term` selects (0 without terms).
 pub(super) fn rank(iface: &Iface, term: usize) -> Rank {
@@ -93,31 +93,32 @@ pub(super) fn rank(iface: &Iface, term: usize) -> Rank {
 }
 
 /// Classifies an interface that is not loopback.
-pub(super) fn classify(name: &str, facts: &Facts) -> Class {
+pub(super) fn classify(name: &str, facts: &InterfaceFacts) -> InterfaceClass {
+    // Before the kind: a point-to-point interface is a tunnel, whatever driver it has.
     if facts.point_to_point {
-        return Class::Tunnel;
+        return InterfaceClass::Tunnel;
     }
     match facts.kind.as_deref() {
-        Some("veth" | "netkit") => Class::Cable,
+        Some("veth" | "netkit") => InterfaceClass::Cable,
         // Ports that are virtual cables lead to containers of this host.
-        Some("bridge") if below(facts) == Some(Class::Device) => Class::Device,
-        Some("bridge") => Class::Isolated,
-        Some("bond" | "team") => below(facts).unwrap_or(Class::Isolated),
+        Some("bridge") if below(facts) == Some(InterfaceClass::Device) => InterfaceClass::Device,
+        Some("bridge") => InterfaceClass::Isolated,
+        Some("bond" | "team") => below(facts).unwrap_or(InterfaceClass::Isolated),
         // If the interface below is not listed, it is in another namespace: this process runs in a container.
         Some(
             "vlan" | "macvlan" | "macvtap" | "ipvlan" | "ipvtap" | "macsec" | "hsr" | "dsa"
             | "virt_wifi",
-        ) => below(facts).unwrap_or(Class::Cable),
-        Some(kind) if TUNNELS.contains(&kind) => Class::Tunnel,
-        _ if facts.device => Class::Device,
-        Some(_) => Class::Isolated,
-        None if TUNNEL_HARDWARE.contains(&facts.hardware) => Class::Tunnel,
+        ) => below(facts).unwrap_or(InterfaceClass::Cable),
+        Some(kind) if TUNNELS.contains(&kind) => InterfaceClass::Tunnel,
+        _ if facts.device => InterfaceClass::Device,
+        Some(_) => InterfaceClass::Isolated,
+        None if TUNNEL_HARDWARE.contains(&facts.hardware) => InterfaceClass::Tunnel,
         None => by_name(name),
     }
 }
 
 /// Returns the best class among the interfaces that this one is made of.
-fn below(facts: &Facts) -> Option<Class> {
+fn below(facts: &InterfaceFacts) -> Option<InterfaceClass> {
     facts.lower.iter().map(|(name, lower)| classify(name, lower)).min()
 }
 
@@ -153,35 +154,35 @@ const TUNNELS: &[&str] = &[
 const TUNNEL_HARDWARE: &[u16] = &[512, 768, 769, 776, 778, 823, 65_534];
 
 /// Name patterns that classify an interface if the kernel reports neither a kind nor a device.
-const NAMES: &[(&str, Class)] = &[
-    ("veth*", Class::Cable),
-    ("cali*", Class::Cable),
-    ("br-*", Class::Isolated),
-    ("cbr*", Class::Isolated),
-    ("cni*", Class::Isolated),
-    ("docker*", Class::Isolated),
-    ("dummy*", Class::Isolated),
-    ("ifb*", Class::Isolated),
-    ("lxcbr*", Class::Isolated),
-    ("lxdbr*", Class::Isolated),
-    ("ovs-*", Class::Isolated),
-    ("podman*", Class::Isolated),
-    ("virbr*", Class::Isolated),
-    ("flannel*", Class::Tunnel),
-    ("gre*", Class::Tunnel),
-    ("ppp*", Class::Tunnel),
-    ("sit*", Class::Tunnel),
-    ("tailscale*", Class::Tunnel),
-    ("tap*", Class::Tunnel),
-    ("tun*", Class::Tunnel),
-    ("vxlan*", Class::Tunnel),
-    ("weave*", Class::Tunnel),
-    ("wg*", Class::Tunnel),
-    ("zt*", Class::Tunnel),
+const NAMES: &[(&str, InterfaceClass)] = &[
+    ("veth*", InterfaceClass::Cable),
+    ("cali*", InterfaceClass::Cable),
+    ("br-*", InterfaceClass::Isolated),
+    ("cbr*", InterfaceClass::Isolated),
+    ("cni*", InterfaceClass::Isolated),
+    ("docker*", InterfaceClass::Isolated),
+    ("dummy*", InterfaceClass::Isolated),
+    ("ifb*", InterfaceClass::Isolated),
+    ("lxcbr*", InterfaceClass::Isolated),
+    ("lxdbr*", InterfaceClass::Isolated),
+    ("ovs-*", InterfaceClass::Isolated),
+    ("podman*", InterfaceClass::Isolated),
+    ("virbr*", InterfaceClass::Isolated),
+    ("flannel*", InterfaceClass::Tunnel),
+    ("gre*", InterfaceClass::Tunnel),
+    ("ppp*", InterfaceClass::Tunnel),
+    ("sit*", InterfaceClass::Tunnel),
+    ("tailscale*", InterfaceClass::Tunnel),
+    ("tap*", InterfaceClass::Tunnel),
+    ("tun*", InterfaceClass::Tunnel),
+    ("vxlan*", InterfaceClass::Tunnel),
+    ("weave*", InterfaceClass::Tunnel),
+    ("wg*", InterfaceClass::Tunnel),
+    ("zt*", InterfaceClass::Tunnel),
 ];
 
 /// Returns the class that a name suggests.
-fn by_name(name: &str) -> Class {
+fn by_name(name: &str) -> InterfaceClass {
     let known = NAMES.iter().find(|(pattern, _)| name_matches(name, pattern));
-    known.map_or(Class::Device, |(_, class)| *class)
+    known.map_or(InterfaceClass::Device, |(_, class)| *class)
 }

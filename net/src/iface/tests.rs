@@ -13,7 +13,7 @@ fn iface(name: &str, addr: &str) -> Iface {
         mtu: 1500,
         speed_mbps: None,
         default_route: None,
-        facts: Facts::default(),
+        facts: InterfaceFacts::default(),
     }
 }
 
@@ -174,18 +174,19 @@ fn this_host_has_a_loopback() {
     assert_eq!(lo.prefix, 8);
     assert!(lo.mtu >= 1500);
     // This is ARPHRD_LOOPBACK, as rtnetlink reports it.
-    assert_eq!((lo.facts.hardware, lo.class()), (772, Class::Loopback));
+    assert_eq!((lo.facts.hardware, lo.class()), (772, InterfaceClass::Loopback));
 }
 
 /// Builds a software interface of a kind, as the kernel describes it.
 fn made(name: &str, addr: &str, kind: &str) -> Iface {
-    let facts = Facts { kind: Some(kind.into()), hardware: 1, ..Facts::default() };
+    let facts =
+        InterfaceFacts { kind: Some(kind.into()), hardware: 1, ..InterfaceFacts::default() };
     Iface { facts, ..iface(name, addr) }
 }
 
 /// Builds a card.
 fn card(name: &str, addr: &str) -> Iface {
-    let facts = Facts { device: true, hardware: 1, ..Facts::default() };
+    let facts = InterfaceFacts { device: true, hardware: 1, ..InterfaceFacts::default() };
     Iface { facts, ..iface(name, addr) }
 }
 
@@ -193,14 +194,14 @@ fn card(name: &str, addr: &str) -> Iface {
 fn twenty() -> Vec<Iface> {
     let over = |lower: &Iface, upper: Iface| {
         let lower = vec![(lower.name.clone(), lower.facts.clone())];
-        Iface { facts: Facts { lower, ..upper.facts.clone() }, ..upper }
+        Iface { facts: InterfaceFacts { lower, ..upper.facts.clone() }, ..upper }
     };
     let hardware = |hardware: u16, iface: Iface| Iface {
-        facts: Facts { hardware, ..iface.facts.clone() },
+        facts: InterfaceFacts { hardware, ..iface.facts.clone() },
         ..iface
     };
     let one_peer = |iface: Iface| Iface {
-        facts: Facts { point_to_point: true, ..iface.facts.clone() },
+        facts: InterfaceFacts { point_to_point: true, ..iface.facts.clone() },
         ..iface
     };
     let (port, cable) = (card("p0", "10.9.9.1/24"), made("v0", "10.9.9.2/24", "veth"));
@@ -277,9 +278,9 @@ fn twenty_interfaces_give_one_choice_in_every_order() {
     let routed = ["10.22.0.1", "10.23.0.1", "10.24.0.1", "10.20.0.1", "10.21.0.1"];
     assert_eq!(kept_in_every_order(&all), routed);
     // Without devices the virtual cables lead out, as in a container.
-    all.retain(|i| i.class() != Class::Device);
+    all.retain(|i| i.class() != InterfaceClass::Device);
     assert_eq!(kept_in_every_order(&all), ["10.31.0.1", "10.32.0.1"]);
-    all.retain(|i| i.class() != Class::Cable);
+    all.retain(|i| i.class() != InterfaceClass::Cable);
     let rest = kept_in_every_order(&all);
     let tunnels = ["10.8.0.2", "100.64.0.5", "10.6.0.2", "10.5.0.2", "10.244.0.0"];
     let more = ["10.33.0.1", "10.35.0.1", "172.17.0.1", "172.18.0.1", "10.255.0.1"];
@@ -308,26 +309,29 @@ fn interfaces_that_are_asked_for_are_kept() {
 fn names_classify_interfaces_without_kernel_facts() {
     let class = |name: &str| iface(name, "10.0.0.1/24").class();
     for name in ["eth0", "enp3s0f1np1", "ib0", "hsn0", "bond0", "br0", "team0", "ens5.100"] {
-        assert_eq!(class(name), Class::Device, "{name}");
+        assert_eq!(class(name), InterfaceClass::Device, "{name}");
     }
     for name in ["docker0", "br-3b50", "virbr0", "cni0", "podman1", "dummy0"] {
-        assert_eq!(class(name), Class::Isolated, "{name}");
+        assert_eq!(class(name), InterfaceClass::Isolated, "{name}");
     }
     for name in ["tailscale0", "wg0", "tun3", "tap0", "ppp0", "vxlan.calico", "flannel.1"] {
-        assert_eq!(class(name), Class::Tunnel, "{name}");
+        assert_eq!(class(name), InterfaceClass::Tunnel, "{name}");
     }
-    assert_eq!((class("veth1a2b"), class("cali12")), (Class::Cable, Class::Cable));
-    assert_eq!(iface("lo", "127.0.0.1/8").class(), Class::Loopback);
+    assert_eq!(
+        (class("veth1a2b"), class("cali12")),
+        (InterfaceClass::Cable, InterfaceClass::Cable)
+    );
+    assert_eq!(iface("lo", "127.0.0.1/8").class(), InterfaceClass::Loopback);
 }
 
 /// The interface below one in a container is outside the container.
 #[test]
 fn an_interface_over_another_namespace_is_a_cable() {
     for kind in ["macvlan", "ipvlan", "vlan", "macsec"] {
-        assert_eq!(made("eth0", "10.0.0.2/24", kind).class(), Class::Cable, "{kind}");
+        assert_eq!(made("eth0", "10.0.0.2/24", kind).class(), InterfaceClass::Cable, "{kind}");
     }
     // A bond without ports leads nowhere.
-    assert_eq!(made("bond0", "10.0.0.2/24", "bond").class(), Class::Isolated);
+    assert_eq!(made("bond0", "10.0.0.2/24", "bond").class(), InterfaceClass::Isolated);
 }
 
 #[test]

@@ -145,6 +145,7 @@ struct CaptureWriter {
 
 impl CaptureWriter {
     fn create(path: PathBuf, whose: &str) -> io::Result<Self> {
+        // Large enough for some hundred packets, so that a capture costs few system calls.
         let mut file = BufWriter::with_capacity(1 << 18, File::create(&path)?);
         let format = CaptureFormat::of_file(&path);
         format.write_header(whose, &mut file)?;
@@ -159,6 +160,7 @@ impl CaptureWriter {
         bytes: &[u8],
         remark: Remark,
     ) {
+        // The driver's clock does not step, so one reading of the calendar dates all packets.
         let origin = *self.origin.get_or_insert_with(|| wall_clock().saturating_sub(now.0));
         let Some(file) = &mut self.file else { return };
         self.dirty.get_or_insert(now);

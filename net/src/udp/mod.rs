@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 
 use socket2::Socket;
 
-use crate::base::{Datagram, Span, Time, Train, entropies};
+use crate::base::{Datagram, Span, Time, Train, entropy_count};
 use crate::{
     Burst, Counters, NetError, OpenReport, Port, PortConfig, RecvReport, RxMeta, SendReport,
 };
@@ -87,7 +87,7 @@ impl UdpPort {
             config: config.clone(),
             local: report.local,
             endpoint,
-            paths: (1..entropies(config.paths)).map(|_| PathState::Closed).collect(),
+            paths: (1..entropy_count(config.paths)).map(|_| PathState::Closed).collect(),
             tx: UdpSender::new(limits),
             rx: UdpReceiver::new(config.batch),
             counters: Counters::default(),

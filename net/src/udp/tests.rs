@@ -511,7 +511,7 @@ fn packets_that_may_be_fragmented_go_one_by_one_and_the_others_in_trains() {
 }
 
 #[test]
-fn a_train_of_datagrams_that_are_alike_ends_before_it_is_too_long() {
+fn a_run_is_split_into_trains_that_are_not_too_long() {
     let (mut tx, mut rx) = (open(&config(V4)), open(&config(V4)));
     // 44 packets of 1472 bytes leave room for 739 more bytes; the socket would refuse 740.
     for (last, trains) in [(739, 1), (740, 2)] {
@@ -520,7 +520,7 @@ fn a_train_of_datagrams_that_are_alike_ends_before_it_is_too_long() {
         for bytes in &data {
             batch.push((rx.local_addr(), 0, TrafficClass::Data), bytes, [], b"");
         }
-        batch.join(0);
+        batch.mark_runs(0);
         let report = tx.send(Time::ZERO, Burst::of_copies(&batch));
         assert_eq!((report.sent, report.trains, tx.gso_refused()), (45, trains, false), "{last}");
         let got: Vec<_> = receive(&mut rx, 45).into_iter().map(|(_, bytes)| bytes).collect();

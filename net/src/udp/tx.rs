@@ -494,35 +494,35 @@ impl UdpSender {
         (count, bytes)
     }
 
-    /// Appends the pieces of a run (see [`Batch::join`](crate::base::Batch::join)) without looking
+    /// Appends the pieces of a run (see [`Batch::mark_runs`](crate::base::Batch::mark_runs)) without looking
     /// at each packet. Returns (0, 0) if there is no run.
     #[inline]
     fn append_run(&mut self, packets: Burst<'_>, segments: usize, most: usize) -> (usize, usize) {
         let all = packets.packets();
         let first = &all[0];
-        let alike = all.len().min(usize::from(first.alike) + 1);
+        let run_len = all.len().min(usize::from(first.followers) + 1);
         let segment = first.len as usize;
         // An empty packet cannot be part of a train: the kernel splits by length.
-        if alike < 2 || segment == 0 {
+        if run_len < 2 || segment == 0 {
             return (0, 0);
         }
-        let mut count = alike.min(segments).min(self.limits.train_bytes / segment);
+        let mut count = run_len.min(segments).min(self.limits.train_bytes / segment);
         let mut bytes = count * segment;
-        if count + 1 == alike && count < segments {
+        if count + 1 == run_len && count < segments {
             // The last packet of the run is shorter and may still fit.
             let last = all[count].len as usize;
             if bytes + last <= self.limits.train_bytes {
                 count += 1;
                 bytes += last;
             }
-        } else if count == alike {
+        } else if count == run_len {
             bytes = bytes - segment + all[count - 1].len as usize;
         }
         if count < 2 || self.pieces.len() + 2 * count > most {
             return (0, 0);
         }
         // All headers have one length, so they can be cut without looking at the packets.
-        let (headers, pieces) = packets.part(0..count).joined();
+        let (headers, pieces) = packets.part(0..count).run_parts();
         if pieces.is_empty() {
             self.push_piece(headers.as_ptr(), headers.len());
             return (count, bytes);

@@ -133,10 +133,13 @@ pub(super) fn parse(frame: &[u8], scope: u32, virtual_cable: bool) -> Option<Fra
     };
     // Ethernet pads short frames.
     let udp = frame.get(ETHERNET + ip_len..)?.get(..udp_len)?;
+    // Both length fields must agree, or one of them was damaged.
     if udp_len < UDP || usize::from(number(&udp[4..6])) != udp_len {
         return None;
     }
     let stated = u16::from_ne_bytes([udp[6], udp[7]]);
+    // Over IPv4 a sum of 0 means that there is no checksum. IPv6 forbids that (RFC 8200 section
+    // 8.1).
     let none = stated == 0 && !v6;
     if !none {
         let pseudo = pseudo_header(ip, udp_len as u16);

@@ -174,7 +174,7 @@ impl XdpPort {
     ///
     /// # Errors
     /// The unchanged UDP port and the reason.
-    pub fn over(
+    pub fn open(
         udp: UdpPort,
         config: &PortConfig,
     ) -> Result<(Self, XdpReport), Box<(UdpPort, XdpError)>> {
@@ -219,6 +219,7 @@ impl XdpPort {
     /// Returns the hardware address of the next hop, if the packet is to be sent as a frame.
     #[inline]
     fn next_hop(&mut self, now: Time, packet: &Datagram) -> Option<Mac> {
+        // Packets longer than the interface's MTU need fragmentation, which only the kernel does.
         let framed = now >= self.down_until && !packet.fragment && self.length(packet) <= self.mtu;
         if framed { self.neighbours.hop_to(now, packet.dst) } else { None }
     }
@@ -271,6 +272,7 @@ impl XdpPort {
             self.counters.tx_xdp_packets += 1;
             self.counters.tx_trains += 1;
             self.counters.tx_bytes += u64::from(packet.len);
+            // The batch is full; the kernel starts to send while the next frames are written.
             if queue.is_batch() {
                 self.flush(now);
             }
@@ -402,6 +404,7 @@ impl Port for XdpPort {
         budget: usize,
         sink: &mut dyn FnMut(&RxMeta, Train<'_>),
     ) -> RecvReport {
+        // A caller that only receives must also push out frames that the kernel had no room for.
         if self.retry_at.is_some_and(|at| at <= now) {
             self.flush(now);
         }
@@ -568,6 +571,7 @@ struct OpenedInterface {
 impl OpenedInterface {
     fn open(local: SocketAddr, config: &PortConfig) -> Result<Self, XdpError> {
         let interfaces = crate::iface::list().map_err(XdpError::system("list the interfaces"))?;
+        // Loopback is excluded, because its packets are never frames of a card.
         let interface = interfaces.iter().find(|i| i.addr == local.ip() && !i.loopback);
         let index = interface.ok_or(XdpError::NoInterface(local.ip()))?.index;
         let mut tables =

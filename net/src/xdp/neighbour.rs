@@ -74,6 +74,8 @@ impl RouteSocket {
         let (family, bits) = family(to.ip());
         question.header.address_family = family;
         question.header.destination_prefix_length = bits;
+        // Asks for the route itself instead of the result of a lookup, which would hide that a
+        // route has several next hops.
         question.header.flags = RouteFlags::FibMatch;
         question.attributes.push(RouteAttribute::Destination(to.ip().into()));
         if let SocketAddr::V6(to) = to
@@ -129,6 +131,7 @@ impl RouteSocket {
             NeighbourAttribute::LinkLayerAddress(mac) => Mac::try_from(&mac[..]).ok(),
             _ => None,
         });
+        // An entry in another state, such as FAILED, has an old address or none.
         Ok(mac.filter(|_| known))
     }
 }

@@ -99,7 +99,7 @@ impl Cable {
         let udp = self.udp(host, v6, 4793);
         let config = Self::config(host, v6, 4793);
         self.hosts[host]
-            .within(|| XdpPort::over(udp, &config))
+            .within(|| XdpPort::open(udp, &config))
             .map(|(port, report)| {
                 assert!(report.queues >= 1 && !report.zero_copy, "{report}");
                 port
@@ -306,7 +306,7 @@ fn others_of_the_host_are_left_alone_and_the_second_is_told_why() {
     let refused = {
         let udp = cable.udp(0, false, 4794);
         let config = Cable::config(0, false, 4794);
-        cable.hosts[0].within(|| XdpPort::over(udp, &config)).map(|_| ()).unwrap_err()
+        cable.hosts[0].within(|| XdpPort::open(udp, &config)).map(|_| ()).unwrap_err()
     };
     let (mut second, why) = *refused;
     assert!(why.to_string().contains("another endpoint"), "{why}");
@@ -357,7 +357,7 @@ fn what_cannot_be_is_said() {
     let loopback: SocketAddr = "127.0.0.1:0".parse().unwrap();
     let config = PortConfig { bind: loopback, ..PortConfig::default() };
     let (udp, _) = UdpPort::open(&config).unwrap();
-    let (_, why) = *XdpPort::over(udp, &config).map(|_| ()).unwrap_err();
+    let (_, why) = *XdpPort::open(udp, &config).map(|_| ()).unwrap_err();
     assert_eq!(why.to_string(), "no Ethernet interface has address 127.0.0.1");
     let Some(cable) = Cable::new(9000) else { return };
     let why = cable.xdp(0, false).map(|_| ()).unwrap_err();

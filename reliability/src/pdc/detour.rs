@@ -6,7 +6,7 @@
 //! them goes over to the next of [`PATH_SETS`](crate::base::PATH_SETS) sets of as many; the selector, and whatever else counts paths, does not notice.
 
 use super::Pdc;
-use crate::base::{Time, entropies};
+use crate::base::{Time, entropy_count};
 use crate::shared::Shared;
 use crate::tx::forget_route;
 
@@ -28,7 +28,7 @@ impl Detour {
     pub(super) fn turn(&mut self, paths: u16) {
         let next = u32::from(self.offset) + u32::from(paths);
         // Below what has 16 bits.
-        self.offset = if next < entropies(paths).into() { next as u16 } else { 0 };
+        self.offset = if next < entropy_count(paths).into() { next as u16 } else { 0 };
     }
 }
 

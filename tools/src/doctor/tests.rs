@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use squall_net::Port as _;
-use squall_net::iface::{Candidate, Facts, Iface};
+use squall_net::iface::{Candidate, Iface, InterfaceFacts};
 
 use super::finding::Level;
 use super::probe::Choice;
@@ -23,7 +23,7 @@ fn loopback() -> Iface {
         mtu: 65_536,
         speed_mbps: None,
         default_route: None,
-        facts: Facts::default(),
+        facts: InterfaceFacts::default(),
     }
 }
 
@@ -83,7 +83,8 @@ fn what_cannot_be_chosen_is_a_fault_with_a_cure() {
 /// Both hosts have a bridge as first interface, with the same address on every host, and a card as second.
 #[test]
 fn a_chosen_bridge_is_noted_on_both_hosts() {
-    let kind = |kind: &str| Facts { kind: Some(kind.to_owned()), ..Facts::default() };
+    let kind =
+        |kind: &str| InterfaceFacts { kind: Some(kind.to_owned()), ..InterfaceFacts::default() };
     let of = |name: &str, addr: [u8; 4], prefix, facts| Iface {
         name: name.to_owned(),
         addr: addr.into(),
@@ -103,7 +104,12 @@ fn a_chosen_bridge_is_noted_on_both_hosts() {
         let cure = found[0].cure.as_deref();
         assert!(cure.is_some_and(|cure| cure.contains("FI_SQUALL_IFACE")), "{}", found[0]);
     }
-    let card = of("enp28s0", [192, 0, 2, 1], 24, Facts { device: true, ..Facts::default() });
+    let card = of(
+        "enp28s0",
+        [192, 0, 2, 1],
+        24,
+        InterfaceFacts { device: true, ..InterfaceFacts::default() },
+    );
     let all = [loopback(), bridge.clone(), card.clone()];
     let peer = SocketAddr::from(([192, 0, 2, 2], 4793));
     let levels = |theirs: &Iface, peer| -> Vec<Level> {
