@@ -147,7 +147,7 @@ fn mistakes_are_explained() {
         ("10.0.0/8", "no IP address"),
         ("10.0.0.0/x", "no number"),
         ("^", "is empty"),
-        ("eth 0", "no interface name"),
+        ("eth 0", "not an interface name"),
     ] {
         let text = select(host(), expression).unwrap_err().to_string();
         assert!(text.contains(word), "{text}");
