@@ -65,7 +65,7 @@ def measure(program: pathlib.Path, kind: str, name: str, choice: int = 0) -> tup
         state = int(found.group(1))
         costs = {case: round(cost / TIMES) for case, cost in by_case(out).items()}
         if kind == "sender":
-            # The harness's own part in a report: what the call of a function that does nothing costs, but its return.
+            # The harness's own part of a report is the cost of calling an empty function, without its return.
             harness_part = costs.pop("nothing") - 5 + choice
             for _, cases in REPORTS:
                 for case in cases:

@@ -25,11 +25,11 @@ ROUNDS = 20
 SIZES = (64, 4096, 16384, 65536, 262144)
 MTUS = (1472, 8972)
 SIDES = ("sender", "receiver")
-# A network in which the time that callgrind takes is no delay: else windows shrink, and messages leave in pieces.
+# A minimum round trip that hides the slowness of callgrind. Otherwise windows shrink, and messages leave in pieces.
 PATIENCE = "200ms"
 # The sources of memcpy and memmove.
 COPIES = re.compile(r"/mem(move|cpy)[^/]*$")
-# Before the payload of a packet of a message.
+# Bytes of headers before the payload of a packet.
 HEADERS = 56
 
 

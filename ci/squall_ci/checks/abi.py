@@ -207,7 +207,7 @@ def asan(tally: Tally) -> None:
 
 
 TSAN = TARGET / "tsan"
-# Status of a program in which something was found, apart from those of failed checks and signals.
+# The exit status of a program with findings, distinct from those of failed checks and signals.
 TSAN_FOUND = 66
 # Programs of `processes` leave and die with everything open: threads, too.
 TSAN_OPTIONS = f"exitcode={TSAN_FOUND} die_after_fork=0 report_thread_leaks=0"

@@ -38,7 +38,7 @@ SWITCH_FIELDS = {"hpcc": ("--telemetry", "telemetry"), "sperc": ("--features=rat
 # Algorithms inside VAI and SF, which change their law. Each runs over one selector, with every set of detectors,
 # and s-PERC with what Snyder's thesis adds to it.
 FORMS = ["nscc:vai=1,sf=30", "sperc:one_rtt=1,weights=1", "strack:vai=1,sf=30", "dctcp:vai=1,sf=30"]
-# .. of which --quick has so many, and one set.
+# --quick takes so many of them, with one set.
 QUICK_FORMS = 2
 # The benchmarks move at least this much each way.
 FLOOR = 4 << 20

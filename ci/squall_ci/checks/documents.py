@@ -109,7 +109,7 @@ class Rule:
     mpi: str = ""
     # Commands before it.
     before: str = ""
-    # Exit statuses that are well.
+    # Exit statuses of success.
     statuses: tuple[int, ...] = (0,)
 
 
@@ -125,7 +125,7 @@ RULES = (
         "squall plan merge parts/*",
         before="for k in 1 2; do squall plan run 04b-slow-link --quiet --shard $k/2 --out parts/$k; done > /dev/null",
     ),
-    # A plan of one's own, run.
+    # The results of a plan of the reader's own.
     Rule(
         "python3 read.py",
         before="squall plan show 04b-slow-link > mine.toml && "

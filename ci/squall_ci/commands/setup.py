@@ -56,7 +56,7 @@ def as_root(*command: str) -> None:
 
 def apt_install(*packages: str) -> None:
     """Installs those Debian packages that are not there yet."""
-    # Packages it has never heard of have no line.
+    # Unknown packages have no line.
     status = quiet("dpkg-query", "-W", "-f=${Package} ${Status}\n", *packages).stdout if shutil.which("dpkg-query") else ""
     there = {line.split()[0] for line in status.splitlines() if line.endswith("ok installed")}
     missing = [package for package in packages if package not in there]

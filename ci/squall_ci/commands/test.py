@@ -90,7 +90,7 @@ def steps(fast: bool) -> list[Step]:
             missing="" if os.geteuid() == 0 else "namespaces need root",
         ),
         Step("commands", [[RUN, "check", "commands"]]),
-        # The dissector lives outside of the repository; without one there is nothing to ask.
+        # The dissector is not part of the repository.
         Step(
             "wire",
             [[RUN, "check", "wire", "--quick"]],

@@ -7,15 +7,15 @@ from squall_ci.hostile import cable, HOSTS, Verdict
 from squall_ci.job import run_program
 from squall_ci.programs import example
 
-# Seconds: how long strangers send, and what a job under attack may take.
+# Seconds of the attack, and seconds that a job under attack may take.
 ATTACK = 25
 PATIENCE = 120.0
 PROGRAMS = ("sums", "pt2pt", "rma")
 REPORT = re.compile(r"sent (\d+) packets, (\d+) bytes; got (\d+) packets, (\d+) bytes")
 
 
-def strangers() -> Verdict:
-    """Processes without privileges forge packets to both ranks, from both hosts, while a job runs."""
+def forged_packets() -> Verdict:
+    """Forges packets from processes without privileges to both ranks, from both hosts, while a job runs."""
     forger = example("squall-net", "forged_packets")
     targets = [f"{address}:4793" for address in HOSTS]
     with cable("veth0") as (net, launch):
@@ -41,11 +41,11 @@ def strangers() -> Verdict:
 
 
 def _answers(reports: list[list[int]]) -> Verdict:
-    """Strangers get no more than they send, and they sent a good deal."""
+    """Checks that the attackers got no more bytes than they sent, and that they sent many packets."""
     if len(reports) < 2:
         return Verdict("an attacker printed no report")
     packets, out, _, back = (sum(report[field] for report in reports) for field in range(4))
     note = f"{packets} forged packets, {out} bytes; {back} bytes came back"
     if packets < 100_000:
         return Verdict("too few packets to mean anything", note)
-    return Verdict("strangers get more than they send" if back > out else None, note)
+    return Verdict("the attackers got more bytes than they sent" if back > out else None, note)

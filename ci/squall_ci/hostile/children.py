@@ -20,7 +20,7 @@ ROUNDS = {"mpich": 20, "openmpi": 20}
 
 
 def forks() -> Verdict:
-    """Ranks start children by fork and exec, and by fork alone with an orderly exit, while messages are on their way."""
+    """Starts children of ranks by fork and exec, and by fork alone with an orderly exit, while messages are on their way."""
     (TARGET / "stats").mkdir(parents=True, exist_ok=True)
     notes = []
     for name in ROUNDS:

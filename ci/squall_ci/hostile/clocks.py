@@ -16,7 +16,7 @@ def steps() -> Verdict:
     shim = compile_c(
         [FABTESTS / "clock" / "steps.c"], TARGET / "clock" / "steps.so", ("-O2", "-shared", "-fPIC", "-Wno-nonnull-compare")
     )
-    # Losses, so that there are timers to be led astray; a deadline that an hour would be far beyond.
+    # Losses start timers, which a wrong clock would disturb. A jump of an hour is far beyond the deadline.
     env = {"FI_SQUALL_FAULT": "loss=0.2%,seed=9", "FI_SQUALL_DEADLINE": "20s"}
     job = run_program("steady", SECONDS, env=env, under=["env", f"LD_PRELOAD={shim}"])
     if job.problem:

@@ -16,7 +16,7 @@ from squall_ci.process import run, Word
 PATIENCE = 60.0
 # The report of a process that uses squall although no variable names it.
 MOVED = "squall: messages go through squall, which libfabric found in FI_PROVIDER_PATH"
-# A warning that names who is here and who was asked for.
+# A warning that names both instances.
 BOTH = re.compile(r"(\S+:\d+) on (\S+) is this endpoint's own address.*instance ([0-9a-f]{8})\).*instance ([0-9a-f]{8})\)")
 
 

@@ -27,7 +27,7 @@ from squall_ci.namespaces import Bridge
 from squall_ci.paths import FABTESTS, need, TARGET
 from squall_ci.process import run, Word
 
-# Needs no second side. ADDR and ADDR6 are replaced by the addresses under test.
+# Programs of one process. ADDR and ADDR6 are replaced by the addresses under test.
 ALONE = [
     "fi_getinfo_test -s ADDR ADDR",
     "fi_av_test -g ADDR -n 1 -s ADDR -e rdm",
@@ -41,7 +41,7 @@ ALONE = [
 ]
 ALONE_2 = ["fi_setopt_test"]
 
-# Asks for a host that there is not.
+# Programs that ask for a host that does not exist.
 REFUSED = ["fi_rdm g00n13s"]
 
 # A server and a client, of both releases.
@@ -156,7 +156,7 @@ PAIRS_2 = [
     "fi_rdm_pingpong -I 50 -v --data-progress auto",
     "fi_rdm_pingpong -I 50 -v --data-progress manual --control-progress unified",
 ]
-# Three processes.
+# Programs of three processes.
 SEVERAL = ["fi_multinode_coll"]
 SEVERAL_1 = ["fi_multinode -C msg", "fi_multinode -C rma"]
 SEVERAL_2 = ["fi_multinode -x msg", "fi_multinode -x rma"]

@@ -36,7 +36,7 @@ CASES: dict[str, Callable[[], Verdict]] = {
     "path-alone": identity.path_alone,
     "same-address": identity.one_address_for_both,
     "keys": identity.keys,
-    "strangers": attacks.strangers,
+    "forged-packets": attacks.forged_packets,
     "outsider-flood-small": outsiders.small_flood,
     "outsider-flood": outsiders.flood,
     "outsider-contexts": outsiders.contexts,

@@ -108,12 +108,12 @@ THREADS = (
 
 # Benchmarks of exactly two processes: with more the programs print nothing.
 TWO = {"Fetch_and_op", "Compare_and_swap"}
-# Its check complains of every rank but the first, on tcp and through Intel MPI's own shared memory as well, and counts no
-# defect; what it prints tears the table apart.
+# Benchmarks whose check is wrong: it complains about every rank but the first, on tcp and through Intel MPI's shared memory
+# as well, counts no defect, and prints into the table.
 MISJUDGED = {"Ireduce_scatter"}
-# These move (next to) nothing.
+# Benchmarks that move (next to) no bytes.
 IDLE = {"Reduce_local", "Barrier", "Ibarrier", "BarrierMT", "Window", "Fetch_and_op", "Compare_and_swap"}
-# These have no column of defects.
+# Benchmarks without a column of defects.
 UNCHECKED = {"Barrier", "Ibarrier", "BarrierMT", "Window", *PEERS}
 
 

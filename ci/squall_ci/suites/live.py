@@ -104,7 +104,7 @@ def lag_text(status: Status) -> str:
 
 def bandwidth(program: pathlib.Path, options: list[str], ranks: int, seconds: float) -> int:
     tally = Tally()
-    # Packets of two pages: what the host's processors carry counts here, and that is packets.
+    # Packets of two pages, because the host's processors limit the rate of packets.
     with Emulator(program, [*options, "--mtu", "8192"]) as emulator:
         begin = time.monotonic()
         outcome = job(emulator, ranks, seconds, [], size=1 << 20)

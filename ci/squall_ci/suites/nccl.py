@@ -44,7 +44,7 @@ def environment(provider: str, protocol: str) -> dict[str, str]:
         interface = os.environ.get("FI_SQUALL_IFACE") or card()
         need(interface, "SKIPPED: the rdma protocol wants a network card on the PCI bus that is up, and there is none")
         env |= {"FI_SQUALL_IFACE": str(interface), "FI_SQUALL_PCI": "yes"}
-    # The version of the plugin is in what it says while it begins.
+    # The plugin prints its version at start-up.
     return with_devices(env | {"NCCL_DEBUG": "INFO"})
 
 

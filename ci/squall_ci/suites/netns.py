@@ -100,7 +100,7 @@ class Network(Namespaces):
         for leaf in range(LEAVES):
             self.ip(f"spine{spine}", "link", "set", f"leaf{leaf}", "up" if up else "down")
         if up:
-            # Routes went with the links.
+            # The kernel removed the routes with the links.
             for host in range(HOSTS):
                 via = f"10.77.{100 + self.leaf_of(host) * SPINES + spine}.1"
                 self.ip(f"spine{spine}", "route", "replace", f"10.77.{host}.0/24", "via", via)

@@ -109,7 +109,7 @@ class Start:
                 raise RuntimeError("a job did not get ready")
             time.sleep(0.01)
         at = time.monotonic() + LEAD
-        # Whole at once.
+        # The file appears as a whole.
         (self.folder / "new").write_text(repr(at))
         (self.folder / "new").rename(self.folder / "begin")
         return at

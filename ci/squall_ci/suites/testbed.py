@@ -31,7 +31,7 @@ NETWORK = ["--topo", "leaf-spine:4x4x4", "--rate", "50G", "--latency", "1000"]
 PATTERNS = ("incast", "permutation", "all-to-all")
 SIZES = {"64KB": 64_000, "128KB": 128_000, "1MB": 1_000_000, "4MB": 4_000_000, "16MB": 16_000_000}
 STACKS = ("nscc", "roce")
-# The simulator's, and live over simulated, either way.
+# Seeds of the simulator, and the allowed factor between live and simulated times.
 SEEDS = 3
 ALIKE = 1.25
 

@@ -20,13 +20,13 @@ from squall_ci.suites.mpi import FLOOR
 from squall_ci.tally import Tally
 
 HOSTS = 4
-# Packets that have to be frames: all but those by which the kernel is kept looking after neighbours.
+# The share of packets that have to be frames. By the others the kernel keeps its entries of neighbours.
 FRAMED = 0.9
 # The message of an endpoint that cannot have frames.
 REFUSED = "FI_SQUALL_PORT_KIND=xdp: "
-# Rank 0 has sockets, the others what was asked for.
+# Rank 0 uses sockets, the others frames.
 ONE_UDP = ["sh", "-c", '[ "$PMI_RANK" = 0 ] && export FI_SQUALL_PORT_KIND=udp; exec "$0" "$@"']
-# Root without what root may.
+# Root without its capabilities.
 NO_RIGHTS = ["setpriv", "--inh-caps=-all", "--bounding-set=-all"]
 
 
