@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn eight_digits_a_tag_and_never_zero() {
+    fn an_instance_has_eight_digits_and_is_never_zero() {
         assert_eq!(Instance::new(0), None);
         let one = Instance::new(0x0012_beef).expect("not zero");
         assert_eq!((one.get(), one.tag()), (0x0012_beef, 0xbeef));

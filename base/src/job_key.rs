@@ -90,7 +90,7 @@ mod tests {
 
     /// RFC 4231 section 4.3, test case 2.
     #[test]
-    fn it_is_hmac_sha_256() {
+    fn the_mac_is_hmac_sha_256() {
         let mut mac = JobKey::new(b"Jefe").0;
         mac.update(b"what do ya want for nothing?");
         assert_eq!(
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn who_knows_the_key_proves_it_for_one_purpose_and_these_fields() {
+    fn a_proof_is_valid_for_one_purpose_and_its_fields() {
         let (key, other) = (JobKey::new(&[7; 16]), JobKey::new(&[8; 16]));
         let proof = key.prove(Purpose::Answer, &[1, 2]);
         assert!(key.clone().verify(Purpose::Answer, &[1, 2], &proof));
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn its_job_id_fits_and_it_is_not_shown() {
+    fn the_job_id_has_24_bits_and_the_key_is_not_printed() {
         for n in 0..200 {
             let key = JobKey::new(&[n; 20]);
             assert!((1..1 << 24).contains(&key.job_id()));

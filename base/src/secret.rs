@@ -92,7 +92,7 @@ mod tests {
     /// The keystream of the all-zero key and nonce: RFC 8439, appendix A.1, test vectors 1 and 2 (its 32-bit
     /// counter and 96-bit nonce are the same words as ours while both are small).
     #[test]
-    fn it_is_chacha20() {
+    fn the_stream_is_that_of_chacha20() {
         let mut rng = SecretRng::from_seed([0; 32]);
         assert_eq!(rng.next_u32().to_le_bytes(), [0x76, 0xb8, 0xe0, 0xad]);
         assert_eq!(rng.next_u32().to_le_bytes(), [0xa0, 0xf1, 0x3d, 0x90]);
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn another_seed_another_stream_and_none_is_shown() {
+    fn seeds_give_different_streams_and_are_not_printed() {
         let mut seed = [0; 32];
         seed[31] = 1;
         let mut rng = SecretRng::from_seed(seed);

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn launchers_say_where_a_process_is() {
+    fn ranks_are_read_from_the_variables_of_launchers() {
         let prterun = place(&[
             ("PMIX_NAMESPACE", "prterun-n-5@1"),
             ("PMIX_RANK", "3"),

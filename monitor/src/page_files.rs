@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn files_say_whose_they_are() {
+    fn file_names_contain_the_process() {
         assert_eq!(process_of_file("12-3456-0"), Some((12, 3456)));
         for foreign in ["", "12", "12-3", "12-3-4-5", "a-1-2", "12-3-x", ".12-3-4"] {
             assert_eq!(process_of_file(foreign), None, "{foreign}");

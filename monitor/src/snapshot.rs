@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_values_are_read_back() {
         let layout = PageLayout::new(&description(), 2);
         let words = memory(layout.words());
         let page = StatisticsPage::create(layout.clone(), &words).expect("room");
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_page_is_refused_wherever_it_is_damaged() {
+    fn damaged_pages_are_refused() {
         let layout = PageLayout::new(&description(), 2);
         let words = memory(layout.words());
         StatisticsPage::create(layout, &words).expect("room").write(

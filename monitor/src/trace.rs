@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_line_is_answered_by_what_is() {
+    fn errors_of_lines_show_what_was_expected() {
         for (text, says) in [
             ("", "TIME MOMENT CLASS"),
             ("1 begin tagged 0 5", "TIME MOMENT CLASS"),

@@ -190,7 +190,7 @@ fn the_datagrams_of_a_run_arrive_as_they_would_alone() {
 }
 
 #[test]
-fn what_a_call_did_is_reported() {
+fn reports_count_the_packets_of_a_call() {
     for (name, mut port) in every() {
         let port = &mut *port;
         let sample = Sample {
@@ -255,7 +255,7 @@ fn descriptors_become_readable_when_something_is_there_and_only_then() {
 }
 
 #[test]
-fn a_budget_bounds_a_call_but_for_the_train_it_ends_in() {
+fn the_budget_bounds_a_call_except_for_its_last_train() {
     for (name, mut port) in every() {
         let port = &mut *port;
         let sample = Sample {
@@ -278,7 +278,7 @@ fn a_budget_bounds_a_call_but_for_the_train_it_ends_in() {
 }
 
 #[test]
-fn a_packet_of_too_many_pieces_harms_nobody_else() {
+fn a_packet_of_too_many_pieces_does_not_affect_others() {
     for (name, mut port) in every() {
         let port = &mut *port;
         let many = vec![&b"z"[..]; MAX_PIECES + 1];

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_noticed_and_nothing_else_is_changed() {
+    fn damaged_packets_are_dropped_and_others_unchanged() {
         let trimmed = 5;
         let mut port = CrcPort::new(Mock::new("127.0.0.1:9"), Some(trimmed));
         let dst = port.local_addr();

@@ -42,7 +42,7 @@ CRATES = {
         ["burst", "crc", "cmsg", "errq", "frame", "checksum", "udp::addr", "fault::tests", "shm::ring", "shm::fetch"],
         # Each sends 20 000 packets, for a rate to show: half an hour under an interpreter.
         [
-            "nothing_asked_nothing_broken",
+            "an_empty_specification_breaks_nothing",
             "loss_and_duplication_have_their_rates",
             "the_seed_decides",
             "reordered_packets_are_late_but_not_lost",

@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_waits_and_what_is_no_frame_is_refused() {
+    fn incomplete_frames_wait_and_invalid_ones_are_refused() {
         let bytes = packet("10.0.0.1:1").encode(0);
         for n in 0..bytes.len() {
             assert_eq!(Frame::first(&bytes[..n]), Ok(None), "{n} bytes");

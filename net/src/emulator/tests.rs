@@ -199,7 +199,7 @@ fn marks_trims_and_overflow_reach_the_transport() {
 }
 
 #[test]
-fn what_was_read_and_not_handed_out_is_a_deadline() {
+fn unread_bytes_in_the_port_make_a_deadline() {
     let (spec, thread) = emulator(WELCOME.encode(), |mut stream, _| {
         let head = PacketFrame {
             addr: "127.0.0.1:7".parse().unwrap(),
@@ -234,7 +234,7 @@ fn readable(fd: RawFd) -> bool {
 }
 
 #[test]
-fn a_emulator_that_dies_is_an_error_and_wakes_nobody_for_ever() {
+fn the_loss_of_the_emulator_is_reported_once_and_wakes_no_sleeper_again() {
     let (spec, thread) = emulator(WELCOME.encode(), |stream, _| drop(stream));
     let mut port = EmulatorPort::attach(&spec, JobRank::default(), &config()).unwrap();
     thread.join().unwrap();
@@ -266,7 +266,7 @@ fn a_emulator_that_dies_is_an_error_and_wakes_nobody_for_ever() {
 }
 
 #[test]
-fn rubbish_from_the_emulator_ends_the_conversation() {
+fn invalid_data_from_the_emulator_ends_the_connection() {
     let (spec, thread) = emulator(WELCOME.encode(), |mut stream, _| {
         stream.write_all(b"HTTP/1.1 400 Bad Request\r\n").unwrap();
         stream
@@ -279,7 +279,7 @@ fn rubbish_from_the_emulator_ends_the_conversation() {
 }
 
 #[test]
-fn attaching_says_what_is_wrong() {
+fn errors_of_attaching_name_the_cause() {
     let nowhere = EmulatorSpec { path: path(), host: HostChoice::Free };
     let error = EmulatorPort::attach(&nowhere, JobRank::default(), &config()).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::NotFound);

@@ -53,7 +53,7 @@ fn about(count: u64, p: f64) -> bool {
 }
 
 #[test]
-fn nothing_asked_nothing_broken() {
+fn an_empty_specification_breaks_nothing() {
     let (now, later, counters) = run("");
     assert_eq!((now.len(), later.len()), (N, 0));
     assert!(now.iter().enumerate().all(|(i, p)| number(p) == i as u32));
@@ -103,7 +103,7 @@ fn reordered_packets_are_late_but_not_lost() {
 }
 
 #[test]
-fn a_lone_reordered_packet_comes_after_a_millisecond() {
+fn a_lone_reordered_packet_is_delivered_after_a_millisecond() {
     let spec = "reorder=100%".parse().unwrap();
     let mut port = FaultPort::new(Mock::new("[::1]:4793"), spec, &PortConfig::default());
     send(&mut port, Time::ZERO, &[data(b"alone", 0)]);

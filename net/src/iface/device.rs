@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_device_is_what_sysfs_says_of_it() {
+    fn a_device_has_the_properties_in_sysfs() {
         let root = std::env::temp_dir().join(format!("squall-sysfs-{}", std::process::id()));
         let (net, card) = (root.join("net"), root.join("devices/0000:00:1c.0/0000:3b:00.1"));
         // Eth1 is part of the card; a bridge has no device.
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pci_function_is_none() {
+    fn only_pci_functions_are_parsed() {
         assert_eq!(
             function("10af:ff:1f.7"),
             Some(PciAddress { domain: 0x10af, bus: 0xff, device: 0x1f, function: 7 })

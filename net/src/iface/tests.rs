@@ -46,7 +46,7 @@ fn reason(expression: &str, addr: &str) -> String {
 }
 
 #[test]
-fn the_default_leaves_out_what_leads_nowhere() {
+fn the_default_excludes_interfaces_that_lead_nowhere() {
     assert_eq!(kept(""), ["10.0.0.5", "10.1.0.5", "192.168.7.1", "2001:db8::5"]);
     assert_eq!(
         reason("", "172.17.0.1"),
@@ -58,7 +58,7 @@ fn the_default_leaves_out_what_leads_nowhere() {
 }
 
 #[test]
-fn loopback_serves_when_it_is_alone_or_asked_for() {
+fn loopback_is_used_when_alone_or_selected() {
     let all = select(vec![iface("lo", "127.0.0.1/8")], "").unwrap();
     assert!(all[0].kept && all[0].iface.loopback);
     assert_eq!(all[0].reason, "loopback, and there is no other");

@@ -100,7 +100,7 @@ fn the_file_holds_ip_packets_v6() {
 }
 
 #[test]
-fn one_direction_when_asked_and_only_what_was_taken() {
+fn a_capture_has_one_direction_on_request_and_only_accepted_packets() {
     let mut only = spec("tx");
     only.direction = Direction::Tx;
     let (path, bytes) = capture("10.0.0.1:1", &only, |_| ());
@@ -159,7 +159,7 @@ fn blocks(file: &[u8]) -> Vec<(u32, &[u8])> {
 }
 
 #[test]
-fn pcapng_says_whose_it_is_and_what_became_of_each_packet() {
+fn pcapng_names_the_endpoint_and_comments_on_packets() {
     let (path, bytes) = capture("10.0.0.1:4793", &of_format("ng", "pcapng"), |_| ());
     let blocks = blocks(&bytes);
     let kinds: Vec<u32> = blocks.iter().map(|(kind, _)| *kind).collect();
@@ -189,7 +189,7 @@ fn pcapng_says_whose_it_is_and_what_became_of_each_packet() {
 }
 
 #[test]
-fn what_a_switch_did_is_a_comment() {
+fn marks_and_trims_are_comments() {
     let spec = of_format("switch", "pcapng");
     let mut writer = CaptureWriter::create(spec.file(0), "a test").unwrap();
     let addr: SocketAddr = "10.0.0.1:4793".parse().unwrap();
@@ -235,7 +235,7 @@ fn wireshark_shows_the_comments() {
 }
 
 #[test]
-fn checksum_does_not_care_where_it_is_cut() {
+fn the_checksum_does_not_depend_on_the_pieces() {
     let bytes: Vec<u8> = (0..=255).map(|i: u8| i.wrapping_mul(37)).collect();
     let mut whole = Checksum::default();
     whole.add(&bytes);
@@ -298,7 +298,7 @@ impl log::Log for Logged {
 /// The last packets are in memory when the port closes. If they do not fit on the disk, the writer
 /// logs that, too.
 #[test]
-fn a_disk_that_fills_up_at_the_end_is_told_of() {
+fn a_full_disk_at_the_end_of_a_capture_is_logged() {
     log::set_logger(&Logged).unwrap();
     log::set_max_level(log::LevelFilter::Warn);
     let mut writer = CaptureWriter::create("/dev/full".into(), "a test").unwrap();

@@ -542,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_are_given_back_when_their_records_are_taken_and_not_as_they_were() {
+    fn slots_are_reused_with_new_generations_when_their_records_are_taken() {
         let segment = Segment::anonymous(4096 + PLACE.size);
         let mut lender = Lender::new(PLACE, 0);
         let piece = [UserSlice::lent(64, 1000)];

@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn records_come_out_as_they_went_in_round_and_round() {
+    fn records_are_unchanged_over_many_rounds_of_the_ring() {
         let (segment, mut writer, mut reader, mut out) = ring();
         let mut rng = crate::base::Rng::new(1);
         let (mut sent, mut got) = (0u64, 0u64);
@@ -630,7 +630,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_sees_a_record_sees_its_record_and_room_is_free_when_it_is_told() {
+    fn a_visible_header_word_means_a_complete_record() {
         let all = times(20_000, 300);
         let shared = Shared(Segment::anonymous(4096 + SIZE));
         let bytes = |n: u64| vec![n as u8; 40 + (n * 997 % 9000) as usize];
@@ -673,7 +673,7 @@ mod tests {
     /// Each says that it sleeps and then looks; each writes and then looks whether the other sleeps: one of them sees the
     /// other's.
     #[test]
-    fn nobody_sleeps_while_something_came() {
+    fn no_process_sleeps_while_a_record_waits() {
         for n in 0..times(2000, 60) {
             let shared = Shared(Segment::anonymous(4096 + SIZE));
             let (sleeps, wakes) = std::thread::scope(|scope| {

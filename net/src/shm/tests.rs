@@ -105,7 +105,7 @@ fn records_arrive_whole_and_in_order_both_ways() {
 }
 
 #[test]
-fn a_record_that_is_not_taken_now_comes_again_before_others() {
+fn a_deferred_record_is_offered_again_before_later_ones() {
     let [(mut a, to_b), (mut b, _)] = pair("again");
     for n in 0..3 {
         assert!(a.send(to_b, OutgoingRecord::of_copies(&[n], &[])));
@@ -155,7 +155,7 @@ fn messages_stop_within_one_ring_without_room() {
 }
 
 #[test]
-fn whoever_is_not_there_is_not_connected_to() {
+fn connecting_to_a_missing_port_is_refused() {
     let mut a = port("alone");
     let error = a.connect("squall-test-nobody", b"hello").expect_err("nobody listens");
     assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
@@ -165,7 +165,7 @@ fn whoever_is_not_there_is_not_connected_to() {
 }
 
 #[test]
-fn who_hangs_up_is_heard_to_its_last_record() {
+fn records_before_a_close_are_all_delivered() {
     let [(mut a, to_b), (mut b, to_a)] = pair("end");
     assert!(a.send(to_b, OutgoingRecord::of_copies(b"last", b" words")));
     drop(a);
@@ -191,7 +191,7 @@ fn a_connection_that_is_refused_is_over() {
 }
 
 #[test]
-fn who_sleeps_is_woken_once_and_who_is_awake_is_not() {
+fn only_a_sleeping_peer_is_woken_and_only_once() {
     let readable = |port: &ShmPort| {
         let mut poll = libc::pollfd { fd: port.fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: poll(2) reads and writes the one pollfd that it is told of, a local variable.
@@ -250,7 +250,7 @@ fn two_threads_ping_and_pong() {
 }
 
 #[test]
-fn what_a_record_refers_to_is_fetched_until_it_is_taken_back() {
+fn referenced_memory_can_be_fetched_until_it_is_revoked() {
     let [(mut a, to_b), (mut b, _)] = pair("refer");
     let bytes: Vec<u8> = (0..100_000u32).map(|n| n as u8).collect();
     let (one, two) = bytes.split_at(30_000);

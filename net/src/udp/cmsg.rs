@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_values_are_read_back() {
         let mut control = CmsgBuffer::new();
         let mut encoder = Encoder::new(&mut control);
         encoder.push(libc::IPPROTO_IP, libc::IP_TOS, [0xb8]);

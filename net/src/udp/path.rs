@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_listens_on_every_address_does_not_connect() {
+    fn a_socket_on_the_unspecified_address_does_not_connect() {
         let local = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
         let config = PortConfig { bind: local, ..PortConfig::default() };
         let mut path = PathSocket::open(&config, local, 0).unwrap();

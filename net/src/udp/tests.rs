@@ -105,14 +105,14 @@ const LENS: &[&[usize]] = &[
 ];
 
 #[test]
-fn trains_arrive_as_the_packets_they_were_v4() {
+fn trains_arrive_as_their_packets_v4() {
     for lens in LENS {
         trains_in_packets_out(&config(V4), &config(V4), lens);
     }
 }
 
 #[test]
-fn trains_arrive_as_the_packets_they_were_v6() {
+fn trains_arrive_as_their_packets_v6() {
     for lens in LENS {
         trains_in_packets_out(&config(V6), &config(V6), lens);
     }
@@ -400,7 +400,7 @@ fn a_packet_of_too_many_pieces_is_refused_alone() {
 }
 
 #[test]
-fn what_the_socket_drops_is_counted() {
+fn datagrams_dropped_by_the_socket_are_counted() {
     let mut tx = open(&config(V4));
     let mut rx = open(&PortConfig { rcvbuf: 4096, ..config(V4) });
     let bytes = [0; 1000];
@@ -446,7 +446,7 @@ fn path_mtu_and_payload() {
 }
 
 #[test]
-fn budget_bounds_a_call_and_an_empty_port_says_so() {
+fn the_budget_bounds_a_call_and_an_empty_port_is_reported() {
     let mut tx = open(&PortConfig { gso: false, ..config(V4) });
     let mut rx = open(&config(V4));
     assert!(rx.recv_each(Time::ZERO, 8, &mut |_, _| ()).empty);
@@ -529,7 +529,7 @@ fn a_run_is_split_into_trains_that_are_not_too_long() {
 }
 
 #[test]
-fn packets_that_came_one_by_one_are_put_together() {
+fn single_packets_are_combined_into_trains() {
     let apart = PortConfig { gso: false, gro: false, ..config(V4) };
     let (mut tx, mut rx) = (open(&apart), open(&apart));
     // A shorter packet ends a train; a longer one and an empty one begin another.

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_what_the_standards_say() {
+    fn a_frame_has_the_headers_and_checksums_of_the_standards() {
         // Sums by hand: 0x4500+0x0020+0x4000+0x4011+0xc000+0x0201+0xc633+0x64ff = 2b264, folded b266, and of the UDP
         // packet c000+0201+c633+64ff+0011+000c + 02bc+12b9+000c+6869+2100 = 3898e... folded and inverted.
         let frame = sealed(false, 2, b"hi!\0");

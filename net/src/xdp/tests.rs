@@ -186,7 +186,7 @@ fn introduce(cable: &Cable, host: usize, from: &mut XdpPort, to: &mut impl Port)
 }
 
 #[test]
-fn what_one_end_of_a_cable_sends_the_other_gets_by_whatever_way() {
+fn packets_cross_a_cable_by_xdp_and_by_sockets() {
     let Some(cable) = Cable::new(1500) else { return };
     for v6 in [false, true] {
         for (xdp_sends, xdp_receives) in [(true, true), (true, false), (false, true)] {
@@ -273,7 +273,7 @@ fn a_neighbour_that_is_known_is_sent_frames_which_come_as_trains() {
 }
 
 #[test]
-fn a_full_ring_is_no_error_and_what_had_no_room_is_counted() {
+fn a_full_ring_is_no_error_and_drops_are_counted() {
     let Some(cable) = Cable::new(1500) else { return };
     let mut a = cable.xdp(0, false).unwrap();
     let mut b = cable.xdp(1, false).unwrap();
@@ -300,7 +300,7 @@ fn a_full_ring_is_no_error_and_what_had_no_room_is_counted() {
 }
 
 #[test]
-fn others_of_the_host_are_left_alone_and_the_second_is_told_why() {
+fn other_sockets_are_unaffected_and_a_second_endpoint_gets_an_error() {
     let Some(cable) = Cable::new(1500) else { return };
     let first = cable.xdp(0, false).unwrap();
     let refused = {
@@ -323,7 +323,7 @@ fn others_of_the_host_are_left_alone_and_the_second_is_told_why() {
 }
 
 #[test]
-fn an_interface_that_goes_down_leaves_it_to_the_sockets_and_comes_back() {
+fn packets_take_the_sockets_while_the_interface_is_down() {
     let Some(cable) = Cable::new(1500) else { return };
     let mut a = cable.xdp(0, false).unwrap();
     let mut b = cable.xdp(1, false).unwrap();
@@ -353,7 +353,7 @@ fn an_interface_that_goes_down_leaves_it_to_the_sockets_and_comes_back() {
 }
 
 #[test]
-fn what_cannot_be_is_said() {
+fn impossible_configurations_are_refused() {
     let loopback: SocketAddr = "127.0.0.1:0".parse().unwrap();
     let config = PortConfig { bind: loopback, ..PortConfig::default() };
     let (udp, _) = UdpPort::open(&config).unwrap();
