@@ -16,15 +16,15 @@ use crate::clock;
 use crate::endpoint_lock::EndpointLock;
 use crate::mr::{Regions, UserMemory};
 use outbox::Outbox;
-use shared_memory::Links;
+use shared_memory::ShmChannels;
 use socket_buffer::SocketBuffer;
 
 /// Packets received per turn before transmitting, so that acknowledgements keep flowing.
 const RX_BUDGET: usize = 64;
 /// Time after which a turn tries again what waits for room: a full socket drains soon, and nothing announces when.
 const RETRY_AFTER: Span = Span::micros(50);
-/// While there are shared-memory channels, the interval at which sockets are polled that were found empty. A system call
-/// takes longer than the rest of a turn.
+/// While there are shared-memory channels, the interval at which sockets are polled that were found empty. A system
+/// call takes longer than the rest of a turn.
 const SOCKETS_EVERY: Span = Span::micros(5);
 /// While there are shared-memory channels, how long after a packet the sockets are polled at every turn.
 const SOCKETS_BUSY: Span = Span::micros(200);
@@ -45,7 +45,7 @@ pub(crate) struct PollResult {
 pub(crate) struct Poller {
     port: Box<dyn Port + Send>,
     receive_buffer: SocketBuffer,
-    links: Links,
+    channels: ShmChannels,
     outbox: Outbox,
     /// The time when the sockets were last polled, while there are shared-memory channels.
     sockets_polled_at: Time,
@@ -61,19 +61,19 @@ pub(crate) struct Poller {
 }
 
 impl Poller {
-    /// Creates a poller of `port`, whose receive buffer has `receive_buffer` bytes and which adds `trailer` bytes to each
-    /// packet.
+    /// Creates a poller of `port`, whose receive buffer has `receive_buffer` bytes and which adds `trailer` bytes to
+    /// each packet.
     pub(crate) fn new(
         port: Box<dyn Port + Send>,
         receive_buffer: u64,
-        links: Links,
+        channels: ShmChannels,
         dscp_trimmed: Option<u8>,
         trailer: u32,
     ) -> Self {
         Self {
             port,
             receive_buffer: SocketBuffer::new(receive_buffer),
-            links,
+            channels,
             outbox: Outbox::default(),
             sockets_polled_at: Time::ZERO,
             last_arrival: Time::ZERO,
@@ -88,7 +88,7 @@ impl Poller {
     pub(crate) fn sockets(&self) -> Vec<RawFd> {
         let mut fds = Vec::new();
         self.port.fds(&mut fds);
-        fds.extend(self.links.fd());
+        fds.extend(self.channels.fd());
         fds
     }
 
@@ -137,42 +137,42 @@ impl Poller {
     /// Prepares for a thread to sleep on the descriptors: peers on this host must wake it. Returns false when something
     /// has arrived already.
     pub(crate) fn prepare_sleep(&mut self, engine: &mut Engine) -> bool {
-        self.links.doze(clock::now(), engine)
+        self.channels.prepare_sleep(clock::now(), engine)
     }
 
     /// Notes that a thread sleeps no more.
     pub(crate) fn end_sleep(&mut self) {
-        self.links.wake();
+        self.channels.end_sleep();
     }
 
     /// Makes peers on this host wake the threads that still sleep.
     #[inline]
     pub(crate) fn rearm(&mut self) {
-        self.links.rearm();
+        self.channels.rearm();
     }
 
-    /// Sends a short message through a shared-memory channel at once, if there is one and nothing is in its way. Returns
-    /// whether it was sent.
+    /// Sends a short message through a shared-memory channel at once, if there is one and nothing is in its way.
+    /// Returns whether it was sent.
     #[inline]
     pub(crate) fn send_short(&mut self, now: Time, engine: &mut Engine, op: &Operation) -> bool {
-        self.links.send_short(now, engine, op)
+        self.channels.send_short(now, engine, op)
     }
 
-    /// Hands the engine what arrived at the sockets and in shared-memory channels. The sockets are polled less often while
-    /// the channels are busy or no packets arrive.
+    /// Hands the engine what arrived at the sockets and in shared-memory channels. The sockets are polled less often
+    /// while the channels are busy or no packets arrive.
     #[inline]
     pub(crate) fn poll(
         &mut self,
         engine: &mut Engine,
         regions: &EndpointLock<Regions>,
     ) -> PollResult {
-        if !self.links.any() {
+        if !self.channels.any() {
             let received = self.receive(engine, regions);
-            let linked = self.links.receive(received.now, engine, regions);
+            let linked = self.channels.receive(received.now, engine, regions);
             return PollResult { busy: received.busy | linked, ..received };
         }
         let now = clock::now();
-        let linked = self.links.receive(now, engine, regions);
+        let linked = self.channels.receive(now, engine, regions);
         let lately = now.since(self.last_arrival) < SOCKETS_BUSY;
         let due = now.since(self.sockets_polled_at) >= SOCKETS_EVERY;
         if due || lately && !linked {
@@ -273,7 +273,7 @@ impl Poller {
         more: bool,
     ) {
         if engine.links().has_frames() {
-            self.links.flush(now, engine);
+            self.channels.flush(now, engine);
         }
         if !engine.links().has_packets() {
             return;
@@ -288,7 +288,7 @@ impl Poller {
         if peers.has_new_hosts() {
             self.fit_new_hosts(now, engine, peers);
         }
-        let linked = self.links.flush(now, engine);
+        let linked = self.channels.flush(now, engine);
         self.outbox.flush(now, engine, &mut *self.port) | linked
     }
 }

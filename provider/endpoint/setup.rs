@@ -21,7 +21,7 @@ use crate::endpoint::Settings;
 use crate::endpoint::algorithms::{Algorithms, choose};
 use crate::endpoint::endpoint_core::EndpointParts;
 use crate::endpoint::poller::Poller;
-use crate::endpoint::poller::shared_memory::{self, Links};
+use crate::endpoint::poller::shared_memory::{self, ShmChannels};
 use crate::errno::{Errno, Result};
 use crate::info;
 use crate::job::Job;
@@ -41,16 +41,16 @@ const SMALLEST: usize = 576;
 
 /// From this size on, fewer packets than two would be acknowledged at a time by default.
 const BIG_PACKET: u32 = 8 << 10;
-/// Packets of a train that goes as frames, where a packet more costs what the first does: enough for the transport to save what
-/// it does once a train.
+/// Packets of a train that goes as frames, where a packet more costs what the first does: enough for the transport to
+/// save what it does once a train.
 const FRAMED_TRAIN: u32 = 4;
 /// Packets that a congestion window may always have on an emulator.
 const FABRIC_PACKETS: u64 = 8;
-/// What a target may let gather at most before it acknowledges (UE 1.0 table 3-28).
+/// The most bytes that a target may receive before it acknowledges (UE 1.0 table 3-28).
 const MAX_ACK_TRIGGER: u32 = 32 << 10;
 
-/// How long an acknowledgement waits that the sender can do without: long enough for the application's answer to be sent
-/// first, for a system call takes 3 us and would stand before it, at either end.
+/// The delay of acknowledgements that the sender does not wait for. It is long enough for the application's answer to
+/// be sent first, because a system call takes 3 us at either end.
 const ACK_LINGER: Span = Span::micros(5);
 
 /// Opens port and engine of an endpoint.
@@ -73,7 +73,7 @@ pub(crate) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<
     let secret = secret::generator("an endpoint's secrets")?.seed();
     let messages = messages(params, max_packet, instance, secret);
     let keyed = key.is_some();
-    let links = settings.shared_memory.load(Ordering::Relaxed) && shared_memory::wanted(params);
+    let links = settings.shared_memory.load(Ordering::Relaxed) && shared_memory::is_enabled(params);
     let order = order::of(settings.msg_order);
     let host = Some(local.ip());
     let config_of = Config { port: local.port(), host, job_id, key, links, order, ..messages };
@@ -97,7 +97,7 @@ pub(crate) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<
     let name = Name { addr: local, instance: Some(instance) };
     let trailer = trailer as u32; // 4 at most
     let named_only = params.peers == PeerPolicy::Named;
-    let links = if links { Links::open(params, name) } else { Links::none() };
+    let links = if links { ShmChannels::open(params, name) } else { ShmChannels::none() };
     // One rank prints it for the whole job; a process without a rank prints it for itself.
     if place().rank.is_none_or(|rank| rank == 0) {
         logger::report_unnamed();
@@ -121,17 +121,17 @@ fn scoped(source: SocketAddr, nic: &Nic) -> SocketAddr {
     }
 }
 
-/// A port at its address.
+/// A port that is bound to its address.
 struct BoundPort {
     port: Box<dyn Port + Send>,
     local: SocketAddr,
     config: PortConfig,
-    /// Bytes that its receive buffer holds.
+    /// The size of its receive buffer.
     held: u64,
     network: PacketNetwork,
 }
 
-/// What carries a port's packets.
+/// The network that carries a port's packets.
 enum PacketNetwork {
     /// The kernel's sockets.
     Sockets,
@@ -196,7 +196,8 @@ fn bind(params: &Params, source: SocketAddr) -> Result<BoundPort> {
     Err(error.into())
 }
 
-/// Opens a port on the kernel's network or on the emulator. How many bytes its receive buffer holds, and what carries its packets.
+/// Opens a port on the kernel's network or on the emulator. How many bytes its receive buffer holds, and what carries
+/// its packets.
 fn open_port(
     config: &PortConfig,
     emulator: Option<&EmulatorSpec>,
@@ -259,7 +260,7 @@ fn informed(params: &Params, network: &PacketNetwork) -> Params {
     params
 }
 
-/// How the endpoint damages its own traffic, if it does.
+/// Returns the faults that the endpoint injects into its own traffic, if any.
 fn faults(params: &Params) -> Result<Option<FaultSpec>> {
     if params.fault.is_empty() {
         return Ok(None);

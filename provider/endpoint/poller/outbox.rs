@@ -1,4 +1,4 @@
-//! What the engine wants to send, on its way to the port.
+//! Packets on their way from the engine to the port, and operations whose sending is deferred.
 
 use squall_base::{Batch, Span, Time};
 use squall_engine::Engine;
@@ -29,17 +29,18 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    /// Packets that were dropped because their memory had been given back before the socket took them.
+    /// Returns the number of packets that were dropped because their memory had been released before the socket took
+    /// them.
     pub(crate) fn revoked(&self) -> u64 {
         self.revoked
     }
 
-    /// Whether anything waits that no event announces.
+    /// Returns whether packets or operations wait that no event announces.
     pub(crate) fn has_unsent(&self) -> bool {
         self.sent < self.batch.packets.len() || self.deferred > 0
     }
 
-    /// An operation of `bytes` was posted, and `more` are announced. Whether it is time to flush.
+    /// Defers an operation of `bytes`; with `more` another one follows. Returns whether it is time to flush.
     #[inline]
     pub(crate) fn defer(&mut self, now: Time, bytes: u64, more: bool) -> bool {
         self.deferred += 1;
@@ -48,7 +49,7 @@ impl Outbox {
         full || (!more && now.since(self.last_flush) >= BURST)
     }
 
-    /// Sends what the engine wants to send. Whether anything left.
+    /// Sends what the engine wants to send. Returns whether anything was sent.
     pub(crate) fn flush(&mut self, now: Time, engine: &mut Engine, port: &mut dyn Port) -> bool {
         (self.deferred, self.deferred_bytes) = (0, 0);
         if self.sent < self.batch.packets.len() {
@@ -94,7 +95,7 @@ impl Outbox {
         self.sent = 0;
     }
 
-    /// Offers the rest of the batch to the port. Whether all of it was taken.
+    /// Offers the rest of the batch to the port. Returns whether the port took all of it.
     fn send(&mut self, now: Time, port: &mut dyn Port) -> bool {
         let all = self.batch.packets.len();
         // SAFETY: the batch is what `poll_transmit` filled in during this call of `flush`, or left-overs that

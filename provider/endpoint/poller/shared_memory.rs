@@ -1,8 +1,8 @@
-//! Links to endpoints of this host: who may have one, and the frames that travel on them.
+//! Shared-memory channels to endpoints of this host, and the records that travel through them.
 //!
-//! When the engine says that a peer was introduced, the end that was asked looks for the other on this host, by
-//! a name that follows from its port and instance. Both prove who they are by what they know since the introduction, so
-//! that no other process of the same user can speak for either. Whatever does not work out leaves the peer to packets.
+//! When the engine has verified a peer, the endpoint that began the handshake looks for the other one on this host, by
+//! a name that follows from its port and instance. Both prove their identity by what they know from the handshake, so
+//! that no other process of the same user can speak for either. If a step fails, the two exchange packets.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -24,67 +24,67 @@ use crate::mr::{Regions, UserMemory};
 use crate::optional::device_memory::Bounce;
 use crate::param::Params;
 
-/// Frames of a link that are handled in a turn.
+/// Records of a channel that are handled in a turn.
 const BUDGET: usize = 64;
-/// How often connections are looked after.
-const LOOK_EVERY: Span = Span::millis(1);
-/// The same while one is being made.
-const LOOK_SOON: Span = Span::micros(20);
-/// For how long a peer that was met may connect.
-const ATTENTION: Span = Span::millis(200);
-/// What a proof is for.
+/// The interval at which connections are maintained.
+const MAINTAIN_EVERY: Span = Span::millis(1);
+/// This interval while a connection is being made.
+const MAINTAIN_SOON: Span = Span::micros(20);
+/// The time after its verification within which a peer is expected to connect.
+const CONNECT_WINDOW: Span = Span::millis(200);
+/// Purposes of proofs.
 const HELLO: u64 = 1;
 const WELCOME: u64 = 2;
-/// Changes with what the greetings, and the memory, look like, and what is said in it.
+/// The version of the requests, of the memory's layout, and of the records in it.
 const VERSION: u8 = 5;
 
-/// A link.
-struct Linked {
+/// An open channel.
+struct Channel {
     id: LinkId,
-    /// Frames that the peer has taken, as the engine knows.
+    /// The number of records that the peer has taken, as far as the engine knows.
     taken: u64,
-    /// How often it had no room for the next one, as the engine knows.
+    /// The number of records that the peer deferred, as far as the engine knows.
     held_back: u64,
 }
 
-/// A peer that we asked for a connection.
-struct Asked {
+/// A connection that was requested from a peer.
+struct PendingConnection {
     no: ShmChannelId,
     peer: PeerId,
 }
 
-/// What is there while links may be made.
-struct Open {
+/// The state of an endpoint that may have channels.
+struct OpenChannels {
     port: ShmPort,
     name: Name,
-    /// By [`ShmChannelId`].
-    links: Vec<Option<Linked>>,
-    /// How many there are.
+    /// Indexed by [`ShmChannelId`].
+    channels: Vec<Option<Channel>>,
+    /// The number of open channels.
     count: usize,
-    /// By [`LinkId::index`].
+    /// Indexed by [`LinkId::index`].
     numbers: Vec<Option<ShmChannelId>>,
-    asked: Vec<Asked>,
-    next_look: Time,
-    attentive_until: Time,
-    /// Connections whose peers were shown that there is no room for their messages.
+    pending: Vec<PendingConnection>,
+    next_maintenance: Time,
+    connecting_until: Time,
+    /// Channels whose peers were told that there is no room for their messages.
     full: Vec<ShmChannelId>,
-    /// How many sleep, or are about to, until something comes.
+    /// The number of threads that sleep, or are about to sleep, until something arrives.
     sleepers: u32,
-    /// That something stands in the way of links was said.
-    told: bool,
+    /// A reason against channels was logged.
+    warned: bool,
 }
 
-/// See the module's documentation.
-pub(crate) struct Links(Option<Box<Open>>);
+/// The shared-memory channels of an endpoint, if it may have any.
+pub(crate) struct ShmChannels(Option<Box<OpenChannels>>);
 
-/// The name under which an endpoint of this host is found. Every user can list it: of the instance it has the half that
-/// nothing relies on, for the other one keeps those off who see no packets (SECURITY.md).
+/// Returns the name under which an endpoint of this host is found. Every user can list it, so it has only that half of
+/// the instance on which nothing relies. The other half keeps off attackers that see no packets (SECURITY.md).
 fn name_of(port: u16, instance: Instance) -> String {
     format!("squall-{port}-{:04x}", instance.get() >> 16)
 }
 
-/// Whether links may be made with these parameters.
-pub(crate) fn wanted(params: &Params) -> bool {
+/// Returns whether these parameters allow channels.
+pub(crate) fn is_enabled(params: &Params) -> bool {
     if !params.shm {
         return false;
     }
@@ -100,52 +100,52 @@ pub(crate) fn wanted(params: &Params) -> bool {
     }
 }
 
-impl Links {
-    /// Without links.
+impl ShmChannels {
+    /// Returns no channels, for an endpoint that may have none.
     pub(crate) const fn none() -> Self {
         Self(None)
     }
 
-    /// For an endpoint that others of this host may find.
+    /// Opens an endpoint for connections of other endpoints on this host.
     pub(crate) fn open(params: &Params, name: Name) -> Self {
         let Some(instance) = name.instance else { return Self::none() };
         let ring = params.shm_ring.unwrap_or(256 << 10).clamp(64 << 10, 16 << 20);
         let ring = usize::try_from(ring.next_power_of_two()).unwrap_or(256 << 10);
         match ShmPort::open(&ShmConfig { name: name_of(name.addr.port(), instance), ring }) {
-            Ok(port) => Self(Some(Box::new(Open {
+            Ok(port) => Self(Some(Box::new(OpenChannels {
                 port,
                 name,
-                links: Vec::new(),
+                channels: Vec::new(),
                 count: 0,
                 numbers: Vec::new(),
-                asked: Vec::new(),
-                next_look: Time::ZERO,
-                attentive_until: Time::ZERO,
+                pending: Vec::new(),
+                next_maintenance: Time::ZERO,
+                connecting_until: Time::ZERO,
                 full: Vec::new(),
                 sleepers: 0,
-                told: false,
+                warned: false,
             }))),
             Err(error) => {
                 log::warn!(
-                    "no shared memory, endpoints of this host are talked to by packets: {error}"
+                    "no shared memory, endpoints of this host are reached by packets: {error}"
                 );
                 Self::none()
             }
         }
     }
 
-    /// Whether there are any links now.
+    /// Returns whether there are open channels.
     #[inline]
     pub(crate) fn any(&self) -> bool {
         self.0.as_ref().is_some_and(|open| open.count > 0)
     }
 
-    /// The descriptor to watch.
+    /// Returns the descriptor to watch for arrivals.
     pub(crate) fn fd(&self) -> Option<RawFd> {
         self.0.as_ref().map(|open| open.port.fd())
     }
 
-    /// Hands the engine what arrived. Whether anything had.
+    /// Hands the engine the records that arrived. Returns whether there were any.
     #[inline]
     pub(crate) fn receive(
         &mut self,
@@ -154,44 +154,44 @@ impl Links {
         regions: &EndpointLock<Regions>,
     ) -> bool {
         let Some(open) = &mut self.0 else { return false };
-        if now >= open.next_look || open.sleepers > 0 {
-            open.look(now, engine);
+        if now >= open.next_maintenance || open.sleepers > 0 {
+            open.maintain(now, engine);
         }
         open.count > 0 && open.receive(now, engine, regions)
     }
 
-    /// Sends a short message to a peer with a link at once, if nothing is in its way. Whether it did.
+    /// Sends a short message to a peer with a channel at once, if nothing is in its way. Returns whether it was sent.
     #[inline]
     pub(crate) fn send_short(&mut self, now: Time, engine: &mut Engine, op: &Operation) -> bool {
         let Some(open) = &mut self.0 else { return false };
         open.count > 0 && open.send_short(now, engine, op)
     }
 
-    /// Sends frames, and shows peers what was taken. Whether any left.
+    /// Sends records, and publishes what was taken. Returns whether any record was sent.
     #[inline]
     pub(crate) fn flush(&mut self, now: Time, engine: &mut Engine) -> bool {
         let Some(open) = &mut self.0 else { return false };
         open.count > 0 && open.flush(now, engine)
     }
 
-    /// Somebody is going to sleep until something comes. False when something is there already.
-    pub(crate) fn doze(&mut self, now: Time, engine: &mut Engine) -> bool {
+    /// Prepares for a thread to sleep until something arrives. Returns false when something has arrived already.
+    pub(crate) fn prepare_sleep(&mut self, now: Time, engine: &mut Engine) -> bool {
         let Some(open) = &mut self.0 else { return true };
-        // What woke others must not wake this one.
-        open.look(now, engine);
+        // An event that woke other threads must not wake this one.
+        open.maintain(now, engine);
         let quiet = open.port.announce_sleep();
         open.sleepers += u32::from(quiet);
         quiet
     }
 
-    /// One of those sleeps no more.
-    pub(crate) fn wake(&mut self) {
+    /// Notes that one of these threads sleeps no more.
+    pub(crate) fn end_sleep(&mut self) {
         if let Some(open) = &mut self.0 {
             open.sleepers = open.sleepers.saturating_sub(1);
         }
     }
 
-    /// Sees to it that those who sleep are woken by what comes next, or now if it has come.
+    /// Makes the next arrival wake the threads that sleep, or wakes them now if something has arrived.
     #[inline]
     pub(crate) fn rearm(&mut self) {
         if let Some(open) = &mut self.0
@@ -203,19 +203,19 @@ impl Links {
     }
 }
 
-impl Open {
+impl OpenChannels {
     fn receive(&mut self, now: Time, engine: &mut Engine, regions: &EndpointLock<Regions>) -> bool {
-        let Self { port, links, .. } = self;
+        let Self { port, channels, .. } = self;
         let mut sink =
             |(no, taken): (ShmChannelId, u64), bytes: &[u8], source: Option<&PayloadSource<'_>>| {
-                let mut memory = FrameMemory { user: UserMemory(regions), source };
-                let Some(link) = linked(links, no) else { return RecordVerdict::Broken };
+                let mut memory = RecordMemory { user: UserMemory(regions), source };
+                let Some(channel) = channel_of(channels, no) else { return RecordVerdict::Broken };
                 // What the peer sent in answer comes behind the end of what it answers.
-                if taken != link.taken {
-                    link.taken = taken;
-                    engine.links().handle_taken(now, link.id, taken);
+                if taken != channel.taken {
+                    channel.taken = taken;
+                    engine.links().handle_taken(now, channel.id, taken);
                 }
-                match engine.links().handle_frame(now, &mut memory, link.id, bytes) {
+                match engine.links().handle_frame(now, &mut memory, channel.id, bytes) {
                     FrameTaken::Yes => RecordVerdict::Consumed,
                     FrameTaken::Later => RecordVerdict::Deferred,
                     FrameTaken::Never => RecordVerdict::Broken,
@@ -223,25 +223,25 @@ impl Open {
             };
         let mut busy = port.recv(BUDGET, &mut sink) > 0;
         for no in self.port.touched_channels() {
-            let Some(link) = linked(&mut self.links, *no) else { continue };
+            let Some(channel) = channel_of(&mut self.channels, *no) else { continue };
             let taken = self.port.peer_taken(*no);
-            if taken != link.taken {
-                link.taken = taken;
-                engine.links().handle_taken(now, link.id, taken);
+            if taken != channel.taken {
+                channel.taken = taken;
+                engine.links().handle_taken(now, channel.id, taken);
                 busy = true;
             }
         }
-        busy | self.follow(now, engine)
+        busy | self.handle_events(now, engine)
     }
 
     fn flush(&mut self, now: Time, engine: &mut Engine) -> bool {
         self.revoke(engine);
         let Self { port, numbers, .. } = self;
         let busy = engine.links().has_frames()
-            && engine.links().transmit(now, &mut Sink { port, numbers });
-        self.tell_peers(engine);
-        // Whatever of a link that ended is lent must not be read after the completions that say so.
-        self.follow(now, engine) | busy
+            && engine.links().transmit(now, &mut ChannelSink { port, numbers });
+        self.publish_state(engine);
+        // Memory that is lent to a channel that ended must not be read after its completions are reported.
+        self.handle_events(now, engine) | busy
     }
 
     /// Revokes the memory that operations which have ended lent to peers.
@@ -257,25 +257,25 @@ impl Open {
     #[inline]
     fn send_short(&mut self, now: Time, engine: &mut Engine, op: &Operation) -> bool {
         let Self { port, numbers, .. } = self;
-        let sent = engine.links().send_short(now, op, &mut Sink { port, numbers });
+        let sent = engine.links().send_short(now, op, &mut ChannelSink { port, numbers });
         if sent {
-            self.tell_peers(engine);
+            self.publish_state(engine);
         }
         sent
     }
 
-    /// Shows peers what was taken of their frames, and wakes those that sleep and have something to see.
+    /// Publishes to peers which of their records were taken, and wakes peers that sleep and have something to read.
     #[inline]
-    fn tell_peers(&mut self, engine: &mut Engine) {
+    fn publish_state(&mut self, engine: &mut Engine) {
         for at in 0..self.port.touched_channels().len() {
             let Some(&no) = self.port.touched_channels().get(at) else { break };
-            if let Some(link) = linked(&mut self.links, no) {
-                let room = engine.links().room(link.id);
+            if let Some(channel) = channel_of(&mut self.channels, no) {
+                let room = engine.links().room(channel.id);
                 self.port.publish_room(no, message_room(room));
                 if room == Room::None && !self.full.contains(&no) {
                     self.full.push(no);
                 }
-                self.port.publish_taken(no, engine.links().taken(link.id));
+                self.port.publish_taken(no, engine.links().taken(channel.id));
             }
         }
         if !self.full.is_empty() {
@@ -284,13 +284,13 @@ impl Open {
         self.port.wake_peers();
     }
 
-    /// Shows peers that were shown no room for messages that there is room again.
+    /// Publishes to peers without room for messages that there is room again.
     #[cold]
     fn resume_peers(&mut self, engine: &mut Engine) {
-        let Self { port, links, full, .. } = self;
+        let Self { port, channels, full, .. } = self;
         full.retain(|&no| {
-            let Some(link) = linked(links, no) else { return false };
-            let room = engine.links().room(link.id);
+            let Some(channel) = channel_of(channels, no) else { return false };
+            let room = engine.links().room(channel.id);
             if room != Room::None {
                 port.publish_room(no, message_room(room));
             }
@@ -298,42 +298,42 @@ impl Open {
         });
     }
 
-    /// Looks after connections.
+    /// Maintains connections: begins them for verified peers, and handles their events.
     #[cold]
-    fn look(&mut self, now: Time, engine: &mut Engine) {
+    fn maintain(&mut self, now: Time, engine: &mut Engine) {
         while let Some(met) = engine.links().poll_acquaintance() {
-            self.attentive_until = now + ATTENTION;
+            self.connecting_until = now + CONNECT_WINDOW;
             if !met.asked {
-                self.seek(engine, met);
+                self.request(engine, met);
             }
         }
         // The port copies lent memory for peers, so all memory of operations that have ended must be revoked first.
         self.revoke(engine);
-        self.follow(now, engine);
+        self.handle_events(now, engine);
         self.port.poll_connections();
-        for (link, no) in self.links.iter_mut().zip(0..) {
-            let Some(link) = link else { continue };
+        for (channel, no) in self.channels.iter_mut().zip(0..) {
+            let Some(channel) = channel else { continue };
             let held_back = self.port.peer_deferrals(ShmChannelId(no));
-            if held_back != link.held_back {
-                link.held_back = held_back;
-                engine.links().handle_held_back(now, link.id);
+            if held_back != channel.held_back {
+                channel.held_back = held_back;
+                engine.links().handle_held_back(now, channel.id);
             }
         }
-        self.follow(now, engine);
-        let soon = now < self.attentive_until || !self.asked.is_empty();
-        self.next_look = now + if soon { LOOK_SOON } else { LOOK_EVERY };
+        self.handle_events(now, engine);
+        let soon = now < self.connecting_until || !self.pending.is_empty();
+        self.next_maintenance = now + if soon { MAINTAIN_SOON } else { MAINTAIN_EVERY };
     }
 
-    /// Does what connections, and links that ended, ask for. Whether there was anything.
+    /// Handles events of connections, and closes channels that the engine has ended. Returns whether there were any.
     #[inline]
-    fn follow(&mut self, now: Time, engine: &mut Engine) -> bool {
+    fn handle_events(&mut self, now: Time, engine: &mut Engine) -> bool {
         let mut busy = false;
         while let Some(event) = self.port.next_event() {
             busy = true;
             match event {
-                ChannelEvent::Requested(no, text) => self.answer(now, engine, no, &text),
-                ChannelEvent::Accepted(no, text) => self.accepted(now, engine, no, &text),
-                ChannelEvent::Ended(no, ending) => self.over(now, engine, no, ending),
+                ChannelEvent::Requested(no, text) => self.handle_request(now, engine, no, &text),
+                ChannelEvent::Accepted(no, text) => self.handle_accept(now, engine, no, &text),
+                ChannelEvent::Ended(no, ending) => self.handle_end(now, engine, no, ending),
             }
         }
         while let Some(id) = engine.links().poll_end() {
@@ -341,7 +341,7 @@ impl Open {
             let Some(no) = self.numbers.get_mut(id.index()).and_then(Option::take) else {
                 continue;
             };
-            if self.links.get_mut(no.0 as usize).and_then(Option::take).is_some() {
+            if self.channels.get_mut(no.0 as usize).and_then(Option::take).is_some() {
                 self.count -= 1;
             }
             self.full.retain(|full| *full != no);
@@ -350,8 +350,8 @@ impl Open {
         busy
     }
 
-    /// Looks for a peer on this host.
-    fn seek(&mut self, engine: &mut Engine, met: Acquaintance) {
+    /// Requests a connection from a peer, if it is on this host.
+    fn request(&mut self, engine: &mut Engine, met: Acquaintance) {
         let (Some(proof), Some(instance)) =
             (engine.links().proof(met.peer, false, HELLO), self.name.instance)
         else {
@@ -360,24 +360,24 @@ impl Open {
         let hello = Hello { addr: self.name.addr, instance, expected: met.instance, proof };
         let name = name_of(met.addr.port(), met.instance);
         match self.port.connect(&name, &hello.write()) {
-            Ok(no) => self.asked.push(Asked { no, peer: met.peer }),
-            // It lives on another host, or in another network namespace, or wants no links.
+            Ok(no) => self.pending.push(PendingConnection { no, peer: met.peer }),
+            // The peer is on another host or in another network namespace, or its parameters forbid channels.
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
-            Err(error) => self.tell(&format!("{}: {error}", met.addr)),
+            Err(error) => self.warn_once(&format!("{}: {error}", met.addr)),
         }
     }
 
-    /// Says once what stands in the way of links.
-    fn tell(&mut self, why: &str) {
-        if !core::mem::replace(&mut self.told, true) {
+    /// Warns, once, why peers are not reached through shared memory.
+    fn warn_once(&mut self, why: &str) {
+        if !core::mem::replace(&mut self.warned, true) {
             log::warn!(
-                "a peer on this host is talked to by packets, not through shared memory: {why} (others are not reported)"
+                "a peer on this host is reached by packets, not through shared memory: {why} (others are not reported)"
             );
         }
     }
 
-    /// A process of our user asks for a connection.
-    fn answer(&mut self, now: Time, engine: &mut Engine, no: ShmChannelId, text: &[u8]) {
+    /// Handles a request for a connection by a process of the same user.
+    fn handle_request(&mut self, now: Time, engine: &mut Engine, no: ShmChannelId, text: &[u8]) {
         let welcome = Hello::read(text).and_then(|hello| {
             let peer = engine.links().introduced(hello.addr, hello.instance)?;
             let ours = self.name.instance?;
@@ -385,46 +385,46 @@ impl Open {
             if !known || hello.expected != ours {
                 return None;
             }
-            if let Some(at) = self.asked.iter().position(|asked| asked.peer == peer) {
-                // Both ask. One of the two connections is as good as the other: that of the smaller instance is taken.
+            if let Some(at) = self.pending.iter().position(|asked| asked.peer == peer) {
+                // Both ends have requested a connection. Either would do; the one of the smaller instance is kept.
                 if ours < hello.instance {
                     return None;
                 }
-                let asked = self.asked.swap_remove(at);
+                let asked = self.pending.swap_remove(at);
                 self.port.close(asked.no);
             }
             Some((peer, engine.links().proof(peer, true, WELCOME)?))
         });
         let Some((peer, proof)) = welcome else {
             log::debug!(
-                "a connection through shared memory is refused: nobody who was introduced asks for it"
+                "a connection through shared memory is refused: no verified peer requests it"
             );
             self.port.close(no);
             return;
         };
         match self.port.accept(no, &write_proof(proof)) {
-            Ok(()) => self.link(now, engine, no, peer),
-            Err(error) => self.tell(&error.to_string()),
+            Ok(()) => self.add_channel(now, engine, no, peer),
+            Err(error) => self.warn_once(&error.to_string()),
         }
     }
 
-    /// A peer has accepted a connection.
-    fn accepted(&mut self, now: Time, engine: &mut Engine, no: ShmChannelId, text: &[u8]) {
-        let at = self.asked.iter().position(|asked| asked.no == no);
-        let Some(asked) = at.map(|at| self.asked.swap_remove(at)) else {
+    /// Handles a peer's acceptance of a connection.
+    fn handle_accept(&mut self, now: Time, engine: &mut Engine, no: ShmChannelId, text: &[u8]) {
+        let at = self.pending.iter().position(|asked| asked.no == no);
+        let Some(asked) = at.map(|at| self.pending.swap_remove(at)) else {
             self.port.close(no);
             return;
         };
         let known = engine.links().proof(asked.peer, false, WELCOME).map(write_proof);
         if known.is_some_and(|proof| proof == text) {
-            self.link(now, engine, no, asked.peer);
+            self.add_channel(now, engine, no, asked.peer);
         } else {
             self.port.close(no);
         }
     }
 
-    /// There is a connection to a peer.
-    fn link(&mut self, now: Time, engine: &mut Engine, no: ShmChannelId, peer: PeerId) {
+    /// Adds the channel of a new connection to a peer.
+    fn add_channel(&mut self, now: Time, engine: &mut Engine, no: ShmChannelId, peer: PeerId) {
         let Some(id) = engine.links().link(now, peer) else {
             self.port.close(no);
             return;
@@ -434,38 +434,38 @@ impl Open {
         }
         self.numbers[id.index()] = Some(no);
         let at = no.0 as usize;
-        if self.links.len() <= at {
-            self.links.resize_with(at + 1, || None);
+        if self.channels.len() <= at {
+            self.channels.resize_with(at + 1, || None);
         }
-        self.links[at] = Some(Linked { id, taken: 0, held_back: 0 });
+        self.channels[at] = Some(Channel { id, taken: 0, held_back: 0 });
         self.count += 1;
         if self.port.watches_process(no) {
             engine.links().watch_process(id);
         }
-        log::debug!("{} is talked to through shared memory", engine.peers().get(peer).addr());
+        log::debug!("messages to {} go through shared memory", engine.peers().get(peer).addr());
     }
 
-    /// A connection is over.
-    fn over(&mut self, now: Time, engine: &mut Engine, no: ShmChannelId, ending: EndReason) {
-        self.asked.retain(|asked| asked.no != no);
-        match linked(&mut self.links, no) {
-            // Which tells of its end, and then it is closed.
-            Some(link) => {
+    /// Handles the end of a connection.
+    fn handle_end(&mut self, now: Time, engine: &mut Engine, no: ShmChannelId, ending: EndReason) {
+        self.pending.retain(|asked| asked.no != no);
+        match channel_of(&mut self.channels, no) {
+            // The engine reports the end of the channel when it is done with it; then it is closed.
+            Some(channel) => {
                 let how = match ending {
                     EndReason::Closed => LinkEnd::Closed,
                     EndReason::PeerDied => LinkEnd::Died,
                 };
-                engine.links().handle_end(now, link.id, how);
+                engine.links().handle_end(now, channel.id, how);
             }
             None => self.port.close(no),
         }
     }
 }
 
-/// The link that a connection is.
+/// Returns the open channel of a connection.
 #[inline]
-fn linked(links: &mut [Option<Linked>], no: ShmChannelId) -> Option<&mut Linked> {
-    links.get_mut(no.0 as usize)?.as_mut()
+fn channel_of(channels: &mut [Option<Channel>], no: ShmChannelId) -> Option<&mut Channel> {
+    channels.get_mut(no.0 as usize)?.as_mut()
 }
 
 /// Converts the engine's room for messages to the port's.
@@ -478,14 +478,14 @@ const fn message_room(room: Room) -> MessageRoom {
     }
 }
 
-/// Where the engine's frames go.
-struct Sink<'a> {
+/// Puts the engine's records into channels.
+struct ChannelSink<'a> {
     port: &'a mut ShmPort,
     numbers: &'a [Option<ShmChannelId>],
 }
 
-impl Sink<'_> {
-    /// Puts a frame at the end of a link, by `send`. Whether there was room.
+impl ChannelSink<'_> {
+    /// Puts a record into a channel, by `send`. Returns whether there was room.
     #[inline]
     fn put(
         &mut self,
@@ -494,12 +494,12 @@ impl Sink<'_> {
         payload: FramePayload<'_>,
         send: impl Fn(&mut ShmPort, ShmChannelId, OutgoingRecord<'_>) -> bool,
     ) -> bool {
-        // What is sent on a link that is over is lost.
+        // A record for a channel that has ended is lost.
         let Some(Some(no)) = self.numbers.get(link.index()) else { return true };
         let lent = |port: &mut ShmPort, pieces: &[UserSlice]| {
             // SAFETY: the engine names only memory whose operation has not completed (`transmit`'s contract keeps it
             // mapped until then), or of a region that is not closed (closing it waits for the endpoint lock, which
-            // this thread holds); `endpoint/buffer.rs` and `mr.rs` exposed the addresses. The frame is copied before
+            // this thread holds); `endpoint/buffer.rs` and `mr.rs` exposed the addresses. The record is copied before
             // `send` returns.
             send(port, *no, unsafe { OutgoingRecord::new(head, pieces) })
         };
@@ -517,7 +517,7 @@ impl Sink<'_> {
     }
 }
 
-impl FrameSink for Sink<'_> {
+impl FrameSink for ChannelSink<'_> {
     #[inline]
     fn send(&mut self, link: LinkId, head: &[u8], payload: FramePayload<'_>) -> bool {
         self.put(link, head, payload, ShmPort::send)
@@ -556,10 +556,10 @@ impl FrameSink for Sink<'_> {
             return Referred::Never;
         }
         let part = buf.part(offset, len);
-        // SAFETY: as for frames that are copied (`put`): the engine names only memory whose operation has not
+        // SAFETY: as for records that are copied (`put`): the engine names only memory whose operation has not
         // completed, or of a region that is not closed, with addresses that were exposed. When an operation ends, or a
-        // region is closed, before the frame was taken, the engine revokes `tag`, and `Open::revoke` does before the
-        // port looks again.
+        // region is closed, before the record was taken, the engine revokes `tag`, and `OpenChannels::revoke` does
+        // before the port looks again.
         match unsafe { self.port.send_reference(*no, head, part.slices(), tag) } {
             ReferenceOutcome::Sent => Referred::Yes,
             ReferenceOutcome::Full => Referred::Full,
@@ -568,13 +568,13 @@ impl FrameSink for Sink<'_> {
     }
 }
 
-/// User memory, and what the frame that is being handled refers to.
-struct FrameMemory<'a> {
+/// User memory, and the peer's memory to which the current record refers.
+struct RecordMemory<'a> {
     user: UserMemory<'a>,
     source: Option<&'a PayloadSource<'a>>,
 }
 
-impl FrameMemory<'_> {
+impl RecordMemory<'_> {
     /// As [`Memory::fetch`], for a region in a device's memory: no process reads another's into that.
     #[cold]
     fn fetch_to_device(&mut self, to: UserSlice, at: u64) -> bool {
@@ -582,8 +582,8 @@ impl FrameMemory<'_> {
             return false;
         };
         let Some(bounce) = Bounce::pinned(len, to.space) else { return false };
-        // SAFETY: the bounce buffer has `len` bytes, and is this function's own; its address is exposed by `slice`. When
-        // all were fetched, all are initialised, and read.
+        // SAFETY: the bounce buffer has `len` bytes, and is this function's own; its address is exposed by `slice`.
+        // When all were fetched, all are initialised, and read.
         unsafe {
             source.fetch(bounce.slice(len), at)
                 && self.user.put(to, core::slice::from_raw_parts(bounce.at(0), len))
@@ -591,7 +591,7 @@ impl FrameMemory<'_> {
     }
 }
 
-impl Memory for FrameMemory<'_> {
+impl Memory for RecordMemory<'_> {
     #[inline]
     fn write(&mut self, to: UserSlice, data: &[u8]) {
         self.user.write(to, data);
@@ -614,10 +614,11 @@ impl Memory for FrameMemory<'_> {
         if !to.space.is_host() {
             return self.fetch_to_device(to, at);
         }
-        // SAFETY: the engine fetches into the buffer of an operation that has not completed: `endpoint/buffer.rs` exposed its
-        // address, and the contract of `Endpoint::receive` and `transmit` lets us write there until the completion,
-        // which cannot be handed out before this returns. Or into what `resolve` has just found of a region that peers
-        // may write to, whose address `mr.rs` exposed, and which cannot be closed before the endpoint lock is released.
+        // SAFETY: the engine fetches into the buffer of an operation that has not completed: `endpoint/buffer.rs`
+        // exposed its address, and the contract of `Endpoint::receive` and `transmit` lets us write there until the
+        // completion, which cannot be handed out before this returns. Or into what `resolve` has just found of a region
+        // that peers may write to, whose address `mr.rs` exposed, and which cannot be closed before the endpoint lock
+        // is released.
         self.source.is_some_and(|source| unsafe { source.fetch(to, at) })
     }
 
@@ -650,13 +651,13 @@ impl Memory for FrameMemory<'_> {
     }
 }
 
-/// What who asks for a connection says.
+/// The text of a request for a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Hello {
-    /// Its address and instance.
+    /// The address and instance of the sender.
     addr: SocketAddr,
     instance: Instance,
-    /// The instance that it means.
+    /// The instance that the sender expects.
     expected: Instance,
     proof: [u64; 2],
 }
@@ -707,7 +708,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_greeting_is_read_as_it_was_written() {
+    fn a_request_is_read_as_it_was_written() {
         for addr in ["10.0.0.1:4793", "[fd00::1]:5000"] {
             let hello = Hello {
                 addr: addr.parse().expect("literal"),

@@ -1,32 +1,32 @@
-//! What a port's receive buffer, where packets wait until the port is looked at, has no room for.
+//! Losses in a port's receive buffer, where packets wait until the port is polled.
 
 use squall_base::Train;
 
-/// What is known of it.
+/// The known state of a port's receive buffer.
 pub(crate) struct SocketBuffer {
     bytes: u64,
-    /// Messages that found it full, as was last heard, modulo 2^32.
+    /// The last known number of messages that found the buffer full, modulo 2^32.
     overflow: u32,
-    /// It was full, and has not been empty since.
+    /// The buffer was full, and has not been empty since.
     full: bool,
-    /// It was found full in this very look, of which nobody was told yet.
+    /// The buffer was found full in the current poll.
     fresh: bool,
 }
 
 impl SocketBuffer {
-    /// One that holds so many bytes.
+    /// Creates the state of a buffer of this size.
     pub(crate) const fn new(bytes: u64) -> Self {
         Self { bytes, overflow: 0, full: false, fresh: false }
     }
 
-    /// How many it holds.
+    /// Returns the size of the buffer.
     pub(crate) const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// `train` came, and with it that `overflow` messages had found the buffer full. About how many bytes those had of which
-    /// nobody had heard: what is counted are messages, of which `train` is one. What was held back on its way
-    /// (`FI_SQUALL_FAULT`) brings an older count.
+    /// Notes that `overflow` messages had found the buffer full when `train` arrived. Returns about how many bytes the
+    /// new ones among them had: the kernel counts messages, and `train` is taken for a typical one. A message that was
+    /// held back on its way (`FI_SQUALL_FAULT`) brings an older count.
     #[inline]
     pub(crate) fn note_overflow(&mut self, overflow: u32, train: Train<'_>) -> Option<u64> {
         if overflow == self.overflow {
@@ -44,8 +44,8 @@ impl SocketBuffer {
         u64::from(lost).saturating_mul(bytes as u64)
     }
 
-    /// The port was looked at, and is `empty` now. True when it had been full, and those who fill it had a look's time to
-    /// hear of it.
+    /// Notes that the port was polled, and whether it is `empty` now. Returns true when it had been full and its
+    /// senders had the time of a poll to learn of it.
     #[inline]
     pub(crate) fn note_poll(&mut self, empty: bool) -> bool {
         let fresh = core::mem::take(&mut self.fresh);
