@@ -13,12 +13,12 @@ pub(crate) const V4_LEN: usize = size_of::<libc::sockaddr_in>();
 /// Bytes of a `sockaddr_in6`.
 pub(crate) const V6_LEN: usize = size_of::<libc::sockaddr_in6>();
 
-/// Where an instance stands in a `sockaddr_in`: the first four bytes of `sin_zero`, in network byte order.
+/// The place of an instance in a `sockaddr_in`: the first four bytes of `sin_zero`, in network byte order.
 const V4_INSTANCE: core::ops::Range<usize> = 8..12;
-/// Where it stands in a `sockaddr_in6`: `sin6_flowinfo`, in network byte order.
+/// The place of an instance in a `sockaddr_in6`: `sin6_flowinfo`, in network byte order.
 const V6_INSTANCE: core::ops::Range<usize> = 4..8;
 
-/// What an endpoint is called: an address, and which of those that have had it.
+/// The name of an endpoint: its address, and the instance that tells endpoints of one address apart.
 ///
 /// `fi_getname` gives both out, so whoever was handed a name by the endpoint itself means this very one. An
 /// address that somebody typed says nothing of an instance (zero stands there) and means whoever is there.
@@ -38,7 +38,7 @@ impl From<SocketAddr> for Name {
 }
 
 impl Name {
-    /// Whether both have one address (an IPv6 scope counts for nothing: each host numbers its own links) and
+    /// Returns whether both have one address (an IPv6 scope counts for nothing: each host numbers its own links) and
     /// different instances, so that one of the two is nobody that this address reaches.
     pub(crate) fn contradicts(&self, other: &Self) -> bool {
         let place = |name: &Self| (name.addr.ip(), name.addr.port());
@@ -140,7 +140,7 @@ pub(crate) fn format_of(addr: &SocketAddr) -> u32 {
     }
 }
 
-/// How the address is written in `fi_av_straddr` and accepted in strings: as other IP providers do,
+/// Returns the form of an address in `fi_av_straddr` and accepted in strings: as other IP providers do,
 /// `fi_sockaddr_in://10.0.0.1:4793` or `fi_sockaddr_in6://[::1]:4793`.
 pub(crate) fn uri(addr: &SocketAddr) -> String {
     match addr {

@@ -1,6 +1,6 @@
 //! Address vectors: `fi_addr_t` is an index, for maps and tables alike.
 //!
-//! What the data path needs of the addresses is cached in each endpoint and thrown away when the generation
+//! Each endpoint caches what the data path needs of the addresses in each endpoint and thrown away when the generation
 //! changes.
 
 mod addresses;
@@ -257,7 +257,7 @@ impl Av {
         self.addresses.read()
     }
 
-    /// Whether endpoints on this vector's domain can reach who is called so at all.
+    /// Returns whether endpoints on this vector's domain can reach who is called so at all.
     ///
     /// # Errors
     /// `FI_EINVAL` for an address of another kind than this interface's, `FI_EADDRNOTAVAIL` for somebody else at
@@ -380,7 +380,7 @@ impl Av {
     }
 }
 
-/// What the insertion calls have in common.
+/// The arguments that all insertion calls have.
 struct Insertion {
     fi_addr: *mut u64,
     flags: u64,
@@ -428,7 +428,7 @@ fn step(name: &str, steps: usize) -> Option<String> {
     Some(format!("{stem}{next:0width$}", width = number.len()))
 }
 
-/// Writes a name as far as it fits, and its full length. Whether all of it fitted.
+/// Writes a name as far as it fits, and its full length. Returns whether all of it fitted.
 ///
 /// # Safety
 /// `addrlen` is NULL or an initialised size_t, and `addr` is NULL or has room for `*addrlen` bytes. Nobody else

@@ -1,10 +1,11 @@
 //! Backoff of threads whose polls find nothing.
 //!
-//! A thread spins while the processor would be idle otherwise. While other threads want the processor, it yields: one of
-//! those may be the peer that it polls for, or have something to send. If the others poll as well, the processor comes
-//! back within microseconds. If it does not, another thread computes, and a thread that sleeps until something arrives
-//! gets the processor sooner than one that waits for its turn: then it sleeps for up to 100 us instead of yielding. Of
-//! several threads that poll one queue one sleeps on the sockets; the rest sleep until something is added to the queue.
+//! A thread spins while the processor would be idle otherwise. While other threads want the processor, it yields: one
+//! of those may be the peer that it polls for, or have something to send. If the others poll as well, the processor
+//! comes back within microseconds. If it does not, another thread computes, and a thread that sleeps until something
+//! arrives gets the processor sooner than one that waits for its turn: then it sleeps for up to 100 us instead of
+//! yielding. Of several threads that poll one queue one sleeps on the sockets; the rest sleep until something is added
+//! to the queue.
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -28,15 +29,15 @@ const SLEEP_PERIOD: Span = Span::millis(20);
 const SHORT_SLEEP: Span = Span::micros(100);
 /// Shortest time over which the processor's load is estimated from a thread that never sleeps.
 const SAMPLE: Span = Span::millis(5);
-/// How long an estimate is valid.
+/// The time for which an estimate is valid.
 const VALID: Span = Span::millis(100);
 
 /// Processor time of the calling thread, from getrusage(2).
 #[derive(Clone, Copy, Debug)]
 struct Usage {
-    /// How long it ran.
+    /// The processor time that it used.
     ran: Span,
-    /// How often it went to sleep, and how often the scheduler took the processor away.
+    /// The number of times that it went to sleep, and that the scheduler took the processor away.
     sleeps: i64,
     losses: i64,
 }
@@ -132,8 +133,8 @@ impl Backoff {
         self.sockets.lock().retain(|fd| !sockets.contains(fd));
     }
 
-    /// Wakes the threads that sleep because something was added. The caller has made it visible before: a thread looks for
-    /// it once more before it sleeps.
+    /// Wakes the threads that sleep because something was added. The caller has made it visible before: a thread looks
+    /// for it once more before it sleeps.
     #[inline]
     pub(crate) fn wake(&self) {
         if self.sleepers.load(Ordering::SeqCst) > 0 {
@@ -144,7 +145,8 @@ impl Backoff {
     #[cold]
     fn wake_all(&self) {
         self.events.fetch_add(1, Ordering::SeqCst);
-        // SAFETY: futex(2) with FUTEX_WAKE touches no memory; the address is that of a field, and only names the sleepers.
+        // SAFETY: futex(2) with FUTEX_WAKE touches no memory; the address is that of a field, and only names the
+        // sleepers.
         unsafe {
             libc::syscall(
                 libc::SYS_futex,
@@ -161,8 +163,8 @@ impl Backoff {
         self.idle.store(0, Ordering::Relaxed);
     }
 
-    /// Notes that a poll found nothing, and may yield or sleep until `next`, when the endpoints have a timer. `is_empty`
-    /// checks once more that there is nothing. The caller must hold no lock.
+    /// Notes that a poll found nothing, and may yield or sleep until `next`, when the endpoints have a timer.
+    /// `is_empty` checks once more that there is nothing. The caller must hold no lock.
     #[inline]
     pub(crate) fn on_idle(
         &self,
@@ -227,9 +229,9 @@ impl Backoff {
                 .iter()
                 .map(|fd| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 })
                 .collect();
-            // SAFETY: ppoll(2) reads `time` and as many structures as the length says, and writes to those: a local variable and a
-            // vector of this length. A descriptor that was closed meanwhile is reported, and one that was opened again for
-            // another file at most ends the sleep.
+            // SAFETY: ppoll(2) reads `time` and as many structures as the length says, and writes to those: a local
+            // variable and a vector of this length. A descriptor that was closed meanwhile is reported, and one that
+            // was opened again for another file at most ends the sleep.
             unsafe {
                 libc::ppoll(
                     polled.as_mut_ptr(),
@@ -244,7 +246,8 @@ impl Backoff {
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         let events = self.events.load(Ordering::SeqCst);
         if is_empty() {
-            // SAFETY: futex(2) with FUTEX_WAIT reads the number at the address, that of a field, and `time`, a local variable.
+            // SAFETY: futex(2) with FUTEX_WAIT reads the number at the address, that of a field, and `time`, a local
+            // variable.
             unsafe {
                 libc::syscall(
                     libc::SYS_futex,

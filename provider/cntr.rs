@@ -46,7 +46,7 @@ pub(crate) struct Cntr {
     domain: ObjectRef<Domain>,
     /// The counter's two numbers, and the marks of the sleepers and the work that wait for a change.
     watch: Watch<Processor>,
-    /// What the application has read of them last.
+    /// The numbers that the application has read last.
     seen: CounterPair,
     /// The numbers that fi_poll found last.
     polled: CounterPair,
@@ -204,7 +204,8 @@ impl Cntr {
         }
     }
 
-    /// Wakes sleepers, and passes on the work that is due. It begins outside of the endpoint lock under which this may be called.
+    /// Wakes sleepers, and passes on the work that is due. It begins outside of the endpoint lock under which this may
+    /// be called.
     #[cold]
     fn changed_for_others(&self, marks: u8) {
         if marks & SLEEPER != 0 && self.watch.wake() {
@@ -302,7 +303,7 @@ impl Cntr {
         self.watch.numbers()
     }
 
-    /// One of the two numbers, after a turn of progress.
+    /// Returns one of the two numbers, after a turn of progress.
     fn read(&self, which: Field, seen: &AtomicU64) -> u64 {
         let before = self.snapshot();
         self.driver.poll(|| before == self.snapshot());

@@ -113,8 +113,8 @@ pub(crate) struct OpsAv {
     pub(crate) set_user_id: unsafe extern "C" fn(*mut ffi::fid_av, u64, u64, u64) -> c_int,
 }
 
-/// `struct fi_mr_attr`, 2.0 layout; only the 1.17 part (up to `device`) is read. With FI_MR_DMABUF the first field points
-/// to a `fi_mr_dmabuf`.
+/// `struct fi_mr_attr`, 2.0 layout; only the 1.17 part (up to `device`) is read. With FI_MR_DMABUF the first field
+/// points to a `fi_mr_dmabuf`.
 #[repr(C)]
 pub(crate) struct MrAttr {
     pub(crate) mr_iov: *const ffi::iovec,

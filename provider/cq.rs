@@ -37,7 +37,7 @@ struct State {
     taken: u64,
     /// A thread sleeps, or polls the descriptor.
     armed: bool,
-    /// How often fi_cq_signal was called, and how often it had been when somebody woke up for it last.
+    /// The number of fi_cq_signal calls, and that number when a thread last woke up for one.
     signals: u64,
     answered: u64,
     /// The text of the failure that was read last. If the application passed no buffer, `err_data` points to it until
@@ -208,7 +208,7 @@ impl Cq {
         self.driver.wake();
     }
 
-    /// Adds a failure, behind the completions so far.
+    /// Adds an error entry behind the completions so far.
     pub(crate) fn fail(&self, mut failure: ErrorEntry) {
         if let Some(owner) = &self.peer_owner {
             return owner.write_error(&failure);

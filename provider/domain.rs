@@ -36,12 +36,12 @@ struct EnabledEndpoint {
     name: Name,
 }
 
-/// How a counter concerns every endpoint of the domain.
+/// The reason why a counter concerns every endpoint of the domain.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CounterScope {
-    /// It counts what peers access.
+    /// The counter counts accesses of peers.
     Accesses,
-    /// What is counted depends on their progress.
+    /// The counter depends on the progress of all endpoints.
     Progress,
 }
 
@@ -172,7 +172,7 @@ impl Domain {
         self.fabric.api_version()
     }
 
-    /// Whether remote addresses are virtual ones.
+    /// Returns whether remote addresses are virtual ones.
     pub(crate) fn virtual_addresses(&self) -> bool {
         self.virtual_addresses
     }
@@ -185,12 +185,12 @@ impl Domain {
             | of(self.devices, mr_mode::HMEM)
     }
 
-    /// Whether memory of devices may be registered.
+    /// Returns whether memory of devices may be registered.
     pub(crate) fn serves_devices(&self) -> bool {
         self.devices
     }
 
-    /// Whether keys are ours to choose.
+    /// Returns whether the provider chooses the keys.
     pub(crate) fn provider_keys(&self) -> bool {
         self.provider_keys
     }
@@ -298,7 +298,7 @@ impl Domain {
         self.progress.as_ref()
     }
 
-    /// What begins when counters have reached a number.
+    /// Returns the deferred work of the domain.
     #[inline]
     pub(crate) fn work(&self) -> &triggered_work::WorkQueue {
         &self.work
@@ -312,7 +312,7 @@ impl Domain {
         }
     }
 
-    /// Whether endpoints and queues must exclude other threads: not when the application promises
+    /// Returns whether endpoints and queues must exclude other threads: not when the application promises
     /// that it does (FI_THREAD_DOMAIN) and no thread of ours interferes.
     pub(crate) fn locks(&self) -> bool {
         self.locks

@@ -41,10 +41,10 @@ use endpoint_core::Core;
 pub(crate) use receive::Receive;
 pub(crate) use transmit::Transmit;
 
-/// How soon an endpoint is asked again for its next timer when another thread held its lock.
+/// The time after which an endpoint is asked again for its next timer when another thread held its lock.
 const ASK_AGAIN: Span = Span::micros(50);
 
-/// What the application chose when it opened the endpoint.
+/// The attributes that the application chose when it opened the endpoint.
 pub(crate) struct Settings {
     /// The address to bind to; port 0 for any.
     pub(crate) source: SocketAddr,
@@ -245,7 +245,8 @@ impl Endpoint {
 
     /// Makes progress for the application: packets, timers and completions. Returns whether anything happened.
     ///
-    /// If another thread makes progress, this one sleeps until that is done. It would take the processor from it otherwise.
+    /// If another thread makes progress, this one sleeps until that is done. It would take the processor from it
+    /// otherwise.
     #[inline]
     pub(crate) fn progress(&self) -> bool {
         if !self.process.is_current() {
@@ -302,8 +303,8 @@ impl Endpoint {
         self.stalled.swap(true, Ordering::Relaxed)
     }
 
-    /// Runs a turn on the background progress thread, unless the application makes progress again. Returns whether packets
-    /// had arrived.
+    /// Runs a turn on the background progress thread, unless the application makes progress again. Returns whether
+    /// packets had arrived.
     pub(crate) fn progress_in_background(&self) -> bool {
         if !self.process.is_current() || !self.stalled.load(Ordering::Relaxed) {
             return false;
@@ -327,8 +328,8 @@ impl Endpoint {
         core.optional.is_joining()
     }
 
-    /// Prepares for a thread to sleep on the sockets: peers on this host must wake it. Returns false when something of theirs
-    /// has arrived already, and `None` when another thread holds the lock and drives it: a thread of the
+    /// Prepares for a thread to sleep on the sockets: peers on this host must wake it. Returns false when something of
+    /// theirs has arrived already, and `None` when another thread holds the lock and drives it: a thread of the
     /// application, or the background progress thread, which wakes sleepers when it finds something.
     pub(crate) fn prepare_sleep(&self) -> Option<bool> {
         if !self.process.is_current() {
@@ -347,8 +348,8 @@ impl Endpoint {
         }
     }
 
-    /// Returns when the endpoint needs a turn without anything arriving. While another thread holds the lock, that is soon:
-    /// the thread may set a timer, and may have reported it before the caller sleeps.
+    /// Returns when the endpoint needs a turn without anything arriving. While another thread holds the lock, that is
+    /// soon: the thread may set a timer, and may have reported it before the caller sleeps.
     pub(crate) fn next_timeout(&self) -> Option<Time> {
         match self.inner.try_lock() {
             Some(inner) => inner.core.as_ref()?.next_timeout(),
@@ -381,8 +382,8 @@ impl Endpoint {
         }
     }
 
-    /// Attaches a counter of the domain: reading it drives this endpoint from now on. With `accesses` the endpoint reports
-    /// the accesses of peers.
+    /// Attaches a counter of the domain: reading it drives this endpoint from now on. With `accesses` the endpoint
+    /// reports the accesses of peers.
     pub(crate) fn attach_counter(self: &Arc<Self>, cntr: &Arc<Cntr>, accesses: bool) -> Result<()> {
         let mut inner = self.lock()?;
         let Inner { bindings, core } = &mut *inner;

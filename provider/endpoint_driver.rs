@@ -100,8 +100,8 @@ impl EndpointDriver {
         }
     }
 
-    /// Drives every endpoint once for a thread that polls. If nothing happened, the thread backs off, unless `is_unchanged`
-    /// says that there is something to read by now.
+    /// Drives every endpoint once for a thread that polls. If nothing happened, the thread backs off, unless
+    /// `is_unchanged` says that there is something to read by now.
     #[inline]
     pub(crate) fn poll(&self, is_unchanged: impl FnOnce() -> bool) {
         if self.progress() {
@@ -147,8 +147,8 @@ impl EndpointDriver {
         endpoints.iter().filter_map(|e| e.next_timeout_of_sleeper()).min()
     }
 
-    /// Makes peers on this host wake the thread that is about to sleep. Returns whether nothing of theirs has arrived. For an
-    /// endpoint that another thread drives now, the answer is `driven`.
+    /// Makes peers on this host wake the thread that is about to sleep. Returns whether nothing of theirs has arrived.
+    /// For an endpoint that another thread drives now, the answer is `driven`.
     fn prepare_sleep(&self, driven: bool) -> bool {
         let endpoints = self.lists.lock().endpoints.clone();
         let (sleeping, quiet) = prepare_sleep(&endpoints, driven);
@@ -157,8 +157,8 @@ impl EndpointDriver {
     }
 }
 
-/// Makes peers on this host wake the thread that is about to sleep. Returns the endpoints whose peers do, and whether nothing
-/// has arrived. For an endpoint that another thread drives now, the answer is `driven`.
+/// Makes peers on this host wake the thread that is about to sleep. Returns the endpoints whose peers do, and whether
+/// nothing has arrived. For an endpoint that another thread drives now, the answer is `driven`.
 pub(crate) fn prepare_sleep(
     endpoints: &[Arc<Endpoint>],
     driven: bool,

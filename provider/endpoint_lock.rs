@@ -56,8 +56,8 @@ impl Fences for Membarrier {
 pub(crate) struct EndpointLock<T> {
     locked: bool,
     mutex: parking_lot::RawMutex,
-    /// Used instead of the mutex unless `locked`. Most of the time it also turns a broken promise of the application (two
-    /// threads at once, or a call from a callback) into a panic instead of a data race.
+    /// Used instead of the mutex unless `locked`. Most of the time it also turns a broken promise of the application
+    /// (two threads at once, or a call from a callback) into a panic instead of a data race.
     asymmetric: AsymmetricLock<Membarrier>,
     value: UnsafeCell<T>,
 }

@@ -1,8 +1,9 @@
 //! Event queues: control events (address insertion done, group joined) and what the application writes itself.
 //!
-//! Joining a group takes messages. Under manual progress reading the queue moves them (fi_domain(3), FI_PROGRESS_MANUAL),
-//! as the background progress thread would: a queue is the fabric's, so its reader may be another thread than the one that is promised to be
-//! alone in the domain (FI_THREAD_DOMAIN). A sleeper wakes up now and then to do so.
+//! Joining a group takes messages. Under manual progress reading the queue moves them (fi_domain(3),
+//! FI_PROGRESS_MANUAL), as the background progress thread would: a queue is the fabric's, so its reader may be another
+//! thread than the one that is promised to be alone in the domain (FI_THREAD_DOMAIN). A sleeper wakes up now and then
+//! to do so.
 
 use core::ffi::{c_char, c_int, c_void};
 use std::collections::VecDeque;
@@ -24,7 +25,7 @@ use crate::objects::{self, Cell, Object, ObjectRef, Table, Users};
 use crate::wait::set::WaitSet;
 use crate::wait::{self, Sleeper, Waitable, Waits};
 
-/// How long who waits for a join sleeps at most.
+/// The longest sleep of a thread that waits for a join.
 const JOIN_TURN_INTERVAL: Span = Span::millis(1);
 
 /// An event with its bytes (a `fi_eq_entry` or what the application wrote).
@@ -39,7 +40,7 @@ pub(crate) struct Failure {
     pub(crate) fid: *mut ffi::fid,
     /// The operation's context.
     pub(crate) context: *mut c_void,
-    /// What the event says, such as the index of the address.
+    /// The data of the event, such as the index of the address.
     pub(crate) data: u64,
     /// The error.
     pub(crate) errno: Errno,
@@ -275,8 +276,8 @@ impl Eq {
         len: usize,
         peek: bool,
     ) -> Result<usize> {
-        // SAFETY: `next` asks of `number` and `buf` what this function does, and leaves nothing of them behind, so that it
-        // may be called twice.
+        // SAFETY: `next` asks of `number` and `buf` what this function does, and leaves nothing of them behind, so that
+        // it may be called twice.
         unsafe {
             match self.next(number, buf, len, peek) {
                 Err(Errno::AGAIN) => {
@@ -293,7 +294,7 @@ impl Eq {
         self.joining.lock().push(endpoint);
     }
 
-    /// Drives the endpoints that join a group. Whether there are any.
+    /// Drives the endpoints that join a group. Returns whether there are any.
     fn drive(&self) -> bool {
         // Not under the lock: they report here.
         let mut joining = core::mem::take(&mut *self.joining.lock());

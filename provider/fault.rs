@@ -8,7 +8,7 @@ use squall_engine::{OpError, ReturnCode, Trouble, WIRE_VERSION};
 use crate::errno::Errno;
 use crate::param::params;
 
-/// One row.
+/// A row of the table of errors.
 pub(crate) struct Row {
     /// `prov_errno`.
     pub(crate) code: i32,
@@ -22,7 +22,7 @@ pub(crate) struct Row {
 
 macro_rules! faults {
     ($($name:ident = $code:literal, $errno:ident, $text:literal;)*) => {
-        /// What went wrong.
+        /// The reasons why operations fail.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         pub(crate) enum Fault {
             $(#[doc = $text] $name = $code,)*

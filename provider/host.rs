@@ -36,7 +36,7 @@ type Log = unsafe extern "C" fn(
 type LogEnabled =
     unsafe extern "C" fn(*const ffi::fi_provider, ffi::fi_log_level, ffi::fi_log_subsys) -> c_int;
 
-/// What the host offers; each may be missing.
+/// The functions of the libfabric that loaded us. Each may be missing.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Host {
     pub(crate) param_define: Option<Define>,
@@ -44,7 +44,7 @@ pub(crate) struct Host {
     pub(crate) log: Option<Log>,
     pub(crate) log_enabled: Option<LogEnabled>,
     version: Option<unsafe extern "C" fn() -> u32>,
-    /// Where the loader put it; 0 for none.
+    /// The address at which the loader put it; 0 for none.
     base: usize,
 }
 
@@ -56,7 +56,7 @@ impl Host {
     }
 }
 
-/// What there is when there is none.
+/// The functions before a libfabric has loaded us.
 static NOBODY: Host = Host {
     param_define: None,
     param_get: None,
@@ -69,7 +69,8 @@ static NOBODY: Host = Host {
 /// The last of [`KNOWN`], or NULL.
 static HOST: AtomicPtr<Host> = AtomicPtr::new(null_mut());
 
-/// Those that loaded us and are there, in this order. They are never freed: a program does not load them without end.
+/// The libfabrics that have loaded us and are still loaded, in this order. They are never freed: a program does not
+/// load them without end.
 static KNOWN: PerProcess<Mutex<Vec<&'static Host>>> = PerProcess::new();
 
 /// The functions of the libfabric that loaded us; of several, of the last.
@@ -84,7 +85,7 @@ fn show(known: &[&'static Host]) {
     HOST.store(last, Ordering::Release);
 }
 
-/// A libfabric calls `fi_prov_ini`, and is on the stack. Whether it has not done so before.
+/// A libfabric calls `fi_prov_ini`, and is on the stack. Returns whether it has not done so before.
 pub(crate) fn begin() -> bool {
     // Miri has no loader to ask, and no libfabric is loaded there.
     if cfg!(miri) {
@@ -101,8 +102,8 @@ pub(crate) fn begin() -> bool {
     true
 }
 
-/// A libfabric calls `cleanup`, is on the stack, and may be unmapped after it: nothing of it is called any more. Whether no
-/// other is there.
+/// A libfabric calls `cleanup`, is on the stack, and may be unmapped after it: nothing of it is called any more.
+/// Returns whether no other is there.
 pub(crate) fn end() -> bool {
     let mut known = KNOWN.get().lock();
     let callers = caller_objects();

@@ -90,7 +90,7 @@ fn log_reason(hints: &Hints) {
     }
 }
 
-/// Where an endpoint could be: an interface, its source address, and a destination if one is known.
+/// A candidate for an endpoint: an interface, its source address, and a destination if one is known.
 #[derive(Clone, Debug)]
 pub(crate) struct Endpoint {
     pub(crate) nic: Nic,
@@ -149,7 +149,7 @@ fn endpoints(
         .collect())
 }
 
-/// What `fi_domain` and `fi_endpoint` read back from an info that the application may have edited.
+/// The attributes that `fi_domain` and `fi_endpoint` read back from an info, which the application may have edited.
 pub(crate) struct ChosenAttributes {
     pub(crate) caps: u64,
     pub(crate) source: Option<SocketAddr>,

@@ -1,4 +1,4 @@
-//! Which job an endpoint belongs to: its JobID, and the key that the job's endpoints have in common.
+//! The job of an endpoint: its JobID, and the key that the job's endpoints have in common.
 //!
 //! Both come from the authorisation key that the application opens its objects with (`auth_key` in the
 //! attributes of domain and endpoint, fi_endpoint(3)). Where it gives none, the key is in the file
@@ -27,7 +27,7 @@ pub(crate) const LONGEST: usize = 256;
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct AuthKey {
     bytes: Arc<[u8]>,
-    /// As it was given, whether or not there are so many bytes.
+    /// The size that the application gave, whether or not there are so many bytes.
     size: usize,
 }
 
@@ -49,12 +49,12 @@ impl AuthKey {
         &self.bytes
     }
 
-    /// How long the application says that it is.
+    /// Returns the size that the application gave.
     pub(crate) fn size(&self) -> usize {
         self.size
     }
 
-    /// Whether it can be used; having none is as good.
+    /// Returns whether the key can be used, or there is none.
     pub(crate) fn fits(&self) -> bool {
         self.size == 0 || (SHORTEST..=LONGEST).contains(&self.size)
     }
@@ -71,7 +71,7 @@ impl fmt::Debug for AuthKey {
     }
 }
 
-/// What an endpoint tells its peers of its job, and asks of them.
+/// The identity of a job, which an endpoint sends to its peers and expects of them.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
     pub(crate) id: u32,

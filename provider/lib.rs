@@ -84,8 +84,8 @@ fn provider() -> *const ffi::fi_provider {
     PROVIDER.0.get()
 }
 
-/// What libfabric calls after loading the object: registers parameters, starts nothing. One that is loaded after
-/// another was unloaded finds us as that left us, and knows nothing of us yet.
+/// Entry point that libfabric calls after it has loaded the object. It registers parameters and starts nothing. A
+/// libfabric that is loaded after another was unloaded finds the state that the other one left.
 ///
 /// The result is a `struct fi_provider *` that stays valid and writable for the rest of the process.
 #[unsafe(no_mangle)]
@@ -99,9 +99,9 @@ pub extern "C" fn fi_prov_ini() -> *mut core::ffi::c_void {
     PROVIDER.0.get().cast()
 }
 
-/// The host ends, and may be unmapped afterwards, though we stay. It may call this before or after the object's own
-/// destructors, and with endpoints still open; a second call finds nothing left to do. Threads may be another host's as well,
-/// while one is there.
+/// Ends the provider for a libfabric that ends, and that may be unmapped afterwards, though we stay. It may call this
+/// before or after the object's own destructors, and with endpoints still open; a second call finds nothing left to do.
+/// Threads may be another host's as well, while one is there.
 unsafe extern "C" fn cleanup() {
     boundary::value((), || {
         if host::end() {

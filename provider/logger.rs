@@ -1,7 +1,8 @@
 //! The `log` facade behind libfabric's log, so that FI_LOG_LEVEL, FI_LOG_PROV and FI_LOG_SUBSYS work.
 //!
-//! libfabric prints nothing unless it is asked to, and MPIs make one word of every refusal. What a user has set and cannot be
-//! had is therefore said on standard error, too, once in a process, where the user has chosen squall ([`USER`]).
+//! libfabric prints nothing unless it is asked to, and MPIs make one word of every refusal. What a user has set and
+//! cannot be had is therefore said on standard error, too, once in a process, where the user has chosen squall
+//! ([`USER`]).
 
 use std::collections::BTreeSet;
 use std::ffi::CString;
@@ -13,8 +14,8 @@ use crate::ffi;
 use crate::host::host;
 use crate::provider;
 
-/// Target of records about what the user has set, or this host lacks, so that squall does not start or does something else
-/// than it was told.
+/// Target of records about what the user has set, or this host lacks, so that squall does not start or does something
+/// else than it was told.
 pub(crate) const USER: &str = "squall_fi::user";
 /// Most different ones that a process prints.
 const MOST_PRINTED: usize = 64;

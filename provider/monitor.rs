@@ -1,7 +1,8 @@
-//! What an endpoint shows of itself while it is open: its counters on a page of memory, which `squall top` reads
+//! The live statistics of an endpoint: its counters on a page of memory, which `squall top` reads
 //! ([`squall_monitor`]), and lines of statistics on an interval.
 //!
-//! The endpoint writes at a turn, when it is time; nobody is woken for it. A turn that is not it pays for one comparison.
+//! The endpoint writes at a turn, when it is time; nobody is woken for it. A turn that is not it pays for one
+//! comparison.
 
 use std::fs;
 use std::io;
@@ -32,7 +33,7 @@ const KEPT_MOST: usize = 64;
 /// Pages that are looked at for that, at most.
 const LOOKED_AT: usize = 1024;
 
-/// What is due when.
+/// The statistics that an endpoint publishes, with the times when they are due.
 pub(crate) struct Monitor {
     number: u32,
     /// When anything is; what a turn looks at.
@@ -58,14 +59,14 @@ fn every(interval: Option<Span>) -> Option<Span> {
 }
 
 impl Monitor {
-    /// Which shows nothing.
+    /// Creates a monitor that publishes nothing.
     pub(crate) const fn off(number: u32) -> Self {
         let never = Time::NEVER;
         Self { number, due: never, opened: Time::ZERO, line_at: never, shown: None }
     }
 
-    /// Of an endpoint that is enabled now, on the interface of this name. Without a page where none can be had: that is
-    /// logged, and harms nobody.
+    /// Creates the monitor of an endpoint that is enabled now, on the interface of this name. If no page can be
+    /// created, that is logged.
     pub(crate) fn of(number: u32, interface: &str, statistics: &Statistics<'_>) -> Self {
         let now = clock::now();
         let interval = every(params().monitor);
@@ -87,19 +88,19 @@ impl Monitor {
         Self { number, due, opened: now, line_at, shown }
     }
 
-    /// Itself, to be put back: what is left shows nothing.
+    /// Takes the monitor, to be put back; the one that is left publishes nothing.
     pub(crate) fn take(&mut self) -> Self {
         let left = Self { opened: self.opened, ..Self::off(self.number) };
         core::mem::replace(self, left)
     }
 
-    /// Whether something is to be written.
+    /// Returns whether something is to be written.
     #[inline]
     pub(crate) fn is_due(&self, now: Time) -> bool {
         now >= self.due
     }
 
-    /// How long the endpoint has been enabled.
+    /// Returns the time since the endpoint was enabled.
     pub(crate) fn open(&self) -> Span {
         clock::now().since(self.opened)
     }
@@ -217,12 +218,12 @@ fn own_user() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// Where in a job this process is.
+/// Returns the place of this process in its job.
 pub(crate) fn place() -> JobPlace {
     JobPlace::from_launcher(variable, std::os::unix::process::parent_id())
 }
 
-/// What launchers say of the job, which is no parameter of ours.
+/// Returns a variable that launchers set, which is no parameter of ours.
 #[allow(clippy::disallowed_methods)] // these are not FI_SQUALL_ variables
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
@@ -239,7 +240,7 @@ fn program() -> String {
     Path::new(&first).file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Where there are many files, takes away what processes left behind that died more than an hour ago, and, of those that
+/// If there are many files, removes those that died more than an hour ago, and, of those that
 /// died since, all but the last few: jobs that are killed again and again must not fill the host's memory.
 fn forget_the_dead(directory: &Path) {
     let Ok(files) = fs::read_dir(directory) else { return };

@@ -23,7 +23,7 @@ use crate::job::AuthKey;
 use crate::objects::{self, Cell, Object, ObjectRef, Table, Users};
 use crate::optional::device_memory::{self, CopyDirection};
 
-/// What a key stands for.
+/// The memory that a key stands for.
 #[derive(Clone, Debug)]
 struct Region {
     pieces: Box<[UserSlice]>,
@@ -111,7 +111,7 @@ pub(crate) struct Regions {
 }
 
 impl Regions {
-    /// None yet; keys that are ours to choose will come from `keys`.
+    /// Creates an empty table. Keys that the provider chooses come from `keys`.
     pub(crate) fn new(keys: SecretRng) -> Self {
         Self { by_key: HashMap::new(), keys, free: Vec::new(), counters: HashMap::new() }
     }
@@ -163,7 +163,7 @@ impl Regions {
         counters.filter(|(_, flags)| flags & which != 0).for_each(|(cntr, _)| cntr.count(true));
     }
 
-    /// Nobody knows this number any more.
+    /// Frees a number that nothing refers to any more.
     fn free_id(&mut self, id: RegionId) {
         self.counters.remove(&id);
         self.free.push(id);
@@ -209,8 +209,9 @@ impl Memory for UserMemory<'_> {
         let mut bytes: Vec<u8> = Vec::new();
         bytes.try_reserve_exact(len).map_err(|_| KeyError::Uncopied)?;
         for piece in from.slices() {
-            // SAFETY: behind the `bytes.len()` bytes that are there is room for those of the pieces that are not, the first
-            // of which is `piece`; it is a region's, which `resolve` found during the packet that is being handled.
+            // SAFETY: behind the `bytes.len()` bytes that are there is room for those of the pieces that are not, the
+            // first of which is `piece`; it is a region's, which `resolve` found during the packet that is being
+            // handled.
             unsafe {
                 let to = bytes.as_mut_ptr().add(bytes.len());
                 if let Err(error) = device_memory::copy(CopyDirection::ToHost, *piece, to) {
@@ -315,8 +316,8 @@ impl Mr {
         self.domain.counted(cntr)
     }
 
-    /// `fi_mr_refresh`: the pages behind parts of the region are others. Nothing is known of pages here: whoever copies from
-    /// and to the region finds those that are there then.
+    /// `fi_mr_refresh`: the pages behind parts of the region are others. Nothing is known of pages here: whoever copies
+    /// from and to the region finds those that are there then.
     ///
     /// # Errors
     /// `FI_EINVAL` for a part that is not in one of the pieces.

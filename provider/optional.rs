@@ -16,8 +16,9 @@ use device_memory::staging::Staging;
 use peer_provider::receives::PeerReceives;
 use triggered_work::operations::TriggeredOperations;
 
-/// The optional facilities of an enabled endpoint. The data path asks them at two points: before an operation is submitted
-/// ([`Facilities::must_stage`]), and after an operation of theirs has ended ([`Facilities::after_completion`]).
+/// The optional facilities of an enabled endpoint. The data path asks them at two points: before an operation is
+/// submitted ([`Facilities::must_stage`]), and after an operation of theirs has ended
+/// ([`Facilities::after_completion`]).
 pub(crate) struct Facilities {
     /// Triggered and deferred operations that have begun.
     pub(crate) triggered: TriggeredOperations,
@@ -63,7 +64,8 @@ impl Facilities {
         self.collectives.as_ref().is_some_and(|all| all.is_joining())
     }
 
-    /// Handles the end of an operation that a facility has submitted. Returns what the application sees of it, if anything.
+    /// Handles the end of an operation that a facility has submitted. Returns what the application sees of it, if
+    /// anything.
     #[cold]
     #[inline(never)]
     pub(crate) fn after_completion(

@@ -46,7 +46,7 @@ pub(crate) const ALL: u64 = {
     all
 };
 
-/// What the engine is to keep.
+/// Returns the order that the engine keeps.
 pub(crate) fn of(msg_order: u64) -> Order {
     let asked = TABLE.iter().filter(|(bit, ..)| msg_order & bit != 0);
     asked.fold(Order::NONE, |order, (_, later, earlier)| order.with(*later, *earlier))

@@ -23,7 +23,7 @@ use crate::provider;
 use kinds::Kind;
 pub(crate) use kinds::{PeerPolicy, PortKind, StatsFormat, StatsSpec};
 
-/// One row of the table.
+/// A row of the table of parameters.
 pub(crate) struct Spec {
     /// Name without the `FI_SQUALL_` prefix.
     pub(crate) name: &'static str,
@@ -46,7 +46,8 @@ macro_rules! params {
                 #[doc = $help]
                 pub(crate) $field: <$kind as Kind>::Value,
             )*
-            /// All of them as a user would write them, by their environment variables: what was said, else the defaults.
+            /// All of them as a user would write them, by their environment variables: what was said, else the
+            /// defaults.
             pub(crate) texts: BTreeMap<String, String>,
         }
 

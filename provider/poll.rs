@@ -14,7 +14,7 @@ use crate::ffi;
 use crate::flags::class;
 use crate::objects::{self, Cell, Object, ObjectRef, Table, Users};
 
-/// Somebody in a set.
+/// A member of a set.
 #[derive(Clone)]
 enum Member {
     Cq(ObjectRef<Cq>),
@@ -118,7 +118,7 @@ impl Member {
         }
     }
 
-    /// Its context if there is something new.
+    /// Returns the member's context if there is something new.
     fn news(&self) -> Option<*mut c_void> {
         match self {
             Self::Cq(cq) => cq.news().then(|| cq.context()),

@@ -1,8 +1,8 @@
 //! Automatic progress: one named thread per domain that serves its endpoints, polling briefly after
 //! the last thing that happened, then asleep on their sockets.
 //!
-//! While the application polls by itself, the thread leaves it to that and only looks now and then whether it still does:
-//! two threads that serve one endpoint wait for each other, and take each other's processor.
+//! While the application polls by itself, the thread leaves it to that and only looks now and then whether it still
+//! does: two threads that serve one endpoint wait for each other, and take each other's processor.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::objects::PerProcess;
 use crate::param::params;
 use crate::wait::Waiter;
 
-/// How long the thread leaves alone the endpoints whose application makes progress by itself.
+/// The time for which the thread leaves alone the endpoints whose application makes progress by itself.
 const CHECK_EVERY: Duration = Duration::from_micros(200);
 
 /// The time for which the end of a process waits for all threads.
@@ -139,8 +139,8 @@ impl Progress {
     }
 }
 
-/// Stops every thread, because libfabric ends. It waits for them for a limited time: a process that ends in the middle of
-/// a call keeps locks that a thread may be waiting for.
+/// Stops every thread, because libfabric ends. It waits for them for a limited time: a process that ends in the middle
+/// of a call keeps locks that a thread may be waiting for.
 pub(crate) fn stop_all() {
     let stopped: Vec<_> = RUNNING.get().lock().drain(..).collect();
     stopped.iter().for_each(|shared| shared.end());

@@ -1,5 +1,5 @@
-//! Statistics: every counter of an endpoint, flat, when it closes, and every so often before if asked; at the end of the
-//! process for endpoints that were left open.
+//! Statistics: every counter of an endpoint, flat, when it closes, and every so often before if asked; at the end of
+//! the process for endpoints that were left open.
 
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
@@ -33,7 +33,7 @@ squall_base::counters! {
     }
 }
 
-/// What an endpoint counted.
+/// The statistics of an endpoint.
 pub(crate) struct Statistics<'a> {
     pub(crate) local: SocketAddr,
     pub(crate) engine: &'a squall_engine::Counters,
@@ -49,7 +49,7 @@ pub(crate) struct Statistics<'a> {
 /// A counter's name and value.
 type Field = (&'static str, u64);
 
-/// What is not counted but follows from what is.
+/// A statistic that follows from counters.
 pub(crate) struct DerivedStatistic {
     pub(crate) name: &'static str,
     pub(crate) unit: &'static str,
@@ -112,7 +112,7 @@ pub(crate) const DERIVED: &[DerivedStatistic] = &[
     derived("open_ms", "ms", Some(Merge::Max), "Time since the endpoint was enabled."),
 ];
 
-/// What statistics say of a flow, the contexts between an endpoint and a peer in one direction: name, meaning.
+/// The statistics of a flow, which is the contexts between an endpoint and a peer in one direction: name, meaning.
 pub(crate) const FLOW: &[(&str, &str)] = &[
     ("peer", "The peer's number."),
     (
@@ -151,13 +151,13 @@ impl Statistics<'_> {
         Turns::ROWS,
     ];
 
-    /// What is counted, in a fixed order.
+    /// Returns the counters, in a fixed order.
     pub(crate) fn counted(&self) -> impl Iterator<Item = Field> {
         let tables = self.net.iter().chain(self.reliability.iter()).chain(self.engine.iter());
         tables.chain(self.turns.iter()).map(|(name, _, value)| (name, value))
     }
 
-    /// What follows from it, in the order of [`DERIVED`].
+    /// Returns the derived statistics, in the order of [`DERIVED`].
     pub(crate) fn derived(&self) -> impl Iterator<Item = (&'static DerivedStatistic, u64)> {
         let pdc = self.reliability;
         let (low, high) = self
@@ -184,7 +184,7 @@ impl Statistics<'_> {
         self.counted().chain(self.derived().map(|(row, value)| (row.name, value))).collect()
     }
 
-    /// What was chosen, by name.
+    /// Returns the names of the chosen algorithms.
     pub(crate) fn choices(&self) -> [(&'static str, String); 4] {
         let TransportConfig { cc, paths, loss, scope, .. } = self.transport;
         [
@@ -195,7 +195,7 @@ impl Statistics<'_> {
         ]
     }
 
-    /// What is known of a flow, in the order of [`FLOW`].
+    /// Returns the statistics of a flow, in the order of [`FLOW`].
     pub(crate) fn flow(flow: &FlowRecord) -> impl Iterator<Item = Field> {
         let nanos = |span: Option<Span>| span.map_or(0, |span| span.0);
         let (low, high) = flow.cwnd_range.unwrap_or_default();
@@ -221,7 +221,7 @@ impl Statistics<'_> {
         FLOW.iter().map(|(name, _)| *name).zip(values)
     }
 
-    /// What is known of each path of a flow, in the order of [`squall_monitor::PATH`].
+    /// Returns the statistics of each path of a flow, in the order of [`squall_monitor::PATH`].
     pub(crate) fn paths(flow: &FlowRecord) -> impl Iterator<Item = PathValues> + use<> {
         let values = |path: PathRecord| [path.packets, path.marks.into(), path.lost.into()];
         flow.by_path().into_iter().map(values)
@@ -239,7 +239,7 @@ impl Statistics<'_> {
             .collect()
     }
 
-    /// What went by each path, those alone that were used, as objects of JSON.
+    /// Returns the statistics of the paths that were used, as objects of JSON.
     fn path_list(flow: &FlowRecord) -> String {
         let used = Self::paths(flow).enumerate().filter(|(_, [packets, ..])| *packets > 0);
         let object = |(path, values): (usize, PathValues)| {

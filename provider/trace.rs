@@ -1,9 +1,9 @@
-//! What an application does with an endpoint, message by message, in a file: what `squall sim --trace` replays over another
-//! network.
+//! A trace of what an application does with an endpoint, message by message, which `squall sim --trace` replays over
+//! another network.
 //!
 //! A line an event, in the order in which the endpoint's process saw them. That order is what a replay keeps: what had
-//! ended before an operation began may have been waited for. The words of a line are in [`squall_monitor::trace`], which
-//! the reader has, too.
+//! ended before an operation began may have been waited for. The words of a line are in [`squall_monitor::trace`],
+//! which the reader has, too.
 //!
 //! Text gathers in memory and is written now and then, so that of a process that is killed little is missing.
 
@@ -59,7 +59,7 @@ pub(crate) struct TracedOperation {
 }
 
 impl TracedOperation {
-    /// As it is given to the engine.
+    /// Returns the traced form of an operation that enters the engine.
     #[cold]
     pub(crate) fn of(op: &Operation) -> Self {
         let (class, tag) = match &op.action {
@@ -72,7 +72,7 @@ impl TracedOperation {
         Self { peer: op.peer, class, bytes: op.buf.len(), tag, context: op.context }
     }
 
-    /// What of an operation of ours ended.
+    /// Returns the traced form of an own operation that has ended.
     fn ended(done: &Completion) -> Option<Self> {
         let class = match done.kind {
             OpKind::Send => message(done.space),
@@ -96,12 +96,12 @@ const fn message(space: MatchSpace) -> OperationKind {
     }
 }
 
-/// What writes the trace of an endpoint, where one is wanted.
+/// The writer of an endpoint's trace, if one is wanted.
 pub(crate) struct Tracer(Option<Box<Trace>>);
 
 impl Tracer {
-    /// Of an endpoint that is enabled now. One that writes nothing where none is wanted, or can be had: that is said, and
-    /// harms nobody.
+    /// Of an endpoint that is enabled now. One that writes nothing where none is wanted, or can be had: that is said,
+    /// and harms nobody.
     pub(crate) fn open(number: u32, local: SocketAddr) -> Self {
         let folder = params().trace.as_str();
         if folder.is_empty() {
@@ -119,7 +119,7 @@ impl Tracer {
         }
     }
 
-    /// Whether anything is written.
+    /// Returns whether a trace is written.
     #[inline]
     pub(crate) const fn is_on(&self) -> bool {
         self.0.is_some()
@@ -134,7 +134,7 @@ impl Tracer {
         }
     }
 
-    /// What began last has been posted.
+    /// Notes that the operation that began last has been posted.
     #[inline]
     pub(crate) fn end_posting(&mut self) {
         if let Some(trace) = &mut self.0 {

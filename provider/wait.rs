@@ -1,6 +1,6 @@
 //! Waiting: what stands behind the wait objects, fi_cq_sread and its kin, fi_trywait and wait sets.
 //!
-//! What is slept on is an epoll set ([`Waiter`]): an eventfd for completions and fi_cq_signal, under manual
+//! Threads sleep on an epoll set ([`Waiter`]): an eventfd for completions and fi_cq_signal, under manual
 //! progress also the sockets of the endpoints and a timer for the next retransmission, so that a
 //! sleeping application wakes up for whatever needs progress. FI_WAIT_FD hands it out; for FI_WAIT_MUTEX_COND a thread
 //! sleeps on it in the application's place ([`announce`]); a wait set ([`set`]) is an epoll set of epoll sets.
@@ -30,7 +30,7 @@ use announce::Announcer;
 use set::WaitSet;
 pub(crate) use waiter::{Sleeper, Waiter};
 
-/// What a queue was opened to be waited for with: a `fi_wait_obj`, and what is behind it.
+/// The wait object of a queue or counter: a `fi_wait_obj`, and its implementation.
 pub(crate) struct Waits {
     obj: ffi::fi_wait_obj,
     waiter: Option<Arc<Waiter>>,
@@ -38,9 +38,9 @@ pub(crate) struct Waits {
     set: Option<ObjectRef<WaitSet>>,
 }
 
-/// What can be waited for.
+/// An object that can be waited for.
 pub(crate) trait Waitable: Send + Sync {
-    /// How it may be waited for.
+    /// Returns the wait object.
     fn waits(&self) -> &Waits;
 
     /// Makes sure that whatever comes from now on wakes a sleeper.
@@ -82,7 +82,7 @@ impl Waits {
         Ok(Self { obj, waiter, announcer, set })
     }
 
-    /// What is slept on, if anything is.
+    /// Returns the epoll set on which threads sleep, if there is one.
     pub(crate) fn waiter(&self) -> Option<&Waiter> {
         self.waiter.as_deref()
     }
@@ -109,7 +109,7 @@ impl Waits {
         prepare::prepare(waiter, sleeper, || look(waiter))
     }
 
-    /// Whether waiting calls are allowed: not when nobody may wait, or in a set alone.
+    /// Returns whether waiting calls are allowed: not when nobody may wait, or in a set alone.
     ///
     /// # Errors
     /// `FI_ENOSYS` when they are not.
@@ -239,9 +239,9 @@ fn offer(object: &impl Waitable) -> Result<()> {
     Ok(())
 }
 
-/// Polls `check` until it has an answer or `deadline` comes: first busily for the spin time, then
-/// asleep on `waiter` between polls, or, without one, giving way to others. `prepare` is called before each sleep; false
-/// means that there is something already.
+/// Polls `check` until it has an answer or `deadline` comes: first busily for the spin time, then asleep on `waiter`
+/// between polls, or, without one, giving way to others. `prepare` is called before each sleep; false means that there
+/// is something already.
 pub(crate) fn until<T>(
     deadline: Time,
     waiter: Option<&Waiter>,

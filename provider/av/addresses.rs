@@ -17,13 +17,13 @@ use crate::flags::ADDR_UNSPEC;
 struct Slot {
     name: Name,
     uses: u32,
-    /// What the application calls it in completions (FI_AV_USER_ID); by its index else.
+    /// The address that completions show (FI_AV_USER_ID), if it is not the index.
     id: Option<u64>,
     /// Another slot with this address, inserted earlier.
     earlier: Option<usize>,
 }
 
-/// What an insertion did.
+/// The result of an insertion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct InsertedAddress {
     pub(super) index: u64,
@@ -41,7 +41,7 @@ pub(crate) struct Addresses {
 }
 
 impl Addresses {
-    /// None, with room for some.
+    /// Creates an empty table with room for `count` addresses.
     pub(super) fn with_capacity(count: usize) -> Self {
         Self {
             slots: Vec::with_capacity(count),
@@ -114,7 +114,7 @@ impl Addresses {
         }
     }
 
-    /// How many indices there ever were.
+    /// Returns the number of indices that were ever used.
     pub(crate) fn len(&self) -> usize {
         self.slots.len()
     }
@@ -141,8 +141,8 @@ impl Addresses {
         }
     }
 
-    /// What completions call a name: its index, or what the application said; `FI_ADDR_NOTAVAIL` when it was not
-    /// inserted.
+    /// Returns the address that completions show for a name: its index, or the one that the application chose;
+    /// `FI_ADDR_NOTAVAIL` when it was not inserted.
     pub(crate) fn called(&self, name: &Name) -> u64 {
         let index = self.index_of(name);
         let slot = usize::try_from(index).ok().and_then(|at| self.slots.get(at).copied().flatten());

@@ -1,4 +1,4 @@
-//! What a completion queue holds, and the four layouts in which it is read.
+//! Entries of completion queues, and the four layouts in which they are read.
 
 use core::ffi::{CStr, c_char, c_void};
 
@@ -15,20 +15,20 @@ pub(crate) struct Entry {
     pub(crate) flags: u64,
     /// Bytes received; for other operations bytes transferred.
     pub(crate) len: u64,
-    /// Where a received message begins.
+    /// The address at which a received message begins.
     pub(crate) buf: u64,
     /// Remote CQ data.
     pub(crate) data: u64,
     /// The message's tag.
     pub(crate) tag: u64,
-    /// Who sent it.
+    /// The `fi_addr_t` of the sender.
     pub(crate) source: u64,
 }
 
 /// A failed operation.
 #[derive(Clone, Debug)]
 pub(crate) struct ErrorEntry {
-    /// What a completion would have said, as far as it is known.
+    /// The fields of a completion, as far as they are known.
     pub(crate) entry: Entry,
     /// Bytes that did not fit (FI_ETRUNC).
     pub(crate) excess: u64,

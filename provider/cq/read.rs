@@ -14,12 +14,12 @@ use crate::objects;
 use crate::wait::{self, Sleeper};
 
 impl State {
-    /// Whether there is nothing to read.
+    /// Returns whether there is nothing to read.
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.failures.is_empty()
     }
 
-    /// How many completions come before the next failure.
+    /// Returns the number of completions before the next error.
     fn before_failure(&self) -> usize {
         let next =
             self.failures.front().map_or(u64::MAX, |f| f.position.saturating_sub(self.taken));

@@ -10,7 +10,7 @@ use crate::errno::{Errno, Result};
 use crate::logger::USER;
 use crate::param::Params;
 
-/// What was chosen.
+/// The algorithms of an endpoint, with their parameters.
 pub(crate) struct Algorithms {
     pub(crate) sender: SenderConfig,
     pub(crate) paths: PathsConfig,
@@ -61,7 +61,7 @@ pub(crate) fn choose(params: &Params, network: &Network) -> Result<Algorithms> {
     })
 }
 
-/// Whether switches are to write into packets.
+/// Returns whether switches are to write into packets.
 fn written_into(sender: &SenderConfig, network: &Network) -> bool {
     sender.acks().telemetry || sender.receiver(network) == ReceiverConfig::Rates
 }
@@ -69,7 +69,7 @@ fn written_into(sender: &SenderConfig, network: &Network) -> bool {
 /// Names, each with one line about it.
 type Names<'a> = &'a [(&'a str, &'a str)];
 
-/// How to find an algorithm's parameters by its name.
+/// Finds an algorithm's parameters by its name.
 type Keys<'a> = &'a dyn Fn(&str) -> Vec<Setting>;
 
 fn keys<C>(

@@ -92,8 +92,8 @@ impl Alias {
 /// `ptr` is NULL or an open object that stays open for `'a`.
 #[cold]
 pub(crate) unsafe fn get<'a, P>(ptr: *const P) -> Result<&'a Alias> {
-    // SAFETY: `ptr` is NULL or an object that stays open for 'a, by this function's contract; `get` looks whether it is an
-    // alias of ours.
+    // SAFETY: `ptr` is NULL or an object that stays open for 'a, by this function's contract; `get` looks whether it is
+    // an alias of ours.
     unsafe { objects::get::<Alias, P>(ptr) }
 }
 
@@ -106,7 +106,8 @@ impl Alias {
         make: impl FnOnce(&Endpoint) -> Result<Transmit>,
     ) -> Result<()> {
         let call = make(&self.endpoint)?.defaulting(self.tx_flags.load(Ordering::Relaxed));
-        // SAFETY: the caller promised of the bytes that the call names what `transmit` asks; only its flags have changed.
+        // SAFETY: the caller promised of the bytes that the call names what `transmit` asks; only its flags have
+        // changed.
         unsafe { self.endpoint.transmit(call) }
     }
 
@@ -118,7 +119,8 @@ impl Alias {
         make: impl FnOnce(&Endpoint) -> Result<Receive>,
     ) -> Result<()> {
         let call = make(&self.endpoint)?.defaulting(self.rx_flags.load(Ordering::Relaxed));
-        // SAFETY: the caller promised of the bytes that the call names what `receive` asks; only its flags have changed.
+        // SAFETY: the caller promised of the bytes that the call names what `receive` asks; only its flags have
+        // changed.
         unsafe { self.endpoint.receive(call) }
     }
 }
@@ -151,8 +153,8 @@ pub(crate) unsafe fn endpoint<'a, P>(ptr: *const P) -> Result<&'a Endpoint>
 where
     P: 'a,
 {
-    // SAFETY: `ptr` is NULL or an object that stays open for 'a, which is what both ask; an alias keeps its endpoint open
-    // as long as it is open itself.
+    // SAFETY: `ptr` is NULL or an object that stays open for 'a, which is what both ask; an alias keeps its endpoint
+    // open as long as it is open itself.
     unsafe {
         match objects::get::<Endpoint, P>(ptr) {
             Ok(endpoint) => Ok(endpoint),
@@ -169,7 +171,8 @@ where
 /// # Errors
 /// As [`endpoint`].
 pub(crate) unsafe fn share<P>(ptr: *const P) -> Result<Arc<Endpoint>> {
-    // SAFETY: `ptr` is NULL or an open object, of which both look whose it is; the alias is not used after this function.
+    // SAFETY: `ptr` is NULL or an open object, of which both look whose it is; the alias is not used after this
+    // function.
     unsafe {
         match objects::share::<Endpoint, P>(ptr) {
             Ok(endpoint) => Ok(endpoint),

@@ -1,4 +1,4 @@
-//! What an endpoint is bound to: its address vector, queues and counters.
+//! Bindings of an endpoint: its address vector, queues and counters.
 
 use core::ffi::c_int;
 use std::sync::{Arc, Weak};

@@ -52,8 +52,8 @@ pub(crate) unsafe fn gather(
     descs: *const Desc,
     count: usize,
 ) -> Result<Buf> {
-    // SAFETY: `iov` is NULL or points to `count` iovecs that nobody writes to during the call, `descs` NULL or to as many
-    // descriptors, as `gather_with` asks of pieces of any kind.
+    // SAFETY: `iov` is NULL or points to `count` iovecs that nobody writes to during the call, `descs` NULL or to as
+    // many descriptors, as `gather_with` asks of pieces of any kind.
     unsafe { gather_with(iov, descs, count, |iov| Ok((iov.iov_base.cast_const(), iov.iov_len))) }
 }
 

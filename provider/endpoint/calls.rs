@@ -347,7 +347,8 @@ unsafe fn ranges(
         [one] => RemoteIov::One(seg(one)),
         many => RemoteIov::Many(many.iter().map(seg).collect()),
     };
-    // SAFETY: `msg_iov` is NULL or points to `iov_count` iovecs by this function's contract, `desc` to as many descriptors.
+    // SAFETY: `msg_iov` is NULL or points to `iov_count` iovecs by this function's contract, `desc` to as many
+    // descriptors.
     let buf = unsafe { gather(msg.msg_iov, msg.desc, msg.iov_count)? };
     Ok(Transmit::new(action(remote), buf, msg.addr).context(msg.context).given(flags, msg.data))
 }

@@ -24,7 +24,7 @@ struct WarningLog {
     lost_since: u64,
 }
 
-/// What an endpoint needs to report the end of operations.
+/// Reports the end of operations, and notices of the engine.
 pub(crate) struct Delivery {
     /// The endpoint's address and instance, for messages.
     local: Name,
@@ -117,8 +117,8 @@ impl Delivery {
         }
     }
 
-    /// Logs a notice of the engine, which belongs to no operation of the application. The port adds `trailer` bytes behind
-    /// each packet.
+    /// Logs a notice of the engine, which belongs to no operation of the application. The port adds `trailer` bytes
+    /// behind each packet.
     #[cold]
     pub(crate) fn log(&mut self, now: Time, engine: &Engine, trailer: u32, notice: Notice) {
         match notice {

@@ -38,7 +38,7 @@ pub(crate) struct Core {
     monitor: Monitor,
 }
 
-/// What [`super::setup`] opens.
+/// The parts that [`super::setup`] opens.
 pub(crate) struct EndpointParts {
     pub(crate) engine: Engine,
     pub(crate) poller: Poller,
@@ -216,8 +216,8 @@ impl Core {
         links.has_frames() || links.has_packets()
     }
 
-    /// Sends a short message through a shared-memory channel at once, if there is one and nothing is in its way. Returns
-    /// whether it was sent.
+    /// Sends a short message through a shared-memory channel at once, if there is one and nothing is in its way.
+    /// Returns whether it was sent.
     #[inline]
     pub(crate) fn send_short(&mut self, now: Time, op: &Operation) -> bool {
         self.poller.send_short(now, &mut self.engine, op)

@@ -24,9 +24,9 @@ pub(crate) struct PeerCache {
     named: Option<u64>,
     /// The part of the vector that the engine knows when it also talks to peers outside the vector.
     known: KnownAddresses,
-    /// By fi_addr: the peer.
+    /// The peer of each fi_addr.
     by_addr: Vec<u32>,
-    /// By peer: the fi_addr.
+    /// The fi_addr of each peer.
     by_peer: Vec<u64>,
     /// Hosts that were looked up.
     hosts: HashSet<IpAddr>,
@@ -72,8 +72,8 @@ impl PeerCache {
         }
     }
 
-    /// Reports to the engine which addresses are in the address vector, if the vector has changed. Peers at other addresses
-    /// share a bounded part of the endpoint's resources, or are not talked to at all.
+    /// Reports to the engine which addresses are in the address vector, if the vector has changed. Peers at other
+    /// addresses share a bounded part of the endpoint's resources, or are not talked to at all.
     #[inline]
     pub(crate) fn sync_addresses(&mut self, av: Option<&Av>, engine: &mut Engine) {
         let Some(av) = av else { return };

@@ -19,7 +19,7 @@ pub(crate) struct Receive {
     pub(crate) ignore: u64,
     pub(crate) buf: Buf,
     pub(crate) from: u64,
-    /// As the engine carries it.
+    /// The application's context as a number.
     pub(crate) context: u64,
     /// Flags of its own, or the endpoint's defaults.
     pub(crate) flags: Option<u64>,
@@ -48,7 +48,7 @@ impl Receive {
         self.context
     }
 
-    /// How it ends when it never begins.
+    /// Returns the end of a call that never begins.
     pub(crate) const fn unbegun(&self) -> Completion {
         operations::unbegun(OpKind::Recv, self.space, self.tag, self.context)
     }
@@ -65,7 +65,7 @@ const PEEK_CLAIM: u64 = flags::PEEK | flags::CLAIM;
 const PEEK_DISCARD: u64 = flags::PEEK | flags::DISCARD;
 const CLAIM_DISCARD: u64 = flags::CLAIM | flags::DISCARD;
 
-/// What flags ask a receive to do.
+/// Returns the kind of receive that the flags ask for.
 ///
 /// # Errors
 /// `FI_EBADFLAGS` for flags, or combinations, that mean nothing here.

@@ -8,15 +8,15 @@ use crate::background;
 use crate::clock;
 use crate::stats;
 
-/// How long a closing endpoint waits for acknowledgements of what it sent, after it last heard one of the peers that owe
+/// The time for which a closing endpoint waits for acknowledgements, after it last heard one of the peers that owe
 /// them; and after that for peers that may not know yet that what they sent arrived.
 const CLOSE_PATIENCE: Span = Span::secs(2);
-/// How long a closing endpoint waits at most, even if it hears its peers.
+/// The longest time for which a closing endpoint waits, even if it hears its peers.
 const CLOSE_DEADLINE: Span = Span::secs(60);
-/// How long sends of a closing endpoint may wait for receives of their peers. A peer that has posted the receive asks for
-/// the message within moments.
+/// The time for which sends of a closing endpoint may wait for receives of their peers. A peer that has posted the
+/// receive asks for the message within moments.
 const UNTAKEN_PATIENCE: Span = Span::millis(100);
-/// How long no packet must arrive before the endpoint ends although contexts are open that no peer needs.
+/// The time without packets after which the endpoint ends although contexts are open that no peer needs.
 const TIME_WAIT: Span = Span::millis(20);
 
 /// The progress of an endpoint's shutdown.

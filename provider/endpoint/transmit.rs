@@ -127,7 +127,7 @@ impl Transmit {
         self.context
     }
 
-    /// How it ends when it never begins.
+    /// Returns the end of a call that never begins.
     pub(crate) fn unbegun(&self) -> Completion {
         let (kind, space, tag) = match &self.action {
             Action::Message { space, tag } => (OpKind::Send, *space, *tag),
@@ -144,7 +144,7 @@ impl Transmit {
 
 /// Flags a transmitting call may have besides those that may also be an endpoint's default.
 const CALL_FLAGS: u64 = limits::TX_OP_FLAGS | flags::MORE | flags::REMOTE_CQ_DATA | flags::FENCE;
-/// The same for reads and atomics, with which nothing is said to the peer. FI_INJECT is left for the engine to refuse.
+/// The flags of reads and atomics, which report nothing to the peer. FI_INJECT is left for the engine to refuse.
 const QUIET_FLAGS: u64 = CALL_FLAGS & !flags::REMOTE_CQ_DATA;
 /// Flags libfabric has and we do not: refused, because whoever asks for them relies on them.
 const NOT_OFFERED: u64 = flags::COMMIT_COMPLETE;

@@ -20,7 +20,7 @@ use crate::order;
 /// `fi_dupinfo` copies as much as *its* headers say.
 const DOMAIN_ATTR_ALLOC: usize = 512;
 
-/// One entry of the answer.
+/// An entry of the answer to fi_getinfo.
 pub(crate) struct Answer<'a> {
     pub(super) endpoint: &'a Endpoint,
     pub(super) caps: u64,
@@ -114,7 +114,7 @@ pub(super) fn info(answer: &Answer<'_>, next: *mut ffi::fi_info) -> Option<*mut 
     Some(entry)
 }
 
-/// Fills the entry itself and its attributes, as [`info`] allocated them. Whether memory was there for all.
+/// Fills the entry itself and its attributes, as [`info`] allocated them. Returns whether memory was there for all.
 fn fill(answer: &Answer<'_>, info: &mut ffi::fi_info) -> bool {
     info.caps = answer.caps;
     info.mode = 0;
@@ -138,7 +138,7 @@ fn fill(answer: &Answer<'_>, info: &mut ffi::fi_info) -> bool {
     fill_endpoint(answer, tx, rx, ep) && fill_domain(answer, domain) && fill_fabric(answer, fabric)
 }
 
-/// Fills the transmit, receive and endpoint attributes. Whether memory was there for the key.
+/// Fills the transmit, receive and endpoint attributes. Returns whether memory was there for the key.
 fn fill_endpoint(
     answer: &Answer<'_>,
     tx: &mut ffi::fi_tx_attr,
@@ -175,7 +175,7 @@ fn fill_endpoint(
     true
 }
 
-/// Fills the domain attribute. Whether memory was there for its name and key.
+/// Fills the domain attribute. Returns whether memory was there for its name and key.
 fn fill_domain(answer: &Answer<'_>, d: &mut DomainAttr) -> bool {
     d.domain = core::ptr::with_exposed_provenance_mut(answer.domain_object);
     d.name = string(&answer.endpoint.nic.name);
@@ -207,7 +207,7 @@ fn fill_domain(answer: &Answer<'_>, d: &mut DomainAttr) -> bool {
 }
 
 /// Fills the fabric attribute. `prov_name` stays NULL: the core sets it, and would take a name from
-/// us for one of a layered provider. Whether memory was there for its name.
+/// us for one of a layered provider. Returns whether memory was there for its name.
 fn fill_fabric(answer: &Answer<'_>, f: &mut ffi::fi_fabric_attr) -> bool {
     f.fabric = core::ptr::with_exposed_provenance_mut(answer.fabric_object);
     f.name = string(&answer.endpoint.nic.network);
@@ -218,9 +218,9 @@ fn fill_fabric(answer: &Answer<'_>, f: &mut ffi::fi_fabric_attr) -> bool {
 /// Frees a list that [`info`] built, which nobody has got.
 pub(super) fn free_list(mut info: *mut ffi::fi_info) {
     while !info.is_null() {
-        // SAFETY: `info` is an entry that the function `info` made, not yet given away: its pointers are NULL
-        // or were allocated for it alone, by `zeroed`, `string`, `address`, `copy` and `device::nic`, all from libc. Each piece is
-        // freed once, after the names and the link inside of it were read.
+        // SAFETY: `info` is an entry that the function `info` made, not yet given away: its pointers are NULL or were
+        // allocated for it alone, by `zeroed`, `string`, `address`, `copy` and `device::nic`, all from libc. Each piece
+        // is freed once, after the names and the link inside of it were read.
         unsafe {
             let entry = &*info;
             device::free(entry.nic);

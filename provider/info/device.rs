@@ -51,8 +51,8 @@ pub(super) fn nic(nic: &Nic) -> *mut ffi::fid_nic {
         // Bits a second; 0 is not known.
         link.speed =
             nic.speed_mbps.and_then(|speed| usize::try_from(speed).ok()).unwrap_or(0) * 1_000_000;
-        // One without a carrier is offered where there is no other, for it may get one: that it is down would be the end of
-        // it, for MPICH leaves out what is.
+        // One without a carrier is offered where there is no other, for it may get one: that it is down would be the
+        // end of it, for MPICH leaves out what is.
         link.state = if nic.running { ffi::FI_LINK_UP } else { ffi::FI_LINK_UNKNOWN };
         link.network_type = string("Ethernet");
         if named.name.is_null() || link.network_type.is_null() {
@@ -114,7 +114,7 @@ pub(super) unsafe fn free(nic: *mut ffi::fid_nic) {
     }
 }
 
-/// What a device says in words, in the order of its structure.
+/// Returns the strings of a device, in the order of its structure.
 const fn texts(device: &ffi::fi_device_attr) -> [*mut c_char; 6] {
     [
         device.name,
@@ -142,8 +142,8 @@ unsafe fn copy(nic: &ffi::fid_nic) -> Option<*mut ffi::fid_nic> {
         complete &= !copy.is_null();
         copy
     };
-    // SAFETY: the parts of `nic` are NULL, at which `as_ref` looks, or live; those of the new one are there, zeroed, and
-    // known to nobody else. A device that lacks a string is given up.
+    // SAFETY: the parts of `nic` are NULL, at which `as_ref` looks, or live; those of the new one are there, zeroed,
+    // and known to nobody else. A device that lacks a string is given up.
     unsafe {
         let ((device, bus, link), (to_device, to_bus, to_link)) = (pieces(nic), pieces(&*new));
         if let Some(device) = device.as_ref() {
@@ -186,8 +186,8 @@ unsafe fn describe(nic: &ffi::fid_nic) -> String {
         unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
     };
     let mut text = "    nic:\n".to_owned();
-    // SAFETY: NULL, at which `as_ref` looks, or a live part, by this function's contract; what is in the union is PCI where
-    // the type beside it says so.
+    // SAFETY: NULL, at which `as_ref` looks, or a live part, by this function's contract; what is in the union is PCI
+    // where the type beside it says so.
     unsafe {
         let (device, bus, link) = pieces(nic);
         if let Some(device) = device.as_ref() {

@@ -18,7 +18,7 @@ use crate::optional::peer_provider;
 use crate::order;
 use crate::param::params;
 
-/// What every endpoint offers.
+/// Limits and capabilities of every endpoint.
 pub(crate) mod limits {
     use crate::flags;
 
@@ -45,7 +45,7 @@ pub(crate) mod limits {
     /// Directions of RMA and atomics.
     pub(crate) const ONE_SIDED: u64 =
         flags::READ | flags::WRITE | flags::REMOTE_READ | flags::REMOTE_WRITE;
-    /// Where peers may be.
+    /// Capabilities for the places of peers.
     pub(crate) const REACH: u64 = flags::LOCAL_COMM | flags::REMOTE_COMM;
     /// `ep_attr->protocol`: libfabric numbers none of ours, so it is one of the numbers that are a provider's own
     /// (fi_endpoint(3): those with the highest bit), and in it the UDP port of Ultra Ethernet.
@@ -72,7 +72,7 @@ pub(crate) mod limits {
     pub(crate) const TAG_FORMAT: u64 = 0xAAAA_AAAA_AAAA_AAAA;
     /// The value of `ep_attr->protocol_version`.
     pub(crate) const PROTOCOL_VERSION: u32 = 1;
-    /// What concerns the transmitting side.
+    /// Capabilities of the transmitting side.
     pub(crate) const TX_CAPS: u64 = PRIMARY
         | flags::SEND
         | flags::READ
@@ -80,7 +80,7 @@ pub(crate) mod limits {
         | flags::FENCE
         | flags::TRIGGER
         | flags::COLLECTIVE;
-    /// What concerns the receiving side.
+    /// Capabilities of the receiving side.
     pub(crate) const RX_CAPS: u64 = PRIMARY
         | flags::RECV
         | flags::REMOTE_READ
@@ -380,17 +380,17 @@ fn one_of(what: &str, asked: u32, have: &[u32]) -> bool {
 }
 
 impl Hints {
-    /// Whether any of our endpoints could satisfy them.
+    /// Returns whether any of our endpoints could satisfy them.
     pub(super) fn acceptable(&self) -> bool {
         self.general() & self.endpoint() && self.transmit() & self.receive() & self.domain_fits()
     }
 
-    /// Whether they ask for unreliable datagrams.
+    /// Returns whether they ask for unreliable datagrams.
     pub(super) const fn datagrams(&self) -> bool {
         self.ep.kind == flags::EP_DGRAM
     }
 
-    /// Whether they ask for address vectors that processes share by name.
+    /// Returns whether they ask for address vectors that processes share by name.
     pub(super) const fn shared_vectors(&self) -> bool {
         self.caps & flags::SHARED_AV != 0
     }
@@ -504,8 +504,8 @@ impl Hints {
             & one_of("addr_format", self.addr_format, &formats)
     }
 
-    /// Whether memory of devices, if it is asked for, will come with descriptors that say so: nothing is looked up for
-    /// each call. Another provider's entries (FI_PEER) are not followed to theirs.
+    /// Returns whether memory of devices, if it is asked for, will come with descriptors that say so: nothing is looked
+    /// up for each call. Another provider's entries (FI_PEER) are not followed to theirs.
     fn names_devices(&self) -> bool {
         let named = !self.is_old() && self.domain.mr_mode & mr_mode::HMEM != 0;
         if self.caps & flags::HMEM != 0 && self.caps & flags::PEER != 0 {
@@ -599,7 +599,7 @@ impl Hints {
         fits
     }
 
-    /// Whether this interface is the one that was named.
+    /// Returns whether this interface is the one that was named.
     fn place(&self, endpoint: &Endpoint) -> bool {
         let named = |what: &str, asked: Option<&str>, have: &str| {
             let fits = asked.is_none_or(|asked| asked == have);
@@ -707,8 +707,8 @@ pub(crate) fn queue_size() -> usize {
     params().outstanding as usize
 }
 
-/// Receives an endpoint with these capabilities holds at once. Those of another provider (FI_PEER) are as many as that one
-/// has: lnx says 1024 of itself, and then refuses the answer that it has made of ours when ours says more.
+/// Receives an endpoint with these capabilities holds at once. Those of another provider (FI_PEER) are as many as that
+/// one has: lnx says 1024 of itself, and then refuses the answer that it has made of ours when ours says more.
 pub(crate) fn receives(caps: u64) -> usize {
     if caps & flags::PEER == 0 { queue_size() } else { queue_size().min(1024) }
 }
@@ -718,14 +718,15 @@ pub(crate) fn buffered() -> usize {
     usize::try_from(params().unexpected_bytes.unwrap_or(256 << 20)).unwrap_or(usize::MAX)
 }
 
-/// Returns the registration modes of the opened domain that hints refer to; `None` when they name none, or none of ours.
+/// Returns the registration modes of the opened domain that hints refer to; `None` when they name none, or none of
+/// ours.
 ///
 /// # Safety
 /// As for [`name_of`].
 unsafe fn modes_of(address: usize) -> Option<i32> {
     let ptr: *const ffi::fid = core::ptr::with_exposed_provenance(address);
-    // SAFETY: NULL, which `objects::get` refuses, or an open object by this function's contract; its address was exposed when
-    // the hint was read.
+    // SAFETY: NULL, which `objects::get` refuses, or an open object by this function's contract; its address was
+    // exposed when the hint was read.
     unsafe { objects::get::<OpenDomain, _>(ptr) }.ok().map(OpenDomain::registration)
 }
 

@@ -1,4 +1,4 @@
-//! What hints are called in libfabric's headers: for people, who asked in these words.
+//! Names of hints in libfabric's headers, for log messages.
 
 use crate::flags::{self, order};
 

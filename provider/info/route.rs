@@ -1,4 +1,4 @@
-//! Which interface leads to a destination.
+//! The interface that leads to a destination.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 

@@ -2,8 +2,9 @@
 //!
 //! A value of 1, 2, 4 or 8 bytes that is aligned to its length changes by an atomic instruction of the CPU, so that the
 //! application's own atomics see it before or after, as do those of other processes that have the same memory. All
-//! others (128-bit integers, complex doubles, long doubles, complex floats that are aligned to 4 bytes) change under one
-//! lock of this process: at once towards peers, by whichever endpoint of the process, but not towards the CPU. So do those in a device's memory.
+//! others (128-bit integers, complex doubles, long doubles, complex floats that are aligned to 4 bytes) change under
+//! one lock of this process: at once towards peers, by whichever endpoint of the process, but not towards the CPU. So
+//! do those in a device's memory.
 
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 

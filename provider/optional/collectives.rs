@@ -1,10 +1,10 @@
 //! Collective operations (fi_collective(3)), on messages of our own that no other message meets.
 //!
-//! libfabric's own collective provider is no help: 1.17 as it is distributed has none, and later ones reach theirs by flags
-//! and objects that are internal to the library.
+//! libfabric's own collective provider is no help: 1.17 as it is distributed has none, and later ones reach theirs by
+//! flags and objects that are internal to the library.
 //!
-//! An operation has memory of its own, into which the values are copied when it is called, and out of which the result is
-//! copied at its end, both from and to memory of any kind; what happens between says its [`Schedule`]. All messages
+//! An operation has memory of its own, into which the values are copied when it is called, and out of which the result
+//! is copied at its end, both from and to memory of any kind; what happens between says its [`Schedule`]. All messages
 //! of an operation have the same tag, which follows from the group's key and the number of the group's earlier
 //! operations. So operations of one or several groups may be in progress at once.
 //!
@@ -19,12 +19,13 @@
 //! FI_SELECTIVE_COMPLETION and without FI_COMPLETION. libfabric's own collective provider does so, and applications
 //! wait for the entry (ROFI).
 //!
-//! A round needs nothing of the application: whoever drives the endpoint, background progress as well (`background.rs`), begins
-//! the next one when everything of the last has ended. What the application sees of the end, its buffer and its queue, it
-//! sees in a turn of its own, or of the domain's thread. A join shows in an event queue, which is the fabric's: at once.
+//! A round needs nothing of the application: whoever drives the endpoint, background progress as well
+//! (`background.rs`), begins the next one when everything of the last has ended. What the application sees of the end,
+//! its buffer and its queue, it sees in a turn of its own, or of the domain's thread. A join shows in an event queue,
+//! which is the fabric's: at once.
 //!
-//! A member that cannot go on, because another is gone, sends what it has to send all the same, but marked: whoever gets
-//! it ends with an error, and marks what it sends. So nobody waits for a member that is still there.
+//! A member that cannot go on, because another is gone, sends what it has to send all the same, but marked: whoever
+//! gets it ends with an error, and marks what it sends. So nobody waits for a member that is still there.
 
 pub(crate) mod group;
 mod schedule;
@@ -74,10 +75,10 @@ fn key_part(instance: u32, joins: u32, rank: usize) -> u64 {
     mix(mix(u64::from(instance) << 32 | u64::from(joins)) ^ rank as u64)
 }
 
-/// Who belongs together.
+/// A group of endpoints that call collective operations together.
 #[derive(Clone)]
 pub(crate) struct Group {
-    /// By rank.
+    /// The members' addresses, by rank.
     members: Arc<[u64]>,
     rank: usize,
     /// A number that all members of the group share and no other group has. Until the join has ended, it follows from
@@ -121,7 +122,7 @@ impl Group {
     }
 }
 
-/// What an operation does; a root is an address.
+/// The kind of a collective operation. A root is an address.
 #[derive(Clone, Copy)]
 pub(crate) enum CollectiveKind {
     Barrier,
@@ -142,22 +143,22 @@ pub(crate) struct CollectiveCall {
     pub(crate) group: u64,
     /// Bytes of a member's share.
     pub(crate) block: usize,
-    /// How values are combined, where they are.
+    /// The operation that combines values, if any does.
     pub(crate) combine: Option<(AmoOp, AmoType)>,
-    /// Where the values come from, and where the results go, as far as this member has any.
+    /// The addresses of the values and of the results, as far as this member has any.
     pub(crate) input: u64,
     pub(crate) output: u64,
     pub(crate) spaces: [squall_base::Space; 2],
     pub(crate) context: u64,
 }
 
-/// Who learns of the end.
+/// The receiver of an operation's end.
 pub(crate) enum EndReport {
     /// A completion queue.
     Call { context: u64, result: Option<squall_base::UserSlice> },
     /// The event queue.
     Join { fid: usize, context: usize },
-    /// Nobody any more.
+    /// No one: the application has left the group.
     Nobody,
 }
 
@@ -167,7 +168,7 @@ struct ActiveOperation {
     members: Arc<[u64]>,
     tag: u64,
     schedule: Schedule,
-    /// Its memory; no engine operation names it when `pending` is 0.
+    /// The memory of the operation; no operation of the engine refers to it when `pending` is 0.
     memory: Bounce,
     combine: Option<(AmoOp, AmoType)>,
     /// The round.
@@ -175,7 +176,7 @@ struct ActiveOperation {
     begun: bool,
     /// The send of the round found no room yet.
     unsent: bool,
-    /// Of the round, what has not ended.
+    /// The operations of the current round that have not ended.
     pending: u32,
     failed: Option<OpError>,
     end: EndReport,
@@ -190,14 +191,14 @@ pub(crate) struct Collectives {
     /// The number of joins that were called.
     joins: u32,
     running: HashMap<u64, ActiveOperation>,
-    /// Members that cannot be reached any more, by group and rank: a receive from one of whom nothing was heard since would
-    /// wait for ever.
+    /// Members that cannot be reached any more, by group and rank: a receive from one of whom nothing was heard since
+    /// would wait for ever.
     gone: HashSet<(u64, usize)>,
-    /// Of which something has ended.
+    /// Operations of which a part has ended.
     ready: Vec<u64>,
-    /// That found no room.
+    /// Operations that found no room in the engine.
     blocked: Vec<u64>,
-    /// That are over, which the application has not been told.
+    /// Operations that are over, whose end was not reported.
     over: Vec<ActiveOperation>,
     next: u64,
     /// The application was warned that nothing shows it the end of its operations.
@@ -205,28 +206,28 @@ pub(crate) struct Collectives {
 }
 
 impl Collectives {
-    /// Whether there is something to do.
+    /// Returns whether there is something to do.
     #[inline]
     pub(crate) fn is_due(&self) -> bool {
         !self.ready.is_empty() || self.is_blocked() || !self.over.is_empty()
     }
 
-    /// Whether something waits for room, of which nobody tells.
+    /// Returns whether something waits for room, which no event announces.
     pub(crate) fn is_blocked(&self) -> bool {
         !self.blocked.is_empty()
     }
 
-    /// Whether any is under way.
+    /// Returns whether any is under way.
     pub(crate) fn is_running(&self) -> bool {
         !self.running.is_empty()
     }
 
-    /// Whether a group is being joined.
+    /// Returns whether a group is being joined.
     pub(crate) fn is_joining(&self) -> bool {
         self.running.values().any(|running| matches!(running.end, EndReport::Join { .. }))
     }
 
-    /// Whether a completion was one of ours.
+    /// Returns whether a completion was one of ours.
     pub(crate) fn end(&mut self, done: &Completion) -> bool {
         if done.context & OURS == 0 || done.space != MatchSpace::Collective {
             return false;
@@ -345,12 +346,13 @@ impl ActiveOperation {
         u64::from_ne_bytes(unsafe { self.memory.at(0).cast::<[u8; KEY_SIZE]>().read() })
     }
 
-    /// What is to be done here after a round.
+    /// Computes what this member has to compute after a round.
     fn compute(&mut self) {
         let Some(round) = self.schedule.rounds.get(self.at) else { return };
         for local in &round.then {
-            // SAFETY: the schedule's places are inside of its size, which the memory has, all of it initialised; no operation
-            // of the engine names it, for `pending` is 0, and nobody else has it: the reference is the only one.
+            // SAFETY: the schedule's places are inside of its size, which the memory has, all of it initialised; no
+            // operation of the engine names it, for `pending` is 0, and nobody else has it: the reference is the only
+            // one.
             let memory =
                 unsafe { core::slice::from_raw_parts_mut(self.memory.at(0), self.schedule.size) };
             match (*local, self.combine) {
@@ -461,7 +463,8 @@ impl Core {
         let mut running = ActiveOperation::new(call.group, &numbered, plan, end)?;
         running.combine = call.combine;
         if let (Some(from), Some(piece)) = (input, running.schedule.input) {
-            // SAFETY: the place is inside of the memory, which is new; the values may be read by this function's contract.
+            // SAFETY: the place is inside of the memory, which is new; the values may be read by this function's
+            // contract.
             unsafe {
                 device_memory::copy(CopyDirection::ToHost, from, running.memory.at(piece.at))
             }
@@ -488,7 +491,8 @@ impl Core {
         over.into_iter().flatten().for_each(|running| conclude(bindings, running));
     }
 
-    /// Continues operations of which a part has ended, or that found no room, without showing anything to the application.
+    /// Continues operations of which a part has ended, or that found no room, without showing anything to the
+    /// application.
     #[cold]
     #[inline(never)]
     pub(crate) fn advance_collectives(&mut self, bindings: &Bindings) {
@@ -601,7 +605,7 @@ fn receive_from(
     }
 }
 
-/// Whether a member was found not to be there any more.
+/// Returns whether a member was found not to be there any more.
 fn is_gone(core: &Core, running: &ActiveOperation, rank: usize) -> bool {
     core.optional.collectives.as_ref().is_some_and(|all| all.gone.contains(&(running.group, rank)))
 }

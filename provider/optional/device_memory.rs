@@ -1,9 +1,9 @@
 //! Memory that the CPU must not touch: CUDA's, ROCr's, Level Zero's, and DMA-bufs.
 //!
-//! A driver's library is loaded when an application first asks for FI_HMEM, and by nothing else; without one, or with one
-//! that does not initialise, FI_HMEM is not offered. Memory is known by its [`Space`], a number in a table of this process
-//! that `fi_mr_regattr` fills; a region's descriptor says which. The bytes go through memory of the host: the transport,
-//! the kernel and other processes see that alone.
+//! A driver's library is loaded when an application first asks for FI_HMEM, and by nothing else; without one, or with
+//! one that does not initialise, FI_HMEM is not offered. Memory is known by its [`Space`], a number in a table of this
+//! process that `fi_mr_regattr` fills; a region's descriptor says which. The bytes go through memory of the host: the
+//! transport, the kernel and other processes see that alone.
 //!
 //! | Bytes | Copied | Why so |
 //! |---|---|---|
@@ -13,9 +13,9 @@
 //! | written or changed by peers | while the packet is handled | its acknowledgement says that they are in place |
 //! | read by peers | when the request comes | a failure must be the answer |
 //!
-//! CUDA's copies go by a stream of ours that waits for nobody else's. ROCr's and Level Zero's are synchronous: the one has
-//! no asynchronous copy without the agents and locked pages of both sides, the other is asked by a list of commands that
-//! runs at once. A DMA-buf is copied by the CPU, between the two calls that its exporter wants.
+//! CUDA's copies go by a stream of ours that waits for nobody else's. ROCr's and Level Zero's are synchronous: the one
+//! has no asynchronous copy without the agents and locked pages of both sides, the other is asked by a list of commands
+//! that runs at once. A DMA-buf is copied by the CPU, between the two calls that its exporter wants.
 
 mod bounce;
 mod cuda;
@@ -39,7 +39,7 @@ use crate::ffi;
 pub(crate) use bounce::Bounce;
 pub(crate) use dmabuf::DmaBufAttr;
 
-/// What a driver said of a copy that failed.
+/// A driver's message about a copy that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CopyError(String);
 
@@ -49,7 +49,7 @@ impl fmt::Display for CopyError {
     }
 }
 
-/// Which direction a copy goes.
+/// Direction of a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CopyDirection {
     /// Into memory of the host.
@@ -81,7 +81,8 @@ impl Device {
     /// # Safety
     /// `order.host` may be read or written, as its direction says, for `order.len` bytes.
     unsafe fn copy(&self, order: CopyRequest) -> core::result::Result<(), CopyError> {
-        // SAFETY: the drivers' `copy` ask for `order.host` to be accessible for `order.len` bytes, as this function does.
+        // SAFETY: the drivers' `copy` ask for `order.host` to be accessible for `order.len` bytes, as this function
+        // does.
         unsafe {
             match self {
                 Self::Cuda(context) => context.copy(order),
@@ -123,13 +124,13 @@ fn drivers() -> &'static Drivers {
     })
 }
 
-/// Whether there is any. The first call loads libraries, so only who wants FI_HMEM asks.
+/// Returns whether there is any driver. The first call loads libraries, so it is called for FI_HMEM only.
 pub(crate) fn available() -> bool {
     let all = drivers();
     all.cuda.is_some() || all.rocr.is_some() || all.ze.is_some()
 }
 
-/// Whether CUDA's is among them.
+/// Returns whether CUDA's is among them.
 pub(crate) fn has_cuda() -> bool {
     drivers().cuda.is_some()
 }
@@ -138,7 +139,7 @@ pub(crate) fn has_cuda() -> bool {
 static SPACES: RwLock<Vec<Option<Arc<Device>>>> = RwLock::new(Vec::new());
 /// The spaces of descriptors (`fi_mr_desc`) of memory that is not the host's.
 static DESCRIBED: RwLock<Option<HashMap<usize, Space>>> = RwLock::new(None);
-/// How many there are.
+/// The number of descriptors.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// The memory that a descriptor is of.
@@ -150,13 +151,13 @@ pub(crate) fn space_of(desc: *mut core::ffi::c_void) -> Space {
     look_up(desc.addr())
 }
 
-/// Whether there is any such descriptor.
+/// Returns whether there is any such descriptor.
 #[inline]
 pub(crate) fn is_described() -> bool {
     COUNT.load(Ordering::Relaxed) != 0
 }
 
-/// What is no such descriptor, be it one of the host's memory or none at all, is not followed.
+/// Looks a descriptor up. Any other pointer is not followed.
 #[cold]
 fn look_up(desc: usize) -> Space {
     let described = DESCRIBED.read();
@@ -205,7 +206,7 @@ fn number(new: Device, same: impl Fn(&Device) -> bool) -> Space {
     space(at)
 }
 
-/// Which interface memory is of, `fi_mr_attr::iface`, in words.
+/// Returns the name of an interface of `fi_mr_attr::iface`.
 fn name(iface: u32) -> &'static str {
     match iface {
         ffi::FI_HMEM_CUDA => "CUDA",
@@ -331,7 +332,8 @@ pub(crate) unsafe fn begin(
         let device = device(slice.space)?;
         if let Device::Cuda(context) = &*device {
             let len = usize::try_from(slice.len).unwrap_or(0);
-            // SAFETY: `host` has as many bytes for the direction asked for until the end of the copy, which the event tells.
+            // SAFETY: `host` has as many bytes for the direction asked for until the end of the copy, which the event
+            // tells.
             let event =
                 unsafe { context.begin(CopyRequest { direction, device: slice.base, host, len })? };
             return Ok(PendingCopy(Some((device, event))));
@@ -342,7 +344,7 @@ pub(crate) unsafe fn begin(
 }
 
 impl PendingCopy {
-    /// Whether it is over, and how it ended.
+    /// Returns whether the copy is over, and its result.
     pub(crate) fn poll(&mut self) -> Poll<core::result::Result<(), CopyError>> {
         let Some((device, event)) = &self.0 else { return Poll::Ready(Ok(())) };
         let Device::Cuda(context) = &**device else { return Poll::Ready(Ok(())) };

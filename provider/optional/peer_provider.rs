@@ -1,8 +1,8 @@
-//! Peer providers (fi_peer(3)): completion queues and receive contexts of another provider, the *owner*, which we use so that
-//! the two serve one application together. `lnx` combines shared memory and us in this way.
+//! Peer providers (fi_peer(3)): completion queues and receive contexts of another provider, the *owner*, which we use
+//! so that the two serve one application together. `lnx` combines shared memory and us in this way.
 //!
-//! The structures are those of libfabric 2.3 and later; earlier releases have others under the same names. They are no part
-//! of the stable interface, so the release of the libfabric that loaded us decides whether we know them, whatever
+//! The structures are those of libfabric 2.3 and later; earlier releases have others under the same names. They are no
+//! part of the stable interface, so the release of the libfabric that loaded us decides whether we know them, whatever
 //! version an application asked for.
 
 pub(crate) mod receives;
@@ -109,8 +109,8 @@ impl OwnerCq {
     /// Writes a completion.
     pub(crate) fn write(&self, entry: &Entry) {
         let len = usize::try_from(entry.len).unwrap_or(usize::MAX);
-        // SAFETY: `new` was promised that the queue, and so its table, is valid until the queue that holds this value is
-        // closed; both functions are there (fi_peer(3)). The pointers are passed on as the application gave them.
+        // SAFETY: `new` was promised that the queue, and so its table, is valid until the queue that holds this value
+        // is closed; both functions are there (fi_peer(3)). The pointers are passed on as the application gave them.
         let rc = unsafe {
             let write = (*(*self.0).owner_ops).write;
             let (context, buf) = (pointer(entry.context), pointer(entry.buf));
@@ -142,8 +142,9 @@ impl OwnerCq {
             err_data_size: 0,
             src_addr: entry.source,
         };
-        // SAFETY: `new` was promised that the queue and its table are valid until the queue that holds this value is closed;
-        // the entry is a whole `fi_cq_err_entry` of the release that we know, a local variable that lives through the call.
+        // SAFETY: `new` was promised that the queue and its table are valid until the queue that holds this value is
+        // closed; the entry is a whole `fi_cq_err_entry` of the release that we know, a local variable that lives
+        // through the call.
         let rc = unsafe { ((*(*self.0).owner_ops).writeerr)(self.0, &raw const entry) };
         if rc < 0 {
             log::error!("the owner of a shared completion queue did not take an error: error {rc}");
@@ -276,14 +277,14 @@ pub(crate) struct Srx {
     owner: *mut PeerSrx,
 }
 
-// SAFETY: the owner's context is valid until ours is closed (fi_peer(3)), and of it only the functions are used, which the
-// owner's own lock serialises; the rest of `Srx` may be shared anyway.
+// SAFETY: the owner's context is valid until ours is closed (fi_peer(3)), and of it only the functions are used, which
+// the owner's own lock serialises; the rest of `Srx` may be shared anyway.
 unsafe impl Send for Srx {}
 // SAFETY: as for `Send`: what is used at once by several threads is locked by the owner.
 unsafe impl Sync for Srx {}
 
-// SAFETY: `Srx` is repr(C) and begins with the cell of a `fid_ep`, which begins with a `fid`; `open` alone puts `FI_OPS`
-// into one.
+// SAFETY: `Srx` is repr(C) and begins with the cell of a `fid_ep`, which begins with a `fid`; `open` alone puts
+// `FI_OPS` into one.
 unsafe impl Object for Srx {
     type Fid = ffi::fid_ep;
     fn ops() -> &'static ffi::fi_ops {
@@ -364,8 +365,8 @@ impl Srx {
         let mut attr = MatchAttr { addr: arrival.source, msg_size, tag: arrival.tag };
         let mut entry: *mut RxEntry = core::ptr::null_mut();
         let get = if arrival.tagged { self.owner_ops().get_tag } else { self.owner_ops().get_msg };
-        // SAFETY: the owner's function, with its own context, and places that live through the call; whoever makes us move
-        // holds the owner's lock (fi_peer(3)).
+        // SAFETY: the owner's function, with its own context, and places that live through the call; whoever makes us
+        // move holds the owner's lock (fi_peer(3)).
         let rc = unsafe { get(self.owner, &raw mut attr, &raw mut entry) };
         match (rc, entry.is_null()) {
             (0, false) => Ok(MatchResult::Receive(OwnerEntry(entry))),
@@ -379,8 +380,8 @@ impl Srx {
         }
     }
 
-    /// Queues a message at the owner, which later gives `entry` back through `start_*` or `discard_*`. These find `waiting`
-    /// in the entry.
+    /// Queues a message at the owner, which later gives `entry` back through `start_*` or `discard_*`. These find
+    /// `waiting` in the entry.
     ///
     /// # Errors
     /// The owner's error; then it does not have the message.
@@ -393,8 +394,8 @@ impl Srx {
         let queue =
             if arrival.tagged { self.owner_ops().queue_tag } else { self.owner_ops().queue_msg };
         let entry = entry.into_raw();
-        // SAFETY: the owner lent the entry for this message, and its other fields are the owner's; `import` was promised
-        // that its table is valid, and whoever makes us move holds its lock (fi_peer(3)).
+        // SAFETY: the owner lent the entry for this message, and its other fields are the owner's; `import` was
+        // promised that its table is valid, and whoever makes us move holds its lock (fi_peer(3)).
         let rc = unsafe {
             (*entry).peer_context = waiting;
             if let Some(data) = arrival.data {
@@ -430,8 +431,8 @@ impl Srx {
 /// # Errors
 /// `FI_EINVAL` for none.
 pub(crate) unsafe fn take_back_entry<'a, T>(entry: *mut RxEntry) -> Result<(&'a T, OwnerEntry)> {
-    // SAFETY: NULL, which is refused, or an entry by this function's contract, whose peer's context `queue` set; what that
-    // points to lives until it is taken out by whoever this is for.
+    // SAFETY: NULL, which is refused, or an entry by this function's contract, whose peer's context `queue` set; what
+    // that points to lives until it is taken out by whoever this is for.
     unsafe {
         let waiting = entry.as_ref().ok_or(Errno::INVAL)?.peer_context.cast::<T>();
         Ok((waiting.as_ref().ok_or(Errno::INVAL)?, OwnerEntry(entry)))

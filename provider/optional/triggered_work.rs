@@ -1,9 +1,10 @@
-//! Work: what begins when a counter has reached a number. Triggered operations (FI_TRIGGER) and deferred work requests
-//! (FI_QUEUE_WORK) of fi_trigger(3).
+//! Triggered work: operations that begin when a counter has reached a number. These are triggered operations
+//! (FI_TRIGGER) and deferred work requests (FI_QUEUE_WORK) of fi_trigger(3).
 //!
-//! Work that waits is kept by its counter ([`WaitingWork`]), which moves it to its domain's queue ([`WorkQueue`]) when the number is
-//! reached; that may be under an endpoint lock, so it begins later, by whoever releases the lock. A counter without work,
-//! and an operation that is none, pay nothing for it: the counter looks where it looks for sleepers anyway.
+//! Work that waits is kept by its counter ([`WaitingWork`]), which moves it to its domain's queue ([`WorkQueue`]) when
+//! the number is reached; that may be under an endpoint lock, so it begins later, by whoever releases the lock. A
+//! counter without work, and an operation that is none, pay nothing for it: the counter looks where it looks for
+//! sleepers anyway.
 
 pub(crate) mod operations;
 mod request;
@@ -21,7 +22,7 @@ use crate::errno::{Errno, Result};
 use crate::optional::triggered_work::operations::{begin_receive, begin_transmit};
 pub(crate) use request::control;
 
-/// When it begins.
+/// The condition under which work begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Condition {
     pub(crate) threshold: u64,
@@ -36,7 +37,7 @@ impl Condition {
     }
 }
 
-/// What begins. Endpoints and counters that have been closed by then are no reason to keep them open.
+/// An operation that begins later. It does not keep its endpoint or counter open.
 pub(crate) enum Task {
     Transmit(Weak<Endpoint>, Transmit),
     Receive(Weak<Endpoint>, Receive),
@@ -65,7 +66,7 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// Begins; or is what has to begin later.
+    /// Begins the work. Returns it if it has to begin later.
     fn begin(self) -> Option<Self> {
         let Self { condition, task, deferred } = self;
         match task {
@@ -157,8 +158,8 @@ enum WorkTarget {
     Counter,
 }
 
-// SAFETY: the pointers in a `WorkTarget` are an endpoint's name: `contains` and `is_of` compare them, and nothing follows
-// one, so that whichever thread has the queue may keep and drop them, also after the endpoint is gone.
+// SAFETY: the pointers in a `WorkTarget` are an endpoint's name: `contains` and `is_of` compare them, and nothing
+// follows one, so that whichever thread has the queue may keep and drop them, also after the endpoint is gone.
 unsafe impl Send for WorkTarget {}
 
 impl WorkTarget {

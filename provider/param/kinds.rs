@@ -1,4 +1,4 @@
-//! How parameters are written: sizes with K, M, G, durations with ns, us, ms, s, choices by name.
+//! The notation of parameters: sizes with K, M, G, durations with ns, us, ms, s, choices by name.
 
 use core::marker::PhantomData;
 use core::ops::RangeInclusive;
@@ -276,12 +276,12 @@ impl<L: List> Kind for Choice<L> {
     }
 }
 
-/// Who may talk to an endpoint.
+/// The peers that may talk to an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PeerPolicy {
-    /// Whoever proves its address.
+    /// Every peer that proves its address.
     Any,
-    /// Those in the address vector.
+    /// Peers in the address vector.
     Named,
 }
 
@@ -297,7 +297,7 @@ impl Kind for PeerPolicy {
     }
 }
 
-/// What carries an endpoint's packets on the kernel's network.
+/// The kind of port on the kernel's network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PortKind {
     /// UDP sockets.
@@ -318,7 +318,7 @@ impl Kind for PortKind {
     }
 }
 
-/// How statistics are written.
+/// The format of statistics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum StatsFormat {
     /// `name=value` pairs.
@@ -327,7 +327,7 @@ pub(crate) enum StatsFormat {
     Json,
 }
 
-/// How and where statistics are written.
+/// The format of statistics, and the file that they go to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct StatsSpec {
     /// Text or JSON.

@@ -1,7 +1,7 @@
 //! FI_WAIT_MUTEX_COND: a thread that sleeps in the application's place, and broadcasts the condition.
 //!
-//! The application holds the mutex from fi_trywait to pthread_cond_wait(3), as with any condition, and the thread takes it
-//! to broadcast: so nothing is announced between the two.
+//! The application holds the mutex from fi_trywait to pthread_cond_wait(3), as with any condition, and the thread takes
+//! it to broadcast: so nothing is announced between the two.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -15,10 +15,10 @@ use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::progress;
 
-/// How long the thread waits for a mutex before it looks whether it is to end.
+/// The time for which the thread waits for a mutex before it checks whether it must end.
 const MUTEX_PATIENCE: i64 = 20_000_000;
 
-/// What the application and the thread share.
+/// State that the application and the thread share.
 struct Shared {
     waiter: Arc<Waiter>,
     mutex: UnsafeCell<libc::pthread_mutex_t>,
@@ -60,7 +60,7 @@ impl Announcer {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// What the application waits with.
+    /// Returns the mutex and the condition with which the application waits.
     pub(super) fn pair(&self) -> ffi::fi_mutex_cond {
         ffi::fi_mutex_cond {
             mutex: self.shared.mutex.get().cast(),
@@ -68,7 +68,7 @@ impl Announcer {
         }
     }
 
-    /// The application is about to sleep: the next that comes is announced, once.
+    /// Notes that the application is about to sleep: the next event is announced, once.
     pub(super) fn watch(&self) {
         self.shared.watched.store(true, Ordering::Release);
         if let Some(thread) = &self.thread {

@@ -101,7 +101,8 @@ mod model {
             }
         }
 
-        /// Mirrors `Endpoint::progress_in_background`: the completion stays in the engine, and the sleeper is woken to fetch it.
+        /// Mirrors `Endpoint::progress_in_background`: the completion stays in the engine, and the sleeper is woken to
+        /// fetch it.
         fn progress_in_background(&self) {
             let mut engine = self.engine.lock().expect("no panic");
             *engine += 1;

@@ -14,7 +14,7 @@ use crate::ffi;
 use crate::flags::class;
 use crate::objects::{self, Cell, Object, ObjectRef, Table, Users};
 
-/// Somebody in a set, and what is slept on for it.
+/// A member of a set, and the epoll set on which threads sleep for it.
 struct Member {
     object: Weak<dyn Waitable>,
     fd: RawFd,

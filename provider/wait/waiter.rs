@@ -35,7 +35,7 @@ pub(crate) struct Waiter {
     guests: AtomicU32,
 }
 
-/// Who is about to sleep.
+/// The kind of thread that is about to sleep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sleeper {
     /// A thread in one of our waiting calls, which has said so ([`Waiter::guest`]).

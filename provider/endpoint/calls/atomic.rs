@@ -27,7 +27,7 @@ type Pieces<T> = (T, *const Desc, usize);
 /// A message.
 type Message = *const ffi::fi_msg_atomic;
 
-/// By `enum fi_datatype`.
+/// The data types in the order of `enum fi_datatype`.
 const TYPES: [AmoType; 18] = [
     AmoType::Int8,
     AmoType::Uint8,
@@ -48,7 +48,7 @@ const TYPES: [AmoType; 18] = [
     AmoType::Fp16,
     AmoType::Bf16,
 ];
-/// By `enum fi_op`.
+/// The operations in the order of `enum fi_op`.
 const OPS_BY_NUMBER: [AmoOp; 20] = [
     AmoOp::Min,
     AmoOp::Max,
@@ -71,10 +71,10 @@ const OPS_BY_NUMBER: [AmoOp; 20] = [
     AmoOp::Mswap,
     AmoOp::Diff,
 ];
-/// How many of each libfabric 1.x has.
+/// The number of data types and operations that libfabric 1.x has.
 const OLD: (usize, usize) = (16, 19);
 
-/// Which of the three families a call belongs to.
+/// The three families of atomic calls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum AtomicFamily {
     /// `fi_atomic` and its kin.
@@ -204,7 +204,7 @@ pub(super) fn data_type(api: u32, datatype: fi_datatype) -> Result<AmoType> {
     TypedOp::new(api, AtomicFamily::Base, datatype, ffi::FI_ATOMIC_WRITE).map(|what| what.data_type)
 }
 
-/// How values of a type are combined.
+/// Returns the operation that combines values of a type.
 ///
 /// # Errors
 /// As [`data_type`], also for operations whose result depends on who comes first.

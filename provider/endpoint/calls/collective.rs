@@ -1,5 +1,5 @@
-//! `fi_collective(3)`. Counts are those of one member's share: kind it sends to each in an all-to-all and a scatter, brings
-//! to an all-gather, and has of a reduce-scatter. A root is an address of the vector.
+//! `fi_collective(3)`. Counts are those of one member's share: kind it sends to each in an all-to-all and a scatter,
+//! brings to an all-gather, and has of a reduce-scatter. A root is an address of the vector.
 
 use core::ffi::{c_int, c_void};
 

@@ -6,7 +6,7 @@ use crate::cq::{Entry, ErrorEntry};
 use crate::fault::Fault;
 use crate::flags;
 
-/// What kind of operation ended: fi_cq(3), completion flags.
+/// Returns the completion flags of an operation (fi_cq(3)).
 #[inline]
 fn flags_of(done: &Completion) -> u64 {
     let space = match done.space {

@@ -19,7 +19,7 @@ pub(crate) struct Membership {
     fid: Cell<ffi::fid_mc>,
     users: Users,
     endpoint: ObjectRef<Endpoint>,
-    /// What its operations name.
+    /// The `coll_addr` of the group.
     address: u64,
 }
 

@@ -1,9 +1,9 @@
-//! Who sends what to whom in a collective operation, round after round: a function of the operation, the number of members
-//! and one's rank alone, right for any number.
+//! Schedules of collective operations: the sends and receives of each round. A schedule follows from the operation, the
+//! number of members and the rank alone, for any number of members.
 //!
 //! A member has one piece of memory for an operation, in which all that it sends and receives has a place. It begins a
-//! round when everything of the one before has ended. Between two members messages are taken in the order they are sent, so
-//! they need no numbers.
+//! round when everything of the one before has ended. Between two members messages are taken in the order they are
+//! sent, so they need no numbers.
 //!
 //! | Operation | Schedule | Rounds of n members |
 //! |---|---|---|
@@ -16,13 +16,13 @@
 //! | reduce-scatter | the same, then each reduces what is its own | n - 1 |
 //! | scatter, gather | the root speaks with each | n - 1 |
 //!
-//! What is reduced is combined in the same way at every member that has the result, so that all have it to the last bit:
-//! everybody puts the lower rank's first, or one member does it for all.
+//! What is reduced is combined in the same way at every member that has the result, so that all have it to the last
+//! bit: everybody puts the lower rank's first, or one member does it for all.
 //!
 //! # Which all-reduce
 //!
-//! Every member sends its whole vector in each round of the doubling, and an n-th of it in each round of the ring. A round
-//! takes as long as [`ROUND`] bytes more would, so the one is chosen of which the rounds are fewer bytes:
+//! Every member sends its whole vector in each round of the doubling, and an n-th of it in each round of the ring. A
+//! round takes as long as [`ROUND`] bytes more would, so the one is chosen of which the rounds are fewer bytes:
 //!
 //! | members | doubling, bytes sent of v | ring, of v | ring from v on |
 //! |---:|---:|---:|---:|
@@ -33,8 +33,8 @@
 //! | 8 | 3 | 1.75 | 141 KiB |
 //! | 16 | 4 | 1.88 | 196 KiB |
 
-/// What a round takes however little it carries, in bytes of a long message that cross in that time: a message of next to
-/// nothing is on its way for 5 us, and 16 KiB more of a long one take 4 to 5 (`docs/performance.md`).
+/// What a round takes however little it carries, in bytes of a long message that cross in that time: a message of next
+/// to nothing is on its way for 5 us, and 16 KiB more of a long one take 4 to 5 (`docs/performance.md`).
 const ROUND: usize = 16 << 10;
 /// Parts of a vector begin at multiples of this, of which the size of every type is a divisor, bytes.
 const PART_ALIGN: usize = 64;
@@ -46,12 +46,13 @@ pub(super) struct Piece {
     pub(super) len: usize,
 }
 
-/// What happens to memory after a round.
+/// A change of memory after a round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Local {
     /// `len` bytes from one place to another.
     Copy { from: usize, to: usize, len: usize },
-    /// Values are combined: those at `first` with those at `second`; the results go to `to`, which may be one of the two.
+    /// Values are combined: those at `first` with those at `second`; the results go to `to`, which may be one of the
+    /// two.
     Fold { first: usize, second: usize, to: usize, len: usize },
 }
 
@@ -65,19 +66,19 @@ pub(super) struct Round {
     pub(super) then: Vec<Local>,
 }
 
-/// What a member does.
+/// The rounds of one member.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Schedule {
     /// Bytes of its memory.
     pub(super) size: usize,
-    /// Where the member's own values come.
+    /// The place of the member's own values.
     pub(super) input: Option<Piece>,
-    /// Where the result is at the end.
+    /// The place of the result at the end.
     pub(super) output: Option<Piece>,
     pub(super) rounds: Vec<Round>,
 }
 
-/// Which operation. A root is a rank.
+/// The kind of a collective operation. A root is a rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     Barrier,
@@ -91,8 +92,8 @@ pub(super) enum Kind {
     Gather { root: usize },
 }
 
-/// The schedule of member `rank` of `members`, each of whose share is `block` bytes. `None` when that is more memory than
-/// there can be.
+/// The schedule of member `rank` of `members`, each of whose share is `block` bytes. `None` when that is more memory
+/// than there can be.
 pub(super) fn schedule(kind: Kind, rank: usize, members: usize, block: usize) -> Option<Schedule> {
     let size =
         block.checked_mul(members)?.checked_mul(2).filter(|size| *size <= isize::MAX as usize);
@@ -111,7 +112,7 @@ pub(super) fn schedule(kind: Kind, rank: usize, members: usize, block: usize) ->
     })
 }
 
-/// Somebody who takes part.
+/// A member of a group, for which a schedule is made.
 #[derive(Clone, Copy)]
 struct Member {
     rank: usize,
@@ -219,7 +220,7 @@ impl Member {
         if self.ring_is_shorter() { self.all_reduce_ring() } else { self.all_reduce_doubling() }
     }
 
-    /// Whether the rounds of the ring take less time than those of the doubling: the same for all members.
+    /// Returns whether the rounds of the ring take less time than those of the doubling: the same for all members.
     fn ring_is_shorter(&self) -> bool {
         let lent = if self.members.is_power_of_two() { 0 } else { 2 };
         let doubling = self.members.ilog2() as usize + lent;
@@ -397,8 +398,8 @@ mod tests {
 
     use super::*;
 
-    /// Runs an operation of members whose values are bytes, which are combined as digits are written: so that who combines
-    /// them in another order, or one of them twice, is seen. What each member has at the end.
+    /// Runs an operation of members whose values are bytes, which are combined as digits are written: so that who
+    /// combines them in another order, or one of them twice, is seen. What each member has at the end.
     fn run(kind: Kind, inputs: &[Vec<u8>], block: usize) -> Vec<Option<Vec<u8>>> {
         let of = |rank| schedule(kind, rank, inputs.len(), block).expect("little memory");
         carry_out(&(0..inputs.len()).map(of).collect::<Vec<_>>(), inputs)

@@ -42,7 +42,7 @@ unsafe impl Send for Bounce {}
 // SAFETY: as for `Send`: shared, nothing but its address and length can be had.
 unsafe impl Sync for Bounce {}
 
-/// What a piece of so many bytes is pinned as.
+/// Returns the size class of a piece of this length.
 fn class(len: usize) -> Option<usize> {
     Some(len.next_power_of_two().max(SHORTEST)).filter(|class| *class <= LONGEST)
 }
@@ -80,19 +80,19 @@ impl Bounce {
         }
     }
 
-    /// Where it begins.
+    /// Returns the address of the byte at `offset`.
     pub(crate) fn at(&self, offset: usize) -> *mut u8 {
         debug_assert!(offset <= self.len);
         self.memory.as_ptr().wrapping_add(offset)
     }
 
-    /// As the engine names it: `len` bytes.
+    /// Returns the first `len` bytes as the engine names them.
     pub(crate) fn slice(&self, len: usize) -> UserSlice {
         debug_assert!(len <= self.len);
         UserSlice::lent(self.memory.as_ptr().expose_provenance() as u64, len as u64)
     }
 
-    /// How far into it an address is, if it is inside.
+    /// Returns the offset of an address that is inside.
     pub(crate) fn offset_of(&self, address: u64) -> Option<u64> {
         let offset = address.checked_sub(self.memory.as_ptr().addr() as u64)?;
         (offset < self.len as u64).then_some(offset)

@@ -166,7 +166,7 @@ impl Drop for Inside<'_> {
 }
 
 impl Context {
-    /// Which one it is.
+    /// Returns the number that identifies the context.
     pub(super) fn key(&self) -> usize {
         self.context.addr()
     }
@@ -177,7 +177,7 @@ impl Context {
         self.driver.check("cuCtxPushCurrent", pushed).map(|()| Inside(&self.driver.0))
     }
 
-    /// Whether it still is the context that it was made of, and not another at its address.
+    /// Returns whether it still is the context that it was made of, and not another at its address.
     pub(super) fn lives(&self) -> bool {
         let Ok(_inside) = self.enter() else { return false };
         // SAFETY: asks about a stream of ours, which the driver looks up.
@@ -191,7 +191,8 @@ impl Context {
     unsafe fn order(&self, order: CopyRequest) -> Result<(), CopyError> {
         let CopyRequest { direction, device, host, len } = order;
         let call = &self.driver.0;
-        // SAFETY: `host` has `len` bytes for this direction by this function's contract; `device` is checked by the driver.
+        // SAFETY: `host` has `len` bytes for this direction by this function's contract; `device` is checked by the
+        // driver.
         let (name, status) = unsafe {
             match direction {
                 CopyDirection::ToHost => {
@@ -243,7 +244,7 @@ impl Context {
         }
     }
 
-    /// Whether a copy is over; the event is gone then.
+    /// Returns whether a copy is over; the event is gone then.
     pub(super) fn poll(&self, event: &Event) -> Poll<Result<(), CopyError>> {
         let inside = match self.enter() {
             Ok(inside) => inside,
@@ -269,8 +270,8 @@ impl Context {
         }
     }
 
-    /// Memory of the host that the device reads and writes by itself, without which no copy is asynchronous; `None` when
-    /// there is no more.
+    /// Memory of the host that the device reads and writes by itself, without which no copy is asynchronous; `None`
+    /// when there is no more.
     pub(super) fn pin(&self, len: usize) -> Option<*mut u8> {
         let inside = self.enter().ok()?;
         let mut memory = null_mut();
@@ -285,7 +286,8 @@ impl Context {
     /// It is from [`Self::pin`] of this context, and nothing uses it any more.
     pub(super) unsafe fn unpin(&self, memory: *mut u8) {
         if let Ok(inside) = self.enter() {
-            // SAFETY: memory that cuMemHostAlloc gave out in this context, which is current, and that nobody uses any more.
+            // SAFETY: memory that cuMemHostAlloc gave out in this context, which is current, and that nobody uses any
+            // more.
             unsafe { (inside.0.unpin)(memory.cast()) };
         }
     }

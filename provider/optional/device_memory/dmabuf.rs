@@ -1,5 +1,5 @@
-//! DMA-bufs (Linux, Documentation/driver-api/dma-buf.rst): memory of any device behind a file descriptor, mapped so that
-//! the CPU copies it.
+//! DMA-bufs (Linux, Documentation/driver-api/dma-buf.rst): memory of any device behind a file descriptor, mapped so
+//! that the CPU copies it.
 
 use core::ffi::c_void;
 
@@ -111,8 +111,8 @@ impl DmaBuf {
         let which = if direction == CopyDirection::ToHost { SYNC_READ } else { SYNC_WRITE };
         sync(self.fd, which).map_err(failed)?;
         // SAFETY: within the mapping, as was just checked, which lasts as long as this value and was made writable when
-        // the region's access says that something writes; `host` has `len` bytes by this function's contract. Others may
-        // write to either meanwhile: no reference is made.
+        // the region's access says that something writes; `host` has `len` bytes by this function's contract. Others
+        // may write to either meanwhile: no reference is made.
         unsafe {
             let inside = self.map.add(self.skip + at);
             match direction {

@@ -61,7 +61,7 @@ impl Driver {
         Err(CopyError(format!("{call}: {status:#x}: {text}")))
     }
 
-    /// Whether all of `len` bytes at `at` are in one allocation that the runtime knows.
+    /// Returns whether all of `len` bytes at `at` are in one allocation that the runtime knows.
     ///
     /// # Errors
     /// That they are not.

@@ -1,7 +1,7 @@
-//! Operations on memory that the CPU must not touch (`optional/device_memory.rs`): memory of the host stands in for it in the engine.
+//! Staging of operations on memory that the CPU must not touch (`optional/device_memory.rs`) through host memory.
 //!
-//! What is sent is copied first, and only then enters the engine; what is sent after it waits behind it, so that the
-//! order stays. What arrives is copied when the engine is done, and only then shown. So a copy that fails ends its
+//! Data to send is copied first, and then enters the engine. Later operations wait behind it, so that the
+//! order stays. Data that arrives is copied when the engine is done, and then shown. So a copy that fails ends its
 //! operation with an error, and changes nothing at the peer.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -23,7 +23,7 @@ use crate::optional::device_memory::{self, Bounce, CopyDirection, CopyError, Pen
 /// Contexts of ours, for the engine: no application's, nor deferred work's (`optional/triggered_work.rs`).
 const OURS: u64 = 1 << 62;
 
-/// What stands in for a buffer that bytes arrive in, and the buffer.
+/// A buffer that bytes arrive in, and the host memory that replaces it in the engine.
 #[derive(Clone)]
 struct Destination {
     bounce: Arc<Bounce>,
@@ -35,7 +35,7 @@ struct QueuedOperation {
     copies: Vec<PendingCopy>,
     failed: Option<CopyError>,
     op: Operation,
-    /// It has stand-ins: what they are, by its context.
+    /// The context of its staged buffers, if it has any.
     staged: Option<u64>,
 }
 
@@ -43,9 +43,9 @@ struct QueuedOperation {
 struct StagedOperation {
     context: u64,
     visibility: Visibility,
-    /// Where its buffer begins.
+    /// The address of its buffer.
     base: u64,
-    /// What it reads from; nobody looks at it, it is there.
+    /// Keeps the memory that it reads from.
     _sources: Vec<Bounce>,
     result: Option<Destination>,
 }
@@ -69,14 +69,14 @@ struct ArrivedOperation {
 pub(crate) struct Staging {
     waiting: VecDeque<QueuedOperation>,
     arriving: VecDeque<ArrivedOperation>,
-    /// By context.
+    /// Operations with staged buffers, by context.
     staged: HashMap<u64, StagedOperation>,
-    /// By where the stand-in begins.
+    /// Receives with staged buffers, by the address of the host memory.
     posted: BTreeMap<u64, StagedReceive>,
     next: u64,
 }
 
-/// How all of some copies ended.
+/// Polls copies, and keeps the first error. Returns whether all are over.
 fn poll_all(copies: &mut Vec<PendingCopy>, failed: &mut Option<CopyError>) -> bool {
     copies.retain_mut(|copy| match copy.poll() {
         Poll::Pending => true,
@@ -103,8 +103,8 @@ fn stand_in(buf: &Buf) -> Result<(Bounce, Buf)> {
     Ok((bounce, slice))
 }
 
-/// Begins to copy between a buffer's bytes from `offset` on and as many of the host's, of which `bounce` has room for the
-/// whole buffer's. With `now` it is over on return.
+/// Begins to copy between a buffer's bytes from `offset` on and as many of the host's, of which `bounce` has room for
+/// the whole buffer's. With `now` it is over on return.
 fn copy_buf(
     direction: CopyDirection,
     buf: &Buf,
@@ -119,9 +119,9 @@ fn copy_buf(
             return;
         }
         let host = bounce.at(usize::try_from(offset + position).unwrap_or(0));
-        // SAFETY: `bounce` has as many bytes as `buf`, of which these are the piece's, and stays until its copies are over:
-        // whoever holds both drops the copies first. A piece of the host's is a buffer of an operation that has not
-        // ended towards the application: `Endpoint::transmit` and `receive` say it stays mapped.
+        // SAFETY: `bounce` has as many bytes as `buf`, of which these are the piece's, and stays until its copies are
+        // over: whoever holds both drops the copies first. A piece of the host's is a buffer of an operation that has
+        // not ended towards the application: `Endpoint::transmit` and `receive` say it stays mapped.
         result = unsafe {
             if now {
                 device_memory::copy(direction, piece, host)
@@ -134,13 +134,13 @@ fn copy_buf(
 }
 
 impl Staging {
-    /// Whether later operations must wait for earlier ones.
+    /// Returns whether later operations must wait for earlier ones.
     #[inline]
     pub(crate) fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Whether a copy is under direction.
+    /// Returns whether a copy is in progress.
     pub(crate) fn is_busy(&self) -> bool {
         !self.waiting.is_empty() || !self.arriving.is_empty()
     }
@@ -287,8 +287,8 @@ impl Staging {
         Some(done)
     }
 
-    /// Handles an operation that has ended in the engine. Returns what the application sees of it now: nothing if it still
-    /// has to be copied.
+    /// Handles an operation that has ended in the engine. Returns what the application sees of it now: nothing if it
+    /// still has to be copied.
     #[cold]
     #[inline(never)]
     pub(crate) fn end(&mut self, done: Completion) -> Option<Completion> {

@@ -68,7 +68,7 @@ unsafe impl Send for List {}
 /// The first driver, initialised, with the devices that it has.
 pub(super) struct Driver {
     functions: Arc<Functions>,
-    /// By their place in what zeDeviceGet says.
+    /// The command lists, in the order of zeDeviceGet.
     lists: Vec<Arc<Mutex<List>>>,
 }
 
@@ -138,7 +138,7 @@ pub(super) struct Device {
 }
 
 impl Device {
-    /// Which one it is.
+    /// Returns the number that identifies the device.
     pub(super) fn key(&self) -> u32 {
         self.index
     }

@@ -1,5 +1,5 @@
-//! Receives of an endpoint that belong to a peer-provider owner (`optional/peer_provider.rs`). The endpoint offers each message that arrives
-//! to the owner, which returns a receive for it, or queues it until there is one.
+//! Receives of an endpoint that belong to a peer-provider owner (`optional/peer_provider.rs`). The endpoint offers each
+//! message that arrives to the owner, which returns a receive for it, or queues it until there is one.
 //!
 //! For the engine all these messages are unexpected: it keeps them, and this module claims them when the owner has a
 //! receive. The owner is called only while it drives us by reading our side of its queue, because it holds its lock
@@ -49,7 +49,7 @@ pub(crate) struct PeerReceives {
     next: u64,
     /// The message that the last claim found, and its source.
     found: Option<(Completion, u64)>,
-    /// By id; in boxes, for the owner's entries point to them.
+    /// Messages that wait at the owner, by id. They are boxed because the owner's entries point to them.
     waiting: HashMap<u64, Box<QueuedMessage>>,
     /// Receives of the owner's that messages are on their way into, by id.
     active: HashMap<u64, OwnerEntry>,
@@ -94,8 +94,8 @@ struct SharedContext<'a> {
     srx: Arc<Srx>,
 }
 
-/// Notifies the owner of an endpoint's receives of messages that have arrived and of receives that have ended. The caller
-/// holds the owner's lock and not our endpoint lock.
+/// Notifies the owner of an endpoint's receives of messages that have arrived and of receives that have ended. The
+/// caller holds the owner's lock and not our endpoint lock.
 pub(crate) fn notify_owner(ep: &Endpoint) {
     if let Some(context) = SharedContext::of(ep) {
         context.turn();
@@ -280,8 +280,8 @@ fn report(cq: &Cq, done: &Completion, given: u64, source: u64) {
 /// # Safety
 /// The owner gives the entry back, or asks about it, as fi_peer(3) has it.
 unsafe fn waiting_of(entry: *mut RxEntry) -> Result<(Arc<Endpoint>, u64, OwnerEntry)> {
-    // SAFETY: the entry is one that was queued with a `QueuedMessage`, which stays where it is until its message begins or is
-    // dropped; both are read out of it here.
+    // SAFETY: the entry is one that was queued with a `QueuedMessage`, which stays where it is until its message begins
+    // or is dropped; both are read out of it here.
     let (waiting, entry) = unsafe { peer_provider::take_back_entry::<QueuedMessage>(entry)? };
     Ok((waiting.endpoint.upgrade().ok_or(Errno::INVAL)?, waiting.id, entry))
 }

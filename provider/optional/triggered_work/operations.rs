@@ -155,8 +155,8 @@ pub(crate) fn begin_transmit(
     call: &Transmit,
     deferred: Option<&Deferred>,
 ) -> Result<()> {
-    // SAFETY: the application gave the buffer when it submitted the work, and leaves it alone until that has ended or was
-    // taken back (fi_trigger(3)); neither has happened, for it is beginning.
+    // SAFETY: the application gave the buffer when it submitted the work, and leaves it alone until that has ended or
+    // was taken back (fi_trigger(3)); neither has happened, for it is beginning.
     let begun = unsafe { ep.submit_transmit(call.clone(), ep.tx_flags(), deferred) };
     begun.or_else(|error| report_not_begun(ep, error, &call.unbegun(), deferred))
 }
@@ -170,8 +170,8 @@ pub(crate) fn begin_receive(
     call: &Receive,
     deferred: Option<&Deferred>,
 ) -> Result<()> {
-    // SAFETY: the application gave the buffer when it submitted the work, and leaves it alone until that has ended or was
-    // taken back (fi_trigger(3)); neither has happened, for it is beginning.
+    // SAFETY: the application gave the buffer when it submitted the work, and leaves it alone until that has ended or
+    // was taken back (fi_trigger(3)); neither has happened, for it is beginning.
     let begun = unsafe { ep.submit_receive(call.clone(), deferred) };
     begun.or_else(|error| report_not_begun(ep, error, &call.unbegun(), deferred))
 }

@@ -91,9 +91,9 @@ unsafe fn counter(domain: &Domain, cntr: *mut ffi::fid_cntr) -> Result<Arc<Cntr>
 /// # Safety
 /// As for [`work_of`].
 unsafe fn task_of(domain: &Domain, request: &ffi::fi_deferred_work) -> Result<(Task, u64)> {
-    // SAFETY: by this function's contract `op` is a pointer to the structure of `op_type`, or NULL, which `as_ref` looks
-    // at, and everything that it names is what its type says; endpoints and counters are NULL or open. What makes calls of
-    // messages asks no more, and copies what they say.
+    // SAFETY: by this function's contract `op` is a pointer to the structure of `op_type`, or NULL, which `as_ref`
+    // looks at, and everything that it names is what its type says; endpoints and counters are NULL or open. What makes
+    // calls of messages asks no more, and copies what they say.
     unsafe {
         let op = &request.op;
         match request.op_type {
