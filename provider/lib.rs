@@ -4,6 +4,15 @@
 //! This crate is the `fi_*` ABI: objects and their operation tables, argument checks, progress. The
 //! transport is [`squall_engine`], the packet I/O [`squall_net`]; nothing here names a packet field.
 //!
+//! # Rooms
+//!
+//! - `endpoint` is the data path: `calls` check arguments and build a descriptor, `transmit` and `receive` submit it,
+//!   `poller` moves packets, `delivery` reports the end of operations, `shutdown` closes.
+//! - `optional` has the facilities that an endpoint without them does not pay for: triggered work, peer providers,
+//!   collectives, device memory. The data path asks them before an operation is submitted and after one of theirs ends.
+//! - `objects` is what all libfabric objects have in common; `cq`, `cntr`, `av`, `mr`, `eq` and `domain` are the objects.
+//! - `endpoint_driver` and `backoff` serve threads that poll or wait; `progress` and `background` are threads of ours.
+//!
 //! # Conventions
 //!
 //! - Every object is an `Arc` of a `repr(C)` struct whose first field is libfabric's `fid_*`
