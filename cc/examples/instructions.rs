@@ -11,8 +11,8 @@ use std::process::ExitCode;
 
 use squall_cc::base::{Rate, Rng, Span, Time};
 use squall_cc::{
-    Feedback, Grant, Hops, IntHop, Kind, Network, PathSelector, PathSignal, Paths, PathsConfig,
-    Sender, SenderCc, SenderConfig, Sending,
+    Feedback, FeedbackKind, Grant, Hops, IntHop, NetworkProfile, PathSelector, PathSignal, Paths,
+    PathsConfig, Sender, SenderCc, SenderConfig, SentPacket,
 };
 
 const MTU: u32 = 4096;
@@ -66,8 +66,8 @@ fn warm(sender: &mut Sender) {
     let mut now = Time(900_000);
     for _ in 0..100 {
         now += Span(330);
-        let _ =
-            sender.on_send(now, &Sending { bytes: MTU, backlog: 1 << 20, ..Sending::default() });
+        let _ = sender
+            .on_send(now, &SentPacket { bytes: MTU, backlog: 1 << 20, ..SentPacket::default() });
         let grant = Some(Grant::Credit(1 << 20));
         sender.on_feedback(&Feedback { now, in_flight: 50_000, grant, ..ack(false, 5) });
     }
@@ -87,7 +87,7 @@ fn ack(ecn: bool, delay: u64) -> Feedback<'static> {
     }
 }
 
-fn of(kind: Kind) -> Feedback<'static> {
+fn of(kind: FeedbackKind) -> Feedback<'static> {
     Feedback { kind, bytes: MTU, packets: 1, ..Feedback::default() }
 }
 
@@ -107,11 +107,11 @@ reports! {
     marked_below_late: LATE, ack(true, 5);
     marked_above: SOON, ack(true, 11);
     marked_above_late: LATE, ack(true, 11);
-    trimmed: SOON, of(Kind::Nacked { trimmed: true, last_hop: false });
-    trimmed_late: LATE, of(Kind::Nacked { trimmed: true, last_hop: false });
-    lost: SOON, of(Kind::Lost);
-    timed_out: LATE, of(Kind::TimedOut);
-    notified: LATE, of(Kind::Notified);
+    trimmed: SOON, of(FeedbackKind::Nacked { trimmed: true, last_hop: false });
+    trimmed_late: LATE, of(FeedbackKind::Nacked { trimmed: true, last_hop: false });
+    lost: SOON, of(FeedbackKind::Lost);
+    timed_out: LATE, of(FeedbackKind::TimedOut);
+    notified: LATE, of(FeedbackKind::Notified);
     round_end: LATE, Feedback { round_end: true, ..ack(true, 60) };
 }
 
@@ -133,7 +133,7 @@ fn budget(sender: &Sender, now: Time) -> bool {
 }
 
 #[inline(never)]
-fn on_send(sender: &mut Sender, now: Time, sending: &Sending) {
+fn on_send(sender: &mut Sender, now: Time, sending: &SentPacket) {
     let _ = black_box(sender.on_send(now, sending));
 }
 
@@ -141,11 +141,11 @@ fn sender(config: &SenderConfig, times: u32) {
     all_reports(config, times);
     let mut sender = Sender::new(config, Time::ZERO);
     warm(&mut sender);
-    let sending = Sending { bytes: MTU, backlog: 1 << 20, ..Sending::default() };
+    let sending = SentPacket { bytes: MTU, backlog: 1 << 20, ..SentPacket::default() };
     let mut now = Time(1_000_000);
     for _ in 0..times {
         now += SOON;
-        nothing(black_box(&mut sender), black_box(&of(Kind::Acked)));
+        nothing(black_box(&mut sender), black_box(&of(FeedbackKind::Acked)));
         black_box(budget(black_box(&sender), black_box(now)));
         on_send(black_box(&mut sender), black_box(now), black_box(&sending));
     }
@@ -203,7 +203,7 @@ fn selector(config: &PathsConfig, times: u32) {
 fn main() -> ExitCode {
     let args: Vec<_> = std::env::args().skip(1).collect();
     let times = args.get(2).and_then(|times| times.parse().ok()).unwrap_or(1000);
-    let network = Network::new(Rate::gbps(100), BASE, MTU, true);
+    let network = NetworkProfile::new(Rate::gbps(100), BASE, MTU, true);
     match (args.first().map(String::as_str), args.get(1)) {
         (Some("sender"), None) => {
             SenderConfig::NAMES.iter().for_each(|(name, _)| println!("{name}"));

@@ -8,7 +8,7 @@ use crate::error::ConfigError;
 use crate::tuning::Setting;
 
 /// A name and one line about it.
-pub type Named = (&'static str, &'static str);
+pub type NameAndSummary = (&'static str, &'static str);
 
 /// Why a choice in words cannot be followed.
 #[derive(Clone, PartialEq, Debug)]
@@ -20,7 +20,7 @@ pub enum ChoiceError {
         /// The name.
         asked: String,
         /// The names there are.
-        allowed: &'static [Named],
+        allowed: &'static [NameAndSummary],
     },
     /// This build leaves the algorithm out.
     NotBuilt {
@@ -115,8 +115,8 @@ pub(crate) fn name_of(text: &str) -> &str {
 pub(crate) fn unknown(
     kind: &'static str,
     text: &str,
-    allowed: &'static [Named],
-    not_built: &'static [Named],
+    allowed: &'static [NameAndSummary],
+    not_built: &'static [NameAndSummary],
 ) -> ChoiceError {
     let asked = name_of(text);
     match not_built.iter().find(|(name, _)| *name == asked) {

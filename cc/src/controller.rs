@@ -10,20 +10,22 @@ mod share;
 
 use squall_base::{Span, Time};
 
-use crate::network::Network;
+use crate::network::NetworkProfile;
 use crate::tuning::Tunable;
-pub use budget::{Action, Budget, FlowEvent, Metrics, RequestState, Scope, Sending, Stamp};
+pub use budget::{
+    Budget, FlowEvent, RequestState, Scope, SenderAction, SenderMetrics, SentPacket, Stamp,
+};
 pub use credit::{CREDIT_UNIT, CreditConfig, credit_bytes, credit_units};
 pub(crate) use feedback::LANES;
-pub use feedback::{Feedback, Grant, Hops, IntHop, Kind, MOST_HOPS};
+pub use feedback::{Feedback, FeedbackKind, Grant, Hops, IntHop, MOST_HOPS};
 pub use rate_packet::{
     LinkEntries, LinkEntry, LinkState, MOST_LINKS, RatePacket, Speculation, StartEpoch,
 };
 pub use receiver::{
-    AckSignals, LookAhead, RCVD_UNIT, ReceivedPacket, ReceiverAction, ReceiverCc, ReceiverConfig,
-    RxFlow, received_between,
+    AckSignals, RCVD_UNIT, ReceivedPacket, ReceiverAction, ReceiverCc, ReceiverConfig, RxFlow,
+    SenderList, received_between,
 };
-pub use share::{Congestion, Share, ShareConfig, WHOLE_SHARE};
+pub use share::{Congestion, LineShare, ShareConfig, WHOLE_SHARE};
 
 /// One congestion-control context at a sender; which flows share it is [`crate::Scope`]'s business.
 ///
@@ -40,7 +42,7 @@ pub trait SenderCc {
     fn budget(&self, now: Time) -> Budget;
 
     /// A packet leaves.
-    fn on_send(&mut self, now: Time, sending: &Sending) -> Stamp {
+    fn on_send(&mut self, now: Time, sending: &SentPacket) -> Stamp {
         let (_, _) = (now, sending);
         Stamp::default()
     }
@@ -48,7 +50,7 @@ pub trait SenderCc {
     /// Packets leave back to back, each as `sending` says: up to `count` of them, at least one, until one wants
     /// something of its own. How many left, and what rides on the last; nothing rides on the others.
     #[inline]
-    fn on_send_run(&mut self, now: Time, sending: &Sending, count: u16) -> (u16, Stamp) {
+    fn on_send_run(&mut self, now: Time, sending: &SentPacket, count: u16) -> (u16, Stamp) {
         for n in 1..count {
             let stamp = self.on_send(now, sending);
             if stamp != Stamp::default() {
@@ -77,21 +79,21 @@ pub trait SenderCc {
     }
 
     /// The next thing to do, if any.
-    fn poll(&mut self, now: Time) -> Option<Action> {
+    fn poll(&mut self, now: Time) -> Option<SenderAction> {
         let _ = now;
         None
     }
 
-    /// What [`Action::SendRatePacket`] asks to send, now; only of algorithms that ask.
+    /// What [`SenderAction::SendRatePacket`] asks to send, now; only of algorithms that ask.
     fn rate_packet(&mut self, now: Time) -> Option<RatePacket> {
         let _ = now;
         None
     }
 
     /// What the context looks like.
-    fn metrics(&self) -> Metrics;
+    fn metrics(&self) -> SenderMetrics;
 
-    /// [`Metrics::base_rtt`] alone, which every packet that leaves asks for.
+    /// [`SenderMetrics::base_rtt`] alone, which every packet that leaves asks for.
     fn base_rtt(&self) -> Option<Span> {
         self.metrics().base_rtt
     }
@@ -102,11 +104,11 @@ pub trait SenderCc {
     }
 }
 
-/// Parameters of a sender's algorithm. Besides the methods here it has `new(&Network) -> Self`, its
+/// Parameters of a sender's algorithm. Besides the methods here it has `new(&NetworkProfile) -> Self`, its
 /// defaults on a network, and the algorithm `new(Arc<Self>, Time)`.
 pub trait SenderParameters: Tunable {
     /// What the receiver of an endpoint that runs this algorithm must do.
-    fn receiver(&self, network: &Network) -> ReceiverConfig {
+    fn receiver(&self, network: &NetworkProfile) -> ReceiverConfig {
         let _ = network;
         ReceiverConfig::Plain
     }

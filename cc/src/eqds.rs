@@ -19,20 +19,20 @@ use alloc::sync::Arc;
 use squall_base::Time;
 
 use crate::controller::{
-    Action, Budget, Feedback, FlowEvent, Grant, Kind, Metrics, RequestState, SenderCc, Sending,
-    Stamp,
+    Budget, Feedback, FeedbackKind, FlowEvent, Grant, RequestState, SenderAction, SenderCc,
+    SenderMetrics, SentPacket, Stamp,
 };
 pub use config::EqdsConfig;
-pub use credited::{CreditWindow, Credited, CreditedConfig};
+pub use credited::{CreditWindow, CreditedConfig, CreditedSender};
 pub use receiver::CreditReceiver;
 
 /// One sender that lives on credit: 64 bytes, parameters shared.
 ///
 /// # When no credit comes
 ///
-/// A flow that is blocked asks for credit, and again after twice the time ([`Action::RequestCredit`]).
+/// A flow that is blocked asks for credit, and again after twice the time ([`SenderAction::RequestCredit`]).
 /// A receiver that grants answers each time. One that never does although it acknowledges speaks another
-/// mode; then the flow goes on with a plain window and [`Metrics::ungranted`] says so, until a grant
+/// mode; then the flow goes on with a plain window and [`SenderMetrics::ungranted`] says so, until a grant
 /// proves the opposite. With `in_acks` the first ACK without credit is proof enough.
 ///
 /// A receiver that granted before and is silent now may be gone. After the same patience one packet goes
@@ -45,13 +45,13 @@ pub struct Eqds {
     /// Credit not yet spent, in bytes; below zero when the last packet was larger than what was left.
     balance: i64,
     /// Largest credit asked for since the flow opened (`_pull_target`).
-    told: u64,
+    max_target: u64,
     /// Bytes that wait, as far as known.
     backlog: u64,
     /// When to ask again; [`Time::NEVER`] while nothing is blocked.
-    ask_at: Time,
+    request_at: Time,
     /// Times asked since the last grant.
-    asked: u8,
+    requests: u8,
     /// Nothing was heard yet: speculative credit may be spent.
     speculating: bool,
     /// The peer has granted, if only nothing.
@@ -61,7 +61,7 @@ pub struct Eqds {
     /// The peer does not grant: a plain window instead.
     plain: bool,
     /// A request is to be sent.
-    ask: bool,
+    request_due: bool,
     /// It was said that work waits, since a packet left or credit came.
     waiting: bool,
 }
@@ -80,15 +80,15 @@ impl Eqds {
             config,
             granted: 0,
             balance,
-            told: 0,
+            max_target: 0,
             backlog: 0,
-            ask_at: Time::NEVER,
-            asked: 0,
+            request_at: Time::NEVER,
+            requests: 0,
             speculating: true,
             granting: false,
             acked: false,
             plain: false,
-            ask: false,
+            request_due: false,
             waiting: false,
         }
     }
@@ -127,46 +127,46 @@ impl Eqds {
     }
 
     /// A packet leaves: it costs its bytes and says what the flow wants.
-    fn spend(&mut self, now: Time, sending: &Sending, most: u64) -> u64 {
+    fn spend(&mut self, now: Time, sending: &SentPacket, most: u64) -> u64 {
         if !self.plain {
             self.balance = self.balance.saturating_sub(i64::from(sending.bytes));
         }
         self.backlog = sending.backlog;
         self.waiting = false;
-        self.ask_at = Time::NEVER;
-        self.watch(now);
+        self.request_at = Time::NEVER;
+        self.arm_request_timer(now);
         let target = self.target(self.backlog, most);
-        self.told = self.told.max(target);
+        self.max_target = self.max_target.max(target);
         target
     }
 
     /// Whether work waits for credit; then a timer has to run.
-    fn watch(&mut self, now: Time) -> bool {
+    fn arm_request_timer(&mut self, now: Time) -> bool {
         let starved = !self.plain && self.balance <= 0 && self.backlog > 0;
         if !starved {
-            self.ask_at = Time::NEVER;
-        } else if self.ask_at == Time::NEVER {
-            self.ask_at = now + self.config.ask_after;
+            self.request_at = Time::NEVER;
+        } else if self.request_at == Time::NEVER {
+            self.request_at = now + self.config.ask_after;
         }
         starved
     }
 
     /// What a report says about credit.
-    fn hear(&mut self, feedback: &Feedback<'_>) {
+    fn on_credit_feedback(&mut self, feedback: &Feedback<'_>) {
         let granted = match feedback.grant {
             Some(Grant::Credit(cumulative)) => Some(cumulative),
             Some(Grant::Rates(_)) | None => None,
         };
         match feedback.kind {
-            Kind::Acked => {
+            FeedbackKind::Acked => {
                 self.stop_speculating();
                 self.acked = true;
                 if self.config.in_acks && granted.is_none() && !self.granting {
-                    self.give_up();
+                    self.fall_back();
                 }
             }
-            Kind::ProbeAnswered => self.stop_speculating(),
-            Kind::Nacked { .. } => {
+            FeedbackKind::ProbeAnswered => self.stop_speculating(),
+            FeedbackKind::Nacked { .. } => {
                 self.stop_speculating();
                 // A receiver of whose packets none came through has no flow to grant anything to.
                 if feedback.in_flight == 0 && !self.granting {
@@ -174,19 +174,25 @@ impl Eqds {
                 }
             }
             // What is sent before anybody granted cannot wait for a grant when it is lost.
-            Kind::TimedOut if !self.granting => {
+            FeedbackKind::TimedOut if !self.granting => {
                 self.balance = self.balance.max(i64::from(feedback.bytes));
             }
-            Kind::TimedOut | Kind::Lost | Kind::Notified | Kind::Control => {}
+            FeedbackKind::TimedOut
+            | FeedbackKind::Lost
+            | FeedbackKind::Notified
+            | FeedbackKind::Control => {}
         }
         if let Some(cumulative) = granted {
             self.stop_speculating();
             self.grant(cumulative);
         }
-        if matches!(feedback.kind, Kind::Nacked { .. } | Kind::Lost | Kind::TimedOut) {
+        if matches!(
+            feedback.kind,
+            FeedbackKind::Nacked { .. } | FeedbackKind::Lost | FeedbackKind::TimedOut
+        ) {
             // It has to be sent again, which the receiver may not know.
             self.backlog = self.backlog.saturating_add(u64::from(feedback.bytes));
-            self.watch(feedback.now);
+            self.arm_request_timer(feedback.now);
         }
     }
 
@@ -200,7 +206,7 @@ impl Eqds {
 
     fn grant(&mut self, cumulative: u64) {
         self.granting = true;
-        self.asked = 0;
+        self.requests = 0;
         self.waiting = false;
         if self.plain {
             self.plain = false;
@@ -213,68 +219,68 @@ impl Eqds {
             self.granted = cumulative;
         }
         if self.balance > 0 {
-            self.ask_at = Time::NEVER;
-            self.ask = false;
+            self.request_at = Time::NEVER;
+            self.request_due = false;
         }
     }
 
-    const fn give_up(&mut self) {
+    const fn fall_back(&mut self) {
         self.plain = true;
-        self.ask = false;
-        self.ask_at = Time::NEVER;
+        self.request_due = false;
+        self.request_at = Time::NEVER;
     }
 
     /// Work waits for credit: asks at once if the receiver cannot know, later in any case.
-    fn blocked(&mut self, now: Time, backlog: u64) {
+    fn on_blocked(&mut self, now: Time, backlog: u64) {
         self.backlog = backlog;
-        if self.watch(now) && !self.waiting {
+        if self.arm_request_timer(now) && !self.waiting {
             self.waiting = true;
-            self.ask = self.target(backlog, u64::MAX) > self.told;
+            self.request_due = self.target(backlog, u64::MAX) > self.max_target;
         }
     }
 
-    fn ask_again(&mut self, now: Time) {
-        if now < self.ask_at {
+    fn on_request_timer(&mut self, now: Time) {
+        if now < self.request_at {
             return;
         }
-        if !self.watch(now) {
+        if !self.arm_request_timer(now) {
             return;
         }
-        if self.asked >= self.config.patience {
+        if self.requests >= self.config.patience {
             if self.acked && !self.granting {
-                self.give_up();
+                self.fall_back();
                 return;
             }
             self.balance = 1; // one packet, for the loss detection
         }
-        self.asked = self.asked.saturating_add(1);
-        self.ask = true;
-        self.ask_at = now + self.config.ask_after * (1 << self.asked.min(6));
+        self.requests = self.requests.saturating_add(1);
+        self.request_due = true;
+        self.request_at = now + self.config.ask_after * (1 << self.requests.min(6));
     }
 
-    fn request(&mut self) -> Option<Action> {
-        if !core::mem::take(&mut self.ask) {
+    fn poll_request(&mut self) -> Option<SenderAction> {
+        if !core::mem::take(&mut self.request_due) {
             return None;
         }
         let target = self.target(self.backlog, u64::MAX);
-        self.told = self.told.max(target);
-        Some(Action::RequestCredit { target })
+        self.max_target = self.max_target.max(target);
+        Some(SenderAction::RequestCredit { target })
     }
 
-    fn event(&mut self, now: Time, event: FlowEvent) {
+    fn on_flow_event(&mut self, now: Time, event: FlowEvent) {
         match event {
-            FlowEvent::Blocked { backlog } => self.blocked(now, backlog),
+            FlowEvent::Blocked { backlog } => self.on_blocked(now, backlog),
             FlowEvent::Idle | FlowEvent::Closed => {
                 self.backlog = 0;
-                self.ask = false;
-                self.ask_at = Time::NEVER;
+                self.request_due = false;
+                self.request_at = Time::NEVER;
             }
             FlowEvent::Opened { .. } | FlowEvent::Resumed => {}
         }
     }
 
-    fn timer(&self) -> Option<Time> {
-        (self.ask_at != Time::NEVER).then_some(self.ask_at)
+    fn request_timer(&self) -> Option<Time> {
+        (self.request_at != Time::NEVER).then_some(self.request_at)
     }
 }
 
@@ -287,38 +293,38 @@ impl SenderCc for Eqds {
         }
     }
 
-    fn on_send(&mut self, now: Time, sending: &Sending) -> Stamp {
+    fn on_send(&mut self, now: Time, sending: &SentPacket) -> Stamp {
         let target = self.spend(now, sending, u64::MAX);
         Stamp { state: Some(RequestState::Demand(target)), ..Stamp::default() }
     }
 
     fn on_feedback(&mut self, feedback: &Feedback<'_>) {
-        self.hear(feedback);
+        self.on_credit_feedback(feedback);
     }
 
     fn on_event(&mut self, now: Time, event: FlowEvent) {
-        self.event(now, event);
+        self.on_flow_event(now, event);
     }
 
     fn on_timer(&mut self, now: Time) {
-        self.ask_again(now);
+        self.on_request_timer(now);
     }
 
     fn next_timer(&self) -> Option<Time> {
-        self.timer()
+        self.request_timer()
     }
 
-    fn poll(&mut self, _now: Time) -> Option<Action> {
-        self.request()
+    fn poll(&mut self, _now: Time) -> Option<SenderAction> {
+        self.poll_request()
     }
 
-    fn metrics(&self) -> Metrics {
-        Metrics {
+    fn metrics(&self) -> SenderMetrics {
+        SenderMetrics {
             cwnd: self.plain.then_some(self.config.max_credit),
             max_cwnd: Some(self.config.max_credit),
             base_rtt: Some(self.config.base_rtt),
             ungranted: self.plain,
-            ..Metrics::default()
+            ..SenderMetrics::default()
         }
     }
 }

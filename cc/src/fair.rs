@@ -8,7 +8,7 @@
 //! of once a round trip: who has more is lowered more often.
 //!
 //! Both ask of an algorithm that it keep a reference (window or rate) apart from what it allows now: each
-//! acknowledgement makes the latter out of the former, and only some move the reference ([`Turn::commit`]).
+//! acknowledgement makes the latter out of the former, and only some move the reference ([`ReferenceUpdate::commit`]).
 
 mod config;
 #[cfg(test)]
@@ -19,13 +19,15 @@ use alloc::sync::Arc;
 
 use squall_base::{Span, Time};
 
-use crate::controller::{Action, Budget, Feedback, FlowEvent, Metrics, SenderCc, Sending, Stamp};
+use crate::controller::{
+    Budget, Feedback, FlowEvent, SenderAction, SenderCc, SenderMetrics, SentPacket, Stamp,
+};
 use crate::math::{least, most};
 pub use config::{FairConfig, FairParameters, VaiConfig};
 
 /// What an acknowledgement says, in the eyes of the algorithm.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Seen {
+pub struct CongestionSample {
     /// How much congestion, in the unit of [`VaiConfig::threshold`].
     pub measure: f32,
     /// The algorithm would go down: to it this is congestion.
@@ -42,14 +44,14 @@ pub struct Seen {
 
 /// What the algorithm is to make of it.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Turn {
+pub struct ReferenceUpdate {
     /// What is allowed now becomes the reference.
     pub commit: bool,
     /// What the additive increase is multiplied by, at least 1.
     pub gain: f32,
 }
 
-impl Turn {
+impl ReferenceUpdate {
     /// Without VAI and SF: once a round trip, by the plain increase.
     #[must_use]
     pub const fn plain(round_end: bool) -> Self {
@@ -109,28 +111,28 @@ impl<R: Default> Fairness<R> {
 
     /// What is to be made of an acknowledgement; `None` if it is to be ignored.
     #[inline(always)]
-    pub fn turn(&mut self, seen: &Seen) -> Option<Turn> {
+    pub fn update(&mut self, sample: &CongestionSample) -> Option<ReferenceUpdate> {
         // Neither is ever not a number, which `max` would look after.
-        if seen.measure > self.worst {
-            self.worst = seen.measure;
+        if sample.measure > self.worst {
+            self.worst = sample.measure;
         }
-        self.congested |= seen.decrease;
-        self.acked = self.acked.saturating_add(seen.packets);
-        if seen.round_end {
+        self.congested |= sample.decrease;
+        self.acked = self.acked.saturating_add(sample.packets);
+        if sample.round_end {
             self.end_round();
         }
         // Section 4.1.2: decreases after so many packets, increases never more often than once a round trip.
         let commit = match self.config.sf {
-            sf if seen.decrease && sf > 0 => self.acked >= sf,
-            _ => seen.round_end,
+            sf if sample.decrease && sf > 0 => self.acked >= sf,
+            _ => sample.round_end,
         };
         if commit {
             self.acked = 0;
         }
-        if commit && seen.decrease && self.config.random && self.ignores(seen) {
+        if commit && sample.decrease && self.config.random && self.ignores(sample) {
             return None;
         }
-        Some(Turn { commit, gain: self.gain(commit) })
+        Some(ReferenceUpdate { commit, gain: self.gain(commit) })
     }
 
     /// Algorithm 1: tokens and dampener.
@@ -161,12 +163,12 @@ impl<R: Default> Fairness<R> {
     /// Section 3.3.4: feedback is disregarded if the window is less than a random one up to the largest. Drawn from
     /// what was sampled, as there is no other randomness here.
     #[inline(always)]
-    fn ignores(&mut self, seen: &Seen) -> bool {
-        let mixed = (seen.measure.to_bits() ^ u32::from(self.seed)).wrapping_mul(0x9e37_79b1);
+    fn ignores(&mut self, sample: &CongestionSample) -> bool {
+        let mixed = (sample.measure.to_bits() ^ u32::from(self.seed)).wrapping_mul(0x9e37_79b1);
         let drawn = (mixed ^ mixed >> 15).wrapping_mul(0x85eb_ca77);
         self.seed = (drawn >> 24) as u8;
         let share = (drawn >> 8 & 0xffff) as f32 / 65_536.0;
-        seen.window / seen.largest < share
+        sample.window / sample.largest < share
     }
 }
 
@@ -185,12 +187,12 @@ pub trait FairCc: SenderCc {
 
 /// An algorithm with VAI or SF.
 #[derive(Clone, Debug)]
-pub struct Fair<A: FairCc> {
+pub struct FairSender<A: FairCc> {
     inner: A,
     fairness: Fairness<A::Reference>,
 }
 
-impl<A: FairCc> Fair<A> {
+impl<A: FairCc> FairSender<A> {
     /// A fresh context round one of the algorithm.
     #[must_use]
     pub fn new(inner: A, config: Arc<FairConfig>) -> Box<Self> {
@@ -198,12 +200,12 @@ impl<A: FairCc> Fair<A> {
     }
 }
 
-impl<A: FairCc> SenderCc for Fair<A> {
+impl<A: FairCc> SenderCc for FairSender<A> {
     fn budget(&self, now: Time) -> Budget {
         self.inner.budget(now)
     }
 
-    fn on_send(&mut self, now: Time, sending: &Sending) -> Stamp {
+    fn on_send(&mut self, now: Time, sending: &SentPacket) -> Stamp {
         self.inner.on_send(now, sending)
     }
 
@@ -223,11 +225,11 @@ impl<A: FairCc> SenderCc for Fair<A> {
         self.inner.next_timer()
     }
 
-    fn poll(&mut self, now: Time) -> Option<Action> {
+    fn poll(&mut self, now: Time) -> Option<SenderAction> {
         self.inner.poll(now)
     }
 
-    fn metrics(&self) -> Metrics {
+    fn metrics(&self) -> SenderMetrics {
         self.inner.metrics()
     }
 

@@ -10,7 +10,7 @@
 //! - [`ReceiverCc`] / [`Receiver`]: what a receiving host tells its senders, one object a host.
 //!
 //! An endpoint chooses by name, [`SenderConfig::by_name`] and [`PathsConfig::by_name`], from what it knows
-//! of its [`Network`]; `README.md` lists the names. What its receiver must do follows from the sender's
+//! of its [`NetworkProfile`]; `README.md` lists the names. What its receiver must do follows from the sender's
 //! choice ([`SenderConfig::receiver`]).
 //!
 //! Which flows share one sender context is a [`Scope`], kept by the caller and independent of the
@@ -51,20 +51,20 @@
 //!
 //! | algorithm | reads | acts by | receiver |
 //! |---|---|---|---|
-//! | NSCC, SMaRTT | `ecn`, `rtt`, `bytes`, [`Kind::Nacked`], `penalty`, `restore_cwnd` | `window`, [`Action::Probe`] | [`AckSignals`]`::{received, penalty}` |
-//! | STrack | `ecn`, `rtt`, `bytes`, `ooo`, [`Kind::ProbeAnswered`] | `window`, `pick(cwnd_packets)`, [`Action::Probe`] | `ooo`; which SACK segment: PDC |
+//! | NSCC, SMaRTT | `ecn`, `rtt`, `bytes`, [`FeedbackKind::Nacked`], `penalty`, `restore_cwnd` | `window`, [`SenderAction::Probe`] | [`AckSignals`]`::{received, penalty}` |
+//! | STrack | `ecn`, `rtt`, `bytes`, `ooo`, [`FeedbackKind::ProbeAnswered`] | `window`, `pick(cwnd_packets)`, [`SenderAction::Probe`] | `ooo`; which SACK segment: PDC |
 //! | Swift | `rtt`, `packets` | `window`, `not_before` below one packet | PDC |
 //! | DCTCP | `ecn`, `marked` of `packets`, `in_flight` | `window` | PDC |
 //! | HPCC | `int` | `rate`, `window`, `burst` | echo of `int` ([`AckStyle::telemetry`]) |
-//! | VAI and SF, round Swift, HPCC, NSCC, STrack and DCTCP | `packets`, `round_end`, what the algorithm sees ([`Seen`]) | [`Turn`] | as the algorithm |
+//! | VAI and SF, round Swift, HPCC, NSCC, STrack and DCTCP | `packets`, `round_end`, what the algorithm sees ([`CongestionSample`]) | [`ReferenceUpdate`] | as the algorithm |
 //! | BBR | `delivered`, `rtt`, `app_limited`, `in_flight` | `rate`, `window` | PDC |
-//! | DCQCN | [`Kind::Notified`], bytes of `on_send`, `on_timer` | `rate` | [`ReceiverAction::Notify`] |
+//! | DCQCN | [`FeedbackKind::Notified`], bytes of `on_send`, `on_timer` | `rate` | [`ReceiverAction::Notify`] |
 //! | TIMELY | `rtt`, `bytes` | `rate`, `burst` | PDC |
 //! | MPRDMA | `ecn`, `marked` of `packets` | `window` | PDC |
 //! | Dart | [`Feedback::share`](crate::Feedback), and as DCQCN | `rate`, `window` | [`AckSignals`]`::{share, state, hide_marks}`, messages and sources counted, [`ReceiverAction::Notify`] |
-//! | EQDS, RCCC | [`Grant::Credit`], [`FlowEvent::Blocked`] | `credit`, [`RequestState::Demand`], [`Action::RequestCredit`] | [`ReceivedPacket::demand`], [`ReceiverAction::Credit`], `next_timer` |
+//! | EQDS, RCCC | [`Grant::Credit`], [`FlowEvent::Blocked`] | `credit`, [`RequestState::Demand`], [`SenderAction::RequestCredit`] | [`ReceivedPacket::demand`], [`ReceiverAction::Credit`], `next_timer` |
 //! | 3CPO, where nothing is multicast | `rtt`, `round_end` | `rate` | PDC |
-//! | s-PERC, 1RC | [`Grant::Rates`], [`FlowEvent::Blocked`] | `rate`, `credit` (none until there is a rate), [`Action::SendRatePacket`], [`RequestState::Speculative`], [`Action::Rewind`] | rate packets sent back; switches: [`Link`], [`Windows`] |
+//! | s-PERC, 1RC | [`Grant::Rates`], [`FlowEvent::Blocked`] | `rate`, `credit` (none until there is a rate), [`SenderAction::SendRatePacket`], [`RequestState::Speculative`], [`SenderAction::Rewind`] | rate packets sent back; switches: [`SpercLink`], [`WindowTable`] |
 //! | REPS, STrack's, bitmap, mixed | [`PathSignal`] | `pick(cwnd_packets)` | none |
 //! | MPRDMA's virtual paths | [`PathSignal`] of each ACK | `pick(cwnd_packets)` | none |
 //! | PLB | [`PathSignal`] counted per `cwnd_packets`, `on_idle` | `pick` | none |
@@ -107,23 +107,24 @@ mod strack;
 mod tuning;
 
 pub use baselines::*;
-pub use by_name::{ChoiceError, Named};
+pub use by_name::{ChoiceError, NameAndSummary};
 pub use controller::{
-    AckSignals, AckStyle, Action, Budget, CREDIT_UNIT, Congestion, CreditConfig, Feedback,
-    FlowEvent, Grant, Hops, IntHop, Kind, LinkEntries, LinkEntry, LinkState, LookAhead,
-    LossThreshold, MOST_HOPS, MOST_LINKS, Metrics, RCVD_UNIT, RatePacket, ReceivedPacket,
-    ReceiverAction, ReceiverCc, ReceiverConfig, RequestState, RxFlow, Scope, SenderCc,
-    SenderParameters, Sending, Share, ShareConfig, Speculation, Stamp, StartEpoch, WHOLE_SHARE,
+    AckSignals, AckStyle, Budget, CREDIT_UNIT, Congestion, CreditConfig, Feedback, FeedbackKind,
+    FlowEvent, Grant, Hops, IntHop, LineShare, LinkEntries, LinkEntry, LinkState, LossThreshold,
+    MOST_HOPS, MOST_LINKS, RCVD_UNIT, RatePacket, ReceivedPacket, ReceiverAction, ReceiverCc,
+    ReceiverConfig, RequestState, RxFlow, Scope, SenderAction, SenderCc, SenderList, SenderMetrics,
+    SenderParameters, SentPacket, ShareConfig, Speculation, Stamp, StartEpoch, WHOLE_SHARE,
     credit_bytes, credit_units, received_between,
 };
-pub use eqds::{CreditReceiver, CreditWindow, Credited, CreditedConfig, Eqds, EqdsConfig};
+pub use eqds::{CreditReceiver, CreditWindow, CreditedConfig, CreditedSender, Eqds, EqdsConfig};
 pub use error::ConfigError;
 pub use fair::{
-    Fair, FairCc, FairConfig, FairParameters, Fairness, Reference, Seen, Turn, VaiConfig,
+    CongestionSample, FairCc, FairConfig, FairParameters, FairSender, Fairness, Reference,
+    ReferenceUpdate, VaiConfig,
 };
-pub use network::Network;
+pub use network::NetworkProfile;
 pub use nscc::{Averaging, Nscc, NsccConfig, NsccParts, NsccReceiver, Scaling};
-pub use pace::{Paced, PacedConfig};
+pub use pace::{PacedConfig, PacedSender};
 pub use registry::{Paths, PathsConfig, Receiver, Sender, SenderConfig};
 pub use reps::{Reps, RepsConfig};
 #[cfg(feature = "research")]

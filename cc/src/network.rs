@@ -10,7 +10,7 @@ pub(crate) const LONGEST: Span = Span::secs(1);
 
 /// What an endpoint knows about its network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Network {
+pub struct NetworkProfile {
     /// The slower of the two ends' links.
     pub line: Rate,
     /// Unloaded round-trip time of a full packet over the longest path.
@@ -27,7 +27,7 @@ pub struct Network {
     pub min_base_rtt: Option<Span>,
 }
 
-impl Network {
+impl NetworkProfile {
     /// A network whose hosts need no floors.
     #[must_use]
     pub const fn new(line: Rate, base_rtt: Span, mtu: u32, trimming: bool) -> Self {
@@ -61,14 +61,14 @@ mod tests {
 
     #[test]
     fn a_network_out_of_range_is_refused() {
-        let network = Network::new(Rate::gbps(100), Span::micros(12), 4096, true);
+        let network = NetworkProfile::new(Rate::gbps(100), Span::micros(12), 4096, true);
         assert_eq!((network.check(), network.bdp()), (Ok(()), 150_000.0));
         for (bad, what) in [
-            (Network { line: Rate(0), ..network }, "link rate"),
-            (Network { base_rtt: Span::ZERO, ..network }, "base RTT"),
-            (Network { mtu: 63, ..network }, "MTU"),
-            (Network { min_window: Some(u64::MAX), ..network }, "smallest window"),
-            (Network { min_base_rtt: Some(Span::secs(2)), ..network }, "smallest base RTT"),
+            (NetworkProfile { line: Rate(0), ..network }, "link rate"),
+            (NetworkProfile { base_rtt: Span::ZERO, ..network }, "base RTT"),
+            (NetworkProfile { mtu: 63, ..network }, "MTU"),
+            (NetworkProfile { min_window: Some(u64::MAX), ..network }, "smallest window"),
+            (NetworkProfile { min_base_rtt: Some(Span::secs(2)), ..network }, "smallest base RTT"),
         ] {
             assert_eq!(bad.check().expect_err(what).parameter, what);
         }

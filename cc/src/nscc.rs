@@ -6,7 +6,7 @@
 //! choice to the implementation, [`NsccConfig`] names the choice.
 
 mod config;
-mod fairly;
+mod fairness;
 mod receiver;
 #[cfg(test)]
 mod tests;
@@ -15,7 +15,7 @@ use alloc::sync::Arc;
 
 use squall_base::{Span, Time};
 
-use crate::controller::{Action, Budget, Feedback, Kind, Metrics, SenderCc};
+use crate::controller::{Budget, Feedback, FeedbackKind, SenderAction, SenderCc, SenderMetrics};
 use crate::math::{clock, float, least, most, nanos};
 pub use config::{Averaging, NsccConfig, NsccParts, Scaling};
 pub use receiver::NsccReceiver;
@@ -24,7 +24,7 @@ pub use receiver::NsccReceiver;
 #[derive(Clone, Debug)]
 pub struct Nscc {
     config: Arc<NsccConfig>,
-    flow: Flow,
+    flow: FlowState,
 }
 
 /// The context's own state.
@@ -33,7 +33,7 @@ pub struct Nscc {
 /// multiple of 4.29 s plus less than one base RTT is therefore taken for a short one; it delays one
 /// adjustment by one base RTT and has no other effect.
 #[derive(Clone, Debug)]
-struct Flow {
+struct FlowState {
     /// Congestion window in bytes.
     cwnd: f32,
     /// Increase owed, times cwnd; paid by `fulfill`.
@@ -65,7 +65,7 @@ struct Flow {
     /// Acknowledgements up to the next that is reacted to. Zero for the algorithm as published, which
     /// reacts to each and takes the short way.
     due: u8,
-    probe: Probe,
+    probe: ProbeState,
 }
 
 /// A QuickAdapt period has begun (`end != 0` of algorithm 2 line 4).
@@ -76,7 +76,7 @@ const TRIGGERED: u8 = 2;
 /// Where the one probe of a new context is: the first packets of flows that start together meet each
 /// other's queue, and a base RTT that contains a queue takes more than its share (section 3.6.13.7).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Probe {
+enum ProbeState {
     /// Nothing came back yet.
     Early,
     /// To be asked for.
@@ -87,7 +87,7 @@ enum Probe {
 
 /// What an acknowledgement says.
 #[derive(Clone, Copy)]
-struct Report {
+struct AckReport {
     now: u32,
     bytes: f32,
     marked: bool,
@@ -100,7 +100,7 @@ impl Nscc {
     /// [`Tunable::check`](crate::Tunable::check).
     #[must_use]
     pub fn new(config: Arc<NsccConfig>, now: Time) -> Self {
-        let mut flow = Flow {
+        let mut flow = FlowState {
             cwnd: 0.0,
             inc: 0.0,
             avg_delay: 0.0,
@@ -118,7 +118,7 @@ impl Nscc {
             increase: false,
             qa: 0,
             due: if config.is_published() { 0 } else { config.sample },
-            probe: if config.probe { Probe::Early } else { Probe::Done },
+            probe: if config.probe { ProbeState::Early } else { ProbeState::Done },
         };
         flow.set_max_wnd(&config);
         flow.cwnd = flow.max_wnd;
@@ -128,15 +128,15 @@ impl Nscc {
     /// Any report, under any parameters.
     #[inline(never)]
     fn on_any(&mut self, feedback: &Feedback<'_>) {
-        if let Kind::Nacked { trimmed, last_hop } = feedback.kind {
+        if let FeedbackKind::Nacked { trimmed, last_hop } = feedback.kind {
             if let Some(rtt) = feedback.rtt {
                 self.on_sampled_nack(feedback, rtt, trimmed, last_hop);
             } else if trimmed {
                 self.on_trim(feedback, last_hop);
             }
-        } else if matches!(feedback.kind, Kind::Acked | Kind::ProbeAnswered) {
+        } else if matches!(feedback.kind, FeedbackKind::Acked | FeedbackKind::ProbeAnswered) {
             self.on_ack(feedback);
-        } else if matches!(feedback.kind, Kind::Lost | Kind::TimedOut) {
+        } else if matches!(feedback.kind, FeedbackKind::Lost | FeedbackKind::TimedOut) {
             self.on_loss(feedback);
         } // else a signal of other algorithms
     }
@@ -190,7 +190,7 @@ impl Nscc {
     fn on_loss(&mut self, feedback: &Feedback<'_>) {
         let (flow, config) = (&mut self.flow, &*self.config);
         // Time-outs of packets sent before QuickAdapt say nothing new (section III-E a).
-        let stale = feedback.kind == Kind::TimedOut && flow.to_ignore > 0;
+        let stale = feedback.kind == FeedbackKind::TimedOut && flow.to_ignore > 0;
         flow.forget(feedback.bytes);
         if !stale {
             flow.cwnd -= feedback.bytes as f32;
@@ -214,14 +214,14 @@ impl Nscc {
         let (flow, config) = (&mut self.flow, &*self.config);
         let (now, marked) = (clock(feedback.now), feedback.ecn);
         if !flow.quick_adapt(config, now, marked, delay, feedback.in_flight) {
-            let report = Report { now, bytes: feedback.bytes as f32, marked, delay };
+            let report = AckReport { now, bytes: feedback.bytes as f32, marked, delay };
             flow.react::<false>(config, report, false);
         }
         flow.finish(config, feedback.in_flight);
     }
 }
 
-impl Flow {
+impl FlowState {
     /// 1.5 bandwidth-delay products of the measured base RTT (section 3.6.13.5).
     #[cold]
     #[inline(never)]
@@ -271,7 +271,7 @@ impl Flow {
         // sample of a packet that was sent more than twice; here there is one wherever switches trim.)
         let Some(rtt) = feedback.rtt else { return };
         let mut delay = self.sample(config, rtt);
-        if feedback.kind == Kind::ProbeAnswered {
+        if feedback.kind == FeedbackKind::ProbeAnswered {
             // Probes overtake the queues on the control class: they tell the base RTT (section
             // 3.6.13.7), nothing about congestion.
             return;
@@ -289,7 +289,7 @@ impl Flow {
             (marked, delay) = config.ablate(marked, delay);
         }
         self.average(config, float(delay.0), bytes, packets);
-        let report = Report { now: clock(feedback.now), bytes: bytes as f32, marked, delay };
+        let report = AckReport { now: clock(feedback.now), bytes: bytes as f32, marked, delay };
         if !self.quick_adapt(config, report.now, marked, delay, feedback.in_flight) {
             self.react::<false>(config, report, limited);
         }
@@ -298,8 +298,13 @@ impl Flow {
     /// Algorithm 1 and the adjustment. `PUBLISHED` leaves out what [`NsccConfig::is_published`] says is
     /// not there.
     #[inline(always)]
-    fn react<const PUBLISHED: bool>(&mut self, config: &NsccConfig, report: Report, limited: bool) {
-        let Report { now, bytes, marked, delay } = report;
+    fn react<const PUBLISHED: bool>(
+        &mut self,
+        config: &NsccConfig,
+        report: AckReport,
+        limited: bool,
+    ) {
+        let AckReport { now, bytes, marked, delay } = report;
         let target = config.target_qdelay;
         let scale = if PUBLISHED { 1.0 } else { self.scale(config) };
         let above = delay >= target;
@@ -513,7 +518,7 @@ impl Flow {
     }
 
     fn consider_probe(&mut self, in_flight: u64) {
-        if self.probe == Probe::Early {
+        if self.probe == ProbeState::Early {
             self.want_probe(in_flight);
         }
     }
@@ -522,7 +527,7 @@ impl Flow {
     #[inline(never)]
     const fn want_probe(&mut self, in_flight: u64) {
         if in_flight > 0 {
-            self.probe = Probe::Due;
+            self.probe = ProbeState::Due;
         }
     }
 }
@@ -560,7 +565,7 @@ impl SenderCc for Nscc {
         // Nearly every report goes the short way: an acknowledgement with a sample, nothing to ignore, no
         // penalty, no parameter that is not the paper's. Whatever else there is to do, somebody else does instead,
         // so that no registers need saving here.
-        let (Kind::Acked, Some(rtt)) = (feedback.kind, feedback.rtt) else {
+        let (FeedbackKind::Acked, Some(rtt)) = (feedback.kind, feedback.rtt) else {
             return self.on_any(feedback);
         };
         let flow = &mut self.flow;
@@ -583,28 +588,28 @@ impl SenderCc for Nscc {
         if marked && delay >= config.target_qdelay {
             return self.on_congestion(feedback);
         }
-        flow.react::<true>(config, Report { now, bytes, marked, delay }, false);
+        flow.react::<true>(config, AckReport { now, bytes, marked, delay }, false);
         // What decreases keeps to the floor itself.
         flow.cwnd = least(flow.cwnd, flow.max_wnd);
         flow.consider_probe(feedback.in_flight);
     }
 
-    fn poll(&mut self, _now: Time) -> Option<Action> {
-        if self.flow.probe != Probe::Due {
+    fn poll(&mut self, _now: Time) -> Option<SenderAction> {
+        if self.flow.probe != ProbeState::Due {
             return None;
         }
-        self.flow.probe = Probe::Done;
-        Some(Action::Probe)
+        self.flow.probe = ProbeState::Done;
+        Some(SenderAction::Probe)
     }
 
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // never negative
-    fn metrics(&self) -> Metrics {
-        Metrics {
+    fn metrics(&self) -> SenderMetrics {
+        SenderMetrics {
             cwnd: Some(self.flow.cwnd as u64),
             max_cwnd: Some(self.flow.max_wnd as u64),
             base_rtt: Some(Span(u64::from(self.flow.base_rtt))),
             avg_delay: Some(Span(self.flow.avg_delay as u64)),
-            ..Metrics::default()
+            ..SenderMetrics::default()
         }
     }
 

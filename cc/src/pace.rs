@@ -10,10 +10,11 @@ use alloc::sync::Arc;
 use squall_base::{Span, Time};
 
 use crate::controller::{
-    Action, Budget, Feedback, FlowEvent, Kind, Metrics, SenderCc, Sending, Stamp,
+    Budget, Feedback, FeedbackKind, FlowEvent, SenderAction, SenderCc, SenderMetrics, SentPacket,
+    Stamp,
 };
 use crate::math::nanos;
-use crate::network::{LONGEST, Network};
+use crate::network::{LONGEST, NetworkProfile};
 use crate::registry::{Sender, SenderConfig};
 
 /// A paced window may fall to this part of a packet: 64 times as many flows as packets in flight.
@@ -30,7 +31,7 @@ pub struct PacedConfig {
 impl PacedConfig {
     /// `inner`, whose window may fall below one packet. `None` when the algorithm does not offer it.
     #[must_use]
-    pub fn new(mut inner: SenderConfig, network: &Network) -> Option<Self> {
+    pub fn new(mut inner: SenderConfig, network: &NetworkProfile) -> Option<Self> {
         let floor = (network.mtu / SMALLEST).max(1);
         inner.set_floor(floor).then_some(Self {
             inner,
@@ -50,7 +51,7 @@ impl PacedConfig {
 
 /// A context whose window may be less than a packet.
 #[derive(Clone, Debug)]
-pub struct Paced {
+pub struct PacedSender {
     inner: Sender,
     /// When the latest packet left, and how big it was.
     sent: Time,
@@ -60,7 +61,7 @@ pub struct Paced {
     rtt: u32,
 }
 
-impl Paced {
+impl PacedSender {
     /// A fresh context, opened at `now`.
     #[must_use]
     pub fn new(config: &Arc<PacedConfig>, now: Time) -> Box<Self> {
@@ -74,7 +75,7 @@ impl Paced {
     }
 }
 
-impl SenderCc for Paced {
+impl SenderCc for PacedSender {
     fn budget(&self, now: Time) -> Budget {
         let budget = self.inner.budget(now);
         match budget.window {
@@ -89,13 +90,13 @@ impl SenderCc for Paced {
         }
     }
 
-    fn on_send(&mut self, now: Time, sending: &Sending) -> Stamp {
+    fn on_send(&mut self, now: Time, sending: &SentPacket) -> Stamp {
         (self.sent, self.sent_bytes) = (now, sending.bytes);
         self.inner.on_send(now, sending)
     }
 
     fn on_feedback(&mut self, feedback: &Feedback<'_>) {
-        if let (Kind::Acked, Some(rtt)) = (feedback.kind, feedback.rtt) {
+        if let (FeedbackKind::Acked, Some(rtt)) = (feedback.kind, feedback.rtt) {
             // An eighth of the new sample, as TCP smooths (RFC 6298); widened, so nothing wraps.
             let smoothed = (u64::from(self.rtt) * 7 + u64::from(nanos(rtt))) / 8;
             self.rtt = nanos(Span(smoothed)).max(1);
@@ -115,11 +116,11 @@ impl SenderCc for Paced {
         self.inner.next_timer()
     }
 
-    fn poll(&mut self, now: Time) -> Option<Action> {
+    fn poll(&mut self, now: Time) -> Option<SenderAction> {
         self.inner.poll(now)
     }
 
-    fn metrics(&self) -> Metrics {
+    fn metrics(&self) -> SenderMetrics {
         self.inner.metrics()
     }
 
@@ -137,7 +138,7 @@ mod tests {
     const BASE: Span = Span::micros(12);
 
     fn paced() -> (SenderConfig, Sender) {
-        let network = Network::new(Rate::gbps(100), BASE, 4096, true);
+        let network = NetworkProfile::new(Rate::gbps(100), BASE, 4096, true);
         let config = SenderConfig::by_name("nscc:pace=1", &network).expect("NSCC has a window");
         let sender = Sender::new(&config, Time::ZERO);
         (config, sender)
@@ -157,9 +158,9 @@ mod tests {
     fn below_a_packet_one_leaves_every_rtt_over_cwnd() {
         let (_, mut sender) = paced();
         let sent = Time(10_000);
-        let _ = sender.on_send(sent, &Sending { bytes: 4096, ..Sending::default() });
+        let _ = sender.on_send(sent, &SentPacket { bytes: 4096, ..SentPacket::default() });
         for _ in 0..54 {
-            let kind = Kind::Nacked { trimmed: true, last_hop: false };
+            let kind = FeedbackKind::Nacked { trimmed: true, last_hop: false };
             sender.on_feedback(&Feedback { now: sent, kind, bytes: 4096, ..Feedback::default() });
         }
         assert_eq!(sender.metrics().cwnd, Some(3816));
@@ -167,17 +168,17 @@ mod tests {
         assert_eq!((budget.window, budget.burst), (Some(4096), 4096));
         assert_eq!(budget.not_before, sent + Span(12_880));
         // A short packet earns a short gap: 12000 * 512 / 3816 = 1610 ns.
-        let _ = sender.on_send(sent, &Sending { bytes: 512, ..Sending::default() });
+        let _ = sender.on_send(sent, &SentPacket { bytes: 512, ..SentPacket::default() });
         assert_eq!(sender.budget(sent).not_before, sent + Span(1_610));
         // Samples move the round-trip time by an eighth: (7 * 12000 + 20000) / 8 = 13000 ns.
-        let (kind, rtt) = (Kind::Acked, Some(Span::micros(20)));
+        let (kind, rtt) = (FeedbackKind::Acked, Some(Span::micros(20)));
         sender.on_feedback(&Feedback { now: sent, kind, rtt, ecn: true, ..Feedback::default() });
         assert_eq!(sender.budget(sent).not_before, sent + Span(13_000 * 512 / 3816));
     }
 
     #[test]
     fn pacing_is_a_parameter_that_goes_off_again() {
-        let network = Network::new(Rate::gbps(100), BASE, 4096, true);
+        let network = NetworkProfile::new(Rate::gbps(100), BASE, 4096, true);
         let value = |text: &str| {
             let config = SenderConfig::by_name(text, &network).expect("allowed");
             let settings = config.settings();

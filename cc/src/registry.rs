@@ -15,17 +15,17 @@ use crate::baselines::{
     HpccConfig, Mprdma, MprdmaConfig, Swift, SwiftConfig,
 };
 use crate::baselines::{Timely, TimelyConfig};
-use crate::by_name::{ByName, ChoiceError, Named, name_of, tune, unknown};
+use crate::by_name::{ByName, ChoiceError, NameAndSummary, name_of, tune, unknown};
 use crate::controller::{
-    AckStyle, Action, Budget, Feedback, FlowEvent, LossThreshold, Metrics, RatePacket,
-    ReceiverConfig, Scope, SenderCc, SenderParameters, Sending, Stamp,
+    AckStyle, Budget, Feedback, FlowEvent, LossThreshold, RatePacket, ReceiverConfig, Scope,
+    SenderAction, SenderCc, SenderMetrics, SenderParameters, SentPacket, Stamp,
 };
-use crate::eqds::{Credited, CreditedConfig, Eqds, EqdsConfig};
+use crate::eqds::{CreditedConfig, CreditedSender, Eqds, EqdsConfig};
 use crate::error::ConfigError;
-use crate::fair::{Fair, FairConfig};
-use crate::network::Network;
+use crate::fair::{FairConfig, FairSender};
+use crate::network::NetworkProfile;
 use crate::nscc::{Nscc, NsccConfig};
-use crate::pace::{Paced, PacedConfig};
+use crate::pace::{PacedConfig, PacedSender};
 #[cfg(feature = "research")]
 use crate::research::{Dart, DartConfig, Sperc, SpercConfig, Throttle, ThrottleConfig};
 use crate::smartt::{Smartt, SmarttConfig};
@@ -57,13 +57,13 @@ macro_rules! senders {
 
         impl SenderConfig {
             /// Every algorithm: its name and one line about it.
-            pub const NAMES: &'static [Named] = &[$($(#[cfg(feature = $feature)])? ($name, $what)),+];
+            pub const NAMES: &'static [NameAndSummary] = &[$($(#[cfg(feature = $feature)])? ($name, $what)),+];
 
             /// Names of algorithms that this build leaves out, each with the cargo feature that brings it.
-            const NOT_BUILT: &'static [Named] = &[$($(#[cfg(not(feature = $feature))] ($name, $feature),)?)+];
+            const NOT_BUILT: &'static [NameAndSummary] = &[$($(#[cfg(not(feature = $feature))] ($name, $feature),)?)+];
 
             /// The defaults of the algorithm called `name` on `network`.
-            fn default_of(name: &str, network: &Network) -> Option<Self> {
+            fn default_of(name: &str, network: &NetworkProfile) -> Option<Self> {
                 match name {
                     $($(#[cfg(feature = $feature)])? $name => Some(Self::$variant(Arc::new(<$config>::new(network)))),)+
                     _ => None,
@@ -127,7 +127,7 @@ macro_rules! senders {
 
             /// What the receiver of an endpoint that runs this algorithm must do.
             #[must_use]
-            pub fn receiver(&self, network: &Network) -> ReceiverConfig {
+            pub fn receiver(&self, network: &NetworkProfile) -> ReceiverConfig {
                 match self {
                     $($(#[cfg(feature = $feature)])? Self::$variant(config) $(| Self::$fair(config, _))? => config.receiver(network),)+
                     Self::Paced(paced) => paced.inner.receiver(network),
@@ -214,11 +214,11 @@ macro_rules! senders {
                 $variant($state),
                 $(
                     /// The same with VAI or SF.
-                    $fair(Box<Fair<$state>>),
+                    $fair(Box<FairSender<$state>>),
                 )?
             )+
             /// See [`Paced`].
-            Paced(Box<Paced>),
+            Paced(Box<PacedSender>),
         }
 
         impl Sender {
@@ -233,10 +233,10 @@ macro_rules! senders {
                         }
                         $(SenderConfig::$fair(config, fair) => {
                             let inner = <$state>::new(Arc::clone(config), now);
-                            Self::$fair(Fair::new(inner, Arc::clone(fair)))
+                            Self::$fair(FairSender::new(inner, Arc::clone(fair)))
                         })?
                     )+
-                    SenderConfig::Paced(config) => Self::Paced(Paced::new(config, now)),
+                    SenderConfig::Paced(config) => Self::Paced(PacedSender::new(config, now)),
                 }
             }
         }
@@ -279,11 +279,11 @@ senders! {
     /// Credits of the receiver.
     Eqds(Eqds, EqdsConfig) = "eqds", "credits of the receiver (EQDS, UE 1.0 RCCC)";
     /// Credits of the receiver and NSCC's window.
-    EqdsNscc(Credited<Nscc>, CreditedConfig<Nscc>) = "eqds+nscc", "credits and NSCC's window together";
+    EqdsNscc(CreditedSender<Nscc>, CreditedConfig<Nscc>) = "eqds+nscc", "credits and NSCC's window together";
     /// Credits of the receiver and SMaRTT's window.
-    EqdsSmartt(Credited<Smartt>, CreditedConfig<Smartt>) = "eqds+smartt", "credits and SMaRTT's window together";
+    EqdsSmartt(CreditedSender<Smartt>, CreditedConfig<Smartt>) = "eqds+smartt", "credits and SMaRTT's window together";
     /// Credits of the receiver and MP-RDMA's window.
-    EqdsMprdma(Credited<Mprdma>, CreditedConfig<Mprdma>) = "eqds+mprdma", "credits and MP-RDMA's window together";
+    EqdsMprdma(CreditedSender<Mprdma>, CreditedConfig<Mprdma>) = "eqds+mprdma", "credits and MP-RDMA's window together";
     /// HPCC: a rate from what switches say of their queues.
     Hpcc or FairHpcc(Hpcc, HpccConfig) = "hpcc", "a rate from what switches write into packets (in-band telemetry)";
     /// Dart: the receiver's share, and DCQCN.
@@ -305,7 +305,7 @@ impl SenderConfig {
     ///
     /// # Errors
     /// What is wrong, and what is allowed.
-    pub fn by_name(text: &str, network: &Network) -> Result<Self, ChoiceError> {
+    pub fn by_name(text: &str, network: &NetworkProfile) -> Result<Self, ChoiceError> {
         network.check()?;
         let config = Self::default_of(name_of(text), network)
             .ok_or_else(|| unknown("congestion control", text, Self::NAMES, Self::NOT_BUILT))?;
@@ -364,7 +364,7 @@ const PACE: Setting = Setting {
 /// A choice being made.
 struct OnNetwork<'a> {
     config: SenderConfig,
-    network: &'a Network,
+    network: &'a NetworkProfile,
 }
 
 impl ByName for OnNetwork<'_> {
@@ -404,11 +404,11 @@ impl SenderCc for Sender {
         each!(self, cc => cc.budget(now))
     }
 
-    fn on_send(&mut self, now: Time, sending: &Sending) -> Stamp {
+    fn on_send(&mut self, now: Time, sending: &SentPacket) -> Stamp {
         each!(self, cc => cc.on_send(now, sending))
     }
 
-    fn on_send_run(&mut self, now: Time, sending: &Sending, count: u16) -> (u16, Stamp) {
+    fn on_send_run(&mut self, now: Time, sending: &SentPacket, count: u16) -> (u16, Stamp) {
         each!(self, cc => cc.on_send_run(now, sending, count))
     }
 
@@ -429,7 +429,7 @@ impl SenderCc for Sender {
         each!(self, cc => cc.next_timer())
     }
 
-    fn poll(&mut self, now: Time) -> Option<Action> {
+    fn poll(&mut self, now: Time) -> Option<SenderAction> {
         each!(self, cc => cc.poll(now))
     }
 
@@ -437,7 +437,7 @@ impl SenderCc for Sender {
         each!(self, cc => cc.rate_packet(now))
     }
 
-    fn metrics(&self) -> Metrics {
+    fn metrics(&self) -> SenderMetrics {
         each!(self, cc => cc.metrics())
     }
 

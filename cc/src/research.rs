@@ -8,5 +8,8 @@ mod threecpo;
 
 pub use dart::{Dart, DartConfig, DartParameters, DartReceiver};
 pub use injection::{Injection, InjectionConfig, OperationWindow};
-pub use sperc::{Link, LinkParameters, Sperc, SpercConfig, Visit, WindowParameters, Windows};
-pub use threecpo::{Flits, ThreeCpo, ThreeCpoConfig, Throttle, ThrottleConfig, TrafficClass};
+pub use sperc::{
+    LinkVisit, Sperc, SpercConfig, SpercLink, SpercLinkParameters, WindowTable,
+    WindowTableParameters,
+};
+pub use threecpo::{FlitClass, OperationFlits, ThreeCpo, ThreeCpoConfig, Throttle, ThrottleConfig};

@@ -23,7 +23,7 @@ use alloc::sync::Arc;
 
 use squall_base::{Span, Time};
 
-use crate::controller::{Budget, Feedback, Kind, Metrics, SenderCc};
+use crate::controller::{Budget, Feedback, FeedbackKind, SenderCc, SenderMetrics};
 use crate::math::{clock, least, most, nanos};
 pub use config::SmarttConfig;
 
@@ -175,15 +175,17 @@ impl Smartt {
     #[inline(never)]
     fn on_any(&mut self, feedback: &Feedback<'_>) {
         match feedback.kind {
-            Kind::Acked | Kind::ProbeAnswered => self.on_ack(feedback),
+            FeedbackKind::Acked | FeedbackKind::ProbeAnswered => self.on_ack(feedback),
             // Section 3.3: a time-out is reacted to as a trimmed packet is.
-            Kind::Nacked { trimmed: true, .. } | Kind::Lost | Kind::TimedOut => {
+            FeedbackKind::Nacked { trimmed: true, .. }
+            | FeedbackKind::Lost
+            | FeedbackKind::TimedOut => {
                 self.on_loss(feedback);
             }
-            Kind::Nacked { trimmed: false, .. } => {
+            FeedbackKind::Nacked { trimmed: false, .. } => {
                 self.sample(feedback.rtt);
             }
-            Kind::Notified | Kind::Control => return,
+            FeedbackKind::Notified | FeedbackKind::Control => return,
         }
         self.clamp();
     }
@@ -196,7 +198,7 @@ impl Smartt {
         let rtt = self.sample(feedback.rtt);
         // A probe overtakes the queues on the control class: it tells the base RTT, nothing about
         // congestion.
-        if feedback.kind == Kind::ProbeAnswered || self.to_ignore > 0 {
+        if feedback.kind == FeedbackKind::ProbeAnswered || self.to_ignore > 0 {
             return; // lines 8 to 10
         }
         let (rtt, marked) = self.signals(rtt, feedback.ecn);
@@ -329,7 +331,9 @@ impl SenderCc for Smartt {
     }
 
     fn on_feedback(&mut self, feedback: &Feedback<'_>) {
-        if let (Kind::Acked, Some(rtt), true) = (feedback.kind, feedback.rtt, self.published) {
+        if let (FeedbackKind::Acked, Some(rtt), true) =
+            (feedback.kind, feedback.rtt, self.published)
+        {
             let rtt = nanos(rtt);
             // Nothing to ignore, no new base RTT.
             if self.to_ignore == 0 && rtt >= self.base_rtt {
@@ -341,12 +345,12 @@ impl SenderCc for Smartt {
     }
 
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // never negative
-    fn metrics(&self) -> Metrics {
-        Metrics {
+    fn metrics(&self) -> SenderMetrics {
+        SenderMetrics {
             cwnd: Some(self.cwnd as u64),
             max_cwnd: Some(self.max_wnd as u64),
             base_rtt: Some(Span(u64::from(self.base_rtt))),
-            ..Metrics::default()
+            ..SenderMetrics::default()
         }
     }
 }

@@ -21,7 +21,7 @@
 //!   paper to the letter.
 
 mod config;
-mod fairly;
+mod fairness;
 mod paths;
 #[cfg(test)]
 mod tests;
@@ -31,7 +31,8 @@ use alloc::sync::Arc;
 use squall_base::{Span, Time};
 
 use crate::controller::{
-    Action, Budget, Feedback, FlowEvent, Kind, Metrics, SenderCc, Sending, Stamp,
+    Budget, Feedback, FeedbackKind, FlowEvent, SenderAction, SenderCc, SenderMetrics, SentPacket,
+    Stamp,
 };
 use crate::math::{clock, float, least, most, nanos};
 pub use config::StrackConfig;
@@ -125,13 +126,16 @@ impl Strack {
     /// Any report.
     #[inline(never)]
     fn on_any(&mut self, feedback: &Feedback<'_>) {
-        if matches!(feedback.kind, Kind::Nacked { .. } | Kind::Lost | Kind::TimedOut) {
+        if matches!(
+            feedback.kind,
+            FeedbackKind::Nacked { .. } | FeedbackKind::Lost | FeedbackKind::TimedOut
+        ) {
             if feedback.rtt.is_some() {
                 self.on_sampled_loss(feedback);
             } else {
                 self.on_loss(feedback);
             }
-        } else if matches!(feedback.kind, Kind::Acked | Kind::ProbeAnswered) {
+        } else if matches!(feedback.kind, FeedbackKind::Acked | FeedbackKind::ProbeAnswered) {
             self.on_ack(feedback);
         } // else a signal of other algorithms
     }
@@ -144,7 +148,7 @@ impl Strack {
     #[inline(never)]
     fn on_ack(&mut self, feedback: &Feedback<'_>) {
         let now = clock(feedback.now);
-        let probed = feedback.kind == Kind::ProbeAnswered;
+        let probed = feedback.kind == FeedbackKind::ProbeAnswered;
         let delay = self.sample(feedback.rtt); // lines 8 to 11
         self.probe_later(feedback); // line 12
         self.update_achieved(now, if probed { 0 } else { feedback.bytes }); // line 16
@@ -166,7 +170,7 @@ impl Strack {
     fn on_loss(&mut self, feedback: &Feedback<'_>) {
         let now = clock(feedback.now);
         self.probe_later(feedback);
-        if let Kind::Nacked { trimmed: false, .. } = feedback.kind {
+        if let FeedbackKind::Nacked { trimmed: false, .. } = feedback.kind {
             self.clamp(); // refused for its receiver's sake
             return;
         }
@@ -265,7 +269,7 @@ impl SenderCc for Strack {
         Budget { window: Some(self.cwnd as u64), ..Budget::default() }
     }
 
-    fn on_send(&mut self, now: Time, _sending: &Sending) -> Stamp {
+    fn on_send(&mut self, now: Time, _sending: &SentPacket) -> Stamp {
         if self.probe_at == Time::NEVER {
             self.probe_at = now + self.config.probe_after;
         }
@@ -273,7 +277,7 @@ impl SenderCc for Strack {
     }
 
     fn on_feedback(&mut self, feedback: &Feedback<'_>) {
-        if let (Kind::Acked, Some(rtt)) = (feedback.kind, feedback.rtt) {
+        if let (FeedbackKind::Acked, Some(rtt)) = (feedback.kind, feedback.rtt) {
             let rtt = nanos(rtt);
             if rtt >= self.base_rtt {
                 self.on_sample(feedback, rtt);
@@ -304,13 +308,13 @@ impl SenderCc for Strack {
         (self.probe_at < Time::NEVER).then_some(self.probe_at)
     }
 
-    fn poll(&mut self, _now: Time) -> Option<Action> {
-        core::mem::take(&mut self.probe_due).then_some(Action::Probe)
+    fn poll(&mut self, _now: Time) -> Option<SenderAction> {
+        core::mem::take(&mut self.probe_due).then_some(SenderAction::Probe)
     }
 
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // never negative
-    fn metrics(&self) -> Metrics {
-        Metrics {
+    fn metrics(&self) -> SenderMetrics {
+        SenderMetrics {
             cwnd: Some(self.cwnd as u64),
             max_cwnd: Some(self.max_wnd as u64),
             rate: None,

@@ -3,11 +3,11 @@
 
 use squall_cc::base::{Rate, Span, Time};
 use squall_cc::{
-    ChoiceError, FlowEvent, Network, PathsConfig, Sender, SenderCc, SenderConfig, Setting,
+    ChoiceError, FlowEvent, NetworkProfile, PathsConfig, Sender, SenderCc, SenderConfig, Setting,
 };
 
-fn network(trimming: bool) -> Network {
-    Network::new(Rate::gbps(100), Span::micros(12), 4096, trimming)
+fn network(trimming: bool) -> NetworkProfile {
+    NetworkProfile::new(Rate::gbps(100), Span::micros(12), 4096, trimming)
 }
 
 /// Sets every parameter of an algorithm to the value it has, and to values nothing can hold.
@@ -98,7 +98,7 @@ fn an_unknown_name_is_refused_with_the_list() {
     );
     let error = PathsConfig::by_name("", 4).expect_err("no such selector").to_string();
     assert!(error.starts_with("no path selection is called \"\", allowed: reps, "), "{error}");
-    let slow = Network { line: Rate(5), ..network(true) };
+    let slow = NetworkProfile { line: Rate(5), ..network(true) };
     let error = SenderConfig::by_name("nscc", &slow).expect_err("no such network").to_string();
     assert_eq!(error, "link rate is 5, allowed: 1 Mb/s to 100 Tb/s");
 }
@@ -106,7 +106,7 @@ fn an_unknown_name_is_refused_with_the_list() {
 #[cfg(not(feature = "research"))]
 #[test]
 fn a_name_that_the_build_leaves_out_is_refused_with_its_feature() {
-    let network = Network::new(Rate::gbps(100), Span::micros(12), 4096, true);
+    let network = NetworkProfile::new(Rate::gbps(100), Span::micros(12), 4096, true);
     for name in ["sperc", "dart", "3cpo:wm_min=1"] {
         let error = SenderConfig::by_name(name, &network).expect_err(name).to_string();
         assert!(error.contains("built without research"), "{error}");

@@ -4,16 +4,16 @@
 use proptest::prelude::*;
 use squall_cc::base::{Rate, Rng, Span, Time};
 use squall_cc::{
-    AckSignals, Budget, Feedback, FlowEvent, Grant, Kind, Metrics, Network, PathSelector,
+    AckSignals, Budget, Feedback, FeedbackKind, FlowEvent, Grant, NetworkProfile, PathSelector,
     PathSignal, Paths, PathsConfig, ReceivedPacket, Receiver, ReceiverCc, RxFlow, Sender, SenderCc,
-    SenderConfig, Sending,
+    SenderConfig, SenderMetrics, SentPacket,
 };
 
 const MTU: u32 = 4096;
 const BASE: Span = Span::micros(12);
 
-fn network(trimming: bool) -> Network {
-    Network::new(Rate::gbps(100), BASE, MTU, trimming)
+fn network(trimming: bool) -> NetworkProfile {
+    NetworkProfile::new(Rate::gbps(100), BASE, MTU, trimming)
 }
 
 /// One report and the time that passes before it, with nothing kept plausible.
@@ -21,7 +21,7 @@ fn network(trimming: bool) -> Network {
 struct Report {
     after: u64,
     sends: bool,
-    kind: Kind,
+    kind: FeedbackKind,
     bytes: u32,
     packets: u16,
     ecn: bool,
@@ -41,7 +41,8 @@ impl Report {
             sender.on_timer(*now);
         }
         if self.sends {
-            let sending = Sending { bytes: MTU, backlog: self.in_flight, ..Sending::default() };
+            let sending =
+                SentPacket { bytes: MTU, backlog: self.in_flight, ..SentPacket::default() };
             let _ = sender.on_send(*now, &sending);
         }
         sender.on_feedback(&Feedback {
@@ -69,16 +70,16 @@ impl Report {
     }
 }
 
-fn kinds() -> impl Strategy<Value = Kind> {
+fn kinds() -> impl Strategy<Value = FeedbackKind> {
     prop_oneof![
-        4 => Just(Kind::Acked),
+        4 => Just(FeedbackKind::Acked),
         2 => (any::<bool>(), any::<bool>())
-            .prop_map(|(trimmed, last_hop)| Kind::Nacked { trimmed, last_hop }),
-        1 => Just(Kind::Lost),
-        1 => Just(Kind::TimedOut),
-        1 => Just(Kind::ProbeAnswered),
-        1 => Just(Kind::Notified),
-        1 => Just(Kind::Control),
+            .prop_map(|(trimmed, last_hop)| FeedbackKind::Nacked { trimmed, last_hop }),
+        1 => Just(FeedbackKind::Lost),
+        1 => Just(FeedbackKind::TimedOut),
+        1 => Just(FeedbackKind::ProbeAnswered),
+        1 => Just(FeedbackKind::Notified),
+        1 => Just(FeedbackKind::Control),
     ]
 }
 
@@ -115,7 +116,7 @@ fn reports() -> impl Strategy<Value = Report> {
 }
 
 /// Every sender there is: as it comes, and paced where that is offered.
-fn every_sender(network: &Network) -> Vec<(String, SenderConfig)> {
+fn every_sender(network: &NetworkProfile) -> Vec<(String, SenderConfig)> {
     let mut all = Vec::new();
     for &(name, _) in SenderConfig::NAMES {
         let config = SenderConfig::by_name(name, network).expect("a name of the list");
@@ -144,24 +145,24 @@ fn opened(config: &SenderConfig, now: Time) -> Sender {
 /// A receiver that is not ready refuses packets: that says nothing about the network, and nobody slows down for it.
 #[test]
 fn a_refusal_that_is_no_loss_is_no_congestion() {
-    let network = Network::new(Rate::gbps(100), Span::micros(10), 4096, true);
+    let network = NetworkProfile::new(Rate::gbps(100), Span::micros(10), 4096, true);
     for (name, config) in every_sender(&network) {
         let mut sender = opened(&config, Time(5_000));
         let mut now = Time(5_000);
-        let feed = |sender: &mut Sender, now: &mut Time, kind: Kind| {
+        let feed = |sender: &mut Sender, now: &mut Time, kind: FeedbackKind| {
             *now += Span::micros(2);
-            let sending = Sending { bytes: 4096, ..Sending::default() };
+            let sending = SentPacket { bytes: 4096, ..SentPacket::default() };
             sender.on_send(*now, &sending);
-            let rtt = (kind == Kind::Acked).then_some(Span::micros(10));
+            let rtt = (kind == FeedbackKind::Acked).then_some(Span::micros(10));
             let packets =
                 Feedback { kind, now: *now, bytes: 4096, packets: 1, rtt, ..Feedback::default() };
             sender.on_feedback(&Feedback { in_flight: 20 * 4096, ..packets });
         };
         for _ in 0..200 {
-            feed(&mut sender, &mut now, Kind::Acked);
+            feed(&mut sender, &mut now, FeedbackKind::Acked);
         }
         let before = sender.budget(now);
-        let refused = Kind::Nacked { trimmed: false, last_hop: false };
+        let refused = FeedbackKind::Nacked { trimmed: false, last_hop: false };
         for _ in 0..20 {
             feed(&mut sender, &mut now, refused);
         }
@@ -182,17 +183,17 @@ proptest! {
         (trimming, floor) in (any::<bool>(), prop::option::of(0..100u64)),
         reports in prop::collection::vec(reports(), 1..150),
     ) {
-        let network = Network {
+        let network = NetworkProfile {
             min_base_rtt: floor.map(Span::micros),
             min_window: floor.map(|floor| floor * 20_000),
-            ..Network::new(Rate::gbps(gbps), Span::micros(base_us), mtu, trimming)
+            ..NetworkProfile::new(Rate::gbps(gbps), Span::micros(base_us), mtu, trimming)
         };
         for (name, config) in every_sender(&network) {
             let mut now = Time(5_000);
             let mut sender = opened(&config, now);
             for report in &reports {
                 report.feed(&mut sender, &mut now);
-                let Metrics { cwnd, max_cwnd, rate, .. } = sender.metrics();
+                let SenderMetrics { cwnd, max_cwnd, rate, .. } = sender.metrics();
                 if let (Some(cwnd), Some(max)) = (cwnd, max_cwnd) {
                     // Windows are single precision.
                     let most = max.saturating_add(max >> 20).saturating_add(1);
@@ -225,11 +226,11 @@ proptest! {
             let start = now;
             for &(after, kind, excess) in &steps {
                 let kind = match kind {
-                    0 if trimming => Kind::Nacked { trimmed: true, last_hop: false },
-                    1 => Kind::Lost,
-                    2 => Kind::TimedOut,
-                    3 => Kind::Notified,
-                    _ => Kind::Acked,
+                    0 if trimming => FeedbackKind::Nacked { trimmed: true, last_hop: false },
+                    1 => FeedbackKind::Lost,
+                    2 => FeedbackKind::TimedOut,
+                    3 => FeedbackKind::Notified,
+                    _ => FeedbackKind::Acked,
                 };
                 // A hundred base round-trip times of queue: above every target.
                 let rtt = Some(BASE * 100 + Span(excess));
@@ -306,7 +307,7 @@ proptest! {
                 while sender.poll(now).is_some() {}
                 if sender.budget(now).allows(now, 0, MTU) {
                     sent += 1;
-                    let _ = sender.on_send(now, &Sending { bytes: MTU, backlog: 1 << 20, ..Sending::default() });
+                    let _ = sender.on_send(now, &SentPacket { bytes: MTU, backlog: 1 << 20, ..SentPacket::default() });
                     granted += u64::from(MTU);
                 } else {
                     sender.on_event(now, FlowEvent::Blocked { backlog: 1 << 20 });

@@ -1,7 +1,7 @@
 //! README.md has a full row for every algorithm, and it is true.
 
 use squall_cc::base::{Rate, Rng, Span, Time};
-use squall_cc::{Network, PathSelector, Paths, PathsConfig, Sender, SenderCc, SenderConfig};
+use squall_cc::{NetworkProfile, PathSelector, Paths, PathsConfig, Sender, SenderCc, SenderConfig};
 
 const README: &str = include_str!("../README.md");
 
@@ -28,7 +28,7 @@ fn check(title: &str, name: &str, bytes: usize) {
 
 #[test]
 fn every_sender_has_a_true_row() {
-    let network = Network::new(Rate::gbps(100), Span::micros(12), 4096, true);
+    let network = NetworkProfile::new(Rate::gbps(100), Span::micros(12), 4096, true);
     for &(name, _) in SenderConfig::NAMES {
         let config = SenderConfig::by_name(name, &network).expect("a name of the list");
         check("Senders", name, Sender::new(&config, Time::ZERO).state_bytes());
@@ -48,7 +48,7 @@ fn every_selector_has_a_true_row() {
 /// The limit of the papers' hardware: UE 1.0's own, and the two of the papers.
 #[test]
 fn the_papers_algorithms_need_at_most_64_bytes_a_flow() {
-    let network = Network::new(Rate::gbps(100), Span::micros(12), 4096, true);
+    let network = NetworkProfile::new(Rate::gbps(100), Span::micros(12), 4096, true);
     for name in ["nscc", "smartt", "strack"] {
         let config = SenderConfig::by_name(name, &network).expect("a name of the list");
         let bytes = Sender::new(&config, Time::ZERO).state_bytes();

@@ -7,7 +7,7 @@ use squall_net::emulator::frame::PacketFrame;
 
 use super::{Delivery, Emulation, Route};
 use squall_base::{Rate, Rng, Span, Time};
-use squall_cc::{LinkParameters, WindowParameters};
+use squall_cc::{SpercLinkParameters, WindowTableParameters};
 use squall_netsim::Picos;
 use squall_netsim::model::{
     Failure, Incoming, Lossless, NetworkConfig, Place, SwitchProgram, Verdict,
@@ -390,8 +390,8 @@ fn rate_packets_pass_full_queues_and_bring_what_links_wrote() {
     config.control_queue = 2_000;
     let rates = RateParameters {
         capacity: RateParameters::CAPACITY,
-        link: LinkParameters { round: span(400), forget: span(10_000) },
-        windows: WindowParameters { epoch: span(200), mtu: 1000, most: 25, ahead: Span::ZERO },
+        link: SpercLinkParameters { round: span(400), forget: span(10_000) },
+        windows: WindowTableParameters { epoch: span(200), mtu: 1000, most: 25, ahead: Span::ZERO },
     };
     config.add_feature(Arc::new(rates)).expect("few counters");
     let rate = Rate::gbps(1);

@@ -12,7 +12,7 @@ mod world;
 use std::net::SocketAddr;
 
 use squall_base::{Batch, Span, Time};
-use squall_cc::{Network, PathsConfig, SenderConfig};
+use squall_cc::{NetworkProfile, PathsConfig, SenderConfig};
 use squall_engine::{
     Action, Buf, Engine, Level, MatchSpace, Operation, Options, PacketMarks, PeerId, RecvMode,
     RecvOp, TransportConfig, Visibility,
@@ -30,7 +30,7 @@ struct End {
 }
 
 fn transport(seed: u64) -> TransportConfig {
-    let network = Network::new(squall_base::Rate::gbps(10), Span::micros(50), 1400, false);
+    let network = NetworkProfile::new(squall_base::Rate::gbps(10), Span::micros(50), 1400, false);
     let cc = SenderConfig::by_name("nscc", &network).expect("it is listed");
     TransportConfig::new(1400, cc, PathsConfig::reps(8).expect("8 is a power of two"), seed)
 }

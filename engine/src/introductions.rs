@@ -19,7 +19,7 @@ use crate::api::{OpError, PeerId};
 use crate::base::{Instance, Purpose, SecretRng, Span, Time, entropy_count};
 use crate::config::Config;
 use crate::peers::{PeerState, Peers};
-use crate::wire::{Introduction, Reason, Stage, WIRE_VERSION};
+use crate::wire::{Handshake, Reason, Stage, WIRE_VERSION};
 use proofs::Exchange;
 use repeats::Repeats;
 
@@ -56,7 +56,7 @@ impl Cookies {
     /// twice as long.
     const AGE_BITS: u32 = 36;
 
-    fn make(&self, age: u64, asker: SocketAddr, intro: &Introduction) -> u64 {
+    fn make(&self, age: u64, asker: SocketAddr, intro: &Handshake) -> u64 {
         let mut hasher = SipHasher24::new_with_keys(self.keys[0], self.keys[1]);
         hasher.write_u64(age);
         match asker.ip() {
@@ -69,11 +69,11 @@ impl Cookies {
         hasher.finish()
     }
 
-    fn bake(&self, now: Time, asker: SocketAddr, intro: &Introduction) -> u64 {
+    fn bake(&self, now: Time, asker: SocketAddr, intro: &Handshake) -> u64 {
         self.make(now.0 >> Self::AGE_BITS, asker, intro)
     }
 
-    fn is_good(&self, now: Time, asker: SocketAddr, intro: &Introduction) -> bool {
+    fn is_good(&self, now: Time, asker: SocketAddr, intro: &Handshake) -> bool {
         let age = now.0 >> Self::AGE_BITS;
         [age, age.wrapping_sub(1)].iter().any(|age| self.make(*age, asker, intro) == intro.cookie)
     }
@@ -156,7 +156,7 @@ pub(crate) struct Introductions {
     asking: BTreeMap<PeerId, Asking>,
     /// Not later than the next question.
     due: Option<Time>,
-    out: VecDeque<(SocketAddr, Introduction, Reach)>,
+    out: VecDeque<(SocketAddr, Handshake, Reach)>,
     repeats: Repeats,
     /// Those for which there was no room, not yet counted.
     dropped: u64,
@@ -178,8 +178,8 @@ impl Introductions {
     }
 
     /// What this endpoint says of itself.
-    const fn about_us(config: &Config, stage: Stage) -> Introduction {
-        Introduction {
+    const fn about_us(config: &Config, stage: Stage) -> Handshake {
+        Handshake {
             stage,
             version: WIRE_VERSION,
             port: config.port,
@@ -194,7 +194,7 @@ impl Introductions {
         }
     }
 
-    fn send(&mut self, to: SocketAddr, intro: Introduction, reach: Reach) {
+    fn send(&mut self, to: SocketAddr, intro: Handshake, reach: Reach) {
         if self.out.len() < MAX_OUT {
             self.out.push_back((to, intro, reach));
         } else {
@@ -211,7 +211,7 @@ impl Introductions {
     /// The next packet to send, to whom, and on which of `paths` or of their further sets: one that does not arrive is
     /// repeated on another.
     #[inline]
-    pub(crate) fn next(&mut self, paths: u16) -> Option<(SocketAddr, Introduction, u16)> {
+    pub(crate) fn next(&mut self, paths: u16) -> Option<(SocketAddr, Handshake, u16)> {
         let (to, intro, reach) = self.out.pop_front()?;
         let all = match reach {
             Reach::Wide => entropy_count(paths),
@@ -222,7 +222,7 @@ impl Introductions {
     }
 
     /// Answers a stranger, at the address from which it asked.
-    fn answer(&mut self, to: SocketAddr, intro: Introduction) {
+    fn answer(&mut self, to: SocketAddr, intro: Handshake) {
         let reach = if self.repeats.is_frequent(intro.nonce) { Reach::Wide } else { Reach::Near };
         self.send(to, intro, reach);
     }
@@ -255,7 +255,7 @@ impl Introductions {
         let stage = if asking.cookie.is_some() { Stage::Confirm } else { Stage::Hello };
         let expected = state.expected().map_or(0, Instance::get);
         let (nonce, cookie) = (asking.nonce, asking.cookie.unwrap_or(0));
-        let mut intro = Introduction { nonce, cookie, expected, ..Self::about_us(config, stage) };
+        let mut intro = Handshake { nonce, cookie, expected, ..Self::about_us(config, stage) };
         if let (Some(key), Some(answerer), Stage::Confirm) = (&config.key, state.instance(), stage)
         {
             let exchange = Exchange::new(config.instance, answerer, &intro);
@@ -408,7 +408,7 @@ impl Introductions {
     }
 
     /// Whether a stranger may be introduced; one that may not is told why.
-    fn accepts(&mut self, config: &Config, asker: SocketAddr, intro: &Introduction) -> bool {
+    fn accepts(&mut self, config: &Config, asker: SocketAddr, intro: &Handshake) -> bool {
         let reason = if intro.version != WIRE_VERSION {
             Reason::Version
         } else if intro.job_id != config.job_id {
@@ -421,17 +421,17 @@ impl Introductions {
     }
 
     /// Tells an endpoint why it is not introduced.
-    fn refuse(&mut self, config: &Config, asker: SocketAddr, intro: &Introduction, reason: Reason) {
+    fn refuse(&mut self, config: &Config, asker: SocketAddr, intro: &Handshake, reason: Reason) {
         let us = Self::about_us(config, Stage::Refuse);
-        self.answer(asker, Introduction { reason, nonce: intro.nonce, ..us });
+        self.answer(asker, Handshake { reason, nonce: intro.nonce, ..us });
     }
 
     /// Tells a stranger a cookie.
-    fn challenge(&mut self, now: Time, config: &Config, asker: SocketAddr, intro: &Introduction) {
+    fn challenge(&mut self, now: Time, config: &Config, asker: SocketAddr, intro: &Handshake) {
         let cookie = self.cookies.bake(now, asker, intro);
         let us = Self::about_us(config, Stage::Challenge);
         let (nonce, expected) = (intro.nonce, intro.instance);
-        let mut answer = Introduction { nonce, cookie, expected, ..us };
+        let mut answer = Handshake { nonce, cookie, expected, ..us };
         if let (Some(key), Some(instance)) = (&config.key, Instance::new(intro.instance)) {
             let exchange = Exchange::new(instance, config.instance, &answer);
             answer.proof = exchange.prove(key, Purpose::Answer);
@@ -440,15 +440,15 @@ impl Introductions {
     }
 
     /// Whether somebody who confirms has received our challenge at the address it gives.
-    fn is_proven(&self, now: Time, asker: SocketAddr, intro: &Introduction) -> bool {
+    fn is_proven(&self, now: Time, asker: SocketAddr, intro: &Handshake) -> bool {
         self.cookies.is_good(now, asker, intro)
     }
 
     /// Welcomes an endpoint that was introduced.
-    fn welcome(&mut self, config: &Config, asker: SocketAddr, intro: &Introduction) {
+    fn welcome(&mut self, config: &Config, asker: SocketAddr, intro: &Handshake) {
         let us = Self::about_us(config, Stage::Welcome);
         let (nonce, expected) = (intro.nonce, intro.instance);
-        self.answer(asker, Introduction { nonce, expected, ..us });
+        self.answer(asker, Handshake { nonce, expected, ..us });
     }
 }
 
@@ -468,10 +468,10 @@ mod tests {
     #[test]
     fn a_cookie_is_good_for_its_asker_and_for_a_while() {
         let (part, config) = part(1);
-        let hello = Introduction { nonce: 9, ..Introductions::about_us(&config, Stage::Hello) };
+        let hello = Handshake { nonce: 9, ..Introductions::about_us(&config, Stage::Hello) };
         let now = Time(1 << 40);
         let cookie = part.cookies.bake(now, ASKER, &hello);
-        let confirm = Introduction { cookie, ..hello };
+        let confirm = Handshake { cookie, ..hello };
         assert!(part.is_proven(now, ASKER, &confirm));
         assert!(part.is_proven(now + Span::secs(68), ASKER, &confirm));
         assert!(!part.is_proven(now + Span::secs(140), ASKER, &confirm));
@@ -481,10 +481,10 @@ mod tests {
         let elsewhere = SocketAddr::from(([10, 0, 0, 3], 5000));
         assert!(!part.is_proven(now, elsewhere, &confirm));
         for bad in [
-            Introduction { nonce: 8, ..confirm },
-            Introduction { instance: 77, ..confirm },
-            Introduction { cookie: cookie ^ 1, ..confirm },
-            Introduction { cookie: 0, ..confirm },
+            Handshake { nonce: 8, ..confirm },
+            Handshake { instance: 77, ..confirm },
+            Handshake { cookie: cookie ^ 1, ..confirm },
+            Handshake { cookie: 0, ..confirm },
         ] {
             assert!(!part.is_proven(now, ASKER, &bad));
         }

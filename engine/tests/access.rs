@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 
 use squall_base::{JobKey, Span};
 use squall_engine::*;
-use squall_wire::{Introduction, Packet, Reason, Stage, parse};
+use squall_wire::{Handshake, Packet, Reason, Stage, parse};
 use world::*;
 
 /// Host `from` sends ten bytes with a tag, which is also the operation's context.
@@ -52,9 +52,9 @@ fn counters(w: &World, at: usize) -> Counters {
 }
 
 /// The introduction that a packet is, if it is one.
-fn introduction(bytes: &[u8]) -> Option<Introduction> {
+fn introduction(bytes: &[u8]) -> Option<Handshake> {
     match parse(bytes) {
-        Ok(Packet::Negotiation { values, .. }) => Introduction::read(values).ok().flatten(),
+        Ok(Packet::Negotiation { values, .. }) => Handshake::read(values).ok().flatten(),
         _ => None,
     }
 }
@@ -103,15 +103,15 @@ fn who_saw_an_exchange_but_not_the_key_cannot_confirm_another() {
     w.tap = Some(vec![]);
     send(&mut w, 0, 1, 5);
     assert!(w.run(Span::secs(1), |w| end(w, 0, 5).is_some()));
-    let seen: Vec<Introduction> =
+    let seen: Vec<Handshake> =
         w.tap.take().unwrap().iter().filter_map(|seen| introduction(&seen.bytes)).collect();
     let of = |stage| *seen.iter().find(|intro| intro.stage == stage).expect("it was said");
     let (hello, confirm) = (of(Stage::Hello), of(Stage::Confirm));
     assert!(hello.proof == [0; 16] && confirm.proof != [0; 16]);
     // An observer at an address of its own asks, and answers with the proof that it saw.
     let observer = SocketAddr::from(([10, 0, 0, 9], 4000));
-    let ask = |w: &mut World, intro: Introduction| {
-        let mut out = [0; Introduction::LEN];
+    let ask = |w: &mut World, intro: Handshake| {
+        let mut out = [0; Handshake::LEN];
         let len = intro.emit(&mut out);
         w.tap = Some(vec![]);
         let to = w.hosts[1].addr;
@@ -120,13 +120,13 @@ fn who_saw_an_exchange_but_not_the_key_cannot_confirm_another() {
         let seen = w.tap.take().unwrap();
         seen.iter().find(|seen| seen.dst == observer).and_then(|seen| introduction(&seen.bytes))
     };
-    let challenge = ask(&mut w, Introduction { port: 4000, ..hello }).expect("an answer");
+    let challenge = ask(&mut w, Handshake { port: 4000, ..hello }).expect("an answer");
     assert_eq!(challenge.stage, Stage::Challenge);
-    let forged = Introduction { port: 4000, cookie: challenge.cookie, ..confirm };
+    let forged = Handshake { port: 4000, cookie: challenge.cookie, ..confirm };
     let answer = ask(&mut w, forged).expect("an answer");
     assert_eq!((answer.stage, answer.reason), (Stage::Refuse, Reason::Key));
     // Nor does the answerer's own proof do.
-    let forged = Introduction { proof: challenge.proof, ..forged };
+    let forged = Handshake { proof: challenge.proof, ..forged };
     assert_eq!(ask(&mut w, forged).expect("an answer").reason, Reason::Key);
     assert_eq!(w.hosts[1].engine.peers().find(observer), None);
 }

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use squall_base::{Instance, Psn, Span};
 use squall_engine::*;
 use squall_wire::{
-    Dest, Extension, Introduction, Mode, NextHeader, Opcode, Packet, Reason, Request, Ses, Stage,
+    Dest, Extension, Handshake, Mode, NextHeader, Opcode, Packet, Reason, Request, Ses, Stage,
     StdBody, StdRequest, WIRE_VERSION, parse,
 };
 use world::*;
@@ -181,7 +181,7 @@ fn a_forged_packet_restarts_nobody() {
     send(&mut w, 0, 1, 5, 100_000);
     w.run(Span::micros(20), |_| false);
     let (claimed, victim) = (w.hosts[0].addr, w.hosts[1].addr);
-    let intro = Introduction {
+    let intro = Handshake {
         stage: Stage::Confirm,
         version: WIRE_VERSION,
         port: claimed.port(),
@@ -194,9 +194,9 @@ fn a_forged_packet_restarts_nobody() {
         capabilities: 0,
         proof: [0; 16],
     };
-    let mut out = [0; Introduction::LEN];
+    let mut out = [0; Handshake::LEN];
     for stage in [Stage::Hello, Stage::Challenge, Stage::Confirm, Stage::Welcome, Stage::Refuse] {
-        Introduction { stage, ..intro }.emit(&mut out);
+        Handshake { stage, ..intro }.emit(&mut out);
         strike(&mut w, claimed, 1, &out);
         strike(&mut w, victim, 0, &out);
     }
@@ -230,7 +230,7 @@ fn strangers_get_no_more_than_they_send() {
     w.hosts[1].memory.register(5, base, 1 << 20, true, true);
     w.tap = Some(vec![]);
     let mut sent = 0;
-    let hello = Introduction {
+    let hello = Handshake {
         stage: Stage::Hello,
         version: WIRE_VERSION,
         port: STRANGER.port(),
@@ -243,10 +243,10 @@ fn strangers_get_no_more_than_they_send() {
         capabilities: 0,
         proof: [0; 16],
     };
-    let mut out = [0; Introduction::LEN];
+    let mut out = [0; Handshake::LEN];
     for n in 0..1000 {
         let read = syn(Opcode::Read, STRANGER.port(), 9, n + 1, &[]);
-        Introduction { nonce: n.into(), ..hello }.emit(&mut out);
+        Handshake { nonce: n.into(), ..hello }.emit(&mut out);
         for bytes in [&read[..], &out] {
             strike(&mut w, STRANGER, 1, bytes);
             sent += bytes.len();
@@ -349,19 +349,19 @@ fn other_jobs_and_other_versions_are_told_so() {
     send(&mut w, 0, 1, 1, 10);
     w.run(Span::micros(10), |_| false);
     let asked = match parse(&w.tap.as_ref().unwrap()[0].bytes) {
-        Ok(Packet::Negotiation { values, .. }) => Introduction::read(values).unwrap().unwrap(),
+        Ok(Packet::Negotiation { values, .. }) => Handshake::read(values).unwrap().unwrap(),
         other => panic!("{other:?}"),
     };
     let (theirs, other) = (WIRE_VERSION + 1, w.hosts[1].addr);
-    let refusal = Introduction {
+    let refusal = Handshake {
         stage: Stage::Refuse,
         reason: Reason::Version,
         version: theirs,
         port: w.hosts[1].addr.port(),
         ..asked
     };
-    let mut out = [0; Introduction::LEN];
-    Introduction { nonce: asked.nonce ^ 1, ..refusal }.emit(&mut out);
+    let mut out = [0; Handshake::LEN];
+    Handshake { nonce: asked.nonce ^ 1, ..refusal }.emit(&mut out);
     strike(&mut w, other, 0, &out);
     assert_eq!(end(&w, 0, 1), None, "nobody whom we asked");
     refusal.emit(&mut out);
@@ -370,13 +370,13 @@ fn other_jobs_and_other_versions_are_told_so() {
     assert_eq!(end(&w, 0, 1), Some(Err(OpError::OtherVersion { theirs })));
     // And what we answer to one.
     w.tap = Some(vec![]);
-    Introduction { stage: Stage::Hello, version: theirs, port: STRANGER.port(), ..asked }
+    Handshake { stage: Stage::Hello, version: theirs, port: STRANGER.port(), ..asked }
         .emit(&mut out);
     strike(&mut w, STRANGER, 0, &out);
     w.run(Span::millis(1), |_| false);
     let answers = w.tap.as_ref().unwrap().iter().filter(|seen| seen.dst == STRANGER);
     let refusals = answers.filter(|seen| match parse(&seen.bytes) {
-        Ok(Packet::Negotiation { values, .. }) => Introduction::read(values)
+        Ok(Packet::Negotiation { values, .. }) => Handshake::read(values)
             .is_ok_and(|intro| intro.is_some_and(|intro| intro.reason == Reason::Version)),
         _ => false,
     });

@@ -12,8 +12,8 @@ use siphasher::sip::SipHasher24;
 use squall_base::{Instance, Psn, Span};
 use squall_engine::*;
 use squall_wire::{
-    Ack, Dest, Extension, Introduction, Mode, NextHeader, Opcode, Packet, Reason, Request, Ses,
-    Stage, StdBody, StdRequest, WIRE_VERSION, parse,
+    Ack, Dest, Extension, Handshake, Mode, NextHeader, Opcode, Packet, Reason, Request, Ses, Stage,
+    StdBody, StdRequest, WIRE_VERSION, parse,
 };
 use world::*;
 
@@ -58,8 +58,8 @@ impl Outsider {
         welcome.then_some(it)
     }
 
-    fn introduce(&self, w: &mut World, stage: Stage) -> Vec<Introduction> {
-        let intro = Introduction {
+    fn introduce(&self, w: &mut World, stage: Stage) -> Vec<Handshake> {
+        let intro = Handshake {
             stage,
             version: WIRE_VERSION,
             port: self.addr.port(),
@@ -72,11 +72,11 @@ impl Outsider {
             capabilities: 0,
             proof: [0; 16],
         };
-        let mut bytes = vec![0; Introduction::LEN];
+        let mut bytes = vec![0; Handshake::LEN];
         let len = intro.emit(&mut bytes);
         let seen = self.exchange(w, &bytes[..len]);
         let read = |bytes: &Vec<u8>| match parse(bytes) {
-            Ok(Packet::Negotiation { values, .. }) => Introduction::read(values).ok().flatten(),
+            Ok(Packet::Negotiation { values, .. }) => Handshake::read(values).ok().flatten(),
             _ => None,
         };
         seen.iter().filter_map(read).collect()

@@ -4,7 +4,7 @@ mod world;
 
 use squall_base::{Rate, Span};
 use squall_engine::*;
-use squall_reliability::cc::{Network, SenderConfig};
+use squall_reliability::cc::{NetworkProfile, SenderConfig};
 use squall_wire::{
     LinkRate, Packet, RateEntry, RateHead, RatePacket, RateStage, RateState, Ses, parse,
 };
@@ -14,7 +14,7 @@ const LEN: u64 = 2_000_000;
 
 /// Two hosts that have, or have not, the rates that switches compute; no switch does.
 fn world(cc: &str) -> World {
-    let network = Network::new(Rate::gbps(10), Span::micros(20), 1448, false);
+    let network = NetworkProfile::new(Rate::gbps(10), Span::micros(20), 1448, false);
     let cc = SenderConfig::by_name(cc, &network).expect("a listed name");
     let mut w = World::with(2, 5, Faults::default(), move |engine, pdc| {
         (engine.links, engine.rendezvous_threshold) = (false, 1 << 30);

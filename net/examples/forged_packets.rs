@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use squall_net::base::{Psn, Rng};
 use squall_wire::{
-    Ack, AckExt, AckRequest, Control, ControlKind, Dest, Extension, Introduction, Mode, Nack,
+    Ack, AckExt, AckRequest, Control, ControlKind, Dest, Extension, Handshake, Mode, Nack,
     NackCode, NextHeader, Opcode, Reason, Request, Stage, StdBody, StdRequest, UDP_PORT,
     WIRE_VERSION,
 };
@@ -92,7 +92,7 @@ fn forge(rng: &mut Rng, port: u16, out: &mut [u8]) -> usize {
             payload: 0,
         }
         .emit(out),
-        3 => Introduction {
+        3 => Handshake {
             stage: [Stage::Hello, Stage::Confirm, Stage::Challenge][rng.below(3) as usize],
             version: WIRE_VERSION,
             port,

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use siphasher::sip::SipHasher24;
 use squall_net::base::Psn;
 use squall_wire::{
-    Dest, Extension, Introduction, Mode, NextHeader, Opcode, Packet, Reason, Request, Ses, Stage,
+    Dest, Extension, Handshake, Mode, NextHeader, Opcode, Packet, Reason, Request, Ses, Stage,
     StdBody, StdRequest, WIRE_VERSION, parse,
 };
 
@@ -84,7 +84,7 @@ impl Attacker {
 
     /// Sends a handshake packet of this attacker.
     fn introduce(&self, target: SocketAddr, stage: Stage, cookie: u64) {
-        let introduction = Introduction {
+        let introduction = Handshake {
             stage,
             version: WIRE_VERSION,
             port: self.port,
@@ -97,7 +97,7 @@ impl Attacker {
             capabilities: 0,
             proof: [0; 16],
         };
-        let mut out = [0; Introduction::LEN];
+        let mut out = [0; Handshake::LEN];
         let len = introduction.emit(&mut out);
         // A packet that the kernel drops counts as lost in the network.
         let _ = self.socket.send_to(&out[..len], target);
@@ -111,7 +111,7 @@ impl Attacker {
             self.introduce(target, Stage::Hello, 0);
             let Ok((len, _)) = self.socket.recv_from(&mut packet) else { continue };
             let Ok(Packet::Negotiation { values, .. }) = parse(&packet[..len]) else { continue };
-            let Ok(Some(answer)) = Introduction::read(values) else { continue };
+            let Ok(Some(answer)) = Handshake::read(values) else { continue };
             if answer.stage == Stage::Challenge {
                 self.introduce(target, Stage::Confirm, answer.cookie);
                 return Some(answer.cookie);

@@ -3,7 +3,9 @@
 
 use std::fmt::{Display, Write as _};
 
-use squall_cc::{ChoiceError, Network, PathsConfig, ReceiverConfig, Scope, SenderConfig, Setting};
+use squall_cc::{
+    ChoiceError, NetworkProfile, PathsConfig, ReceiverConfig, Scope, SenderConfig, Setting,
+};
 use squall_engine::LossDetection;
 
 use crate::errno::{Errno, Result};
@@ -22,7 +24,7 @@ pub(crate) struct Algorithms {
 const HELP: &str = "help";
 
 /// Reads the choices. A problem is logged, and refuses the endpoint.
-pub(crate) fn choose(params: &Params, network: &Network) -> Result<Algorithms> {
+pub(crate) fn choose(params: &Params, network: &NetworkProfile) -> Result<Algorithms> {
     let paths = u16::try_from(params.paths).unwrap_or(u16::MAX);
     let control = |text: &str| SenderConfig::by_name(text, network);
     let selector = |text: &str| PathsConfig::by_name(text, paths);
@@ -62,7 +64,7 @@ pub(crate) fn choose(params: &Params, network: &Network) -> Result<Algorithms> {
 }
 
 /// Returns whether switches are to write into packets.
-fn written_into(sender: &SenderConfig, network: &Network) -> bool {
+fn written_into(sender: &SenderConfig, network: &NetworkProfile) -> bool {
     sender.acks().telemetry || sender.receiver(network) == ReceiverConfig::Rates
 }
 
@@ -113,7 +115,7 @@ mod tests {
 
     #[test]
     fn the_lists_name_everything_with_its_keys() {
-        let network = Network::new(Rate::gbps(100), Span::micros(50), 4096, false);
+        let network = NetworkProfile::new(Rate::gbps(100), Span::micros(50), 4096, false);
         let text = list("CC", SenderConfig::NAMES, &|name| {
             keys(SenderConfig::by_name(name, &network), SenderConfig::settings)
         });
@@ -128,7 +130,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_refused() {
-        let network = Network::new(Rate::gbps(100), Span::micros(50), 4096, false);
+        let network = NetworkProfile::new(Rate::gbps(100), Span::micros(50), 4096, false);
         for (name, value, fits) in [
             ("CC", "eqds+nscc", true),
             ("CC", "nscc:quick_adapt=0", true),
@@ -156,7 +158,7 @@ mod tests {
 
     #[test]
     fn checksums_and_what_switches_write_do_not_go_together() {
-        let network = Network::new(Rate::gbps(100), Span::micros(50), 4096, false);
+        let network = NetworkProfile::new(Rate::gbps(100), Span::micros(50), 4096, false);
         for (cc, crc, fits) in [
             ("hpcc", "no", true),
             ("sperc", "no", true),

@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
 use squall_base::{Instance, Seed, Span};
-use squall_cc::Network;
+use squall_cc::NetworkProfile;
 use squall_engine::{Config, Engine, NOMINAL_OVERHEAD, TransportConfig};
 use squall_monitor::JobPlace;
 use squall_net::emulator::RECEIVE_BUFFER;
@@ -319,10 +319,10 @@ fn packet_size(params: &Params, nic: &Nic, v6: bool) -> usize {
 fn contexts(params: &Params, nic: &Nic, max_packet: u32, seed: u64) -> Result<TransportConfig> {
     let nominal = max_packet + NOMINAL_OVERHEAD;
     let rtt = params.base_rtt();
-    let network = Network {
+    let network = NetworkProfile {
         min_base_rtt: Some(rtt),
         min_window: Some(params.min_window.unwrap_or(1 << 20)),
-        ..Network::new(params.rate(nic.speed_mbps), rtt, nominal, params.trimming)
+        ..NetworkProfile::new(params.rate(nic.speed_mbps), rtt, nominal, params.trimming)
     };
     let Algorithms { sender, paths, loss, scope } = choose(params, &network)?;
     let defaults = TransportConfig::new(max_packet, sender, paths, seed);

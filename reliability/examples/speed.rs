@@ -12,7 +12,7 @@ use squall_reliability::{
 const PEER: PeerKey = PeerKey(0);
 
 fn config(bytes: u32, seed: u64) -> Config {
-    let cc = cc::Network::new(Rate::gbps(100), Span::micros(20), bytes, true);
+    let cc = cc::NetworkProfile::new(Rate::gbps(100), Span::micros(20), bytes, true);
     let cc = cc::SenderConfig::by_name("nscc", &cc).expect("sound");
     Config::new(bytes, cc, cc::PathsConfig::reps(64).expect("sound"), seed)
 }

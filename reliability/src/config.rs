@@ -153,7 +153,7 @@ impl Config {
     /// Takes over what the congestion control wants of its peers, which is what it does for them, and what it takes
     /// for a loss.
     #[must_use]
-    pub fn reciprocal(mut self, network: &cc::Network) -> Self {
+    pub fn reciprocal(mut self, network: &cc::NetworkProfile) -> Self {
         self.receiver = self.cc.receiver(network);
         self.acks = self.cc.acks();
         self.threshold = self.cc.loss_threshold();

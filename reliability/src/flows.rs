@@ -127,7 +127,7 @@ impl FlowRecord {
     /// they know nothing.
     pub(crate) fn sample(
         &mut self,
-        metrics: &cc::Metrics,
+        metrics: &cc::SenderMetrics,
         srtt: Option<Span>,
         paths: cc::PathMetrics,
     ) {
@@ -296,7 +296,7 @@ mod tests {
         assert_eq!(seventh, PathRecord { packets: 4, marks: 1, lost: 0 });
         assert_eq!((record.by_path()[2].lost, record.retransmissions), (1, 1));
         let paths = cc::PathMetrics { avoided: 0b100, frozen: true, ..cc::PathMetrics::default() };
-        record.sample(&cc::Metrics::default(), None, paths);
+        record.sample(&cc::SenderMetrics::default(), None, paths);
         assert_eq!((record.avoided, record.frozen), (0b100, true));
     }
 
@@ -310,9 +310,9 @@ mod tests {
         }
         assert_eq!((record.cwnd, record.cwnd_range), (Some(300), Some((100, 900))));
         record.on_sent(1, 0);
-        let metrics = cc::Metrics { base_rtt: Some(Span(9)), ..cc::Metrics::default() };
+        let metrics = cc::SenderMetrics { base_rtt: Some(Span(9)), ..cc::SenderMetrics::default() };
         record.sample(&metrics, Some(Span(20)), cc::PathMetrics::default());
-        record.sample(&cc::Metrics::default(), None, cc::PathMetrics::default());
+        record.sample(&cc::SenderMetrics::default(), None, cc::PathMetrics::default());
         assert_eq!(
             (record.srtt, record.base_rtt, record.cwnd),
             (Some(Span(20)), Some(Span(9)), Some(300))

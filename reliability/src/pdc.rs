@@ -443,7 +443,7 @@ pub(crate) fn on_rates<D: Copy>(
     packet: &cc::RatePacket,
     shared: &mut Shared<D>,
 ) {
-    let (kind, grant) = (cc::Kind::Control, Some(cc::Grant::Rates(packet)));
+    let (kind, grant) = (cc::FeedbackKind::Control, Some(cc::Grant::Rates(packet)));
     let feedback = cc::Feedback { now, kind, grant, ..cc::Feedback::default() };
     pdc.tx.on_feedback(&feedback, &mut pdc.timers, shared);
 }

@@ -505,8 +505,12 @@ mod tests {
 
     #[test]
     fn what_a_context_that_is_gone_cannot_send_is_counted() {
-        let network =
-            crate::cc::Network::new(crate::base::Rate::gbps(10), Span::micros(20), 4096, true);
+        let network = crate::cc::NetworkProfile::new(
+            crate::base::Rate::gbps(10),
+            Span::micros(20),
+            4096,
+            true,
+        );
         let cc = crate::cc::SenderConfig::by_name("dcqcn", &network).expect("a listed name");
         let paths = crate::cc::PathsConfig::single(1).expect("one path");
         let config = Config::new(4096, cc, paths, 1).reciprocal(&network);

@@ -296,7 +296,7 @@ impl<D: Copy> Tx<D> {
     ) -> (Departure, bool) {
         let slot = self.ring.slot(at);
         let (bytes, chosen) = (slot.bytes, slot.path);
-        let sending = cc::Sending {
+        let sending = cc::SentPacket {
             bytes: slot.nominal(),
             retransmitted: slot.tries > 0,
             app_limited: last,

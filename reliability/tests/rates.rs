@@ -1,7 +1,7 @@
 //! Rate packets (s-PERC) and what 1RC takes back, as a context lives by them.
 
 use squall_reliability::base::{Rate, Span, Time};
-use squall_reliability::cc::{self, Link, LinkParameters, RatePacket};
+use squall_reliability::cc::{self, RatePacket, SpercLink, SpercLinkParameters};
 use squall_reliability::{
     Blocked, Config, Event, NewPacket, PdcId, Pdcs, PeerKey, RateOut, Rates, TxGrant,
     speculation_of,
@@ -11,7 +11,7 @@ const NOW: Time = Time(1_000_000);
 const PEER: PeerKey = PeerKey(0);
 
 fn endpoint(cc: &str) -> Pdcs<u32> {
-    let network = cc::Network::new(Rate::gbps(100), Span::micros(12), 4096, false);
+    let network = cc::NetworkProfile::new(Rate::gbps(100), Span::micros(12), 4096, false);
     let cc = cc::SenderConfig::by_name(cc, &network).unwrap();
     let paths = cc::PathsConfig::oblivious(16).unwrap();
     Pdcs::new(Config::new(4096, cc, paths, 1).reciprocal(&network))
@@ -32,8 +32,8 @@ fn ask(pdcs: &mut Pdcs<u32>, now: Time) -> RateOut {
 /// By a link of so many Gb/s, and back from the peer.
 fn answered(out: &RateOut, gbps: f64, let_through: u16) -> RatePacket {
     let mut packet = RatePacket { let_through, ..out.packet };
-    let parameters = LinkParameters { round: Span::micros(24), forget: Span::ZERO };
-    Link::new(gbps * 1e9, parameters).visit(NOW, 4, &mut packet);
+    let parameters = SpercLinkParameters { round: Span::micros(24), forget: Span::ZERO };
+    SpercLink::new(gbps * 1e9, parameters).visit(NOW, 4, &mut packet);
     let mut peer = endpoint("sperc");
     assert!(Rates::of(&mut peer).rx(NOW, PeerKey(9), &packet));
     let back = Rates::of(&mut peer).poll(NOW).expect("it comes back");

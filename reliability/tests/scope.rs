@@ -27,7 +27,7 @@ impl Flows {
 
     /// With DCQCN at 100 Gb/s.
     fn rated(scope: cc::Scope) -> Self {
-        let network = cc::Network::new(Rate::gbps(100), Span::micros(12), 4096, false);
+        let network = cc::NetworkProfile::new(Rate::gbps(100), Span::micros(12), 4096, false);
         let cc = cc::SenderConfig::by_name("dcqcn", &network).unwrap();
         Self::with(scope, cc, [Label::default(); 4])
     }

@@ -10,7 +10,7 @@ const NOW: Time = Time(1_000_000);
 const PEER: PeerKey = PeerKey(0);
 
 fn dart() -> Config {
-    let network = cc::Network::new(Rate::gbps(100), Span::micros(12), 4096, false);
+    let network = cc::NetworkProfile::new(Rate::gbps(100), Span::micros(12), 4096, false);
     let cc = cc::SenderConfig::by_name("dart", &network).unwrap();
     let paths = cc::PathsConfig::oblivious(16).unwrap();
     Config::new(4096, cc, paths, 1).reciprocal(&network)
@@ -65,7 +65,7 @@ fn a_share_is_obeyed_and_one_that_cannot_be_is_counted_and_ignored() {
         assert!(pdcs.rx_ack(now, PEER, &ack(id, pds.psn, state.pack()), None));
         let rate = pdcs.info(id).unwrap().rate.unwrap();
         assert_eq!((rate.0 + 500_000_000) / 1_000_000_000, gbps, "{senders} {share}");
-        bad += u64::from(cc::Share::new(senders, share).is_none());
+        bad += u64::from(cc::LineShare::new(senders, share).is_none());
         assert_eq!(pdcs.counters().rx_bad_share, bad);
     }
     assert_eq!(bad, 4);

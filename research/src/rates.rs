@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use squall_base::Span;
-use squall_cc::{Link, LinkParameters, RatePacket, Speculation, WindowParameters, Windows};
+use squall_cc::{
+    RatePacket, Speculation, SpercLink, SpercLinkParameters, WindowTable, WindowTableParameters,
+};
 use squall_netsim::model::{
     FeatureArguments, FeatureContext, FeatureParameter, HostSupport, Incoming, NetworkFeature,
     NetworkOptions, Place, SwitchFeature, SwitchProgram, Verdict,
@@ -81,8 +83,8 @@ impl SwitchFeature for Rates {
         let round = ground.rtt * 2;
         Ok(Arc::new(RateParameters {
             capacity,
-            link: LinkParameters { round, forget: forget.unwrap_or(ground.rtt * 64) },
-            windows: WindowParameters { epoch: ground.rtt, mtu, most, ahead: ground.ahead },
+            link: SpercLinkParameters { round, forget: forget.unwrap_or(ground.rtt * 64) },
+            windows: WindowTableParameters { epoch: ground.rtt, mtu, most, ahead: ground.ahead },
         }))
     }
 }
@@ -93,9 +95,9 @@ pub struct RateParameters {
     /// Share of a link's rate that flows are given.
     pub capacity: f64,
     /// Parameters of the links' rate computation.
-    pub link: LinkParameters,
+    pub link: SpercLinkParameters,
     /// Parameters of the links' window tables.
-    pub windows: WindowParameters,
+    pub windows: WindowTableParameters,
 }
 
 impl RateParameters {
@@ -121,8 +123,8 @@ impl NetworkFeature for RateParameters {
 #[derive(Clone, Debug)]
 struct Egress {
     port: u32,
-    link: Link,
-    windows: Windows,
+    link: SpercLink,
+    windows: WindowTable,
 }
 
 /// The program of one switch. It sees to the links that leave the switch, and to those by which hosts send to it: their cards know
@@ -147,7 +149,7 @@ impl RatesProgram {
             Err(at) => {
                 let RateParameters { capacity, link, windows } = self.parameters;
                 let capacity = place.rate(port).0 as f64 * capacity;
-                let (link, windows) = (Link::new(capacity, link), Windows::new(windows));
+                let (link, windows) = (SpercLink::new(capacity, link), WindowTable::new(windows));
                 self.links.insert(at, Egress { port, link, windows });
                 at
             }

@@ -99,7 +99,7 @@
 //! | psn_offset | 12 bits | every value accepted |
 //! | Control packet, ISROD | NOOP and Negotiation | reserved in the others |
 //! | Control packet, probe_opaque | Probe; reserved else | enforced |
-//! | Negotiation | 1.0.3: type-length-values (NS3: type 8 bits, length 8 bits in words), no numbers public | endpoints introduce themselves with one, type F0 ([`Introduction`]), before the first context; other values are skipped |
+//! | Negotiation | 1.0.3: type-length-values (NS3: type 8 bits, length 8 bits in words), no numbers public | endpoints introduce themselves with one, type F0 ([`Handshake`]), before the first context; other values are skipped |
 //! | First contact | 0-RTT, or for secure contexts 1-RTT (NEW_START_PSN) | one round trip: a context is opened only to an endpoint that repeated a cookie, so that its address is proven; its start PSN is a keyed function of what only the two know |
 //! | NEW_START_PSN | the initiator shifts its PSNs to the payload | the target does not know the initiator (any more): it introduces itself again, and begins at a start PSN of the new exchange; payload 0 |
 //! | Congestion-control state of requests (CCC) | REF: one 32-bit word; WS, X2: 8 + 24 | 8 + 24 |
@@ -137,11 +137,11 @@ pub mod codes;
 pub mod crc;
 mod error;
 mod fragment;
-mod introduction;
+mod handshake;
 mod packet;
+mod packet_run;
 mod pds;
 mod rates;
-mod run;
 mod ses;
 mod telemetry;
 mod view;
@@ -153,15 +153,15 @@ pub use codes::{
 pub use crc::{CRC_LEN, check_and_strip_crc};
 pub use error::ParseError;
 pub use fragment::Fragment;
-pub use introduction::{Introduction, Reason, Stage, WIRE_VERSION};
-pub use packet::{MAX_HEADER, Packet, Trimmed, parse, parse_semantic, parse_trimmed};
+pub use handshake::{Handshake, Reason, Stage, WIRE_VERSION};
+pub use packet::{MAX_HEADER, Packet, TrimmedPacket, parse, parse_semantic, parse_trimmed};
+pub use packet_run::PacketRun;
 pub use pds::{
     Ack, AckCc, AckCcView, AckCcx, AckCcxView, AckExt, AckRequest, AckView, CcState, Ccc, Control,
     ControlView, DartState, Dest, Mode, Nack, NackCcx, NackView, NsccState, Request, RequestView,
     RudiRequest, RudiResponse, RudiView, Speculation, Tss, TssView, Uud, UudView,
 };
 pub use rates::{LinkRate, RateEntry, RateHead, RatePacket, RateStage, RateState};
-pub use run::Run;
 pub use ses::{
     Atomic, AtomicView, CompareSwap, CompareSwapView, Extension, MediumRequest, MediumView,
     Rendezvous, RendezvousView, Response, ResponseData, ResponseDataSmall, ResponseDataSmallView,

@@ -6,7 +6,7 @@ use crate::pds::{
     Ack, CheckedAck, CheckedRequest, Control, Nack, Request, RudiRequest, RudiResponse, Tss, Uud,
 };
 use crate::rates::RatePacket;
-use crate::ses::{Checked, Ses, StdRequest};
+use crate::ses::{CheckedSes, Ses, StdRequest};
 
 /// The most bytes before a payload: a request with congestion-control state, a standard header and
 /// a compare-swap extension.
@@ -85,7 +85,7 @@ pub enum Packet<'a> {
 /// A packet that a switch cut: its delivery header is whole, and of what followed there is as much
 /// as the switch left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Trimmed {
+pub struct TrimmedPacket {
     /// Delivery header.
     pub pds: Request,
     /// Semantic header, when all of it is left and obeys its rules; of a continuation without its
@@ -165,11 +165,11 @@ pub fn parse(bytes: &[u8]) -> Result<Packet<'_>, ParseError> {
 /// # Errors
 /// The rule that the delivery header breaks; [`ParseError::Kind`] for another packet, which a
 /// switch does not trim.
-pub fn parse_trimmed(bytes: &[u8]) -> Result<Trimmed, ParseError> {
+pub fn parse_trimmed(bytes: &[u8]) -> Result<TrimmedPacket, ParseError> {
     let pds = Request::read(bytes)?;
     let kind = PdsType::from_u8(bytes[0] >> 3).ok_or(ParseError::Type)?;
     let rest = after(bytes, pds.len());
-    Ok(Trimmed { pds, ses: Ses::read_trimmed(kind, pds.next, rest) })
+    Ok(TrimmedPacket { pds, ses: Ses::read_trimmed(kind, pds.next, rest) })
 }
 
 /// Reads what is left of a reliable packet without its delivery header: a semantic header, which `next` announces,
@@ -190,9 +190,9 @@ fn upper(
     next: NextHeader,
     bytes: &[u8],
     at: usize,
-) -> Result<(Checked<'_>, &[u8]), ParseError> {
+) -> Result<(CheckedSes<'_>, &[u8]), ParseError> {
     let rest = after(bytes, at);
-    let ses = Checked::new(kind, next, rest)?;
+    let ses = CheckedSes::new(kind, next, rest)?;
     let payload = after(rest, ses.len());
     ses.check_payload(payload.len())?;
     Ok((ses, payload))

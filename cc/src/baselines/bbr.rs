@@ -14,7 +14,7 @@ use alloc::sync::Arc;
 
 use squall_base::Time;
 
-use crate::controller::{Budget, Feedback, FlowEvent, Metrics, SenderCc};
+use crate::controller::{Budget, Feedback, FlowEvent, SenderCc, SenderMetrics};
 pub use config::BbrConfig;
 use model::Model;
 
@@ -48,7 +48,7 @@ impl SenderCc for Bbr {
         size_of_val(self) + size_of_val(&*self.0)
     }
 
-    fn metrics(&self) -> Metrics {
+    fn metrics(&self) -> SenderMetrics {
         self.0.metrics()
     }
 }

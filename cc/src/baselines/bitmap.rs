@@ -9,7 +9,7 @@ use alloc::vec;
 
 use squall_base::{Rng, Time};
 
-use crate::baselines::Oblivious;
+use crate::baselines::ObliviousPaths;
 use crate::error::{ConfigError, within};
 use crate::selector::{PathMetrics, PathParameters, PathSelector, PathSignal, power_of_two};
 use crate::tuning::{Parameter, Tunable, number};
@@ -17,7 +17,7 @@ use crate::tuning::{Parameter, Tunable, number};
 /// What a number of turns may be.
 pub(super) const TURNS: &str = "0 to 255 turns";
 
-/// Parameters of [`Bitmap`].
+/// Parameters of [`BitmapPaths`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BitmapConfig {
     /// Number of paths, a power of two.
@@ -70,21 +70,21 @@ impl PathParameters for BitmapConfig {
     }
 }
 
-/// Spraying that skips congested paths (uet-htsim `UecMpBitmap`): the order of [`Oblivious`], and for
+/// Spraying that skips congested paths (uet-htsim `UecMpBitmap`): the order of [`ObliviousPaths`], and for
 /// each path the number of turns it still has to sit out. Good reports forgive nothing, turns do.
 #[derive(Clone, Debug)]
-pub struct Bitmap {
+pub struct BitmapPaths {
     config: Arc<BitmapConfig>,
-    order: Oblivious,
+    order: ObliviousPaths,
     /// Turns each path still has to sit out.
     penalties: Box<[u8]>,
 }
 
-impl Bitmap {
+impl BitmapPaths {
     /// A selector to which all paths are good. `config` must have passed its check.
     #[must_use]
     pub fn new(config: Arc<BitmapConfig>, rng: Rng) -> Self {
-        let order = Oblivious::over(config.paths, rng);
+        let order = ObliviousPaths::over(config.paths, rng);
         let penalties = vec![0; order.len()].into_boxed_slice();
         Self { config, order, penalties }
     }
@@ -94,7 +94,7 @@ impl Bitmap {
     }
 }
 
-impl PathSelector for Bitmap {
+impl PathSelector for BitmapPaths {
     fn pick(&mut self, _now: Time, _cwnd_packets: u32) -> u16 {
         let mut path = self.order.peek();
         if *self.penalty(path) > 0 {

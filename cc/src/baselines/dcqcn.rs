@@ -2,7 +2,7 @@
 //! 2015): a rate cut by congestion notifications and raised by a timer and a byte counter. Sections and
 //! equations are that paper's. The notification point is [`crate::NotifyReceiver`].
 //!
-//! Two forms: the paper's, and that of the network cards that carry it ([`Form`]).
+//! Two forms: the paper's, and that of the network cards that carry it ([`DcqcnVariant`]).
 //!
 //! Both assume a network without losses. Where one happens nevertheless, the queue was full and its
 //! packets marked, so a loss counts as a notification ([`DcqcnConfig::react_to_loss`]), at most one in
@@ -20,9 +20,11 @@ use alloc::sync::Arc;
 
 use squall_base::{Span, Time};
 
-use crate::controller::{Budget, Feedback, Kind, Metrics, SenderCc, Sending, Stamp};
+use crate::controller::{
+    Budget, Feedback, FeedbackKind, SenderCc, SenderMetrics, SentPacket, Stamp,
+};
 use crate::math::{power, up_to};
-pub use config::{DcqcnConfig, Form};
+pub use config::{DcqcnConfig, DcqcnVariant};
 pub use receiver::NotifyReceiver;
 
 /// Reports of marked packets without any notification from which it follows that the peer sends none:
@@ -97,12 +99,12 @@ impl Dcqcn {
         }
         self.age_alpha(now);
         match self.config.form {
-            Form::Paper => {
+            DcqcnVariant::Paper => {
                 self.cut(now);
                 self.alpha += self.config.g * (1.0 - self.alpha); // eq. 1
                 self.alpha_at = now;
             }
-            Form::Vendor => {
+            DcqcnVariant::Vendor => {
                 self.notified = true;
                 if self.may_cut(now, self.config.decrease_period) {
                     self.cut(now);
@@ -186,8 +188,8 @@ impl Dcqcn {
         if most >= config.stages {
             self.target += if least > config.stages {
                 let steps = match config.form {
-                    Form::Paper => f32::from(least - config.stages),
-                    Form::Vendor => 1.0,
+                    DcqcnVariant::Paper => f32::from(least - config.stages),
+                    DcqcnVariant::Vendor => 1.0,
                 };
                 steps * config.hyper_step.0 as f32
             } else {
@@ -216,7 +218,7 @@ impl SenderCc for Dcqcn {
         }
     }
 
-    fn on_send(&mut self, _now: Time, sending: &Sending) -> Stamp {
+    fn on_send(&mut self, _now: Time, sending: &SentPacket) -> Stamp {
         let limit = self.config.byte_counter;
         if limit > 0 && self.raise_at != Time::NEVER {
             self.sent = self.sent.saturating_add(sending.bytes);
@@ -231,12 +233,14 @@ impl SenderCc for Dcqcn {
 
     fn on_feedback(&mut self, feedback: &Feedback<'_>) {
         match feedback.kind {
-            Kind::Notified => {
+            FeedbackKind::Notified => {
                 self.heard = true;
                 self.on_notified(feedback.now);
             }
-            Kind::Acked if feedback.ecn => self.on_mark(feedback.now),
-            Kind::Nacked { trimmed: true, .. } | Kind::Lost | Kind::TimedOut => {
+            FeedbackKind::Acked if feedback.ecn => self.on_mark(feedback.now),
+            FeedbackKind::Nacked { trimmed: true, .. }
+            | FeedbackKind::Lost
+            | FeedbackKind::TimedOut => {
                 self.on_loss(feedback.now);
             }
             _ => {}
@@ -262,14 +266,14 @@ impl SenderCc for Dcqcn {
     }
 
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // never negative
-    fn metrics(&self) -> Metrics {
+    fn metrics(&self) -> SenderMetrics {
         let window = self.config.window_bytes();
-        Metrics {
+        SenderMetrics {
             cwnd: window,
             max_cwnd: window,
             rate: Some(up_to(self.rate, self.config.line)),
             ungranted: self.unnotified(),
-            ..Metrics::default()
+            ..SenderMetrics::default()
         }
     }
 }

@@ -2,7 +2,7 @@
 //! proportion to the share of marked bytes, otherwise that of TCP (RFC 5681).
 
 mod config;
-mod fairly;
+mod fairness;
 #[cfg(test)]
 mod tests;
 
@@ -10,7 +10,7 @@ use alloc::sync::Arc;
 
 use squall_base::Time;
 
-use crate::controller::{Budget, Feedback, Kind, Metrics, SenderCc};
+use crate::controller::{Budget, Feedback, FeedbackKind, SenderCc, SenderMetrics};
 pub use config::DctcpConfig;
 
 /// One DCTCP context: 48 bytes, parameters shared.
@@ -135,14 +135,16 @@ impl SenderCc for Dctcp {
     fn on_feedback(&mut self, feedback: &Feedback<'_>) {
         let fresh = self.settle(feedback);
         match feedback.kind {
-            Kind::Acked | Kind::ProbeAnswered if feedback.bytes > 0 => self.on_ack(feedback, fresh),
+            FeedbackKind::Acked | FeedbackKind::ProbeAnswered if feedback.bytes > 0 => {
+                self.on_ack(feedback, fresh);
+            }
             // "A DCTCP sender MUST react to loss episodes in the same way as conventional TCP" (RFC 8257
             // section 3.5). A trimmed packet is a lost one of which one hears.
-            Kind::Nacked { trimmed: true, .. } | Kind::Lost if fresh => {
+            FeedbackKind::Nacked { trimmed: true, .. } | FeedbackKind::Lost if fresh => {
                 self.reduce(0.5, feedback.in_flight);
             }
             // RFC 5681 section 3.1: the loss window is one packet.
-            Kind::TimedOut if fresh => {
+            FeedbackKind::TimedOut if fresh => {
                 self.reduce(0.5, feedback.in_flight);
                 self.cwnd = self.config.mtu as f32;
             }
@@ -151,8 +153,12 @@ impl SenderCc for Dctcp {
     }
 
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // never negative
-    fn metrics(&self) -> Metrics {
+    fn metrics(&self) -> SenderMetrics {
         let max = self.config.max_cwnd * self.config.mtu as f32;
-        Metrics { cwnd: Some(self.cwnd as u64), max_cwnd: Some(max as u64), ..Metrics::default() }
+        SenderMetrics {
+            cwnd: Some(self.cwnd as u64),
+            max_cwnd: Some(max as u64),
+            ..SenderMetrics::default()
+        }
     }
 }

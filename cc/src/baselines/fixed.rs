@@ -4,9 +4,9 @@ use alloc::sync::Arc;
 
 use squall_base::Time;
 
-use crate::controller::{Budget, Feedback, Metrics, SenderCc, SenderParameters};
+use crate::controller::{Budget, Feedback, SenderCc, SenderMetrics, SenderParameters};
 use crate::error::ConfigError;
-use crate::network::Network;
+use crate::network::NetworkProfile;
 use crate::tuning::{Parameter, Tunable};
 
 /// Parameters of [`FixedWindow`].
@@ -19,7 +19,7 @@ pub struct FixedWindowConfig {
 impl FixedWindowConfig {
     /// No limit, whatever the network.
     #[must_use]
-    pub const fn new(_network: &Network) -> Self {
+    pub const fn new(_network: &NetworkProfile) -> Self {
         Self { window: u64::MAX }
     }
 }
@@ -65,21 +65,29 @@ impl SenderCc for FixedWindow {
 
     fn on_feedback(&mut self, _feedback: &Feedback<'_>) {}
 
-    fn metrics(&self) -> Metrics {
-        Metrics { cwnd: Some(self.window), max_cwnd: Some(self.window), ..Metrics::default() }
+    fn metrics(&self) -> SenderMetrics {
+        SenderMetrics {
+            cwnd: Some(self.window),
+            max_cwnd: Some(self.window),
+            ..SenderMetrics::default()
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controller::Kind;
+    use crate::controller::FeedbackKind;
 
     #[test]
     fn nothing_moves_it() {
         let mut fixed =
             FixedWindow::new(Arc::new(FixedWindowConfig { window: 10_000 }), Time::ZERO);
-        for kind in [Kind::Acked, Kind::TimedOut, Kind::Nacked { trimmed: true, last_hop: false }] {
+        for kind in [
+            FeedbackKind::Acked,
+            FeedbackKind::TimedOut,
+            FeedbackKind::Nacked { trimmed: true, last_hop: false },
+        ] {
             fixed.on_feedback(&Feedback { kind, bytes: 5_000, ecn: true, ..Feedback::default() });
         }
         let budget = fixed.budget(Time::ZERO);

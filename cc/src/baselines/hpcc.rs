@@ -8,7 +8,7 @@
 //!   distance. A queue that was not met before, or was forgotten, says nothing until it is met again.
 //! - The paper's network loses nothing. Here a loss of any kind halves the rate, at most once a round trip.
 //! - Where no switch writes records the round trip stands for them: a link is full when one takes four thirds of `T`.
-//!   [`Metrics::ungranted`] says that this is so.
+//!   [`SenderMetrics::ungranted`] says that this is so.
 
 mod config;
 mod records;
@@ -20,8 +20,8 @@ use alloc::sync::Arc;
 
 use squall_base::{Span, Time};
 
-use crate::controller::{Budget, Feedback, Kind, Metrics, SenderCc};
-use crate::fair::{FairCc, Fairness, Seen, Turn};
+use crate::controller::{Budget, Feedback, FeedbackKind, SenderCc, SenderMetrics};
+use crate::fair::{CongestionSample, FairCc, Fairness, ReferenceUpdate};
 use crate::math::{float, least, most, up_to};
 pub use config::HpccConfig;
 use records::Records;
@@ -51,7 +51,7 @@ pub struct Hpcc {
 
 /// What the records of one packet say.
 #[derive(Clone, Copy, Debug, Default)]
-struct Measured {
+struct PathMeasurement {
     /// `u` of the busiest link.
     utilisation: f32,
     /// Time between its records in nanoseconds.
@@ -105,9 +105,16 @@ impl Hpcc {
     fn on_same_path(&mut self, feedback: &Feedback<'_>, fairness: Option<&mut Fairness<()>>) {
         self.lost &= !feedback.round_end;
         let base = float(self.config.base_rtt.0);
-        if let Some((utilisation, between)) = self.last.advance(feedback.int, 1.0 / base).found() {
+        if let Some((utilisation, between)) =
+            self.last.advance(feedback.int, 1.0 / base).measurement()
+        {
             let longest = if fairness.is_some() { feedback.int.longest() } else { 0 };
-            self.learn(feedback, &Measured { utilisation, between, longest }, base, fairness);
+            self.on_measurement(
+                feedback,
+                &PathMeasurement { utilisation, between, longest },
+                base,
+                fairness,
+            );
         }
     }
 
@@ -128,26 +135,26 @@ impl Hpcc {
             feedback.rtt.map(|rtt| {
                 let utilisation = rtt.0 as f32 / base * 0.75;
                 let longest = most(rtt.0 as f32 - base, 0.0) * float(self.config.line.0) / 8e9;
-                Measured { utilisation, between: base, longest: longest as u32 }
+                PathMeasurement { utilisation, between: base, longest: longest as u32 }
             })
         } else {
-            let found = self.last.meet(hops, 1.0 / base).found().filter(|_| !first);
-            found.map(|(utilisation, between)| Measured {
+            let found = self.last.compare_any(hops, 1.0 / base).measurement().filter(|_| !first);
+            found.map(|(utilisation, between)| PathMeasurement {
                 utilisation,
                 between,
                 longest: hops.longest(),
             })
         };
         if let Some(measured) = measured {
-            self.learn(feedback, &measured, base, fairness);
+            self.on_measurement(feedback, &measured, base, fairness);
         }
     }
 
     #[inline(always)]
-    fn learn(
+    fn on_measurement(
         &mut self,
         feedback: &Feedback<'_>,
-        measured: &Measured,
+        measured: &PathMeasurement,
         base: f32,
         fairness: Option<&mut Fairness<()>>,
     ) {
@@ -163,10 +170,10 @@ impl Hpcc {
         let line = float(config.line.0);
         let over = self.utilisation / config.eta;
         let decrease = over >= 1.0;
-        let turn = match fairness {
-            None => Turn::plain(feedback.round_end),
+        let update = match fairness {
+            None => ReferenceUpdate::plain(feedback.round_end),
             Some(fairness) => {
-                let seen = Seen {
+                let sample = CongestionSample {
                     measure: queue as f32,
                     decrease,
                     packets: feedback.packets,
@@ -174,17 +181,17 @@ impl Hpcc {
                     window: self.reference,
                     largest: line,
                 };
-                match fairness.turn(&seen) {
-                    Some(turn) => turn,
+                match fairness.update(&sample) {
+                    Some(update) => update,
                     None => return,
                 }
             }
         };
         let multiply = decrease || self.stage >= config.max_stage;
         let from = if multiply { self.reference / over } else { self.reference };
-        let rate = from + float(config.ai.0) * turn.gain;
+        let rate = from + float(config.ai.0) * update.gain;
         self.rate = least(most(rate, float(config.min_rate.0)), line);
-        if turn.commit {
+        if update.commit {
             self.reference = self.rate;
             self.stage = if multiply { 0 } else { self.stage + 1 };
         }
@@ -200,26 +207,28 @@ impl Hpcc {
 
     /// Any report, with VAI and SF or without.
     #[inline(always)]
-    fn hear(&mut self, feedback: &Feedback<'_>, fairness: Option<&mut Fairness<()>>) {
-        let usual = feedback.kind == Kind::Acked && self.config.global_t;
-        if usual && self.last.are_of_few(feedback.int) {
+    fn on_any_feedback(&mut self, feedback: &Feedback<'_>, fairness: Option<&mut Fairness<()>>) {
+        let usual = feedback.kind == FeedbackKind::Acked && self.config.global_t;
+        if usual && self.last.match_short_path(feedback.int) {
             self.on_same_path(feedback, fairness);
         } else {
-            self.hear_others(feedback, fairness);
+            self.on_other_feedback(feedback, fairness);
         }
     }
 
     /// What is not said by the queues that were met last.
     #[inline(never)]
-    fn hear_others(&mut self, feedback: &Feedback<'_>, fairness: Option<&mut Fairness<()>>) {
+    fn on_other_feedback(&mut self, feedback: &Feedback<'_>, fairness: Option<&mut Fairness<()>>) {
         match feedback.kind {
-            Kind::Acked => self.on_ack(feedback, fairness),
-            Kind::Nacked { trimmed: true, .. } | Kind::Lost | Kind::TimedOut => self.on_loss(),
+            FeedbackKind::Acked => self.on_ack(feedback, fairness),
+            FeedbackKind::Nacked { trimmed: true, .. }
+            | FeedbackKind::Lost
+            | FeedbackKind::TimedOut => self.on_loss(),
             // A receiver that is not ready; what overtakes the queues; what is others' business.
-            Kind::Nacked { trimmed: false, .. }
-            | Kind::ProbeAnswered
-            | Kind::Notified
-            | Kind::Control => {}
+            FeedbackKind::Nacked { trimmed: false, .. }
+            | FeedbackKind::ProbeAnswered
+            | FeedbackKind::Notified
+            | FeedbackKind::Control => {}
         }
     }
 
@@ -241,20 +250,20 @@ impl SenderCc for Hpcc {
     }
 
     fn on_feedback(&mut self, feedback: &Feedback<'_>) {
-        self.hear(feedback, None);
+        self.on_any_feedback(feedback, None);
     }
 
-    fn metrics(&self) -> Metrics {
+    fn metrics(&self) -> SenderMetrics {
         let line = self.config.line;
         let most = line.0 as f64 * self.config.base_rtt.as_f64() / 8e9;
-        Metrics {
+        SenderMetrics {
             cwnd: Some(self.window()),
             max_cwnd: Some((most + 0.5) as u64),
             rate: Some(up_to(self.rate, line)),
             base_rtt: Some(self.config.base_rtt),
             // Something was acknowledged, and there was no record in anything.
             ungranted: self.least != 0 && self.last.is_empty(),
-            ..Metrics::default()
+            ..SenderMetrics::default()
         }
     }
 
@@ -271,6 +280,6 @@ impl FairCc for Hpcc {
     type Reference = ();
 
     fn on_feedback_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness<()>) {
-        self.hear(feedback, Some(fairness));
+        self.on_any_feedback(feedback, Some(fairness));
     }
 }

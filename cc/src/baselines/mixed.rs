@@ -9,12 +9,12 @@ use alloc::vec;
 
 use squall_base::{Rng, Time};
 
-use super::bitmap::{Bitmap, BitmapConfig, TURNS};
+use super::bitmap::{BitmapConfig, BitmapPaths, TURNS};
 use crate::error::ConfigError;
 use crate::selector::{PathMetrics, PathParameters, PathSelector, PathSignal};
 use crate::tuning::{Parameter, Tunable};
 
-/// Parameters of [`Mixed`]: its bitmap's.
+/// Parameters of [`MixedPaths`]: its bitmap's.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MixedConfig {
     /// Of the bitmap that is asked when there is nothing to recycle.
@@ -68,8 +68,8 @@ impl PathParameters for MixedConfig {
 /// There the list of good paths grows without bound while more is acknowledged than sent. Here it has
 /// room for one entry a path, and the newest push out the oldest.
 #[derive(Clone, Debug)]
-pub struct Mixed {
-    bitmap: Bitmap,
+pub struct MixedPaths {
+    bitmap: BitmapPaths,
     /// Paths of unmarked ACKs, not yet used again.
     ring: Box<[u16]>,
     /// Index of the oldest.
@@ -78,13 +78,13 @@ pub struct Mixed {
     held: u16,
 }
 
-impl Mixed {
+impl MixedPaths {
     /// A selector that knows nothing yet. `config` must have passed its check.
     #[must_use]
     #[allow(clippy::needless_pass_by_value)] // as all selectors are made
     pub fn new(config: Arc<MixedConfig>, rng: Rng) -> Self {
         let ring = vec![0; usize::from(config.bitmap.paths.max(1))].into_boxed_slice();
-        let bitmap = Bitmap::new(Arc::clone(&config.bitmap), rng);
+        let bitmap = BitmapPaths::new(Arc::clone(&config.bitmap), rng);
         Self { bitmap, ring, oldest: 0, held: 0 }
     }
 
@@ -101,7 +101,7 @@ impl Mixed {
     }
 }
 
-impl PathSelector for Mixed {
+impl PathSelector for MixedPaths {
     fn pick(&mut self, now: Time, cwnd_packets: u32) -> u16 {
         if self.held == 0 {
             return self.bitmap.pick(now, cwnd_packets);

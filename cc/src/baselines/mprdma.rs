@@ -1,7 +1,7 @@
 //! MP-RDMA's window: Lu et al., "Multi-Path Transport for RDMA in Datacenters", NSDI 2018, section 3.
 //!
 //! One window for all paths, moved by every acknowledged packet. Which path a packet takes is the
-//! selector's business: [`crate::AckClocked`] is the paper's other half. Its limit of reordering and its
+//! selector's business: [`crate::AckClockedPaths`] is the paper's other half. Its limit of reordering and its
 //! in-order memory updates belong to hardware without a receive bitmap and are not needed here.
 
 mod config;
@@ -13,9 +13,9 @@ use alloc::sync::Arc;
 
 use squall_base::Time;
 
-use crate::controller::{Budget, Feedback, Kind, Metrics, SenderCc};
+use crate::controller::{Budget, Feedback, FeedbackKind, SenderCc, SenderMetrics};
 pub use config::MprdmaConfig;
-pub use paths::{AckClocked, AckClockedConfig};
+pub use paths::{AckClockedConfig, AckClockedPaths};
 
 /// One MP-RDMA context: 16 bytes, parameters shared.
 #[derive(Clone, Debug)]
@@ -64,27 +64,29 @@ impl SenderCc for Mprdma {
 
     fn on_feedback(&mut self, feedback: &Feedback<'_>) {
         match feedback.kind {
-            Kind::Acked => self.on_ack(feedback),
+            FeedbackKind::Acked => self.on_ack(feedback),
             // A packet that did not get through leaves the window (uet-htsim runs the algorithm that
             // way where switches trim; the paper's hardware resends without touching the window).
-            Kind::Nacked { trimmed: true, .. } | Kind::Lost | Kind::TimedOut => {
+            FeedbackKind::Nacked { trimmed: true, .. }
+            | FeedbackKind::Lost
+            | FeedbackKind::TimedOut => {
                 self.cwnd -= feedback.bytes as f32;
             }
-            Kind::Nacked { trimmed: false, .. }
-            | Kind::ProbeAnswered
-            | Kind::Notified
-            | Kind::Control => return,
+            FeedbackKind::Nacked { trimmed: false, .. }
+            | FeedbackKind::ProbeAnswered
+            | FeedbackKind::Notified
+            | FeedbackKind::Control => return,
         }
         self.clamp();
     }
 
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // never negative
-    fn metrics(&self) -> Metrics {
-        Metrics {
+    fn metrics(&self) -> SenderMetrics {
+        SenderMetrics {
             cwnd: Some(self.cwnd as u64),
             max_cwnd: Some(self.config.max_window),
             base_rtt: Some(self.config.base_rtt),
-            ..Metrics::default()
+            ..SenderMetrics::default()
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::error::ConfigError;
 use crate::selector::{PathMetrics, PathParameters, PathSelector, PathSignal, power_of_two};
 use crate::tuning::{Parameter, Tunable};
 
-/// Parameters of [`Oblivious`].
+/// Parameters of [`ObliviousPaths`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ObliviousConfig {
     /// Number of paths, a power of two.
@@ -40,7 +40,7 @@ impl PathParameters for ObliviousConfig {
 /// Every path once per round, in an order reshuffled each round by exclusive or with a random number
 /// (uet-htsim `UecMpOblivious`). Deaf to feedback.
 #[derive(Clone, Debug)]
-pub struct Oblivious {
+pub struct ObliviousPaths {
     rng: Rng,
     /// Number of paths less one; the number is a power of two.
     mask: u16,
@@ -48,7 +48,7 @@ pub struct Oblivious {
     flip: u16,
 }
 
-impl Oblivious {
+impl ObliviousPaths {
     /// A selector. `config` must have passed [`ObliviousConfig::check`]; of a number of paths that is no
     /// power of two the next smaller one is used.
     #[must_use]
@@ -94,7 +94,7 @@ impl Oblivious {
     }
 }
 
-impl PathSelector for Oblivious {
+impl PathSelector for ObliviousPaths {
     fn pick(&mut self, _now: Time, _cwnd_packets: u32) -> u16 {
         let path = self.peek();
         self.advance();
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn every_round_uses_every_path_once_and_rounds_differ() {
-        let mut oblivious = Oblivious::new(Arc::new(ObliviousConfig::new(64)), Rng::new(3));
+        let mut oblivious = ObliviousPaths::new(Arc::new(ObliviousConfig::new(64)), Rng::new(3));
         let mut orders = [[0u16; 64]; 4];
         for order in &mut orders {
             let mut used = [false; 64];
@@ -130,7 +130,8 @@ mod tests {
     #[test]
     fn odd_numbers_of_paths_stay_in_range() {
         for paths in [0, 1, 2, 3, 7, 65_535] {
-            let mut oblivious = Oblivious::new(Arc::new(ObliviousConfig::new(paths)), Rng::new(1));
+            let mut oblivious =
+                ObliviousPaths::new(Arc::new(ObliviousConfig::new(paths)), Rng::new(1));
             for _ in 0..1000 {
                 assert!(oblivious.pick(Time::ZERO, 1) < paths.max(1));
             }

@@ -8,7 +8,7 @@ use crate::error::{ConfigError, within};
 use crate::selector::{PathMetrics, PathParameters, PathSelector, PathSignal, some_paths};
 use crate::tuning::{Parameter, Tunable, number};
 
-/// Parameters of [`Single`].
+/// Parameters of [`SinglePath`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SingleConfig {
     /// Number of paths.
@@ -46,11 +46,11 @@ impl PathParameters for SingleConfig {
 /// were no entropy. For networks that must not reorder, for tests, and for finding out what one path
 /// carries.
 #[derive(Clone, Debug)]
-pub struct Single {
+pub struct SinglePath {
     path: u16,
 }
 
-impl Single {
+impl SinglePath {
     /// A selector of the path of `config`, which must have passed its check. There is nothing to draw.
     #[must_use]
     #[allow(clippy::needless_pass_by_value)] // as all selectors are made
@@ -59,7 +59,7 @@ impl Single {
     }
 }
 
-impl PathSelector for Single {
+impl PathSelector for SinglePath {
     fn pick(&mut self, _now: Time, _cwnd_packets: u32) -> u16 {
         self.path
     }
@@ -79,7 +79,7 @@ mod tests {
     fn stays_and_is_the_same_for_all() {
         let config = Arc::new(SingleConfig { path: 5, ..SingleConfig::new(16) });
         for seed in 0..20 {
-            let mut single = Single::new(Arc::clone(&config), Rng::new(seed));
+            let mut single = SinglePath::new(Arc::clone(&config), Rng::new(seed));
             single.on_feedback(Time::ZERO, 5, PathSignal::Timeout);
             assert_eq!(single.pick(Time::ZERO, 1), 5);
         }

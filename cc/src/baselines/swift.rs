@@ -16,8 +16,10 @@ use alloc::sync::Arc;
 
 use squall_base::{Rate, Span, Time};
 
-use crate::controller::{Budget, Feedback, Kind, Metrics, SenderCc, Sending, Stamp};
-use crate::fair::{FairCc, Fairness, Seen};
+use crate::controller::{
+    Budget, Feedback, FeedbackKind, SenderCc, SenderMetrics, SentPacket, Stamp,
+};
+use crate::fair::{CongestionSample, FairCc, Fairness};
 use crate::math::{clock, float, least, most, nanos, rsqrt};
 pub use config::SwiftConfig;
 
@@ -98,7 +100,7 @@ impl Swift {
     fn sample(&mut self, feedback: &Feedback<'_>) -> Option<f32> {
         self.timeouts = 0; // retransmit_cnt = 0
         // Probes overtake the queues on the control class; their delay is nobody's.
-        let (Some(rtt), Kind::Acked) = (feedback.rtt, feedback.kind) else { return None };
+        let (Some(rtt), FeedbackKind::Acked) = (feedback.rtt, feedback.kind) else { return None };
         let delay = most(nanos(rtt) as f32, 1.0);
         self.srtt += (delay - self.srtt) * 0.125;
         Some(delay)
@@ -118,9 +120,9 @@ impl Swift {
             self.settle(None);
         } else if self.can_decrease(now) {
             let ignored = fairness.is_some_and(|fairness| {
-                let seen = self.seen(feedback, (delay, target), self.cwnd);
+                let sample = self.congestion_sample(feedback, (delay, target), self.cwnd);
                 // This is how often it decreases: the round trip it measures, not the one that is counted.
-                fairness.turn(&Seen { round_end: true, ..seen }).is_none()
+                fairness.update(&CongestionSample { round_end: true, ..sample }).is_none()
             });
             if !ignored {
                 self.cwnd *= self.decrease(delay, target);
@@ -137,9 +139,14 @@ impl Swift {
     }
 
     /// What an acknowledgement says to VAI and SF.
-    fn seen(&self, feedback: &Feedback<'_>, (delay, target): (f32, f32), window: f32) -> Seen {
+    fn congestion_sample(
+        &self,
+        feedback: &Feedback<'_>,
+        (delay, target): (f32, f32),
+        window: f32,
+    ) -> CongestionSample {
         let config = &*self.config;
-        Seen {
+        CongestionSample {
             measure: delay,
             decrease: delay > target,
             packets: feedback.packets,
@@ -155,12 +162,12 @@ impl Swift {
     fn on_ack_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness<()>) {
         let Some(delay) = self.sample(feedback) else { return };
         let target = self.target_of_path(feedback.hops);
-        let seen = self.seen(feedback, (delay, target), self.reference);
-        let Some(turn) = fairness.turn(&seen) else { return };
-        let left = if seen.decrease { self.decrease(delay, target) } else { 1.0 };
+        let sample = self.congestion_sample(feedback, (delay, target), self.reference);
+        let Some(update) = fairness.update(&sample) else { return };
+        let left = if sample.decrease { self.decrease(delay, target) } else { 1.0 };
         let mtu = self.config.mtu as f32;
-        self.cwnd = self.bounded(self.reference * left + self.config.ai * turn.gain * mtu);
-        if turn.commit {
+        self.cwnd = self.bounded(self.reference * left + self.config.ai * update.gain * mtu);
+        if update.commit {
             self.reference = self.cwnd;
         }
         self.space();
@@ -168,9 +175,11 @@ impl Swift {
 
     /// What is no acknowledgement, or asks for no reference.
     #[inline(never)]
-    fn hear_others(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness<()>) {
+    fn on_other_feedback(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness<()>) {
         match feedback.kind {
-            Kind::Acked | Kind::ProbeAnswered => self.on_ack(feedback, Some(fairness)),
+            FeedbackKind::Acked | FeedbackKind::ProbeAnswered => {
+                self.on_ack(feedback, Some(fairness));
+            }
             _ => self.on_feedback(feedback),
         }
     }
@@ -254,35 +263,35 @@ impl SenderCc for Swift {
         Budget { rate: Some(Rate((bits as u64).max(1_000_000))), burst: mtu, ..budget }
     }
 
-    fn on_send(&mut self, now: Time, _sending: &Sending) -> Stamp {
+    fn on_send(&mut self, now: Time, _sending: &SentPacket) -> Stamp {
         self.last_send = now;
         Stamp::default()
     }
 
     fn on_feedback(&mut self, feedback: &Feedback<'_>) {
         match feedback.kind {
-            Kind::Acked | Kind::ProbeAnswered => self.on_ack(feedback, None),
-            Kind::Nacked { trimmed: true, .. } | Kind::Lost => {
+            FeedbackKind::Acked | FeedbackKind::ProbeAnswered => self.on_ack(feedback, None),
+            FeedbackKind::Nacked { trimmed: true, .. } | FeedbackKind::Lost => {
                 self.timeouts = 0;
                 self.back_off(clock(feedback.now));
             }
             // A receiver that is not ready, not a network that is full. It lives.
-            Kind::Nacked { trimmed: false, .. } => self.timeouts = 0,
-            Kind::TimedOut => self.on_timeout(clock(feedback.now)),
-            Kind::Notified | Kind::Control => {}
+            FeedbackKind::Nacked { trimmed: false, .. } => self.timeouts = 0,
+            FeedbackKind::TimedOut => self.on_timeout(clock(feedback.now)),
+            FeedbackKind::Notified | FeedbackKind::Control => {}
         }
     }
 
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // never negative
-    fn metrics(&self) -> Metrics {
+    fn metrics(&self) -> SenderMetrics {
         let mtu = self.config.mtu as f32;
         let delay = Span(self.srtt as u64).saturating_sub(self.config.base_rtt);
-        Metrics {
+        SenderMetrics {
             cwnd: Some(self.cwnd as u64),
             max_cwnd: Some((self.config.max_cwnd * mtu) as u64),
             base_rtt: Some(self.config.base_rtt),
             avg_delay: Some(delay),
-            ..Metrics::default()
+            ..SenderMetrics::default()
         }
     }
 }
@@ -292,10 +301,10 @@ impl FairCc for Swift {
 
     #[inline(always)]
     fn on_feedback_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness<()>) {
-        if feedback.kind == Kind::Acked && fairness.wants_reference() {
+        if feedback.kind == FeedbackKind::Acked && fairness.wants_reference() {
             self.on_ack_fairly(feedback, fairness);
         } else {
-            self.hear_others(feedback, fairness);
+            self.on_other_feedback(feedback, fairness);
         }
     }
 }

@@ -12,7 +12,7 @@ use alloc::sync::Arc;
 
 use squall_base::Time;
 
-use crate::controller::{Budget, Feedback, Kind, Metrics, SenderCc};
+use crate::controller::{Budget, Feedback, FeedbackKind, SenderCc, SenderMetrics};
 use crate::math::{clock, nanos, up_to};
 pub use config::TimelyConfig;
 
@@ -111,32 +111,34 @@ impl SenderCc for Timely {
 
     fn on_feedback(&mut self, feedback: &Feedback<'_>) {
         match feedback.kind {
-            Kind::Acked => {
+            FeedbackKind::Acked => {
                 self.acked = self.acked.saturating_add(feedback.bytes);
                 if let (Some(rtt), true) = (feedback.rtt, self.acked >= self.config.segment) {
                     self.acked = 0;
                     self.on_completion((nanos(rtt) as f32).max(1.0));
                 }
             }
-            Kind::Nacked { trimmed: true, .. } | Kind::Lost | Kind::TimedOut => {
+            FeedbackKind::Nacked { trimmed: true, .. }
+            | FeedbackKind::Lost
+            | FeedbackKind::TimedOut => {
                 self.on_loss(clock(feedback.now));
             }
             // A receiver that is not ready, not a network that is full.
-            Kind::Nacked { trimmed: false, .. } => {}
+            FeedbackKind::Nacked { trimmed: false, .. } => {}
             // Probes overtake the queues.
-            Kind::ProbeAnswered | Kind::Notified | Kind::Control => {}
+            FeedbackKind::ProbeAnswered | FeedbackKind::Notified | FeedbackKind::Control => {}
         }
     }
 
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // never negative
-    fn metrics(&self) -> Metrics {
+    fn metrics(&self) -> SenderMetrics {
         let window = self.config.window_bytes();
-        Metrics {
+        SenderMetrics {
             cwnd: window,
             max_cwnd: window,
             rate: Some(up_to(self.rate, self.config.line)),
             base_rtt: Some(self.config.min_rtt),
-            ..Metrics::default()
+            ..SenderMetrics::default()
         }
     }
 }

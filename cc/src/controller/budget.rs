@@ -86,7 +86,7 @@ pub enum Scope {
 
 /// What the caller says about a packet that leaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Sending {
+pub struct SentPacket {
     /// Its nominal bytes.
     pub bytes: u32,
     /// It was sent before.
@@ -149,7 +149,7 @@ pub enum FlowEvent {
 
 /// What an algorithm asks of the datapath besides limiting it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Action {
+pub enum SenderAction {
     /// Send a probe, to sample the round trip or to find losses.
     Probe,
     /// Ask the receiver for credit (UET's Credit Request).
@@ -169,7 +169,7 @@ pub enum Action {
 
 /// What a context looks like from outside, for counters and figures.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct Metrics {
+pub struct SenderMetrics {
     /// Congestion window in bytes; `None` when the algorithm has none.
     pub cwnd: Option<u64>,
     /// Largest window now possible.

@@ -3,7 +3,7 @@
 use squall_base::{Rate, Span};
 
 use crate::error::{ConfigError, within};
-use crate::network::Network;
+use crate::network::NetworkProfile;
 
 /// Unit of credit on the wire, in bytes (uet-htsim `UEC_PULL_QUANTUM`).
 pub const CREDIT_UNIT: u64 = 256;
@@ -62,7 +62,7 @@ impl CreditConfig {
 
     /// The defaults for `network`.
     #[must_use]
-    pub fn new(network: &Network) -> Self {
+    pub fn new(network: &NetworkProfile) -> Self {
         let rtt = network.base_rtt.max(network.min_base_rtt.unwrap_or(Span::ZERO));
         Self {
             line: network.line,

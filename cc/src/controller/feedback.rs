@@ -3,11 +3,11 @@
 
 use squall_base::{Rate, Span, Time};
 
-use crate::controller::{RatePacket, Share};
+use crate::controller::{LineShare, RatePacket};
 
 /// What a [`Feedback`] reports.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Kind {
+pub enum FeedbackKind {
     /// `bytes` were newly acknowledged (by one ACK, which may cover several packets).
     #[default]
     Acked,
@@ -224,7 +224,7 @@ pub struct Feedback<'a> {
     /// When it was learnt.
     pub now: Time,
     /// What is reported.
-    pub kind: Kind,
+    pub kind: FeedbackKind,
     /// The path (entropy index, see [`crate::PathSelector::pick`]) of the packet that caused it.
     pub path: u16,
     /// Bytes newly acknowledged, refused or lost.
@@ -256,7 +256,7 @@ pub struct Feedback<'a> {
     /// The receiver's wish that the window from before the penalty be restored (UET `rc`).
     pub restore_cwnd: bool,
     /// The sender's share of the receiver (Dart).
-    pub share: Option<Share>,
+    pub share: Option<LineShare>,
     /// A rate or credit that came with it.
     pub grant: Option<Grant<'a>>,
     /// In-band telemetry, in path order.

@@ -27,7 +27,7 @@ pub struct LinkEntry {
     pub allocated: f32,
     /// Connections by which the flow's part was divided when the link counted it.
     pub weight: u16,
-    /// The sweep in which the link counted it, see `LinkParameters::forget` of the model of a switch; wraps.
+    /// The sweep in which the link counted it, see `SpercLinkParameters::forget` of the model of a switch; wraps.
     pub sweep: u16,
     /// How the link counts it: `s`.
     pub state: LinkState,

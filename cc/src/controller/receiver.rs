@@ -5,7 +5,7 @@
 use squall_base::{Span, Time};
 
 use super::credit::CreditConfig;
-use super::share::{Congestion, Share, ShareConfig};
+use super::share::{Congestion, LineShare, ShareConfig};
 
 /// What the receiver learnt about one data packet that arrived.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -34,7 +34,7 @@ pub struct ReceivedPacket {
 
 /// A list of senders that comes with the first message of an incast from each of them (Dart, section III-D).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LookAhead<'a> {
+pub struct SenderList<'a> {
     /// The incast's group ..
     pub group: u32,
     /// .. and how many it had before; wraps.
@@ -102,7 +102,7 @@ pub struct AckSignals {
     /// Ask the sender to restore the window from before the penalty.
     pub restore_cwnd: bool,
     /// The sender's share of this receiver (Dart).
-    pub share: Option<Share>,
+    pub share: Option<LineShare>,
     /// What congestion this receiver sees (Dart).
     pub state: Congestion,
     /// The acknowledgement does not say that packets were marked.
@@ -155,7 +155,7 @@ pub trait ReceiverCc {
     fn on_rx(&mut self, now: Time, flow: &mut RxFlow, meta: &ReceivedPacket);
 
     /// The packet that is about to be reported says who else sends. False where that is not believed.
-    fn announce(&mut self, now: Time, ahead: &LookAhead<'_>) -> bool {
+    fn on_sender_list(&mut self, now: Time, ahead: &SenderList<'_>) -> bool {
         let (_, _) = (now, ahead);
         false
     }

@@ -7,12 +7,12 @@ pub const WHOLE_SHARE: u16 = 1 << 15;
 
 /// What a receiver apportions to one of its senders.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Share {
+pub struct LineShare {
     senders: u16,
     share: u16,
 }
 
-impl Share {
+impl LineShare {
     /// `share` of the line, of [`WHOLE_SHARE`], because there are so many `senders`; `None` where that cannot be: of nobody,
     /// nothing, or more than all.
     #[must_use]

@@ -4,7 +4,7 @@ use squall_base::{Rate, Span};
 
 use crate::controller::{CreditConfig, ReceiverConfig, SenderParameters};
 use crate::error::{ConfigError, within};
-use crate::network::Network;
+use crate::network::NetworkProfile;
 use crate::tuning::{Parameter, Tunable, number, switch, time};
 
 const MOST: &str = "one MTU to 2 GB";
@@ -46,7 +46,7 @@ pub struct EqdsConfig {
 impl EqdsConfig {
     /// The defaults for `network`.
     #[must_use]
-    pub fn new(network: &Network) -> Self {
+    pub fn new(network: &NetworkProfile) -> Self {
         let rtt = network.base_rtt.max(network.min_base_rtt.unwrap_or(Span::ZERO));
         let floor = network.min_window.unwrap_or(0).max(u64::from(network.mtu));
         let max_credit = (network.line.bytes_in(rtt).saturating_mul(3) / 2).max(floor);
@@ -130,7 +130,7 @@ impl Tunable for EqdsConfig {
 }
 
 impl SenderParameters for EqdsConfig {
-    fn receiver(&self, _network: &Network) -> ReceiverConfig {
+    fn receiver(&self, _network: &NetworkProfile) -> ReceiverConfig {
         ReceiverConfig::Credits(self.credits())
     }
 }

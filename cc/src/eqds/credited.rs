@@ -9,11 +9,11 @@ use squall_base::Time;
 use super::{Eqds, EqdsConfig};
 use crate::baselines::{Mprdma, MprdmaConfig};
 use crate::controller::{
-    AckStyle, Action, Budget, Feedback, FlowEvent, Kind, LossThreshold, Metrics, ReceiverConfig,
-    RequestState, SenderCc, SenderParameters, Sending, Stamp,
+    AckStyle, Budget, Feedback, FeedbackKind, FlowEvent, LossThreshold, ReceiverConfig,
+    RequestState, SenderAction, SenderCc, SenderMetrics, SenderParameters, SentPacket, Stamp,
 };
 use crate::error::ConfigError;
-use crate::network::Network;
+use crate::network::NetworkProfile;
 use crate::nscc::{Nscc, NsccConfig};
 use crate::smartt::{Smartt, SmarttConfig};
 use crate::tuning::{Parameter, Setting, Tunable};
@@ -24,7 +24,7 @@ pub trait CreditWindow: SenderCc {
     type Parameters: SenderParameters + Clone;
 
     /// Its parameters on `network`, beside credits.
-    fn beside_credits(network: &Network) -> Self::Parameters;
+    fn beside_credits(network: &NetworkProfile) -> Self::Parameters;
 
     /// A context, opened at `now`.
     fn open(parameters: Arc<Self::Parameters>, now: Time) -> Self;
@@ -33,7 +33,7 @@ pub trait CreditWindow: SenderCc {
 impl CreditWindow for Nscc {
     type Parameters = NsccConfig;
 
-    fn beside_credits(network: &Network) -> NsccConfig {
+    fn beside_credits(network: &NetworkProfile) -> NsccConfig {
         NsccConfig { rccc: true, ..NsccConfig::new(network) }
     }
 
@@ -45,7 +45,7 @@ impl CreditWindow for Nscc {
 impl CreditWindow for Smartt {
     type Parameters = SmarttConfig;
 
-    fn beside_credits(network: &Network) -> SmarttConfig {
+    fn beside_credits(network: &NetworkProfile) -> SmarttConfig {
         SmarttConfig::new(network)
     }
 
@@ -57,7 +57,7 @@ impl CreditWindow for Smartt {
 impl CreditWindow for Mprdma {
     type Parameters = MprdmaConfig;
 
-    fn beside_credits(network: &Network) -> MprdmaConfig {
+    fn beside_credits(network: &NetworkProfile) -> MprdmaConfig {
         MprdmaConfig::new(network)
     }
 
@@ -66,7 +66,7 @@ impl CreditWindow for Mprdma {
     }
 }
 
-/// Parameters of [`Credited`]: those of both.
+/// Parameters of [`CreditedSender`]: those of both.
 #[derive(Debug)]
 pub struct CreditedConfig<W: CreditWindow> {
     /// Of the credits and the receiver.
@@ -84,7 +84,7 @@ impl<W: CreditWindow> Clone for CreditedConfig<W> {
 impl<W: CreditWindow> CreditedConfig<W> {
     /// The defaults of both for `network`.
     #[must_use]
-    pub fn new(network: &Network) -> Self {
+    pub fn new(network: &NetworkProfile) -> Self {
         let credits = EqdsConfig { in_acks: false, ..EqdsConfig::new(network) };
         Self { credits: Arc::new(credits), window: Arc::new(W::beside_credits(network)) }
     }
@@ -112,7 +112,7 @@ impl<W: CreditWindow + 'static> Tunable for CreditedConfig<W> {
 }
 
 impl<W: CreditWindow + 'static> SenderParameters for CreditedConfig<W> {
-    fn receiver(&self, network: &Network) -> ReceiverConfig {
+    fn receiver(&self, network: &NetworkProfile) -> ReceiverConfig {
         self.credits.receiver(network)
     }
 
@@ -136,33 +136,33 @@ impl<W: CreditWindow + 'static> SenderParameters for CreditedConfig<W> {
 ///
 /// The ACKs stay the window's: they carry what it needs, and credit comes in packets of its own.
 #[derive(Clone, Debug)]
-pub struct Credited<W>(Box<Both<W>>);
+pub struct CreditedSender<W>(Box<CreditedState<W>>);
 
 #[derive(Clone, Debug)]
-struct Both<W> {
+struct CreditedState<W> {
     credits: Eqds,
     window: W,
 }
 
-impl<W: CreditWindow> Credited<W> {
+impl<W: CreditWindow> CreditedSender<W> {
     /// A context, opened at `now`. `config` must have passed its check.
     #[must_use]
     #[allow(clippy::needless_pass_by_value)] // as every algorithm is made
     pub fn new(config: Arc<CreditedConfig<W>>, now: Time) -> Self {
         let credits = Eqds::new(Arc::clone(&config.credits), now);
-        Self(Box::new(Both { credits, window: W::open(Arc::clone(&config.window), now) }))
+        Self(Box::new(CreditedState { credits, window: W::open(Arc::clone(&config.window), now) }))
     }
 
     /// Bytes of state in the box.
     #[cfg(test)]
     pub(super) const fn boxed_bytes() -> usize {
-        size_of::<Both<W>>()
+        size_of::<CreditedState<W>>()
     }
 }
 
-impl<W: CreditWindow> SenderCc for Credited<W> {
+impl<W: CreditWindow> SenderCc for CreditedSender<W> {
     fn budget(&self, now: Time) -> Budget {
-        let Both { credits, window } = &*self.0;
+        let CreditedState { credits, window } = &*self.0;
         let budget = window.budget(now);
         if credits.is_plain() {
             return budget;
@@ -170,8 +170,8 @@ impl<W: CreditWindow> SenderCc for Credited<W> {
         Budget { credit: credits.budget(now).credit, ..budget }
     }
 
-    fn on_send(&mut self, now: Time, sending: &Sending) -> Stamp {
-        let Both { credits, window } = &mut *self.0;
+    fn on_send(&mut self, now: Time, sending: &SentPacket) -> Stamp {
+        let CreditedState { credits, window } = &mut *self.0;
         let stamp = window.on_send(now, sending);
         let most = window.budget(now).window.unwrap_or(u64::MAX);
         // A packet more than the window (uet-htsim `computePullTarget`).
@@ -181,42 +181,42 @@ impl<W: CreditWindow> SenderCc for Credited<W> {
     }
 
     fn on_feedback(&mut self, feedback: &Feedback<'_>) {
-        self.0.credits.hear(feedback);
-        if feedback.kind != Kind::Control {
+        self.0.credits.on_credit_feedback(feedback);
+        if feedback.kind != FeedbackKind::Control {
             self.0.window.on_feedback(feedback);
         }
     }
 
     fn on_event(&mut self, now: Time, event: FlowEvent) {
-        self.0.credits.event(now, event);
+        self.0.credits.on_flow_event(now, event);
         self.0.window.on_event(now, event);
     }
 
     fn on_timer(&mut self, now: Time) {
-        let Both { credits, window } = &mut *self.0;
-        credits.ask_again(now);
+        let CreditedState { credits, window } = &mut *self.0;
+        credits.on_request_timer(now);
         if window.next_timer().is_some_and(|at| at <= now) {
             window.on_timer(now);
         }
     }
 
     fn next_timer(&self) -> Option<Time> {
-        match (self.0.credits.timer(), self.0.window.next_timer()) {
+        match (self.0.credits.request_timer(), self.0.window.next_timer()) {
             (Some(credits), Some(window)) => Some(credits.min(window)),
             (credits, window) => credits.or(window),
         }
     }
 
-    fn poll(&mut self, now: Time) -> Option<Action> {
-        let Both { credits, window } = &mut *self.0;
-        credits.request().or_else(|| window.poll(now))
+    fn poll(&mut self, now: Time) -> Option<SenderAction> {
+        let CreditedState { credits, window } = &mut *self.0;
+        credits.poll_request().or_else(|| window.poll(now))
     }
 
     fn state_bytes(&self) -> usize {
         size_of_val(self) + size_of_val(&*self.0)
     }
 
-    fn metrics(&self) -> Metrics {
-        Metrics { ungranted: self.0.credits.is_plain(), ..self.0.window.metrics() }
+    fn metrics(&self) -> SenderMetrics {
+        SenderMetrics { ungranted: self.0.credits.is_plain(), ..self.0.window.metrics() }
     }
 }

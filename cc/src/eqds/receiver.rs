@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 
 use squall_base::{Rate, Span, Time};
 
-use self::core::Core;
+use self::core::CoreCapacity;
 use crate::controller::{
     AckSignals, CREDIT_UNIT, CreditConfig, ReceivedPacket, ReceiverAction, ReceiverCc, RxFlow,
 };
@@ -19,8 +19,8 @@ const LEAST: u64 = 1024;
 
 /// In which of the pacer's lists a flow is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Listed {
-    Not,
+enum PullList {
+    Neither,
     /// It has demand, or asked.
     Active,
     /// It could do with some credit for later.
@@ -29,10 +29,10 @@ enum Listed {
 
 /// What the pacer knows about a flow.
 #[derive(Clone, Copy, Debug)]
-struct Account {
+struct FlowAccount {
     /// [`RxFlow::id`].
     flow: u32,
-    listed: Listed,
+    listed: PullList,
     /// Credit granted since the flow opened, in whole units.
     granted: u64,
     /// Credit it wants in all, as far as known.
@@ -54,22 +54,22 @@ pub struct CreditReceiver {
     /// What is granted a second.
     rate: Rate,
     /// By slot; [`RxFlow`] remembers its own.
-    accounts: Vec<Account>,
+    accounts: Vec<FlowAccount>,
     free: Vec<u32>,
     active: VecDeque<u32>,
     idle: VecDeque<u32>,
     /// When the next pull may leave.
     next: Time,
-    core: Option<Core>,
+    core: Option<CoreCapacity>,
 }
 
 impl CreditReceiver {
     /// A receiver without flows. `config` must have passed [`CreditConfig::check`].
     #[must_use]
     pub fn new(config: CreditConfig) -> Self {
-        let core = (config.core_period > Span::ZERO).then(|| Core::new(config.core_period));
+        let core = (config.core_period > Span::ZERO).then(|| CoreCapacity::new(config.core_period));
         Self {
-            rate: granted(&config, 1.0),
+            rate: grant_rate(&config, 1.0),
             core,
             config,
             accounts: Vec::new(),
@@ -85,7 +85,8 @@ impl CreditReceiver {
         if let Some(slot) = flow.slot() {
             return slot;
         }
-        let fresh = Account { flow: flow.id(), listed: Listed::Not, granted: 0, target: 0 };
+        let fresh =
+            FlowAccount { flow: flow.id(), listed: PullList::Neither, granted: 0, target: 0 };
         let slot = match self.free.pop() {
             Some(slot) => {
                 self.accounts[slot as usize] = fresh;
@@ -114,12 +115,12 @@ impl CreditReceiver {
     }
 
     fn activate(&mut self, now: Time, slot: u32) {
-        if self.accounts[slot as usize].listed == Listed::Active {
+        if self.accounts[slot as usize].listed == PullList::Active {
             return;
         }
         self.unlist(slot);
         self.wake(now);
-        self.accounts[slot as usize].listed = Listed::Active;
+        self.accounts[slot as usize].listed = PullList::Active;
         self.active.push_back(slot);
     }
 
@@ -133,31 +134,31 @@ impl CreditReceiver {
     fn unlist(&mut self, slot: u32) {
         let account = &mut self.accounts[slot as usize];
         match account.listed {
-            Listed::Not => return,
-            Listed::Active => self.active.retain(|&other| other != slot),
-            Listed::Idle => self.idle.retain(|&other| other != slot),
+            PullList::Neither => return,
+            PullList::Active => self.active.retain(|&other| other != slot),
+            PullList::Idle => self.idle.retain(|&other| other != slot),
         }
-        account.listed = Listed::Not;
+        account.listed = PullList::Neither;
     }
 
     /// One pull for `slot`, just taken off its list: what is granted, and where it goes next.
-    fn pull(&mut self, slot: u32, list: Listed) -> u64 {
+    fn pull(&mut self, slot: u32, list: PullList) -> u64 {
         let pull = u64::from(self.config.pull);
         let account = &mut self.accounts[slot as usize];
         let wanted = match list {
-            Listed::Active => account.target.saturating_sub(account.granted).min(pull),
-            Listed::Idle | Listed::Not => pull,
+            PullList::Active => account.target.saturating_sub(account.granted).min(pull),
+            PullList::Idle | PullList::Neither => pull,
         };
         let granted = wanted.next_multiple_of(CREDIT_UNIT);
         account.granted = account.granted.saturating_add(granted);
         account.listed = if account.target > account.granted {
             self.active.push_back(slot);
-            Listed::Active
+            PullList::Active
         } else if account.granted - account.target < self.config.idle {
             self.idle.push_back(slot);
-            Listed::Idle
+            PullList::Idle
         } else {
-            Listed::Not
+            PullList::Neither
         };
         granted
     }
@@ -169,7 +170,7 @@ impl ReceiverCc for CreditReceiver {
             && !meta.last_hop
             && let Some(share) = core.on_rx(now, meta.trimmed)
         {
-            self.rate = granted(&self.config, share);
+            self.rate = grant_rate(&self.config, share);
         }
         if !meta.trimmed && !meta.duplicate {
             flow.count(meta.bytes);
@@ -211,8 +212,8 @@ impl ReceiverCc for CreditReceiver {
             return None;
         }
         let (slot, list) = match self.active.pop_front() {
-            Some(slot) => (slot, Listed::Active),
-            None => (self.idle.pop_front()?, Listed::Idle),
+            Some(slot) => (slot, PullList::Active),
+            None => (self.idle.pop_front()?, PullList::Idle),
         };
         let granted = self.pull(slot, list);
         let earliest = Time(now.0.saturating_sub(self.config.catch_up.0));
@@ -228,6 +229,6 @@ impl ReceiverCc for CreditReceiver {
 
 /// What is granted a second, when so much of what the port could take gets through the network.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a share of a rate
-fn granted(config: &CreditConfig, share: f64) -> Rate {
+fn grant_rate(config: &CreditConfig, share: f64) -> Rate {
     Rate((config.line.0 as f64 * config.share * share) as u64)
 }

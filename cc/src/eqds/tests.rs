@@ -4,15 +4,15 @@
 use super::*;
 use crate::baselines::Mprdma;
 use crate::controller::{ReceiverConfig, SenderParameters};
-use crate::network::Network;
+use crate::network::NetworkProfile;
 use crate::nscc::Nscc;
 use crate::tuning::Tunable;
 use squall_base::{Rate, Span};
 
 const MTU: u32 = 5000;
 
-fn network() -> Network {
-    Network::new(Rate::gbps(100), Span::micros(8), MTU, true)
+fn network() -> NetworkProfile {
+    NetworkProfile::new(Rate::gbps(100), Span::micros(8), MTU, true)
 }
 
 fn eqds() -> Eqds {
@@ -35,13 +35,13 @@ fn send(eqds: &mut Eqds, packets: u32, mut backlog: u64) -> u64 {
     let mut demand = 0;
     for _ in 0..packets {
         backlog -= u64::from(MTU);
-        let sending = Sending { bytes: MTU, backlog, ..Sending::default() };
+        let sending = SentPacket { bytes: MTU, backlog, ..SentPacket::default() };
         demand = eqds.on_send(Time::ZERO, &sending).demand().expect("a demand");
     }
     demand
 }
 
-fn report(eqds: &mut Eqds, kind: Kind, grant: Option<u64>) {
+fn report(eqds: &mut Eqds, kind: FeedbackKind, grant: Option<u64>) {
     let grant = grant.map(Grant::Credit);
     let packet = Feedback { bytes: MTU, packets: 1, in_flight: 20_000, ..Feedback::default() };
     eqds.on_feedback(&Feedback { kind, grant, ..packet });
@@ -51,7 +51,7 @@ fn block(eqds: &mut Eqds, now: u64, backlog: u64) {
     eqds.on_event(Time(now), FlowEvent::Blocked { backlog });
 }
 
-const NACK: Kind = Kind::Nacked { trimmed: true, last_hop: true };
+const NACK: FeedbackKind = FeedbackKind::Nacked { trimmed: true, last_hop: true };
 
 #[test]
 fn a_flow_starts_with_speculative_credit_and_asks_for_what_it_spends() {
@@ -80,13 +80,13 @@ fn a_short_flow_asks_for_one_packet_while_it_speculates() {
 #[test]
 fn the_first_answer_ends_speculation() {
     for (what, kind, grant, after) in [
-        ("an ACK that grants nothing yet", Kind::Acked, Some(0), 0),
-        ("an ACK that grants", Kind::Acked, Some(20_480), 20_480),
-        ("a credit packet", Kind::Control, Some(20_480), 20_480),
+        ("an ACK that grants nothing yet", FeedbackKind::Acked, Some(0), 0),
+        ("an ACK that grants", FeedbackKind::Acked, Some(20_480), 20_480),
+        ("a credit packet", FeedbackKind::Control, Some(20_480), 20_480),
         ("a NACK", NACK, None, 0),
-        ("a probe's answer", Kind::ProbeAnswered, None, 0),
-        ("an inferred loss is no answer", Kind::Lost, None, 145_000),
-        ("nor is a time-out", Kind::TimedOut, None, 145_000),
+        ("a probe's answer", FeedbackKind::ProbeAnswered, None, 0),
+        ("an inferred loss is no answer", FeedbackKind::Lost, None, 145_000),
+        ("nor is a time-out", FeedbackKind::TimedOut, None, 145_000),
     ] {
         let mut eqds = eqds();
         send(&mut eqds, 1, 1_000_000);
@@ -106,7 +106,7 @@ fn grants_are_cumulative_and_capped_at_a_window() {
         (40_960, 40_960),   // one in between was lost
         (300_032, 150_000), // more than a window is not kept
     ] {
-        report(&mut eqds, Kind::Acked, Some(grant));
+        report(&mut eqds, FeedbackKind::Acked, Some(grant));
         assert_eq!(credit(&eqds), after, "after {grant}");
     }
     // What was not kept is asked for again: 300032 - 145000 + 150000.
@@ -117,14 +117,14 @@ fn grants_are_cumulative_and_capped_at_a_window() {
 fn any_credit_lets_a_packet_out_and_the_rest_is_owed() {
     let mut eqds = eqds();
     send(&mut eqds, 30, 1_000_000);
-    report(&mut eqds, Kind::Acked, Some(256));
+    report(&mut eqds, FeedbackKind::Acked, Some(256));
     assert_eq!(credit(&eqds), 5_000);
     // 256 - 5000 = -4744; target = 256 + 4744 + 150000
     assert_eq!(send(&mut eqds, 1, 1_000_000), 155_000);
     assert_eq!(credit(&eqds), 0);
-    report(&mut eqds, Kind::Acked, Some(4_864));
+    report(&mut eqds, FeedbackKind::Acked, Some(4_864));
     assert_eq!(credit(&eqds), 0, "still owes 136");
-    report(&mut eqds, Kind::Acked, Some(5_120));
+    report(&mut eqds, FeedbackKind::Acked, Some(5_120));
     assert_eq!(credit(&eqds), 5_000);
 }
 
@@ -133,11 +133,11 @@ fn a_blocked_flow_asks_at_once_for_what_nobody_knows_of_and_later_in_any_case() 
     let mut eqds = eqds();
     // A message that was sent whole: its receiver knows of no demand.
     send(&mut eqds, 1, 5_000);
-    report(&mut eqds, Kind::Acked, Some(0));
+    report(&mut eqds, FeedbackKind::Acked, Some(0));
     assert_eq!(eqds.next_timer(), None);
     // A new one of 12000 bytes: 0 + 0 + 12000.
     block(&mut eqds, 1_000, 12_000);
-    assert_eq!(eqds.poll(Time(1_000)), Some(Action::RequestCredit { target: 12_000 }));
+    assert_eq!(eqds.poll(Time(1_000)), Some(SenderAction::RequestCredit { target: 12_000 }));
     assert_eq!(eqds.poll(Time(1_000)), None);
     // Being blocked is said again and again; the question is not.
     block(&mut eqds, 2_000, 12_000);
@@ -147,13 +147,13 @@ fn a_blocked_flow_asks_at_once_for_what_nobody_knows_of_and_later_in_any_case() 
     eqds.on_timer(Time(64_999));
     assert_eq!(eqds.poll(Time(64_999)), None);
     eqds.on_timer(Time(65_000));
-    assert_eq!(eqds.poll(Time(65_000)), Some(Action::RequestCredit { target: 12_000 }));
+    assert_eq!(eqds.poll(Time(65_000)), Some(SenderAction::RequestCredit { target: 12_000 }));
     assert_eq!(eqds.next_timer(), Some(Time(65_000 + 128_000)));
     eqds.on_timer(Time(193_000));
     assert!(eqds.poll(Time(193_000)).is_some());
     assert_eq!(eqds.next_timer(), Some(Time(193_000 + 256_000)));
     // An answer ends it.
-    report(&mut eqds, Kind::Control, Some(12_032));
+    report(&mut eqds, FeedbackKind::Control, Some(12_032));
     assert_eq!((eqds.next_timer(), credit(&eqds)), (None, 12_032));
 }
 
@@ -165,7 +165,7 @@ fn a_flow_whose_demand_is_known_waits_before_it_asks() {
     assert_eq!(eqds.poll(Time::ZERO), None);
     assert_eq!(eqds.next_timer(), Some(Time(64_000)));
     eqds.on_timer(Time(64_000));
-    assert_eq!(eqds.poll(Time(64_000)), Some(Action::RequestCredit { target: 150_000 }));
+    assert_eq!(eqds.poll(Time(64_000)), Some(SenderAction::RequestCredit { target: 150_000 }));
 }
 
 #[test]
@@ -177,11 +177,11 @@ fn a_flow_that_nobody_calls_blocked_asks_all_the_same() {
     // ... or a packet refused that nothing else is said about.
     let mut eqds = eqds();
     send(&mut eqds, 30, 150_000);
-    report(&mut eqds, Kind::Acked, Some(0));
+    report(&mut eqds, FeedbackKind::Acked, Some(0));
     assert_eq!(eqds.next_timer(), None);
     report(&mut eqds, NACK, None);
     eqds.on_timer(Time(64_000));
-    assert_eq!(eqds.poll(Time(64_000)), Some(Action::RequestCredit { target: 5_000 }));
+    assert_eq!(eqds.poll(Time(64_000)), Some(SenderAction::RequestCredit { target: 5_000 }));
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn an_ack_without_credit_means_a_peer_that_does_not_grant() {
     send(&mut eqds, 1, 1_000_000);
     report(&mut eqds, NACK, None);
     assert!(!eqds.metrics().ungranted, "a NACK never carries credit");
-    report(&mut eqds, Kind::Acked, None);
+    report(&mut eqds, FeedbackKind::Acked, None);
     assert!(eqds.metrics().ungranted);
     let budget = eqds.budget(Time::ZERO);
     assert_eq!((budget.window, budget.credit), (Some(150_000), None));
@@ -214,11 +214,11 @@ fn an_ack_without_credit_means_a_peer_that_does_not_grant() {
     block(&mut eqds, 0, 10_000);
     assert_eq!((eqds.next_timer(), eqds.poll(Time::ZERO)), (None, None));
     // A grant after all: back to credits, of which there are as many as it says.
-    report(&mut eqds, Kind::Acked, Some(10_240));
+    report(&mut eqds, FeedbackKind::Acked, Some(10_240));
     assert!(!eqds.metrics().ungranted);
     assert_eq!(credit(&eqds), 10_240);
     // Now an ACK without credit is an oddity, no more.
-    report(&mut eqds, Kind::Acked, None);
+    report(&mut eqds, FeedbackKind::Acked, None);
     assert!(!eqds.metrics().ungranted);
 }
 
@@ -226,7 +226,7 @@ fn an_ack_without_credit_means_a_peer_that_does_not_grant() {
 fn where_acks_carry_no_credit_silence_after_four_questions_means_the_same() {
     let mut eqds = silent_acks();
     send(&mut eqds, 30, 1_000_000);
-    report(&mut eqds, Kind::Acked, None);
+    report(&mut eqds, FeedbackKind::Acked, None);
     assert!(!eqds.metrics().ungranted);
     block(&mut eqds, 0, 850_000);
     let mut questions = 0;
@@ -244,7 +244,7 @@ fn silence_before_any_ack_or_after_a_grant_lets_one_packet_out_at_a_time() {
         let mut eqds = silent_acks();
         send(&mut eqds, 30, 1_000_000);
         if granted {
-            report(&mut eqds, Kind::Acked, Some(0));
+            report(&mut eqds, FeedbackKind::Acked, Some(0));
         }
         block(&mut eqds, 0, 850_000);
         for _ in 0..4 {
@@ -268,12 +268,12 @@ fn a_lost_first_packet_can_be_sent_again_although_nobody_granted() {
     let mut eqds = eqds();
     send(&mut eqds, 30, 150_000);
     assert_eq!(credit(&eqds), 0);
-    report(&mut eqds, Kind::TimedOut, None);
+    report(&mut eqds, FeedbackKind::TimedOut, None);
     assert_eq!(credit(&eqds), 5_000);
     // Not once the receiver grants.
     send(&mut eqds, 1, 5_000);
-    report(&mut eqds, Kind::Acked, Some(0));
-    report(&mut eqds, Kind::TimedOut, None);
+    report(&mut eqds, FeedbackKind::Acked, Some(0));
+    report(&mut eqds, FeedbackKind::TimedOut, None);
     assert_eq!(credit(&eqds), 0);
 }
 
@@ -292,7 +292,7 @@ fn a_flow_of_which_all_was_trimmed_sends_one_packet_at_a_time() {
     send(&mut eqds, 1, 15_000);
     assert_eq!(credit(&eqds), 0);
     // Once the receiver grants, it answers for its port.
-    report(&mut eqds, Kind::Acked, Some(0));
+    report(&mut eqds, FeedbackKind::Acked, Some(0));
     report(&mut eqds, NACK, None);
     assert_eq!(credit(&eqds), 0);
 }
@@ -301,16 +301,16 @@ fn a_flow_of_which_all_was_trimmed_sends_one_packet_at_a_time() {
 fn credits_and_window_apply_together() {
     let mut config = CreditedConfig::<Mprdma>::new(&network());
     assert_eq!(config.set("start_window", 20_000.0), Some(Ok(())));
-    let mut both = Credited::new(Arc::new(config), Time::ZERO);
+    let mut both = CreditedSender::new(Arc::new(config), Time::ZERO);
     let budget = both.budget(Time::ZERO);
     assert_eq!((budget.window, budget.credit), (Some(20_000), Some(150_000)));
     // No more is asked for than the window can use, plus a packet:
     // 0 - 145000 + min(995000, 20000 + 5000) < 0, so one MTU while it speculates.
-    let sending = Sending { bytes: MTU, backlog: 995_000, ..Sending::default() };
+    let sending = SentPacket { bytes: MTU, backlog: 995_000, ..SentPacket::default() };
     assert_eq!(both.on_send(Time::ZERO, &sending).demand(), Some(5_000));
     // A credit packet moves the credit only, an ACK moves both: 20000 + 5000 * 5000 / 20000.
     let grant = Some(Grant::Credit(5_120));
-    both.on_feedback(&Feedback { kind: Kind::Control, grant, ..Feedback::default() });
+    both.on_feedback(&Feedback { kind: FeedbackKind::Control, grant, ..Feedback::default() });
     let budget = both.budget(Time::ZERO);
     assert_eq!((budget.window, budget.credit), (Some(20_000), Some(5_120)));
     both.on_feedback(&Feedback { bytes: MTU, packets: 1, ..Feedback::default() });
@@ -325,13 +325,13 @@ fn credits_and_window_apply_together() {
     both.on_event(Time::ZERO, FlowEvent::Blocked { backlog: 990_000 });
     assert_eq!(both.next_timer(), Some(Time(64_000)));
     both.on_timer(Time(64_000));
-    assert!(matches!(both.poll(Time(64_000)), Some(Action::RequestCredit { .. })));
+    assert!(matches!(both.poll(Time(64_000)), Some(SenderAction::RequestCredit { .. })));
 }
 
 #[test]
 fn without_a_granting_peer_the_window_alone_applies() {
     let config = CreditedConfig::<Mprdma>::new(&network());
-    let mut both = Credited::new(Arc::new(config), Time::ZERO);
+    let mut both = CreditedSender::new(Arc::new(config), Time::ZERO);
     both.on_feedback(&Feedback { bytes: MTU, packets: 1, ..Feedback::default() });
     both.on_event(Time::ZERO, FlowEvent::Blocked { backlog: 850_000 });
     while let Some(at) = both.next_timer() {
@@ -378,5 +378,5 @@ fn both_have_the_parameters_of_both_and_the_receiver_of_the_credits() {
     };
     assert_eq!((receiver.share, receiver.in_acks), (0.9, false));
     assert!(EqdsConfig::new(&network()).in_acks);
-    assert!(Credited::<Nscc>::boxed_bytes() <= 128);
+    assert!(CreditedSender::<Nscc>::boxed_bytes() <= 128);
 }

@@ -8,14 +8,14 @@ use std::vec::Vec;
 
 use squall_base::{Rate, Span, Time};
 
-use super::{Fairness, Reference, Seen, Turn};
-use crate::Network;
+use super::{CongestionSample, Fairness, Reference, ReferenceUpdate};
+use crate::NetworkProfile;
 use crate::controller::{Feedback, SenderCc};
 use crate::registry::{Sender, SenderConfig};
 
 /// Star-17: 100 Gb/s, 4.16 us, payloads of 1000 bytes.
-fn network() -> Network {
-    Network::new(Rate::gbps(100), Span(4_160), 1_048, false)
+fn network() -> NetworkProfile {
+    NetworkProfile::new(Rate::gbps(100), Span(4_160), 1_048, false)
 }
 
 fn fairness(text: &str) -> Fairness<()> {
@@ -23,7 +23,7 @@ fn fairness(text: &str) -> Fairness<()> {
     Fairness::new(Arc::new(config.fair().expect("it lends its law")))
 }
 
-const CALM: Seen = Seen {
+const CALM: CongestionSample = CongestionSample {
     measure: 5_000.0,
     decrease: false,
     packets: 1,
@@ -33,10 +33,10 @@ const CALM: Seen = Seen {
 };
 
 fn gain(fairness: &mut Fairness<()>, measure: f32, decrease: bool) -> f32 {
-    let seen = Seen { measure, decrease, ..CALM };
-    let turn = fairness.turn(&seen).expect("nothing is ignored");
-    assert!(turn.commit);
-    turn.gain
+    let sample = CongestionSample { measure, decrease, ..CALM };
+    let update = fairness.update(&sample).expect("nothing is ignored");
+    assert!(update.commit);
+    update.gain
 }
 
 /// Threshold 10000, 30 a token.
@@ -80,33 +80,33 @@ fn the_bank_is_bounded_and_a_long_queue_dampens() {
 #[test]
 fn a_round_trip_is_judged_by_its_worst_packet() {
     let mut vai = fairness(VAI);
-    let early = Seen { measure: 30_000.0, round_end: false, decrease: true, ..CALM };
-    assert_eq!(vai.turn(&early), Some(Turn { commit: false, gain: 1.0 }));
+    let early = CongestionSample { measure: 30_000.0, round_end: false, decrease: true, ..CALM };
+    assert_eq!(vai.update(&early), Some(ReferenceUpdate { commit: false, gain: 1.0 }));
     // 30000 / 30 = 1000 tokens, dampener 3: 100 / (3 / 8 + 1) = 72.73.
     assert!((gain(&mut vai, 5_000.0, false) - 72.727_27).abs() < 1e-3);
-    let within = Seen { round_end: false, ..CALM };
-    let turn = vai.turn(&within).expect("not ignored");
-    assert!((turn.gain - 72.727_27).abs() < 1e-3 && !turn.commit);
+    let within = CongestionSample { round_end: false, ..CALM };
+    let update = vai.update(&within).expect("not ignored");
+    assert!((update.gain - 72.727_27).abs() < 1e-3 && !update.commit);
     assert_eq!(vai.bank, 900.0, "not spent");
 }
 
 #[test]
 fn decreases_last_after_so_many_packets_and_increases_after_a_round_trip() {
     let mut sf = fairness("swift:sf=30");
-    let down = Seen { decrease: true, packets: 10, round_end: false, ..CALM };
+    let down = CongestionSample { decrease: true, packets: 10, round_end: false, ..CALM };
     let commits: Vec<bool> =
-        (0..7).filter_map(|_| sf.turn(&down)).map(|turn| turn.commit).collect();
+        (0..7).filter_map(|_| sf.update(&down)).map(|update| update.commit).collect();
     assert_eq!(commits, [false, false, true, false, false, true, false]);
     // A round trip that ends does not make a decrease last,
-    let end = Seen { round_end: true, packets: 1, ..down };
-    assert_eq!(sf.turn(&end).map(|turn| turn.commit), Some(false));
+    let end = CongestionSample { round_end: true, packets: 1, ..down };
+    assert_eq!(sf.update(&end).map(|update| update.commit), Some(false));
     // but an increase, after which packets are counted anew.
-    assert_eq!(sf.turn(&CALM).map(|turn| turn.commit), Some(true));
+    assert_eq!(sf.update(&CALM).map(|update| update.commit), Some(true));
     let commits: Vec<bool> =
-        (0..3).filter_map(|_| sf.turn(&down)).map(|turn| turn.commit).collect();
+        (0..3).filter_map(|_| sf.update(&down)).map(|update| update.commit).collect();
     assert_eq!(commits, [false, false, true]);
-    let up = Seen { packets: 500, round_end: false, ..CALM };
-    assert_eq!(sf.turn(&up).map(|turn| turn.commit), Some(false));
+    let up = CongestionSample { packets: 500, round_end: false, ..CALM };
+    assert_eq!(sf.update(&up).map(|update| update.commit), Some(false));
 }
 
 /// Where a trace is looked at: `GRID` nanoseconds apart.
@@ -130,8 +130,8 @@ fn rates(start: f64, trip: Option<f64>) -> Vec<f64> {
             rates.push(rate);
         }
         now += trip.unwrap_or(30.0 * MTU / rate) / FINE;
-        let seen = Seen { decrease: true, round_end: trip.is_some(), ..CALM };
-        if schedule.turn(&seen).is_some_and(|turn| turn.commit) {
+        let sample = CongestionSample { decrease: true, round_end: trip.is_some(), ..CALM };
+        if schedule.update(&sample).is_some_and(|update| update.commit) {
             rate *= 1.0 - BETA / FINE;
         }
     }
@@ -203,9 +203,13 @@ fn both_are_asked_for_by_name() {
 fn feedback_is_ignored_the_more_the_less_is_sent() {
     let ignored = |share: f32| {
         let mut random = fairness("swift:random=1");
-        let one =
-            |n: u32| Seen { measure: 9_000.0 + n as f32, decrease: true, window: share, ..CALM };
-        (0..4_000).filter(|&n| random.turn(&one(n)).is_none()).count()
+        let one = |n: u32| CongestionSample {
+            measure: 9_000.0 + n as f32,
+            decrease: true,
+            window: share,
+            ..CALM
+        };
+        (0..4_000).filter(|&n| random.update(&one(n)).is_none()).count()
     };
     assert_eq!(ignored(1.0), 0);
     assert!((900..1100).contains(&ignored(0.75)), "{}", ignored(0.75));
@@ -213,8 +217,8 @@ fn feedback_is_ignored_the_more_the_less_is_sent() {
     // Nothing but a decrease that would last is.
     let mut random = fairness("swift:random=1");
     for decrease in [true, false] {
-        let seen = Seen { decrease, round_end: !decrease, window: 0.0, ..CALM };
-        assert!((0..100).all(|_| random.turn(&seen).is_some()));
+        let sample = CongestionSample { decrease, round_end: !decrease, window: 0.0, ..CALM };
+        assert!((0..100).all(|_| random.update(&sample).is_some()));
     }
 }
 

@@ -5,7 +5,7 @@ use squall_base::{Rate, Span};
 use crate::controller::SenderParameters;
 use crate::error::{ConfigError, within};
 use crate::fair::{FairParameters, VaiConfig};
-use crate::network::{LONGEST, Network};
+use crate::network::{LONGEST, NetworkProfile};
 use crate::tuning::{Parameter, Tunable, number, switch, time, to_micros};
 
 /// The network the constants of UE 1.0 were tuned on: 100 Gb/s times 12 us (section 3.6.13.3).
@@ -151,8 +151,8 @@ impl NsccConfig {
     /// The defaults of UE 1.0 section 3.6.13.3 for `network`.
     #[must_use]
     #[allow(clippy::cast_possible_truncation)] // gains are single precision by choice
-    pub fn new(network: &Network) -> Self {
-        let &Network { line: link_rate, base_rtt, mtu, trimming, .. } = network;
+    pub fn new(network: &NetworkProfile) -> Self {
+        let &NetworkProfile { line: link_rate, base_rtt, mtu, trimming, .. } = network;
         let bdp = network.bdp();
         let packet = f64::from(mtu);
         let target_qdelay = if trimming { base_rtt * 3 / 4 } else { base_rtt };

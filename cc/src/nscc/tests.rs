@@ -7,14 +7,14 @@ use super::*;
 use crate::fair::{FairCc, Fairness, Reference};
 use squall_base::Rate;
 
-use crate::network::Network;
+use crate::network::NetworkProfile;
 use crate::tuning::Tunable;
 
 const MTU: u32 = 4096;
 const BASE: u64 = 12_000;
 
 fn reference() -> NsccConfig {
-    NsccConfig::new(&Network::new(Rate::gbps(100), Span(BASE), MTU, true))
+    NsccConfig::new(&NetworkProfile::new(Rate::gbps(100), Span(BASE), MTU, true))
 }
 
 /// A context on a hand-cranked clock.
@@ -64,7 +64,7 @@ impl Bench {
 
     /// One packet trimmed, with `in_flight` left.
     fn trim(&mut self, in_flight: u64) -> f32 {
-        let kind = Kind::Nacked { trimmed: true, last_hop: false };
+        let kind = FeedbackKind::Nacked { trimmed: true, last_hop: false };
         self.feed(&Feedback { kind, bytes: MTU, in_flight, ..Feedback::default() })
     }
 }
@@ -86,11 +86,11 @@ fn parameters_follow_the_network() {
     assert_eq!(config.qa_threshold, Span::MAX);
     assert_eq!(config.adjust_bytes, 32_768);
     // Without trimming the target is the base RTT, and four of those trigger QuickAdapt.
-    let config = NsccConfig::new(&Network::new(Rate::gbps(100), Span(BASE), MTU, false));
+    let config = NsccConfig::new(&NetworkProfile::new(Rate::gbps(100), Span(BASE), MTU, false));
     assert_eq!((config.target_qdelay, config.qa_threshold), (Span(12_000), Span(48_000)));
     // 400 Gb/s * 8 us = 400000 B: a = 2.666667, target 6 us, b = 0.5,
     // alpha = 4 * 2.666667 * 0.5 * 4096 / 6000 = 3.640889, fi = 5 * 4096 * a, eta = 0.15 * 4096 * a.
-    let config = NsccConfig::new(&Network::new(Rate::gbps(400), Span(8_000), MTU, true));
+    let config = NsccConfig::new(&NetworkProfile::new(Rate::gbps(400), Span(8_000), MTU, true));
     close(config.alpha, 3.640_889);
     close(config.fi, 54_613.33);
     close(config.fi_scale, 0.666_666_7);
@@ -314,8 +314,12 @@ fn the_first_report_only_opens_the_quick_adapt_period() {
 #[test]
 fn without_trimming_delay_alone_triggers_quick_adapt() {
     for (delay, should) in [(48_000, 0), (48_001, MTU)] {
-        let mut bench =
-            Bench::new(NsccConfig::new(&Network::new(Rate::gbps(100), Span(BASE), MTU, false)));
+        let mut bench = Bench::new(NsccConfig::new(&NetworkProfile::new(
+            Rate::gbps(100),
+            Span(BASE),
+            MTU,
+            false,
+        )));
         bench.arm();
         // Period 12 + 12 us.
         bench.at(24_000).ack(true, delay);
@@ -329,7 +333,7 @@ fn a_last_hop_trim_is_the_receivers_business_if_it_grants_credit() {
     for (rccc, cwnd) in [(true, 100_000.0), (false, 95_904.0)] {
         let mut bench = Bench::new(NsccConfig { rccc, ..reference() });
         bench.nscc.flow.cwnd = 100_000.0;
-        let kind = Kind::Nacked { trimmed: true, last_hop: true };
+        let kind = FeedbackKind::Nacked { trimmed: true, last_hop: true };
         bench.feed(&Feedback { kind, bytes: MTU, ..Feedback::default() });
         close(bench.nscc.flow.cwnd, cwnd);
         close(bench.nscc.flow.avg_delay, 491.52);
@@ -340,7 +344,7 @@ fn a_last_hop_trim_is_the_receivers_business_if_it_grants_credit() {
 #[test]
 fn other_refusals_tell_the_round_trip_time_only() {
     let mut bench = Bench::with_cwnd(100_000.0);
-    let kind = Kind::Nacked { trimmed: false, last_hop: false };
+    let kind = FeedbackKind::Nacked { trimmed: false, last_hop: false };
     let rtt = Some(Span(11_000));
     close(bench.feed(&Feedback { kind, bytes: MTU, rtt, ..Feedback::default() }), 100_000.0);
     assert_eq!(bench.nscc.flow.base_rtt, 11_000);
@@ -350,7 +354,7 @@ fn other_refusals_tell_the_round_trip_time_only() {
 
 #[test]
 fn losses_take_their_bytes_off_down_to_one_mtu() {
-    for kind in [Kind::Lost, Kind::TimedOut] {
+    for kind in [FeedbackKind::Lost, FeedbackKind::TimedOut] {
         let mut bench = Bench::with_cwnd(10_000.0);
         let lost = Feedback { kind, bytes: MTU, ..Feedback::default() };
         close(bench.feed(&lost), 5_904.0);
@@ -360,7 +364,7 @@ fn losses_take_their_bytes_off_down_to_one_mtu() {
 
 #[test]
 fn a_time_out_from_before_quick_adapt_is_ignored() {
-    for (kind, cwnd) in [(Kind::TimedOut, 10_000.0), (Kind::Lost, 5_904.0)] {
+    for (kind, cwnd) in [(FeedbackKind::TimedOut, 10_000.0), (FeedbackKind::Lost, 5_904.0)] {
         let mut bench = Bench::with_cwnd(10_000.0);
         bench.nscc.flow.to_ignore = 5_000;
         close(bench.feed(&Feedback { kind, bytes: MTU, ..Feedback::default() }), cwnd);
@@ -440,7 +444,7 @@ fn one_probe_is_asked_for_when_more_is_in_flight() {
     bench.feed(&last);
     assert_eq!(bench.nscc.poll(Time::ZERO), None);
     bench.feed(&Feedback { in_flight: 1, ..last });
-    assert_eq!(bench.nscc.poll(Time::ZERO), Some(Action::Probe));
+    assert_eq!(bench.nscc.poll(Time::ZERO), Some(SenderAction::Probe));
     bench.feed(&Feedback { in_flight: 1, ..last });
     assert_eq!(bench.nscc.poll(Time::ZERO), None);
     let mut silent = Bench::new(NsccConfig { probe: false, ..reference() });
@@ -451,7 +455,7 @@ fn one_probe_is_asked_for_when_more_is_in_flight() {
 #[test]
 fn a_probe_answer_tells_the_base_rtt_and_no_more() {
     let mut bench = Bench::with_cwnd(100_000.0);
-    let kind = Kind::ProbeAnswered;
+    let kind = FeedbackKind::ProbeAnswered;
     bench.at(50_000);
     for rtt in [11_000, 90_000] {
         let rtt = Some(Span(rtt));
@@ -491,7 +495,7 @@ fn a_coalesced_acknowledgement_weighs_as_its_packets() {
 #[test]
 fn signals_of_other_algorithms_change_nothing() {
     let mut bench = Bench::with_cwnd(100_000.0);
-    for kind in [Kind::Notified, Kind::Control] {
+    for kind in [FeedbackKind::Notified, FeedbackKind::Control] {
         let feedback = Feedback { kind, bytes: MTU, ecn: true, ..Feedback::default() };
         close(bench.at(99_000).feed(&feedback), 100_000.0);
     }
@@ -619,9 +623,9 @@ fn early_decrease_takes_half_a_packet_for_a_mark_at_low_delay() {
 
 #[test]
 fn jittery_hosts_see_an_empty_path_up_to_a_quarter_of_their_floor() {
-    let network = Network::new(Rate::gbps(100), Span(BASE), MTU, true);
+    let network = NetworkProfile::new(Rate::gbps(100), Span(BASE), MTU, true);
     assert_eq!(NsccConfig::new(&network).fast_increase_below, Span(1_000));
-    let network = Network { min_base_rtt: Some(Span(40_000)), ..network };
+    let network = NetworkProfile { min_base_rtt: Some(Span(40_000)), ..network };
     assert_eq!(NsccConfig::new(&network).fast_increase_below, Span(10_000));
 }
 
@@ -651,7 +655,7 @@ fn while_it_ignores_marks_change_nothing_and_owe_nothing() {
 fn the_short_way_leads_where_the_long_way_does() {
     let mut rng = squall_base::Rng::new(7);
     for trimming in [true, false] {
-        let network = Network::new(Rate::gbps(100), Span(BASE), MTU, trimming);
+        let network = NetworkProfile::new(Rate::gbps(100), Span(BASE), MTU, trimming);
         let config = Arc::new(NsccConfig::new(&network));
         let (mut short, mut long) =
             (Nscc::new(Arc::clone(&config), Time::ZERO), Nscc::new(config, Time::ZERO));
@@ -660,10 +664,10 @@ fn the_short_way_leads_where_the_long_way_does() {
         for step in 0..20_000 {
             now += Span(u64::from(rng.below(3_000)));
             let kind = match rng.below(60) {
-                0 => Kind::Nacked { trimmed: true, last_hop: false },
-                1 => Kind::Lost,
-                2 => Kind::TimedOut,
-                _ => Kind::Acked,
+                0 => FeedbackKind::Nacked { trimmed: true, last_hop: false },
+                1 => FeedbackKind::Lost,
+                2 => FeedbackKind::TimedOut,
+                _ => FeedbackKind::Acked,
             };
             // Phases of an empty path, of a growing queue and of a full one.
             let queue = [500, 12_000, 70_000][step / 500 % 3];
@@ -712,7 +716,7 @@ impl Bench {
 }
 
 fn fairness(text: &str) -> Fairness<Reference> {
-    let network = Network::new(Rate::gbps(100), Span(BASE), MTU, true);
+    let network = NetworkProfile::new(Rate::gbps(100), Span(BASE), MTU, true);
     let config = crate::SenderConfig::by_name(text, &network).expect("allowed");
     Fairness::new(Arc::new(config.fair().expect("it lends its law")))
 }
@@ -733,7 +737,7 @@ fn with_sf_a_decrease_is_from_a_reference_and_lasts_after_thirty_packets() {
     // A mark without the delay lowers nothing (section III-I1): the reference again.
     close(bench.fair_ack(&mut sf, true, 5_000, 10), 56_000.0);
     // A loss takes its bytes off the reference.
-    let kind = Kind::Lost;
+    let kind = FeedbackKind::Lost;
     let lost = Feedback { now: bench.now, kind, bytes: MTU, packets: 1, ..Feedback::default() };
     bench.nscc.on_feedback_fairly(&lost, &mut sf);
     close(bench.nscc.flow.cwnd, 56_000.0 - 4_096.0);

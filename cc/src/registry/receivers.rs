@@ -4,7 +4,7 @@ use squall_base::Time;
 
 use crate::baselines::NotifyReceiver;
 use crate::controller::{
-    AckSignals, LookAhead, ReceivedPacket, ReceiverAction, ReceiverCc, ReceiverConfig, RxFlow,
+    AckSignals, ReceivedPacket, ReceiverAction, ReceiverCc, ReceiverConfig, RxFlow, SenderList,
 };
 use crate::eqds::CreditReceiver;
 use crate::nscc::NsccReceiver;
@@ -64,8 +64,8 @@ macro_rules! each {
 }
 
 impl ReceiverCc for Receiver {
-    fn announce(&mut self, now: Time, ahead: &LookAhead<'_>) -> bool {
-        each!(self, receiver => receiver.announce(now, ahead))
+    fn on_sender_list(&mut self, now: Time, ahead: &SenderList<'_>) -> bool {
+        each!(self, receiver => receiver.on_sender_list(now, ahead))
     }
 
     fn on_rx(&mut self, now: Time, flow: &mut RxFlow, meta: &ReceivedPacket) {

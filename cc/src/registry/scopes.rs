@@ -3,16 +3,16 @@
 use alloc::string::ToString;
 use core::fmt;
 
-use crate::by_name::{ChoiceError, Named};
+use crate::by_name::{ChoiceError, NameAndSummary};
 use crate::controller::Scope;
 use crate::registry::SenderConfig;
 
 /// What leaves the scope to the algorithm.
-const AUTO: Named =
+const AUTO: NameAndSummary =
     ("auto", "what the algorithm is made for: host with 3cpo, flow with all others");
 
 /// Every scope: its name and one line about it.
-const ALL: [(Scope, Named); 7] = [
+const ALL: [(Scope, NameAndSummary); 7] = [
     (
         Scope::PerFlow,
         ("flow", "each packet delivery context has a congestion-control context of its own"),
@@ -55,7 +55,7 @@ impl Scope {
     }
 
     /// Every scope that flows between two endpoints can have: its name and one line about it.
-    pub const NAMES: &'static [Named] =
+    pub const NAMES: &'static [NameAndSummary] =
         &[AUTO, ALL[0].1, ALL[1].1, ALL[2].1, ALL[3].1, ALL[4].1, ALL[5].1, ALL[6].1];
 
     /// All of them.
@@ -81,11 +81,11 @@ mod tests {
     use squall_base::{Rate, Span};
 
     use super::*;
-    use crate::network::Network;
+    use crate::network::NetworkProfile;
 
     #[test]
     fn names_are_read_as_they_are_written() {
-        let network = Network::new(Rate::gbps(100), Span::micros(10), 4096, false);
+        let network = NetworkProfile::new(Rate::gbps(100), Span::micros(10), 4096, false);
         let nscc = SenderConfig::by_name("nscc", &network).unwrap();
         for (name, _) in &Scope::NAMES[1..] {
             assert_eq!(Scope::by_name(name, &nscc).unwrap().to_string(), *name);

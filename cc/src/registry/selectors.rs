@@ -6,10 +6,11 @@ use alloc::vec::Vec;
 use squall_base::{Rng, Time};
 
 use crate::baselines::{
-    AckClocked, AckClockedConfig, Bitmap, BitmapConfig, Ecmp, EcmpConfig, Mixed, MixedConfig,
-    Oblivious, ObliviousConfig, Plb, PlbConfig, RepsV1, RepsV1Config, Single, SingleConfig,
+    AckClockedConfig, AckClockedPaths, BitmapConfig, BitmapPaths, Ecmp, EcmpConfig, MixedConfig,
+    MixedPaths, ObliviousConfig, ObliviousPaths, Plb, PlbConfig, RepsV1, RepsV1Config,
+    SingleConfig, SinglePath,
 };
-use crate::by_name::{ByName, ChoiceError, Named, name_of, tune, unknown};
+use crate::by_name::{ByName, ChoiceError, NameAndSummary, name_of, tune, unknown};
 use crate::error::ConfigError;
 use crate::reps::{Reps, RepsConfig};
 use crate::selector::{PathMetrics, PathParameters, PathSelector, PathSignal};
@@ -32,7 +33,7 @@ macro_rules! selectors {
 
         impl PathsConfig {
             /// Every selector: its name and one line about it.
-            pub const NAMES: &'static [Named] = &[$(($name, $what),)+ $(($preset, $gives)),+];
+            pub const NAMES: &'static [NameAndSummary] = &[$(($name, $what),)+ $(($preset, $gives)),+];
 
             /// The defaults of the selector called `name` over `paths` paths.
             fn default_of(name: &str, paths: u16) -> Option<Self> {
@@ -154,19 +155,19 @@ selectors! {
     /// Adaptive spraying with one bit a path.
     Strack(StrackPaths, StrackPathsConfig) = "strack", "STrack's adaptive spraying: a bit a path, the last good one first";
     /// Spraying that skips congested paths.
-    Bitmap(Bitmap, BitmapConfig) = "bitmap", "every path in turn, congested ones skipped for some turns";
+    Bitmap(BitmapPaths, BitmapConfig) = "bitmap", "every path in turn, congested ones skipped for some turns";
     /// Recycled paths first, the bitmap's otherwise.
-    Mixed(Mixed, MixedConfig) = "mixed", "recycled paths first, the bitmap's otherwise";
+    Mixed(MixedPaths, MixedConfig) = "mixed", "recycled paths first, the bitmap's otherwise";
     /// Multi-path ACK clocking.
-    AckClocked(AckClocked, AckClockedConfig) = "mprdma", "the path of the ACK that made room, as in MP-RDMA";
+    AckClocked(AckClockedPaths, AckClockedConfig) = "mprdma", "the path of the ACK that made room, as in MP-RDMA";
     /// Every path in turn, in an order reshuffled each round.
-    Oblivious(Oblivious, ObliviousConfig) = "oblivious", "every path in turn, deaf to feedback";
+    Oblivious(ObliviousPaths, ObliviousConfig) = "oblivious", "every path in turn, deaf to feedback";
     /// One path a flow, left when it stays congested.
     Plb(Plb, PlbConfig) = "plb", "one path a flow, left after some congested round trips";
     /// One path a flow, drawn when the flow opens.
     Ecmp(Ecmp, EcmpConfig) = "ecmp", "one path a flow, drawn when it opens";
     /// The same path for all flows.
-    Single(Single, SingleConfig) = "single", "the same path for all flows";
+    Single(SinglePath, SingleConfig) = "single", "the same path for all flows";
     @ "reps-avoid" = "reps" with "avoid" = 1.0, "REPS that also avoids, for a while, paths that swallowed packets";
 }
 

@@ -19,17 +19,17 @@ use squall_base::{Rate, Time};
 
 use crate::baselines::Dcqcn;
 use crate::controller::{
-    Budget, Feedback, FlowEvent, Metrics, SenderCc, Sending, Stamp, WHOLE_SHARE,
+    Budget, Feedback, FlowEvent, SenderCc, SenderMetrics, SentPacket, Stamp, WHOLE_SHARE,
 };
 pub use config::{DartConfig, DartParameters};
 pub use receiver::DartReceiver;
 
 /// One Dart context, parameters shared.
 #[derive(Clone, Debug)]
-pub struct Dart(Box<State>);
+pub struct Dart(Box<DartState>);
 
 #[derive(Clone, Debug)]
-struct State {
+struct DartState {
     config: Arc<DartConfig>,
     dcqcn: Dcqcn,
     /// The share of the receiver's line, of [`WHOLE_SHARE`].
@@ -41,17 +41,17 @@ impl Dart {
     #[must_use]
     pub fn new(config: Arc<DartConfig>, now: Time) -> Self {
         let dcqcn = Dcqcn::new(Arc::clone(&config.dcqcn), now);
-        Self(Box::new(State { config, dcqcn, share: WHOLE_SHARE }))
+        Self(Box::new(DartState { config, dcqcn, share: WHOLE_SHARE }))
     }
 
     /// Bytes of state in the box.
     #[cfg(test)]
     const fn boxed_bytes() -> usize {
-        size_of::<State>()
+        size_of::<DartState>()
     }
 }
 
-impl State {
+impl DartState {
     /// What the receiver allows.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // eta is positive
     fn share_rate(&self) -> Rate {
@@ -80,7 +80,7 @@ impl SenderCc for Dart {
         }
     }
 
-    fn on_send(&mut self, now: Time, sending: &Sending) -> Stamp {
+    fn on_send(&mut self, now: Time, sending: &SentPacket) -> Stamp {
         self.0.dcqcn.on_send(now, sending)
     }
 
@@ -107,10 +107,10 @@ impl SenderCc for Dart {
         self.0.dcqcn.next_timer()
     }
 
-    fn metrics(&self) -> Metrics {
+    fn metrics(&self) -> SenderMetrics {
         let state = &*self.0;
         let (window, now) = (state.config.window_bytes(), Time::ZERO);
-        Metrics {
+        SenderMetrics {
             cwnd: window,
             max_cwnd: window,
             rate: Some(state.rate(now)),

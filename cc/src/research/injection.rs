@@ -5,9 +5,9 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use crate::by_name::{ByName, ChoiceError, Named, name_of, tune, unknown};
+use crate::by_name::{ByName, ChoiceError, NameAndSummary, name_of, tune, unknown};
 use crate::error::ConfigError;
-use crate::research::{Flits, ThreeCpo, ThreeCpoConfig, TrafficClass};
+use crate::research::{FlitClass, OperationFlits, ThreeCpo, ThreeCpoConfig};
 use crate::tuning::{Setting, Tunable};
 
 /// Which one, and its parameters.
@@ -41,7 +41,7 @@ tunable! {
 
 impl InjectionConfig {
     /// Every one: its name and one line about it.
-    pub const NAMES: &'static [Named] = &[
+    pub const NAMES: &'static [NameAndSummary] = &[
         ("none", "nothing throttles"),
         ("window", "so many operations of each kind at a time"),
         ("aimd", "tokens at a rate that a probe in the network moves"),
@@ -141,7 +141,7 @@ impl Injection {
     /// The first cycle in which an operation that has most of its flits in `class` may leave, if nothing happens until then;
     /// `u64::MAX` when something must.
     #[must_use]
-    pub fn ready_at(&self, class: TrafficClass) -> u64 {
+    pub fn ready_at(&self, class: FlitClass) -> u64 {
         match self {
             Self::None => 0,
             Self::Window(most, under_way) if under_way[class as usize] < *most => 0,
@@ -151,7 +151,7 @@ impl Injection {
     }
 
     /// See [`ThreeCpo::on_send`].
-    pub fn on_send(&mut self, now: u64, flits: Flits, multicast: bool) {
+    pub fn on_send(&mut self, now: u64, flits: OperationFlits, multicast: bool) {
         match self {
             Self::None => {}
             Self::Window(_, under_way) => under_way[flits.mostly() as usize] += 1,
@@ -160,14 +160,14 @@ impl Injection {
     }
 
     /// See [`ThreeCpo::on_remote`].
-    pub fn on_remote(&mut self, now: u64, from: u16, flits: Flits) {
+    pub fn on_remote(&mut self, now: u64, from: u16, flits: OperationFlits) {
         if let Self::Tokens(tokens) = self {
             tokens.on_remote(now, from, flits);
         }
     }
 
     /// See [`ThreeCpo::on_done`].
-    pub fn on_done(&mut self, now: u64, sent: u64, flits: Flits, multicast: bool) {
+    pub fn on_done(&mut self, now: u64, sent: u64, flits: OperationFlits, multicast: bool) {
         match self {
             Self::None => {}
             Self::Window(_, under_way) => {
@@ -184,8 +184,8 @@ mod tests {
     use super::*;
     use alloc::string::ToString;
 
-    const READ: Flits = Flits { request: 1, response: 9 };
-    const WRITE: Flits = Flits { request: 9, response: 1 };
+    const READ: OperationFlits = OperationFlits { request: 1, response: 9 };
+    const WRITE: OperationFlits = OperationFlits { request: 9, response: 1 };
 
     #[test]
     fn names_and_parameters_are_read() {

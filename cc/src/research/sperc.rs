@@ -1,5 +1,5 @@
 //! s-PERC (Jose et al., "A Distributed Algorithm to Calculate Max-Min Fair Rates Without Per-Flow State", SIGMETRICS 2019): links
-//! compute the rates. Once a round trip a flow sends a [`RatePacket`] the way of its data, in which each [`Link`] writes what
+//! compute the rates. Once a round trip a flow sends a [`RatePacket`] the way of its data, in which each [`SpercLink`] writes what
 //! it has for it; the receiver sends it back, and the flow sends at the least of it. As J. Snyder's thesis has it (section 5.1.1),
 //! with the thesis' own additions: 1RC (section 5.2), with which flows need not wait for their first rate, and weights by the
 //! connections of a host (section 5.3).
@@ -18,13 +18,13 @@ use alloc::vec::Vec;
 use squall_base::{Rate, Span, Time};
 
 use crate::controller::{
-    Action, Budget, Feedback, FlowEvent, Grant, Kind, LinkEntries, Metrics, RatePacket,
-    RequestState, SenderCc, Sending, Speculation, Stamp, StartEpoch,
+    Budget, Feedback, FeedbackKind, FlowEvent, Grant, LinkEntries, RatePacket, RequestState,
+    SenderAction, SenderCc, SenderMetrics, SentPacket, Speculation, Stamp, StartEpoch,
 };
 pub use config::SpercConfig;
-pub use link::{Link, LinkParameters, Visit};
+pub use link::{LinkVisit, SpercLink, SpercLinkParameters};
 use starts::epoch_of;
-pub use windows::{WindowParameters, Windows};
+pub use windows::{WindowTable, WindowTableParameters};
 
 /// Nominal bytes of a rate packet on the wire, for how often they may leave.
 const PACKET: u64 = 64;
@@ -36,32 +36,32 @@ const LEAST: u64 = 10_000;
 
 /// How far a flow is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Phase {
+enum SpercPhase {
     /// There is nothing to send.
     Idle,
     /// It is short, and sends at the rate of the line.
     Exempt,
     /// It waits for its first rate.
-    Waits,
+    Waiting,
     /// It sends speculative packets until it has a rate (1RC).
-    Speculates,
+    Speculating,
     /// It has a rate.
     Rated,
     /// Nobody has answered for long, perhaps for want of a processor: it sends a bandwidth-delay product at a time, and goes on
     /// asking.
-    Unheard,
+    Unanswered,
     /// Its peer answers no rate packets, or no link writes anything: it sends a bandwidth-delay product at a time.
-    Alone,
+    Unsupported,
 }
 
 /// A flow under s-PERC, parameters shared.
 #[derive(Clone, Debug)]
-pub struct Sperc(Box<State>);
+pub struct Sperc(Box<SpercState>);
 
 #[derive(Clone, Debug)]
-struct State {
+struct SpercState {
     config: Arc<SpercConfig>,
-    phase: Phase,
+    phase: SpercPhase,
     /// As it was when it came back last.
     packet: RatePacket,
     /// When the one left that is on its way.
@@ -90,9 +90,9 @@ impl Sperc {
     #[must_use]
     pub fn new(config: Arc<SpercConfig>, _now: Time) -> Self {
         let rate = config.line;
-        Self(Box::new(State {
+        Self(Box::new(SpercState {
             config,
-            phase: Phase::Idle,
+            phase: SpercPhase::Idle,
             packet: RatePacket::default(),
             asked: None,
             next: Time::ZERO,
@@ -109,16 +109,16 @@ impl Sperc {
     }
 }
 
-impl State {
+impl SpercState {
     /// There are `bytes` to send, after nothing.
-    fn begin(&mut self, now: Time, bytes: u64) {
+    fn start_flow(&mut self, now: Time, bytes: u64) {
         let epoch = epoch_of(now, self.config.base_rtt);
         let started = self.config.starts.start(epoch);
         (self.backlog, self.leaves) = (bytes, false);
         (self.unanswered, self.ignored) = (0, 0);
         self.rate = self.config.line;
         if !self.config.one_rtt && bytes <= self.config.exempt {
-            self.phase = Phase::Exempt;
+            self.phase = SpercPhase::Exempt;
             return;
         }
         let weight =
@@ -127,23 +127,23 @@ impl State {
         self.packet.let_through = u16::MAX;
         // One that is on its way from before has its answer yet to come, which says nothing of this start.
         let speculates = self.config.one_rtt && self.asked.is_none();
-        self.phase = if speculates { Phase::Speculates } else { Phase::Waits };
-        if self.phase == Phase::Speculates {
+        self.phase = if speculates { SpercPhase::Speculating } else { SpercPhase::Waiting };
+        if self.phase == SpercPhase::Speculating {
             let packets = self.config.window() / u64::from(self.config.mtu) + 1;
             self.numbers = Vec::with_capacity(usize::try_from(packets).unwrap_or(0));
         }
         if self.asked.is_none() {
-            self.ask(now);
+            self.request_rate(now);
         }
     }
 
     /// There is nothing to send any more.
-    fn end(&mut self, now: Time) {
-        if self.phase == Phase::Idle {
+    fn end_flow(&mut self, now: Time) {
+        if self.phase == SpercPhase::Idle {
             return;
         }
         self.config.starts.end(epoch_of(now, self.config.base_rtt));
-        self.phase = Phase::Idle;
+        self.phase = SpercPhase::Idle;
         self.numbers = Vec::new();
         if self.asked.is_some() {
             self.leaves = true;
@@ -159,7 +159,7 @@ impl State {
         self.due = true;
     }
 
-    fn ask(&mut self, now: Time) {
+    fn request_rate(&mut self, now: Time) {
         (self.due, self.asked, self.heard) = (true, Some(now), false);
     }
 
@@ -172,7 +172,7 @@ impl State {
     }
 
     /// How long an answer may take.
-    fn patience(&self) -> Span {
+    fn answer_timeout(&self) -> Span {
         (self.config.base_rtt * 4).max(self.interval() * 2)
     }
 
@@ -195,40 +195,46 @@ impl State {
         if self.leaves {
             return self.leave();
         }
-        let Some(rate) = self.packet.rate() else { return self.go_without(Phase::Alone) };
-        if self.phase == Phase::Speculates {
+        let Some(rate) = self.packet.rate() else { return self.fall_back(SpercPhase::Unsupported) };
+        if self.phase == SpercPhase::Speculating {
             // Those with higher numbers were dropped, or will be where they are (algorithm 5).
             let through = u32::from(answer.let_through);
             let dropped = self.numbers.iter().filter(|number| **number >= through).count();
             self.rewind = u32::try_from(dropped).unwrap_or(u32::MAX);
             self.numbers = Vec::new();
         }
-        self.phase = Phase::Rated;
-        self.rate = self.bound(rate);
+        self.phase = SpercPhase::Rated;
+        self.rate = self.clamp_rate(rate);
         self.next = (asked + self.interval()).max(now);
         if self.next <= now {
-            self.ask(now);
+            self.request_rate(now);
         }
     }
 
     /// There is no rate to be had now, or at all.
-    fn go_without(&mut self, phase: Phase) {
+    fn fall_back(&mut self, phase: SpercPhase) {
         (self.phase, self.rate, self.numbers) = (phase, self.config.line, Vec::new());
     }
 
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // saturates; not a number is 0
-    fn bound(&self, rate: f32) -> Rate {
+    fn clamp_rate(&self, rate: f32) -> Rate {
         let line = self.config.line;
         Rate(rate as u64).max(Rate(line.0 / LEAST)).max(Rate(1)).min(line)
     }
 
     /// Whether the flow wants rates.
     const fn wants_rates(&self) -> bool {
-        matches!(self.phase, Phase::Waits | Phase::Speculates | Phase::Rated | Phase::Unheard)
+        matches!(
+            self.phase,
+            SpercPhase::Waiting
+                | SpercPhase::Speculating
+                | SpercPhase::Rated
+                | SpercPhase::Unanswered
+        )
     }
 
     /// The one on its way is lost.
-    fn on_silence(&mut self, now: Time) {
+    fn on_answer_timeout(&mut self, now: Time) {
         self.unanswered = self.unanswered.saturating_add(1);
         self.ignored = self.ignored.saturating_add(self.heard.into());
         self.asked = None;
@@ -237,23 +243,23 @@ impl State {
             self.leaves = false;
             self.packet.links = LinkEntries::default();
         } else if self.ignored > PATIENCE {
-            self.go_without(Phase::Alone);
+            self.fall_back(SpercPhase::Unsupported);
         } else if self.wants_rates() {
             if self.unanswered > PATIENCE {
-                self.go_without(Phase::Unheard);
+                self.fall_back(SpercPhase::Unanswered);
             }
-            self.ask(now);
+            self.request_rate(now);
         }
     }
 
     /// The packet that wants to leave.
-    fn depart(&mut self, now: Time) -> RatePacket {
+    fn next_rate_packet(&mut self, now: Time) -> RatePacket {
         let epoch = epoch_of(now, self.config.base_rtt);
         let weight = if self.config.weights { self.config.starts.open() } else { 1 };
         self.packet.serial = self.packet.serial.wrapping_add(1);
         self.packet.weight = weight;
         self.packet.demand = self.demand(weight);
-        if self.phase == Phase::Rated {
+        if self.phase == SpercPhase::Rated {
             self.packet.started = StartEpoch { epoch, weight };
         }
         self.packet.links.depart();
@@ -266,7 +272,7 @@ impl State {
     }
 
     /// The number of a speculative packet that leaves now.
-    fn speculate(&mut self) -> Option<Speculation> {
+    fn next_speculation(&mut self) -> Option<Speculation> {
         let StartEpoch { epoch, weight } = self.packet.started;
         let number = if self.config.together {
             self.config.starts.number(epoch)?
@@ -285,9 +291,12 @@ impl State {
 impl SenderCc for Sperc {
     #[inline(never)]
     fn budget(&self, _now: Time) -> Budget {
-        let State { config, phase, rate, .. } = &*self.0;
-        let waits = matches!(phase, Phase::Idle | Phase::Waits);
-        let bounded = matches!(phase, Phase::Speculates | Phase::Unheard | Phase::Alone);
+        let SpercState { config, phase, rate, .. } = &*self.0;
+        let waits = matches!(phase, SpercPhase::Idle | SpercPhase::Waiting);
+        let bounded = matches!(
+            phase,
+            SpercPhase::Speculating | SpercPhase::Unanswered | SpercPhase::Unsupported
+        );
         Budget {
             credit: waits.then_some(0),
             window: bounded.then(|| config.window()),
@@ -298,24 +307,26 @@ impl SenderCc for Sperc {
     }
 
     #[inline(never)]
-    fn on_send(&mut self, _now: Time, sending: &Sending) -> Stamp {
+    fn on_send(&mut self, _now: Time, sending: &SentPacket) -> Stamp {
         let state = &mut *self.0;
         state.backlog = sending.backlog;
         // Rates hold for one path.
         let path = Some(state.packet.path);
-        let speculates = state.phase == Phase::Speculates && !sending.retransmitted;
-        let speculation = if speculates { state.speculate() } else { None };
+        let speculates = state.phase == SpercPhase::Speculating && !sending.retransmitted;
+        let speculation = if speculates { state.next_speculation() } else { None };
         Stamp { path, state: speculation.map(RequestState::Speculative) }
     }
 
     fn on_feedback(&mut self, feedback: &Feedback<'_>) {
         match (feedback.kind, feedback.grant) {
-            (Kind::Control, Some(Grant::Rates(answer))) => self.0.on_answer(feedback.now, answer),
-            (Kind::TimedOut, _) => {
+            (FeedbackKind::Control, Some(Grant::Rates(answer))) => {
+                self.0.on_answer(feedback.now, answer);
+            }
+            (FeedbackKind::TimedOut, _) => {
                 // Perhaps the path is broken. Links that are not on the next one forget the flow.
                 self.0.packet.path = self.0.packet.path.wrapping_add(1);
             }
-            (Kind::Acked, _) => self.0.heard = true,
+            (FeedbackKind::Acked, _) => self.0.heard = true,
             _ => {}
         }
     }
@@ -324,11 +335,11 @@ impl SenderCc for Sperc {
         let state = &mut *self.0;
         match event {
             FlowEvent::Opened { flow } => state.packet.flow = flow,
-            FlowEvent::Blocked { backlog } if state.phase == Phase::Idle => {
-                state.begin(now, backlog);
+            FlowEvent::Blocked { backlog } if state.phase == SpercPhase::Idle => {
+                state.start_flow(now, backlog);
             }
             FlowEvent::Blocked { backlog } => state.backlog = backlog,
-            FlowEvent::Idle | FlowEvent::Closed => state.end(now),
+            FlowEvent::Idle | FlowEvent::Closed => state.end_flow(now),
             FlowEvent::Resumed => {}
         }
     }
@@ -336,8 +347,10 @@ impl SenderCc for Sperc {
     fn on_timer(&mut self, now: Time) {
         let state = &mut *self.0;
         match state.asked {
-            Some(asked) if now >= asked + state.patience() => state.on_silence(now),
-            None if state.phase == Phase::Rated && now >= state.next => state.ask(now),
+            Some(asked) if now >= asked + state.answer_timeout() => state.on_answer_timeout(now),
+            None if state.phase == SpercPhase::Rated && now >= state.next => {
+                state.request_rate(now);
+            }
             _ => {}
         }
     }
@@ -345,30 +358,30 @@ impl SenderCc for Sperc {
     fn next_timer(&self) -> Option<Time> {
         let state = &*self.0;
         match state.asked {
-            Some(asked) => Some(asked + state.patience()),
-            None => (state.phase == Phase::Rated).then_some(state.next),
+            Some(asked) => Some(asked + state.answer_timeout()),
+            None => (state.phase == SpercPhase::Rated).then_some(state.next),
         }
     }
 
-    fn poll(&mut self, _now: Time) -> Option<Action> {
+    fn poll(&mut self, _now: Time) -> Option<SenderAction> {
         let state = &mut *self.0;
         match core::mem::take(&mut state.rewind) {
-            0 => core::mem::take(&mut state.due).then_some(Action::SendRatePacket),
-            packets => Some(Action::Rewind { packets }),
+            0 => core::mem::take(&mut state.due).then_some(SenderAction::SendRatePacket),
+            packets => Some(SenderAction::Rewind { packets }),
         }
     }
 
     fn rate_packet(&mut self, now: Time) -> Option<RatePacket> {
-        Some(self.0.depart(now))
+        Some(self.0.next_rate_packet(now))
     }
 
-    fn metrics(&self) -> Metrics {
-        let State { config, phase, rate, .. } = &*self.0;
-        Metrics {
+    fn metrics(&self) -> SenderMetrics {
+        let SpercState { config, phase, rate, .. } = &*self.0;
+        SenderMetrics {
             rate: Some(*rate),
             base_rtt: Some(config.base_rtt),
-            ungranted: *phase == Phase::Alone,
-            ..Metrics::default()
+            ungranted: *phase == SpercPhase::Unsupported,
+            ..SenderMetrics::default()
         }
     }
 

@@ -29,7 +29,7 @@ use watermark::Watermark;
 
 /// What an operation puts on a link of each member, in flits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Flits {
+pub struct OperationFlits {
     /// On the way to the memory: most of a write.
     pub request: u16,
     /// On the way back: most of a read.
@@ -38,27 +38,27 @@ pub struct Flits {
 
 /// The two classes of traffic, each with tokens and a watermark of its own (section 6.1.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum TrafficClass {
+pub enum FlitClass {
     /// What goes to memories.
     Request,
     /// What comes back.
     Response,
 }
 
-impl Flits {
+impl OperationFlits {
     /// Those of a class.
     #[must_use]
-    pub const fn of(self, class: TrafficClass) -> u16 {
+    pub const fn of(self, class: FlitClass) -> u16 {
         match class {
-            TrafficClass::Request => self.request,
-            TrafficClass::Response => self.response,
+            FlitClass::Request => self.request,
+            FlitClass::Response => self.response,
         }
     }
 
     /// The class that has most of them.
     #[must_use]
-    pub const fn mostly(self) -> TrafficClass {
-        if self.request >= self.response { TrafficClass::Request } else { TrafficClass::Response }
+    pub const fn mostly(self) -> FlitClass {
+        if self.request >= self.response { FlitClass::Request } else { FlitClass::Response }
     }
 }
 
@@ -71,9 +71,9 @@ const REMEMBERED: usize = 4096;
 pub struct ThreeCpo {
     config: Arc<ThreeCpoConfig>,
     me: usize,
-    classes: [Class; 2],
-    /// Operations of others, oldest first (`Remote Op Queue`).
-    remote: VecDeque<Remote>,
+    classes: [ClassState; 2],
+    /// Operations of others, oldest first (`RemoteOperation Op Queue`).
+    remote: VecDeque<RemoteOperation>,
     /// How long the last operation took.
     latency: u64,
     /// When the last multicast left, and how long after the one before.
@@ -87,8 +87,8 @@ pub struct ThreeCpo {
 
 /// What there is of each class.
 #[derive(Clone, Debug)]
-struct Class {
-    class: TrafficClass,
+struct ClassState {
+    class: FlitClass,
     bucket: Bucket,
     matching: Matching,
     watermark: Watermark,
@@ -96,9 +96,9 @@ struct Class {
 
 /// An operation of somebody else.
 #[derive(Clone, Copy, Debug)]
-struct Remote {
+struct RemoteOperation {
     from: u16,
-    flits: Flits,
+    flits: OperationFlits,
     arrival: u64,
 }
 
@@ -106,14 +106,14 @@ impl ThreeCpo {
     /// Member `me` of a group of `members`. `config` must have passed [`crate::Tunable::check`].
     #[must_use]
     pub fn new(config: Arc<ThreeCpoConfig>, members: u16, me: u16) -> Self {
-        let class = |class| Class {
+        let class = |class| ClassState {
             class,
             bucket: Bucket::new(),
             matching: Matching::new(members.into(), config.forget),
             watermark: Watermark::new(&config),
         };
         Self {
-            classes: [class(TrafficClass::Request), class(TrafficClass::Response)],
+            classes: [class(FlitClass::Request), class(FlitClass::Response)],
             me: me.into(),
             remote: VecDeque::with_capacity(REMEMBERED),
             // Until something was measured, what section 6.2.2 takes for an idle network.
@@ -133,15 +133,15 @@ impl ThreeCpo {
     }
 
     /// Sees when there will be tokens, after something happened to them.
-    fn foresee(&mut self) {
+    fn update_ready(&mut self) {
         let wm_max = self.config.wm_max;
-        let ready = |class: &Class| class.bucket.ready_at(class.watermark.value(), wm_max);
+        let ready = |class: &ClassState| class.bucket.ready_at(class.watermark.value(), wm_max);
         let [request, response] = &self.classes;
         self.ready = ready(request).max(ready(response));
     }
 
     /// An operation leaves, at most one a cycle. It is sent to all members where `multicast` says so.
-    pub fn on_send(&mut self, now: u64, flits: Flits, multicast: bool) {
+    pub fn on_send(&mut self, now: u64, flits: OperationFlits, multicast: bool) {
         self.advance(now);
         self.probe.get_or_insert(now);
         let cost = self.config.cost(self.latency as f64);
@@ -150,7 +150,7 @@ impl ThreeCpo {
             let own = flits.of(class.class);
             class.bucket.debit(own.into());
             if matches {
-                class.take(|matching, me| matching.send(me, own.into()), self.me, cost);
+                class.charge(|matching, me| matching.send(me, own.into()), self.me, cost);
             }
         }
         if multicast {
@@ -158,11 +158,11 @@ impl ThreeCpo {
             self.gap = self.last.map_or(0, |last| now.saturating_sub(last));
             self.last = Some(now);
         }
-        self.foresee();
+        self.update_ready();
     }
 
     /// A multicast operation of member `from` arrives.
-    pub fn on_remote(&mut self, now: u64, from: u16, flits: Flits) {
+    pub fn on_remote(&mut self, now: u64, from: u16, flits: OperationFlits) {
         if !self.config.multicast || usize::from(from) == self.me {
             return;
         }
@@ -170,22 +170,26 @@ impl ThreeCpo {
         let cost = self.config.cost(self.latency as f64);
         for class in &mut self.classes {
             let theirs = flits.of(class.class);
-            class.take(|matching, _| matching.hear(from.into(), theirs.into()), self.me, cost);
+            class.charge(
+                |matching, _| matching.on_remote(from.into(), theirs.into()),
+                self.me,
+                cost,
+            );
         }
         if self.remote.len() == REMEMBERED {
             self.expire_first();
         }
-        self.remote.push_back(Remote { from, flits, arrival: now });
-        self.foresee();
+        self.remote.push_back(RemoteOperation { from, flits, arrival: now });
+        self.update_ready();
     }
 
     /// An operation that left at `sent` is answered.
-    pub fn on_done(&mut self, now: u64, sent: u64, flits: Flits, multicast: bool) {
+    pub fn on_done(&mut self, now: u64, sent: u64, flits: OperationFlits, multicast: bool) {
         self.advance(now);
         self.latency = now.saturating_sub(sent);
         if multicast && self.config.multicast {
             for class in &mut self.classes {
-                class.matching.answered(flits.of(class.class).into());
+                class.matching.on_answer(flits.of(class.class).into());
             }
         }
         if self.probe == Some(sent) {
@@ -195,12 +199,12 @@ impl ThreeCpo {
                 class.watermark.on_probe(&self.config, self.latency as f64, all);
             }
         }
-        self.foresee();
+        self.update_ready();
     }
 
     /// The watermark of a class, for those who look on.
     #[must_use]
-    pub const fn watermark(&self, class: TrafficClass) -> f64 {
+    pub const fn watermark(&self, class: FlitClass) -> f64 {
         self.classes[class as usize].watermark.value()
     }
 
@@ -217,16 +221,16 @@ impl ThreeCpo {
     }
 
     fn expire_first(&mut self) {
-        let Some(Remote { from, flits, .. }) = self.remote.pop_front() else { return };
+        let Some(RemoteOperation { from, flits, .. }) = self.remote.pop_front() else { return };
         for class in &mut self.classes {
             class.matching.expire(from.into(), flits.of(class.class).into());
         }
     }
 }
 
-impl Class {
+impl ClassState {
     /// Pays for what was matched, at `cost` a flit.
-    fn take(&mut self, matched: impl FnOnce(&mut Matching, usize) -> i32, me: usize, cost: f64) {
+    fn charge(&mut self, matched: impl FnOnce(&mut Matching, usize) -> i32, me: usize, cost: f64) {
         let tokens = f64::from(matched(&mut self.matching, me)) * cost;
         self.bucket.debit(tokens);
         self.watermark.taken += tokens;

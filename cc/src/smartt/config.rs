@@ -4,7 +4,7 @@ use squall_base::{Rate, Span};
 
 use crate::controller::SenderParameters;
 use crate::error::{ConfigError, within};
-use crate::network::{LONGEST, Network};
+use crate::network::{LONGEST, NetworkProfile};
 
 /// The network the constants were tuned on: 100 Gb/s times 12 us (section 3.5 "Scaling").
 const REFERENCE_BDP: f64 = 150_000.0;
@@ -71,7 +71,7 @@ impl SmarttConfig {
     /// The defaults of section 3.5 for `network`.
     #[must_use]
     #[allow(clippy::cast_possible_truncation)] // gains are single precision by choice
-    pub fn new(network: &Network) -> Self {
+    pub fn new(network: &NetworkProfile) -> Self {
         let base_rtt = network.base_rtt;
         let bdp = network.line.0 as f64 * base_rtt.as_f64() / 8e9;
         let gamma = bdp / REFERENCE_BDP;

@@ -4,14 +4,14 @@
 //! `1.25 * 150000 = 187500`, target round-trip time `1.5 * 12 = 18 us`.
 
 use super::*;
-use crate::{Network, Tunable};
+use crate::{NetworkProfile, Tunable};
 use squall_base::Rate;
 
 const MTU: u32 = 4096;
 const BASE: u64 = 12_000;
 
-fn network(gbps: u64, trimming: bool) -> Network {
-    Network {
+fn network(gbps: u64, trimming: bool) -> NetworkProfile {
+    NetworkProfile {
         line: Rate::gbps(gbps),
         base_rtt: Span(BASE),
         mtu: MTU,
@@ -69,7 +69,7 @@ impl Bench {
 
     /// One packet trimmed, with `in_flight` left.
     fn trim(&mut self, in_flight: u64) -> f32 {
-        let kind = Kind::Nacked { trimmed: true, last_hop: false };
+        let kind = FeedbackKind::Nacked { trimmed: true, last_hop: false };
         self.feed(&Feedback { kind, bytes: MTU, in_flight, ..Feedback::default() })
     }
 }
@@ -97,7 +97,7 @@ fn parameters_follow_the_network() {
     // 1.25 * 100 B/ns * 12000 ns: the 1.42 MiB (1489000) at which Fig. 2 starts, rounded.
     assert_eq!(Bench::new(config).smartt.metrics().cwnd, Some(1_500_000));
     // A host with jitter does not see the network's delay to the microsecond.
-    let jitter = Network { min_base_rtt: Some(Span(BASE)), ..network(100, true) };
+    let jitter = NetworkProfile { min_base_rtt: Some(Span(BASE)), ..network(100, true) };
     assert_eq!(SmarttConfig::new(&jitter).near, Span(3_000));
 }
 
@@ -264,7 +264,11 @@ fn a_trim_takes_its_bytes_off_and_asks_for_quick_adapt() {
 
 #[test]
 fn a_trim_at_the_end_of_the_period_adapts_at_once() {
-    for kind in [Kind::Nacked { trimmed: true, last_hop: true }, Kind::Lost, Kind::TimedOut] {
+    for kind in [
+        FeedbackKind::Nacked { trimmed: true, last_hop: true },
+        FeedbackKind::Lost,
+        FeedbackKind::TimedOut,
+    ] {
         let mut bench = Bench::with_cwnd(100_000.0);
         for _ in 0..4 {
             bench.at(1_000).ack(true, 15_000);
@@ -461,7 +465,7 @@ fn an_acknowledgement_without_a_sample_can_only_adapt() {
 fn a_probe_answer_tells_the_base_rtt_and_no_more() {
     let mut bench = Bench::with_cwnd(100_000.0);
     for rtt in [11_000, 90_000] {
-        let (kind, rtt) = (Kind::ProbeAnswered, Some(Span(rtt)));
+        let (kind, rtt) = (FeedbackKind::ProbeAnswered, Some(Span(rtt)));
         let answer = Feedback { kind, rtt, bytes: MTU, ecn: true, ..Feedback::default() };
         close(bench.at(50_000).feed(&answer), 100_000.0);
     }
@@ -471,7 +475,7 @@ fn a_probe_answer_tells_the_base_rtt_and_no_more() {
 #[test]
 fn other_refusals_tell_the_round_trip_time_only() {
     let mut bench = Bench::with_cwnd(100_000.0);
-    let kind = Kind::Nacked { trimmed: false, last_hop: false };
+    let kind = FeedbackKind::Nacked { trimmed: false, last_hop: false };
     let rtt = Some(Span(11_000));
     close(bench.feed(&Feedback { kind, bytes: MTU, rtt, ..Feedback::default() }), 100_000.0);
     assert_eq!(bench.smartt.base_rtt, 11_000);
@@ -481,7 +485,7 @@ fn other_refusals_tell_the_round_trip_time_only() {
 #[test]
 fn signals_of_other_algorithms_change_nothing() {
     let mut bench = Bench::with_cwnd(300_000.0);
-    for kind in [Kind::Notified, Kind::Control] {
+    for kind in [FeedbackKind::Notified, FeedbackKind::Control] {
         let feedback = Feedback { kind, bytes: MTU, ecn: true, ..Feedback::default() };
         close(bench.at(99_000).feed(&feedback), 300_000.0);
     }
@@ -496,7 +500,7 @@ fn counters_saturate_and_the_clock_wraps() {
     bench.smartt.cwnd = f32::MAX;
     bench.feed(&huge);
     bench.smartt.cwnd = f32::MAX;
-    bench.feed(&Feedback { kind: Kind::ProbeAnswered, ..huge });
+    bench.feed(&Feedback { kind: FeedbackKind::ProbeAnswered, ..huge });
     bench.feed(&huge);
     assert_eq!(bench.smartt.count, u32::MAX);
     close(bench.smartt.cwnd, 187_500.0);
@@ -518,10 +522,10 @@ fn the_short_way_leads_where_the_long_one_does() {
         for _ in 0..300 {
             now += u64::from(rng.below(3_000));
             let kind = match rng.below(40) {
-                0 => Kind::Nacked { trimmed: true, last_hop: false },
-                1 => Kind::TimedOut,
-                2 => Kind::ProbeAnswered,
-                _ => Kind::Acked,
+                0 => FeedbackKind::Nacked { trimmed: true, last_hop: false },
+                1 => FeedbackKind::TimedOut,
+                2 => FeedbackKind::ProbeAnswered,
+                _ => FeedbackKind::Acked,
             };
             let packets = 1 + u16::try_from(rng.below(4)).expect("at most 4");
             let congested = rng.below(3);

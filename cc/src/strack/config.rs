@@ -5,7 +5,7 @@ use squall_base::{Rate, Span};
 use crate::controller::{AckStyle, LossThreshold, SenderParameters};
 use crate::error::{ConfigError, within};
 use crate::fair::{FairParameters, VaiConfig};
-use crate::network::{LONGEST, Network};
+use crate::network::{LONGEST, NetworkProfile};
 use crate::tuning::Parameter;
 
 /// The network table 1 scales from: 100 Gb/s times 12 us.
@@ -102,7 +102,7 @@ impl StrackConfig {
     /// The defaults of table 1 for `network`.
     #[must_use]
     #[allow(clippy::cast_possible_truncation)] // gains are single precision by choice
-    pub fn new(network: &Network) -> Self {
+    pub fn new(network: &NetworkProfile) -> Self {
         let base_rtt = network.base_rtt;
         let packet = f64::from(network.mtu);
         let bdp_sf = network.line.0 as f64 * base_rtt.as_f64() / 8e9 / REFERENCE_BDP;

@@ -7,14 +7,14 @@
 use super::*;
 use crate::controller::{LossThreshold, SenderParameters};
 use crate::fair::{FairCc, Fairness, Reference};
-use crate::{Network, Tunable};
+use crate::{NetworkProfile, Tunable};
 use squall_base::Rate;
 
 const MTU: u32 = 4096;
 const BASE: u64 = 12_000;
 
-fn network(gbps: u64, base_rtt: u64) -> Network {
-    Network {
+fn network(gbps: u64, base_rtt: u64) -> NetworkProfile {
+    NetworkProfile {
         line: Rate::gbps(gbps),
         base_rtt: Span(base_rtt),
         mtu: MTU,
@@ -327,7 +327,7 @@ fn achieved_bytes_are_those_of_a_base_rtt_and_a_target_delay() {
     assert_eq!((bench.strack.achieved, bench.strack.rx_count), (4 * MTU, 0));
     // It stays until the next period is over; what a probe acknowledges does not count.
     bench.at(30_000).ack(true, 0);
-    let answer = Feedback { kind: Kind::ProbeAnswered, bytes: MTU, ..Feedback::default() };
+    let answer = Feedback { kind: FeedbackKind::ProbeAnswered, bytes: MTU, ..Feedback::default() };
     bench.at(40_000).feed(&answer);
     assert_eq!(bench.strack.achieved, 4 * MTU);
     bench.at(48_102).feed(&answer);
@@ -379,7 +379,11 @@ fn losses_are_seen_after_one_and_a_half_windows_and_to_the_letter_after_one() {
 
 #[test]
 fn a_refused_or_lost_packet_counts_as_one_late_by_a_full_queue() {
-    for kind in [Kind::Nacked { trimmed: true, last_hop: false }, Kind::Lost, Kind::TimedOut] {
+    for kind in [
+        FeedbackKind::Nacked { trimmed: true, last_hop: false },
+        FeedbackKind::Lost,
+        FeedbackKind::TimedOut,
+    ] {
         let lost = Feedback { kind, bytes: MTU, in_flight: 50_000, ..Feedback::default() };
         let mut bench = Bench::with_avg(0.0);
         // 60000 / 8 = 7500; the second: 7500 + 52500 / 8 = 14062.5 is beyond the target:
@@ -403,8 +407,8 @@ fn probes_follow_silence() {
     let mut bench = Bench::new(reference());
     assert_eq!(bench.strack.next_timer(), None);
     // The first packet starts the timer, the next one does not move it: 1000 + 3 * 12000.
-    bench.strack.on_send(Time(1_000), &Sending::default());
-    bench.strack.on_send(Time(2_000), &Sending::default());
+    bench.strack.on_send(Time(1_000), &SentPacket::default());
+    bench.strack.on_send(Time(2_000), &SentPacket::default());
     assert_eq!(bench.strack.next_timer(), Some(Time(37_000)));
     // An ACK does (algorithm 1 line 12).
     bench.at(20_000).ack(false, 0);
@@ -412,31 +416,32 @@ fn probes_follow_silence() {
     bench.strack.on_timer(Time(55_999));
     assert_eq!(bench.strack.poll(Time(55_999)), None);
     bench.strack.on_timer(Time(56_000));
-    assert_eq!(bench.strack.poll(Time(56_000)), Some(Action::Probe));
+    assert_eq!(bench.strack.poll(Time(56_000)), Some(SenderAction::Probe));
     assert_eq!(bench.strack.poll(Time(56_000)), None);
     // Lost probes are repeated, ten in all.
     for n in 1..10 {
         let due = Time(56_000 + n * 36_000);
         assert_eq!(bench.strack.next_timer(), Some(due));
         bench.strack.on_timer(due);
-        assert_eq!(bench.strack.poll(due), Some(Action::Probe));
+        assert_eq!(bench.strack.poll(due), Some(SenderAction::Probe));
     }
     assert_eq!(bench.strack.next_timer(), None);
     // The answer starts anew, and the last ACK stops.
-    let answer = Feedback { kind: Kind::ProbeAnswered, in_flight: 1, ..Feedback::default() };
+    let answer =
+        Feedback { kind: FeedbackKind::ProbeAnswered, in_flight: 1, ..Feedback::default() };
     bench.at(500_000).feed(&answer);
     assert_eq!(bench.strack.next_timer(), Some(Time(536_000)));
     bench.strack.on_timer(Time(536_000));
-    assert_eq!(bench.strack.poll(Time(536_000)), Some(Action::Probe));
+    assert_eq!(bench.strack.poll(Time(536_000)), Some(SenderAction::Probe));
     assert_eq!(bench.strack.next_timer(), Some(Time(572_000)));
     bench.feed(&Feedback { bytes: MTU, ..Feedback::default() });
     assert_eq!(bench.strack.next_timer(), None);
     // So does giving up.
-    bench.strack.on_send(Time(600_000), &Sending::default());
+    bench.strack.on_send(Time(600_000), &SentPacket::default());
     bench.strack.on_event(Time(600_001), FlowEvent::Idle);
     assert_eq!(bench.strack.next_timer(), None);
     let mut silent = Bench::new(StrackConfig { probe_after: Span::MAX, ..reference() });
-    silent.strack.on_send(Time(1_000), &Sending::default());
+    silent.strack.on_send(Time(1_000), &SentPacket::default());
     assert_eq!(silent.strack.next_timer(), None);
 }
 
@@ -444,7 +449,7 @@ fn probes_follow_silence() {
 fn a_probe_answer_tells_the_base_rtt_and_no_more() {
     let mut bench = Bench::with_avg(24_000.0);
     for rtt in [11_000, 90_000] {
-        let (kind, rtt) = (Kind::ProbeAnswered, Some(Span(rtt)));
+        let (kind, rtt) = (FeedbackKind::ProbeAnswered, Some(Span(rtt)));
         let answer = Feedback { kind, rtt, ecn: true, ..Feedback::default() };
         close(bench.at(50_000).feed(&answer), 100_000.0);
     }
@@ -493,8 +498,8 @@ fn an_acknowledgement_without_a_sample_only_counts() {
 #[test]
 fn refusals_for_other_reasons_and_signals_of_other_algorithms_change_nothing() {
     let mut bench = Bench::with_avg(24_000.0);
-    let other = Kind::Nacked { trimmed: false, last_hop: false };
-    for kind in [other, Kind::Notified, Kind::Control] {
+    let other = FeedbackKind::Nacked { trimmed: false, last_hop: false };
+    for kind in [other, FeedbackKind::Notified, FeedbackKind::Control] {
         let feedback = Feedback { kind, bytes: MTU, ecn: true, ..Feedback::default() };
         close(bench.at(99_000).feed(&feedback), 100_000.0);
     }
@@ -528,7 +533,7 @@ fn a_context_is_small() {
 #[test]
 fn a_refusal_that_shortens_the_base_rtt_lowers_the_largest_window() {
     let mut bench = Bench::new(reference());
-    let kind = Kind::Nacked { trimmed: false, last_hop: false };
+    let kind = FeedbackKind::Nacked { trimmed: false, last_hop: false };
     let rtt = Some(Span(6_000));
     // 12.5 B/ns * 6000 ns, 19 packets.
     close(bench.at(100).feed(&Feedback { kind, bytes: MTU, rtt, ..Feedback::default() }), 77_824.0);
@@ -573,7 +578,7 @@ fn with_sf_a_decrease_is_from_a_reference_and_lasts_after_thirty_packets() {
     close(sf.reference(0.0), 68_000.0 + 1_233.61);
     // A loss is none of it: line 14 with an average of 22.5 + 60 / 8, at once.
     bench.at(20_000).strack.avg_delay = 24_000.0;
-    let kind = Kind::Nacked { trimmed: true, last_hop: false };
+    let kind = FeedbackKind::Nacked { trimmed: true, last_hop: false };
     let lost = Feedback { now: bench.now, kind, bytes: MTU, packets: 1, ..Feedback::default() };
     bench.strack.on_feedback_fairly(&lost, &mut sf);
     // 24 + (60 - 24) / 8 = 28.5 us: 1 - 0.8 * 16.5 / 28.5, and eta a base round trip after the last.

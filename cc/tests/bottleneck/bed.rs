@@ -7,9 +7,9 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use squall_cc::base::{Rng, Span, Time};
 use squall_cc::{
-    AckSignals, Action, Feedback, FlowEvent, Grant, Hops, IntHop, Kind, Link, LinkParameters,
-    Network, RatePacket, ReceivedPacket, Receiver, ReceiverAction, ReceiverCc, ReceiverConfig,
-    RxFlow, Sender, SenderCc, SenderConfig, Sending, Share,
+    AckSignals, Feedback, FeedbackKind, FlowEvent, Grant, Hops, IntHop, LineShare, NetworkProfile,
+    RatePacket, ReceivedPacket, Receiver, ReceiverAction, ReceiverCc, ReceiverConfig, RxFlow,
+    Sender, SenderAction, SenderCc, SenderConfig, SentPacket, SpercLink, SpercLinkParameters,
 };
 
 /// Nominal bytes of every packet.
@@ -31,7 +31,7 @@ pub(crate) struct FlowSpec {
 #[derive(Clone, Debug)]
 pub(crate) struct Scene {
     /// What the flows are told of the network; every link has its rate.
-    pub(crate) network: Network,
+    pub(crate) network: NetworkProfile,
     /// What all flows run.
     pub(crate) cc: SenderConfig,
     pub(crate) flows: Vec<FlowSpec>,
@@ -147,7 +147,7 @@ struct Run<'a> {
     order: u64,
     flows: Vec<Flow>,
     /// What the port knows of flows that ask for a rate.
-    link: Link,
+    link: SpercLink,
     receiver: Receiver,
     rx: Vec<RxFlow>,
     receiver_at: Time,
@@ -182,9 +182,9 @@ pub(crate) fn run(scene: &Scene, from: Time, end: Time) -> Outcome {
         events: BinaryHeap::new(),
         order: 0,
         flows: flows.collect(),
-        link: Link::new(
+        link: SpercLink::new(
             0.96 * scene.network.line.0 as f64,
-            LinkParameters { round: scene.network.base_rtt * 2, forget: Span::ZERO },
+            SpercLinkParameters { round: scene.network.base_rtt * 2, forget: Span::ZERO },
         ),
         receiver: Receiver::new(&scene.cc.receiver(&scene.network)),
         rx: (0u32..).take(scene.flows.len()).map(RxFlow::new).collect(),
@@ -271,12 +271,12 @@ impl Run<'_> {
             Event::Depart => self.dequeue(now),
             Event::Ack(packet, said) => self.acknowledged(now, packet, said),
             Event::Nack(packet) => {
-                let kind = Kind::Nacked { trimmed: true, last_hop: false };
+                let kind = FeedbackKind::Nacked { trimmed: true, last_hop: false };
                 self.lost(now, packet, kind);
             }
-            Event::TimedOut(packet) => self.lost(now, packet, Kind::TimedOut),
+            Event::TimedOut(packet) => self.lost(now, packet, FeedbackKind::TimedOut),
             Event::Probed(flow) => {
-                let (kind, rtt) = (Kind::ProbeAnswered, Some(self.base(flow)));
+                let (kind, rtt) = (FeedbackKind::ProbeAnswered, Some(self.base(flow)));
                 self.report(now, flow, &Feedback { kind, rtt, ..Feedback::default() });
             }
             Event::Requested(flow, target) => {
@@ -284,11 +284,11 @@ impl Run<'_> {
                 self.poll_receiver(now);
             }
             Event::Granted(flow, credit) => {
-                let (kind, grant) = (Kind::Control, Some(Grant::Credit(credit)));
+                let (kind, grant) = (FeedbackKind::Control, Some(Grant::Credit(credit)));
                 self.report(now, flow, &Feedback { kind, grant, ..Feedback::default() });
             }
             Event::Notified(flow) => {
-                let kind = Kind::Notified;
+                let kind = FeedbackKind::Notified;
                 self.report(now, flow, &Feedback { kind, ecn: true, ..Feedback::default() });
             }
             Event::Asked(flow) => {
@@ -297,7 +297,7 @@ impl Run<'_> {
             }
             Event::Rated(flow) => {
                 let answer = self.flows[flow].asks;
-                let (kind, grant) = (Kind::Control, Some(Grant::Rates(&answer)));
+                let (kind, grant) = (FeedbackKind::Control, Some(Grant::Rates(&answer)));
                 self.report(now, flow, &Feedback { kind, grant, ..Feedback::default() });
             }
             Event::Sample => {
@@ -326,7 +326,7 @@ impl Run<'_> {
         let telemetry = Hops::from_iter([record]);
         let feedback = Feedback {
             int: &telemetry,
-            kind: Kind::Acked,
+            kind: FeedbackKind::Acked,
             bytes: MTU,
             packets: 1,
             ecn,
@@ -334,14 +334,14 @@ impl Run<'_> {
             rtt: Some(now.since(packet.sent)),
             delivered: Some(it.delivered - packet.delivered),
             grant: credit.map(Grant::Credit),
-            share: share.and_then(|(senders, share)| Share::new(senders, share)),
+            share: share.and_then(|(senders, share)| LineShare::new(senders, share)),
             round_end,
             ..Feedback::default()
         };
         self.report(now, packet.flow, &feedback);
     }
 
-    fn lost(&mut self, now: Time, packet: Packet, kind: Kind) {
+    fn lost(&mut self, now: Time, packet: Packet, kind: FeedbackKind) {
         self.flows[packet.flow].in_flight -= u64::from(MTU);
         let feedback = Feedback { kind, bytes: MTU, packets: 1, ..Feedback::default() };
         self.report(now, packet.flow, &feedback);
@@ -370,16 +370,16 @@ impl Run<'_> {
         while let Some(action) = self.flows[flow].cc.poll(now) {
             let base = self.base(flow);
             match action {
-                Action::Probe => self.at(now + base, Event::Probed(flow)),
-                Action::RequestCredit { target } => {
+                SenderAction::Probe => self.at(now + base, Event::Probed(flow)),
+                SenderAction::RequestCredit { target } => {
                     self.at(now + base / 2, Event::Requested(flow, target));
                 }
-                Action::SendRatePacket => {
+                SenderAction::SendRatePacket => {
                     let it = &mut self.flows[flow];
                     it.asks = it.cc.rate_packet(now).expect("it asked to send one");
                     self.at(now + base / 2, Event::Asked(flow));
                 }
-                other @ Action::Rewind { .. } => panic!("nobody here can {other:?}"),
+                other @ SenderAction::Rewind { .. } => panic!("nobody here can {other:?}"),
             }
         }
     }
@@ -424,7 +424,7 @@ impl Run<'_> {
         }
         let window = budget.window.unwrap_or(u64::MAX);
         assert!(it.in_flight + u64::from(MTU) <= window, "more in flight than the window");
-        let sending = Sending { bytes: MTU, backlog: BACKLOG, ..Sending::default() };
+        let sending = SentPacket { bytes: MTU, backlog: BACKLOG, ..SentPacket::default() };
         let stamp = it.cc.on_send(now, &sending);
         let packet = Packet {
             flow,

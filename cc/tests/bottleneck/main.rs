@@ -13,14 +13,14 @@ mod strack;
 
 use bed::{FlowSpec, MTU, Outcome, Scene, run};
 use squall_cc::base::{Rate, Span, Time};
-use squall_cc::{Network, SenderConfig};
+use squall_cc::{NetworkProfile, SenderConfig};
 
 const LINE: Rate = Rate::gbps(100);
 const BASE: Span = Span::micros(12);
 
 /// The reference network of UE 1.0: 100 Gb/s, 12 us.
-const fn network(trimming: bool) -> Network {
-    Network::new(LINE, BASE, MTU, trimming)
+const fn network(trimming: bool) -> NetworkProfile {
+    NetworkProfile::new(LINE, BASE, MTU, trimming)
 }
 
 fn millis(n: u64) -> Time {

@@ -2,13 +2,13 @@
 //! trim at one bandwidth-delay product (BDP).
 
 use squall_cc::base::{Rate, Span, Time};
-use squall_cc::{Network, SenderConfig};
+use squall_cc::{NetworkProfile, SenderConfig};
 
 use crate::bed::{FlowSpec, MTU, Outcome, Scene, run};
 use crate::millis;
 
 const BASE: Span = Span::micros(12);
-const NETWORK: Network = Network::new(Rate::gbps(800), BASE, MTU, true);
+const NETWORK: NetworkProfile = NetworkProfile::new(Rate::gbps(800), BASE, MTU, true);
 
 /// `n` flows of `text` from the start to 2 ms, measured from 0.5 ms; all but the last end at `stop`.
 fn incast(text: &str, n: usize, stop: Time) -> Outcome {

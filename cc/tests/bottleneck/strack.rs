@@ -2,13 +2,13 @@
 //! that drop at five bandwidth-delay products (BDP).
 
 use squall_cc::base::{Rate, Span, Time};
-use squall_cc::{Network, SenderConfig};
+use squall_cc::{NetworkProfile, SenderConfig};
 
 use crate::bed::{FlowSpec, MTU, Outcome, Scene, run};
 use crate::millis;
 
 const BASE: Span = Span::micros(8);
-const NETWORK: Network = Network::new(Rate::gbps(400), BASE, MTU, false);
+const NETWORK: NetworkProfile = NetworkProfile::new(Rate::gbps(400), BASE, MTU, false);
 
 /// `n` flows of `text` that start together, for 2 ms, measured from 0.5 ms.
 fn incast(text: &str, n: usize) -> Outcome {
@@ -69,7 +69,7 @@ fn achieved_bytes_spare_drops() {
 /// congestion of switches that trim at the target.
 #[test]
 fn without_a_reaction_to_trims_the_windows_stay_open() {
-    let trimming = Network { trimming: true, ..NETWORK };
+    let trimming = NetworkProfile { trimming: true, ..NETWORK };
     let trimmed = |text| {
         let cc = SenderConfig::by_name(text, &trimming).expect("parameters of strack");
         let flow = FlowSpec { start: Time::ZERO, stop: Time::NEVER, base_rtt: BASE };

@@ -6,9 +6,9 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use squall_cc::base::{Rate, Rng, Span, Time};
 use squall_cc::{
-    AckSignals, Action, Feedback, FlowEvent, Grant, Kind, Network, ReceivedPacket, Receiver,
-    ReceiverAction, ReceiverCc, ReceiverConfig, RxFlow, Sender, SenderCc, SenderConfig, Sending,
-    credit_bytes, credit_units,
+    AckSignals, Feedback, FeedbackKind, FlowEvent, Grant, NetworkProfile, ReceivedPacket, Receiver,
+    ReceiverAction, ReceiverCc, ReceiverConfig, RxFlow, Sender, SenderAction, SenderCc,
+    SenderConfig, SentPacket, credit_bytes, credit_units,
 };
 
 /// Nominal bytes of a packet.
@@ -21,8 +21,8 @@ pub(crate) const LATE: Time = Time(1_300_000);
 const RTO: Span = Span::micros(200);
 
 /// The network every test here runs on.
-pub(crate) fn network() -> Network {
-    Network::new(LINE, BASE_RTT, MTU, true)
+pub(crate) fn network() -> NetworkProfile {
+    NetworkProfile::new(LINE, BASE_RTT, MTU, true)
 }
 
 /// What is to be run.
@@ -192,15 +192,22 @@ impl World<'_> {
                 }
                 let rtt = Some(now.since(sent));
                 let said = Feedback { rtt, ..Feedback::default() };
-                self.report(now, flow, Kind::Acked, acked, credit, &said);
+                self.report(now, flow, FeedbackKind::Acked, acked, credit, &said);
             }
             Event::Nack(flow, seq) => {
                 let known = self.settle(flow, seq, Fate::Queued);
-                let kind = Kind::Nacked { trimmed: true, last_hop: true };
+                let kind = FeedbackKind::Nacked { trimmed: true, last_hop: true };
                 self.report(now, flow, kind, known, None, &Feedback::default());
             }
             Event::Credit(flow, units) => {
-                self.report(now, flow, Kind::Control, false, Some(units), &Feedback::default());
+                self.report(
+                    now,
+                    flow,
+                    FeedbackKind::Control,
+                    false,
+                    Some(units),
+                    &Feedback::default(),
+                );
             }
             Event::Request(flow, units) => {
                 let it = &mut self.flows[flow];
@@ -226,7 +233,14 @@ impl World<'_> {
                 let it = &self.flows[flow];
                 if it.packets[seq as usize] == Fate::InFlight(sent) {
                     self.settle(flow, seq, Fate::Queued);
-                    self.report(now, flow, Kind::TimedOut, true, None, &Feedback::default());
+                    self.report(
+                        now,
+                        flow,
+                        FeedbackKind::TimedOut,
+                        true,
+                        None,
+                        &Feedback::default(),
+                    );
                 }
             }
         }
@@ -252,7 +266,7 @@ impl World<'_> {
         &mut self,
         now: Time,
         flow: usize,
-        kind: Kind,
+        kind: FeedbackKind,
         counts: bool,
         credit: Option<u32>,
         said: &Feedback<'_>,
@@ -295,7 +309,7 @@ impl World<'_> {
                 it.next - 1
             });
             let backlog = backlog - u64::from(MTU);
-            let sending = Sending { bytes: MTU, backlog, ..Sending::default() };
+            let sending = SentPacket { bytes: MTU, backlog, ..SentPacket::default() };
             let demand = it.cc.on_send(now, &sending).demand().map_or(0, credit_units);
             it.packets[seq as usize] = Fate::InFlight(now);
             it.in_flight += u64::from(MTU);
@@ -312,7 +326,7 @@ impl World<'_> {
     /// What the sender wants done, and when it wants to be called.
     fn act(&mut self, now: Time, flow: usize) {
         while let Some(action) = self.flows[flow].cc.poll(now) {
-            if let Action::RequestCredit { target } = action {
+            if let SenderAction::RequestCredit { target } = action {
                 self.travel(now, Event::Request(flow, credit_units(target)));
             }
         }

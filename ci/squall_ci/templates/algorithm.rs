@@ -9,7 +9,7 @@ use alloc::sync::Arc;
 
 use squall_base::Time;
 
-use crate::controller::{Budget, Feedback, Kind, Metrics, SenderCc};
+use crate::controller::{Budget, Feedback, FeedbackKind, SenderMetrics, SenderCc};
 pub use config::@TYPE@Config;
 
 /// One context of @NAME@; parameters are shared by all flows.
@@ -50,10 +50,17 @@ impl SenderCc for @TYPE@ {
 
     fn on_feedback(&mut self, feedback: &Feedback<'_>) {
         match feedback.kind {
-            Kind::Acked | Kind::ProbeAnswered => self.congested |= feedback.ecn,
-            Kind::Nacked { trimmed: true, .. } | Kind::Lost | Kind::TimedOut => self.congested = true,
-            // The receiver lacks room, which says nothing of the network; the others are of other algorithms.
-            Kind::Nacked { trimmed: false, .. } | Kind::Notified | Kind::Control => return,
+            FeedbackKind::Acked | FeedbackKind::ProbeAnswered => self.congested |= feedback.ecn,
+            FeedbackKind::Nacked { trimmed: true, .. }
+            | FeedbackKind::Lost
+            | FeedbackKind::TimedOut => {
+                self.congested = true;
+            }
+            // A NACK of a whole packet means that the receiver lacks room: it is no sign of congestion.
+            // The other kinds belong to other algorithms.
+            FeedbackKind::Nacked { trimmed: false, .. }
+            | FeedbackKind::Notified
+            | FeedbackKind::Control => return,
         }
         if feedback.round_end {
             self.end_round();
@@ -61,8 +68,12 @@ impl SenderCc for @TYPE@ {
     }
 
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // never negative
-    fn metrics(&self) -> Metrics {
+    fn metrics(&self) -> SenderMetrics {
         let most = self.config.max_cwnd * self.config.mtu as f32;
-        Metrics { cwnd: Some(self.cwnd as u64), max_cwnd: Some(most as u64), ..Metrics::default() }
+        SenderMetrics {
+            cwnd: Some(self.cwnd as u64),
+            max_cwnd: Some(most as u64),
+            ..SenderMetrics::default()
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::controller::SenderParameters;
 use crate::error::{ConfigError, within};
-use crate::network::Network;
+use crate::network::NetworkProfile;
 
 /// Parameters of [`crate::@TYPE@`].
 #[derive(Clone, PartialEq, Debug)]
@@ -23,7 +23,7 @@ impl @TYPE@Config {
     /// The defaults on `network`.
     #[must_use]
     #[allow(clippy::cast_possible_truncation)] // windows are in single precision
-    pub fn new(network: &Network) -> Self {
+    pub fn new(network: &NetworkProfile) -> Self {
         let product = (network.bdp() / f64::from(network.mtu)) as f32;
         let least = network.min_window.unwrap_or(0) as f32 / network.mtu as f32;
         Self {

@@ -1,14 +1,14 @@
 //! Each step with numbers worked by hand: packets of 4096 bytes, a product of 150 000.
 
 use super::*;
-use crate::network::Network;
+use crate::network::NetworkProfile;
 use crate::tuning::Tunable;
 use squall_base::{Rate, Span};
 
 const MTU: u32 = 4096;
 
 fn fresh() -> @TYPE@ {
-    let config = @TYPE@Config::new(&Network::new(Rate::gbps(100), Span::micros(12), MTU, true));
+    let config = @TYPE@Config::new(&NetworkProfile::new(Rate::gbps(100), Span::micros(12), MTU, true));
     config.check().expect("in range");
     @TYPE@::new(Arc::new(config), Time::ZERO)
 }

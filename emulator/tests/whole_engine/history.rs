@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use squall_base::{Rate, Rng, Span, UserSlice};
-use squall_cc::{Network, PathsConfig, Scope, SenderConfig};
+use squall_cc::{NetworkProfile, PathsConfig, Scope, SenderConfig};
 use squall_emulator::Emulation;
 use squall_engine::{
     Action as Work, Buf, Completion, Config, Level, MatchSpace, OpError, OpKind, Operation,
@@ -141,7 +141,8 @@ fn world(rng: &mut Rng) -> (World, String, Scope) {
     config.trim = trimming.then_some(64 + NOMINAL_OVERHEAD);
     config.reroute = Picos::micros(u64::from(rng.below(2_000)));
     let net = Emulation::new(topology, config, NOMINAL_OVERHEAD).expect("small");
-    let known = Network::new(rate, Span::micros(30), max_packet + NOMINAL_OVERHEAD, trimming);
+    let known =
+        NetworkProfile::new(rate, Span::micros(30), max_packet + NOMINAL_OVERHEAD, trimming);
     let sender = pick(rng, SenderConfig::NAMES).0;
     let selector = pick(rng, PathsConfig::NAMES).0;
     let loss =

@@ -1,7 +1,7 @@
 //! A spine of two swallows everything, both ways, and nobody says so.
 
 use squall_base::{Rate, Span};
-use squall_cc::{Network, PathsConfig, SenderConfig};
+use squall_cc::{NetworkProfile, PathsConfig, SenderConfig};
 use squall_emulator::Emulation;
 use squall_engine::{
     Action, Buf, Completion, Config, Level, MatchSpace, Operation, Options, RecvMode, RecvOp,
@@ -26,7 +26,7 @@ fn world(seed: u64) -> World {
     config.control_queue = config.queue * 2;
     config.trim = Some(64 + NOMINAL_OVERHEAD);
     let net = Emulation::new(topology, config, NOMINAL_OVERHEAD).expect("small");
-    let known = Network::new(rate, Span::micros(30), 4096 + NOMINAL_OVERHEAD, true);
+    let known = NetworkProfile::new(rate, Span::micros(30), 4096 + NOMINAL_OVERHEAD, true);
     World::new(net, seed, move |seed, port| {
         let sender = SenderConfig::by_name("nscc", &known).expect("a listed name");
         let paths = PathsConfig::by_name("reps-avoid", 16).expect("a listed name");

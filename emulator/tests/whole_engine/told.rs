@@ -1,7 +1,9 @@
 //! HPCC and s-PERC over the emulation: what switches write into real packets comes back to their senders.
 
 use squall_base::{Rate, Span};
-use squall_cc::{LinkParameters, Network, PathsConfig, SenderConfig, WindowParameters};
+use squall_cc::{
+    NetworkProfile, PathsConfig, SenderConfig, SpercLinkParameters, WindowTableParameters,
+};
 use squall_emulator::Emulation;
 use squall_engine::{
     Action, Buf, Config, Level, MatchSpace, Operation, Options, RecvMode, RecvOp, Visibility,
@@ -47,14 +49,15 @@ fn world(cc: &str, does: Switches) -> World {
         Switches::Nothing => {}
         Switches::Telemetry => config.options.telemetry = true,
         Switches::Rates { forget } => {
-            let link = LinkParameters { round: RTT * 2, forget };
-            let windows = WindowParameters { epoch: RTT, mtu: 4144, most: 8, ahead: Span::ZERO };
+            let link = SpercLinkParameters { round: RTT * 2, forget };
+            let windows =
+                WindowTableParameters { epoch: RTT, mtu: 4144, most: 8, ahead: Span::ZERO };
             let rates = RateParameters { capacity: RateParameters::CAPACITY, link, windows };
             config.add_feature(std::sync::Arc::new(rates)).expect("few counters");
         }
     }
     let net = Emulation::new(topology, config, NOMINAL_OVERHEAD).expect("small");
-    let known = Network::new(rate, RTT, 4096 + NOMINAL_OVERHEAD, false);
+    let known = NetworkProfile::new(rate, RTT, 4096 + NOMINAL_OVERHEAD, false);
     let cc = cc.to_owned();
     World::new(net, 1, move |seed, port| {
         let sender = SenderConfig::by_name(&cc, &known).expect("a listed name");

@@ -18,7 +18,7 @@ use crate::strays::Strays;
 use crate::taken::Taken;
 use crate::target::{self, Unmet, Unwritten};
 use crate::wire::{
-    self, Dest, Introduction, NackCode, Opcode, Packet, ReturnCode, Ses, Stage, StdRequest,
+    self, Dest, Handshake, NackCode, Opcode, Packet, ReturnCode, Ses, Stage, StdRequest,
 };
 
 /// What the network said about a packet, besides its bytes.
@@ -430,7 +430,7 @@ impl<'a, M: Memory> Arriving<'a, M> {
     /// A Negotiation control packet arrived.
     #[cold]
     fn introduction(&mut self, values: &[u8]) {
-        let intro = match Introduction::read(values) {
+        let intro = match Handshake::read(values) {
             Ok(Some(intro)) => intro,
             Ok(None) => {
                 self.engine.report.counters.rx_foreign += 1;

@@ -1,6 +1,6 @@
 //! Packets that arrive together, and the runs among them.
 //!
-//! Most of a long message are packets that differ in their numbers alone ([`Run`]). When one was taken, those
+//! Most of a long message are packets that differ in their numbers alone ([`PacketRun`]). When one was taken, those
 //! that follow it in the same train are compared with what they must be, and their bytes put into place, without
 //! being read and looked up one by one. Whatever is not as simple (a first packet, a last one, one that asks for an
 //! acknowledgement, a hole before it, a message without room) goes the way of a single packet. A message that is in
@@ -16,7 +16,7 @@ use crate::memory::Memory;
 use crate::outbound::Reading;
 use crate::reliability::cc::Hops;
 use crate::reliability::{Arrival, EndArrival, PdcId, RunArrival, hop_of};
-use crate::wire::{Fragment, Opcode, PdsType, Request, Run, Ses, Telemetry, TelemetryKind};
+use crate::wire::{Fragment, Opcode, PacketRun, PdsType, Request, Ses, Telemetry, TelemetryKind};
 
 impl Engine {
     /// Packets arrived together, in this order. They are UDP payloads without CRC trailer.
@@ -134,9 +134,9 @@ impl<M: Memory> Arriving<'_, M> {
         arrival: &Arrival,
         train: &mut Train<'_>,
     ) {
-        let Some(mut run) = Run::after(headers, pds, payload) else { return };
+        let Some(mut run) = PacketRun::after(headers, pds, payload) else { return };
         let (psn, offset) = (run.psn(), u64::from(run.offset()));
-        let most = u16::try_from(run.most()).unwrap_or(u16::MAX);
+        let most = u16::try_from(run.max_packets()).unwrap_or(u16::MAX);
         let (mut rest, mut alike) = (*train, 0);
         while alike < most && rest.peek().is_some_and(|packet| run.is_next(packet)) {
             rest.next();

@@ -7,7 +7,7 @@ use crate::base::{Psn, Train};
 use crate::channel::ChannelId;
 use crate::memory::Memory;
 use crate::reliability::{Arrival, EndArrival, PdcId, RunArrival};
-use crate::wire::{Opcode, Request, Run, StdRequest};
+use crate::wire::{Opcode, PacketRun, Request, StdRequest};
 
 /// What of a train follows the first packet of a message, to its end.
 pub(super) struct Tail<'a> {
@@ -38,9 +38,9 @@ impl<'a> Tail<'a> {
         if count > train.count() {
             return None;
         }
-        let mut run = Run::after(headers, pds, payload)?;
+        let mut run = PacketRun::after(headers, pds, payload)?;
         let (mut packets, psn) = (*train, run.psn());
-        if count > run.most() as usize + 1 {
+        if count > run.max_packets() as usize + 1 {
             return None;
         }
         for _ in 1..count {

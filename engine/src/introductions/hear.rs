@@ -12,7 +12,7 @@ use crate::counters::Counters;
 use crate::ops::Part;
 use crate::peers::{Meeting, Peers};
 use crate::reliability::{Pdcs, PeerKey};
-use crate::wire::{Introduction, Reason, ReturnCode, Stage, WIRE_VERSION};
+use crate::wire::{Handshake, Reason, ReturnCode, Stage, WIRE_VERSION};
 
 /// What an introduction came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,7 +63,7 @@ impl Introductions {
         &mut self,
         mut around: Around<'_>,
         from: SocketAddr,
-        intro: &Introduction,
+        intro: &Handshake,
     ) -> Heard {
         match intro.stage {
             Stage::Hello => {
@@ -89,7 +89,7 @@ impl Introductions {
 
     /// Whether an endpoint is one that the user means, where others are not talked to; one that is not is told,
     /// and asks again: it may be about to be named.
-    fn lists(&mut self, around: &mut Around<'_>, from: SocketAddr, intro: &Introduction) -> bool {
+    fn lists(&mut self, around: &mut Around<'_>, from: SocketAddr, intro: &Handshake) -> bool {
         let listed = Instance::new(intro.instance)
             .is_some_and(|instance| around.peers.is_named(from, instance));
         if listed || !around.config.named_only {
@@ -105,7 +105,7 @@ impl Introductions {
         &mut self,
         mut around: Around<'_>,
         from: SocketAddr,
-        intro: &Introduction,
+        intro: &Handshake,
     ) -> Heard {
         let Around { now, config, .. } = around;
         let Some(instance) = Instance::new(intro.instance) else { return Heard::Nothing };
@@ -164,7 +164,7 @@ impl Introductions {
     }
 
     /// A peer answers a question of ours.
-    fn hear_answer(&mut self, mut around: Around<'_>, peer: PeerId, intro: &Introduction) -> Heard {
+    fn hear_answer(&mut self, mut around: Around<'_>, peer: PeerId, intro: &Handshake) -> Heard {
         let Some(instance) = Instance::new(intro.instance) else { return Heard::Nothing };
         match intro.stage {
             Stage::Refuse if intro.reason == Reason::Stale => {

@@ -2,14 +2,14 @@
 
 use crate::base::{Instance, JobKey, Proof, Purpose};
 use crate::reliability::Association;
-use crate::wire::Introduction;
+use crate::wire::Handshake;
 
 /// What both ends see of an exchange.
 pub(super) struct Exchange([u64; 3]);
 
 impl Exchange {
     /// The exchange between two instances that a challenge, or what confirms it, belongs to.
-    pub(super) fn new(asker: Instance, answerer: Instance, intro: &Introduction) -> Self {
+    pub(super) fn new(asker: Instance, answerer: Instance, intro: &Handshake) -> Self {
         let who = u64::from(asker.get()) << 32 | u64::from(answerer.get());
         Self([who, intro.nonce, intro.cookie])
     }
@@ -25,7 +25,7 @@ impl Exchange {
         &self,
         key: Option<&JobKey>,
         purpose: Purpose,
-        intro: &Introduction,
+        intro: &Handshake,
     ) -> bool {
         key.is_none_or(|key| key.verify(purpose, &self.0, &intro.proof))
     }

@@ -19,8 +19,8 @@ use crate::peers::Initiator;
 use crate::reliability::{ControlPacket, TxGrant};
 use crate::slab::Key;
 use crate::wire::{
-    self, AmoType, CompareSwap, Extension, MAX_HEADER, NextHeader, Opcode, Rendezvous,
-    ResponseData, ReturnCode, Run, StdBody, StdRequest,
+    self, AmoType, CompareSwap, Extension, MAX_HEADER, NextHeader, Opcode, PacketRun, Rendezvous,
+    ResponseData, ReturnCode, StdBody, StdRequest,
 };
 
 /// `payload_length` has 14 bits.
@@ -122,12 +122,17 @@ pub(super) fn write_frame_head(
 
 /// The headers of what follows a packet that was just written, with these `headers`, if that is simple.
 #[inline]
-pub(super) fn run_after(headers: &[u8], op: &TxOp, grant: &TxGrant, part: Part) -> Option<Run> {
+pub(super) fn run_after(
+    headers: &[u8],
+    op: &TxOp,
+    grant: &TxGrant,
+    part: Part,
+) -> Option<PacketRun> {
     let next = match op.work {
         Work::Response { .. } => NextHeader::ResponseData,
         _ => NextHeader::RequestStd,
     };
-    Run::after(headers, &wire::Request { next, ..grant.pds }, part.len as usize)
+    PacketRun::after(headers, &wire::Request { next, ..grant.pds }, part.len as usize)
 }
 
 /// The resource index of messages.

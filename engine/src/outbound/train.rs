@@ -9,7 +9,7 @@ use crate::memory::Buf;
 use crate::ops::{Bytes, Part, Progress, TxOp};
 use crate::reliability::{NewPacket, PdcId, TxGrant};
 use crate::step::Step;
-use crate::wire::Run;
+use crate::wire::PacketRun;
 
 /// What is left of an operation behind a packet of it that left.
 pub(super) struct Rest {
@@ -64,7 +64,7 @@ struct Building<'a, 's> {
     /// Its first packet.
     like: Datagram,
     /// The headers of the next.
-    template: Run,
+    template: PacketRun,
 }
 
 impl Building<'_, '_> {
@@ -76,7 +76,8 @@ impl Building<'_, '_> {
         let mut at = first.offset + len;
         // Of what is left the last packet is another.
         let alike = (rest.left - 1) / u64::from(len.max(1));
-        let most = u64::from(self.template.most()).min(rest.room as u64).min(u64::from(u16::MAX));
+        let most =
+            u64::from(self.template.max_packets()).min(rest.room as u64).min(u64::from(u16::MAX));
         // Fewer than 65536.
         let count = alike.min(most) as u16;
         if count > 0 {
@@ -98,7 +99,7 @@ impl Building<'_, '_> {
         if usize::from(count) == rest.room {
             return false;
         }
-        let Some(len) = self.template.end() else { return false };
+        let Some(len) = self.template.end_message() else { return false };
         let desc = Part { offset: at, len, ..first };
         let bytes = headers + len;
         let wanted = NewPacket { desc, bytes, last: rest.alone, prompt: rest.prompt, backlog: 0 };
@@ -123,7 +124,7 @@ impl Building<'_, '_> {
         let mut at = offset;
         for n in 1..=count {
             if asks && n == count {
-                template.ask();
+                template.request_ack();
             }
             batch.bytes.extend_from_slice(template.headers());
             payload.copy(&mut batch.bytes, at as usize..(at + len) as usize);

@@ -78,7 +78,7 @@ impl OffPath {
             Reason::Key,
             Reason::Unlisted,
         ];
-        let intro = Introduction {
+        let intro = Handshake {
             stage: stages[rng.below(5) as usize],
             version: if rng.chance(0.9) { WIRE_VERSION } else { 9 },
             port,
@@ -91,7 +91,7 @@ impl OffPath {
             capabilities: 0,
             proof: [0; 16],
         };
-        let mut out = vec![0; Introduction::LEN];
+        let mut out = vec![0; Handshake::LEN];
         let len = intro.emit(&mut out);
         out.truncate(len);
         out

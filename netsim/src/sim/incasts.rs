@@ -2,7 +2,7 @@
 
 use crate::Picos;
 use crate::workload::{Start, Workload};
-use squall_cc::LookAhead;
+use squall_cc::SenderList;
 
 /// Bytes of a list of no sender in a packet: group and round.
 const HEAD: u32 = 8;
@@ -59,11 +59,11 @@ impl Incasts {
     }
 
     /// What the first packet of a flow says.
-    pub(super) fn list(&self, flow: u32) -> Option<LookAhead<'_>> {
+    pub(super) fn list(&self, flow: u32) -> Option<SenderList<'_>> {
         let group = self.of[flow as usize];
         let sources = self.senders.get(group as usize)?;
         // Each happens once.
-        Some(LookAhead { group, round: 1, sources })
+        Some(SenderList { group, round: 1, sources })
     }
 
     /// How much longer that packet is for it.

@@ -19,8 +19,8 @@ use crate::model::Head;
 use qp::Qp;
 use squall_base::{Rate, Rng, Time};
 use squall_cc::{
-    Feedback, Hops, Kind, ReceivedPacket, Receiver, ReceiverAction, ReceiverCc, ReceiverConfig,
-    RxFlow, SenderCc, SenderConfig,
+    Feedback, FeedbackKind, Hops, ReceivedPacket, Receiver, ReceiverAction, ReceiverCc,
+    ReceiverConfig, RxFlow, SenderCc, SenderConfig,
 };
 
 /// What all hosts of a simulation share.
@@ -270,7 +270,7 @@ impl Adapter for Roce {
             RoceKind::Nak => self.acknowledged(packet, true, work),
             RoceKind::Notice => {
                 if let Some(place) = self.place(packet) {
-                    let (now, kind) = (work.now.time(), Kind::Notified);
+                    let (now, kind) = (work.now.time(), FeedbackKind::Notified);
                     let feedback = Feedback { now, kind, ..Feedback::default() };
                     self.qps[place as usize].cc.on_feedback(&feedback);
                 }

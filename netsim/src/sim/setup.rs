@@ -162,7 +162,8 @@ fn transport(
     network: &NetworkConfig,
 ) -> Result<Config, SimError> {
     let refuse = |error: &dyn core::fmt::Display| SimError::Transport(error.to_string());
-    let known = squall_cc::Network::new(line, rtt.span(), config.host.mtu, config.network.trims());
+    let known =
+        squall_cc::NetworkProfile::new(line, rtt.span(), config.host.mtu, config.network.trims());
     let cc =
         squall_cc::SenderConfig::by_name(&squall.cc, &known).map_err(|error| refuse(&error))?;
     if cc.acks().telemetry && !config.network.telemetry {
@@ -252,7 +253,7 @@ fn baseline(
         );
         return Err(SimError::Parameter(text));
     }
-    let known = squall_cc::Network::new(line, rtt.span(), config.host.mtu, false);
+    let known = squall_cc::NetworkProfile::new(line, rtt.span(), config.host.mtu, false);
     let sender =
         squall_cc::SenderConfig::by_name(&roce.cc, &known).map_err(|error| refuse(&error))?;
     if sender.acks().telemetry {

@@ -210,7 +210,7 @@ impl<D: Copy> Pdc<D> {
         }
         if ack.ce && ack.ext == AckExt::None {
             shared.counters.rx_notifications += 1;
-            tx.on_control(now, cc::Kind::Notified, None, timers, shared);
+            tx.on_control(now, cc::FeedbackKind::Notified, None, timers, shared);
         }
         match ack.request {
             AckRequest::None => {}
@@ -382,7 +382,7 @@ impl<D: Copy> Pdc<D> {
                 // Where nobody lives on credit it means nothing.
                 if shared.config.credits() {
                     shared.counters.rx_credits += 1;
-                    let (kind, grant) = (cc::Kind::Control, Some(control.payload));
+                    let (kind, grant) = (cc::FeedbackKind::Control, Some(control.payload));
                     self.tx.on_control(now, kind, grant, &mut self.timers, shared);
                 }
                 true

@@ -2,7 +2,7 @@
 
 use super::Pdcs;
 use crate::base::Time;
-use crate::cc::{Hops, LookAhead, ReceiverCc as _};
+use crate::cc::{Hops, ReceiverCc as _, SenderList};
 use crate::tx::AckFacts;
 use crate::types::{Arrival, PeerKey, RxVerdict};
 use crate::wire::{Ack, Request, Response};
@@ -22,8 +22,8 @@ impl<'a, D: Copy> Told<'a, D> {
 
     /// The packet that is handed in next says who else sends to this endpoint (Dart's look-ahead). Peers are named by their
     /// keys; a list that makes no sense is counted.
-    pub fn announce(pdcs: &mut Pdcs<D>, now: Time, ahead: &LookAhead<'_>) {
-        let believed = pdcs.shared.receiver.announce(now, ahead);
+    pub fn announce(pdcs: &mut Pdcs<D>, now: Time, ahead: &SenderList<'_>) {
+        let believed = pdcs.shared.receiver.on_sender_list(now, ahead);
         pdcs.shared.counters.rx_bad_lists += u64::from(!believed);
     }
 

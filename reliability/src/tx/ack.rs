@@ -243,14 +243,18 @@ impl<D: Copy> Acknowledgement<'_, D> {
         if gained {
             self.on_progress(self.tx.ring.base() != oldest);
         }
-        let share = ack.share.and_then(|(senders, share)| cc::Share::new(senders, share));
+        let share = ack.share.and_then(|(senders, share)| cc::LineShare::new(senders, share));
         self.shared.counters.rx_bad_share += u64::from(ack.share.is_some() && share.is_none());
         let grant = ack.credit.map(|units| self.tx.rare_mut().credit.on_grant(units));
         if gained || probed || rtt.is_some() || grant.is_some() || share.is_some() {
             self.gain.round_end = self.round_ends(about.as_ref());
             let feedback = cc::Feedback {
                 now,
-                kind: if probed { cc::Kind::ProbeAnswered } else { cc::Kind::Acked },
+                kind: if probed {
+                    cc::FeedbackKind::ProbeAnswered
+                } else {
+                    cc::FeedbackKind::Acked
+                },
                 path,
                 bytes: self.gain.bytes,
                 packets: self.gain.packets,

@@ -123,19 +123,21 @@ impl<D: Copy> Tx<D> {
         while let Some(action) = self.flow.poll_action(now, &mut shared.groups) {
             match action {
                 // Never two: one that is out already answers the question.
-                cc::Action::Probe if self.ring.is_empty() => {}
-                cc::Action::Probe => {
+                cc::SenderAction::Probe if self.ring.is_empty() => {}
+                cc::SenderAction::Probe => {
                     self.prober.measure();
                     if timers.is_running(Timer::Probe) {
                         let next = now + self.probe_interval(shared);
                         timers.set(Timer::Probe, timers.get(Timer::Probe).max(next));
                     }
                 }
-                cc::Action::RequestCredit { target } => self.rare_mut().credit.request(target),
-                cc::Action::Rewind { packets } => {
+                cc::SenderAction::RequestCredit { target } => {
+                    self.rare_mut().credit.request(target);
+                }
+                cc::SenderAction::Rewind { packets } => {
                     LossEvent::new(self, now, timers, shared).rewind(packets);
                 }
-                cc::Action::SendRatePacket => {
+                cc::SenderAction::SendRatePacket => {
                     let packet = self.flow.rate_packet(now, &mut shared.groups);
                     packet.inspect(|packet| shared.send_rate_packet(None, *packet));
                 }
@@ -148,7 +150,7 @@ impl<D: Copy> Tx<D> {
     pub(crate) fn on_control(
         &mut self,
         now: Time,
-        kind: cc::Kind,
+        kind: cc::FeedbackKind,
         grant: Option<u32>,
         timers: &mut Deadlines,
         shared: &mut Shared<D>,
@@ -158,7 +160,7 @@ impl<D: Copy> Tx<D> {
             now,
             kind,
             path: self.route.path(),
-            ecn: kind == cc::Kind::Notified,
+            ecn: kind == cc::FeedbackKind::Notified,
             grant,
             ..cc::Feedback::default()
         };

@@ -68,7 +68,7 @@ impl Flow {
     }
 
     #[inline]
-    pub(crate) fn metrics(&self, groups: &Groups) -> cc::Metrics {
+    pub(crate) fn metrics(&self, groups: &Groups) -> cc::SenderMetrics {
         self.context.cc(groups).metrics()
     }
 
@@ -134,7 +134,7 @@ impl Flow {
     pub(super) fn send(
         &mut self,
         now: Time,
-        sending: &cc::Sending,
+        sending: &cc::SentPacket,
         groups: &mut Groups,
     ) -> (cc::Stamp, cc::Budget) {
         let cc = self.context.cc_mut(groups);
@@ -156,7 +156,7 @@ impl Flow {
     pub(super) fn send_run(
         &mut self,
         now: Time,
-        (sending, count): (&cc::Sending, u16),
+        (sending, count): (&cc::SentPacket, u16),
         (train, most): (u32, u32),
         groups: &mut Groups,
     ) -> (u16, cc::Stamp, bool) {
@@ -265,7 +265,11 @@ impl Flow {
 
     /// What the congestion control wants done besides.
     #[inline]
-    pub(super) fn poll_action(&mut self, now: Time, groups: &mut Groups) -> Option<cc::Action> {
+    pub(super) fn poll_action(
+        &mut self,
+        now: Time,
+        groups: &mut Groups,
+    ) -> Option<cc::SenderAction> {
         self.context.cc_mut(groups).poll(now)
     }
 
@@ -335,8 +339,8 @@ mod tests {
         (groups, one, other)
     }
 
-    fn sending(bytes: u32) -> cc::Sending {
-        cc::Sending { bytes, ..cc::Sending::default() }
+    fn sending(bytes: u32) -> cc::SentPacket {
+        cc::SentPacket { bytes, ..cc::SentPacket::default() }
     }
 
     #[test]

@@ -96,7 +96,11 @@ impl<'a, D: Copy> LossEvent<'a, D> {
             }
         }
         if packets > 0 {
-            let kind = if cause == Cause::Timeout { cc::Kind::TimedOut } else { cc::Kind::Lost };
+            let kind = if cause == Cause::Timeout {
+                cc::FeedbackKind::TimedOut
+            } else {
+                cc::FeedbackKind::Lost
+            };
             let feedback = cc::Feedback {
                 now: self.now,
                 kind,
@@ -160,7 +164,7 @@ impl<'a, D: Copy> LossEvent<'a, D> {
         self.tx.route.on_feedback(self.now, slot.path, signal);
         let feedback = cc::Feedback {
             now: self.now,
-            kind: cc::Kind::Nacked { trimmed, last_hop: code == NackCode::TrimmedLastHop },
+            kind: cc::FeedbackKind::Nacked { trimmed, last_hop: code == NackCode::TrimmedLastHop },
             path: slot.path,
             bytes: slot.nominal(),
             packets: 1,

@@ -39,7 +39,7 @@ pub(crate) fn send_run<D: Copy>(
 ) -> Option<(u16, Last)> {
     let bytes = following.bytes;
     let count = following.count.min(room(tx, bytes, shared));
-    let sending = cc::Sending { bytes: nominal(bytes), ..cc::Sending::default() };
+    let sending = cc::SentPacket { bytes: nominal(bytes), ..cc::SentPacket::default() };
     let (sent, stamp, full) = pass(tx, now, (&sending, count), shared)?;
     let delivered = tx.flow.total_delivered(&shared.groups);
     let along = tx.route.join(bytes, sent);
@@ -62,7 +62,7 @@ pub(crate) fn send_end<D: Copy>(
 ) -> Option<Departure> {
     let NewPacket { bytes, last, prompt, desc, .. } = *packet;
     let sending =
-        cc::Sending { bytes: nominal(bytes), app_limited: last, ..cc::Sending::default() };
+        cc::SentPacket { bytes: nominal(bytes), app_limited: last, ..cc::SentPacket::default() };
     let count = room(tx, bytes, shared).min(1);
     let (_, stamp, full) = pass(tx, now, (&sending, count), shared)?;
     let delivered = tx.flow.total_delivered(&shared.groups);
@@ -97,7 +97,7 @@ fn room<D: Copy>(tx: &Tx<D>, bytes: u32, shared: &Shared<D>) -> u16 {
 fn pass<D: Copy>(
     tx: &mut Tx<D>,
     now: Time,
-    (sending, count): (&cc::Sending, u16),
+    (sending, count): (&cc::SentPacket, u16),
     shared: &mut Shared<D>,
 ) -> Option<(u16, cc::Stamp, bool)> {
     if count == 0 {

@@ -41,14 +41,14 @@ pub(crate) fn fixed(window: u64, seed: u64) -> Config {
 
 /// Parameters for tests: NSCC for a 10 Gb/s network of 20 us, over REPS.
 pub(crate) fn nscc(seed: u64) -> Config {
-    let cc = cc::Network::new(Rate::gbps(10), Span::micros(20), 4096, true);
+    let cc = cc::NetworkProfile::new(Rate::gbps(10), Span::micros(20), 4096, true);
     let paths = cc::PathsConfig::reps(PATHS).unwrap();
     impatient(Config::new(4096, cc::SenderConfig::by_name("nscc", &cc).unwrap(), paths, seed))
 }
 
 /// A network of 10 Gb/s and 20 us that trims.
-pub(crate) fn network() -> cc::Network {
-    cc::Network::new(Rate::gbps(10), Span::micros(20), 4096 + 48, true)
+pub(crate) fn network() -> cc::NetworkProfile {
+    cc::NetworkProfile::new(Rate::gbps(10), Span::micros(20), 4096 + 48, true)
 }
 
 /// Parameters for tests: both algorithms by name, all loss detectors.

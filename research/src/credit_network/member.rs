@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::{Packet, is_write};
-use squall_cc::{Injection, TrafficClass};
+use squall_cc::{FlitClass, Injection};
 
 /// One of them.
 #[derive(Clone, Debug)]
@@ -54,7 +54,7 @@ impl Member {
     pub(super) fn next(&self, now: u64, write: bool) -> Option<u32> {
         let sends = self.sends.as_ref().filter(|sends| sends.start <= now)?;
         let op = if write { sends.writes.front().copied()? } else { sends.next_read()? };
-        let class = if write { TrafficClass::Request } else { TrafficClass::Response };
+        let class = if write { FlitClass::Request } else { FlitClass::Response };
         (self.injection.ready_at(class) <= now).then_some(op)
     }
 }

@@ -25,7 +25,7 @@ mod tree;
 
 use core::fmt;
 
-use squall_cc::{Flits, InjectionConfig};
+use squall_cc::{InjectionConfig, OperationFlits};
 use squall_netsim::Picos;
 use squall_netsim::topology::Topology;
 
@@ -37,9 +37,9 @@ pub const FLIT_BYTES: u64 = 16;
 pub const PAYLOAD_BYTES: u64 = 128;
 
 /// A read of a group: the data is in the answer.
-const READ: Flits = Flits { request: 1, response: 9 };
+const READ: OperationFlits = OperationFlits { request: 1, response: 9 };
 /// A write to a group.
-const WRITE: Flits = Flits { request: 9, response: 1 };
+const WRITE: OperationFlits = OperationFlits { request: 9, response: 1 };
 
 /// An all-reduce: each sender reads from the group, and writes to it what each read brought.
 #[derive(Clone, Debug)]
@@ -149,6 +149,6 @@ const fn is_write(op: u32) -> bool {
     op % 2 == 1
 }
 
-const fn flits_of(op: u32) -> Flits {
+const fn flits_of(op: u32) -> OperationFlits {
     if is_write(op) { WRITE } else { READ }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::sim::SimArgs;
 use squall_base::{Rate, Span};
-use squall_cc::{Network, PathsConfig, Scope, SenderConfig, Setting};
+use squall_cc::{NetworkProfile, PathsConfig, Scope, SenderConfig, Setting};
 use squall_engine::LossDetection;
 use squall_netsim::output::text::table;
 
@@ -14,7 +14,7 @@ const HELP: &str = "help";
 /// The lists that were asked for, one after another; empty if none was.
 pub(super) fn help(args: &SimArgs) -> String {
     // What follows from a network has to be shown for one.
-    let network = Network::new(Rate::gbps(100), Span::micros(12), args.mtu, false);
+    let network = NetworkProfile::new(Rate::gbps(100), Span::micros(12), args.mtu, false);
     let control = |name: &str| SenderConfig::by_name(name, &network).map(|of| of.settings());
     let selector = |name: &str| PathsConfig::by_name(name, args.paths).map(|of| of.settings());
     let mut text = String::new();
@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn every_name_is_listed_with_its_parameters_and_their_defaults() {
         let text = of("--cc help");
-        let network = Network::new(Rate::gbps(100), Span::micros(12), 4096, false);
+        let network = NetworkProfile::new(Rate::gbps(100), Span::micros(12), 4096, false);
         for (name, what) in SenderConfig::NAMES {
             assert!(text.contains(name) && text.contains(what), "{name}: {text}");
             for Setting { name: key, value, .. } in

@@ -338,13 +338,13 @@ impl Ack {
     /// The rule that it breaks.
     #[inline]
     pub fn read(bytes: &[u8]) -> Result<Self, ParseError> {
-        Checked::new(bytes).map(Checked::build)
+        CheckedAck::new(bytes).map(CheckedAck::build)
     }
 }
 
 /// An ACK that obeys its rules, still as bytes: a few words, where the value is many.
 #[derive(Clone, Copy)]
-pub(crate) struct Checked<'a> {
+pub(crate) struct CheckedAck<'a> {
     view: AckView<'a>,
     pub(crate) next: NextHeader,
     ext: CheckedExt<'a>,
@@ -357,7 +357,7 @@ enum CheckedExt<'a> {
     Ccx(AckCcxView<'a>),
 }
 
-impl<'a> Checked<'a> {
+impl<'a> CheckedAck<'a> {
     #[inline]
     pub(crate) fn new(bytes: &'a [u8]) -> Result<Self, ParseError> {
         let view = AckView::new(bytes)?;

@@ -10,7 +10,7 @@ mod nack;
 mod request;
 mod tss;
 
-pub(crate) use ack::Checked as CheckedAck;
+pub(crate) use ack::CheckedAck;
 pub use ack::{
     Ack, AckCc, AckCcView, AckCcx, AckCcxView, AckExt, AckRequest, AckView, CcState, DartState,
     NsccState,
@@ -18,7 +18,7 @@ pub use ack::{
 pub use control::{Control, ControlView};
 pub use datagram::{RudiRequest, RudiResponse, RudiView, Uud, UudView};
 pub use nack::{Nack, NackCcx, NackView};
-pub(crate) use request::Checked as CheckedRequest;
+pub(crate) use request::CheckedRequest;
 pub use request::{Ccc, Dest, Mode, Request, RequestView, Speculation};
 pub use tss::{Tss, TssView};
 

@@ -217,20 +217,20 @@ impl Request {
     /// The rule that it breaks.
     #[inline]
     pub fn read(bytes: &[u8]) -> Result<Self, ParseError> {
-        Checked::new(bytes).map(Checked::build)
+        CheckedRequest::new(bytes).map(CheckedRequest::build)
     }
 }
 
 /// A request header that obeys its rules, still as bytes: a few words, where the value is many.
 #[derive(Clone, Copy)]
-pub(crate) struct Checked<'a> {
+pub(crate) struct CheckedRequest<'a> {
     view: RequestView<'a>,
     pub(crate) next: NextHeader,
     /// The 16 bytes of a request with congestion-control state.
     cc: Option<&'a [u8; Request::LEN_CC]>,
 }
 
-impl<'a> Checked<'a> {
+impl<'a> CheckedRequest<'a> {
     #[inline]
     pub(crate) fn new(bytes: &'a [u8]) -> Result<Self, ParseError> {
         let view = RequestView::new(bytes)?;

@@ -198,14 +198,14 @@ impl MediumRequest {
 pub(crate) struct CheckedSmall<'a> {
     view: SmallView<'a>,
     pub(super) opcode: Opcode,
-    extension: extension::Checked<'a>,
+    extension: extension::CheckedExtension<'a>,
 }
 
 impl<'a> CheckedSmall<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Result<Self, ParseError> {
         let mut checked = Self::header(bytes, 0)?;
         let rest = bytes.get(SmallRequest::LEN..).unwrap_or_default();
-        checked.extension = extension::Checked::new(checked.opcode, rest)?;
+        checked.extension = extension::CheckedExtension::new(checked.opcode, rest)?;
         Ok(checked)
     }
 
@@ -228,7 +228,7 @@ impl<'a> CheckedSmall<'a> {
         {
             return Err(ParseError::Reserved);
         }
-        Ok(Self { view, opcode, extension: extension::Checked::None })
+        Ok(Self { view, opcode, extension: extension::CheckedExtension::None })
     }
 
     pub(super) const fn len(&self) -> usize {
@@ -271,7 +271,7 @@ impl<'a> CheckedMedium<'a> {
         let view = MediumView::new(bytes)?;
         let mut small = CheckedSmall::header(bytes, HD)?;
         let rest = bytes.get(MediumRequest::LEN..).unwrap_or_default();
-        small.extension = extension::Checked::new(small.opcode, rest)?;
+        small.extension = extension::CheckedExtension::new(small.opcode, rest)?;
         Ok(Self { view, small })
     }
 

@@ -181,20 +181,20 @@ impl Extension {
     /// # Errors
     /// The rule that it breaks.
     pub fn read(opcode: Opcode, bytes: &[u8]) -> Result<Self, ParseError> {
-        Checked::new(opcode, bytes).map(Checked::build)
+        CheckedExtension::new(opcode, bytes).map(CheckedExtension::build)
     }
 }
 
 /// An extension header that obeys its rules, still as bytes: a few words, where the value is many.
 #[derive(Clone, Copy)]
-pub(crate) enum Checked<'a> {
+pub(crate) enum CheckedExtension<'a> {
     None,
     Atomic(AtomicView<'a>, AmoOp, AmoType),
     CompareSwap(AtomicView<'a>, CompareSwapView<'a>, AmoOp, AmoType),
     Rendezvous(RendezvousView<'a>),
 }
 
-impl<'a> Checked<'a> {
+impl<'a> CheckedExtension<'a> {
     #[inline]
     pub(super) fn new(opcode: Opcode, bytes: &'a [u8]) -> Result<Self, ParseError> {
         if opcode.is_rendezvous() {

@@ -91,7 +91,7 @@ impl Ses {
     /// # Errors
     /// The rule that it breaks.
     pub fn read(pds: PdsType, next: NextHeader, bytes: &[u8]) -> Result<Self, ParseError> {
-        Checked::new(pds, next, bytes).map(Checked::build)
+        CheckedSes::new(pds, next, bytes).map(CheckedSes::build)
     }
 
     /// The same in a packet that a switch cut, where a length tells nothing: a continuation's
@@ -99,7 +99,7 @@ impl Ses {
     #[must_use]
     pub fn read_trimmed(pds: PdsType, next: NextHeader, bytes: &[u8]) -> Option<Self> {
         if next == NextHeader::RequestStd {
-            let header = std_request::Checked::header(bytes).ok()?;
+            let header = std_request::CheckedStdRequest::header(bytes).ok()?;
             if !header.is_first() {
                 return Some(Self::Std(header.build()));
             }
@@ -111,9 +111,9 @@ impl Ses {
 /// A SES header that obeys its rules, still as bytes. [`crate::parse`] checks all of a packet this
 /// way before it builds the value, which so is written once and not moved.
 #[derive(Clone, Copy)]
-pub(crate) enum Checked<'a> {
+pub(crate) enum CheckedSes<'a> {
     None,
-    Std(std_request::Checked<'a>),
+    Std(std_request::CheckedStdRequest<'a>),
     Small(compact::CheckedSmall<'a>),
     Medium(compact::CheckedMedium<'a>),
     Response(response::CheckedResponse<'a>),
@@ -121,13 +121,13 @@ pub(crate) enum Checked<'a> {
     ResponseDataSmall(response::CheckedDataSmall<'a>),
 }
 
-impl<'a> Checked<'a> {
+impl<'a> CheckedSes<'a> {
     #[inline]
     pub(crate) fn new(pds: PdsType, next: NextHeader, bytes: &'a [u8]) -> Result<Self, ParseError> {
         Ok(match next {
             NextHeader::None => Self::None,
             NextHeader::RequestStd => {
-                let request = std_request::Checked::new(bytes)?;
+                let request = std_request::CheckedStdRequest::new(bytes)?;
                 let single = request.is_first() && request.is_last();
                 check_context(pds, request.opcode, single)?;
                 if request.opcode == Opcode::DatagramSend && request.message_id() != 0 {
@@ -213,7 +213,7 @@ const fn exactly(len: u64, want: u64) -> Result<(), ParseError> {
 
 /// How the payload of an opcode relates to the header's lengths.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Payload {
+enum PayloadRule {
     /// It is the message, or this packet's part of it.
     Message,
     /// There is none.
@@ -230,16 +230,16 @@ enum Payload {
 
 /// The relation for an opcode and its extension.
 #[inline]
-const fn payload_rule(opcode: Opcode, extension: &extension::Checked<'_>) -> Payload {
-    use extension::Checked as E;
+const fn payload_rule(opcode: Opcode, extension: &extension::CheckedExtension<'_>) -> PayloadRule {
+    use extension::CheckedExtension as E;
     match (opcode, extension) {
-        (Opcode::Vendor(_) | Opcode::Extended, _) => Payload::Unknown,
-        (Opcode::Read | Opcode::DeferrableRtr, _) | (_, E::CompareSwap(..)) => Payload::Absent,
-        (Opcode::MsgError, _) => Payload::AtMost,
-        (Opcode::NoOp, _) => Payload::Whole,
-        (_, E::Atomic(_, AmoOp::Read | AmoOp::Inval, _)) => Payload::Optional,
-        (_, E::Atomic(_, AmoOp::Vendor(_), _)) => Payload::Unknown,
-        _ => Payload::Message,
+        (Opcode::Vendor(_) | Opcode::Extended, _) => PayloadRule::Unknown,
+        (Opcode::Read | Opcode::DeferrableRtr, _) | (_, E::CompareSwap(..)) => PayloadRule::Absent,
+        (Opcode::MsgError, _) => PayloadRule::AtMost,
+        (Opcode::NoOp, _) => PayloadRule::Whole,
+        (_, E::Atomic(_, AmoOp::Read | AmoOp::Inval, _)) => PayloadRule::Optional,
+        (_, E::Atomic(_, AmoOp::Vendor(_), _)) => PayloadRule::Unknown,
+        _ => PayloadRule::Message,
     }
 }
 
@@ -248,21 +248,21 @@ const fn payload_rule(opcode: Opcode, extension: &extension::Checked<'_>) -> Pay
 fn check_single(
     opcode: Opcode,
     total: u64,
-    extension: &extension::Checked<'_>,
+    extension: &extension::CheckedExtension<'_>,
     len: u64,
 ) -> Result<(), ParseError> {
     // Of a rendezvous only the eager part is in the packets.
     let here = match extension {
-        extension::Checked::Rendezvous(r) => r.eager_length().into(),
+        extension::CheckedExtension::Rendezvous(r) => r.eager_length().into(),
         _ => total,
     };
     let fits = here <= total
         && match payload_rule(opcode, extension) {
-            Payload::Unknown => true,
-            Payload::Absent => len == 0,
-            Payload::AtMost => len <= total,
-            Payload::Optional if len == 0 => true,
-            Payload::Message | Payload::Optional | Payload::Whole => len == here,
+            PayloadRule::Unknown => true,
+            PayloadRule::Absent => len == 0,
+            PayloadRule::AtMost => len <= total,
+            PayloadRule::Optional if len == 0 => true,
+            PayloadRule::Message | PayloadRule::Optional | PayloadRule::Whole => len == here,
         };
     if fits { Ok(()) } else { Err(ParseError::Length) }
 }

@@ -139,13 +139,13 @@ const fn first_bytes(list: List, opcode: ResponseOpcode, code: ReturnCode) -> [u
 
 /// What the three headers start with, checked.
 #[derive(Clone, Copy)]
-struct Start {
+struct ResponseStart {
     list: List,
     opcode: ResponseOpcode,
     return_code: ReturnCode,
 }
 
-impl Start {
+impl ResponseStart {
     #[inline]
     fn new(b0: u8, b1: u8, with_data: bool) -> Result<Self, ParseError> {
         if b1 >> 6 != 0 {
@@ -301,14 +301,14 @@ impl ResponseDataSmall {
 
 /// A response that obeys its rules, still as bytes.
 #[derive(Clone, Copy)]
-pub(crate) struct CheckedResponse<'a>(ResponseView<'a>, Start);
+pub(crate) struct CheckedResponse<'a>(ResponseView<'a>, ResponseStart);
 
 impl<'a> CheckedResponse<'a> {
     #[inline]
     pub(super) fn new(bytes: &'a [u8]) -> Result<Self, ParseError> {
         let view = ResponseView::new(bytes)?;
         let b = view.bytes();
-        Ok(Self(view, Start::new(b[0], b[1], false)?))
+        Ok(Self(view, ResponseStart::new(b[0], b[1], false)?))
     }
 
     #[inline]
@@ -328,14 +328,14 @@ impl<'a> CheckedResponse<'a> {
 
 /// A response with data that obeys its rules, still as bytes.
 #[derive(Clone, Copy)]
-pub(crate) struct CheckedData<'a>(ResponseDataView<'a>, Start);
+pub(crate) struct CheckedData<'a>(ResponseDataView<'a>, ResponseStart);
 
 impl<'a> CheckedData<'a> {
     #[inline]
     pub(super) fn new(bytes: &'a [u8]) -> Result<Self, ParseError> {
         let view = ResponseDataView::new(bytes)?;
         let b = view.bytes();
-        let start = Start::new(b[0], b[1], true)?;
+        let start = ResponseStart::new(b[0], b[1], true)?;
         if view.reserved() != 0 || view.payload_length() > MAX_LENGTH {
             return Err(ParseError::Reserved);
         }
@@ -365,13 +365,13 @@ impl<'a> CheckedData<'a> {
 
 /// A response with small data that obeys its rules, still as bytes.
 #[derive(Clone, Copy)]
-pub(crate) struct CheckedDataSmall<'a>(ResponseDataSmallView<'a>, Start);
+pub(crate) struct CheckedDataSmall<'a>(ResponseDataSmallView<'a>, ResponseStart);
 
 impl<'a> CheckedDataSmall<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Result<Self, ParseError> {
         let view = ResponseDataSmallView::new(bytes)?;
         let b = view.bytes();
-        let start = Start::new(b[0], b[1], true)?;
+        let start = ResponseStart::new(b[0], b[1], true)?;
         if view.reserved() != 0 || view.payload_length() > MAX_LENGTH {
             return Err(ParseError::Reserved);
         }

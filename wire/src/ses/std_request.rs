@@ -1,6 +1,6 @@
 //! The standard request, 44 bytes (tables 3-8, 3-9).
 
-use super::{Extension, Payload, check_single, extension, payload_rule};
+use super::{Extension, PayloadRule, check_single, extension, payload_rule};
 use crate::codes::Opcode;
 use crate::error::ParseError;
 use crate::view::{be16, be24, be32, be64, view};
@@ -187,26 +187,26 @@ impl StdRequest {
     /// # Errors
     /// The rule that it breaks.
     pub fn read(bytes: &[u8]) -> Result<Self, ParseError> {
-        Checked::new(bytes).map(Checked::build)
+        CheckedStdRequest::new(bytes).map(CheckedStdRequest::build)
     }
 }
 
 /// A standard request that obeys its rules, still as bytes: a few words, where the value is many.
 #[derive(Clone, Copy)]
-pub(crate) struct Checked<'a> {
+pub(crate) struct CheckedStdRequest<'a> {
     view: StdView<'a>,
     pub(super) opcode: Opcode,
-    extension: extension::Checked<'a>,
+    extension: extension::CheckedExtension<'a>,
 }
 
-impl<'a> Checked<'a> {
+impl<'a> CheckedStdRequest<'a> {
     #[inline]
     pub(super) fn new(bytes: &'a [u8]) -> Result<Self, ParseError> {
         let mut checked = Self::header(bytes)?;
         let rest = bytes.get(StdRequest::LEN..).unwrap_or_default();
         let bare = !checked.is_first() && rest.len() as u64 == checked.view.payload_length().into();
         if !bare {
-            checked.extension = extension::Checked::new(checked.opcode, rest)?;
+            checked.extension = extension::CheckedExtension::new(checked.opcode, rest)?;
         }
         Ok(checked)
     }
@@ -226,7 +226,7 @@ impl<'a> Checked<'a> {
         {
             return Err(ParseError::Reserved);
         }
-        Ok(Self { view, opcode, extension: extension::Checked::None })
+        Ok(Self { view, opcode, extension: extension::CheckedExtension::None })
     }
 
     #[inline]
@@ -293,26 +293,26 @@ impl<'a> Checked<'a> {
         // The bytes of the message that its packets carry; not known from the continuation of a
         // rendezvous that left the extension header out.
         let carried = match self.extension {
-            extension::Checked::Rendezvous(r) if u64::from(r.eager_length()) > total => {
+            extension::CheckedExtension::Rendezvous(r) if u64::from(r.eager_length()) > total => {
                 return Err(ParseError::Length);
             }
-            extension::Checked::Rendezvous(r) => Some(u64::from(r.eager_length())),
+            extension::CheckedExtension::Rendezvous(r) => Some(u64::from(r.eager_length())),
             _ if self.opcode.is_rendezvous() => None,
             _ => Some(total),
         };
         let here = u64::from(self.view.payload_length());
         let fits = match payload_rule(self.opcode, &self.extension) {
-            Payload::Unknown => true,
-            Payload::Absent => len == 0,
-            Payload::Whole => len == total,
-            Payload::AtMost => len <= total && (self.is_first() || len == 0 || len == here),
-            Payload::Optional if len == 0 => true,
+            PayloadRule::Unknown => true,
+            PayloadRule::Absent => len == 0,
+            PayloadRule::Whole => len == total,
+            PayloadRule::AtMost => len <= total && (self.is_first() || len == 0 || len == here),
+            PayloadRule::Optional if len == 0 => true,
             // The first of several packets: something, but not all.
-            Payload::Message | Payload::Optional if self.is_first() => {
+            PayloadRule::Message | PayloadRule::Optional if self.is_first() => {
                 len > 0 && carried.is_none_or(|carried| len < carried)
             }
             // A later one: what it says, inside the message, with EOM at the end only.
-            Payload::Message | Payload::Optional => {
+            PayloadRule::Message | PayloadRule::Optional => {
                 let end = u64::from(self.view.message_offset()) + here;
                 let inside = match carried {
                     None => end <= total,

@@ -4,7 +4,7 @@ use squall_base::{Rate, Span};
 
 use crate::controller::SenderParameters;
 use crate::error::{ConfigError, within};
-use crate::network::Network;
+use crate::network::NetworkProfile;
 
 /// Parameters of [`crate::Bbr`]. Times that the draft measures in seconds, for round trips of tens of
 /// milliseconds, are scaled to the network's.
@@ -41,7 +41,7 @@ impl BbrConfig {
     /// The defaults on `network`.
     #[must_use]
     #[allow(clippy::cast_possible_truncation)] // windows are in single precision
-    pub fn new(network: &Network) -> Self {
+    pub fn new(network: &NetworkProfile) -> Self {
         let base_rtt = network.base_rtt.max(network.min_base_rtt.unwrap_or(Span::ZERO));
         let largest = (5.0 * network.bdp()).max(network.min_window.unwrap_or(0) as f64);
         let min_rtt_window = (base_rtt * 1000).min(Span::secs(10));

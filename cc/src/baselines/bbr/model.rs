@@ -6,7 +6,7 @@ use squall_base::{Rng, Span, Time};
 
 use super::config::BbrConfig;
 use super::filter::MaxFilter;
-use crate::controller::{Budget, Feedback, FlowEvent, Kind, Metrics, SenderCc};
+use crate::controller::{Budget, Feedback, FeedbackKind, FlowEvent, SenderCc, SenderMetrics};
 use crate::math::up_to;
 
 /// Gains of the pacing rate in ProbeBW, one phase each (section 4.3.4.1).
@@ -14,7 +14,7 @@ pub(super) const CYCLE: [f32; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
 
 /// Where in its life a context is (section 3.4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum State {
+pub(super) enum BbrState {
     /// Doubles its rate each round until the bandwidth stops growing.
     Startup,
     /// Empties the queue that Startup made.
@@ -29,7 +29,7 @@ pub(super) enum State {
 #[derive(Clone, Debug)]
 pub(super) struct Model {
     pub(super) config: Arc<BbrConfig>,
-    pub(super) state: State,
+    pub(super) state: BbrState,
     /// `BBR.BtlBw`, in bytes per nanosecond.
     pub(super) btl_bw: MaxFilter,
     /// `BBR.RTprop`, in nanoseconds; the maximum before the first sample.
@@ -67,7 +67,7 @@ impl Model {
         // BBRInitPacingRate, with the network's base RTT in the place of the first sample.
         let nominal = cwnd as f32 / (config.base_rtt.0 as f32).max(1.0);
         Self {
-            state: State::Startup,
+            state: BbrState::Startup,
             btl_bw: MaxFilter::default(),
             rt_prop: u64::MAX,
             rt_prop_stamp: now,
@@ -93,18 +93,18 @@ impl Model {
 
     fn pacing_gain(&self) -> f32 {
         match self.state {
-            State::Startup => self.config.high_gain,
-            State::Drain => 1.0 / self.config.high_gain,
-            State::ProbeBw(phase) => CYCLE[usize::from(phase) % CYCLE.len()],
-            State::ProbeRtt => 1.0,
+            BbrState::Startup => self.config.high_gain,
+            BbrState::Drain => 1.0 / self.config.high_gain,
+            BbrState::ProbeBw(phase) => CYCLE[usize::from(phase) % CYCLE.len()],
+            BbrState::ProbeRtt => 1.0,
         }
     }
 
     fn cwnd_gain(&self) -> f32 {
         match self.state {
-            State::Startup | State::Drain => self.config.high_gain,
-            State::ProbeBw(_) => self.config.cwnd_gain,
-            State::ProbeRtt => 1.0,
+            BbrState::Startup | BbrState::Drain => self.config.high_gain,
+            BbrState::ProbeBw(_) => self.config.cwnd_gain,
+            BbrState::ProbeRtt => 1.0,
         }
     }
 
@@ -164,7 +164,7 @@ impl Model {
 
     /// `BBRCheckCyclePhase`, `BBRIsNextCyclePhase` and `BBRAdvanceCyclePhase`.
     fn check_cycle_phase(&mut self, feedback: &Feedback<'_>, lost: bool) {
-        let State::ProbeBw(phase) = self.state else { return };
+        let BbrState::ProbeBw(phase) = self.state else { return };
         let full_length = feedback.now.since(self.cycle_stamp) > Span(self.rt_prop);
         let before = Self::prior_inflight(feedback);
         let gain = self.pacing_gain();
@@ -176,7 +176,7 @@ impl Model {
             full_length
         };
         if next {
-            self.state = State::ProbeBw((phase + 1) % CYCLE.len() as u8);
+            self.state = BbrState::ProbeBw((phase + 1) % CYCLE.len() as u8);
             self.cycle_stamp = feedback.now;
         }
     }
@@ -198,10 +198,10 @@ impl Model {
 
     /// `BBRCheckDrain`.
     fn check_drain(&mut self, feedback: &Feedback<'_>) {
-        if self.state == State::Startup && self.filled_pipe {
-            self.state = State::Drain;
+        if self.state == BbrState::Startup && self.filled_pipe {
+            self.state = BbrState::Drain;
         }
-        if self.state == State::Drain && feedback.in_flight <= self.inflight(1.0) {
+        if self.state == BbrState::Drain && feedback.in_flight <= self.inflight(1.0) {
             self.enter_probe_bw(feedback.now);
         }
     }
@@ -213,7 +213,7 @@ impl Model {
         let last = CYCLE.len() as u32 - 1;
         // 7 - (0..=6), and one further: 2..=7 and 0.
         let phase = (last - rng.below(last) + 1) % (last + 1);
-        self.state = State::ProbeBw(phase as u8);
+        self.state = BbrState::ProbeBw(phase as u8);
         self.cycle_stamp = now;
     }
 
@@ -226,12 +226,12 @@ impl Model {
             self.rt_prop = rtt;
             self.rt_prop_stamp = feedback.now;
         }
-        if expired && !self.idle_restart && self.state != State::ProbeRtt {
+        if expired && !self.idle_restart && self.state != BbrState::ProbeRtt {
             self.prior_cwnd = self.save_cwnd();
-            self.state = State::ProbeRtt;
+            self.state = BbrState::ProbeRtt;
             self.probe_rtt_done = None;
         }
-        if self.state == State::ProbeRtt {
+        if self.state == BbrState::ProbeRtt {
             self.handle_probe_rtt(feedback);
         }
         self.idle_restart = false;
@@ -254,7 +254,7 @@ impl Model {
                     if self.filled_pipe {
                         self.enter_probe_bw(feedback.now);
                     } else {
-                        self.state = State::Startup;
+                        self.state = BbrState::Startup;
                     }
                 }
             }
@@ -288,7 +288,7 @@ impl Model {
 
     /// `BBRModulateCwndForProbeRTT`, and the largest window there may be.
     fn limit_cwnd(&mut self) {
-        if self.state == State::ProbeRtt {
+        if self.state == BbrState::ProbeRtt {
             self.cwnd = self.cwnd.min(self.config.min_pipe_bytes());
         }
         self.cwnd = self.cwnd.min(self.config.max_bytes());
@@ -296,7 +296,7 @@ impl Model {
 
     /// `BBRSaveCwnd`.
     fn save_cwnd(&self) -> u64 {
-        if self.recovery_left == 0 && self.state != State::ProbeRtt {
+        if self.recovery_left == 0 && self.state != BbrState::ProbeRtt {
             self.cwnd
         } else {
             self.cwnd.max(self.prior_cwnd)
@@ -311,7 +311,7 @@ impl Model {
         if self.recovery_left == 0 {
             self.prior_cwnd = self.save_cwnd();
             self.recovery_left = feedback.in_flight.max(1);
-            self.conserving = feedback.kind != Kind::TimedOut;
+            self.conserving = feedback.kind != FeedbackKind::TimedOut;
             self.cwnd = packet;
             if self.conserving {
                 self.cwnd = self.cwnd.saturating_add(feedback.in_flight);
@@ -352,17 +352,19 @@ impl SenderCc for Model {
 
     fn on_feedback(&mut self, feedback: &Feedback<'_>) {
         match feedback.kind {
-            Kind::Acked => {
+            FeedbackKind::Acked => {
                 self.settle(u64::from(feedback.bytes));
                 self.on_ack(feedback);
             }
-            Kind::Nacked { trimmed: true, .. } | Kind::Lost | Kind::TimedOut => {
+            FeedbackKind::Nacked { trimmed: true, .. }
+            | FeedbackKind::Lost
+            | FeedbackKind::TimedOut => {
                 self.on_loss(feedback);
             }
             // A receiver that is not ready, not a network that is full: the packet is out of the network.
-            Kind::Nacked { trimmed: false, .. } => self.settle(u64::from(feedback.bytes)),
+            FeedbackKind::Nacked { trimmed: false, .. } => self.settle(u64::from(feedback.bytes)),
             // A probe overtakes the queues: its round trip is the propagation time itself.
-            Kind::ProbeAnswered => {
+            FeedbackKind::ProbeAnswered => {
                 if let Some(rtt) =
                     feedback.rtt.map(|rtt| rtt.0.max(1)).filter(|&r| r <= self.rt_prop)
                 {
@@ -370,7 +372,7 @@ impl SenderCc for Model {
                     self.rt_prop_stamp = feedback.now;
                 }
             }
-            Kind::Notified | Kind::Control => {}
+            FeedbackKind::Notified | FeedbackKind::Control => {}
         }
     }
 
@@ -378,20 +380,20 @@ impl SenderCc for Model {
     fn on_event(&mut self, _now: Time, event: FlowEvent) {
         if event == FlowEvent::Resumed {
             self.idle_restart = true;
-            if matches!(self.state, State::ProbeBw(_)) {
+            if matches!(self.state, BbrState::ProbeBw(_)) {
                 self.set_pacing_rate(1.0);
             }
         }
     }
 
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // never negative
-    fn metrics(&self) -> Metrics {
-        Metrics {
+    fn metrics(&self) -> SenderMetrics {
+        SenderMetrics {
             cwnd: Some(self.cwnd),
             max_cwnd: Some(self.config.max_bytes()),
             rate: Some(up_to(self.pacing_rate * 8e9, self.config.line)),
             base_rtt: Some(Span(self.rt_prop)).filter(|&span| span != Span::MAX),
-            ..Metrics::default()
+            ..SenderMetrics::default()
         }
     }
 }

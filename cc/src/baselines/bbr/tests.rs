@@ -4,10 +4,10 @@
 
 extern crate std;
 
-use super::model::{CYCLE, State};
+use super::model::{BbrState, CYCLE};
 use super::*;
-use crate::controller::Kind;
-use crate::network::Network;
+use crate::controller::FeedbackKind;
+use crate::network::NetworkProfile;
 use crate::tuning::Tunable;
 use squall_base::{Rate, Span};
 
@@ -15,7 +15,7 @@ const MTU: u64 = 4096;
 const RTT: u64 = 12_000;
 
 fn config() -> BbrConfig {
-    let config = BbrConfig::new(&Network::new(Rate::gbps(100), Span(RTT), 4096, true));
+    let config = BbrConfig::new(&NetworkProfile::new(Rate::gbps(100), Span(RTT), 4096, true));
     config.check().expect("in range");
     config
 }
@@ -25,13 +25,13 @@ fn fresh() -> Model {
 }
 
 /// A model in `state` that knows `bw` bytes a nanosecond and 12 us, and has delivered a megabyte.
-fn knowing(bw: f32, state: State) -> Model {
+fn knowing(bw: f32, state: BbrState) -> Model {
     let mut model = fresh();
     model.btl_bw.update(bw, 0, 10);
     model.rt_prop = RTT;
     model.delivered = 1_000_000;
     model.next_round_delivered = 1_000_000;
-    model.filled_pipe = !matches!(state, State::Startup);
+    model.filled_pipe = !matches!(state, BbrState::Startup);
     model.state = state;
     model
 }
@@ -63,7 +63,7 @@ fn ack(model: &mut Model, ack: &Ack) {
     });
 }
 
-fn lose(model: &mut Model, kind: Kind, in_flight: u64) -> u64 {
+fn lose(model: &mut Model, kind: FeedbackKind, in_flight: u64) -> u64 {
     model.on_feedback(&Feedback {
         now: Time(RTT),
         kind,
@@ -124,7 +124,7 @@ fn an_idle_application_cannot_lower_the_bandwidth() {
         });
         model.btl_bw.get()
     };
-    let mut model = knowing(6.0, State::ProbeBw(2));
+    let mut model = knowing(6.0, BbrState::ProbeBw(2));
     close(sample(&mut model, 3, true), 6.0);
     close(sample(&mut model, 30, true), 10.24);
     close(sample(&mut model, 3, false), 1.024);
@@ -164,7 +164,7 @@ fn startup_ends_when_the_bandwidth_stops_growing() {
     for (packets, count) in rounds {
         model.next_round_delivered = 0; // whatever the packet: its round is over
         ack(&mut model, &Ack { since: packets, ..Ack::default() });
-        assert_eq!((model.state, model.full_bw_count), (State::Startup, count));
+        assert_eq!((model.state, model.full_bw_count), (BbrState::Startup, count));
     }
     // Within a round nothing is counted.
     model.next_round_delivered = u64::MAX;
@@ -179,7 +179,7 @@ fn startup_ends_when_the_bandwidth_stops_growing() {
     model.next_round_delivered = 0;
     ack(&mut model, &Ack { since: 8, ..Ack::default() });
     assert!(model.filled_pipe);
-    assert_eq!(model.state, State::Drain);
+    assert_eq!(model.state, BbrState::Drain);
     // The rate is the bandwidth over the gain of Startup: 8 * 4096 / 12000 / 2.885390 = 0.9463763.
     close(model.pacing_rate, 0.946_376_3);
 }
@@ -198,11 +198,11 @@ fn a_quarter_more_bandwidth_is_growth() {
 /// `BBRCheckDrain`: until one bandwidth-delay product is in flight, 6 * 12000 + 12288 B.
 #[test]
 fn drain_lasts_until_the_queue_is_gone() {
-    let mut model = knowing(6.0, State::Drain);
+    let mut model = knowing(6.0, BbrState::Drain);
     ack(&mut model, &Ack { in_flight: 84_289, ..Ack::default() });
-    assert_eq!(model.state, State::Drain);
+    assert_eq!(model.state, BbrState::Drain);
     ack(&mut model, &Ack { in_flight: 84_288, ..Ack::default() });
-    assert!(matches!(model.state, State::ProbeBw(_)));
+    assert!(matches!(model.state, BbrState::ProbeBw(_)));
 }
 
 /// `BBREnterProbeBW`: in any phase but that of gain 0.75.
@@ -210,9 +210,9 @@ fn drain_lasts_until_the_queue_is_gone() {
 fn flows_enter_different_phases() {
     let mut seen = [0; 8];
     for at in 0..1000 {
-        let mut model = knowing(6.0, State::Drain);
+        let mut model = knowing(6.0, BbrState::Drain);
         ack(&mut model, &Ack { at: RTT + at, in_flight: 0, ..Ack::default() });
-        let State::ProbeBw(phase) = model.state else { panic!("{:?}", model.state) };
+        let BbrState::ProbeBw(phase) = model.state else { panic!("{:?}", model.state) };
         seen[usize::from(phase)] += 1;
     }
     for (phase, times) in seen.into_iter().enumerate() {
@@ -226,9 +226,9 @@ fn flows_enter_different_phases() {
 #[test]
 fn phases_end_after_a_round_trip_and_when_their_aim_is_reached() {
     let next = |phase, at, in_flight| {
-        let mut model = knowing(6.0, State::ProbeBw(phase));
+        let mut model = knowing(6.0, BbrState::ProbeBw(phase));
         ack(&mut model, &Ack { at, in_flight, ..Ack::default() });
-        model.state == State::ProbeBw((phase + 1) % 8)
+        model.state == BbrState::ProbeBw((phase + 1) % 8)
     };
     for (phase, at, in_flight, ends) in [
         // Gain 1.25: a round trip, and a quarter more in flight.
@@ -252,10 +252,10 @@ fn phases_end_after_a_round_trip_and_when_their_aim_is_reached() {
     }
     // A loss ends the phase of 1.25 too, after a round trip.
     for (at, ends) in [(RTT, false), (RTT + 1, true)] {
-        let mut model = knowing(6.0, State::ProbeBw(0));
-        let (now, kind) = (Time(at), Kind::Lost);
+        let mut model = knowing(6.0, BbrState::ProbeBw(0));
+        let (now, kind) = (Time(at), FeedbackKind::Lost);
         model.on_feedback(&Feedback { now, kind, bytes: 4096, ..Feedback::default() });
-        assert_eq!(model.state == State::ProbeBw(1), ends);
+        assert_eq!(model.state == BbrState::ProbeBw(1), ends);
     }
 }
 
@@ -263,12 +263,12 @@ fn phases_end_after_a_round_trip_and_when_their_aim_is_reached() {
 fn the_rate_follows_the_phase() {
     for (phase, rate) in [(1, 6.0), (7, 7.5), (0, 4.5)] {
         // The phase ends with this ACK; the rate is that of the next, 1, 1.25 or 0.75 of 6 B/ns.
-        let mut model = knowing(6.0, State::ProbeBw(phase));
+        let mut model = knowing(6.0, BbrState::ProbeBw(phase));
         ack(&mut model, &Ack { at: RTT + 1, in_flight: 200_000, ..Ack::default() });
         close(model.pacing_rate, rate);
     }
     // Never more than the line: 1.25 * 12 = 15.
-    let mut model = knowing(12.0, State::ProbeBw(7));
+    let mut model = knowing(12.0, BbrState::ProbeBw(7));
     ack(&mut model, &Ack { at: RTT + 1, ..Ack::default() });
     close(model.pacing_rate, 12.5);
 }
@@ -293,15 +293,15 @@ fn the_window_follows_its_target() {
         ack(&mut model, &Ack::default());
         model.cwnd
     };
-    assert_eq!(window(State::ProbeBw(2), 100_000), 104_096);
-    assert_eq!(window(State::ProbeBw(2), 155_000), 156_288);
-    assert_eq!(window(State::ProbeBw(2), 400_000), 156_288);
-    assert_eq!(window(State::ProbeBw(2), 1_000), 4 * MTU);
+    assert_eq!(window(BbrState::ProbeBw(2), 100_000), 104_096);
+    assert_eq!(window(BbrState::ProbeBw(2), 155_000), 156_288);
+    assert_eq!(window(BbrState::ProbeBw(2), 400_000), 156_288);
+    assert_eq!(window(BbrState::ProbeBw(2), 1_000), 4 * MTU);
     // In Startup the target is 2.885390 * 72000 + 12288 = 220036, and is not enforced.
-    assert_eq!(window(State::Startup, 220_000), 224_096);
-    assert_eq!(window(State::Startup, 220_036), 220_036);
-    assert_eq!(window(State::Startup, 400_000), 400_000);
-    assert_eq!(window(State::Startup, 900_000), 750_000);
+    assert_eq!(window(BbrState::Startup, 220_000), 224_096);
+    assert_eq!(window(BbrState::Startup, 220_036), 220_036);
+    assert_eq!(window(BbrState::Startup, 400_000), 400_000);
+    assert_eq!(window(BbrState::Startup, 900_000), 750_000);
     // Before anything is known, ten packets are the target and may be exceeded once.
     let mut model = fresh();
     let now = Time(RTT);
@@ -309,11 +309,11 @@ fn the_window_follows_its_target() {
     assert_eq!(model.cwnd, 45_056);
     // A propagation time alone is no path.
     let mut model = fresh();
-    let (kind, rtt) = (Kind::ProbeAnswered, Some(Span(RTT)));
+    let (kind, rtt) = (FeedbackKind::ProbeAnswered, Some(Span(RTT)));
     model.on_feedback(&Feedback { now, kind, rtt, ..Feedback::default() });
     assert_eq!(model.rt_prop, RTT);
     // What was saved for a recovery that is over does not come back.
-    let mut model = knowing(6.0, State::ProbeBw(2));
+    let mut model = knowing(6.0, BbrState::ProbeBw(2));
     (model.cwnd, model.prior_cwnd) = (100_000, 140_000);
     ack(&mut model, &Ack::default());
     assert_eq!(model.cwnd, 104_096);
@@ -322,7 +322,7 @@ fn the_window_follows_its_target() {
 /// `BBRUpdateRTprop`.
 #[test]
 fn the_propagation_time_is_the_smallest_sample_for_a_while() {
-    let mut model = knowing(6.0, State::ProbeBw(2));
+    let mut model = knowing(6.0, BbrState::ProbeBw(2));
     ack(&mut model, &Ack { at: 20_000, rtt: 11_000, ..Ack::default() });
     assert_eq!((model.rt_prop, model.rt_prop_stamp), (11_000, Time(20_000)));
     ack(&mut model, &Ack { at: 30_000, rtt: 15_000, ..Ack::default() });
@@ -332,14 +332,14 @@ fn the_propagation_time_is_the_smallest_sample_for_a_while() {
     assert_eq!(model.rt_prop_stamp, Time(40_000));
     // A thousand base RTTs later it is forgotten.
     ack(&mut model, &Ack { at: 40_000 + 12_000_000, rtt: 15_000, ..Ack::default() });
-    assert_eq!((model.rt_prop, model.state == State::ProbeRtt), (11_000, false));
+    assert_eq!((model.rt_prop, model.state == BbrState::ProbeRtt), (11_000, false));
     ack(&mut model, &Ack { at: 40_001 + 12_000_000, rtt: 15_000, ..Ack::default() });
-    assert_eq!((model.rt_prop, model.state), (15_000, State::ProbeRtt));
+    assert_eq!((model.rt_prop, model.state), (15_000, BbrState::ProbeRtt));
     // The answer to a probe passed no queue; a larger one says nothing.
     for (at, rtt, stamp) in
         [(50_000, 10_000, 50_000), (51_000, 10_000, 51_000), (52_000, 20_000, 51_000)]
     {
-        let (kind, rtt) = (Kind::ProbeAnswered, Some(Span(rtt)));
+        let (kind, rtt) = (FeedbackKind::ProbeAnswered, Some(Span(rtt)));
         model.on_feedback(&Feedback { now: Time(at), kind, rtt, ..Feedback::default() });
         assert_eq!((model.rt_prop, model.rt_prop_stamp), (10_000, Time(stamp)));
     }
@@ -348,11 +348,11 @@ fn the_propagation_time_is_the_smallest_sample_for_a_while() {
 /// `BBRHandleProbeRTT`: four packets, for 240 us and a round from when no more are in flight.
 #[test]
 fn probe_rtt_empties_the_pipe_and_comes_back() {
-    let mut model = knowing(6.0, State::ProbeBw(2));
+    let mut model = knowing(6.0, BbrState::ProbeBw(2));
     model.cwnd = 150_000;
     let start = 12_000_001;
     ack(&mut model, &Ack { at: start, in_flight: 100_000, ..Ack::default() });
-    assert_eq!((model.state, model.cwnd, model.prior_cwnd), (State::ProbeRtt, 16_384, 150_000));
+    assert_eq!((model.state, model.cwnd, model.prior_cwnd), (BbrState::ProbeRtt, 16_384, 150_000));
     assert_eq!(model.probe_rtt_done, None);
     close(model.pacing_rate, 6.0);
     // 16385 in flight are too many yet.
@@ -363,10 +363,10 @@ fn probe_rtt_empties_the_pipe_and_comes_back() {
     // Time over, but its packet left before: no round yet.
     let at = start + 240_003;
     ack(&mut model, &Ack { at, since: 2, in_flight: 12_288, ..Ack::default() });
-    assert_eq!(model.state, State::ProbeRtt);
+    assert_eq!(model.state, BbrState::ProbeRtt);
     // A round passes with a packet that left after that.
     ack(&mut model, &Ack { at, since: 1, in_flight: 12_288, ..Ack::default() });
-    assert!(matches!(model.state, State::ProbeBw(_)));
+    assert!(matches!(model.state, BbrState::ProbeBw(_)));
     assert_eq!(model.rt_prop_stamp, Time(at));
     // The old window, and what the ACK adds.
     assert_eq!(model.cwnd, 154_096);
@@ -374,27 +374,30 @@ fn probe_rtt_empties_the_pipe_and_comes_back() {
 
 #[test]
 fn probe_rtt_leads_back_to_startup_if_the_pipe_never_was_full() {
-    let mut model = knowing(6.0, State::Startup);
+    let mut model = knowing(6.0, BbrState::Startup);
     let start = 12_000_001;
     ack(&mut model, &Ack { at: start, in_flight: 0, ..Ack::default() });
-    assert_eq!(model.state, State::ProbeRtt);
+    assert_eq!(model.state, BbrState::ProbeRtt);
     // A round, but not the time; then the time.
     ack(&mut model, &Ack { at: start + 240_000, in_flight: 0, ..Ack::default() });
-    assert_eq!(model.state, State::ProbeRtt);
+    assert_eq!(model.state, BbrState::ProbeRtt);
     ack(&mut model, &Ack { at: start + 240_001, in_flight: 0, since: 9, ..Ack::default() });
-    assert_eq!(model.state, State::Startup);
+    assert_eq!(model.state, BbrState::Startup);
 }
 
 /// Section 4.2.3.4.
 #[test]
 fn recovery_conserves_packets_and_gives_the_window_back() {
-    let mut model = knowing(6.0, State::ProbeBw(2));
+    let mut model = knowing(6.0, BbrState::ProbeBw(2));
     model.cwnd = 150_000;
     // Three packets are left in flight: they and one more.
-    assert_eq!(lose(&mut model, Kind::Lost, 12_288), 16_384);
+    assert_eq!(lose(&mut model, FeedbackKind::Lost, 12_288), 16_384);
     assert_eq!((model.prior_cwnd, model.recovery_left), (150_000, 12_288));
     // The second loss takes its bytes off the window.
-    assert_eq!(lose(&mut model, Kind::Nacked { trimmed: true, last_hop: false }, 8_192), 12_288);
+    assert_eq!(
+        lose(&mut model, FeedbackKind::Nacked { trimmed: true, last_hop: false }, 8_192),
+        12_288
+    );
     // An ACK of a packet that left before: one in, one out, 12288 + 4096.
     ack(&mut model, &Ack { since: 5, in_flight: 12_288, ..Ack::default() });
     assert_eq!((model.cwnd, model.conserving), (16_384, true));
@@ -406,28 +409,28 @@ fn recovery_conserves_packets_and_gives_the_window_back() {
 /// `BBRSaveCwnd`: in recovery and in ProbeRTT the window worth saving is the one saved before.
 #[test]
 fn a_small_window_is_not_saved_over_a_large_one() {
-    let mut model = knowing(6.0, State::ProbeRtt);
+    let mut model = knowing(6.0, BbrState::ProbeRtt);
     (model.cwnd, model.prior_cwnd) = (16_384, 150_000);
-    lose(&mut model, Kind::Lost, 12_288);
+    lose(&mut model, FeedbackKind::Lost, 12_288);
     assert_eq!(model.prior_cwnd, 150_000);
     // A recovery, and the time of ProbeRTT comes in it.
-    let mut model = knowing(6.0, State::ProbeBw(2));
+    let mut model = knowing(6.0, BbrState::ProbeBw(2));
     model.cwnd = 150_000;
-    lose(&mut model, Kind::Lost, 40_960);
+    lose(&mut model, FeedbackKind::Lost, 40_960);
     ack(&mut model, &Ack { at: 12_000_001, since: 5, in_flight: 36_864, ..Ack::default() });
-    assert_eq!((model.state, model.prior_cwnd), (State::ProbeRtt, 150_000));
+    assert_eq!((model.state, model.prior_cwnd), (BbrState::ProbeRtt, 150_000));
     // Without either it is the window itself, though a larger one was saved once.
-    let mut model = knowing(6.0, State::ProbeBw(2));
+    let mut model = knowing(6.0, BbrState::ProbeBw(2));
     (model.cwnd, model.prior_cwnd) = (100_000, 150_000);
-    lose(&mut model, Kind::Lost, 12_288);
+    lose(&mut model, FeedbackKind::Lost, 12_288);
     assert_eq!(model.prior_cwnd, 100_000);
 }
 
 #[test]
 fn after_a_round_of_conservation_the_window_grows_again() {
-    let mut model = knowing(6.0, State::ProbeBw(2));
+    let mut model = knowing(6.0, BbrState::ProbeBw(2));
     model.cwnd = 150_000;
-    assert_eq!(lose(&mut model, Kind::Lost, 40_960), 45_056);
+    assert_eq!(lose(&mut model, FeedbackKind::Lost, 40_960), 45_056);
     // This packet left after the loss was found. In flight 36864: no more than 40960 by conservation,
     // but that is over: 45056 + 4096.
     ack(&mut model, &Ack { since: 1, in_flight: 36_864, ..Ack::default() });
@@ -436,15 +439,15 @@ fn after_a_round_of_conservation_the_window_grows_again() {
 
 #[test]
 fn a_time_out_leaves_one_packet() {
-    let mut model = knowing(6.0, State::ProbeBw(2));
+    let mut model = knowing(6.0, BbrState::ProbeBw(2));
     model.cwnd = 150_000;
-    assert_eq!(lose(&mut model, Kind::TimedOut, 8_192), 4_096);
+    assert_eq!(lose(&mut model, FeedbackKind::TimedOut, 8_192), 4_096);
     // More of them do not take less than that away.
-    assert_eq!(lose(&mut model, Kind::TimedOut, 4_096), 4_096);
+    assert_eq!(lose(&mut model, FeedbackKind::TimedOut, 4_096), 4_096);
     ack(&mut model, &Ack { since: 5, in_flight: 0, ..Ack::default() });
     assert_eq!(model.cwnd, 154_096);
     // With nothing else in flight the next ACK is the end of it.
-    assert_eq!(lose(&mut model, Kind::TimedOut, 0), 4_096);
+    assert_eq!(lose(&mut model, FeedbackKind::TimedOut, 0), 4_096);
     ack(&mut model, &Ack { since: 5, in_flight: 0, ..Ack::default() });
     assert_eq!(model.cwnd, 156_288);
 }
@@ -452,13 +455,13 @@ fn a_time_out_leaves_one_packet() {
 /// `BBRHandleRestartFromIdle`.
 #[test]
 fn after_a_pause_it_resumes_at_the_bandwidth() {
-    let mut model = knowing(6.0, State::ProbeBw(0));
+    let mut model = knowing(6.0, BbrState::ProbeBw(0));
     model.pacing_rate = 7.5;
     model.on_event(Time(20_000_000), FlowEvent::Resumed);
     close(model.pacing_rate, 6.0);
     // The propagation time is old, but the pause emptied the pipe: no ProbeRTT for it.
     ack(&mut model, &Ack { at: 20_000_000, rtt: 13_000, ..Ack::default() });
-    assert!(matches!(model.state, State::ProbeBw(_)) && !model.idle_restart);
+    assert!(matches!(model.state, BbrState::ProbeBw(_)) && !model.idle_restart);
     assert_eq!(model.rt_prop, 13_000);
     // Before ProbeBW the rate is left alone; other events mean nothing.
     let mut model = fresh();
@@ -471,9 +474,9 @@ fn after_a_pause_it_resumes_at_the_bandwidth() {
 
 #[test]
 fn what_says_nothing_about_the_path_changes_nothing() {
-    let mut model = knowing(6.0, State::ProbeBw(2));
+    let mut model = knowing(6.0, BbrState::ProbeBw(2));
     let before = std::format!("{model:?}");
-    for kind in [Kind::Notified, Kind::Control] {
+    for kind in [FeedbackKind::Notified, FeedbackKind::Control] {
         let rtt = Some(Span(1));
         model.on_feedback(&Feedback { now: Time(9), kind, bytes: 9, rtt, ..Feedback::default() });
     }

@@ -5,12 +5,12 @@ use PathSignal::{Ecn, Good, Nack, Timeout};
 
 const T0: Time = Time::ZERO;
 
-fn bitmap(paths: u16) -> Bitmap {
-    Bitmap::new(Arc::new(BitmapConfig::new(paths)), Rng::new(5))
+fn bitmap(paths: u16) -> BitmapPaths {
+    BitmapPaths::new(Arc::new(BitmapConfig::new(paths)), Rng::new(5))
 }
 
-fn order(paths: u16) -> Oblivious {
-    Oblivious::over(paths, Rng::new(5))
+fn order(paths: u16) -> ObliviousPaths {
+    ObliviousPaths::over(paths, Rng::new(5))
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn a_path_out_of_range_is_ignored_and_one_path_works() {
 
 #[test]
 fn it_is_small_and_its_parameters_are_checked() {
-    assert!(size_of::<Bitmap>() <= 48, "{}", size_of::<Bitmap>());
+    assert!(size_of::<BitmapPaths>() <= 48, "{}", size_of::<BitmapPaths>());
     for (config, parameter) in [
         (BitmapConfig::new(0), "paths"),
         (BitmapConfig::new(48), "paths"),

@@ -4,12 +4,12 @@ use squall_base::{Rate, Span};
 
 use crate::controller::{ReceiverConfig, SenderParameters};
 use crate::error::{ConfigError, within};
-use crate::network::Network;
+use crate::network::NetworkProfile;
 use crate::tuning::Parameter;
 
 /// Whose DCQCN.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Form {
+pub enum DcqcnVariant {
     /// The paper's: each notification cuts, `alpha` grows at a notification.
     #[default]
     Paper,
@@ -39,7 +39,7 @@ pub struct DcqcnConfig {
     /// Bandwidth-delay product in bytes.
     pub bdp: f32,
     /// Whose.
-    pub form: Form,
+    pub form: DcqcnVariant,
     /// Weight of a notification in `alpha`.
     pub g: f32,
     /// Time in which `alpha` decays once (`K`), or is updated once.
@@ -74,11 +74,11 @@ impl DcqcnConfig {
     /// The paper's constants on `network`.
     #[must_use]
     #[allow(clippy::cast_possible_truncation)] // single precision is the rates'
-    pub fn new(network: &Network) -> Self {
+    pub fn new(network: &NetworkProfile) -> Self {
         let mut config = Self {
             line: network.line,
             bdp: network.bdp() as f32,
-            form: Form::Paper,
+            form: DcqcnVariant::Paper,
             g: 0.0,
             alpha_period: Span::ZERO,
             decrease_period: Span::ZERO,
@@ -94,16 +94,16 @@ impl DcqcnConfig {
             burst: network.mtu,
             window: 0.0,
         };
-        config.set_form(Form::Paper);
+        config.set_form(DcqcnVariant::Paper);
         config
     }
 
     /// Sets all constants that the two forms do not share to those of `form`.
-    pub fn set_form(&mut self, form: Form) {
+    pub fn set_form(&mut self, form: DcqcnVariant) {
         let line = self.line.0;
         self.form = form;
         match form {
-            Form::Paper => {
+            DcqcnVariant::Paper => {
                 self.g = 1.0 / 256.0;
                 self.alpha_period = Span::micros(55);
                 self.decrease_period = Span::ZERO;
@@ -115,7 +115,7 @@ impl DcqcnConfig {
                 self.clamp_target = true;
                 self.cnp_interval = Span::micros(50);
             }
-            Form::Vendor => {
+            DcqcnVariant::Vendor => {
                 self.g = 5.0 / 1024.0;
                 self.alpha_period = Span::micros(1);
                 self.decrease_period = Span::micros(4);
@@ -147,8 +147,8 @@ tunable! {
         name: "vendor",
         what: "the network cards' form and constants: 0, the paper's; sets others, so put it first",
         allowed: "0 or 1",
-        get: |c| f64::from(c.form == Form::Vendor),
-        set: |c, v| c.set_form(if v != 0.0 { Form::Vendor } else { Form::Paper }),
+        get: |c| f64::from(c.form == DcqcnVariant::Vendor),
+        set: |c, v| c.set_form(if v != 0.0 { DcqcnVariant::Vendor } else { DcqcnVariant::Paper }),
     }],
     also: Self::check_whole;
     number g "g" (0.0, 1.0, "0 to 1")
@@ -182,7 +182,7 @@ tunable! {
 }
 
 impl SenderParameters for DcqcnConfig {
-    fn receiver(&self, _network: &Network) -> ReceiverConfig {
+    fn receiver(&self, _network: &NetworkProfile) -> ReceiverConfig {
         ReceiverConfig::Notifying { interval: self.cnp_interval }
     }
 }

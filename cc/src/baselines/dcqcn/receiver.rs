@@ -10,7 +10,7 @@ use crate::nscc::NsccReceiver;
 
 /// What is known of a flow that was notified less than an interval ago.
 #[derive(Clone, Copy, Debug)]
-struct Slot {
+struct FlowSlot {
     /// [`RxFlow::id`]; `None` when the slot is free.
     flow: Option<u32>,
     /// When the interval is over.
@@ -29,7 +29,7 @@ struct Slot {
 pub struct NotifyReceiver {
     interval: Span,
     counts: NsccReceiver,
-    slots: Vec<Slot>,
+    slots: Vec<FlowSlot>,
     free: Vec<u32>,
     /// Slots whose interval runs. All are equally long, so they end in the order they began.
     running: VecDeque<u32>,
@@ -52,14 +52,14 @@ impl NotifyReceiver {
     }
 
     /// The slot of `flow`, while its interval runs. A flow may remember one that is another's by now.
-    fn slot(&mut self, flow: &RxFlow) -> Option<&mut Slot> {
+    fn slot(&mut self, flow: &RxFlow) -> Option<&mut FlowSlot> {
         let slot = self.slots.get_mut(flow.slot()? as usize)?;
         Some(slot).filter(|slot| slot.flow == Some(flow.id()))
     }
 
     /// Notifies `flow` and begins its interval.
     fn notify(&mut self, now: Time, flow: &mut RxFlow) {
-        let slot = Slot { flow: Some(flow.id()), until: now + self.interval, marked: false };
+        let slot = FlowSlot { flow: Some(flow.id()), until: now + self.interval, marked: false };
         let index = match self.free.pop() {
             Some(index) => {
                 self.slots[index as usize] = slot;

@@ -3,14 +3,14 @@
 
 use super::*;
 use crate::controller::{ReceiverConfig, SenderParameters};
-use crate::network::Network;
+use crate::network::NetworkProfile;
 use crate::tuning::Tunable;
 use squall_base::Rate;
 
 const G: f32 = 1e9;
 
-fn network() -> Network {
-    Network::new(Rate::gbps(40), Span::micros(12), 4096, false)
+fn network() -> NetworkProfile {
+    NetworkProfile::new(Rate::gbps(40), Span::micros(12), 4096, false)
 }
 
 fn with(change: impl FnOnce(&mut DcqcnConfig)) -> Dcqcn {
@@ -25,7 +25,7 @@ fn paper() -> Dcqcn {
 }
 
 fn vendor() -> Dcqcn {
-    with(|config| config.set_form(Form::Vendor))
+    with(|config| config.set_form(DcqcnVariant::Vendor))
 }
 
 const fn at(micros: u64) -> Time {
@@ -34,7 +34,11 @@ const fn at(micros: u64) -> Time {
 
 /// A notification at `micros`; returns R_C in Gb/s.
 fn notify(dcqcn: &mut Dcqcn, micros: u64) -> f32 {
-    dcqcn.on_feedback(&Feedback { now: at(micros), kind: Kind::Notified, ..Feedback::default() });
+    dcqcn.on_feedback(&Feedback {
+        now: at(micros),
+        kind: FeedbackKind::Notified,
+        ..Feedback::default()
+    });
     dcqcn.rate / G
 }
 
@@ -47,7 +51,7 @@ fn fire(dcqcn: &mut Dcqcn, micros: u64) -> f32 {
 }
 
 fn send(dcqcn: &mut Dcqcn, bytes: u32) -> f32 {
-    let _ = dcqcn.on_send(at(0), &Sending { bytes, ..Sending::default() });
+    let _ = dcqcn.on_send(at(0), &SentPacket { bytes, ..SentPacket::default() });
     dcqcn.rate / G
 }
 
@@ -199,14 +203,14 @@ fn a_loss_counts_as_a_notification_of_its_interval() {
         dcqcn.rate / G
     };
     let mut dcqcn = paper();
-    close(lose(&mut dcqcn, 10, Kind::Nacked { trimmed: true, last_hop: true }), 20.0);
-    close(lose(&mut dcqcn, 59, Kind::Lost), 20.0);
-    close(lose(&mut dcqcn, 60, Kind::Lost), 10.0);
-    close(lose(&mut dcqcn, 109, Kind::TimedOut), 10.0);
+    close(lose(&mut dcqcn, 10, FeedbackKind::Nacked { trimmed: true, last_hop: true }), 20.0);
+    close(lose(&mut dcqcn, 59, FeedbackKind::Lost), 20.0);
+    close(lose(&mut dcqcn, 60, FeedbackKind::Lost), 10.0);
+    close(lose(&mut dcqcn, 109, FeedbackKind::TimedOut), 10.0);
     let mut deaf = with(|config| config.react_to_loss = false);
-    close(lose(&mut deaf, 10, Kind::TimedOut), 40.0);
+    close(lose(&mut deaf, 10, FeedbackKind::TimedOut), 40.0);
     // Nothing else is one.
-    for kind in [Kind::Acked, Kind::ProbeAnswered, Kind::Control] {
+    for kind in [FeedbackKind::Acked, FeedbackKind::ProbeAnswered, FeedbackKind::Control] {
         let mut dcqcn = paper();
         for _ in 0..100 {
             dcqcn.on_feedback(&Feedback { kind, bytes: 4096, ..Feedback::default() });
@@ -260,8 +264,8 @@ fn vendor_constants() {
     let of = |micros| ReceiverConfig::Notifying { interval: Span::micros(micros) };
     assert_eq!((interval(&dcqcn), interval(&paper())), (of(4), of(50)));
     let mut back = DcqcnConfig::new(&network());
-    back.set_form(Form::Vendor);
-    back.set_form(Form::Paper);
+    back.set_form(DcqcnVariant::Vendor);
+    back.set_form(DcqcnVariant::Paper);
     assert_eq!(back, DcqcnConfig::new(&network()));
 }
 
@@ -297,7 +301,7 @@ fn vendor_cuts_keep_their_distance() {
     assert_eq!(dcqcn.next_timer(), Some(at(404)));
     // With clamp_target it would not.
     let mut clamped = with(|config| {
-        config.set_form(Form::Vendor);
+        config.set_form(DcqcnVariant::Vendor);
         config.clamp_target = true;
     });
     notify(&mut clamped, 100);
@@ -352,7 +356,7 @@ fn state_is_small() {
 #[test]
 fn each_form_has_its_constants() {
     let constants = |form| {
-        let network = Network::new(Rate::gbps(25), Span::micros(12), 4096, false);
+        let network = NetworkProfile::new(Rate::gbps(25), Span::micros(12), 4096, false);
         let mut config = DcqcnConfig::new(&network);
         config.set_form(form);
         let times = [config.alpha_period, config.decrease_period, config.increase_period];
@@ -360,8 +364,8 @@ fn each_form_has_its_constants() {
         (times.map(|time| time.0 / 1000), config.byte_counter, config.stages, steps)
     };
     // 40 and 400 of 40 Gb/s are 25 and 250 of 25.
-    assert_eq!(constants(Form::Paper), ([55, 0, 55], 10_000_000, 5, [25, 250]));
-    assert_eq!(constants(Form::Vendor), ([1, 4, 300], 0, 1, [5, 50]));
+    assert_eq!(constants(DcqcnVariant::Paper), ([55, 0, 55], 10_000_000, 5, [25, 250]));
+    assert_eq!(constants(DcqcnVariant::Vendor), ([1, 4, 300], 0, 1, [5, 50]));
     let paper = DcqcnConfig::new(&network());
     assert_eq!((paper.g, paper.clamp_target, paper.window), (1.0 / 256.0, true, 0.0));
     assert!(!vendor().config.clamp_target);

@@ -5,7 +5,7 @@ use squall_base::Span;
 use crate::controller::SenderParameters;
 use crate::error::{ConfigError, within};
 use crate::fair::{FairParameters, VaiConfig};
-use crate::network::Network;
+use crate::network::NetworkProfile;
 
 /// Parameters of [`crate::Dctcp`].
 #[derive(Clone, PartialEq, Debug)]
@@ -34,7 +34,7 @@ impl DctcpConfig {
     /// The defaults on `network`.
     #[must_use]
     #[allow(clippy::cast_possible_truncation)] // windows are in single precision
-    pub fn new(network: &Network) -> Self {
+    pub fn new(network: &NetworkProfile) -> Self {
         let largest = (5.0 * network.bdp()).max(network.min_window.unwrap_or(0) as f64);
         Self {
             mtu: network.mtu,

@@ -3,14 +3,14 @@
 
 use super::*;
 use crate::fair::{FairCc, Fairness, Reference};
-use crate::network::Network;
+use crate::network::NetworkProfile;
 use crate::tuning::Tunable;
 use squall_base::{Rate, Span};
 
 const MTU: u32 = 4096;
 
 fn reference() -> DctcpConfig {
-    DctcpConfig::new(&Network::new(Rate::gbps(100), Span::micros(12), MTU, true))
+    DctcpConfig::new(&NetworkProfile::new(Rate::gbps(100), Span::micros(12), MTU, true))
 }
 
 /// A context in congestion avoidance with a window of `packets` and `alpha`.
@@ -39,7 +39,7 @@ fn ack(dctcp: &mut Dctcp, packets: u16, marked: u16, in_flight: u32) -> f32 {
 }
 
 /// A loss of one packet that leaves `in_flight` packets.
-fn lose(dctcp: &mut Dctcp, kind: Kind, in_flight: u32) -> f32 {
+fn lose(dctcp: &mut Dctcp, kind: FeedbackKind, in_flight: u32) -> f32 {
     let in_flight = u64::from(in_flight * MTU);
     dctcp.on_feedback(&Feedback { kind, bytes: MTU, packets: 1, in_flight, ..Feedback::default() });
     dctcp.cwnd / MTU as f32
@@ -88,8 +88,8 @@ fn alpha_follows_the_share_of_marked_bytes() {
     // which 2 are, then 2 lost that count neither way: no change yet.
     ack(&mut dctcp, 12, 0, 20);
     ack(&mut dctcp, 4, 2, 20);
-    lose(&mut dctcp, Kind::Lost, 20);
-    lose(&mut dctcp, Kind::Lost, 20);
+    lose(&mut dctcp, FeedbackKind::Lost, 20);
+    lose(&mut dctcp, FeedbackKind::Lost, 20);
     close(dctcp.alpha, 0.468_75);
     // The last one: 3 of 17 marked, alpha = 0.46875 * 15/16 + 3/17/16 = 0.4394531 + 0.0110294.
     ack(&mut dctcp, 1, 1, 20);
@@ -138,7 +138,7 @@ fn a_mark_ends_slow_start() {
 
 #[test]
 fn losses_halve_as_tcp_does() {
-    for kind in [Kind::Lost, Kind::Nacked { trimmed: true, last_hop: true }] {
+    for kind in [FeedbackKind::Lost, FeedbackKind::Nacked { trimmed: true, last_hop: true }] {
         let mut dctcp = with(20, 0.1);
         close(lose(&mut dctcp, kind, 3), 10.0);
         close(lose(&mut dctcp, kind, 2), 10.0);
@@ -154,10 +154,10 @@ fn losses_halve_as_tcp_does() {
 #[test]
 fn a_time_out_leaves_one_packet_and_half_the_threshold() {
     let mut dctcp = with(20, 0.1);
-    close(lose(&mut dctcp, Kind::TimedOut, 2), 1.0);
+    close(lose(&mut dctcp, FeedbackKind::TimedOut, 2), 1.0);
     assert_eq!(dctcp.ssthresh, 40_960.0);
     // The others of the same window of data change nothing.
-    close(lose(&mut dctcp, Kind::TimedOut, 1), 1.0);
+    close(lose(&mut dctcp, FeedbackKind::TimedOut, 1), 1.0);
     assert_eq!(dctcp.ssthresh, 40_960.0);
     // Then slow start up to ten packets: 1 + 1, + 2, .., and avoidance from there on.
     close(ack(&mut dctcp, 1, 0, 0), 2.0);
@@ -168,7 +168,12 @@ fn a_time_out_leaves_one_packet_and_half_the_threshold() {
 #[test]
 fn what_acknowledges_nothing_changes_nothing() {
     let mut dctcp = with(20, 0.4);
-    for kind in [Kind::Acked, Kind::ProbeAnswered, Kind::Notified, Kind::Control] {
+    for kind in [
+        FeedbackKind::Acked,
+        FeedbackKind::ProbeAnswered,
+        FeedbackKind::Notified,
+        FeedbackKind::Control,
+    ] {
         dctcp.on_feedback(&Feedback { kind, ecn: true, in_flight: 9, ..Feedback::default() });
         assert_eq!((dctcp.cwnd, dctcp.alpha), (81_920.0, 0.4));
     }
@@ -199,7 +204,7 @@ fn the_constants_are_those_of_the_rfcs() {
 }
 
 fn fairness(text: &str) -> Fairness<Reference> {
-    let network = Network::new(Rate::gbps(100), Span::micros(12), MTU, true);
+    let network = NetworkProfile::new(Rate::gbps(100), Span::micros(12), MTU, true);
     let config = crate::SenderConfig::by_name(text, &network).expect("allowed");
     Fairness::new(Arc::new(config.fair().expect("it lends its law")))
 }
@@ -272,8 +277,13 @@ fn a_loss_moves_the_reference_at_once() {
     dctcp.window_left = u64::MAX;
     close(fair_ack(&mut dctcp, &mut sf, 10, true, false), 31.0);
     let in_flight = u64::from(40 * MTU);
-    let lost =
-        Feedback { kind: Kind::Lost, bytes: MTU, packets: 1, in_flight, ..Feedback::default() };
+    let lost = Feedback {
+        kind: FeedbackKind::Lost,
+        bytes: MTU,
+        packets: 1,
+        in_flight,
+        ..Feedback::default()
+    };
     dctcp.on_feedback_fairly(&lost, &mut sf);
     close(dctcp.cwnd / MTU as f32, 20.0);
     close(sf.reference(0.0) / MTU as f32, 20.0);

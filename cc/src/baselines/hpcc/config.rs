@@ -5,7 +5,7 @@ use squall_base::{Rate, Span};
 use crate::controller::{AckStyle, SenderParameters};
 use crate::error::{ConfigError, within};
 use crate::fair::{FairParameters, VaiConfig};
-use crate::network::Network;
+use crate::network::NetworkProfile;
 
 /// Parameters of [`crate::Hpcc`]: those of Li et al. (SIGCOMM 2019, section 5.1) as J. Snyder's thesis has them (table
 /// 3.1), rates scaled from its 100 Gb/s to this network's.
@@ -37,7 +37,7 @@ pub struct HpccConfig {
 impl HpccConfig {
     /// The defaults on `network`.
     #[must_use]
-    pub fn new(network: &Network) -> Self {
+    pub fn new(network: &NetworkProfile) -> Self {
         let least = |share: u64| Rate((network.line.0 / share).max(1_000_000));
         Self {
             mtu: network.mtu,

@@ -8,40 +8,40 @@ use alloc::boxed::Box;
 use crate::controller::{Hops, IntHop, LANES};
 
 /// Queues whose records are kept field by field: the switches of a fat tree of three tiers.
-const HERE: usize = 5;
+const INLINE: usize = 5;
 
-/// Bytes in a unit of [`Last::queue`].
+/// Bytes in a unit of [`QueueRecord::queue`].
 const UNIT: u32 = 128;
 
 /// No path has as many switches: what is remembered is of none, or of several.
-const SEVERAL: u8 = u8::MAX;
+const SEVERAL_PATHS: u8 = u8::MAX;
 
 /// The last record of each queue: 72 bytes for five, and 12 for each of `more`. Times and bytes are the low 32 bits, for
 /// differences; a time of zero is none.
 #[derive(Clone, Debug)]
 pub(super) struct Records {
-    more: Option<Box<More>>,
-    at: [u32; HERE],
-    tx_bytes: [u32; HERE],
+    more: Option<Box<OverflowRecords>>,
+    at: [u32; INLINE],
+    tx_bytes: [u32; INLINE],
     /// The low bits of the queue's name.
-    hop: [u16; HERE],
+    hop: [u16; INLINE],
     /// Bytes left behind, in units of [`UNIT`].
-    queue: [u16; HERE],
+    queue: [u16; INLINE],
     /// Records here that may be used.
     here: u8,
-    /// How many stand here in the order of one path, all others being unused; or [`SEVERAL`].
+    /// How many stand here in the order of one path, all others being unused; or [`SEVERAL_PATHS`].
     path: u8,
 }
 
 /// Records of further queues.
 #[derive(Clone, Debug)]
-struct More {
-    last: Box<[Last]>,
+struct OverflowRecords {
+    last: Box<[QueueRecord]>,
 }
 
 /// One record.
 #[derive(Clone, Copy, Debug, Default)]
-struct Last {
+struct QueueRecord {
     at: u32,
     tx_bytes: u32,
     hop: u16,
@@ -50,25 +50,25 @@ struct Last {
 
 /// The busiest link of those whose records were compared.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Busiest {
+pub(super) struct BusiestLink {
     /// The bits of `u`, which are in order as numbers with a sign; negative where none was compared.
     utilisation: i32,
     /// Time between its records in nanoseconds.
     between: u32,
 }
 
-impl Busiest {
+impl BusiestLink {
     const NONE: Self = Self { utilisation: -1, between: 0 };
 
     /// `u`, and the time between its records in nanoseconds; `None` where none was compared.
     #[inline(always)]
-    pub(super) fn found(self) -> Option<(f32, f32)> {
+    pub(super) fn measurement(self) -> Option<(f32, f32)> {
         let utilisation = f32::from_bits(self.utilisation.cast_unsigned());
         (self.utilisation >= 0).then(|| (utilisation, float(self.between)))
     }
 
     #[inline(always)]
-    fn hear(&mut self, utilisation: i32, between: u32) {
+    fn update(&mut self, utilisation: i32, between: u32) {
         if utilisation > self.utilisation {
             *self = Self { utilisation, between };
         }
@@ -77,18 +77,18 @@ impl Busiest {
     /// A record says `now` of a link that carries so many bytes a nanosecond, and the one of the same queue before it said
     /// `last`; `in_base` is one over `T` in nanoseconds.
     #[inline(always)]
-    fn compare(&mut self, now: Last, last: Last, carries: f32, in_base: f32) {
+    fn compare(&mut self, now: QueueRecord, last: QueueRecord, carries: f32, in_base: f32) {
         let between = now.at.wrapping_sub(last.at);
         let sent = now.tx_bytes.wrapping_sub(last.tx_bytes);
-        let waiting = waiting(now.queue.into(), last.queue);
-        self.hear(utilisation(between, sent, waiting, carries, in_base), between);
+        let waiting = shorter_queue(now.queue.into(), last.queue);
+        self.update(utilisation(between, sent, waiting, carries, in_base), between);
     }
 }
 
 // What follows is computed of several links together: it has neither branches nor what the vector instructions that every x86
 // has do not know, as numbers of 32 bits without a sign.
 
-/// How busy a link was between two records of it, as [`Busiest`] has it.
+/// How busy a link was between two records of it, as [`BusiestLink`] has it.
 #[inline(always)]
 fn utilisation(between: u32, sent: u32, waiting: u32, carries: f32, in_base: f32) -> i32 {
     let busy = (float(sent) / float(between) + float(waiting) * in_base) / carries;
@@ -111,7 +111,7 @@ const fn where_less(a: u32, b: u32) -> u32 {
 
 /// The shorter of two queues in bytes, of both in units.
 #[inline(always)]
-fn waiting(now: u32, last: u16) -> u32 {
+fn shorter_queue(now: u32, last: u16) -> u32 {
     let last = u32::from(last);
     last.wrapping_add(now.wrapping_sub(last) & where_less(now, last)) * UNIT
 }
@@ -129,9 +129,9 @@ const fn low(hop: u32) -> u16 {
     (hop & 0xffff) as u16
 }
 
-impl Last {
+impl QueueRecord {
     #[inline(always)]
-    fn of(hop: &IntHop) -> Self {
+    fn from_hop(hop: &IntHop) -> Self {
         Self {
             at: (hop.at.0 & 0xffff_ffff) as u32,
             tx_bytes: (hop.tx_bytes & 0xffff_ffff) as u32,
@@ -144,11 +144,13 @@ impl Last {
 impl Records {
     /// None yet, and room for those of so many queues.
     pub(super) fn new(queues: u16) -> Self {
-        let (zero, short) = ([0; HERE], [0; HERE]);
+        let (zero, short) = ([0; INLINE], [0; INLINE]);
         let queues = usize::from(queues);
-        let here = queues.min(HERE);
+        let here = queues.min(INLINE);
         let more = (queues > here).then(|| {
-            Box::new(More { last: alloc::vec![Last::default(); queues - here].into_boxed_slice() })
+            Box::new(OverflowRecords {
+                last: alloc::vec![QueueRecord::default(); queues - here].into_boxed_slice(),
+            })
         });
         Self {
             more,
@@ -157,7 +159,7 @@ impl Records {
             hop: short,
             queue: short,
             here: here as u8,
-            path: SEVERAL,
+            path: SEVERAL_PATHS,
         }
     }
 
@@ -178,13 +180,13 @@ impl Records {
 
     /// Whether `hops` are of the queues that are remembered, in the same order, and few.
     #[inline(always)]
-    pub(super) fn are_of_few(&self, hops: &Hops) -> bool {
-        usize::from(hops.len()) <= LANES && self.begin_as(hops)
+    pub(super) fn match_short_path(&self, hops: &Hops) -> bool {
+        usize::from(hops.len()) <= LANES && self.match_first(hops)
     }
 
     /// Whether the first of `hops` are.
     #[inline(always)]
-    fn begin_as(&self, hops: &Hops) -> bool {
+    fn match_first(&self, hops: &Hops) -> bool {
         let (Some(lanes), Some(hop)) = (hops.lanes(), self.hop.first_chunk::<LANES>()) else {
             return false;
         };
@@ -192,76 +194,76 @@ impl Records {
         hops.len() == self.path && differ == 0
     }
 
-    /// Compares `hops`, of which [`Records::are_of_few`] was true, and remembers them; `in_base` is one over `T` in nanoseconds.
+    /// Compares `hops`, of which [`Records::match_short_path`] was true, and remembers them; `in_base` is one over `T` in nanoseconds.
     #[inline(always)]
-    pub(super) fn advance(&mut self, hops: &Hops, in_base: f32) -> Busiest {
-        let Some(now) = hops.lanes() else { return Busiest::NONE };
+    pub(super) fn advance(&mut self, hops: &Hops, in_base: f32) -> BusiestLink {
+        let Some(now) = hops.lanes() else { return BusiestLink::NONE };
         let (Some(at), Some(tx_bytes), Some(queue)) = (
             self.at.first_chunk_mut::<LANES>(),
             self.tx_bytes.first_chunk_mut::<LANES>(),
             self.queue.first_chunk_mut::<LANES>(),
         ) else {
-            return Busiest::NONE;
+            return BusiestLink::NONE;
         };
         let between: [u32; LANES] = core::array::from_fn(|i| now.at[i].wrapping_sub(at[i]));
         let left: [u32; LANES] = core::array::from_fn(|i| units(now.queue[i]));
         let busy: [i32; LANES] = core::array::from_fn(|i| {
             let sent = now.tx_bytes[i].wrapping_sub(tx_bytes[i]);
-            utilisation(between[i], sent, waiting(left[i], queue[i]), now.carries[i], in_base)
+            utilisation(between[i], sent, shorter_queue(left[i], queue[i]), now.carries[i], in_base)
         });
         (*at, *tx_bytes, *queue) = (*now.at, *now.tx_bytes, left.map(|units| units as u16));
         // Seen from here on as memory: otherwise the compiler takes lanes out of registers one by one while they are made.
         let (busy, between) = core::hint::black_box((busy, between));
-        let mut busiest = Busiest { utilisation: busy[0], between: between[0] };
+        let mut busiest = BusiestLink { utilisation: busy[0], between: between[0] };
         for i in 1..LANES {
-            busiest.hear(busy[i], between[i]);
+            busiest.update(busy[i], between[i]);
         }
         busiest
     }
 
     /// The same of those behind the first.
-    fn advance_fifth(&mut self, hops: &Hops, in_base: f32, busiest: &mut Busiest) {
+    fn advance_fifth(&mut self, hops: &Hops, in_base: f32, busiest: &mut BusiestLink) {
         if let Some(hop) = hops.get(LANES) {
-            let now = Last::of(&hop);
+            let now = QueueRecord::from_hop(&hop);
             let last = self.replace(LANES, now);
             busiest.compare(now, last, hop.carries(), in_base);
         }
     }
 
     /// The same of any.
-    pub(super) fn meet(&mut self, hops: &Hops, in_base: f32) -> Busiest {
+    pub(super) fn compare_any(&mut self, hops: &Hops, in_base: f32) -> BusiestLink {
         let fifth = hops.get(LANES).is_none_or(|hop| low(hop.hop) == self.hop[LANES]);
-        if fifth && self.begin_as(hops) {
+        if fifth && self.match_first(hops) {
             let mut busiest = self.advance(hops, in_base);
             self.advance_fifth(hops, in_base, &mut busiest);
             return busiest;
         }
-        let mut busiest = Busiest::NONE;
+        let mut busiest = BusiestLink::NONE;
         for (place, hop) in hops.iter().enumerate() {
-            let now = Last::of(&hop);
+            let now = QueueRecord::from_hop(&hop);
             let place = self.place_of(place, now);
             let last = self.replace(place, now);
             if last.at != 0 && last.hop == now.hop {
                 busiest.compare(now, last, hop.carries(), in_base);
             }
         }
-        self.path = self.one_path(hops);
+        self.path = self.single_path_len(hops);
         busiest
     }
 
     /// [`Records::path`], after `hops` were remembered.
-    fn one_path(&self, hops: &Hops) -> u8 {
+    fn single_path_len(&self, hops: &Hops) -> u8 {
         let (len, here) = (usize::from(hops.len()), usize::from(self.here));
         let in_order = hops.iter().enumerate().all(|(place, hop)| {
             place < here && self.get(place).at != 0 && self.hop[place] == low(hop.hop)
         });
         let others = (len..here).all(|place| self.get(place).at == 0);
-        if in_order && others { hops.len() } else { SEVERAL }
+        if in_order && others { hops.len() } else { SEVERAL_PATHS }
     }
 
     /// Where to remember the record at `place` of a path: there, if that is where its queue was or nothing is; or else where its
     /// queue was, or else instead of the one that was not met for longest.
-    fn place_of(&self, place: usize, now: Last) -> usize {
+    fn place_of(&self, place: usize, now: QueueRecord) -> usize {
         if place < self.len() {
             let there = self.get(place);
             if there.at == 0 || there.hop == now.hop {
@@ -280,10 +282,10 @@ impl Records {
         known.or_else(|| all.by_ref().max_by_key(age)).unwrap_or(0)
     }
 
-    fn get(&self, place: usize) -> Last {
+    fn get(&self, place: usize) -> QueueRecord {
         match (place.checked_sub(self.here.into()), &self.more) {
             (Some(place), Some(more)) => more.last[place],
-            _ => Last {
+            _ => QueueRecord {
                 at: self.at[place],
                 tx_bytes: self.tx_bytes[place],
                 hop: self.hop[place],
@@ -292,11 +294,11 @@ impl Records {
         }
     }
 
-    fn replace(&mut self, place: usize, now: Last) -> Last {
+    fn replace(&mut self, place: usize, now: QueueRecord) -> QueueRecord {
         if let (Some(place), Some(more)) = (place.checked_sub(self.here.into()), &mut self.more) {
             return core::mem::replace(&mut more.last[place], now);
         }
-        Last {
+        QueueRecord {
             at: core::mem::replace(&mut self.at[place], now.at),
             tx_bytes: core::mem::replace(&mut self.tx_bytes[place], now.tx_bytes),
             hop: core::mem::replace(&mut self.hop[place], now.hop),

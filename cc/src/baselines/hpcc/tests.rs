@@ -7,14 +7,14 @@ use std::vec::Vec;
 use squall_base::{Rate, Span, Time};
 
 use super::{Hpcc, HpccConfig};
-use crate::Network;
-use crate::controller::{Feedback, Hops, IntHop, Kind, SenderCc};
+use crate::NetworkProfile;
+use crate::controller::{Feedback, FeedbackKind, Hops, IntHop, SenderCc};
 
 const LINE: Rate = Rate::gbps(100);
 const T: u64 = 4_000;
 
 fn config() -> HpccConfig {
-    HpccConfig::new(&Network::new(LINE, Span(T), 1_000, false))
+    HpccConfig::new(&NetworkProfile::new(LINE, Span(T), 1_000, false))
 }
 
 fn hpcc(config: HpccConfig) -> Hpcc {
@@ -171,11 +171,11 @@ fn a_loss_halves_once_a_round_trip() {
         hpcc.on_feedback(&Feedback { kind, bytes: 1_000, packets: 1, ..Feedback::default() });
         hpcc.rate / 1e9
     };
-    close(lost(&mut hpcc, Kind::Lost), 50.0);
-    close(lost(&mut hpcc, Kind::TimedOut), 50.0);
-    close(lost(&mut hpcc, Kind::Nacked { trimmed: false, last_hop: false }), 50.0);
+    close(lost(&mut hpcc, FeedbackKind::Lost), 50.0);
+    close(lost(&mut hpcc, FeedbackKind::TimedOut), 50.0);
+    close(lost(&mut hpcc, FeedbackKind::Nacked { trimmed: false, last_hop: false }), 50.0);
     ack(&mut hpcc, &[hop(7, 1_000, 0, 0)], true);
-    close(lost(&mut hpcc, Kind::Nacked { trimmed: true, last_hop: false }), 25.0);
+    close(lost(&mut hpcc, FeedbackKind::Nacked { trimmed: true, last_hop: false }), 25.0);
 }
 
 /// Where no switch writes, the round trip stands for it, and the context says so.

@@ -5,13 +5,13 @@ use PathSignal::{Ecn, Good, Nack, Timeout};
 
 const T0: Time = Time::ZERO;
 
-fn mixed(paths: u16) -> (Mixed, Bitmap) {
+fn mixed(paths: u16) -> (MixedPaths, BitmapPaths) {
     let config = Arc::new(MixedConfig::new(paths));
-    let bitmap = Bitmap::new(Arc::clone(&config.bitmap), Rng::new(9));
-    (Mixed::new(config, Rng::new(9)), bitmap)
+    let bitmap = BitmapPaths::new(Arc::clone(&config.bitmap), Rng::new(9));
+    (MixedPaths::new(config, Rng::new(9)), bitmap)
 }
 
-fn picks(mixed: &mut Mixed, n: usize) -> alloc::vec::Vec<u16> {
+fn picks(mixed: &mut MixedPaths, n: usize) -> alloc::vec::Vec<u16> {
     (0..n).map(|_| mixed.pick(T0, 1)).collect()
 }
 
@@ -66,5 +66,5 @@ fn a_path_out_of_range_is_ignored() {
     mixed.on_feedback(T0, 4, Good);
     mixed.on_feedback(T0, u16::MAX, Timeout);
     assert_eq!(mixed.metrics().remembered, 0);
-    assert!(size_of::<Mixed>() <= 72, "{}", size_of::<Mixed>());
+    assert!(size_of::<MixedPaths>() <= 72, "{}", size_of::<MixedPaths>());
 }

@@ -4,7 +4,7 @@ use squall_base::{Rate, Span};
 
 use crate::controller::{AckStyle, SenderParameters};
 use crate::error::{ConfigError, within};
-use crate::network::Network;
+use crate::network::NetworkProfile;
 use crate::tuning::{Parameter, Tunable, number};
 
 const START: &str = "from the smallest to the largest window";
@@ -35,7 +35,7 @@ pub struct MprdmaConfig {
 impl MprdmaConfig {
     /// The paper's constants for `network`.
     #[must_use]
-    pub fn new(network: &Network) -> Self {
+    pub fn new(network: &NetworkProfile) -> Self {
         let rtt = network.base_rtt.max(network.min_base_rtt.unwrap_or(Span::ZERO));
         let floor = network.min_window.unwrap_or(0).max(u64::from(network.mtu));
         let bdp = network.line.bytes_in(rtt);

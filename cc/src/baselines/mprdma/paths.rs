@@ -14,7 +14,7 @@ use crate::tuning::{Parameter, Tunable, number, switch};
 /// ACKs that may wait for the packets they clock out; the oldest give way.
 const CLOCKS: usize = 12;
 
-/// Parameters of [`AckClocked`].
+/// Parameters of [`AckClockedPaths`].
 #[derive(Clone, PartialEq, Debug)]
 pub struct AckClockedConfig {
     /// Number of virtual paths.
@@ -64,7 +64,7 @@ impl PathParameters for AckClockedConfig {
 /// packets of one path. The paper also stops clocking paths whose ACKs come too late to bound
 /// reordering; here reordering costs a bitmap and no path is cut off for it.
 #[derive(Clone, Debug)]
-pub struct AckClocked {
+pub struct AckClockedPaths {
     config: Arc<AckClockedConfig>,
     rng: Rng,
     clocks: [u16; CLOCKS],
@@ -79,7 +79,7 @@ pub struct AckClocked {
     round: u32,
 }
 
-impl AckClocked {
+impl AckClockedPaths {
     /// A selector without clocks. `config` must have passed its check.
     #[must_use]
     pub const fn new(config: Arc<AckClockedConfig>, rng: Rng) -> Self {
@@ -125,7 +125,7 @@ impl AckClocked {
     }
 }
 
-impl PathSelector for AckClocked {
+impl PathSelector for AckClockedPaths {
     fn pick(&mut self, _now: Time, cwnd_packets: u32) -> u16 {
         if self.probes(cwnd_packets) {
             return self.random();

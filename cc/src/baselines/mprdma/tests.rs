@@ -2,12 +2,12 @@
 //! packets and its largest 30.
 
 use super::*;
-use crate::network::Network;
+use crate::network::NetworkProfile;
 use crate::tuning::Tunable;
 use squall_base::{Rate, Span};
 
 fn config() -> MprdmaConfig {
-    MprdmaConfig::new(&Network::new(Rate::gbps(100), Span::micros(8), 5000, true))
+    MprdmaConfig::new(&NetworkProfile::new(Rate::gbps(100), Span::micros(8), 5000, true))
 }
 
 fn at(window: u64) -> Mprdma {
@@ -37,7 +37,7 @@ fn every_packet_moves_the_window() {
         ..Feedback::default()
     };
     let nack = |trimmed| {
-        let kind = Kind::Nacked { trimmed, last_hop: false };
+        let kind = FeedbackKind::Nacked { trimmed, last_hop: false };
         Feedback { kind, bytes: 5000, packets: 1, ..Feedback::default() }
     };
     let kind = |kind| Feedback { kind, bytes: 5000, packets: 1, ..Feedback::default() };
@@ -58,15 +58,15 @@ fn every_packet_moves_the_window() {
         ("no flag", 100_000, ack(1, false, 1), 100_250),
         ("a trimmed packet", 100_000, nack(true), 95_000),
         ("a refused packet", 100_000, nack(false), 100_000),
-        ("a lost packet", 100_000, kind(Kind::Lost), 95_000),
-        ("a time-out", 100_000, kind(Kind::TimedOut), 95_000),
-        ("a probe's answer", 100_000, kind(Kind::ProbeAnswered), 100_000),
-        ("a notification", 100_000, kind(Kind::Notified), 100_000),
+        ("a lost packet", 100_000, kind(FeedbackKind::Lost), 95_000),
+        ("a time-out", 100_000, kind(FeedbackKind::TimedOut), 95_000),
+        ("a probe's answer", 100_000, kind(FeedbackKind::ProbeAnswered), 100_000),
+        ("a notification", 100_000, kind(FeedbackKind::Notified), 100_000),
         // 149950 + 166 is above 150000.
         ("the largest window", 149_950, ack(1, false, 0), 150_000),
         // 6000 - 2500 is below one MTU.
         ("the smallest window", 6_000, ack(1, true, 1), 5_000),
-        ("the smallest window, lost", 6_000, kind(Kind::Lost), 5_000),
+        ("the smallest window, lost", 6_000, kind(FeedbackKind::Lost), 5_000),
     ] {
         let mut mprdma = at(before);
         mprdma.on_feedback(&feedback);
@@ -87,10 +87,10 @@ fn a_clean_round_trip_adds_about_a_packet() {
 
 #[test]
 fn floors_hold_where_hosts_are_slow_and_parameters_are_checked() {
-    let network = Network {
+    let network = NetworkProfile {
         min_window: Some(64_000),
         min_base_rtt: Some(Span::micros(80)),
-        ..Network::new(Rate::gbps(1), Span::micros(8), 5000, true)
+        ..NetworkProfile::new(Rate::gbps(1), Span::micros(8), 5000, true)
     };
     // 1 Gb/s * 80 us = 10000 bytes, below the floor.
     let config = MprdmaConfig::new(&network);

@@ -5,7 +5,7 @@ use squall_base::Span;
 use crate::controller::SenderParameters;
 use crate::error::{ConfigError, within};
 use crate::fair::{FairParameters, VaiConfig};
-use crate::network::Network;
+use crate::network::NetworkProfile;
 
 /// Parameters of [`crate::Swift`]. The paper keeps most values to itself; where it does, those are
 /// taken that a reimplementation had to choose: J. Snyder's thesis ("Improving Congestion Control
@@ -57,7 +57,7 @@ impl SwiftConfig {
     /// The defaults on `network`.
     #[must_use]
     #[allow(clippy::cast_possible_truncation)] // windows are in single precision
-    pub fn new(network: &Network) -> Self {
+    pub fn new(network: &NetworkProfile) -> Self {
         let packet = f64::from(network.mtu);
         let base_rtt = network.base_rtt.max(network.min_base_rtt.unwrap_or(Span::ZERO));
         let base_target = base_rtt * 6 / 5;

@@ -4,14 +4,14 @@
 //! alpha = 72000 / 3.062278 = 23511.91 ns and beta = -0.1 alpha = -2351.19 ns.
 
 use super::*;
-use crate::network::Network;
+use crate::network::NetworkProfile;
 use crate::tuning::Tunable;
 use squall_base::Rate;
 
 const MTU: f32 = 4096.0;
 
 fn reference() -> SwiftConfig {
-    SwiftConfig::new(&Network::new(Rate::gbps(100), Span::micros(12), 4096, false))
+    SwiftConfig::new(&NetworkProfile::new(Rate::gbps(100), Span::micros(12), 4096, false))
 }
 
 /// A context with a window of `packets`, 100 us old.
@@ -24,7 +24,7 @@ fn with_cwnd(packets: f32) -> Swift {
 }
 
 /// Feeds a report of `bytes` at 100 us and returns the window in packets.
-fn feed(swift: &mut Swift, kind: Kind, bytes: u32, rtt: Option<u64>) -> f32 {
+fn feed(swift: &mut Swift, kind: FeedbackKind, bytes: u32, rtt: Option<u64>) -> f32 {
     let now = Time(100_000);
     let rtt = rtt.map(Span);
     swift.on_feedback(&Feedback { now, kind, bytes, packets: 1, rtt, ..Feedback::default() });
@@ -32,7 +32,7 @@ fn feed(swift: &mut Swift, kind: Kind, bytes: u32, rtt: Option<u64>) -> f32 {
 }
 
 fn ack(swift: &mut Swift, rtt: u64) -> f32 {
-    feed(swift, Kind::Acked, 4096, Some(rtt))
+    feed(swift, FeedbackKind::Acked, 4096, Some(rtt))
 }
 
 #[track_caller]
@@ -42,7 +42,8 @@ fn close(is: f32, should: f32) {
 
 #[test]
 fn with_trimming_no_target_is_beyond_the_queue() {
-    let config = SwiftConfig::new(&Network::new(Rate::gbps(100), Span::micros(12), 4096, true));
+    let config =
+        SwiftConfig::new(&NetworkProfile::new(Rate::gbps(100), Span::micros(12), 4096, true));
     // 1.2 + 0.24 + 0.4 = 1.84 base RTTs, where the queue is full at 2.
     assert_eq!((config.per_hop, config.fs_range), (Span(2_880), Span(4_800)));
     assert_eq!(config.base_target + config.per_hop + config.fs_range, Span(22_080));
@@ -102,7 +103,7 @@ fn below_the_target_the_window_grows_additively() {
     // ai / cwnd * num_acked = 1/16.
     close(ack(&mut with_cwnd(16.0), 12_000), 16.0625);
     // An ACK of four packets: 4/16. Just below the target is below.
-    close(feed(&mut with_cwnd(16.0), Kind::Acked, 4 * 4096, Some(23_686)), 16.25);
+    close(feed(&mut with_cwnd(16.0), FeedbackKind::Acked, 4 * 4096, Some(23_686)), 16.25);
     // Below one packet, ai per packet: 0.5 + 1, and then 1.5 + 1/1.5.
     let mut swift = with_cwnd(0.5);
     close(ack(&mut swift, 12_000), 1.5);
@@ -152,7 +153,7 @@ fn it_shrinks_once_a_round_trip() {
 
 #[test]
 fn losses_cost_the_largest_share_once_a_round_trip() {
-    for kind in [Kind::Lost, Kind::Nacked { trimmed: true, last_hop: false }] {
+    for kind in [FeedbackKind::Lost, FeedbackKind::Nacked { trimmed: true, last_hop: false }] {
         let mut swift = with_cwnd(16.0);
         swift.timeouts = 3;
         close(feed(&mut swift, kind, 4096, None), 8.0);
@@ -165,8 +166,12 @@ fn losses_cost_the_largest_share_once_a_round_trip() {
 #[test]
 fn time_outs_in_a_row_reset_the_window() {
     let mut swift = with_cwnd(16.0);
-    let time_out =
-        |at| Feedback { now: Time(at), kind: Kind::TimedOut, bytes: 4096, ..Feedback::default() };
+    let time_out = |at| Feedback {
+        now: Time(at),
+        kind: FeedbackKind::TimedOut,
+        bytes: 4096,
+        ..Feedback::default()
+    };
     for (at, packets) in [
         (100_000, 8.0),
         (100_000, 8.0), // another packet of the same loss
@@ -180,7 +185,7 @@ fn time_outs_in_a_row_reset_the_window() {
         close(swift.cwnd / MTU, packets);
     }
     // An ACK, whatever it says, begins a new count.
-    feed(&mut swift, Kind::Acked, 0, None);
+    feed(&mut swift, FeedbackKind::Acked, 0, None);
     assert_eq!(swift.timeouts, 0);
 }
 
@@ -194,7 +199,7 @@ fn below_one_packet_packets_are_spaced() {
     // 14250 ns; 14250 / 0.3688 = 38638.8 ns.
     close(ack(&mut swift, 30_000), 0.3688);
     let sent = Time(150_000);
-    let _ = swift.on_send(sent, &Sending { bytes: 4096, ..Sending::default() });
+    let _ = swift.on_send(sent, &SentPacket { bytes: 4096, ..SentPacket::default() });
     let budget = swift.budget(sent);
     assert_eq!((budget.window, budget.not_before), (Some(4096), sent + Span(38_638)));
     assert!(!budget.allows(Time(188_637), 0, 4096) && budget.allows(Time(188_638), 0, 4096));
@@ -206,10 +211,10 @@ fn below_one_packet_packets_are_spaced() {
 #[test]
 fn what_says_nothing_about_the_path_changes_nothing() {
     let mut swift = with_cwnd(16.0);
-    close(feed(&mut swift, Kind::Acked, 4096, None), 16.0);
+    close(feed(&mut swift, FeedbackKind::Acked, 4096, None), 16.0);
     // A probe overtakes the queues.
-    close(feed(&mut swift, Kind::ProbeAnswered, 4096, Some(100_000)), 16.0);
-    for kind in [Kind::Notified, Kind::Control] {
+    close(feed(&mut swift, FeedbackKind::ProbeAnswered, 4096, Some(100_000)), 16.0);
+    for kind in [FeedbackKind::Notified, FeedbackKind::Control] {
         close(feed(&mut swift, kind, 4096, Some(100_000)), 16.0);
     }
     close(swift.srtt, 12_000.0);

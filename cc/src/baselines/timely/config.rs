@@ -4,7 +4,7 @@ use squall_base::{Rate, Span};
 
 use crate::controller::SenderParameters;
 use crate::error::{ConfigError, within};
-use crate::network::Network;
+use crate::network::NetworkProfile;
 
 /// Parameters of [`crate::Timely`]. The paper's are for 10 Gb/s and 20 us (Zhu et al., "ECN or
 /// Delay: Lessons Learnt from Analysis of DCQCN and TIMELY", CoNEXT 2016, lists them); they are scaled to the network.
@@ -49,7 +49,7 @@ impl TimelyConfig {
     /// The defaults on `network`.
     #[must_use]
     #[allow(clippy::cast_possible_truncation)] // single precision is the rates'
-    pub fn new(network: &Network) -> Self {
+    pub fn new(network: &NetworkProfile) -> Self {
         let min_rtt = network.base_rtt.max(network.min_base_rtt.unwrap_or(Span::ZERO));
         let thousandth = Rate((network.line.0 / 1000).max(1000));
         let (t_low, t_high) = if network.trimming {

@@ -2,14 +2,14 @@
 //! drops: T_low 30 us, T_high 300 us, delta 100 Mb/s, segments of four packets of 4096 bytes.
 
 use super::*;
-use crate::network::Network;
+use crate::network::NetworkProfile;
 use crate::tuning::Tunable;
 use squall_base::{Rate, Span};
 
 const G: f32 = 1e9;
 
-fn network(trimming: bool) -> Network {
-    Network::new(Rate::gbps(100), Span::micros(12), 4096, trimming)
+fn network(trimming: bool) -> NetworkProfile {
+    NetworkProfile::new(Rate::gbps(100), Span::micros(12), 4096, trimming)
 }
 
 /// A context at `gbps` whose previous sample was `prev_us`.
@@ -142,29 +142,29 @@ fn a_completion_event_is_a_segment_and_needs_a_sample() {
 fn a_loss_halves_once_a_round_trip() {
     let mut timely = with(80.0, 40.0);
     let lose = |at: u64, kind| Feedback { now: Time(at), kind, bytes: 4096, ..Feedback::default() };
-    let trimmed = Kind::Nacked { trimmed: true, last_hop: false };
+    let trimmed = FeedbackKind::Nacked { trimmed: true, last_hop: false };
     for (at, kind, rate) in [
-        (39_999, Kind::Lost, 80.0), // within a round trip, of 40 us lately, of the start
-        (40_000, Kind::Lost, 40.0),
+        (39_999, FeedbackKind::Lost, 80.0), // within a round trip, of 40 us lately, of the start
+        (40_000, FeedbackKind::Lost, 40.0),
         (79_999, trimmed, 40.0),
         (80_000, trimmed, 20.0),
-        (120_000, Kind::TimedOut, 10.0),
+        (120_000, FeedbackKind::TimedOut, 10.0),
     ] {
         timely.on_feedback(&lose(at, kind));
         close(timely.rate / G, rate);
     }
     // No round trip is shorter than the base RTT.
     let mut timely = with(80.0, 0.0);
-    timely.on_feedback(&lose(11_999, Kind::Lost));
+    timely.on_feedback(&lose(11_999, FeedbackKind::Lost));
     close(timely.rate / G, 80.0);
-    timely.on_feedback(&lose(12_000, Kind::Lost));
+    timely.on_feedback(&lose(12_000, FeedbackKind::Lost));
     close(timely.rate / G, 40.0);
 }
 
 #[test]
 fn what_is_no_sample_changes_nothing() {
     let mut timely = with(50.0, 40.0);
-    for kind in [Kind::ProbeAnswered, Kind::Notified, Kind::Control] {
+    for kind in [FeedbackKind::ProbeAnswered, FeedbackKind::Notified, FeedbackKind::Control] {
         let rtt = Some(Span::micros(400));
         timely.on_feedback(&Feedback { kind, bytes: 90_000, rtt, ..Feedback::default() });
         close(timely.rate / G, 50.0);
@@ -186,7 +186,8 @@ fn state_is_small() {
 /// The paper's own numbers, on the network they are for: 10 Gb/s, 20 us.
 #[test]
 fn the_papers_network_has_the_papers_constants() {
-    let config = TimelyConfig::new(&Network::new(Rate::gbps(10), Span::micros(20), 1500, false));
+    let config =
+        TimelyConfig::new(&NetworkProfile::new(Rate::gbps(10), Span::micros(20), 1500, false));
     let times = [config.min_rtt, config.t_low, config.t_high].map(|time| time.0 / 1000);
     assert_eq!(times, [20, 50, 500]);
     assert_eq!((config.alpha, config.beta), (0.875, 0.8));

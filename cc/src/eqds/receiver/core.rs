@@ -17,7 +17,7 @@ const LEAST: f64 = 0.01;
 /// increase and multiplicative decrease by the share of packets that arrive trimmed, with uet-htsim's constants.
 /// Credits alone know the receiver's port and nothing else.
 #[derive(Clone, Debug)]
-pub(super) struct Core {
+pub(super) struct CoreCapacity {
     period: Span,
     /// When the current period ends; it begins with the first packet after the last.
     end: Time,
@@ -27,7 +27,7 @@ pub(super) struct Core {
     share: f64,
 }
 
-impl Core {
+impl CoreCapacity {
     /// One that has seen nothing, looking at what arrives in each `period`.
     pub(super) const fn new(period: Span) -> Self {
         Self { period, end: Time::NEVER, whole: 0, trimmed: 0, average: 0.0, share: 1.0 }
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn trims_beyond_the_target_cut_the_share_and_others_raise_it() {
-        let mut core = Core::new(Span(100));
+        let mut core = CoreCapacity::new(Span(100));
         let mut period = |start: u64, trimmed: u32| {
             let first = core.on_rx(Time(start), trimmed > 0);
             for n in 1..10 {

@@ -6,19 +6,19 @@ use squall_base::{Span, Time};
 
 /// A sender.
 #[derive(Clone, Copy, Debug)]
-struct Sender {
+struct ActiveSender {
     source: u32,
     /// Messages that began and did not end.
     messages: u32,
     /// When something of it, or about it, last arrived.
-    heard: Time,
+    last_seen: Time,
 }
 
 /// The set of active senders, by number. It grows with senders, never with packets.
 #[derive(Clone, Debug)]
-pub(super) struct Senders {
+pub(super) struct ActiveSenders {
     /// By rising number.
-    list: Vec<Sender>,
+    list: Vec<ActiveSender>,
     /// Silence after which a sender is none any more: its last packet may have been lost.
     idle: Span,
     /// Nobody has been silent for so long before.
@@ -30,7 +30,7 @@ pub(super) struct Senders {
 /// Groups whose latest round is remembered; of more, the oldest is forgotten.
 const GROUPS: usize = 64;
 
-impl Senders {
+impl ActiveSenders {
     pub(super) const fn new(idle: Span) -> Self {
         Self { list: Vec::new(), idle, sweep_at: Time::NEVER, rounds: Vec::new() }
     }
@@ -44,7 +44,7 @@ impl Senders {
     pub(super) fn on_packet(&mut self, now: Time, source: u32, begins: bool, ends: bool) {
         let at = self.add(now, source);
         let sender = &mut self.list[at];
-        sender.heard = now;
+        sender.last_seen = now;
         sender.messages = sender.messages.saturating_add(begins.into());
         if ends {
             sender.messages = sender.messages.saturating_sub(1);
@@ -56,7 +56,7 @@ impl Senders {
 
     /// Somebody says that `sources` send, too, in `round` of an incast of `group`. Every one of them may say so: the first
     /// is believed. False of a round that is over.
-    pub(super) fn announce(
+    pub(super) fn add_list(
         &mut self,
         now: Time,
         (group, round): (u32, u32),
@@ -89,7 +89,7 @@ impl Senders {
         match self.list.binary_search_by_key(&source, |sender| sender.source) {
             Ok(at) => at,
             Err(at) => {
-                self.list.insert(at, Sender { source, messages: 0, heard: now });
+                self.list.insert(at, ActiveSender { source, messages: 0, last_seen: now });
                 at
             }
         }
@@ -101,12 +101,12 @@ impl Senders {
             return;
         }
         let idle = self.idle;
-        self.list.retain(|sender| now.since(sender.heard) < idle);
-        let oldest = self.list.iter().map(|sender| sender.heard).min();
-        self.sweep_at = oldest.map_or(Time::NEVER, |heard| heard + idle);
+        self.list.retain(|sender| now.since(sender.last_seen) < idle);
+        let oldest = self.list.iter().map(|sender| sender.last_seen).min();
+        self.sweep_at = oldest.map_or(Time::NEVER, |last_seen| last_seen + idle);
     }
 
-    /// When [`Senders::sweep`] has something to do at the earliest.
+    /// When [`ActiveSenders::sweep`] has something to do at the earliest.
     pub(super) fn next_sweep(&self) -> Option<Time> {
         (!self.list.is_empty()).then_some(self.sweep_at)
     }
@@ -123,7 +123,7 @@ mod tests {
     }
 
     /// Each row: source, begins, ends, and how many there are then.
-    fn play(senders: &mut Senders, rows: &[(u32, bool, bool, usize)]) {
+    fn play(senders: &mut ActiveSenders, rows: &[(u32, bool, bool, usize)]) {
         for (step, &(source, begins, ends, count)) in rows.iter().enumerate() {
             senders.on_packet(at(step as u64), source, begins, ends);
             assert_eq!(senders.len(), count, "step {step}");
@@ -133,7 +133,7 @@ mod tests {
     /// Section III-B, fig. 4: two incasts overlap, and sender 2 is in both.
     #[test]
     fn a_sender_counts_once_however_many_messages_it_has() {
-        let mut senders = Senders::new(IDLE);
+        let mut senders = ActiveSenders::new(IDLE);
         play(
             &mut senders,
             &[
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn the_count_is_the_size_of_the_set_at_every_event() {
         let mut rng = squall_base::Rng::new(7);
-        let mut senders = Senders::new(IDLE);
+        let mut senders = ActiveSenders::new(IDLE);
         let mut model: alloc::collections::BTreeMap<u32, u32> = alloc::collections::BTreeMap::new();
         for step in 0..1000 {
             let source = rng.below(8);
@@ -175,35 +175,35 @@ mod tests {
 
     #[test]
     fn a_list_counts_once_for_all_its_copies() {
-        let mut senders = Senders::new(IDLE);
+        let mut senders = ActiveSenders::new(IDLE);
         senders.on_packet(at(0), 9, true, false);
         let list = [1, 2, 3, 2, 9];
         for _ in 0..4 {
-            senders.announce(at(1), (5, 1), &list);
+            senders.add_list(at(1), (5, 1), &list);
             assert_eq!(senders.len(), 4);
         }
         // One that is done does not come back with a late copy, but with the next round.
         senders.on_packet(at(2), 1, true, true);
-        senders.announce(at(3), (5, 1), &list);
+        senders.add_list(at(3), (5, 1), &list);
         assert_eq!(senders.len(), 3);
-        senders.announce(at(4), (5, 2), &list);
+        senders.add_list(at(4), (5, 2), &list);
         assert_eq!(senders.len(), 4);
         senders.on_packet(at(5), 1, true, true);
-        senders.announce(at(5), (5, 1), &list);
+        senders.add_list(at(5), (5, 1), &list);
         assert_eq!(senders.len(), 3, "an older round");
         // Rounds wrap.
-        senders.announce(at(6), (6, u32::MAX), &[1]);
+        senders.add_list(at(6), (6, u32::MAX), &[1]);
         senders.on_packet(at(7), 1, true, true);
-        senders.announce(at(8), (6, 0), &[1]);
+        senders.add_list(at(8), (6, 0), &[1]);
         assert_eq!(senders.len(), 4);
     }
 
     #[test]
     fn the_silent_leave_and_nobody_else() {
-        let mut senders = Senders::new(IDLE);
+        let mut senders = ActiveSenders::new(IDLE);
         assert_eq!(senders.next_sweep(), None);
         senders.on_packet(at(0), 1, true, false);
-        senders.announce(at(100), (1, 1), &[2]);
+        senders.add_list(at(100), (1, 1), &[2]);
         senders.on_packet(at(200), 3, true, false);
         assert_eq!(senders.next_sweep(), Some(at(600)));
         senders.on_packet(at(300), 1, false, false);
@@ -218,9 +218,9 @@ mod tests {
 
     #[test]
     fn groups_are_remembered_within_bounds() {
-        let mut senders = Senders::new(IDLE);
+        let mut senders = ActiveSenders::new(IDLE);
         for group in 0..1000 {
-            senders.announce(at(0), (group, 1), &[1]);
+            senders.add_list(at(0), (group, 1), &[1]);
         }
         assert_eq!(senders.rounds.len(), GROUPS);
     }

@@ -9,7 +9,7 @@ use crate::baselines::DcqcnConfig;
 use crate::controller::ShareConfig;
 use crate::controller::{ReceiverConfig, SenderParameters};
 use crate::error::ConfigError;
-use crate::network::Network;
+use crate::network::NetworkProfile;
 use crate::tuning::{Parameter, Setting, Tunable};
 
 /// Parameters of [`crate::Dart`] and its receiver, and those of the DCQCN it falls back to.
@@ -32,7 +32,7 @@ pub struct DartParameters {
     /// Share of the receiver's line from which on it is the bottleneck: 0.95. The paper says no number.
     pub theta: f32,
     /// Time over which a receiver looks at its rate and at marks: a base round trip. The paper says no number.
-    pub look: Span,
+    pub window: Span,
     /// Silence after which a receiver counts a sender no more: 50 base round trips (2 s in the paper).
     pub idle: Span,
 }
@@ -40,9 +40,9 @@ pub struct DartParameters {
 impl DartConfig {
     /// The defaults on `network`.
     #[must_use]
-    pub fn new(network: &Network) -> Self {
+    pub fn new(network: &NetworkProfile) -> Self {
         let rtt = network.base_rtt.max(network.min_base_rtt.unwrap_or(Span::ZERO));
-        let own = DartParameters { cap: 1.0, eta: 1.0, theta: 0.95, look: rtt, idle: rtt * 50 };
+        let own = DartParameters { cap: 1.0, eta: 1.0, theta: 0.95, window: rtt, idle: rtt * 50 };
         Self { own, dcqcn: Arc::new(DcqcnConfig::new(network)) }
     }
 
@@ -62,7 +62,7 @@ tunable! {
         "part of the line that is shared out: 1";
     number theta "theta" (0.0, 1.0, "0 to 1")
         "share of the receiver's line from which on it is the bottleneck: 0.95";
-    time look "look_us" (0.001, 1e6, "0.001 to 1000000")
+    time window "look_us" (0.001, 1e6, "0.001 to 1000000")
         "time over which a receiver looks at its rate and at marks: a base RTT";
     time idle "idle_us" (0.001, 1e7, "0.001 to 10000000")
         "silence after which a receiver counts a sender no more: 50 base RTTs";
@@ -90,11 +90,11 @@ impl Tunable for DartConfig {
 }
 
 impl SenderParameters for DartConfig {
-    fn receiver(&self, _network: &Network) -> ReceiverConfig {
+    fn receiver(&self, _network: &NetworkProfile) -> ReceiverConfig {
         ReceiverConfig::Shares(ShareConfig {
             line: self.dcqcn.line,
             theta: self.own.theta,
-            window: self.own.look,
+            window: self.own.window,
             idle: self.own.idle,
             cnp_interval: self.dcqcn.cnp_interval,
             sources: u32::MAX,

@@ -4,19 +4,19 @@
 
 use squall_base::{Span, Time};
 
-use super::active_senders::Senders;
+use super::active_senders::ActiveSenders;
 use crate::baselines::NotifyReceiver;
 use crate::controller::{
-    AckSignals, Congestion, LookAhead, ReceivedPacket, ReceiverAction, ReceiverCc, RxFlow, Share,
-    ShareConfig, WHOLE_SHARE,
+    AckSignals, Congestion, LineShare, ReceivedPacket, ReceiverAction, ReceiverCc, RxFlow,
+    SenderList, ShareConfig, WHOLE_SHARE,
 };
 
 /// Most senders that a list names: an incast of more is not announced but met.
-pub(crate) const MOST_ANNOUNCED: usize = 256;
+pub(crate) const MAX_LISTED_SENDERS: usize = 256;
 
 /// What arrived in a window.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+struct WindowCounts {
     bytes: u64,
     marked: bool,
 }
@@ -26,12 +26,12 @@ struct Seen {
 pub struct DartReceiver {
     config: ShareConfig,
     notify: NotifyReceiver,
-    senders: Senders,
+    senders: ActiveSenders,
     state: Congestion,
     /// What the last window said, if not what the state is.
-    doubt: Congestion,
-    window_at: Time,
-    seen: Seen,
+    last_observed: Congestion,
+    window_start: Time,
+    arrived: WindowCounts,
     /// Bytes of the window before and how long it lasted; nothing after a pause.
     before: (u64, Span),
 }
@@ -43,11 +43,11 @@ impl DartReceiver {
         Self {
             config,
             notify: NotifyReceiver::new(config.cnp_interval),
-            senders: Senders::new(config.idle),
+            senders: ActiveSenders::new(config.idle),
             state: Congestion::None,
-            doubt: Congestion::None,
-            window_at: Time::ZERO,
-            seen: Seen::default(),
+            last_observed: Congestion::None,
+            window_start: Time::ZERO,
+            arrived: WindowCounts::default(),
             before: (0, Span::ZERO),
         }
     }
@@ -68,43 +68,43 @@ impl DartReceiver {
     }
 
     /// Whether as much as the line carries arrived: `bytes` in `time`.
-    fn fills(&self, bytes: u64, time: Span) -> bool {
+    fn fills_line(&self, bytes: u64, time: Span) -> bool {
         bytes as f64 * 8e9
             >= f64::from(self.config.theta) * self.config.line.0 as f64 * time.as_f64()
     }
 
     /// Ends the window if it is over at `now`.
-    fn look(&mut self, now: Time) {
-        let lasted = now.since(self.window_at);
+    fn end_window(&mut self, now: Time) {
+        let lasted = now.since(self.window_start);
         if lasted < self.config.window {
             return;
         }
-        let Seen { bytes, marked } = core::mem::take(&mut self.seen);
-        let says = match marked {
+        let WindowCounts { bytes, marked } = core::mem::take(&mut self.arrived);
+        let observed = match marked {
             false => Congestion::None,
-            true if self.fills(bytes, lasted) => Congestion::Receiver,
+            true if self.fills_line(bytes, lasted) => Congestion::Receiver,
             true => Congestion::Elsewhere,
         };
         // Twice the same, or the state stays: one of n senders may pause.
-        if says == self.doubt || self.state == Congestion::None {
-            self.state = says;
+        if observed == self.last_observed || self.state == Congestion::None {
+            self.state = observed;
         }
-        self.doubt = says;
+        self.last_observed = observed;
         self.before =
             if lasted < self.config.window * 2 { (bytes, lasted) } else { (0, Span::ZERO) };
-        self.window_at = now;
+        self.window_start = now;
     }
 
     /// Whether a mark is told to the sender.
-    fn tells(&self, now: Time) -> bool {
+    fn reports_marks(&self, now: Time) -> bool {
         match self.state {
             Congestion::Receiver => false,
             Congestion::Elsewhere => true,
             // The first of them: by what arrived lately.
             Congestion::None => {
                 let (bytes, lasted) = self.before;
-                let since = now.since(self.window_at) + lasted;
-                !self.fills(self.seen.bytes + bytes, since)
+                let since = now.since(self.window_start) + lasted;
+                !self.fills_line(self.arrived.bytes + bytes, since)
             }
         }
     }
@@ -112,19 +112,19 @@ impl DartReceiver {
 
 impl ReceiverCc for DartReceiver {
     /// One that names a stranger, less than two senders or too many of them, or of a round that is over, is as good as none.
-    fn announce(&mut self, now: Time, ahead: &LookAhead<'_>) -> bool {
+    fn on_sender_list(&mut self, now: Time, list: &SenderList<'_>) -> bool {
         let known = |source: &u32| *source < self.config.sources;
-        let plausible = (2..=MOST_ANNOUNCED).contains(&ahead.sources.len());
+        let plausible = (2..=MAX_LISTED_SENDERS).contains(&list.sources.len());
         plausible
-            && ahead.sources.iter().all(known)
-            && self.senders.announce(now, (ahead.group, ahead.round), ahead.sources)
+            && list.sources.iter().all(known)
+            && self.senders.add_list(now, (list.group, list.round), list.sources)
     }
 
     fn on_rx(&mut self, now: Time, flow: &mut RxFlow, meta: &ReceivedPacket) {
-        self.look(now);
-        self.seen.bytes += u64::from(meta.bytes);
-        self.seen.marked |= meta.ecn;
-        let ecn = meta.ecn && self.tells(now);
+        self.end_window(now);
+        self.arrived.bytes += u64::from(meta.bytes);
+        self.arrived.marked |= meta.ecn;
+        let ecn = meta.ecn && self.reports_marks(now);
         self.notify.on_rx(now, flow, &ReceivedPacket { ecn, ..*meta });
         if !meta.duplicate {
             let whole = !meta.trimmed;
@@ -134,13 +134,13 @@ impl ReceiverCc for DartReceiver {
     }
 
     fn fill_ack(&mut self, now: Time, flow: &mut RxFlow, signals: &mut AckSignals) {
-        self.look(now);
+        self.end_window(now);
         self.senders.sweep(now);
         self.notify.fill_ack(now, flow, signals);
         let senders = self.senders();
-        signals.share = Share::new(senders, (WHOLE_SHARE / senders).max(1));
+        signals.share = LineShare::new(senders, (WHOLE_SHARE / senders).max(1));
         signals.state = self.state;
-        signals.hide_marks = !self.tells(now);
+        signals.hide_marks = !self.reports_marks(now);
     }
 
     fn on_close(&mut self, now: Time, flow: &mut RxFlow) {

@@ -2,13 +2,13 @@
 //! bandwidth-delay product of 52 000 bytes.
 
 use super::*;
-use crate::controller::{Kind, ReceiverConfig, SenderParameters, Share};
-use crate::network::Network;
+use crate::controller::{FeedbackKind, LineShare, ReceiverConfig, SenderParameters};
+use crate::network::NetworkProfile;
 use crate::registry::{Sender, SenderConfig};
 use squall_base::Span;
 
-fn network() -> Network {
-    Network::new(Rate::gbps(100), Span::nanos(4160), 1064, false)
+fn network() -> NetworkProfile {
+    NetworkProfile::new(Rate::gbps(100), Span::nanos(4160), 1064, false)
 }
 
 fn named(text: &str) -> Sender {
@@ -18,7 +18,7 @@ fn named(text: &str) -> Sender {
 
 /// An acknowledgement that says one of so many.
 fn share(sender: &mut Sender, senders: u16) -> u64 {
-    let share = Share::new(senders, WHOLE_SHARE / senders);
+    let share = LineShare::new(senders, WHOLE_SHARE / senders);
     sender.on_feedback(&Feedback { share, bytes: 1064, packets: 1, ..Feedback::default() });
     rate(sender)
 }
@@ -56,7 +56,7 @@ fn eta_leaves_room_once_there_is_somebody_to_share_with() {
 #[test]
 fn the_lower_of_share_and_dcqcn_applies() {
     let mut sender = named("dart");
-    let notice = Feedback { kind: Kind::Notified, ..Feedback::default() };
+    let notice = Feedback { kind: FeedbackKind::Notified, ..Feedback::default() };
     sender.on_feedback(&notice);
     // alpha is 1: half the line, until the share is less.
     assert_eq!(rate(&sender), 50_000);

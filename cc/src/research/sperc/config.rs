@@ -7,7 +7,7 @@ use squall_base::{Rate, Span};
 use super::starts::Starts;
 use crate::controller::{ReceiverConfig, SenderParameters};
 use crate::error::{ConfigError, within};
-use crate::network::Network;
+use crate::network::NetworkProfile;
 
 /// Parameters of [`crate::Sperc`]: those of its authors' simulations, as far as Snyder's thesis (chapter 5) has them.
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ impl SpercConfig {
     /// The defaults on `network`.
     #[must_use]
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // saturates, not negative
-    pub fn new(network: &Network) -> Self {
+    pub fn new(network: &NetworkProfile) -> Self {
         Self {
             mtu: network.mtu,
             base_rtt: network.base_rtt.max(network.min_base_rtt.unwrap_or(Span::ZERO)),
@@ -79,7 +79,7 @@ tunable! {
 }
 
 impl SenderParameters for SpercConfig {
-    fn receiver(&self, _network: &Network) -> ReceiverConfig {
+    fn receiver(&self, _network: &NetworkProfile) -> ReceiverConfig {
         ReceiverConfig::Rates
     }
 

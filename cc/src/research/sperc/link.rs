@@ -15,7 +15,7 @@ const LEAST: f64 = 1e-4;
 
 /// What all links of a switch have in common.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct LinkParameters {
+pub struct SpercLinkParameters {
     /// For how long a link remembers, and then once more, the largest rate of a flow that is limited elsewhere: a round trip of
     /// rate packets at least.
     pub round: Span,
@@ -26,16 +26,16 @@ pub struct LinkParameters {
 
 /// The flows that a link counts.
 #[derive(Clone, Copy, Debug, Default)]
-struct Sums {
+struct FlowSums {
     /// Rates of those limited elsewhere: `SumE`.
     elsewhere: f64,
     /// Weights of those limited here: `NumB`.
     here: f64,
 }
 
-impl Sums {
+impl FlowSums {
     /// What a flow counts here.
-    fn part(entry: &LinkEntry) -> Self {
+    fn contribution(entry: &LinkEntry) -> Self {
         let share = 1.0 / f64::from(entry.weight.max(1));
         match entry.state {
             LinkState::New => Self::default(),
@@ -60,11 +60,11 @@ impl Sums {
 
 /// A time that is divided into parts of one length.
 #[derive(Clone, Copy, Debug, Default)]
-struct Turns(u64);
+struct PeriodCounter(u64);
 
-impl Turns {
+impl PeriodCounter {
     /// How many parts further `now` is; nothing goes back.
-    fn turn(&mut self, now: Time, length: Span) -> u64 {
+    fn advance(&mut self, now: Time, length: Span) -> u64 {
         let at = now.0.checked_div(length.0).unwrap_or(0).max(self.0);
         at - core::mem::replace(&mut self.0, at)
     }
@@ -72,47 +72,47 @@ impl Turns {
 
 /// One link.
 #[derive(Clone, Debug)]
-pub struct Link {
-    parameters: LinkParameters,
+pub struct SpercLink {
+    parameters: SpercLinkParameters,
     /// `c`: b/s for data.
     capacity: f64,
-    sums: Sums,
+    sums: FlowSums,
     /// Those that were counted in this sweep; in the next one there are no others.
-    seen: Sums,
-    sweep: Turns,
+    seen: FlowSums,
+    sweep: PeriodCounter,
     /// The largest rate of a flow limited elsewhere, since the last round began, and since this one did: `MaxE`, `MaxE'`.
     most: f64,
     most_of_round: f64,
-    round: Turns,
+    round: PeriodCounter,
 }
 
 /// What a link said to a rate packet.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Visit {
+pub struct LinkVisit {
     /// What it has for a flow that it limits, b/s of weight one: `b`.
     pub bottleneck: f64,
     /// It did not count the flow before.
     pub is_new: bool,
 }
 
-impl Link {
+impl SpercLink {
     /// A link with `capacity` b/s for data, without flows.
     #[must_use]
-    pub fn new(capacity: f64, parameters: LinkParameters) -> Self {
+    pub fn new(capacity: f64, parameters: SpercLinkParameters) -> Self {
         Self {
             parameters,
             capacity,
-            sums: Sums::default(),
-            seen: Sums::default(),
-            sweep: Turns::default(),
+            sums: FlowSums::default(),
+            seen: FlowSums::default(),
+            sweep: PeriodCounter::default(),
             most: 0.0,
             most_of_round: 0.0,
-            round: Turns::default(),
+            round: PeriodCounter::default(),
         }
     }
 
     /// A rate packet passes that is known as `link` here. `None` if the flow is leaving, or the packet has no room.
-    pub fn visit(&mut self, now: Time, link: u32, packet: &mut RatePacket) -> Option<Visit> {
+    pub fn visit(&mut self, now: Time, link: u32, packet: &mut RatePacket) -> Option<LinkVisit> {
         self.pass_time(now);
         let at = packet.links.place(link)?;
         let mut entry = packet.links.get(at);
@@ -142,23 +142,23 @@ impl Link {
         };
         // The low bits.
         entry.sweep = self.sweep.0 as u16;
-        self.sums.add(Sums::part(&entry));
-        self.seen.add(Sums::part(&entry));
+        self.sums.add(FlowSums::contribution(&entry));
+        self.seen.add(FlowSums::contribution(&entry));
         packet.links.set(at, entry);
-        Some(Visit { bottleneck, is_new })
+        Some(LinkVisit { bottleneck, is_new })
     }
 
     /// Rounds and sweeps that are over.
     fn pass_time(&mut self, now: Time) {
-        match self.round.turn(now, self.parameters.round) {
+        match self.round.advance(now, self.parameters.round) {
             0 => {}
             1 => self.most = core::mem::take(&mut self.most_of_round),
             _ => (self.most, self.most_of_round) = (0.0, 0.0),
         }
-        match self.sweep.turn(now, self.parameters.forget) {
+        match self.sweep.advance(now, self.parameters.forget) {
             0 => {}
             1 => self.sums = core::mem::take(&mut self.seen),
-            _ => (self.sums, self.seen) = (Sums::default(), Sums::default()),
+            _ => (self.sums, self.seen) = (FlowSums::default(), FlowSums::default()),
         }
     }
 
@@ -168,9 +168,9 @@ impl Link {
         if entry.state == LinkState::New || age > 1 {
             return true;
         }
-        self.sums.remove(Sums::part(entry));
+        self.sums.remove(FlowSums::contribution(entry));
         if age == 0 {
-            self.seen.remove(Sums::part(entry));
+            self.seen.remove(FlowSums::contribution(entry));
         }
         false
     }

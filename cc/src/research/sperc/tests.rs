@@ -9,7 +9,7 @@ use squall_base::{Rate, Rng, Span, Time};
 use super::starts::Starts;
 use super::*;
 use crate::controller::MOST_LINKS;
-use crate::network::Network;
+use crate::network::NetworkProfile;
 
 /// A round of the model: every flow's rate packet passes every link of its path once.
 const ROUND: Span = Span::micros(10);
@@ -17,7 +17,7 @@ const GBPS: f64 = 1e9;
 
 /// Flows over links, and their rate packets.
 struct Model {
-    links: Vec<Link>,
+    links: Vec<SpercLink>,
     paths: Vec<Vec<u32>>,
     packets: Vec<RatePacket>,
     now: Time,
@@ -30,9 +30,9 @@ impl Model {
     /// 200 flows between 16 hosts below four leaves and four spines, every link with 100 Gb/s.
     fn new(seed: u64, forget: Span) -> Self {
         let mut rng = Rng::new(seed);
-        let parameters = LinkParameters { round: ROUND, forget };
+        let parameters = SpercLinkParameters { round: ROUND, forget };
         // Up from 16 hosts, down to them, and 16 between leaves and spines in each direction.
-        let links = (0..64).map(|_| Link::new(100.0 * GBPS, parameters)).collect();
+        let links = (0..64).map(|_| SpercLink::new(100.0 * GBPS, parameters)).collect();
         let paths = (0..200).map(|_| {
             let (from, to) = (rng.below(16), rng.below(15));
             let to = if to >= from { to + 1 } else { to };
@@ -152,10 +152,10 @@ fn links_forget_what_lost_rate_packets_left() {
 #[test]
 fn weights_divide_a_hosts_part() {
     for (others, gain) in [(1, 4.0 / 3.0), (2, 1.2), (5, 12.0 / 11.0), (15, 32.0 / 31.0)] {
-        let parameters = LinkParameters { round: ROUND, forget: Span::ZERO };
+        let parameters = SpercLinkParameters { round: ROUND, forget: Span::ZERO };
         let mut rates = Vec::new();
         for weight in [1, 2] {
-            let mut link = Link::new(100.0 * GBPS, parameters);
+            let mut link = SpercLink::new(100.0 * GBPS, parameters);
             let mut packets = std::vec![RatePacket::default(); others + 1];
             packets[0].weight = weight;
             for round in 1..4 {
@@ -173,7 +173,7 @@ fn weights_divide_a_hosts_part() {
 
 #[test]
 fn a_flow_that_leaves_is_not_counted_and_one_without_room_neither() {
-    let mut link = Link::new(8.0, LinkParameters { round: ROUND, forget: Span::ZERO });
+    let mut link = SpercLink::new(8.0, SpercLinkParameters { round: ROUND, forget: Span::ZERO });
     let (mut one, mut other) = (RatePacket::default(), RatePacket::default());
     link.visit(Time(1), 3, &mut one);
     link.visit(Time(1), 3, &mut other);
@@ -193,20 +193,20 @@ fn a_flow_that_leaves_is_not_counted_and_one_without_room_neither() {
 // 1RC's figures. A packet of 1000 bytes takes a nanosecond; epochs are 13 of them, bandwidth-delay products four packets.
 
 const EPOCH: Span = Span(13);
-const SLOT: WindowParameters =
-    WindowParameters { epoch: EPOCH, mtu: 1000, most: 4, ahead: Span::ZERO };
+const SLOT: WindowTableParameters =
+    WindowTableParameters { epoch: EPOCH, mtu: 1000, most: 4, ahead: Span::ZERO };
 /// Four packets in an epoch.
 const FOUR: f64 = 4.0 * 8000.0 / 13e-9;
 
 struct Port {
-    link: Link,
-    windows: Windows,
+    link: SpercLink,
+    windows: WindowTable,
 }
 
 impl Port {
     fn new() -> Self {
-        let parameters = LinkParameters { round: Span::micros(1), forget: Span::ZERO };
-        Self { link: Link::new(FOUR, parameters), windows: Windows::new(SLOT) }
+        let parameters = SpercLinkParameters { round: Span::micros(1), forget: Span::ZERO };
+        Self { link: SpercLink::new(FOUR, parameters), windows: WindowTable::new(SLOT) }
     }
 
     /// The first rate packet of a flow that started as `started` says; what it learns.
@@ -310,8 +310,8 @@ fn epochs_that_make_no_sense_are_known_for_it() {
 #[test]
 fn epochs_are_known_where_the_clocks_of_hosts_are_ahead() {
     let ahead = Span(EPOCH.0 * 1_000_000 + 5);
-    let mut windows = Windows::new(WindowParameters { ahead, ..SLOT });
-    let mut link = Link::new(FOUR, LinkParameters { round: ROUND, forget: Span::ZERO });
+    let mut windows = WindowTable::new(WindowTableParameters { ahead, ..SLOT });
+    let mut link = SpercLink::new(FOUR, SpercLinkParameters { round: ROUND, forget: Span::ZERO });
     // Eight before the end of an epoch.
     let now = Time(EPOCH.0 * 3);
     for (epoch, remembered) in [(1_000_003, true), (3, false), (1_000_005, false)] {
@@ -338,8 +338,8 @@ fn flows_of_one_epoch_have_what_the_first_of_them_has() {
 
 // The sender.
 
-fn network() -> Network {
-    Network::new(Rate::gbps(100), Span::micros(10), 1000, false)
+fn network() -> NetworkProfile {
+    NetworkProfile::new(Rate::gbps(100), Span::micros(10), 1000, false)
 }
 
 fn flow(change: impl FnOnce(&mut SpercConfig)) -> (Sperc, Arc<SpercConfig>) {
@@ -354,18 +354,19 @@ fn flow(change: impl FnOnce(&mut SpercConfig)) -> (Sperc, Arc<SpercConfig>) {
 /// What the links say: one, of so many b/s.
 fn answer(packet: RatePacket, capacity: f64, let_through: u16) -> RatePacket {
     let mut packet = RatePacket { back: true, let_through, ..packet };
-    let mut link = Link::new(capacity, LinkParameters { round: ROUND, forget: Span::ZERO });
+    let mut link =
+        SpercLink::new(capacity, SpercLinkParameters { round: ROUND, forget: Span::ZERO });
     link.visit(Time(0), 5, &mut packet);
     packet
 }
 
 fn back(flow: &mut Sperc, now: Time, packet: &RatePacket) {
     let grant = Some(Grant::Rates(packet));
-    flow.on_feedback(&Feedback { now, kind: Kind::Control, grant, ..Feedback::default() });
+    flow.on_feedback(&Feedback { now, kind: FeedbackKind::Control, grant, ..Feedback::default() });
 }
 
 fn sends(flow: &mut Sperc, now: Time) -> Option<RatePacket> {
-    (flow.poll(now)? == Action::SendRatePacket).then(|| flow.rate_packet(now)).flatten()
+    (flow.poll(now)? == SenderAction::SendRatePacket).then(|| flow.rate_packet(now)).flatten()
 }
 
 #[test]
@@ -417,7 +418,7 @@ fn a_flow_whose_packets_a_living_peer_does_not_answer_goes_alone() {
     let mut asked = 0;
     while let Some(due) = flow.next_timer() {
         asked += u32::from(sends(&mut flow, due).is_some());
-        let kind = Kind::Acked;
+        let kind = FeedbackKind::Acked;
         flow.on_feedback(&Feedback { now: due, kind, ..Feedback::default() });
         flow.on_timer(due);
     }
@@ -451,7 +452,7 @@ fn a_flow_whose_peer_is_silent_waits_no_longer_and_goes_on_asking() {
 fn what_switches_dropped_of_a_flows_first_round_trip_is_taken_back() {
     let (mut one, config) = flow(|config| config.one_rtt = true);
     let mut other = Sperc::new(config, Time(1000));
-    let sending = Sending { bytes: 1000, backlog: 1 << 20, ..Sending::default() };
+    let sending = SentPacket { bytes: 1000, backlog: 1 << 20, ..SentPacket::default() };
     one.on_event(Time(1000), FlowEvent::Blocked { backlog: 1 << 20 });
     other.on_event(Time(1000), FlowEvent::Blocked { backlog: 1 << 20 });
     let asks = sends(&mut one, Time(1000)).expect("a rate packet");
@@ -468,7 +469,7 @@ fn what_switches_dropped_of_a_flows_first_round_trip_is_taken_back() {
     }
     assert_eq!(numbers, (0..20).collect::<Vec<u16>>());
     back(&mut one, Time(11_000), &answer(asks, 5e9, 3));
-    assert_eq!(one.poll(Time(11_000)), Some(Action::Rewind { packets: 8 }));
+    assert_eq!(one.poll(Time(11_000)), Some(SenderAction::Rewind { packets: 8 }));
     // From now on it has a rate, and its packets are not dropped.
     assert_eq!(one.on_send(Time(12_000), &sending).state, None);
     assert_eq!(one.budget(Time(12_000)).rate, Some(Rate::gbps(5)));
@@ -479,7 +480,7 @@ fn what_switches_dropped_of_a_flows_first_round_trip_is_taken_back() {
 fn flows_that_number_their_packets_apart_begin_at_nought_each() {
     let (mut one, config) = flow(|config| (config.one_rtt, config.together) = (true, false));
     let mut other = Sperc::new(config, Time(1000));
-    let sending = Sending { bytes: 1000, backlog: 1 << 20, ..Sending::default() };
+    let sending = SentPacket { bytes: 1000, backlog: 1 << 20, ..SentPacket::default() };
     for flow in [&mut one, &mut other] {
         flow.on_event(Time(1000), FlowEvent::Blocked { backlog: 1 << 20 });
         let numbers = [(); 3].map(|()| match flow.on_send(Time(2000), &sending).state {
@@ -505,7 +506,7 @@ fn weights_are_those_of_now_and_of_the_begin_of_the_epoch() {
     let asks = sends(&mut third, Time(12_000)).expect("a rate packet");
     assert_eq!((asks.weight, asks.started), (3, StartEpoch { epoch: 1, weight: 2 }));
     one.on_event(Time(12_500), FlowEvent::Idle);
-    assert_eq!(third.0.depart(Time(13_000)).weight, 2);
+    assert_eq!(third.0.next_rate_packet(Time(13_000)).weight, 2);
 }
 
 /// Many flows of one host ask less often, so that their packets take no more than their part of its line.
@@ -525,8 +526,8 @@ fn rate_packets_of_a_host_take_a_fiftieth_of_its_line() {
 #[test]
 fn what_a_links_that_are_not_on_the_way_any_more_wrote_is_forgotten() {
     let mut packet = RatePacket::default();
-    let parameters = LinkParameters { round: ROUND, forget: Span::ZERO };
-    let mut links = [1, 2, 3].map(|name| (name, Link::new(1e9, parameters)));
+    let parameters = SpercLinkParameters { round: ROUND, forget: Span::ZERO };
+    let mut links = [1, 2, 3].map(|name| (name, SpercLink::new(1e9, parameters)));
     for (name, link) in &mut links[..2] {
         link.visit(Time(0), *name, &mut packet);
     }

@@ -3,7 +3,7 @@
 
 use squall_base::{Span, Time};
 
-use super::link::Visit;
+use super::link::LinkVisit;
 use crate::controller::{RatePacket, Speculation};
 
 /// Epochs that are remembered. Of older ones nothing is known: one packet passes.
@@ -11,7 +11,7 @@ const REMEMBERED: usize = 64;
 
 /// What all window tables of a network have in common.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct WindowParameters {
+pub struct WindowTableParameters {
     /// Length of an epoch: the longest unloaded round trip of the network.
     pub epoch: Span,
     /// Bytes of a full packet.
@@ -24,22 +24,22 @@ pub struct WindowParameters {
 
 /// The window table of a link.
 #[derive(Clone, Debug)]
-pub struct Windows {
-    parameters: WindowParameters,
+pub struct WindowTable {
+    parameters: WindowTableParameters,
     /// By epoch, modulo their number: which, and packets.
     entries: [(u32, u16); REMEMBERED],
 }
 
-impl Windows {
+impl WindowTable {
     /// An empty table.
     #[must_use]
-    pub const fn new(parameters: WindowParameters) -> Self {
+    pub const fn new(parameters: WindowTableParameters) -> Self {
         Self { parameters, entries: [(u32::MAX, 0); REMEMBERED] }
     }
 
     /// A rate packet passed, to which the link said `visit`: its epoch has an entry from now on, and a new flow learns of it.
     /// False if the epoch is not remembered any more, or has not come yet: one packet of it passes.
-    pub fn grant(&mut self, now: Time, visit: Visit, packet: &mut RatePacket) -> bool {
+    pub fn grant(&mut self, now: Time, visit: LinkVisit, packet: &mut RatePacket) -> bool {
         let epoch = packet.started.epoch;
         if !self.is_current(now, epoch) {
             packet.let_through = 1;
@@ -69,7 +69,7 @@ impl Windows {
     /// The packets of an epoch at `rate`.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // saturates, not negative
     fn window(&self, rate: f64) -> u16 {
-        let WindowParameters { epoch, mtu, most, .. } = self.parameters;
+        let WindowTableParameters { epoch, mtu, most, .. } = self.parameters;
         let packets = rate * epoch.as_f64() / (8e9 * f64::from(mtu.max(1)));
         ((packets + 1e-6) as u16).min(most)
     }

@@ -35,7 +35,7 @@ impl Matching {
     }
 
     /// `flits` of `from` arrive: how many of mine they match. For a member that is not there, none.
-    pub(super) fn hear(&mut self, from: usize, flits: i32) -> i32 {
+    pub(super) fn on_remote(&mut self, from: usize, flits: i32) -> i32 {
         let places = self.unmatched.get_mut(from).zip(self.outstanding.get_mut(from));
         let Some((unmatched, outstanding)) = places else { return 0 };
         let matched = flits.min((*unmatched).max(0));
@@ -45,16 +45,16 @@ impl Matching {
     }
 
     /// `flits` of mine are answered: what is no longer in the network matches nothing (Fig. 6.6).
-    pub(super) fn answered(&mut self, flits: i32) {
+    pub(super) fn on_answer(&mut self, flits: i32) {
         self.local = self.local.saturating_sub(flits).max(0);
-        let most = self.most();
+        let most = self.max_unmatched();
         for unmatched in &mut self.unmatched {
             *unmatched = (*unmatched).min(most);
         }
     }
 
     /// Most flits of mine that may still be matched.
-    const fn most(&self) -> i32 {
+    const fn max_unmatched(&self) -> i32 {
         if self.forget { self.local } else { i32::MAX }
     }
 

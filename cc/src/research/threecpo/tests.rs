@@ -22,8 +22,8 @@ fn gpu3(config: ThreeCpoConfig) -> ThreeCpo {
     ThreeCpo::new(Arc::new(config), 4, 3)
 }
 
-const fn requests(flits: u16) -> Flits {
-    Flits { request: flits, response: 0 }
+const fn requests(flits: u16) -> OperationFlits {
+    OperationFlits { request: flits, response: 0 }
 }
 
 /// Request tokens at a cycle.

@@ -16,10 +16,12 @@ use squall_base::{Rate, Span, Time};
 
 use super::config::ThreeCpoConfig;
 use super::watermark::Watermark;
-use crate::controller::{Budget, Feedback, Kind, Metrics, Scope, SenderCc, SenderParameters};
+use crate::controller::{
+    Budget, Feedback, FeedbackKind, Scope, SenderCc, SenderMetrics, SenderParameters,
+};
 use crate::error::{ConfigError, within};
 use crate::math::up_to;
-use crate::network::Network;
+use crate::network::NetworkProfile;
 
 /// Parameters of [`Throttle`]: those of section 6.1.4, times in base round trips of 1000 cycles.
 #[derive(Clone, PartialEq, Debug)]
@@ -50,7 +52,7 @@ pub struct ThrottleConfig {
 impl ThrottleConfig {
     /// The thesis' constants on `network`.
     #[must_use]
-    pub fn new(network: &Network) -> Self {
+    pub fn new(network: &NetworkProfile) -> Self {
         let thesis = ThreeCpoConfig::new();
         let base_rtt = network.base_rtt.max(network.min_base_rtt.unwrap_or(Span::ZERO));
         let (lt, mlt) = if network.trimming {
@@ -156,31 +158,33 @@ impl SenderCc for Throttle {
 
     fn on_feedback(&mut self, feedback: &Feedback<'_>) {
         match feedback.kind {
-            Kind::Acked if feedback.round_end => {
+            FeedbackKind::Acked if feedback.round_end => {
                 self.lost = false;
                 if let Some(rtt) = feedback.rtt {
                     self.on_probe(rtt);
                 }
             }
-            Kind::Nacked { trimmed: true, .. } | Kind::Lost | Kind::TimedOut => {
+            FeedbackKind::Nacked { trimmed: true, .. }
+            | FeedbackKind::Lost
+            | FeedbackKind::TimedOut => {
                 if !core::mem::replace(&mut self.lost, true) {
                     self.on_probe(self.config.mlt);
                 }
             }
             // Others than the probe; a receiver that is not ready; what overtakes the queues.
-            Kind::Acked
-            | Kind::Nacked { trimmed: false, .. }
-            | Kind::ProbeAnswered
-            | Kind::Notified
-            | Kind::Control => {}
+            FeedbackKind::Acked
+            | FeedbackKind::Nacked { trimmed: false, .. }
+            | FeedbackKind::ProbeAnswered
+            | FeedbackKind::Notified
+            | FeedbackKind::Control => {}
         }
     }
 
-    fn metrics(&self) -> Metrics {
-        Metrics {
+    fn metrics(&self) -> SenderMetrics {
+        SenderMetrics {
             rate: Some(self.rate()),
             base_rtt: Some(self.config.base_rtt),
-            ..Metrics::default()
+            ..SenderMetrics::default()
         }
     }
 
@@ -197,7 +201,7 @@ mod tests {
     const BASE: Span = Span::micros(10);
 
     fn host(text: &str) -> Sender {
-        let network = Network::new(Rate::gbps(100), BASE, 4096, false);
+        let network = NetworkProfile::new(Rate::gbps(100), BASE, 4096, false);
         Sender::new(&SenderConfig::by_name(text, &network).expect(text), Time::ZERO)
     }
 
@@ -261,12 +265,12 @@ mod tests {
             host.on_feedback(&Feedback { kind, bytes: 4096, packets: 1, ..Feedback::default() });
             gbps(host)
         };
-        close(lost(&mut host, Kind::Nacked { trimmed: false, last_hop: true }), 100.0);
-        close(lost(&mut host, Kind::Lost), 50.0);
-        close(lost(&mut host, Kind::TimedOut), 50.0);
+        close(lost(&mut host, FeedbackKind::Nacked { trimmed: false, last_hop: true }), 100.0);
+        close(lost(&mut host, FeedbackKind::Lost), 50.0);
+        close(lost(&mut host, FeedbackKind::TimedOut), 50.0);
         close(probe(&mut host, 20), 50.0);
         // fbs = 0.895609: 1234 (1 - 0.5 x 0.895609) = 681.41.
-        close(lost(&mut host, Kind::Nacked { trimmed: true, last_hop: false }), 27.609_8);
+        close(lost(&mut host, FeedbackKind::Nacked { trimmed: true, last_hop: false }), 27.609_8);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::super::host::{Sizes, Work};
 use super::super::outbox::Lane;
 use super::{RoceKind, RocePacket};
 use squall_base::{Rate, Span, Time};
-use squall_cc::{Feedback, FlowEvent, Kind, Sender, SenderCc, SenderConfig, Sending};
+use squall_cc::{Feedback, FeedbackKind, FlowEvent, Sender, SenderCc, SenderConfig, SentPacket};
 
 /// Most timers of a rest that a queue pair makes up for: 55 ms of DCQCN's raises.
 const MISSED_TIMERS: u32 = 1000;
@@ -141,7 +141,8 @@ impl Qp {
         let again = psn < self.newest;
         self.newest = self.newest.max(self.next);
         let app_limited = self.next == self.packets;
-        let sending = Sending { bytes, retransmitted: again, app_limited, ..Sending::default() };
+        let sending =
+            SentPacket { bytes, retransmitted: again, app_limited, ..SentPacket::default() };
         self.cc.on_send(now, &sending);
         let rate = budget.rate.unwrap_or(line).min(line);
         self.pace_at = self.pace_at.max(now) + rate.transmit_time(bytes.into());
@@ -213,7 +214,7 @@ impl Qp {
         if timed_out {
             self.cc.on_feedback(&Feedback {
                 now,
-                kind: Kind::TimedOut,
+                kind: FeedbackKind::TimedOut,
                 bytes: sizes.mtu,
                 packets: 1,
                 ..Feedback::default()

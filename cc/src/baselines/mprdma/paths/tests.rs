@@ -6,9 +6,9 @@ use PathSignal::{Ecn, Good, Nack, Timeout};
 const T0: Time = Time::ZERO;
 
 /// Without probes, so that the generator is asked for random paths only.
-fn clocked(marked: bool) -> AckClocked {
+fn clocked(marked: bool) -> AckClockedPaths {
     let config = AckClockedConfig { probe: 0.0, marked, ..AckClockedConfig::new(256) };
-    AckClocked::new(Arc::new(config), Rng::new(4))
+    AckClockedPaths::new(Arc::new(config), Rng::new(4))
 }
 
 fn random() -> impl FnMut() -> u16 {
@@ -16,7 +16,7 @@ fn random() -> impl FnMut() -> u16 {
     move || u16::try_from(rng.below(256)).expect("below a u16")
 }
 
-fn picks(paths: &mut AckClocked, n: usize) -> alloc::vec::Vec<u16> {
+fn picks(paths: &mut AckClockedPaths, n: usize) -> alloc::vec::Vec<u16> {
     (0..n).map(|_| paths.pick(T0, 10)).collect()
 }
 
@@ -86,7 +86,7 @@ fn old_clocks_give_way_and_an_idle_flow_has_none() {
 #[test]
 fn a_round_of_a_window_probes_with_the_probability_given() {
     let always = AckClockedConfig { probe: 1.0, ..AckClockedConfig::new(256) };
-    let mut paths = AckClocked::new(Arc::new(always), Rng::new(4));
+    let mut paths = AckClockedPaths::new(Arc::new(always), Rng::new(4));
     let mut off = 0;
     for n in 1..=400 {
         paths.on_feedback(T0, 7, Good);
@@ -96,7 +96,7 @@ fn a_round_of_a_window_probes_with_the_probability_given() {
     }
     // Each of 100 rounds probes, and one random path of 256 is the clocked one itself.
     assert!((97..=100).contains(&off), "{off}");
-    let mut paths = AckClocked::new(Arc::new(AckClockedConfig::new(65_535)), Rng::new(4));
+    let mut paths = AckClockedPaths::new(Arc::new(AckClockedConfig::new(65_535)), Rng::new(4));
     let mut probes = 0;
     for _ in 0..100_000 {
         paths.on_feedback(T0, 7, Good);
@@ -108,7 +108,7 @@ fn a_round_of_a_window_probes_with_the_probability_given() {
 
 #[test]
 fn it_is_small_and_its_parameters_are_checked() {
-    assert!(size_of::<AckClocked>() <= 64, "{}", size_of::<AckClocked>());
+    assert!(size_of::<AckClockedPaths>() <= 64, "{}", size_of::<AckClockedPaths>());
     for (config, parameter) in [
         (AckClockedConfig::new(0), "paths"),
         (AckClockedConfig { probe: 1.1, ..AckClockedConfig::new(1) }, "probe"),

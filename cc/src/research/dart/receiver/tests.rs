@@ -153,7 +153,8 @@ fn the_state_follows_what_arrives_but_not_each_window() {
 fn a_list_of_senders_counts_before_they_come_unless_it_names_strangers() {
     let mut world = World::new();
     let mut announce = |(group, round), sources: &[u32]| {
-        let believed = world.receiver.announce(world.now, &LookAhead { group, round, sources });
+        let believed =
+            world.receiver.on_sender_list(world.now, &SenderList { group, round, sources });
         world.arrive(0, &ReceivedPacket { message_start: true, ..ReceivedPacket::default() });
         (world.share().0, believed)
     };
@@ -163,15 +164,15 @@ fn a_list_of_senders_counts_before_they_come_unless_it_names_strangers() {
     assert_eq!(announce((2, 1), &[5, 100, 6, u32::MAX]), (5, false), "two strangers");
     assert_eq!(announce((3, 1), &[]), (5, false));
     assert_eq!(announce((3, 1), &[5]), (5, false), "who sends alone announces nobody");
-    assert_eq!(announce((4, 1), &[7; MOST_ANNOUNCED + 3]), (5, false), "longer than any list");
-    assert_eq!(announce((5, 1), &[7; MOST_ANNOUNCED]), (6, true));
+    assert_eq!(announce((4, 1), &[7; MAX_LISTED_SENDERS + 3]), (5, false), "longer than any list");
+    assert_eq!(announce((5, 1), &[7; MAX_LISTED_SENDERS]), (6, true));
     assert_eq!(announce((1, 8), &[8, 9]), (8, true));
 }
 
 #[test]
 fn what_cannot_be_a_share_is_none() {
-    assert_eq!(Share::new(0, 5), None, "no sender at all");
-    assert_eq!(Share::new(3, 0), None, "nothing");
-    assert_eq!(Share::new(3, WHOLE_SHARE + 1), None, "more than all");
-    assert_eq!(Share::new(1, WHOLE_SHARE).map(|share| share.share()), Some(WHOLE_SHARE));
+    assert_eq!(LineShare::new(0, 5), None, "no sender at all");
+    assert_eq!(LineShare::new(3, 0), None, "nothing");
+    assert_eq!(LineShare::new(3, WHOLE_SHARE + 1), None, "more than all");
+    assert_eq!(LineShare::new(1, WHOLE_SHARE).map(|share| share.share()), Some(WHOLE_SHARE));
 }

@@ -13,12 +13,12 @@ const SHORT: usize = Request::LEN + ResponseData::LEN;
 
 /// The headers of packets that follow one another in a message: to one context, each with the next PSN and as
 /// many bytes of payload as the one before, behind the bytes of that; none is the last of its message, asks for
-/// an acknowledgement, was sent before, or carries what congestion control says ([`Run::end`] and [`Run::ask`] make the
+/// an acknowledgement, was sent before, or carries what congestion control says ([`PacketRun::end_message`] and [`PacketRun::request_ack`] make the
 /// one behind them). Such headers differ in three
 /// fields, so a sender writes them from one template, and a receiver that has checked one packet compares the next
 /// with what it must be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Run {
+pub struct PacketRun {
     /// Of the next packet; a shorter header is followed by zeros.
     headers: [u8; LONG],
     is_long: bool,
@@ -31,7 +31,7 @@ pub struct Run {
     end: u32,
 }
 
-impl Run {
+impl PacketRun {
     /// What follows a packet with these `headers`, which obey their rules and begin with `pds`, and `payload` bytes. `None`
     /// when nothing can, or something that is not as simple: a message's first bytes that are all of it, an operation with
     /// an extension header.
@@ -40,22 +40,22 @@ impl Run {
     pub fn after(headers: &[u8], pds: &Request, payload: usize) -> Option<Self> {
         let payload = u16::try_from(payload).ok().filter(|&len| len > 0)?;
         let run = match pds.next {
-            NextHeader::RequestStd => Self::of_requests(headers.try_into().ok()?, payload),
-            NextHeader::ResponseData => Self::of_answers(headers.try_into().ok()?, payload),
+            NextHeader::RequestStd => Self::from_request(headers.try_into().ok()?, payload),
+            NextHeader::ResponseData => Self::from_response(headers.try_into().ok()?, payload),
             _ => None,
         };
         let mut run = run.filter(|_| pds.ccc.is_none() && matches!(pds.dest, Dest::Pdc(_)))?;
         run.headers[1] &= !(flag::RETX | flag::AR);
         run.clear = pds.clear_psn();
         run.offset = run.offset.checked_add(run.payload)?;
-        run.place();
-        run.number(pds.psn.plus(1));
+        run.write_offset();
+        run.write_psn(pds.psn.plus(1));
         Some(run)
     }
 
     /// One that is still where the packet with these headers is.
     #[inline]
-    fn of_requests(headers: [u8; LONG], payload: u16) -> Option<Self> {
+    fn from_request(headers: [u8; LONG], payload: u16) -> Option<Self> {
         let ses = StdView::new(&headers[Request::LEN..]).ok()?;
         let of_packets = [Opcode::Send, Opcode::TaggedSend, Opcode::Write].map(Opcode::to_u8);
         let simple = of_packets.contains(&ses.opcode())
@@ -67,7 +67,8 @@ impl Run {
         let offset = if ses.flags() & SOM != 0 { 0 } else { ses.message_offset() };
         // The last bytes of a message come in a packet that says so.
         let end = ses.request_length().checked_sub(1)?;
-        let mut run = Self { headers, is_long: true, ..Self::at(offset, payload, end) };
+        let mut run =
+            Self { headers, is_long: true, ..Self::without_headers(offset, payload, end) };
         let ses = &mut run.headers[Request::LEN..];
         ses[1] &= !SOM;
         ses[32..36].copy_from_slice(&run.payload.to_be_bytes());
@@ -76,19 +77,19 @@ impl Run {
 
     /// One that is still where the packet with these headers is.
     #[inline]
-    fn of_answers(headers: [u8; SHORT], payload: u16) -> Option<Self> {
+    fn from_response(headers: [u8; SHORT], payload: u16) -> Option<Self> {
         let ses = ResponseDataView::new(&headers[Request::LEN..]).ok()?;
         if ses.return_code() != ReturnCode::Ok.to_u8() || payload > ResponseData::MAX_PAYLOAD {
             return None;
         }
-        let mut run = Self::at(ses.message_offset(), payload, ses.modified_length());
+        let mut run = Self::without_headers(ses.message_offset(), payload, ses.modified_length());
         run.headers[..SHORT].copy_from_slice(&headers);
         Some(run)
     }
 
     /// One without headers.
     #[inline]
-    fn at(offset: u32, payload: u16, end: u32) -> Self {
+    fn without_headers(offset: u32, payload: u16, end: u32) -> Self {
         let (psn, payload) = (Psn(0), payload.into());
         Self { headers: [0; LONG], is_long: false, psn, clear: psn, offset, payload, end }
     }
@@ -117,21 +118,21 @@ impl Run {
     /// How many packets can follow each other before the one that ends the message, or whose header would not
     /// hold what it must.
     #[must_use]
-    pub fn most(&self) -> u32 {
+    pub fn max_packets(&self) -> u32 {
         // A bound on PSNs ahead of what is cleared: their distance has 16 bits, and a sign.
         let ahead = u32::try_from(self.psn.distance(self.clear)).unwrap_or(u32::MAX);
         let numbers = (i16::MAX as u32).saturating_sub(ahead);
         (self.end.saturating_sub(self.offset) / self.payload).min(numbers)
     }
 
-    /// The next packet's headers. At most [`Run::most`] can be had.
+    /// The next packet's headers. At most [`PacketRun::max_packets`] can be had.
     #[must_use]
     #[inline]
     pub fn headers(&self) -> &[u8] {
         &self.headers[..self.headers_len()]
     }
 
-    /// Whether `packet` is the next one, whole. At most [`Run::most`] are asked for.
+    /// Whether `packet` is the next one, whole. At most [`PacketRun::max_packets`] are asked for.
     #[must_use]
     #[inline]
     pub fn is_next(&self, packet: &[u8]) -> bool {
@@ -149,11 +150,11 @@ impl Run {
     #[must_use]
     #[inline]
     pub fn ends_with(mut self, packet: &[u8]) -> Option<bool> {
-        let left = self.end().filter(|_| self.is_long)?;
+        let left = self.end_message().filter(|_| self.is_long)?;
         let found = packet.first_chunk::<LONG>()?;
         let asks = found[1] & flag::AR != 0;
         if asks {
-            self.ask();
+            self.request_ack();
         }
         (packet.len() == LONG + left as usize && *found == self.headers).then_some(asks)
     }
@@ -164,20 +165,20 @@ impl Run {
         // Behind the last packet of a message of nearly 4 GiB there is no offset that fits. `most` and `end` leave no packet
         // at the largest one.
         self.offset = self.offset.saturating_add(self.payload);
-        self.place();
-        self.number(self.psn.plus(1));
+        self.write_offset();
+        self.write_psn(self.psn.plus(1));
     }
 
     /// The next packet asks for an acknowledgement, and is the last of the run.
     #[inline]
-    pub const fn ask(&mut self) {
+    pub const fn request_ack(&mut self) {
         self.headers[1] |= flag::AR;
     }
 
     /// The next packet is the message's last; how many bytes are left for it, at least one. `None` where more are left than
     /// packets of a run hold.
     #[inline]
-    pub fn end(&mut self) -> Option<u32> {
+    pub fn end_message(&mut self) -> Option<u32> {
         let left = self.end.checked_sub(self.offset)? + u32::from(self.is_long);
         if left == 0 || left > self.payload {
             return None;
@@ -195,13 +196,13 @@ impl Run {
     }
 
     #[inline]
-    fn place(&mut self) {
+    fn write_offset(&mut self) {
         let at = if self.is_long { LONG - 8 } else { SHORT - 4 };
         self.headers[at..at + 4].copy_from_slice(&self.offset.to_be_bytes());
     }
 
     #[inline]
-    fn number(&mut self, psn: Psn) {
+    fn write_psn(&mut self, psn: Psn) {
         self.psn = psn;
         // `most` leaves no more than the field holds.
         let clear = i16::try_from(self.clear.distance(psn)).unwrap_or(i16::MIN);
@@ -272,11 +273,11 @@ mod tests {
     }
 
     /// What follows a packet with these headers.
-    fn after(pds: &Request, ses: &Ses, payload: usize) -> Option<Run> {
+    fn after(pds: &Request, ses: &Ses, payload: usize) -> Option<PacketRun> {
         let mut headers = std::vec![0; pds.len() + ses.len()];
         let at = pds.emit(&mut headers);
         ses.emit(&mut headers[at..]);
-        Run::after(&headers, pds, payload)
+        PacketRun::after(&headers, pds, payload)
     }
 
     /// The packets that follow, as they would be written one by one.
@@ -297,7 +298,7 @@ mod tests {
         (1..=count).map(one).collect()
     }
 
-    fn follow(mut run: Run, expected: &[Vec<u8>]) {
+    fn follow(mut run: PacketRun, expected: &[Vec<u8>]) {
         for packet in expected {
             assert_eq!(run.headers(), &packet[..run.headers_len()]);
             assert!(run.is_next(packet) && parse(packet).is_ok());
@@ -316,13 +317,13 @@ mod tests {
     fn what_follows_is_what_would_be_written() {
         let to = pds(NextHeader::RequestStd);
         let run = after(&to, &Ses::Std(message(0, 1000)), 1000).expect("a run");
-        assert_eq!((run.psn(), run.offset(), run.most()), (Psn(0), 1000, 2));
+        assert_eq!((run.psn(), run.offset(), run.max_packets()), (Psn(0), 1000, 2));
         follow(run, &written(&to, |offset| Ses::Std(message(offset, 1000)), 2));
         let run = after(&to, &Ses::Std(message(1000, 1000)), 1000).expect("a run");
-        assert_eq!((run.offset(), run.most()), (2000, 1), "the last packet says that it is");
+        assert_eq!((run.offset(), run.max_packets()), (2000, 1), "the last packet says that it is");
         let back = pds(NextHeader::ResponseData);
         let run = after(&back, &Ses::ResponseData(answer(0)), 1000).expect("a run");
-        assert_eq!((run.headers_len(), run.most()), (32, 3));
+        assert_eq!((run.headers_len(), run.max_packets()), (32, 3));
         follow(run, &written(&back, |offset| Ses::ResponseData(answer(offset)), 3));
     }
 
@@ -350,9 +351,9 @@ mod tests {
             run.advance();
             assert_eq!(run.ends_with(&bytes), Some(ask));
             let mut end = run;
-            assert_eq!(end.end(), Some(left.into()));
+            assert_eq!(end.end_message(), Some(left.into()));
             if ask {
-                end.ask();
+                end.request_ack();
             }
             assert_eq!(end.headers(), &bytes[..LONG]);
             for at in 0..LONG {
@@ -374,7 +375,7 @@ mod tests {
             ResponseData { payload_length: 700, ..ResponseData { message_offset: 1000, ..whole } };
         let expected = written(&back, |_| Ses::ResponseData(last), 1).remove(0);
         assert_eq!(run.ends_with(&expected), None);
-        assert_eq!(run.end(), Some(700));
+        assert_eq!(run.end_message(), Some(700));
         assert_eq!(run.headers(), &expected[..SHORT]);
     }
 
@@ -383,11 +384,11 @@ mod tests {
         let longest = StdRequest { request_length: u32::MAX, ..message(u32::MAX - 8500, 4000) };
         let run = after(&pds(NextHeader::RequestStd), &Ses::Std(longest), 4000);
         let mut run = run.expect("a run");
-        assert_eq!((run.offset(), run.most()), (u32::MAX - 4500, 1));
+        assert_eq!((run.offset(), run.max_packets()), (u32::MAX - 4500, 1));
         run.advance();
-        assert_eq!((run.most(), run.end()), (0, Some(500)));
+        assert_eq!((run.max_packets(), run.end_message()), (0, Some(500)));
         run.advance();
-        assert_eq!((run.most(), run.end()), (0, None));
+        assert_eq!((run.max_packets(), run.end_message()), (0, None));
     }
 
     #[test]
@@ -405,6 +406,6 @@ mod tests {
         assert!(after(&to, &Ses::ResponseData(refused), 1000).is_none());
         // Numbers too far from what is cleared do not fit.
         let far = Request { clear_psn_offset: i16::MIN + 2, ..to };
-        assert_eq!(after(&far, &Ses::Std(plain), 1).map(|run| run.most()), Some(0));
+        assert_eq!(after(&far, &Ses::Std(plain), 1).map(|run| run.max_packets()), Some(0));
     }
 }

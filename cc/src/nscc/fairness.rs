@@ -4,11 +4,11 @@
 
 use squall_base::Span;
 
-use crate::controller::{Feedback, Kind, SenderCc};
-use crate::fair::{FairCc, Fairness, Reference, Seen};
+use crate::controller::{Feedback, FeedbackKind, SenderCc};
+use crate::fair::{CongestionSample, FairCc, Fairness, Reference};
 use crate::math::{clock, float, least, most, nanos};
 
-use super::{Flow, Nscc, NsccConfig, Report, left_by};
+use super::{AckReport, FlowState, Nscc, NsccConfig, left_by};
 
 impl FairCc for Nscc {
     type Reference = Reference;
@@ -16,7 +16,7 @@ impl FairCc for Nscc {
     #[inline(always)]
     fn on_feedback_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness<Reference>) {
         let now = clock(feedback.now);
-        match self.short_way(feedback) {
+        match self.fast_path_delay(feedback) {
             Some(delay) if !self.flow.qa_is_due(&self.config, now, delay) => {
                 self.on_ack_fairly(feedback, delay, fairness);
             }
@@ -29,8 +29,8 @@ impl Nscc {
     /// The queueing delay in a report that goes the short way: see [`Nscc::on_feedback`], which looks for itself, for a look
     /// that both share costs the plain algorithm three instructions.
     #[inline(always)]
-    fn short_way(&self, feedback: &Feedback<'_>) -> Option<Span> {
-        let (Kind::Acked, Some(rtt)) = (feedback.kind, feedback.rtt) else { return None };
+    fn fast_path_delay(&self, feedback: &Feedback<'_>) -> Option<Span> {
+        let (FeedbackKind::Acked, Some(rtt)) = (feedback.kind, feedback.rtt) else { return None };
         let flow = &self.flow;
         let delay = Span(rtt.0.wrapping_sub(flow.base_rtt.into()));
         let penalty = flow.is_penalised(feedback);
@@ -51,32 +51,32 @@ impl Nscc {
         let (flow, config) = (&mut self.flow, &*self.config);
         flow.cwnd = fairness.reference(flow.cwnd);
         let rtt = feedback.rtt.unwrap_or_default();
-        let seen = flow.seen(config, feedback, (rtt, delay));
-        let turn = fairness.turn(&seen);
+        let sample = flow.congestion_sample(config, feedback, (rtt, delay));
+        let update = fairness.update(&sample);
         let (now, bytes) = (clock(feedback.now), feedback.bytes as f32);
         flow.count(feedback.bytes);
         flow.avg_delay += least(bytes / flow.cwnd, 1.0) * (float(delay.0) - flow.avg_delay);
         if flow.qa_period_is_over(config, now) {
             flow.begin_qa_period(now);
         }
-        if seen.decrease {
+        if sample.decrease {
             // Algorithm 1 but for eq. 1, which turns are for.
             flow.increase = false;
             flow.fi_count = 0.0;
             flow.adjust::<true>(config, now, 1.0);
         } else {
-            let report = Report { now, bytes, marked: feedback.ecn, delay };
+            let report = AckReport { now, bytes, marked: feedback.ecn, delay };
             flow.react::<true>(config, report, false);
         }
         flow.cwnd = least(flow.cwnd, flow.max_wnd);
         flow.consider_probe(feedback.in_flight);
         let reference = flow.cwnd;
-        let Some(turn) = turn else { return fairness.set_reference(reference) };
-        let lowers = seen.decrease && flow.avg_delay > float(config.target_qdelay.0);
+        let Some(update) = update else { return fairness.set_reference(reference) };
+        let lowers = sample.decrease && flow.avg_delay > float(config.target_qdelay.0);
         let left = if lowers { left_by(config, flow.avg_delay) } else { 1.0 };
-        let window = reference * left + config.eta * (turn.gain - 1.0);
+        let window = reference * left + config.eta * (update.gain - 1.0);
         flow.cwnd = most(least(window, flow.max_wnd), config.min_wnd);
-        fairness.set_reference(if turn.commit { flow.cwnd } else { reference });
+        fairness.set_reference(if update.commit { flow.cwnd } else { reference });
     }
 
     /// Any report.
@@ -84,14 +84,14 @@ impl Nscc {
     fn on_any_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness<Reference>) {
         let (flow, config) = (&mut self.flow, &*self.config);
         flow.cwnd = fairness.reference(flow.cwnd);
-        let (Kind::Acked, Some(rtt)) = (feedback.kind, feedback.rtt) else {
+        let (FeedbackKind::Acked, Some(rtt)) = (feedback.kind, feedback.rtt) else {
             self.on_any(feedback);
             fairness.set_reference(self.flow.cwnd);
             return;
         };
         let delay = flow.sample(config, rtt);
-        let seen = flow.seen(config, feedback, (rtt, delay));
-        let turn = fairness.turn(&seen);
+        let sample = flow.congestion_sample(config, feedback, (rtt, delay));
+        let update = fairness.update(&sample);
         let before = flow.cwnd;
         // Not once a base round trip, but by turns.
         let last_decrease = core::mem::replace(&mut flow.last_decrease, clock(feedback.now));
@@ -101,28 +101,29 @@ impl Nscc {
         // What QuickAdapt, and the receiver's penalty, make of the window is no matter of turns.
         let reference = flow.cwnd;
         fairness.set_reference(reference);
-        let Some(turn) = turn.filter(|_| reference >= before) else { return };
-        let lowers =
-            seen.decrease && !flow.ignores(true) && flow.avg_delay > float(config.target_qdelay.0);
+        let Some(update) = update.filter(|_| reference >= before) else { return };
+        let lowers = sample.decrease
+            && !flow.ignores(true)
+            && flow.avg_delay > float(config.target_qdelay.0);
         let left = if lowers { left_by(config, flow.avg_delay) } else { 1.0 };
-        let more = config.eta * flow.scale(config) * (turn.gain - 1.0);
+        let more = config.eta * flow.scale(config) * (update.gain - 1.0);
         flow.cwnd = most(least(reference * left + more, flow.max_wnd), config.min_wnd);
-        if turn.commit {
+        if update.commit {
             fairness.set_reference(flow.cwnd);
         }
     }
 }
 
-impl Flow {
+impl FlowState {
     /// What an acknowledgement says to VAI and SF.
     #[inline(always)]
-    fn seen(
+    fn congestion_sample(
         &self,
         config: &NsccConfig,
         feedback: &Feedback<'_>,
         (rtt, delay): (Span, Span),
-    ) -> Seen {
-        Seen {
+    ) -> CongestionSample {
+        CongestionSample {
             measure: nanos(rtt) as f32,
             decrease: feedback.ecn && delay >= config.target_qdelay,
             packets: feedback.packets,

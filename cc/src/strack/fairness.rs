@@ -2,8 +2,8 @@
 //! of algorithm 3: those lower the windows of single acknowledgements, each made from the reference, and the reference where a
 //! turn says so. Additive increase, which VAI raises, is `eta`: what STrack adds a base round trip whatever happens.
 
-use crate::controller::{Feedback, Kind};
-use crate::fair::{FairCc, Fairness, Reference, Seen};
+use crate::controller::{Feedback, FeedbackKind};
+use crate::fair::{CongestionSample, FairCc, Fairness, Reference};
 use crate::math::{clock, nanos};
 
 use super::Strack;
@@ -13,7 +13,7 @@ impl FairCc for Strack {
 
     #[inline(always)]
     fn on_feedback_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness<Reference>) {
-        if let (Kind::Acked, Some(rtt)) = (feedback.kind, feedback.rtt) {
+        if let (FeedbackKind::Acked, Some(rtt)) = (feedback.kind, feedback.rtt) {
             let rtt = nanos(rtt);
             if rtt >= self.base_rtt {
                 return self.on_ack_fairly(feedback, rtt, fairness);
@@ -27,7 +27,7 @@ impl Strack {
     /// Any report.
     #[inline(never)]
     fn on_any_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness<Reference>) {
-        if let (Kind::Acked, Some(rtt)) = (feedback.kind, feedback.rtt) {
+        if let (FeedbackKind::Acked, Some(rtt)) = (feedback.kind, feedback.rtt) {
             // A new base, and no delay.
             self.sample(Some(rtt));
             self.on_ack_fairly(feedback, self.base_rtt, fairness);
@@ -51,7 +51,7 @@ impl Strack {
         let (target, high) = (self.config.target_qdelay.0, self.config.target_qhigh.0);
         // Algorithm 3 lines 5, 7 and 9.
         let increase = !feedback.ecn && (delay > high || delay < target);
-        let seen = Seen {
+        let sample = CongestionSample {
             measure: rtt as f32,
             decrease: !increase && delay > target.min(high),
             packets: feedback.packets,
@@ -59,7 +59,7 @@ impl Strack {
             window: self.cwnd,
             largest: self.max_wnd,
         };
-        let turn = fairness.turn(&seen);
+        let update = fairness.update(&sample);
         self.probe_later(feedback);
         self.update_achieved(now, feedback.bytes);
         // Its decreases come not once a base round trip, but by turns; a loss keeps its distance to those that last.
@@ -67,15 +67,15 @@ impl Strack {
         self.clamp();
         let reference = self.cwnd;
         fairness.set_reference(reference);
-        let Some(turn) = turn else { return };
-        if seen.decrease {
+        let Some(update) = update else { return };
+        if sample.decrease {
             self.cwnd = self.lowered(delay).unwrap_or(reference);
         }
-        self.cwnd += self.config.eta * (turn.gain - 1.0);
+        self.cwnd += self.config.eta * (update.gain - 1.0);
         self.clamp();
-        if turn.commit {
+        if update.commit {
             fairness.set_reference(self.cwnd);
-            if seen.decrease {
+            if sample.decrease {
                 self.last_decrease = now;
             }
         }

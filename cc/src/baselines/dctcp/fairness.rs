@@ -2,8 +2,8 @@
 //! and additive increase comes with every one of them. Congestion is the delay, which DCTCP itself does not ask after: the share of
 //! marks says that there is a queue, not how long it is.
 
-use crate::controller::{Feedback, Kind, SenderCc};
-use crate::fair::{FairCc, Fairness, Reference, Seen};
+use crate::controller::{Feedback, FeedbackKind, SenderCc};
+use crate::fair::{CongestionSample, FairCc, Fairness, Reference};
 use crate::math::{least, most, nanos};
 
 use super::{Dctcp, marked};
@@ -14,8 +14,8 @@ impl FairCc for Dctcp {
     #[inline(always)]
     fn on_feedback_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness<Reference>) {
         let reference = fairness.reference(self.cwnd);
-        let acked =
-            matches!(feedback.kind, Kind::Acked | Kind::ProbeAnswered) && feedback.bytes > 0;
+        let acked = matches!(feedback.kind, FeedbackKind::Acked | FeedbackKind::ProbeAnswered)
+            && feedback.bytes > 0;
         // Slow start, in which it has no share yet, is DCTCP's own.
         if acked && (reference >= self.ssthresh || feedback.ecn) {
             self.on_ack_fairly(feedback, reference, fairness);
@@ -53,7 +53,7 @@ impl Dctcp {
         self.observe(bytes, marked, feedback.in_flight);
         let mtu = self.config.mtu as f32;
         let largest = self.config.max_cwnd * mtu;
-        let seen = Seen {
+        let sample = CongestionSample {
             measure: feedback.rtt.map_or(0.0, |rtt| nanos(rtt) as f32),
             decrease: marked > 0.0,
             packets: feedback.packets,
@@ -61,19 +61,19 @@ impl Dctcp {
             window: reference,
             largest,
         };
-        let turn = fairness.turn(&seen);
-        if let Some(turn) = turn {
+        let update = fairness.update(&sample);
+        if let Some(update) = update {
             // Step 9, as often as the turns say; RFC 5681 section 3.1, once a round trip, and where the window is used.
-            let left = if seen.decrease { 1.0 - self.alpha / 2.0 } else { 1.0 };
+            let left = if sample.decrease { 1.0 - self.alpha / 2.0 } else { 1.0 };
             let used = 2.0 * (feedback.in_flight as f32 + bytes) >= reference;
-            let more = if used { self.config.ai * mtu * turn.gain } else { 0.0 };
+            let more = if used { self.config.ai * mtu * update.gain } else { 0.0 };
             let window = most(reference * left, self.config.min_wnd as f32) + more;
             self.cwnd = least(window, largest);
-            if turn.commit && seen.decrease {
+            if update.commit && sample.decrease {
                 self.ssthresh = self.cwnd;
             }
         }
-        let lasts = turn.is_some_and(|turn| turn.commit);
+        let lasts = update.is_some_and(|update| update.commit);
         fairness.set_reference(if lasts { self.cwnd } else { reference });
     }
 }

@@ -30,7 +30,7 @@ code_points! {
         Confirm = 3, "CONFIRM";
         /// The cookie was good, and contexts are taken.
         Welcome = 4, "WELCOME";
-        /// The endpoint does not want to be talked to; [`Introduction::reason`] says why.
+        /// The endpoint does not want to be talked to; [`Handshake::reason`] says why.
         Refuse = 5, "REFUSE";
     }
 }
@@ -40,7 +40,7 @@ code_points! {
     Reason {
         /// It does not refuse.
         None = 0, "NONE";
-        /// It speaks another [`WIRE_VERSION`], which is in [`Introduction::version`].
+        /// It speaks another [`WIRE_VERSION`], which is in [`Handshake::version`].
         Version = 1, "VERSION";
         /// It belongs to another job.
         Job = 2, "JOB";
@@ -60,7 +60,7 @@ code_points! {
 /// The fields up to `capabilities` have their places in every version, so that a newer endpoint can refuse an
 /// older one in words that it understands.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Introduction {
+pub struct Handshake {
     /// What this packet is for.
     pub stage: Stage,
     /// The sender's [`WIRE_VERSION`].
@@ -85,7 +85,7 @@ pub struct Introduction {
     pub proof: Proof,
 }
 
-impl Introduction {
+impl Handshake {
     /// Bytes of the value without the proof, as in versions below 3, and in every refusal.
     const SHORT: usize = 40;
     /// Bytes of the value.
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
     use crate::packet::{MAX_HEADER, Packet, parse};
 
-    const HELLO: Introduction = Introduction {
+    const HELLO: Handshake = Handshake {
         stage: Stage::Hello,
         version: WIRE_VERSION,
         port: 4793,
@@ -209,15 +209,15 @@ mod tests {
         {
             for reason in [0, 1, 2, 3, 4, 5, 6].map(|code| Reason::from_u8(code).expect("a reason"))
             {
-                let mut intro = Introduction { stage, reason, ..HELLO };
+                let mut intro = Handshake { stage, reason, ..HELLO };
                 let n = intro.emit(&mut out);
                 if stage == Stage::Refuse {
                     intro.proof = [0; 16];
                     assert_eq!(n, 56, "nobody's question was shorter");
                 } else {
-                    assert_eq!(n, Introduction::LEN);
+                    assert_eq!(n, Handshake::LEN);
                 }
-                assert_eq!(Introduction::read(values(&out[..n])), Ok(Some(intro)));
+                assert_eq!(Handshake::read(values(&out[..n])), Ok(Some(intro)));
             }
         }
         let n = HELLO.emit(&mut out);
@@ -239,29 +239,29 @@ mod tests {
         let value = &out[16..n];
         let mut two = std::vec![7, 2, 0, 0, 0, 0, 0, 0];
         two.extend_from_slice(value);
-        assert_eq!(Introduction::read(&two), Ok(Some(HELLO)));
-        assert_eq!(Introduction::read(&two[..8]), Ok(None));
-        assert_eq!(Introduction::read(&[]), Ok(None));
+        assert_eq!(Handshake::read(&two), Ok(Some(HELLO)));
+        assert_eq!(Handshake::read(&two[..8]), Ok(None));
+        assert_eq!(Handshake::read(&[]), Ok(None));
         for bad in [&two[..7], &two[..9], &two[..63], &[7][..], &[7, 0, 0, 0][..]] {
-            assert!(Introduction::read(bad).is_err(), "{bad:?}");
+            assert!(Handshake::read(bad).is_err(), "{bad:?}");
         }
         // Stage, port, reason (both bytes), instance.
         for (range, byte) in [(2..3, 0), (2..3, 6), (4..6, 0), (6..7, 1), (7..8, 7), (16..20, 0)] {
             let mut bad = value.to_vec();
             bad[range].fill(byte);
-            assert!(Introduction::read(&bad).is_err());
+            assert!(Handshake::read(&bad).is_err());
         }
         // A newer one may be longer.
         let mut longer = value.to_vec();
         longer[1] = 15;
         longer.extend_from_slice(&[9; 4]);
-        assert_eq!(Introduction::read(&longer), Ok(Some(HELLO)));
+        assert_eq!(Handshake::read(&longer), Ok(Some(HELLO)));
         // An older one was shorter, and ours may not be.
         let mut older = value[..40].to_vec();
         older[1] = 10;
-        assert_eq!(Introduction::read(&older), Err(ParseError::Truncated));
+        assert_eq!(Handshake::read(&older), Err(ParseError::Truncated));
         older[3] = 2;
-        let read = Introduction { version: 2, proof: [0; 16], ..HELLO };
-        assert_eq!(Introduction::read(&older), Ok(Some(read)));
+        let read = Handshake { version: 2, proof: [0; 16], ..HELLO };
+        assert_eq!(Handshake::read(&older), Ok(Some(read)));
     }
 }
