@@ -1,4 +1,4 @@
-//! Algorithms by name: `name[:key=value[,key=value..]]`, as a user writes it.
+//! Choice of algorithms by name, as a user writes it: `name[:key=value[,key=value..]]`.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -7,49 +7,49 @@ use core::fmt;
 use crate::error::ConfigError;
 use crate::tuning::Setting;
 
-/// A name and one line about it.
+/// A name and a one-line description.
 pub type NameAndSummary = (&'static str, &'static str);
 
-/// Why a choice in words cannot be followed.
+/// Errors in the choice of an algorithm by name.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ChoiceError {
     /// No algorithm has this name.
     Name {
-        /// What kind of algorithm was asked for.
+        /// Kind of algorithm that was asked for.
         kind: &'static str,
-        /// The name.
+        /// Requested name.
         asked: String,
-        /// The names there are.
+        /// Known names.
         allowed: &'static [NameAndSummary],
     },
     /// This build leaves the algorithm out.
     NotBuilt {
-        /// The algorithm.
+        /// Name of the algorithm.
         name: &'static str,
-        /// The cargo feature that brings it.
+        /// Cargo feature that includes it.
         feature: &'static str,
     },
     /// The algorithm has no such parameter.
     Parameter {
-        /// The algorithm.
+        /// Name of the algorithm.
         algorithm: &'static str,
-        /// The parameter's name, or what stands where one should.
+        /// Requested parameter name, or the text in its place.
         asked: String,
-        /// The parameters it has.
+        /// Parameters of the algorithm.
         allowed: Vec<&'static str>,
     },
-    /// A parameter's value is no number.
+    /// The value of a parameter is not a number.
     Number {
-        /// The algorithm.
+        /// Name of the algorithm.
         algorithm: &'static str,
-        /// The parameter.
+        /// Name of the parameter.
         parameter: &'static str,
-        /// What was given.
+        /// Given value.
         value: String,
-        /// What is allowed.
+        /// Allowed values.
         allowed: &'static str,
     },
-    /// A parameter, or what is known of the network, is out of range.
+    /// A parameter, or a property of the network, is out of range.
     Range(ConfigError),
 }
 
@@ -96,22 +96,23 @@ fn list<'a>(
     Ok(())
 }
 
-/// What can be set by name.
+/// A configuration whose parameters can be set by name.
 pub(crate) trait ByName {
-    /// The algorithm's name.
+    /// Returns the algorithm's name.
     fn name(&self) -> &'static str;
-    /// Its parameters.
+    /// Returns the parameters and their values.
     fn settings(&self) -> Vec<Setting>;
-    /// Sets one.
+    /// Sets one parameter; returns `None` if there is none of this name.
     fn set(&mut self, name: &str, value: f64) -> Option<Result<(), ConfigError>>;
 }
 
-/// The name of `name[:parameters]`.
+/// Returns the name in `name[:parameters]`.
 pub(crate) fn name_of(text: &str) -> &str {
     text.split_once(':').map_or(text, |(name, _)| name).trim()
 }
 
-/// The refusal of a name that is none of `allowed`, or of those that the build left out with a feature.
+/// Returns the error for a name that is not among `allowed`, or that a missing cargo feature leaves
+/// out.
 pub(crate) fn unknown(
     kind: &'static str,
     text: &str,
@@ -142,7 +143,7 @@ pub(crate) fn tune<C: ByName>(mut config: C, text: &str) -> Result<C, ChoiceErro
             let value = value.to_string();
             return Err(ChoiceError::Number { algorithm, parameter, value, allowed });
         };
-        // Listed, so there is one to set.
+        // The parameter was found in the list above, so `set` finds it, too.
         config.set(name, number).unwrap_or(Ok(()))?;
     }
     Ok(config)

@@ -1,12 +1,13 @@
-//! Receiver-driven credits, the sender's part: Olteanu et al., "An edge-queued datagram service for all
-//! datacenter traffic" (EQDS), NSDI 2022, as UE 1.0 has it in its RCCC and uet-htsim runs it.
+//! Receiver-driven credits, the sender's part: Olteanu et al., "An edge-queued datagram service for
+//! all datacenter traffic" (EQDS), NSDI 2022, as UE 1.0 specifies it (RCCC) and uet-htsim runs it.
 //!
-//! A flow starts with speculative credit, so that a short one need not wait. From the first answer on it
-//! sends only what its receiver granted: every packet says how much credit the flow wants in all, and
-//! the receiver's one pull pacer ([`crate::CreditReceiver`]) hands out its line to all who ask, in turn.
+//! A flow starts with speculative credit, so that a short flow need not wait. From the first answer
+//! on it sends only what its receiver granted: every packet carries the total credit that the flow
+//! wants, and the receiver's one pull pacer ([`crate::CreditReceiver`]) grants its line to all
+//! flows that ask, in turn.
 //!
-//! Credit is cumulative in both directions. A lost, late or repeated number does no harm, because the
-//! next one says it all again.
+//! Credit is cumulative in both directions. A lost, late or repeated number does no harm, because
+//! the next one contains it.
 
 mod config;
 mod credited;
@@ -26,53 +27,55 @@ pub use config::EqdsConfig;
 pub use credited::{CreditWindow, CreditedConfig, CreditedSender};
 pub use receiver::CreditReceiver;
 
-/// One sender that lives on credit: 64 bytes, parameters shared.
+/// A sender that depends on credit: 64 bytes, parameters shared.
 ///
 /// # When no credit comes
 ///
-/// A flow that is blocked asks for credit, and again after twice the time ([`SenderAction::RequestCredit`]).
-/// A receiver that grants answers each time. One that never does although it acknowledges speaks another
-/// mode; then the flow goes on with a plain window and [`SenderMetrics::ungranted`] says so, until a grant
-/// proves the opposite. With `in_acks` the first ACK without credit is proof enough.
+/// A flow that is blocked asks for credit, and again after twice the time
+/// ([`SenderAction::RequestCredit`]). A granting receiver answers each request. A receiver that
+/// acknowledges but never answers runs another mode; the flow then continues with a plain window
+/// and sets [`SenderMetrics::ungranted`] until a grant arrives. With `in_acks` the first ACK
+/// without credit is proof enough.
 ///
-/// A receiver that granted before and is silent now may be gone. After the same patience one packet goes
-/// out without credit, so that the loss detection can find out.
+/// A receiver that granted before and is silent now may have failed. After the same number of
+/// requests one packet leaves without credit, so that loss detection can find out.
 #[derive(Clone, Debug)]
 pub struct Eqds {
     config: Arc<EqdsConfig>,
     /// Credit received since the flow opened (`_pull` of uet-htsim).
     granted: u64,
-    /// Credit not yet spent, in bytes; below zero when the last packet was larger than what was left.
+    /// Unspent credit in bytes; below zero when the last packet was larger than the rest of the
+    /// credit.
     balance: i64,
     /// Largest credit asked for since the flow opened (`_pull_target`).
     max_target: u64,
-    /// Bytes that wait, as far as known.
+    /// Bytes that wait, as far as the sender knows.
     backlog: u64,
-    /// When to ask again; [`Time::NEVER`] while nothing is blocked.
+    /// Time of the next request; [`Time::NEVER`] while nothing is blocked.
     request_at: Time,
-    /// Times asked since the last grant.
+    /// Requests since the last grant.
     requests: u8,
-    /// Nothing was heard yet: speculative credit may be spent.
+    /// No answer arrived yet: speculative credit may be spent.
     speculating: bool,
-    /// The peer has granted, if only nothing.
+    /// The peer has granted credit, even if zero.
     granting: bool,
     /// The peer has acknowledged.
     acked: bool,
-    /// The peer does not grant: a plain window instead.
+    /// The peer does not grant: a plain window replaces the credit.
     plain: bool,
-    /// A request is to be sent.
+    /// A request waits to be sent.
     request_due: bool,
-    /// It was said that work waits, since a packet left or credit came.
+    /// Work was reported as waiting since the last packet or grant.
     waiting: bool,
 }
 
-/// Bytes as a signed number; more than 2^63 do not occur.
+/// Returns bytes as a signed number; more than 2^63 do not occur.
 fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
 impl Eqds {
-    /// A flow with its speculative credit. `config` must have passed its check.
+    /// Creates a flow with its speculative credit. `config` must have passed its check.
     #[must_use]
     pub fn new(config: Arc<EqdsConfig>, _now: Time) -> Self {
         let balance = signed(config.start_credit);
@@ -93,18 +96,19 @@ impl Eqds {
         }
     }
 
-    /// Whether a plain window replaces the credits the peer does not grant.
+    /// Returns whether a plain window replaces the credit that the peer does not grant.
     #[must_use]
     pub const fn is_plain(&self) -> bool {
         self.plain
     }
 
-    /// A whole packet's bytes.
+    /// Returns the bytes of a full packet.
     fn packet(&self) -> u64 {
         u64::from(self.config.mtu)
     }
 
-    /// "Any credit will do" for one packet (uet-htsim `can_send_RCCC`): what it takes too much is owed.
+    /// Returns the credit: any positive balance allows one packet (uet-htsim `can_send_RCCC`), and
+    /// the balance then goes below zero by the excess.
     fn credit(&self) -> u64 {
         match u64::try_from(self.balance) {
             Ok(0) | Err(_) => 0,
@@ -112,12 +116,12 @@ impl Eqds {
         }
     }
 
-    /// The credit the flow wants in all when `backlog` bytes wait and at most `most` may be on their way
-    /// (uet-htsim `computePullTarget`).
+    /// Returns the total credit that the flow wants when `backlog` bytes wait and at most `most`
+    /// may be in flight (uet-htsim `computePullTarget`).
     fn target(&self, backlog: u64, most: u64) -> u64 {
         let wanted = signed(backlog.min(most).min(self.config.max_credit));
         let target = signed(self.granted).saturating_sub(self.balance).saturating_add(wanted);
-        // A short flow asks for a packet's worth in any case, should all of it be trimmed.
+        // A short flow asks for at least one packet's worth, in case all of it is trimmed.
         let least = if self.speculating && backlog > 0 {
             signed(self.granted.saturating_add(self.packet()))
         } else {
@@ -126,7 +130,8 @@ impl Eqds {
         u64::try_from(target.max(least)).unwrap_or(0)
     }
 
-    /// A packet leaves: it costs its bytes and says what the flow wants.
+    /// Subtracts a packet that leaves from the credit, and returns the total credit that the packet
+    /// asks for.
     fn spend(&mut self, now: Time, sending: &SentPacket, most: u64) -> u64 {
         if !self.plain {
             self.balance = self.balance.saturating_sub(i64::from(sending.bytes));
@@ -140,7 +145,8 @@ impl Eqds {
         target
     }
 
-    /// Whether work waits for credit; then a timer has to run.
+    /// Starts the request timer if work waits for credit, and stops it otherwise. Returns whether
+    /// work waits.
     fn arm_request_timer(&mut self, now: Time) -> bool {
         let starved = !self.plain && self.balance <= 0 && self.backlog > 0;
         if !starved {
@@ -151,7 +157,7 @@ impl Eqds {
         starved
     }
 
-    /// What a report says about credit.
+    /// Processes the credit information of a report.
     fn on_credit_feedback(&mut self, feedback: &Feedback<'_>) {
         let granted = match feedback.grant {
             Some(Grant::Credit(cumulative)) => Some(cumulative),
@@ -168,12 +174,12 @@ impl Eqds {
             FeedbackKind::ProbeAnswered => self.stop_speculating(),
             FeedbackKind::Nacked { .. } => {
                 self.stop_speculating();
-                // A receiver of whose packets none came through has no flow to grant anything to.
+                // A receiver that got none of the packets has no flow to grant credit to.
                 if feedback.in_flight == 0 && !self.granting {
                     self.balance = self.balance.max(i64::from(feedback.bytes));
                 }
             }
-            // What is sent before anybody granted cannot wait for a grant when it is lost.
+            // A packet that was sent before any grant must not wait for a grant when it is lost.
             FeedbackKind::TimedOut if !self.granting => {
                 self.balance = self.balance.max(i64::from(feedback.bytes));
             }
@@ -190,13 +196,13 @@ impl Eqds {
             feedback.kind,
             FeedbackKind::Nacked { .. } | FeedbackKind::Lost | FeedbackKind::TimedOut
         ) {
-            // It has to be sent again, which the receiver may not know.
+            // The packet must be retransmitted, which the receiver may not know.
             self.backlog = self.backlog.saturating_add(u64::from(feedback.bytes));
             self.arm_request_timer(feedback.now);
         }
     }
 
-    /// What was not sent on speculation by the time of the first answer waits for credit.
+    /// Ends speculation: credit not spent by the time of the first answer expires.
     fn stop_speculating(&mut self) {
         if self.speculating {
             self.speculating = false;
@@ -230,7 +236,8 @@ impl Eqds {
         self.request_at = Time::NEVER;
     }
 
-    /// Work waits for credit: asks at once if the receiver cannot know, later in any case.
+    /// Reports that work waits for credit: asks at once if the receiver cannot know about it, and
+    /// later in any case.
     fn on_blocked(&mut self, now: Time, backlog: u64) {
         self.backlog = backlog;
         if self.arm_request_timer(now) && !self.waiting {

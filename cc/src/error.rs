@@ -1,15 +1,15 @@
-//! What can be wrong with parameters.
+//! Errors in parameters.
 
 use core::fmt;
 
-/// A parameter no algorithm can run with.
+/// A parameter value with which no algorithm can run.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct ConfigError {
-    /// The field's name.
+    /// Name of the parameter.
     pub parameter: &'static str,
-    /// What was asked for.
+    /// Requested value.
     pub value: f64,
-    /// What is allowed, in words.
+    /// Allowed values, in words.
     pub allowed: &'static str,
 }
 
@@ -21,7 +21,7 @@ impl fmt::Display for ConfigError {
 
 impl core::error::Error for ConfigError {}
 
-/// `Ok` when `value` lies in `low..=high` (NaN does not).
+/// Returns `Ok` if `value` lies in `low..=high`; NaN never does.
 pub(crate) fn within(
     parameter: &'static str,
     value: f64,

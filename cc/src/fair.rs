@@ -1,14 +1,17 @@
-//! Variable Additive Increase and Sampling Frequency, for every algorithm that lends them its law: J. Snyder,
-//! "Improving Congestion Control Convergence in RDMA Networks" (thesis, Duke 2022), chapter 4; and the ablation of
-//! its section 3.3.4 that ignores feedback at random. Section and algorithm numbers below are the thesis'.
+//! Variable Additive Increase (VAI) and Sampling Frequency (SF), for every algorithm that supports
+//! them: J. Snyder, "Improving Congestion Control Convergence in RDMA Networks" (thesis, Duke
+//! 2022), chapter 4; and the ablation of its section 3.3.4 that ignores feedback at random. Section
+//! and algorithm numbers below are the thesis'.
 //!
-//! A flow that starts at line rate makes a queue of a bandwidth-delay product, so a long queue means that bandwidth
-//! is shared unfairly: then VAI raises the additive increase for a while, by tokens, and less so the longer
-//! there are queues (its dampener). SF lowers what a flow has after so many acknowledged packets, instead
-//! of once a round trip: who has more is lowered more often.
+//! A flow that starts at line rate builds a queue of one bandwidth-delay product, so a long queue
+//! indicates that bandwidth is shared unfairly. VAI then raises the additive increase for a while,
+//! by tokens, and raises it less the longer queues persist (its dampener). SF lowers a flow's
+//! reference after a number of acknowledged packets instead of once a round trip, so that a flow
+//! with a larger share is lowered more often.
 //!
-//! Both ask of an algorithm that it keep a reference (window or rate) apart from what it allows now: each
-//! acknowledgement makes the latter out of the former, and only some move the reference ([`ReferenceUpdate::commit`]).
+//! Both need an algorithm that keeps a reference (window or rate) apart from what it allows now:
+//! each acknowledgement derives the allowed value from the reference, and only some
+//! acknowledgements move the reference ([`ReferenceUpdate::commit`]).
 
 mod config;
 #[cfg(test)]
@@ -25,46 +28,47 @@ use crate::controller::{
 use crate::math::{least, most};
 pub use config::{FairConfig, FairParameters, VaiConfig};
 
-/// What an acknowledgement says, in the eyes of the algorithm.
+/// The content of an acknowledgement, as the algorithm judges it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct CongestionSample {
-    /// How much congestion, in the unit of [`VaiConfig::threshold`].
+    /// Amount of congestion, in the unit of [`VaiConfig::threshold`].
     pub measure: f32,
-    /// The algorithm would go down: to it this is congestion.
+    /// The algorithm would decrease: it considers this congestion.
     pub decrease: bool,
-    /// Packets acknowledged. Those, and not acknowledgements, are counted.
+    /// Number of packets acknowledged. SF counts packets, not acknowledgements.
     pub packets: u16,
     /// A round trip ended.
     pub round_end: bool,
-    /// The reference, a window or a rate.
+    /// Reference: a window or a rate.
     pub window: f32,
-    /// The largest there may be.
+    /// Largest possible reference.
     pub largest: f32,
 }
 
-/// What the algorithm is to make of it.
+/// Decision of VAI and SF about an acknowledgement.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct ReferenceUpdate {
-    /// What is allowed now becomes the reference.
+    /// The value that is allowed now becomes the reference.
     pub commit: bool,
-    /// What the additive increase is multiplied by, at least 1.
+    /// Factor of the additive increase, at least 1.
     pub gain: f32,
 }
 
 impl ReferenceUpdate {
-    /// Without VAI and SF: once a round trip, by the plain increase.
+    /// Returns the decision without VAI and SF: the reference moves once a round trip, by the plain
+    /// increase.
     #[must_use]
     pub const fn plain(round_end: bool) -> Self {
         Self { commit: round_end, gain: 1.0 }
     }
 }
 
-/// The window that those of single acknowledgements are made from, of an algorithm that by itself keeps none: in bytes, zero before
-/// the first.
+/// Reference window in bytes of an algorithm that keeps none by itself: the windows of single
+/// acknowledgements are derived from it. Zero before the first.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Reference(f32);
 
-/// The state of VAI and SF in a context: 24 bytes, and 8 with a [`Reference`].
+/// State of VAI and SF in a context: 24 bytes, and 8 more with a [`Reference`].
 #[derive(Clone, Debug)]
 pub struct Fairness<R> {
     config: Arc<FairConfig>,
@@ -72,30 +76,30 @@ pub struct Fairness<R> {
     /// Tokens (`AI_Bank`).
     bank: f32,
     dampener: f32,
-    /// Most congestion in this round trip (`Measured Congestion`).
+    /// Largest congestion in this round trip (`Measured Congestion`).
     worst: f32,
-    /// Packets acknowledged since the reference moved.
+    /// Packets acknowledged since the reference last moved.
     acked: u16,
-    /// Something in this round trip was congestion to the algorithm.
+    /// The algorithm observed congestion in this round trip.
     congested: bool,
-    /// Of the random numbers; what is sampled is mixed in.
+    /// Seed of the random numbers; each sample is mixed in.
     seed: u8,
 }
 
 impl Fairness<Reference> {
-    /// The reference, in bytes: `window` where there was none yet.
+    /// Returns the reference in bytes, or `window` if there is none yet.
     pub(crate) const fn reference(&self, window: f32) -> f32 {
         if self.reference.0 > 0.0 { self.reference.0 } else { window }
     }
 
-    /// The reference is `window` bytes from now on.
+    /// Sets the reference to `window` bytes.
     pub(crate) const fn set_reference(&mut self, window: f32) {
         self.reference.0 = window;
     }
 }
 
 impl<R: Default> Fairness<R> {
-    /// At rest.
+    /// Creates the state without tokens and without congestion.
     #[must_use]
     pub fn new(config: Arc<FairConfig>) -> Self {
         let (bank, dampener, worst) = (0.0, 0.0, 0.0);
@@ -103,16 +107,16 @@ impl<R: Default> Fairness<R> {
         Self { config, reference, bank, dampener, worst, acked: 0, congested: false, seed: 0 }
     }
 
-    /// Whether the algorithm is to keep a reference although by itself it does not.
+    /// Returns whether the algorithm must keep a reference although by itself it keeps none.
     #[must_use]
     pub fn wants_reference(&self) -> bool {
         self.config.vai.is_some() || self.config.sf > 0
     }
 
-    /// What is to be made of an acknowledgement; `None` if it is to be ignored.
+    /// Decides about an acknowledgement; `None` if the algorithm must ignore it.
     #[inline(always)]
     pub fn update(&mut self, sample: &CongestionSample) -> Option<ReferenceUpdate> {
-        // Neither is ever not a number, which `max` would look after.
+        // Neither is NaN, which `max` would handle at extra cost.
         if sample.measure > self.worst {
             self.worst = sample.measure;
         }
@@ -121,7 +125,8 @@ impl<R: Default> Fairness<R> {
         if sample.round_end {
             self.end_round();
         }
-        // Section 4.1.2: decreases after so many packets, increases never more often than once a round trip.
+        // Section 4.1.2: decreases after `sf` packets, increases never more often than once a round
+        // trip.
         let commit = match self.config.sf {
             sf if sample.decrease && sf > 0 => self.acked >= sf,
             _ => sample.round_end,
@@ -135,7 +140,7 @@ impl<R: Default> Fairness<R> {
         Some(ReferenceUpdate { commit, gain: self.gain(commit) })
     }
 
-    /// Algorithm 1: tokens and dampener.
+    /// Ends a round trip: updates tokens and dampener (algorithm 1).
     #[inline(always)]
     fn end_round(&mut self) {
         let worst = core::mem::replace(&mut self.worst, 0.0);
@@ -149,7 +154,8 @@ impl<R: Default> Fairness<R> {
         }
     }
 
-    /// Algorithm 2: what the additive increase is multiplied by; tokens are spent where it lasts.
+    /// Returns the factor of the additive increase (algorithm 2). Tokens are spent only when the
+    /// reference moves.
     #[inline(always)]
     fn gain(&mut self, commit: bool) -> f32 {
         let (true, Some(vai)) = (self.bank > 0.0, &self.config.vai) else { return 1.0 };
@@ -160,8 +166,9 @@ impl<R: Default> Fairness<R> {
         most(tokens / (self.dampener / vai.dampener + 1.0), 1.0)
     }
 
-    /// Section 3.3.4: feedback is disregarded if the window is less than a random one up to the largest. Drawn from
-    /// what was sampled, as there is no other randomness here.
+    /// Returns whether feedback is ignored (section 3.3.4): if the window is less than a random
+    /// window up to the largest. The random number is drawn from the sample, as there is no other
+    /// randomness here.
     #[inline(always)]
     fn ignores(&mut self, sample: &CongestionSample) -> bool {
         let mixed = (sample.measure.to_bits() ^ u32::from(self.seed)).wrapping_mul(0x9e37_79b1);
@@ -172,12 +179,12 @@ impl<R: Default> Fairness<R> {
     }
 }
 
-/// An algorithm that lends its law to VAI and SF.
+/// An algorithm that supports VAI and SF.
 pub trait FairCc: SenderCc {
-    /// [`Reference`], or nothing where it has one by itself.
+    /// [`Reference`], or `()` if the algorithm keeps a reference by itself.
     type Reference: Clone + Default + core::fmt::Debug;
 
-    /// [`SenderCc::on_feedback`] where VAI and SF say what is made of it.
+    /// Processes feedback as [`SenderCc::on_feedback`], with the decisions of VAI and SF.
     fn on_feedback_fairly(
         &mut self,
         feedback: &Feedback<'_>,
@@ -185,7 +192,7 @@ pub trait FairCc: SenderCc {
     );
 }
 
-/// An algorithm with VAI or SF.
+/// An algorithm that runs with VAI or SF.
 #[derive(Clone, Debug)]
 pub struct FairSender<A: FairCc> {
     inner: A,
@@ -193,7 +200,7 @@ pub struct FairSender<A: FairCc> {
 }
 
 impl<A: FairCc> FairSender<A> {
-    /// A fresh context round one of the algorithm.
+    /// Creates a context that wraps a context of the algorithm.
     #[must_use]
     pub fn new(inner: A, config: Arc<FairConfig>) -> Box<Self> {
         Box::new(Self { inner, fairness: Fairness::new(config) })
@@ -238,7 +245,7 @@ impl<A: FairCc> SenderCc for FairSender<A> {
     }
 
     fn state_bytes(&self) -> usize {
-        // The algorithm may itself have more than it holds here.
+        // The inner algorithm may own boxes, so its own count replaces its size.
         size_of_val(self) - size_of_val(&self.inner) + self.inner.state_bytes()
     }
 }

@@ -1,42 +1,44 @@
-//! Congestion control and path selection: one file an algorithm, no I/O, no clock, no allocation after
-//! construction.
+//! Congestion control and path selection: one folder per algorithm, no I/O, no clock, no allocation
+//! after construction.
 //!
-//! Three traits, each with an enum over its implementations (static dispatch) and a configuration that
-//! an endpoint checks once and all its flows share:
+//! Three traits, each with an enum over its implementations (static dispatch) and a configuration
+//! that an endpoint checks once and all its flows share:
 //!
-//! - [`SenderCc`] / [`Sender`] / [`SenderConfig`]: what a sender may do. It sees [`Feedback`] and
-//!   answers with a [`Budget`].
-//! - [`PathSelector`] / [`Paths`] / [`PathsConfig`]: which entropy the next packet or train takes.
-//! - [`ReceiverCc`] / [`Receiver`]: what a receiving host tells its senders, one object a host.
+//! - [`SenderCc`] / [`Sender`] / [`SenderConfig`]: the sender's congestion control. It receives
+//!   [`Feedback`] and answers with a [`Budget`].
+//! - [`PathSelector`] / [`Paths`] / [`PathsConfig`]: the choice of the entropy for the next packet
+//!   or train.
+//! - [`ReceiverCc`] / [`Receiver`]: the signals that a receiving host returns to its senders; one
+//!   object per host.
 //!
-//! An endpoint chooses by name, [`SenderConfig::by_name`] and [`PathsConfig::by_name`], from what it knows
-//! of its [`NetworkProfile`]; `README.md` lists the names. What its receiver must do follows from the sender's
-//! choice ([`SenderConfig::receiver`]).
+//! An endpoint chooses algorithms by name ([`SenderConfig::by_name`], [`PathsConfig::by_name`]);
+//! their defaults follow from its [`NetworkProfile`]. `README.md` lists the names. The sender's
+//! choice decides what the receiver must do ([`SenderConfig::receiver`]).
 //!
-//! Which flows share one sender context is a [`Scope`], kept by the caller and independent of the
-//! algorithm. In a shared context `in_flight` is the sum over its flows.
+//! A [`Scope`] says which flows share one sender context. The caller keeps it; it is independent of
+//! the algorithm. In a shared context `in_flight` is the sum over its flows.
 //!
 //! ```
 //! use squall_cc::base::{Rate, Rng, Span, Time};
-//! use squall_cc::{Feedback, Network, PathSelector, PathSignal, Paths, PathsConfig};
-//! use squall_cc::{Sender, SenderCc, SenderConfig, Sending};
+//! use squall_cc::{Feedback, NetworkProfile, PathSelector, PathSignal, Paths, PathsConfig};
+//! use squall_cc::{Sender, SenderCc, SenderConfig, SentPacket};
 //!
-//! // Once an endpoint: a 100 Gb/s network of 12 us that trims, packets of 4096 bytes, 64 paths.
-//! let network = Network::new(Rate::gbps(100), Span::micros(12), 4096, true);
+//! // Once per endpoint: a 100 Gb/s network of 12 us that trims, packets of 4096 bytes, 64 paths.
+//! let network = NetworkProfile::new(Rate::gbps(100), Span::micros(12), 4096, true);
 //! let config = SenderConfig::by_name("nscc:gamma=0.7", &network)?;
 //! let paths = PathsConfig::by_name("reps", 64)?;
 //!
-//! // Once a flow.
+//! // Once per flow.
 //! let mut cc = Sender::new(&config, Time::ZERO);
 //! let mut selector = Paths::new(&paths, Rng::new(1));
 //!
-//! // Once a packet.
+//! // Once per packet.
 //! let mut now = Time::ZERO;
 //! assert!(cc.budget(now).allows(now, 0, 4096));
-//! cc.on_send(now, &Sending { bytes: 4096, ..Sending::default() });
+//! cc.on_send(now, &SentPacket { bytes: 4096, ..SentPacket::default() });
 //! let path = selector.pick(now, 55);
 //!
-//! // Once an ACK.
+//! // Once per ACK.
 //! now += Span::micros(12);
 //! let rtt = Some(Span::micros(12));
 //! cc.on_feedback(&Feedback { now, path, bytes: 4096, packets: 1, rtt, ..Feedback::default() });
@@ -44,10 +46,10 @@
 //! # Ok::<(), squall_cc::ChoiceError>(())
 //! ```
 //!
-//! # What the traits hold
+//! # Signals and actions of each algorithm
 //!
-//! The signal each algorithm reads, the action it takes, the part its receiver plays. "PDC" is what the packet delivery
-//! context does anyway.
+//! The table lists the signals that each algorithm reads, the actions it takes and the part of its
+//! receiver. "PDC" means that the packet delivery context's ordinary behaviour is enough.
 //!
 //! | algorithm | reads | acts by | receiver |
 //! |---|---|---|---|
@@ -69,14 +71,16 @@
 //! | MPRDMA's virtual paths | [`PathSignal`] of each ACK | `pick(cwnd_packets)` | none |
 //! | PLB | [`PathSignal`] counted per `cwnd_packets`, `on_idle` | `pick` | none |
 //!
-//! Every sender learns of the same signals, and nobody makes up for one that is missing: a round-trip sample is there
-//! wherever it is known which transmission of a packet was answered.
+//! Every sender receives the same signals, and no signal is invented when it is missing: a
+//! round-trip sample exists exactly where the caller knows which transmission of a packet was
+//! answered.
 //!
-//! Networks that replicate and reduce in their switches throttle operations, and not flows: [`Injection`] is what a host has there
-//! for all of them, [`ThreeCpo`] the one of its kinds that heeds what others do.
+//! Networks whose switches replicate and reduce throttle operations instead of flows. [`Injection`]
+//! is the limiter of one such host; [`ThreeCpo`] is its kind that also reacts to the operations of
+//! other hosts.
 //!
-//! State that the contexts of one host share (1RC's numbers) hangs off the same `Arc` as the parameters, in atomics;
-//! [`SenderConfig::of_another_host`].
+//! State that the contexts of one host share (1RC's numbers) lives in atomics behind the same `Arc`
+//! as the parameters; see [`SenderConfig::of_another_host`].
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,10 +1,10 @@
-//! What the standard library keeps from a crate without it, and times in 32 bits.
+//! Mathematics that `core` lacks, and times in 32 bits.
 
 use squall_base::{Rate, Span, Time};
 
-/// `1 / sqrt(x)` for a positive, finite `x`, without a division: the well-known first guess from the
-/// exponent, and three steps of Newton, which leave single precision exact to a few units in the last
-/// place.
+/// Returns `1 / sqrt(x)` for a positive, finite `x` without a division: the well-known first guess
+/// from the exponent and three Newton steps, which leave single precision exact to a few units in
+/// the last place.
 pub(crate) fn rsqrt(x: f32) -> f32 {
     let half = 0.5 * x;
     let mut y = f32::from_bits(0x5f37_59df_u32.wrapping_sub(x.to_bits() >> 1));
@@ -14,7 +14,7 @@ pub(crate) fn rsqrt(x: f32) -> f32 {
     y
 }
 
-/// `base^n` by squaring.
+/// Returns `base^n`, by squaring.
 pub(crate) fn power(base: f32, mut n: u32) -> f32 {
     let (mut result, mut square) = (1.0, base);
     while n > 0 {
@@ -27,39 +27,42 @@ pub(crate) fn power(base: f32, mut n: u32) -> f32 {
     result
 }
 
-/// No rate is less: the next packet would be out of sight. The slowest link there is, 1 Mb/s.
+/// Smallest rate in b/s, that of the slowest link there is, 1 Mb/s: at a lower rate the next packet
+/// would be too far in the future.
 const LEAST_RATE: u64 = 1_000_000;
 
-/// `rate` bits per second, at most `line`, which single precision may not hit.
+/// Returns `rate` in bits per second, at most `line`; single precision may not represent `line`
+/// exactly.
 pub(crate) fn up_to(rate: f32, line: Rate) -> Rate {
     if rate >= line.0 as f32 { line } else { Rate((rate as u64).max(LEAST_RATE)) }
 }
 
-/// A span in 32 bits of nanoseconds, at most 4.29 s.
+/// Returns a span in 32 bits of nanoseconds, saturating at 4.29 s.
 pub(crate) fn nanos(span: Span) -> u32 {
     u32::try_from(span.0).unwrap_or(u32::MAX)
 }
 
-/// A whole number of less than 64 bits, such as a span of less than 292 years. From a signed number: one instruction, from an
-/// unsigned one it takes ten.
+/// Converts a whole number of less than 64 bits, such as a span of less than 292 years. The
+/// conversion of a signed number is one instruction, that of an unsigned one takes ten.
 #[inline(always)]
 pub(crate) const fn float(whole: u64) -> f32 {
     whole.cast_signed() as f32
 }
 
-/// The smaller of two; neither is ever not a number, which `min` would look after with five instructions more.
+/// Returns the smaller of two numbers that are not NaN. `min` also handles NaN, with five more
+/// instructions.
 #[inline(always)]
 pub(crate) const fn least(a: f32, b: f32) -> f32 {
     if a < b { a } else { b }
 }
 
-/// The larger of two such.
+/// Returns the larger of two numbers that are not NaN.
 #[inline(always)]
 pub(crate) const fn most(a: f32, b: f32) -> f32 {
     if a > b { a } else { b }
 }
 
-/// The low bits of a moment, for differences.
+/// Returns the low 32 bits of a time, for differences.
 pub(crate) const fn clock(now: Time) -> u32 {
     (now.0 & 0xffff_ffff) as u32
 }

@@ -1,14 +1,15 @@
-//! What an endpoint knows about its network: the one input from which every algorithm derives its
+//! Properties of an endpoint's network: the one input from which every algorithm derives its
 //! defaults.
 
 use squall_base::{Rate, Span};
 
 use crate::error::{ConfigError, within};
 
-/// Times kept in 32 bits of nanoseconds must stay well below 2^32.
+/// Longest time that algorithms accept: times kept in 32 bits of nanoseconds must stay well below
+/// 2^32.
 pub(crate) const LONGEST: Span = Span::secs(1);
 
-/// What an endpoint knows about its network.
+/// Properties of an endpoint's network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NetworkProfile {
     /// The slower of the two ends' links.
@@ -17,33 +18,33 @@ pub struct NetworkProfile {
     pub base_rtt: Span,
     /// Nominal bytes of a full packet, as [`crate::Feedback::bytes`] counts them.
     pub mtu: u32,
-    /// Switches trim instead of dropping.
+    /// Switches trim packets instead of dropping them.
     pub trimming: bool,
-    /// Floor of the largest window in bytes, where hosts need more than the bandwidth-delay product
-    /// says.
+    /// Floor of the largest window in bytes, for hosts that need more than the bandwidth-delay
+    /// product.
     pub min_window: Option<u64>,
-    /// Floor of the measured base round-trip time, where the hosts' own jitter exceeds the network's
+    /// Floor of the measured base round-trip time, for hosts whose own jitter exceeds the network's
     /// delay.
     pub min_base_rtt: Option<Span>,
 }
 
 impl NetworkProfile {
-    /// A network whose hosts need no floors.
+    /// Creates a network whose hosts need no floors.
     #[must_use]
     pub const fn new(line: Rate, base_rtt: Span, mtu: u32, trimming: bool) -> Self {
         Self { line, base_rtt, mtu, trimming, min_window: None, min_base_rtt: None }
     }
 
-    /// Bandwidth-delay product in bytes.
+    /// Returns the bandwidth-delay product in bytes.
     #[must_use]
     pub fn bdp(&self) -> f64 {
         self.line.0 as f64 * self.base_rtt.as_f64() / 8e9
     }
 
-    /// Whether algorithms can run on such a network.
+    /// Checks that algorithms can run on such a network.
     ///
     /// # Errors
-    /// The first value out of its range.
+    /// Returns the first value that is out of its range.
     pub fn check(&self) -> Result<(), ConfigError> {
         let longest = LONGEST.as_f64();
         within("link rate", self.line.0 as f64, 1e6, 1e14, "1 Mb/s to 100 Tb/s")?;

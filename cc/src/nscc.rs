@@ -1,9 +1,9 @@
-//! NSCC, the Network Signal-based Congestion Control of UE 1.0 (sections 3.6.13.3 to 3.6.13.7), which
-//! is SMaRTT v2 (Bonato et al., "SMaRTT: Sender-based Marked Rapidly-adapting Trimmed & Timed
+//! NSCC, the Network Signal-based Congestion Control of UE 1.0 (sections 3.6.13.3 to 3.6.13.7),
+//! which is SMaRTT v2 (Bonato et al., "SMaRTT: Sender-based Marked Rapidly-adapting Trimmed & Timed
 //! Transport"; algorithms and equations below are that paper's).
 //!
-//! Where the two differ the specification wins, and the line says so. Where the specification leaves a
-//! choice to the implementation, [`NsccConfig`] names the choice.
+//! Where the two differ this code follows the specification, with a comment at the line. Where the
+//! specification leaves a choice to the implementation, [`NsccConfig`] documents the choice.
 
 mod config;
 mod fairness;
@@ -27,20 +27,20 @@ pub struct Nscc {
     flow: FlowState,
 }
 
-/// The context's own state.
+/// State of one context.
 ///
-/// Times are the low 32 bits of nanoseconds, only ever used as "time passed since". A pause of a
-/// multiple of 4.29 s plus less than one base RTT is therefore taken for a short one; it delays one
-/// adjustment by one base RTT and has no other effect.
+/// Times are the low 32 bits of nanoseconds, only used for differences. A pause of a multiple of
+/// 4.29 s plus less than one base RTT therefore looks short; it delays one adjustment by one base
+/// RTT and has no other effect.
 #[derive(Clone, Debug)]
 struct FlowState {
     /// Congestion window in bytes.
     cwnd: f32,
-    /// Increase owed, times cwnd; paid by `fulfill`.
+    /// Increase owed, times cwnd; `adjust` pays it.
     inc: f32,
     /// Average queueing delay in nanoseconds.
     avg_delay: f32,
-    /// Window from before the receiver's penalty; zero for none.
+    /// Window from before the receiver's penalty; zero if there is none.
     saved_cwnd: f32,
     /// Largest window for this base round-trip time, in bytes.
     max_wnd: f32,
@@ -48,22 +48,23 @@ struct FlowState {
     base_rtt: u32,
     /// Bytes acknowledged in this QuickAdapt period.
     achieved: u32,
-    /// What is left of `bytes_to_ignore - bytes_ignored` (algorithm 2 line 8, algorithm 4 line 6).
+    /// Remaining bytes of `bytes_to_ignore - bytes_ignored` (algorithm 2 line 8, algorithm 4 line
+    /// 6).
     to_ignore: u32,
-    /// Uncongested bytes in a row (algorithm 3 line 3).
+    /// Consecutive uncongested bytes (algorithm 3 line 3).
     fi_count: f32,
     /// Bytes acknowledged since the last adjustment.
     received: u32,
     last_adjust: u32,
     last_decrease: u32,
-    /// When the QuickAdapt period began.
+    /// Start of the QuickAdapt period.
     qa_start: u32,
     /// Fast increase is active (algorithm 3 line 6).
     increase: bool,
-    /// [`ARMED`] and [`TRIGGERED`].
+    /// Flags [`ARMED`] and [`TRIGGERED`].
     qa: u8,
-    /// Acknowledgements up to the next that is reacted to. Zero for the algorithm as published, which
-    /// reacts to each and takes the short way.
+    /// Acknowledgements until the next one that NSCC reacts to. Zero for the algorithm as
+    /// published, which reacts to each and takes the fast path.
     due: u8,
     probe: ProbeState,
 }
@@ -73,19 +74,20 @@ const ARMED: u8 = 1;
 /// A trim asked for QuickAdapt (algorithm 4 line 17).
 const TRIGGERED: u8 = 2;
 
-/// Where the one probe of a new context is: the first packets of flows that start together meet each
-/// other's queue, and a base RTT that contains a queue takes more than its share (section 3.6.13.7).
+/// Progress of the one probe of a new context. The first packets of flows that start together meet
+/// each other's queue, and a flow whose base RTT contains a queue takes more than its share
+/// (section 3.6.13.7).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum ProbeState {
-    /// Nothing came back yet.
+    /// No acknowledgement has arrived yet.
     Early,
-    /// To be asked for.
+    /// The probe must be requested.
     Due,
-    /// Asked for, or not wanted.
+    /// The probe was requested, or is not wanted.
     Done,
 }
 
-/// What an acknowledgement says.
+/// The content of an acknowledgement.
 #[derive(Clone, Copy)]
 struct AckReport {
     now: u32,
@@ -96,7 +98,7 @@ struct AckReport {
 }
 
 impl Nscc {
-    /// A context that starts at the largest window at `now`. `config` must have passed
+    /// Creates a context that starts at the largest window at `now`. `config` must have passed
     /// [`Tunable::check`](crate::Tunable::check).
     #[must_use]
     pub fn new(config: Arc<NsccConfig>, now: Time) -> Self {
@@ -113,7 +115,7 @@ impl Nscc {
             fi_count: 0.0,
             last_adjust: clock(now),
             last_decrease: clock(now),
-            // Long ago: the first report opens the first period.
+            // The period counts as long over, so that the first report opens the first one.
             qa_start: clock(now).wrapping_sub(1 << 31),
             increase: false,
             qa: 0,
@@ -125,7 +127,7 @@ impl Nscc {
         Self { config, flow }
     }
 
-    /// Any report, under any parameters.
+    /// Processes any report, under any parameters.
     #[inline(never)]
     fn on_any(&mut self, feedback: &Feedback<'_>) {
         if let FeedbackKind::Nacked { trimmed, last_hop } = feedback.kind {
@@ -138,10 +140,10 @@ impl Nscc {
             self.on_ack(feedback);
         } else if matches!(feedback.kind, FeedbackKind::Lost | FeedbackKind::TimedOut) {
             self.on_loss(feedback);
-        } // else a signal of other algorithms
+        } // other kinds are signals of other algorithms
     }
 
-    /// An acknowledgement of any kind, under any parameters.
+    /// Processes an acknowledgement of any kind, under any parameters.
     #[inline(never)]
     fn on_ack(&mut self, feedback: &Feedback<'_>) {
         let (flow, config) = (&mut self.flow, &*self.config);
@@ -149,7 +151,7 @@ impl Nscc {
         flow.finish(config, feedback.in_flight);
     }
 
-    /// A refused packet whose round-trip time is known.
+    /// Processes a refused packet whose round-trip time is known.
     #[cold]
     #[inline(never)]
     fn on_sampled_nack(
@@ -167,14 +169,14 @@ impl Nscc {
         }
     }
 
-    /// A trimmed packet (section 3.6.13.6; algorithm 4 lines 15-21).
+    /// Processes a trimmed packet (section 3.6.13.6; algorithm 4 lines 15-21).
     #[inline(never)]
     fn on_trim(&mut self, feedback: &Feedback<'_>, last_hop: bool) {
         let (flow, config) = (&mut self.flow, &*self.config);
-        // It says "the queue was full": one base RTT of queue.
+        // A trim means that the queue was full, so it counts as one base RTT of queueing delay.
         flow.average(config, float(config.base_rtt.0), feedback.bytes, feedback.packets);
         flow.forget(feedback.bytes);
-        // Otherwise the receiver's credits answer for its own port.
+        // With RCCC the receiver's credits handle congestion at its own port.
         if !(last_hop && config.rccc) {
             flow.qa |= TRIGGERED;
             if !flow.quick_adapt(config, clock(feedback.now), true, Span::ZERO, feedback.in_flight)
@@ -185,11 +187,12 @@ impl Nscc {
         flow.finish(config, feedback.in_flight);
     }
 
-    /// An inferred loss (section 3.6.13.6).
+    /// Processes an inferred loss (section 3.6.13.6).
     #[inline(never)]
     fn on_loss(&mut self, feedback: &Feedback<'_>) {
         let (flow, config) = (&mut self.flow, &*self.config);
-        // Time-outs of packets sent before QuickAdapt say nothing new (section III-E a).
+        // Time-outs of packets that were sent before QuickAdapt carry no new information (section
+        // III-E a).
         let stale = feedback.kind == FeedbackKind::TimedOut && flow.to_ignore > 0;
         flow.forget(feedback.bytes);
         if !stale {
@@ -198,7 +201,7 @@ impl Nscc {
         flow.finish(config, feedback.in_flight);
     }
 
-    /// The rest of an acknowledgement on the short way that is marked and was long in queues.
+    /// Completes a fast-path acknowledgement that is marked and was delayed beyond the target.
     #[inline(never)]
     fn on_congestion(&mut self, feedback: &Feedback<'_>) {
         let (flow, config, now) = (&mut self.flow, &*self.config, clock(feedback.now));
@@ -208,7 +211,7 @@ impl Nscc {
         flow.consider_probe(feedback.in_flight);
     }
 
-    /// The rest of an acknowledgement on the short way that finds QuickAdapt called for.
+    /// Completes a fast-path acknowledgement that triggers QuickAdapt.
     #[inline(never)]
     fn on_call(&mut self, feedback: &Feedback<'_>, delay: Span) {
         let (flow, config) = (&mut self.flow, &*self.config);
@@ -222,10 +225,11 @@ impl Nscc {
 }
 
 impl FlowState {
-    /// 1.5 bandwidth-delay products of the measured base RTT (section 3.6.13.5).
+    /// Sets the largest window: 1.5 bandwidth-delay products of the measured base RTT (section
+    /// 3.6.13.5).
     #[cold]
     #[inline(never)]
-    #[allow(clippy::cast_possible_truncation)] // single precision is the window's
+    #[allow(clippy::cast_possible_truncation)] // the window is single precision
     fn set_max_wnd(&mut self, config: &NsccConfig) {
         let rtt = f64::from(self.base_rtt.max(nanos(config.min_base_rtt)));
         let bdp = config.link_rate.0 as f64 * rtt / 8e9;
@@ -233,9 +237,9 @@ impl FlowState {
         self.max_wnd = (window as f32).max(config.min_max_wnd as f32).max(config.min_wnd);
     }
 
-    /// What gains of the configured network are multiplied by for this flow, and the adjustment period
-    /// with them. All of `target`, `alpha`, `fi`, `fi_scale` and `eta` are proportional to the base RTT
-    /// (section 3.6.13.3 with `a` and `b` written out).
+    /// Returns the factor of this flow's gains, and of its adjustment period, relative to those of
+    /// the configured network. All of `target`, `alpha`, `fi`, `fi_scale` and `eta` are
+    /// proportional to the base RTT (section 3.6.13.3 with `a` and `b` written out).
     fn scale(&self, config: &NsccConfig) -> f32 {
         match config.scaling {
             Scaling::Network => 1.0,
@@ -246,34 +250,35 @@ impl FlowState {
         }
     }
 
-    /// What every acknowledgement counts for.
+    /// Counts the bytes of an acknowledgement.
     ///
-    /// Both sums start again each round trip, so that they stay far below 4 GB; should one wrap, an
-    /// adjustment comes a little later or QuickAdapt once too often.
+    /// Both sums restart each round trip, so they stay far below 4 GB. If one wrapped, an
+    /// adjustment would come a little later or QuickAdapt once too often.
     fn count(&mut self, bytes: u32) {
         self.forget(bytes);
         self.received = self.received.wrapping_add(bytes);
         self.achieved = self.achieved.wrapping_add(bytes); // algorithm 4 line 2
     }
 
-    /// Algorithm 4 line 3, counting down.
+    /// Subtracts acknowledged bytes from those to ignore (algorithm 4 line 3, counting down).
     const fn forget(&mut self, bytes: u32) {
         if self.to_ignore > 0 {
             self.to_ignore = self.to_ignore.saturating_sub(bytes);
         }
     }
 
-    /// An acknowledgement of any kind, under any parameters.
+    /// Processes an acknowledgement of any kind, under any parameters.
     fn acknowledge(&mut self, config: &NsccConfig, feedback: &Feedback<'_>) {
         self.count(feedback.bytes);
         let limited = self.penalise(config, feedback);
-        // Nothing else without a sample, as UE 1.0 has it. (uet-htsim takes the average delay then, for it has no
-        // sample of a packet that was sent more than twice; here there is one wherever switches trim.)
+        // Without a sample nothing else happens, as in UE 1.0. (uet-htsim then uses the average
+        // delay, because it has no sample of a packet that was sent more than twice; here a sample
+        // exists wherever switches trim.)
         let Some(rtt) = feedback.rtt else { return };
         let mut delay = self.sample(config, rtt);
         if feedback.kind == FeedbackKind::ProbeAnswered {
-            // Probes overtake the queues on the control class: they tell the base RTT (section
-            // 3.6.13.7), nothing about congestion.
+            // Probes overtake the queues on the control class: they measure the base RTT (section
+            // 3.6.13.7), not congestion.
             return;
         }
         let (mut marked, mut bytes, mut packets) = (feedback.ecn, feedback.bytes, feedback.packets);
@@ -295,8 +300,8 @@ impl FlowState {
         }
     }
 
-    /// Algorithm 1 and the adjustment. `PUBLISHED` leaves out what [`NsccConfig::is_published`] says is
-    /// not there.
+    /// Applies algorithm 1 and the adjustment. `PUBLISHED` leaves out the options that
+    /// [`NsccConfig::is_published`] excludes.
     #[inline(always)]
     fn react<const PUBLISHED: bool>(
         &mut self,
@@ -309,7 +314,7 @@ impl FlowState {
         let scale = if PUBLISHED { 1.0 } else { self.scale(config) };
         let above = delay >= target;
         if !PUBLISHED && config.parts.fast_in_a_row && (marked || above) {
-            // Algorithm 3 lines 9 to 11; what is left of them is in `fast_increase`.
+            // Algorithm 3 lines 9 to 11; the other lines are in `fast_increase`.
             self.fi_count = 0.0;
             self.increase = false;
         }
@@ -319,7 +324,7 @@ impl FlowState {
                 self.multiplicative_decrease::<PUBLISHED>(config, now, delay);
             } else if !PUBLISHED && config.parts.early_decrease {
                 self.cwnd -= bytes / 2.0;
-            } // else let the path selector act (section III-I1)
+            } // otherwise the path selector reacts (section III-I1)
         } else if !limited {
             if above {
                 self.inc += config.fi * scale * bytes; // eq. 2
@@ -331,7 +336,8 @@ impl FlowState {
         self.adjust::<PUBLISHED>(config, now, scale);
     }
 
-    /// The increase owed, when there was enough of it or a period is over (section 3.6.13.5).
+    /// Applies the increase owed when enough bytes were acknowledged or a period is over (section
+    /// 3.6.13.5).
     #[inline(always)]
     fn adjust<const PUBLISHED: bool>(&mut self, config: &NsccConfig, now: u32, scale: f32) {
         let elapsed = now.wrapping_sub(self.last_adjust);
@@ -341,9 +347,8 @@ impl FlowState {
             elapsed as f32 >= float(config.adjust_period.0) * scale
         };
         if period || self.received > config.adjust_bytes {
-            // Of a window below one packet (`pace`) a
-            // packet is many round trips' worth; like Swift, do not let it earn more than a window of
-            // one packet would.
+            // When the window is below one packet (`pace`), a packet is worth many round trips;
+            // like Swift, do not let it earn more than a window of one packet would.
             let cwnd = if PUBLISHED { self.cwnd } else { most(self.cwnd, config.mtu as f32) };
             self.cwnd += self.inc / cwnd;
             self.inc = 0.0;
@@ -355,7 +360,7 @@ impl FlowState {
         }
     }
 
-    /// Takes a round-trip sample and returns the queueing delay in it.
+    /// Takes a round-trip sample and returns its queueing delay.
     fn sample(&mut self, config: &NsccConfig, rtt: Span) -> Span {
         let rtt = nanos(rtt);
         if rtt < self.base_rtt {
@@ -365,7 +370,8 @@ impl FlowState {
         Span(rtt.saturating_sub(self.base_rtt).into())
     }
 
-    /// The average delay; an ACK that covers several packets weighs as much as theirs would.
+    /// Updates the average delay; an ACK that covers several packets weighs as much as their own
+    /// ACKs would.
     #[inline]
     fn average(&mut self, config: &NsccConfig, delay: f32, bytes: u32, packets: u16) {
         let weight = match config.averaging {
@@ -375,8 +381,8 @@ impl FlowState {
         self.avg_delay += least(weight, 1.0) * (delay - self.avg_delay);
     }
 
-    /// Algorithm 2, with the gates of section 3.6.13.5. True when nothing else may be done with the
-    /// report.
+    /// Applies algorithm 2 under the conditions of section 3.6.13.5. Returns true if the report is
+    /// used up.
     #[inline]
     fn quick_adapt(
         &mut self,
@@ -402,32 +408,33 @@ impl FlowState {
         done
     }
 
-    /// The paper ignores every ACK here (algorithm 4 line 6), the specification marked ones.
+    /// Returns whether an ACK is ignored: the paper ignores every ACK here (algorithm 4 line 6),
+    /// the specification only marked ones.
     const fn ignores(&self, marked: bool) -> bool {
         self.to_ignore > 0 && marked
     }
 
-    /// Algorithm 2 line 3.
+    /// Returns whether the QuickAdapt period is over (algorithm 2 line 3).
     fn qa_period_is_over(&self, config: &NsccConfig, now: u32) -> bool {
         let period = u64::from(self.base_rtt) + config.target_qdelay.0;
         u64::from(now.wrapping_sub(self.qa_start)) >= period
     }
 
-    /// Whether there is cause to adapt: a trim, or without trimming the delay.
+    /// Returns whether QuickAdapt has a trigger: a trim, or without trimming the delay.
     fn qa_is_called(&self, config: &NsccConfig, delay: Span) -> bool {
         self.qa >= TRIGGERED || delay > config.qa_threshold
     }
 
-    /// Algorithm 2 lines 11 and 12.
+    /// Begins a QuickAdapt period (algorithm 2 lines 11 and 12).
     const fn begin_qa_period(&mut self, now: u32) {
         self.qa |= ARMED;
         self.qa_start = now;
         self.achieved = 0;
     }
 
-    /// Algorithm 2 lines 4 to 9.
+    /// Sets the window to the achieved bytes (algorithm 2 lines 4 to 9).
     fn adapt(&mut self, config: &NsccConfig, in_flight: u64) -> bool {
-        // 2 to the power of minus `qa_gate`, put together from its bits.
+        // Computes 2 to the power of minus `qa_gate` from the bits of the number.
         let part = f32::from_bits((127 - u32::from(config.qa_gate)) << 23);
         let little = (self.achieved as f32) < self.max_wnd * part;
         if !(little && config.quick_adapt && self.qa & ARMED != 0) {
@@ -441,7 +448,7 @@ impl FlowState {
         true
     }
 
-    /// Algorithm 3. `k MTU` for each ACK is, for bytes, `fi_scale` per byte (section 3.6.13.5).
+    /// Applies algorithm 3. `k MTU` per ACK is `fi_scale` per byte (section 3.6.13.5).
     #[inline(always)]
     fn fast_increase<const PUBLISHED: bool>(
         &mut self,
@@ -465,7 +472,7 @@ impl FlowState {
         false
     }
 
-    /// Eq. 1, at most once a base RTT.
+    /// Applies eq. 1, at most once a base RTT.
     #[inline(always)]
     fn multiplicative_decrease<const PUBLISHED: bool>(
         &mut self,
@@ -488,13 +495,14 @@ impl FlowState {
         }
     }
 
-    /// Whether there is a penalty, or one to be made good: receivers go on saying that it is over.
+    /// Returns whether there is a penalty, or one to restore from: receivers keep reporting that a
+    /// penalty is over.
     #[inline(always)]
     fn is_penalised(&self, feedback: &Feedback<'_>) -> bool {
         feedback.penalty.unwrap_or(0) > 0 || feedback.restore_cwnd && self.saved_cwnd > 0.0
     }
 
-    /// The receiver's penalty (section 3.6.13.6). True while there is one.
+    /// Applies the receiver's penalty (section 3.6.13.6). Returns true while there is one.
     fn penalise(&mut self, config: &NsccConfig, feedback: &Feedback<'_>) -> bool {
         let penalty = feedback.penalty.unwrap_or(0).min(127);
         if penalty > 0 {
@@ -511,7 +519,7 @@ impl FlowState {
         penalty > 0
     }
 
-    /// Algorithm 4 line 23, and the probe.
+    /// Ends a report: algorithm 4 line 23, and the probe.
     fn finish(&mut self, config: &NsccConfig, in_flight: u64) {
         self.cwnd = most(least(self.cwnd, self.max_wnd), config.min_wnd);
         self.consider_probe(in_flight);
@@ -533,7 +541,8 @@ impl FlowState {
 }
 
 impl NsccConfig {
-    /// Whether the algorithm is the published one, in all parts, reacting to every acknowledgement.
+    /// Returns whether the algorithm is the published one, in all parts, reacting to every
+    /// acknowledgement.
     fn is_published(&self) -> bool {
         self.parts == NsccParts::PUBLISHED
             && self.sample == 1
@@ -542,7 +551,7 @@ impl NsccConfig {
             && self.min_wnd >= self.mtu as f32
     }
 
-    /// What is left of the signals when [`NsccParts`] takes one out.
+    /// Replaces the signals that [`NsccParts`] switches off.
     fn ablate(&self, marked: bool, delay: Span) -> (bool, Span) {
         let target = self.target_qdelay;
         match (self.parts.ecn, self.parts.delay) {
@@ -562,14 +571,14 @@ impl SenderCc for Nscc {
 
     #[inline]
     fn on_feedback(&mut self, feedback: &Feedback<'_>) {
-        // Nearly every report goes the short way: an acknowledgement with a sample, nothing to ignore, no
-        // penalty, no parameter that is not the paper's. Whatever else there is to do, somebody else does instead,
-        // so that no registers need saving here.
+        // Nearly every report takes this fast path: an acknowledgement with a sample, nothing to
+        // ignore, no penalty, all parameters as in the paper. Everything else happens in functions
+        // out of line, so that no registers need saving here.
         let (FeedbackKind::Acked, Some(rtt)) = (feedback.kind, feedback.rtt) else {
             return self.on_any(feedback);
         };
         let flow = &mut self.flow;
-        // Not a smaller round-trip time than ever before, nor one of seconds.
+        // The fast path needs a delay that is neither negative (a new base RTT) nor seconds long.
         let delay = Span(rtt.0.wrapping_sub(flow.base_rtt.into()));
         let penalty = flow.is_penalised(feedback);
         if delay.0 > u32::MAX.into() || flow.due > 0 || flow.to_ignore > 0 || penalty {
@@ -589,7 +598,7 @@ impl SenderCc for Nscc {
             return self.on_congestion(feedback);
         }
         flow.react::<true>(config, AckReport { now, bytes, marked, delay }, false);
-        // What decreases keeps to the floor itself.
+        // The functions that decrease the window respect its floor themselves.
         flow.cwnd = least(flow.cwnd, flow.max_wnd);
         flow.consider_probe(feedback.in_flight);
     }
@@ -619,7 +628,7 @@ impl SenderCc for Nscc {
     }
 }
 
-/// Eq. 1: what a delay above the target leaves of a window.
+/// Returns the factor that eq. 1 applies to the window at a delay above the target.
 #[inline(always)]
 const fn left_by(config: &NsccConfig, delay: f32) -> f32 {
     let target = float(config.target_qdelay.0);

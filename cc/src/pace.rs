@@ -17,10 +17,12 @@ use crate::math::nanos;
 use crate::network::{LONGEST, NetworkProfile};
 use crate::registry::{Sender, SenderConfig};
 
-/// A paced window may fall to this part of a packet: 64 times as many flows as packets in flight.
+/// Divisor of the packet size that gives a paced window's floor: it allows 64 times as many flows
+/// as packets in flight.
 const SMALLEST: u32 = 64;
 
-/// An algorithm with a window, and what its pacer knows of the network.
+/// Configuration of an algorithm with a window, and the properties of the network that its pacer
+/// needs.
 #[derive(Clone, Debug)]
 pub struct PacedConfig {
     pub(crate) inner: SenderConfig,
@@ -29,7 +31,8 @@ pub struct PacedConfig {
 }
 
 impl PacedConfig {
-    /// `inner`, whose window may fall below one packet. `None` when the algorithm does not offer it.
+    /// Wraps `inner`, whose window may then fall below one packet. Returns `None` if the algorithm
+    /// does not offer it.
     #[must_use]
     pub fn new(mut inner: SenderConfig, network: &NetworkProfile) -> Option<Self> {
         let floor = (network.mtu / SMALLEST).max(1);
@@ -40,7 +43,7 @@ impl PacedConfig {
         })
     }
 
-    /// The algorithm without pacing, its window again one packet at least.
+    /// Returns the algorithm without pacing; its window is again at least one packet.
     #[must_use]
     pub fn unpaced(&self) -> SenderConfig {
         let mut inner = self.inner.clone();
@@ -53,7 +56,7 @@ impl PacedConfig {
 #[derive(Clone, Debug)]
 pub struct PacedSender {
     inner: Sender,
-    /// When the latest packet left, and how big it was.
+    /// Departure time and size of the latest packet.
     sent: Time,
     sent_bytes: u32,
     mtu: u32,
@@ -62,7 +65,7 @@ pub struct PacedSender {
 }
 
 impl PacedSender {
-    /// A fresh context, opened at `now`.
+    /// Creates a context, opened at `now`.
     #[must_use]
     pub fn new(config: &Arc<PacedConfig>, now: Time) -> Box<Self> {
         Box::new(Self {
@@ -81,7 +84,7 @@ impl SenderCc for PacedSender {
         match budget.window {
             Some(window) if window < u64::from(self.mtu) => {
                 let gap = u64::from(self.rtt) * u64::from(self.sent_bytes) / window.max(1);
-                // A sample of a stalled host must not silence a flow.
+                // Bounds the gap, so that one sample of a stalled host does not silence a flow.
                 let gap = Span(gap).min(LONGEST);
                 let not_before = budget.not_before.max(self.sent + gap);
                 Budget { window: Some(self.mtu.into()), not_before, burst: self.mtu, ..budget }
@@ -97,7 +100,8 @@ impl SenderCc for PacedSender {
 
     fn on_feedback(&mut self, feedback: &Feedback<'_>) {
         if let (FeedbackKind::Acked, Some(rtt)) = (feedback.kind, feedback.rtt) {
-            // An eighth of the new sample, as TCP smooths (RFC 6298); widened, so nothing wraps.
+            // Weights the new sample with an eighth, as TCP smooths (RFC 6298); in 64 bits, so that
+            // nothing wraps.
             let smoothed = (u64::from(self.rtt) * 7 + u64::from(nanos(rtt))) / 8;
             self.rtt = nanos(Span(smoothed)).max(1);
         }
@@ -125,7 +129,7 @@ impl SenderCc for PacedSender {
     }
 
     fn state_bytes(&self) -> usize {
-        // The algorithm may itself have more than it holds here.
+        // The inner algorithm may own boxes, so its own count replaces its size.
         size_of_val(self) - size_of_val(&self.inner) + self.inner.state_bytes()
     }
 }

@@ -34,12 +34,16 @@ use crate::tuning::{Setting, Tunable};
 pub use receivers::Receiver;
 pub use selectors::{Paths, PathsConfig};
 
-/// The list of algorithms: variant (state, parameters) = name, one line about it. A line here, and
-/// the algorithm can be chosen, tuned, listed and is held to the properties that all have. One that lends its law to VAI and SF
-/// ([`FairCc`](crate::FairCc), [`FairParameters`](crate::FairParameters)) names the variant in which they are round it, too.
+/// The list of congestion controls: variant (state, parameters) = name, one-line description. A
+/// line here is all that an algorithm needs to be chosen, tuned, listed and tested for the
+/// properties that all share.
+///
+/// An algorithm that supports VAI and SF ([`FairCc`](crate::FairCc),
+/// [`FairParameters`](crate::FairParameters)) also names the variant that combines it with them.
 macro_rules! senders {
     ($($(#[$doc:meta])* $variant:ident $(or $fair:ident)? ($state:ty, $config:ty) = $name:literal, $what:literal $(if $feature:literal)?;)+) => {
-        /// The algorithm of an endpoint with its parameters: checked once, shared by all its contexts.
+        /// The algorithm of an endpoint with its parameters: checked once, shared by all its
+        /// contexts.
         #[derive(Clone, Debug)]
         pub enum SenderConfig {
             $(
@@ -47,22 +51,23 @@ macro_rules! senders {
                 $(#[cfg(feature = $feature)])?
                 $variant(Arc<$config>),
                 $(
-                    /// The same with VAI or SF.
+                    /// The algorithm above with VAI or SF.
                     $fair(Arc<$config>, Arc<FairConfig>),
                 )?
             )+
-            /// Any of the others that has a window, which may be less than a packet.
+            /// Any other algorithm with a window, which may fall below one packet.
             Paced(Arc<PacedConfig>),
         }
 
         impl SenderConfig {
-            /// Every algorithm: its name and one line about it.
+            /// Every algorithm: its name and a one-line description.
             pub const NAMES: &'static [NameAndSummary] = &[$($(#[cfg(feature = $feature)])? ($name, $what)),+];
 
-            /// Names of algorithms that this build leaves out, each with the cargo feature that brings it.
+            /// Names of the algorithms that this build leaves out, each with the cargo feature that
+            /// includes it.
             const NOT_BUILT: &'static [NameAndSummary] = &[$($(#[cfg(not(feature = $feature))] ($name, $feature),)?)+];
 
-            /// The defaults of the algorithm called `name` on `network`.
+            /// Returns the defaults of the algorithm called `name` on `network`.
             fn default_of(name: &str, network: &NetworkProfile) -> Option<Self> {
                 match name {
                     $($(#[cfg(feature = $feature)])? $name => Some(Self::$variant(Arc::new(<$config>::new(network)))),)+
@@ -70,7 +75,7 @@ macro_rules! senders {
                 }
             }
 
-            /// The name by which a user asks for it.
+            /// Returns the name by which a user asks for the algorithm.
             #[must_use]
             pub fn name(&self) -> &'static str {
                 match self {
@@ -79,7 +84,7 @@ macro_rules! senders {
                 }
             }
 
-            /// The parameters of the algorithm proper.
+            /// Returns the algorithm's own parameters, without those of pacing, VAI and SF.
             fn own_settings(&self) -> Vec<Setting> {
                 match self {
                     $($(#[cfg(feature = $feature)])? Self::$variant(config) $(| Self::$fair(config, _))? => config.settings(),)+
@@ -87,10 +92,10 @@ macro_rules! senders {
                 }
             }
 
-            /// Whether the algorithm can run on its values.
+            /// Checks that the algorithm can run on its values.
             ///
             /// # Errors
-            /// The first parameter out of its range.
+            /// Returns the first parameter that is out of its range.
             pub fn check(&self) -> Result<(), ConfigError> {
                 match self {
                     $($(#[cfg(feature = $feature)])? Self::$variant(config) $(| Self::$fair(config, _))? => config.check(),)+
@@ -98,7 +103,7 @@ macro_rules! senders {
                 }
             }
 
-            /// How the algorithm wants to be acknowledged.
+            /// Returns how the peer should acknowledge.
             #[must_use]
             pub fn acks(&self) -> AckStyle {
                 match self {
@@ -107,7 +112,7 @@ macro_rules! senders {
                 }
             }
 
-            /// When packets out of order are a loss for it.
+            /// Returns how many packets out of order count as a loss.
             #[must_use]
             pub fn loss_threshold(&self) -> LossThreshold {
                 match self {
@@ -116,7 +121,7 @@ macro_rules! senders {
                 }
             }
 
-            /// Which flows share a context of the algorithm where nobody says it ([`Scope::AUTO`]).
+            /// Returns which flows share a context when the user does not choose ([`Scope::AUTO`]).
             #[must_use]
             pub fn scope(&self) -> Scope {
                 match self {
@@ -125,7 +130,7 @@ macro_rules! senders {
                 }
             }
 
-            /// What the receiver of an endpoint that runs this algorithm must do.
+            /// Returns what the receiver of an endpoint that runs this algorithm must do.
             #[must_use]
             pub fn receiver(&self, network: &NetworkProfile) -> ReceiverConfig {
                 match self {
@@ -134,7 +139,8 @@ macro_rules! senders {
                 }
             }
 
-            /// Returns the configuration for another host, where the contexts of one host share more than parameters.
+            /// Returns the configuration for another host if the contexts of one host share more
+            /// than parameters, `None` otherwise.
             #[must_use]
             pub fn of_another_host(&self) -> Option<Self> {
                 match self {
@@ -145,7 +151,7 @@ macro_rules! senders {
                 }
             }
 
-            /// [`SenderParameters::set_floor`].
+            /// Sets the window's floor, see [`SenderParameters::set_floor`].
             pub(crate) fn set_floor(&mut self, bytes: u32) -> bool {
                 match self {
                     $($(#[cfg(feature = $feature)])? Self::$variant(config) $(| Self::$fair(config, _))? => Arc::make_mut(config).set_floor(bytes),)+
@@ -153,7 +159,8 @@ macro_rules! senders {
                 }
             }
 
-            /// What VAI and SF do to it, or would if they were asked; `None` where they are not offered.
+            /// Returns the settings of VAI and SF, all off if the user did not ask for them; `None`
+            /// if the algorithm does not support them.
             pub(crate) fn fair(&self) -> Option<FairConfig> {
                 match self {
                     $($(
@@ -165,7 +172,8 @@ macro_rules! senders {
                 }
             }
 
-            /// Sets a parameter of VAI or SF; `None` when it is none, or they are not offered.
+            /// Sets a parameter of VAI or SF; returns `None` if there is none of this name or the
+            /// algorithm does not support them.
             fn set_fair(&mut self, name: &str, value: f64) -> Option<Result<(), ConfigError>> {
                 let mut fair = self.fair()?;
                 match self {
@@ -184,7 +192,7 @@ macro_rules! senders {
                 }
             }
 
-            /// Sets a parameter of the algorithm proper.
+            /// Sets one of the algorithm's own parameters.
             fn set_own(&mut self, name: &str, value: f64) -> Option<Result<(), ConfigError>> {
                 match self {
                     $($(#[cfg(feature = $feature)])? Self::$variant(config) $(| Self::$fair(config, _))? => Arc::make_mut(config).set(name, value),)+
@@ -213,16 +221,16 @@ macro_rules! senders {
                 $(#[cfg(feature = $feature)])?
                 $variant($state),
                 $(
-                    /// The same with VAI or SF.
+                    /// The algorithm above with VAI or SF.
                     $fair(Box<FairSender<$state>>),
                 )?
             )+
-            /// See [`Paced`].
+            /// A paced context, see [`PacedSender`].
             Paced(Box<PacedSender>),
         }
 
         impl Sender {
-            /// A fresh context, opened at `now`.
+            /// Creates a context, opened at `now`.
             #[must_use]
             pub fn new(config: &SenderConfig, now: Time) -> Self {
                 match config {
@@ -241,7 +249,7 @@ macro_rules! senders {
             }
         }
 
-        /// Hands a call to the algorithm inside.
+        /// Calls a method of the algorithm inside.
         macro_rules! each {
             ($self:expr, $cc:ident => $call:expr) => {
                 match $self {
@@ -297,14 +305,14 @@ senders! {
 }
 
 impl SenderConfig {
-    /// The algorithm of those who name none: the one that Ultra Ethernet 1.0 specifies for senders.
+    /// The algorithm of users who name none: the one that Ultra Ethernet 1.0 specifies for senders.
     pub const DEFAULT: &'static str = "nscc";
 
-    /// The algorithm that `text` names, `name[:key=value[,key=value..]]`, with its defaults on
-    /// `network` except for what `text` sets.
+    /// Returns the algorithm that `text` names, `name[:key=value[,key=value..]]`, with its defaults
+    /// on `network` except for what `text` sets.
     ///
     /// # Errors
-    /// What is wrong, and what is allowed.
+    /// Returns what is wrong and what is allowed.
     pub fn by_name(text: &str, network: &NetworkProfile) -> Result<Self, ChoiceError> {
         network.check()?;
         let config = Self::default_of(name_of(text), network)
@@ -313,7 +321,7 @@ impl SenderConfig {
         tune(OnNetwork { config, network }, text).map(|chosen| chosen.config)
     }
 
-    /// Its parameters and their values.
+    /// Returns the parameters and their values.
     #[must_use]
     pub fn settings(&self) -> Vec<Setting> {
         let mut settings = self.own_settings();
@@ -325,23 +333,23 @@ impl SenderConfig {
         settings
     }
 
-    /// NSCC with checked parameters.
+    /// Returns NSCC with checked parameters.
     ///
     /// # Errors
-    /// The parameter that is out of range.
+    /// Returns the parameter that is out of range.
     pub fn nscc(config: NsccConfig) -> Result<Self, ConfigError> {
         Self::try_from(config)
     }
 
-    /// A fixed window of `window` bytes; `u64::MAX` for no limit.
+    /// Returns a fixed window of `window` bytes; `u64::MAX` for no limit.
     #[must_use]
     pub fn fixed(window: u64) -> Self {
         Self::Fixed(Arc::new(FixedWindowConfig { window }))
     }
 }
 
-/// Calls [`SenderCc::on_feedback`] out of line. If all algorithms were inlined into one function, they would share a
-/// prologue that saves as many registers as the one that needs most.
+/// Calls [`SenderCc::on_feedback`] out of line. If all algorithms were inlined into one function,
+/// they would share a prologue that saves as many registers as the one that needs most.
 trait OutOfLine {
     fn on_feedback_out_of_line(&mut self, feedback: &Feedback<'_>);
 }
@@ -353,7 +361,7 @@ impl<C: SenderCc> OutOfLine for C {
     }
 }
 
-/// The parameter that every algorithm with a window has.
+/// The parameter `pace` of every algorithm with a window.
 const PACE: Setting = Setting {
     name: "pace",
     what: "whether the window may be less than a packet and packets are then spaced: 0",
@@ -361,7 +369,7 @@ const PACE: Setting = Setting {
     value: 0.0,
 };
 
-/// A choice being made.
+/// A configuration under construction, with the network that its defaults follow from.
 struct OnNetwork<'a> {
     config: SenderConfig,
     network: &'a NetworkProfile,

@@ -11,7 +11,7 @@ use crate::error::{ConfigError, within};
 use crate::selector::{PathMetrics, PathParameters, PathSelector, PathSignal, some_paths};
 use crate::tuning::{Parameter, Tunable, number, switch, time, to_micros};
 
-/// Most entries in the ring, and the default (uet-htsim `CircularBufferREPS`).
+/// Largest number of ring entries, and the default (uet-htsim `CircularBufferREPS`).
 const RING: usize = 8;
 
 /// Parameters of [`Reps`].
@@ -19,23 +19,23 @@ const RING: usize = 8;
 pub struct RepsConfig {
     /// Number of paths.
     pub paths: u16,
-    /// Whether a time-out freezes the selection on the paths known to work. Only with a loss
-    /// detection that tells failures from congestion (trimming or NACKs): with time-outs as the only
-    /// sign of loss, congestion would freeze it.
+    /// A time-out freezes the selection on the paths known to work. This needs a loss detection
+    /// that tells failures from congestion (trimming or NACKs): if time-outs were the only sign of
+    /// loss, congestion would freeze it.
     pub freezing: bool,
-    /// How long it stays frozen: 10 ms.
+    /// Time that the selection stays frozen: 10 ms.
     pub freeze_for: Span,
-    /// Packets sent on random paths after it thawed: 16.
+    /// Packets sent on random paths after a thaw: 16.
     pub explore: u8,
-    /// Paths remembered at a time: 8, which is the most.
+    /// Number of paths remembered at a time: 8, which is the largest.
     pub buffer: u8,
-    /// Whether paths that swallow packets are avoided for as long as it would be frozen: ours, `reps-avoid`. Without
-    /// it, all is as in uet-htsim.
+    /// Paths that swallow packets are avoided for the time of a freeze: our addition, `reps-avoid`.
+    /// Without it the selector is uet-htsim's.
     pub avoiding: bool,
 }
 
 impl RepsConfig {
-    /// The defaults of uet-htsim.
+    /// Returns the defaults of uet-htsim.
     #[must_use]
     pub const fn new(paths: u16) -> Self {
         Self {
@@ -83,39 +83,40 @@ impl PathParameters for RepsConfig {
     }
 }
 
-/// Longest time frozen: 2^6 times the shortest.
+/// Largest number of doublings: the longest freeze is 2^6 times the shortest.
 const MOST_PATIENCE: u8 = 6;
 
-/// Recycled entropy packet spraying as in uet-htsim (`UecMpReps`): a path that brought an unmarked ACK
-/// is used once more; without such a path, a random one. After a time-out it freezes: it then cycles
-/// through the remembered paths, even used ones, for they have worked when others may not.
+/// Recycled entropy packet spraying as in uet-htsim (`UecMpReps`): a path that brought an unmarked
+/// ACK is used once more; without such a path, a random one. After a time-out the selector freezes:
+/// it then cycles through the remembered paths, used ones included, because they have worked when
+/// others may not.
 ///
-/// Where most paths are dead and stay so, that is not enough: a random one is dead, too, thawing forgets
-/// the few that work, and what is then explored is lost. So, in `reps-avoid`, a path that swallowed a
-/// packet is avoided until it brings an ACK again or the time of a freeze is over; when trouble returns
-/// soon after, the next time is twice as long; and after a thaw it goes on with what it remembers, with
-/// every fourth packet exploring.
+/// If most paths are dead and stay dead, that is not enough: random paths are mostly dead, a thaw
+/// forgets the few that work, and the packets that explore are lost. In `reps-avoid` a path that
+/// swallowed a packet is therefore avoided until it brings an ACK again or the time of a freeze is
+/// over. If trouble returns soon after, the next time is twice as long. After a thaw the selector
+/// continues with the paths it remembers, and every fourth packet explores.
 #[derive(Clone, Debug)]
 pub struct Reps {
     config: Arc<RepsConfig>,
     rng: Rng,
-    /// Until when it is frozen, and paths are avoided; or was last.
+    /// End of the current or last freeze, during which paths are avoided.
     until: Time,
     freezes: u32,
-    /// Paths that swallowed something, modulo 32.
+    /// Paths that swallowed packets, modulo 32.
     suspects: u32,
     ring: [u16; RING],
-    /// Which entries of the ring may still be recycled (lifetime 1).
+    /// Ring entries that may still be recycled, a bit each (lifetime 1).
     valid: u8,
-    /// Where the next good path goes.
+    /// Ring place of the next good path.
     head: u8,
-    /// Entries ever filled, at most all.
+    /// Number of entries ever filled, at most the size of the ring.
     count: u8,
-    /// Where the frozen cycle is.
+    /// Ring place of the next path while frozen.
     frozen_head: u8,
-    /// Packets left to explore with.
+    /// Remaining packets that explore.
     explore: u8,
-    /// Doublings of the time it is frozen for.
+    /// Number of doublings of the freeze time.
     patience: u8,
     frozen: bool,
 }
@@ -125,7 +126,7 @@ const fn bit(path: u16) -> u32 {
 }
 
 impl Reps {
-    /// A selector that knows no path yet. `config` must have passed [`RepsConfig::check`].
+    /// Creates a selector that knows no path yet. `config` must have passed [`RepsConfig::check`].
     #[must_use]
     pub const fn new(config: Arc<RepsConfig>, rng: Rng) -> Self {
         Self {
@@ -149,7 +150,7 @@ impl Reps {
         self.suspects & bit(path) != 0
     }
 
-    /// A random path; one that is not avoided, unless all are.
+    /// Returns a random path that is not avoided, or any random path if all are.
     fn random(&mut self) -> u16 {
         let paths = u32::from(self.config.paths);
         let classes = if paths < u32::BITS { (1 << paths) - 1 } else { u32::MAX };
@@ -158,7 +159,7 @@ impl Reps {
             return self.below(paths);
         }
         for _ in 0..self.rng.below(sound.count_ones()) {
-            sound &= sound - 1; // without its lowest bit
+            sound &= sound - 1; // clears the lowest set bit
         }
         let class = sound.trailing_zeros();
         let members = (paths - class).div_ceil(u32::BITS);
@@ -182,7 +183,7 @@ impl Reps {
         self.count = (self.count + 1).min(self.config.buffer);
     }
 
-    /// The next of the remembered paths, used or not.
+    /// Returns the next of the remembered paths, used or not.
     fn cycle(&mut self) -> Option<u16> {
         for _ in 0..self.count {
             let index = self.frozen_head % self.count;
@@ -195,7 +196,7 @@ impl Reps {
         None
     }
 
-    /// The oldest path that is good for one more packet.
+    /// Returns the oldest path that may be recycled, and marks it as used.
     fn recycle(&mut self) -> Option<u16> {
         for age in 0..self.config.buffer {
             let index = (self.head + age) % self.config.buffer;
@@ -213,7 +214,7 @@ impl Reps {
         self.config.freeze_for * (1 << self.patience)
     }
 
-    /// Trouble begins, or goes on: for how long it will be remembered.
+    /// Begins or extends a freeze, and sets its length.
     fn trouble(&mut self, now: Time) {
         if self.config.avoiding && !self.frozen && self.suspects == 0 {
             let again = self.until > Time::ZERO && now < self.until + self.patient();
@@ -222,7 +223,7 @@ impl Reps {
         self.until = now + self.patient();
     }
 
-    /// The time is over: what was broken may be whole again.
+    /// Ends a freeze: paths that were broken may work again.
     fn thaw(&mut self) {
         self.suspects = 0;
         if !self.frozen {

@@ -1,90 +1,94 @@
-//! Path selection: which entropy, hence which way through the network, the next packet or train
-//! takes. UE 1.0 section 3.6.16 mandates no scheme; these are the common ones.
+//! Path selection: the entropy, and thereby the route through the network, of the next packet or
+//! train. UE 1.0 section 3.6.16 mandates no scheme; these are the common ones.
 
 use squall_base::Time;
 
 use crate::error::{ConfigError, within};
 use crate::tuning::Tunable;
 
-/// What became of a packet on a path.
+/// Outcome of a packet on a path.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum PathSignal {
-    /// Acknowledged, not marked.
+    /// The packet was acknowledged and not marked.
     Good,
-    /// Acknowledged, marked Congestion Experienced (or refused for its receiver's sake, and marked).
+    /// The packet was acknowledged and marked Congestion Experienced (or refused by the receiver,
+    /// and marked).
     Ecn,
-    /// Trimmed inside the network.
+    /// A switch inside the network trimmed the packet.
     Nack,
-    /// Gone without a word, as the receiver's reports tell: overtaken by many, or missing although a
-    /// probe that was sent later came through.
+    /// The packet vanished, as the receiver's reports show: many later packets overtook it, or it
+    /// is missing although a later probe arrived.
     Lost,
-    /// Its retransmission timer fired.
+    /// The retransmission timer of the packet fired.
     Timeout,
 }
 
-/// What a selector looks like, for counters.
+/// State of a selector for counters.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct PathMetrics {
-    /// It restricts itself to paths known to work, after one failed.
+    /// The selector restricts itself to paths known to work, because one failed.
     pub frozen: bool,
-    /// Times that happened.
+    /// Number of times that the selector froze.
     pub freezes: u32,
-    /// Times a flow of one path changed it.
+    /// Number of times that a single-path flow changed its path.
     pub changes: u32,
-    /// Good paths it remembers.
+    /// Number of good paths that the selector remembers.
     pub remembered: u16,
-    /// Paths it keeps off because they swallowed packets, a bit each: bit `n` for all paths `n` modulo 32.
+    /// Paths that the selector avoids because they swallowed packets: bit `n` stands for all paths
+    /// that are `n` modulo 32.
     pub avoided: u32,
 }
 
 /// Chooses paths for one flow.
 pub trait PathSelector {
-    /// The path for the next packet or train: an index below the number of paths configured.
-    /// `cwnd_packets` is the window in packets, for schemes that explore one window's worth.
+    /// Returns the path for the next packet or train: an index below the configured number of
+    /// paths. `cwnd_packets` is the window in packets, for schemes that explore one window's worth.
     fn pick(&mut self, now: Time, cwnd_packets: u32) -> u16;
 
-    /// What became of a packet sent on `path`. A path out of range is ignored.
+    /// Processes the outcome of a packet sent on `path`. A path out of range is ignored.
     fn on_feedback(&mut self, now: Time, path: u16, signal: PathSignal);
 
-    /// Nothing is in flight and nothing waits.
+    /// Reports that nothing is in flight and nothing waits.
     fn on_idle(&mut self, now: Time) {
         let _ = now;
     }
 
-    /// What it looks like.
+    /// Returns the state of the selector for counters.
     fn metrics(&self) -> PathMetrics;
 
-    /// Bytes of state of this selector, in boxes too; without what it shares with others.
+    /// Returns the bytes of state of this selector, boxes included, without state that it shares
+    /// with others.
     fn state_bytes(&self) -> usize {
         size_of_val(self)
     }
 }
 
-/// Parameters of a path selector. Besides the method here it has `new(paths: u16) -> Self`, its
-/// defaults over that many paths, and the selector `new(Arc<Self>, Rng)`.
+/// Parameters of a path selector. Besides these methods the type has `new(paths: u16) -> Self`,
+/// which returns the defaults over that many paths, and the selector has `new(Arc<Self>, Rng)`.
 pub trait PathParameters: Tunable {
-    /// Number of paths it chooses from.
+    /// Returns the number of paths to choose from.
     fn paths(&self) -> u16;
 
-    /// Whether it avoids paths that seem broken, and so needs somebody who can tell.
+    /// Returns whether the selector avoids paths that seem broken. It then needs a caller that
+    /// reports [`PathSignal::Lost`] and [`PathSignal::Timeout`] reliably.
     fn freezes(&self) -> bool {
         false
     }
 
-    /// What it is called with these parameters, if not what it is called with its defaults.
+    /// Returns the preset name of these parameters, if they have one.
     fn preset(&self) -> Option<&'static str> {
         None
     }
 }
 
-/// A number of paths that schemes which shuffle by exclusive or can take.
+/// Checks the number of paths of a scheme that shuffles by exclusive or.
 pub(crate) fn power_of_two(paths: u16) -> Result<(), ConfigError> {
     let refused =
         ConfigError { parameter: "paths", value: paths.into(), allowed: "a power of two" };
     if paths.is_power_of_two() { Ok(()) } else { Err(refused) }
 }
 
-/// At least one path.
+/// Checks that there is at least one path.
 pub(crate) fn some_paths(paths: u16) -> Result<(), ConfigError> {
     within("paths", f64::from(paths), 1.0, f64::from(u16::MAX), "1 to 65535")
 }

@@ -1,19 +1,19 @@
 //! SMaRTT as first published (Bonato et al., "SMaRTT-REPS: Sender-based Marked Rapidly-adapting
-//! Trimmed & Timed Transport with Recycled Entropies"); algorithms, equations and sections below are
-//! that paper's. UE 1.0's NSCC descends from it: see [`crate::Nscc`].
+//! Trimmed & Timed Transport with Recycled Entropies"); algorithms, equations and sections below
+//! are that paper's. UE 1.0's NSCC descends from it: see [`crate::Nscc`].
 //!
-//! Where the paper contradicts itself or is silent:
+//! Decisions where the paper contradicts itself or gives no value:
 //!
 //! - Algorithm 1 line 36 bounds the window by one bandwidth-delay product, section 3.5 by 1.25, and
 //!   Fig. 2 starts at 1.42 MiB, which is 1.25 on its network: 1.25 it is.
 //! - Line 4 counts what a trimmed packet carried as `acked`; section 3.3 and Fig. 4 count what was
 //!   received, so trims are left out.
-//! - Section 3.3 lets QuickAdapt ignore all congestion information of what was in flight; algorithm 1
-//!   takes a trimmed packet off the window (line 29) before it looks whether to ignore (line 32). The
-//!   algorithm is followed; [`SmarttConfig::ignore_trims`] chooses the text.
+//! - Section 3.3 lets QuickAdapt ignore all congestion information of what was in flight; algorithm
+//!   1 takes a trimmed packet off the window (line 29) before it tests whether to ignore (line 32).
+//!   This code follows the algorithm; [`SmarttConfig::ignore_trims`] selects the text.
 //! - The weight of `avg_wtd` and "close to the base RTT" have no number: both are uet-htsim's.
-//! - An ACK that covers several packets counts as theirs would: `k MTU` for each ACK is, for bytes, `k`
-//!   per byte, and `avg_wtd` takes one step a packet.
+//! - An ACK that covers several packets counts as separate ACKs would: `k MTU` per ACK becomes `k`
+//!   per byte, and `avg_wtd` takes one step per packet.
 
 mod config;
 #[cfg(test)]
@@ -29,9 +29,9 @@ pub use config::SmarttConfig;
 
 /// One SMaRTT context, parameters shared.
 ///
-/// Times are the low 32 bits of nanoseconds, only ever used as "time passed since". A pause of a
-/// multiple of 4.29 s plus less than one target RTT is therefore taken for a short one; it delays one
-/// QuickAdapt by one target RTT and has no other effect.
+/// Times are the low 32 bits of nanoseconds, only used for differences. A pause of a multiple of
+/// 4.29 s plus less than one target RTT therefore looks short; it delays one QuickAdapt by one
+/// target RTT and has no other effect.
 #[derive(Clone, Debug)]
 pub struct Smartt {
     config: Arc<SmarttConfig>,
@@ -49,24 +49,24 @@ pub struct Smartt {
     target: u32,
     /// Bytes acknowledged in this QuickAdapt period.
     acked: u32,
-    /// What is left of `bytes_to_ignore - bytes_ignored`.
+    /// Remaining bytes of `bytes_to_ignore - bytes_ignored`.
     to_ignore: u32,
-    /// Uncongested bytes in a row (algorithm 3 line 3).
+    /// Consecutive uncongested bytes (algorithm 3 line 3).
     count: u32,
-    /// When the QuickAdapt period began; it ends a target RTT later (algorithm 2 line 11).
+    /// Start of the QuickAdapt period; it ends a target RTT later (algorithm 2 line 11).
     period_start: u32,
     /// FastIncrease is active (algorithm 3 line 6).
     increase: bool,
-    /// A loss asked for QuickAdapt (algorithm 1 line 30).
+    /// A loss triggered QuickAdapt (algorithm 1 line 30).
     trigger_qa: bool,
     /// A QuickAdapt period has begun (`end != 0` of algorithm 2 line 4).
     armed: bool,
-    /// Nothing is switched off: acknowledgements may take the short way.
+    /// No part is switched off, so acknowledgements may take the fast path.
     published: bool,
 }
 
 impl Smartt {
-    /// A context that starts at the largest window. `config` must have passed its check.
+    /// Creates a context that starts at the largest window. `config` must have passed its check.
     #[must_use]
     pub fn new(config: Arc<SmarttConfig>, now: Time) -> Self {
         let base_rtt = nanos(config.base_rtt);
@@ -82,7 +82,7 @@ impl Smartt {
             acked: 0,
             to_ignore: 0,
             count: 0,
-            // Long ago: the first report begins the first period.
+            // The period counts as long over, so that the first report begins the first one.
             period_start: clock(now).wrapping_sub(1 << 31),
             increase: false,
             trigger_qa: false,
@@ -94,8 +94,8 @@ impl Smartt {
         smartt
     }
 
-    /// What hangs off the base round-trip time: target, largest window (section 3.5) and the gain of
-    /// eq. 1.
+    /// Updates the values that depend on the base round-trip time: target, largest window (section
+    /// 3.5) and the gain of eq. 1.
     #[cold]
     #[inline(never)]
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // saturates; single precision
@@ -106,16 +106,17 @@ impl Smartt {
         let bdp = (config.line.0 as f64 * rtt / 8e9) as f32;
         let floor = (config.min_max_wnd as f32).max(config.min_wnd);
         self.max_wnd = (bdp * config.max_wnd_bdp).max(floor);
-        // A window whose ceiling was lifted shrinks as fast as on a network of that product.
+        // A window whose ceiling was raised must shrink as fast as on a network of that product.
         self.fd_per_bdp = config.fd * config.max_wnd_bdp / self.max_wnd;
     }
 
-    /// Algorithm 1 for an ACK with a round-trip time, as published: what [`Self::on_ack`] does, without
-    /// what is rare or can be switched off.
+    /// Applies algorithm 1 to an ACK with a round-trip time, as published: [`Self::on_ack`] without
+    /// its rare and optional parts.
     #[inline]
     fn on_sample(&mut self, feedback: &Feedback<'_>, rtt: u32) {
         let (config, now) = (&*self.config, clock(feedback.now));
-        // Line 4. A period's bytes stay far below 4 GB; should they wrap, QuickAdapt cuts too much once.
+        // Line 4. The bytes of a period stay far below 4 GB; if they wrapped, QuickAdapt would cut
+        // too much once.
         self.acked = self.acked.wrapping_add(feedback.bytes);
         if now.wrapping_sub(self.period_start) >= self.target {
             if self.trigger_qa {
@@ -142,14 +143,14 @@ impl Smartt {
             self.increase = false;
             if self.avg_wtd >= config.wtd_threshold {
                 if beyond {
-                    // Line 22, eq. 2; and then eq. 1.
+                    // Line 22: eq. 2, followed by eq. 1.
                     let excess = (rtt - self.target) as f32;
                     cwnd -= least(excess * config.md * size / rtt as f32, size);
                 }
                 cwnd -= cwnd * self.fd_per_bdp * size; // line 20, eq. 1
             }
         } else if u64::from(rtt - self.base_rtt) < config.near.0 {
-            // Algorithm 3, which need not count on once it is active.
+            // Algorithm 3, which need not count any further once it is active.
             if !self.increase {
                 self.count = self.count.saturating_add(feedback.bytes);
                 self.increase = self.count as f32 > cwnd;
@@ -163,7 +164,7 @@ impl Smartt {
         self.cwnd = most(least(cwnd, self.max_wnd), config.min_wnd); // line 36
     }
 
-    /// Eq. 4, and then eq. 3.
+    /// Returns the increase of eq. 4 and eq. 3.
     #[inline]
     fn rise(&self, size: f32, rtt: u32) -> f32 {
         let room = self.target.saturating_sub(rtt) as f32;
@@ -171,12 +172,12 @@ impl Smartt {
         least(room * size * gain / (rtt as f32 * self.cwnd), size) + self.fair_increase(size)
     }
 
-    /// Any report, under any parameters.
+    /// Processes any report, under any parameters.
     #[inline(never)]
     fn on_any(&mut self, feedback: &Feedback<'_>) {
         match feedback.kind {
             FeedbackKind::Acked | FeedbackKind::ProbeAnswered => self.on_ack(feedback),
-            // Section 3.3: a time-out is reacted to as a trimmed packet is.
+            // Section 3.3: a time-out has the effect of a trimmed packet.
             FeedbackKind::Nacked { trimmed: true, .. }
             | FeedbackKind::Lost
             | FeedbackKind::TimedOut => {
@@ -190,13 +191,13 @@ impl Smartt {
         self.clamp();
     }
 
-    /// Algorithm 1 for an ACK.
+    /// Applies algorithm 1 to an ACK.
     fn on_ack(&mut self, feedback: &Feedback<'_>) {
         let size = feedback.bytes;
         self.acked = self.acked.saturating_add(size); // line 4
         self.to_ignore = self.to_ignore.saturating_sub(size); // line 5
         let rtt = self.sample(feedback.rtt);
-        // A probe overtakes the queues on the control class: it tells the base RTT, nothing about
+        // A probe overtakes the queues on the control class: it measures the base RTT, not
         // congestion.
         if feedback.kind == FeedbackKind::ProbeAnswered || self.to_ignore > 0 {
             return; // lines 8 to 10
@@ -220,7 +221,7 @@ impl Smartt {
         }
     }
 
-    /// Algorithm 1 for a trimmed packet or a loss (lines 28 to 34). Retransmission is the caller's.
+    /// Applies algorithm 1 to a trimmed packet or a loss (lines 28 to 34). The caller retransmits.
     fn on_loss(&mut self, feedback: &Feedback<'_>) {
         if feedback.rtt.is_some() {
             self.sample(feedback.rtt);
@@ -238,7 +239,7 @@ impl Smartt {
         }
     }
 
-    /// Takes a round-trip sample, in nanoseconds.
+    /// Takes a round-trip sample and returns it in nanoseconds.
     fn sample(&mut self, rtt: Option<Span>) -> Option<u32> {
         let rtt = nanos(rtt?).max(1);
         if rtt < self.base_rtt {
@@ -248,9 +249,10 @@ impl Smartt {
         Some(rtt)
     }
 
-    /// The two signals, one derived from the other where it is switched off (Figs. 2 and 3): without
-    /// ECN a packet beyond the target is a marked one; without delay a marked packet stands for a third
-    /// beyond the target, which takes half of it off the window, and an unmarked one for the target.
+    /// Returns the two signals, one derived from the other if it is switched off (Figs. 2 and 3).
+    /// Without ECN a packet beyond the target counts as marked. Without delay a marked packet
+    /// counts as a third beyond the target, which takes half of it off the window, and an unmarked
+    /// one as at the target.
     fn signals(&self, rtt: Option<u32>, ecn: bool) -> (Option<u32>, bool) {
         match (self.config.ecn, self.config.delay) {
             (true, true) => (rtt, ecn),
@@ -260,13 +262,13 @@ impl Smartt {
         }
     }
 
-    /// Section 3.6.1: whether enough packets were marked that another path is no way out.
+    /// Returns whether so many packets are marked that another path would not help (section 3.6.1).
     fn wait_to_decrease(&mut self, marked: bool, feedback: &Feedback<'_>) -> bool {
         self.avg_wtd = share(self.avg_wtd, self.config.wtd_alpha, marked, feedback);
         self.avg_wtd >= self.config.wtd_threshold
     }
 
-    /// Algorithm 2. True when it changed the window.
+    /// Applies algorithm 2. Returns true if it changed the window.
     fn quick_adapt(&mut self, now: u32, unacked: u64) -> bool {
         if self.armed && now.wrapping_sub(self.period_start) < self.target {
             return false; // line 3
@@ -285,7 +287,7 @@ impl Smartt {
         adapt
     }
 
-    /// Algorithm 3. True while it is active.
+    /// Applies algorithm 3. Returns true while it is active.
     fn fast_increase(&mut self, size: u32, rtt: u32, marked: bool) -> bool {
         let near = u64::from(rtt.saturating_sub(self.base_rtt)) < self.config.near.0;
         if marked || !near || !self.config.fast_increase {
@@ -301,24 +303,24 @@ impl Smartt {
         self.increase
     }
 
-    /// Eq. 1.
+    /// Applies eq. 1.
     fn fair_decrease(&mut self, size: f32) {
         self.cwnd -= self.cwnd * self.fd_per_bdp * size;
     }
 
-    /// Eq. 2, and then eq. 1.
+    /// Applies eq. 2 and then eq. 1.
     fn multiplicative_decrease(&mut self, size: f32, rtt: u32) {
         let excess = (rtt - self.target) as f32;
         self.cwnd -= (excess / rtt as f32 * self.config.md * size).min(size);
         self.fair_decrease(size);
     }
 
-    /// Eq. 3, in bytes.
+    /// Returns the increase of eq. 3, in bytes.
     fn fair_increase(&self, size: f32) -> f32 {
         size * (self.config.mtu as f32 * self.config.fi) / self.cwnd
     }
 
-    /// Algorithm 1 line 36, section 3.5.
+    /// Applies the bounds of algorithm 1 line 36 and section 3.5.
     fn clamp(&mut self) {
         self.cwnd = most(least(self.cwnd, self.max_wnd), self.config.min_wnd);
     }
@@ -335,7 +337,7 @@ impl SenderCc for Smartt {
             (feedback.kind, feedback.rtt, self.published)
         {
             let rtt = nanos(rtt);
-            // Nothing to ignore, no new base RTT.
+            // The fast path needs nothing to ignore and no new base RTT.
             if self.to_ignore == 0 && rtt >= self.base_rtt {
                 self.on_sample(feedback, rtt);
                 return;
@@ -355,7 +357,7 @@ impl SenderCc for Smartt {
     }
 }
 
-/// The average share of marked packets after one more ACK, which may cover several packets.
+/// Returns the average share of marked packets after one more ACK, which may cover several packets.
 #[inline]
 fn share(average: f32, weight: f32, marked: bool, feedback: &Feedback<'_>) -> f32 {
     let packets = f32::from(feedback.packets.max(1));

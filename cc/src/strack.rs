@@ -1,24 +1,24 @@
-//! STrack (Le et al., "STrack: A Reliable Multipath Transport for AI/ML Clusters"); algorithms, tables
-//! and sections below are that paper's. Its path selection is [`crate::StrackPaths`]; its loss
-//! detection belongs to the packet delivery context.
+//! STrack (Le et al., "STrack: A Reliable Multipath Transport for AI/ML Clusters"); algorithms,
+//! tables and sections below are that paper's. Its path selection is [`crate::StrackPaths`]; its
+//! loss detection belongs to the packet delivery context.
 //!
-//! Where the paper contradicts itself or is silent:
+//! Decisions where the paper contradicts itself or gives no value:
 //!
-//! - Table 1 gives `beta` and `alpha` in bytes for a window counted in packets (algorithm 3 lines 6 and
-//!   8 divide by it). In bytes each acknowledged byte adds `beta / cwnd`, so that a full window adds
-//!   `beta`, five MTU, whatever its size.
+//! - Table 1 gives `beta` and `alpha` in bytes for a window counted in packets (algorithm 3 lines 6
+//!   and 8 divide by it). In bytes each acknowledged byte adds `beta / cwnd`, so that a full window
+//!   adds `beta`, five MTU, whatever its size.
 //! - Section 3.2 increases by `beta` beyond twice the target delay, algorithm 3 line 5 beyond
-//!   `target_Qhigh`, three times the target: the algorithm is followed.
-//! - `max_cwnd` is "roughly the BDP" (section 3): one BDP of the measured base RTT, rounded up to whole
-//!   packets, for the part of a packet that a window cannot use is time the link stands idle.
+//!   `target_Qhigh`, three times the target: this code follows the algorithm.
+//! - `max_cwnd` is "roughly the BDP" (section 3): one BDP of the measured base RTT, rounded up to
+//!   whole packets, because the link stands idle for the part of a packet that a window cannot use.
 //! - An `achievedBDP` of zero is no measurement (so in uet-htsim `strack.h`), not a window.
-//! - Probes overtake the queues here (control class), so an answer tells the base RTT but has no queueing
-//!   delay to adjust the window by.
-//! - The algorithm has no reaction to a loss: on the paper's switches, which drop at 5 BDP of queue, the
-//!   packets around a lost one have long shown more delay than `target_Qhigh`. Where queues are shorter
-//!   than the target delay the window would never shrink, so a trimmed or lost packet counts as one that
-//!   was delayed by such a queue, and a loss is seen as late as by other algorithms; `loss_reaction=0` follows the
-//!   paper to the letter.
+//! - Probes overtake the queues here (control class), so an answer measures the base RTT but has no
+//!   queueing delay by which to adjust the window.
+//! - The algorithm does not react to a loss: on the paper's switches, which drop at 5 BDP of queue,
+//!   the packets around a lost one have long shown more delay than `target_Qhigh`. Where queues are
+//!   shorter than the target delay the window would never shrink, so a trimmed or lost packet
+//!   counts as delayed by such a queue, and the loss threshold is that of the other algorithms.
+//!   `loss_reaction=0` follows the paper to the letter.
 
 mod config;
 mod fairness;
@@ -38,15 +38,15 @@ use crate::math::{clock, float, least, most, nanos};
 pub use config::StrackConfig;
 pub use paths::{StrackPaths, StrackPathsConfig};
 
-/// Probes in a row that may stay unanswered; then only the retransmission timer is left, which section
-/// 3.3 puts at "tens of RTTs".
+/// Unanswered probes in a row, after which only the retransmission timer is left; section 3.3 puts
+/// it at "tens of RTTs".
 const PROBES: u8 = 10;
 
 /// One STrack context, parameters shared.
 ///
-/// Times except the probe's are the low 32 bits of nanoseconds, only ever used as "time passed since".
-/// A pause of a multiple of 4.29 s plus less than one base RTT is therefore taken for a short one; it
-/// delays one adjustment by one base RTT and has no other effect.
+/// Times except the probe's are the low 32 bits of nanoseconds, only used for differences. A pause
+/// of a multiple of 4.29 s plus less than one base RTT therefore looks short; it delays one
+/// adjustment by one base RTT and has no other effect.
 #[derive(Clone, Debug)]
 pub struct Strack {
     config: Arc<StrackConfig>,
@@ -62,12 +62,12 @@ pub struct Strack {
     base_rtt: u32,
     /// Bytes acknowledged in this period (algorithm 4 line 3).
     rx_count: u32,
-    /// Bytes acknowledged in the last full period; zero before there was one.
+    /// Bytes acknowledged in the last full period; zero before the first.
     achieved: u32,
     rx_count_clear: u32,
     last_decrease: u32,
     last_selfai: u32,
-    /// The first report came: the period of algorithm 4 runs.
+    /// The first report arrived, so the period of algorithm 4 runs.
     counting: bool,
     probe_due: bool,
     /// Probes since the last report.
@@ -75,8 +75,8 @@ pub struct Strack {
 }
 
 impl Strack {
-    /// A context that starts at the largest window at `now`. `config` must have passed
-    /// its check.
+    /// Creates a context that starts at the largest window at `now`. `config` must have passed its
+    /// check.
     #[must_use]
     pub fn new(config: Arc<StrackConfig>, now: Time) -> Self {
         let base_rtt = nanos(config.base_rtt);
@@ -113,7 +113,8 @@ impl Strack {
         self.max_wnd = (packets as f32 * config.mtu as f32).max(floor);
     }
 
-    /// Algorithm 1, `on_receiving_ack`, for an ACK with a round-trip time that is no new base.
+    /// Applies algorithm 1, `on_receiving_ack`, to an ACK with a round-trip time that is no new
+    /// base.
     #[inline]
     fn on_sample(&mut self, feedback: &Feedback<'_>, rtt: u32) {
         self.probe_later(feedback); // line 12
@@ -123,7 +124,7 @@ impl Strack {
         self.clamp();
     }
 
-    /// Any report.
+    /// Processes any report.
     #[inline(never)]
     fn on_any(&mut self, feedback: &Feedback<'_>) {
         if matches!(
@@ -137,14 +138,14 @@ impl Strack {
             }
         } else if matches!(feedback.kind, FeedbackKind::Acked | FeedbackKind::ProbeAnswered) {
             self.on_ack(feedback);
-        } // else a signal of other algorithms
+        } // other kinds are signals of other algorithms
     }
 
     fn clamp(&mut self) {
         self.cwnd = most(least(self.cwnd, self.max_wnd), self.config.min_wnd);
     }
 
-    /// Algorithm 1, `on_receiving_ack`.
+    /// Applies algorithm 1, `on_receiving_ack`.
     #[inline(never)]
     fn on_ack(&mut self, feedback: &Feedback<'_>) {
         let now = clock(feedback.now);
@@ -158,20 +159,20 @@ impl Strack {
         self.clamp();
     }
 
-    /// A loss that tells a round-trip time.
+    /// Processes a loss that brings a round-trip time.
     #[inline(never)]
     fn on_sampled_loss(&mut self, feedback: &Feedback<'_>) {
         self.sample(feedback.rtt);
         self.on_loss(feedback);
     }
 
-    /// A packet that was refused or is lost.
+    /// Processes a packet that was refused or is lost.
     #[inline(never)]
     fn on_loss(&mut self, feedback: &Feedback<'_>) {
         let now = clock(feedback.now);
         self.probe_later(feedback);
         if let FeedbackKind::Nacked { trimmed: false, .. } = feedback.kind {
-            self.clamp(); // refused for its receiver's sake
+            self.clamp(); // refused because the receiver lacks room
             return;
         }
         self.update_achieved(now, 0);
@@ -181,7 +182,7 @@ impl Strack {
         self.clamp();
     }
 
-    /// Takes a round-trip sample and returns the queueing delay in it, in nanoseconds.
+    /// Takes a round-trip sample and returns its queueing delay in nanoseconds.
     fn sample(&mut self, rtt: Option<Span>) -> Option<u32> {
         let rtt = nanos(rtt?).max(1);
         if rtt < self.base_rtt {
@@ -191,7 +192,7 @@ impl Strack {
         Some(rtt - self.base_rtt)
     }
 
-    /// Algorithm 4.
+    /// Applies algorithm 4.
     fn update_achieved(&mut self, now: u32, acked: u32) {
         if !self.counting {
             self.counting = true;
@@ -206,7 +207,8 @@ impl Strack {
         }
     }
 
-    /// Algorithm 3, with its decreases or without. `delay` is the queueing delay in nanoseconds.
+    /// Applies algorithm 3, with or without its decreases. `delay` is the queueing delay in
+    /// nanoseconds.
     #[inline(always)]
     fn adjust<const LOWERS: bool>(&mut self, now: u32, bytes: u32, ecn: bool, delay: u64) {
         let config = &*self.config;
@@ -231,8 +233,8 @@ impl Strack {
         }
     }
 
-    /// Algorithm 3 lines 9 to 16: what a queueing delay in nanoseconds, which is no cause to increase, leaves of the window; `None`
-    /// for all of it.
+    /// Returns the window that algorithm 3 lines 9 to 16 reduces to at a queueing delay, in
+    /// nanoseconds, that is no reason to increase; `None` if the window stays.
     #[inline(always)]
     fn lowered(&self, delay: u64) -> Option<f32> {
         let config = &*self.config;
@@ -252,7 +254,7 @@ impl Strack {
         }
     }
 
-    /// Algorithm 1 line 12, while something is in flight.
+    /// Restarts the probe timer while something is in flight (algorithm 1 line 12).
     fn probe_later(&mut self, feedback: &Feedback<'_>) {
         self.probes = 0;
         self.probe_at = if feedback.in_flight > 0 {
@@ -293,7 +295,7 @@ impl SenderCc for Strack {
         }
     }
 
-    /// Nothing was heard for three base round trips: probe, and probe again if that is lost, too
+    /// Sends a probe after three base round trips of silence, and another if that is lost, too
     /// (section 3.3.2).
     fn on_timer(&mut self, now: Time) {
         if now >= self.probe_at {

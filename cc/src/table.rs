@@ -1,14 +1,13 @@
-//! The table of an algorithm's parameters: one line each, from which setting by name and the check of
-//! ranges both follow.
+//! The table of an algorithm's parameters: one line each, from which both setting by name and the
+//! check of ranges follow.
 
-/// Implements [`crate::Tunable`] for a configuration. A line is
-/// `kind field "name" (lowest, highest, "allowed") "what it does: default";`, lowest and highest in
-/// the unit a user writes. Kinds: `number` (anything that holds a number), `time` (a [`Span`], in
-/// microseconds), `rate` (a [`Rate`], in Mb/s), `switch` (a `bool`). What no line says comes before it:
-/// `special` parameters, and `also` a check of the whole.
+/// Implements [`crate::Tunable`] for a configuration. A line is `kind field "name" (lowest,
+/// highest, "allowed") "what it does: default";`, lowest and highest in the unit a user writes.
+/// Kinds: `number` (anything that holds a number), `time` (a [`Span`], in microseconds), `rate` (a
+/// [`Rate`], in Mb/s), `switch` (a `bool`). Before the lines come `special` parameters, which no
+/// line can express, and `also`, a check of the whole.
 ///
-/// [`Span`]: squall_base::Span
-/// [`Rate`]: squall_base::Rate
+/// [`Span`]: squall_base::Span [`Rate`]: squall_base::Rate
 macro_rules! tunable {
     (
         $config:ty, special: [$($special:expr),*], also: $also:expr;
@@ -29,7 +28,8 @@ macro_rules! tunable {
             fn check(&self) -> Result<(), $crate::ConfigError> {
                 $(
                     let value: f64 = tunable!(@get $kind, self.$field);
-                    // A bound that single precision cannot hold is still allowed.
+                    // Widens the bounds by the rounding of single precision, so that a bound itself
+                    // is allowed.
                     let (low, high) = ($low * (1.0 - 1e-6), $high * (1.0 + 1e-6));
                     $crate::error::within($name, value, low, high, $allowed)?;
                 )+

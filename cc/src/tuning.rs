@@ -1,4 +1,5 @@
-//! Parameters by name: what a user may change of an algorithm, as one table beside its configuration.
+//! Parameters by name: the values of an algorithm that a user may change, as one table beside its
+//! configuration.
 
 use alloc::vec::Vec;
 
@@ -6,64 +7,64 @@ use squall_base::Span;
 
 use crate::error::ConfigError;
 
-/// One parameter of a configuration `C`. Numbers are what a user writes: times in microseconds,
-/// sizes in bytes, switches 0 or 1, `inf` for "never" or "no limit" where that exists.
+/// One parameter of a configuration `C`. Numbers are in the user's units: times in microseconds,
+/// sizes in bytes, switches 0 or 1, and `inf` for "never" or "no limit" where that is allowed.
 #[derive(Debug)]
 pub struct Parameter<C> {
-    /// Its name: lower case, words joined by `_`, a time ends in `_us`.
+    /// Name: lower case, words joined by `_`, with `_us` at the end of a time.
     pub name: &'static str,
-    /// What it does, with its default and source: half a line.
+    /// Effect of the parameter with its default and source, in half a line.
     pub what: &'static str,
-    /// What is allowed, in words.
+    /// Allowed values, in words.
     pub allowed: &'static str,
-    /// Reads it.
+    /// Reads the value.
     pub get: fn(&C) -> f64,
-    /// Writes it. A value it cannot hold may be bent (saturated, rounded): [`Tunable::set`] reads it
-    /// back and refuses what did not arrive.
+    /// Writes the value. The field may saturate or round a value that it cannot hold:
+    /// [`Tunable::set`] reads it back and refuses a value that changed.
     pub set: fn(&mut C, f64),
 }
 
-/// A parameter and its value, for lists that people read.
+/// A parameter and its value, for printed lists.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Setting {
-    /// [`Parameter::name`].
+    /// See [`Parameter::name`].
     pub name: &'static str,
-    /// [`Parameter::what`].
+    /// See [`Parameter::what`].
     pub what: &'static str,
-    /// [`Parameter::allowed`].
+    /// See [`Parameter::allowed`].
     pub allowed: &'static str,
-    /// The value now.
+    /// Current value.
     pub value: f64,
 }
 
 /// A configuration whose parameters have names.
 pub trait Tunable: Sized + 'static {
-    /// Its parameters. Every one is also a public field.
+    /// The parameters. Each of them is also a public field.
     const PARAMETERS: &'static [Parameter<Self>];
 
-    /// Whether the algorithm can run on these values.
+    /// Checks that the algorithm can run on these values.
     ///
     /// # Errors
-    /// The first parameter out of its range.
+    /// Returns the first parameter that is out of its range.
     fn check(&self) -> Result<(), ConfigError>;
 
-    /// Sets one parameter by name and checks the whole; `None` when there is no such parameter. After
-    /// an error the configuration is not to be used.
+    /// Sets one parameter by name and checks the whole configuration; returns `None` if there is no
+    /// such parameter. After an error the configuration must not be used.
     ///
     /// # Errors
-    /// The value is not allowed.
+    /// Returns the parameter whose value is not allowed.
     fn set(&mut self, name: &str, value: f64) -> Option<Result<(), ConfigError>> {
         let parameter = Self::PARAMETERS.iter().find(|parameter| parameter.name == name)?;
         (parameter.set)(self, value);
         let is = (parameter.get)(self);
-        // Single precision is what most fields have.
+        // Most fields are single precision, so the value read back may differ by their rounding.
         let close = value.is_finite() && (is - value).abs() <= 1e-6 * value.abs();
         let arrived = is == value || close;
         let refused = ConfigError { parameter: parameter.name, value, allowed: parameter.allowed };
         Some(if arrived { self.check() } else { Err(refused) })
     }
 
-    /// Every parameter with its value.
+    /// Returns every parameter with its value.
     fn settings(&self) -> Vec<Setting> {
         let setting = |parameter: &Parameter<Self>| Setting {
             name: parameter.name,
@@ -75,20 +76,20 @@ pub trait Tunable: Sized + 'static {
     }
 }
 
-/// A span in microseconds, infinite for [`Span::MAX`].
+/// Returns a span in microseconds; infinite for [`Span::MAX`].
 pub(crate) const fn to_micros(span: Span) -> f64 {
     if span.0 == u64::MAX { f64::INFINITY } else { span.as_f64() / 1e3 }
 }
 
-/// Microseconds as a span, to the nanosecond; [`Span::MAX`] for infinite. What is no time (negative,
-/// not a number) becomes zero, which [`Tunable::set`] then refuses.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // saturates, and is read back
+/// Converts microseconds to a span, to the nanosecond; infinity becomes [`Span::MAX`]. A value that
+/// is not a time (negative, NaN) becomes zero, which [`Tunable::set`] then refuses.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // saturates; `set` reads it back
 pub(crate) const fn from_micros(micros: f64) -> Span {
-    // Half up: core has no `round`.
+    // Rounds half up, because core has no `round`.
     Span((micros * 1e3 + 0.5) as u64)
 }
 
-/// A parameter that is a `bool` field: `switch!("name", field, "what: default")`.
+/// Defines a parameter that is a `bool` field: `switch!("name", field, "what: default")`.
 macro_rules! switch {
     ($name:literal, $field:ident, $what:literal) => {
         $crate::tuning::Parameter {
@@ -101,7 +102,7 @@ macro_rules! switch {
     };
 }
 
-/// A parameter that is a field of a numeric type: `number!(field: f32, "what: default", "allowed")`.
+/// Defines a parameter that is a numeric field: `number!(field: f32, "what: default", "allowed")`.
 macro_rules! number {
     ($field:ident: $type:ty, $what:literal, $allowed:expr) => {
         $crate::tuning::Parameter {
@@ -114,7 +115,8 @@ macro_rules! number {
     };
 }
 
-/// A parameter that is a [`Span`] field: `time!("name_us", field, "what: default", "allowed")`.
+/// Defines a parameter that is a [`Span`] field: `time!("name_us", field, "what: default",
+/// "allowed")`.
 macro_rules! time {
     ($name:literal, $field:ident, $what:literal, $allowed:expr) => {
         $crate::tuning::Parameter {

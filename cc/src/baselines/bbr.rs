@@ -1,7 +1,7 @@
-//! BBR, the first version (Cardwell et al., "BBR: Congestion-Based Congestion Control", ACM Queue 14(5),
-//! 2016; draft-cardwell-iccrg-bbr-congestion-control-00, whose section and function names are used
-//! below): a model of the path, bottleneck bandwidth and round-trip propagation time, and a rate and a
-//! window from it. SMaRTT v1 compares with it (section 4).
+//! BBR, the first version (Cardwell et al., "BBR: Congestion-Based Congestion Control", ACM Queue
+//! 14(5), 2016; draft-cardwell-iccrg-bbr-congestion-control-00, whose section and function names
+//! are used below): a model of the path (bottleneck bandwidth and round-trip propagation time) from
+//! which rate and window follow. SMaRTT v1 compares with it (section 4).
 
 mod config;
 mod filter;
@@ -18,13 +18,13 @@ use crate::controller::{Budget, Feedback, FlowEvent, SenderCc, SenderMetrics};
 pub use config::BbrConfig;
 use model::Model;
 
-/// One BBR context. Its state is too large to lie within [`crate::Sender`], which many small contexts
-/// share the size of, and is kept in a box.
+/// One BBR context. Its state lives in a box, because inside [`crate::Sender`] it would enlarge the
+/// many small contexts of other algorithms.
 #[derive(Clone, Debug)]
 pub struct Bbr(Box<Model>);
 
 impl Bbr {
-    /// A context in Startup at `now`. `config` must have passed [`crate::Tunable::check`].
+    /// Creates a context in Startup at `now`. `config` must have passed [`crate::Tunable::check`].
     #[must_use]
     pub fn new(config: Arc<BbrConfig>, now: Time) -> Self {
         Self(Box::new(Model::new(config, now)))

@@ -1,4 +1,4 @@
-//! A penalty per path.
+//! Spraying with a penalty per path.
 
 #[cfg(test)]
 mod tests;
@@ -14,7 +14,7 @@ use crate::error::{ConfigError, within};
 use crate::selector::{PathMetrics, PathParameters, PathSelector, PathSignal, power_of_two};
 use crate::tuning::{Parameter, Tunable, number};
 
-/// What a number of turns may be.
+/// Allowed numbers of turns, in words.
 pub(super) const TURNS: &str = "0 to 255 turns";
 
 /// Parameters of [`BitmapPaths`].
@@ -22,24 +22,24 @@ pub(super) const TURNS: &str = "0 to 255 turns";
 pub struct BitmapConfig {
     /// Number of paths, a power of two.
     pub paths: u16,
-    /// Turns a path is skipped for a marked packet: 1.
+    /// Turns for which a path is skipped after a marked packet: 1.
     pub ecn: u8,
-    /// ... for a refused one: 4.
+    /// Turns after a refused packet: 4.
     pub nack: u8,
-    /// ... for one whose timer fired: 15.
+    /// Turns after a time-out: 15.
     pub timeout: u8,
-    /// Most turns a path is skipped: 15.
+    /// Largest number of turns for which a path is skipped: 15.
     pub most: u8,
 }
 
 impl BitmapConfig {
-    /// The constants of uet-htsim.
+    /// Returns the constants of uet-htsim.
     #[must_use]
     pub const fn new(paths: u16) -> Self {
         Self { paths, ecn: 1, nack: 4, timeout: 15, most: 15 }
     }
 
-    /// What a report costs its path.
+    /// Returns the turns that a report adds to its path.
     const fn penalty(&self, signal: PathSignal) -> u8 {
         match signal {
             PathSignal::Good => 0,
@@ -70,18 +70,19 @@ impl PathParameters for BitmapConfig {
     }
 }
 
-/// Spraying that skips congested paths (uet-htsim `UecMpBitmap`): the order of [`ObliviousPaths`], and for
-/// each path the number of turns it still has to sit out. Good reports forgive nothing, turns do.
+/// Spraying that skips congested paths (uet-htsim `UecMpBitmap`): the order of [`ObliviousPaths`],
+/// and for each path the number of turns for which it is still skipped. Only turns reduce a
+/// penalty, good reports do not.
 #[derive(Clone, Debug)]
 pub struct BitmapPaths {
     config: Arc<BitmapConfig>,
     order: ObliviousPaths,
-    /// Turns each path still has to sit out.
+    /// Remaining turns for which each path is skipped.
     penalties: Box<[u8]>,
 }
 
 impl BitmapPaths {
-    /// A selector to which all paths are good. `config` must have passed its check.
+    /// Creates a selector without penalties. `config` must have passed its check.
     #[must_use]
     pub fn new(config: Arc<BitmapConfig>, rng: Rng) -> Self {
         let order = ObliviousPaths::over(config.paths, rng);
@@ -98,9 +99,9 @@ impl PathSelector for BitmapPaths {
     fn pick(&mut self, _now: Time, _cwnd_packets: u32) -> u16 {
         let mut path = self.order.peek();
         if *self.penalty(path) > 0 {
-            // Only the path whose turn it was has sat out a turn, not those skipped behind it.
+            // Only the path whose turn it was served a turn, not those skipped after it.
             *self.penalty(path) -= 1;
-            // When all paths are bad, one of them has to do.
+            // If all paths have penalties, one of them is used nevertheless.
             for _ in 0..self.penalties.len() {
                 self.order.advance();
                 path = self.order.peek();

@@ -1,15 +1,15 @@
-//! DCQCN's reaction point (Zhu et al., "Congestion Control for Large-Scale RDMA Deployments", SIGCOMM
-//! 2015): a rate cut by congestion notifications and raised by a timer and a byte counter. Sections and
-//! equations are that paper's. The notification point is [`crate::NotifyReceiver`].
+//! DCQCN's reaction point (Zhu et al., "Congestion Control for Large-Scale RDMA Deployments",
+//! SIGCOMM 2015): a rate cut by congestion notifications and raised by a timer and a byte counter.
+//! Sections and equations are that paper's. The notification point is [`crate::NotifyReceiver`].
 //!
-//! Two forms: the paper's, and that of the network cards that carry it ([`DcqcnVariant`]).
+//! There are two variants: the paper's, and that of network cards ([`DcqcnVariant`]).
 //!
-//! Both assume a network without losses. Where one happens nevertheless, the queue was full and its
-//! packets marked, so a loss counts as a notification ([`DcqcnConfig::react_to_loss`]), at most one in
+//! Both assume a network without losses. A lost packet met a full queue, whose packets are marked,
+//! so a loss counts as a notification ([`DcqcnConfig::react_to_loss`]), at most once per
 //! [`DcqcnConfig::cnp_interval`].
 //!
-//! A peer may not know that it should notify. Then its acknowledgements say what was marked, and after
-//! a few of those the sender makes the notifications itself, until it hears one.
+//! A peer may not know that it should notify. Its acknowledgements still report marks; after a few
+//! of these the sender generates the notifications itself, until one arrives.
 
 mod config;
 mod receiver;
@@ -27,22 +27,23 @@ use crate::math::{power, up_to};
 pub use config::{DcqcnConfig, DcqcnVariant};
 pub use receiver::NotifyReceiver;
 
-/// Reports of marked packets without any notification from which it follows that the peer sends none:
-/// the first leaves the peer with the first mark. Should it have been lost, the next one corrects this.
+/// Number of reports of marked packets without a notification after which the sender concludes that
+/// the peer sends none. A notifying peer sends the first one with the first mark; if that was lost,
+/// the next one corrects the conclusion.
 const UNHEARD: u8 = 16;
 
 /// One DCQCN context: 56 bytes, parameters shared.
 ///
-/// `alpha` decays without a timer: what it lost since the last notification is worked out at the next
+/// `alpha` decays without a timer: its decay since the last notification is computed at the next
 /// one. The timer runs only while the rate is below the line's, so idle flows cost nothing.
 #[derive(Clone, Debug)]
 pub struct Dcqcn {
     config: Arc<DcqcnConfig>,
-    /// Up to when `alpha` is what it says.
+    /// Time up to which `alpha` is current.
     alpha_at: Time,
-    /// When the rate was last cut.
+    /// Time of the last cut of the rate.
     cut_at: Time,
-    /// When the increase timer fires next; [`Time::NEVER`] at line rate.
+    /// Next expiry of the increase timer; [`Time::NEVER`] at line rate.
     raise_at: Time,
     /// Current rate `R_C` in bits per second.
     rate: f32,
@@ -56,20 +57,21 @@ pub struct Dcqcn {
     timer_stage: u8,
     /// Expirations of the byte counter since the last cut.
     byte_stage: u8,
-    /// A notification came since `alpha_at` (vendor form).
+    /// A notification arrived since `alpha_at` (vendor variant).
     notified: bool,
-    /// A notification came too early for its cut (vendor form).
+    /// A notification arrived too early for its cut (vendor variant).
     cut_due: bool,
     /// The rate was cut at least once.
     limited: bool,
     /// Reports of marked packets before the first notification, at most [`UNHEARD`].
     unheard: u8,
-    /// A notification came.
+    /// A notification arrived.
     heard: bool,
 }
 
 impl Dcqcn {
-    /// A context that starts at line rate. `config` must have passed [`crate::Tunable::check`].
+    /// Creates a context that starts at line rate. `config` must have passed
+    /// [`crate::Tunable::check`].
     #[must_use]
     pub fn new(config: Arc<DcqcnConfig>, now: Time) -> Self {
         let line = config.line.0 as f32;
@@ -92,10 +94,10 @@ impl Dcqcn {
         }
     }
 
-    /// A notification, or what counts as one.
+    /// Processes a notification, or an event that counts as one.
     fn on_notified(&mut self, now: Time) {
         if !self.limited {
-            self.alpha_at = now; // before, there was no limiter whose alpha could age
+            self.alpha_at = now; // before the first cut no limiter existed whose alpha could age
         }
         self.age_alpha(now);
         match self.config.form {
@@ -115,14 +117,14 @@ impl Dcqcn {
         }
     }
 
-    /// A loss counts as a notification that nobody sent.
+    /// Processes a loss, which counts as a notification.
     fn on_loss(&mut self, now: Time) {
         if self.config.react_to_loss && self.may_cut(now, self.config.cnp_interval) {
             self.on_notified(now);
         }
     }
 
-    /// The peer says that packets were marked: should it have notified?
+    /// Processes a report of marked packets, which shows whether the peer sends notifications.
     fn on_mark(&mut self, now: Time) {
         if self.heard {
             return;
@@ -133,18 +135,18 @@ impl Dcqcn {
         }
     }
 
-    /// The peer marks but does not notify.
+    /// Returns whether the peer reports marks but does not notify.
     const fn unnotified(&self) -> bool {
         !self.heard && self.unheard >= UNHEARD
     }
 
-    /// Whether the last cut was at least `distance` ago.
+    /// Returns whether the last cut was at least `distance` ago.
     fn may_cut(&self, now: Time, distance: Span) -> bool {
         !self.limited || now.since(self.cut_at) >= distance
     }
 
     /// Brings `alpha` up to `now`: eq. 2 for each period without a notification, and in the vendor
-    /// form eq. 1 for the one that had some.
+    /// variant eq. 1 for the period that had some.
     fn age_alpha(&mut self, now: Time) {
         let period = self.config.alpha_period.0.max(1);
         let periods = now.since(self.alpha_at).0 / period;
@@ -161,9 +163,10 @@ impl Dcqcn {
         self.alpha_at += Span(periods * period);
     }
 
-    /// Eq. 1, and all counters from the start (figure 7).
+    /// Cuts the rate by eq. 1, and restarts all counters (figure 7).
     fn cut(&mut self, now: Time) {
-        // The vendors keep the target of the first of several cuts between which nothing was raised.
+        // In the vendor variant several cuts without an increase in between keep the target of the
+        // first one.
         let raised = self.timer_stage > 0 || self.byte_stage > 0;
         if self.config.clamp_target || raised || self.raise_at == Time::NEVER {
             self.target = self.rate;
@@ -178,7 +181,7 @@ impl Dcqcn {
         self.raise_at = now + self.config.increase_period;
     }
 
-    /// An expiration of the timer or the byte counter (figure 7, eq. 3 and 4).
+    /// Processes an expiry of the timer or the byte counter (figure 7, eq. 3 and 4).
     fn raise(&mut self) {
         let config = &*self.config;
         let most = self.timer_stage.max(self.byte_stage);
@@ -199,7 +202,7 @@ impl Dcqcn {
         let line = config.line.0 as f32;
         self.target = self.target.min(line);
         self.rate = (self.rate + self.target) / 2.0;
-        // Halving a distance never ends; a thousandth of the line is no distance.
+        // Halving a distance never ends, so the last thousandth of the line counts as reached.
         if self.rate >= line * 0.999 {
             self.rate = line;
             self.raise_at = Time::NEVER;

@@ -15,30 +15,31 @@ pub use config::DctcpConfig;
 
 /// One DCTCP context: 48 bytes, parameters shared.
 ///
-/// A "window of data" is counted in bytes, not in sequence numbers, for packets arrive in any order:
-/// it has passed when as many bytes as were in flight at its beginning have met their fate.
+/// A "window of data" is counted in bytes, not in sequence numbers, because packets arrive in any
+/// order: it has passed when as many bytes as were in flight at its start were acknowledged or
+/// lost.
 #[derive(Clone, Debug)]
 pub struct Dctcp {
     config: Arc<DctcpConfig>,
     /// Congestion window in bytes.
     cwnd: f32,
-    /// Slow start below, congestion avoidance from there on, in bytes.
+    /// Threshold in bytes between slow start (below) and congestion avoidance.
     ssthresh: f32,
-    /// The share of marked bytes (`DCTCP.Alpha`).
+    /// Estimated share of marked bytes (`DCTCP.Alpha`).
     alpha: f32,
     /// Bytes acknowledged in this observation window (`DCTCP.BytesAcked`).
     acked: f32,
-    /// Of them marked (`DCTCP.BytesMarked`).
+    /// Marked bytes among `acked` (`DCTCP.BytesMarked`).
     marked: f32,
-    /// Bytes of the observation window still without fate (`DCTCP.WindowEnd`).
+    /// Unresolved bytes of the observation window (`DCTCP.WindowEnd`).
     window_left: u64,
-    /// Bytes still without fate that left before the last cut: until they have one there is no other
-    /// cut (RFC 3168 section 6.1.2).
+    /// Unresolved bytes that left before the last cut: while there are any, there is no other cut
+    /// (RFC 3168 section 6.1.2).
     cut_left: u64,
 }
 
 impl Dctcp {
-    /// A context in slow start with [`DctcpConfig::start_cwnd`]. `config` must have passed
+    /// Creates a context in slow start with [`DctcpConfig::start_cwnd`]. `config` must have passed
     /// [`crate::Tunable::check`].
     #[must_use]
     pub fn new(config: Arc<DctcpConfig>, _now: Time) -> Self {
@@ -55,7 +56,8 @@ impl Dctcp {
         }
     }
 
-    /// Takes `feedback.bytes` off what has no fate yet. True when they left after the last cut.
+    /// Subtracts `feedback.bytes` from the unresolved bytes. Returns true if they left after the
+    /// last cut.
     fn settle(&mut self, feedback: &Feedback<'_>) -> bool {
         let bytes = u64::from(feedback.bytes);
         let fresh = self.cut_left == 0;
@@ -77,7 +79,7 @@ impl Dctcp {
         }
     }
 
-    /// RFC 8257 section 3.3, steps 1 to 8.
+    /// Updates the estimate (RFC 8257 section 3.3, steps 1 to 8).
     fn observe(&mut self, bytes: f32, marked: f32, in_flight: u64) {
         self.acked += bytes;
         self.marked += marked;
@@ -93,7 +95,7 @@ impl Dctcp {
         self.marked = 0.0;
     }
 
-    /// A cut: until what is in flight now has its fate there is no other.
+    /// Cuts the window; there is no further cut until everything now in flight is resolved.
     fn reduce(&mut self, factor: f32, in_flight: u64) {
         self.cwnd = (self.cwnd * factor).max(self.config.min_wnd as f32);
         self.cwnd = self.cwnd.min(self.config.max_cwnd * self.config.mtu as f32);
@@ -101,8 +103,8 @@ impl Dctcp {
         self.cut_left = in_flight;
     }
 
-    /// RFC 5681 section 3.1, counting bytes (RFC 3465), and only while the window is what limits (RFC
-    /// 7661: a window that is not used says nothing about the network).
+    /// Grows the window as RFC 5681 section 3.1, counting bytes (RFC 3465), and only while the
+    /// window is the limit (RFC 7661: an unused window carries no information about the network).
     fn grow(&mut self, bytes: f32, feedback: &Feedback<'_>) {
         let mtu = self.config.mtu as f32;
         if 2.0 * (feedback.in_flight as f32 + bytes) < self.cwnd {
@@ -114,12 +116,13 @@ impl Dctcp {
     }
 }
 
-/// Bytes that an acknowledgement reports as marked.
+/// Returns the bytes that an acknowledgement reports as marked.
 fn marked(feedback: &Feedback<'_>) -> f32 {
     let bytes = feedback.bytes as f32;
     match (feedback.ecn, feedback.marked) {
         (false, _) => 0.0,
-        // The peer does not count: the ACK stands for all it covers (RFC 8257 section 3.2).
+        // The peer does not count marks: the ACK stands for all that it covers (RFC 8257 section
+        // 3.2).
         (true, 0) => bytes,
         (true, n) if n >= feedback.packets => bytes,
         (true, n) => bytes * (f32::from(n) / f32::from(feedback.packets)),
@@ -138,8 +141,8 @@ impl SenderCc for Dctcp {
             FeedbackKind::Acked | FeedbackKind::ProbeAnswered if feedback.bytes > 0 => {
                 self.on_ack(feedback, fresh);
             }
-            // "A DCTCP sender MUST react to loss episodes in the same way as conventional TCP" (RFC 8257
-            // section 3.5). A trimmed packet is a lost one of which one hears.
+            // "A DCTCP sender MUST react to loss episodes in the same way as conventional TCP" (RFC
+            // 8257 section 3.5). A trimmed packet is a loss that is reported.
             FeedbackKind::Nacked { trimmed: true, .. } | FeedbackKind::Lost if fresh => {
                 self.reduce(0.5, feedback.in_flight);
             }

@@ -1,4 +1,4 @@
-//! One path a flow.
+//! One path per flow.
 
 use alloc::sync::Arc;
 
@@ -16,7 +16,7 @@ pub struct EcmpConfig {
 }
 
 impl EcmpConfig {
-    /// One of `paths` paths a flow.
+    /// Uses one of `paths` paths per flow.
     #[must_use]
     pub const fn new(paths: u16) -> Self {
         Self { paths }
@@ -38,15 +38,16 @@ impl PathParameters for EcmpConfig {
 }
 
 /// One path for the life of the flow, drawn when it opens, as the hash of a flow's five-tuple does
-/// (Hopps, RFC 2992). Two flows may collide, and then they do for ever: the baseline of every
-/// spraying scheme.
+/// (Hopps, RFC 2992). Two flows that collide do so for ever. This is the baseline of every spraying
+/// scheme.
 #[derive(Clone, Debug)]
 pub struct Ecmp {
     path: u16,
 }
 
 impl Ecmp {
-    /// A selector with one of the paths of `config`, which must have passed its check.
+    /// Creates a selector with a random one of the paths of `config`, which must have passed its
+    /// check.
     #[must_use]
     #[allow(clippy::cast_possible_truncation)] // below `paths`
     #[allow(clippy::needless_pass_by_value)] // as all selectors are made

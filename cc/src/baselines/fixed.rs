@@ -17,7 +17,7 @@ pub struct FixedWindowConfig {
 }
 
 impl FixedWindowConfig {
-    /// No limit, whatever the network.
+    /// Returns no limit, whatever the network.
     #[must_use]
     pub const fn new(_network: &NetworkProfile) -> Self {
         Self { window: u64::MAX }
@@ -42,15 +42,15 @@ impl Tunable for FixedWindowConfig {
 
 impl SenderParameters for FixedWindowConfig {}
 
-/// A constant window, deaf to every signal. The baseline of the comparisons, and what a reliable
-/// network with its own flow control may run.
+/// A constant window that ignores every signal: the baseline of comparisons, and an option for a
+/// reliable network with its own flow control.
 #[derive(Clone, Debug)]
 pub struct FixedWindow {
     window: u64,
 }
 
 impl FixedWindow {
-    /// A context with the window of `config`.
+    /// Creates a context with the window of `config`.
     #[must_use]
     #[allow(clippy::needless_pass_by_value)] // as every sender is made
     pub fn new(config: Arc<FixedWindowConfig>, _now: Time) -> Self {

@@ -1,14 +1,17 @@
-//! HPCC (Li et al., "HPCC: High Precision Congestion Control", SIGCOMM 2019): a rate and a window from what
-//! switches say of their queues, after its algorithm 1. Names are that algorithm's.
+//! HPCC (Li et al., "HPCC: High Precision Congestion Control", SIGCOMM 2019): a rate and a window
+//! from switches' reports of their queues, by its algorithm 1, whose names are used below.
 //!
-//! Each packet brings back a record a switch ([`crate::IntHop`]): when it left, how many bytes its port had sent until
-//! then and how many it left behind. Two records of one queue tell how busy its link was in between.
+//! Each packet returns one record per switch ([`crate::IntHop`]): the time at which it left, the
+//! bytes that its port had sent until then and the bytes that remained in the queue. Two records of
+//! one queue give the utilisation of its link in between.
 //!
-//! - Records are compared by queue, not by their place in the list: sprayed packets meet different queues at the same
-//!   distance. A queue that was not met before, or was forgotten, says nothing until it is met again.
-//! - The paper's network loses nothing. Here a loss of any kind halves the rate, at most once a round trip.
-//! - Where no switch writes records the round trip stands for them: a link is full when one takes four thirds of `T`.
-//!   [`SenderMetrics::ungranted`] says that this is so.
+//! - Records are compared by queue, not by their place in the list: sprayed packets meet different
+//!   queues at the same distance. A queue that was not met before, or was forgotten, gives a
+//!   measurement only at the second meeting.
+//! - The paper's network loses nothing. Here a loss of any kind halves the rate, at most once a
+//!   round trip.
+//! - Where no switch writes records the round trip replaces them: a link counts as full when a
+//!   round trip takes four thirds of `T`. [`SenderMetrics::ungranted`] is then set.
 
 mod config;
 mod records;
@@ -26,14 +29,14 @@ use crate::math::{float, least, most, up_to};
 pub use config::HpccConfig;
 use records::Records;
 
-/// A whole `T`, in [`Hpcc::least`].
+/// Value of [`Hpcc::least`] that stands for `T`.
 const WHOLE: u16 = u16::MAX;
 
 /// One HPCC context: 104 bytes, and 12 for each queue above five; parameters shared.
 #[derive(Clone, Debug)]
 pub struct Hpcc {
     config: Arc<HpccConfig>,
-    /// Apart, or contexts of all algorithms were larger for it.
+    /// In a box, because it would enlarge the contexts of all algorithms.
     last: Box<Records>,
     /// Reference rate, bits per second (`W^c` over `T`).
     reference: f32,
@@ -41,15 +44,15 @@ pub struct Hpcc {
     rate: f32,
     /// `U`: bytes in flight over the bandwidth-delay product, smoothed over `T`.
     utilisation: f32,
-    /// The least round trip, as a share of the base one; zero until something was acknowledged.
+    /// Smallest round trip as a share of the base one; zero until something was acknowledged.
     least: u16,
     /// `incStage`.
     stage: u8,
-    /// Something was lost in this round trip.
+    /// A loss happened in this round trip.
     lost: bool,
 }
 
-/// What the records of one packet say.
+/// Measurement from the records of one packet.
 #[derive(Clone, Copy, Debug, Default)]
 struct PathMeasurement {
     /// `u` of the busiest link.
@@ -61,7 +64,8 @@ struct PathMeasurement {
 }
 
 impl Hpcc {
-    /// A context that starts at line rate. `config` must have passed [`crate::Tunable::check`].
+    /// Creates a context that starts at line rate. `config` must have passed
+    /// [`crate::Tunable::check`].
     #[must_use]
     pub fn new(config: Arc<HpccConfig>, _now: Time) -> Self {
         let line = config.line.0 as f32;
@@ -77,7 +81,7 @@ impl Hpcc {
         }
     }
 
-    /// `T` in nanoseconds.
+    /// Returns `T` in nanoseconds.
     fn base(&self) -> f32 {
         let base = float(self.config.base_rtt.0);
         if self.config.global_t || self.least == 0 {
@@ -87,20 +91,21 @@ impl Hpcc {
         }
     }
 
-    /// The least round trip, where this is one.
+    /// Returns the smallest round trip after this one, in the unit of [`Hpcc::least`].
     fn shortest(&self, rtt: Span) -> u16 {
         let base = self.config.base_rtt.0;
-        // A clock may have said anything.
+        // Clocks may return anything, so the product saturates.
         let trip = rtt.0.saturating_mul(WHOLE.into());
-        // Nothing is divided for the many that are no shorter.
+        // The comparison saves the division for most round trips, which are no shorter.
         if self.least != 0 && trip >= base.saturating_mul(self.least.into()) {
             return self.least;
         }
-        // At most a whole.
+        // The value is at most [`WHOLE`].
         (trip / base.max(1)).clamp(1, WHOLE.into()) as u16
     }
 
-    /// Records of the few queues that were met last, in the same order, where all know `T`.
+    /// Processes an acknowledgement whose records are of the few queues met last, in the same
+    /// order, when `T` is global.
     #[inline(always)]
     fn on_same_path(&mut self, feedback: &Feedback<'_>, fairness: Option<&mut Fairness<()>>) {
         self.lost &= !feedback.round_end;
@@ -118,7 +123,7 @@ impl Hpcc {
         }
     }
 
-    /// Any other acknowledgement.
+    /// Processes any other acknowledgement.
     #[inline(never)]
     fn on_ack(&mut self, feedback: &Feedback<'_>, fairness: Option<&mut Fairness<()>>) {
         self.lost &= !feedback.round_end;
@@ -131,7 +136,8 @@ impl Hpcc {
         let base = self.base();
         let hops = feedback.int;
         let measured = if hops.is_empty() {
-            // Less than it, or the smallest delay of a host were a full link.
+            // Three quarters of the round trip: otherwise the smallest delay of a host would count
+            // as a full link.
             feedback.rtt.map(|rtt| {
                 let utilisation = rtt.0 as f32 / base * 0.75;
                 let longest = most(rtt.0 as f32 - base, 0.0) * float(self.config.line.0) / 8e9;
@@ -205,7 +211,7 @@ impl Hpcc {
         }
     }
 
-    /// Any report, with VAI and SF or without.
+    /// Processes any report, with VAI and SF or without.
     #[inline(always)]
     fn on_any_feedback(&mut self, feedback: &Feedback<'_>, fairness: Option<&mut Fairness<()>>) {
         let usual = feedback.kind == FeedbackKind::Acked && self.config.global_t;
@@ -216,7 +222,7 @@ impl Hpcc {
         }
     }
 
-    /// What is not said by the queues that were met last.
+    /// Processes a report without records of the queues met last.
     #[inline(never)]
     fn on_other_feedback(&mut self, feedback: &Feedback<'_>, fairness: Option<&mut Fairness<()>>) {
         match feedback.kind {
@@ -224,7 +230,8 @@ impl Hpcc {
             FeedbackKind::Nacked { trimmed: true, .. }
             | FeedbackKind::Lost
             | FeedbackKind::TimedOut => self.on_loss(),
-            // A receiver that is not ready; what overtakes the queues; what is others' business.
+            // The receiver lacks room, a probe overtook the queues, or the signal belongs to other
+            // algorithms.
             FeedbackKind::Nacked { trimmed: false, .. }
             | FeedbackKind::ProbeAnswered
             | FeedbackKind::Notified
@@ -232,7 +239,7 @@ impl Hpcc {
         }
     }
 
-    /// `W`: what the rate sends in `T`, in bytes.
+    /// Returns `W`: the bytes that the rate sends in `T`.
     fn window(&self) -> u64 {
         (f64::from(self.rate) * f64::from(self.base()) / 8e9 + 0.5) as u64
     }
@@ -261,7 +268,7 @@ impl SenderCc for Hpcc {
             max_cwnd: Some((most + 0.5) as u64),
             rate: Some(up_to(self.rate, line)),
             base_rtt: Some(self.config.base_rtt),
-            // Something was acknowledged, and there was no record in anything.
+            // Acknowledgements arrived, and none had records.
             ungranted: self.least != 0 && self.last.is_empty(),
             ..SenderMetrics::default()
         }

@@ -1,4 +1,4 @@
-//! Recycled paths first, the bitmap's otherwise.
+//! Recycled paths first, the bitmap's paths otherwise.
 
 #[cfg(test)]
 mod tests;
@@ -14,22 +14,22 @@ use crate::error::ConfigError;
 use crate::selector::{PathMetrics, PathParameters, PathSelector, PathSignal};
 use crate::tuning::{Parameter, Tunable};
 
-/// Parameters of [`MixedPaths`]: its bitmap's.
+/// Parameters of [`MixedPaths`]: those of its bitmap.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MixedConfig {
-    /// Of the bitmap that is asked when there is nothing to recycle.
+    /// Parameters of the bitmap, which chooses when there is nothing to recycle.
     pub bitmap: Arc<BitmapConfig>,
 }
 
 impl MixedConfig {
-    /// The constants of uet-htsim.
+    /// Returns the constants of uet-htsim.
     #[must_use]
     pub fn new(paths: u16) -> Self {
         Self { bitmap: Arc::new(BitmapConfig::new(paths)) }
     }
 }
 
-/// A parameter of the bitmap.
+/// Defines a parameter that belongs to the bitmap.
 macro_rules! penalty {
     ($field:ident, $what:literal, $allowed:expr) => {
         Parameter {
@@ -62,39 +62,39 @@ impl PathParameters for MixedConfig {
     }
 }
 
-/// Recycles the paths of unmarked ACKs in the order they came, and takes the bitmap's next path when
-/// there is none to recycle (uet-htsim `UecMpMixed`, its default).
+/// Recycles the paths of unmarked ACKs in the order they came, and takes the bitmap's next path
+/// when there is none to recycle (uet-htsim `UecMpMixed`, its default).
 ///
-/// There the list of good paths grows without bound while more is acknowledged than sent. Here it has
-/// room for one entry a path, and the newest push out the oldest.
+/// In uet-htsim the list of good paths grows without bound while more is acknowledged than sent.
+/// Here it has room for one entry per path, and the newest replace the oldest.
 #[derive(Clone, Debug)]
 pub struct MixedPaths {
     bitmap: BitmapPaths,
-    /// Paths of unmarked ACKs, not yet used again.
+    /// Paths of unmarked ACKs that were not used again yet.
     ring: Box<[u16]>,
-    /// Index of the oldest.
+    /// Index of the oldest entry.
     oldest: u16,
-    /// How many there are.
+    /// Number of entries.
     held: u16,
 }
 
 impl MixedPaths {
-    /// A selector that knows nothing yet. `config` must have passed its check.
+    /// Creates a selector that knows no paths. `config` must have passed its check.
     #[must_use]
-    #[allow(clippy::needless_pass_by_value)] // as all selectors are made
+    #[allow(clippy::needless_pass_by_value)] // the signature that all selectors share
     pub fn new(config: Arc<MixedConfig>, rng: Rng) -> Self {
         let ring = vec![0; usize::from(config.bitmap.paths.max(1))].into_boxed_slice();
         let bitmap = BitmapPaths::new(Arc::clone(&config.bitmap), rng);
         Self { bitmap, ring, oldest: 0, held: 0 }
     }
 
-    /// Entries the ring has room for; a `u16` made it.
+    /// Returns the number of entries that the ring has room for; it was created from a `u16`.
     #[allow(clippy::cast_possible_truncation)]
     fn room(&self) -> u16 {
         self.ring.len() as u16
     }
 
-    /// The entry `by` places behind the oldest; `by` is at most the room.
+    /// Returns the index of the entry `by` places behind the oldest; `by` is at most the room.
     #[allow(clippy::cast_possible_truncation)] // reduced below the room
     fn place(&self, by: u16) -> u16 {
         ((u32::from(self.oldest) + u32::from(by)) % u32::from(self.room())) as u16

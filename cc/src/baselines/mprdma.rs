@@ -1,8 +1,9 @@
-//! MP-RDMA's window: Lu et al., "Multi-Path Transport for RDMA in Datacenters", NSDI 2018, section 3.
+//! MP-RDMA's window: Lu et al., "Multi-Path Transport for RDMA in Datacenters", NSDI 2018, section
+//! 3.
 //!
-//! One window for all paths, moved by every acknowledged packet. Which path a packet takes is the
-//! selector's business: [`crate::AckClockedPaths`] is the paper's other half. Its limit of reordering and its
-//! in-order memory updates belong to hardware without a receive bitmap and are not needed here.
+//! One window covers all paths, and every acknowledged packet moves it. The choice of paths is the
+//! paper's other half, [`crate::AckClockedPaths`]. The paper's limit of reordering and its in-order
+//! memory updates are for hardware without a receive bitmap and are not needed here.
 
 mod config;
 mod paths;
@@ -26,16 +27,16 @@ pub struct Mprdma {
 }
 
 impl Mprdma {
-    /// A context at the initial window. `config` must have passed its check.
+    /// Creates a context at the initial window. `config` must have passed its check.
     #[must_use]
     pub fn new(config: Arc<MprdmaConfig>, _now: Time) -> Self {
         let cwnd = config.start_window as f32;
         Self { config, cwnd }
     }
 
-    /// Each unmarked packet adds `1 / cwnd` packets, each marked one takes half a packet off (section
-    /// 3.2). An ACK that covers several packets counts as theirs; when it does not say how many of them
-    /// were marked, all were.
+    /// Applies the reaction to an ACK: each unmarked packet adds `1 / cwnd` packets, each marked
+    /// one takes off half a packet (section 3.2). An ACK that covers several packets counts as
+    /// theirs; if it does not count the marked ones, all count as marked.
     fn on_ack(&mut self, feedback: &Feedback<'_>) {
         let packets = f32::from(feedback.packets.max(1));
         let marked = match (feedback.ecn, feedback.marked) {
@@ -65,8 +66,8 @@ impl SenderCc for Mprdma {
     fn on_feedback(&mut self, feedback: &Feedback<'_>) {
         match feedback.kind {
             FeedbackKind::Acked => self.on_ack(feedback),
-            // A packet that did not get through leaves the window (uet-htsim runs the algorithm that
-            // way where switches trim; the paper's hardware resends without touching the window).
+            // A packet that did not get through leaves the window (uet-htsim does so where switches
+            // trim; the paper's hardware retransmits without changing the window).
             FeedbackKind::Nacked { trimmed: true, .. }
             | FeedbackKind::Lost
             | FeedbackKind::TimedOut => {

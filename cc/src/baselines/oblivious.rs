@@ -16,7 +16,7 @@ pub struct ObliviousConfig {
 }
 
 impl ObliviousConfig {
-    /// All of `paths` paths.
+    /// Uses all of `paths` paths.
     #[must_use]
     pub const fn new(paths: u16) -> Self {
         Self { paths }
@@ -37,27 +37,27 @@ impl PathParameters for ObliviousConfig {
     }
 }
 
-/// Every path once per round, in an order reshuffled each round by exclusive or with a random number
-/// (uet-htsim `UecMpOblivious`). Deaf to feedback.
+/// Every path once per round, in an order reshuffled each round by exclusive or with a random
+/// number (uet-htsim `UecMpOblivious`). It ignores feedback.
 #[derive(Clone, Debug)]
 pub struct ObliviousPaths {
     rng: Rng,
-    /// Number of paths less one; the number is a power of two.
+    /// Number of paths, a power of two, minus one.
     mask: u16,
     next: u16,
     flip: u16,
 }
 
 impl ObliviousPaths {
-    /// A selector. `config` must have passed [`ObliviousConfig::check`]; of a number of paths that is no
-    /// power of two the next smaller one is used.
+    /// Creates a selector. `config` must have passed [`ObliviousConfig::check`]; a number of paths
+    /// that is no power of two is rounded down to one.
     #[must_use]
-    #[allow(clippy::needless_pass_by_value)] // as every selector is made
+    #[allow(clippy::needless_pass_by_value)] // the signature that all selectors share
     pub fn new(config: Arc<ObliviousConfig>, rng: Rng) -> Self {
         Self::over(config.paths, rng)
     }
 
-    /// A selector over `paths` paths.
+    /// Creates a selector over `paths` paths.
     pub(super) fn over(paths: u16, rng: Rng) -> Self {
         let mask = match paths.checked_ilog2() {
             Some(bits) => (1u16 << bits) - 1,
@@ -68,12 +68,12 @@ impl ObliviousPaths {
         oblivious
     }
 
-    /// The path whose turn it is.
+    /// Returns the path whose turn it is.
     pub(super) const fn peek(&self) -> u16 {
         (self.next ^ self.flip) & self.mask
     }
 
-    /// The next one's turn.
+    /// Moves on to the next path.
     pub(super) fn advance(&mut self) {
         if self.next == self.mask {
             self.reshuffle();
@@ -82,12 +82,12 @@ impl ObliviousPaths {
         }
     }
 
-    /// Number of paths in a round.
+    /// Returns the number of paths in a round.
     pub(super) const fn len(&self) -> usize {
         self.mask as usize + 1
     }
 
-    #[allow(clippy::cast_possible_truncation)] // the low bits are what is wanted
+    #[allow(clippy::cast_possible_truncation)] // only the low bits are used
     fn reshuffle(&mut self) {
         self.next = 0;
         self.flip = self.rng.next_u32() as u16;

@@ -17,19 +17,19 @@ use crate::tuning::{Parameter, Tunable, number, time};
 pub struct PlbConfig {
     /// Number of paths.
     pub paths: u16,
-    /// Share of marked packets from which on a round trip counts as congested: 0.5.
+    /// Share of marked packets from which a round trip counts as congested: 0.5.
     pub threshold: f64,
     /// Congested round trips in a row after which an idle flow changes its path: 3.
     pub idle_rounds: u8,
-    /// ... after which any flow does: 12.
+    /// Congested round trips in a row after which any flow changes its path: 12.
     pub rounds: u8,
-    /// How long a flow keeps the path to which a time-out drove it, at least; at most twice as long:
-    /// 60 s. Else it would soon come back to a path that is dead.
+    /// Shortest time that a flow keeps the path to which a time-out drove it; the longest is twice
+    /// as long: 60 s. Without it the flow would soon return to a dead path.
     pub suspend: Span,
 }
 
 impl PlbConfig {
-    /// The defaults of Linux.
+    /// Returns the defaults of Linux.
     #[must_use]
     pub const fn new(paths: u16) -> Self {
         Self { paths, threshold: 0.5, idle_rounds: 3, rounds: 12, suspend: Span::secs(60) }
@@ -72,25 +72,25 @@ impl PathParameters for PlbConfig {
 
 /// Protective load balancing (Qureshi et al., "PLB: congestion signals are simple and effective for
 /// network load balancing", SIGCOMM 2022): one path a flow, left for a random other one when a flow
-/// has been congested for some round trips in a row, preferably while it is idle, because then nothing
-/// is reordered.
+/// has been congested for some round trips in a row, preferably while it is idle, because then
+/// nothing is reordered.
 ///
-/// A round trip is a window's worth of reports. Reports about the path of before the last change are
-/// not counted against the new one. A refused packet counts as a marked one. A time-out changes the
-/// path at once and forbids further changes for a while.
+/// A round trip is a window's worth of reports. Reports about the previous path do not count
+/// against the new one. A refused packet counts as a marked one. A time-out changes the path at
+/// once and forbids further changes for a while.
 #[derive(Clone, Debug)]
 pub struct Plb {
     config: Arc<PlbConfig>,
     rng: Rng,
-    /// No changes for congestion before.
+    /// End of the time without changes for congestion.
     paused_until: Time,
     /// Reports in this round trip.
     seen: u32,
-    /// ... of marked or refused packets.
+    /// Reports of marked or refused packets among them.
     marked: u32,
-    /// Packets that make a round trip.
+    /// Number of packets in a round trip.
     round: u32,
-    /// Times the path was changed.
+    /// Number of path changes.
     changes: u32,
     path: u16,
     /// Congested round trips in a row.
@@ -98,7 +98,7 @@ pub struct Plb {
 }
 
 impl Plb {
-    /// A selector on a random path. `config` must have passed its check.
+    /// Creates a selector on a random path. `config` must have passed its check.
     #[must_use]
     #[allow(clippy::cast_possible_truncation)] // below `paths`
     pub fn new(config: Arc<PlbConfig>, mut rng: Rng) -> Self {
@@ -116,7 +116,7 @@ impl Plb {
         }
     }
 
-    /// Takes a random path other than the present one, if there is one.
+    /// Changes to a random other path, if there is one.
     #[allow(clippy::cast_possible_truncation)] // below `paths`
     fn repath(&mut self) {
         let others = self.config.paths - 1;

@@ -16,13 +16,13 @@ use crate::tuning::{Parameter, Tunable, number};
 pub struct RepsV1Config {
     /// Number of paths (`num_entropies` of algorithm 4 line 1, there 256).
     pub paths: u16,
-    /// Packets that make a bandwidth-delay product, all of which explore (`bdp` of line 5). Zero for
-    /// as many as the window holds when they leave.
+    /// Number of packets in a bandwidth-delay product, all of which explore (`bdp` of line 5). Zero
+    /// for the number of packets that the window holds when they leave.
     pub explore: u32,
 }
 
 impl RepsV1Config {
-    /// The paper's behaviour over `paths` paths.
+    /// Returns the paper's behaviour over `paths` paths.
     #[must_use]
     pub const fn new(paths: u16) -> Self {
         Self { paths, explore: 0 }
@@ -47,38 +47,39 @@ impl PathParameters for RepsV1Config {
     }
 }
 
-/// Recycled entropies as in algorithm 4 of Bonato et al., "SMaRTT-REPS" (first version), section 3.6:
-/// the first bandwidth-delay product goes round all paths; then the path of the latest unmarked ACK is
-/// taken, or, when the latest ACK was marked, the next one in the round. One path is remembered: the
-/// ring of eight came with later versions, see [`crate::Reps`].
+/// Recycled entropies as in algorithm 4 of Bonato et al., "SMaRTT-REPS" (first version), section
+/// 3.6: the first bandwidth-delay product takes all paths in turn; then a packet takes the path of
+/// the latest unmarked ACK, or, if the latest ACK was marked, the next one in turn. It remembers
+/// one path; later versions have a ring of eight, see [`crate::Reps`].
 ///
-/// The algorithm knows marked and unmarked ACKs only. A refused or lost packet counts as a marked one:
-/// otherwise the path that lost it would be taken until an ACK of another one arrives, which may be
-/// never.
+/// The algorithm knows marked and unmarked ACKs only. A refused or lost packet counts as a marked
+/// one: otherwise the selector would keep the path that lost it until an ACK of another one
+/// arrives, which may be never.
 ///
-/// It counts on an ACK a packet, as the paper's receivers send: where one ACK stands for several
+/// It expects one ACK per packet, as the paper's receivers send: if one ACK stands for several
 /// packets, as many leave on the same path in a row.
 #[derive(Clone, Debug)]
 pub struct RepsV1 {
     config: Arc<RepsV1Config>,
-    /// Packets sent, as far as it matters (`p.seqnum`).
+    /// Number of packets sent, up to the end of exploration (`p.seqnum`).
     sent: u32,
     /// `next_entropy`, already reduced.
     next: u16,
     /// `cached_entropy`.
     cached: u16,
-    /// Not all paths were tried.
+    /// Not all paths were tried yet.
     untried: bool,
 }
 
 impl RepsV1 {
-    /// A selector that has sent nothing, and draws nothing. `config` must have passed its check.
+    /// Creates a selector that has sent nothing. The algorithm draws no random numbers. `config`
+    /// must have passed its check.
     #[must_use]
     pub const fn new(config: Arc<RepsV1Config>, _rng: Rng) -> Self {
         Self { config, sent: 0, next: 0, cached: 0, untried: true }
     }
 
-    /// `next_entropy++ % num_entropies`.
+    /// Returns `next_entropy++ % num_entropies`.
     fn advance(&mut self) -> u16 {
         let path = self.next;
         self.next += 1;

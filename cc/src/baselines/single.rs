@@ -13,12 +13,12 @@ use crate::tuning::{Parameter, Tunable, number};
 pub struct SingleConfig {
     /// Number of paths.
     pub paths: u16,
-    /// The one that is taken: 0.
+    /// Index of the path: 0.
     pub path: u16,
 }
 
 impl SingleConfig {
-    /// The first of `paths` paths.
+    /// Uses the first of `paths` paths.
     #[must_use]
     pub const fn new(paths: u16) -> Self {
         Self { paths, path: 0 }
@@ -42,18 +42,19 @@ impl PathParameters for SingleConfig {
     }
 }
 
-/// The same path index for every flow: all that two hosts send each other takes one way, as if there
-/// were no entropy. For networks that must not reorder, for tests, and for finding out what one path
-/// carries.
+/// The same path index for every flow: all packets between two hosts take one route, as if there
+/// were no entropy. It is for networks that must not reorder, for tests, and to measure what one
+/// path carries.
 #[derive(Clone, Debug)]
 pub struct SinglePath {
     path: u16,
 }
 
 impl SinglePath {
-    /// A selector of the path of `config`, which must have passed its check. There is nothing to draw.
+    /// Creates a selector of the path of `config`, which must have passed its check. The algorithm
+    /// draws no random numbers.
     #[must_use]
-    #[allow(clippy::needless_pass_by_value)] // as all selectors are made
+    #[allow(clippy::needless_pass_by_value)] // the signature that all selectors share
     pub fn new(config: Arc<SingleConfig>, _rng: Rng) -> Self {
         Self { path: config.path }
     }

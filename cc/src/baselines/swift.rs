@@ -4,9 +4,9 @@
 //!
 //! Swift keeps one window for the network and one for the end host and obeys the smaller (section
 //! 3.3). [`Feedback::rtt`] comes without the peer's service time, so only the first can exist here.
-//! Loss detection is the caller's; what the paper calls fast recovery is here any loss that was found
-//! without the timer, a trimmed packet included, for the comparisons of SMaRTT v1 (section 4) run Swift
-//! on switches that trim.
+//! The caller detects losses. The paper's fast recovery is here any loss that was found without the
+//! timer, a trimmed packet included, because the comparisons of SMaRTT v1 (section 4) run Swift on
+//! switches that trim.
 
 mod config;
 #[cfg(test)]
@@ -25,7 +25,7 @@ pub use config::SwiftConfig;
 
 /// One Swift context: 48 bytes, parameters shared.
 ///
-/// Times are the low 32 bits of nanoseconds, used as "time passed since"; after a pause of a multiple
+/// Times are the low 32 bits of nanoseconds, only used for differences; after a pause of a multiple
 /// of 4.29 s one decrease may come one round trip late.
 #[derive(Clone, Debug)]
 pub struct Swift {
@@ -40,7 +40,8 @@ pub struct Swift {
     fs_alpha: f32,
     /// `beta` of section 3.5, in nanoseconds.
     fs_beta: f32,
-    /// With VAI or SF: the window that those of single acknowledgements are made from, in bytes.
+    /// Reference window in bytes for VAI and SF, from which the windows of single acknowledgements
+    /// are derived.
     reference: f32,
     last_decrease: u32,
     /// Time between two packets while the window is smaller than one, in nanoseconds.
@@ -50,14 +51,14 @@ pub struct Swift {
 }
 
 impl Swift {
-    /// A context that starts with [`SwiftConfig::start_cwnd`] at `now`. `config` must have passed
-    /// [`crate::Tunable::check`].
+    /// Creates a context that starts with [`SwiftConfig::start_cwnd`] at `now`. `config` must have
+    /// passed [`crate::Tunable::check`].
     #[must_use]
     pub fn new(config: Arc<SwiftConfig>, now: Time) -> Self {
         let mtu = config.mtu as f32;
-        // Section 3.5: alpha = fs_range / (1/sqrt(fs_min_cwnd) - 1/sqrt(fs_max_cwnd)) and
-        // beta = -alpha / sqrt(fs_max_cwnd). The windows there are in packets; 1/sqrt(cwnd / mtu) is
-        // sqrt(mtu) / sqrt(cwnd), and sqrt(mtu) = mtu / sqrt(mtu) is taken into alpha.
+        // Section 3.5: alpha = fs_range / (1/sqrt(fs_min_cwnd) - 1/sqrt(fs_max_cwnd)) and beta =
+        // -alpha / sqrt(fs_max_cwnd). The windows there are in packets; 1/sqrt(cwnd / mtu) is
+        // sqrt(mtu) / sqrt(cwnd), and alpha includes sqrt(mtu) = mtu / sqrt(mtu).
         let (low, high) = (rsqrt(config.fs_min_cwnd), rsqrt(config.fs_max_cwnd));
         let alpha = config.fs_range.0 as f32 / (low - high);
         let cwnd = (config.start_cwnd * mtu).clamp(config.min_cwnd * mtu, config.max_cwnd * mtu);
@@ -75,31 +76,31 @@ impl Swift {
         }
     }
 
-    /// The target delay in nanoseconds (section 3.5): base target, topology-based scaling by the
-    /// number of hops, flow-based scaling by the window.
+    /// Returns the target delay in nanoseconds (section 3.5): the base target, topology-based
+    /// scaling by the number of hops and flow-based scaling by the window.
     fn target(&self, hops: Option<u8>) -> f32 {
         let config = &*self.config;
         let by_flow = self.fs_alpha * rsqrt(self.cwnd) + self.fs_beta;
         self.target_of_path(hops) + most(least(by_flow, float(config.fs_range.0)), 0.0)
     }
 
-    /// .. without flow-based scaling.
+    /// Returns the target delay in nanoseconds without flow-based scaling.
     #[inline(always)]
     fn target_of_path(&self, hops: Option<u8>) -> f32 {
         let hops = f32::from(hops.unwrap_or(self.config.hops));
         float(self.config.base_target.0) + hops * float(self.config.per_hop.0)
     }
 
-    /// `can_decrease`: once a round trip.
+    /// Returns whether a decrease is allowed, once a round trip (`can_decrease`).
     fn can_decrease(&self, now: u32) -> bool {
         now.wrapping_sub(self.last_decrease) as f32 >= self.srtt
     }
 
-    /// The delay that an acknowledgement tells of, if it does: in nanoseconds.
+    /// Returns the delay sample of an acknowledgement in nanoseconds, if it has one.
     #[inline(always)]
     fn sample(&mut self, feedback: &Feedback<'_>) -> Option<f32> {
         self.timeouts = 0; // retransmit_cnt = 0
-        // Probes overtake the queues on the control class; their delay is nobody's.
+        // Probes overtake the queues on the control class; their delay is not that of data.
         let (Some(rtt), FeedbackKind::Acked) = (feedback.rtt, feedback.kind) else { return None };
         let delay = most(nanos(rtt) as f32, 1.0);
         self.srtt += (delay - self.srtt) * 0.125;
@@ -121,7 +122,8 @@ impl Swift {
         } else if self.can_decrease(now) {
             let ignored = fairness.is_some_and(|fairness| {
                 let sample = self.congestion_sample(feedback, (delay, target), self.cwnd);
-                // This is how often it decreases: the round trip it measures, not the one that is counted.
+                // Swift decreases once per measured round trip; the counted round trips are not
+                // used here.
                 fairness.update(&CongestionSample { round_end: true, ..sample }).is_none()
             });
             if !ignored {
@@ -131,14 +133,14 @@ impl Swift {
         }
     }
 
-    /// What a delay above the target leaves of a window: multiplicative decrease.
+    /// Returns the factor of the multiplicative decrease at a delay above the target.
     #[inline(always)]
     fn decrease(&self, delay: f32, target: f32) -> f32 {
         let factor = 1.0 - self.config.beta * (delay - target) / delay;
         most(factor, 1.0 - self.config.max_mdf)
     }
 
-    /// What an acknowledgement says to VAI and SF.
+    /// Returns the sample of an acknowledgement for VAI and SF.
     fn congestion_sample(
         &self,
         feedback: &Feedback<'_>,
@@ -156,8 +158,9 @@ impl Swift {
         }
     }
 
-    /// Swift as VAI and SF need it (Snyder's thesis, section 4.2): windows of single acknowledgements are made from a
-    /// reference, additive increase comes whatever the delay, and the target does not hang on the window.
+    /// Processes an acknowledgement with VAI and SF (Snyder's thesis, section 4.2): windows of
+    /// single acknowledgements are derived from a reference, additive increase comes whatever the
+    /// delay, and the target does not depend on the window.
     #[inline(always)]
     fn on_ack_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness<()>) {
         let Some(delay) = self.sample(feedback) else { return };
@@ -173,7 +176,7 @@ impl Swift {
         self.space();
     }
 
-    /// What is no acknowledgement, or asks for no reference.
+    /// Processes a report that is no acknowledgement or needs no reference.
     #[inline(never)]
     fn on_other_feedback(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness<()>) {
         match feedback.kind {
@@ -184,15 +187,15 @@ impl Swift {
         }
     }
 
-    /// "On retransmit timeout". The paper has one timer a flow; where each packet has its own, those
-    /// that fire within one round trip count as one.
+    /// Processes a time-out ("on retransmit timeout"). The paper has one timer per flow; here each
+    /// packet has its own, and those that fire within one round trip count as one.
     fn on_timeout(&mut self, now: u32) {
         if !self.can_decrease(now) {
             return;
         }
         self.timeouts = self.timeouts.saturating_add(1);
         if self.timeouts >= self.config.retx_reset {
-            self.cwnd = 0.0; // the smallest window, which `settle` knows
+            self.cwnd = 0.0; // `settle` raises it to the smallest window
             self.settle(Some(now));
             self.reference = self.cwnd;
         } else {
@@ -200,7 +203,7 @@ impl Swift {
         }
     }
 
-    /// What a loss costs, "on fast recovery" as well as on the first time-outs.
+    /// Decreases the window after a loss, "on fast recovery" and on the first time-outs.
     fn back_off(&mut self, now: u32) {
         if self.can_decrease(now) {
             self.cwnd *= 1.0 - self.config.max_mdf;
@@ -209,9 +212,9 @@ impl Swift {
         }
     }
 
-    /// The end of algorithm 1: bounds, `t_last_decrease`, `pacing_delay`. Only a real decrease moves
-    /// `t_last_decrease`: would an unchanged window do so, a flow whose every ACK is late could never
-    /// decrease again.
+    /// Applies the end of algorithm 1: bounds, `t_last_decrease`, `pacing_delay`. Only a real
+    /// decrease moves `t_last_decrease`: if an unchanged window did so, a flow whose every ACK is
+    /// late could never decrease again.
     fn settle(&mut self, decreased: Option<u32>) {
         self.cwnd = self.bounded(self.cwnd);
         if let Some(now) = decreased {
@@ -226,7 +229,7 @@ impl Swift {
         most(least(window, config.max_cwnd * mtu), config.min_cwnd * mtu)
     }
 
-    /// `pacing_delay`.
+    /// Updates `pacing_delay`.
     #[inline(always)]
     fn space(&mut self) {
         if self.cwnd < self.config.mtu as f32 {
@@ -275,7 +278,8 @@ impl SenderCc for Swift {
                 self.timeouts = 0;
                 self.back_off(clock(feedback.now));
             }
-            // A receiver that is not ready, not a network that is full. It lives.
+            // The receiver lacks room, which is no congestion; but it answers, so time-outs start
+            // over.
             FeedbackKind::Nacked { trimmed: false, .. } => self.timeouts = 0,
             FeedbackKind::TimedOut => self.on_timeout(clock(feedback.now)),
             FeedbackKind::Notified | FeedbackKind::Control => {}

@@ -37,8 +37,8 @@ pub struct Timely {
 }
 
 impl Timely {
-    /// A context that starts with [`TimelyConfig::start`] of the line at `now`. `config` must have
-    /// passed [`crate::Tunable::check`].
+    /// Creates a context that starts with [`TimelyConfig::start`] of the line at `now`. `config`
+    /// must have passed [`crate::Tunable::check`].
     #[must_use]
     pub fn new(config: Arc<TimelyConfig>, now: Time) -> Self {
         let line = config.line.0 as f32;
@@ -53,7 +53,7 @@ impl Timely {
         }
     }
 
-    /// Algorithm 1.
+    /// Applies algorithm 1.
     fn on_completion(&mut self, new_rtt: f32) {
         let config = &*self.config;
         if self.prev_rtt == 0.0 {
@@ -123,9 +123,9 @@ impl SenderCc for Timely {
             | FeedbackKind::TimedOut => {
                 self.on_loss(clock(feedback.now));
             }
-            // A receiver that is not ready, not a network that is full.
+            // The receiver lacks room, which is no congestion.
             FeedbackKind::Nacked { trimmed: false, .. } => {}
-            // Probes overtake the queues.
+            // Probes overtake the queues; the other signals belong to other algorithms.
             FeedbackKind::ProbeAnswered | FeedbackKind::Notified | FeedbackKind::Control => {}
         }
     }

@@ -1,19 +1,19 @@
-//! What a congestion control answers: how much may be sent, and what rides along.
+//! The answers of a congestion control: how much may be sent, and what is added to packets.
 
 use squall_base::{Rate, Span, Time};
 
 use crate::controller::Speculation;
 
-/// What may be sent now. All limits apply together; the default limits nothing.
+/// Limits on sending. All limits apply together; the default limits nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Budget {
     /// Upper bound of the bytes in flight.
     pub window: Option<u64>,
     /// Upper bound of the sending rate; the caller paces.
     pub rate: Option<Rate>,
-    /// Bytes that may still be sent before the receiver grants more.
+    /// Bytes that may still be sent before the receiver must grant more.
     pub credit: Option<u64>,
-    /// Nothing may leave before this moment.
+    /// Earliest time at which a packet may leave.
     pub not_before: Time,
     /// Most bytes that may leave back to back.
     pub burst: u32,
@@ -26,30 +26,33 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Whether a packet of `bytes` may join `in_flight` bytes at `now`, as far as window, credit and
-    /// departure time say (UE 1.0 section 3.6.13: `inflight + MTU <= cwnd`). The rate is the pacer's,
-    /// and one packet is no burst.
+    /// Returns whether a packet of `bytes` may join `in_flight` bytes at `now`, by window, credit
+    /// and departure time (UE 1.0 section 3.6.13: `inflight + MTU <= cwnd`).
+    ///
+    /// The pacer enforces the rate, and a single packet never exceeds a burst.
     #[must_use]
     pub fn allows(&self, now: Time, in_flight: u64, bytes: u32) -> bool {
         self.unsent(in_flight) >= u64::from(bytes) && now >= self.not_before
     }
 
-    /// Bytes that may leave back to back when `in_flight` bytes are on their way: what window and
-    /// credit leave, at most a burst.
+    /// Returns the bytes that may leave back to back with `in_flight` bytes in flight: what window
+    /// and credit leave, at most one burst.
     #[must_use]
     pub fn room(&self, in_flight: u64) -> u64 {
         self.unsent(in_flight).min(u64::from(self.burst))
     }
 
-    /// How many packets of `bytes` may leave one after the other at `now`, as far as window, credit and departure
-    /// time say, when `in_flight` bytes are on their way: until one finds no room, or leaves none for `most` bytes.
+    /// Returns how many packets of `bytes` may leave one after the other at `now`, by window,
+    /// credit and departure time, with `in_flight` bytes in flight. The count ends at the packet
+    /// that finds no room, or that leaves less than `most` bytes of room.
     #[must_use]
     pub fn run(&self, now: Time, in_flight: u64, bytes: u32, most: u32) -> u16 {
         let (room, bytes) = (self.unsent(in_flight), u64::from(bytes.max(1)));
         if now < self.not_before || room < bytes {
             return 0;
         }
-        // One leaves, and others while there is room for `most` before them.
+        // One packet leaves in any case, further ones only while there is room for `most` before
+        // them.
         let others = if self.burst < most { 0 } else { room.saturating_sub(most.into()) / bytes };
         u16::try_from((1 + others).min(room / bytes)).unwrap_or(u16::MAX)
     }
@@ -60,49 +63,55 @@ impl Budget {
     }
 }
 
-/// Which flows share one congestion-control context: its window, its rate and the pacer. A choice of the endpoint, independent
-/// of the algorithm: the isolation results of Snyder's thesis (table 3.2) are a table of scopes.
+/// The set of flows that share one congestion-control context: its window, its rate and its pacer.
+/// An endpoint chooses it independently of the algorithm: the isolation results of Snyder's thesis
+/// (table 3.2) compare scopes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Scope {
-    /// Every packet delivery context has its own (InfiniBand's, a queue pair).
+    /// Every packet delivery context has its own (as InfiniBand's queue pairs).
     #[default]
     PerFlow,
-    /// One for all flows of this host at a service level (InfiniBand's other choice). What an endpoint sends has one level.
+    /// All flows of this host at one service level share a context (InfiniBand's other choice). All
+    /// packets of an endpoint have one level.
     PerServiceLevel,
-    /// One for all flows between a local and a remote endpoint (source and destination, split).
+    /// All flows between a local and a remote endpoint share a context, split among them (source
+    /// and destination).
     PerPair,
-    /// One for all flows to a remote host.
+    /// All flows to a remote host share a context.
     PerDestination,
-    /// One for all flows to a remote host, too, but not divided among them: each has the whole window and sends at the whole
-    /// rate that is computed from what all of them hear (ConnectX-5's, thesis section 3.6.1).
+    /// All flows to a remote host share a context, but not a division of it: each flow has the
+    /// whole window and sends at the whole rate, which are computed from the feedback to all of
+    /// them (ConnectX-5's, thesis section 3.6.1).
     ///
-    /// The thesis cites a patent of Mellanox on congestion control by destination. It is chosen by name, never by default.
+    /// The thesis cites a patent of Mellanox on congestion control by destination. This scope is
+    /// chosen by name, never by default.
     PerDestinationUnsplit,
-    /// One for this host (Seawall's, a source).
+    /// All flows of this host share a context (Seawall's, a source).
     PerHost,
-    /// One for all flows of a group: of a job. An endpoint is of one job.
+    /// All flows of a group, that is, of a job, share a context. An endpoint belongs to one job.
     PerGroup,
 }
 
-/// What the caller says about a packet that leaves.
+/// The caller's description of a packet that leaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SentPacket {
-    /// Its nominal bytes.
+    /// Nominal bytes of the packet.
     pub bytes: u32,
-    /// It was sent before.
+    /// The packet was sent before.
     pub retransmitted: bool,
-    /// Nothing more waits behind it.
+    /// No more data waits behind the packet.
     pub app_limited: bool,
-    /// Nominal bytes that wait behind it, new or to be sent again.
+    /// Nominal bytes that wait behind the packet, new or to be retransmitted.
     pub backlog: u64,
 }
 
-/// What an algorithm wants to ride on a packet that leaves; the default is nothing.
+/// Additions of an algorithm to a packet that leaves; the default is none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stamp {
-    /// The path it insists on (MPRDMA's ACK-clocked path); otherwise the path selector's.
+    /// The path that the packet must take (MPRDMA's ACK-clocked path); `None` leaves the choice to
+    /// the path selector.
     pub path: Option<u16>,
-    /// What it says of the flow.
+    /// State of the flow that the packet carries.
     pub state: Option<RequestState>,
 }
 
@@ -111,12 +120,12 @@ pub struct Stamp {
 pub enum RequestState {
     /// Credit the flow wants in all, in bytes since it opened (UET's `credit_target`).
     Demand(u64),
-    /// The packet is one of those that switches may drop (1RC).
+    /// The packet is speculative: switches may drop it (1RC).
     Speculative(Speculation),
 }
 
 impl Stamp {
-    /// Credit that the flow wants in all, if it says so.
+    /// Returns the credit that the flow wants in all, if the state carries it.
     #[must_use]
     pub const fn demand(&self) -> Option<u64> {
         match self.state {
@@ -126,48 +135,48 @@ impl Stamp {
     }
 }
 
-/// What happened to the traffic a context carries.
+/// Changes in the traffic of a context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FlowEvent {
     /// A flow joined the context.
     Opened {
-        /// The caller's own number for it, which a [`crate::RatePacket`] brings back.
+        /// The caller's own number for the flow, which a [`crate::RatePacket`] brings back.
         flow: u32,
     },
     /// There is nothing to send and nothing in flight.
     Idle,
-    /// After [`FlowEvent::Idle`], there is work again.
+    /// New work arrived after [`FlowEvent::Idle`].
     Resumed,
-    /// Work waits, and [`Budget::credit`] is what keeps it back. Saying so again does no harm.
+    /// Work waits because of [`Budget::credit`]. Repeating the event does no harm.
     Blocked {
-        /// Nominal bytes that wait, new or to be sent again.
+        /// Nominal bytes that wait, new or to be retransmitted.
         backlog: u64,
     },
     /// A flow left the context.
     Closed,
 }
 
-/// What an algorithm asks of the datapath besides limiting it.
+/// Requests of an algorithm to the datapath, besides the limits of its budget.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SenderAction {
-    /// Send a probe, to sample the round trip or to find losses.
+    /// Send a probe, to sample the round-trip time or to find losses.
     Probe,
     /// Ask the receiver for credit (UET's Credit Request).
     RequestCredit {
         /// Credit the flow wants in all, in bytes since it opened.
         target: u64,
     },
-    /// The newest packets were dropped, as is known without a word about them: send them again (1RC).
+    /// Retransmit the newest packets: the algorithm knows that switches dropped them (1RC).
     Rewind {
-        /// How many of those that were sent for the first time.
+        /// Number of packets to retransmit, counted over first transmissions.
         packets: u32,
     },
-    /// Send what [`crate::SenderCc::rate_packet`] says the way of the flow's data, before any of them that is sent from now on
-    /// (s-PERC).
+    /// Send the packet that [`crate::SenderCc::rate_packet`] returns on the path of the flow's
+    /// data, before any data that is sent from now on (s-PERC).
     SendRatePacket,
 }
 
-/// What a context looks like from outside, for counters and figures.
+/// State of a context for counters and figures.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct SenderMetrics {
     /// Congestion window in bytes; `None` when the algorithm has none.
@@ -180,8 +189,8 @@ pub struct SenderMetrics {
     pub base_rtt: Option<Span>,
     /// Average delay above the base round-trip time.
     pub avg_delay: Option<Span>,
-    /// The algorithm lives on what the receiver says (credit, notifications), the peer says nothing of
-    /// it, and the sender makes do without.
+    /// The algorithm depends on signals of the receiver (credit, notifications), the peer sends
+    /// none, and the sender runs without them.
     pub ungranted: bool,
 }
 

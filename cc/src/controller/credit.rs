@@ -1,4 +1,5 @@
-//! Credit that a receiver grants: its encoding on the wire, and the parameters of a receiver that grants it.
+//! Credit that a receiver grants: its encoding on the wire, and the parameters of a granting
+//! receiver.
 
 use squall_base::{Rate, Span};
 
@@ -10,22 +11,22 @@ pub const CREDIT_UNIT: u64 = 256;
 const CREDIT_BITS: u32 = 24;
 const CREDIT_MASK: u64 = (1 << CREDIT_BITS) - 1;
 
-/// Cumulative `bytes` as the 24 bits of UET's `credit` and `credit_target`, rounded up. Grants are
-/// whole units already; what is asked for must not become less.
+/// Returns cumulative `bytes` as the 24 bits of UET's `credit` and `credit_target`, rounded up.
+/// Grants are whole units already; rounding a request down would ask for too little.
 #[must_use]
 pub const fn credit_units(bytes: u64) -> u32 {
     (bytes.div_ceil(CREDIT_UNIT) & CREDIT_MASK) as u32
 }
 
-/// The cumulative bytes that `units` of the wire stand for: of all numbers with these low bits the one
-/// nearest to `near`, a number of the same flow known before.
+/// Returns the cumulative bytes that `units` of the wire stand for: of all numbers with these low
+/// bits the one nearest to `near`, an earlier number of the same flow.
 #[must_use]
 pub const fn credit_bytes(near: u64, units: u32) -> u64 {
     let known = near / CREDIT_UNIT;
     let ahead = (units as u64).wrapping_sub(known) & CREDIT_MASK;
     let half = 1 << (CREDIT_BITS - 1);
     let behind = (CREDIT_MASK + 1) - ahead;
-    // A number before the beginning does not exist: then it is the one ahead.
+    // Numbers below zero do not exist, so the candidate ahead is the only one.
     let nearest = if ahead < half || behind > known { known + ahead } else { known - behind };
     nearest.saturating_mul(CREDIT_UNIT)
 }
@@ -37,20 +38,21 @@ pub struct CreditConfig {
     pub line: Rate,
     /// A whole packet in nominal bytes.
     pub mtu: u32,
-    /// Share of the line that is granted: 0.99, so that a queue that has formed drains.
+    /// Share of the line that is granted: 0.99, so that a standing queue drains.
     pub share: f64,
     /// Bytes of one pull: 4 packets.
     pub pull: u32,
-    /// Credit in bytes that a flow without demand is given while no other asks, to resume without
-    /// asking: the largest window. Zero for none.
+    /// Credit in bytes that a flow without demand receives while no other flow asks, so that it can
+    /// resume without asking: the largest window. Zero for none.
     pub idle: u64,
-    /// How far the pacer may fall behind its schedule and still make up for it: one base round-trip
-    /// time. A host that is woken late would else not fill its line.
+    /// Delay behind its schedule that the pacer makes up for: one base round-trip time. Without it
+    /// a host that wakes late would not fill its line.
     pub catch_up: Span,
-    /// Whether ACKs carry the credit.
+    /// ACKs carry the credit.
     pub in_acks: bool,
-    /// Period, a base round-trip time, in which it looks at how much of what arrives was trimmed in the network, and
-    /// grants less of its line when that is much. Zero: never, as in EQDS.
+    /// Period of one base round-trip time after which the receiver compares how many arriving
+    /// packets were trimmed in the network, and grants less of its line if many were. Zero for
+    /// never, as in EQDS.
     pub core_period: Span,
 }
 
@@ -60,7 +62,7 @@ impl CreditConfig {
     pub(crate) const IDLE: &'static str = "0 to 2 GB";
     pub(crate) const CATCH_UP: &'static str = "0 to 1000000 (1 s)";
 
-    /// The defaults for `network`.
+    /// Returns the defaults for `network`.
     #[must_use]
     pub fn new(network: &NetworkProfile) -> Self {
         let rtt = network.base_rtt.max(network.min_base_rtt.unwrap_or(Span::ZERO));
@@ -76,10 +78,10 @@ impl CreditConfig {
         }
     }
 
-    /// Whether a receiver can run on these values.
+    /// Checks that a receiver can run on these values.
     ///
     /// # Errors
-    /// The first parameter out of its range.
+    /// Returns the first parameter that is out of its range.
     pub fn check(&self) -> Result<(), ConfigError> {
         within("line", self.line.0 as f64, 1e6, 1e14, "1 Mb/s to 100 Tb/s")?;
         within("mtu", f64::from(self.mtu), 64.0, 1e6, "64 to 1000000 bytes")?;

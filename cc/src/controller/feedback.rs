@@ -1,28 +1,29 @@
-//! What the network and the peer said: the only input of a sender's congestion control besides its
+//! Signals of the network and the peer: the only input of a sender's congestion control besides its
 //! own transmissions.
 
 use squall_base::{Rate, Span, Time};
 
 use crate::controller::{LineShare, RatePacket};
 
-/// What a [`Feedback`] reports.
+/// The event that a [`Feedback`] reports.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum FeedbackKind {
-    /// `bytes` were newly acknowledged (by one ACK, which may cover several packets).
+    /// One ACK newly acknowledged `bytes`; it may cover several packets.
     #[default]
     Acked,
     /// The peer refused one packet of `bytes`.
     Nacked {
-        /// A switch cut the payload off instead of dropping the packet.
+        /// A switch cut off the payload instead of dropping the packet.
         trimmed: bool,
-        /// The trim happened at the peer's own port, that is, the peer knows about the congestion.
+        /// The switch port in front of the peer trimmed the packet, so the peer knows about the
+        /// congestion.
         last_hop: bool,
     },
-    /// `bytes` are inferred lost (out-of-order count, probe), without a timer having fired.
+    /// `bytes` are inferred lost (out-of-order count, probe) before any timer fired.
     Lost,
     /// The retransmission timer of a packet of `bytes` fired.
     TimedOut,
-    /// A probe was answered; `bytes` is what the answer newly acknowledged, often zero.
+    /// The peer answered a probe; the answer newly acknowledges `bytes`, often zero.
     ProbeAnswered,
     /// A congestion notification packet arrived (DCQCN's CNP); it acknowledges nothing.
     Notified,
@@ -30,12 +31,13 @@ pub enum FeedbackKind {
     Control,
 }
 
-/// One hop of in-band telemetry, taken when the packet left the queue (HPCC section 3.1).
+/// Telemetry of one hop, taken when the packet left the queue (HPCC section 3.1).
 ///
-/// Keyed by `hop`, not by position: sprayed packets meet different queues at the same distance.
+/// Records are keyed by `hop`, not by position, because sprayed packets meet different queues at
+/// the same distance.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct IntHop {
-    /// Which queue: switch and port, folded to one number by the fabric.
+    /// Queue identity: switch and port, folded to one number by the emulated network.
     pub hop: u32,
     /// The switch's clock at dequeue.
     pub at: Time,
@@ -48,37 +50,39 @@ pub struct IntHop {
 }
 
 impl IntHop {
-    /// Bytes that the link carries in a nanosecond.
+    /// Returns the bytes that the link carries in a nanosecond.
     pub(crate) fn carries(&self) -> f32 {
-        // No rate has 64 bits.
+        // No rate uses bit 63, so the signed conversion is exact; it is one instruction.
         (self.line.0.cast_signed() as f32).max(1.0) * 1.25e-10
     }
 }
 
-/// Most records of telemetry that a packet carries; later switches add none.
+/// Largest number of telemetry records in a packet; later switches add none.
 pub const MOST_HOPS: usize = 8;
 
-/// The records of telemetry in one packet, in the order of its path.
+/// Telemetry records of one packet, in the order of its path.
 ///
-/// Kept field by field, so that what is made of them is made of several at a time; what is not used is zero.
+/// The records are stored field by field so that several can be processed at a time; unused places
+/// are zero.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Hops {
     hop: [u32; MOST_HOPS],
-    /// Low halves of times and of bytes sent, and then the high ones.
+    /// Low halves of the times and of the bytes sent, followed by the high halves.
     at: [u32; MOST_HOPS],
     tx_bytes: [u32; MOST_HOPS],
     queue: [u32; MOST_HOPS],
     line: [Rate; MOST_HOPS],
-    /// The same in bytes a nanosecond, which is what a divisor is wanted in; never zero of a record.
+    /// Line rates in bytes per nanosecond, the unit of the divisor; never zero in a valid record.
     carries: [f32; MOST_HOPS],
     high: [(u32, u32); MOST_HOPS],
     len: u8,
 }
 
-/// As many records as a vector register holds.
+/// Records that fit in one vector register.
 pub(crate) const LANES: usize = 4;
 
-/// The first records of a path, field by field; unused ones are zero. Times and bytes are the low 32 bits.
+/// First records of a path, field by field; unused places are zero. Times and bytes are the low 32
+/// bits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lanes<'a> {
     pub hop: &'a [u32; LANES],
@@ -107,7 +111,7 @@ impl Hops {
     }
 
     /// Adds a record, if there is room for it.
-    #[allow(clippy::cast_possible_truncation)] // the halves
+    #[allow(clippy::cast_possible_truncation)] // splits into halves
     pub fn push(&mut self, hop: IntHop) {
         let at = usize::from(self.len);
         if at >= MOST_HOPS {
@@ -123,26 +127,26 @@ impl Hops {
         self.len += 1;
     }
 
-    /// Forgets all; costs next to nothing where there are none.
+    /// Removes all records; almost free when there are none.
     pub fn clear(&mut self) {
         if self.len > 0 {
             *self = Self::new();
         }
     }
 
-    /// How many there are.
+    /// Returns the number of records.
     #[must_use]
     pub const fn len(&self) -> u8 {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no records.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// One of them, by its place in the path.
+    /// Returns the record at place `at` of the path.
     #[must_use]
     pub fn get(&self, at: usize) -> Option<IntHop> {
         (at < usize::from(self.len)).then(|| {
@@ -158,12 +162,12 @@ impl Hops {
         })
     }
 
-    /// The records.
+    /// Returns an iterator over the records.
     pub fn iter(&self) -> impl Iterator<Item = IntHop> + '_ {
         (0..usize::from(self.len)).filter_map(|at| self.get(at))
     }
 
-    /// The first of them.
+    /// Returns the first [`LANES`] records.
     #[inline(always)]
     pub(crate) fn lanes(&self) -> Option<Lanes<'_>> {
         Some(Lanes {
@@ -175,7 +179,7 @@ impl Hops {
         })
     }
 
-    /// Bytes in the longest queue.
+    /// Returns the bytes in the longest queue.
     #[inline(always)]
     pub(crate) fn longest(&self) -> u32 {
         self.queue[..usize::from(self.len).min(MOST_HOPS)]
@@ -204,37 +208,39 @@ impl FromIterator<IntHop> for Hops {
     }
 }
 
-/// What somebody else allowed this sender.
+/// Permission to send that the receiver or the network granted.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Grant<'a> {
-    /// The links of the flow's path: its rate packet is back (s-PERC, 1RC).
+    /// The links of the flow's path answered: its rate packet is back (s-PERC, 1RC).
     Rates(&'a RatePacket),
     /// Cumulative credit in bytes since the flow opened (EQDS, RCCC, ExpressPass).
     Credit(u64),
 }
 
-/// What the network and the peer said about one packet, or about one ACK that covers several. Every
-/// signal except `now` and `kind` may be absent, and its default means "nothing said".
+/// A report of the network or the peer about one packet, or about one ACK that covers several.
+/// Every signal except `now` and `kind` may be absent; its default means that nothing is known.
 ///
-/// The caller, not the algorithm, derives the signals: it takes the host's delay out of `rtt`, turns
-/// cumulative counters into differences, finds the end of rounds. `bytes` are *nominal* bytes (whole
-/// packets as [`crate::ReceivedPacket::bytes`] counts them), so that sender and receiver agree.
+/// The caller, not the algorithm, derives the signals: it subtracts the host's delay from `rtt`,
+/// turns cumulative counters into differences and detects the end of rounds. `bytes` are *nominal*
+/// bytes (whole packets as [`crate::ReceivedPacket::bytes`] counts them), so that sender and
+/// receiver agree.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Feedback<'a> {
-    /// When it was learnt.
+    /// Time of the report.
     pub now: Time,
-    /// What is reported.
+    /// Kind of the event.
     pub kind: FeedbackKind,
     /// The path (entropy index, see [`crate::PathSelector::pick`]) of the packet that caused it.
     pub path: u16,
     /// Bytes newly acknowledged, refused or lost.
     pub bytes: u32,
-    /// Packets those bytes were sent in.
+    /// Number of packets that carried those bytes.
     pub packets: u16,
-    /// Whether the packet that caused the report (or any the ACK covers) was marked Congestion
+    /// The packet that caused the report, or any that the ACK covers, was marked Congestion
     /// Experienced.
     pub ecn: bool,
-    /// Of `packets`, those known to be marked; zero with `ecn` set when the peer does not count.
+    /// Number of `packets` known to be marked; zero with `ecn` set when the peer does not count
+    /// marks.
     pub marked: u16,
     /// Round-trip time without the peer's service time; `None` when no valid sample exists
     /// (retransmitted packet, service time missing).
@@ -242,28 +248,30 @@ pub struct Feedback<'a> {
     /// Bytes acknowledged to this context between the departure of the packet and now, for delivery
     /// rate samples over `rtt` (BBR).
     pub delivered: Option<u64>,
-    /// Switches on the path (Swift's topology scaling), where there is telemetry: no acknowledgement of UE 1.0 carries it,
-    /// and what an IP header tells of the way back would cost every packet a control message of the socket. Otherwise
-    /// [`crate::SwiftConfig::hops`] says it for a network.
+    /// Number of switches on the path (Swift's topology scaling), where telemetry exists. No
+    /// acknowledgement of UE 1.0 carries it, and reading it from the IP header of the way back
+    /// would cost a control message of the socket per packet. Without it
+    /// [`crate::SwiftConfig::hops`] applies to the whole network.
     pub hops: Option<u8>,
-    /// Bytes in flight in this context after this report was booked.
+    /// Bytes in flight in this context after the caller processed this report.
     pub in_flight: u64,
     /// The peer's count of packets received out of order (UET `ooo_count`).
     pub ooo: Option<u16>,
     /// The receiver's penalty, 0 to 127 (UET `rcv_cwnd_pend`; 0 none, 64 halves the window each
     /// round trip, 127 leaves one packet a round trip).
     pub penalty: Option<u8>,
-    /// The receiver's wish that the window from before the penalty be restored (UET `rc`).
+    /// The receiver asks to restore the window from before the penalty (UET `rc`).
     pub restore_cwnd: bool,
-    /// The sender's share of the receiver (Dart).
+    /// The sender's share of the receiver's line (Dart).
     pub share: Option<LineShare>,
-    /// A rate or credit that came with it.
+    /// Rate or credit that arrived with the report.
     pub grant: Option<Grant<'a>>,
     /// In-band telemetry, in path order.
     pub int: &'a Hops,
-    /// Everything sent before the previous round's end is now acknowledged: one round trip passed.
+    /// Everything sent before the end of the previous round is now acknowledged: one round trip
+    /// passed.
     pub round_end: bool,
-    /// The sender was limited by its application, not by its budget, when the packet left.
+    /// The application, not the budget, limited the sender when the packet left.
     pub app_limited: bool,
     /// The report is about a retransmission.
     pub retransmitted: bool,

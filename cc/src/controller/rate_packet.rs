@@ -1,52 +1,54 @@
-//! The rate packet: what travels the way of a flow's data once a round trip, in which every link reads and writes what it
-//! needs to know of the flow (the control packet of s-PERC; Snyder's thesis, section 5.1.1, algorithm 3).
+//! The rate packet: a control packet that travels the path of a flow's data once a round trip, in
+//! which every link reads and writes its state of the flow (s-PERC; Snyder's thesis, section 5.1.1,
+//! algorithm 3).
 
-/// Most links that a rate packet has room for; the others do not count the flow.
+/// Largest number of links that a rate packet has room for; further links do not count the flow.
 pub const MOST_LINKS: usize = 8;
 
-/// What a link thinks of a flow.
+/// A link's classification of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum LinkState {
-    /// It does not count it.
+    /// The link does not count the flow.
     #[default]
     New,
-    /// The flow is limited elsewhere: `E`.
+    /// Another link limits the flow: `E`.
     Elsewhere,
-    /// The flow is limited by this link: `B`.
+    /// This link limits the flow: `B`.
     Here,
 }
 
-/// What a link wrote into a rate packet. Rates are b/s of a flow of weight one.
+/// Entry that a link wrote into a rate packet. Rates are b/s of a flow of weight one.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct LinkEntry {
-    /// Which link.
+    /// Number of the link.
     pub link: u32,
-    /// What the link has for a flow that it limits: `b`.
+    /// Rate that the link offers a flow that it limits: `b`.
     pub bottleneck: f32,
-    /// What it allocated this flow: `x`.
+    /// Rate that the link allocated to this flow: `x`.
     pub allocated: f32,
-    /// Connections by which the flow's part was divided when the link counted it.
+    /// Number of connections by which the flow's share was divided when the link counted it.
     pub weight: u16,
-    /// The sweep in which the link counted it, see `SpercLinkParameters::forget` of the model of a switch; wraps.
+    /// Number of the sweep in which the link counted the flow, see `SpercLinkParameters::forget` of
+    /// the switch model; wraps.
     pub sweep: u16,
-    /// How the link counts it: `s`.
+    /// Classification by the link: `s`.
     pub state: LinkState,
-    /// `b` is unfairly low for the moment, and other links are to ignore it: `i`.
+    /// `b` is unfairly low at the moment, and other links must ignore it: `i`.
     pub ignore: bool,
-    /// Written on this trip of the packet.
+    /// The link wrote the entry on this trip of the packet.
     pub fresh: bool,
 }
 
-/// When a flow started, for 1RC.
+/// Start time of a flow, for 1RC.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct StartEpoch {
-    /// In which epoch.
+    /// Number of the epoch.
     pub epoch: u32,
-    /// Connections that its host had when that epoch began, at least one.
+    /// Number of connections that the flow's host had when the epoch began, at least one.
     pub weight: u16,
 }
 
-/// What the links on a flow's way wrote, in the order in which they did.
+/// Entries of the links on a flow's path, in path order.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct LinkEntries {
     entries: [LinkEntry; MOST_LINKS],
@@ -111,23 +113,24 @@ impl LinkEntries {
 pub struct RatePacket {
     /// The sender's own number for the flow; nobody else reads it.
     pub flow: u32,
-    /// The path that it takes, and the flow's data.
+    /// Path of the rate packet and of the flow's data.
     pub path: u16,
-    /// Of the flow's, which; wraps.
+    /// Serial number within the flow; wraps.
     pub serial: u16,
-    /// On its way back: links let it pass.
+    /// The packet is on its way back: links do not process it.
     pub back: bool,
-    /// The flow is over: links do not count it any more, and nobody answers.
+    /// The flow has ended: links stop counting it, and the receiver does not answer.
     pub leaving: bool,
-    /// Connections by which the flow's part is divided, at least one.
+    /// Number of connections by which the flow's share is divided, at least one.
     pub weight: u16,
-    /// What the sender has to send, b/s of a flow of weight one: one more link, as it were.
+    /// Rate that the sender can use, b/s of a flow of weight one; it counts as one more link.
     pub demand: f32,
-    /// When the flow started, or, later, when the packet left.
+    /// Epoch in which the flow started, or, later, in which the packet left.
     pub started: StartEpoch,
-    /// Least number of speculative packets of the epoch that any switch lets through.
+    /// Smallest number of speculative packets of the epoch that any switch on the path lets
+    /// through.
     pub let_through: u16,
-    /// What links wrote.
+    /// Entries of the links.
     pub links: LinkEntries,
 }
 
@@ -149,8 +152,8 @@ impl Default for RatePacket {
 }
 
 impl RatePacket {
-    /// Returns the rate that the links other than the one at index `at` allow (`p` of the algorithm): the least bottleneck rate
-    /// among those not to be ignored, or the demand.
+    /// Returns the rate that the links other than the one at index `at` allow (`p` of the
+    /// algorithm): the least bottleneck rate among those not to be ignored, or the demand.
     #[must_use]
     pub fn elsewhere(&self, at: usize) -> f32 {
         let others = self.links.as_slice().iter().enumerate().filter(|(place, _)| *place != at);
@@ -166,23 +169,25 @@ impl RatePacket {
     }
 }
 
-/// What a data packet says that was sent before its flow had a rate (1RC; Snyder's thesis, section 5.2): switches drop it
-/// where its number is beyond what flows of its epoch have.
+/// Header fields of a data packet that was sent before its flow had a rate (1RC; Snyder's thesis,
+/// section 5.2). Switches drop the packet if its number exceeds the allowance of its epoch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Speculation {
-    /// The epoch in which its flow started, modulo [`Self::EPOCHS`].
+    /// Epoch in which the flow started, modulo [`Self::EPOCHS`].
     pub epoch: u8,
-    /// Its number among the speculative packets of all flows of its host that started then; saturates at [`Self::MOST_NUMBER`].
+    /// Number of the packet among the speculative packets of all flows of its host that started in
+    /// this epoch; saturates at [`Self::MOST_NUMBER`].
     pub number: u16,
-    /// Connections that the host had when the epoch began; at least 1, saturates at [`Self::MOST_WEIGHT`].
+    /// Number of connections that the host had when the epoch began; at least 1, saturates at
+    /// [`Self::MOST_WEIGHT`].
     pub weight: u16,
 }
 
 impl Speculation {
-    /// Epochs that are told apart on the wire.
+    /// Number of epochs that the wire format distinguishes.
     pub const EPOCHS: u8 = 128;
-    /// The largest number on the wire.
+    /// Largest packet number of the wire format.
     pub const MOST_NUMBER: u16 = (1 << 14) - 1;
-    /// The largest weight on the wire.
+    /// Largest weight of the wire format.
     pub const MOST_WEIGHT: u16 = (1 << 10) - 1;
 }

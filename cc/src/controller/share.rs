@@ -1,11 +1,11 @@
-//! Shares of a receiver's line that it apportions to its senders.
+//! Shares of a receiver's line.
 
 use squall_base::{Rate, Span};
 
-/// A whole share: [`crate::AckSignals::share`] counts in this unit.
+/// The whole line in the unit of [`crate::AckSignals::share`].
 pub const WHOLE_SHARE: u16 = 1 << 15;
 
-/// What a receiver apportions to one of its senders.
+/// The share of its line that a receiver assigns to one sender.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct LineShare {
     senders: u16,
@@ -13,8 +13,8 @@ pub struct LineShare {
 }
 
 impl LineShare {
-    /// `share` of the line, of [`WHOLE_SHARE`], because there are so many `senders`; `None` where that cannot be: of nobody,
-    /// nothing, or more than all.
+    /// Creates a `share` of the line in units of [`WHOLE_SHARE`], for one of `senders`. Returns
+    /// `None` for zero senders, a zero share, or more than the whole line.
     #[must_use]
     pub const fn new(senders: u16, share: u16) -> Option<Self> {
         if senders == 0 || share == 0 || share > WHOLE_SHARE {
@@ -23,45 +23,49 @@ impl LineShare {
         Some(Self { senders, share })
     }
 
-    /// How many share the receiver.
+    /// Returns the number of senders that share the receiver.
     #[must_use]
     pub const fn senders(self) -> u16 {
         self.senders
     }
 
-    /// The share, of [`WHOLE_SHARE`].
+    /// Returns the share in units of [`WHOLE_SHARE`].
     #[must_use]
     pub const fn share(self) -> u16 {
         self.share
     }
 }
 
-/// What congestion a receiver sees (section III-C, fig. 5).
+/// Congestion that a receiver observes (section III-C, fig. 5).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum Congestion {
     /// No packet is marked.
     #[default]
     None = 0,
-    /// Packets are marked, and as much arrives as the line carries: shares are the cure, and marks are not told.
+    /// Packets are marked and arrive at line rate: the receiver is the bottleneck. Shares resolve
+    /// this congestion, so the receiver hides the marks.
     Receiver = 1,
-    /// Packets are marked, and less arrives: the congestion is elsewhere, where DCQCN acts on marks and shares do not help.
+    /// Packets are marked and arrive below line rate: the congestion is elsewhere. DCQCN reacts to
+    /// the marks there, and shares do not help.
     Elsewhere = 2,
 }
 
-/// Parameters of a receiver that apportions its line.
+/// Parameters of a receiver that divides its line among senders.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct ShareConfig {
     /// The receiver's line.
     pub line: Rate,
-    /// Share of the line from which on as much arrives as it carries (theta; the paper does not say it).
+    /// Share of the line from which the receiver counts as the bottleneck (theta; the paper gives
+    /// no value).
     pub theta: f32,
-    /// Time over which that, and marks, are looked at; a state lasts two of them at least.
+    /// Time over which the receiver measures its rate and marks; a state lasts at least two such
+    /// windows.
     pub window: Span,
-    /// Silence after which a sender counts no more.
+    /// Silence after which a sender no longer counts.
     pub idle: Span,
     /// Shortest time between two notifications of a flow.
     pub cnp_interval: Span,
-    /// Senders have numbers below this one; others are strangers.
+    /// Upper bound of valid sender numbers; lists that contain others are ignored.
     pub sources: u32,
 }

@@ -10,8 +10,8 @@ use crate::tuning::{Parameter, Tunable, number, switch, time};
 const MOST: &str = "one MTU to 2 GB";
 const START: &str = "one MTU to max_credit";
 
-/// Parameters of [`crate::Eqds`] and of the receiver it needs: [`EqdsConfig::new`] derives those of UE
-/// 1.0's RCCC as uet-htsim runs it, and its check has the last word.
+/// Parameters of [`crate::Eqds`] and of the receiver it needs: [`EqdsConfig::new`] derives those of
+/// UE 1.0's RCCC as uet-htsim runs it, and its check validates the result.
 #[derive(Clone, PartialEq, Debug)]
 pub struct EqdsConfig {
     /// The slower of the two ends' links.
@@ -25,11 +25,11 @@ pub struct EqdsConfig {
     /// Most credit a flow may hold or ask for at a time, in bytes: 1.5 bandwidth-delay products; also
     /// its window when the peer does not grant.
     pub max_credit: u64,
-    /// How long a blocked flow waits for credit before it asks, the first time: 8 base round-trip times.
+    /// Time that a blocked flow waits for credit before its first request: 8 base round-trip times.
     pub ask_after: Span,
-    /// Questions without an answer after which the flow goes on without credit: 4.
+    /// Unanswered requests after which the flow continues without credit: 4.
     pub patience: u8,
-    /// Whether ACKs carry credit. Yes, unless a window of the sender needs them for itself.
+    /// ACKs carry credit: yes, unless a window of the sender needs the field for itself.
     pub in_acks: bool,
     /// Receiver: share of the line that is granted, see [`CreditConfig::share`].
     pub share: f64,
@@ -37,14 +37,14 @@ pub struct EqdsConfig {
     pub pull: u32,
     /// Receiver: credit for flows without demand, see [`CreditConfig::idle`].
     pub idle: u64,
-    /// Receiver: delay the pacer makes up for, see [`CreditConfig::catch_up`].
+    /// Receiver: delay that the pacer makes up for, see [`CreditConfig::catch_up`].
     pub catch_up: Span,
     /// Receiver: grant less when much is trimmed in the network, see [`CreditConfig::core_period`].
     pub oversubscribed: bool,
 }
 
 impl EqdsConfig {
-    /// The defaults for `network`.
+    /// Returns the defaults for `network`.
     #[must_use]
     pub fn new(network: &NetworkProfile) -> Self {
         let rtt = network.base_rtt.max(network.min_base_rtt.unwrap_or(Span::ZERO));
@@ -68,7 +68,7 @@ impl EqdsConfig {
         }
     }
 
-    /// What the receiver must do.
+    /// Returns the receiver's part of the parameters.
     fn credits(&self) -> CreditConfig {
         CreditConfig {
             line: self.link_rate,

@@ -1,4 +1,4 @@
-//! Credits and a window at once.
+//! Credits combined with a window.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -18,15 +18,15 @@ use crate::nscc::{Nscc, NsccConfig};
 use crate::smartt::{Smartt, SmarttConfig};
 use crate::tuning::{Parameter, Setting, Tunable};
 
-/// A window that can live beside credits.
+/// A window algorithm that can run beside credits.
 pub trait CreditWindow: SenderCc {
     /// Its parameters.
     type Parameters: SenderParameters + Clone;
 
-    /// Its parameters on `network`, beside credits.
+    /// Returns the parameters on `network`, beside credits.
     fn beside_credits(network: &NetworkProfile) -> Self::Parameters;
 
-    /// A context, opened at `now`.
+    /// Creates a context, opened at `now`.
     fn open(parameters: Arc<Self::Parameters>, now: Time) -> Self;
 }
 
@@ -66,12 +66,12 @@ impl CreditWindow for Mprdma {
     }
 }
 
-/// Parameters of [`CreditedSender`]: those of both.
+/// Parameters of [`CreditedSender`]: those of the credits and those of the window.
 #[derive(Debug)]
 pub struct CreditedConfig<W: CreditWindow> {
-    /// Of the credits and the receiver.
+    /// Parameters of the credits and the receiver.
     pub credits: Arc<EqdsConfig>,
-    /// Of the window.
+    /// Parameters of the window.
     pub window: Arc<W::Parameters>,
 }
 
@@ -82,7 +82,7 @@ impl<W: CreditWindow> Clone for CreditedConfig<W> {
 }
 
 impl<W: CreditWindow> CreditedConfig<W> {
-    /// The defaults of both for `network`.
+    /// Returns the defaults of both parts for `network`.
     #[must_use]
     pub fn new(network: &NetworkProfile) -> Self {
         let credits = EqdsConfig { in_acks: false, ..EqdsConfig::new(network) };
@@ -90,7 +90,7 @@ impl<W: CreditWindow> CreditedConfig<W> {
     }
 }
 
-/// The parameters are those of the two parts.
+/// The parameters are the union of the two parts' parameters.
 impl<W: CreditWindow + 'static> Tunable for CreditedConfig<W> {
     const PARAMETERS: &'static [Parameter<Self>] = &[];
 
@@ -129,12 +129,12 @@ impl<W: CreditWindow + 'static> SenderParameters for CreditedConfig<W> {
     }
 }
 
-/// Credits of the receiver, who knows its own port, together with a window of the sender, who learns
-/// about the network between them (SMaRTT-REPS, first version, section 5.1: "limit its sending rate by
-/// capping the congestion window"). Both budgets apply, and no more credit is asked for than the window
-/// can use.
+/// Combination of the receiver's credits, which reflect its own port, with the sender's window,
+/// which reflects the network between them (SMaRTT-REPS, first version, section 5.1: "limit its
+/// sending rate by capping the congestion window"). Both budgets apply, and the sender asks for no
+/// more credit than the window can use.
 ///
-/// The ACKs stay the window's: they carry what it needs, and credit comes in packets of its own.
+/// The ACKs carry the signals of the window; credit arrives in separate packets.
 #[derive(Clone, Debug)]
 pub struct CreditedSender<W>(Box<CreditedState<W>>);
 
@@ -145,15 +145,15 @@ struct CreditedState<W> {
 }
 
 impl<W: CreditWindow> CreditedSender<W> {
-    /// A context, opened at `now`. `config` must have passed its check.
+    /// Creates a context, opened at `now`. `config` must have passed its check.
     #[must_use]
-    #[allow(clippy::needless_pass_by_value)] // as every algorithm is made
+    #[allow(clippy::needless_pass_by_value)] // the signature that all algorithms share
     pub fn new(config: Arc<CreditedConfig<W>>, now: Time) -> Self {
         let credits = Eqds::new(Arc::clone(&config.credits), now);
         Self(Box::new(CreditedState { credits, window: W::open(Arc::clone(&config.window), now) }))
     }
 
-    /// Bytes of state in the box.
+    /// Returns the bytes of state in the box.
     #[cfg(test)]
     pub(super) const fn boxed_bytes() -> usize {
         size_of::<CreditedState<W>>()
@@ -174,7 +174,7 @@ impl<W: CreditWindow> SenderCc for CreditedSender<W> {
         let CreditedState { credits, window } = &mut *self.0;
         let stamp = window.on_send(now, sending);
         let most = window.budget(now).window.unwrap_or(u64::MAX);
-        // A packet more than the window (uet-htsim `computePullTarget`).
+        // Asks for one packet more than the window (uet-htsim `computePullTarget`).
         let most = most.saturating_add(credits.packet());
         let target = credits.spend(now, sending, most);
         Stamp { state: Some(RequestState::Demand(target)), ..stamp }

@@ -14,28 +14,29 @@ use crate::controller::{
     AckSignals, CREDIT_UNIT, CreditConfig, ReceivedPacket, ReceiverAction, ReceiverCc, RxFlow,
 };
 
-/// Least bytes' worth of time between two pulls, should they grant less (uet-htsim).
+/// Smallest number of bytes whose transmission time separates two pulls, even if a pull grants less
+/// (uet-htsim).
 const LEAST: u64 = 1024;
 
-/// In which of the pacer's lists a flow is.
+/// The pacer's list that holds a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum PullList {
     Neither,
-    /// It has demand, or asked.
+    /// The flow has demand, or sent a request.
     Active,
-    /// It could do with some credit for later.
+    /// The flow can use some credit for later.
     Idle,
 }
 
-/// What the pacer knows about a flow.
+/// State of one flow at the pacer.
 #[derive(Clone, Copy, Debug)]
 struct FlowAccount {
-    /// [`RxFlow::id`].
+    /// Number of the flow, [`RxFlow::id`].
     flow: u32,
     listed: PullList,
     /// Credit granted since the flow opened, in whole units.
     granted: u64,
-    /// Credit it wants in all, as far as known.
+    /// Total credit that the flow wants, as far as the pacer knows.
     target: u64,
 }
 
@@ -43,28 +44,28 @@ struct FlowAccount {
 /// [`crate::NsccReceiver`] does and grants its line to the flows that want it.
 ///
 /// Flows with demand get a pull each in turn, so they share the line evenly, and pulls leave at the
-/// pace at which the line takes what they ask for. When nobody has demand, flows that had some are
-/// given credit for later, at the same pace. A flow that never says what it wants is none of this
-/// object's business: its ACKs carry no credit.
+/// pace at which the line takes what they ask for. When no flow has demand, flows that had some
+/// receive credit for later, at the same pace. A flow that never states its demand gets no credit:
+/// its ACKs carry none.
 ///
-/// Memory grows with the largest number of flows open at a time, nothing is allocated a packet.
+/// Memory grows with the largest number of flows open at a time; there is no allocation per packet.
 #[derive(Clone, Debug)]
 pub struct CreditReceiver {
     config: CreditConfig,
-    /// What is granted a second.
+    /// Rate at which credit is granted.
     rate: Rate,
-    /// By slot; [`RxFlow`] remembers its own.
+    /// Accounts by slot; [`RxFlow`] remembers its own slot.
     accounts: Vec<FlowAccount>,
     free: Vec<u32>,
     active: VecDeque<u32>,
     idle: VecDeque<u32>,
-    /// When the next pull may leave.
+    /// Earliest time of the next pull.
     next: Time,
     core: Option<CoreCapacity>,
 }
 
 impl CreditReceiver {
-    /// A receiver without flows. `config` must have passed [`CreditConfig::check`].
+    /// Creates a receiver without flows. `config` must have passed [`CreditConfig::check`].
     #[must_use]
     pub fn new(config: CreditConfig) -> Self {
         let core = (config.core_period > Span::ZERO).then(|| CoreCapacity::new(config.core_period));
@@ -80,7 +81,7 @@ impl CreditReceiver {
         }
     }
 
-    /// The flow's slot; a flow that first says what it wants gets one.
+    /// Returns the flow's slot; a flow that states its demand for the first time gets one.
     fn slot(&mut self, flow: &mut RxFlow) -> u32 {
         if let Some(slot) = flow.slot() {
             return slot;
@@ -95,7 +96,7 @@ impl CreditReceiver {
             None => {
                 self.accounts.push(fresh);
                 let flows = self.accounts.len();
-                // Each list must hold every flow, without having to grow later.
+                // Reserves room for every flow in each list, so that lists never grow later.
                 self.active.reserve(flows - self.active.len());
                 self.idle.reserve(flows - self.idle.len());
                 u32::try_from(flows - 1).unwrap_or(u32::MAX)
@@ -105,7 +106,8 @@ impl CreditReceiver {
         slot
     }
 
-    /// The flow wants `target` bytes in all. `answer` if it asked and waits for an answer.
+    /// Records that the flow wants `target` bytes in all. `answer` is true if the flow asked and
+    /// waits for an answer.
     fn demand(&mut self, now: Time, slot: u32, target: u64, answer: bool) {
         let account = &mut self.accounts[slot as usize];
         account.target = account.target.max(target);
@@ -124,7 +126,7 @@ impl CreditReceiver {
         self.active.push_back(slot);
     }
 
-    /// An idle pacer saves no time up.
+    /// Advances the schedule of an idle pacer: idle time earns no credit.
     fn wake(&mut self, now: Time) {
         if self.active.is_empty() && self.idle.is_empty() {
             self.next = self.next.max(now);
@@ -141,7 +143,8 @@ impl CreditReceiver {
         account.listed = PullList::Neither;
     }
 
-    /// One pull for `slot`, just taken off its list: what is granted, and where it goes next.
+    /// Performs one pull for `slot`, which was just taken off its list, and puts the flow on its
+    /// next list. Returns the bytes granted.
     fn pull(&mut self, slot: u32, list: PullList) -> u64 {
         let pull = u64::from(self.config.pull);
         let account = &mut self.accounts[slot as usize];
@@ -179,8 +182,8 @@ impl ReceiverCc for CreditReceiver {
         let slot = self.slot(flow);
         self.demand(now, slot, target, false);
         if meta.trimmed && !meta.duplicate {
-            // The packet has to come again, and the sender will say so only once it knows. Its next
-            // target is absolute and contains it, so nothing is granted twice.
+            // The packet must be retransmitted, which the sender knows only later. Its next target
+            // is absolute and contains the packet, so nothing is granted twice.
             let again = self.accounts[slot as usize].target.saturating_add(self.config.mtu.into());
             self.demand(now, slot, again, false);
         }
@@ -227,7 +230,8 @@ impl ReceiverCc for CreditReceiver {
     }
 }
 
-/// What is granted a second, when so much of what the port could take gets through the network.
+/// Returns the rate of grants, with `share` the part of the port's capacity that gets through the
+/// network.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a share of a rate
 fn grant_rate(config: &CreditConfig, share: f64) -> Rate {
     Rate((config.line.0 as f64 * config.share * share) as u64)

@@ -1,4 +1,4 @@
-//! Parameters of VAI and SF, which every algorithm has that lends them its law.
+//! Parameters of VAI and SF, for every algorithm that supports them.
 
 use alloc::vec::Vec;
 
@@ -8,35 +8,41 @@ use crate::controller::SenderParameters;
 use crate::error::{ConfigError, within};
 use crate::tuning::{Setting, Tunable};
 
-/// Parameters of Variable Additive Increase (table 4.1). Congestion is in the algorithm's own unit: nanoseconds of round
-/// trip where that is what it reads (Swift), bytes of queue where it is told (HPCC).
+/// Parameters of Variable Additive Increase (table 4.1). Congestion is in the algorithm's own unit:
+/// nanoseconds of round trip if it reads delay (Swift), bytes of queue if switches report them
+/// (HPCC).
 #[derive(Clone, PartialEq, Debug)]
 pub struct VaiConfig {
-    /// Congestion above which there are tokens (`Token_Thresh`): the queue of a bandwidth-delay product.
+    /// Congestion above which VAI creates tokens (`Token_Thresh`): the queue of a bandwidth-delay
+    /// product.
     pub threshold: f32,
-    /// Congestion a token (`AI_DIV`).
+    /// Congestion per token (`AI_DIV`).
     pub token: f32,
-    /// Most tokens spent at a time (`AI_Cap`): 100.
+    /// Largest number of tokens spent at a time (`AI_Cap`): 100.
     pub cap: f32,
-    /// Most tokens there are (`Bank_Cap`): 1000.
+    /// Largest number of tokens held (`Bank_Cap`): 1000.
     pub bank: f32,
-    /// How much dampener halves the increase (`Dampener_Constant`): 8.
+    /// Dampener value that halves the increase (`Dampener_Constant`): 8.
     pub dampener: f32,
 }
 
 impl VaiConfig {
-    /// The thesis' constants with the two that hang on network and algorithm.
+    /// Creates parameters with the thesis' constants and the two that depend on network and
+    /// algorithm.
     #[must_use]
     pub const fn new(threshold: f32, token: f32) -> Self {
         Self { threshold, token, cap: 100.0, bank: 1000.0, dampener: 8.0 }
     }
 
-    /// The same for an algorithm that reads the delay, on a network of this base round-trip time and bandwidth-delay product in
-    /// bytes, whose increase is not the thesis' 50 Mb/s of 100 Gb/s but `increase` bytes a round trip. Congestion begins a base
-    /// round trip of queue above `target` nanoseconds of round trip, a token is 30 ns of the thesis' 4.16 us, and as many are
-    /// spent at a time as add a twentieth of the line: 100 of the thesis'.
+    /// Returns the parameters for an algorithm that reads the delay, on a network with this base
+    /// round-trip time and bandwidth-delay product in bytes, whose increase is not the thesis' 50
+    /// Mb/s of 100 Gb/s but `increase` bytes a round trip.
+    ///
+    /// Congestion begins at a base round trip of queue above `target` nanoseconds of round trip. A
+    /// token is 30 ns of the thesis' 4.16 us. The cap adds a twentieth of the line, as the thesis'
+    /// 100 tokens do.
     #[must_use]
-    #[allow(clippy::cast_possible_truncation)] // single precision is theirs
+    #[allow(clippy::cast_possible_truncation)] // the fields are single precision
     pub(crate) fn of_delay(base_rtt: Span, bdp: f64, target: f64, increase: f32) -> Self {
         let base = base_rtt.as_f64();
         let token = (base * 30.0 / 4160.0).max(0.001);
@@ -59,20 +65,21 @@ tunable! {
         "how much dampener halves the increase: 8";
 }
 
-/// Parameters of an algorithm that lends its law to VAI and SF.
+/// Parameters of an algorithm that supports VAI and SF.
 pub trait FairParameters: SenderParameters {
-    /// What Variable Additive Increase begins with.
+    /// Returns the initial parameters of Variable Additive Increase.
     fn vai(&self) -> VaiConfig;
 }
 
-/// What VAI and SF do to an algorithm.
+/// Settings of VAI and SF for one algorithm.
 #[derive(Clone, Debug)]
 pub struct FairConfig {
-    /// Variable Additive Increase, if it is on.
+    /// Parameters of Variable Additive Increase; `None` if it is off.
     pub(super) vai: Option<VaiConfig>,
-    /// Sampling Frequency: packets acknowledged from one decrease to the next; 0 for once a round trip.
+    /// Sampling Frequency: packets acknowledged between two decreases; 0 for one decrease a round
+    /// trip.
     pub(super) sf: u16,
-    /// Ignore decreases at random.
+    /// Decreases are ignored at random.
     pub(super) random: bool,
 }
 
@@ -98,15 +105,15 @@ const RANDOM: Setting = Setting {
 };
 
 impl FairConfig {
-    /// Nothing.
+    /// VAI, SF and random ignoring are off.
     pub(crate) const PLAIN: Self = Self { vai: None, sf: 0, random: false };
 
-    /// Whether nothing is on.
+    /// Returns whether everything is off.
     pub(crate) const fn is_plain(&self) -> bool {
         self.vai.is_none() && self.sf == 0 && !self.random
     }
 
-    /// Its parameters and their values.
+    /// Returns the parameters and their values.
     pub(crate) fn settings(&self) -> Vec<Setting> {
         let on = |on: bool| f64::from(u8::from(on));
         let mut all = Vec::from([
@@ -118,7 +125,8 @@ impl FairConfig {
         all
     }
 
-    /// Sets one of them, round `inner`; `None` when there is none of this name.
+    /// Sets one parameter of VAI or SF on top of `inner`; returns `None` if there is none of this
+    /// name.
     pub(crate) fn set(
         &mut self,
         name: &str,

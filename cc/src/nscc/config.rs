@@ -8,13 +8,14 @@ use crate::fair::{FairParameters, VaiConfig};
 use crate::network::{LONGEST, NetworkProfile};
 use crate::tuning::{Parameter, Tunable, number, switch, time, to_micros};
 
-/// The network the constants of UE 1.0 were tuned on: 100 Gb/s times 12 us (section 3.6.13.3).
+/// Bandwidth-delay product in bytes of the network on which the constants of UE 1.0 were tuned: 100
+/// Gb/s times 12 us (section 3.6.13.3).
 const REFERENCE_BDP: f64 = 150_000.0;
 /// Base round-trip time of the reference network, in nanoseconds.
 const REFERENCE_RTT: f64 = 12_000.0;
 
-/// What the gains are scaled by. The target delay is the network's in either case: it stands for the
-/// queues of its switches.
+/// The base round-trip time by which the gains are scaled. The target delay is the network's in
+/// either case, because it stands for the queues of its switches.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Scaling {
     /// The configured base round-trip time, the same for every flow (UE 1.0 section 3.6.13.3).
@@ -25,21 +26,21 @@ pub enum Scaling {
     Path,
 }
 
-/// How the average queueing delay forgets.
+/// Weighting of the average queueing delay.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub enum Averaging {
-    /// Each report weighs as its bytes do in the window, so the mean covers about one round trip
-    /// whatever the flow's share (UE 1.0 section 3.6.13.6 asks for about one base RTT).
+    /// Each report weighs as its bytes do in the window, so that the mean covers about one round
+    /// trip whatever the flow's share (UE 1.0 section 3.6.13.6 asks for about one base RTT).
     #[default]
     Window,
-    /// Each packet has this weight; uet-htsim uses 0.0125. A flow of few packets a round trip then
-    /// remembers for many round trips, goes on decreasing while its competitors have stopped, and is
-    /// starved for milliseconds.
+    /// Each packet has this weight; uet-htsim uses 0.0125. A flow with few packets a round trip
+    /// then averages over many round trips, keeps decreasing after its competitors stopped, and
+    /// starves for milliseconds.
     Packet(f32),
 }
 
 /// Parameters of [`crate::Nscc`]. [`NsccConfig::new`] derives the defaults of UE 1.0 section
-/// 3.6.13.3; every field may be changed afterwards, and [`NsccConfig::check`] has the last word.
+/// 3.6.13.3; every field may be changed afterwards, and [`NsccConfig::check`] validates the result.
 ///
 /// "MTU" is a whole packet in nominal bytes, as [`crate::Feedback::bytes`] counts them.
 #[derive(Clone, PartialEq, Debug)]
@@ -50,17 +51,17 @@ pub struct NsccConfig {
     pub base_rtt: Span,
     /// Largest packet in nominal bytes.
     pub mtu: u32,
-    /// Switches trim instead of dropping.
+    /// Switches trim packets instead of dropping them.
     pub trimming: bool,
-    /// The receiver's credits also run (RCCC), so last-hop trims are its business.
+    /// The receiver's credits also run (RCCC) and handle trims at the last hop.
     pub rccc: bool,
-    /// Whether to ask for one probe on the control class once the first report of a context is in and
-    /// more is in flight, for a base RTT without queues (section 3.6.13.7): yes.
+    /// Ask for one probe on the control class after the first report of a context while more is in
+    /// flight, to measure a base RTT without queues (section 3.6.13.7): yes.
     pub probe: bool,
-    /// Whether gains follow the flow's own base round-trip time.
+    /// Base round-trip time by which the gains are scaled.
     pub scaling: Scaling,
-    /// Floor of the measured base round-trip time where it makes a bandwidth-delay product. Zero for
-    /// none; hosts whose own jitter exceeds the network's delay need one.
+    /// Floor of the measured base round-trip time in the bandwidth-delay product. Zero for none;
+    /// hosts whose own jitter exceeds the network's delay need one.
     pub min_base_rtt: Span,
     /// Floor of the largest window, in bytes. Zero for none.
     pub min_max_wnd: u64,
@@ -82,9 +83,9 @@ pub struct NsccConfig {
     pub gamma: f32,
     /// Smallest factor of one multiplicative decrease: 0.5 (SMaRTT v2 eq. 1).
     pub max_md_jump: f32,
-    /// Whether QuickAdapt may happen at all: yes.
+    /// QuickAdapt is on: yes.
     pub quick_adapt: bool,
-    /// QuickAdapt only when fewer than `max_wnd >> qa_gate` bytes got through: 3.
+    /// QuickAdapt applies only if fewer than `max_wnd >> qa_gate` bytes got through: 3.
     pub qa_gate: u8,
     /// Window after QuickAdapt over the bytes that got through: 1 (SMaRTT v2 section III-E).
     pub qa_scaling: f32,
@@ -93,44 +94,45 @@ pub struct NsccConfig {
     pub qa_threshold: Span,
     /// Adjust the window once this many bytes were acknowledged: 8 MTU.
     pub adjust_bytes: u32,
-    /// ... or this much time passed: one base RTT.
+    /// Adjust the window once this much time passed: one base RTT.
     pub adjust_period: Span,
-    /// How the average queueing delay forgets.
+    /// Weighting of the average queueing delay.
     pub averaging: Averaging,
     /// Queueing delay below which a path counts as empty for fast increase: 1 us (uet-htsim; the
-    /// sources say "close to zero"). Where the hosts' jitter is worth a floor of the base round-trip
-    /// time it would never be seen, and a quarter of that floor is the default.
+    /// sources say "close to zero"). Hosts whose jitter needs a floor of the base round-trip time
+    /// would never measure so little; their default is a quarter of that floor.
     pub fast_increase_below: Span,
-    /// React to one acknowledgement in this many, and then for all of them (SMaRTT v2 section III-G):
-    /// 1, and 8 costs little. To accumulate for a round trip instead, raise `adjust_bytes`.
+    /// React to one acknowledgement in this many, on behalf of all of them (SMaRTT v2 section
+    /// III-G): 1; 8 costs little accuracy. To accumulate over a round trip instead, raise
+    /// `adjust_bytes`.
     pub sample: u8,
-    /// Ablations of the paper's figures, and where it differs from UE 1.0.
+    /// Parts for the ablations of the paper's figures, and for its differences from UE 1.0.
     pub parts: NsccParts,
 }
 
-/// The parts of the algorithm that the figures of SMaRTT v2 take out one at a time.
+/// The parts of the algorithm that the figures of SMaRTT v2 switch off one at a time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NsccParts {
-    /// Marks tell the cases apart (Fig. 5). Without: a packet is taken for marked when its delay is
-    /// above the target.
+    /// Marks tell the cases apart (Fig. 5). Without them a packet whose delay exceeds the target
+    /// counts as marked.
     pub ecn: bool,
-    /// Delays tell the cases apart (Fig. 5). Without: a marked packet is taken for one delayed by two
-    /// targets, an unmarked one for not delayed; half the packets marked is then the balance, as it is
-    /// for RED with its thresholds on both sides of the target.
+    /// Delays tell the cases apart (Fig. 5). Without them a marked packet counts as delayed by two
+    /// targets and an unmarked one as not delayed. The balance is then at half the packets marked,
+    /// as it is for RED with its thresholds on both sides of the target.
     pub delay: bool,
-    /// QuickAdapt is followed by the ignore phase (Fig. 9).
+    /// An ignore phase follows QuickAdapt (Fig. 9).
     pub ignore: bool,
-    /// FastIncrease (Fig. 10).
+    /// FastIncrease is on (Fig. 10).
     pub fast_increase: bool,
-    /// The decrease asks and follows the average delay. Without: the delay of the packet that brought
-    /// it, still once a base round trip.
+    /// The decrease tests and follows the average delay. Without it: the delay of the packet that
+    /// triggered it, still once a base round trip.
     pub wait_to_decrease: bool,
-    /// A mark at low delay takes half its packet off the window at once, as MPRDMA does, instead of
-    /// being left to the path selector (Fig. 11).
+    /// A mark at low delay takes half its packet off the window at once, as in MPRDMA, instead of
+    /// leaving the reaction to the path selector (Fig. 11).
     pub early_decrease: bool,
-    /// FastIncrease takes a window of bytes in a row that were neither marked nor delayed, as algorithm 3 has it. In
-    /// UE 1.0 section 3.6.13.5 it is not asked when a packet is marked at low delay, or late without a mark: such a
-    /// packet neither counts nor ends the row.
+    /// FastIncrease needs a window of consecutive bytes that were neither marked nor delayed, as in
+    /// algorithm 3. UE 1.0 section 3.6.13.5 does not evaluate it for a packet that is marked at low
+    /// delay, or late without a mark: such a packet neither counts nor interrupts the sequence.
     pub fast_in_a_row: bool,
 }
 
@@ -148,7 +150,7 @@ impl NsccParts {
 }
 
 impl NsccConfig {
-    /// The defaults of UE 1.0 section 3.6.13.3 for `network`.
+    /// Returns the defaults of UE 1.0 section 3.6.13.3 for `network`.
     #[must_use]
     #[allow(clippy::cast_possible_truncation)] // gains are single precision by choice
     pub fn new(network: &NetworkProfile) -> Self {
@@ -192,7 +194,7 @@ impl NsccConfig {
     }
 }
 
-/// A switch among [`NsccParts`].
+/// Defines a switch of [`NsccParts`] as a parameter.
 macro_rules! part {
     ($name:literal, $field:ident, $what:literal) => {
         Parameter {
@@ -323,7 +325,7 @@ impl Tunable for NsccConfig {
     }
 }
 
-/// A time from `low` microseconds to a second.
+/// Checks that a time lies between `low` microseconds and a second.
 fn time_within(
     parameter: &'static str,
     span: Span,

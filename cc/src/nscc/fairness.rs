@@ -1,6 +1,7 @@
-//! NSCC as VAI and SF need it (Snyder's thesis, section 4.2). The reference is the window as NSCC moves it, but for eq. 1: that
-//! lowers the windows of single acknowledgements, each made from the reference, and the reference where a turn says so. Additive
-//! increase, which VAI raises, is `eta`: what NSCC adds a base round trip whatever happens.
+//! NSCC with VAI and SF (Snyder's thesis, section 4.2). The reference is the window as NSCC moves
+//! it, except for eq. 1: that lowers the windows of single acknowledgements, each derived from the
+//! reference, and lowers the reference only when an update commits. The additive increase, which
+//! VAI raises, is `eta`: the increase that NSCC adds every base round trip.
 
 use squall_base::Span;
 
@@ -26,8 +27,8 @@ impl FairCc for Nscc {
 }
 
 impl Nscc {
-    /// The queueing delay in a report that goes the short way: see [`Nscc::on_feedback`], which looks for itself, for a look
-    /// that both share costs the plain algorithm three instructions.
+    /// Returns the queueing delay of a report that can take the fast path. [`Nscc::on_feedback`]
+    /// has its own copy of these tests: a shared one costs the plain algorithm three instructions.
     #[inline(always)]
     fn fast_path_delay(&self, feedback: &Feedback<'_>) -> Option<Span> {
         let (FeedbackKind::Acked, Some(rtt)) = (feedback.kind, feedback.rtt) else { return None };
@@ -40,7 +41,7 @@ impl Nscc {
         Some(delay)
     }
 
-    /// An acknowledgement on the short way that does not find QuickAdapt called for.
+    /// Processes a fast-path acknowledgement that does not trigger QuickAdapt.
     #[inline(always)]
     fn on_ack_fairly(
         &mut self,
@@ -60,7 +61,7 @@ impl Nscc {
             flow.begin_qa_period(now);
         }
         if sample.decrease {
-            // Algorithm 1 but for eq. 1, which turns are for.
+            // Algorithm 1 without eq. 1, which the updates apply.
             flow.increase = false;
             flow.fi_count = 0.0;
             flow.adjust::<true>(config, now, 1.0);
@@ -79,7 +80,7 @@ impl Nscc {
         fairness.set_reference(if update.commit { flow.cwnd } else { reference });
     }
 
-    /// Any report.
+    /// Processes any report.
     #[inline(never)]
     fn on_any_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness<Reference>) {
         let (flow, config) = (&mut self.flow, &*self.config);
@@ -93,12 +94,12 @@ impl Nscc {
         let sample = flow.congestion_sample(config, feedback, (rtt, delay));
         let update = fairness.update(&sample);
         let before = flow.cwnd;
-        // Not once a base round trip, but by turns.
+        // Decreases follow the updates, so eq. 1's limit of one a base round trip is disabled here.
         let last_decrease = core::mem::replace(&mut flow.last_decrease, clock(feedback.now));
         self.on_feedback(feedback);
         let (flow, config) = (&mut self.flow, &*self.config);
         flow.last_decrease = last_decrease;
-        // What QuickAdapt, and the receiver's penalty, make of the window is no matter of turns.
+        // The updates do not govern the window changes of QuickAdapt and of the receiver's penalty.
         let reference = flow.cwnd;
         fairness.set_reference(reference);
         let Some(update) = update.filter(|_| reference >= before) else { return };
@@ -115,7 +116,7 @@ impl Nscc {
 }
 
 impl FlowState {
-    /// What an acknowledgement says to VAI and SF.
+    /// Returns the sample of an acknowledgement for VAI and SF.
     #[inline(always)]
     fn congestion_sample(
         &self,
@@ -133,7 +134,7 @@ impl FlowState {
         }
     }
 
-    /// Whether QuickAdapt is called for, and its time has come.
+    /// Returns whether QuickAdapt has a trigger and its period is over.
     #[inline(always)]
     fn qa_is_due(&self, config: &NsccConfig, now: u32, delay: Span) -> bool {
         self.qa_period_is_over(config, now) && self.qa_is_called(config, delay)

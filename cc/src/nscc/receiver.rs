@@ -1,21 +1,25 @@
-//! A host that is slower than the network: its receive buffer overflows, and the penalty of UE 1.0
-//! (section 3.6.13.7, `rcv_cwnd_pend`) makes its senders' windows smaller.
+//! The penalty for senders to a host that is slower than the network (UE 1.0 section 3.6.13.7,
+//! `rcv_cwnd_pend`): it makes their windows smaller while the receive buffer overflows.
 //!
-//! Senders learn little of a full receive buffer: no switch has a queue whose packets it could mark, and what
-//! is lost brings no round-trip time. The specification says what a penalty does at the sender and leaves it to the
-//! receiver when to raise one. Here it begins when the buffer overflowed, with the share of what was under way that
-//! found no room, and ends when all that waited was taken in. So it lasts as long as the host is behind, whatever
-//! its rate and the round trip; a fixed number of bytes, say the buffer's, does not do: windows of a packet
-//! take ages to bring it, and no window grows under a penalty. Afterwards windows are restored: that the host keeps up now is
-//! all that is known, and where it does not, delay has shrunk them or the next overflow will.
+//! Senders learn little about a full receive buffer: no switch has a queue whose packets it could
+//! mark, and lost packets bring no round-trip time. The specification defines the effect of a
+//! penalty at the sender and leaves it to the receiver when to raise one.
+//!
+//! Here the penalty begins when the buffer overflowed, with the share of the arriving bytes that
+//! found no room, and ends when the buffer is empty. So it lasts as long as the host is behind,
+//! whatever its rate and the round trip. A fixed number of bytes, say the buffer's, would not do:
+//! windows of a packet take very long to bring it, and no window grows under a penalty.
+//!
+//! Afterwards windows are restored, because all that is known is that the host keeps up now. If it
+//! does not, delay has shrunk the windows or the next overflow will.
 
 use squall_base::Time;
 
 use crate::controller::{AckSignals, ReceivedPacket, ReceiverCc, RxFlow};
 
-/// The destination of NSCC (UE 1.0 section 3.6.13.6): it counts bytes and echoes what the packet
-/// delivery context knows. Its penalty (section 3.6.13.7's `rcv_cwnd_pend`) is one of the whole
-/// receiver, raised when the host, not the network, is the bottleneck.
+/// The destination of NSCC (UE 1.0 section 3.6.13.6): it counts bytes and echoes marks that the
+/// packet delivery context recorded. Its penalty (section 3.6.13.7's `rcv_cwnd_pend`) applies to
+/// the whole receiver; it is raised when the host, not the network, is the bottleneck.
 #[derive(Clone, Debug, Default)]
 pub struct NsccReceiver {
     host: SlowHost,
@@ -43,14 +47,14 @@ impl ReceiverCc for NsccReceiver {
     }
 }
 
-/// Of 128 parts of what is acknowledged, those taken off the window.
+/// Part of the acknowledged bytes, in 128ths, that the sender takes off its window.
 type Penalty = u8;
 
-/// The largest: windows halve in a round trip. What is under way when a buffer overflows is mostly lost in the burst
-/// that filled it, which need not be so large again.
+/// Largest penalty: windows halve in a round trip. When a buffer overflows, most packets in flight
+/// are lost in the burst that filled it, and the next burst need not be as large.
 const MOST: Penalty = 64;
 
-/// The penalty of a host that is slower than the network: see the module's documentation.
+/// Penalty state of a host that is slower than the network, see the module documentation.
 #[derive(Clone, Debug, Default)]
 struct SlowHost {
     penalty: Penalty,
@@ -58,22 +62,22 @@ struct SlowHost {
 }
 
 impl SlowHost {
-    /// Packets of `lost` bytes found no room in the receive buffer, which holds `buffer`.
+    /// Reports that the receive buffer of `buffer` bytes had no room for packets of `lost` bytes.
     fn on_overflow(&mut self, lost: u64, buffer: u64) {
         let (lost, buffer) = (u128::from(lost), u128::from(buffer));
-        // At most 128.
+        // The share is at most 128.
         let share = lost * 128 / (lost + buffer).max(1);
         self.penalty = self.penalty.max((share as Penalty).clamp(1, MOST));
         self.restore = false;
     }
 
-    /// All that waited was taken in.
+    /// Reports that the receive buffer is empty.
     const fn on_drained(&mut self) {
         self.restore |= self.penalty > 0;
         self.penalty = 0;
     }
 
-    /// What senders are told: the penalty, and whether to restore the window from before one.
+    /// Returns the penalty, and whether senders should restore the window from before one.
     const fn penalty(&self) -> (Penalty, bool) {
         (self.penalty, self.restore)
     }

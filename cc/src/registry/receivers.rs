@@ -1,4 +1,4 @@
-//! The enum over every receiver.
+//! The enum over all receivers.
 
 use squall_base::Time;
 
@@ -26,11 +26,11 @@ pub enum Receiver {
 }
 
 impl Receiver {
-    /// The receiver of an endpoint.
+    /// Creates the receiver of an endpoint.
     #[must_use]
     pub fn new(config: &ReceiverConfig) -> Self {
         match config {
-            // Only a sender of the same build asks for shares.
+            // A build without the research feature has no sender that asks for shares.
             #[cfg(not(feature = "research"))]
             ReceiverConfig::Shares(_) => Self::Plain(NsccReceiver::default()),
             ReceiverConfig::Plain | ReceiverConfig::Rates => Self::Plain(NsccReceiver::default()),

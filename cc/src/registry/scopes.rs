@@ -7,11 +7,11 @@ use crate::by_name::{ChoiceError, NameAndSummary};
 use crate::controller::Scope;
 use crate::registry::SenderConfig;
 
-/// What leaves the scope to the algorithm.
+/// Choice that leaves the scope to the algorithm.
 const AUTO: NameAndSummary =
     ("auto", "what the algorithm is made for: host with 3cpo, flow with all others");
 
-/// Every scope: its name and one line about it.
+/// Every scope: its name and a one-line description.
 const ALL: [(Scope, NameAndSummary); 7] = [
     (
         Scope::PerFlow,
@@ -36,13 +36,13 @@ const ALL: [(Scope, NameAndSummary); 7] = [
 ];
 
 impl Scope {
-    /// The name of the scope that the algorithm is made for, [`SenderConfig::scope`].
+    /// Name of the algorithm's own scope, [`SenderConfig::scope`].
     pub const AUTO: &'static str = AUTO.0;
 
-    /// The scope of this name, of contexts of `cc`.
+    /// Returns the scope of this name, for contexts of `cc`.
     ///
     /// # Errors
-    /// There is none of this name.
+    /// Returns the allowed names if there is none of this name.
     pub fn by_name(text: &str, cc: &SenderConfig) -> Result<Self, ChoiceError> {
         if text == Self::AUTO {
             return Ok(cc.scope());
@@ -54,16 +54,16 @@ impl Scope {
         })
     }
 
-    /// Every scope that flows between two endpoints can have: its name and one line about it.
+    /// Every scope that flows between two endpoints can have: its name and a one-line description.
     pub const NAMES: &'static [NameAndSummary] =
         &[AUTO, ALL[0].1, ALL[1].1, ALL[2].1, ALL[3].1, ALL[4].1, ALL[5].1, ALL[6].1];
 
-    /// All of them.
+    /// Returns all scopes.
     pub fn all() -> impl Iterator<Item = Self> {
         ALL.into_iter().map(|(scope, _)| scope)
     }
 
-    /// The name by which a user asks for it.
+    /// Returns the name by which a user asks for the scope.
     #[must_use]
     pub fn name(self) -> &'static str {
         ALL.iter().find(|(scope, _)| *scope == self).map_or("", |(_, named)| named.0)

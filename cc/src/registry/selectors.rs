@@ -17,9 +17,9 @@ use crate::selector::{PathMetrics, PathParameters, PathSelector, PathSignal};
 use crate::strack::{StrackPaths, StrackPathsConfig};
 use crate::tuning::{Setting, Tunable};
 
-/// The list of selectors: variant (state, parameters) = name, one line about it. A line here, and
-/// the selector can be chosen, tuned, listed and is held to the properties that all have. Then the presets: names for
-/// one of them with another value of a parameter.
+/// The list of selectors: variant (state, parameters) = name, one-line description. A line here is
+/// all that a selector needs to be chosen, tuned, listed and tested for the properties that all
+/// share. The presets follow: names for a selector with another value of one parameter.
 macro_rules! selectors {
     (
         $($(#[$doc:meta])* $variant:ident($state:ty, $config:ty) = $name:literal, $what:literal;)+
@@ -32,10 +32,10 @@ macro_rules! selectors {
         }
 
         impl PathsConfig {
-            /// Every selector: its name and one line about it.
+            /// Every selector: its name and a one-line description.
             pub const NAMES: &'static [NameAndSummary] = &[$(($name, $what),)+ $(($preset, $gives)),+];
 
-            /// The defaults of the selector called `name` over `paths` paths.
+            /// Returns the defaults of the selector called `name` over `paths` paths.
             fn default_of(name: &str, paths: u16) -> Option<Self> {
                 match name {
                     $($name => Some(Self::$variant(Arc::new(<$config>::new(paths)))),)+
@@ -48,7 +48,7 @@ macro_rules! selectors {
                 }
             }
 
-            /// The name by which a user asks for it.
+            /// Returns the name by which a user asks for the selector.
             #[must_use]
             pub fn name(&self) -> &'static str {
                 match self {
@@ -56,7 +56,7 @@ macro_rules! selectors {
                 }
             }
 
-            /// Its parameters and their values.
+            /// Returns the parameters and their values.
             #[must_use]
             pub fn settings(&self) -> Vec<Setting> {
                 match self {
@@ -64,17 +64,17 @@ macro_rules! selectors {
                 }
             }
 
-            /// Whether the selector can run on its values.
+            /// Checks that the selector can run on its values.
             ///
             /// # Errors
-            /// The first parameter out of its range.
+            /// Returns the first parameter that is out of its range.
             pub fn check(&self) -> Result<(), ConfigError> {
                 match self {
                     $(Self::$variant(config) => config.check(),)+
                 }
             }
 
-            /// Number of paths it chooses from.
+            /// Returns the number of paths to choose from.
             #[must_use]
             pub fn paths(&self) -> u16 {
                 match self {
@@ -82,7 +82,8 @@ macro_rules! selectors {
                 }
             }
 
-            /// Whether it avoids paths that seem broken, and so needs somebody who can tell.
+            /// Returns whether the selector avoids paths that seem broken, see
+            /// [`PathParameters::freezes`].
             #[must_use]
             pub fn freezes(&self) -> bool {
                 match self {
@@ -125,7 +126,7 @@ macro_rules! selectors {
         }
 
         impl Paths {
-            /// A selector for a new flow; `rng` decides all it will ever do.
+            /// Creates a selector for a new flow. `rng` is its only source of randomness.
             #[must_use]
             pub fn new(config: &PathsConfig, rng: Rng) -> Self {
                 match config {
@@ -136,7 +137,7 @@ macro_rules! selectors {
             }
         }
 
-        /// Hands a call to the selector inside.
+        /// Calls a method of the selector inside.
         macro_rules! each {
             ($self:expr, $paths:ident => $call:expr) => {
                 match $self {
@@ -172,15 +173,15 @@ selectors! {
 }
 
 impl PathsConfig {
-    /// The selector of those who name none: the one that goes with the default congestion control in its
-    /// papers, improved where most paths are dead.
+    /// The selector of users who name none: the one that goes with the default congestion control
+    /// in its papers, improved for networks in which most paths are dead.
     pub const DEFAULT: &'static str = "reps-avoid";
 
-    /// The selector that `text` names, `name[:key=value[,key=value..]]`, over `paths` paths, with its
-    /// defaults except for what `text` sets.
+    /// Returns the selector that `text` names, `name[:key=value[,key=value..]]`, over `paths`
+    /// paths, with its defaults except for what `text` sets.
     ///
     /// # Errors
-    /// What is wrong, and what is allowed.
+    /// Returns what is wrong and what is allowed.
     pub fn by_name(text: &str, paths: u16) -> Result<Self, ChoiceError> {
         let config = Self::default_of(name_of(text), paths)
             .ok_or_else(|| unknown("path selection", text, Self::NAMES, &[]))?;
@@ -188,26 +189,26 @@ impl PathsConfig {
         tune(config, text)
     }
 
-    /// REPS over `paths` paths with the defaults of uet-htsim.
+    /// Returns REPS over `paths` paths with the defaults of uet-htsim.
     ///
     /// # Errors
-    /// `paths` is zero.
+    /// Returns an error if `paths` is zero.
     pub fn reps(paths: u16) -> Result<Self, ConfigError> {
         Self::try_from(RepsConfig::new(paths))
     }
 
-    /// Oblivious spraying over `paths` paths.
+    /// Returns oblivious spraying over `paths` paths.
     ///
     /// # Errors
-    /// `paths` is not a power of two.
+    /// Returns an error if `paths` is not a power of two.
     pub fn oblivious(paths: u16) -> Result<Self, ConfigError> {
         Self::try_from(ObliviousConfig::new(paths))
     }
 
-    /// The first of `paths` paths, for all flows.
+    /// Returns the first of `paths` paths, for all flows.
     ///
     /// # Errors
-    /// `paths` is zero.
+    /// Returns an error if `paths` is zero.
     pub fn single(paths: u16) -> Result<Self, ConfigError> {
         Self::try_from(SingleConfig::new(paths))
     }

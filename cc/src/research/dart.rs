@@ -1,10 +1,12 @@
-//! Dart's sender (Xue et al., "Dart: Divide and Specialize for Fast Response to Congestion in RDMA-based Datacenter Networks",
-//! ToN 2020): the rate is the share of its line that the receiver says (DASR, section III-B), or DCQCN's where that is less
-//! (section III-C). The receiver is [`crate::DartReceiver`].
+//! Dart's sender (Xue et al., "Dart: Divide and Specialize for Fast Response to Congestion in
+//! RDMA-based Datacenter Networks", ToN 2020): the rate is the smaller of the share of its line
+//! that the receiver assigns (DASR, section III-B) and DCQCN's rate (section III-C). The receiver
+//! is [`crate::DartReceiver`].
 //!
-//! **Chosen by name, never by default.** US 11,190,454 B2 ("Receiver-directed computer network congestion control system") has
-//! claims on a receiver's set of active senders, the share that acknowledgements return, and the rate set from it. Whether that
-//! concerns a use of this file is for the user to find out.
+//! **Chosen by name, never by default.** US 11,190,454 B2 ("Receiver-directed computer network
+//! congestion control system") has claims on a receiver's set of active senders, the share that
+//! acknowledgements return, and the rate set from it. Users must decide for themselves whether that
+//! concerns their use of this file.
 
 mod active_senders;
 mod config;
@@ -32,19 +34,20 @@ pub struct Dart(Box<DartState>);
 struct DartState {
     config: Arc<DartConfig>,
     dcqcn: Dcqcn,
-    /// The share of the receiver's line, of [`WHOLE_SHARE`].
+    /// Share of the receiver's line in units of [`WHOLE_SHARE`].
     share: u16,
 }
 
 impl Dart {
-    /// A context that starts at line rate. `config` must have passed [`crate::Tunable::check`].
+    /// Creates a context that starts at line rate. `config` must have passed
+    /// [`crate::Tunable::check`].
     #[must_use]
     pub fn new(config: Arc<DartConfig>, now: Time) -> Self {
         let dcqcn = Dcqcn::new(Arc::clone(&config.dcqcn), now);
         Self(Box::new(DartState { config, dcqcn, share: WHOLE_SHARE }))
     }
 
-    /// Bytes of state in the box.
+    /// Returns the bytes of state in the box.
     #[cfg(test)]
     const fn boxed_bytes() -> usize {
         size_of::<DartState>()
@@ -52,7 +55,7 @@ impl Dart {
 }
 
 impl DartState {
-    /// What the receiver allows.
+    /// Returns the rate that the receiver's share allows.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // eta is positive
     fn share_rate(&self) -> Rate {
         let line = self.config.dcqcn.line;
@@ -92,7 +95,8 @@ impl SenderCc for Dart {
     }
 
     fn on_event(&mut self, now: Time, event: FlowEvent) {
-        // A flow starts at line rate (section III-B): what the share was before the pause says nothing.
+        // A flow starts at line rate (section III-B): the share from before a pause no longer
+        // applies.
         if event == FlowEvent::Idle {
             self.0.share = WHOLE_SHARE;
         }

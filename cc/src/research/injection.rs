@@ -1,5 +1,6 @@
-//! What throttles the operations of a host in a network that replicates and reduces ([`crate::ThreeCpo`]): 3CPO, or what it is
-//! compared with (Snyder's thesis, section 6.1.4).
+//! Limiters for the operations of a host in a network that replicates and reduces
+//! ([`crate::ThreeCpo`]): 3CPO and the alternatives that it is compared with (Snyder's thesis,
+//! section 6.1.4).
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -10,27 +11,28 @@ use crate::error::ConfigError;
 use crate::research::{FlitClass, OperationFlits, ThreeCpo, ThreeCpoConfig};
 use crate::tuning::{Setting, Tunable};
 
-/// Which one, and its parameters.
+/// A limiter and its parameters.
 #[derive(Clone, PartialEq, Debug)]
 pub enum InjectionConfig {
-    /// Nothing.
+    /// No limiter.
     None,
-    /// So many operations of each kind at a time.
+    /// A fixed number of operations of each kind at a time.
     Window(OperationWindow),
-    /// Tokens at a rate that a probe moves.
+    /// Tokens at a rate that a probe adapts.
     Aimd(Arc<ThreeCpoConfig>),
-    /// Tokens that operations of others take, too.
+    /// Tokens at such a rate, which operations of other hosts also consume.
     ThreeCpo(Arc<ThreeCpoConfig>),
 }
 
 /// The static limit of SMMC (section 6.1.4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OperationWindow {
-    /// Writes under way at a time, and as many reads: 0 for what was found by hand for as many hosts as send (table 6.1).
+    /// Number of writes under way at a time, and of reads; 0 selects the hand-tuned value for the
+    /// number of sending hosts (table 6.1).
     pub ops: u32,
 }
 
-/// Table 6.1: hosts that send, and the window that suits them.
+/// Table 6.1: number of sending hosts, and the window that suits them.
 const TUNED: [(u32, u32); 7] = [(1, 128), (2, 128), (4, 48), (8, 24), (16, 12), (32, 5), (64, 3)];
 
 tunable! {
@@ -40,7 +42,7 @@ tunable! {
 }
 
 impl InjectionConfig {
-    /// Every one: its name and one line about it.
+    /// Every limiter: its name and a one-line description.
     pub const NAMES: &'static [NameAndSummary] = &[
         ("none", "nothing throttles"),
         ("window", "so many operations of each kind at a time"),
@@ -48,10 +50,10 @@ impl InjectionConfig {
         ("3cpo", "tokens that the operations of others take, too"),
     ];
 
-    /// The one that `text` names, `name[:key=value[,key=value..]]`.
+    /// Returns the limiter that `text` names, `name[:key=value[,key=value..]]`.
     ///
     /// # Errors
-    /// What is wrong, and what is allowed.
+    /// Returns what is wrong and what is allowed.
     pub fn by_name(text: &str) -> Result<Self, ChoiceError> {
         let config = match name_of(text) {
             "none" => Self::None,
@@ -63,8 +65,8 @@ impl InjectionConfig {
         tune(config, text)
     }
 
-    /// The same where so many hosts send: a window that is to be the tuned one is that of table 6.1, and between its columns that
-    /// of the next.
+    /// Returns the limiter for so many sending hosts: a window that is to be tuned becomes that of
+    /// table 6.1, between two columns that of the next one.
     #[must_use]
     pub fn tuned_for(&self, senders: u32) -> Self {
         let column = TUNED.into_iter().find(|(most, _)| senders <= *most);
@@ -79,7 +81,7 @@ impl InjectionConfig {
         }
     }
 
-    /// Its parameters and their values.
+    /// Returns the parameters and their values.
     #[must_use]
     pub fn settings(&self) -> Vec<Setting> {
         match self {
@@ -113,20 +115,21 @@ impl ByName for InjectionConfig {
     }
 }
 
-/// The state of it in one host.
+/// State of a limiter at one host.
 #[derive(Clone, Debug)]
 pub enum Injection {
     /// See [`InjectionConfig::None`].
     None,
-    /// See [`InjectionConfig::Window`]: the limit, and what is under way, by the class that has most of its flits.
+    /// See [`InjectionConfig::Window`]: the limit, and the operations under way by the class of
+    /// most of their flits.
     Window(u32, [u32; 2]),
     /// See [`InjectionConfig::Aimd`] and [`InjectionConfig::ThreeCpo`].
     Tokens(Box<ThreeCpo>),
 }
 
 impl Injection {
-    /// Of member `me` of a multicast group of `members`. A window must have been [tuned](InjectionConfig::tuned_for): one of
-    /// none lets nothing through.
+    /// Creates the limiter of member `me` of a multicast group of `members`. A window must have
+    /// been [tuned](InjectionConfig::tuned_for): a window of zero lets nothing through.
     #[must_use]
     pub fn new(config: &InjectionConfig, members: u16, me: u16) -> Self {
         match config {
@@ -138,8 +141,8 @@ impl Injection {
         }
     }
 
-    /// The first cycle in which an operation that has most of its flits in `class` may leave, if nothing happens until then;
-    /// `u64::MAX` when something must.
+    /// Returns the first cycle in which an operation with most of its flits in `class` may leave if
+    /// nothing happens until then; `u64::MAX` if it must wait for an event.
     #[must_use]
     pub fn ready_at(&self, class: FlitClass) -> u64 {
         match self {

@@ -1,7 +1,10 @@
-//! s-PERC (Jose et al., "A Distributed Algorithm to Calculate Max-Min Fair Rates Without Per-Flow State", SIGMETRICS 2019): links
-//! compute the rates. Once a round trip a flow sends a [`RatePacket`] the way of its data, in which each [`SpercLink`] writes what
-//! it has for it; the receiver sends it back, and the flow sends at the least of it. As J. Snyder's thesis has it (section 5.1.1),
-//! with the thesis' own additions: 1RC (section 5.2), with which flows need not wait for their first rate, and weights by the
+//! s-PERC (Jose et al., "A Distributed Algorithm to Calculate Max-Min Fair Rates Without Per-Flow
+//! State", SIGMETRICS 2019): links compute the rates. Once a round trip a flow sends a
+//! [`RatePacket`] on the path of its data, in which each [`SpercLink`] writes the rate that it
+//! offers; the receiver returns the packet, and the flow sends at the smallest rate in it.
+//!
+//! The algorithm is that of J. Snyder's thesis (section 5.1.1), with the thesis' own additions: 1RC
+//! (section 5.2), with which flows need not wait for their first rate, and weights by the
 //! connections of a host (section 5.3).
 
 mod config;
@@ -26,31 +29,32 @@ pub use link::{LinkVisit, SpercLink, SpercLinkParameters};
 use starts::epoch_of;
 pub use windows::{WindowTable, WindowTableParameters};
 
-/// Nominal bytes of a rate packet on the wire, for how often they may leave.
+/// Nominal bytes of a rate packet on the wire, which limit how often rate packets may leave.
 const PACKET: u64 = 64;
-/// Rate packets without an answer after which a flow does not wait for one; and, if meanwhile its peer acknowledged data,
-/// after which it asks no more.
+/// Number of unanswered rate packets after which a flow stops waiting for a rate. If its peer
+/// acknowledged data meanwhile, the flow also stops asking.
 const PATIENCE: u8 = 8;
-/// What a flow may send at the least, of the line.
+/// Divisor of the line rate that gives the smallest rate of a flow.
 const LEAST: u64 = 10_000;
 
-/// How far a flow is.
+/// Phase of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum SpercPhase {
-    /// There is nothing to send.
+    /// The flow has nothing to send.
     Idle,
-    /// It is short, and sends at the rate of the line.
+    /// The flow is short and sends at line rate without a rate packet.
     Exempt,
-    /// It waits for its first rate.
+    /// The flow waits for its first rate.
     Waiting,
-    /// It sends speculative packets until it has a rate (1RC).
+    /// The flow sends speculative packets until it has a rate (1RC).
     Speculating,
-    /// It has a rate.
+    /// The flow has a rate.
     Rated,
-    /// Nobody has answered for long, perhaps for want of a processor: it sends a bandwidth-delay product at a time, and goes on
-    /// asking.
+    /// The peer has not answered for long, perhaps for lack of a processor: the flow sends a
+    /// bandwidth-delay product at a time, and keeps asking.
     Unanswered,
-    /// Its peer answers no rate packets, or no link writes anything: it sends a bandwidth-delay product at a time.
+    /// The peer answers no rate packets, or no link writes anything: the flow sends a
+    /// bandwidth-delay product at a time.
     Unsupported,
 }
 
@@ -62,31 +66,32 @@ pub struct Sperc(Box<SpercState>);
 struct SpercState {
     config: Arc<SpercConfig>,
     phase: SpercPhase,
-    /// As it was when it came back last.
+    /// The rate packet as it last came back.
     packet: RatePacket,
-    /// When the one left that is on its way.
+    /// Departure time of the rate packet in flight.
     asked: Option<Time>,
-    /// When the next one may leave.
+    /// Earliest departure of the next rate packet.
     next: Time,
-    /// One wants to leave now.
+    /// A rate packet must leave now.
     due: bool,
-    /// The flow is over as soon as the answer tells which links count it.
+    /// The flow has ended, and leaves the links as soon as the answer shows which links count it.
     leaves: bool,
     unanswered: u8,
-    /// Data was acknowledged since the one that is on its way left; and of those unanswered, so many went that way.
+    /// Data was acknowledged since the rate packet in flight left. `ignored` counts the unanswered
+    /// rate packets for which this was so.
     heard: bool,
     ignored: u8,
     rate: Rate,
-    /// Bytes that wait to be sent, and those of the packet sent last.
+    /// Bytes that wait to be sent, including those of the last packet.
     backlog: u64,
-    /// The numbers of the speculative packets; nothing once it has a rate.
+    /// Numbers of the speculative packets; empty once there is a rate.
     numbers: Vec<u32>,
-    /// Packets to be taken back.
+    /// Number of packets to retransmit.
     rewind: u32,
 }
 
 impl Sperc {
-    /// A flow with nothing to send. `config` must have passed [`crate::Tunable::check`].
+    /// Creates a flow with nothing to send. `config` must have passed [`crate::Tunable::check`].
     #[must_use]
     pub fn new(config: Arc<SpercConfig>, _now: Time) -> Self {
         let rate = config.line;
@@ -110,7 +115,7 @@ impl Sperc {
 }
 
 impl SpercState {
-    /// There are `bytes` to send, after nothing.
+    /// Starts the flow when there are `bytes` to send after a pause.
     fn start_flow(&mut self, now: Time, bytes: u64) {
         let epoch = epoch_of(now, self.config.base_rtt);
         let started = self.config.starts.start(epoch);
@@ -125,7 +130,8 @@ impl SpercState {
             if self.config.weights { started.weight.min(Speculation::MOST_WEIGHT) } else { 1 };
         self.packet.started = StartEpoch { weight, ..started };
         self.packet.let_through = u16::MAX;
-        // One that is on its way from before has its answer yet to come, which says nothing of this start.
+        // The answer to a rate packet from before the pause is still on its way and does not apply
+        // to this start.
         let speculates = self.config.one_rtt && self.asked.is_none();
         self.phase = if speculates { SpercPhase::Speculating } else { SpercPhase::Waiting };
         if self.phase == SpercPhase::Speculating {
@@ -137,7 +143,7 @@ impl SpercState {
         }
     }
 
-    /// There is nothing to send any more.
+    /// Ends the flow when there is nothing more to send.
     fn end_flow(&mut self, now: Time) {
         if self.phase == SpercPhase::Idle {
             return;
@@ -152,7 +158,7 @@ impl SpercState {
         }
     }
 
-    /// The links that count the flow need no longer.
+    /// Asks the links that count the flow to stop.
     fn leave(&mut self) {
         self.leaves = false;
         self.packet.leaving = true;
@@ -163,7 +169,8 @@ impl SpercState {
         (self.due, self.asked, self.heard) = (true, Some(now), false);
     }
 
-    /// The time from one rate packet to the next: a round trip, or what all flows of the host need for theirs.
+    /// Returns the time between two rate packets: a round trip, or longer if the rate packets of
+    /// all flows of the host would otherwise exceed their part of the line.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // saturates, not negative
     fn interval(&self) -> Span {
         let share = self.config.line.0 as f64 * f64::from(self.config.control);
@@ -171,12 +178,13 @@ impl SpercState {
         self.config.base_rtt.max(Span((all as f64 * 1e9 / share) as u64))
     }
 
-    /// How long an answer may take.
+    /// Returns the longest time that an answer may take.
     fn answer_timeout(&self) -> Span {
         (self.config.base_rtt * 4).max(self.interval() * 2)
     }
 
-    /// What the flow has to send, b/s of weight one: no more than what is left, in a round trip.
+    /// Returns the rate that the flow can use, in b/s of weight one: its remaining bytes in a round
+    /// trip.
     #[allow(clippy::cast_possible_truncation)] // a rate
     fn demand(&self, weight: u16) -> f32 {
         let bytes = self.backlog.max(self.config.mtu.into());
@@ -184,7 +192,7 @@ impl SpercState {
         (rate * f64::from(weight)) as f32
     }
 
-    /// A rate packet is back.
+    /// Processes a rate packet that came back.
     fn on_answer(&mut self, now: Time, answer: &RatePacket) {
         let Some(asked) = self.asked.filter(|_| answer.serial == self.packet.serial) else {
             return;
@@ -197,7 +205,7 @@ impl SpercState {
         }
         let Some(rate) = self.packet.rate() else { return self.fall_back(SpercPhase::Unsupported) };
         if self.phase == SpercPhase::Speculating {
-            // Those with higher numbers were dropped, or will be where they are (algorithm 5).
+            // Switches dropped the packets with higher numbers, or will drop them (algorithm 5).
             let through = u32::from(answer.let_through);
             let dropped = self.numbers.iter().filter(|number| **number >= through).count();
             self.rewind = u32::try_from(dropped).unwrap_or(u32::MAX);
@@ -211,18 +219,18 @@ impl SpercState {
         }
     }
 
-    /// There is no rate to be had now, or at all.
+    /// Continues without a rate.
     fn fall_back(&mut self, phase: SpercPhase) {
         (self.phase, self.rate, self.numbers) = (phase, self.config.line, Vec::new());
     }
 
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // saturates; not a number is 0
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // saturates; NaN becomes 0
     fn clamp_rate(&self, rate: f32) -> Rate {
         let line = self.config.line;
         Rate(rate as u64).max(Rate(line.0 / LEAST)).max(Rate(1)).min(line)
     }
 
-    /// Whether the flow wants rates.
+    /// Returns whether the flow wants rates.
     const fn wants_rates(&self) -> bool {
         matches!(
             self.phase,
@@ -233,13 +241,14 @@ impl SpercState {
         )
     }
 
-    /// The one on its way is lost.
+    /// Processes the loss of the rate packet in flight.
     fn on_answer_timeout(&mut self, now: Time) {
         self.unanswered = self.unanswered.saturating_add(1);
         self.ignored = self.ignored.saturating_add(self.heard.into());
         self.asked = None;
         if self.leaves {
-            // Which links count it is not known: they forget it, or nobody does.
+            // The flow does not know which links count it: they forget it by themselves, if they
+            // do.
             self.leaves = false;
             self.packet.links = LinkEntries::default();
         } else if self.ignored > PATIENCE {
@@ -252,7 +261,7 @@ impl SpercState {
         }
     }
 
-    /// The packet that wants to leave.
+    /// Returns the rate packet that leaves now.
     fn next_rate_packet(&mut self, now: Time) -> RatePacket {
         let epoch = epoch_of(now, self.config.base_rtt);
         let weight = if self.config.weights { self.config.starts.open() } else { 1 };
@@ -271,7 +280,7 @@ impl SpercState {
         leaves
     }
 
-    /// The number of a speculative packet that leaves now.
+    /// Returns the header of a speculative packet that leaves now.
     fn next_speculation(&mut self) -> Option<Speculation> {
         let StartEpoch { epoch, weight } = self.packet.started;
         let number = if self.config.together {
@@ -281,13 +290,14 @@ impl SpercState {
         };
         self.numbers.push(number);
         let number = u16::try_from(number).unwrap_or(u16::MAX).min(Speculation::MOST_NUMBER);
-        // The low bits.
+        // The wire format carries the low bits.
         let epoch = epoch as u8 % Speculation::EPOCHS;
         Some(Speculation { epoch, number, weight })
     }
 }
 
-/// What every packet asks for is out of line: inlined beside the other algorithms', it would have them save its registers, too.
+/// The methods that run for every packet are out of line: inlined beside those of the other
+/// algorithms they would make all of them save their registers.
 impl SenderCc for Sperc {
     #[inline(never)]
     fn budget(&self, _now: Time) -> Budget {
@@ -310,7 +320,7 @@ impl SenderCc for Sperc {
     fn on_send(&mut self, _now: Time, sending: &SentPacket) -> Stamp {
         let state = &mut *self.0;
         state.backlog = sending.backlog;
-        // Rates hold for one path.
+        // Rates are valid for one path, so the flow's data must take it.
         let path = Some(state.packet.path);
         let speculates = state.phase == SpercPhase::Speculating && !sending.retransmitted;
         let speculation = if speculates { state.next_speculation() } else { None };
@@ -323,7 +333,8 @@ impl SenderCc for Sperc {
                 self.0.on_answer(feedback.now, answer);
             }
             (FeedbackKind::TimedOut, _) => {
-                // Perhaps the path is broken. Links that are not on the next one forget the flow.
+                // The path may be broken, so the flow tries the next one. Links that are not on it
+                // forget the flow.
                 self.0.packet.path = self.0.packet.path.wrapping_add(1);
             }
             (FeedbackKind::Acked, _) => self.0.heard = true,

@@ -1,14 +1,17 @@
-//! 3CPO, the Collective Congestion Control Protocol: J. Snyder, "Improving Congestion Control Convergence in RDMA Networks"
-//! (thesis, Duke 2022), chapter 6. Sections, figures and names below are the thesis'.
+//! 3CPO, the Collective Congestion Control Protocol: J. Snyder, "Improving Congestion Control
+//! Convergence in RDMA Networks" (thesis, Duke 2022), chapter 6. Sections, figures and names below
+//! are the thesis'.
 //!
-//! For networks in which accelerators write to and read from multicast groups: switches replicate what is written, and reduce what
-//! is read to one answer. A member that sends while it hears operations of others knows that they meet on every link of the
-//! group. So these cost it tokens, as many as of its own they match: with `N` that send, each sends every `N` times the
-//! flits of an operation, a round trip after it began. Against everything else there is a watermark, the rate at which tokens
-//! come, which a probe in the network lowers and raises.
+//! 3CPO is for networks in which accelerators write to and read from multicast groups: switches
+//! replicate writes, and reduce the answers to a read to one. A member that sends while it receives
+//! operations of other members knows that they meet on every link of the group. Each flit of others
+//! that matches one of its own therefore costs it a token: a round trip after `N` members began,
+//! each sends an operation per `N` times the flits of an operation. A watermark, the rate at which
+//! tokens arrive, handles all other congestion; a probe in the network lowers and raises it.
 //!
-//! This is the state of one host, of all it sends; what it throttles are operations, which have requests and responses. It
-//! knows neither packets nor queues. Time is in cycles, of which a link carries one flit.
+//! This is the state of one host for all that it sends. It throttles operations, which have
+//! requests and responses, and knows neither packets nor queues. Time is in cycles, of which a link
+//! carries one flit.
 
 mod bucket;
 mod config;
@@ -27,26 +30,26 @@ use matching::Matching;
 pub use throttle::{Throttle, ThrottleConfig};
 use watermark::Watermark;
 
-/// What an operation puts on a link of each member, in flits.
+/// Flits that an operation puts on a link of each member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct OperationFlits {
-    /// On the way to the memory: most of a write.
+    /// Flits on the way to the memory: most of a write.
     pub request: u16,
-    /// On the way back: most of a read.
+    /// Flits on the way back: most of a read.
     pub response: u16,
 }
 
 /// The two classes of traffic, each with tokens and a watermark of its own (section 6.1.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FlitClass {
-    /// What goes to memories.
+    /// Flits on the way to memories.
     Request,
-    /// What comes back.
+    /// Flits on the way back.
     Response,
 }
 
 impl OperationFlits {
-    /// Those of a class.
+    /// Returns the flits of a class.
     #[must_use]
     pub const fn of(self, class: FlitClass) -> u16 {
         match class {
@@ -55,37 +58,37 @@ impl OperationFlits {
         }
     }
 
-    /// The class that has most of them.
+    /// Returns the class with the most flits.
     #[must_use]
     pub const fn mostly(self) -> FlitClass {
         if self.request >= self.response { FlitClass::Request } else { FlitClass::Response }
     }
 }
 
-/// Operations of others that are remembered; of more the oldest are forgotten first. The thesis has no bound, and says that there
-/// must be one (section 7.2.4).
+/// Number of operations of others that are remembered; the oldest are forgotten first. The thesis
+/// sets no bound, but states that there must be one (section 7.2.4).
 const REMEMBERED: usize = 4096;
 
-/// One host: its tokens, and the multicast group that it is a member of.
+/// The tokens of one host, and its state in its multicast group.
 #[derive(Clone, Debug)]
 pub struct ThreeCpo {
     config: Arc<ThreeCpoConfig>,
     me: usize,
     classes: [ClassState; 2],
-    /// Operations of others, oldest first (`RemoteOperation Op Queue`).
+    /// Operations of others, oldest first (`Remote Op Queue`).
     remote: VecDeque<RemoteOperation>,
-    /// How long the last operation took.
+    /// Latency of the last operation in cycles.
     latency: u64,
-    /// When the last multicast left, and how long after the one before.
+    /// Departure cycle of the last multicast, and the cycles since the one before.
     last: Option<u64>,
     gap: u64,
-    /// When the probe left, if one is under way.
+    /// Departure cycle of the probe under way, if any.
     probe: Option<u64>,
-    /// The first cycle in which there are tokens, as things are.
+    /// First cycle with tokens if nothing happens until then.
     ready: u64,
 }
 
-/// What there is of each class.
+/// State of one class.
 #[derive(Clone, Debug)]
 struct ClassState {
     class: FlitClass,
@@ -94,7 +97,7 @@ struct ClassState {
     watermark: Watermark,
 }
 
-/// An operation of somebody else.
+/// An operation of another member.
 #[derive(Clone, Copy, Debug)]
 struct RemoteOperation {
     from: u16,
@@ -103,7 +106,8 @@ struct RemoteOperation {
 }
 
 impl ThreeCpo {
-    /// Member `me` of a group of `members`. `config` must have passed [`crate::Tunable::check`].
+    /// Creates the state of member `me` of a group of `members`. `config` must have passed
+    /// [`crate::Tunable::check`].
     #[must_use]
     pub fn new(config: Arc<ThreeCpoConfig>, members: u16, me: u16) -> Self {
         let class = |class| ClassState {
@@ -116,7 +120,7 @@ impl ThreeCpo {
             classes: [class(FlitClass::Request), class(FlitClass::Response)],
             me: me.into(),
             remote: VecDeque::with_capacity(REMEMBERED),
-            // Until something was measured, what section 6.2.2 takes for an idle network.
+            // Until the first measurement, the latency of an idle network by section 6.2.2.
             latency: config.low_latency as u64,
             last: None,
             gap: 0,
@@ -126,13 +130,13 @@ impl ThreeCpo {
         }
     }
 
-    /// The first cycle in which an operation may leave, if nothing happens until then.
+    /// Returns the first cycle in which an operation may leave if nothing happens until then.
     #[must_use]
     pub const fn ready_at(&self) -> u64 {
         self.ready
     }
 
-    /// Sees when there will be tokens, after something happened to them.
+    /// Recomputes the first cycle with tokens.
     fn update_ready(&mut self) {
         let wm_max = self.config.wm_max;
         let ready = |class: &ClassState| class.bucket.ready_at(class.watermark.value(), wm_max);
@@ -140,7 +144,8 @@ impl ThreeCpo {
         self.ready = ready(request).max(ready(response));
     }
 
-    /// An operation leaves, at most one a cycle. It is sent to all members where `multicast` says so.
+    /// Records that an operation leaves, at most one per cycle; to all members if `multicast` is
+    /// true.
     pub fn on_send(&mut self, now: u64, flits: OperationFlits, multicast: bool) {
         self.advance(now);
         self.probe.get_or_insert(now);
@@ -161,7 +166,7 @@ impl ThreeCpo {
         self.update_ready();
     }
 
-    /// A multicast operation of member `from` arrives.
+    /// Records the arrival of a multicast operation of member `from`.
     pub fn on_remote(&mut self, now: u64, from: u16, flits: OperationFlits) {
         if !self.config.multicast || usize::from(from) == self.me {
             return;
@@ -183,7 +188,7 @@ impl ThreeCpo {
         self.update_ready();
     }
 
-    /// An operation that left at `sent` is answered.
+    /// Records the answer to an operation that left at `sent`.
     pub fn on_done(&mut self, now: u64, sent: u64, flits: OperationFlits, multicast: bool) {
         self.advance(now);
         self.latency = now.saturating_sub(sent);
@@ -202,18 +207,19 @@ impl ThreeCpo {
         self.update_ready();
     }
 
-    /// The watermark of a class, for those who look on.
+    /// Returns the watermark of a class, for observers.
     #[must_use]
     pub const fn watermark(&self, class: FlitClass) -> f64 {
         self.classes[class as usize].watermark.value()
     }
 
-    /// Lets time pass: tokens come, and old operations of others are forgotten.
+    /// Advances the time: tokens arrive, and old operations of others are forgotten.
     fn advance(&mut self, now: u64) {
         for class in &mut self.classes {
             class.bucket.advance(now, class.watermark.value(), &self.config);
         }
-        // About a round trip, and as long as an operation waits for its turn.
+        // Operations of others stay for about a round trip plus the wait of an operation for its
+        // turn.
         let stay = self.latency + self.gap;
         while self.remote.front().is_some_and(|first| now >= first.arrival + stay) {
             self.expire_first();
@@ -229,7 +235,7 @@ impl ThreeCpo {
 }
 
 impl ClassState {
-    /// Pays for what was matched, at `cost` a flit.
+    /// Charges the matched flits at `cost` tokens each.
     fn charge(&mut self, matched: impl FnOnce(&mut Matching, usize) -> i32, me: usize, cost: f64) {
         let tokens = f64::from(matched(&mut self.matching, me)) * cost;
         self.bucket.debit(tokens);

@@ -6,11 +6,12 @@ use crate::controller::SenderParameters;
 use crate::error::{ConfigError, within};
 use crate::network::{LONGEST, NetworkProfile};
 
-/// The network the constants were tuned on: 100 Gb/s times 12 us (section 3.5 "Scaling").
+/// Bandwidth-delay product in bytes of the network on which the constants were tuned: 100 Gb/s
+/// times 12 us (section 3.5 "Scaling").
 const REFERENCE_BDP: f64 = 150_000.0;
 
-/// Parameters of [`crate::Smartt`]. [`SmarttConfig::new`] derives the defaults of section 3.5; every
-/// field may be changed afterwards, and its check has the last word.
+/// Parameters of [`crate::Smartt`]. [`SmarttConfig::new`] derives the defaults of section 3.5;
+/// every field may be changed afterwards, and its check validates the result.
 ///
 /// "MTU" is a whole packet in nominal bytes, as [`crate::Feedback::bytes`] counts them.
 #[derive(Clone, PartialEq, Debug)]
@@ -21,8 +22,8 @@ pub struct SmarttConfig {
     pub base_rtt: Span,
     /// Largest packet in nominal bytes.
     pub mtu: u32,
-    /// Floor of the measured base round-trip time where it makes a bandwidth-delay product. Zero for
-    /// none; hosts whose own jitter exceeds the network's delay need one.
+    /// Floor of the measured base round-trip time in the bandwidth-delay product. Zero for none;
+    /// hosts whose own jitter exceeds the network's delay need one.
     pub min_base_rtt: Span,
     /// Floor of the largest window, in bytes. Zero for none.
     pub min_max_wnd: u64,
@@ -53,22 +54,22 @@ pub struct SmarttConfig {
     /// Share of marked packets from which the window may shrink: 0.25 (section 3.6.1). Zero switches
     /// wait-to-decrease off.
     pub wtd_threshold: f32,
-    /// Whether marks are looked at; without them a packet beyond the target is a marked one.
+    /// Marks are evaluated; without them a packet beyond the target counts as marked.
     pub ecn: bool,
-    /// Whether delay is looked at; without it a marked packet stands for four thirds of the target.
+    /// Delay is evaluated; without it a marked packet counts as four thirds of the target.
     pub delay: bool,
-    /// Whether QuickAdapt may happen at all: yes.
+    /// QuickAdapt is on: yes.
     pub quick_adapt: bool,
-    /// Whether QuickAdapt ignores the ACKs of what was in flight (algorithm 2 line 8): yes.
+    /// QuickAdapt ignores the ACKs of packets that were in flight (algorithm 2 line 8): yes.
     pub ignore: bool,
-    /// Whether it ignores the trims of what was in flight, too: no (algorithm 1 line 29).
+    /// QuickAdapt also ignores their trims: no (algorithm 1 line 29).
     pub ignore_trims: bool,
-    /// Whether FastIncrease may happen at all: yes.
+    /// FastIncrease is on: yes.
     pub fast_increase: bool,
 }
 
 impl SmarttConfig {
-    /// The defaults of section 3.5 for `network`.
+    /// Returns the defaults of section 3.5 for `network`.
     #[must_use]
     #[allow(clippy::cast_possible_truncation)] // gains are single precision by choice
     pub fn new(network: &NetworkProfile) -> Self {
@@ -103,7 +104,7 @@ impl SmarttConfig {
         }
     }
 
-    /// Whether no part of the algorithm is switched off.
+    /// Returns whether no part of the algorithm is switched off.
     pub(super) const fn is_published(&self) -> bool {
         self.ecn && self.delay && self.quick_adapt && self.ignore && self.fast_increase
     }

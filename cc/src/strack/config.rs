@@ -1,4 +1,4 @@
-//! Parameters of STrack: table 1.
+//! Parameters of STrack (table 1).
 
 use squall_base::{Rate, Span};
 
@@ -8,13 +8,13 @@ use crate::fair::{FairParameters, VaiConfig};
 use crate::network::{LONGEST, NetworkProfile};
 use crate::tuning::Parameter;
 
-/// The network table 1 scales from: 100 Gb/s times 12 us.
+/// Bandwidth-delay product in bytes of the network that table 1 scales from: 100 Gb/s times 12 us.
 const REFERENCE_BDP: f64 = 150_000.0;
-/// Its base round-trip time, in nanoseconds.
+/// Base round-trip time of that network, in nanoseconds.
 const REFERENCE_RTT: f64 = 12_000.0;
 
-/// Parameters of [`crate::Strack`]. [`StrackConfig::new`] derives the defaults of table 1; every field
-/// may be changed afterwards, and its check has the last word.
+/// Parameters of [`crate::Strack`]. [`StrackConfig::new`] derives the defaults of table 1; every
+/// field may be changed afterwards, and its check validates the result.
 ///
 /// "MTU" is a whole packet in nominal bytes, as [`crate::Feedback::bytes`] counts them.
 #[derive(Clone, PartialEq, Debug)]
@@ -25,8 +25,8 @@ pub struct StrackConfig {
     pub base_rtt: Span,
     /// Largest packet in nominal bytes.
     pub mtu: u32,
-    /// Floor of the measured base round-trip time where it makes a bandwidth-delay product. Zero for
-    /// none; hosts whose own jitter exceeds the network's delay need one.
+    /// Floor of the measured base round-trip time in the bandwidth-delay product. Zero for none;
+    /// hosts whose own jitter exceeds the network's delay need one.
     pub min_base_rtt: Span,
     /// Floor of the largest window, in bytes. Zero for none.
     pub min_max_wnd: u64,
@@ -42,7 +42,7 @@ pub struct StrackConfig {
     pub ewma: f32,
     /// Bytes a full window adds when its packets were delayed but not marked (`beta`): `5 MTU bdp_sf`.
     pub beta: f32,
-    /// Bytes added a base RTT whatever happens (`eta`): `0.15 MTU bdp_sf`.
+    /// Bytes added every base RTT: `0.15 MTU bdp_sf` (`eta`).
     pub eta: f32,
     /// Gain of the increase below the target delay, in bytes per nanosecond (`alpha`):
     /// `4 bdp_sf delay_sf MTU / base_rtt`.
@@ -57,18 +57,18 @@ pub struct StrackConfig {
     /// Queueing delay that a trimmed or lost packet counts as: 5 base RTTs, the queue at which the
     /// paper's switches drop (section 4.1). Zero: it does not count, as in algorithm 3.
     pub loss_delay: Span,
-    /// Packets out of order beyond which those that they overtook are lost: one and a half windows, as with other
-    /// algorithms. The paper has one window, five packets at least (section 3.3.2).
+    /// Packets out of order after which the overtaken ones count as lost: one and a half windows,
+    /// as with other algorithms. The paper has one window, at least five packets (section 3.3.2).
     pub threshold: LossThreshold,
     /// Silence before a probe: 3 base RTTs (algorithm 1 line 12). [`Span::MAX`] for never.
     pub probe_after: Span,
 }
 
-/// Section 3.3.2.
+/// The paper's threshold (section 3.3.2).
 const PAPER: LossThreshold = LossThreshold { windows: 1.0, packets: 5 };
 
-/// What the paper does not have, and our default: losses shrink the window, and it takes as many packets out of order
-/// for a loss to be seen as for other algorithms. Without, this is the paper to the letter.
+/// Our default beyond the paper: losses shrink the window, and the loss threshold is that of other
+/// algorithms. Off, the algorithm is the paper's to the letter.
 const LOSS_REACTION: Parameter<StrackConfig> = Parameter {
     name: "loss_reaction",
     what: "a loss counts as a delay of 5 base RTTs, and is seen after 1.5 windows (0: neither, as the paper has it): 1",
@@ -76,7 +76,7 @@ const LOSS_REACTION: Parameter<StrackConfig> = Parameter {
     get: |c| f64::from(u8::from(c.loss_delay > Span::ZERO)),
     set: |c, v| {
         let on = v != 0.0;
-        // The queue at which the paper's switches drop (section 4.1).
+        // The paper's switches drop at a queue of 5 base RTTs (section 4.1).
         c.loss_delay = if on { c.base_rtt * 5 } else { Span::ZERO };
         c.threshold = if on { LossThreshold::default() } else { PAPER };
     },
@@ -99,7 +99,7 @@ const OOO_PACKETS: Parameter<StrackConfig> = Parameter {
 };
 
 impl StrackConfig {
-    /// The defaults of table 1 for `network`.
+    /// Returns the defaults of table 1 for `network`.
     #[must_use]
     #[allow(clippy::cast_possible_truncation)] // gains are single precision by choice
     pub fn new(network: &NetworkProfile) -> Self {
@@ -173,7 +173,7 @@ tunable! {
 }
 
 impl SenderParameters for StrackConfig {
-    /// Section 3.3.1.
+    /// Returns the acknowledgements of section 3.3.1.
     fn acks(&self) -> AckStyle {
         AckStyle { lowest_segment: true, ..AckStyle::default() }
     }

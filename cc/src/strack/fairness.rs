@@ -1,6 +1,8 @@
-//! STrack as VAI and SF need it (Snyder's thesis, section 4.2). The reference is the window as STrack moves it, but for the decreases
-//! of algorithm 3: those lower the windows of single acknowledgements, each made from the reference, and the reference where a
-//! turn says so. Additive increase, which VAI raises, is `eta`: what STrack adds a base round trip whatever happens.
+//! STrack with VAI and SF (Snyder's thesis, section 4.2). The reference is the window as STrack
+//! moves it, except for the decreases of algorithm 3: those lower the windows of single
+//! acknowledgements, each derived from the reference, and lower the reference only when an update
+//! commits. The additive increase, which VAI raises, is `eta`: the increase that STrack adds every
+//! base round trip.
 
 use crate::controller::{Feedback, FeedbackKind};
 use crate::fair::{CongestionSample, FairCc, Fairness, Reference};
@@ -24,11 +26,11 @@ impl FairCc for Strack {
 }
 
 impl Strack {
-    /// Any report.
+    /// Processes any report.
     #[inline(never)]
     fn on_any_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness<Reference>) {
         if let (FeedbackKind::Acked, Some(rtt)) = (feedback.kind, feedback.rtt) {
-            // A new base, and no delay.
+            // The sample is a new base RTT and has no queueing delay.
             self.sample(Some(rtt));
             self.on_ack_fairly(feedback, self.base_rtt, fairness);
             return;
@@ -38,7 +40,7 @@ impl Strack {
         fairness.set_reference(self.cwnd);
     }
 
-    /// An acknowledgement with a round-trip time in nanoseconds that is no new base.
+    /// Processes an acknowledgement with a round-trip time in nanoseconds that is no new base.
     #[inline(always)]
     fn on_ack_fairly(
         &mut self,
@@ -62,7 +64,8 @@ impl Strack {
         let update = fairness.update(&sample);
         self.probe_later(feedback);
         self.update_achieved(now, feedback.bytes);
-        // Its decreases come not once a base round trip, but by turns; a loss keeps its distance to those that last.
+        // Decreases follow the updates instead of once a base round trip; a loss keeps its distance
+        // to the committed ones.
         self.adjust::<false>(now, feedback.bytes, feedback.ecn, delay);
         self.clamp();
         let reference = self.cwnd;

@@ -11,29 +11,31 @@ use crate::error::{ConfigError, within};
 use crate::selector::{PathMetrics, PathParameters, PathSelector, PathSignal};
 use crate::tuning::{Parameter, Tunable};
 
-/// Paths the bitmap holds (algorithm 2 line 1, `max_paths`).
+/// Number of paths that the bitmap holds (algorithm 2 line 1, `max_paths`).
 pub(crate) const MAX_PATHS: u16 = 256;
-/// Fewest paths looked at (line 18).
+/// Smallest number of paths considered (line 18).
 const MIN_ACTIVE: u32 = 8;
 const WORDS: usize = MAX_PATHS as usize / 64;
 
-/// Adaptive spraying with one bit a path: an unmarked ACK's path is used for the next packet;
-/// otherwise paths take turns, and a marked one is passed over once.
+/// Adaptive spraying with one bit per path: the next packet takes the path of an unmarked ACK;
+/// without one, paths take turns, and a marked path is skipped once.
 ///
 /// Lines 5 and 8 set and clear the wrong way round: line 1 starts with all paths good and zero, the
-/// loop of line 20 passes over what is not zero, and the text passes over the marked ones. Here a set
-/// bit is a marked path. Line 12 asks for `next_path_id > 0`, which forgets path 0; here it counts.
-/// The paper's introduction also has the bitmap reset after one or two round trips; algorithm 2 has
-/// not, for a bit is cleared by the first packet that meets it.
+/// loop of line 20 skips paths that are not zero, and the text skips the marked ones. Here a set
+/// bit means a marked path.
+///
+/// Line 12 asks for `next_path_id > 0`, which forgets path 0; here path 0 counts. The paper's
+/// introduction also resets the bitmap after one or two round trips; algorithm 2 does not, because
+/// the first packet that meets a bit clears it.
 #[derive(Clone, Debug)]
 pub struct StrackPaths {
-    /// Set: the path brought a mark and was not passed over since.
+    /// A set bit means that the path brought a mark and has not been skipped since.
     marked: [u64; WORDS],
     /// Number of paths.
     paths: u16,
-    /// The path last chosen.
+    /// Path chosen last.
     rr: u16,
-    /// The path of the last ACK if it was unmarked (`next_path_id`).
+    /// Path of the last ACK if it was unmarked (`next_path_id`).
     next: Option<u16>,
 }
 
@@ -45,7 +47,7 @@ pub struct StrackPathsConfig {
 }
 
 impl StrackPathsConfig {
-    /// All of `paths` paths.
+    /// Uses all of `paths` paths.
     #[must_use]
     pub const fn new(paths: u16) -> Self {
         Self { paths }
@@ -67,21 +69,21 @@ impl PathParameters for StrackPathsConfig {
 }
 
 impl StrackPaths {
-    /// A selector over the paths of `config`, which must have passed its check. There is nothing to
-    /// draw.
+    /// Creates a selector over the paths of `config`, which must have passed its check. The
+    /// algorithm draws no random numbers.
     #[must_use]
-    #[allow(clippy::needless_pass_by_value)] // as every selector is made
+    #[allow(clippy::needless_pass_by_value)] // the signature that all selectors share
     pub fn new(config: Arc<StrackPathsConfig>, _rng: Rng) -> Self {
         Self::over(config.paths)
     }
 
-    /// A selector over `paths` paths, 1 to 256 (others are taken for the nearest).
+    /// Creates a selector over `paths` paths, clamped to 1..=256.
     fn over(paths: u16) -> Self {
         Self { marked: [0; WORDS], paths: paths.clamp(1, MAX_PATHS), rr: 0, next: None }
     }
 
-    /// Lines 17 and 18: twice as many paths as the window has packets, for what is known of more is out
-    /// of date.
+    /// Returns the number of paths considered (lines 17 and 18): twice as many as the window has
+    /// packets, because the state of more is out of date.
     fn active(&self, cwnd_packets: u32) -> u16 {
         let wanted = cwnd_packets.saturating_mul(2).max(MIN_ACTIVE);
         u16::try_from(wanted).unwrap_or(u16::MAX).min(self.paths)
@@ -99,7 +101,8 @@ impl StrackPaths {
         self.marked[usize::from(path) / 64] &= !(1 << (path % 64));
     }
 
-    /// The first path from `from` to `to` (excluded) that is not marked, a word of the bitmap at a time.
+    /// Returns the first unmarked path from `from` up to `to` (excluded), testing a word of the
+    /// bitmap at a time.
     #[allow(clippy::cast_possible_truncation)] // below 64
     fn first_good(&self, from: u16, to: u16) -> Option<u16> {
         let mut path = from;
@@ -117,7 +120,7 @@ impl StrackPaths {
 }
 
 impl PathSelector for StrackPaths {
-    /// `choose_path`.
+    /// Chooses a path (`choose_path`).
     fn pick(&mut self, _now: Time, cwnd_packets: u32) -> u16 {
         if let Some(path) = self.next.take() {
             self.rr = path; // lines 12 to 14
@@ -127,7 +130,7 @@ impl PathSelector for StrackPaths {
         let next = self.rr + 1;
         self.rr = if next < active { next } else { next % active }; // line 19
         if self.is_marked(self.rr) {
-            // Lines 20 to 27: one packet clears one bit, which ends the search at the latest.
+            // Lines 20 to 27: one packet clears at least one bit, so the search ends.
             let first = self.rr;
             self.clear(first);
             self.rr = self
@@ -138,7 +141,8 @@ impl PathSelector for StrackPaths {
         self.rr
     }
 
-    /// `update_ecn_bitmap`. A path whose packet was trimmed or lost is as good as marked.
+    /// Updates the bitmap (`update_ecn_bitmap`). A path whose packet was trimmed or lost counts as
+    /// marked.
     fn on_feedback(&mut self, _now: Time, path: u16, signal: PathSignal) {
         if path >= self.paths {
             return;

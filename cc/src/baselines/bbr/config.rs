@@ -6,8 +6,8 @@ use crate::controller::SenderParameters;
 use crate::error::{ConfigError, within};
 use crate::network::NetworkProfile;
 
-/// Parameters of [`crate::Bbr`]. Times that the draft measures in seconds, for round trips of tens of
-/// milliseconds, are scaled to the network's.
+/// Parameters of [`crate::Bbr`]. The draft's times are for round trips of tens of milliseconds;
+/// they are scaled to the network's.
 #[derive(Clone, PartialEq, Debug)]
 pub struct BbrConfig {
     /// The sender's line: no sample of the bandwidth exceeds it.
@@ -20,25 +20,25 @@ pub struct BbrConfig {
     pub high_gain: f32,
     /// Window over the bandwidth-delay product in ProbeBW: 2.
     pub cwnd_gain: f32,
-    /// Rounds whose largest bandwidth counts: 10 (`BtlBwFilterLen`).
+    /// Number of rounds over which the maximum bandwidth counts: 10 (`BtlBwFilterLen`).
     pub bw_rounds: u8,
     /// Age at which the propagation time is measured anew: 1000 base RTTs (`RTpropFilterLen`, 10 s).
     pub min_rtt_window: Span,
-    /// How long ProbeRTT lasts: a fiftieth of that, as the draft's 200 ms are of its 10 s.
+    /// Duration of ProbeRTT: a fiftieth of `min_rtt_window`, as the draft's 200 ms are of its 10 s.
     pub probe_rtt: Span,
     /// First window in packets: 10 (`InitialCwnd`, RFC 6928).
     pub start_cwnd: f32,
     /// Packets in flight in ProbeRTT: 4 (`BBRMinPipeCwnd`).
     pub min_pipe: f32,
-    /// Largest window in packets: five bandwidth-delay products, more than any gain asks for.
+    /// Largest window in packets: five bandwidth-delay products, more than any gain reaches.
     pub max_cwnd: f32,
-    /// Bytes sent back to back (`BBR.send_quantum`): one packet. The draft's 64 KiB are half of this
-    /// network's pipe, and three of them are added to each window.
+    /// Bytes sent back to back (`BBR.send_quantum`): one packet. The draft's 64 KiB are half of
+    /// this network's pipe, and the draft adds three quanta to each window.
     pub quantum: u32,
 }
 
 impl BbrConfig {
-    /// The defaults on `network`.
+    /// Returns the defaults on `network`.
     #[must_use]
     #[allow(clippy::cast_possible_truncation)] // windows are in single precision
     pub fn new(network: &NetworkProfile) -> Self {
@@ -61,17 +61,17 @@ impl BbrConfig {
         }
     }
 
-    /// First window in bytes.
+    /// Returns the first window in bytes.
     pub(super) fn start_bytes(&self) -> u64 {
         self.bytes(self.start_cwnd)
     }
 
-    /// Window of ProbeRTT, and the least there is without losses, in bytes.
+    /// Returns the window of ProbeRTT in bytes, which is also the smallest one without losses.
     pub(super) fn min_pipe_bytes(&self) -> u64 {
         self.bytes(self.min_pipe)
     }
 
-    /// Largest window in bytes.
+    /// Returns the largest window in bytes.
     pub(super) fn max_bytes(&self) -> u64 {
         self.bytes(self.max_cwnd)
     }

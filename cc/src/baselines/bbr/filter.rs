@@ -1,26 +1,26 @@
 //! A maximum over a sliding window in constant space (K. Nichols' estimator, as in Linux's
-//! `lib/win_minmax.c`): the best sample, and the best ones since the second and third.
+//! `lib/win_minmax.c`): the best sample, the best one since then, and the best one since that.
 
-/// A value and the round it was seen in.
+/// A value and the round of its measurement.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 struct Sample {
     value: f32,
     round: u32,
 }
 
-/// The largest of the samples of the last rounds.
+/// The maximum of the samples of the last rounds.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MaxFilter {
     best: [Sample; 3],
 }
 
 impl MaxFilter {
-    /// The maximum; zero before the first sample.
+    /// Returns the maximum; zero before the first sample.
     pub(super) const fn get(&self) -> f32 {
         self.best[0].value
     }
 
-    /// Takes in a `value` of `round`, and forgets what is more than `window` rounds old.
+    /// Adds a `value` of `round`, and forgets samples that are more than `window` rounds old.
     pub(super) fn update(&mut self, value: f32, round: u32, window: u32) {
         let new = Sample { value, round };
         let [first, second, third] = &mut self.best;
@@ -36,7 +36,8 @@ impl MaxFilter {
         }
         let age = round.wrapping_sub(first.round);
         if age > window {
-            // The best is too old: the next one takes its place, twice if that is too old as well.
+            // The best sample is too old: the next one takes its place, twice if that is too old as
+            // well.
             *first = *second;
             *second = *third;
             *third = new;
@@ -45,7 +46,8 @@ impl MaxFilter {
                 *second = *third;
             }
         } else if second.round == first.round && age > window / 4 {
-            // A quarter of the window without a second choice: take one from this quarter.
+            // A quarter of the window has passed without a second choice, so this sample becomes
+            // it.
             *second = new;
             *third = new;
         } else if third.round == second.round && age > window / 2 {

@@ -1,4 +1,4 @@
-//! The model of the path, and the states that keep it fresh.
+//! BBR's model of the path, and the states that keep it up to date.
 
 use alloc::sync::Arc;
 
@@ -12,59 +12,60 @@ use crate::math::up_to;
 /// Gains of the pacing rate in ProbeBW, one phase each (section 4.3.4.1).
 pub(super) const CYCLE: [f32; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
 
-/// Where in its life a context is (section 3.4).
+/// State of a context (section 3.4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum BbrState {
     /// Doubles its rate each round until the bandwidth stops growing.
     Startup,
     /// Empties the queue that Startup made.
     Drain,
-    /// Cycles its rate around the bandwidth; the index of the phase in [`CYCLE`].
+    /// Cycles its rate around the bandwidth; the field is the index of the phase in [`CYCLE`].
     ProbeBw(u8),
-    /// Empties the pipe to see the propagation time.
+    /// Empties the pipe to measure the propagation time.
     ProbeRtt,
 }
 
-/// What BBR knows and does; 136 bytes.
+/// State of one BBR context; 136 bytes.
 #[derive(Clone, Debug)]
 pub(super) struct Model {
     pub(super) config: Arc<BbrConfig>,
     pub(super) state: BbrState,
     /// `BBR.BtlBw`, in bytes per nanosecond.
     pub(super) btl_bw: MaxFilter,
-    /// `BBR.RTprop`, in nanoseconds; the maximum before the first sample.
+    /// `BBR.RTprop` in nanoseconds; `u64::MAX` before the first sample.
     pub(super) rt_prop: u64,
     pub(super) rt_prop_stamp: Time,
     /// Bytes acknowledged since the context opened.
     pub(super) delivered: u64,
-    /// The round ends with the first packet that left when this much had been delivered.
+    /// Value of `delivered` at the start of the round: the round ends with the first packet that
+    /// left at or after it.
     pub(super) next_round_delivered: u64,
     pub(super) round_count: u32,
     round_start: bool,
     pub(super) filled_pipe: bool,
-    /// Bandwidth of three rounds ago, and the rounds it has not grown since.
+    /// Bandwidth of the last growth by a quarter, and the number of rounds since.
     pub(super) full_bw: f32,
     pub(super) full_bw_count: u8,
     pub(super) cycle_stamp: Time,
     pub(super) probe_rtt_done: Option<Time>,
     probe_rtt_round_done: bool,
     pub(super) idle_restart: bool,
-    /// Bytes per nanosecond.
+    /// Pacing rate in bytes per nanosecond.
     pub(super) pacing_rate: f32,
     pub(super) cwnd: u64,
     pub(super) prior_cwnd: u64,
-    /// Bytes still without fate of those in flight when a loss was found: until they have one this is
-    /// loss recovery.
+    /// Unresolved bytes of those in flight when a loss was found: while there are any, the context
+    /// is in loss recovery.
     pub(super) recovery_left: u64,
-    /// The first round of it is not over: one packet out for each that is in.
+    /// The first round of recovery is not over: packet conservation applies.
     pub(super) conserving: bool,
 }
 
 impl Model {
-    /// A model in Startup at `now`.
+    /// Creates a model in Startup at `now`.
     pub(super) fn new(config: Arc<BbrConfig>, now: Time) -> Self {
         let cwnd = config.start_bytes();
-        // BBRInitPacingRate, with the network's base RTT in the place of the first sample.
+        // `BBRInitPacingRate`, with the network's base RTT in place of the first sample.
         let nominal = cwnd as f32 / (config.base_rtt.0 as f32).max(1.0);
         Self {
             state: BbrState::Startup,
@@ -108,8 +109,8 @@ impl Model {
         }
     }
 
-    /// `BBRInflight`: `gain` bandwidth-delay products and room for what is being sent and
-    /// acknowledged in one go.
+    /// `BBRInflight`: returns `gain` bandwidth-delay products plus room for the bytes that are sent
+    /// and acknowledged in one go.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a saturating cast
     fn inflight(&self, gain: f32) -> u64 {
         let bw = self.btl_bw.get();
@@ -120,7 +121,7 @@ impl Model {
         ((gain * bdp) as u64).saturating_add(3 * u64::from(self.config.quantum))
     }
 
-    /// Bytes in flight before this report was booked.
+    /// Returns the bytes in flight before this report was processed.
     fn prior_inflight(feedback: &Feedback<'_>) -> u64 {
         feedback.in_flight.saturating_add(u64::from(feedback.bytes))
     }
@@ -138,8 +139,8 @@ impl Model {
         self.set_cwnd(feedback);
     }
 
-    /// `BBRUpdateRound`. What had been delivered when the packet left is what has been now, less what
-    /// came in between.
+    /// `BBRUpdateRound`. The value of `delivered` when the packet left is today's value less the
+    /// bytes delivered in between.
     fn update_round(&mut self, feedback: &Feedback<'_>) {
         self.round_start = match feedback.delivered {
             Some(since) => self.delivered.saturating_sub(since) >= self.next_round_delivered,
@@ -152,8 +153,8 @@ impl Model {
         }
     }
 
-    /// `BBRUpdateBtlBw`. A bottleneck cannot be faster than the own line; acknowledgements that were
-    /// held back can look like it.
+    /// `BBRUpdateBtlBw`. The sender's own line bounds the bandwidth; delayed acknowledgements can
+    /// make it appear faster.
     fn update_bandwidth(&mut self, feedback: &Feedback<'_>) {
         let (Some(delivered), Some(rtt)) = (feedback.delivered, feedback.rtt) else { return };
         let sample = (delivered as f32 / (rtt.0 as f32).max(1.0)).min(line(&self.config));
@@ -208,10 +209,11 @@ impl Model {
 
     /// `BBREnterProbeBW`: in a random phase, but not in the one that drains (section 4.3.4.2).
     fn enter_probe_bw(&mut self, now: Time) {
-        // Flows that enter together should not probe together; what they delivered tells them apart.
+        // Flows that enter together should not probe together; their delivered bytes distinguish
+        // them.
         let mut rng = Rng::new(now.0 ^ self.delivered.rotate_left(32) ^ self.rt_prop);
         let last = CYCLE.len() as u32 - 1;
-        // 7 - (0..=6), and one further: 2..=7 and 0.
+        // The result is 7 - (0..=6), plus one: 2..=7 and 0.
         let phase = (last - rng.below(last) + 1) % (last + 1);
         self.state = BbrState::ProbeBw(phase as u8);
         self.cycle_stamp = now;
@@ -286,7 +288,7 @@ impl Model {
         self.limit_cwnd();
     }
 
-    /// `BBRModulateCwndForProbeRTT`, and the largest window there may be.
+    /// `BBRModulateCwndForProbeRTT`, and the bound by the largest window.
     fn limit_cwnd(&mut self) {
         if self.state == BbrState::ProbeRtt {
             self.cwnd = self.cwnd.min(self.config.min_pipe_bytes());
@@ -303,8 +305,8 @@ impl Model {
         }
     }
 
-    /// A loss (section 4.2.3.4): the first of a window of data begins recovery, the others take their
-    /// bytes off the window.
+    /// Processes a loss (section 4.2.3.4): the first of a window of data begins recovery, the
+    /// others take their bytes off the window.
     fn on_loss(&mut self, feedback: &Feedback<'_>) {
         let bytes = u64::from(feedback.bytes);
         let packet = u64::from(self.config.mtu);
@@ -316,7 +318,7 @@ impl Model {
             if self.conserving {
                 self.cwnd = self.cwnd.saturating_add(feedback.in_flight);
                 self.cwnd = self.cwnd.min(self.config.max_bytes());
-                self.next_round_delivered = self.delivered; // the round of conservation begins
+                self.next_round_delivered = self.delivered; // packet conservation lasts one round
             }
         } else {
             self.cwnd = self.cwnd.saturating_sub(bytes).max(packet);
@@ -325,8 +327,8 @@ impl Model {
         self.check_cycle_phase(feedback, true);
     }
 
-    /// Takes `bytes` off what recovery waits for, and restores the window when that is all
-    /// (`BBRRestoreCwnd`).
+    /// Subtracts `bytes` from those that recovery waits for, and restores the window when none are
+    /// left (`BBRRestoreCwnd`).
     fn settle(&mut self, bytes: u64) {
         if self.recovery_left > 0 {
             self.recovery_left = self.recovery_left.saturating_sub(bytes);
@@ -361,9 +363,9 @@ impl SenderCc for Model {
             | FeedbackKind::TimedOut => {
                 self.on_loss(feedback);
             }
-            // A receiver that is not ready, not a network that is full: the packet is out of the network.
+            // The receiver lacks room, which is no congestion: the packet has left the network.
             FeedbackKind::Nacked { trimmed: false, .. } => self.settle(u64::from(feedback.bytes)),
-            // A probe overtakes the queues: its round trip is the propagation time itself.
+            // A probe overtakes the queues, so its round trip is the propagation time itself.
             FeedbackKind::ProbeAnswered => {
                 if let Some(rtt) =
                     feedback.rtt.map(|rtt| rtt.0.max(1)).filter(|&r| r <= self.rt_prop)
@@ -398,7 +400,7 @@ impl SenderCc for Model {
     }
 }
 
-/// The own line in bytes per nanosecond.
+/// Returns the sender's line in bytes per nanosecond.
 fn line(config: &BbrConfig) -> f32 {
     config.line.0 as f32 / 8e9
 }

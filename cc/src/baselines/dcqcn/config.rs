@@ -7,18 +7,18 @@ use crate::error::{ConfigError, within};
 use crate::network::NetworkProfile;
 use crate::tuning::Parameter;
 
-/// Whose DCQCN.
+/// Variant of DCQCN.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum DcqcnVariant {
-    /// The paper's: each notification cuts, `alpha` grows at a notification.
+    /// The paper's variant: each notification cuts, and `alpha` grows at a notification.
     #[default]
     Paper,
-    /// The network cards': `alpha` is updated in fixed periods, cuts keep a distance, and the time alone
-    /// raises the rate.
+    /// The network cards' variant: `alpha` is updated in fixed periods, cuts keep a distance, and
+    /// time alone raises the rate.
     Vendor,
 }
 
-/// Parameters of [`crate::Dcqcn`].
+/// Parameters of [`crate::Dcqcn`], with their values in the two variants.
 ///
 /// | | paper (sections 3.1 and 5) | vendor (NVIDIA, "DCQCN CC parameters") |
 /// |---|---|---|
@@ -38,11 +38,11 @@ pub struct DcqcnConfig {
     pub line: Rate,
     /// Bandwidth-delay product in bytes.
     pub bdp: f32,
-    /// Whose.
+    /// Variant whose constants are in use.
     pub form: DcqcnVariant,
     /// Weight of a notification in `alpha`.
     pub g: f32,
-    /// Time in which `alpha` decays once (`K`), or is updated once.
+    /// Period in which `alpha` decays once (`K`), or is updated once.
     pub alpha_period: Span,
     /// Shortest time between two cuts.
     pub decrease_period: Span,
@@ -58,20 +58,20 @@ pub struct DcqcnConfig {
     pub hyper_step: Rate,
     /// Smallest rate: a thousandth of the line.
     pub min_rate: Rate,
-    /// Whether each cut lowers the target rate, not only the first after an increase.
+    /// Each cut lowers the target rate, not only the first after an increase.
     pub clamp_target: bool,
-    /// Shortest time between two notifications of a flow (`N`), which the receiver keeps.
+    /// Shortest time between two notifications of a flow (`N`); the receiver enforces it.
     pub cnp_interval: Span,
-    /// Whether a loss counts as a notification: yes (see [`crate::Dcqcn`]).
+    /// A loss counts as a notification: yes (see [`crate::Dcqcn`]).
     pub react_to_loss: bool,
     /// Bytes sent back to back: one packet.
     pub burst: u32,
-    /// Limit of the bytes in flight in bandwidth-delay products: 0, none.
+    /// Limit of the bytes in flight in bandwidth-delay products: 0 for none.
     pub window: f32,
 }
 
 impl DcqcnConfig {
-    /// The paper's constants on `network`.
+    /// Returns the paper's constants on `network`.
     #[must_use]
     #[allow(clippy::cast_possible_truncation)] // single precision is the rates'
     pub fn new(network: &NetworkProfile) -> Self {
@@ -98,7 +98,7 @@ impl DcqcnConfig {
         config
     }
 
-    /// Sets all constants that the two forms do not share to those of `form`.
+    /// Sets all constants that differ between the variants to those of `form`.
     pub fn set_form(&mut self, form: DcqcnVariant) {
         let line = self.line.0;
         self.form = form;
@@ -130,7 +130,7 @@ impl DcqcnConfig {
         }
     }
 
-    /// The limit of the bytes in flight.
+    /// Returns the limit of the bytes in flight, if any.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // saturates, not negative
     pub(super) fn window_bytes(&self) -> Option<u64> {
         (self.window > 0.0).then_some((self.window * self.bdp) as u64)

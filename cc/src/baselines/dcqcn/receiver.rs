@@ -8,37 +8,37 @@ use squall_base::{Span, Time};
 use crate::controller::{AckSignals, ReceivedPacket, ReceiverAction, ReceiverCc, RxFlow};
 use crate::nscc::NsccReceiver;
 
-/// What is known of a flow that was notified less than an interval ago.
+/// State of a flow that was notified less than an interval ago.
 #[derive(Clone, Copy, Debug)]
 struct FlowSlot {
-    /// [`RxFlow::id`]; `None` when the slot is free.
+    /// Number of the flow, [`RxFlow::id`]; `None` when the slot is free.
     flow: Option<u32>,
-    /// When the interval is over.
+    /// End of the interval.
     until: Time,
-    /// A marked packet came in it.
+    /// A marked packet arrived in the interval.
     marked: bool,
 }
 
-/// A receiver that tells a sender of marked packets, at most once an interval a flow: at once when the
-/// first comes, then at the end of each interval in which another one did. Besides, it counts bytes as
-/// any receiver.
+/// A receiver that notifies a sender of marked packets, at most once per interval and flow: at once
+/// for the first mark, then at the end of each interval in which another marked packet arrived. It
+/// counts bytes as any receiver does.
 ///
-/// Memory follows the number of flows notified within one interval; it grows with them, never with
-/// packets.
+/// Memory grows with the number of flows notified within one interval, never with packets.
 #[derive(Clone, Debug)]
 pub struct NotifyReceiver {
     interval: Span,
     counts: NsccReceiver,
     slots: Vec<FlowSlot>,
     free: Vec<u32>,
-    /// Slots whose interval runs. All are equally long, so they end in the order they began.
+    /// Slots whose interval runs. All intervals are equally long, so they end in the order in which
+    /// they began.
     running: VecDeque<u32>,
     /// Flows to notify now.
     due: VecDeque<u32>,
 }
 
 impl NotifyReceiver {
-    /// A receiver that notifies a flow at most once an `interval` (50 us in section 3.1).
+    /// Creates a receiver that notifies a flow at most once per `interval` (50 us in section 3.1).
     #[must_use]
     pub fn new(interval: Span) -> Self {
         Self {
@@ -51,7 +51,8 @@ impl NotifyReceiver {
         }
     }
 
-    /// The slot of `flow`, while its interval runs. A flow may remember one that is another's by now.
+    /// Returns the slot of `flow` while its interval runs. A flow may remember a slot that now
+    /// belongs to another flow.
     fn slot(&mut self, flow: &RxFlow) -> Option<&mut FlowSlot> {
         let slot = self.slots.get_mut(flow.slot()? as usize)?;
         Some(slot).filter(|slot| slot.flow == Some(flow.id()))
@@ -67,7 +68,7 @@ impl NotifyReceiver {
             }
             None => {
                 self.slots.push(slot);
-                // There are less flows than that: their numbers have 32 bits.
+                // The number of flows fits, because flow numbers have 32 bits.
                 (self.slots.len() - 1) as u32
             }
         };
@@ -76,7 +77,8 @@ impl NotifyReceiver {
         self.due.push_back(flow.id());
     }
 
-    /// Ends the intervals that are over at `now`: a marked one is followed by another.
+    /// Ends the intervals that are over at `now`. An interval with a marked packet is followed by
+    /// another notification and interval.
     fn expire(&mut self, now: Time) {
         while let Some(&index) = self.running.front() {
             let slot = &mut self.slots[index as usize];
@@ -118,7 +120,7 @@ impl ReceiverCc for NotifyReceiver {
 
     fn on_close(&mut self, _now: Time, flow: &mut RxFlow) {
         if let Some(slot) = self.slot(flow) {
-            slot.flow = None; // `expire` frees it when its turn comes
+            slot.flow = None; // `expire` frees the slot at its turn
         }
         flow.set_slot(None);
         self.due.retain(|&due| due != flow.id());

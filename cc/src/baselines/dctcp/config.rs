@@ -12,9 +12,9 @@ use crate::network::NetworkProfile;
 pub struct DctcpConfig {
     /// Largest packet in nominal bytes (SMSS).
     pub mtu: u32,
-    /// Unloaded round-trip time of an MTU packet over the longest path: for VAI, DCTCP itself does not ask.
+    /// Unloaded round-trip time of an MTU packet over the longest path; only VAI uses it.
     pub base_rtt: Span,
-    /// Bandwidth-delay product in bytes; for VAI, too.
+    /// Bandwidth-delay product in bytes; VAI uses it, too.
     pub bdp: f64,
     /// Weight of the newest share of marked bytes: 1/16 (RFC 8257).
     pub g: f32,
@@ -31,7 +31,7 @@ pub struct DctcpConfig {
 }
 
 impl DctcpConfig {
-    /// The defaults on `network`.
+    /// Returns the defaults on `network`.
     #[must_use]
     #[allow(clippy::cast_possible_truncation)] // windows are in single precision
     pub fn new(network: &NetworkProfile) -> Self {
@@ -78,7 +78,7 @@ impl SenderParameters for DctcpConfig {
 }
 
 impl FairParameters for DctcpConfig {
-    /// It has no target delay: the least queue that a switch may mark is what it aims at.
+    /// DCTCP has no target delay: it aims at the smallest queue that a switch may mark.
     fn vai(&self) -> VaiConfig {
         let target = self.base_rtt.as_f64();
         VaiConfig::of_delay(self.base_rtt, self.bdp, target, self.ai * self.mtu as f32)

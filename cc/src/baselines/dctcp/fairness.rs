@@ -1,6 +1,7 @@
-//! DCTCP as VAI and SF need it (Snyder's thesis, section 4.2): windows of single acknowledgements are made from a reference,
-//! and additive increase comes with every one of them. Congestion is the delay, which DCTCP itself does not ask after: the share of
-//! marks says that there is a queue, not how long it is.
+//! DCTCP with VAI and SF (Snyder's thesis, section 4.2): windows of single acknowledgements are
+//! derived from a reference, and additive increase comes with every one of them. The measure of
+//! congestion is the delay, which DCTCP itself does not use: the share of marks shows that there is
+//! a queue, not how long it is.
 
 use crate::controller::{Feedback, FeedbackKind, SenderCc};
 use crate::fair::{CongestionSample, FairCc, Fairness, Reference};
@@ -16,7 +17,7 @@ impl FairCc for Dctcp {
         let reference = fairness.reference(self.cwnd);
         let acked = matches!(feedback.kind, FeedbackKind::Acked | FeedbackKind::ProbeAnswered)
             && feedback.bytes > 0;
-        // Slow start, in which it has no share yet, is DCTCP's own.
+        // Slow start, in which there is no fair share yet, remains DCTCP's own.
         if acked && (reference >= self.ssthresh || feedback.ecn) {
             self.on_ack_fairly(feedback, reference, fairness);
         } else {
@@ -26,7 +27,7 @@ impl FairCc for Dctcp {
 }
 
 impl Dctcp {
-    /// What DCTCP makes of a report by itself.
+    /// Processes a report as DCTCP does by itself.
     #[inline(never)]
     fn on_any_fairly(
         &mut self,
@@ -39,7 +40,7 @@ impl Dctcp {
         fairness.set_reference(self.cwnd);
     }
 
-    /// An acknowledgement outside of slow start.
+    /// Processes an acknowledgement outside of slow start.
     #[inline(always)]
     fn on_ack_fairly(
         &mut self,
@@ -63,7 +64,8 @@ impl Dctcp {
         };
         let update = fairness.update(&sample);
         if let Some(update) = update {
-            // Step 9, as often as the turns say; RFC 5681 section 3.1, once a round trip, and where the window is used.
+            // Step 9 applies as often as the updates commit; RFC 5681 section 3.1 once a round
+            // trip, if the window is used.
             let left = if sample.decrease { 1.0 - self.alpha / 2.0 } else { 1.0 };
             let used = 2.0 * (feedback.in_flight as f32 + bytes) >= reference;
             let more = if used { self.config.ai * mtu * update.gain } else { 0.0 };

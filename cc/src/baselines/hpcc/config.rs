@@ -7,35 +7,36 @@ use crate::error::{ConfigError, within};
 use crate::fair::{FairParameters, VaiConfig};
 use crate::network::NetworkProfile;
 
-/// Parameters of [`crate::Hpcc`]: those of Li et al. (SIGCOMM 2019, section 5.1) as J. Snyder's thesis has them (table
-/// 3.1), rates scaled from its 100 Gb/s to this network's.
+/// Parameters of [`crate::Hpcc`]: those of Li et al. (SIGCOMM 2019, section 5.1) as in J. Snyder's
+/// thesis (table 3.1), rates scaled from its 100 Gb/s to this network's.
 #[derive(Clone, PartialEq, Debug)]
 pub struct HpccConfig {
-    /// Largest packet in nominal bytes: what leaves back to back.
+    /// Largest packet in nominal bytes; also the burst.
     pub mtu: u32,
     /// Unloaded round-trip time, `T`: the longest of the network.
     pub base_rtt: Span,
-    /// What a sender begins with, and never exceeds.
+    /// Initial and largest rate of a sender.
     pub line: Rate,
-    /// All flows take [`HpccConfig::base_rtt`] for `T`, as HPCC's simulator does (`GLOBAL_T`); otherwise each the least
-    /// round trip that it saw.
+    /// All flows use [`HpccConfig::base_rtt`] as `T`, as HPCC's simulator does (`GLOBAL_T`);
+    /// otherwise each uses the smallest round trip that it measured.
     pub global_t: bool,
     /// Added to the reference rate a round trip (`W_AI` over `T`): a two-thousandth of the line, 50 Mb/s of 100 Gb/s.
     pub ai: Rate,
-    /// Utilisation that is aimed at: 0.95.
+    /// Target utilisation: 0.95.
     pub eta: f32,
     /// Additive increases in a row before a multiplicative one (`maxStage`): 5.
     pub max_stage: u8,
-    /// No rate is less (`R_min`): a thousandth of the line, 100 Mb/s of 100 Gb/s. More would share the line
-    /// by itself where many send.
+    /// Smallest rate (`R_min`): a thousandth of the line, 100 Mb/s of 100 Gb/s. With a larger one
+    /// many senders would exceed the line by their smallest rates alone.
     pub min_rate: Rate,
-    /// Queues whose last record is remembered: 5, the switches of a fat tree of three tiers. Where packets are sprayed, a
-    /// queue is met again after many packets, and it takes one for each queue of each path.
+    /// Number of queues whose last record is remembered: 5, the switches of a fat tree of three
+    /// tiers. Sprayed packets meet a queue again only after many packets, and need one record for
+    /// each queue of each path.
     pub queues: u16,
 }
 
 impl HpccConfig {
-    /// The defaults on `network`.
+    /// Returns the defaults on `network`.
     #[must_use]
     pub fn new(network: &NetworkProfile) -> Self {
         let least = |share: u64| Rate((network.line.0 / share).max(1_000_000));
@@ -78,15 +79,15 @@ tunable! {
 }
 
 impl SenderParameters for HpccConfig {
-    /// Each packet's telemetry comes back.
+    /// Asks the peer to return each packet's telemetry.
     fn acks(&self) -> AckStyle {
         AckStyle { each_packet: true, telemetry: true, ..AckStyle::default() }
     }
 }
 
 impl FairParameters for HpccConfig {
-    /// Table 4.1: tokens from a queue of a bandwidth-delay product on (50 KB), one for 1 KB of it where that product is
-    /// 52 KB.
+    /// Returns table 4.1: tokens start at a queue of one bandwidth-delay product (50 KB), one token
+    /// per 1 KB where that product is 52 KB.
     #[allow(clippy::cast_possible_truncation)] // a unit, not a sum
     fn vai(&self) -> VaiConfig {
         let product = self.line.0 as f64 / 8e9 * self.base_rtt.as_f64();

@@ -1,35 +1,39 @@
-//! What HPCC remembers of switches' records, and what it makes of new ones: the busiest link of a path.
+//! The last record of each queue, and the busiest link of a path as new records show it.
 //!
-//! While the packets of a flow pass the same queues in the same order, which all do that are not sprayed, records are compared
-//! as they are kept, field by field and four at a time. Otherwise each is looked for.
+//! While the packets of a flow pass the same queues in the same order, which is the case unless
+//! they are sprayed, records are compared in place, field by field and four at a time. Otherwise
+//! each record's predecessor is searched.
 
 use alloc::boxed::Box;
 
 use crate::controller::{Hops, IntHop, LANES};
 
-/// Queues whose records are kept field by field: the switches of a fat tree of three tiers.
+/// Number of queues whose records are stored field by field: the switches of a fat tree of three
+/// tiers.
 const INLINE: usize = 5;
 
 /// Bytes in a unit of [`QueueRecord::queue`].
 const UNIT: u32 = 128;
 
-/// No path has as many switches: what is remembered is of none, or of several.
+/// Value of [`Records::path`] that no path length reaches: the records belong to no path, or to
+/// several.
 const SEVERAL_PATHS: u8 = u8::MAX;
 
-/// The last record of each queue: 72 bytes for five, and 12 for each of `more`. Times and bytes are the low 32 bits, for
-/// differences; a time of zero is none.
+/// The last record of each queue: 72 bytes for five, and 12 for each of `more`. Times and bytes are
+/// the low 32 bits, for differences; a time of zero marks an unused record.
 #[derive(Clone, Debug)]
 pub(super) struct Records {
     more: Option<Box<OverflowRecords>>,
     at: [u32; INLINE],
     tx_bytes: [u32; INLINE],
-    /// The low bits of the queue's name.
+    /// Low bits of the queue's number.
     hop: [u16; INLINE],
-    /// Bytes left behind, in units of [`UNIT`].
+    /// Bytes that remained in the queue, in units of [`UNIT`].
     queue: [u16; INLINE],
-    /// Records here that may be used.
+    /// Number of inline records that may be used.
     here: u8,
-    /// How many stand here in the order of one path, all others being unused; or [`SEVERAL_PATHS`].
+    /// Number of inline records in the order of one path if all others are unused; otherwise
+    /// [`SEVERAL_PATHS`].
     path: u8,
 }
 
@@ -39,7 +43,7 @@ struct OverflowRecords {
     last: Box<[QueueRecord]>,
 }
 
-/// One record.
+/// One record of a queue.
 #[derive(Clone, Copy, Debug, Default)]
 struct QueueRecord {
     at: u32,
@@ -48,10 +52,10 @@ struct QueueRecord {
     queue: u16,
 }
 
-/// The busiest link of those whose records were compared.
+/// The busiest link among those whose records were compared.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BusiestLink {
-    /// The bits of `u`, which are in order as numbers with a sign; negative where none was compared.
+    /// Bits of `u`, which sort like signed numbers; negative if none was compared.
     utilisation: i32,
     /// Time between its records in nanoseconds.
     between: u32,
@@ -60,7 +64,7 @@ pub(super) struct BusiestLink {
 impl BusiestLink {
     const NONE: Self = Self { utilisation: -1, between: 0 };
 
-    /// `u`, and the time between its records in nanoseconds; `None` where none was compared.
+    /// Returns `u` and the time between its records in nanoseconds; `None` if none was compared.
     #[inline(always)]
     pub(super) fn measurement(self) -> Option<(f32, f32)> {
         let utilisation = f32::from_bits(self.utilisation.cast_unsigned());
@@ -74,8 +78,8 @@ impl BusiestLink {
         }
     }
 
-    /// A record says `now` of a link that carries so many bytes a nanosecond, and the one of the same queue before it said
-    /// `last`; `in_base` is one over `T` in nanoseconds.
+    /// Compares the record `now` of a link that carries so many bytes a nanosecond with the `last`
+    /// record of the same queue. `in_base` is one over `T` in nanoseconds.
     #[inline(always)]
     fn compare(&mut self, now: QueueRecord, last: QueueRecord, carries: f32, in_base: f32) {
         let between = now.at.wrapping_sub(last.at);
@@ -85,15 +89,17 @@ impl BusiestLink {
     }
 }
 
-// What follows is computed of several links together: it has neither branches nor what the vector instructions that every x86
-// has do not know, as numbers of 32 bits without a sign.
+// The following functions process several links together. They are free of branches and use only
+// the vector instructions that every x86 has, which know no unsigned 32-bit numbers.
 
-/// How busy a link was between two records of it, as [`BusiestLink`] has it.
+/// Returns the utilisation of a link between two of its records, in the encoding of
+/// [`BusiestLink`].
 #[inline(always)]
 fn utilisation(between: u32, sent: u32, waiting: u32, carries: f32, in_base: f32) -> i32 {
     let busy = (float(sent) / float(between) + float(waiting) * in_base) / carries;
-    // Packets overtake one another where they are sprayed; what is older says nothing new, nor does the same moment, nor what
-    // has more than half of the bytes that can be counted in between. Then this is its sign.
+    // Sprayed packets overtake one another, so a record may be older than the last one, of the same
+    // time, or more than half of the countable bytes apart. Such a record gives no measurement; the
+    // sign bit marks it.
     let silent = (between.wrapping_sub(1) | sent) & 1 << 31;
     (busy.to_bits() | silent).cast_signed()
 }
@@ -103,27 +109,27 @@ const fn float(number: u32) -> f32 {
     number.cast_signed() as f32
 }
 
-/// All bits where `a` is less than `b`, of numbers of 31 bits.
+/// Returns all bits set where `a` is less than `b`, for numbers of 31 bits.
 #[inline(always)]
 const fn where_less(a: u32, b: u32) -> u32 {
     (a.wrapping_sub(b).cast_signed() >> 31).cast_unsigned()
 }
 
-/// The shorter of two queues in bytes, of both in units.
+/// Returns the shorter of two queues in bytes, from their lengths in units.
 #[inline(always)]
 fn shorter_queue(now: u32, last: u16) -> u32 {
     let last = u32::from(last);
     last.wrapping_add(now.wrapping_sub(last) & where_less(now, last)) * UNIT
 }
 
-/// Bytes in units, at most 16 bits.
+/// Returns bytes in units, at most 16 bits.
 #[inline(always)]
 const fn units(bytes: u32) -> u32 {
     let units = bytes / UNIT;
     (units | where_less(0xffff, units)) & 0xffff
 }
 
-/// The low bits of a name.
+/// Returns the low bits of a queue's number.
 #[inline(always)]
 const fn low(hop: u32) -> u16 {
     (hop & 0xffff) as u16
@@ -142,7 +148,7 @@ impl QueueRecord {
 }
 
 impl Records {
-    /// None yet, and room for those of so many queues.
+    /// Creates empty records with room for so many queues.
     pub(super) fn new(queues: u16) -> Self {
         let (zero, short) = ([0; INLINE], [0; INLINE]);
         let queues = usize::from(queues);
@@ -163,7 +169,7 @@ impl Records {
         }
     }
 
-    /// Its bytes, in boxes too.
+    /// Returns the bytes of state, boxes included.
     pub(super) fn bytes(&self) -> usize {
         size_of_val(self)
             + self.more.as_ref().map_or(0, |more| size_of_val(&**more) + size_of_val(&*more.last))
@@ -173,18 +179,18 @@ impl Records {
         usize::from(self.here) + self.more.as_ref().map_or(0, |more| more.last.len())
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no records.
     pub(super) fn is_empty(&self) -> bool {
         (0..self.len()).all(|place| self.get(place).at == 0)
     }
 
-    /// Whether `hops` are of the queues that are remembered, in the same order, and few.
+    /// Returns whether `hops` are few and of the remembered queues, in the same order.
     #[inline(always)]
     pub(super) fn match_short_path(&self, hops: &Hops) -> bool {
         usize::from(hops.len()) <= LANES && self.match_first(hops)
     }
 
-    /// Whether the first of `hops` are.
+    /// Returns whether the first of `hops` are of the remembered queues, in the same order.
     #[inline(always)]
     fn match_first(&self, hops: &Hops) -> bool {
         let (Some(lanes), Some(hop)) = (hops.lanes(), self.hop.first_chunk::<LANES>()) else {
@@ -194,7 +200,8 @@ impl Records {
         hops.len() == self.path && differ == 0
     }
 
-    /// Compares `hops`, of which [`Records::match_short_path`] was true, and remembers them; `in_base` is one over `T` in nanoseconds.
+    /// Compares `hops`, for which [`Records::match_short_path`] returned true, and remembers them.
+    /// `in_base` is one over `T` in nanoseconds.
     #[inline(always)]
     pub(super) fn advance(&mut self, hops: &Hops, in_base: f32) -> BusiestLink {
         let Some(now) = hops.lanes() else { return BusiestLink::NONE };
@@ -212,7 +219,8 @@ impl Records {
             utilisation(between[i], sent, shorter_queue(left[i], queue[i]), now.carries[i], in_base)
         });
         (*at, *tx_bytes, *queue) = (*now.at, *now.tx_bytes, left.map(|units| units as u16));
-        // Seen from here on as memory: otherwise the compiler takes lanes out of registers one by one while they are made.
+        // The black box keeps the lanes in memory from here on: otherwise the compiler takes them
+        // out of registers one by one while they are computed.
         let (busy, between) = core::hint::black_box((busy, between));
         let mut busiest = BusiestLink { utilisation: busy[0], between: between[0] };
         for i in 1..LANES {
@@ -221,7 +229,7 @@ impl Records {
         busiest
     }
 
-    /// The same of those behind the first.
+    /// Compares and remembers the record behind the first [`LANES`].
     fn advance_fifth(&mut self, hops: &Hops, in_base: f32, busiest: &mut BusiestLink) {
         if let Some(hop) = hops.get(LANES) {
             let now = QueueRecord::from_hop(&hop);
@@ -230,7 +238,7 @@ impl Records {
         }
     }
 
-    /// The same of any.
+    /// Compares and remembers the records of any path.
     pub(super) fn compare_any(&mut self, hops: &Hops, in_base: f32) -> BusiestLink {
         let fifth = hops.get(LANES).is_none_or(|hop| low(hop.hop) == self.hop[LANES]);
         if fifth && self.match_first(hops) {
@@ -251,7 +259,7 @@ impl Records {
         busiest
     }
 
-    /// [`Records::path`], after `hops` were remembered.
+    /// Returns the value of [`Records::path`] after `hops` were remembered.
     fn single_path_len(&self, hops: &Hops) -> u8 {
         let (len, here) = (usize::from(hops.len()), usize::from(self.here));
         let in_order = hops.iter().enumerate().all(|(place, hop)| {
@@ -261,8 +269,9 @@ impl Records {
         if in_order && others { hops.len() } else { SEVERAL_PATHS }
     }
 
-    /// Where to remember the record at `place` of a path: there, if that is where its queue was or nothing is; or else where its
-    /// queue was, or else instead of the one that was not met for longest.
+    /// Returns where to remember the record at `place` of a path: there, if the place holds its
+    /// queue or is unused; otherwise where its queue is; otherwise in place of the record that is
+    /// oldest.
     fn place_of(&self, place: usize, now: QueueRecord) -> usize {
         if place < self.len() {
             let there = self.get(place);

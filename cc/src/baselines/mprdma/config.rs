@@ -10,8 +10,8 @@ use crate::tuning::{Parameter, Tunable, number};
 const START: &str = "from the smallest to the largest window";
 const LARGEST: &str = "the smallest window to 2 GB";
 
-/// Parameters of [`crate::Mprdma`]: [`MprdmaConfig::new`] derives them from the network, and
-/// its check has the last word.
+/// Parameters of [`crate::Mprdma`]: [`MprdmaConfig::new`] derives them from the network, and its
+/// check validates the result.
 #[derive(Clone, PartialEq, Debug)]
 pub struct MprdmaConfig {
     /// The slower of the two ends' links.
@@ -33,7 +33,7 @@ pub struct MprdmaConfig {
 }
 
 impl MprdmaConfig {
-    /// The paper's constants for `network`.
+    /// Returns the paper's constants for `network`.
     #[must_use]
     pub fn new(network: &NetworkProfile) -> Self {
         let rtt = network.base_rtt.max(network.min_base_rtt.unwrap_or(Span::ZERO));
@@ -74,7 +74,7 @@ impl Tunable for MprdmaConfig {
 }
 
 impl SenderParameters for MprdmaConfig {
-    /// Section 3.1: a step for every packet, so every packet is acknowledged.
+    /// Asks for an ACK per packet, because the window moves with every packet (section 3.1).
     fn acks(&self) -> AckStyle {
         AckStyle { each_packet: true, ..AckStyle::default() }
     }

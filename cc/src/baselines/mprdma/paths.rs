@@ -11,7 +11,7 @@ use crate::error::{ConfigError, within};
 use crate::selector::{PathMetrics, PathParameters, PathSelector, PathSignal, some_paths};
 use crate::tuning::{Parameter, Tunable, number, switch};
 
-/// ACKs that may wait for the packets they clock out; the oldest give way.
+/// Largest number of ACKs that wait for the packets they clock out; newer ones replace the oldest.
 const CLOCKS: usize = 12;
 
 /// Parameters of [`AckClockedPaths`].
@@ -21,13 +21,13 @@ pub struct AckClockedConfig {
     pub paths: u16,
     /// Probability that a window's worth of packets holds one that probes a new path: 0.01.
     pub probe: f64,
-    /// Whether every second marked ACK clocks a packet out too: yes. The window then loses half a
-    /// packet a mark, so two marked ACKs make room for one packet, which goes where they came from.
+    /// Every second marked ACK clocks out a packet, too: yes. The window loses half a packet per
+    /// mark, so two marked ACKs make room for one packet, which takes their path.
     pub marked: bool,
 }
 
 impl AckClockedConfig {
-    /// The paper's constants.
+    /// Returns the paper's constants.
     #[must_use]
     pub const fn new(paths: u16) -> Self {
         Self { paths, probe: 0.01, marked: true }
@@ -53,16 +53,16 @@ impl PathParameters for AckClockedConfig {
 }
 
 /// Multi-path ACK clocking (Lu et al., "Multi-Path Transport for RDMA in Datacenters", NSDI 2018,
-/// section 3): no state a path, because the ACKs are the state.
+/// section 3): there is no state per path, because the ACKs are the state.
 ///
-/// The first window goes out on random virtual paths. From then on a packet takes the path of the ACK
-/// that made room for it, so that a path carries what it acknowledges. A window that grew may send two
-/// packets for one ACK, never more; what no ACK clocks out takes a random path, as the paper's burst
-/// timer has it. Once in a while a packet probes a random path instead.
+/// The first window goes out on random virtual paths. From then on a packet takes the path of the
+/// ACK that made room for it, so that a path carries what it acknowledges. A window that grew may
+/// send two packets for one ACK, never more; packets that no ACK clocks out take a random path, as
+/// with the paper's burst timer. Occasionally a packet probes a random path instead.
 ///
-/// A train of packets that leaves on one pick counts as one packet, as does an ACK that covers several
-/// packets of one path. The paper also stops clocking paths whose ACKs come too late to bound
-/// reordering; here reordering costs a bitmap and no path is cut off for it.
+/// A train of packets that leaves on one pick counts as one packet, as does an ACK that covers
+/// several packets of one path. To bound reordering, the paper also stops clocking paths whose ACKs
+/// come too late; here the receive bitmap absorbs reordering, and no path is excluded.
 #[derive(Clone, Debug)]
 pub struct AckClockedPaths {
     config: Arc<AckClockedConfig>,
@@ -71,16 +71,16 @@ pub struct AckClockedPaths {
     /// Index of the oldest clock.
     oldest: u8,
     held: u8,
-    /// The path of the latest clock that was used, while it may be used a second time.
+    /// Path of the latest clock that was used, while it may be used a second time.
     again: Option<u16>,
     /// A marked ACK waits for a second one.
     half: bool,
-    /// Packets until the window's worth is full.
+    /// Remaining packets of the current window's worth.
     round: u32,
 }
 
 impl AckClockedPaths {
-    /// A selector without clocks. `config` must have passed its check.
+    /// Creates a selector without clocks. `config` must have passed its check.
     #[must_use]
     pub const fn new(config: Arc<AckClockedConfig>, rng: Rng) -> Self {
         Self {
@@ -100,7 +100,7 @@ impl AckClockedPaths {
         self.rng.below(u32::from(self.config.paths)) as u16
     }
 
-    /// Index of the clock `by` behind the oldest.
+    /// Returns the index of the clock `by` places behind the oldest.
     const fn place(&self, by: u8) -> u8 {
         (self.oldest + by) % CLOCKS as u8
     }
@@ -115,7 +115,7 @@ impl AckClockedPaths {
         }
     }
 
-    /// Whether the packet that leaves now is the probe of its round.
+    /// Returns whether the packet that leaves now is the probe of its round.
     fn probes(&mut self, cwnd_packets: u32) -> bool {
         if self.round == 0 {
             self.round = cwnd_packets.max(1);
@@ -159,7 +159,7 @@ impl PathSelector for AckClockedPaths {
         }
     }
 
-    /// The clocks of a burst that is over say nothing about the next one.
+    /// Clocks of a burst that is over do not apply to the next one.
     fn on_idle(&mut self, _now: Time) {
         self.held = 0;
         self.again = None;

@@ -7,28 +7,29 @@ use crate::error::{ConfigError, within};
 use crate::fair::{FairParameters, VaiConfig};
 use crate::network::NetworkProfile;
 
-/// Parameters of [`crate::Swift`]. The paper keeps most values to itself; where it does, those are
-/// taken that a reimplementation had to choose: J. Snyder's thesis ("Improving Congestion Control
-/// Convergence in RDMA Networks"), table 3.1, scaled from its network of 4.16 us to this one.
+/// Parameters of [`crate::Swift`]. The paper does not publish most values. The missing ones are
+/// those of a reimplementation, J. Snyder's thesis ("Improving Congestion Control Convergence in
+/// RDMA Networks"), table 3.1, scaled from its network of 4.16 us to this one.
 #[derive(Clone, PartialEq, Debug)]
 pub struct SwiftConfig {
-    /// Largest packet in nominal bytes: what "one packet" of a window is.
+    /// Largest packet in nominal bytes: "one packet" of a window.
     pub mtu: u32,
-    /// Unloaded round-trip time: what the smoothed one starts from.
+    /// Unloaded round-trip time, the initial value of the smoothed one.
     pub base_rtt: Span,
     /// Base target delay: 1.2 base RTTs (5 us of 4.16 us, table 3.1).
     pub base_target: Span,
-    /// Added for each hop: 0.48 base RTTs (2 us of 4.16 us, table 3.1). Switches that trim hold one
-    /// bandwidth-delay product, so that no delay exceeds two base RTTs, and a target must lie below; there
-    /// it is 0.24.
+    /// Delay added per hop: 0.48 base RTTs (2 us of 4.16 us, table 3.1). Switches that trim hold
+    /// one bandwidth-delay product, so that no delay exceeds two base RTTs and the target must lie
+    /// below; there it is 0.24.
     pub per_hop: Span,
-    /// Hops of a path about which nothing is known: 1.
+    /// Number of hops of a path without telemetry: 1.
     pub hops: u8,
-    /// Most that flow-based scaling adds: five base targets (table 3.1); with trimming 0.4 base RTTs.
+    /// Largest delay that flow-based scaling adds: five base targets (table 3.1); with trimming 0.4
+    /// base RTTs.
     pub fs_range: Span,
-    /// Window in packets from which downwards it adds all of that: 0.1 (table 3.1).
+    /// Window in packets at and below which it adds all of that: 0.1 (table 3.1).
     pub fs_min_cwnd: f32,
-    /// Window in packets from which upwards it adds nothing: 100 (table 3.1).
+    /// Window in packets at and above which it adds nothing: 100 (table 3.1).
     pub fs_max_cwnd: f32,
     /// Packets added a round trip: 1 (uet-htsim; the thesis' 50 Mb/s is a sixtieth of that).
     pub ai: f32,
@@ -36,17 +37,18 @@ pub struct SwiftConfig {
     pub beta: f32,
     /// Largest share of the window lost in one decrease: 0.5 (table 3.1).
     pub max_mdf: f32,
-    /// Smallest window in packets: 0.1, from which down the target grows no more. A flow never waits
-    /// longer than ten round trips then, also where hosts are slow for a while.
+    /// Smallest window in packets: 0.1, below which the target no longer grows. A flow then never
+    /// waits longer than ten round trips, even while hosts are slow.
     pub min_cwnd: f32,
-    /// Largest window in packets: one and a half bandwidth-delay products, which SMaRTT v2 (section
-    /// III-J) allows itself too.
+    /// Largest window in packets: one and a half bandwidth-delay products, as in SMaRTT v2 (section
+    /// III-J).
     pub max_cwnd: f32,
     /// First window in packets: one bandwidth-delay product, that is, line rate (as the
     /// thesis starts its flows; the paper is silent).
     pub start_cwnd: f32,
-    /// Packets are always spaced, at the window over the base RTT, as HPCC's simulator spaces those of every algorithm
-    /// with a window (the thesis' runs are with it); otherwise only where the window is less than a packet.
+    /// Packets are always spaced, at the window over the base RTT, as HPCC's simulator spaces those
+    /// of every window algorithm (the thesis uses that simulator); otherwise only while the window
+    /// is less than a packet.
     pub rate: bool,
     /// Time-outs in a row that leave the smallest window (`RETX_RESET_THRESHOLD`,
     /// section 3.6, without a value): 5.
@@ -54,7 +56,7 @@ pub struct SwiftConfig {
 }
 
 impl SwiftConfig {
-    /// The defaults on `network`.
+    /// Returns the defaults on `network`.
     #[must_use]
     #[allow(clippy::cast_possible_truncation)] // windows are in single precision
     pub fn new(network: &NetworkProfile) -> Self {
@@ -131,8 +133,8 @@ tunable! {
 impl SenderParameters for SwiftConfig {}
 
 impl FairParameters for SwiftConfig {
-    /// Table 4.1: tokens from the target delay and the queue of a bandwidth-delay product on, one for 30 ns of round trip
-    /// where the base RTT is 4.16 us.
+    /// Returns table 4.1: tokens start at the target delay plus the queue of a bandwidth-delay
+    /// product, one token per 30 ns of round trip where the base RTT is 4.16 us.
     #[allow(clippy::cast_possible_truncation)] // a unit, not a sum
     fn vai(&self) -> VaiConfig {
         let base = self.base_rtt.as_f64();

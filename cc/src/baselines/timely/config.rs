@@ -14,7 +14,7 @@ pub struct TimelyConfig {
     pub line: Rate,
     /// Bandwidth-delay product in bytes.
     pub bdp: f32,
-    /// What a gradient is normalised by: the base RTT (20 us in the paper).
+    /// Time by which the gradient is normalised: the base RTT (20 us in the paper).
     pub min_rtt: Span,
     /// Delay below which the rate only rises: 2.5 base RTTs (50 us of 20 us). Switches that trim hold
     /// one bandwidth-delay product, so no delay exceeds two base RTTs; there 1.25.
@@ -27,26 +27,26 @@ pub struct TimelyConfig {
     pub beta: f32,
     /// Additive increase: a thousandth of the line (10 Mb/s of 10 Gb/s).
     pub delta: Rate,
-    /// Additive increases at once in hyper-active increase: 5 (`N`).
+    /// Additive steps at once in hyper-active increase: 5 (`N`).
     pub hai: u8,
-    /// Completion events in a row with a negative gradient that lead to it: 5.
+    /// Completion events in a row with a negative gradient that start it: 5.
     pub hai_after: u8,
-    /// Bytes of a segment, after each of which the rate changes, and which leave back to back: 16 KiB,
-    /// the paper's smallest (its largest, 64 KiB, is half of this network's pipe).
+    /// Bytes of a segment: 16 KiB, the paper's smallest (its largest, 64 KiB, is half of this
+    /// network's pipe). The rate changes after each segment, and a segment leaves back to back.
     pub segment: u32,
     /// Smallest rate: a thousandth of the line.
     pub min_rate: Rate,
     /// First rate over the line's: 1, like the other rates here. The paper gives a new flow one share
     /// more than the host has flows, which one context cannot know.
     pub start: f32,
-    /// What a loss multiplies the rate by: 0.5 (no source; the paper's network has no losses).
+    /// Factor of the rate after a loss: 0.5 (no source; the paper's network has no losses).
     pub loss_cut: f32,
-    /// Limit of the bytes in flight in bandwidth-delay products: 0, none.
+    /// Limit of the bytes in flight in bandwidth-delay products: 0 for none.
     pub window: f32,
 }
 
 impl TimelyConfig {
-    /// The defaults on `network`.
+    /// Returns the defaults on `network`.
     #[must_use]
     #[allow(clippy::cast_possible_truncation)] // single precision is the rates'
     pub fn new(network: &NetworkProfile) -> Self {
@@ -76,7 +76,7 @@ impl TimelyConfig {
         }
     }
 
-    /// The limit of the bytes in flight.
+    /// Returns the limit of the bytes in flight, if any.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // saturates, not negative
     pub(super) fn window_bytes(&self) -> Option<u64> {
         (self.window > 0.0).then_some((self.window * self.bdp) as u64)

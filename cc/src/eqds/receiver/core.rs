@@ -1,25 +1,27 @@
-//! What a receiver can learn of the network in front of its port: packets trimmed elsewhere.
+//! Adaptation of a receiver to congestion inside the network, which it infers from packets trimmed
+//! before its own port.
 
 use squall_base::{Span, Time};
 
-/// Share of what arrives that may have been trimmed before its grants are cut (uet-htsim `oversubscribed_cc`).
+/// Share of arriving packets that may have been trimmed before the receiver cuts its grants
+/// (uet-htsim `oversubscribed_cc`).
 const TARGET: f64 = 0.3;
-/// Share of the line that a period below it adds.
+/// Share of the line that each period below the target adds.
 const INCREASE: f64 = 0.01;
 /// Weight of the trimmed share in a cut.
 const DECREASE: f64 = 0.5;
 /// Weight of the latest period in the average.
 const WEIGHT: f64 = 0.5;
-/// Least share of the line that is granted.
+/// Smallest share of the line that is granted.
 const LEAST: f64 = 0.01;
 
-/// Which part of its line a receiver may grant, so that what it grants gets through an oversubscribed core: additive
-/// increase and multiplicative decrease by the share of packets that arrive trimmed, with uet-htsim's constants.
-/// Credits alone know the receiver's port and nothing else.
+/// Share of its line that a receiver may grant so that its grants fit through an oversubscribed
+/// core: additive increase and multiplicative decrease by the share of packets that arrive trimmed,
+/// with uet-htsim's constants. Credits alone reflect only the receiver's port.
 #[derive(Clone, Debug)]
 pub(super) struct CoreCapacity {
     period: Span,
-    /// When the current period ends; it begins with the first packet after the last.
+    /// End of the current period; a period begins with the first packet after the previous one.
     end: Time,
     whole: u32,
     trimmed: u32,
@@ -28,12 +30,13 @@ pub(super) struct CoreCapacity {
 }
 
 impl CoreCapacity {
-    /// One that has seen nothing, looking at what arrives in each `period`.
+    /// Creates the state without measurements, with this length of a period.
     pub(super) const fn new(period: Span) -> Self {
         Self { period, end: Time::NEVER, whole: 0, trimmed: 0, average: 0.0, share: 1.0 }
     }
 
-    /// A data packet arrived; not one that was trimmed at this port. The share of the line to grant, if it changes.
+    /// Counts a data packet that arrived and was not trimmed at this port. Returns the share of the
+    /// line to grant if it changes.
     pub(super) fn on_rx(&mut self, now: Time, trimmed: bool) -> Option<f64> {
         let changed = now >= self.end && self.end < Time::NEVER;
         if changed {
@@ -47,7 +50,7 @@ impl CoreCapacity {
         changed.then_some(self.share)
     }
 
-    /// The end of a period, in which at least one packet arrived.
+    /// Ends a period in which at least one packet arrived.
     fn adapt(&mut self) {
         let trimmed =
             f64::from(self.trimmed) / (f64::from(self.trimmed) + f64::from(self.whole)).max(1.0);

@@ -1,33 +1,34 @@
-//! The active upstream senders of a receiver (Dart, section III-B): who has a message under way, each counted once.
+//! The active upstream senders of a receiver (Dart, section III-B): senders with a message under
+//! way, each counted once.
 
 use alloc::vec::Vec;
 
 use squall_base::{Span, Time};
 
-/// A sender.
+/// One active sender.
 #[derive(Clone, Copy, Debug)]
 struct ActiveSender {
     source: u32,
-    /// Messages that began and did not end.
+    /// Number of messages that began and did not end.
     messages: u32,
-    /// When something of it, or about it, last arrived.
+    /// Time of the last packet from, or list with, this sender.
     last_seen: Time,
 }
 
-/// The set of active senders, by number. It grows with senders, never with packets.
+/// The set of active senders. It grows with the number of senders, never with packets.
 #[derive(Clone, Debug)]
 pub(super) struct ActiveSenders {
-    /// By rising number.
+    /// Active senders in ascending order of their number.
     list: Vec<ActiveSender>,
-    /// Silence after which a sender is none any more: its last packet may have been lost.
+    /// Silence after which a sender is removed: its last packet may have been lost.
     idle: Span,
-    /// Nobody has been silent for so long before.
+    /// No sender reaches that silence before this time.
     sweep_at: Time,
-    /// The latest round of each group whose list was taken.
+    /// Group and latest round of each group whose list was accepted.
     rounds: Vec<(u32, u32)>,
 }
 
-/// Groups whose latest round is remembered; of more, the oldest is forgotten.
+/// Number of groups whose latest round is remembered; the oldest is forgotten first.
 const GROUPS: usize = 64;
 
 impl ActiveSenders {
@@ -35,12 +36,12 @@ impl ActiveSenders {
         Self { list: Vec::new(), idle, sweep_at: Time::NEVER, rounds: Vec::new() }
     }
 
-    /// How many there are.
+    /// Returns the number of active senders.
     pub(super) const fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// A packet of `source` arrived, which may begin or end a message.
+    /// Processes a packet of `source`, which may begin or end a message.
     pub(super) fn on_packet(&mut self, now: Time, source: u32, begins: bool, ends: bool) {
         let at = self.add(now, source);
         let sender = &mut self.list[at];
@@ -54,8 +55,8 @@ impl ActiveSenders {
         }
     }
 
-    /// Somebody says that `sources` send, too, in `round` of an incast of `group`. Every one of them may say so: the first
-    /// is believed. False of a round that is over.
+    /// Adds the `sources` of a list for `round` of an incast of `group`. Each sender of the incast
+    /// may send the list; only the first copy counts. Returns false if the round is over.
     pub(super) fn add_list(
         &mut self,
         now: Time,
@@ -64,7 +65,7 @@ impl ActiveSenders {
     ) -> bool {
         let known = self.rounds.iter().position(|(of, _)| *of == group);
         if let Some(at) = known {
-            // An older round is a packet that comes late.
+            // A list of an older round is in a packet that arrives late.
             match round.wrapping_sub(self.rounds[at].1) {
                 0 => return true,
                 ahead if ahead > u32::MAX / 2 => return false,
@@ -81,7 +82,7 @@ impl ActiveSenders {
         true
     }
 
-    /// The place of `source`, which is active from now on.
+    /// Marks `source` as active and returns its place.
     fn add(&mut self, now: Time, source: u32) -> usize {
         if self.list.is_empty() {
             self.sweep_at = now + self.idle;
@@ -95,7 +96,7 @@ impl ActiveSenders {
         }
     }
 
-    /// Those who have been silent for too long are none any more.
+    /// Removes the senders that have been silent for too long.
     pub(super) fn sweep(&mut self, now: Time) {
         if now < self.sweep_at {
             return;
@@ -106,7 +107,7 @@ impl ActiveSenders {
         self.sweep_at = oldest.map_or(Time::NEVER, |last_seen| last_seen + idle);
     }
 
-    /// When [`ActiveSenders::sweep`] has something to do at the earliest.
+    /// Returns the earliest time at which [`ActiveSenders::sweep`] may remove a sender.
     pub(super) fn next_sweep(&self) -> Option<Time> {
         (!self.list.is_empty()).then_some(self.sweep_at)
     }

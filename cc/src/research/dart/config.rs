@@ -15,30 +15,35 @@ use crate::tuning::{Parameter, Setting, Tunable};
 /// Parameters of [`crate::Dart`] and its receiver, and those of the DCQCN it falls back to.
 #[derive(Clone, Debug)]
 pub struct DartConfig {
-    /// Of Dart proper.
+    /// Dart's own parameters.
     pub own: DartParameters,
-    /// Of the fall-back: DCQCN's own defaults (section VI-A: "following DCQCN's recommendations").
+    /// Parameters of the fall-back: DCQCN's own defaults (section VI-A: "following DCQCN's
+    /// recommendations").
     pub dcqcn: Arc<DcqcnConfig>,
 }
 
-/// Parameters of Dart proper.
+/// Dart's own parameters.
 #[derive(Clone, PartialEq, Debug)]
 pub struct DartParameters {
-    /// Limit of the bytes in flight in bandwidth-delay products: 1; 0 for none, as in the paper, where the count of senders is
-    /// late by the queue that it should prevent.
+    /// Limit of the bytes in flight in bandwidth-delay products: 1; 0 for none, as in the paper.
+    /// Without a limit the sender count arrives late by the very queue that it should prevent.
     pub cap: f32,
-    /// Part of the line that is shared out: 1. Less drains the queue that the first packets of a sender leave.
+    /// Part of the line that the receiver divides: 1. A smaller one drains the queue that the first
+    /// packets of a sender leave.
     pub eta: f32,
-    /// Share of the receiver's line from which on it is the bottleneck: 0.95. The paper says no number.
+    /// Share of the receiver's line from which it counts as the bottleneck: 0.95. The paper gives
+    /// no number.
     pub theta: f32,
-    /// Time over which a receiver looks at its rate and at marks: a base round trip. The paper says no number.
+    /// Time over which a receiver measures its rate and marks: a base round trip. The paper gives
+    /// no number.
     pub window: Span,
-    /// Silence after which a receiver counts a sender no more: 50 base round trips (2 s in the paper).
+    /// Silence after which a receiver no longer counts a sender: 50 base round trips (2 s in the
+    /// paper).
     pub idle: Span,
 }
 
 impl DartConfig {
-    /// The defaults on `network`.
+    /// Returns the defaults on `network`.
     #[must_use]
     pub fn new(network: &NetworkProfile) -> Self {
         let rtt = network.base_rtt.max(network.min_base_rtt.unwrap_or(Span::ZERO));
@@ -46,7 +51,7 @@ impl DartConfig {
         Self { own, dcqcn: Arc::new(DcqcnConfig::new(network)) }
     }
 
-    /// The limit of the bytes in flight, a packet at least.
+    /// Returns the limit of the bytes in flight, at least a packet.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // saturates, not negative
     pub(super) fn window_bytes(&self) -> Option<u64> {
         let bytes = (self.own.cap * self.dcqcn.bdp) as u64;
@@ -68,7 +73,7 @@ tunable! {
         "silence after which a receiver counts a sender no more: 50 base RTTs";
 }
 
-/// The parameters are those of the two parts.
+/// The parameters are the union of the two parts' parameters.
 impl Tunable for DartConfig {
     const PARAMETERS: &'static [Parameter<Self>] = &[];
 

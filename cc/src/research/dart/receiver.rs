@@ -1,6 +1,7 @@
-//! Dart's receiver (Xue et al., "Dart: Divide and Specialize for Fast Response to Congestion in RDMA-based Datacenter
-//! Networks", ToN 2020, sections III-B to III-D): it counts who sends to it, tells each its share of the line, and keeps marks
-//! to itself as long as it is itself the bottleneck.
+//! Dart's receiver (Xue et al., "Dart: Divide and Specialize for Fast Response to Congestion in
+//! RDMA-based Datacenter Networks", ToN 2020, sections III-B to III-D): it counts its active
+//! senders, returns to each its share of the line, and hides marks while the receiver itself is the
+//! bottleneck.
 
 use squall_base::{Span, Time};
 
@@ -11,33 +12,34 @@ use crate::controller::{
     SenderList, ShareConfig, WHOLE_SHARE,
 };
 
-/// Most senders that a list names: an incast of more is not announced but met.
+/// Largest number of senders in a valid list. Senders of a larger incast are counted as their
+/// packets arrive.
 pub(crate) const MAX_LISTED_SENDERS: usize = 256;
 
-/// What arrived in a window.
+/// Arrivals in a window.
 #[derive(Clone, Copy, Debug, Default)]
 struct WindowCounts {
     bytes: u64,
     marked: bool,
 }
 
-/// A receiver that apportions its line among those who send to it.
+/// A receiver that divides its line among its active senders.
 #[derive(Clone, Debug)]
 pub struct DartReceiver {
     config: ShareConfig,
     notify: NotifyReceiver,
     senders: ActiveSenders,
     state: Congestion,
-    /// What the last window said, if not what the state is.
+    /// Observation of the last window, which may differ from the state.
     last_observed: Congestion,
     window_start: Time,
     arrived: WindowCounts,
-    /// Bytes of the window before and how long it lasted; nothing after a pause.
+    /// Bytes and duration of the previous window; zero after a pause.
     before: (u64, Span),
 }
 
 impl DartReceiver {
-    /// A receiver to which nobody sends yet.
+    /// Creates a receiver without active senders.
     #[must_use]
     pub fn new(config: ShareConfig) -> Self {
         Self {
@@ -52,13 +54,13 @@ impl DartReceiver {
         }
     }
 
-    /// What it sees.
+    /// Returns the observed congestion.
     #[must_use]
     pub const fn congestion(&self) -> Congestion {
         self.state
     }
 
-    /// How many share the line, at least one.
+    /// Returns the number of senders that share the line, at least one.
     #[must_use]
     pub fn senders(&self) -> u16 {
         match self.state {
@@ -67,7 +69,7 @@ impl DartReceiver {
         }
     }
 
-    /// Whether as much as the line carries arrived: `bytes` in `time`.
+    /// Returns whether `bytes` in `time` fill the line.
     fn fills_line(&self, bytes: u64, time: Span) -> bool {
         bytes as f64 * 8e9
             >= f64::from(self.config.theta) * self.config.line.0 as f64 * time.as_f64()
@@ -85,7 +87,8 @@ impl DartReceiver {
             true if self.fills_line(bytes, lasted) => Congestion::Receiver,
             true => Congestion::Elsewhere,
         };
-        // Twice the same, or the state stays: one of n senders may pause.
+        // The state changes only after the same observation twice, because one of n senders may
+        // pause.
         if observed == self.last_observed || self.state == Congestion::None {
             self.state = observed;
         }
@@ -95,12 +98,12 @@ impl DartReceiver {
         self.window_start = now;
     }
 
-    /// Whether a mark is told to the sender.
+    /// Returns whether marks are reported to the sender.
     fn reports_marks(&self, now: Time) -> bool {
         match self.state {
             Congestion::Receiver => false,
             Congestion::Elsewhere => true,
-            // The first of them: by what arrived lately.
+            // The first marks are judged by the recent arrivals.
             Congestion::None => {
                 let (bytes, lasted) = self.before;
                 let since = now.since(self.window_start) + lasted;
@@ -111,7 +114,8 @@ impl DartReceiver {
 }
 
 impl ReceiverCc for DartReceiver {
-    /// One that names a stranger, less than two senders or too many of them, or of a round that is over, is as good as none.
+    /// Ignores a list that names an unknown sender, fewer than two senders or too many, and one of
+    /// a round that is over.
     fn on_sender_list(&mut self, now: Time, list: &SenderList<'_>) -> bool {
         let known = |source: &u32| *source < self.config.sources;
         let plausible = (2..=MAX_LISTED_SENDERS).contains(&list.sources.len());

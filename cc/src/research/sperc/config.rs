@@ -9,33 +9,38 @@ use crate::controller::{ReceiverConfig, SenderParameters};
 use crate::error::{ConfigError, within};
 use crate::network::NetworkProfile;
 
-/// Parameters of [`crate::Sperc`]: those of its authors' simulations, as far as Snyder's thesis (chapter 5) has them.
+/// Parameters of [`crate::Sperc`]: those of its authors' simulations, as far as Snyder's thesis
+/// (chapter 5) gives them.
 #[derive(Clone, Debug)]
 pub struct SpercConfig {
-    /// Largest packet in nominal bytes: what leaves back to back.
+    /// Largest packet in nominal bytes; also the burst.
     pub mtu: u32,
-    /// Unloaded round trip of the network's longest path: the time between two rate packets, and the length of an epoch.
+    /// Unloaded round trip of the network's longest path: the interval of rate packets and the
+    /// length of an epoch.
     pub base_rtt: Span,
-    /// Rate of the host's link: what flows without a rate send at.
+    /// Rate of the host's link, at which flows without a rate send.
     pub line: Rate,
-    /// Flows of no more bytes than this start at once, at the rate of the line, and ask for no rate (section 5.1.2): a
-    /// bandwidth-delay product. With [`SpercConfig::one_rtt`] none is exempt.
+    /// Largest size in bytes of flows that start at once, at line rate, without a rate packet
+    /// (section 5.1.2): a bandwidth-delay product. With [`SpercConfig::one_rtt`] no flow is exempt.
     pub exempt: u64,
-    /// 1RC: every flow starts at once, with speculative packets, of which switches drop those beyond its rate.
+    /// 1RC: every flow starts at once with speculative packets, of which switches drop those beyond
+    /// its rate.
     pub one_rtt: bool,
-    /// The speculative packets of all flows of a host that start in an epoch are numbered together, so that they have what one
-    /// has (section 5.3); otherwise each flow numbers its own, as in section 5.2.
+    /// All flows of a host that start in an epoch number their speculative packets together, so
+    /// that they share the allowance of one flow (section 5.3); otherwise each flow numbers its
+    /// own, as in section 5.2.
     pub together: bool,
-    /// A flow's part is divided by the connections its host has (section 5.3).
+    /// A flow's share is divided by the number of connections of its host (section 5.3).
     pub weights: bool,
-    /// Part of the line that a host's rate packets may take, by leaving less often: 0.02.
+    /// Largest part of the line for a host's rate packets, which leave less often if there are many
+    /// flows: 0.02.
     pub control: f32,
-    /// What the flows of this host share.
+    /// State that the flows of this host share.
     pub(super) starts: Arc<Starts>,
 }
 
 impl SpercConfig {
-    /// The defaults on `network`.
+    /// Returns the defaults on `network`.
     #[must_use]
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // saturates, not negative
     pub fn new(network: &NetworkProfile) -> Self {
@@ -52,7 +57,7 @@ impl SpercConfig {
         }
     }
 
-    /// A bandwidth-delay product, a packet at least.
+    /// Returns a bandwidth-delay product in bytes, at least a packet.
     pub(super) fn window(&self) -> u64 {
         self.line.bytes_in(self.base_rtt).max(self.mtu.into())
     }

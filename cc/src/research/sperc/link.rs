@@ -1,40 +1,42 @@
-//! What a link knows of all flows on it, and what it makes of a rate packet (s-PERC; Snyder's thesis, section 5.1.1,
-//! algorithm 3, with the weights of algorithm 4).
+//! State of a link about all flows on it, and its processing of a rate packet (s-PERC; Snyder's
+//! thesis, section 5.1.1, algorithm 3, with the weights of algorithm 4).
 //!
-//! A flow is counted among those that are limited elsewhere (`E`), by what it has, or among those that this link limits (`B`),
-//! by its weight. No flow is remembered: how it is counted stands in its packet.
+//! A link counts a flow either among those that are limited elsewhere (`E`), by its rate, or among
+//! those that this link limits (`B`), by its weight. The link keeps no state per flow: the flow's
+//! rate packet carries it.
 
 use squall_base::{Span, Time};
 
 use crate::controller::{LinkEntry, LinkState, RatePacket};
 
-/// Rates that differ by less are the same: packets carry single precision.
+/// Relative difference up to which rates count as equal, because packets carry single precision.
 const SAME: f64 = 1e-6;
-/// A link that is full gives this part of its rate nevertheless: who has no rate cannot learn of a better one.
+/// Part of its rate that a full link still offers: a flow without any rate could not learn of a
+/// better one.
 const LEAST: f64 = 1e-4;
 
-/// What all links of a switch have in common.
+/// Parameters that all links of a switch share.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct SpercLinkParameters {
-    /// For how long a link remembers, and then once more, the largest rate of a flow that is limited elsewhere: a round trip of
-    /// rate packets at least.
+    /// Length of a round: at least a round trip of rate packets. A link remembers the largest rate
+    /// of a flow that is limited elsewhere for the current round and one more.
     pub round: Span,
-    /// Who sent no rate packet for so long, and then once more, is counted no longer; so what lost packets left behind is
-    /// forgotten. Zero for never, as published.
+    /// Length of a sweep: a flow without a rate packet in the current and the previous sweep no
+    /// longer counts, so that lost packets leave no traces. Zero for never, as published.
     pub forget: Span,
 }
 
-/// The flows that a link counts.
+/// Sums over the flows that a link counts.
 #[derive(Clone, Copy, Debug, Default)]
 struct FlowSums {
-    /// Rates of those limited elsewhere: `SumE`.
+    /// Sum of the rates of flows limited elsewhere: `SumE`.
     elsewhere: f64,
-    /// Weights of those limited here: `NumB`.
+    /// Sum of the weights of flows limited here: `NumB`.
     here: f64,
 }
 
 impl FlowSums {
-    /// What a flow counts here.
+    /// Returns the contribution of a flow to the sums.
     fn contribution(entry: &LinkEntry) -> Self {
         let share = 1.0 / f64::from(entry.weight.max(1));
         match entry.state {
@@ -51,52 +53,53 @@ impl FlowSums {
         self.here += part.here;
     }
 
-    /// What is left of rounding is nobody's.
+    /// Subtracts a contribution. Rounding may leave a negative rest, which becomes zero.
     fn remove(&mut self, part: Self) {
         self.elsewhere = (self.elsewhere - part.elsewhere).max(0.0);
         self.here = (self.here - part.here).max(0.0);
     }
 }
 
-/// A time that is divided into parts of one length.
+/// Index of the current period, in time divided into periods of one length.
 #[derive(Clone, Copy, Debug, Default)]
 struct PeriodCounter(u64);
 
 impl PeriodCounter {
-    /// How many parts further `now` is; nothing goes back.
+    /// Moves on to the period of `now`, never backwards, and returns by how many periods.
     fn advance(&mut self, now: Time, length: Span) -> u64 {
         let at = now.0.checked_div(length.0).unwrap_or(0).max(self.0);
         at - core::mem::replace(&mut self.0, at)
     }
 }
 
-/// One link.
+/// The s-PERC state of one link.
 #[derive(Clone, Debug)]
 pub struct SpercLink {
     parameters: SpercLinkParameters,
-    /// `c`: b/s for data.
+    /// Capacity for data in b/s: `c`.
     capacity: f64,
     sums: FlowSums,
-    /// Those that were counted in this sweep; in the next one there are no others.
+    /// Sums over the flows counted in this sweep, which replace `sums` in the next one.
     seen: FlowSums,
     sweep: PeriodCounter,
-    /// The largest rate of a flow limited elsewhere, since the last round began, and since this one did: `MaxE`, `MaxE'`.
+    /// Largest rate of a flow limited elsewhere, since the start of the previous round and since
+    /// the start of this one: `MaxE`, `MaxE'`.
     most: f64,
     most_of_round: f64,
     round: PeriodCounter,
 }
 
-/// What a link said to a rate packet.
+/// Result of a rate packet's visit to a link.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct LinkVisit {
-    /// What it has for a flow that it limits, b/s of weight one: `b`.
+    /// Rate that the link offers a flow that it limits, in b/s of weight one: `b`.
     pub bottleneck: f64,
-    /// It did not count the flow before.
+    /// The link did not count the flow before.
     pub is_new: bool,
 }
 
 impl SpercLink {
-    /// A link with `capacity` b/s for data, without flows.
+    /// Creates a link with `capacity` b/s for data, without flows.
     #[must_use]
     pub fn new(capacity: f64, parameters: SpercLinkParameters) -> Self {
         Self {
@@ -111,7 +114,8 @@ impl SpercLink {
         }
     }
 
-    /// A rate packet passes that is known as `link` here. `None` if the flow is leaving, or the packet has no room.
+    /// Processes a rate packet, in which this link has the number `link`. Returns `None` if the
+    /// flow is leaving or the packet has no room.
     pub fn visit(&mut self, now: Time, link: u32, packet: &mut RatePacket) -> Option<LinkVisit> {
         self.pass_time(now);
         let at = packet.links.place(link)?;
@@ -124,7 +128,7 @@ impl SpercLink {
         }
         entry.fresh = true;
         entry.weight = packet.weight.max(1);
-        // While `b` is found, the flow is one of those limited here.
+        // While `b` is computed, the flow counts among those limited here.
         let here = self.sums.here + 1.0 / f64::from(entry.weight);
         let least = self.capacity * LEAST;
         let bottleneck = ((self.capacity - self.sums.elsewhere) / here).max(least);
@@ -140,7 +144,7 @@ impl SpercLink {
         } else {
             LinkState::Here
         };
-        // The low bits.
+        // The entry carries the low bits.
         entry.sweep = self.sweep.0 as u16;
         self.sums.add(FlowSums::contribution(&entry));
         self.seen.add(FlowSums::contribution(&entry));
@@ -148,7 +152,7 @@ impl SpercLink {
         Some(LinkVisit { bottleneck, is_new })
     }
 
-    /// Rounds and sweeps that are over.
+    /// Ends the rounds and sweeps that are over.
     fn pass_time(&mut self, now: Time) {
         match self.round.advance(now, self.parameters.round) {
             0 => {}
@@ -162,7 +166,7 @@ impl SpercLink {
         }
     }
 
-    /// Takes a flow out of the sums; whether it was not in them.
+    /// Removes a flow from the sums. Returns true if it was not in them.
     fn forget(&mut self, entry: &LinkEntry) -> bool {
         let age = (self.sweep.0 as u16).wrapping_sub(entry.sweep);
         if entry.state == LinkState::New || age > 1 {
@@ -176,7 +180,7 @@ impl SpercLink {
     }
 }
 
-/// As packets carry it.
+/// Returns a rate in the precision that packets carry.
 #[allow(clippy::cast_possible_truncation)] // a rate
 const fn single(rate: f64) -> f32 {
     rate as f32

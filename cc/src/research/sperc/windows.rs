@@ -1,24 +1,24 @@
-//! 1RC's window table of a link: how many speculative packets of each epoch it lets through (Snyder's thesis, section 5.2,
-//! algorithms 4 and 5).
+//! 1RC's window table of a link: the number of speculative packets of each epoch that it lets
+//! through (Snyder's thesis, section 5.2, algorithms 4 and 5).
 
 use squall_base::{Span, Time};
 
 use super::link::LinkVisit;
 use crate::controller::{RatePacket, Speculation};
 
-/// Epochs that are remembered. Of older ones nothing is known: one packet passes.
+/// Number of epochs remembered. Of each older epoch one packet passes.
 const REMEMBERED: usize = 64;
 
-/// What all window tables of a network have in common.
+/// Parameters that all window tables of a network share.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct WindowTableParameters {
     /// Length of an epoch: the longest unloaded round trip of the network.
     pub epoch: Span,
     /// Bytes of a full packet.
     pub mtu: u32,
-    /// Most packets of an entry: a bandwidth-delay product.
+    /// Largest number of packets of an entry: a bandwidth-delay product.
     pub most: u16,
-    /// By how much the clocks of hosts, which count the epochs, are ahead of the network's.
+    /// Time by which the clocks of hosts, which count the epochs, are ahead of the network's.
     pub ahead: Span,
 }
 
@@ -26,19 +26,20 @@ pub struct WindowTableParameters {
 #[derive(Clone, Debug)]
 pub struct WindowTable {
     parameters: WindowTableParameters,
-    /// By epoch, modulo their number: which, and packets.
+    /// Epoch and number of packets, indexed by epoch modulo the length.
     entries: [(u32, u16); REMEMBERED],
 }
 
 impl WindowTable {
-    /// An empty table.
+    /// Creates an empty table.
     #[must_use]
     pub const fn new(parameters: WindowTableParameters) -> Self {
         Self { parameters, entries: [(u32::MAX, 0); REMEMBERED] }
     }
 
-    /// A rate packet passed, to which the link said `visit`: its epoch has an entry from now on, and a new flow learns of it.
-    /// False if the epoch is not remembered any more, or has not come yet: one packet of it passes.
+    /// Processes a rate packet after the link's `visit`: its epoch has an entry from now on, and
+    /// the packet reports the entry to a new flow. Returns false if the epoch is no longer
+    /// remembered or has not begun; one packet of it passes.
     pub fn grant(&mut self, now: Time, visit: LinkVisit, packet: &mut RatePacket) -> bool {
         let epoch = packet.started.epoch;
         if !self.is_current(now, epoch) {
@@ -48,7 +49,7 @@ impl WindowTable {
         let window = self.window(visit.bottleneck);
         let entry = &mut self.entries[epoch as usize % REMEMBERED];
         if entry.0 != epoch {
-            // For good: flows that were told so count on it.
+            // The entry is final, because flows that received it rely on it.
             *entry = (epoch, window);
         }
         if visit.is_new {
@@ -58,7 +59,8 @@ impl WindowTable {
         true
     }
 
-    /// Whether a speculative packet passes; `None` if nothing is known of its epoch: then its host's first.
+    /// Returns whether a speculative packet passes; `None` if its epoch is unknown, in which case
+    /// the first packet of its host passes.
     #[must_use]
     pub fn passes(&self, now: Time, packet: Speculation) -> Option<bool> {
         let epoch = self.epoch_of(now, packet.epoch)?;
@@ -66,7 +68,7 @@ impl WindowTable {
         (of == epoch).then(|| packet.number < (window / packet.weight.max(1)).max(1))
     }
 
-    /// The packets of an epoch at `rate`.
+    /// Returns the number of packets in an epoch at `rate`.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // saturates, not negative
     fn window(&self, rate: f64) -> u16 {
         let WindowTableParameters { epoch, mtu, most, .. } = self.parameters;
@@ -75,20 +77,20 @@ impl WindowTable {
     }
 
     fn clock(&self, now: Time) -> u32 {
-        // Wraps.
+        // The epoch number wraps.
         (now + self.parameters.ahead).0.checked_div(self.parameters.epoch.0).unwrap_or(0) as u32
     }
 
-    /// Whether an epoch is one of those remembered; clocks may be one apart.
+    /// Returns whether an epoch is remembered; clocks may be one epoch apart.
     fn is_current(&self, now: Time, epoch: u32) -> bool {
         let age = self.clock(now).wrapping_add(1).wrapping_sub(epoch);
         age < REMEMBERED as u32
     }
 
-    /// The epoch of which these are the low bits, if it is remembered.
+    /// Returns the remembered epoch with these low bits, if there is one.
     fn epoch_of(&self, now: Time, low: u8) -> Option<u32> {
         let next = self.clock(now).wrapping_add(1);
-        // Its low bits divide 256.
+        // The number of low bits' values divides 256.
         let age = (next as u8).wrapping_sub(low) % Speculation::EPOCHS;
         let epoch = next.wrapping_sub(age.into());
         self.is_current(now, epoch).then_some(epoch)

@@ -1,22 +1,22 @@
-//! The leaky bucket of section 6.1.3: tokens of the injection rate limiter (IRL), one a flit.
+//! The leaky bucket of section 6.1.3: tokens of the injection rate limiter (IRL), one per flit.
 
 use super::config::ThreeCpoConfig;
 
 /// Tokens of one class. Cycles are counted from the start of the network.
 ///
-/// The thesis draws a random number a cycle; here tokens come evenly, as in its figures: one every `WM_MAX / watermark`
-/// cycles.
+/// The thesis draws a random number per cycle; here tokens arrive evenly, as in its figures: one
+/// every `WM_MAX / watermark` cycles.
 #[derive(Clone, Debug)]
 pub(super) struct Bucket {
-    /// Tokens; negative for debts, and not whole where costs are not.
+    /// Number of tokens; negative in debt, and fractional after fractional costs.
     tokens: f64,
-    /// What there is of the next token, in units of the watermark.
+    /// Progress towards the next token, in units of the watermark.
     part: f64,
-    /// The cycle that this is about.
+    /// Cycle up to which the state is valid.
     at: u64,
 }
 
-/// What a packet must find.
+/// Number of tokens that a packet needs.
 const WHOLE: f64 = 1.0;
 
 impl Bucket {
@@ -24,7 +24,7 @@ impl Bucket {
         Self { tokens: WHOLE, part: 0.0, at: 0 }
     }
 
-    /// Lets the cycles pass until `now`, each with this watermark.
+    /// Advances to cycle `now`, with this watermark in each cycle.
     pub(super) fn advance(&mut self, now: u64, watermark: f64, config: &ThreeCpoConfig) {
         let passed = now.saturating_sub(self.at) as f64;
         self.at = self.at.max(now);
@@ -38,7 +38,7 @@ impl Bucket {
         self.tokens -= tokens;
     }
 
-    /// The first cycle with a whole token, if the watermark stays.
+    /// Returns the first cycle with a whole token if the watermark stays.
     pub(super) fn ready_at(&self, watermark: f64, wm_max: f64) -> u64 {
         if self.tokens >= WHOLE {
             return self.at;
@@ -48,7 +48,8 @@ impl Bucket {
         let tokens = if whole < missing { whole + 1.0 } else { whole };
         let cycles = (tokens * wm_max - self.part) / watermark;
         let whole = cycles as u64;
-        // Half of a millionth is what single steps of the same sum may be off.
+        // Summing single steps may differ by half a millionth, so such a fraction does not count as
+        // a cycle.
         self.at + whole + u64::from(cycles - whole as f64 > 5e-7)
     }
 

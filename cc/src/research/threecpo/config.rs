@@ -4,41 +4,43 @@
 /// 6.2.2.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ThreeCpoConfig {
-    /// Largest watermark (`WM_MAX`), at which there is a token a cycle: 2468.
+    /// Largest watermark (`WM_MAX`), at which a token arrives every cycle: 2468.
     pub wm_max: f64,
     /// Smallest watermark (`WM_MIN`): 100.
     pub wm_min: f64,
-    /// What a watermark gains a probe without congestion (`WM_AI`): 50.
+    /// Increase of a watermark per probe without congestion (`WM_AI`): 50.
     pub ai: f64,
     /// Latency above which there is congestion (`lat_thresh`): 2000 cycles.
     pub latency: f64,
-    /// Latency at which a watermark loses most (`max_lat_thresh`): 5000 cycles.
+    /// Latency at which the decrease of a watermark is largest (`max_lat_thresh`): 5000 cycles.
     pub max_latency: f64,
-    /// Largest part that a watermark loses at a time (`base_md`): 0.5.
+    /// Largest relative decrease of a watermark (`base_md`): 0.5.
     pub md: f64,
-    /// What a matched flit costs where operations take up to `low_latency` (section 6.2.2, multiplicative increase): 0.8.
+    /// Cost of a matched flit while operations take up to `low_latency` (section 6.2.2,
+    /// multiplicative increase): 0.8.
     pub low_cost: f64,
-    /// See there: 1000 cycles.
+    /// Latency up to which `low_cost` applies: 1000 cycles.
     pub low_latency: f64,
-    /// What a matched flit costs where operations take `high_latency` and more: 1.
+    /// Cost of a matched flit while operations take at least `high_latency`: 1.
     pub high_cost: f64,
-    /// See there: 2000 cycles.
+    /// Latency from which `high_cost` applies: 2000 cycles.
     pub high_latency: f64,
-    /// By how many flits a packet with data is longer than one without (`write_size - write_ack`): 8.
+    /// Number of flits by which a packet with data is longer than one without (`write_size -
+    /// write_ack`): 8.
     pub size_diff: f64,
-    /// Most tokens of a class that are saved while those of the other are missing: 1. The thesis does not say; its figures have one
-    /// class, and never show more.
+    /// Largest number of tokens of a class saved while those of the other are missing: 1. The
+    /// thesis gives no value; its figures have one class, and never show more.
     pub saved: f64,
-    /// Operations of others cost tokens here: on. Off, what is left is the throttling of section 6.1.4.
+    /// Operations of others cost tokens: on. Off leaves the throttling of section 6.1.4.
     pub multicast: bool,
-    /// What has left the network matches nothing (section 6.2.2, Fig. 6.6 and 6.7): on.
+    /// Flits that left the network match nothing (section 6.2.2, Fig. 6.6 and 6.7): on.
     pub forget: bool,
-    /// Decreases are smaller where a watermark is low (flow-based scaling, section 6.2.3): on.
+    /// Decreases are smaller at a low watermark (flow-based scaling, section 6.2.3): on.
     pub fbs: bool,
 }
 
 impl ThreeCpoConfig {
-    /// The thesis' constants.
+    /// Returns the thesis' constants.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -60,13 +62,13 @@ impl ThreeCpoConfig {
         }
     }
 
-    /// What section 6.1.4 calls AIMD: probes move the watermark, and nothing else does anything.
+    /// Returns the parameters of AIMD (section 6.1.4): only probes move the watermark.
     #[must_use]
     pub const fn aimd() -> Self {
         Self { multicast: false, fbs: false, ..Self::new() }
     }
 
-    /// What a matched flit costs while operations take `latency` cycles.
+    /// Returns the cost of a matched flit while operations take `latency` cycles.
     pub(super) fn cost(&self, latency: f64) -> f64 {
         let span = self.high_latency - self.low_latency;
         let far = ((latency - self.low_latency) / span.max(1.0)).clamp(0.0, 1.0);
@@ -80,7 +82,7 @@ impl Default for ThreeCpoConfig {
     }
 }
 
-/// Bounds that go together.
+/// Checks the bounds that depend on each other.
 fn ordered(config: &ThreeCpoConfig) -> Result<(), crate::ConfigError> {
     let pairs = [
         ("wm_min", config.wm_min, config.wm_max, "at most wm_max"),

@@ -1,15 +1,18 @@
-//! Which operations of others contend with one's own: the arrays of section 6.2.2, in flits of one class.
+//! Matching of a member's operations with contending ones of others: the arrays of section 6.2.2,
+//! in flits of one class.
 
 use alloc::boxed::Box;
 
 /// Traffic of one multicast group and class, as one member sees it.
 #[derive(Clone, Debug)]
 pub(super) struct Matching {
-    /// Of each member: flits of mine that none of its have matched yet; negative for its that none of mine have.
+    /// By member: own flits that none of the member's have matched yet; negative for flits of the
+    /// member that none of the own ones have.
     unmatched: Box<[i32]>,
-    /// Of each member: its flits that may still be matched, negative or zero. `unmatched` is never less.
+    /// By member: its flits that may still be matched, negative or zero. `unmatched` is never less.
     outstanding: Box<[i32]>,
-    /// Flits of mine that were not answered yet (`Local Ops`). `unmatched` is never more, if operations are forgotten.
+    /// Own flits that were not answered yet (`Local Ops`). `unmatched` is never more if operations
+    /// are forgotten.
     local: i32,
     forget: bool,
 }
@@ -20,21 +23,23 @@ impl Matching {
         Self { unmatched: zeros(), outstanding: zeros(), local: 0, forget }
     }
 
-    /// Member `me` sends `flits` to all: how many of the others' they match.
+    /// Records that member `me` sends `flits` to all, and returns how many flits of others they
+    /// match.
     pub(super) fn send(&mut self, me: usize, flits: i32) -> i32 {
         self.local = self.local.saturating_add(flits);
         let mut matched = 0;
         for (member, unmatched) in self.unmatched.iter_mut().enumerate() {
             if member != me {
                 matched += flits.min((-*unmatched).max(0));
-                // No more than `local` that was not more before: both grow by as much.
+                // `unmatched` cannot newly exceed `local`, because both grow by the same number.
                 *unmatched = unmatched.saturating_add(flits);
             }
         }
         matched
     }
 
-    /// `flits` of `from` arrive: how many of mine they match. For a member that is not there, none.
+    /// Records the arrival of `flits` of member `from`, and returns how many own flits they match:
+    /// none for an unknown member.
     pub(super) fn on_remote(&mut self, from: usize, flits: i32) -> i32 {
         let places = self.unmatched.get_mut(from).zip(self.outstanding.get_mut(from));
         let Some((unmatched, outstanding)) = places else { return 0 };
@@ -44,7 +49,8 @@ impl Matching {
         matched
     }
 
-    /// `flits` of mine are answered: what is no longer in the network matches nothing (Fig. 6.6).
+    /// Records the answer to `flits` of the own: flits that left the network match nothing (Fig.
+    /// 6.6).
     pub(super) fn on_answer(&mut self, flits: i32) {
         self.local = self.local.saturating_sub(flits).max(0);
         let most = self.max_unmatched();
@@ -53,12 +59,12 @@ impl Matching {
         }
     }
 
-    /// Most flits of mine that may still be matched.
+    /// Returns the largest number of own flits that may still be matched.
     const fn max_unmatched(&self) -> i32 {
         if self.forget { self.local } else { i32::MAX }
     }
 
-    /// `flits` of `from` left the network long ago (Fig. 6.7).
+    /// Forgets `flits` of `from` that left the network long ago (Fig. 6.7).
     pub(super) fn expire(&mut self, from: usize, flits: i32) {
         if !self.forget {
             return;

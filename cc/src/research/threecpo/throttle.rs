@@ -1,14 +1,16 @@
-//! The unicast half of 3CPO as the congestion control of a host (sections 6.1.3 and 6.2.3): the [`Watermark`] alone. Networks
-//! whose endpoints have no multicast match nothing, so that in algorithm 6 `global_dec`, and with it the watermark equivalent,
-//! stays zero: of its lines those are left that lower the watermark where a probe took longer than `lat_thresh` (18 to 20),
-//! and raise it where it took less (26 and 27).
+//! The unicast half of 3CPO as the congestion control of a host (sections 6.1.3 and 6.2.3): the
+//! [`Watermark`] alone. Networks whose endpoints have no multicast match nothing, so that in
+//! algorithm 6 `global_dec`, and with it the watermark equivalent, stays zero. The lines that
+//! remain lower the watermark if a probe took longer than `lat_thresh` (18 to 20), and raise it if
+//! it took less (26 and 27).
 //!
-//! - The bucket of tokens is the caller's pacer: a host's rate is the watermark's part of its line. That is of all the host
-//!   sends, so its scope is [`crate::Scope::PerHost`].
+//! - The bucket of tokens is the caller's pacer: a host's rate is the watermark's part of its line.
+//!   The rate covers all that the host sends, so the scope is [`crate::Scope::PerHost`].
 //! - The probe that is always outstanding is the packet whose acknowledgement ends a round trip.
-//! - A cycle is a thousandth of the base round trip: in the thesis' network a read passes three switches of 150 cycles both
-//!   ways, and a memory of 180.
-//! - The thesis' network loses nothing. Here a loss of any kind is a probe that took `max_lat_thresh`, at most once a round trip.
+//! - A cycle is a thousandth of the base round trip: in the thesis' network a read passes three
+//!   switches of 150 cycles both ways, and a memory of 180.
+//! - The thesis' network loses nothing. Here a loss of any kind counts as a probe that took
+//!   `max_lat_thresh`, at most once a round trip.
 
 use alloc::sync::Arc;
 
@@ -26,31 +28,32 @@ use crate::network::NetworkProfile;
 /// Parameters of [`Throttle`]: those of section 6.1.4, times in base round trips of 1000 cycles.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ThrottleConfig {
-    /// Largest packet in nominal bytes: what leaves back to back.
+    /// Largest packet in nominal bytes; also the burst.
     pub mtu: u32,
-    /// The host's line: its rate at the largest watermark, with which it starts.
+    /// The host's line rate, which is its rate at the largest watermark, the initial one.
     pub line: Rate,
     /// Unloaded round-trip time.
     pub base_rtt: Span,
     /// Round trip above which there is congestion (`lat_thresh`): 2 base ones (2000 cycles). Switches that trim hold one
     /// bandwidth-delay product, so no round trip exceeds two; there 1.25.
     pub lt: Span,
-    /// Round trip at which a watermark loses most (`max_lat_thresh`): 5 base ones (5000 cycles); with trimming 2.
+    /// Round trip at which the decrease of the watermark is largest (`max_lat_thresh`): 5 base ones
+    /// (5000 cycles); with trimming 2.
     pub mlt: Span,
-    /// Largest part that a watermark loses at a time (`base_md`): 0.5.
+    /// Largest relative decrease of the watermark (`base_md`): 0.5.
     pub bmd: f64,
-    /// What a watermark gains a round trip without congestion (`WM_AI`): 50.
+    /// Increase of the watermark per round trip without congestion (`WM_AI`): 50.
     pub ai: f64,
     /// Largest watermark (`WM_MAX`): 2468.
     pub wm_max: f64,
     /// Smallest watermark (`WM_MIN`), 4 % of the line: 100.
     pub wm_min: f64,
-    /// Decreases are smaller where a watermark is low (flow-based scaling): on.
+    /// Decreases are smaller at a low watermark (flow-based scaling): on.
     pub fbs: bool,
 }
 
 impl ThrottleConfig {
-    /// The thesis' constants on `network`.
+    /// Returns the thesis' constants on `network`.
     #[must_use]
     pub fn new(network: &NetworkProfile) -> Self {
         let thesis = ThreeCpoConfig::new();
@@ -74,7 +77,7 @@ impl ThrottleConfig {
         }
     }
 
-    /// As the watermark has them, with nanoseconds for cycles.
+    /// Returns the parameters of the watermark, with nanoseconds in place of cycles.
     fn of_watermark(&self) -> ThreeCpoConfig {
         ThreeCpoConfig {
             latency: self.lt.as_f64(),
@@ -120,24 +123,25 @@ impl SenderParameters for ThrottleConfig {
     }
 }
 
-/// What throttles a host: 56 bytes, parameters shared.
+/// The limiter of one host: 56 bytes, parameters shared.
 #[derive(Clone, Debug)]
 pub struct Throttle {
     config: Arc<ThrottleConfig>,
     watermark: Watermark,
-    /// Something was lost in this round trip.
+    /// A loss happened in this round trip.
     lost: bool,
 }
 
 impl Throttle {
-    /// One that starts at line rate. `config` must have passed [`crate::Tunable::check`].
+    /// Creates a limiter that starts at line rate. `config` must have passed
+    /// [`crate::Tunable::check`].
     #[must_use]
     pub fn new(config: Arc<ThrottleConfig>, _now: Time) -> Self {
         let watermark = Watermark::new(&config.of_watermark());
         Self { config, watermark, lost: false }
     }
 
-    /// A probe took so long.
+    /// Processes a probe that took `rtt`.
     #[inline(never)]
     fn on_probe(&mut self, rtt: Span) {
         self.watermark.on_probe(&self.config.of_watermark(), rtt.as_f64(), 0);
@@ -145,7 +149,7 @@ impl Throttle {
 
     fn rate(&self) -> Rate {
         let ThrottleConfig { line, wm_max, .. } = *self.config;
-        // At most a whole.
+        // The share is at most 1.
         let share = (self.watermark.value() / wm_max) as f32;
         up_to(share * line.0 as f32, line).max(Rate(1))
     }
@@ -171,7 +175,8 @@ impl SenderCc for Throttle {
                     self.on_probe(self.config.mlt);
                 }
             }
-            // Others than the probe; a receiver that is not ready; what overtakes the queues.
+            // Reports other than the probe's: the receiver lacks room, or a packet overtook the
+            // queues.
             FeedbackKind::Acked
             | FeedbackKind::Nacked { trimmed: false, .. }
             | FeedbackKind::ProbeAnswered

@@ -1,21 +1,24 @@
-//! The unicast part of 3CPO, and when it acts beside the multicast part: algorithm 6 (sections 6.2.3 and 6.2.4).
+//! The unicast part of 3CPO and its interplay with the multicast part: algorithm 6 (sections 6.2.3
+//! and 6.2.4).
 
 use super::config::ThreeCpoConfig;
 use crate::math::rsqrt;
 
-/// Injection rate of one class, as a part of [`ThreeCpoConfig::wm_max`], and what is known of the time since the last probe.
+/// Injection rate of one class, in units of [`ThreeCpoConfig::wm_max`], and the counts since the
+/// last probe.
 #[derive(Clone, Debug)]
 pub(super) struct Watermark {
-    /// Now.
+    /// Current watermark.
     value: f64,
-    /// What lower watermark would have taken as many tokens in the round trip before (`last_wm_eq`).
+    /// Reduction of the watermark that would have consumed as many tokens in the previous round
+    /// trip (`last_wm_eq`).
     equivalent: f64,
-    /// Tokens that were taken and could not have been made in a round trip (`carry_over`); the thesis does not say how they
-    /// are counted.
+    /// Tokens consumed beyond those of a round trip (`carry_over`); the thesis does not define
+    /// their count.
     carried: f64,
-    /// Tokens that operations of others took since the last probe (`global_dec`).
+    /// Tokens that operations of others consumed since the last probe (`global_dec`).
     pub(super) taken: f64,
-    /// Multicasts sent since then that have most of their flits in this class.
+    /// Number of multicasts since the last probe with most of their flits in this class.
     pub(super) sent: u32,
 }
 
@@ -28,7 +31,8 @@ impl Watermark {
         self.value
     }
 
-    /// What lower watermark would have taken as many tokens: `X = WM_MAX * N / L`.
+    /// Returns the reduction of the watermark that would have consumed as many tokens: `X = WM_MAX
+    /// * N / L`.
     #[cfg(test)]
     pub(super) const fn equivalent(&self) -> f64 {
         self.equivalent
@@ -44,20 +48,21 @@ impl Watermark {
         self.value = value;
     }
 
-    /// A probe took `latency` cycles; `all` multicasts were sent since the one before.
+    /// Processes a probe that took `latency` cycles; `all` multicasts were sent since the previous
+    /// one.
     pub(super) fn on_probe(&mut self, config: &ThreeCpoConfig, latency: f64, all: u32) {
         let latency = latency.max(1.0);
         let congested = latency > config.latency;
         let taken = self.scaled(config, all) + self.carried;
         let equivalent = config.wm_max * taken / latency;
         let most = self.value / config.wm_max * latency;
-        // Line 1; the text describes what is left, this is what is removed.
+        // Line 1. The text describes the part that remains, this is the part that is removed.
         let far = (latency - config.latency) / (config.max_latency - config.latency).max(1.0);
         let md = (far * config.md).clamp(0.0, 1.0 - config.md);
         let grown = equivalent - self.equivalent;
         if grown > 0.0 {
             self.value = (self.value + grown).min(config.wm_max);
-            // The multicast part throttles less than this would.
+            // The multicast part throttles less than this decrease would.
             if congested && grown < self.value * md {
                 self.decrease(config, md, equivalent);
             }
@@ -73,7 +78,8 @@ impl Watermark {
         self.value = self.value.clamp(config.wm_min, config.wm_max);
     }
 
-    /// Lines 4 to 8: who sent little of this class was throttled little in it, which is no reason to throttle it.
+    /// Returns the tokens taken, scaled by lines 4 to 8: a host that sent little of this class was
+    /// throttled little in it, which is no reason to throttle it further.
     fn scaled(&self, config: &ThreeCpoConfig, all: u32) -> f64 {
         let share = f64::from(self.sent) / f64::from(all.max(1));
         if all == 0 || share > 0.5 {
@@ -82,16 +88,18 @@ impl Watermark {
         self.taken * (1.0 + config.size_diff * (2.0 * (1.0 - share) - 1.0))
     }
 
-    /// Lines 16 and 17, 19 and 20.
+    /// Applies lines 16 and 17, 19 and 20.
     fn decrease(&mut self, config: &ThreeCpoConfig, md: f64, equivalent: f64) {
-        // Nothing is under the root when the multicast part took all there was.
+        // The difference is zero when the multicast part consumed everything, so `wm_min` bounds it
+        // for the root.
         let above = (self.value - equivalent).max(config.wm_min);
         let scaling = if config.fbs { scaling(config, above) } else { 1.0 };
         self.value -= scaling * md * (self.value - equivalent);
     }
 }
 
-/// Flow-based scaling: 1 at the largest watermark, and less below, as Swift's target is more.
+/// Returns the factor of flow-based scaling: 1 at the largest watermark, less below it, as Swift's
+/// target grows.
 fn scaling(config: &ThreeCpoConfig, watermark: f64) -> f64 {
     let root = |x: f64| f64::from(rsqrt(x as f32));
     let (low, high) = (root(config.wm_min), root(config.wm_max));
