@@ -7,14 +7,15 @@
 /// Bytes of the trailer.
 pub const CRC_LEN: usize = 4;
 
-/// The CRC-32C of `bytes`.
+/// Returns the CRC-32C of `bytes`.
 #[inline]
 #[must_use]
 pub fn crc32c(bytes: &[u8]) -> u32 {
     update(0, bytes)
 }
 
-/// The CRC-32C of what `crc` covers followed by `bytes`: for a packet in pieces. Starts at 0.
+/// Returns the CRC-32C of the bytes that `crc` covers followed by `bytes`: for a packet in pieces.
+/// Start with 0.
 #[cfg(feature = "std")]
 #[inline]
 #[must_use]
@@ -22,7 +23,8 @@ pub fn update(crc: u32, bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(crc, bytes)
 }
 
-/// The CRC-32C of what `crc` covers followed by `bytes`: for a packet in pieces. Starts at 0.
+/// Returns the CRC-32C of the bytes that `crc` covers followed by `bytes`: for a packet in pieces.
+/// Start with 0.
 #[cfg(not(feature = "std"))]
 #[inline]
 #[must_use]
@@ -30,14 +32,14 @@ pub fn update(crc: u32, bytes: &[u8]) -> u32 {
     portable::update(crc, bytes)
 }
 
-/// The trailer of a packet that consists of `pieces`.
+/// Returns the trailer of a packet that consists of `pieces`.
 #[inline]
 #[must_use]
 pub fn trailer(pieces: &[&[u8]]) -> [u8; CRC_LEN] {
     pieces.iter().fold(0, |crc, piece| update(crc, piece)).to_be_bytes()
 }
 
-/// The packet before its CRC trailer; `None` when the trailer is missing or wrong.
+/// Returns the packet without its CRC trailer; `None` when the trailer is missing or wrong.
 #[inline]
 #[must_use]
 pub fn check_and_strip_crc(bytes: &[u8]) -> Option<&[u8]> {

@@ -1,4 +1,4 @@
-//! Why a packet was refused.
+//! The rules of the packet format, as errors.
 
 use core::fmt;
 
@@ -13,10 +13,10 @@ macro_rules! errors {
         impl ParseError {
             /// Every rule, in the order of its number.
             pub const ALL: &[Self] = &[$(Self::$name),*];
-            /// How many rules there are.
+            /// Number of rules.
             pub const COUNT: usize = Self::ALL.len();
 
-            /// The rule in words, for a log line or a counter's name.
+            /// Returns the rule in words, for a log line or a counter's name.
             #[must_use]
             pub const fn text(self) -> &'static str {
                 match self { $(Self::$name => $text,)* }
@@ -26,51 +26,51 @@ macro_rules! errors {
 }
 
 errors! {
-    /// Fewer bytes than the header announced by the bytes before it.
+    /// The packet has fewer bytes than the header announced by the bytes before it.
     Truncated = "header is truncated",
-    /// Bytes after a packet that has no payload.
+    /// Bytes follow a packet that has no payload.
     Trailing = "bytes after the end of the packet",
-    /// A PDS type that table 3-32 does not have, nor this crate's documentation.
+    /// The PDS type is neither in table 3-32 nor one of this crate's private types.
     Type = "unknown PDS type",
-    /// A next_hdr value that table 3-16 does not have.
+    /// The next_hdr value is not in table 3-16.
     NextHeader = "unknown next_hdr",
-    /// A next_hdr that this PDS type cannot carry, such as a request behind an ACK.
+    /// This PDS type cannot carry this next_hdr, such as a request behind an ACK.
     NextHeaderContext = "next_hdr not allowed for this PDS type",
     /// A reserved bit or field is not zero.
     Reserved = "reserved bit or field is not zero",
-    /// SPDCID 0, or not 0 in a NACK of a RUDI packet.
+    /// The SPDCID is 0, or it is not 0 in a NACK of a RUDI packet.
     Spdcid = "wrong SPDCID",
-    /// DPDCID 0 without SYN, or not 0 in a NACK of a RUDI packet.
+    /// The DPDCID is 0 without SYN, or it is not 0 in a NACK of a RUDI packet.
     Dpdcid = "wrong DPDCID",
     /// CLEAR_PSN lies after the PSN.
     ClearPsnOffset = "clear_psn_offset is positive",
-    /// The value 3 of an ACK's REQ field.
+    /// An ACK's REQ field has the value 3.
     AckRequest = "ACK REQ 3 is reserved",
-    /// A congestion-control type that this ACK cannot carry.
+    /// This ACK cannot carry this congestion-control type.
     CcType = "unknown CC type",
-    /// A NACK code that table 3-58 does not have.
+    /// The NACK code is not in table 3-58.
     NackCode = "unknown NACK code",
-    /// A control packet type that table 3-38 does not have.
+    /// The control packet type is not in table 3-38.
     ControlKind = "unknown control packet type",
-    /// A control packet whose payload must be zero.
+    /// The payload of this control packet must be zero.
     ControlPayload = "control payload must be zero",
-    /// A SES version other than 0.
+    /// The SES version is not 0.
     Version = "unknown SES version",
-    /// A SES opcode that tables 3-17 and 3-18 do not have.
+    /// The SES opcode is not in tables 3-17 and 3-18.
     Opcode = "unknown SES opcode",
-    /// A SES opcode that this PDS type or SES header cannot carry.
+    /// This PDS type or SES header cannot carry this SES opcode.
     OpcodeContext = "SES opcode not allowed here",
-    /// A return code that table 3-19 does not have.
+    /// The return code is not in table 3-19.
     ReturnCode = "unknown SES return code",
     /// SOM and EOM must both be set: small, medium and datagram requests are one packet.
     SomEom = "SOM and EOM must both be set",
     /// A datagram's message id is not 0.
     MessageId = "message_id must be zero",
-    /// An atomic operation or data type that does not exist.
+    /// The atomic operation or data type does not exist.
     Amo = "unknown atomic operation or data type",
     /// The payload disagrees with the lengths in the SES header.
     Length = "payload length disagrees with the header",
-    /// A rate that is negative, infinite where it must not be, or no number.
+    /// A rate is negative, NaN, or infinite where it must be finite.
     Rate = "a rate that is none",
     /// The packet is not of the kind that this view reads.
     Kind = "the bytes hold another kind of header",

@@ -53,7 +53,7 @@ impl<'a> Fragment<'a> {
     /// Reads the header at the beginning of a UDP payload and checks its rules.
     ///
     /// # Errors
-    /// The rule that the header breaks: another type, reserved bits that are set, fewer than two fragments, or a header
+    /// Returns the rule that the header breaks: another type, reserved bits that are set, fewer than two fragments, or a header
     /// that is cut off.
     pub fn read(bytes: &'a [u8]) -> Result<Self, ParseError> {
         let (&[first, count, r1, r2, a, b, c, d], packet) =

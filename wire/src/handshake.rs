@@ -1,11 +1,13 @@
-//! How two endpoints introduce themselves before one of them opens a context to the other: one
+//! The handshake of two endpoints before one of them opens a context to the other: one
 //! type-length-value of a Negotiation control packet.
 //!
-//! The endpoint that wants to open a context asks ([`Stage::Hello`]). The other one keeps nothing of the
-//! question and answers with a cookie ([`Stage::Challenge`]), which whoever does not receive at the asker's
-//! address cannot know. Only the asker that repeats it ([`Stage::Confirm`]) is believed. Endpoints whose job
-//! has a key prove to each other that they know it. Every stage has the same length, a refusal less, so that
-//! an answer is never larger than its question.
+//! The initiator sends a [`Stage::Hello`]. The responder stores nothing and answers with a cookie
+//! ([`Stage::Challenge`]), which only a receiver at the initiator's address can learn. The
+//! responder accepts only an initiator that repeats the cookie ([`Stage::Confirm`]). Endpoints
+//! whose job has a key prove to each other that they know it.
+//!
+//! Every stage has the same length, and a refusal is shorter, so that an answer is never larger
+//! than its question.
 
 use crate::base::{Proof, Psn};
 use crate::codes::{ControlKind, code_points};
@@ -13,80 +15,84 @@ use crate::error::ParseError;
 use crate::pds::{Control, Dest};
 use crate::view::{be16, be32, be64};
 
-/// What this crate, and what is built on it, puts on the wire: both ends must have the same.
+/// Version of the packet formats of this crate and of the crates above it; both ends must have the
+/// same.
 pub const WIRE_VERSION: u8 = 4;
 
-/// The value's type, in the vendor's range by our choice: no table numbers them.
+/// Type of the value, in the vendor's range by our choice: no table assigns numbers.
 const TYPE: u8 = 0xf0;
 
 code_points! {
-    /// Where two endpoints are in getting to know each other.
+    /// Stage of a handshake.
     Stage {
-        /// Asks who is there.
+        /// The initiator asks for a handshake.
         Hello = 1, "HELLO";
-        /// The answer, with a cookie to repeat.
+        /// The responder answers with a cookie, which the initiator must repeat.
         Challenge = 2, "CHALLENGE";
-        /// Repeats the cookie: contexts may follow.
+        /// The initiator repeats the cookie. Packets that open contexts may follow.
         Confirm = 3, "CONFIRM";
-        /// The cookie was good, and contexts are taken.
+        /// The responder accepted the cookie, and accepts contexts.
         Welcome = 4, "WELCOME";
-        /// The endpoint does not want to be talked to; [`Handshake::reason`] says why.
+        /// The responder refuses; [`Handshake::reason`] gives the reason.
         Refuse = 5, "REFUSE";
     }
 }
 
 code_points! {
-    /// Why an endpoint refuses another one.
+    /// Reason of a refusal.
     Reason {
-        /// It does not refuse.
+        /// The packet is no refusal.
         None = 0, "NONE";
-        /// It speaks another [`WIRE_VERSION`], which is in [`Handshake::version`].
+        /// The responder has another [`WIRE_VERSION`], which is in [`Handshake::version`].
         Version = 1, "VERSION";
-        /// It belongs to another job.
+        /// The responder belongs to another job.
         Job = 2, "JOB";
-        /// The cookie is too old, or of an acquaintance that has ended: ask again.
+        /// The cookie is too old, or from a relation that has ended: the initiator must start
+        /// again.
         Stale = 3, "STALE";
-        /// Too many strangers were introduced already.
+        /// The responder already has too many unverified peers.
         Crowded = 4, "CROWDED";
         /// One of the two has a key of its job, and the other one has none or another.
         Key = 5, "KEY";
-        /// It talks to those alone that its user named, and the asker is not among them yet.
+        /// The responder talks only to peers that its user named, and the initiator is not among
+        /// them yet.
         Unlisted = 6, "UNLISTED";
     }
 }
 
-/// What an endpoint says of itself.
+/// The content of a handshake packet.
 ///
-/// The fields up to `capabilities` have their places in every version, so that a newer endpoint can refuse an
-/// older one in words that it understands.
+/// The fields up to `capabilities` have their places in every version, so that a newer endpoint can
+/// refuse an older one in a form that it can read.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Handshake {
-    /// What this packet is for.
+    /// Stage of the handshake.
     pub stage: Stage,
     /// The sender's [`WIRE_VERSION`].
     pub version: u8,
     /// The UDP port the sender listens on, not 0. Answers go there: the source port is an entropy.
     pub port: u16,
-    /// Why it refuses, if it does.
+    /// Reason, in a refusal.
     pub reason: Reason,
-    /// Drawn by the asker for each attempt, and repeated in every packet about it.
+    /// Random number that the initiator draws for each attempt; every packet of the attempt repeats
+    /// it.
     pub nonce: u64,
-    /// The number of the sender's instance, not 0.
+    /// Instance number of the sender, not 0.
     pub instance: u32,
-    /// The instance that the sender believes to talk to; 0 for whoever is there.
+    /// Instance number that the sender expects of its peer; 0 for any.
     pub expected: u32,
-    /// The answerer's proof that the asker received the challenge; 0 in a hello.
+    /// Cookie by which the initiator proves that it received the challenge; 0 in a hello.
     pub cookie: u64,
     /// JobID of the sender.
     pub job_id: u32,
-    /// What the sender can do beyond the version's common ground, a bit each; none is defined yet.
+    /// Capabilities of the sender beyond those of the version, a bit each; none is defined yet.
     pub capabilities: u32,
-    /// That the sender knows the key of its job; 0 in a hello, and where the job has none.
+    /// Proof that the sender knows the key of its job; 0 in a hello, and if the job has no key.
     pub proof: Proof,
 }
 
 impl Handshake {
-    /// Bytes of the value without the proof, as in versions below 3, and in every refusal.
+    /// Bytes of the value without the proof: its length in versions below 3 and in every refusal.
     const SHORT: usize = 40;
     /// Bytes of the value.
     const VALUE: usize = Self::SHORT + size_of::<Proof>();
@@ -96,7 +102,7 @@ impl Handshake {
     /// Writes the whole packet and returns its length, at most [`Self::LEN`].
     ///
     /// # Panics
-    /// When `out` is shorter than that.
+    /// Panics if `out` is shorter than that.
     pub fn emit(&self, out: &mut [u8]) -> usize {
         let size = if self.stage == Stage::Refuse { Self::SHORT } else { Self::VALUE };
         let header = Control {
@@ -106,7 +112,7 @@ impl Handshake {
             ack_request: false,
             probe_opaque: 0,
             psn: Psn(0),
-            // It names no context yet, and must not be 0.
+            // The packet names no context yet, but the field must not be 0.
             spdcid: 1,
             dest: Dest::Syn { use_rsv_pdc: false, psn_offset: 0 },
             payload: 0,
@@ -128,11 +134,12 @@ impl Handshake {
         at + size
     }
 
-    /// Reads the introduction among the type-length-values of a Negotiation control packet; others are
-    /// skipped. `None` when there is none.
+    /// Reads the handshake among the type-length-values of a Negotiation control packet, and skips
+    /// the others. Returns `None` if there is none.
     ///
     /// # Errors
-    /// A value that reaches beyond the end, or fields that no introduction has.
+    /// Returns an error for a value that reaches beyond the end, and for fields that no handshake
+    /// has.
     pub fn read(mut values: &[u8]) -> Result<Option<Self>, ParseError> {
         while let Some(&[kind, words]) = values.first_chunk::<2>() {
             let len = usize::from(words) * 4;
@@ -156,7 +163,8 @@ impl Handshake {
         }
         let stage = Stage::from_u8(b[2]).ok_or(ParseError::Kind)?;
         let proof = value[Self::SHORT..].first_chunk::<{ size_of::<Proof>() }>();
-        // What has no proof must be a refusal, or of a version that has none, to be refused.
+        // A value without a proof must be a refusal or from an older version, which the receiver
+        // refuses.
         if proof.is_none() && stage != Stage::Refuse && b[3] == WIRE_VERSION {
             return Err(ParseError::Truncated);
         }

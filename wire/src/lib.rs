@@ -1,10 +1,10 @@
 //! Ultra Ethernet packets (UE 1.0.x, target 1.0.3): the packet delivery sublayer (PDS) and the
 //! semantic sublayer (SES) as checked views and plain values.
 //!
-//! [`parse`] reads what a UDP payload holds and checks every rule once; what it returns obeys the
+//! [`parse`] reads a UDP payload and checks every rule once; the value that it returns obeys the
 //! tables. Each header is a plain value with `read`, `len` and `emit` ([`Request`], [`Ack`],
-//! [`StdRequest`], ...), so a sender can write headers beside a payload that stays where it is.
-//! The views ([`RequestView`], [`StdView`], ...) show single fields without the rest.
+//! [`StdRequest`], ...), so a sender can write headers beside a payload that stays where it is. The
+//! views ([`RequestView`], [`StdView`], ...) show single fields without the rest.
 //!
 //! ```
 //! use squall_wire::base::Psn;
@@ -18,15 +18,15 @@
 //! #     request_length: 5, extension: Extension::None,
 //! # };
 //! let pds = Request {
-//!     mode: Mode::Rud,
-//!     next: NextHeader::RequestStd,
-//!     retx: false,
-//!     ack_request: true,
-//!     clear_psn_offset: 0,
-//!     psn: Psn(1000),
-//!     spdcid: 1,
-//!     dest: Dest::Syn { use_rsv_pdc: false, psn_offset: 0 },
-//!     ccc: None,
+//!    mode: Mode::Rud,
+//!    next: NextHeader::RequestStd,
+//!    retx: false,
+//!    ack_request: true,
+//!    clear_psn_offset: 0,
+//!    psn: Psn(1000),
+//!    spdcid: 1,
+//!    dest: Dest::Syn { use_rsv_pdc: false, psn_offset: 0 },
+//!    ccc: None,
 //! };
 //! let mut out = [0; 128];
 //! let n = pds.emit(&mut out);
@@ -35,29 +35,29 @@
 //!
 //! let Ok(Packet::Request { pds: read, ses: Ses::Std(request), payload }) = parse(&out[..n + 5])
 //! else {
-//!     panic!("a request");
+//!    panic!("a request");
 //! };
 //! assert_eq!((read, request.match_bits, payload), (pds, 42, &b"hello"[..]));
 //! ```
 //!
-//! `emit` writes each field into the bits it has and drops the bits that do not fit; whether the
-//! values agree with each other (SPDCID not 0, lengths, opcode and header) is the caller's part:
-//! a field's documentation says what it may hold, and [`parse`] refuses everything else. No two
-//! byte strings that [`parse`] accepts have the same value, so `emit` gives back what was read.
+//! `emit` writes each field into its bits and drops the bits that do not fit. The caller must make
+//! the values consistent (SPDCID not 0, lengths, opcode and header): the documentation of each
+//! field gives its allowed values, and [`parse`] refuses all others. No two byte strings that
+//! [`parse`] accepts have the same value, so `emit` returns the bytes that were read.
 //!
 //! # Choices
 //!
-//! Where the sources disagree or are silent, this crate, and what is built on it, chooses. REF is
-//! the reference provider (ultraethernet/uet-ref-prov), WS Wireshark's `packet-uet.c`, X2
-//! xdp2-dev/xdp2, SU SUET, NS3 the ns-3 models, HT uet-htsim.
+//! The table lists the choices of this crate, and of the crates above it, where the sources
+//! disagree or are silent. REF is the reference provider (ultraethernet/uet-ref-prov), WS
+//! Wireshark's `packet-uet.c`, X2 xdp2-dev/xdp2, SU SUET, NS3 the ns-3 models, HT uet-htsim.
 //!
 //! | Question | Sources | Choice |
 //! |---|---|---|
-//! | UDP destination port | WS, X2: 4793; X2's text: 4739; REF 49150 and the Linux RFC 5432 are placeholders | 4793 ([`UDP_PORT`]); a process that cannot have it takes another and says so in its address |
+//! | UDP destination port | WS, X2: 4793; X2's text: 4739; REF 49150 and the Linux RFC 5432 are placeholders | 4793 ([`UDP_PORT`]); a process that cannot bind it takes another, which is part of its address |
 //! | First byte of the UDP payload | native IP has an entropy header before the prologue | the PDS or TSS prologue; the UDP source port is the entropy |
 //! | Where answers go | silent: the source port is an entropy, not an address | to the endpoint's bound port, which the SES field `initiator` carries in its low 16 bits; so a SYN packet always has a standard SES header |
-//! | Value of `initiator` | opaque 32 bits | low 16: endpoint UDP port; high 16: the low half of the endpoint's instance number, random, so that a late packet of its predecessor is known |
-//! | A packet that is sent again where the path carries less than when it was new | silent: a PSN keeps its content, and so its length; DF is not tabulated | the sender cuts the payload into fragments with a header of the private PDS type 29 ([`Fragment`]); see below |
+//! | Value of `initiator` | opaque 32 bits | low 16: endpoint UDP port; high 16: the low half of the endpoint's instance number, random, so that a late packet of its predecessor is recognised |
+//! | A retransmission on a path that carries less than at the first transmission | silent: a PSN keeps its content, and so its length; DF is not tabulated | the sender cuts the payload into fragments with a header of the private PDS type 29 ([`Fragment`]); see below |
 //! | Mode | RUD, ROD, RUDI, UUD | RUD is sent; all are parsed |
 //! | PDCs per pair | per {mode, JobID, source, destination, traffic class} | one RUD context per initiator and target endpoint; the return direction (READ responses as RUD_REQ + RESPONSE_DATA) starts at the forward direction's start PSN |
 //! | SES request headers | small, medium, standard; REF sends standard only | standard is sent; all are parsed |
@@ -71,8 +71,8 @@
 //! | A message for whose bytes the receiver has no room | deferrable sends and DEFERRABLE_RTR, use not tabulated | its packets are acknowledged, one of them with NO_MATCH, and the bytes dropped; when all packets under way are acknowledged the sender offers the message by RENDEZVOUS_(T)SEND with the same message_id and no eager part |
 //! | Rendezvous that the receiver cannot read to the end | IE (initiator error), use not tabulated | an empty read of the end with IE; the send ends with an error |
 //! | `buffer_offset` of a send with DC | unused in sends | the slot in which the sender waits; the answer is RESPONSE_DATA without payload, `read_request_message_id` = slot |
-//! | `resource_index` of a tagged message | which receive queue | 0, or 2 for what members of a collective operation say to each other |
-//! | NO_OP | opcode tabulated, use not | asks whether the target knows of an operation that waits for it: `resource_index` 0 nothing (are you there?), 1 a READ, 2 a send with DC, 3 a rendezvous; `buffer_offset` the read's id or the message's, from bit 16 on the slot of a send with DC, `match_bits` the key of a rendezvous; the default response says yes, BAD_INDEX no |
+//! | `resource_index` of a tagged message | which receive queue | 0, or 2 for messages among members of a collective operation |
+//! | NO_OP | opcode tabulated, use not | asks whether the target knows an operation that waits for it: `resource_index` 0 nothing (a liveness check), 1 a READ, 2 a send with DC, 3 a rendezvous; `buffer_offset` the read's id or the message's, from bit 16 on the slot of a send with DC, `match_bits` the key of a rendezvous; the default response says yes, BAD_INDEX no |
 //! | Extension header of a continuation | silent | absent when payload_length fills the packet, else read; a sender leaves it out |
 //! | Atomic semantic control | REF, WS: CACHEABLE 0x01, CPU_COHERENT 0x02; X2: 0x80, 0x40, vendor 2:0 | REF, WS; other bits reserved |
 //! | Compare-swap operands | high half first; alignment of short types not tabulated | 128-bit numbers, a short value in the low bits |
@@ -87,8 +87,8 @@
 //! | NACK next_hdr | REF, NS3: NONE; X2 fills it | NONE |
 //! | NACK payload | WS: highest PSN received + 1; REF: new start PSN for 17 | both, by code |
 //! | NACK from a target without a context | silent | SPDCID 0, allowed for codes that such a target sends ([`NackCode::needs_context`]) |
-//! | A packet for a context that the target gave up on | REF: INV_DPDCID, as for one it never had | CLOSING_IN_ERR with the number the context had, if the target remembers it; INV_DPDCID says that it never had one, so that whoever thinks it did takes the target for restarted |
-//! | A packet that contradicts itself or what came before | silent | UNEXP_EVENT, and the context ends at both ends: the packet would come again as it is |
+//! | A packet for a context that the target gave up on | REF: INV_DPDCID, as for one it never had | CLOSING_IN_ERR with the number the context had, if the target remembers it; INV_DPDCID means that it never had one, from which the initiator concludes that the target restarted |
+//! | A packet that contradicts itself or what came before | silent | UNEXP_EVENT, and the context ends at both ends: a retransmission would be the same packet |
 //! | EPSN flag on ACK (0x40) | REF only | reserved bit, refused |
 //! | ACK type | ACK, ACK_CC, ACK_CCX | ACK_CC with NSCC is sent; next_hdr NONE, or RESPONSE when the response is not the default one |
 //! | ACK_CCX, NACK_CCX | X2: 32 and 24 bytes; REF, WS: 40 and 32 | 40 and 32, state opaque; cc_type 2-13 refused; cc_type 14 of ours is [`DartState`], from and to endpoints that run Dart alone |
@@ -99,19 +99,19 @@
 //! | psn_offset | 12 bits | every value accepted |
 //! | Control packet, ISROD | NOOP and Negotiation | reserved in the others |
 //! | Control packet, probe_opaque | Probe; reserved else | enforced |
-//! | Negotiation | 1.0.3: type-length-values (NS3: type 8 bits, length 8 bits in words), no numbers public | endpoints introduce themselves with one, type F0 ([`Handshake`]), before the first context; other values are skipped |
-//! | First contact | 0-RTT, or for secure contexts 1-RTT (NEW_START_PSN) | one round trip: a context is opened only to an endpoint that repeated a cookie, so that its address is proven; its start PSN is a keyed function of what only the two know |
-//! | NEW_START_PSN | the initiator shifts its PSNs to the payload | the target does not know the initiator (any more): it introduces itself again, and begins at a start PSN of the new exchange; payload 0 |
+//! | Negotiation | 1.0.3: type-length-values (NS3: type 8 bits, length 8 bits in words), no numbers public | endpoints complete a handshake with one, type F0 ([`Handshake`]), before the first context; other values are skipped |
+//! | First contact | 0-RTT, or for secure contexts 1-RTT (NEW_START_PSN) | one round trip: a context is opened only to an endpoint that repeated a cookie, so that its address is proven; its start PSN is a keyed function of a secret that only the two share |
+//! | NEW_START_PSN | the initiator shifts its PSNs to the payload | the target does not know the initiator (any more): the initiator repeats the handshake and begins at the new start PSN; payload 0 |
 //! | Congestion-control state of requests (CCC) | REF: one 32-bit word; WS, X2: 8 + 24 | 8 + 24 |
-//! | First packet of a longer message without payload | silent | refused: it says nothing, a trimmed packet is known by its DSCP |
-//! | Trimmed packet | at least a 16-byte delivery header | [`parse_trimmed`] wants the 12 (16) bytes of the request header and takes what else is there |
+//! | First packet of a longer message without payload | silent | refused: it carries nothing, and a trimmed packet is recognised by its DSCP |
+//! | Trimmed packet | at least a 16-byte delivery header | [`parse_trimmed`] needs the 12 (16) bytes of the request header and reads what else is there |
 //! | CRC-32C trailer | REF: from the IP source address on, most significant byte first; over UDP not settled (a UDP checksum is circular, NATs change ports) | per endpoint, both ends configured alike; over the UDP payload only, most significant byte first |
-//! | Congestion notification (DCQCN's CNP) | none in UET | an ACK (type 7, no congestion-control state) with M set; it acknowledges what it says and nothing new |
+//! | Congestion notification (DCQCN's CNP) | none in UET | an ACK (type 7, no congestion-control state) with M set; it acknowledges nothing new |
 //! | credit, credit_target | 24 bits (a control packet's payload: 32), units not tabulated; HT `UEC_PULL_QUANTUM` | units of 256 bytes, cumulative since the context opened, 24 bits that wrap, rounded up |
-//! | When a request is RUD_CC_REQ | silent | when congestion control lives on credit; ccc_id 0. In a network whose switches run 1RC also packets that were sent before their flow had a rate: [`Speculation`], whose ccc_id has its highest bit set |
-//! | PSN of Credit and Credit Request | silent | the newest PSN sent; not looked at |
+//! | When a request is RUD_CC_REQ | silent | when congestion control uses credit; ccc_id 0. In a network whose switches run 1RC also packets that were sent before their flow had a rate: [`Speculation`], whose ccc_id has its highest bit set |
+//! | PSN of Credit and Credit Request | silent | the newest PSN sent; ignored |
 //! | In-band telemetry (HPCC) | none in UET | a private PDS type, 31, before a packet whose sender's congestion control wants it, and only there: [`Telemetry`]. The private numbers of this wire are the PDS types 24 to 31 and the vendors' congestion-control types 14 and 15 of ACK_CCX |
-//! | Rates that switches compute (s-PERC) | none in UET | a packet of its own with a private PDS type, 30, from and to endpoints that run it alone: [`RatePacket`]. It says whose it is as a request does, since nobody at the other end has a context for it; CRC trailers and it do not go together, for switches write into it |
+//! | Rates that switches compute (s-PERC) | none in UET | a packet of its own with a private PDS type, 30, only between endpoints that run it: [`RatePacket`]. It names its sender as a request does, since the other end has no context for it; it has no CRC trailer, because switches write into it |
 //! | TSS | header tabulated, keys and tag lengths not | opaque behind the header |
 //! | DSCP | operator's; REF: data 0, control 46 | parameters: data 0, control 46, trimmed 5 |
 //! | ECN | requests ECT; CE echoed as M | data ECT(0), CE as M |
@@ -119,12 +119,13 @@
 //!
 //! # Fragments
 //!
-//! A packet that must be sent again can be longer than its path carries by now. Then the sender cuts its payload again.
-//! The first fragment keeps the PSN, the others get new PSNs, and each has a header that names the original
-//! ([`Fragment`]). The receiver takes an original or its fragments, never both, because the original may have arrived
-//! and only its acknowledgement been lost. Fragments are as short as the shortest path demands (544 or 1228 bytes), so
-//! none is cut twice. Atomics are not cut: they leave with DF clear, and IP fragments them (with IPv6 the sending host
-//! does, as far as it knows the path). All other packets leave with DF set.
+//! A packet that must be retransmitted can be longer than its path now carries. The sender then
+//! cuts its payload again. The first fragment keeps the PSN, the others get new PSNs, and each has
+//! a header that names the original ([`Fragment`]). The receiver takes an original or its
+//! fragments, never both, because the original may have arrived and only its acknowledgement been
+//! lost. Fragments are as short as the shortest path demands (544 or 1228 bytes), so none is cut
+//! twice. Atomics are not cut: they leave with DF clear, and IP fragments them (with IPv6 the
+//! sending host does, as far as it knows the path). All other packets leave with DF set.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Whole packets: what a UDP payload holds.
+//! Whole packets: the content of a UDP payload.
 
 use crate::codes::{ControlKind, NextHeader, PdsType};
 use crate::error::ParseError;
@@ -8,29 +8,29 @@ use crate::pds::{
 use crate::rates::RatePacket;
 use crate::ses::{CheckedSes, Ses, StdRequest};
 
-/// The most bytes before a payload: a request with congestion-control state, a standard header and
-/// a compare-swap extension.
+/// Largest number of bytes before a payload: a request with congestion-control state, a standard
+/// header and a compare-swap extension.
 pub const MAX_HEADER: usize = Request::LEN_CC + StdRequest::LEN + crate::ses::CompareSwap::LEN;
 
-/// A packet without a CRC trailer. Payloads stay where they are.
+/// A packet without a CRC trailer. The payload is borrowed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Packet<'a> {
-    /// RUD or ROD.
+    /// RUD or ROD request.
     Request {
         /// Delivery header.
         pds: Request,
         /// Semantic header.
         ses: Ses,
-        /// What follows.
+        /// Payload.
         payload: &'a [u8],
     },
     /// Acknowledgement.
     Ack {
         /// Delivery header.
         pds: Ack,
-        /// A response, or none.
+        /// Response, or [`Ses::None`].
         ses: Ses,
-        /// The data of a response with data.
+        /// Data of a response with data.
         payload: &'a [u8],
     },
     /// Negative acknowledgement.
@@ -41,63 +41,62 @@ pub enum Packet<'a> {
     Negotiation {
         /// Delivery header.
         pds: Control,
-        /// The type-length-values behind it, which no table numbers.
+        /// Type-length-values behind the header, which no table numbers.
         values: &'a [u8],
     },
-    /// Reliable without a context: request.
+    /// Reliable request without a context.
     RudiRequest {
         /// Delivery header.
         pds: RudiRequest,
         /// Semantic header.
         ses: Ses,
-        /// What follows.
+        /// Payload.
         payload: &'a [u8],
     },
-    /// Reliable without a context: response.
+    /// Reliable response without a context.
     RudiResponse {
         /// Delivery header.
         pds: RudiResponse,
         /// Semantic header.
         ses: Ses,
-        /// What follows.
+        /// Payload.
         payload: &'a [u8],
     },
-    /// Unreliable.
+    /// Unreliable request.
     Uud {
         /// Delivery header.
         pds: Uud,
         /// Semantic header.
         ses: Ses,
-        /// What follows.
+        /// Payload.
         payload: &'a [u8],
     },
-    /// Encrypted.
+    /// Encrypted packet.
     Tss {
         /// Security header.
         header: Tss,
-        /// Everything else, with the integrity check value at the end.
+        /// Encrypted rest, with the integrity check value at the end.
         sealed: &'a [u8],
     },
-    /// What asks links for a rate.
+    /// Packet that asks links for a rate.
     Rates(RatePacket<'a>),
 }
 
-/// A packet that a switch cut: its delivery header is whole, and of what followed there is as much
-/// as the switch left.
+/// A packet that a switch trimmed: its delivery header is complete, and the switch may have left
+/// some of the bytes behind it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TrimmedPacket {
     /// Delivery header.
     pub pds: Request,
-    /// Semantic header, when all of it is left and obeys its rules; of a continuation without its
+    /// Semantic header, if it is complete and obeys its rules; for a continuation without its
     /// extension header.
     pub ses: Option<Ses>,
 }
 
 /// Reads a packet that fills `bytes` (no CRC trailer: see [`crate::check_and_strip_crc`]) and
-/// checks every rule of the tables. Nothing is allocated.
+/// checks every rule of the tables. It allocates nothing.
 ///
-/// # Errors
-/// The first rule that the packet breaks.
+/// # Errors Returns the first rule that the packet breaks.
 #[inline]
 pub fn parse(bytes: &[u8]) -> Result<Packet<'_>, ParseError> {
     let Some(&[b0, _]) = bytes.first_chunk::<2>() else {
@@ -148,7 +147,7 @@ pub fn parse(bytes: &[u8]) -> Result<Packet<'_>, ParseError> {
         PdsType::Tss => {
             let header = Tss::read(bytes)?;
             let sealed = after(bytes, header.len());
-            // The shortest delivery header.
+            // The rest must hold at least the shortest delivery header.
             if sealed.len() < Uud::LEN {
                 return Err(ParseError::Truncated);
             }
@@ -158,13 +157,13 @@ pub fn parse(bytes: &[u8]) -> Result<Packet<'_>, ParseError> {
     }
 }
 
-/// Reads a packet that a switch trimmed (its DSCP says so): a RUD or ROD request whose delivery
-/// header is whole. A CRC trailer is gone with the payload, so the bytes are trusted as little as
-/// any other: good for a NACK or an ACK, not for data.
+/// Reads a packet that a switch trimmed, as its DSCP shows: a RUD or ROD request whose delivery
+/// header is complete. The trimming removed any CRC trailer, so the bytes are unverified: they
+/// suffice for a NACK or an ACK, not for data.
 ///
 /// # Errors
-/// The rule that the delivery header breaks; [`ParseError::Kind`] for another packet, which a
-/// switch does not trim.
+/// Returns the rule that the delivery header breaks; [`ParseError::Kind`] for another packet, which
+/// a switch does not trim.
 pub fn parse_trimmed(bytes: &[u8]) -> Result<TrimmedPacket, ParseError> {
     let pds = Request::read(bytes)?;
     let kind = PdsType::from_u8(bytes[0] >> 3).ok_or(ParseError::Type)?;
@@ -172,18 +171,18 @@ pub fn parse_trimmed(bytes: &[u8]) -> Result<TrimmedPacket, ParseError> {
     Ok(TrimmedPacket { pds, ses: Ses::read_trimmed(kind, pds.next, rest) })
 }
 
-/// Reads what is left of a reliable packet without its delivery header: a semantic header, which `next` announces,
-/// and the payload, which fill `bytes`. Checks every rule of the tables.
+/// Reads the part of a reliable packet behind its delivery header: a semantic header, which `next`
+/// announces, and the payload, which together fill `bytes`. Checks every rule of the tables.
 ///
 /// # Errors
-/// The first rule that it breaks.
+/// Returns the first rule that it breaks.
 #[inline]
 pub fn parse_semantic(next: NextHeader, bytes: &[u8]) -> Result<(Ses, &[u8]), ParseError> {
     let (ses, payload) = upper(PdsType::RudReq, next, bytes, 0)?;
     Ok((ses.build(), payload))
 }
 
-/// The semantic header behind `at` bytes, and the payload behind that.
+/// Reads the semantic header behind `at` bytes and the payload behind that.
 #[inline]
 fn upper(
     kind: PdsType,
@@ -209,7 +208,7 @@ fn nothing_after(bytes: &[u8], at: usize) -> Result<(), ParseError> {
 }
 
 impl Packet<'_> {
-    /// Bytes of the packet.
+    /// Returns the length of the packet in bytes.
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // a packet is never empty
     pub fn len(&self) -> usize {
@@ -227,11 +226,10 @@ impl Packet<'_> {
         }
     }
 
-    /// Writes the packet, payload included, and returns its length. A sender that leaves the
-    /// payload where it is writes the headers one by one instead.
+    /// Writes the packet, payload included, and returns its length. A sender that does not copy the
+    /// payload writes the headers one by one instead.
     ///
-    /// # Panics
-    /// When `out` is shorter than [`Self::len`].
+    /// # Panics Panics if `out` is shorter than [`Self::len`].
     pub fn emit(&self, out: &mut [u8]) -> usize {
         let (at, payload) = match self {
             Self::Request { pds, ses, payload } => {

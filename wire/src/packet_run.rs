@@ -1,4 +1,4 @@
-//! Runs: the packets of which a long message is mostly made.
+//! Packet runs: the consecutive packets of a long message, whose headers differ in three fields.
 
 use crate::base::Psn;
 use crate::codes::NextHeader;
@@ -6,35 +6,38 @@ use crate::pds::{Dest, Request, flag};
 use crate::ses::{EOM, ResponseData, ResponseDataView, SOM, StdRequest, StdView};
 use crate::{Opcode, ReturnCode};
 
-/// Bytes of the longer kind of header.
+/// Length of the headers of a request in bytes.
 const LONG: usize = Request::LEN + StdRequest::LEN;
-/// Bytes of the shorter kind.
+/// Length of the headers of a response in bytes.
 const SHORT: usize = Request::LEN + ResponseData::LEN;
 
-/// The headers of packets that follow one another in a message: to one context, each with the next PSN and as
-/// many bytes of payload as the one before, behind the bytes of that; none is the last of its message, asks for
-/// an acknowledgement, was sent before, or carries what congestion control says ([`PacketRun::end_message`] and [`PacketRun::request_ack`] make the
-/// one behind them). Such headers differ in three
-/// fields, so a sender writes them from one template, and a receiver that has checked one packet compares the next
-/// with what it must be.
+/// The headers of consecutive packets of a message. The packets go to one context; each has the
+/// next PSN and as many payload bytes as the one before, at the next offset. None of them is the
+/// last of its message, asks for an acknowledgement, is a retransmission or carries
+/// congestion-control state ([`PacketRun::end_message`] and [`PacketRun::request_ack`] turn the
+/// next packet into such a one).
+///
+/// These headers differ in three fields, so a sender writes them from one template, and a receiver
+/// that has checked one packet compares the next with the expected bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PacketRun {
-    /// Of the next packet; a shorter header is followed by zeros.
+    /// Headers of the next packet; zeros follow a shorter header.
     headers: [u8; LONG],
     is_long: bool,
     psn: Psn,
     clear: Psn,
     offset: u32,
-    /// Bytes of each payload.
+    /// Length of each payload in bytes.
     payload: u32,
-    /// Where in its message the last payload must end, at the latest.
+    /// Largest end of the last payload, as an offset in the message.
     end: u32,
 }
 
 impl PacketRun {
-    /// What follows a packet with these `headers`, which obey their rules and begin with `pds`, and `payload` bytes. `None`
-    /// when nothing can, or something that is not as simple: a message's first bytes that are all of it, an operation with
-    /// an extension header.
+    /// Returns the run that follows a packet with these `headers`, which obey their rules and begin
+    /// with `pds`, and `payload` bytes. Returns `None` if no packet can follow, or only packets
+    /// that are not as simple: after a message of one packet or an operation with an extension
+    /// header.
     #[must_use]
     #[inline]
     pub fn after(headers: &[u8], pds: &Request, payload: usize) -> Option<Self> {
@@ -53,7 +56,7 @@ impl PacketRun {
         Some(run)
     }
 
-    /// One that is still where the packet with these headers is.
+    /// Returns a run positioned at the request with these headers, not behind it.
     #[inline]
     fn from_request(headers: [u8; LONG], payload: u16) -> Option<Self> {
         let ses = StdView::new(&headers[Request::LEN..]).ok()?;
@@ -65,7 +68,7 @@ impl PacketRun {
             return None;
         }
         let offset = if ses.flags() & SOM != 0 { 0 } else { ses.message_offset() };
-        // The last bytes of a message come in a packet that says so.
+        // The last bytes of a message travel in a packet with EOM, which is not part of the run.
         let end = ses.request_length().checked_sub(1)?;
         let mut run =
             Self { headers, is_long: true, ..Self::without_headers(offset, payload, end) };
@@ -75,7 +78,7 @@ impl PacketRun {
         Some(run)
     }
 
-    /// One that is still where the packet with these headers is.
+    /// Returns a run positioned at the response with these headers, not behind it.
     #[inline]
     fn from_response(headers: [u8; SHORT], payload: u16) -> Option<Self> {
         let ses = ResponseDataView::new(&headers[Request::LEN..]).ok()?;
@@ -87,52 +90,54 @@ impl PacketRun {
         Some(run)
     }
 
-    /// One without headers.
+    /// Returns a run without headers.
     #[inline]
     fn without_headers(offset: u32, payload: u16, end: u32) -> Self {
         let (psn, payload) = (Psn(0), payload.into());
         Self { headers: [0; LONG], is_long: false, psn, clear: psn, offset, payload, end }
     }
 
-    /// The PSN of the next packet.
+    /// Returns the PSN of the next packet.
     #[must_use]
     #[inline]
     pub const fn psn(&self) -> Psn {
         self.psn
     }
 
-    /// Where in the message its payload belongs.
+    /// Returns the offset of the next payload in the message.
     #[must_use]
     #[inline]
     pub const fn offset(&self) -> u32 {
         self.offset
     }
 
-    /// Bytes of each packet's headers.
+    /// Returns the length of each packet's headers in bytes.
     #[must_use]
     #[inline]
     pub const fn headers_len(&self) -> usize {
         if self.is_long { LONG } else { SHORT }
     }
 
-    /// How many packets can follow each other before the one that ends the message, or whose header would not
-    /// hold what it must.
+    /// Returns the number of packets that can follow before the one that ends the message, or whose
+    /// header fields would overflow.
     #[must_use]
     pub fn max_packets(&self) -> u32 {
-        // A bound on PSNs ahead of what is cleared: their distance has 16 bits, and a sign.
+        // Bounds the PSNs ahead of the cleared one, because their distance is a signed 16-bit
+        // field.
         let ahead = u32::try_from(self.psn.distance(self.clear)).unwrap_or(u32::MAX);
         let numbers = (i16::MAX as u32).saturating_sub(ahead);
         (self.end.saturating_sub(self.offset) / self.payload).min(numbers)
     }
 
-    /// The next packet's headers. At most [`PacketRun::max_packets`] can be had.
+    /// Returns the next packet's headers, for at most [`PacketRun::max_packets`] packets.
     #[must_use]
     #[inline]
     pub fn headers(&self) -> &[u8] {
         &self.headers[..self.headers_len()]
     }
 
-    /// Whether `packet` is the next one, whole. At most [`PacketRun::max_packets`] are asked for.
+    /// Returns whether `packet` is the complete next packet, for at most [`PacketRun::max_packets`]
+    /// packets.
     #[must_use]
     #[inline]
     pub fn is_next(&self, packet: &[u8]) -> bool {
@@ -145,8 +150,9 @@ impl PacketRun {
         }
     }
 
-    /// Whether `packet` is the message's last, in the place of the next one; whether it asks for an acknowledgement, as ends
-    /// may. `None` when it is not, or is an answer's.
+    /// Tests whether `packet` is the message's last, in place of the next one. Returns whether it
+    /// asks for an acknowledgement, as last packets may. Returns `None` if it is not the last, or
+    /// belongs to a response.
     #[must_use]
     #[inline]
     pub fn ends_with(mut self, packet: &[u8]) -> Option<bool> {
@@ -159,24 +165,24 @@ impl PacketRun {
         (packet.len() == LONG + left as usize && *found == self.headers).then_some(asks)
     }
 
-    /// Goes on to the packet after the next.
+    /// Moves on to the packet after the next.
     #[inline]
     pub fn advance(&mut self) {
-        // Behind the last packet of a message of nearly 4 GiB there is no offset that fits. `most` and `end` leave no packet
-        // at the largest one.
+        // Behind the last packet of a message of nearly 4 GiB no offset fits. `max_packets` and
+        // `end_message` leave no packet at the largest one.
         self.offset = self.offset.saturating_add(self.payload);
         self.write_offset();
         self.write_psn(self.psn.plus(1));
     }
 
-    /// The next packet asks for an acknowledgement, and is the last of the run.
+    /// Makes the next packet ask for an acknowledgement; it is then the last of the run.
     #[inline]
     pub const fn request_ack(&mut self) {
         self.headers[1] |= flag::AR;
     }
 
-    /// The next packet is the message's last; how many bytes are left for it, at least one. `None` where more are left than
-    /// packets of a run hold.
+    /// Makes the next packet the message's last and returns the length of its payload, at least one
+    /// byte. Returns `None` if more bytes are left than a packet of the run holds.
     #[inline]
     pub fn end_message(&mut self) -> Option<u32> {
         let left = self.end.checked_sub(self.offset)? + u32::from(self.is_long);
@@ -189,7 +195,7 @@ impl PacketRun {
             ses[1] |= EOM;
             (ses[34], ses[35]) = (high, low);
         } else {
-            // That it is the last is known from the length of all.
+            // Nothing marks the last packet of a response: the message length identifies it.
             (ses[10], ses[11]) = (high, low);
         }
         Some(left)
@@ -204,7 +210,7 @@ impl PacketRun {
     #[inline]
     fn write_psn(&mut self, psn: Psn) {
         self.psn = psn;
-        // `most` leaves no more than the field holds.
+        // `max_packets` limits the distance to the range of the field.
         let clear = i16::try_from(self.clear.distance(psn)).unwrap_or(i16::MIN);
         self.headers[2..4].copy_from_slice(&clear.to_be_bytes());
         self.headers[4..8].copy_from_slice(&psn.0.to_be_bytes());

@@ -26,8 +26,8 @@ use crate::codes::PdsType;
 use crate::error::ParseError;
 use crate::view::{be16, be32};
 
-/// A rate as rate packets carry it: b/s in single precision (IEEE 754 binary32), neither negative nor something else than a
-/// number. It may be infinite where that is said.
+/// A rate in a rate packet: b/s in single precision (IEEE 754 binary32), neither negative nor NaN.
+/// It may be infinite where the field's documentation says so.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct LinkRate(u32);
 
@@ -35,19 +35,19 @@ impl LinkRate {
     /// No limit.
     pub const UNLIMITED: Self = Self(0x7f80_0000);
 
-    /// So many b/s; what is negative or no number is zero.
+    /// Returns a rate of so many b/s; negative numbers and NaN become zero.
     #[must_use]
     pub const fn new(rate: f32) -> Self {
         if rate > 0.0 { Self(rate.to_bits()) } else { Self(0) }
     }
 
-    /// b/s.
+    /// Returns the rate in b/s.
     #[must_use]
     pub const fn get(self) -> f32 {
         f32::from_bits(self.0)
     }
 
-    /// From the wire: what is not negative, and a number. Among those the order of the bits is that of the rates.
+    /// Reads a rate that is neither negative nor NaN. The bits of such rates sort like the rates.
     const fn read(bits: u32) -> Result<Self, ParseError> {
         if bits <= Self::UNLIMITED.0 { Ok(Self(bits)) } else { Err(ParseError::Rate) }
     }
@@ -59,49 +59,50 @@ impl fmt::Debug for LinkRate {
     }
 }
 
-/// How far a rate packet is.
+/// Direction and purpose of a rate packet.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum RateStage {
-    /// It goes the way of the flow's data, and asks for its rate.
+    /// The packet travels on the path of the flow's data and asks for a rate.
     Asks = 0,
-    /// It is on its way back to the flow's sender.
+    /// The packet is on its way back to the flow's sender.
     Back = 1,
-    /// It goes the way of the data, and says that the flow is over; nobody answers.
+    /// The packet travels on the path of the data and reports that the flow has ended; it gets no
+    /// answer.
     Leaves = 2,
 }
 
-/// How a link counts a flow.
+/// A link's classification of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum RateState {
-    /// Not.
+    /// The link does not count the flow.
     #[default]
     New = 0,
-    /// Among those that are limited elsewhere.
+    /// Another link limits the flow.
     Elsewhere = 1,
-    /// Among those that it limits.
+    /// This link limits the flow.
     Here = 2,
 }
 
-/// What one link wrote.
+/// Entry of one link.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct RateEntry {
-    /// Which link.
+    /// Number of the link.
     pub link: u32,
-    /// What it has for a flow that it limits, of weight one; finite.
+    /// Rate that the link offers a flow of weight one that it limits; finite.
     pub bottleneck: LinkRate,
-    /// What it allocated the flow, of weight one; finite.
+    /// Rate that the link allocated to the flow, of weight one; finite.
     pub allocated: LinkRate,
-    /// Connections by which the flow's part was divided.
+    /// Number of connections by which the flow's share was divided.
     pub weight: u16,
-    /// In which sweep it counted the flow; wraps.
+    /// Sweep in which the link counted the flow; wraps.
     pub sweep: u16,
-    /// How it counts it.
+    /// Classification by the link.
     pub state: RateState,
-    /// Other links are to ignore its bottleneck rate.
+    /// Other links must ignore the bottleneck rate.
     pub ignore: bool,
-    /// Written on this trip of the packet.
+    /// The link wrote the entry on this trip of the packet.
     pub fresh: bool,
 }
 
@@ -109,7 +110,7 @@ impl RateEntry {
     /// Bytes of an entry.
     pub const LEN: usize = 20;
 
-    /// As it is on the wire.
+    /// Returns the entry as bytes on the wire.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::LEN] {
         let mut out = [0; Self::LEN];
@@ -149,35 +150,36 @@ impl RateEntry {
     }
 }
 
-/// A rate packet without what links wrote.
+/// A rate packet without the entries of links.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct RateHead {
-    /// How far it is.
+    /// Direction and purpose of the packet.
     pub stage: RateStage,
-    /// Connections by which the flow's part is divided, at least one.
+    /// Number of connections by which the flow's share is divided, at least one.
     pub weight: u16,
-    /// Which endpoint sends this packet, as in [`crate::StdRequest::initiator`].
+    /// Endpoint that sends this packet, as in [`crate::StdRequest::initiator`].
     pub initiator: u32,
-    /// The asking endpoint's own number for the flow; nobody else reads it.
+    /// The asking endpoint's own number for the flow; only that endpoint reads it.
     pub flow: u32,
-    /// The path that it takes, and the flow's data.
+    /// Path of the packet and of the flow's data.
     pub path: u16,
-    /// Of the flow's, which; wraps.
+    /// Serial number within the flow; wraps.
     pub serial: u16,
-    /// What the sender has to send, of a flow of weight one; may be unlimited.
+    /// Rate that the sender can use, of a flow of weight one; may be unlimited.
     pub demand: LinkRate,
-    /// In which epoch the flow started.
+    /// Epoch in which the flow started.
     pub epoch: u32,
-    /// Connections that its host had when that began, at least one.
+    /// Number of connections that the flow's host had when the epoch began, at least one.
     pub epoch_weight: u16,
-    /// Least number of speculative packets of the epoch that any switch lets through.
+    /// Smallest number of speculative packets of the epoch that any switch on the path lets
+    /// through.
     pub let_through: u16,
 }
 
-/// A rate packet, checked.
+/// A rate packet whose rules have been checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RatePacket<'a> {
-    /// What its sender said.
+    /// Fields that the sender wrote.
     pub head: RateHead,
     entries: &'a [[u8; RateEntry::LEN]],
 }
@@ -186,27 +188,28 @@ pub struct RatePacket<'a> {
 const HEAD: usize = 32;
 
 impl<'a> RatePacket<'a> {
-    /// Most entries.
+    /// Largest number of entries.
     pub const MOST: usize = 8;
-    /// Most bytes.
+    /// Largest length in bytes.
     pub const MAX_LEN: usize = HEAD + Self::MOST * RateEntry::LEN;
 
-    /// With these entries ([`RateEntry::to_bytes`]), of which it takes [`Self::MOST`].
+    /// Creates a rate packet with the first [`Self::MOST`] of these entries
+    /// ([`RateEntry::to_bytes`]).
     #[must_use]
     pub fn new(head: RateHead, entries: &'a [[u8; RateEntry::LEN]]) -> Self {
         Self { head, entries: &entries[..entries.len().min(Self::MOST)] }
     }
 
-    /// What links wrote, in the order in which they did.
+    /// Returns an iterator over the entries, in path order.
     pub fn entries(&self) -> impl Iterator<Item = RateEntry> + 'a {
-        // They were checked, or made of entries.
+        // The entries were checked, or created from valid ones.
         self.entries.iter().filter_map(|bytes| RateEntry::read(bytes).ok())
     }
 
     /// Reads a packet that fills `bytes`.
     ///
     /// # Errors
-    /// The rule that it breaks.
+    /// Returns the rule that the packet breaks.
     #[cold]
     pub fn read(bytes: &'a [u8]) -> Result<Self, ParseError> {
         let (head, rest) = bytes.split_first_chunk::<HEAD>().ok_or(ParseError::Truncated)?;
@@ -248,22 +251,22 @@ impl<'a> RatePacket<'a> {
         Ok(Self { head, entries })
     }
 
-    /// Bytes of it.
+    /// Returns the length of the packet in bytes.
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // a packet is never empty
     pub const fn len(&self) -> usize {
         HEAD + self.entries.len() * RateEntry::LEN
     }
 
-    /// Writes it, and returns its length.
+    /// Writes the packet and returns its length.
     ///
     /// # Panics
-    /// When `out` is shorter than [`Self::len`].
+    /// Panics if `out` is shorter than [`Self::len`].
     #[cold]
     pub fn emit(&self, out: &mut [u8]) -> usize {
         let (len, head) = (self.len(), &self.head);
         out[0] = PdsType::Rates.to_u8() << 3 | head.stage as u8;
-        // At most eight.
+        // There are at most eight entries.
         out[1] = self.entries.len() as u8;
         out[2..4].copy_from_slice(&head.weight.to_be_bytes());
         out[4..8].copy_from_slice(&head.initiator.to_be_bytes());

@@ -1,41 +1,41 @@
-//! Telemetry before a packet: what switches write into it, and what its acknowledgement sends back. Not of UE 1.0; the
-//! documentation of this crate says which private number it has.
+//! Telemetry before a packet: the records that switches write into it and that its acknowledgement
+//! returns. UE 1.0 has no such header; the documentation of this crate gives its private number.
 //!
 //! ```text
-//!   0      1      2             4
-//!   +------+------+-------------+---------------------+------------+
-//!   | FK   | count| reserved, 0 | count records of 28 | the packet |
-//!   +------+------+-------------+---------------------+------------+
-//!   record, most significant byte first:
-//!   queue's name 32 | time 64, ns | bytes sent by its port 64 | bytes left behind 32 | rate 32, kb/s
+//!  0      1      2             4
+//!  +------+------+-------------+---------------------+------------+
+//!  | FK   | count| reserved, 0 | count records of 28 | the packet |
+//!  +------+------+-------------+---------------------+------------+
+//!  record, most significant byte first:
+//!  queue's name 32 | time 64, ns | bytes sent by its port 64 | bytes left behind 32 | rate 32, kb/s
 //! ```
 //!
-//! `F` is the PDS type 31, `K` three bits of kind. An endpoint whose congestion control wants telemetry puts an empty one
-//! before each data packet, and each switch with the program adds its record; before an acknowledgement stand the records
-//! of the packet that it is about.
+//! `F` is the PDS type 31, `K` three bits of kind. An endpoint whose congestion control wants
+//! telemetry puts an empty one before each data packet, and each switch with the program adds its
+//! record; before an acknowledgement stand the records of the packet that it is about.
 
 use crate::error::ParseError;
 
-/// What the records are about.
+/// Subject of the records.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum TelemetryKind {
-    /// The packet behind them: switches may add some.
+    /// The packet behind the records; switches may add more.
     Own = 0,
     /// The packet that the acknowledgement behind them is about.
     Echo = 1,
 }
 
-/// What one switch wrote when the packet left it.
+/// Record that one switch wrote when the packet left it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct TelemetryRecord {
-    /// Which queue: switch and port.
+    /// Queue identity: switch and port.
     pub queue_name: u32,
-    /// When, by the clock of the switches, nanoseconds.
+    /// Departure time by the clock of the switches, nanoseconds.
     pub at: u64,
     /// Bytes that the port had sent until then.
     pub tx_bytes: u64,
-    /// Bytes left behind in the queue.
+    /// Bytes that remained in the queue.
     pub queue: u32,
     /// Rate of the port's link, kb/s.
     pub rate_kbps: u32,
@@ -45,7 +45,7 @@ impl TelemetryRecord {
     /// Bytes of a record.
     pub const LEN: usize = 28;
 
-    /// As it is on the wire.
+    /// Returns the record as bytes on the wire.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::LEN] {
         let mut out = [0; Self::LEN];
@@ -77,42 +77,42 @@ impl TelemetryRecord {
 /// Bytes before the records.
 const HEAD: usize = 4;
 
-/// The telemetry before a packet, checked.
+/// The telemetry before a packet, whose rules have been checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Telemetry<'a> {
-    /// What it is about.
+    /// Subject of the records.
     pub kind: TelemetryKind,
     records: &'a [u8],
-    /// The packet behind it.
+    /// Packet behind the telemetry.
     pub packet: &'a [u8],
 }
 
 impl<'a> Telemetry<'a> {
-    /// The PDS type of what begins with telemetry.
+    /// PDS type of a payload that begins with telemetry.
     pub const TYPE: u8 = 31;
-    /// Bytes without a record.
+    /// Length of telemetry without records in bytes.
     pub const LEN: usize = HEAD;
-    /// Most records.
+    /// Largest number of records.
     pub const MOST: usize = 8;
 
-    /// Whether a UDP payload begins with telemetry, by its first byte.
+    /// Returns whether a UDP payload begins with telemetry, by its first byte.
     #[inline]
     #[must_use]
     pub const fn is_before(bytes: &[u8]) -> bool {
         matches!(bytes, [first, ..] if *first >> 3 == Self::TYPE)
     }
 
-    /// What stands before a packet with `count` records that follow.
+    /// Returns the header of telemetry with `count` records that follow.
     #[must_use]
     pub const fn head(kind: TelemetryKind, count: u8) -> [u8; HEAD] {
         [Self::TYPE << 3 | kind as u8, count, 0, 0]
     }
 
-    /// Reads what a UDP payload begins with and checks its rules.
+    /// Reads the telemetry at the beginning of a UDP payload and checks its rules.
     ///
     /// # Errors
-    /// The rule that it breaks: another type, an unknown kind, more than [`Self::MOST`] records or bytes that are not
-    /// there.
+    /// Returns the rule that it breaks: another type, an unknown kind, more than [`Self::MOST`]
+    /// records or missing bytes.
     pub fn read(bytes: &'a [u8]) -> Result<Self, ParseError> {
         let (&[first, count, reserved @ ..], rest) =
             bytes.split_first_chunk::<HEAD>().ok_or(ParseError::Truncated)?;
@@ -132,7 +132,7 @@ impl<'a> Telemetry<'a> {
         Ok(Self { kind, records, packet })
     }
 
-    /// The records, in the order of the path.
+    /// Returns an iterator over the records, in path order.
     pub fn records(&self) -> impl Iterator<Item = TelemetryRecord> {
         let (records, _) = self.records.as_chunks::<{ TelemetryRecord::LEN }>();
         records.iter().map(TelemetryRecord::read)

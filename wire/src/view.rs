@@ -1,9 +1,9 @@
 //! Checked views: a header's bytes, of the right length and kind, with an accessor per field.
 //!
 //! A view is a reference to a fixed-size array, so after the one length check in `new` no accessor
-//! can fail and none checks a bound. It shows the fields as they stand, reserved values included;
-//! the plain values ([`Request`](crate::Request) and the others) are read through the views and
-//! obey the rules besides.
+//! can fail and none checks a bound. It returns the fields unchecked, reserved values included; the
+//! plain values ([`Request`](crate::Request) and the others) are read through the views and also
+//! obey the rules.
 
 #[inline]
 pub(crate) const fn be16<const N: usize>(b: &[u8; N], at: usize) -> u16 {
@@ -30,14 +30,14 @@ pub(crate) const fn be128<const N: usize>(b: &[u8; N], at: usize) -> u128 {
     (be64(b, at) as u128) << 64 | be64(b, at + 8) as u128
 }
 
-/// The signed 16-bit offsets of ACKs and clears.
+/// Reads a signed 16-bit offset, as in ACKs and clears.
 #[inline]
 #[allow(clippy::cast_possible_wrap)] // two's complement is the encoding
 pub(crate) const fn be16_signed<const N: usize>(b: &[u8; N], at: usize) -> i16 {
     be16(b, at) as i16
 }
 
-/// Declares a view: its length, which bytes it accepts, and its fields.
+/// Declares a view: its length, the bytes it accepts, and its fields.
 macro_rules! view {
     ($(#[$meta:meta])* $name:ident [$len:literal] if |$c:ident| $check:expr;
      $($(#[$fmeta:meta])* $field:ident: $ty:ty = |$b:ident| $read:expr;)*) => {
@@ -49,11 +49,12 @@ macro_rules! view {
             /// Bytes of the header.
             pub const LEN: usize = $len;
 
-            /// The header at the start of `bytes`.
+            /// Returns a view of the header at the start of `bytes`.
             ///
             /// # Errors
-            /// [`ParseError::Truncated`](crate::ParseError::Truncated) when `bytes` is shorter than [`Self::LEN`],
-            /// [`ParseError::Kind`](crate::ParseError::Kind) when they hold another kind of header.
+            /// Returns [`ParseError::Truncated`](crate::ParseError::Truncated) when `bytes` is
+            /// shorter than [`Self::LEN`], [`ParseError::Kind`](crate::ParseError::Kind) when they
+            /// hold another kind of header.
             #[inline]
             pub fn new(bytes: &'a [u8]) -> Result<Self, crate::ParseError> {
                 let Some($c) = bytes.first_chunk::<$len>() else {
@@ -62,7 +63,7 @@ macro_rules! view {
                 if $check { Ok(Self($c)) } else { Err(crate::ParseError::Kind) }
             }
 
-            /// The header's bytes.
+            /// Returns the header's bytes.
             #[inline]
             #[must_use]
             pub const fn bytes(self) -> &'a [u8; $len] {
@@ -83,7 +84,7 @@ macro_rules! view {
 }
 pub(crate) use view;
 
-/// The PDS views share the prologue.
+/// Declares a view of a PDS header; these share the prologue.
 macro_rules! pds_view {
     ($(#[$meta:meta])* $name:ident [$len:literal] types ($($types:tt)+); $($fields:tt)*) => {
         crate::view::view! {

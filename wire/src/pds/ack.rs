@@ -66,11 +66,11 @@ pds_view! {
     };
 }
 
-/// What the target asks of the initiator (the ACK's 2-bit REQ field, table 3-44).
+/// Request of the target to the initiator (the ACK's 2-bit REQ field, table 3-44).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum AckRequest {
-    /// Nothing.
+    /// No request.
     #[default]
     None = 0,
     /// Advance CLEAR_PSN: the memory for guaranteed responses is running out.
@@ -108,23 +108,24 @@ pub struct NsccState {
 /// | 10 | 48 | 0 |
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct DartState {
-    /// As [`NsccState::service_time`].
+    /// Service time, see [`NsccState::service_time`].
     pub service_time: u16,
-    /// What congestion the target sees: 0 none, 1 its own, 2 elsewhere.
+    /// Congestion that the target observes: 0 none, 1 its own, 2 elsewhere.
     pub congestion: u8,
-    /// How many send to the target; 0 means nothing.
+    /// Number of senders to the target; 0 means that the field is unused.
     pub senders: u16,
-    /// The initiator's share of the target's line, units of 1/32768; 0 and more than 32768 mean nothing.
+    /// The initiator's share of the target's line, units of 1/32768; 0 and values above 32768 mean
+    /// that the field is unused.
     pub share: u16,
-    /// As [`NsccState::ooo_count`].
+    /// Out-of-order count, see [`NsccState::ooo_count`].
     pub ooo_count: u16,
 }
 
 impl DartState {
-    /// The type of an ACK_CCX that has it.
+    /// Congestion-control type of an ACK_CCX with this state.
     pub const CC_TYPE: u8 = 14;
 
-    /// As [`AckCcx::state`].
+    /// Returns the state as bytes of [`AckCcx::state`].
     #[must_use]
     pub const fn pack(&self) -> [u8; 16] {
         let [time, senders, share, ooo] = [
@@ -142,10 +143,10 @@ impl DartState {
         state
     }
 
-    /// What [`AckCcx::state`] says.
+    /// Reads [`AckCcx::state`].
     ///
     /// # Errors
-    /// A reserved bit is set, or there is no such congestion.
+    /// Returns an error if a reserved bit is set or the congestion value is unknown.
     pub const fn read(state: &[u8; 16]) -> Result<Self, ParseError> {
         let reserved =
             state[3] | state[10] | state[11] | state[12] | state[13] | state[14] | state[15];
@@ -165,9 +166,9 @@ impl DartState {
 /// Congestion-control state of an ACK_CC.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum CcState {
-    /// cc_type 0.
+    /// NSCC (cc_type 0).
     Nscc(NsccState),
-    /// cc_type 1.
+    /// Credit (cc_type 1).
     Credit {
         /// Cumulative credit, 24 bits.
         credit: u32,
@@ -185,29 +186,30 @@ pub struct AckCc {
     pub sack_psn_offset: i16,
     /// Bit i (least significant first): SACK_Base + i was received. 0 means "no information".
     pub sack_bitmap: u64,
-    /// What the congestion control needs.
+    /// State of the congestion control.
     pub state: CcState,
 }
 
 /// SACK and a vendor's congestion-control state of an ACK_CCX.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct AckCcx {
-    /// Congestion-control type: 14 and 15 are vendors' (14: [`DartState`]), 0 and 1 those of ACK_CC, others reserved.
+    /// Congestion-control type: 14 and 15 are vendors' (14: [`DartState`]), 0 and 1 those of
+    /// ACK_CC, others reserved.
     pub cc_type: u8,
-    /// As [`AckCc::mpr`].
+    /// Maximum PSN range, see [`AckCc::mpr`].
     pub mpr: u8,
-    /// As [`AckCc::sack_psn_offset`].
+    /// SACK offset, see [`AckCc::sack_psn_offset`].
     pub sack_psn_offset: i16,
-    /// As [`AckCc::sack_bitmap`].
+    /// SACK bitmap, see [`AckCc::sack_bitmap`].
     pub sack_bitmap: u64,
-    /// Opaque.
+    /// State, opaque here.
     pub state: [u8; 16],
 }
 
-/// What an ACK carries besides the acknowledgement.
+/// Extension of an ACK.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum AckExt {
-    /// Nothing (ACK).
+    /// No extension (ACK).
     None,
     /// SACK and congestion control (ACK_CC).
     Cc(AckCc),
@@ -226,7 +228,7 @@ pub struct Ack {
     pub retx: bool,
     /// P: answers a probe.
     pub probe: bool,
-    /// What the target asks for.
+    /// Request of the target.
     pub request: AckRequest,
     /// ACK_PSN - CACK_PSN; with `probe` the bits of the echoed probe_opaque
     /// ([`Self::probe_opaque`]).
@@ -237,7 +239,7 @@ pub struct Ack {
     pub spdcid: u16,
     /// The receiver's context id, not 0.
     pub dpdcid: u16,
-    /// SACK and congestion control.
+    /// SACK and congestion-control state.
     pub ext: AckExt,
 }
 
@@ -249,7 +251,7 @@ impl Ack {
     /// Bytes of an ACK_CCX.
     pub const LEN_CCX: usize = 40;
 
-    /// Bytes of the header.
+    /// Returns the length of the header in bytes.
     #[inline]
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // a header is never empty
@@ -261,19 +263,19 @@ impl Ack {
         }
     }
 
-    /// The PSN whose arrival made this ACK; `None` for the answer to a probe.
+    /// Returns the PSN whose arrival caused this ACK; `None` for the answer to a probe.
     #[must_use]
     pub const fn ack_psn(&self) -> Option<Psn> {
         if self.probe { None } else { Some(self.cack_psn.offset(self.ack_psn_offset)) }
     }
 
-    /// The echoed probe_opaque; `None` when this ACK does not answer a probe.
+    /// Returns the echoed probe_opaque; `None` when this ACK does not answer a probe.
     #[must_use]
     pub const fn probe_opaque(&self) -> Option<u16> {
         if self.probe { Some(self.ack_psn_offset.cast_unsigned()) } else { None }
     }
 
-    /// The PSN of the SACK bitmap's bit 0, and the bitmap.
+    /// Returns the PSN of the SACK bitmap's bit 0, and the bitmap.
     #[must_use]
     pub const fn sack(&self) -> Option<(Psn, u64)> {
         match self.ext {
@@ -288,7 +290,7 @@ impl Ack {
     /// Writes the header and returns its length.
     ///
     /// # Panics
-    /// When `out` is shorter than [`Self::len`].
+    /// Panics if `out` is shorter than [`Self::len`].
     #[inline]
     pub fn emit(&self, out: &mut [u8]) -> usize {
         let kind = match self.ext {
@@ -301,7 +303,7 @@ impl Ack {
             (flag::M, self.ce),
             (flag::RETX, self.retx),
             (flag::P, self.probe),
-            (request, true), // both bits at once
+            (request, true), // REQ 3, both bits set
         ];
         let mut b = [0; Self::LEN_CCX];
         b[0..2].copy_from_slice(&prologue(kind, self.next.to_u8(), &flags));
@@ -335,14 +337,14 @@ impl Ack {
     /// Reads the header at the start of `bytes` and checks its rules.
     ///
     /// # Errors
-    /// The rule that it breaks.
+    /// Returns the rule that the header breaks.
     #[inline]
     pub fn read(bytes: &[u8]) -> Result<Self, ParseError> {
         CheckedAck::new(bytes).map(CheckedAck::build)
     }
 }
 
-/// An ACK that obeys its rules, still as bytes: a few words, where the value is many.
+/// An ACK that obeys its rules, as a reference to its bytes, which is smaller than the value.
 #[derive(Clone, Copy)]
 pub(crate) struct CheckedAck<'a> {
     view: AckView<'a>,
@@ -426,7 +428,7 @@ impl<'a> CheckedAck<'a> {
 }
 
 impl CcState {
-    /// cc_type and the eight bytes of ack_cc_state.
+    /// Returns cc_type and the eight bytes of ack_cc_state.
     const fn pack(&self) -> (u8, u64) {
         match *self {
             Self::Nscc(s) => {
@@ -447,7 +449,7 @@ impl AckCcView<'_> {
     const fn check(self) -> Result<Self, ParseError> {
         match self.cc_type() {
             _ if self.cc_flags() != 0 => Err(ParseError::Reserved),
-            // Bytes 27 to 29, reserved with credit.
+            // Bytes 27 to 29 are reserved with credit.
             1 if self.rcvd_bytes() != 0 => Err(ParseError::Reserved),
             0 | 1 => Ok(self),
             _ => Err(ParseError::CcType),

@@ -24,7 +24,7 @@ pds_view! {
 /// A control packet.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Control {
-    /// What it asks for.
+    /// Kind of the control packet.
     pub kind: ControlKind,
     /// The context is ROD: only for [`ControlKind::Noop`] and [`ControlKind::Negotiation`], which
     /// may open one; false in the others.
@@ -42,7 +42,8 @@ pub struct Control {
     pub spdcid: u16,
     /// The receiver's context id, or SYN.
     pub dest: Dest,
-    /// Meaning depends on the kind ([`ControlKind`]); 0 in NOOP, CLOSE_COMMAND and CLOSE_REQUEST.
+    /// Payload, whose meaning depends on the kind ([`ControlKind`]); 0 in NOOP, CLOSE_COMMAND and
+    /// CLOSE_REQUEST.
     pub payload: u32,
 }
 
@@ -50,7 +51,7 @@ impl Control {
     /// Bytes of the header.
     pub const LEN: usize = 16;
 
-    /// Bytes of the header: [`Self::LEN`].
+    /// Returns [`Self::LEN`].
     #[inline]
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // a header is never empty
@@ -61,7 +62,7 @@ impl Control {
     /// Writes the header and returns its length.
     ///
     /// # Panics
-    /// When `out` is shorter than [`Self::LEN`].
+    /// Panics if `out` is shorter than [`Self::LEN`].
     #[inline]
     pub fn emit(&self, out: &mut [u8]) -> usize {
         let flags = [
@@ -84,7 +85,7 @@ impl Control {
     /// Reads the header at the start of `bytes` and checks its rules.
     ///
     /// # Errors
-    /// The rule that it breaks.
+    /// Returns the rule that the header breaks.
     #[inline]
     pub fn read(bytes: &[u8]) -> Result<Self, ParseError> {
         let view = ControlView::new(bytes)?;

@@ -10,7 +10,7 @@ pds_view! {
     RudiView [8] types (4 | 5);
     /// Reserved.
     reserved: u16 = |b| be16(b, 2);
-    /// Names the packet between its initiator and target.
+    /// Number of the packet between its initiator and target.
     packet_id: u32 = |b| be32(b, 4);
 }
 
@@ -28,7 +28,7 @@ pub struct RudiRequest {
     pub next: NextHeader,
     /// This packet was sent before.
     pub retx: bool,
-    /// Names the packet between its initiator and target.
+    /// Number of the packet between its initiator and target.
     pub packet_id: u32,
 }
 
@@ -68,7 +68,7 @@ impl RudiRequest {
     /// Bytes of the header.
     pub const LEN: usize = 8;
 
-    /// Bytes of the header: [`Self::LEN`].
+    /// Returns [`Self::LEN`].
     #[inline]
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // a header is never empty
@@ -79,7 +79,7 @@ impl RudiRequest {
     /// Writes the header and returns its length.
     ///
     /// # Panics
-    /// When `out` is shorter than [`Self::LEN`].
+    /// Panics if `out` is shorter than [`Self::LEN`].
     pub fn emit(&self, out: &mut [u8]) -> usize {
         let flags = [(flag::RETX, self.retx)];
         emit_rudi(out, prologue(PdsType::RudiReq, self.next.to_u8(), &flags), self.packet_id)
@@ -88,7 +88,7 @@ impl RudiRequest {
     /// Reads the header at the start of `bytes` and checks its rules.
     ///
     /// # Errors
-    /// The rule that it breaks.
+    /// Returns the rule that the header breaks.
     pub fn read(bytes: &[u8]) -> Result<Self, ParseError> {
         let view = RudiView::new(bytes)?;
         if view.pds_type() != PdsType::RudiReq.to_u8() {
@@ -107,7 +107,7 @@ impl RudiResponse {
     /// Bytes of the header.
     pub const LEN: usize = 8;
 
-    /// Bytes of the header: [`Self::LEN`].
+    /// Returns [`Self::LEN`].
     #[inline]
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // a header is never empty
@@ -118,7 +118,7 @@ impl RudiResponse {
     /// Writes the header and returns its length.
     ///
     /// # Panics
-    /// When `out` is shorter than [`Self::LEN`].
+    /// Panics if `out` is shorter than [`Self::LEN`].
     pub fn emit(&self, out: &mut [u8]) -> usize {
         let flags = [(flag::M, self.ce), (flag::RETX, self.retx)];
         emit_rudi(out, prologue(PdsType::RudiResp, self.next.to_u8(), &flags), self.packet_id)
@@ -127,7 +127,7 @@ impl RudiResponse {
     /// Reads the header at the start of `bytes` and checks its rules.
     ///
     /// # Errors
-    /// The rule that it breaks.
+    /// Returns the rule that the header breaks.
     pub fn read(bytes: &[u8]) -> Result<Self, ParseError> {
         let view = RudiView::new(bytes)?;
         if view.pds_type() != PdsType::RudiResp.to_u8() {
@@ -151,7 +151,7 @@ impl Uud {
     /// Bytes of the header.
     pub const LEN: usize = 4;
 
-    /// Bytes of the header: [`Self::LEN`].
+    /// Returns [`Self::LEN`].
     #[inline]
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // a header is never empty
@@ -162,7 +162,7 @@ impl Uud {
     /// Writes the header and returns its length.
     ///
     /// # Panics
-    /// When `out` is shorter than [`Self::LEN`].
+    /// Panics if `out` is shorter than [`Self::LEN`].
     pub fn emit(&self, out: &mut [u8]) -> usize {
         out[..2].copy_from_slice(&prologue(PdsType::UudReq, self.next.to_u8(), &[]));
         out[2..Self::LEN].fill(0);
@@ -172,7 +172,7 @@ impl Uud {
     /// Reads the header at the start of `bytes` and checks its rules.
     ///
     /// # Errors
-    /// The rule that it breaks.
+    /// Returns the rule that the header breaks.
     pub fn read(bytes: &[u8]) -> Result<Self, ParseError> {
         let view = UudView::new(bytes)?;
         let next = next_header(view.next(), is_request)?;

@@ -45,7 +45,7 @@ pub(crate) mod flag {
     pub(crate) const REQ: u8 = 0x06;
 }
 
-/// The prologue's two bytes. Flags are given as (mask, condition).
+/// Returns the prologue's two bytes. Flags are (mask, condition) pairs.
 pub(crate) fn prologue(kind: PdsType, next: u8, flags: &[(u8, bool)]) -> [u8; 2] {
     let mut bits = 0;
     for &(mask, set) in flags {
@@ -63,7 +63,7 @@ pub(crate) const fn check_flags(flags: u8, allowed: u8) -> Result<(), ParseError
     if flags & !allowed == 0 { Ok(()) } else { Err(ParseError::Reserved) }
 }
 
-/// Looks `number` up and refuses what `allowed` does not hold.
+/// Looks `number` up and refuses a header that `allowed` does not contain.
 #[inline]
 pub(crate) fn next_header(
     number: u8,

@@ -28,7 +28,7 @@ pds_view! {
 pub struct NackCcx(pub [u8; 16]);
 
 impl NackCcx {
-    /// The vendor's congestion-control type, 4 bits.
+    /// Returns the vendor's congestion-control type, 4 bits.
     #[must_use]
     pub const fn nccx_type(&self) -> u8 {
         self.0[0] >> 4
@@ -44,7 +44,7 @@ pub struct Nack {
     pub retx: bool,
     /// NT: the refused packet was RUDI; `psn` is its packet id and both context ids are 0.
     pub rudi: bool,
-    /// Why.
+    /// Reason of the refusal.
     pub code: NackCode,
     /// The vendor's code, 0 when there is none.
     pub vendor_code: u8,
@@ -57,7 +57,7 @@ pub struct Nack {
     pub dpdcid: u16,
     /// The highest PSN received plus 1; for [`NackCode::NewStartPsn`] the new start PSN.
     pub payload: u32,
-    /// Makes the packet a NACK_CCX.
+    /// Vendor's state, which makes the packet a NACK_CCX.
     pub ccx: Option<NackCcx>,
 }
 
@@ -67,7 +67,7 @@ impl Nack {
     /// Bytes of a NACK_CCX.
     pub const LEN_CCX: usize = 32;
 
-    /// Bytes of the header.
+    /// Returns the length of the header in bytes.
     #[inline]
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // a header is never empty
@@ -78,7 +78,7 @@ impl Nack {
     /// Writes the header and returns its length.
     ///
     /// # Panics
-    /// When `out` is shorter than [`Self::len`].
+    /// Panics if `out` is shorter than [`Self::len`].
     #[inline]
     pub fn emit(&self, out: &mut [u8]) -> usize {
         let kind = if self.ccx.is_some() { PdsType::NackCcx } else { PdsType::Nack };
@@ -101,7 +101,7 @@ impl Nack {
     /// Reads the header at the start of `bytes` and checks its rules.
     ///
     /// # Errors
-    /// The rule that it breaks.
+    /// Returns the rule that the header breaks.
     #[inline]
     pub fn read(bytes: &[u8]) -> Result<Self, ParseError> {
         let view = NackView::new(bytes)?;

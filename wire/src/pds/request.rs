@@ -28,12 +28,12 @@ pub enum Mode {
     Rod,
 }
 
-/// Where a request or a control packet goes.
+/// Destination context of a request or a control packet.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Dest {
-    /// To the peer's context of this id (never 0).
+    /// The peer's context with this id (never 0).
     Pdc(u16),
-    /// SYN: to the context that this packet may open.
+    /// SYN: the context that this packet may open.
     Syn {
         /// Take the context from the reserved pool.
         use_rsv_pdc: bool,
@@ -43,10 +43,10 @@ pub enum Dest {
 }
 
 impl Dest {
-    /// Largest psn_offset that the field holds.
+    /// Largest value of the psn_offset field.
     pub const MAX_PSN_OFFSET: u16 = 0x0FFF;
 
-    /// The rules of the field: a context id is not 0, a SYN's reserved bits are.
+    /// Checks the field: a context id is not 0, and the reserved bits of a SYN are 0.
     #[inline]
     pub(crate) const fn check(word: u16, syn: bool) -> Result<(), ParseError> {
         match (syn, word) {
@@ -56,7 +56,7 @@ impl Dest {
         }
     }
 
-    /// The value of a field that obeys its rules.
+    /// Returns the value of a field that obeys its rules.
     #[inline]
     pub(crate) const fn build(word: u16, syn: bool) -> Self {
         if syn {
@@ -90,30 +90,32 @@ pub struct Ccc {
     pub credit_target: u32,
 }
 
-/// What [`Ccc`] says in a network whose switches run 1RC, from endpoints that run s-PERC with it: the packet was sent before
-/// its flow had a rate, and switches drop it where its number is beyond what flows of its epoch have.
+/// Content of [`Ccc`] in a network whose switches run 1RC, between endpoints that run s-PERC with
+/// it: the packet was sent before its flow had a rate, and switches drop it if its number exceeds
+/// the allowance of its epoch.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Speculation {
-    /// The epoch in which its flow started, modulo 128.
+    /// Epoch in which the flow started, modulo 128.
     pub epoch: u8,
-    /// Its number among the speculative packets of all flows of its host that started then, 14 bits.
+    /// Number of the packet among the speculative packets of all flows of its host that started in
+    /// this epoch, 14 bits.
     pub number: u16,
-    /// Connections that the host had when the epoch began, 10 bits.
+    /// Number of connections that the host had when the epoch began, 10 bits.
     pub weight: u16,
 }
 
 impl Speculation {
-    /// Set where the word says this, and nothing of credit.
+    /// Bit of `ccc_id` that distinguishes speculation from credit.
     const MARK: u8 = 0x80;
 
-    /// As it is on the wire: a one, `epoch[30:24]`, `number[23:10]`, `weight[9:0]`.
+    /// Returns the word on the wire: a one, `epoch[30:24]`, `number[23:10]`, `weight[9:0]`.
     #[must_use]
     pub const fn pack(self) -> Ccc {
         let low = (self.number as u32 & 0x3fff) << 10 | self.weight as u32 & 0x3ff;
         Ccc { ccc_id: self.epoch | Self::MARK, credit_target: low }
     }
 
-    /// What the word says, if it is this.
+    /// Returns the speculation in a word, if the word holds one.
     #[must_use]
     pub const fn of(ccc: Ccc) -> Option<Self> {
         if ccc.ccc_id & Self::MARK == 0 {
@@ -121,7 +123,7 @@ impl Speculation {
         }
         Some(Self {
             epoch: ccc.ccc_id & !Self::MARK,
-            // 14 bits and 10.
+            // The number has 14 bits, the weight 10.
             number: (ccc.credit_target >> 10 & 0x3fff) as u16,
             weight: (ccc.credit_target & 0x3ff) as u16,
         })
@@ -147,7 +149,7 @@ pub struct Request {
     pub spdcid: u16,
     /// The receiver's context id, or SYN.
     pub dest: Dest,
-    /// Congestion-control state; makes the packet a RUD_CC_REQ or ROD_CC_REQ.
+    /// Congestion-control state, which makes the packet a RUD_CC_REQ or ROD_CC_REQ.
     pub ccc: Option<Ccc>,
 }
 
@@ -157,7 +159,7 @@ impl Request {
     /// Bytes of the header with [`Ccc`].
     pub const LEN_CC: usize = 16;
 
-    /// Bytes of the header.
+    /// Returns the length of the header in bytes.
     #[inline]
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // a header is never empty
@@ -165,7 +167,7 @@ impl Request {
         if self.ccc.is_some() { Self::LEN_CC } else { Self::LEN }
     }
 
-    /// The PSN that the first packet of the context has, when this one is a SYN.
+    /// Returns the PSN of the context's first packet if this one is a SYN.
     #[must_use]
     pub const fn start_psn(&self) -> Option<Psn> {
         match self.dest {
@@ -174,7 +176,7 @@ impl Request {
         }
     }
 
-    /// Responses of PSNs up to this one are no longer needed.
+    /// Returns the PSN up to which responses are no longer needed.
     #[must_use]
     pub const fn clear_psn(&self) -> Psn {
         self.psn.offset(self.clear_psn_offset)
@@ -183,7 +185,7 @@ impl Request {
     /// Writes the header and returns its length.
     ///
     /// # Panics
-    /// When `out` is shorter than [`Self::len`].
+    /// Panics if `out` is shorter than [`Self::len`].
     #[inline]
     pub fn emit(&self, out: &mut [u8]) -> usize {
         let kind = match (self.mode, self.ccc.is_some()) {
@@ -214,14 +216,15 @@ impl Request {
     /// Reads the header at the start of `bytes` and checks its rules.
     ///
     /// # Errors
-    /// The rule that it breaks.
+    /// Returns the rule that the header breaks.
     #[inline]
     pub fn read(bytes: &[u8]) -> Result<Self, ParseError> {
         CheckedRequest::new(bytes).map(CheckedRequest::build)
     }
 }
 
-/// A request header that obeys its rules, still as bytes: a few words, where the value is many.
+/// A request header that obeys its rules, as a reference to its bytes, which is smaller than the
+/// value.
 #[derive(Clone, Copy)]
 pub(crate) struct CheckedRequest<'a> {
     view: RequestView<'a>,

@@ -1,17 +1,17 @@
-//! Transport security: the header of an encrypted packet. What it hides stays opaque here.
+//! Transport security: the header of an encrypted packet. The encrypted part is opaque here.
 
 use crate::error::ParseError;
 use crate::view::{be24, be32, be64, view};
 
 view! {
-    /// The 12 bytes that every TSS header starts with. What bytes 4 to 11 mean depends on
-    /// [`Self::has_ssi`]; [`Tss::read`] knows.
+    /// The 12 bytes that every TSS header starts with. The meaning of bytes 4 to 11 depends on
+    /// [`Self::has_ssi`]; [`Tss::read`] interprets them.
     TssView [12] if |b| b[0] >> 3 == 1;
     /// SP: a source id follows.
     has_ssi: bool = |b| b[0] & 0x04 != 0;
     /// Reserved.
     reserved: bool = |b| b[0] & 0x02 != 0;
-    /// AN: which of two keys.
+    /// AN: number of the key, of two.
     key: bool = |b| b[0] & 0x01 != 0;
     /// Secure domain, 24 bits.
     sdi: u32 = |b| be24(b, 1);
@@ -20,7 +20,7 @@ view! {
 /// The header of an encrypted packet, 12 bytes or 16 with a source id.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Tss {
-    /// AN: which of two keys.
+    /// AN: number of the key, of two.
     pub key: bool,
     /// Secure domain, 24 bits.
     pub sdi: u32,
@@ -36,7 +36,7 @@ impl Tss {
     /// Bytes of the header with a source id.
     pub const LEN_SSI: usize = 16;
 
-    /// Bytes of the header.
+    /// Returns the length of the header in bytes.
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // a header is never empty
     pub const fn len(&self) -> usize {
@@ -46,7 +46,7 @@ impl Tss {
     /// Writes the header and returns its length.
     ///
     /// # Panics
-    /// When `out` is shorter than [`Self::len`].
+    /// Panics if `out` is shorter than [`Self::len`].
     pub fn emit(&self, out: &mut [u8]) -> usize {
         let bits = u32::from(self.ssi.is_some()) << 26 | u32::from(self.key) << 24;
         out[..4].copy_from_slice(&(1 << 27 | bits | self.sdi & 0x00FF_FFFF).to_be_bytes());
@@ -61,7 +61,7 @@ impl Tss {
     /// Reads the header at the start of `bytes` and checks its rules.
     ///
     /// # Errors
-    /// The rule that it breaks.
+    /// Returns the rule that the header breaks.
     pub fn read(bytes: &[u8]) -> Result<Self, ParseError> {
         let view = TssView::new(bytes)?;
         if view.reserved() {

@@ -27,14 +27,14 @@ view! {
     pid_on_fep: u16 = |b| be16(b, 8);
     /// 4 reserved bits and the resource index.
     resource_index: u16 = |b| be16(b, 10);
-    /// Small: offset in the target's buffer. Medium: the same, or with HD the header data.
+    /// Small: offset in the target's buffer. Medium: that offset, or with HD the header data.
     buffer_offset: u64 = |b| be64(b, 12);
 }
 
 view! {
     /// A medium request's header. Its first 20 bytes are a [`SmallView`].
     MediumView [32] if |_b| true;
-    /// Who asks.
+    /// Initiator of the request.
     initiator: u32 = |b| be32(b, 20);
     /// Tag or memory key.
     match_bits: u64 = |b| be64(b, 24);
@@ -43,7 +43,7 @@ view! {
 /// A small request: no message id, no tag. SOM and EOM are always set.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SmallRequest {
-    /// What it asks for.
+    /// Operation.
     pub opcode: Opcode,
     /// DC: answer when the data is globally visible.
     pub delivery_complete: bool,
@@ -63,14 +63,14 @@ pub struct SmallRequest {
     pub resource_index: u16,
     /// Offset in the target's buffer.
     pub buffer_offset: u64,
-    /// What the opcode demands.
+    /// Extension header that the opcode demands.
     pub extension: Extension,
 }
 
 /// A medium request: no message id. SOM and EOM are always set.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct MediumRequest {
-    /// What it asks for.
+    /// Operation.
     pub opcode: Opcode,
     /// DC: answer when the data is globally visible.
     pub delivery_complete: bool,
@@ -92,11 +92,11 @@ pub struct MediumRequest {
     pub resource_index: u16,
     /// Header data when `header_data_present`, else the offset in the target's buffer.
     pub header_data_or_offset: u64,
-    /// Who asks.
+    /// Initiator of the request.
     pub initiator: u32,
     /// Tag or memory key.
     pub match_bits: u64,
-    /// What the opcode demands.
+    /// Extension header that the opcode demands.
     pub extension: Extension,
 }
 
@@ -106,7 +106,7 @@ impl SmallRequest {
     /// Largest message: the length has 14 bits.
     pub const MAX_LENGTH: u16 = 0x3FFF;
 
-    /// Bytes of the header with its extension.
+    /// Returns the length of the header with its extension in bytes.
     #[inline]
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // a header is never empty
@@ -117,7 +117,7 @@ impl SmallRequest {
     /// Writes the header with its extension and returns its length.
     ///
     /// # Panics
-    /// When `out` is shorter than [`Self::len`].
+    /// Panics if `out` is shorter than [`Self::len`].
     pub fn emit(&self, out: &mut [u8]) -> usize {
         let mut b = [0; Self::LEN];
         b[0] = self.opcode.to_u8();
@@ -138,8 +138,7 @@ impl SmallRequest {
 
     /// Reads the header and its extension at the start of `bytes` and checks their rules.
     ///
-    /// # Errors
-    /// The rule that they break.
+    /// # Errors Returns the rule that they break.
     pub fn read(bytes: &[u8]) -> Result<Self, ParseError> {
         CheckedSmall::new(bytes).map(CheckedSmall::build)
     }
@@ -149,7 +148,7 @@ impl MediumRequest {
     /// Bytes of the header without its extension.
     pub const LEN: usize = 32;
 
-    /// Bytes of the header with its extension.
+    /// Returns the length of the header with its extension in bytes.
     #[inline]
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // a header is never empty
@@ -160,7 +159,7 @@ impl MediumRequest {
     /// Writes the header with its extension and returns its length.
     ///
     /// # Panics
-    /// When `out` is shorter than [`Self::len`].
+    /// Panics if `out` is shorter than [`Self::len`].
     pub fn emit(&self, out: &mut [u8]) -> usize {
         let head = SmallRequest {
             opcode: self.opcode,
@@ -186,14 +185,13 @@ impl MediumRequest {
 
     /// Reads the header and its extension at the start of `bytes` and checks their rules.
     ///
-    /// # Errors
-    /// The rule that they break.
+    /// # Errors Returns the rule that they break.
     pub fn read(bytes: &[u8]) -> Result<Self, ParseError> {
         CheckedMedium::new(bytes).map(CheckedMedium::build)
     }
 }
 
-/// A small request that obeys its rules, still as bytes.
+/// A small request that obeys its rules, as a reference to its bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct CheckedSmall<'a> {
     view: SmallView<'a>,
@@ -209,7 +207,7 @@ impl<'a> CheckedSmall<'a> {
         Ok(checked)
     }
 
-    /// The 20 bytes that small and medium requests share; the medium one also allows `HD`.
+    /// Checks the 20 bytes that small and medium requests share; the medium one also allows `HD`.
     fn header(bytes: &'a [u8], hd: u8) -> Result<Self, ParseError> {
         let view = SmallView::new(bytes)?;
         if view.version() != 0 {
@@ -258,11 +256,11 @@ impl<'a> CheckedSmall<'a> {
     }
 }
 
-/// A medium request that obeys its rules, still as bytes.
+/// A medium request that obeys its rules, as a reference to its bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct CheckedMedium<'a> {
     view: MediumView<'a>,
-    /// The first 20 bytes, and the extension.
+    /// First 20 bytes, and the extension.
     small: CheckedSmall<'a>,
 }
 

@@ -1,4 +1,4 @@
-//! Extension headers: what follows a request header, before the payload.
+//! Extension headers, which stand between a request header and the payload.
 
 use crate::codes::{AmoOp, AmoType, Opcode};
 use crate::error::ParseError;
@@ -68,7 +68,8 @@ pub struct CompareSwap {
     pub swap: u128,
 }
 
-/// Rendezvous extension header, 24 bytes: where the receiver reads the rest of the message.
+/// Rendezvous extension header, 24 bytes: the source from which the receiver reads the rest of the
+/// message.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Rendezvous {
     /// Bytes of the message that the packets of the request carry; at most request_length.
@@ -88,14 +89,14 @@ pub struct Rendezvous {
 /// The extension header that the opcode demands.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Extension {
-    /// None: the opcode has none, or the packet is a continuation.
+    /// No extension: the opcode has none, or the packet is a continuation.
     #[default]
     None,
-    /// [`Opcode::is_atomic`].
+    /// Atomic header, see [`Opcode::is_atomic`].
     Atomic(Atomic),
-    /// [`Opcode::is_atomic`] and [`AmoOp::is_compare_swap`].
+    /// Compare-swap header, see [`Opcode::is_atomic`] and [`AmoOp::is_compare_swap`].
     CompareSwap(CompareSwap),
-    /// [`Opcode::is_rendezvous`].
+    /// Rendezvous header, see [`Opcode::is_rendezvous`].
     Rendezvous(Rendezvous),
 }
 
@@ -108,7 +109,7 @@ impl Atomic {
         [self.op.to_u8(), self.data_type.to_u8(), control, 0]
     }
 
-    /// What the rules say of a header: its operation and type.
+    /// Checks a header's rules and returns its operation and type.
     fn check(view: AtomicView<'_>) -> Result<(AmoOp, AmoType), ParseError> {
         let op = AmoOp::from_u8(view.op()).ok_or(ParseError::Amo)?;
         let data_type = AmoType::from_u8(view.data_type()).ok_or(ParseError::Amo)?;
@@ -135,7 +136,7 @@ impl Rendezvous {
 }
 
 impl Extension {
-    /// Bytes of the header.
+    /// Returns the length of the header in bytes.
     #[inline]
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // `Extension::None` is the empty one
@@ -151,7 +152,7 @@ impl Extension {
     /// Writes the header and returns its length.
     ///
     /// # Panics
-    /// When `out` is shorter than [`Self::len`].
+    /// Panics if `out` is shorter than [`Self::len`].
     #[inline]
     pub fn emit(&self, out: &mut [u8]) -> usize {
         match self {
@@ -179,13 +180,14 @@ impl Extension {
     /// opcode without one.
     ///
     /// # Errors
-    /// The rule that it breaks.
+    /// Returns the rule that the header breaks.
     pub fn read(opcode: Opcode, bytes: &[u8]) -> Result<Self, ParseError> {
         CheckedExtension::new(opcode, bytes).map(CheckedExtension::build)
     }
 }
 
-/// An extension header that obeys its rules, still as bytes: a few words, where the value is many.
+/// An extension header that obeys its rules, as a reference to its bytes, which is smaller than the
+/// value.
 #[derive(Clone, Copy)]
 pub(crate) enum CheckedExtension<'a> {
     None,

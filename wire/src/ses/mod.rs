@@ -22,7 +22,7 @@ use crate::error::ParseError;
 /// The SES header of a packet, with its extension header.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Ses {
-    /// None (an ACK that says nothing more).
+    /// No header (an ACK without a response).
     None,
     /// Standard request.
     Std(StdRequest),
@@ -39,7 +39,7 @@ pub enum Ses {
 }
 
 impl Ses {
-    /// What `next_hdr` says of this header.
+    /// Returns the value of `next_hdr` for this header.
     #[must_use]
     pub const fn next_header(&self) -> NextHeader {
         match self {
@@ -53,7 +53,7 @@ impl Ses {
         }
     }
 
-    /// Bytes of the header with its extension.
+    /// Returns the length of the header with its extension in bytes.
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // `Ses::None` is the empty one
     pub const fn len(&self) -> usize {
@@ -71,7 +71,7 @@ impl Ses {
     /// Writes the header with its extension and returns its length.
     ///
     /// # Panics
-    /// When `out` is shorter than [`Self::len`].
+    /// Panics if `out` is shorter than [`Self::len`].
     pub fn emit(&self, out: &mut [u8]) -> usize {
         match self {
             Self::None => 0,
@@ -84,18 +84,18 @@ impl Ses {
         }
     }
 
-    /// Reads the header that `next` announces at the start of `bytes`, which end where the packet
-    /// ends (a continuation may leave its extension header out, and only the length tells), and
-    /// checks the header's rules. `pds` is the packet's type: DATAGRAM_SEND belongs to UUD.
+    /// Reads the header that `next` announces at the start of `bytes`, and checks its rules.
+    /// `bytes` must end where the packet ends: a continuation may leave its extension header out,
+    /// and only the length shows it. `pds` is the packet's type: DATAGRAM_SEND belongs to UUD.
     ///
-    /// # Errors
-    /// The rule that it breaks.
+    /// # Errors Returns the rule that the header breaks.
     pub fn read(pds: PdsType, next: NextHeader, bytes: &[u8]) -> Result<Self, ParseError> {
         CheckedSes::new(pds, next, bytes).map(CheckedSes::build)
     }
 
-    /// The same in a packet that a switch cut, where a length tells nothing: a continuation's
-    /// extension header is not looked for. `None` when the header is not all there or breaks a rule.
+    /// Reads the header of a packet that a switch trimmed, whose length carries no information: the
+    /// extension header of a continuation is not read. Returns `None` if the header is incomplete
+    /// or breaks a rule.
     #[must_use]
     pub fn read_trimmed(pds: PdsType, next: NextHeader, bytes: &[u8]) -> Option<Self> {
         if next == NextHeader::RequestStd {
@@ -108,8 +108,8 @@ impl Ses {
     }
 }
 
-/// A SES header that obeys its rules, still as bytes. [`crate::parse`] checks all of a packet this
-/// way before it builds the value, which so is written once and not moved.
+/// A SES header that obeys its rules, as a reference to its bytes. [`crate::parse`] checks all of a
+/// packet in this form before it builds the value, so that the value is written once and not moved.
 #[derive(Clone, Copy)]
 pub(crate) enum CheckedSes<'a> {
     None,
@@ -205,26 +205,26 @@ fn check_context(pds: PdsType, opcode: Opcode, single: bool) -> Result<(), Parse
     }
 }
 
-/// `len` payload bytes where the header says `want`.
+/// Checks that there are `want` payload bytes, as the header says.
 #[inline]
 const fn exactly(len: u64, want: u64) -> Result<(), ParseError> {
     if len == want { Ok(()) } else { Err(ParseError::Length) }
 }
 
-/// How the payload of an opcode relates to the header's lengths.
+/// Relation of an opcode's payload to the header's lengths.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PayloadRule {
-    /// It is the message, or this packet's part of it.
+    /// The payload is the message, or this packet's part of it.
     Message,
-    /// There is none.
+    /// There is no payload.
     Absent,
-    /// The message, or nothing: the operation needs no operand.
+    /// The payload is the message, or empty because the operation needs no operand.
     Optional,
-    /// At most the message.
+    /// The payload is at most the message.
     AtMost,
-    /// All of request_length, whatever SOM and EOM say.
+    /// The payload has request_length bytes, whatever SOM and EOM say.
     Whole,
-    /// Not known: a vendor's opcode or operation.
+    /// The relation is unknown: a vendor's opcode or operation.
     Unknown,
 }
 
@@ -243,7 +243,7 @@ const fn payload_rule(opcode: Opcode, extension: &extension::CheckedExtension<'_
     }
 }
 
-/// The payload rule of a message in one packet. `total` is request_length.
+/// Checks the payload of a message in one packet. `total` is request_length.
 #[inline]
 fn check_single(
     opcode: Opcode,
@@ -251,7 +251,7 @@ fn check_single(
     extension: &extension::CheckedExtension<'_>,
     len: u64,
 ) -> Result<(), ParseError> {
-    // Of a rendezvous only the eager part is in the packets.
+    // The packets of a rendezvous carry only its eager part.
     let here = match extension {
         extension::CheckedExtension::Rendezvous(r) => r.eager_length().into(),
         _ => total,

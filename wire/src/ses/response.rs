@@ -48,7 +48,7 @@ view! {
     payload_length: u16 = |b| be16(b, 10);
     /// Bytes that the request moves.
     modified_length: u32 = |b| be32(b, 12);
-    /// Where in the message the payload belongs.
+    /// Offset of the payload in the message.
     message_offset: u32 = |b| be32(b, 16);
 }
 
@@ -78,9 +78,9 @@ view! {
 pub struct Response {
     /// The list that took the message.
     pub list: List,
-    /// Any but [`ResponseOpcode::ResponseWithData`].
+    /// Opcode, any but [`ResponseOpcode::ResponseWithData`].
     pub opcode: ResponseOpcode,
-    /// How the request fared.
+    /// Result of the request.
     pub return_code: ReturnCode,
     /// Message id of the request.
     pub message_id: u16,
@@ -92,13 +92,13 @@ pub struct Response {
     pub modified_length: u32,
 }
 
-/// A packet of the data that a read or a fetching atomic asked for. Its opcode is
+/// A packet of the data that a read or a fetching atomic requested. Its opcode is
 /// [`ResponseOpcode::ResponseWithData`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ResponseData {
     /// The list that took the message.
     pub list: List,
-    /// How the request fared.
+    /// Result of the request.
     pub return_code: ReturnCode,
     /// Message id of the response.
     pub response_message_id: u16,
@@ -110,17 +110,17 @@ pub struct ResponseData {
     pub payload_length: u16,
     /// Bytes that the request moves.
     pub modified_length: u32,
-    /// Where in the message the payload belongs.
+    /// Offset of the payload in the message.
     pub message_offset: u32,
 }
 
-/// The data that a request of one packet asked for. Its opcode is
+/// The data that a single-packet request asked for. Its opcode is
 /// [`ResponseOpcode::ResponseWithData`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ResponseDataSmall {
     /// The list that took the message.
     pub list: List,
-    /// How the request fared.
+    /// Result of the request.
     pub return_code: ReturnCode,
     /// Bytes of the payload, 14 bits.
     pub payload_length: u16,
@@ -130,14 +130,14 @@ pub struct ResponseDataSmall {
     pub original_request_psn: u32,
 }
 
-/// Payload lengths have 14 bits.
+/// Largest payload length: the field has 14 bits.
 const MAX_LENGTH: u16 = 0x3FFF;
 
 const fn first_bytes(list: List, opcode: ResponseOpcode, code: ReturnCode) -> [u8; 2] {
     [list.to_u8() << 6 | opcode.to_u8(), code.to_u8() & 0x3F]
 }
 
-/// What the three headers start with, checked.
+/// Checked first fields of the three headers.
 #[derive(Clone, Copy)]
 struct ResponseStart {
     list: List,
@@ -170,7 +170,7 @@ impl Response {
     /// Bytes of the header.
     pub const LEN: usize = 12;
 
-    /// The response that the PDS gives when the message layer has said nothing.
+    /// Returns the response that the PDS sends if the message layer has given none.
     #[must_use]
     pub const fn default_for(message_id: u16) -> Self {
         Self {
@@ -184,7 +184,7 @@ impl Response {
         }
     }
 
-    /// Bytes of the header: [`Self::LEN`].
+    /// Returns [`Self::LEN`].
     #[inline]
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // a header is never empty
@@ -195,7 +195,7 @@ impl Response {
     /// Writes the header and returns its length.
     ///
     /// # Panics
-    /// When `out` is shorter than [`Self::LEN`].
+    /// Panics if `out` is shorter than [`Self::LEN`].
     #[inline]
     pub fn emit(&self, out: &mut [u8]) -> usize {
         let mut b = [0; Self::LEN];
@@ -211,7 +211,7 @@ impl Response {
     /// Reads the header at the start of `bytes` and checks its rules.
     ///
     /// # Errors
-    /// The rule that it breaks.
+    /// Returns the rule that the header breaks.
     #[inline]
     pub fn read(bytes: &[u8]) -> Result<Self, ParseError> {
         CheckedResponse::new(bytes).map(CheckedResponse::build)
@@ -224,7 +224,7 @@ impl ResponseData {
     /// Largest payload: the length has 14 bits.
     pub const MAX_PAYLOAD: u16 = MAX_LENGTH;
 
-    /// Bytes of the header: [`Self::LEN`].
+    /// Returns [`Self::LEN`].
     #[inline]
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // a header is never empty
@@ -235,7 +235,7 @@ impl ResponseData {
     /// Writes the header and returns its length.
     ///
     /// # Panics
-    /// When `out` is shorter than [`Self::LEN`].
+    /// Panics if `out` is shorter than [`Self::LEN`].
     #[inline]
     pub fn emit(&self, out: &mut [u8]) -> usize {
         let opcode = ResponseOpcode::ResponseWithData;
@@ -254,7 +254,7 @@ impl ResponseData {
     /// Reads the header at the start of `bytes` and checks its rules.
     ///
     /// # Errors
-    /// The rule that it breaks.
+    /// Returns the rule that the header breaks.
     #[inline]
     pub fn read(bytes: &[u8]) -> Result<Self, ParseError> {
         CheckedData::new(bytes).map(CheckedData::build)
@@ -267,7 +267,7 @@ impl ResponseDataSmall {
     /// Largest payload: the length has 14 bits.
     pub const MAX_PAYLOAD: u16 = MAX_LENGTH;
 
-    /// Bytes of the header: [`Self::LEN`].
+    /// Returns [`Self::LEN`].
     #[inline]
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // a header is never empty
@@ -278,7 +278,7 @@ impl ResponseDataSmall {
     /// Writes the header and returns its length.
     ///
     /// # Panics
-    /// When `out` is shorter than [`Self::LEN`].
+    /// Panics if `out` is shorter than [`Self::LEN`].
     pub fn emit(&self, out: &mut [u8]) -> usize {
         let opcode = ResponseOpcode::ResponseWithData;
         let mut b = [0; Self::LEN];
@@ -293,13 +293,13 @@ impl ResponseDataSmall {
     /// Reads the header at the start of `bytes` and checks its rules.
     ///
     /// # Errors
-    /// The rule that it breaks.
+    /// Returns the rule that the header breaks.
     pub fn read(bytes: &[u8]) -> Result<Self, ParseError> {
         CheckedDataSmall::new(bytes).map(CheckedDataSmall::build)
     }
 }
 
-/// A response that obeys its rules, still as bytes.
+/// A response that obeys its rules, as a reference to its bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct CheckedResponse<'a>(ResponseView<'a>, ResponseStart);
 
@@ -326,7 +326,7 @@ impl<'a> CheckedResponse<'a> {
     }
 }
 
-/// A response with data that obeys its rules, still as bytes.
+/// A response with data that obeys its rules, as a reference to its bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct CheckedData<'a>(ResponseDataView<'a>, ResponseStart);
 
@@ -363,7 +363,7 @@ impl<'a> CheckedData<'a> {
     }
 }
 
-/// A response with small data that obeys its rules, still as bytes.
+/// A response with small data that obeys its rules, as a reference to its bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct CheckedDataSmall<'a>(ResponseDataSmallView<'a>, ResponseStart);
 

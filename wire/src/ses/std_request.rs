@@ -28,7 +28,7 @@ view! {
     resource_index: u16 = |b| be16(b, 10);
     /// Offset in the target's buffer, or restart tokens.
     buffer_offset: u64 = |b| be64(b, 12);
-    /// Who asks.
+    /// Initiator of the request.
     initiator: u32 = |b| be32(b, 20);
     /// Tag or memory key, or restart tokens.
     match_bits: u64 = |b| be64(b, 24);
@@ -36,7 +36,7 @@ view! {
     header_data: u64 = |b| be64(b, 32);
     /// Not SOM: 18 reserved bits and the payload's length.
     payload_length: u32 = |b| be32(b, 32);
-    /// Not SOM: where in the message the payload belongs.
+    /// Not SOM: offset of the payload in the message.
     message_offset: u32 = |b| be32(b, 36);
     /// Bytes of the whole message.
     request_length: u32 = |b| be32(b, 40);
@@ -54,14 +54,14 @@ pub(crate) const SOM: u8 = 0x01;
 pub enum StdBody {
     /// SOM: the first packet.
     First {
-        /// Meaningful when [`StdRequest::header_data_present`].
+        /// Header data, meaningful when [`StdRequest::header_data_present`].
         header_data: u64,
     },
     /// A later packet.
     Next {
         /// Bytes of this packet's payload, 14 bits.
         payload_length: u16,
-        /// Where in the message they belong.
+        /// Offset of these bytes in the message.
         message_offset: u32,
     },
 }
@@ -69,7 +69,7 @@ pub enum StdBody {
 /// A standard request. SOM is [`Self::som`], which follows from the body.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct StdRequest {
-    /// What it asks for.
+    /// Operation.
     pub opcode: Opcode,
     /// DC: answer when the data is globally visible.
     pub delivery_complete: bool,
@@ -81,10 +81,10 @@ pub struct StdRequest {
     pub header_data_present: bool,
     /// Last packet of the message.
     pub eom: bool,
-    /// First packet of the message: agrees with `body` ([`StdBody::First`]). [`Self::emit`] goes by
+    /// First packet of the message: agrees with `body` ([`StdBody::First`]). [`Self::emit`] follows
     /// the body.
     pub som: bool,
-    /// Names the message.
+    /// Number of the message.
     pub message_id: u16,
     /// Generation of the resource index.
     pub ri_generation: u8,
@@ -97,7 +97,7 @@ pub struct StdRequest {
     /// Offset in the target's buffer; restart tokens in a deferrable send
     /// ([`Self::restart_tokens`]).
     pub buffer_offset: u64,
-    /// Who asks.
+    /// Initiator of the request.
     pub initiator: u32,
     /// Tag, or memory key; restart tokens in DEFERRABLE_RTR.
     pub match_bits: u64,
@@ -105,7 +105,7 @@ pub struct StdRequest {
     pub body: StdBody,
     /// Bytes of the whole message.
     pub request_length: u32,
-    /// What the opcode demands; a continuation (not SOM) may go without.
+    /// Extension header that the opcode demands; a continuation (not SOM) may omit it.
     pub extension: Extension,
 }
 
@@ -115,7 +115,7 @@ impl StdRequest {
     /// Largest payload of a packet that is not the first: the length has 14 bits.
     pub const MAX_NEXT_PAYLOAD: u16 = 0x3FFF;
 
-    /// Bytes of the header with its extension.
+    /// Returns the length of the header with its extension in bytes.
     #[inline]
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // a header is never empty
@@ -123,7 +123,7 @@ impl StdRequest {
         Self::LEN + self.extension.len()
     }
 
-    /// Where in the message the payload belongs.
+    /// Returns the offset of the payload in the message.
     #[inline]
     #[must_use]
     pub const fn message_offset(&self) -> u32 {
@@ -133,7 +133,7 @@ impl StdRequest {
         }
     }
 
-    /// The initiator's and the target's restart token, in a deferrable request.
+    /// Returns the initiator's and the target's restart token, in a deferrable request.
     #[must_use]
     pub const fn restart_tokens(&self) -> Option<(u32, u32)> {
         let word = match self.opcode {
@@ -147,7 +147,7 @@ impl StdRequest {
     /// Writes the header with its extension and returns its length.
     ///
     /// # Panics
-    /// When `out` is shorter than [`Self::len`].
+    /// Panics if `out` is shorter than [`Self::len`].
     #[inline]
     pub fn emit(&self, out: &mut [u8]) -> usize {
         let mut b = [0; Self::LEN];
@@ -184,14 +184,14 @@ impl StdRequest {
     /// Reads the header at the start of `bytes`, which end where the packet ends, and checks its
     /// rules. A continuation whose payload_length fills the packet has no extension header.
     ///
-    /// # Errors
-    /// The rule that it breaks.
+    /// # Errors Returns the rule that the header breaks.
     pub fn read(bytes: &[u8]) -> Result<Self, ParseError> {
         CheckedStdRequest::new(bytes).map(CheckedStdRequest::build)
     }
 }
 
-/// A standard request that obeys its rules, still as bytes: a few words, where the value is many.
+/// A standard request that obeys its rules, as a reference to its bytes, which is smaller than the
+/// value.
 #[derive(Clone, Copy)]
 pub(crate) struct CheckedStdRequest<'a> {
     view: StdView<'a>,
@@ -211,7 +211,7 @@ impl<'a> CheckedStdRequest<'a> {
         Ok(checked)
     }
 
-    /// The 44 bytes, without extension.
+    /// Checks the 44 bytes without extension.
     #[inline]
     pub(super) fn header(bytes: &'a [u8]) -> Result<Self, ParseError> {
         let view = StdView::new(bytes)?;
@@ -290,8 +290,8 @@ impl<'a> CheckedStdRequest<'a> {
         if self.is_first() && self.is_last() {
             return check_single(self.opcode, total, &self.extension, len);
         }
-        // The bytes of the message that its packets carry; not known from the continuation of a
-        // rendezvous that left the extension header out.
+        // Bytes of the message that its packets carry. It is unknown for the continuation of a
+        // rendezvous without the extension header.
         let carried = match self.extension {
             extension::CheckedExtension::Rendezvous(r) if u64::from(r.eager_length()) > total => {
                 return Err(ParseError::Length);
@@ -307,11 +307,12 @@ impl<'a> CheckedStdRequest<'a> {
             PayloadRule::Whole => len == total,
             PayloadRule::AtMost => len <= total && (self.is_first() || len == 0 || len == here),
             PayloadRule::Optional if len == 0 => true,
-            // The first of several packets: something, but not all.
+            // The first of several packets carries some of the message, but not all.
             PayloadRule::Message | PayloadRule::Optional if self.is_first() => {
                 len > 0 && carried.is_none_or(|carried| len < carried)
             }
-            // A later one: what it says, inside the message, with EOM at the end only.
+            // A later packet carries its payload_length inside the message, with EOM at the end
+            // only.
             PayloadRule::Message | PayloadRule::Optional => {
                 let end = u64::from(self.view.message_offset()) + here;
                 let inside = match carried {
