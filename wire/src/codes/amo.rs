@@ -1,10 +1,10 @@
 //! Atomic operations and their data types (UE 1.0.x, SES atomics).
 
-use super::{code_points, code_points_with_vendor};
+use super::code_points;
 
-code_points_with_vendor! {
-    /// What an atomic does to the target's value.
-    AmoOp vendor 0xE0..=0xFE {
+code_points! {
+    /// Operation of an atomic on the target's value.
+    AmoOp Vendor 0xE0..=0xFE {
         /// Minimum.
         Min = 0x00, "MIN";
         /// Maximum.
@@ -51,7 +51,8 @@ code_points_with_vendor! {
 }
 
 impl AmoOp {
-    /// The operands come in a [`CompareSwap`](crate::CompareSwap) extension header (0x0D to 0x12).
+    /// Returns whether the operands are in a [`CompareSwap`](crate::CompareSwap) extension header (0x0D to
+    /// 0x12).
     #[inline]
     #[must_use]
     pub const fn is_compare_swap(self) -> bool {
@@ -66,15 +67,16 @@ impl AmoOp {
         )
     }
 
-    /// The number under which a [`Self::is_compare_swap`] of several values, or of longer ones than its header has room
-    /// for, carries its operands as payload: a choice of ours, from the vendor's range.
+    /// Returns the operation that stands for this [`Self::is_compare_swap`] with its operands as payload:
+    /// for several values, or values longer than the header has room for. The number is our choice from
+    /// the vendor's range.
     #[inline]
     #[must_use]
     pub const fn with_payload(self) -> Option<Self> {
         if self.is_compare_swap() { Self::from_u8(0xE0 + self.to_u8() - 0x0D) } else { None }
     }
 
-    /// The operation behind a number of [`Self::with_payload`].
+    /// Returns the operation for which a number of [`Self::with_payload`] stands.
     #[inline]
     #[must_use]
     pub const fn without_payload(self) -> Option<Self> {
@@ -128,7 +130,7 @@ code_points! {
 }
 
 impl AmoType {
-    /// Bytes of one value; `None` for the two types whose size depends on the platform.
+    /// Returns the bytes of one value; `None` for the two types whose size depends on the platform.
     #[must_use]
     pub const fn size(self) -> Option<usize> {
         Some(match self {

@@ -10,36 +10,57 @@ pub use nack::{NackAction, NackCode};
 pub use opcode::{List, Opcode, ResponseOpcode};
 pub use return_code::ReturnCode;
 
-/// A fieldless enum with its number on the wire, its name in the tables, and the way back.
+/// Declares an enum of code points with their numbers on the wire and their names in the tables. With
+/// `Vendor first..=last` after the name, the enum has a further variant for the vendors' numbers in
+/// that range.
 macro_rules! code_points {
-    ($(#[$meta:meta])* $name:ident { $($(#[$vmeta:meta])* $variant:ident = $value:literal, $text:literal;)* }) => {
+    ($(#[$meta:meta])* $name:ident $($vendor:ident $first:literal ..= $last:literal)? {
+        $($(#[$vmeta:meta])* $variant:ident = $value:literal, $text:literal;)*
+    }) => {
         $(#[$meta])*
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[repr(u8)]
-        pub enum $name { $($(#[$vmeta])* $variant = $value,)* }
+        pub enum $name {
+            $($(#[$vmeta])* $variant = $value,)*
+            $(
+                #[doc = concat!("A vendor's number, ", stringify!($first), " to ", stringify!($last),
+                    ": build it with `from_u8`, which checks the range.")]
+                $vendor(u8),
+            )?
+        }
 
         impl $name {
-            /// Every value, in the order of the numbers.
+            /// Every value that is not a vendor's, in the order of the numbers.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
-            /// The value with this number, if there is one.
+            /// Returns the value with this number, if there is one.
             #[inline]
             #[must_use]
             pub const fn from_u8(number: u8) -> Option<Self> {
-                match number { $($value => Some(Self::$variant),)* _ => None }
+                match number {
+                    $($value => Some(Self::$variant),)*
+                    $($first..=$last => Some(Self::$vendor(number)),)?
+                    _ => None,
+                }
             }
 
-            /// The number on the wire.
+            /// Returns the number on the wire.
             #[inline]
             #[must_use]
             pub const fn to_u8(self) -> u8 {
-                self as u8
+                match self {
+                    $(Self::$variant => $value,)*
+                    $(Self::$vendor(number) => number,)?
+                }
             }
 
-            /// The name in the tables.
+            /// Returns the name in the tables.
             #[must_use]
             pub const fn name(self) -> &'static str {
-                match self { $(Self::$variant => $text,)* }
+                match self {
+                    $(Self::$variant => $text,)*
+                    $(Self::$vendor(_) => "VENDOR",)?
+                }
             }
         }
 
@@ -53,61 +74,10 @@ macro_rules! code_points {
 
 pub(crate) use code_points;
 
-/// The same with a range of vendor numbers, which the variant `Vendor` holds as they are.
-macro_rules! code_points_with_vendor {
-    ($(#[$meta:meta])* $name:ident vendor $first:literal ..= $last:literal
-     { $($(#[$vmeta:meta])* $variant:ident = $value:literal, $text:literal;)* }) => {
-        $(#[$meta])*
-        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-        pub enum $name {
-            $($(#[$vmeta])* $variant,)*
-            #[doc = concat!("A vendor's number, ", stringify!($first), " to ", stringify!($last),
-                ": build it with `from_u8`, which checks the range.")]
-            Vendor(u8),
-        }
-
-        impl $name {
-            /// Every value that is not a vendor's, in the order of the numbers.
-            pub const ALL: &[Self] = &[$(Self::$variant),*];
-
-            /// The value with this number, if there is one.
-            #[inline]
-            #[must_use]
-            pub const fn from_u8(number: u8) -> Option<Self> {
-                match number {
-                    $($value => Some(Self::$variant),)*
-                    $first..=$last => Some(Self::Vendor(number)),
-                    _ => None,
-                }
-            }
-
-            /// The number on the wire.
-            #[inline]
-            #[must_use]
-            pub const fn to_u8(self) -> u8 {
-                match self { $(Self::$variant => $value,)* Self::Vendor(number) => number }
-            }
-
-            /// The name in the tables.
-            #[must_use]
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$variant => $text,)* Self::Vendor(_) => "VENDOR" }
-            }
-        }
-
-        impl core::fmt::Display for $name {
-            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-                f.write_str(self.name())
-            }
-        }
-    };
-}
-use code_points_with_vendor;
-
 code_points! {
-    /// What follows the PDS header: `next_hdr` (table 3-16).
+    /// Header behind the PDS header: `next_hdr` (table 3-16).
     NextHeader {
-        /// Nothing.
+        /// No header.
         None = 0, "NONE";
         /// [`SmallRequest`](crate::SmallRequest), 20 bytes.
         RequestSmall = 1, "REQUEST_SMALL";
@@ -163,17 +133,17 @@ code_points! {
 code_points! {
     /// The type of a control packet (table 3-38).
     ControlKind {
-        /// Does nothing; may open a context.
+        /// No operation; may open a context.
         Noop = 0, "NOOP";
         /// Asks for the acknowledgement of a PSN. Payload: message id or 0.
         AckRequest = 1, "ACK_REQUEST";
-        /// Initiator: responses up to the payload's PSN may be forgotten.
+        /// The target may forget the responses up to the payload's PSN.
         ClearCommand = 2, "CLEAR_COMMAND";
-        /// Target: asks for a clear up to the payload's PSN.
+        /// The target asks for a clear up to the payload's PSN.
         ClearRequest = 3, "CLEAR_REQUEST";
-        /// Initiator closes the context. Payload 0.
+        /// The initiator closes the context. Payload 0.
         CloseCommand = 4, "CLOSE_COMMAND";
-        /// Target asks the initiator to close. Payload 0.
+        /// The target asks the initiator to close the context. Payload 0.
         CloseRequest = 5, "CLOSE_REQUEST";
         /// Asks for an ACK that echoes `probe_opaque`. Payload: the SACK base to report.
         Probe = 6, "PROBE";

@@ -3,7 +3,7 @@
 use super::code_points;
 
 code_points! {
-    /// Why a packet was not accepted (table 3-58). 0x03 (TRIMMED_ACK) is reserved since 1.0.3 and
+    /// Reason of a NACK (table 3-58). 0x03 (TRIMMED_ACK) is reserved since 1.0.3 and
     /// refused.
     NackCode {
         /// A switch cut the payload.
@@ -38,7 +38,7 @@ code_points! {
         ClosingInErr = 0x11, "CLOSING_IN_ERR";
         /// An acknowledgement was requested for a packet that did not arrive.
         PktNotRcvd = 0x12, "PKT_NOT_RCVD";
-        /// The response that had to be kept is gone.
+        /// The target lost a response that it had to keep.
         GtdRespUnavail = 0x13, "GTD_RESP_UNAVAIL";
         /// An acknowledgement was requested whose response carries data.
         AckWithData = 0x14, "ACK_WITH_DATA";
@@ -46,9 +46,9 @@ code_points! {
         InvalidSyn = 0x15, "INVALID_SYN";
         /// RUD packet in a ROD context or the reverse.
         PdcModeMismatch = 0x16, "PDC_MODE_MISMATCH";
-        /// Start again at the PSN in the payload.
+        /// The initiator must start again at the PSN in the payload.
         NewStartPsn = 0x17, "NEW_START_PSN";
-        /// Received, still being processed.
+        /// The packet arrived and is still being processed.
         RcvdSesProcg = 0x18, "RCVD_SES_PROCG";
         /// An event that the context cannot survive.
         UnexpEvent = 0x19, "UNEXP_EVENT";
@@ -63,7 +63,7 @@ code_points! {
     }
 }
 
-/// What the sender of the refused packet does.
+/// Reaction of the sender of the refused packet.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum NackAction {
     /// Send the packet again.
@@ -77,7 +77,7 @@ pub enum NackAction {
 }
 
 impl NackCode {
-    /// The action of the reference provider (`uet_pds_nack_action`).
+    /// Returns the action of the reference provider (`uet_pds_nack_action`).
     #[must_use]
     pub const fn action(self) -> NackAction {
         match self {
@@ -111,8 +111,8 @@ impl NackCode {
         }
     }
 
-    /// Whether only a target that already holds the context sends this code, so that its NACK must
-    /// name the target's context id. The other codes may come from a target without one (SPDCID 0).
+    /// Returns whether only a target that already holds the context sends this code, so that its NACK
+    /// must name the target's context id. A target without a context may send the other codes (SPDCID 0).
     #[must_use]
     pub const fn needs_context(self) -> bool {
         matches!(

@@ -1,16 +1,16 @@
 //! SES opcodes: requests (table 3-17), responses (table 3-18), lists (table 3-20).
 
-use super::{code_points, code_points_with_vendor};
+use super::code_points;
 
-code_points_with_vendor! {
-    /// What a request asks for (table 3-17). 0x10 and 0x11 (the SYNC operations of the reference
+code_points! {
+    /// Operation of a request (table 3-17). 0x10 and 0x11 (the SYNC operations of the reference
     /// provider) are in no published table and refused.
-    Opcode vendor 0x30..=0x3E {
+    Opcode Vendor 0x30..=0x3E {
         /// Nothing.
         NoOp = 0x00, "NO_OP";
         /// Write to remote memory.
         Write = 0x01, "WRITE";
-        /// Read from remote memory; the data comes as RESPONSE_DATA.
+        /// Read from remote memory; the target returns the data as RESPONSE_DATA.
         Read = 0x02, "READ";
         /// Atomic without a result.
         Atomic = 0x03, "ATOMIC";
@@ -18,17 +18,17 @@ code_points_with_vendor! {
         FetchingAtomic = 0x04, "FETCHING_ATOMIC";
         /// Untagged message.
         Send = 0x05, "SEND";
-        /// Untagged message of which the receiver reads the rest.
+        /// Untagged message; the receiver reads the rest of it.
         RendezvousSend = 0x06, "RENDEZVOUS_SEND";
         /// Unreliable message (UUD only).
         DatagramSend = 0x07, "DATAGRAM_SEND";
-        /// Untagged message that the target may put off.
+        /// Untagged message that the target may defer.
         DeferrableSend = 0x08, "DEFERRABLE_SEND";
         /// Tagged message.
         TaggedSend = 0x09, "TAGGED_SEND";
-        /// Tagged message of which the receiver reads the rest.
+        /// Tagged message; the receiver reads the rest of it.
         RendezvousTsend = 0x0A, "RENDEZVOUS_TSEND";
-        /// Tagged message that the target may put off.
+        /// Tagged message that the target may defer.
         DeferrableTsend = 0x0B, "DEFERRABLE_TSEND";
         /// The target of a deferred message is ready.
         DeferrableRtr = 0x0C, "DEFERRABLE_RTR";
@@ -36,7 +36,7 @@ code_points_with_vendor! {
         TsendAtomic = 0x0D, "TSEND_ATOMIC";
         /// Fetching atomic on a tagged buffer.
         TsendFetchAtomic = 0x0E, "TSEND_FETCH_ATOMIC";
-        /// The initiator gives a message up.
+        /// The initiator aborts a message.
         MsgError = 0x0F, "MSG_ERROR";
         /// An opcode in a further header, which no table describes.
         Extended = 0x3F, "EXTENDED";
@@ -44,7 +44,7 @@ code_points_with_vendor! {
 }
 
 impl Opcode {
-    /// An [`Atomic`](crate::Atomic) extension header follows the request header.
+    /// Returns whether an [`Atomic`](crate::Atomic) extension header follows the request header.
     #[inline]
     #[must_use]
     pub const fn is_atomic(self) -> bool {
@@ -54,14 +54,14 @@ impl Opcode {
         )
     }
 
-    /// A [`Rendezvous`](crate::Rendezvous) extension header follows the request header.
+    /// Returns whether a [`Rendezvous`](crate::Rendezvous) extension header follows the request header.
     #[inline]
     #[must_use]
     pub const fn is_rendezvous(self) -> bool {
         matches!(self, Self::RendezvousSend | Self::RendezvousTsend)
     }
 
-    /// The request matches by tag.
+    /// Returns whether the request matches by tag.
     #[inline]
     #[must_use]
     pub const fn is_tagged(self) -> bool {
@@ -75,7 +75,7 @@ impl Opcode {
         )
     }
 
-    /// The request has a length but carries no payload: `request_length` counts what comes back.
+    /// Returns whether the request has a length but no payload: `request_length` counts the returned bytes.
     #[inline]
     #[must_use]
     pub const fn is_without_payload(self) -> bool {
@@ -84,9 +84,9 @@ impl Opcode {
 }
 
 code_points! {
-    /// What a response says (table 3-18).
+    /// Kind of a response (table 3-18).
     ResponseOpcode {
-        /// The packet arrived; the message layer has said nothing.
+        /// The packet arrived; the message layer has not answered.
         Default = 0, "DEFAULT";
         /// The message layer's answer.
         Response = 1, "RESPONSE";

@@ -1,13 +1,13 @@
 //! SES return codes (table 3-19).
 
-use super::code_points_with_vendor;
+use super::code_points;
 
-code_points_with_vendor! {
-    /// How a request fared at the target (table 3-19).
-    ReturnCode vendor 0x30..=0x37 {
-        /// No statement (the default response).
+code_points! {
+    /// Result of a request at the target (table 3-19).
+    ReturnCode Vendor 0x30..=0x37 {
+        /// No result (the default response).
         Null = 0x00, "NULL";
-        /// Done.
+        /// The request succeeded.
         Ok = 0x01, "OK";
         /// The resource has another generation.
         BadGeneration = 0x02, "BAD_GENERATION";
@@ -75,7 +75,7 @@ code_points_with_vendor! {
         UncorTrnsnt = 0x21, "UNCOR_TRNSNT";
         /// The message is longer than the buffer.
         TooLong = 0x22, "TOO_LONG";
-        /// The initiator announced an error.
+        /// The initiator reported an error.
         InitiatorErr = 0x23, "INITIATOR_ERR";
         /// The target dropped the message.
         Dropped = 0x24, "DROPPED";
