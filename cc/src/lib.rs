@@ -108,6 +108,8 @@ mod research;
 mod selector;
 mod smartt;
 mod strack;
+#[cfg(test)]
+mod testing;
 mod tuning;
 
 pub use baselines::*;

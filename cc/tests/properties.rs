@@ -260,6 +260,31 @@ proptest! {
         }
     }
 
+    /// A notification, unless the algorithm is made for it, and a control packet without a grant acknowledge
+    /// nothing: a context that receives them behaves like one that does not.
+    #[test]
+    fn signals_of_other_algorithms_leave_no_trace(
+        reports in prop::collection::vec(reports(), 1..60),
+    ) {
+        for (name, config) in every_sender(&network(true)) {
+            let (mut now, mut also) = (Time(5_000), Time(5_000));
+            let (mut a, mut b) = (opened(&config, now), opened(&config, now));
+            let notified = name.starts_with("dcqcn") || name.starts_with("dart");
+            for report in &reports {
+                for kind in [FeedbackKind::Control, FeedbackKind::Notified] {
+                    if kind == FeedbackKind::Control || !notified {
+                        let in_flight = report.in_flight;
+                        b.on_feedback(&Feedback { now, kind, in_flight, ecn: true, ..Feedback::default() });
+                    }
+                }
+                report.feed(&mut a, &mut now);
+                report.feed(&mut b, &mut also);
+                prop_assert_eq!(a.metrics(), b.metrics(), "{}", &name);
+                prop_assert_eq!(a.budget(now), b.budget(now), "{}", &name);
+            }
+        }
+    }
+
     /// Clocks wrap: what an algorithm does depends on the time that passes, not on the time it is.
     #[test]
     fn the_hour_of_the_day_does_not_matter(

@@ -54,4 +54,6 @@ fn the_papers_algorithms_need_at_most_64_bytes_a_flow() {
         let bytes = Sender::new(&config, Time::ZERO).state_bytes();
         assert!(bytes <= 64, "{name} needs {bytes}");
     }
+    // The enum over all algorithms is no larger than its largest inline context.
+    assert_eq!(size_of::<Sender>(), 64);
 }

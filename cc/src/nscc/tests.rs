@@ -5,6 +5,7 @@
 
 use super::*;
 use crate::fair::{FairCc, Fairness, Reference};
+use crate::testing::{close, fairness};
 use squall_base::Rate;
 
 use crate::network::NetworkProfile;
@@ -69,12 +70,6 @@ impl Bench {
     }
 }
 
-/// Equal up to single precision.
-#[track_caller]
-fn close(is: f32, should: f32) {
-    assert!((is - should).abs() <= should.abs() * 1e-5, "is {is}, should be {should}");
-}
-
 #[test]
 fn parameters_follow_the_network() {
     let config = reference();
@@ -115,16 +110,6 @@ fn parameters_out_of_range_are_refused_by_name() {
         assert_eq!(config.check().map_err(|error| error.parameter), Err(name));
     }
     assert_eq!(reference().check(), Ok(()));
-}
-
-#[test]
-fn a_new_flow_may_send_one_and_a_half_bdp() {
-    let bench = Bench::new(reference());
-    let budget = bench.nscc.budget(Time::ZERO);
-    assert_eq!(budget.window, Some(225_000));
-    // 225000 - 4096 = 220904.
-    assert!(budget.allows(Time::ZERO, 220_904, MTU));
-    assert!(!budget.allows(Time::ZERO, 220_905, MTU));
 }
 
 #[test]
@@ -342,17 +327,6 @@ fn a_last_hop_trim_is_the_receivers_business_if_it_grants_credit() {
 }
 
 #[test]
-fn other_refusals_tell_the_round_trip_time_only() {
-    let mut bench = Bench::with_cwnd(100_000.0);
-    let kind = FeedbackKind::Nacked { trimmed: false, last_hop: false };
-    let rtt = Some(Span(11_000));
-    close(bench.feed(&Feedback { kind, bytes: MTU, rtt, ..Feedback::default() }), 100_000.0);
-    assert_eq!(bench.nscc.flow.base_rtt, 11_000);
-    assert!(!bench.triggered());
-    close(bench.nscc.flow.avg_delay, 0.0);
-}
-
-#[test]
 fn losses_take_their_bytes_off_down_to_one_mtu() {
     for kind in [FeedbackKind::Lost, FeedbackKind::TimedOut] {
         let mut bench = Bench::with_cwnd(10_000.0);
@@ -395,28 +369,6 @@ fn the_receivers_penalty_shrinks_and_later_restores() {
 }
 
 #[test]
-fn the_largest_window_follows_the_base_rtt_down_to_its_floors() {
-    let shorter = Feedback { bytes: 0, rtt: Some(Span(6_000)), ..Feedback::default() };
-    let cases = [
-        // 1.5 * 12.5 B/ns * 6000 ns
-        (reference(), 112_500),
-        // 1.5 * 12.5 * 10000
-        (NsccConfig { min_base_rtt: Span(10_000), ..reference() }, 187_500),
-        (NsccConfig { min_max_wnd: 150_000, ..reference() }, 150_000),
-    ];
-    for (config, max) in cases {
-        let mut bench = Bench::new(config);
-        bench.feed(&shorter);
-        let metrics = bench.nscc.metrics();
-        assert_eq!((metrics.max_cwnd, metrics.cwnd), (Some(max), Some(max)));
-        assert_eq!(metrics.base_rtt, Some(Span(6_000)));
-        // It never grows back.
-        bench.feed(&Feedback { rtt: Some(Span(9_000)), ..shorter });
-        assert_eq!(bench.nscc.flow.base_rtt, 6_000);
-    }
-}
-
-#[test]
 fn path_scaling_halves_the_gains_at_half_the_base_rtt() {
     for (scaling, fair, proportional) in [
         (Scaling::Path, 0.5 * 20_480.0, 0.5 * 1.365_333_3 * 4_000.0),
@@ -453,19 +405,6 @@ fn one_probe_is_asked_for_when_more_is_in_flight() {
 }
 
 #[test]
-fn a_probe_answer_tells_the_base_rtt_and_no_more() {
-    let mut bench = Bench::with_cwnd(100_000.0);
-    let kind = FeedbackKind::ProbeAnswered;
-    bench.at(50_000);
-    for rtt in [11_000, 90_000] {
-        let rtt = Some(Span(rtt));
-        close(bench.feed(&Feedback { kind, rtt, ecn: true, ..Feedback::default() }), 100_000.0);
-    }
-    assert_eq!(bench.nscc.flow.base_rtt, 11_000);
-    close(bench.nscc.flow.avg_delay, 0.0);
-}
-
-#[test]
 fn an_acknowledgement_without_a_sample_only_counts() {
     let mut bench = Bench::new(reference());
     bench.nscc.flow.cwnd = 100_000.0;
@@ -490,37 +429,6 @@ fn a_coalesced_acknowledgement_weighs_as_its_packets() {
         bench.nscc.on_feedback(&Feedback { bytes: 200_000, packets: 100, ..four });
         close(bench.nscc.flow.avg_delay, 8_000.0);
     }
-}
-
-#[test]
-fn signals_of_other_algorithms_change_nothing() {
-    let mut bench = Bench::with_cwnd(100_000.0);
-    for kind in [FeedbackKind::Notified, FeedbackKind::Control] {
-        let feedback = Feedback { kind, bytes: MTU, ecn: true, ..Feedback::default() };
-        close(bench.at(99_000).feed(&feedback), 100_000.0);
-    }
-    assert_eq!(bench.nscc.flow.received, 0);
-}
-
-#[test]
-fn counters_saturate_and_the_clock_wraps() {
-    let mut bench = Bench::new(reference());
-    let rtt = Some(Span(BASE));
-    let huge = Feedback { bytes: u32::MAX, rtt, in_flight: u64::MAX, ..Feedback::default() };
-    bench.at(u64::from(u32::MAX) - 5).feed(&huge);
-    bench.feed(&huge);
-    assert_eq!(bench.nscc.metrics().cwnd, Some(225_000));
-    // last_adjust lies before the wrap of the low 32 bits, `now` behind it.
-    bench.nscc.flow.cwnd = 100_000.0;
-    bench.nscc.flow.last_adjust = u32::MAX - 5;
-    bench.nscc.flow.increase = false;
-    close(bench.at(u64::from(u32::MAX) + 5).ack(true, 0), 100_000.0);
-    close(bench.at(u64::from(u32::MAX) + 12_000).ack(true, 0), 100_614.4);
-}
-
-#[test]
-fn a_context_is_small() {
-    assert_eq!(size_of::<Nscc>(), 64);
 }
 
 /// A reference context without one of the parts, with `cwnd` and a QuickAdapt period begun.
@@ -713,12 +621,6 @@ impl Bench {
         self.nscc.on_feedback_fairly(&feedback, fairness);
         self.nscc.flow.cwnd
     }
-}
-
-fn fairness(text: &str) -> Fairness<Reference> {
-    let network = NetworkProfile::new(Rate::gbps(100), Span(BASE), MTU, true);
-    let config = crate::SenderConfig::by_name(text, &network).expect("allowed");
-    Fairness::new(Arc::new(config.fair().expect("it lends its law")))
 }
 
 /// Eq. 1 for an average of 20 us, which samples of 20 us leave as it is: 1 - 0.8 * 11 / 20 = 0.56.

@@ -7,6 +7,7 @@
 use super::*;
 use crate::controller::{LossThreshold, SenderParameters};
 use crate::fair::{FairCc, Fairness, Reference};
+use crate::testing::{close, fairness};
 use crate::{NetworkProfile, Tunable};
 use squall_base::Rate;
 
@@ -69,12 +70,6 @@ impl Bench {
     }
 }
 
-/// Equal up to single precision.
-#[track_caller]
-fn close(is: f32, should: f32) {
-    assert!((is - should).abs() <= should.abs() * 1e-5, "is {is}, should be {should}");
-}
-
 #[test]
 fn parameters_are_those_of_table_1() {
     let config = reference();
@@ -113,12 +108,6 @@ fn parameters_out_of_range_are_refused_by_name() {
         assert_eq!(config.check().map_err(|error| error.parameter), Err(name));
     }
     assert_eq!(reference().check(), Ok(()));
-}
-
-#[test]
-fn a_new_flow_may_send_one_bdp() {
-    let budget = Bench::new(reference()).strack.budget(Time::ZERO);
-    assert!(budget.allows(Time::ZERO, 147_456, MTU) && !budget.allows(Time::ZERO, 147_457, MTU));
 }
 
 /// Algorithm 3 lines 5 to 17, before a base RTT has passed and just after it. Line 4 moves the average
@@ -446,97 +435,11 @@ fn probes_follow_silence() {
 }
 
 #[test]
-fn a_probe_answer_tells_the_base_rtt_and_no_more() {
-    let mut bench = Bench::with_avg(24_000.0);
-    for rtt in [11_000, 90_000] {
-        let (kind, rtt) = (FeedbackKind::ProbeAnswered, Some(Span(rtt)));
-        let answer = Feedback { kind, rtt, ecn: true, ..Feedback::default() };
-        close(bench.at(50_000).feed(&answer), 100_000.0);
-    }
-    assert_eq!(bench.strack.base_rtt, 11_000);
-    close(bench.strack.avg_delay, 24_000.0);
-}
-
-#[test]
-fn the_largest_window_follows_the_base_rtt_down_to_its_floors() {
-    let shorter = Feedback { bytes: 0, rtt: Some(Span(6_000)), ..Feedback::default() };
-    let cases = [
-        // 12.5 B/ns * 6000 ns = 75000, 19 packets
-        (reference(), 77_824),
-        // 12.5 * 10000 = 125000, 31 packets
-        (StrackConfig { min_base_rtt: Span(10_000), ..reference() }, 126_976),
-        (StrackConfig { min_max_wnd: 140_000, ..reference() }, 140_000),
-    ];
-    for (config, max) in cases {
-        let mut bench = Bench::new(config);
-        bench.feed(&shorter);
-        let metrics = bench.strack.metrics();
-        assert_eq!((metrics.max_cwnd, metrics.cwnd), (Some(max), Some(max)));
-        assert_eq!(metrics.base_rtt, Some(Span(6_000)));
-        // It never grows back.
-        bench.feed(&Feedback { rtt: Some(Span(9_000)), ..shorter });
-        assert_eq!(bench.strack.base_rtt, 6_000);
-    }
-}
-
-#[test]
-fn the_window_holds_at_least_one_packet() {
-    let mut bench = Bench::with_avg(40_000.0);
-    bench.strack.achieved = 1;
-    bench.strack.last_selfai = 12_001;
-    close(bench.at(12_001).ack(true, 40_000), 4_096.0);
-}
-
-#[test]
 fn an_acknowledgement_without_a_sample_only_counts() {
     let mut bench = Bench::with_avg(24_000.0);
     let blind = Feedback { bytes: MTU, ecn: true, ..Feedback::default() };
     close(bench.at(90_000).feed(&blind), 100_000.0);
     assert_eq!(bench.strack.rx_count, MTU);
-}
-
-#[test]
-fn refusals_for_other_reasons_and_signals_of_other_algorithms_change_nothing() {
-    let mut bench = Bench::with_avg(24_000.0);
-    let other = FeedbackKind::Nacked { trimmed: false, last_hop: false };
-    for kind in [other, FeedbackKind::Notified, FeedbackKind::Control] {
-        let feedback = Feedback { kind, bytes: MTU, ecn: true, ..Feedback::default() };
-        close(bench.at(99_000).feed(&feedback), 100_000.0);
-    }
-    assert_eq!(bench.strack.rx_count, 0);
-    // A refusal tells the round-trip time.
-    let rtt = Some(Span(11_000));
-    bench.feed(&Feedback { kind: other, rtt, ..Feedback::default() });
-    assert_eq!(bench.strack.base_rtt, 11_000);
-}
-
-#[test]
-fn counters_saturate_and_the_clock_wraps() {
-    let mut bench = Bench::with_avg(0.0);
-    let huge = Feedback { bytes: u32::MAX, rtt: Some(Span(BASE)), ..Feedback::default() };
-    bench.feed(&huge);
-    bench.feed(&huge);
-    assert_eq!(bench.strack.rx_count, u32::MAX);
-    close(bench.strack.cwnd, 151_552.0);
-    let mut bench = Bench::with_avg(24_000.0);
-    bench.strack.last_decrease = u32::MAX - 5;
-    bench.strack.last_selfai = u32::MAX - 5;
-    close(bench.at(u64::from(u32::MAX) + 11_994).ack(true, 24_000), 100_000.0);
-    close(bench.at(u64::from(u32::MAX) + 11_996).ack(true, 24_000), 60_614.4);
-}
-
-#[test]
-fn a_context_is_small() {
-    assert!(size_of::<Strack>() <= 64, "{}", size_of::<Strack>());
-}
-
-#[test]
-fn a_refusal_that_shortens_the_base_rtt_lowers_the_largest_window() {
-    let mut bench = Bench::new(reference());
-    let kind = FeedbackKind::Nacked { trimmed: false, last_hop: false };
-    let rtt = Some(Span(6_000));
-    // 12.5 B/ns * 6000 ns, 19 packets.
-    close(bench.at(100).feed(&Feedback { kind, bytes: MTU, rtt, ..Feedback::default() }), 77_824.0);
 }
 
 impl Bench {
@@ -555,11 +458,6 @@ impl Bench {
         self.strack.on_feedback_fairly(&feedback, fairness);
         self.strack.cwnd
     }
-}
-
-fn fairness(text: &str) -> Fairness<Reference> {
-    let config = crate::SenderConfig::by_name(text, &network(100, BASE)).expect("allowed");
-    Fairness::new(Arc::new(config.fair().expect("it lends its law")))
 }
 
 /// Line 14 for an average of 20 us: 1 - 0.8 * 8 / 20 = 0.68.

@@ -8,6 +8,7 @@ use super::model::{BbrState, CYCLE};
 use super::*;
 use crate::controller::FeedbackKind;
 use crate::network::NetworkProfile;
+use crate::testing::close;
 use crate::tuning::Tunable;
 use squall_base::{Rate, Span};
 
@@ -72,11 +73,6 @@ fn lose(model: &mut Model, kind: FeedbackKind, in_flight: u64) -> u64 {
         ..Feedback::default()
     });
     model.cwnd
-}
-
-#[track_caller]
-fn close(is: f32, should: f32) {
-    assert!((is - should).abs() <= should.abs() * 1e-5, "is {is}, should be {should}");
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use super::*;
 use crate::controller::{ReceiverConfig, SenderParameters};
 use crate::network::NetworkProfile;
+use crate::testing::close;
 use crate::tuning::Tunable;
 use squall_base::Rate;
 
@@ -53,11 +54,6 @@ fn fire(dcqcn: &mut Dcqcn, micros: u64) -> f32 {
 fn send(dcqcn: &mut Dcqcn, bytes: u32) -> f32 {
     let _ = dcqcn.on_send(at(0), &SentPacket { bytes, ..SentPacket::default() });
     dcqcn.rate / G
-}
-
-#[track_caller]
-fn close(is: f32, should: f32) {
-    assert!((is - should).abs() <= should.abs() * 1e-5, "is {is}, should be {should}");
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use super::*;
 use crate::fair::{FairCc, Fairness, Reference};
 use crate::network::NetworkProfile;
+use crate::testing::{close, fairness};
 use crate::tuning::Tunable;
 use squall_base::{Rate, Span};
 
@@ -43,11 +44,6 @@ fn lose(dctcp: &mut Dctcp, kind: FeedbackKind, in_flight: u32) -> f32 {
     let in_flight = u64::from(in_flight * MTU);
     dctcp.on_feedback(&Feedback { kind, bytes: MTU, packets: 1, in_flight, ..Feedback::default() });
     dctcp.cwnd / MTU as f32
-}
-
-#[track_caller]
-fn close(is: f32, should: f32) {
-    assert!((is - should).abs() <= should.abs() * 1e-5, "is {is}, should be {should}");
 }
 
 #[test]
@@ -201,12 +197,6 @@ fn the_constants_are_those_of_the_rfcs() {
     let config = reference();
     assert_eq!((config.g, config.alpha, config.start_cwnd), (1.0 / 16.0, 1.0, 10.0));
     assert_eq!(config.min_wnd, 2 * MTU);
-}
-
-fn fairness(text: &str) -> Fairness<Reference> {
-    let network = NetworkProfile::new(Rate::gbps(100), Span::micros(12), MTU, true);
-    let config = crate::SenderConfig::by_name(text, &network).expect("allowed");
-    Fairness::new(Arc::new(config.fair().expect("it lends its law")))
 }
 
 /// An acknowledgement of packets that are marked or not, in a full window.

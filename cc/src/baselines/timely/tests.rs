@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::network::NetworkProfile;
+use crate::testing::close;
 use crate::tuning::Tunable;
 use squall_base::{Rate, Span};
 
@@ -27,11 +28,6 @@ fn segment(timely: &mut Timely, rtt_us: u64) -> f32 {
     let rtt = Some(Span::micros(rtt_us));
     timely.on_feedback(&Feedback { bytes: 16_384, packets: 4, rtt, ..Feedback::default() });
     timely.rate / G
-}
-
-#[track_caller]
-fn close(is: f32, should: f32) {
-    assert!((is - should).abs() <= should.abs() * 1e-5, "is {is}, should be {should}");
 }
 
 #[test]
