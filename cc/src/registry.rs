@@ -364,7 +364,7 @@ impl<C: SenderCc> OutOfLine for C {
 /// The parameter `pace` of every algorithm with a window.
 const PACE: Setting = Setting {
     name: "pace",
-    what: "whether the window may be less than a packet and packets are then spaced: 0",
+    what: "the window may fall below a packet, and packets are then spaced: 0",
     allowed: "0 or 1",
     value: 0.0,
 };

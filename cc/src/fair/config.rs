@@ -54,15 +54,15 @@ impl VaiConfig {
 tunable! {
     VaiConfig, special: [], also: |_: &VaiConfig| Ok(());
     number threshold "vai_threshold" (1.0, 1e12, "1 to 1e12")
-        "congestion above which VAI makes tokens: that of a BDP of queue";
+        "congestion above which VAI creates tokens: that of a BDP of queue";
     number token "vai_token" (0.001, 1e12, "0.001 to 1e12")
-        "congestion that makes a token: 30 ns or 1 KB where the base RTT is 4.16 us";
+        "congestion per token: 30 ns or 1 KB where the base RTT is 4.16 us";
     number cap "vai_cap" (1.0, 1e6, "1 to 1000000")
-        "most tokens spent at a time: 100, what adds a twentieth of the line";
+        "largest number of tokens spent at a time: 100, or as many as add a twentieth of the line";
     number bank "vai_bank" (1.0, 1e6, "1 to 1000000")
-        "most tokens there are: 1000";
+        "largest number of tokens held: 1000";
     number dampener "vai_dampener" (0.001, 1e6, "0.001 to 1000000")
-        "how much dampener halves the increase: 8";
+        "dampener that halves the increase: 8";
 }
 
 /// Parameters of an algorithm that supports VAI and SF.
@@ -85,21 +85,21 @@ pub struct FairConfig {
 
 const VAI: Setting = Setting {
     name: "vai",
-    what: "whether additive increase varies with congestion (VAI): 0",
+    what: "the additive increase varies with congestion (VAI): 0",
     allowed: "0 or 1",
     value: 0.0,
 };
 
 const SF: Setting = Setting {
     name: "sf",
-    what: "packets acknowledged between decreases (SF; the thesis has 30), 0 for once a round trip: 0",
+    what: "packets acknowledged between decreases (SF; 30 in the thesis), 0 for one decrease per round trip: 0",
     allowed: "0 to 10000, whole",
     value: 0.0,
 };
 
 const RANDOM: Setting = Setting {
     name: "random",
-    what: "whether decreases are ignored at random, the more the less is sent: 0",
+    what: "decreases are ignored at random, more often at a small window: 0",
     allowed: "0 or 1",
     value: 0.0,
 };

@@ -215,12 +215,12 @@ impl Tunable for NsccConfig {
     const PARAMETERS: &'static [Parameter<Self>] = &[
         part!("ecn", ecn, "marks tell the cases apart, else delay alone: 1"),
         part!("delay", delay, "delays tell the cases apart, else marks alone: 1"),
-        part!("fast_increase", fast_increase, "FastIncrease: 1"),
-        part!("ignore", ignore, "QuickAdapt is followed by the ignore phase: 1"),
+        part!("fast_increase", fast_increase, "FastIncrease is on: 1"),
+        part!("ignore", ignore, "an ignore phase follows QuickAdapt: 1"),
         part!(
             "wait_to_decrease",
             wait_to_decrease,
-            "decrease by the average delay, else by the packet's: 1"
+            "decreases follow the average delay, else the packet's: 1"
         ),
         part!(
             "early_decrease",
@@ -230,7 +230,7 @@ impl Tunable for NsccConfig {
         part!(
             "fast_in_a_row",
             fast_in_a_row,
-            "every mark or delay ends FastIncrease (SMaRTT v2), else some are passed over (UE 1.0): 0"
+            "every mark or delay ends FastIncrease (SMaRTT v2), else some are ignored (UE 1.0): 0"
         ),
         number!(sample: u8, "react to one acknowledgement in this many: 1", "1 to 255, whole"),
         Parameter {
@@ -252,12 +252,12 @@ impl Tunable for NsccConfig {
                     if v == 0.0 { Averaging::Window } else { Averaging::Packet(v as f32) };
             },
         },
-        switch!("quick_adapt", quick_adapt, "whether QuickAdapt may happen: 1"),
-        switch!("probe", probe, "whether to ask for one probe at the start: 1"),
+        switch!("quick_adapt", quick_adapt, "QuickAdapt is on: 1"),
+        switch!("probe", probe, "a new context asks for one probe: 1"),
         time!(
             "target_us",
             target_qdelay,
-            "queueing delay aimed at: 0.75 base RTT if switches trim, else 1",
+            "target queueing delay: 0.75 base RTT if switches trim, else 1",
             "0.001 to 1000000 (1 s)"
         ),
         number!(gamma: f32, "weight of the excess delay in the multiplicative decrease: 0.8", PART),
@@ -272,7 +272,7 @@ impl Tunable for NsccConfig {
         ),
         number!(min_wnd: f32, "floor of the window in bytes: one MTU", "1 to 1000000 bytes"),
         number!(min_max_wnd: u64, "floor of the largest window in bytes", "up to 2 GB"),
-        number!(qa_gate: u8, "QuickAdapt when less than the largest window >> this got through: 3", "0 to 31, whole"),
+        number!(qa_gate: u8, "QuickAdapt applies if less than the largest window >> this got through: 3", "0 to 31, whole"),
         number!(qa_scaling: f32, "window after QuickAdapt over the bytes that got through: 1", "0 to 100"),
         time!(
             "qa_threshold_us",

@@ -38,7 +38,7 @@ const TUNED: [(u32, u32); 7] = [(1, 128), (2, 128), (4, 48), (8, 24), (16, 12), 
 tunable! {
     OperationWindow, special: [], also: |_: &Self| Ok(());
     number ops "ops" (0.0, 1e6, "1 to 1000000, or 0 for table 6.1")
-        "writes under way at a time, and as many reads: 0, by the number that send";
+        "writes under way at a time, and reads: 0, which selects by the number of senders";
 }
 
 impl InjectionConfig {

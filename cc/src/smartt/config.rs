@@ -146,17 +146,17 @@ tunable! {
     number wtd_threshold "wait_to_decrease" (0.0, 1.0, "0 to 1")
         "share of marked packets from which the window may shrink, 0 for at once: 0.25";
     switch ecn "ecn" (0.0, 1.0, "0 or 1")
-        "whether marks are looked at: 1";
+        "marks are evaluated: 1";
     switch delay "delay" (0.0, 1.0, "0 or 1")
-        "whether delay is looked at: 1";
+        "delay is evaluated: 1";
     switch quick_adapt "quick_adapt" (0.0, 1.0, "0 or 1")
-        "whether QuickAdapt may happen: 1";
+        "QuickAdapt is on: 1";
     switch ignore "ignore" (0.0, 1.0, "0 or 1")
-        "whether QuickAdapt ignores the ACKs of what was in flight: 1";
+        "QuickAdapt ignores the ACKs of packets that were in flight: 1";
     switch ignore_trims "ignore_trims" (0.0, 1.0, "0 or 1")
-        "whether it ignores the trims of what was in flight, too: 0";
+        "QuickAdapt also ignores the trims of packets that were in flight: 0";
     switch fast_increase "fast_increase" (0.0, 1.0, "0 or 1")
-        "whether FastIncrease may happen: 1";
+        "FastIncrease is on: 1";
 }
 
 impl SenderParameters for SmarttConfig {

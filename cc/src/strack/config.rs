@@ -71,7 +71,7 @@ const PAPER: LossThreshold = LossThreshold { windows: 1.0, packets: 5 };
 /// algorithms. Off, the algorithm is the paper's to the letter.
 const LOSS_REACTION: Parameter<StrackConfig> = Parameter {
     name: "loss_reaction",
-    what: "a loss counts as a delay of 5 base RTTs, and is seen after 1.5 windows (0: neither, as the paper has it): 1",
+    what: "a loss counts as a delay of 5 base RTTs, and is inferred after 1.5 windows (0: neither, as in the paper): 1",
     allowed: "0 or 1",
     get: |c| f64::from(u8::from(c.loss_delay > Span::ZERO)),
     set: |c, v| {
@@ -151,15 +151,15 @@ tunable! {
     number max_wnd_bdp "max_wnd_bdp" (0.1, 100.0, "0.1 to 100")
         "largest and first window over the bandwidth-delay product: 1";
     time target_qdelay "target_us" (0.001, 1e6, "0.001 to 1000000 (1 s)")
-        "queueing delay aimed at: one base RTT";
+        "target queueing delay: one base RTT";
     time target_qhigh "high_us" (0.001, 4e6, "0.001 to 4000000 (4 s)")
         "queueing delay of heavy congestion: three target delays";
     number ewma "ewma" (0.0, 1.0, "0 to 1")
         "weight of one ACK in the average queueing delay: 0.125";
     number beta "beta" (0.0, 1e12, "0 to 1e12 bytes")
-        "bytes a full window adds when delayed but not marked: 5 MTU times BDP over 150000 B";
+        "bytes a full window adds if delayed but not marked: 5 MTU times BDP over 150000 B";
     number eta "eta" (0.0, 1e9, "0 to 1e9 bytes")
-        "bytes added a base RTT whatever happens: 0.15 MTU times BDP over 150000 B";
+        "bytes added every base RTT: 0.15 MTU times BDP over 150000 B";
     number alpha "alpha" (0.0, 1e6, "0 to 1000000 bytes a nanosecond")
         "gain of the increase below the target delay: table 1";
     number gamma "gamma" (0.0, 1.0, "0 to 1")

@@ -98,11 +98,11 @@ tunable! {
     number cwnd_gain "cwnd_gain" (1.0, 10.0, "1 to 10")
         "window over the bandwidth-delay product in ProbeBW: 2";
     number bw_rounds "bw_rounds" (1.0, 255.0, "1 to 255, whole")
-        "rounds whose largest bandwidth counts: 10";
+        "rounds over which the largest bandwidth counts: 10";
     time min_rtt_window "min_rtt_window_us" (1.0, 1e8, "1 to 100000000")
-        "age at which the propagation time is measured anew: 1000 base RTTs";
+        "age at which the propagation time is measured again: 1000 base RTTs";
     time probe_rtt "probe_rtt_us" (0.0, 1e7, "0 to 10000000")
-        "how long ProbeRTT lasts: 20 base RTTs";
+        "duration of ProbeRTT: 20 base RTTs";
     number start_cwnd "start_cwnd" (1.0, 1e6, "1 to 1000000, at most max_cwnd")
         "first window in packets: 10";
     number min_pipe "min_pipe" (1.0, 1e6, "1 to 1000000, at most max_cwnd")

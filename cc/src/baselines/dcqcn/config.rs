@@ -145,7 +145,7 @@ tunable! {
     DcqcnConfig,
     special: [Parameter {
         name: "vendor",
-        what: "the network cards' form and constants: 0, the paper's; sets others, so put it first",
+        what: "the network cards' variant and constants: 0, the paper's; sets others, so put it first",
         allowed: "0 or 1",
         get: |c| f64::from(c.form == DcqcnVariant::Vendor),
         set: |c, v| c.set_form(if v != 0.0 { DcqcnVariant::Vendor } else { DcqcnVariant::Paper }),
@@ -170,15 +170,15 @@ tunable! {
     rate min_rate "min_rate_mbps" (0.001, 1e8, "0.001 to 100000000")
         "smallest rate in Mb/s: a 1000th of the line";
     switch clamp_target "clamp_target" (0.0, 1.0, "0 or 1")
-        "whether each cut lowers the target, not only the first: 1, vendor 0";
+        "each cut lowers the target, not only the first: 1, vendor 0";
     time cnp_interval "cnp_interval_us" (0.0, 1e8, "0 to 100000000 (100 s)")
         "shortest time between two notifications of a flow: 50, vendor 4";
     switch react_to_loss "react_to_loss" (0.0, 1.0, "0 or 1")
-        "whether a loss counts as a notification: 1";
+        "a loss counts as a notification: 1";
     number burst "burst" (64.0, 1e6, "64 to 1000000, whole")
         "bytes sent back to back: one packet";
     number window "window" (0.0, 1000.0, "0 to 1000")
-        "limit of the bytes in flight in BDPs: 0, none";
+        "limit of the bytes in flight in BDPs, 0 for none: 0";
 }
 
 impl SenderParameters for DcqcnConfig {

@@ -59,13 +59,13 @@ tunable! {
     number g "g" (0.0, 1.0, "0 to 1")
         "weight of the newest share of marked bytes: 1/16";
     number alpha "alpha" (0.0, 1.0, "0 to 1")
-        "first estimate of that share: 1";
+        "first estimate of the share of marked bytes: 1";
     number min_wnd "min_wnd" (1.0, 2e6, "1 to 2000000 bytes")
         "smallest window after a cut in bytes: two packets";
     number start_cwnd "start_cwnd" (1.0, 1e6, "1 to 1000000")
         "first window in packets: 10";
     number ai "ai" (0.0001, 1000.0, "0.0001 to 1000")
-        "packets added a round trip: 1";
+        "packets added per round trip: 1";
     number max_cwnd "max_cwnd" (2.0, 1e6, "2 to 1000000")
         "largest window in packets: 5 BDPs";
 }

@@ -65,17 +65,17 @@ const LEAST: &str = "1 to the line rate";
 tunable! {
     HpccConfig, special: [], also: Self::check_whole;
     switch global_t "global_t" (0.0, 1.0, "0 or 1")
-        "whether T is the network's base RTT for all, and not what a flow saw: 1";
+        "T is the network's base RTT, not the flow's own: 1";
     rate ai "ai_mbps" (0.0, 1e8, "0 to 100000000")
-        "added to the rate a round trip: 50 of 100000";
+        "Mb/s added to the rate per round trip: 50 of 100000";
     number eta "eta" (0.1, 1.0, "0.1 to 1")
-        "utilisation that is aimed at: 0.95";
+        "target utilisation: 0.95";
     number max_stage "max_stage" (0.0, 255.0, "0 to 255, whole")
         "additive increases before a multiplicative one: 5";
     rate min_rate "min_rate_mbps" (1.0, 1e8, "1 to the line rate")
-        "least rate: 100 of 100000";
+        "smallest rate in Mb/s: 100 of 100000";
     number queues "queues" (1.0, 4096.0, "1 to 4096, whole")
-        "queues whose last record is remembered, more with spraying: 5";
+        "queues whose last record is remembered; spraying needs more: 5";
 }
 
 impl SenderParameters for HpccConfig {

@@ -107,13 +107,13 @@ tunable! {
     number hops "hops" (0.0, 255.0, "0 to 255, whole")
         "hops of a path of unknown length: 1";
     time fs_range "fs_range_us" (0.0, 1e6, "0 to 1000000")
-        "most that flow-based scaling adds: 5 base targets, with trimming 0.4 base RTTs";
+        "largest delay that flow-based scaling adds: 5 base targets, with trimming 0.4 base RTTs";
     number fs_min_cwnd "fs_min_cwnd" (0.001, 1e6, "0.001 to 1000000, less than fs_max_cwnd")
-        "window in packets from which down it adds all of that: 0.1";
+        "window in packets at and below which it adds all of that: 0.1";
     number fs_max_cwnd "fs_max_cwnd" (0.001, 1e6, "0.001 to 1000000, more than fs_min_cwnd")
-        "window in packets from which up it adds nothing: 100";
+        "window in packets at and above which it adds nothing: 100";
     number ai "ai" (0.0, 1000.0, "0 to 1000")
-        "packets added a round trip: 1";
+        "packets added per round trip: 1";
     number beta "beta" (0.0, 1.0, "0 to 1")
         "weight of the excess delay in a decrease: 0.8";
     number max_mdf "max_mdf" (0.0, 1.0, "0 to 1")
@@ -125,9 +125,9 @@ tunable! {
     number start_cwnd "start_cwnd" (0.0001, 1e6, "0.0001 to 1000000")
         "first window in packets: 1 BDP";
     switch rate "rate" (0.0, 1.0, "0 or 1")
-        "whether packets are always spaced, at the window over the base RTT: 0";
+        "packets are always spaced, at the window over the base RTT: 0";
     number retx_reset "retx_reset" (1.0, 255.0, "1 to 255, whole")
-        "time-outs in a row that leave the smallest window: 5";
+        "time-outs in a row that reduce the window to the smallest: 5";
 }
 
 impl SenderParameters for SwiftConfig {}

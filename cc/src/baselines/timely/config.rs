@@ -92,7 +92,7 @@ impl TimelyConfig {
 tunable! {
     TimelyConfig, special: [], also: Self::check_whole;
     time min_rtt "min_rtt_us" (0.001, 1e6, "0.001 to 1000000")
-        "what a gradient is normalised by: the base RTT";
+        "time by which the gradient is normalised: the base RTT";
     time t_low "t_low_us" (0.0, 1e6, "0 to 1000000, at most t_high_us")
         "delay below which the rate only rises: 2.5 base RTTs, with trimming 1.25";
     time t_high "t_high_us" (0.001, 1e6, "0.001 to 1000000, at least t_low_us")
@@ -106,17 +106,17 @@ tunable! {
     number hai "hai" (1.0, 255.0, "1 to 255, whole")
         "additive increases at once in hyper-active increase: 5";
     number hai_after "hai_after" (1.0, 255.0, "1 to 255, whole")
-        "falling delays in a row that lead to it: 5";
+        "falling delays in a row that start it: 5";
     number segment "segment" (64.0, 1e6, "64 to 1000000, whole")
-        "bytes after each of which the rate changes, sent back to back: 16384";
+        "bytes between changes of the rate, sent back to back: 16384";
     rate min_rate "min_rate_mbps" (0.001, 1e8, "0.001 to 100000000")
         "smallest rate in Mb/s: a thousandth of the line";
     number start "start" (0.0, 1.0, "0 to 1")
         "first rate over the line's: 1";
     number loss_cut "loss_cut" (0.0, 1.0, "0 to 1")
-        "what a loss multiplies the rate by: 0.5";
+        "factor of the rate after a loss: 0.5";
     number window "window" (0.0, 1000.0, "0 to 1000")
-        "limit of the bytes in flight in BDPs: 0, none";
+        "limit of the bytes in flight in BDPs, 0 for none: 0";
 }
 
 impl SenderParameters for TimelyConfig {}

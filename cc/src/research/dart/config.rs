@@ -62,15 +62,15 @@ impl DartConfig {
 tunable! {
     DartParameters, special: [], also: |_: &Self| Ok(());
     number cap "cap" (0.0, 1000.0, "0 to 1000")
-        "limit of the bytes in flight in BDPs: 1; 0, none, in the paper";
+        "limit of the bytes in flight in BDPs: 1; 0 for none, as in the paper";
     number eta "eta" (0.01, 1.0, "0.01 to 1")
-        "part of the line that is shared out: 1";
+        "part of the line that the receiver divides: 1";
     number theta "theta" (0.0, 1.0, "0 to 1")
-        "share of the receiver's line from which on it is the bottleneck: 0.95";
+        "share of the receiver's line from which it counts as the bottleneck: 0.95";
     time window "look_us" (0.001, 1e6, "0.001 to 1000000")
-        "time over which a receiver looks at its rate and at marks: a base RTT";
+        "time over which a receiver measures its rate and marks: a base RTT";
     time idle "idle_us" (0.001, 1e7, "0.001 to 10000000")
-        "silence after which a receiver counts a sender no more: 50 base RTTs";
+        "silence after which a receiver no longer counts a sender: 50 base RTTs";
 }
 
 /// The parameters are the union of the two parts' parameters.

@@ -74,13 +74,13 @@ tunable! {
         crate::tuning::number!(exempt: u64, "bytes of a flow up to which it starts without a rate: a BDP", "0 to 1000000000000")
     ], also: Self::check_whole;
     switch one_rtt "one_rtt" (0.0, 1.0, "0 or 1")
-        "whether flows start with speculative packets (1RC): 0";
+        "flows start with speculative packets (1RC): 0";
     switch together "together" (0.0, 1.0, "0 or 1")
-        "whether a host's flows number their speculative packets together: 1";
+        "all flows of a host number their speculative packets together: 1";
     switch weights "weights" (0.0, 1.0, "0 or 1")
-        "whether a flow's part is divided by its host's connections: 0";
+        "a flow's share is divided by its host's connections: 0";
     number control "control" (0.001, 1.0, "0.001 to 1")
-        "part of the line that a host's rate packets take at most: 0.02";
+        "largest part of the line for a host's rate packets: 0.02";
 }
 
 impl SenderParameters for SpercConfig {

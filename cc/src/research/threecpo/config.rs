@@ -97,33 +97,33 @@ fn ordered(config: &ThreeCpoConfig) -> Result<(), crate::ConfigError> {
 tunable! {
     ThreeCpoConfig, special: [], also: ordered;
     number wm_max "wm_max" (1.0, 1e6, "1 to 1000000")
-        "watermark with which there is a token a cycle: 2468";
+        "watermark at which a token arrives every cycle: 2468";
     number wm_min "wm_min" (1.0, 1e6, "1 to wm_max")
         "smallest watermark: 100";
     number ai "ai" (0.0, 1e6, "0 to 1000000")
-        "what a watermark gains a probe without congestion: 50";
+        "increase of a watermark per probe without congestion: 50";
     number latency "latency" (1.0, 1e9, "1 cycle to max_latency")
-        "cycles above which there is congestion: 2000";
+        "latency in cycles above which there is congestion: 2000";
     number max_latency "max_latency" (1.0, 1e9, "1 to 1e9 cycles")
-        "cycles at which a watermark loses most: 5000";
+        "latency in cycles at which the decrease is largest: 5000";
     number md "md" (0.0, 1.0, "0 to 1")
-        "largest part that a watermark loses at a time: 0.5";
+        "largest relative decrease of a watermark: 0.5";
     number low_cost "low_cost" (0.0, 10.0, "0 to 10")
-        "what a matched flit costs up to low_latency: 0.8";
+        "cost of a matched flit up to low_latency: 0.8";
     number low_latency "low_latency" (0.0, 1e9, "0 cycles to high_latency")
-        "cycles of an operation up to which low_cost holds: 1000";
+        "latency in cycles up to which low_cost applies: 1000";
     number high_cost "high_cost" (0.0, 10.0, "0 to 10")
-        "what a matched flit costs from high_latency on: 1";
+        "cost of a matched flit from high_latency: 1";
     number high_latency "high_latency" (0.0, 1e9, "0 to 1e9 cycles")
-        "cycles of an operation from which on high_cost holds: 2000";
+        "latency in cycles from which high_cost applies: 2000";
     number size_diff "size_diff" (0.0, 1000.0, "0 to 1000 flits")
-        "flits that a packet with data has more than one without: 8";
+        "flits by which a packet with data exceeds one without: 8";
     number saved "saved" (1.0, 1e9, "1 to 1e9 tokens")
-        "most tokens of a class that are saved while those of the other are missing: 1";
+        "largest number of tokens saved while those of the other class are missing: 1";
     switch multicast "multicast" (0.0, 1.0, "0 or 1")
-        "whether operations of others cost tokens here: 1";
+        "operations of others cost tokens: 1";
     switch forget "forget" (0.0, 1.0, "0 or 1")
-        "whether what has left the network matches nothing: 1";
+        "flits that left the network match nothing: 1";
     switch fbs "fbs" (0.0, 1.0, "0 or 1")
-        "whether decreases are smaller where a watermark is low: 1";
+        "decreases are smaller at a low watermark: 1";
 }

@@ -104,17 +104,17 @@ tunable! {
     time lt "lt_us" (0.001, 1e6, "0.001 to 1000000, at most mlt_us")
         "round trip above which there is congestion: 2 base RTTs, with trimming 1.25";
     time mlt "mlt_us" (0.001, 1e6, "0.001 to 1000000, at least lt_us")
-        "round trip at which the watermark loses most: 5 base RTTs, with trimming 2";
+        "round trip at which the decrease is largest: 5 base RTTs, with trimming 2";
     number bmd "bmd" (0.0, 1.0, "0 to 1")
-        "largest part that the watermark loses at a time: 0.5";
+        "largest relative decrease of the watermark: 0.5";
     number ai "ai" (0.0, 1e6, "0 to 1000000")
-        "what the watermark gains a round trip without congestion: 50";
+        "increase of the watermark per round trip without congestion: 50";
     number wm_max "wm_max" (1.0, 1e6, "1 to 1000000")
         "watermark at which the host sends at its line's rate: 2468";
     number wm_min "wm_min" (1.0, 1e6, "1 to wm_max")
         "smallest watermark: 100, 4 % of the line";
     switch fbs "fbs" (0.0, 1.0, "0 or 1")
-        "whether decreases are smaller where the watermark is low: 1";
+        "decreases are smaller at a low watermark: 1";
 }
 
 impl SenderParameters for ThrottleConfig {
