@@ -28,10 +28,10 @@ pub use receiver::DartReceiver;
 
 /// One Dart context, parameters shared.
 #[derive(Clone, Debug)]
-pub struct Dart(Box<DartState>);
+pub struct Dart(Box<DartContext>);
 
 #[derive(Clone, Debug)]
-struct DartState {
+struct DartContext {
     config: Arc<DartConfig>,
     dcqcn: Dcqcn,
     /// Share of the receiver's line in units of [`WHOLE_SHARE`].
@@ -44,17 +44,17 @@ impl Dart {
     #[must_use]
     pub fn new(config: Arc<DartConfig>, now: Time) -> Self {
         let dcqcn = Dcqcn::new(Arc::clone(&config.dcqcn), now);
-        Self(Box::new(DartState { config, dcqcn, share: WHOLE_SHARE }))
+        Self(Box::new(DartContext { config, dcqcn, share: WHOLE_SHARE }))
     }
 
     /// Returns the bytes of state in the box.
     #[cfg(test)]
     const fn boxed_bytes() -> usize {
-        size_of::<DartState>()
+        size_of::<DartContext>()
     }
 }
 
-impl DartState {
+impl DartContext {
     /// Returns the rate that the receiver's share allows.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // eta is positive
     fn share_rate(&self) -> Rate {
