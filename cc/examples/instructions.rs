@@ -1,8 +1,8 @@
-//! What `ci/run bench cc` runs under an instruction counter: every case of one algorithm, some times, in a
-//! function of the case's name.
+//! Program that `ci/run bench cc` runs under an instruction counter: it executes every case of one
+//! algorithm a number of times, in a function with the case's name.
 //!
-//! `instructions sender NAME TIMES` or `instructions selector NAME TIMES`; prints `state BYTES`. With a
-//! kind alone it prints the names.
+//! `instructions sender NAME TIMES` or `instructions selector NAME TIMES`; prints `state BYTES`.
+//! With a kind alone it prints the names.
 
 #![allow(clippy::print_stdout)]
 
@@ -17,11 +17,12 @@ use squall_cc::{
 
 const MTU: u32 = 4096;
 const BASE: Span = Span::micros(12);
-/// Number of paths, and of packets a window is said to hold.
+/// Number of paths, and of packets in the window.
 const PATHS: u16 = 64;
 
-/// One case of the senders: so many reports, `apart`, each handed over by a call that cannot be
-/// inlined. Two with the same body would be merged, so each looks at its name.
+/// Defines one case of the senders: a number of reports, `apart` in time, each passed by a call
+/// that cannot be inlined. The compiler would merge two cases with the same body, so each reads its
+/// name.
 macro_rules! reports {
     ($($case:ident: $apart:expr, $feedback:expr;)+) => {
         $(
@@ -49,7 +50,7 @@ macro_rules! reports {
     };
 }
 
-/// What three switches wrote into packet number `sent`.
+/// Returns the records of three switches in packet number `sent`.
 fn telemetry(now: Time, sent: u32) -> Hops {
     let record = |hop| IntHop {
         hop,
@@ -61,7 +62,7 @@ fn telemetry(now: Time, sent: u32) -> Hops {
     [1, 2, 3].into_iter().map(record).collect()
 }
 
-/// A context in mid-life: it has sent, and heard of, some packets.
+/// Returns a context in operation, which has sent packets and received acknowledgements.
 fn warm(sender: &mut Sender) {
     let mut now = Time(900_000);
     for _ in 0..100 {
@@ -73,7 +74,7 @@ fn warm(sender: &mut Sender) {
     }
 }
 
-/// An acknowledgement of one packet after `delay` microseconds in queues.
+/// Returns an acknowledgement of one packet after `delay` microseconds in queues.
 fn ack(ecn: bool, delay: u64) -> Feedback<'static> {
     Feedback {
         bytes: MTU,
@@ -91,9 +92,9 @@ fn of(kind: FeedbackKind) -> Feedback<'static> {
     Feedback { kind, bytes: MTU, packets: 1, ..Feedback::default() }
 }
 
-/// Between two packets of 100 Gb/s.
+/// Time between two packets at 100 Gb/s.
 const SOON: Span = Span(330);
-/// More than a base round-trip time: what is done once in that time is due.
+/// More than a base round-trip time, so that everything that happens once in that time is due.
 const LATE: Span = Span::micros(13);
 
 reports! {
@@ -120,7 +121,7 @@ fn ignore(sender: &mut Sender, feedback: &Feedback<'_>) {
     let _ = black_box((sender, feedback));
 }
 
-/// What a case costs besides the call to the algorithm.
+/// Measures the cost of a case besides the call to the algorithm.
 #[inline(never)]
 fn nothing(sender: &mut Sender, feedback: &Feedback<'_>) {
     ignore(sender, feedback);
@@ -151,7 +152,7 @@ fn sender(config: &SenderConfig, times: u32) {
     }
 }
 
-/// One case of the selectors.
+/// Defines one case of the selectors.
 macro_rules! signals {
     ($($case:ident: $signal:ident;)+) => {
         $(
@@ -194,7 +195,7 @@ fn selector(config: &PathsConfig, times: u32) {
     let mut now = Time(1_000_000);
     for _ in 0..times {
         now += SOON;
-        // Every path good: what is recycled is there to be recycled.
+        // Reports every path as good, so that there are paths to recycle.
         let path = black_box(pick(black_box(&mut paths), black_box(now)));
         paths.on_feedback(now, path, PathSignal::Good);
     }

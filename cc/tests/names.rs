@@ -1,5 +1,5 @@
-//! Every algorithm can be asked for by name, and every parameter of it set by name; what is not
-//! allowed is refused with what is.
+//! Choice by name: every algorithm and every parameter can be chosen by name, and a forbidden
+//! choice is refused with the allowed ones.
 
 use squall_cc::base::{Rate, Span, Time};
 use squall_cc::{
@@ -10,7 +10,7 @@ fn network(trimming: bool) -> NetworkProfile {
     NetworkProfile::new(Rate::gbps(100), Span::micros(12), 4096, trimming)
 }
 
-/// Sets every parameter of an algorithm to the value it has, and to values nothing can hold.
+/// Sets every parameter of an algorithm to its current value, and to values that no field can hold.
 fn every_parameter<C>(
     name: &str,
     settings: &[Setting],
@@ -56,7 +56,7 @@ fn every_sender_and_its_parameters() {
             every_parameter(name, &config.settings(), |text| SenderConfig::by_name(text, &network));
             let mut sender = Sender::new(&config, Time::ZERO);
             if sender.budget(Time::ZERO).credit == Some(0) {
-                // It wants to know first what there is to send.
+                // The algorithm must know first what there is to send.
                 sender.on_event(Time::ZERO, FlowEvent::Blocked { backlog: 4096 });
             }
             assert!(sender.budget(Time::ZERO).allows(Time::ZERO, 0, 4096), "{name} cannot begin");

@@ -1,5 +1,5 @@
-//! Whatever the order of reports: what every algorithm of the lists keeps to. An algorithm is held to
-//! these as soon as it has a name.
+//! Properties that every algorithm has, whatever the order of reports. An algorithm in the lists is
+//! tested for them automatically.
 
 use proptest::prelude::*;
 use squall_cc::base::{Rate, Rng, Span, Time};
@@ -16,7 +16,7 @@ fn network(trimming: bool) -> NetworkProfile {
     NetworkProfile::new(Rate::gbps(100), BASE, MTU, trimming)
 }
 
-/// One report and the time that passes before it, with nothing kept plausible.
+/// One report and the time that passes before it; the values need not be plausible.
 #[derive(Clone, Debug)]
 struct Report {
     after: u64,
@@ -34,7 +34,7 @@ struct Report {
 }
 
 impl Report {
-    /// What a caller does: sends, reports, and calls the timer when it is due.
+    /// Performs a caller's steps: sends, reports, and calls the timer when it is due.
     fn feed(&self, sender: &mut Sender, now: &mut Time) {
         *now += Span(self.after);
         if sender.next_timer().is_some_and(|due| due <= *now) {
@@ -83,7 +83,7 @@ fn kinds() -> impl Strategy<Value = FeedbackKind> {
     ]
 }
 
-/// Mostly sensible magnitudes, now and then the largest there is.
+/// Mostly sensible magnitudes, and sometimes the largest possible ones.
 fn reports() -> impl Strategy<Value = Report> {
     let after = prop_oneof![8 => 0..50_000u64, 1 => 0..10_000_000_000u64];
     let bytes = prop_oneof![8 => 0..70_000u32, 1 => any::<u32>()];
@@ -115,7 +115,7 @@ fn reports() -> impl Strategy<Value = Report> {
         })
 }
 
-/// Every sender there is: as it comes, and paced where that is offered.
+/// Returns every sender: with its defaults, and with pacing, VAI and SF where they are offered.
 fn every_sender(network: &NetworkProfile) -> Vec<(String, SenderConfig)> {
     let mut all = Vec::new();
     for &(name, _) in SenderConfig::NAMES {
@@ -142,7 +142,7 @@ fn opened(config: &SenderConfig, now: Time) -> Sender {
     sender
 }
 
-/// A receiver that is not ready refuses packets: that says nothing about the network, and nobody slows down for it.
+/// A receiver that lacks room refuses packets: that is no congestion, so no algorithm slows down.
 #[test]
 fn a_refusal_that_is_no_loss_is_no_congestion() {
     let network = NetworkProfile::new(Rate::gbps(100), Span::micros(10), 4096, true);
@@ -204,14 +204,14 @@ proptest! {
                 let window = budget.window.unwrap_or(u64::MAX);
                 prop_assert!(window >= mtu.into(), "{name}: a window of {window} lets nothing go");
                 prop_assert!(budget.rate != Some(Rate(0)), "{name} stopped");
-                // A departure may be far, not out of sight.
+                // A departure may be far in the future, but not unreachable.
                 let wait = budget.not_before.since(now);
                 prop_assert!(wait < Span::secs(60), "{name} waits {wait:?}");
             }
         }
     }
 
-    /// While every signal says congestion, what is allowed does not grow; see [`GROWTH`].
+    /// The allowance does not grow while every signal reports congestion, except for [`GROWTH`].
     #[test]
     fn no_increase_while_every_signal_says_congestion(
         trimming: bool,
@@ -285,14 +285,15 @@ proptest! {
         }
     }
 
-    /// Clocks wrap: what an algorithm does depends on the time that passes, not on the time it is.
+    /// The behaviour depends on the time that passes, not on the absolute time, also where clocks
+    /// wrap.
     #[test]
     fn the_hour_of_the_day_does_not_matter(
         late in prop_oneof![(1u64 << 32) - 200_000..1 << 32, (1u64 << 33)..1 << 60],
         reports in prop::collection::vec(reports(), 1..100),
     ) {
         for (name, config) in every_sender(&network(true)) {
-            // BBR draws the phase it begins ProbeBW in, and its only seed is the clock.
+            // BBR enters ProbeBW in a random phase, and its only seed is the clock.
             if name.starts_with("bbr") {
                 continue;
             }
@@ -312,8 +313,8 @@ proptest! {
         }
     }
 
-    /// After any history a clean network, in which each packet is acknowledged after a base round-trip
-    /// time and credit is plentiful, lets every algorithm send on: nothing is stuck, in flight or out.
+    /// After any history, every algorithm keeps sending on a clean network, in which each packet is
+    /// acknowledged after a base round-trip time and credit is plentiful: nothing is stuck.
     #[test]
     fn a_clean_network_always_helps(reports in prop::collection::vec(reports(), 0..100)) {
         for (name, config) in every_sender(&network(true)) {
@@ -324,7 +325,7 @@ proptest! {
             }
             let (mut granted, mut sent) = (1u64 << 62, 0);
             for _ in 0..200 {
-                // A tenth of a second a packet, the slowest a pacer here can be.
+                // The slowest pacer here sends a packet in a tenth of a second.
                 now += Span::millis(100);
                 if sender.next_timer().is_some_and(|due| due <= now) {
                     sender.on_timer(now);
@@ -352,7 +353,7 @@ proptest! {
         }
     }
 
-    /// Receivers of every kind count each new whole packet once, whatever comes twice or trimmed.
+    /// Receivers of every kind count each new whole packet once, whatever arrives twice or trimmed.
     #[test]
     fn receivers_conserve_bytes(
         packets in prop::collection::vec(
@@ -418,10 +419,10 @@ proptest! {
     }
 }
 
-/// How far an algorithm may be above the least it ever allowed, after so many base round-trip times
-/// during which all it hears is bad. Who is not here does not take these for signs of congestion: BBR
-/// (its model asks how much is delivered), DCQCN (its timers lead back to the rate before the last
-/// notification whatever else is heard), credits (they are the receiver's), a fixed window.
+/// Largest allowance of an algorithm, given its smallest one so far, after so many base round-trip
+/// times with nothing but signals of congestion. The algorithms that are not listed do not treat
+/// these signals as congestion: BBR (its model uses the delivered bytes), DCQCN (its timers lead
+/// back to the rate before the last notification), credits (the receiver decides), a fixed window.
 type Growth = fn(lowest: u64, periods: u64) -> u64;
 const GROWTH: &[(&str, Growth)] = &[
     // UE 1.0 section 3.6.13.5 adds `eta`, 615 bytes here, once a period without condition, and
@@ -439,6 +440,7 @@ const GROWTH: &[(&str, Growth)] = &[
     ("dctcp", |lowest, _| lowest.max(8_192)),
     ("timely", |lowest, _| lowest),
     ("3cpo", |lowest, _| lowest),
-    // Without telemetry it goes by the round trip; its least rate is twice what it adds in one.
+    // Without telemetry it follows the round trip; its smallest rate is twice the increase of a
+    // round trip.
     ("hpcc", |lowest, _| lowest),
 ];

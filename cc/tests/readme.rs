@@ -1,11 +1,11 @@
-//! README.md has a full row for every algorithm, and it is true.
+//! README.md has a complete and correct row for every algorithm.
 
 use squall_cc::base::{Rate, Rng, Span, Time};
 use squall_cc::{NetworkProfile, PathSelector, Paths, PathsConfig, Sender, SenderCc, SenderConfig};
 
 const README: &str = include_str!("../README.md");
 
-/// The rows of the table under the heading `title`, cells trimmed.
+/// Returns the rows of the table under the heading `title`, with trimmed cells.
 fn rows(title: &str) -> Vec<Vec<&'static str>> {
     let (_, section) = README.split_once(&format!("\n## {title}\n")).expect("a section");
     let section = section.split("\n## ").next().unwrap_or_default();

@@ -1,5 +1,5 @@
-// What holds for every byte string. Included by the fuzz target and by `tests/corpus.rs`, which
-// replays the corpus without a fuzzer.
+// Properties of every byte string. The fuzz target includes this file, and so does
+// `tests/corpus.rs`, which replays the corpus without a fuzzer.
 
 use squall_wire::*;
 
@@ -7,19 +7,19 @@ use squall_wire::*;
 pub(crate) fn check(bytes: &[u8]) {
     let parsed = parse(bytes);
     if let Ok(packet) = parsed {
-        // What was accepted has one encoding: the one that came.
+        // An accepted packet has one encoding, the bytes that arrived.
         assert_eq!(packet.len(), bytes.len(), "{packet:?}");
         let mut out = vec![0xEE; bytes.len() + 1];
         assert_eq!(packet.emit(&mut out), bytes.len(), "{packet:?}");
         assert_eq!(&out[..bytes.len()], bytes, "{packet:?}");
         assert_eq!(out[bytes.len()], 0xEE, "emit wrote past its length: {packet:?}");
     }
-    // A trimming switch leaves the delivery header as it was.
+    // Trimming leaves the delivery header unchanged.
     if let (Ok(Packet::Request { pds, .. }), trimmed) = (parsed, parse_trimmed(bytes)) {
         assert_eq!(trimmed.map(|trimmed| trimmed.pds), Ok(pds));
     }
     for cut in [0, 1, 12, 16, 36, 56, bytes.len() / 2] {
-        // The results do not matter, only that there are any.
+        // The results do not matter, only that the calls return.
         let part = &bytes[..cut.min(bytes.len())];
         let _ = (parse(part), parse_trimmed(part), check_and_strip_crc(part));
     }
@@ -43,7 +43,7 @@ fn check_views(bytes: &[u8]) {
     if let (Ok(view), Ok(value)) = (ControlView::new(bytes), Control::read(bytes)) {
         assert_eq!((view.psn(), view.payload()), (value.psn.0, value.payload));
     }
-    // Semantic headers have no mark of their own: any bytes of the length will do.
+    // Semantic headers have no type field of their own, so any bytes of the right length will do.
     let rest = bytes.get(Request::LEN..).unwrap_or_default();
     if let (Ok(view), Ok(value)) = (StdView::new(rest), StdRequest::read(rest)) {
         assert_eq!((view.message_id(), view.job_id()), (value.message_id, value.job_id));

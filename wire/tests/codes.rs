@@ -22,7 +22,7 @@ macro_rules! numbers {
 #[test]
 fn every_code_has_its_number() {
     let none = || 0..0_u8;
-    // The last one is private.
+    // The last type is private.
     numbers!(PdsType, 31, none(), (1..=14).chain([30]));
     numbers!(NextHeader, 15, none(), 0..=6);
     numbers!(ControlKind, 15, none(), 0..=9);

@@ -1,5 +1,5 @@
 //! Replays the fuzzer's corpus. `sample_pcap --corpus` writes the samples among its files; the
-//! others are what a fuzzer found worth keeping.
+//! others were found by a fuzzer.
 
 #[path = "../fuzz/properties.rs"]
 mod properties;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// Name and bytes of every file.
+/// Returns name and bytes of every file.
 fn corpus() -> BTreeMap<String, Vec<u8>> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
     let files = fs::read_dir(dir).expect("the corpus");

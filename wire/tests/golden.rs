@@ -60,7 +60,7 @@ const STD: StdRequest = StdRequest {
     extension: Extension::None,
 };
 
-/// What `emit` writes into a buffer of `len` bytes.
+/// Returns the bytes that `emit` writes into a buffer of `len` bytes.
 fn emitted(len: usize, emit: impl FnOnce(&mut [u8]) -> usize) -> Vec<u8> {
     let mut out = vec![0xEE; len];
     assert_eq!(emit(&mut out), len);

@@ -1,4 +1,4 @@
-//! Which payload lengths a request may have, at and beside each bound.
+//! Payload lengths that a request may have, at and beside each bound.
 
 #[path = "../examples/samples/mod.rs"]
 #[allow(dead_code)]
@@ -7,7 +7,8 @@ mod samples;
 use samples::{request, std_request};
 use squall_wire::*;
 
-/// Whether a packet with this header and `len` bytes of payload is accepted as what it is.
+/// Returns whether a packet with this header and `len` bytes of payload is accepted as it was
+/// built.
 fn accepted(ses: Ses, len: usize) -> bool {
     let pds = request(ses.next_header());
     let payload = vec![0x55; len];
@@ -15,7 +16,7 @@ fn accepted(ses: Ses, len: usize) -> bool {
     let mut bytes = vec![0; packet.len()];
     packet.emit(&mut bytes);
     match parse(&bytes) {
-        // A continuation's extension header can be taken for payload: then it is another packet.
+        // The extension header of a continuation may be read as payload, which is another packet.
         Ok(read) => read == packet,
         Err(error) => {
             assert!(matches!(error, ParseError::Length | ParseError::Truncated), "{error:?}");
@@ -24,7 +25,7 @@ fn accepted(ses: Ses, len: usize) -> bool {
     }
 }
 
-/// The lengths up to `most` that are accepted.
+/// Returns the lengths up to `most` that are accepted.
 fn lengths(ses: StdRequest, most: usize) -> Vec<usize> {
     (0..=most).filter(|&len| accepted(Ses::Std(ses), len)).collect()
 }
@@ -56,7 +57,7 @@ fn a_message() {
         for (at, here, eom) in [(40, 60, false), (40, 61, false), (40, 59, true), (40, 61, true)] {
             assert_eq!(lengths(next(message, at, here, eom), 120), NOTHING, "{at} {here} {eom}");
         }
-        // Where offset and length together leave 32 bits.
+        // Offset plus length exceeds 32 bits.
         assert_eq!(lengths(next(message, u32::MAX, 101, true), 120), NOTHING);
     }
 }
@@ -116,7 +117,8 @@ fn a_rendezvous_carries_its_eager_part() {
         assert_eq!(lengths(next(plan(40), 10, 30, true), 120), [30]);
         assert_eq!(lengths(next(plan(40), 10, 30, false), 120), NOTHING);
         assert_eq!(lengths(next(plan(40), 10, 29, true), 120), NOTHING);
-        // Without the extension header the eager part's end is not known, the message's is.
+        // Without the extension header the end of the eager part is unknown, that of the message is
+        // known.
         let bare = StdRequest { extension: Extension::None, ..plan(0) };
         for eom in [false, true] {
             assert_eq!(lengths(next(bare, 70, 30, eom), 40), [30]);

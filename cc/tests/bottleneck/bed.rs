@@ -1,6 +1,7 @@
-//! A packet-level model of one congested port: flows with endless backlogs, one FIFO queue that marks
-//! on dequeue (RED) and trims or drops when it is full, the receiver behind it. Acknowledgements,
-//! refusals, grants and notifications go back without queueing; rate packets do not queue at all, and leave no traces on the line.
+//! A packet-level model of one congested port: flows with endless backlogs, one FIFO queue that
+//! marks on dequeue (RED) and trims or drops when it is full, the receiver behind it.
+//! Acknowledgements, refusals, grants and notifications go back without queueing; rate packets
+//! neither queue nor use the line.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -14,9 +15,9 @@ use squall_cc::{
 
 /// Nominal bytes of every packet.
 pub(crate) const MTU: u32 = 4096;
-/// ... and of what a switch leaves of it.
+/// Bytes that a switch leaves of a trimmed packet.
 const HEADER: u32 = 64;
-/// What every flow says it still has to send.
+/// Backlog that every flow reports.
 const BACKLOG: u64 = 1 << 24;
 
 /// One flow: when it starts and stops, and its unloaded round-trip time.
@@ -30,16 +31,16 @@ pub(crate) struct FlowSpec {
 /// The port and its flows.
 #[derive(Clone, Debug)]
 pub(crate) struct Scene {
-    /// What the flows are told of the network; every link has its rate.
+    /// Network profile of the flows; every link has its rate.
     pub(crate) network: NetworkProfile,
-    /// What all flows run.
+    /// Algorithm of all flows.
     pub(crate) cc: SenderConfig,
     pub(crate) flows: Vec<FlowSpec>,
-    /// Decides marks and jitter.
+    /// Seed of marks and jitter.
     pub(crate) seed: u64,
 }
 
-/// What a run showed.
+/// Results of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     /// Bytes each flow got acknowledged in the measured interval.
@@ -52,7 +53,7 @@ pub(crate) struct Outcome {
     pub(crate) max_queue: u64,
     /// Packets trimmed or dropped in the whole run, and in the measured interval.
     pub(crate) lost: (u64, u64),
-    /// Every few microseconds: when, bytes queued, each flow's window in bytes.
+    /// Samples every few microseconds: time, bytes queued, each flow's window in bytes.
     pub(crate) series: Vec<(Time, u64, Vec<u64>)>,
 }
 
@@ -65,7 +66,7 @@ impl Outcome {
     }
 }
 
-/// A packet, with what its sender remembers of it.
+/// A packet, with the state that its sender keeps about it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Packet {
     flow: usize,
@@ -74,13 +75,13 @@ struct Packet {
     /// Acknowledged bytes of the flow when it left.
     delivered: u64,
     demand: Option<u64>,
-    /// When it left the queue, how many bytes had done so by then, and how many it left behind.
+    /// Departure from the queue, the bytes that had departed by then, and the bytes that remained.
     left: (Time, u64, u64),
 }
 
-/// What an acknowledgement says: of marks, credit, and which share of how many.
+/// Contents of an acknowledgement.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Said {
+struct AckContents {
     ecn: bool,
     credit: Option<u64>,
     share: Option<(u16, u16)>,
@@ -94,50 +95,50 @@ enum Event {
     Wake(usize),
     /// A timer of a flow's congestion control may be due.
     Timer(usize),
-    /// ... of the receiver's.
+    /// The receiver's timer may be due.
     ReceiverTimer,
     /// A packet reaches the queue.
     Arrive(Packet),
-    /// The head of the queue has left it.
+    /// The head of the queue departs.
     Depart,
-    /// An acknowledgement is back.
-    Ack(Packet, Said),
-    /// A refusal is back.
+    /// An acknowledgement reaches the sender.
+    Ack(Packet, AckContents),
+    /// A refusal reaches the sender.
     Nack(Packet),
-    /// The answer to a probe is back; probes pass the queue by.
+    /// The answer to a probe reaches the sender; probes bypass the queue.
     Probed(usize),
-    /// A request for credit is at the receiver.
+    /// A request for credit reaches the receiver.
     Requested(usize, u64),
-    /// A grant is back.
+    /// A grant reaches the sender.
     Granted(usize, u64),
-    /// A notification is back.
+    /// A notification reaches the sender.
     Notified(usize),
-    /// A rate packet is at the port.
+    /// A rate packet reaches the port.
     Asked(usize),
-    /// It is back.
+    /// A rate packet is back at its sender.
     Rated(usize),
     /// A dropped packet's timer fired.
     TimedOut(Packet),
-    /// Time to look.
+    /// Sample queue and windows.
     Sample,
 }
 
 struct Flow {
     cc: Sender,
     in_flight: u64,
-    /// When the sender's own link is free, and when its rate allows the next packet.
+    /// Time at which the sender's own link is free, and at which its rate allows the next packet.
     link_free: Time,
     pace_free: Time,
-    /// Its rate packet that is under way.
+    /// The flow's rate packet under way.
     asks: RatePacket,
-    /// The earliest wake-up and timer under way.
+    /// Earliest scheduled wake-up and timer.
     wake_at: Time,
     timer_at: Time,
     sent: u64,
     delivered: u64,
     /// The first packet of this round.
     round: u64,
-    /// Acknowledged in the measured interval.
+    /// Bytes acknowledged in the measured interval.
     acked: u64,
 }
 
@@ -146,7 +147,7 @@ struct Run<'a> {
     events: BinaryHeap<Reverse<(Time, u64, Event)>>,
     order: u64,
     flows: Vec<Flow>,
-    /// What the port knows of flows that ask for a rate.
+    /// The port's state of flows that ask for a rate.
     link: SpercLink,
     receiver: Receiver,
     rx: Vec<RxFlow>,
@@ -224,7 +225,7 @@ impl Run<'_> {
         self.events.push(Reverse((time, self.order, event)));
     }
 
-    /// Every byte in flight is a packet somewhere, and the other way round.
+    /// Checks that the bytes in flight are exactly those of the packets under way.
     fn conserves(&self) {
         let mut somewhere = vec![0; self.flows.len()];
         self.queue.iter().for_each(|packet| somewhere[packet.flow] += u64::from(MTU));
@@ -309,8 +310,8 @@ impl Run<'_> {
         }
     }
 
-    fn acknowledged(&mut self, now: Time, packet: Packet, said: Said) {
-        let Said { ecn, credit, share } = said;
+    fn acknowledged(&mut self, now: Time, packet: Packet, said: AckContents) {
+        let AckContents { ecn, credit, share } = said;
         let measured = now >= self.measure_from;
         let it = &mut self.flows[packet.flow];
         it.acked += if measured { u64::from(MTU) } else { 0 };
@@ -353,7 +354,7 @@ impl Run<'_> {
         self.after(now, flow);
     }
 
-    /// What follows every call: actions, timers, and perhaps there is something to send now.
+    /// Performs what follows every call: actions, timers, and sending if possible.
     fn after(&mut self, now: Time, flow: usize) {
         self.act(now, flow);
         self.send(now, flow);
@@ -391,7 +392,7 @@ impl Run<'_> {
         }
     }
 
-    /// Sends one packet if budget and link allow, and comes back when there may be another.
+    /// Sends one packet if budget and link allow, and schedules the next attempt.
     fn send(&mut self, now: Time, flow: usize) {
         let spec = self.scene.flows[flow];
         if now < spec.start || now >= spec.stop {
@@ -459,7 +460,7 @@ impl Run<'_> {
                 self.receive(now, packet, false, true);
                 self.at(now + base_rtt / 2, Event::Nack(packet));
             } else {
-                // Five BDPs of queue, one base RTT, and some.
+                // The timeout exceeds five BDPs of queue and a base RTT.
                 self.at(packet.sent + base_rtt * 8, Event::TimedOut(packet));
             }
             return;
@@ -472,7 +473,7 @@ impl Run<'_> {
         }
     }
 
-    /// Marks by what is left behind: RED from 0.2 to 0.8 BDP (UE 1.0 pp. 418-419).
+    /// Marks by the bytes that remain: RED from 0.2 to 0.8 BDP (UE 1.0 pp. 418-419).
     fn dequeue(&mut self, now: Time) {
         let mut packet = self.queue.pop_front().expect("a packet departs");
         self.queued -= u64::from(MTU);
@@ -493,8 +494,8 @@ impl Run<'_> {
         }
     }
 
-    /// The receiver sees a packet. What its acknowledgement says, if it has one.
-    fn receive(&mut self, now: Time, packet: Packet, ecn: bool, trimmed: bool) -> Said {
+    /// Processes a packet at the receiver. Returns the contents of its acknowledgement.
+    fn receive(&mut self, now: Time, packet: Packet, ecn: bool, trimmed: bool) -> AckContents {
         let rx = &mut self.rx[packet.flow];
         let bytes = if trimmed { HEADER } else { MTU };
         let source = u32::try_from(packet.flow).expect("few flows");
@@ -507,7 +508,7 @@ impl Run<'_> {
             self.receiver.fill_ack(now, rx, &mut signals);
         }
         self.poll_receiver(now);
-        Said {
+        AckContents {
             ecn: ecn && !signals.hide_marks,
             credit: signals.credit,
             share: signals.share.map(|share| (share.senders(), share.share())),

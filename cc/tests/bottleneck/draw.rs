@@ -1,4 +1,4 @@
-//! Pictures of a run, for people: the queue, and every flow's window, over time.
+//! Figures of a run: the queue, and every flow's window, over time.
 
 use std::fs;
 use std::path::Path;

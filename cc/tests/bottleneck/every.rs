@@ -1,6 +1,6 @@
-//! Every algorithm at the same port: one table an algorithm in `tables/`.
+//! Every algorithm at the same port: one table per algorithm in `tables/`.
 //!
-//! `SQUALL_BLESS=1` writes the tables anew; look at the difference before it is committed.
+//! `SQUALL_BLESS=1` writes the tables; inspect the difference before it is committed.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -11,10 +11,10 @@ use squall_cc::base::Span;
 
 use crate::{asked, draw, equal_flows, network};
 
-/// What the algorithms that promise a fair and full link must reach with up to 64 flows, from 2 ms on:
-/// Jain's index and the share of the link. The others are DCQCN and TIMELY, whose increase (in units of
-/// 5 to 40 Mb/s, made for flows of seconds) is slow beside 6 ms, and BBR, whose flows probe in turn and
-/// take no loss for a sign.
+/// Values that the algorithms that promise a fair and full link must reach with up to 64 flows,
+/// from 2 ms on: Jain's index and the share of the link. The others are DCQCN and TIMELY, whose
+/// increase (in units of 5 to 40 Mb/s, made for flows of seconds) is slow beside 6 ms, and BBR,
+/// whose flows probe in turn and do not react to loss.
 const PROMISES: &[(&str, f64, f64)] = &[
     ("nscc", 0.95, 0.98),
     ("smartt", 0.9, 0.95),
@@ -31,7 +31,7 @@ const PROMISES: &[(&str, f64, f64)] = &[
 const HEAD: &str =
     "switches flows start      jain   used  mean queue  max queue   lost, of it after 2 ms\n";
 
-/// The table of one algorithm.
+/// Returns the table of one algorithm.
 fn table(name: &str) -> String {
     let mut table = String::from(HEAD);
     for trimming in [true, false] {

@@ -1,5 +1,5 @@
-//! Do flows converge to a fair and full bottleneck? The tables are snapshots, to be read as text: when
-//! one changes on purpose, replace its file by what the failing test prints.
+//! Convergence of flows to a fair and full bottleneck. The tables are snapshots: when one changes
+//! on purpose, replace its file by the output of the failing test.
 //!
 //! `SQUALL_SVG=DIR cargo test -p squall-cc --test bottleneck` draws queue and windows of every row.
 
@@ -27,7 +27,7 @@ fn millis(n: u64) -> Time {
     Time::ZERO + Span::millis(n)
 }
 
-/// What whoever runs the tests asks for, by an environment variable.
+/// Returns an environment variable by which the user of the tests controls them.
 #[allow(clippy::disallowed_methods)] // a test, not the provider
 fn asked(name: &str) -> Option<std::ffi::OsString> {
     std::env::var_os(name)

@@ -75,8 +75,8 @@ fn flows_of_different_base_rtt_share() {
     assert!(path > 0.8, "path {path:.3}");
 }
 
-/// Why there is a probe (UE 1.0 section 3.6.13.7): flows that start together measure each other's
-/// queue, and a microsecond of error in the base RTT is worth several fair shares.
+/// Shows the need for the probe (UE 1.0 section 3.6.13.7): flows that start together measure each
+/// other's queue, and a microsecond of error in the base RTT is worth several fair shares.
 #[test]
 fn without_the_probe_base_rtts_are_wrong_and_shares_too() {
     let silent = mixed_flows(NsccConfig { probe: false, ..config(true) });

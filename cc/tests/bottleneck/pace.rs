@@ -20,7 +20,8 @@ fn pacing_below_one_packet_ends_the_trimming() {
         assert!(fewer * 2 < trimmed, "{name}: {fewer} trimmed, {trimmed} without pacing");
         assert!(paced.mean_queue < whole.mean_queue, "{name}: the queue is no shorter");
         assert!(paced.utilisation > 0.95, "{name}: used {:.3}", paced.utilisation);
-        // A hundred packets a flow in the measured time: who had one more or less is chance.
+        // Each flow sends about a hundred packets in the measured time, so single packets decide by
+        // chance.
         assert!(paced.jain() > 0.6, "{name}: {:.3}", paced.jain());
     }
 }

@@ -65,8 +65,8 @@ fn achieved_bytes_spare_drops() {
     assert!(with.lost.0 * 5 < without.lost.0 * 4, "{:?} against {:?}", with.lost, without.lost);
 }
 
-/// Why a trimmed packet counts as one late by a full queue: algorithm 3 to the letter cannot see the
-/// congestion of switches that trim at the target.
+/// A trimmed packet must count as one delayed by a full queue: algorithm 3 to the letter cannot see
+/// the congestion of switches that trim at the target.
 #[test]
 fn without_a_reaction_to_trims_the_windows_stay_open() {
     let trimming = NetworkProfile { trimming: true, ..NETWORK };

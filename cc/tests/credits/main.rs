@@ -34,7 +34,7 @@ fn an_incast_is_paced_by_its_receiver() {
         assert!(first.0 > last.0 * 97 / 100, "{cc}: from {first:?} to {last:?}");
         // The first window: each flow speculates with 225000 B, the port holds 150000.
         assert!(outcome.trimmed < 16 * 55, "{cc}: {} trimmed", outcome.trimmed);
-        // What it left behind has drained by now.
+        // The queue of the first window has drained by now.
         assert!(outcome.late_queue <= 4 * u64::from(MTU), "{cc}: {} B", outcome.late_queue);
         let again = outcome.sent - flows as u64 * u64::from(packets);
         assert!(again <= outcome.trimmed, "{cc}: {again} sent again, {} trimmed", outcome.trimmed);
@@ -53,7 +53,7 @@ fn one_flow_alone_fills_the_line() {
     }
 }
 
-/// A receiver that knows nothing of credit: the flows go on with a window, and say so.
+/// If the receiver knows nothing of credit, the flows continue with a window and report it.
 #[test]
 fn without_grants_a_window_takes_over() {
     for cc in ON_CREDIT {
@@ -91,8 +91,8 @@ fn a_late_flow_gets_its_half() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// Whatever is lost, of data, ACKs, NACKs, grants and questions: every flow finishes, whether the
-    /// receiver grants or not, and nothing is sent without end.
+    /// Every flow finishes whatever is lost of data, ACKs, NACKs, grants and requests, whether the
+    /// receiver grants or not, and no flow sends without end.
     #[test]
     fn every_flow_finishes_whatever_is_lost(
         cc in prop::sample::select(&ON_CREDIT[..]),

@@ -17,7 +17,7 @@ const LINE: Rate = Rate::gbps(100);
 const BASE_RTT: Span = Span::micros(12);
 /// The 1 % of the line that is not granted drains a bandwidth-delay product of 150000 B in 1.2 ms.
 pub(crate) const LATE: Time = Time(1_300_000);
-/// Longer than any queue here.
+/// Timeout, longer than any queue here.
 const RTO: Span = Span::micros(200);
 
 /// The network every test here runs on.
@@ -25,32 +25,32 @@ pub(crate) fn network() -> NetworkProfile {
     NetworkProfile::new(LINE, BASE_RTT, MTU, true)
 }
 
-/// What is to be run.
+/// Description of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Scene {
     /// The senders' algorithm.
     pub(crate) cc: &'static str,
-    /// What the receiver does; `None` for what the algorithm needs.
+    /// The receiver; `None` for the one that the algorithm needs.
     pub(crate) receiver: Option<ReceiverConfig>,
     /// Packets of each flow, and when it starts.
     pub(crate) flows: Vec<(u32, Time)>,
-    /// Part of all packets, of whatever kind, that are lost.
+    /// Share of all packets, of whatever kind, that are lost.
     pub(crate) loss: f64,
     pub(crate) seed: u64,
 }
 
-/// What a run showed.
+/// Results of a run.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    /// When each flow had everything acknowledged; `None` for never.
+    /// Time at which each flow had everything acknowledged; `None` for never.
     pub(crate) finished: Vec<Option<Time>>,
     /// Largest queue in bytes after [`LATE`].
     pub(crate) late_queue: u64,
     /// Packets trimmed.
     pub(crate) trimmed: u64,
-    /// Packets sent, again or for the first time.
+    /// Packets sent, retransmissions included.
     pub(crate) sent: u64,
-    /// Whether each sender says that it is not granted anything.
+    /// Whether each sender reports that it receives no grants.
     pub(crate) ungranted: Vec<bool>,
 }
 
@@ -80,7 +80,7 @@ enum Fate {
 struct Flow {
     cc: Sender,
     rx: RxFlow,
-    /// The number of the peer's that its 24 bits are next to, at the sender and at the receiver.
+    /// Reference for the 24 bits of a credit, at the sender and at the receiver.
     granted: u64,
     demanded: u64,
     packets: Vec<Fate>,
@@ -92,7 +92,7 @@ struct Flow {
     left: u32,
     start: Time,
     finished: Option<Time>,
-    /// The timer that is set.
+    /// Scheduled timer.
     timer: Option<Time>,
 }
 
@@ -102,7 +102,7 @@ struct World<'a> {
     order: u64,
     flows: Vec<Flow>,
     receiver: Receiver,
-    /// The receiver's timer, if it is set.
+    /// The receiver's scheduled timer, if any.
     pulling: Option<Time>,
     queue: VecDeque<(usize, u32, u32, Time)>,
     rng: Rng,
@@ -167,7 +167,7 @@ impl World<'_> {
         self.events.push(Reverse((time, self.order, event)));
     }
 
-    /// Half a round trip from here to there, unless it is lost on the way.
+    /// Schedules an event half a round trip later, unless the packet is lost.
     fn travel(&mut self, now: Time, event: Event) {
         if !self.rng.chance(self.scene.loss) {
             let jitter = Span(u64::from(self.rng.below(300)));
@@ -246,7 +246,7 @@ impl World<'_> {
         }
     }
 
-    /// A packet's fate is known. False when it was before.
+    /// Records the fate of a packet. Returns false if it was known before.
     fn settle(&mut self, flow: usize, seq: u32, fate: Fate) -> bool {
         let it = &mut self.flows[flow];
         let packet = &mut it.packets[seq as usize];
@@ -288,7 +288,7 @@ impl World<'_> {
         (unsent + it.again.len()) as u64 * u64::from(MTU)
     }
 
-    /// Sends one packet if it may, and comes back when the link is free.
+    /// Sends one packet if allowed, and schedules the next attempt for when the link is free.
     fn send(&mut self, now: Time, flow: usize) {
         let backlog = self.backlog(flow);
         let it = &mut self.flows[flow];
@@ -323,7 +323,7 @@ impl World<'_> {
         self.act(now, flow);
     }
 
-    /// What the sender wants done, and when it wants to be called.
+    /// Performs the sender's actions and schedules its timer.
     fn act(&mut self, now: Time, flow: usize) {
         while let Some(action) = self.flows[flow].cc.poll(now) {
             if let SenderAction::RequestCredit { target } = action {
@@ -339,7 +339,8 @@ impl World<'_> {
         }
     }
 
-    /// The port trims when a bandwidth-delay product waits; the rest of a packet overtakes the queue.
+    /// Queues a packet. The port trims when a bandwidth-delay product waits; a trimmed packet
+    /// overtakes the queue.
     fn enqueue(&mut self, now: Time, flow: usize, seq: u32, demand: u32, sent: Time) {
         let queued = self.queue.len() as u64 * u64::from(MTU);
         if queued >= LINE.bytes_in(BASE_RTT) {

@@ -4,15 +4,15 @@
 use squall_wire::base::Psn;
 use squall_wire::*;
 
-/// Every sample: a name that can be a file's name, and the UDP payload.
-#[allow(dead_code)] // not everybody who has the samples wants all
+/// Returns every sample: a name that can be a file's name, and the UDP payload.
+#[allow(dead_code)] // not every user of the samples needs all of them
 pub(crate) fn all() -> Samples {
     let mut samples = standard();
     rates(&mut samples);
     samples
 }
 
-/// Those whose types the tables of UE have, so that others know them.
+/// Returns the samples whose types are in the tables of UE, so that other dissectors know them.
 pub(crate) fn standard() -> Samples {
     let mut samples = Vec::new();
     requests(&mut samples);
@@ -131,7 +131,8 @@ fn request_headers(samples: &mut Samples) {
     with_std(samples, "middle", pds, next(1000, 1000, false), 1000);
     with_std(samples, "last", pds, next(2000, 500, true), 500);
 
-    // A rendezvous: nothing eager; all in one packet; eager part in two packets.
+    // Rendezvous with nothing eager, with everything in one packet, and with the eager part in two
+    // packets.
     for opcode in [Opcode::RendezvousSend, Opcode::RendezvousTsend] {
         let plan = |eager_length| StdRequest {
             extension: Extension::Rendezvous(Rendezvous {
