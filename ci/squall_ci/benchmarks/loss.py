@@ -8,7 +8,7 @@ target is missed.
 import argparse
 import statistics
 
-from squall_ci.benchmarks.networks import faster, measure, Network, PROVIDERS
+from squall_ci.benchmarks.networks import cable, faster, measure, PROVIDERS
 from squall_ci.namespaces import Namespaces
 from squall_ci.paths import need
 from squall_ci.rounds import add_options, conclude, turns
@@ -56,14 +56,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     plan = QUICK if args.quick else PLAN
     rows, missed, lossless = [], [], 0.0
-    with Namespaces(["a", "b"]) as net:
-        net.join("a", "eth0", "10.78.0.1/24", "b", "eth0", "10.78.0.2/24", MTU)
+    with cable(MTU) as (where, net):
         for node in net.nodes:
             for offload in OFFLOADS:
                 net.inside(node, "ethtool", "-K", "eth0", offload, "off")
-        paths = ",".join(f"/run/netns/{net.name(node)}" for node in net.nodes)
-        env = {"FI_SQUALL_IFACE": "", "FI_TCP_IFACE": "eth0"}
-        where = Network(["-a", "10.78.0.1,10.78.0.2", "-n", paths], env)
         for percent in args.loss or LOSSES:
             lose(net, percent)
             samples: dict[str, list[dict[str, float]]] = {provider: [] for provider in PROVIDERS}

@@ -50,17 +50,14 @@ class Network:
 
 
 @contextlib.contextmanager
-def network(name: str) -> Iterator[Network]:
-    mtu = NETWORKS[name]
-    if mtu is None:
-        yield Network()
-        return
+def cable(mtu: int) -> Iterator[tuple[Network, Namespaces]]:
+    """Yields two namespaces joined by a cable of this MTU, as the place of a benchmark."""
     need(os.geteuid() == 0, "namespaces need root")
     with Namespaces(["a", "b"]) as net:
         net.join("a", "eth0", "10.78.0.1/24", "b", "eth0", "10.78.0.2/24", mtu)
         paths = ",".join(f"/run/netns/{net.name(node)}" for node in net.nodes)
         env = {"FI_SQUALL_IFACE": "", "FI_TCP_IFACE": "eth0"}
-        yield Network(["-a", "10.78.0.1,10.78.0.2", "-n", paths], env)
+        yield Network(["-a", "10.78.0.1,10.78.0.2", "-n", paths], env), net
 
 
 def words(sizes: Sequence[int], quick: bool) -> list[str]:
@@ -177,7 +174,8 @@ def main(args: argparse.Namespace) -> int:
         frames = args.frames and NETWORKS[name] == 1500
         those = (*PROVIDERS, FRAMES) if frames else PROVIDERS
         samples: dict[str, list[dict[str, float]]] = {who: [] for who in (*those, PORT)}
-        with network(name) as where:
+        mtu = NETWORKS[name]
+        with cable(mtu) if mtu else contextlib.nullcontext((Network(), None)) as (where, _):
             for order in turns(those, args):
                 for provider in order:
                     samples[provider].append(measure(where, provider, plan))
