@@ -54,7 +54,7 @@ pub use flight::Flights;
 pub use head::{Class, Head};
 pub use lane::MOST as MOST_LANES;
 pub use lossless::Lossless;
-pub use network::{Border, Coming, Ends, Handed, Network, Step};
+pub use network::{Border, Ends, Handed, Network, Step, UpcomingEvent};
 pub use packet_options::{Decoder, Encoder, PacketOption, PacketOptions};
 pub use partition::{Partition, Share};
 pub use port::{Departure, Drop, Enqueued, Port, PortConfig, PortCounters};

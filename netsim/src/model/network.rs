@@ -26,16 +26,16 @@ pub trait Ends {
     /// Packet `to`, a new one, carries what `from` does.
     fn copy(&mut self, from: u32, to: u32);
 
-    /// Reads what will be needed when `coming` happens, so that the processor waits for many of these at once;
-    /// the value means nothing, and nothing may depend on it.
-    fn glance(&self, coming: Coming) -> u64 {
-        let _ = coming;
+    /// Prefetches the memory that `event` needs, so that the processor waits for many reads at once. The value means nothing, and
+    /// nothing may depend on it.
+    fn prefetch(&self, event: UpcomingEvent) -> u64 {
+        let _ = event;
         0
     }
 
-    /// The same, what is one pointer further.
-    fn glance_on(&self, coming: Coming) -> u64 {
-        let _ = coming;
+    /// Prefetches the memory that is one pointer further.
+    fn prefetch_next(&self, event: UpcomingEvent) -> u64 {
+        let _ = event;
         0
     }
 }
@@ -45,9 +45,9 @@ impl Ends for () {
     fn copy(&mut self, _from: u32, _to: u32) {}
 }
 
-/// What will happen soon outside of the network.
+/// An event at a host that will happen soon.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Coming {
+pub enum UpcomingEvent {
     /// A packet arrives at a host.
     Arrival {
         /// The host.
@@ -362,7 +362,7 @@ impl Network {
                 if !self.wheel.turn(until) {
                     return None;
                 }
-                self.look_ahead(ends);
+                self.prefetch(ends);
                 self.seen = BATCH;
             }
             let Some((at, what)) = self.wheel.pop(until) else {
@@ -417,26 +417,26 @@ impl Network {
         self.wheel.push(at, Turn::at_port(kind, port, at).0, what.pack());
     }
 
-    /// Reads what the coming events will need, one level of pointers after the other, so that the
-    /// processor waits for all of them at once and not for each by itself: in a large network little of
-    /// it is in the cache. But for the ways of packets, nothing depends on what is read.
-    fn look_ahead(&mut self, ends: &impl Ends) {
+    /// Prefetches the memory that upcoming events need, one level of pointers after the other, so that the
+    /// processor waits for all reads at once and not for each by itself: in a large network little of
+    /// this memory is in the cache. But for the routes of packets, nothing depends on what is read.
+    fn prefetch(&mut self, ends: &impl Ends) {
         let mut sum = 0;
-        for what in self.wheel.coming() {
+        for what in self.wheel.upcoming() {
             match Event::unpack(what) {
                 Event::AtSwitch { packet, .. } => {
                     sum ^= u64::from(self.flights.flying[packet as usize].head.dst);
                 }
                 Event::AtHost { host, packet } => {
                     sum ^= u64::from(self.flights.flying[packet as usize].head.dst);
-                    sum ^= ends.glance(Coming::Arrival { host, packet });
+                    sum ^= ends.prefetch(UpcomingEvent::Arrival { host, packet });
                 }
-                Event::Call(what) => sum ^= ends.glance(Coming::Call(what)),
+                Event::Call(what) => sum ^= ends.prefetch(UpcomingEvent::Call(what)),
                 _ => {}
             }
         }
         self.ahead.clear();
-        for what in self.wheel.coming() {
+        for what in self.wheel.upcoming() {
             match Event::unpack(what) {
                 Event::AtSwitch { switch, packet } => {
                     let flying = &mut self.flights.flying[packet as usize];
@@ -446,9 +446,9 @@ impl Network {
                 }
                 Event::Free { port } => self.ahead.push(port),
                 Event::AtHost { host, packet } => {
-                    sum ^= ends.glance_on(Coming::Arrival { host, packet });
+                    sum ^= ends.prefetch_next(UpcomingEvent::Arrival { host, packet });
                 }
-                Event::Call(what) => sum ^= ends.glance_on(Coming::Call(what)),
+                Event::Call(what) => sum ^= ends.prefetch_next(UpcomingEvent::Call(what)),
                 _ => {}
             }
         }

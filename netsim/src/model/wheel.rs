@@ -286,7 +286,7 @@ impl Wheel {
     }
 
     /// What is known to come out next, of [`BATCH`] events at most.
-    pub(super) fn coming(&self) -> impl Iterator<Item = u64> {
+    pub(super) fn upcoming(&self) -> impl Iterator<Item = u64> {
         self.ready.iter().rev().take(BATCH).map(|event| event.what)
     }
 

@@ -288,19 +288,19 @@ impl Adapter for Endpoint {
         (counters.tx_acks, counters.tx_nacks.iter().sum())
     }
 
-    fn glance(&self) -> u64 {
+    fn prefetch(&self) -> u64 {
         let timeout = self.pdcs.poll_timeout().map_or(0, |when| when.0);
         timeout ^ self.pdcs.counters().rx_packets
     }
 
-    fn glance_at(&self, body: &Body, flows: &[Running]) -> u64 {
+    fn prefetch_packet(&self, body: &Body, flows: &[Running]) -> u64 {
         match body {
             Body::Data { flow, .. } => flows[*flow as usize].received,
             Body::Control(_) | Body::Rates | Body::Roce(_) => 0,
         }
     }
 
-    fn glance_from(&self, context: u32, flows: &[Running]) -> u64 {
+    fn prefetch_context(&self, context: u32, flows: &[Running]) -> u64 {
         let context = &self.contexts[context as usize];
         context.flows.front().map_or(0, |&flow| flows[flow as usize].unsent)
     }

@@ -152,16 +152,16 @@ pub(super) trait Adapter {
     /// Acknowledgements and negative ones sent.
     fn answers(&self) -> (u64, u64);
 
-    /// Reads what will be needed of it; the value means nothing.
-    fn glance(&self) -> u64;
+    /// Prefetches the memory of the transport; the value means nothing.
+    fn prefetch(&self) -> u64;
 
-    /// The same for the context for which a packet with `body` is, if it is easily found.
-    fn glance_at(&self, _body: &Body, _flows: &[Running]) -> u64 {
+    /// Prefetches the context of a packet with `body`, if that context is easily found.
+    fn prefetch_packet(&self, _body: &Body, _flows: &[Running]) -> u64 {
         0
     }
 
-    /// The same for a context that sends.
-    fn glance_from(&self, _context: u32, _flows: &[Running]) -> u64 {
+    /// Prefetches a context that sends.
+    fn prefetch_context(&self, _context: u32, _flows: &[Running]) -> u64 {
         0
     }
 }
@@ -229,17 +229,17 @@ impl Host {
         }
     }
 
-    /// Reads what will be needed of it; the value means nothing.
-    pub(super) fn glance(&self) -> u64 {
-        self.busy_until.0 ^ self.outbox.glance() ^ each!(&self.stack, stack => stack.glance())
+    /// Prefetches the memory of the transport; the value means nothing.
+    pub(super) fn prefetch(&self) -> u64 {
+        self.busy_until.0 ^ self.outbox.prefetch() ^ each!(&self.stack, stack => stack.prefetch())
     }
 
     /// Reads what a packet that arrives with `body`, or else the next one to be sent, will need; the value
     /// means nothing.
-    pub(super) fn glance_at(&self, body: Option<&Body>, flows: &[Running]) -> u64 {
+    pub(super) fn prefetch_packet(&self, body: Option<&Body>, flows: &[Running]) -> u64 {
         each!(&self.stack, stack => match (body, self.outbox.turn()) {
-            (Some(body), _) => stack.glance_at(body, flows),
-            (None, Some(context)) => stack.glance_from(context, flows),
+            (Some(body), _) => stack.prefetch_packet(body, flows),
+            (None, Some(context)) => stack.prefetch_context(context, flows),
             (None, None) => 0,
         })
     }

@@ -145,7 +145,7 @@ impl Outbox {
     }
 
     /// How much waits; the value means nothing.
-    pub(super) fn glance(&self) -> u64 {
+    pub(super) fn prefetch(&self) -> u64 {
         self.active.len() as u64 ^ self.control.len() as u64
     }
 

@@ -13,7 +13,7 @@ use super::setup::Setup;
 use crate::Picos;
 use crate::chance::Chance;
 use crate::model::{
-    Border, Coming, Drop, Ends, FailureEvent, Handed, Network, Partition, Share, Step, Turn,
+    Border, Drop, Ends, FailureEvent, Handed, Network, Partition, Share, Step, Turn, UpcomingEvent,
 };
 use crate::topology::Node;
 use crate::workload::{Start, Workload};
@@ -123,30 +123,30 @@ impl Ends for Hosts {
         self.bodies.copy_rest(from, to);
     }
 
-    fn glance(&self, coming: Coming) -> u64 {
-        match coming {
-            Coming::Arrival { host, packet } => {
-                self.hosts[host].glance() ^ u64::from(self.bodies.of(packet).is_data())
+    fn prefetch(&self, event: UpcomingEvent) -> u64 {
+        match event {
+            UpcomingEvent::Arrival { host, packet } => {
+                self.hosts[host].prefetch() ^ u64::from(self.bodies.of(packet).is_data())
             }
-            Coming::Call(what) => match Happening::unpack(what) {
-                Happening::Card { host } => self.hosts[host].glance(),
+            UpcomingEvent::Call(what) => match Happening::unpack(what) {
+                Happening::Card { host } => self.hosts[host].prefetch(),
                 _ => 0,
             },
         }
     }
 
-    fn glance_on(&self, coming: Coming) -> u64 {
+    fn prefetch_next(&self, event: UpcomingEvent) -> u64 {
         if !self.large {
             return 0;
         }
-        let (host, body) = match coming {
-            Coming::Arrival { host, packet } => (host, Some(self.bodies.of(packet))),
-            Coming::Call(what) => match Happening::unpack(what) {
+        let (host, body) = match event {
+            UpcomingEvent::Arrival { host, packet } => (host, Some(self.bodies.of(packet))),
+            UpcomingEvent::Call(what) => match Happening::unpack(what) {
                 Happening::Card { host } => (host, None),
                 _ => return 0,
             },
         };
-        self.hosts[host].glance_at(body, &self.flows.running)
+        self.hosts[host].prefetch_packet(body, &self.flows.running)
     }
 }
 

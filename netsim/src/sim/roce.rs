@@ -343,7 +343,7 @@ impl Adapter for Roce {
         (self.acks, self.naks)
     }
 
-    fn glance(&self) -> u64 {
+    fn prefetch(&self) -> u64 {
         0
     }
 }
