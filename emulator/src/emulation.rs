@@ -8,8 +8,8 @@ use squall_net::emulator::frame::PacketFrame;
 use squall_cc::Hops;
 use squall_netsim::Picos;
 use squall_netsim::model::{
-    Class, Ends, Failure, Head, MessagePacket, Network, NetworkConfig, PacketOptions, Share, Step,
-    SwitchProgram,
+    Class, Ends, Failure, MessagePacket, Network, NetworkConfig, PacketHeader, PacketOptions,
+    Share, Step, SwitchProgram,
 };
 use squall_netsim::topology::Topology;
 use squall_reliability::{emit_rates, rates_of, record_of, speculation_of};
@@ -24,7 +24,7 @@ pub struct Delivery<'a> {
     pub host: u32,
     /// What the sender attached to it: see [`Emulation::send`].
     pub tag: u64,
-    /// Its head as given to [`Emulation::send`], but marked or trimmed on the way.
+    /// Its header as given to [`Emulation::send`], but marked or trimmed on the way.
     pub frame: &'a PacketFrame,
     /// Its UDP payload.
     pub payload: &'a [u8],
@@ -142,13 +142,13 @@ impl Emulation {
     /// further. Frame and tag come back in the [`Delivery`].
     pub fn send(&mut self, at: Picos, route: Route, frame: PacketFrame, payload: &[u8], tag: u64) {
         let bytes = u32::try_from(payload.len()).unwrap_or(u32::MAX);
-        let mut head = Head {
+        let mut header = PacketHeader {
             dst: route.to,
             flow: route.flow,
             entropy: u32::from(frame.entropy),
             bytes: bytes.saturating_add(self.overhead),
             class: if frame.control { Class::Control } else { Class::Data },
-            ..Head::default()
+            ..PacketHeader::default()
         };
         let config = self.network.switches().config();
         let mut options = (!config.features.is_empty()).then_some(PacketOptions::EMPTY);
@@ -160,10 +160,10 @@ impl Emulation {
                 config.features.iter().for_each(|feature| feature.on_send(&packet, options));
             }
             if needs.rates && write_rate_options(payload, options) {
-                head.class = Class::Rate;
+                header.class = Class::Rate;
             }
         }
-        let packet = self.network.enter(at, route.from, head, options.as_ref());
+        let packet = self.network.enter(at, route.from, header, options.as_ref());
         self.carried.put(packet, tag, frame, payload);
     }
 
@@ -185,11 +185,11 @@ impl Emulation {
 
     fn arrived(&mut self, host: u32, packet: u32, deliver: &mut dyn FnMut(&Delivery<'_>)) {
         let at = self.network.now();
-        let (&head, _) = self.network.take(packet);
+        let (&header, _) = self.network.take(packet);
         let carried = &mut self.carried.0[packet as usize];
-        if head.trimmed {
+        if header.trimmed {
             carried.frame.trimmed = true;
-            carried.payload.truncate(head.bytes.saturating_sub(self.overhead) as usize);
+            carried.payload.truncate(header.bytes.saturating_sub(self.overhead) as usize);
         }
         if let Some(options) = self.network.options(packet) {
             if let Some(rates) = options.read() {
@@ -200,7 +200,7 @@ impl Emulation {
             }
         }
         // ECT(0) and ECT(1) become CE; what is not ECN-capable stays what it is.
-        if head.ce && carried.frame.ecn != 0 {
+        if header.ce && carried.frame.ecn != 0 {
             carried.frame.ecn = 3;
         }
         let Carried { tag, frame, payload } = &*carried;
@@ -256,6 +256,6 @@ fn write_telemetry(payload: &mut Vec<u8>, hops: &Hops) {
         return;
     }
     let records = hops.iter().flat_map(|hop| record_of(&hop).to_bytes());
-    let head = Telemetry::head(TelemetryKind::Own, hops.len());
-    drop(payload.splice(..Telemetry::LEN, head.into_iter().chain(records)));
+    let header = Telemetry::head(TelemetryKind::Own, hops.len());
+    drop(payload.splice(..Telemetry::LEN, header.into_iter().chain(records)));
 }

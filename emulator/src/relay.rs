@@ -381,8 +381,8 @@ impl Relay {
             let len = frame.bytes.len();
             match (frame.kind, &client.role) {
                 (FrameKind::Packet, Role::Endpoint(from)) => {
-                    let Ok((head, payload)) = PacketFrame::decode(&frame) else { return false };
-                    let missing = self.send(now, from.addr, from.host, head, payload);
+                    let Ok((header, payload)) = PacketFrame::decode(&frame) else { return false };
+                    let missing = self.send(now, from.addr, from.host, header, payload);
                     let bytes = payload.len() as u64;
                     client.handled(len);
                     if let Role::Endpoint(from) = &mut client.role {
@@ -487,10 +487,10 @@ impl Relay {
         now: Time,
         source: SocketAddr,
         from: u32,
-        mut head: PacketFrame,
+        mut header: PacketFrame,
         payload: &[u8],
     ) -> Option<SocketAddr> {
-        let dst = head.addr;
+        let dst = header.addr;
         let Some(&(tag, to)) = self.by_addr.get(&dst) else {
             self.totals.nobody += 1;
             return Some(dst);
@@ -503,12 +503,12 @@ impl Relay {
         self.totals.entered += 1;
         self.run_state.entered(now, (from, to), payload.len() as u64);
         // As the receiver will see it.
-        head.addr = SocketAddr::new(source.ip(), head.entropy);
-        head.trimmed = false;
+        header.addr = SocketAddr::new(source.ip(), header.entropy);
+        header.trimmed = false;
         // The sender's clock is ours, but its word is not to be trusted.
-        let at = self.model(head.sent.min(now));
+        let at = self.model(header.sent.min(now));
         let route = Route { from, to, flow: Route::flow(source, dst) };
-        self.emulation.send(at, route, head, payload, tag);
+        self.emulation.send(at, route, header, payload, tag);
         None
     }
 

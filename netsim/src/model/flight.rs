@@ -1,13 +1,13 @@
 //! Packets on their way, by number: what switches read of them. What they carry is the driver's, by the same
 //! numbers.
 
-use super::head::{Class, Head};
+use super::header::{Class, PacketHeader};
 
 /// A packet as the network sees it.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(32))]
 pub(super) struct InFlight {
-    pub(super) head: Head,
+    pub(super) header: PacketHeader,
     /// The sending host.
     source: u32,
     /// The port it left by last; where it goes on at a switch with a program, its lanes too: see [`super::lane`].
@@ -22,7 +22,7 @@ pub(super) const NO_WAY: u32 = u32::MAX;
 impl InFlight {
     /// Whether it was sent as data: trimmed packets are of the other class.
     pub(super) fn is_data(&self) -> bool {
-        self.head.class == Class::Data || self.head.trimmed
+        self.header.class == Class::Data || self.header.trimmed
     }
 }
 
@@ -35,8 +35,8 @@ pub struct Flights {
 
 impl Flights {
     /// A new packet from host `source`, which leaves it by `port`.
-    pub(super) fn make(&mut self, source: u32, port: u32, head: Head) -> u32 {
-        let flying = InFlight { head, source, port, way: NO_WAY };
+    pub(super) fn make(&mut self, source: u32, port: u32, header: PacketHeader) -> u32 {
+        let flying = InFlight { header, source, port, way: NO_WAY };
         if let Some(packet) = self.free.pop() {
             self.flying[packet as usize] = flying;
             return packet;
@@ -48,8 +48,8 @@ impl Flights {
 
     /// A copy of a packet.
     pub(super) fn copy(&mut self, packet: u32) -> u32 {
-        let InFlight { head, source, port, .. } = self.flying[packet as usize];
-        self.make(source, port, head)
+        let InFlight { header, source, port, .. } = self.flying[packet as usize];
+        self.make(source, port, header)
     }
 
     /// The packet is gone.
@@ -57,17 +57,17 @@ impl Flights {
         self.free.push(packet);
     }
 
-    /// The head of a packet that is on its way, or arrived and was not taken.
+    /// The header of a packet that is on its way, or arrived and was not taken.
     #[must_use]
-    pub fn head(&self, packet: u32) -> &Head {
-        &self.flying[packet as usize].head
+    pub fn header(&self, packet: u32) -> &PacketHeader {
+        &self.flying[packet as usize].header
     }
 
-    /// Head and source of a packet that is gone now; they stay readable until the next one is made.
-    pub(super) fn take(&mut self, packet: u32) -> (&Head, u32) {
+    /// Takes header and source of a packet out of the network; they stay readable until the next one is made.
+    pub(super) fn take(&mut self, packet: u32) -> (&PacketHeader, u32) {
         self.free.push(packet);
         let flying = &self.flying[packet as usize];
-        (&flying.head, flying.source)
+        (&flying.header, flying.source)
     }
 
     /// Forgets the ways that were found out ahead.

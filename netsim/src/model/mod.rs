@@ -2,7 +2,7 @@
 //!
 //! # How a driver uses a [`Network`]
 //!
-//! 1. A packet is a number. Its [`Head`], the part that switches read, is the network's; what it carries is the
+//! 1. A packet is a number. Its [`PacketHeader`], the part that switches read, is the network's; what it carries is the
 //!    driver's, who keeps it by the same number. It enters by [`Network::enter`], and waits at its host while the
 //!    wire is taken, or by [`Network::transmit`], if the driver plays the network card itself.
 //! 2. [`Network::step`] lets happen what happens until a moment, and returns at what concerns the driver: a packet
@@ -16,7 +16,7 @@
 //! # What is inside
 //!
 //! [`Switches`] keeps no time: it is told what happens to which port when, and answers. Packets are handles `T`
-//! with a head. Whenever something was queued on a port that is not [armed](Switches::arm), [`Switches::serve`] is
+//! with a header. Whenever something was queued on a port that is not [armed](Switches::arm), [`Switches::serve`] is
 //! called when the wire is free: it says which packet leaves and when it arrives at the other end
 //! ([`Departure::arrives`], which includes the next switch's latency). Then [`Switches::land`] says whether it was
 //! lost on the way, and at a switch [`Switches::pass`] routes it on. In a lossless network,
@@ -26,7 +26,7 @@ mod config;
 mod event;
 mod feature;
 mod flight;
-mod head;
+mod header;
 mod lane;
 mod lossless;
 mod network;
@@ -51,7 +51,7 @@ pub use feature::{
     SwitchFeature, register, registered,
 };
 pub use flight::Flights;
-pub use head::{Class, Head};
+pub use header::{Class, PacketHeader};
 pub use lane::MOST as MOST_LANES;
 pub use lossless::Lossless;
 pub use network::{Border, Ends, Handed, Network, Step, UpcomingEvent};

@@ -2,7 +2,7 @@
 //! when. Whoever steps it says how far time went; nothing here knows whether that time is virtual.
 
 use super::flight::{Flights, NO_WAY};
-use super::head::Head;
+use super::header::PacketHeader;
 use super::lane;
 use super::packet_options::PacketOptions;
 use super::partition::Share;
@@ -146,7 +146,7 @@ pub struct Network {
     host_ports: Vec<u32>,
     /// Events until the next look ahead, more or less.
     seen: usize,
-    /// For [`Network::look_ahead`].
+    /// For [`Network::prefetch`].
     ahead: Vec<u32>,
     reroute_armed: bool,
     events: u64,
@@ -294,11 +294,11 @@ impl Network {
         &mut self,
         at: Picos,
         host: u32,
-        head: Head,
+        header: PacketHeader,
         options: Option<&PacketOptions>,
     ) -> u32 {
         let port = self.host_ports[host as usize];
-        let packet = self.make(host, port, head, options);
+        let packet = self.make(host, port, header, options);
         self.push(at, Event::Enter { port, packet }, port);
         packet
     }
@@ -308,18 +308,24 @@ impl Network {
     pub fn transmit(
         &mut self,
         host: u32,
-        head: Head,
+        header: PacketHeader,
         options: Option<&PacketOptions>,
     ) -> (u32, Picos) {
         let port = self.host_ports[host as usize];
-        let (free_at, arrives) = self.switches.transmit(self.now, port, head.bytes);
-        let packet = self.make(host, port, head, options);
+        let (free_at, arrives) = self.switches.transmit(self.now, port, header.bytes);
+        let packet = self.make(host, port, header, options);
         self.arrive(port, packet, arrives);
         (packet, free_at)
     }
 
-    fn make(&mut self, host: u32, port: u32, head: Head, options: Option<&PacketOptions>) -> u32 {
-        let packet = self.flights.make(host, port, head);
+    fn make(
+        &mut self,
+        host: u32,
+        port: u32,
+        header: PacketHeader,
+        options: Option<&PacketOptions>,
+    ) -> u32 {
+        let packet = self.flights.make(host, port, header);
         if let Some(programs) = &mut self.programs {
             programs.make(packet, None);
             if let Some(options) = options {
@@ -329,9 +335,9 @@ impl Network {
         packet
     }
 
-    /// Takes a packet that arrived out of the network: its head, and the host that sent it. Its number is given to
-    /// another from now on; head and what it carries stay as they are until then.
-    pub fn take(&mut self, packet: u32) -> (&Head, u32) {
+    /// Takes a packet that arrived out of the network: its header, and the host that sent it. Its number is given to
+    /// another from now on; header and what it carries stay as they are until then.
+    pub fn take(&mut self, packet: u32) -> (&PacketHeader, u32) {
         self.flights.take(packet)
     }
 
@@ -425,10 +431,10 @@ impl Network {
         for what in self.wheel.upcoming() {
             match Event::unpack(what) {
                 Event::AtSwitch { packet, .. } => {
-                    sum ^= u64::from(self.flights.flying[packet as usize].head.dst);
+                    sum ^= u64::from(self.flights.flying[packet as usize].header.dst);
                 }
                 Event::AtHost { host, packet } => {
-                    sum ^= u64::from(self.flights.flying[packet as usize].head.dst);
+                    sum ^= u64::from(self.flights.flying[packet as usize].header.dst);
                     sum ^= ends.prefetch(UpcomingEvent::Arrival { host, packet });
                 }
                 Event::Call(what) => sum ^= ends.prefetch(UpcomingEvent::Call(what)),
@@ -440,7 +446,7 @@ impl Network {
             match Event::unpack(what) {
                 Event::AtSwitch { switch, packet } => {
                     let flying = &mut self.flights.flying[packet as usize];
-                    let way = self.switches.way(switch, &flying.head);
+                    let way = self.switches.way(switch, &flying.header);
                     flying.way = way.unwrap_or(NO_WAY);
                     self.ahead.extend(way);
                 }
@@ -478,7 +484,7 @@ impl Network {
             return false;
         }
         let flying = &self.flights.flying[packet as usize];
-        match self.switches.land(self.now, flying.port, &flying.head) {
+        match self.switches.land(self.now, flying.port, &flying.header) {
             Arrival::Lost(why) => {
                 self.lose(packet, why);
                 true
@@ -503,11 +509,11 @@ impl Network {
     #[inline]
     fn forward(&mut self, switch: u32, way: Option<u32>, packet: u32) {
         let flying = &mut self.flights.flying[packet as usize];
-        let (ingress, whole) = (flying.port, !flying.head.trimmed);
-        match self.switches.pass(self.now, (switch, way), ingress, packet, &mut flying.head) {
+        let (ingress, whole) = (flying.port, !flying.header.trimmed);
+        match self.switches.pass(self.now, (switch, way), ingress, packet, &mut flying.header) {
             Passed::Left(port, departure) => self.left(port, &departure),
             Passed::Waits(port) => {
-                if whole && flying.head.trimmed {
+                if whole && flying.header.trimmed {
                     self.totals.trimmed += 1;
                     self.totals.last_loss = self.now;
                 }
@@ -527,12 +533,12 @@ impl Network {
         let flying = &mut self.flights.flying[packet as usize];
         let (ingress, known) = (flying.port, core::mem::replace(&mut flying.way, NO_WAY));
         let way = match known {
-            NO_WAY => self.switches.route(self.now, switch, &flying.head),
+            NO_WAY => self.switches.route(self.now, switch, &flying.header),
             way => Some(way),
         };
         let place = Place::new(self.now, switch, &self.switches);
         let came = programs.options(packet).lane;
-        let verdict = programs.ingress(&place, (ingress, way), packet, &mut flying.head);
+        let verdict = programs.ingress(&place, (ingress, way), packet, &mut flying.header);
         self.totals.ignored = programs.ignored();
         self.totals.features = programs.counters();
         flying.port = lane::ingress(ingress, came, programs.options(packet).lane);
@@ -542,13 +548,13 @@ impl Network {
             Verdict::Forward(Some(port)) => self.direct(switch, port, packet),
             Verdict::Drop => self.refuse(packet, Drop::Program),
             Verdict::Trim(port) => {
-                let head = &mut self.flights.flying[packet as usize].head;
-                let whole = !head.trimmed;
+                let header = &mut self.flights.flying[packet as usize].header;
+                let whole = !header.trimmed;
                 let there = self.switches.leads_from(port, switch);
-                if !there || !self.switches.trim(port, head) {
+                if !there || !self.switches.trim(port, header) {
                     return self.refuse(packet, Drop::Program);
                 }
-                if whole && head.trimmed {
+                if whole && header.trimmed {
                     self.totals.trimmed += 1;
                     self.totals.last_loss = self.now;
                 }
@@ -612,8 +618,8 @@ impl Network {
 
     /// A packet is at its host's port.
     fn entered(&mut self, port: u32, packet: u32) {
-        let head = &mut self.flights.flying[packet as usize].head;
-        match self.switches.enter(self.now, port, packet, head) {
+        let header = &mut self.flights.flying[packet as usize].header;
+        match self.switches.enter(self.now, port, packet, header) {
             Passed::Left(port, departure) => self.left(port, &departure),
             Passed::Waits(port) => self.arm(port),
             Passed::Dropped(why) => self.lose(packet, why),
@@ -638,8 +644,8 @@ impl Network {
             && let Node::Switch(switch) = self.switches.topology().from(port)
         {
             let place = Place::new(self.now, switch, &self.switches);
-            let head = &mut self.flights.flying[packet as usize].head;
-            programs.dequeue(&place, port, packet, head);
+            let header = &mut self.flights.flying[packet as usize].header;
+            programs.dequeue(&place, port, packet, header);
             self.wake(switch);
         }
     }
@@ -697,7 +703,7 @@ impl Network {
     fn serve(&mut self, port: u32) {
         if let Some(departure) = self.switches.serve(self.now, port) {
             if departure.mark {
-                self.flights.flying[departure.item as usize].head.ce = true;
+                self.flights.flying[departure.item as usize].header.ce = true;
                 self.totals.marked += 1;
             }
             self.left(port, &departure);

@@ -1,4 +1,4 @@
-//! The option area of a packet: what it carries for switch features, beside the head that every switch reads.
+//! The option area of a packet: what it carries for switch features, beside the header that every switch reads.
 //!
 //! Each option has a kind and a fixed length, so a packet can carry telemetry, a rate request and the header of a
 //! research feature at once. Values are encoded as bytes by their [`PacketOption`] codec; the network copies the area

@@ -2,7 +2,7 @@
 //! them before both, and the wire behind them.
 
 use super::config::Weights;
-use super::head::{Class, Head};
+use super::header::{Class, PacketHeader};
 use super::lane;
 use super::queue::{Entry, Queue, Queues};
 use crate::Picos;
@@ -94,7 +94,7 @@ pub enum Drop {
 pub enum Enqueued {
     /// It waits.
     Queued,
-    /// It waits, without its payload; its head was changed.
+    /// It waits, without its payload; its header was changed.
     Trimmed,
     /// It is gone.
     Dropped(Drop),
@@ -398,48 +398,48 @@ impl Port {
         queues: &mut Queues<T>,
         now: Picos,
         item: T,
-        head: &mut Head,
+        header: &mut PacketHeader,
         ingress: u32,
     ) -> Enqueued {
         let mut verdict = Enqueued::Queued;
-        let queued = self.queued(now) + u64::from(head.bytes);
-        if head.class == Class::Data {
+        let queued = self.queued(now) + u64::from(header.bytes);
+        if header.class == Class::Data {
             if queued <= self.limit {
-                self.waiting += u64::from(head.bytes);
-                queues.push(&mut self.data, Entry { item, bytes: head.bytes, ingress });
+                self.waiting += u64::from(header.bytes);
+                queues.push(&mut self.data, Entry { item, bytes: header.bytes, ingress });
                 self.max_queue = self.max_queue.max(queued);
                 self.len += 1;
                 return Enqueued::Queued;
             }
-            if !self.trim(head) {
+            if !self.trim(header) {
                 self.rare.counters.dropped += 1;
                 return Enqueued::Dropped(Drop::QueueFull);
             }
             verdict = Enqueued::Trimmed;
         }
-        if head.class == Class::Rate {
-            queues.push(&mut self.rare.rates, Entry { item, bytes: head.bytes, ingress });
+        if header.class == Class::Rate {
+            queues.push(&mut self.rare.rates, Entry { item, bytes: header.bytes, ingress });
             self.len += 1;
             return Enqueued::Queued;
         }
-        if self.control_waiting + u64::from(head.bytes) > self.rare.config.control_queue {
+        if self.control_waiting + u64::from(header.bytes) > self.rare.config.control_queue {
             self.rare.counters.dropped += 1;
             return Enqueued::Dropped(Drop::ControlFull);
         }
-        self.control_waiting += u64::from(head.bytes);
-        queues.push(&mut self.control, Entry { item, bytes: head.bytes, ingress });
+        self.control_waiting += u64::from(header.bytes);
+        queues.push(&mut self.control, Entry { item, bytes: header.bytes, ingress });
         self.len += 1;
         verdict
     }
 
     /// Cuts off the payload of a packet that will leave here; false if the port does not do that.
-    pub(super) fn trim(&mut self, head: &mut Head) -> bool {
+    pub(super) fn trim(&mut self, header: &mut PacketHeader) -> bool {
         let Rare { config, counters, .. } = &mut *self.rare;
         let Some(rest) = config.trim else { return false };
-        head.bytes = head.bytes.min(rest);
-        head.class = Class::Control;
-        head.trimmed = true;
-        head.last_hop = config.last_hop;
+        header.bytes = header.bytes.min(rest);
+        header.class = Class::Control;
+        header.trimmed = true;
+        header.last_hop = config.last_hop;
         counters.trimmed += 1;
         true
     }
@@ -450,15 +450,15 @@ impl Port {
         &mut self,
         now: Picos,
         item: T,
-        head: &Head,
+        header: &PacketHeader,
         ingress: u32,
     ) -> Option<Departure<T>> {
-        let data = head.class == Class::Data;
+        let data = header.class == Class::Data;
         if self.len > 0 || self.free_at > now || self.paused && data && self.stops(ingress) {
             return None;
         }
-        self.sending = if data { head.bytes } else { 0 };
-        Some(self.leave(now, Entry { item, bytes: head.bytes, ingress }, false, data))
+        self.sending = if data { header.bytes } else { 0 };
+        Some(self.leave(now, Entry { item, bytes: header.bytes, ingress }, false, data))
     }
 
     /// The next packet, if the wire is free at `now`: control before data, unless they have weights. Data is marked by the queue
@@ -595,8 +595,8 @@ mod tests {
         let mut queues = Queues::default();
         for item in 0..20 {
             let class = if item < 10 { Class::Data } else { Class::Control };
-            let mut head = Head { bytes: 1000, class, ..Head::default() };
-            port.enqueue(&mut queues, Picos::ZERO, item, &mut head, 0);
+            let mut header = PacketHeader { bytes: 1000, class, ..PacketHeader::default() };
+            port.enqueue(&mut queues, Picos::ZERO, item, &mut header, 0);
         }
         port.pause(0, paused);
         let mut now = Picos::ZERO;
@@ -616,8 +616,8 @@ mod tests {
             let mut port = Port::new(PortConfig { weights, ..config });
             let mut queues = Queues::default();
             let mut offer = |port: &mut Port, item, class| {
-                let mut head = Head { bytes: 64, class, ..Head::default() };
-                port.enqueue(&mut queues, Picos::ZERO, item, &mut head, 0)
+                let mut header = PacketHeader { bytes: 64, class, ..PacketHeader::default() };
+                port.enqueue(&mut queues, Picos::ZERO, item, &mut header, 0)
             };
             assert_eq!(offer(&mut port, 1, Class::Data), Enqueued::Queued);
             assert_eq!(offer(&mut port, 2, Class::Control), Enqueued::Queued);
@@ -657,8 +657,8 @@ mod tests {
         for step in 0..40 {
             // Two senders, each as fast as the link; for a long time, and then no more.
             for _ in 0..if step < 20 { 2 } else { 0 } {
-                let mut head = Head { bytes: 1000, ..Head::default() };
-                port.enqueue(&mut queues, now, came.len() as u32, &mut head, 0);
+                let mut header = PacketHeader { bytes: 1000, ..PacketHeader::default() };
+                port.enqueue(&mut queues, now, came.len() as u32, &mut header, 0);
                 came.push(now);
             }
             if let Some(gone) = port.depart(&mut queues, now, &mut Rng::new(1)) {
@@ -678,14 +678,14 @@ mod tests {
         let config = PortConfig { lanes: 3, ..PortConfig::of_host(Rate::gbps(100)) };
         let (mut port, mut queues) = (Port::new(config), Queues::default());
         // Who is first of a stopped lane does not leave an idle port, others do.
-        let head = Head { bytes: 1000, ..Head::default() };
+        let header = PacketHeader { bytes: 1000, ..PacketHeader::default() };
         port.pause(2, true);
-        assert_eq!(port.pass(Picos::ZERO, 99, &head, lane::ingress(7, 0, 2)), None);
+        assert_eq!(port.pass(Picos::ZERO, 99, &header, lane::ingress(7, 0, 2)), None);
         let mut now =
-            port.pass(Picos::ZERO, 98, &head, lane::ingress(7, 2, 1)).expect("goes").free_at;
+            port.pass(Picos::ZERO, 98, &header, lane::ingress(7, 2, 1)).expect("goes").free_at;
         for item in 0..9u32 {
             let ingress = lane::ingress(7, 0, (item % 3) as u8);
-            port.enqueue(&mut queues, Picos::ZERO, item, &mut { head }, ingress);
+            port.enqueue(&mut queues, Picos::ZERO, item, &mut { header }, ingress);
         }
         port.pause(1, true);
         let mut left = Vec::new();

@@ -9,7 +9,7 @@ use core::fmt;
 use core::ops::Range;
 
 use super::feature::{FEATURE_COUNTERS, FeatureCounters};
-use super::head::Head;
+use super::header::PacketHeader;
 use super::packet_options::PacketOptions;
 use super::switches::Switches;
 use super::totals::Seen;
@@ -37,7 +37,7 @@ pub enum Verdict {
 #[derive(Debug)]
 pub struct Packet<'a> {
     /// What switches read. A program may change all of it but, where the packet leaves, its length and class.
-    pub head: &'a mut Head,
+    pub header: &'a mut PacketHeader,
     /// The options of the packet, which programs read and write.
     pub options: &'a mut PacketOptions,
 }
@@ -286,11 +286,11 @@ impl Programs {
         place: &Place<'_>,
         (ingress, mut way): (u32, Option<u32>),
         packet: u32,
-        head: &mut Head,
+        header: &mut PacketHeader,
     ) -> Verdict {
         self.copies.clear();
         for loaded in &mut self.switches[place.switch as usize].programs {
-            let packet = Packet { head, options: &mut self.options[packet as usize] };
+            let packet = Packet { header, options: &mut self.options[packet as usize] };
             let (copies, ignored) = (&mut self.copies, &mut self.ignored);
             let counters = self.counters.get_mut(loaded.counters.clone()).unwrap_or_default();
             let mut incoming = Incoming { ingress, way, packet, copies, ignored, counters };
@@ -308,9 +308,15 @@ impl Programs {
     }
 
     /// Tells the programs of the switch that `packet` leaves by `port`.
-    pub(super) fn dequeue(&mut self, place: &Place<'_>, port: u32, packet: u32, head: &mut Head) {
+    pub(super) fn dequeue(
+        &mut self,
+        place: &Place<'_>,
+        port: u32,
+        packet: u32,
+        header: &mut PacketHeader,
+    ) {
         for loaded in &mut self.switches[place.switch as usize].programs {
-            let mut packet = Packet { head, options: &mut self.options[packet as usize] };
+            let mut packet = Packet { header, options: &mut self.options[packet as usize] };
             loaded.program.dequeue(place, port, &mut packet);
         }
     }
@@ -362,7 +368,7 @@ mod tests {
 
     impl SwitchProgram for Obedient {
         fn ingress(&mut self, place: &Place<'_>, incoming: &mut Incoming<'_>) -> Verdict {
-            match incoming.packet.head.entropy {
+            match incoming.packet.header.entropy {
                 0 => Verdict::Forward(incoming.way),
                 1 => Verdict::Drop,
                 2 => incoming.way.map_or(Verdict::Drop, Verdict::Trim),
@@ -400,14 +406,20 @@ mod tests {
         network.program(|_| {
             Some(Box::new(Obedient { ticks: Arc::clone(&ticks), next: Picos::micros(10) }))
         });
-        let head = Head { dst: 1, entropy, bytes: 4096, class: Class::Data, ..Head::default() };
-        network.enter(Picos::ZERO, 0, head, None);
+        let header = PacketHeader {
+            dst: 1,
+            entropy,
+            bytes: 4096,
+            class: Class::Data,
+            ..PacketHeader::default()
+        };
+        network.enter(Picos::ZERO, 0, header, None);
         let mut ends = Vec::new();
         while let Some(step) = network.step(Picos::micros(100), &mut ()) {
             if let Step::Arrived { host, packet } = step {
-                let (head, source) = network.take(packet);
+                let (header, source) = network.take(packet);
                 assert_eq!(source, 0);
-                ends.push((host, head.bytes));
+                ends.push((host, header.bytes));
             }
         }
         assert_eq!(network.in_flight(), 0);

@@ -2,7 +2,7 @@
 
 use super::NetworkConfig;
 use super::event::Failure;
-use super::head::Head;
+use super::header::PacketHeader;
 use super::lane;
 use super::lossless::Inputs;
 use super::partition::Share;
@@ -19,7 +19,7 @@ use squall_base::{Rate, Rng};
 pub enum Passed<T> {
     /// It left at once by this port.
     Left(u32, Departure<T>),
-    /// It waits at this port, perhaps without its payload: see [`Head::trimmed`].
+    /// It waits at this port, perhaps without its payload: see [`PacketHeader::trimmed`].
     Waits(u32),
     /// It is gone.
     Dropped(Drop),
@@ -228,8 +228,14 @@ impl<T: Copy> Switches<T> {
     }
 
     /// Puts a packet into the queue of `port`, as a host does.
-    pub fn enqueue(&mut self, now: Picos, port: u32, item: T, head: &mut Head) -> Enqueued {
-        self.ports[port as usize].enqueue(&mut self.queues, now, item, head, lane::HOST)
+    pub fn enqueue(
+        &mut self,
+        now: Picos,
+        port: u32,
+        item: T,
+        header: &mut PacketHeader,
+    ) -> Enqueued {
+        self.ports[port as usize].enqueue(&mut self.queues, now, item, header, lane::HOST)
     }
 
     /// A packet is at switch `at`, having come in by port `ingress` (the upstream sender's port):
@@ -240,21 +246,29 @@ impl<T: Copy> Switches<T> {
         at: u32,
         ingress: u32,
         item: T,
-        head: &mut Head,
+        header: &mut PacketHeader,
     ) -> (u32, Enqueued) {
-        let Some(port) = self.route(now, at, head) else {
+        let Some(port) = self.route(now, at, header) else {
             return (ingress, Enqueued::Dropped(self.refuse(ingress, Drop::NoRoute)));
         };
-        (port, self.admit(now, port, ingress, item, head))
+        (port, self.admit(now, port, ingress, item, header))
     }
 
     /// Queues a forwarded packet, and pauses its sender if it must.
-    fn admit(&mut self, now: Picos, port: u32, ingress: u32, item: T, head: &mut Head) -> Enqueued {
-        let verdict = self.ports[port as usize].enqueue(&mut self.queues, now, item, head, ingress);
+    fn admit(
+        &mut self,
+        now: Picos,
+        port: u32,
+        ingress: u32,
+        item: T,
+        header: &mut PacketHeader,
+    ) -> Enqueued {
+        let verdict =
+            self.ports[port as usize].enqueue(&mut self.queues, now, item, header, ingress);
         if let Some(inputs) = &mut self.inputs
             && verdict == Enqueued::Queued
-            && head.class == super::Class::Data
-            && inputs.take(ingress, head.bytes)
+            && header.class == super::Class::Data
+            && inputs.take(ingress, header.bytes)
         {
             let (port, lane) = (lane::port(ingress), lane::came(ingress));
             let delay = self.frame_delay(port);
@@ -270,27 +284,27 @@ impl<T: Copy> Switches<T> {
     }
 
     /// The way out of switch `at`, if there is one.
-    pub fn route(&mut self, now: Picos, at: u32, head: &Head) -> Option<u32> {
-        let ways = self.routes.ports(at, head.dst);
+    pub fn route(&mut self, now: Picos, at: u32, header: &PacketHeader) -> Option<u32> {
+        let ways = self.routes.ports(at, header.dst);
         match *ways {
             [] => None,
             [port] => Some(port),
             _ if self.config.options.adaptive => {
                 let count = ways.len() as u32;
                 // Several may come at one time.
-                let packet = u64::from(head.flow) << 32 | u64::from(head.entropy);
+                let packet = u64::from(header.flow) << 32 | u64::from(header.entropy);
                 let mut rng = self.chance.at(now, mix(packet) ^ u64::from(at));
                 let mut draw = || ways[rng.below(count) as usize];
                 let (one, other) = (draw(), draw());
                 let queued = |port: u32| self.ports[port as usize].queued(now);
                 Some(if queued(other) < queued(one) { other } else { one })
             }
-            _ => Some(self.hashed(at, head, ways)),
+            _ => Some(self.hashed(at, header, ways)),
         }
     }
 
-    fn hashed(&self, at: u32, head: &Head, ways: &[u32]) -> u32 {
-        let key = u64::from(head.flow) << 32 | u64::from(head.entropy);
+    fn hashed(&self, at: u32, header: &PacketHeader, ways: &[u32]) -> u32 {
+        let key = u64::from(header.flow) << 32 | u64::from(header.entropy);
         let hash = mix(key ^ self.salts[at as usize]) >> 32;
         // Below the number of ways.
         ways[((hash * ways.len() as u64) >> 32) as usize]
@@ -304,26 +318,32 @@ impl<T: Copy> Switches<T> {
         (at, way): (u32, Option<u32>),
         ingress: u32,
         item: T,
-        head: &mut Head,
+        header: &mut PacketHeader,
     ) -> Passed<T> {
-        let Some(port) = way.or_else(|| self.route(now, at, head)) else {
+        let Some(port) = way.or_else(|| self.route(now, at, header)) else {
             return Passed::Dropped(self.refuse(lane::port(ingress), Drop::NoRoute));
         };
-        if let Some(departure) = self.ports[port as usize].pass(now, item, head, ingress) {
+        if let Some(departure) = self.ports[port as usize].pass(now, item, header, ingress) {
             return Passed::Left(port, departure);
         }
-        match self.admit(now, port, ingress, item, head) {
+        match self.admit(now, port, ingress, item, header) {
             Enqueued::Queued | Enqueued::Trimmed => Passed::Waits(port),
             Enqueued::Dropped(why) => Passed::Dropped(why),
         }
     }
 
     /// A packet is handed to `port` by its host: it leaves at once, or waits.
-    pub fn enter(&mut self, now: Picos, port: u32, item: T, head: &mut Head) -> Passed<T> {
-        if let Some(departure) = self.ports[port as usize].pass(now, item, head, lane::HOST) {
+    pub fn enter(
+        &mut self,
+        now: Picos,
+        port: u32,
+        item: T,
+        header: &mut PacketHeader,
+    ) -> Passed<T> {
+        if let Some(departure) = self.ports[port as usize].pass(now, item, header, lane::HOST) {
             return Passed::Left(port, departure);
         }
-        match self.enqueue(now, port, item, head) {
+        match self.enqueue(now, port, item, header) {
             Enqueued::Queued | Enqueued::Trimmed => Passed::Waits(port),
             Enqueued::Dropped(why) => Passed::Dropped(why),
         }
@@ -336,20 +356,20 @@ impl<T: Copy> Switches<T> {
     }
 
     /// Cuts off the payload of a data packet that will leave by `port`; false if the network does not do that.
-    pub fn trim(&mut self, port: u32, head: &mut Head) -> bool {
-        head.class != super::Class::Data || self.ports[port as usize].trim(head)
+    pub fn trim(&mut self, port: u32, header: &mut PacketHeader) -> bool {
+        header.class != super::Class::Data || self.ports[port as usize].trim(header)
     }
 
     /// The port by which a packet at switch `at` will leave, if that can be said before it does: for
     /// drivers that read ahead what they will need.
     #[must_use]
-    pub fn way(&self, at: u32, head: &Head) -> Option<u32> {
-        let ways = self.routes.ports(at, head.dst);
+    pub fn way(&self, at: u32, header: &PacketHeader) -> Option<u32> {
+        let ways = self.routes.ports(at, header.dst);
         match *ways {
             [] => None,
             [port] => Some(port),
             _ if self.config.options.adaptive => None,
-            _ => Some(self.hashed(at, head, ways)),
+            _ => Some(self.hashed(at, header, ways)),
         }
     }
 
@@ -424,9 +444,9 @@ impl<T: Copy> Switches<T> {
     }
 
     /// A packet that left by `port` is at the other end, if nothing happened to it.
-    pub fn land(&mut self, now: Picos, port: u32, head: &Head) -> Arrival {
+    pub fn land(&mut self, now: Picos, port: u32, header: &PacketHeader) -> Arrival {
         if self.faulty
-            && let Some(lost) = self.lost(now, port, head)
+            && let Some(lost) = self.lost(now, port, header)
         {
             self.ports[port as usize].count_drop();
             return Arrival::Lost(lost);
@@ -453,7 +473,7 @@ impl<T: Copy> Switches<T> {
     }
 
     /// What happened to a packet on the link.
-    fn lost(&mut self, now: Picos, port: u32, head: &Head) -> Option<Drop> {
+    fn lost(&mut self, now: Picos, port: u32, header: &PacketHeader) -> Option<Drop> {
         let wire = &self.wires[port as usize];
         let latency = self.ports[port as usize].latency;
         let cut = wire.cut_at.is_some_and(|cut| now.since(latency) <= cut);
@@ -462,7 +482,7 @@ impl<T: Copy> Switches<T> {
         } else if wire.black_hole {
             Some(Drop::BlackHole)
         } else if wire.right < 1.0 || wire.whole < 1.0 {
-            let right = wire.whole * power(wire.right, head.bytes.saturating_mul(8));
+            let right = wire.whole * power(wire.right, header.bytes.saturating_mul(8));
             // Of a port one packet is at the other end at a time; the other bit is for its queue.
             let mut rng = self.chance.at(now, 1 << 32 | u64::from(port));
             (!rng.chance(right)).then_some(Drop::Corrupt)

@@ -22,7 +22,7 @@ impl SwitchProgram for Telemetry {
 #[cfg(test)]
 mod tests {
     use crate::Picos;
-    use crate::model::{Class, Head, Network, NetworkConfig, Share, Step};
+    use crate::model::{Class, Network, NetworkConfig, PacketHeader, Share, Step};
     use crate::topology::Topology;
     use squall_base::{Rate, Time};
     use squall_cc::Hops;
@@ -36,9 +36,10 @@ mod tests {
         config.options.telemetry = true;
         let mut network =
             Network::new(topology, config, Picos(1 << 10), Share::WHOLE).expect("small");
-        let head = Head { dst: 4, bytes: 4096, class: Class::Data, ..Head::default() };
+        let header =
+            PacketHeader { dst: 4, bytes: 4096, class: Class::Data, ..PacketHeader::default() };
         for host in 0..3 {
-            network.enter(Picos::ZERO, host, head, None);
+            network.enter(Picos::ZERO, host, header, None);
         }
         let (mut packets, mut waited) = (0, Vec::new());
         while let Some(step) = network.step(Picos::micros(100), &mut ()) {

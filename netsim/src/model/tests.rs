@@ -1,8 +1,8 @@
 //! Ports and networks by themselves.
 
 use super::{
-    Arrival, Class, Departure, Drop, Enqueued, Failure, Head, Lossless, NetworkConfig, Passed,
-    Port, PortConfig, Queues, Share, Switches,
+    Arrival, Class, Departure, Drop, Enqueued, Failure, Lossless, NetworkConfig, PacketHeader,
+    Passed, Port, PortConfig, Queues, Share, Switches,
 };
 use crate::Picos;
 use crate::topology::Topology;
@@ -23,12 +23,12 @@ fn port() -> PortConfig {
     }
 }
 
-fn data() -> Head {
-    Head { dst: 1, bytes: MTU, ..Head::default() }
+fn data() -> PacketHeader {
+    PacketHeader { dst: 1, bytes: MTU, ..PacketHeader::default() }
 }
 
-fn ack() -> Head {
-    Head { dst: 1, bytes: 64, class: Class::Control, ..Head::default() }
+fn ack() -> PacketHeader {
+    PacketHeader { dst: 1, bytes: 64, class: Class::Control, ..PacketHeader::default() }
 }
 
 #[test]
@@ -58,10 +58,10 @@ fn an_idle_port_passes_what_enqueue_and_depart_would() {
     let mut queues = Queues::default();
     let (mut one, mut other) = (Port::new(port()), Port::new(port()));
     let mut rng = Rng::new(1);
-    for (now, mut head) in [(0, data()), (327_680, ack()), (400_000, data())] {
+    for (now, mut header) in [(0, data()), (327_680, ack()), (400_000, data())] {
         let now = Picos(now);
-        let passed = one.pass(now, 7, &head, 3);
-        other.enqueue(&mut queues, now, 7, &mut head, 3);
+        let passed = one.pass(now, 7, &header, 3);
+        other.enqueue(&mut queues, now, 7, &mut header, 3);
         assert_eq!(passed, other.depart(&mut queues, now, &mut rng));
     }
     // Busy, it does not.
@@ -102,11 +102,11 @@ fn a_full_queue_trims_or_drops() {
     for item in 0..10 {
         assert_eq!(trims.enqueue(&mut queues, Picos::ZERO, item, &mut data(), 0), Enqueued::Queued);
     }
-    let mut head = data();
-    assert_eq!(trims.enqueue(&mut queues, Picos::ZERO, 10, &mut head, 0), Enqueued::Trimmed);
+    let mut header = data();
+    assert_eq!(trims.enqueue(&mut queues, Picos::ZERO, 10, &mut header, 0), Enqueued::Trimmed);
     let expected =
-        Head { bytes: 64, class: Class::Control, trimmed: true, last_hop: true, ..data() };
-    assert_eq!(head, expected);
+        PacketHeader { bytes: 64, class: Class::Control, trimmed: true, last_hop: true, ..data() };
+    assert_eq!(header, expected);
     // The control queue takes ten of 64 bytes.
     for item in 11..20 {
         assert_eq!(
@@ -185,20 +185,20 @@ fn network(spines: u32, change: impl FnOnce(&mut NetworkConfig)) -> Switches<u32
 #[test]
 fn a_packet_crosses_the_network() {
     let mut network = network(2, |_| ());
-    let mut head = Head { dst: 7, ..data() };
+    let mut header = PacketHeader { dst: 7, ..data() };
     let port = network.host_port(0);
     assert_eq!(port, 0);
-    network.enqueue(Picos::ZERO, port, 5, &mut head);
+    network.enqueue(Picos::ZERO, port, 5, &mut header);
     let mut out: Departure<u32> = network.depart(Picos::ZERO, port).unwrap();
     // 327.68 ns on the wire, 1 us of link, 0.4 us of switch.
     assert_eq!(out.arrives, Picos(1_727_680));
     let (mut at, mut hops) = (port, 0);
     let host = loop {
-        match network.land(out.arrives, at, &head) {
+        match network.land(out.arrives, at, &header) {
             Arrival::Host(host) => break host,
             Arrival::Switch(switch) => {
                 let Passed::Left(port, left) =
-                    network.pass(out.arrives, (switch, None), at, 5, &mut head)
+                    network.pass(out.arrives, (switch, None), at, 5, &mut header)
                 else {
                     panic!("an empty network");
                 };
@@ -218,7 +218,7 @@ fn the_entropy_spreads_packets_over_equal_ways() {
     let network = network(4, |_| ());
     let mut count = [0u32; 4];
     let way = |flow: u32, entropy: u32| {
-        network.way(0, &Head { dst: 7, flow, entropy, ..data() }).expect("there is a way")
+        network.way(0, &PacketHeader { dst: 7, flow, entropy, ..data() }).expect("there is a way")
     };
     for entropy in 0..40_000 {
         let port = way(3, entropy);
@@ -239,8 +239,8 @@ fn adaptive_switches_avoid_the_longer_queue() {
     }
     let mut count = [0; 2];
     for item in 0..100 {
-        let mut head = Head { dst: 7, entropy: item, ..data() };
-        let (port, _) = network.forward(Picos::ZERO, 0, 0, item, &mut head);
+        let mut header = PacketHeader { dst: 7, entropy: item, ..data() };
+        let (port, _) = network.forward(Picos::ZERO, 0, 0, item, &mut header);
         count[usize::from(port == 18)] += 1;
     }
     assert!(count[1] >= 50, "{count:?}");
@@ -249,17 +249,19 @@ fn adaptive_switches_avoid_the_longer_queue() {
 #[test]
 fn failures_lose_packets_and_routing_learns() {
     let mut network = network(2, |config| config.reroute = Picos::micros(10));
-    let head = Head { dst: 7, ..data() };
+    let header = PacketHeader { dst: 7, ..data() };
     let lost = |network: &mut Switches<u32>, now, port| {
-        matches!(network.land(now, port, &head), Arrival::Lost(_))
+        matches!(network.land(now, port, &header), Arrival::Lost(_))
     };
     assert!(!lost(&mut network, Picos::micros(5), 16));
     network.fail(Picos::micros(5), Failure::LinkDown(8));
-    assert_eq!(network.land(Picos::micros(5), 16, &head), Arrival::Lost(Drop::Down));
-    assert_eq!(network.land(Picos::micros(5), 17, &head), Arrival::Lost(Drop::Down));
+    assert_eq!(network.land(Picos::micros(5), 16, &header), Arrival::Lost(Drop::Down));
+    assert_eq!(network.land(Picos::micros(5), 17, &header), Arrival::Lost(Drop::Down));
     // Until routing learns of it, half of the entropies still go there.
     let used = |network: &Switches<u32>| {
-        (0..64).filter(|&entropy| network.way(0, &Head { entropy, ..head }) == Some(16)).count()
+        (0..64)
+            .filter(|&entropy| network.way(0, &PacketHeader { entropy, ..header }) == Some(16))
+            .count()
     };
     assert!(used(&network) > 10);
     assert_eq!(network.poll_reroute(), Some(Picos::micros(15)));
@@ -273,17 +275,17 @@ fn failures_lose_packets_and_routing_learns() {
 
     network.fail(Picos::micros(40), Failure::BlackHole(8));
     assert_eq!(network.poll_reroute(), None);
-    assert_eq!(network.land(Picos::micros(41), 16, &head), Arrival::Lost(Drop::BlackHole));
+    assert_eq!(network.land(Picos::micros(41), 16, &header), Arrival::Lost(Drop::BlackHole));
 
     network.fail(Picos::micros(50), Failure::SwitchDown(5));
     network.reroute();
     // Spine 0 is a black hole, and spine 1 is down.
     assert!(network.routes().connected(0, 7));
-    assert_eq!(network.way(0, &head), Some(16));
+    assert_eq!(network.way(0, &header), Some(16));
     network.fail(Picos::micros(60), Failure::LinkDown(7));
     network.reroute();
     assert!(!network.routes().connected(0, 7));
-    let (_, verdict) = network.forward(Picos::micros(61), 3, 0, 1, &mut { head });
+    let (_, verdict) = network.forward(Picos::micros(61), 3, 0, 1, &mut { header });
     assert_eq!(verdict, Enqueued::Dropped(Drop::NoRoute));
 }
 
@@ -292,10 +294,10 @@ fn a_lossless_switch_pauses_the_input_that_fills_it() {
     let mut network = network(1, |config| {
         config.lossless = Some(Lossless { xoff: 3 * 4096, xon: 2 * 4096, buffer: None });
     });
-    let mut head = Head { dst: 1, ..data() };
+    let mut header = PacketHeader { dst: 1, ..data() };
     // Host 0 sends to host 1 by leaf 0; port 3 is the way down.
     for item in 0..4 {
-        assert_eq!(network.forward(Picos::ZERO, 0, 0, item, &mut head), (3, Enqueued::Queued));
+        assert_eq!(network.forward(Picos::ZERO, 0, 0, item, &mut header), (3, Enqueued::Queued));
         let pause = network.poll_pause();
         // The fourth packet exceeds three. The frame: 64 * 80 ps and 1 us.
         assert_eq!(pause.is_some(), item == 3);
@@ -321,7 +323,7 @@ fn somebody_is_told_once_of_what_waits() {
     let mut network = network(1, |_| ());
     assert_eq!(network.arm(3), None);
     for item in 0..2 {
-        network.forward(Picos::ZERO, 0, 0, item, &mut Head { dst: 1, ..data() });
+        network.forward(Picos::ZERO, 0, 0, item, &mut PacketHeader { dst: 1, ..data() });
     }
     assert_eq!((network.arm(3), network.arm(3)), (Some(Picos::ZERO), None));
     let first = network.serve(Picos::ZERO, 3).expect("a packet");

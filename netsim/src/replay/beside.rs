@@ -72,8 +72,8 @@ impl Beside<'_> {
         let none = || "-".to_owned();
         let whole = "the whole".to_owned();
         rows.push(vec![whole, all, number(recorded), number(simulated), none(), none()]);
-        let head =
+        let header =
             ["us, messages", "count", "recorded: mean", "simulated", "recorded: 99 %", "simulated"];
-        table(&head, &rows)
+        table(&header, &rows)
     }
 }

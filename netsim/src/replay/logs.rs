@@ -14,7 +14,7 @@ use crate::formats::{FormatError, read_text};
 #[derive(Clone, Debug)]
 pub(super) struct Log {
     pub(super) file: String,
-    pub(super) head: TraceHeader,
+    pub(super) header: TraceHeader,
     pub(super) peers: HashMap<u32, SocketAddr>,
     pub(super) events: Vec<TraceEvent>,
     /// The last line that is whole, of a trace without an end.
@@ -57,10 +57,10 @@ pub(super) fn parse(file: &str, text: &str) -> Result<Log, FormatError> {
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     let mut lines = (1..).zip(whole.split('\n'));
     let first = lines.next().map_or("", |(_, line)| line);
-    let head = first.parse().map_err(|what: String| fault(file, 1, what))?;
+    let header = first.parse().map_err(|what: String| fault(file, 1, what))?;
     let mut log = Log {
         file: file.to_owned(),
-        head,
+        header,
         peers: HashMap::new(),
         events: Vec::new(),
         cut: Some(1),

@@ -82,15 +82,15 @@ impl Recording {
                 recording.doubts.push(doubt);
             }
         }
-        let of = |log: &Log| log.head.parameters.clone();
+        let of = |log: &Log| log.header.parameters.clone();
         recording.parameters = logs.first().map(of).unwrap_or_default();
         let all = |name: &String, value: &mut String| {
-            logs.iter().all(|log| log.head.parameters.get(name) == Some(value))
+            logs.iter().all(|log| log.header.parameters.get(name) == Some(value))
         };
         recording.parameters.retain(all);
         let ranks = ranks(logs)?;
         recording.ranks = ranks.values().max().map_or(0, |rank| rank + 1);
-        let told = logs.iter().filter_map(|log| log.head.ranks).max().unwrap_or(0);
+        let told = logs.iter().filter_map(|log| log.header.ranks).max().unwrap_or(0);
         if told > recording.ranks
             || (0..recording.ranks).any(|rank| !ranks.values().any(|r| *r == rank))
         {
@@ -309,10 +309,12 @@ impl Thread {
 fn ranks(logs: &[Log]) -> Result<HashMap<SocketAddr, u32>, String> {
     let mut ranks = HashMap::new();
     let mut processes: HashMap<u32, &Log> = HashMap::new();
-    let unnamed = logs.iter().find(|log| log.head.rank.is_none());
+    let unnamed = logs.iter().find(|log| log.header.rank.is_none());
     // Without a launcher, by their beginnings.
-    let mut began: Vec<(u64, &str, u32)> =
-        logs.iter().map(|log| (log.head.began, log.head.host.as_str(), log.head.pid)).collect();
+    let mut began: Vec<(u64, &str, u32)> = logs
+        .iter()
+        .map(|log| (log.header.began, log.header.host.as_str(), log.header.pid))
+        .collect();
     began.sort_unstable();
     let mut order: Vec<(&str, u32)> = Vec::new();
     for (_, host, pid) in began {
@@ -321,11 +323,11 @@ fn ranks(logs: &[Log]) -> Result<HashMap<SocketAddr, u32>, String> {
         }
     }
     for log in logs {
-        let head = &log.head;
-        let rank = match (unnamed, head.rank) {
+        let header = &log.header;
+        let rank = match (unnamed, header.rank) {
             (None, Some(rank)) => rank,
             (Some(_), None) => {
-                let process = (head.host.as_str(), head.pid);
+                let process = (header.host.as_str(), header.pid);
                 // As many as there are files.
                 order.iter().position(|known| *known == process).unwrap_or(0) as u32
             }
@@ -338,13 +340,13 @@ fn ranks(logs: &[Log]) -> Result<HashMap<SocketAddr, u32>, String> {
             (None, None) => 0,
         };
         let other = processes.entry(rank).or_insert(log);
-        if (&other.head.host, other.head.pid) != (&head.host, head.pid) {
+        if (&other.header.host, other.header.pid) != (&header.host, header.pid) {
             return Err(format!(
                 "{} and {} are both of rank {rank}, expected the traces of one job",
                 other.file, log.file
             ));
         }
-        ranks.insert(head.address, rank);
+        ranks.insert(header.address, rank);
     }
     Ok(ranks)
 }
@@ -353,10 +355,10 @@ fn ranks(logs: &[Log]) -> Result<HashMap<SocketAddr, u32>, String> {
 fn timed(logs: &[Log], ranks: &HashMap<SocketAddr, u32>) -> Vec<(u32, Seen)> {
     let mut seen = Vec::new();
     // Processes of one machine have a clock in common.
-    let alone = logs.windows(2).all(|pair| pair[0].head.host == pair[1].head.host);
+    let alone = logs.windows(2).all(|pair| pair[0].header.host == pair[1].header.host);
     for log in logs {
-        let began = if alone { log.head.opened } else { log.head.began };
-        let here = log.head.address;
+        let began = if alone { log.header.opened } else { log.header.began };
+        let here = log.header.address;
         let rank = ranks.get(&here).copied().unwrap_or(0);
         let mut last = 0;
         for &event in &log.events {

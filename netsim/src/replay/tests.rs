@@ -16,7 +16,7 @@ use squall_base::Rate;
 /// The text of a trace: the events of `rank` with others, in us.
 fn text(rank: u32, ranks: u32, events: &[(u64, EventKind, u32, u64, u64)]) -> String {
     let address = |rank: u32| format!("10.0.0.{}:4793", rank + 1).parse().expect("literal");
-    let head = TraceHeader {
+    let header = TraceHeader {
         job: "job".to_owned(),
         rank: Some(rank),
         ranks: Some(ranks),
@@ -31,12 +31,12 @@ fn text(rank: u32, ranks: u32, events: &[(u64, EventKind, u32, u64, u64)]) -> St
             .map(|(name, value)| (name.to_owned(), value))
             .into(),
     };
-    let mut lines = vec![head.to_string()];
+    let mut lines = vec![header.to_string()];
     for peer in 0..ranks {
         lines.push(TraceLine::Peer { number: peer, address: address(peer) }.to_string());
     }
     for &(at, moment, peer, bytes, tag) in events {
-        let at = at * 1_000 - head.opened;
+        let at = at * 1_000 - header.opened;
         let class = OperationKind::Tagged;
         lines
             .push(TraceLine::Event(TraceEvent { at, moment, class, peer, bytes, tag }).to_string());
@@ -195,7 +195,7 @@ fn a_trace_that_was_cut_is_read_to_the_cut_and_a_damaged_one_is_refused() {
                 );
                 assert_eq!(log.events.len(), events - rest, "{length}");
             }
-            // Its head is cut.
+            // Its header is cut.
             Err(error) => assert!(!cut.contains('\n') && error.line == 1, "{length}: {error}"),
         }
     }

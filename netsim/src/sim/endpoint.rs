@@ -9,7 +9,7 @@ use super::incasts::Incasts;
 use super::outbox::{Lane, Outbox};
 use super::packet::Body;
 use crate::Picos;
-use crate::model::Head;
+use crate::model::PacketHeader;
 use squall_base::Time;
 use squall_cc::RatePacket;
 use squall_reliability::{
@@ -95,22 +95,25 @@ impl Adapter for Endpoint {
         true
     }
 
-    fn receive(&mut self, source: u32, head: &Head, body: &Body, work: &mut Work<'_>) {
+    fn receive(&mut self, source: u32, header: &PacketHeader, body: &Body, work: &mut Work<'_>) {
         let (time, peer) = (work.now.time(), PeerKey(source));
         match body {
             &Body::Data { ref pds, flow, payload, bytes } => {
-                let bytes =
-                    if head.trimmed { head.bytes.saturating_sub(NOMINAL_OVERHEAD) } else { bytes };
+                let bytes = if header.trimmed {
+                    header.bytes.saturating_sub(NOMINAL_OVERHEAD)
+                } else {
+                    bytes
+                };
                 let running = &work.flows[flow as usize];
                 let meta = Arrival {
-                    ce: head.ce,
-                    trimmed: head.trimmed,
-                    last_hop: head.last_hop,
+                    ce: header.ce,
+                    trimmed: header.trimmed,
+                    last_hop: header.last_hop,
                     bytes,
                     begins: running.received == 0,
                     ends: running.received + u64::from(payload) == running.bytes,
                 };
-                if !head.trimmed
+                if !header.trimmed
                     && let Some(incasts) = &self.incasts
                     && running.first == Some(pds.psn)
                     && let Some(list) = incasts.list(flow)
@@ -193,7 +196,7 @@ impl Adapter for Endpoint {
         context: u32,
         sizes: Sizes,
         flows: &mut [Running],
-    ) -> Option<(Head, Body)> {
+    ) -> Option<(PacketHeader, Body)> {
         let (context, incasts) = (&mut self.contexts[context as usize], self.incasts.as_deref());
         let bytes_of = |payload: u32| (payload + sizes.header).saturating_sub(NOMINAL_OVERHEAD);
         let list_of = |flow: u32| incasts.map_or(0, |incasts| incasts.bytes(flow));
@@ -237,8 +240,11 @@ impl Adapter for Endpoint {
             }
         };
         let Desc { flow, payload } = desc;
-        let head = context.lane.head(grant.path.into(), payload + sizes.header + list);
-        Some((head, Body::Data { pds: grant.pds, flow, payload, bytes: bytes_of(payload) + list }))
+        let header = context.lane.header(grant.path.into(), payload + sizes.header + list);
+        Some((
+            header,
+            Body::Data { pds: grant.pds, flow, payload, bytes: bytes_of(payload) + list },
+        ))
     }
 
     fn next_rate_packet(
@@ -246,15 +252,15 @@ impl Adapter for Endpoint {
         now: Time,
         outbox: &mut Outbox,
         sizes: Sizes,
-    ) -> Option<(Head, RatePacket)> {
+    ) -> Option<(PacketHeader, RatePacket)> {
         let RateOut { peer, id, packet } = Rates::of(&mut self.pdcs).poll(now)?;
         let Some(place) = id.and_then(|id| self.of(id)) else {
-            return Some((outbox.head_back(peer.0, sizes.control), packet));
+            return Some((outbox.header_back(peer.0, sizes.control), packet));
         };
         let lane = self.lane(place);
         // Its data waited for it.
         outbox.activate(place, lane);
-        Some((lane.rate_head(packet.path.into(), sizes.control), packet))
+        Some((lane.rate_header(packet.path.into(), sizes.control), packet))
     }
 
     fn has_rate_packet(&self) -> bool {

@@ -6,7 +6,7 @@ use super::outbox::{Extra, Lane, Outbox};
 use super::packet::Body;
 use super::roce::Roce;
 use crate::Picos;
-use crate::model::Head;
+use crate::model::PacketHeader;
 use squall_base::Time;
 use squall_cc::{Hops, RatePacket};
 
@@ -99,7 +99,7 @@ pub(super) trait Adapter {
     fn start(&mut self, index: u32, connection: u64, work: &mut Work<'_>) -> bool;
 
     /// A packet arrived from host `source`.
-    fn receive(&mut self, source: u32, head: &Head, body: &Body, work: &mut Work<'_>);
+    fn receive(&mut self, source: u32, header: &PacketHeader, body: &Body, work: &mut Work<'_>);
 
     /// The receive buffer of this host, of `buffer` bytes, had no room for packets of `lost` bytes.
     fn handle_overflow(&mut self, _lost: u64, _buffer: u64) {}
@@ -120,7 +120,7 @@ pub(super) trait Adapter {
         context: u32,
         sizes: Sizes,
         flows: &mut [Running],
-    ) -> Option<(Head, Body)>;
+    ) -> Option<(PacketHeader, Body)>;
 
     /// The next rate packet, which goes before all else that is sent from now on.
     fn next_rate_packet(
@@ -128,7 +128,7 @@ pub(super) trait Adapter {
         _now: Time,
         _outbox: &mut Outbox,
         _sizes: Sizes,
-    ) -> Option<(Head, RatePacket)> {
+    ) -> Option<(PacketHeader, RatePacket)> {
         None
     }
 
@@ -264,13 +264,13 @@ impl Host {
         &mut self,
         now: Picos,
         source: u32,
-        head: &Head,
+        header: &PacketHeader,
         (body, telemetry): (&Body, &Hops),
         flows: &mut [Running],
         news: &mut Vec<News>,
     ) {
         let work = &mut Work { now, flows, news, outbox: &mut self.outbox, telemetry };
-        each!(&mut self.stack, stack => stack.receive(source, head, body, work));
+        each!(&mut self.stack, stack => stack.receive(source, header, body, work));
     }
 
     /// With the packet that it sees next, the transport learns of those that its receive buffer, of so many bytes, had no
@@ -328,7 +328,7 @@ impl Host {
         sizes: Sizes,
         paused: bool,
         flows: &mut [Running],
-    ) -> Option<(Head, Body)> {
+    ) -> Option<(PacketHeader, Body)> {
         let outbox = &mut self.outbox;
         each!(&mut self.stack, stack => outbox.next(stack, now, sizes, paused, flows))
     }

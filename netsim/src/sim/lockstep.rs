@@ -12,7 +12,7 @@ use super::packet::Whole;
 use super::part::Part;
 use super::results::{End, Observer};
 use crate::Picos;
-use crate::model::{Handed, Head, PacketOptions, Partition};
+use crate::model::{Handed, PacketHeader, PacketOptions, Partition};
 
 /// What goes from one part to another.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(super) struct Parcel {
 /// A packet outside of all parts.
 #[derive(Debug)]
 pub(super) struct Carried {
-    pub(super) head: Head,
+    pub(super) header: PacketHeader,
     /// The host that sent it.
     pub(super) source: u32,
     pub(super) options: Option<Box<PacketOptions>>,

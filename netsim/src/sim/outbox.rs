@@ -8,7 +8,7 @@ use super::flows::Running;
 use super::host::{Adapter, Sizes};
 use super::packet::Body;
 use crate::Picos;
-use crate::model::{Class, Head, MessagePacket, NetworkFeature, PacketOptions};
+use crate::model::{Class, MessagePacket, NetworkFeature, PacketHeader, PacketOptions};
 use squall_base::Psn;
 use squall_cc::{Hops, RatePacket};
 use squall_reliability::speculation_of;
@@ -35,15 +35,15 @@ impl Lane {
         Self { dst, hash: hash(hash(src, dst), connection), active: false }
     }
 
-    /// The head of a rate packet of `bytes` on the wire, which goes the way of data.
-    pub(super) fn rate_head(&self, entropy: u32, bytes: u32) -> Head {
-        Head { class: Class::Rate, ..self.head(entropy, bytes) }
+    /// The header of a rate packet of `bytes` on the wire, which goes the way of data.
+    pub(super) fn rate_header(&self, entropy: u32, bytes: u32) -> PacketHeader {
+        PacketHeader { class: Class::Rate, ..self.header(entropy, bytes) }
     }
 
-    /// The head of a data packet of `bytes` on the wire.
-    pub(super) fn head(&self, entropy: u32, bytes: u32) -> Head {
+    /// The header of a data packet of `bytes` on the wire.
+    pub(super) fn header(&self, entropy: u32, bytes: u32) -> PacketHeader {
         let (dst, flow) = (self.dst, self.hash);
-        Head { dst, flow, entropy, bytes, class: Class::Data, ..Head::default() }
+        PacketHeader { dst, flow, entropy, bytes, class: Class::Data, ..PacketHeader::default() }
     }
 }
 
@@ -167,10 +167,10 @@ impl Outbox {
         self.extra.as_deref()
     }
 
-    /// The head of a rate packet of `bytes` that goes back to host `dst`.
-    pub(super) fn head_back(&self, dst: u32, bytes: u32) -> Head {
+    /// The header of a rate packet of `bytes` that goes back to host `dst`.
+    pub(super) fn header_back(&self, dst: u32, bytes: u32) -> PacketHeader {
         let flow = hash(self.host, dst);
-        Head { dst, flow, bytes, class: Class::Rate, ..Head::default() }
+        PacketHeader { dst, flow, bytes, class: Class::Rate, ..PacketHeader::default() }
     }
 
     /// Context `place` may have something to send.
@@ -194,7 +194,7 @@ impl Outbox {
         sizes: Sizes,
         paused: bool,
         flows: &mut [Running],
-    ) -> Option<(Head, Body)> {
+    ) -> Option<(PacketHeader, Body)> {
         if self.extra.is_none() {
             return self.next_of_all(contexts, now, sizes, paused, flows);
         }
@@ -210,7 +210,7 @@ impl Outbox {
         sizes: Sizes,
         paused: bool,
         flows: &mut [Running],
-    ) -> Option<(Head, Body)> {
+    ) -> Option<(PacketHeader, Body)> {
         let mut extra = self.extra.take()?;
         extra.options.clear();
         let mut next = if extra.rates { self.next_rate_packet(contexts, now, sizes) } else { None };
@@ -247,9 +247,9 @@ impl Outbox {
         contexts: &mut impl Adapter,
         now: Picos,
         sizes: Sizes,
-    ) -> Option<((Head, Body), Option<RatePacket>)> {
-        let (head, packet) = contexts.next_rate_packet(now.time(), self, sizes)?;
-        Some(((head, Body::Rates), Some(packet)))
+    ) -> Option<((PacketHeader, Body), Option<RatePacket>)> {
+        let (header, packet) = contexts.next_rate_packet(now.time(), self, sizes)?;
+        Some(((header, Body::Rates), Some(packet)))
     }
 
     fn next_of_all(
@@ -259,15 +259,22 @@ impl Outbox {
         sizes: Sizes,
         paused: bool,
         flows: &mut [Running],
-    ) -> Option<(Head, Body)> {
+    ) -> Option<(PacketHeader, Body)> {
         if let Some((dst, entropy, body)) = self.control.pop_front() {
             if self.control.is_empty() {
                 // Begins again where it is in the cache.
                 self.control.clear();
             }
             let (flow, bytes) = (hash(self.host, dst), sizes.control);
-            let head = Head { dst, flow, entropy, bytes, class: Class::Control, ..Head::default() };
-            return Some((head, body));
+            let header = PacketHeader {
+                dst,
+                flow,
+                entropy,
+                bytes,
+                class: Class::Control,
+                ..PacketHeader::default()
+            };
+            return Some((header, body));
         }
         if paused {
             return None;

@@ -291,9 +291,9 @@ impl Part {
         border.drain(&mut self.handed);
         for what in self.handed.drain(..) {
             let packet = what.packet().map(|packet| {
-                let (head, source, options) = border.hand_over(packet);
+                let (header, source, options) = border.hand_over(packet);
                 Carried {
-                    head,
+                    header,
                     source,
                     options: options.map(Box::new),
                     rest: self.ends.bodies.whole(packet),
@@ -306,9 +306,9 @@ impl Part {
     /// Takes what another part handed over.
     pub(super) fn take(&mut self, Parcel { what, packet }: Parcel) {
         match packet {
-            Some(Carried { head, source, options, rest }) => {
+            Some(Carried { header, source, options, rest }) => {
                 let packet =
-                    Border(&mut self.network).come(&what, head, source, options.as_deref());
+                    Border(&mut self.network).come(&what, header, source, options.as_deref());
                 self.ends.bodies.put_whole(packet, rest);
             }
             None => Border(&mut self.network).obey(&what),
@@ -377,7 +377,7 @@ impl Part {
     /// A packet joins those that wait for `host` to take them in: when it has been, or `None` if there is no room.
     fn queue(&mut self, host: u32, packet: u32, Intake { rate, buffer }: Intake) -> Option<Picos> {
         let now = self.network.now();
-        let bytes = self.network.flights().head(packet).bytes.into();
+        let bytes = self.network.flights().header(packet).bytes.into();
         let slow = &mut self.ends.hosts[host].intake;
         let begin = slow.taken_in_at.max(now);
         if rate.bytes_in(begin.since(now).span()) + bytes > buffer {
@@ -390,7 +390,7 @@ impl Part {
     /// `host` has no room for a packet.
     #[cold]
     fn overflow(&mut self, host: u32, packet: u32) {
-        self.ends.hosts[host].intake.lost += u64::from(self.network.flights().head(packet).bytes);
+        self.ends.hosts[host].intake.lost += u64::from(self.network.flights().header(packet).bytes);
         self.network.lose(packet, Drop::HostFull);
     }
 
@@ -403,11 +403,11 @@ impl Part {
 
     fn seen(&mut self, host: u32, packet: u32) {
         let now = self.network.now();
-        let (&head, source) = self.network.take(packet);
+        let (&header, source) = self.network.take(packet);
         let Hosts { hosts, bodies, flows, .. } = &mut self.ends;
         let body = bodies.of(packet);
-        self.delivered += u64::from(!head.trimmed && body.is_data());
-        if head.ce {
+        self.delivered += u64::from(!header.trimmed && body.is_data());
+        if header.ce {
             flows.marked(body);
         }
         if self.timed {
@@ -424,7 +424,7 @@ impl Part {
         let mut hops = Hops::default();
         let telemetry = match options {
             Some(options) if body.is_data() => {
-                flows.count_features(body, head.bytes, options);
+                flows.count_features(body, header.bytes, options);
                 hops = options.read().unwrap_or(hops);
                 &hops
             }
@@ -435,7 +435,7 @@ impl Part {
             entry.tell_overflow(now, intake.buffer);
         }
         let (carried, running) = ((body, telemetry), &mut flows.running);
-        entry.receive(now, source, &head, carried, running, &mut self.news);
+        entry.receive(now, source, &header, carried, running, &mut self.news);
         self.attend(host);
     }
 
@@ -551,12 +551,12 @@ impl Part {
             return self.arm_card(host, at);
         }
         let paused = self.network.switches().port(entry.port).is_paused();
-        let Some((head, body)) = entry.next(now, self.sizes, paused, &mut flows.running) else {
+        let Some((header, body)) = entry.next(now, self.sizes, paused, &mut flows.running) else {
             return;
         };
         let extra = entry.extra();
         let options = extra.map(Extra::options);
-        let (packet, free_at) = self.network.transmit(host, head, options);
+        let (packet, free_at) = self.network.transmit(host, header, options);
         if let Some(echo) = extra.and_then(Extra::echo) {
             bodies.put_echo(packet, *echo);
         }

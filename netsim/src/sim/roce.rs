@@ -15,7 +15,7 @@ use super::host::{Adapter, Allowance, Sizes, Work};
 use super::outbox::Lane;
 use super::packet::Body;
 use crate::Picos;
-use crate::model::Head;
+use crate::model::PacketHeader;
 use qp::Qp;
 use squall_base::{Rate, Rng, Time};
 use squall_cc::{
@@ -152,7 +152,7 @@ impl Roce {
     fn data(
         &mut self,
         source: u32,
-        head: &Head,
+        header: &PacketHeader,
         packet: &RocePacket,
         last: bool,
         work: &mut Work<'_>,
@@ -161,8 +161,8 @@ impl Roce {
         let rx = &mut self.rx[place as usize];
         let duplicate = packet.psn < rx.expected;
         let meta = ReceivedPacket {
-            bytes: head.bytes,
-            ecn: head.ce,
+            bytes: header.bytes,
+            ecn: header.ce,
             duplicate,
             source,
             ..ReceivedPacket::default()
@@ -260,12 +260,12 @@ impl Adapter for Roce {
         true
     }
 
-    fn receive(&mut self, source: u32, head: &Head, body: &Body, work: &mut Work<'_>) {
+    fn receive(&mut self, source: u32, header: &PacketHeader, body: &Body, work: &mut Work<'_>) {
         let Body::Roce(packet) = body else { return };
         match packet.kind {
             // There is nothing to be made of a trimmed packet: the gap will show.
-            RoceKind::Data { .. } if head.trimmed => {}
-            RoceKind::Data { last } => self.data(source, head, packet, last, work),
+            RoceKind::Data { .. } if header.trimmed => {}
+            RoceKind::Data { last } => self.data(source, header, packet, last, work),
             RoceKind::Ack => self.acknowledged(packet, false, work),
             RoceKind::Nak => self.acknowledged(packet, true, work),
             RoceKind::Notice => {
@@ -307,7 +307,7 @@ impl Adapter for Roce {
         context: u32,
         sizes: Sizes,
         flows: &mut [Running],
-    ) -> Option<(Head, Body)> {
+    ) -> Option<(PacketHeader, Body)> {
         let (line, rto) = (self.parameters.line, self.parameters.rto.span());
         let qp = &mut self.qps[context as usize];
         let (packet, again) = qp.next_packet(now, sizes, line, rto)?;
@@ -315,7 +315,7 @@ impl Adapter for Roce {
         flow.retransmitted += u64::from(again);
         flow.packets += u64::from(!again);
         let bytes = packet.payload + sizes.header;
-        Some((qp.lane.head(qp.entropy, bytes), Body::Roce(packet)))
+        Some((qp.lane.header(qp.entropy, bytes), Body::Roce(packet)))
     }
 
     fn lane(&mut self, context: u32) -> &mut Lane {

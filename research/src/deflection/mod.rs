@@ -417,7 +417,7 @@ impl DeflectionProgram {
         incoming: &mut Incoming<'_>,
         header: &mut DeflectionHeader,
     ) -> Option<u32> {
-        let host = incoming.packet.head.dst;
+        let host = incoming.packet.header.dst;
         if header.switches == 0 {
             header.fewest = place.switches_to(host);
         }
@@ -425,7 +425,7 @@ impl DeflectionProgram {
         incoming.packet.options.lane = header.tokens;
         let way = incoming.way?;
         // Trimmed packets have a queue of their own.
-        if incoming.packet.head.class != Class::Data {
+        if incoming.packet.header.class != Class::Data {
             return Some(way);
         }
         let known = self.follow(place.now, header);

@@ -3,7 +3,7 @@
 use super::*;
 use squall_base::Rate;
 use squall_netsim::model::{
-    Failure, Head, Lossless, Network, NetworkConfig, Packet, Share, Step, Switches,
+    Failure, Lossless, Network, NetworkConfig, Packet, PacketHeader, Share, Step, Switches,
 };
 use squall_netsim::topology::Topology;
 
@@ -53,8 +53,8 @@ impl Bench {
     /// So many packets of 1500 bytes wait at a port.
     fn wait(mut self, port: u32, packets: u32) -> Self {
         for item in 0..packets {
-            let mut head = Head { bytes: 1500, ..Head::default() };
-            self.switches.enqueue(self.now, port, item, &mut head);
+            let mut packet_header = PacketHeader { bytes: 1500, ..PacketHeader::default() };
+            self.switches.enqueue(self.now, port, item, &mut packet_header);
         }
         self
     }
@@ -66,7 +66,7 @@ impl Bench {
         (ingress, way): (u32, u32),
         header: DeflectionHeader,
     ) -> (u32, After) {
-        let mut head = Head { dst: 2, bytes: 1500, ..Head::default() };
+        let mut packet_header = PacketHeader { dst: 2, bytes: 1500, ..PacketHeader::default() };
         let (mut options, mut copies, mut ignored) = (PacketOptions::default(), Vec::new(), 0);
         assert!(options.write(&header));
         let place = Place::new(self.now, switch, &self.switches);
@@ -75,7 +75,7 @@ impl Bench {
             &mut Incoming {
                 ingress,
                 way: Some(way),
-                packet: Packet { head: &mut head, options: &mut options },
+                packet: Packet { header: &mut packet_header, options: &mut options },
                 copies: &mut copies,
                 ignored: &mut ignored,
                 counters: &mut self.count,
@@ -235,14 +235,19 @@ fn messages_stay_in_order_and_nothing_deadlocks() {
             let packets = if short { 1 + rng.below(6) } else { 30 };
             came.push((0, packets));
             for place in 0..packets {
-                let head =
-                    Head { dst, flow: rng_of(id), entropy: 7, bytes: 1500, ..Head::default() };
+                let packet_header = PacketHeader {
+                    dst,
+                    flow: rng_of(id),
+                    entropy: 7,
+                    bytes: 1500,
+                    ..PacketHeader::default()
+                };
                 let (first, last) = (place == 0, place + 1 == packets);
                 let bytes = u64::from(packets) * 1300;
                 let mut options = PacketOptions::default();
                 PARAMETERS
                     .on_send(&MessagePacket { message: id, bytes, first, last }, &mut options);
-                let packet = network.enter(at, host, head, Some(&options));
+                let packet = network.enter(at, host, packet_header, Some(&options));
                 assert_eq!(packet as usize, sent.len());
                 sent.push((id as usize, place));
             }

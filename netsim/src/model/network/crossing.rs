@@ -2,7 +2,7 @@
 
 use super::{Event, Network};
 use crate::Picos;
-use crate::model::{Head, PacketOptions};
+use crate::model::{PacketHeader, PacketOptions};
 use crate::topology::Node;
 
 /// What goes from one part of a network to another: when it is there, and by which port.
@@ -46,11 +46,11 @@ impl Border<'_> {
         handed.append(&mut self.0.handed);
     }
 
-    /// A packet that left is no more here: its head, the host that sent it and its options.
-    pub fn hand_over(&mut self, packet: u32) -> (Head, u32, Option<PacketOptions>) {
+    /// A packet that left is no more here: its header, the host that sent it and its options.
+    pub fn hand_over(&mut self, packet: u32) -> (PacketHeader, u32, Option<PacketOptions>) {
         let options = self.0.options(packet).copied();
-        let (&head, source) = self.0.flights.take(packet);
-        (head, source, options)
+        let (&header, source) = self.0.flights.take(packet);
+        (header, source, options)
     }
 
     /// The switch to which something is handed over.
@@ -67,11 +67,11 @@ impl Border<'_> {
     pub fn come(
         &mut self,
         what: &Handed,
-        head: Head,
+        header: PacketHeader,
         source: u32,
         options: Option<&PacketOptions>,
     ) -> u32 {
-        let packet = self.0.make(source, what.port, head, options);
+        let packet = self.0.make(source, what.port, header, options);
         self.0.arrive(what.port, packet, what.at);
         packet
     }

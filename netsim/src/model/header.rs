@@ -14,7 +14,7 @@ pub enum Class {
 
 /// The part of a packet that a switch reads and writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Head {
+pub struct PacketHeader {
     /// Destination host.
     pub dst: u32,
     /// What the flow hashes to without its entropy: addresses and the like.
