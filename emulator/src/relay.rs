@@ -153,7 +153,7 @@ impl Relay {
         let link = topology.host_rate();
         let line = config.network.card(link, config.rate_scale).unwrap_or(link);
         let packet = config.mtu + NOMINAL_OVERHEAD;
-        let rtt = topology.longest_way().round_trip(line, packet, ACK);
+        let rtt = topology.longest_route().round_trip(line, packet, ACK);
         if rtt > MOST_RTT {
             let text =
                 format!("a round trip of {rtt} after scaling; at most {MOST_RTT} is possible");

@@ -94,7 +94,7 @@ pub struct Totals {
     pub black_hole: u64,
     /// Lost to bit errors.
     pub corrupt: u64,
-    /// Lost: no way to the destination.
+    /// Lost: no route to the destination.
     pub no_route: u64,
     /// Dropped: a switch's program wanted it so.
     pub program: u64,

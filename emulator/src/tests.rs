@@ -235,10 +235,10 @@ struct Both;
 
 impl SwitchProgram for Both {
     fn ingress(&mut self, place: &Place<'_>, incoming: &mut Incoming<'_>) -> Verdict {
-        if place.ways(2) == place.ways(3) || incoming.packet.header.dst != 3 {
-            return Verdict::Forward(incoming.way);
+        if place.ports_to(2) == place.ports_to(3) || incoming.packet.header.dst != 3 {
+            return Verdict::Forward(incoming.route);
         }
-        incoming.copies.extend([2, 3].iter().flat_map(|&host| place.ways(host)));
+        incoming.copies.extend([2, 3].iter().flat_map(|&host| place.ports_to(host)));
         Verdict::Replicate
     }
 }
@@ -377,8 +377,8 @@ fn rate_packet(flow: u32) -> Vec<u8> {
 
 fn rated(payload: &[u8]) -> Option<(u32, usize)> {
     let Ok(squall_wire::Packet::Rates(packet)) = squall_wire::parse(payload) else { return None };
-    assert_eq!((packet.header.initiator, packet.header.path), (0x1234_12b9, 3));
-    Some((packet.header.flow, packet.entries().count()))
+    assert_eq!((packet.head.initiator, packet.head.path), (0x1234_12b9, 3));
+    Some((packet.head.flow, packet.entries().count()))
 }
 
 /// Three hosts send to one, and control queues are full of acknowledgements: rate packets pass all, and none is lost. What is

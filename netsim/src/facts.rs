@@ -22,7 +22,7 @@ pub struct Facts {
     /// has to carry at its rate, and the shortest round trip of a flow that crosses it.
     pub ideal: Picos,
     /// What each flow of the workload takes alone, as slowdowns count it (HPCC's simulator): the round trip of its
-    /// hosts without queues, and its bytes with headers at [`Facts::line`]; `None` if there is no way.
+    /// hosts without queues, and its bytes with headers at [`Facts::line`]; `None` if there is no route.
     pub alone: Vec<Option<Picos>>,
 }
 
@@ -127,8 +127,8 @@ enum Cut {
     Group { tier: u8, group: u32, out: bool },
 }
 
-/// Latency and transmission time of a full packet and of an ACK along a way.
-type Way = (Picos, Picos);
+/// Latency and transmission time of a full packet and of an ACK along a route.
+type RouteTime = (Picos, Picos);
 
 struct Graph<'a> {
     topology: &'a Topology,
@@ -163,19 +163,19 @@ impl<'a> Graph<'a> {
         Self { topology, access, neighbours, groups }
     }
 
-    /// A full packet there and an ACK back on the shortest way, without queues; `None` if there is
-    /// no way.
+    /// A full packet there and an ACK back on the shortest route, without queues; `None` if there is
+    /// no route.
     fn round_trip(
         &self,
         src: u32,
         dst: u32,
         mtu: u32,
-        memo: &mut HashMap<(u32, u32), Vec<Option<Way>>>,
+        memo: &mut HashMap<(u32, u32), Vec<Option<RouteTime>>>,
     ) -> Option<Picos> {
         let (from, up, up_rate) = self.access[src as usize]?;
         let (to, down, down_rate) = self.access[dst as usize]?;
-        let ways = memo.entry((from, mtu)).or_insert_with(|| self.ways(from, mtu));
-        let (packet, ack) = ways[to as usize]?;
+        let routes = memo.entry((from, mtu)).or_insert_with(|| self.routes(from, mtu));
+        let (packet, ack) = routes[to as usize]?;
         let hop = |rate, bytes| Picos::transmit(rate, bytes);
         let mtu = u64::from(mtu);
         let there = up + down + packet + hop(up_rate, mtu) + hop(down_rate, mtu);
@@ -183,36 +183,36 @@ impl<'a> Graph<'a> {
         Some(there + back)
     }
 
-    /// The way from `from` to every switch, its own latency included, by fewest hops (what routing
+    /// The route from `from` to every switch, its own latency included, by fewest hops (what routing
     /// takes), and among these the quickest.
-    fn ways(&self, from: u32, mtu: u32) -> Vec<Option<Way>> {
-        let mut ways: Vec<Option<Way>> = vec![None; self.neighbours.len()];
+    fn routes(&self, from: u32, mtu: u32) -> Vec<Option<RouteTime>> {
+        let mut routes: Vec<Option<RouteTime>> = vec![None; self.neighbours.len()];
         let latency = |switch: u32| self.topology.switches[switch as usize].latency;
-        ways[from as usize] = Some((latency(from), latency(from)));
+        routes[from as usize] = Some((latency(from), latency(from)));
         let mut front = vec![from];
         while !front.is_empty() {
-            let mut next: HashMap<u32, Way> = HashMap::new();
+            let mut next: HashMap<u32, RouteTime> = HashMap::new();
             for &at in &front {
-                let Some((packet, ack)) = ways[at as usize] else { continue };
+                let Some((packet, ack)) = routes[at as usize] else { continue };
                 for &(to, link, rate) in &self.neighbours[at as usize] {
-                    if ways[to as usize].is_some() {
+                    if routes[to as usize].is_some() {
                         continue;
                     }
                     let more = link + latency(to);
-                    let way = (
+                    let route = (
                         packet + more + Picos::transmit(rate, u64::from(mtu)),
                         ack + more + Picos::transmit(rate, ACK_BYTES),
                     );
-                    let known = next.entry(to).or_insert(way);
-                    *known = way.min(*known);
+                    let known = next.entry(to).or_insert(route);
+                    *known = route.min(*known);
                 }
             }
-            for (&switch, &way) in &next {
-                ways[switch as usize] = Some(way);
+            for (&switch, &route) in &next {
+                routes[switch as usize] = Some(route);
             }
             front = next.into_keys().collect();
         }
-        ways
+        routes
     }
 
     /// The cuts between two hosts.
@@ -230,7 +230,7 @@ impl<'a> Graph<'a> {
 
     fn capacity(&self, cut: Cut) -> Rate {
         match cut {
-            Cut::Host { host, .. } => self.access[host as usize].map_or(Rate(0), |way| way.2),
+            Cut::Host { host, .. } => self.access[host as usize].map_or(Rate(0), |route| route.2),
             Cut::Group { tier, group, .. } => Rate(self.groups[tier as usize].1[group as usize]),
         }
     }
@@ -281,7 +281,7 @@ fn group(
 #[must_use]
 pub fn layout(topology: &Topology) -> crate::workload::Layout {
     let graph = Graph::new(topology);
-    let switch = |host: usize| graph.access[host].map(|way| way.0);
+    let switch = |host: usize| graph.access[host].map(|route| route.0);
     let like_first = |same: &dyn Fn(u32, u32) -> bool| {
         let Some(first) = graph.access.first().copied().flatten() else { return topology.hosts };
         let hosts = 0..topology.hosts;

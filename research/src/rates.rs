@@ -157,11 +157,11 @@ impl RatesProgram {
         &mut self.links[at]
     }
 
-    /// A rate packet that came in by `ingress` will leave by `way`. Whether it makes sense.
+    /// A rate packet that came in by `ingress` will leave by `route`. Whether it makes sense.
     fn visit(
         &mut self,
         place: &Place<'_>,
-        (ingress, way): (u32, u32),
+        (ingress, route): (u32, u32),
         packet: &mut RatePacket,
     ) -> bool {
         let now = place.now.time();
@@ -169,28 +169,28 @@ impl RatesProgram {
             // A host does not outrun its own link, so that needs no table.
             self.link(place, ingress).link.visit(now, ingress, packet);
         }
-        let egress = self.link(place, way);
-        let visit = egress.link.visit(now, way, packet);
+        let egress = self.link(place, route);
+        let visit = egress.link.visit(now, route, packet);
         visit.is_none_or(|visit| egress.windows.grant(now, visit, packet))
     }
 }
 
 impl SwitchProgram for RatesProgram {
     fn ingress(&mut self, place: &Place<'_>, incoming: &mut Incoming<'_>) -> Verdict {
-        let Some(way) = incoming.way else { return Verdict::Forward(None) };
+        let Some(route) = incoming.route else { return Verdict::Forward(None) };
         let options = &mut *incoming.packet.options;
-        let ways = (incoming.ingress, way);
+        let ways = (incoming.ingress, route);
         let sensible = options
             .update(|packet: &mut RatePacket| packet.back || self.visit(place, ways, packet));
         *incoming.ignored += u64::from(sensible == Some(false));
         if let Some(packet) = options.read::<Speculation>() {
-            let passes = self.link(place, way).windows.passes(place.now.time(), packet);
+            let passes = self.link(place, route).windows.passes(place.now.time(), packet);
             *incoming.ignored += u64::from(passes.is_none());
             // Of a host about which nothing is known, one packet of an epoch passes.
             if !passes.unwrap_or(packet.number == 0) {
                 return Verdict::Drop;
             }
         }
-        Verdict::Forward(Some(way))
+        Verdict::Forward(Some(route))
     }
 }

@@ -12,12 +12,12 @@ pub(super) struct InFlight {
     source: u32,
     /// The port it left by last; where it goes on at a switch with a program, its lanes too: see [`super::lane`].
     pub(super) port: u32,
-    /// The port it will leave by, if that was found out ahead; else [`NO_WAY`].
-    pub(super) way: u32,
+    /// The port it will leave by, if that was found out ahead; else [`NO_ROUTE`].
+    pub(super) route: u32,
 }
 
 /// No port.
-pub(super) const NO_WAY: u32 = u32::MAX;
+pub(super) const NO_ROUTE: u32 = u32::MAX;
 
 impl InFlight {
     /// Whether it was sent as data: trimmed packets are of the other class.
@@ -36,7 +36,7 @@ pub struct Flights {
 impl Flights {
     /// A new packet from host `source`, which leaves it by `port`.
     pub(super) fn make(&mut self, source: u32, port: u32, header: PacketHeader) -> u32 {
-        let flying = InFlight { header, source, port, way: NO_WAY };
+        let flying = InFlight { header, source, port, route: NO_ROUTE };
         if let Some(packet) = self.free.pop() {
             self.flying[packet as usize] = flying;
             return packet;
@@ -70,9 +70,9 @@ impl Flights {
         (&flying.header, flying.source)
     }
 
-    /// Forgets the ways that were found out ahead.
-    pub(super) fn forget_ways(&mut self) {
-        self.flying.iter_mut().for_each(|flying| flying.way = NO_WAY);
+    /// Forgets the routes that were found out ahead.
+    pub(super) fn forget_routes(&mut self) {
+        self.flying.iter_mut().for_each(|flying| flying.route = NO_ROUTE);
     }
 
     /// Packets on their way.

@@ -1,7 +1,7 @@
 //! The network that both drivers step: its ports and switches, the packets on their way, and what happens
 //! when. Whoever steps it says how far time went; nothing here knows whether that time is virtual.
 
-use super::flight::{Flights, NO_WAY};
+use super::flight::{Flights, NO_ROUTE};
 use super::header::PacketHeader;
 use super::lane;
 use super::packet_options::PacketOptions;
@@ -446,9 +446,9 @@ impl Network {
             match Event::unpack(what) {
                 Event::AtSwitch { switch, packet } => {
                     let flying = &mut self.flights.flying[packet as usize];
-                    let way = self.switches.way(switch, &flying.header);
-                    flying.way = way.unwrap_or(NO_WAY);
-                    self.ahead.extend(way);
+                    let route = self.switches.known_route(switch, &flying.header);
+                    flying.route = route.unwrap_or(NO_ROUTE);
+                    self.ahead.extend(route);
                 }
                 Event::Free { port } => self.ahead.push(port),
                 Event::AtHost { host, packet } => {
@@ -501,16 +501,16 @@ impl Network {
             return self.ask(switch, packet, ends);
         }
         let flying = &mut self.flights.flying[packet as usize];
-        let way = core::mem::replace(&mut flying.way, NO_WAY);
-        self.forward(switch, (way != NO_WAY).then_some(way), packet);
+        let route = core::mem::replace(&mut flying.route, NO_ROUTE);
+        self.forward(switch, (route != NO_ROUTE).then_some(route), packet);
     }
 
-    /// A packet goes on, by `way` if that is known.
+    /// A packet goes on, by `route` if that is known.
     #[inline]
-    fn forward(&mut self, switch: u32, way: Option<u32>, packet: u32) {
+    fn forward(&mut self, switch: u32, route: Option<u32>, packet: u32) {
         let flying = &mut self.flights.flying[packet as usize];
         let (ingress, whole) = (flying.port, !flying.header.trimmed);
-        match self.switches.pass(self.now, (switch, way), ingress, packet, &mut flying.header) {
+        match self.switches.pass(self.now, (switch, route), ingress, packet, &mut flying.header) {
             Passed::Left(port, departure) => self.left(port, &departure),
             Passed::Waits(port) => {
                 if whole && flying.header.trimmed {
@@ -525,20 +525,20 @@ impl Network {
     }
 
     /// The program of the switch says what becomes of a packet. Apart, as all that only networks with programs
-    /// do, so that the way of a packet through the others stays in one piece.
+    /// do, so that the route of a packet through the others stays in one piece.
     #[cold]
     #[inline(never)]
     fn ask(&mut self, switch: u32, packet: u32, ends: &mut impl Ends) {
         let Some(programs) = &mut self.programs else { return };
         let flying = &mut self.flights.flying[packet as usize];
-        let (ingress, known) = (flying.port, core::mem::replace(&mut flying.way, NO_WAY));
-        let way = match known {
-            NO_WAY => self.switches.route(self.now, switch, &flying.header),
-            way => Some(way),
+        let (ingress, known) = (flying.port, core::mem::replace(&mut flying.route, NO_ROUTE));
+        let route = match known {
+            NO_ROUTE => self.switches.route(self.now, switch, &flying.header),
+            route => Some(route),
         };
         let place = Place::new(self.now, switch, &self.switches);
         let came = programs.options(packet).lane;
-        let verdict = programs.ingress(&place, (ingress, way), packet, &mut flying.header);
+        let verdict = programs.ingress(&place, (ingress, route), packet, &mut flying.header);
         self.totals.ignored = programs.ignored();
         self.totals.features = programs.counters();
         flying.port = lane::ingress(ingress, came, programs.options(packet).lane);
@@ -723,7 +723,7 @@ impl Network {
             }
             Some(_) => {
                 self.switches.reroute();
-                self.flights.forget_ways();
+                self.flights.forget_routes();
             }
             None => {}
         }

@@ -83,7 +83,7 @@ pub enum Drop {
     Corrupt,
     /// The switch's program wanted it so.
     Program,
-    /// There is no way to the destination.
+    /// There is no route to the destination.
     NoRoute,
     /// The host has no room for it.
     HostFull,

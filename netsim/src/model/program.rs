@@ -20,7 +20,7 @@ use squall_base::Rate;
 /// What becomes of a packet that came in. Ports are those of [`crate::topology::Topology`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// It goes on by this port, which must be one of the switch's; there is no way if `None`.
+    /// It goes on by this port, which must be one of the switch's; there is no route if `None`.
     Forward(Option<u32>),
     /// It is dropped, and counted as such.
     Drop,
@@ -61,7 +61,7 @@ impl<'a> Place<'a> {
 
     /// The equally good ports towards a host.
     #[must_use]
-    pub fn ways(&self, host: u32) -> &'a [u32] {
+    pub fn ports_to(&self, host: u32) -> &'a [u32] {
         self.switches.routes().ports(self.switch, host)
     }
 
@@ -87,7 +87,7 @@ impl<'a> Place<'a> {
         count
     }
 
-    /// Whether a port leads to a switch, as far as routing knows by a link that works, from which there is a way to a host.
+    /// Whether a port leads to a switch, as far as routing knows by a link that works, from which there is a route to a host.
     #[must_use]
     pub fn leads(&self, port: u32, host: u32) -> bool {
         match self.behind(port) {
@@ -145,8 +145,8 @@ impl<'a> Place<'a> {
 pub struct Incoming<'a> {
     /// The port of the sender upstream that it left by.
     pub ingress: u32,
-    /// The port by which it would leave, if there is a way.
-    pub way: Option<u32>,
+    /// The port by which it would leave, if there is a route.
+    pub route: Option<u32>,
     /// It.
     pub packet: Packet<'a>,
     /// Empty: for the ports of [`Verdict::Replicate`].
@@ -162,7 +162,7 @@ pub trait SwitchProgram: fmt::Debug + Send {
     /// A packet came in.
     fn ingress(&mut self, place: &Place<'_>, incoming: &mut Incoming<'_>) -> Verdict {
         let _ = place;
-        Verdict::Forward(incoming.way)
+        Verdict::Forward(incoming.route)
     }
 
     /// A packet leaves by `port`: its first bit is on the wire, and it waits no more.
@@ -284,7 +284,7 @@ impl Programs {
     pub(super) fn ingress(
         &mut self,
         place: &Place<'_>,
-        (ingress, mut way): (u32, Option<u32>),
+        (ingress, mut route): (u32, Option<u32>),
         packet: u32,
         header: &mut PacketHeader,
     ) -> Verdict {
@@ -293,13 +293,13 @@ impl Programs {
             let packet = Packet { header, options: &mut self.options[packet as usize] };
             let (copies, ignored) = (&mut self.copies, &mut self.ignored);
             let counters = self.counters.get_mut(loaded.counters.clone()).unwrap_or_default();
-            let mut incoming = Incoming { ingress, way, packet, copies, ignored, counters };
+            let mut incoming = Incoming { ingress, route, packet, copies, ignored, counters };
             match loaded.program.ingress(place, &mut incoming) {
-                Verdict::Forward(next) => way = next,
+                Verdict::Forward(next) => route = next,
                 verdict => return verdict,
             }
         }
-        Verdict::Forward(way)
+        Verdict::Forward(route)
     }
 
     /// The next port of a [`Verdict::Replicate`].
@@ -369,16 +369,16 @@ mod tests {
     impl SwitchProgram for Obedient {
         fn ingress(&mut self, place: &Place<'_>, incoming: &mut Incoming<'_>) -> Verdict {
             match incoming.packet.header.entropy {
-                0 => Verdict::Forward(incoming.way),
+                0 => Verdict::Forward(incoming.route),
                 1 => Verdict::Drop,
-                2 => incoming.way.map_or(Verdict::Drop, Verdict::Trim),
+                2 => incoming.route.map_or(Verdict::Drop, Verdict::Trim),
                 3 => {
                     // To hosts 1, 2 and 3.
-                    incoming.copies.extend((1..4).flat_map(|host| place.ways(host)));
+                    incoming.copies.extend((1..4).flat_map(|host| place.ports_to(host)));
                     Verdict::Replicate
                 }
                 4 => Verdict::Consume,
-                5 => Verdict::Forward(place.ways(2).first().copied()),
+                5 => Verdict::Forward(place.ports_to(2).first().copied()),
                 6 => Verdict::Replicate,
                 // No port of this switch: it leads to it.
                 _ => Verdict::Forward(Some(0)),

@@ -1,4 +1,4 @@
-//! Routing: all shortest ways to every switch that hosts hang on, as groups of equal ports.
+//! Routing: all shortest routes to every switch that hosts hang on, as groups of equal ports.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -24,7 +24,7 @@ pub struct Routes {
 }
 
 impl Routes {
-    /// The shortest ways, counted in links, over links for which `alive` says so.
+    /// The shortest routes, counted in links, over links for which `alive` says so.
     #[must_use]
     pub fn new(topology: &Topology, alive: impl Fn(u32) -> bool) -> Self {
         let switches = topology.switches.len();
@@ -82,13 +82,14 @@ impl Routes {
                     }
                 }
             }
-            for (at, ways) in out.iter().enumerate() {
+            for (at, ports) in out.iter().enumerate() {
                 if distance[at] == 0 || distance[at] == NOWHERE {
                     continue;
                 }
                 group.clear();
                 let nearer = |next: u32| distance[next as usize] < distance[at];
-                group.extend(ways.iter().filter(|&&(_, next)| nearer(next)).map(|&(port, _)| port));
+                group
+                    .extend(ports.iter().filter(|&&(_, next)| nearer(next)).map(|&(port, _)| port));
                 let index = match known.get(&group) {
                     Some(&index) => index,
                     None => {
@@ -104,7 +105,7 @@ impl Routes {
         }
     }
 
-    /// The equally good ports of switch `at` towards host `dst`; none if there is no way.
+    /// The equally good ports of switch `at` towards host `dst`; none if there is no route.
     #[inline]
     #[must_use]
     pub fn ports(&self, at: u32, dst: u32) -> &[u32] {
@@ -121,7 +122,7 @@ impl Routes {
         &self.ports[start as usize..(start + len) as usize]
     }
 
-    /// Whether there is a way from host `src` to host `dst`.
+    /// Whether there is a route from host `src` to host `dst`.
     #[must_use]
     pub fn connected(&self, src: u32, dst: u32) -> bool {
         let up = [src, dst]

@@ -161,7 +161,7 @@ impl<T: Copy> Switches<T> {
         &self.topology
     }
 
-    /// The ways packets take.
+    /// Routes of packets.
     #[must_use]
     pub const fn routes(&self) -> &Routes {
         &self.routes
@@ -239,7 +239,7 @@ impl<T: Copy> Switches<T> {
     }
 
     /// A packet is at switch `at`, having come in by port `ingress` (the upstream sender's port):
-    /// chooses the way out and queues it there. The port, and what became of it.
+    /// chooses the egress port and queues the packet there. The port, and what became of it.
     pub fn forward(
         &mut self,
         now: Picos,
@@ -283,44 +283,44 @@ impl<T: Copy> Switches<T> {
         why
     }
 
-    /// The way out of switch `at`, if there is one.
+    /// Chooses the port by which a packet leaves switch `at`, if there is a route.
     pub fn route(&mut self, now: Picos, at: u32, header: &PacketHeader) -> Option<u32> {
-        let ways = self.routes.ports(at, header.dst);
-        match *ways {
+        let ports = self.routes.ports(at, header.dst);
+        match *ports {
             [] => None,
             [port] => Some(port),
             _ if self.config.options.adaptive => {
-                let count = ways.len() as u32;
+                let count = ports.len() as u32;
                 // Several may come at one time.
                 let packet = u64::from(header.flow) << 32 | u64::from(header.entropy);
                 let mut rng = self.chance.at(now, mix(packet) ^ u64::from(at));
-                let mut draw = || ways[rng.below(count) as usize];
+                let mut draw = || ports[rng.below(count) as usize];
                 let (one, other) = (draw(), draw());
                 let queued = |port: u32| self.ports[port as usize].queued(now);
                 Some(if queued(other) < queued(one) { other } else { one })
             }
-            _ => Some(self.hashed(at, header, ways)),
+            _ => Some(self.hashed(at, header, ports)),
         }
     }
 
-    fn hashed(&self, at: u32, header: &PacketHeader, ways: &[u32]) -> u32 {
+    fn hashed(&self, at: u32, header: &PacketHeader, ports: &[u32]) -> u32 {
         let key = u64::from(header.flow) << 32 | u64::from(header.entropy);
         let hash = mix(key ^ self.salts[at as usize]) >> 32;
-        // Below the number of ways.
-        ways[((hash * ways.len() as u64) >> 32) as usize]
+        // Below the number of ports.
+        ports[((hash * ports.len() as u64) >> 32) as usize]
     }
 
-    /// As [`Switches::forward`], but a packet that meets an idle port leaves at once. `way` is what
-    /// [`Switches::way`] said, if it was asked since routing changed last.
+    /// As [`Switches::forward`], but a packet that meets an idle port leaves at once. `route` is what
+    /// [`Switches::known_route`] said, if it was asked since routing changed last.
     pub fn pass(
         &mut self,
         now: Picos,
-        (at, way): (u32, Option<u32>),
+        (at, route): (u32, Option<u32>),
         ingress: u32,
         item: T,
         header: &mut PacketHeader,
     ) -> Passed<T> {
-        let Some(port) = way.or_else(|| self.route(now, at, header)) else {
+        let Some(port) = route.or_else(|| self.route(now, at, header)) else {
             return Passed::Dropped(self.refuse(lane::port(ingress), Drop::NoRoute));
         };
         if let Some(departure) = self.ports[port as usize].pass(now, item, header, ingress) {
@@ -363,13 +363,13 @@ impl<T: Copy> Switches<T> {
     /// The port by which a packet at switch `at` will leave, if that can be said before it does: for
     /// drivers that read ahead what they will need.
     #[must_use]
-    pub fn way(&self, at: u32, header: &PacketHeader) -> Option<u32> {
-        let ways = self.routes.ports(at, header.dst);
-        match *ways {
+    pub fn known_route(&self, at: u32, header: &PacketHeader) -> Option<u32> {
+        let ports = self.routes.ports(at, header.dst);
+        match *ports {
             [] => None,
             [port] => Some(port),
             _ if self.config.options.adaptive => None,
-            _ => Some(self.hashed(at, header, ways)),
+            _ => Some(self.hashed(at, header, ports)),
         }
     }
 

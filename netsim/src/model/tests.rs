@@ -211,23 +211,25 @@ fn a_packet_crosses_the_network() {
     assert_eq!((host, hops, out.arrives), (7, 3, Picos(4 * 1_327_680 + 3 * 400_000)));
 }
 
-/// The entropy chooses among four spines: all are used alike, the same entropy always takes the same way,
-/// and two flows of one entropy may go different ways.
+/// The entropy chooses among four spines: all are used alike, the same entropy always takes the same route,
+/// and two flows of one entropy may go different routes.
 #[test]
 fn the_entropy_spreads_packets_over_equal_ways() {
     let network = network(4, |_| ());
     let mut count = [0u32; 4];
-    let way = |flow: u32, entropy: u32| {
-        network.way(0, &PacketHeader { dst: 7, flow, entropy, ..data() }).expect("there is a way")
+    let route = |flow: u32, entropy: u32| {
+        network
+            .known_route(0, &PacketHeader { dst: 7, flow, entropy, ..data() })
+            .expect("there is a route")
     };
     for entropy in 0..40_000 {
-        let port = way(3, entropy);
-        assert_eq!(port, way(3, entropy));
+        let port = route(3, entropy);
+        assert_eq!(port, route(3, entropy));
         count[(port as usize - 16) / 2] += 1;
     }
     // 10000 each; the standard deviation is 87.
     assert!(count.iter().all(|&n| n.abs_diff(10_000) < 400), "{count:?}");
-    assert!((0..20).any(|flow| way(flow, 1) != way(0, 1)));
+    assert!((0..20).any(|flow| route(flow, 1) != route(0, 1)));
 }
 
 #[test]
@@ -260,7 +262,9 @@ fn failures_lose_packets_and_routing_learns() {
     // Until routing learns of it, half of the entropies still go there.
     let used = |network: &Switches<u32>| {
         (0..64)
-            .filter(|&entropy| network.way(0, &PacketHeader { entropy, ..header }) == Some(16))
+            .filter(|&entropy| {
+                network.known_route(0, &PacketHeader { entropy, ..header }) == Some(16)
+            })
             .count()
     };
     assert!(used(&network) > 10);
@@ -281,7 +285,7 @@ fn failures_lose_packets_and_routing_learns() {
     network.reroute();
     // Spine 0 is a black hole, and spine 1 is down.
     assert!(network.routes().connected(0, 7));
-    assert_eq!(network.way(0, &header), Some(16));
+    assert_eq!(network.known_route(0, &header), Some(16));
     network.fail(Picos::micros(60), Failure::LinkDown(7));
     network.reroute();
     assert!(!network.routes().connected(0, 7));

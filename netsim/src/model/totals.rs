@@ -19,7 +19,7 @@ pub struct Losses {
     pub black_hole: u64,
     /// Bit errors.
     pub corrupt: u64,
-    /// No way to the destination.
+    /// No route to the destination.
     pub no_route: u64,
     /// A switch's program wanted it so.
     pub program: u64,

@@ -90,7 +90,7 @@ pub struct FlowResult {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub features: BTreeMap<String, u64>,
     /// What its completion takes without any other flow, in microseconds: the round trip of its hosts without queues, and
-    /// its bytes with headers at line rate; `None` if there is no way.
+    /// its bytes with headers at line rate; `None` if there is no route.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alone_us: Option<f64>,
     /// Why it did not finish.

@@ -278,7 +278,7 @@ impl Flows {
         &self.contest.bytes
     }
 
-    /// What became of flow `index`, of which `there` knows what its receiver does; `reachable` if there is a way to its
+    /// What became of flow `index`, of which `there` knows what its receiver does; `reachable` if there is a route to its
     /// destination.
     pub(super) fn result(&self, index: usize, there: &Self, reachable: bool) -> FlowResult {
         let (flow, spec, received) =

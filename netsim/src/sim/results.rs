@@ -39,7 +39,7 @@ pub enum Unfinished {
     NotStarted,
     /// It was still going on.
     Running,
-    /// There was no way to its destination when the simulation ended.
+    /// There was no route to its destination when the simulation ended.
     Disconnected,
     /// Its transport gave up: the peer was not reachable, or made no progress.
     Failed,
@@ -50,7 +50,7 @@ impl fmt::Display for Unfinished {
         f.write_str(match self {
             Self::NotStarted => "not started: what it waits for did not happen",
             Self::Running => "still running at the end",
-            Self::Disconnected => "no way to its destination",
+            Self::Disconnected => "no route to its destination",
             Self::Failed => "given up by the transport",
         })
     }

@@ -64,13 +64,13 @@ impl Setup {
                 host.mtu, host.header, host.control
             )));
         }
-        if config.topology.longest_way().links == 0 {
+        if config.topology.longest_route().links == 0 {
             let text = "no two hosts are connected; a simulation needs two that are";
             return Err(SimError::Topology(text.into()));
         }
         let (topology, options) = (&config.topology, &config.network);
         let line = options.card(topology.host_rate(), 1.0).unwrap_or_else(|| topology.host_rate());
-        let rtt = topology.longest_way().round_trip(line, host.mtu, host.control);
+        let rtt = topology.longest_route().round_trip(line, host.mtu, host.control);
         // Whole packets, as htsim counts (`calculate_bdp_pkt`).
         let bdp = line.bytes_in(rtt.span()).div_ceil(host.mtu.into());
         let network = options.settle(&Ground {

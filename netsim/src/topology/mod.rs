@@ -2,7 +2,7 @@
 
 mod build;
 mod fat_tree;
-mod way;
+mod route;
 
 use core::fmt;
 
@@ -10,7 +10,7 @@ use crate::Picos;
 use squall_base::Rate;
 
 pub use fat_tree::{FatTree, Tier};
-pub use way::Way;
+pub use route::Route;
 
 /// An end of a link.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -196,7 +196,7 @@ impl CreditNetwork {
                     }
                     (Behind::Member(member), true) => self.done(member, packet.op),
                     (Behind::LowerFromMember(lower), false) => {
-                        let up = self.tree.up(lower, self.way(packet.op));
+                        let up = self.tree.up(lower, self.route(packet.op));
                         self.pass(up, REQUEST, packet)
                     }
                     (Behind::Upper, false) => self.copy_down(channel, vc, packet),
@@ -232,10 +232,10 @@ impl CreditNetwork {
 
     /// A copy for each lower switch; whether all have theirs.
     fn copy_down(&mut self, from: usize, vc: usize, packet: Packet) -> bool {
-        let way = self.way(packet.op);
+        let route = self.route(packet.op);
         let mut whole = true;
         for lower in 0..self.tree.lowers() {
-            let to = self.tree.down(lower, way);
+            let to = self.tree.down(lower, route);
             whole &= self.copy(from, vc, to, lower.into(), packet);
         }
         whole
@@ -267,7 +267,7 @@ impl CreditNetwork {
     fn reduce_lower(&mut self, lower: u16, packet: Packet) -> bool {
         let place = packet.op as usize * usize::from(self.tree.lowers()) + usize::from(lower);
         if usize::from(self.at_lower[place]) + 1 == self.tree.members_of(lower).len() {
-            let up = self.tree.up(lower, self.way(packet.op));
+            let up = self.tree.up(lower, self.route(packet.op));
             if !self.pass(up, RESPONSE, packet) {
                 return false;
             }
@@ -281,7 +281,7 @@ impl CreditNetwork {
         let op = packet.op as usize;
         if u16::from(self.at_upper[op]) + 1 == self.tree.lowers() {
             let lower = self.tree.lower_of(self.sender_of(packet.op));
-            let down = self.tree.down(lower, self.way(packet.op));
+            let down = self.tree.down(lower, self.route(packet.op));
             if !self.pass(down, RESPONSE, packet) {
                 return false;
             }
@@ -380,7 +380,7 @@ impl CreditNetwork {
     }
 
     /// Which way up it takes: a sender's transactions take all in turn.
-    fn way(&self, op: u32) -> u32 {
+    fn route(&self, op: u32) -> u32 {
         (op / 2 % self.transactions + u32::from(self.sender_of(op))) % self.tree.ways()
     }
 
@@ -436,8 +436,8 @@ mod tests {
         };
         let mut network = CreditNetwork::new(&config).expect("possible");
         let answer = Packet::response(0);
-        let (up, lower) = (network.tree.up(3, network.way(0)), network.sender_of(0));
-        let down = network.tree.down(network.tree.lower_of(lower), network.way(0));
+        let (up, lower) = (network.tree.up(3, network.route(0)), network.sender_of(0));
+        let down = network.tree.down(network.tree.lower_of(lower), network.route(0));
         for last in [false, false, false, false, false, false, false, true] {
             assert!(network.reduce_lower(3, answer) && network.reduce_upper(answer));
             let passed = [up, down].map(|to| network.channels[to].queue_may(RESPONSE));

@@ -65,15 +65,15 @@ impl Tree {
                 _ => {}
             }
         }
-        for (up, way) in tree.up.iter_mut().zip(&mut ways) {
-            way.sort_unstable();
-            *up = way.iter().map(|(_, port)| *port).collect();
+        for (up, route) in tree.up.iter_mut().zip(&mut ways) {
+            route.sort_unstable();
+            *up = route.iter().map(|(_, port)| *port).collect();
         }
         let alike = |a: &[(u32, u32)], b: &[(u32, u32)]| {
-            a.iter().map(|way| way.0).eq(b.iter().map(|way| way.0))
+            a.iter().map(|route| route.0).eq(b.iter().map(|route| route.0))
         };
         let first = ways.first().ok_or_else(|| fault("no switch"))?;
-        if first.is_empty() || ways.iter().any(|way| !alike(way, first)) {
+        if first.is_empty() || ways.iter().any(|route| !alike(route, first)) {
             return Err(fault("lower switches that lead to different upper ones, or to none"));
         }
         if tree.members.iter().any(|members| members.is_empty() || members.len() > MOST)
@@ -115,13 +115,13 @@ impl Tree {
     }
 
     /// The channel up from a lower switch, by this way.
-    pub(super) fn up(&self, lower: u16, way: u32) -> usize {
-        self.up[usize::from(lower)][way as usize] as usize
+    pub(super) fn up(&self, lower: u16, route: u32) -> usize {
+        self.up[usize::from(lower)][route as usize] as usize
     }
 
     /// The channel down to it.
-    pub(super) fn down(&self, lower: u16, way: u32) -> usize {
-        self.up(lower, way) ^ 1
+    pub(super) fn down(&self, lower: u16, route: u32) -> usize {
+        self.up(lower, route) ^ 1
     }
 
     /// What each channel leads to.
@@ -132,8 +132,8 @@ impl Tree {
             behind[self.to(member)] = Behind::Member(member);
         }
         for lower in 0..self.lowers() {
-            for way in 0..self.ways() {
-                behind[self.down(lower, way)] = Behind::LowerFromUpper(lower);
+            for route in 0..self.ways() {
+                behind[self.down(lower, route)] = Behind::LowerFromUpper(lower);
             }
         }
         behind

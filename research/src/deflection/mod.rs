@@ -15,7 +15,7 @@
 //!   number of tokens. A packet goes up and then down on one lane; when it is deflected, a link down still has the lane
 //!   on which the packet came and a link up the next lower lane. Within a lane nothing goes up behind a link down, and no lane waits for
 //!   itself or a higher one, so nothing deadlocks. The lane of packets without tokens is the escape lane.
-//! - *The random port* is one of those to switches from which there is a way, but not the one by which the packet came.
+//! - *The random port* is one of those to switches from which there is a route, but not the one by which the packet came.
 //! - *An entry whose last packet never comes*, because it was lost or its sender died, may be replaced when the table is full and
 //!   the entry was not used for a second ([`DeflectionParameters::forget`]), longer than a transport waits for a packet.
 
@@ -374,18 +374,18 @@ impl DeflectionProgram {
         old.map(|at| self.table.swap_remove(at)).is_some()
     }
 
-    /// Returns the port by which the first packet of a message leaves instead of by `way`, if it is deflected.
+    /// Returns the port by which the first packet of a message leaves instead of by `route`, if it is deflected.
     fn deflect(
         &mut self,
         place: &Place<'_>,
-        (ingress, way, host): (u32, u32, u32),
+        (ingress, route, host): (u32, u32, u32),
         header: &DeflectionHeader,
         counters: &mut [u64],
     ) -> Option<u32> {
         let full = header.first
             && header.tokens > 0
-            && matches!(place.behind(way), Node::Switch(_))
-            && place.waiting(way) > self.parameters.threshold;
+            && matches!(place.behind(route), Node::Switch(_))
+            && place.waiting(route) > self.parameters.threshold;
         if !full {
             return None;
         }
@@ -396,7 +396,7 @@ impl DeflectionProgram {
         }
         let ports = self.ports.get_or_insert_with(|| place.network_ports().collect());
         // The other direction of a link is the port beside it.
-        let other = |port: &&u32| ![way, ingress ^ 1].contains(port) && place.leads(**port, host);
+        let other = |port: &&u32| ![route, ingress ^ 1].contains(port) && place.leads(**port, host);
         let others = ports.iter().filter(other).count() as u32;
         if others == 0 {
             return None;
@@ -423,13 +423,13 @@ impl DeflectionProgram {
         }
         header.switches = header.switches.saturating_add(1);
         incoming.packet.options.lane = header.tokens;
-        let way = incoming.way?;
+        let route = incoming.route?;
         // Trimmed packets have a queue of their own.
         if incoming.packet.header.class != Class::Data {
-            return Some(way);
+            return Some(route);
         }
         let known = self.follow(place.now, header);
-        let ways = (incoming.ingress, way, host);
+        let ways = (incoming.ingress, route, host);
         let other = known.or_else(|| self.deflect(place, ways, header, incoming.counters));
         if let Some(port) = other {
             header.tokens -= 1;
@@ -438,18 +438,18 @@ impl DeflectionProgram {
                 incoming.packet.options.lane = header.tokens;
             }
         }
-        Some(other.unwrap_or(way))
+        Some(other.unwrap_or(route))
     }
 }
 
 impl SwitchProgram for DeflectionProgram {
     fn ingress(&mut self, place: &Place<'_>, incoming: &mut Incoming<'_>) -> Verdict {
         let Some(mut header) = incoming.packet.options.read::<DeflectionHeader>() else {
-            return Verdict::Forward(incoming.way);
+            return Verdict::Forward(incoming.route);
         };
-        let way = self.pass(place, incoming, &mut header);
+        let route = self.pass(place, incoming, &mut header);
         let _ = incoming.packet.options.write(&header);
-        Verdict::Forward(way)
+        Verdict::Forward(route)
     }
 }
 

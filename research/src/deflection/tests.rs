@@ -59,11 +59,11 @@ impl Bench {
         self
     }
 
-    /// Returns the port of a packet to host 2 that comes by `ingress` and would leave by `way`, and its header then.
+    /// Returns the port of a packet to host 2 that comes by `ingress` and would leave by `route`, and its header then.
     fn ask(
         &mut self,
         switch: u32,
-        (ingress, way): (u32, u32),
+        (ingress, route): (u32, u32),
         header: DeflectionHeader,
     ) -> (u32, After) {
         let mut packet_header = PacketHeader { dst: 2, bytes: 1500, ..PacketHeader::default() };
@@ -74,7 +74,7 @@ impl Bench {
             &place,
             &mut Incoming {
                 ingress,
-                way: Some(way),
+                route: Some(route),
                 packet: Packet { header: &mut packet_header, options: &mut options },
                 copies: &mut copies,
                 ignored: &mut ignored,
@@ -142,7 +142,7 @@ fn a_spine_sends_to_another_leaf_and_not_back() {
         .map(|id| bench.ask(SPINE_0, (DOWN[1] ^ 1, DOWN[1]), message(id, true, true)).0)
         .collect();
     assert!(ports.contains(&DOWN[0]) && ports.contains(&DOWN[2]), "{ports:?}");
-    // Leaf 2 is cut off: there is no way on from it.
+    // Leaf 2 is cut off: there is no route on from it.
     for link in [10, 11] {
         bench.switches.fail(Picos::ZERO, Failure::LinkDown(link));
     }

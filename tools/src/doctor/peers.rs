@@ -48,7 +48,7 @@ pub(super) fn route(peer: SocketAddr, chosen: &Iface, all: &[Iface]) -> Finding 
         Ok(by) => by,
         Err(error) => {
             return Finding::fault(
-                format!("no way to {peer}: {error}"),
+                format!("no route to {peer}: {error}"),
                 "look at `ip route get`, and whether the interface that leads there is up",
             );
         }

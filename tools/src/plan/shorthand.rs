@@ -197,12 +197,12 @@ mod tests {
         // Snyder's thesis, Fig. 3.2: 480 links, and 12.24 us between the farthest hosts.
         let fat = built("fat-320");
         assert_eq!((fat.hosts, fat.links.len(), fat.switches.len()), (320, 480, 56));
-        assert_eq!(fat.longest_way().links, 6);
+        assert_eq!(fat.longest_route().links, 6);
         // Dart, VI-A: oversubscribed by four, 5.8 links between two hosts on average.
         for (word, hosts, links) in [("dart-1024", 1024, 6), ("dart-64", 64, 4)] {
             let clos = built(word);
             let uplinks = clos.links.len() - hosts;
-            assert_eq!((clos.hosts as usize, clos.longest_way().links), (hosts, links));
+            assert_eq!((clos.hosts as usize, clos.longest_route().links), (hosts, links));
             let tiers = if hosts == 64 { 1 } else { 2 };
             assert_eq!(uplinks, tiers * hosts / 4, "{word}");
         }

@@ -6,16 +6,16 @@ use super::{Node, Topology};
 use crate::Picos;
 use squall_base::Rate;
 
-/// A way from host to host.
+/// A route from host to host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Way {
+pub struct Route {
     /// Links on it.
     pub links: u32,
     /// Latency of its links and switches.
     pub latency: Picos,
 }
 
-impl Way {
+impl Route {
     /// Round trip without queues of a packet of `there` bytes on the wire and an answer of `back`, all links
     /// counted at `rate`, as htsim does (`calculate_rtt` of its main_uec.cpp). Every switch stores and forwards.
     #[must_use]
@@ -26,10 +26,10 @@ impl Way {
 }
 
 impl Topology {
-    /// The longest of the shortest ways (in links) between any two hosts. Among ways of equal length, the
+    /// The longest of the shortest routes (in links) between any two hosts. Among routes of equal length, the
     /// slowest counts.
     #[must_use]
-    pub fn longest_way(&self) -> Way {
+    pub fn longest_route(&self) -> Route {
         let switches = self.switches.len();
         let mut out: Vec<Vec<(u32, Picos)>> = vec![Vec::new(); switches];
         // The slowest host link of each switch, and how many hosts it has.
@@ -49,40 +49,40 @@ impl Topology {
                 _ => {}
             }
         }
-        let mut longest = Way::default();
-        let mut distance: Vec<Option<Way>> = vec![None; switches];
+        let mut longest = Route::default();
+        let mut distance: Vec<Option<Route>> = vec![None; switches];
         let mut queue = VecDeque::new();
         for (root, first) in hosts.iter().enumerate() {
             let Some(first) = *first else { continue };
             distance.fill(None);
-            let start = Way { links: 1, latency: first + self.switches[root].latency };
+            let start = Route { links: 1, latency: first + self.switches[root].latency };
             distance[root] = Some(start);
             queue.push_back(root);
             while let Some(at) = queue.pop_front() {
                 let Some(so_far) = distance[at] else { continue };
                 for &(next, latency) in &out[at] {
-                    let way = Way {
+                    let route = Route {
                         links: so_far.links + 1,
                         latency: so_far.latency + latency + self.switches[next as usize].latency,
                     };
                     match &mut distance[next as usize] {
                         None => {
-                            distance[next as usize] = Some(way);
+                            distance[next as usize] = Some(route);
                             queue.push_back(next as usize);
                         }
-                        Some(known) if known.links == way.links => {
-                            known.latency = known.latency.max(way.latency);
+                        Some(known) if known.links == route.links => {
+                            known.latency = known.latency.max(route.latency);
                         }
                         Some(_) => {}
                     }
                 }
             }
             for (at, last) in hosts.iter().enumerate() {
-                let (Some(way), Some(last)) = (distance[at], *last) else { continue };
+                let (Some(route), Some(last)) = (distance[at], *last) else { continue };
                 if at == root && count[at] < 2 {
                     continue;
                 }
-                let whole = Way { links: way.links + 1, latency: way.latency + last };
+                let whole = Route { links: route.links + 1, latency: route.latency + last };
                 if (whole.links, whole.latency) > (longest.links, longest.latency) {
                     longest = whole;
                 }
@@ -102,10 +102,10 @@ mod tests {
         let rate = Rate::gbps(800);
         let spine = Topology::leaf_spine(4, 2, 2, rate, rate, link, switch);
         // 4 * 600 + 3 * 400 ns
-        assert_eq!(spine.longest_way(), Way { links: 4, latency: Picos::nanos(3600) });
+        assert_eq!(spine.longest_route(), Route { links: 4, latency: Picos::nanos(3600) });
         let star = Topology::star(2, rate, link, switch);
-        assert_eq!(star.longest_way(), Way { links: 2, latency: Picos::nanos(1600) });
+        assert_eq!(star.longest_route(), Route { links: 2, latency: Picos::nanos(1600) });
         let bell = Topology::dumbbell(1, 1, rate, rate, link, switch);
-        assert_eq!(bell.longest_way(), Way { links: 3, latency: Picos::nanos(2600) });
+        assert_eq!(bell.longest_route(), Route { links: 3, latency: Picos::nanos(2600) });
     }
 }
