@@ -1,35 +1,35 @@
-//! How far behind real time the relay is.
+//! The delay of the relay behind real time.
 
 use squall_base::Span;
 
 /// Buckets of a histogram whose bounds double: below 1 us, 2 us .. 2^23 us = 8.4 s and above.
 const BUCKETS: usize = 25;
 
-/// Delays of packets that are the relay's fault: from when the network would have delivered them to when
-/// the socket had them.
+/// Histogram of the delays that the relay adds to packets: from the time at which the network would have delivered a packet to the
+/// time at which the socket has it.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Lag {
+pub struct EmulationDelay {
     packets: u64,
     sum: u64,
     max: u64,
     buckets: [u64; BUCKETS],
 }
 
-/// What there is to say of a [`Lag`].
+/// Summary of an [`EmulationDelay`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
-pub struct LagReport {
+pub struct EmulationDelayReport {
     /// Packets delivered.
     pub packets: u64,
-    /// Mean lag, ns.
+    /// Mean delay, ns.
     pub mean_ns: u64,
-    /// 99 % were not later than this, ns (rounded up to a power of two of microseconds).
+    /// Delay that 99 % do not exceed, ns (rounded up to a power of two of microseconds).
     pub p99_ns: u64,
-    /// The latest one's, ns.
+    /// Longest delay, ns.
     pub max_ns: u64,
 }
 
-impl Lag {
-    /// A packet was `late`.
+impl EmulationDelay {
+    /// Counts a packet that was `late`.
     pub fn add(&mut self, late: Span) {
         self.packets += 1;
         self.sum = self.sum.saturating_add(late.0);
@@ -39,7 +39,7 @@ impl Lag {
         self.buckets[bucket.min(BUCKETS - 1)] += 1;
     }
 
-    /// Adds another's packets.
+    /// Adds the packets of another histogram.
     pub fn merge(&mut self, other: &Self) {
         self.packets += other.packets;
         self.sum = self.sum.saturating_add(other.sum);
@@ -49,9 +49,9 @@ impl Lag {
         }
     }
 
-    /// The figures.
+    /// Returns the summary.
     #[must_use]
-    pub fn report(&self) -> LagReport {
+    pub fn report(&self) -> EmulationDelayReport {
         let wanted = self.packets - self.packets / 100;
         let mut seen = 0;
         let bucket = self.buckets.iter().position(|n| {
@@ -59,7 +59,7 @@ impl Lag {
             seen >= wanted
         });
         let bound = bucket.filter(|b| *b < BUCKETS - 1).map_or(self.max, |b| 1_000 << b);
-        LagReport {
+        EmulationDelayReport {
             packets: self.packets,
             mean_ns: self.sum.checked_div(self.packets).unwrap_or(0),
             p99_ns: bound.min(self.max),
@@ -74,16 +74,16 @@ mod tests {
 
     #[test]
     fn figures_of_a_hundred_packets() {
-        let mut lag = Lag::default();
-        assert_eq!(lag.report(), LagReport::default());
+        let mut delay = EmulationDelay::default();
+        assert_eq!(delay.report(), EmulationDelayReport::default());
         // 98 of 3 us fall into the bucket below 4 us; with the one of 100 us (below 128 us), 99 % are
         // inside; the last is the maximum.
-        (0..98).for_each(|_| lag.add(Span::micros(3)));
-        lag.add(Span::micros(100));
-        let mut last = Lag::default();
+        (0..98).for_each(|_| delay.add(Span::micros(3)));
+        delay.add(Span::micros(100));
+        let mut last = EmulationDelay::default();
         last.add(Span::secs(20));
-        lag.merge(&last);
-        let report = lag.report();
+        delay.merge(&last);
+        let report = delay.report();
         assert_eq!((report.packets, report.p99_ns, report.max_ns), (100, 128_000, 20_000_000_000));
         assert_eq!(report.mean_ns, (98 * 3_000 + 100_000 + 20_000_000_000) / 100);
     }

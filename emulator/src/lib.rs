@@ -40,7 +40,7 @@ use squall_net::emulator::frame::{Frame, FrameKind, MAGIC, encode};
 pub use attendance::Attendance;
 pub use command::{Command, CommandError, find_link, find_switch, parse_rate, parse_share};
 pub use emulation::{Delivery, Emulation, Route};
-pub use emulation_delay::{Lag, LagReport};
+pub use emulation_delay::{EmulationDelay, EmulationDelayReport};
 pub use relay::{Relay, RelayConfig, RelayError};
 pub use scale::scale;
 pub use status::{EndpointStatus, PortStatus, Status, Totals};

@@ -18,7 +18,7 @@ use super::client::{Client, Endpoint, Role};
 use super::clock::{clock, timespec};
 use super::command::Command;
 use super::emulation::{Delivery, Emulation, Route};
-use super::emulation_delay::Lag;
+use super::emulation_delay::EmulationDelay;
 use super::run_state::RunState;
 use super::scale::scale;
 use super::status::{EndpointStatus, PortStatus, Status, Totals};
@@ -127,9 +127,9 @@ pub struct Relay {
     failures: Vec<Command>,
     attendance: Attendance,
     run_state: RunState,
-    lag: Lag,
-    lag_now: Lag,
-    lag_last: Lag,
+    delay: EmulationDelay,
+    delay_now: EmulationDelay,
+    delay_last: EmulationDelay,
     second: u64,
     late_seconds: u64,
     /// When what was just delivered was due.
@@ -194,9 +194,9 @@ impl Relay {
             failures: Vec::new(),
             attendance: Attendance::default(),
             run_state: RunState::default(),
-            lag: Lag::default(),
-            lag_now: Lag::default(),
-            lag_last: Lag::default(),
+            delay: EmulationDelay::default(),
+            delay_now: EmulationDelay::default(),
+            delay_last: EmulationDelay::default(),
             second: 0,
             late_seconds: 0,
             due: Vec::new(),
@@ -215,7 +215,7 @@ impl Relay {
         say: &mut dyn FnMut(fmt::Arguments<'_>),
     ) -> io::Result<()> {
         while !self.over {
-            self.pursue(clock(), say);
+            self.apply_due_commands(clock(), say);
             if self.run_state.is_stuck(clock()) {
                 say(format_args!(
                     "nothing was sent since an endpoint was refused: the job waits for it, and is ended"
@@ -245,9 +245,9 @@ impl Relay {
     }
 
     /// Does what the timeline says is due, and takes a sample when it is time.
-    fn pursue(&mut self, now: Time, say: &mut dyn FnMut(fmt::Arguments<'_>)) {
+    fn apply_due_commands(&mut self, now: Time, say: &mut dyn FnMut(fmt::Arguments<'_>)) {
         while let Some(command) = self.run_state.due(now) {
-            if let Err(why) = self.obey(&command, now, say) {
+            if let Err(why) = self.apply(&command, now, say) {
                 say(format_args!("{command}: {why}"));
             }
         }
@@ -422,7 +422,7 @@ impl Relay {
                     client.handled(len);
                     let Some(text) = text else { return false };
                     let command = text.parse().map_err(|e: super::CommandError| e.to_string());
-                    match command.and_then(|command: Command| self.obey(&command, now, say)) {
+                    match command.and_then(|command: Command| self.apply(&command, now, say)) {
                         Ok(answer) => client.answer(FrameKind::Reply, &answer),
                         Err(why) => client.answer(FrameKind::Refused, &why),
                     }
@@ -559,9 +559,9 @@ impl Relay {
         let second = now.since(self.started).0 / 1_000_000_000;
         if second != self.second {
             self.second = second;
-            self.lag.merge(&self.lag_now);
-            self.lag_last = std::mem::take(&mut self.lag_now);
-            let report = self.lag_last.report();
+            self.delay.merge(&self.delay_now);
+            self.delay_last = std::mem::take(&mut self.delay_now);
+            let report = self.delay_last.report();
             if report.p99_ns > self.base_rtt.0 / 4 {
                 self.late_seconds += 1;
                 say(format_args!(
@@ -575,12 +575,12 @@ impl Relay {
             }
         }
         for due in &self.due {
-            self.lag_now.add(now.since(*due));
+            self.delay_now.add(now.since(*due));
         }
     }
 
     /// Does what a command says; the answer.
-    fn obey(
+    fn apply(
         &mut self,
         command: &Command,
         now: Time,
@@ -625,8 +625,8 @@ impl Relay {
     pub fn status(&self) -> Status {
         let network = self.emulation.network();
         let (switches, topology) = (network.switches(), network.switches().topology());
-        let mut lag = self.lag;
-        lag.merge(&self.lag_now);
+        let mut delay = self.delay;
+        delay.merge(&self.delay_now);
         let (lost, seen) = (network.totals().lost(), network.totals().seen);
         let mut totals = Totals {
             in_flight: network.in_flight() as u64,
@@ -693,8 +693,8 @@ impl Relay {
             latency_scale: self.config.latency_scale,
             mtu: self.config.mtu,
             network: switches.config().options.clone(),
-            lag: lag.report(),
-            lag_last: self.lag_last.report(),
+            emulation_delay: delay.report(),
+            emulation_delay_last: self.delay_last.report(),
             late_seconds: self.late_seconds,
             endpoints,
             attached: self.attendance.endpoints(),

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::emulation_delay::LagReport;
+use super::emulation_delay::EmulationDelayReport;
 use squall_netsim::model::NetworkOptions;
 
 /// Everything.
@@ -26,9 +26,9 @@ pub struct Status {
     /// What ports and switches are like, with what followed from what was not said; as scaled.
     pub network: NetworkOptions,
     /// How far behind real time deliveries were, all along.
-    pub lag: LagReport,
+    pub emulation_delay: EmulationDelayReport,
     /// .. in the last second that is over.
-    pub lag_last: LagReport,
+    pub emulation_delay_last: EmulationDelayReport,
     /// Seconds in which a packet in a hundred or more was later than a quarter of the round-trip time.
     pub late_seconds: u64,
     /// Who is attached.
@@ -189,10 +189,11 @@ impl fmt::Display for Status {
             self.latency_scale,
         )?;
         writeln!(f, "network: {}", self.network)?;
-        let lag = |l: &LagReport| {
+        let delay = |l: &EmulationDelayReport| {
             format!("mean {}, 99 % {}, most {}", time(l.mean_ns), time(l.p99_ns), time(l.max_ns))
         };
-        writeln!(f, "lag: {}; last second: {}", lag(&self.lag), lag(&self.lag_last))?;
+        let (all, last) = (delay(&self.emulation_delay), delay(&self.emulation_delay_last));
+        writeln!(f, "emulation delay: {all}; last second: {last}")?;
         if self.late_seconds > 0 {
             writeln!(f, "real time was not kept in {} s", self.late_seconds)?;
         }

@@ -148,8 +148,8 @@ fn endpoints_become_hosts_and_packets_cross_the_network() {
     assert_eq!(by_name("h0->leaf0").packets, 200);
     let (one, other) = (by_name("leaf0->spine0").packets, by_name("leaf0->spine1").packets);
     assert!(one > 0 && other > 0 && one + other == 200, "64 entropies use both spines");
-    assert_eq!(status.lag.packets, 200);
-    assert!(status.lag.max_ns > 0);
+    assert_eq!(status.emulation_delay.packets, 200);
+    assert!(status.emulation_delay.max_ns > 0);
     assert!(status.to_string().contains("leaf0->spine1"));
     drop(ports);
     wait_until("all to leave", || emulator.status().endpoints.is_empty());

@@ -94,11 +94,11 @@ def job(
     return Outcome(ran.problem, ran.figures, watch)
 
 
-def lag_text(status: Status) -> str:
-    lag = status["lag"]
+def delay_text(status: Status) -> str:
+    delay = status["emulation_delay"]
     return (
-        f"lag of the emulation: mean {lag['mean_ns'] / 1e3:.0f} us, 99 % {lag['p99_ns'] / 1e3:.0f} us, most "
-        f"{lag['max_ns'] / 1e3:.0f} us, of a round trip of {status['base_rtt_ns'] / 1e3:.0f} us"
+        f"emulation delay: mean {delay['mean_ns'] / 1e3:.0f} us, 99 % {delay['p99_ns'] / 1e3:.0f} us, most "
+        f"{delay['max_ns'] / 1e3:.0f} us, of a round trip of {status['base_rtt_ns'] / 1e3:.0f} us"
     )
 
 
@@ -115,7 +115,7 @@ def bandwidth(program: pathlib.Path, options: list[str], ranks: int, seconds: fl
         note = f"{stream['total_gbps']:.2f} Gb/s in total" if stream else ""
         tally.add(f"leaf-spine 4 x 2, {ranks} endpoints", problem, time.monotonic() - begin, note)
         totals = status["totals"]
-        print(f"      {totals['marked']} packets marked, {totals['trimmed']} trimmed; {lag_text(status)}")
+        print(f"      {totals['marked']} packets marked, {totals['trimmed']} trimmed; {delay_text(status)}")
         print(f"      real time was not kept in {status['late_seconds']} s")
     return tally.finish()
 
@@ -136,7 +136,7 @@ def document(outcomes: dict[str, Outcome], args: argparse.Namespace) -> tuple[di
                 f"{stream['longest_s']:.2f}" if stream else "-",
                 str(t["trimmed"]),
                 str(t["black_hole"] + t["down"]),
-                f"{last['lag']['p99_ns'] / 1e3:.0f}",
+                f"{last['emulation_delay']['p99_ns'] / 1e3:.0f}",
             ]
         )
         lines.append({"name": name, "points": watch.rates(lambda s: float(s["totals"]["delivered_bytes"]))})
@@ -148,7 +148,7 @@ def document(outcomes: dict[str, Outcome], args: argparse.Namespace) -> tuple[di
                 "lines": [{"name": up, "points": watch.rates(port(up))} for up in ups],
             }
         )
-    head = ["path selection", "Gb/s in total", "longest wait, s", "trimmed", "lost on links", "lag 99 %, us"]
+    head = ["path selection", "Gb/s in total", "longest wait, s", "trimmed", "lost on links", "delay 99 %, us"]
     text = [
         f"MPICH on {args.ranks} hosts of an emulated leaf-spine (4 leaves, 2 spines), rates x {args.rate_scale}: a permutation of "
         f"large messages, every byte compared. {SLOW} has a quarter of its rate all along; {DEAD} swallows everything from a "
@@ -200,7 +200,7 @@ def main(args: argparse.Namespace) -> int:
     print(f"\nMPICH, {args.ranks} ranks on an emulated leaf-spine; {SLOW} slow, {DEAD} dying:\n")
     print(table(head, rows))
     for name, outcome in outcomes.items():
-        print(f"{name}: {lag_text(outcome.watch.samples[-1][1])}")
+        print(f"{name}: {delay_text(outcome.watch.samples[-1][1])}")
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(report, file)
         file.flush()

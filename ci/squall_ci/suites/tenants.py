@@ -338,7 +338,7 @@ def two_senders(program: pathlib.Path, mpi: Mpi, cc: str, first: int, second: in
     together = (min(sender.times[-1] for sender in senders) - joined) / rtt
     half = status["host_rate"] / 2
     when = settled(senders, joined, rtt, half)
-    late = status["lag"]["p99_ns"] * 1e-9 / rtt
+    late = status["emulation_delay"]["p99_ns"] * 1e-9 / rtt
     return None, Two(rtt, when, together, f"99 % of packets {late:.3f} round trips late or less")
 
 

@@ -311,7 +311,7 @@ impl Part {
                     Border(&mut self.network).come(&what, header, source, options.as_deref());
                 self.ends.bodies.put_whole(packet, rest);
             }
-            None => Border(&mut self.network).obey(&what),
+            None => Border(&mut self.network).apply_pause(&what),
         }
     }
 

@@ -77,7 +77,7 @@ impl Border<'_> {
     }
 
     /// A pause frame comes from another part; nothing happens if it is something else.
-    pub fn obey(&mut self, what: &Handed) {
+    pub fn apply_pause(&mut self, what: &Handed) {
         let Handed { at, port, what } = *what;
         if let Crossing::Pause { lane, stop } = what {
             self.0.push(at, Event::Pause { port, lane, stop }, port);
