@@ -334,7 +334,7 @@ fn read_flow(
     Ok(flow)
 }
 
-/// The text of a file that [`read`] reads back. Jobs are not part of it, nor are delays of triggers, chains and what flows pull
+/// The text of a file that [`read`] reads back. Jobs are not part of it, nor are delays of triggers, dependencies and what flows activate
 /// when they start.
 #[must_use]
 pub fn write(workload: &Workload) -> String {

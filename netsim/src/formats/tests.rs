@@ -229,7 +229,7 @@ fn mistakes_in_a_connection_matrix_are_named() {
         ("Nodes 2\ntrigger id 0 oneshot\n", "w.cm:2: trigger 0; 1 or more is possible"),
         (
             "Nodes 2\n0->1 start 0 size 1\n0->1 trigger 1 size 1 send_done_trigger 1\ntrigger id 1 oneshot\n",
-            "w.cm:3: 1 flows can never start (the first is flow 2): nothing pulls their trigger often enough",
+            "w.cm:3: 1 flows can never start (the first is flow 2): nothing activates their trigger often enough",
         ),
         ("Nodes 2\n0->2 start 0 size 1\n", "w.cm:2: host 2; 'Nodes 2' allows 0 to 1"),
         ("Nodes 2\n0->1 start 0\n", "w.cm:2: no size; expected 'size BYTES' above zero"),

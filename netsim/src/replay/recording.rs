@@ -268,8 +268,8 @@ impl Recording {
                 let arrives = moment == EventKind::Receive
                     || self.messages[cause].class == OperationKind::Read;
                 let flow = &mut workload.flows[cause];
-                let pulled = if arrives { &mut flow.on_received } else { &mut flow.on_sent };
-                *pulled = Some(trigger);
+                let activated = if arrives { &mut flow.on_received } else { &mut flow.on_sent };
+                *activated = Some(trigger);
             }
         }
         Ok(workload)

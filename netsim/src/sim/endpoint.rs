@@ -1,4 +1,4 @@
-//! A host's transport: its packet delivery contexts, out of which the card pulls packets.
+//! A host's transport: its packet delivery contexts, out of which the card takes packets.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -190,7 +190,7 @@ impl Adapter for Endpoint {
     }
 
     /// Retransmissions come first.
-    fn pull(
+    fn next_packet(
         &mut self,
         now: Time,
         context: u32,

@@ -44,11 +44,11 @@ struct Waiting {
     kind: TriggerKind,
     delay: Picos,
     processor: Option<u32>,
-    pulls: u32,
+    activations: u32,
     /// Where its flows are in `Flows::waiting`.
     flows: Range<u32>,
-    /// Where the triggers that it pulls are in `Flows::chained`.
-    chained: Range<u32>,
+    /// Where the triggers that it activates are in `Flows::dependents`.
+    dependents: Range<u32>,
 }
 
 /// What a trigger starts.
@@ -57,7 +57,7 @@ pub(super) struct Fired<'a> {
     /// When.
     pub(super) at: Picos,
     pub(super) flows: &'a [u32],
-    /// Triggers that it pulls.
+    /// Triggers that it activates.
     pub(super) triggers: &'a [u32],
 }
 
@@ -69,8 +69,8 @@ pub(super) struct Flows {
     triggers: Vec<Waiting>,
     /// Flows by trigger.
     waiting: Vec<u32>,
-    /// Triggers by the trigger that pulls them.
-    chained: Vec<u32>,
+    /// Triggers by the trigger that activates them.
+    dependents: Vec<u32>,
     /// When each processor is free.
     processors: Vec<Picos>,
     pub(super) finished: usize,
@@ -162,22 +162,25 @@ impl Flows {
             })
             .collect();
         waiting.sort_unstable();
-        let mut chained: Vec<(u32, u32)> =
-            workload.chains.iter().map(|chain| (chain.from, chain.to)).collect();
-        chained.sort_unstable();
+        let mut dependents: Vec<(u32, u32)> = workload
+            .dependencies
+            .iter()
+            .map(|dependency| (dependency.from, dependency.to))
+            .collect();
+        dependents.sort_unstable();
         let triggers = (0u32..).zip(&workload.triggers).map(|(index, trigger)| Waiting {
             kind: trigger.kind,
             delay: Picos(trigger.delay),
             processor: trigger.processor,
-            pulls: 0,
+            activations: 0,
             flows: of(&waiting, index),
-            chained: of(&chained, index),
+            dependents: of(&dependents, index),
         });
         let processors = workload.triggers.iter().filter_map(|trigger| trigger.processor);
         let processors = processors.max().map_or(0, |last| last as usize + 1);
         Self {
             triggers: triggers.collect(),
-            chained: chained.into_iter().map(|(_, to)| to).collect(),
+            dependents: dependents.into_iter().map(|(_, to)| to).collect(),
             processors: vec![Picos::ZERO; processors],
             running: running.collect(),
             spec: workload.flows.clone(),
@@ -225,17 +228,17 @@ impl Flows {
         }
     }
 
-    /// Pulls a trigger; what that starts.
-    pub(super) fn pull(&mut self, trigger: u32, now: Picos) -> Option<Fired<'_>> {
+    /// Activates a trigger. Returns what that starts.
+    pub(super) fn activate(&mut self, trigger: u32, now: Picos) -> Option<Fired<'_>> {
         let waiting = self.triggers.get_mut(trigger as usize)?;
-        waiting.pulls = waiting.pulls.saturating_add(1);
-        let pulls = waiting.pulls;
+        waiting.activations = waiting.activations.saturating_add(1);
+        let activations = waiting.activations;
         let all = waiting.flows.clone();
         let flows = match waiting.kind {
-            TriggerKind::OneShot if pulls == 1 => all,
-            TriggerKind::Barrier(count) if pulls == count => all,
+            TriggerKind::OneShot if activations == 1 => all,
+            TriggerKind::Barrier(count) if activations == count => all,
             TriggerKind::MultiShot => {
-                let next = all.start.saturating_add(pulls - 1);
+                let next = all.start.saturating_add(activations - 1);
                 next.min(all.end)..next.saturating_add(1).min(all.end)
             }
             _ => return None,
@@ -250,7 +253,7 @@ impl Flows {
     }
 
     fn fire(&mut self, trigger: u32, flows: Range<u32>, now: Picos) -> Fired<'_> {
-        let Waiting { delay, processor, ref chained, .. } = self.triggers[trigger as usize];
+        let Waiting { delay, processor, ref dependents, .. } = self.triggers[trigger as usize];
         let mut at = now + delay;
         if let Some(processor) = processor {
             let free = &mut self.processors[processor as usize];
@@ -258,7 +261,7 @@ impl Flows {
             *free = at;
         }
         let of = |range: &Range<u32>| range.start as usize..range.end as usize;
-        Fired { at, flows: &self.waiting[of(&flows)], triggers: &self.chained[of(chained)] }
+        Fired { at, flows: &self.waiting[of(&flows)], triggers: &self.dependents[of(dependents)] }
     }
 
     /// A flow will not get any further: all its bytes arrived, or it was given up.

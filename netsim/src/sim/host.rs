@@ -92,7 +92,7 @@ pub(super) struct Allowance {
     pub(super) rate: u64,
 }
 
-/// A transport, as a host sees it: contexts that the card pulls packets from. A context goes by its place
+/// A transport, as a host sees it: contexts that the card takes packets from. A context goes by its place
 /// in the transport's list.
 pub(super) trait Adapter {
     /// Starts flow `index` on its `connection`; false if there is no room for it.
@@ -114,7 +114,7 @@ pub(super) trait Adapter {
     fn attend(&mut self, work: &mut Work<'_>);
 
     /// The next packet of a context that is active.
-    fn pull(
+    fn next_packet(
         &mut self,
         now: Time,
         context: u32,

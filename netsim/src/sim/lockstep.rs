@@ -39,7 +39,7 @@ struct Said {
     next: Picos,
     /// Flows that are finished.
     finished: usize,
-    /// Triggers that are about to be pulled by others.
+    /// Triggers that are about to be activated by others.
     pending: usize,
     events: u64,
     /// The observer breaks off.

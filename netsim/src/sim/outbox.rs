@@ -280,7 +280,7 @@ impl Outbox {
             return None;
         }
         while let Some(place) = self.active.pop_front() {
-            let packet = contexts.pull(now.time(), place, sizes, flows);
+            let packet = contexts.next_packet(now.time(), place, sizes, flows);
             if packet.is_some() {
                 self.active.push_back(place);
                 return packet;

@@ -35,8 +35,8 @@ enum Happening {
     Fail { index: u32 },
     /// Time for samples: queues (`b` is 0) or windows.
     Sample { windows: bool },
-    /// Trigger `b` is pulled by another one.
-    Pull { trigger: u32 },
+    /// Trigger `b` is activated by another one.
+    Activate { trigger: u32 },
 }
 
 impl Happening {
@@ -48,7 +48,7 @@ impl Happening {
             Self::Start { flow } => (3, 0, flow),
             Self::Fail { index } => (4, 0, index),
             Self::Sample { windows } => (5, 0, windows as u32),
-            Self::Pull { trigger } => (6, 0, trigger),
+            Self::Activate { trigger } => (6, 0, trigger),
         };
         kind << 56 | (a as u64) << 32 | b as u64
     }
@@ -58,7 +58,7 @@ impl Happening {
         match self {
             Self::Fail { index } => Turn::first(index),
             Self::Sample { windows } => Turn::first(u32::MAX - windows as u32),
-            Self::Pull { trigger } => Turn::early(0, trigger),
+            Self::Activate { trigger } => Turn::early(0, trigger),
             Self::Start { flow } => Turn::early(1, flow),
             Self::Seen { host, .. } => Turn::at_host(1, host),
             Self::Wake { host } => Turn::at_host(2, host),
@@ -79,7 +79,7 @@ impl Happening {
             2 => Self::Seen { host: a, packet: b },
             3 => Self::Start { flow: b },
             4 => Self::Fail { index: b },
-            6 => Self::Pull { trigger: b },
+            6 => Self::Activate { trigger: b },
             _ => Self::Sample { windows: b != 0 },
         }
     }
@@ -181,7 +181,7 @@ pub(super) struct Part {
 /// What ranks compute, where a workload says so.
 #[derive(Debug)]
 pub(super) struct Computed {
-    /// Triggers that are about to be pulled by others.
+    /// Triggers that are about to be activated by others.
     pub(super) pending: usize,
     /// When the last operation ended so far.
     pub(super) ended: Picos,
@@ -194,7 +194,7 @@ impl Computed {
             Happening::Start { flow }.come(network, fired.at);
         }
         for &trigger in fired.triggers {
-            Happening::Pull { trigger }.come(network, fired.at);
+            Happening::Activate { trigger }.come(network, fired.at);
         }
         self.pending += fired.triggers.len();
         self.ended = self.ended.max(fired.at);
@@ -326,16 +326,16 @@ impl Part {
                 self.network.fail(failure.at, failure.what);
             }
             Happening::Sample { windows } => self.sample(windows),
-            Happening::Pull { trigger } => {
+            Happening::Activate { trigger } => {
                 self.computed.pending -= 1;
                 self.last = self.network.now();
-                self.pull(trigger);
+                self.activate(trigger);
             }
         }
     }
 
-    fn pull(&mut self, trigger: u32) {
-        if let Some(fired) = self.ends.flows.pull(trigger, self.network.now()) {
+    fn activate(&mut self, trigger: u32) {
+        if let Some(fired) = self.ends.flows.activate(trigger, self.network.now()) {
             self.computed.follow(&mut self.network, fired);
         }
     }
@@ -462,10 +462,10 @@ impl Part {
         let kind = u64::from(spec.job) << 41 | u64::from(spec.level) << 33;
         let connection =
             if self.per_pair { kind | u64::from(dst) } else { 1 << 32 | u64::from(spec.id) };
-        let pulled = spec.on_started;
+        let activated = spec.on_started;
         let entry = &mut hosts[host];
         entry.start(now, flow, connection, running, &mut self.news);
-        pulled.into_iter().for_each(|trigger| self.pull(trigger));
+        activated.into_iter().for_each(|trigger| self.activate(trigger));
         self.attend(host);
     }
 
@@ -510,7 +510,7 @@ impl Part {
                     None
                 }
             };
-            trigger.into_iter().for_each(|trigger| self.pull(trigger));
+            trigger.into_iter().for_each(|trigger| self.activate(trigger));
         }
         // Its memory is used again.
         self.news = news;

@@ -301,7 +301,7 @@ impl Adapter for Roce {
         }
     }
 
-    fn pull(
+    fn next_packet(
         &mut self,
         now: Time,
         context: u32,

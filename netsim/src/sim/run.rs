@@ -56,7 +56,7 @@ impl Simulation {
             parts: parts.collect::<Result<_, _>>()?,
             partition,
             per_port: config.observe.ports,
-            computes: !workload.chains.is_empty(),
+            computes: !workload.dependencies.is_empty(),
         })
     }
 

@@ -59,12 +59,12 @@ impl Builder {
         index
     }
 
-    /// Flow `index` pulls `trigger` when it is sent.
+    /// Flow `index` activates `trigger` when it is sent.
     pub(super) fn on_sent(&mut self, index: usize, trigger: u32) {
         self.workload.flows[index].on_sent = Some(trigger);
     }
 
-    /// Flow `index` pulls `trigger` when it is received.
+    /// Flow `index` activates `trigger` when it is received.
     pub(super) fn on_received(&mut self, index: usize, trigger: u32) {
         self.workload.flows[index].on_received = Some(trigger);
     }

@@ -1,4 +1,4 @@
-//! Where triggers are pulled, and where they make something happen: what follows from what without any time between, and so
+//! Where triggers are activated, and where they make something happen: what follows from what without any time between, and so
 //! has to be looked at together.
 
 use core::ops::Range;
@@ -60,8 +60,8 @@ pub(super) fn of(workload: &Workload) -> Vec<Range<u32>> {
             sets.widen(trigger, flow.dst..flow.dst + 1);
         }
     }
-    for chain in &workload.chains {
-        sets.join(chain.from, chain.to);
+    for dependency in &workload.dependencies {
+        sets.join(dependency.from, dependency.to);
     }
     let mut busy = std::collections::HashMap::new();
     for (index, trigger) in (0..count).zip(&workload.triggers) {
@@ -81,7 +81,7 @@ pub(super) fn of(workload: &Workload) -> Vec<Range<u32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::{Chain, Flow, Trigger, TriggerKind};
+    use crate::workload::{Flow, Trigger, TriggerDependency, TriggerKind};
 
     fn flow(src: u32, dst: u32, start: Start, on_received: Option<u32>) -> Flow {
         let (on_started, on_sent) = (None, None);
@@ -101,13 +101,13 @@ mod tests {
                 flow(8, 1, Start::Trigger(1), None),
             ],
             triggers: vec![trigger(None), trigger(None), trigger(Some(3)), trigger(Some(3))],
-            chains: Vec::new(),
+            dependencies: Vec::new(),
         };
-        // The second is pulled at 7 and makes 8 send.
+        // The second is activated at 7 and makes 8 send.
         assert_eq!(workload.homes(), [5..6, 7..9, 0..1, 0..1]);
-        workload.chains = vec![Chain { from: 3, to: 0 }];
+        workload.dependencies = vec![TriggerDependency { from: 3, to: 0 }];
         assert_eq!(workload.homes(), [5..6, 7..9, 5..6, 5..6], "two of one processor");
-        workload.chains.push(Chain { from: 2, to: 1 });
+        workload.dependencies.push(TriggerDependency { from: 2, to: 1 });
         assert_eq!(workload.homes(), vec![5..9; 4]);
     }
 }

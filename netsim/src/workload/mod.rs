@@ -3,11 +3,11 @@
 //! matrix.
 //!
 //! A dependency is a [`Trigger`], as in htsim's connection matrices: flows name the trigger they
-//! pull when they are sent or received, and the trigger starts the flows that wait for it. That is
+//! activate when they are sent or received, and the trigger starts the flows that wait for it. That is
 //! enough for collectives: a step of a ring is a one-shot trigger a message, a node of a reduction
 //! tree is a barrier of two; and what a rank did before a message of a recorded job ([`crate::replay`]) is a barrier of
 //! all that, with the time it computed in between. What a program computes without a message before or behind it ([`goal`]) is a
-//! trigger that triggers pull ([`Chain`]).
+//! trigger that triggers activate ([`TriggerDependency`]).
 //!
 //! ```
 //! use squall_netsim::Bytes;
@@ -49,8 +49,8 @@ pub struct Workload {
     pub flows: Vec<Flow>,
     /// What starts the flows that do not start by the clock.
     pub triggers: Vec<Trigger>,
-    /// Triggers that pull others.
-    pub chains: Vec<Chain>,
+    /// Triggers that activate others.
+    pub dependencies: Vec<TriggerDependency>,
 }
 
 /// One message from one host to another.
@@ -70,11 +70,11 @@ pub struct Flow {
     pub bytes: u64,
     /// When it starts.
     pub start: Start,
-    /// Index of the trigger it pulls when it starts.
+    /// Index of the trigger it activates when it starts.
     pub on_started: Option<u32>,
-    /// Index of the trigger it pulls when its last byte was acknowledged at the sender.
+    /// Index of the trigger it activates when its last byte was acknowledged at the sender.
     pub on_sent: Option<u32>,
-    /// Index of the trigger it pulls when its last byte arrived.
+    /// Index of the trigger it activates when its last byte arrived.
     pub on_received: Option<u32>,
     /// Which job it belongs to, from 0; results are summed up by job when there are several.
     pub job: u16,
@@ -104,23 +104,23 @@ pub struct Trigger {
     pub processor: Option<u32>,
 }
 
-/// When trigger `from` starts its flows, it pulls trigger `to`: both by index.
+/// When trigger `from` starts its flows, it activates trigger `to`. Both are indices.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Chain {
-    /// Which pulls.
+pub struct TriggerDependency {
+    /// Trigger that activates the other.
     pub from: u32,
-    /// Which is pulled.
+    /// Trigger that is activated.
     pub to: u32,
 }
 
 /// When a trigger starts which of its flows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TriggerKind {
-    /// Pulled once, it starts all of them.
+    /// Activated once, it starts all of them.
     OneShot,
-    /// Every pull starts the next of them, in the order of the workload; further pulls do nothing.
+    /// Every activation starts the next of them, in the order of the workload; further activations do nothing.
     MultiShot,
-    /// Pulled so many times, it starts all of them; of 0 at the beginning.
+    /// Activated so many times, it starts all of them; of 0 at the beginning.
     Barrier(u32),
 }
 
@@ -156,8 +156,8 @@ pub enum WorkloadError {
         /// Number of triggers.
         triggers: usize,
     },
-    /// A trigger index of a chain out of range.
-    #[error("a chain names trigger index {trigger}, but there are {triggers}")]
+    /// A trigger index of a dependency out of range.
+    #[error("a dependency names trigger index {trigger}, but there are {triggers}")]
     NoSuchLink {
         /// Index.
         trigger: u32,
@@ -166,7 +166,7 @@ pub enum WorkloadError {
     },
     /// Flows that nothing will ever start.
     #[error(
-        "{count} flows can never start (the first is flow {first}): nothing pulls their trigger \
+        "{count} flows can never start (the first is flow {first}): nothing activates their trigger \
          often enough"
     )]
     NeverStarts {
@@ -227,15 +227,17 @@ impl Workload {
                 Start::Trigger(trigger) => Some(trigger),
                 Start::At(_) => None,
             };
-            let pulled = [flow.on_started, flow.on_sent, flow.on_received];
-            for trigger in pulled.into_iter().chain([waits]).flatten() {
+            let activated = [flow.on_started, flow.on_sent, flow.on_received];
+            for trigger in activated.into_iter().chain([waits]).flatten() {
                 if trigger as usize >= self.triggers.len() {
                     let triggers = self.triggers.len();
                     return Err(WorkloadError::NoSuchTrigger { flow: flow.id, trigger, triggers });
                 }
             }
         }
-        for trigger in self.chains.iter().flat_map(|chain| [chain.from, chain.to]) {
+        for trigger in
+            self.dependencies.iter().flat_map(|dependency| [dependency.from, dependency.to])
+        {
             if trigger as usize >= self.triggers.len() {
                 let triggers = self.triggers.len();
                 return Err(WorkloadError::NoSuchLink { trigger, triggers });
@@ -244,13 +246,13 @@ impl Workload {
         self.starts()
     }
 
-    /// Triggers that nothing pulls and that fire at the beginning, by index.
+    /// Triggers that nothing activates and that fire at the beginning, by index.
     pub fn begins(&self) -> impl Iterator<Item = u32> {
         let first = |&(_, trigger): &(u32, &Trigger)| trigger.kind == TriggerKind::Barrier(0);
         (0u32..).zip(&self.triggers).filter(first).map(|(index, _)| index)
     }
 
-    /// Of each trigger, the hosts from the first to the last of those that pull it, that it makes send, or that something
+    /// Of each trigger, the hosts from the first to the last of those that activate it, that it makes send, or that something
     /// at its hosts depends on without any time between; of one that concerns nobody, the first.
     #[must_use]
     pub fn homes(&self) -> Vec<Range<u32>> {
@@ -260,7 +262,7 @@ impl Workload {
     /// Runs the triggers as if every flow finished at once, and sees who was never started.
     fn starts(&self) -> Result<(), WorkloadError> {
         let mut waiting: Vec<Vec<usize>> = vec![Vec::new(); self.triggers.len()];
-        let mut chained: Vec<Vec<u32>> = vec![Vec::new(); self.triggers.len()];
+        let mut dependents: Vec<Vec<u32>> = vec![Vec::new(); self.triggers.len()];
         let mut ready = Vec::new();
         for (index, flow) in self.flows.iter().enumerate() {
             match flow.start {
@@ -268,35 +270,39 @@ impl Workload {
                 Start::Trigger(trigger) => waiting[trigger as usize].push(index),
             }
         }
-        self.chains.iter().for_each(|chain| chained[chain.from as usize].push(chain.to));
-        let mut pulls = vec![0u32; self.triggers.len()];
+        self.dependencies
+            .iter()
+            .for_each(|dependency| dependents[dependency.from as usize].push(dependency.to));
+        let mut activations = vec![0u32; self.triggers.len()];
         let mut started = vec![false; self.flows.len()];
-        let mut pulled = Vec::new();
+        let mut activated = Vec::new();
         for trigger in self.begins() {
             ready.extend(&waiting[trigger as usize]);
-            pulled.extend(&chained[trigger as usize]);
+            activated.extend(&dependents[trigger as usize]);
         }
-        while !ready.is_empty() || !pulled.is_empty() {
+        while !ready.is_empty() || !activated.is_empty() {
             while let Some(index) = ready.pop() {
                 started[index] = true;
                 let flow = &self.flows[index];
                 let triggers = [flow.on_started, flow.on_sent, flow.on_received];
-                pulled.extend(triggers.into_iter().flatten());
+                activated.extend(triggers.into_iter().flatten());
             }
-            while let Some(trigger) = pulled.pop() {
+            while let Some(trigger) = activated.pop() {
                 let waiting = &waiting[trigger as usize];
-                let pull = pulls[trigger as usize];
-                pulls[trigger as usize] = pull.saturating_add(1);
+                let before = activations[trigger as usize];
+                activations[trigger as usize] = before.saturating_add(1);
                 let (flows, fires) = match self.triggers[trigger as usize].kind {
-                    TriggerKind::OneShot => (&waiting[..], pull == 0),
-                    TriggerKind::Barrier(count) => (&waiting[..], pull.saturating_add(1) == count),
+                    TriggerKind::OneShot => (&waiting[..], before == 0),
+                    TriggerKind::Barrier(count) => {
+                        (&waiting[..], before.saturating_add(1) == count)
+                    }
                     TriggerKind::MultiShot => {
-                        (waiting.get(pull as usize..=pull as usize).unwrap_or(&[]), true)
+                        (waiting.get(before as usize..=before as usize).unwrap_or(&[]), true)
                     }
                 };
                 if fires {
                     ready.extend(flows);
-                    pulled.extend(&chained[trigger as usize]);
+                    activated.extend(&dependents[trigger as usize]);
                 }
             }
         }

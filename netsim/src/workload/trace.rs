@@ -209,7 +209,7 @@ pub fn parse(text: &[u8], path: &Path, hosts: u32) -> Result<Workload, TraceErro
     Ok(workload)
 }
 
-/// Turns "after these" into triggers. A message pulls one trigger at its arrival, so those that
+/// Turns "after these" into triggers. A message activates one trigger at its arrival, so those that
 /// share a predecessor have to wait for the same set.
 fn tie(workload: &mut Workload, waits: &[(u64, usize, Vec<usize>)]) -> Result<(), (u64, String)> {
     let mut sets: HashMap<&[usize], u32> = HashMap::new();
@@ -231,7 +231,7 @@ fn tie(workload: &mut Workload, waits: &[(u64, usize, Vec<usize>)]) -> Result<()
                 sets.insert(before, trigger);
                 for &index in before {
                     let flow = &mut workload.flows[index];
-                    // A message pulls two triggers at most: at its arrival, and when its sender
+                    // A message activates two triggers at most: at its arrival, and when its sender
                     // knows of it, which is a little later.
                     if flow.on_received.is_none() {
                         flow.on_received = Some(trigger);

@@ -90,7 +90,7 @@ fn load(seed: u64, bytes: u64) -> Workload {
         }
         flows.push(one);
     }
-    Workload { hosts: 20, flows, triggers, chains: Vec::new() }
+    Workload { hosts: 20, flows, triggers, dependencies: Vec::new() }
 }
 
 fn found(config: &SimConfig, load: &Workload, threads: usize) -> (Results, u32) {

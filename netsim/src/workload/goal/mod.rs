@@ -29,7 +29,7 @@ mod text;
 use std::collections::HashMap;
 use std::path::Path;
 
-use super::{Chain, Flow, Start, Trigger, TriggerKind, Workload};
+use super::{Flow, Start, Trigger, TriggerDependency, TriggerKind, Workload};
 use crate::formats::{FormatError, read_text};
 use matching::Matched;
 
@@ -69,7 +69,7 @@ struct Operation {
 
 /// A schedule.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Schedule {
+pub struct GoalSchedule {
     file: String,
     ranks: u32,
     /// The line that says how many ranks there are.
@@ -83,7 +83,7 @@ pub struct Schedule {
 /// # Errors
 /// The file and line that is wrong: no GOAL, a rank or a label that is not there, operations that wait for each other, a receive without a
 /// message or a message without a receive.
-pub fn read(path: &Path) -> Result<Schedule, FormatError> {
+pub fn read(path: &Path) -> Result<GoalSchedule, FormatError> {
     let file = path.display().to_string();
     let text = read_text(path).map_err(|error| FormatError {
         file: file.clone(),
@@ -97,14 +97,14 @@ pub fn read(path: &Path) -> Result<Schedule, FormatError> {
 ///
 /// # Errors
 /// See [`read`].
-pub fn parse(file: &str, text: &str) -> Result<Schedule, FormatError> {
+pub fn parse(file: &str, text: &str) -> Result<GoalSchedule, FormatError> {
     let fault = |(line, what)| FormatError { file: file.to_owned(), line, what };
     let text::Parsed { ranks, line, operations } = text::parse(text).map_err(fault)?;
     let matched = matching::run(&operations).map_err(fault)?;
-    Ok(Schedule { file: file.to_owned(), ranks, line, operations, matched })
+    Ok(GoalSchedule { file: file.to_owned(), ranks, line, operations, matched })
 }
 
-impl Schedule {
+impl GoalSchedule {
     /// How long it takes over a network without delays, ns: no network is faster.
     #[must_use]
     pub const fn lasts(&self) -> u64 {
@@ -139,7 +139,7 @@ struct Woven {
 }
 
 impl Woven {
-    fn new(schedule: &Schedule, hosts: u32) -> Self {
+    fn new(schedule: &GoalSchedule, hosts: u32) -> Self {
         let workload = Workload { hosts, ..Workload::default() };
         let mut woven = Self { workload, processors: HashMap::new() };
         for operation in &schedule.operations {
@@ -150,50 +150,50 @@ impl Woven {
         }
         for (place, operation) in (0..).zip(&schedule.operations) {
             for &before in &operation.requires {
-                woven.chain(ended(before), begun(place));
+                woven.add_dependency(ended(before), begun(place));
             }
             for &before in &operation.irequires {
-                woven.chain(begun(before), begun(place));
+                woven.add_dependency(begun(before), begun(place));
             }
             woven.operation(schedule, place, operation);
         }
         woven
     }
 
-    /// A trigger that is pulled so many times.
-    fn trigger(&mut self, pulls: usize) {
+    /// A trigger that is activated so many times.
+    fn trigger(&mut self, activations: usize) {
         let triggers = &mut self.workload.triggers;
         // There are fewer than 2^31 operations.
         let id = triggers.len() as u32 + 1;
         triggers.push(Trigger {
             id,
-            kind: TriggerKind::Barrier(pulls as u32),
+            kind: TriggerKind::Barrier(activations as u32),
             delay: 0,
             processor: None,
         });
     }
 
-    fn chain(&mut self, from: u32, to: u32) {
-        self.workload.chains.push(Chain { from, to });
+    fn add_dependency(&mut self, from: u32, to: u32) {
+        self.workload.dependencies.push(TriggerDependency { from, to });
     }
 
-    fn operation(&mut self, schedule: &Schedule, place: u32, operation: &Operation) {
+    fn operation(&mut self, schedule: &GoalSchedule, place: u32, operation: &Operation) {
         match operation.kind {
             Kind::Calc { ns, cpu } => {
-                self.chain(begun(place), ended(place));
+                self.add_dependency(begun(place), ended(place));
                 let next = self.processors.len() as u32;
                 let processor = *self.processors.entry((operation.rank, cpu)).or_insert(next);
                 let end = &mut self.workload.triggers[ended(place) as usize];
                 (end.delay, end.processor) = (ns.saturating_mul(PS), Some(processor));
             }
-            // Its end is pulled by its message, too.
-            Kind::Receive { .. } => self.chain(begun(place), ended(place)),
+            // Its end is activated by its message, too.
+            Kind::Receive { .. } => self.add_dependency(begun(place), ended(place)),
             Kind::Send { to, bytes, .. } => {
                 let receive = ended(schedule.matched.receive_of(place));
                 if to == operation.rank {
                     // What a rank says to itself crosses no network.
-                    self.chain(begun(place), ended(place));
-                    return self.chain(begun(place), receive);
+                    self.add_dependency(begun(place), ended(place));
+                    return self.add_dependency(begun(place), receive);
                 }
                 let id = self.workload.flows.len() as u32 + 1;
                 self.workload.flows.push(Flow {
