@@ -30,8 +30,8 @@ pub struct Delivery<'a> {
     pub payload: &'a [u8],
 }
 
-/// What a packet carries. Its memory is used again.
-struct Carried {
+/// The content of a packet. Later packets reuse its memory.
+struct CarriedFrame {
     tag: u64,
     frame: PacketFrame,
     payload: Vec<u8>,
@@ -47,14 +47,14 @@ pub struct Emulation {
 
 /// What packets carry, by their numbers in the network.
 #[derive(Default)]
-struct Loads(Vec<Carried>);
+struct Loads(Vec<CarriedFrame>);
 
 impl Loads {
     fn put(&mut self, packet: u32, tag: u64, frame: PacketFrame, payload: &[u8]) {
         let packet = packet as usize;
         // The network counts packets without gaps.
         if packet == self.0.len() {
-            self.0.push(Carried { tag, frame, payload: Vec::new() });
+            self.0.push(CarriedFrame { tag, frame, payload: Vec::new() });
         }
         let carried = &mut self.0[packet];
         (carried.tag, carried.frame) = (tag, frame);
@@ -65,7 +65,7 @@ impl Loads {
 
 impl Ends for Loads {
     fn copy(&mut self, from: u32, to: u32) {
-        let Carried { tag, frame, ref mut payload } = self.0[from as usize];
+        let CarriedFrame { tag, frame, ref mut payload } = self.0[from as usize];
         let payload = core::mem::take(payload);
         self.put(to, tag, frame, &payload);
         self.0[from as usize].payload = payload;
@@ -203,7 +203,7 @@ impl Emulation {
         if header.ce && carried.frame.ecn != 0 {
             carried.frame.ecn = 3;
         }
-        let Carried { tag, frame, payload } = &*carried;
+        let CarriedFrame { tag, frame, payload } = &*carried;
         deliver(&Delivery { at, host, tag: *tag, frame, payload });
     }
 }

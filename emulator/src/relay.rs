@@ -280,7 +280,7 @@ impl Relay {
     }
 
     /// Sleeps until there is something to do.
-    fn wait(&self, stop: &UnixStream) -> io::Result<Ready> {
+    fn wait(&self, stop: &UnixStream) -> io::Result<WaitResult> {
         let mut slots = Vec::with_capacity(self.clients.len());
         let mut fds = Vec::with_capacity(self.clients.len() + 2);
         fds.push(PollFd::new(stop, PollFlags::IN));
@@ -313,7 +313,7 @@ impl Relay {
         let (stop, listener) = (happened(&fds[0]), happened(&fds[1]));
         let mut ready = fds[2..].iter().map(happened);
         slots.retain(|_| ready.next() == Some(true));
-        Ok(Ready { stop, listener, slots })
+        Ok(WaitResult { stop, listener, slots })
     }
 
     fn accept(&mut self, say: &mut dyn FnMut(fmt::Arguments<'_>)) {
@@ -713,8 +713,8 @@ impl std::ops::Drop for Relay {
     }
 }
 
-/// What a wait ended with.
-struct Ready {
+/// Result of a wait.
+struct WaitResult {
     stop: bool,
     listener: bool,
     slots: Vec<usize>,

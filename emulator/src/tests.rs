@@ -10,7 +10,7 @@ use squall_base::{Rate, Rng, Span, Time};
 use squall_cc::{SpercLinkParameters, WindowTableParameters};
 use squall_netsim::Picos;
 use squall_netsim::model::{
-    Failure, Incoming, Lossless, NetworkConfig, Place, SwitchProgram, Verdict,
+    Failure, IncomingPacket, Lossless, NetworkConfig, Place, SwitchProgram, Verdict,
 };
 use squall_netsim::topology::Topology;
 use squall_reliability::emit_rates;
@@ -234,7 +234,7 @@ fn the_same_seed_gives_the_same_history() {
 struct Both;
 
 impl SwitchProgram for Both {
-    fn ingress(&mut self, place: &Place<'_>, incoming: &mut Incoming<'_>) -> Verdict {
+    fn ingress(&mut self, place: &Place<'_>, incoming: &mut IncomingPacket<'_>) -> Verdict {
         if place.ports_to(2) == place.ports_to(3) || incoming.packet.header.dst != 3 {
             return Verdict::Forward(incoming.route);
         }

@@ -8,8 +8,8 @@ use squall_cc::{
     RatePacket, Speculation, SpercLink, SpercLinkParameters, WindowTable, WindowTableParameters,
 };
 use squall_netsim::model::{
-    FeatureArguments, FeatureContext, FeatureParameter, HostSupport, Incoming, NetworkFeature,
-    NetworkOptions, Place, SwitchFeature, SwitchProgram, Verdict,
+    FeatureArguments, FeatureContext, FeatureParameter, HostSupport, IncomingPacket,
+    NetworkFeature, NetworkOptions, Place, SwitchFeature, SwitchProgram, Verdict,
 };
 use squall_netsim::topology::Node;
 
@@ -17,13 +17,13 @@ use squall_netsim::topology::Node;
 #[derive(Debug)]
 pub struct Rates;
 
-/// The parameters as given.
-struct Given {
+/// Parameters of the feature.
+struct Parameters {
     forget_us: Option<f64>,
     capacity: f64,
 }
 
-impl Given {
+impl Parameters {
     fn parse(given: &FeatureArguments<'_>) -> Result<Self, String> {
         Ok(Self {
             forget_us: given.number("forget_us", 0.0..=1e9)?,
@@ -60,7 +60,7 @@ impl SwitchFeature for Rates {
     }
 
     fn check(&self, given: &FeatureArguments<'_>, options: &NetworkOptions) -> Result<(), String> {
-        Given::parse(given)?;
+        Parameters::parse(given)?;
         if options.adaptive {
             return Err("expected without `adaptive`: the rates of a flow hold for one path".into());
         }
@@ -72,7 +72,7 @@ impl SwitchFeature for Rates {
         given: &FeatureArguments<'_>,
         context: &FeatureContext<'_>,
     ) -> Result<Arc<dyn NetworkFeature>, String> {
-        let Given { forget_us, capacity } = Given::parse(given)?;
+        let Parameters { forget_us, capacity } = Parameters::parse(given)?;
         let ground = context.ground;
         let forget = forget_us.map(|us| Span((us * ground.times * 1e3) as u64));
         let mtu = ground.packet;
@@ -176,7 +176,7 @@ impl RatesProgram {
 }
 
 impl SwitchProgram for RatesProgram {
-    fn ingress(&mut self, place: &Place<'_>, incoming: &mut Incoming<'_>) -> Verdict {
+    fn ingress(&mut self, place: &Place<'_>, incoming: &mut IncomingPacket<'_>) -> Verdict {
         let Some(route) = incoming.route else { return Verdict::Forward(None) };
         let options = &mut *incoming.packet.options;
         let ways = (incoming.ingress, route);

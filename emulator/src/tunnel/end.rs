@@ -12,7 +12,7 @@ use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_s
 use squall_net::emulator::frame::{Frame, FrameKind, PacketFrame};
 
 use super::datagram::{MOST, Name, Say};
-use super::pieces::{Pieces, Taken};
+use super::pieces::{PieceKind, Pieces};
 use crate::client::{Client, Role};
 use crate::clock::{clock, timespec};
 use squall_base::{Span, Time};
@@ -204,7 +204,7 @@ impl End {
     }
 
     /// Sleeps until there is something to do.
-    fn wait(&self, stop: &UnixStream) -> io::Result<Ready> {
+    fn wait(&self, stop: &UnixStream) -> io::Result<WaitResult> {
         let mut fds =
             vec![PollFd::new(stop, PollFlags::IN), PollFd::new(&self.socket, PollFlags::IN)];
         let listens = if let Side::Near(near) = &self.side {
@@ -245,7 +245,7 @@ impl End {
         let happened = |fd: &PollFd<'_>| !fd.revents().is_empty();
         let mut ready = fds[first..].iter().map(happened);
         names.retain(|_| ready.next() == Some(true));
-        Ok(Ready {
+        Ok(WaitResult {
             stop: happened(&fds[0]),
             socket: happened(&fds[1]),
             listener: listens && happened(&fds[2]),
@@ -314,12 +314,12 @@ impl End {
             Say::Piece(_, bytes) if !connection.client.has_room(bytes.len()) => {}
             Say::Piece(number, bytes) => {
                 let taken = connection.pieces.take(number);
-                if taken == Taken::New && bytes.is_empty() {
+                if taken == PieceKind::New && bytes.is_empty() {
                     connection.leave();
-                } else if taken == Taken::New {
+                } else if taken == PieceKind::New {
                     connection.client.push(bytes);
                 }
-                if taken != Taken::OutOfTurn {
+                if taken != PieceKind::OutOfTurn {
                     self.tell(name, Say::Came(number));
                 }
             }
@@ -479,8 +479,8 @@ impl End {
     }
 }
 
-/// What a wait ended with.
-struct Ready {
+/// Result of a wait.
+struct WaitResult {
     stop: bool,
     socket: bool,
     listener: bool,

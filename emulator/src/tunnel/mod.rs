@@ -42,16 +42,16 @@ pub fn lead(
     })?;
     let addr = addresses.next().ok_or_else(|| named(&"no address has this name"))?;
     let near = listen(socket).map_err(|error| format!("{}: {error}", socket.display()))?;
-    let _gone = Removed(socket);
+    let _gone = SocketGuard(socket);
     let mut end = End::near(near, addr).map_err(|error| named(&error))?;
     report(format_args!("{} leads to the emulator at {addr}", socket.display()));
     end.run(stop, &mut |line| report(line))
 }
 
-/// A socket that goes when its end does.
-struct Removed<'a>(&'a Path);
+/// Removes a socket when it is dropped.
+struct SocketGuard<'a>(&'a Path);
 
-impl Drop for Removed<'_> {
+impl Drop for SocketGuard<'_> {
     fn drop(&mut self) {
         // Somebody may have removed it.
         let _ = std::fs::remove_file(self.0);

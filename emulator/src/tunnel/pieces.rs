@@ -81,21 +81,21 @@ impl Pieces {
 
     /// Piece `number` is here: whether it is the next one. What came before is to be confirmed again; what is
     /// not its turn, no honest end sends.
-    pub(super) fn take(&mut self, number: u32) -> Taken {
+    pub(super) fn take(&mut self, number: u32) -> PieceKind {
         if number == self.next {
             self.next = self.next.wrapping_add(1);
-            Taken::New
+            PieceKind::New
         } else if number.wrapping_sub(self.next) > u32::MAX / 2 {
-            Taken::Again
+            PieceKind::Again
         } else {
-            Taken::OutOfTurn
+            PieceKind::OutOfTurn
         }
     }
 }
 
-/// What a piece that came is.
+/// Place of a piece that arrived among the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Taken {
+pub(super) enum PieceKind {
     /// The next one.
     New,
     /// One that came before.
@@ -126,10 +126,10 @@ mod tests {
                 assert_eq!(here.due(now), None, "not again at once");
                 for _ in 0..rng.below(3) {
                     match there.take(number) {
-                        Taken::New if bytes.is_empty() => ended += 1,
-                        Taken::New => got.extend_from_slice(&bytes),
-                        Taken::Again => {}
-                        Taken::OutOfTurn => panic!("piece {number} out of turn"),
+                        PieceKind::New if bytes.is_empty() => ended += 1,
+                        PieceKind::New => got.extend_from_slice(&bytes),
+                        PieceKind::Again => {}
+                        PieceKind::OutOfTurn => panic!("piece {number} out of turn"),
                     }
                     if rng.below(2) == 0 {
                         here.came(number);
@@ -157,9 +157,9 @@ mod tests {
         assert!(pieces.is_given_up(begun + Span::millis(5000)));
         pieces.came(1);
         assert!(!pieces.is_done());
-        assert_eq!(pieces.take(5), Taken::OutOfTurn);
+        assert_eq!(pieces.take(5), PieceKind::OutOfTurn);
         assert!(!pieces.has_begun());
-        assert_eq!((pieces.take(0), pieces.take(0)), (Taken::New, Taken::Again));
+        assert_eq!((pieces.take(0), pieces.take(0)), (PieceKind::New, PieceKind::Again));
         assert!(pieces.has_begun());
     }
 }

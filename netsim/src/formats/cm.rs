@@ -19,7 +19,7 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{FormatError, Place, Said, unmarked};
+use super::{DefinedNames, FormatError, Place, unmarked};
 use crate::workload::{Flow, Start, Trigger, TriggerKind, Workload, WorkloadError};
 
 /// Unit of the numbers behind `start`.
@@ -113,7 +113,7 @@ pub fn read_in(unit: StartUnit, file: &str, text: &str) -> Result<Workload, Form
     // Trigger numbers of the file to indices, and the line that first named them.
     let mut named: HashMap<u32, usize> = HashMap::new();
     let mut defined: HashMap<u32, u32> = HashMap::new();
-    let mut said = Said::default();
+    let mut said = DefinedNames::default();
     // Lines of flows, by number.
     let mut lines: HashMap<u32, usize> = HashMap::new();
     for (index, line) in unmarked(text).lines().enumerate() {

@@ -18,7 +18,7 @@
 use core::fmt::Write as _;
 use std::collections::HashMap;
 
-use super::{FormatError, Place, Said};
+use super::{DefinedNames, FormatError, Place};
 use crate::Picos;
 use crate::topology::{Link, Node, Switch, Topology};
 use squall_base::Rate;
@@ -31,7 +31,7 @@ pub fn read(file: &str, text: &str) -> Result<Topology, FormatError> {
     let mut topology = Topology::default();
     let mut names: HashMap<&str, u32> = HashMap::new();
     let mut begun = false;
-    let mut said = Said::default();
+    let mut said = DefinedNames::default();
     for (index, line) in text.lines().enumerate() {
         let at = Place { file, line: index + 1 };
         let words: Vec<&str> =

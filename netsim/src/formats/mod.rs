@@ -75,11 +75,11 @@ fn unmarked(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
-/// What was already said, and on which line.
+/// Names that a file has defined so far, with their lines.
 #[derive(Default)]
-struct Said(HashMap<String, usize>);
+struct DefinedNames(HashMap<String, usize>);
 
-impl Said {
+impl DefinedNames {
     /// `what` is said at a place, for the first time.
     fn once(&mut self, at: Place<'_>, what: impl Into<String>) -> Result<(), FormatError> {
         let what = what.into();

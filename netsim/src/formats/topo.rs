@@ -25,7 +25,7 @@
 
 use core::fmt::Write as _;
 
-use super::{FormatError, Place, Said};
+use super::{DefinedNames, FormatError, Place};
 use crate::Picos;
 use crate::topology::{FatTree, Tier};
 use squall_base::Rate;
@@ -51,7 +51,7 @@ pub fn read(file: &str, text: &str) -> Result<FatTree, FormatError> {
     let mut tiers = None;
     // The tier that the lines are about.
     let mut current: Option<usize> = None;
-    let mut said = Said::default();
+    let mut said = DefinedNames::default();
     let whole = Place { file, line: 0 };
     for (index, line) in text.lines().enumerate() {
         let at = Place { file, line: index + 1 };

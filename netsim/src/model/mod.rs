@@ -54,16 +54,16 @@ pub use flight::Flights;
 pub use header::{Class, PacketHeader};
 pub use lane::MOST as MOST_LANES;
 pub use lossless::Lossless;
-pub use network::{Border, Ends, Handed, Network, Step, UpcomingEvent};
+pub use network::{Border, Ends, Network, Step, Transfer, UpcomingEvent};
 pub use packet_options::{Decoder, Encoder, PacketOption, PacketOptions};
 pub use partition::{Partition, Share};
-pub use port::{Departure, Drop, Enqueued, Port, PortConfig, PortCounters};
-pub use program::{Incoming, Packet, Place, SwitchProgram, Verdict};
+pub use port::{Departure, Drop, EnqueueOutcome, Port, PortConfig, PortCounters};
+pub use program::{IncomingPacket, Packet, Place, SwitchProgram, Verdict};
 pub use queue::Queues;
 pub use route::Routes;
-pub use switches::{Arrival, Passed, Pause, Switches};
+pub use switches::{Arrival, PassOutcome, Pause, Switches};
 pub use telemetry::Telemetry;
-pub use totals::{Losses, Seen, Totals};
+pub use totals::{Losses, TelemetryTotals, Totals};
 pub use turn::Turn;
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use super::packet_options::PacketOptions;
 use super::partition::Share;
 use super::port::{Departure, Drop};
 use super::program::{FeatureProgram, Place, Programs, SwitchProgram, Verdict};
-use super::switches::{Arrival, Passed, Pause, Switches};
+use super::switches::{Arrival, PassOutcome, Pause, Switches};
 use super::totals::Totals;
 use super::turn::Turn;
 use super::wheel::{BATCH, Wheel};
@@ -16,10 +16,10 @@ use super::{Failure, NetworkConfig};
 use crate::Picos;
 use crate::topology::{Node, Topology};
 
-mod crossing;
+mod transfer;
 
-use crossing::Crossing;
-pub use crossing::{Border, Handed};
+use transfer::TransferKind;
+pub use transfer::{Border, Transfer};
 
 /// What hangs on a network, as far as the network has to know.
 pub trait Ends {
@@ -152,7 +152,7 @@ pub struct Network {
     events: u64,
     totals: Totals,
     /// For other parts, in the order in which it left.
-    handed: Vec<Handed>,
+    transfers: Vec<Transfer>,
     /// What happens in all parts alike is counted by another.
     silent: bool,
 }
@@ -196,7 +196,7 @@ impl Network {
             reroute_armed: false,
             events: 0,
             totals: Totals::default(),
-            handed: Vec::new(),
+            transfers: Vec::new(),
             silent: !share.counts(),
         };
         network.load(|switch| match share.has(Node::Switch(switch)) {
@@ -511,15 +511,15 @@ impl Network {
         let flying = &mut self.flights.flying[packet as usize];
         let (ingress, whole) = (flying.port, !flying.header.trimmed);
         match self.switches.pass(self.now, (switch, route), ingress, packet, &mut flying.header) {
-            Passed::Left(port, departure) => self.left(port, &departure),
-            Passed::Waits(port) => {
+            PassOutcome::Left(port, departure) => self.left(port, &departure),
+            PassOutcome::Waits(port) => {
                 if whole && flying.header.trimmed {
                     self.totals.trimmed += 1;
                     self.totals.last_loss = self.now;
                 }
                 self.arm(port);
             }
-            Passed::Dropped(why) => self.lose(packet, why),
+            PassOutcome::Dropped(why) => self.lose(packet, why),
         }
         self.pauses();
     }
@@ -620,9 +620,9 @@ impl Network {
     fn entered(&mut self, port: u32, packet: u32) {
         let header = &mut self.flights.flying[packet as usize].header;
         match self.switches.enter(self.now, port, packet, header) {
-            Passed::Left(port, departure) => self.left(port, &departure),
-            Passed::Waits(port) => self.arm(port),
-            Passed::Dropped(why) => self.lose(packet, why),
+            PassOutcome::Left(port, departure) => self.left(port, &departure),
+            PassOutcome::Waits(port) => self.arm(port),
+            PassOutcome::Dropped(why) => self.lose(packet, why),
         }
     }
 
@@ -653,7 +653,7 @@ impl Network {
     fn arrive(&mut self, port: u32, packet: u32, at: Picos) {
         match self.switches.behind(port) {
             Node::Switch(_) if self.switches.port(port).leads_elsewhere() => {
-                self.handed.push(Handed { at, port, what: Crossing::Packet(packet) });
+                self.transfers.push(Transfer { at, port, what: TransferKind::Packet(packet) });
             }
             // The other direction of a link is the port beside it.
             Node::Switch(switch) => self.push(at, Event::AtSwitch { switch, packet }, port ^ 1),
@@ -685,7 +685,11 @@ impl Network {
             let at = self.now + delay;
             // Its sender is what the other direction leads to.
             if self.switches.port(port ^ 1).leads_elsewhere() {
-                self.handed.push(Handed { at, port, what: Crossing::Pause { lane, stop } });
+                self.transfers.push(Transfer {
+                    at,
+                    port,
+                    what: TransferKind::Pause { lane, stop },
+                });
             } else {
                 self.push(at, Event::Pause { port, lane, stop }, port);
             }

@@ -89,9 +89,9 @@ pub enum Drop {
     HostFull,
 }
 
-/// What became of a packet that was offered to a port.
+/// Outcome of offering a packet to a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Enqueued {
+pub enum EnqueueOutcome {
     /// It waits.
     Queued,
     /// It waits, without its payload; its header was changed.
@@ -199,7 +199,7 @@ pub struct Port {
     order: Order,
     /// How many packets of the turn are gone.
     turn: u16,
-    rare: Box<Rare>,
+    rare: Box<ColdState>,
 }
 
 /// Which queue is served first.
@@ -223,9 +223,9 @@ impl Order {
     }
 }
 
-/// What is seldom looked at.
+/// State that is seldom read, apart from what every packet needs.
 #[derive(Clone, Debug)]
-struct Rare {
+struct ColdState {
     config: PortConfig,
     /// All but packets, bytes and the longest queue.
     counters: PortCounters,
@@ -266,7 +266,7 @@ impl Port {
             max_queue: 0,
             order: Order::of(&config),
             turn: 0,
-            rare: Box::new(Rare {
+            rare: Box::new(ColdState {
                 config,
                 counters: PortCounters::default(),
                 rates: Queue::EMPTY,
@@ -297,7 +297,7 @@ impl Port {
 
     /// Stops data of a lane (`true`) or lets it go on. Control packets are not concerned.
     pub fn pause(&mut self, lane: u8, pause: bool) {
-        let Rare { stopped, counters, .. } = &mut *self.rare;
+        let ColdState { stopped, counters, .. } = &mut *self.rare;
         let bit = 1 << lane;
         counters.pauses += u64::from(pause && *stopped & bit == 0);
         *stopped = if pause { *stopped | bit } else { *stopped & !bit };
@@ -400,8 +400,8 @@ impl Port {
         item: T,
         header: &mut PacketHeader,
         ingress: u32,
-    ) -> Enqueued {
-        let mut verdict = Enqueued::Queued;
+    ) -> EnqueueOutcome {
+        let mut verdict = EnqueueOutcome::Queued;
         let queued = self.queued(now) + u64::from(header.bytes);
         if header.class == Class::Data {
             if queued <= self.limit {
@@ -409,22 +409,22 @@ impl Port {
                 queues.push(&mut self.data, Entry { item, bytes: header.bytes, ingress });
                 self.max_queue = self.max_queue.max(queued);
                 self.len += 1;
-                return Enqueued::Queued;
+                return EnqueueOutcome::Queued;
             }
             if !self.trim(header) {
                 self.rare.counters.dropped += 1;
-                return Enqueued::Dropped(Drop::QueueFull);
+                return EnqueueOutcome::Dropped(Drop::QueueFull);
             }
-            verdict = Enqueued::Trimmed;
+            verdict = EnqueueOutcome::Trimmed;
         }
         if header.class == Class::Rate {
             queues.push(&mut self.rare.rates, Entry { item, bytes: header.bytes, ingress });
             self.len += 1;
-            return Enqueued::Queued;
+            return EnqueueOutcome::Queued;
         }
         if self.control_waiting + u64::from(header.bytes) > self.rare.config.control_queue {
             self.rare.counters.dropped += 1;
-            return Enqueued::Dropped(Drop::ControlFull);
+            return EnqueueOutcome::Dropped(Drop::ControlFull);
         }
         self.control_waiting += u64::from(header.bytes);
         queues.push(&mut self.control, Entry { item, bytes: header.bytes, ingress });
@@ -434,7 +434,7 @@ impl Port {
 
     /// Cuts off the payload of a packet that will leave here; false if the port does not do that.
     pub(super) fn trim(&mut self, header: &mut PacketHeader) -> bool {
-        let Rare { config, counters, .. } = &mut *self.rare;
+        let ColdState { config, counters, .. } = &mut *self.rare;
         let Some(rest) = config.trim else { return false };
         header.bytes = header.bytes.min(rest);
         header.class = Class::Control;
@@ -619,12 +619,12 @@ mod tests {
                 let mut header = PacketHeader { bytes: 64, class, ..PacketHeader::default() };
                 port.enqueue(&mut queues, Picos::ZERO, item, &mut header, 0)
             };
-            assert_eq!(offer(&mut port, 1, Class::Data), Enqueued::Queued);
-            assert_eq!(offer(&mut port, 2, Class::Control), Enqueued::Queued);
-            let full = Enqueued::Dropped(Drop::ControlFull);
+            assert_eq!(offer(&mut port, 1, Class::Data), EnqueueOutcome::Queued);
+            assert_eq!(offer(&mut port, 2, Class::Control), EnqueueOutcome::Queued);
+            let full = EnqueueOutcome::Dropped(Drop::ControlFull);
             assert_eq!(offer(&mut port, 3, Class::Control), full);
             for item in 10..20 {
-                assert_eq!(offer(&mut port, item, Class::Rate), Enqueued::Queued);
+                assert_eq!(offer(&mut port, item, Class::Rate), EnqueueOutcome::Queued);
             }
             port.pause(0, true);
             let (mut now, mut left) = (Picos::ZERO, Vec::new());

@@ -12,7 +12,7 @@ use super::feature::{FEATURE_COUNTERS, FeatureCounters};
 use super::header::PacketHeader;
 use super::packet_options::PacketOptions;
 use super::switches::Switches;
-use super::totals::Seen;
+use super::totals::TelemetryTotals;
 use crate::Picos;
 use crate::topology::Node;
 use squall_base::Rate;
@@ -27,7 +27,7 @@ pub enum Verdict {
     /// It goes on by this port without its payload, as where it met a full queue; where the network does not trim,
     /// it is dropped.
     Trim(u32),
-    /// It goes on by each of the ports that [`Incoming::copies`] names, as copies of one another.
+    /// It goes on by each of the ports that [`IncomingPacket::copies`] names, as copies of one another.
     Replicate,
     /// It was for the switch.
     Consume,
@@ -140,14 +140,14 @@ impl<'a> Place<'a> {
     }
 }
 
-/// A packet that came in, and what routing would do.
+/// A packet that arrived at a switch, and the port that routing chose.
 #[derive(Debug)]
-pub struct Incoming<'a> {
+pub struct IncomingPacket<'a> {
     /// The port of the sender upstream that it left by.
     pub ingress: u32,
     /// The port by which it would leave, if there is a route.
     pub route: Option<u32>,
-    /// It.
+    /// The packet.
     pub packet: Packet<'a>,
     /// Empty: for the ports of [`Verdict::Replicate`].
     pub copies: &'a mut Vec<u32>,
@@ -160,7 +160,7 @@ pub struct Incoming<'a> {
 /// What a switch does beyond queueing, marking and trimming. Nothing may be allocated a packet.
 pub trait SwitchProgram: fmt::Debug + Send {
     /// A packet came in.
-    fn ingress(&mut self, place: &Place<'_>, incoming: &mut Incoming<'_>) -> Verdict {
+    fn ingress(&mut self, place: &Place<'_>, incoming: &mut IncomingPacket<'_>) -> Verdict {
         let _ = place;
         Verdict::Forward(incoming.route)
     }
@@ -255,7 +255,7 @@ impl Programs {
     /// Counts the telemetry and rates of a packet that arrived.
     #[cold]
     #[inline(never)]
-    pub(super) fn count(&self, packet: u32, seen: &mut Seen) {
+    pub(super) fn count(&self, packet: u32, seen: &mut TelemetryTotals) {
         seen.add(self.options(packet));
     }
 
@@ -293,7 +293,7 @@ impl Programs {
             let packet = Packet { header, options: &mut self.options[packet as usize] };
             let (copies, ignored) = (&mut self.copies, &mut self.ignored);
             let counters = self.counters.get_mut(loaded.counters.clone()).unwrap_or_default();
-            let mut incoming = Incoming { ingress, route, packet, copies, ignored, counters };
+            let mut incoming = IncomingPacket { ingress, route, packet, copies, ignored, counters };
             match loaded.program.ingress(place, &mut incoming) {
                 Verdict::Forward(next) => route = next,
                 verdict => return verdict,
@@ -367,7 +367,7 @@ mod tests {
     }
 
     impl SwitchProgram for Obedient {
-        fn ingress(&mut self, place: &Place<'_>, incoming: &mut Incoming<'_>) -> Verdict {
+        fn ingress(&mut self, place: &Place<'_>, incoming: &mut IncomingPacket<'_>) -> Verdict {
             match incoming.packet.header.entropy {
                 0 => Verdict::Forward(incoming.route),
                 1 => Verdict::Drop,

@@ -6,7 +6,7 @@ use super::header::PacketHeader;
 use super::lane;
 use super::lossless::Inputs;
 use super::partition::Share;
-use super::port::{Departure, Drop, ELSEWHERE, Enqueued, Port};
+use super::port::{Departure, Drop, ELSEWHERE, EnqueueOutcome, Port};
 use super::queue::Queues;
 use super::route::Routes;
 use crate::Picos;
@@ -14,9 +14,9 @@ use crate::chance::{Chance, mix};
 use crate::topology::{Node, Topology};
 use squall_base::{Rate, Rng};
 
-/// What became of a packet that a switch forwarded.
+/// Outcome of forwarding a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Passed<T> {
+pub enum PassOutcome<T> {
     /// It left at once by this port.
     Left(u32, Departure<T>),
     /// It waits at this port, perhaps without its payload: see [`PacketHeader::trimmed`].
@@ -234,7 +234,7 @@ impl<T: Copy> Switches<T> {
         port: u32,
         item: T,
         header: &mut PacketHeader,
-    ) -> Enqueued {
+    ) -> EnqueueOutcome {
         self.ports[port as usize].enqueue(&mut self.queues, now, item, header, lane::HOST)
     }
 
@@ -247,9 +247,9 @@ impl<T: Copy> Switches<T> {
         ingress: u32,
         item: T,
         header: &mut PacketHeader,
-    ) -> (u32, Enqueued) {
+    ) -> (u32, EnqueueOutcome) {
         let Some(port) = self.route(now, at, header) else {
-            return (ingress, Enqueued::Dropped(self.refuse(ingress, Drop::NoRoute)));
+            return (ingress, EnqueueOutcome::Dropped(self.refuse(ingress, Drop::NoRoute)));
         };
         (port, self.admit(now, port, ingress, item, header))
     }
@@ -262,11 +262,11 @@ impl<T: Copy> Switches<T> {
         ingress: u32,
         item: T,
         header: &mut PacketHeader,
-    ) -> Enqueued {
+    ) -> EnqueueOutcome {
         let verdict =
             self.ports[port as usize].enqueue(&mut self.queues, now, item, header, ingress);
         if let Some(inputs) = &mut self.inputs
-            && verdict == Enqueued::Queued
+            && verdict == EnqueueOutcome::Queued
             && header.class == super::Class::Data
             && inputs.take(ingress, header.bytes)
         {
@@ -319,16 +319,16 @@ impl<T: Copy> Switches<T> {
         ingress: u32,
         item: T,
         header: &mut PacketHeader,
-    ) -> Passed<T> {
+    ) -> PassOutcome<T> {
         let Some(port) = route.or_else(|| self.route(now, at, header)) else {
-            return Passed::Dropped(self.refuse(lane::port(ingress), Drop::NoRoute));
+            return PassOutcome::Dropped(self.refuse(lane::port(ingress), Drop::NoRoute));
         };
         if let Some(departure) = self.ports[port as usize].pass(now, item, header, ingress) {
-            return Passed::Left(port, departure);
+            return PassOutcome::Left(port, departure);
         }
         match self.admit(now, port, ingress, item, header) {
-            Enqueued::Queued | Enqueued::Trimmed => Passed::Waits(port),
-            Enqueued::Dropped(why) => Passed::Dropped(why),
+            EnqueueOutcome::Queued | EnqueueOutcome::Trimmed => PassOutcome::Waits(port),
+            EnqueueOutcome::Dropped(why) => PassOutcome::Dropped(why),
         }
     }
 
@@ -339,13 +339,13 @@ impl<T: Copy> Switches<T> {
         port: u32,
         item: T,
         header: &mut PacketHeader,
-    ) -> Passed<T> {
+    ) -> PassOutcome<T> {
         if let Some(departure) = self.ports[port as usize].pass(now, item, header, lane::HOST) {
-            return Passed::Left(port, departure);
+            return PassOutcome::Left(port, departure);
         }
         match self.enqueue(now, port, item, header) {
-            Enqueued::Queued | Enqueued::Trimmed => Passed::Waits(port),
-            Enqueued::Dropped(why) => Passed::Dropped(why),
+            EnqueueOutcome::Queued | EnqueueOutcome::Trimmed => PassOutcome::Waits(port),
+            EnqueueOutcome::Dropped(why) => PassOutcome::Dropped(why),
         }
     }
 

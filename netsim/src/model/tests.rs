@@ -1,8 +1,8 @@
 //! Ports and networks by themselves.
 
 use super::{
-    Arrival, Class, Departure, Drop, Enqueued, Failure, Lossless, NetworkConfig, PacketHeader,
-    Passed, Port, PortConfig, Queues, Share, Switches,
+    Arrival, Class, Departure, Drop, EnqueueOutcome, Failure, Lossless, NetworkConfig,
+    PacketHeader, PassOutcome, Port, PortConfig, Queues, Share, Switches,
 };
 use crate::Picos;
 use crate::topology::Topology;
@@ -38,9 +38,9 @@ fn control_goes_first_and_the_wire_takes_its_time() {
     let mut rng = Rng::new(1);
     let now = Picos(1_000);
     for item in 0..2 {
-        assert_eq!(port.enqueue(&mut queues, now, item, &mut data(), 0), Enqueued::Queued);
+        assert_eq!(port.enqueue(&mut queues, now, item, &mut data(), 0), EnqueueOutcome::Queued);
     }
-    assert_eq!(port.enqueue(&mut queues, now, 9, &mut ack(), 0), Enqueued::Queued);
+    assert_eq!(port.enqueue(&mut queues, now, 9, &mut ack(), 0), EnqueueOutcome::Queued);
     let first = port.depart(&mut queues, now, &mut rng).unwrap();
     // 64 * 80 ps
     assert_eq!((first.item, first.data, first.free_at), (9, false, Picos(6_120)));
@@ -100,10 +100,16 @@ fn a_full_queue_trims_or_drops() {
     let mut queues = Queues::default();
     let mut trims = Port::new(port());
     for item in 0..10 {
-        assert_eq!(trims.enqueue(&mut queues, Picos::ZERO, item, &mut data(), 0), Enqueued::Queued);
+        assert_eq!(
+            trims.enqueue(&mut queues, Picos::ZERO, item, &mut data(), 0),
+            EnqueueOutcome::Queued
+        );
     }
     let mut header = data();
-    assert_eq!(trims.enqueue(&mut queues, Picos::ZERO, 10, &mut header, 0), Enqueued::Trimmed);
+    assert_eq!(
+        trims.enqueue(&mut queues, Picos::ZERO, 10, &mut header, 0),
+        EnqueueOutcome::Trimmed
+    );
     let expected =
         PacketHeader { bytes: 64, class: Class::Control, trimmed: true, last_hop: true, ..data() };
     assert_eq!(header, expected);
@@ -111,12 +117,12 @@ fn a_full_queue_trims_or_drops() {
     for item in 11..20 {
         assert_eq!(
             trims.enqueue(&mut queues, Picos::ZERO, item, &mut data(), 0),
-            Enqueued::Trimmed
+            EnqueueOutcome::Trimmed
         );
     }
     assert_eq!(
         trims.enqueue(&mut queues, Picos::ZERO, 20, &mut ack(), 0),
-        Enqueued::Dropped(Drop::ControlFull)
+        EnqueueOutcome::Dropped(Drop::ControlFull)
     );
     let first = trims.depart(&mut queues, Picos::ZERO, &mut Rng::new(1)).unwrap();
     assert_eq!((first.item, first.bytes), (10, 64));
@@ -127,7 +133,7 @@ fn a_full_queue_trims_or_drops() {
     }
     assert_eq!(
         drops.enqueue(&mut queues, Picos::ZERO, 10, &mut data(), 0),
-        Enqueued::Dropped(Drop::QueueFull)
+        EnqueueOutcome::Dropped(Drop::QueueFull)
     );
     let counters = drops.counters();
     assert_eq!((counters.dropped, counters.trimmed, counters.max_queue), (1, 0, 40_960));
@@ -197,7 +203,7 @@ fn a_packet_crosses_the_network() {
         match network.land(out.arrives, at, &header) {
             Arrival::Host(host) => break host,
             Arrival::Switch(switch) => {
-                let Passed::Left(port, left) =
+                let PassOutcome::Left(port, left) =
                     network.pass(out.arrives, (switch, None), at, 5, &mut header)
                 else {
                     panic!("an empty network");
@@ -290,7 +296,7 @@ fn failures_lose_packets_and_routing_learns() {
     network.reroute();
     assert!(!network.routes().connected(0, 7));
     let (_, verdict) = network.forward(Picos::micros(61), 3, 0, 1, &mut { header });
-    assert_eq!(verdict, Enqueued::Dropped(Drop::NoRoute));
+    assert_eq!(verdict, EnqueueOutcome::Dropped(Drop::NoRoute));
 }
 
 #[test]
@@ -301,7 +307,10 @@ fn a_lossless_switch_pauses_the_input_that_fills_it() {
     let mut header = PacketHeader { dst: 1, ..data() };
     // Host 0 sends to host 1 by leaf 0; port 3 is the way down.
     for item in 0..4 {
-        assert_eq!(network.forward(Picos::ZERO, 0, 0, item, &mut header), (3, Enqueued::Queued));
+        assert_eq!(
+            network.forward(Picos::ZERO, 0, 0, item, &mut header),
+            (3, EnqueueOutcome::Queued)
+        );
         let pause = network.poll_pause();
         // The fourth packet exceeds three. The frame: 64 * 80 ps and 1 us.
         assert_eq!(pause.is_some(), item == 3);

@@ -90,14 +90,14 @@ pub struct Totals {
     /// Copies of packets that switch programs had made.
     pub copied: u64,
     /// What packets had in them when they arrived.
-    pub seen: Seen,
+    pub seen: TelemetryTotals,
     /// Counters of switch features, in the order of [`super::NetworkConfig::counter_names`].
     pub features: FeatureCounters,
 }
 
-/// What switches had written into packets that arrived.
+/// Telemetry that switches wrote into the packets that arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Seen {
+pub struct TelemetryTotals {
     /// Packets that had telemetry in them.
     pub packets: u64,
     /// Its records: a switch on the way each.
@@ -110,7 +110,7 @@ pub struct Seen {
     pub rated: u64,
 }
 
-impl Seen {
+impl TelemetryTotals {
     fn plus(self, other: Self) -> Self {
         Self {
             packets: self.packets + other.packets,

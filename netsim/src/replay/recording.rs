@@ -58,9 +58,9 @@ pub struct Recording {
     doubts: Vec<String>,
 }
 
-/// An event of a rank, at a time of all ranks.
+/// An event of a rank, at a time on the clock that all ranks share.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct RankEvent {
     at: u64,
     here: SocketAddr,
     there: SocketAddr,
@@ -110,7 +110,7 @@ impl Recording {
     }
 
     /// Ties messages to what went before them.
-    fn weave(&mut self, seen: &[(u32, Seen)], ranks: &HashMap<SocketAddr, u32>) {
+    fn weave(&mut self, seen: &[(u32, RankEvent)], ranks: &HashMap<SocketAddr, u32>) {
         let first =
             seen.iter().filter(|(_, s)| s.event.moment == EventKind::Begin).map(|(_, s)| s.at);
         let first = first.min().unwrap_or(0);
@@ -119,7 +119,7 @@ impl Recording {
         let mut threads: HashMap<u32, Thread> = HashMap::new();
         let mut strangers = 0;
         // In the order of their times, so that what is received has begun; a message of a clock that is ahead is not found.
-        for (rank, Seen { at, here, there, event }) in seen.iter().copied() {
+        for (rank, RankEvent { at, here, there, event }) in seen.iter().copied() {
             let TraceEvent { moment, class, bytes, tag, .. } = event;
             let Some(&peer) = ranks.get(&there) else {
                 strangers += usize::from(moment == EventKind::Begin);
@@ -352,7 +352,7 @@ fn ranks(logs: &[Log]) -> Result<HashMap<SocketAddr, u32>, String> {
 }
 
 /// All events with their ranks, in the order of their times: of one rank in that of its files.
-fn timed(logs: &[Log], ranks: &HashMap<SocketAddr, u32>) -> Vec<(u32, Seen)> {
+fn timed(logs: &[Log], ranks: &HashMap<SocketAddr, u32>) -> Vec<(u32, RankEvent)> {
     let mut seen = Vec::new();
     // Processes of one machine have a clock in common.
     let alone = logs.windows(2).all(|pair| pair[0].header.host == pair[1].header.host);
@@ -365,7 +365,7 @@ fn timed(logs: &[Log], ranks: &HashMap<SocketAddr, u32>) -> Vec<(u32, Seen)> {
             // A clock that is read before something else happens may be a little behind.
             last = began.saturating_add(event.at).max(last);
             let there = log.peers.get(&event.peer).copied().unwrap_or(here);
-            seen.push((rank, Seen { at: last, here, there, event }));
+            seen.push((rank, RankEvent { at: last, here, there, event }));
         }
     }
     seen.sort_by_key(|(_, seen)| seen.at);

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use super::flows::Running;
+use super::flows::RunningFlow;
 use super::host::{Adapter, Allowance, Sizes, Work};
 use super::incasts::Incasts;
 use super::outbox::{Lane, Outbox};
@@ -60,7 +60,7 @@ impl Endpoint {
 
     /// Opens a context for flow `index`; `None` if there is no room for another.
     fn open(&mut self, connection: u64, index: u32, work: &Work<'_>) -> Option<u32> {
-        let Running { dst, label, .. } = work.flows[index as usize];
+        let RunningFlow { dst, label, .. } = work.flows[index as usize];
         let id = self.pdcs.open(work.now.time(), (PeerKey(dst), label))?;
         // At most 65535 contexts.
         let context = self.contexts.len() as u32;
@@ -195,7 +195,7 @@ impl Adapter for Endpoint {
         now: Time,
         context: u32,
         sizes: Sizes,
-        flows: &mut [Running],
+        flows: &mut [RunningFlow],
     ) -> Option<(PacketHeader, Body)> {
         let (context, incasts) = (&mut self.contexts[context as usize], self.incasts.as_deref());
         let bytes_of = |payload: u32| (payload + sizes.header).saturating_sub(NOMINAL_OVERHEAD);
@@ -299,14 +299,14 @@ impl Adapter for Endpoint {
         timeout ^ self.pdcs.counters().rx_packets
     }
 
-    fn prefetch_packet(&self, body: &Body, flows: &[Running]) -> u64 {
+    fn prefetch_packet(&self, body: &Body, flows: &[RunningFlow]) -> u64 {
         match body {
             Body::Data { flow, .. } => flows[*flow as usize].received,
             Body::Control(_) | Body::Rates | Body::Roce(_) => 0,
         }
     }
 
-    fn prefetch_context(&self, context: u32, flows: &[Running]) -> u64 {
+    fn prefetch_context(&self, context: u32, flows: &[RunningFlow]) -> u64 {
         let context = &self.contexts[context as usize];
         context.flows.front().map_or(0, |&flow| flows[flow as usize].unsent)
     }

@@ -4,7 +4,7 @@ use core::ops::Range;
 use std::sync::Arc;
 
 use super::packet::Body;
-use super::results::{FlowResult, Unfinished};
+use super::results::{FlowResult, UnfinishedReason};
 use crate::Picos;
 use crate::model::{FeatureCounters, NetworkFeature, PacketOptions, ReceivedPacket};
 use crate::workload::{Flow, Start, TriggerKind, Workload};
@@ -13,7 +13,7 @@ use squall_reliability::Label;
 
 /// A flow while it runs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Running {
+pub(super) struct RunningFlow {
     pub(super) label: Label,
     pub(super) src: u32,
     pub(super) dst: u32,
@@ -40,7 +40,7 @@ pub(super) struct Running {
 }
 
 #[derive(Clone, Debug)]
-struct Waiting {
+struct TriggerState {
     kind: TriggerKind,
     delay: Picos,
     processor: Option<u32>,
@@ -51,9 +51,9 @@ struct Waiting {
     dependents: Range<u32>,
 }
 
-/// What a trigger starts.
+/// A trigger that fired, with what it starts.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Fired<'a> {
+pub(super) struct FiredTrigger<'a> {
     /// When.
     pub(super) at: Picos,
     pub(super) flows: &'a [u32],
@@ -64,9 +64,9 @@ pub(super) struct Fired<'a> {
 /// All flows and triggers of a simulation.
 #[derive(Debug)]
 pub(super) struct Flows {
-    pub(super) running: Vec<Running>,
+    pub(super) running: Vec<RunningFlow>,
     pub(super) spec: Vec<Flow>,
-    triggers: Vec<Waiting>,
+    triggers: Vec<TriggerState>,
     /// Flows by trigger.
     waiting: Vec<u32>,
     /// Triggers by the trigger that activates them.
@@ -135,7 +135,7 @@ impl Flows {
         });
         let features: Vec<_> = features.filter(|(_, place)| !place.is_empty()).collect();
         let counted = if features.is_empty() { 0 } else { workload.flows.len() };
-        let running = workload.flows.iter().map(|flow| Running {
+        let running = workload.flows.iter().map(|flow| RunningFlow {
             label: Label { level: flow.level, group: flow.job },
             src: flow.src,
             dst: flow.dst,
@@ -168,7 +168,7 @@ impl Flows {
             .map(|dependency| (dependency.from, dependency.to))
             .collect();
         dependents.sort_unstable();
-        let triggers = (0u32..).zip(&workload.triggers).map(|(index, trigger)| Waiting {
+        let triggers = (0u32..).zip(&workload.triggers).map(|(index, trigger)| TriggerState {
             kind: trigger.kind,
             delay: Picos(trigger.delay),
             processor: trigger.processor,
@@ -229,7 +229,7 @@ impl Flows {
     }
 
     /// Activates a trigger. Returns what that starts.
-    pub(super) fn activate(&mut self, trigger: u32, now: Picos) -> Option<Fired<'_>> {
+    pub(super) fn activate(&mut self, trigger: u32, now: Picos) -> Option<FiredTrigger<'_>> {
         let waiting = self.triggers.get_mut(trigger as usize)?;
         waiting.activations = waiting.activations.saturating_add(1);
         let activations = waiting.activations;
@@ -247,13 +247,13 @@ impl Flows {
     }
 
     /// A trigger that fires at the beginning.
-    pub(super) fn begin(&mut self, trigger: u32) -> Fired<'_> {
+    pub(super) fn begin(&mut self, trigger: u32) -> FiredTrigger<'_> {
         let flows = self.triggers[trigger as usize].flows.clone();
         self.fire(trigger, flows, Picos::ZERO)
     }
 
-    fn fire(&mut self, trigger: u32, flows: Range<u32>, now: Picos) -> Fired<'_> {
-        let Waiting { delay, processor, ref dependents, .. } = self.triggers[trigger as usize];
+    fn fire(&mut self, trigger: u32, flows: Range<u32>, now: Picos) -> FiredTrigger<'_> {
+        let TriggerState { delay, processor, ref dependents, .. } = self.triggers[trigger as usize];
         let mut at = now + delay;
         if let Some(processor) = processor {
             let free = &mut self.processors[processor as usize];
@@ -261,7 +261,11 @@ impl Flows {
             *free = at;
         }
         let of = |range: &Range<u32>| range.start as usize..range.end as usize;
-        Fired { at, flows: &self.waiting[of(&flows)], triggers: &self.dependents[of(dependents)] }
+        FiredTrigger {
+            at,
+            flows: &self.waiting[of(&flows)],
+            triggers: &self.dependents[of(dependents)],
+        }
     }
 
     /// A flow will not get any further: all its bytes arrived, or it was given up.
@@ -290,13 +294,13 @@ impl Flows {
         let unfinished = if flow.done != Picos::NEVER {
             None
         } else if flow.failed {
-            Some(Unfinished::Failed)
+            Some(UnfinishedReason::Failed)
         } else if !reachable {
-            Some(Unfinished::Disconnected)
+            Some(UnfinishedReason::Disconnected)
         } else if flow.start == Picos::NEVER {
-            Some(Unfinished::NotStarted)
+            Some(UnfinishedReason::NotStarted)
         } else {
-            Some(Unfinished::Running)
+            Some(UnfinishedReason::Running)
         };
         FlowResult {
             id: spec.id,

@@ -1,7 +1,7 @@
 //! A host: a transport, and the card that pulls packets out of it.
 
 use super::endpoint::Endpoint;
-use super::flows::Running;
+use super::flows::RunningFlow;
 use super::outbox::{Extra, Lane, Outbox};
 use super::packet::Body;
 use super::roce::Roce;
@@ -43,7 +43,7 @@ pub(super) enum News {
 #[derive(Debug)]
 pub(super) struct Work<'a> {
     pub(super) now: Picos,
-    pub(super) flows: &'a mut [Running],
+    pub(super) flows: &'a mut [RunningFlow],
     pub(super) news: &'a mut Vec<News>,
     pub(super) outbox: &'a mut Outbox,
     /// What switches wrote into the packet that arrived, or into the one it answers.
@@ -119,7 +119,7 @@ pub(super) trait Adapter {
         now: Time,
         context: u32,
         sizes: Sizes,
-        flows: &mut [Running],
+        flows: &mut [RunningFlow],
     ) -> Option<(PacketHeader, Body)>;
 
     /// The next rate packet, which goes before all else that is sent from now on.
@@ -156,12 +156,12 @@ pub(super) trait Adapter {
     fn prefetch(&self) -> u64;
 
     /// Prefetches the context of a packet with `body`, if that context is easily found.
-    fn prefetch_packet(&self, _body: &Body, _flows: &[Running]) -> u64 {
+    fn prefetch_packet(&self, _body: &Body, _flows: &[RunningFlow]) -> u64 {
         0
     }
 
     /// Prefetches a context that sends.
-    fn prefetch_context(&self, _context: u32, _flows: &[Running]) -> u64 {
+    fn prefetch_context(&self, _context: u32, _flows: &[RunningFlow]) -> u64 {
         0
     }
 }
@@ -176,9 +176,9 @@ pub(super) enum Stack {
     Roce(Roce),
 }
 
-/// What waits to be taken in by a host that is slower than its link.
+/// Packets that wait in a host that is slower than its link.
 #[derive(Debug, Default)]
-pub(super) struct Waiting {
+pub(super) struct IntakeQueue {
     /// When it has taken in all that waits.
     pub(super) taken_in_at: Picos,
     /// Bytes that found no room, and the transport was not told of yet.
@@ -199,7 +199,7 @@ pub(super) struct Host {
     pub(super) wake_at: Picos,
     /// The host's own delay keeps order.
     pub(super) seen_at: Picos,
-    pub(super) intake: Waiting,
+    pub(super) intake: IntakeQueue,
     outbox: Outbox,
     stack: Stack,
 }
@@ -223,7 +223,7 @@ impl Host {
             busy_until: Picos::ZERO,
             wake_at: Picos::NEVER,
             seen_at: Picos::ZERO,
-            intake: Waiting::default(),
+            intake: IntakeQueue::default(),
             outbox: Outbox::new(number, extra),
             stack,
         }
@@ -236,7 +236,7 @@ impl Host {
 
     /// Reads what a packet that arrives with `body`, or else the next one to be sent, will need; the value
     /// means nothing.
-    pub(super) fn prefetch_packet(&self, body: Option<&Body>, flows: &[Running]) -> u64 {
+    pub(super) fn prefetch_packet(&self, body: Option<&Body>, flows: &[RunningFlow]) -> u64 {
         each!(&self.stack, stack => match (body, self.outbox.turn()) {
             (Some(body), _) => stack.prefetch_packet(body, flows),
             (None, Some(context)) => stack.prefetch_context(context, flows),
@@ -250,7 +250,7 @@ impl Host {
         now: Picos,
         index: u32,
         connection: u64,
-        flows: &mut [Running],
+        flows: &mut [RunningFlow],
         news: &mut Vec<News>,
     ) {
         let work = &mut Work { now, flows, news, outbox: &mut self.outbox, telemetry: Hops::NONE };
@@ -266,7 +266,7 @@ impl Host {
         source: u32,
         header: &PacketHeader,
         (body, telemetry): (&Body, &Hops),
-        flows: &mut [Running],
+        flows: &mut [RunningFlow],
         news: &mut Vec<News>,
     ) {
         let work = &mut Work { now, flows, news, outbox: &mut self.outbox, telemetry };
@@ -292,7 +292,7 @@ impl Host {
         &mut self,
         now: Picos,
         (source, packet): (u32, &RatePacket),
-        flows: &mut [Running],
+        flows: &mut [RunningFlow],
         news: &mut Vec<News>,
     ) {
         let work = &mut Work { now, flows, news, outbox: &mut self.outbox, telemetry: Hops::NONE };
@@ -303,7 +303,7 @@ impl Host {
     pub(super) fn handle_timeout(
         &mut self,
         now: Picos,
-        flows: &mut [Running],
+        flows: &mut [RunningFlow],
         news: &mut Vec<News>,
     ) {
         let work = &mut Work { now, flows, news, outbox: &mut self.outbox, telemetry: Hops::NONE };
@@ -311,7 +311,7 @@ impl Host {
     }
 
     /// After anything happened: what the transport wants sent or told.
-    pub(super) fn attend(&mut self, now: Picos, flows: &mut [Running], news: &mut Vec<News>) {
+    pub(super) fn attend(&mut self, now: Picos, flows: &mut [RunningFlow], news: &mut Vec<News>) {
         let work = &mut Work { now, flows, news, outbox: &mut self.outbox, telemetry: Hops::NONE };
         each!(&mut self.stack, stack => stack.attend(work));
     }
@@ -327,7 +327,7 @@ impl Host {
         now: Picos,
         sizes: Sizes,
         paused: bool,
-        flows: &mut [Running],
+        flows: &mut [RunningFlow],
     ) -> Option<(PacketHeader, Body)> {
         let outbox = &mut self.outbox;
         each!(&mut self.stack, stack => outbox.next(stack, now, sizes, paused, flows))

@@ -12,19 +12,19 @@ use super::packet::Whole;
 use super::part::Part;
 use super::results::{End, Observer};
 use crate::Picos;
-use crate::model::{Handed, PacketHeader, PacketOptions, Partition};
+use crate::model::{PacketHeader, PacketOptions, Partition, Transfer};
 
 /// What goes from one part to another.
 #[derive(Debug)]
 pub(super) struct Parcel {
-    pub(super) what: Handed,
+    pub(super) what: Transfer,
     /// The packet, if it is one.
-    pub(super) packet: Option<Carried>,
+    pub(super) packet: Option<CarriedPacket>,
 }
 
 /// A packet outside of all parts.
 #[derive(Debug)]
-pub(super) struct Carried {
+pub(super) struct CarriedPacket {
     pub(super) header: PacketHeader,
     /// The host that sent it.
     pub(super) source: u32,
@@ -32,9 +32,9 @@ pub(super) struct Carried {
     pub(super) rest: Whole,
 }
 
-/// What a part says of itself before each window.
+/// State of a part, which it reports before each window.
 #[derive(Clone, Copy, Debug)]
-struct Said {
+struct PartReport {
     /// When something happens next in it, or comes of what it handed over.
     next: Picos,
     /// Flows that are finished.
@@ -46,7 +46,7 @@ struct Said {
     stop: bool,
 }
 
-impl Said {
+impl PartReport {
     const NOTHING: Self =
         Self { next: Picos::NEVER, finished: 0, pending: 0, events: 0, stop: false };
 
@@ -61,14 +61,14 @@ impl Said {
     }
 }
 
-/// Who waits for whom.
+/// Barrier at which the parts wait for one another before each window.
 #[derive(Debug)]
-struct Meeting {
+struct WindowBarrier {
     /// What was said so far this time, and by how many.
-    said: Said,
+    said: PartReport,
     there: u32,
     /// What was said the last time, and how often all met.
-    all: Said,
+    all: PartReport,
     round: u64,
     /// Somebody will never come.
     broken: bool,
@@ -78,9 +78,9 @@ struct Meeting {
 #[derive(Debug)]
 pub(super) struct Lockstep<'a> {
     partition: &'a Partition,
-    meeting: Mutex<Meeting>,
+    meeting: Mutex<WindowBarrier>,
     met: Condvar,
-    /// [`Meeting::round`], for who looks without the lock.
+    /// [`WindowBarrier::round`], for who looks without the lock.
     round: AtomicU64,
     /// What is handed over to each part from each, in even and odd rounds: who is done with a round writes for the next
     /// while others still read.
@@ -117,7 +117,7 @@ impl Rule {
 
     /// What comes after what was said, when the span of number `at` was the last: until when each part goes on, and the number
     /// of that span; or the end.
-    fn decide(&self, all: &Said, at: Option<u64>) -> Result<(Picos, u64), End> {
+    fn decide(&self, all: &PartReport, at: Option<u64>) -> Result<(Picos, u64), End> {
         if all.stop {
             return Err(End::Interrupted);
         }
@@ -163,8 +163,13 @@ impl<'a> Lockstep<'a> {
     pub(super) fn new(partition: &'a Partition, rule: Rule) -> Self {
         let places = partition.parts() * partition.parts();
         let mail = || (0..places).map(|_| Mutex::default()).collect();
-        let meeting =
-            Meeting { said: Said::NOTHING, there: 0, all: Said::NOTHING, round: 0, broken: false };
+        let meeting = WindowBarrier {
+            said: PartReport::NOTHING,
+            there: 0,
+            all: PartReport::NOTHING,
+            round: 0,
+            broken: false,
+        };
         let (meeting, met) = (Mutex::new(meeting), Condvar::new());
         let rule = if partition.parts() == 1 { rule.alone() } else { rule };
         let round = AtomicU64::new(0);
@@ -175,12 +180,12 @@ impl<'a> Lockstep<'a> {
     pub(super) fn run(&self, part: &mut Part, number: u32, mut watch: Option<Watch<'_>>) -> End {
         let _absence = Absence(self);
         let (mut at, mut parity, mut stop) = (None, 0, false);
-        let mut handed = Picos::NEVER;
+        let mut transfers = Picos::NEVER;
         let mut out: Vec<Vec<Parcel>> = Vec::new();
         out.resize_with(self.partition.parts() as usize, Vec::new);
         loop {
-            let next = part.network.next_event().unwrap_or(Picos::NEVER).min(handed);
-            let said = Said {
+            let next = part.network.next_event().unwrap_or(Picos::NEVER).min(transfers);
+            let said = PartReport {
                 next,
                 finished: part.ends.flows.finished,
                 pending: part.computed.pending,
@@ -209,9 +214,9 @@ impl<'a> Lockstep<'a> {
             }
             part.step(until);
             parity ^= 1;
-            handed = Picos::NEVER;
+            transfers = Picos::NEVER;
             part.hand_over(|to, parcel| {
-                handed = handed.min(parcel.what.at);
+                transfers = transfers.min(parcel.what.at);
                 out[self.partition.of(to) as usize].push(parcel);
             });
             for (to, parcels) in (0..).zip(&mut out) {
@@ -227,13 +232,13 @@ impl<'a> Lockstep<'a> {
     }
 
     /// Waits until all parts have said something; what they said together, or `None` if one never will.
-    fn meet(&self, said: Said) -> Option<Said> {
+    fn meet(&self, said: PartReport) -> Option<PartReport> {
         let mut meeting = lock(&self.meeting);
         let round = meeting.round;
         meeting.said = meeting.said.with(&said);
         meeting.there += 1;
         if meeting.there == self.partition.parts() {
-            meeting.all = core::mem::replace(&mut meeting.said, Said::NOTHING);
+            meeting.all = core::mem::replace(&mut meeting.said, PartReport::NOTHING);
             meeting.there = 0;
             meeting.round += 1;
             self.round.store(meeting.round, Ordering::Release);
@@ -274,7 +279,7 @@ impl<'a> Watch<'a> {
     }
 
     /// Whether he breaks off.
-    fn look(&mut self, now: Picos, all: &Said) -> bool {
+    fn look(&mut self, now: Picos, all: &PartReport) -> bool {
         if all.events < self.next {
             return false;
         }

@@ -14,19 +14,19 @@ mod part;
 mod results;
 mod roce;
 mod run;
+mod run_settings;
 mod series;
 mod setup;
-mod told;
 
 pub use config::{
     Contexts, HostConfig, Intake, Observe, RoceConfig, SimConfig, SimError, SquallConfig, Transport,
 };
 pub use results::{
-    End, FlowResult, Observer, PortLoad, PortSeries, Results, Series, Totals, Unfinished,
+    End, FlowResult, Observer, PortLoad, PortSeries, Results, Series, Totals, UnfinishedReason,
     WindowSeries,
 };
 pub use run::{Simulation, divide};
-pub use told::Told;
+pub use run_settings::RunSettings;
 
 #[cfg(test)]
 mod tests;

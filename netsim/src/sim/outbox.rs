@@ -4,7 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use super::flows::Running;
+use super::flows::RunningFlow;
 use super::host::{Adapter, Sizes};
 use super::packet::Body;
 use crate::Picos;
@@ -78,7 +78,13 @@ struct Messages {
 }
 
 impl Messages {
-    fn write(&mut self, body: &Body, sizes: Sizes, flows: &[Running], options: &mut PacketOptions) {
+    fn write(
+        &mut self,
+        body: &Body,
+        sizes: Sizes,
+        flows: &[RunningFlow],
+        options: &mut PacketOptions,
+    ) {
         let &Body::Data { ref pds, flow, .. } = body else { return };
         let first = *self.first.entry(flow).or_insert(pds.psn);
         let bytes = flows[flow as usize].bytes;
@@ -193,7 +199,7 @@ impl Outbox {
         now: Picos,
         sizes: Sizes,
         paused: bool,
-        flows: &mut [Running],
+        flows: &mut [RunningFlow],
     ) -> Option<(PacketHeader, Body)> {
         if self.extra.is_none() {
             return self.next_of_all(contexts, now, sizes, paused, flows);
@@ -209,7 +215,7 @@ impl Outbox {
         now: Picos,
         sizes: Sizes,
         paused: bool,
-        flows: &mut [Running],
+        flows: &mut [RunningFlow],
     ) -> Option<(PacketHeader, Body)> {
         let mut extra = self.extra.take()?;
         extra.options.clear();
@@ -258,7 +264,7 @@ impl Outbox {
         now: Picos,
         sizes: Sizes,
         paused: bool,
-        flows: &mut [Running],
+        flows: &mut [RunningFlow],
     ) -> Option<(PacketHeader, Body)> {
         if let Some((dst, entropy, body)) = self.control.pop_front() {
             if self.control.is_empty() {

@@ -3,9 +3,9 @@
 use core::ops::{Index, IndexMut, Range};
 
 use super::config::{Intake, SimConfig, SimError};
-use super::flows::{Fired, Flows};
+use super::flows::{FiredTrigger, Flows};
 use super::host::{Host, News, Sizes};
-use super::lockstep::{Carried, Parcel};
+use super::lockstep::{CarriedPacket, Parcel};
 use super::outbox::Extra;
 use super::packet::{Bodies, Body};
 use super::series::Recorder;
@@ -13,16 +13,17 @@ use super::setup::Setup;
 use crate::Picos;
 use crate::chance::Chance;
 use crate::model::{
-    Border, Drop, Ends, FailureEvent, Handed, Network, Partition, Share, Step, Turn, UpcomingEvent,
+    Border, Drop, Ends, FailureEvent, Network, Partition, Share, Step, Transfer, Turn,
+    UpcomingEvent,
 };
 use crate::topology::Node;
 use crate::workload::{Start, Workload};
 use squall_base::Rng;
 use squall_cc::Hops;
 
-/// What hosts and schedules have happen, packed into 63 bits: seven of kind, 24 of `a`, 32 of `b`.
+/// An event of a host or of a schedule, packed into 63 bits: seven of kind, 24 of `a`, 32 of `b`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Happening {
+enum HostEvent {
     /// The card of host `a` is free.
     Card { host: u32 },
     /// A timer of host `a`.
@@ -39,7 +40,7 @@ enum Happening {
     Activate { trigger: u32 },
 }
 
-impl Happening {
+impl HostEvent {
     const fn pack(self) -> u64 {
         let (kind, a, b) = match self {
             Self::Card { host } => (0, host, 0),
@@ -128,8 +129,8 @@ impl Ends for Hosts {
             UpcomingEvent::Arrival { host, packet } => {
                 self.hosts[host].prefetch() ^ u64::from(self.bodies.of(packet).is_data())
             }
-            UpcomingEvent::Call(what) => match Happening::unpack(what) {
-                Happening::Card { host } => self.hosts[host].prefetch(),
+            UpcomingEvent::Call(what) => match HostEvent::unpack(what) {
+                HostEvent::Card { host } => self.hosts[host].prefetch(),
                 _ => 0,
             },
         }
@@ -141,8 +142,8 @@ impl Ends for Hosts {
         }
         let (host, body) = match event {
             UpcomingEvent::Arrival { host, packet } => (host, Some(self.bodies.of(packet))),
-            UpcomingEvent::Call(what) => match Happening::unpack(what) {
-                Happening::Card { host } => (host, None),
+            UpcomingEvent::Call(what) => match HostEvent::unpack(what) {
+                HostEvent::Card { host } => (host, None),
                 _ => return 0,
             },
         };
@@ -169,32 +170,32 @@ pub(super) struct Part {
     timed: bool,
     /// Flows between the same two hosts share a context.
     per_pair: bool,
-    pub(super) computed: Computed,
+    pub(super) computed: PendingComputations,
     /// Data packets that hosts received, not trimmed, duplicates included.
     pub(super) delivered: u64,
     /// When a flow was last finished, or an operation done.
     pub(super) last: Picos,
     /// For other parts.
-    handed: Vec<Handed>,
+    transfers: Vec<Transfer>,
 }
 
-/// What ranks compute, where a workload says so.
+/// Computations of ranks that have not ended, where a workload has any.
 #[derive(Debug)]
-pub(super) struct Computed {
+pub(super) struct PendingComputations {
     /// Triggers that are about to be activated by others.
     pub(super) pending: usize,
     /// When the last operation ended so far.
     pub(super) ended: Picos,
 }
 
-impl Computed {
+impl PendingComputations {
     /// What a trigger starts happens in its time.
-    fn follow(&mut self, network: &mut Network, fired: Fired<'_>) {
+    fn follow(&mut self, network: &mut Network, fired: FiredTrigger<'_>) {
         for &flow in fired.flows {
-            Happening::Start { flow }.come(network, fired.at);
+            HostEvent::Start { flow }.come(network, fired.at);
         }
         for &trigger in fired.triggers {
-            Happening::Activate { trigger }.come(network, fired.at);
+            HostEvent::Activate { trigger }.come(network, fired.at);
         }
         self.pending += fired.triggers.len();
         self.ended = self.ended.max(fired.at);
@@ -237,10 +238,10 @@ impl Part {
             recorder: Recorder::new(&config.observe, network.switches()),
             timed: config.observe.packets,
             per_pair: setup.per_pair,
-            computed: Computed { pending: 0, ended: Picos::ZERO },
+            computed: PendingComputations { pending: 0, ended: Picos::ZERO },
             delivered: 0,
             last: Picos::ZERO,
-            handed: Vec::new(),
+            transfers: Vec::new(),
             network,
         };
         built.schedule(config, workload, &partition.hosts(part));
@@ -249,13 +250,13 @@ impl Part {
 
     fn schedule(&mut self, config: &SimConfig, workload: &Workload, hosts: &Range<u32>) {
         for (index, failure) in (0u32..).zip(&config.failures) {
-            self.call(failure.at, Happening::Fail { index });
+            self.call(failure.at, HostEvent::Fail { index });
         }
         for (flow, spec) in (0u32..).zip(&workload.flows) {
             if let Start::At(at) = spec.start
                 && hosts.contains(&spec.src)
             {
-                self.call(Picos(at), Happening::Start { flow });
+                self.call(Picos(at), HostEvent::Start { flow });
             }
         }
         let home = workload.homes();
@@ -265,12 +266,12 @@ impl Part {
         }
         for (windows, every) in [(false, config.observe.queues), (true, config.observe.windows)] {
             if every.is_some() {
-                self.call(Picos::ZERO, Happening::Sample { windows });
+                self.call(Picos::ZERO, HostEvent::Sample { windows });
             }
         }
     }
 
-    fn call(&mut self, at: Picos, what: Happening) {
+    fn call(&mut self, at: Picos, what: HostEvent) {
         what.come(&mut self.network, at);
     }
 
@@ -279,7 +280,7 @@ impl Part {
         while let Some(step) = self.network.step(until, &mut self.ends) {
             match step {
                 Step::Arrived { host, packet } => self.arrived(host, packet),
-                Step::Called(what) => self.happen(Happening::unpack(what)),
+                Step::Called(what) => self.happen(HostEvent::unpack(what)),
                 Step::Resumed { host } => self.resume(host),
             }
         }
@@ -288,11 +289,11 @@ impl Part {
     /// Takes what goes to other parts out of this one, in the order in which it left, and says to which switch.
     pub(super) fn hand_over(&mut self, mut to: impl FnMut(Node, Parcel)) {
         let mut border = Border(&mut self.network);
-        border.drain(&mut self.handed);
-        for what in self.handed.drain(..) {
+        border.drain(&mut self.transfers);
+        for what in self.transfers.drain(..) {
             let packet = what.packet().map(|packet| {
                 let (header, source, options) = border.hand_over(packet);
-                Carried {
+                CarriedPacket {
                     header,
                     source,
                     options: options.map(Box::new),
@@ -306,7 +307,7 @@ impl Part {
     /// Takes what another part handed over.
     pub(super) fn take(&mut self, Parcel { what, packet }: Parcel) {
         match packet {
-            Some(Carried { header, source, options, rest }) => {
+            Some(CarriedPacket { header, source, options, rest }) => {
                 let packet =
                     Border(&mut self.network).come(&what, header, source, options.as_deref());
                 self.ends.bodies.put_whole(packet, rest);
@@ -315,18 +316,18 @@ impl Part {
         }
     }
 
-    fn happen(&mut self, what: Happening) {
+    fn happen(&mut self, what: HostEvent) {
         match what {
-            Happening::Card { host } => self.card(host),
-            Happening::Wake { host } => self.wake(host),
-            Happening::Seen { host, packet } => self.seen(host, packet),
-            Happening::Start { flow } => self.start(flow),
-            Happening::Fail { index } => {
+            HostEvent::Card { host } => self.card(host),
+            HostEvent::Wake { host } => self.wake(host),
+            HostEvent::Seen { host, packet } => self.seen(host, packet),
+            HostEvent::Start { flow } => self.start(flow),
+            HostEvent::Fail { index } => {
                 let failure = self.failures[index as usize];
                 self.network.fail(failure.at, failure.what);
             }
-            Happening::Sample { windows } => self.sample(windows),
-            Happening::Activate { trigger } => {
+            HostEvent::Sample { windows } => self.sample(windows),
+            HostEvent::Activate { trigger } => {
                 self.computed.pending -= 1;
                 self.last = self.network.now();
                 self.activate(trigger);
@@ -349,7 +350,7 @@ impl Part {
         };
         // Samples alone do not keep a simulation going.
         if !self.network.is_idle() {
-            self.call(now + every, Happening::Sample { windows });
+            self.call(now + every, HostEvent::Sample { windows });
         }
     }
 
@@ -371,7 +372,7 @@ impl Part {
         let entry = &mut self.ends.hosts[host];
         entry.seen_at = entry.seen_at.max(taken_in + self.delay + Picos(extra));
         let at = entry.seen_at;
-        self.call(at, Happening::Seen { host, packet });
+        self.call(at, HostEvent::Seen { host, packet });
     }
 
     /// A packet joins those that wait for `host` to take them in: when it has been, or `None` if there is no room.
@@ -487,7 +488,7 @@ impl Part {
             let at = at.max(self.network.now() + Picos(1));
             if at < entry.wake_at {
                 entry.wake_at = at;
-                self.call(at, Happening::Wake { host });
+                self.call(at, HostEvent::Wake { host });
             }
         }
     }
@@ -534,7 +535,7 @@ impl Part {
         let entry = &mut self.ends.hosts[host];
         if entry.card_at != at {
             entry.card_at = at;
-            self.call(at, Happening::Card { host });
+            self.call(at, HostEvent::Card { host });
         }
     }
 

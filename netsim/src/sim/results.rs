@@ -4,7 +4,7 @@ use core::fmt;
 use core::ops::ControlFlow;
 
 use crate::Picos;
-use crate::model::{FeatureCounters, Seen};
+use crate::model::{FeatureCounters, TelemetryTotals};
 
 /// Looks on while a simulation runs.
 pub trait Observer {
@@ -32,9 +32,9 @@ pub enum End {
     Interrupted,
 }
 
-/// Why a flow did not finish.
+/// Reason why a flow did not finish.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Unfinished {
+pub enum UnfinishedReason {
     /// It was waiting for a trigger that did not fire.
     NotStarted,
     /// It was still going on.
@@ -45,7 +45,7 @@ pub enum Unfinished {
     Failed,
 }
 
-impl fmt::Display for Unfinished {
+impl fmt::Display for UnfinishedReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NotStarted => "not started: what it waits for did not happen",
@@ -86,7 +86,7 @@ pub struct FlowResult {
     /// Counters of switch features, named by [`Results::flow_counter_names`]; `None` where none counts flows.
     pub features: Option<FeatureCounters>,
     /// Why there is no [`FlowResult::fct`].
-    pub unfinished: Option<Unfinished>,
+    pub unfinished: Option<UnfinishedReason>,
 }
 
 /// Sums over all hosts and ports.
@@ -123,7 +123,7 @@ pub struct Totals {
     /// Pause frames sent.
     pub pauses: u64,
     /// What packets had in them of in-band telemetry.
-    pub seen: Seen,
+    pub seen: TelemetryTotals,
     /// Counters of switch features, named by [`Results::counter_names`].
     pub features: FeatureCounters,
     /// What switches read in packets and ignored, because it made no sense: 1RC's stale epochs.

@@ -10,7 +10,7 @@ mod qp;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::flows::Running;
+use super::flows::RunningFlow;
 use super::host::{Adapter, Allowance, Sizes, Work};
 use super::outbox::Lane;
 use super::packet::Body;
@@ -222,7 +222,7 @@ impl Adapter for Roce {
     /// A flow is divided among the queue pairs of its connection. A flow of its own connection gets no
     /// queue pair without a byte; where connections live on, small flows take the next ones in turn.
     fn start(&mut self, index: u32, connection: u64, work: &mut Work<'_>) -> bool {
-        let Running { bytes, dst, .. } = work.flows[index as usize];
+        let RunningFlow { bytes, dst, .. } = work.flows[index as usize];
         let full = self.parameters.sizes.payload();
         // At least one, and at most as many as the parameter says.
         let parts = u64::from(self.parameters.qps).min(bytes.div_ceil(full.into())).max(1) as u16;
@@ -306,7 +306,7 @@ impl Adapter for Roce {
         now: Time,
         context: u32,
         sizes: Sizes,
-        flows: &mut [Running],
+        flows: &mut [RunningFlow],
     ) -> Option<(PacketHeader, Body)> {
         let (line, rto) = (self.parameters.line, self.parameters.rto.span());
         let qp = &mut self.qps[context as usize];

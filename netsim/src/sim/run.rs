@@ -5,9 +5,9 @@ use std::time::Instant;
 use super::config::{SimConfig, SimError, Transport};
 use super::lockstep::{Lockstep, Rule, Watch};
 use super::part::Part;
-use super::results::{End, FlowResult, Observer, PortLoad, Results, Totals, Unfinished};
+use super::results::{End, FlowResult, Observer, PortLoad, Results, Totals, UnfinishedReason};
+use super::run_settings::RunSettings;
 use super::setup::Setup;
-use super::told::Told;
 use crate::model::{Partition, PortCounters, Totals as NetworkTotals};
 use crate::topology::Node;
 use crate::workload::{Flow, Workload};
@@ -28,7 +28,7 @@ use crate::workload::{Flow, Workload};
 /// ```
 #[derive(Debug)]
 pub struct Simulation {
-    told: Told,
+    run_settings: RunSettings,
     partition: Partition,
     rule: Rule,
     /// At least one.
@@ -51,7 +51,7 @@ impl Simulation {
         let parts = (0..partition.parts())
             .map(|part| Part::new(config, (&setup, workload), (&partition, part)));
         Ok(Self {
-            told: Told::of(config, &setup),
+            run_settings: RunSettings::of(config, &setup),
             rule: Rule::new(workload.flows.len(), config.until, Partition::ahead(topology)),
             parts: parts.collect::<Result<_, _>>()?,
             partition,
@@ -62,8 +62,8 @@ impl Simulation {
 
     /// What it runs with.
     #[must_use]
-    pub const fn told(&self) -> &Told {
-        &self.told
+    pub const fn run_settings(&self) -> &RunSettings {
+        &self.run_settings
     }
 
     /// In how many parts it runs beside itself: [`SimConfig::threads`], or fewer where it cannot be taken apart so often.
@@ -108,8 +108,9 @@ impl Simulation {
     fn finish(self, end: End, wall_s: f64) -> Results {
         let flows = self.flows();
         let lost = |flow: &FlowResult| {
-            flow.unfinished
-                .is_none_or(|why| matches!(why, Unfinished::Disconnected | Unfinished::Failed))
+            flow.unfinished.is_none_or(|why| {
+                matches!(why, UnfinishedReason::Disconnected | UnfinishedReason::Failed)
+            })
         };
         let end = match end {
             // What is left will never finish, however long it goes on.

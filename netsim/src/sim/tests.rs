@@ -2,7 +2,7 @@
 
 use super::{
     Contexts, End, HostConfig, Intake, Observe, Results, RoceConfig, SimConfig, Simulation,
-    SquallConfig, Transport, Unfinished,
+    SquallConfig, Transport, UnfinishedReason,
 };
 use crate::model::{Failure, FailureEvent, Marks};
 use crate::topology::{FatTree, Tier, Topology};
@@ -239,7 +239,7 @@ fn a_disconnected_flow_is_named_and_the_others_finish() {
     config.failures = vec![FailureEvent { at: Picos::ZERO, what: Failure::LinkDown(3) }];
     let results = run(&config, &workload(16, vec![flow(1, 0, 3, 50_000), flow(2, 0, 9, 50_000)]));
     assert_eq!(results.end, End::Stuck);
-    assert_eq!(results.flows[0].unfinished, Some(Unfinished::Disconnected));
+    assert_eq!(results.flows[0].unfinished, Some(UnfinishedReason::Disconnected));
     assert!(results.flows[1].fct.is_some() && results.flows[1].unfinished.is_none());
 }
 
@@ -250,7 +250,10 @@ fn a_dead_peer_is_given_up() {
     // Routing believes in the link.
     config.failures = vec![FailureEvent { at: Picos::ZERO, what: Failure::BlackHole(3) }];
     let results = run(&config, &workload(16, vec![flow(1, 0, 3, 50_000)]));
-    assert_eq!((results.end, results.flows[0].unfinished), (End::Stuck, Some(Unfinished::Failed)));
+    assert_eq!(
+        (results.end, results.flows[0].unfinished),
+        (End::Stuck, Some(UnfinishedReason::Failed))
+    );
 }
 
 #[test]
@@ -417,7 +420,7 @@ fn an_observer_may_break_off() {
     let simulation = Simulation::new(&star(9), &incast(9, 50_000_000)).expect("sound");
     let results = simulation.run(&mut Impatient);
     assert_eq!(results.end, End::Interrupted);
-    assert!(results.flows.iter().all(|flow| flow.unfinished == Some(Unfinished::Running)));
+    assert!(results.flows.iter().all(|flow| flow.unfinished == Some(UnfinishedReason::Running)));
 }
 
 #[test]

@@ -25,8 +25,8 @@ use squall_base::Rng;
 use squall_netsim::Picos;
 use squall_netsim::model::{
     Class, Decoder, Encoder, FeatureArguments, FeatureContext, FeatureMetric, FeatureParameter,
-    HostSupport, Incoming, MOST_LANES, MessagePacket, NetworkFeature, NetworkOptions, PacketOption,
-    PacketOptions, Place, ReceivedPacket, SwitchFeature, SwitchProgram, Verdict,
+    HostSupport, IncomingPacket, MOST_LANES, MessagePacket, NetworkFeature, NetworkOptions,
+    PacketOption, PacketOptions, Place, ReceivedPacket, SwitchFeature, SwitchProgram, Verdict,
 };
 use squall_netsim::output::Run;
 use squall_netsim::topology::Node;
@@ -35,15 +35,15 @@ use squall_netsim::topology::Node;
 #[derive(Debug)]
 pub struct Deflection;
 
-/// The parameters as given, with their defaults.
-struct Given {
+/// Parameters of the feature, with their defaults.
+struct Parameters {
     threshold: Option<u64>,
     tokens: u8,
     entries: u16,
     short: u64,
 }
 
-impl Given {
+impl Parameters {
     fn parse(given: &FeatureArguments<'_>) -> Result<Self, String> {
         Ok(Self {
             threshold: given.bytes("threshold")?,
@@ -94,7 +94,7 @@ impl SwitchFeature for Deflection {
     }
 
     fn check(&self, given: &FeatureArguments<'_>, options: &NetworkOptions) -> Result<(), String> {
-        Given::parse(given)?;
+        Parameters::parse(given)?;
         if options.adaptive {
             return Err(
                 "expected without `adaptive`: the packets of a message take one path".into()
@@ -111,7 +111,7 @@ impl SwitchFeature for Deflection {
         given: &FeatureArguments<'_>,
         context: &FeatureContext<'_>,
     ) -> Result<Arc<dyn NetworkFeature>, String> {
-        let Given { threshold, tokens, entries, short } = Given::parse(given)?;
+        let Parameters { threshold, tokens, entries, short } = Parameters::parse(given)?;
         let marks = context.marks_from;
         let threshold = match threshold {
             // A switch that deflects later than it marks has slowed the sender already.
@@ -414,7 +414,7 @@ impl DeflectionProgram {
     fn pass(
         &mut self,
         place: &Place<'_>,
-        incoming: &mut Incoming<'_>,
+        incoming: &mut IncomingPacket<'_>,
         header: &mut DeflectionHeader,
     ) -> Option<u32> {
         let host = incoming.packet.header.dst;
@@ -443,7 +443,7 @@ impl DeflectionProgram {
 }
 
 impl SwitchProgram for DeflectionProgram {
-    fn ingress(&mut self, place: &Place<'_>, incoming: &mut Incoming<'_>) -> Verdict {
+    fn ingress(&mut self, place: &Place<'_>, incoming: &mut IncomingPacket<'_>) -> Verdict {
         let Some(mut header) = incoming.packet.options.read::<DeflectionHeader>() else {
             return Verdict::Forward(incoming.route);
         };

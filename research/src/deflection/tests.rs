@@ -72,7 +72,7 @@ impl Bench {
         let place = Place::new(self.now, switch, &self.switches);
         let verdict = self.program.ingress(
             &place,
-            &mut Incoming {
+            &mut IncomingPacket {
                 ingress,
                 route: Some(route),
                 packet: Packet { header: &mut packet_header, options: &mut options },

@@ -12,8 +12,8 @@ use super::{Failure, Format, choices, interrupts};
 use crate::emulate::record::{NETWORK, OPTIONS, TIMELINE};
 use crate::plan::{
     FailureKind, FailureTable, FailureTime, HostTable, LinkChoice, LinkFailure, ObserveTable,
-    PacketScene, PlaceFailure, Prepared, SquallTable, Stack, TopologyTable, TransportTable,
-    WorkloadFile, WorkloadTable, run_scene,
+    PacketScene, PlaceFailure, PreparedSimulation, SquallTable, Stack, TopologyTable,
+    TransportTable, WorkloadFile, WorkloadTable, run_scene,
 };
 use crate::report::from_runs;
 use squall_cc::{PathsConfig, Scope};
@@ -195,7 +195,7 @@ pub(super) fn run(args: &SimArgs, origin: &Origin) -> Result<u8, Failure> {
 }
 
 /// The simulation that the options describe.
-fn prepare(args: &SimArgs, recording: Option<&Recording>) -> Result<Prepared, Failure> {
+fn prepare(args: &SimArgs, recording: Option<&Recording>) -> Result<PreparedSimulation, Failure> {
     let mut scene = scene(args)?;
     let lasted = match schedule(args) {
         None => recording.map(Recording::lasted),
@@ -225,7 +225,7 @@ fn prepare(args: &SimArgs, recording: Option<&Recording>) -> Result<Prepared, Fa
 }
 
 /// Says what may not be as the user thinks.
-fn say_doubts(args: &SimArgs, prepared: &Prepared) -> io::Result<()> {
+fn say_doubts(args: &SimArgs, prepared: &PreparedSimulation) -> io::Result<()> {
     let link = prepared.config.topology.host_rate();
     if let (None, Some(nic)) =
         (args.network.options().nic_gbps, prepared.config.network.card(link, 1.0))

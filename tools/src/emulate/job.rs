@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::run::Failed;
+use super::run::RunFailure;
 
 /// What a shell says of a command that cannot be run, and of one that is not there.
 const NOT_RUN: u8 = 126;
@@ -29,8 +29,8 @@ pub(super) struct Job {
     waiter: JoinHandle<io::Result<ExitStatus>>,
 }
 
-/// How it ended.
-pub(super) struct Ended {
+/// End of a job.
+pub(super) struct JobEnd {
     /// Its exit status; 128 and the signal's number for one that a signal ended.
     pub(super) status: u8,
     /// Somebody interrupted it.
@@ -71,11 +71,11 @@ impl Job {
         command: &[OsString],
         variables: &BTreeMap<String, String>,
         over: UnixStream,
-    ) -> Result<Self, Failed> {
+    ) -> Result<Self, RunFailure> {
         let mut words = command.iter();
         let program = words.next().ok_or_else(|| "a command is expected".to_owned())?;
         let spawned = Command::new(program).args(words).envs(variables).spawn();
-        let mut child = spawned.map_err(|error| Failed {
+        let mut child = spawned.map_err(|error| RunFailure {
             status: if error.kind() == ErrorKind::NotFound { NOT_THERE } else { NOT_RUN },
             why: format!("{}: {error}", program.display()),
         })?;
@@ -112,12 +112,12 @@ impl Job {
     ///
     /// # Errors
     /// The system's.
-    pub(super) fn wait(self) -> Result<Ended, Failed> {
+    pub(super) fn wait(self) -> Result<JobEnd, RunFailure> {
         let ended = self.waiter.join().map_err(|_| "the job's end was not seen".to_owned())?;
         let interrupted = self.state.interrupted.load(Ordering::SeqCst);
         let status = ended.map_err(|error| format!("the job's end was not seen: {error}"))?;
         // Both are bytes.
         let status = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
-        Ok(Ended { status: status.unwrap_or(1) as u8, interrupted })
+        Ok(JobEnd { status: status.unwrap_or(1) as u8, interrupted })
     }
 }

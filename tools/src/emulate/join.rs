@@ -9,7 +9,7 @@ use clap::Args;
 use squall_net::HostList;
 
 use super::job::Job;
-use super::run::{Failed, NOTHING, announce, nobody_came, tell, variables};
+use super::run::{NOTHING, RunFailure, announce, nobody_came, tell, variables};
 use crate::launchers::launcher_of;
 use squall_emulator::{Command, Status, ask};
 
@@ -42,7 +42,7 @@ pub(super) fn run(socket: &Path, args: &JoinArgs) -> ExitCode {
 }
 
 /// Runs the job; the exit status.
-fn join(socket: &Path, args: &JoinArgs) -> Result<u8, Failed> {
+fn join(socket: &Path, args: &JoinArgs) -> Result<u8, RunFailure> {
     let before = attached(socket)?;
     let launcher = launcher_of(Path::new(&args.command[0]));
     let variables = variables(launcher, place(socket, args.hosts.as_ref()), None);
@@ -64,11 +64,11 @@ fn join(socket: &Path, args: &JoinArgs) -> Result<u8, Failed> {
         return Ok(ended.status);
     }
     let status = if ended.status == 0 { NOTHING } else { ended.status };
-    Err(Failed { status, why: nobody_came(&variables) })
+    Err(RunFailure { status, why: nobody_came(&variables) })
 }
 
 /// How many endpoints ever attached to the emulator.
-fn attached(socket: &Path) -> Result<u64, Failed> {
+fn attached(socket: &Path) -> Result<u64, RunFailure> {
     let answer = ask(socket, &Command::Status).map_err(|error| error.to_string())?;
     let status: Status = serde_json::from_str(&answer).map_err(|error| error.to_string())?;
     Ok(status.attached)

@@ -50,14 +50,14 @@ pub(super) const NOTHING: u8 = 125;
 /// The file that libfabric loads.
 const OBJECT: &str = "libsquall-fi.so";
 
-/// Why there is no job's exit status to give, and what to give instead.
+/// Exit status of the command where the job has none, and the reason.
 #[derive(Debug)]
-pub(super) struct Failed {
+pub(super) struct RunFailure {
     pub(super) status: u8,
     pub(super) why: String,
 }
 
-impl From<String> for Failed {
+impl From<String> for RunFailure {
     fn from(why: String) -> Self {
         Self { status: NOTHING, why }
     }
@@ -79,7 +79,7 @@ pub(super) fn tell(line: fmt::Arguments<'_>) {
 }
 
 /// Runs the job and the emulator below it; the exit status.
-fn host(socket: Option<&Path>, args: &RunArgs, origin: &Origin) -> Result<u8, Failed> {
+fn host(socket: Option<&Path>, args: &RunArgs, origin: &Origin) -> Result<u8, RunFailure> {
     let timeline = match &args.timeline {
         Some(file) => Timeline::read(file, &args.up.topology()?).map_err(|e| e.to_string())?,
         None => Timeline::default(),

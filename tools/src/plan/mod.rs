@@ -63,7 +63,7 @@ pub use point::Point;
 pub use runner::{
     Progress, RunOptions, RunnerError, Shard, merge, run_plan, run_scene, write_runs,
 };
-pub use scene::{Experiment, ObserveTable, PacketScene, Prepared, Scene, SceneError};
+pub use scene::{Experiment, ObserveTable, PacketScene, PreparedSimulation, Scene, SceneError};
 pub use shorthand::WordError;
 pub use topology::{LinkTable, TopologyKind, TopologyTable};
 pub use transport::{HostTable, SquallTable, Stack, TransportTable};

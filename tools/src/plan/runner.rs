@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use super::{Experiment, Plan, PlanError, Point, Prepared, SceneError};
+use super::{Experiment, Plan, PlanError, Point, PreparedSimulation, SceneError};
 use squall_netsim::Picos;
 use squall_netsim::facts::Facts;
 use squall_netsim::model::FeatureCounters;
@@ -15,7 +15,7 @@ use squall_netsim::output::files::{self, FileError};
 use squall_netsim::output::{
     FlowResult, LinkLoad, NetworkFacts, Origin, Provenance, Run, Series, SeriesKind, Table, Totals,
 };
-use squall_netsim::sim::{End, Observer, Results, Simulation, Told, WindowSeries};
+use squall_netsim::sim::{End, Observer, Results, RunSettings, Simulation, WindowSeries};
 
 /// Queues and flows that are kept of a run's samples: a report cannot show more.
 const KEPT_QUEUES: usize = 12;
@@ -130,7 +130,7 @@ impl Observer for Watch<'_> {
 /// # Errors
 /// What the simulator refuses, by key.
 pub fn run_scene(
-    prepared: &Prepared,
+    prepared: &PreparedSimulation,
     origin: &Origin,
     stop: &AtomicBool,
     progress: &dyn Progress,
@@ -139,20 +139,20 @@ pub fn run_scene(
 }
 
 fn simulate(
-    prepared: &Prepared,
+    prepared: &PreparedSimulation,
     origin: &Origin,
     run: usize,
     stop: &AtomicBool,
     progress: &dyn Progress,
 ) -> Result<Run, SceneError> {
-    let Prepared { config, workload, facts, settings } = prepared;
+    let PreparedSimulation { config, workload, facts, settings } = prepared;
     let mut watch = Watch { run, flows: workload.flows.len(), progress, stop };
     let simulation = Simulation::new(config, workload)?;
-    let Told { settings: told, derived } = simulation.told().clone();
+    let RunSettings { settings: run_settings, derived } = simulation.run_settings().clone();
     let results = simulation.run(&mut watch);
     let mut kept = keep(&results, facts);
     let mut settings = settings.clone();
-    settings.extend(told);
+    settings.extend(run_settings);
     kept.provenance = Some(Provenance { origin: origin.clone(), settings, derived });
     kept.seed = config.seed;
     kept.network.hosts = config.topology.hosts;

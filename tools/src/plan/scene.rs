@@ -92,7 +92,7 @@ pub struct ObserveTable {
 
 /// A scene of packets with a seed, ready to run.
 #[derive(Clone, Debug)]
-pub struct Prepared {
+pub struct PreparedSimulation {
     /// For the simulator.
     pub config: SimConfig,
     /// For the simulator.
@@ -107,7 +107,7 @@ pub struct Prepared {
 #[derive(Clone, Debug)]
 pub enum Experiment {
     /// Packets.
-    Packets(Box<Prepared>),
+    Packets(Box<PreparedSimulation>),
     /// Accelerators whose switches replicate and reduce.
     CreditNetwork(Box<CreditNetworkRun>),
 }
@@ -190,7 +190,7 @@ impl PacketScene {
     ///
     /// # Errors
     /// The key that is wrong, and what is allowed.
-    pub fn prepare(&self, folder: &Path, seed: u64) -> Result<Prepared, SceneError> {
+    pub fn prepare(&self, folder: &Path, seed: u64) -> Result<PreparedSimulation, SceneError> {
         let topology = self.topology.build(folder)?;
         let workload = self.workload.build(folder, &topology, seed)?;
         let mtu = self.transport.mtu()?;
@@ -211,7 +211,7 @@ impl PacketScene {
             let events = failure.build(&config.topology, &mut rng, index)?;
             config.failures.extend(events);
         }
-        Ok(Prepared { config, workload, facts, settings: self.settings() })
+        Ok(PreparedSimulation { config, workload, facts, settings: self.settings() })
     }
 
     /// Returns topology, load, failures and what is recorded, defaults and all.

@@ -10,7 +10,7 @@ use clap::Args;
 use squall_base::Span;
 
 use super::json::document;
-use super::pages::{Look, PageDirectory, Seen};
+use super::pages::{EndpointReading, Look, PageDirectory};
 use super::rates::{History, Row, jobs};
 use super::serve::{Listen, serve};
 use super::{screen, text};
@@ -69,7 +69,7 @@ struct Watch<'a> {
 
 impl Watch<'_> {
     /// Whether it was asked for; where nobody in particular was, also whether it is still of interest.
-    fn wants(&self, seen: &Seen) -> bool {
+    fn wants(&self, seen: &EndpointReading) -> bool {
         let whose = &seen.snapshot.description;
         match self.of {
             Some(of) => whose.place.job == of || whose.pid.to_string() == of,
@@ -145,7 +145,7 @@ fn complain(notes: &[String]) {
 /// Takes away the pages of processes that are gone.
 fn forget(watch: &Watch<'_>) -> io::Result<bool> {
     let look = watch.pages.look(since_1970())?;
-    let asked = |seen: &Seen| watch.of.is_none() || watch.wants(seen);
+    let asked = |seen: &EndpointReading| watch.of.is_none() || watch.wants(seen);
     for seen in look.seen.iter().filter(|seen| !seen.alive && asked(seen)) {
         std::fs::remove_file(&seen.path)?;
         writeln!(io::stdout(), "forgot {}", seen.path.display())?;

@@ -27,9 +27,9 @@ pub(super) enum PageFileError {
     Kind,
 }
 
-/// An endpoint as it was last read.
+/// The last reading of an endpoint.
 #[derive(Clone, Debug)]
-pub(super) struct Seen {
+pub(super) struct EndpointReading {
     /// The page's file.
     pub(super) path: PathBuf,
     /// What it showed.
@@ -51,7 +51,7 @@ pub(super) struct PageDirectory {
 #[derive(Debug, Default)]
 pub(super) struct Look {
     /// Endpoints in the order of job, rank, process and number.
-    pub(super) seen: Vec<Seen>,
+    pub(super) seen: Vec<EndpointReading>,
     /// Files that are not shown, and why not.
     pub(super) refused: Vec<(PathBuf, PageFileError)>,
 }
@@ -101,7 +101,12 @@ impl PageDirectory {
         about.uid() == self.user && about.mode() & 0o022 == 0
     }
 
-    fn read(&self, path: &Path, process: (u32, u64), now: u64) -> Result<Seen, PageFileError> {
+    fn read(
+        &self,
+        path: &Path,
+        process: (u32, u64),
+        now: u64,
+    ) -> Result<EndpointReading, PageFileError> {
         let mut options = File::options();
         let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
         let flags = i32::try_from(flags.bits()).unwrap_or(0);
@@ -123,11 +128,11 @@ impl PageDirectory {
         };
         let snapshot = Snapshot::take(read, TRIES, !alive)?;
         let age = Span(now.saturating_sub(snapshot.written));
-        Ok(Seen { path: path.to_owned(), snapshot, alive, age })
+        Ok(EndpointReading { path: path.to_owned(), snapshot, alive, age })
     }
 }
 
-fn key(seen: &Seen) -> (&str, Option<u32>, u32, u32) {
+fn key(seen: &EndpointReading) -> (&str, Option<u32>, u32, u32) {
     let of = &seen.snapshot.description;
     (&of.place.job, of.place.rank, of.pid, of.endpoint)
 }

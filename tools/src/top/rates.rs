@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use squall_base::Span;
 use squall_monitor::{Counter, Snapshot};
 
-use super::pages::Seen;
+use super::pages::EndpointReading;
 
 /// What was counted in a stretch of time, by name; what does not add up is as it is now.
 #[derive(Clone, Debug, Default)]
@@ -75,7 +75,7 @@ impl Counts {
 /// An endpoint, and what it did since the look before.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
-    pub(super) seen: Seen,
+    pub(super) seen: EndpointReading,
     /// Since the look before; since it was enabled where there was none.
     pub(super) lately: Counts,
     /// Since it was enabled.
@@ -106,9 +106,9 @@ pub(super) struct History(HashMap<PathBuf, Snapshot>);
 impl History {
     /// What every endpoint did since the look before this one. Where nothing was written since, what it did in the
     /// stretch before that is not repeated: it did nothing.
-    pub(super) fn advance(&mut self, seen: Vec<Seen>) -> Vec<Row> {
+    pub(super) fn advance(&mut self, seen: Vec<EndpointReading>) -> Vec<Row> {
         let mut next = HashMap::with_capacity(seen.len());
-        let row = |seen: Seen| {
+        let row = |seen: EndpointReading| {
             let before = self.0.get(&seen.path);
             let lately = Counts::since(&seen.snapshot, before);
             let ever = Counts::since(&seen.snapshot, None);

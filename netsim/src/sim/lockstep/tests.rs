@@ -5,7 +5,8 @@ use proptest::prelude::*;
 use crate::Picos;
 use crate::model::{Failure, FailureEvent};
 use crate::sim::{
-    End, Intake, Results, RoceConfig, SimConfig, Simulation, SquallConfig, Transport, Unfinished,
+    End, Intake, Results, RoceConfig, SimConfig, Simulation, SquallConfig, Transport,
+    UnfinishedReason,
 };
 use crate::topology::Topology;
 use crate::workload::{Flow, Start, Trigger, TriggerKind, Workload};
@@ -193,8 +194,8 @@ fn parts_stop_when_the_whole_does() {
     config.until = Picos::micros(2_000_000);
     config.failures = vec![FailureEvent { at: US, what: Failure::LinkDown(3) }];
     let (whole, _) = found(&config, &load, 1);
-    assert!(whole.flows.iter().any(|flow| flow.unfinished == Some(Unfinished::Disconnected)
-        || flow.unfinished == Some(Unfinished::Failed)));
+    assert!(whole.flows.iter().any(|flow| flow.unfinished == Some(UnfinishedReason::Disconnected)
+        || flow.unfinished == Some(UnfinishedReason::Failed)));
     assert_eq!(found(&config, &load, 3).0, whole);
 }
 

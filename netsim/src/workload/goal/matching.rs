@@ -6,25 +6,25 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 use super::text::Fault;
 use super::{Kind, Operation};
 
-/// What came of it.
+/// Result of matching the operations of a schedule.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Matched {
+pub(super) struct MatchedOperations {
     /// The receive of each send, by their places; of others `u32::MAX`.
     receives: Vec<u32>,
     /// When the last operation ended, ns.
     pub(super) lasts: u64,
 }
 
-impl Matched {
+impl MatchedOperations {
     /// The receive that gets what the operation at a place sends.
     pub(super) fn receive_of(&self, send: u32) -> u32 {
         self.receives[send as usize]
     }
 }
 
-/// What happens to an operation; what happens at one time does so in this order, and in that of the file.
+/// An event of an operation. Events of one time are handled in this order, and in that of the file.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Happening {
+enum OperationEvent {
     Ends,
     /// Nothing is left that it waits for.
     Begins,
@@ -34,13 +34,13 @@ enum Happening {
 ///
 /// # Errors
 /// The line of an operation that waits for ever, and for what; of a message that nobody receives.
-pub(super) fn run(operations: &[Operation]) -> Result<Matched, Fault> {
+pub(super) fn run(operations: &[Operation]) -> Result<MatchedOperations, Fault> {
     let mut run = Run::new(operations);
     while let Some(Reverse((now, what, place))) = run.due.pop() {
         run.matched.lasts = now;
         match what {
-            Happening::Begins => run.begin(now, place),
-            Happening::Ends => {
+            OperationEvent::Begins => run.begin(now, place),
+            OperationEvent::Ends => {
                 run.ended[place as usize] = true;
                 let next = std::mem::take(&mut run.after_end[place as usize]);
                 run.release(now, &next);
@@ -59,13 +59,13 @@ struct Run<'a> {
     after_begin: Vec<Vec<u32>>,
     after_end: Vec<Vec<u32>>,
     ended: Vec<bool>,
-    due: BinaryHeap<Reverse<(u64, Happening, u32)>>,
+    due: BinaryHeap<Reverse<(u64, OperationEvent, u32)>>,
     /// Of each rank, receives that have no message yet, and messages that have no receive, in their order.
     posted: HashMap<u32, VecDeque<u32>>,
     unexpected: HashMap<u32, VecDeque<u32>>,
     /// When each processor of a rank is free.
     processors: HashMap<(u32, u32), u64>,
-    matched: Matched,
+    matched: MatchedOperations,
 }
 
 impl<'a> Run<'a> {
@@ -81,14 +81,17 @@ impl<'a> Run<'a> {
             posted: HashMap::new(),
             unexpected: HashMap::new(),
             processors: HashMap::new(),
-            matched: Matched { receives: vec![u32::MAX; count], ..Matched::default() },
+            matched: MatchedOperations {
+                receives: vec![u32::MAX; count],
+                ..MatchedOperations::default()
+            },
         };
         for (place, operation) in (0..).zip(operations) {
             run.missing[place as usize] = operation.requires.len() + operation.irequires.len();
             operation.requires.iter().for_each(|&of| run.after_end[of as usize].push(place));
             operation.irequires.iter().for_each(|&of| run.after_begin[of as usize].push(place));
             if run.missing[place as usize] == 0 {
-                run.due.push(Reverse((0, Happening::Begins, place)));
+                run.due.push(Reverse((0, OperationEvent::Begins, place)));
             }
         }
         run
@@ -99,7 +102,7 @@ impl<'a> Run<'a> {
             let missing = &mut self.missing[place as usize];
             *missing -= 1;
             if *missing == 0 {
-                self.due.push(Reverse((now, Happening::Begins, place)));
+                self.due.push(Reverse((now, OperationEvent::Begins, place)));
             }
         }
     }
@@ -137,7 +140,7 @@ impl<'a> Run<'a> {
     }
 
     fn ends(&mut self, at: u64, place: u32) {
-        self.due.push(Reverse((at, Happening::Ends, place)));
+        self.due.push(Reverse((at, OperationEvent::Ends, place)));
     }
 
     fn matches(&mut self, now: u64, send: u32, receive: u32) {

@@ -31,7 +31,7 @@ use std::path::Path;
 
 use super::{Flow, Start, Trigger, TriggerDependency, TriggerKind, Workload};
 use crate::formats::{FormatError, read_text};
-use matching::Matched;
+use matching::MatchedOperations;
 
 /// The extension of a schedule's file.
 pub const EXTENSION: &str = "goal";
@@ -75,7 +75,7 @@ pub struct GoalSchedule {
     /// The line that says how many ranks there are.
     line: usize,
     operations: Vec<Operation>,
-    matched: Matched,
+    matched: MatchedOperations,
 }
 
 /// Reads a schedule.
@@ -99,7 +99,7 @@ pub fn read(path: &Path) -> Result<GoalSchedule, FormatError> {
 /// See [`read`].
 pub fn parse(file: &str, text: &str) -> Result<GoalSchedule, FormatError> {
     let fault = |(line, what)| FormatError { file: file.to_owned(), line, what };
-    let text::Parsed { ranks, line, operations } = text::parse(text).map_err(fault)?;
+    let text::ParsedSchedule { ranks, line, operations } = text::parse(text).map_err(fault)?;
     let matched = matching::run(&operations).map_err(fault)?;
     Ok(GoalSchedule { file: file.to_owned(), ranks, line, operations, matched })
 }

@@ -10,8 +10,8 @@ pub(super) type Fault = (usize, String);
 /// Two triggers an operation are numbered with 32 bits.
 const MOST: usize = 1 << 30;
 
-/// What a text says.
-pub(super) struct Parsed {
+/// A schedule as its text has it.
+pub(super) struct ParsedSchedule {
     pub(super) ranks: u32,
     /// Where that is said.
     pub(super) line: usize,
@@ -25,7 +25,7 @@ struct Word<'a> {
     text: &'a str,
 }
 
-pub(super) fn parse(text: &str) -> Result<Parsed, Fault> {
+pub(super) fn parse(text: &str) -> Result<ParsedSchedule, Fault> {
     let mut words = Words { rest: text, line: 1 };
     let head = words.needed("`num_ranks N`")?;
     if head.text != "num_ranks" {
@@ -51,7 +51,7 @@ pub(super) fn parse(text: &str) -> Result<Parsed, Fault> {
         parser.words.sign("{")?;
         parser.block(rank)?;
     }
-    Ok(Parsed { ranks, line: head.line, operations: parser.operations })
+    Ok(ParsedSchedule { ranks, line: head.line, operations: parser.operations })
 }
 
 /// What is left of a text, cut into words.

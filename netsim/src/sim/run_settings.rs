@@ -5,16 +5,16 @@ use super::setup::Setup;
 use crate::settings::Settings;
 use squall_cc::{PathsConfig, Setting};
 
-/// Of one simulation.
+/// Settings of one simulation, and what followed from them.
 #[derive(Clone, Debug, Default)]
-pub struct Told {
+pub struct RunSettings {
     /// What a user may say of it.
     pub settings: Settings,
     /// What followed from that.
     pub derived: Settings,
 }
 
-impl Told {
+impl RunSettings {
     pub(super) fn of(config: &SimConfig, setup: &Setup) -> Self {
         let mut told = Self::default();
         told.settings.set("seed", config.seed);

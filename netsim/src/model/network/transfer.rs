@@ -1,35 +1,35 @@
-//! What goes from one part of a network to another, where a network is taken apart.
+//! Transfers between the parts of a network that is simulated in parts.
 
 use super::{Event, Network};
 use crate::Picos;
 use crate::model::{PacketHeader, PacketOptions};
 use crate::topology::Node;
 
-/// What goes from one part of a network to another: when it is there, and by which port.
+/// A packet or a pause frame that goes from one part of a network to another.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Handed {
-    /// When.
+pub struct Transfer {
+    /// Arrival at the other part.
     pub at: Picos,
-    /// The port: of a packet, by which it left; of a pause, which is to obey.
+    /// Port by which the packet left, or which the pause frame stops.
     pub port: u32,
-    /// What.
-    pub(super) what: Crossing,
+    /// A packet or a pause frame.
+    pub(super) what: TransferKind,
 }
 
-impl Handed {
-    /// The packet, if it is one.
+impl Transfer {
+    /// Returns the packet, unless this is a pause frame.
     #[must_use]
     pub const fn packet(&self) -> Option<u32> {
         match self.what {
-            Crossing::Packet(packet) => Some(packet),
-            Crossing::Pause { .. } => None,
+            TransferKind::Packet(packet) => Some(packet),
+            TransferKind::Pause { .. } => None,
         }
     }
 }
 
-/// What goes from one part to another.
+/// The content of a [`Transfer`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Crossing {
+pub(super) enum TransferKind {
     /// A packet of this number, in the part that it leaves.
     Packet(u32),
     /// A pause frame.
@@ -42,8 +42,8 @@ pub struct Border<'a>(pub &'a mut Network);
 
 impl Border<'_> {
     /// What left for other parts since this was asked last; see [`Border::hand_over`].
-    pub fn drain(&mut self, handed: &mut Vec<Handed>) {
-        handed.append(&mut self.0.handed);
+    pub fn drain(&mut self, transfers: &mut Vec<Transfer>) {
+        transfers.append(&mut self.0.transfers);
     }
 
     /// A packet that left is no more here: its header, the host that sent it and its options.
@@ -55,18 +55,18 @@ impl Border<'_> {
 
     /// The switch to which something is handed over.
     #[must_use]
-    pub fn destination(&self, what: &Handed) -> Node {
+    pub fn destination(&self, what: &Transfer) -> Node {
         let topology = self.0.switches.topology();
         match what.what {
-            Crossing::Packet(_) => topology.to(what.port),
-            Crossing::Pause { .. } => topology.from(what.port),
+            TransferKind::Packet(_) => topology.to(what.port),
+            TransferKind::Pause { .. } => topology.from(what.port),
         }
     }
 
     /// A packet comes from another part, as it was handed over there. Its number here.
     pub fn come(
         &mut self,
-        what: &Handed,
+        what: &Transfer,
         header: PacketHeader,
         source: u32,
         options: Option<&PacketOptions>,
@@ -77,9 +77,9 @@ impl Border<'_> {
     }
 
     /// A pause frame comes from another part; nothing happens if it is something else.
-    pub fn apply_pause(&mut self, what: &Handed) {
-        let Handed { at, port, what } = *what;
-        if let Crossing::Pause { lane, stop } = what {
+    pub fn apply_pause(&mut self, what: &Transfer) {
+        let Transfer { at, port, what } = *what;
+        if let TransferKind::Pause { lane, stop } = what {
             self.0.push(at, Event::Pause { port, lane, stop }, port);
         }
     }
