@@ -148,7 +148,7 @@ impl Nscc {
     fn on_ack(&mut self, feedback: &Feedback<'_>) {
         let (flow, config) = (&mut self.flow, &*self.config);
         flow.acknowledge(config, feedback);
-        flow.finish(config, feedback.in_flight);
+        flow.finish_report(config, feedback.in_flight);
     }
 
     /// Processes a refused packet whose round-trip time is known.
@@ -165,7 +165,7 @@ impl Nscc {
         if trimmed {
             self.on_trim(feedback, last_hop);
         } else {
-            self.flow.finish(&self.config, feedback.in_flight);
+            self.flow.finish_report(&self.config, feedback.in_flight);
         }
     }
 
@@ -175,7 +175,7 @@ impl Nscc {
         let (flow, config) = (&mut self.flow, &*self.config);
         // A trim means that the queue was full, so it counts as one base RTT of queueing delay.
         flow.average(config, float(config.base_rtt.0), feedback.bytes, feedback.packets);
-        flow.forget(feedback.bytes);
+        flow.count_ignored(feedback.bytes);
         // With RCCC the receiver's credits handle congestion at its own port.
         if !(last_hop && config.rccc) {
             flow.qa |= TRIGGERED;
@@ -184,7 +184,7 @@ impl Nscc {
                 flow.cwnd -= feedback.bytes as f32; // algorithm 4 line 16
             }
         }
-        flow.finish(config, feedback.in_flight);
+        flow.finish_report(config, feedback.in_flight);
     }
 
     /// Processes an inferred loss (section 3.6.13.6).
@@ -194,16 +194,16 @@ impl Nscc {
         // Time-outs of packets that were sent before QuickAdapt carry no new information (section
         // III-E a).
         let stale = feedback.kind == FeedbackKind::TimedOut && flow.to_ignore > 0;
-        flow.forget(feedback.bytes);
+        flow.count_ignored(feedback.bytes);
         if !stale {
             flow.cwnd -= feedback.bytes as f32;
         }
-        flow.finish(config, feedback.in_flight);
+        flow.finish_report(config, feedback.in_flight);
     }
 
     /// Completes a fast-path acknowledgement that is marked and was delayed beyond the target.
     #[inline(never)]
-    fn on_congestion(&mut self, feedback: &Feedback<'_>) {
+    fn complete_decrease(&mut self, feedback: &Feedback<'_>) {
         let (flow, config, now) = (&mut self.flow, &*self.config, clock(feedback.now));
         flow.multiplicative_decrease::<true>(config, now, Span::ZERO);
         flow.adjust::<true>(config, now, 1.0);
@@ -213,14 +213,14 @@ impl Nscc {
 
     /// Completes a fast-path acknowledgement that triggers QuickAdapt.
     #[inline(never)]
-    fn on_call(&mut self, feedback: &Feedback<'_>, delay: Span) {
+    fn complete_quick_adapt(&mut self, feedback: &Feedback<'_>, delay: Span) {
         let (flow, config) = (&mut self.flow, &*self.config);
         let (now, marked) = (clock(feedback.now), feedback.ecn);
         if !flow.quick_adapt(config, now, marked, delay, feedback.in_flight) {
             let report = AckReport { now, bytes: feedback.bytes as f32, marked, delay };
             flow.react::<false>(config, report, false);
         }
-        flow.finish(config, feedback.in_flight);
+        flow.finish_report(config, feedback.in_flight);
     }
 }
 
@@ -240,7 +240,7 @@ impl FlowState {
     /// Returns the factor of this flow's gains, and of its adjustment period, relative to those of
     /// the configured network. All of `target`, `alpha`, `fi`, `fi_scale` and `eta` are
     /// proportional to the base RTT (section 3.6.13.3 with `a` and `b` written out).
-    fn scale(&self, config: &NsccConfig) -> f32 {
+    fn gain_scale(&self, config: &NsccConfig) -> f32 {
         match config.scaling {
             Scaling::Network => 1.0,
             Scaling::Path => {
@@ -254,14 +254,14 @@ impl FlowState {
     ///
     /// Both sums restart each round trip, so they stay far below 4 GB. If one wrapped, an
     /// adjustment would come a little later or QuickAdapt once too often.
-    fn count(&mut self, bytes: u32) {
-        self.forget(bytes);
+    fn count_acked(&mut self, bytes: u32) {
+        self.count_ignored(bytes);
         self.received = self.received.wrapping_add(bytes);
         self.achieved = self.achieved.wrapping_add(bytes); // algorithm 4 line 2
     }
 
     /// Subtracts acknowledged bytes from those to ignore (algorithm 4 line 3, counting down).
-    const fn forget(&mut self, bytes: u32) {
+    const fn count_ignored(&mut self, bytes: u32) {
         if self.to_ignore > 0 {
             self.to_ignore = self.to_ignore.saturating_sub(bytes);
         }
@@ -269,7 +269,7 @@ impl FlowState {
 
     /// Processes an acknowledgement of any kind, under any parameters.
     fn acknowledge(&mut self, config: &NsccConfig, feedback: &Feedback<'_>) {
-        self.count(feedback.bytes);
+        self.count_acked(feedback.bytes);
         let limited = self.penalise(config, feedback);
         // Without a sample nothing else happens, as in UE 1.0. (uet-htsim then uses the average
         // delay, because it has no sample of a packet that was sent more than twice; here a sample
@@ -291,7 +291,7 @@ impl FlowState {
             self.due = config.sample;
             bytes = bytes.saturating_mul(config.sample.into());
             packets = packets.saturating_mul(config.sample.into());
-            (marked, delay) = config.ablate(marked, delay);
+            (marked, delay) = config.apply_ablations(marked, delay);
         }
         self.average(config, float(delay.0), bytes, packets);
         let report = AckReport { now: clock(feedback.now), bytes: bytes as f32, marked, delay };
@@ -311,7 +311,7 @@ impl FlowState {
     ) {
         let AckReport { now, bytes, marked, delay } = report;
         let target = config.target_qdelay;
-        let scale = if PUBLISHED { 1.0 } else { self.scale(config) };
+        let scale = if PUBLISHED { 1.0 } else { self.gain_scale(config) };
         let above = delay >= target;
         if !PUBLISHED && config.parts.fast_in_a_row && (marked || above) {
             // Algorithm 3 lines 9 to 11; the other lines are in `fast_increase`.
@@ -489,7 +489,7 @@ impl FlowState {
         let avg = if wait { self.avg_delay } else { float(delay.0) };
         let target = float(config.target_qdelay.0);
         if avg > target {
-            self.cwnd *= left_by(config, avg);
+            self.cwnd *= decrease_factor(config, avg);
             self.cwnd = most(self.cwnd, config.min_wnd);
             self.last_decrease = now;
         }
@@ -520,20 +520,20 @@ impl FlowState {
     }
 
     /// Ends a report: algorithm 4 line 23, and the probe.
-    fn finish(&mut self, config: &NsccConfig, in_flight: u64) {
+    fn finish_report(&mut self, config: &NsccConfig, in_flight: u64) {
         self.cwnd = most(least(self.cwnd, self.max_wnd), config.min_wnd);
         self.consider_probe(in_flight);
     }
 
     fn consider_probe(&mut self, in_flight: u64) {
         if self.probe == ProbeState::Early {
-            self.want_probe(in_flight);
+            self.request_probe(in_flight);
         }
     }
 
     #[cold]
     #[inline(never)]
-    const fn want_probe(&mut self, in_flight: u64) {
+    const fn request_probe(&mut self, in_flight: u64) {
         if in_flight > 0 {
             self.probe = ProbeState::Due;
         }
@@ -552,7 +552,7 @@ impl NsccConfig {
     }
 
     /// Replaces the signals that [`NsccParts`] switches off.
-    fn ablate(&self, marked: bool, delay: Span) -> (bool, Span) {
+    fn apply_ablations(&self, marked: bool, delay: Span) -> (bool, Span) {
         let target = self.target_qdelay;
         match (self.parts.ecn, self.parts.delay) {
             (true, true) => (marked, delay),
@@ -586,16 +586,16 @@ impl SenderCc for Nscc {
         }
         let config = &*self.config;
         let (now, bytes, marked) = (clock(feedback.now), feedback.bytes as f32, feedback.ecn);
-        flow.count(feedback.bytes);
+        flow.count_acked(feedback.bytes);
         flow.avg_delay += least(bytes / flow.cwnd, 1.0) * (float(delay.0) - flow.avg_delay);
         if flow.qa_period_is_over(config, now) {
             if flow.qa_is_called(config, delay) {
-                return self.on_call(feedback, delay);
+                return self.complete_quick_adapt(feedback, delay);
             }
             flow.begin_qa_period(now);
         }
         if marked && delay >= config.target_qdelay {
-            return self.on_congestion(feedback);
+            return self.complete_decrease(feedback);
         }
         flow.react::<true>(config, AckReport { now, bytes, marked, delay }, false);
         // The functions that decrease the window respect its floor themselves.
@@ -630,7 +630,7 @@ impl SenderCc for Nscc {
 
 /// Returns the factor that eq. 1 applies to the window at a delay above the target.
 #[inline(always)]
-const fn left_by(config: &NsccConfig, delay: f32) -> f32 {
+const fn decrease_factor(config: &NsccConfig, delay: f32) -> f32 {
     let target = float(config.target_qdelay.0);
     most(1.0 - config.gamma * (delay - target) / delay, config.max_md_jump)
 }

@@ -171,7 +171,7 @@ impl Reps {
         self.rng.below(most) as u16
     }
 
-    fn take(&mut self, index: u8) -> u16 {
+    fn use_entry(&mut self, index: u8) -> u16 {
         self.valid &= !(1 << index);
         self.ring[usize::from(index)]
     }
@@ -184,11 +184,11 @@ impl Reps {
     }
 
     /// Returns the next of the remembered paths, used or not.
-    fn cycle(&mut self) -> Option<u16> {
+    fn next_frozen(&mut self) -> Option<u16> {
         for _ in 0..self.count {
             let index = self.frozen_head % self.count;
             self.frozen_head = (index + 1) % self.count;
-            let path = self.take(index);
+            let path = self.use_entry(index);
             if !self.is_suspect(path) {
                 return Some(path);
             }
@@ -201,7 +201,7 @@ impl Reps {
         for age in 0..self.config.buffer {
             let index = (self.head + age) % self.config.buffer;
             if self.valid & 1 << index != 0 {
-                let path = self.take(index);
+                let path = self.use_entry(index);
                 if !self.is_suspect(path) {
                     return Some(path);
                 }
@@ -210,17 +210,17 @@ impl Reps {
         None
     }
 
-    fn patient(&self) -> Span {
+    fn freeze_time(&self) -> Span {
         self.config.freeze_for * (1 << self.patience)
     }
 
     /// Begins or extends a freeze, and sets its length.
-    fn trouble(&mut self, now: Time) {
+    fn extend_freeze(&mut self, now: Time) {
         if self.config.avoiding && !self.frozen && self.suspects == 0 {
-            let again = self.until > Time::ZERO && now < self.until + self.patient();
+            let again = self.until > Time::ZERO && now < self.until + self.freeze_time();
             self.patience = if again { (self.patience + 1).min(MOST_PATIENCE) } else { 0 };
         }
-        self.until = now + self.patient();
+        self.until = now + self.freeze_time();
     }
 
     /// Ends a freeze: paths that were broken may work again.
@@ -248,7 +248,7 @@ impl PathSelector for Reps {
                 return self.random();
             }
         }
-        let known = if self.frozen { self.cycle() } else { self.recycle() };
+        let known = if self.frozen { self.next_frozen() } else { self.recycle() };
         known.unwrap_or_else(|| self.random())
     }
 
@@ -269,7 +269,7 @@ impl PathSelector for Reps {
                 let freeze = signal == PathSignal::Timeout && may_freeze;
                 let avoid = self.config.avoiding;
                 if freeze || avoid && !self.frozen && self.suspects == 0 {
-                    self.trouble(now);
+                    self.extend_freeze(now);
                 }
                 if avoid {
                     self.suspects |= bit(path);

@@ -155,18 +155,18 @@ impl Smartt {
                 self.count = self.count.saturating_add(feedback.bytes);
                 self.increase = self.count as f32 > cwnd;
             }
-            cwnd += if self.increase { config.k * size } else { self.rise(size, rtt) };
+            cwnd += if self.increase { config.k * size } else { self.increase_at(size, rtt) };
         } else {
             self.count = 0;
             self.increase = false;
-            cwnd += if beyond { self.fair_increase(size) } else { self.rise(size, rtt) };
+            cwnd += if beyond { self.fair_increase(size) } else { self.increase_at(size, rtt) };
         }
         self.cwnd = most(least(cwnd, self.max_wnd), config.min_wnd); // line 36
     }
 
     /// Returns the increase of eq. 4 and eq. 3.
     #[inline]
-    fn rise(&self, size: f32, rtt: u32) -> f32 {
+    fn increase_at(&self, size: f32, rtt: u32) -> f32 {
         let room = self.target.saturating_sub(rtt) as f32;
         let gain = self.config.mtu as f32 * self.config.mi;
         least(room * size * gain / (rtt as f32 * self.cwnd), size) + self.fair_increase(size)
@@ -217,7 +217,7 @@ impl Smartt {
             (true, false) => self.fair_decrease(size),
             (true, true) => self.multiplicative_decrease(size, rtt),
             (false, true) => self.cwnd += self.fair_increase(size),
-            (false, false) => self.cwnd += self.rise(size, rtt),
+            (false, false) => self.cwnd += self.increase_at(size, rtt),
         }
     }
 

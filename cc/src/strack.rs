@@ -117,7 +117,7 @@ impl Strack {
     /// base.
     #[inline]
     fn on_sample(&mut self, feedback: &Feedback<'_>, rtt: u32) {
-        self.probe_later(feedback); // line 12
+        self.restart_probe_timer(feedback); // line 12
         self.update_achieved(clock(feedback.now), feedback.bytes); // line 16
         let delay = (rtt - self.base_rtt).into();
         self.adjust::<true>(clock(feedback.now), feedback.bytes, feedback.ecn, delay);
@@ -151,7 +151,7 @@ impl Strack {
         let now = clock(feedback.now);
         let probed = feedback.kind == FeedbackKind::ProbeAnswered;
         let delay = self.sample(feedback.rtt); // lines 8 to 11
-        self.probe_later(feedback); // line 12
+        self.restart_probe_timer(feedback); // line 12
         self.update_achieved(now, if probed { 0 } else { feedback.bytes }); // line 16
         if let (Some(delay), false) = (delay, probed) {
             self.adjust::<true>(now, feedback.bytes, feedback.ecn, delay.into()); // line 17
@@ -170,7 +170,7 @@ impl Strack {
     #[inline(never)]
     fn on_loss(&mut self, feedback: &Feedback<'_>) {
         let now = clock(feedback.now);
-        self.probe_later(feedback);
+        self.restart_probe_timer(feedback);
         if let FeedbackKind::Nacked { trimmed: false, .. } = feedback.kind {
             self.clamp(); // refused because the receiver lacks room
             return;
@@ -222,7 +222,7 @@ impl Strack {
         } else if LOWERS
             && now.wrapping_sub(self.last_decrease) > self.base_rtt
             && delay > target.min(high)
-            && let Some(cwnd) = self.lowered(delay)
+            && let Some(cwnd) = self.decreased_window(delay)
         {
             self.cwnd = cwnd;
             self.last_decrease = now;
@@ -236,7 +236,7 @@ impl Strack {
     /// Returns the window that algorithm 3 lines 9 to 16 reduces to at a queueing delay, in
     /// nanoseconds, that is no reason to increase; `None` if the window stays.
     #[inline(always)]
-    fn lowered(&self, delay: u64) -> Option<f32> {
+    fn decreased_window(&self, delay: u64) -> Option<f32> {
         let config = &*self.config;
         let (target, high) = (config.target_qdelay.0, config.target_qhigh.0);
         let above = self.avg_delay - float(target);
@@ -255,7 +255,7 @@ impl Strack {
     }
 
     /// Restarts the probe timer while something is in flight (algorithm 1 line 12).
-    fn probe_later(&mut self, feedback: &Feedback<'_>) {
+    fn restart_probe_timer(&mut self, feedback: &Feedback<'_>) {
         self.probes = 0;
         self.probe_at = if feedback.in_flight > 0 {
             feedback.now + self.config.probe_after

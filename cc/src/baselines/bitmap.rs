@@ -85,7 +85,7 @@ impl BitmapPaths {
     /// Creates a selector without penalties. `config` must have passed its check.
     #[must_use]
     pub fn new(config: Arc<BitmapConfig>, rng: Rng) -> Self {
-        let order = ObliviousPaths::over(config.paths, rng);
+        let order = ObliviousPaths::with_paths(config.paths, rng);
         let penalties = vec![0; order.len()].into_boxed_slice();
         Self { config, order, penalties }
     }

@@ -30,7 +30,7 @@ pub use receiver::NotifyReceiver;
 /// Number of reports of marked packets without a notification after which the sender concludes that
 /// the peer sends none. A notifying peer sends the first one with the first mark; if that was lost,
 /// the next one corrects the conclusion.
-const UNHEARD: u8 = 16;
+const MAX_UNNOTIFIED_MARKS: u8 = 16;
 
 /// One DCQCN context: 56 bytes, parameters shared.
 ///
@@ -63,10 +63,10 @@ pub struct Dcqcn {
     cut_due: bool,
     /// The rate was cut at least once.
     limited: bool,
-    /// Reports of marked packets before the first notification, at most [`UNHEARD`].
-    unheard: u8,
+    /// Reports of marked packets before the first notification, at most [`MAX_UNNOTIFIED_MARKS`].
+    unnotified_marks: u8,
     /// A notification arrived.
-    heard: bool,
+    notified_once: bool,
 }
 
 impl Dcqcn {
@@ -88,8 +88,8 @@ impl Dcqcn {
             notified: false,
             cut_due: false,
             limited: false,
-            unheard: 0,
-            heard: false,
+            unnotified_marks: 0,
+            notified_once: false,
             config,
         }
     }
@@ -126,18 +126,18 @@ impl Dcqcn {
 
     /// Processes a report of marked packets, which shows whether the peer sends notifications.
     fn on_mark(&mut self, now: Time) {
-        if self.heard {
+        if self.notified_once {
             return;
         }
-        self.unheard = (self.unheard + 1).min(UNHEARD);
-        if self.unnotified() && self.may_cut(now, self.config.cnp_interval) {
+        self.unnotified_marks = (self.unnotified_marks + 1).min(MAX_UNNOTIFIED_MARKS);
+        if self.peer_never_notifies() && self.may_cut(now, self.config.cnp_interval) {
             self.on_notified(now);
         }
     }
 
     /// Returns whether the peer reports marks but does not notify.
-    const fn unnotified(&self) -> bool {
-        !self.heard && self.unheard >= UNHEARD
+    const fn peer_never_notifies(&self) -> bool {
+        !self.notified_once && self.unnotified_marks >= MAX_UNNOTIFIED_MARKS
     }
 
     /// Returns whether the last cut was at least `distance` ago.
@@ -237,7 +237,7 @@ impl SenderCc for Dcqcn {
     fn on_feedback(&mut self, feedback: &Feedback<'_>) {
         match feedback.kind {
             FeedbackKind::Notified => {
-                self.heard = true;
+                self.notified_once = true;
                 self.on_notified(feedback.now);
             }
             FeedbackKind::Acked if feedback.ecn => self.on_mark(feedback.now),
@@ -275,7 +275,7 @@ impl SenderCc for Dcqcn {
             cwnd: window,
             max_cwnd: window,
             rate: Some(up_to(self.rate, self.config.line)),
-            ungranted: self.unnotified(),
+            ungranted: self.peer_never_notifies(),
             ..SenderMetrics::default()
         }
     }

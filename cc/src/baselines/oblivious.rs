@@ -54,11 +54,11 @@ impl ObliviousPaths {
     #[must_use]
     #[allow(clippy::needless_pass_by_value)] // the signature that all selectors share
     pub fn new(config: Arc<ObliviousConfig>, rng: Rng) -> Self {
-        Self::over(config.paths, rng)
+        Self::with_paths(config.paths, rng)
     }
 
     /// Creates a selector over `paths` paths.
-    pub(super) fn over(paths: u16, rng: Rng) -> Self {
+    pub(super) fn with_paths(paths: u16, rng: Rng) -> Self {
         let mask = match paths.checked_ilog2() {
             Some(bits) => (1u16 << bits) - 1,
             None => 0,

@@ -118,7 +118,7 @@ impl Swift {
             // than one. In bytes, cwnd += ai / cwnd * num_acked is ai * mtu * bytes / cwnd.
             let step = self.config.ai * feedback.bytes as f32;
             self.cwnd += if self.cwnd >= mtu { step * mtu / self.cwnd } else { step };
-            self.settle(None);
+            self.finish_update(None);
         } else if self.can_decrease(now) {
             let ignored = fairness.is_some_and(|fairness| {
                 let sample = self.congestion_sample(feedback, (delay, target), self.cwnd);
@@ -129,7 +129,7 @@ impl Swift {
             if !ignored {
                 self.cwnd *= self.decrease(delay, target);
             }
-            self.settle(Some(now));
+            self.finish_update(Some(now));
         }
     }
 
@@ -169,11 +169,11 @@ impl Swift {
         let Some(update) = fairness.update(&sample) else { return };
         let left = if sample.decrease { self.decrease(delay, target) } else { 1.0 };
         let mtu = self.config.mtu as f32;
-        self.cwnd = self.bounded(self.reference * left + self.config.ai * update.gain * mtu);
+        self.cwnd = self.clamp_window(self.reference * left + self.config.ai * update.gain * mtu);
         if update.commit {
             self.reference = self.cwnd;
         }
-        self.space();
+        self.update_pacing_delay();
     }
 
     /// Processes a report that is no acknowledgement or needs no reference.
@@ -196,7 +196,7 @@ impl Swift {
         self.timeouts = self.timeouts.saturating_add(1);
         if self.timeouts >= self.config.retx_reset {
             self.cwnd = 0.0; // `settle` raises it to the smallest window
-            self.settle(Some(now));
+            self.finish_update(Some(now));
             self.reference = self.cwnd;
         } else {
             self.back_off(now);
@@ -207,7 +207,7 @@ impl Swift {
     fn back_off(&mut self, now: u32) {
         if self.can_decrease(now) {
             self.cwnd *= 1.0 - self.config.max_mdf;
-            self.settle(Some(now));
+            self.finish_update(Some(now));
             self.reference = self.cwnd;
         }
     }
@@ -215,25 +215,25 @@ impl Swift {
     /// Applies the end of algorithm 1: bounds, `t_last_decrease`, `pacing_delay`. Only a real
     /// decrease moves `t_last_decrease`: if an unchanged window did so, a flow whose every ACK is
     /// late could never decrease again.
-    fn settle(&mut self, decreased: Option<u32>) {
-        self.cwnd = self.bounded(self.cwnd);
+    fn finish_update(&mut self, decreased: Option<u32>) {
+        self.cwnd = self.clamp_window(self.cwnd);
         if let Some(now) = decreased {
             self.last_decrease = now;
         }
-        self.space();
+        self.update_pacing_delay();
     }
 
     #[inline(always)]
-    fn bounded(&self, window: f32) -> f32 {
+    fn clamp_window(&self, window: f32) -> f32 {
         let (config, mtu) = (&*self.config, self.config.mtu as f32);
         most(least(window, config.max_cwnd * mtu), config.min_cwnd * mtu)
     }
 
     /// Updates `pacing_delay`.
     #[inline(always)]
-    fn space(&mut self) {
+    fn update_pacing_delay(&mut self) {
         if self.cwnd < self.config.mtu as f32 {
-            self.space_out();
+            self.set_pacing_delay();
         } else {
             self.pacing_delay = 0;
         }
@@ -241,7 +241,7 @@ impl Swift {
 
     #[inline(never)]
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a saturating cast of a span
-    fn space_out(&mut self) {
+    fn set_pacing_delay(&mut self) {
         self.pacing_delay = (self.srtt * self.config.mtu as f32 / self.cwnd) as u32;
     }
 }

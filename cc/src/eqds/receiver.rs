@@ -108,7 +108,7 @@ impl CreditReceiver {
 
     /// Records that the flow wants `target` bytes in all. `answer` is true if the flow asked and
     /// waits for an answer.
-    fn demand(&mut self, now: Time, slot: u32, target: u64, answer: bool) {
+    fn raise_demand(&mut self, now: Time, slot: u32, target: u64, answer: bool) {
         let account = &mut self.accounts[slot as usize];
         account.target = account.target.max(target);
         if account.target > account.granted || answer {
@@ -120,20 +120,20 @@ impl CreditReceiver {
         if self.accounts[slot as usize].listed == PullList::Active {
             return;
         }
-        self.unlist(slot);
-        self.wake(now);
+        self.remove_from_list(slot);
+        self.resume_pacing(now);
         self.accounts[slot as usize].listed = PullList::Active;
         self.active.push_back(slot);
     }
 
     /// Advances the schedule of an idle pacer: idle time earns no credit.
-    fn wake(&mut self, now: Time) {
+    fn resume_pacing(&mut self, now: Time) {
         if self.active.is_empty() && self.idle.is_empty() {
             self.next = self.next.max(now);
         }
     }
 
-    fn unlist(&mut self, slot: u32) {
+    fn remove_from_list(&mut self, slot: u32) {
         let account = &mut self.accounts[slot as usize];
         match account.listed {
             PullList::Neither => return,
@@ -180,18 +180,18 @@ impl ReceiverCc for CreditReceiver {
         }
         let Some(target) = meta.demand else { return };
         let slot = self.slot(flow);
-        self.demand(now, slot, target, false);
+        self.raise_demand(now, slot, target, false);
         if meta.trimmed && !meta.duplicate {
             // The packet must be retransmitted, which the sender knows only later. Its next target
             // is absolute and contains the packet, so nothing is granted twice.
             let again = self.accounts[slot as usize].target.saturating_add(self.config.mtu.into());
-            self.demand(now, slot, again, false);
+            self.raise_demand(now, slot, again, false);
         }
     }
 
     fn on_request(&mut self, now: Time, flow: &mut RxFlow, target: u64) {
         let slot = self.slot(flow);
-        self.demand(now, slot, target, true);
+        self.raise_demand(now, slot, target, true);
     }
 
     fn fill_ack(&mut self, _now: Time, flow: &mut RxFlow, signals: &mut AckSignals) {
@@ -204,7 +204,7 @@ impl ReceiverCc for CreditReceiver {
 
     fn on_close(&mut self, _now: Time, flow: &mut RxFlow) {
         if let Some(slot) = flow.slot() {
-            self.unlist(slot);
+            self.remove_from_list(slot);
             self.free.push(slot);
             flow.set_slot(None);
         }

@@ -9,7 +9,7 @@ use crate::controller::{Feedback, FeedbackKind, SenderCc};
 use crate::fair::{CongestionSample, FairCc, Fairness, Reference};
 use crate::math::{clock, float, least, most, nanos};
 
-use super::{AckReport, FlowState, Nscc, NsccConfig, left_by};
+use super::{AckReport, FlowState, Nscc, NsccConfig, decrease_factor};
 
 impl FairCc for Nscc {
     type Reference = Reference;
@@ -55,7 +55,7 @@ impl Nscc {
         let sample = flow.congestion_sample(config, feedback, (rtt, delay));
         let update = fairness.update(&sample);
         let (now, bytes) = (clock(feedback.now), feedback.bytes as f32);
-        flow.count(feedback.bytes);
+        flow.count_acked(feedback.bytes);
         flow.avg_delay += least(bytes / flow.cwnd, 1.0) * (float(delay.0) - flow.avg_delay);
         if flow.qa_period_is_over(config, now) {
             flow.begin_qa_period(now);
@@ -74,7 +74,7 @@ impl Nscc {
         let reference = flow.cwnd;
         let Some(update) = update else { return fairness.set_reference(reference) };
         let lowers = sample.decrease && flow.avg_delay > float(config.target_qdelay.0);
-        let left = if lowers { left_by(config, flow.avg_delay) } else { 1.0 };
+        let left = if lowers { decrease_factor(config, flow.avg_delay) } else { 1.0 };
         let window = reference * left + config.eta * (update.gain - 1.0);
         flow.cwnd = most(least(window, flow.max_wnd), config.min_wnd);
         fairness.set_reference(if update.commit { flow.cwnd } else { reference });
@@ -106,8 +106,8 @@ impl Nscc {
         let lowers = sample.decrease
             && !flow.ignores(true)
             && flow.avg_delay > float(config.target_qdelay.0);
-        let left = if lowers { left_by(config, flow.avg_delay) } else { 1.0 };
-        let more = config.eta * flow.scale(config) * (update.gain - 1.0);
+        let left = if lowers { decrease_factor(config, flow.avg_delay) } else { 1.0 };
+        let more = config.eta * flow.gain_scale(config) * (update.gain - 1.0);
         flow.cwnd = most(least(reference * left + more, flow.max_wnd), config.min_wnd);
         if update.commit {
             fairness.set_reference(flow.cwnd);

@@ -157,7 +157,7 @@ impl Injection {
     pub fn on_send(&mut self, now: u64, flits: OperationFlits, multicast: bool) {
         match self {
             Self::None => {}
-            Self::Window(_, under_way) => under_way[flits.mostly() as usize] += 1,
+            Self::Window(_, under_way) => under_way[flits.main_class() as usize] += 1,
             Self::Tokens(tokens) => tokens.on_send(now, flits, multicast),
         }
     }
@@ -174,7 +174,7 @@ impl Injection {
         match self {
             Self::None => {}
             Self::Window(_, under_way) => {
-                let count = &mut under_way[flits.mostly() as usize];
+                let count = &mut under_way[flits.main_class() as usize];
                 *count = count.saturating_sub(1);
             }
             Self::Tokens(tokens) => tokens.on_done(now, sent, flits, multicast),
@@ -234,8 +234,9 @@ mod tests {
     fn a_window_counts_reads_and_writes_apart() {
         let config = InjectionConfig::by_name("window:ops=2").expect("there is one");
         let mut window = Injection::new(&config, 4, 0);
-        let ready =
-            |window: &Injection| [READ, WRITE].map(|flits| window.ready_at(flits.mostly()) == 0);
+        let ready = |window: &Injection| {
+            [READ, WRITE].map(|flits| window.ready_at(flits.main_class()) == 0)
+        };
         window.on_send(0, READ, true);
         window.on_send(1, READ, true);
         window.on_send(2, WRITE, true);

@@ -60,7 +60,7 @@ impl OperationFlits {
 
     /// Returns the class with the most flits.
     #[must_use]
-    pub const fn mostly(self) -> FlitClass {
+    pub const fn main_class(self) -> FlitClass {
         if self.request >= self.response { FlitClass::Request } else { FlitClass::Response }
     }
 }
@@ -159,7 +159,7 @@ impl ThreeCpo {
             }
         }
         if multicast {
-            self.classes[flits.mostly() as usize].watermark.sent += 1;
+            self.classes[flits.main_class() as usize].watermark.sent += 1;
             self.gap = self.last.map_or(0, |last| now.saturating_sub(last));
             self.last = Some(now);
         }

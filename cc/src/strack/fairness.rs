@@ -62,7 +62,7 @@ impl Strack {
             largest: self.max_wnd,
         };
         let update = fairness.update(&sample);
-        self.probe_later(feedback);
+        self.restart_probe_timer(feedback);
         self.update_achieved(now, feedback.bytes);
         // Decreases follow the updates instead of once a base round trip; a loss keeps its distance
         // to the committed ones.
@@ -72,7 +72,7 @@ impl Strack {
         fairness.set_reference(reference);
         let Some(update) = update else { return };
         if sample.decrease {
-            self.cwnd = self.lowered(delay).unwrap_or(reference);
+            self.cwnd = self.decreased_window(delay).unwrap_or(reference);
         }
         self.cwnd += self.config.eta * (update.gain - 1.0);
         self.clamp();

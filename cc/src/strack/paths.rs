@@ -74,11 +74,11 @@ impl StrackPaths {
     #[must_use]
     #[allow(clippy::needless_pass_by_value)] // the signature that all selectors share
     pub fn new(config: Arc<StrackPathsConfig>, _rng: Rng) -> Self {
-        Self::over(config.paths)
+        Self::with_paths(config.paths)
     }
 
     /// Creates a selector over `paths` paths, clamped to 1..=256.
-    fn over(paths: u16) -> Self {
+    fn with_paths(paths: u16) -> Self {
         Self { marked: [0; WORDS], paths: paths.clamp(1, MAX_PATHS), rr: 0, next: None }
     }
 

@@ -1,4 +1,4 @@
-//! NACK codes (table 3-58) and what an initiator does about each (reference provider).
+//! NACK codes (table 3-58) and the reaction of an initiator to each (reference provider).
 
 use super::code_points;
 

@@ -26,7 +26,7 @@ pds_view! {
     cc_type: u8 = |b| b[12] >> 4;
     /// Reserved, 4 bits.
     cc_flags: u8 = |b| b[12] & 0x0F;
-    /// Maximum PSN range, units of 128 PSNs; 0 says nothing.
+    /// Maximum PSN range, units of 128 PSNs; 0 means unknown.
     mpr: u8 = |b| b[13];
     /// SACK_Base - CACK_PSN, signed.
     sack_psn_offset: i16 = |b| be16_signed(b, 14);
@@ -53,7 +53,7 @@ pds_view! {
     cc_type: u8 = |b| b[12] >> 4;
     /// Reserved, 4 bits.
     cc_flags: u8 = |b| b[12] & 0x0F;
-    /// Maximum PSN range, units of 128 PSNs; 0 says nothing.
+    /// Maximum PSN range, units of 128 PSNs; 0 means unknown.
     mpr: u8 = |b| b[13];
     /// SACK_Base - CACK_PSN, signed.
     sack_psn_offset: i16 = |b| be16_signed(b, 14);
@@ -180,7 +180,7 @@ pub enum CcState {
 /// SACK and congestion-control state of an ACK_CC.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct AckCc {
-    /// Maximum PSN range: the peer may send PSNs up to CACK_PSN + 128 * `mpr`; 0 says nothing.
+    /// Maximum PSN range: the peer may send PSNs up to CACK_PSN + 128 * `mpr`; 0 means unknown.
     pub mpr: u8,
     /// SACK_Base - CACK_PSN.
     pub sack_psn_offset: i16,

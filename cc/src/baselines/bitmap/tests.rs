@@ -10,7 +10,7 @@ fn bitmap(paths: u16) -> BitmapPaths {
 }
 
 fn order(paths: u16) -> ObliviousPaths {
-    ObliviousPaths::over(paths, Rng::new(5))
+    ObliviousPaths::with_paths(paths, Rng::new(5))
 }
 
 #[test]

@@ -105,7 +105,7 @@ impl AckClockedPaths {
         (self.oldest + by) % CLOCKS as u8
     }
 
-    fn clock(&mut self, path: u16) {
+    fn push_clock(&mut self, path: u16) {
         let at = self.place(self.held);
         self.clocks[usize::from(at)] = path;
         if usize::from(self.held) < CLOCKS {
@@ -116,7 +116,7 @@ impl AckClockedPaths {
     }
 
     /// Returns whether the packet that leaves now is the probe of its round.
-    fn probes(&mut self, cwnd_packets: u32) -> bool {
+    fn is_probe(&mut self, cwnd_packets: u32) -> bool {
         if self.round == 0 {
             self.round = cwnd_packets.max(1);
         }
@@ -127,7 +127,7 @@ impl AckClockedPaths {
 
 impl PathSelector for AckClockedPaths {
     fn pick(&mut self, _now: Time, cwnd_packets: u32) -> u16 {
-        if self.probes(cwnd_packets) {
+        if self.is_probe(cwnd_packets) {
             return self.random();
         }
         if self.held > 0 {
@@ -148,10 +148,10 @@ impl PathSelector for AckClockedPaths {
             return;
         }
         match signal {
-            PathSignal::Good => self.clock(path),
+            PathSignal::Good => self.push_clock(path),
             PathSignal::Ecn if self.config.marked => {
                 if self.half {
-                    self.clock(path);
+                    self.push_clock(path);
                 }
                 self.half = !self.half;
             }

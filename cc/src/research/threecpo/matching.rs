@@ -6,7 +6,7 @@ use alloc::boxed::Box;
 /// Traffic of one multicast group and class, as one member sees it.
 #[derive(Clone, Debug)]
 pub(super) struct Matching {
-    /// By member: own flits that none of the member's have matched yet; negative for flits of the
+    /// Unmatched flits by member: own flits that none of the member's have matched yet; negative for flits of the
     /// member that none of the own ones have.
     unmatched: Box<[i32]>,
     /// By member: its flits that may still be matched, negative or zero. `unmatched` is never less.

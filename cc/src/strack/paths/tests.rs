@@ -7,7 +7,7 @@ const ECN: PathSignal = PathSignal::Ecn;
 
 /// A selector of sixteen paths, window permitting.
 fn sixteen() -> StrackPaths {
-    StrackPaths::over(16)
+    StrackPaths::with_paths(16)
 }
 
 /// What the next `N` packets take, at a window that keeps 16 paths active.
@@ -104,9 +104,13 @@ fn twice_the_window_is_active() {
     for (paths, cwnd, active) in
         [(256, 0, 8), (256, 3, 8), (256, 5, 10), (256, 128, 256), (256, u32::MAX, 256), (4, 100, 4)]
     {
-        assert_eq!(StrackPaths::over(paths).active(cwnd), active, "{paths} paths, window {cwnd}");
+        assert_eq!(
+            StrackPaths::with_paths(paths).active(cwnd),
+            active,
+            "{paths} paths, window {cwnd}"
+        );
     }
-    let mut paths = StrackPaths::over(256);
+    let mut paths = StrackPaths::with_paths(256);
     paths.rr = 9;
     assert_eq!(paths.pick(Time::ZERO, 5), 0); // 10 % 10
     // A path from before the window shrank: 201 % 8.
@@ -142,7 +146,7 @@ fn the_search_is_the_papers_loop() {
     let mut rng = squall_base::Rng::new(5);
     for round in 0..4_000u32 {
         let number = 1 + rng.below(256) as u16;
-        let mut paths = StrackPaths::over(number);
+        let mut paths = StrackPaths::with_paths(number);
         let density = rng.below(101);
         for path in 0..number {
             if rng.below(100) < density {
