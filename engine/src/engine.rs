@@ -7,17 +7,14 @@ mod holdings;
 mod links;
 mod packets;
 mod rates;
-mod receive_buffer;
 mod sizes;
 mod trains;
-mod whole;
 
 use core::net::SocketAddr;
 
 pub use closing::Closing;
 pub use links::{Acquaintance, LinkEnd, Linking};
 pub use packets::PacketMarks;
-pub use receive_buffer::ReceiveBuffer;
 
 use crate::api::{
     Completion, MatchSpace, Notice, OpError, Operation, Patience, PeerId, RecvOp, Refused, Trouble,
@@ -34,9 +31,7 @@ use crate::memory::Memory;
 use crate::ops::{Part, TxOp};
 use crate::outbound::{Answer, Outbound, emit_control, include, push_control, push_echo};
 use crate::peers::Peers;
-use crate::reliability::{
-    self, Contact, Event, FlowRecord, PdcInfo, Pdcs, PeerKey, Rates, TARDY, Told,
-};
+use crate::reliability::{self, Contact, Event, FlowRecord, PdcInfo, Pdcs, PeerKey, TARDY};
 use crate::report::Report;
 use crate::slab::Key;
 use crate::strays::Strays;
@@ -179,6 +174,18 @@ impl Engine {
         self.outbound.release_region(&mut step!(self, now), region);
     }
 
+    /// Packets of `lost` bytes found no room in this host's receive buffer (the socket's, say), which holds `buffer` bytes.
+    #[cold]
+    pub fn handle_buffer_overflow(&mut self, lost: u64, buffer: u64) {
+        self.pdcs.handle_buffer_overflow(lost, buffer);
+    }
+
+    /// This host's receive buffer is empty, for the first time after it overflowed.
+    #[cold]
+    pub fn handle_buffer_drained(&mut self) {
+        self.pdcs.handle_buffer_drained();
+    }
+
     /// The network said that a destination cannot be reached. It is remembered for the error text, and
     /// patience with a peer that stays silent is short when its host says that nobody listens there.
     pub fn handle_trouble(&mut self, now: Time, trouble: Trouble) {
@@ -262,11 +269,11 @@ impl Engine {
         loop {
             while let Some(control) = self.pdcs.poll_control(now) {
                 let dst = self.peers.get(PeerId(control.peer.0)).addr();
-                let start = push_echo(batch, Told::echo(&self.pdcs));
+                let start = push_echo(batch, self.pdcs.telemetry_echo());
                 push_control(batch, dst, control.path, |out| emit_control(&control.packet, out));
                 include(batch, start);
             }
-            if Rates::wait(&self.pdcs) {
+            if self.pdcs.has_rate_packets() {
                 poll_rates(self, now, batch);
             }
             let room = batch.packets.len() < limit;

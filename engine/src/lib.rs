@@ -61,7 +61,7 @@ pub use atomics::{atomic_combine, atomic_compares, atomic_most, atomic_size};
 pub use channel::LinkId;
 pub use config::Config;
 pub use counters::Counters;
-pub use engine::{Acquaintance, Closing, Engine, LinkEnd, Linking, PacketMarks, ReceiveBuffer};
+pub use engine::{Acquaintance, Closing, Engine, LinkEnd, Linking, PacketMarks};
 pub use fences::{Classes, Order};
 pub use holdings::Holdings;
 pub use links::{FramePayload, FrameSink, FrameTaken, Referred, Room};

@@ -200,11 +200,11 @@ fn a_host_that_is_behind_asks_its_senders_for_less_until_it_is_not() {
     let penalties = |w: &World| w.hosts[0].engine.counters().1.rx_penalties;
     exchange(&mut w, 1);
     assert_eq!(penalties(&w), 0);
-    ReceiveBuffer::of(&mut w.hosts[1].engine).overflowed(100_000, 100_000);
+    w.hosts[1].engine.handle_buffer_overflow(100_000, 100_000);
     exchange(&mut w, 2);
     let asked = penalties(&w);
     assert!(asked > 0);
-    ReceiveBuffer::of(&mut w.hosts[1].engine).drained();
+    w.hosts[1].engine.handle_buffer_drained();
     exchange(&mut w, 3);
     assert_eq!(penalties(&w), asked, "it keeps up");
 }

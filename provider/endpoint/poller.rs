@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::os::fd::RawFd;
 
 use squall_base::{Span, Time, Train};
-use squall_engine::{Engine, Operation, PacketMarks, ReceiveBuffer, Trouble};
+use squall_engine::{Engine, Operation, PacketMarks, Trouble};
 use squall_net::{Counters, NetError, Port, RxMeta, UdpPort, UnreachableReason};
 
 use super::peer_cache::PeerCache;
@@ -194,7 +194,7 @@ impl Poller {
         let mut sink = |meta: &RxMeta, train: Train<'_>| {
             let at = *arrived.get_or_insert_with(clock::now);
             if let Some(lost) = receive_buffer.note_overflow(meta.overflow, train) {
-                ReceiveBuffer::of(engine).overflowed(lost, receive_buffer.bytes());
+                engine.handle_buffer_overflow(lost, receive_buffer.bytes());
             }
             let trimmed = *dscp_trimmed == Some(meta.dscp);
             let marks = PacketMarks { ce: meta.ce(), trimmed };
@@ -202,7 +202,7 @@ impl Poller {
         };
         let report = port.recv(now, RX_BUDGET, &mut sink);
         if receive_buffer.note_poll(report.empty) {
-            ReceiveBuffer::of(engine).drained();
+            engine.handle_buffer_drained();
         }
         self.port.take_errors(&mut self.errors);
         if !self.errors.is_empty() {

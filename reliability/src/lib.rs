@@ -94,9 +94,7 @@ pub use config::{
 pub use counters::{Counters, NACK_CODES, NackCounts};
 pub use detection::{LossDetection, UnknownDetector};
 pub use flows::{FlowRecord, PathRecord};
-pub use pdcs::{
-    Admissions, Fragments, Pdcs, QueuedPacket, RateOut, Rates, ReceiveBuffer, Runs, TARDY, Told,
-};
+pub use pdcs::{Admissions, Pdcs, QueuedPacket, RatePacketOut, TARDY};
 pub use rate_packet::{emit_rates, rates_of, speculation_of};
 pub use telemetry::{hop_of, record_of};
 pub use types::{

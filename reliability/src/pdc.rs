@@ -151,6 +151,11 @@ impl<D: Copy> Pdc<D> {
         Ok(self.numbers.grant(&departure, self.control_path.detour()))
     }
 
+    /// Returns the receiving half for changes.
+    pub(crate) const fn rx_mut(&mut self) -> &mut Rx {
+        &mut self.rx
+    }
+
     /// Returns the receiving half.
     pub(crate) const fn rx(&self) -> &Rx {
         &self.rx

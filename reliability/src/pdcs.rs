@@ -4,12 +4,11 @@ mod admission;
 mod fragments;
 mod joint;
 mod numbering;
-mod rates;
+mod rate_packets;
 mod receive;
-mod receive_buffer;
 mod runs;
 mod table;
-mod told;
+mod telemetry;
 
 use std::sync::Arc;
 
@@ -26,13 +25,10 @@ use crate::types::{
 };
 pub use admission::Admissions;
 pub(crate) use fragments::Originals;
-pub use fragments::{Fragments, QueuedPacket};
+pub use fragments::QueuedPacket;
 use numbering::Numbering;
-pub use rates::{RateOut, Rates};
-pub use receive_buffer::ReceiveBuffer;
-pub use runs::Runs;
+pub use rate_packets::RatePacketOut;
 use table::Table;
-pub use told::Told;
 
 /// Whoever comes later than this after the time that [`Pdcs::poll_timeout`] said was not there: far longer
 /// than a busy process lets its timers wait, far shorter than anybody's patience.

@@ -9,6 +9,7 @@ use crate::base::{Psn, Span, Time};
 use crate::cc;
 use crate::config::Config;
 use crate::deadlines::{Deadlines, Timer};
+use crate::pdcs::Originals;
 use crate::types::PdcId;
 use crate::wire::Response;
 use next_ack::NextAck;
@@ -90,6 +91,37 @@ pub(crate) struct Rx {
     flow: cc::RxFlow,
     next_ack: NextAck,
     responses: Responses,
+    rare: Option<Box<RareRx>>,
+}
+
+/// The parts of a receiving half that most contexts never need.
+#[derive(Debug, Default)]
+pub(crate) struct RareRx {
+    /// The peer's packets that it replaced by fragments.
+    pub(crate) originals: Originals,
+    /// The credit that the peer wants in all, as far as known, in nominal bytes.
+    demanded: u64,
+    /// The records that switches wrote into the packet that arrived last, where the next ACK sends them back.
+    telemetry: Option<Box<cc::Hops>>,
+}
+
+impl RareRx {
+    /// Returns the credit that `units` of the wire, the low bits of the sum, ask for in all.
+    pub(crate) fn on_demand(&mut self, units: u32) -> u64 {
+        let demanded = cc::credit_bytes(self.demanded, units);
+        self.demanded = self.demanded.max(demanded);
+        demanded
+    }
+
+    /// Returns the telemetry of the packet that the next ACK will be about.
+    pub(crate) fn telemetry(&self) -> &cc::Hops {
+        self.telemetry.as_deref().unwrap_or_default()
+    }
+
+    /// Keeps the telemetry of a packet that arrived.
+    pub(crate) fn keep_telemetry(&mut self, hops: &cc::Hops) {
+        **self.telemetry.get_or_insert_default() = *hops;
+    }
 }
 
 impl Rx {
@@ -100,7 +132,13 @@ impl Rx {
             flow: cc::RxFlow::new(id.to_u32()),
             next_ack: NextAck::new(start),
             responses: Responses::default(),
+            rare: None,
         }
+    }
+
+    /// Returns the parts that most contexts never need, made when they are first needed.
+    pub(crate) fn rare_mut(&mut self) -> &mut RareRx {
+        self.rare.get_or_insert_default()
     }
 
     /// What arrived.

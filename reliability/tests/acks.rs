@@ -603,7 +603,7 @@ fn a_run_is_taken_as_its_packets_would_be() {
         let last = end.unwrap_or(EndArrival { bytes, ask: false });
         one.take(&Request { ack_request: last.ask, ..request(11) }, last.bytes, ce).unwrap();
         let arrival = Arrival { bytes, ce, ..Arrival::default() };
-        assert!(other.pdcs.runs(id).accept(other.now, run(2, 10, end), &arrival));
+        assert!(other.pdcs.accept_run(id, other.now, run(2, 10, end), &arrival));
         assert_eq!(counted(&one), counted(&other));
         assert_eq!(one.pdcs.poll_timeout(), other.pdcs.poll_timeout());
         assert_eq!(one.acks(), other.acks());
@@ -639,7 +639,7 @@ fn a_run_behind_a_hole_is_taken_as_its_packets_would_be() {
             one.take(&Request { ack_request: ask, ..request(n) }, bytes, ce).unwrap();
         }
         let arrival = Arrival { bytes: 100, ce, ..Arrival::default() };
-        assert!(other.pdcs.runs(id).accept(other.now, run(7, count as u16, end), &arrival));
+        assert!(other.pdcs.accept_run(id, other.now, run(7, count as u16, end), &arrival));
         let same = |one: &mut Receiver, other: &mut Receiver, what: &str| {
             assert_eq!(counted(one), counted(other), "{count} {what}");
             assert_eq!(one.pdcs.poll_timeout(), other.pdcs.poll_timeout(), "{count} {what}");
@@ -669,9 +669,9 @@ fn a_run_behind_a_hole_stays_inside_of_the_window() {
     receiver.take(&request(window - 3), 100, false).unwrap();
     let before = counted(&receiver);
     let beyond = run(window - 2, 5, None);
-    assert!(!receiver.pdcs.runs(id).accept(receiver.now, beyond, &arrival));
+    assert!(!receiver.pdcs.accept_run(id, receiver.now, beyond, &arrival));
     assert_eq!(counted(&receiver), before);
-    assert!(receiver.pdcs.runs(id).accept(receiver.now, run(window - 2, 4, None), &arrival));
+    assert!(receiver.pdcs.accept_run(id, receiver.now, run(window - 2, 4, None), &arrival));
     assert!(receiver.take(&request(window + 2), 100, false).is_err());
 }
 
@@ -684,12 +684,12 @@ fn a_run_that_is_not_expected_next_changes_nothing() {
     let before = counted(&receiver);
     // Behind another hole, before a packet that came early, received already.
     for first in [7, 2, 1] {
-        assert!(!receiver.pdcs.runs(id).accept(receiver.now, run(first, 2, None), &arrival));
+        assert!(!receiver.pdcs.accept_run(id, receiver.now, run(first, 2, None), &arrival));
     }
     assert_eq!(counted(&receiver), before);
     receiver.take_all([2, 3, 4], 100);
-    assert!(receiver.pdcs.runs(id).accept(receiver.now, run(6, 2, None), &arrival));
+    assert!(receiver.pdcs.accept_run(id, receiver.now, run(6, 2, None), &arrival));
     // A response that the peer must not miss is not passed over.
     receiver.answer(8, response(8));
-    assert!(!receiver.pdcs.runs(id).accept(receiver.now, run(9, 1, None), &arrival));
+    assert!(!receiver.pdcs.accept_run(id, receiver.now, run(9, 1, None), &arrival));
 }

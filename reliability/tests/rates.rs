@@ -3,8 +3,7 @@
 use squall_reliability::base::{Rate, Span, Time};
 use squall_reliability::cc::{self, RatePacket, SpercLink, SpercLinkParameters};
 use squall_reliability::{
-    Blocked, Config, Event, NewPacket, PdcId, Pdcs, PeerKey, RateOut, Rates, TxGrant,
-    speculation_of,
+    Blocked, Config, Event, NewPacket, PdcId, Pdcs, PeerKey, RatePacketOut, TxGrant, speculation_of,
 };
 
 const NOW: Time = Time(1_000_000);
@@ -23,20 +22,20 @@ fn send(pdcs: &mut Pdcs<u32>, now: Time, id: PdcId, desc: u32) -> Result<TxGrant
     pdcs.next_packet(now, id, &packet)
 }
 
-fn ask(pdcs: &mut Pdcs<u32>, now: Time) -> RateOut {
-    let out = Rates::of(pdcs).poll(now).expect("a rate packet");
-    assert!(!Rates::wait(pdcs));
+fn ask(pdcs: &mut Pdcs<u32>, now: Time) -> RatePacketOut {
+    let out = pdcs.poll_rate_packet(now).expect("a rate packet");
+    assert!(!pdcs.has_rate_packets());
     out
 }
 
 /// By a link of so many Gb/s, and back from the peer.
-fn answered(out: &RateOut, gbps: f64, let_through: u16) -> RatePacket {
+fn answered(out: &RatePacketOut, gbps: f64, let_through: u16) -> RatePacket {
     let mut packet = RatePacket { let_through, ..out.packet };
     let parameters = SpercLinkParameters { round: Span::micros(24), forget: Span::ZERO };
     SpercLink::new(gbps * 1e9, parameters).visit(NOW, 4, &mut packet);
     let mut peer = endpoint("sperc");
-    assert!(Rates::of(&mut peer).rx(NOW, PeerKey(9), &packet));
-    let back = Rates::of(&mut peer).poll(NOW).expect("it comes back");
+    assert!(peer.rx_rate_packet(NOW, PeerKey(9), &packet));
+    let back = peer.poll_rate_packet(NOW).expect("it comes back");
     assert_eq!((back.peer, back.id, back.packet.back), (PeerKey(9), None, true));
     back.packet
 }
@@ -52,11 +51,11 @@ fn the_rate_packet_goes_first_and_the_data_by_its_rate() {
     let now = NOW + Span::micros(12);
     let answer = answered(&out, 20.0, 1);
     // From somebody else, or for a context that is not: counted, and nothing else.
-    assert!(!Rates::of(&mut pdcs).rx(now, PeerKey(5), &answer));
-    assert!(!Rates::of(&mut pdcs).rx(now, PEER, &RatePacket { flow: 77, ..answer }));
+    assert!(!pdcs.rx_rate_packet(now, PeerKey(5), &answer));
+    assert!(!pdcs.rx_rate_packet(now, PEER, &RatePacket { flow: 77, ..answer }));
     assert_eq!(pdcs.counters().rx_unknown_context, 2);
     assert_eq!(pdcs.info(id).unwrap().rate, Some(Rate::gbps(100)));
-    assert!(Rates::of(&mut pdcs).rx(now, PEER, &answer));
+    assert!(pdcs.rx_rate_packet(now, PEER, &answer));
     assert_eq!(pdcs.poll_event(), Some(Event::Ready { id }));
     assert_eq!(pdcs.info(id).unwrap().rate, Some(Rate::gbps(20)));
     let first = send(&mut pdcs, now, id, 0).expect("it has a rate");
@@ -67,7 +66,7 @@ fn the_rate_packet_goes_first_and_the_data_by_its_rate() {
     assert!(send(&mut pdcs, now + Span::nanos(1_700), id, 2).is_ok());
     // Who lives on something else takes no rates.
     let mut other = endpoint("nscc");
-    assert!(!Rates::of(&mut other).rx(now, PEER, &answer));
+    assert!(!other.rx_rate_packet(now, PEER, &answer));
     assert_eq!(other.counters().rx_mismatch, 1);
 }
 
@@ -87,7 +86,7 @@ fn speculative_packets_are_told_apart_and_those_dropped_go_again() {
         now += Span::nanos(400);
     }
     assert_eq!(pdcs.poll_retransmit(now, id), None);
-    assert!(Rates::of(&mut pdcs).rx(now, PEER, &answered(&out, 20.0, 7)));
+    assert!(pdcs.rx_rate_packet(now, PEER, &answered(&out, 20.0, 7)));
     for desc in 7..10 {
         now += Span::micros(2);
         let (again, of) = pdcs.poll_retransmit(now, id).expect("it was dropped");

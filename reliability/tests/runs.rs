@@ -65,7 +65,7 @@ fn send_in_runs(
         let alike = plan[at..].iter().take_while(|packet| !packet.ends).count();
         if alike > 0 {
             let desc = |n| at as u32 + u32::from(n);
-            let Some(run) = pdcs.runs(id).send(now, (BYTES, alike as u16), desc) else { continue };
+            let Some(run) = pdcs.send_run(id, now, (BYTES, alike as u16), desc) else { continue };
             assert!(run.count > 0 && usize::from(run.count) <= alike);
             in_runs += usize::from(run.count);
             for n in 1..run.count {
@@ -79,7 +79,7 @@ fn send_in_runs(
             }
         }
         let Some(&end) = plan.get(got.len()) else { break };
-        if let Some(grant) = pdcs.runs(id).send_end(now, &new_packet(got.len(), end)) {
+        if let Some(grant) = pdcs.send_run_end(id, now, &new_packet(got.len(), end)) {
             ends += 1;
             got.push(left(&grant));
         }

@@ -11,7 +11,7 @@ use crate::introductions::{Around, Heard};
 use crate::memory::{KeyError, Memory, Payload};
 use crate::outbound::{Asks, RESOURCE_MEMORY, RESOURCE_RENDEZVOUS};
 use crate::peers::{Initiator, PeerState};
-use crate::reliability::{self, Delivery, PdcId, PeerKey, Refusal, RxVerdict, Told, cc};
+use crate::reliability::{self, Delivery, PdcId, PeerKey, Refusal, RxVerdict, cc};
 use crate::report::Report;
 use crate::step::Step;
 use crate::strays::Strays;
@@ -28,6 +28,18 @@ pub struct PacketMarks {
     pub ce: bool,
     /// A switch cut its payload off (known from the DSCP).
     pub trimmed: bool,
+}
+
+/// A data packet that the transport delivered, as [`Arriving::take_delivered`] takes it.
+pub(super) struct Delivered<'a> {
+    pub(super) id: PdcId,
+    pub(super) peer: PeerId,
+    pub(super) pds: &'a wire::Request,
+    pub(super) ses: &'a Ses,
+    pub(super) headers: &'a [u8],
+    pub(super) payload: &'a [u8],
+    /// The context's initiator sent the packet.
+    pub(super) forward: bool,
 }
 
 /// A packet that arrived, while it is looked at: at whose engine, when, and from where.
@@ -79,7 +91,7 @@ impl<'a, M: Memory> Arriving<'a, M> {
                 };
                 let (key, telemetry) = (PeerKey(peer.0), self.telemetry);
                 let pdcs = &mut self.engine.pdcs;
-                (peer, Told::by(pdcs, telemetry).rx_ack(self.now, key, &pds, response))
+                (peer, pdcs.rx_ack_with_telemetry(self.now, key, &pds, response, telemetry))
             }
             Packet::Nack(nack) => {
                 let Some(peer) = self.owner(nack.dpdcid) else { return };
@@ -191,7 +203,7 @@ impl<'a, M: Memory> Arriving<'a, M> {
         let verdict = if self.telemetry.is_empty() {
             pdcs.rx_request(self.now, key, pds, arrival)
         } else {
-            Told::by(pdcs, self.telemetry).rx_request(self.now, key, pds, arrival)
+            pdcs.rx_request_with_telemetry(self.now, key, pds, arrival, self.telemetry)
         };
         let delivery = match verdict {
             RxVerdict::Deliver(delivery) => delivery,
@@ -219,29 +231,14 @@ impl<'a, M: Memory> Arriving<'a, M> {
         if self.fragment.is_some() || self.engine.pdcs.has_fragments() {
             return self.deliver_beside_fragments((id, peer), (ses, payload), delivery);
         }
-        let tail = match ses {
-            Ses::Std(request) if forward && train.peek().is_some() => {
-                self.take_whole((id, peer), (pds, request), (headers, payload), train)
-            }
-            _ => None,
-        };
-        let taken = match ses {
-            _ if tail.is_some() => Taken::Yes(None),
-            ses => self.deliver((channel, peer), forward, (ses, payload)),
-        };
-        acknowledge(&mut step!(self.engine, self.now), delivery, taken);
-        if let Some(tail) = tail {
-            return self.accept_tail(id, &tail, arrival, train);
-        }
-        if matches!(taken, Taken::Yes(None)) && train.peek().is_some() {
-            self.follow(id, (pds, ses), (headers, payload.len()), arrival, train);
-        }
+        let packet = Delivered { id, peer, pds, ses, headers, payload, forward };
+        self.take_delivered(&packet, delivery, arrival, train);
     }
 
     /// Hands the content of a packet to the part of the engine that handles it. `forward` says that the context's
     /// initiator sent the packet.
     #[inline(always)]
-    fn deliver(
+    pub(super) fn deliver(
         &mut self,
         from: (ChannelId, PeerId),
         forward: bool,
@@ -273,13 +270,13 @@ impl<'a, M: Memory> Arriving<'a, M> {
         let forward = delivery.is_forward();
         let pdcs = &mut self.engine.pdcs;
         let wanted = match self.fragment {
-            None => pdcs.fragments(id).discard_original(delivery),
-            Some((original, _)) if pdcs.fragments(id).is_repeated(original) => {
+            None => pdcs.discard_original(delivery),
+            Some((original, _)) if pdcs.is_fragment_repeated(id, original) => {
                 self.engine.report.counters.rx_fragments_repeated += 1;
                 let step = &mut step!(self.engine, self.now);
                 return acknowledge(step, delivery, Taken::Yes(None));
             }
-            Some((original, count)) if !pdcs.fragments(id).accepts(original, count) => {
+            Some((original, count)) if !pdcs.accepts_fragment(id, original, count) => {
                 return acknowledge(&mut step!(self.engine, self.now), delivery, Taken::No);
             }
             Some(_) => Some(delivery),
@@ -290,7 +287,7 @@ impl<'a, M: Memory> Arriving<'a, M> {
         };
         let taken = self.deliver((id.into(), peer), forward, content);
         if let (Some((original, count)), Taken::Yes(_)) = (self.fragment, taken) {
-            self.engine.pdcs.fragments(id).take(original, count);
+            self.engine.pdcs.take_fragment(id, original, count);
         }
         acknowledge(&mut step!(self.engine, self.now), delivery, taken);
     }
@@ -513,7 +510,7 @@ fn initiator(
 
 /// Answers for a packet that the transport delivered.
 #[inline]
-fn acknowledge(step: &mut Step<'_>, delivery: Delivery, taken: Taken) {
+pub(super) fn acknowledge(step: &mut Step<'_>, delivery: Delivery, taken: Taken) {
     match taken {
         Taken::Yes(response) => step.pdcs.accept(step.now, delivery, response),
         Taken::Later(code) => {

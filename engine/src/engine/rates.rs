@@ -8,7 +8,7 @@ use crate::base::{Batch, Time};
 use crate::memory::Memory;
 use crate::outbound::push_rates;
 use crate::peers::Initiator;
-use crate::reliability::{PeerKey, Rates, rates_of};
+use crate::reliability::{PeerKey, rates_of};
 use crate::wire;
 
 /// Adds those that wait to `batch`, and lets the data go behind them that waited.
@@ -16,7 +16,7 @@ use crate::wire;
 #[inline(never)]
 pub(super) fn poll_rates(engine: &mut Engine, now: Time, batch: &mut Batch) {
     let who = Initiator { port: engine.config.port, tag: engine.config.instance.tag() };
-    while let Some(out) = Rates::of(&mut engine.pdcs).poll(now) {
+    while let Some(out) = engine.pdcs.poll_rate_packet(now) {
         let dst = engine.peers.get(PeerId(out.peer.0)).addr();
         push_rates(batch, dst, &out.packet, who);
     }
@@ -34,7 +34,7 @@ impl<M: Memory> Arriving<'_, M> {
             step.report.counters.rx_foreign += 1;
             return;
         };
-        if Rates::of(step.pdcs).rx(self.now, PeerKey(peer.0), &rates_of(packet)) {
+        if step.pdcs.rx_rate_packet(self.now, PeerKey(peer.0), &rates_of(packet)) {
             self.note_rx(peer);
         }
     }

@@ -4,19 +4,25 @@
 //! that follow it in the same train are compared with what they must be, and their bytes put into place, without
 //! being read and looked up one by one. Whatever is not as simple (a first packet, a last one, one that asks for an
 //! acknowledgement, a hole before it, a message without room) goes the way of a single packet. A message that is in
-//! one train from its first packet to its last goes that way as a whole (`whole.rs`).
+//! one train from its first packet to its last is taken as if it had come in one packet. [`Arriving::take_delivered`]
+//! decides.
 
 use core::net::SocketAddr;
 
-use super::packets::{Arriving, PacketMarks};
+use super::packets::{Arriving, Delivered, PacketMarks, acknowledge};
 use super::{Engine, step};
-use crate::base::{Time, Train, UserSlice};
+use crate::api::PeerId;
+use crate::base::{Psn, Time, Train, UserSlice};
+use crate::channel::ChannelId;
 use crate::inbox::Filling;
 use crate::memory::Memory;
 use crate::outbound::Reading;
 use crate::reliability::cc::Hops;
-use crate::reliability::{Arrival, EndArrival, PdcId, RunArrival, hop_of};
-use crate::wire::{Fragment, Opcode, PacketRun, PdsType, Request, Ses, Telemetry, TelemetryKind};
+use crate::reliability::{Arrival, Delivery, EndArrival, PdcId, RunArrival, hop_of};
+use crate::taken::Taken;
+use crate::wire::{
+    Fragment, Opcode, PacketRun, PdsType, Request, Ses, StdRequest, Telemetry, TelemetryKind,
+};
 
 impl Engine {
     /// Packets arrived together, in this order. They are UDP payloads without CRC trailer.
@@ -77,7 +83,7 @@ impl<M: Memory> Arriving<'_, M> {
     #[cold]
     fn prefixed(mut self, arrival: &Arrival, bytes: &[u8], train: &mut Train<'_>) {
         if Telemetry::is_before(bytes) {
-            self.told(arrival, bytes, train);
+            self.with_telemetry(arrival, bytes, train);
         } else if Fragment::is_before(bytes) {
             let Ok(fragment) = Fragment::read(bytes) else {
                 self.engine.report.counters.rx_malformed += 1;
@@ -91,7 +97,7 @@ impl<M: Memory> Arriving<'_, M> {
     }
 
     /// Handles a packet that follows telemetry.
-    fn told(self, arrival: &Arrival, bytes: &[u8], train: &mut Train<'_>) {
+    fn with_telemetry(self, arrival: &Arrival, bytes: &[u8], train: &mut Train<'_>) {
         let read = Telemetry::read(bytes).ok().filter(|read| {
             // Before an acknowledgement it is about another packet, before others about this one.
             let kind = read.packet.first().and_then(|first| PdsType::from_u8(first >> 3));
@@ -116,6 +122,64 @@ impl<M: Memory> Arriving<'_, M> {
     }
 }
 
+/// The packets of a train that follow the first packet of a message, to the end of the message.
+struct Tail<'a> {
+    packets: Train<'a>,
+    count: u16,
+    /// Bytes of each packet's headers.
+    headers: usize,
+    /// The number of the first.
+    psn: Psn,
+    /// The last; the others are as long as the first packet of the message.
+    end: EndArrival,
+}
+
+impl<'a> Tail<'a> {
+    /// What of `train` follows a message's first packet with these headers and `payload` bytes, if that is all there is
+    /// of the message.
+    #[inline]
+    fn of(
+        (pds, request): (&Request, &StdRequest),
+        (headers, payload): (&[u8], usize),
+        train: &Train<'a>,
+    ) -> Option<Self> {
+        if !request.som || request.eom || request.opcode == Opcode::Write || payload == 0 {
+            return None;
+        }
+        let left = (request.request_length as usize).checked_sub(payload)?;
+        let count = left.div_ceil(payload);
+        if count > train.count() {
+            return None;
+        }
+        let mut run = PacketRun::after(headers, pds, payload)?;
+        let (mut packets, psn) = (*train, run.psn());
+        if count > run.most() as usize + 1 {
+            return None;
+        }
+        for _ in 1..count {
+            if !run.is_next(packets.next()?) {
+                return None;
+            }
+            run.advance();
+        }
+        let last = packets.next()?;
+        Some(Self {
+            packets: *train,
+            // One more than a run has at most, which 16 bits number.
+            count: u16::try_from(count).ok()?,
+            headers: run.headers_len(),
+            psn,
+            end: EndArrival { bytes: u32::try_from(last.len()).ok()?, ask: run.ends_with(last)? },
+        })
+    }
+
+    /// The payloads, in order.
+    fn payloads(&self) -> impl Iterator<Item = &'a [u8]> {
+        let headers = self.headers;
+        self.packets.take(self.count.into()).map(move |packet| &packet[headers..])
+    }
+}
+
 /// Where the bytes of a run go.
 enum Place {
     Message(Filling),
@@ -124,9 +188,78 @@ enum Place {
 }
 
 impl<M: Memory> Arriving<'_, M> {
+    /// Takes a packet that the transport delivered, and the packets behind it in `train` that go with it. Only this function
+    /// decides how packets of a train are taken: a message that is in the train from its first packet to its last, as a whole;
+    /// packets that differ in their numbers alone, as a run behind the one that was taken; all others one by one.
+    #[inline(always)]
+    pub(super) fn take_delivered(
+        &mut self,
+        packet: &Delivered<'_>,
+        delivery: Delivery,
+        arrival: &Arrival,
+        train: &mut Train<'_>,
+    ) {
+        let &Delivered { id, peer, pds, ses, headers, payload, forward } = packet;
+        let tail = match ses {
+            Ses::Std(request) if forward && train.peek().is_some() => {
+                self.take_whole((id, peer), (pds, request), (headers, payload), train)
+            }
+            _ => None,
+        };
+        let taken = match ses {
+            _ if tail.is_some() => Taken::Yes(None),
+            ses => self.deliver((ChannelId::Context(id), peer), forward, (ses, payload)),
+        };
+        acknowledge(&mut step!(self.engine, self.now), delivery, taken);
+        if let Some(tail) = tail {
+            return self.accept_tail(id, &tail, arrival, train);
+        }
+        if matches!(taken, Taken::Yes(None)) && train.peek().is_some() {
+            self.take_run(id, (pds, ses), (headers, payload.len()), arrival, train);
+        }
+    }
+
+    /// Takes a message of which a packet with these headers and `payload` is the first and new, if all others follow in
+    /// `train`, and a receive waits for it; what [`Arriving::accept_tail`] is to accept once the first packet is.
+    #[inline]
+    fn take_whole<'t>(
+        &mut self,
+        (id, peer): (PdcId, PeerId),
+        (pds, request): (&Request, &StdRequest),
+        (headers, payload): (&[u8], &[u8]),
+        train: &Train<'t>,
+    ) -> Option<Tail<'t>> {
+        let tail = Tail::of((pds, request), (headers, payload.len()), train)?;
+        // Then all of it is new, and nothing can come in between.
+        if !self.telemetry.is_empty() || !self.engine.pdcs.run_is_next(id, pds.psn) {
+            return None;
+        }
+        let payloads = core::iter::once(payload).chain(tail.payloads());
+        let (mut step, from) = (step!(self.engine, self.now), (ChannelId::Context(id), peer));
+        let inbox = &mut self.engine.inbox;
+        inbox.take_whole(&mut step, self.mem, from, request, payloads).then_some(tail)
+    }
+
+    /// Accepts what [`Arriving::take_whole`] took besides the first packet, which was accepted and is like `arrival`, and goes
+    /// past it in `train`.
+    fn accept_tail(
+        &mut self,
+        id: PdcId,
+        tail: &Tail<'_>,
+        arrival: &Arrival,
+        train: &mut Train<'_>,
+    ) {
+        let &Tail { psn, count, end, .. } = tail;
+        let run = RunArrival { first: psn, count: count - 1, end: Some(end) };
+        let accepted = self.engine.pdcs.accept_run(id, self.now, run, arrival);
+        debug_assert!(accepted, "the context does not go on where it did");
+        self.engine.report.counters.rx_run_packets += u64::from(count);
+        train.nth(usize::from(count) - 1);
+    }
+
     /// Takes the packets of `train` that follow, in a run, the one with these headers and `payload` bytes, which
     /// was taken.
-    pub(super) fn follow(
+    fn take_run(
         &mut self,
         id: PdcId,
         (pds, ses): (&Request, &Ses),
@@ -157,7 +290,7 @@ impl<M: Memory> Arriving<'_, M> {
         let len = u64::from(alike) * payload as u64 + last;
         let Some(place) = self.place_of_run(id, ses, (offset, len)) else { return };
         let arrived = RunArrival { first: psn, count: alike, end };
-        if !self.engine.pdcs.runs(id).accept(self.now, arrived, arrival) {
+        if !self.engine.pdcs.accept_run(id, self.now, arrived, arrival) {
             return;
         }
         let payloads =

@@ -91,7 +91,7 @@ impl Ops {
         part: Part,
     ) -> Option<[u8; Fragment::LEN]> {
         let Original { index, count, .. } = self.fragments.original(part)?;
-        let start = step.pdcs.fragments(id).start();
+        let start = step.pdcs.start_psn(id);
         Some(Fragment::head(start.plus(index), count))
     }
 
@@ -101,7 +101,7 @@ impl Ops {
     pub(super) fn cut_queued(&mut self, step: &mut Step<'_>, id: PdcId) {
         let Some(context) = step.contexts.get(id.into()) else { return };
         let (most, host) = (context.max_packet, context.dst.ip());
-        let Some(packet) = step.pdcs.fragments(id).next_queued() else { return };
+        let Some(packet) = step.pdcs.next_queued(id) else { return };
         let part = packet.desc;
         let Some(op) = self.get_mut(part.op).filter(|op| packet.bytes > most && is_divisible(op))
         else {
@@ -117,14 +117,17 @@ impl Ops {
         }
         op.progress.in_flight += u32::from(count) - 1;
         step.report.counters.tx_fragments += u64::from(count);
-        let start = step.pdcs.fragments(id).start();
+        let start = step.pdcs.start_psn(id);
         // The difference is not negative: the packet belongs to the context.
         let index = packet.psn.distance(start).cast_unsigned();
-        step.pdcs.fragments(id).shorten(QueuedPacket {
-            bytes: packet.bytes - (part.len - room) + Fragment::LEN as u32,
-            desc: Part { len: room, ..part },
-            ..packet
-        });
+        step.pdcs.shorten_queued(
+            id,
+            QueuedPacket {
+                bytes: packet.bytes - (part.len - room) + Fragment::LEN as u32,
+                desc: Part { len: room, ..part },
+                ..packet
+            },
+        );
         let fragments = &mut self.fragments;
         let original = Original { len: part.len, index, count };
         fragments.originals.entry(part.op).or_default().insert(part.offset, original);

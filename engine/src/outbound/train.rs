@@ -84,8 +84,9 @@ impl Building<'_, '_> {
             // `request_length` has 32 bits.
             let part = |n: u16| Part { offset: at + len * u32::from(n), ..first };
             let (now, bytes) = (self.step.now, headers + len);
-            let runs = self.step.pdcs.runs(self.id);
-            let Some(sent) = runs.send(now, (bytes, count), part) else { return false };
+            let Some(sent) = self.step.pdcs.send_run(self.id, now, (bytes, count), part) else {
+                return false;
+            };
             let asks = sent.last.pds.ack_request;
             self.build((sent.count, asks), sent.path, payload, (at, len));
             if let Some(packet) = self.batch.packets.last_mut() {
@@ -103,8 +104,9 @@ impl Building<'_, '_> {
         let desc = Part { offset: at, len, ..first };
         let bytes = headers + len;
         let wanted = NewPacket { desc, bytes, last: rest.alone, prompt: rest.prompt, backlog: 0 };
-        let runs = self.step.pdcs.runs(self.id);
-        let Some(end) = runs.send_end(self.step.now, &wanted) else { return false };
+        let Some(end) = self.step.pdcs.send_run_end(self.id, self.step.now, &wanted) else {
+            return false;
+        };
         self.build((1, end.pds.ack_request), end.path, payload, (at, len));
         true
     }

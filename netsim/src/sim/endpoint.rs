@@ -14,7 +14,7 @@ use squall_base::Time;
 use squall_cc::RatePacket;
 use squall_reliability::{
     Arrival, Config, ControlPacket, Event, NOMINAL_OVERHEAD, NewPacket, PdcId, Pdcs, PeerKey,
-    RateOut, Rates, ReceiveBuffer, RxVerdict, Told,
+    RatePacketOut, RxVerdict,
 };
 
 /// What comes back with a packet's fate.
@@ -118,12 +118,12 @@ impl Adapter for Endpoint {
                     && running.first == Some(pds.psn)
                     && let Some(list) = incasts.list(flow)
                 {
-                    Told::announce(&mut self.pdcs, time, &list);
+                    self.pdcs.handle_sender_list(time, &list);
                 }
                 let verdict = if work.telemetry.is_empty() {
                     self.pdcs.rx_request(time, peer, pds, &meta)
                 } else {
-                    Told::by(&mut self.pdcs, work.telemetry).rx_request(time, peer, pds, &meta)
+                    self.pdcs.rx_request_with_telemetry(time, peer, pds, &meta, work.telemetry)
                 };
                 if let RxVerdict::Deliver(delivery) = verdict {
                     self.pdcs.accept(time, delivery, None);
@@ -133,7 +133,7 @@ impl Adapter for Endpoint {
             Body::Rates | Body::Roce(_) => {}
             Body::Control(ControlPacket::Ack { pds, response }) => {
                 let (response, telemetry) = (response.as_ref(), work.telemetry);
-                Told::by(&mut self.pdcs, telemetry).rx_ack(time, peer, pds, response);
+                self.pdcs.rx_ack_with_telemetry(time, peer, pds, response, telemetry);
             }
             Body::Control(ControlPacket::Nack(nack)) => {
                 self.pdcs.rx_nack(time, peer, nack);
@@ -145,11 +145,11 @@ impl Adapter for Endpoint {
     }
 
     fn handle_overflow(&mut self, lost: u64, buffer: u64) {
-        ReceiveBuffer::of(&mut self.pdcs).overflowed(lost, buffer);
+        self.pdcs.handle_buffer_overflow(lost, buffer);
     }
 
     fn handle_drained(&mut self) {
-        ReceiveBuffer::of(&mut self.pdcs).drained();
+        self.pdcs.handle_buffer_drained();
     }
 
     fn handle_timeout(&mut self, work: &mut Work<'_>) {
@@ -159,7 +159,7 @@ impl Adapter for Endpoint {
     fn attend(&mut self, work: &mut Work<'_>) {
         let time = work.now.time();
         while let Some(out) = self.pdcs.poll_control(time) {
-            let (body, echo) = (Body::Control(out.packet), Told::echo(&self.pdcs));
+            let (body, echo) = (Body::Control(out.packet), self.pdcs.telemetry_echo());
             work.outbox.answer(out.peer.0, out.path.into(), body, echo);
         }
         while let Some(event) = self.pdcs.poll_event() {
@@ -253,7 +253,7 @@ impl Adapter for Endpoint {
         outbox: &mut Outbox,
         sizes: Sizes,
     ) -> Option<(PacketHeader, RatePacket)> {
-        let RateOut { peer, id, packet } = Rates::of(&mut self.pdcs).poll(now)?;
+        let RatePacketOut { peer, id, packet } = self.pdcs.poll_rate_packet(now)?;
         let Some(place) = id.and_then(|id| self.of(id)) else {
             return Some((outbox.header_back(peer.0, sizes.control), packet));
         };
@@ -264,11 +264,11 @@ impl Adapter for Endpoint {
     }
 
     fn has_rate_packet(&self) -> bool {
-        Rates::wait(&self.pdcs)
+        self.pdcs.has_rate_packets()
     }
 
     fn rated(&mut self, source: u32, packet: &RatePacket, work: &mut Work<'_>) {
-        Rates::of(&mut self.pdcs).rx(work.now.time(), PeerKey(source), packet);
+        self.pdcs.rx_rate_packet(work.now.time(), PeerKey(source), packet);
     }
 
     fn lane(&mut self, context: u32) -> &mut Lane {

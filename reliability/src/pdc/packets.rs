@@ -38,7 +38,7 @@ impl<D: Copy> Pdc<D> {
             cc::AckSignals { ooo: Some(self.rx.window().ahead()), ..cc::AckSignals::default() };
         shared.receiver.fill_ack(now, self.rx.flow_mut(), &mut signals);
         if shared.config.acks.telemetry {
-            shared.echo = *self.tx.rare_mut().telemetry();
+            shared.echo = *self.rx.rare_mut().telemetry();
         }
         // Offsets reach at most two windows.
         let offset = |psn: Psn| i16::try_from(psn.distance(body.cack)).unwrap_or(0);

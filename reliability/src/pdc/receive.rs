@@ -72,7 +72,7 @@ impl<D: Copy> Pdc<D> {
         }
         // Of those that switches may drop, this is for switches.
         let ccc = pds.ccc.filter(|_| !shared.config.rates());
-        let demand = ccc.map(|ccc| self.tx.rare_mut().credit.on_demand(ccc.credit_target));
+        let demand = ccc.map(|ccc| self.rx.rare_mut().on_demand(ccc.credit_target));
         if duplicate || arrival.trimmed {
             self.count_arrival(now, arrival, duplicate, demand, shared);
             if duplicate {
@@ -388,7 +388,7 @@ impl<D: Copy> Pdc<D> {
                 true
             }
             ControlKind::CreditRequest => {
-                let target = self.tx.rare_mut().credit.on_demand(control.payload);
+                let target = self.rx.rare_mut().on_demand(control.payload);
                 shared.receiver.on_request(now, self.rx.flow_mut(), target);
                 true
             }

@@ -59,33 +59,19 @@ pub struct QueuedPacket<D> {
     pub desc: D,
 }
 
-/// The fragments of one context, at either end.
-#[derive(Debug)]
-pub struct Fragments<'a, D> {
-    pdcs: &'a mut Pdcs<D>,
-    id: PdcId,
-}
-
 impl<D: Copy> Pdcs<D> {
-    /// Returns the fragments of context `id`.
-    pub const fn fragments(&mut self, id: PdcId) -> Fragments<'_, D> {
-        Fragments { pdcs: self, id }
-    }
-
     /// Returns whether a fragment was ever taken, on any context.
     #[must_use]
     #[inline]
     pub const fn has_fragments(&self) -> bool {
         self.shared.fragmented
     }
-}
 
-impl<D: Copy> Fragments<'_, D> {
-    /// Returns whether the bytes of a fragment have arrived already, because its original was taken as a whole.
+    /// Returns whether the bytes of a fragment on context `id` have arrived already, because its original was taken as a whole.
     #[must_use]
-    pub fn is_repeated(self, original: Psn) -> bool {
-        self.pdcs.table.get_mut(self.id).is_some_and(|pdc| {
-            pdc.rx().has(original) && !pdc.tx_mut().rare_mut().originals.contains(original)
+    pub fn is_fragment_repeated(&mut self, id: PdcId, original: Psn) -> bool {
+        self.table.get_mut(id).is_some_and(|pdc| {
+            pdc.rx().has(original) && !pdc.rx_mut().rare_mut().originals.contains(original)
         })
     }
 
@@ -93,49 +79,50 @@ impl<D: Copy> Fragments<'_, D> {
     /// have sent the fragment: it cuts a packet into at least two parts, always says into how many, and has at most
     /// `MAX_ORIGINALS` cut packets outstanding.
     #[must_use]
-    pub fn accepts(self, original: Psn, count: u8) -> bool {
-        let pdc = self.pdcs.table.get_mut(self.id);
-        pdc.is_some_and(|pdc| pdc.tx_mut().rare_mut().originals.accepts(original, count))
+    pub fn accepts_fragment(&mut self, id: PdcId, original: Psn, count: u8) -> bool {
+        let pdc = self.table.get_mut(id);
+        pdc.is_some_and(|pdc| pdc.rx_mut().rare_mut().originals.accepts(original, count))
     }
 
-    /// Records that the engine took one of the `count` fragments of `original`, which was [accepted](Self::accepts).
-    pub fn take(self, original: Psn, count: u8) {
-        self.pdcs.shared.fragmented = true;
-        if let Some(pdc) = self.pdcs.table.get_mut(self.id) {
-            pdc.tx_mut().rare_mut().originals.take(original, count);
+    /// Records that the engine took one of the `count` fragments of `original`, which was
+    /// [accepted](Self::accepts_fragment).
+    pub fn take_fragment(&mut self, id: PdcId, original: Psn, count: u8) {
+        self.shared.fragmented = true;
+        if let Some(pdc) = self.table.get_mut(id) {
+            pdc.rx_mut().rare_mut().originals.take(original, count);
         }
     }
 
     /// Discards a packet that was delivered if fragments of it were taken already: a late copy of an original. Its
     /// sender repeats the first fragment, which has the same PSN. Returns the packet otherwise.
-    pub fn discard_original(self, delivery: Delivery) -> Option<Delivery> {
-        let pdc = self.pdcs.table.get_mut(self.id)?;
-        if !pdc.tx_mut().rare_mut().originals.contains(delivery.psn()) {
+    pub fn discard_original(&mut self, delivery: Delivery) -> Option<Delivery> {
+        let pdc = self.table.get_mut(delivery.id())?;
+        if !pdc.rx_mut().rare_mut().originals.contains(delivery.psn()) {
             return Some(delivery);
         }
         let (id, psn) = delivery.spend();
-        self.pdcs.pending.take_if(|pending| pending.is(id, psn));
+        self.pending.take_if(|pending| pending.is(id, psn));
         None
     }
 
-    /// Returns the packet that [`Pdcs::poll_retransmit`] would send again next, if it may.
+    /// Returns the packet of context `id` that [`Pdcs::poll_retransmit`] would send again next, if it may.
     #[must_use]
-    pub fn next_queued(self) -> Option<QueuedPacket<D>> {
-        self.pdcs.table.get_mut(self.id)?.tx_mut().next_queued()
+    pub fn next_queued(&mut self, id: PdcId) -> Option<QueuedPacket<D>> {
+        self.table.get_mut(id)?.tx_mut().next_queued()
     }
 
-    /// Shortens a packet that waits to be sent again: from now on it is the first fragment of its original.
-    pub fn shorten(self, packet: QueuedPacket<D>) {
-        if let Some(pdc) = self.pdcs.table.get_mut(self.id) {
+    /// Shortens a packet of context `id` that waits to be sent again: from now on it is the first fragment of its original.
+    pub fn shorten_queued(&mut self, id: PdcId, packet: QueuedPacket<D>) {
+        if let Some(pdc) = self.table.get_mut(id) {
             pdc.tx_mut().shorten(packet.psn, packet.desc, packet.bytes);
         }
     }
 
-    /// Returns the first PSN of the context, in either direction. It changes when the peer makes the context start
+    /// Returns the first PSN of context `id`, in either direction. It changes when the peer makes the context start
     /// again, together with the PSNs of all packets.
     #[must_use]
-    pub fn start(self) -> Psn {
-        self.pdcs.table.get(self.id).map_or(Psn(0), |pdc| pdc.numbers().start)
+    pub fn start_psn(&self, id: PdcId) -> Psn {
+        self.table.get(id).map_or(Psn(0), |pdc| pdc.numbers().start)
     }
 }
 

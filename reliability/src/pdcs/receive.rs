@@ -1,8 +1,8 @@
 //! The calls that bring packets: which context each is for, and what comes of it.
 
-use super::{Pdcs, Told};
+use super::Pdcs;
 use crate::base::{Psn, Time};
-use crate::cc;
+use crate::cc::{self, ReceiverCc as _};
 use crate::pdc::Outcome;
 use crate::types::{Arrival, Contact, Delivery, Label, PdcFailure, PeerKey, Refusal, RxVerdict};
 use crate::wire::{Ack, Control, ControlKind, Dest, Mode, Nack, NackCode, Request, Response};
@@ -132,6 +132,18 @@ impl<D: Copy> Pdcs<D> {
         }
     }
 
+    /// Packets of `lost` bytes found no room in this host's receive buffer (the socket's, say), which holds `buffer` bytes.
+    #[cold]
+    pub fn handle_buffer_overflow(&mut self, lost: u64, buffer: u64) {
+        self.shared.receiver.on_overflow(lost, buffer);
+    }
+
+    /// This host's receive buffer is empty, for the first time after it overflowed.
+    #[cold]
+    pub fn handle_buffer_drained(&mut self) {
+        self.shared.receiver.on_drained();
+    }
+
     /// An ACK arrived from `peer`, with the SES response if it carried one. `false` when it was not
     /// believed.
     pub fn rx_ack(
@@ -141,7 +153,7 @@ impl<D: Copy> Pdcs<D> {
         ack: &Ack,
         response: Option<&Response>,
     ) -> bool {
-        Told::by(self, cc::Hops::NONE).rx_ack(now, peer, ack, response)
+        self.rx_ack_with_telemetry(now, peer, ack, response, cc::Hops::NONE)
     }
 
     /// A NACK arrived from `peer`. `false` when it was not believed.

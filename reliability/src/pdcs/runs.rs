@@ -1,4 +1,4 @@
-//! Runs: packets of one context that follow each other and differ in their numbers alone.
+//! Packet runs: packets of one context that follow each other and differ in their numbers alone.
 
 use super::Pdcs;
 use crate::base::{Psn, Time};
@@ -6,68 +6,52 @@ use crate::pdc::{Outcome, accept_run, goes_on_at, send_end, send_run};
 use crate::tx::Following;
 use crate::types::{Arrival, NewPacket, PdcId, RunArrival, RunGrant, TxGrant};
 
-/// What can be done with many packets of a context at once.
-#[derive(Debug)]
-pub struct Runs<'a, D> {
-    pdcs: &'a mut Pdcs<D>,
-    id: PdcId,
-}
-
 impl<D: Copy> Pdcs<D> {
-    /// The runs of context `id`.
-    pub const fn runs(&mut self, id: PdcId) -> Runs<'_, D> {
-        Runs { pdcs: self, id }
-    }
-}
-
-impl<D: Copy> Runs<'_, D> {
-    /// Whether all that came before `psn` was accepted and nothing that came after it: what comes from there on without a
-    /// gap is new.
+    /// Returns whether `psn` is the next packet of context `id` and no later one has arrived: all that follows from there
+    /// without a gap is new.
     #[must_use]
-    pub fn go_on_at(self, psn: Psn) -> bool {
-        self.pdcs.table.get_mut(self.id).is_some_and(|pdc| goes_on_at(pdc, psn))
+    pub fn run_is_next(&mut self, id: PdcId, psn: Psn) -> bool {
+        self.table.get_mut(id).is_some_and(|pdc| goes_on_at(pdc, psn))
     }
 
-    /// The data packets of `run` follow the newest that was [accepted](Pdcs::accept), on this
-    /// context and from its sender, whatever is missing before; all but the end are like `arrival`, which is not
-    /// trimmed. Takes them, for the engine has room for all. `false`, and nothing is changed, where others at or after them
-    /// came already, or they are beyond the window; then each is [handed in](Pdcs::rx_request) as ever.
-    pub fn accept(self, now: Time, run: RunArrival, arrival: &Arrival) -> bool {
-        let Self { pdcs, id } = self;
-        debug_assert!(pdcs.pending.is_none() && !arrival.trimmed);
-        let Some(pdc) = pdcs.table.get_mut(id) else { return false };
-        let taken = accept_run(pdc, now, run, arrival, &mut pdcs.shared);
-        if taken && !pdc.conclude_arrival(now, &mut pdcs.shared) {
-            pdcs.conclude(now, id.slot_number(), Outcome::Alive);
+    /// Accepts the data packets of `run`, which follow the newest packet that was [accepted](Pdcs::accept) on context `id`, came
+    /// from its sender, and for all of which the engine has room. All but the end are like `arrival`, which is not trimmed.
+    /// Older packets may be missing. Returns false and changes nothing where packets at or after the run arrived before, or
+    /// the run is beyond the window; then the caller [hands in](Pdcs::rx_request) each packet.
+    pub fn accept_run(&mut self, id: PdcId, now: Time, run: RunArrival, arrival: &Arrival) -> bool {
+        debug_assert!(self.pending.is_none() && !arrival.trimmed);
+        let Some(pdc) = self.table.get_mut(id) else { return false };
+        let taken = accept_run(pdc, now, run, arrival, &mut self.shared);
+        if taken && !pdc.conclude_arrival(now, &mut self.shared) {
+            self.conclude(now, id.slot_number(), Outcome::Alive);
         }
         taken
     }
 
-    /// Asks to send up to `count` packets of `bytes` of UDP payload each for the first time, that follow the one
-    /// for which [`Pdcs::next_packet`] gave permission at this very moment; something waits behind each of them.
-    /// `desc` tells what the engine needs to build the n-th again. `None` when none may go this way; then each
-    /// is asked for as ever.
-    pub fn send(
-        self,
+    /// Asks to send up to `count` packets of `bytes` of UDP payload each for the first time. They follow the packet for which
+    /// [`Pdcs::next_packet`] gave permission at this very moment, and something waits behind each of them. `desc` returns the
+    /// descriptor of the n-th. Returns `None` when no packet may go this way; then the caller asks for each.
+    pub fn send_run(
+        &mut self,
+        id: PdcId,
         now: Time,
         (bytes, count): (u32, u16),
         desc: impl FnMut(u16) -> D,
     ) -> Option<RunGrant> {
-        let Self { pdcs, id } = self;
-        let pdc = pdcs.table.get_mut(id)?;
-        let shared = &mut pdcs.shared;
+        let pdc = self.table.get_mut(id)?;
+        let shared = &mut self.shared;
         let grant = send_run(pdc, now, Following { bytes, count }, desc, shared);
         let when = pdc.deadline_after_send(shared);
         shared.schedule.at_latest(id.slot_number(), when);
         grant
     }
 
-    /// Asks to send a packet for the first time, that follows in its train the one for which [`Pdcs::next_packet`] or
-    /// [`Runs::send`] gave permission at this very moment. `None` when it may not go this way; then it is asked for as ever.
-    pub fn send_end(self, now: Time, packet: &NewPacket<D>) -> Option<TxGrant> {
-        let Self { pdcs, id } = self;
-        let pdc = pdcs.table.get_mut(id)?;
-        let shared = &mut pdcs.shared;
+    /// Asks to send a packet for the first time that follows, in its train, the one for which [`Pdcs::next_packet`] or
+    /// [`Pdcs::send_run`] gave permission at this very moment. Returns `None` when it may not go this way; then the caller asks
+    /// by [`Pdcs::next_packet`].
+    pub fn send_run_end(&mut self, id: PdcId, now: Time, packet: &NewPacket<D>) -> Option<TxGrant> {
+        let pdc = self.table.get_mut(id)?;
+        let shared = &mut self.shared;
         let grant = send_end(pdc, now, packet, shared)?;
         let when = pdc.deadline_after_send(shared);
         shared.schedule.at_latest(id.slot_number(), when);

@@ -1,10 +1,9 @@
-//! What a sending half seldom needs: made when it is first needed.
+//! The parts of a sending half that most contexts never need. They are made when they are first needed.
 
 use crate::base::{Psn, Rng, Span, Time};
 use crate::cc;
 use crate::config::Config;
 use crate::deadlines::{Deadlines, Timer};
-use crate::pdcs::Originals;
 use crate::tx::asked::Asked;
 use crate::tx::loss_timer::MAX_BACKOFF;
 use crate::tx::overtaken::PathOrder;
@@ -21,27 +20,10 @@ pub(crate) struct Rare {
     pub(super) order: PathOrder,
     pub(super) suspicion: Suspicion,
     pub(crate) asked: Asked,
-    /// The peer's packets that it replaced by fragments. They are kept here because the sending half has a place for
-    /// rare state.
-    pub(crate) originals: Originals,
-    /// How long to wait for the peer, where that is longer than the configuration says.
+    /// The time to wait for the peer, where it is longer than the configured one.
     pub(crate) patience: Span,
-    /// When the newest packet left that arrived although older ones did not.
+    /// The departure of the newest packet that arrived although older ones did not.
     pub(super) arrived: Time,
-    /// What switches wrote into the packet that arrived last, where the next ACK sends that back.
-    telemetry: Option<Box<cc::Hops>>,
-}
-
-impl Rare {
-    /// What switches wrote into the packet that the next ACK will be about.
-    pub(crate) fn telemetry(&self) -> &cc::Hops {
-        self.telemetry.as_deref().unwrap_or_default()
-    }
-
-    /// Keeps what switches wrote into a packet that arrived.
-    pub(crate) fn keep_telemetry(&mut self, hops: &cc::Hops) {
-        **self.telemetry.get_or_insert_default() = *hops;
-    }
 }
 
 /// The pause of a sender whose receiver is not ready.
@@ -141,13 +123,11 @@ impl Clear {
     }
 }
 
-/// Credit, where congestion control lives on it; both what the peer grants and what it asks for.
+/// The credit that the peer grants, and the request for more, where congestion control needs credit.
 #[derive(Debug, Default)]
 pub(crate) struct Credit {
     /// Granted in all, as far as known, in nominal bytes.
     granted: u64,
-    /// What the peer wants in all, as far as known.
-    demanded: u64,
     /// Nominal bytes known to wait for their first transmission.
     backlog: u64,
     /// To be asked for.
@@ -160,14 +140,6 @@ impl Credit {
         let cumulative = cc::credit_bytes(self.granted, units);
         self.granted = self.granted.max(cumulative);
         cc::Grant::Credit(cumulative)
-    }
-
-    /// The credit that `units` of the wire ask for in all, for the peer's packets. Kept here because the
-    /// sending half has a place for what is rare.
-    pub(crate) fn on_demand(&mut self, units: u32) -> u64 {
-        let demanded = cc::credit_bytes(self.demanded, units);
-        self.demanded = self.demanded.max(demanded);
-        demanded
     }
 
     /// Bytes that wait for their first transmission.
@@ -253,7 +225,6 @@ mod tests {
         // An old one is no loss.
         let _ = credit.on_grant(cc::credit_units(1 << 19));
         assert_eq!(credit.on_grant(units), cc::Grant::Credit(1 << 20));
-        assert_eq!(credit.on_demand(units), 1 << 20);
         credit.request(77);
         assert!(credit.is_requested());
         assert_eq!((credit.take_request(), credit.take_request()), (Some(77), None));

@@ -198,7 +198,7 @@ impl Host {
         let count = alike.take_while(|(next, n)| **next == (*n, bytes)).count() as u16;
         if count > 0 {
             let desc = |n| number + 1 + u32::from(n);
-            let Some(run) = self.pdcs.runs(id).send(now, (bytes, count), desc) else { return sent };
+            let Some(run) = self.pdcs.send_run(id, now, (bytes, count), desc) else { return sent };
             self.in_runs += u32::from(run.count);
             self.backlog.drain(..usize::from(run.count));
             let single = |n: u16| {
@@ -215,7 +215,7 @@ impl Host {
             }
         }
         if let Some(packet) = self.next().filter(|packet| packet.desc < ECHO)
-            && let Some(end) = self.pdcs.runs(id).send_end(now, &packet)
+            && let Some(end) = self.pdcs.send_run_end(id, now, &packet)
         {
             self.ends += 1;
             self.backlog.pop_front();
