@@ -11,15 +11,15 @@ use crate::ops::Part;
 use crate::reliability::{PdcId, Pdcs};
 use crate::slab::Key;
 
-/// Operations that wait for response data, by the slot the peer names in it.
+/// The operations that wait for response data, by the slot that the peer names in it.
 #[derive(Debug, Default)]
-pub(crate) struct Slots {
+pub(crate) struct ResponseSlots {
     ops: Vec<Option<Key>>,
     free: Vec<u16>,
 }
 
-impl Slots {
-    /// Whether [`Slots::take`] has one to give.
+impl ResponseSlots {
+    /// Whether [`ResponseSlots::take`] has one to give.
     pub(crate) fn has_room(&self) -> bool {
         !self.free.is_empty() || self.ops.len() <= usize::from(u16::MAX)
     }
@@ -27,7 +27,7 @@ impl Slots {
     /// A slot that no other operation waits in.
     ///
     /// # Panics
-    /// When all are taken ([`Slots::has_room`]).
+    /// When all are taken ([`ResponseSlots::has_room`]).
     pub(crate) fn take(&mut self, op: Key) -> u16 {
         if let Some(slot) = self.free.pop() {
             self.ops[usize::from(slot)] = Some(op);
@@ -88,15 +88,15 @@ pub(crate) struct Context {
     /// In the list of contexts that may have something to send.
     active: bool,
     next_ids: [u16; 2],
-    pub(crate) slots: Slots,
+    pub(crate) slots: ResponseSlots,
     /// Rendezvous sends whose header went out and that were not read to their end.
     pub(crate) offers: u32,
-    hold: Hold,
+    hold: CloseBlocker,
 }
 
-/// Why a context must not close now.
+/// A reason why a context must not close now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Hold {
+struct CloseBlocker {
     /// The operation at the head of the queue has sent some of its packets: it cannot move.
     half_way: bool,
     /// Fragments of packets that were too long for their path have no PSN yet.
@@ -212,9 +212,9 @@ impl Context {
     }
 }
 
-/// Which contexts lead to a peer and from it.
+/// The channels that lead to a peer and from it.
 #[derive(Clone, Copy, Debug, Default)]
-struct Route {
+struct PeerRoute {
     /// The link between us.
     link: Option<LinkId>,
     /// The context we opened to it.
@@ -235,7 +235,7 @@ pub(crate) struct Contexts {
     /// Links that may have something to send, in turn.
     active_links: VecDeque<LinkId>,
     /// By peer.
-    routes: Vec<Route>,
+    routes: Vec<PeerRoute>,
 }
 
 impl Contexts {
@@ -249,10 +249,10 @@ impl Contexts {
         self.table.get_mut(id.index())?.as_deref_mut().filter(|c| c.id == id)
     }
 
-    fn route(&mut self, peer: PeerId) -> &mut Route {
+    fn route(&mut self, peer: PeerId) -> &mut PeerRoute {
         let at = peer.0 as usize;
         if self.routes.len() <= at {
-            self.routes.resize(at + 1, Route::default());
+            self.routes.resize(at + 1, PeerRoute::default());
         }
         &mut self.routes[at]
     }
@@ -298,9 +298,9 @@ impl Contexts {
             prompt: false,
             active: false,
             next_ids: [0; 2],
-            slots: Slots::default(),
+            slots: ResponseSlots::default(),
             offers: 0,
-            hold: Hold::default(),
+            hold: CloseBlocker::default(),
         }));
         let route = self.route(peer);
         match id {
@@ -465,7 +465,7 @@ mod tests {
     fn slots_are_given_back_by_their_owner_alone() {
         let mut slab = Slab::default();
         let (a, b) = (slab.add(()), slab.add(()));
-        let mut slots = Slots::default();
+        let mut slots = ResponseSlots::default();
         assert!(slots.is_empty());
         let (one, two) = (slots.take(a), slots.take(b));
         assert_eq!((slots.get(one), slots.get(two), slots.get(9)), (Some(a), Some(b), None));

@@ -31,13 +31,13 @@ crate::base::counters! {
         rx_payload_bytes: sum "bytes",
         /// Atomic operations of peers that were carried out.
         rx_atomics: sum "operations",
-        /// Packets that were taken together with one before them, because they differed in their numbers alone or ended its message.
+        /// Packets that were taken as part of a packet run or as the end of the message behind one.
         rx_run_packets: sum "packets",
         /// Bytes of unexpected and early messages held now.
         unexpected_bytes: sum "bytes",
-        /// The most that were ever held.
+        /// The largest value of `unexpected_bytes` so far.
         unexpected_bytes_peak: max "bytes",
-        /// Messages of which the header alone was kept, because the unexpected budget was spent.
+        /// Messages of which the engine kept the header only, because the budget for unexpected messages was spent.
         rx_deferred: sum "messages",
         /// Packets refused because too many messages wait for a receive.
         rx_held_back: sum "packets",
@@ -45,24 +45,23 @@ crate::base::counters! {
         rx_malformed: sum "packets",
         /// Packets for another JobID or PIDonFEP, or from an address that does not own the context.
         rx_foreign: sum "packets",
-        /// Introductions sent: questions, and answers to those of others.
-        tx_introductions: sum "packets",
-        /// Introductions not sent, because too many waited to be.
-        tx_introductions_dropped: sum "packets",
-        /// Introductions received.
-        rx_introductions: sum "packets",
-        /// Introductions that prove nothing or answer nothing that we asked: late, or forged.
-        rx_bad_introductions: sum "packets",
-        /// Introductions of endpoints that do not know the job's key, or proved that they know another.
-        rx_unauthorised: sum "introductions",
-        /// Introductions of endpoints that the user did not name, where only named ones are talked to.
-        rx_unlisted: sum "introductions",
-        /// Strangers that were not introduced, because there are too many peers already that the user never
-        /// named.
-        rx_crowded: sum "introductions",
+        /// Handshake packets sent: questions, and answers to the questions of peers.
+        tx_handshakes: sum "packets",
+        /// Handshake packets not sent, because too many waited already.
+        tx_handshakes_dropped: sum "packets",
+        /// Handshake packets received.
+        rx_handshakes: sum "packets",
+        /// Handshake packets that prove nothing or answer no open question: late, or forged.
+        rx_bad_handshakes: sum "packets",
+        /// Handshakes refused because the peer does not know the job's key, or proved that it knows another.
+        rx_unauthorised: sum "handshakes",
+        /// Handshakes refused because the user did not name the peer and admits named peers only.
+        rx_unlisted: sum "handshakes",
+        /// Handshakes refused because there are too many peers already that the user never named.
+        rx_crowded: sum "handshakes",
         /// Peers that the user does not mean and that were forgotten because they had been silent for long.
         peers_forgotten: sum "peers",
-        /// Packets of strangers that were not answered, because too many had been in too short a time.
+        /// Packets of unverified peers that were not answered, because the limit of such answers was reached.
         rx_unanswered: sum "packets",
         /// Packets that contradict the message they claim to belong to.
         rx_inconsistent: sum "packets",
@@ -84,15 +83,15 @@ crate::base::counters! {
         lost_after_completion: sum "operations",
         /// Answers to peers' reads that were cut off because their memory was given back.
         tx_answers_cut: sum "answers",
-        /// Signs of life asked of silent peers.
+        /// Probes that ask silent peers for a sign of life.
         hellos: sum "packets",
         /// Times the packets to a host had to become smaller.
         path_shrunk: sum "times",
-        /// Frames sent on links to endpoints of this host.
+        /// Records sent on shared-memory channels to endpoints of this host.
         tx_frames: sum "frames",
-        /// Frames received on links, and taken.
+        /// Records received on shared-memory channels, and taken.
         rx_frames: sum "frames",
-        /// Links to endpoints of this host that were made.
+        /// Shared-memory channels that were opened to endpoints of this host.
         links: sum "links",
         /// Atomics sent with DF clear, so that routers may fragment them, because they are longer than the path carries
         /// by now.

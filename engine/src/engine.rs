@@ -1,20 +1,20 @@
 //! The endpoint's state machine: which part of the engine learns what.
 
-mod acquaintances;
-mod closing;
-mod ends;
 mod holdings;
 mod links;
+mod packet_sizes;
 mod packets;
 mod rates;
-mod sizes;
+mod shutdown;
+mod teardown;
 mod trains;
+mod verified_peers;
 
 use core::net::SocketAddr;
 
-pub use closing::Closing;
 pub use links::{Acquaintance, LinkEnd, Linking};
 pub use packets::PacketMarks;
+pub use shutdown::Shutdown;
 
 use crate::api::{
     Completion, MatchSpace, Notice, OpError, Operation, Patience, PeerId, RecvOp, Refused, Trouble,
@@ -23,8 +23,8 @@ use crate::base::{Batch, Datagram, Instance, RegionId, SecretRng, Time};
 use crate::config::Config;
 use crate::contexts::Contexts;
 use crate::counters::Counters;
-use crate::inbox::{Ask, Inbox};
-use crate::introductions::{Introductions, Silent, Unknown};
+use crate::handshake::{Handshakes, SilentPeer, UnknownReply};
+use crate::inbox::{Inbox, SendRequest};
 use crate::links::Links;
 use crate::liveness::Liveness;
 use crate::memory::Memory;
@@ -34,10 +34,10 @@ use crate::peers::Peers;
 use crate::reliability::{self, Contact, Event, FlowRecord, PdcInfo, Pdcs, PeerKey, TARDY};
 use crate::report::Report;
 use crate::slab::Key;
-use crate::strays::Strays;
 use crate::target::Target;
+use crate::unmatched_packets::UnmatchedPackets;
+use packet_sizes::paths;
 use rates::poll_rates;
-use sizes::paths;
 
 /// One endpoint's messages: see the crate's documentation for the contract.
 #[derive(Debug)]
@@ -52,8 +52,8 @@ pub struct Engine {
     target: Target,
     report: Report,
     liveness: Liveness,
-    introductions: Introductions,
-    strays: Strays,
+    handshakes: Handshakes,
+    unmatched: UnmatchedPackets,
 }
 
 /// What [`crate::step::Step`] lends of an engine.
@@ -68,7 +68,7 @@ macro_rules! step {
             links: &mut $engine.links,
             report: &mut $engine.report,
             liveness: &mut $engine.liveness,
-            introductions: &mut $engine.introductions,
+            handshakes: &mut $engine.handshakes,
         }
     };
 }
@@ -81,7 +81,7 @@ impl Engine {
         let mut secret = SecretRng::new(&config.secret);
         pdc.contact = Contact::Introduced(secret.seed());
         let mut part = || SecretRng::new(&secret.seed());
-        let (introductions, outbound, mut hashes) = (part(), part(), part());
+        let (handshakes, outbound, mut hashes) = (part(), part(), part());
         let (posted, unexpected) = (hashes.next_u64(), hashes.next_u64());
         Self {
             pdcs: Pdcs::new(pdc),
@@ -93,8 +93,8 @@ impl Engine {
             target: Target::default(),
             report: Report::default(),
             liveness: Liveness::new(config.keepalive),
-            introductions: Introductions::new(introductions),
-            strays: Strays::default(),
+            handshakes: Handshakes::new(handshakes),
+            unmatched: UnmatchedPackets::default(),
             config,
         }
     }
@@ -216,7 +216,7 @@ impl Engine {
     #[inline]
     pub fn poll_timeout(&self) -> Option<Time> {
         let (liveness, links) = (self.liveness.deadline(), self.links.deadline());
-        let times = [liveness, links, self.introductions.deadline(), self.pdcs.poll_timeout()];
+        let times = [liveness, links, self.handshakes.deadline(), self.pdcs.poll_timeout()];
         // Not the least of those that are there: the compiler compares what is not there, too, before it looks, and memcheck
         // takes that for a decision.
         let first = times.map(|time| time.unwrap_or(Time::NEVER)).into_iter().min();
@@ -233,16 +233,16 @@ impl Engine {
         self.drain_events(now);
         let deadline = self.pdcs.config().contact_deadline;
         while let Some(silent) =
-            self.introductions.handle_timeout(now, &self.config, &self.peers, deadline)
+            self.handshakes.handle_timeout(now, &self.config, &self.peers, deadline)
         {
             match silent {
-                Silent::For(peer, since) => {
+                SilentPeer::For(peer, since) => {
                     self.ending(now).tell_silence(peer, since, Patience::Deadline);
                 }
-                Silent::Unlisted(peer, since) => {
+                SilentPeer::Unlisted(peer, since) => {
                     self.report.notice(Notice::NotListed { peer, since });
                 }
-                Silent::ForGood(peer, error) => self.ending(now).fail_peer(peer, error),
+                SilentPeer::ForGood(peer, error) => self.ending(now).fail_peer(peer, error),
             }
         }
         self.ending(now).slow_links();
@@ -257,13 +257,13 @@ impl Engine {
     /// more to ask for.
     pub fn poll_transmit(&mut self, now: Time, batch: &mut Batch) -> bool {
         let limit = batch.packets.len() + self.config.batch_packets;
-        self.report.counters.tx_introductions_dropped += self.introductions.take_dropped();
+        self.report.counters.tx_handshakes_dropped += self.handshakes.take_dropped();
         let paths = self.pdcs.config().paths.paths();
-        while let Some((dst, intro, path)) = self.introductions.next(paths) {
-            self.report.counters.tx_introductions += 1;
+        while let Some((dst, intro, path)) = self.handshakes.next(paths) {
+            self.report.counters.tx_handshakes += 1;
             push_control(batch, dst, path, |out| intro.emit(out));
         }
-        while let Some((dst, nack)) = self.strays.next() {
+        while let Some((dst, nack)) = self.unmatched.next() {
             push_control(batch, dst, 0, |out| nack.emit(out));
         }
         loop {
@@ -330,8 +330,8 @@ impl Engine {
     }
 
     /// Its end, at a time.
-    pub const fn closing(&mut self, now: Time) -> Closing<'_> {
-        Closing::new(self, now)
+    pub const fn closing(&mut self, now: Time) -> Shutdown<'_> {
+        Shutdown::new(self, now)
     }
 
     /// The next message of a matching space that has ended, whatever ended before it: for a user that has a space to
@@ -408,10 +408,10 @@ impl Engine {
             Event::Unknown { peer: key, sent_at } => {
                 let peer = PeerId(key.0);
                 let state = self.peers.get(peer);
-                match self.introductions.on_unknown(now, &self.config, (peer, state), sent_at) {
-                    Unknown::Wait => {}
-                    Unknown::GoOn => self.contexts.release(now, peer, &mut self.pdcs),
-                    Unknown::Forget => self.pdcs.admissions().forget(key),
+                match self.handshakes.on_unknown(now, &self.config, (peer, state), sent_at) {
+                    UnknownReply::Wait => {}
+                    UnknownReply::GoOn => self.contexts.release(now, peer, &mut self.pdcs),
+                    UnknownReply::Forget => self.pdcs.admissions().forget(key),
                 }
             }
             Event::Waits { id, waited } => self.ending(now).context_waits(id, waited),
@@ -428,10 +428,10 @@ impl Engine {
 
     /// Does for one half what the other asks of it.
     #[cold]
-    fn carry(&mut self, now: Time, ask: Ask) {
+    fn carry(&mut self, now: Time, ask: SendRequest) {
         let mut step = step!(self, now);
         match ask {
-            Ask::Pull(message) => {
+            SendRequest::Pull(message) => {
                 step.watch();
                 if let Some(read) = self.inbox.pull_read(message)
                     && self.outbound.start_internal(&mut step, read)
@@ -439,12 +439,12 @@ impl Engine {
                     self.inbox.pull_started(message);
                 }
             }
-            Ask::EndPull { peer, offer, total, failed } => {
-                let read = Ask::end_of_pull(peer, offer, total, failed);
+            SendRequest::EndPull { peer, offer, total, failed } => {
+                let read = SendRequest::end_of_pull(peer, offer, total, failed);
                 self.outbound.start_internal(&mut step, read);
             }
-            Ask::WithdrawPull(message) => self.outbound.withdraw_pull(message),
-            Ask::Confirm { context: id, slot } => {
+            SendRequest::WithdrawPull(message) => self.outbound.withdraw_pull(message),
+            SendRequest::Confirm { context: id, slot } => {
                 // On the context that the message came on.
                 if let Some(peer) = step.contexts.get(id).map(|context| context.peer) {
                     self.outbound.answer(&mut step, id, peer, Answer::confirmation(slot));

@@ -13,9 +13,9 @@ use crate::slab::Key;
 
 /// What an operation does, for the sake of order: a set, since a fetching atomic reads and writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Classes(u8);
+pub struct OperationClasses(u8);
 
-impl Classes {
+impl OperationClasses {
     /// None: an operation of the engine itself.
     pub const NONE: Self = Self(0);
     /// It sends a message.
@@ -57,7 +57,7 @@ impl Classes {
     }
 }
 
-impl BitOr for Classes {
+impl BitOr for OperationClasses {
     type Output = Self;
 
     fn bitor(self, other: Self) -> Self {
@@ -68,15 +68,15 @@ impl BitOr for Classes {
 /// What was promised about the order of operations to one peer, besides that messages match in order: for each class,
 /// which earlier ones it waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Order([Classes; Classes::COUNT]);
+pub struct Order([OperationClasses; OperationClasses::COUNT]);
 
 impl Order {
     /// Nothing.
-    pub const NONE: Self = Self([Classes::NONE; Classes::COUNT]);
+    pub const NONE: Self = Self([OperationClasses::NONE; OperationClasses::COUNT]);
 
     /// Besides, `later` comes after `earlier`.
     #[must_use]
-    pub fn with(mut self, later: Classes, earlier: Classes) -> Self {
+    pub fn with(mut self, later: OperationClasses, earlier: OperationClasses) -> Self {
         for class in later.each() {
             self.0[class] = self.0[class] | earlier;
         }
@@ -85,40 +85,40 @@ impl Order {
 
     /// Returns whether an operation of these classes must not overtake messages.
     #[inline]
-    pub(crate) fn follows_sends(&self, classes: Classes) -> bool {
-        !self.before(classes).and(Classes::SEND).is_none()
+    pub(crate) fn follows_sends(&self, classes: OperationClasses) -> bool {
+        !self.before(classes).and(OperationClasses::SEND).is_none()
     }
 
     /// What an operation waits for.
     #[inline]
-    fn before(&self, classes: Classes) -> Classes {
-        classes.each().fold(Classes::NONE, |sum, class| sum | self.0[class])
+    fn before(&self, classes: OperationClasses) -> OperationClasses {
+        classes.each().fold(OperationClasses::NONE, |sum, class| sum | self.0[class])
     }
 }
 
-/// What an operation does and what it waits for.
+/// The classes of an operation, and those of the earlier operations that it waits for.
 #[derive(Clone, Copy)]
-pub(crate) struct Turn {
-    pub(crate) classes: Classes,
-    pub(crate) before: Classes,
+pub(crate) struct FenceRequest {
+    pub(crate) classes: OperationClasses,
+    pub(crate) before: OperationClasses,
 }
 
 /// The operations to a peer that have not ended.
 #[derive(Debug, Default)]
-struct Open {
+struct OpenOperations {
     /// Of those that were not parked, or are not any more: how many, by class.
-    begun: [u32; Classes::COUNT],
+    begun: [u32; OperationClasses::COUNT],
     /// Those that wait, and for what.
-    parked: VecDeque<(Key, Classes, Classes)>,
+    parked: VecDeque<(Key, OperationClasses, OperationClasses)>,
 }
 
-impl Open {
-    fn has(&self, classes: Classes) -> bool {
+impl OpenOperations {
+    fn has(&self, classes: OperationClasses) -> bool {
         classes.each().any(|class| self.begun[class] > 0)
     }
 
     #[inline]
-    fn begin(&mut self, classes: Classes) {
+    fn begin(&mut self, classes: OperationClasses) {
         for (class, begun) in self.begun.iter_mut().enumerate() {
             *begun += u32::from(classes.0 >> class & 1);
         }
@@ -128,7 +128,7 @@ impl Open {
 /// Open operations of the user, by peer.
 #[derive(Debug, Default)]
 pub(crate) struct Fences {
-    open: Vec<Open>,
+    open: Vec<OpenOperations>,
     order: Order,
 }
 
@@ -139,25 +139,30 @@ impl Fences {
 
     /// What an operation on a channel is and must wait for.
     #[inline]
-    pub(crate) fn turn(&self, id: ChannelId, classes: Classes, fence: bool) -> Turn {
-        Turn { classes, before: self.before(classes, fence, id.context().is_none()) }
+    pub(crate) fn turn(
+        &self,
+        id: ChannelId,
+        classes: OperationClasses,
+        fence: bool,
+    ) -> FenceRequest {
+        FenceRequest { classes, before: self.before(classes, fence, id.context().is_none()) }
     }
 
     /// What an operation must wait for. On a link all arrives in order, but that data are read when they leave.
     #[inline]
-    fn before(&self, classes: Classes, fence: bool, linked: bool) -> Classes {
+    fn before(&self, classes: OperationClasses, fence: bool, linked: bool) -> OperationClasses {
         if fence {
-            return Classes::ALL;
+            return OperationClasses::ALL;
         }
         let before = self.order.before(classes);
-        if linked { before.and(Classes::READ) } else { before }
+        if linked { before.and(OperationClasses::READ) } else { before }
     }
 
     #[inline]
-    fn of(&mut self, peer: PeerId) -> &mut Open {
+    fn of(&mut self, peer: PeerId) -> &mut OpenOperations {
         let at = peer.0 as usize;
         if self.open.len() <= at {
-            self.open.resize_with(at + 1, Open::default);
+            self.open.resize_with(at + 1, OpenOperations::default);
         }
         &mut self.open[at]
     }
@@ -168,8 +173,8 @@ impl Fences {
         &mut self,
         peer: PeerId,
         key: Key,
-        classes: Classes,
-        before: Classes,
+        classes: OperationClasses,
+        before: OperationClasses,
     ) -> bool {
         let open = self.of(peer);
         if !open.parked.is_empty() || !before.is_none() && open.has(before) {
@@ -182,19 +187,19 @@ impl Fences {
 
     /// Whether an operation to a peer would begin at once.
     #[inline]
-    pub(crate) fn lets_pass(&self, peer: PeerId, before: Classes) -> bool {
+    pub(crate) fn lets_pass(&self, peer: PeerId, before: OperationClasses) -> bool {
         let Some(open) = self.open.get(peer.0 as usize) else { return true };
         open.parked.is_empty() && (before.is_none() || !open.has(before))
     }
 
     /// An operation begins whatever waits.
-    pub(crate) fn begin(&mut self, peer: PeerId, classes: Classes) {
+    pub(crate) fn begin(&mut self, peer: PeerId, classes: OperationClasses) {
         self.of(peer).begin(classes);
     }
 
     /// An operation that had begun has ended. Whether others wait.
     #[inline]
-    pub(crate) fn end(&mut self, peer: PeerId, classes: Classes) -> bool {
+    pub(crate) fn end(&mut self, peer: PeerId, classes: OperationClasses) -> bool {
         let open = self.of(peer);
         for (class, begun) in open.begun.iter_mut().enumerate() {
             *begun -= u32::from(classes.0 >> class & 1);
@@ -205,7 +210,7 @@ impl Fences {
     /// Returns the number of operations that have begun, each counted once for each of its classes, plus the number
     /// that wait.
     pub(crate) fn len(&self) -> u64 {
-        let count = |open: &Open| {
+        let count = |open: &OpenOperations| {
             let begun: u64 = open.begun.iter().copied().map(u64::from).sum();
             begun + open.parked.len() as u64
         };
@@ -257,7 +262,7 @@ mod tests {
             let before = fences.before(classes, fence, true);
             fences.admit(PEER, key, classes, before)
         };
-        let (send, write) = (Classes::SEND, Classes::WRITE);
+        let (send, write) = (OperationClasses::SEND, OperationClasses::WRITE);
         assert!(admit(&mut fences, key(), send, true), "nothing came before");
         assert!(admit(&mut fences, key(), write, false));
         let (fenced, after) = (key(), key());
@@ -267,24 +272,30 @@ mod tests {
         assert!(fences.end(PEER, write));
         assert_eq!((fences.next(PEER), fences.next(PEER)), (Some(fenced), Some(after)));
         assert!(!fences.end(PEER, write) && fences.next(PEER).is_none());
-        assert!(fences.admit(PeerId(0), key(), send, Classes::ALL), "another peer's");
+        assert!(fences.admit(PeerId(0), key(), send, OperationClasses::ALL), "another peer's");
     }
 
     #[test]
     fn what_was_promised_waits_for_that_alone() {
         let mut slab = Slab::default();
         let order = Order::default()
-            .with(Classes::READ | Classes::FETCH, Classes::WRITE | Classes::UPDATE)
-            .with(Classes::WRITE, Classes::READ);
+            .with(
+                OperationClasses::READ | OperationClasses::FETCH,
+                OperationClasses::WRITE | OperationClasses::UPDATE,
+            )
+            .with(OperationClasses::WRITE, OperationClasses::READ);
         let mut fences = Fences::new(order);
-        let both = Classes::FETCH | Classes::UPDATE;
-        assert_eq!(fences.before(Classes::SEND, false, false), Classes::NONE);
-        assert_eq!(fences.before(both, false, false), Classes::WRITE | Classes::UPDATE);
-        assert_eq!(fences.before(both, false, true), Classes::NONE);
-        assert_eq!(fences.before(Classes::WRITE, false, true), Classes::READ);
+        let both = OperationClasses::FETCH | OperationClasses::UPDATE;
+        assert_eq!(fences.before(OperationClasses::SEND, false, false), OperationClasses::NONE);
+        assert_eq!(
+            fences.before(both, false, false),
+            OperationClasses::WRITE | OperationClasses::UPDATE
+        );
+        assert_eq!(fences.before(both, false, true), OperationClasses::NONE);
+        assert_eq!(fences.before(OperationClasses::WRITE, false, true), OperationClasses::READ);
         let (first, second) = (slab.add(()), slab.add(()));
-        assert!(fences.admit(PEER, first, both, Classes::UPDATE));
-        assert!(!fences.admit(PEER, second, both, Classes::UPDATE));
+        assert!(fences.admit(PEER, first, both, OperationClasses::UPDATE));
+        assert!(!fences.admit(PEER, second, both, OperationClasses::UPDATE));
         fences.withdraw(PEER, second);
         assert!(!fences.end(PEER, both) && fences.next(PEER).is_none());
     }

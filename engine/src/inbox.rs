@@ -2,15 +2,15 @@
 //! receives, and messages on their way.
 
 mod arrive;
-mod asks;
 mod budget;
 mod ends;
-mod given_up;
 mod pending;
 mod recv;
 mod runs;
+mod send_requests;
 mod short;
 mod streams;
+mod unreported_losses;
 mod whole;
 
 use crate::api::PeerId;
@@ -20,16 +20,16 @@ use crate::config::Config;
 use crate::holdings::Holdings;
 use crate::links::Room;
 use crate::matching::{Posted, Unexpected};
-use crate::messages::{Message, Place, Pull};
+use crate::messages::{Message, MessageBuffer, Pull};
 use crate::peers::Peers;
-use asks::AskQueue;
 use budget::Budget;
-use given_up::Untold;
 use pending::Pending;
+use send_requests::SendRequestQueue;
 use streams::Streams;
+use unreported_losses::UnreportedLosses;
 
-pub(crate) use asks::Ask;
-pub(crate) use runs::Filling;
+pub(crate) use runs::RunMessage;
+pub(crate) use send_requests::SendRequest;
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -38,10 +38,10 @@ pub(crate) struct Inbox {
     unexpected: Unexpected,
     messages: Pending,
     streams: Streams,
-    asks: AskQueue,
+    asks: SendRequestQueue,
     budget: Budget,
     /// What the next receives that may have waited for lost peers have to tell.
-    untold: Untold,
+    untold: UnreportedLosses,
 }
 
 impl Inbox {
@@ -52,9 +52,9 @@ impl Inbox {
             unexpected: Unexpected::new(unexpected),
             messages: Pending::default(),
             streams: Streams::default(),
-            asks: AskQueue::default(),
+            asks: SendRequestQueue::default(),
             budget: Budget::default(),
-            untold: Untold::default(),
+            untold: UnreportedLosses::default(),
         }
     }
 
@@ -65,7 +65,7 @@ impl Inbox {
 
     /// What is to be asked of the sending half.
     #[inline]
-    pub(crate) const fn asks(&mut self) -> &mut AskQueue {
+    pub(crate) const fn asks(&mut self) -> &mut SendRequestQueue {
         &mut self.asks
     }
 
@@ -91,7 +91,7 @@ impl Inbox {
         holdings.messages = self.messages.len();
         holdings.awaited = self.messages.awaited();
         let kept = |(_, message): (_, &Message)| match &message.place {
-            Place::Stash(bytes) => bytes.len() as u64,
+            MessageBuffer::Stash(bytes) => bytes.len() as u64,
             _ => 0,
         };
         holdings.kept_bytes = self.messages.iter().map(kept).sum();
@@ -129,11 +129,11 @@ impl Inbox {
     pub(crate) fn retry_pulls(&mut self) {
         let waits = |m: &Message| {
             matches!(m.head.pull, Pull::Offered(_))
-                && matches!(m.place, Place::User(_) | Place::Discard)
+                && matches!(m.place, MessageBuffer::User(_) | MessageBuffer::Discard)
         };
         for (key, message) in self.messages.iter() {
             if waits(message) {
-                self.asks.push(Ask::Pull(key));
+                self.asks.push(SendRequest::Pull(key));
             }
         }
     }

@@ -22,7 +22,7 @@
 //!
 //! # The change from packets to a link
 //!
-//! Two endpoints that were introduced (`introductions.rs`) may link: each proves to the other that it is the one it
+//! Two endpoints that were introduced (`handshakes.rs`) may link: each proves to the other that it is the one it
 //! was introduced as, by what both know since ([`crate::Linking::proof`]). From then on new operations queue on the link, but
 //! none leaves before all that was begun on contexts to that peer has been acknowledged: *held*. So the first frame is
 //! the mark behind which nothing comes by packets any more, and the receiver, which matches what arrives as it
@@ -47,7 +47,7 @@ use crate::api::{Completion, MatchSpace, OpError, OpKind, PeerId, Visibility};
 use crate::base::{Span, Time};
 use crate::channel::LinkId;
 use crate::memory::Buf;
-use crate::ops::{Label, Part, UserOp, When};
+use crate::ops::{Part, ReportTime, SesLabel, UserOp};
 use crate::reliability::Wait;
 use crate::wire::Response;
 
@@ -146,9 +146,9 @@ pub enum FrameTaken {
     Never,
 }
 
-/// How far an end is with its farewell.
+/// The progress of closing a channel: the close notification is not sent, waits to be sent, or is sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Farewell {
+pub(crate) enum ClosingState {
     /// There is no reason for one.
     No,
     /// It is to be said.
@@ -172,8 +172,8 @@ impl ShortSend {
     #[inline]
     pub(crate) fn completion(&self, peer: PeerId, error: Option<OpError>) -> Completion {
         let Self { context, visibility, space, tag, len } = *self;
-        let user = UserOp { kind: OpKind::Send, context, visibility, when: When::AtEnd };
-        user.completion(peer, &Label { space, tag, data: None, len }, 0, error)
+        let user = UserOp { kind: OpKind::Send, context, visibility, when: ReportTime::AtEnd };
+        user.completion(peer, &SesLabel { space, tag, data: None, len }, 0, error)
     }
 }
 
@@ -208,7 +208,7 @@ pub(crate) struct Link {
     answers: VecDeque<(u64, Response)>,
     /// The frames of the peer whose answers it has not taken, each with the number of its answer.
     answering: VecDeque<(u64, u64)>,
-    pub(crate) farewell: Farewell,
+    pub(crate) farewell: ClosingState,
     /// The peer has said it.
     pub(crate) parted: bool,
     /// The kernel will report the end of the peer's process.
@@ -228,7 +228,7 @@ impl Link {
     /// Whether the next frame is the next operation's, whichever that is.
     #[inline]
     pub(crate) fn is_clear(&self) -> bool {
-        !self.held && self.farewell == Farewell::No && self.answers.is_empty()
+        !self.held && self.farewell == ClosingState::No && self.answers.is_empty()
     }
 
     /// The frames that the peer has not taken and, as the link is over, will not take.
@@ -315,7 +315,7 @@ impl Link {
     fn owes(&self) -> bool {
         let short = |frame: &InFlight| matches!(frame, InFlight::Short(_) | InFlight::Told);
         !self.answers.is_empty()
-            || self.farewell == Farewell::Due
+            || self.farewell == ClosingState::Due
             || self.in_flight.iter().any(short)
     }
 }
@@ -370,7 +370,7 @@ impl Links {
             taken: 0,
             answers: VecDeque::new(),
             answering: VecDeque::new(),
-            farewell: Farewell::No,
+            farewell: ClosingState::No,
             parted: false,
             watched: false,
         });

@@ -11,8 +11,8 @@ mod hash;
 mod posted;
 mod unexpected;
 
-pub(crate) use posted::{Cancelled, Multi, Posted, PostedRecv};
-pub(crate) use unexpected::{Unexpected, Waiting};
+pub(crate) use posted::{CancelOutcome, MultiRecvState, Posted, PostedRecv};
+pub(crate) use unexpected::{Unexpected, UnexpectedMessage};
 
 use crate::api::{MatchSpace, PeerId};
 
@@ -38,16 +38,16 @@ pub(crate) struct Envelope {
     pub(crate) tag: u64,
 }
 
-/// What a receive, or a peek, asks for.
+/// The messages that a receive, or a peek, accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct MatchRequest {
     pub(crate) space: MatchSpace,
     pub(crate) source: Option<PeerId>,
     pub(crate) tag: u64,
     pub(crate) ignore: u64,
 }
 
-impl Wanted {
+impl MatchRequest {
     const fn key(&self) -> Key {
         Key {
             space: self.space,

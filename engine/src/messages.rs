@@ -7,9 +7,9 @@ use crate::channel::ChannelId;
 use crate::matching::Envelope;
 use crate::memory::{Buf, Memory, Payload};
 
-/// Where the bytes of a message go.
+/// The destination of the bytes of a message.
 #[derive(Debug)]
-pub(crate) enum Place {
+pub(crate) enum MessageBuffer {
     /// Nowhere yet: only its header is known, and no byte came with it.
     None,
     /// No receive has matched yet: the engine keeps them.
@@ -96,9 +96,9 @@ pub(crate) enum Pull {
     Done,
 }
 
-/// How much of a message there is and has come.
+/// The length of a message, and how much of it has arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Extent {
+pub(crate) struct MessageExtent {
     /// Length of the whole message.
     pub(crate) total: u64,
     /// Bytes that come in the sender's own packets (all, or the eager part of a rendezvous).
@@ -110,7 +110,7 @@ pub(crate) struct Extent {
     pub(crate) deferred: bool,
 }
 
-impl Extent {
+impl MessageExtent {
     /// All packets of its own have come.
     #[inline]
     pub(crate) const fn arrived(&self) -> bool {
@@ -118,22 +118,22 @@ impl Extent {
     }
 }
 
-/// What the packets of a message say of it.
+/// The fields about a message that its packets carry.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Head {
+pub(crate) struct MessageHeader {
     /// The context it comes on ...
     pub(crate) context: ChannelId,
     /// ... and its number there.
     pub(crate) id: u16,
     pub(crate) envelope: Envelope,
     pub(crate) data: Option<u64>,
-    pub(crate) extent: Extent,
+    pub(crate) extent: MessageExtent,
     pub(crate) pull: Pull,
     /// The sender waits for word, in this slot, that a receive has taken it (DC).
     pub(crate) confirm: Option<u16>,
 }
 
-impl Head {
+impl MessageHeader {
     pub(crate) const fn peer(&self) -> PeerId {
         self.envelope.source
     }
@@ -158,7 +158,7 @@ impl Head {
     }
 
     /// A message that is not finished.
-    pub(crate) const fn message(self, now: Time, place: Place) -> Message {
+    pub(crate) const fn message(self, now: Time, place: MessageBuffer) -> Message {
         Message {
             head: self,
             place,
@@ -226,8 +226,8 @@ impl Charge {
 /// An inbound message.
 #[derive(Debug)]
 pub(crate) struct Message {
-    pub(crate) head: Head,
-    pub(crate) place: Place,
+    pub(crate) head: MessageHeader,
+    pub(crate) place: MessageBuffer,
     /// When a packet of it came last.
     pub(crate) touched: Time,
     /// The share of the budget for unmatched messages that this message takes.

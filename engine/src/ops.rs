@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use crate::api::{Completion, MatchSpace, OpError, OpKind, PeerId, RemoteSeg, Visibility};
 use crate::base::RegionId;
 use crate::channel::ChannelId;
-use crate::fences::Classes;
+use crate::fences::OperationClasses;
 use crate::memory::{Buf, Memory};
 use crate::outbound::Fragments;
 use crate::slab::{Key, Slab};
@@ -22,15 +22,15 @@ pub(crate) struct Part {
 
 /// The rendezvous send of which an answer carries a part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Offered {
+pub(crate) struct OfferedPart {
     pub(crate) op: Key,
     /// Where in the message the answer ends.
     pub(crate) end: u64,
 }
 
-/// What an outbound operation does on the wire.
+/// The effect of an outbound operation on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Work {
+pub(crate) enum OpWork {
     /// SEND or TAGGED_SEND: all bytes follow.
     Eager,
     /// As `Eager`, with DC set: the receiver answers in `slot` once a receive has taken it.
@@ -46,15 +46,15 @@ pub(crate) enum Work {
     /// READ of one remote range; `resource` selects registrations or rendezvous buffers.
     Read { remote: RemoteSeg, resource: u16, slot: u16, received: u64, owner: ReadOwner },
     /// ATOMIC on one remote range. Its operands are copied: in the payload, or, if they have room there, in the header.
-    Update { remote: RemoteSeg, amo: Amo },
+    Update { remote: RemoteSeg, amo: AtomicFields },
     /// FETCHING_ATOMIC, likewise.
-    Fetch { remote: RemoteSeg, amo: Amo, slot: u16, received: u64 },
+    Fetch { remote: RemoteSeg, amo: AtomicFields, slot: u16, received: u64 },
     /// RESPONSE_DATA for a peer's READ, of a registered region or of a rendezvous send. `cut`: those bytes
     /// are not ours to read any more; what the peer has not got yet it gets this answer to instead.
     /// The user `counts` it, if it wants to know.
     Response {
         read_id: u16,
-        offered: Option<Offered>,
+        offered: Option<OfferedPart>,
         region: RegionId,
         counts: bool,
         cut: Option<ReturnCode>,
@@ -62,23 +62,23 @@ pub(crate) enum Work {
         outside: bool,
     },
     /// NO_OP: are you there, and do you know of the operation that waits for you?
-    Question { about: Option<Key>, subject: Subject },
+    Question { about: Option<Key>, subject: QuestionSubject },
     /// An RMA operation of several ranges: completes with its last part. `last` waits until the others have
     /// arrived.
     Group { left: u32, error: Option<OpError>, last: Option<Key> },
 }
 
-/// What an atomic does, in the numbers of the wire.
+/// An atomic operation in the numbers of the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Amo {
+pub(crate) struct AtomicFields {
     pub(crate) op: AmoOp,
     pub(crate) data_type: AmoType,
 }
 
-impl Work {
+impl OpWork {
     /// What it does, if it is an atomic.
     #[inline]
-    pub(crate) const fn amo(&self) -> Option<Amo> {
+    pub(crate) const fn amo(&self) -> Option<AtomicFields> {
         match self {
             Self::Update { amo, .. } | Self::Fetch { amo, .. } => Some(*amo),
             _ => None,
@@ -109,7 +109,7 @@ impl Work {
 
 /// What a question names: three fields of its header, see `outbound::questions`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Subject {
+pub(crate) struct QuestionSubject {
     /// `resource_index`.
     pub(crate) kind: u16,
     /// `buffer_offset`.
@@ -118,9 +118,9 @@ pub(crate) struct Subject {
     pub(crate) key: u64,
 }
 
-/// Whether an operation that only its peer can end was asked about.
+/// Whether the peer was asked about an operation that only it can end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Asked {
+pub(crate) enum QuestionState {
     /// It did not wait long enough.
     No,
     /// It did, or the peer knew of it when it was asked last.
@@ -143,9 +143,9 @@ pub(crate) enum ReadOwner {
     },
 }
 
-/// Whose an operation is, and so who learns of its end.
+/// The owner of an operation, which is notified of its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Owner {
+pub(crate) enum OpOwner {
     /// The engine's own.
     Engine,
     /// Part of an RMA operation of several ranges.
@@ -160,7 +160,7 @@ pub(crate) struct UserOp {
     pub(crate) kind: OpKind,
     pub(crate) context: u64,
     pub(crate) visibility: Visibility,
-    pub(crate) when: When,
+    pub(crate) when: ReportTime,
 }
 
 impl UserOp {
@@ -169,7 +169,7 @@ impl UserOp {
     pub(crate) fn completion(
         &self,
         peer: PeerId,
-        label: &Label,
+        label: &SesLabel,
         buf: u64,
         error: Option<OpError>,
     ) -> Completion {
@@ -190,9 +190,9 @@ impl UserOp {
     }
 }
 
-/// When the user is told.
+/// The moment at which the user is notified.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum When {
+pub(crate) enum ReportTime {
     /// At the operation's end.
     AtEnd,
     /// As soon as the peer has answered anything, or at the end.
@@ -201,9 +201,9 @@ pub(crate) enum When {
     Told,
 }
 
-/// What the SES header says of an operation.
+/// The fields of the SES header that describe an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Label {
+pub(crate) struct SesLabel {
     pub(crate) space: MatchSpace,
     pub(crate) tag: u64,
     pub(crate) data: Option<u64>,
@@ -211,9 +211,9 @@ pub(crate) struct Label {
     pub(crate) len: u64,
 }
 
-/// The bytes of an operation: lent by somebody, or copied.
+/// The bytes of an operation: lent by their owner, or copied.
 #[derive(Debug, Default)]
-pub(crate) struct Bytes {
+pub(crate) struct OpBytes {
     pub(crate) buf: Buf,
     /// Where in `buf` the operation begins (receives into a multi-receive buffer).
     pub(crate) offset: u64,
@@ -221,16 +221,16 @@ pub(crate) struct Bytes {
     pub(crate) copied: Option<Vec<u8>>,
 }
 
-impl Bytes {
+impl OpBytes {
     #[inline]
     fn copied_len(&self) -> u64 {
         self.copied.as_ref().map_or(0, |copied| copied.len() as u64)
     }
 }
 
-/// How far the packets of an operation are.
+/// The progress of the packets of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Progress {
+pub(crate) struct TxProgress {
     /// Given at the first packet; until then the operation can move to another context.
     pub(crate) message_id: Option<u16>,
     /// Payload bytes given to packets.
@@ -242,38 +242,38 @@ pub(crate) struct Progress {
 /// An outbound operation.
 #[derive(Debug)]
 pub(crate) struct TxOp {
-    pub(crate) work: Work,
+    pub(crate) work: OpWork,
     pub(crate) peer: PeerId,
     /// The context it was queued on.
     pub(crate) context: Option<ChannelId>,
-    pub(crate) label: Label,
-    pub(crate) bytes: Bytes,
-    pub(crate) progress: Progress,
-    pub(crate) owner: Owner,
+    pub(crate) label: SesLabel,
+    pub(crate) bytes: OpBytes,
+    pub(crate) progress: TxProgress,
+    pub(crate) owner: OpOwner,
     /// What it does, if it is the user's, for the sake of those that wait for it.
-    pub(crate) classes: Classes,
+    pub(crate) classes: OperationClasses,
     /// The target refused part of it; reported once no packet is in flight any more.
     pub(crate) error: Option<OpError>,
     /// Ended, but a packet of it may still have to be sent again.
     pub(crate) over: bool,
-    pub(crate) asked: Asked,
+    pub(crate) asked: QuestionState,
 }
 
 impl TxOp {
     /// An operation of the engine itself, without payload.
-    pub(crate) const fn internal(work: Work, peer: PeerId) -> Self {
+    pub(crate) const fn internal(work: OpWork, peer: PeerId) -> Self {
         Self {
             work,
             peer,
             context: None,
-            label: Label { space: MatchSpace::Untagged, tag: 0, data: None, len: 0 },
-            bytes: Bytes { buf: Buf::Empty, offset: 0, copied: None },
-            progress: Progress { message_id: None, packed: 0, all_packed: false, in_flight: 0 },
-            owner: Owner::Engine,
-            classes: Classes::NONE,
+            label: SesLabel { space: MatchSpace::Untagged, tag: 0, data: None, len: 0 },
+            bytes: OpBytes { buf: Buf::Empty, offset: 0, copied: None },
+            progress: TxProgress { message_id: None, packed: 0, all_packed: false, in_flight: 0 },
+            owner: OpOwner::Engine,
+            classes: OperationClasses::NONE,
             error: None,
             over: false,
-            asked: Asked::No,
+            asked: QuestionState::No,
         }
     }
 
@@ -281,18 +281,18 @@ impl TxOp {
     #[inline]
     pub(crate) fn payload_len(&self) -> u64 {
         match self.work {
-            Work::Response { cut: Some(_), .. } => self.progress.packed,
-            Work::Eager
-            | Work::Confirmed { .. }
-            | Work::Deferred
-            | Work::Write(_)
-            | Work::Response { .. } => self.label.len,
-            Work::Update { amo, .. } | Work::Fetch { amo, .. } if amo.op.is_compare_swap() => 0,
-            Work::Update { .. } | Work::Fetch { .. } => self.bytes.copied_len(),
-            Work::Rendezvous { .. }
-            | Work::Read { .. }
-            | Work::Question { .. }
-            | Work::Group { .. } => 0,
+            OpWork::Response { cut: Some(_), .. } => self.progress.packed,
+            OpWork::Eager
+            | OpWork::Confirmed { .. }
+            | OpWork::Deferred
+            | OpWork::Write(_)
+            | OpWork::Response { .. } => self.label.len,
+            OpWork::Update { amo, .. } | OpWork::Fetch { amo, .. } if amo.op.is_compare_swap() => 0,
+            OpWork::Update { .. } | OpWork::Fetch { .. } => self.bytes.copied_len(),
+            OpWork::Rendezvous { .. }
+            | OpWork::Read { .. }
+            | OpWork::Question { .. }
+            | OpWork::Group { .. } => 0,
         }
     }
 
@@ -301,14 +301,14 @@ impl TxOp {
     pub(crate) const fn wants_prompt_ack(&self) -> bool {
         match self.work {
             // What the peer sends of itself ends them.
-            Work::Rendezvous { .. } | Work::Read { .. } | Work::Fetch { .. } => false,
+            OpWork::Rendezvous { .. } | OpWork::Read { .. } | OpWork::Fetch { .. } => false,
             // The reader has what it waits for, and its acknowledgement would be a system call before it goes on. But a sender
             // waits for its message to be pulled, a user for what it counts, and the loss of a long answer's end to be found.
-            Work::Response { offered: None, counts: false, .. } => self.label.len > SHORT_ANSWER,
+            OpWork::Response { offered: None, counts: false, .. } => self.label.len > SHORT_ANSWER,
             // One-sided programs wait for all their writes at once, injected ones by a counter.
-            Work::Write(_) | Work::Update { .. } => true,
+            OpWork::Write(_) | OpWork::Update { .. } => true,
             _ => match self.owner {
-                Owner::User(UserOp { when: When::AtEnd, visibility, .. }) => {
+                OpOwner::User(UserOp { when: ReportTime::AtEnd, visibility, .. }) => {
                     self.bytes.copied.is_none() || matches!(visibility, Visibility::Entry)
                 }
                 _ => self.bytes.copied.is_none(),
@@ -327,7 +327,7 @@ impl TxOp {
     pub(crate) const fn lends(&self) -> bool {
         self.bytes.copied.is_none()
             && !self.over
-            && !matches!(self.work, Work::Response { cut: Some(_), .. })
+            && !matches!(self.work, OpWork::Response { cut: Some(_), .. })
     }
 }
 
@@ -388,7 +388,7 @@ impl Ops {
     #[inline]
     pub(crate) fn add(&mut self, op: TxOp) -> Key {
         self.copied += op.bytes.copied_len();
-        if let Work::Response { outside, .. } = op.work {
+        if let OpWork::Response { outside, .. } = op.work {
             self.answers.add(op.peer, outside);
         }
         self.slab.add(op)
@@ -413,16 +413,16 @@ impl Ops {
         &mut self,
         parts: usize,
         peer: PeerId,
-        label: Label,
-        owner: Owner,
+        label: SesLabel,
+        owner: OpOwner,
     ) -> Key {
         let left = u32::try_from(parts).unwrap_or(u32::MAX);
-        let work = Work::Group { left, error: None, last: None };
+        let work = OpWork::Group { left, error: None, last: None };
         self.add(TxOp { label, owner, ..TxOp::internal(work, peer) })
     }
 
     /// Gives an operation other bytes: a copy of them, or none.
-    pub(crate) fn set_bytes(&mut self, key: Key, bytes: Bytes) {
+    pub(crate) fn set_bytes(&mut self, key: Key, bytes: OpBytes) {
         if let Some(op) = self.slab.get_mut(key) {
             self.copied = self.copied.saturating_sub(op.bytes.copied_len()) + bytes.copied_len();
             op.bytes = bytes;
@@ -467,10 +467,10 @@ impl Ops {
         {
             self.spare.push(copied);
         }
-        let Work::Response { offered, outside, .. } = op.work else { return };
+        let OpWork::Response { offered, outside, .. } = op.work else { return };
         self.answers.remove(op.peer, outside);
         let Some(offered) = offered else { return };
-        if let Some(Work::Rendezvous { answers, .. }) =
+        if let Some(OpWork::Rendezvous { answers, .. }) =
             self.slab.get_mut(offered.op).map(|op| &mut op.work)
         {
             *answers = answers.saturating_sub(1);

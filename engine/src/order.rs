@@ -13,9 +13,9 @@ pub(crate) const MAX_AHEAD: u16 = 16384;
 /// nothing has arrived for that id.
 pub(crate) const MAX_AHEAD_OUTSIDE: u16 = 256;
 
-/// What is known of a message id.
+/// The state of a message id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Seen {
+pub(crate) enum IdState {
     /// No packet of it has come.
     No,
     /// Some have; the message.
@@ -26,22 +26,22 @@ pub(crate) enum Seen {
 
 /// The window of message ids that are not yet matched or not yet complete.
 #[derive(Debug, Default)]
-pub(crate) struct Order {
+pub(crate) struct MessageOrder {
     /// The oldest id of which a packet is missing, or that is not matched.
     base: u16,
     /// The next id to match; `base <= next`.
     next: u16,
-    window: VecDeque<Seen>,
+    window: VecDeque<IdState>,
 }
 
-impl Order {
+impl MessageOrder {
     /// What is known of `id`, or `None` when it is outside the window (old, or absurdly new).
-    pub(crate) fn seen(&self, id: u16) -> Option<Seen> {
+    pub(crate) fn seen(&self, id: u16) -> Option<IdState> {
         let ahead = id.wrapping_sub(self.base);
         if ahead >= MAX_AHEAD {
             return None;
         }
-        Some(self.window.get(usize::from(ahead)).copied().unwrap_or(Seen::No))
+        Some(self.window.get(usize::from(ahead)).copied().unwrap_or(IdState::No))
     }
 
     /// Returns how far `id` is ahead of the oldest id that is not finished.
@@ -62,16 +62,16 @@ impl Order {
     /// The next message to match, if any packet of it has come.
     pub(crate) fn next_open(&self) -> Option<Key> {
         match self.seen(self.next) {
-            Some(Seen::Open(message)) => Some(message),
+            Some(IdState::Open(message)) => Some(message),
             _ => None,
         }
     }
 
     /// Records what happened to an id inside the window.
-    pub(crate) fn set(&mut self, id: u16, seen: Seen) {
+    pub(crate) fn set(&mut self, id: u16, seen: IdState) {
         let ahead = usize::from(id.wrapping_sub(self.base));
         if ahead >= self.window.len() {
-            self.window.resize(ahead + 1, Seen::No);
+            self.window.resize(ahead + 1, IdState::No);
         }
         self.window[ahead] = seen;
         self.shrink();
@@ -96,20 +96,20 @@ impl Order {
     /// The messages of which a packet is missing, or whose turn has not come.
     pub(crate) fn open(&self) -> impl Iterator<Item = Key> + '_ {
         self.window.iter().filter_map(|seen| match seen {
-            Seen::Open(message) => Some(*message),
-            Seen::No | Seen::Done => None,
+            IdState::Open(message) => Some(*message),
+            IdState::No | IdState::Done => None,
         })
     }
 
     /// The message that all open ones wait for: of the oldest of which packets are missing, its id, and itself if
     /// any packet of it has come.
     pub(crate) fn first_missing(&self) -> (u16, Option<Key>) {
-        let ahead = self.window.iter().position(|seen| *seen != Seen::Done);
+        let ahead = self.window.iter().position(|seen| *seen != IdState::Done);
         let ahead = ahead.unwrap_or(self.window.len());
         // The window is shorter than there are ids.
         let id = self.base.wrapping_add(ahead as u16);
         match self.window.get(ahead) {
-            Some(Seen::Open(message)) => (id, Some(*message)),
+            Some(IdState::Open(message)) => (id, Some(*message)),
             _ => (id, None),
         }
     }
@@ -120,7 +120,7 @@ impl Order {
     }
 
     fn shrink(&mut self) {
-        while self.base != self.next && self.window.front() == Some(&Seen::Done) {
+        while self.base != self.next && self.window.front() == Some(&IdState::Done) {
             self.window.pop_front();
             self.base = self.base.wrapping_add(1);
         }
@@ -131,9 +131,9 @@ impl Order {
     pub(crate) fn abandon(&mut self) -> Vec<Key> {
         let mut open = Vec::new();
         for seen in &mut self.window {
-            if let Seen::Open(message) = *seen {
+            if let IdState::Open(message) = *seen {
                 open.push(message);
-                *seen = Seen::Done;
+                *seen = IdState::Done;
             }
         }
         self.shrink();
@@ -150,19 +150,19 @@ mod tests {
     fn ids_are_matched_in_order_and_completed_in_any() {
         let mut slab = Slab::default();
         let (seven, eight) = (slab.add(7), slab.add(8));
-        let mut order = Order { base: u16::MAX, next: u16::MAX, window: VecDeque::new() };
-        assert_eq!(order.seen(1), Some(Seen::No));
-        order.set(1, Seen::Done); // two ahead: early and complete
+        let mut order = MessageOrder { base: u16::MAX, next: u16::MAX, window: VecDeque::new() };
+        assert_eq!(order.seen(1), Some(IdState::No));
+        order.set(1, IdState::Done); // two ahead: early and complete
         assert_eq!(order.next_open(), None);
-        order.set(u16::MAX, Seen::Open(seven));
+        order.set(u16::MAX, IdState::Open(seven));
         assert_eq!(order.next_open(), Some(seven));
         order.matched();
         assert!(order.is_next(0));
-        order.set(0, Seen::Open(eight));
+        order.set(0, IdState::Open(eight));
         assert!(!order.pass());
         order.matched();
         order.matched(); // id 1, which was waiting
-        order.set(u16::MAX, Seen::Done);
+        order.set(u16::MAX, IdState::Done);
         assert_eq!(order.seen(u16::MAX), None, "an old id is outside");
         assert_eq!(order.abandon(), [eight]);
         assert_eq!(order.abandon(), []);

@@ -22,23 +22,25 @@ use crate::api::{
 };
 use crate::base::{RegionId, SecretRng};
 use crate::channel::ChannelId;
-use crate::fences::{Classes, Fences, Order, Turn};
+use crate::fences::{FenceRequest, Fences, OperationClasses, Order};
 use crate::holdings::Holdings;
 use crate::memory::{Buf, Memory};
-use crate::ops::{Bytes, Label, Offered, Ops, Owner, ReadOwner, TxOp, UserOp, When, Work};
-use crate::policy::{self, Complete, Copy, Kind, Plan, Protocol, Request, Size};
+use crate::ops::{
+    OfferedPart, OpBytes, OpOwner, OpWork, Ops, ReadOwner, ReportTime, SesLabel, TxOp, UserOp,
+};
+use crate::policy::{self, CompletionTime, Copy, OpClass, OpSize, Plan, PolicyInput, Protocol};
 use crate::slab::Key;
 use crate::step::Step;
-use questions::Questions;
+use questions::QuestionQueue;
 
 pub(crate) use atomic::check as check_atomic;
 pub(crate) use ends::drop_untaken;
 pub(crate) use fragments::Fragments;
 pub(crate) use frames::{has_arrived, transmit_frames};
 pub(crate) use packet::emit_control;
-pub(crate) use questions::Asks;
+pub(crate) use questions::PeerQuestion;
 pub(crate) use rates::push_rates;
-pub(crate) use runs::Reading;
+pub(crate) use runs::RunRead;
 pub(crate) use short::lose_short;
 pub(crate) use telemetry::{include, push_echo};
 pub(crate) use transmit::push_control;
@@ -69,7 +71,7 @@ pub(crate) struct Answer {
     pub(crate) copied: Option<Vec<u8>>,
     pub(crate) len: u64,
     pub(crate) region: RegionId,
-    pub(crate) offered: Option<Offered>,
+    pub(crate) offered: Option<OfferedPart>,
     /// The user wants to know when it has arrived.
     pub(crate) counts: bool,
 }
@@ -82,15 +84,15 @@ impl Answer {
     }
 }
 
-/// An operation of the user, or a part of one, but for its bytes.
+/// An operation of the user, or a part of one, without its bytes.
 #[derive(Clone, Copy)]
-struct Draft {
-    work: Work,
+struct OpDraft {
+    work: OpWork,
     peer: PeerId,
-    label: Label,
-    owner: Owner,
+    label: SesLabel,
+    owner: OpOwner,
     plan: Plan,
-    turn: Turn,
+    turn: FenceRequest,
 }
 
 /// See the module's documentation.
@@ -103,7 +105,7 @@ pub(crate) struct Outbound {
     outstanding: u32,
     /// Of the keys of rendezvous sends.
     nonces: SecretRng,
-    questions: Questions,
+    questions: QuestionQueue,
     fences: Fences,
 }
 
@@ -114,7 +116,7 @@ impl Outbound {
             pull_ends: VecDeque::new(),
             outstanding: 0,
             nonces,
-            questions: Questions::default(),
+            questions: QuestionQueue::default(),
             fences: Fences::new(order),
         }
     }
@@ -132,11 +134,11 @@ impl Outbound {
         op.check()?;
         let len = op.buf.len();
         let kind = match &op.action {
-            Action::Message { .. } => Kind::Message,
-            Action::Write(_) => Kind::Write,
-            Action::Read(_) => Kind::Read,
-            Action::Atomic(atomic) if atomic.result.is_some() => Kind::Fetch,
-            Action::Atomic(_) => Kind::Update,
+            Action::Message { .. } => OpClass::Message,
+            Action::Write(_) => OpClass::Write,
+            Action::Read(_) => OpClass::Read,
+            Action::Atomic(atomic) if atomic.result.is_some() => OpClass::Fetch,
+            Action::Atomic(_) => OpClass::Update,
         };
         let plan = plan(step, self.ops.copied(), &op, kind)?;
         if self.outstanding >= step.config.max_outstanding {
@@ -148,7 +150,7 @@ impl Outbound {
                 let work = match plan.protocol {
                     Protocol::Rendezvous => {
                         step.report.counters.tx_rendezvous += 1;
-                        Work::Rendezvous {
+                        OpWork::Rendezvous {
                             nonce: self.nonces.next_u32(),
                             served: 0,
                             ended: false,
@@ -161,21 +163,21 @@ impl Outbound {
                             _ => step.report.counters.tx_eager += 1,
                         }
                         if plan.protocol == Protocol::Eager {
-                            Work::Eager
+                            OpWork::Eager
                         } else {
-                            Work::Confirmed { slot: 0, delivered: false }
+                            OpWork::Confirmed { slot: 0, delivered: false }
                         }
                     }
                 };
-                let label = Label { space, tag, data: op.data, len };
+                let label = SesLabel { space, tag, data: op.data, len };
                 let owner = user_op(OpKind::Send, &op, plan);
-                let turn = self.fences.turn(id, Classes::SEND, op.options.fence);
+                let turn = self.fences.turn(id, OperationClasses::SEND, op.options.fence);
                 self.start(
                     step,
                     mem,
                     id,
                     op.buf,
-                    Draft { work, peer: op.peer, label, owner, plan, turn },
+                    OpDraft { work, peer: op.peer, label, owner, plan, turn },
                 );
             }
             Action::Write(ref remote) => {
@@ -209,24 +211,25 @@ impl Outbound {
         plan: Plan,
     ) {
         let work = |remote: RemoteSeg| match kind {
-            OpKind::Read => Work::Read {
+            OpKind::Read => OpWork::Read {
                 remote,
                 resource: RESOURCE_MEMORY,
                 slot: 0,
                 received: 0,
                 owner: ReadOwner::User,
             },
-            _ => Work::Write(remote),
+            _ => OpWork::Write(remote),
         };
-        let classes = if kind == OpKind::Read { Classes::READ } else { Classes::WRITE };
+        let classes =
+            if kind == OpKind::Read { OperationClasses::READ } else { OperationClasses::WRITE };
         let mut turn = self.fences.turn(id, classes, op.options.fence);
         let peer = op.peer;
-        let label = |len, data| Label { space: MatchSpace::Untagged, tag: 0, data, len };
+        let label = |len, data| SesLabel { space: MatchSpace::Untagged, tag: 0, data, len };
         let owner = user_op(kind, op, plan);
         let segs = match remote {
             RemoteIov::One(seg) => {
                 let (work, label) = (work(*seg), label(seg.len, op.data));
-                let draft = Draft { work, peer, label, owner, plan, turn };
+                let draft = OpDraft { work, peer, label, owner, plan, turn };
                 self.start(step, mem, id, op.buf.clone(), draft);
                 return;
             }
@@ -240,13 +243,13 @@ impl Outbound {
             let (label, buf) = (label(seg.len, data), op.buf.part(at, seg.len));
             at += seg.len;
             let draft =
-                Draft { work: work(*seg), peer, label, owner: Owner::Group(group), plan, turn };
+                OpDraft { work: work(*seg), peer, label, owner: OpOwner::Group(group), plan, turn };
             if data.is_some() && n > 0 {
                 let part = self.prepare(step, mem, id, buf, draft);
                 if let Some(op) = self.ops.get_mut(part) {
                     op.context = None;
                 }
-                if let Some(Work::Group { last, .. }) =
+                if let Some(OpWork::Group { last, .. }) =
                     self.ops.get_mut(group).map(|group| &mut group.work)
                 {
                     *last = Some(part);
@@ -255,7 +258,7 @@ impl Outbound {
                 self.start(step, mem, id, buf, draft);
             }
             // The parts of an operation do not wait for each other.
-            turn.before = Classes::NONE;
+            turn.before = OperationClasses::NONE;
         }
         if segs.is_empty() {
             self.end_part_of_group(step, group, None);
@@ -270,9 +273,9 @@ impl Outbound {
         mem: &M,
         id: ChannelId,
         buf: Buf,
-        draft: Draft,
+        draft: OpDraft,
     ) -> Key {
-        let Draft { peer, turn: Turn { classes, before }, work, .. } = draft;
+        let OpDraft { peer, turn: FenceRequest { classes, before }, work, .. } = draft;
         let key = self.prepare(step, mem, id, buf, draft);
         if self.fences.admit(peer, key, classes, before) {
             step.contexts.enqueue(id, key);
@@ -323,9 +326,9 @@ impl Outbound {
         mem: &M,
         id: ChannelId,
         buf: Buf,
-        draft: Draft,
+        draft: OpDraft,
     ) -> Key {
-        let Draft { work, peer, label, owner, plan, turn } = draft;
+        let OpDraft { work, peer, label, owner, plan, turn } = draft;
         let mut op = TxOp::internal(work, peer);
         op.context = Some(id);
         op.label = label;
@@ -336,11 +339,11 @@ impl Outbound {
         } else {
             op.bytes.buf = buf;
         }
-        if let Owner::User(user) = &mut op.owner {
+        if let OpOwner::User(user) = &mut op.owner {
             self.outstanding += 1;
-            if plan.complete == Complete::Call {
+            if plan.complete == CompletionTime::Call {
                 step.report.complete(user.completion(peer, &label, 0, None));
-                user.when = When::Told;
+                user.when = ReportTime::Told;
             }
         }
         self.ops.add(op)
@@ -364,11 +367,11 @@ impl Outbound {
     ) {
         let Answer { read_id, bytes, copied, len, region, offered, counts } = answer;
         let outside = counts_outside(step, id, peer);
-        let work = Work::Response { read_id, offered, region, counts, cut: None, outside };
+        let work = OpWork::Response { read_id, offered, region, counts, cut: None, outside };
         let mut op = TxOp::internal(work, peer);
-        op.bytes = Bytes { buf: bytes, offset: 0, copied };
+        op.bytes = OpBytes { buf: bytes, offset: 0, copied };
         op.label.len = len;
-        if let Some(Work::Rendezvous { answers, .. }) =
+        if let Some(OpWork::Rendezvous { answers, .. }) =
             offered.and_then(|offered| self.ops.get_mut(offered.op)).map(|op| &mut op.work)
         {
             *answers += 1;
@@ -419,13 +422,13 @@ fn counts_outside(step: &Step<'_>, id: ChannelId, peer: PeerId) -> bool {
 }
 
 /// Whose an operation is, when it is the user's.
-fn user_op(kind: OpKind, op: &Operation, plan: Plan) -> Owner {
+fn user_op(kind: OpKind, op: &Operation, plan: Plan) -> OpOwner {
     let when = match plan.complete {
-        Complete::Contact => When::AtContact,
-        Complete::Call | Complete::End => When::AtEnd,
+        CompletionTime::Contact => ReportTime::AtContact,
+        CompletionTime::Call | CompletionTime::End => ReportTime::AtEnd,
     };
     let (context, visibility) = (op.context, op.options.visibility);
-    Owner::User(UserOp { kind, context, visibility, when })
+    OpOwner::User(UserOp { kind, context, visibility, when })
 }
 
 /// How an operation is to be carried out, where copies take so many bytes already.
@@ -433,16 +436,16 @@ fn user_op(kind: OpKind, op: &Operation, plan: Plan) -> Owner {
 /// # Errors
 /// As [`policy::plan`].
 #[inline]
-fn plan(step: &Step<'_>, copied: u64, op: &Operation, kind: Kind) -> Result<Plan, Refused> {
+fn plan(step: &Step<'_>, copied: u64, op: &Operation, kind: OpClass) -> Result<Plan, Refused> {
     let len = op.buf.len();
-    policy::plan(Request {
+    policy::plan(PolicyInput {
         kind,
         size: if len <= u64::from(step.config.inject_size) {
-            Size::Short
+            OpSize::Short
         } else if len <= step.longest_eager(op.peer) {
-            Size::Eager
+            OpSize::Eager
         } else {
-            Size::Long
+            OpSize::Long
         },
         inject: op.options.inject,
         level: op.options.level,

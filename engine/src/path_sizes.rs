@@ -34,7 +34,7 @@ pub(crate) fn smallest(to: IpAddr) -> u32 {
 
 /// A path that carries less than the endpoint would send.
 #[derive(Debug)]
-struct Narrow {
+struct ReducedPath {
     size: u32,
     /// When the endpoint's size is tried again; `None` while it is tried.
     raise_at: Option<Time>,
@@ -49,7 +49,7 @@ struct Narrow {
 pub(crate) struct PathSizes {
     /// The endpoint's own.
     most: u32,
-    narrow: HashMap<IpAddr, Narrow>,
+    narrow: HashMap<IpAddr, ReducedPath>,
     /// The earliest of all `raise_at`.
     next: Option<Time>,
 }
@@ -113,7 +113,7 @@ impl PathSizes {
     }
 
     fn lower(&mut self, to: IpAddr, size: u32, raise_at: Time) {
-        let fresh = Narrow { size, raise_at: None, raised: None, doubt: DOUBT };
+        let fresh = ReducedPath { size, raise_at: None, raised: None, doubt: DOUBT };
         let path = self.narrow.entry(to).or_insert(fresh);
         path.size = size;
         path.raise_at = Some(raise_at);

@@ -33,15 +33,15 @@ pub struct PeerState {
     parted: Option<Time>,
     /// Another instance at the same address.
     sibling: Option<PeerId>,
-    standing: Standing,
+    standing: PeerOrigin,
 }
 
 /// The time for which packets of a peer that has closed its endpoint may still arrive.
 const STRAGGLERS: Span = Span::secs(1);
 
-/// How a peer came here, and whether it may be forgotten.
+/// The way in which a peer came here, and whether it may be forgotten.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Standing {
+enum PeerOrigin {
     /// The user means it.
     Named,
     /// The user meant it once.
@@ -72,7 +72,7 @@ impl PeerState {
 
     /// Whether the user means it now.
     pub(crate) fn is_named(&self) -> bool {
-        self.standing == Standing::Named
+        self.standing == PeerOrigin::Named
     }
 
     /// Whether anything it sent was ever believed.
@@ -125,18 +125,18 @@ impl PeerState {
     }
 
     /// An instance has proven that it is at this address.
-    pub(crate) fn meet(&mut self, instance: Instance) -> Meeting {
+    pub(crate) fn meet(&mut self, instance: Instance) -> PeerInstance {
         if self.expected.is_some_and(|expected| expected != instance) {
-            return Meeting::Impostor;
+            return PeerInstance::Impostor;
         }
         if self.instance.is_some_and(|known| known != instance) {
-            return Meeting::Successor;
+            return PeerInstance::Successor;
         }
         self.instance = Some(instance);
         self.trouble = None;
         self.died = false;
         self.parted = None;
-        Meeting::Known
+        PeerInstance::Known
     }
 
     /// We were introduced.
@@ -178,9 +178,9 @@ impl PeerState {
     }
 }
 
-/// Who answers at a peer's address.
+/// The instance that answers at the address of a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Meeting {
+pub(crate) enum PeerInstance {
     /// The instance we knew, or the first.
     Known,
     /// Another instance than the one we know, which must [`PeerState::part`] first.
@@ -217,7 +217,7 @@ pub struct Peers {
     /// The newest peer at an address; the others hang on it.
     by_addr: HashMap<SocketAddr, PeerId>,
     hosts: Hosts,
-    strangers: Strangers,
+    strangers: PeerCounts,
     /// The addresses that the application has inserted. It may never talk to many of them.
     roll: HashSet<SocketAddr>,
     /// What the paths to the hosts carry.
@@ -235,9 +235,9 @@ const FORGET_AFTER: Span = Span::secs(140);
 /// Between two looks at who may be forgotten.
 const LOOK_EVERY: Span = Span::secs(1);
 
-/// How many peers there are that the user does not mean: that came by themselves, and others.
+/// The number of peers that the user does not mean, which came by themselves, and of the others.
 #[derive(Debug)]
-struct Strangers {
+struct PeerCounts {
     count: u32,
     /// Peers that the user meant once.
     unnamed: u32,
@@ -249,13 +249,13 @@ struct Strangers {
     epoch: u64,
 }
 
-impl Strangers {
+impl PeerCounts {
     /// One that had this standing has another one now.
-    fn leave(&mut self, standing: Standing) {
+    fn leave(&mut self, standing: PeerOrigin) {
         match standing {
-            Standing::Stranger => self.count -= 1,
-            Standing::Unnamed => self.unnamed -= 1,
-            Standing::Named | Standing::Forgotten => {}
+            PeerOrigin::Stranger => self.count -= 1,
+            PeerOrigin::Unnamed => self.unnamed -= 1,
+            PeerOrigin::Named | PeerOrigin::Forgotten => {}
         }
     }
 }
@@ -301,7 +301,7 @@ impl Peers {
             by_addr: HashMap::new(),
             hosts: Hosts::default(),
             roll: HashSet::new(),
-            strangers: Strangers {
+            strangers: PeerCounts {
                 count: 0,
                 unnamed: 0,
                 look_at: FEW_STRANGERS,
@@ -397,14 +397,14 @@ impl Peers {
             Some(instance) => self.is_or_may_be(addr, instance),
         };
         let Some(peer) = known else {
-            let (peer, host) = self.add(addr, expected, Standing::Named);
+            let (peer, host) = self.add(addr, expected, PeerOrigin::Named);
             return (peer, Some(host));
         };
         let state = self.get_mut(peer);
         if expected.is_some() {
             state.expected = expected;
         }
-        let before = core::mem::replace(&mut state.standing, Standing::Named);
+        let before = core::mem::replace(&mut state.standing, PeerOrigin::Named);
         self.strangers.leave(before);
         (peer, None)
     }
@@ -426,8 +426,8 @@ impl Peers {
             while let Some(peer) = next {
                 let state = self.get_mut(peer);
                 next = state.sibling;
-                let before = core::mem::replace(&mut state.standing, Standing::Named);
-                if before != Standing::Named {
+                let before = core::mem::replace(&mut state.standing, PeerOrigin::Named);
+                if before != PeerOrigin::Named {
                     self.strangers.leave(before);
                     fresh.push(peer);
                 }
@@ -447,7 +447,7 @@ impl Peers {
     pub(crate) fn unname_all(&mut self) -> Vec<PeerId> {
         let named = self.which(PeerState::is_named);
         for peer in &named {
-            self.get_mut(*peer).standing = Standing::Unnamed;
+            self.get_mut(*peer).standing = PeerOrigin::Unnamed;
         }
         // Fewer than 2^32, as `add` sees to.
         self.strangers.unnamed += named.len() as u32;
@@ -472,7 +472,7 @@ impl Peers {
         let is_used = |peer: &PeerId| used.get(peer.0 as usize).copied().unwrap_or(false);
         let idle = |state: &PeerState| now.since(state.last_rx.max(state.welcomed)) >= FORGET_AFTER;
         let mut gone = self.which(|state| {
-            matches!(state.standing, Standing::Unnamed | Standing::Stranger) && idle(state)
+            matches!(state.standing, PeerOrigin::Unnamed | PeerOrigin::Stranger) && idle(state)
         });
         gone.retain(|peer| !is_used(peer));
         let mut left = Vec::new();
@@ -482,7 +482,8 @@ impl Peers {
             if self.hosts.leave(addr.ip()) {
                 left.push(addr.ip());
             }
-            let before = core::mem::replace(&mut self.get_mut(*peer).standing, Standing::Forgotten);
+            let before =
+                core::mem::replace(&mut self.get_mut(*peer).standing, PeerOrigin::Forgotten);
             self.strangers.leave(before);
         }
         self.strangers.epoch += u64::from(!gone.is_empty());
@@ -511,13 +512,13 @@ impl Peers {
     /// limit.
     pub(crate) fn add_stranger(&mut self, addr: SocketAddr) -> Option<(PeerId, u32)> {
         if self.roll.contains(&addr) {
-            return Some(self.add(addr, None, Standing::Named));
+            return Some(self.add(addr, None, PeerOrigin::Named));
         }
         if self.strangers.count >= MAX_STRANGERS {
             return None;
         }
         self.strangers.count += 1;
-        Some(self.add(addr, None, Standing::Stranger))
+        Some(self.add(addr, None, PeerOrigin::Stranger))
     }
 
     /// Adds a peer; also the number of its host.
@@ -525,7 +526,7 @@ impl Peers {
         &mut self,
         addr: SocketAddr,
         expected: Option<Instance>,
-        standing: Standing,
+        standing: PeerOrigin,
     ) -> (PeerId, u32) {
         let fresh = || PeerId(u32::try_from(self.states.len()).expect("fewer than 2^32 peers"));
         let peer = self.free.pop().unwrap_or_else(fresh);
@@ -553,13 +554,13 @@ impl Peers {
 
     /// All of them.
     pub(crate) fn ids(&self) -> Vec<PeerId> {
-        self.which(|state| state.standing != Standing::Forgotten)
+        self.which(|state| state.standing != PeerOrigin::Forgotten)
     }
 
     /// Returns the other known peers at the address of a host, the most recently heard one first.
     pub(crate) fn others_at(&self, host: IpAddr, peer: PeerId) -> Vec<PeerId> {
         let at = |state: &PeerState| {
-            state.addr.ip() == host && state.standing != Standing::Forgotten && !state.died
+            state.addr.ip() == host && state.standing != PeerOrigin::Forgotten && !state.died
         };
         let mut others = self.which(at);
         others.retain(|other| *other != peer);
@@ -607,22 +608,22 @@ mod tests {
         let who = Initiator { port: 7, tag: 3 };
         assert_eq!(peers.introduced(addr.ip(), who), None);
         assert_eq!(peers.is_or_may_be(addr, instance(3)), Some(peer));
-        assert_eq!(peers.get_mut(peer).meet(instance(3)), Meeting::Known);
-        assert_eq!(peers.get_mut(peer).meet(instance(3)), Meeting::Known);
+        assert_eq!(peers.get_mut(peer).meet(instance(3)), PeerInstance::Known);
+        assert_eq!(peers.get_mut(peer).meet(instance(3)), PeerInstance::Known);
         assert_eq!(peers.introduced(addr.ip(), who), Some(peer));
         assert_eq!(peers.is_or_may_be(addr, instance(4)), None);
         assert_eq!(peers.anybody(addr), Some(peer));
-        assert_eq!(peers.get_mut(peer).meet(instance(4)), Meeting::Successor);
+        assert_eq!(peers.get_mut(peer).meet(instance(4)), PeerInstance::Successor);
         assert_eq!(peers.introduced(addr.ip(), who), Some(peer), "until it has parted");
         peers.get_mut(peer).part();
-        assert_eq!(peers.get_mut(peer).meet(instance(4)), Meeting::Known);
+        assert_eq!(peers.get_mut(peer).meet(instance(4)), PeerInstance::Known);
         assert_eq!(peers.introduced(addr.ip(), who), None);
         let state = peers.get_mut(peer);
         assert!(!state.is_instance(Initiator { port: 8, tag: 4 }));
         assert!(state.note_rx(Time(5)) && !state.note_rx(Time(6)) && state.has_answered());
         state.part();
         assert!(!state.has_answered());
-        assert_eq!(state.meet(instance(9)), Meeting::Known);
+        assert_eq!(state.meet(instance(9)), PeerInstance::Known);
     }
 
     #[test]
@@ -711,8 +712,8 @@ mod tests {
         assert!(old != new && host == Some(0));
         assert_eq!(peers.resolve(addr, Some(instance(1))), (old, None));
         assert_eq!(peers.resolve(addr, None), (new, None), "the newest");
-        assert_eq!(peers.get_mut(old).meet(instance(2)), Meeting::Impostor);
-        assert_eq!(peers.get_mut(new).meet(instance(2)), Meeting::Known);
+        assert_eq!(peers.get_mut(old).meet(instance(2)), PeerInstance::Impostor);
+        assert_eq!(peers.get_mut(new).meet(instance(2)), PeerInstance::Known);
         assert_eq!(peers.introduced(addr.ip(), Initiator { port: 7, tag: 2 }), Some(new));
         assert_eq!(peers.anybody(addr), None);
         assert_eq!(peers.is_or_may_be(addr, instance(1)), Some(old));

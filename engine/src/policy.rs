@@ -15,9 +15,9 @@
 
 use crate::api::{Level, Refused, Visibility};
 
-/// What kind of operation.
+/// The kind of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum OpClass {
     Message,
     Write,
     Read,
@@ -27,15 +27,15 @@ pub(crate) enum Kind {
     Fetch,
 }
 
-impl Kind {
+impl OpClass {
     const fn is_atomic(self) -> bool {
         matches!(self, Self::Update | Self::Fetch)
     }
 }
 
-/// How long it is.
+/// The size class of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Size {
+pub(crate) enum OpSize {
     /// At most what may be injected.
     Short,
     /// At most the rendezvous threshold.
@@ -44,11 +44,11 @@ pub(crate) enum Size {
     Long,
 }
 
-/// What decides.
+/// The facts about an operation from which the policy decides.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Request {
-    pub(crate) kind: Kind,
-    pub(crate) size: Size,
+pub(crate) struct PolicyInput {
+    pub(crate) kind: OpClass,
+    pub(crate) size: OpSize,
     pub(crate) inject: bool,
     pub(crate) level: Level,
     pub(crate) visibility: Visibility,
@@ -79,9 +79,9 @@ pub(crate) enum Copy {
     Never,
 }
 
-/// When the user is told.
+/// The moment at which the user is notified.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Complete {
+pub(crate) enum CompletionTime {
     /// When the call returns.
     Call,
     /// When the peer has answered anything, or at the end.
@@ -95,7 +95,7 @@ pub(crate) enum Complete {
 pub(crate) struct Plan {
     pub(crate) protocol: Protocol,
     pub(crate) copy: Copy,
-    pub(crate) complete: Complete,
+    pub(crate) complete: CompletionTime,
 }
 
 /// Decides.
@@ -104,14 +104,14 @@ pub(crate) struct Plan {
 /// [`Refused::InjectTooLong`], [`Refused::InjectedRead`], and [`Refused::Again`] where there is no room for what is
 /// injected.
 #[inline]
-pub(crate) const fn plan(request: Request) -> Result<Plan, Refused> {
-    let Request { kind, size, inject, level, visibility, known, room } = request;
+pub(crate) const fn plan(request: PolicyInput) -> Result<Plan, Refused> {
+    let PolicyInput { kind, size, inject, level, visibility, known, room } = request;
     if inject {
         // What brings values back may be injected where it takes any along: that is about those (fi_atomic(3)).
-        if matches!(kind, Kind::Read) {
+        if matches!(kind, OpClass::Read) {
             return Err(Refused::InjectedRead);
         }
-        if !matches!(size, Size::Short) {
+        if !matches!(size, OpSize::Short) {
             return Err(Refused::InjectTooLong);
         }
     }
@@ -119,28 +119,28 @@ pub(crate) const fn plan(request: Request) -> Result<Plan, Refused> {
         return Err(Refused::Again);
     }
     let protocol = match (size, level) {
-        (Size::Long, _) => Protocol::Rendezvous,
+        (OpSize::Long, _) => Protocol::Rendezvous,
         (_, Level::Match) => Protocol::Confirmed,
         _ => Protocol::Eager,
     };
-    let message = matches!(kind, Kind::Message);
+    let message = matches!(kind, OpClass::Message);
     // Nothing but the buffer matters to whoever waits for the completion.
     let buffer_only = matches!(level, Level::Default | Level::Inject)
         && matches!(visibility, Visibility::Entry)
-        && !matches!(size, Size::Long)
+        && !matches!(size, OpSize::Long)
         && room
         && message;
     let complete = match (buffer_only, level) {
-        (true, Level::Inject) => Complete::Call,
-        (true, _) if known => Complete::Call,
-        (true, _) => Complete::Contact,
-        (false, _) => Complete::End,
+        (true, Level::Inject) => CompletionTime::Call,
+        (true, _) if known => CompletionTime::Call,
+        (true, _) => CompletionTime::Contact,
+        (false, _) => CompletionTime::End,
     };
     let copy = match complete {
-        Complete::Call => Copy::Call,
+        CompletionTime::Call => Copy::Call,
         _ if inject || kind.is_atomic() => Copy::Call,
-        Complete::Contact => Copy::Contact,
-        Complete::End => Copy::Never,
+        CompletionTime::Contact => Copy::Contact,
+        CompletionTime::End => Copy::Never,
     };
     Ok(Plan { protocol, copy, complete })
 }
@@ -149,19 +149,20 @@ pub(crate) const fn plan(request: Request) -> Result<Plan, Refused> {
 mod tests {
     use super::*;
 
-    const KINDS: [Kind; 5] = [Kind::Message, Kind::Write, Kind::Read, Kind::Update, Kind::Fetch];
-    const SIZES: [Size; 3] = [Size::Short, Size::Eager, Size::Long];
+    const KINDS: [OpClass; 5] =
+        [OpClass::Message, OpClass::Write, OpClass::Read, OpClass::Update, OpClass::Fetch];
+    const SIZES: [OpSize; 3] = [OpSize::Short, OpSize::Eager, OpSize::Long];
     const LEVELS: [Level; 5] =
         [Level::Default, Level::Inject, Level::Transmit, Level::Delivery, Level::Match];
     const VISIBILITIES: [Visibility; 4] =
         [Visibility::Entry, Visibility::ErrorEntry, Visibility::CountOnly, Visibility::Kept];
 
-    fn all() -> impl Iterator<Item = Request> {
+    fn all() -> impl Iterator<Item = PolicyInput> {
         KINDS.into_iter().flat_map(|kind| {
             SIZES.into_iter().flat_map(move |size| {
                 LEVELS.into_iter().flat_map(move |level| {
                     VISIBILITIES.into_iter().flat_map(move |visibility| {
-                        (0..8).map(move |bits| Request {
+                        (0..8).map(move |bits| PolicyInput {
                             kind,
                             size,
                             inject: bits & 1 != 0,
@@ -182,8 +183,8 @@ mod tests {
         for request in all() {
             let Ok(plan) = plan(request) else {
                 assert!(request.inject || request.kind.is_atomic(), "{request:?}");
-                let read = request.kind == Kind::Read;
-                let never = request.inject && (read || request.size != Size::Short);
+                let read = request.kind == OpClass::Read;
+                let never = request.inject && (read || request.size != OpSize::Short);
                 assert!(never || !request.room, "{request:?}");
                 refused += 1;
                 continue;
@@ -194,25 +195,25 @@ mod tests {
             }
             // A completion gives it back as well.
             match plan.complete {
-                Complete::Call => assert_eq!(plan.copy, Copy::Call, "{request:?}"),
-                Complete::Contact => assert_ne!(plan.copy, Copy::Never, "{request:?}"),
-                Complete::End => assert_ne!(plan.copy, Copy::Contact, "{request:?}"),
+                CompletionTime::Call => assert_eq!(plan.copy, Copy::Call, "{request:?}"),
+                CompletionTime::Contact => assert_ne!(plan.copy, Copy::Never, "{request:?}"),
+                CompletionTime::End => assert_ne!(plan.copy, Copy::Contact, "{request:?}"),
             }
             // A level that speaks of the peer is not reached here, nor is one of which nobody hears.
             let peer = matches!(request.level, Level::Transmit | Level::Delivery | Level::Match);
-            if peer || request.visibility != Visibility::Entry || request.kind != Kind::Message {
-                assert_eq!(plan.complete, Complete::End, "{request:?}");
+            if peer || request.visibility != Visibility::Entry || request.kind != OpClass::Message {
+                assert_eq!(plan.complete, CompletionTime::End, "{request:?}");
             }
             // Success is not claimed about somebody of whom nothing is known, but about the buffer.
-            if !request.known && plan.complete == Complete::Call {
+            if !request.known && plan.complete == CompletionTime::Call {
                 assert_eq!(request.level, Level::Inject, "{request:?}");
             }
-            if request.level == Level::Match && request.kind == Kind::Message {
+            if request.level == Level::Match && request.kind == OpClass::Message {
                 assert_ne!(plan.protocol, Protocol::Eager, "{request:?}");
             }
             if plan.copy != Copy::Never {
                 assert!(request.room, "{request:?}");
-                assert!(request.size != Size::Long || request.kind.is_atomic(), "{request:?}");
+                assert!(request.size != OpSize::Long || request.kind.is_atomic(), "{request:?}");
             }
             if request.kind.is_atomic() {
                 assert_eq!(plan.copy, Copy::Call, "{request:?}");
@@ -226,9 +227,9 @@ mod tests {
 
     #[test]
     fn the_rows_users_rely_on() {
-        let base = Request {
-            kind: Kind::Message,
-            size: Size::Short,
+        let base = PolicyInput {
+            kind: OpClass::Message,
+            size: OpSize::Short,
             inject: false,
             level: Level::Default,
             visibility: Visibility::Entry,
@@ -236,24 +237,24 @@ mod tests {
             room: true,
         };
         let of = |request| plan(request).map(|plan| (plan.copy, plan.complete));
-        assert_eq!(of(base), Ok((Copy::Call, Complete::Call)));
-        let stranger = Request { known: false, ..base };
-        assert_eq!(of(stranger), Ok((Copy::Contact, Complete::Contact)));
-        let injected = Request { inject: true, ..stranger };
-        assert_eq!(of(injected), Ok((Copy::Call, Complete::Contact)));
-        let delivered = Request { inject: true, level: Level::Delivery, ..base };
-        assert_eq!(of(delivered), Ok((Copy::Call, Complete::End)));
-        let counted = Request { inject: true, visibility: Visibility::CountOnly, ..base };
-        assert_eq!(of(counted), Ok((Copy::Call, Complete::End)));
-        let write = Request { kind: Kind::Write, inject: true, ..base };
-        assert_eq!(of(write), Ok((Copy::Call, Complete::End)));
-        let middling = Request { size: Size::Eager, ..base };
-        assert_eq!(of(middling), Ok((Copy::Call, Complete::Call)));
-        let crowded = Request { room: false, ..middling };
-        assert_eq!(of(crowded), Ok((Copy::Never, Complete::End)));
-        let crowded = Request { inject: true, room: false, ..base };
+        assert_eq!(of(base), Ok((Copy::Call, CompletionTime::Call)));
+        let stranger = PolicyInput { known: false, ..base };
+        assert_eq!(of(stranger), Ok((Copy::Contact, CompletionTime::Contact)));
+        let injected = PolicyInput { inject: true, ..stranger };
+        assert_eq!(of(injected), Ok((Copy::Call, CompletionTime::Contact)));
+        let delivered = PolicyInput { inject: true, level: Level::Delivery, ..base };
+        assert_eq!(of(delivered), Ok((Copy::Call, CompletionTime::End)));
+        let counted = PolicyInput { inject: true, visibility: Visibility::CountOnly, ..base };
+        assert_eq!(of(counted), Ok((Copy::Call, CompletionTime::End)));
+        let write = PolicyInput { kind: OpClass::Write, inject: true, ..base };
+        assert_eq!(of(write), Ok((Copy::Call, CompletionTime::End)));
+        let middling = PolicyInput { size: OpSize::Eager, ..base };
+        assert_eq!(of(middling), Ok((Copy::Call, CompletionTime::Call)));
+        let crowded = PolicyInput { room: false, ..middling };
+        assert_eq!(of(crowded), Ok((Copy::Never, CompletionTime::End)));
+        let crowded = PolicyInput { inject: true, room: false, ..base };
         assert_eq!(of(crowded), Err(Refused::Again));
-        let long = Request { size: Size::Long, ..base };
-        assert_eq!(of(long), Ok((Copy::Never, Complete::End)));
+        let long = PolicyInput { size: OpSize::Long, ..base };
+        assert_eq!(of(long), Ok((Copy::Never, CompletionTime::End)));
     }
 }

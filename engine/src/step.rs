@@ -5,7 +5,7 @@ use crate::base::Time;
 use crate::channel::ChannelId;
 use crate::config::Config;
 use crate::contexts::Contexts;
-use crate::introductions::Introductions;
+use crate::handshake::Handshakes;
 use crate::links::Links;
 use crate::links::frame::MAX_WHOLE;
 use crate::liveness::Liveness;
@@ -27,7 +27,7 @@ pub(crate) struct Step<'a> {
     pub(crate) links: &'a mut Links,
     pub(crate) report: &'a mut Report,
     pub(crate) liveness: &'a mut Liveness,
-    pub(crate) introductions: &'a mut Introductions,
+    pub(crate) handshakes: &'a mut Handshakes,
 }
 
 impl Step<'_> {
@@ -53,7 +53,7 @@ impl Step<'_> {
         let id = ChannelId::Context(id);
         self.contexts.add(id, peer, (addr, self.peers.paths.get(addr.ip())), true);
         if !self.pdcs.admissions().knows(PeerKey(peer.0)) {
-            self.introductions.ask(self.now, self.config, peer, state);
+            self.handshakes.ask(self.now, self.config, peer, state);
         }
         Some(id)
     }

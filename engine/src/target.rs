@@ -12,12 +12,12 @@ use crate::outbound::Answer;
 use crate::step::Step;
 use crate::wire::{ReturnCode, StdBody, StdRequest};
 
-use partial::{PartialWrites, Piece};
+use partial::{PartialWrites, WritePart};
 
-pub(crate) use atomic::Unmet;
+pub(crate) use atomic::AtomicRefusal;
 
-/// Why the bytes of a write are not in place.
-pub(crate) enum Unwritten {
+/// The reason why the bytes of a write are not in place.
+pub(crate) enum WriteRefusal {
     /// Its key does not let it.
     Refused(KeyError),
     /// They were elsewhere, and their owner has taken them back, or is gone; or the memory that they belong in did not
@@ -29,7 +29,7 @@ pub(crate) enum Unwritten {
     NoRoom,
 }
 
-impl From<KeyError> for Unwritten {
+impl From<KeyError> for WriteRefusal {
     fn from(error: KeyError) -> Self {
         Self::Refused(error)
     }
@@ -47,7 +47,7 @@ impl Target {
     /// A packet of a WRITE: its bytes are in place.
     ///
     /// # Errors
-    /// [`Unwritten`]; inconsistent is one that reaches beyond its own operation.
+    /// [`WriteRefusal`]; inconsistent is one that reaches beyond its own operation.
     pub(crate) fn write<M: Memory>(
         &mut self,
         step: &mut Step<'_>,
@@ -55,7 +55,7 @@ impl Target {
         (context, peer): (ChannelId, PeerId),
         request: &StdRequest,
         payload: Payload<'_>,
-    ) -> Result<(), Unwritten> {
+    ) -> Result<(), WriteRefusal> {
         let total = u64::from(request.request_length);
         let (offset, data) = match request.body {
             StdBody::First { header_data } => (0, Some(header_data)),
@@ -63,13 +63,13 @@ impl Target {
         };
         let len = payload.len();
         if offset + len > total {
-            return Err(Unwritten::Inconsistent);
+            return Err(WriteRefusal::Inconsistent);
         }
         let first = data.is_some();
         let reported = self.reports || request.header_data_present;
         let partial = reported && len != total;
         if partial && !self.partial.has_room(context, step.is_outside(peer)) {
-            return Err(Unwritten::NoRoom);
+            return Err(WriteRefusal::NoRoom);
         }
         let placed = place(mem, request, total, offset, payload);
         if !partial || placed.is_err() {
@@ -79,7 +79,7 @@ impl Target {
         step.report.counters.rx_payload_bytes += len;
         let data = data.filter(|_| request.header_data_present);
         let whole = if partial {
-            let piece = Piece { id: request.message_id, first, len, total, data };
+            let piece = WritePart { id: request.message_id, first, len, total, data };
             self.partial.note(context, step.is_outside(peer), piece)
         } else {
             reported.then_some(data)
@@ -164,11 +164,11 @@ fn place<M: Memory>(
     total: u64,
     offset: u64,
     payload: Payload<'_>,
-) -> Result<RegionId, Unwritten> {
+) -> Result<RegionId, WriteRefusal> {
     let (key, base) = (request.match_bits, request.buffer_offset);
     let whole = mem.resolve(key, base, total, Access::RemoteWrite)?;
     let len = payload.len();
-    let had = |had: bool| if had { Ok(()) } else { Err(Unwritten::Gone) };
+    let had = |had: bool| if had { Ok(()) } else { Err(WriteRefusal::Gone) };
     if offset + len <= whole.len {
         had(len == 0 || payload.place(mem, whole.part(offset, len), 0))?;
         return Ok(whole.region);

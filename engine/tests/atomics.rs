@@ -297,7 +297,7 @@ fn narrow_paths_carry_long_ones() {
     let asked =
         Asked { segs: &[(0, 1024, KEY)], operand: &[1; 1024], fetch: true, ..Asked::default() };
     asked.ask(&mut w, 0, 1, 1).unwrap();
-    w.narrow = Some(Narrow { fragments: true, ..Narrow::new(576, false) });
+    w.narrow = Some(ReducedPath { fragments: true, ..ReducedPath::new(576, false) });
     assert!(w.run(Span::secs(5), |w| w.hosts[0].done.len() == 1));
     assert_eq!(ends(&w, 0), [(1, Ok(()))]);
     assert_eq!(w.hosts[1].memory.get(base, 1024), [1; 1024]);

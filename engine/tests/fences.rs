@@ -124,7 +124,7 @@ fn a_fence_is_a_peers() {
 /// Without the promise a short read overtakes a long write where packets are reordered: the promise is what keeps it.
 #[test]
 fn reads_come_after_writes_and_writes_after_reads_where_that_was_promised() {
-    let (reads, writes) = (Classes::READ, Classes::WRITE);
+    let (reads, writes) = (OperationClasses::READ, OperationClasses::WRITE);
     let order = Order::NONE.with(reads, writes).with(writes, reads | writes);
     let mut early = [0; 2];
     for (promised, early) in early.iter_mut().enumerate() {

@@ -123,7 +123,7 @@ fn first_contact_costs_one_round_trip_and_later_contexts_none() {
     assert!(took < Span::micros(15 + 22), "{took:?}");
     // Idle contexts close, and the next one needs no introduction.
     w.run(Span::secs(200), |w| w.hosts.iter().all(|h| h.engine.contexts().count() == 0));
-    let met = counters(&w, 1).rx_introductions;
+    let met = counters(&w, 1).rx_handshakes;
     recv(&mut w, 1, 6, 10);
     let begin = w.now;
     send(&mut w, 0, 1, 6, 10);
@@ -131,12 +131,12 @@ fn first_contact_costs_one_round_trip_and_later_contexts_none() {
     let took = w.now.since(begin);
     // There; the world looks for completions when the next thing happens, the acknowledgement.
     assert!(took < Span::micros(12), "{took:?}");
-    assert_eq!(counters(&w, 1).rx_introductions, met);
+    assert_eq!(counters(&w, 1).rx_handshakes, met);
     // Nor does the other direction.
     recv(&mut w, 0, 7, 10);
     send(&mut w, 1, 0, 7, 10);
     assert!(w.run(Span::secs(1), |w| end(w, 0, 1007).is_some()));
-    assert_eq!(counters(&w, 1).rx_introductions, met);
+    assert_eq!(counters(&w, 1).rx_handshakes, met);
 }
 
 #[test]

@@ -328,7 +328,7 @@ fn answers_do_not_wait_for_messages_without_room() {
         let mut w = World::with(2, 6, Faults::default(), |config, _| {
             (config.links, config.max_unexpected) = (true, 4);
             if ordered {
-                config.order = Order::NONE.with(Classes::WRITE, Classes::SEND);
+                config.order = Order::NONE.with(OperationClasses::WRITE, OperationClasses::SEND);
             }
         });
         // These are so many that not all of them are in the ring.

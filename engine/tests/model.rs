@@ -17,7 +17,7 @@ struct Sent {
 }
 
 /// A receive of the model.
-struct Wanted {
+struct MatchRequest {
     space: MatchSpace,
     tag: u64,
     ignore: u64,
@@ -25,7 +25,7 @@ struct Wanted {
     room: u64,
 }
 
-impl Wanted {
+impl MatchRequest {
     fn matches(&self, sent: &Sent) -> bool {
         self.space == sent.space && (self.tag ^ sent.tag) & !self.ignore == 0
     }
@@ -58,7 +58,7 @@ fn buf(rng: &mut Rng, base: u64, len: u64) -> Buf {
 #[derive(Default)]
 struct Direction {
     sent: Vec<Sent>,
-    wanted: Vec<Wanted>,
+    wanted: Vec<MatchRequest>,
     reads: Vec<(u64, u64, u64)>,
     writes: Vec<(u64, u64, u64)>,
 }
@@ -224,7 +224,7 @@ fn post(
     };
     let host = &mut w.hosts[me];
     host.engine.receive(w.now, &mut host.memory, op).unwrap();
-    side.wanted.push(Wanted { space, tag, ignore, base, room });
+    side.wanted.push(MatchRequest { space, tag, ignore, base, room });
 }
 
 fn two_ranges(rng: &mut Rng, at: u64, len: u64, key: u64) -> RemoteIov {

@@ -91,7 +91,7 @@ fn vanished(w: &World) -> u64 {
 fn stream(seed: u64, bytes: usize, tells: bool, beginning: bool, threshold: u64) -> u32 {
     let mut w = wide(seed, threshold);
     if beginning {
-        w.narrow = Some(Narrow::new(bytes, tells));
+        w.narrow = Some(ReducedPath::new(bytes, tells));
     } else {
         arrive(&mut w, 0..3, Span::secs(1));
     }
@@ -99,7 +99,7 @@ fn stream(seed: u64, bytes: usize, tells: bool, beginning: bool, threshold: u64)
     let done = |n: usize| move |w: &World| w.hosts[1].done.len() >= n;
     if !beginning {
         assert!(w.run(Span::secs(1), done(5)));
-        w.narrow = Some(Narrow::new(bytes, tells));
+        w.narrow = Some(ReducedPath::new(bytes, tells));
     }
     let all = if beginning { 10 } else { 13 };
     finish(&mut w, Span::secs(10), |w| w.hosts.iter().all(|host| host.done.len() == all));
@@ -147,7 +147,7 @@ fn a_path_that_swallows_long_packets_is_found_out() {
 #[test]
 fn a_wider_path_is_found_again() {
     let mut w = wide(1, 1 << 20);
-    w.narrow = Some(Narrow::new(1400, true));
+    w.narrow = Some(ReducedPath::new(1400, true));
     arrive(&mut w, 0..3, Span::secs(10));
     assert_eq!(size(&w), 1400);
     // Contexts end meanwhile; what is known of paths does not.
@@ -172,7 +172,7 @@ fn a_wider_path_is_found_again() {
 #[test]
 fn a_path_that_stays_narrow_costs_little() {
     let mut w = wide(2, 1 << 20);
-    w.narrow = Some(Narrow::new(1400, false));
+    w.narrow = Some(ReducedPath::new(1400, false));
     let mut tags = 0..;
     let mut costs = vec![];
     for _ in 0..6 {
@@ -258,7 +258,7 @@ fn a_path_that_swallows_long_packets_after_an_outage_is_found_out() {
             w.mute = Some(|_, _| true);
             let places: Vec<_> = (10..20).map(|tag| (tag, exchange(&mut w, tag))).collect();
             w.run(outage, |_| false);
-            (w.mute, w.narrow) = (None, Some(Narrow::new(1468, false)));
+            (w.mute, w.narrow) = (None, Some(ReducedPath::new(1468, false)));
             finish(&mut w, Span::secs(6), |w| w.hosts.iter().all(|host| host.done.len() == 13));
             for (tag, at) in places {
                 assert_eq!(w.hosts[1].memory.get(at, LEN), content(tag), "message {tag}");
@@ -288,7 +288,7 @@ fn fragments_of_packets_that_arrived_are_not_taken_again() {
             w.hosts[1].memory.revoke(*at);
         }
         messages += taken;
-        w.narrow = Some(Narrow::new(1468, false));
+        w.narrow = Some(ReducedPath::new(1468, false));
         // Packets of the receiver reach the sender again, but only after the sender's packets became shorter.
         let there = w.hosts[1].addr;
         w.hosts[0].engine.handle_packet_size(w.now, there, 1400);
@@ -326,7 +326,7 @@ fn a_path_that_changes_keeps_every_byte() {
             };
             w.submit(0, write.write()).unwrap();
             w.run(Span::micros(300), |_| false);
-            w.narrow = (round % 2 == 0).then(|| Narrow::new(1468, round % 4 == 0));
+            w.narrow = (round % 2 == 0).then(|| ReducedPath::new(1468, round % 4 == 0));
         }
         let done = |w: &World| {
             let ended = |n: usize, kind: OpKind| {

@@ -105,7 +105,7 @@ crate::base::counters! {
         /// SYN packets of a context that was already closed (late or replayed), dropped.
         rx_replayed_syn: sum "packets",
         /// SYN packets of peers that were not introduced, or that do not prove it, refused.
-        rx_strangers: sum "packets",
+        rx_unverified: sum "packets",
         /// SYN packets refused because there was no room for another context.
         rx_no_context: sum "packets",
         /// ACKs, NACKs and control packets about PSNs that are not outstanding: late, or forged.

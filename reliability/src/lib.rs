@@ -98,8 +98,8 @@ pub use pdcs::{Admissions, Pdcs, QueuedPacket, RatePacketOut, TARDY};
 pub use rate_packet::{emit_rates, rates_of, speculation_of};
 pub use telemetry::{hop_of, record_of};
 pub use types::{
-    Arrival, Association, Blocked, Contact, ControlOut, ControlPacket, Delivery, EndArrival, Event,
-    Label, NewPacket, PdcFailure, PdcId, PdcInfo, PeerKey, Refusal, RunArrival, RunGrant,
-    RxVerdict, Target, TxGrant,
+    Arrival, Association, Contact, ControlOut, ControlPacket, Delivery, EndArrival, Event, Label,
+    NewPacket, PdcFailure, PdcId, PdcInfo, PeerKey, Refusal, RunArrival, RunGrant, RxVerdict,
+    SendError, Target, TxGrant,
 };
 pub use wait::Wait;

@@ -20,13 +20,13 @@ use crate::flows::FlowRecord;
 use crate::pdc::{Outcome, Pdc, Pending, recv_window};
 use crate::shared::Shared;
 use crate::types::{
-    Blocked, Contact, ControlOut, Event, Label, NewPacket, PdcFailure, PdcId, PdcInfo, PeerKey,
+    Contact, ControlOut, Event, Label, NewPacket, PdcFailure, PdcId, PdcInfo, PeerKey, SendError,
     Target, TxGrant,
 };
 pub use admission::Admissions;
 pub(crate) use fragments::Originals;
 pub use fragments::QueuedPacket;
-use numbering::Numbering;
+use numbering::ContextNumbers;
 pub use rate_packets::RatePacketOut;
 use table::Table;
 
@@ -66,8 +66,8 @@ impl<D: Copy> Pdcs<D> {
             Arc::make_mut(&mut config).cc = cc;
         }
         let numbering = match &config.contact {
-            Contact::Open => Numbering::sequential(),
-            Contact::Introduced(seed) => Numbering::secret(&mut SecretRng::new(seed)),
+            Contact::Open => ContextNumbers::sequential(),
+            Contact::Introduced(seed) => ContextNumbers::secret(&mut SecretRng::new(seed)),
         };
         Self {
             table: Table::new(numbering),
@@ -208,19 +208,19 @@ impl<D: Copy> Pdcs<D> {
         now: Time,
         id: PdcId,
         packet: &NewPacket<D>,
-    ) -> Result<TxGrant, Blocked> {
-        let pdc = self.table.get_mut(id).ok_or(Blocked::Gone)?;
+    ) -> Result<TxGrant, SendError> {
+        let pdc = self.table.get_mut(id).ok_or(SendError::Gone)?;
         let shared = &mut self.shared;
         if pdc.is_stale(now, &shared.config) {
             let outcome = pdc.drain(now);
             self.conclude(now, id.slot_number(), outcome);
-            return Err(Blocked::Closing);
+            return Err(SendError::Closing);
         }
         if pdc.life().refuses() {
-            return Err(Blocked::Closing);
+            return Err(SendError::Closing);
         }
         if pdc.life().is_held() {
-            return Err(Blocked::Wait);
+            return Err(SendError::Wait);
         }
         let sent = pdc.send(now, packet, shared);
         let when = match &sent {
@@ -232,7 +232,7 @@ impl<D: Copy> Pdcs<D> {
             }
         };
         shared.schedule.at_latest(id.slot_number(), when);
-        sent.map_err(|first| if first { Blocked::Retransmit } else { Blocked::Wait })
+        sent.map_err(|first| if first { SendError::Retransmit } else { SendError::Wait })
     }
 
     /// The next packet of context `id` that must be sent again, if it may go now. Retransmissions come

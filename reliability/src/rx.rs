@@ -13,7 +13,7 @@ use crate::pdcs::Originals;
 use crate::types::PdcId;
 use crate::wire::Response;
 use next_ack::NextAck;
-use responses::Responses;
+use responses::ResponseStore;
 pub(crate) use window::{Holes, Window};
 
 /// How many PSNs below the window a late packet may lie and still be told from nonsense.
@@ -22,9 +22,9 @@ const PREVIOUS: i32 = 2 * 4096;
 /// One unit of an ACK's `service_time` (UE 1.0 table 3-74).
 const SERVICE_UNIT: u64 = 128;
 
-/// Where a PSN lies.
+/// The place of a PSN relative to the receive window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
+pub(crate) enum PsnPlace {
     /// In the window, and not yet received.
     New,
     /// Received before.
@@ -35,9 +35,9 @@ pub(crate) enum Place {
     Nonsense,
 }
 
-/// What is known of a data packet when the engine took it.
+/// A data packet as it was when the engine took it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Received {
+pub(crate) struct ReceivedPsn {
     pub(crate) psn: Psn,
     pub(crate) bytes: u32,
     pub(crate) ce: bool,
@@ -90,7 +90,7 @@ pub(crate) struct Rx {
     /// Congestion control's part.
     flow: cc::RxFlow,
     next_ack: NextAck,
-    responses: Responses,
+    responses: ResponseStore,
     rare: Option<Box<RareRx>>,
 }
 
@@ -131,7 +131,7 @@ impl Rx {
             window: Window::new(start),
             flow: cc::RxFlow::new(id.to_u32()),
             next_ack: NextAck::new(start),
-            responses: Responses::default(),
+            responses: ResponseStore::default(),
             rare: None,
         }
     }
@@ -167,17 +167,17 @@ impl Rx {
 
     /// Where `psn` lies when the window is `window` packets.
     #[inline]
-    pub(crate) fn place(&self, psn: Psn, window: u16) -> Place {
+    pub(crate) fn place(&self, psn: Psn, window: u16) -> PsnPlace {
         let distance = psn.distance(self.window.base());
         if distance < 0 {
-            return if distance >= -PREVIOUS { Place::Duplicate } else { Place::Nonsense };
+            return if distance >= -PREVIOUS { PsnPlace::Duplicate } else { PsnPlace::Nonsense };
         }
         // Not `psn.distance(cack)`, which changes its sign where `distance` is largest.
         let ahead = distance.saturating_add(self.window.base().distance(self.cack()));
         if ahead > i32::from(window) {
-            return if distance < PREVIOUS { Place::Ahead } else { Place::Nonsense };
+            return if distance < PREVIOUS { PsnPlace::Ahead } else { PsnPlace::Nonsense };
         }
-        if self.window.has(psn) { Place::Duplicate } else { Place::New }
+        if self.window.has(psn) { PsnPlace::Duplicate } else { PsnPlace::New }
     }
 
     /// Returns whether `psn` was received, on a context on which no PSN is used twice.
@@ -199,12 +199,12 @@ impl Rx {
 
     // What arrives.
 
-    /// The engine took a packet whose place was [`Place::New`]; `response` is kept until cleared.
+    /// The engine took a packet whose place was [`PsnPlace::New`]; `response` is kept until cleared.
     #[inline]
     pub(crate) fn record(
         &mut self,
         now: Time,
-        received: &Received,
+        received: &ReceivedPsn,
         response: Option<Response>,
         config: &Config,
         timers: &mut Deadlines,
@@ -252,7 +252,7 @@ impl Rx {
     pub(crate) fn record_run(
         &mut self,
         now: Time,
-        first: &Received,
+        first: &ReceivedPsn,
         count: u16,
         config: &Config,
         timers: &mut Deadlines,
@@ -268,7 +268,7 @@ impl Rx {
         timers.set_earlier(Timer::Ack, now + wait);
     }
 
-    /// A packet whose place was [`Place::Duplicate`] arrived: acknowledge again what is known.
+    /// A packet whose place was [`PsnPlace::Duplicate`] arrived: acknowledge again what is known.
     #[inline]
     pub(crate) fn on_duplicate(&mut self, now: Time, psn: Psn, retx: bool) {
         if !self.responses.send_again(psn) {

@@ -3,13 +3,13 @@
 //! refusals and the timers of the other files.
 
 mod ack;
-mod asked;
 mod control;
 mod flow;
 mod loss;
 mod loss_timer;
 mod overtaken;
 mod prober;
+mod question_count;
 mod rare;
 mod readiness;
 mod recovery;
@@ -17,7 +17,7 @@ mod ring;
 mod route;
 mod rtt;
 mod run;
-mod stuck;
+mod stuck_packet;
 
 use crate::base::{Psn, Rng, Time};
 use crate::cc;
@@ -34,14 +34,14 @@ pub(crate) use flow::Flow;
 pub(crate) use loss::{Expiry, LossEvent, NackFlags};
 use loss_timer::LossTimer;
 use prober::Prober;
-pub(crate) use rare::Rare;
-pub(crate) use readiness::Readiness;
+pub(crate) use rare::RareTx;
+pub(crate) use readiness::ReadyState;
 use recovery::Recovery;
-pub(crate) use ring::{Cause, Ring, Slot};
+pub(crate) use ring::{RetransmitCause, Ring, Slot};
 use route::{Route, insisted};
 pub(crate) use route::{forget_route, path_metrics};
 pub(crate) use rtt::RttEstimator;
-pub(crate) use run::{Following, send_end, send_run};
+pub(crate) use run::{RunPackets, send_end, send_run};
 
 /// Bytes the congestion control counts for a packet of `bytes`.
 pub(crate) const fn nominal(bytes: u32) -> u32 {
@@ -73,9 +73,9 @@ pub(crate) struct Tx<D> {
     recovery: Recovery,
     prober: Prober,
     route: Route,
-    ready: Readiness,
+    ready: ReadyState,
     /// What most contexts never need.
-    rare: Option<Box<Rare>>,
+    rare: Option<Box<RareTx>>,
 }
 
 impl<D: Copy> Tx<D> {
@@ -95,7 +95,7 @@ impl<D: Copy> Tx<D> {
             recovery: Recovery::new(start),
             prober: Prober::default(),
             route: Route::new(&config.paths, Rng::new(rng.next_u64())),
-            ready: Readiness::default(),
+            ready: ReadyState::default(),
             rare: None,
         }
     }
@@ -118,12 +118,12 @@ impl<D: Copy> Tx<D> {
     }
 
     #[inline]
-    pub(crate) fn ready_mut(&mut self) -> &mut Readiness {
+    pub(crate) fn ready_mut(&mut self) -> &mut ReadyState {
         &mut self.ready
     }
 
     #[inline]
-    pub(crate) fn rare_mut(&mut self) -> &mut Rare {
+    pub(crate) fn rare_mut(&mut self) -> &mut RareTx {
         self.rare.get_or_insert_default()
     }
 
@@ -262,14 +262,14 @@ impl<D: Copy> Tx<D> {
         }
         let counters = &mut shared.counters;
         let (counter, avoid) = match cause {
-            Cause::Trimmed => (&mut counters.retx_trimmed, None),
-            Cause::Nacked => (&mut counters.retx_nacked, None),
-            Cause::OutOfOrder => (&mut counters.retx_out_of_order, Some(old_path)),
+            RetransmitCause::Trimmed => (&mut counters.retx_trimmed, None),
+            RetransmitCause::Nacked => (&mut counters.retx_nacked, None),
+            RetransmitCause::OutOfOrder => (&mut counters.retx_out_of_order, Some(old_path)),
             // Its path lives: others came through it meanwhile.
-            Cause::Overtaken => (&mut counters.retx_overtaken, None),
-            Cause::Speculative => (&mut counters.retx_speculative, None),
-            Cause::Probe => (&mut counters.retx_probe, Some(old_path)),
-            Cause::Timeout => (&mut counters.retx_timeout, Some(old_path)),
+            RetransmitCause::Overtaken => (&mut counters.retx_overtaken, None),
+            RetransmitCause::Speculative => (&mut counters.retx_speculative, None),
+            RetransmitCause::Probe => (&mut counters.retx_probe, Some(old_path)),
+            RetransmitCause::Timeout => (&mut counters.retx_timeout, Some(old_path)),
         };
         *counter += 1;
         self.report_stuck(now, who, at, cause, shared);
@@ -396,7 +396,7 @@ impl<D: Copy> Tx<D> {
     pub(crate) fn restart(&mut self, start: Psn, shared: &mut Shared<D>) {
         for at in 0..self.ring.len() {
             if self.ring.slot(at).is_in_flight() {
-                self.enqueue(at, Cause::Nacked, shared);
+                self.enqueue(at, RetransmitCause::Nacked, shared);
             }
         }
         self.ring.restart(start, shared.config.max_window_packets);

@@ -170,9 +170,9 @@ pub struct RunGrant {
     pub last: TxGrant,
 }
 
-/// Why no packet may be sent now.
+/// The reason why no packet may be sent now.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Blocked {
+pub enum SendError {
     /// The PSN window, the congestion window, pacing or a refusing receiver says wait. An
     /// [`Event::Ready`] follows.
     Wait,
@@ -399,7 +399,7 @@ pub enum Event<D> {
         /// The peer has answered on this context.
         connected: bool,
     },
-    /// Something may be sent: a retransmission, or, after [`Blocked::Wait`], a new packet.
+    /// Something may be sent: a retransmission, or, after [`SendError::Wait`], a new packet.
     Ready {
         /// On which context.
         id: PdcId,

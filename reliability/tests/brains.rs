@@ -3,11 +3,11 @@
 
 mod link;
 
-use link::{Fate, Faults, Wire, World, named};
+use link::{Faults, SlotState, Wire, World, named};
 use squall_reliability::base::{Span, Time};
 use squall_reliability::wire::{AckExt, CcState, ControlKind};
 use squall_reliability::{
-    Blocked, Config, Conflict, ControlPacket, LossDetection, NewPacket, Pdcs, PeerKey, cc,
+    Config, Conflict, ControlPacket, LossDetection, NewPacket, Pdcs, PeerKey, SendError, cc,
 };
 
 /// Sends `packets` from one end to the other, which answers each tenth; everything must arrive.
@@ -23,7 +23,7 @@ fn transfer(name: &str, left: Config, right: Config, packets: u32, faults: Fault
         "{name}: {:?} {counters:?}",
         world.hosts[0].id.and_then(|id| world.hosts[0].pdcs.info(id))
     );
-    assert!(world.hosts[0].fates.values().all(|fate| *fate != Fate::Lost), "{name}");
+    assert!(world.hosts[0].fates.values().all(|fate| *fate != SlotState::Lost), "{name}");
     assert_eq!(world.hosts[1].got.len(), packets as usize, "{name}");
     assert!(world.hosts[1].got.values().all(|times| *times == 1), "{name}");
     assert_eq!(world.total_in_flight(0), 0, "{name}");
@@ -191,7 +191,7 @@ fn departures(config: Config, packets: u32) -> Vec<Time> {
         let packet = NewPacket { desc, bytes: 4096, last: false, prompt: false, backlog: 0 };
         match pdcs.next_packet(now, id, &packet) {
             Ok(_) => left.push(now),
-            Err(Blocked::Wait) => {
+            Err(SendError::Wait) => {
                 let next = pdcs.poll_timeout().expect("something is to happen");
                 assert!(next > now, "{next:?} {now:?}");
                 now = next;

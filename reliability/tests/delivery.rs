@@ -3,7 +3,7 @@
 
 mod link;
 
-use link::{ECHO, Fate, Faults, World, fixed, nscc};
+use link::{ECHO, Faults, SlotState, World, fixed, nscc};
 use proptest::prelude::*;
 use squall_reliability::Config;
 use squall_reliability::base::Span;
@@ -15,10 +15,10 @@ fn check(world: &World, count: u32) {
     for number in 0..count {
         assert_eq!(right.got.get(&number), Some(&1), "delivery of {number}");
         match (left.fates.get(&number), right.respond_each) {
-            (Some(Fate::Responded(id)), Some(each)) => {
+            (Some(SlotState::Responded(id)), Some(each)) => {
                 assert!(number.is_multiple_of(each) && u32::from(*id) == number & 0xffff);
             }
-            (Some(Fate::Acked), each) => {
+            (Some(SlotState::Acked), each) => {
                 assert!(
                     each.is_none_or(|each| !number.is_multiple_of(each)),
                     "{number} unanswered"
@@ -32,7 +32,7 @@ fn check(world: &World, count: u32) {
     if right.echo.is_some() {
         for number in 0..count {
             assert_eq!(left.got.get(&(number + ECHO)), Some(&1), "echo of {number}");
-            assert_eq!(right.fates.get(&(number + ECHO)), Some(&Fate::Acked));
+            assert_eq!(right.fates.get(&(number + ECHO)), Some(&SlotState::Acked));
         }
     }
 }

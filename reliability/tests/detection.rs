@@ -3,7 +3,7 @@
 
 mod link;
 
-use link::{Fate, Faults, World, nscc};
+use link::{Faults, SlotState, World, nscc};
 use squall_reliability::base::Span;
 use squall_reliability::{Config, Counters, LossDetection, cc};
 
@@ -15,7 +15,7 @@ fn transfer(loss: &str, packets: u32, faults: &Faults, within: Span) -> Counters
     world.send(0, 0..packets, 4096);
     let start = world.now;
     assert!(world.settle(within), "{loss}: unfinished after {:?}", world.now.since(start));
-    assert!(world.hosts[0].fates.values().all(|fate| *fate == Fate::Acked), "{loss}");
+    assert!(world.hosts[0].fates.values().all(|fate| *fate == SlotState::Acked), "{loss}");
     assert_eq!(world.hosts[1].got.len(), packets as usize, "{loss}");
     assert!(world.hosts[1].got.values().all(|times| *times == 1), "{loss}");
     world.hosts[0].pdcs.counters().clone()

@@ -2,7 +2,7 @@
 
 mod link;
 
-use link::{Fate, Faults, Wire, World, fixed, half, named};
+use link::{Faults, SlotState, Wire, World, fixed, half, named};
 use squall_reliability::base::{Rng, Span};
 use squall_reliability::{Config, ControlPacket};
 
@@ -53,7 +53,7 @@ fn pass(config: impl Fn(u64) -> Config, window: u32, lasts: Span, seed: u64) -> 
     assert!(world.settle(Span::secs(2)), "all ends once the hole is gone");
     assert!(world.hosts.iter().all(|host| host.failures.is_empty()), "nothing fails");
     assert_eq!(world.hosts[0].fates.len(), sent as usize);
-    assert!(world.hosts[0].fates.values().all(|fate| *fate == Fate::Acked));
+    assert!(world.hosts[0].fates.values().all(|fate| *fate == SlotState::Acked));
     assert!((0..sent).all(|n| world.hosts[1].got.get(&n) == Some(&1)), "once each");
     Passage { stall, ended: ended - before }
 }

@@ -12,7 +12,7 @@ use squall_reliability::wire::{
     Ack, AckCc, AckExt, AckRequest, CcState, Control, ControlKind, Dest, Mode, Nack, NackCode,
     NextHeader, NsccState, Request,
 };
-use squall_reliability::{Arrival, Blocked, NewPacket, PdcInfo, PeerKey, RxVerdict};
+use squall_reliability::{Arrival, NewPacket, PdcInfo, PeerKey, RxVerdict, SendError};
 
 /// A world with a connected context: some packets acknowledged, twenty on their way, cut off.
 fn world() -> World {
@@ -249,7 +249,7 @@ fn a_request_to_close_waits_for_what_is_on_its_way() {
     // When all is acknowledged it closes.
     let done = Ack { cack_psn: grant.psn, ..asks };
     assert!(pdcs.rx_ack(now, PEER, &done, None));
-    assert_eq!(pdcs.next_packet(now, id, &packet), Err(Blocked::Closing));
+    assert_eq!(pdcs.next_packet(now, id, &packet), Err(SendError::Closing));
 }
 
 #[test]

@@ -2,12 +2,12 @@
 
 mod link;
 
-use link::{Fate, Faults, PEER, Wire, World, fixed, nscc};
+use link::{Faults, PEER, SlotState, Wire, World, fixed, nscc};
 use squall_reliability::base::{Psn, Span, Time};
 use squall_reliability::wire::{ControlKind, Dest, NackCode};
 use squall_reliability::{
-    Arrival, Blocked, ControlPacket, Event, NewPacket, PdcFailure, Pdcs, PeerKey, Refusal,
-    RxVerdict,
+    Arrival, ControlPacket, Event, NewPacket, PdcFailure, Pdcs, PeerKey, Refusal, RxVerdict,
+    SendError,
 };
 
 fn world() -> World {
@@ -133,7 +133,7 @@ fn an_unreachable_peer_ends_in_an_error_at_the_deadline() {
     world.run(start + Span::millis(10_001));
     let host = &world.hosts[0];
     assert_eq!(host.failures, [PdcFailure::Unreachable]);
-    assert!((0..50).all(|n| host.fates.get(&n) == Some(&Fate::Lost)), "{:?}", host.fates);
+    assert!((0..50).all(|n| host.fates.get(&n) == Some(&SlotState::Lost)), "{:?}", host.fates);
     assert!(host.pdcs.count() == 0);
     // 50 packets once, then one a timeout of 5, 10, .. 1000 ms.
     let sent = requests(&world, 0).len();
@@ -153,8 +153,8 @@ fn a_peer_that_falls_silent_ends_in_an_error_at_the_deadline() {
     assert_eq!(world.hosts[0].failures, []);
     world.run(cut + Span::millis(10_001));
     assert_eq!(world.hosts[0].failures, [PdcFailure::Silent]);
-    assert!((10..20).all(|n| world.hosts[0].fates[&n] == Fate::Lost));
-    assert!((0..10).all(|n| world.hosts[0].fates[&n] == Fate::Acked));
+    assert!((10..20).all(|n| world.hosts[0].fates[&n] == SlotState::Lost));
+    assert!((0..10).all(|n| world.hosts[0].fates[&n] == SlotState::Acked));
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn a_target_that_forgot_the_context_makes_it_fail() {
     world.run(world.now + Span::millis(1));
     let host = &world.hosts[0];
     assert_eq!(host.failures, [PdcFailure::PeerRestarted]);
-    assert_eq!((host.fates[&10], host.fates[&11]), (Fate::Lost, Fate::Lost));
+    assert_eq!((host.fates[&10], host.fates[&11]), (SlotState::Lost, SlotState::Lost));
     let unknown = world.hosts[1].pdcs.counters();
     assert_eq!(unknown.rx_unknown_context, 2);
     assert_eq!(unknown.tx_nacks[usize::from(NackCode::InvDpdcid.to_u8())], 2);
@@ -209,7 +209,7 @@ fn a_restarted_peer_takes_all_its_contexts_with_it() {
         Some(Event::Failed { id: a, peer: PeerKey(1), why, parting: false })
     );
     assert_eq!(pdcs.poll_event(), None);
-    assert_eq!(pdcs.next_packet(now, a, &packet(9)), Err(Blocked::Gone));
+    assert_eq!(pdcs.next_packet(now, a, &packet(9)), Err(SendError::Gone));
     assert!(pdcs.next_packet(now, b, &packet(9)).is_ok());
 }
 
@@ -221,14 +221,14 @@ fn the_initiator_closes_after_its_last_acknowledgement() {
     let id = world.hosts[0].id.unwrap();
     let now = world.now;
     world.hosts[0].pdcs.close(now, id);
-    assert_eq!(world.hosts[0].pdcs.next_packet(now, id, &packet(0)), Err(Blocked::Closing));
+    assert_eq!(world.hosts[0].pdcs.next_packet(now, id, &packet(0)), Err(SendError::Closing));
     world.run(now + Span::millis(10));
     assert_eq!((world.hosts[0].closed, world.hosts[1].closed), (1, 1));
     assert_eq!(world.hosts[0].failures, []);
-    assert!((0..100).all(|n| world.hosts[0].fates[&n] == Fate::Acked));
+    assert!((0..100).all(|n| world.hosts[0].fates[&n] == SlotState::Acked));
     assert!(world.hosts[0].pdcs.count() == 0 && world.hosts[1].pdcs.count() == 0);
     assert_eq!(controls(&world, 0), [ControlKind::CloseCommand]);
-    assert_eq!(world.hosts[0].pdcs.next_packet(now, id, &packet(0)), Err(Blocked::Gone));
+    assert_eq!(world.hosts[0].pdcs.next_packet(now, id, &packet(0)), Err(SendError::Gone));
 }
 
 #[test]
@@ -423,7 +423,7 @@ fn a_new_start_psn_renumbers_everything_and_numbers_wrap() {
         assert!((0..1000).all(|n| world.hosts[1].got[&n] == 1));
         assert_eq!(world.hosts[0].got.len(), 1000);
         assert!(world.hosts[0].pdcs.info(id).is_some());
-        assert!((0..1000).all(|n| world.hosts[0].fates[&n] == Fate::Acked));
+        assert!((0..1000).all(|n| world.hosts[0].fates[&n] == SlotState::Acked));
     }
 }
 
@@ -435,7 +435,7 @@ fn a_context_slept_through_is_not_used_again() {
     let id = world.hosts[0].id.unwrap();
     // The process did not run for a minute; its first act is to send.
     let late = world.now + Span::secs(60);
-    assert_eq!(world.hosts[0].pdcs.next_packet(late, id, &packet(3)), Err(Blocked::Closing));
+    assert_eq!(world.hosts[0].pdcs.next_packet(late, id, &packet(3)), Err(SendError::Closing));
     world.now = late;
     world.send(0, 3..6, 1000);
     assert!(world.settle(Span::millis(5)));
@@ -502,7 +502,7 @@ fn a_window_shut_by_responses_opens_although_clears_get_lost() {
     assert!(world.settle(Span::millis(50)));
     assert_eq!(world.hosts[1].got.len(), 300);
     assert_eq!(world.hosts[0].failures, []);
-    assert!(world.hosts[0].fates.values().all(|fate| matches!(fate, Fate::Responded(_))));
+    assert!(world.hosts[0].fates.values().all(|fate| matches!(fate, SlotState::Responded(_))));
 }
 
 #[test]
@@ -568,7 +568,7 @@ fn an_initiator_that_closes_waits_until_answers_are_acknowledged() {
     world.run(world.now + Span::secs(3));
     assert_eq!((world.hosts[0].closed, world.hosts[1].closed), (1, 1));
     assert_eq!((&world.hosts[0].failures, &world.hosts[1].failures), (&vec![], &vec![]));
-    assert!(world.hosts[1].fates.values().all(|fate| *fate == Fate::Acked));
+    assert!(world.hosts[1].fates.values().all(|fate| *fate == SlotState::Acked));
 }
 
 #[test]

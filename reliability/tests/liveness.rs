@@ -2,7 +2,7 @@
 
 mod link;
 
-use link::{DEADLINE, Fate, Faults, PEER, Wire, World, fixed};
+use link::{DEADLINE, Faults, PEER, SlotState, Wire, World, fixed};
 use squall_reliability::base::Span;
 use squall_reliability::wire::{self, Ack, AckExt, AckRequest, NextHeader};
 use squall_reliability::{Config, PdcFailure};
@@ -30,7 +30,7 @@ fn a_packet_that_never_arrives_ends_its_context_however_many_others_do() {
     assert_eq!(world.hosts[0].failures, [PdcFailure::Silent]);
     let took = world.now.since(begin);
     assert!(took >= DEADLINE && took < DEADLINE + Span::millis(300), "{took:?}");
-    assert_eq!(world.hosts[0].fates[&3], Fate::Lost);
+    assert_eq!(world.hosts[0].fates[&3], SlotState::Lost);
     assert!(number > 30 && (4..number - 2).all(|n| world.hosts[1].got.contains_key(&n)));
     // That something is wrong was said before, ever more.
     let worries = &world.hosts[0].worries;
@@ -54,7 +54,7 @@ fn a_pause_of_the_own_process_counts_against_nobody() {
             assert!(world.settle(Span::secs(2)), "{pause} s after {stopped_after:?}");
             let host = &world.hosts[0];
             assert_eq!(host.failures, [], "{pause} s after {stopped_after:?}");
-            assert!((0..200).all(|n| host.fates[&n] == Fate::Acked));
+            assert!((0..200).all(|n| host.fates[&n] == SlotState::Acked));
             // What waited for the end of the pause was no round trip.
             if let Some(info) = host.id.and_then(|id| host.pdcs.info(id)) {
                 assert!(info.srtt.unwrap() < Span::millis(1), "{:?}", info.srtt);

@@ -5,11 +5,11 @@ mod sender;
 
 use std::collections::BTreeSet;
 
-use link::{Fate, Faults, PATHS, PEER, Wire, World, fixed, nscc};
+use link::{Faults, PATHS, PEER, SlotState, Wire, World, fixed, nscc};
 use sender::{PLAIN, Says, Sender};
 use squall_reliability::base::{Psn, Span, Time};
 use squall_reliability::wire::NackCode;
-use squall_reliability::{Blocked, Config, Event, NewPacket, Pdcs};
+use squall_reliability::{Config, Event, NewPacket, Pdcs, SendError};
 
 const NOMINAL: u64 = 4096 + 48;
 
@@ -22,7 +22,7 @@ fn the_window_limits_bytes_and_acknowledgements_open_it() {
     let asked: Vec<bool> = sent.iter().map(|pds| pds.ack_request).collect();
     assert_eq!(asked[..9], [false; 9]);
     assert!(asked[9]);
-    assert_eq!(sender.try_send(4096), Err(Blocked::Wait));
+    assert_eq!(sender.try_send(4096), Err(SendError::Wait));
     assert!(!sender.ready());
     assert!(sender.ack(Says { cack: 3, about: 3, ..PLAIN }));
     let events = sender.events();
@@ -31,14 +31,14 @@ fn the_window_limits_bytes_and_acknowledgements_open_it() {
     assert_eq!(events[3..], [Event::Ready { id: sender.id }]);
     assert_eq!(sender.in_flight(), 7 * NOMINAL);
     sender.send(3);
-    assert_eq!(sender.try_send(4096), Err(Blocked::Wait));
+    assert_eq!(sender.try_send(4096), Err(SendError::Wait));
 }
 
 #[test]
 fn readiness_that_was_ignored_is_told_again() {
     let mut sender = Sender::new(fixed(10 * NOMINAL, 1));
     sender.send(10);
-    assert_eq!(sender.try_send(4096), Err(Blocked::Wait));
+    assert_eq!(sender.try_send(4096), Err(SendError::Wait));
     for n in 1..4 {
         assert!(sender.ack(Says { cack: n, about: n, ..PLAIN }));
         assert!(sender.ready());
@@ -50,7 +50,7 @@ fn readiness_that_was_ignored_is_told_again() {
 fn one_packet_may_always_go() {
     let mut sender = Sender::new(fixed(1, 1));
     sender.send(1);
-    assert_eq!(sender.try_send(100), Err(Blocked::Wait));
+    assert_eq!(sender.try_send(100), Err(SendError::Wait));
     assert!(sender.ack(Says { cack: 1, about: 1, ..PLAIN }));
     sender.send(1);
 }
@@ -97,7 +97,7 @@ fn a_trimmed_packet_and_no_other_is_sent_again() {
     assert!(sender.nack(4, NackCode::Trimmed, false));
     assert_eq!(sender.in_flight(), 9 * NOMINAL);
     assert!(sender.ready());
-    assert_eq!(sender.try_send(100), Err(Blocked::Retransmit));
+    assert_eq!(sender.try_send(100), Err(SendError::Retransmit));
     assert_eq!(sender.resent(), [4]);
     assert_eq!(sender.in_flight(), 10 * NOMINAL);
     let counters = sender.pdcs.counters();
@@ -132,7 +132,7 @@ fn every_code_has_its_action() {
         if failed {
             let lost = events.iter().filter(|event| matches!(event, Event::Lost { .. }));
             assert_eq!(lost.count(), 3);
-            assert_eq!(sender.try_send(10), Err(Blocked::Gone));
+            assert_eq!(sender.try_send(10), Err(SendError::Gone));
         }
     }
 }
@@ -149,7 +149,7 @@ fn a_receiver_that_is_not_ready_is_asked_ever_more_rarely() {
             assert!(sender.nack(n, NackCode::NoSesMsgAvail, retx));
         }
         retx = true;
-        assert_eq!(sender.try_send(100), Err(Blocked::Wait));
+        assert_eq!(sender.try_send(100), Err(SendError::Wait));
         let start = sender.now;
         assert_eq!(sender.resent(), []);
         sender.events();
@@ -656,7 +656,7 @@ fn the_same_seeds_give_the_same_packets() {
         world.trace = Some(Vec::new());
         world.send(0, 0..500, 2000);
         assert!(world.settle(Span::secs(5)));
-        assert!(world.hosts[0].fates.values().all(|fate| *fate == Fate::Acked));
+        assert!(world.hosts[0].fates.values().all(|fate| *fate == SlotState::Acked));
         let trace = world.trace.unwrap();
         format!("{:?}", trace.iter().map(|(host, wire)| (host, flat(wire))).collect::<Vec<_>>())
     };

@@ -3,7 +3,8 @@
 use squall_reliability::base::{Rate, Span, Time};
 use squall_reliability::cc::{self, RatePacket, SpercLink, SpercLinkParameters};
 use squall_reliability::{
-    Blocked, Config, Event, NewPacket, PdcId, Pdcs, PeerKey, RatePacketOut, TxGrant, speculation_of,
+    Config, Event, NewPacket, PdcId, Pdcs, PeerKey, RatePacketOut, SendError, TxGrant,
+    speculation_of,
 };
 
 const NOW: Time = Time(1_000_000);
@@ -17,7 +18,7 @@ fn endpoint(cc: &str) -> Pdcs<u32> {
 }
 
 /// Wants to send packet `desc` of a context with much behind it.
-fn send(pdcs: &mut Pdcs<u32>, now: Time, id: PdcId, desc: u32) -> Result<TxGrant, Blocked> {
+fn send(pdcs: &mut Pdcs<u32>, now: Time, id: PdcId, desc: u32) -> Result<TxGrant, SendError> {
     let packet = NewPacket { desc, bytes: 4048, last: false, prompt: false, backlog: 1 << 20 };
     pdcs.next_packet(now, id, &packet)
 }
@@ -44,10 +45,10 @@ fn answered(out: &RatePacketOut, gbps: f64, let_through: u16) -> RatePacket {
 fn the_rate_packet_goes_first_and_the_data_by_its_rate() {
     let mut pdcs = endpoint("sperc");
     let id = pdcs.open(NOW, PEER).unwrap();
-    assert_eq!(send(&mut pdcs, NOW, id, 0).err(), Some(Blocked::Wait));
+    assert_eq!(send(&mut pdcs, NOW, id, 0).err(), Some(SendError::Wait));
     let out = ask(&mut pdcs, NOW);
     assert_eq!((out.peer, out.id), (PEER, Some(id)));
-    assert_eq!(send(&mut pdcs, NOW, id, 0).err(), Some(Blocked::Wait));
+    assert_eq!(send(&mut pdcs, NOW, id, 0).err(), Some(SendError::Wait));
     let now = NOW + Span::micros(12);
     let answer = answered(&out, 20.0, 1);
     // From somebody else, or for a context that is not: counted, and nothing else.
@@ -62,7 +63,7 @@ fn the_rate_packet_goes_first_and_the_data_by_its_rate() {
     assert_eq!((first.pds.ccc, first.path), (None, out.packet.path));
     // A packet in 1.6 us, and one more at once.
     assert!(send(&mut pdcs, now, id, 1).is_ok());
-    assert_eq!(send(&mut pdcs, now, id, 2).err(), Some(Blocked::Wait));
+    assert_eq!(send(&mut pdcs, now, id, 2).err(), Some(SendError::Wait));
     assert!(send(&mut pdcs, now + Span::nanos(1_700), id, 2).is_ok());
     // Who lives on something else takes no rates.
     let mut other = endpoint("nscc");
@@ -75,7 +76,7 @@ fn speculative_packets_are_told_apart_and_those_dropped_go_again() {
     let mut pdcs = endpoint("sperc:one_rtt=1,weights=1");
     let id = pdcs.open(NOW, PEER).unwrap();
     // Not before the rate packet.
-    assert_eq!(send(&mut pdcs, NOW, id, 0).err(), Some(Blocked::Wait));
+    assert_eq!(send(&mut pdcs, NOW, id, 0).err(), Some(SendError::Wait));
     let out = ask(&mut pdcs, NOW);
     assert_eq!(pdcs.poll_event(), Some(Event::Ready { id }));
     let mut now = NOW;

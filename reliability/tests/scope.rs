@@ -2,7 +2,7 @@
 
 use squall_reliability::base::{Psn, Rate, Span, Time};
 use squall_reliability::wire::{Ack, AckCc, AckExt, AckRequest, CcState, NextHeader, NsccState};
-use squall_reliability::{Blocked, Config, Event, Label, NewPacket, PdcId, Pdcs, PeerKey, cc};
+use squall_reliability::{Config, Event, Label, NewPacket, PdcId, Pdcs, PeerKey, SendError, cc};
 
 const NOMINAL: u64 = 4096 + 48;
 
@@ -61,7 +61,7 @@ impl Flows {
                 NewPacket { desc: sent, bytes: 4096, last: false, prompt: false, backlog: 0 };
             match self.pdcs.next_packet(self.now, id, &packet) {
                 Ok(_) => {}
-                Err(Blocked::Wait) => return sent,
+                Err(SendError::Wait) => return sent,
                 Err(other) => panic!("{other:?}"),
             }
         }

@@ -10,17 +10,17 @@
 
 use core::net::SocketAddr;
 
-use super::packets::{Arriving, is_ours};
+use super::packets::{PacketReceiver, is_ours};
 use super::{Engine, step};
 use crate::api::{OpError, Operation, PeerId};
 use crate::base::{Instance, Time};
 use crate::channel::{ChannelId, LinkId};
 use crate::links::frame::{Frame, MAX_PAYLOAD};
-use crate::links::{Farewell, FrameSink, FrameTaken, InFlight, Room};
+use crate::links::{ClosingState, FrameSink, FrameTaken, InFlight, Room};
 use crate::memory::{Memory, Payload};
 use crate::outbound::{has_arrived, transmit_frames};
+use crate::packet_outcome::PacketOutcome;
 use crate::reliability::PeerKey;
-use crate::taken::Taken;
 
 /// A peer that was introduced: if it lives on this host, there may be a link to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -156,12 +156,12 @@ impl Linking<'_> {
                 if !is_ours(&self.engine.config, self.engine.peers.get(peer), &request) {
                     return FrameTaken::Never;
                 }
-                let mut arriving = Arriving::new(&mut *self.engine, mem, now, src);
+                let mut arriving = PacketReceiver::new(&mut *self.engine, mem, now, src);
                 arriving.note_rx(peer);
                 arriving.take_request((channel, peer), &request, payload)
             }
             Some(Frame::Short(short, payload)) => {
-                let mut arriving = Arriving::new(&mut *self.engine, mem, now, src);
+                let mut arriving = PacketReceiver::new(&mut *self.engine, mem, now, src);
                 arriving.note_rx(peer);
                 let (step, mem) = (&mut step!(arriving.engine, now), arriving.mem);
                 arriving.engine.inbox.take_short(step, mem, (channel, peer), &short, payload)
@@ -170,7 +170,7 @@ impl Linking<'_> {
                 if !is_ours(&self.engine.config, self.engine.peers.get(peer), &request) {
                     return FrameTaken::Never;
                 }
-                let mut arriving = Arriving::new(&mut *self.engine, mem, now, src);
+                let mut arriving = PacketReceiver::new(&mut *self.engine, mem, now, src);
                 arriving.note_rx(peer);
                 arriving.take_write((channel, peer), &request, Payload::Elsewhere(len.into()))
             }
@@ -178,7 +178,7 @@ impl Linking<'_> {
                 if !is_ours(&self.engine.config, self.engine.peers.get(peer), &request) {
                     return FrameTaken::Never;
                 }
-                let mut arriving = Arriving::new(&mut *self.engine, mem, now, src);
+                let mut arriving = PacketReceiver::new(&mut *self.engine, mem, now, src);
                 arriving.note_rx(peer);
                 let (step, payload) =
                     (&mut step!(arriving.engine, now), Payload::Elsewhere(len.into()));
@@ -198,17 +198,17 @@ impl Linking<'_> {
             Some(Frame::Answer(number, response)) => {
                 let Some(part) = link.answered(number) else { return FrameTaken::Never };
                 self.engine.outbound.responded(&mut step!(self.engine, now), part, &response);
-                Taken::Yes(None)
+                PacketOutcome::Yes(None)
             }
             Some(Frame::Farewell) => {
                 link.parted = true;
-                Taken::Yes(None)
+                PacketOutcome::Yes(None)
             }
             None => return FrameTaken::Never,
         };
         let answer = match taken {
-            Taken::Yes(answer) => answer,
-            Taken::Later(_) => {
+            PacketOutcome::Yes(answer) => answer,
+            PacketOutcome::Later(_) => {
                 self.engine.report.counters.rx_held_back += 1;
                 // An answer that the peer waits for us to take may be behind it, and it does not count what it answered.
                 if let Some(link) = self.engine.links.get_mut(id) {
@@ -216,7 +216,7 @@ impl Linking<'_> {
                 }
                 return FrameTaken::Later;
             }
-            Taken::No => {
+            PacketOutcome::No => {
                 self.engine.report.counters.rx_inconsistent += 1;
                 return FrameTaken::Never;
             }
@@ -354,9 +354,9 @@ impl Linking<'_> {
     /// This end closes: says farewell.
     pub(super) fn part(&mut self, id: LinkId) {
         if let Some(link) = self.engine.links.get_mut(id)
-            && link.farewell == Farewell::No
+            && link.farewell == ClosingState::No
         {
-            link.farewell = Farewell::Due;
+            link.farewell = ClosingState::Due;
             self.engine.contexts.activate(ChannelId::Link(id));
         }
     }

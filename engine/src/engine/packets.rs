@@ -7,16 +7,16 @@ use crate::api::{OpError, PeerId};
 use crate::base::{Psn, Time, Train};
 use crate::channel::ChannelId;
 use crate::config::Config;
-use crate::introductions::{Around, Heard};
+use crate::handshake::{HandshakeContext, HandshakeOutcome};
 use crate::memory::{KeyError, Memory, Payload};
-use crate::outbound::{Asks, RESOURCE_MEMORY, RESOURCE_RENDEZVOUS};
+use crate::outbound::{PeerQuestion, RESOURCE_MEMORY, RESOURCE_RENDEZVOUS};
+use crate::packet_outcome::PacketOutcome;
 use crate::peers::{Initiator, PeerState};
 use crate::reliability::{self, Delivery, PdcId, PeerKey, Refusal, RxVerdict, cc};
 use crate::report::Report;
 use crate::step::Step;
-use crate::strays::Strays;
-use crate::taken::Taken;
-use crate::target::{self, Unmet, Unwritten};
+use crate::target::{self, AtomicRefusal, WriteRefusal};
+use crate::unmatched_packets::UnmatchedPackets;
 use crate::wire::{
     self, Dest, Handshake, NackCode, Opcode, Packet, ReturnCode, Ses, Stage, StdRequest,
 };
@@ -30,8 +30,8 @@ pub struct PacketMarks {
     pub trimmed: bool,
 }
 
-/// A data packet that the transport delivered, as [`Arriving::take_delivered`] takes it.
-pub(super) struct Delivered<'a> {
+/// A data packet that the transport delivered, as [`PacketReceiver::take_delivered`] takes it.
+pub(super) struct DeliveredPacket<'a> {
     pub(super) id: PdcId,
     pub(super) peer: PeerId,
     pub(super) pds: &'a wire::Request,
@@ -42,8 +42,8 @@ pub(super) struct Delivered<'a> {
     pub(super) forward: bool,
 }
 
-/// A packet that arrived, while it is looked at: at whose engine, when, and from where.
-pub(super) struct Arriving<'a, M> {
+/// One packet on its way through an engine: the engine, the time, and the source address.
+pub(super) struct PacketReceiver<'a, M> {
     pub(super) engine: &'a mut Engine,
     pub(super) mem: &'a mut M,
     pub(super) now: Time,
@@ -54,7 +54,7 @@ pub(super) struct Arriving<'a, M> {
     pub(super) fragment: Option<(Psn, u8)>,
 }
 
-impl<'a, M: Memory> Arriving<'a, M> {
+impl<'a, M: Memory> PacketReceiver<'a, M> {
     /// A packet, or a frame, into which no switch wrote.
     #[inline]
     pub(super) const fn new(
@@ -128,7 +128,7 @@ impl<'a, M: Memory> Arriving<'a, M> {
         let peer = match (trimmed.pds.dest, &trimmed.ses) {
             (Dest::Pdc(dpdcid), _) => self.owner(dpdcid),
             (Dest::Syn { .. }, Some(ses)) => initiator(
-                &mut self.engine.strays,
+                &mut self.engine.unmatched,
                 &mut step!(self.engine, self.now),
                 self.src,
                 (&trimmed.pds, ses),
@@ -177,13 +177,17 @@ impl<'a, M: Memory> Arriving<'a, M> {
     ) {
         let peer = match pds.dest {
             Dest::Syn { .. } => initiator(
-                &mut self.engine.strays,
+                &mut self.engine.unmatched,
                 &mut step!(self.engine, self.now),
                 self.src,
                 (pds, ses),
             ),
             Dest::Pdc(dpdcid) if self.engine.pdcs.peer_of(dpdcid).is_none() => {
-                self.engine.strays.reject(&mut step!(self.engine, self.now), self.src, (pds, ses));
+                self.engine.unmatched.reject(
+                    &mut step!(self.engine, self.now),
+                    self.src,
+                    (pds, ses),
+                );
                 None
             }
             Dest::Pdc(dpdcid) => self.owner(dpdcid),
@@ -195,7 +199,11 @@ impl<'a, M: Memory> Arriving<'a, M> {
             self.engine.report.counters.rx_foreign += 1;
             if !self.engine.peers.get(peer).is_met() {
                 // It has a context to us, it thinks: to one who was here before us.
-                self.engine.strays.reject(&mut step!(self.engine, self.now), self.src, (pds, ses));
+                self.engine.unmatched.reject(
+                    &mut step!(self.engine, self.now),
+                    self.src,
+                    (pds, ses),
+                );
             }
             return;
         }
@@ -212,12 +220,20 @@ impl<'a, M: Memory> Arriving<'a, M> {
                 return;
             }
             RxVerdict::Refused(Refusal::Stranger) => {
-                self.engine.strays.reject(&mut step!(self.engine, self.now), self.src, (pds, ses));
+                self.engine.unmatched.reject(
+                    &mut step!(self.engine, self.now),
+                    self.src,
+                    (pds, ses),
+                );
                 return;
             }
             RxVerdict::Refused(Refusal::Mismatch) if matches!(pds.dest, Dest::Pdc(_)) => {
                 // The number names another context here than there: one of us has restarted.
-                self.engine.strays.reject(&mut step!(self.engine, self.now), self.src, (pds, ses));
+                self.engine.unmatched.reject(
+                    &mut step!(self.engine, self.now),
+                    self.src,
+                    (pds, ses),
+                );
                 return;
             }
             RxVerdict::Refused(_) => return,
@@ -231,7 +247,7 @@ impl<'a, M: Memory> Arriving<'a, M> {
         if self.fragment.is_some() || self.engine.pdcs.has_fragments() {
             return self.deliver_beside_fragments((id, peer), (ses, payload), delivery);
         }
-        let packet = Delivered { id, peer, pds, ses, headers, payload, forward };
+        let packet = DeliveredPacket { id, peer, pds, ses, headers, payload, forward };
         self.take_delivered(&packet, delivery, arrival, train);
     }
 
@@ -243,7 +259,7 @@ impl<'a, M: Memory> Arriving<'a, M> {
         from: (ChannelId, PeerId),
         forward: bool,
         (ses, payload): (&Ses, &[u8]),
-    ) -> Taken {
+    ) -> PacketOutcome {
         match ses {
             Ses::Std(request) if forward => self.take_request(from, request, payload),
             Ses::ResponseData(header) if !forward => self.engine.outbound.response_data(
@@ -253,7 +269,7 @@ impl<'a, M: Memory> Arriving<'a, M> {
                 header,
                 Payload::Here(payload),
             ),
-            _ => Taken::No,
+            _ => PacketOutcome::No,
         }
     }
 
@@ -274,10 +290,10 @@ impl<'a, M: Memory> Arriving<'a, M> {
             Some((original, _)) if pdcs.is_fragment_repeated(id, original) => {
                 self.engine.report.counters.rx_fragments_repeated += 1;
                 let step = &mut step!(self.engine, self.now);
-                return acknowledge(step, delivery, Taken::Yes(None));
+                return acknowledge(step, delivery, PacketOutcome::Yes(None));
             }
             Some((original, count)) if !pdcs.accepts_fragment(id, original, count) => {
-                return acknowledge(&mut step!(self.engine, self.now), delivery, Taken::No);
+                return acknowledge(&mut step!(self.engine, self.now), delivery, PacketOutcome::No);
             }
             Some(_) => Some(delivery),
         };
@@ -286,7 +302,7 @@ impl<'a, M: Memory> Arriving<'a, M> {
             return;
         };
         let taken = self.deliver((id.into(), peer), forward, content);
-        if let (Some((original, count)), Taken::Yes(_)) = (self.fragment, taken) {
+        if let (Some((original, count)), PacketOutcome::Yes(_)) = (self.fragment, taken) {
             self.engine.pdcs.take_fragment(id, original, count);
         }
         acknowledge(&mut step!(self.engine, self.now), delivery, taken);
@@ -299,12 +315,12 @@ impl<'a, M: Memory> Arriving<'a, M> {
         (id, peer): (ChannelId, PeerId),
         request: &StdRequest,
         payload: &[u8],
-    ) -> Taken {
+    ) -> PacketOutcome {
         let mut step = step!(self.engine, self.now);
         let answered = matches!(request.opcode, Opcode::Read | Opcode::FetchingAtomic);
         if answered && !self.engine.outbound.may_answer(&step, id, peer) {
             step.report.counters.rx_unanswerable += 1;
-            return Taken::Later(NackCode::NoSesMsgAvail);
+            return PacketOutcome::Later(NackCode::NoSesMsgAvail);
         }
         let answer = match request.opcode {
             Opcode::Send
@@ -331,10 +347,14 @@ impl<'a, M: Memory> Arriving<'a, M> {
                 self.engine.outbound.read_offer(&mut step, peer, request)
             }
             Opcode::Read => {
-                return Taken::refused(self.engine.config.job_id, ReturnCode::BadIndex, request);
+                return PacketOutcome::refused(
+                    self.engine.config.job_id,
+                    ReturnCode::BadIndex,
+                    request,
+                );
             }
             _ => {
-                return Taken::refused(
+                return PacketOutcome::refused(
                     self.engine.config.job_id,
                     ReturnCode::UnsupportedOp,
                     request,
@@ -344,7 +364,7 @@ impl<'a, M: Memory> Arriving<'a, M> {
         match answer {
             Ok(answer) => {
                 self.engine.outbound.answer(&mut step, id, peer, answer);
-                Taken::Yes(None)
+                PacketOutcome::Yes(None)
             }
             Err(error) => {
                 refuse_access(&mut self.engine.report, &self.engine.config, error, request)
@@ -358,21 +378,23 @@ impl<'a, M: Memory> Arriving<'a, M> {
         from: (ChannelId, PeerId),
         request: &StdRequest,
         payload: Payload<'_>,
-    ) -> Taken {
+    ) -> PacketOutcome {
         let step = &mut step!(self.engine, self.now);
         match self.engine.target.write(step, self.mem, from, request, payload) {
-            Ok(()) => Taken::Yes(None),
-            Err(Unwritten::Refused(error)) => {
+            Ok(()) => PacketOutcome::Yes(None),
+            Err(WriteRefusal::Refused(error)) => {
                 refuse_access(&mut self.engine.report, &self.engine.config, error, request)
             }
-            Err(Unwritten::Gone) if self.mem.is_delayed() => Taken::Later(NackCode::NoSesMsgAvail),
-            // Who took it back knows why.
-            Err(Unwritten::Gone) => {
-                let code = ReturnCode::HostUnsuccessCmpl;
-                Taken::refused(self.engine.config.job_id, code, request)
+            Err(WriteRefusal::Gone) if self.mem.is_delayed() => {
+                PacketOutcome::Later(NackCode::NoSesMsgAvail)
             }
-            Err(Unwritten::Inconsistent) => Taken::No,
-            Err(Unwritten::NoRoom) => Taken::Later(NackCode::NoSesMsgAvail),
+            // Who took it back knows why.
+            Err(WriteRefusal::Gone) => {
+                let code = ReturnCode::HostUnsuccessCmpl;
+                PacketOutcome::refused(self.engine.config.job_id, code, request)
+            }
+            Err(WriteRefusal::Inconsistent) => PacketOutcome::No,
+            Err(WriteRefusal::NoRoom) => PacketOutcome::Later(NackCode::NoSesMsgAvail),
         }
     }
 
@@ -382,45 +404,49 @@ impl<'a, M: Memory> Arriving<'a, M> {
         (id, peer): (ChannelId, PeerId),
         request: &StdRequest,
         payload: &[u8],
-    ) -> Taken {
+    ) -> PacketOutcome {
         let mut step = step!(self.engine, self.now);
         match self.engine.target.atomic(&mut step, self.mem, (id, peer), request, payload) {
             Ok(answer) => {
                 if let Some(answer) = answer {
                     self.engine.outbound.answer(&mut step, id, peer, answer);
                 }
-                Taken::Yes(None)
+                PacketOutcome::Yes(None)
             }
-            Err(Unmet::Access(error)) => {
+            Err(AtomicRefusal::Access(error)) => {
                 refuse_access(&mut self.engine.report, &self.engine.config, error, request)
             }
-            Err(Unmet::Operation(code)) => {
+            Err(AtomicRefusal::Operation(code)) => {
                 self.engine.report.counters.rx_atomics_refused += 1;
-                Taken::refused(self.engine.config.job_id, code, request)
+                PacketOutcome::refused(self.engine.config.job_id, code, request)
             }
         }
     }
 
     /// Says whether we know of what a peer asks about: see `outbound::questions`.
-    fn answer_question(&mut self, (id, peer): (ChannelId, PeerId), request: &StdRequest) -> Taken {
+    fn answer_question(
+        &mut self,
+        (id, peer): (ChannelId, PeerId),
+        request: &StdRequest,
+    ) -> PacketOutcome {
         self.engine.target.note_operation(id, request.message_id);
-        let known = match Asks::read(request) {
-            Asks::Nothing => true,
-            Asks::Read(read) => self.engine.outbound.answers(id, read),
-            Asks::Send(message, slot) => {
+        let known = match PeerQuestion::read(request) {
+            PeerQuestion::Nothing => true,
+            PeerQuestion::Read(read) => self.engine.outbound.answers(id, read),
+            PeerQuestion::Send(message, slot) => {
                 self.engine.inbox.messages().awaits(id, message)
                     || self.engine.outbound.answers(id, slot)
             }
-            Asks::Rendezvous(message, key) => {
+            PeerQuestion::Rendezvous(message, key) => {
                 self.engine.inbox.messages().awaits(id, message)
                     || self.engine.outbound.reads(peer, key)
             }
-            Asks::Unknown => false,
+            PeerQuestion::Unknown => false,
         };
         if known {
-            Taken::Yes(None)
+            PacketOutcome::Yes(None)
         } else {
-            Taken::refused(self.engine.config.job_id, ReturnCode::BadIndex, request)
+            PacketOutcome::refused(self.engine.config.job_id, ReturnCode::BadIndex, request)
         }
     }
 
@@ -438,10 +464,10 @@ impl<'a, M: Memory> Arriving<'a, M> {
                 return;
             }
         };
-        self.engine.report.counters.rx_introductions += 1;
+        self.engine.report.counters.rx_handshakes += 1;
         let from = SocketAddr::new(self.src.ip(), intro.port);
         loop {
-            let around = Around {
+            let around = HandshakeContext {
                 now: self.now,
                 config: &self.engine.config,
                 peers: &mut self.engine.peers,
@@ -449,17 +475,19 @@ impl<'a, M: Memory> Arriving<'a, M> {
                 contexts: &self.engine.contexts,
                 counters: &mut self.engine.report.counters,
             };
-            match self.engine.introductions.hear(around, from, &intro) {
-                Heard::Nothing => {}
-                Heard::Met(peer) => {
+            match self.engine.handshakes.hear(around, from, &intro) {
+                HandshakeOutcome::Nothing => {}
+                HandshakeOutcome::Met(peer) => {
                     self.note_rx(peer);
                     if self.engine.config.links {
                         self.engine.links.acquaint(peer, intro.stage == Stage::Challenge);
                     }
                     self.engine.forget_peers(self.now);
                 }
-                Heard::Ended(peer, error) => self.engine.ending(self.now).fail_peer(peer, error),
-                Heard::Succeeded(peer) => {
+                HandshakeOutcome::Ended(peer, error) => {
+                    self.engine.ending(self.now).fail_peer(peer, error)
+                }
+                HandshakeOutcome::Succeeded(peer) => {
                     self.engine.ending(self.now).peer_restarted(peer);
                     continue;
                 }
@@ -489,7 +517,7 @@ impl<'a, M: Memory> Arriving<'a, M> {
 /// The peer behind a SYN, by its address, the port it says it listens on, and its instance. A stranger is
 /// told that it is one.
 fn initiator(
-    strays: &mut Strays,
+    unmatched: &mut UnmatchedPackets,
     step: &mut Step<'_>,
     src: SocketAddr,
     (pds, ses): (&wire::Request, &Ses),
@@ -503,21 +531,21 @@ fn initiator(
     };
     let peer = step.peers.introduced(src.ip(), Initiator::from_field(request.initiator));
     if peer.is_none() {
-        strays.reject(step, src, (pds, ses));
+        unmatched.reject(step, src, (pds, ses));
     }
     peer
 }
 
 /// Answers for a packet that the transport delivered.
 #[inline]
-pub(super) fn acknowledge(step: &mut Step<'_>, delivery: Delivery, taken: Taken) {
+pub(super) fn acknowledge(step: &mut Step<'_>, delivery: Delivery, taken: PacketOutcome) {
     match taken {
-        Taken::Yes(response) => step.pdcs.accept(step.now, delivery, response),
-        Taken::Later(code) => {
+        PacketOutcome::Yes(response) => step.pdcs.accept(step.now, delivery, response),
+        PacketOutcome::Later(code) => {
             step.report.counters.rx_held_back += 1;
             step.pdcs.refuse(step.now, delivery, code);
         }
-        Taken::No => {
+        PacketOutcome::No => {
             step.report.counters.rx_inconsistent += 1;
             step.pdcs.drop_malformed(delivery);
         }
@@ -538,8 +566,8 @@ fn refuse_access(
     config: &Config,
     error: KeyError,
     request: &StdRequest,
-) -> Taken {
+) -> PacketOutcome {
     report.counters.rx_access_refused += 1;
     let told = target::refusal(&mut report.counters, error);
-    Taken::refused(config.job_id, told, request)
+    PacketOutcome::refused(config.job_id, told, request)
 }

@@ -1,7 +1,7 @@
 //! Rate packets (s-PERC): those that endpoints ask the links of a path with, and those that go back. They have no number and no
 //! context at the other end; whose they are stands in them, as in requests.
 
-use super::packets::Arriving;
+use super::packets::PacketReceiver;
 use super::{Engine, step};
 use crate::api::PeerId;
 use crate::base::{Batch, Time};
@@ -23,7 +23,7 @@ pub(super) fn poll_rates(engine: &mut Engine, now: Time, batch: &mut Batch) {
     engine.drain_events(now);
 }
 
-impl<M: Memory> Arriving<'_, M> {
+impl<M: Memory> PacketReceiver<'_, M> {
     /// One arrived.
     #[cold]
     #[inline(never)]

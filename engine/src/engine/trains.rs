@@ -4,22 +4,22 @@
 //! that follow it in the same train are compared with what they must be, and their bytes put into place, without
 //! being read and looked up one by one. Whatever is not as simple (a first packet, a last one, one that asks for an
 //! acknowledgement, a hole before it, a message without room) goes the way of a single packet. A message that is in
-//! one train from its first packet to its last is taken as if it had come in one packet. [`Arriving::take_delivered`]
+//! one train from its first packet to its last is taken as if it had come in one packet. [`PacketReceiver::take_delivered`]
 //! decides.
 
 use core::net::SocketAddr;
 
-use super::packets::{Arriving, Delivered, PacketMarks, acknowledge};
+use super::packets::{DeliveredPacket, PacketMarks, PacketReceiver, acknowledge};
 use super::{Engine, step};
 use crate::api::PeerId;
 use crate::base::{Psn, Time, Train, UserSlice};
 use crate::channel::ChannelId;
-use crate::inbox::Filling;
+use crate::inbox::RunMessage;
 use crate::memory::Memory;
-use crate::outbound::Reading;
+use crate::outbound::RunRead;
+use crate::packet_outcome::PacketOutcome;
 use crate::reliability::cc::Hops;
 use crate::reliability::{Arrival, Delivery, EndArrival, PdcId, RunArrival, hop_of};
-use crate::taken::Taken;
 use crate::wire::{
     Fragment, Opcode, PacketRun, PdsType, Request, Ses, StdRequest, Telemetry, TelemetryKind,
 };
@@ -46,7 +46,7 @@ impl Engine {
                 // Receivers that count senders go by their silence here.
                 ..Arrival::default()
             };
-            let arriving = Arriving::new(self, mem, now, src);
+            let arriving = PacketReceiver::new(self, mem, now, src);
             if packet.first().is_some_and(|first| first >> 3 >= Fragment::TYPE) {
                 arriving.prefixed(&arrival, packet, &mut train);
             } else {
@@ -69,7 +69,7 @@ impl Engine {
     }
 }
 
-impl<M: Memory> Arriving<'_, M> {
+impl<M: Memory> PacketReceiver<'_, M> {
     #[inline]
     fn one(self, arrival: &Arrival, packet: &[u8], train: &mut Train<'_>) {
         if arrival.trimmed {
@@ -113,7 +113,7 @@ impl<M: Memory> Arriving<'_, M> {
         let len = read.packet.len() + Telemetry::LEN;
         let arrival = Arrival { bytes: u32::try_from(len).unwrap_or(u32::MAX), ..*arrival };
         let Self { engine, mem, now, src, .. } = self;
-        let arriving = Arriving { engine, mem, now, src, telemetry: &hops, fragment: None };
+        let arriving = PacketReceiver { engine, mem, now, src, telemetry: &hops, fragment: None };
         if Fragment::is_before(read.packet) {
             arriving.prefixed(&arrival, read.packet, train);
         } else {
@@ -123,7 +123,7 @@ impl<M: Memory> Arriving<'_, M> {
 }
 
 /// The packets of a train that follow the first packet of a message, to the end of the message.
-struct Tail<'a> {
+struct MessageTail<'a> {
     packets: Train<'a>,
     count: u16,
     /// Bytes of each packet's headers.
@@ -134,7 +134,7 @@ struct Tail<'a> {
     end: EndArrival,
 }
 
-impl<'a> Tail<'a> {
+impl<'a> MessageTail<'a> {
     /// What of `train` follows a message's first packet with these headers and `payload` bytes, if that is all there is
     /// of the message.
     #[inline]
@@ -153,7 +153,7 @@ impl<'a> Tail<'a> {
         }
         let mut run = PacketRun::after(headers, pds, payload)?;
         let (mut packets, psn) = (*train, run.psn());
-        if count > run.most() as usize + 1 {
+        if count > run.max_packets() as usize + 1 {
             return None;
         }
         for _ in 1..count {
@@ -180,26 +180,26 @@ impl<'a> Tail<'a> {
     }
 }
 
-/// Where the bytes of a run go.
-enum Place {
-    Message(Filling),
+/// The destination of the bytes of a run.
+enum RunTarget {
+    Message(RunMessage),
     Region(UserSlice),
-    Read(Reading),
+    Read(RunRead),
 }
 
-impl<M: Memory> Arriving<'_, M> {
+impl<M: Memory> PacketReceiver<'_, M> {
     /// Takes a packet that the transport delivered, and the packets behind it in `train` that go with it. Only this function
     /// decides how packets of a train are taken: a message that is in the train from its first packet to its last, as a whole;
     /// packets that differ in their numbers alone, as a run behind the one that was taken; all others one by one.
     #[inline(always)]
     pub(super) fn take_delivered(
         &mut self,
-        packet: &Delivered<'_>,
+        packet: &DeliveredPacket<'_>,
         delivery: Delivery,
         arrival: &Arrival,
         train: &mut Train<'_>,
     ) {
-        let &Delivered { id, peer, pds, ses, headers, payload, forward } = packet;
+        let &DeliveredPacket { id, peer, pds, ses, headers, payload, forward } = packet;
         let tail = match ses {
             Ses::Std(request) if forward && train.peek().is_some() => {
                 self.take_whole((id, peer), (pds, request), (headers, payload), train)
@@ -207,20 +207,20 @@ impl<M: Memory> Arriving<'_, M> {
             _ => None,
         };
         let taken = match ses {
-            _ if tail.is_some() => Taken::Yes(None),
+            _ if tail.is_some() => PacketOutcome::Yes(None),
             ses => self.deliver((ChannelId::Context(id), peer), forward, (ses, payload)),
         };
         acknowledge(&mut step!(self.engine, self.now), delivery, taken);
         if let Some(tail) = tail {
             return self.accept_tail(id, &tail, arrival, train);
         }
-        if matches!(taken, Taken::Yes(None)) && train.peek().is_some() {
+        if matches!(taken, PacketOutcome::Yes(None)) && train.peek().is_some() {
             self.take_run(id, (pds, ses), (headers, payload.len()), arrival, train);
         }
     }
 
     /// Takes a message of which a packet with these headers and `payload` is the first and new, if all others follow in
-    /// `train`, and a receive waits for it; what [`Arriving::accept_tail`] is to accept once the first packet is.
+    /// `train`, and a receive waits for it; what [`PacketReceiver::accept_tail`] is to accept once the first packet is.
     #[inline]
     fn take_whole<'t>(
         &mut self,
@@ -228,8 +228,8 @@ impl<M: Memory> Arriving<'_, M> {
         (pds, request): (&Request, &StdRequest),
         (headers, payload): (&[u8], &[u8]),
         train: &Train<'t>,
-    ) -> Option<Tail<'t>> {
-        let tail = Tail::of((pds, request), (headers, payload.len()), train)?;
+    ) -> Option<MessageTail<'t>> {
+        let tail = MessageTail::of((pds, request), (headers, payload.len()), train)?;
         // Then all of it is new, and nothing can come in between.
         if !self.telemetry.is_empty() || !self.engine.pdcs.run_is_next(id, pds.psn) {
             return None;
@@ -240,16 +240,16 @@ impl<M: Memory> Arriving<'_, M> {
         inbox.take_whole(&mut step, self.mem, from, request, payloads).then_some(tail)
     }
 
-    /// Accepts what [`Arriving::take_whole`] took besides the first packet, which was accepted and is like `arrival`, and goes
+    /// Accepts what [`PacketReceiver::take_whole`] took besides the first packet, which was accepted and is like `arrival`, and goes
     /// past it in `train`.
     fn accept_tail(
         &mut self,
         id: PdcId,
-        tail: &Tail<'_>,
+        tail: &MessageTail<'_>,
         arrival: &Arrival,
         train: &mut Train<'_>,
     ) {
-        let &Tail { psn, count, end, .. } = tail;
+        let &MessageTail { psn, count, end, .. } = tail;
         let run = RunArrival { first: psn, count: count - 1, end: Some(end) };
         let accepted = self.engine.pdcs.accept_run(id, self.now, run, arrival);
         debug_assert!(accepted, "the context does not go on where it did");
@@ -298,13 +298,13 @@ impl<M: Memory> Arriving<'_, M> {
         let mut step = step!(self.engine, self.now);
         step.report.counters.rx_run_packets += u64::from(count);
         match place {
-            Place::Message(filling) => {
+            RunTarget::Message(filling) => {
                 filling.take(&mut self.engine.inbox, &mut step, self.mem, offset, payloads);
             }
-            Place::Read(reading) => {
+            RunTarget::Read(reading) => {
                 reading.take(&mut self.engine.outbound, &mut step, self.mem, offset, payloads);
             }
-            Place::Region(piece) => {
+            RunTarget::Region(piece) => {
                 for (n, bytes) in (0..).zip(payloads) {
                     self.mem.write(piece.part(n * payload as u64, payload as u64), bytes);
                 }
@@ -314,19 +314,20 @@ impl<M: Memory> Arriving<'_, M> {
     }
 
     /// Where the bytes of a run go, if there is nothing to it but to put them there.
-    fn place_of_run(&mut self, id: PdcId, ses: &Ses, range: (u64, u64)) -> Option<Place> {
+    fn place_of_run(&mut self, id: PdcId, ses: &Ses, range: (u64, u64)) -> Option<RunTarget> {
         let mut step = step!(self.engine, self.now);
         match ses {
             Ses::Std(request) if request.opcode == Opcode::Write => {
-                self.engine.target.piece(self.mem, request, range).map(Place::Region)
+                self.engine.target.piece(self.mem, request, range).map(RunTarget::Region)
             }
             Ses::Std(request) => {
                 let message = (id, request.message_id);
-                Filling::of(&mut self.engine.inbox, &mut step, message, range).map(Place::Message)
+                RunMessage::of(&mut self.engine.inbox, &mut step, message, range)
+                    .map(RunTarget::Message)
             }
             Ses::ResponseData(header) => {
                 let slot = (id, header.read_request_message_id);
-                Reading::of(&mut self.engine.outbound, &step, slot, range).map(Place::Read)
+                RunRead::of(&mut self.engine.outbound, &step, slot, range).map(RunTarget::Read)
             }
             _ => None,
         }

@@ -4,19 +4,21 @@ use super::Inbox;
 use super::ends::complete_receive;
 use crate::api::{MatchSpace, PeerId};
 use crate::channel::ChannelId;
-use crate::matching::{Envelope, Waiting};
+use crate::matching::{Envelope, UnexpectedMessage};
 use crate::memory::{Memory, Payload};
-use crate::messages::{Extent, Head, HeaderKind, Message, Offer, Place, Pull, Target};
-use crate::order::{MAX_AHEAD_OUTSIDE, Seen};
+use crate::messages::{
+    HeaderKind, Message, MessageBuffer, MessageExtent, MessageHeader, Offer, Pull, Target,
+};
+use crate::order::{IdState, MAX_AHEAD_OUTSIDE};
 use crate::outbound::RESOURCE_COLLECTIVE;
+use crate::packet_outcome::PacketOutcome;
 use crate::slab::Key;
 use crate::step::Step;
-use crate::taken::Taken;
 use crate::wire::{Extension, Rendezvous, StdBody, StdRequest};
 
-/// A packet's place in its message.
+/// The place of a packet in its message.
 #[derive(Clone, Copy)]
-pub(super) struct Piece<'a> {
+pub(super) struct MessagePart<'a> {
     pub(super) offset: u64,
     pub(super) bytes: &'a [u8],
     first: bool,
@@ -34,7 +36,7 @@ impl Inbox {
         (context, peer): (ChannelId, PeerId),
         request: &StdRequest,
         payload: Payload<'_>,
-    ) -> Taken {
+    ) -> PacketOutcome {
         let (payload, fetchable) = match payload {
             Payload::Here(bytes) => (bytes, false),
             Payload::Elsewhere(_) => (&[][..], true),
@@ -44,10 +46,12 @@ impl Inbox {
             _ => None,
         };
         let piece = match request.body {
-            StdBody::First { .. } => Piece { offset: 0, bytes: payload, first: true, fetchable },
+            StdBody::First { .. } => {
+                MessagePart { offset: 0, bytes: payload, first: true, fetchable }
+            }
             StdBody::Next { message_offset, .. } => {
                 let offset = u64::from(message_offset);
-                Piece { offset, bytes: payload, first: false, fetchable: false }
+                MessagePart { offset, bytes: payload, first: false, fetchable: false }
             }
         };
         let total = u64::from(request.request_length);
@@ -59,29 +63,29 @@ impl Inbox {
                 piece.first && r.read_offset.checked_add(total).is_some()
             });
         if !consistent {
-            return Taken::No;
+            return PacketOutcome::No;
         }
         let data = data_of(request);
-        let Some(order) = self.streams.order(context) else { return Taken::No };
+        let Some(order) = self.streams.order(context) else { return PacketOutcome::No };
         let seen = order.seen(request.message_id);
         let in_turn = order.is_next(request.message_id);
         let envelope = envelope_of(request, peer);
         match seen {
-            None | Some(Seen::Done) => Taken::No,
-            Some(Seen::Open(key)) => {
+            None | Some(IdState::Done) => PacketOutcome::No,
+            Some(IdState::Open(key)) => {
                 let claims = (&envelope, total, data);
                 match rendezvous {
                     Some(offer) => self.take_offer(step, mem, key, claims, offer),
                     None => self.continue_message(step, mem, key, claims, piece),
                 }
             }
-            Some(Seen::No) => {
-                let head = Head {
+            Some(IdState::No) => {
+                let head = MessageHeader {
                     context,
                     id: request.message_id,
                     envelope,
                     data,
-                    extent: Extent {
+                    extent: MessageExtent {
                         total,
                         eager,
                         received: 0,
@@ -106,9 +110,9 @@ impl Inbox {
         &mut self,
         step: &mut Step<'_>,
         mem: &mut M,
-        mut head: Head,
-        piece: Piece<'_>,
-    ) -> Taken {
+        mut head: MessageHeader,
+        piece: MessagePart<'_>,
+    ) -> PacketOutcome {
         let len = piece.bytes.len() as u64;
         let whole = len == head.extent.eager;
         if !whole {
@@ -125,19 +129,19 @@ impl Inbox {
             target.write(mem, piece.offset, piece.bytes);
             if whole && head.pull == Pull::No {
                 self.deliver(step, &head, &target);
-                self.pass(step, mem, head.context, head.id, Seen::Done);
-                return Taken::Yes(None);
+                self.pass(step, mem, head.context, head.id, IdState::Done);
+                return PacketOutcome::Yes(None);
             }
             let offer = piece.fetchable.then(|| fetch(mem, &head, &target)).flatten();
             if let Some(offer) = offer {
                 step.report.counters.rx_payload_bytes += head.extent.total;
                 self.asks.end_pull(head.peer(), offer, head.extent.total);
                 self.deliver(step, &head, &target);
-                self.pass(step, mem, head.context, head.id, Seen::Done);
-                return Taken::Yes(None);
+                self.pass(step, mem, head.context, head.id, IdState::Done);
+                return PacketOutcome::Yes(None);
             }
             head.extent.received = len;
-            let key = self.messages.add(head.message(step.now, Place::User(target)));
+            let key = self.messages.add(head.message(step.now, MessageBuffer::User(target)));
             if let Some(message) = self.messages.get_mut(key) {
                 self.asks.pull(key, message);
             }
@@ -152,29 +156,29 @@ impl Inbox {
             step.report.counters.rx_unexpected += 1;
             let deferred = message.head.extent.deferred;
             let key = self.messages.add(message);
-            self.unexpected.push(Waiting { envelope: head.envelope, message: key });
+            self.unexpected.push(UnexpectedMessage { envelope: head.envelope, message: key });
             if deferred {
-                self.pass(step, mem, head.context, head.id, Seen::Open(key));
-                return Taken::deferred(step.config.job_id, head.id);
+                self.pass(step, mem, head.context, head.id, IdState::Open(key));
+                return PacketOutcome::deferred(step.config.job_id, head.id);
             }
             key
         };
-        let seen = if whole { Seen::Done } else { Seen::Open(key) };
+        let seen = if whole { IdState::Done } else { IdState::Open(key) };
         self.pass(step, mem, head.context, head.id, seen);
-        Taken::Yes(None)
+        PacketOutcome::Yes(None)
     }
 
     /// A packet of a message whose turn has not come, or whose first packet has not.
     fn begin_early(
         &mut self,
         step: &mut Step<'_>,
-        head: Head,
-        piece: Piece<'_>,
+        head: MessageHeader,
+        piece: MessagePart<'_>,
         in_turn: bool,
-    ) -> Taken {
+    ) -> PacketOutcome {
         if head.context.context().is_none() {
             // A shared-memory channel delivers its records in order.
-            return Taken::No;
+            return PacketOutcome::No;
         }
         let ahead = self.streams.order(head.context).map_or(0, |order| order.ahead(head.id));
         if ahead > MAX_AHEAD_OUTSIDE && step.is_outside(head.peer()) {
@@ -193,9 +197,13 @@ impl Inbox {
         let key = self.messages.add(message);
         if let Some(order) = self.streams.order(head.context) {
             // Even a complete one stays open until it has been matched.
-            order.set(head.id, Seen::Open(key));
+            order.set(head.id, IdState::Open(key));
         }
-        if deferred { Taken::deferred(step.config.job_id, head.id) } else { Taken::Yes(None) }
+        if deferred {
+            PacketOutcome::deferred(step.config.job_id, head.id)
+        } else {
+            PacketOutcome::Yes(None)
+        }
     }
 
     fn has_room(&self, step: &Step<'_>, peer: PeerId, kind: HeaderKind) -> bool {
@@ -208,8 +216,8 @@ impl Inbox {
         &mut self,
         step: &mut Step<'_>,
         (kind, room): (HeaderKind, bool),
-        head: Head,
-        piece: Piece<'_>,
+        head: MessageHeader,
+        piece: MessagePart<'_>,
     ) -> Option<Message> {
         let linked = head.context.context().is_none();
         if !room && !linked {
@@ -238,28 +246,29 @@ impl Inbox {
         key: Key,
         (envelope, total, data): (&Envelope, u64, Option<u64>),
         rendezvous: Rendezvous,
-    ) -> Taken {
-        let Some(message) = self.messages.get_mut(key) else { return Taken::No };
+    ) -> PacketOutcome {
+        let Some(message) = self.messages.get_mut(key) else { return PacketOutcome::No };
         let head = &mut message.head;
         let fits = head.extent.deferred
             && head.envelope == *envelope
             && head.extent.total == total
             && rendezvous.eager_length == 0;
         if !fits {
-            return Taken::No;
+            return PacketOutcome::No;
         }
-        head.extent = Extent { total, eager: 0, received: 0, started: true, deferred: false };
+        head.extent =
+            MessageExtent { total, eager: 0, received: 0, started: true, deferred: false };
         head.pull = Pull::Offered(offer(&rendezvous));
         head.data = data;
         message.touched = step.now;
         // One that has met its receive already, or is not wanted, is not matched again.
         let (context, id) = (head.context, head.id);
-        if matches!(message.place, Place::User(_) | Place::Discard) {
+        if matches!(message.place, MessageBuffer::User(_) | MessageBuffer::Discard) {
             self.asks.pull(key, message);
         }
         self.messages.expect(context, id, key);
         self.advance(step, mem, key, context, id);
-        Taken::Yes(None)
+        PacketOutcome::Yes(None)
     }
 
     /// A further packet of a message that is known, with the envelope, length and data it claims.
@@ -269,10 +278,10 @@ impl Inbox {
         mem: &mut M,
         key: Key,
         (envelope, total, data): (&Envelope, u64, Option<u64>),
-        piece: Piece<'_>,
-    ) -> Taken {
+        piece: MessagePart<'_>,
+    ) -> PacketOutcome {
         let len = piece.bytes.len() as u64;
-        let Some(message) = self.messages.get_mut(key) else { return Taken::No };
+        let Some(message) = self.messages.get_mut(key) else { return PacketOutcome::No };
         let extent = &mut message.head.extent;
         let fits = message.head.envelope == *envelope
             && extent.total == total
@@ -280,20 +289,20 @@ impl Inbox {
             && piece.offset + len <= extent.eager
             && !(piece.first && extent.started);
         if !fits {
-            return Taken::No;
+            return PacketOutcome::No;
         }
         match &mut message.place {
-            Place::Stash(_) => return self.continue_kept(step, mem, key, data, piece),
-            Place::User(target) if !extent.deferred => {
+            MessageBuffer::Stash(_) => return self.continue_kept(step, mem, key, data, piece),
+            MessageBuffer::User(target) if !extent.deferred => {
                 target.write(mem, piece.offset, piece.bytes);
                 step.report.counters.rx_payload_bytes += len;
             }
-            Place::User(_) | Place::None | Place::Discard => {}
+            MessageBuffer::User(_) | MessageBuffer::None | MessageBuffer::Discard => {}
         }
         message.take(step.now, len, piece.first.then_some(data));
         let (context, id) = (message.head.context, message.head.id);
         self.advance(step, mem, key, context, id);
-        Taken::Yes(None)
+        PacketOutcome::Yes(None)
     }
 
     /// A further packet of a message that is kept, if there is memory for it.
@@ -303,12 +312,12 @@ impl Inbox {
         mem: &mut M,
         key: Key,
         data: Option<u64>,
-        piece: Piece<'_>,
-    ) -> Taken {
+        piece: MessagePart<'_>,
+    ) -> PacketOutcome {
         let len = piece.bytes.len() as u64;
-        let Some(message) = self.messages.get_mut(key) else { return Taken::No };
+        let Some(message) = self.messages.get_mut(key) else { return PacketOutcome::No };
         let room = self.budget.grow(step, message, piece.offset + len);
-        if let Place::Stash(bytes) = &mut message.place {
+        if let MessageBuffer::Stash(bytes) = &mut message.place {
             if !room {
                 let head = message.head;
                 return self.streams.hold_back(step, &head);
@@ -320,7 +329,11 @@ impl Inbox {
         message.take(step.now, len, piece.first.then_some(data));
         let (context, id) = (message.head.context, message.head.id);
         self.advance(step, mem, key, context, id);
-        if room { Taken::Yes(None) } else { Taken::deferred(step.config.job_id, id) }
+        if room {
+            PacketOutcome::Yes(None)
+        } else {
+            PacketOutcome::deferred(step.config.job_id, id)
+        }
     }
 
     /// A packet of a message was taken: it may be its turn now, or its end.
@@ -337,7 +350,7 @@ impl Inbox {
             if order.next_open() == Some(key) {
                 self.match_in_order(step, mem, context);
             } else if arrived && order.is_past(id) {
-                order.set(id, Seen::Done);
+                order.set(id, IdState::Done);
             }
         }
         self.finish_if_complete(step, key);
@@ -354,20 +367,20 @@ impl Inbox {
             if let Some(order) = self.streams.order(context) {
                 order.matched();
                 if extent.arrived() {
-                    order.set(id, Seen::Done);
+                    order.set(id, IdState::Done);
                 }
             }
             let target =
                 self.posted.find(&envelope).and_then(|slot| self.posted.claim(slot, extent.total));
             if let Some(target) = target {
                 step.report.counters.rx_expected += 1;
-                self.meet(step, mem, key, Place::User(target));
+                self.meet(step, mem, key, MessageBuffer::User(target));
             } else {
                 step.report.counters.rx_unexpected += 1;
                 if let Some(message) = self.messages.get_mut(key) {
                     self.budget.begin_waiting(message);
                 }
-                self.unexpected.push(Waiting { envelope, message: key });
+                self.unexpected.push(UnexpectedMessage { envelope, message: key });
             }
         }
     }
@@ -380,10 +393,10 @@ impl Inbox {
         mem: &mut M,
         context: ChannelId,
         id: u16,
-        seen: Seen,
+        seen: IdState,
     ) {
         let Some(order) = self.streams.order(context) else { return };
-        if seen == Seen::Done && order.pass() {
+        if seen == IdState::Done && order.pass() {
             return;
         }
         order.set(id, seen);
@@ -393,7 +406,7 @@ impl Inbox {
 
     /// A message that came whole was matched at once.
     #[inline]
-    pub(super) fn deliver(&mut self, step: &mut Step<'_>, head: &Head, target: &Target) {
+    pub(super) fn deliver(&mut self, step: &mut Step<'_>, head: &MessageHeader, target: &Target) {
         let mut completion = head.completion();
         target.describe(&mut completion, head.extent.total, None);
         self.asks.confirm(head);
@@ -429,7 +442,7 @@ pub(super) const fn confirm_of(request: &StdRequest) -> Option<u16> {
 }
 
 /// Fetches an offered message that has met its receive. What was offered, if all of it could be had; it is asked for otherwise.
-fn fetch<M: Memory>(mem: &mut M, head: &Head, target: &Target) -> Option<Offer> {
+fn fetch<M: Memory>(mem: &mut M, head: &MessageHeader, target: &Target) -> Option<Offer> {
     let Pull::Offered(offer) = head.pull else { return None };
     let total = head.extent.total;
     let had = total <= target.room && target.place(mem, Payload::Elsewhere(total));

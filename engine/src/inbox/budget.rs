@@ -44,13 +44,13 @@
 //! honest sender exceeds the limits by at most what the ring holds. A sender that exceeds them by more than any ring
 //! holds is not honest, and its channel ends.
 
-use super::arrive::Piece;
+use super::arrive::MessagePart;
 use crate::api::PeerId;
 use crate::config::Config;
 use crate::holdings::Holdings;
 use crate::links::frame::MAX_SHORT;
 use crate::links::{MAX_RING, Room};
-use crate::messages::{Charge, Head, HeaderKind, Message, Place, Pull};
+use crate::messages::{Charge, HeaderKind, Message, MessageBuffer, MessageHeader, Pull};
 use crate::peers::Peers;
 use crate::step::Step;
 
@@ -163,8 +163,8 @@ impl Budget {
         &mut self,
         step: &mut Step<'_>,
         kind: HeaderKind,
-        mut head: Head,
-        piece: Piece<'_>,
+        mut head: MessageHeader,
+        piece: MessagePart<'_>,
     ) -> Option<Message> {
         let mut charge = Charge { outside: step.is_outside(head.peer()), ..Charge::default() };
         if head.extent.eager > 0 {
@@ -177,7 +177,7 @@ impl Budget {
                 bytes.resize(piece.offset as usize, 0);
                 bytes.extend_from_slice(piece.bytes);
                 self.charge_header(head.peer(), &mut charge, kind);
-                let message = head.message(step.now, Place::Stash(bytes));
+                let message = head.message(step.now, MessageBuffer::Stash(bytes));
                 return Some(Message { charge, ..message });
             }
             if head.pull != Pull::No {
@@ -187,7 +187,7 @@ impl Budget {
             Self::defer(step, &mut head);
         }
         self.charge_header(head.peer(), &mut charge, kind);
-        Some(Message { charge, ..head.message(step.now, Place::None) })
+        Some(Message { charge, ..head.message(step.now, MessageBuffer::None) })
     }
 
     /// Keeps a message of one frame that came on a shared-memory channel. Returns `None` when the message exceeds what
@@ -195,7 +195,7 @@ impl Budget {
     pub(super) fn keep_short(
         &mut self,
         step: &mut Step<'_>,
-        head: Head,
+        head: MessageHeader,
         bytes: Vec<u8>,
     ) -> Option<Message> {
         let (peer, len) = (head.peer(), bytes.len() as u64);
@@ -215,7 +215,7 @@ impl Budget {
         }
         self.charge_header(peer, &mut charge, HeaderKind::Waiting);
         step.report.counters.rx_payload_bytes += len;
-        Some(Message { charge, ..head.message(step.now, Place::Stash(bytes)) })
+        Some(Message { charge, ..head.message(step.now, MessageBuffer::Stash(bytes)) })
     }
 
     /// Records that a message of a channel is kept although there is no room for its header. Returns whether an honest
@@ -251,7 +251,7 @@ impl Budget {
         if message.head.pull != Pull::No {
             return false;
         }
-        message.place = Place::None;
+        message.place = MessageBuffer::None;
         Self::defer(step, &mut message.head);
         self.release_bytes(step, message.head.peer(), &mut message.charge);
         false
@@ -260,7 +260,7 @@ impl Budget {
     /// Makes room for what belongs before `end` of a message, if it is kept and there is memory for it; changes
     /// nothing if there is not.
     pub(super) fn stretch(&mut self, step: &mut Step<'_>, message: &mut Message, end: u64) -> bool {
-        let Place::Stash(bytes) = &mut message.place else { return true };
+        let MessageBuffer::Stash(bytes) = &mut message.place else { return true };
         let (held, extent) = (bytes.len() as u64, message.head.extent);
         if end <= held {
             return true;
@@ -275,7 +275,7 @@ impl Budget {
     }
 
     /// The bytes of a message stay at its sender, who owes an offer of them from now on.
-    fn defer(step: &mut Step<'_>, head: &mut Head) {
+    fn defer(step: &mut Step<'_>, head: &mut MessageHeader) {
         step.watch();
         step.report.counters.rx_deferred += 1;
         head.extent.deferred = true;

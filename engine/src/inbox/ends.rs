@@ -1,13 +1,13 @@
 //! What becomes of a message once it has met its receive, or its sender is gone.
 
 use super::recv::cancelled;
-use super::{Ask, Inbox};
+use super::{Inbox, SendRequest};
 use crate::api::{Completion, OpError, PeerId, RemoteSeg, Visibility};
 use crate::channel::ChannelId;
 use crate::matching::Posted;
 use crate::memory::Memory;
-use crate::messages::{Message, Place, Pull};
-use crate::ops::{ReadOwner, TxOp, Work};
+use crate::messages::{Message, MessageBuffer, Pull};
+use crate::ops::{OpWork, ReadOwner, TxOp};
 use crate::outbound::PullEnd;
 use crate::slab::Key;
 use crate::step::Step;
@@ -20,10 +20,11 @@ impl Inbox {
         step: &mut Step<'_>,
         mem: &mut M,
         key: Key,
-        place: Place,
+        place: MessageBuffer,
     ) {
         let Some(message) = self.messages.get_mut(key) else { return };
-        if let (Place::User(target), Place::Stash(bytes)) = (&place, &message.place) {
+        if let (MessageBuffer::User(target), MessageBuffer::Stash(bytes)) = (&place, &message.place)
+        {
             target.write(mem, 0, bytes);
         }
         message.place = place;
@@ -32,16 +33,16 @@ impl Inbox {
         self.finish_if_complete(step, key);
     }
 
-    /// The read that [`Ask::Pull`] asks for; `None` when it is not wanted any more.
+    /// The read that [`SendRequest::Pull`] asks for; `None` when it is not wanted any more.
     pub(crate) fn pull_read(&self, key: Key) -> Option<TxOp> {
         let message = self.messages.get(key).filter(|m| m.broken.is_none())?;
         let Pull::Offered(offer) = message.head.pull else { return None };
-        let Place::User(target) = &message.place else { return None };
+        let MessageBuffer::User(target) = &message.place else { return None };
         let extent = message.head.extent;
         let want = target.room.min(extent.total).saturating_sub(extent.eager);
         let remote = RemoteSeg { address: offer.offset + extent.eager, len: want, key: offer.key };
         let owner = ReadOwner::Message(key);
-        let work = Work::Read { remote, resource: offer.resource, slot: 0, received: 0, owner };
+        let work = OpWork::Read { remote, resource: offer.resource, slot: 0, received: 0, owner };
         let mut op = TxOp::internal(work, message.head.peer());
         op.bytes.buf = target.buf.clone();
         op.bytes.offset = target.at + extent.eager;
@@ -66,14 +67,14 @@ impl Inbox {
         message.head.pull = Pull::Done;
         message.broken = message.broken.or(error);
         let room = match &message.place {
-            Place::User(target) => target.room,
+            MessageBuffer::User(target) => target.room,
             _ => 0,
         };
         let (peer, total) = (message.head.peer(), message.head.extent.total);
         // When the peer itself is gone there is nobody to tell, and what it refused it knows.
         let failed = error == Some(OpError::Closed);
         if failed || error.is_none() && room < total {
-            self.asks.push(Ask::EndPull { peer, offer, total, failed });
+            self.asks.push(SendRequest::EndPull { peer, offer, total, failed });
         }
         self.finish_if_complete(step, key);
     }
@@ -84,10 +85,10 @@ impl Inbox {
         let (head, broken) = (message.head, message.broken);
         let arrived = head.extent.arrived();
         let complete = broken.is_some() || arrived && matches!(head.pull, Pull::No | Pull::Done);
-        if !complete || !matches!(message.place, Place::User(_) | Place::Discard) {
+        if !complete || !matches!(message.place, MessageBuffer::User(_) | MessageBuffer::Discard) {
             return;
         }
-        let place = core::mem::replace(&mut message.place, Place::Discard);
+        let place = core::mem::replace(&mut message.place, MessageBuffer::Discard);
         // Packets of one that could not be fetched may still come. They have nowhere to go, but a place in the
         // order, which is held until they are here or the context is given up.
         if arrived || !self.streams.expects(key, &head) {
@@ -97,7 +98,7 @@ impl Inbox {
             self.asks.confirm(&head);
         }
         let mut completion = head.completion();
-        let Place::User(target) = place else { return };
+        let MessageBuffer::User(target) = place else { return };
         target.describe(&mut completion, head.extent.total, broken);
         complete_receive(&mut self.posted, step, completion, target.multi);
     }
@@ -132,20 +133,20 @@ impl Inbox {
         let Some(message) = self.messages.get_mut(key) else { return };
         message.broken = Some(error);
         match message.place {
-            Place::User(_) => {
+            MessageBuffer::User(_) => {
                 if matches!(message.head.pull, Pull::Reading(_)) {
-                    self.asks.push(Ask::WithdrawPull(key));
+                    self.asks.push(SendRequest::WithdrawPull(key));
                 }
                 self.finish_if_complete(step, key);
             }
             // Nobody has matched it. If a receive could see it, the receive will learn; if it was
             // still waiting for its turn, nobody ever will.
-            Place::None | Place::Stash(_) => {
+            MessageBuffer::None | MessageBuffer::Stash(_) => {
                 if message.claimed.is_none() && !self.unexpected.holds(key) {
                     self.forget(step, key);
                 }
             }
-            Place::Discard => self.forget(step, key),
+            MessageBuffer::Discard => self.forget(step, key),
         }
     }
 

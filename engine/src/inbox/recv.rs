@@ -3,9 +3,9 @@
 use super::Inbox;
 use crate::api::{Completion, OpError, OpKind, RecvMode, RecvOp, Refused};
 use crate::base::RegionId;
-use crate::matching::{Cancelled, Multi, PostedRecv, Wanted};
+use crate::matching::{CancelOutcome, MatchRequest, MultiRecvState, PostedRecv};
 use crate::memory::Memory;
-use crate::messages::{Place, Target};
+use crate::messages::{MessageBuffer, Target};
 use crate::step::Step;
 
 impl Inbox {
@@ -28,7 +28,7 @@ impl Inbox {
             }
             RecvMode::Claim => {
                 let message = self.messages.take_claimed(op.context)?;
-                self.meet(step, mem, message, Place::User(target(op)));
+                self.meet(step, mem, message, MessageBuffer::User(target(op)));
             }
             RecvMode::ClaimDiscard => {
                 let message = self.messages.take_claimed(op.context)?;
@@ -38,7 +38,7 @@ impl Inbox {
                         Completion { context, visibility, ..message.head.completion() };
                     step.report.complete(completion);
                 }
-                self.meet(step, mem, message, Place::Discard);
+                self.meet(step, mem, message, MessageBuffer::Discard);
             }
         }
         Ok(false)
@@ -51,7 +51,7 @@ impl Inbox {
         let waiting = self.unexpected.find(&wanted).and_then(|number| self.unexpected.take(number));
         match waiting {
             Some(waiting) => {
-                self.meet(step, mem, waiting.message, Place::User(target(op)));
+                self.meet(step, mem, waiting.message, MessageBuffer::User(target(op)));
                 false
             }
             None => {
@@ -70,7 +70,7 @@ impl Inbox {
 
     fn post_multi<M: Memory>(&mut self, step: &mut Step<'_>, mem: &mut M, op: RecvOp, least: u64) {
         let wanted = wanted(&op);
-        let recv = posted(wanted, op, Some(Multi::new(least)));
+        let recv = posted(wanted, op, Some(MultiRecvState::new(least)));
         if self.untold.told_by(step, &recv) {
             return;
         }
@@ -83,7 +83,7 @@ impl Inbox {
             let Some(waiting) = self.unexpected.take(number) else { break };
             let total = self.messages.get(waiting.message).map_or(0, |m| m.head.extent.total);
             let Some(target) = self.posted.claim(slot, total) else { break };
-            self.meet(step, mem, waiting.message, Place::User(target));
+            self.meet(step, mem, waiting.message, MessageBuffer::User(target));
         }
     }
 
@@ -119,7 +119,7 @@ impl Inbox {
         }
         step.report.complete(Completion { context, kind, visibility, ..message.head.completion() });
         if op.mode == RecvMode::PeekDiscard {
-            self.meet(step, mem, waiting.message, Place::Discard);
+            self.meet(step, mem, waiting.message, MessageBuffer::Discard);
         }
     }
 
@@ -127,9 +127,9 @@ impl Inbox {
     /// [`OpError::Cancelled`]. False when there is none.
     pub(crate) fn cancel(&mut self, step: &mut Step<'_>, context: u64) -> bool {
         match self.posted.cancel(context) {
-            Cancelled::Now(recv) => step.report.complete(cancelled(&recv)),
-            Cancelled::Later => {}
-            Cancelled::Unknown => return false,
+            CancelOutcome::Now(recv) => step.report.complete(cancelled(&recv)),
+            CancelOutcome::Later => {}
+            CancelOutcome::Unknown => return false,
         }
         true
     }
@@ -159,8 +159,8 @@ pub(super) fn ended(recv: &PostedRecv, error: OpError) -> Completion {
 }
 
 #[inline]
-fn wanted(op: &RecvOp) -> Wanted {
-    Wanted { space: op.space, source: op.source, tag: op.tag, ignore: op.ignore }
+fn wanted(op: &RecvOp) -> MatchRequest {
+    MatchRequest { space: op.space, source: op.source, tag: op.tag, ignore: op.ignore }
 }
 
 fn target(op: RecvOp) -> Target {
@@ -170,7 +170,7 @@ fn target(op: RecvOp) -> Target {
 }
 
 #[inline]
-fn posted(wanted: Wanted, op: RecvOp, multi: Option<Multi>) -> PostedRecv {
+fn posted(wanted: MatchRequest, op: RecvOp, multi: Option<MultiRecvState>) -> PostedRecv {
     let (context, visibility) = (op.context, op.visibility);
     PostedRecv { wanted, buf: op.buf, context, visibility, multi }
 }

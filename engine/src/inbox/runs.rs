@@ -2,17 +2,17 @@
 
 use super::Inbox;
 use crate::memory::Memory;
-use crate::messages::{Head, Place};
-use crate::order::Seen;
+use crate::messages::{MessageBuffer, MessageHeader};
+use crate::order::IdState;
 use crate::reliability::PdcId;
 use crate::slab::Key;
 use crate::step::Step;
 
-/// A message to which the bytes of a run belong, and that has room for them.
+/// A message to which the bytes of a run belong and that has room for them.
 #[derive(Clone, Copy)]
-pub(crate) struct Filling(Key);
+pub(crate) struct RunMessage(Key);
 
-impl Filling {
+impl RunMessage {
     /// The message `id` of a context, if `len` bytes from `offset` on can simply be put into it. `None` when
     /// they have no place yet, or are too many: then each packet is looked at by itself.
     pub(crate) fn of(
@@ -21,7 +21,9 @@ impl Filling {
         (context, id): (PdcId, u16),
         (offset, len): (u64, u64),
     ) -> Option<Self> {
-        let Seen::Open(key) = inbox.streams.order(context.into())?.seen(id)? else { return None };
+        let IdState::Open(key) = inbox.streams.order(context.into())?.seen(id)? else {
+            return None;
+        };
         let message = inbox.messages.get_mut(key)?;
         let extent = message.head.extent;
         let inside = extent.received + len <= extent.eager && offset + len <= extent.eager;
@@ -29,9 +31,9 @@ impl Filling {
             return None;
         }
         let room = match message.place {
-            Place::User(_) => true,
-            Place::Stash(_) => inbox.budget.stretch(step, message, offset + len),
-            Place::None | Place::Discard => false,
+            MessageBuffer::User(_) => true,
+            MessageBuffer::Stash(_) => inbox.budget.stretch(step, message, offset + len),
+            MessageBuffer::None | MessageBuffer::Discard => false,
         };
         room.then_some(Self(key))
     }
@@ -49,18 +51,18 @@ impl Filling {
         let mut end = offset;
         for payload in payloads {
             match &mut message.place {
-                Place::User(target) => target.write(mem, end, payload),
-                Place::Stash(bytes) => {
+                MessageBuffer::User(target) => target.write(mem, end, payload),
+                MessageBuffer::Stash(bytes) => {
                     let from = end as usize;
                     bytes[from..from + payload.len()].copy_from_slice(payload);
                 }
-                Place::None | Place::Discard => {}
+                MessageBuffer::None | MessageBuffer::Discard => {}
             }
             end += payload.len() as u64;
         }
         message.take(step.now, end - offset, None);
         step.report.counters.rx_payload_bytes += end - offset;
-        let Head { context, id, extent, .. } = message.head;
+        let MessageHeader { context, id, extent, .. } = message.head;
         if extent.arrived() {
             inbox.advance(step, mem, self.0, context, id);
         }

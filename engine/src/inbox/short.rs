@@ -5,12 +5,12 @@ use super::ends::complete_receive;
 use crate::api::{OpError, PeerId};
 use crate::channel::ChannelId;
 use crate::links::frame::Short;
-use crate::matching::{Envelope, Waiting};
+use crate::matching::{Envelope, UnexpectedMessage};
 use crate::memory::{Memory, Payload};
-use crate::messages::{Extent, Head, Pull};
-use crate::order::Seen;
+use crate::messages::{MessageExtent, MessageHeader, Pull};
+use crate::order::IdState;
+use crate::packet_outcome::PacketOutcome;
 use crate::step::Step;
-use crate::taken::Taken;
 
 impl Inbox {
     /// Such a message.
@@ -22,20 +22,26 @@ impl Inbox {
         (link, peer): (ChannelId, PeerId),
         short: &Short,
         payload: Payload<'_>,
-    ) -> Taken {
-        let Some(order) = self.streams.order(link) else { return Taken::No };
-        let in_turn = order.is_next(short.id) && order.seen(short.id) == Some(Seen::No);
+    ) -> PacketOutcome {
+        let Some(order) = self.streams.order(link) else { return PacketOutcome::No };
+        let in_turn = order.is_next(short.id) && order.seen(short.id) == Some(IdState::No);
         if !in_turn || short.job_id != step.config.job_id {
-            return Taken::No;
+            return PacketOutcome::No;
         }
         let envelope = Envelope { space: short.space, source: peer, tag: short.tag };
         let total = payload.len();
-        let head = Head {
+        let head = MessageHeader {
             context: link,
             id: short.id,
             envelope,
             data: short.data,
-            extent: Extent { total, eager: total, received: total, started: true, deferred: false },
+            extent: MessageExtent {
+                total,
+                eager: total,
+                received: total,
+                started: true,
+                deferred: false,
+            },
             pull: Pull::No,
             confirm: None,
         };
@@ -46,27 +52,27 @@ impl Inbox {
                 let mut completion = head.completion();
                 target.describe(&mut completion, total, Some(OpError::Closed));
                 complete_receive(&mut self.posted, step, completion, target.multi);
-                return Taken::No;
+                return PacketOutcome::No;
             }
             step.report.counters.rx_expected += 1;
             step.report.counters.rx_payload_bytes += total;
             self.deliver(step, &head, &target);
         } else {
-            let Some(bytes) = payload.copy(mem) else { return Taken::No };
+            let Some(bytes) = payload.copy(mem) else { return PacketOutcome::No };
             if self.messages.len() == 0 {
                 self.streams.note_room();
             }
             let Some(message) = self.budget.keep_short(step, head, bytes) else {
-                return Taken::No;
+                return PacketOutcome::No;
             };
             if message.charge.beyond_headers > 0 {
                 self.streams.tell_overflow(step, &head);
             }
             step.report.counters.rx_unexpected += 1;
             let message = self.messages.add(message);
-            self.unexpected.push(Waiting { envelope, message });
+            self.unexpected.push(UnexpectedMessage { envelope, message });
         }
-        self.pass(step, mem, link, short.id, Seen::Done);
-        Taken::Yes(None)
+        self.pass(step, mem, link, short.id, IdState::Done);
+        PacketOutcome::Yes(None)
     }
 }

@@ -3,44 +3,44 @@
 use crate::api::Notice;
 use crate::base::{Span, Time};
 use crate::channel::ChannelId;
-use crate::messages::Head;
-use crate::order::{Order, Seen};
+use crate::messages::MessageHeader;
+use crate::order::{IdState, MessageOrder};
+use crate::packet_outcome::PacketOutcome;
 use crate::slab::Key;
 use crate::step::Step;
-use crate::taken::Taken;
 use crate::wire::NackCode;
 
 /// The messages of a context.
 #[derive(Debug)]
 struct Stream {
     context: ChannelId,
-    order: Order,
+    order: MessageOrder,
     /// The first message of which packets are refused because there is no room: it, and those after it, wait
     /// for us.
-    held_back: HeldBack,
+    held_back: HeldMessage,
 }
 
 /// A message that waits for room.
 #[derive(Clone, Copy, Debug, Default)]
-struct HeldBack {
+struct HeldMessage {
     id: u16,
     /// When a packet of it was refused last.
     at: Time,
 }
 
-impl HeldBack {
+impl HeldMessage {
     /// Senders try again far more often.
     const FRESH: Span = Span::secs(5);
 
     /// A packet of message `id` is refused.
-    fn refuse(&mut self, now: Time, id: u16, order: &Order) {
+    fn refuse(&mut self, now: Time, id: u16, order: &MessageOrder) {
         if now.since(self.at) > Self::FRESH || !order.is_before(self.id, id) {
             *self = Self { id, at: now };
         }
     }
 
     /// Whether a message waits for room.
-    fn excuses(&self, now: Time, id: u16, order: &Order) -> bool {
+    fn excuses(&self, now: Time, id: u16, order: &MessageOrder) -> bool {
         now.since(self.at) <= Self::FRESH && !order.is_before(id, self.id)
     }
 }
@@ -60,8 +60,11 @@ impl Streams {
         if self.open.len() <= context.index() {
             self.open.resize_with(context.index() + 1, || None);
         }
-        self.open[context.index()] =
-            Some(Stream { context, order: Order::default(), held_back: HeldBack::default() });
+        self.open[context.index()] = Some(Stream {
+            context,
+            order: MessageOrder::default(),
+            held_back: HeldMessage::default(),
+        });
     }
 
     #[inline]
@@ -72,14 +75,14 @@ impl Streams {
 
     /// The order of a context's messages.
     #[inline]
-    pub(super) fn order(&mut self, context: ChannelId) -> Option<&mut Order> {
+    pub(super) fn order(&mut self, context: ChannelId) -> Option<&mut MessageOrder> {
         self.get(context).map(|stream| &mut stream.order)
     }
 
     /// Whether packets of a message are still to come.
-    pub(super) fn expects(&mut self, key: Key, head: &Head) -> bool {
+    pub(super) fn expects(&mut self, key: Key, head: &MessageHeader) -> bool {
         let seen = self.order(head.context).and_then(|order| order.seen(head.id));
-        seen == Some(Seen::Open(key))
+        seen == Some(IdState::Open(key))
     }
 
     /// A context is gone.
@@ -94,20 +97,20 @@ impl Streams {
     /// Refuses a packet of a message for which there is no room now, and reports that once. On a shared-memory channel,
     /// which always has room for an honest peer's messages, the frame is not taken at all.
     #[cold]
-    pub(super) fn hold_back(&mut self, step: &mut Step<'_>, head: &Head) -> Taken {
+    pub(super) fn hold_back(&mut self, step: &mut Step<'_>, head: &MessageHeader) -> PacketOutcome {
         if head.context.context().is_none() {
-            return Taken::No;
+            return PacketOutcome::No;
         }
         if let Some(stream) = self.get(head.context) {
             stream.held_back.refuse(step.now, head.id, &stream.order);
         }
         self.tell_overflow(step, head);
-        Taken::Later(NackCode::NoSesMsgAvail)
+        PacketOutcome::Later(NackCode::NoSesMsgAvail)
     }
 
     /// Reports, once, that there is no room for a message.
     #[cold]
-    pub(super) fn tell_overflow(&mut self, step: &mut Step<'_>, head: &Head) {
+    pub(super) fn tell_overflow(&mut self, step: &mut Step<'_>, head: &MessageHeader) {
         if !core::mem::replace(&mut self.overflow_told, true) {
             let (peer, tag) = (head.peer(), head.envelope.tag);
             step.report.notice(Notice::TooManyUnexpected { peer, tag });

@@ -5,8 +5,8 @@ use super::arrive::{confirm_of, data_of, envelope_of};
 use crate::api::PeerId;
 use crate::channel::ChannelId;
 use crate::memory::Memory;
-use crate::messages::{Extent, Head, Pull};
-use crate::order::Seen;
+use crate::messages::{MessageExtent, MessageHeader, Pull};
+use crate::order::IdState;
 use crate::step::Step;
 use crate::wire::StdRequest;
 
@@ -24,7 +24,7 @@ impl Inbox {
         let id = request.message_id;
         // An honest peer's is: all that it sent before is here.
         let Some(order) = self.streams.order(context) else { return false };
-        if !order.is_next(id) || order.seen(id) != Some(Seen::No) {
+        if !order.is_next(id) || order.seen(id) != Some(IdState::No) {
             return false;
         }
         let envelope = envelope_of(request, peer);
@@ -39,17 +39,23 @@ impl Inbox {
         debug_assert_eq!(end, total, "it came whole");
         step.report.counters.rx_expected += 1;
         step.report.counters.rx_payload_bytes += total;
-        let head = Head {
+        let head = MessageHeader {
             context,
             id,
             envelope,
             data: data_of(request),
-            extent: Extent { total, eager: total, received: total, started: true, deferred: false },
+            extent: MessageExtent {
+                total,
+                eager: total,
+                received: total,
+                started: true,
+                deferred: false,
+            },
             pull: Pull::No,
             confirm: confirm_of(request),
         };
         self.deliver(step, &head, &target);
-        self.pass(step, mem, context, id, Seen::Done);
+        self.pass(step, mem, context, id, IdState::Done);
         true
     }
 }

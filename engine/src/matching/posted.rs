@@ -1,7 +1,7 @@
 //! Posted receives, found by the envelope of an arriving message.
 
 use super::hash::{Map, Seeded};
-use super::{ANY, Envelope, Key, MAX_MASKS, Wanted};
+use super::{ANY, Envelope, Key, MAX_MASKS, MatchRequest};
 use crate::api::{PeerId, Visibility};
 use crate::memory::Buf;
 use crate::messages::Target;
@@ -11,16 +11,16 @@ const NIL: u32 = u32::MAX;
 /// A receive that waits for a message.
 #[derive(Debug)]
 pub(crate) struct PostedRecv {
-    pub(crate) wanted: Wanted,
+    pub(crate) wanted: MatchRequest,
     pub(crate) buf: Buf,
     pub(crate) context: u64,
     pub(crate) visibility: Visibility,
-    pub(crate) multi: Option<Multi>,
+    pub(crate) multi: Option<MultiRecvState>,
 }
 
-/// What becomes of a buffer that several messages share (FI_MULTI_RECV).
+/// The state of a buffer that several messages share (FI_MULTI_RECV).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Multi {
+pub(crate) struct MultiRecvState {
     /// It goes back to the user when less than this is left.
     pub(crate) least: u64,
     /// Where the next message goes.
@@ -33,7 +33,7 @@ pub(crate) struct Multi {
     pub(crate) cancelled: bool,
 }
 
-impl Multi {
+impl MultiRecvState {
     pub(crate) const fn new(least: u64) -> Self {
         Self { least, used: 0, busy: 0, released: false, cancelled: false }
     }
@@ -45,9 +45,9 @@ impl PostedRecv {
     }
 }
 
-/// What cancelling came to.
+/// The outcome of cancelling a receive.
 #[derive(Debug)]
-pub(crate) enum Cancelled {
+pub(crate) enum CancelOutcome {
     /// It is out.
     Now(PostedRecv),
     /// It is, once the messages that are being written are.
@@ -233,7 +233,7 @@ impl Posted {
     }
 
     /// Whether the receive in `ix` still takes what `wanted` says.
-    pub(crate) fn takes(&self, ix: u32, wanted: &Wanted) -> bool {
+    pub(crate) fn takes(&self, ix: u32, wanted: &MatchRequest) -> bool {
         let recv = self.slots.get(ix as usize).and_then(|slot| slot.recv.as_ref());
         recv.is_some_and(|recv| recv.wanted == *wanted && !recv.is_released())
     }
@@ -281,16 +281,16 @@ impl Posted {
     }
 
     /// Takes out the oldest receive with this context that has not matched.
-    pub(crate) fn cancel(&mut self, context: u64) -> Cancelled {
-        let Some(ix) = self.find_context(context) else { return Cancelled::Unknown };
+    pub(crate) fn cancel(&mut self, context: u64) -> CancelOutcome {
+        let Some(ix) = self.find_context(context) else { return CancelOutcome::Unknown };
         if self.get_mut(ix).and_then(|recv| recv.multi).is_some_and(|multi| multi.busy > 0) {
             self.release(ix);
             if let Some(multi) = self.get_mut(ix).and_then(|recv| recv.multi.as_mut()) {
                 multi.cancelled = true;
             }
-            return Cancelled::Later;
+            return CancelOutcome::Later;
         }
-        self.take(ix).map_or(Cancelled::Unknown, Cancelled::Now)
+        self.take(ix).map_or(CancelOutcome::Unknown, CancelOutcome::Now)
     }
 
     /// Who is named by receives, each once.

@@ -6,7 +6,7 @@ use crate::slab::Slab;
 
 fn recv(source: Option<u32>, tag: u64, ignore: u64, context: u64) -> PostedRecv {
     PostedRecv {
-        wanted: Wanted { space: MatchSpace::Tagged, source: source.map(PeerId), tag, ignore },
+        wanted: MatchRequest { space: MatchSpace::Tagged, source: source.map(PeerId), tag, ignore },
         buf: Buf::Empty,
         context,
         visibility: Visibility::Entry,
@@ -25,7 +25,7 @@ const MASKS: [u64; 9] = [0, !0, 0xc0_0000_0000_0000, 0xf, 0xff, 0xf0, 0x3, 0x1, 
 fn posted_agrees_with_a_list_searched_in_order() {
     let mut rng = Rng::new(1);
     let mut posted = Posted::new(99);
-    let mut model: Vec<(Wanted, u64)> = vec![];
+    let mut model: Vec<(MatchRequest, u64)> = vec![];
     for step in 0..20_000u64 {
         if rng.chance(0.55) {
             let source = rng.chance(0.6).then(|| rng.below(3));
@@ -35,7 +35,7 @@ fn posted_agrees_with_a_list_searched_in_order() {
             posted.post(r);
         } else if rng.chance(0.1) && !model.is_empty() {
             let victim = rng.below(model.len() as u32) as usize;
-            let Cancelled::Now(taken) = posted.cancel(model[victim].1) else {
+            let CancelOutcome::Now(taken) = posted.cancel(model[victim].1) else {
                 panic!("it is posted")
             };
             assert_eq!(taken.context, model.remove(victim).1);
@@ -62,10 +62,10 @@ fn unexpected_agrees_with_a_list_searched_in_order() {
     let mut rng = Rng::new(2);
     let mut unexpected = Unexpected::new(5);
     let mut keys = Slab::default();
-    let mut model: Vec<Waiting> = vec![];
+    let mut model: Vec<UnexpectedMessage> = vec![];
     for step in 0..20_000u32 {
         if rng.chance(0.52) {
-            let w = Waiting {
+            let w = UnexpectedMessage {
                 envelope: envelope(rng.below(3), u64::from(rng.below(32))),
                 message: keys.add(step),
             };
@@ -74,8 +74,12 @@ fn unexpected_agrees_with_a_list_searched_in_order() {
         } else {
             let source = rng.chance(0.6).then(|| PeerId(rng.below(3)));
             let ignore = MASKS[rng.below(MASKS.len() as u32) as usize];
-            let wanted =
-                Wanted { space: MatchSpace::Tagged, source, tag: u64::from(rng.below(32)), ignore };
+            let wanted = MatchRequest {
+                space: MatchSpace::Tagged,
+                source,
+                tag: u64::from(rng.below(32)),
+                ignore,
+            };
             let expected = model.iter().position(|w| wanted.matches(&w.envelope));
             let found = unexpected.find(&wanted);
             assert_eq!(found.is_some(), expected.is_some());
@@ -91,14 +95,15 @@ fn unexpected_agrees_with_a_list_searched_in_order() {
 fn stale_references_are_bounded() {
     let mut unexpected = Unexpected::new(5);
     let message = Slab::default().add(());
-    let any = Wanted { space: MatchSpace::Tagged, source: None, tag: 0, ignore: !0 };
-    let exact = |tag| Wanted { space: MatchSpace::Tagged, source: Some(PeerId(0)), tag, ignore: 0 };
+    let any = MatchRequest { space: MatchSpace::Tagged, source: None, tag: 0, ignore: !0 };
+    let exact =
+        |tag| MatchRequest { space: MatchSpace::Tagged, source: Some(PeerId(0)), tag, ignore: 0 };
     for tag in 0..64 {
-        unexpected.push(Waiting { envelope: envelope(0, tag), message });
+        unexpected.push(UnexpectedMessage { envelope: envelope(0, tag), message });
     }
     assert!(unexpected.find(&any).is_some() && unexpected.find(&exact(1)).is_some());
     for tag in 64..100_000 {
-        unexpected.push(Waiting { envelope: envelope(0, tag), message });
+        unexpected.push(UnexpectedMessage { envelope: envelope(0, tag), message });
         let number = unexpected.find(&exact(tag - 64)).expect("it waits");
         unexpected.take(number);
     }
@@ -111,9 +116,9 @@ fn stale_references_are_bounded() {
 fn an_unmatched_message_keeps_no_consumed_entries() {
     let mut slab = Slab::default();
     let mut unexpected = Unexpected::new(3);
-    let wanted = |tag| Wanted { space: MatchSpace::Tagged, source: None, tag, ignore: 0 };
+    let wanted = |tag| MatchRequest { space: MatchSpace::Tagged, source: None, tag, ignore: 0 };
     let mut push = |unexpected: &mut Unexpected, tag| {
-        unexpected.push(Waiting { envelope: envelope(0, tag), message: slab.add(()) });
+        unexpected.push(UnexpectedMessage { envelope: envelope(0, tag), message: slab.add(()) });
     };
     push(&mut unexpected, 1);
     for n in 0..50_000u64 {

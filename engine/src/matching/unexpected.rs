@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 
 use super::hash::{Map, Seeded};
-use super::{ANY, Envelope, Key, MAX_MASKS, Wanted};
+use super::{ANY, Envelope, Key, MAX_MASKS, MatchRequest};
 use crate::slab;
 
-/// A message that waits for a receive: its envelope and the engine's index of it.
+/// A message that waits for a receive: its envelope, and the index of the message in the engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct UnexpectedMessage {
     pub(crate) envelope: Envelope,
     pub(crate) message: slab::Key,
 }
@@ -41,7 +41,7 @@ impl Table {
 #[derive(Debug)]
 pub(crate) struct Unexpected {
     /// Messages from number `first` on; consumed ones are `None`.
-    arrived: VecDeque<Option<Waiting>>,
+    arrived: VecDeque<Option<UnexpectedMessage>>,
     first: Number,
     live: usize,
     tables: Vec<Table>,
@@ -58,7 +58,7 @@ impl Unexpected {
     }
 
     /// Appends a message.
-    pub(crate) fn push(&mut self, waiting: Waiting) {
+    pub(crate) fn push(&mut self, waiting: UnexpectedMessage) {
         let number = self.first + self.arrived.len() as u64;
         self.arrived.push_back(Some(waiting));
         self.live += 1;
@@ -67,13 +67,13 @@ impl Unexpected {
         }
     }
 
-    fn at(&self, number: Number) -> Option<Waiting> {
+    fn at(&self, number: Number) -> Option<UnexpectedMessage> {
         let offset = number.checked_sub(self.first)?;
         self.arrived.get(usize::try_from(offset).ok()?).copied().flatten()
     }
 
     /// The earliest message that matches.
-    pub(crate) fn find(&mut self, wanted: &Wanted) -> Option<Number> {
+    pub(crate) fn find(&mut self, wanted: &MatchRequest) -> Option<Number> {
         if self.live == 0 {
             return None;
         }
@@ -102,8 +102,9 @@ impl Unexpected {
         None
     }
 
-    fn search(&self, wanted: &Wanted) -> Option<Number> {
-        let hit = |w: &Option<Waiting>| w.as_ref().is_some_and(|w| wanted.matches(&w.envelope));
+    fn search(&self, wanted: &MatchRequest) -> Option<Number> {
+        let hit =
+            |w: &Option<UnexpectedMessage>| w.as_ref().is_some_and(|w| wanted.matches(&w.envelope));
         self.arrived.iter().position(hit).map(|offset| self.first + offset as u64)
     }
 
@@ -135,12 +136,12 @@ impl Unexpected {
         }
     }
 
-    pub(crate) fn get(&self, number: Number) -> Option<Waiting> {
+    pub(crate) fn get(&self, number: Number) -> Option<UnexpectedMessage> {
         self.at(number)
     }
 
     /// Takes a message out.
-    pub(crate) fn take(&mut self, number: Number) -> Option<Waiting> {
+    pub(crate) fn take(&mut self, number: Number) -> Option<UnexpectedMessage> {
         let offset = usize::try_from(number.checked_sub(self.first)?).ok()?;
         let taken = self.arrived.get_mut(offset)?.take()?;
         self.live -= 1;

@@ -6,10 +6,10 @@ use crate::api::{OpError, OpKind, PeerId};
 use crate::base::RegionId;
 use crate::channel::ChannelId;
 use crate::memory::{Buf, KeyError, Memory, Payload};
-use crate::ops::{Bytes, Offered, Ops, Owner, Part, ReadOwner, TxOp, When, Work};
+use crate::ops::{OfferedPart, OpBytes, OpOwner, OpWork, Ops, Part, ReadOwner, ReportTime, TxOp};
+use crate::packet_outcome::PacketOutcome;
 use crate::slab::Key;
 use crate::step::Step;
-use crate::taken::Taken;
 use crate::target::accessed;
 use crate::wire::{NackCode, Response, ResponseData, ReturnCode, StdRequest};
 
@@ -29,31 +29,33 @@ impl Outbound {
         }
         // An answer that was cut off ends when all of it has come, so that nothing meets another read in its
         // slot.
-        let answered =
-            matches!(op.work, Work::Read { received: 1.., .. } | Work::Fetch { received: 1.., .. });
+        let answered = matches!(
+            op.work,
+            OpWork::Read { received: 1.., .. } | OpWork::Fetch { received: 1.., .. }
+        );
         if let Some(error) = op.error.filter(|_| !answered) {
             self.finish(step, part.op, Some(error));
             return;
         }
         match op.work {
-            Work::Eager
-            | Work::Write(_)
-            | Work::Update { .. }
-            | Work::Confirmed { delivered: true, .. } => {
+            OpWork::Eager
+            | OpWork::Write(_)
+            | OpWork::Update { .. }
+            | OpWork::Confirmed { delivered: true, .. } => {
                 self.finish(step, part.op, None);
             }
             // The peer's answer ends these.
-            Work::Confirmed { .. }
-            | Work::Read { .. }
-            | Work::Fetch { .. }
-            | Work::Group { .. } => {}
+            OpWork::Confirmed { .. }
+            | OpWork::Read { .. }
+            | OpWork::Fetch { .. }
+            | OpWork::Group { .. } => {}
             // The reads tell that its header arrived, so nobody waits for the acknowledgement of that.
-            Work::Rendezvous { .. } => {}
-            Work::Deferred => self.offer(step, part.op),
-            Work::Question { about, .. } => {
+            OpWork::Rendezvous { .. } => {}
+            OpWork::Deferred => self.offer(step, part.op),
+            OpWork::Question { about, .. } => {
                 questions::answered(&mut self.ops, step, part.op, about);
             }
-            Work::Response { offered, cut, region, counts, .. } => {
+            OpWork::Response { offered, cut, region, counts, .. } => {
                 let (len, peer) = (op.label.len, op.peer);
                 self.ops.remove(part.op);
                 if counts && cut.is_none() {
@@ -69,7 +71,7 @@ impl Outbound {
     /// The peer's engine took a packet and answered.
     pub(crate) fn responded(&mut self, step: &mut Step<'_>, part: Part, response: &Response) {
         let code = response.return_code;
-        if let Some(Work::Question { about, .. }) = self.ops.get(part.op).map(|op| op.work) {
+        if let Some(OpWork::Question { about, .. }) = self.ops.get(part.op).map(|op| op.work) {
             match about.filter(|_| code == ReturnCode::BadIndex) {
                 Some(about) => self.disowned(step, part.op, about),
                 None => questions::answered(&mut self.ops, step, part.op, about),
@@ -101,7 +103,7 @@ impl Outbound {
         // for a fragment of that one when it is sent again.
         self.ops.fragments.forget(key);
         let Some(op) = self.ops.get_mut(key) else { return };
-        op.work = Work::Rendezvous { nonce, served: 0, ended: false, answers: 0 };
+        op.work = OpWork::Rendezvous { nonce, served: 0, ended: false, answers: 0 };
         (op.progress.packed, op.progress.all_packed) = (0, false);
         let Some(id) = op.context else { return };
         if let Some(context) = step.contexts.get_mut(id) {
@@ -114,10 +116,10 @@ impl Outbound {
 
     /// A read of a rendezvous send has been answered, and the answer acknowledged. The send is complete
     /// when its last read is answered.
-    fn served(&mut self, step: &mut Step<'_>, offered: Offered, len: u64) {
+    fn served(&mut self, step: &mut Step<'_>, offered: OfferedPart, len: u64) {
         let Some(op) = self.ops.get_mut(offered.op) else { return };
         let total = op.label.len;
-        let Work::Rendezvous { served, ended, .. } = &mut op.work else { return };
+        let OpWork::Rendezvous { served, ended, .. } = &mut op.work else { return };
         *served += len;
         *ended |= *served >= total || (len == 0 && offered.end == total);
         if *ended {
@@ -139,7 +141,7 @@ impl Outbound {
         let offer = self.ops.at(index).filter(|(_, op)| op.peer == peer && !op.over);
         let (key, op) = offer.ok_or(KeyError::BadKey)?;
         let served = match op.work {
-            Work::Rendezvous { nonce: expected, ended: false, answers, .. }
+            OpWork::Rendezvous { nonce: expected, ended: false, answers, .. }
                 if expected == nonce =>
             {
                 answers == 0
@@ -156,7 +158,7 @@ impl Outbound {
             copied: op.bytes.copied.as_ref().map(|all| all[at as usize..end as usize].to_vec()),
             len,
             region: RegionId::LENT,
-            offered: Some(Offered { op: key, end }),
+            offered: Some(OfferedPart { op: key, end }),
             counts: false,
         };
         if len == 0 && end == op.label.len && served && !request.initiator_error {
@@ -180,28 +182,28 @@ impl Outbound {
         id: ChannelId,
         header: &ResponseData,
         payload: Payload<'_>,
-    ) -> Taken {
+    ) -> PacketOutcome {
         let slot = header.read_request_message_id;
         let waiting = step.contexts.get(id).and_then(|context| context.slots.get(slot));
-        let Some(key) = waiting else { return Taken::No };
-        let Some(op) = self.ops.get_mut(key) else { return Taken::No };
+        let Some(key) = waiting else { return PacketOutcome::No };
+        let Some(op) = self.ops.get_mut(key) else { return PacketOutcome::No };
         let total = op.label.len;
         match &mut op.work {
-            Work::Confirmed { delivered, .. } => {
+            OpWork::Confirmed { delivered, .. } => {
                 *delivered = true;
                 if op.progress.in_flight == 0 && op.progress.all_packed {
                     self.finish(step, key, None);
                 }
-                Taken::Yes(None)
+                PacketOutcome::Yes(None)
             }
-            Work::Read { received, .. } | Work::Fetch { received, .. } => {
+            OpWork::Read { received, .. } | OpWork::Fetch { received, .. } => {
                 let at = u64::from(header.message_offset);
                 let mut code = header.return_code;
                 let refused = !matches!(code, ReturnCode::Ok | ReturnCode::Null);
                 // An answer that was cut off says how many bytes each packet without them stands for.
                 let len = if refused { u64::from(header.modified_length) } else { payload.len() };
                 if at + len > total {
-                    return Taken::No;
+                    return PacketOutcome::No;
                 }
                 let mut had = true;
                 if !refused {
@@ -210,7 +212,7 @@ impl Outbound {
                     });
                 }
                 if !had && mem.is_delayed() {
-                    return Taken::Later(NackCode::NoSesMsgAvail);
+                    return PacketOutcome::Later(NackCode::NoSesMsgAvail);
                 }
                 *received += len;
                 let done = *received >= total;
@@ -230,16 +232,16 @@ impl Outbound {
                 if done {
                     self.finish(step, key, error);
                 }
-                Taken::Yes(None)
+                PacketOutcome::Yes(None)
             }
-            _ => Taken::No,
+            _ => PacketOutcome::No,
         }
     }
 
     /// A message whose read is under way has ended: its buffer is the user's again. What still comes has
     /// nowhere to go.
     pub(crate) fn withdraw_pull(&mut self, message: Key) {
-        let fetches = |op: &TxOp| matches!(op.work, Work::Read { owner: ReadOwner::Message(of), .. } if of == message);
+        let fetches = |op: &TxOp| matches!(op.work, OpWork::Read { owner: ReadOwner::Message(of), .. } if of == message);
         for key in self.ops.select(fetches) {
             if let Some(op) = self.ops.get_mut(key) {
                 op.bytes.buf = Buf::Empty;
@@ -253,7 +255,7 @@ impl Outbound {
     pub(crate) fn first_contact<M: Memory>(&mut self, step: &mut Step<'_>, mem: &M, peer: PeerId) {
         let waits = |op: &TxOp| {
             op.peer == peer
-                && matches!(op.owner, Owner::User(user) if user.when == When::AtContact)
+                && matches!(op.owner, OpOwner::User(user) if user.when == ReportTime::AtContact)
                 && !op.over
         };
         for key in self.ops.select(waits) {
@@ -262,17 +264,17 @@ impl Outbound {
             let (len, buf) = (op.label.len, op.bytes.buf.clone());
             let is_copied = op.bytes.copied.is_some();
             let room = is_copied || copied + len <= step.config.copied_bytes;
-            if let Owner::User(user) = &mut op.owner {
+            if let OpOwner::User(user) = &mut op.owner {
                 if !room {
-                    user.when = When::AtEnd;
+                    user.when = ReportTime::AtEnd;
                     continue;
                 }
                 step.report.complete(user.completion(peer, &op.label, buf.base(), None));
-                user.when = When::Told;
+                user.when = ReportTime::Told;
             }
             if !is_copied {
                 let copied = Some(self.ops.copy(mem, &buf, 0, len));
-                self.ops.set_bytes(key, Bytes { buf: Buf::Empty, offset: 0, copied });
+                self.ops.set_bytes(key, OpBytes { buf: Buf::Empty, offset: 0, copied });
             }
         }
     }
@@ -287,10 +289,10 @@ impl Ops {
             return false;
         };
         let slot = match op.work {
-            Work::Eager | Work::Confirmed { .. } => op.work.slot(),
-            _ => return matches!(op.work, Work::Deferred),
+            OpWork::Eager | OpWork::Confirmed { .. } => op.work.slot(),
+            _ => return matches!(op.work, OpWork::Deferred),
         };
-        op.work = Work::Deferred;
+        op.work = OpWork::Deferred;
         let (context, packed) = (op.context, core::mem::replace(&mut op.progress.all_packed, true));
         if !packed {
             self.unqueue(step, key);

@@ -1,12 +1,12 @@
 //! Atomic operations that leave: their operands are copied at the call, and travel in one packet a remote range.
 
-use super::{Draft, Outbound, user_op};
+use super::{OpDraft, Outbound, user_op};
 use crate::api::{Atomic, MatchSpace, OpKind, Operation, Refused};
 use crate::atomics::{atomic_compares, atomic_most, atomic_size};
 use crate::channel::ChannelId;
-use crate::fences::Classes;
+use crate::fences::OperationClasses;
 use crate::memory::{Buf, Memory};
-use crate::ops::{Amo, Bytes, Label, Owner, Work};
+use crate::ops::{AtomicFields, OpBytes, OpOwner, OpWork, SesLabel};
 use crate::policy::{Copy, Plan};
 use crate::step::Step;
 use crate::wire::AmoOp;
@@ -49,19 +49,19 @@ impl Outbound {
         plan: Plan,
     ) {
         let (kind, classes) = match atomic.result {
-            Some(_) if atomic.op == AmoOp::Read => (OpKind::Fetch, Classes::FETCH),
-            Some(_) => (OpKind::Fetch, Classes::FETCH | Classes::UPDATE),
-            None => (OpKind::Update, Classes::UPDATE),
+            Some(_) if atomic.op == AmoOp::Read => (OpKind::Fetch, OperationClasses::FETCH),
+            Some(_) => (OpKind::Fetch, OperationClasses::FETCH | OperationClasses::UPDATE),
+            None => (OpKind::Update, OperationClasses::UPDATE),
         };
         let mut turn = self.fences.turn(id, classes, op.options.fence);
         let peer = op.peer;
-        let label = |len| Label { space: MatchSpace::Untagged, tag: 0, data: None, len };
+        let label = |len| SesLabel { space: MatchSpace::Untagged, tag: 0, data: None, len };
         let segs = atomic.remote.segs();
         let mut owner = user_op(kind, op, plan);
         if segs.len() > 1 {
             self.outstanding += 1;
             let label = label(atomic.remote.len());
-            owner = Owner::Group(self.ops.add_group(segs.len(), peer, label, owner));
+            owner = OpOwner::Group(self.ops.add_group(segs.len(), peer, label, owner));
         }
         // The bytes of an operation are its result.
         let plan = Plan { copy: Copy::Never, ..plan };
@@ -76,23 +76,23 @@ impl Outbound {
             }
             let amo = amo(atomic, seg.len);
             let work = match kind {
-                OpKind::Fetch => Work::Fetch { remote: *seg, amo, slot: 0, received: 0 },
-                _ => Work::Update { remote: *seg, amo },
+                OpKind::Fetch => OpWork::Fetch { remote: *seg, amo, slot: 0, received: 0 },
+                _ => OpWork::Update { remote: *seg, amo },
             };
             let buf = atomic.result.as_ref().map_or(Buf::Empty, |result| result.part(at, seg.len));
-            let draft = Draft { work, peer, label: label(seg.len), owner, plan, turn };
+            let draft = OpDraft { work, peer, label: label(seg.len), owner, plan, turn };
             let key = self.start(step, mem, id, buf.clone(), draft);
-            self.ops.set_bytes(key, Bytes { buf, offset: 0, copied: Some(operands) });
+            self.ops.set_bytes(key, OpBytes { buf, offset: 0, copied: Some(operands) });
             at += seg.len;
-            turn.before = Classes::NONE;
+            turn.before = OperationClasses::NONE;
         }
     }
 }
 
 /// What a request for `len` bytes of values says: one that compares has its operands in the header where there is room.
-fn amo(atomic: &Atomic, len: u64) -> Amo {
+fn amo(atomic: &Atomic, len: u64) -> AtomicFields {
     let Atomic { op, data_type, .. } = *atomic;
     let one = len == atomic_size(data_type) as u64 && len <= IN_HEADER;
     let op = op.with_payload().filter(|_| !one).unwrap_or(op);
-    Amo { op, data_type }
+    AtomicFields { op, data_type }
 }

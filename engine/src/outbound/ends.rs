@@ -9,7 +9,7 @@ use crate::base::RegionId;
 use crate::channel::ChannelId;
 use crate::contexts::Context;
 use crate::memory::Buf;
-use crate::ops::{Bytes, Ops, Owner, ReadOwner, TxOp, When, Work};
+use crate::ops::{OpBytes, OpOwner, OpWork, Ops, ReadOwner, ReportTime, TxOp};
 use crate::reliability::PdcId;
 use crate::slab::Key;
 use crate::step::Step;
@@ -21,11 +21,11 @@ impl Outbound {
     #[inline]
     pub(super) fn finish(&mut self, step: &mut Step<'_>, key: Key, error: Option<OpError>) {
         let Some(op) = self.ops.get_mut(key).filter(|op| !op.over) else { return };
-        if let Owner::User(user) = &op.owner {
+        if let OpOwner::User(user) = &op.owner {
             self.outstanding -= 1;
             match (user.when, error) {
-                (When::Told, None) => {}
-                (When::Told, Some(error)) => step.report.lose(op.peer, error),
+                (ReportTime::Told, None) => {}
+                (ReportTime::Told, Some(error)) => step.report.lose(op.peer, error),
                 _ => {
                     let base = op.bytes.buf.base();
                     step.report.complete(user.completion(op.peer, &op.label, base, error));
@@ -55,14 +55,14 @@ impl Outbound {
             }
         }
         match owner {
-            Owner::User(_) => {}
-            Owner::Group(group) => self.end_part_of_group(step, group, error),
-            Owner::Engine => match work {
-                Work::Read { owner: ReadOwner::Message(message), .. } => {
+            OpOwner::User(_) => {}
+            OpOwner::Group(group) => self.end_part_of_group(step, group, error),
+            OpOwner::Engine => match work {
+                OpWork::Read { owner: ReadOwner::Message(message), .. } => {
                     self.pull_ends.push_back(PullEnd { message, error });
                 }
                 // Its context is gone, but the sender still waits for word.
-                Work::Read { owner: ReadOwner::End { .. }, .. }
+                OpWork::Read { owner: ReadOwner::End { .. }, .. }
                     if error == Some(OpError::Closed) =>
                 {
                     self.start_internal(step, TxOp::internal(work, peer));
@@ -83,7 +83,7 @@ impl Outbound {
         failed: Option<OpError>,
     ) {
         let Some(op) = self.ops.get_mut(group) else { return };
-        let Work::Group { left, error, last } = &mut op.work else { return };
+        let OpWork::Group { left, error, last } = &mut op.work else { return };
         *left = left.saturating_sub(1);
         *error = error.or(failed);
         let (left, error) = (*left, *error);
@@ -118,7 +118,7 @@ impl Outbound {
         self.ops.cut_answers(
             step,
             ReturnCode::BadMkey,
-            |work| matches!(work, Work::Response { region, .. } if *region == gone),
+            |work| matches!(work, OpWork::Response { region, .. } if *region == gone),
         );
     }
 
@@ -175,7 +175,7 @@ impl Outbound {
             |key: &Key| self.ops.get(*key).is_some_and(|op| op.progress.message_id.is_some());
         let fresh: VecDeque<Key> = link.queue.into_iter().filter(|key| !begun(key)).collect();
         let (answers, queued): (Vec<Key>, Vec<Key>) = fresh.iter().partition(|key| {
-            self.ops.get(**key).is_some_and(|op| matches!(op.work, Work::Response { .. }))
+            self.ops.get(**key).is_some_and(|op| matches!(op.work, OpWork::Response { .. }))
         });
         for key in answers {
             self.drop_answer(step, key, error);
@@ -187,7 +187,8 @@ impl Outbound {
 
     /// The peer stopped fetching answers on a context of its own, which is gone.
     pub(crate) fn drop_answers(&mut self, step: &mut Step<'_>, id: ChannelId, error: OpError) {
-        let on_it = |op: &TxOp| op.context == Some(id) && matches!(op.work, Work::Response { .. });
+        let on_it =
+            |op: &TxOp| op.context == Some(id) && matches!(op.work, OpWork::Response { .. });
         for key in self.ops.select(on_it) {
             self.drop_answer(step, key, error);
         }
@@ -198,7 +199,7 @@ impl Outbound {
     fn drop_answer(&mut self, step: &mut Step<'_>, key: Key, error: OpError) {
         let work = self.ops.get(key).map(|op| op.work);
         self.ops.remove(key);
-        if let Some(Work::Response { offered: Some(offered), .. }) = work {
+        if let Some(OpWork::Response { offered: Some(offered), .. }) = work {
             self.finish(step, offered.op, Some(error));
         }
     }
@@ -212,7 +213,7 @@ impl Outbound {
         lost: impl Fn(&TxOp) -> bool,
     ) {
         // Groups end with their parts.
-        let lost = |op: &TxOp| !matches!(op.work, Work::Group { .. }) && lost(op);
+        let lost = |op: &TxOp| !matches!(op.work, OpWork::Group { .. }) && lost(op);
         let lost = self.ops.select(lost);
         for key in &lost {
             // What waits begins nothing any more.
@@ -223,10 +224,10 @@ impl Outbound {
         for key in lost {
             let Some(op) = self.ops.get_mut(key) else { continue };
             op.progress.in_flight = 0;
-            if matches!(op.work, Work::Question { about: None, .. }) {
+            if matches!(op.work, OpWork::Question { about: None, .. }) {
                 step.contexts.set_asked(op.peer, false);
             }
-            if op.over || matches!(op.work, Work::Question { .. } | Work::Response { .. }) {
+            if op.over || matches!(op.work, OpWork::Question { .. } | OpWork::Response { .. }) {
                 self.ops.remove(key);
             } else {
                 self.finish(step, key, Some(error));
@@ -239,13 +240,14 @@ impl Outbound {
 /// taken, are dropped, and nobody is told. What its user believes sent is not among them.
 pub(crate) fn drop_untaken(outbound: &mut Outbound, step: &mut Step<'_>) {
     let untaken = |op: &TxOp| {
-        let told = matches!(op.owner, Owner::User(user) if user.when == When::Told);
-        let waits = matches!(op.work, Work::Rendezvous { answers: 0, .. } | Work::Confirmed { .. });
+        let told = matches!(op.owner, OpOwner::User(user) if user.when == ReportTime::Told);
+        let waits =
+            matches!(op.work, OpWork::Rendezvous { answers: 0, .. } | OpWork::Confirmed { .. });
         op.is_owed() && waits && !told
     };
     for key in outbound.ops.select(untaken) {
         if let Some(op) = outbound.ops.get_mut(key) {
-            op.owner = Owner::Engine;
+            op.owner = OpOwner::Engine;
             outbound.outstanding -= 1;
         }
         outbound.finish(step, key, Some(OpError::Cancelled));
@@ -259,12 +261,12 @@ impl Ops {
         &mut self,
         step: &mut Step<'_>,
         key: Key,
-        work: Work,
+        work: OpWork,
         waited_on: Option<ChannelId>,
     ) {
-        if matches!(work, Work::Rendezvous { answers: 1.., .. }) {
+        if matches!(work, OpWork::Rendezvous { answers: 1.., .. }) {
             self.cut_answers(step, ReturnCode::HostUnsuccessCmpl, |work| {
-                matches!(work, Work::Response { offered: Some(offered), .. } if offered.op == key)
+                matches!(work, OpWork::Response { offered: Some(offered), .. } if offered.op == key)
             });
         }
         let Some(id) = waited_on else { return };
@@ -285,13 +287,13 @@ impl Ops {
         &mut self,
         step: &mut Step<'_>,
         code: ReturnCode,
-        named: impl Fn(&Work) -> bool,
+        named: impl Fn(&OpWork) -> bool,
     ) {
         // An empty answer reads nothing.
         for key in self.select(|op| op.label.len > 0 && named(&op.work)) {
-            self.set_bytes(key, Bytes::default());
+            self.set_bytes(key, OpBytes::default());
             let Some(op) = self.get_mut(key) else { continue };
-            if let Work::Response { cut: cut @ None, .. } = &mut op.work {
+            if let OpWork::Response { cut: cut @ None, .. } = &mut op.work {
                 *cut = Some(code);
                 step.report.counters.tx_answers_cut += 1;
                 if let (Some(ChannelId::Link(id)), 1..) = (op.context, op.progress.in_flight) {

@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use super::{Outbound, packet, transmit};
 use crate::base::Batch;
 use crate::contexts::Context;
-use crate::ops::{Ops, Part, TxOp, Work};
+use crate::ops::{OpWork, Ops, Part, TxOp};
 use crate::path_sizes;
-use crate::reliability::{Blocked, CREDIT_HEADER, NewPacket, PdcId, QueuedPacket};
+use crate::reliability::{CREDIT_HEADER, NewPacket, PdcId, QueuedPacket, SendError};
 use crate::slab::Key;
 use crate::step::Step;
 use crate::wire::{Fragment, Telemetry};
@@ -150,7 +150,7 @@ impl Ops {
 
 /// Returns whether the packets of an operation may be cut.
 const fn is_divisible(op: &TxOp) -> bool {
-    let cut_off = matches!(op.work, Work::Response { cut: Some(_), .. });
+    let cut_off = matches!(op.work, OpWork::Response { cut: Some(_), .. });
     op.work.amo().is_none() && !op.over && !cut_off
 }
 
@@ -162,7 +162,7 @@ impl Outbound {
         step: &mut Step<'_>,
         id: PdcId,
         batch: &mut Batch,
-    ) -> Option<Result<(), Blocked>> {
+    ) -> Option<Result<(), SendError>> {
         let waiting = self.ops.fragments.waiting.get(&id)?;
         let &part = waiting.front()?;
         let alone = waiting.len() == 1;
@@ -192,13 +192,13 @@ impl Outbound {
         part: Part,
         alone: bool,
         batch: &mut Batch,
-    ) -> Result<(), Blocked> {
+    ) -> Result<(), SendError> {
         let before = extra_bytes(step) + Fragment::LEN as u32;
         let tells = step.pdcs.config().tells_backlog();
         let backlog = if tells { self.ops.backlog(step.contexts, id) } else { 0 };
         let (Some(op), Some(context)) = (self.ops.get(part.op), step.contexts.get(id.into()))
         else {
-            return Err(Blocked::Gone);
+            return Err(SendError::Gone);
         };
         let Context { dst, prompt, ref queue, .. } = *context;
         let wanted = NewPacket {

@@ -7,18 +7,18 @@ use crate::api::PeerId;
 use crate::channel::{ChannelId, LinkId};
 use crate::config::Config;
 use crate::contexts::Context;
-use crate::introductions::LONG_SILENCE;
+use crate::handshake::LONG_SILENCE;
 use crate::links::frame::{self, MAX_HEAD, MAX_PAYLOAD, MAX_REFERENCE, MAX_WHOLE};
-use crate::links::{Farewell, FramePayload, FrameSink, InFlight, Referred};
-use crate::ops::{Ops, Part, ReadOwner, TxOp, Work};
+use crate::links::{ClosingState, FramePayload, FrameSink, InFlight, Referred};
+use crate::ops::{OpWork, Ops, Part, ReadOwner, TxOp};
 use crate::step::Step;
 
 /// Frames a link may send before the next one gets its turn.
 const QUANTUM: usize = 64;
 
-/// What came of an attempt to send a frame.
+/// The outcome of an attempt to send a record.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Sent {
+enum SendOutcome {
     Yes,
     /// There is nothing to send.
     Nothing,
@@ -35,15 +35,15 @@ pub(crate) fn transmit_frames(
     let mut busy = false;
     for _ in 0..step.contexts.active_links() {
         let Some(id) = step.contexts.next_link_turn() else { break };
-        let mut sent = Sent::Yes;
+        let mut sent = SendOutcome::Yes;
         for _ in 0..QUANTUM {
             sent = outbound.ops.next_frame(step, id, sink);
-            if sent != Sent::Yes {
+            if sent != SendOutcome::Yes {
                 break;
             }
             busy = true;
         }
-        step.contexts.end_turn(ChannelId::Link(id), sent != Sent::Nothing);
+        step.contexts.end_turn(ChannelId::Link(id), sent != SendOutcome::Nothing);
     }
     if busy {
         watch(step);
@@ -67,7 +67,7 @@ pub(crate) fn has_arrived(outbound: &Outbound, peer: PeerId) -> bool {
             && !(progress.all_packed && progress.in_flight == 0)
             && !matches!(
                 op.work,
-                Work::Response { .. } | Work::Question { .. } | Work::Group { .. }
+                OpWork::Response { .. } | OpWork::Question { .. } | OpWork::Group { .. }
             )
     };
     !outbound.ops.any(on_its_way)
@@ -76,19 +76,24 @@ pub(crate) fn has_arrived(outbound: &Outbound, peer: PeerId) -> bool {
 impl Ops {
     /// Sends the next frame of a link.
     #[inline]
-    fn next_frame(&mut self, step: &mut Step<'_>, id: LinkId, sink: &mut impl FrameSink) -> Sent {
-        let Some(link) = step.links.get_mut(id) else { return Sent::Nothing };
+    fn next_frame(
+        &mut self,
+        step: &mut Step<'_>,
+        id: LinkId,
+        sink: &mut impl FrameSink,
+    ) -> SendOutcome {
+        let Some(link) = step.links.get_mut(id) else { return SendOutcome::Nothing };
         if let Some((number, response)) = link.next_answer() {
             let mut head = [0; MAX_HEAD];
             let len = frame::answer(*number, response, &mut head);
             if !sink.send(id, &head[..len], FramePayload::Copied(&[])) {
-                return Sent::Full;
+                return SendOutcome::Full;
             }
             link.answer_sent(step.now);
-            return Sent::Yes;
+            return SendOutcome::Yes;
         }
         let channel = ChannelId::Link(id);
-        let Some(context) = step.contexts.get_mut(channel) else { return Sent::Nothing };
+        let Some(context) = step.contexts.get_mut(channel) else { return SendOutcome::Nothing };
         if context.has_set_aside()
             && !link.held
             && (context.has_slot_for_set_aside() || sink.takes_messages(id))
@@ -108,22 +113,22 @@ impl Ops {
                 // The arrival of an answer, or the end of what was begun on contexts, activates the link again. The
                 // peer shows by itself when it takes messages again, as it shows when there is room in the ring.
                 let woken = link.held || context.waits_for_slot();
-                return if woken { Sent::Nothing } else { Sent::Full };
+                return if woken { SendOutcome::Nothing } else { SendOutcome::Full };
             }
-            if link.farewell != Farewell::Due {
-                return Sent::Nothing;
+            if link.farewell != ClosingState::Due {
+                return SendOutcome::Nothing;
             }
             if !sink.send(id, &frame::farewell(), FramePayload::Copied(&[])) {
-                return Sent::Full;
+                return SendOutcome::Full;
             }
             link.sent(step.now, InFlight::Nobody);
-            link.farewell = Farewell::Said;
-            return Sent::Nothing;
+            link.farewell = ClosingState::Said;
+            return SendOutcome::Nothing;
         };
         let Some(op) = self.get_mut(key) else {
             // It ended while it was queued.
             context.queue.pop_front();
-            return Sent::Yes;
+            return SendOutcome::Yes;
         };
         if op.progress.message_id.is_none() {
             op.progress.message_id = Some(name(context, &mut op.work, key));
@@ -131,7 +136,7 @@ impl Ops {
         let left = op.payload_len() - op.progress.packed;
         let is_whole = op.progress.packed == 0 && left <= MAX_WHOLE.into();
         let mut len = match op.work {
-            Work::Response { .. } => left.min(MAX_PAYLOAD.into()),
+            OpWork::Response { .. } => left.min(MAX_PAYLOAD.into()),
             _ if is_whole => left,
             _ => left.min(MAX_PAYLOAD.into()),
         };
@@ -144,24 +149,24 @@ impl Ops {
                 Referred::Yes => {}
                 Referred::Never => {
                     if !send(step.config, op, part, id, sink) {
-                        return Sent::Full;
+                        return SendOutcome::Full;
                     }
                 }
-                Referred::Full => return Sent::Full,
+                Referred::Full => return SendOutcome::Full,
             }
         } else if left > len && op.lends() {
             let all = left.min(MAX_REFERENCE.into());
             match refer(step.config, op, Part { len: all as u32, ..part }, id, sink) {
                 Referred::Never => {
                     if !send(step.config, op, part, id, sink) {
-                        return Sent::Full;
+                        return SendOutcome::Full;
                     }
                 }
                 Referred::Yes => (len, part.len) = (all, all as u32),
-                Referred::Full => return Sent::Full,
+                Referred::Full => return SendOutcome::Full,
             }
         } else if !send(step.config, op, part, id, sink) {
-            return Sent::Full;
+            return SendOutcome::Full;
         }
         let ends = len == left;
         step.report.counters.tx_payload_bytes += len;
@@ -174,7 +179,7 @@ impl Ops {
             op.progress.all_packed = true;
             context.queue.pop_front();
         }
-        Sent::Yes
+        SendOutcome::Yes
     }
 }
 
@@ -189,17 +194,17 @@ fn must_wait(
     takes_messages: impl FnOnce() -> bool,
 ) -> bool {
     match op.work {
-        Work::Response { .. } => return false,
+        OpWork::Response { .. } => return false,
         _ if op.progress.message_id.is_some() => return false,
         _ => {}
     }
     let starved = !context.slots.has_room();
     // Requests of the engine itself, such as the read of bytes that the peer offered, were not begun before, and no
     // order is promised for them.
-    let of_engine = matches!(op.work, Work::Question { .. })
+    let of_engine = matches!(op.work, OpWork::Question { .. })
         || matches!(
             op.work,
-            Work::Read { owner: ReadOwner::Message(_) | ReadOwner::End { .. }, .. }
+            OpWork::Read { owner: ReadOwner::Message(_) | ReadOwner::End { .. }, .. }
         );
     if of_engine {
         return op.work.slot().is_some() && starved;
@@ -207,7 +212,7 @@ fn must_wait(
     let follows = || context.has_set_aside() && (starved || config.order.follows_sends(op.classes));
     held || starved && op.work.slot().is_some()
         || match op.work {
-            Work::Eager | Work::Confirmed { .. } | Work::Rendezvous { .. } => {
+            OpWork::Eager | OpWork::Confirmed { .. } | OpWork::Rendezvous { .. } => {
                 context.has_set_aside() || !takes_messages()
             }
             _ => follows(),
@@ -217,7 +222,7 @@ fn must_wait(
 /// How long a message is that is to be offered, if its offer can refer to it.
 #[inline]
 fn offered(op: &TxOp) -> Option<u32> {
-    let offer = matches!(op.work, Work::Rendezvous { .. }) && op.lends();
+    let offer = matches!(op.work, OpWork::Rendezvous { .. }) && op.lends();
     let len = u32::try_from(op.label.len).ok().filter(|len| (1..=MAX_REFERENCE).contains(len));
     len.filter(|_| offer)
 }

@@ -13,7 +13,7 @@ use crate::api::MatchSpace;
 use crate::atomics::atomic_size;
 use crate::config::Config;
 use crate::links::frame;
-use crate::ops::{Amo, Part, ReadOwner, TxOp, Work};
+use crate::ops::{AtomicFields, OpWork, Part, ReadOwner, TxOp};
 use crate::outbound::RESOURCE_COLLECTIVE;
 use crate::peers::Initiator;
 use crate::reliability::{ControlPacket, TxGrant};
@@ -32,14 +32,14 @@ const RESPONSE_HEADERS: u64 = 12 + 20;
 
 /// Bytes before the payload.
 #[inline]
-pub(super) const fn headers_len(work: &Work) -> u64 {
+pub(super) const fn headers_len(work: &OpWork) -> u64 {
     match work {
-        Work::Response { .. } => RESPONSE_HEADERS,
-        Work::Rendezvous { .. } => REQUEST_HEADERS + 24,
-        Work::Update { amo, .. } | Work::Fetch { amo, .. } if amo.op.is_compare_swap() => {
+        OpWork::Response { .. } => RESPONSE_HEADERS,
+        OpWork::Rendezvous { .. } => REQUEST_HEADERS + 24,
+        OpWork::Update { amo, .. } | OpWork::Fetch { amo, .. } if amo.op.is_compare_swap() => {
             REQUEST_HEADERS + CompareSwap::LEN as u64
         }
-        Work::Update { .. } | Work::Fetch { .. } => REQUEST_HEADERS + wire::Atomic::LEN as u64,
+        OpWork::Update { .. } | OpWork::Fetch { .. } => REQUEST_HEADERS + wire::Atomic::LEN as u64,
         _ => REQUEST_HEADERS,
     }
 }
@@ -73,7 +73,7 @@ pub(super) fn write_headers(
     out: &mut [u8; MAX_HEADER],
 ) -> usize {
     let mut pds = grant.pds;
-    if let Work::Response { read_id, cut, .. } = op.work {
+    if let OpWork::Response { read_id, cut, .. } = op.work {
         pds.next = NextHeader::ResponseData;
         let n = pds.emit(out);
         n + response_header(config, op, part, read_id, cut).emit(&mut out[n..])
@@ -92,12 +92,12 @@ pub(super) fn write_reference_head(
     out: &mut [u8; frame::MAX_HEAD],
 ) -> Option<usize> {
     match op.work {
-        Work::Response { read_id, cut: None, .. } => {
+        OpWork::Response { read_id, cut: None, .. } => {
             let header = response_header(config, op, part, read_id, None);
             Some(frame::reference(&ResponseData { payload_length: 0, ..header }, part.len, out))
         }
-        Work::Write(_) => Some(frame::write(&request_header(config, op, part), part.len, out)),
-        Work::Rendezvous { .. } => {
+        OpWork::Write(_) => Some(frame::write(&request_header(config, op, part), part.len, out)),
+        OpWork::Rendezvous { .. } => {
             let header = request_header(config, op, Part { len: 0, ..part });
             Some(frame::offer(&header, part.len, out))
         }
@@ -113,7 +113,7 @@ pub(super) fn write_frame_head(
     part: Part,
     out: &mut [u8; frame::MAX_HEAD],
 ) -> usize {
-    if let Work::Response { read_id, cut, .. } = op.work {
+    if let OpWork::Response { read_id, cut, .. } = op.work {
         frame::data(&response_header(config, op, part, read_id, cut), out)
     } else {
         frame::request(&request_header(config, op, part), out)
@@ -129,7 +129,7 @@ pub(super) fn run_after(
     part: Part,
 ) -> Option<PacketRun> {
     let next = match op.work {
-        Work::Response { .. } => NextHeader::ResponseData,
+        OpWork::Response { .. } => NextHeader::ResponseData,
         _ => NextHeader::RequestStd,
     };
     PacketRun::after(headers, &wire::Request { next, ..grant.pds }, part.len as usize)
@@ -153,23 +153,27 @@ fn request_header(config: &Config, op: &TxOp, part: Part) -> StdRequest {
     let send = if tagged { Opcode::TaggedSend } else { Opcode::Send };
     let index = index_of(op.label.space);
     let (opcode, buffer_offset, match_bits, resource_index) = match op.work {
-        Work::Eager | Work::Deferred => (send, 0, tag, index),
-        Work::Confirmed { slot, .. } => (send, u64::from(slot), tag, index),
-        Work::Rendezvous { .. } if tagged => (Opcode::RendezvousTsend, 0, tag, index),
-        Work::Rendezvous { .. } => (Opcode::RendezvousSend, 0, 0, index),
-        Work::Write(remote) => (Opcode::Write, remote.address, remote.key, 0),
-        Work::Read { remote, resource, .. } => (Opcode::Read, remote.address, remote.key, resource),
-        Work::Update { remote, .. } => (Opcode::Atomic, remote.address, remote.key, 0),
-        Work::Fetch { remote, .. } => (Opcode::FetchingAtomic, remote.address, remote.key, 0),
-        Work::Question { subject, .. } => (Opcode::NoOp, subject.number, subject.key, subject.kind),
-        Work::Response { .. } | Work::Group { .. } => (Opcode::NoOp, 0, 0, 0),
+        OpWork::Eager | OpWork::Deferred => (send, 0, tag, index),
+        OpWork::Confirmed { slot, .. } => (send, u64::from(slot), tag, index),
+        OpWork::Rendezvous { .. } if tagged => (Opcode::RendezvousTsend, 0, tag, index),
+        OpWork::Rendezvous { .. } => (Opcode::RendezvousSend, 0, 0, index),
+        OpWork::Write(remote) => (Opcode::Write, remote.address, remote.key, 0),
+        OpWork::Read { remote, resource, .. } => {
+            (Opcode::Read, remote.address, remote.key, resource)
+        }
+        OpWork::Update { remote, .. } => (Opcode::Atomic, remote.address, remote.key, 0),
+        OpWork::Fetch { remote, .. } => (Opcode::FetchingAtomic, remote.address, remote.key, 0),
+        OpWork::Question { subject, .. } => {
+            (Opcode::NoOp, subject.number, subject.key, subject.kind)
+        }
+        OpWork::Response { .. } | OpWork::Group { .. } => (Opcode::NoOp, 0, 0, 0),
     };
     StdRequest {
         opcode,
-        delivery_complete: matches!(op.work, Work::Confirmed { .. }),
+        delivery_complete: matches!(op.work, OpWork::Confirmed { .. }),
         initiator_error: matches!(
             op.work,
-            Work::Read { owner: ReadOwner::End { failed: true }, .. }
+            OpWork::Read { owner: ReadOwner::End { failed: true }, .. }
         ),
         relative: false,
         header_data_present: op.label.data.is_some(),
@@ -202,7 +206,7 @@ fn extension(config: &Config, op: &TxOp, part: Part) -> Extension {
     if let Some(amo) = op.work.amo() {
         return atomic(amo, op.bytes.copied.as_deref().unwrap_or_default());
     }
-    let Work::Rendezvous { nonce, .. } = op.work else { return Extension::None };
+    let OpWork::Rendezvous { nonce, .. } = op.work else { return Extension::None };
     Extension::Rendezvous(Rendezvous {
         eager_length: 0,
         ri_generation: 0,
@@ -214,8 +218,8 @@ fn extension(config: &Config, op: &TxOp, part: Part) -> Extension {
 }
 
 /// The extension header of an atomic with these operands.
-fn atomic(amo: Amo, operands: &[u8]) -> Extension {
-    let Amo { op, data_type } = amo;
+fn atomic(amo: AtomicFields, operands: &[u8]) -> Extension {
+    let AtomicFields { op, data_type } = amo;
     let cpu_coherent = is_coherent(data_type);
     let atomic = wire::Atomic { op, data_type, cacheable: false, cpu_coherent };
     if !op.is_compare_swap() {

@@ -18,7 +18,7 @@ use super::packet::rendezvous_key;
 use super::{Outbound, RESOURCE_RENDEZVOUS};
 use crate::api::PeerId;
 use crate::channel::ChannelId;
-use crate::ops::{Asked, Ops, Subject, TxOp, Work};
+use crate::ops::{OpWork, Ops, QuestionState, QuestionSubject, TxOp};
 use crate::slab::Key;
 use crate::step::Step;
 use crate::wire::StdRequest;
@@ -26,9 +26,9 @@ use crate::wire::StdRequest;
 /// Questions an interval of [`crate::Config::keepalive`], at most; operations take turns.
 const QUESTIONS: usize = 64;
 
-/// What a peer asks about.
+/// The subject of a peer's question.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Asks {
+pub(crate) enum PeerQuestion {
     /// Whether we are there.
     Nothing,
     /// Its read, or fetching atomic, with this id.
@@ -41,7 +41,7 @@ pub(crate) enum Asks {
     Unknown,
 }
 
-impl Asks {
+impl PeerQuestion {
     /// What a NO_OP asks.
     pub(crate) const fn read(request: &StdRequest) -> Self {
         // Cut to their fields.
@@ -57,30 +57,30 @@ impl Asks {
 }
 
 /// What a question about an operation names.
-fn subject(key: Key, op: &TxOp) -> Subject {
+fn subject(key: Key, op: &TxOp) -> QuestionSubject {
     let id = u64::from(op.progress.message_id.unwrap_or(0));
     match op.work {
-        Work::Read { slot, .. } | Work::Fetch { slot, .. } => {
-            Subject { kind: 1, number: u64::from(slot), key: 0 }
+        OpWork::Read { slot, .. } | OpWork::Fetch { slot, .. } => {
+            QuestionSubject { kind: 1, number: u64::from(slot), key: 0 }
         }
-        Work::Confirmed { slot, .. } => {
-            Subject { kind: 2, number: id | u64::from(slot) << 16, key: 0 }
+        OpWork::Confirmed { slot, .. } => {
+            QuestionSubject { kind: 2, number: id | u64::from(slot) << 16, key: 0 }
         }
-        Work::Rendezvous { nonce, .. } => {
-            Subject { kind: 3, number: id, key: rendezvous_key(nonce, key) }
+        OpWork::Rendezvous { nonce, .. } => {
+            QuestionSubject { kind: 3, number: id, key: rendezvous_key(nonce, key) }
         }
-        _ => Subject::default(),
+        _ => QuestionSubject::default(),
     }
 }
 
-/// Whom to ask next, of the operations that wait.
+/// The operations that wait for their peer, in the order in which to ask about them.
 #[derive(Debug, Default)]
-pub(super) struct Questions {
+pub(super) struct QuestionQueue {
     /// The place of the operation to ask about next.
     next: u32,
 }
 
-impl Questions {
+impl QuestionQueue {
     /// Asks about operations that have been waiting for an interval at least.
     fn ask_about_owed(&mut self, ops: &mut Ops, step: &mut Step<'_>) {
         let owed = ops.select(TxOp::is_owed);
@@ -90,13 +90,13 @@ impl Questions {
             let Some(op) = ops.get_mut(key) else { continue };
             let (peer, context) = (op.peer, op.context);
             match (op.asked, context.filter(|id| step.contexts.get(*id).is_some())) {
-                (Asked::No, _) => op.asked = Asked::Soon,
-                (Asked::Soon, Some(id)) if left > 0 => {
-                    op.asked = Asked::Now;
+                (QuestionState::No, _) => op.asked = QuestionState::Soon,
+                (QuestionState::Soon, Some(id)) if left > 0 => {
+                    op.asked = QuestionState::Now;
                     left -= 1;
                     self.next = key.index.wrapping_add(1);
                     let (about, subject) = (Some(key), subject(key, op));
-                    let question = TxOp::internal(Work::Question { about, subject }, peer);
+                    let question = TxOp::internal(OpWork::Question { about, subject }, peer);
                     ops.start(step, id, question);
                     step.report.counters.hellos += 1;
                 }
@@ -112,7 +112,7 @@ pub(super) fn ask(ops: &mut Ops, step: &mut Step<'_>, id: ChannelId) {
     if step.contexts.set_asked(peer, true) {
         return;
     }
-    let work = Work::Question { about: None, subject: Subject::default() };
+    let work = OpWork::Question { about: None, subject: QuestionSubject::default() };
     ops.start(step, id, TxOp::internal(work, peer));
     step.report.counters.hellos += 1;
 }
@@ -122,7 +122,7 @@ pub(super) fn answered(ops: &mut Ops, step: &mut Step<'_>, question: Key, about:
     match about {
         Some(about) => {
             if let Some(op) = ops.get_mut(about) {
-                op.asked = Asked::Soon;
+                op.asked = QuestionState::Soon;
             }
         }
         None => {
@@ -150,7 +150,7 @@ impl Outbound {
         let Some(id) = op.context.filter(|_| op.context == asked_on) else { return };
         match op.work {
             // What answers its reads is under way, and ends it, or its context.
-            Work::Rendezvous { answers: 1.., .. } => {}
+            OpWork::Rendezvous { answers: 1.., .. } => {}
             // What was acknowledged may still come, and must not meet another operation in its slot; and later
             // messages wait for one that never came.
             _ => step.abort(id),
@@ -161,7 +161,7 @@ impl Outbound {
     pub(crate) fn answers(&self, id: ChannelId, read_id: u16) -> bool {
         let answers = |op: &TxOp| {
             op.context == Some(id)
-                && matches!(op.work, Work::Response { read_id: of, .. } if of == read_id)
+                && matches!(op.work, OpWork::Response { read_id: of, .. } if of == read_id)
         };
         self.ops.any(answers)
     }
@@ -169,7 +169,7 @@ impl Outbound {
     /// Whether we read, or are about to read to its end, what a peer offered under this key.
     pub(crate) fn reads(&self, peer: PeerId, key: u64) -> bool {
         let reads = |op: &TxOp| {
-            let Work::Read { remote, resource, .. } = op.work else { return false };
+            let OpWork::Read { remote, resource, .. } = op.work else { return false };
             op.peer == peer && resource == RESOURCE_RENDEZVOUS && remote.key == key
         };
         self.ops.any(reads)

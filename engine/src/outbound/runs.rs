@@ -2,16 +2,16 @@
 
 use super::Outbound;
 use crate::memory::Memory;
-use crate::ops::Work;
+use crate::ops::OpWork;
 use crate::reliability::PdcId;
 use crate::slab::Key;
 use crate::step::Step;
 
 /// A read to which the bytes of a run belong.
 #[derive(Clone, Copy)]
-pub(crate) struct Reading(Key);
+pub(crate) struct RunRead(Key);
 
-impl Reading {
+impl RunRead {
     /// The read that waits in `slot` of a context, if `len` bytes from `offset` on can simply be put into it.
     pub(crate) fn of(
         outbound: &mut Outbound,
@@ -21,7 +21,7 @@ impl Reading {
     ) -> Option<Self> {
         let key = step.contexts.get(id.into())?.slots.get(slot)?;
         let op = outbound.ops.get_mut(key)?;
-        let Work::Read { received, .. } = op.work else { return None };
+        let OpWork::Read { received, .. } = op.work else { return None };
         let inside = received + len < op.label.len && offset + len <= op.label.len;
         (inside && op.error.is_none()).then_some(Self(key))
     }
@@ -45,7 +45,7 @@ impl Reading {
             });
             end += len;
         }
-        if let Work::Read { received, .. } = &mut op.work {
+        if let OpWork::Read { received, .. } = &mut op.work {
             *received += end - offset;
         }
         step.report.counters.rx_payload_bytes += end - offset;

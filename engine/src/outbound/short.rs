@@ -9,10 +9,10 @@ use super::{Outbound, frames, plan};
 use crate::api::{Action, MatchSpace, OpError, Operation, PeerId, Visibility};
 use crate::channel::ChannelId;
 use crate::contexts::IdSpace;
-use crate::fences::Classes;
+use crate::fences::OperationClasses;
 use crate::links::frame::{MAX_HEAD, MAX_SHORT, MAX_WHOLE, Short};
 use crate::links::{FramePayload, FrameSink, InFlight, ShortSend};
-use crate::policy::{Complete, Copy, Kind, Protocol};
+use crate::policy::{CompletionTime, Copy, OpClass, Protocol};
 use crate::step::Step;
 
 impl Outbound {
@@ -33,18 +33,18 @@ impl Outbound {
         }
         let Some(id) = step.contexts.link_to(peer) else { return false };
         let channel = ChannelId::Link(id);
-        let before = self.fences.turn(channel, Classes::SEND, op.options.fence).before;
+        let before = self.fences.turn(channel, OperationClasses::SEND, op.options.fence).before;
         if !self.fences.lets_pass(peer, before) {
             return false;
         }
         // What is refused is refused by `submit`.
-        let plan = plan(step, self.ops.copied(), op, Kind::Message);
+        let plan = plan(step, self.ops.copied(), op, OpClass::Message);
         let Ok(plan) = plan else { return false };
         let send =
             ShortSend { context: op.context, visibility: op.options.visibility, space, tag, len };
         let frame = match (plan.protocol, plan.complete) {
-            (Protocol::Eager, Complete::Call) => InFlight::Told,
-            (Protocol::Eager, Complete::End) => InFlight::Short(send),
+            (Protocol::Eager, CompletionTime::Call) => InFlight::Told,
+            (Protocol::Eager, CompletionTime::End) => InFlight::Short(send),
             _ => return false,
         };
         let (Some(link), Some(context)) = (step.links.get_mut(id), step.contexts.get_mut(channel))

@@ -6,13 +6,13 @@ use core::ops::Range;
 use super::packet;
 use crate::base::{Batch, Datagram, UserSlice};
 use crate::memory::Buf;
-use crate::ops::{Bytes, Part, Progress, TxOp};
+use crate::ops::{OpBytes, Part, TxOp, TxProgress};
 use crate::reliability::{NewPacket, PdcId, TxGrant};
 use crate::step::Step;
 use crate::wire::PacketRun;
 
-/// What is left of an operation behind a packet of it that left.
-pub(super) struct Rest {
+/// The rest of an operation behind a packet of it that left.
+pub(super) struct TrainRest {
     /// Bytes, at least one.
     pub(super) left: u64,
     /// Packets that the batch has room for.
@@ -32,7 +32,7 @@ pub(super) fn follow(
     id: PdcId,
     op: &mut TxOp,
     first: (&TxGrant, Part),
-    rest: &Rest,
+    rest: &TrainRest,
 ) -> bool {
     let Some(front) = batch.packets.len().checked_sub(1) else { return false };
     let Some(like) = batch.packets.last().cloned() else { return false };
@@ -40,37 +40,39 @@ pub(super) fn follow(
     let written = &batch.bytes[start..start + packet::headers_len(&op.work) as usize];
     let Some(template) = packet::run_after(written, op, first.0, first.1) else { return false };
     let (all, lends) = (op.payload_len(), op.lends());
-    let Bytes { buf, offset, copied } = &op.bytes;
-    let mut train = Building { step, batch, id, progress: &mut op.progress, like, template };
+    let OpBytes { buf, offset, copied } = &op.bytes;
+    let mut train = TrainBuilder { step, batch, id, progress: &mut op.progress, like, template };
     let ended = match (copied, buf) {
         (Some(copied), _) => train.append(first.1, rest, &copied[..]),
         (None, Buf::One(piece)) if lends && offset + all <= piece.len => {
             train.append(first.1, rest, piece.part(*offset, all))
         }
         // A packet of it may have more pieces than the next: they are not joined.
-        (None, Buf::Many(_)) if lends => return train.append(first.1, rest, Pieces(buf, *offset)),
+        (None, Buf::Many(_)) if lends => {
+            return train.append(first.1, rest, LentRanges(buf, *offset));
+        }
         _ => return false,
     };
     batch.mark_runs(front);
     ended
 }
 
-/// A train that is being built.
-struct Building<'a, 's> {
+/// A train under construction.
+struct TrainBuilder<'a, 's> {
     step: &'a mut Step<'s>,
     batch: &'a mut Batch,
     id: PdcId,
-    progress: &'a mut Progress,
+    progress: &'a mut TxProgress,
     /// Its first packet.
     like: Datagram,
     /// The headers of the next.
     template: PacketRun,
 }
 
-impl Building<'_, '_> {
+impl TrainBuilder<'_, '_> {
     /// Appends what follows the part of the operation that is in the first packet. Whether that is all.
     #[inline]
-    fn append(&mut self, first: Part, rest: &Rest, payload: impl Payload) -> bool {
+    fn append(&mut self, first: Part, rest: &TrainRest, payload: impl Payload) -> bool {
         let headers = self.template.headers_len() as u32;
         let len = first.len;
         let mut at = first.offset + len;
@@ -194,11 +196,11 @@ impl Payload for UserSlice {
     }
 }
 
-/// Several that the user lends, from a position in all of them on.
+/// Several lent ranges, from a position in all of them on.
 #[derive(Clone, Copy)]
-struct Pieces<'a>(&'a Buf, u64);
+struct LentRanges<'a>(&'a Buf, u64);
 
-impl Payload for Pieces<'_> {
+impl Payload for LentRanges<'_> {
     fn name(self, batch: &mut Batch, count: u16, offset: u64, len: u64) {
         let (Self(buf, mut at), Batch { packets, slices, .. }) = (self, batch);
         at += offset;

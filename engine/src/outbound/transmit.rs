@@ -4,13 +4,13 @@ use core::net::SocketAddr;
 
 use super::fragments::extra_bytes;
 use super::telemetry::{include, push_empty};
-use super::train::{self, Rest};
+use super::train::{self, TrainRest};
 use super::{Outbound, packet};
 use crate::base::{Batch, Datagram, TrafficClass};
 use crate::config::Config;
 use crate::contexts::{Context, Contexts, IdSpace};
-use crate::ops::{Ops, Part, TxOp, Work};
-use crate::reliability::{Blocked, NewPacket, PdcId, TxGrant};
+use crate::ops::{OpWork, Ops, Part, TxOp};
+use crate::reliability::{NewPacket, PdcId, SendError, TxGrant};
 use crate::slab::Key;
 use crate::step::Step;
 use crate::wire::{Fragment, MAX_HEADER};
@@ -20,9 +20,9 @@ const QUANTUM: usize = 16;
 /// Operations looked at to tell how much waits on a context.
 const BACKLOG_OPS: usize = 64;
 
-/// What a turn came to.
+/// The outcome of a turn of a channel.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Turn {
+enum TurnOutcome {
     /// There may be more.
     More,
     /// It has nothing left, or must wait for an event.
@@ -40,7 +40,7 @@ impl Outbound {
     ) -> bool {
         let Some(id) = step.contexts.next_turn() else { return false };
         let turn = self.take_turn(step, id, batch, limit);
-        step.contexts.end_turn(id.into(), turn == Turn::More);
+        step.contexts.end_turn(id.into(), turn == TurnOutcome::More);
         true
     }
 
@@ -50,10 +50,10 @@ impl Outbound {
         id: PdcId,
         batch: &mut Batch,
         limit: usize,
-    ) -> Turn {
+    ) -> TurnOutcome {
         for _ in 0..QUANTUM {
             if batch.packets.len() >= limit {
-                return Turn::More;
+                return TurnOutcome::More;
             }
             if step.peers.paths.has_narrow() {
                 self.ops.cut_queued(step, id);
@@ -68,23 +68,23 @@ impl Outbound {
                 match sent {
                     Ok(()) => continue,
                     // The transport reports this context again when it may send.
-                    Err(_) => return Turn::Done,
+                    Err(_) => return TurnOutcome::Done,
                 }
             }
             match self.ops.next_new(step, id, batch, limit) {
                 // What is to be sent again is reported anew.
-                Ok(Turn::Done) => return Turn::Done,
-                Ok(Turn::More) => {}
-                Err(Blocked::Wait | Blocked::Gone | Blocked::Retransmit) => {
-                    return Turn::Done;
+                Ok(TurnOutcome::Done) => return TurnOutcome::Done,
+                Ok(TurnOutcome::More) => {}
+                Err(SendError::Wait | SendError::Gone | SendError::Retransmit) => {
+                    return TurnOutcome::Done;
                 }
-                Err(Blocked::Closing) => {
+                Err(SendError::Closing) => {
                     self.reopen(step, id);
-                    return Turn::Done;
+                    return TurnOutcome::Done;
                 }
             }
         }
-        Turn::More
+        TurnOutcome::More
     }
 }
 
@@ -98,21 +98,21 @@ impl Ops {
         id: PdcId,
         batch: &mut Batch,
         limit: usize,
-    ) -> Result<Turn, Blocked> {
+    ) -> Result<TurnOutcome, SendError> {
         let tells = step.pdcs.config().tells_backlog();
         let backlog = if tells { self.backlog(step.contexts, id) } else { 0 };
         let extra = extra_bytes(step);
-        let Some(context) = step.contexts.get_mut(id.into()) else { return Ok(Turn::Done) };
-        let Some(&key) = context.queue.front() else { return Ok(Turn::Done) };
+        let Some(context) = step.contexts.get_mut(id.into()) else { return Ok(TurnOutcome::Done) };
+        let Some(&key) = context.queue.front() else { return Ok(TurnOutcome::Done) };
         let Some(op) = self.get_mut(key) else {
             // It ended while it was queued.
             context.queue.pop_front();
-            return Ok(Turn::More);
+            return Ok(TurnOutcome::More);
         };
         if op.progress.message_id.is_none() && op.work.slot().is_some() && !context.slots.has_room()
         {
             // It goes on when one of the others is answered.
-            return Ok(Turn::Done);
+            return Ok(TurnOutcome::Done);
         }
         let told = step.pdcs.config().acks.telemetry;
         let headers = packet::headers_len(&op.work);
@@ -150,15 +150,15 @@ impl Ops {
         } else {
             let room = limit.saturating_sub(batch.packets.len());
             let alone = context.queue.len() == 1;
-            let rest = Rest { left: left - len, room, alone, prompt };
+            let rest = TrainRest { left: left - len, room, alone, prompt };
             train::follow(step, batch, id, op, (&grant, part), &rest)
         };
-        let Some(context) = step.contexts.get_mut(id.into()) else { return Ok(Turn::Done) };
+        let Some(context) = step.contexts.get_mut(id.into()) else { return Ok(TurnOutcome::Done) };
         if ended && !ends {
             finish_op(context, op);
         }
         context.update_hold(step.now, step.pdcs);
-        Ok(if ended && context.queue.is_empty() { Turn::Done } else { Turn::More })
+        Ok(if ended && context.queue.is_empty() { TurnOutcome::Done } else { TurnOutcome::More })
     }
 
     /// Bytes that wait on a context, as far as its next operations tell: more than anybody grants.
@@ -286,18 +286,18 @@ fn finish(batch: &mut Batch, (dst, path): (SocketAddr, u16), op: &TxOp, start: u
 
 /// Gives an operation its id: for what is answered on the same context, a slot that no other such
 /// operation uses.
-pub(super) fn name(context: &mut Context, work: &mut Work, op: Key) -> u16 {
+pub(super) fn name(context: &mut Context, work: &mut OpWork, op: Key) -> u16 {
     match work {
-        Work::Eager => context.next_id(IdSpace::Message),
-        Work::Rendezvous { .. } => {
+        OpWork::Eager => context.next_id(IdSpace::Message),
+        OpWork::Rendezvous { .. } => {
             context.offers += 1;
             context.next_id(IdSpace::Message)
         }
-        Work::Confirmed { slot, .. } => {
+        OpWork::Confirmed { slot, .. } => {
             *slot = context.slots.take(op);
             context.next_id(IdSpace::Message)
         }
-        Work::Read { slot, .. } | Work::Fetch { slot, .. } => {
+        OpWork::Read { slot, .. } | OpWork::Fetch { slot, .. } => {
             *slot = context.slots.take(op);
             *slot
         }

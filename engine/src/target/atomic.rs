@@ -10,23 +10,23 @@ use crate::outbound::Answer;
 use crate::step::Step;
 use crate::wire::{AmoOp, AmoType, CompareSwap, Extension, Opcode, ReturnCode, StdRequest};
 
-/// Why an atomic is not carried out.
+/// The reason why an atomic is not carried out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Unmet {
+pub(crate) enum AtomicRefusal {
     /// The range may not be accessed so.
     Access(KeyError),
     /// There is no such operation, or not on what lies there.
     Operation(ReturnCode),
 }
 
-impl From<KeyError> for Unmet {
+impl From<KeyError> for AtomicRefusal {
     fn from(error: KeyError) -> Self {
         Self::Access(error)
     }
 }
 
 /// What a request asks for, as far as it goes by itself.
-struct Asked<'a> {
+struct AtomicRequest<'a> {
     calculation: Calculation,
     data_type: AmoType,
     /// Bytes of all values.
@@ -38,13 +38,13 @@ struct Asked<'a> {
 /// Room for the operands of a compare-swap header.
 type Operands = [[u8; 16]; 2];
 
-impl<'a> Asked<'a> {
+impl<'a> AtomicRequest<'a> {
     fn read(
         request: &StdRequest,
         payload: &'a [u8],
         header: &'a mut Operands,
-    ) -> Result<Self, Unmet> {
-        let unmet = |code| Err(Unmet::Operation(code));
+    ) -> Result<Self, AtomicRefusal> {
+        let unmet = |code| Err(AtomicRefusal::Operation(code));
         let (op, data_type) = match request.extension {
             Extension::Atomic(atomic) => (atomic.op, atomic.data_type),
             Extension::CompareSwap(CompareSwap { atomic, compare, swap }) => {
@@ -121,7 +121,7 @@ impl Target {
     /// A packet of an ATOMIC or FETCHING_ATOMIC. What it brings back.
     ///
     /// # Errors
-    /// [`Unmet`]: nothing was changed.
+    /// [`AtomicRefusal`]: nothing was changed.
     pub(crate) fn atomic<M: Memory>(
         &mut self,
         step: &mut Step<'_>,
@@ -129,9 +129,9 @@ impl Target {
         (context, peer): (ChannelId, PeerId),
         request: &StdRequest,
         payload: &[u8],
-    ) -> Result<Option<Answer>, Unmet> {
+    ) -> Result<Option<Answer>, AtomicRefusal> {
         let mut header = Operands::default();
-        let asked = Asked::read(request, payload, &mut header)?;
+        let asked = AtomicRequest::read(request, payload, &mut header)?;
         let fetches = request.opcode == Opcode::FetchingAtomic;
         if !fetches {
             // The id of a fetching atomic is the number of a slot.
@@ -151,7 +151,7 @@ impl Target {
                 mem.resolve(key, address.wrapping_add(at as u64), size as u64, access)?
             };
             if at.len < size as u64 || !at.base.is_multiple_of(alignment(asked.data_type)) {
-                return Err(Unmet::Operation(ReturnCode::AmoUnaligned));
+                return Err(AtomicRefusal::Operation(ReturnCode::AmoUnaligned));
             }
             Ok(at.part(0, size as u64))
         };

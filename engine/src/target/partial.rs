@@ -25,7 +25,7 @@ const MAX_ALL_OUTSIDE: usize = 1 << 16;
 
 /// A packet that carries a part of a write.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Piece {
+pub(super) struct WritePart {
     pub(super) id: u16,
     /// The packet begins the write.
     pub(super) first: bool,
@@ -120,9 +120,9 @@ impl PartialWrites {
         &mut self,
         channel: ChannelId,
         outside: bool,
-        piece: Piece,
+        piece: WritePart,
     ) -> Option<Option<u64>> {
-        let Piece { id, first, len, total, data } = piece;
+        let WritePart { id, first, len, total, data } = piece;
         let fresh = || ChannelWrites { newest: id, outside, writes: VecDeque::new() };
         let of = self.channels.entry(channel).or_insert_with(fresh);
         let stale = of.advance(channel, id, first);
@@ -183,8 +183,8 @@ mod tests {
         ChannelId::Context(PdcId::from_u32(0))
     }
 
-    fn piece(id: u16, len: u64) -> Piece {
-        Piece { id, first: false, len, total: 10, data: None }
+    fn piece(id: u16, len: u64) -> WritePart {
+        WritePart { id, first: false, len, total: 10, data: None }
     }
 
     #[test]
@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(partial.outside, 4000);
         for id in (0..4000u16).map(|id| id.wrapping_sub(2000)) {
             let data = Some(u64::from(id));
-            let whole = partial.note(context(), true, Piece { data, ..piece(id, 5) });
+            let whole = partial.note(context(), true, WritePart { data, ..piece(id, 5) });
             assert_eq!(whole, Some(data));
         }
         assert_eq!((partial.outside, partial.channels.len()), (0, 0));
@@ -225,7 +225,7 @@ mod tests {
         let channel = ChannelId::Link(LinkId::new(3, 0));
         let mut partial = PartialWrites::default();
         for (first, expected) in [(true, None), (false, Some(None)), (true, None), (true, None)] {
-            let piece = Piece { first, ..piece(7, 5) };
+            let piece = WritePart { first, ..piece(7, 5) };
             assert_eq!(partial.note(channel, true, piece), expected, "{first}");
             assert_eq!(partial.outside, usize::from(expected.is_none()));
         }

@@ -2,7 +2,7 @@
 //! reads of those places, and messages. Some of them are fenced, and some endpoints promise an order.
 
 use squall_base::Rng;
-use squall_engine::{Classes, Order};
+use squall_engine::{OperationClasses, Order};
 
 use super::application::Region;
 use crate::world::{VecMemory, World};
@@ -16,8 +16,10 @@ const PLACE: u64 = 6000;
 /// Returns the order that some endpoints promise: a later operation finds earlier writes and atomics in place, and a write changes
 /// nothing that an earlier read still reads.
 pub(super) fn promise() -> Order {
-    let changes = Classes::WRITE | Classes::UPDATE | Classes::FETCH;
-    Order::NONE.with(Classes::ALL, changes).with(Classes::WRITE, Classes::READ)
+    let changes = OperationClasses::WRITE | OperationClasses::UPDATE | OperationClasses::FETCH;
+    Order::NONE
+        .with(OperationClasses::ALL, changes)
+        .with(OperationClasses::WRITE, OperationClasses::READ)
 }
 
 /// The state of one process: its region, and which places of the other side's region it has written.

@@ -12,7 +12,7 @@ use super::application::Application;
 use super::landing::Watch;
 use super::lives::{Life, Lives};
 use super::{Amount, Finding, faults, judge, make_peace, ordered};
-use crate::world::{Faults, Narrow, World, engine_config};
+use crate::world::{Faults, ReducedPath, World, engine_config};
 
 /// Pauses and cuts of a history, at most: an endpoint's patience at first contact is 60 s.
 const ALLOWANCE: Span = Span::secs(40);
@@ -35,7 +35,7 @@ const WIDE: u32 = 8968;
 /// Plays the history `seed`.
 pub(super) fn history(seed: u64) -> Result<Amount, Finding> {
     let mut rng = Rng::new(seed);
-    let mut kind = Kind::new(&mut rng);
+    let mut kind = OpClass::new(&mut rng);
     // Not in those of the corpus.
     let orders = matches!(seed % 8, 2 | 5);
     kind.promised = orders && seed % 16 < 8;
@@ -102,7 +102,7 @@ pub(super) fn history(seed: u64) -> Result<Amount, Finding> {
 
 /// What the endpoints of a history are.
 #[derive(Clone, Copy)]
-struct Kind {
+struct OpClass {
     wide: bool,
     budget: u64,
     max_unexpected: usize,
@@ -110,7 +110,7 @@ struct Kind {
     promised: bool,
 }
 
-impl Kind {
+impl OpClass {
     fn new(rng: &mut Rng) -> Self {
         let wide = rng.chance(0.5);
         let ample = engine_config(0, 1);
@@ -155,7 +155,7 @@ enum End {
 
 struct Troubles {
     rng: Rng,
-    kind: Kind,
+    kind: OpClass,
     /// The network when it is not cut.
     faults: Faults,
     due: Vec<(Time, End)>,
@@ -168,7 +168,7 @@ struct Troubles {
 }
 
 impl Troubles {
-    fn new(kind: Kind, world: &World, seed: u64) -> Self {
+    fn new(kind: OpClass, world: &World, seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let deadly = rng.chance(0.5);
         Self {
@@ -227,7 +227,7 @@ impl Troubles {
             }
             5 | 6 => {
                 let bytes = SIZES[self.rng.below(6) as usize];
-                let narrow = Narrow::new(bytes, self.rng.chance(0.5));
+                let narrow = ReducedPath::new(bytes, self.rng.chance(0.5));
                 world.narrow = self.rng.chance(0.8).then_some(narrow);
             }
             _ if self.deadly && world.hosts.iter().all(|host| !host.dead) => {

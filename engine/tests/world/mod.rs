@@ -222,7 +222,7 @@ impl Ord for Flying {
 
 /// A path that drops long packets, including those that routers may fragment unless its routers do so.
 #[derive(Clone, Copy, Debug)]
-pub struct Narrow {
+pub struct ReducedPath {
     /// Longest UDP payload that passes, bytes.
     pub bytes: usize,
     /// Whether the sender is told of each packet that vanished.
@@ -233,7 +233,7 @@ pub struct Narrow {
     pub vanished: u64,
 }
 
-impl Narrow {
+impl ReducedPath {
     pub fn new(bytes: usize, tells: bool) -> Self {
         Self { bytes, tells, fragments: false, vanished: 0 }
     }
@@ -313,7 +313,7 @@ pub struct World {
     pub rng: Rng,
     /// Packets from this address that it says yes to vanish, but for introductions.
     pub mute: Option<fn(SocketAddr, &[u8]) -> bool>,
-    pub narrow: Option<Narrow>,
+    pub narrow: Option<ReducedPath>,
     /// Hosts whose process is gone say so to whoever sends there.
     pub refuses: bool,
     /// Every packet that was sent, for tests that look at them.

@@ -5,7 +5,7 @@ use super::{Outcome, Pdc, Phase};
 use crate::base::{Psn, Time};
 use crate::cc::{self, ReceiverCc};
 use crate::config::NOMINAL_OVERHEAD;
-use crate::rx::{AckBody, Place, Received};
+use crate::rx::{AckBody, PsnPlace, ReceivedPsn};
 use crate::shared::Shared;
 use crate::tx::{AckFacts, LossEvent, NackFlags, Verdict, nominal, on_ack};
 use crate::types::{Arrival, Contact, Delivery, Event, PdcFailure, PdcId, Refusal, RxVerdict};
@@ -18,7 +18,7 @@ use crate::wire::{
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pending {
     id: PdcId,
-    received: Received,
+    received: ReceivedPsn,
     arrival: Arrival,
     /// Credit the peer wants in all.
     demand: Option<u64>,
@@ -45,9 +45,9 @@ impl<D: Copy> Pdc<D> {
         shared: &mut Shared<D>,
     ) -> RxVerdict {
         let place = self.rx.place(pds.psn, shared.config.recv_window_packets);
-        if matches!(place, Place::Nonsense | Place::Ahead) {
+        if matches!(place, PsnPlace::Nonsense | PsnPlace::Ahead) {
             shared.counters.rx_out_of_window += 1;
-            if place == Place::Ahead {
+            if place == PsnPlace::Ahead {
                 self.send_nack(pds.psn, (pds.retx, arrival.ce), NackCode::PsnOorWindow, shared);
             }
             return RxVerdict::Refused(Refusal::OutOfWindow);
@@ -57,7 +57,7 @@ impl<D: Copy> Pdc<D> {
         self.numbers.connect(pds.spdcid);
         let counters = &mut shared.counters;
         counters.rx_ce += u64::from(arrival.ce);
-        let duplicate = place == Place::Duplicate;
+        let duplicate = place == PsnPlace::Duplicate;
         if arrival.trimmed {
             counters.rx_trimmed += 1;
         } else {
@@ -89,7 +89,7 @@ impl<D: Copy> Pdc<D> {
             }
             return if arrival.trimmed { RxVerdict::Trimmed } else { RxVerdict::Duplicate };
         }
-        let received = Received {
+        let received = ReceivedPsn {
             psn: pds.psn,
             bytes: arrival.bytes,
             ce: arrival.ce,
@@ -121,7 +121,7 @@ impl<D: Copy> Pdc<D> {
 
     /// The engine cannot take the packet; the peer learns `code`.
     pub(crate) fn refuse(&mut self, pending: &Pending, code: NackCode, shared: &mut Shared<D>) {
-        let Received { psn, retx, .. } = pending.received;
+        let ReceivedPsn { psn, retx, .. } = pending.received;
         self.send_nack(psn, (retx, pending.arrival.ce), code, shared);
     }
 
@@ -316,7 +316,7 @@ impl<D: Copy> Pdc<D> {
         let initiator = self.life.is_initiator();
         let believed = match control.kind {
             ControlKind::Probe => {
-                let near = self.rx.place(control.psn, window) != Place::Nonsense;
+                let near = self.rx.place(control.psn, window) != PsnPlace::Nonsense;
                 if near {
                     shared.counters.rx_probes += 1;
                     self.rx.on_probe(now, control.probe_opaque, payload);
@@ -331,16 +331,16 @@ impl<D: Copy> Pdc<D> {
                 near
             }
             ControlKind::AckRequest => match self.rx.place(control.psn, window) {
-                Place::Duplicate => {
+                PsnPlace::Duplicate => {
                     self.rx.on_duplicate(now, control.psn, control.retx);
                     true
                 }
-                Place::New => {
+                PsnPlace::New => {
                     let code = NackCode::PktNotRcvd;
                     self.send_nack(control.psn, (control.retx, false), code, shared);
                     true
                 }
-                Place::Ahead | Place::Nonsense => false,
+                PsnPlace::Ahead | PsnPlace::Nonsense => false,
             },
             ControlKind::ClearCommand => {
                 let received = payload.is_before(self.rx.window().end());

@@ -2,9 +2,9 @@
 
 use super::Pdc;
 use crate::base::{Psn, Time};
-use crate::rx::Received;
+use crate::rx::ReceivedPsn;
 use crate::shared::Shared;
-use crate::tx::{self, Following};
+use crate::tx::{self, RunPackets};
 use crate::types::{Arrival, EndArrival, NewPacket, RunArrival, RunGrant, TxGrant};
 
 /// Whether [`accept_run`] takes what begins at `psn`, however much it is.
@@ -59,7 +59,7 @@ fn take<D: Copy>(
         shared.counters.rx_out_of_order += packets;
     }
     let Arrival { bytes, ce, .. } = *arrival;
-    let received = Received { psn, bytes, ce, retx: false, ask, prompt: false };
+    let received = ReceivedPsn { psn, bytes, ce, retx: false, ask, prompt: false };
     pdc.rx.record_run(now, &received, count, &shared.config, &mut pdc.timers);
 }
 
@@ -82,7 +82,7 @@ pub(crate) fn send_end<D: Copy>(
 pub(crate) fn send_run<D: Copy>(
     pdc: &mut Pdc<D>,
     now: Time,
-    following: Following,
+    following: RunPackets,
     desc: impl FnMut(u16) -> D,
     shared: &mut Shared<D>,
 ) -> Option<RunGrant> {

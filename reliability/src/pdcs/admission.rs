@@ -46,9 +46,9 @@ impl Association {
     }
 }
 
-/// One exchange of introductions.
+/// One handshake with a peer.
 #[derive(Clone, Copy, Debug)]
-struct Exchange {
+struct Handshake {
     association: Association,
     /// This end's next turn.
     turn: u32,
@@ -56,11 +56,11 @@ struct Exchange {
     expected: u32,
 }
 
-/// What is known of a peer.
+/// The handshakes with one peer.
 #[derive(Clone, Copy, Debug, Default)]
-struct Exchanges {
+struct PeerHandshakes {
     /// The exchange that this end asked for, and the one the peer asked for.
-    known: [Option<Exchange>; 2],
+    known: [Option<Handshake>; 2],
     /// The last one that the peer asked for and that was forgotten: it does not come back, or contexts could
     /// be opened a second time with it.
     over: Option<Association>,
@@ -78,7 +78,7 @@ pub(super) struct Admission {
 /// The exchanges with all peers.
 #[derive(Debug, Default)]
 pub struct Admissions {
-    peers: BTreeMap<PeerKey, Exchanges>,
+    peers: BTreeMap<PeerKey, PeerHandshakes>,
 }
 
 impl Admissions {
@@ -92,7 +92,7 @@ impl Admissions {
         }
         let known = &mut exchanges.known[usize::from(!asked)];
         if known.is_none_or(|exchange| exchange.association != association) {
-            *known = Some(Exchange { association, turn: 0, expected: 0 });
+            *known = Some(Handshake { association, turn: 0, expected: 0 });
         }
         true
     }
@@ -128,7 +128,7 @@ impl Admissions {
         if let Some(exchanges) = self.peers.get_mut(&peer) {
             let theirs = exchanges.known[1].map(|exchange| exchange.association);
             *exchanges =
-                Exchanges { known: [None; 2], over: theirs.or(exchanges.over), ..*exchanges };
+                PeerHandshakes { known: [None; 2], over: theirs.or(exchanges.over), ..*exchanges };
         }
     }
 
@@ -141,7 +141,7 @@ impl Admissions {
     pub(super) fn allows(&self, peer: PeerKey, number: u16, start: Psn) -> bool {
         let Some(exchanges) = self.peers.get(&peer) else { return false };
         [true, false].into_iter().zip(&exchanges.known).any(|(by_asker, exchange)| {
-            exchange.is_some_and(|Exchange { association, turn, .. }| {
+            exchange.is_some_and(|Handshake { association, turn, .. }| {
                 let mut lately = turn.saturating_sub(LOOKAHEAD)..turn;
                 lately.any(|turn| association.start(by_asker, number, turn) == start)
             })

@@ -12,12 +12,12 @@ const ROUNDS: usize = 4;
 /// is part of what tells the peer's packets from forged ones. So the number is a secret permutation of the
 /// place: a Feistel network on its two bytes.
 #[derive(Debug)]
-pub(super) struct Numbering {
+pub(super) struct ContextNumbers {
     /// `None`: numbers in the order of places, for networks where nobody forges.
     rounds: Option<Box<[[u8; 256]; ROUNDS]>>,
 }
 
-impl Numbering {
+impl ContextNumbers {
     /// Places and numbers in the same order.
     pub(super) const fn sequential() -> Self {
         Self { rounds: None }
@@ -82,9 +82,9 @@ mod tests {
     #[test]
     fn every_place_has_a_number_of_its_own_and_none_is_zero() {
         for numbering in [
-            Numbering::sequential(),
-            Numbering::secret(&mut SecretRng::from_seed([1; 32])),
-            Numbering::secret(&mut SecretRng::from_seed([2; 32])),
+            ContextNumbers::sequential(),
+            ContextNumbers::secret(&mut SecretRng::from_seed([1; 32])),
+            ContextNumbers::secret(&mut SecretRng::from_seed([2; 32])),
         ] {
             let mut seen = vec![false; 1 << 16];
             for slot in 0..u16::MAX {
@@ -98,7 +98,8 @@ mod tests {
 
     #[test]
     fn numbers_of_different_secrets_differ() {
-        let [a, b] = [1, 2].map(|seed| Numbering::secret(&mut SecretRng::from_seed([seed; 32])));
+        let [a, b] =
+            [1, 2].map(|seed| ContextNumbers::secret(&mut SecretRng::from_seed([seed; 32])));
         let same = (0..1000).filter(|&slot| a.number(slot) == b.number(slot)).count();
         assert!(same < 5, "{same} of 1000");
     }

@@ -264,7 +264,7 @@ impl<D: Copy> Pdcs<D> {
             Contact::Introduced(_) => {
                 let admission = self.admissions.check(peer, pds.spdcid, start);
                 if admission.is_none() {
-                    self.shared.counters.rx_strangers += 1;
+                    self.shared.counters.rx_unverified += 1;
                     return Err(Refusal::Stranger);
                 }
                 admission

@@ -3,7 +3,7 @@
 use super::Pdcs;
 use crate::base::{Psn, Time};
 use crate::pdc::{Outcome, accept_run, goes_on_at, send_end, send_run};
-use crate::tx::Following;
+use crate::tx::RunPackets;
 use crate::types::{Arrival, NewPacket, PdcId, RunArrival, RunGrant, TxGrant};
 
 impl<D: Copy> Pdcs<D> {
@@ -40,7 +40,7 @@ impl<D: Copy> Pdcs<D> {
     ) -> Option<RunGrant> {
         let pdc = self.table.get_mut(id)?;
         let shared = &mut self.shared;
-        let grant = send_run(pdc, now, Following { bytes, count }, desc, shared);
+        let grant = send_run(pdc, now, RunPackets { bytes, count }, desc, shared);
         let when = pdc.deadline_after_send(shared);
         shared.schedule.at_latest(id.slot_number(), when);
         grant

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::admission::START_DISTANCE;
-use super::numbering::Numbering;
+use super::numbering::ContextNumbers;
 use crate::Counters;
 use crate::base::{Psn, Rng};
 use crate::pdc::Pdc;
@@ -44,7 +44,7 @@ impl ClosedContexts {
 /// All contexts of an endpoint.
 #[derive(Debug)]
 pub(super) struct Table<D> {
-    numbering: Numbering,
+    numbering: ContextNumbers,
     entries: Vec<Entry<D>>,
     /// Free entries, the longest free first.
     free: VecDeque<u16>,
@@ -57,7 +57,7 @@ pub(super) struct Table<D> {
 }
 
 impl<D: Copy> Table<D> {
-    pub(super) const fn new(numbering: Numbering) -> Self {
+    pub(super) const fn new(numbering: ContextNumbers) -> Self {
         Self {
             numbering,
             entries: Vec::new(),
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_start_psn_near_the_last_one_is_not_taken() {
-        let mut table: Table<u32> = Table::new(Numbering::sequential());
+        let mut table: Table<u32> = Table::new(ContextNumbers::sequential());
         let slot = table.vacancy(9).expect("room");
         for offset in [0, 1, START_DISTANCE - 1] {
             for last in [|psn: Psn, n| psn.plus(n), |psn: Psn, n| psn.minus(n)] {
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn places_rest_before_they_are_used_again_under_another_name() {
-        let mut table: Table<u32> = Table::new(Numbering::sequential());
+        let mut table: Table<u32> = Table::new(ContextNumbers::sequential());
         let first = table.vacancy(200).expect("room");
         let id = table.id(first);
         table.release(first, Psn(9));
@@ -296,7 +296,7 @@ mod tests {
         for number in 1..=9 {
             closed.add(number, Psn(u32::from(number) * 10));
         }
-        let mut table: Table<u32> = Table::new(Numbering::sequential());
+        let mut table: Table<u32> = Table::new(ContextNumbers::sequential());
         table.closed.insert(PeerKey(3), closed);
         assert!(!table.was_closed(PeerKey(3), 1) && table.was_closed(PeerKey(3), 2));
         assert!(

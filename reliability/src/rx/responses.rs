@@ -3,26 +3,26 @@
 use crate::base::Psn;
 use crate::wire::Response;
 
-/// A response that was not yet cleared.
+/// A response that the peer has not cleared yet.
 #[derive(Clone, Copy, Debug)]
-struct Stored {
+struct StoredResponse {
     psn: Psn,
     response: Response,
     /// To be sent, for the first time or again.
     due: bool,
 }
 
-/// The responses not yet cleared, by PSN; rare.
+/// The responses that the peer has not cleared yet, by PSN. Most contexts have none.
 #[derive(Debug, Default)]
-pub(super) struct Responses {
+pub(super) struct ResponseStore {
     #[allow(clippy::box_collection)]
     // a third of the size, for something that is hardly ever there
-    stored: Option<Box<Vec<Stored>>>,
+    stored: Option<Box<Vec<StoredResponse>>>,
 }
 
-impl Responses {
+impl ResponseStore {
     #[inline]
-    fn all(&self) -> &[Stored] {
+    fn all(&self) -> &[StoredResponse] {
         self.stored.as_deref().map_or(&[], Vec::as_slice)
     }
 
@@ -41,7 +41,7 @@ impl Responses {
     pub(super) fn add(&mut self, psn: Psn, response: Response) {
         let all = self.stored.get_or_insert_default();
         let at = all.partition_point(|stored| stored.psn.is_before(psn));
-        all.insert(at, Stored { psn, response, due: true });
+        all.insert(at, StoredResponse { psn, response, due: true });
     }
 
     /// Sends the response to packet `psn` again; `false` if none is kept.
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn responses_are_sent_in_order_and_kept_until_cleared() {
-        let mut all = Responses::default();
+        let mut all = ResponseStore::default();
         for psn in [5, 3, 4] {
             all.add(Psn(psn), response(psn as u16));
         }

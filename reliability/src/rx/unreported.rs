@@ -5,9 +5,9 @@ use crate::base::Psn;
 /// The range, both ends included, in which packets lie that were received out of order and whose SACK bits
 /// were not yet sent.
 #[derive(Debug, Default)]
-pub(super) struct Unreported(Option<(Psn, Psn)>);
+pub(super) struct UnreportedRange(Option<(Psn, Psn)>);
 
-impl Unreported {
+impl UnreportedRange {
     #[inline]
     pub(super) const fn is_empty(&self) -> bool {
         self.0.is_none()
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn a_wide_range_takes_several_windows() {
-        let mut range = Unreported::default();
+        let mut range = UnreportedRange::default();
         range.add(Psn(100), Psn(110));
         range.add(Psn(180), Psn(230));
         assert_eq!(range.next_window(Psn(89)), Psn(100));
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn segments_are_counted_from_the_expected_packet() {
-        let mut range = Unreported::default();
+        let mut range = UnreportedRange::default();
         range.add(Psn(200), Psn(400));
         assert_eq!(range.lowest_segment(Psn(99)), Psn(164));
         assert_eq!(range.lowest_segment(Psn(99)), Psn(100));

@@ -1,6 +1,6 @@
 //! Which packets arrived: the oldest missing one, and what is ahead of it.
 
-use super::unreported::Unreported;
+use super::unreported::UnreportedRange;
 use crate::base::Psn;
 use crate::bitmap::Bitmap;
 
@@ -18,35 +18,35 @@ pub(crate) struct Window {
 /// What is known of packets received ahead of a missing one. Kept apart, and lent by a pool, because most
 /// contexts have no holes most of the time.
 #[derive(Debug)]
-pub(crate) struct Holes(Box<Ahead>);
+pub(crate) struct Holes(Box<AheadPsns>);
 
 #[derive(Debug)]
-struct Ahead {
+struct AheadPsns {
     /// Packets received at or after the window's base (`ooo_count`); not zero while lent.
     count: u16,
     /// Which.
     bits: Bitmap,
     /// Those whose SACK bits were not yet sent.
-    unreported: Unreported,
+    unreported: UnreportedRange,
     /// The newest packet with AR that has a hole before it.
     asked_behind: Option<Psn>,
 }
 
 impl Holes {
     fn new() -> Self {
-        let unreported = Unreported::default();
-        Self(Box::new(Ahead { count: 0, bits: Bitmap::new(), unreported, asked_behind: None }))
+        let unreported = UnreportedRange::default();
+        Self(Box::new(AheadPsns { count: 0, bits: Bitmap::new(), unreported, asked_behind: None }))
     }
 
     /// As if it had never been lent; its bits are clear already when all holes closed.
     fn reset(&mut self) {
         self.0.count = 0;
-        self.0.unreported = Unreported::default();
+        self.0.unreported = UnreportedRange::default();
         self.0.asked_behind = None;
     }
 }
 
-impl Ahead {
+impl AheadPsns {
     /// `count` packets from `first` on arrived, none of them before; `ask` when the sender wants to know at once of the last.
     #[inline(never)]
     fn extend(&mut self, first: Psn, count: u16, ask: bool) {
@@ -167,7 +167,7 @@ impl Window {
 
     /// What is still to be reported of packets received out of order; nothing where there are none.
     #[inline]
-    pub(super) fn unreported_mut(&mut self) -> Option<&mut Unreported> {
+    pub(super) fn unreported_mut(&mut self) -> Option<&mut UnreportedRange> {
         self.holes.as_mut().map(|holes| &mut holes.0.unreported)
     }
 

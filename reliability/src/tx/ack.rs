@@ -1,8 +1,8 @@
 //! Acknowledgements: what the peer has, and what follows from it.
 
-use super::overtaken::{Overtaken, PathOrder};
-use super::recovery::{Outstanding, reordering};
-use super::ring::{Cause, Fate, Ring};
+use super::overtaken::{OvertakenPackets, PathOrder};
+use super::recovery::{OutstandingPackets, reordering};
+use super::ring::{RetransmitCause, Ring, SlotState};
 use super::{LossEvent, Slot, Tx, nominal};
 use crate::base::{Psn, Span, Time};
 use crate::cc::{self, PathSignal};
@@ -134,9 +134,9 @@ struct RoundTrip {
     whole: Span,
 }
 
-/// What one ACK newly acknowledged.
+/// The packets that one ACK newly acknowledged.
 #[derive(Debug, Default)]
-pub(crate) struct Gain {
+pub(crate) struct AckGain {
     /// Nominal bytes.
     pub(crate) bytes: u32,
     pub(crate) packets: u16,
@@ -159,8 +159,8 @@ pub(crate) fn on_ack<D: Copy>(
     ack: &AckFacts<'_>,
     timers: &mut Deadlines,
     shared: &mut Shared<D>,
-) -> Gain {
-    let mut one = Acknowledgement { tx, now, id, ack, timers, shared, gain: Gain::default() };
+) -> AckGain {
+    let mut one = Acknowledgement { tx, now, id, ack, timers, shared, gain: AckGain::default() };
     one.run();
     one.gain
 }
@@ -173,7 +173,7 @@ struct Acknowledgement<'a, D> {
     ack: &'a AckFacts<'a>,
     timers: &'a mut Deadlines,
     shared: &'a mut Shared<D>,
-    gain: Gain,
+    gain: AckGain,
 }
 
 impl<D: Copy> Acknowledgement<'_, D> {
@@ -397,7 +397,7 @@ impl<D: Copy> Acknowledgement<'_, D> {
         let (tx, groups) = (&mut *self.tx, &mut self.shared.groups);
         let slot = tx.ring.slot(at);
         let (nominal, path, desc) = (slot.nominal(), slot.path, slot.desc);
-        if tx.ring.acknowledge(at) == Fate::InFlight {
+        if tx.ring.acknowledge(at) == SlotState::InFlight {
             tx.flow.remove_in_flight(nominal, groups);
         }
         self.count((nominal, 1), path, marked);
@@ -484,7 +484,8 @@ impl<D: Copy> Acknowledgement<'_, D> {
             return;
         }
         let ring = &tx.ring;
-        let outstanding = Outstanding { base: ring.base(), top: ring.top(), next: ring.next() };
+        let outstanding =
+            OutstandingPackets { base: ring.base(), top: ring.top(), next: ring.next() };
         // Windows are bytes; what is missing says how long packets are now.
         let size = ring.oldest().map_or(nominal(shared.config.mtu), Slot::nominal);
         let most = shared.config.max_window_packets;
@@ -503,7 +504,11 @@ impl<D: Copy> Acknowledgement<'_, D> {
         let window = tx.flow.window_packets(self.now, size, most, &shared.groups);
         if let Some(range) = tx.recovery.sweep(outstanding, window) {
             let once = |_, slot: &Slot<D>| slot.tries == 0;
-            LossEvent::new(tx, self.now, self.timers, shared).lose(range, Cause::OutOfOrder, once);
+            LossEvent::new(tx, self.now, self.timers, shared).lose(
+                range,
+                RetransmitCause::OutOfOrder,
+                once,
+            );
         }
     }
 
@@ -511,11 +516,15 @@ impl<D: Copy> Acknowledgement<'_, D> {
     #[inline]
     fn sweep_overtaken(&mut self) {
         let order = self.tx.rare.as_ref().map_or_else(PathOrder::default, |rare| rare.order);
-        let Some(overtaken) = Overtaken::of(&self.tx.ring, order) else { return };
+        let Some(overtaken) = OvertakenPackets::of(&self.tx.ring, order) else { return };
         let (range, config) = (overtaken.range(&self.tx.ring), self.shared.config.clone());
         let now = self.now;
         let which = |psn, slot: &Slot<D>| overtaken.covers(psn, slot, now, &config);
-        LossEvent::new(self.tx, now, self.timers, self.shared).lose(range, Cause::Overtaken, which);
+        LossEvent::new(self.tx, now, self.timers, self.shared).lose(
+            range,
+            RetransmitCause::Overtaken,
+            which,
+        );
     }
 
     /// A round trip without queues.
@@ -572,7 +581,7 @@ impl<D: Copy> Acknowledgement<'_, D> {
             |_, slot: &Slot<D>| slot.sent_at <= sent_before && slot.rests_until(&config) <= now;
         LossEvent::new(self.tx, self.now, self.timers, self.shared).lose(
             range,
-            Cause::Probe,
+            RetransmitCause::Probe,
             before,
         );
     }

@@ -1,6 +1,6 @@
 //! How losses are found: NACKs, the retransmission timer, silence.
 
-use super::ring::Cause;
+use super::ring::RetransmitCause;
 use super::{Slot, Tx};
 use crate::base::{Psn, Span, Time};
 use crate::cc::{self, PathSignal};
@@ -35,7 +35,7 @@ impl<D: Copy> Tx<D> {
 
     /// A packet in flight is to be sent again.
     #[inline]
-    pub(super) fn enqueue(&mut self, at: usize, cause: Cause, shared: &mut Shared<D>) {
+    pub(super) fn enqueue(&mut self, at: usize, cause: RetransmitCause, shared: &mut Shared<D>) {
         self.flow.remove_in_flight(self.ring.slot(at).nominal(), &mut shared.groups);
         self.ring.enqueue(at, cause);
     }
@@ -65,18 +65,18 @@ impl<'a, D: Copy> LossEvent<'a, D> {
     pub(super) fn lose(
         &mut self,
         (first, end): (Psn, Psn),
-        cause: Cause,
+        cause: RetransmitCause,
         which: impl Fn(Psn, &Slot<D>) -> bool,
     ) {
         let (mut bytes, mut packets, mut blamed) = (0u32, 0u16, None);
         let signal = match cause {
             // Overtaken by many: perhaps only a congested path.
-            Cause::OutOfOrder => PathSignal::Lost,
+            RetransmitCause::OutOfOrder => PathSignal::Lost,
             // Overtaken on its path, which therefore lives: a queue there was full, or a wire bad.
-            Cause::Overtaken => PathSignal::Nack,
+            RetransmitCause::Overtaken => PathSignal::Nack,
             // Lost although a probe came through. Where switches trim, that is not congestion, so the
             // path may be broken.
-            Cause::Probe if !self.shared.config.trims() => PathSignal::Lost,
+            RetransmitCause::Probe if !self.shared.config.trims() => PathSignal::Lost,
             _ => PathSignal::Timeout,
         };
         let mut path = self.tx.route.path();
@@ -96,11 +96,8 @@ impl<'a, D: Copy> LossEvent<'a, D> {
             }
         }
         if packets > 0 {
-            let kind = if cause == Cause::Timeout {
-                cc::FeedbackKind::TimedOut
-            } else {
-                cc::FeedbackKind::Lost
-            };
+            let kind =
+                if cause == RetransmitCause::Timeout { cc::Kind::TimedOut } else { cc::Kind::Lost };
             let feedback = cc::Feedback {
                 now: self.now,
                 kind,
@@ -126,7 +123,7 @@ impl<'a, D: Copy> LossEvent<'a, D> {
         for at in self.tx.ring.places(end.minus(packets), end) {
             let slot = self.tx.ring.slot(at);
             if slot.is_in_flight() && slot.tries == 0 {
-                self.tx.enqueue(at, Cause::Speculative, self.shared);
+                self.tx.enqueue(at, RetransmitCause::Speculative, self.shared);
             }
         }
     }
@@ -146,7 +143,7 @@ impl<'a, D: Copy> LossEvent<'a, D> {
             return true;
         }
         let (cause, signal) = match code {
-            NackCode::Trimmed => (Cause::Trimmed, PathSignal::Nack),
+            NackCode::Trimmed => (RetransmitCause::Trimmed, PathSignal::Nack),
             _ if flags.ce => (cause_of(code), PathSignal::Ecn),
             _ => (cause_of(code), PathSignal::Good),
         };
@@ -228,7 +225,7 @@ impl<'a, D: Copy> LossEvent<'a, D> {
             (self.tx.ring.base(), self.tx.ring.next())
         };
         let which = |_, slot: &Slot<D>| slot.sent_at <= late || connected;
-        self.lose(range, Cause::Timeout, which);
+        self.lose(range, RetransmitCause::Timeout, which);
         if self.tx.loss_timer.on_expiry(self.now, connected) {
             // Ask at once, on another path, what became of the others.
             self.tx.prober.start_over();
@@ -274,7 +271,7 @@ impl<'a, D: Copy> LossEvent<'a, D> {
             let long = self.tx.loss_timer.is_silent(self.now);
             in_vain = self.tx.rare_mut().probe.insist(self.shared.paths, long);
         } else if self.tx.ring.oldest().is_some_and(Slot::is_in_flight) {
-            self.tx.enqueue(0, Cause::Probe, self.shared);
+            self.tx.enqueue(0, RetransmitCause::Probe, self.shared);
         }
         self.timers.set(Timer::Probe, self.now + self.tx.probe_interval(self.shared));
         in_vain
@@ -292,10 +289,10 @@ impl<'a, D: Copy> LossEvent<'a, D> {
     }
 }
 
-const fn cause_of(code: NackCode) -> Cause {
+const fn cause_of(code: NackCode) -> RetransmitCause {
     match code {
-        NackCode::Trimmed | NackCode::TrimmedLastHop => Cause::Trimmed,
-        _ => Cause::Nacked,
+        NackCode::Trimmed | NackCode::TrimmedLastHop => RetransmitCause::Trimmed,
+        _ => RetransmitCause::Nacked,
     }
 }
 

@@ -51,7 +51,7 @@ impl PathOrder {
 
 /// A path by which packets arrived although earlier ones are missing.
 #[derive(Clone, Copy)]
-struct Arrived {
+struct PathArrival {
     path: u16,
     /// The newest of them, as many as count.
     count: u8,
@@ -61,8 +61,8 @@ struct Arrived {
 }
 
 /// What arrived by which path, as far as it says something about what did not.
-pub(super) struct Overtaken {
-    paths: [Arrived; PATHS],
+pub(super) struct OvertakenPackets {
+    paths: [PathArrival; PATHS],
     known: usize,
     /// How many of a path overtake.
     least: u8,
@@ -70,7 +70,7 @@ pub(super) struct Overtaken {
     first: Psn,
 }
 
-impl Overtaken {
+impl OvertakenPackets {
     /// What the outstanding packets tell; `None` when no packet of theirs can have been overtaken.
     pub(super) fn of<D: Copy>(ring: &Ring<D>, order: PathOrder) -> Option<Self> {
         let least = order.least()?;
@@ -78,7 +78,7 @@ impl Overtaken {
         if top < usize::from(least) {
             return None;
         }
-        let nobody = Arrived { path: 0, count: 0, psn: ring.base(), sent_at: Time::ZERO };
+        let nobody = PathArrival { path: 0, count: 0, psn: ring.base(), sent_at: Time::ZERO };
         let first = (top + 1).saturating_sub(DEPTH);
         let mut found = Self { paths: [nobody; PATHS], known: 0, least, first: ring.psn(first) };
         let mut missing = false;
@@ -97,11 +97,11 @@ impl Overtaken {
         let known = &mut self.paths[..self.known];
         match known.iter_mut().find(|arrived| arrived.path == path) {
             Some(arrived) if arrived.count < self.least => {
-                *arrived = Arrived { path, count: arrived.count + 1, psn, sent_at };
+                *arrived = PathArrival { path, count: arrived.count + 1, psn, sent_at };
             }
             Some(_) => {}
             None if self.known < PATHS => {
-                self.paths[self.known] = Arrived { path, count: 1, psn, sent_at };
+                self.paths[self.known] = PathArrival { path, count: 1, psn, sent_at };
                 self.known += 1;
             }
             None => {}
@@ -147,7 +147,9 @@ mod tests {
     fn lost(ring: &Ring<u64>) -> Vec<usize> {
         let config =
             Config::new(4096, SenderConfig::fixed(1), PathsConfig::single(1).expect("one"), 1);
-        let Some(found) = Overtaken::of(ring, PathOrder::default()) else { return Vec::new() };
+        let Some(found) = OvertakenPackets::of(ring, PathOrder::default()) else {
+            return Vec::new();
+        };
         let (first, end) = found.range(ring);
         let covered = |at: &usize| {
             let slot = ring.slot(*at);
@@ -177,7 +179,7 @@ mod tests {
             ring.acknowledge(at);
         }
         assert_eq!(lost(&ring), [0]);
-        ring.enqueue(0, super::super::ring::Cause::Overtaken);
+        ring.enqueue(0, super::super::ring::RetransmitCause::Overtaken);
         assert!(lost(&ring).is_empty(), "it waits");
         ring.send_again(0, Time(6), 5);
         assert!(lost(&ring).is_empty());

@@ -4,22 +4,22 @@ use crate::base::{Psn, Rng, Span, Time};
 use crate::cc;
 use crate::config::Config;
 use crate::deadlines::{Deadlines, Timer};
-use crate::tx::asked::Asked;
 use crate::tx::loss_timer::MAX_BACKOFF;
 use crate::tx::overtaken::PathOrder;
 use crate::tx::prober::SentProbe;
-use crate::tx::stuck::Suspicion;
+use crate::tx::question_count::QuestionCount;
+use crate::tx::stuck_packet::StuckPacket;
 
 /// The parts of a sending half that most contexts never need.
 #[derive(Debug, Default)]
-pub(crate) struct Rare {
+pub(crate) struct RareTx {
     pub(super) pause: Pause,
     pub(super) probe: SentProbe,
     pub(super) clear: Clear,
     pub(crate) credit: Credit,
     pub(super) order: PathOrder,
-    pub(super) suspicion: Suspicion,
-    pub(crate) asked: Asked,
+    pub(super) suspicion: StuckPacket,
+    pub(crate) asked: QuestionCount,
     /// The time to wait for the peer, where it is longer than the configured one.
     pub(crate) patience: Span,
     /// The departure of the newest packet that arrived although older ones did not.

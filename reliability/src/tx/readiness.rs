@@ -1,8 +1,8 @@
 //! Waking the engine: who wants to send, who was notified that it may, and who waits for room.
 
-/// What the engine waits for on a context, and whether it was notified.
+/// Whether the engine waits for a context, and whether it was notified.
 #[derive(Debug, Default)]
-pub(crate) struct Readiness {
+pub(crate) struct ReadyState {
     /// Nominal bytes of the packet the engine could not send; zero for none.
     wanted: u32,
     /// The engine was notified, or will be by an event not yet polled, that it may send.
@@ -11,7 +11,7 @@ pub(crate) struct Readiness {
     in_line: bool,
 }
 
-impl Readiness {
+impl ReadyState {
     /// Nominal bytes of the packet the engine could not send; zero for none.
     #[inline]
     pub(super) const fn wanted(&self) -> u32 {
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn the_engine_is_told_once_until_it_asks_or_polls() {
-        let mut ready = Readiness::default();
+        let mut ready = ReadyState::default();
         ready.set_wanted(100);
         assert!(!ready.is_reported());
         ready.report();

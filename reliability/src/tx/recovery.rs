@@ -13,9 +13,9 @@ pub(super) struct Recovery {
     swept: Psn,
 }
 
-/// The outstanding packets as far as recovery looks at them.
+/// The outstanding packets as recovery sees them.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Outstanding {
+pub(super) struct OutstandingPackets {
     /// The oldest one.
     pub(super) base: Psn,
     /// One past the newest one acknowledged.
@@ -65,7 +65,7 @@ impl Recovery {
     }
 
     /// More packets are out of order than spraying explains: everything sent so far is to be recovered.
-    pub(super) fn begin(&mut self, outstanding: Outstanding) {
+    pub(super) fn begin(&mut self, outstanding: OutstandingPackets) {
         self.recovering = true;
         self.end = outstanding.next;
         self.swept = outstanding.base;
@@ -73,7 +73,11 @@ impl Recovery {
 
     /// The packets to take for lost now, with a congestion window of `window` packets: the oldest window's
     /// worth of what is missing, each once. Only what a later packet overtook can be lost.
-    pub(super) fn sweep(&mut self, outstanding: Outstanding, window: u32) -> Option<(Psn, Psn)> {
+    pub(super) fn sweep(
+        &mut self,
+        outstanding: OutstandingPackets,
+        window: u32,
+    ) -> Option<(Psn, Psn)> {
         let mut end = outstanding.base.plus(window);
         for bound in [self.end, outstanding.top] {
             if bound.is_before(end) {
@@ -112,7 +116,7 @@ mod tests {
     #[test]
     fn a_packet_is_swept_once_and_only_if_overtaken() {
         let mut recovery = Recovery::new(Psn(100));
-        let mut seen = Outstanding { base: Psn(100), top: Psn(110), next: Psn(140) };
+        let mut seen = OutstandingPackets { base: Psn(100), top: Psn(110), next: Psn(140) };
         recovery.begin(seen);
         assert!(recovery.is_active());
         // A window's worth, then no more of the same.
@@ -121,7 +125,7 @@ mod tests {
         // As far as packets were overtaken.
         assert_eq!(recovery.sweep(seen, 20), Some((Psn(108), Psn(110))));
         // As far as packets were sent when it began.
-        seen = Outstanding { base: Psn(130), top: Psn(180), next: Psn(200) };
+        seen = OutstandingPackets { base: Psn(130), top: Psn(180), next: Psn(200) };
         recovery.advance(seen.base);
         assert_eq!(recovery.sweep(seen, 64), Some((Psn(130), Psn(140))));
         assert!(recovery.goes_on(Psn(139)));

@@ -12,9 +12,9 @@ use crate::shared::Shared;
 /// A packet that was sent again so often, while its peer answered others, is not lost by chance.
 const OFTEN: u8 = 24;
 
-/// Why a packet is sent again.
+/// The reason why a packet is sent again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Cause {
+pub(crate) enum RetransmitCause {
     Trimmed,
     Nacked,
     OutOfOrder,
@@ -25,20 +25,20 @@ pub(crate) enum Cause {
     Speculative,
 }
 
-impl Cause {
+impl RetransmitCause {
     /// The peer, or a switch, said that this transmission did not arrive; otherwise it is inferred.
     pub(super) const fn is_told(self) -> bool {
         matches!(self, Self::Trimmed | Self::Nacked | Self::Speculative)
     }
 }
 
-/// Where an outstanding packet is.
+/// The state of an outstanding packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Fate {
+pub(super) enum SlotState {
     /// In the network, as far as one knows.
     InFlight,
     /// Waiting to be sent again.
-    Queued(Cause),
+    Queued(RetransmitCause),
     /// The peer has it; packets before it are missing.
     Acked,
 }
@@ -61,7 +61,7 @@ pub(crate) struct Slot<D> {
     pub(super) missing: u8,
     /// Retransmissions of it that were taken for lost without a word about them, saturating: they may yet arrive.
     pub(super) strays: u8,
-    pub(super) fate: Fate,
+    pub(super) fate: SlotState,
     /// Nothing waited behind it, and there was room for more.
     pub(super) app_limited: bool,
     /// It left in a run with the packet before it: what becomes of both may be told together.
@@ -102,12 +102,12 @@ impl<D> Slot<D> {
 
     #[inline]
     pub(super) fn is_in_flight(&self) -> bool {
-        self.fate == Fate::InFlight
+        self.fate == SlotState::InFlight
     }
 
     #[inline]
     pub(super) fn is_acked(&self) -> bool {
-        self.fate == Fate::Acked
+        self.fate == SlotState::Acked
     }
 }
 
@@ -248,7 +248,7 @@ impl<D: Copy> Ring<D> {
             tries: 0,
             missing: 0,
             strays: 0,
-            fate: Fate::InFlight,
+            fate: SlotState::InFlight,
             app_limited: false,
             follows: false,
         });
@@ -274,7 +274,7 @@ impl<D: Copy> Ring<D> {
             tries: 0,
             missing: 0,
             strays: 0,
-            fate: Fate::InFlight,
+            fate: SlotState::InFlight,
             app_limited: false,
             follows: true,
         }));
@@ -294,7 +294,7 @@ impl<D: Copy> Ring<D> {
         self.queued -= 1;
         let slot = &mut self.slots[at];
         slot.sent_at = now;
-        slot.fate = Fate::InFlight;
+        slot.fate = SlotState::InFlight;
         slot.tries = slot.tries.saturating_add(1);
         slot.path = path;
     }
@@ -330,10 +330,10 @@ impl<D: Copy> Ring<D> {
     }
 
     /// The packet at `at`, which is in flight, is to be sent again.
-    pub(super) fn enqueue(&mut self, at: usize, cause: Cause) {
+    pub(super) fn enqueue(&mut self, at: usize, cause: RetransmitCause) {
         let slot = &mut self.slots[at];
         debug_assert!(slot.is_in_flight());
-        slot.fate = Fate::Queued(cause);
+        slot.fate = SlotState::Queued(cause);
         if slot.tries > 0 && !cause.is_told() {
             slot.strays = slot.strays.saturating_add(1);
         }
@@ -346,13 +346,13 @@ impl<D: Copy> Ring<D> {
 
     /// The oldest packet that waits to be sent again.
     #[inline]
-    pub(super) fn next_queued(&mut self) -> Option<(usize, Cause)> {
+    pub(super) fn next_queued(&mut self) -> Option<(usize, RetransmitCause)> {
         if self.queued == 0 {
             return None;
         }
         let from = self.index(self.cursor).unwrap_or(0);
         let found = (from..self.slots.len()).find_map(|at| match self.slots[at].fate {
-            Fate::Queued(cause) => Some((at, cause)),
+            SlotState::Queued(cause) => Some((at, cause)),
             _ => None,
         })?;
         self.cursor = self.psn(found.0);
@@ -363,7 +363,7 @@ impl<D: Copy> Ring<D> {
     /// those of a longer packet.
     pub(super) fn shorten(&mut self, at: usize, desc: D, bytes: u32) {
         let slot = &mut self.slots[at];
-        debug_assert!(matches!(slot.fate, Fate::Queued(_)));
+        debug_assert!(matches!(slot.fate, SlotState::Queued(_)));
         (slot.desc, slot.bytes, slot.missing) = (desc, bytes, 0);
         // Packets of a run are acknowledged as so many of one length, which this one does not have any more.
         slot.follows = false;
@@ -383,9 +383,9 @@ impl<D: Copy> Ring<D> {
 
     /// The packet at `at` was acknowledged; what it was until now.
     #[inline]
-    pub(super) fn acknowledge(&mut self, at: usize) -> Fate {
-        let was = core::mem::replace(&mut self.slots[at].fate, Fate::Acked);
-        if let Fate::Queued(_) = was {
+    pub(super) fn acknowledge(&mut self, at: usize) -> SlotState {
+        let was = core::mem::replace(&mut self.slots[at].fate, SlotState::Acked);
+        if let SlotState::Queued(_) = was {
             self.queued -= 1;
         }
         let end = self.psn(at).plus(1);
@@ -500,7 +500,7 @@ mod tests {
             push(&mut ring, 0);
             ring.push_run(Time(0), (1000, 0, 0), [1, 2, 3, 4].into_iter());
             assert_eq!(ring.together(64), 5);
-            ring.enqueue(shorter, Cause::Timeout);
+            ring.enqueue(shorter, RetransmitCause::Timeout);
             ring.shorten(shorter, 9, 400);
             ring.send_again(shorter, Time(1), 0);
             let mut lengths = vec![];
@@ -522,38 +522,38 @@ mod tests {
     fn agrees_with_a_list_of_fates() {
         let mut rng = Rng::new(3);
         let mut ring = Ring::new(Psn(u32::MAX - 5000), 64);
-        let mut model: VecDeque<(u32, Fate)> = VecDeque::new();
+        let mut model: VecDeque<(u32, SlotState)> = VecDeque::new();
         let mut sent = 0;
         for _ in 0..50_000 {
             match rng.below(4) {
                 0 | 1 if !ring.is_full(64) => {
                     push(&mut ring, sent);
-                    model.push_back((sent, Fate::InFlight));
+                    model.push_back((sent, SlotState::InFlight));
                     sent += 1;
                 }
                 2 if !model.is_empty() => {
                     let at = rng.below(model.len() as u32) as usize;
-                    if model[at].1 == Fate::InFlight {
-                        ring.enqueue(at, Cause::Timeout);
-                        model[at].1 = Fate::Queued(Cause::Timeout);
+                    if model[at].1 == SlotState::InFlight {
+                        ring.enqueue(at, RetransmitCause::Timeout);
+                        model[at].1 = SlotState::Queued(RetransmitCause::Timeout);
                     } else if rng.chance(0.5)
                         && let Some((at, cause)) = ring.next_queued()
                     {
-                        assert_eq!(model[at].1, Fate::Queued(cause));
-                        assert!(model.range(..at).all(|(_, f)| !matches!(f, Fate::Queued(_))));
+                        assert_eq!(model[at].1, SlotState::Queued(cause));
+                        assert!(model.range(..at).all(|(_, f)| !matches!(f, SlotState::Queued(_))));
                         ring.send_again(at, Time(9), 1);
-                        model[at].1 = Fate::InFlight;
+                        model[at].1 = SlotState::InFlight;
                     }
                 }
                 _ if !model.is_empty() => {
                     let at = rng.below(model.len().min(8) as u32) as usize;
-                    if model[at].1 != Fate::Acked {
+                    if model[at].1 != SlotState::Acked {
                         assert_eq!(ring.acknowledge(at), model[at].1);
-                        model[at].1 = Fate::Acked;
+                        model[at].1 = SlotState::Acked;
                         assert!(ring.top().is_after(ring.psn(at)));
                     }
                     ring.advance();
-                    while model.front().is_some_and(|(_, fate)| *fate == Fate::Acked) {
+                    while model.front().is_some_and(|(_, fate)| *fate == SlotState::Acked) {
                         model.pop_front();
                     }
                     ring.open_window(ring.base().plus(63));
@@ -561,7 +561,8 @@ mod tests {
                 _ => {}
             }
             assert!(ring.iter().map(|slot| (slot.desc, slot.fate)).eq(model.iter().copied()));
-            let queued = model.iter().filter(|(_, fate)| matches!(fate, Fate::Queued(_))).count();
+            let queued =
+                model.iter().filter(|(_, fate)| matches!(fate, SlotState::Queued(_))).count();
             assert_eq!(usize::from(ring.queued()), queued);
             assert_eq!(ring.next(), ring.base().plus(model.len() as u32));
         }
@@ -588,14 +589,14 @@ mod tests {
         let mut ring = Ring::new(Psn(7), 64);
         for desc in 0..3 {
             push(&mut ring, desc);
-            ring.enqueue(desc as usize, Cause::Nacked);
+            ring.enqueue(desc as usize, RetransmitCause::Nacked);
         }
         ring.send_again(0, Time(1), 4);
-        ring.enqueue(0, Cause::Nacked);
+        ring.enqueue(0, RetransmitCause::Nacked);
         ring.restart(Psn(1000), 64);
         assert_eq!((ring.base(), ring.next(), ring.queued()), (Psn(1000), Psn(1003), 3));
         for at in 0..3 {
-            assert_eq!(ring.next_queued(), Some((at, Cause::Nacked)));
+            assert_eq!(ring.next_queued(), Some((at, RetransmitCause::Nacked)));
             assert_eq!(ring.slot(at).tries, 0);
             ring.send_again(at, Time(2), 0);
         }

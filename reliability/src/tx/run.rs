@@ -8,9 +8,9 @@ use crate::deadlines::Deadlines;
 use crate::shared::Shared;
 use crate::types::NewPacket;
 
-/// Packets that follow the one sent last.
+/// The packets of a run behind the one that was sent last.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Following {
+pub(crate) struct RunPackets {
     /// UDP payload length of each.
     pub(crate) bytes: u32,
     /// How many there are.
@@ -19,7 +19,7 @@ pub(crate) struct Following {
 
 /// The last packet that was sent of a run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Last {
+pub(crate) struct RunEnd {
     /// The path of those before it.
     pub(crate) along: u16,
     pub(crate) departure: Departure,
@@ -33,10 +33,10 @@ pub(crate) struct Last {
 pub(crate) fn send_run<D: Copy>(
     tx: &mut Tx<D>,
     now: Time,
-    following: Following,
+    following: RunPackets,
     desc: impl FnMut(u16) -> D,
     shared: &mut Shared<D>,
-) -> Option<(u16, Last)> {
+) -> Option<(u16, RunEnd)> {
     let bytes = following.bytes;
     let count = following.count.min(room(tx, bytes, shared));
     let sending = cc::SentPacket { bytes: nominal(bytes), ..cc::SentPacket::default() };
@@ -47,7 +47,7 @@ pub(crate) fn send_run<D: Copy>(
     tx.ring.push_run(now, (bytes, along, delivered), (0..sent).map(desc));
     tx.ring.stamp(tx.ring.len() - 1, path, delivered);
     let departure = depart(tx, (bytes, sent), (path, full), shared);
-    Some((sent, Last { along, departure }))
+    Some((sent, RunEnd { along, departure }))
 }
 
 /// Sends the packet behind the one that has just left, in the same train, as [`Tx::send`] would; the engine may have nothing

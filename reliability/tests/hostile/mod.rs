@@ -15,7 +15,7 @@ use squall_reliability::{
 };
 
 use crate::histories::{Amount, Finding, guard};
-use crate::link::{ECHO, Fate, Faults, PEER, Wire, World, named, response};
+use crate::link::{ECHO, Faults, PEER, SlotState, Wire, World, named, response};
 
 /// The name of the only mode.
 pub const MODE: &str = "contexts";
@@ -226,8 +226,9 @@ fn works_again(world: &mut World, next: u32) -> Result<(), Finding> {
                 all.clone().all(|n| world.hosts[from].fates.contains_key(&n))
             });
             let host = &world.hosts[from];
-            let acked =
-                |n: &u32| matches!(host.fates.get(n), Some(Fate::Acked | Fate::Responded(_)));
+            let acked = |n: &u32| {
+                matches!(host.fates.get(n), Some(SlotState::Acked | SlotState::Responded(_)))
+            };
             let here = |n: &u32| world.hosts[1 - from].got.contains_key(n);
             let ended = all.filter(|n| acked(n) && here(n)).count();
             tried.push((ended, host.failures[before..].to_vec()));

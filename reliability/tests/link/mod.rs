@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use squall_reliability::base::{Psn, Rate, Rng, Span, Time};
 use squall_reliability::{
-    Arrival, Blocked, Config, ControlOut, ControlPacket, Event, NewPacket, PdcFailure, PdcId, Pdcs,
-    PeerKey, RxVerdict, TxGrant, cc, wire,
+    Arrival, Config, ControlOut, ControlPacket, Event, NewPacket, PdcFailure, PdcId, Pdcs, PeerKey,
+    RxVerdict, SendError, TxGrant, cc, wire,
 };
 
 /// Paths of the test endpoints.
@@ -121,7 +121,7 @@ pub(crate) struct Host {
     /// How often each number was delivered here.
     pub(crate) got: BTreeMap<u32, u32>,
     /// How each number sent from here ended.
-    pub(crate) fates: BTreeMap<u32, Fate>,
+    pub(crate) fates: BTreeMap<u32, SlotState>,
     pub(crate) failures: Vec<PdcFailure>,
     /// How long packets had waited, as was reported.
     pub(crate) worries: Vec<Span>,
@@ -141,7 +141,7 @@ pub(crate) struct Host {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Fate {
+pub(crate) enum SlotState {
     Acked,
     Responded(u16),
     Lost,
@@ -419,10 +419,10 @@ impl World {
                         sent.push((grant, number, bytes));
                         sent.extend(run);
                     }
-                    Err(Blocked::Closing | Blocked::Gone) if number < ECHO => {
+                    Err(SendError::Closing | SendError::Gone) if number < ECHO => {
                         host.id = host.pdcs.open(now, PEER);
                     }
-                    Err(Blocked::Gone) => {
+                    Err(SendError::Gone) => {
                         host.backlog.pop_front();
                     }
                     Err(_) => break,
@@ -512,13 +512,13 @@ impl Host {
         match event {
             Event::Acked { desc, count, .. } => {
                 for number in desc..desc + u32::from(count) {
-                    self.fate(number, Fate::Acked, strict);
+                    self.fate(number, SlotState::Acked, strict);
                 }
             }
             Event::Responded { desc, response, .. } => {
-                self.fate(desc, Fate::Responded(response.message_id), strict);
+                self.fate(desc, SlotState::Responded(response.message_id), strict);
             }
-            Event::Lost { desc, .. } => self.fate(desc, Fate::Lost, strict),
+            Event::Lost { desc, .. } => self.fate(desc, SlotState::Lost, strict),
             Event::Failed { id, why, .. } => {
                 self.failures.push(why);
                 if self.id == Some(id) {
@@ -539,7 +539,7 @@ impl Host {
         }
     }
 
-    fn fate(&mut self, number: u32, fate: Fate, strict: bool) {
+    fn fate(&mut self, number: u32, fate: SlotState, strict: bool) {
         let before = self.fates.insert(number, fate);
         assert!(!strict || before.is_none(), "packet {number} ended twice");
     }

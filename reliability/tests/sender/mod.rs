@@ -6,7 +6,7 @@ use squall_reliability::base::{Psn, Span, Time};
 use squall_reliability::wire::{
     Ack, AckCc, AckExt, AckRequest, CcState, Nack, NackCode, NextHeader, NsccState, Request,
 };
-use squall_reliability::{Blocked, Config, ControlPacket, Event, NewPacket, PdcId, Pdcs};
+use squall_reliability::{Config, ControlPacket, Event, NewPacket, PdcId, Pdcs, SendError};
 
 use crate::link::PEER;
 
@@ -62,7 +62,7 @@ impl Sender {
         sender
     }
 
-    pub(crate) fn try_send(&mut self, bytes: u32) -> Result<Request, Blocked> {
+    pub(crate) fn try_send(&mut self, bytes: u32) -> Result<Request, SendError> {
         let packet = NewPacket { desc: self.sent, bytes, last: false, prompt: false, backlog: 0 };
         let grant = self.pdcs.next_packet(self.now, self.id, &packet)?;
         self.sent += 1;

@@ -1,22 +1,22 @@
-//! What introductions that arrive mean for peers and their contexts.
+//! What handshakes that arrive mean for peers and their contexts.
 
 use core::net::SocketAddr;
 
-use super::Introductions;
-use super::proofs::Exchange;
+use super::Handshakes;
+use super::proofs::Transcript;
 use crate::api::{OpError, PeerId};
 use crate::base::{Instance, Purpose, Time};
 use crate::config::Config;
 use crate::contexts::Contexts;
 use crate::counters::Counters;
 use crate::ops::Part;
-use crate::peers::{Meeting, Peers};
+use crate::peers::{PeerInstance, Peers};
 use crate::reliability::{Pdcs, PeerKey};
 use crate::wire::{Handshake, Reason, ReturnCode, Stage, WIRE_VERSION};
 
-/// What an introduction came to.
+/// The outcome of a handshake packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Heard {
+pub(crate) enum HandshakeOutcome {
     /// Nothing that concerns a peer.
     Nothing,
     /// The peer has proven that it is there, and contexts to it and from it are open.
@@ -28,8 +28,8 @@ pub(crate) enum Heard {
     Ended(PeerId, OpError),
 }
 
-/// What introductions change.
-pub(crate) struct Around<'a> {
+/// The parts of an engine that a handshake packet may change.
+pub(crate) struct HandshakeContext<'a> {
     pub(crate) now: Time,
     pub(crate) config: &'a Config,
     pub(crate) peers: &'a mut Peers,
@@ -38,14 +38,14 @@ pub(crate) struct Around<'a> {
     pub(crate) counters: &'a mut Counters,
 }
 
-impl Around<'_> {
+impl HandshakeContext<'_> {
     /// The peer and we know each other now: contexts that waited for it go on, or do when it welcomes us.
-    fn introduce(&mut self, peer: PeerId, exchange: &Exchange, asked: bool) -> Heard {
+    fn introduce(&mut self, peer: PeerId, exchange: &Transcript, asked: bool) -> HandshakeOutcome {
         let association = exchange.association(self.config.key.as_ref());
         if !self.pdcs.admissions().learn(PeerKey(peer.0), association, asked) {
             // Late: of an acquaintance that ended.
-            self.counters.rx_bad_introductions += 1;
-            return Heard::Nothing;
+            self.counters.rx_bad_handshakes += 1;
+            return HandshakeOutcome::Nothing;
         }
         let outside = self.peers.is_outside(self.config, peer);
         self.pdcs.admissions().set_outside(PeerKey(peer.0), outside);
@@ -53,18 +53,18 @@ impl Around<'_> {
         if !(asked && self.pdcs.config().rates()) {
             self.contexts.release(self.now, peer, self.pdcs);
         }
-        Heard::Met(peer)
+        HandshakeOutcome::Met(peer)
     }
 }
 
-impl Introductions {
+impl Handshakes {
     /// An introduction arrived from an endpoint that listens at `from`.
     pub(crate) fn hear(
         &mut self,
-        mut around: Around<'_>,
+        mut around: HandshakeContext<'_>,
         from: SocketAddr,
         intro: &Handshake,
-    ) -> Heard {
+    ) -> HandshakeOutcome {
         match intro.stage {
             Stage::Hello => {
                 if !self.may_answer(around.now) {
@@ -74,22 +74,27 @@ impl Introductions {
                 {
                     self.challenge(around.now, around.config, from, intro);
                 }
-                Heard::Nothing
+                HandshakeOutcome::Nothing
             }
             Stage::Confirm => self.hear_confirm(around, from, intro),
             Stage::Challenge | Stage::Welcome | Stage::Refuse => {
                 if let Some(peer) = self.answered(around.peers, from, intro.nonce) {
                     return self.hear_answer(around, peer, intro);
                 }
-                around.counters.rx_bad_introductions += 1;
-                Heard::Nothing
+                around.counters.rx_bad_handshakes += 1;
+                HandshakeOutcome::Nothing
             }
         }
     }
 
     /// Whether an endpoint is one that the user means, where others are not talked to; one that is not is told,
     /// and asks again: it may be about to be named.
-    fn lists(&mut self, around: &mut Around<'_>, from: SocketAddr, intro: &Handshake) -> bool {
+    fn lists(
+        &mut self,
+        around: &mut HandshakeContext<'_>,
+        from: SocketAddr,
+        intro: &Handshake,
+    ) -> bool {
         let listed = Instance::new(intro.instance)
             .is_some_and(|instance| around.peers.is_named(from, instance));
         if listed || !around.config.named_only {
@@ -103,29 +108,31 @@ impl Introductions {
     /// Somebody claims to have received our challenge.
     fn hear_confirm(
         &mut self,
-        mut around: Around<'_>,
+        mut around: HandshakeContext<'_>,
         from: SocketAddr,
         intro: &Handshake,
-    ) -> Heard {
-        let Around { now, config, .. } = around;
-        let Some(instance) = Instance::new(intro.instance) else { return Heard::Nothing };
+    ) -> HandshakeOutcome {
+        let HandshakeContext { now, config, .. } = around;
+        let Some(instance) = Instance::new(intro.instance) else {
+            return HandshakeOutcome::Nothing;
+        };
         let alike = intro.version == WIRE_VERSION && intro.job_id == config.job_id;
         if !alike || !self.is_proven(now, from, intro) {
-            around.counters.rx_bad_introductions += 1;
+            around.counters.rx_bad_handshakes += 1;
             // Nobody whom we challenged lately.
             if alike && self.may_answer(now) {
                 self.refuse(config, from, intro, Reason::Stale);
             }
-            return Heard::Nothing;
+            return HandshakeOutcome::Nothing;
         }
-        let exchange = Exchange::new(instance, config.instance, intro);
+        let exchange = Transcript::new(instance, config.instance, intro);
         if !exchange.is_proven(config.key.as_ref(), Purpose::Confirm, intro) {
             around.counters.rx_unauthorised += 1;
             self.refuse(config, from, intro, Reason::Key);
-            return Heard::Nothing;
+            return HandshakeOutcome::Nothing;
         }
         if !self.lists(&mut around, from, intro) {
-            return Heard::Nothing;
+            return HandshakeOutcome::Nothing;
         }
         let peer = match around.peers.is_or_may_be(from, instance) {
             Some(peer) => peer,
@@ -134,47 +141,54 @@ impl Introductions {
                 // is answered there, not what somebody claims.
                 Some(former) => {
                     self.ask(now, config, former, around.peers.get(former));
-                    return Heard::Nothing;
+                    return HandshakeOutcome::Nothing;
                 }
                 None => {
                     let Some((peer, host)) = around.peers.add_stranger(from) else {
                         around.counters.rx_crowded += 1;
                         self.refuse(config, from, intro, Reason::Crowded);
-                        return Heard::Nothing;
+                        return HandshakeOutcome::Nothing;
                     };
                     around.pdcs.set_host(PeerKey(peer.0), host);
                     peer
                 }
             },
         };
-        if around.peers.get_mut(peer).meet(instance) != Meeting::Known {
-            return Heard::Nothing;
+        if around.peers.get_mut(peer).meet(instance) != PeerInstance::Known {
+            return HandshakeOutcome::Nothing;
         }
         if self.is_open(peer) {
             // This answers our own question as well.
             self.stop(peer);
         }
-        if around.introduce(peer, &exchange, false) == Heard::Nothing {
+        if around.introduce(peer, &exchange, false) == HandshakeOutcome::Nothing {
             self.refuse(config, from, intro, Reason::Stale);
-            return Heard::Nothing;
+            return HandshakeOutcome::Nothing;
         }
         around.peers.get_mut(peer).note_welcome(now);
         self.welcome(config, from, intro);
-        Heard::Met(peer)
+        HandshakeOutcome::Met(peer)
     }
 
     /// A peer answers a question of ours.
-    fn hear_answer(&mut self, mut around: Around<'_>, peer: PeerId, intro: &Handshake) -> Heard {
-        let Some(instance) = Instance::new(intro.instance) else { return Heard::Nothing };
+    fn hear_answer(
+        &mut self,
+        mut around: HandshakeContext<'_>,
+        peer: PeerId,
+        intro: &Handshake,
+    ) -> HandshakeOutcome {
+        let Some(instance) = Instance::new(intro.instance) else {
+            return HandshakeOutcome::Nothing;
+        };
         match intro.stage {
             Stage::Refuse if intro.reason == Reason::Stale => {
                 self.stop(peer);
                 self.ask(around.now, around.config, peer, around.peers.get(peer));
-                Heard::Nothing
+                HandshakeOutcome::Nothing
             }
             Stage::Refuse if intro.reason == Reason::Unlisted => {
                 self.put_off(peer);
-                Heard::Nothing
+                HandshakeOutcome::Nothing
             }
             Stage::Refuse => {
                 self.stop(peer);
@@ -186,22 +200,25 @@ impl Introductions {
                         OpError::Closed
                     }
                 };
-                Heard::Ended(peer, error)
+                HandshakeOutcome::Ended(peer, error)
             }
             Stage::Challenge if self.is_open(peer) => {
                 let config = around.config;
-                let exchange = Exchange::new(config.instance, instance, intro);
+                let exchange = Transcript::new(config.instance, instance, intro);
                 if !exchange.is_proven(config.key.as_ref(), Purpose::Answer, intro) {
                     self.stop(peer);
                     around.counters.rx_unauthorised += 1;
-                    return Heard::Ended(peer, OpError::OtherKey);
+                    return HandshakeOutcome::Ended(peer, OpError::OtherKey);
                 }
                 match around.peers.get_mut(peer).meet(instance) {
-                    Meeting::Known => {}
-                    Meeting::Successor => return Heard::Succeeded(peer),
-                    Meeting::Impostor => {
+                    PeerInstance::Known => {}
+                    PeerInstance::Successor => return HandshakeOutcome::Succeeded(peer),
+                    PeerInstance::Impostor => {
                         self.stop(peer);
-                        return Heard::Ended(peer, OpError::OtherInstance { found: instance });
+                        return HandshakeOutcome::Ended(
+                            peer,
+                            OpError::OtherInstance { found: instance },
+                        );
                     }
                 }
                 let state = around.peers.get(peer);
@@ -213,10 +230,10 @@ impl Introductions {
                 // What overtook our introduction may go again.
                 around.peers.get_mut(peer).note_welcome(around.now);
                 around.contexts.release(around.now, peer, around.pdcs);
-                Heard::Nothing
+                HandshakeOutcome::Nothing
             }
             // Twice.
-            _ => Heard::Nothing,
+            _ => HandshakeOutcome::Nothing,
         }
     }
 }

@@ -2,7 +2,7 @@
 //! nobody says so (RFC 8899 section 4.2, loss of consecutive probes: a black hole for big packets).
 
 use super::Tx;
-use super::ring::{Cause, Ring, Slot};
+use super::ring::{RetransmitCause, Ring, Slot};
 use crate::base::{Psn, Span, Time};
 use crate::shared::Shared;
 use crate::types::{Event, PdcId};
@@ -16,11 +16,11 @@ const MAX_MISSING: u8 = 3;
 /// between probes, for the same reason, and has time: no message waits for them.)
 const LASTING: Span = Span::millis(50);
 
-/// A packet that was stuck, and since when.
+/// A packet that does not arrive, and since when.
 #[derive(Debug, Default)]
-pub(super) struct Suspicion(Option<(Psn, Time)>);
+pub(super) struct StuckPacket(Option<(Psn, Time)>);
 
-impl Suspicion {
+impl StuckPacket {
     /// The packet `psn` is stuck at `now`. Whether one has been for long: this one, or one before it that `remains`.
     fn lasts(&mut self, now: Time, psn: Psn, remains: impl FnOnce(Psn) -> bool) -> bool {
         match self.0 {
@@ -36,7 +36,7 @@ impl Suspicion {
 impl<D> Slot<D> {
     /// It is about to be sent again for this reason: times it was sent without a trace. What was refused or
     /// trimmed had come through.
-    fn miss(&mut self, cause: Cause) -> u8 {
+    fn miss(&mut self, cause: RetransmitCause) -> u8 {
         self.missing = if cause.is_told() { 0 } else { self.missing.saturating_add(1) };
         self.missing
     }
@@ -56,7 +56,7 @@ impl<D: Copy> Ring<D> {
 
     /// The packet at `at`, which waits, is about to be sent again: how long it is, when it was sent last, and how often,
     /// if it is stuck. It is not while packets as long as it, and sent later, arrive: the network just loses a lot.
-    fn find_stuck(&mut self, at: usize, cause: Cause) -> Option<(u32, Time, u8)> {
+    fn find_stuck(&mut self, at: usize, cause: RetransmitCause) -> Option<(u32, Time, u8)> {
         let times = self.slot_mut(at).miss(cause);
         if times < MAX_MISSING {
             return None;
@@ -74,7 +74,7 @@ impl<D: Copy> Tx<D> {
         now: Time,
         (id, connected): (PdcId, bool),
         at: usize,
-        cause: Cause,
+        cause: RetransmitCause,
         shared: &mut Shared<D>,
     ) {
         let Some((bytes, sent_at, times)) = self.ring.find_stuck(at, cause) else { return };
@@ -92,7 +92,7 @@ mod tests {
     use crate::base::Psn;
 
     /// Sends the packet at `at` again; whether it is stuck.
-    fn again(ring: &mut Ring<u8>, at: usize, cause: Cause, now: u64) -> bool {
+    fn again(ring: &mut Ring<u8>, at: usize, cause: RetransmitCause, now: u64) -> bool {
         ring.enqueue(at, cause);
         let found = ring.find_stuck(at, cause);
         ring.send_again(at, Time(now), 0);
@@ -110,14 +110,18 @@ mod tests {
     #[test]
     fn a_packet_is_stuck_when_it_was_missed_three_times() {
         let mut ring = ring(1, 1000);
-        for (now, cause) in [(2, Cause::Timeout), (3, Cause::Probe)] {
+        for (now, cause) in [(2, RetransmitCause::Timeout), (3, RetransmitCause::Probe)] {
             assert!(!again(&mut ring, 0, cause, now));
         }
         assert!(
-            again(&mut ring, 0, Cause::OutOfOrder, 4) && again(&mut ring, 0, Cause::Timeout, 5)
+            again(&mut ring, 0, RetransmitCause::OutOfOrder, 4)
+                && again(&mut ring, 0, RetransmitCause::Timeout, 5)
         );
         // It arrived, and was not wanted.
-        assert!(!again(&mut ring, 0, Cause::Nacked, 6) && !again(&mut ring, 0, Cause::Timeout, 7));
+        assert!(
+            !again(&mut ring, 0, RetransmitCause::Nacked, 6)
+                && !again(&mut ring, 0, RetransmitCause::Timeout, 7)
+        );
     }
 
     #[test]
@@ -126,11 +130,11 @@ mod tests {
             let mut ring = ring(1, 1000);
             ring.push(Time(3), 1, bytes, 0);
             ring.acknowledge(1);
-            again(&mut ring, 0, Cause::Timeout, 1);
-            again(&mut ring, 0, Cause::Timeout, 2);
-            assert_eq!(again(&mut ring, 0, Cause::Timeout, 4), stuck);
+            again(&mut ring, 0, RetransmitCause::Timeout, 1);
+            again(&mut ring, 0, RetransmitCause::Timeout, 2);
+            assert_eq!(again(&mut ring, 0, RetransmitCause::Timeout, 4), stuck);
             // It arrived before the packet was sent last.
-            assert!(again(&mut ring, 0, Cause::Timeout, 5));
+            assert!(again(&mut ring, 0, RetransmitCause::Timeout, 5));
         }
     }
 }

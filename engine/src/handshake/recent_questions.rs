@@ -1,16 +1,16 @@
 //! Who asks again and again, because our answers do not reach it.
 
-/// Questions to tell apart. Strangers are not remembered: whoever floods this only has others heard as if for the first time.
+/// Questions to tell apart. Unverified peers are not remembered: whoever floods this only has others heard as if for the first time.
 const PLACES: usize = 64;
 
 /// How often a question must come before its answer may go by any set of paths.
 const OFTEN: u8 = 3;
 
-/// Questions that came lately, by their nonces, and how often each did.
+/// The nonces of recent questions, and how often each question came.
 #[derive(Debug)]
-pub(super) struct Repeats(Box<[(u64, u8); PLACES]>);
+pub(super) struct RecentQuestions(Box<[(u64, u8); PLACES]>);
 
-impl Repeats {
+impl RecentQuestions {
     pub(super) fn new() -> Self {
         Self(Box::new([(0, 0); PLACES]))
     }
@@ -32,7 +32,7 @@ mod tests {
 
     #[test]
     fn a_question_is_frequent_from_the_third_time_on() {
-        let mut repeats = Repeats::new();
+        let mut repeats = RecentQuestions::new();
         let heard: Vec<bool> = (0..6).map(|_| repeats.is_frequent(7)).collect();
         assert_eq!(heard, [false, false, true, true, true, true]);
         // One takes the place of another.

@@ -6,15 +6,15 @@ use crate::channel::ChannelId;
 use crate::outbound::drop_untaken;
 
 /// The end of an engine, at a time. Until [`Engine::idle`] its user may wait, for as long as
-/// [`Closing::last_sign`] leaves hope, and give up what nobody will take ([`Closing::drop_untaken`]); then come the
-/// [`Closing::step`]s.
+/// [`Shutdown::last_sign`] leaves hope, and give up what nobody will take ([`Shutdown::drop_untaken`]); then come the
+/// [`Shutdown::step`]s.
 #[derive(Debug)]
-pub struct Closing<'a> {
+pub struct Shutdown<'a> {
     engine: &'a mut Engine,
     now: Time,
 }
 
-impl<'a> Closing<'a> {
+impl<'a> Shutdown<'a> {
     pub(super) const fn new(engine: &'a mut Engine, now: Time) -> Self {
         Self { engine, now }
     }

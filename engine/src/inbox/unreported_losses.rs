@@ -8,11 +8,11 @@ use crate::matching::PostedRecv;
 use crate::report::Losses;
 use crate::step::Step;
 
-/// Losses of which the user knows nothing yet, one for each peer that was given up.
+/// Losses that are not reported to the user yet: at most one for each peer that was given up.
 #[derive(Debug, Default)]
-pub(super) struct Untold(Vec<(PeerId, OpError)>);
+pub(super) struct UnreportedLosses(Vec<(PeerId, OpError)>);
 
-impl Untold {
+impl UnreportedLosses {
     fn add(&mut self, peer: PeerId, error: OpError) {
         self.0.retain(|(other, _)| *other != peer);
         self.0.push((peer, error));

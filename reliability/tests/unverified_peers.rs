@@ -6,8 +6,8 @@ use link::{PEER, fixed};
 use squall_reliability::base::{Psn, Rng, Seed, Span, Time};
 use squall_reliability::wire::{Dest, NackCode, Request};
 use squall_reliability::{
-    Arrival, Association, Blocked, Config, Contact, Event, NewPacket, PdcId, Pdcs, PeerKey,
-    Refusal, RxVerdict, TxGrant,
+    Arrival, Association, Config, Contact, Event, NewPacket, PdcId, Pdcs, PeerKey, Refusal,
+    RxVerdict, SendError, TxGrant,
 };
 
 const NOW: Time = Time(1_000_000);
@@ -31,7 +31,7 @@ fn introduce(ends: &mut [Pdcs<u32>; 2], nonce: u64) {
     ends[1].admissions().learn(PEER, association, false);
 }
 
-fn send(pdcs: &mut Pdcs<u32>, id: PdcId, desc: u32) -> Result<TxGrant, Blocked> {
+fn send(pdcs: &mut Pdcs<u32>, id: PdcId, desc: u32) -> Result<TxGrant, SendError> {
     let packet = NewPacket { desc, bytes: 1000, last: false, prompt: false, backlog: 0 };
     pdcs.next_packet(NOW, id, &packet)
 }
@@ -57,9 +57,9 @@ fn events(pdcs: &mut Pdcs<u32>) -> Vec<Event<u32>> {
 fn a_context_waits_for_the_introduction_and_then_costs_no_round_trip() {
     let mut ends = [end(1), end(2)];
     let id = ends[0].open(NOW, PEER).unwrap();
-    assert_eq!(send(&mut ends[0], id, 1), Err(Blocked::Wait));
+    assert_eq!(send(&mut ends[0], id, 1), Err(SendError::Wait));
     ends[0].release(NOW, id);
-    assert_eq!(send(&mut ends[0], id, 1), Err(Blocked::Wait), "it was not introduced");
+    assert_eq!(send(&mut ends[0], id, 1), Err(SendError::Wait), "it was not introduced");
     introduce(&mut ends, 5);
     ends[0].release(NOW, id);
     assert!(events(&mut ends[0]).contains(&Event::Ready { id }));
@@ -91,7 +91,7 @@ fn a_target_that_forgot_us_is_introduced_again_and_nothing_is_lost_or_doubled() 
     let unknown = Event::Unknown { peer: PEER, sent_at: NOW };
     assert_eq!(events(&mut ends[0]).iter().filter(|e| **e == unknown).count(), 1);
     assert_eq!(ends[0].poll_retransmit(NOW, id), None, "held");
-    assert_eq!(send(&mut ends[0], id, 3), Err(Blocked::Wait));
+    assert_eq!(send(&mut ends[0], id, 3), Err(SendError::Wait));
     ends[0].admissions().forget(PEER);
     introduce(&mut ends, 6);
     ends[0].release(NOW, id);
@@ -127,7 +127,7 @@ fn who_guesses_opens_nothing() {
         }
     }
     assert_eq!(ends[1].count(), 1);
-    assert!(ends[1].counters().rx_strangers > 99_000);
+    assert!(ends[1].counters().rx_unverified > 99_000);
     // Nor does who comes from another address with what was seen.
     let stolen = ends[1].rx_request(NOW, PeerKey(9), &seen.pds, &Arrival::default());
     assert_eq!(stolen, RxVerdict::Refused(Refusal::Stranger));

@@ -2,9 +2,9 @@
 
 use crate::reliability::wire::{List, NackCode, Response, ResponseOpcode, ReturnCode, StdRequest};
 
-/// What the message layer makes of a packet.
+/// The outcome of a packet in the message layer.
 #[derive(Clone, Copy)]
-pub(crate) enum Taken {
+pub(crate) enum PacketOutcome {
     /// It is in place; the response, if any, is not the default one.
     Yes(Option<Response>),
     /// Not now: there is no room.
@@ -13,7 +13,7 @@ pub(crate) enum Taken {
     No,
 }
 
-impl Taken {
+impl PacketOutcome {
     /// It is refused, and its sender told why.
     pub(crate) const fn refused(job_id: u32, code: ReturnCode, request: &StdRequest) -> Self {
         Self::answered(job_id, code, request.message_id)

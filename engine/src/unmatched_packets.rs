@@ -11,13 +11,13 @@ use crate::wire::{self, Nack, Ses};
 /// Bounded, so that a flood of forged packets costs no memory.
 const MAX_STRAYS: usize = 64;
 
-/// NACKs to send.
+/// The NACKs that answer packets which match no context.
 #[derive(Debug, Default)]
-pub(crate) struct Strays {
+pub(crate) struct UnmatchedPackets {
     nacks: VecDeque<(SocketAddr, Nack)>,
 }
 
-impl Strays {
+impl UnmatchedPackets {
     /// Tells the sender of a packet that we do not know its context, or it, if it said where it listens.
     #[cold]
     pub(crate) fn reject(
@@ -31,7 +31,7 @@ impl Strays {
         if port == 0 || request.job_id != step.config.job_id {
             return;
         }
-        if self.nacks.len() >= MAX_STRAYS || !step.introductions.may_answer(step.now) {
+        if self.nacks.len() >= MAX_STRAYS || !step.handshakes.may_answer(step.now) {
             step.report.counters.rx_unanswered += 1;
             return;
         }

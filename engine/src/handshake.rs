@@ -5,9 +5,9 @@
 //! without asking again ([`crate::reliability::Association`]). Nobody who does not receive at an address can
 //! be introduced as its owner, and nothing larger than a question is ever answered to a stranger.
 
-mod hear;
 mod proofs;
-mod repeats;
+mod receive;
+mod recent_questions;
 
 use core::hash::Hasher;
 use core::net::{IpAddr, SocketAddr};
@@ -20,10 +20,10 @@ use crate::base::{Instance, Purpose, SecretRng, Span, Time, entropy_count};
 use crate::config::Config;
 use crate::peers::{PeerState, Peers};
 use crate::wire::{Handshake, Reason, Stage, WIRE_VERSION};
-use proofs::Exchange;
-use repeats::Repeats;
+use proofs::Transcript;
+use recent_questions::RecentQuestions;
 
-pub(crate) use hear::{Around, Heard};
+pub(crate) use receive::{HandshakeContext, HandshakeOutcome};
 
 /// First wait for an answer; it doubles with each question.
 const FIRST_WAIT: Span = Span::millis(5);
@@ -35,7 +35,7 @@ const LONGEST_WAIT: Span = Span::secs(1);
 /// what caused it.
 const BURST: u64 = 4096;
 const ANSWERS_A_SECOND: u64 = 50_000;
-/// Introductions that wait to be sent.
+/// Handshakes that wait to be sent.
 const MAX_OUT: usize = 1 << 16;
 /// A packet does not stay in the network for longer.
 const LIFETIME: Span = Span::secs(1);
@@ -79,14 +79,14 @@ impl Cookies {
     }
 }
 
-/// How many answers strangers may still cause.
+/// The number of answers that unverified peers may still cause.
 #[derive(Debug)]
-struct Allowance {
+struct AnswerAllowance {
     left: u64,
     at: Time,
 }
 
-impl Allowance {
+impl AnswerAllowance {
     fn take(&mut self, now: Time) -> bool {
         let earned = now.since(self.at).0 / (1_000_000_000 / ANSWERS_A_SECOND);
         if earned > 0 {
@@ -99,9 +99,9 @@ impl Allowance {
     }
 }
 
-/// What follows when a peer says that it does not know us.
+/// The reaction to a peer that does not know this endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Unknown {
+pub(crate) enum UnknownReply {
     /// We are being introduced.
     Wait,
     /// It knows us by now: contexts go on.
@@ -110,9 +110,9 @@ pub(crate) enum Unknown {
     Forget,
 }
 
-/// A peer to which we are not introduced, although we ask.
+/// A peer that does not answer the handshake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Silent {
+pub(crate) enum SilentPeer {
     /// It has not answered for so long, and will be asked again.
     For(PeerId, Span),
     /// It has said for so long that its user has not named us, and will be asked again.
@@ -121,18 +121,18 @@ pub(crate) enum Silent {
     ForGood(PeerId, OpError),
 }
 
-/// On which paths an introduction goes.
+/// The paths on which a handshake packet leaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Reach {
+enum HandshakePaths {
     /// One of those that serve as a rule.
     Near,
     /// One of any set: those may be dead, however many there are ([`entropy_count`]).
     Wide,
 }
 
-/// An introduction that we asked for.
+/// A handshake that this endpoint began.
 #[derive(Debug)]
-struct Asking {
+struct PendingHandshake {
     nonce: u64,
     /// What the answer told, once it is here; then it is confirmed until the peer welcomes us.
     cookie: Option<u64>,
@@ -140,7 +140,7 @@ struct Asking {
     next: Time,
     wait: Span,
     /// Which paths it is asked on.
-    reach: Reach,
+    reach: HandshakePaths,
     /// That it takes long was told.
     told: bool,
     /// It answers that its user has not named us.
@@ -149,30 +149,30 @@ struct Asking {
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub(crate) struct Introductions {
+pub(crate) struct Handshakes {
     cookies: Cookies,
     random: SecretRng,
-    allowance: Allowance,
-    asking: BTreeMap<PeerId, Asking>,
+    allowance: AnswerAllowance,
+    asking: BTreeMap<PeerId, PendingHandshake>,
     /// Not later than the next question.
     due: Option<Time>,
-    out: VecDeque<(SocketAddr, Handshake, Reach)>,
-    repeats: Repeats,
+    out: VecDeque<(SocketAddr, Handshake, HandshakePaths)>,
+    repeats: RecentQuestions,
     /// Those for which there was no room, not yet counted.
     dropped: u64,
 }
 
-impl Introductions {
+impl Handshakes {
     pub(crate) fn new(mut random: SecretRng) -> Self {
         let keys = [random.next_u64(), random.next_u64()];
         Self {
             cookies: Cookies { keys },
             random,
-            allowance: Allowance { left: BURST, at: Time::ZERO },
+            allowance: AnswerAllowance { left: BURST, at: Time::ZERO },
             asking: BTreeMap::new(),
             due: None,
             out: VecDeque::new(),
-            repeats: Repeats::new(),
+            repeats: RecentQuestions::new(),
             dropped: 0,
         }
     }
@@ -194,7 +194,7 @@ impl Introductions {
         }
     }
 
-    fn send(&mut self, to: SocketAddr, intro: Handshake, reach: Reach) {
+    fn send(&mut self, to: SocketAddr, intro: Handshake, reach: HandshakePaths) {
         if self.out.len() < MAX_OUT {
             self.out.push_back((to, intro, reach));
         } else {
@@ -214,8 +214,8 @@ impl Introductions {
     pub(crate) fn next(&mut self, paths: u16) -> Option<(SocketAddr, Handshake, u16)> {
         let (to, intro, reach) = self.out.pop_front()?;
         let all = match reach {
-            Reach::Wide => entropy_count(paths),
-            Reach::Near => paths.max(1),
+            HandshakePaths::Wide => entropy_count(paths),
+            HandshakePaths::Near => paths.max(1),
         };
         // Fewer than 65536.
         Some((to, intro, (self.random.next_u32() % u32::from(all)) as u16))
@@ -223,7 +223,11 @@ impl Introductions {
 
     /// Answers a stranger, at the address from which it asked.
     fn answer(&mut self, to: SocketAddr, intro: Handshake) {
-        let reach = if self.repeats.is_frequent(intro.nonce) { Reach::Wide } else { Reach::Near };
+        let reach = if self.repeats.is_frequent(intro.nonce) {
+            HandshakePaths::Wide
+        } else {
+            HandshakePaths::Near
+        };
         self.send(to, intro, reach);
     }
 
@@ -235,13 +239,13 @@ impl Introductions {
             return;
         }
         let (nonce, wait) = (self.random.next_u64(), FIRST_WAIT);
-        let asking = Asking {
+        let asking = PendingHandshake {
             nonce,
             cookie: None,
             since: now,
             next: now + wait,
             wait,
-            reach: Reach::Near,
+            reach: HandshakePaths::Near,
             told: false,
             unlisted: false,
         };
@@ -251,14 +255,14 @@ impl Introductions {
     }
 
     /// Sends what the peer is to answer.
-    fn question(&mut self, config: &Config, asking: &Asking, state: &PeerState) {
+    fn question(&mut self, config: &Config, asking: &PendingHandshake, state: &PeerState) {
         let stage = if asking.cookie.is_some() { Stage::Confirm } else { Stage::Hello };
         let expected = state.expected().map_or(0, Instance::get);
         let (nonce, cookie) = (asking.nonce, asking.cookie.unwrap_or(0));
         let mut intro = Handshake { nonce, cookie, expected, ..Self::about_us(config, stage) };
         if let (Some(key), Some(answerer), Stage::Confirm) = (&config.key, state.instance(), stage)
         {
-            let exchange = Exchange::new(config.instance, answerer, &intro);
+            let exchange = Transcript::new(config.instance, answerer, &intro);
             intro.proof = exchange.prove(key, Purpose::Confirm);
         }
         self.send(state.addr(), intro, asking.reach);
@@ -301,19 +305,19 @@ impl Introductions {
         config: &Config,
         (peer, state): (PeerId, &PeerState),
         sent_at: Time,
-    ) -> Unknown {
+    ) -> UnknownReply {
         if let Some(asking) = self.asking.remove(&peer) {
             if asking.cookie.is_some() {
                 self.question(config, &asking, state);
             }
             self.asking.insert(peer, asking);
-            return Unknown::Wait;
+            return UnknownReply::Wait;
         }
         if sent_at < state.welcomed() + LIFETIME {
-            return Unknown::GoOn;
+            return UnknownReply::GoOn;
         }
         self.ask(now, config, peer, state);
-        Unknown::Forget
+        UnknownReply::Forget
     }
 
     /// A peer does not want to know us yet: it is asked again, from the beginning.
@@ -357,7 +361,7 @@ impl Introductions {
         config: &Config,
         peers: &Peers,
         deadline: Span,
-    ) -> Option<Silent> {
+    ) -> Option<SilentPeer> {
         if self.due.is_none_or(|due| due > now) {
             return None;
         }
@@ -372,7 +376,7 @@ impl Introductions {
                 if asking.cookie.is_none() {
                     let error =
                         if asking.unlisted { OpError::NotListed } else { OpError::Unreachable };
-                    return Some(Silent::ForGood(peer, error));
+                    return Some(SilentPeer::ForGood(peer, error));
                 }
                 // It answered, and whether it takes contexts they will tell.
                 continue;
@@ -380,7 +384,7 @@ impl Introductions {
             asking.wait = (asking.wait * 2).min(LONGEST_WAIT);
             asking.next = now + asking.wait;
             if asking.wait >= LONG_WAIT {
-                asking.reach = Reach::Wide;
+                asking.reach = HandshakePaths::Wide;
             }
             self.question(config, &asking, state);
             let silent = now.since(asking.since);
@@ -390,9 +394,9 @@ impl Introductions {
             self.asking.insert(peer, asking);
             if tell {
                 return Some(if unlisted {
-                    Silent::Unlisted(peer, silent)
+                    SilentPeer::Unlisted(peer, silent)
                 } else {
-                    Silent::For(peer, silent)
+                    SilentPeer::For(peer, silent)
                 });
             }
         }
@@ -433,7 +437,7 @@ impl Introductions {
         let (nonce, expected) = (intro.nonce, intro.instance);
         let mut answer = Handshake { nonce, cookie, expected, ..us };
         if let (Some(key), Some(instance)) = (&config.key, Instance::new(intro.instance)) {
-            let exchange = Exchange::new(instance, config.instance, &answer);
+            let exchange = Transcript::new(instance, config.instance, &answer);
             answer.proof = exchange.prove(key, Purpose::Answer);
         }
         self.answer(asker, answer);
@@ -456,10 +460,10 @@ impl Introductions {
 mod tests {
     use super::*;
 
-    fn part(seed: u8) -> (Introductions, Config) {
+    fn part(seed: u8) -> (Handshakes, Config) {
         let instance = Instance::new(u32::from(seed) + 1).expect("not 0");
         let config = Config::new(instance, crate::base::Seed::new([seed; 32]));
-        (Introductions::new(SecretRng::from_seed([seed; 32])), config)
+        (Handshakes::new(SecretRng::from_seed([seed; 32])), config)
     }
 
     const ASKER: SocketAddr =
@@ -468,7 +472,7 @@ mod tests {
     #[test]
     fn a_cookie_is_good_for_its_asker_and_for_a_while() {
         let (part, config) = part(1);
-        let hello = Handshake { nonce: 9, ..Introductions::about_us(&config, Stage::Hello) };
+        let hello = Handshake { nonce: 9, ..Handshakes::about_us(&config, Stage::Hello) };
         let now = Time(1 << 40);
         let cookie = part.cookies.bake(now, ASKER, &hello);
         let confirm = Handshake { cookie, ..hello };
@@ -507,10 +511,10 @@ mod tests {
             }
             now = part.deadline().expect("it goes on");
             match part.handle_timeout(now, &config, &peers, Span::secs(12)) {
-                Some(Silent::ForGood(peer, OpError::Unreachable)) => break peer,
-                Some(Silent::ForGood(..)) => panic!("it is not there"),
-                Some(Silent::For(silent, since)) => told.push((silent, since)),
-                Some(Silent::Unlisted(..)) => panic!("nobody said so"),
+                Some(SilentPeer::ForGood(peer, OpError::Unreachable)) => break peer,
+                Some(SilentPeer::ForGood(..)) => panic!("it is not there"),
+                Some(SilentPeer::For(silent, since)) => told.push((silent, since)),
+                Some(SilentPeer::Unlisted(..)) => panic!("nobody said so"),
                 None => {}
             }
         };
@@ -524,7 +528,7 @@ mod tests {
 
     #[test]
     fn strangers_cause_a_bounded_number_of_answers() {
-        let mut allowance = Allowance { left: BURST, at: Time::ZERO };
+        let mut allowance = AnswerAllowance { left: BURST, at: Time::ZERO };
         let taken = (0..10 * BURST).filter(|_| allowance.take(Time(5))).count() as u64;
         assert_eq!(taken, BURST);
         let later = Time(5) + Span::millis(10);

@@ -14,22 +14,22 @@ const ASKING: Span = Span::millis(4);
 const DEAF_LONG: u8 = 3;
 const ASKING_LONG: Span = Span::millis(100);
 
-/// Questions in a row.
+/// The number of questions in a row.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct QuestionCount {
     /// The oldest packet not received, at all of them.
     received: Psn,
     times: u8,
     since: Tick,
 }
 
-impl Default for Asked {
+impl Default for QuestionCount {
     fn default() -> Self {
         Self { received: Psn(0), times: 0, since: Tick::at(Time::ZERO) }
     }
 }
 
-impl Asked {
+impl QuestionCount {
     /// The peer asks what arrived; all before `received` did. Whether it seems to hear no answer.
     pub(crate) fn again(&mut self, now: Time, received: Psn) -> bool {
         if self.times == 0 || self.received != received {
@@ -52,21 +52,28 @@ mod tests {
     use super::*;
 
     /// Which of `times` questions, one every `apart`, show that the peer is deaf.
-    fn deaf(asked: &mut Asked, times: u64, apart: Span, received: impl Fn(u64) -> u32) -> Vec<u64> {
+    fn deaf(
+        asked: &mut QuestionCount,
+        times: u64,
+        apart: Span,
+        received: impl Fn(u64) -> u32,
+    ) -> Vec<u64> {
         let mut ask = |n: &u64| asked.again(Time::ZERO + apart * (n + 1), Psn(received(*n)));
         (0..times).filter(|n| ask(n)).collect()
     }
 
     #[test]
     fn who_asks_for_a_while_and_sends_nothing_else_is_deaf() {
-        assert_eq!(deaf(&mut Asked::default(), 20, Span::millis(2), |_| 7), [7, 15]);
+        assert_eq!(deaf(&mut QuestionCount::default(), 20, Span::millis(2), |_| 7), [7, 15]);
         // It gets something through.
-        assert!(deaf(&mut Asked::default(), 40, Span::millis(2), |n| (n / 6) as u32).is_empty());
+        assert!(
+            deaf(&mut QuestionCount::default(), 40, Span::millis(2), |n| (n / 6) as u32).is_empty()
+        );
         // It asks seldom.
-        let seldom = deaf(&mut Asked::default(), 7, Span::millis(200), |_| 7);
+        let seldom = deaf(&mut QuestionCount::default(), 7, Span::millis(200), |_| 7);
         assert_eq!(seldom, [2, 5]);
         // All came at once, to one who was away; then one more.
-        let mut asked = Asked::default();
+        let mut asked = QuestionCount::default();
         assert!(deaf(&mut asked, 23, Span::ZERO, |_| 7).is_empty());
         assert!(asked.again(Time::ZERO + Span::millis(9), Psn(7)));
     }

@@ -50,7 +50,7 @@ impl Engine {
         let mut used = vec![false; self.peers.places()];
         let contexts = self.contexts.iter().map(|context| context.peer);
         let operations = self.outbound.ops().peers().chain(self.inbox.peers());
-        let told = self.report.peers().chain(self.introductions.asked()).chain(self.links.peers());
+        let told = self.report.peers().chain(self.handshakes.asked()).chain(self.links.peers());
         for peer in contexts.chain(operations).chain(told) {
             used[peer.0 as usize] = true;
         }

@@ -1,13 +1,13 @@
-//! What two endpoints prove to each other, and what follows for them from an exchange of introductions.
+//! What two endpoints prove to each other, and what follows for them from an exchange of handshakes.
 
 use crate::base::{Instance, JobKey, Proof, Purpose};
 use crate::reliability::Association;
 use crate::wire::Handshake;
 
-/// What both ends see of an exchange.
-pub(super) struct Exchange([u64; 3]);
+/// The values of a handshake that both ends see.
+pub(super) struct Transcript([u64; 3]);
 
-impl Exchange {
+impl Transcript {
     /// The exchange between two instances that a challenge, or what confirms it, belongs to.
     pub(super) fn new(asker: Instance, answerer: Instance, intro: &Handshake) -> Self {
         let who = u64::from(asker.get()) << 32 | u64::from(answerer.get());

@@ -7,7 +7,7 @@ use crate::api::{Notice, OpError, Patience, PeerId, Trouble};
 use crate::base::{Span, Time};
 use crate::channel::{ChannelId, LinkId};
 use crate::contexts::Context;
-use crate::introductions::{LONG_SILENCE, REFUSED_PATIENCE};
+use crate::handshake::{LONG_SILENCE, REFUSED_PATIENCE};
 use crate::liveness::Liveness;
 use crate::outbound::lose_short;
 use crate::peers::Peers;
@@ -17,13 +17,13 @@ use crate::report::Losses;
 /// The number of peers on the host of a silent peer that are asked for a sign of life at a time.
 const MOST_ASKED: usize = 4;
 
-/// What ends, at an engine and at a time.
-pub(super) struct Ending<'a> {
+/// An engine at a time, for the ends of operations, channels and peers.
+pub(super) struct Teardown<'a> {
     engine: &'a mut Engine,
     now: Time,
 }
 
-impl Ending<'_> {
+impl Teardown<'_> {
     /// A context is gone: what is kept beside it goes, but for what is queued on it.
     fn remove_context(&mut self, id: ChannelId, error: OpError) -> Option<Box<Context>> {
         let context = self.engine.contexts.remove(id)?;
@@ -62,7 +62,7 @@ impl Ending<'_> {
         let Some(peer) = self.engine.contexts.get(channel).map(|context| context.peer) else {
             return;
         };
-        let refused = error == OpError::Unreachable && self.engine.introductions.is_unlisted(peer);
+        let refused = error == OpError::Unreachable && self.engine.handshakes.is_unlisted(peer);
         let error = if refused { OpError::NotListed } else { error };
         let before = self.engine.report.losses();
         let Some(context) = self.remove_context(channel, error) else { return };
@@ -226,8 +226,8 @@ impl Ending<'_> {
 
 impl Engine {
     /// Something ends now.
-    pub(super) const fn ending(&mut self, now: Time) -> Ending<'_> {
-        Ending { engine: self, now }
+    pub(super) const fn ending(&mut self, now: Time) -> Teardown<'_> {
+        Teardown { engine: self, now }
     }
 
     /// Nobody was here since something was due: whoever was waited for in that time could not be heard.
@@ -235,7 +235,7 @@ impl Engine {
     pub(super) fn excuse_absence(&mut self, now: Time) {
         let Some(due) = self.poll_timeout() else { return };
         let absent = self.pdcs.absent(now, due);
-        self.introductions.excuse(now, absent);
+        self.handshakes.excuse(now, absent);
         self.inbox.excuse(now, absent);
         self.links.excuse(now, absent);
     }

@@ -10,10 +10,10 @@ use crate::peers::Peers;
 use crate::reliability::PdcId;
 use crate::report::Report;
 
-/// What [`Paths`] borrows of an engine.
+/// What [`PathSizeUpdate`] borrows of an engine.
 macro_rules! paths {
     ($engine:expr) => {
-        crate::engine::sizes::Paths {
+        crate::engine::packet_sizes::PathSizeUpdate {
             peers: &mut $engine.peers,
             contexts: &mut $engine.contexts,
             report: &mut $engine.report,
@@ -48,14 +48,14 @@ impl Engine {
 /// behind packets as long as they are.
 const PATIENCE: u8 = 8;
 
-/// What a packet that does not arrive, and time, do to the sizes of paths.
-pub(super) struct Paths<'a> {
+/// The parts of an engine that change with the packet size of a path.
+pub(super) struct PathSizeUpdate<'a> {
     pub(super) peers: &'a mut Peers,
     pub(super) contexts: &'a mut Contexts,
     pub(super) report: &'a mut Report,
 }
 
-impl Paths<'_> {
+impl PathSizeUpdate<'_> {
     /// A packet does not arrive however often it is sent. That is the path's fault only if the peer has answered
     /// something since: one that answers nothing may compute, or be gone. Who never answered on the context has
     /// introduced itself just before, but may not have had a processor since: true when it is to be asked by a short
