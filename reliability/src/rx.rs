@@ -1,7 +1,7 @@
 //! The receiving half of a context: what arrived, and what is acknowledged of it.
 
 mod next_ack;
-mod responses;
+mod rare;
 mod unreported;
 mod window;
 
@@ -9,11 +9,10 @@ use crate::base::{Psn, Span, Time};
 use crate::cc;
 use crate::config::Config;
 use crate::deadlines::{Deadlines, Timer};
-use crate::pdcs::Originals;
 use crate::types::PdcId;
 use crate::wire::Response;
 use next_ack::NextAck;
-use responses::ResponseStore;
+pub(crate) use rare::RareRx;
 pub(crate) use window::{Holes, Window};
 
 /// How many PSNs below the window a late packet may lie and still be told from nonsense.
@@ -90,38 +89,7 @@ pub(crate) struct Rx {
     /// Congestion control's part.
     flow: cc::RxFlow,
     next_ack: NextAck,
-    responses: ResponseStore,
-    rare: Option<Box<RareRx>>,
-}
-
-/// The parts of a receiving half that most contexts never need.
-#[derive(Debug, Default)]
-pub(crate) struct RareRx {
-    /// The peer's packets that it replaced by fragments.
-    pub(crate) originals: Originals,
-    /// The credit that the peer wants in all, as far as known, in nominal bytes.
-    demanded: u64,
-    /// The records that switches wrote into the packet that arrived last, where the next ACK sends them back.
-    telemetry: Option<Box<cc::Hops>>,
-}
-
-impl RareRx {
-    /// Returns the credit that `units` of the wire, the low bits of the sum, ask for in all.
-    pub(crate) fn on_demand(&mut self, units: u32) -> u64 {
-        let demanded = cc::credit_bytes(self.demanded, units);
-        self.demanded = self.demanded.max(demanded);
-        demanded
-    }
-
-    /// Returns the telemetry of the packet that the next ACK will be about.
-    pub(crate) fn telemetry(&self) -> &cc::Hops {
-        self.telemetry.as_deref().unwrap_or_default()
-    }
-
-    /// Keeps the telemetry of a packet that arrived.
-    pub(crate) fn keep_telemetry(&mut self, hops: &cc::Hops) {
-        **self.telemetry.get_or_insert_default() = *hops;
-    }
+    rare: RareRx,
 }
 
 impl Rx {
@@ -131,14 +99,13 @@ impl Rx {
             window: Window::new(start),
             flow: cc::RxFlow::new(id.to_u32()),
             next_ack: NextAck::new(start),
-            responses: ResponseStore::default(),
-            rare: None,
+            rare: RareRx::default(),
         }
     }
 
-    /// Returns the parts that most contexts never need, made when they are first needed.
-    pub(crate) fn rare_mut(&mut self) -> &mut RareRx {
-        self.rare.get_or_insert_default()
+    /// Returns the parts that most contexts never need.
+    pub(crate) const fn rare_mut(&mut self) -> &mut RareRx {
+        &mut self.rare
     }
 
     /// What arrived.
@@ -157,7 +124,7 @@ impl Rx {
     /// one. It does not pass a response that waits to be cleared.
     #[inline]
     pub(crate) fn cack(&self) -> Psn {
-        let end = match self.responses.oldest() {
+        let end = match self.rare.oldest_response() {
             // A response may lie beyond a hole.
             Some(psn) if psn.is_before(self.window.base()) => psn,
             _ => self.window.base(),
@@ -217,7 +184,7 @@ impl Rx {
             self.next_ack.request();
         }
         match response {
-            Some(response) => self.responses.add(psn, response),
+            Some(response) => self.rare.add_response(psn, response),
             None => self.next_ack.set_subject(now, psn, received.retx, received.ce),
         }
         timers.set_earlier(Timer::Ack, now + wait);
@@ -227,7 +194,7 @@ impl Rx {
     /// came: then [`Rx::record_run`] takes what begins there, however much it is.
     #[inline]
     pub(crate) fn goes_on_at(&self, psn: Psn) -> bool {
-        self.is_whole() && self.window.end() == psn && self.responses.is_empty()
+        self.is_whole() && self.window.end() == psn && self.rare.has_no_responses()
     }
 
     /// Whether nothing is missing before what arrived.
@@ -242,7 +209,7 @@ impl Rx {
     pub(crate) fn takes_run(&self, psn: Psn, count: u16, window: u16) -> bool {
         let last = psn.plus(u32::from(count)).distance(self.window.base());
         self.window.end() == psn
-            && self.responses.is_empty()
+            && self.rare.has_no_responses()
             && (self.is_whole() || last <= i32::from(window))
     }
 
@@ -271,7 +238,7 @@ impl Rx {
     /// A packet whose place was [`PsnPlace::Duplicate`] arrived: acknowledge again what is known.
     #[inline]
     pub(crate) fn on_duplicate(&mut self, now: Time, psn: Psn, retx: bool) {
-        if !self.responses.send_again(psn) {
+        if !self.rare.resend_response(psn) {
             self.next_ack.set_subject(now, psn, retx, false);
             if !psn.is_before(self.window.base())
                 && let Some(unreported) = self.window.unreported_mut()
@@ -295,7 +262,7 @@ impl Rx {
     /// The peer has every response up to `psn`.
     #[inline]
     pub(crate) fn on_cleared(&mut self, psn: Psn) {
-        self.responses.clear(psn);
+        self.rare.clear_responses(psn);
     }
 
     /// An acknowledgement is wanted although nothing arrived, or because its time has come.
@@ -314,13 +281,13 @@ impl Rx {
     /// Whether [`Rx::next_ack`] has one.
     #[inline]
     pub(crate) fn is_ack_due(&self) -> bool {
-        self.next_ack.is_due() || self.responses.is_due()
+        self.next_ack.is_due() || self.rare.is_response_due()
     }
 
     /// Whether the initiator should be asked to clear responses.
     #[inline]
-    pub(crate) const fn wants_clear(&self) -> bool {
-        !self.responses.is_empty()
+    pub(crate) fn wants_clear(&self) -> bool {
+        !self.rare.has_no_responses()
     }
 
     /// The next ACK of this round, if any: those with a response first, then one that describes the
@@ -332,7 +299,7 @@ impl Rx {
         timers: &mut Deadlines,
         config: &Config,
     ) -> Option<AckBody> {
-        if let Some((psn, response)) = self.responses.take_due() {
+        if let Some((psn, response)) = self.rare.take_due_response() {
             let cack = self.cack();
             let sack_base = cack.plus(1);
             return Some(AckBody {
@@ -387,7 +354,7 @@ impl Rx {
     /// What arrived of the 64 packets from `from` on and may be shown.
     #[inline]
     fn sack(&self, from: Psn) -> u64 {
-        self.responses.hide(from, self.window.map(from))
+        self.rare.hide_responses(from, self.window.map(from))
     }
 
     /// Gives back what it borrowed; nothing may be received any more.

@@ -71,7 +71,7 @@ impl<D: Copy> Pdcs<D> {
     #[must_use]
     pub fn is_fragment_repeated(&mut self, id: PdcId, original: Psn) -> bool {
         self.table.get_mut(id).is_some_and(|pdc| {
-            pdc.rx().has(original) && !pdc.rx_mut().rare_mut().originals.contains(original)
+            pdc.rx().has(original) && !pdc.rx_mut().rare_mut().originals_mut().contains(original)
         })
     }
 
@@ -81,7 +81,7 @@ impl<D: Copy> Pdcs<D> {
     #[must_use]
     pub fn accepts_fragment(&mut self, id: PdcId, original: Psn, count: u8) -> bool {
         let pdc = self.table.get_mut(id);
-        pdc.is_some_and(|pdc| pdc.rx_mut().rare_mut().originals.accepts(original, count))
+        pdc.is_some_and(|pdc| pdc.rx_mut().rare_mut().originals_mut().accepts(original, count))
     }
 
     /// Records that the engine took one of the `count` fragments of `original`, which was
@@ -89,7 +89,7 @@ impl<D: Copy> Pdcs<D> {
     pub fn take_fragment(&mut self, id: PdcId, original: Psn, count: u8) {
         self.shared.fragmented = true;
         if let Some(pdc) = self.table.get_mut(id) {
-            pdc.rx_mut().rare_mut().originals.take(original, count);
+            pdc.rx_mut().rare_mut().originals_mut().take(original, count);
         }
     }
 
@@ -97,7 +97,7 @@ impl<D: Copy> Pdcs<D> {
     /// sender repeats the first fragment, which has the same PSN. Returns the packet otherwise.
     pub fn discard_original(&mut self, delivery: Delivery) -> Option<Delivery> {
         let pdc = self.table.get_mut(delivery.id())?;
-        if !pdc.rx_mut().rare_mut().originals.contains(delivery.psn()) {
+        if !pdc.rx_mut().rare_mut().originals_mut().contains(delivery.psn()) {
             return Some(delivery);
         }
         let (id, psn) = delivery.spend();

@@ -1,0 +1,175 @@
+//! The parts of a receiving half that most contexts never need: responses that the initiator must not miss (guaranteed
+//! delivery), fragments, credit that the peer asks for, and telemetry to send back.
+
+use crate::base::Psn;
+use crate::cc::{self, Hops};
+use crate::pdcs::Originals;
+use crate::wire::Response;
+
+/// A response that the peer has not cleared yet.
+#[derive(Clone, Copy, Debug)]
+struct StoredResponse {
+    psn: Psn,
+    response: Response,
+    /// To be sent, for the first time or again.
+    due: bool,
+}
+
+/// The parts, in a box of their own that is made when one of them is first needed.
+#[derive(Debug, Default)]
+struct Parts {
+    /// The responses that the peer has not cleared yet, by PSN.
+    responses: Vec<StoredResponse>,
+    /// The peer's packets that it replaced by fragments.
+    originals: Originals,
+    /// The credit that the peer wants in all, as far as known, in nominal bytes.
+    demanded: u64,
+    /// The records that switches wrote into the packet that arrived last, where the next ACK sends them back.
+    telemetry: Option<Box<Hops>>,
+}
+
+/// See the module's documentation. It is one pointer, because an idle context must stay small.
+#[derive(Debug, Default)]
+pub(crate) struct RareRx(Option<Box<Parts>>);
+
+impl RareRx {
+    /// Returns the peer's packets that it replaced by fragments.
+    pub(crate) fn originals_mut(&mut self) -> &mut Originals {
+        &mut self.0.get_or_insert_default().originals
+    }
+
+    /// Returns the credit that `units` of the wire, the low bits of the sum, ask for in all.
+    pub(crate) fn on_demand(&mut self, units: u32) -> u64 {
+        let parts = self.0.get_or_insert_default();
+        let demanded = cc::credit_bytes(parts.demanded, units);
+        parts.demanded = parts.demanded.max(demanded);
+        demanded
+    }
+
+    /// Returns the telemetry of the packet that the next ACK will be about.
+    pub(crate) fn telemetry(&self) -> &Hops {
+        self.0.as_ref().and_then(|parts| parts.telemetry.as_deref()).unwrap_or_default()
+    }
+
+    /// Keeps the telemetry of a packet that arrived.
+    pub(crate) fn keep_telemetry(&mut self, hops: &Hops) {
+        **self.0.get_or_insert_default().telemetry.get_or_insert_default() = *hops;
+    }
+
+    #[inline]
+    fn responses(&self) -> &[StoredResponse] {
+        self.0.as_ref().map_or(&[], |parts| &parts.responses)
+    }
+
+    #[inline]
+    fn responses_mut(&mut self) -> &mut [StoredResponse] {
+        self.0.as_mut().map_or(&mut [], |parts| &mut parts.responses)
+    }
+
+    /// Returns whether no response waits to be cleared.
+    #[inline]
+    pub(super) fn has_no_responses(&self) -> bool {
+        self.responses().is_empty()
+    }
+
+    /// Returns the PSN of the oldest packet whose response is kept.
+    #[inline]
+    pub(super) fn oldest_response(&self) -> Option<Psn> {
+        self.responses().first().map(|stored| stored.psn)
+    }
+
+    /// Keeps the response to packet `psn`, and sends it.
+    pub(super) fn add_response(&mut self, psn: Psn, response: Response) {
+        let all = &mut self.0.get_or_insert_default().responses;
+        let at = all.partition_point(|stored| stored.psn.is_before(psn));
+        all.insert(at, StoredResponse { psn, response, due: true });
+    }
+
+    /// Sends the response to packet `psn` again; `false` if none is kept.
+    #[inline]
+    pub(super) fn resend_response(&mut self, psn: Psn) -> bool {
+        let all = self.responses_mut();
+        let found = all.binary_search_by(|stored| stored.psn.distance(psn).cmp(&0));
+        if let Ok(at) = found {
+            all[at].due = true;
+        }
+        found.is_ok()
+    }
+
+    /// Discards every response up to `psn`, which the peer has.
+    #[inline]
+    pub(super) fn clear_responses(&mut self, psn: Psn) {
+        if let Some(parts) = &mut self.0 {
+            parts.responses.retain(|stored| stored.psn.is_after(psn));
+        }
+    }
+
+    /// Returns whether a response is to be sent.
+    #[inline]
+    pub(super) fn is_response_due(&self) -> bool {
+        self.responses().iter().any(|stored| stored.due)
+    }
+
+    /// Returns the next response to send, and the PSN of its packet.
+    #[inline]
+    pub(super) fn take_due_response(&mut self) -> Option<(Psn, Response)> {
+        let stored = self.responses_mut().iter_mut().find(|stored| stored.due)?;
+        stored.due = false;
+        Some((stored.psn, stored.response))
+    }
+
+    /// Clears the bits of their packets in a SACK bitmap that begins at `from`: that such a packet arrived
+    /// is reported by the ACK that carries the response, and by nothing else.
+    #[inline]
+    pub(super) fn hide_responses(&self, from: Psn, mut map: u64) -> u64 {
+        for stored in self.responses() {
+            let at = stored.psn.distance(from);
+            if (0..64).contains(&at) {
+                map &= !(1 << at);
+            }
+        }
+        map
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::{List, ResponseOpcode, ReturnCode};
+
+    fn response(id: u16) -> Response {
+        Response {
+            list: List::Expected,
+            opcode: ResponseOpcode::Response,
+            return_code: ReturnCode::Ok,
+            message_id: id,
+            ri_generation: 0,
+            job_id: 0,
+            modified_length: 0,
+        }
+    }
+
+    #[test]
+    fn responses_are_sent_in_order_and_kept_until_cleared() {
+        let mut all = RareRx::default();
+        for psn in [5, 3, 4] {
+            all.add_response(Psn(psn), response(psn as u16));
+        }
+        assert_eq!(all.oldest_response(), Some(Psn(3)));
+        let mut sent =
+            || all.take_due_response().map(|(psn, response)| (psn.0, response.message_id));
+        assert_eq!(
+            [sent(), sent(), sent(), sent()],
+            [Some((3, 3)), Some((4, 4)), Some((5, 5)), None]
+        );
+        assert!(
+            all.resend_response(Psn(4)) && !all.resend_response(Psn(6)) && all.is_response_due()
+        );
+        assert_eq!(all.take_due_response().map(|(psn, _)| psn), Some(Psn(4)));
+        assert_eq!(all.hide_responses(Psn(2), u64::MAX), !0b1110);
+        all.clear_responses(Psn(4));
+        assert_eq!((all.oldest_response(), all.has_no_responses()), (Some(Psn(5)), false));
+        all.clear_responses(Psn(9));
+        assert!(all.has_no_responses());
+    }
+}
