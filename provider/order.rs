@@ -1,6 +1,6 @@
 //! The order of operations that an endpoint keeps: `msg_order`, and the sizes up to which it holds.
 
-use squall_engine::{Classes, Order};
+use squall_engine::{OperationClasses, Order};
 
 use crate::flags::order::{
     ATOMIC_RAR, ATOMIC_RAW, ATOMIC_WAR, ATOMIC_WAW, RAR, RAS, RAW, RMA_RAR, RMA_RAW, RMA_WAR,
@@ -8,28 +8,28 @@ use crate::flags::order::{
 };
 
 /// RMA and atomics that read.
-const READS: Classes = Classes::READ.or(Classes::FETCH);
+const READS: OperationClasses = OperationClasses::READ.or(OperationClasses::FETCH);
 /// RMA and atomics that write.
-const WRITES: Classes = Classes::WRITE.or(Classes::UPDATE);
+const WRITES: OperationClasses = OperationClasses::WRITE.or(OperationClasses::UPDATE);
 
 /// Each bit: what comes later, and what it comes after.
-const TABLE: [(u64, Classes, Classes); 16] = [
+const TABLE: [(u64, OperationClasses, OperationClasses); 16] = [
     (RAR, READS, READS),
     (RAW, READS, WRITES),
-    (RAS, READS, Classes::SEND),
+    (RAS, READS, OperationClasses::SEND),
     (WAR, WRITES, READS),
     (WAW, WRITES, WRITES),
-    (WAS, WRITES, Classes::SEND),
-    (SAR, Classes::SEND, READS),
-    (SAW, Classes::SEND, WRITES),
-    (RMA_RAR, Classes::READ, Classes::READ),
-    (RMA_RAW, Classes::READ, Classes::WRITE),
-    (RMA_WAR, Classes::WRITE, Classes::READ),
-    (RMA_WAW, Classes::WRITE, Classes::WRITE),
-    (ATOMIC_RAR, Classes::FETCH, Classes::FETCH),
-    (ATOMIC_RAW, Classes::FETCH, Classes::UPDATE),
-    (ATOMIC_WAR, Classes::UPDATE, Classes::FETCH),
-    (ATOMIC_WAW, Classes::UPDATE, Classes::UPDATE),
+    (WAS, WRITES, OperationClasses::SEND),
+    (SAR, OperationClasses::SEND, READS),
+    (SAW, OperationClasses::SEND, WRITES),
+    (RMA_RAR, OperationClasses::READ, OperationClasses::READ),
+    (RMA_RAW, OperationClasses::READ, OperationClasses::WRITE),
+    (RMA_WAR, OperationClasses::WRITE, OperationClasses::READ),
+    (RMA_WAW, OperationClasses::WRITE, OperationClasses::WRITE),
+    (ATOMIC_RAR, OperationClasses::FETCH, OperationClasses::FETCH),
+    (ATOMIC_RAW, OperationClasses::FETCH, OperationClasses::UPDATE),
+    (ATOMIC_WAR, OperationClasses::UPDATE, OperationClasses::FETCH),
+    (ATOMIC_WAW, OperationClasses::UPDATE, OperationClasses::UPDATE),
 ];
 
 /// Order that costs nothing: messages match in it.
@@ -67,7 +67,7 @@ mod tests {
     fn every_bit_has_a_row_and_strict_is_all_of_the_first() {
         assert_eq!(ALL, 0x1ff | 0xff << 32);
         assert_eq!(of(FREE), Order::NONE);
-        assert_eq!(of(RMA_RAW), Order::NONE.with(Classes::READ, Classes::WRITE));
+        assert_eq!(of(RMA_RAW), Order::NONE.with(OperationClasses::READ, OperationClasses::WRITE));
         assert_eq!(of(RAR), of(RAR | RMA_RAR | ATOMIC_RAR));
         assert_ne!(of(RMA_WAW | ATOMIC_WAW), of(WAW), "a write after an atomic");
     }

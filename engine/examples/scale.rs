@@ -14,8 +14,8 @@ use std::net::SocketAddr;
 use squall_base::{Batch, Span, Time};
 use squall_cc::{NetworkProfile, PathsConfig, SenderConfig};
 use squall_engine::{
-    Action, Buf, Engine, Level, MatchSpace, Operation, Options, PacketMarks, PeerId, RecvMode,
-    RecvOp, TransportConfig, Visibility,
+    Action, Buf, Engine, Level, MatchSpace, NoChannels, Operation, Options, PacketMarks, PeerId,
+    RecvMode, RecvOp, TransportConfig, Visibility,
 };
 use world::{VecMemory, engine_config};
 
@@ -79,7 +79,7 @@ fn message(now: Time, from: &mut End, to: PeerId, base: u64) {
         context: 0,
         options: Options { level: Level::Transmit, ..Options::default() },
     };
-    from.engine.submit(now, &from.memory, op).expect("there is room");
+    from.engine.submit(now, &from.memory, op, None::<&mut NoChannels>).expect("there is room");
 }
 
 fn receive(now: Time, at: &mut End, base: u64) {

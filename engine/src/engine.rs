@@ -25,7 +25,7 @@ use crate::contexts::Contexts;
 use crate::counters::Counters;
 use crate::handshake::{Handshakes, SilentPeer, UnknownReply};
 use crate::inbox::{Inbox, SendRequest};
-use crate::links::Links;
+use crate::links::{FrameSink, Links};
 use crate::liveness::Liveness;
 use crate::memory::Memory;
 use crate::ops::{Part, TxOp};
@@ -54,6 +54,15 @@ pub struct Engine {
     liveness: Liveness,
     handshakes: Handshakes,
     unmatched: UnmatchedPackets,
+}
+
+/// The state of an operation that [`Engine::submit`] took.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Submitted {
+    /// The operation left through a shared-memory channel.
+    Sent,
+    /// The operation is queued. [`Engine::poll_transmit`] or [`Linking::transmit`] sends it.
+    Queued,
 }
 
 /// What [`crate::step::Step`] lends of an engine.
@@ -128,14 +137,29 @@ impl Engine {
         self.pdcs.config()
     }
 
-    /// Takes an outbound operation. Its buffer must stay as it is until the completion; an injected
-    /// one's is free when this returns.
+    /// Takes an outbound operation: every operation that sends enters here. Its buffer must stay as it is until the
+    /// completion; that of an injected operation is free when this returns.
+    ///
+    /// `channels` are the shared-memory channels of the endpoint. A message that fits into one record, to a peer with such a
+    /// channel, leaves in this call if no earlier operation is in its way. Every other operation is queued.
     ///
     /// # Errors
     /// [`Refused`]; nothing has happened then.
     #[inline]
-    pub fn submit<M: Memory>(&mut self, now: Time, mem: &M, op: Operation) -> Result<(), Refused> {
-        self.outbound.submit(&mut step!(self, now), mem, op)
+    pub fn submit<M: Memory, S: FrameSink>(
+        &mut self,
+        now: Time,
+        mem: &M,
+        op: Operation,
+        channels: Option<&mut S>,
+    ) -> Result<Submitted, Refused> {
+        let step = &mut step!(self, now);
+        if let Some(channels) = channels
+            && self.outbound.send_short(step, &op, channels)
+        {
+            return Ok(Submitted::Sent);
+        }
+        self.outbound.submit(step, mem, op).map(|()| Submitted::Queued)
     }
 
     /// Takes a receiving call: posts a buffer, or looks for what waits. Whether it only waits now, so that

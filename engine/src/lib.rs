@@ -61,10 +61,10 @@ pub use atomics::{atomic_combine, atomic_compares, atomic_most, atomic_size};
 pub use channel::LinkId;
 pub use config::Config;
 pub use counters::Counters;
-pub use engine::{Acquaintance, Engine, LinkEnd, Linking, PacketMarks, Shutdown};
+pub use engine::{Acquaintance, Engine, LinkEnd, Linking, PacketMarks, Shutdown, Submitted};
 pub use fences::{OperationClasses, Order};
 pub use holdings::Holdings;
-pub use links::{FramePayload, FrameSink, FrameTaken, Referred, Room};
+pub use links::{FramePayload, FrameSink, FrameTaken, NoChannels, Referred, Room};
 pub use memory::{Access, Buf, KeyError, Memory};
 pub use peers::{PeerState, Peers};
 pub use reliability::{

@@ -108,6 +108,16 @@ pub trait FrameSink {
     }
 }
 
+/// The channels of an endpoint that has none: what [`crate::Engine::submit`] takes as `None`.
+#[derive(Debug)]
+pub enum NoChannels {}
+
+impl FrameSink for NoChannels {
+    fn send(&mut self, _: LinkId, _: &[u8], _: FramePayload<'_>) -> bool {
+        match *self {}
+    }
+}
+
 /// What came of an attempt to refer to a payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Referred {

@@ -4,7 +4,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use squall_base::{RegionId, Time};
-use squall_engine::{Completion, Engine, Operation, PeerId, Visibility};
+use squall_engine::{Completion, Engine, Operation, PeerId, Refused, Submitted, Visibility};
 
 use super::Settings;
 use super::bindings::Bindings;
@@ -15,7 +15,7 @@ use crate::addr::Name;
 use crate::background;
 use crate::endpoint_lock::EndpointLock;
 use crate::monitor::Monitor;
-use crate::mr::Regions;
+use crate::mr::{Regions, UserMemory};
 use crate::optional::Facilities;
 use crate::stats::{Statistics, Turns};
 use crate::trace::Tracer;
@@ -216,11 +216,10 @@ impl Core {
         links.has_frames() || links.has_packets()
     }
 
-    /// Sends a short message through a shared-memory channel at once, if there is one and nothing is in its way.
-    /// Returns whether it was sent.
+    /// Submits an operation of the application to the engine.
     #[inline]
-    pub(crate) fn send_short(&mut self, now: Time, op: &Operation) -> bool {
-        self.poller.send_short(now, &mut self.engine, op)
+    pub(crate) fn submit(&mut self, now: Time, op: Operation) -> Result<Submitted, Refused> {
+        self.poller.submit(now, &mut self.engine, &UserMemory(&self.regions), op)
     }
 
     /// Sends an operation of `bytes` that was posted, or defers it to send it with others.

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::os::fd::RawFd;
 
 use squall_base::{Span, Time, Train};
-use squall_engine::{Engine, Operation, PacketMarks, Trouble};
+use squall_engine::{Engine, Operation, PacketMarks, Refused, Submitted, Trouble};
 use squall_net::{Counters, NetError, Port, RxMeta, UdpPort, UnreachableReason};
 
 use super::peer_cache::PeerCache;
@@ -151,11 +151,16 @@ impl Poller {
         self.channels.rearm();
     }
 
-    /// Sends a short message through a shared-memory channel at once, if there is one and nothing is in its way.
-    /// Returns whether it was sent.
+    /// Submits an operation to the engine, with the shared-memory channels through which it may leave at once.
     #[inline]
-    pub(crate) fn send_short(&mut self, now: Time, engine: &mut Engine, op: &Operation) -> bool {
-        self.channels.send_short(now, engine, op)
+    pub(crate) fn submit(
+        &mut self,
+        now: Time,
+        engine: &mut Engine,
+        mem: &UserMemory<'_>,
+        op: Operation,
+    ) -> Result<Submitted, Refused> {
+        self.channels.submit(now, engine, mem, op)
     }
 
     /// Hands the engine what arrived at the sockets and in shared-memory channels. The sockets are polled less often

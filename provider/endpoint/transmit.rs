@@ -4,7 +4,8 @@ use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 
 use squall_engine::{
-    Action, Buf, Completion, Level, MatchSpace, OpKind, Operation, Options, Refused, Visibility,
+    Action, Buf, Completion, Level, MatchSpace, OpKind, Operation, Options, Refused, Submitted,
+    Visibility,
 };
 
 use crate::clock;
@@ -14,7 +15,6 @@ use crate::endpoint::{Endpoint, Inner};
 use crate::errno::{Errno, Result};
 use crate::flags;
 use crate::info::limits;
-use crate::mr::UserMemory;
 use crate::optional::triggered_work::operations::{self, Deferred};
 use crate::trace::TracedOperation;
 
@@ -298,21 +298,21 @@ impl Endpoint {
             self.begin_work();
             return staged;
         }
-        if core.send_short(now, &op) {
-            // It was sent.
-        } else if let Err(refused) = core.engine.submit(now, &UserMemory(&core.regions), op) {
-            if deferred.is_some() {
-                core.optional.triggered.forget(context);
+        match core.submit(now, op) {
+            Ok(Submitted::Sent) => {}
+            Ok(Submitted::Queued) => core.handle_posted(now, bytes, more),
+            Err(refused) => {
+                if deferred.is_some() {
+                    core.optional.triggered.forget(context);
+                }
+                if refused == Refused::Again {
+                    // Progress, before the application tries again.
+                    let busy = core.turn(bindings);
+                    drop(inner);
+                    self.begin_work_after(busy);
+                }
+                return Err(refused.into());
             }
-            if refused == Refused::Again {
-                // Progress, before the application tries again.
-                let busy = core.turn(bindings);
-                drop(inner);
-                self.begin_work_after(busy);
-            }
-            return Err(refused.into());
-        } else {
-            core.handle_posted(now, bytes, more);
         }
         if let Some(traced) = traced {
             core.trace.record_begin(&core.engine, now, traced);

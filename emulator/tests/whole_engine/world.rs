@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 use squall_base::{Batch, Rng, SecretRng, Time, TrafficClass, UserSlice};
 use squall_emulator::{Delivery, Emulation, Route};
 use squall_engine::{
-    Access, Completion, Config, Engine, KeyError, Memory, Operation, PacketMarks, PeerId,
+    Access, Completion, Config, Engine, KeyError, Memory, NoChannels, Operation, PacketMarks,
+    PeerId,
 };
 use squall_net::emulator::frame::PacketFrame;
 use squall_netsim::Picos;
@@ -184,7 +185,9 @@ impl World {
     pub(crate) fn submit(&mut self, at: usize, op: Operation) {
         let now = self.time();
         let host = &mut self.hosts[at];
-        host.engine.submit(now, &host.memory, op).expect("room for operations");
+        host.engine
+            .submit(now, &host.memory, op, None::<&mut NoChannels>)
+            .expect("room for operations");
     }
 
     /// Takes what hosts want to send and to report.

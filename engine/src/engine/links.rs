@@ -12,7 +12,7 @@ use core::net::SocketAddr;
 
 use super::packets::{PacketReceiver, is_ours};
 use super::{Engine, step};
-use crate::api::{OpError, Operation, PeerId};
+use crate::api::{OpError, PeerId};
 use crate::base::{Instance, Time};
 use crate::channel::{ChannelId, LinkId};
 use crate::links::frame::{Frame, MAX_PAYLOAD};
@@ -309,13 +309,6 @@ impl Linking<'_> {
         }
         let step = &mut step!(self.engine, now);
         transmit_frames(&mut self.engine.outbound, step, sink)
-    }
-
-    /// Sends an operation of the user as one frame, in place of [`Engine::submit`], if it is a message that fits into one, to a peer
-    /// with a link, and nothing is in its way. Whether it did; nothing has happened otherwise.
-    #[inline]
-    pub fn send_short(&mut self, now: Time, op: &Operation, sink: &mut impl FrameSink) -> bool {
-        self.engine.outbound.send_short(&mut step!(self.engine, now), op, sink)
     }
 
     /// Lets links go on whose peers have got all that was sent to them as packets.

@@ -485,7 +485,7 @@ impl<'a, M: Memory> PacketReceiver<'a, M> {
                     self.engine.forget_peers(self.now);
                 }
                 HandshakeOutcome::Ended(peer, error) => {
-                    self.engine.ending(self.now).fail_peer(peer, error)
+                    self.engine.ending(self.now).fail_peer(peer, error);
                 }
                 HandshakeOutcome::Succeeded(peer) => {
                     self.engine.ending(self.now).peer_restarted(peer);

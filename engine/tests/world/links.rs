@@ -4,8 +4,7 @@ use std::collections::VecDeque;
 
 use squall_base::Rng;
 use squall_engine::{
-    Buf, FramePayload, FrameSink, FrameTaken, LinkEnd, LinkId, Memory as _, Operation, Referred,
-    Room,
+    Buf, FramePayload, FrameSink, FrameTaken, LinkEnd, LinkId, Memory as _, Referred, Room,
 };
 
 use super::{VecMemory, World};
@@ -82,7 +81,7 @@ impl Default for MockLinks {
 }
 
 /// What one host sends.
-struct Sink<'a> {
+pub(super) struct Sink<'a> {
     lanes: &'a mut [Lane],
     room: usize,
     host: usize,
@@ -180,7 +179,7 @@ impl MockLinks {
     }
 
     /// Where frames of host `n` go.
-    fn sink<'a>(&'a mut self, host: usize, memory: &'a VecMemory) -> Sink<'a> {
+    pub(super) fn sink<'a>(&'a mut self, host: usize, memory: &'a VecMemory) -> Sink<'a> {
         let Self { lanes, room, unfetchable, referred, .. } = self;
         let (room, unfetchable) = (*room, *unfetchable);
         Sink { lanes, room, host, memory, unfetchable, referred }
@@ -242,13 +241,6 @@ impl World {
                 self.links.woken |= before == Room::None && room < before;
             }
         }
-    }
-
-    /// Host `n` sends an operation as a short message, if it may. Whether it did.
-    pub(super) fn send_short(&mut self, n: usize, op: &Operation) -> bool {
-        let host = &mut self.hosts[n];
-        let mut sink = self.links.sink(n, &host.memory);
-        host.engine.links().send_short(self.now, op, &mut sink)
     }
 
     /// Hosts that were introduced to host `n` link to it.

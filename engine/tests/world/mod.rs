@@ -470,11 +470,9 @@ impl World {
 
     /// Host `n` takes an operation.
     pub fn submit(&mut self, n: usize, op: Operation) -> Result<(), Refused> {
-        if self.send_short(n, &op) {
-            return Ok(());
-        }
         let host = &mut self.hosts[n];
-        host.engine.submit(self.now, &host.memory, op)
+        let mut sink = self.links.sink(n, &host.memory);
+        host.engine.submit(self.now, &host.memory, op, Some(&mut sink)).map(|_| ())
     }
 
     /// Host `n` closes the region with this key.

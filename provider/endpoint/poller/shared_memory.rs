@@ -11,7 +11,7 @@ use std::os::fd::RawFd;
 use squall_base::{Instance, Span, Time, UserSlice};
 use squall_engine::{
     Access, Acquaintance, Buf, Engine, FramePayload, FrameSink, FrameTaken, KeyError, LinkEnd,
-    LinkId, Memory, Operation, PeerId, Referred, Room, WIRE_VERSION,
+    LinkId, Memory, Operation, PeerId, Referred, Refused, Room, Submitted, WIRE_VERSION,
 };
 use squall_net::{
     ChannelEvent, EndReason, MessagePort, MessageRoom, OutgoingRecord, PayloadSource,
@@ -160,11 +160,25 @@ impl ShmChannels {
         open.count > 0 && open.receive(now, engine, regions)
     }
 
-    /// Sends a short message to a peer with a channel at once, if nothing is in its way. Returns whether it was sent.
+    /// Submits an operation to the engine. A short message to a peer with a channel leaves at once, if nothing is in its way.
     #[inline]
-    pub(crate) fn send_short(&mut self, now: Time, engine: &mut Engine, op: &Operation) -> bool {
-        let Some(open) = &mut self.0 else { return false };
-        open.count > 0 && open.send_short(now, engine, op)
+    pub(crate) fn submit(
+        &mut self,
+        now: Time,
+        engine: &mut Engine,
+        mem: &UserMemory<'_>,
+        op: Operation,
+    ) -> Result<Submitted, Refused> {
+        let mut open = self.0.as_mut().filter(|open| open.count > 0);
+        let mut sink = open.as_mut().map(|open| {
+            let OpenChannels { port, numbers, .. } = &mut ***open;
+            ChannelSink { port, numbers }
+        });
+        let submitted = engine.submit(now, mem, op, sink.as_mut())?;
+        if let (Submitted::Sent, Some(open)) = (submitted, open) {
+            open.publish_state(engine);
+        }
+        Ok(submitted)
     }
 
     /// Sends records, and publishes what was taken. Returns whether any record was sent.
@@ -254,17 +268,7 @@ impl OpenChannels {
         }
     }
 
-    #[inline]
-    fn send_short(&mut self, now: Time, engine: &mut Engine, op: &Operation) -> bool {
-        let Self { port, numbers, .. } = self;
-        let sent = engine.links().send_short(now, op, &mut ChannelSink { port, numbers });
-        if sent {
-            self.publish_state(engine);
-        }
-        sent
-    }
-
-    /// Publishes to peers which of their records were taken, and wakes peers that sleep and have something to read.
+    /// Shows peers what was taken of their frames, and wakes those that sleep and have something to see.
     #[inline]
     fn publish_state(&mut self, engine: &mut Engine) {
         for at in 0..self.port.touched_channels().len() {

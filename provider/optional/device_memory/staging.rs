@@ -10,7 +10,8 @@ use std::task::Poll;
 
 use squall_base::{Space, UserSlice};
 use squall_engine::{
-    Action, Buf, Completion, MatchSpace, OpError, OpKind, Operation, RecvMode, Refused, Visibility,
+    Action, Buf, Completion, MatchSpace, NoChannels, OpError, OpKind, Operation, RecvMode, Refused,
+    Visibility,
 };
 
 use crate::endpoint::bindings::Bindings;
@@ -344,9 +345,13 @@ impl Core {
                     log::warn!("what is sent could not be copied from device memory: {error}");
                     Some(OpError::Uncopied)
                 }
-                None => match self.engine.submit(now, &UserMemory(&self.regions), first.op.clone())
-                {
-                    Ok(()) => None,
+                None => match self.engine.submit(
+                    now,
+                    &UserMemory(&self.regions),
+                    first.op.clone(),
+                    None::<&mut NoChannels>,
+                ) {
+                    Ok(_) => None,
                     Err(Refused::Again) => break,
                     // `check` said that it would be taken, and nothing that it looks at changes.
                     Err(refused) => {

@@ -2,7 +2,7 @@
 
 use super::Pdcs;
 use crate::base::Time;
-use crate::cc::{Hops, SenderList, ReceiverCc as _};
+use crate::cc::{Hops, ReceiverCc as _, SenderList};
 use crate::tx::AckFacts;
 use crate::types::{Arrival, PeerKey, RxVerdict};
 use crate::wire::{Ack, Request, Response};

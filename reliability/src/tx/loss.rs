@@ -96,8 +96,11 @@ impl<'a, D: Copy> LossEvent<'a, D> {
             }
         }
         if packets > 0 {
-            let kind =
-                if cause == RetransmitCause::Timeout { cc::Kind::TimedOut } else { cc::Kind::Lost };
+            let kind = if cause == RetransmitCause::Timeout {
+                cc::FeedbackKind::TimedOut
+            } else {
+                cc::FeedbackKind::Lost
+            };
             let feedback = cc::Feedback {
                 now: self.now,
                 kind,
