@@ -1,4 +1,4 @@
-//! What the user asks for and what it gets back: operations, completions and errors.
+//! Types that the caller and the engine exchange: operations, completions, notices and errors.
 
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
@@ -8,72 +8,74 @@ use crate::memory::Buf;
 use crate::outbound::{MAX_LEN, check_atomic};
 use crate::wire::{AmoOp, AmoType, ReturnCode};
 
-/// A peer endpoint, an index into the engine's peer table. Equal addresses have equal ids.
+/// A peer endpoint, named by its index in the engine's peer table. Equal addresses have equal ids.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PeerId(pub u32);
 
-/// Which matching space a two-sided message belongs to.
+/// The matching space of a two-sided message. A message matches only receives of the same space.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum MatchSpace {
     /// FI_MSG: matched by order (and source) alone.
     Untagged,
     /// FI_TAGGED: matched by tag (and source).
     Tagged,
-    /// What collective operations say to each other, which no other message meets: matched by tag (and source).
+    /// Messages of collective operations, kept apart from all others: matched by tag (and source).
     Collective,
 }
 
-/// What the end of an operation leaves behind for the user, besides its count.
+/// Selects which completion queue entry the end of an operation produces. Counters always count the
+/// end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Visibility {
-    /// A completion queue entry, however it ends.
+    /// Success and failure both produce an entry.
     Entry,
-    /// An entry only if it fails (FI_SELECTIVE_COMPLETION without FI_COMPLETION).
+    /// Only a failure produces an entry (FI_SELECTIVE_COMPLETION without FI_COMPLETION).
     ErrorEntry,
-    /// No entry at all: it has no context by which the user could know it (the inject calls).
+    /// No entry: the inject calls have no context by which the user could identify the operation.
     CountOnly,
-    /// What the user keeps by its context, which stands for what it really has: it is the user's to say. Here as an entry
-    /// only if it fails.
+    /// The caller keeps its own record of the operation under the context and decides there which
+    /// entry to produce. The engine treats the operation like `ErrorEntry`.
     Kept,
 }
 
-/// When the user wants an outbound operation to be complete.
+/// The moment at which the user considers an outbound operation complete.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Level {
-    /// Nothing was asked for.
+    /// The caller requested no particular level.
     Default,
     /// The buffer may be used again (FI_INJECT_COMPLETE).
     Inject,
     /// The peer's transport has all of it (FI_TRANSMIT_COMPLETE).
     Transmit,
-    /// The peer's message layer has all of it, in its place or held for a receive (FI_DELIVERY_COMPLETE).
+    /// The peer's message layer has all of it, in the receive buffer or kept for a later receive
+    /// (FI_DELIVERY_COMPLETE).
     Delivery,
     /// A receive has taken it (FI_MATCH_COMPLETE).
     Match,
 }
 
-/// One remote range.
+/// One range of remote memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RemoteSeg {
     /// Address or offset in the target's registration.
     pub address: u64,
     /// Length in bytes.
     pub len: u64,
-    /// The target's key.
+    /// Memory key that the target assigned to its registration.
     pub key: u64,
 }
 
 /// The remote side of an RMA operation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RemoteIov {
-    /// The common case.
+    /// One range, the common case: it needs no allocation.
     One(RemoteSeg),
     /// Several ranges, or none.
     Many(Box<[RemoteSeg]>),
 }
 
 impl RemoteIov {
-    /// The ranges in order.
+    /// Returns the ranges in order.
     #[must_use]
     pub fn segs(&self) -> &[RemoteSeg] {
         match self {
@@ -82,25 +84,25 @@ impl RemoteIov {
         }
     }
 
-    /// Total length in bytes, saturating.
+    /// Returns the total length in bytes, saturating.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.segs().iter().fold(0, |sum, seg| sum.saturating_add(seg.len))
     }
 
-    /// Whether there is no byte in it.
+    /// Returns whether the ranges contain no byte.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// What an outbound operation does.
+/// The kind of an outbound operation, with the parameters of that kind.
 #[derive(Clone, Debug)]
 pub enum Action {
     /// Sends a message.
     Message {
-        /// Which matching space.
+        /// The matching space.
         space: MatchSpace,
         /// The tag; zero for [`MatchSpace::Untagged`].
         tag: u64,
@@ -109,35 +111,37 @@ pub enum Action {
     Write(RemoteIov),
     /// Reads from the peer's memory.
     Read(RemoteIov),
-    /// Changes values in the peer's memory, each at once.
+    /// Changes values in the peer's memory. Each value changes atomically.
     Atomic(Box<Atomic>),
 }
 
-/// An atomic operation on the values of one type in some remote ranges. The operands are the operation's buffer.
+/// An atomic operation on values of one type in remote ranges. The operands are the operation's
+/// buffer.
 #[derive(Clone, Debug)]
 pub struct Atomic {
-    /// What happens to each value.
+    /// The calculation that is applied to each value.
     pub op: AmoOp,
     /// The type of the values.
     pub data_type: AmoType,
-    /// Where they are.
+    /// Remote ranges of the values.
     pub remote: RemoteIov,
-    /// What they are compared with, or the masks, where the operation has such.
+    /// Values to compare with, or masks, if the operation uses either.
     pub compare: Option<Buf>,
-    /// Where the values before go, when they are wanted.
+    /// Buffer for the previous values, if the operation fetches them.
     pub result: Option<Buf>,
 }
 
-/// How an outbound operation is to be carried out.
+/// Modifiers of an outbound operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// The buffer is the user's again when the call returns (FI_INJECT). Not for reads.
+    /// The caller may reuse the buffer when the call returns (FI_INJECT). Not allowed for reads.
     pub inject: bool,
-    /// When it is complete.
+    /// Completion level.
     pub level: Level,
-    /// What its end leaves behind.
+    /// Completion queue entry that the end of the operation produces.
     pub visibility: Visibility,
-    /// It, and what follows it to the same peer, begins when all that came before it has ended (FI_FENCE).
+    /// The operation, and all later ones to the same peer, start only after every earlier operation
+    /// to that peer has ended (FI_FENCE).
     pub fence: bool,
 }
 
@@ -149,28 +153,28 @@ impl Default for Options {
 }
 
 /// An outbound operation. Its buffer must stay valid until the completion, or, with
-/// [`Options::inject`], until the call returns; `policy` says which of both it is.
+/// [`Options::inject`], only until the call returns; the module `policy` decides which.
 #[derive(Clone, Debug)]
 pub struct Operation {
-    /// The other side.
+    /// The target of the operation.
     pub peer: PeerId,
-    /// What to do.
+    /// The kind of operation and its parameters.
     pub action: Action,
     /// Local buffer: source of a message or write, destination of a read.
     pub buf: Buf,
-    /// Remote CQ data (not of reads).
+    /// Remote CQ data. Reads carry none.
     pub data: Option<u64>,
     /// The user's context, returned in the completion.
     pub context: u64,
-    /// How.
+    /// Modifiers.
     pub options: Options,
 }
 
 impl Operation {
-    /// Whether it makes sense by itself, whatever there is room for.
+    /// Checks the operation's arguments, independently of the engine's state.
     ///
     /// # Errors
-    /// [`Refused`], but not [`Refused::Again`].
+    /// [`Refused`], except [`Refused::Again`].
     #[inline]
     pub fn check(&self) -> Result<(), Refused> {
         let len = self.buf.len();
@@ -188,7 +192,8 @@ impl Operation {
         }
     }
 
-    /// Whether the CPU may touch all of its buffers, as the engine takes for granted.
+    /// Returns whether the CPU may access all buffers of the operation. The engine requires this of
+    /// every operation that it is given.
     #[must_use]
     #[inline]
     pub fn is_host(&self) -> bool {
@@ -200,7 +205,7 @@ impl Operation {
     }
 }
 
-/// What a receiving call does.
+/// The action of a receive call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RecvMode {
     /// Posts a buffer for one message.
@@ -208,7 +213,7 @@ pub enum RecvMode {
     /// Posts a buffer that consecutive messages share until less than `least` bytes are left
     /// (FI_MULTI_RECV, FI_OPT_MIN_MULTI_RECV).
     Multi {
-        /// Bytes.
+        /// Smallest remaining space in bytes with which the buffer stays posted.
         least: u64,
     },
     /// Reports a waiting message and leaves it (FI_PEEK).
@@ -223,101 +228,105 @@ pub enum RecvMode {
     ClaimDiscard,
 }
 
-/// A receive. Its buffer must stay until the completion, that of several messages until the completion
-/// that releases it.
+/// A receive. Its buffer must stay valid until the completion. A multi-receive buffer must stay
+/// valid until the completion that releases it.
 #[derive(Clone, Debug)]
 pub struct RecvOp {
-    /// What to do.
+    /// The action.
     pub mode: RecvMode,
-    /// Only from this peer (FI_DIRECTED_RECV); `None` is FI_ADDR_UNSPEC.
+    /// Only messages of this peer match (FI_DIRECTED_RECV); `None` is FI_ADDR_UNSPEC.
     pub source: Option<PeerId>,
-    /// Which matching space.
+    /// The matching space.
     pub space: MatchSpace,
     /// The tag wanted; zero for [`MatchSpace::Untagged`].
     pub tag: u64,
-    /// Tag bits that do not matter.
+    /// Bit mask of the tag bits that the match ignores.
     pub ignore: u64,
-    /// Where the message goes.
+    /// Buffer for the message.
     pub buf: Buf,
-    /// The user's context, returned in the completion; also what [`crate::Engine::cancel`] and a
-    /// claim name.
+    /// The user's context. The completion returns it, and [`crate::Engine::cancel`] and claims
+    /// identify the receive by it.
     pub context: u64,
-    /// What its end leaves behind.
+    /// Completion queue entry that the end of the receive produces.
     pub visibility: Visibility,
 }
 
-/// Why an operation was not taken.
+/// The reason why the engine did not accept an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refused {
     /// Queues are full: make progress and try again (-FI_EAGAIN).
     Again,
-    /// The message is longer than `request_length` can say, or the atomic than [`crate::atomic_most`] (-FI_EMSGSIZE).
+    /// The message is longer than the 32 bits of `request_length` can express, or the atomic has
+    /// more values than [`crate::atomic_most`] (-FI_EMSGSIZE).
     TooLong,
     /// An inject larger than the inline limit (-FI_EINVAL).
     InjectTooLong,
-    /// What is read, or brought back by an atomic, cannot be injected: the buffer is written later (-FI_EBADFLAGS).
+    /// Reads and fetching atomics cannot be injected, because their buffer is written after the
+    /// call returns (-FI_EBADFLAGS).
     InjectedRead,
-    /// The ranges of an RMA operation do not add up to its buffer (-FI_EINVAL).
+    /// The lengths of the remote ranges of an RMA operation do not add up to the length of its
+    /// buffer (-FI_EINVAL).
     LengthMismatch,
     /// No message was claimed with this context (-FI_EINVAL).
     NotClaimed,
-    /// There is no such atomic operation on values of this type, or not in this form (-FI_EOPNOTSUPP).
+    /// The atomic operation is not defined for values of this type, or not in this form
+    /// (-FI_EOPNOTSUPP).
     UnsupportedAtomic,
 }
 
-/// Which kind of operation a completion ends.
+/// The kind of operation that a completion ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OpKind {
     /// A two-sided send.
     Send,
     /// A receive.
     Recv,
-    /// A look at what waits. It moved nothing, so it counts for nothing.
+    /// A peek at unexpected messages. It moves no data, so no counter counts it.
     Peek,
     /// An RMA write by this endpoint.
     Write,
     /// An RMA read by this endpoint.
     Read,
-    /// An atomic by this endpoint that brings nothing back.
+    /// An atomic by this endpoint that returns no values.
     Update,
-    /// An atomic by this endpoint that brings values back.
+    /// An atomic by this endpoint that returns the previous values.
     Fetch,
     /// A peer's RMA write landed here.
     RemoteWrite,
-    /// A peer has read something here.
+    /// A peer's RMA read of memory here was served.
     RemoteRead,
-    /// A peer's atomic has changed something here.
+    /// A peer's atomic changed memory here and returned nothing.
     RemoteUpdate,
-    /// A peer's atomic has changed something here, and brought it what was there before.
+    /// A peer's atomic accessed memory here and returned the previous values to the peer.
     RemoteFetch,
 }
 
-/// The end of an operation. Each has one.
+/// The end of an operation. Every operation has exactly one.
 #[derive(Clone, Debug)]
 pub struct Completion {
     /// The user's context; zero for an operation of a peer.
     pub context: u64,
-    /// What it was.
+    /// The kind of operation.
     pub kind: OpKind,
-    /// Its matching space; meaningless for RMA.
+    /// The matching space. It has no meaning for RMA.
     pub space: MatchSpace,
     /// Bytes delivered (receives, peeks) or sent.
     pub len: u64,
-    /// Where a received message begins.
+    /// Address of the first byte of a received message.
     pub buf: u64,
     /// Remote CQ data.
     pub data: Option<u64>,
     /// The message's tag.
     pub tag: u64,
-    /// The other side, when known.
+    /// The peer, if it is known.
     pub peer: Option<PeerId>,
     /// The region that a peer accessed; [`RegionId::LENT`] for all else.
     pub region: RegionId,
-    /// What it leaves behind.
+    /// Completion queue entry to produce.
     pub visibility: Visibility,
-    /// FI_MULTI_RECV: with this completion the user gets a multi-receive buffer back.
+    /// FI_MULTI_RECV: this completion returns the multi-receive buffer to the user.
     pub released: bool,
-    /// How it ended.
+    /// Success, or the reason of the failure.
     pub status: Result<(), OpError>,
 }
 
@@ -334,22 +343,23 @@ pub enum Patience {
     ProcessLives,
 }
 
-/// Something worth a line in a log that belongs to no operation of the user.
+/// An event for the log that belongs to no operation of the user.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Notice {
-    /// An operation that was complete when it was copied did not reach its peer after all.
+    /// An operation that completed when its data was copied has failed to reach its peer.
     LostAfterCompletion {
         /// The peer.
         peer: PeerId,
-        /// Why.
+        /// The reason.
         error: OpError,
     },
-    /// More messages wait for receives than are held: senders wait as well until some are received. Said
-    /// once, until none waits.
+    /// The number of messages that wait for receives has reached [`crate::Config::max_unexpected`];
+    /// the engine refuses further ones, and their senders retry. Reported once, until no message
+    /// waits.
     TooManyUnexpected {
-        /// Whose message was refused first.
+        /// The peer whose message was refused first.
         peer: PeerId,
-        /// Its tag; zero for an untagged one.
+        /// Tag of that message; zero if it is untagged.
         tag: u64,
     },
     /// A peer that owes an answer, or an acknowledgement, has been silent for long. The engine still waits for it. It
@@ -357,38 +367,39 @@ pub enum Notice {
     Silent {
         /// The peer.
         peer: PeerId,
-        /// For how long.
+        /// Duration of the silence.
         since: Span,
         /// The rule that ends the wait.
         patience: Patience,
     },
-    /// A peer talks to those alone that its user has named, and has not found us among them for long. Said once;
-    /// it is asked again until the deadline.
+    /// A peer that admits only peers in its address vector has not found this endpoint there for a
+    /// long time. Reported once. The engine repeats the handshake until the deadline.
     NotListed {
         /// The peer.
         peer: PeerId,
-        /// For how long.
+        /// Time since the first attempt.
         since: Span,
     },
-    /// A peer's receiver works in another mode than the congestion control here lives on; a plain window
-    /// replaces what is missing.
+    /// The peer's receiver uses another congestion control mode than the one that the local
+    /// algorithm needs. The sender falls back to a plain window.
     OtherMode {
         /// The peer.
         peer: PeerId,
     },
-    /// Packets to a host have another size from now on.
+    /// The packet size used towards a host has changed.
     PacketSize {
         /// The host.
         host: IpAddr,
         /// UDP payload of the longest packets that leave in one piece, bytes, without CRC trailer.
         bytes: u32,
-        /// Nobody said so: longer packets did not arrive. Or, when it grew, whether they do is only tried.
+        /// The size was inferred, not reported by the network: longer packets did not arrive, or,
+        /// if the size grew, the engine is trying the configured size again.
         guessed: bool,
     },
 }
 
 impl Notice {
-    /// The peer that it is about, if it is about one.
+    /// Returns the peer that the notice is about, if any.
     #[must_use]
     pub const fn peer(&self) -> Option<PeerId> {
         match *self {
@@ -402,7 +413,7 @@ impl Notice {
     }
 }
 
-/// Why an operation failed.
+/// The reason why an operation failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OpError {
     /// The message was longer than the buffer; this many bytes did not fit (FI_ETRUNC).
@@ -419,33 +430,36 @@ pub enum OpError {
     Unreachable,
     /// The peer answered once, then fell silent for the deadline (FI_ETIMEDOUT).
     TimedOut,
-    /// The peer's endpoint is a new instance: what was in flight is lost (FI_ECONNRESET).
+    /// The peer's endpoint is a new instance; everything in flight to the old one is lost
+    /// (FI_ECONNRESET).
     PeerRestarted,
-    /// Another endpoint is at the peer's address than the one that the user means (FI_ECONNREFUSED).
+    /// The endpoint at the peer's address is not the instance that the user named
+    /// (FI_ECONNREFUSED).
     OtherInstance {
-        /// Who is there.
+        /// The instance found at the address.
         found: Instance,
     },
-    /// The peer speaks another version of our wire format (FI_ECONNREFUSED).
+    /// The peer uses another version of the wire format (FI_ECONNREFUSED).
     OtherVersion {
-        /// Its version; ours is [`crate::WIRE_VERSION`].
+        /// The peer's version; this endpoint uses [`crate::WIRE_VERSION`].
         theirs: u8,
     },
-    /// The peer does not know the key of our job, or we not that of its (FI_EACCES).
+    /// The two endpoints have different job keys (FI_EACCES).
     OtherKey,
-    /// The peer talks to those alone that its user named, and for the deadline we were not among them
-    /// (FI_EACCES).
+    /// The peer admits only peers in its address vector, and until the deadline this endpoint was
+    /// not among them (FI_EACCES).
     NotListed,
-    /// The peer closed or refused the context, or gave up on it, and lives on (FI_ECONNABORTED).
+    /// The peer closed, refused or aborted the context and still runs (FI_ECONNABORTED).
     Closed,
-    /// What moves bytes to and from the operation's memory, which the CPU may not touch, failed (FI_EIO).
+    /// The copy to or from device memory, which the CPU cannot access, failed (FI_EIO).
     Uncopied,
     /// The target refused the operation with this SES return code (FI_EIO, FI_EACCES, FI_EKEYREJECTED).
     Remote(ReturnCode),
 }
 
 impl OpError {
-    /// Whether the two ends are set up so that they will not talk to each other, whatever is tried.
+    /// Returns whether the configurations of the two endpoints rule out any communication, so that
+    /// a retry is useless.
     #[must_use]
     pub const fn excludes(self) -> bool {
         matches!(
@@ -480,20 +494,20 @@ impl fmt::Display for OpError {
     }
 }
 
-/// What `net` learnt about a destination.
+/// A socket error or ICMP error about a destination, as `net` reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Trouble {
-    /// The ICMP type and code, or the errno of the failed send.
+    /// Error number of the failed send, or the one that the kernel derives from the ICMP message.
     pub errno: i32,
-    /// Where it was said.
+    /// The destination.
     pub peer: SocketAddr,
 }
 
 impl Trouble {
-    /// ECONNREFUSED on Linux: the host is there, and nobody listens at the port.
+    /// ECONNREFUSED on Linux: the host answers, but no socket is bound to the port.
     const REFUSED: i32 = 111;
 
-    /// Whether a host said that nobody listens there.
+    /// Returns whether the host reported that no socket is bound to the port.
     pub(crate) const fn is_refusal(&self) -> bool {
         self.errno == Self::REFUSED
     }

@@ -1,22 +1,24 @@
-//! What atomic operations do to values: which there are, on which types, and the arithmetic.
+//! Arithmetic of atomic operations: the supported combinations of operation and type, and their
+//! results.
 //!
-//! Meanings are those of fi_atomic(3): integers wrap, a comparison with a NaN is false, a logical operation leaves one
-//! or zero, a complex value is true when one of its parts is. `LONG_DOUBLE` is the platform's: 80 bits in 16 bytes on
-//! x86, IEEE 754 quadruple precision elsewhere.
+//! The semantics are those of fi_atomic(3): integers wrap, a comparison with a NaN is false, a
+//! logical operation yields one or zero, and a complex value is true if either part is nonzero.
+//! `LONG_DOUBLE` is the platform's type: 80 bits in 16 bytes on x86, IEEE 754 quadruple precision
+//! elsewhere.
 
 mod number;
 
 use crate::wire::{AmoOp, AmoType};
 use number::{BFloat, Complex, Extended, Half, Number};
 
-/// Most bytes of values in one operation: with all headers they fit into a packet of any usual network. Of values that
-/// are compared with others, half as many.
+/// Largest size in bytes of the values of one operation: with all headers they fit into one packet
+/// of any usual network. Operations that also carry comparands or masks may have half as many.
 const MOST: usize = 1024;
 
-/// Bytes of the longest value.
+/// Size of the longest type in bytes.
 pub(crate) const LONGEST: usize = 32;
 
-/// Bytes of a value.
+/// Returns the size in bytes of one value of a type.
 #[must_use]
 pub const fn atomic_size(data_type: AmoType) -> usize {
     match data_type {
@@ -24,13 +26,13 @@ pub const fn atomic_size(data_type: AmoType) -> usize {
         AmoType::LongDoubleComplex => 32,
         other => match other.size() {
             Some(size) => size,
-            // The two above.
+            // Unreachable: the two types without a portable size are handled above.
             None => LONGEST,
         },
     }
 }
 
-/// To which multiple of bytes C aligns a value.
+/// Returns the alignment in bytes that C requires for a value of a type.
 pub(crate) const fn alignment(data_type: AmoType) -> u64 {
     match data_type {
         AmoType::FloatComplex => 4,
@@ -40,20 +42,21 @@ pub(crate) const fn alignment(data_type: AmoType) -> u64 {
     }
 }
 
-/// Whether values are compared with others, or masked by them.
+/// Returns whether an operation takes comparands or masks.
 #[must_use]
 pub const fn atomic_compares(op: AmoOp) -> bool {
     op.is_compare_swap() || matches!(op, AmoOp::Mswap)
 }
 
-/// How many values of a type an operation may have at once; `None` when there is no such operation on them.
+/// Returns the largest number of values that one operation may have, or `None` if the operation is
+/// not defined for the type.
 #[must_use]
 pub fn atomic_most(op: AmoOp, data_type: AmoType) -> Option<usize> {
     let most = if atomic_compares(op) { MOST / 2 } else { MOST };
     is_there(op, data_type).then_some(most / atomic_size(data_type))
 }
 
-/// Whether there is such an operation on values of a type.
+/// Returns whether an operation is defined for a type.
 fn is_there(op: AmoOp, data_type: AmoType) -> bool {
     use AmoType as T;
     let complex = matches!(data_type, T::FloatComplex | T::DoubleComplex | T::LongDoubleComplex);
@@ -81,8 +84,9 @@ fn is_there(op: AmoOp, data_type: AmoType) -> bool {
     }
 }
 
-/// Combines the values at `first` with those at `second`, as many as fit, into `to`, all equally long. False when there is
-/// no such operation on values of this type, or when it is none of two values.
+/// Combines the values at `first` with those at `second`, pairwise, into `to`. All three slices are
+/// equally long; a partial value at the end is ignored. Returns false if the operation is not
+/// defined for the type or does not combine two values.
 pub fn atomic_combine(
     (op, data_type): (AmoOp, AmoType),
     first: &[u8],
@@ -103,7 +107,7 @@ pub fn atomic_combine(
     true
 }
 
-/// An operation that there is, on values of a type.
+/// An operation that is defined for its type of values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Calculation {
     op: AmoOp,
@@ -115,12 +119,13 @@ impl Calculation {
         is_there(op, data_type).then_some(Self { op, data_type })
     }
 
-    /// Whether it changes nothing.
+    /// Returns whether the operation never changes the target.
     pub(crate) const fn only_reads(self) -> bool {
         matches!(self.op, AmoOp::Read)
     }
 
-    /// Makes `new` of `old`, all as long as a value but what the operation has no use for. False when it stays as it is.
+    /// Computes `new` from `old`. All slices are one value long, except those that the operation
+    /// does not use. Returns false if the value stays as it is.
     pub(crate) fn next(self, old: &[u8], operand: &[u8], compare: &[u8], new: &mut [u8]) -> bool {
         match self.op {
             AmoOp::Read => return false,
@@ -155,7 +160,7 @@ impl Calculation {
     }
 }
 
-/// [`Calculation::next`] for one type.
+/// Implements [`Calculation::next`] for one type.
 fn next<N: Number>(op: AmoOp, all: (&[u8], &[u8], &[u8]), new: &mut [u8]) -> bool {
     let (old, operand) = (N::load(all.0), N::load(all.1));
     let swap = |yes: bool, new: &mut [u8]| {

@@ -5,48 +5,50 @@ use core::net::IpAddr;
 use crate::base::{Instance, JobKey, Seed, Span};
 use crate::fences::Order;
 
-/// Thresholds and bounds of one endpoint. Sizes in bytes.
+/// Thresholds and limits of one endpoint. Sizes are in bytes.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Largest UDP payload a packet may have (without CRC trailer): headers and data.
+    /// Largest UDP payload of a packet, headers and data, without the CRC trailer.
     pub max_packet: u32,
     /// Messages up to this size may be injected: copied at the call.
     pub inject_size: u32,
-    /// Messages up to this size that ask for no more than their buffer back are copied as well, and complete
-    /// at the call, while copies take less than [`Config::copied_bytes`]; those of more than half of it only while no
-    /// more than one of them is on its way.
+    /// Messages up to this size that request no more than the return of their buffer are copied as
+    /// well and complete at the call, as long as all copies together take less than
+    /// [`Config::copied_bytes`]. Messages longer than half this size are copied only while at most
+    /// one other of them is unacknowledged.
     pub copy_size: u32,
-    /// Memory for copies of what the peers have not acknowledged; beyond it messages are lent, and injected
-    /// ones refused for now.
+    /// Memory for copies of data that peers have not acknowledged. Beyond it messages are sent from
+    /// the user's buffer, and injected ones are refused with [`crate::Refused::Again`].
     pub copied_bytes: u64,
-    /// Messages longer than this go by rendezvous: the receiver pulls them by read.
+    /// Messages longer than this use rendezvous: the receiver fetches them by RMA read.
     pub rendezvous_threshold: u64,
-    /// Memory for unexpected and early messages; beyond it, and beyond a peer's share of it, the bytes stay
-    /// at the sender until a receive matches.
+    /// Memory for unexpected and early messages. Beyond it, and beyond a peer's share of it, the
+    /// payload stays at the sender until a receive matches.
     pub unexpected_bytes: u64,
-    /// Unexpected and early messages of which at least the header is held; beyond it senders are held back
-    /// by NACKs.
+    /// Largest number of unexpected and early messages of which at least the header is kept. Beyond
+    /// it the engine refuses messages by NACKs, and the senders retry.
     pub max_unexpected: usize,
-    /// Sends, writes and reads that may be outstanding before [`crate::Refused::Again`].
+    /// Largest number of outstanding sends, writes and reads before [`crate::Refused::Again`].
     pub max_outstanding: u32,
-    /// This endpoint's UDP port, told to peers in the `initiator` field.
+    /// This endpoint's UDP port. Peers learn it from the `initiator` field.
     pub port: u16,
-    /// Tells this endpoint from others that had, or have, its address; every request carries its low half
-    /// in the `initiator` field.
+    /// Distinguishes this endpoint from earlier and later ones at the same address. Every request
+    /// carries its low half in the `initiator` field.
     pub instance: Instance,
-    /// What the endpoints of the job prove to know when they are introduced; without one whoever proves an
-    /// address is believed.
+    /// The secret that the endpoints of the job prove to know in the handshake. Without a key, a
+    /// peer only has to prove its address.
     pub key: Option<JobKey>,
-    /// Only endpoints that the user has named ([`crate::Engine::peer_at`], [`crate::Engine::name_peers`]) are
-    /// introduced.
+    /// Only peers that the user has named ([`crate::Engine::peer_at`],
+    /// [`crate::Engine::name_peers`]) pass the handshake.
     pub named_only: bool,
     /// JobID of every request; endpoints of another job are refused.
     pub job_id: u32,
-    /// What is promised about the order of operations to one peer, besides that messages match in order.
+    /// Order guarantees between operations to one peer, beyond the matching order of messages.
     pub order: Order,
     /// PIDonFEP of this endpoint and its peers.
     pub pid_on_fep: u16,
-    /// How long a peer that owes us something may stay silent before we ask it for a sign of life.
+    /// Time that a peer that owes an answer may stay silent before the engine asks it for a sign of
+    /// life.
     pub keepalive: Span,
     /// How long the engine waits for a peer that does not answer while the peer's host answers, or is this host: the
     /// peer's process may be stopped. A value shorter than [`crate::TransportConfig::progress_deadline`] has no effect.
@@ -54,18 +56,18 @@ pub struct Config {
     /// This endpoint's IP address, if known. A peer with the same address is on this host, so its host is known to be
     /// up.
     pub host: Option<IpAddr>,
-    /// Somebody carries the frames of links: peers that are introduced are told of
-    /// ([`crate::Linking::poll_acquaintance`]).
+    /// The driver carries shared-memory records, so [`crate::Linking::poll_acquaintance`] reports
+    /// verified peers.
     pub links: bool,
-    /// Packets a batch is filled with at most per call.
+    /// Largest number of packets that one call adds to a batch.
     pub batch_packets: usize,
-    /// Where everything comes from that others must not guess: numbers of contexts, cookies, keys of
-    /// rendezvous.
+    /// Seed of everything that other hosts must not guess: context numbers, cookies, rendezvous
+    /// keys.
     pub secret: Seed,
 }
 
 impl Config {
-    /// The defaults of the endpoint with this number.
+    /// Returns the defaults for the endpoint with this instance number.
     #[must_use]
     pub const fn new(instance: Instance, secret: Seed) -> Self {
         Self {
@@ -93,11 +95,14 @@ impl Config {
         }
     }
 
-    /// Whether a message of `len` bytes may be copied where copies take `copied` already. One that the peer reads may
-    /// be read from where it is.
+    /// Returns whether a message of `len` bytes may be copied while existing copies take `copied`
+    /// bytes. A message longer than the rendezvous threshold is never copied, because the peer
+    /// reads it from the user's buffer.
     ///
-    /// Whoever sends a message at a time is spared the wait for its acknowledgement, and the receiver a system call
-    /// that delays its answer. In a stream of long messages nobody waits, and copying them takes a tenth of the bandwidth.
+    /// Copying saves a sender that sends one message at a time the wait for the acknowledgement,
+    /// and saves the receiver a system call that would delay its answer. In a stream of long
+    /// messages nothing waits for acknowledgements, and copying would cost a tenth of the
+    /// bandwidth.
     #[inline]
     pub(crate) fn has_copy_room(&self, len: u64, copied: u64) -> bool {
         let longest = u64::from(self.copy_size).min(self.rendezvous_threshold);
@@ -117,10 +122,10 @@ mod tests {
     const KIB: u64 = 1 << 10;
 
     #[test]
-    fn longer_messages_are_copied_while_few_are_on_their_way() {
+    fn longer_messages_are_copied_while_few_are_unacknowledged() {
         let instance = Instance::new(1).expect("not zero");
         let config = Config { inject_size: 8 << 10, ..Config::new(instance, Seed::new([0; 32])) };
-        // Length, and what copies take already.
+        // Length of the message, and bytes that copies take already.
         for (len, copied, has_room) in [
             (0, 0, true),
             (16 * KIB, 0, true),
@@ -133,7 +138,7 @@ mod tests {
         ] {
             assert_eq!(config.has_copy_room(len, copied), has_room, "{len} beside {copied}");
         }
-        // What may be injected always is; what the peer reads never is.
+        // Messages up to the inject size are always copied; messages that the peer reads never are.
         let config = Config { inject_size: 64 << 10, ..config };
         assert!(config.has_copy_room(64 * KIB, 32 << 20) && !config.has_copy_room(64 * KIB + 1, 0));
         let config = Config { inject_size: 64, rendezvous_threshold: 4 * KIB, ..config };

@@ -1,4 +1,4 @@
-//! What an endpoint's message layer counts, always, one row a counter.
+//! Counters of an endpoint's message layer, one row each. They are always on.
 
 crate::base::counters! {
     /// Counters of one endpoint. Plain numbers: one engine is used by one thread at a time.
@@ -11,7 +11,7 @@ crate::base::counters! {
         tx_eager: sum "messages",
         /// Messages offered by rendezvous.
         tx_rendezvous: sum "messages",
-        /// Messages sent eagerly for which the peer had no room: offered by rendezvous then.
+        /// Messages sent eagerly for which the peer had no room, and which were then offered by rendezvous.
         tx_deferred: sum "messages",
         /// RMA writes started.
         tx_writes: sum "operations",
@@ -19,7 +19,7 @@ crate::base::counters! {
         tx_reads: sum "operations",
         /// Atomic operations started.
         tx_atomics: sum "operations",
-        /// Operations that had to wait for others to the same peer: fenced, or ordered, or behind such a one.
+        /// Operations that had to wait for others to the same peer, because of a fence or a promised order.
         tx_parked: sum "operations",
         /// Payload bytes of messages, writes and read responses given to packets the first time.
         tx_payload_bytes: sum "bytes",
@@ -27,7 +27,7 @@ crate::base::counters! {
         rx_expected: sum "messages",
         /// Messages that had to wait for a receive.
         rx_unexpected: sum "messages",
-        /// Payload bytes placed in user memory or stashed.
+        /// Payload bytes copied into user memory or buffered by the engine.
         rx_payload_bytes: sum "bytes",
         /// Atomic operations of peers that were carried out.
         rx_atomics: sum "operations",
@@ -59,7 +59,7 @@ crate::base::counters! {
         rx_unlisted: sum "handshakes",
         /// Handshakes refused because there are too many peers already that the user never named.
         rx_crowded: sum "handshakes",
-        /// Peers that the user does not mean and that were forgotten because they had been silent for long.
+        /// Peers that the user did not name and that were forgotten after a long silence.
         peers_forgotten: sum "peers",
         /// Packets of unverified peers that were not answered, because the limit of such answers was reached.
         rx_unanswered: sum "packets",
@@ -67,7 +67,7 @@ crate::base::counters! {
         rx_inconsistent: sum "packets",
         /// Reads and fetching atomics refused for now, because the peer has too many answers to acknowledge.
         rx_unanswerable: sum "requests",
-        /// Remote accesses refused, for one of the three reasons below; the peer is not told which.
+        /// Remote accesses refused, for one of the three reasons below; the peer does not learn which.
         rx_access_refused: sum "accesses",
         /// Remote accesses with a key that no region has.
         rx_key_unknown: sum "accesses",
@@ -75,13 +75,13 @@ crate::base::counters! {
         rx_out_of_range: sum "accesses",
         /// Remote accesses to a region that was registered for others.
         rx_not_permitted: sum "accesses",
-        /// Atomic operations of peers that there are not, or not on what lies there.
+        /// Atomic operations of peers that are not defined, or not for this type, size or alignment.
         rx_atomics_refused: sum "operations",
         /// Operations that ended in an error; a peek that found nothing is none.
         op_errors: sum "operations",
-        /// Operations that were complete when they were copied, and were lost afterwards.
+        /// Operations that completed when they were copied and failed afterwards.
         lost_after_completion: sum "operations",
-        /// Answers to peers' reads that were cut off because their memory was given back.
+        /// Answers to peers' reads that were cut off because their memory was revoked.
         tx_answers_cut: sum "answers",
         /// Probes that ask silent peers for a sign of life.
         hellos: sum "packets",

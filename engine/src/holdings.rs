@@ -1,4 +1,4 @@
-//! The number of entries in each table of an engine, so that tests and statistics can see that nothing is left behind.
+//! Entry counts of the tables of an engine, by which tests and statistics detect leaks.
 
 /// The number of entries in each table of an engine whose entries belong to something that has not ended.
 ///
@@ -41,8 +41,8 @@ pub struct Holdings {
     /// Bytes of messages that are charged to peers, plus the ring bytes that shared-memory channels took beyond their
     /// limits.
     pub message_bytes: u64,
-    /// Whether the accounts of single peers add up to the account of all peers, and the account of peers outside the
-    /// job is part of it.
+    /// The accounts of single peers add up to the account of all peers, and the account of peers
+    /// outside the job is part of it.
     pub budget_is_consistent: bool,
     /// Writes of peers that are reported when all their packets have arrived, and are still incomplete.
     pub partial_writes: usize,

@@ -6,19 +6,22 @@
 //! Methods of [`Engine`] come in four kinds:
 //!
 //! - getters;
-//! - commands ([`Engine::submit`], [`Engine::receive`], [`Engine::cancel`] ..): what the user wants;
-//! - `handle_*`: what happened (a packet, a timeout, an ICMP error);
-//! - `poll_*`: what to do next. After commands and `handle_*` call [`Engine::poll_transmit`] until it
-//!   returns false, then [`Engine::poll_completion`] until `None`, then [`Engine::poll_timeout`] and
-//!   arrange for [`Engine::handle_timeout`] to be called then.
+//! - commands ([`Engine::submit`], [`Engine::receive`], [`Engine::cancel`] ..): a request of the
+//!   user;
+//! - `handle_*`: an event (a packet, a timeout, an ICMP error);
+//! - `poll_*`: the next thing for the caller to do. After commands and `handle_*` call
+//!   [`Engine::poll_transmit`] until it returns false, then [`Engine::poll_completion`] until
+//!   `None`, then [`Engine::poll_timeout`], and arrange for [`Engine::handle_timeout`] to be called
+//!   at that time.
 //!
-//! How an operation is carried out, copied or lent, complete when and shown how, is decided in one place: see
-//! `policy.rs`.
+//! One place, `policy.rs`, decides whether an operation's data is copied or lent, which protocol
+//! carries it, when it is complete and how that is reported.
 //!
-//! Messages that come before their receive are kept, or deferred to their sender: see `inbox/budget.rs`.
+//! Messages that arrive before their receive are kept, or deferred to their sender; see
+//! `inbox/budget.rs`.
 //!
-//! Time is passed in and never goes backwards. User memory is named by addresses and touched only
-//! through [`Memory`]. There is no thread, lock, clock, socket or log below this line.
+//! Time is passed in and never goes backwards. User memory is named by addresses and accessed only
+//! through [`Memory`]. The engine has no thread, lock, clock, socket or log.
 #![forbid(unsafe_code)]
 
 mod api;

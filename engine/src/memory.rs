@@ -1,11 +1,11 @@
-//! User memory, named but never touched: buffers are address ranges in a space that only the
-//! [`Memory`] implementation understands.
+//! Descriptions of user memory. Buffers are address ranges in a space that only the [`Memory`]
+//! implementation can access.
 
 use core::fmt;
 
 use crate::base::UserSlice;
 
-/// A user buffer: nothing, one range (no allocation), or an iovec.
+/// A user buffer: no bytes, one range (without allocation), or an iovec.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Buf {
     /// No bytes.
@@ -18,13 +18,13 @@ pub enum Buf {
 }
 
 impl Buf {
-    /// A contiguous buffer that an operation lends.
+    /// Creates a contiguous buffer that an operation lends.
     #[must_use]
     pub const fn new(base: u64, len: u64) -> Self {
         Self::One(UserSlice::lent(base, len))
     }
 
-    /// A buffer of several ranges; a single one is stored without allocation.
+    /// Creates a buffer of several ranges. A single range is stored without allocation.
     #[must_use]
     pub fn from_slices(slices: &[UserSlice]) -> Self {
         match slices {
@@ -34,7 +34,7 @@ impl Buf {
         }
     }
 
-    /// The ranges in order.
+    /// Returns the ranges in order.
     #[must_use]
     pub fn slices(&self) -> &[UserSlice] {
         match self {
@@ -44,7 +44,7 @@ impl Buf {
         }
     }
 
-    /// Total length in bytes.
+    /// Returns the total length in bytes, saturating.
     #[must_use]
     pub fn len(&self) -> u64 {
         match self {
@@ -54,7 +54,7 @@ impl Buf {
         }
     }
 
-    /// Whether the CPU may touch all of it.
+    /// Returns whether the CPU may access all of the buffer.
     #[must_use]
     #[inline]
     pub fn is_host(&self) -> bool {
@@ -65,13 +65,13 @@ impl Buf {
         }
     }
 
-    /// Whether there is no byte in it.
+    /// Returns whether the buffer has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Address of the first byte; zero when there is no range.
+    /// Returns the address of the first byte; zero if there is no range.
     #[must_use]
     pub fn base(&self) -> u64 {
         self.slices().first().map_or(0, |s| s.base)
@@ -104,7 +104,7 @@ impl Buf {
         }
     }
 
-    /// A part of the buffer as a buffer, without what lies beyond its end.
+    /// Returns a part of the buffer, shortened to what lies inside the buffer.
     #[must_use]
     pub fn part(&self, offset: u64, len: u64) -> Self {
         if let Self::One(slice) = self {
@@ -116,17 +116,17 @@ impl Buf {
     }
 }
 
-/// What came with a packet or frame for an operation.
+/// The payload of a packet or shared-memory record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Payload<'a> {
     /// The bytes.
     Here(&'a [u8]),
-    /// So many bytes, which are to be fetched ([`Memory::fetch`]).
+    /// A payload of this length in bytes that must be fetched ([`Memory::fetch`]).
     Elsewhere(u64),
 }
 
 impl Payload<'_> {
-    /// Bytes.
+    /// Returns the length in bytes.
     pub(crate) const fn len(&self) -> u64 {
         match self {
             Self::Here(bytes) => bytes.len() as u64,
@@ -134,7 +134,7 @@ impl Payload<'_> {
         }
     }
 
-    /// Copies the bytes from `at` on into all of `to`. Whether they could be had.
+    /// Copies the bytes from `at` on into all of `to`. Returns whether that was possible.
     #[inline]
     pub(crate) fn place<M: Memory>(&self, mem: &mut M, to: UserSlice, at: u64) -> bool {
         match self {
@@ -146,7 +146,7 @@ impl Payload<'_> {
         }
     }
 
-    /// A copy of it, if it could be had.
+    /// Returns a copy of the payload, or `None` if it cannot be fetched.
     pub(crate) fn copy<M: Memory>(&self, mem: &mut M) -> Option<Vec<u8>> {
         match self {
             Self::Here(bytes) => Some(bytes.to_vec()),
@@ -158,7 +158,7 @@ impl Payload<'_> {
     }
 }
 
-/// What a remote operation wants to do with a registered range.
+/// The access to a registered range that a remote operation needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
     /// FI_REMOTE_READ.
@@ -170,7 +170,7 @@ pub enum Access {
     RemoteReadWrite,
 }
 
-/// Why a key was refused.
+/// The reason why an access by key was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KeyError {
     /// No registration has this key.
@@ -179,7 +179,8 @@ pub enum KeyError {
     OutOfRange,
     /// The registration does not allow this access.
     Permission,
-    /// All is well with the key, but what moves bytes to and from the memory, which the CPU may not touch, failed.
+    /// The key is valid, but copying to or from the region's device memory, which the CPU cannot
+    /// access, failed.
     Uncopied,
 }
 
@@ -194,21 +195,22 @@ impl fmt::Display for KeyError {
     }
 }
 
-/// What copies, reads and checks user memory. The provider implements it over pointers, the
-/// simulator over byte vectors; the engine calls it only with addresses inside buffers it was given,
-/// or inside ranges `resolve` returned. Buffers of operations are memory of the host; ranges of regions may be of any
-/// [`Space`](crate::base::Space).
+/// Access to user memory: copying, reading and checking. The provider implements it over pointers,
+/// the simulator over byte vectors. The engine calls it only with addresses inside buffers that it
+/// was given, or inside ranges that `resolve` returned. Buffers of operations are host memory;
+/// ranges of regions may be in any [`Space`](crate::base::Space).
 pub trait Memory {
-    /// Copies `data` to the start of `to`, memory of the host that is at least as long.
+    /// Copies `data` to the start of `to`, host memory that is at least as long.
     fn write(&mut self, to: UserSlice, data: &[u8]);
-    /// As [`Memory::write`], to memory of any kind. Whether it is there.
+    /// Copies `data` to the start of `to`, memory of any kind that is at least as long. Returns
+    /// whether the copy succeeded.
     #[inline]
     fn put(&mut self, to: UserSlice, data: &[u8]) -> bool {
         self.write(to, data);
         true
     }
-    /// A copy of the bytes of a region's pieces, if the CPU may not touch them, so that they cannot be sent from where
-    /// they are.
+    /// Returns a copy of the bytes of a region's pieces if the CPU cannot access them, so that they
+    /// cannot be sent from where they are. Returns `None` if it can.
     ///
     /// # Errors
     /// [`KeyError::Uncopied`].
@@ -217,36 +219,39 @@ pub trait Memory {
         let _ = from;
         Ok(None)
     }
-    /// Copies from the start of `from`, memory of the host that is at least as long, into all of `out`.
+    /// Copies from the start of `from`, host memory that is at least as long, into all of `out`.
     fn read(&self, from: UserSlice, out: &mut [u8]);
-    /// Copies into all of `to` what the frame that is being handled refers to, or what of it was not handed out, from
-    /// byte `at` on ([`crate::FrameSink`]). Whether that was possible, and true to the end: its owner may have taken it back.
+    /// Copies the payload that the current shared-memory record refers to, or that was not handed
+    /// out with it, from byte `at` on into all of `to` ([`crate::FrameSink`]). Returns whether the
+    /// whole copy succeeded and is valid: the owner may revoke the memory at any time.
     fn fetch(&mut self, to: UserSlice, at: u64) -> bool {
         let _ = (to, at);
         false
     }
-    /// The same into memory of the engine.
+    /// Copies like [`Memory::fetch`], into memory of the engine.
     fn fetch_out(&mut self, out: &mut [u8], at: u64) -> bool {
         let _ = (out, at);
         false
     }
-    /// Returns whether the last fetch failed only because this process cannot read the bytes where they are. Their
-    /// owner still lends them, and copies them if the frame is left where it is ([`crate::FrameTaken::Later`]).
+    /// Returns whether the last fetch failed only because this process cannot read the memory of
+    /// the peer. The peer still lends it, and copies it into the channel if the record is left in
+    /// place ([`crate::FrameTaken::Later`]).
     fn is_delayed(&self) -> bool {
         false
     }
-    /// Makes a new value of the one in all of `at`, at once towards every other call of this for the same value, and,
-    /// where it is aligned to a length of at most 8 bytes, towards the CPU's atomic instructions. `next` makes it of
-    /// the old value, and says whether there is a new one; it may be asked several times. `old` is as long as `at`, and
-    /// holds the value before. Whether that could be done.
+    /// Replaces the value in all of `at` atomically. Atomic means: with respect to every other call
+    /// of this method for the same value, and, if the value is aligned to its length of at most 8
+    /// bytes, to the CPU's atomic instructions. `next` computes the new value from the old one and
+    /// returns whether there is a new one; it may be called several times. `old` is as long as `at`
+    /// and receives the previous value. Returns whether the access succeeded.
     fn update(
         &mut self,
         at: UserSlice,
         old: &mut [u8],
         next: &mut dyn FnMut(&[u8], &mut [u8]) -> bool,
     ) -> bool;
-    /// Checks that all of `len` bytes at `address` of the registration `key` may be accessed, and
-    /// returns the first contiguous piece of them (at least one byte when `len > 0`).
+    /// Checks that all of `len` bytes at `address` of the registration `key` may be accessed.
+    /// Returns the first contiguous piece of them, of at least one byte if `len > 0`.
     ///
     /// # Errors
     /// [`KeyError`] says which check failed.
@@ -265,7 +270,7 @@ mod tests {
     use crate::base::RegionId;
 
     #[test]
-    fn ranges_cross_segments_and_stop_at_the_end() {
+    fn ranges_span_segments_and_stop_at_the_end_of_the_buffer() {
         let buf = Buf::from_slices(&[
             UserSlice::lent(100, 3),
             UserSlice::lent(0, 0),

@@ -1,11 +1,11 @@
-//! Numbers that atomics calculate with, in the byte order of the host.
+//! Number types for atomic arithmetic, in the byte order of the host.
 
 use core::cmp::Ordering;
 
 use rustc_apfloat::Float;
 use rustc_apfloat::ieee;
 
-/// A value. One that is not comparable is neither less nor greater.
+/// A value of an atomic operation. Incomparable values, such as NaN, are neither less nor greater.
 pub(super) trait Number: Copy + PartialEq + PartialOrd {
     fn load(bytes: &[u8]) -> Self;
     fn store(self, out: &mut [u8]);
@@ -16,7 +16,7 @@ pub(super) trait Number: Copy + PartialEq + PartialOrd {
     fn truth(yes: bool) -> Self;
 }
 
-/// The first bytes of a value, zeros for those that are not there.
+/// Returns the first `N` bytes of a value, or zeros if it is shorter.
 fn first<const N: usize>(bytes: &[u8]) -> [u8; N] {
     bytes.first_chunk().copied().unwrap_or([0; N])
 }
@@ -70,7 +70,8 @@ primitives! {
     f64, 0.0, 1.0, |a, b| a + b, |a, b| a - b, |a, b| a * b;
 }
 
-/// A floating-point number that the language does not have, in `N` bytes of which the last may mean nothing.
+/// A floating-point type that Rust lacks, emulated in software. It occupies `N` bytes in memory;
+/// the last may be padding.
 #[derive(Clone, Copy)]
 pub(super) struct Soft<F, const N: usize>(F);
 
@@ -100,7 +101,7 @@ impl<F: Float, const N: usize> PartialOrd for Soft<F, N> {
 impl<F: Float, const N: usize> Number for Soft<F, N> {
     fn load(bytes: &[u8]) -> Self {
         let mut all = [0; 16];
-        // What means nothing is not looked at.
+        // Padding bytes are ignored.
         let used = F::BITS.div_ceil(8);
         if cfg!(target_endian = "little") {
             all[..used].copy_from_slice(&first::<N>(bytes)[..used]);
@@ -137,12 +138,12 @@ impl<F: Float, const N: usize> Number for Soft<F, N> {
     }
 }
 
-/// Two numbers: the real part, the imaginary part.
+/// A complex number: the real part, then the imaginary part.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) struct Complex<N>(N, N);
 
 impl<N: Number> PartialOrd for Complex<N> {
-    /// There is no order, only equality.
+    /// Complex numbers have equality but no order.
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         (self == other).then_some(Ordering::Equal)
     }

@@ -1,6 +1,6 @@
 use super::*;
 
-/// What an operation makes of a value; `None` when it stays.
+/// Returns the new value that an operation computes, or `None` if the value stays.
 fn made(
     op: AmoOp,
     data_type: AmoType,
@@ -37,7 +37,7 @@ macro_rules! value {
 }
 
 #[test]
-fn integers_wrap_and_compare_by_their_sign() {
+fn integers_wrap_and_compare_with_their_sign() {
     assert_eq!(value!(Sum Int8(i8) 127, 1), Some(-128));
     assert_eq!(value!(Diff Uint16(u16) 1, 2), Some(0xffff));
     assert_eq!(value!(Prod Uint64(u64) 1 << 63, 3), Some(1 << 63));
@@ -56,8 +56,8 @@ fn integers_wrap_and_compare_by_their_sign() {
 }
 
 #[test]
-fn what_is_compared_stands_on_the_left() {
-    // Old 5, the operand 9.
+fn comparand_is_the_left_side_of_a_comparison() {
+    // The old value is 5, the operand 9.
     assert_eq!(value!(Cswap Int32(i32) 5, 9, 5), Some(9));
     assert_eq!(value!(Cswap Int32(i32) 5, 9, 4), None);
     assert_eq!(value!(CswapNe Int32(i32) 5, 9, 4), Some(9));
@@ -66,7 +66,7 @@ fn what_is_compared_stands_on_the_left() {
     assert_eq!(value!(CswapGe Int32(i32) 5, 9, 4), None);
     assert_eq!(value!(CswapGt Int32(i32) 5, 9, 6), Some(9));
     assert_eq!(value!(Mswap Uint16(u16) 0x1234, 0xabcd, 0x0ff0), Some(0x1bc4));
-    // Zeros are equal whatever their sign, and nothing is to a NaN.
+    // Zeros are equal whatever their sign. Nothing equals a NaN.
     assert_eq!(value!(Cswap Double(f64) 0.0, 3.5, -0.0), Some(3.5));
     assert_eq!(value!(Cswap Double(f64) f64::NAN, 3.5, f64::NAN), None);
     assert_eq!(value!(CswapNe Float(f32) f32::NAN, 3.5, 1.0), Some(3.5));
@@ -74,7 +74,7 @@ fn what_is_compared_stands_on_the_left() {
 }
 
 #[test]
-fn floats_calculate() {
+fn float_operations_give_ieee_results() {
     assert_eq!(value!(Sum Float(f32) 1.5, 2.25), Some(3.75));
     assert_eq!(value!(Prod Double(f64) 1.5, -2.0), Some(-3.0));
     assert_eq!(value!(Max Double(f64) f64::NAN, 1.0), None);
@@ -89,7 +89,7 @@ fn halves(bits: u16) -> [u8; 2] {
 #[test]
 fn short_floats_round_to_even() {
     let sum = |kind, a, b| made(AmoOp::Sum, kind, &halves(a), &halves(b), &[]);
-    // 1 + 2 = 3; 2048 + 1 is half-way between 2048 and 2050; 65504 + 65504 is too much.
+    // 1 + 2 = 3; 2048 + 1 is half-way between 2048 and 2050; 65504 + 65504 overflows to infinity.
     assert_eq!(sum(AmoType::Fp16, 0x3c00, 0x4000), Some(halves(0x4200).to_vec()));
     assert_eq!(sum(AmoType::Fp16, 0x6800, 0x3c00), Some(halves(0x6800).to_vec()));
     assert_eq!(sum(AmoType::Fp16, 0x7bff, 0x7bff), Some(halves(0x7c00).to_vec()));
@@ -98,10 +98,10 @@ fn short_floats_round_to_even() {
     assert_eq!(lor, Some(halves(0x3f80).to_vec()));
 }
 
-/// 1.5, 2 and 3 as x86 has them.
+/// Uses 1.5, 2 and 3 in the x87 format.
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn long_doubles_ignore_what_means_nothing() {
+fn long_doubles_ignore_their_padding() {
     let number = |mantissa: u64, exponent: u16, rest: u8| {
         let mut bytes = mantissa.to_le_bytes().to_vec();
         bytes.extend(exponent.to_le_bytes());
@@ -122,7 +122,7 @@ fn long_doubles_ignore_what_means_nothing() {
 }
 
 #[test]
-fn complex_values_are_true_by_either_part_and_equal_by_both() {
+fn complex_values_are_true_if_one_part_is_and_equal_if_both_are() {
     let of = |a: f32, b: f32| [a.to_ne_bytes(), b.to_ne_bytes()].concat();
     let made = |op, old: &[u8], operand: &[u8], compare: &[u8]| {
         made(op, AmoType::FloatComplex, old, operand, compare)
@@ -135,7 +135,7 @@ fn complex_values_are_true_by_either_part_and_equal_by_both() {
 }
 
 #[test]
-fn what_there_is() {
+fn supported_operations_and_types_are_those_of_the_table() {
     let count = |op: &AmoOp| AmoType::ALL.iter().filter(|kind| is_there(*op, **kind)).count();
     let counts: Vec<usize> = AmoOp::ALL.iter().map(count).collect();
     let (any, real, integer) = (18, 15, 10);
@@ -155,9 +155,9 @@ fn what_there_is() {
     assert_eq!(atomic_most(AmoOp::Vendor(0xe0), AmoType::Int8), None);
 }
 
-/// Whatever the bits are, and some are no number at all on x86.
+/// Arbitrary bit patterns, some of which are no valid number in the x87 format, cause no panic.
 #[test]
-fn any_bits_may_be_calculated_with() {
+fn arbitrary_bit_patterns_do_not_panic() {
     let mut rng = crate::base::Rng::new(5);
     let patterns = [0, 0xff, 0x7f, 0x80];
     let mut fill = |bytes: &mut [u8]| {
