@@ -1,14 +1,16 @@
-//! What operations travel on between us and a peer: a packet delivery context, or a link.
+//! Channels, on which operations travel to a peer: a packet delivery context or a shared-memory
+//! channel.
 //!
-//! A *context* numbers packets, asks for acknowledgements and sends again what is lost; its packets go through a
-//! packet port. A *link* is what two endpoints of one host have beside that: frames arrive, whole and in order, and
-//! there is nothing to time or to control (`links.rs`). Matching, order, rendezvous, RMA and the ends of operations
-//! are the same above both, and know a channel by its id alone. Which channel a peer's next operation takes is decided
-//! in one place, [`crate::contexts::Contexts::to`].
+//! A *packet delivery context* numbers packets, requests acknowledgements and retransmits what is
+//! lost; its packets go through a packet port. A *link* is the shared-memory channel between two
+//! endpoints of one host. Its records (*frames*) arrive whole and in order, so it needs no timers
+//! and no congestion control (`links.rs`). Matching, order, rendezvous, RMA and the ends of
+//! operations are the same on both and know a channel only by its id.
+//! [`crate::contexts::Contexts::to`] alone decides which channel a peer's next operation takes.
 
 use crate::reliability::PdcId;
 
-/// Names a link of an engine.
+/// The id of a shared-memory channel of an engine.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct LinkId {
     slot: u32,
@@ -20,7 +22,7 @@ impl LinkId {
         Self { slot, generation }
     }
 
-    /// An index that no two living links share, for tables on the side.
+    /// Returns an index that no two open shared-memory channels share, for tables kept beside them.
     #[must_use]
     #[inline]
     pub const fn index(self) -> usize {
@@ -28,7 +30,7 @@ impl LinkId {
     }
 }
 
-/// Names a channel.
+/// The id of a channel.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum ChannelId {
     Context(PdcId),
@@ -36,7 +38,7 @@ pub(crate) enum ChannelId {
 }
 
 impl ChannelId {
-    /// An index that no two living channels share, for tables on the side.
+    /// Returns an index that no two open channels share, for tables kept beside them.
     #[inline]
     pub(crate) const fn index(self) -> usize {
         match self {
@@ -45,7 +47,7 @@ impl ChannelId {
         }
     }
 
-    /// The packet delivery context, if it is one.
+    /// Returns the id of the packet delivery context, unless this is a shared-memory channel.
     #[inline]
     pub(crate) const fn context(self) -> Option<PdcId> {
         match self {

@@ -1,5 +1,6 @@
-//! What the engine keeps beside the packet delivery contexts, and of links: which one leads to whom, and which
-//! operations wait on it. Of a link the same is kept as of a context that both ends opened.
+//! The engine's state for each packet delivery context and shared-memory channel: which peer it
+//! leads to, and which operations wait on it. A shared-memory channel is treated like a context
+//! that both ends opened.
 
 use core::net::{IpAddr, SocketAddr};
 use std::collections::VecDeque;
@@ -11,7 +12,8 @@ use crate::ops::Part;
 use crate::reliability::{PdcId, Pdcs};
 use crate::slab::Key;
 
-/// The operations that wait for response data, by the slot that the peer names in it.
+/// Table of the operations that wait for response data, indexed by the slot number that the
+/// response carries.
 #[derive(Debug, Default)]
 pub(crate) struct ResponseSlots {
     ops: Vec<Option<Key>>,
@@ -19,15 +21,15 @@ pub(crate) struct ResponseSlots {
 }
 
 impl ResponseSlots {
-    /// Whether [`ResponseSlots::take`] has one to give.
+    /// Returns whether [`ResponseSlots::take`] can allocate a slot.
     pub(crate) fn has_room(&self) -> bool {
         !self.free.is_empty() || self.ops.len() <= usize::from(u16::MAX)
     }
 
-    /// A slot that no other operation waits in.
+    /// Allocates a slot to an operation.
     ///
     /// # Panics
-    /// When all are taken ([`ResponseSlots::has_room`]).
+    /// Panics if all slots are in use; see [`ResponseSlots::has_room`].
     pub(crate) fn take(&mut self, op: Key) -> u16 {
         if let Some(slot) = self.free.pop() {
             self.ops[usize::from(slot)] = Some(op);
@@ -38,13 +40,13 @@ impl ResponseSlots {
         slot
     }
 
-    /// Who waits in a slot.
+    /// Returns the operation that waits in a slot.
     #[inline]
     pub(crate) fn get(&self, slot: u16) -> Option<Key> {
         self.ops.get(usize::from(slot)).copied().flatten()
     }
 
-    /// Gives a slot back, if it is this operation's. Whether it was.
+    /// Frees a slot if it belongs to this operation, and returns whether it did.
     fn release(&mut self, slot: u16, op: Key) -> bool {
         match self.ops.get_mut(usize::from(slot)) {
             Some(entry) if *entry == Some(op) => {
@@ -66,30 +68,31 @@ impl ResponseSlots {
     }
 }
 
-/// What the engine keeps beside a packet delivery context, or of a link.
+/// State of one packet delivery context or shared-memory channel.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) id: ChannelId,
     pub(crate) peer: PeerId,
     /// The peer's address.
     pub(crate) dst: SocketAddr,
-    /// Longest packet that goes there in one piece, as [`crate::Config::max_packet`] counts.
+    /// Longest packet that reaches the peer unfragmented, in bytes, counted like
+    /// [`crate::Config::max_packet`].
     pub(crate) max_packet: u32,
     pub(crate) initiator: bool,
-    /// Operations with packets still to build, in order.
+    /// Operations that still have packets to build, in order.
     pub(crate) queue: VecDeque<Key>,
     /// Operations that may not begin yet, and that operations in the queue may overtake. They are older than those in
     /// the queue, except for one at the head that has sent some of its packets. Only shared-memory channels have any.
     set_aside: VecDeque<Key>,
     /// At least one operation was set aside only because no slot was free.
     starved: bool,
-    /// Something sent since the queue was last empty waits for its acknowledgement.
+    /// A packet sent since the queue was last empty is still unacknowledged.
     pub(crate) prompt: bool,
-    /// In the list of contexts that may have something to send.
+    /// The context is in the list of contexts that may have something to send.
     active: bool,
     next_ids: [u16; 2],
     pub(crate) slots: ResponseSlots,
-    /// Rendezvous sends whose header went out and that were not read to their end.
+    /// Rendezvous sends whose header was sent and that the peer has not read completely.
     pub(crate) offers: u32,
     hold: CloseBlocker,
 }
@@ -97,31 +100,31 @@ pub(crate) struct Context {
 /// A reason why a context must not close now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct CloseBlocker {
-    /// The operation at the head of the queue has sent some of its packets: it cannot move.
+    /// The operation at the head of the queue has sent some of its packets and must stay there.
     half_way: bool,
     /// Fragments of packets that were too long for their path have no PSN yet.
     fragments_wait: bool,
-    /// What the transport was told.
+    /// The value that the transport was last given.
     held: bool,
 }
 
-/// Which ids an operation counts with.
+/// The sequence of message ids from which an operation takes its id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum IdSpace {
-    /// Two-sided messages, matched in this order.
+    /// Two-sided messages. The receiver matches them in this order.
     Message,
     /// One-sided operations and answers.
     OneSided,
 }
 
 impl Context {
-    /// What [`Self::next_id`] will say.
+    /// Returns the id that the next call of [`Self::next_id`] will return.
     #[inline]
     pub(crate) const fn peek_id(&self, space: IdSpace) -> u16 {
         self.next_ids[space as usize]
     }
 
-    /// The next id of a space.
+    /// Allocates the next id of a space.
     #[inline]
     pub(crate) fn next_id(&mut self, space: IdSpace) -> u16 {
         let next = &mut self.next_ids[space as usize];
@@ -130,7 +133,7 @@ impl Context {
         id
     }
 
-    /// Whether the operation at the head of the queue is half-way now.
+    /// Records whether the operation at the head of the queue has sent only some of its packets.
     #[inline]
     pub(crate) const fn set_half_way(&mut self, half_way: bool) {
         self.hold.half_way = half_way;
@@ -186,9 +189,10 @@ impl Context {
         self.queue.append(&mut behind);
     }
 
-    /// Keeps the transport from closing the context while the peer still owes something on it (data of a
-    /// read, a confirmation, the reads of a rendezvous: if it closed meanwhile, a restart of the peer would
-    /// go unnoticed), an operation is half-way or fragments wait; lets it otherwise.
+    /// Reports to the transport whether the context is busy and must not be closed. It is busy
+    /// while the peer owes something on it (read data, a confirmation, the reads of a rendezvous),
+    /// an operation is half-way, or fragments wait. If it closed while the peer owes an answer, a
+    /// restart of the peer would go unnoticed.
     #[inline]
     pub(crate) fn update_hold(&mut self, now: Time, pdcs: &mut Pdcs<Part>) {
         let begun = self.hold.half_way || self.hold.fragments_wait;
@@ -201,7 +205,8 @@ impl Context {
         }
     }
 
-    /// The peer owes one answer less; `slot` is where a read or a confirmation waited.
+    /// Records that the peer owes one answer less. `slot` is the slot in which a read or a
+    /// confirmation waited, or `None` for a rendezvous.
     pub(crate) fn answered(&mut self, slot: Option<u16>, op: Key) {
         match slot {
             None => self.offers = self.offers.saturating_sub(1),
@@ -212,29 +217,29 @@ impl Context {
     }
 }
 
-/// The channels that lead to a peer and from it.
+/// The channels from and to one peer.
 #[derive(Clone, Copy, Debug, Default)]
 struct PeerRoute {
-    /// The link between us.
+    /// The shared-memory channel to the peer.
     link: Option<LinkId>,
-    /// The context we opened to it.
+    /// The context that this endpoint opened to the peer.
     ours: Option<PdcId>,
-    /// The context it opened to us.
+    /// The context that the peer opened to this endpoint.
     theirs: Option<PdcId>,
-    /// A NO_OP that asks for a sign of life is on its way.
+    /// A NO_OP that asks the peer for a sign of life is unanswered.
     asked: bool,
 }
 
-/// All contexts of an endpoint.
+/// All channels of an endpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Contexts {
-    /// By [`ChannelId::index`].
+    /// Channels, indexed by [`ChannelId::index`].
     table: Vec<Option<Box<Context>>>,
-    /// Contexts that may have something to send, in turn.
+    /// Contexts that may have something to send, in the order of their turns.
     active: VecDeque<PdcId>,
-    /// Links that may have something to send, in turn.
+    /// Shared-memory channels that may have something to send, in the order of their turns.
     active_links: VecDeque<LinkId>,
-    /// By peer.
+    /// Routes, indexed by peer.
     routes: Vec<PeerRoute>,
 }
 
@@ -257,25 +262,26 @@ impl Contexts {
         &mut self.routes[at]
     }
 
-    /// What the next operation to a peer travels on: the link, if there is one, or else the context we opened.
+    /// Returns the channel for the next operation to a peer: the shared-memory channel if there is
+    /// one, or else the context that this endpoint opened.
     #[inline]
     pub(crate) fn to(&self, peer: PeerId) -> Option<ChannelId> {
         let route = self.routes.get(peer.0 as usize)?;
         route.link.map(ChannelId::Link).or(route.ours.map(ChannelId::Context))
     }
 
-    /// The link to a peer.
+    /// Returns the shared-memory channel to a peer.
     pub(crate) fn link_to(&self, peer: PeerId) -> Option<LinkId> {
         self.routes.get(peer.0 as usize)?.link
     }
 
-    /// The context that we opened to a peer, and that operations may use.
+    /// Returns the context that this endpoint opened to a peer and that operations may use.
     pub(crate) fn opened_to(&self, peer: PeerId) -> Option<PdcId> {
         self.routes.get(peer.0 as usize)?.ours
     }
 
-    /// We opened a context to a peer, or it opened one to us, in which case the one it opened before; or there is a
-    /// link.
+    /// Adds a channel to a peer; `initiator` says that this endpoint opened it. If the peer opened
+    /// it, returns the context that the peer had opened before.
     pub(crate) fn add(
         &mut self,
         id: ChannelId,
@@ -316,7 +322,7 @@ impl Contexts {
         }
     }
 
-    /// Takes a context out.
+    /// Removes a channel.
     pub(crate) fn remove(&mut self, id: ChannelId) -> Option<Box<Context>> {
         self.get(id)?;
         let mut context = self.table[id.index()].take()?;
@@ -334,7 +340,8 @@ impl Contexts {
         Some(context)
     }
 
-    /// New operations to the peer go on another context; this one is not ours to use any more. Its queue.
+    /// Takes a context that this endpoint opened out of use, so that new operations to its peer
+    /// take another channel. Returns the peer and the operations that were queued.
     pub(crate) fn retire(&mut self, id: PdcId) -> Option<(PeerId, VecDeque<Key>)> {
         let context = self.get_mut(id.into()).filter(|context| context.initiator)?;
         let queue = core::mem::take(&mut context.queue);
@@ -343,7 +350,7 @@ impl Contexts {
         Some((peer, queue))
     }
 
-    /// Puts an operation behind those already queued on a context.
+    /// Appends an operation to the queue of a channel.
     #[inline]
     pub(crate) fn enqueue(&mut self, id: ChannelId, op: Key) {
         if let Some(context) = self.get_mut(id) {
@@ -355,8 +362,8 @@ impl Contexts {
         }
     }
 
-    /// Puts operations that were begun before those on a link that is held in front of them; else behind those
-    /// already queued.
+    /// Queues operations that are older than those on a shared-memory channel in front of the
+    /// latter. On a context they go behind those already queued.
     pub(crate) fn enqueue_all(&mut self, id: ChannelId, mut ops: VecDeque<Key>) {
         let Some(context) = self.get_mut(id) else { return };
         if id.context().is_none() {
@@ -367,7 +374,7 @@ impl Contexts {
         self.activate(id);
     }
 
-    /// A channel waits for its turn.
+    /// Appends a channel to those that wait for a turn to send.
     #[inline]
     fn line_up(&mut self, id: ChannelId) {
         match id {
@@ -376,7 +383,8 @@ impl Contexts {
         }
     }
 
-    /// Puts an operation before those queued on a context, but behind one that is half-way.
+    /// Queues an operation before all others on a channel, except one that has sent some of its
+    /// packets.
     pub(crate) fn enqueue_first(&mut self, id: ChannelId, op: Key) {
         if let Some(context) = self.get_mut(id) {
             let at = usize::from(context.hold.half_way).min(context.queue.len());
@@ -385,7 +393,7 @@ impl Contexts {
         }
     }
 
-    /// A context may have something to send.
+    /// Records that a channel may have something to send.
     pub(crate) fn activate(&mut self, id: ChannelId) {
         if let Some(context) = self.get_mut(id)
             && !context.active
@@ -395,25 +403,25 @@ impl Contexts {
         }
     }
 
-    /// The context whose turn it is to send.
+    /// Takes the context whose turn it is to send.
     #[inline]
     pub(crate) fn next_turn(&mut self) -> Option<PdcId> {
         self.active.pop_front()
     }
 
-    /// The link whose turn it is to send.
+    /// Takes the shared-memory channel whose turn it is to send.
     #[inline]
     pub(crate) fn next_link_turn(&mut self) -> Option<LinkId> {
         self.active_links.pop_front()
     }
 
-    /// Links that may have something to send.
+    /// Returns the number of shared-memory channels that may have something to send.
     #[inline]
     pub(crate) fn active_links(&self) -> usize {
         self.active_links.len()
     }
 
-    /// Ends a turn; `more` when it may have more to send.
+    /// Ends a channel's turn. `more` says that it may have more to send.
     #[inline]
     pub(crate) fn end_turn(&mut self, id: ChannelId, more: bool) {
         if more {
@@ -423,7 +431,7 @@ impl Contexts {
         }
     }
 
-    /// Lets our contexts to a peer go on that waited for it to be introduced.
+    /// Starts the contexts to a peer that waited for the end of the handshake.
     pub(crate) fn release(&self, now: Time, peer: PeerId, pdcs: &mut Pdcs<Part>) {
         for context in self.iter().filter(|c| c.peer == peer && c.initiator) {
             if let ChannelId::Context(id) = context.id {
@@ -432,7 +440,8 @@ impl Contexts {
         }
     }
 
-    /// Limits packets to a host to `max_packet` bytes from now on. Longer packets that must be sent again are cut then.
+    /// Limits packets to a host to `max_packet` bytes from now on. Longer packets that must be
+    /// retransmitted are fragmented then.
     pub(crate) fn resize(&mut self, to: IpAddr, max_packet: u32) {
         let contexts = self.table.iter_mut().flatten().filter(|c| c.id.context().is_some());
         for context in contexts.filter(|c| c.dst.ip() == to) {
@@ -440,17 +449,18 @@ impl Contexts {
         }
     }
 
-    /// Whether no context has anything to send.
+    /// Returns whether no context has anything to send.
     pub(crate) fn is_idle(&self) -> bool {
         self.active.is_empty()
     }
 
-    /// Notes that a NO_OP asks `peer` for a sign of life, or that none does any more. What was noted.
+    /// Records whether a NO_OP that asks `peer` for a sign of life is unanswered. Returns the
+    /// previous value.
     pub(crate) fn set_asked(&mut self, peer: PeerId, asked: bool) -> bool {
         core::mem::replace(&mut self.route(peer).asked, asked)
     }
 
-    /// All of them, and links.
+    /// Returns all channels.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Context> {
         self.table.iter().flatten().map(|context| &**context)
     }
@@ -462,7 +472,7 @@ mod tests {
     use crate::slab::Slab;
 
     #[test]
-    fn slots_are_given_back_by_their_owner_alone() {
+    fn only_the_owner_of_a_slot_frees_it() {
         let mut slab = Slab::default();
         let (a, b) = (slab.add(()), slab.add(()));
         let mut slots = ResponseSlots::default();

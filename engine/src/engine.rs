@@ -1,4 +1,4 @@
-//! The endpoint's state machine: which part of the engine learns what.
+//! The endpoint's state machine. It routes calls, packets and events to the parts of the engine.
 
 mod holdings;
 mod links;
@@ -39,7 +39,7 @@ use crate::unmatched_packets::UnmatchedPackets;
 use packet_sizes::paths;
 use rates::poll_rates;
 
-/// One endpoint's messages: see the crate's documentation for the contract.
+/// The messages of one endpoint. The crate's documentation describes the contract.
 #[derive(Debug)]
 pub struct Engine {
     config: Config,
@@ -56,7 +56,7 @@ pub struct Engine {
     unmatched: UnmatchedPackets,
 }
 
-/// The state of an operation that [`Engine::submit`] took.
+/// The state of an operation that [`Engine::submit`] accepted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Submitted {
     /// The operation left through a shared-memory channel.
@@ -65,7 +65,7 @@ pub enum Submitted {
     Queued,
 }
 
-/// What [`crate::step::Step`] lends of an engine.
+/// Builds a [`crate::step::Step`] from the fields of an engine.
 macro_rules! step {
     ($engine:expr, $now:expr) => {
         crate::step::Step {
@@ -84,7 +84,8 @@ macro_rules! step {
 use step;
 
 impl Engine {
-    /// An endpoint without peers. Contexts are for introduced peers, whatever `pdc` says.
+    /// Creates an endpoint without peers. Contexts always require a verified peer, whatever `pdc`
+    /// says.
     #[must_use]
     pub fn new(config: Config, mut pdc: reliability::Config) -> Self {
         let mut secret = SecretRng::new(&config.secret);
@@ -108,13 +109,14 @@ impl Engine {
         }
     }
 
-    /// The peer at this address, whoever it is, added if new.
+    /// Returns the peer at this address, adding it if it is new. Any instance is accepted there.
     pub fn peer(&mut self, addr: SocketAddr) -> PeerId {
         self.peer_at(addr, None)
     }
 
-    /// The peer at this address, added if new; with an instance only that one is meant, and another that
-    /// answers there is an error ([`crate::OpError::OtherInstance`]).
+    /// Returns the peer at this address, adding it if it is new. If `instance` is given, only that
+    /// instance is accepted; another one that answers there is an error
+    /// ([`crate::OpError::OtherInstance`]).
     pub fn peer_at(&mut self, addr: SocketAddr, instance: Option<Instance>) -> PeerId {
         let (peer, fresh) = self.peers.resolve(addr, instance);
         match fresh {
@@ -124,27 +126,29 @@ impl Engine {
         peer
     }
 
-    /// What is known of peers.
+    /// Returns the peer table.
     #[must_use]
     #[inline]
     pub const fn peers(&self) -> &Peers {
         &self.peers
     }
 
-    /// What the packet delivery contexts were told.
+    /// Returns the configuration of the packet delivery contexts.
     #[must_use]
     pub fn transport(&self) -> &reliability::Config {
         self.pdcs.config()
     }
 
-    /// Takes an outbound operation: every operation that sends enters here. Its buffer must stay as it is until the
-    /// completion; that of an injected operation is free when this returns.
+    /// Accepts an outbound operation; every operation that sends enters here. Its buffer must stay
+    /// unchanged until the completion. The buffer of an injected operation may be reused when this
+    /// returns.
     ///
-    /// `channels` are the shared-memory channels of the endpoint. A message that fits into one record, to a peer with such a
-    /// channel, leaves in this call if no earlier operation is in its way. Every other operation is queued.
+    /// `channels` are the shared-memory channels of the endpoint. A message that fits into one
+    /// record leaves in this call, if its peer has such a channel and no earlier operation must go
+    /// before it. Every other operation is queued.
     ///
     /// # Errors
-    /// [`Refused`]; nothing has happened then.
+    /// [`Refused`]; the engine's state is unchanged then.
     #[inline]
     pub fn submit<M: Memory, S: FrameSink>(
         &mut self,
@@ -162,11 +166,11 @@ impl Engine {
         self.outbound.submit(step, mem, op).map(|()| Submitted::Queued)
     }
 
-    /// Takes a receiving call: posts a buffer, or looks for what waits. Whether it only waits now, so that
-    /// there is nothing to send or to report.
+    /// Accepts a receive call, which posts a buffer or searches the unexpected messages. Returns
+    /// whether the receive only waits now, so that there is nothing to send or to report.
     ///
     /// # Errors
-    /// [`Refused::NotClaimed`]. Receives are bounded by memory alone.
+    /// [`Refused::NotClaimed`]. The number of receives is limited only by memory.
     #[inline]
     pub fn receive<M: Memory>(
         &mut self,
@@ -179,39 +183,41 @@ impl Engine {
         Ok(waits)
     }
 
-    /// Cancels the oldest posted receive with this context that has not matched. Its completion says
-    /// [`crate::OpError::Cancelled`]; that of a multi-receive buffer comes when the messages that are
-    /// arriving in it are whole. False when there is none.
+    /// Cancels the oldest posted receive with this context that has not matched. Its completion has
+    /// the status [`crate::OpError::Cancelled`]. A multi-receive buffer completes after all
+    /// messages that are arriving in it have ended. Returns false if there is no such receive.
     pub fn cancel(&mut self, now: Time, context: u64) -> bool {
         self.inbox.cancel(&mut step!(self, now), context)
     }
 
-    /// From now on the user learns of every access of peers to its regions, when it is whole, and not only of writes
-    /// with remote CQ data: by completions that only count.
+    /// From now on reports every finished access of peers to registered regions, not only writes
+    /// with remote CQ data, by completions that only count.
     pub const fn report_accesses(&mut self) {
         self.target.reports = true;
     }
 
-    /// A registered region is given back: when this returns nothing here names it any more, and
-    /// [`Engine::may_send`] says no to packets of earlier batches that do.
+    /// Ends every use of a registered region. When this returns, nothing in the engine refers to
+    /// the region, and [`Engine::may_send`] returns false for packets of earlier batches that do.
     pub fn release_region(&mut self, now: Time, region: RegionId) {
         self.outbound.release_region(&mut step!(self, now), region);
     }
 
-    /// Packets of `lost` bytes found no room in this host's receive buffer (the socket's, say), which holds `buffer` bytes.
+    /// Handles the loss of packets of `lost` bytes that found no room in this host's receive buffer
+    /// (the socket's, for example), which has `buffer` bytes.
     #[cold]
     pub fn handle_buffer_overflow(&mut self, lost: u64, buffer: u64) {
         self.pdcs.handle_buffer_overflow(lost, buffer);
     }
 
-    /// This host's receive buffer is empty, for the first time after it overflowed.
+    /// Records that this host's receive buffer is empty, for the first time after an overflow.
     #[cold]
     pub fn handle_buffer_drained(&mut self) {
         self.pdcs.handle_buffer_drained();
     }
 
-    /// The network said that a destination cannot be reached. It is remembered for the error text, and
-    /// patience with a peer that stays silent is short when its host says that nobody listens there.
+    /// Records that the network reported a destination as unreachable. The error text of later
+    /// failures includes the report. The engine gives up earlier on a silent peer whose host
+    /// reports that no socket is bound to the port.
     pub fn handle_trouble(&mut self, now: Time, trouble: Trouble) {
         self.peers.note_trouble(now, trouble);
     }
@@ -223,32 +229,32 @@ impl Engine {
         self.report.completions()
     }
 
-    /// The next finished operation.
+    /// Returns the next finished operation.
     #[inline]
     pub fn poll_completion(&mut self) -> Option<Completion> {
         self.report.next_completion()
     }
 
-    /// The next thing that belongs in a log.
+    /// Returns the next event for the log.
     #[inline]
     pub fn poll_notice(&mut self) -> Option<Notice> {
         self.report.next_notice()
     }
 
-    /// When [`Self::handle_timeout`] wants to be called; may be early, never late.
+    /// Returns when [`Self::handle_timeout`] must be called. The time may be early, never late.
     #[must_use]
     #[inline]
     pub fn poll_timeout(&self) -> Option<Time> {
         let (liveness, links) = (self.liveness.deadline(), self.links.deadline());
         let times = [liveness, links, self.handshakes.deadline(), self.pdcs.poll_timeout()];
-        // Not the least of those that are there: the compiler compares what is not there, too, before it looks, and memcheck
-        // takes that for a decision.
+        // An explicit minimum of the `Some` values would compare uninitialised payloads of `None`
+        // before it tests the tags; memcheck reports that as a decision on uninitialised memory.
         let first = times.map(|time| time.unwrap_or(Time::NEVER)).into_iter().min();
         first.filter(|time| *time < Time::NEVER)
     }
 
-    /// Time passed. Where nobody called for long although something was due, the process was stopped, or did
-    /// something else: that time does not count against peers.
+    /// Advances the engine's time. If the call is long overdue, the process was stopped or busy
+    /// elsewhere; that time does not count against peers.
     pub fn handle_timeout(&mut self, now: Time) {
         if self.poll_timeout().is_some_and(|due| due + TARDY < now) {
             self.excuse_absence(now);
@@ -277,8 +283,8 @@ impl Engine {
         }
     }
 
-    /// Adds packets that may leave now to `batch`, up to the configured number. True when there is
-    /// more to ask for.
+    /// Adds packets that may leave now to `batch`, up to the configured number. Returns true if
+    /// there may be more.
     pub fn poll_transmit(&mut self, now: Time, batch: &mut Batch) -> bool {
         let limit = batch.packets.len() + self.config.batch_packets;
         self.report.counters.tx_handshakes_dropped += self.handshakes.take_dropped();
@@ -308,63 +314,65 @@ impl Engine {
         }
     }
 
-    /// Whether a packet of an earlier batch may still be sent: the memory it names, if any, has not been
-    /// given back. A driver that could not send a packet at once asks this before it tries again. One that
-    /// may not counts as lost; the contexts make up for it.
+    /// Returns whether a packet of an earlier batch may still be sent, that is, whether the memory
+    /// it refers to, if any, is still in use. A driver that could not send a packet at once must
+    /// ask this before it retries. A packet that may not be sent counts as lost, and the context
+    /// recovers from that.
     #[must_use]
     pub fn may_send(&self, packet: &Datagram) -> bool {
         let lends = |tag| self.outbound.ops().get(Key::from_u64(tag)).is_some_and(TxOp::lends);
         packet.payload.is_empty() || lends(packet.tag)
     }
 
-    /// What was counted: messages, and packets below them.
+    /// Returns the counters of messages and of the packets below them.
     #[must_use]
     pub const fn counters(&self) -> (&Counters, &reliability::Counters) {
         (&self.report.counters, self.pdcs.counters())
     }
 
-    /// The contexts that live.
+    /// Returns all open packet delivery contexts.
     pub fn contexts(&self) -> impl Iterator<Item = PdcInfo> + '_ {
         self.contexts.iter().filter_map(|c| self.pdcs.info(c.id.context()?))
     }
 
-    /// What is remembered of all contexts, living and past, for statistics: one record a peer and direction.
+    /// Returns statistics of all contexts, open and closed: one record per peer and direction.
     #[must_use]
     pub fn flows(&self) -> Vec<FlowRecord> {
         self.pdcs.flows()
     }
 
-    /// Whether nothing is queued, in flight or unacknowledged from this side.
+    /// Returns whether nothing is queued, in flight or unacknowledged from this side.
     #[must_use]
     pub fn idle(&self) -> bool {
         self.outbound.ops().len() == 0 && self.contexts.is_idle() && !self.links.owe()
     }
 
-    /// Bytes that were copied and that no peer has acknowledged: of many of them the user believes that they are
-    /// sent.
+    /// Returns the bytes that were copied and that no peer has acknowledged. The user considers
+    /// many of them sent.
     #[must_use]
     pub const fn copied_bytes(&self) -> u64 {
         self.outbound.ops().copied()
     }
 
-    /// Messages that wait for a receive.
+    /// Returns the number of messages that wait for a receive.
     #[must_use]
     pub const fn unexpected_messages(&self) -> usize {
         self.inbox.unexpected_messages()
     }
 
-    /// Its end, at a time.
+    /// Returns the view of the engine that shuts it down.
     pub const fn closing(&mut self, now: Time) -> Shutdown<'_> {
         Shutdown::new(self, now)
     }
 
-    /// The next message of a matching space that has ended, whatever ended before it: for a user that has a space to
-    /// itself.
+    /// Returns the next finished message of a matching space, even if other completions precede it.
+    /// Callers that own a space use it.
     pub fn completion_of(&mut self, space: MatchSpace) -> Option<Completion> {
         self.report.next_of(space)
     }
 
-    /// Takes what the contexts report, and carries between the two halves what each asks of the other.
+    /// Processes the events of the contexts, and the requests that the receiving and the sending
+    /// half have for each other.
     #[inline]
     fn drain_events(&mut self, now: Time) {
         let first = self.pdcs.poll_event();
@@ -412,7 +420,7 @@ impl Engine {
         }
     }
 
-    /// Takes what contexts report rarely.
+    /// Handles the rare events of contexts.
     #[cold]
     fn handle_event(&mut self, now: Time, event: Event<Part>) {
         match event {
@@ -444,13 +452,13 @@ impl Engine {
                     self.outbound.ask(&mut step!(self, now), id.into());
                 }
             }
-            // The `Failed` that follows ends every operation of the peer.
+            // The `Failed` event that follows ends every operation of the peer.
             Event::Lost { .. } => {}
             Event::Acked { .. } | Event::Responded { .. } | Event::Ready { .. } => {}
         }
     }
 
-    /// Does for one half what the other asks of it.
+    /// Executes a request that the receiving half has for the sending half.
     #[cold]
     fn carry(&mut self, now: Time, ask: SendRequest) {
         let mut step = step!(self, now);
@@ -469,7 +477,7 @@ impl Engine {
             }
             SendRequest::WithdrawPull(message) => self.outbound.withdraw_pull(message),
             SendRequest::Confirm { context: id, slot } => {
-                // On the context that the message came on.
+                // The confirmation goes on the channel on which the message arrived.
                 if let Some(peer) = step.contexts.get(id).map(|context| context.peer) {
                     self.outbound.answer(&mut step, id, peer, Answer::confirmation(slot));
                 }

@@ -1,31 +1,32 @@
-//! What the user will see: the completions of operations in the order in which they ended, notices that
-//! belong to none, and counters.
+//! Everything that the user sees: completions of operations in the order in which they ended,
+//! notices that belong to no operation, and counters.
 
 use std::collections::VecDeque;
 
 use crate::api::{Completion, MatchSpace, Notice, OpError, OpKind, PeerId, Visibility};
 use crate::counters::Counters;
 
-/// Notices kept until somebody takes them; of more, those that came first.
+/// Largest number of notices kept until the user takes them. Later ones are dropped.
 const MAX_NOTICES: usize = 64;
 
-/// How many operations have failed, by whether the user is shown it.
+/// Numbers of failed operations, by whether the user sees an entry for the failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Losses {
-    /// Their errors leave an entry.
+    /// Failures with an error entry.
     shown: u64,
-    /// They were complete when they were copied, or they only count.
+    /// Failures without an entry: operations that completed when they were copied, or that only
+    /// count.
     hidden: u64,
 }
 
 impl Losses {
-    /// Whether something was lost since `before` and nothing has shown it.
+    /// Returns whether operations were lost since `before` without any entry that reports an error.
     pub(crate) const fn has_untold(self, before: Self) -> bool {
         self.hidden > before.hidden && self.shown == before.shown
     }
 }
 
-/// See the module's documentation.
+/// The completions, notices and counters of an endpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     completions: VecDeque<Completion>,
@@ -35,12 +36,12 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// The end of an operation.
+    /// Reports the end of an operation.
     #[inline]
     pub(crate) fn complete(&mut self, completion: Completion) {
         match completion.status {
             Ok(()) => {}
-            // An answer to a question, not a failure.
+            // A peek that found nothing is an answer, not a failure.
             Err(OpError::NoMessage) => {}
             Err(_) => {
                 self.counters.op_errors += 1;
@@ -55,14 +56,14 @@ impl Report {
         self.completions.push_back(completion);
     }
 
-    /// An operation whose end was reported when it was copied has failed.
+    /// Records the failure of an operation whose success was reported when it was copied.
     pub(crate) fn lose(&mut self, peer: PeerId, error: OpError) {
         self.counters.lost_after_completion += 1;
         self.losses.hidden += 1;
         self.notice(Notice::LostAfterCompletion { peer, error });
     }
 
-    /// What has failed so far.
+    /// Returns the numbers of failures so far.
     pub(crate) const fn losses(&self) -> Losses {
         self.losses
     }
@@ -73,7 +74,8 @@ impl Report {
         }
     }
 
-    /// Peers of which something is still to be told.
+    /// Returns the peers of completions and notices that the user has not taken. They must not be
+    /// forgotten.
     pub(crate) fn peers(&self) -> impl Iterator<Item = PeerId> + '_ {
         let noticed = self.notices.iter().filter_map(Notice::peer);
         self.completions.iter().filter_map(|done| done.peer).chain(noticed)
@@ -90,7 +92,7 @@ impl Report {
         self.completions.pop_front()
     }
 
-    /// The next completion in a matching space, whatever comes before it.
+    /// Takes the next completion of a message in a matching space, even if others precede it.
     pub(crate) fn next_of(&mut self, space: MatchSpace) -> Option<Completion> {
         let message = |done: &Completion| matches!(done.kind, OpKind::Send | OpKind::Recv);
         let at = self.completions.iter().position(|done| done.space == space && message(done))?;

@@ -1,6 +1,6 @@
-//! Values by index, with a number for each tenancy: a key that outlived its value names nothing.
+//! A table of values with generation-counted keys: a key that outlives its value finds nothing.
 
-/// Names a value of a [`Slab`].
+/// The key of a value in a [`Slab`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Key {
     pub(crate) index: u32,
@@ -8,16 +8,16 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// The least and the greatest of all keys.
+    /// The smallest and the largest of all keys.
     pub(crate) const FIRST: Self = Self { index: 0, generation: 0 };
     pub(crate) const LAST: Self = Self { index: u32::MAX, generation: u32::MAX };
 
-    /// As one number.
+    /// Returns the key as one number.
     pub(crate) const fn to_u64(self) -> u64 {
         (self.generation as u64) << 32 | self.index as u64
     }
 
-    /// The way back.
+    /// Restores a key from its number.
     pub(crate) const fn from_u64(raw: u64) -> Self {
         Self { index: (raw & 0xffff_ffff) as u32, generation: (raw >> 32) as u32 }
     }
@@ -25,12 +25,12 @@ impl Key {
 
 #[derive(Debug)]
 struct Entry<T> {
-    /// Counts the tenants; wraps after 2^32 of them in one place.
+    /// Number of values that the entry has held before; wraps after 2^32.
     generation: u32,
     value: Option<T>,
 }
 
-/// A growing table whose places are used again.
+/// A growing table that reuses free entries.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     entries: Vec<Entry<T>>,
@@ -68,7 +68,7 @@ impl<T> Slab<T> {
         if entry.generation == key.generation { entry.value.as_mut() } else { None }
     }
 
-    /// The living value at `index`, and its key.
+    /// Returns the value at `index`, if there is one, and its key.
     pub(crate) fn at(&self, index: u32) -> Option<(Key, &T)> {
         let entry = self.entries.get(index as usize)?;
         let key = Key { index, generation: entry.generation };
@@ -87,17 +87,17 @@ impl<T> Slab<T> {
         Some(value)
     }
 
-    /// How many there are.
+    /// Returns the number of values.
     pub(crate) fn len(&self) -> usize {
         self.entries.len() - self.free.len()
     }
 
-    /// All of them, to change.
+    /// Returns all values for modification.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.entries.iter_mut().filter_map(|entry| entry.value.as_mut())
     }
 
-    /// All of them, by index.
+    /// Returns all values with their keys, by index.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
         self.entries.iter().zip(0u32..).filter_map(|(entry, index)| {
             let key = Key { index, generation: entry.generation };
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_does_not_outlive_its_value() {
+    fn key_of_a_removed_value_finds_nothing() {
         let mut slab = Slab::default();
         let (a, b) = (slab.add('a'), slab.add('b'));
         assert_eq!(slab.remove(a), Some('a'));

@@ -1,4 +1,4 @@
-//! What a part of the engine may use while it works.
+//! The parts of an engine that other parts may use during a call.
 
 use crate::api::PeerId;
 use crate::base::Time;
@@ -14,10 +14,11 @@ use crate::peers::Peers;
 use crate::reliability::{Pdcs, PeerKey};
 use crate::report::Report;
 
-/// See [`Step::longest_eager`]. Bytes: what one frame carries.
+/// Limit of [`Step::longest_eager`] in bytes on a shared-memory channel: the payload that one
+/// record carries.
 const LINK_EAGER: u64 = MAX_WHOLE as u64;
 
-/// The parts that every other part needs, lent for one call.
+/// The parts that every other part needs, borrowed for one call.
 pub(crate) struct Step<'a> {
     pub(crate) now: Time,
     pub(crate) config: &'a Config,
@@ -31,13 +32,15 @@ pub(crate) struct Step<'a> {
 }
 
 impl Step<'_> {
-    /// Something is owed to us from now on.
+    /// Starts the liveness timer, because a peer owes something from now on.
     #[inline]
     pub(crate) fn watch(&mut self) {
         self.liveness.watch(self.now);
     }
 
-    /// What the next operation to a peer travels on: a link, or the context we opened, opened now if there is none.
+    /// Returns the channel for the next operation to a peer: the shared-memory channel, or the
+    /// context that this endpoint opened. If there is neither, opens a context. Returns `None` if
+    /// there is no room for one.
     #[inline]
     pub(crate) fn context_to(&mut self, peer: PeerId) -> Option<ChannelId> {
         if let Some(id) = self.contexts.to(peer) {
@@ -58,7 +61,7 @@ impl Step<'_> {
         Some(id)
     }
 
-    /// Nothing more is to come of a channel: its operations end, and the peer learns that it is gone.
+    /// Ends a channel: its operations fail, and the peer is notified.
     pub(crate) fn abort(&mut self, id: ChannelId) {
         match id {
             ChannelId::Context(id) => self.pdcs.abort(id),
@@ -66,8 +69,9 @@ impl Step<'_> {
         }
     }
 
-    /// The longest message whose bytes are sent to a peer before it asks for them. Over a link it asks in no time, and
-    /// fetches with one copy what otherwise is copied more often.
+    /// Returns the length in bytes of the longest message whose payload is sent before the peer
+    /// requests it. On a shared-memory channel a request takes almost no time, and the peer then
+    /// copies the payload once instead of twice.
     #[inline]
     pub(crate) fn longest_eager(&self, peer: PeerId) -> u64 {
         let longest = self.config.rendezvous_threshold;
@@ -82,7 +86,7 @@ impl Step<'_> {
         self.peers.is_outside(self.config, peer)
     }
 
-    /// Whether a peer has ever answered.
+    /// Returns whether a peer has ever answered.
     #[inline]
     pub(crate) fn is_known(&self, peer: PeerId) -> bool {
         self.peers.get(peer).has_answered()

@@ -1,12 +1,18 @@
-//! Links, as whoever carries their frames drives them.
+//! The driver's interface to shared-memory channels (*links*), whose records are called *frames*.
 //!
-//! When [`Linking::poll_acquaintance`] tells of a peer, two endpoints of one host may find each other; each checks the
-//! other's [`Linking::proof`], and both call [`Linking::link`]. From then on: [`Linking::handle_frame`] for each frame,
-//! in order, and before it, and where there is none, [`Linking::handle_taken`] with the count that the peer shows by then;
-//! [`Linking::handle_held_back`] when it showed that it has no room;
-//! [`Linking::transmit`] wherever [`Engine::poll_transmit`] is called, and after it the peer is shown
-//! [`Linking::taken`] and [`Linking::room`]. [`Linking::handle_end`] ends a link from outside,
-//! [`Linking::poll_end`] reports one that ended inside.
+//! When [`Linking::poll_acquaintance`] reports a verified peer, the drivers of the two endpoints
+//! may connect if both are on one host. Each checks the other's [`Linking::proof`], and both call
+//! [`Linking::link`]. From then on the driver calls:
+//!
+//! - [`Linking::handle_taken`] with the count that the peer shows, before each frame and when there
+//!   is none;
+//! - [`Linking::handle_frame`] for each frame, in order;
+//! - [`Linking::handle_held_back`] when the peer shows that it has no room;
+//! - [`Linking::transmit`] wherever it calls [`Engine::poll_transmit`], after which it shows the
+//!   peer [`Linking::taken`] and [`Linking::room`].
+//!
+//! [`Linking::handle_end`] reports an end from outside to the engine, and [`Linking::poll_end`]
+//! returns channels that the engine ended.
 
 use core::net::SocketAddr;
 
@@ -22,36 +28,37 @@ use crate::outbound::{has_arrived, transmit_frames};
 use crate::packet_outcome::PacketOutcome;
 use crate::reliability::PeerKey;
 
-/// A peer that was introduced: if it lives on this host, there may be a link to it.
+/// A verified peer. If it is on this host, a shared-memory channel to it may be opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Acquaintance {
     /// The peer.
     pub peer: PeerId,
-    /// Its address.
+    /// Address of the peer.
     pub addr: SocketAddr,
-    /// Its instance.
+    /// Instance of the peer that was verified.
     pub instance: Instance,
-    /// We asked to be introduced. The other end is to make the link, for it knows that both know each other.
+    /// This endpoint started the handshake. The other end then opens the channel, because it knows
+    /// that both have verified each other.
     pub asked: bool,
 }
 
-/// How a link ended.
+/// The way in which a shared-memory channel ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LinkEnd {
-    /// The peer's process died.
+    /// The peer's process exited.
     Died,
-    /// The peer says that it closed the link, or cannot be understood; it lives.
+    /// The peer closed the channel or sent something invalid; its process lives.
     Closed,
 }
 
-/// The links of an engine: see the module's documentation.
+/// The shared-memory channels of an engine. The module's documentation describes the calls.
 #[derive(Debug)]
 pub struct Linking<'a> {
     engine: &'a mut Engine,
 }
 
 impl Engine {
-    /// Its links.
+    /// Returns the driver's interface to the shared-memory channels.
     #[inline]
     pub const fn links(&mut self) -> Linking<'_> {
         Linking { engine: self }
@@ -59,25 +66,26 @@ impl Engine {
 }
 
 impl Linking<'_> {
-    /// The next peer that was introduced.
+    /// Returns the next peer that was verified.
     pub fn poll_acquaintance(&mut self) -> Option<Acquaintance> {
         loop {
             let (peer, asked) = self.engine.links.next_acquainted()?;
             let state = self.engine.peers.get(peer);
-            // It may have gone since.
+            // The peer may have disconnected since.
             if let (Some(instance), true) = (state.instance(), state.is_met()) {
                 return Some(Acquaintance { peer, addr: state.addr(), instance, asked });
             }
         }
     }
 
-    /// Tells this endpoint from others that had, or have, its address.
+    /// Returns this endpoint's instance, which distinguishes it from earlier and later ones at its
+    /// address.
     #[must_use]
     pub const fn instance(&self) -> Instance {
         self.engine.config.instance
     }
 
-    /// The peer that was introduced as this instance at this address.
+    /// Returns the peer that was verified as this instance at this address.
     #[must_use]
     pub fn introduced(&self, addr: SocketAddr, instance: Instance) -> Option<PeerId> {
         self.engine.peers.at(addr).find(|peer| {
@@ -86,15 +94,17 @@ impl Linking<'_> {
         })
     }
 
-    /// 128 bits that only this peer and we know, others for each `purpose`: they follow from the introduction that
-    /// we `asked` for, or the peer.
+    /// Returns 128 bits that only this peer and this endpoint can compute, different for each
+    /// `purpose`. They are derived from the handshake that this endpoint (`asked`) or the peer
+    /// started. Returns `None` if there is no such handshake.
     #[must_use]
     pub fn proof(&mut self, peer: PeerId, asked: bool, purpose: u64) -> Option<[u64; 2]> {
         let association = self.engine.pdcs.admissions().association(PeerKey(peer.0), asked)?;
         Some(association.proof(purpose))
     }
 
-    /// There is a link to a peer. `None` when there was one already, or the peer is not introduced any more.
+    /// Opens a shared-memory channel to a peer. Returns `None` if there is one already, or if the
+    /// peer is no longer verified.
     pub fn link(&mut self, now: Time, peer: PeerId) -> Option<LinkId> {
         if self.engine.contexts.link_to(peer).is_some() || !self.engine.peers.get(peer).is_met() {
             return None;
@@ -120,7 +130,7 @@ impl Linking<'_> {
         }
     }
 
-    /// A frame arrived.
+    /// Handles a record that arrived.
     #[inline]
     pub fn handle_frame<M: Memory>(
         &mut self,
@@ -210,7 +220,8 @@ impl Linking<'_> {
             PacketOutcome::Yes(answer) => answer,
             PacketOutcome::Later(_) => {
                 self.engine.report.counters.rx_held_back += 1;
-                // An answer that the peer waits for us to take may be behind it, and it does not count what it answered.
+                // Behind this record there may be an answer for which the peer waits, and the peer
+                // does not count answered records as taken. Start the wait anew.
                 if let Some(link) = self.engine.links.get_mut(id) {
                     link.begin_wait(now);
                 }
@@ -230,7 +241,8 @@ impl Linking<'_> {
         FrameTaken::Yes
     }
 
-    /// The peer has taken `count` of our frames in all, and we whatever it had to say to them: it does not show them before.
+    /// Handles the peer's report that it has taken `count` of our records in all. The peer shows
+    /// the count only after we have received every answer to those records.
     #[inline]
     pub fn handle_taken(&mut self, now: Time, id: LinkId, count: u64) {
         let Some(link) = self.engine.links.get_mut(id) else { return };
@@ -257,13 +269,14 @@ impl Linking<'_> {
         self.engine.drain_events(now);
     }
 
-    /// The peer says that it has looked at the first frame that it has not taken, and has no room for it.
+    /// Handles the peer's report that it has examined the first record that it has not taken and
+    /// has no room for it.
     #[cold]
     pub fn handle_held_back(&mut self, now: Time, id: LinkId) {
         self.wait_anew(now, id);
     }
 
-    /// The peer has said something about the first frame that it had not taken.
+    /// Restarts the wait for the peer, after a sign that it processes records.
     #[inline]
     fn wait_anew(&mut self, now: Time, id: LinkId) {
         if let Some(link) = self.engine.links.get_mut(id) {
@@ -272,7 +285,7 @@ impl Linking<'_> {
         }
     }
 
-    /// Frames of the peer that it may know to be taken.
+    /// Returns the number of the peer's records that it may consider taken.
     #[must_use]
     #[inline]
     pub fn taken(&self, id: LinkId) -> u64 {
@@ -288,21 +301,22 @@ impl Linking<'_> {
         links.get(id).map_or(Room::Ample, |link| inbox.room(link.peer, config, peers))
     }
 
-    /// Whether [`Linking::transmit`] may have something to do.
+    /// Returns whether [`Linking::transmit`] may have something to do.
     #[must_use]
     #[inline]
     pub fn has_frames(&self) -> bool {
         self.engine.contexts.active_links() > 0 || self.engine.links.is_holding()
     }
 
-    /// Whether [`Engine::poll_transmit`] may have data packets to send, too.
+    /// Returns whether [`Engine::poll_transmit`] may have data packets to send as well.
     #[must_use]
     #[inline]
     pub fn has_packets(&self) -> bool {
         !self.engine.contexts.is_idle()
     }
 
-    /// Puts frames that may leave now into `sink`, as many as it takes. Whether any left.
+    /// Writes records that may leave now to `sink`, as many as it accepts. Returns whether any
+    /// left.
     pub fn transmit(&mut self, now: Time, sink: &mut impl FrameSink) -> bool {
         if self.engine.links.is_holding() {
             self.release_links();
@@ -311,7 +325,8 @@ impl Linking<'_> {
         transmit_frames(&mut self.engine.outbound, step, sink)
     }
 
-    /// Lets links go on whose peers have got all that was sent to them as packets.
+    /// Starts the shared-memory channels whose peers have received everything that was sent to them
+    /// as packets.
     #[cold]
     fn release_links(&mut self) {
         for id in self.engine.links.held() {
@@ -323,7 +338,7 @@ impl Linking<'_> {
         }
     }
 
-    /// A link is gone.
+    /// Handles the end of a shared-memory channel.
     pub fn handle_end(&mut self, now: Time, id: LinkId, how: LinkEnd) {
         let Some(link) = self.engine.links.get(id) else { return };
         let died = how == LinkEnd::Died && !link.parted;
@@ -333,18 +348,19 @@ impl Linking<'_> {
         self.engine.drain_events(now);
     }
 
-    /// The next reference that is to be revoked, by link and tag, before anything else is done that may give memory back.
+    /// Returns the channel and tag of the next reference to user memory that the driver must revoke
+    /// before it does anything else that may return memory to the user.
     #[inline]
     pub fn poll_revoked(&mut self) -> Option<(LinkId, u64)> {
         self.engine.links.next_revoked()
     }
 
-    /// The next link that ended, of which no frames are to be carried any more.
+    /// Returns the next channel that ended and whose records the driver must no longer carry.
     pub fn poll_end(&mut self) -> Option<LinkId> {
         self.engine.links.next_ended()
     }
 
-    /// This end closes: says farewell.
+    /// Sends a close notification on a channel, because this end shuts down.
     pub(super) fn part(&mut self, id: LinkId) {
         if let Some(link) = self.engine.links.get_mut(id)
             && link.farewell == ClosingState::No

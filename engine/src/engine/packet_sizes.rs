@@ -1,4 +1,4 @@
-//! The packet sizes of paths, as they shrink and are tried again.
+//! Packet sizes of paths: how they shrink, and when larger sizes are tried again.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -10,7 +10,7 @@ use crate::peers::Peers;
 use crate::reliability::PdcId;
 use crate::report::Report;
 
-/// What [`PathSizeUpdate`] borrows of an engine.
+/// Builds a [`PathSizeUpdate`] from the fields of an engine.
 macro_rules! paths {
     ($engine:expr) => {
         crate::engine::packet_sizes::PathSizeUpdate {
@@ -23,12 +23,13 @@ macro_rules! paths {
 pub(super) use paths;
 
 impl Engine {
-    /// The network, or this host, said that UDP payloads to `dst` longer than `bytes` (without CRC trailer) do not
-    /// pass. A value that is not smaller than the present one, or that no path has, changes nothing: ICMP
-    /// can be forged. Packets that were sent before and must be sent again are cut into fragments; in ten minutes the
-    /// configured size is tried again.
+    /// Handles a report of the network or of this host that UDP payloads to `dst` longer than
+    /// `bytes` (without CRC trailer) do not pass. ICMP can be forged, so a value that is not
+    /// smaller than the present one, or that is smaller than any real path's, changes nothing.
+    /// Packets that were sent before and must be retransmitted are fragmented. The configured size
+    /// is tried again after ten minutes.
     pub fn handle_packet_size(&mut self, now: Time, dst: SocketAddr, bytes: u32) {
-        // Nothing is kept of hosts that nobody sends to.
+        // The engine keeps no state for hosts to which it does not send.
         if self.peers.has_host(dst.ip())
             && let Some(size) = self.peers.paths.tell(now, dst.ip(), bytes)
         {
@@ -36,16 +37,17 @@ impl Engine {
         }
     }
 
-    /// The longest UDP payload, without CRC trailer, that goes to `dst` in one piece.
+    /// Returns the longest UDP payload, without CRC trailer, that reaches `dst` unfragmented.
     #[must_use]
     pub fn packet_size(&self, dst: SocketAddr) -> u32 {
         self.peers.paths.get(dst.ip())
     }
 }
 
-/// Times that the first packets to a peer are sent before their length is blamed although it answers nothing at all: a
-/// third of a second with the timeouts of [`crate::reliability::Config`]. The question whether it is there may wait
-/// behind packets as long as they are.
+/// Number of transmissions of the first packets to a peer before their length is blamed although
+/// the peer answers nothing: a third of a second with the timeouts of
+/// [`crate::reliability::Config`]. The probe that asks whether the peer is reachable may be queued
+/// behind equally long packets.
 const PATIENCE: u8 = 8;
 
 /// The parts of an engine that change with the packet size of a path.
@@ -56,10 +58,11 @@ pub(super) struct PathSizeUpdate<'a> {
 }
 
 impl PathSizeUpdate<'_> {
-    /// A packet does not arrive however often it is sent. That is the path's fault only if the peer has answered
-    /// something since: one that answers nothing may compute, or be gone. Who never answered on the context has
-    /// introduced itself just before, but may not have had a processor since: true when it is to be asked by a short
-    /// packet whether it has.
+    /// Handles a packet that does not arrive however often it is sent. The path is at fault only if
+    /// the peer has answered something since; a peer that answers nothing may be computing, or
+    /// gone. A peer that never answered on the context has just passed the handshake but may not
+    /// have been scheduled since. Returns true if the caller should ask such a peer by a short
+    /// packet for a sign of life.
     pub(super) fn stuck(
         &mut self,
         now: Time,
@@ -91,7 +94,8 @@ impl PathSizeUpdate<'_> {
         self.report.notice(Notice::PacketSize { host: to, bytes: size, guessed });
     }
 
-    /// Tries the configured size again where it is time to. No timer runs for that: whoever sends has others.
+    /// Tries the configured size again on paths where that is due. No timer runs for it, because a
+    /// sender has other timers.
     pub(super) fn widen(&mut self, now: Time) {
         while let Some((to, size)) = self.peers.paths.raise(now) {
             self.resize(to, size, true);

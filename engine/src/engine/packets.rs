@@ -1,4 +1,4 @@
-//! Packets that arrive: who sent them, which context they belong to, who takes their bytes.
+//! Arriving packets: identification of the sender and the context, and delivery of the payload.
 
 use core::net::SocketAddr;
 
@@ -21,16 +21,16 @@ use crate::wire::{
     self, Dest, Handshake, NackCode, Opcode, Packet, ReturnCode, Ses, Stage, StdRequest,
 };
 
-/// What the network said about a packet, besides its bytes.
+/// Marks that the network put on a packet, besides its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PacketMarks {
-    /// Marked Congestion Experienced.
+    /// The packet is marked Congestion Experienced.
     pub ce: bool,
-    /// A switch cut its payload off (known from the DSCP).
+    /// A switch removed the payload (known from the DSCP).
     pub trimmed: bool,
 }
 
-/// A data packet that the transport delivered, as [`PacketReceiver::take_delivered`] takes it.
+/// A data packet that the transport delivered, the argument of [`PacketReceiver::take_delivered`].
 pub(super) struct DeliveredPacket<'a> {
     pub(super) id: PdcId,
     pub(super) peer: PeerId,
@@ -42,20 +42,20 @@ pub(super) struct DeliveredPacket<'a> {
     pub(super) forward: bool,
 }
 
-/// One packet on its way through an engine: the engine, the time, and the source address.
+/// State for processing one packet: the engine, the time, and the source address.
 pub(super) struct PacketReceiver<'a, M> {
     pub(super) engine: &'a mut Engine,
     pub(super) mem: &'a mut M,
     pub(super) now: Time,
     pub(super) src: SocketAddr,
-    /// What switches wrote into it, or into the packet that it acknowledges.
+    /// Telemetry that switches wrote into the packet, or into the packet that it acknowledges.
     pub(super) telemetry: &'a cc::Hops,
     /// The PSN of the original packet if this packet is a fragment, and the number of fragments of that original.
     pub(super) fragment: Option<(Psn, u8)>,
 }
 
 impl<'a, M: Memory> PacketReceiver<'a, M> {
-    /// A packet, or a frame, into which no switch wrote.
+    /// Creates the state for a packet without telemetry, or for a shared-memory record.
     #[inline]
     pub(super) const fn new(
         engine: &'a mut Engine,
@@ -66,7 +66,8 @@ impl<'a, M: Memory> PacketReceiver<'a, M> {
         Self { engine, mem, now, src, telemetry: cc::Hops::NONE, fragment: None }
     }
 
-    /// A packet as it was sent, and those of the train behind it that make a run with it.
+    /// Handles a packet that was not trimmed, and the packets behind it in the train that form a
+    /// run with it.
     #[inline(always)]
     pub(super) fn whole(
         mut self,
@@ -99,7 +100,7 @@ impl<'a, M: Memory> PacketReceiver<'a, M> {
             }
             Packet::Control(control) => {
                 let Dest::Pdc(dpdcid) = control.dest else {
-                    // No context of ours is opened by a control packet.
+                    // Control packets never open a context.
                     self.engine.report.counters.rx_foreign += 1;
                     return;
                 };
@@ -119,7 +120,8 @@ impl<'a, M: Memory> PacketReceiver<'a, M> {
         }
     }
 
-    /// A data packet whose payload a switch cut off: the sender learns at once.
+    /// Handles a data packet whose payload a switch cut off. The transport notifies the sender at
+    /// once.
     pub(super) fn trimmed(mut self, arrival: &reliability::Arrival, bytes: &[u8]) {
         let Ok(trimmed) = wire::parse_trimmed(bytes) else {
             self.engine.report.counters.rx_malformed += 1;
@@ -134,7 +136,8 @@ impl<'a, M: Memory> PacketReceiver<'a, M> {
                 (&trimmed.pds, ses),
             ),
             (Dest::Syn { .. }, None) => {
-                // Cut so short that it does not say who opens the context; the sender's timer helps.
+                // The packet is cut so short that it does not name the initiator. The sender's
+                // timer recovers.
                 self.engine.report.counters.rx_foreign += 1;
                 None
             }
@@ -146,7 +149,7 @@ impl<'a, M: Memory> PacketReceiver<'a, M> {
         }
     }
 
-    /// Something a peer sent was believed.
+    /// Records that a packet of a peer was accepted.
     #[inline]
     pub(super) fn note_rx(&mut self, peer: PeerId) {
         if self.engine.peers.get_mut(peer).note_rx(self.now) {
@@ -154,7 +157,7 @@ impl<'a, M: Memory> PacketReceiver<'a, M> {
         }
     }
 
-    /// The peer whose context `dpdcid` is, if the packet came from its address.
+    /// Returns the peer of context `dpdcid`, if the packet came from that peer's address.
     #[inline]
     fn owner(&mut self, dpdcid: u16) -> Option<PeerId> {
         let peer = self.engine.pdcs.peer_of(dpdcid).map(|key| PeerId(key.0));
@@ -167,7 +170,7 @@ impl<'a, M: Memory> PacketReceiver<'a, M> {
         }
     }
 
-    /// A data packet, and those of the train behind it that make a run with it.
+    /// Handles a data packet, and the packets behind it in the train that form a run with it.
     fn request(
         &mut self,
         (pds, ses): (&wire::Request, &Ses),
@@ -198,7 +201,8 @@ impl<'a, M: Memory> PacketReceiver<'a, M> {
         {
             self.engine.report.counters.rx_foreign += 1;
             if !self.engine.peers.get(peer).is_met() {
-                // It has a context to us, it thinks: to one who was here before us.
+                // The peer believes that it has a context to us; that context belonged to an
+                // earlier endpoint at this address.
                 self.engine.unmatched.reject(
                     &mut step!(self.engine, self.now),
                     self.src,
@@ -228,7 +232,8 @@ impl<'a, M: Memory> PacketReceiver<'a, M> {
                 return;
             }
             RxVerdict::Refused(Refusal::Mismatch) if matches!(pds.dest, Dest::Pdc(_)) => {
-                // The number names another context here than there: one of us has restarted.
+                // The number names different contexts at the two ends, so one of them has
+                // restarted.
                 self.engine.unmatched.reject(
                     &mut step!(self.engine, self.now),
                     self.src,
@@ -308,7 +313,7 @@ impl<'a, M: Memory> PacketReceiver<'a, M> {
         acknowledge(&mut step!(self.engine, self.now), delivery, taken);
     }
 
-    /// A request of the context's initiator.
+    /// Handles a request of the context's initiator.
     #[inline]
     pub(super) fn take_request(
         &mut self,
@@ -388,7 +393,7 @@ impl<'a, M: Memory> PacketReceiver<'a, M> {
             Err(WriteRefusal::Gone) if self.mem.is_delayed() => {
                 PacketOutcome::Later(NackCode::NoSesMsgAvail)
             }
-            // Who took it back knows why.
+            // The owner revoked the memory. The response contains only that the write failed.
             Err(WriteRefusal::Gone) => {
                 let code = ReturnCode::HostUnsuccessCmpl;
                 PacketOutcome::refused(self.engine.config.job_id, code, request)
@@ -398,7 +403,7 @@ impl<'a, M: Memory> PacketReceiver<'a, M> {
         }
     }
 
-    /// A request to change values.
+    /// Handles an atomic operation.
     fn take_atomic(
         &mut self,
         (id, peer): (ChannelId, PeerId),
@@ -423,7 +428,8 @@ impl<'a, M: Memory> PacketReceiver<'a, M> {
         }
     }
 
-    /// Says whether we know of what a peer asks about: see `outbound::questions`.
+    /// Answers whether this endpoint knows the operation that a peer asks about; see
+    /// `outbound::questions`.
     fn answer_question(
         &mut self,
         (id, peer): (ChannelId, PeerId),
@@ -450,7 +456,7 @@ impl<'a, M: Memory> PacketReceiver<'a, M> {
         }
     }
 
-    /// A Negotiation control packet arrived.
+    /// Handles a Negotiation control packet, which carries a handshake.
     #[cold]
     fn introduction(&mut self, values: &[u8]) {
         let intro = match Handshake::read(values) {
@@ -496,8 +502,8 @@ impl<'a, M: Memory> PacketReceiver<'a, M> {
         }
     }
 
-    /// A peer has opened a context to us. An initiator has one at a time: what the former left open will
-    /// not be finished.
+    /// Registers a context that a peer has opened. An initiator has only one open context at a
+    /// time, so messages that are incomplete on the previous one fail.
     fn meet_context(&mut self, id: PdcId, peer: PeerId) {
         let addr = self.engine.peers.get(peer).addr();
         let former = self.engine.contexts.add(
@@ -514,8 +520,8 @@ impl<'a, M: Memory> PacketReceiver<'a, M> {
     }
 }
 
-/// The peer behind a SYN, by its address, the port it says it listens on, and its instance. A stranger is
-/// told that it is one.
+/// Returns the verified peer that sent a SYN, identified by its address, the port that it claims to
+/// listen on, and its instance. An unverified peer is sent a rejection.
 fn initiator(
     unmatched: &mut UnmatchedPackets,
     step: &mut Step<'_>,
@@ -536,7 +542,7 @@ fn initiator(
     peer
 }
 
-/// Answers for a packet that the transport delivered.
+/// Reports to the transport what became of a packet that it delivered.
 #[inline]
 pub(super) fn acknowledge(step: &mut Step<'_>, delivery: Delivery, taken: PacketOutcome) {
     match taken {
@@ -552,7 +558,8 @@ pub(super) fn acknowledge(step: &mut Step<'_>, delivery: Delivery, taken: Packet
     }
 }
 
-/// Whether a request is meant for this endpoint and comes from the instance that owns the context.
+/// Returns whether a request is meant for this endpoint and comes from the instance that owns the
+/// context.
 #[inline]
 pub(super) fn is_ours(config: &Config, peer: &PeerState, request: &StdRequest) -> bool {
     request.job_id == config.job_id
@@ -560,7 +567,7 @@ pub(super) fn is_ours(config: &Config, peer: &PeerState, request: &StdRequest) -
         && peer.is_instance(Initiator::from_field(request.initiator))
 }
 
-/// A peer asks for memory that it may not have.
+/// Refuses an access to memory that the peer is not allowed to use.
 fn refuse_access(
     report: &mut Report,
     config: &Config,

@@ -1,5 +1,6 @@
-//! Rate packets (s-PERC): those that endpoints ask the links of a path with, and those that go back. They have no number and no
-//! context at the other end; whose they are stands in them, as in requests.
+//! Rate packets (s-PERC): requests of endpoints to the links of a path, and their replies. They
+//! have no PSN and belong to no context at the receiver; like requests, they carry the identity of
+//! the initiator.
 
 use super::packets::PacketReceiver;
 use super::{Engine, step};
@@ -11,7 +12,7 @@ use crate::peers::Initiator;
 use crate::reliability::{PeerKey, rates_of};
 use crate::wire;
 
-/// Adds those that wait to `batch`, and lets the data go behind them that waited.
+/// Adds the waiting rate packets to `batch`, and releases data that waited for them.
 #[cold]
 #[inline(never)]
 pub(super) fn poll_rates(engine: &mut Engine, now: Time, batch: &mut Batch) {
@@ -24,7 +25,7 @@ pub(super) fn poll_rates(engine: &mut Engine, now: Time, batch: &mut Batch) {
 }
 
 impl<M: Memory> PacketReceiver<'_, M> {
-    /// One arrived.
+    /// Handles a rate packet.
     #[cold]
     #[inline(never)]
     pub(super) fn rates(mut self, packet: &wire::RatePacket<'_>) {

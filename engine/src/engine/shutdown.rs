@@ -1,13 +1,13 @@
-//! The end of an engine: what its user waits for before, and how its peers learn of it.
+//! Shutdown of an engine: what its user may wait for, and how its peers are notified.
 
 use super::{Engine, step};
 use crate::base::Time;
 use crate::channel::ChannelId;
 use crate::outbound::drop_untaken;
 
-/// The end of an engine, at a time. Until [`Engine::idle`] its user may wait, for as long as
-/// [`Shutdown::last_sign`] leaves hope, and give up what nobody will take ([`Shutdown::drop_untaken`]); then come the
-/// [`Shutdown::step`]s.
+/// The shutdown of an engine at a given time. The user may wait until [`Engine::idle`], as long as
+/// [`Shutdown::last_sign`] shows that peers are alive, and may drop sends that no receive will take
+/// ([`Shutdown::drop_untaken`]). Calls of [`Shutdown::step`] follow.
 #[derive(Debug)]
 pub struct Shutdown<'a> {
     engine: &'a mut Engine,
@@ -19,7 +19,8 @@ impl<'a> Shutdown<'a> {
         Self { engine, now }
     }
 
-    /// When one of the peers of open operations was last heard; [`Time::ZERO`] when none was, or none is open.
+    /// Returns when any peer with open operations was last heard; [`Time::ZERO`] if there is none
+    /// or none was ever heard.
     #[must_use]
     pub fn last_sign(&self) -> Time {
         let Engine { outbound, peers, .. } = &*self.engine;
@@ -27,23 +28,26 @@ impl<'a> Shutdown<'a> {
         signs.max().unwrap_or(Time::ZERO)
     }
 
-    /// The user waits no longer for receives of its peers: sends that have arrived and that no receive has taken are
-    /// dropped without a completion (fi_endpoint(3), fi_close). Those that were complete when they were copied stay.
+    /// Drops sends that have arrived and that no receive has taken, without a completion
+    /// (fi_endpoint(3), fi_close), because the user waits no longer for receives of its peers.
+    /// Sends that completed when they were copied stay.
     pub fn drop_untaken(&mut self) {
         drop_untaken(&mut self.engine.outbound, &mut step!(self.engine, self.now));
         self.engine.drain_events(self.now);
     }
 
-    /// Starts an orderly end, or goes on with it: contexts close on which no operation is open, peers are asked to close
-    /// theirs; others do when they are idle. Keep calling `handle_*` and `poll_*` until [`Engine::contexts`] is empty, or
-    /// for as long as seems right.
+    /// Starts an orderly shutdown or continues it. Contexts without open operations close, and
+    /// peers are asked to close theirs; the other contexts close when they become idle. Keep
+    /// calling `handle_*` and `poll_*` until [`Engine::contexts`] is empty, or until a time limit
+    /// of your choice.
     ///
-    /// Whether a peer may still need this endpoint: it has not answered yet, so what it sent last may be unconfirmed, and
-    /// it would send that again, for it was heard not long ago and its host does not say that it is gone.
+    /// Returns whether a peer may still need this endpoint: its last packets may be unacknowledged,
+    /// so that it would retransmit them. Such a peer was heard a short time ago, and its host has
+    /// not reported it gone.
     pub fn step(&mut self) -> bool {
         let Self { engine, now } = self;
         let now = *now;
-        // What is on its way may have to be offered on the same context.
+        // Operations that are in flight may have to be offered again on the same context.
         let used = engine.outbound.ops().contexts();
         let idle = engine.contexts.iter().filter(|c| !used.contains(&c.id));
         let ids: Vec<ChannelId> = idle.map(|c| c.id).collect();
@@ -54,7 +58,7 @@ impl<'a> Shutdown<'a> {
             }
         }
         engine.drain_events(now);
-        // Whoever waits for an acknowledgement sends again by then, once at least.
+        // A peer that waits for an acknowledgement retransmits at least once within this time.
         let patience = engine.pdcs.config().rto_max * 2;
         ids.iter().filter(|id| matches!(id, ChannelId::Context(_))).any(|id| {
             let peer = engine.contexts.get(*id).map(|context| engine.peers.get(context.peer));

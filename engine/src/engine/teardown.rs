@@ -1,4 +1,4 @@
-//! The ends of contexts and peers: closed, failed, restarted, silent.
+//! Teardown of contexts and peers that closed, failed, restarted or fell silent.
 
 use std::collections::BTreeSet;
 
@@ -17,14 +17,15 @@ use crate::report::Losses;
 /// The number of peers on the host of a silent peer that are asked for a sign of life at a time.
 const MOST_ASKED: usize = 4;
 
-/// An engine at a time, for the ends of operations, channels and peers.
+/// An engine and the time, for ending operations, channels and peers.
 pub(super) struct Teardown<'a> {
     engine: &'a mut Engine,
     now: Time,
 }
 
 impl Teardown<'_> {
-    /// A context is gone: what is kept beside it goes, but for what is queued on it.
+    /// Removes a channel and everything kept for it, except the operations queued on it, which the
+    /// caller handles.
     fn remove_context(&mut self, id: ChannelId, error: OpError) -> Option<Box<Context>> {
         let context = self.engine.contexts.remove(id)?;
         if let ChannelId::Link(id) = id
@@ -40,14 +41,15 @@ impl Teardown<'_> {
         Some(context)
     }
 
-    /// A context ended in good order.
+    /// Handles the orderly close of a context.
     pub(super) fn context_closed(&mut self, id: PdcId) {
         if let Some(context) = self.remove_context(id.into(), OpError::Closed) {
             self.engine.outbound.context_closed(&mut step!(self.engine, self.now), *context);
         }
     }
 
-    /// A context failed: so does everything that needs its peer.
+    /// Handles the failure of a context. Depending on the reason, everything that needs its peer
+    /// fails as well.
     pub(super) fn context_failed(&mut self, id: PdcId, why: PdcFailure) {
         let error = match why {
             PdcFailure::Unreachable => OpError::Unreachable,
@@ -67,12 +69,13 @@ impl Teardown<'_> {
         let before = self.engine.report.losses();
         let Some(context) = self.remove_context(channel, error) else { return };
         if !context.initiator && error != OpError::PeerRestarted {
-            // The peer stopped fetching answers. Its own requests are its own to report; the
-            // messages it did not finish will not be.
+            // The peer stopped fetching answers. The peer reports the failure of its own requests;
+            // the messages that it did not finish are not reported.
             self.engine.outbound.drop_answers(&mut step!(self.engine, self.now), channel, error);
         } else if error == OpError::Closed {
-            // The peer lives, and so do its contexts to us: if they ended as well, and with them what
-            // it sends there meanwhile, each end could go on failing the other's new contexts for ever.
+            // The peer lives, and so do its contexts to this endpoint. If those ended too, with
+            // everything the peer sends on them meanwhile, each end could go on failing the other's
+            // new contexts for ever.
             self.engine
                 .outbound
                 .fail(&mut step!(self.engine, self.now), error, |op| op.context == Some(channel));
@@ -81,7 +84,7 @@ impl Teardown<'_> {
         }
     }
 
-    /// A packet has had no answer for so long.
+    /// Handles a packet that has had no answer for `waited`.
     pub(super) fn context_waits(&mut self, id: PdcId, waited: Span) {
         let Some(context) = self.engine.contexts.get(id.into()) else { return };
         let peer = context.peer;
@@ -110,7 +113,8 @@ impl Teardown<'_> {
         let lately = |other: &PeerId| self.now.since(peers.get(*other).last_rx()) < deadline / 2;
         let answers = config.host == Some(host) || others.iter().any(lately);
         let longest = if answers { config.stopped_deadline } else { deadline };
-        // The others are asked before the deadline, and again as long as the peer is silent.
+        // The other peers are asked before the deadline, and repeatedly as long as this peer is
+        // silent.
         let fresh = |other: &PeerId| self.now.since(peers.get(*other).last_rx()) < deadline / 8;
         if !others.iter().any(fresh) {
             let step = &mut step!(self.engine, self.now);
@@ -136,7 +140,7 @@ impl Teardown<'_> {
         }
     }
 
-    /// A peer that owes an answer has been silent for so long.
+    /// Reports the silence of a peer that owes an answer, if the silence is long enough.
     pub(super) fn tell_silence(&mut self, peer: PeerId, since: Span, patience: Patience) {
         if since >= LONG_SILENCE && self.engine.peers.get_mut(peer).tell_silence(self.now) {
             self.engine.report.notice(Notice::Silent { peer, since, patience });
@@ -150,7 +154,8 @@ impl Teardown<'_> {
         self.end_peer(peer, error, before);
     }
 
-    /// The same, of which the user may have learnt since `before`.
+    /// Implements [`Self::fail_peer`] for a caller whose earlier steps may have reported failures
+    /// since `before`.
     fn end_peer(&mut self, peer: PeerId, error: OpError, before: Losses) {
         let of_peer = self.engine.contexts.iter().filter(|c| c.peer == peer);
         let ids: Vec<ChannelId> = of_peer.map(|c| c.id).collect();
@@ -162,20 +167,21 @@ impl Teardown<'_> {
         }
         self.engine.inbox.part(&mut step!(self.engine, self.now), peer, error);
         self.engine.contexts.set_asked(peer, false);
-        // It is a stranger again.
+        // The peer must be verified again.
         self.engine.pdcs.admissions().forget(PeerKey(peer.0));
         self.engine.peers.get_mut(peer).part();
         self.engine.outbound.fail(&mut step!(self.engine, self.now), error, |op| op.peer == peer);
         self.engine.inbox.give_up(&mut step!(self.engine, self.now), peer, error, before);
     }
 
-    /// A link is over. Of a peer that closed it nothing else ends; one that did not is gone.
+    /// Handles the end of a shared-memory channel. If the peer closed it, nothing else of the peer
+    /// ends; otherwise the peer is gone.
     pub(super) fn link_over(&mut self, id: LinkId, error: OpError) {
         let Some(link) = self.engine.links.get(id) else { return };
         let (peer, parting) = (link.peer, link.parted);
         if error != OpError::Closed {
             self.fail_peer(peer, error);
-            // Nobody may have asked anything of it, and receives may yet.
+            // Perhaps no operation waited for the peer, but later receives may name it.
             self.engine.peers.get_mut(peer).die();
             return;
         }
@@ -190,8 +196,9 @@ impl Teardown<'_> {
         let lost = open(self.engine) != before;
         let step = &mut step!(self.engine, self.now);
         if lost && let Some(id) = step.contexts.opened_to(peer) {
-            // The context that we had before the link is older than what closed it. It has heard of that as well, if
-            // the peer has forgotten us: what comes next is not to fail for what was told by now.
+            // The context that existed before the shared-memory channel is older than the reason
+            // for the close. If the peer has forgotten this endpoint, the context is gone there as
+            // well. Later operations must not fail for a failure that was reported already.
             self.engine.outbound.reopen(step, id);
             self.engine.pdcs.close(self.now, id);
         }
@@ -215,7 +222,7 @@ impl Teardown<'_> {
         }
     }
 
-    /// Another instance has answered at the peer's address.
+    /// Handles a handshake in which another instance has answered at the peer's address.
     pub(super) fn peer_restarted(&mut self, peer: PeerId) {
         self.engine.pdcs.peer_restarted(PeerKey(peer.0));
         self.engine.drain_events(self.now);
@@ -225,12 +232,13 @@ impl Teardown<'_> {
 }
 
 impl Engine {
-    /// Something ends now.
+    /// Returns the view of the engine that ends operations, channels and peers.
     pub(super) const fn ending(&mut self, now: Time) -> Teardown<'_> {
         Teardown { engine: self, now }
     }
 
-    /// Nobody was here since something was due: whoever was waited for in that time could not be heard.
+    /// Excludes the time since the earliest due timeout from all waits for peers, because this
+    /// process did not run and could not hear them.
     #[cold]
     pub(super) fn excuse_absence(&mut self, now: Time) {
         let Some(due) = self.poll_timeout() else { return };
@@ -240,8 +248,8 @@ impl Engine {
         self.links.excuse(now, absent);
     }
 
-    /// This endpoint has lost its network for good, as the system's error number says: every operation, and every
-    /// receive that names a peer, ends now.
+    /// Ends every operation and every receive that names a peer, because this endpoint has lost its
+    /// network for good. `errno` is the system's error number.
     pub fn handle_isolation(&mut self, now: Time, errno: i32) {
         for peer in self.peers.ids() {
             let state = self.peers.get(peer);
@@ -251,9 +259,10 @@ impl Engine {
         }
     }
 
-    /// Whoever owes an operation its end is asked whether it knows of it, and whoever owes us packets of a
-    /// message, or is named by a receive, and has been silent is asked for a sign of life; the context's deadline
-    /// does the rest.
+    /// Asks silent peers for signs of life. A peer that owes the end of an operation is asked
+    /// whether it knows the operation. A silent peer that owes packets of a message, or that a
+    /// receive names, is asked for a sign of life. If it does not answer, the context's deadline
+    /// ends the wait.
     pub(super) fn check_silent_peers(&mut self, now: Time) {
         self.inbox.retry_pulls();
         self.drain_events(now);
@@ -262,7 +271,7 @@ impl Engine {
         if self.outbound.ops().len() + self.inbox.messages().len() + awaited.len() > 0 {
             self.liveness.watch(now);
         }
-        // Whoever sends a message gives it up when a packet is not acknowledged for this long.
+        // A sender gives up a message when one of its packets stays unacknowledged for this long.
         let patience = self.pdcs.config().progress_deadline * 2;
         for id in self.inbox.stalled(now, patience) {
             let peer = self.contexts.get(id).map(|context| context.peer);
@@ -284,9 +293,10 @@ impl Engine {
     }
 }
 
-/// Who is to be asked for a sign of life: of the peers that owe something, and of those that receives name, whoever has
-/// been silent. Nothing was promised to a receive: its peer may have nothing to say for hours and is asked seldom, only
-/// after `patience`; one that was never heard may not have begun.
+/// Selects the peers to ask for a sign of life: silent peers that owe something, and silent peers
+/// that receives name. The latter promised nothing and may have nothing to send for hours, so they
+/// are asked only after `patience`. A peer that was never heard may not have started yet and is not
+/// asked.
 fn silent(
     now: Time,
     peers: &Peers,

@@ -1,10 +1,11 @@
-//! Packets that arrive together, and the runs among them.
+//! Packets that arrive together in a GRO train, and the packet runs among them.
 //!
-//! Most of a long message are packets that differ in their numbers alone ([`PacketRun`]). When one was taken, those
-//! that follow it in the same train are compared with what they must be, and their bytes put into place, without
-//! being read and looked up one by one. Whatever is not as simple (a first packet, a last one, one that asks for an
-//! acknowledgement, a hole before it, a message without room) goes the way of a single packet. A message that is in
-//! one train from its first packet to its last is taken as if it had come in one packet. [`PacketReceiver::take_delivered`]
+//! Most packets of a long message differ only in their numbers ([`PacketRun`]). After one of them was
+//! taken, those that follow it in the same train are compared with their expected headers, and
+//! their payload is put into place, without parsing and looking up each. Packets that are not that
+//! simple (a first packet, a last one, one that requests an acknowledgement, one behind a gap, a
+//! message without room) are handled one by one. A message that is in one train from its first
+//! packet to its last is taken as if it had come in one packet. [`PacketReceiver::take_delivered`]
 //! decides.
 
 use core::net::SocketAddr;
@@ -25,7 +26,8 @@ use crate::wire::{
 };
 
 impl Engine {
-    /// Packets arrived together, in this order. They are UDP payloads without CRC trailer.
+    /// Handles packets that arrived together, in this order. They are UDP payloads without CRC
+    /// trailer.
     pub fn handle_train<M: Memory>(
         &mut self,
         now: Time,
@@ -43,7 +45,7 @@ impl Engine {
                 trimmed: marks.trimmed,
                 last_hop: false,
                 bytes: u32::try_from(packet.len()).unwrap_or(u32::MAX),
-                // Receivers that count senders go by their silence here.
+                // Receivers that count senders infer the end of a sender from its silence here.
                 ..Arrival::default()
             };
             let arriving = PacketReceiver::new(self, mem, now, src);
@@ -56,7 +58,7 @@ impl Engine {
         }
     }
 
-    /// A packet arrived: a UDP payload without CRC trailer.
+    /// Handles a packet: a UDP payload without CRC trailer.
     pub fn handle_packet<M: Memory>(
         &mut self,
         now: Time,
@@ -99,7 +101,8 @@ impl<M: Memory> PacketReceiver<'_, M> {
     /// Handles a packet that follows telemetry.
     fn with_telemetry(self, arrival: &Arrival, bytes: &[u8], train: &mut Train<'_>) {
         let read = Telemetry::read(bytes).ok().filter(|read| {
-            // Before an acknowledgement it is about another packet, before others about this one.
+            // Telemetry before an acknowledgement describes the acknowledged packet; before other
+            // packets it describes the packet itself.
             let kind = read.packet.first().and_then(|first| PdsType::from_u8(first >> 3));
             let ack = matches!(kind, Some(PdsType::Ack | PdsType::AckCc | PdsType::AckCcx));
             ack == (read.kind == TelemetryKind::Echo)
@@ -109,7 +112,7 @@ impl<M: Memory> PacketReceiver<'_, M> {
             return;
         };
         let hops: Hops = read.records().map(|record| hop_of(&record)).collect();
-        // As long as it left its sender.
+        // Congestion control counts the length with which the packet left its sender.
         let len = read.packet.len() + Telemetry::LEN;
         let arrival = Arrival { bytes: u32::try_from(len).unwrap_or(u32::MAX), ..*arrival };
         let Self { engine, mem, now, src, .. } = self;
@@ -128,15 +131,15 @@ struct MessageTail<'a> {
     count: u16,
     /// Bytes of each packet's headers.
     headers: usize,
-    /// The number of the first.
+    /// PSN of the first packet.
     psn: Psn,
-    /// The last; the others are as long as the first packet of the message.
+    /// The last packet. All others are as long as the first packet of the message.
     end: EndArrival,
 }
 
 impl<'a> MessageTail<'a> {
-    /// What of `train` follows a message's first packet with these headers and `payload` bytes, if that is all there is
-    /// of the message.
+    /// Returns the packets of `train` that follow a message's first packet with these headers and
+    /// `payload` bytes, if they complete the message.
     #[inline]
     fn of(
         (pds, request): (&Request, &StdRequest),
@@ -165,7 +168,7 @@ impl<'a> MessageTail<'a> {
         let last = packets.next()?;
         Some(Self {
             packets: *train,
-            // One more than a run has at most, which 16 bits number.
+            // This is one more than the longest run, whose length fits into 16 bits.
             count: u16::try_from(count).ok()?,
             headers: run.headers_len(),
             psn,
@@ -173,7 +176,7 @@ impl<'a> MessageTail<'a> {
         })
     }
 
-    /// The payloads, in order.
+    /// Returns the payloads in order.
     fn payloads(&self) -> impl Iterator<Item = &'a [u8]> {
         let headers = self.headers;
         self.packets.take(self.count.into()).map(move |packet| &packet[headers..])
@@ -188,9 +191,11 @@ enum RunTarget {
 }
 
 impl<M: Memory> PacketReceiver<'_, M> {
-    /// Takes a packet that the transport delivered, and the packets behind it in `train` that go with it. Only this function
-    /// decides how packets of a train are taken: a message that is in the train from its first packet to its last, as a whole;
-    /// packets that differ in their numbers alone, as a run behind the one that was taken; all others one by one.
+    /// Takes a packet that the transport delivered, and the packets behind it in `train` that
+    /// belong to it. Only this function decides how packets of a train are taken: a message that is
+    /// in the train from its first packet to its last is taken as a whole; packets that differ only
+    /// in their numbers are taken as a run behind the first of them; all others are taken one by
+    /// one.
     #[inline(always)]
     pub(super) fn take_delivered(
         &mut self,
@@ -219,8 +224,9 @@ impl<M: Memory> PacketReceiver<'_, M> {
         }
     }
 
-    /// Takes a message of which a packet with these headers and `payload` is the first and new, if all others follow in
-    /// `train`, and a receive waits for it; what [`PacketReceiver::accept_tail`] is to accept once the first packet is.
+    /// Takes a whole message if the packet with these headers and `payload` is its first and new,
+    /// all others follow in `train`, and a receive waits for it. Returns the packets that
+    /// [`PacketReceiver::accept_tail`] must accept after the first one.
     #[inline]
     fn take_whole<'t>(
         &mut self,
@@ -230,7 +236,8 @@ impl<M: Memory> PacketReceiver<'_, M> {
         train: &Train<'t>,
     ) -> Option<MessageTail<'t>> {
         let tail = MessageTail::of((pds, request), (headers, payload.len()), train)?;
-        // Then all of it is new, and nothing can come in between.
+        // If the first packet is the next one expected, all packets are new and no other packet can
+        // come between them.
         if !self.telemetry.is_empty() || !self.engine.pdcs.run_is_next(id, pds.psn) {
             return None;
         }
@@ -240,8 +247,9 @@ impl<M: Memory> PacketReceiver<'_, M> {
         inbox.take_whole(&mut step, self.mem, from, request, payloads).then_some(tail)
     }
 
-    /// Accepts what [`PacketReceiver::take_whole`] took besides the first packet, which was accepted and is like `arrival`, and goes
-    /// past it in `train`.
+    /// Accepts the packets that [`PacketReceiver::take_whole`] took behind the first one, and skips
+    /// them in `train`. The first packet was accepted already; `arrival` describes it and holds for
+    /// all.
     fn accept_tail(
         &mut self,
         id: PdcId,
@@ -257,8 +265,8 @@ impl<M: Memory> PacketReceiver<'_, M> {
         train.nth(usize::from(count) - 1);
     }
 
-    /// Takes the packets of `train` that follow, in a run, the one with these headers and `payload` bytes, which
-    /// was taken.
+    /// Takes the packets of `train` that follow, as a run, the packet with these headers and
+    /// `payload` bytes, which was taken already.
     fn take_run(
         &mut self,
         id: PdcId,
@@ -276,7 +284,7 @@ impl<M: Memory> PacketReceiver<'_, M> {
             run.advance();
             alike += 1;
         }
-        // A write's end is more than its bytes.
+        // The end of a write does more than place bytes, so it is handled as a single packet.
         let message = matches!(ses, Ses::Std(request) if request.opcode != Opcode::Write);
         let end = rest.peek().filter(|_| message).and_then(|last| {
             let (ask, bytes) = (run.ends_with(last)?, u32::try_from(last.len()).ok()?);
@@ -313,7 +321,7 @@ impl<M: Memory> PacketReceiver<'_, M> {
         }
     }
 
-    /// Where the bytes of a run go, if there is nothing to it but to put them there.
+    /// Returns where the bytes of a run go, if they only have to be copied there.
     fn place_of_run(&mut self, id: PdcId, ses: &Ses, range: (u64, u64)) -> Option<RunTarget> {
         let mut step = step!(self.engine, self.now);
         match ses {

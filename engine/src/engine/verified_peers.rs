@@ -1,4 +1,4 @@
-//! Which peers the user means, and which are forgotten.
+//! Address-vector membership, and eviction of idle peers.
 
 use core::net::SocketAddr;
 
@@ -8,8 +8,9 @@ use crate::base::{Instance, Time};
 use crate::reliability::PeerKey;
 
 impl Engine {
-    /// The user means these peers, and no others; an operation may name another later. Where only named peers are
-    /// talked to ([`crate::Config::named_only`]), what there is with others ends.
+    /// Replaces the set of peers that the user named. Later operations may name further ones. If
+    /// only named peers are admitted ([`crate::Config::named_only`]), all communication with other
+    /// peers ends.
     pub fn name_peers(
         &mut self,
         now: Time,
@@ -32,17 +33,18 @@ impl Engine {
         }
     }
 
-    /// Tells the engine which addresses the application has inserted. They are added to those that it knows already, or
-    /// replace them if `anew` is set. Peers at these addresses belong to the job, even if the application never talks
-    /// to them.
+    /// Records which addresses the application has inserted. They are added to those that the
+    /// engine knows already, or replace them if `anew` is set. Peers at these addresses belong to
+    /// the job, even if the application never talks to them.
     pub fn add_addresses(&mut self, addresses: impl IntoIterator<Item = SocketAddr>, anew: bool) {
         for peer in self.peers.enroll(addresses, anew) {
             self.pdcs.admissions().set_outside(PeerKey(peer.0), false);
         }
     }
 
-    /// Forgets peers that the user does not mean, that were silent for long and of whom nothing is here, when many
-    /// came by themselves. Who comes back is introduced again.
+    /// Forgets peers that the user did not name, that were silent for long and for which no state
+    /// is kept, if many such peers have contacted this endpoint. A forgotten peer must pass the
+    /// handshake again.
     pub(super) fn forget_peers(&mut self, now: Time) {
         if !self.peers.should_forget(now) {
             return;
