@@ -1,9 +1,11 @@
-//! First contact: who asks whom for an introduction, and how a stranger is answered at no cost.
+//! The handshake, by which two endpoints verify each other's address before they open contexts.
 //!
-//! Before a context is opened, its initiator asks the peer who it is, and repeats the cookie of the answer.
-//! The peer keeps nothing until then. What both know afterwards lets either open contexts to the other
-//! without asking again ([`crate::reliability::Association`]). Nobody who does not receive at an address can
-//! be introduced as its owner, and nothing larger than a question is ever answered to a stranger.
+//! Before an endpoint opens a context, it sends a question (*hello*) to the peer and returns the
+//! cookie of the peer's answer (*challenge*). Until then the peer keeps no state. The values that
+//! both then know let either open contexts to the other without another handshake
+//! ([`crate::reliability::Association`]). An attacker who does not receive packets at an address
+//! cannot be verified as its owner. Answers to unverified peers are never larger than the question,
+//! so they do not amplify an attack.
 
 mod proofs;
 mod receive;
@@ -25,35 +27,37 @@ use recent_questions::RecentQuestions;
 
 pub(crate) use receive::{HandshakeContext, HandshakeOutcome};
 
-/// First wait for an answer; it doubles with each question.
+/// Wait for the answer to the first question. It doubles with each repetition.
 const FIRST_WAIT: Span = Span::millis(5);
-/// Who waits so long for its answer has asked on three paths, and may be on the wrong ones.
+/// From this wait on, questions use any path set: three questions on different paths had no answer,
+/// so all paths of the usual set may be broken.
 const LONG_WAIT: Span = Span::millis(40);
 /// Longest wait between two questions.
 const LONGEST_WAIT: Span = Span::secs(1);
-/// Answers to strangers in a row, and a second. Each costs as much as a small packet, and is not larger than
-/// what caused it.
+/// Largest number of answers to unverified peers in a row, and per second. An answer costs as much
+/// as a small packet and is not larger than the question.
 const BURST: u64 = 4096;
 const ANSWERS_A_SECOND: u64 = 50_000;
-/// Handshakes that wait to be sent.
+/// Largest number of handshake packets that wait to be sent.
 const MAX_OUT: usize = 1 << 16;
-/// A packet does not stay in the network for longer.
+/// Longest time that the network may hold a packet back.
 const LIFETIME: Span = Span::secs(1);
-/// How long a host may say that nobody listens at a peer's port before it is believed: a peer may be about
-/// to open its endpoint.
+/// Time for which a host may report that no socket is bound to a peer's port before the engine
+/// gives the peer up. The peer may be about to open its endpoint.
 pub(crate) const REFUSED_PATIENCE: Span = Span::secs(3);
-/// Silence that the user is told of.
+/// Silence of a peer after which the user is notified.
 pub(crate) const LONG_SILENCE: Span = Span::secs(10);
 
-/// Cookies: what an answer tells and only its receiver can repeat.
+/// Generator of cookies. The receiver of an answer proves its address by returning the cookie,
+/// without state at the sender.
 #[derive(Debug)]
 struct Cookies {
     keys: [u64; 2],
 }
 
 impl Cookies {
-    /// A cookie is good for at least as long as this power of two of nanoseconds, 69 s, and at most for
-    /// twice as long.
+    /// Binary logarithm of the cookie period in nanoseconds. A cookie is valid for at least one
+    /// period (69 s) and at most two.
     const AGE_BITS: u32 = 36;
 
     fn make(&self, age: u64, asker: SocketAddr, intro: &Handshake) -> u64 {
@@ -102,31 +106,33 @@ impl AnswerAllowance {
 /// The reaction to a peer that does not know this endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum UnknownReply {
-    /// We are being introduced.
+    /// A handshake is already under way, so there is nothing to do.
     Wait,
-    /// It knows us by now: contexts go on.
+    /// The peer has verified this endpoint by now, so the contexts continue.
     GoOn,
-    /// It has forgotten us, and is asked again.
+    /// The peer has forgotten this endpoint, so a new handshake starts.
     Forget,
 }
 
 /// A peer that does not answer the handshake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SilentPeer {
-    /// It has not answered for so long, and will be asked again.
+    /// The peer has not answered for this time. The handshake is repeated.
     For(PeerId, Span),
-    /// It has said for so long that its user has not named us, and will be asked again.
+    /// The peer has reported for this time that its user has not named this endpoint. The handshake
+    /// is repeated.
     Unlisted(PeerId, Span),
-    /// For as long as anybody waits: this is what its operations come to.
+    /// The deadline has passed. All operations to the peer fail with this error.
     ForGood(PeerId, OpError),
 }
 
-/// The paths on which a handshake packet leaves.
+/// The set of paths from which the path of a handshake packet is drawn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum HandshakePaths {
-    /// One of those that serve as a rule.
+    /// The paths that data packets normally use.
     Near,
-    /// One of any set: those may be dead, however many there are ([`entropy_count`]).
+    /// All path sets, because every path of the usual set may be broken
+    /// ([`entropy_count`]).
     Wide,
 }
 
@@ -134,31 +140,32 @@ enum HandshakePaths {
 #[derive(Debug)]
 struct PendingHandshake {
     nonce: u64,
-    /// What the answer told, once it is here; then it is confirmed until the peer welcomes us.
+    /// Cookie of the answer, once it has arrived. From then on the question is a confirmation,
+    /// repeated until the peer's welcome.
     cookie: Option<u64>,
     since: Time,
     next: Time,
     wait: Span,
-    /// Which paths it is asked on.
+    /// Paths on which the question is sent.
     reach: HandshakePaths,
-    /// That it takes long was told.
+    /// The user was notified that the handshake takes long.
     told: bool,
-    /// It answers that its user has not named us.
+    /// The peer answers that its user has not named this endpoint.
     unlisted: bool,
 }
 
-/// See the module's documentation.
+/// State of all handshakes of an endpoint. The module's documentation describes the protocol.
 #[derive(Debug)]
 pub(crate) struct Handshakes {
     cookies: Cookies,
     random: SecretRng,
     allowance: AnswerAllowance,
     asking: BTreeMap<PeerId, PendingHandshake>,
-    /// Not later than the next question.
+    /// Time of the next check, not later than the next question.
     due: Option<Time>,
     out: VecDeque<(SocketAddr, Handshake, HandshakePaths)>,
     repeats: RecentQuestions,
-    /// Those for which there was no room, not yet counted.
+    /// Packets dropped because the queue was full, not yet counted.
     dropped: u64,
 }
 
@@ -177,7 +184,7 @@ impl Handshakes {
         }
     }
 
-    /// What this endpoint says of itself.
+    /// Returns a handshake packet with this endpoint's own values.
     const fn about_us(config: &Config, stage: Stage) -> Handshake {
         Handshake {
             stage,
@@ -202,14 +209,15 @@ impl Handshakes {
         }
     }
 
-    /// Packets that found no room since this was asked last. Questions among them are repeated.
+    /// Returns the number of packets dropped for want of room since the last call. Questions among
+    /// them are repeated.
     #[inline]
     pub(crate) const fn take_dropped(&mut self) -> u64 {
         core::mem::replace(&mut self.dropped, 0)
     }
 
-    /// The next packet to send, to whom, and on which of `paths` or of their further sets: one that does not arrive is
-    /// repeated on another.
+    /// Returns the next packet to send, its destination, and its path, out of `paths` or all path
+    /// sets. A packet that does not arrive is repeated on another path.
     #[inline]
     pub(crate) fn next(&mut self, paths: u16) -> Option<(SocketAddr, Handshake, u16)> {
         let (to, intro, reach) = self.out.pop_front()?;
@@ -217,11 +225,11 @@ impl Handshakes {
             HandshakePaths::Wide => entropy_count(paths),
             HandshakePaths::Near => paths.max(1),
         };
-        // Fewer than 65536.
+        // The modulus is at most 65536, so the remainder fits.
         Some((to, intro, (self.random.next_u32() % u32::from(all)) as u16))
     }
 
-    /// Answers a stranger, at the address from which it asked.
+    /// Sends an answer to an unverified peer, at the address from which it asked.
     fn answer(&mut self, to: SocketAddr, intro: Handshake) {
         let reach = if self.repeats.is_frequent(intro.nonce) {
             HandshakePaths::Wide
@@ -231,9 +239,9 @@ impl Handshakes {
         self.send(to, intro, reach);
     }
 
-    // Asking.
+    // The asking side.
 
-    /// Asks a peer to be introduced, if that is not under way.
+    /// Starts a handshake with a peer, unless one is waiting for its first answer.
     pub(crate) fn ask(&mut self, now: Time, config: &Config, peer: PeerId, state: &PeerState) {
         if self.asking.get(&peer).is_some_and(|asking| asking.cookie.is_none()) {
             return;
@@ -254,7 +262,8 @@ impl Handshakes {
         self.asking.insert(peer, asking);
     }
 
-    /// Sends what the peer is to answer.
+    /// Sends the current question of a handshake: a hello, or a confirmation once the cookie is
+    /// known.
     fn question(&mut self, config: &Config, asking: &PendingHandshake, state: &PeerState) {
         let stage = if asking.cookie.is_some() { Stage::Confirm } else { Stage::Hello };
         let expected = state.expected().map_or(0, Instance::get);
@@ -268,18 +277,19 @@ impl Handshakes {
         self.send(state.addr(), intro, asking.reach);
     }
 
-    /// The peer that answers a question of ours, if it is its nonce.
+    /// Returns the peer of the handshake with this nonce, if the answer came from that peer's
+    /// address.
     fn answered(&self, peers: &Peers, from: SocketAddr, nonce: u64) -> Option<PeerId> {
         let asked = |peer: &PeerId| self.asking.get(peer).is_some_and(|it| it.nonce == nonce);
         peers.at(from).find(asked)
     }
 
-    /// Whether a peer's challenge is the first to our question.
+    /// Returns whether a handshake with a peer waits for its first challenge.
     fn is_open(&self, peer: PeerId) -> bool {
         self.asking.get(&peer).is_some_and(|asking| asking.cookie.is_none())
     }
 
-    /// Repeats the cookie of a peer's challenge, now and until it welcomes us.
+    /// Returns the cookie of a peer's challenge to the peer, now and repeatedly until its welcome.
     fn confirm(
         &mut self,
         now: Time,
@@ -294,11 +304,13 @@ impl Handshakes {
         self.asking.insert(peer, asking);
     }
 
-    /// The peer answered a packet that was sent at `sent_at` by saying that it does not know us.
+    /// Decides how to react when the peer answers a packet that was sent at `sent_at` by reporting
+    /// that it does not know this endpoint.
     ///
-    /// What was to introduce us may have been overtaken by that packet. Only a packet that was sent so long
-    /// after our welcome that nothing of before is under way any more tells that the peer has forgotten us:
-    /// contexts begin anew after that, and what the peer had taken would be taken twice.
+    /// The packet may have overtaken the handshake. The peer has certainly forgotten this endpoint
+    /// only if the packet was sent so long after the peer's welcome that no earlier packet is still
+    /// under way. Only then may contexts start anew, because the peer would otherwise take twice
+    /// what it had taken already.
     pub(crate) fn on_unknown(
         &mut self,
         now: Time,
@@ -320,24 +332,24 @@ impl Handshakes {
         UnknownReply::Forget
     }
 
-    /// A peer does not want to know us yet: it is asked again, from the beginning.
+    /// Restarts the handshake with a peer whose user has not named this endpoint yet.
     fn put_off(&mut self, peer: PeerId) {
         if let Some(asking) = self.asking.get_mut(&peer) {
             (asking.unlisted, asking.cookie) = (true, None);
         }
     }
 
-    /// Whether a peer's answer is that its user has not named us.
+    /// Returns whether a peer reports that its user has not named this endpoint.
     pub(crate) fn is_unlisted(&self, peer: PeerId) -> bool {
         self.asking.get(&peer).is_some_and(|asking| asking.unlisted)
     }
 
-    /// Peers that are asked.
+    /// Returns the peers with unfinished handshakes.
     pub(crate) fn asked(&self) -> impl Iterator<Item = PeerId> + '_ {
         self.asking.keys().copied()
     }
 
-    /// There is nothing more to ask of a peer.
+    /// Ends the handshake with a peer.
     fn stop(&mut self, peer: PeerId) {
         self.asking.remove(&peer);
     }
@@ -346,15 +358,16 @@ impl Handshakes {
         self.due
     }
 
-    /// Nobody was here to hear answers for `absent`, until now.
+    /// Extends all waits by `absent`, because this process did not run and could not hear answers.
     pub(crate) fn excuse(&mut self, now: Time, absent: Span) {
         for asking in self.asking.values_mut() {
             asking.since = (asking.since + absent).min(now);
         }
     }
 
-    /// Time passed: repeats questions. A peer that has not answered for `deadline`, or for a shorter time when
-    /// its host says that nobody is there, or that has not for long, once, if there is one; then call it again.
+    /// Repeats due questions. Returns a peer that has been silent for `deadline`, or, once, for
+    /// [`LONG_SILENCE`]; call it again then until it returns `None`. If the peer's host reports
+    /// that no socket is bound to the port, [`REFUSED_PATIENCE`] replaces a longer `deadline`.
     pub(crate) fn handle_timeout(
         &mut self,
         now: Time,
@@ -378,7 +391,7 @@ impl Handshakes {
                         if asking.unlisted { OpError::NotListed } else { OpError::Unreachable };
                     return Some(SilentPeer::ForGood(peer, error));
                 }
-                // It answered, and whether it takes contexts they will tell.
+                // The peer answered. The contexts themselves will show whether it accepts them.
                 continue;
             }
             asking.wait = (asking.wait * 2).min(LONGEST_WAIT);
@@ -404,14 +417,15 @@ impl Handshakes {
         None
     }
 
-    // Answering.
+    // The answering side.
 
-    /// Whether a stranger may be answered now.
+    /// Returns whether an unverified peer may be answered now, and counts the answer.
     pub(crate) fn may_answer(&mut self, now: Time) -> bool {
         self.allowance.take(now)
     }
 
-    /// Whether a stranger may be introduced; one that may not is told why.
+    /// Returns whether the version and the job of an unverified peer are right. Otherwise sends the
+    /// reason to the peer.
     fn accepts(&mut self, config: &Config, asker: SocketAddr, intro: &Handshake) -> bool {
         let reason = if intro.version != WIRE_VERSION {
             Reason::Version
@@ -424,13 +438,13 @@ impl Handshakes {
         false
     }
 
-    /// Tells an endpoint why it is not introduced.
+    /// Sends an endpoint the reason why its handshake is refused.
     fn refuse(&mut self, config: &Config, asker: SocketAddr, intro: &Handshake, reason: Reason) {
         let us = Self::about_us(config, Stage::Refuse);
         self.answer(asker, Handshake { reason, nonce: intro.nonce, ..us });
     }
 
-    /// Tells a stranger a cookie.
+    /// Sends a cookie to an unverified peer.
     fn challenge(&mut self, now: Time, config: &Config, asker: SocketAddr, intro: &Handshake) {
         let cookie = self.cookies.bake(now, asker, intro);
         let us = Self::about_us(config, Stage::Challenge);
@@ -443,12 +457,13 @@ impl Handshakes {
         self.answer(asker, answer);
     }
 
-    /// Whether somebody who confirms has received our challenge at the address it gives.
+    /// Returns whether the sender of a confirmation has received the challenge at the address that
+    /// it claims.
     fn is_proven(&self, now: Time, asker: SocketAddr, intro: &Handshake) -> bool {
         self.cookies.is_good(now, asker, intro)
     }
 
-    /// Welcomes an endpoint that was introduced.
+    /// Notifies an endpoint that it is verified.
     fn welcome(&mut self, config: &Config, asker: SocketAddr, intro: &Handshake) {
         let us = Self::about_us(config, Stage::Welcome);
         let (nonce, expected) = (intro.nonce, intro.instance);
@@ -470,7 +485,7 @@ mod tests {
         SocketAddr::new(IpAddr::V4(core::net::Ipv4Addr::new(10, 0, 0, 2)), 5000);
 
     #[test]
-    fn a_cookie_is_good_for_its_asker_and_for_a_while() {
+    fn cookie_is_valid_only_for_its_asker_and_for_a_limited_time() {
         let (part, config) = part(1);
         let hello = Handshake { nonce: 9, ..Handshakes::about_us(&config, Stage::Hello) };
         let now = Time(1 << 40);
@@ -495,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_are_repeated_ever_more_rarely_until_patience_ends() {
+    fn questions_are_repeated_with_backoff_until_the_deadline() {
         let (mut part, config) = part(1);
         let mut peers = Peers::new(1400);
         let (peer, _) = peers.resolve(ASKER, None);
@@ -527,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_cause_a_bounded_number_of_answers() {
+    fn number_of_answers_to_unverified_peers_is_bounded() {
         let mut allowance = AnswerAllowance { left: BURST, at: Time::ZERO };
         let taken = (0..10 * BURST).filter(|_| allowance.take(Time(5))).count() as u64;
         assert_eq!(taken, BURST);

@@ -1,8 +1,8 @@
-//! When to look whether peers that owe something are silent.
+//! Timer of the check for silent peers.
 
 use crate::base::{Span, Time};
 
-/// The timer of that look: running while anything is owed.
+/// The timer of the check for silent peers. It runs while a peer owes something.
 #[derive(Debug)]
 pub(crate) struct Liveness {
     interval: Span,
@@ -14,7 +14,7 @@ impl Liveness {
         Self { interval, at: None }
     }
 
-    /// Something is owed from now on.
+    /// Starts the timer, unless it runs, because a peer owes something.
     #[inline]
     pub(crate) fn watch(&mut self, now: Time) {
         if self.at.is_none() {
@@ -26,7 +26,7 @@ impl Liveness {
         self.at
     }
 
-    /// Whether it is time to look. The timer starts anew with the next [`Self::watch`].
+    /// Returns whether the check is due. The timer stops until the next [`Self::watch`].
     pub(crate) fn take_due(&mut self, now: Time) -> bool {
         let due = self.at.is_some_and(|at| at <= now);
         if due {
@@ -35,7 +35,7 @@ impl Liveness {
         due
     }
 
-    /// Whether somebody who was last there at `last` has been silent for too long.
+    /// Returns whether a peer that was last heard at `last` has been silent for too long.
     pub(crate) fn is_silent(&self, now: Time, last: Time) -> bool {
         now.since(last) >= self.interval
     }

@@ -1,25 +1,26 @@
-//! What the message layer makes of a packet.
+//! The result of handling a packet in the message layer.
 
 use crate::reliability::wire::{List, NackCode, Response, ResponseOpcode, ReturnCode, StdRequest};
 
 /// The outcome of a packet in the message layer.
 #[derive(Clone, Copy)]
 pub(crate) enum PacketOutcome {
-    /// It is in place; the response, if any, is not the default one.
+    /// The packet was processed. A response is present only if it is not the default one.
     Yes(Option<Response>),
-    /// Not now: there is no room.
+    /// The packet is refused for now, for want of room.
     Later(NackCode),
-    /// Never: it contradicts itself or what came before.
+    /// The packet is invalid: it contradicts itself or earlier packets.
     No,
 }
 
 impl PacketOutcome {
-    /// It is refused, and its sender told why.
+    /// Returns the outcome of a request that is refused with a return code.
     pub(crate) const fn refused(job_id: u32, code: ReturnCode, request: &StdRequest) -> Self {
         Self::answered(job_id, code, request.message_id)
     }
 
-    /// There is no room for its message: the sender keeps the bytes, and offers them.
+    /// Returns the outcome of a message for which there is no room: the sender keeps the payload
+    /// and offers it later.
     pub(crate) const fn deferred(job_id: u32, message_id: u16) -> Self {
         Self::answered(job_id, ReturnCode::NoMatch, message_id)
     }

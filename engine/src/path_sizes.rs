@@ -1,53 +1,57 @@
-//! The packet sizes of paths: what hosts can be sent in one piece, where that is less than the endpoint's own.
+//! Packet sizes of paths: the longest packet that reaches a host unfragmented, where that is less
+//! than the endpoint's own limit.
 //!
-//! A path is narrow because somebody said so (this host's routes, a router by ICMP: RFC 1191, RFC 8201) or because
-//! long packets do not arrive while short ones do (RFC 8899). What was said holds for ten minutes, what was guessed
-//! for two seconds at first and longer each time that it proves right; then the endpoint's size is tried again.
+//! A path is narrow because this host's routes or a router (by ICMP: RFC 1191, RFC 8201) reported
+//! it, or because long packets do not arrive while short ones do (RFC 8899). A report is valid for
+//! ten minutes. An inferred size is valid for two seconds at first, and for longer each time it is
+//! confirmed. Then the endpoint's size is tried again.
 
 use core::net::IpAddr;
 use std::collections::HashMap;
 
 use crate::base::{Span, Time};
 
-/// RFC 8899 section 5.1.1, PMTU_RAISE_TIMER: also how long Linux believes ICMP.
+/// Validity of a report: RFC 8899 section 5.1.1, PMTU_RAISE_TIMER. Linux trusts ICMP for the same
+/// time.
 const RAISE: Span = Span::secs(600);
-/// After this time a guess is first put to the test.
+/// Time after which an inferred size is first put to the test.
 const DOUBT: Span = Span::secs(2);
-/// IP packets that are guessed to pass, in this order: Ethernet's, IPv6's smallest (RFC 8200 section 5), RFC 8899's
-/// BASE_PLPMTU, and what every IPv4 host takes (RFC 1122 section 3.3.2).
+/// IP packet sizes that are tried, in this order: Ethernet's, IPv6's minimum (RFC 8200 section 5),
+/// RFC 8899's BASE_PLPMTU, and the size that every IPv4 host accepts (RFC 1122 section 3.3.2).
 const STEPS: [u32; 4] = [1500, 1280, 1200, 576];
-/// IPv6 links carry no less.
+/// The smallest MTU of an IPv6 link.
 const SMALLEST_V6: u32 = 1280;
-/// What surrounds a packet of ours: IP and UDP header, and the checksum behind it whether there is one or not.
+/// Bytes around a packet: IP and UDP header, and the CRC trailer, whether there is one or not.
 const AROUND_V4: u32 = 20 + 8 + 4;
 const AROUND_V6: u32 = 40 + 8 + 4;
 
-/// The longest packet of ours, as [`crate::Config::max_packet`] counts, in an IP packet of `bytes` to a host.
+/// Returns the longest packet, counted like [`crate::Config::max_packet`], that fits into an IP
+/// packet of `bytes` to a host.
 fn room(to: IpAddr, bytes: u32) -> u32 {
     bytes.saturating_sub(if to.is_ipv6() { AROUND_V6 } else { AROUND_V4 })
 }
 
-/// The smallest size that is believed of the path to a host.
+/// Returns the smallest packet size that is accepted for the path to a host.
 pub(crate) fn smallest(to: IpAddr) -> u32 {
     room(to, if to.is_ipv6() { SMALLEST_V6 } else { STEPS[3] })
 }
 
-/// A path that carries less than the endpoint would send.
+/// A path that carries less than the endpoint's own packet size.
 #[derive(Debug)]
 struct ReducedPath {
     size: u32,
-    /// When the endpoint's size is tried again; `None` while it is tried.
+    /// Time at which the endpoint's size is tried again; `None` while it is tried.
     raise_at: Option<Time>,
-    /// When that was last done, and the size until then.
+    /// Time of the last try, and the size before it.
     raised: Option<(Time, u32)>,
-    /// How long the next guess holds.
+    /// Validity of the next inferred size.
     doubt: Span,
 }
 
-/// See the module's documentation.
+/// The packet sizes of the paths to all hosts.
 #[derive(Debug)]
 pub(crate) struct PathSizes {
-    /// The endpoint's own.
+    /// The endpoint's own packet size.
     most: u32,
     narrow: HashMap<IpAddr, ReducedPath>,
     /// The earliest of all `raise_at`.
@@ -65,21 +69,21 @@ impl PathSizes {
         !self.narrow.is_empty()
     }
 
-    /// Nobody is at a host any more.
+    /// Forgets a host at which there is no peer any more.
     pub(crate) fn forget(&mut self, host: IpAddr) {
         self.narrow.remove(&host);
     }
 
-    /// The longest packet that goes to a host in one piece.
+    /// Returns the longest packet that reaches a host unfragmented.
     pub(crate) fn get(&self, to: IpAddr) -> u32 {
         self.narrow.get(&to).map_or(self.most, |path| path.size)
     }
 
-    /// Somebody said that packets to a host may have `bytes` at most; it may not be true. The new size, if that
-    /// makes it less.
+    /// Handles a report that packets to a host may have at most `bytes`, which may be forged.
+    /// Returns the new size if it becomes smaller.
     pub(crate) fn tell(&mut self, now: Time, to: IpAddr, bytes: u32) -> Option<u32> {
         let size = self.get(to);
-        // An MTU that no link has is a forgery, or a link that fragments by itself.
+        // An MTU that no real link has is forged, or belongs to a link that fragments by itself.
         if bytes >= size || bytes < smallest(to) {
             return None;
         }
@@ -87,12 +91,12 @@ impl PathSizes {
         Some(bytes)
     }
 
-    /// A packet of `bytes` to a host does not arrive, shorter ones do: the new size, if there is a smaller one to
-    /// try.
+    /// Infers a smaller size, because a packet of `bytes` to a host does not arrive while shorter
+    /// ones do. Returns the new size if there is a smaller one to try.
     pub(crate) fn guess(&mut self, now: Time, to: IpAddr, bytes: u32) -> Option<u32> {
         let size = self.get(to);
         if bytes > size {
-            // It goes in pieces already.
+            // Such a packet is fragmented already.
             return None;
         }
         let raised = self.narrow.get(&to).and_then(|path| path.raised);
@@ -120,7 +124,7 @@ impl PathSizes {
         self.next = Some(self.next.map_or(raise_at, |next| next.min(raise_at)));
     }
 
-    /// The next host to which the endpoint's size is tried again, and that size.
+    /// Returns the next host to which the endpoint's size is tried again, and that size.
     pub(crate) fn raise(&mut self, now: Time) -> Option<(IpAddr, u32)> {
         if self.next.is_none_or(|next| next > now) {
             return None;
@@ -151,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_is_believed_within_bounds_and_for_ten_minutes() {
+    fn reported_sizes_are_accepted_within_bounds_and_for_ten_minutes() {
         let mut paths = PathSizes::new(8968);
         for bytes in [8968, 9000, u32::MAX, 543, 0] {
             assert_eq!((paths.tell(at(0), V4, bytes), paths.get(V4)), (None, 8968));
@@ -169,25 +173,25 @@ mod tests {
     }
 
     #[test]
-    fn guesses_go_down_in_steps() {
+    fn inferred_sizes_decrease_in_steps() {
         for (to, steps) in [(V4, &[1468, 1248, 1168, 544][..]), (V6, &[1448, 1228])] {
             let mut paths = PathSizes::new(8968);
             for &step in steps {
                 let before = paths.get(to);
-                // What goes in pieces already tells nothing.
+                // A packet that is fragmented already proves nothing.
                 assert_eq!(paths.guess(at(0), to, before + 1), None);
                 assert_eq!(paths.guess(at(0), to, before), Some(step));
             }
             let last = paths.get(to);
             assert_eq!(paths.guess(at(0), to, last), None, "there is no smaller one");
         }
-        // What is stuck may be shorter than a step.
+        // The packet that does not arrive may be shorter than a step.
         let mut paths = PathSizes::new(1400);
         assert_eq!(paths.guess(at(0), V4, 1200), Some(1168));
     }
 
     #[test]
-    fn a_guess_that_proves_right_is_put_to_the_test_ever_more_rarely() {
+    fn confirmed_inferred_size_is_tested_less_and_less_often() {
         let mut paths = PathSizes::new(1468);
         assert_eq!(paths.guess(at(0), V4, 1468), Some(1248));
         assert_eq!(paths.guess(at(0), V4, 1248), Some(1168));
@@ -197,10 +201,10 @@ mod tests {
             assert_eq!(paths.raise(Time(due.0 - 1)), None, "{seconds}");
             now = due;
             assert_eq!(paths.raise(now), Some((V4, 1468)), "{seconds}");
-            // What passed before passes still.
+            // The size that passed before is inferred again.
             assert_eq!(paths.guess(now, V4, 1468), Some(1168));
         }
-        // A path that was wide for long is another one.
+        // After a long time at full size, the next inference starts from the first step.
         assert!(paths.raise(now + RAISE).is_some());
         assert_eq!(paths.guess(now + RAISE * 2, V4, 1468), Some(1248));
         assert_eq!(paths.raise(now + RAISE * 2 + DOUBT), Some((V4, 1468)));

@@ -1,4 +1,4 @@
-//! Peer endpoints: who they are, by address and instance, and what is known of them.
+//! Peer endpoints, identified by address and instance, and the state kept for them.
 
 use core::net::{IpAddr, SocketAddr};
 use std::collections::{HashMap, HashSet};
@@ -11,27 +11,27 @@ use crate::path_sizes::PathSizes;
 /// The time between two reports that a peer is silent.
 const REPEAT_SILENCE: Span = Span::secs(60);
 
-/// What is known of a peer.
+/// The state of a peer.
 #[derive(Debug)]
 pub struct PeerState {
     addr: SocketAddr,
-    /// The instance that the user means; `None` for whoever is at the address.
+    /// The instance that the user named; `None` if any instance is accepted.
     expected: Option<Instance>,
-    /// The instance that was introduced.
+    /// The instance that was verified.
     instance: Option<Instance>,
     last_rx: Time,
     trouble: Option<Trouble>,
-    /// When its host last said that nobody listens there.
+    /// Time at which the host last reported that no socket is bound to the port.
     refused: Time,
     /// The time at which the peer's silence is to be reported again, if the peer stays silent.
     silence_told: Time,
-    /// When it was last introduced to us, or we to it.
+    /// Time of the last completed handshake.
     welcomed: Time,
-    /// Its process is known to have died, although nothing was asked of it then.
+    /// The peer's process is known to have died, although no operation waited for it.
     died: bool,
     /// The time at which the peer last closed a channel in the way of an endpoint that closes.
     parted: Option<Time>,
-    /// Another instance at the same address.
+    /// The next older peer at the same address.
     sibling: Option<PeerId>,
     standing: PeerOrigin,
 }
@@ -39,67 +39,69 @@ pub struct PeerState {
 /// The time for which packets of a peer that has closed its endpoint may still arrive.
 const STRAGGLERS: Span = Span::secs(1);
 
-/// The way in which a peer came here, and whether it may be forgotten.
+/// The way in which a peer became known, which decides whether it may be forgotten.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum PeerOrigin {
-    /// The user means it.
+    /// The user named the peer.
     Named,
-    /// The user meant it once.
+    /// The user named the peer once, but no longer.
     Unnamed,
-    /// It came by itself.
+    /// The peer contacted this endpoint, and the user never named it.
     Stranger,
-    /// It is forgotten, and its place is free.
+    /// The peer is forgotten, and its entry is free.
     Forgotten,
 }
 
 impl PeerState {
-    /// Its address.
+    /// Returns the address.
     #[must_use]
     pub const fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// The instance that is there, or was meant; `None` while nobody knows.
+    /// Returns the verified instance, or else the one that the user named; `None` if neither is
+    /// known.
     #[must_use]
     pub fn instance(&self) -> Option<Instance> {
         self.instance.or(self.expected)
     }
 
-    /// The instance that the user means.
+    /// Returns the instance that the user named.
     pub(crate) const fn expected(&self) -> Option<Instance> {
         self.expected
     }
 
-    /// Whether the user means it now.
+    /// Returns whether the user names the peer now.
     pub(crate) fn is_named(&self) -> bool {
         self.standing == PeerOrigin::Named
     }
 
-    /// Whether anything it sent was ever believed.
+    /// Returns whether the peer has sent anything that was accepted since it was last verified.
     #[must_use]
     pub fn has_answered(&self) -> bool {
         self.last_rx > Time::ZERO
     }
 
-    /// The last thing the network said about its reachability.
+    /// Returns the last report of the network about the peer's reachability.
     #[must_use]
     pub const fn trouble(&self) -> Option<Trouble> {
         self.trouble
     }
 
-    /// When something it sent was last believed.
+    /// Returns when a packet of the peer was last accepted; [`Time::ZERO`] if never.
     pub(crate) const fn last_rx(&self) -> Time {
         self.last_rx
     }
 
-    /// Something it sent was believed. True when that was the first time.
+    /// Records that a packet of the peer was accepted. Returns true if it was the first.
     #[inline]
     pub(crate) fn note_rx(&mut self, now: Time) -> bool {
         self.silence_told = Time::ZERO;
         core::mem::replace(&mut self.last_rx, now) == Time::ZERO
     }
 
-    /// Whether its host said, after all that was heard of it, that nobody listens there.
+    /// Returns whether the peer's host reported that no socket is bound to the port, and nothing
+    /// was heard of the peer since.
     pub(crate) fn is_refused(&self) -> bool {
         self.refused > self.last_rx
     }
@@ -113,18 +115,19 @@ impl PeerState {
         due
     }
 
-    /// Whether anybody was introduced from its address.
+    /// Returns whether an instance at the peer's address is verified.
     pub(crate) const fn is_met(&self) -> bool {
         self.instance.is_some()
     }
 
-    /// Whether a request's `initiator` field names the instance that was introduced.
+    /// Returns whether a request's `initiator` field names the verified instance.
     #[inline]
     pub(crate) fn is_instance(&self, who: Initiator) -> bool {
         who.port == self.addr.port() && self.instance.is_some_and(|it| it.tag() == who.tag)
     }
 
-    /// An instance has proven that it is at this address.
+    /// Records that an instance has proved that it is at this address, unless it is not the one
+    /// that is named or verified.
     pub(crate) fn meet(&mut self, instance: Instance) -> PeerInstance {
         if self.expected.is_some_and(|expected| expected != instance) {
             return PeerInstance::Impostor;
@@ -139,17 +142,17 @@ impl PeerState {
         PeerInstance::Known
     }
 
-    /// We were introduced.
+    /// Records that a handshake was completed.
     pub(crate) fn note_welcome(&mut self, now: Time) {
         self.welcomed = now;
     }
 
-    /// When we were last introduced.
+    /// Returns when a handshake was last completed.
     pub(crate) const fn welcomed(&self) -> Time {
         self.welcomed
     }
 
-    /// Whoever was there is gone, as far as we know.
+    /// Forgets the verified instance, because it is gone.
     pub(crate) fn part(&mut self) {
         self.instance = None;
         self.last_rx = Time::ZERO;
@@ -167,12 +170,14 @@ impl PeerState {
         self.parted.is_some_and(|at| self.last_rx <= at + STRAGGLERS)
     }
 
-    /// Its process has died. Known until somebody is met there.
+    /// Records that the peer's process has died. This holds until an instance is verified at the
+    /// address.
     pub(crate) fn die(&mut self) {
         self.died = true;
     }
 
-    /// Whether its process is known to have died, and nobody was met there since.
+    /// Returns whether the peer's process is known to have died, and no instance was verified
+    /// since.
     pub(crate) const fn is_dead(&self) -> bool {
         self.died
     }
@@ -181,15 +186,16 @@ impl PeerState {
 /// The instance that answers at the address of a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PeerInstance {
-    /// The instance we knew, or the first.
+    /// The instance that was verified before, or the first one.
     Known,
-    /// Another instance than the one we know, which must [`PeerState::part`] first.
+    /// Another instance than the verified one, which must be forgotten first ([`PeerState::part`]).
     Successor,
-    /// Not the instance that the user means.
+    /// Not the instance that the user named.
     Impostor,
 }
 
-/// The `initiator` field of a request: the low half of the instance's number above, UDP port below.
+/// The `initiator` field of a request: the low half of the instance number in the upper 16 bits,
+/// the UDP port in the lower 16.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Initiator {
     pub(crate) port: u16,
@@ -212,45 +218,46 @@ impl Initiator {
 #[derive(Debug)]
 pub struct Peers {
     states: Vec<PeerState>,
-    /// Places in `states` of those that were forgotten.
+    /// Entries of `states` that are free.
     free: Vec<PeerId>,
-    /// The newest peer at an address; the others hang on it.
+    /// The newest peer at each address. Older ones follow through [`PeerState`]'s `sibling`.
     by_addr: HashMap<SocketAddr, PeerId>,
     hosts: Hosts,
     strangers: PeerCounts,
     /// The addresses that the application has inserted. It may never talk to many of them.
     roll: HashSet<SocketAddr>,
-    /// What the paths to the hosts carry.
+    /// Packet sizes of the paths to the hosts.
     pub(crate) paths: PathSizes,
 }
 
-/// Peers that may come by themselves, so that who has many addresses does not take all memory. Those that the
-/// user names do not count.
+/// Largest number of peers that contacted this endpoint without being named, so that an attacker
+/// with many addresses cannot use all memory. Peers that the user named do not count.
 const MAX_STRANGERS: u32 = 1 << 16;
-/// So many may stay although they are of no use.
+/// Number of unnamed peers up to which none is forgotten.
 const FEW_STRANGERS: u32 = 1 << 10;
-/// Silence after which a stranger that is of no use may be forgotten: longer than a cookie is good for, so that
-/// no introduction of before can be repeated.
+/// Silence after which an unused, unnamed peer may be forgotten. It is longer than the validity of
+/// a cookie, so that no handshake of before can be replayed.
 const FORGET_AFTER: Span = Span::secs(140);
-/// Between two looks at who may be forgotten.
+/// Time between two searches for peers to forget.
 const LOOK_EVERY: Span = Span::secs(1);
 
-/// The number of peers that the user does not mean, which came by themselves, and of the others.
+/// Numbers of unnamed peers: those that were never named, and those that were named once.
 #[derive(Debug)]
 struct PeerCounts {
     count: u32,
-    /// Peers that the user meant once.
+    /// Number of peers that the user named once.
     unnamed: u32,
-    /// At how many of both it is worth to look whom to forget: twice as many as stayed the last time.
+    /// Number of unnamed peers at which the next search for peers to forget is worthwhile: twice as
+    /// many as the last search left.
     look_at: u32,
-    /// When that was.
+    /// Time of the last search.
     looked: Time,
-    /// Changes when peers were forgotten.
+    /// Changes whenever peers were forgotten.
     epoch: u64,
 }
 
 impl PeerCounts {
-    /// One that had this standing has another one now.
+    /// Counts a peer out that had this standing.
     fn leave(&mut self, standing: PeerOrigin) {
         match standing {
             PeerOrigin::Stranger => self.count -= 1,
@@ -260,7 +267,7 @@ impl PeerCounts {
     }
 }
 
-/// Hosts by number, for congestion control, and how many peers live there.
+/// Numbers of hosts, for congestion control, and how many peers each host has.
 #[derive(Debug, Default)]
 struct Hosts {
     by_ip: HashMap<IpAddr, (u32, u32)>,
@@ -268,11 +275,11 @@ struct Hosts {
 }
 
 impl Hosts {
-    /// A peer lives at a host: the host's number.
+    /// Counts a peer at a host. Returns the number of the host.
     fn enter(&mut self, ip: IpAddr) -> u32 {
         let (number, peers) = self.by_ip.entry(ip).or_insert_with(|| {
             let number = self.next;
-            // After 2^32 hosts two may share what is known of a path.
+            // After 2^32 hosts, two may share a number and thus the state of a path.
             self.next = self.next.wrapping_add(1);
             (number, 0)
         });
@@ -280,7 +287,7 @@ impl Hosts {
         *number
     }
 
-    /// A peer of a host is forgotten. Whether it was the last.
+    /// Counts a forgotten peer out. Returns whether it was the last of its host.
     fn leave(&mut self, ip: IpAddr) -> bool {
         let Some((_, peers)) = self.by_ip.get_mut(&ip) else { return false };
         *peers -= 1;
@@ -293,7 +300,7 @@ impl Hosts {
 }
 
 impl Peers {
-    /// None yet; packets to them have `max_packet` bytes at most.
+    /// Creates an empty table. Packets have at most `max_packet` bytes.
     pub(crate) fn new(max_packet: u32) -> Self {
         Self {
             states: Vec::new(),
@@ -312,39 +319,40 @@ impl Peers {
         }
     }
 
-    /// The newest peer with this address, if one is known.
+    /// Returns the newest peer with this address, if one is known.
     #[must_use]
     pub fn find(&self, addr: SocketAddr) -> Option<PeerId> {
         self.by_addr.get(&addr).copied()
     }
 
-    /// Whether any peer lives at this address.
+    /// Returns whether any known peer is at this host address.
     pub(crate) fn has_host(&self, ip: IpAddr) -> bool {
         self.hosts.by_ip.contains_key(&ip)
     }
 
-    /// How many there are.
+    /// Returns the number of peers.
     #[must_use]
     pub const fn count(&self) -> usize {
         self.states.len() - self.free.len()
     }
 
-    /// One more than the largest number of a peer.
+    /// Returns one more than the largest peer id in use.
     pub(crate) const fn places(&self) -> usize {
         self.states.len()
     }
 
-    /// Changes when peers were forgotten: their [`PeerId`]s may be others' from then on.
+    /// Returns a number that changes whenever peers were forgotten. A [`PeerId`] may name another
+    /// peer after that.
     #[must_use]
     #[inline]
     pub const fn epoch(&self) -> u64 {
         self.strangers.epoch
     }
 
-    /// What is known of a peer.
+    /// Returns the state of a peer.
     ///
     /// # Panics
-    /// When `peer` is not one of this engine's.
+    /// Panics if `peer` does not belong to this engine.
     #[must_use]
     #[inline]
     pub fn get(&self, peer: PeerId) -> &PeerState {
@@ -363,30 +371,30 @@ impl Peers {
         config.key.is_none() && !self.get(peer).is_named()
     }
 
-    /// All peers with this address, the newest first.
+    /// Returns all peers with this address, the newest first.
     pub(crate) fn at(&self, addr: SocketAddr) -> impl Iterator<Item = PeerId> + '_ {
         std::iter::successors(self.find(addr), |peer| self.get(*peer).sibling)
     }
 
-    /// The peer that has introduced itself as `who` from a host.
+    /// Returns the peer at a host that was verified with the port and tag of `who`.
     pub(crate) fn introduced(&self, ip: IpAddr, who: Initiator) -> Option<PeerId> {
         self.at(SocketAddr::new(ip, who.port)).find(|peer| self.get(*peer).is_instance(who))
     }
 
-    /// The peer that `instance` at `addr` is, or may be if nobody was met there yet: one that the user
-    /// means, before one that may be anybody.
+    /// Returns the peer that is `instance` at `addr`, or else one there without an instance. Peers
+    /// for which the user named an instance have precedence over those that accept any.
     pub(crate) fn is_or_may_be(&self, addr: SocketAddr, instance: Instance) -> Option<PeerId> {
         let named = |peer: &PeerId| self.get(*peer).instance() == Some(instance);
         let nobody = |peer: &PeerId| self.get(*peer).instance().is_none();
         self.at(addr).find(named).or_else(|| self.at(addr).find(nobody))
     }
 
-    /// The peer at `addr` that may be anybody.
+    /// Returns the peer at `addr` for which the user named no instance.
     pub(crate) fn anybody(&self, addr: SocketAddr) -> Option<PeerId> {
         self.at(addr).find(|peer| self.get(*peer).expected.is_none())
     }
 
-    /// Finds or adds the peer that the user means; the number of its host when it is new.
+    /// Finds or adds a peer that the user names. Returns the number of its host if the peer is new.
     pub(crate) fn resolve(
         &mut self,
         addr: SocketAddr,
@@ -436,25 +444,26 @@ impl Peers {
         fresh
     }
 
-    /// Whether the user means the instance at an address, or whoever is there.
+    /// Returns whether the user named this instance at an address, or the address without an
+    /// instance.
     pub(crate) fn is_named(&self, addr: SocketAddr, instance: Instance) -> bool {
         self.at(addr).map(|peer| self.get(peer)).any(|state| {
             state.is_named() && state.expected.is_none_or(|expected| expected == instance)
         })
     }
 
-    /// The user means nobody any more. Whom it meant.
+    /// Takes the names of all peers back. Returns the peers that were named.
     pub(crate) fn unname_all(&mut self) -> Vec<PeerId> {
         let named = self.which(PeerState::is_named);
         for peer in &named {
             self.get_mut(*peer).standing = PeerOrigin::Unnamed;
         }
-        // Fewer than 2^32, as `add` sees to.
+        // There are fewer than 2^32 peers, as `add` ensures.
         self.strangers.unnamed += named.len() as u32;
         named
     }
 
-    /// Whether there are so many whom the user does not mean that it is time to look whom to forget.
+    /// Returns whether there are so many unnamed peers that a search for peers to forget is due.
     pub(crate) fn should_forget(&mut self, now: Time) -> bool {
         let strangers = &mut self.strangers;
         let many = strangers.count + strangers.unnamed >= strangers.look_at
@@ -466,8 +475,8 @@ impl Peers {
         due
     }
 
-    /// Forgets those that the user does not mean, that were silent for long, and whose number is not among
-    /// `used`. Returns them, and the hosts where nobody is left.
+    /// Forgets unnamed peers that were silent for long and that are not marked in `used`. Returns
+    /// them, and the hosts without any peer left.
     pub(crate) fn forget(&mut self, now: Time, used: &[bool]) -> (Vec<PeerId>, Vec<IpAddr>) {
         let is_used = |peer: &PeerId| used.get(peer.0 as usize).copied().unwrap_or(false);
         let idle = |state: &PeerState| now.since(state.last_rx.max(state.welcomed)) >= FORGET_AFTER;
@@ -493,7 +502,7 @@ impl Peers {
         (gone, left)
     }
 
-    /// Takes a peer, on which `sibling` hangs, out of those at its address.
+    /// Removes a peer, whose next older one is `sibling`, from the list of its address.
     fn unlink(&mut self, addr: SocketAddr, peer: PeerId, sibling: Option<PeerId>) {
         let before = self.at(addr).find(|other| self.get(*other).sibling == Some(peer));
         match (before, sibling) {
@@ -521,7 +530,7 @@ impl Peers {
         Some(self.add(addr, None, PeerOrigin::Stranger))
     }
 
-    /// Adds a peer; also the number of its host.
+    /// Adds a peer. Returns the peer and the number of its host.
     fn add(
         &mut self,
         addr: SocketAddr,
@@ -552,7 +561,7 @@ impl Peers {
         (peer, self.hosts.enter(addr.ip()))
     }
 
-    /// All of them.
+    /// Returns all peers.
     pub(crate) fn ids(&self) -> Vec<PeerId> {
         self.which(|state| state.standing != PeerOrigin::Forgotten)
     }
@@ -569,13 +578,13 @@ impl Peers {
     }
 
     fn which(&self, wanted: impl Fn(&PeerState) -> bool) -> Vec<PeerId> {
-        // Fewer than 2^32, as `add` sees to.
+        // There are fewer than 2^32 peers, as `add` ensures.
         let all = (0..self.states.len() as u32).map(PeerId);
         all.filter(|peer| wanted(self.get(*peer))).collect()
     }
 
-    /// The network said that a destination cannot be reached. Only remembered: an ICMP message can be
-    /// forged, and a peer that is not there yet may come.
+    /// Records a report of the network that a destination is unreachable. The report has no
+    /// immediate effect, because ICMP messages can be forged and the peer may not have started yet.
     pub(crate) fn note_trouble(&mut self, now: Time, trouble: Trouble) {
         let mut next = self.find(trouble.peer);
         while let Some(peer) = next {
@@ -598,7 +607,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_there_may_be_followed_by_another() {
+    fn instance_at_an_address_may_be_succeeded_by_another() {
         let mut peers = Peers::new(1400);
         let addr = SocketAddr::from(([10, 0, 0, 1], 7));
         let (peer, host) = peers.resolve(addr, None);
@@ -627,7 +636,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_take_a_bounded_number_of_places() {
+    fn number_of_unnamed_peers_is_bounded() {
         let mut peers = Peers::new(1400);
         let addr = |n: u32| SocketAddr::from((core::net::Ipv4Addr::from(0x0a00_0000 + n), 7));
         assert!((0..MAX_STRANGERS).all(|n| peers.add_stranger(addr(n)).is_some()));
@@ -636,7 +645,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_of_no_use_are_forgotten_and_their_places_are_used_again() {
+    fn unused_unnamed_peers_are_forgotten_and_their_entries_reused() {
         let mut peers = Peers::new(1400);
         let addr = |n: u32| SocketAddr::from((core::net::Ipv4Addr::from(0x0a00_0000 + n), 7));
         let later = Time::ZERO + FORGET_AFTER;
@@ -645,7 +654,7 @@ mod tests {
             let _ = peers.add_stranger(addr(n));
         }
         assert!(peers.should_forget(later) && !peers.should_forget(later), "not all the time");
-        // The user means the first, something of the second is in use, the third was heard lately.
+        // The user names the first, state of the second is in use, and the third was heard lately.
         let named = peers.resolve(addr(0), None).0;
         let (used, lively) =
             (peers.find(addr(1)).expect("here"), peers.find(addr(2)).expect("here"));
@@ -658,7 +667,7 @@ mod tests {
         assert!(![named, used, lively].iter().any(|peer| gone.contains(peer)));
         assert_ne!(peers.epoch(), epoch);
         assert!(!peers.has_host(addr(3).ip()) && peers.find(addr(3)).is_none());
-        // Somebody else takes a place, and nothing of the former is left in it.
+        // Another peer takes a free entry, and nothing of the former peer is left in it.
         let (new, host) = peers.add_stranger(addr(9999)).expect("room");
         assert!(gone.contains(&new) && host >= FEW_STRANGERS);
         assert_eq!(peers.get(new).addr(), addr(9999));
@@ -666,7 +675,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_the_user_meant_once_are_forgotten_as_well() {
+    fn peers_that_are_no_longer_named_are_forgotten() {
         let mut peers = Peers::new(1400);
         let addr = |n: u32| SocketAddr::from((core::net::Ipv4Addr::from(0x0a00_0000 + n), 7));
         let later = Time::ZERO + FORGET_AFTER;
@@ -685,7 +694,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_at_an_address_the_one_of_no_use_is_forgotten() {
+    fn unused_one_of_two_peers_at_an_address_is_forgotten() {
         let addr = SocketAddr::from(([10, 0, 0, 1], 7));
         for old_goes in [true, false] {
             let mut peers = Peers::new(1400);
@@ -704,7 +713,7 @@ mod tests {
     }
 
     #[test]
-    fn instances_that_the_user_tells_apart_are_peers_of_their_own() {
+    fn named_instances_at_one_address_are_separate_peers() {
         let mut peers = Peers::new(1400);
         let addr = SocketAddr::from(([10, 0, 0, 1], 7));
         let (old, _) = peers.resolve(addr, Some(instance(1)));
@@ -720,7 +729,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_met_before_its_address_was_given_is_the_same_peer() {
+    fn peer_verified_before_it_was_named_is_the_same_peer() {
         let mut peers = Peers::new(1400);
         let addr = SocketAddr::from(([10, 0, 0, 1], 7));
         let (peer, _) = peers.add_stranger(addr).expect("room");

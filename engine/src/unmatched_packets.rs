@@ -1,4 +1,4 @@
-//! Packets for contexts that are not here, and what their senders are told.
+//! Packets that match no context, and the NACKs that answer them.
 
 use core::net::SocketAddr;
 use std::collections::VecDeque;
@@ -8,7 +8,8 @@ use crate::reliability::PeerKey;
 use crate::step::Step;
 use crate::wire::{self, Nack, Ses};
 
-/// Bounded, so that a flood of forged packets costs no memory.
+/// Largest number of NACKs that wait to be sent. The limit keeps a flood of forged packets from
+/// using memory.
 const MAX_STRAYS: usize = 64;
 
 /// The NACKs that answer packets which match no context.
@@ -18,7 +19,8 @@ pub(crate) struct UnmatchedPackets {
 }
 
 impl UnmatchedPackets {
-    /// Tells the sender of a packet that we do not know its context, or it, if it said where it listens.
+    /// Sends the source of a packet the NACK that its context, or the source itself, is unknown
+    /// here, if the packet names the port on which the source listens.
     #[cold]
     pub(crate) fn reject(
         &mut self,
@@ -42,7 +44,7 @@ impl UnmatchedPackets {
         }
     }
 
-    /// The next NACK, and to whom.
+    /// Returns the next NACK and its destination.
     #[inline]
     pub(crate) fn next(&mut self) -> Option<(SocketAddr, Nack)> {
         self.nacks.pop_front()

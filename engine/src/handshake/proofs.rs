@@ -1,4 +1,4 @@
-//! What two endpoints prove to each other, and what follows for them from an exchange of handshakes.
+//! Proofs that two endpoints exchange in a handshake, and the secrets that they derive from it.
 
 use crate::base::{Instance, JobKey, Proof, Purpose};
 use crate::reliability::Association;
@@ -8,19 +8,19 @@ use crate::wire::Handshake;
 pub(super) struct Transcript([u64; 3]);
 
 impl Transcript {
-    /// The exchange between two instances that a challenge, or what confirms it, belongs to.
+    /// Creates the transcript of a challenge, or of its confirmation, between two instances.
     pub(super) fn new(asker: Instance, answerer: Instance, intro: &Handshake) -> Self {
         let who = u64::from(asker.get()) << 32 | u64::from(answerer.get());
         Self([who, intro.nonce, intro.cookie])
     }
 
-    /// That we know the job's key.
+    /// Returns the proof that this endpoint knows the job's key.
     pub(super) fn prove(&self, key: &JobKey, purpose: Purpose) -> Proof {
         key.prove(purpose, &self.0)
     }
 
-    /// Whether the other end, which sent `intro`, knows the key of our job. Where the job has none, everybody
-    /// is believed: what a peer proves to others is nothing to us.
+    /// Returns whether the other end, which sent `intro`, knows the key of this job. If the job has
+    /// no key, every peer passes, whatever proof it sends.
     pub(super) fn is_proven(
         &self,
         key: Option<&JobKey>,
@@ -30,14 +30,15 @@ impl Transcript {
         key.is_none_or(|key| key.verify(purpose, &self.0, &intro.proof))
     }
 
-    /// What both know from now on: with a key nobody else does, not even who has seen the exchange.
+    /// Returns the secret that both ends share from now on. With a job key, an attacker who has
+    /// seen the whole exchange cannot derive it.
     pub(super) fn association(&self, key: Option<&JobKey>) -> Association {
         let Some(key) = key else {
             let [_, nonce, cookie] = self.0;
             return Association::new(cookie, nonce);
         };
         let whole = u128::from_be_bytes(key.prove(Purpose::Association, &self.0));
-        // Both halves.
+        // The association consists of the high and the low half.
         Association::new((whole >> 64) as u64, whole as u64)
     }
 }

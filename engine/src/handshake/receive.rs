@@ -1,4 +1,4 @@
-//! What handshakes that arrive mean for peers and their contexts.
+//! Processing of received handshake packets.
 
 use core::net::SocketAddr;
 
@@ -17,14 +17,14 @@ use crate::wire::{Handshake, Reason, ReturnCode, Stage, WIRE_VERSION};
 /// The outcome of a handshake packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum HandshakeOutcome {
-    /// Nothing that concerns a peer.
+    /// The packet changes nothing for any peer.
     Nothing,
-    /// The peer has proven that it is there, and contexts to it and from it are open.
+    /// The peer is verified, and contexts in both directions may be used.
     Met(PeerId),
-    /// Another instance is at the peer's address. Once the engine has ended what the former one left, it asks
-    /// again what the introduction means.
+    /// Another instance is at the peer's address. The engine must end what the former instance left
+    /// and then process the packet again.
     Succeeded(PeerId),
-    /// The peer will not be met.
+    /// The handshake failed. All operations to the peer end with this error.
     Ended(PeerId, OpError),
 }
 
@@ -39,17 +39,19 @@ pub(crate) struct HandshakeContext<'a> {
 }
 
 impl HandshakeContext<'_> {
-    /// The peer and we know each other now: contexts that waited for it go on, or do when it welcomes us.
+    /// Completes the handshake with a peer. Contexts that waited for it continue now, or, if
+    /// `asked` and rate packets are in use, after the peer's welcome.
     fn introduce(&mut self, peer: PeerId, exchange: &Transcript, asked: bool) -> HandshakeOutcome {
         let association = exchange.association(self.config.key.as_ref());
         if !self.pdcs.admissions().learn(PeerKey(peer.0), association, asked) {
-            // Late: of an acquaintance that ended.
+            // The packet is late: it belongs to an association that ended.
             self.counters.rx_bad_handshakes += 1;
             return HandshakeOutcome::Nothing;
         }
         let outside = self.peers.is_outside(self.config, peer);
         self.pdcs.admissions().set_outside(PeerKey(peer.0), outside);
-        // A rate packet would overtake our introduction, and nobody would answer what links counted already.
+        // A rate packet would overtake the confirmation and get no answer, although the links of
+        // the path had already counted it.
         if !(asked && self.pdcs.config().rates()) {
             self.contexts.release(self.now, peer, self.pdcs);
         }
@@ -58,7 +60,7 @@ impl HandshakeContext<'_> {
 }
 
 impl Handshakes {
-    /// An introduction arrived from an endpoint that listens at `from`.
+    /// Processes a handshake packet from an endpoint whose port is that of `from`.
     pub(crate) fn hear(
         &mut self,
         mut around: HandshakeContext<'_>,
@@ -87,8 +89,9 @@ impl Handshakes {
         }
     }
 
-    /// Whether an endpoint is one that the user means, where others are not talked to; one that is not is told,
-    /// and asks again: it may be about to be named.
+    /// Returns whether an endpoint is admitted: its user named it, or unnamed endpoints are
+    /// admitted too. One that is not admitted is notified and asks again, because the user may be
+    /// about to name it.
     fn lists(
         &mut self,
         around: &mut HandshakeContext<'_>,
@@ -105,7 +108,7 @@ impl Handshakes {
         false
     }
 
-    /// Somebody claims to have received our challenge.
+    /// Processes a confirmation, whose sender claims to have received the challenge.
     fn hear_confirm(
         &mut self,
         mut around: HandshakeContext<'_>,
@@ -119,7 +122,7 @@ impl Handshakes {
         let alike = intro.version == WIRE_VERSION && intro.job_id == config.job_id;
         if !alike || !self.is_proven(now, from, intro) {
             around.counters.rx_bad_handshakes += 1;
-            // Nobody whom we challenged lately.
+            // This endpoint has not sent the peer a challenge lately.
             if alike && self.may_answer(now) {
                 self.refuse(config, from, intro, Reason::Stale);
             }
@@ -137,8 +140,8 @@ impl Handshakes {
         let peer = match around.peers.is_or_may_be(from, instance) {
             Some(peer) => peer,
             None => match around.peers.anybody(from) {
-                // Another instance was there. What became of it we ask at its address, and believe what
-                // is answered there, not what somebody claims.
+                // Another instance used this address before. Ask at the address itself for the
+                // present instance, and trust that answer rather than the claim of this packet.
                 Some(former) => {
                     self.ask(now, config, former, around.peers.get(former));
                     return HandshakeOutcome::Nothing;
@@ -158,7 +161,7 @@ impl Handshakes {
             return HandshakeOutcome::Nothing;
         }
         if self.is_open(peer) {
-            // This answers our own question as well.
+            // The confirmation answers this endpoint's own question as well.
             self.stop(peer);
         }
         if around.introduce(peer, &exchange, false) == HandshakeOutcome::Nothing {
@@ -170,7 +173,7 @@ impl Handshakes {
         HandshakeOutcome::Met(peer)
     }
 
-    /// A peer answers a question of ours.
+    /// Processes a peer's answer to a question of this endpoint.
     fn hear_answer(
         &mut self,
         mut around: HandshakeContext<'_>,
@@ -227,12 +230,12 @@ impl Handshakes {
             }
             Stage::Welcome => {
                 self.stop(peer);
-                // What overtook our introduction may go again.
+                // Packets that overtook the confirmation may be sent again.
                 around.peers.get_mut(peer).note_welcome(around.now);
                 around.contexts.release(around.now, peer, around.pdcs);
                 HandshakeOutcome::Nothing
             }
-            // Twice.
+            // The packet is a duplicate.
             _ => HandshakeOutcome::Nothing,
         }
     }

@@ -1,12 +1,13 @@
-//! Who asks again and again, because our answers do not reach it.
+//! Recognition of questions that are repeated because their answers get lost.
 
-/// Questions to tell apart. Unverified peers are not remembered: whoever floods this only has others heard as if for the first time.
+/// Number of questions that can be told apart. Since unverified peers have no state, a flood of
+/// questions only makes other questions look like first ones.
 const PLACES: usize = 64;
 
-/// How often a question must come before its answer may go by any set of paths.
+/// Number of times a question must arrive before its answers use any path set.
 const OFTEN: u8 = 3;
 
-/// The nonces of recent questions, and how often each question came.
+/// The nonces of recent questions, and how often each arrived.
 #[derive(Debug)]
 pub(super) struct RecentQuestions(Box<[(u64, u8); PLACES]>);
 
@@ -15,7 +16,8 @@ impl RecentQuestions {
         Self(Box::new([(0, 0); PLACES]))
     }
 
-    /// Another question with this nonce. Whether it came so often that its answers seem to get lost.
+    /// Counts a question with this nonce. Returns whether it arrived so often that its answers seem
+    /// to get lost.
     pub(super) fn is_frequent(&mut self, nonce: u64) -> bool {
         let (seen, times) = &mut self.0[nonce as usize % PLACES];
         if *seen != nonce {
@@ -31,11 +33,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_question_is_frequent_from_the_third_time_on() {
+    fn question_is_frequent_from_the_third_repetition_on() {
         let mut repeats = RecentQuestions::new();
         let heard: Vec<bool> = (0..6).map(|_| repeats.is_frequent(7)).collect();
         assert_eq!(heard, [false, false, true, true, true, true]);
-        // One takes the place of another.
+        // Two nonces that share a place displace each other.
         assert!(!repeats.is_frequent(7 + PLACES as u64) && !repeats.is_frequent(7));
     }
 }
