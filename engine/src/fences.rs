@@ -1,8 +1,9 @@
-//! Which operations wait at the sender for others to the same peer: those that the user fenced, and those whose order
-//! was promised although packets arrive in any.
+//! Operations that wait at the sender for others to the same peer: those that the user fenced, and
+//! those whose order was promised although packets arrive in any order.
 //!
-//! An operation that must wait is *parked*, and so is what follows it to that peer; nobody else sees it before it is
-//! let go. What the engine itself sends is never parked, or two ends could wait for each other.
+//! An operation that must wait is *parked*, and so is every later operation to that peer. No other
+//! part of the engine sees it before it is released. Operations of the engine itself are never
+//! parked, or two ends could wait for each other.
 
 use core::ops::BitOr;
 use std::collections::VecDeque;
@@ -11,43 +12,44 @@ use crate::api::PeerId;
 use crate::channel::ChannelId;
 use crate::slab::Key;
 
-/// What an operation does, for the sake of order: a set, since a fetching atomic reads and writes.
+/// The kinds of access that an operation makes, for ordering. It is a set, since a fetching atomic
+/// both reads and writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct OperationClasses(u8);
 
 impl OperationClasses {
-    /// None: an operation of the engine itself.
+    /// No class: an operation of the engine itself.
     pub const NONE: Self = Self(0);
-    /// It sends a message.
+    /// Sends a message.
     pub const SEND: Self = Self(1);
-    /// It reads the peer's memory.
+    /// Reads the peer's memory.
     pub const READ: Self = Self(1 << 1);
-    /// It writes the peer's memory.
+    /// Writes the peer's memory.
     pub const WRITE: Self = Self(1 << 2);
-    /// It is an atomic that brings a value back.
+    /// Atomic that returns a value.
     pub const FETCH: Self = Self(1 << 3);
-    /// It is an atomic that changes a value.
+    /// Atomic that changes a value.
     pub const UPDATE: Self = Self(1 << 4);
-    /// Everything.
+    /// All classes.
     pub const ALL: Self = Self(0x1f);
-    /// How many there are.
+    /// Number of classes.
     const COUNT: usize = 5;
 
-    /// Whether it is empty.
+    /// Returns whether the set is empty.
     #[must_use]
     #[inline]
     pub const fn is_none(self) -> bool {
         self.0 == 0
     }
 
-    /// What is in either.
+    /// Returns the union of two sets.
     #[must_use]
     #[inline]
     pub const fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// What is in both.
+    /// Returns the intersection of two sets.
     const fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
@@ -65,16 +67,16 @@ impl BitOr for OperationClasses {
     }
 }
 
-/// What was promised about the order of operations to one peer, besides that messages match in order: for each class,
-/// which earlier ones it waits for.
+/// Order guarantees between operations to one peer, beyond the matching order of messages: for each
+/// class, the earlier classes that it waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Order([OperationClasses; OperationClasses::COUNT]);
 
 impl Order {
-    /// Nothing.
+    /// No guarantee.
     pub const NONE: Self = Self([OperationClasses::NONE; OperationClasses::COUNT]);
 
-    /// Besides, `later` comes after `earlier`.
+    /// Adds the guarantee that `later` takes effect after `earlier`.
     #[must_use]
     pub fn with(mut self, later: OperationClasses, earlier: OperationClasses) -> Self {
         for class in later.each() {
@@ -89,7 +91,7 @@ impl Order {
         !self.before(classes).and(OperationClasses::SEND).is_none()
     }
 
-    /// What an operation waits for.
+    /// Returns the classes of the earlier operations that an operation of these classes waits for.
     #[inline]
     fn before(&self, classes: OperationClasses) -> OperationClasses {
         classes.each().fold(OperationClasses::NONE, |sum, class| sum | self.0[class])
@@ -103,12 +105,12 @@ pub(crate) struct FenceRequest {
     pub(crate) before: OperationClasses,
 }
 
-/// The operations to a peer that have not ended.
+/// The unfinished operations to one peer.
 #[derive(Debug, Default)]
 struct OpenOperations {
-    /// Of those that were not parked, or are not any more: how many, by class.
+    /// Number of operations that are not parked, by class.
     begun: [u32; OperationClasses::COUNT],
-    /// Those that wait, and for what.
+    /// Parked operations in order: key, classes, and the classes that each waits for.
     parked: VecDeque<(Key, OperationClasses, OperationClasses)>,
 }
 
@@ -125,7 +127,7 @@ impl OpenOperations {
     }
 }
 
-/// Open operations of the user, by peer.
+/// Unfinished operations of the user, by peer.
 #[derive(Debug, Default)]
 pub(crate) struct Fences {
     open: Vec<OpenOperations>,
@@ -137,7 +139,7 @@ impl Fences {
         Self { open: Vec::new(), order }
     }
 
-    /// What an operation on a channel is and must wait for.
+    /// Returns the classes of an operation on a channel and those that it must wait for.
     #[inline]
     pub(crate) fn turn(
         &self,
@@ -148,7 +150,9 @@ impl Fences {
         FenceRequest { classes, before: self.before(classes, fence, id.context().is_none()) }
     }
 
-    /// What an operation must wait for. On a link all arrives in order, but that data are read when they leave.
+    /// Returns the classes that an operation must wait for. On a shared-memory channel (`linked`)
+    /// everything takes effect in order, except that the source of an RMA read is read when its
+    /// data leaves, so only reads have to be waited for.
     #[inline]
     fn before(&self, classes: OperationClasses, fence: bool, linked: bool) -> OperationClasses {
         if fence {
@@ -167,7 +171,8 @@ impl Fences {
         &mut self.open[at]
     }
 
-    /// An operation is to begin after others. Whether it may now; it is parked otherwise.
+    /// Starts an operation after those that it must wait for. Returns whether it may start now;
+    /// otherwise it is parked.
     #[inline]
     pub(crate) fn admit(
         &mut self,
@@ -185,19 +190,19 @@ impl Fences {
         true
     }
 
-    /// Whether an operation to a peer would begin at once.
+    /// Returns whether an operation to a peer that waits for `before` would start at once.
     #[inline]
     pub(crate) fn lets_pass(&self, peer: PeerId, before: OperationClasses) -> bool {
         let Some(open) = self.open.get(peer.0 as usize) else { return true };
         open.parked.is_empty() && (before.is_none() || !open.has(before))
     }
 
-    /// An operation begins whatever waits.
+    /// Counts an operation that starts without waiting.
     pub(crate) fn begin(&mut self, peer: PeerId, classes: OperationClasses) {
         self.of(peer).begin(classes);
     }
 
-    /// An operation that had begun has ended. Whether others wait.
+    /// Counts the end of an operation that had started. Returns whether others are parked.
     #[inline]
     pub(crate) fn end(&mut self, peer: PeerId, classes: OperationClasses) -> bool {
         let open = self.of(peer);
@@ -217,23 +222,23 @@ impl Fences {
         self.open.iter().map(count).sum()
     }
 
-    /// Peers with operations that wait.
+    /// Returns the peers with parked operations.
     pub(crate) fn waiting(&self) -> Vec<PeerId> {
         let all = (0..).zip(&self.open).filter(|(_, open)| !open.parked.is_empty());
         all.map(|(peer, _)| PeerId(peer)).collect()
     }
 
-    /// Nothing that waits for others to this peer will begin.
+    /// Drops all parked operations to this peer.
     pub(crate) fn forget(&mut self, peer: PeerId) {
         self.of(peer).parked.clear();
     }
 
-    /// An operation ended before it began.
+    /// Removes an operation that ended while it was parked.
     pub(crate) fn withdraw(&mut self, peer: PeerId, key: Key) {
         self.of(peer).parked.retain(|(parked, ..)| *parked != key);
     }
 
-    /// The next operation to a peer that waited and may begin.
+    /// Starts the next parked operation to a peer, if it no longer has to wait, and returns it.
     pub(crate) fn next(&mut self, peer: PeerId) -> Option<Key> {
         let open = self.of(peer);
         let &(key, classes, before) = open.parked.front()?;
@@ -254,7 +259,7 @@ mod tests {
     const PEER: PeerId = PeerId(3);
 
     #[test]
-    fn a_fence_waits_for_everything_and_holds_everything_back() {
+    fn fenced_operation_waits_for_all_earlier_and_delays_all_later_ones() {
         let mut slab = Slab::default();
         let mut key = || slab.add(());
         let mut fences = Fences::default();
@@ -276,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_promised_waits_for_that_alone() {
+    fn ordered_classes_wait_only_for_the_promised_classes() {
         let mut slab = Slab::default();
         let order = Order::default()
             .with(

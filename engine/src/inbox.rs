@@ -1,5 +1,5 @@
-//! The receiving half of two-sided messages: receives that wait for messages, messages that wait for
-//! receives, and messages on their way.
+//! The receiving half of two-sided messages: receives that wait for messages, messages that wait
+//! for receives, and messages that are still arriving.
 
 mod arrive;
 mod budget;
@@ -31,7 +31,7 @@ use unreported_losses::UnreportedLosses;
 pub(crate) use runs::RunMessage;
 pub(crate) use send_requests::SendRequest;
 
-/// See the module's documentation.
+/// The receiving half of an endpoint's two-sided messages.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     posted: Posted,
@@ -40,12 +40,13 @@ pub(crate) struct Inbox {
     streams: Streams,
     asks: SendRequestQueue,
     budget: Budget,
-    /// What the next receives that may have waited for lost peers have to tell.
+    /// Losses of peers that a later receive must report.
     untold: UnreportedLosses,
 }
 
 impl Inbox {
-    /// An empty one; the seeds are of the hash tables.
+    /// Creates an empty inbox. The arguments seed the hash tables of posted receives and of
+    /// unexpected messages.
     pub(crate) fn new(posted: u64, unexpected: u64) -> Self {
         Self {
             posted: Posted::new(posted),
@@ -58,12 +59,12 @@ impl Inbox {
         }
     }
 
-    /// A peer opened a context to us.
+    /// Prepares for the messages of a channel.
     pub(crate) fn open(&mut self, context: ChannelId) {
         self.streams.open(context);
     }
 
-    /// What is to be asked of the sending half.
+    /// Returns the requests to the sending half.
     #[inline]
     pub(crate) const fn asks(&mut self) -> &mut SendRequestQueue {
         &mut self.asks
@@ -75,12 +76,13 @@ impl Inbox {
         self.budget.room((config, peers), peer)
     }
 
-    /// Messages that wait for a receive.
+    /// Returns the number of messages that wait for a receive.
     pub(crate) const fn unexpected_messages(&self) -> usize {
         self.unexpected.len()
     }
 
-    /// Peers whose messages are here, or waited for, or whose losses are to be told.
+    /// Returns the peers whose messages are kept, that receives name, or whose losses are
+    /// unreported. They must not be forgotten.
     pub(crate) fn peers(&self) -> impl Iterator<Item = PeerId> + '_ {
         let senders = self.messages.iter().map(|(_, message)| message.head.peer());
         senders.chain(self.posted.sources()).chain(self.untold.peers())
@@ -102,13 +104,14 @@ impl Inbox {
         self.budget.count_holdings(holdings);
     }
 
-    /// Messages that are not finished.
+    /// Returns the messages that are not finished.
     pub(crate) const fn messages(&self) -> &Pending {
         &self.messages
     }
 
-    /// Contexts with half a message of which nothing has come for `patience`, longer than its sender would
-    /// have waited for an acknowledgement: it knows nothing of the message.
+    /// Returns the contexts with an incomplete message of which nothing has arrived for `patience`.
+    /// That is longer than a sender waits for an acknowledgement, so the sender has forgotten the
+    /// message.
     pub(crate) fn stalled(&self, now: Time, patience: Span) -> Vec<ChannelId> {
         let touched = |key| {
             let message = self.messages.get(key);
@@ -118,14 +121,14 @@ impl Inbox {
         self.streams.stalled(now, patience, touched)
     }
 
-    /// Nobody was here to take packets for `absent`, until now.
+    /// Extends all waits by `absent`, because this process did not run and could not take packets.
     pub(crate) fn excuse(&mut self, now: Time, absent: Span) {
         let shift = |at: &mut Time| *at = (*at + absent).min(now);
         self.messages.shift(shift);
         self.streams.shift(shift);
     }
 
-    /// Asks again for the reads that found no room for a context.
+    /// Requests again the reads that could not start because there was no context for them.
     pub(crate) fn retry_pulls(&mut self) {
         let waits = |m: &Message| {
             matches!(m.head.pull, Pull::Offered(_))

@@ -16,13 +16,13 @@ pub(crate) use unexpected::{Unexpected, UnexpectedMessage};
 
 use crate::api::{MatchSpace, PeerId};
 
-/// Ignore masks that get an index of their own.
+/// Largest number of ignore masks that get an index of their own.
 const MAX_MASKS: usize = 6;
 
-/// "From anyone" in a [`Key`].
+/// Source of a [`Key`] that accepts every peer.
 const ANY: u32 = u32::MAX;
 
-/// What an index is keyed by: the tag without the ignored bits, and the source or [`ANY`].
+/// The key of an index: the tag without the ignored bits, and the source or [`ANY`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Key {
     space: MatchSpace,
@@ -30,7 +30,7 @@ struct Key {
     tag: u64,
 }
 
-/// The envelope of a message.
+/// The values of a message that are compared with receives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Envelope {
     pub(crate) space: MatchSpace,

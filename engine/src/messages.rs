@@ -1,5 +1,5 @@
 //! Inbound two-sided messages that are not finished: arriving, early, unexpected, claimed or being
-//! pulled by rendezvous.
+//! read by rendezvous.
 
 use crate::api::{Completion, OpError, OpKind, PeerId, Visibility};
 use crate::base::{RegionId, Time};
@@ -10,11 +10,11 @@ use crate::memory::{Buf, Memory, Payload};
 /// The destination of the bytes of a message.
 #[derive(Debug)]
 pub(crate) enum MessageBuffer {
-    /// Nowhere yet: only its header is known, and no byte came with it.
+    /// No buffer yet: only the header is known, and no payload came with it.
     None,
-    /// No receive has matched yet: the engine keeps them.
+    /// A buffer of the engine, because no receive has matched yet.
     Stash(Vec<u8>),
-    /// A receive has matched.
+    /// The buffer of the receive that matched.
     User(Target),
     /// The user discarded the message.
     Discard,
@@ -24,18 +24,18 @@ pub(crate) enum MessageBuffer {
 #[derive(Debug)]
 pub(crate) struct Target {
     pub(crate) buf: Buf,
-    /// Where in `buf` the message begins.
+    /// Offset in `buf` at which the message begins.
     pub(crate) at: u64,
-    /// Bytes that fit.
+    /// Number of bytes that the receive has room for.
     pub(crate) room: u64,
     pub(crate) context: u64,
     pub(crate) visibility: Visibility,
-    /// The multi-receive buffer it is in.
+    /// Slot of the multi-receive buffer that contains the message, if any.
     pub(crate) multi: Option<u32>,
 }
 
 impl Target {
-    /// Writes what fits of bytes that belong at `offset` of the message.
+    /// Writes bytes that belong at `offset` of the message, as far as they fit.
     #[inline]
     pub(crate) fn write<M: Memory>(&self, mem: &mut M, offset: u64, bytes: &[u8]) {
         let fits = self.room.saturating_sub(offset).min(bytes.len() as u64);
@@ -45,7 +45,8 @@ impl Target {
         });
     }
 
-    /// Puts what fits of a whole message in its place. Whether it could be had.
+    /// Copies a whole message to its place, as far as it fits. Returns whether its payload could be
+    /// fetched.
     #[inline]
     pub(crate) fn place<M: Memory>(&self, mem: &mut M, payload: Payload<'_>) -> bool {
         let mut had = true;
@@ -55,7 +56,7 @@ impl Target {
         had
     }
 
-    /// Says in a message's completion where it went and how that ended.
+    /// Fills in a message's completion: the receive, the buffer, and the status.
     #[inline]
     pub(crate) fn describe(
         &self,
@@ -75,7 +76,7 @@ impl Target {
     }
 }
 
-/// What the sender's rendezvous header says about fetching the rest.
+/// The values of a rendezvous header by which the receiver reads the message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Offer {
     pub(crate) key: u64,
@@ -83,16 +84,16 @@ pub(crate) struct Offer {
     pub(crate) resource: u16,
 }
 
-/// Progress of pulling a rendezvous message.
+/// Progress of reading a rendezvous message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Pull {
-    /// Everything comes by itself.
+    /// The message is not a rendezvous, or arrives completely in its own packets.
     No,
     /// The sender waits for a read.
     Offered(Offer),
     /// The bytes the receive has room for are being read.
     Reading(Offer),
-    /// Done.
+    /// No more is read.
     Done,
 }
 
@@ -101,35 +102,35 @@ pub(crate) enum Pull {
 pub(crate) struct MessageExtent {
     /// Length of the whole message.
     pub(crate) total: u64,
-    /// Bytes that come in the sender's own packets (all, or the eager part of a rendezvous).
+    /// Bytes that arrive in the message's own packets: all, or the eager part of a rendezvous.
     pub(crate) eager: u64,
     pub(crate) received: u64,
-    /// The first packet has come, so that the envelope is complete.
+    /// The first packet has arrived, so the envelope is complete.
     pub(crate) started: bool,
-    /// There was no room for its bytes: they are dropped, and the sender will offer them.
+    /// There was no room for the payload, so it is dropped, and the sender will offer it.
     pub(crate) deferred: bool,
 }
 
 impl MessageExtent {
-    /// All packets of its own have come.
+    /// Returns whether all of the message's own packets have arrived.
     #[inline]
     pub(crate) const fn arrived(&self) -> bool {
         self.started && self.received == self.eager && !self.deferred
     }
 }
 
-/// The fields about a message that its packets carry.
+/// The values of a message that its packets carry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MessageHeader {
-    /// The context it comes on ...
+    /// The channel on which the message arrives.
     pub(crate) context: ChannelId,
-    /// ... and its number there.
+    /// The message id on that channel.
     pub(crate) id: u16,
     pub(crate) envelope: Envelope,
     pub(crate) data: Option<u64>,
     pub(crate) extent: MessageExtent,
     pub(crate) pull: Pull,
-    /// The sender waits for word, in this slot, that a receive has taken it (DC).
+    /// Slot in which the sender waits for the confirmation that a receive has matched (DC).
     pub(crate) confirm: Option<u16>,
 }
 
@@ -138,7 +139,7 @@ impl MessageHeader {
         self.envelope.source
     }
 
-    /// What a completion says about the message, wherever it is.
+    /// Returns a completion with the values of the message itself, independent of a receive.
     #[inline]
     pub(crate) const fn completion(&self) -> Completion {
         Completion {
@@ -157,7 +158,7 @@ impl MessageHeader {
         }
     }
 
-    /// A message that is not finished.
+    /// Creates an unfinished message.
     pub(crate) const fn message(self, now: Time, place: MessageBuffer) -> Message {
         Message {
             head: self,
@@ -171,7 +172,8 @@ impl MessageHeader {
 }
 
 impl Message {
-    /// Counts a packet of `len` bytes; the first one brings the message's data, if it has any.
+    /// Counts a packet of `len` bytes. The first packet of a message also supplies its remote CQ
+    /// data, if any.
     #[inline]
     pub(crate) fn take(&mut self, now: Time, len: u64, first: Option<Option<u64>>) {
         self.head.extent.received += len;
@@ -208,7 +210,7 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    /// A charge of nothing.
+    /// The charge of a message that uses no budget.
     pub(crate) const NONE: Self = Self {
         bytes: 0,
         header: HeaderKind::None,
@@ -228,12 +230,12 @@ impl Charge {
 pub(crate) struct Message {
     pub(crate) head: MessageHeader,
     pub(crate) place: MessageBuffer,
-    /// When a packet of it came last.
+    /// Time at which the last packet arrived.
     pub(crate) touched: Time,
     /// The share of the budget for unmatched messages that this message takes.
     pub(crate) charge: Charge,
-    /// The user's context that claimed it.
+    /// Context of the user's claim, if the message is claimed.
     pub(crate) claimed: Option<u64>,
-    /// Its sender is gone; whoever matches it gets this error.
+    /// Error for the receive that matches the message, because its sender is gone.
     pub(crate) broken: Option<OpError>,
 }

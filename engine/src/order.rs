@@ -1,12 +1,13 @@
-//! The order of a context's messages: packets arrive in any order, messages are matched in the order
-//! of their ids (FI_ORDER_SAS).
+//! The order of a context's messages. Packets arrive in any order, but messages are matched in the
+//! order of their ids (FI_ORDER_SAS).
 
 use std::collections::VecDeque;
 
 use crate::slab::Key;
 
-/// Ids further ahead than this cannot come from an honest peer: its packet window is a fourth. One window may
-/// follow a message before its sender learns that it is deferred, and another one its offer.
+/// Limit for the distance of an id from the oldest unfinished one. An honest peer never reaches it:
+/// its packet window is a fourth. One window may follow a message before the sender learns that the
+/// message is deferred, and another window may follow the offer.
 pub(crate) const MAX_AHEAD: u16 = 16384;
 
 /// The limit for a peer outside the job. It is lower because every id before an early message takes memory, although
@@ -16,18 +17,18 @@ pub(crate) const MAX_AHEAD_OUTSIDE: u16 = 256;
 /// The state of a message id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum IdState {
-    /// No packet of it has come.
+    /// No packet of the message has arrived.
     No,
-    /// Some have; the message.
+    /// Some packets of this message have arrived, or it waits for its turn.
     Open(Key),
-    /// All have.
+    /// All packets have arrived.
     Done,
 }
 
 /// The window of message ids that are not yet matched or not yet complete.
 #[derive(Debug, Default)]
 pub(crate) struct MessageOrder {
-    /// The oldest id of which a packet is missing, or that is not matched.
+    /// The oldest id that is not matched or of which a packet is missing.
     base: u16,
     /// The next id to match; `base <= next`.
     next: u16,
@@ -35,7 +36,8 @@ pub(crate) struct MessageOrder {
 }
 
 impl MessageOrder {
-    /// What is known of `id`, or `None` when it is outside the window (old, or absurdly new).
+    /// Returns the state of `id`, or `None` if it lies outside the window (old, or implausibly
+    /// new).
     pub(crate) fn seen(&self, id: u16) -> Option<IdState> {
         let ahead = id.wrapping_sub(self.base);
         if ahead >= MAX_AHEAD {
@@ -49,17 +51,17 @@ impl MessageOrder {
         id.wrapping_sub(self.base)
     }
 
-    /// Whether `id` is the one to match now.
+    /// Returns whether `id` is the next to match.
     pub(crate) const fn is_next(&self, id: u16) -> bool {
         self.next == id
     }
 
-    /// Whether `id`, inside the window, has been matched.
+    /// Returns whether `id`, which must be inside the window, has been matched.
     pub(crate) const fn is_past(&self, id: u16) -> bool {
         id.wrapping_sub(self.base) < self.next.wrapping_sub(self.base)
     }
 
-    /// The next message to match, if any packet of it has come.
+    /// Returns the next message to match, if any packet of it has arrived.
     pub(crate) fn next_open(&self) -> Option<Key> {
         match self.seen(self.next) {
             Some(IdState::Open(message)) => Some(message),
@@ -67,7 +69,7 @@ impl MessageOrder {
         }
     }
 
-    /// Records what happened to an id inside the window.
+    /// Sets the state of an id inside the window.
     pub(crate) fn set(&mut self, id: u16, seen: IdState) {
         let ahead = usize::from(id.wrapping_sub(self.base));
         if ahead >= self.window.len() {
@@ -77,13 +79,14 @@ impl MessageOrder {
         self.shrink();
     }
 
-    /// The message with the next id has been matched (or has become unexpected).
+    /// Records that the message with the next id has matched a receive or has become unexpected.
     pub(crate) fn matched(&mut self) {
         self.next = self.next.wrapping_add(1);
         self.shrink();
     }
 
-    /// The usual case: the next id, all of it in one packet, matched at once, nothing else open.
+    /// Handles the usual case: the next message arrived in one packet and matched at once, and no
+    /// other id is open. Returns false, and changes nothing, in any other case.
     pub(crate) fn pass(&mut self) -> bool {
         if self.window.is_empty() && self.base == self.next {
             self.base = self.base.wrapping_add(1);
@@ -93,7 +96,7 @@ impl MessageOrder {
         false
     }
 
-    /// The messages of which a packet is missing, or whose turn has not come.
+    /// Returns the messages of which a packet is missing or whose turn has not come.
     pub(crate) fn open(&self) -> impl Iterator<Item = Key> + '_ {
         self.window.iter().filter_map(|seen| match seen {
             IdState::Open(message) => Some(*message),
@@ -101,12 +104,12 @@ impl MessageOrder {
         })
     }
 
-    /// The message that all open ones wait for: of the oldest of which packets are missing, its id, and itself if
-    /// any packet of it has come.
+    /// Returns the oldest id of which packets are missing, for which all later messages wait, and
+    /// its message if any packet of it has arrived.
     pub(crate) fn first_missing(&self) -> (u16, Option<Key>) {
         let ahead = self.window.iter().position(|seen| *seen != IdState::Done);
         let ahead = ahead.unwrap_or(self.window.len());
-        // The window is shorter than there are ids.
+        // The window has fewer entries than there are ids, so the index fits.
         let id = self.base.wrapping_add(ahead as u16);
         match self.window.get(ahead) {
             Some(IdState::Open(message)) => (id, Some(*message)),
@@ -114,7 +117,7 @@ impl MessageOrder {
         }
     }
 
-    /// Whether `id` comes before `other`, both inside the window.
+    /// Returns whether `id` comes before `other`. Both must be inside the window.
     pub(crate) const fn is_before(&self, id: u16, other: u16) -> bool {
         id.wrapping_sub(self.base) < other.wrapping_sub(self.base)
     }
@@ -126,8 +129,7 @@ impl MessageOrder {
         }
     }
 
-    /// Gives up the messages of which some packets have come and others not: nothing that still comes of
-    /// them is looked at. Them.
+    /// Gives up all incomplete messages and returns them. Further packets of them are ignored.
     pub(crate) fn abandon(&mut self) -> Vec<Key> {
         let mut open = Vec::new();
         for seen in &mut self.window {
@@ -147,12 +149,12 @@ mod tests {
     use crate::slab::Slab;
 
     #[test]
-    fn ids_are_matched_in_order_and_completed_in_any() {
+    fn messages_match_in_order_and_complete_in_any_order() {
         let mut slab = Slab::default();
         let (seven, eight) = (slab.add(7), slab.add(8));
         let mut order = MessageOrder { base: u16::MAX, next: u16::MAX, window: VecDeque::new() };
         assert_eq!(order.seen(1), Some(IdState::No));
-        order.set(1, IdState::Done); // two ahead: early and complete
+        order.set(1, IdState::Done); // Id 1 is two ahead: early and complete.
         assert_eq!(order.next_open(), None);
         order.set(u16::MAX, IdState::Open(seven));
         assert_eq!(order.next_open(), Some(seven));
@@ -161,7 +163,7 @@ mod tests {
         order.set(0, IdState::Open(eight));
         assert!(!order.pass());
         order.matched();
-        order.matched(); // id 1, which was waiting
+        order.matched(); // Id 1 was waiting.
         order.set(u16::MAX, IdState::Done);
         assert_eq!(order.seen(u16::MAX), None, "an old id is outside");
         assert_eq!(order.abandon(), [eight]);

@@ -22,12 +22,13 @@ pub(super) struct MessagePart<'a> {
     pub(super) offset: u64,
     pub(super) bytes: &'a [u8],
     first: bool,
-    /// It is an offer, and what it offers can be fetched now, whole ([`Memory::fetch`]).
+    /// The packet is a rendezvous offer whose message can be copied as a whole now
+    /// ([`Memory::fetch`]).
     fetchable: bool,
 }
 
 impl Inbox {
-    /// A packet of a SEND, TAGGED_SEND or their rendezvous forms.
+    /// Handles a packet of a SEND, a TAGGED_SEND or their rendezvous forms.
     #[inline]
     pub(crate) fn take_message<M: Memory>(
         &mut self,
@@ -59,7 +60,7 @@ impl Inbox {
         let consistent = piece.offset + payload.len() as u64 <= eager
             && eager <= total
             && rendezvous.is_none_or(|r| {
-                // Where it is read ends inside the address space.
+                // The range to read must end inside the address space.
                 piece.first && r.read_offset.checked_add(total).is_some()
             });
         if !consistent {
@@ -104,7 +105,7 @@ impl Inbox {
         }
     }
 
-    /// The first packet of the message whose turn it is.
+    /// Handles the first packet of the message whose turn it is.
     #[inline]
     fn begin_in_turn<M: Memory>(
         &mut self,
@@ -116,7 +117,7 @@ impl Inbox {
         let len = piece.bytes.len() as u64;
         let whole = len == head.extent.eager;
         if !whole {
-            // The rest may never come.
+            // The other packets may never arrive, so the sender must be watched.
             step.watch();
         }
         let target = self
@@ -145,7 +146,7 @@ impl Inbox {
             if let Some(message) = self.messages.get_mut(key) {
                 self.asks.pull(key, message);
             }
-            // A rendezvous for which there is no room has come as far as it will.
+            // A rendezvous for which the receive has no room is complete now.
             self.finish_if_complete(step, key);
             key
         } else {
@@ -168,7 +169,8 @@ impl Inbox {
         PacketOutcome::Yes(None)
     }
 
-    /// A packet of a message whose turn has not come, or whose first packet has not.
+    /// Handles a packet of a message whose turn has not come, or whose first packet has not
+    /// arrived.
     fn begin_early(
         &mut self,
         step: &mut Step<'_>,
@@ -184,10 +186,11 @@ impl Inbox {
         if ahead > MAX_AHEAD_OUTSIDE && step.is_outside(head.peer()) {
             return self.streams.hold_back(step, &head);
         }
-        // Others must come before it.
+        // Earlier messages must arrive first, so the sender must be watched.
         step.watch();
-        // Those whose turn it is have room besides, whichever packet of them comes first: these may be all there
-        // are, and wait for them.
+        // A message whose turn it is may also use the room that early messages must leave free,
+        // whichever of its packets arrives first. All kept messages may be early ones that wait for
+        // it.
         let room = self.has_room(step, head.peer(), HeaderKind::Early)
             || in_turn && self.has_room(step, head.peer(), HeaderKind::Waiting);
         let Some(message) = self.keep(step, (HeaderKind::Early, room), head, piece) else {
@@ -196,7 +199,7 @@ impl Inbox {
         let deferred = message.head.extent.deferred;
         let key = self.messages.add(message);
         if let Some(order) = self.streams.order(head.context) {
-            // Even a complete one stays open until it has been matched.
+            // Even a complete message stays open until it is matched.
             order.set(head.id, IdState::Open(key));
         }
         if deferred {
@@ -238,7 +241,7 @@ impl Inbox {
         Some(message)
     }
 
-    /// The sender of a deferred message offers it.
+    /// Handles the rendezvous offer of a message that was deferred.
     fn take_offer<M: Memory>(
         &mut self,
         step: &mut Step<'_>,
@@ -261,7 +264,7 @@ impl Inbox {
         head.pull = Pull::Offered(offer(&rendezvous));
         head.data = data;
         message.touched = step.now;
-        // One that has met its receive already, or is not wanted, is not matched again.
+        // A message that has matched already, or is to be discarded, is not matched again.
         let (context, id) = (head.context, head.id);
         if matches!(message.place, MessageBuffer::User(_) | MessageBuffer::Discard) {
             self.asks.pull(key, message);
@@ -271,7 +274,8 @@ impl Inbox {
         PacketOutcome::Yes(None)
     }
 
-    /// A further packet of a message that is known, with the envelope, length and data it claims.
+    /// Handles a further packet of a known message, with the envelope, length and data that it
+    /// claims.
     fn continue_message<M: Memory>(
         &mut self,
         step: &mut Step<'_>,
@@ -305,7 +309,8 @@ impl Inbox {
         PacketOutcome::Yes(None)
     }
 
-    /// A further packet of a message that is kept, if there is memory for it.
+    /// Copies a further packet into the buffer of an unmatched message, if the budget allows it to
+    /// grow. Otherwise the message is deferred, or the packet refused.
     fn continue_kept<M: Memory>(
         &mut self,
         step: &mut Step<'_>,
@@ -336,7 +341,7 @@ impl Inbox {
         }
     }
 
-    /// A packet of a message was taken: it may be its turn now, or its end.
+    /// Matches and completes messages as far as a packet that was just taken allows it.
     pub(super) fn advance<M: Memory>(
         &mut self,
         step: &mut Step<'_>,
@@ -356,7 +361,7 @@ impl Inbox {
         self.finish_if_complete(step, key);
     }
 
-    /// Matches messages whose turn has come and whose first packet is here.
+    /// Matches all messages whose turn has come and whose first packet has arrived.
     fn match_in_order<M: Memory>(&mut self, step: &mut Step<'_>, mem: &mut M, context: ChannelId) {
         while let Some(key) = self.streams.order(context).and_then(|order| order.next_open()) {
             let Some(message) = self.messages.get(key).filter(|m| m.head.extent.started) else {
@@ -385,7 +390,7 @@ impl Inbox {
         }
     }
 
-    /// The message whose turn it was has been matched; others may follow.
+    /// Records that the message whose turn it was has been matched, and matches those behind it.
     #[inline]
     pub(super) fn pass<M: Memory>(
         &mut self,
@@ -404,7 +409,7 @@ impl Inbox {
         self.match_in_order(step, mem, context);
     }
 
-    /// A message that came whole was matched at once.
+    /// Completes a message that arrived as a whole and matched at once.
     #[inline]
     pub(super) fn deliver(&mut self, step: &mut Step<'_>, head: &MessageHeader, target: &Target) {
         let mut completion = head.completion();
@@ -414,7 +419,7 @@ impl Inbox {
     }
 }
 
-/// What receives are compared with.
+/// Returns the envelope of a request, with which receives are compared.
 #[inline]
 pub(super) const fn envelope_of(request: &StdRequest, source: PeerId) -> Envelope {
     let tagged = request.opcode.is_tagged();
@@ -426,7 +431,7 @@ pub(super) const fn envelope_of(request: &StdRequest, source: PeerId) -> Envelop
     Envelope { space, source, tag: if tagged { request.match_bits } else { 0 } }
 }
 
-/// The data that came beside the bytes.
+/// Returns the remote CQ data of a request.
 #[inline]
 pub(super) const fn data_of(request: &StdRequest) -> Option<u64> {
     match request.body {
@@ -435,13 +440,15 @@ pub(super) const fn data_of(request: &StdRequest) -> Option<u64> {
     }
 }
 
-/// Where the answer goes: see the engine's choices in `outbound`.
+/// Returns the slot to which the sender wants its confirmation sent; see the engine's choices in
+/// `outbound`.
 #[inline]
 pub(super) const fn confirm_of(request: &StdRequest) -> Option<u16> {
     if request.delivery_complete { Some((request.buffer_offset & 0xffff) as u16) } else { None }
 }
 
-/// Fetches an offered message that has met its receive. What was offered, if all of it could be had; it is asked for otherwise.
+/// Copies an offered message that has matched a receive, if the memory of the peer can be accessed.
+/// Returns the offer if the whole message was copied; otherwise the message must be read.
 fn fetch<M: Memory>(mem: &mut M, head: &MessageHeader, target: &Target) -> Option<Offer> {
     let Pull::Offered(offer) = head.pull else { return None };
     let total = head.extent.total;
@@ -449,7 +456,7 @@ fn fetch<M: Memory>(mem: &mut M, head: &MessageHeader, target: &Target) -> Optio
     had.then_some(offer)
 }
 
-/// Where the sender of a rendezvous says that its bytes are.
+/// Returns the place at which the sender of a rendezvous offers its bytes.
 const fn offer(rendezvous: &Rendezvous) -> Offer {
     Offer {
         key: rendezvous.memory_key,

@@ -1,23 +1,25 @@
-//! Memory for messages that wait for a receive, or for their turn.
+//! Memory budget for messages that wait for a receive or for their turn.
 //!
-//! What is charged is what was allocated for bytes that came, and a header's cost; not what a packet announces.
-//! A message is kept while the endpoint's memory lasts ([`crate::Config::unexpected_bytes`]), and its peer's share
-//! of it: a quarter, where there are several peers. Of one beyond that the header alone is held, up to
-//! [`crate::Config::max_unexpected`] of them, and it is *deferred*:
+//! The budget charges the bytes that were allocated for received payload plus the cost of a header,
+//! not the length that a packet announces. A message is kept as long as the endpoint's memory
+//! ([`crate::Config::unexpected_bytes`]) and its peer's share of it last. Where there are several
+//! peers, the share is a quarter. Of further messages only the header is kept, up to
+//! [`crate::Config::max_unexpected`] headers, and these messages are *deferred*:
 //!
-//! 1. Its packets are acknowledged and their bytes dropped, so that nothing behind them waits. One of the
-//!    acknowledgements says NO_MATCH.
-//! 2. The sender stops sending its bytes. When the packets on their way are acknowledged, so that nothing of them
-//!    can come late, it turns the message into a rendezvous: the same message, by its id, in a
-//!    RENDEZVOUS_(T)SEND without eager part. What was copied stays there as long; outstanding operations are
-//!    bounded.
-//! 3. The receiver reads the bytes when a receive matches, as those of any rendezvous. The order of messages is
-//!    that of their ids, and is not touched: a deferred message matches as soon as its first packet or the offer
-//!    is here, whichever comes first.
+//! 1. The receiver acknowledges their packets and drops the payload, so that nothing behind them
+//!    waits. One of the acknowledgements carries NO_MATCH.
+//! 2. The sender stops sending the payload. When the packets in flight are acknowledged, so that
+//!    none of them can arrive late, it sends the same message, with the same id, as a
+//!    RENDEZVOUS_(T)SEND without eager part. Payload that was copied stays at the sender until
+//!    then; the number of outstanding operations is bounded.
+//! 3. The receiver reads the payload when a receive matches, as for any rendezvous. Messages are
+//!    matched in the order of their ids as before: a deferred message matches as soon as its first
+//!    packet or the offer has arrived.
 //!
-//! So a sender that was told of completion when its bytes were copied was told the truth, one that waits for its
-//! buffer gets it back when it has been read, and one that waits for a match when there was one. Beyond the
-//! headers packets are refused, and come again later.
+//! So every completion is correct: the completion of a copied message was, a sender that waits for
+//! its buffer gets it back after it has been read, and a sender that waits for a match is notified
+//! after the match. When the headers are used up too, packets are refused, and the sender
+//! retransmits them later.
 //!
 //! # Accounts
 //!
@@ -54,10 +56,10 @@ use crate::messages::{Charge, HeaderKind, Message, MessageBuffer, MessageHeader,
 use crate::peers::Peers;
 use crate::step::Step;
 
-/// What keeping a message costs beside its bytes.
+/// Bytes charged for a message besides its payload.
 const HEADER_COST: u64 = 256;
 
-/// Peers that may have all of an endpoint's memory; of more, each has a share.
+/// Number of peers that may use all of an endpoint's memory. If there are more, each has a share.
 const ALONE: usize = 1;
 /// An endpoint's memory is divided by this number for one peer of the job, where there are several peers.
 const SHARES: u64 = 4;
@@ -81,7 +83,8 @@ struct Account {
     waiting: u64,
     /// Headers of messages that arrived before their turn in the sender's order.
     early: u64,
-    /// Ring bytes of messages that were kept although there was no room for their headers, or for their bytes.
+    /// Ring bytes of messages that were kept although there was no room for their headers, or for
+    /// their bytes.
     beyond_headers: u64,
     beyond_bytes: u64,
 }
@@ -242,8 +245,8 @@ impl Budget {
         fits
     }
 
-    /// Makes room for what belongs before `end` of a message that is kept. Whether there is memory for it;
-    /// if not, the message is deferred.
+    /// Extends the buffer of an unmatched message to `end` bytes. Returns whether the budget
+    /// allowed it; if not, the message is deferred.
     pub(super) fn grow(&mut self, step: &mut Step<'_>, message: &mut Message, end: u64) -> bool {
         if self.stretch(step, message, end) {
             return true;
@@ -257,15 +260,15 @@ impl Budget {
         false
     }
 
-    /// Makes room for what belongs before `end` of a message, if it is kept and there is memory for it; changes
-    /// nothing if there is not.
+    /// Extends the buffer of an unmatched message to `end` bytes. Returns whether the buffer is
+    /// long enough then; if the budget does not allow it, nothing changes.
     pub(super) fn stretch(&mut self, step: &mut Step<'_>, message: &mut Message, end: u64) -> bool {
         let MessageBuffer::Stash(bytes) = &mut message.place else { return true };
         let (held, extent) = (bytes.len() as u64, message.head.extent);
         if end <= held {
             return true;
         }
-        // Twice as much each time, so that each byte is moved a few times at most.
+        // The buffer at least doubles each time, so that each byte is moved only a few times.
         let size = extent.eager.min(held * 2).max(end);
         if self.charge(step, message.head.envelope.source, &mut message.charge, size - held) {
             bytes.resize(size as usize, 0);
@@ -274,7 +277,7 @@ impl Budget {
         false
     }
 
-    /// The bytes of a message stay at its sender, who owes an offer of them from now on.
+    /// Defers a message: its payload stays at the sender, which must offer it later.
     fn defer(step: &mut Step<'_>, head: &mut MessageHeader) {
         step.watch();
         step.report.counters.rx_deferred += 1;
@@ -357,7 +360,7 @@ impl Budget {
         step.report.counters.unexpected_bytes = self.all.bytes;
     }
 
-    /// Gives back what was charged for a message.
+    /// Releases everything that was charged for a message.
     pub(super) fn release(&mut self, step: &mut Step<'_>, message: &mut Message) {
         let (peer, charge) = (message.head.peer(), &mut message.charge);
         if charge.is_none() {

@@ -1,4 +1,5 @@
-//! What becomes of a message once it has met its receive, or its sender is gone.
+//! The end of a message: its placement after it has matched a receive, its completion, and its
+//! abort when the sender is gone.
 
 use super::recv::cancelled;
 use super::{Inbox, SendRequest};
@@ -13,8 +14,8 @@ use crate::slab::Key;
 use crate::step::Step;
 
 impl Inbox {
-    /// It is known where a message goes, to a receive or nowhere: what has arrived moves, the rest will come straight into
-    /// place, and nothing of it is kept any more.
+    /// Assigns a message to a receive, or to nothing. The payload that has arrived is copied there,
+    /// the rest will be placed there directly, and the message's own buffer is freed.
     pub(super) fn meet<M: Memory>(
         &mut self,
         step: &mut Step<'_>,
@@ -33,7 +34,8 @@ impl Inbox {
         self.finish_if_complete(step, key);
     }
 
-    /// The read that [`SendRequest::Pull`] asks for; `None` when it is not wanted any more.
+    /// Returns the RMA read that [`SendRequest::Pull`] requests, or `None` if it is no longer
+    /// wanted.
     pub(crate) fn pull_read(&self, key: Key) -> Option<TxOp> {
         let message = self.messages.get(key).filter(|m| m.broken.is_none())?;
         let Pull::Offered(offer) = message.head.pull else { return None };
@@ -50,7 +52,7 @@ impl Inbox {
         Some(op)
     }
 
-    /// The read of a message is on its way.
+    /// Records that the RMA read of a message has started.
     pub(crate) fn pull_started(&mut self, key: Key) {
         if let Some(message) = self.messages.get_mut(key)
             && let Pull::Offered(offer) = message.head.pull
@@ -59,7 +61,7 @@ impl Inbox {
         }
     }
 
-    /// The read of a message ended.
+    /// Handles the end of the RMA read of a message.
     pub(crate) fn pull_ended(&mut self, step: &mut Step<'_>, end: PullEnd) {
         let PullEnd { message: key, error } = end;
         let Some(message) = self.messages.get_mut(key) else { return };
@@ -71,7 +73,8 @@ impl Inbox {
             _ => 0,
         };
         let (peer, total) = (message.head.peer(), message.head.extent.total);
-        // When the peer itself is gone there is nobody to tell, and what it refused it knows.
+        // If the peer itself is gone, there is nothing to notify, and a read that the peer refused
+        // needs no notification.
         let failed = error == Some(OpError::Closed);
         if failed || error.is_none() && room < total {
             self.asks.push(SendRequest::EndPull { peer, offer, total, failed });
@@ -79,7 +82,7 @@ impl Inbox {
         self.finish_if_complete(step, key);
     }
 
-    /// Completes a message that has met its receive, once nothing more will come.
+    /// Completes a message that has matched a receive, once nothing more of it is expected.
     pub(super) fn finish_if_complete(&mut self, step: &mut Step<'_>, key: Key) {
         let Some(message) = self.messages.get_mut(key) else { return };
         let (head, broken) = (message.head, message.broken);
@@ -89,8 +92,8 @@ impl Inbox {
             return;
         }
         let place = core::mem::replace(&mut message.place, MessageBuffer::Discard);
-        // Packets of one that could not be fetched may still come. They have nowhere to go, but a place in the
-        // order, which is held until they are here or the context is given up.
+        // Packets of a message that could not be read may still arrive. They are dropped, but the
+        // message keeps its place in the order until they have arrived or the context ends.
         if arrived || !self.streams.expects(key, &head) {
             self.messages.remove(key);
         }
@@ -103,7 +106,7 @@ impl Inbox {
         complete_receive(&mut self.posted, step, completion, target.multi);
     }
 
-    /// Nothing more will come on a context: its messages that are not whole end.
+    /// Ends the incomplete messages of a channel on which nothing more will arrive.
     pub(crate) fn abandon(&mut self, step: &mut Step<'_>, context: ChannelId, error: OpError) {
         let open = self.streams.order(context).map(|order| order.abandon()).unwrap_or_default();
         for key in open {
@@ -111,13 +114,14 @@ impl Inbox {
         }
     }
 
-    /// A context is gone.
+    /// Handles the end of a channel.
     pub(crate) fn close(&mut self, step: &mut Step<'_>, context: ChannelId, error: OpError) {
         self.abandon(step, context, error);
         self.streams.close(context);
     }
 
-    /// A peer is gone, and so is what it offered: who succeeds it at its address knows nothing of it.
+    /// Ends the messages that a lost peer offered, because its successor at the same address does
+    /// not know them.
     pub(crate) fn part(&mut self, step: &mut Step<'_>, peer: PeerId, error: OpError) {
         let offered =
             |m: &Message| m.head.peer() == peer && matches!(m.head.pull, Pull::Offered(_));
@@ -128,7 +132,7 @@ impl Inbox {
         }
     }
 
-    /// The rest of a message will not come.
+    /// Ends a message whose remaining data will not arrive.
     fn break_message(&mut self, step: &mut Step<'_>, key: Key, error: OpError) {
         let Some(message) = self.messages.get_mut(key) else { return };
         message.broken = Some(error);
@@ -139,8 +143,8 @@ impl Inbox {
                 }
                 self.finish_if_complete(step, key);
             }
-            // Nobody has matched it. If a receive could see it, the receive will learn; if it was
-            // still waiting for its turn, nobody ever will.
+            // No receive has matched the message. If a receive can find it, that receive will
+            // report the error. If it was still waiting for its turn, no receive can ever find it.
             MessageBuffer::None | MessageBuffer::Stash(_) => {
                 if message.claimed.is_none() && !self.unexpected.holds(key) {
                     self.forget(step, key);
@@ -150,7 +154,7 @@ impl Inbox {
         }
     }
 
-    /// Drops a message that nobody will ever see.
+    /// Drops a message that no receive can find.
     fn forget(&mut self, step: &mut Step<'_>, key: Key) {
         if let Some(mut message) = self.messages.remove(key) {
             self.budget.release(step, &mut message);
@@ -158,7 +162,8 @@ impl Inbox {
     }
 }
 
-/// Reports a received message, and a multi-receive buffer that it was the last of.
+/// Completes a receive. If the message was the last one in a multi-receive buffer, the completion
+/// also returns the buffer.
 #[inline]
 pub(super) fn complete_receive(
     posted: &mut Posted,
@@ -172,7 +177,8 @@ pub(super) fn complete_receive(
     };
     let was_cancelled = recv.multi.is_some_and(|multi| multi.cancelled);
     if !was_cancelled {
-        // Whoever wants no entries wants this one: the buffer is the user's again (fi_msg(3)).
+        // Even a receive without completion entries needs this one, because it returns the buffer
+        // to the user (fi_msg(3)).
         completion.released = true;
         completion.visibility = Visibility::Entry;
     }

@@ -1,4 +1,4 @@
-//! The messages that are not finished, and which of them their senders wait for.
+//! Unfinished messages, and an index of those whose senders wait for more than acknowledgements.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use crate::channel::ChannelId;
 use crate::messages::{Message, Pull};
 use crate::slab::{Key, Slab};
 
-/// See the module's documentation.
+/// The unfinished messages of an endpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     messages: Slab<Message>,
@@ -18,7 +18,7 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// Keeps a message that is not finished.
+    /// Adds an unfinished message.
     pub(super) fn add(&mut self, message: Message) -> Key {
         let head = message.head;
         let key = self.messages.add(message);
@@ -28,12 +28,12 @@ impl Pending {
         key
     }
 
-    /// The sender of a message waits for more than acknowledgements from now on.
+    /// Records that the sender of a message waits for more than acknowledgements.
     pub(super) fn expect(&mut self, context: ChannelId, id: u16, key: Key) {
         self.awaited.insert((context.index(), id, key));
     }
 
-    /// A message is finished, or nobody will ever see it.
+    /// Removes a message that is finished or that no receive can find.
     pub(super) fn remove(&mut self, key: Key) -> Option<Message> {
         let message = self.messages.remove(key)?;
         if !self.awaited.is_empty() {
@@ -66,7 +66,8 @@ impl Pending {
         self.messages.len()
     }
 
-    /// Whether the sender of message `id` of a context rightly waits: for a receive, or for reads of it.
+    /// Returns whether message `id` of a context is known and unfinished, so that its sender may go
+    /// on waiting for a receive or for reads.
     pub(crate) fn awaits(&self, context: ChannelId, id: u16) -> bool {
         let named = (context.index(), id, Key::FIRST)..=(context.index(), id, Key::LAST);
         let mut messages =
@@ -74,7 +75,7 @@ impl Pending {
         messages.any(|m| m.head.context == context && m.broken.is_none())
     }
 
-    /// Peers of which packets of a message are missing.
+    /// Returns the peers of which packets of a message are missing.
     pub(crate) fn owing_peers(&self) -> Vec<PeerId> {
         let owed = |m: &Message| !m.head.extent.arrived() && m.broken.is_none();
         let mut peers: Vec<PeerId> =
@@ -84,7 +85,7 @@ impl Pending {
         peers
     }
 
-    /// The message that a call with this context has claimed; it is claimed no more.
+    /// Takes the message that a call with this context has claimed. It is no longer claimed then.
     ///
     /// # Errors
     /// [`Refused::NotClaimed`].
@@ -97,7 +98,7 @@ impl Pending {
         Ok(key)
     }
 
-    /// Moves by `shift` when packets came last.
+    /// Applies `shift` to the time at which the last packet of each message arrived.
     pub(super) fn shift(&mut self, shift: impl Fn(&mut Time)) {
         self.messages.iter_mut().for_each(|message| shift(&mut message.touched));
     }

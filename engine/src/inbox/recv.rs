@@ -1,4 +1,4 @@
-//! Calls that receive: posting, looking, claiming, cancelling.
+//! Receive calls: post, peek, claim, cancel.
 
 use super::Inbox;
 use crate::api::{Completion, OpError, OpKind, RecvMode, RecvOp, Refused};
@@ -9,7 +9,7 @@ use crate::messages::{MessageBuffer, Target};
 use crate::step::Step;
 
 impl Inbox {
-    /// Takes a receiving call. Whether it only waits now.
+    /// Executes a receive call. Returns whether the receive only waits now.
     ///
     /// # Errors
     /// [`Refused::NotClaimed`].
@@ -44,7 +44,7 @@ impl Inbox {
         Ok(false)
     }
 
-    /// Posts a buffer. Whether it waits there.
+    /// Posts a buffer. Returns whether it waits for a message.
     #[inline]
     fn post<M: Memory>(&mut self, step: &mut Step<'_>, mem: &mut M, op: RecvOp) -> bool {
         let wanted = wanted(&op);
@@ -87,8 +87,8 @@ impl Inbox {
         }
     }
 
-    /// Looks for a message without receiving it. The completion describes it or says
-    /// [`OpError::NoMessage`]; no data moves.
+    /// Searches for an unexpected message without receiving it. The completion describes the
+    /// message or has the status [`OpError::NoMessage`]; no data moves.
     fn peek<M: Memory>(&mut self, step: &mut Step<'_>, mem: &mut M, op: &RecvOp) {
         let found = self.unexpected.find(&wanted(op));
         let waiting = found.and_then(|number| match op.mode {
@@ -123,8 +123,8 @@ impl Inbox {
         }
     }
 
-    /// Cancels the oldest posted receive with this context that has not matched. Its completion says
-    /// [`OpError::Cancelled`]. False when there is none.
+    /// Cancels the oldest posted receive with this context that has not matched. Its completion has
+    /// the status [`OpError::Cancelled`]. Returns false if there is none.
     pub(crate) fn cancel(&mut self, step: &mut Step<'_>, context: u64) -> bool {
         match self.posted.cancel(context) {
             CancelOutcome::Now(recv) => step.report.complete(cancelled(&recv)),
@@ -135,12 +135,12 @@ impl Inbox {
     }
 }
 
-/// The completion of a receive that was cancelled.
+/// Returns the completion of a receive that was cancelled.
 pub(super) fn cancelled(recv: &PostedRecv) -> Completion {
     ended(recv, OpError::Cancelled)
 }
 
-/// The completion of a receive that ends without a message.
+/// Returns the completion of a receive that ends without a message.
 pub(super) fn ended(recv: &PostedRecv, error: OpError) -> Completion {
     Completion {
         region: RegionId::LENT,

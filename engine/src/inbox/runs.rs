@@ -1,4 +1,5 @@
-//! Runs of packets of a message: what does not begin it, so that nothing but its bytes arrives, and perhaps its end.
+//! Packet runs of a message: packets behind the first one, which carry only payload, and perhaps
+//! the last one.
 
 use super::Inbox;
 use crate::memory::Memory;
@@ -8,13 +9,14 @@ use crate::reliability::PdcId;
 use crate::slab::Key;
 use crate::step::Step;
 
-/// A message to which the bytes of a run belong and that has room for them.
+/// A message that has room for the payload of a packet run.
 #[derive(Clone, Copy)]
 pub(crate) struct RunMessage(Key);
 
 impl RunMessage {
-    /// The message `id` of a context, if `len` bytes from `offset` on can simply be put into it. `None` when
-    /// they have no place yet, or are too many: then each packet is looked at by itself.
+    /// Returns message `id` of a context if `len` bytes from `offset` on can be copied into it.
+    /// Returns `None` if there is no place for them yet, or if they exceed the message; each packet
+    /// is then handled by itself.
     pub(crate) fn of(
         inbox: &mut Inbox,
         step: &mut Step<'_>,
@@ -38,7 +40,7 @@ impl RunMessage {
         room.then_some(Self(key))
     }
 
-    /// Puts payloads that follow each other from `offset` on into it.
+    /// Copies consecutive payloads into the message, from `offset` on.
     pub(crate) fn take<'a, M: Memory>(
         self,
         inbox: &mut Inbox,

@@ -1,4 +1,4 @@
-//! What receiving messages asks of the sending half.
+//! Requests from the receiving half to the sending half.
 
 use std::collections::VecDeque;
 
@@ -8,22 +8,23 @@ use crate::messages::{Message, MessageBuffer, MessageHeader, Offer, Pull};
 use crate::ops::{OpWork, ReadOwner, TxOp};
 use crate::slab::Key;
 
-/// Something that receiving a message asks of the sending half.
+/// A request from the receiving half to the sending half.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum SendRequest {
-    /// Fetch what a rendezvous offered ([`super::Inbox::pull_read`]).
+    /// Read the payload that a rendezvous offered ([`super::Inbox::pull_read`]).
     Pull(Key),
-    /// Tell the sender of a rendezvous that no more will be read, because that is all or because reading
-    /// `failed`.
+    /// Notify the sender of a rendezvous that no more will be read, because everything was read or
+    /// because reading `failed`.
     EndPull { peer: PeerId, offer: Offer, total: u64, failed: bool },
-    /// The message that is being fetched has ended: its buffer is not to be written to any more.
+    /// Stop a read whose message has ended: its buffer must not be written any more.
     WithdrawPull(Key),
-    /// Tell the sender of a message that a receive has taken it.
+    /// Notify the sender of a message that a receive has matched it.
     Confirm { context: ChannelId, slot: u16 },
 }
 
 impl SendRequest {
-    /// The read that [`SendRequest::EndPull`] asks for: an empty one at the end.
+    /// Returns the read that [`SendRequest::EndPull`] requests: an empty one at the end of the
+    /// message.
     pub(crate) fn end_of_pull(peer: PeerId, offer: Offer, total: u64, failed: bool) -> TxOp {
         let remote = RemoteSeg { address: offer.offset + total, len: 0, key: offer.key };
         let owner = ReadOwner::End { failed };
@@ -32,7 +33,7 @@ impl SendRequest {
     }
 }
 
-/// The requests to the sending half that are not done yet, in order.
+/// The pending requests to the sending half, in order.
 #[derive(Debug, Default)]
 pub(crate) struct SendRequestQueue {
     asks: VecDeque<SendRequest>,
@@ -44,13 +45,13 @@ impl SendRequestQueue {
         self.asks.len()
     }
 
-    /// Whether nothing is asked.
+    /// Returns whether there is no request.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.asks.is_empty()
     }
 
-    /// The next one.
+    /// Takes the next request.
     #[inline]
     pub(crate) fn next(&mut self) -> Option<SendRequest> {
         self.asks.pop_front()
@@ -60,7 +61,8 @@ impl SendRequestQueue {
         self.asks.push_back(ask);
     }
 
-    /// Tells a sender who waits for it that a receive has taken its message.
+    /// Requests a confirmation, if the sender waits for one, that a receive has matched its
+    /// message.
     #[inline]
     pub(super) fn confirm(&mut self, head: &MessageHeader) {
         if let Some(slot) = head.confirm {
@@ -68,7 +70,7 @@ impl SendRequestQueue {
         }
     }
 
-    /// Fetches what a rendezvous offered, as far as the receive has room.
+    /// Requests the read of a rendezvous message, as far as the receive has room.
     pub(super) fn pull(&mut self, key: Key, message: &mut Message) {
         let Pull::Offered(offer) = message.head.pull else { return };
         let room = match &message.place {
@@ -88,7 +90,7 @@ impl SendRequestQueue {
         }
     }
 
-    /// Tells the sender of a rendezvous that all was read that is wanted of it.
+    /// Requests that the sender of a rendezvous be notified that everything wanted was read.
     pub(super) fn end_pull(&mut self, peer: PeerId, offer: Offer, total: u64) {
         self.asks.push_back(SendRequest::EndPull { peer, offer, total, failed: false });
     }

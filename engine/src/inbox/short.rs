@@ -1,4 +1,5 @@
-//! Messages of one frame that come by links, each in its turn. Its sender has not kept it.
+//! Messages of one record on shared-memory channels. They arrive in order, and the sender keeps no
+//! copy.
 
 use super::Inbox;
 use super::ends::complete_receive;
@@ -13,7 +14,7 @@ use crate::packet_outcome::PacketOutcome;
 use crate::step::Step;
 
 impl Inbox {
-    /// Such a message.
+    /// Handles a message of one record.
     #[inline]
     pub(crate) fn take_short<M: Memory>(
         &mut self,
@@ -48,7 +49,8 @@ impl Inbox {
         let target = self.posted.find(&envelope).and_then(|slot| self.posted.claim(slot, total));
         if let Some(target) = target {
             if !target.place(mem, payload) {
-                // The receive has met a message that is not there: nobody else will end it.
+                // The receive has matched a message that cannot be copied, so it must complete with
+                // an error here.
                 let mut completion = head.completion();
                 target.describe(&mut completion, total, Some(OpError::Closed));
                 complete_receive(&mut self.posted, step, completion, target.multi);

@@ -1,4 +1,4 @@
-//! The messages of each context: their order, and those that wait for room.
+//! The message stream of each context: the order of its messages, and those that wait for room.
 
 use crate::api::Notice;
 use crate::base::{Span, Time};
@@ -10,13 +10,13 @@ use crate::slab::Key;
 use crate::step::Step;
 use crate::wire::NackCode;
 
-/// The messages of a context.
+/// The message stream of one context.
 #[derive(Debug)]
 struct Stream {
     context: ChannelId,
     order: MessageOrder,
-    /// The first message of which packets are refused because there is no room: it, and those after it, wait
-    /// for us.
+    /// The first message of which packets are refused for want of room. The sender retransmits it
+    /// and those behind it.
     held_back: HeldMessage,
 }
 
@@ -24,38 +24,39 @@ struct Stream {
 #[derive(Clone, Copy, Debug, Default)]
 struct HeldMessage {
     id: u16,
-    /// When a packet of it was refused last.
+    /// Time at which a packet of the message was last refused.
     at: Time,
 }
 
 impl HeldMessage {
-    /// Senders try again far more often.
+    /// Time after which a refusal is outdated. Senders retry far more often.
     const FRESH: Span = Span::secs(5);
 
-    /// A packet of message `id` is refused.
+    /// Records that a packet of message `id` was refused.
     fn refuse(&mut self, now: Time, id: u16, order: &MessageOrder) {
         if now.since(self.at) > Self::FRESH || !order.is_before(self.id, id) {
             *self = Self { id, at: now };
         }
     }
 
-    /// Whether a message waits for room.
+    /// Returns whether message `id` is incomplete because it, or an earlier message, waits for room
+    /// here.
     fn excuses(&self, now: Time, id: u16, order: &MessageOrder) -> bool {
         now.since(self.at) <= Self::FRESH && !order.is_before(id, self.id)
     }
 }
 
-/// The contexts that peers opened to us.
+/// The message streams of all channels.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
-    /// By [`ChannelId::index`].
+    /// Streams, indexed by [`ChannelId::index`].
     open: Vec<Option<Stream>>,
-    /// It was said that too many messages wait.
+    /// The user was notified that too many messages wait.
     overflow_told: bool,
 }
 
 impl Streams {
-    /// A peer opened a context to us.
+    /// Opens the stream of a channel.
     pub(super) fn open(&mut self, context: ChannelId) {
         if self.open.len() <= context.index() {
             self.open.resize_with(context.index() + 1, || None);
@@ -73,19 +74,19 @@ impl Streams {
         (stream.context == context).then_some(stream)
     }
 
-    /// The order of a context's messages.
+    /// Returns the order of a channel's messages.
     #[inline]
     pub(super) fn order(&mut self, context: ChannelId) -> Option<&mut MessageOrder> {
         self.get(context).map(|stream| &mut stream.order)
     }
 
-    /// Whether packets of a message are still to come.
+    /// Returns whether packets of a message are still to come.
     pub(super) fn expects(&mut self, key: Key, head: &MessageHeader) -> bool {
         let seen = self.order(head.context).and_then(|order| order.seen(head.id));
         seen == Some(IdState::Open(key))
     }
 
-    /// A context is gone.
+    /// Closes the stream of a channel.
     pub(super) fn close(&mut self, context: ChannelId) {
         if let Some(stream) = self.open.get_mut(context.index())
             && stream.as_ref().is_some_and(|stream| stream.context == context)
@@ -94,8 +95,9 @@ impl Streams {
         }
     }
 
-    /// Refuses a packet of a message for which there is no room now, and reports that once. On a shared-memory channel,
-    /// which always has room for an honest peer's messages, the frame is not taken at all.
+    /// Refuses a packet of a message for which there is no room now, and reports that once.
+    /// Shared-memory channels always have room for an honest peer's messages, so there the record
+    /// is invalid.
     #[cold]
     pub(super) fn hold_back(&mut self, step: &mut Step<'_>, head: &MessageHeader) -> PacketOutcome {
         if head.context.context().is_none() {
@@ -122,14 +124,15 @@ impl Streams {
         self.open.iter().flatten().map(|stream| stream.order.open().count()).sum()
     }
 
-    /// There is room, and no message waits: should there be none later, that is news.
+    /// Records that no message waits for room, so that the next lack of room is reported again.
     #[inline]
     pub(super) const fn note_room(&mut self) {
         self.overflow_told = false;
     }
 
-    /// Contexts with half a message of which nothing has come for `patience`, for no want of room here.
-    /// `touched` says when a packet of a message came last.
+    /// Returns the contexts with an incomplete message of which nothing has arrived for `patience`,
+    /// unless that is for want of room here. `touched` returns the time at which the last packet of
+    /// a message arrived.
     pub(super) fn stalled(
         &self,
         now: Time,
@@ -140,7 +143,8 @@ impl Streams {
             let (id, first) = stream.order.first_missing();
             let since = match first {
                 Some(key) => touched(key),
-                // Nothing of it came, for as long as others have been waiting for it.
+                // No packet of the first missing message has arrived. It is overdue for as long as
+                // later messages have waited for it.
                 None => stream.order.open().filter_map(&touched).min(),
             };
             since.is_some_and(|since| now.since(since) > patience)
@@ -149,7 +153,7 @@ impl Streams {
         stalled.map(|stream| stream.context).collect()
     }
 
-    /// Moves by `shift` when packets were refused.
+    /// Applies `shift` to the times at which packets were refused.
     pub(super) fn shift(&mut self, shift: impl Fn(&mut Time)) {
         self.open.iter_mut().flatten().for_each(|stream| shift(&mut stream.held_back.at));
     }

@@ -1,5 +1,5 @@
-//! What receives learn of a peer that was given up: those that name it end, and a loss that no other
-//! operation told is told to a receive that may have waited for the peer.
+//! Reports to receives when a peer is given up. Receives that name the peer fail. A loss that no
+//! other operation reported is reported by a receive that may have waited for the peer.
 
 use super::Inbox;
 use super::recv::ended;
@@ -18,13 +18,13 @@ impl UnreportedLosses {
         self.0.push((peer, error));
     }
 
-    /// Peers whose losses are to be told.
+    /// Returns the peers with unreported losses.
     pub(super) fn peers(&self) -> impl Iterator<Item = PeerId> + '_ {
         self.0.iter().map(|(peer, _)| *peer)
     }
 
-    /// Ends a receive that is about to be posted, if it has a loss to tell, or names a peer that is known to be dead.
-    /// Whether it had.
+    /// Fails a receive that is about to be posted if a loss must be reported by it, or if it names
+    /// a peer that is known to be dead. Returns whether it did.
     #[inline]
     pub(super) fn told_by(&mut self, step: &mut Step<'_>, recv: &PostedRecv) -> bool {
         if let Some(peer) = recv.wanted.source
@@ -45,9 +45,10 @@ impl UnreportedLosses {
 }
 
 impl Inbox {
-    /// A peer was given up. Receives that name it end, unless they may mean the instance that has taken its
-    /// place. What a dead one has not got of operations that were complete when copied, or that
-    /// leave no entry, is told to a receive from anybody if nothing else has told it since `before`.
+    /// Handles the loss of a peer. Receives that name it fail, unless they may mean the instance
+    /// that has taken its place. If the peer died and operations were lost since `before` that were
+    /// complete when they were copied, or that leave no entry, and no other entry reported a loss,
+    /// then one undirected receive fails to report it.
     pub(crate) fn give_up(
         &mut self,
         step: &mut Step<'_>,
@@ -60,8 +61,8 @@ impl Inbox {
                 step.report.complete(lost(&recv, peer, error));
             }
         }
-        // Who closed its endpoint, or was replaced, may well have had enough of what was sent to it: a process that
-        // was spawned, and ended. A receive for others is not to fail for that.
+        // A peer that closed its endpoint or was replaced may well have received enough: a spawned
+        // process that has ended, for example. A receive from other peers must not fail for that.
         let died = matches!(error, OpError::TimedOut | OpError::Unreachable);
         if !died || !step.report.losses().has_untold(before) {
             return;
@@ -72,13 +73,13 @@ impl Inbox {
         }
     }
 
-    /// Peers that receives name.
+    /// Returns the peers that receives name.
     pub(crate) fn awaited_peers(&self) -> Vec<PeerId> {
         self.posted.sources()
     }
 }
 
-/// The completion of a receive that names the peer of which nothing will come.
+/// Returns the completion of a receive that fails because of a lost peer.
 fn lost(recv: &PostedRecv, peer: PeerId, error: OpError) -> Completion {
     Completion { peer: Some(peer), ..ended(recv, error) }
 }

@@ -1,4 +1,4 @@
-//! Messages that came whole, in several packets.
+//! Messages of several packets that arrived as a whole in one train.
 
 use super::Inbox;
 use super::arrive::{confirm_of, data_of, envelope_of};
@@ -11,8 +11,9 @@ use crate::step::Step;
 use crate::wire::StdRequest;
 
 impl Inbox {
-    /// Takes the message that `request` begins, of the bytes of `payloads`, if it is its turn and a receive waits for
-    /// it. Otherwise nothing is changed, and its packets come one by one.
+    /// Takes the message that starts with `request` and has the bytes of `payloads`, if it is its
+    /// turn and a posted receive matches. Otherwise changes nothing and returns false; its packets
+    /// are then handled one by one.
     pub(crate) fn take_whole<'a, M: Memory>(
         &mut self,
         step: &mut Step<'_>,
@@ -22,7 +23,8 @@ impl Inbox {
         payloads: impl Iterator<Item = &'a [u8]>,
     ) -> bool {
         let id = request.message_id;
-        // An honest peer's is: all that it sent before is here.
+        // The message of an honest peer is always in turn, because everything sent before it has
+        // arrived.
         let Some(order) = self.streams.order(context) else { return false };
         if !order.is_next(id) || order.seen(id) != Some(IdState::No) {
             return false;

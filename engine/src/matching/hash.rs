@@ -1,5 +1,5 @@
 //! A fast hasher for match keys. Tags come from the network, so every map has a random seed: an
-//! attacker who does not know it cannot aim for one bucket.
+//! attacker who does not know the seed cannot aim all keys at one bucket.
 
 use core::hash::{BuildHasher, Hasher};
 use std::collections::HashMap;
@@ -18,7 +18,8 @@ impl BuildHasher for Seeded {
     }
 }
 
-/// Multiply-and-fold: the 128-bit product of state and word, halves xored.
+/// A multiply-and-fold hasher: it multiplies state and word and combines the two halves of the
+/// 128-bit product by exclusive or.
 #[derive(Debug)]
 pub(super) struct FoldHasher(u64);
 
@@ -45,7 +46,7 @@ impl Hasher for FoldHasher {
         self.fold(n);
     }
     fn write_isize(&mut self, n: isize) {
-        // The discriminant of an enum.
+        // Enums hash their discriminant by this method.
         self.fold(n.unsigned_abs() as u64);
     }
 }

@@ -21,15 +21,15 @@ pub(crate) struct PostedRecv {
 /// The state of a buffer that several messages share (FI_MULTI_RECV).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct MultiRecvState {
-    /// It goes back to the user when less than this is left.
+    /// Remaining space in bytes below which the buffer is returned to the user.
     pub(crate) least: u64,
-    /// Where the next message goes.
+    /// Offset in bytes for the next message.
     used: u64,
-    /// Messages being written into it.
+    /// Number of messages that are being written into the buffer.
     busy: u32,
-    /// Out of the index, waiting for `busy` to reach zero.
+    /// The buffer is no longer in the index and is returned when `busy` reaches zero.
     released: bool,
-    /// Cancelled while messages were being written.
+    /// The receive was cancelled while messages were being written.
     pub(crate) cancelled: bool,
 }
 
@@ -48,20 +48,20 @@ impl PostedRecv {
 /// The outcome of cancelling a receive.
 #[derive(Debug)]
 pub(crate) enum CancelOutcome {
-    /// It is out.
+    /// The receive was removed.
     Now(PostedRecv),
-    /// It is, once the messages that are being written are.
+    /// The receive ends when the messages that are being written have ended.
     Later,
-    /// There is none.
+    /// There is no such receive.
     Unknown,
 }
 
 #[derive(Debug)]
 struct Slot {
     recv: Option<PostedRecv>,
-    /// Posting order, over all masks.
+    /// Position in the posting order, across all masks.
     seq: u64,
-    /// Which table the entry is linked in; `NIL` when it is in none.
+    /// Index of the table that links the entry, or `NIL`.
     table: u32,
     next: u32,
     prev: u32,
@@ -81,7 +81,7 @@ pub(crate) struct Posted {
     slots: Vec<Slot>,
     free: Vec<u32>,
     tables: Vec<Table>,
-    /// Receives whose mask came too late for a table of its own, in posting order.
+    /// Receives whose masks have no table of their own, in posting order.
     others: Vec<u32>,
     next_seq: u64,
     seed: u64,
@@ -122,7 +122,7 @@ impl Posted {
         if let Some(found) = self.tables.iter().position(|t| t.ignore == ignore) {
             return Some(found);
         }
-        // A table nobody uses any more makes room for a new mask.
+        // A table that no receive uses makes room for a new mask.
         let unused = self.tables.iter().position(|t| t.directed + t.any == 0);
         let fresh =
             Table { ignore, lists: Map::with_hasher(Seeded(self.seed)), directed: 0, any: 0 };
@@ -192,7 +192,7 @@ impl Posted {
         }
     }
 
-    /// The oldest receive that matches, still posted.
+    /// Returns the slot of the oldest matching receive, which stays posted.
     pub(crate) fn find(&self, envelope: &Envelope) -> Option<u32> {
         let mut best: Option<(u64, u32)> = None;
         let mut consider = |ix: u32| {
@@ -232,13 +232,15 @@ impl Posted {
         self.slots.get_mut(ix as usize)?.recv.as_mut()
     }
 
-    /// Whether the receive in `ix` still takes what `wanted` says.
+    /// Returns whether the receive in slot `ix` is still posted and accepts the messages of
+    /// `wanted`.
     pub(crate) fn takes(&self, ix: u32, wanted: &MatchRequest) -> bool {
         let recv = self.slots.get(ix as usize).and_then(|slot| slot.recv.as_ref());
         recv.is_some_and(|recv| recv.wanted == *wanted && !recv.is_released())
     }
 
-    /// Takes the receive in `ix`, or its share of a multi-receive buffer, for a message of `total` bytes.
+    /// Takes the receive in slot `ix`, or the next part of its multi-receive buffer, for a message
+    /// of `total` bytes.
     #[inline]
     pub(crate) fn claim(&mut self, ix: u32, total: u64) -> Option<Target> {
         let recv = self.get_mut(ix)?;
@@ -273,14 +275,15 @@ impl Posted {
         Some(target)
     }
 
-    /// A message of a multi-receive buffer is complete. The buffer, when it goes back to the user with it.
+    /// Ends a message in a multi-receive buffer. Returns the receive if its buffer goes back to the
+    /// user with this message.
     pub(crate) fn leave(&mut self, ix: u32) -> Option<PostedRecv> {
         let multi = self.get_mut(ix)?.multi.as_mut()?;
         multi.busy -= 1;
         if multi.busy == 0 && multi.released { self.take(ix) } else { None }
     }
 
-    /// Takes out the oldest receive with this context that has not matched.
+    /// Removes the oldest receive with this context that has not matched.
     pub(crate) fn cancel(&mut self, context: u64) -> CancelOutcome {
         let Some(ix) = self.find_context(context) else { return CancelOutcome::Unknown };
         if self.get_mut(ix).and_then(|recv| recv.multi).is_some_and(|multi| multi.busy > 0) {
@@ -293,7 +296,7 @@ impl Posted {
         self.take(ix).map_or(CancelOutcome::Unknown, CancelOutcome::Now)
     }
 
-    /// Who is named by receives, each once.
+    /// Returns the peers that receives name, each once.
     pub(crate) fn sources(&self) -> Vec<PeerId> {
         let named = |slot: &Slot| slot.recv.as_ref().and_then(|recv| recv.wanted.source);
         let mut peers: Vec<PeerId> = self.slots.iter().filter_map(named).collect();
@@ -302,7 +305,7 @@ impl Posted {
         peers
     }
 
-    /// Takes out the receives that name `peer`, in posting order.
+    /// Removes the receives that name `peer` and returns them in posting order.
     pub(crate) fn take_directed(&mut self, peer: PeerId) -> Vec<PostedRecv> {
         self.idle(|recv| recv.wanted.source == Some(peer))
             .into_iter()
@@ -310,13 +313,14 @@ impl Posted {
             .collect()
     }
 
-    /// Takes out the oldest receive that names nobody.
+    /// Removes and returns the oldest receive that accepts any peer.
     pub(crate) fn take_undirected(&mut self) -> Option<PostedRecv> {
         let oldest = self.idle(|recv| recv.wanted.source.is_none()).into_iter().next()?;
         self.take(oldest)
     }
 
-    /// The receives in whose buffers nothing is being written, in posting order.
+    /// Returns the slots of the chosen receives into whose buffers nothing is being written, in
+    /// posting order.
     fn idle(&self, chosen: impl Fn(&PostedRecv) -> bool) -> Vec<u32> {
         let idle = |recv: &PostedRecv| recv.multi.is_none_or(|multi| multi.busy == 0);
         let mut found: Vec<(u64, u32)> = self
@@ -330,7 +334,7 @@ impl Posted {
         found.into_iter().map(|(_, ix)| ix).collect()
     }
 
-    /// Takes a receive out altogether.
+    /// Removes a receive from its slot.
     fn take(&mut self, ix: u32) -> Option<PostedRecv> {
         let released = self.slots.get(ix as usize)?.recv.as_ref()?.is_released();
         if !released {
@@ -340,7 +344,7 @@ impl Posted {
         self.slots[ix as usize].recv.take()
     }
 
-    /// Takes a multi-receive buffer out of the index; it stays in its slot until [`Self::leave`].
+    /// Removes a multi-receive buffer from the index. It stays in its slot until [`Self::leave`].
     fn release(&mut self, ix: u32) {
         if self.slots[ix as usize].recv.as_ref().is_some_and(|recv| !recv.is_released()) {
             self.unlink(ix);
@@ -350,7 +354,7 @@ impl Posted {
         }
     }
 
-    /// The oldest receive with this context that can still be cancelled.
+    /// Returns the slot of the oldest receive with this context that can still be cancelled.
     fn find_context(&self, context: u64) -> Option<u32> {
         let fits = |recv: &PostedRecv| recv.context == context && !recv.is_released();
         self.slots
@@ -361,7 +365,8 @@ impl Posted {
             .map(|(_, ix)| ix)
     }
 
-    /// Receives that wait or hold a multi-receive buffer.
+    /// Returns the number of receives that wait for a message or whose multi-receive buffer is
+    /// still in use.
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }

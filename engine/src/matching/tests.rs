@@ -20,9 +20,9 @@ fn envelope(source: u32, tag: u64) -> Envelope {
 
 const MASKS: [u64; 9] = [0, !0, 0xc0_0000_0000_0000, 0xf, 0xff, 0xf0, 0x3, 0x1, 0x7];
 
-/// Posted receives against a plain list searched in order.
+/// Compares posted receives with a plain list that is searched in order.
 #[test]
-fn posted_agrees_with_a_list_searched_in_order() {
+fn posted_receives_match_like_a_list_searched_in_order() {
     let mut rng = Rng::new(1);
     let mut posted = Posted::new(99);
     let mut model: Vec<(MatchRequest, u64)> = vec![];
@@ -56,9 +56,9 @@ fn posted_agrees_with_a_list_searched_in_order() {
     }
 }
 
-/// Unexpected messages against a plain list searched in order.
+/// Compares unexpected messages with a plain list that is searched in order.
 #[test]
-fn unexpected_agrees_with_a_list_searched_in_order() {
+fn unexpected_messages_match_like_a_list_searched_in_order() {
     let mut rng = Rng::new(2);
     let mut unexpected = Unexpected::new(5);
     let mut keys = Slab::default();
@@ -92,7 +92,7 @@ fn unexpected_agrees_with_a_list_searched_in_order() {
 }
 
 #[test]
-fn stale_references_are_bounded() {
+fn number_of_stale_references_is_bounded() {
     let mut unexpected = Unexpected::new(5);
     let message = Slab::default().add(());
     let any = MatchRequest { space: MatchSpace::Tagged, source: None, tag: 0, ignore: !0 };
@@ -113,7 +113,7 @@ fn stale_references_are_bounded() {
 
 /// A message that no receive matches does not keep the table entries of later, consumed messages allocated.
 #[test]
-fn an_unmatched_message_keeps_no_consumed_entries() {
+fn unmatched_message_keeps_no_consumed_entries() {
     let mut slab = Slab::default();
     let mut unexpected = Unexpected::new(3);
     let wanted = |tag| MatchRequest { space: MatchSpace::Tagged, source: None, tag, ignore: 0 };
@@ -122,7 +122,8 @@ fn an_unmatched_message_keeps_no_consumed_entries() {
     };
     push(&mut unexpected, 1);
     for n in 0..50_000u64 {
-        // The index exists in some rounds only, and in some rounds another message waits for long, too.
+        // The index exists only in some rounds, and in some rounds another message waits for long
+        // as well.
         push(&mut unexpected, 2);
         push(&mut unexpected, 3 + n);
         let number = unexpected.find(&wanted(2)).expect("it waits");

@@ -1,4 +1,4 @@
-//! Messages that arrived before their receive, found by what a receive wants.
+//! Messages that arrived before their receive, indexed by what a receive matches.
 
 use std::collections::VecDeque;
 
@@ -72,12 +72,12 @@ impl Unexpected {
         self.arrived.get(usize::try_from(offset).ok()?).copied().flatten()
     }
 
-    /// The earliest message that matches.
+    /// Returns the number of the earliest message that matches.
     pub(crate) fn find(&mut self, wanted: &MatchRequest) -> Option<Number> {
         if self.live == 0 {
             return None;
         }
-        // Few messages: looking at each is cheaper than keeping an index.
+        // With few messages, a linear search is cheaper than an index.
         if self.tables.is_empty() && self.arrived.len() <= 16 {
             return self.search(wanted);
         }
@@ -140,7 +140,7 @@ impl Unexpected {
         self.at(number)
     }
 
-    /// Takes a message out.
+    /// Removes a message.
     pub(crate) fn take(&mut self, number: Number) -> Option<UnexpectedMessage> {
         let offset = usize::try_from(number.checked_sub(self.first)?).ok()?;
         let taken = self.arrived.get_mut(offset)?.take()?;
@@ -153,7 +153,7 @@ impl Unexpected {
         Some(taken)
     }
 
-    /// Whether this message waits for a receive.
+    /// Returns whether this message waits for a receive.
     pub(crate) fn holds(&self, message: slab::Key) -> bool {
         self.arrived.iter().flatten().any(|w| w.message == message)
     }
@@ -191,7 +191,7 @@ impl Unexpected {
         self.arrived.len()
     }
 
-    /// References the indices hold, stale ones included.
+    /// Returns the number of references in all indexes, stale ones included.
     pub(super) fn references(&self) -> usize {
         self.tables.iter().map(|t| t.references).sum()
     }
