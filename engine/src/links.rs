@@ -1,43 +1,50 @@
-//! Links: what two endpoints of one host have beside packets. A link is reliable and ordered, both ways. What travels
-//! on it is a *frame*: a semantic header as on the wire and its payload, or an answer to a frame (`frame.rs`). There
-//! are no numbers, acknowledgements, timers or windows:
+//! Shared-memory channels (*links*) between two endpoints of one host. A channel is reliable and
+//! ordered in both directions. It carries *records* (the code calls them frames): a semantic header
+//! as on the wire with its payload, or an answer to a record (`frame.rs`). A channel has no
+//! sequence numbers, acknowledgements, retransmission timers or windows:
 //!
-//! - Each end counts the frames that it has *taken*, and shows the other that count. An operation's frame is
-//!   acknowledged when the count has passed it.
-//! - A frame to which there is more to say than that (no room, no such key) is answered by a frame. The count does not
-//!   pass it before that answer was taken, so that who sees the count has handled the answer, and need not look for frames
-//!   first: what a peer sends in answer to a message comes behind that message's end.
-//! - The payload of a long answer, or of a long write, stays where it is: the frame refers to it, and who takes the
-//!   frame fetches it, with one copy, straight into its place. It is lent for as long as any payload is; whoever gives the
-//!   memory back before that revokes the reference, and what was fetched by then counts for nothing. Where a peer cannot
-//!   fetch, frames carry the payload.
-//! - A request of a peer that has more answers to take than slots to wait for them in stays where it is, with all
-//!   behind it. A message never stays so, for the peer's answers would wait behind it. There is room for those that are
-//!   on the link; the peer is shown that there is none for others ([`Room`]), and begins no message then, while its
-//!   other frames go on (`outbound/frames.rs`).
-//! - A message that is one frame is written in the call that sends it: nothing of it is kept here but what its end has to
-//!   say ([`InFlight`]), so a receiver without memory for it has nobody to ask for it later (`inbox/short.rs`). It
-//!   keeps what comes, and shows when memory gets short: of messages that are not very short, no more than a link holds
-//!   come after that.
+//! - Each end counts the records that it has *taken* and shows the count to the other end. The
+//!   record of an operation is acknowledged when the count has passed it.
+//! - A record whose result is more than "taken" (no room, unknown key) is answered by a record. The
+//!   count does not pass the first record before the answer was taken. So an end that sees the
+//!   count has already handled the answer, and need not look for records first.
+//! - The payload of a long answer or of a long write stays where it is. The record refers to it,
+//!   and the receiver copies it once, directly to its destination. The memory is lent like any
+//!   payload. An owner that takes the memory back earlier revokes the reference, and what was
+//!   copied by then is discarded. If a peer cannot access the memory, records carry the payload.
+//! - A request of a peer that has more answers outstanding than slots to wait for them stays in the
+//!   ring, with everything behind it. A message never stays in the ring, because answers of the
+//!   same peer would wait behind it. There is always room for the messages in the ring. The
+//!   receiver shows the peer when there is none for more ([`Room`]); the peer then starts no
+//!   message, while its other records go on (`outbound/frames.rs`).
+//! - A message of one record is written in the call that sends it. The sender keeps nothing of it
+//!   but the values for its completion ([`InFlight`]), so a receiver without memory cannot ask for
+//!   it again (`inbox/short.rs`). The receiver keeps every such message, and shows when memory gets
+//!   short. After that, messages that are not very short arrive only as far as the ring holds them
+//!   already.
 //!
-//! # The change from packets to a link
+//! # The change from packets to a channel
 //!
-//! Two endpoints that were introduced (`handshakes.rs`) may link: each proves to the other that it is the one it
-//! was introduced as, by what both know since ([`crate::Linking::proof`]). From then on new operations queue on the link, but
-//! none leaves before all that was begun on contexts to that peer has been acknowledged: *held*. So the first frame is
-//! the mark behind which nothing comes by packets any more, and the receiver, which matches what arrives as it
-//! arrives, keeps the order without knowing of the change. Answers to what came by packets go back by packets.
+//! Two endpoints that have verified each other (`handshake.rs`) may open a channel. Each proves to
+//! the other that it is the verified peer, by a secret from the handshake
+//! ([`crate::Linking::proof`]). From then on new operations queue on the channel. The channel is
+//! *held* until everything that was started on contexts to that peer is acknowledged. So nothing
+//! arrives by packets after the first record, and the receiver, which matches messages as they
+//! arrive, keeps the order without knowing of the change. Answers to requests that came by packets
+//! go back by packets.
 //!
 //! # The end
 //!
-//! An endpoint that closes says farewell, with its last frame: what the peer has not begun by then goes by packets. Who
-//! ends a link for another reason (it does not want to know the peer any more, it does not understand it) says that it
-//! does: what travels on the link ends, as what travels on a context does that the peer has forgotten. Where nobody says
-//! anything the process has died, and its peer is lost, as one that does not answer packets for long.
+//! An endpoint that shuts down sends a close notification as its last record. Operations that the
+//! peer has not started by then use packets. An end that closes the channel for another reason (it
+//! no longer wants the peer, or received something invalid) reports that, and operations in flight
+//! on the channel fail, like those on a context that the peer has forgotten. If the channel ends
+//! without any report, the process has died, and its peer is lost like one that does not answer
+//! packets.
 //!
-//! A peer that lives and takes no frames is given up as one that answers no packets: after the same time, by the same
-//! rule ([`Wait`]), for the first frame that it has not taken. One that has no room says so each time it looks at that
-//! frame.
+//! A peer that lives and takes no records is given up like one that answers no packets: after the
+//! same time and by the same rule ([`Wait`]), applied to the first record that it has not taken. A
+//! peer without room reports that each time it examines the record, and that restarts the wait.
 
 pub(crate) mod frame;
 
@@ -51,51 +58,53 @@ use crate::ops::{Part, ReportTime, SesLabel, UserOp};
 use crate::reliability::Wait;
 use crate::wire::Response;
 
-/// A frame's payload.
+/// The payload of a record.
 #[derive(Clone, Copy, Debug)]
 pub enum FramePayload<'a> {
-    /// Bytes of the engine.
+    /// Bytes that the engine owns.
     Copied(&'a [u8]),
-    /// User memory that is lent: `len` bytes from `offset` on.
+    /// User memory that is lent.
     Lent {
-        /// Where they are.
+        /// The buffer.
         buf: &'a Buf,
-        /// Where in `buf` they begin, bytes.
+        /// Offset of the first byte in `buf`.
         offset: u64,
-        /// How many.
+        /// Length in bytes.
         len: u64,
     },
 }
 
-/// What carries the frames of links to their peers.
+/// The driver's side of shared-memory channels: it carries records to the peers.
 pub trait FrameSink {
-    /// Puts a frame, `head` and then `payload`, at the end of a link. False when there is no room now: nothing has
-    /// happened then.
+    /// Appends a record, `head` followed by `payload`, to a channel. Returns false, and changes
+    /// nothing, when there is no room now.
     fn send(&mut self, link: LinkId, head: &[u8], payload: FramePayload<'_>) -> bool;
 
     /// Returns whether the peer had room for another message when the channel last read the peer's [`Room`]. The
-    /// channel reads it again if that was [`Room::None`], and before it sends more frames than the link holds.
+    /// channel reads it again if that was [`Room::None`], and before it sends more records than the ring holds.
     fn takes_messages(&mut self, link: LinkId) -> bool {
         let _ = link;
         true
     }
 
-    /// Sends a message as [`FrameSink::send`] sends a frame. Returns false, and changes nothing, when there is no room
-    /// now or the peer takes no messages.
+    /// Sends a message as [`FrameSink::send`] sends a record. Returns false, and changes nothing, when there is no
+    /// room now or the peer takes no messages.
     fn send_message(&mut self, link: LinkId, head: &[u8], payload: FramePayload<'_>) -> bool {
         self.takes_messages(link) && self.send(link, head, payload)
     }
 
-    /// Puts a frame at the end of a link of which the peer is handed the head alone; it fetches the payload
-    /// ([`crate::Memory::fetch`]) while it handles the frame. False, and nothing has happened, when there is no room now, or
-    /// the peer has shown less than [`Room::Ample`].
+    /// Appends a record of which the engine of the peer gets only the head; that engine copies the
+    /// payload from the ring ([`crate::Memory::fetch`]) while it handles the record. Returns false,
+    /// and changes nothing, when there is no room now, or when the peer has shown less than
+    /// [`Room::Ample`].
     fn send_parted(&mut self, link: LinkId, head: &[u8], payload: FramePayload<'_>) -> bool {
         let _ = (link, head, payload);
         false
     }
 
-    /// Puts a frame at the end of a link whose payload the peer fetches from where it is: `len` bytes of `buf` from
-    /// `offset` on, which are lent until the frame is taken, or `tag` is revoked ([`crate::Linking::poll_revoked`]).
+    /// Appends a record whose payload the peer copies from the sender's memory: `len` bytes of
+    /// `buf` from `offset` on. The memory is lent until the record is taken or `tag` is revoked
+    /// ([`crate::Linking::poll_revoked`]).
     fn refer(
         &mut self,
         link: LinkId,
@@ -108,7 +117,7 @@ pub trait FrameSink {
     }
 }
 
-/// The channels of an endpoint that has none: what [`crate::Engine::submit`] takes as `None`.
+/// The channel type of an endpoint without channels, for the argument of [`crate::Engine::submit`].
 #[derive(Debug)]
 pub enum NoChannels {}
 
@@ -118,25 +127,25 @@ impl FrameSink for NoChannels {
     }
 }
 
-/// What came of an attempt to refer to a payload.
+/// The result of an attempt to send a record that refers to its payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Referred {
-    /// The frame is on the link.
+    /// The record was appended.
     Yes,
     /// There is no room now.
     Full,
-    /// The peer cannot fetch: the payload has to be in frames.
+    /// The peer cannot access the memory, so records must carry the payload.
     Never,
 }
 
-/// Bytes of the longest ring that may carry frames. After one end has shown that it has no room for messages, the other
-/// end sends at most this many bytes of them.
+/// Largest ring of a channel in bytes. After one end has shown that it has no room for messages,
+/// the other end sends at most this many bytes of them.
 pub(crate) const MAX_RING: u64 = 16 << 20;
 
 /// The room of one end for messages of its peer that no receive matches. The end shows it to the peer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum Room {
-    /// There is room for every message of one frame.
+    /// There is room for every message of one record.
     #[default]
     Ample,
     /// There is room for very short messages and for headers only: the peer does not use [`FrameSink::send_parted`].
@@ -145,29 +154,29 @@ pub enum Room {
     None,
 }
 
-/// What became of a frame.
+/// The result of handling a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FrameTaken {
-    /// It is done with.
+    /// The record was processed.
     Yes,
-    /// There is no room: it is to be offered again, before any other of its link.
+    /// There is no room. The driver must offer the record again before any other of its channel.
     Later,
-    /// The link is not there, or the frame is none of an honest peer: the link ends.
+    /// The channel does not exist, or no honest peer sends such a record. The channel ends.
     Never,
 }
 
 /// The progress of closing a channel: the close notification is not sent, waits to be sent, or is sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ClosingState {
-    /// There is no reason for one.
+    /// No close notification is needed.
     No,
-    /// It is to be said.
+    /// A close notification must be sent.
     Due,
-    /// It was.
+    /// The close notification was sent.
     Said,
 }
 
-/// A message of one frame, of the user, whose end is still to be told.
+/// A user's message of one record whose completion is still due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ShortSend {
     pub(crate) context: u64,
@@ -178,7 +187,7 @@ pub(crate) struct ShortSend {
 }
 
 impl ShortSend {
-    /// What the user is told when it ends.
+    /// Returns the completion of the message.
     #[inline]
     pub(crate) fn completion(&self, peer: PeerId, error: Option<OpError>) -> Completion {
         let Self { context, visibility, space, tag, len } = *self;
@@ -187,46 +196,48 @@ impl ShortSend {
     }
 }
 
-/// Whose a frame is that the peer has not taken.
+/// The owner of a record that the peer has not taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum InFlight {
-    /// Nobody's: an answer, or the farewell; or of an operation that was answered.
+    /// No operation: the record is an answer or the close notification, or its operation was
+    /// answered.
     Nobody,
     /// A part of an operation.
     Part(Part),
     /// A message of one frame.
     Short(ShortSend),
-    /// The same, whose sender was told that it is complete.
+    /// A message of one record whose completion was reported already.
     Told,
 }
 
-/// A link.
+/// One shared-memory channel.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) peer: PeerId,
-    /// Operations that were begun on contexts have not all arrived.
+    /// Operations that were started on contexts to the peer are unacknowledged, so the channel may
+    /// not send yet.
     pub(crate) held: bool,
-    /// Frames that the peer has not taken.
+    /// Records that the peer has not taken.
     in_flight: VecDeque<InFlight>,
-    /// For how long the first of them has been that.
+    /// Wait for the peer to take the first of them.
     waiting: Wait,
-    /// Frames that it has.
+    /// Number of records that the peer has reported as taken.
     told: u64,
-    /// Frames of the peer that we have taken.
+    /// Number of the peer's records that this end has taken.
     taken: u64,
-    /// What there is to say to frames of the peer, by their numbers.
+    /// Answers that are not sent yet, each with the number of the peer's record.
     answers: VecDeque<(u64, Response)>,
     /// The frames of the peer whose answers it has not taken, each with the number of its answer.
     answering: VecDeque<(u64, u64)>,
     pub(crate) farewell: ClosingState,
-    /// The peer has said it.
+    /// The peer has sent its close notification.
     pub(crate) parted: bool,
     /// The kernel will report the end of the peer's process.
     pub(crate) watched: bool,
 }
 
 impl Link {
-    /// A frame left.
+    /// Records that a record was sent.
     #[inline]
     pub(crate) fn sent(&mut self, now: Time, frame: InFlight) {
         if self.in_flight.is_empty() {
@@ -235,41 +246,45 @@ impl Link {
         self.in_flight.push_back(frame);
     }
 
-    /// Whether the next frame is the next operation's, whichever that is.
+    /// Returns whether the next record may be one of an operation: the channel is not held or
+    /// closing, and no answer is due.
     #[inline]
     pub(crate) fn is_clear(&self) -> bool {
         !self.held && self.farewell == ClosingState::No && self.answers.is_empty()
     }
 
-    /// The frames that the peer has not taken and, as the link is over, will not take.
+    /// Returns the records that the peer has not taken and, because the channel is over, never
+    /// will.
     pub(crate) fn lost(self) -> impl Iterator<Item = InFlight> {
         self.in_flight.into_iter()
     }
 
-    /// The peer holds the first frame in flight back, or another is the first.
+    /// Restarts the wait for the peer, because it reported that it has no room, or because another
+    /// record is the first now.
     #[inline]
     pub(crate) fn begin_wait(&mut self, now: Time) {
         self.waiting = Wait::begin(now);
     }
 
-    /// For how long the peer has not taken a frame, if there is one.
+    /// Returns the wait for the peer to take a record, if there is one.
     fn wait(&self) -> Option<Wait> {
         (!self.in_flight.is_empty()).then_some(self.waiting)
     }
 
-    /// Takes note that the peer has taken `count` frames in all. Whether that many were sent.
+    /// Returns whether `count` is a possible number of taken records: no fewer than reported
+    /// before, and no more than were sent.
     #[inline]
     pub(crate) fn is_told(&self, count: u64) -> bool {
         count >= self.told && count - self.told <= self.in_flight.len() as u64
     }
 
-    /// Whether it is news that the peer has taken `count` frames.
+    /// Returns whether `count` is more than the number of taken records reported so far.
     #[inline]
     pub(crate) const fn tells(&self, count: u64) -> bool {
         count > self.told
     }
 
-    /// The next of the frames that the peer has taken, up to `count` of all.
+    /// Returns the next record that the peer has taken, up to `count` of all.
     #[inline]
     pub(crate) fn next_acked(&mut self, count: u64) -> Option<InFlight> {
         if self.told >= count {
@@ -282,7 +297,8 @@ impl Link {
         self.in_flight.pop_front()
     }
 
-    /// The frame with this number is answered: its operation, which is not acknowledged any more.
+    /// Marks the record with this number as answered and returns its operation, which will not be
+    /// acknowledged any more. Returns `None` if the number names no unanswered operation.
     pub(crate) fn answered(&mut self, number: u64) -> Option<Part> {
         let at = usize::try_from(number.checked_sub(self.told)?).ok()?;
         let frame = self.in_flight.get_mut(at)?;
@@ -291,7 +307,7 @@ impl Link {
         Some(part)
     }
 
-    /// A frame of the peer was taken, and there may be something to say to it.
+    /// Counts a record of the peer as taken, and queues the answer to it, if any.
     #[inline]
     pub(crate) fn take(&mut self, answer: Option<Response>) {
         if let Some(answer) = answer {
@@ -300,13 +316,13 @@ impl Link {
         self.taken += 1;
     }
 
-    /// The next answer to send.
+    /// Returns the next answer to send.
     #[inline]
     pub(crate) fn next_answer(&self) -> Option<&(u64, Response)> {
         self.answers.front()
     }
 
-    /// It was sent.
+    /// Records that the next answer was sent.
     pub(crate) fn answer_sent(&mut self, now: Time) {
         if let Some((number, _)) = self.answers.pop_front() {
             self.answering.push_back((number, self.told + self.in_flight.len() as u64));
@@ -314,14 +330,15 @@ impl Link {
         self.sent(now, InFlight::Nobody);
     }
 
-    /// Frames that the peer may know to be taken.
+    /// Returns the number of the peer's records that it may consider taken.
     #[inline]
     fn acknowledged(&self) -> u64 {
         let unsent = self.answers.front().map_or(self.taken, |(number, _)| *number);
         self.answering.front().map_or(unsent, |(number, _)| *number)
     }
 
-    /// Whether the peer is owed an answer, or a farewell, or has not taken a short message.
+    /// Returns whether the peer is owed an answer or a close notification, or has not taken a short
+    /// message.
     fn owes(&self) -> bool {
         let short = |frame: &InFlight| matches!(frame, InFlight::Short(_) | InFlight::Told);
         !self.answers.is_empty()
@@ -330,39 +347,41 @@ impl Link {
     }
 }
 
-/// A place for a link.
+/// A place in the table of channels.
 #[derive(Debug, Default)]
 struct Entry {
     generation: u32,
     link: Option<Link>,
 }
 
-/// All links of an endpoint.
+/// All shared-memory channels of an endpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Links {
     entries: Vec<Entry>,
-    /// How many are held.
+    /// Number of channels that are held.
     holding: u32,
-    /// Links that ended here, of which whoever carries their frames is to learn.
+    /// Channels that ended here and whose end the driver must be notified of.
     ended: VecDeque<LinkId>,
-    /// Links that are to end.
+    /// Channels that must end.
     given_up: VecDeque<LinkId>,
-    /// Operations whose memory frames refer to, and which is not to be fetched any more.
+    /// Operations whose memory records refer to and that the peer must no longer access.
     revoked: VecDeque<(LinkId, u64)>,
-    /// Peers that were introduced since somebody asked, and whether we asked for that.
+    /// Peers that were verified since the driver last asked, and whether this endpoint started the
+    /// handshake.
     acquainted: VecDeque<(PeerId, bool)>,
-    /// When to look whether peers take what is sent to them: running while they have not taken all.
+    /// Time of the next check whether peers take records; set while there are records that they
+    /// have not taken.
     look_at: Option<Time>,
 }
 
-/// Acquaintances kept until somebody asks; of more, those that came first.
+/// Largest number of verified peers kept until the driver asks. Later ones are dropped.
 const MAX_ACQUAINTED: usize = 4096;
 
-/// The time between two checks of links whose peers take no frames.
+/// Time between two checks of channels whose peers take no records.
 const LOOK_AGAIN: Span = Span::secs(10);
 
 impl Links {
-    /// Adds a link to a peer.
+    /// Adds a channel to a peer.
     pub(crate) fn add(&mut self, now: Time, peer: PeerId) -> LinkId {
         let free = self.entries.iter().position(|entry| entry.link.is_none());
         let slot = free.unwrap_or_else(|| {
@@ -384,11 +403,11 @@ impl Links {
             parted: false,
             watched: false,
         });
-        // Fewer than there are peers.
+        // There are fewer channels than peers, so the number fits.
         LinkId::new(slot as u32, entry.generation)
     }
 
-    /// Takes a link out.
+    /// Removes a channel.
     pub(crate) fn remove(&mut self, id: LinkId) -> Option<Link> {
         self.release(id);
         self.get(id)?;
@@ -411,43 +430,44 @@ impl Links {
         entry.link.as_mut().filter(|_| id == LinkId::new(id.index() as u32, generation))
     }
 
-    /// All of them.
+    /// Returns all channels.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (LinkId, &Link)> {
         self.entries.iter().zip(0u32..).filter_map(|(entry, slot)| {
             entry.link.as_ref().map(|link| (LinkId::new(slot, entry.generation), link))
         })
     }
 
-    /// Frames of the peer that it may know to be taken.
+    /// Returns the number of the peer's records that it may consider taken.
     #[inline]
     pub(crate) fn acknowledged(&self, id: LinkId) -> u64 {
         self.get(id).map_or(0, Link::acknowledged)
     }
 
-    /// Whether a peer is owed an answer, or a farewell, or has not taken a short message.
+    /// Returns whether any peer is owed an answer or a close notification, or has not taken a short
+    /// message.
     pub(crate) fn owe(&self) -> bool {
         self.iter().any(|(_, link)| link.owes())
     }
 
-    /// Whether any is held.
+    /// Returns whether any channel is held.
     #[inline]
     pub(crate) const fn is_holding(&self) -> bool {
         self.holding > 0
     }
 
-    /// Those that are held.
+    /// Returns the channels that are held.
     pub(crate) fn held(&self) -> Vec<LinkId> {
         self.iter().filter(|(_, link)| link.held).map(|(id, _)| id).collect()
     }
 
-    /// A link is held no more.
+    /// Allows a channel to send.
     pub(crate) fn release(&mut self, id: LinkId) {
         if self.get_mut(id).is_some_and(|link| core::mem::replace(&mut link.held, false)) {
             self.holding -= 1;
         }
     }
 
-    /// Frames left: it is looked after `first` whether they were taken.
+    /// Schedules the first check, after `first`, whether the records that were just sent are taken.
     #[inline]
     pub(crate) fn watch(&mut self, now: Time, first: Span) {
         if self.look_at.is_none_or(|at| at > now + first) {
@@ -455,14 +475,15 @@ impl Links {
         }
     }
 
-    /// When to look whether peers take what is sent to them.
+    /// Returns the time of the next check whether peers take records.
     #[inline]
     pub(crate) const fn deadline(&self) -> Option<Time> {
         self.look_at
     }
 
-    /// Returns the peers that have not taken a frame for at least `first`, and for how long, if a check is due. The
-    /// next check is due when one of them has not for `last`, and after [`LOOK_AGAIN`] while there is one.
+    /// Returns the channels whose peers have not taken a record for at least `first`, and for how
+    /// long, if a check is due. The next check is due when one of the waits reaches `first` or
+    /// `last`, and after [`LOOK_AGAIN`] as long as a channel is slow and has not been given up.
     pub(crate) fn slow(&mut self, now: Time, first: Span, last: Span) -> Vec<(LinkId, Span)> {
         if self.look_at.is_none_or(|at| at > now) {
             return Vec::new();
@@ -479,61 +500,62 @@ impl Links {
         waited.filter(|(_, waited)| *waited >= first).collect()
     }
 
-    /// Nobody was here to listen for `absent`, until now.
+    /// Extends all waits by `absent`, because this process did not run and could not hear the
+    /// peers.
     pub(crate) fn excuse(&mut self, now: Time, absent: Span) {
         for link in self.entries.iter_mut().filter_map(|entry| entry.link.as_mut()) {
             link.waiting.excuse(now, absent);
         }
     }
 
-    /// Nothing of an operation is to be fetched any more.
+    /// Revokes the reference to the memory of an operation.
     pub(crate) fn revoke(&mut self, id: LinkId, tag: u64) {
         self.revoked.push_back((id, tag));
     }
 
-    /// The next operation of which nothing is to be fetched any more.
+    /// Returns the next reference to revoke.
     #[inline]
     pub(crate) fn next_revoked(&mut self) -> Option<(LinkId, u64)> {
         self.revoked.pop_front()
     }
 
-    /// A link is to end.
+    /// Schedules the end of a channel.
     pub(crate) fn give_up(&mut self, id: LinkId) {
         self.given_up.push_back(id);
     }
 
-    /// Whether a link is to end.
+    /// Returns whether any channel must end.
     #[inline]
     pub(crate) fn has_given_up(&self) -> bool {
         !self.given_up.is_empty()
     }
 
-    /// The next link that is to end.
+    /// Returns the next channel that must end.
     #[inline]
     pub(crate) fn next_given_up(&mut self) -> Option<LinkId> {
         self.given_up.pop_front()
     }
 
-    /// The next link that ended.
+    /// Returns the next channel that ended.
     #[inline]
     pub(crate) fn next_ended(&mut self) -> Option<LinkId> {
         self.ended.pop_front()
     }
 
-    /// A peer was introduced; `asked` when we asked for it.
+    /// Records that a peer was verified. `asked` says that this endpoint started the handshake.
     pub(crate) fn acquaint(&mut self, peer: PeerId, asked: bool) {
         if self.acquainted.len() < MAX_ACQUAINTED {
             self.acquainted.push_back((peer, asked));
         }
     }
 
-    /// The next peer that was introduced.
+    /// Returns the next verified peer.
     #[inline]
     pub(crate) fn next_acquainted(&mut self) -> Option<(PeerId, bool)> {
         self.acquainted.pop_front()
     }
 
-    /// Peers that somebody may still ask about.
+    /// Returns the peers that must not be forgotten, because the driver may still ask about them.
     pub(crate) fn peers(&self) -> impl Iterator<Item = PeerId> + '_ {
         let linked = self.iter().map(|(_, link)| link.peer);
         self.acquainted.iter().map(|(peer, _)| *peer).chain(linked)
@@ -547,7 +569,7 @@ mod tests {
     use crate::wire::{List, ResponseOpcode, ReturnCode};
 
     #[test]
-    fn what_is_taken_is_acknowledged_in_order_and_once() {
+    fn taken_frames_are_acknowledged_in_order_and_once() {
         let mut slab = Slab::default();
         let part = |op| Part { op, offset: 0, len: 1 };
         let mut links = Links::default();
@@ -571,7 +593,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_take_the_first_frame_is_slow() {
+    fn peer_that_does_not_take_the_first_frame_is_slow() {
         let (first, last) = (Span(10), Span(100));
         let mut links = Links::default();
         let id = links.add(Time(1), PeerId(0));
@@ -597,7 +619,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_not_counted_before_its_answer_was_taken() {
+    fn frame_counts_as_taken_only_after_its_answer_was_taken() {
         let mut links = Links::default();
         let id = links.add(Time(1), PeerId(0));
         let answer = Response {

@@ -1,19 +1,21 @@
-//! Frames: a byte that says what it is, and:
+//! Records of shared-memory channels (*frames*). The first byte tells the kind; the rest depends on
+//! it:
 //!
 //! | first byte | then |
 //! |---|---|
 //! | 1 | a standard request with its extension, and payload |
 //! | 2 | response data, and payload |
-//! | 3 | the number of the frame that is answered, 8 bytes, the lowest first; a response |
-//! | 4 | nothing: farewell |
-//! | 5 | how many bytes of payload it refers to, 4 bytes, the lowest first; response data without payload |
-//! | 6 | the same; a standard request, a write, without payload |
+//! | 3 | the number of the answered frame, 8 bytes, little-endian; a response |
+//! | 4 | nothing: the close notification |
+//! | 5 | the length of the payload referred to, 4 bytes, little-endian; response data without payload |
+//! | 6 | as 5; a standard request, a write, without payload |
 //! | 7 | a short message: [`Short`], and payload |
 //! | 8 | as 5; a standard request, the offer of a message, without payload |
-//! | 9 | a longer message of one frame: its head as of a short one, and how many bytes of payload are in the ring behind it, 4 bytes |
+//! | 9 | a longer message of one frame: its head as of a short one, and the length of the payload that follows in the ring, 4 bytes |
 //!
-//! Headers are as on the wire, and are checked by the same rules; but for that of a short message, which has what can differ
-//! from one to the next on a link, and no more.
+//! Headers have the format of the wire and are checked by the same rules. The exception is the
+//! header of a short message, which contains only what can differ between the messages of one
+//! channel.
 
 use crate::api::MatchSpace;
 use crate::memory::Payload;
@@ -21,17 +23,20 @@ use crate::wire::{
     Extension, NextHeader, Opcode, Response, ResponseData, Ses, StdBody, StdRequest, parse_semantic,
 };
 
-/// Bytes of the longest head of a frame.
+/// Longest head of a frame in bytes.
 pub(crate) const MAX_HEAD: usize = 1 + 44 + 36 + 8;
-/// Most payload of a frame, bytes: lengths in semantic headers have 14 bits; whole cache lines.
+/// Largest payload of a frame in bytes: lengths in semantic headers have 14 bits, rounded down to
+/// whole cache lines.
 pub(crate) const MAX_PAYLOAD: u32 = 0x3fc0;
-/// Most payload of a request that one frame carries, bytes: what says how long it is has 32 bits. A power of two, as many
-/// messages are.
+/// Largest payload in bytes of a request that one frame carries; its length field has 32 bits. The
+/// limit is a power of two because many messages have such lengths.
 pub(crate) const MAX_WHOLE: u32 = 0x4000;
-/// Most payload that a frame refers to, bytes: the peer's other frames wait for as long as it takes to copy.
+/// Largest payload in bytes that a frame refers to. The peer's other frames wait while it is
+/// copied.
 pub(crate) const MAX_REFERENCE: u32 = 1 << 20;
 
-/// Longest short message, bytes. What a receiver that has no memory left keeps of each message is about as long.
+/// Longest short message in bytes. A receiver without memory keeps about as much of every message
+/// anyway.
 pub(crate) const MAX_SHORT: usize = 256;
 
 const REQUEST: u8 = 1;
@@ -44,28 +49,30 @@ const SHORT: u8 = 7;
 const OFFER: u8 = 8;
 const PARTED: u8 = 9;
 
-/// Bits of the second byte of a short message.
+/// Flags in the second byte of a short message.
 const TAGGED: u8 = 1;
 const WITH_DATA: u8 = 2;
 
-/// The head of a message of one frame: its kind, what it has (a bit each: a tag, remote CQ data), its number (2 bytes), the job
-/// (4 bytes), the tag (8 bytes), and the data (8 bytes) if it has them; the lowest byte of each first.
+/// The head of a message of one frame. Layout, little-endian: kind (1 byte), flags for a tag and
+/// remote CQ data (1 byte), message id (2 bytes), JobID (4 bytes), tag (8 bytes), and the data (8
+/// bytes) if present.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Short {
-    /// Which of the link's messages it is.
+    /// Number of the message on its channel.
     pub(crate) id: u16,
     pub(crate) job_id: u32,
     pub(crate) space: MatchSpace,
-    /// 0 if it is not tagged.
+    /// The tag; 0 if the message is untagged.
     pub(crate) tag: u64,
     pub(crate) data: Option<u64>,
 }
 
 impl Short {
-    /// Bytes without data.
+    /// Length in bytes without data.
     const LEN: usize = 16;
 
-    /// Writes the head of a longer message, whose payload of `len` bytes is not handed out with it; how many bytes.
+    /// Writes the head of a longer message whose payload of `len` bytes is not handed out with it.
+    /// Returns the length of the head in bytes.
     #[inline]
     pub(crate) fn write_parted(&self, len: u32, out: &mut [u8; MAX_HEAD]) -> usize {
         let at = self.write(out);
@@ -74,7 +81,7 @@ impl Short {
         at + 4
     }
 
-    /// Writes the head; how many bytes.
+    /// Writes the head. Returns its length in bytes.
     #[inline]
     pub(crate) fn write(&self, out: &mut [u8; MAX_HEAD]) -> usize {
         let tagged = self.space == MatchSpace::Tagged;
@@ -88,7 +95,7 @@ impl Short {
         Self::LEN + 8
     }
 
-    /// The way back, from what follows the first byte; and the payload.
+    /// Parses what follows the first byte. Returns the head and the payload.
     #[inline]
     fn read(rest: &[u8]) -> Option<(Self, &[u8])> {
         let (head, rest) = rest.split_first_chunk::<{ Self::LEN - 1 }>()?;
@@ -114,7 +121,7 @@ impl Short {
     }
 }
 
-/// A frame, checked.
+/// A frame that was parsed and checked.
 #[derive(Debug)]
 pub(crate) enum Frame<'a> {
     Request(StdRequest, &'a [u8]),
@@ -128,7 +135,7 @@ pub(crate) enum Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// Reads a frame; `None` when it breaks a rule.
+    /// Parses a frame. Returns `None` if it is invalid.
     #[inline]
     pub(crate) fn read(bytes: &'a [u8]) -> Option<Self> {
         let (kind, rest) = bytes.split_first()?;
@@ -193,7 +200,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Whether a request offers a message of `len` bytes and nothing of it comes with it.
+/// Returns whether a request offers a message of `len` bytes without an eager part.
 fn offers(request: &StdRequest, len: u32) -> bool {
     let Extension::Rendezvous(rendezvous) = request.extension else { return false };
     (1..=MAX_REFERENCE).contains(&len)
@@ -202,32 +209,32 @@ fn offers(request: &StdRequest, len: u32) -> bool {
         && matches!(request.opcode, Opcode::RendezvousSend | Opcode::RendezvousTsend)
 }
 
-/// Writes the head of a request; how many bytes.
+/// Writes the head of a request. Returns its length in bytes.
 #[inline]
 pub(crate) fn request(header: &StdRequest, out: &mut [u8; MAX_HEAD]) -> usize {
     out[0] = REQUEST;
     1 + header.emit(&mut out[1..])
 }
 
-/// Writes the head of response data; how many bytes.
+/// Writes the head of response data. Returns its length in bytes.
 #[inline]
 pub(crate) fn data(header: &ResponseData, out: &mut [u8; MAX_HEAD]) -> usize {
     out[0] = DATA;
     1 + header.emit(&mut out[1..])
 }
 
-/// Writes response data that refer to their payload; how many bytes.
+/// Writes response data that refer to their payload. Returns the length in bytes.
 pub(crate) fn reference(header: &ResponseData, len: u32, out: &mut [u8; MAX_HEAD]) -> usize {
     out[0] = REFERENCE;
     out[1..5].copy_from_slice(&len.to_le_bytes());
     5 + header.emit(&mut out[5..])
 }
 
-/// Writes a write that refers to its payload; how many bytes.
+/// Writes a write that refers to its payload. Returns the length in bytes.
 pub(crate) fn write(header: &StdRequest, len: u32, out: &mut [u8; MAX_HEAD]) -> usize {
     let mut header = *header;
     if let StdBody::Next { payload_length, .. } = &mut header.body {
-        // It has 14 bits.
+        // The field has only 14 bits; the length is in front of the header.
         *payload_length = 0;
     }
     out[0] = WRITE;
@@ -235,21 +242,21 @@ pub(crate) fn write(header: &StdRequest, len: u32, out: &mut [u8; MAX_HEAD]) -> 
     5 + header.emit(&mut out[5..])
 }
 
-/// Writes the offer of a message that refers to it; how many bytes.
+/// Writes the offer of a message that refers to its payload. Returns the length in bytes.
 pub(crate) fn offer(header: &StdRequest, len: u32, out: &mut [u8; MAX_HEAD]) -> usize {
     out[0] = OFFER;
     out[1..5].copy_from_slice(&len.to_le_bytes());
     5 + header.emit(&mut out[5..])
 }
 
-/// Writes the answer to frame `number`; how many bytes.
+/// Writes the answer to frame `number`. Returns the length in bytes.
 pub(crate) fn answer(number: u64, response: &Response, out: &mut [u8; MAX_HEAD]) -> usize {
     out[0] = ANSWER;
     out[1..9].copy_from_slice(&number.to_le_bytes());
     9 + response.emit(&mut out[9..])
 }
 
-/// The farewell.
+/// Returns the close notification.
 pub(crate) const fn farewell() -> [u8; 1] {
     [FAREWELL]
 }
@@ -260,7 +267,7 @@ mod tests {
     use crate::wire::{List, ResponseOpcode, ReturnCode};
 
     #[test]
-    fn frames_are_read_as_they_were_written_and_nothing_else_is() {
+    fn written_frames_are_parsed_and_invalid_ones_are_rejected() {
         let response = Response {
             list: List::Expected,
             opcode: ResponseOpcode::Response,
@@ -284,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn short_messages_are_read_as_they_were_written_and_nothing_else_is() {
+    fn written_short_messages_are_parsed_and_invalid_ones_are_rejected() {
         let tagged = Short {
             id: 0xfedc,
             job_id: 0x89ab_cdef,
