@@ -1,4 +1,4 @@
-//! Outbound operations: what is queued, in flight or waiting for the peer.
+//! Outbound operations that are queued, in flight or waiting for the peer.
 
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ use crate::slab::{Key, Slab};
 use crate::step::Step;
 use crate::wire::{AmoOp, AmoType, ReturnCode};
 
-/// The engine's descriptor of a packet: which part of which operation.
+/// The engine's descriptor of a packet: the part of an operation that the packet carries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Part {
     pub(crate) op: Key,
@@ -20,38 +20,39 @@ pub(crate) struct Part {
     pub(crate) len: u32,
 }
 
-/// The rendezvous send of which an answer carries a part.
+/// The rendezvous send whose payload an answer carries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct OfferedPart {
     pub(crate) op: Key,
-    /// Where in the message the answer ends.
+    /// Offset in the message at which the answer ends.
     pub(crate) end: u64,
 }
 
 /// The effect of an outbound operation on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum OpWork {
-    /// SEND or TAGGED_SEND: all bytes follow.
+    /// SEND or TAGGED_SEND with all payload in its own packets.
     Eager,
-    /// As `Eager`, with DC set: the receiver answers in `slot` once a receive has taken it.
+    /// A send like `Eager` with DC set: the receiver answers in `slot` after a receive has matched.
     Confirmed { slot: u16, delivered: bool },
-    /// As `Eager`, of which the receiver drops the bytes, because it has no room: when no packet is in flight
-    /// any more, it becomes a `Rendezvous`.
+    /// A send like `Eager` whose payload the receiver drops for want of room. It becomes a
+    /// `Rendezvous` when no packet is in flight any more.
     Deferred,
-    /// RENDEZVOUS_(T)SEND: a header; the peer reads the bytes under this nonce. `answers` to it have
-    /// packets that may still be sent.
+    /// RENDEZVOUS_(T)SEND: only a header. The peer reads the payload under this nonce. `answers`
+    /// counts the answers to its reads whose packets may still be sent.
     Rendezvous { nonce: u32, served: u64, ended: bool, answers: u32 },
     /// WRITE to one remote range.
     Write(RemoteSeg),
     /// READ of one remote range; `resource` selects registrations or rendezvous buffers.
     Read { remote: RemoteSeg, resource: u16, slot: u16, received: u64, owner: ReadOwner },
-    /// ATOMIC on one remote range. Its operands are copied: in the payload, or, if they have room there, in the header.
+    /// ATOMIC on one remote range. Its operands are copied, into the header if they fit there, else
+    /// into the payload.
     Update { remote: RemoteSeg, amo: AtomicFields },
-    /// FETCHING_ATOMIC, likewise.
+    /// FETCHING_ATOMIC on one remote range, with operands like those of `Update`.
     Fetch { remote: RemoteSeg, amo: AtomicFields, slot: u16, received: u64 },
-    /// RESPONSE_DATA for a peer's READ, of a registered region or of a rendezvous send. `cut`: those bytes
-    /// are not ours to read any more; what the peer has not got yet it gets this answer to instead.
-    /// The user `counts` it, if it wants to know.
+    /// RESPONSE_DATA for a peer's READ of a registered region or of a rendezvous send. If `cut` is
+    /// set, the bytes may no longer be read, and the packets that the peer has not received carry
+    /// this return code instead. `counts` says that the user wants the access reported.
     Response {
         read_id: u16,
         offered: Option<OfferedPart>,
@@ -61,14 +62,15 @@ pub(crate) enum OpWork {
         /// The peer was outside the job when it sent the request that this operation answers.
         outside: bool,
     },
-    /// NO_OP: are you there, and do you know of the operation that waits for you?
+    /// NO_OP that asks the peer for a sign of life, and whether it knows the operation that waits
+    /// for it.
     Question { about: Option<Key>, subject: QuestionSubject },
-    /// An RMA operation of several ranges: completes with its last part. `last` waits until the others have
-    /// arrived.
+    /// An RMA operation of several ranges, which completes with its last part. `last` is a part
+    /// that starts only after all others have arrived.
     Group { left: u32, error: Option<OpError>, last: Option<Key> },
 }
 
-/// An atomic operation in the numbers of the wire.
+/// The wire's codes of an atomic operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct AtomicFields {
     pub(crate) op: AmoOp,
@@ -76,7 +78,7 @@ pub(crate) struct AtomicFields {
 }
 
 impl OpWork {
-    /// What it does, if it is an atomic.
+    /// Returns the codes of an atomic operation.
     #[inline]
     pub(crate) const fn amo(&self) -> Option<AtomicFields> {
         match self {
@@ -85,7 +87,7 @@ impl OpWork {
         }
     }
 
-    /// Whether the peer answers on the same context, beyond acknowledging.
+    /// Returns whether the peer answers on the same context, beyond acknowledging.
     pub(crate) const fn is_answered(&self) -> bool {
         matches!(
             self,
@@ -96,7 +98,7 @@ impl OpWork {
         )
     }
 
-    /// The slot in which it waits for response data.
+    /// Returns the slot in which the operation waits for response data.
     pub(crate) const fn slot(&self) -> Option<u16> {
         match self {
             Self::Read { slot, .. } | Self::Fetch { slot, .. } | Self::Confirmed { slot, .. } => {
@@ -107,7 +109,7 @@ impl OpWork {
     }
 }
 
-/// What a question names: three fields of its header, see `outbound::questions`.
+/// The subject of a question, in three fields of its header; see `outbound::questions`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct QuestionSubject {
     /// `resource_index`.
@@ -118,27 +120,28 @@ pub(crate) struct QuestionSubject {
     pub(crate) key: u64,
 }
 
-/// Whether the peer was asked about an operation that only it can end.
+/// Progress of asking the peer about an operation that only the peer can end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum QuestionState {
-    /// It did not wait long enough.
+    /// The operation has not waited long enough for a question.
     No,
-    /// It did, or the peer knew of it when it was asked last.
+    /// A question is due, because the operation has waited, or because the peer still knew it at
+    /// the last question.
     Soon,
-    /// The question is under way.
+    /// A question is unanswered.
     Now,
 }
 
-/// For whom a READ fetches.
+/// The owner of the data that a READ fetches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ReadOwner {
     /// A user's RMA read.
     User,
     /// A rendezvous message being received.
     Message(Key),
-    /// Nobody: it tells the sender of a rendezvous that no more will be read.
+    /// No owner: the read notifies the sender of a rendezvous that no more will be read.
     End {
-        /// ... because reading failed.
+        /// Reading failed.
         failed: bool,
     },
 }
@@ -146,15 +149,15 @@ pub(crate) enum ReadOwner {
 /// The owner of an operation, which is notified of its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum OpOwner {
-    /// The engine's own.
+    /// The engine itself.
     Engine,
-    /// Part of an RMA operation of several ranges.
+    /// An RMA operation of several ranges, of which this is a part.
     Group(Key),
-    /// The user's.
+    /// The user.
     User(UserOp),
 }
 
-/// What the completion of a user's operation says.
+/// The values of a user's operation for its completion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct UserOp {
     pub(crate) kind: OpKind,
@@ -164,7 +167,7 @@ pub(crate) struct UserOp {
 }
 
 impl UserOp {
-    /// What the user is told when it ends. `buf` is where its buffer begins.
+    /// Returns the completion of the operation. `buf` is the address of its buffer.
     #[inline]
     pub(crate) fn completion(
         &self,
@@ -195,9 +198,9 @@ impl UserOp {
 pub(crate) enum ReportTime {
     /// At the operation's end.
     AtEnd,
-    /// As soon as the peer has answered anything, or at the end.
+    /// When the peer first answers anything, or at the end.
     AtContact,
-    /// It was.
+    /// The completion was reported already.
     Told,
 }
 
@@ -215,9 +218,10 @@ pub(crate) struct SesLabel {
 #[derive(Debug, Default)]
 pub(crate) struct OpBytes {
     pub(crate) buf: Buf,
-    /// Where in `buf` the operation begins (receives into a multi-receive buffer).
+    /// Offset in `buf` at which the operation begins (used by receives into a multi-receive
+    /// buffer).
     pub(crate) offset: u64,
-    /// The payload; when there, `buf` is not looked at any more.
+    /// Copy of the payload. If present, `buf` is not read any more.
     pub(crate) copied: Option<Vec<u8>>,
 }
 
@@ -231,7 +235,8 @@ impl OpBytes {
 /// The progress of the packets of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct TxProgress {
-    /// Given at the first packet; until then the operation can move to another context.
+    /// Message id, assigned at the first packet. Until then the operation can move to another
+    /// context.
     pub(crate) message_id: Option<u16>,
     /// Payload bytes given to packets.
     pub(crate) packed: u64,
@@ -244,23 +249,23 @@ pub(crate) struct TxProgress {
 pub(crate) struct TxOp {
     pub(crate) work: OpWork,
     pub(crate) peer: PeerId,
-    /// The context it was queued on.
+    /// The channel on which the operation was queued; `None` while it is parked.
     pub(crate) context: Option<ChannelId>,
     pub(crate) label: SesLabel,
     pub(crate) bytes: OpBytes,
     pub(crate) progress: TxProgress,
     pub(crate) owner: OpOwner,
-    /// What it does, if it is the user's, for the sake of those that wait for it.
+    /// Ordering classes of a user's operation, for the operations that must wait for it.
     pub(crate) classes: OperationClasses,
-    /// The target refused part of it; reported once no packet is in flight any more.
+    /// The target refused a part. The error is reported when no packet is in flight any more.
     pub(crate) error: Option<OpError>,
-    /// Ended, but a packet of it may still have to be sent again.
+    /// The operation has ended, but one of its packets may have to be retransmitted.
     pub(crate) over: bool,
     pub(crate) asked: QuestionState,
 }
 
 impl TxOp {
-    /// An operation of the engine itself, without payload.
+    /// Creates an operation of the engine itself, without payload.
     pub(crate) const fn internal(work: OpWork, peer: PeerId) -> Self {
         Self {
             work,
@@ -277,7 +282,7 @@ impl TxOp {
         }
     }
 
-    /// Payload bytes that travel in this operation's own packets.
+    /// Returns the number of payload bytes that travel in this operation's own packets.
     #[inline]
     pub(crate) fn payload_len(&self) -> u64 {
         match self.work {
@@ -296,16 +301,19 @@ impl TxOp {
         }
     }
 
-    /// Whether somebody waits for the acknowledgement.
+    /// Returns whether the operation should request its acknowledgement at once.
     #[inline]
     pub(crate) const fn wants_prompt_ack(&self) -> bool {
         match self.work {
-            // What the peer sends of itself ends them.
+            // The peer's answer ends these operations, not the acknowledgement.
             OpWork::Rendezvous { .. } | OpWork::Read { .. } | OpWork::Fetch { .. } => false,
-            // The reader has what it waits for, and its acknowledgement would be a system call before it goes on. But a sender
-            // waits for its message to be pulled, a user for what it counts, and the loss of a long answer's end to be found.
+            // The peer has the data that it waits for, and an immediate acknowledgement would cost
+            // it a system call before it continues. But a rendezvous sender waits for its message
+            // to be read, a user may wait for the access count, and the loss of the end of a long
+            // answer must be detected.
             OpWork::Response { offered: None, counts: false, .. } => self.label.len > SHORT_ANSWER,
-            // One-sided programs wait for all their writes at once, injected ones by a counter.
+            // One-sided programs wait for all their writes together, and for injected ones by a
+            // counter.
             OpWork::Write(_) | OpWork::Update { .. } => true,
             _ => match self.owner {
                 OpOwner::User(UserOp { when: ReportTime::AtEnd, visibility, .. }) => {
@@ -316,13 +324,13 @@ impl TxOp {
         }
     }
 
-    /// Whether all of it has arrived, and its peer owes what ends it.
+    /// Returns whether the whole operation has arrived and only the peer's answer is missing.
     pub(crate) const fn is_owed(&self) -> bool {
         let sent = self.progress.all_packed && self.progress.in_flight == 0;
         sent && self.work.is_answered() && !self.over
     }
 
-    /// Whether a packet of it may still read user memory.
+    /// Returns whether a packet of the operation may still read user memory.
     #[inline]
     pub(crate) const fn lends(&self) -> bool {
         self.bytes.copied.is_none()
@@ -331,24 +339,27 @@ impl TxOp {
     }
 }
 
-/// The longest answer whose acknowledgement, a system call of 3 us, is a good part of the time that it takes.
+/// Longest answer in bytes of which the acknowledgement, a system call of 3 us, takes a
+/// considerable part of the time.
 const SHORT_ANSWER: u64 = 16 << 10;
 
 /// All outbound operations of an endpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Ops {
     slab: Slab<TxOp>,
-    /// Memory of copied payloads, used again.
+    /// Buffers of earlier copies, for reuse.
     spare: Vec<Vec<u8>>,
-    /// Bytes of payloads that are copied.
+    /// Bytes of copied payloads.
     copied: u64,
     pub(crate) fragments: Fragments,
     answers: Answers,
 }
 
-/// The most unacknowledged answers to one peer: as many as the peer has slots to wait for them in.
+/// Largest number of unacknowledged answers to one peer: the number of slots in which the peer can
+/// wait for them.
 const MAX_ANSWERS: u32 = 1 << 16;
-/// The most unacknowledged answers to one peer outside the job, and to all such peers together.
+/// Largest number of unacknowledged answers to one peer outside the job, and to all such peers
+/// together.
 const MAX_ANSWERS_OUTSIDE: u32 = 1 << 12;
 const MAX_ANSWERS_ALL_OUTSIDE: u32 = 1 << 15;
 
@@ -381,7 +392,7 @@ impl Answers {
     }
 }
 
-/// Copies whose memory is kept for others.
+/// Largest number of buffers kept for reuse.
 const SPARE: usize = 512;
 
 impl Ops {
@@ -421,7 +432,7 @@ impl Ops {
         self.add(TxOp { label, owner, ..TxOp::internal(work, peer) })
     }
 
-    /// Gives an operation other bytes: a copy of them, or none.
+    /// Replaces the bytes of an operation by a copy, or by nothing.
     pub(crate) fn set_bytes(&mut self, key: Key, bytes: OpBytes) {
         if let Some(op) = self.slab.get_mut(key) {
             self.copied = self.copied.saturating_sub(op.bytes.copied_len()) + bytes.copied_len();
@@ -450,7 +461,7 @@ impl Ops {
         self.slab.get_mut(key)
     }
 
-    /// The operation in a place, whoever its tenant is.
+    /// Returns the operation at an index, whatever its generation.
     pub(crate) fn at(&self, index: u32) -> Option<(Key, &TxOp)> {
         self.slab.at(index)
     }
@@ -477,11 +488,11 @@ impl Ops {
         }
     }
 
-    /// Copies `len` bytes of `buf` from `offset` on into memory of our own.
+    /// Copies `len` bytes of `buf` from `offset` on into memory of the engine.
     #[inline]
     pub(crate) fn copy<M: Memory>(&mut self, mem: &M, buf: &Buf, offset: u64, len: u64) -> Vec<u8> {
         let mut bytes = self.spare.pop().unwrap_or_default();
-        // At most what may be copied.
+        // The length is at most that of the longest copy, so it fits.
         bytes.resize(len as usize, 0);
         buf.for_range(offset, len, |piece, position| {
             let from = position as usize;
@@ -490,33 +501,33 @@ impl Ops {
         bytes
     }
 
-    /// Bytes of payloads that are copied.
+    /// Returns the bytes of copied payloads.
     #[inline]
     pub(crate) const fn copied(&self) -> u64 {
         self.copied
     }
 
-    /// Operations alive.
+    /// Returns the number of operations.
     pub(crate) fn len(&self) -> usize {
         self.slab.len()
     }
 
-    /// Whether `wanted` says yes to any.
+    /// Returns whether `wanted` selects any operation.
     pub(crate) fn any(&self, wanted: impl Fn(&TxOp) -> bool) -> bool {
         self.slab.iter().any(|(_, op)| wanted(op))
     }
 
-    /// Keys of the operations that `wanted` says yes to.
+    /// Returns the keys of the operations that `wanted` selects.
     pub(crate) fn select(&self, wanted: impl Fn(&TxOp) -> bool) -> Vec<Key> {
         self.slab.iter().filter(|(_, op)| wanted(op)).map(|(key, _)| key).collect()
     }
 
-    /// Peers of which operations are open.
+    /// Returns the peers of all operations. A peer may occur several times.
     pub(crate) fn peers(&self) -> impl Iterator<Item = PeerId> + '_ {
         self.slab.iter().map(|(_, op)| op.peer)
     }
 
-    /// Contexts on which operations are open.
+    /// Returns the channels that have operations.
     pub(crate) fn contexts(&self) -> HashSet<ChannelId> {
         self.slab.iter().filter_map(|(_, op)| op.context).collect()
     }

@@ -1,5 +1,5 @@
-//! The sending half of the engine: operations of the user, of the engine itself, and answers to peers, from
-//! the call to their end.
+//! The sending half of the engine: the life of user operations, engine operations and answers to
+//! peers.
 
 mod acks;
 mod atomic;
@@ -47,44 +47,45 @@ pub(crate) use transmit::push_control;
 
 /// Resource index of registered memory in requests.
 pub(crate) const RESOURCE_MEMORY: u16 = 0;
-/// Resource index of tagged messages of collective operations; that of all others is 0.
+/// Resource index of tagged messages of collective operations. Other messages use 0.
 pub(crate) const RESOURCE_COLLECTIVE: u16 = 2;
 /// Resource index of buffers offered by rendezvous.
 pub(crate) const RESOURCE_RENDEZVOUS: u16 = 1;
 
-/// `request_length` has 32 bits.
+/// Longest message in bytes: `request_length` has 32 bits.
 pub(crate) const MAX_LEN: u64 = u32::MAX as u64;
 
-/// The read of a rendezvous message ended.
+/// The end of the read of a rendezvous message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PullEnd {
     pub(crate) message: Key,
     pub(crate) error: Option<OpError>,
 }
 
-/// What answers a READ.
+/// The answer to a READ.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) read_id: u16,
     pub(crate) bytes: Buf,
-    /// The bytes themselves, of a message that was copied.
+    /// Copy of the bytes, if the message was copied.
     pub(crate) copied: Option<Vec<u8>>,
     pub(crate) len: u64,
     pub(crate) region: RegionId,
     pub(crate) offered: Option<OfferedPart>,
-    /// The user wants to know when it has arrived.
+    /// The user wants to be notified when the answer has arrived.
     pub(crate) counts: bool,
 }
 
 impl Answer {
-    /// What tells a sender that waits in this slot that a receive has taken its message: an answer without payload.
+    /// Creates the confirmation for a sender that waits in this slot for a receive to take its
+    /// message: an answer without payload.
     pub(crate) const fn confirmation(slot: u16) -> Self {
         let (bytes, region) = (Buf::Empty, RegionId::LENT);
         Self { read_id: slot, bytes, copied: None, len: 0, region, offered: None, counts: false }
     }
 }
 
-/// An operation of the user, or a part of one, without its bytes.
+/// A user operation, or a part of one, without its bytes.
 #[derive(Clone, Copy)]
 struct OpDraft {
     work: OpWork,
@@ -95,15 +96,15 @@ struct OpDraft {
     turn: FenceRequest,
 }
 
-/// See the module's documentation.
+/// The sending half of an endpoint.
 #[derive(Debug)]
 pub(crate) struct Outbound {
     ops: Ops,
-    /// Reads for messages that ended, for whoever receives them.
+    /// Ended reads of rendezvous messages, for the receiving half.
     pull_ends: VecDeque<PullEnd>,
-    /// User operations that have not ended.
+    /// Number of user operations that have not ended.
     outstanding: u32,
-    /// Of the keys of rendezvous sends.
+    /// Generator of the nonces in keys of rendezvous sends.
     nonces: SecretRng,
     questions: QuestionQueue,
     fences: Fences,
@@ -121,10 +122,10 @@ impl Outbound {
         }
     }
 
-    /// Takes an operation of the user.
+    /// Accepts an operation of the user.
     ///
     /// # Errors
-    /// [`Refused`]; nothing has happened then.
+    /// [`Refused`]; nothing has changed then.
     pub(crate) fn submit<M: Memory>(
         &mut self,
         step: &mut Step<'_>,
@@ -196,9 +197,9 @@ impl Outbound {
         Ok(())
     }
 
-    /// A write or a read. Several ranges are one request each, and a group that ends with the last of them.
-    /// Remote CQ data tells the peer that all of them are in place: the last range carries it, and leaves
-    /// when the others have arrived.
+    /// Starts a write or a read. Each of several ranges becomes a request of its own, in a group
+    /// that ends with the last of them. Remote CQ data must reach the target after the data of all
+    /// ranges, so the last range carries it and starts when all others have arrived.
     #[allow(clippy::too_many_arguments)] // one operation, in its parts
     fn one_sided<M: Memory>(
         &mut self,
@@ -257,7 +258,7 @@ impl Outbound {
             } else {
                 self.start(step, mem, id, buf, draft);
             }
-            // The parts of an operation do not wait for each other.
+            // The parts of one operation do not wait for each other.
             turn.before = OperationClasses::NONE;
         }
         if segs.is_empty() {
@@ -265,7 +266,7 @@ impl Outbound {
         }
     }
 
-    /// Queues an operation of the user, or a part of one, unless it must wait for others.
+    /// Queues a user operation, or a part of one, unless it must wait for others.
     #[inline]
     fn start<M: Memory>(
         &mut self,
@@ -288,18 +289,19 @@ impl Outbound {
         key
     }
 
-    /// An operation is not on any channel before what it waits for has ended.
+    /// Parks an operation: it is on no channel until the operations that it waits for have ended.
     #[cold]
     fn park(&mut self, step: &mut Step<'_>, key: Key) {
         step.report.counters.tx_parked += 1;
         if let Some(op) = self.ops.get_mut(key) {
             op.context = None;
         }
-        // Should there be no room for a context when it is its turn, it is tried again.
+        // If there is no room for a context when the operation may start, the liveness timer
+        // retries.
         step.watch();
     }
 
-    /// Queues the operations to a peer that waited for others, as far as those have ended.
+    /// Queues the parked operations to a peer that no longer have to wait.
     #[cold]
     pub(crate) fn let_go(&mut self, step: &mut Step<'_>, peer: PeerId) {
         while let Some(id) = step.context_to(peer) {
@@ -311,14 +313,14 @@ impl Outbound {
         }
     }
 
-    /// Tries again what found no room for a context.
+    /// Retries the parked operations that found no room for a context.
     pub(crate) fn let_all_go(&mut self, step: &mut Step<'_>) {
         for peer in self.fences.waiting() {
             self.let_go(step, peer);
         }
     }
 
-    /// An operation of the user, or a part of one, that is not queued yet.
+    /// Creates a user operation, or a part of one, without queueing it.
     #[inline]
     fn prepare<M: Memory>(
         &mut self,
@@ -349,15 +351,15 @@ impl Outbound {
         self.ops.add(op)
     }
 
-    /// Queues an operation of the engine itself on the context to its peer. False when no context can be
-    /// had; nothing has happened then.
+    /// Queues an operation of the engine itself on the channel to its peer. Returns false, and
+    /// changes nothing, if there is no room for a context.
     pub(crate) fn start_internal(&mut self, step: &mut Step<'_>, op: TxOp) -> bool {
         let Some(id) = step.context_to(op.peer) else { return false };
         self.ops.start(step, id, op);
         true
     }
 
-    /// Queues the answer to a READ on the context it came on.
+    /// Queues the answer to a READ on the channel on which the READ arrived.
     pub(crate) fn answer(
         &mut self,
         step: &mut Step<'_>,
@@ -385,12 +387,12 @@ impl Outbound {
         self.ops.may_answer(peer, counts_outside(step, id, peer))
     }
 
-    /// Asks a context's peer whether it is there and still has the context.
+    /// Asks a channel's peer for a sign of life, and whether it still has the channel.
     pub(crate) fn ask(&mut self, step: &mut Step<'_>, id: ChannelId) {
         questions::ask(&mut self.ops, step, id);
     }
 
-    /// Operations, of whomever.
+    /// Returns all outbound operations.
     pub(crate) const fn ops(&self) -> &Ops {
         &self.ops
     }
@@ -406,7 +408,7 @@ impl Outbound {
         holdings.asks += self.pull_ends.len();
     }
 
-    /// The reads for messages that ended.
+    /// Returns the ended reads of rendezvous messages.
     #[inline]
     pub(crate) const fn pull_ends(&mut self) -> &mut VecDeque<PullEnd> {
         &mut self.pull_ends
@@ -421,7 +423,7 @@ fn counts_outside(step: &Step<'_>, id: ChannelId, peer: PeerId) -> bool {
     id.context().is_some() && step.is_outside(peer)
 }
 
-/// Whose an operation is, when it is the user's.
+/// Returns the owner record of a user operation.
 fn user_op(kind: OpKind, op: &Operation, plan: Plan) -> OpOwner {
     let when = match plan.complete {
         CompletionTime::Contact => ReportTime::AtContact,
@@ -431,10 +433,10 @@ fn user_op(kind: OpKind, op: &Operation, plan: Plan) -> OpOwner {
     OpOwner::User(UserOp { kind, context, visibility, when })
 }
 
-/// How an operation is to be carried out, where copies take so many bytes already.
+/// Applies the policy to an operation. `copied` is the number of bytes that copies take already.
 ///
 /// # Errors
-/// As [`policy::plan`].
+/// The errors of [`policy::plan`].
 #[inline]
 fn plan(step: &Step<'_>, copied: u64, op: &Operation, kind: OpClass) -> Result<Plan, Refused> {
     let len = op.buf.len();

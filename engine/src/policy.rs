@@ -1,17 +1,17 @@
-//! The one place that decides how an outbound operation is carried out: whether its bytes are copied or
-//! lent, which protocol moves them, and when it is complete towards the user.
+//! The policy for outbound operations. Only this module decides whether the payload is copied or
+//! lent, which protocol carries it, and when the operation completes towards the user.
 //!
 //! | Matter | Rule |
 //! |---|---|
-//! | Copied | An injected operation, at the call. A message that is not long, at whose completion level nothing but the buffer matters: at the call when the peer has answered before, else when it answers first. An atomic's operands, which are few, always at the call. All else is lent, and such a message, too, where there is no room for a copy; an injected operation, or an atomic, is refused for now. |
-//! | Complete at the call | Copied messages that leave an entry, asked for no level above [`Level::Inject`], and whose peer has answered before (or [`Level::Inject`] was asked for: it speaks of the buffer alone). |
-//! | Complete at first contact | The same to a peer that has not answered yet, so that whoever sends to nobody learns it. |
-//! | Complete at the end | Everything else: when the peer's message layer has all of it. For a message of [`Level::Match`] that is when a receive has taken it; for writes, also injected ones, when they are in place; for reads, and atomics that bring values back, when the data is here; for other atomics when they are done. |
-//! | No entry | Operations that only count are complete at the end, whatever their level: counters are what remote completion is judged by. |
+//! | Copied | An injected operation, at the call. A message that is not long and whose completion level concerns only the buffer: at the call if the peer has answered before, else at its first answer. The operands of an atomic, which are short: always at the call. Everything else is lent, and so is such a message if there is no room for a copy. Without room, an injected operation or an atomic is refused with [`Refused::Again`]. |
+//! | Complete at the call | Copied messages with a completion entry and a level of at most [`Level::Inject`] whose peer has answered before. With [`Level::Inject`], which concerns the buffer alone, the peer need not have answered. |
+//! | Complete at first contact | Such messages to a peer that has not answered yet, so that a send to an absent peer fails. |
+//! | Complete at the end | Everything else: when the peer's message layer has all of the data. A message of [`Level::Match`] completes when a receive has matched; a write, also an injected one, when the data is in place; a read or a fetching atomic when the data has arrived; another atomic when the target has executed it. |
+//! | No entry | Operations that only count are complete at the end, whatever their level: users judge remote completion by counters. |
 //!
-//! The transmit level is served by the delivery level: our acknowledgement means that the peer's message
-//! layer has the bytes, in the posted buffer or held for one, which is what FI_DELIVERY_COMPLETE promises
-//! (fi_endpoint(3)).
+//! The engine serves the transmit level by the delivery level: an acknowledgement means that the
+//! peer's message layer has the data, in the posted buffer or in its own memory.
+//! FI_DELIVERY_COMPLETE promises that (fi_endpoint(3)).
 
 use crate::api::{Level, Refused, Visibility};
 
@@ -21,9 +21,9 @@ pub(crate) enum OpClass {
     Message,
     Write,
     Read,
-    /// An atomic that brings nothing back.
+    /// An atomic that returns no values.
     Update,
-    /// An atomic that brings values back.
+    /// An atomic that returns values.
     Fetch,
 }
 
@@ -36,11 +36,11 @@ impl OpClass {
 /// The size class of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum OpSize {
-    /// At most what may be injected.
+    /// At most the inject size.
     Short,
     /// At most the rendezvous threshold.
     Eager,
-    /// Beyond that.
+    /// Longer than the rendezvous threshold.
     Long,
 }
 
@@ -54,27 +54,28 @@ pub(crate) struct PolicyInput {
     pub(crate) visibility: Visibility,
     /// The peer has answered before.
     pub(crate) known: bool,
-    /// It is not too long for a copy, and there is room for one.
+    /// The message is not too long for a copy, and there is room for one.
     pub(crate) room: bool,
 }
 
-/// How the bytes of a message travel.
+/// The protocol that carries the payload of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Protocol {
-    /// All follow at once.
+    /// All packets follow at once.
     Eager,
-    /// The same, and the receiver says when a receive has taken it.
+    /// All packets follow at once, and the receiver confirms the match.
     Confirmed,
-    /// A header; the receiver reads the bytes.
+    /// Only a header is sent, and the receiver reads the payload.
     Rendezvous,
 }
 
-/// When the bytes are copied, after which the buffer is not looked at any more.
+/// The moment at which the payload is copied, after which the engine does not read the buffer any
+/// more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Copy {
     /// During the call.
     Call,
-    /// When the peer has answered anything.
+    /// When the peer first answers.
     Contact,
     Never,
 }
@@ -84,13 +85,13 @@ pub(crate) enum Copy {
 pub(crate) enum CompletionTime {
     /// When the call returns.
     Call,
-    /// When the peer has answered anything, or at the end.
+    /// When the peer first answers, or at the operation's end.
     Contact,
     /// At the operation's end.
     End,
 }
 
-/// How an operation is carried out. `protocol` matters for messages alone.
+/// The decision of the policy for an operation. `protocol` matters only for messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Plan {
     pub(crate) protocol: Protocol,
@@ -98,16 +99,17 @@ pub(crate) struct Plan {
     pub(crate) complete: CompletionTime,
 }
 
-/// Decides.
+/// Decides how an operation is executed.
 ///
 /// # Errors
-/// [`Refused::InjectTooLong`], [`Refused::InjectedRead`], and [`Refused::Again`] where there is no room for what is
-/// injected.
+/// [`Refused::InjectTooLong`], [`Refused::InjectedRead`], and [`Refused::Again`] if there is no
+/// room for a copy that is required.
 #[inline]
 pub(crate) const fn plan(request: PolicyInput) -> Result<Plan, Refused> {
     let PolicyInput { kind, size, inject, level, visibility, known, room } = request;
     if inject {
-        // What brings values back may be injected where it takes any along: that is about those (fi_atomic(3)).
+        // A fetching atomic with operands may be injected: the flag concerns only the operands
+        // (fi_atomic(3)).
         if matches!(kind, OpClass::Read) {
             return Err(Refused::InjectedRead);
         }
@@ -124,7 +126,7 @@ pub(crate) const fn plan(request: PolicyInput) -> Result<Plan, Refused> {
         _ => Protocol::Eager,
     };
     let message = matches!(kind, OpClass::Message);
-    // Nothing but the buffer matters to whoever waits for the completion.
+    // The completion concerns only the buffer.
     let buffer_only = matches!(level, Level::Default | Level::Inject)
         && matches!(visibility, Visibility::Entry)
         && !matches!(size, OpSize::Long)
@@ -178,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_every_plan_must_keep() {
+    fn every_plan_satisfies_the_invariants() {
         let mut refused = 0;
         for request in all() {
             let Ok(plan) = plan(request) else {
@@ -189,22 +191,23 @@ mod tests {
                 refused += 1;
                 continue;
             };
-            // The call gives the buffer back.
+            // An injected operation returns its buffer at the call.
             if request.inject {
                 assert_eq!(plan.copy, Copy::Call, "{request:?}");
             }
-            // A completion gives it back as well.
+            // A completion returns the buffer as well.
             match plan.complete {
                 CompletionTime::Call => assert_eq!(plan.copy, Copy::Call, "{request:?}"),
                 CompletionTime::Contact => assert_ne!(plan.copy, Copy::Never, "{request:?}"),
                 CompletionTime::End => assert_ne!(plan.copy, Copy::Contact, "{request:?}"),
             }
-            // A level that speaks of the peer is not reached here, nor is one of which nobody hears.
+            // Levels that concern the peer are not reached at the call, and operations without an
+            // entry complete at the end.
             let peer = matches!(request.level, Level::Transmit | Level::Delivery | Level::Match);
             if peer || request.visibility != Visibility::Entry || request.kind != OpClass::Message {
                 assert_eq!(plan.complete, CompletionTime::End, "{request:?}");
             }
-            // Success is not claimed about somebody of whom nothing is known, but about the buffer.
+            // Without an answer of the peer, only the buffer may be reported.
             if !request.known && plan.complete == CompletionTime::Call {
                 assert_eq!(request.level, Level::Inject, "{request:?}");
             }
@@ -219,14 +222,14 @@ mod tests {
                 assert_eq!(plan.copy, Copy::Call, "{request:?}");
             }
         }
-        // Half of 5 x 3 x 5 x 4 requests to known and unknown peers, with room and without, are injected; all
-        // but the short ones of them with room, reads apart, are refused. So are atomics of both kinds without room that
-        // are not injected.
+        // Half of 5 x 3 x 5 x 4 requests to known and unknown peers, with room and without, are
+        // injected. All of those are refused except short ones with room that are not reads. So are
+        // atomics of both kinds without room that are not injected.
         assert_eq!(refused, 4 * 300 - 4 * 2 * 20 + 2 * 2 * 60);
     }
 
     #[test]
-    fn the_rows_users_rely_on() {
+    fn common_operations_get_the_documented_plan() {
         let base = PolicyInput {
             kind: OpClass::Message,
             size: OpSize::Short,

@@ -16,14 +16,14 @@ use partial::{PartialWrites, WritePart};
 
 pub(crate) use atomic::AtomicRefusal;
 
-/// The reason why the bytes of a write are not in place.
+/// The reason why the payload of a write was not written.
 pub(crate) enum WriteRefusal {
-    /// Its key does not let it.
+    /// The key does not permit the access.
     Refused(KeyError),
-    /// They were elsewhere, and their owner has taken them back, or is gone; or the memory that they belong in did not
-    /// take them.
+    /// The payload is in memory whose owner has revoked it or is gone, or copying it into the
+    /// target memory failed.
     Gone,
-    /// It contradicts itself.
+    /// The write contradicts itself.
     Inconsistent,
     /// There is no room to record how much of the write has arrived. The packet is refused for now.
     NoRoom,
@@ -35,19 +35,19 @@ impl From<KeyError> for WriteRefusal {
     }
 }
 
-/// What of peers' writes is not whole yet.
+/// State of the one-sided operations of peers: settings, and the writes that are still incomplete.
 #[derive(Debug, Default)]
 pub(crate) struct Target {
-    /// The user wants to know of every access (FI_RMA_EVENT), not only of those with remote CQ data.
+    /// The user wants every access reported (FI_RMA_EVENT), not only those with remote CQ data.
     pub(crate) reports: bool,
     partial: PartialWrites,
 }
 
 impl Target {
-    /// A packet of a WRITE: its bytes are in place.
+    /// Handles a packet of a WRITE by copying its payload into place.
     ///
     /// # Errors
-    /// [`WriteRefusal`]; inconsistent is one that reaches beyond its own operation.
+    /// [`WriteRefusal`]. A packet that reaches beyond its own operation is inconsistent.
     pub(crate) fn write<M: Memory>(
         &mut self,
         step: &mut Step<'_>,
@@ -97,8 +97,9 @@ impl Target {
         self.partial.advance(context, id, true);
     }
 
-    /// Where `len` bytes from `offset` of a WRITE go, a packet of which was taken, if they can simply be put there:
-    /// nothing is to be reported, and they lie in one piece.
+    /// Returns where `len` bytes from `offset` of a WRITE go, if they can simply be copied there: a
+    /// packet of the WRITE was accepted before, nothing must be reported, and the bytes are
+    /// contiguous.
     pub(crate) fn piece<M: Memory>(
         &self,
         mem: &M,
@@ -111,15 +112,15 @@ impl Target {
         let total = u64::from(request.request_length);
         let (key, base) = (request.match_bits, request.buffer_offset);
         let whole = mem.resolve(key, base, total, Access::RemoteWrite).ok()?;
-        // Elsewhere than in the host's memory each packet may fail.
+        // Outside host memory the copy of each packet may fail.
         let simple = offset + len <= whole.len && whole.space.is_host();
         simple.then(|| whole.part(offset, len))
     }
 
-    /// What answers a READ of registered memory.
+    /// Returns the answer to a READ of registered memory.
     ///
     /// # Errors
-    /// [`KeyError`].
+    /// [`KeyError`] if the access is not permitted, or if copying from device memory fails.
     pub(crate) fn read<M: Memory>(
         &self,
         mem: &M,
@@ -137,27 +138,28 @@ impl Target {
         self.partial.len()
     }
 
-    /// A context is gone: its writes will not be whole.
+    /// Forgets the incomplete writes of a channel that has ended.
     pub(crate) fn close(&mut self, context: ChannelId) {
         self.partial.close(context);
     }
 }
 
-/// Counts why a key was refused, and says what the peer is told: the same for every reason, or who guesses keys
-/// would learn from the answers which regions there are and how large they are.
+/// Counts the reason why a key was refused and returns the code for the peer. The code is the same
+/// for every reason. Otherwise a peer that guesses keys could learn from the answers which regions
+/// exist and how large they are.
 pub(crate) const fn refusal(counters: &mut Counters, error: KeyError) -> ReturnCode {
     match error {
         KeyError::BadKey => counters.rx_key_unknown += 1,
         KeyError::OutOfRange => counters.rx_out_of_range += 1,
         KeyError::Permission => counters.rx_not_permitted += 1,
-        // It has the key, so it may know.
+        // The peer has a valid key, so it may learn this reason.
         KeyError::Uncopied => return ReturnCode::HostUnsuccessCmpl,
     }
     ReturnCode::BadMkey
 }
 
-/// Writes a packet's bytes. It is checked for the whole range of its operation, so that a write is all or
-/// nothing as far as keys and bounds go.
+/// Writes a packet's payload. The access is checked for the whole range of the operation, so that a
+/// write is all or nothing as far as keys and bounds are concerned.
 fn place<M: Memory>(
     mem: &mut M,
     request: &StdRequest,
@@ -187,7 +189,7 @@ fn place<M: Memory>(
     Ok(whole.region)
 }
 
-/// All contiguous pieces of a registered range, and its region.
+/// Returns all contiguous pieces of a registered range, and its region.
 fn resolve_all<M: Memory>(
     mem: &M,
     key: u64,
@@ -217,7 +219,7 @@ fn resolve_all<M: Memory>(
     Ok((Buf::from_slices(&pieces), region))
 }
 
-/// What a peer's access leaves behind: an entry if it brings remote CQ data, else a count.
+/// Returns the completion of a peer's access: an entry if it carries remote CQ data, else a count.
 pub(crate) fn accessed(
     kind: OpKind,
     peer: PeerId,
@@ -246,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peer_does_not_learn_why_a_key_was_refused_but_we_do() {
+    fn reason_for_refusing_a_key_is_counted_but_not_sent() {
         let mut counters = Counters::default();
         let all = [KeyError::BadKey, KeyError::OutOfRange, KeyError::Permission];
         let told = all.map(|error| refusal(&mut counters, error));

@@ -1,4 +1,5 @@
-//! What peers say of our operations: acknowledgements, refusals, answers, reads of what we offered.
+//! Handling of what peers send about outbound operations: acknowledgements, refusals, answers, and
+//! reads of rendezvous offers.
 
 use super::packet::split_rendezvous_key;
 use super::{Answer, Outbound, questions};
@@ -14,7 +15,7 @@ use crate::target::accessed;
 use crate::wire::{NackCode, Response, ResponseData, ReturnCode, StdRequest};
 
 impl Outbound {
-    /// The peer's engine took `count` packets of an operation, `part` or those from it on.
+    /// Handles the acknowledgement of `count` packets of an operation, from `part` on.
     #[inline]
     pub(crate) fn acked(&mut self, step: &mut Step<'_>, part: Part, count: u16) {
         let Some(op) = self.ops.get_mut(part.op) else { return };
@@ -27,8 +28,8 @@ impl Outbound {
             self.ops.remove(part.op);
             return;
         }
-        // An answer that was cut off ends when all of it has come, so that nothing meets another read in its
-        // slot.
+        // If the answer was cut off, the operation ends only when all of its packets have arrived.
+        // Otherwise a late packet could reach another read in the same slot.
         let answered = matches!(
             op.work,
             OpWork::Read { received: 1.., .. } | OpWork::Fetch { received: 1.., .. }
@@ -44,12 +45,13 @@ impl Outbound {
             | OpWork::Confirmed { delivered: true, .. } => {
                 self.finish(step, part.op, None);
             }
-            // The peer's answer ends these.
+            // The peer's answer ends these operations.
             OpWork::Confirmed { .. }
             | OpWork::Read { .. }
             | OpWork::Fetch { .. }
             | OpWork::Group { .. } => {}
-            // The reads tell that its header arrived, so nobody waits for the acknowledgement of that.
+            // The peer's reads show that the header arrived, so its acknowledgement changes
+            // nothing.
             OpWork::Rendezvous { .. } => {}
             OpWork::Deferred => self.offer(step, part.op),
             OpWork::Question { about, .. } => {
@@ -68,7 +70,7 @@ impl Outbound {
         }
     }
 
-    /// The peer's engine took a packet and answered.
+    /// Handles a response to a packet that carries more than an acknowledgement.
     pub(crate) fn responded(&mut self, step: &mut Step<'_>, part: Part, response: &Response) {
         let code = response.return_code;
         if let Some(OpWork::Question { about, .. }) = self.ops.get(part.op).map(|op| op.work) {
@@ -86,7 +88,7 @@ impl Outbound {
             && let Some(op) = self.ops.get_mut(part.op)
         {
             op.error = op.error.or(Some(OpError::Remote(code)));
-            // What is still to be sent would be refused as well.
+            // The target would refuse the remaining packets as well.
             if !op.progress.all_packed {
                 op.progress.all_packed = true;
                 self.ops.unqueue(step, part.op);
@@ -95,12 +97,13 @@ impl Outbound {
         self.acked(step, part, 1);
     }
 
-    /// Nothing of a deferred message is in flight any more: it is offered, under its number.
+    /// Offers a deferred message under its id, now that no packet of it is in flight any more.
     #[cold]
     fn offer(&mut self, step: &mut Step<'_>, key: Key) {
         let nonce = self.nonces.next_u32();
-        // Its packets have all arrived. The offer begins at the same offset as the first of them did, and must not be taken
-        // for a fragment of that one when it is sent again.
+        // All fragments of the message's packets have arrived. The offer begins at the same offset
+        // as the first packet, and a retransmission of the offer must not be taken for a fragment
+        // of that packet.
         self.ops.fragments.forget(key);
         let Some(op) = self.ops.get_mut(key) else { return };
         op.work = OpWork::Rendezvous { nonce, served: 0, ended: false, answers: 0 };
@@ -114,8 +117,8 @@ impl Outbound {
         step.watch();
     }
 
-    /// A read of a rendezvous send has been answered, and the answer acknowledged. The send is complete
-    /// when its last read is answered.
+    /// Handles the acknowledgement of the answer to a read of a rendezvous send. The send is
+    /// complete when its last read is answered.
     fn served(&mut self, step: &mut Step<'_>, offered: OfferedPart, len: u64) {
         let Some(op) = self.ops.get_mut(offered.op) else { return };
         let total = op.label.len;
@@ -127,10 +130,10 @@ impl Outbound {
         }
     }
 
-    /// A peer reads what we offered by rendezvous.
+    /// Answers a peer's read of a rendezvous offer.
     ///
     /// # Errors
-    /// [`KeyError`] when it is not, or no longer, on offer.
+    /// [`KeyError`] if the message is not offered, or no longer.
     pub(crate) fn read_offer(
         &mut self,
         step: &mut Step<'_>,
@@ -154,7 +157,7 @@ impl Outbound {
         let mut answer = Answer {
             read_id: request.message_id,
             bytes: op.bytes.buf.part(at, len),
-            // Within the message, as was just seen.
+            // The range was checked to lie within the message.
             copied: op.bytes.copied.as_ref().map(|all| all[at as usize..end as usize].to_vec()),
             len,
             region: RegionId::LENT,
@@ -162,11 +165,13 @@ impl Outbound {
             counts: false,
         };
         if len == 0 && end == op.label.len && served && !request.initiator_error {
-            // It has all that it wants: what it read before, if it did, or what it fetched with the offer.
+            // The peer has everything it wants, by earlier reads or by a copy at the time of the
+            // offer.
             self.finish(step, key, None);
             (answer.bytes, answer.copied, answer.offered) = (Buf::Empty, None, None);
         } else if request.initiator_error {
-            // It could not read it all, so it says, and wants no more than this answer.
+            // The peer reports that it could not read the whole message, and expects no more than
+            // this answer.
             self.finish(step, key, Some(OpError::Closed));
             (answer.bytes, answer.copied) = (Buf::Empty, None);
             (answer.len, answer.offered) = (0, None);
@@ -174,7 +179,7 @@ impl Outbound {
         Ok(answer)
     }
 
-    /// Data that one of our reads asked for, or word that a receive has taken a message.
+    /// Handles the data of a read, or the confirmation that a receive has taken a message.
     pub(crate) fn response_data<M: Memory>(
         &mut self,
         step: &mut Step<'_>,
@@ -200,7 +205,8 @@ impl Outbound {
                 let at = u64::from(header.message_offset);
                 let mut code = header.return_code;
                 let refused = !matches!(code, ReturnCode::Ok | ReturnCode::Null);
-                // An answer that was cut off says how many bytes each packet without them stands for.
+                // Each packet of an answer that was cut off carries the number of bytes that it
+                // stands for.
                 let len = if refused { u64::from(header.modified_length) } else { payload.len() };
                 if at + len > total {
                     return PacketOutcome::No;
@@ -217,12 +223,12 @@ impl Outbound {
                 *received += len;
                 let done = *received >= total;
                 if !had {
-                    // Its owner has taken it back meanwhile, or is gone.
+                    // The owner of the memory has revoked it, or is gone.
                     code = ReturnCode::BadMkey;
                 }
                 if refused || !had {
-                    // What else is on its way of the answer is still waited for, so that nothing of it
-                    // meets another read in this slot; but it has nowhere to go.
+                    // The other packets of the answer are still awaited, so that none of them
+                    // reaches another read in this slot. Their payload is dropped.
                     op.error = op.error.or(Some(OpError::Remote(code)));
                     op.bytes.buf = Buf::Empty;
                 } else {
@@ -238,8 +244,8 @@ impl Outbound {
         }
     }
 
-    /// A message whose read is under way has ended: its buffer is the user's again. What still comes has
-    /// nowhere to go.
+    /// Detaches the read of a message that has ended from its buffer, which is the user's again.
+    /// Data that still arrives is dropped.
     pub(crate) fn withdraw_pull(&mut self, message: Key) {
         let fetches = |op: &TxOp| matches!(op.work, OpWork::Read { owner: ReadOwner::Message(of), .. } if of == message);
         for key in self.ops.select(fetches) {
@@ -249,9 +255,9 @@ impl Outbound {
         }
     }
 
-    /// A peer has answered for the first time: short sends to it need not wait any longer. They complete
-    /// before anything the peer said is handed out, so that no answer overtakes the completion of its
-    /// question (Intel MPI's one-sided operations hang when one does).
+    /// Completes the short sends that waited for a peer's first answer. They complete before
+    /// anything of that answer is delivered, so that no answer overtakes the completion of the
+    /// message that it answers (Intel MPI's one-sided operations hang otherwise).
     pub(crate) fn first_contact<M: Memory>(&mut self, step: &mut Step<'_>, mem: &M, peer: PeerId) {
         let waits = |op: &TxOp| {
             op.peer == peer
@@ -281,8 +287,8 @@ impl Outbound {
 }
 
 impl Ops {
-    /// The peer has no room for a message: what is not sent yet of its bytes is not sent now. Whether it
-    /// was an eager message.
+    /// Defers a message for which the peer has no room: its remaining payload is not sent now.
+    /// Returns whether the operation is, or was, an eager message.
     #[cold]
     fn defer(&mut self, step: &mut Step<'_>, key: Key) -> bool {
         let Some(op) = self.get_mut(key).filter(|op| !op.over && op.error.is_none()) else {
@@ -297,7 +303,7 @@ impl Ops {
         if !packed {
             self.unqueue(step, key);
         }
-        // The reads of the offer will say that a receive has taken it.
+        // The peer's reads of the offer will show that a receive has taken the message.
         if let (Some(id), Some(slot)) = (context, slot)
             && let Some(context) = step.contexts.get_mut(id)
         {
@@ -309,7 +315,7 @@ impl Ops {
         true
     }
 
-    /// No more packets of an operation are built; it was half-way, but its context is not any more.
+    /// Removes an operation from its queue, so that no more packets of it are built.
     fn unqueue(&mut self, step: &mut Step<'_>, key: Key) {
         let id = self.get(key).and_then(|op| op.context);
         if let Some(context) = id.and_then(|id| step.contexts.get_mut(id)) {

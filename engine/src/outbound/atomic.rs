@@ -1,4 +1,5 @@
-//! Atomic operations that leave: their operands are copied at the call, and travel in one packet a remote range.
+//! Outbound atomic operations. Their operands are copied at the call and travel in one packet per
+//! remote range.
 
 use super::{OpDraft, Outbound, user_op};
 use crate::api::{Atomic, MatchSpace, OpKind, Operation, Refused};
@@ -11,10 +12,10 @@ use crate::policy::{Copy, Plan};
 use crate::step::Step;
 use crate::wire::AmoOp;
 
-/// Bytes of a value that the compare-swap header has room for.
+/// Largest value in bytes that fits into the compare-swap header.
 const IN_HEADER: u64 = 16;
 
-/// Checks an operation with operands of `len` bytes.
+/// Checks an atomic operation with operands of `len` bytes.
 ///
 /// # Errors
 /// [`Refused::UnsupportedAtomic`], [`Refused::TooLong`], [`Refused::LengthMismatch`].
@@ -38,7 +39,8 @@ pub(crate) fn check(atomic: &Atomic, len: u64) -> Result<(), Refused> {
 }
 
 impl Outbound {
-    /// An atomic operation, which was checked. Several ranges are one request each, and a group.
+    /// Starts an atomic operation, which was checked. Each of several ranges becomes a request of
+    /// its own, in a group.
     pub(super) fn atomic<M: Memory>(
         &mut self,
         step: &mut Step<'_>,
@@ -63,7 +65,7 @@ impl Outbound {
             let label = label(atomic.remote.len());
             owner = OpOwner::Group(self.ops.add_group(segs.len(), peer, label, owner));
         }
-        // The bytes of an operation are its result.
+        // The buffer of the operation is the one for its results, so it is not copied.
         let plan = Plan { copy: Copy::Never, ..plan };
         let mut at = 0;
         for seg in segs {
@@ -89,7 +91,8 @@ impl Outbound {
     }
 }
 
-/// What a request for `len` bytes of values says: one that compares has its operands in the header where there is room.
+/// Returns the wire's codes for a request for `len` bytes of values. A comparing operation has its
+/// operands in the header if they fit there.
 fn amo(atomic: &Atomic, len: u64) -> AtomicFields {
     let Atomic { op, data_type, .. } = *atomic;
     let one = len == atomic_size(data_type) as u64 && len <= IN_HEADER;

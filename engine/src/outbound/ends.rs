@@ -1,5 +1,5 @@
-//! The ends of operations, in success or failure, and what ends them: contexts that close or fail, peers
-//! that are gone, memory that is given back.
+//! Ends of operations, in success or failure, and their causes: contexts that close or fail, lost
+//! peers, and memory that is revoked.
 
 use std::collections::VecDeque;
 
@@ -16,8 +16,8 @@ use crate::step::Step;
 use crate::wire::ReturnCode;
 
 impl Outbound {
-    /// Ends an operation with success or an error. It lives on while a packet of it is in flight, but no
-    /// packet reads its memory any more.
+    /// Ends an operation with success or an error. The operation is kept while a packet of it is in
+    /// flight, but no packet reads its memory any more.
     #[inline]
     pub(super) fn finish(&mut self, step: &mut Step<'_>, key: Key, error: Option<OpError>) {
         let Some(op) = self.ops.get_mut(key).filter(|op| !op.over) else { return };
@@ -36,8 +36,8 @@ impl Outbound {
         let (classes, began) = (op.classes, op.context.is_some());
         let waited_on = op.context.filter(|_| op.progress.message_id.is_some());
         if op.progress.in_flight > 0 {
-            // Its data has come before the acknowledgement of the request, which may have to be sent
-            // again.
+            // The answer arrived before the acknowledgement of the request, which may have to be
+            // retransmitted.
             op.over = true;
             op.bytes.buf = Buf::Empty;
         } else {
@@ -61,7 +61,8 @@ impl Outbound {
                 OpWork::Read { owner: ReadOwner::Message(message), .. } => {
                     self.pull_ends.push_back(PullEnd { message, error });
                 }
-                // Its context is gone, but the sender still waits for word.
+                // The context is gone, but the sender of the rendezvous still waits for this
+                // notification.
                 OpWork::Read { owner: ReadOwner::End { .. }, .. }
                     if error == Some(OpError::Closed) =>
                 {
@@ -75,7 +76,7 @@ impl Outbound {
         }
     }
 
-    /// One part of an RMA operation of several ranges ended.
+    /// Handles the end of one part of an RMA operation of several ranges.
     pub(super) fn end_part_of_group(
         &mut self,
         step: &mut Step<'_>,
@@ -96,7 +97,7 @@ impl Outbound {
         }
     }
 
-    /// The other parts of a group have ended: the one that waited for them leaves, or fails as they did.
+    /// Starts the last part of a group, after all others have ended, or fails it with their error.
     #[cold]
     fn start_last(&mut self, step: &mut Step<'_>, key: Key, error: Option<OpError>) {
         let Some(peer) = self.ops.get(key).map(|op| op.peer) else { return };
@@ -112,8 +113,8 @@ impl Outbound {
         }
     }
 
-    /// A registered region is given back: from now on no packet reads it. Peers that have not got all they
-    /// asked for of it are told.
+    /// Ends every use of a registered region: no packet reads it from now on. Peers that have not
+    /// received all of the data that they requested from it get an error.
     pub(crate) fn release_region(&mut self, step: &mut Step<'_>, gone: RegionId) {
         self.ops.cut_answers(
             step,
@@ -122,11 +123,11 @@ impl Outbound {
         );
     }
 
-    /// The context to a peer takes no more packets: what has not begun goes on another one.
+    /// Moves operations that have not started away from a context that takes no more packets.
     pub(crate) fn reopen(&mut self, step: &mut Step<'_>, id: PdcId) {
         let Some((peer, queue)) = step.contexts.retire(id) else { return };
         for &key in &queue {
-            // An offer of a deferred message is not read here any more.
+            // The peer will not read the offer of a deferred message on this context any more.
             let named = self.ops.get(key).is_some_and(|op| op.progress.message_id.is_some());
             if let Some(context) = step.contexts.get_mut(id.into()).filter(|_| named) {
                 context.answered(None, key);
@@ -149,16 +150,17 @@ impl Outbound {
         for key in &queue {
             if let Some(op) = self.ops.get_mut(*key) {
                 op.context = Some(fresh);
-                // A deferred message has a number there, and gets another one here.
+                // A deferred message has an id on the old context and needs another one on the new
+                // one.
                 op.progress.message_id = None;
             }
         }
-        // They come before what was queued on a link that is held.
+        // The operations go before those queued on a shared-memory channel that is held.
         step.contexts.enqueue_all(fresh, queue);
     }
 
-    /// A context ended in good order. What was queued on it meanwhile moves to a new one; answers to a peer
-    /// that does not want them any more are dropped.
+    /// Handles the orderly close of a context. Operations that were queued on it move to a new one.
+    /// Answers are dropped, because the peer no longer wants them.
     pub(crate) fn context_closed(&mut self, step: &mut Step<'_>, context: Context) {
         if context.initiator {
             self.move_queue(step, context.peer, context.queue);
@@ -169,7 +171,8 @@ impl Outbound {
         }
     }
 
-    /// A link ended while its peer lives on: what was not begun moves to a context, the rest will not be finished.
+    /// Handles the end of a shared-memory channel whose peer lives on. Operations that have not
+    /// started move to a context; the others fail.
     pub(crate) fn link_closed(&mut self, step: &mut Step<'_>, link: Context, error: OpError) {
         let begun =
             |key: &Key| self.ops.get(*key).is_some_and(|op| op.progress.message_id.is_some());
@@ -185,7 +188,7 @@ impl Outbound {
         self.fail(step, error, |op| op.context == Some(link.id));
     }
 
-    /// The peer stopped fetching answers on a context of its own, which is gone.
+    /// Drops the answers on a context that the peer opened and that is gone.
     pub(crate) fn drop_answers(&mut self, step: &mut Step<'_>, id: ChannelId, error: OpError) {
         let on_it =
             |op: &TxOp| op.context == Some(id) && matches!(op.work, OpWork::Response { .. });
@@ -194,8 +197,9 @@ impl Outbound {
         }
     }
 
-    /// An answer will not arrive. If it was part of a rendezvous, the receiver does not read on, or has
-    /// read all and cannot be told apart from one that has not: nothing else would end the send.
+    /// Drops an answer that will not arrive. If it answered a read of a rendezvous send, the send
+    /// fails: the receiver does not read on, or it has read everything, which looks the same from
+    /// here. Nothing else would end the send.
     fn drop_answer(&mut self, step: &mut Step<'_>, key: Key, error: OpError) {
         let work = self.ops.get(key).map(|op| op.work);
         self.ops.remove(key);
@@ -204,19 +208,19 @@ impl Outbound {
         }
     }
 
-    /// Ends the operations that are `lost`, because their context or their peer is gone: their packets will
-    /// not be sent again.
+    /// Fails the operations that `lost` selects, because their context or their peer is gone. Their
+    /// packets will not be retransmitted.
     pub(crate) fn fail(
         &mut self,
         step: &mut Step<'_>,
         error: OpError,
         lost: impl Fn(&TxOp) -> bool,
     ) {
-        // Groups end with their parts.
+        // A group ends with its parts.
         let lost = |op: &TxOp| !matches!(op.work, OpWork::Group { .. }) && lost(op);
         let lost = self.ops.select(lost);
         for key in &lost {
-            // What waits begins nothing any more.
+            // Operations that wait for a lost one will not start.
             if let Some(op) = self.ops.get(*key).filter(|op| op.context.is_none()) {
                 self.fences.forget(op.peer);
             }
@@ -236,8 +240,9 @@ impl Outbound {
     }
 }
 
-/// The user closes, and waits no longer for receives of its peers: messages that have arrived, and that no receive has
-/// taken, are dropped, and nobody is told. What its user believes sent is not among them.
+/// Drops messages that have arrived and that no receive has taken, without any report, because the
+/// closing user no longer waits for its peers' receives. Messages that were reported complete are
+/// kept.
 pub(crate) fn drop_untaken(outbound: &mut Outbound, step: &mut Step<'_>) {
     let untaken = |op: &TxOp| {
         let told = matches!(op.owner, OpOwner::User(user) if user.when == ReportTime::Told);
@@ -255,8 +260,8 @@ pub(crate) fn drop_untaken(outbound: &mut Outbound, step: &mut Step<'_>) {
 }
 
 impl Ops {
-    /// An operation that its peer answers has ended: nothing waits for the answer any more, and what it
-    /// offered is not read any more.
+    /// Releases what an ended operation held while it waited for the peer's answer: its slot, and
+    /// the memory that it offered.
     fn end_answered(
         &mut self,
         step: &mut Step<'_>,
@@ -280,16 +285,16 @@ impl Ops {
         }
     }
 
-    /// Cuts answers off: their packets, those that must be sent again and one that stands for what was
-    /// not sent yet, say why instead of carrying bytes. So the packets' numbers are all used, and a peer
-    /// that has the bytes does not notice.
+    /// Cuts answers off. Packets that must be retransmitted, and one that stands for all unsent
+    /// data, carry the return code instead of payload. So all PSNs are used, and a peer that has
+    /// received the data notices nothing.
     fn cut_answers(
         &mut self,
         step: &mut Step<'_>,
         code: ReturnCode,
         named: impl Fn(&OpWork) -> bool,
     ) {
-        // An empty answer reads nothing.
+        // Empty answers read no memory.
         for key in self.select(|op| op.label.len > 0 && named(&op.work)) {
             self.set_bytes(key, OpBytes::default());
             let Some(op) = self.get_mut(key) else { continue };

@@ -1,4 +1,5 @@
-//! Frames that leave: answers, then new frames of the queued operations, links in turn.
+//! Sending of shared-memory records: answers first, then new records of the queued operations,
+//! channels in turn.
 
 use super::Outbound;
 use super::packet::{write_frame_head, write_reference_head};
@@ -13,7 +14,7 @@ use crate::links::{ClosingState, FramePayload, FrameSink, InFlight, Referred};
 use crate::ops::{OpWork, Ops, Part, ReadOwner, TxOp};
 use crate::step::Step;
 
-/// Frames a link may send before the next one gets its turn.
+/// Number of frames that a channel may send before the next one gets its turn.
 const QUANTUM: usize = 64;
 
 /// The outcome of an attempt to send a record.
@@ -22,11 +23,12 @@ enum SendOutcome {
     Yes,
     /// There is nothing to send.
     Nothing,
-    /// The link has no room.
+    /// The channel has no room.
     Full,
 }
 
-/// Lets every link that has something to send put frames into `sink`, as many as it takes. Whether any left.
+/// Gives each shared-memory channel that may send its turn to write frames to `sink`, as many as it
+/// accepts. Returns whether any left.
 pub(crate) fn transmit_frames(
     outbound: &mut Outbound,
     step: &mut Step<'_>,
@@ -51,14 +53,14 @@ pub(crate) fn transmit_frames(
     busy
 }
 
-/// Frames left: it is to be seen whether they are taken.
+/// Schedules the check whether the frames that were just sent are taken.
 #[inline]
 pub(super) fn watch(step: &mut Step<'_>) {
     step.links.watch(step.now, LONG_SILENCE.min(step.pdcs.config().progress_deadline));
 }
 
-/// Whether nothing that was begun on contexts to a peer is on its way any more, so that what comes next may
-/// travel on a link.
+/// Returns whether everything that was started on contexts to a peer has been acknowledged, so that
+/// later operations may use a shared-memory channel.
 pub(crate) fn has_arrived(outbound: &Outbound, peer: PeerId) -> bool {
     let on_its_way = |op: &TxOp| {
         let progress = op.progress;
@@ -74,7 +76,7 @@ pub(crate) fn has_arrived(outbound: &Outbound, peer: PeerId) -> bool {
 }
 
 impl Ops {
-    /// Sends the next frame of a link.
+    /// Sends the next frame of a channel.
     #[inline]
     fn next_frame(
         &mut self,
@@ -110,8 +112,9 @@ impl Ops {
         }
         let Some(&key) = context.queue.front() else {
             if context.has_set_aside() {
-                // The arrival of an answer, or the end of what was begun on contexts, activates the link again. The
-                // peer shows by itself when it takes messages again, as it shows when there is room in the ring.
+                // The channel becomes active again when an answer arrives, or when the operations
+                // on contexts have ended. The peer shows by itself when it takes messages again, as
+                // it shows when there is room in the ring.
                 let woken = link.held || context.waits_for_slot();
                 return if woken { SendOutcome::Nothing } else { SendOutcome::Full };
             }
@@ -126,7 +129,7 @@ impl Ops {
             return SendOutcome::Nothing;
         };
         let Some(op) = self.get_mut(key) else {
-            // It ended while it was queued.
+            // The operation ended while it was queued.
             context.queue.pop_front();
             return SendOutcome::Yes;
         };
@@ -143,7 +146,7 @@ impl Ops {
         // `request_length` has 32 bits.
         let mut part = Part { op: key, offset: op.progress.packed as u32, len: len as u32 };
         if let Some(all) = offered(op) {
-            // Where a receive waits for it, it is fetched at once.
+            // If a receive waits for the message, the peer copies it at once.
             let whole = Part { len: all, ..part };
             match refer(step.config, op, whole, id, sink) {
                 Referred::Yes => {}
@@ -219,7 +222,7 @@ fn must_wait(
         }
 }
 
-/// How long a message is that is to be offered, if its offer can refer to it.
+/// Returns the length of a rendezvous message if its offer can refer to it.
 #[inline]
 fn offered(op: &TxOp) -> Option<u32> {
     let offer = matches!(op.work, OpWork::Rendezvous { .. }) && op.lends();
@@ -227,7 +230,7 @@ fn offered(op: &TxOp) -> Option<u32> {
     len.filter(|_| offer)
 }
 
-/// Sends a frame that refers to a part of an operation, or of what it offers.
+/// Sends a frame that refers to a part of an operation, or to the message that it offers.
 fn refer(
     config: &Config,
     op: &TxOp,
@@ -243,7 +246,7 @@ fn refer(
     sink.refer(id, &head[..len], lent, part.op.to_u64())
 }
 
-/// Sends a part of an operation. Whether there was room.
+/// Sends a part of an operation. Returns whether there was room.
 #[inline]
 fn send(config: &Config, op: &TxOp, part: Part, id: LinkId, sink: &mut impl FrameSink) -> bool {
     let mut head = [0; MAX_HEAD];

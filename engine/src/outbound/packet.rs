@@ -1,12 +1,16 @@
 //! The headers of packets that carry operations.
 //!
-//! Three uses of standard headers are the engine's own choice. A send with DC carries in
-//! `buffer_offset`, which sends do not use, the slot in which it waits for an answer; the answer is
-//! response data without payload, in the order of the return direction. A rendezvous send ends
-//! with a read that reaches the end of its buffer, if need be an empty one; one with IE (initiator error)
-//! set says that the receiver could not read it all. And response data with another return code than OK
-//! says that an answer was cut off: it has no payload, and in `modified_length` the number of bytes from
-//! `message_offset` on that it stands for.
+//! Three uses of standard headers are specific to this engine:
+//!
+//! - A send with DC carries the slot in which it waits for an answer in `buffer_offset`, which
+//!   sends do not use otherwise. The answer is response data without payload, in the order of the
+//!   return direction.
+//! - The receiver of a rendezvous ends it by a read that reaches the end of the message, an empty
+//!   one if need be. A read with IE (initiator error) set reports that the receiver could not read
+//!   the whole message.
+//! - Response data with a return code other than OK reports that an answer was cut off. It has no
+//!   payload, and `modified_length` contains the number of bytes from `message_offset` on that it
+//!   stands for.
 
 use super::RESOURCE_RENDEZVOUS;
 use crate::api::MatchSpace;
@@ -23,14 +27,14 @@ use crate::wire::{
     ResponseData, ReturnCode, StdBody, StdRequest,
 };
 
-/// `payload_length` has 14 bits.
+/// Largest payload in bytes: `payload_length` has 14 bits.
 const MAX_PAYLOAD: u64 = 0x3fff;
-/// Bytes before the payload of a request: PDS and SES header.
+/// Length in bytes of the headers of a request: PDS and SES header.
 const REQUEST_HEADERS: u64 = 12 + 44;
-/// Bytes before the payload of response data.
+/// Length in bytes of the headers of response data.
 const RESPONSE_HEADERS: u64 = 12 + 20;
 
-/// Bytes before the payload.
+/// Returns the length in bytes of the headers of an operation's packets.
 #[inline]
 pub(super) const fn headers_len(work: &OpWork) -> u64 {
     match work {
@@ -44,26 +48,27 @@ pub(super) const fn headers_len(work: &OpWork) -> u64 {
     }
 }
 
-/// Payload bytes a packet has room for.
+/// Returns the number of payload bytes that a packet has room for.
 #[inline]
 pub(super) fn max_payload(max_packet: u32, headers: u64) -> u64 {
     let room = u64::from(max_packet).saturating_sub(headers);
-    // Whole cache lines, unless the packet is too small for that to matter.
+    // Use whole cache lines, unless the packet is too small for that to matter.
     let room = if room >= 1024 { room & !63 } else { room };
     room.clamp(1, MAX_PAYLOAD)
 }
 
-/// The memory key of [`RESOURCE_RENDEZVOUS`] that names a rendezvous send.
+/// Returns the memory key of [`RESOURCE_RENDEZVOUS`] for a rendezvous send.
 pub(super) const fn rendezvous_key(nonce: u32, op: Key) -> u64 {
     (nonce as u64) << 32 | op.index as u64
 }
 
-/// The rendezvous send that a memory key of [`RESOURCE_RENDEZVOUS`] names: index and nonce.
+/// Splits a memory key of [`RESOURCE_RENDEZVOUS`] into the index and the nonce of the rendezvous
+/// send.
 pub(super) const fn split_rendezvous_key(key: u64) -> (u32, u32) {
     ((key & 0xffff_ffff) as u32, (key >> 32) as u32)
 }
 
-/// Writes a packet's headers; how many bytes.
+/// Writes a packet's headers. Returns their length in bytes.
 #[inline]
 pub(super) fn write_headers(
     config: &Config,
@@ -84,7 +89,8 @@ pub(super) fn write_headers(
     }
 }
 
-/// Writes the head of a frame that refers to its payload, of an answer, a write or an offer; how many bytes.
+/// Writes the head of a frame that refers to its payload: an answer, a write or an offer. Returns
+/// its length in bytes, or `None` for other operations.
 pub(super) fn write_reference_head(
     config: &Config,
     op: &TxOp,
@@ -105,7 +111,7 @@ pub(super) fn write_reference_head(
     }
 }
 
-/// Writes the head of a frame; how many bytes.
+/// Writes the head of a frame. Returns its length in bytes.
 #[inline]
 pub(super) fn write_frame_head(
     config: &Config,
@@ -120,7 +126,8 @@ pub(super) fn write_frame_head(
     }
 }
 
-/// The headers of what follows a packet that was just written, with these `headers`, if that is simple.
+/// Returns the headers of the packets that follow a packet with these `headers`, which was just
+/// written, if they differ only in their numbers.
 #[inline]
 pub(super) fn run_after(
     headers: &[u8],
@@ -135,7 +142,7 @@ pub(super) fn run_after(
     PacketRun::after(headers, &wire::Request { next, ..grant.pds }, part.len as usize)
 }
 
-/// The resource index of messages.
+/// Returns the resource index of messages of a matching space.
 #[inline]
 const fn index_of(space: MatchSpace) -> u16 {
     match space {
@@ -190,10 +197,10 @@ fn request_header(config: &Config, op: &TxOp, part: Part) -> StdRequest {
         body: if som {
             StdBody::First { header_data: op.label.data.unwrap_or(0) }
         } else {
-            // A payload has 14 bits.
+            // The payload of a packet has at most 14 bits.
             StdBody::Next { payload_length: part.len as u16, message_offset: part.offset }
         },
-        // At most `MAX_LEN`, checked when it was submitted.
+        // The length is at most `MAX_LEN`, as checked at submission.
         request_length: match op.work.amo() {
             Some(_) if op.payload_len() > 0 => op.payload_len() as u32,
             _ => op.label.len as u32,
@@ -217,7 +224,7 @@ fn extension(config: &Config, op: &TxOp, part: Part) -> Extension {
     })
 }
 
-/// The extension header of an atomic with these operands.
+/// Returns the extension header of an atomic with these operands.
 fn atomic(amo: AtomicFields, operands: &[u8]) -> Extension {
     let AtomicFields { op, data_type } = amo;
     let cpu_coherent = is_coherent(data_type);
@@ -229,7 +236,7 @@ fn atomic(amo: AtomicFields, operands: &[u8]) -> Extension {
     Extension::CompareSwap(CompareSwap { atomic, compare: number(compare), swap: number(swap) })
 }
 
-/// A value of at most 16 bytes as a number.
+/// Reads a value of at most 16 bytes as a number.
 fn number(value: &[u8]) -> u128 {
     let mut all = [0; 16];
     if cfg!(target_endian = "little") {
@@ -240,7 +247,8 @@ fn number(value: &[u8]) -> u128 {
     u128::from_ne_bytes(all)
 }
 
-/// Whether the CPU's own atomics and ours see each other's values of this type as a whole.
+/// Returns whether the engine's updates of values of this type are atomic with respect to the CPU's
+/// own atomic instructions.
 fn is_coherent(data_type: AmoType) -> bool {
     atomic_size(data_type) <= 8
 }
@@ -252,7 +260,8 @@ fn response_header(
     read_id: u16,
     cut: Option<ReturnCode>,
 ) -> ResponseData {
-    // A packet for which bytes were planned, or the one that stands for all that were not.
+    // A packet that was planned with payload stands for that part. One without stands for all data
+    // that was not sent.
     let stands_for = match part.len {
         0 => op.label.len.saturating_sub(u64::from(part.offset)) as u32,
         len => len,
@@ -263,14 +272,14 @@ fn response_header(
         response_message_id: op.progress.message_id.unwrap_or(0),
         job_id: config.job_id,
         read_request_message_id: read_id,
-        // What a frame refers to may be longer, and is not in it.
+        // A frame that refers to its payload may have a longer one, which it does not contain.
         payload_length: if cut.is_some() { 0 } else { u16::try_from(part.len).unwrap_or(0) },
         modified_length: if cut.is_some() { stands_for } else { op.label.len as u32 },
         message_offset: part.offset,
     }
 }
 
-/// Writes a packet that carries no data; how many bytes.
+/// Writes a packet that carries no data. Returns its length in bytes.
 pub(crate) fn emit_control(packet: &ControlPacket, out: &mut [u8]) -> usize {
     match packet {
         ControlPacket::Ack { pds, response } => {

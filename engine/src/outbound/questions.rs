@@ -1,18 +1,20 @@
-//! Operations that have arrived and that only their peer can end: a read whose data, a rendezvous whose reads, a
-//! send whose match is to come. They wait for as long as the peer knows of them, and so it is asked, of each by name.
+//! Questions about operations that have arrived and that only their peer can end: a read that waits
+//! for data, a rendezvous that waits for reads, or a send that waits for a match. They wait as long
+//! as the peer knows them, so the engine asks the peer about each.
 //!
-//! The question is a NO_OP on the operation's own context. `resource_index` says what it is about; the answer is
-//! the default response where the peer knows of it, and BAD_INDEX where it does not:
+//! The question is a NO_OP on the operation's own context. `resource_index` names the subject. The
+//! peer sends the default response if it knows the operation, and BAD_INDEX if it does not:
 //!
 //! | `resource_index` | about | `buffer_offset` | `match_bits` | known while |
 //! |---|---|---|---|---|
-//! | 0 | nothing: are you there? | 0 | 0 | always |
+//! | 0 | a sign of life | 0 | 0 | always |
 //! | 1 | a read, or a fetching atomic | the read's id | 0 | its data are not all acknowledged |
-//! | 2 | a send with DC | the message's id; from bit 16 on the slot | 0 | no receive has taken it, or word of that is not acknowledged |
+//! | 2 | a send with DC | the message's id; from bit 16 on the slot | 0 | no receive has taken it, or the confirmation is not acknowledged |
 //! | 3 | a rendezvous | the message's id | the offered key | it is not read to its end |
 //!
-//! Who is asked has acknowledged the operation, and what ends it is acknowledged here. So an honest peer knows of
-//! each operation that waits; one that does not has forgotten it, or somebody else acknowledged in its name.
+//! The peer has acknowledged the operation, and this endpoint acknowledges what ends it. So an
+//! honest peer knows every operation that still waits. A peer that does not know it has forgotten
+//! it, or an attacker has acknowledged it in the peer's name.
 
 use super::packet::rendezvous_key;
 use super::{Outbound, RESOURCE_RENDEZVOUS};
@@ -23,28 +25,28 @@ use crate::slab::Key;
 use crate::step::Step;
 use crate::wire::StdRequest;
 
-/// Questions an interval of [`crate::Config::keepalive`], at most; operations take turns.
+/// Largest number of questions per interval of [`crate::Config::keepalive`]. Operations take turns.
 const QUESTIONS: usize = 64;
 
 /// The subject of a peer's question.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PeerQuestion {
-    /// Whether we are there.
+    /// A sign of life.
     Nothing,
-    /// Its read, or fetching atomic, with this id.
+    /// The peer's read or fetching atomic with this id.
     Read(u16),
-    /// Its message with this id, and the slot for word of a match.
+    /// The peer's message with this id, and the slot for its confirmation.
     Send(u16, u16),
-    /// Its message with this id, and the key under which it is read.
+    /// The peer's message with this id, and the key under which this endpoint reads it.
     Rendezvous(u16, u64),
-    /// Nothing that we know of.
+    /// A subject that this endpoint does not know.
     Unknown,
 }
 
 impl PeerQuestion {
-    /// What a NO_OP asks.
+    /// Parses the subject of a NO_OP.
     pub(crate) const fn read(request: &StdRequest) -> Self {
-        // Cut to their fields.
+        // The casts truncate the number to its fields.
         let (low, high) = (request.buffer_offset as u16, (request.buffer_offset >> 16) as u16);
         match request.resource_index {
             0 => Self::Nothing,
@@ -56,7 +58,7 @@ impl PeerQuestion {
     }
 }
 
-/// What a question about an operation names.
+/// Returns the subject of a question about an operation.
 fn subject(key: Key, op: &TxOp) -> QuestionSubject {
     let id = u64::from(op.progress.message_id.unwrap_or(0));
     match op.work {
@@ -73,15 +75,15 @@ fn subject(key: Key, op: &TxOp) -> QuestionSubject {
     }
 }
 
-/// The operations that wait for their peer, in the order in which to ask about them.
+/// The position in the round of questions about operations that wait for their peer.
 #[derive(Debug, Default)]
 pub(super) struct QuestionQueue {
-    /// The place of the operation to ask about next.
+    /// Index of the operation to ask about next.
     next: u32,
 }
 
 impl QuestionQueue {
-    /// Asks about operations that have been waiting for an interval at least.
+    /// Asks about operations that have waited for at least one interval.
     fn ask_about_owed(&mut self, ops: &mut Ops, step: &mut Step<'_>) {
         let owed = ops.select(TxOp::is_owed);
         let from = owed.partition_point(|key| key.index < self.next);
@@ -106,7 +108,7 @@ impl QuestionQueue {
     }
 }
 
-/// Asks a context's peer whether it is there and still has the context.
+/// Asks a channel's peer for a sign of life, and whether it still has the channel.
 pub(super) fn ask(ops: &mut Ops, step: &mut Step<'_>, id: ChannelId) {
     let Some(peer) = step.contexts.get(id).map(|context| context.peer) else { return };
     if step.contexts.set_asked(peer, true) {
@@ -117,7 +119,7 @@ pub(super) fn ask(ops: &mut Ops, step: &mut Step<'_>, id: ChannelId) {
     step.report.counters.hellos += 1;
 }
 
-/// A question was answered: the peer is there, and knows.
+/// Handles a positive answer: the peer is alive and knows the operation.
 pub(super) fn answered(ops: &mut Ops, step: &mut Step<'_>, question: Key, about: Option<Key>) {
     match about {
         Some(about) => {
@@ -135,13 +137,13 @@ pub(super) fn answered(ops: &mut Ops, step: &mut Step<'_>, question: Key, about:
 }
 
 impl Outbound {
-    /// Asks about operations that have been waiting for an interval at least.
+    /// Asks about operations that have waited for at least one interval.
     pub(crate) fn ask_about_owed(&mut self, step: &mut Step<'_>) {
         self.questions.ask_about_owed(&mut self.ops, step);
     }
 
-    /// The peer says that it does not know of an operation: it acknowledged what it never got, or forgot what it
-    /// got.
+    /// Handles the answer of a peer that does not know an operation: it has forgotten the
+    /// operation, or the acknowledgement did not come from the peer.
     #[cold]
     pub(super) fn disowned(&mut self, step: &mut Step<'_>, question: Key, about: Key) {
         let asked_on = self.ops.get(question).and_then(|op| op.context);
@@ -149,15 +151,18 @@ impl Outbound {
         let Some(op) = self.ops.get(about).filter(|op| op.is_owed()) else { return };
         let Some(id) = op.context.filter(|_| op.context == asked_on) else { return };
         match op.work {
-            // What answers its reads is under way, and ends it, or its context.
+            // An answer to one of its reads is in flight, and will end the operation or its
+            // context.
             OpWork::Rendezvous { answers: 1.., .. } => {}
-            // What was acknowledged may still come, and must not meet another operation in its slot; and later
-            // messages wait for one that never came.
+            // The answer may still arrive and must not reach another operation in the same slot. If
+            // the peer never received a message, later messages wait for it. So the whole channel
+            // ends.
             _ => step.abort(id),
         }
     }
 
-    /// Whether we are about to answer a peer's read, or to say that its message was taken, on this context.
+    /// Returns whether this endpoint is sending an answer or a confirmation to slot `read_id` of a
+    /// peer on this channel.
     pub(crate) fn answers(&self, id: ChannelId, read_id: u16) -> bool {
         let answers = |op: &TxOp| {
             op.context == Some(id)
@@ -166,7 +171,8 @@ impl Outbound {
         self.ops.any(answers)
     }
 
-    /// Whether we read, or are about to read to its end, what a peer offered under this key.
+    /// Returns whether this endpoint reads, or will report the end of reading, the message that a
+    /// peer offered under this key.
     pub(crate) fn reads(&self, peer: PeerId, key: u64) -> bool {
         let reads = |op: &TxOp| {
             let OpWork::Read { remote, resource, .. } = op.work else { return false };

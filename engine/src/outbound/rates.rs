@@ -1,4 +1,4 @@
-//! Rate packets that leave.
+//! Sending of rate packets.
 
 use core::net::SocketAddr;
 
@@ -8,7 +8,7 @@ use crate::peers::Initiator;
 use crate::reliability::{cc, emit_rates};
 use crate::wire::RatePacket;
 
-/// Adds one of endpoint `who` to a batch, on the path that it names.
+/// Adds a rate packet of endpoint `who` to a batch, on the path that the packet names.
 pub(crate) fn push_rates(
     batch: &mut Batch,
     dst: SocketAddr,

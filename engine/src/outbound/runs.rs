@@ -1,4 +1,4 @@
-//! Runs of packets of an answer to one of our reads: what does not end it, so that nothing but its bytes arrives.
+//! Packet runs of an answer to a read: packets before the last one, which carry only payload.
 
 use super::Outbound;
 use crate::memory::Memory;
@@ -7,12 +7,13 @@ use crate::reliability::PdcId;
 use crate::slab::Key;
 use crate::step::Step;
 
-/// A read to which the bytes of a run belong.
+/// A read to which the payload of a packet run belongs.
 #[derive(Clone, Copy)]
 pub(crate) struct RunRead(Key);
 
 impl RunRead {
-    /// The read that waits in `slot` of a context, if `len` bytes from `offset` on can simply be put into it.
+    /// Returns the read that waits in `slot` of a context, if `len` bytes from `offset` on can
+    /// simply be copied into its buffer and do not complete it.
     pub(crate) fn of(
         outbound: &mut Outbound,
         step: &Step<'_>,
@@ -26,7 +27,7 @@ impl RunRead {
         (inside && op.error.is_none()).then_some(Self(key))
     }
 
-    /// Puts payloads that follow each other from `offset` on into it.
+    /// Copies consecutive payloads into the read's buffer, from `offset` on.
     pub(crate) fn take<'a, M: Memory>(
         self,
         outbound: &mut Outbound,

@@ -1,9 +1,10 @@
-//! Messages of one frame by links, written in the call that sends them.
+//! Messages of one shared-memory record, written in the call that sends them.
 //!
-//! An operation that can begin at once and is no more than a frame needs no place among the others: its bytes go from the
-//! user's buffer into the link, and what is left to do is to tell its end. That is in the list of frames that the
-//! peer has not taken ([`InFlight`]), unless it was told in the call. Everything else, and a message for which the link has
-//! no room now, is queued as any operation is.
+//! An operation that can start at once and fits into one record needs no entry in the operation
+//! table. Its bytes go from the user's buffer into the channel, and only its completion is left to
+//! report. The list of records that the peer has not taken ([`InFlight`]) keeps it, unless the
+//! completion was reported in the call. All other operations, and messages for which the channel
+//! has no room now, are queued.
 
 use super::{Outbound, frames, plan};
 use crate::api::{Action, MatchSpace, OpError, Operation, PeerId, Visibility};
@@ -16,8 +17,8 @@ use crate::policy::{CompletionTime, Copy, OpClass, Protocol};
 use crate::step::Step;
 
 impl Outbound {
-    /// Sends an operation of the user as one frame, if it is a message that fits and nothing is in its way. Whether it did;
-    /// nothing has happened otherwise.
+    /// Sends an operation of the user as one record, if it is a message that fits and nothing must
+    /// go before it. Returns whether it was sent; otherwise nothing has changed.
     #[inline]
     pub(crate) fn send_short(
         &mut self,
@@ -37,7 +38,7 @@ impl Outbound {
         if !self.fences.lets_pass(peer, before) {
             return false;
         }
-        // What is refused is refused by `submit`.
+        // Refusals are left to `submit`.
         let plan = plan(step, self.ops.copied(), op, OpClass::Message);
         let Ok(plan) = plan else { return false };
         let send =
@@ -63,7 +64,7 @@ impl Outbound {
             let head_len = short.write(&mut head);
             sink.send_message(id, &head[..head_len], payload)
         } else {
-            // At most `MAX_WHOLE`.
+            // The length is at most `MAX_WHOLE`.
             let head_len = short.write_parted(len as u32, &mut head);
             sink.send_parted(id, &head[..head_len], payload)
         };
@@ -87,7 +88,7 @@ impl Outbound {
     }
 }
 
-/// A link is over: short messages that the peer has not taken are lost.
+/// Reports the loss of short messages that the peer had not taken when their channel ended.
 pub(crate) fn lose_short(
     step: &mut Step<'_>,
     peer: PeerId,
@@ -98,7 +99,7 @@ pub(crate) fn lose_short(
         match frame {
             InFlight::Short(send) => step.report.complete(send.completion(peer, Some(error))),
             InFlight::Told => step.report.lose(peer, error),
-            // Operations end as operations do.
+            // The operation itself reports its failure.
             InFlight::Nobody | InFlight::Part(_) => {}
         }
     }

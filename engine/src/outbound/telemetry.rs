@@ -1,11 +1,12 @@
-//! Telemetry before packets that leave: what it needs where congestion control lives on it, and nothing elsewhere.
+//! Telemetry in front of outbound packets. It costs nothing unless the congestion control uses it.
 
 use crate::base::Batch;
 use crate::reliability::cc::Hops;
 use crate::reliability::record_of;
 use crate::wire::{Telemetry, TelemetryKind};
 
-/// Adds what an acknowledgement sends back to the bytes of a batch, before it; where that begins, if there is anything.
+/// Adds the telemetry echo that precedes an acknowledgement to a batch. Returns the position of the
+/// echo, unless there is none.
 pub(crate) fn push_echo(batch: &mut Batch, hops: &Hops) -> Option<usize> {
     if hops.is_empty() {
         return None;
@@ -28,7 +29,7 @@ pub(super) fn push_empty(batch: &mut Batch, wanted: bool) -> Option<usize> {
     })
 }
 
-/// The packet added last begins with what was put before it, at `start`.
+/// Extends the packet that was added last by the bytes put in front of it, from `start` on.
 #[inline]
 pub(crate) fn include(batch: &mut Batch, start: Option<usize>) {
     if let (Some(start), Some(packet)) = (start, batch.packets.last_mut()) {

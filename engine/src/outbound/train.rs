@@ -1,5 +1,5 @@
-//! What follows the first packet of an operation in its train: packets that differ from it in their numbers alone, and the
-//! last.
+//! Packets that follow the first one of an operation in its GSO train: packets that differ from it
+//! only in their numbers, and the last one.
 
 use core::ops::Range;
 
@@ -13,18 +13,18 @@ use crate::wire::PacketRun;
 
 /// The rest of an operation behind a packet of it that left.
 pub(super) struct TrainRest {
-    /// Bytes, at least one.
+    /// Payload bytes that are left, at least one.
     pub(super) left: u64,
-    /// Packets that the batch has room for.
+    /// Number of packets that the batch has room for.
     pub(super) room: usize,
-    /// Nothing waits behind the operation.
+    /// No operation is queued behind this one.
     pub(super) alone: bool,
-    /// Its last packet asks for an acknowledgement.
+    /// The last packet requests an acknowledgement.
     pub(super) prompt: bool,
 }
 
-/// Sends what follows the `first` packet of an operation, just built, in its train, as far as it may go. Whether that is
-/// all.
+/// Sends the packets that follow the `first` packet of an operation, which was just built, in its
+/// train, as far as the transport allows. Returns whether the operation is completely sent.
 #[inline]
 pub(super) fn follow(
     step: &mut Step<'_>,
@@ -47,7 +47,8 @@ pub(super) fn follow(
         (None, Buf::One(piece)) if lends && offset + all <= piece.len => {
             train.append(first.1, rest, piece.part(*offset, all))
         }
-        // A packet of it may have more pieces than the next: they are not joined.
+        // With several ranges, one packet may have more pieces than the next, so the packets are
+        // not joined.
         (None, Buf::Many(_)) if lends => {
             return train.append(first.1, rest, LentRanges(buf, *offset));
         }
@@ -63,24 +64,24 @@ struct TrainBuilder<'a, 's> {
     batch: &'a mut Batch,
     id: PdcId,
     progress: &'a mut TxProgress,
-    /// Its first packet.
+    /// The first packet of the train.
     like: Datagram,
-    /// The headers of the next.
+    /// The headers of the next packet.
     template: PacketRun,
 }
 
 impl TrainBuilder<'_, '_> {
-    /// Appends what follows the part of the operation that is in the first packet. Whether that is all.
+    /// Appends the packets behind the first one. Returns whether the operation is completely sent.
     #[inline]
     fn append(&mut self, first: Part, rest: &TrainRest, payload: impl Payload) -> bool {
         let headers = self.template.headers_len() as u32;
         let len = first.len;
         let mut at = first.offset + len;
-        // Of what is left the last packet is another.
+        // The last packet is not like the others.
         let alike = (rest.left - 1) / u64::from(len.max(1));
         let most =
             u64::from(self.template.max_packets()).min(rest.room as u64).min(u64::from(u16::MAX));
-        // Fewer than 65536.
+        // The minimum is at most 65535, so it fits.
         let count = alike.min(most) as u16;
         if count > 0 {
             // `request_length` has 32 bits.
@@ -113,8 +114,9 @@ impl TrainBuilder<'_, '_> {
         true
     }
 
-    /// Builds `count` packets, of which the last may ask for an acknowledgement, of `len` bytes each from `offset` on, that
-    /// leave by a `path` and are otherwise like the first.
+    /// Builds `count` packets of `len` payload bytes each, from `offset` on. They leave on `path`
+    /// and are otherwise like the first packet. If `asks`, the last one requests an
+    /// acknowledgement.
     #[inline]
     fn build<P: Payload>(
         &mut self,
@@ -157,25 +159,27 @@ impl TrainBuilder<'_, '_> {
     }
 }
 
-/// Where an operation's bytes are. Trains are built for each kind apart, so that none pays for the others.
+/// The payload of an operation. Trains are compiled separately for each kind, so that none pays for
+/// the others.
 trait Payload: Copy {
-    /// They are copied behind the headers.
+    /// The payload is copied behind the headers.
     const COPIED: bool = false;
-    /// Pieces of user memory that each packet has, where all have as many.
+    /// Number of pieces of user memory per packet, if it is the same for all.
     const PIECES: u32 = 0;
 
-    /// Copies those of a packet.
+    /// Copies the payload of one packet.
     fn copy(self, to: &mut Vec<u8>, range: Range<usize>) {
         let _ = (to, range);
     }
 
-    /// Names where those of the last `count` packets lie, `len` bytes each from `offset` on.
+    /// Adds the pieces of user memory of the last `count` packets, `len` bytes each from `offset`
+    /// on.
     fn name(self, batch: &mut Batch, count: u16, offset: u64, len: u64) {
         let _ = (batch, count, offset, len);
     }
 }
 
-/// Bytes that were copied when the operation was submitted.
+/// A payload that was copied when the operation was submitted.
 impl Payload for &[u8] {
     const COPIED: bool = true;
 
@@ -185,7 +189,7 @@ impl Payload for &[u8] {
     }
 }
 
-/// One piece that the user lends.
+/// A payload in one contiguous piece of lent user memory.
 impl Payload for UserSlice {
     const PIECES: u32 = 1;
 
@@ -196,7 +200,7 @@ impl Payload for UserSlice {
     }
 }
 
-/// Several lent ranges, from a position in all of them on.
+/// A payload in several lent ranges, from an offset on.
 #[derive(Clone, Copy)]
 struct LentRanges<'a>(&'a Buf, u64);
 

@@ -1,4 +1,5 @@
-//! Packets that leave: retransmissions, then new packets of the queued operations, contexts in turn.
+//! Sending of packets: retransmissions first, then new packets of the queued operations, contexts
+//! in turn.
 
 use core::net::SocketAddr;
 
@@ -15,23 +16,24 @@ use crate::slab::Key;
 use crate::step::Step;
 use crate::wire::{Fragment, MAX_HEADER};
 
-/// Packets, or runs of them, that a context may send before the next one gets its turn.
+/// Number of packets, or runs of packets, that a context may send before the next one gets its
+/// turn.
 const QUANTUM: usize = 16;
-/// Operations looked at to tell how much waits on a context.
+/// Number of queued operations that are counted to estimate how much data waits on a context.
 const BACKLOG_OPS: usize = 64;
 
 /// The outcome of a turn of a channel.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum TurnOutcome {
-    /// There may be more.
+    /// There may be more to send.
     More,
-    /// It has nothing left, or must wait for an event.
+    /// There is nothing left, or the context must wait for an event.
     Done,
 }
 
 impl Outbound {
-    /// Lets the context whose turn it is add packets to `batch`, up to `limit` in all. False when none has
-    /// anything to send.
+    /// Gives the context whose turn it is the opportunity to add packets to `batch`, up to `limit`
+    /// packets in all. Returns false if no context has anything to send.
     pub(crate) fn transmit(
         &mut self,
         step: &mut Step<'_>,
@@ -72,7 +74,7 @@ impl Outbound {
                 }
             }
             match self.ops.next_new(step, id, batch, limit) {
-                // What is to be sent again is reported anew.
+                // The transport reports the context again when a packet must be retransmitted.
                 Ok(TurnOutcome::Done) => return TurnOutcome::Done,
                 Ok(TurnOutcome::More) => {}
                 Err(SendError::Wait | SendError::Gone | SendError::Retransmit) => {
@@ -89,8 +91,9 @@ impl Outbound {
 }
 
 impl Ops {
-    /// Sends the next packet of the operation at the head of a context's queue, and those that follow it as a
-    /// run, up to `limit` in all. Whether the queue may have more that can go.
+    /// Sends the next packet of the operation at the head of a context's queue, and those that
+    /// follow it as a run, up to `limit` packets in all. Returns whether the context may have more
+    /// to send.
     #[inline]
     fn next_new(
         &mut self,
@@ -105,24 +108,24 @@ impl Ops {
         let Some(context) = step.contexts.get_mut(id.into()) else { return Ok(TurnOutcome::Done) };
         let Some(&key) = context.queue.front() else { return Ok(TurnOutcome::Done) };
         let Some(op) = self.get_mut(key) else {
-            // It ended while it was queued.
+            // The operation ended while it was queued.
             context.queue.pop_front();
             return Ok(TurnOutcome::More);
         };
         if op.progress.message_id.is_none() && op.work.slot().is_some() && !context.slots.has_room()
         {
-            // It goes on when one of the others is answered.
+            // The operation continues when another one is answered and frees its slot.
             return Ok(TurnOutcome::Done);
         }
         let told = step.pdcs.config().acks.telemetry;
         let headers = packet::headers_len(&op.work);
         let room = packet::max_payload(context.max_packet.saturating_sub(extra), headers);
         let left = op.payload_len() - op.progress.packed;
-        // An atomic is not cut; should its packet be too long for the path, routers may.
+        // An atomic is not cut. If its packet is too long for the path, routers may fragment it.
         let whole = op.work.amo().is_some();
         let len = if whole { left } else { left.min(room) };
         let ends = len == left;
-        // `request_length` has 32 bits, a payload 14.
+        // `request_length` has 32 bits, and the payload of a packet 14.
         let part = Part { op: key, offset: op.progress.packed as u32, len: len as u32 };
         let prompt = op.wants_prompt_ack() || context.prompt;
         let wanted = NewPacket {
@@ -144,7 +147,7 @@ impl Ops {
             packet.fragment = true;
             step.report.counters.tx_fragmentable += 1;
         }
-        // Telemetry makes packets of a train unlike each other.
+        // Telemetry differs between packets, so they do not form a train.
         let ended = if ends || told {
             ends
         } else {
@@ -161,14 +164,15 @@ impl Ops {
         Ok(if ended && context.queue.is_empty() { TurnOutcome::Done } else { TurnOutcome::More })
     }
 
-    /// Bytes that wait on a context, as far as its next operations tell: more than anybody grants.
+    /// Returns the number of bytes that wait on a context, counting at most [`BACKLOG_OPS`]
+    /// operations, which is more than any receiver grants.
     pub(super) fn backlog(&self, contexts: &Contexts, id: PdcId) -> u64 {
         let queue = contexts.get(id.into()).into_iter().flat_map(|context| &context.queue);
         let ops = queue.take(BACKLOG_OPS).filter_map(|&key| self.get(key));
         ops.map(|op| op.payload_len() - op.progress.packed + packet::headers_len(&op.work)).sum()
     }
 
-    /// Builds a packet that is sent again.
+    /// Builds a packet that is retransmitted.
     fn emit_again(
         &self,
         step: &mut Step<'_>,
@@ -225,7 +229,7 @@ fn book(context: &mut Context, op: &mut TxOp, part: Part, ends: bool, prompt: bo
     }
 }
 
-/// All packets of the operation at the head of a context's queue were built.
+/// Takes the operation at the head of a context's queue off it, because all its packets were built.
 #[inline]
 fn finish_op(context: &mut Context, op: &mut TxOp) {
     op.progress.all_packed = true;
@@ -284,8 +288,8 @@ fn finish(batch: &mut Batch, (dst, path): (SocketAddr, u16), op: &TxOp, start: u
     });
 }
 
-/// Gives an operation its id: for what is answered on the same context, a slot that no other such
-/// operation uses.
+/// Assigns an operation its message id. For an operation that is answered on the same context this
+/// includes a slot that no other operation uses.
 pub(super) fn name(context: &mut Context, work: &mut OpWork, op: Key) -> u16 {
     match work {
         OpWork::Eager => context.next_id(IdSpace::Message),
@@ -305,7 +309,7 @@ pub(super) fn name(context: &mut Context, work: &mut OpWork, op: Key) -> u16 {
     }
 }
 
-/// Adds a packet without payload of the user's to a batch.
+/// Adds a packet without user payload to a batch.
 pub(crate) fn push_control(
     batch: &mut Batch,
     dst: SocketAddr,
@@ -315,7 +319,7 @@ pub(crate) fn push_control(
     push_whole(batch, (dst, path), MAX_HEADER, emit);
 }
 
-/// The same, of a packet of `most` bytes at most.
+/// Adds a packet without user payload, of at most `most` bytes, to a batch.
 #[inline]
 pub(super) fn push_whole(
     batch: &mut Batch,

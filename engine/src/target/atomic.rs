@@ -10,12 +10,12 @@ use crate::outbound::Answer;
 use crate::step::Step;
 use crate::wire::{AmoOp, AmoType, CompareSwap, Extension, Opcode, ReturnCode, StdRequest};
 
-/// The reason why an atomic is not carried out.
+/// The reason why an atomic is not executed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum AtomicRefusal {
-    /// The range may not be accessed so.
+    /// The access to the range is not permitted.
     Access(KeyError),
-    /// There is no such operation, or not on what lies there.
+    /// The operation is not defined, or not for this type, size or alignment.
     Operation(ReturnCode),
 }
 
@@ -25,17 +25,17 @@ impl From<KeyError> for AtomicRefusal {
     }
 }
 
-/// What a request asks for, as far as it goes by itself.
+/// An atomic request after the checks that need no memory.
 struct AtomicRequest<'a> {
     calculation: Calculation,
     data_type: AmoType,
-    /// Bytes of all values.
+    /// Total length of the values in bytes.
     len: usize,
     operands: &'a [u8],
     compares: &'a [u8],
 }
 
-/// Room for the operands of a compare-swap header.
+/// Buffer for the operands of a compare-swap header.
 type Operands = [[u8; 16]; 2];
 
 impl<'a> AtomicRequest<'a> {
@@ -55,7 +55,7 @@ impl<'a> AtomicRequest<'a> {
         };
         let plain = op.without_payload().unwrap_or(op);
         let Some(calculation) = Calculation::new(plain, data_type) else {
-            // No operation would do, or this one does not.
+            // The operation is not defined for the type.
             return unmet(ReturnCode::AmoUnsupportedOp);
         };
         let fetches = request.opcode == Opcode::FetchingAtomic;
@@ -101,14 +101,15 @@ impl<'a> AtomicRequest<'a> {
         }
     }
 
-    /// The value at `at` of the operands, and of what is compared; nothing where there are none.
+    /// Returns the operand and the comparand of the value at `at`; empty slices where there are
+    /// none.
     fn value(&self, at: usize, size: usize) -> (&'a [u8], &'a [u8]) {
         let of = |all: &'a [u8]| all.get(at..at + size).unwrap_or_default();
         (of(self.operands), of(self.compares))
     }
 }
 
-/// A number of the compare-swap header as a value in memory.
+/// Converts a number of the compare-swap header to a value in memory.
 fn place(number: u128, data_type: AmoType) -> [u8; 16] {
     let mut all = number.to_ne_bytes();
     if cfg!(target_endian = "big") {
@@ -118,10 +119,11 @@ fn place(number: u128, data_type: AmoType) -> [u8; 16] {
 }
 
 impl Target {
-    /// A packet of an ATOMIC or FETCHING_ATOMIC. What it brings back.
+    /// Executes an ATOMIC or FETCHING_ATOMIC. Returns the answer of a fetching one.
     ///
     /// # Errors
-    /// [`AtomicRefusal`]: nothing was changed.
+    /// [`AtomicRefusal`]. Nothing was changed, unless copying to device memory failed after the
+    /// checks.
     pub(crate) fn atomic<M: Memory>(
         &mut self,
         step: &mut Step<'_>,
@@ -134,18 +136,19 @@ impl Target {
         let asked = AtomicRequest::read(request, payload, &mut header)?;
         let fetches = request.opcode == Opcode::FetchingAtomic;
         if !fetches {
-            // The id of a fetching atomic is the number of a slot.
+            // The id of a fetching atomic is a slot number.
             self.note_operation(context, request.message_id);
         }
         let access = asked.access(fetches);
         let (key, address) = (request.match_bits, request.buffer_offset);
         let (size, len) = (atomic_size(asked.data_type), asked.len as u64);
-        // All of it may be accessed, or none; and each value lies in one piece, as C would put it.
+        // The whole range must be accessible, and each value must be contiguous and aligned as in
+        // C.
         let whole = mem.resolve(key, address, len, access)?;
         let region = whole.region;
         let place = |mem: &M, at: usize| {
             let at = if whole.len >= len {
-                // In one piece, as nearly always: nothing more to look up.
+                // Nearly always the range is contiguous, so there is nothing more to look up.
                 whole.part(at as u64, size as u64)
             } else {
                 mem.resolve(key, address.wrapping_add(at as u64), size as u64, access)?

@@ -17,10 +17,11 @@ use std::collections::{HashMap, VecDeque};
 use crate::channel::ChannelId;
 use crate::order::MAX_AHEAD;
 
-/// The most partial writes of one channel; beyond that the oldest entry is stale. An honest initiator has fewer packets
-/// than this in two windows, the one before a write and the one after it.
+/// Largest number of partial writes of one channel. Beyond that the oldest entry counts as stale:
+/// an honest initiator has fewer packets than this in two windows, the one before a write and the
+/// one after it.
 const MAX_PER_CHANNEL: usize = 8192;
-/// The most partial writes of all peers outside the job together.
+/// Largest number of partial writes of all peers outside the job together.
 const MAX_ALL_OUTSIDE: usize = 1 << 16;
 
 /// A packet that carries a part of a write.
@@ -205,9 +206,9 @@ mod tests {
     }
 
     #[test]
-    fn packets_of_a_window_may_come_in_any_order() {
+    fn packets_of_a_window_may_arrive_in_any_order() {
         let mut partial = PartialWrites::default();
-        // The second halves of all writes come first, those of the newest write first of all.
+        // The second halves of all writes arrive first, those of the newest write first of all.
         for id in (0..4000u16).rev().map(|id| id.wrapping_sub(2000)) {
             assert_eq!(partial.note(context(), true, piece(id, 5)), None);
         }
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_on_a_channel_ends_earlier_writes() {
+    fn operation_on_a_shared_memory_channel_ends_earlier_writes() {
         let channel = ChannelId::Link(LinkId::new(3, 0));
         let mut partial = PartialWrites::default();
         for (first, expected) in [(true, None), (false, Some(None)), (true, None), (true, None)] {
