@@ -1,9 +1,10 @@
-//! What a peer costs that is known, spoken to, and idle: one engine and many peers, each of which is introduced,
-//! exchanges a message in each direction, and says nothing any more. Prints the growth of this process's resident
-//! memory by peer, with the contexts between them open.
+//! Measures the cost of a known, idle peer: one engine and many peers, each of which is verified,
+//! exchanges a message in each direction, and then stays silent. Prints the growth of this
+//! process's resident memory per peer, with the contexts between them open.
 //!
-//! A peer's own engine is dropped when it has been spoken to, so that what is measured is the one engine's.
-#![allow(clippy::print_stdout)] // it is what it is for
+//! A peer's own engine is dropped after the exchange, so the result is the memory of the one
+//! engine.
+#![allow(clippy::print_stdout)] // this program prints its result
 #![allow(missing_docs)]
 
 #[path = "../tests/world/mod.rs"]
@@ -20,7 +21,7 @@ use squall_engine::{
 use world::{VecMemory, engine_config};
 
 const PEERS: u32 = 10_000;
-/// What every process has before the first peer; measured after so many.
+/// Number of peers after which the baseline is measured, so that one-time allocations do not count.
 const WARM_UP: u32 = 500;
 
 struct End {
@@ -40,7 +41,7 @@ fn end(seed: u64, addr: SocketAddr) -> End {
     End { engine, memory: VecMemory::default(), addr }
 }
 
-/// Carries packets between two ends until none leaves.
+/// Carries packets between two endpoints until neither sends any.
 fn carry(now: &mut Time, ends: [&mut End; 2]) {
     let mut batch = Batch::default();
     let [one, other] = ends;
@@ -96,7 +97,7 @@ fn receive(now: Time, at: &mut End, base: u64) {
     at.engine.receive(now, &mut at.memory, op).expect("there is room");
 }
 
-/// Resident memory of this process, bytes.
+/// Returns the resident memory of this process in bytes.
 #[allow(clippy::disallowed_methods)] // a measurement reads what it measures
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux");

@@ -1,6 +1,6 @@
-//! What the machine itself costs: two engines joined by memory copies, no sockets. Prints messages
-//! per second for injected 64-byte messages and bytes per second for eager and rendezvous messages,
-//! on one core for both ends together.
+//! Measures the cost of the engine itself: two engines joined by memory copies, without sockets.
+//! Prints messages per second for injected 64-byte messages and bytes per second for eager and
+//! rendezvous messages, on one core for both ends together.
 #![allow(clippy::disallowed_methods, clippy::print_stdout)] // a benchmark reads the clock and prints
 #![allow(missing_docs)]
 
@@ -13,7 +13,8 @@ use squall_base::{Batch, Span};
 use squall_engine::*;
 use world::*;
 
-/// Moves all packets until nothing more happens; returns how many completions of `kind` host 1 saw.
+/// Carries all packets until nothing more happens. Returns the number of completions of `kind` at
+/// host 1.
 fn pump(w: &mut World, batch: &mut Batch, packet: &mut Vec<u8>, received: &mut usize) {
     loop {
         let mut moved = false;

@@ -1,5 +1,5 @@
-//! Who may talk to an endpoint: those who know the job's key, those whom the user named, and for how long the
-//! others are remembered.
+//! Access control of an endpoint: the job's key, peers that the user named, and the time after
+//! which other peers are forgotten.
 
 mod world;
 
@@ -25,7 +25,7 @@ fn send(w: &mut World, from: usize, to: usize, tag: u64) {
     w.submit(from, op).unwrap();
 }
 
-/// Host `at` waits for ten bytes with a tag, `1000 + tag` being the operation's context.
+/// Host `at` posts a receive for ten bytes with a tag. The operation's context is `1000 + tag`.
 fn recv(w: &mut World, at: usize, tag: u64) {
     let base = w.hosts[at].memory.alloc(10);
     let host = &mut w.hosts[at];
@@ -42,7 +42,7 @@ fn recv(w: &mut World, at: usize, tag: u64) {
     host.engine.receive(w.now, &mut host.memory, op).unwrap();
 }
 
-/// How the operation with this context ended at a host.
+/// Returns the status of the operation with this context at a host, if it has ended.
 fn end(w: &World, at: usize, context: u64) -> Option<Result<(), OpError>> {
     w.hosts[at].done.iter().find(|c| c.context == context).map(|c| c.status)
 }
@@ -51,7 +51,7 @@ fn counters(w: &World, at: usize) -> Counters {
     *w.hosts[at].engine.counters().0
 }
 
-/// The introduction that a packet is, if it is one.
+/// Returns the handshake in a packet, if it has one.
 fn introduction(bytes: &[u8]) -> Option<Handshake> {
     match parse(bytes) {
         Ok(Packet::Negotiation { values, .. }) => Handshake::read(values).ok().flatten(),
@@ -59,7 +59,7 @@ fn introduction(bytes: &[u8]) -> Option<Handshake> {
     }
 }
 
-/// Two hosts with a key each, if they have one; 0 is none.
+/// Creates two hosts with the given keys; 0 means no key.
 fn keyed(seed: u64, keys: [u8; 2]) -> World {
     World::with(2, seed, Faults::default(), |config, _| {
         let key = keys[usize::from(config.port - 5000)];
@@ -68,7 +68,7 @@ fn keyed(seed: u64, keys: [u8; 2]) -> World {
 }
 
 #[test]
-fn endpoints_with_the_same_key_meet() {
+fn endpoints_with_the_same_key_verify_each_other() {
     let mut w = keyed(1, [7, 7]);
     for (from, to, tag) in [(0, 1, 5), (1, 0, 6)] {
         recv(&mut w, to, tag);
@@ -79,9 +79,9 @@ fn endpoints_with_the_same_key_meet() {
     assert_eq!(counters(&w, 0).rx_unauthorised + counters(&w, 1).rx_unauthorised, 0);
 }
 
-/// Either side may be the one that knows less.
+/// Both directions are tested, because either side may lack the key.
 #[test]
-fn endpoints_with_other_keys_are_told_so_and_deliver_nothing() {
+fn endpoints_with_different_keys_get_an_error_and_deliver_nothing() {
     for keys in [[7, 8], [0, 7], [7, 0]] {
         let mut w = keyed(2, keys);
         recv(&mut w, 1, 5);
@@ -95,10 +95,10 @@ fn endpoints_with_other_keys_are_told_so_and_deliver_nothing() {
     }
 }
 
-/// With a key, who has seen an exchange and repeats its numbers opens nothing: what both ends know since is not
-/// in them.
+/// With a key, an observer of a handshake who repeats its values opens no context, because the
+/// values do not reveal the shared secret.
 #[test]
-fn who_saw_an_exchange_but_not_the_key_cannot_confirm_another() {
+fn observed_handshake_does_not_allow_a_confirmation_without_the_key() {
     let mut w = keyed(3, [7, 7]);
     w.tap = Some(vec![]);
     send(&mut w, 0, 1, 5);
@@ -108,7 +108,7 @@ fn who_saw_an_exchange_but_not_the_key_cannot_confirm_another() {
     let of = |stage| *seen.iter().find(|intro| intro.stage == stage).expect("it was said");
     let (hello, confirm) = (of(Stage::Hello), of(Stage::Confirm));
     assert!(hello.proof == [0; 16] && confirm.proof != [0; 16]);
-    // An observer at an address of its own asks, and answers with the proof that it saw.
+    // An observer at its own address asks, and answers with the proof that it saw.
     let observer = SocketAddr::from(([10, 0, 0, 9], 4000));
     let ask = |w: &mut World, intro: Handshake| {
         let mut out = [0; Handshake::LEN];
@@ -125,31 +125,31 @@ fn who_saw_an_exchange_but_not_the_key_cannot_confirm_another() {
     let forged = Handshake { port: 4000, cookie: challenge.cookie, ..confirm };
     let answer = ask(&mut w, forged).expect("an answer");
     assert_eq!((answer.stage, answer.reason), (Stage::Refuse, Reason::Key));
-    // Nor does the answerer's own proof do.
+    // The answerer's own proof does not help either.
     let forged = Handshake { proof: challenge.proof, ..forged };
     assert_eq!(ask(&mut w, forged).expect("an answer").reason, Reason::Key);
     assert_eq!(w.hosts[1].engine.peers().find(observer), None);
 }
 
-/// A world whose second host talks to those alone that its user names.
+/// Creates a world whose second host admits only peers that its user names.
 fn choosy(seed: u64) -> World {
     World::with(2, seed, Faults::default(), |config, _| config.named_only = config.port == 5001)
 }
 
 #[test]
-fn who_is_not_named_yet_waits_and_who_never_is_gets_an_error() {
+fn unnamed_peer_waits_and_fails_at_the_deadline() {
     let mut w = choosy(4);
     recv(&mut w, 1, 5);
     send(&mut w, 0, 1, 5);
     w.run(Span::secs(2), |_| false);
     assert_eq!((end(&w, 0, 5), end(&w, 1, 1005)), (None, None));
     assert!(counters(&w, 1).rx_unlisted > 3);
-    // Its user gets to know the other one.
+    // The user of host 1 names host 0.
     let (addr, now) = (w.hosts[0].addr, w.now);
     w.hosts[1].engine.name_peers(now, [(addr, None)]);
     assert!(w.run(Span::secs(2), |w| end(w, 1, 1005).is_some() && end(w, 0, 5).is_some()));
     assert_eq!((end(&w, 0, 5), end(&w, 1, 1005)), (Some(Ok(())), Some(Ok(()))));
-    // And wants no more of it: what is open ends, and new operations do not begin.
+    // The user takes the name back: existing contexts end, and new operations fail.
     let now = w.now;
     w.hosts[1].engine.name_peers(now, []);
     assert!(w.hosts[1].engine.contexts().next().is_none());
@@ -162,7 +162,7 @@ fn who_is_not_named_yet_waits_and_who_never_is_gets_an_error() {
 }
 
 #[test]
-fn the_instance_that_is_named_is_meant_and_no_other_at_its_address() {
+fn only_the_named_instance_at_an_address_is_accepted() {
     for right in [true, false] {
         let mut w = choosy(7);
         let config = engine_config(76, 5000);
@@ -179,7 +179,7 @@ fn the_instance_that_is_named_is_meant_and_no_other_at_its_address() {
 }
 
 #[test]
-fn whom_a_choosy_endpoint_talks_to_may_answer() {
+fn peer_of_an_endpoint_that_admits_named_peers_may_answer() {
     let mut w = choosy(5);
     send(&mut w, 1, 0, 5);
     recv(&mut w, 0, 5);
@@ -189,16 +189,16 @@ fn whom_a_choosy_endpoint_talks_to_may_answer() {
     assert!(w.run(Span::secs(1), |w| end(w, 1, 1006).is_some()));
 }
 
-/// Peers that came by themselves and are of no use do not stay for ever: here every one of them has sent a message
-/// that nobody wanted for a while.
+/// Unused, unnamed peers are forgotten. In this test each of them has sent a message that no
+/// receive took for a while.
 #[test]
-fn peers_that_are_nothing_to_anybody_are_forgotten() {
+fn unused_unnamed_peers_are_forgotten() {
     let (mut w, crowd) = (World::new(2, 6, Faults::default()), 1100);
     let mut messages = 0;
     let mut most = 0;
     for round in 0..3u64 {
         for n in 0..crowd {
-            // Another process at another port of the first host.
+            // The peer is another process at another port of the first host.
             let port = 10_000 + round as u16 * crowd + n;
             let seed = u64::from(port);
             w.hosts[0].addr.set_port(port);
@@ -210,14 +210,14 @@ fn peers_that_are_nothing_to_anybody_are_forgotten() {
             most = most.max(w.hosts[1].engine.peers().count());
         }
         assert_eq!(w.hosts[1].engine.unexpected_messages(), messages);
-        // All but one of the messages are taken, and everybody's context ends.
+        // All messages but one are received, and all contexts end.
         while messages > 1 {
             recv(&mut w, 1, 5);
             messages -= 1;
         }
         w.run(Span::secs(200), |_| false);
     }
-    // The messages that were left have their senders.
+    // The messages that were left keep their senders known.
     let forgotten = counters(&w, 1).peers_forgotten;
     assert!(
         forgotten >= u64::from(crowd) && most < 2 * usize::from(crowd) + 300,
@@ -228,9 +228,9 @@ fn peers_that_are_nothing_to_anybody_are_forgotten() {
     assert_eq!(w.hosts[1].engine.peers().get(last).addr().ip(), w.hosts[0].addr.ip());
 }
 
-/// A loss that nobody was told of yet names its peer, whose number must not become another's.
+/// An unreported loss refers to its peer, so another peer must not get the same id.
 #[test]
-fn a_peer_whose_loss_is_still_to_be_told_is_not_forgotten() {
+fn peer_with_an_unreported_loss_is_not_forgotten() {
     let mut w = World::new(2, 8, Faults::default());
     send(&mut w, 1, 0, 5);
     assert!(w.run(Span::secs(1), |w| end(w, 1, 5).is_some()));
@@ -240,7 +240,8 @@ fn a_peer_whose_loss_is_still_to_be_told_is_not_forgotten() {
     let op = injected(peer, MatchSpace::Tagged, 5, Buf::new(base, 10), None);
     w.submit(1, op).unwrap();
     w.run(Span::secs(60), |_| false);
-    // The user does not mean it any more, and enough others come to make it worth while to look.
+    // The user no longer names the peer, and enough others connect to start a search for peers to
+    // forget.
     let now = w.now;
     w.hosts[1].engine.name_peers(now, []);
     w.hosts[0].dead = false;

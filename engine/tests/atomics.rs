@@ -1,4 +1,4 @@
-//! Atomic operations: each is carried out once or refused, whatever the network does.
+//! Atomic operations: whatever the network does, each is executed once or refused.
 
 mod world;
 
@@ -7,7 +7,7 @@ use squall_engine::*;
 use world::*;
 
 const KEY: u64 = 7;
-/// A network that loses, repeats and reorders.
+/// A network that drops, duplicates and reorders packets.
 const BAD: Faults = Faults {
     drop: 0.1,
     duplicate: 0.2,
@@ -18,11 +18,11 @@ const BAD: Faults = Faults {
     first_set: false,
 };
 
-/// An atomic as tests write it down.
+/// Description of an atomic operation in a test.
 struct Asked<'a> {
     op: AmoOp,
     data_type: AmoType,
-    /// Where, with this key.
+    /// Remote ranges: address, length and key.
     segs: &'a [(u64, u64, u64)],
     operand: &'a [u8],
     compare: Option<&'a [u8]>,
@@ -45,14 +45,15 @@ impl Default for Asked<'_> {
 }
 
 impl Asked<'_> {
-    /// Host `from` asks it of host `to`. Where the result goes.
+    /// Submits the operation from host `from` to host `to`. Returns the address of the result
+    /// buffer.
     fn ask(&self, w: &mut World, from: usize, to: usize, context: u64) -> Result<u64, Refused> {
         let peer = w.peer(from, to);
         let total: u64 = self.segs.iter().map(|seg| seg.1).sum();
         let memory = &mut w.hosts[from].memory;
         let segs = self.segs.iter().map(|&(address, len, key)| RemoteSeg { address, len, key });
         let result = memory.alloc(total as usize);
-        // In two pieces, of any length.
+        // The operands are in two pieces of arbitrary length.
         let half = (self.operand.len() / 2) | 1;
         let pieces: Vec<_> = self
             .operand
@@ -72,7 +73,7 @@ impl Asked<'_> {
         let action = Action::Atomic(Box::new(atomic));
         let (buf, options) = (Buf::from_slices(&slices), self.options);
         w.submit(from, Operation { peer, action, buf, data: None, context, options })?;
-        // The operands are copied.
+        // The engine has copied the operands.
         for (base, _) in pieces {
             w.hosts[from].memory.revoke(base);
         }
@@ -80,7 +81,7 @@ impl Asked<'_> {
     }
 }
 
-/// Host 1 registers `len` bytes; where.
+/// Registers `len` bytes at host 1 and returns their address.
 fn region(w: &mut World, len: usize) -> u64 {
     let base = w.hosts[1].memory.alloc(len);
     w.hosts[1].memory.register(KEY, base, len as u64, true, true);
@@ -91,7 +92,7 @@ fn word(w: &World, at: usize, base: u64) -> u64 {
     u64::from_ne_bytes(w.hosts[at].memory.get(base, 8).try_into().unwrap())
 }
 
-/// How the operations of host `at` ended.
+/// Returns the status of each ended operation of host `at`, by context.
 fn ends(w: &World, at: usize) -> Vec<(u64, Result<(), OpError>)> {
     let mut all: Vec<_> = w.hosts[at].done.iter().map(|c| (c.context, c.status)).collect();
     all.sort_by_key(|(context, _)| *context);
@@ -99,7 +100,7 @@ fn ends(w: &World, at: usize) -> Vec<(u64, Result<(), OpError>)> {
 }
 
 #[test]
-fn every_one_is_carried_out_once() {
+fn every_atomic_is_executed_once() {
     for seed in 0..30 {
         let mut w = World::new(3, seed, BAD);
         let base = region(&mut w, 16);
@@ -117,7 +118,8 @@ fn every_one_is_carried_out_once() {
         let all = |w: &World| [0, 2].iter().all(|at| w.hosts[*at].done.len() == 40);
         assert!(w.run(Span::secs(9), all), "seed {seed}");
         assert_eq!(word(&w, 1, base), 80, "seed {seed}");
-        // Each was somebody's turn, and no two had the same.
+        // All values before the operations are different, so the operations were executed one after
+        // the other.
         let mut seen: Vec<u64> =
             results.iter().map(|(at, result)| word(&w, *at, *result)).collect();
         seen.sort_unstable();
@@ -133,9 +135,10 @@ fn every_one_is_carried_out_once() {
     }
 }
 
-/// All operations and types bring the values before, and agree with a calculation of one value after the other.
+/// All operations on all types return the previous values, and the results agree with a calculation
+/// value by value.
 #[test]
-fn all_operations_on_all_types_of_one_value_and_of_many() {
+fn all_operations_work_on_one_and_many_values_of_all_types() {
     let mut w = World::new(2, 3, BAD);
     let base = region(&mut w, 2048);
     let mut context = 0;
@@ -145,7 +148,7 @@ fn all_operations_on_all_types_of_one_value_and_of_many() {
             let Some(most) = atomic_most(*op, *data_type) else { continue };
             for count in [1, 2, most] {
                 let len = count * size;
-                // Bytes that are small numbers in any type but the floats, where they are whatever they are.
+                // The bytes are small numbers in every integer type, and arbitrary floats.
                 let bytes = |salt: usize| -> Vec<u8> {
                     (0..len).map(|n| ((n / 3 + salt) % 5 * usize::from(n % 3 == 0)) as u8).collect()
                 };
@@ -168,13 +171,14 @@ fn all_operations_on_all_types_of_one_value_and_of_many() {
                 assert_eq!((last.status, last.len), (Ok(()), len as u64), "{op} {data_type}");
                 assert_eq!(w.hosts[0].memory.get(result, len as u64), old, "{op} {data_type}");
                 let now = w.hosts[1].memory.get(base, len as u64);
-                // Not all bits are a number of this type: see the tests of the arithmetic.
+                // Not every bit pattern is a valid number of this type; the arithmetic's own tests
+                // cover those.
                 let long = matches!(data_type, AmoType::LongDouble | AmoType::LongDoubleComplex);
                 match op {
                     _ if long && atomic_compares(*op) => {}
                     AmoOp::Read => assert_eq!(now, old),
                     AmoOp::Write => assert_eq!(now, operand),
-                    // What is compared is what is there.
+                    // The comparands equal the present values.
                     AmoOp::Cswap | AmoOp::CswapLe | AmoOp::CswapGe => assert_eq!(now, operand),
                     AmoOp::CswapNe | AmoOp::CswapLt | AmoOp::CswapGt => assert_eq!(now, old),
                     _ => {}
@@ -186,7 +190,7 @@ fn all_operations_on_all_types_of_one_value_and_of_many() {
 }
 
 #[test]
-fn several_ranges_are_one_operation() {
+fn atomic_on_several_ranges_is_one_operation() {
     let mut w = World::new(2, 4, BAD);
     let base = region(&mut w, 100);
     let segs = [(0, 8, KEY), (16, 16, KEY), (64, 8, KEY)];
@@ -205,12 +209,12 @@ fn several_ranges_are_one_operation() {
     assert_eq!(now, [3, 6, 9, 12]);
 }
 
-/// Where (address, length, key), what, the operands, and how it ends.
+/// A test case: ranges (address, length, key), operation, operands, and the expected status.
 type Case<'a> = (&'a [(u64, u64, u64)], AmoOp, &'a [u8], Result<(), OpError>);
 
-/// One error each, the target as it was, and both go on.
+/// Each invalid operation fails once, the target memory is unchanged, and both endpoints continue.
 #[test]
-fn what_may_not_be_is_refused_and_changes_nothing() {
+fn invalid_atomics_are_refused_by_the_target_and_change_nothing() {
     let mut w = World::new(2, 5, BAD);
     let base = region(&mut w, 64);
     let readable = w.hosts[1].memory.alloc(64);
@@ -241,7 +245,7 @@ fn what_may_not_be_is_refused_and_changes_nothing() {
             }
             let asked = Asked { op: *op, segs, operand, fetch, ..Asked::default() };
             asked.ask(&mut w, 0, 1, context).unwrap();
-            // A fetching atomic reads a region that may only be written.
+            // This fetching atomic reads a region that peers may only write.
             let shows = fetch && segs[0].2 == 9;
             expected.push((context, if shows { bad_key } else { *end }));
             context += 1;
@@ -259,7 +263,7 @@ fn what_may_not_be_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn what_cannot_be_asked_is_refused_at_the_call() {
+fn invalid_atomics_are_refused_at_the_call() {
     let mut w = World::new(2, 6, Faults::default());
     region(&mut w, 4096);
     let long = [1; 1032];
@@ -289,9 +293,10 @@ fn what_cannot_be_asked_is_refused_at_the_call() {
     assert_eq!(refused(injected), None);
 }
 
-/// The packet of one is longer than a narrow path carries: it is not cut, but routers may.
+/// The packet of an atomic is longer than a narrow path carries. The engine does not cut it, but
+/// routers may fragment it.
 #[test]
-fn narrow_paths_carry_long_ones() {
+fn narrow_paths_carry_long_atomics() {
     let mut w = World::with(2, 7, Faults::default(), |config, _| config.max_packet = 576);
     let base = region(&mut w, 1024);
     let asked =
@@ -303,10 +308,10 @@ fn narrow_paths_carry_long_ones() {
     assert_eq!(w.hosts[1].memory.get(base, 1024), [1; 1024]);
 }
 
-/// What a peer that is gone has done nobody knows; but it ends, once.
+/// An atomic to a lost peer may or may not have been executed, but it ends, once.
 #[test]
-fn they_end_with_their_peer() {
-    // A link has no network that loses.
+fn atomics_end_with_their_peer() {
+    // A shared-memory channel has no network that loses packets.
     for muted in [false, true].into_iter().filter(|muted| !(*muted && LINKED)) {
         let mut w = World::new(2, 8, Faults::default());
         region(&mut w, 8);
@@ -316,7 +321,7 @@ fn they_end_with_their_peer() {
             Asked { fetch: n % 2 == 0, ..Asked::default() }.ask(&mut w, 0, 1, n).unwrap();
         }
         if muted {
-            // Requests arrive, and nothing comes back.
+            // Requests arrive, but no packet comes back.
             w.mute = Some(|src, _| src.ip() == std::net::IpAddr::from([10, 0, 0, 2]));
         } else {
             w.hosts[1].dead = true;
@@ -329,9 +334,9 @@ fn they_end_with_their_peer() {
     }
 }
 
-/// The target learns what was changed, and where.
+/// The target is notified of what was changed, and where.
 #[test]
-fn they_are_told_of_where_that_is_wanted() {
+fn atomics_are_reported_to_the_target_if_requested() {
     let mut w = World::new(2, 9, BAD);
     w.hosts[1].engine.report_accesses();
     region(&mut w, 8);
@@ -358,9 +363,9 @@ fn they_are_told_of_where_that_is_wanted() {
     assert_eq!(kinds.iter().filter(|kind| **kind == OpKind::Fetch).count(), 2);
 }
 
-/// One packet there and one back, as for two messages, and an acknowledgement of each at most.
+/// A fetching atomic takes one packet each way, and at most one acknowledgement for each.
 #[test]
-fn one_that_fetches_is_a_packet_there_and_a_packet_back() {
+fn fetching_atomic_takes_one_packet_each_way() {
     const COUNT: u64 = 50;
     let mut w = World::new(2, 10, Faults::default());
     region(&mut w, 8);

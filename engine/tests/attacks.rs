@@ -1,5 +1,4 @@
-//! Single packets with which somebody on the path, or a peer that is broken, could do harm, and that they
-//! do not.
+//! Single packets by which an attacker on the path, or a broken peer, could do harm.
 
 mod world;
 
@@ -46,12 +45,12 @@ fn recv(w: &mut World, at: usize, tag: u64, len: u64) -> u64 {
     base
 }
 
-/// How the operation with this context ended at a host.
+/// Returns the status of the operation with this context at a host, if it has ended.
 fn end(w: &World, at: usize, context: u64) -> Option<Result<(), OpError>> {
     w.hosts[at].done.iter().find(|c| c.context == context).map(|c| c.status)
 }
 
-/// Two hosts of which host 0 has sent a message, and the last request that it sent.
+/// Creates two hosts of which host 0 has sent a message. Returns the last request that it sent.
 fn acquainted(seed: u64) -> (World, Request, StdRequest) {
     acquainted_in(World::new(2, seed, Faults::default()))
 }
@@ -62,7 +61,7 @@ fn acquainted_in(mut w: World) -> (World, Request, StdRequest) {
     send(&mut w, 0, 1, 10);
     assert!(w.run(Span::secs(1), |w| end(w, 0, 1).is_some() && end(w, 1, 1).is_some()));
     let (pds, ses) = last_request(&w);
-    // The context is known by now, and so is its number at host 1.
+    // The peer's number of the context is known by now.
     let number = w.tap.as_ref().unwrap().iter().find_map(|seen| match parse(&seen.bytes) {
         Ok(Packet::Ack { pds, .. }) => Some(pds.spdcid),
         _ => None,
@@ -79,7 +78,7 @@ fn last_request(w: &World) -> (Request, StdRequest) {
     last.unwrap()
 }
 
-/// Host 1 gets a packet as if host 0 had sent it.
+/// Delivers a packet to host 1 as if host 0 had sent it.
 fn forge(w: &mut World, pds: Request, ses: StdRequest, payload: &[u8]) {
     let packet = Packet::Request { pds, ses: Ses::Std(ses), payload };
     let mut bytes = vec![0; packet.len()];
@@ -89,8 +88,8 @@ fn forge(w: &mut World, pds: Request, ses: StdRequest, payload: &[u8]) {
     w.inject(src, dst, PacketMarks::default(), &bytes);
 }
 
-/// Telemetry that breaks a rule, or stands before a packet that it is not for, is counted and dropped with that packet;
-/// one that nobody asked for is passed over.
+/// Telemetry that is malformed, or precedes a packet of the wrong kind, is counted and dropped
+/// together with that packet. Valid telemetry that was not requested is ignored.
 #[test]
 fn malformed_telemetry_is_counted_and_dropped() {
     let (mut w, pds, ses) = acquainted(11);
@@ -128,7 +127,8 @@ fn malformed_telemetry_is_counted_and_dropped() {
     assert_eq!(w.hosts[1].memory.get(base, 10), [7; 10]);
 }
 
-/// The packet after `pds` of the message after `ses`, which is longer than this packet.
+/// Returns the headers of the packet after `pds`, of the message after `ses`, which is longer than
+/// the packet.
 fn next(pds: &Request, ses: &StdRequest, length: u32) -> (Request, StdRequest) {
     let psn = Psn(pds.psn.0.wrapping_add(1));
     let pds = Request { psn, clear_psn_offset: -1, ..*pds };
@@ -141,7 +141,7 @@ fn next(pds: &Request, ses: &StdRequest, length: u32) -> (Request, StdRequest) {
     (pds, ses)
 }
 
-/// Both hosts exchange a message each way, and nothing is kept.
+/// Checks that both hosts can exchange a message each way and that no state is left.
 fn all_is_well(w: &mut World) {
     for at in [0, 1] {
         send(w, at, 500, 40_000);
@@ -162,13 +162,15 @@ fn all_is_well(w: &mut World) {
     }
 }
 
-/// The message to come is taken for the rest of another one, which is not what it says of itself.
+/// A forged packet makes the next message look like the continuation of another one, which
+/// contradicts its header.
 #[test]
-fn a_packet_that_contradicts_what_came_before_ends_the_context_at_both_ends() {
+fn contradictory_packet_ends_the_context_at_both_ends() {
     for waiting in [false, true] {
         let (mut w, mut pds, mut ses) = acquainted(1);
         if waiting {
-            // A rendezvous that nobody receives: it keeps its context open, and asks for signs of life.
+            // The rendezvous has no receive, so it keeps its context open and asks for signs of
+            // life.
             send(&mut w, 0, 9, 100_000);
             w.run(Span::millis(5), |_| false);
             let last = last_request(&w);
@@ -184,7 +186,7 @@ fn a_packet_that_contradicts_what_came_before_ends_the_context_at_both_ends() {
         if waiting {
             assert_eq!(end(&w, 0, 9), Some(Err(OpError::Closed)));
         }
-        // A message whose head was seen tells its receive that the rest does not come.
+        // A message whose header was received reports to its receive that the rest will not arrive.
         recv(&mut w, 1, 77, 5000);
         w.run(Span::millis(1), |_| false);
         assert_eq!(end(&w, 1, 77), Some(Err(OpError::Closed)));
@@ -196,9 +198,10 @@ fn a_packet_that_contradicts_what_came_before_ends_the_context_at_both_ends() {
     }
 }
 
-/// A packet on a known context that names another instance, or another port, than the one that was introduced is dropped.
+/// A packet on a known context is dropped if it names another instance or port than the verified
+/// one.
 #[test]
-fn a_request_of_another_instance_changes_nothing() {
+fn request_of_another_instance_changes_nothing() {
     for bit in [0, 1 << 3, 1 << 16, 1 << 31] {
         let (mut w, pds, ses) = acquainted(4);
         let (pds, ses) = next(&pds, &ses, 10);
@@ -219,9 +222,9 @@ fn a_request_of_another_instance_changes_nothing() {
     }
 }
 
-/// A sender cannot tell a message twice.
+/// A sender never sends the first packet of a message twice under different PSNs.
 #[test]
-fn a_first_packet_that_comes_twice_is_refused() {
+fn repeated_first_packet_is_refused() {
     let (mut w, pds, ses) = acquainted(2);
     let (pds, ses) = next(&pds, &ses, 5000);
     forge(&mut w, pds, ses, &[1; 100]);
@@ -231,18 +234,18 @@ fn a_first_packet_that_comes_twice_is_refused() {
     w.run(Span::millis(1), |_| false);
     let ended = w.hosts[1].done.iter().filter(|c| c.context == 1 && c.status.is_err()).count();
     assert_eq!(ended, 1, "the receive that met it ends");
-    // The sender learns of it by its next message.
+    // The sender notices the end of the context by its next message.
     send(&mut w, 0, 6, 10);
     assert!(w.run(Span::secs(1), |w| end(w, 0, 6) == Some(Err(OpError::Closed))));
     all_is_well(&mut w);
 }
 
 #[test]
-fn the_end_of_contexts_that_contradict_themselves_is_said_again() {
+fn end_of_contradictory_contexts_is_sent_again() {
     let (mut w, pds, ses) = acquainted(3);
     let (pds, ses) = next(&pds, &ses, 5000);
     forge(&mut w, pds, ses, &[1; 100]);
-    // Whatever the receiver says gets lost for a while.
+    // All packets of the receiver are lost for a while.
     w.mute = Some(|src, _| src.ip().to_string() == "10.0.0.2");
     send(&mut w, 0, 6, 3000);
     w.run(Span::millis(500), |_| false);
@@ -254,16 +257,17 @@ fn the_end_of_contexts_that_contradict_themselves_is_said_again() {
     all_is_well(&mut w);
 }
 
-/// Nobody will send the rest, although the peer whose message it seems to be lives and uses the context.
+/// No sender will send the rest, although the peer that seems to be the sender lives and uses the
+/// context.
 #[test]
-fn half_a_message_that_its_sender_does_not_know_ends() {
+fn incomplete_message_unknown_to_its_sender_ends() {
     for forged_ahead in [0, 20] {
         let (mut w, pds, ses) = acquainted(5);
         let region = w.hosts[1].memory.put(&pattern(100));
         w.hosts[1].memory.register(7, region, 100, true, false);
         recv(&mut w, 1, 77, 5000);
         let (pds, ses) = next(&pds, &ses, 5000);
-        // So far ahead that nothing comes to contradict it.
+        // The PSN is so far ahead that no genuine packet contradicts it.
         let psn = Psn(pds.psn.0.wrapping_add(1000));
         let message_id = ses.message_id.wrapping_add(forged_ahead);
         let ses = StdRequest { match_bits: 77, message_id, ..ses };
@@ -287,9 +291,9 @@ fn half_a_message_that_its_sender_does_not_know_ends() {
     }
 }
 
-/// Offsets that a peer names are added to lengths.
+/// Offsets from the peer are added to lengths, which must not overflow.
 #[test]
-fn an_offer_beyond_the_end_of_the_address_space_is_refused() {
+fn offer_beyond_the_address_space_is_refused() {
     for (room, offset) in [(50_000, u64::MAX), (50_000, u64::MAX - 40_000), (0, u64::MAX)] {
         let (mut w, pds, ses) = acquainted(4);
         recv(&mut w, 1, 7, room);
@@ -318,10 +322,10 @@ fn an_offer_beyond_the_end_of_the_address_space_is_refused() {
     }
 }
 
-/// There is no room for a message that comes in one packet; it meets a receive, and waits for an offer that its
-/// sender, who knows nothing of it, will not make.
+/// A message that arrives in one packet finds no room and is deferred. It matches a receive and
+/// waits for an offer that will never come, because the supposed sender does not know the message.
 #[test]
-fn a_deferred_message_that_is_never_offered_ends() {
+fn deferred_message_that_is_never_offered_ends() {
     let cramped = World::with(2, 6, Faults::default(), |config, _| config.unexpected_bytes = 0);
     let (mut w, pds, ses) = acquainted_in(cramped);
     let (pds, ses) = next(&pds, &ses, 100);
@@ -330,16 +334,16 @@ fn a_deferred_message_that_is_never_offered_ends() {
     assert_eq!(w.hosts[1].engine.counters().0.rx_deferred, 1);
     w.run(Span::secs(25), |_| false);
     assert_eq!(end(&w, 1, 77), Some(Err(OpError::Closed)));
-    // The sender learns of it by its next message.
+    // The sender notices the end of the context by its next message.
     send(&mut w, 0, 6, 10);
     assert!(w.run(Span::secs(1), |w| end(w, 0, 6) == Some(Err(OpError::Closed))));
     all_is_well(&mut w);
 }
 
-/// A receive ends when what was offered to it cannot be read, although packets of the message are missing; what
-/// comes after the message must not wait for those for ever.
+/// A receive ends when the offered message cannot be read although packets of the message are
+/// missing. Later messages must not wait for those packets for ever.
 #[test]
-fn half_a_message_behind_one_that_could_not_be_read_ends() {
+fn incomplete_message_behind_an_unreadable_one_ends() {
     let (mut w, pds, ses) = acquainted(7);
     recv(&mut w, 1, 76, 50_000);
     recv(&mut w, 1, 77, 5000);
@@ -363,12 +367,12 @@ fn half_a_message_behind_one_that_could_not_be_read_ends() {
     w.run(Span::millis(100), |_| false);
     assert!(matches!(end(&w, 1, 76), Some(Err(OpError::Remote(_)))), "{:?}", end(&w, 1, 76));
     let (pds, ses) = next(&pds, &ses, 5000);
-    // So far ahead that nothing comes to contradict it.
+    // The PSN is so far ahead that no genuine packet contradicts it.
     let psn = Psn(pds.psn.0.wrapping_add(1000));
     forge(&mut w, Request { psn, ..pds }, StdRequest { match_bits: 77, ..ses }, &[0xee; 100]);
     w.run(Span::secs(25), |_| false);
     assert_eq!(end(&w, 1, 77), Some(Err(OpError::Closed)));
-    // The sender learns of it by its next message.
+    // The sender notices the end of the context by its next message.
     send(&mut w, 0, 6, 10);
     assert!(w.run(Span::secs(1), |w| end(w, 0, 6) == Some(Err(OpError::Closed))));
     all_is_well(&mut w);

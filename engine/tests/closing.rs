@@ -1,4 +1,4 @@
-//! An endpoint that closes before a peer has heard that what it sent arrived.
+//! Shutdown of an endpoint before its peers have received acknowledgements of what they sent.
 
 mod world;
 
@@ -8,10 +8,10 @@ use squall_base::{Span, Time};
 use squall_engine::*;
 use world::*;
 
-/// After this time whoever waits for an acknowledgement sends again.
+/// Time within which a sender that waits for an acknowledgement retransmits.
 const PATIENT: Span = Span::millis(200);
 
-/// No process waits longer for its peers.
+/// Longest time that a process waits for its peers at shutdown.
 const LONG: Span = Span::secs(30);
 
 fn world(seed: u64) -> World {
@@ -61,7 +61,7 @@ fn from_receiver(src: SocketAddr, _: &[u8]) -> bool {
     src.ip().to_string() == "10.0.0.2"
 }
 
-/// A message that arrived; its sender has not heard of it.
+/// Creates a world in which a message has arrived whose sender has received no acknowledgement.
 fn unconfirmed(seed: u64) -> World {
     let mut w = world(seed);
     for context in 1..=2 {
@@ -76,7 +76,8 @@ fn unconfirmed(seed: u64) -> World {
     w
 }
 
-/// Host 1 closes as a process does that ends: until nobody needs it. When that was.
+/// Closes host 1 like a process that exits, as soon as no peer needs it. Returns the time at which
+/// that is.
 fn leave(w: &mut World) -> Time {
     close(w, 1)
 }
@@ -92,7 +93,7 @@ fn close(w: &mut World, at: usize) -> Time {
 }
 
 #[test]
-fn who_closes_stays_until_its_peers_know_that_what_they_sent_arrived() {
+fn closing_endpoint_stays_until_its_peers_have_their_acknowledgements() {
     let mut w = unconfirmed(1);
     w.mute = None;
     let begun = w.now;
@@ -103,7 +104,7 @@ fn who_closes_stays_until_its_peers_know_that_what_they_sent_arrived() {
 }
 
 #[test]
-fn who_closes_does_not_wait_where_everything_is_known() {
+fn closing_endpoint_does_not_wait_if_everything_is_acknowledged() {
     let mut w = unconfirmed(2);
     w.mute = None;
     assert!(w.run(Span::secs(1), |w| end(w, 0, 2).is_some()));
@@ -113,7 +114,7 @@ fn who_closes_does_not_wait_where_everything_is_known() {
 }
 
 #[test]
-fn who_closes_does_not_wait_for_a_peer_that_is_gone() {
+fn closing_endpoint_does_not_wait_for_a_lost_peer() {
     let mut w = unconfirmed(3);
     (w.mute, w.refuses) = (None, true);
     w.crash(0);
@@ -127,7 +128,7 @@ fn who_closes_does_not_wait_for_a_peer_that_is_gone() {
     let left = leave(&mut w);
     assert!(left.since(begun) <= Span::secs(3), "nobody says so: {:?}", left.since(begun));
 
-    // One of which nothing was heard for so long that it would have asked again.
+    // The peer was silent for so long that it would have retransmitted.
     let mut w = unconfirmed(5);
     w.hosts[0].stopped = true;
     w.run(Span::secs(5), |_| false);
@@ -136,7 +137,7 @@ fn who_closes_does_not_wait_for_a_peer_that_is_gone() {
     assert!(left.since(begun) <= Span::millis(2), "{:?}", left.since(begun));
 }
 
-/// Two that know each other.
+/// Creates two hosts that have verified each other.
 fn acquainted(seed: u64, adjust: impl Fn(&mut Config)) -> World {
     let mut w = World::with(2, seed, Faults::default(), |config, _| adjust(config));
     receive(&mut w, 1);
@@ -147,7 +148,7 @@ fn acquainted(seed: u64, adjust: impl Fn(&mut Config)) -> World {
 
 /// fi_endpoint(3): outstanding operations are discarded, with no completions reported.
 #[test]
-fn who_closes_does_not_wait_for_receives() {
+fn closing_endpoint_does_not_wait_for_receives() {
     for (seed, len, level) in [(6, 100_000, Level::Default), (7, 100, Level::Match)] {
         let mut w = acquainted(seed, |_| {});
         send_bytes(&mut w, 2, len, level);
@@ -157,7 +158,7 @@ fn who_closes_does_not_wait_for_receives() {
         assert!(w.run(Span::millis(1), |w| w.hosts[0].engine.idle()), "a message of {len}");
         assert_eq!(end(&w, 0, 2), None, "without a word");
         close(&mut w, 0);
-        // Who receives it later has its bytes, or learns that nobody has them.
+        // A later receive gets the data, or an error if no process has it.
         w.refuses = true;
         receive_bytes(&mut w, 2, len);
         assert!(w.run(DEADLINE * 2, |w| end(w, 1, 2).is_some()), "a receive of {len} ends");
@@ -165,9 +166,9 @@ fn who_closes_does_not_wait_for_receives() {
     }
 }
 
-/// What has a receive goes on, and what was complete when it was copied is waited for.
+/// A send with a receive continues, and sends that completed when they were copied are waited for.
 #[test]
-fn who_closes_finishes_what_is_read_and_what_it_believes_sent() {
+fn closing_endpoint_finishes_reads_and_completed_sends() {
     let mut w = acquainted(8, |_| {});
     send_bytes(&mut w, 2, 1_000_000, Level::Default);
     receive_bytes(&mut w, 2, 1_000_000);
@@ -177,7 +178,7 @@ fn who_closes_finishes_what_is_read_and_what_it_believes_sent() {
     assert!(w.run(Span::secs(1), |w| end(w, 1, 2).is_some() && end(w, 0, 2).is_some()));
     assert_eq!((end(&w, 1, 2), end(&w, 0, 2)), (Some(Ok(())), Some(Ok(()))));
 
-    // The receiver keeps none that it has no receive for: the sender does, in copies.
+    // The receiver keeps no message without a receive, so the sender keeps copies.
     let mut w = acquainted(9, |config| config.max_unexpected = 0);
     send_bytes(&mut w, 2, 5000, Level::Default);
     w.run(Span::secs(1), |_| false);

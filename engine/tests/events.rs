@@ -1,4 +1,4 @@
-//! What the user learns of peers' accesses to its memory, when it wants to know of all of them.
+//! Reports of peers' accesses to a user that requested all of them.
 
 mod world;
 
@@ -8,7 +8,7 @@ use world::*;
 
 const KEY: u64 = 7;
 
-/// A network that loses, repeats and reorders.
+/// A network that drops, duplicates and reorders packets.
 const BAD: Faults = Faults {
     drop: 0.05,
     duplicate: 0.1,
@@ -25,7 +25,7 @@ struct Access {
     read: bool,
 }
 
-/// Host 0 accesses memory of host 1, in ranges of the lengths given.
+/// Accesses memory of host 1 from host 0, in ranges of the given lengths.
 fn access(w: &mut World, lens: &[u64], data: Option<u64>, read: bool) {
     let peer = w.peer(0, 1);
     let total = lens.iter().sum();
@@ -40,14 +40,14 @@ fn access(w: &mut World, lens: &[u64], data: Option<u64>, read: bool) {
     w.submit(0, if read { op.read() } else { op.write() }).unwrap();
 }
 
-/// Host 1's memory, registered, and the region.
+/// Registers memory of host 1 and returns the region.
 fn region(w: &mut World, len: usize) -> RegionId {
     let base = w.hosts[1].memory.alloc(len);
     w.hosts[1].memory.register(KEY, base, len as u64, true, true)
 }
 
 #[test]
-fn every_access_is_told_once_when_it_is_whole() {
+fn every_finished_access_is_reported_once() {
     for seed in 0..10 {
         let mut w = World::new(2, seed, BAD);
         w.hosts[1].engine.report_accesses();
@@ -82,9 +82,9 @@ fn every_access_is_told_once_when_it_is_whole() {
     }
 }
 
-/// Refused accesses are none.
+/// A refused access is not an access.
 #[test]
-fn refused_accesses_are_not_told() {
+fn refused_accesses_are_not_reported() {
     let mut w = World::new(2, 3, Faults::default());
     w.hosts[1].engine.report_accesses();
     region(&mut w, 100);
@@ -95,9 +95,9 @@ fn refused_accesses_are_not_told() {
     assert!(w.hosts[1].done.is_empty());
 }
 
-/// Each range of an operation is an access.
+/// Each range of an operation counts as an access.
 #[test]
-fn ranges_are_told_one_by_one() {
+fn ranges_are_reported_one_by_one() {
     let mut w = World::new(2, 4, BAD);
     w.hosts[1].engine.report_accesses();
     region(&mut w, 10_000);

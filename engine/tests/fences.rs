@@ -1,4 +1,4 @@
-//! Fenced operations, and the order that is promised: what begins only when others have ended.
+//! Fenced operations and promised orders: operations that start only when others have ended.
 
 mod world;
 
@@ -11,7 +11,7 @@ const FENCED: Options = Options { fence: true, ..DELIVERED };
 const DELIVERED: Options =
     Options { inject: false, level: Level::Delivery, visibility: Visibility::Entry, fence: false };
 
-/// A network that loses and reorders.
+/// A network that drops and reorders packets.
 const BAD: Faults = Faults {
     drop: 0.05,
     duplicate: 0.05,
@@ -22,14 +22,14 @@ const BAD: Faults = Faults {
     first_set: false,
 };
 
-/// Host 1 registers `len` bytes, zeroed; where.
+/// Registers `len` zero bytes at host 1 and returns their address.
 fn region(w: &mut World, len: usize) -> u64 {
     let base = w.hosts[1].memory.alloc(len);
     w.hosts[1].memory.register(KEY, base, len as u64, true, true);
     base
 }
 
-/// Host 0 writes `len` bytes of `value` at `address`.
+/// Writes `len` bytes of `value` from host 0 to `address`.
 fn write(w: &mut World, address: u64, len: u64, value: u8, options: Options) {
     let peer = w.peer(0, 1);
     let base = w.hosts[0].memory.put(&vec![value; len as usize]);
@@ -48,13 +48,13 @@ fn read(w: &mut World, address: u64, len: u64, context: u64) -> u64 {
 }
 
 #[test]
-fn a_fenced_write_finds_all_that_came_before_in_place() {
+fn fenced_write_takes_effect_after_all_earlier_operations() {
     for seed in 0..20 {
         let mut w = World::new(2, seed, BAD);
         let base = region(&mut w, 40_001);
         write(&mut w, 0, 40_000, 1, DELIVERED);
         write(&mut w, 40_000, 1, 2, FENCED);
-        // What follows a fence waits as well.
+        // Operations behind a fenced one wait as well.
         write(&mut w, 0, 10, 3, DELIVERED);
         let flag = |w: &World| w.hosts[1].memory.get(base + 40_000, 1)[0] == 2;
         let after = |w: &World| w.hosts[1].memory.get(base, 10).contains(&3);
@@ -68,9 +68,9 @@ fn a_fenced_write_finds_all_that_came_before_in_place() {
     }
 }
 
-/// The parts of an operation do not wait for each other, nor for ever.
+/// The parts of one operation wait neither for each other nor for ever.
 #[test]
-fn a_fenced_operation_of_several_ranges_ends() {
+fn fenced_operation_of_several_ranges_ends() {
     let mut w = World::new(2, 5, BAD);
     region(&mut w, 1000);
     write(&mut w, 0, 100, 1, DELIVERED);
@@ -88,9 +88,9 @@ fn a_fenced_operation_of_several_ranges_ends() {
     assert_eq!(w.hosts[0].engine.counters().0.op_errors, 0);
 }
 
-/// What never begins ends with its peer, once.
+/// Parked operations end with their peer, once.
 #[test]
-fn what_waits_for_a_dead_peer_ends() {
+fn parked_operations_to_a_dead_peer_end() {
     let mut w = World::new(2, 6, Faults::default());
     region(&mut w, 1000);
     w.hosts[1].dead = true;
@@ -103,9 +103,9 @@ fn what_waits_for_a_dead_peer_ends() {
     assert_eq!(w.hosts[0].done.len(), 3);
 }
 
-/// The fence of one peer does not concern another.
+/// A fence for one peer does not delay operations to another.
 #[test]
-fn a_fence_is_a_peers() {
+fn fence_concerns_only_one_peer() {
     let mut w = World::new(3, 7, Faults::default());
     region(&mut w, 1000);
     w.hosts[1].dead = true;
@@ -121,9 +121,10 @@ fn a_fence_is_a_peers() {
     assert!(w.run(Span::secs(1), |w| w.hosts[0].done.iter().any(|done| done.context == 9)));
 }
 
-/// Without the promise a short read overtakes a long write where packets are reordered: the promise is what keeps it.
+/// Without the promise a short read overtakes a long write where packets are reordered, so the test
+/// shows the effect of the promise.
 #[test]
-fn reads_come_after_writes_and_writes_after_reads_where_that_was_promised() {
+fn promised_order_of_reads_and_writes_is_kept() {
     let (reads, writes) = (OperationClasses::READ, OperationClasses::WRITE);
     let order = Order::NONE.with(reads, writes).with(writes, reads | writes);
     let mut early = [0; 2];

@@ -1,4 +1,5 @@
-//! Endpoints that meet for the first time, or again, and strangers who would like to.
+//! Endpoints that contact each other for the first time or again, and unverified peers that try to
+//! interfere.
 
 mod world;
 
@@ -50,7 +51,7 @@ fn recv(w: &mut World, at: usize, tag: u64, len: u64) -> u64 {
     base
 }
 
-/// How the operation with this context ended at a host.
+/// Returns the status of the operation with this context at a host, if it has ended.
 fn end(w: &World, at: usize, context: u64) -> Option<Result<(), OpError>> {
     w.hosts[at].done.iter().find(|c| c.context == context).map(|c| c.status)
 }
@@ -59,7 +60,7 @@ fn counters(w: &World, at: usize) -> Counters {
     *w.hosts[at].engine.counters().0
 }
 
-/// A request that opens a context, as somebody who listens at `port` would send it.
+/// Builds a request that opens a context, as an endpoint that listens at `port` would send it.
 fn syn(opcode: Opcode, port: u16, tag: u16, number: u16, payload: &[u8]) -> Vec<u8> {
     let pds = Request {
         mode: Mode::Rud,
@@ -98,13 +99,13 @@ fn syn(opcode: Opcode, port: u16, tag: u16, number: u16, payload: &[u8]) -> Vec<
     bytes
 }
 
-/// Host `to` gets a packet from `src`.
+/// Delivers a packet from `src` to host `to`.
 fn strike(w: &mut World, src: SocketAddr, to: usize, bytes: &[u8]) {
     let dst = w.hosts[to].addr;
     w.inject(src, dst, PacketMarks::default(), bytes);
 }
 
-/// What host `at` has sent to `dst` since the tap was opened: packets and bytes.
+/// Returns the numbers of packets and bytes that were sent to `dst` since the tap was opened.
 fn sent_to(w: &World, dst: SocketAddr) -> (usize, usize) {
     let seen = w.tap.as_ref().unwrap().iter().filter(|seen| seen.dst.ip() == dst.ip());
     seen.fold((0, 0), |(packets, bytes), seen| (packets + 1, bytes + seen.bytes.len()))
@@ -117,11 +118,11 @@ fn first_contact_costs_one_round_trip_and_later_contexts_none() {
     let begin = w.now;
     send(&mut w, 0, 1, 5, 10);
     assert!(w.run(Span::secs(1), |w| end(w, 1, 1005).is_some()));
-    // Five microseconds a way: there, back, and there again with the data; one more round trip if that has
-    // overtaken the introduction.
+    // One way takes five microseconds: a question, its answer, and the data. One more round trip
+    // follows if the data has overtaken the handshake.
     let took = w.now.since(begin);
     assert!(took < Span::micros(15 + 22), "{took:?}");
-    // Idle contexts close, and the next one needs no introduction.
+    // Idle contexts close, and the next context needs no handshake.
     w.run(Span::secs(200), |w| w.hosts.iter().all(|h| h.engine.contexts().count() == 0));
     let met = counters(&w, 1).rx_handshakes;
     recv(&mut w, 1, 6, 10);
@@ -129,10 +130,10 @@ fn first_contact_costs_one_round_trip_and_later_contexts_none() {
     send(&mut w, 0, 1, 6, 10);
     assert!(w.run(Span::secs(1), |w| end(w, 1, 1006).is_some()));
     let took = w.now.since(begin);
-    // There; the world looks for completions when the next thing happens, the acknowledgement.
+    // The data takes one way. The world sees the completion at the next event, the acknowledgement.
     assert!(took < Span::micros(12), "{took:?}");
     assert_eq!(counters(&w, 1).rx_handshakes, met);
-    // Nor does the other direction.
+    // The other direction needs no handshake either.
     recv(&mut w, 0, 7, 10);
     send(&mut w, 1, 0, 7, 10);
     assert!(w.run(Span::secs(1), |w| end(w, 0, 1007).is_some()));
@@ -140,7 +141,7 @@ fn first_contact_costs_one_round_trip_and_later_contexts_none() {
 }
 
 #[test]
-fn introductions_survive_what_networks_do() {
+fn handshakes_survive_loss_duplication_and_reordering() {
     for seed in 0..200 {
         let faults = Faults { drop: 0.3, duplicate: 0.3, reorder: 0.5, ..Faults::default() };
         let mut w = World::new(3, seed, faults);
@@ -154,9 +155,10 @@ fn introductions_survive_what_networks_do() {
     }
 }
 
-/// One packet from anybody put its bytes into a receive, and the true message was lost.
+/// Regression test: one packet from any address put its payload into a receive, and the genuine
+/// message was lost.
 #[test]
-fn a_forged_message_is_not_received() {
+fn forged_message_is_not_received() {
     let mut w = World::new(2, 2, Faults::default());
     let to = recv(&mut w, 1, 5, 64);
     let claimed = w.hosts[0].addr;
@@ -172,9 +174,9 @@ fn a_forged_message_is_not_received() {
     assert_eq!(w.hosts[1].memory.get(to, 64), [5; 64]);
 }
 
-/// One packet with another number of an instance ended a job.
+/// Regression test: one packet with another instance number ended a job.
 #[test]
-fn a_forged_packet_restarts_nobody() {
+fn forged_packet_restarts_no_peer() {
     let mut w = World::new(2, 3, Faults::default());
     send(&mut w, 0, 1, 1, 10);
     assert!(w.run(Span::secs(1), |w| end(w, 0, 1).is_some()));
@@ -207,9 +209,10 @@ fn a_forged_packet_restarts_nobody() {
     assert_eq!((end(&w, 0, 5), end(&w, 1, 1005)), (Some(Ok(())), Some(Ok(()))));
 }
 
-/// Contexts of one address took all there are, and new peers were neither let in nor told.
+/// Regression test: contexts of one address used up the limit, and new peers were neither admitted
+/// nor notified.
 #[test]
-fn a_flood_of_strangers_denies_nobody() {
+fn flood_of_unverified_peers_denies_no_service() {
     let mut w = World::new(2, 4, Faults::default());
     for number in 1..=u16::MAX {
         let forged = syn(Opcode::NoOp, STRANGER.port(), 1, number, &[]);
@@ -222,9 +225,9 @@ fn a_flood_of_strangers_denies_nobody() {
     assert!(w.run(Span::secs(1), |w| end(w, 1, 1005).is_some()));
 }
 
-/// A read of 56 bytes was answered by 692 kB to an address that nobody had proven.
+/// Regression test: a read of 56 bytes was answered by 692 kB to an unverified address.
 #[test]
-fn strangers_get_no_more_than_they_send() {
+fn unverified_peers_receive_no_more_than_they_send() {
     let mut w = World::new(2, 5, Faults::default());
     let base = w.hosts[1].memory.alloc(1 << 20);
     w.hosts[1].memory.register(5, base, 1 << 20, true, true);
@@ -259,9 +262,10 @@ fn strangers_get_no_more_than_they_send() {
     assert_eq!(w.hosts[1].engine.peers().find(STRANGER), None);
 }
 
-/// Numbers and PSNs told each other: outputs of one small generator, contexts counted from one.
+/// Regression test: context numbers and PSNs were predictable from each other, because one small
+/// generator produced both and contexts were counted from one.
 #[test]
-fn what_peers_see_of_each_other_does_not_repeat() {
+fn values_visible_to_peers_do_not_repeat() {
     let mut seen: Vec<(u16, u32)> = Vec::new();
     for seed in 0..20 {
         let mut w = World::new(3, seed, Faults::default());
@@ -286,9 +290,10 @@ fn what_peers_see_of_each_other_does_not_repeat() {
     assert!(numbers >= seen.len() - 2 && psns >= seen.len() - 2, "{seen:x?}");
 }
 
-/// A host whose process was replaced: the new one is believed because it answers at the address.
+/// The process at an address is replaced. The new one is accepted because it answers at the
+/// address.
 #[test]
-fn whoever_is_at_an_address_may_be_followed_by_another() {
+fn instance_at_an_address_may_be_succeeded_by_another() {
     let mut w = World::new(2, 6, Faults::default());
     send(&mut w, 0, 1, 1, 10);
     assert!(w.run(Span::secs(1), |w| end(w, 0, 1).is_some()));
@@ -296,7 +301,7 @@ fn whoever_is_at_an_address_may_be_followed_by_another() {
     w.run(Span::millis(1), |_| false);
     let port = w.hosts[1].addr.port();
     w.hosts[1].engine = Engine::new(engine_config(4711, port), pdc_config(4711));
-    // The new one talks first, or is talked to.
+    // Either the new process sends first, or the other host does.
     send(&mut w, 1, 0, 3, 10);
     recv(&mut w, 0, 3, 10);
     assert!(w.run(Span::secs(5), |w| end(w, 0, 1003).is_some() && end(w, 0, 2).is_some()));
@@ -307,9 +312,9 @@ fn whoever_is_at_an_address_may_be_followed_by_another() {
     assert!(w.run(Span::secs(1), |w| end(w, 1, 1004).is_some()));
 }
 
-/// A child that is spawned on the port of one that ended is not the old one restarted.
+/// A process that is spawned on the port of one that ended is not a restart of the old one.
 #[test]
-fn who_was_named_is_not_followed_by_another() {
+fn named_instance_is_not_succeeded_by_another() {
     let mut w = World::new(2, 7, Faults::default());
     let instance = |seed| engine_config(seed, 1).instance;
     let (addr, port) = (w.hosts[1].addr, w.hosts[1].addr.port());
@@ -327,7 +332,7 @@ fn who_was_named_is_not_followed_by_another() {
     send_to(&mut w, 0, old, 3, 10);
     assert!(w.run(Span::secs(30), |w| end(w, 0, 3).is_some()));
     assert!(end(&w, 0, 3).unwrap().is_err(), "the old one is gone");
-    // Somebody who was never there.
+    // No such instance ever existed.
     let nobody = w.hosts[0].engine.peer_at(addr, Instance::new(99));
     send_to(&mut w, 0, nobody, 4, 10);
     assert!(w.run(Span::secs(1), |w| end(w, 0, 4).is_some()));
@@ -335,14 +340,14 @@ fn who_was_named_is_not_followed_by_another() {
 }
 
 #[test]
-fn other_jobs_and_other_versions_are_told_so() {
+fn peers_of_other_jobs_or_versions_get_an_error() {
     let mut w = World::with(2, 8, Faults::default(), |config, _| {
         config.job_id = u32::from(config.port);
     });
     send(&mut w, 0, 1, 1, 10);
     assert!(w.run(Span::secs(1), |w| end(w, 0, 1).is_some()));
     assert_eq!(end(&w, 0, 1), Some(Err(OpError::Remote(ReturnCode::BadJobId))));
-    // What a build with another wire format would answer to our question.
+    // Builds what an endpoint with another wire format would answer to a question.
     let mut w = World::new(2, 9, Faults::default());
     w.hosts[1].dead = true;
     w.tap = Some(vec![]);
@@ -368,7 +373,7 @@ fn other_jobs_and_other_versions_are_told_so() {
     strike(&mut w, other, 0, &out);
     w.run(Span::millis(1), |_| false);
     assert_eq!(end(&w, 0, 1), Some(Err(OpError::OtherVersion { theirs })));
-    // And what we answer to one.
+    // The reverse case: the answer of this endpoint to a question in another wire format.
     w.tap = Some(vec![]);
     Handshake { stage: Stage::Hello, version: theirs, port: STRANGER.port(), ..asked }
         .emit(&mut out);
@@ -384,7 +389,7 @@ fn other_jobs_and_other_versions_are_told_so() {
 }
 
 #[test]
-fn nobody_there_is_an_error_soon_when_the_host_says_so() {
+fn absent_peer_fails_early_if_its_host_reports_it() {
     for (refused, longest) in [(true, Span::secs(5)), (false, Span::secs(12))] {
         let mut w = World::new(2, 10, Faults::default());
         w.hosts[1].dead = true;
@@ -401,10 +406,10 @@ fn nobody_there_is_an_error_soon_when_the_host_says_so() {
     }
 }
 
-/// As where a switch died before a job began, which all source ports of two hosts hash to: what one says to the other is
-/// heard all the same, by other ports, before it is given up.
+/// The case of a switch that failed before a job began and to which all source ports of the two
+/// hosts hash. Packets on other ports must get through before the peer is given up.
 #[test]
-fn a_peer_is_met_that_no_path_of_the_first_set_leads_to() {
+fn handshake_succeeds_if_all_paths_of_the_first_set_are_broken() {
     for seed in 0..16 {
         let mut w = World::new(2, seed, Faults { first_set: true, ..Faults::default() });
         recv(&mut w, 1, 1, 100);

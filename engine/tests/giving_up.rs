@@ -1,5 +1,5 @@
-//! Ends of contexts at one end only: whatever was under way ends, nobody who lives is taken for restarted,
-//! and everything works again afterwards.
+//! Contexts that end at one end only: every operation in flight ends, no living peer is taken for
+//! restarted, and everything works again afterwards.
 
 mod world;
 
@@ -11,7 +11,7 @@ use squall_engine::*;
 use squall_wire::{Fragment, Packet, Ses, parse};
 use world::*;
 
-/// Above the rendezvous threshold.
+/// A length above the rendezvous threshold.
 const LONG: u64 = 40_000;
 
 fn world(seed: u64) -> World {
@@ -49,7 +49,7 @@ fn recv(w: &mut World, at: usize, tag: u64, len: u64) {
     host.engine.receive(w.now, &mut host.memory, op).unwrap();
 }
 
-/// Host `at` reads from, or writes to, the region with `key` of the other one.
+/// Reads or writes the region with `key` of the other host, from host `at`.
 fn rma(w: &mut World, at: usize, write: bool, key: u64, len: u64) {
     let peer = w.peer(at, 1 - at);
     let base = w.hosts[at].memory.alloc(len as usize);
@@ -63,12 +63,12 @@ fn rma(w: &mut World, at: usize, write: bool, key: u64, len: u64) {
     w.submit(at, if write { op.write() } else { op.read() }).unwrap();
 }
 
-/// How operations of a kind ended at a host.
+/// Returns the statuses of ended operations of a kind at a host.
 fn ends(w: &World, at: usize, kind: OpKind) -> Vec<Result<(), OpError>> {
     w.hosts[at].done.iter().filter(|c| c.kind == kind).map(|c: &Completion| c.status).collect()
 }
 
-/// Both hosts exchange a message each way, and that works.
+/// Checks that both hosts can exchange a message each way.
 fn all_is_well(w: &mut World) {
     let before = [0, 1].map(|at| w.hosts[at].done.len());
     for at in [0, 1] {
@@ -90,7 +90,7 @@ fn inner(bytes: &[u8]) -> &[u8] {
     Fragment::read(bytes).map_or(bytes, |fragment| fragment.packet)
 }
 
-/// Whether a packet of `src` carries read data.
+/// Returns whether a packet of `src` carries read data.
 fn is_data(src: SocketAddr, bytes: &[u8]) -> bool {
     let data = matches!(parse(inner(bytes)), Ok(Packet::Request { ses: Ses::ResponseData(_), .. }));
     data && from(src, 0)
@@ -100,7 +100,7 @@ fn from(src: SocketAddr, host: u8) -> bool {
     src.ip().to_string() == format!("10.0.0.{}", host + 1)
 }
 
-/// Whether a packet is the first of a message.
+/// Returns whether a packet is the first of a message.
 fn is_first(bytes: &[u8]) -> bool {
     matches!(parse(inner(bytes)), Ok(Packet::Request { ses: Ses::Std(request), .. }) if request.som)
 }
@@ -109,7 +109,7 @@ fn is_ack(bytes: &[u8]) -> bool {
     matches!(parse(bytes), Ok(Packet::Ack { .. }))
 }
 
-/// Some packets of a message arrive, and then its sender is gone.
+/// Creates a world in which some packets of a message have arrived and its sender is gone.
 fn vanished(mute: fn(SocketAddr, &[u8]) -> bool) -> World {
     let mut w = world(1);
     recv(&mut w, 1, 1, 10_000);
@@ -122,29 +122,29 @@ fn vanished(mute: fn(SocketAddr, &[u8]) -> bool) -> World {
 }
 
 #[test]
-fn half_a_message_of_a_sender_that_vanished_ends() {
+fn incomplete_message_of_a_vanished_sender_ends() {
     let mut w = vanished(|_, bytes| !is_first(bytes));
     assert!(w.run(Span::secs(15), |w| !w.hosts[1].done.is_empty()), "it ends");
     assert_eq!(ends(&w, 1, OpKind::Recv), [Err(OpError::Unreachable)]);
 }
 
 #[test]
-fn half_a_message_without_its_beginning_is_forgotten() {
+fn incomplete_message_without_its_first_packet_is_forgotten() {
     let mut w = vanished(|_, bytes| is_first(bytes));
     assert!(w.hosts[1].engine.counters().0.unexpected_bytes > 0);
     w.run(Span::secs(15), |_| false);
     assert_eq!(w.hosts[1].engine.counters().0.unexpected_bytes, 0);
-    // It never met the receive, which ends because the sender that it names does.
+    // The message never matched the receive, which ends because the sender that it names is gone.
     assert_eq!(ends(&w, 1, OpKind::Recv), [Err(OpError::Unreachable)]);
     assert!(!w.hosts[1].engine.cancel(w.now, 1));
 }
 
 #[test]
-fn half_a_message_of_a_sender_that_gave_up_ends() {
+fn incomplete_message_of_a_sender_that_gave_up_ends() {
     for again in [false, true] {
         let mut w = world(2);
         recv(&mut w, 1, 1, 10_000);
-        // Half of a message arrives, and a write that is refused; the sender hears nothing.
+        // An incomplete message arrives, and a write that is refused; the sender receives nothing.
         w.mute = Some(|src, bytes| from(src, 1) || from(src, 0) && !is_first(bytes));
         send(&mut w, 0, 1, 10_000);
         rma(&mut w, 0, true, 99, 100);
@@ -152,7 +152,7 @@ fn half_a_message_of_a_sender_that_gave_up_ends() {
         assert_eq!(w.hosts[0].done.len(), 2);
         w.mute = None;
         if again {
-            // It goes on on another context, so this one will not be finished.
+            // The sender continues on another context, so this one will not be completed.
             recv(&mut w, 1, 2, 10);
             send(&mut w, 0, 2, 10);
             w.run(Span::millis(30), |_| false);
@@ -165,13 +165,13 @@ fn half_a_message_of_a_sender_that_gave_up_ends() {
     }
 }
 
-/// The receiver has fetched everything, and its acknowledgements do not arrive; all other traffic does.
+/// The receiver has read everything, and only its acknowledgements do not arrive.
 #[test]
-fn a_rendezvous_whose_answers_are_not_acknowledged_ends() {
+fn rendezvous_whose_answers_are_not_acknowledged_ends() {
     let mut w = world(3);
     recv(&mut w, 1, 1, LONG);
     send(&mut w, 0, 1, LONG);
-    // The receiver's first context is the one on which the header came; on another one it reads.
+    // The header arrived on the receiver's first context; the receiver reads on another one.
     static FIRST: AtomicU16 = AtomicU16::new(0);
     w.mute = Some(|src, bytes| {
         let number = match parse(bytes) {
@@ -186,7 +186,7 @@ fn a_rendezvous_whose_answers_are_not_acknowledged_ends() {
     assert_eq!(ends(&w, 1, OpKind::Recv), [Ok(())]);
     assert_eq!(ends(&w, 0, OpKind::Send), [Err(OpError::TimedOut)]);
     w.mute = None;
-    // The receiver does not know that its context is gone until it uses it.
+    // The receiver notices the end of its context only when it uses the context.
     rma(&mut w, 1, false, 7, 1000);
     assert!(w.run(Span::millis(1), |w| w.hosts[1].done.len() == 2));
     assert_eq!(ends(&w, 1, OpKind::Read), [Err(OpError::Closed)]);
@@ -195,7 +195,7 @@ fn a_rendezvous_whose_answers_are_not_acknowledged_ends() {
 
 /// The sender gives up on the context on which its receiver reads.
 #[test]
-fn a_reader_learns_that_it_was_given_up_and_not_that_its_peer_restarted() {
+fn reader_that_was_given_up_gets_no_restart_error() {
     let mut w = world(4);
     recv(&mut w, 1, 1, LONG);
     send(&mut w, 0, 1, LONG);
@@ -207,8 +207,8 @@ fn a_reader_learns_that_it_was_given_up_and_not_that_its_peer_restarted() {
     all_is_well(&mut w);
 }
 
-/// The reader's context, on which a read of it waits, is one that the sender, host 0, gave up on, and it does
-/// not know that yet; a rendezvous of host 0 waits for it.
+/// Creates a world in which host 0 has given up the context on which a read of host 1 waits, and
+/// host 1 does not know that yet. A rendezvous of host 0 waits for host 1.
 fn given_up(seed: u64) -> World {
     let mut w = world(seed);
     let region = w.hosts[0].memory.alloc(1000);
@@ -226,7 +226,7 @@ fn given_up(seed: u64) -> World {
 }
 
 #[test]
-fn a_receiver_that_cannot_read_says_so_to_the_sender() {
+fn receiver_that_cannot_read_notifies_the_sender() {
     let mut w = given_up(5);
     recv(&mut w, 1, 1, LONG);
     assert!(w.run(Span::secs(5), |w| w.hosts[0].done.len() == 1), "the send ends");
@@ -237,7 +237,7 @@ fn a_receiver_that_cannot_read_says_so_to_the_sender() {
 }
 
 #[test]
-fn the_word_that_nothing_will_be_read_is_said_again_elsewhere() {
+fn notification_that_nothing_will_be_read_moves_to_a_new_context() {
     let mut w = given_up(6);
     recv(&mut w, 1, 1, 0);
     assert!(w.run(Span::secs(5), |w| w.hosts[0].done.len() == 1), "the send ends");
@@ -246,10 +246,10 @@ fn the_word_that_nothing_will_be_read_is_said_again_elsewhere() {
     all_is_well(&mut w);
 }
 
-/// Both talk all the time, and one of them gives up, for it hears no acknowledgement for so long; then
-/// the other learns that, and so on: it must come to an end.
+/// Both hosts send all the time. One gives up because it receives no acknowledgement for so long,
+/// then the other is notified, and so on. This must come to an end.
 #[test]
-fn one_gives_up_and_both_go_on() {
+fn both_endpoints_continue_after_one_gave_up() {
     for seed in 0..4 {
         let mut w = world(100 + seed);
         let mut tag = 0;
@@ -275,7 +275,7 @@ fn one_gives_up_and_both_go_on() {
             let all = ends(w, at, OpKind::Send);
             all.into_iter().filter_map(Result::err).collect::<Vec<_>>()
         };
-        // Whatever was given up was reported, and truthfully.
+        // Every loss was reported, and correctly.
         assert!(errors(&w, 1).contains(&OpError::TimedOut));
         assert!(errors(&w, 0).iter().all(|error| *error == OpError::Closed));
         let before = [errors(&w, 0).len(), errors(&w, 1).len()];
@@ -286,13 +286,13 @@ fn one_gives_up_and_both_go_on() {
     }
 }
 
-/// A sender waits on one context and hears from its peer on another all the time.
+/// A sender waits on one context while its peer sends on another one all the time.
 #[test]
-fn a_forgotten_rendezvous_ends_however_talkative_the_peer() {
+fn forgotten_rendezvous_ends_even_if_the_peer_sends_much() {
     let mut w = World::with(2, 6, Faults::default(), |config, _| config.keepalive = Span::secs(20));
     send(&mut w, 0, 1, LONG);
     w.run(Span::millis(1), |_| false);
-    // The receiver believes that the sender is gone, and then talks to it.
+    // The receiver considers the sender gone, and then sends to it.
     w.mute = Some(|src, _| from(src, 0));
     rma(&mut w, 1, false, 7, 1000);
     assert!(w.run(Span::secs(12), |w| !w.hosts[1].done.is_empty()));
@@ -307,9 +307,9 @@ fn a_forgotten_rendezvous_ends_however_talkative_the_peer() {
 }
 
 #[test]
-fn a_context_on_which_a_write_was_refused_closes_when_it_is_idle() {
+fn context_of_a_refused_write_closes_when_idle() {
     let mut w = world(7);
-    // Long enough for the refusal to come before the last packet leaves.
+    // The write is long enough for the refusal to arrive before the last packet is sent.
     rma(&mut w, 0, true, 99, 4_000_000);
     assert!(w.run(Span::secs(5), |w| !w.hosts[0].done.is_empty()));
     assert!(matches!(ends(&w, 0, OpKind::Write)[..], [Err(OpError::Remote(_))]));
@@ -317,16 +317,16 @@ fn a_context_on_which_a_write_was_refused_closes_when_it_is_idle() {
     assert_eq!(w.hosts[0].engine.contexts().count(), 0);
 }
 
-/// What a process offered that is not there any more is not asked of the one after it.
+/// The successor of a process is not asked for what the process offered.
 #[test]
-fn an_offer_ends_with_the_process_that_made_it() {
+fn offer_ends_with_the_process_that_made_it() {
     let mut w = world(9);
     send(&mut w, 0, 1, LONG);
     w.run(Span::millis(5), |_| false);
     assert_eq!(w.hosts[1].engine.unexpected_messages(), 1);
     w.crash(0);
     w.restart(0, |_, _| {});
-    // Who is there now is learnt from its first message.
+    // The receiver learns of the new instance by its first message.
     recv(&mut w, 1, 2, 100);
     send(&mut w, 0, 2, 100);
     assert!(w.run(Span::secs(5), |w| ends(w, 1, OpKind::Recv) == [Ok(())]));
@@ -338,7 +338,8 @@ fn an_offer_ends_with_the_process_that_made_it() {
     all_is_well(&mut w);
 }
 
-/// Posts a receive of 100 bytes at host 0: from host 1, from anybody, or a buffer for many messages of anybody.
+/// Posts a receive of 100 bytes at host 0: from host 1, from any peer, or a multi-receive buffer
+/// for any peer.
 fn wait(w: &mut World, context: u64, source: Option<PeerId>, mode: RecvMode) {
     let base = w.hosts[0].memory.alloc(100);
     let host = &mut w.hosts[0];
@@ -355,7 +356,7 @@ fn wait(w: &mut World, context: u64, source: Option<PeerId>, mode: RecvMode) {
     host.engine.receive(w.now, &mut host.memory, op).unwrap();
 }
 
-/// Host 0 sends 8 bytes that are complete when they are copied, or leave no entry at all.
+/// Sends 8 bytes from host 0 that complete when they are copied, or leave no entry at all.
 fn send_short(w: &mut World, visibility: Visibility) {
     let peer = w.peer(0, 1);
     let base = w.hosts[0].memory.alloc(8);
@@ -371,7 +372,7 @@ fn send_short(w: &mut World, visibility: Visibility) {
     w.submit(0, op).unwrap();
 }
 
-/// Host 0 has met host 1, which dies.
+/// Creates a world in which host 0 has verified host 1, which then dies.
 fn widowed(seed: u64) -> World {
     let mut w = world(seed);
     recv(&mut w, 1, 9, 8);
@@ -382,7 +383,7 @@ fn widowed(seed: u64) -> World {
     w
 }
 
-/// The failed receives of host 0, by context; each says of whom nothing comes.
+/// Returns the failed receives of host 0 by context. Each names the lost peer.
 fn told(w: &World) -> Vec<(u64, OpError)> {
     let failed = w.hosts[0].done.iter().filter(|done| done.kind == OpKind::Recv);
     let failed = failed.filter_map(|done| done.status.err().map(|error| (done, error)));
@@ -394,10 +395,10 @@ fn told(w: &World) -> Vec<(u64, OpError)> {
         .collect()
 }
 
-/// Who sends a short message to a dead peer and waits for its answer: the send was complete when it was copied, and
-/// nothing but the receives is there to tell.
+/// A sender waits for the answer of a dead peer to a short message. The send completed when it was
+/// copied, so only a receive can report the loss.
 #[test]
-fn receives_that_wait_for_a_peer_that_was_given_up_end() {
+fn receives_from_a_peer_that_was_given_up_end() {
     for visibility in [Visibility::Entry, Visibility::CountOnly] {
         let mut w = widowed(31);
         let peer = w.peer(0, 1);
@@ -410,9 +411,9 @@ fn receives_that_wait_for_a_peer_that_was_given_up_end() {
     }
 }
 
-/// Nothing was sent to the dead one; the receive alone waits for it.
+/// No operation was sent to the dead peer; only the receive waits for it.
 #[test]
-fn a_peer_that_a_receive_names_must_be_there() {
+fn receive_that_names_an_absent_peer_fails() {
     let mut w = widowed(35);
     let peer = w.peer(0, 1);
     wait(&mut w, 5, Some(peer), RecvMode::Post);
@@ -421,9 +422,9 @@ fn a_peer_that_a_receive_names_must_be_there() {
     assert_eq!(told(&w), [(5, OpError::TimedOut)]);
 }
 
-/// It lives and has nothing to say for much longer than the deadline.
+/// The peer lives and sends nothing for much longer than the deadline.
 #[test]
-fn a_peer_that_a_receive_names_may_take_its_time() {
+fn receive_waits_for_an_idle_peer_that_answers() {
     let mut w = widowed(36);
     w.hosts[1].dead = false;
     let peer = w.peer(0, 1);
@@ -434,9 +435,9 @@ fn a_peer_that_a_receive_names_may_take_its_time() {
     assert!(w.run(Span::secs(1), |w| ends(w, 0, OpKind::Recv) == [Ok(())]));
 }
 
-/// A peer that was never heard of may not have begun.
+/// A peer that was never heard may not have started.
 #[test]
-fn a_peer_that_has_not_begun_may_be_waited_for() {
+fn receive_waits_for_a_peer_that_has_not_started() {
     let mut w = world(37);
     w.hosts[1].dead = true;
     let peer = w.peer(0, 1);
@@ -449,7 +450,7 @@ fn a_peer_that_has_not_begun_may_be_waited_for() {
 }
 
 #[test]
-fn a_loss_that_nothing_else_tells_ends_a_receive_from_anybody() {
+fn unreported_loss_fails_an_undirected_receive() {
     for mode in [RecvMode::Post, RecvMode::Multi { least: 1 }] {
         for visibility in [Visibility::Entry, Visibility::CountOnly] {
             let mut w = widowed(32);
@@ -463,7 +464,7 @@ fn a_loss_that_nothing_else_tells_ends_a_receive_from_anybody() {
 }
 
 #[test]
-fn a_loss_is_told_once_to_the_next_receive_if_none_waits() {
+fn unreported_loss_fails_the_next_receive_once() {
     let mut w = widowed(33);
     send_short(&mut w, Visibility::CountOnly);
     w.run(Span::secs(20), |_| false);
@@ -474,9 +475,9 @@ fn a_loss_is_told_once_to_the_next_receive_if_none_waits() {
     assert_eq!(told(&w), [(5, OpError::TimedOut)]);
 }
 
-/// An error entry that the user has seen is enough: receives from anybody go on.
+/// An error entry that the user has seen is enough: undirected receives continue.
 #[test]
-fn a_loss_that_was_told_leaves_receives_from_anybody_alone() {
+fn reported_loss_fails_no_undirected_receive() {
     let mut w = widowed(34);
     wait(&mut w, 5, None, RecvMode::Post);
     send(&mut w, 0, 1, LONG);
@@ -485,9 +486,10 @@ fn a_loss_that_was_told_leaves_receives_from_anybody_alone() {
     assert!(told(&w).is_empty() && w.hosts[0].done.iter().any(|done| done.status.is_err()));
 }
 
-/// The port has lost its network for good, and says so: nobody waits for anything, whatever the deadline is.
+/// The port reports that it has lost its network for good: no operation waits any longer, whatever
+/// the deadline is.
 #[test]
-fn without_a_network_everything_ends_at_once() {
+fn all_operations_end_when_the_network_is_lost() {
     let mut w = World::new(3, 38, Faults::default());
     recv(&mut w, 1, 9, 8);
     send(&mut w, 0, 9, 8);

@@ -1,5 +1,5 @@
-//! Random histories of two engines with an attacker or trouble between them: see `hostile/mod.rs`. For many of
-//! them: `ci/run suite fuzz`.
+//! Random histories of two engines with an attacker or trouble between them; see `hostile/mod.rs`.
+//! `ci/run suite fuzz` plays many of them.
 
 #[path = "../../reliability/tests/histories/mod.rs"]
 mod histories;
@@ -14,23 +14,23 @@ fn survive(mode: Mode) {
 }
 
 #[test]
-fn nobody_is_taken_for_an_attacker() {
+fn honest_peers_are_not_taken_for_attackers() {
     survive(Mode::Honest);
 }
 
 #[test]
-fn every_operation_ends_whatever_packets_come() {
+fn every_operation_ends_despite_an_attacker_on_the_path() {
     survive(Mode::OnPath);
 }
 
 #[test]
-fn an_attacker_who_sees_nothing_changes_nothing() {
+fn off_path_attacker_changes_nothing() {
     survive(Mode::OffPath);
 }
 
-/// A long history takes seconds, and not milliseconds.
+/// A long history takes seconds instead of milliseconds.
 #[test]
-fn numbers_that_wrap_and_full_tables_are_borne() {
+fn engine_survives_wrapping_numbers_and_full_tables() {
     for seed in 0..if cfg!(debug_assertions) { 2 } else { 20 } {
         if let Err(finding) = play(Mode::Long, seed) {
             panic!("long {seed}: {finding}");
@@ -39,6 +39,6 @@ fn numbers_that_wrap_and_full_tables_are_borne() {
 }
 
 #[test]
-fn trouble_is_borne_and_nobody_is_told_what_is_not_so() {
+fn trouble_causes_no_wrong_report() {
     survive(Mode::Trouble);
 }

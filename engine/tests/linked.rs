@@ -1,7 +1,7 @@
-//! What the engine promises, over links: the suites that run over packets, in hosts that link as soon as they are
-//! introduced.
+//! The suites that run over packets, run again over shared-memory channels: hosts open a channel as
+//! soon as they have verified each other.
 
-#![allow(clippy::duplicate_mod)] // each suite brings the world it runs in
+#![allow(clippy::duplicate_mod)] // each suite brings the world in which it runs
 
 #[path = "scenarios.rs"]
 mod scenarios;

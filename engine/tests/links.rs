@@ -1,4 +1,5 @@
-//! Links between endpoints of one host: the change from packets to frames, and what ends a link.
+//! Shared-memory channels between endpoints of one host: the change from packets to records, and
+//! the ends of channels.
 
 mod world;
 
@@ -8,7 +9,7 @@ use world::*;
 
 const DONE: Span = Span::secs(5);
 
-/// Two hosts that link when they are introduced.
+/// Creates two hosts that open a channel when they have verified each other.
 fn world(seed: u64, faults: Faults) -> World {
     World::with(2, seed, faults, |config, _| config.links = true)
 }
@@ -23,7 +24,7 @@ fn send(w: &mut World, from: usize, tag: u64, data: &[u8], level: Level) {
     w.submit(from, op).expect("there is room");
 }
 
-/// Posts a receive for any tag, or one.
+/// Posts a receive for one tag, or for any.
 fn recv(w: &mut World, at: usize, tag: Option<u64>, len: usize, context: u64) -> u64 {
     let base = w.hosts[at].memory.alloc(len);
     let host = &mut w.hosts[at];
@@ -49,7 +50,7 @@ fn links(w: &World) -> [u64; 2] {
     [0, 1].map(|n| w.hosts[n].engine.counters().0.links)
 }
 
-/// Introduces the hosts, and lets them link.
+/// Lets the hosts verify each other and open a channel.
 fn meet(w: &mut World) {
     recv(w, 1, Some(1), 1, 1);
     send(w, 0, 1, b"!", Level::Transmit);
@@ -58,10 +59,10 @@ fn meet(w: &mut World) {
     w.hosts.iter_mut().for_each(|host| host.done.clear());
 }
 
-/// Messages of every size, sent while the change goes on over a network that loses, repeats and reorders: they are
-/// matched in the order in which they were sent.
+/// Messages of every size are sent during the change, over a network that drops, duplicates and
+/// reorders packets. They match in the order in which they were sent.
 #[test]
-fn the_order_of_messages_survives_the_change() {
+fn message_order_survives_the_change_to_a_channel() {
     let rough = Faults { drop: 0.1, duplicate: 0.05, reorder: 0.3, ..Faults::default() };
     let mut by_both = 0;
     for seed in 0..60 {
@@ -97,7 +98,7 @@ fn the_order_of_messages_survives_the_change() {
 }
 
 #[test]
-fn nothing_leaves_as_a_packet_once_there_is_a_link() {
+fn no_packets_are_sent_once_there_is_a_channel() {
     let mut w = world(1, Faults::default());
     meet(&mut w);
     let packets = [0, 1].map(|n| w.hosts[n].engine.counters().1.tx_packets);
@@ -113,7 +114,7 @@ fn nothing_leaves_as_a_packet_once_there_is_a_link() {
 }
 
 #[test]
-fn a_killed_peer_is_noticed_at_once_and_what_it_sent_is_received() {
+fn killed_peer_is_noticed_at_once_and_its_messages_are_received() {
     let mut w = world(2, Faults::default());
     meet(&mut w);
     let base = recv(&mut w, 0, Some(5), 10, 5);
@@ -129,9 +130,10 @@ fn a_killed_peer_is_noticed_at_once_and_what_it_sent_is_received() {
     assert_eq!(w.hosts[0].memory.get(base, 10), b"last words");
 }
 
-/// Nothing was asked of it when it died: a receive that names it later does not wait for ever, unless another is there.
+/// No operation waited for the peer when it died. A later receive that names it does not wait for
+/// ever, unless another process is there.
 #[test]
-fn a_receive_that_names_a_dead_peer_ends_at_once() {
+fn receive_that_names_a_dead_peer_ends_at_once() {
     let mut w = world(13, Faults::default());
     meet(&mut w);
     w.crash(1);
@@ -164,7 +166,7 @@ fn a_receive_that_names_a_dead_peer_ends_at_once() {
 }
 
 #[test]
-fn a_peer_that_closes_says_so_and_is_talked_to_by_packets_after_that() {
+fn operations_use_packets_after_the_peer_closed_the_channel() {
     let mut w = world(3, Faults::default());
     meet(&mut w);
     w.hosts[1].engine.closing(w.now).step();
@@ -180,7 +182,7 @@ fn a_peer_that_closes_says_so_and_is_talked_to_by_packets_after_that() {
 }
 
 #[test]
-fn a_link_that_is_refused_changes_nothing() {
+fn refused_channel_changes_nothing() {
     let mut w = world(4, Faults::default());
     w.links.refused = true;
     recv(&mut w, 1, Some(1), 5, 1);
@@ -190,12 +192,12 @@ fn a_link_that_is_refused_changes_nothing() {
 }
 
 #[test]
-fn messages_for_which_there_is_no_room_stay_at_their_sender() {
+fn messages_without_room_stay_at_their_sender() {
     let mut w = World::with(2, 5, Faults::default(), |config, _| {
         (config.links, config.unexpected_bytes) = (true, 10_000);
     });
     meet(&mut w);
-    // What a link holds is kept, however short memory is.
+    // Messages in the ring are kept, however short memory is.
     w.links.room = 10_000;
     for tag in 100..120 {
         send(&mut w, 0, tag, &[tag as u8; 3000], Level::Default);
@@ -215,14 +217,14 @@ fn messages_for_which_there_is_no_room_stay_at_their_sender() {
 }
 
 #[test]
-fn a_short_message_leaves_in_the_call_and_ends_as_its_level_says() {
+fn short_message_is_sent_in_the_call_and_completes_at_its_level() {
     let mut w = world(8, Faults::default());
     meet(&mut w);
     let before = (w.hosts[0].engine.counters().0.tx_frames, w.hosts[0].done.len());
     for (tag, level) in [(1, Level::Default), (2, Level::Delivery), (3, Level::Match)] {
         send(&mut w, 0, tag, &[tag as u8; 200], level);
     }
-    // The last one waits for an answer, and a place in the queue.
+    // The last one waits for an answer, so it is queued.
     assert_eq!(w.hosts[0].engine.counters().0.tx_frames - before.0, 2, "before any turn");
     w.run(Span::millis(1), |_| false);
     let ended = |w: &World| w.hosts[0].done[before.1..].iter().map(|c| c.tag).collect::<Vec<_>>();
@@ -235,10 +237,11 @@ fn a_short_message_leaves_in_the_call_and_ends_as_its_level_says() {
     assert_eq!(ended(&w), [1, 2, 3]);
 }
 
-/// Its sender has not kept what leaves in the call. So a receiver keeps it, and says when memory gets short: then nothing but
-/// very short messages leaves so.
+/// The sender keeps no copy of a message that it sends in the call. So the receiver keeps the
+/// message, and shows when memory gets short. After that, only very short messages are sent in the
+/// call.
 #[test]
-fn a_message_of_one_frame_leaves_in_the_call_while_the_peer_has_memory() {
+fn message_of_one_frame_is_sent_in_the_call_while_the_peer_has_memory() {
     let mut w = World::with(2, 22, Faults::default(), |config, _| {
         (config.links, config.unexpected_bytes) = (true, 100_000);
     });
@@ -264,15 +267,16 @@ fn a_message_of_one_frame_leaves_in_the_call_while_the_peer_has_memory() {
         assert_eq!((got.tag, got.status), (got.context, Ok(())));
         assert!(w.hosts[1].memory.get(got.buf, got.len).iter().all(|b| u64::from(*b) == got.tag));
     }
-    // What was shown last is from before the receives.
+    // The room shown last is that before the receives.
     left_at_once(&mut w, 9, 16_384);
     assert!(left_at_once(&mut w, 10, 16_384), "there is room again");
     assert!(!left_at_once(&mut w, 11, 16_385), "more than a frame");
 }
 
-/// A peer that promises bytes it does not have loses the link; the receive that met its message ends with an error.
+/// A peer that announces bytes that it does not supply loses the channel. The receive that matched
+/// its message ends with an error.
 #[test]
-fn a_receive_does_not_wait_for_what_a_frame_has_not() {
+fn receive_does_not_wait_for_missing_bytes_of_a_frame() {
     let mut w = world(23, Faults::default());
     meet(&mut w);
     recv(&mut w, 1, Some(5), 4000, 5);
@@ -284,7 +288,7 @@ fn a_receive_does_not_wait_for_what_a_frame_has_not() {
 }
 
 #[test]
-fn a_short_message_does_not_overtake_what_waits() {
+fn short_message_does_not_overtake_queued_operations() {
     let mut w = world(9, Faults::default());
     meet(&mut w);
     w.links.room = 20_000;
@@ -303,7 +307,7 @@ fn a_short_message_does_not_overtake_what_waits() {
 }
 
 #[test]
-fn short_messages_that_a_dead_peer_has_not_taken_are_lost_aloud() {
+fn loss_of_untaken_short_messages_is_reported() {
     let mut w = world(10, Faults::default());
     meet(&mut w);
     w.crash(1);
@@ -331,7 +335,7 @@ fn answers_do_not_wait_for_messages_without_room() {
                 config.order = Order::NONE.with(OperationClasses::WRITE, OperationClasses::SEND);
             }
         });
-        // These are so many that not all of them are in the ring.
+        // These are so many that the ring does not hold all of them.
         w.links.room = 2000;
         w.peer(1, 0);
         meet(&mut w);
@@ -346,7 +350,8 @@ fn answers_do_not_wait_for_messages_without_room() {
             let waiting = w.hosts[at].engine.unexpected_messages();
             assert!((4..100).contains(&waiting), "{waiting}");
         }
-        // Each end receives the long message first, reads and writes memory of the other end, and gets its answers.
+        // Each end receives the long message first, then reads and writes memory of the other end
+        // and gets its answers.
         let places = [0, 1].map(|at| recv(&mut w, at, Some(1000), 100_000, 1000));
         let (bytes, base) = read(&mut w, 50_000);
         let (written, region) = write(&mut w, 50_000);
@@ -379,7 +384,7 @@ fn answers_do_not_wait_for_messages_without_room() {
 }
 
 #[test]
-fn whatever_a_peer_says_on_a_link_harms_nobody_but_the_link() {
+fn invalid_frames_end_only_their_channel() {
     for seed in 0..300 {
         let mut w = world(7 + seed, Faults::default());
         meet(&mut w);
@@ -391,7 +396,7 @@ fn whatever_a_peer_says_on_a_link_harms_nobody_but_the_link() {
         w.links.scribble = Some(rng.next_u64());
         w.run(Span::secs(30), |w| w.hosts.iter().all(|h| h.engine.idle()));
         w.links.scribble = None;
-        // Both live, and understand each other.
+        // Both endpoints live and can communicate.
         let base = recv(&mut w, 1, Some(9), 5, 9);
         w.run(Span::secs(1), |_| false);
         send(&mut w, 0, 9, b"after", Level::Match);
@@ -402,7 +407,8 @@ fn whatever_a_peer_says_on_a_link_harms_nobody_but_the_link() {
     }
 }
 
-/// Registers `len` bytes at host 1 and reads them from host 0. The region, and where they go.
+/// Registers `len` bytes at host 1 and reads them from host 0. Returns the bytes and the address of
+/// the destination.
 fn read(w: &mut World, len: usize) -> (Vec<u8>, u64) {
     let bytes: Vec<u8> = (0..len).map(|n| (n * 7 + n / 251) as u8).collect();
     let region = w.hosts[1].memory.put(&bytes);
@@ -415,7 +421,7 @@ fn read(w: &mut World, len: usize) -> (Vec<u8>, u64) {
 }
 
 #[test]
-fn long_answers_are_fetched_where_that_works_and_carried_where_not() {
+fn long_answers_are_fetched_or_carried_in_frames() {
     for unfetchable in [false, true] {
         let mut w = world(11, Faults::default());
         w.links.unfetchable = unfetchable;
@@ -428,10 +434,9 @@ fn long_answers_are_fetched_where_that_works_and_carried_where_not() {
     }
 }
 
-/// Host 0 writes `len` bytes into a region of host 1, with data. The bytes, and where the region is.
-/// What is offered to a receive that waits is fetched with the offer; to one that comes later, when it asks.
+/// An offer to a waiting receive is copied at once. A receive that comes later reads the message.
 #[test]
-fn an_offer_is_fetched_where_a_receive_waits() {
+fn offer_is_fetched_if_a_receive_waits() {
     for (posted, unfetchable) in [(true, false), (false, false), (true, true)] {
         let mut w = world(20, Faults::default());
         meet(&mut w);
@@ -462,9 +467,10 @@ fn an_offer_is_fetched_where_a_receive_waits() {
     }
 }
 
-/// What does not fit is not fetched whole: the receive asks for what it has room for.
+/// An offer that does not fit is not copied as a whole: the receive reads as much as it has room
+/// for.
 #[test]
-fn an_offer_that_does_not_fit_is_read_as_far_as_it_does() {
+fn offer_is_read_as_far_as_it_fits() {
     let mut w = world(21, Faults::default());
     meet(&mut w);
     let base = recv(&mut w, 1, Some(5), 60_000, 5);
@@ -490,7 +496,7 @@ fn write(w: &mut World, len: usize) -> (Vec<u8>, u64) {
 }
 
 #[test]
-fn long_writes_are_fetched_where_that_works_and_carried_where_not() {
+fn long_writes_are_fetched_or_carried_in_frames() {
     for unfetchable in [false, true] {
         for len in [0x4000, 0x4001, 2_500_000] {
             let mut w = world(11, Faults::default());
@@ -511,7 +517,7 @@ fn long_writes_are_fetched_where_that_works_and_carried_where_not() {
 /// The engine waits for a payload that this process cannot read where it is, while its owner still lends it. The frame
 /// counts as taken when the bytes are in place, and not before.
 #[test]
-fn a_payload_that_is_delayed_is_waited_for() {
+fn receiver_waits_for_a_delayed_payload() {
     for (kind, target) in [(OpKind::Read, 0), (OpKind::Write, 1)] {
         let mut w = world(13, Faults::default());
         meet(&mut w);
@@ -529,9 +535,9 @@ fn a_payload_that_is_delayed_is_waited_for() {
     }
 }
 
-/// The engine accepts an offer whose payload is delayed, and asks for the message.
+/// The engine accepts an offer whose payload is delayed, and reads the message.
 #[test]
-fn an_offer_that_is_delayed_is_asked_for() {
+fn delayed_offer_is_read() {
     let mut w = world(14, Faults::default());
     meet(&mut w);
     w.hosts[1].memory.delays = 1;
@@ -546,7 +552,7 @@ fn an_offer_that_is_delayed_is_asked_for() {
 }
 
 #[test]
-fn a_message_of_16_kib_is_one_frame() {
+fn message_of_16_kib_is_one_frame() {
     let mut w = world(20, Faults::default());
     meet(&mut w);
     let before = w.hosts[0].engine.counters().0.tx_frames;
@@ -558,9 +564,9 @@ fn a_message_of_16_kib_is_one_frame() {
     assert_eq!(w.hosts[0].engine.counters().0.tx_frames - before, 1);
 }
 
-/// Its key is looked at for each frame: none of the bytes of the rest is fetched.
+/// The key is checked for each frame, so none of the remaining bytes is fetched.
 #[test]
-fn a_write_into_a_region_that_is_closed_is_refused() {
+fn write_into_a_closed_region_is_refused() {
     let mut w = world(19, Faults::default());
     meet(&mut w);
     write(&mut w, 3_000_000);
@@ -574,7 +580,7 @@ fn a_write_into_a_region_that_is_closed_is_refused() {
 }
 
 #[test]
-fn what_is_taken_back_is_not_fetched_any_more() {
+fn revoked_memory_is_not_fetched() {
     let mut w = world(12, Faults::default());
     meet(&mut w);
     read(&mut w, 3_000_000);
@@ -595,8 +601,8 @@ fn notices(w: &mut World, at: usize) -> Vec<Notice> {
     std::iter::from_fn(|| w.hosts[at].engine.poll_notice()).collect()
 }
 
-/// What host 0 does that a stopped host 1 does not answer: a copied message, one that is lent, an offer, a read, and more
-/// than the link holds.
+/// Starts an operation of host 0 that a stopped host 1 does not answer: a copied message, a lent
+/// one, an offer, a read, or more than the ring holds.
 fn begin(w: &mut World, what: usize) {
     match what {
         0 => send(w, 0, 9, b"short", Level::Delivery),
@@ -607,10 +613,10 @@ fn begin(w: &mut World, what: usize) {
     }
 }
 
-/// It lives, and takes nothing: as over packets it is given up when the deadline has passed since what it should have
-/// taken first was sent, and not later because others were sent since.
+/// A peer that lives and takes no frames is given up like one over packets: when the deadline has
+/// passed since the first untaken frame was sent. Later frames do not extend the deadline.
 #[test]
-fn a_peer_that_takes_no_frames_is_given_up_at_the_deadline() {
+fn peer_that_takes_no_frames_is_given_up_at_the_deadline() {
     for what in 0..5 {
         let mut w = World::with(2, 14, Faults::default(), |config, transport| {
             config.links = true;
@@ -634,7 +640,7 @@ fn a_peer_that_takes_no_frames_is_given_up_at_the_deadline() {
         assert!(ended.iter().all(|end| *end == Err(OpError::TimedOut)), "{what}: {ended:?}");
         w.run(Span::secs(1), |_| false);
         assert!(w.hosts[0].engine.idle(), "{what}");
-        // It goes on, learns that it was given up, and both get to know each other again.
+        // The peer continues, notices that it was given up, and both verify each other again.
         w.resume(1, usize::MAX);
         w.run(Span::secs(1), |_| false);
         w.hosts.iter_mut().for_each(|host| host.done.clear());
@@ -649,7 +655,7 @@ fn a_peer_that_takes_no_frames_is_given_up_at_the_deadline() {
 /// buffers belong to the application again. When the peer goes on, neither its earlier data nor its new data may be
 /// placed in those buffers.
 #[test]
-fn late_data_of_a_peer_that_was_given_up_touches_nothing() {
+fn late_data_of_a_peer_that_was_given_up_changes_nothing() {
     let mut failed = 0;
     for seed in 0..60 {
         let mut w = world(seed, Faults::default());
@@ -698,7 +704,7 @@ fn late_data_of_a_peer_that_was_given_up_touches_nothing() {
 /// The kernel would report the end of the peer's process, so the engine waits for the peer, whatever was in progress.
 /// The application gets a report each minute. Then every operation ends well.
 #[test]
-fn a_stopped_peer_whose_process_lives_is_waited_for() {
+fn engine_waits_for_a_stopped_peer_whose_process_lives() {
     for what in 0..5 {
         let mut w = World::with(2, 14, Faults::default(), |config, transport| {
             config.links = true;
@@ -725,9 +731,9 @@ fn a_stopped_peer_whose_process_lives_is_waited_for() {
     }
 }
 
-/// The same endpoint takes some frames and then stops: what it took last counts.
+/// The peer takes some frames and then stops. The wait starts when it last took one.
 #[test]
-fn a_peer_that_stops_half_way_is_given_up_a_deadline_later() {
+fn peer_that_stops_half_way_is_given_up_after_a_deadline() {
     let mut w = world(15, Faults::default());
     meet(&mut w);
     begin(&mut w, 4);
@@ -742,7 +748,7 @@ fn a_peer_that_stops_half_way_is_given_up_a_deadline_later() {
 }
 
 #[test]
-fn a_stopped_process_is_waited_for_and_its_own_absence_does_not_count() {
+fn engine_waits_for_a_stopped_process_and_its_own_absence_does_not_count() {
     for who in [0, 1] {
         for what in 0..5 {
             let mut w = world(16, Faults::default());
@@ -761,9 +767,9 @@ fn a_stopped_process_is_waited_for_and_its_own_absence_does_not_count() {
     }
 }
 
-/// Whoever has no room says so, and is waited for as long as it does.
+/// A peer without room reports that, and the engine waits as long as it does.
 #[test]
-fn a_peer_without_room_is_waited_for() {
+fn engine_waits_for_a_peer_without_room() {
     let mut w = World::with(2, 17, Faults::default(), |config, _| {
         (config.links, config.max_unexpected) = (true, 4);
     });
@@ -774,7 +780,8 @@ fn a_peer_without_room_is_waited_for() {
     w.run(Span::secs(1000), |_| false);
     assert!(w.hosts[0].done.iter().all(|done| done.status.is_ok()));
     assert_eq!(notices(&mut w, 0), []);
-    // The receiver keeps as many as there is room for, and what was in the ring by then.
+    // The receiver keeps as many messages as it has room for, plus those that were in the ring by
+    // then.
     let waiting = w.hosts[1].engine.unexpected_messages();
     assert!((4..30).contains(&waiting), "{waiting}");
     for tag in 0..40 {
@@ -784,10 +791,11 @@ fn a_peer_without_room_is_waited_for() {
     assert!(w.hosts.iter().all(|h| h.done.iter().all(|done| done.status.is_ok())));
 }
 
-/// A peer that does not want us any more says that it closed the link: who sends something learns it once, whether or not
-/// the news was here before, and then that it is not listed.
+/// A peer that no longer admits this endpoint closes the channel. The next operation fails with
+/// that close, whether or not it was noticed before; later ones fail because this endpoint is not
+/// listed.
 #[test]
-fn whoever_is_not_wanted_any_more_is_told_once() {
+fn removed_endpoint_gets_one_close_error_and_then_is_not_listed() {
     for noticed in [true, false] {
         let mut w = World::with(2, 18, Faults::default(), |config, _| {
             (config.links, config.named_only) = (true, config.port == 5001);

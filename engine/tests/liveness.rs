@@ -1,5 +1,5 @@
-//! Who is given up, and who is not: packets that never arrive beside others that do, processes that stop,
-//! hosts that say that nobody listens.
+//! Decisions to give peers up or to wait: some packets never arrive while others do, processes
+//! stop, and hosts report closed ports.
 
 mod world;
 
@@ -8,11 +8,11 @@ use squall_engine::*;
 use squall_wire::{Ack, AckExt, AckRequest, Dest, NextHeader, Packet, parse};
 use world::*;
 
-/// Above the rendezvous threshold.
+/// A length above the rendezvous threshold.
 const LONG: u64 = 40_000;
-/// The key of a region that host 1 lets others read.
+/// The key of a region of host 1 that peers may read.
 const KEY: u64 = 7;
-/// ECONNREFUSED.
+/// The Linux value of ECONNREFUSED.
 const REFUSED: i32 = 111;
 
 fn world() -> World {
@@ -22,7 +22,7 @@ fn world() -> World {
     w
 }
 
-/// As users have it.
+/// Creates a world with the default timeouts.
 fn patient() -> World {
     let mut w = World::with(2, 1, Faults::default(), |_, transport| {
         let fresh = TransportConfig::new(1400, transport.cc.clone(), transport.paths.clone(), 1);
@@ -77,7 +77,7 @@ fn read(w: &mut World) {
     w.submit(0, op.read()).unwrap();
 }
 
-/// The two have met.
+/// Lets the two hosts exchange messages.
 fn meet(w: &mut World) {
     recv(w, 1);
     send(w, 1, 10, Level::Transmit);
@@ -93,9 +93,9 @@ fn notices(w: &mut World, at: usize) -> Vec<Notice> {
     std::iter::from_fn(|| w.hosts[at].engine.poll_notice()).collect()
 }
 
-/// A path that loses large packets only, and a peer that says again and again that it is there.
+/// The path drops only large packets, and the peer keeps sending signs of life.
 #[test]
-fn a_message_of_large_packets_that_vanish_ends_while_keepalives_are_answered() {
+fn message_ends_if_large_packets_vanish_while_keepalives_are_answered() {
     for waiting in [false, true] {
         let mut w = world();
         meet(&mut w);
@@ -103,7 +103,7 @@ fn a_message_of_large_packets_that_vanish_ends_while_keepalives_are_answered() {
             send(&mut w, 9, 100_000, Level::Transmit);
             w.run(Span::millis(5), |_| false);
         }
-        // Even fragments are longer than that.
+        // Even fragments are longer than 300 bytes.
         w.mute = Some(|_, bytes| bytes.len() > 300);
         let begin = w.now;
         send(&mut w, 6, 1200, Level::Transmit);
@@ -112,7 +112,7 @@ fn a_message_of_large_packets_that_vanish_ends_while_keepalives_are_answered() {
         let took = w.now.since(begin);
         assert!(took >= DEADLINE && took < DEADLINE + Span::secs(1), "{took:?}");
         assert!(ends(&w, 0).contains(&(6, Err(OpError::TimedOut))));
-        // A packet a timeout, not a storm.
+        // One packet is sent per timeout, not a storm.
         let (_, transport) = w.hosts[0].engine.counters();
         assert!(transport.retransmissions() < 250, "{waiting}");
     }
@@ -127,7 +127,7 @@ enum Phase {
     Read,
 }
 
-/// Something is under way when processes stop; everything completes when they go on.
+/// Stops processes while operations are in progress. Everything completes when they continue.
 fn stop(w: &mut World, phase: Phase, who: &[usize], pause: Span, fits: usize) {
     let label = format!("{phase:?}, {who:?} for {pause:?}, {fits} packets kept");
     if phase != Phase::Contact {
@@ -165,7 +165,7 @@ const PHASES: [Phase; 5] =
     [Phase::Contact, Phase::Eager, Phase::Rendezvous, Phase::Fetching, Phase::Read];
 
 #[test]
-fn everything_goes_on_after_all_processes_were_stopped() {
+fn all_operations_continue_after_all_processes_were_stopped() {
     for phase in PHASES {
         for pause in [13, 60, 1000] {
             for fits in [0, 3, usize::MAX] {
@@ -176,7 +176,7 @@ fn everything_goes_on_after_all_processes_were_stopped() {
 }
 
 #[test]
-fn everything_goes_on_after_one_process_was_stopped() {
+fn all_operations_continue_after_one_process_was_stopped() {
     for phase in PHASES {
         for pause in [13, 50] {
             for fits in [0, 3, usize::MAX] {
@@ -189,7 +189,7 @@ fn everything_goes_on_after_one_process_was_stopped() {
 }
 
 #[test]
-fn a_long_silence_is_reported_each_minute_without_an_error() {
+fn long_silence_is_reported_each_minute_without_an_error() {
     for met in [true, false] {
         let mut w = patient();
         if met {
@@ -216,7 +216,7 @@ fn a_long_silence_is_reported_each_minute_without_an_error() {
         assert!(w.run(Span::secs(200), ended));
         let took = w.now.since(begin);
         assert!(took >= Span::secs(patience) && took < Span::secs(patience + 2), "{took:?}");
-        // The report comes again each minute.
+        // The report is repeated each minute.
         let again = notices(&mut w, 0);
         assert_eq!(again.len(), usize::from(met), "{again:?}");
         let error = if met { OpError::TimedOut } else { OpError::Unreachable };
@@ -225,7 +225,7 @@ fn a_long_silence_is_reported_each_minute_without_an_error() {
 }
 
 #[test]
-fn a_silence_after_a_word_is_told_again() {
+fn silence_is_reported_again_after_a_sign_of_life() {
     let mut w = patient();
     meet(&mut w);
     for tag in [2, 3] {
@@ -239,14 +239,14 @@ fn a_silence_after_a_word_is_told_again() {
     }
 }
 
-/// Its process has ended, and its host says so.
+/// The peer's process has ended, and its host reports the closed port.
 #[test]
-fn a_host_that_says_that_nobody_listens_is_believed_soon() {
+fn peer_is_given_up_early_if_its_host_reports_a_closed_port() {
     for (refuses, errno) in [(true, REFUSED), (true, 113), (false, REFUSED)] {
         let mut w = patient();
         let addr = w.hosts[1].addr;
         if !refuses {
-            // Before anything was heard of it: it was not there yet.
+            // Nothing was heard of the peer yet, so it may be about to start.
             let at = w.now;
             w.hosts[0].engine.peer(addr);
             w.hosts[0].engine.handle_trouble(at, Trouble { errno, peer: addr });
@@ -273,7 +273,7 @@ fn a_host_that_says_that_nobody_listens_is_believed_soon() {
     }
 }
 
-/// An acknowledgement of a packet, by somebody who saw it.
+/// Builds an acknowledgement of a packet, as an attacker who saw the packet would.
 fn forged(bytes: &[u8]) -> Option<Vec<u8>> {
     let Ok(Packet::Request { pds, .. }) = parse(bytes) else { return None };
     let Dest::Pdc(target) = pds.dest else { return None };
@@ -295,9 +295,10 @@ fn forged(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// The request never arrives, and somebody acknowledges it: its peer does not know of it, and says so.
+/// The request never arrives, and an attacker acknowledges it. The peer does not know the operation
+/// and answers so.
 #[test]
-fn an_operation_that_its_peer_does_not_know_of_ends() {
+fn operation_unknown_to_its_peer_ends() {
     for op in 0..3 {
         let mut w = world();
         meet(&mut w);
@@ -324,7 +325,7 @@ fn an_operation_that_its_peer_does_not_know_of_ends() {
 }
 
 #[test]
-fn operations_that_the_peer_knows_of_wait_for_as_long_as_it_takes() {
+fn operations_known_to_the_peer_wait_without_limit() {
     let mut w = world();
     meet(&mut w);
     for tag in 0..100 {
@@ -362,7 +363,7 @@ fn all_sent(w: &World) -> bool {
 
 /// A stopped process answers nothing, but its neighbour does, which shows that the host is up.
 #[test]
-fn a_stopped_peer_is_waited_for_while_its_host_answers() {
+fn engine_waits_for_a_stopped_peer_while_its_host_answers() {
     for pause in [130, 600] {
         let mut w = neighbours(|_| {});
         w.hosts[0].done.clear();
@@ -413,7 +414,7 @@ fn silent_hosts_and_stopped_peers_are_given_up_at_their_deadlines() {
 
 /// The neighbour answers at first and ends later.
 #[test]
-fn a_host_that_falls_silent_later_is_given_up_later() {
+fn host_that_falls_silent_later_is_given_up_later() {
     let mut w = neighbours(|_| {});
     w.hosts[0].done.clear();
     w.hosts[1].stopped = true;
@@ -429,7 +430,7 @@ fn a_host_that_falls_silent_later_is_given_up_later() {
 
 /// A peer on this endpoint's own host needs no neighbour to show that the host is up.
 #[test]
-fn a_stopped_peer_on_this_host_is_waited_for() {
+fn engine_waits_for_a_stopped_peer_on_this_host() {
     let mut w = neighbours(|config| {
         if config.port == 5000 {
             config.host = Some([10, 0, 0, 2].into());

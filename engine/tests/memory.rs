@@ -1,4 +1,5 @@
-//! Memory that is given back is never touched again: regions that close, operations that end.
+//! Memory that is returned to the user is never accessed again: regions that close, operations that
+//! end.
 
 mod world;
 
@@ -11,14 +12,15 @@ use world::*;
 
 const KEY: u64 = 7;
 
-/// Says which packets of an address vanish.
+/// A filter that selects the packets of an address to drop.
 type Mute = fn(SocketAddr, &[u8]) -> bool;
 
 fn pattern(len: u64) -> Vec<u8> {
     (0..len).map(|n| (n * 7 + n / 251) as u8).collect()
 }
 
-/// Host 0 reads all of a region of `len` bytes of host 1. Where the bytes go.
+/// Reads all of a region of `len` bytes of host 1 from host 0. Returns the address of the
+/// destination.
 fn read(w: &mut World, len: u64) -> u64 {
     let peer = w.peer(0, 1);
     let from = w.hosts[1].memory.put(&pattern(len));
@@ -30,7 +32,7 @@ fn read(w: &mut World, len: u64) -> u64 {
     base
 }
 
-/// Whether a packet carries read data.
+/// Returns whether a packet carries read data.
 fn is_data(_: SocketAddr, bytes: &[u8]) -> bool {
     matches!(parse(bytes), Ok(Packet::Request { ses: Ses::ResponseData(_), .. }))
 }
@@ -47,7 +49,7 @@ fn ends(w: &World, at: usize) -> Vec<Result<(), OpError>> {
     w.hosts[at].done.iter().map(|c| c.status).collect()
 }
 
-/// Both hosts still exchange messages, on the contexts they have.
+/// Checks that both hosts can still exchange messages on their contexts.
 fn all_is_well(w: &mut World) {
     w.mute = None;
     for at in [0, 1] {
@@ -78,8 +80,8 @@ fn all_is_well(w: &mut World) {
 }
 
 #[test]
-fn a_region_that_closes_before_its_answer_is_sent_again() {
-    // The first copies are lost, or all but the acknowledgements arrive, or nothing is lost.
+fn region_may_close_before_its_answer_is_retransmitted() {
+    // Three cases: the first copies are lost, only acknowledgements are lost, or nothing is lost.
     let mutes: [Option<Mute>; 3] = [Some(is_data), Some(is_ack), None];
     for (n, mute) in mutes.into_iter().enumerate() {
         for len in [1, 1000, 20_000, 600_000] {
@@ -90,13 +92,13 @@ fn a_region_that_closes_before_its_answer_is_sent_again() {
                 for _ in 0..steps {
                     w.step();
                 }
-                // From here on every touch of the region fails the test.
+                // From here on every access to the region fails the test.
                 w.unregister(1, KEY);
                 w.mute = None;
                 assert!(w.run(Span::secs(3), |w| w.hosts[0].done.len() == 1), "the read ends");
                 let context = format!("{n}: {len} bytes, closed after {steps}");
                 match w.hosts[0].done[0].status {
-                    // The peer lacked nothing.
+                    // The peer had received everything.
                     Ok(()) => {
                         assert!(w.hosts[0].memory.get(into, len) == pattern(len), "{context}");
                     }
@@ -111,7 +113,7 @@ fn a_region_that_closes_before_its_answer_is_sent_again() {
 }
 
 #[test]
-fn an_answer_that_was_cut_off_is_counted_and_said_why() {
+fn answer_that_was_cut_off_is_counted_and_carries_the_reason() {
     let mut w = World::new(2, 1, Faults::default());
     w.mute = Some(is_data);
     read(&mut w, 100_000);
@@ -121,7 +123,8 @@ fn an_answer_that_was_cut_off_is_counted_and_said_why() {
     assert!(w.run(Span::secs(3), |w| w.hosts[0].done.len() == 1));
     assert_eq!(ends(&w, 0), [Err(OpError::Remote(ReturnCode::BadMkey))]);
     assert_eq!(w.hosts[1].engine.counters().0.tx_answers_cut, 1);
-    // Answers to several reads, of which late packets must not meet the next read in the same place.
+    // Several reads are answered. Late packets of an answer must not reach the next read in the
+    // same slot.
     for round in 0..5 {
         w.hosts[0].done.clear();
         w.faults = Faults { reorder: 0.5, drop: 0.1, ..Faults::default() };
@@ -139,7 +142,7 @@ fn an_answer_that_was_cut_off_is_counted_and_said_why() {
     }
 }
 
-/// Whether a packet carries read data, but for the first of an answer.
+/// Returns whether a packet carries read data and is not the first of its answer.
 fn is_later_data(_: SocketAddr, bytes: &[u8]) -> bool {
     let Ok(Packet::Request { ses: Ses::ResponseData(data), .. }) = parse(bytes) else {
         return false;
@@ -147,10 +150,10 @@ fn is_later_data(_: SocketAddr, bytes: &[u8]) -> bool {
     data.message_offset > 0
 }
 
-/// The first packet of an answer that says that it was cut off may come before the acknowledgement of the
+/// The first packet of an answer that was cut off may arrive before the acknowledgement of the
 /// read, and that before the other packets.
 #[test]
-fn a_read_whose_answer_was_cut_off_waits_for_what_is_under_way() {
+fn read_whose_answer_was_cut_off_waits_for_packets_in_flight() {
     let mut w = World::new(2, 1, Faults::default());
     w.mute = Some(|src, bytes| is_data(src, bytes) || is_ack_of(2, src, bytes));
     read(&mut w, 6000);
@@ -168,7 +171,7 @@ fn a_read_whose_answer_was_cut_off_waits_for_what_is_under_way() {
 }
 
 #[test]
-fn writes_to_a_closed_region_are_refused_and_touch_nothing() {
+fn writes_to_a_closed_region_are_refused_and_change_nothing() {
     for steps in [2, 4, 6, 10] {
         let mut w = World::new(2, steps, Faults { drop: 0.2, ..Faults::default() });
         let peer = w.peer(0, 1);
@@ -189,9 +192,9 @@ fn writes_to_a_closed_region_are_refused_and_touch_nothing() {
     }
 }
 
-/// Host 0 offers `len` bytes, and host 1 has begun to read them when it tells that it cannot.
+/// Host 0 offers `len` bytes. Host 1 has started to read them when it reports that it cannot.
 #[test]
-fn a_rendezvous_that_ended_is_not_read_by_answers_under_way() {
+fn answers_in_flight_do_not_read_the_memory_of_an_ended_rendezvous() {
     let mut cut = 0;
     for steps in 1..40 {
         let len = 200_000;
@@ -217,15 +220,15 @@ fn a_rendezvous_that_ended_is_not_read_by_answers_under_way() {
         for _ in 0..steps {
             w.step();
         }
-        // Its own contexts to host 1 end, as after a NACK that closes them, and the send with them; the
-        // context on which host 1 reads does not.
+        // Host 0's own contexts to host 1 end, as after a NACK that closes them, and the send ends
+        // with them. The context on which host 1 reads stays.
         w.mute = Some(|src, bytes| {
             src.ip().to_string() == "10.0.0.2" && matches!(parse(bytes), Ok(Packet::Ack { .. }))
         });
         let over = |w: &World| !w.hosts[0].done.is_empty();
         w.run(Span::secs(40), over);
         assert!(over(&w), "the send ends");
-        // The buffer is the user's.
+        // The buffer belongs to the user again.
         w.hosts[0].memory.revoke(from);
         w.mute = None;
         w.run(Span::secs(40), |w| !w.hosts[1].done.is_empty());
@@ -239,9 +242,9 @@ fn a_rendezvous_that_ended_is_not_read_by_answers_under_way() {
     assert!(cut > 0, "answers were under way");
 }
 
-/// A driver whose socket was full asks before it sends what is left.
+/// A driver whose socket was full asks before it sends the remaining packets.
 #[test]
-fn packets_left_over_do_not_read_what_was_given_back() {
+fn delayed_packets_do_not_read_released_memory() {
     let mut w = World::new(2, 1, Faults::default());
     read(&mut w, 1);
     assert!(w.run(Span::secs(1), |w| w.hosts[0].done.len() == 1), "acquainted");
@@ -261,9 +264,9 @@ fn packets_left_over_do_not_read_what_was_given_back() {
     assert!(refused.clone().all(|packet| !packet.payload.is_empty()), "control packets may go");
 }
 
-/// A short send to a stranger is copied, and complete, when the stranger is met.
+/// A short send to a peer that never answered is copied, and complete, when the peer first answers.
 #[test]
-fn what_waited_for_first_contact_is_not_read_afterwards() {
+fn buffers_are_not_read_after_a_completion_at_first_contact() {
     let mut w = World::new(2, 1, Faults::default());
     let send = |w: &mut World, from: usize| {
         let peer = w.peer(from, 1 - from);
@@ -281,12 +284,12 @@ fn what_waited_for_first_contact_is_not_read_afterwards() {
     assert_eq!((done.context, done.status), (base, Ok(())));
     w.hosts[0].memory.revoke(base);
     w.mute = None;
-    // It is sent, again and again, from the copy.
+    // The message is retransmitted from the copy.
     w.run(Span::secs(2), |w| w.hosts.iter().all(|h| h.engine.idle()));
     assert_eq!(w.hosts[1].engine.unexpected_messages(), 1);
 }
 
-/// Host 0 sends `len` bytes that nothing but the buffer matters of.
+/// Sends `len` bytes from host 0 with a completion that concerns only the buffer.
 fn send_copied(w: &mut World, len: u64, context: u64, inject: bool) -> Result<(), Refused> {
     let peer = w.peer(0, 1);
     let base = w.hosts[0].memory.put(&pattern(len));
@@ -295,7 +298,8 @@ fn send_copied(w: &mut World, len: u64, context: u64, inject: bool) -> Result<()
     w.submit(0, Operation { peer, action, buf: Buf::new(base, len), data: None, context, options })
 }
 
-/// A world whose first host has met the second and keeps at most 10 KB of copies, in packets of one message each.
+/// Creates a world whose first host has verified the second and keeps at most 10 KB of copies, with
+/// one message per packet.
 fn frugal() -> World {
     let mut w = World::with(2, 9, Faults::default(), |config, _| config.copied_bytes = 10_000);
     send_copied(&mut w, 8, 1, false).unwrap();
@@ -309,10 +313,11 @@ fn contexts_done(w: &mut World) -> Vec<u64> {
     w.hosts[0].done.iter().map(|done| done.context).collect()
 }
 
-/// Messages complete at once as long as there is room for copies, the others when the peer has them; the peer's bytes
-/// are right although the user has its buffers back (`VecMemory` does not let them be read any more).
+/// Messages complete at once as long as there is room for copies, and the others when the peer has
+/// them. The received bytes are right although the user has its buffers back (`VecMemory` fails if
+/// they are read).
 #[test]
-fn copies_take_a_bounded_amount_of_memory() {
+fn memory_for_copies_is_bounded() {
     let mut w = frugal();
     w.hosts[1].stopped = true;
     for context in 10..18 {
@@ -320,7 +325,7 @@ fn copies_take_a_bounded_amount_of_memory() {
     }
     assert_eq!(contexts_done(&mut w), [10, 11, 12], "what there is room for");
     assert_eq!(w.hosts[0].engine.copied_bytes(), 9000);
-    // What would be copied by the call's own contract is to be tried again.
+    // An operation that must be copied is refused and must be retried.
     assert_eq!(send_copied(&mut w, 256, 90, true), Ok(()), "744 bytes are left");
     for context in 91..94 {
         let taken = send_copied(&mut w, 250, context, true);

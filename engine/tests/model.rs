@@ -45,7 +45,7 @@ fn size(rng: &mut Rng) -> usize {
     rng.below(top) as usize
 }
 
-/// Splits a buffer into an iovec now and then.
+/// Sometimes splits a buffer into an iovec.
 fn buf(rng: &mut Rng, base: u64, len: u64) -> Buf {
     if len < 3 || rng.chance(0.7) {
         return Buf::new(base, len);
@@ -63,7 +63,7 @@ struct Direction {
     writes: Vec<(u64, u64, u64)>,
 }
 
-/// One random history. Every host both sends to and receives from the other.
+/// Plays one random history. Every host both sends to and receives from the other.
 fn history(seed: u64) {
     let mut rng = Rng::new(seed);
     let rough = rng.chance(0.8);
@@ -83,7 +83,7 @@ fn history(seed: u64) {
     let tight = rng.chance(0.2);
     let mut w = World::with(2, rng.next_u64(), faults, |config, _| {
         if tight {
-            // Less than what is sent ahead of its receive: senders are held back.
+            // The budget is less than what is sent ahead of the receives, so senders must wait.
             config.unexpected_bytes = 40_000;
         }
     });
@@ -157,7 +157,7 @@ fn history(seed: u64) {
                 sides[me].reads.push((base, at, len));
             }
             18 => {
-                // Each write has a range of its own, so that their order does not matter.
+                // Each write has its own range, so the order of writes does not matter.
                 let used = &mut shadow[1 - me].1;
                 let len = u64::from(rng.below(5_000)).min(region - *used);
                 let bytes = pattern(&mut rng, len as usize);
@@ -180,7 +180,7 @@ fn history(seed: u64) {
             }
         }
     }
-    // Receives for whatever has none yet.
+    // Posts receives for messages that have none yet.
     for (me, side) in sides.iter_mut().enumerate() {
         while let Some(next) = matching(side).iter().position(Option::is_none) {
             let (space, tag) = (side.sent[next].space, side.sent[next].tag);
@@ -238,8 +238,8 @@ fn two_ranges(rng: &mut Rng, at: u64, len: u64, key: u64) -> RemoteIov {
     ]))
 }
 
-/// Which receive each message must meet. With one source the answer does not depend on timing: the
-/// first message and the oldest receive that matches it want each other most, and so on.
+/// Computes the receive that each message must match. With one source the result does not depend on
+/// timing: the first message and the oldest receive that accepts it always match, and so on.
 fn matching(side: &Direction) -> Vec<Option<usize>> {
     let mut free: Vec<bool> = vec![true; side.wanted.len()];
     side.sent

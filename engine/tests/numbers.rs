@@ -70,7 +70,7 @@ fn ids_of_writes_are_reused_on_a_channel() {
 /// message has the same id. The end of the later message must not make the receiver forget the older one, about which
 /// its sender still asks.
 #[test]
-fn the_id_of_a_waiting_message_is_reused() {
+fn id_of_a_waiting_message_is_reused() {
     const LONG: usize = 20_000;
     let mut w = World::new(2, 6, Faults::default());
     let peer = w.peer(0, 1);

@@ -215,7 +215,7 @@ fn check_the_job_communicates(w: &mut World) {
 }
 
 #[test]
-fn known_peers_are_bounded() {
+fn number_of_known_peers_is_bounded() {
     let mut w = world_without_faults(|_, _| {});
     let mut met = 0;
     for n in 0..70_000 {
@@ -232,7 +232,7 @@ fn known_peers_are_bounded() {
 }
 
 #[test]
-fn contexts_are_bounded() {
+fn number_of_contexts_is_bounded() {
     let mut w = world_without_faults(|_, transport| transport.max_contexts = 2000);
     let mut opened = 0;
     for n in 0..100 {
@@ -246,7 +246,7 @@ fn contexts_are_bounded() {
 }
 
 #[test]
-fn message_headers_are_bounded() {
+fn number_of_message_headers_is_bounded() {
     let mut w = world_without_faults(|config, _| config.max_unexpected = 1600);
     let mut all = 0;
     for n in 0..8 {
@@ -264,7 +264,7 @@ fn message_headers_are_bounded() {
 }
 
 #[test]
-fn message_bytes_are_bounded() {
+fn number_of_message_bytes_is_bounded() {
     let mut w = world_without_faults(|config, _| config.unexpected_bytes = 1_600_000);
     for n in 0..8 {
         let mut it = Outsider::meet(&mut w, n).expect("they are few");
@@ -281,7 +281,7 @@ fn message_bytes_are_bounded() {
 
 /// Every id before an early message takes room in the order of its context.
 #[test]
-fn ids_before_early_messages_are_bounded() {
+fn number_of_ids_before_early_messages_is_bounded() {
     let mut w = world_without_faults(|_, _| {});
     let mut it = Outsider::meet(&mut w, 0).expect("it is alone");
     for (ahead, taken) in [(256, true), (257, false), (16_000, false), (16_384, false)] {
@@ -304,7 +304,7 @@ fn region(w: &mut World) {
 }
 
 #[test]
-fn unacknowledged_answers_are_bounded() {
+fn number_of_unacknowledged_answers_is_bounded() {
     let mut w = world_without_faults(|_, transport| transport.max_contexts = 4000);
     region(&mut w);
     let mut all = 0;
@@ -334,7 +334,7 @@ fn unacknowledged_answers_are_bounded() {
 }
 
 #[test]
-fn incomplete_writes_are_bounded() {
+fn number_of_incomplete_writes_is_bounded() {
     let mut w = world_without_faults(|_, transport| transport.max_contexts = 4000);
     region(&mut w);
     let part = |ses: &mut StdRequest| {

@@ -1,5 +1,6 @@
-//! Paths that carry less than the endpoints would send: from the beginning or in mid-stream, with and without
-//! a word from the network. Everything arrives, whole and once, and afterwards all new packets fit.
+//! Paths that carry less than the endpoints would send, from the beginning or later, with and
+//! without a report of the network. Everything arrives, whole and once, and afterwards all new
+//! packets fit.
 
 mod world;
 
@@ -7,12 +8,12 @@ use squall_base::Span;
 use squall_engine::*;
 use world::*;
 
-/// Some hundred packets.
+/// A length of some hundred packets in bytes.
 const LEN: u64 = 100_000;
-/// Sent in one piece at first.
+/// The initial packet size in bytes.
 const WIDE: u32 = 8968;
 
-/// Two hosts with long packets.
+/// Creates two hosts with long packets.
 fn wide(seed: u64, rendezvous_threshold: u64) -> World {
     World::with(2, seed, Faults::default(), |engine, pdc| {
         (engine.max_packet, engine.rendezvous_threshold, pdc.mtu) =
@@ -20,12 +21,12 @@ fn wide(seed: u64, rendezvous_threshold: u64) -> World {
     })
 }
 
-/// What message `tag` says.
+/// Returns the content of message `tag`.
 fn content(tag: u64) -> Vec<u8> {
     (0..LEN).map(|at| (at * 7 + tag * 13 + at / 1000) as u8).collect()
 }
 
-/// Host 0 sends message `tag`, host 1 waits for it. Where it will be.
+/// Sends message `tag` from host 0 to host 1. Returns the address of the receive buffer.
 fn exchange(w: &mut World, tag: u64) -> u64 {
     let (to, from) = (w.peer(0, 1), w.peer(1, 0));
     let host = &mut w.hosts[1];
@@ -54,7 +55,7 @@ fn exchange(w: &mut World, tag: u64) -> u64 {
     at
 }
 
-/// Messages arrive, in at most `limit`.
+/// Checks that messages arrive within `limit`.
 fn arrive(w: &mut World, tags: std::ops::Range<u64>, limit: Span) {
     let before = [0, 1].map(|n| w.hosts[n].done.len());
     let places: Vec<_> = tags.map(|tag| (tag, exchange(w, tag))).collect();
@@ -78,7 +79,7 @@ fn size(w: &World) -> u32 {
     w.hosts[0].engine.packet_size(w.hosts[1].addr)
 }
 
-/// Times the sender's packets became smaller.
+/// Returns how often the sender's packets became smaller.
 fn shrunk(w: &World) -> u64 {
     w.hosts[0].engine.counters().0.path_shrunk
 }
@@ -87,7 +88,8 @@ fn vanished(w: &World) -> u64 {
     w.narrow.expect("it is narrow").vanished
 }
 
-/// A path of `bytes` from the middle of a stream on, or from the `beginning`; where the sender's size ends.
+/// Narrows the path to `bytes` in the middle of a stream, or at its `beginning`. Returns the
+/// sender's final packet size.
 fn stream(seed: u64, bytes: usize, tells: bool, beginning: bool, threshold: u64) -> u32 {
     let mut w = wide(seed, threshold);
     if beginning {
@@ -121,7 +123,7 @@ fn stream(seed: u64, bytes: usize, tells: bool, beginning: bool, threshold: u64)
 }
 
 #[test]
-fn a_path_that_says_how_much_it_carries_is_believed() {
+fn reported_packet_size_is_used() {
     for seed in 0..5 {
         for beginning in [false, true] {
             assert_eq!(stream(seed, 1372, true, beginning, 1 << 20), 1372);
@@ -131,7 +133,7 @@ fn a_path_that_says_how_much_it_carries_is_believed() {
 }
 
 #[test]
-fn a_path_that_swallows_long_packets_is_found_out() {
+fn path_that_drops_long_packets_is_detected() {
     for seed in 0..5 {
         for beginning in [false, true] {
             for (bytes, found) in
@@ -145,19 +147,19 @@ fn a_path_that_swallows_long_packets_is_found_out() {
 }
 
 #[test]
-fn a_wider_path_is_found_again() {
+fn wider_path_is_detected_again() {
     let mut w = wide(1, 1 << 20);
     w.narrow = Some(ReducedPath::new(1400, true));
     arrive(&mut w, 0..3, Span::secs(10));
     assert_eq!(size(&w), 1400);
-    // Contexts end meanwhile; what is known of paths does not.
+    // Contexts end meanwhile, but the state of paths stays.
     w.run(Span::secs(500), |_| false);
     arrive(&mut w, 3..6, Span::secs(1));
     assert_eq!(size(&w), 1400);
     w.narrow = None;
     w.run(Span::secs(100), |_| false);
     arrive(&mut w, 6..9, Span::secs(1));
-    // The next timer that fires for whatever reason.
+    // The size grows at the next timer, whatever it is for.
     w.run(Span::secs(100), |_| false);
     assert_eq!(size(&w), WIDE);
     arrive(&mut w, 9..12, Span::secs(1));
@@ -170,7 +172,7 @@ fn a_wider_path_is_found_again() {
 }
 
 #[test]
-fn a_path_that_stays_narrow_costs_little() {
+fn path_that_stays_narrow_costs_few_packets() {
     let mut w = wide(2, 1 << 20);
     w.narrow = Some(ReducedPath::new(1400, false));
     let mut tags = 0..;
@@ -185,12 +187,12 @@ fn a_path_that_stays_narrow_costs_little() {
         }
         costs.push(vanished(&w) - before);
     }
-    // It is tried after 2, 4, 8 .. seconds.
+    // The full size is tried after 2, 4, 8 .. seconds.
     assert!(costs[0] > 0 && costs[5] <= costs[0] / 2, "{costs:?}");
 }
 
 #[test]
-fn a_peer_that_computes_does_not_make_packets_smaller() {
+fn busy_peer_does_not_reduce_the_packet_size() {
     let mut w = wide(3, 1 << 20);
     arrive(&mut w, 0..3, Span::secs(1));
     exchange(&mut w, 3);
@@ -202,9 +204,9 @@ fn a_peer_that_computes_does_not_make_packets_smaller() {
     assert_eq!(size(&w), WIDE);
 }
 
-/// It has introduced itself, and waits for a processor before it takes the first packet.
+/// The peer has passed the handshake, and waits for a processor before it takes the first packet.
 #[test]
-fn a_peer_that_waits_for_a_processor_at_first_does_not_make_packets_smaller() {
+fn peer_that_starts_late_does_not_reduce_the_packet_size() {
     for away in [Span::millis(40), Span::millis(100), Span::millis(250)] {
         let mut w = wide(5, 1 << 20);
         exchange(&mut w, 0);
@@ -219,7 +221,7 @@ fn a_peer_that_waits_for_a_processor_at_first_does_not_make_packets_smaller() {
 }
 
 #[test]
-fn a_network_that_loses_much_does_not_make_packets_small() {
+fn lossy_network_does_not_reduce_the_packet_size() {
     for (seed, drop) in (0..10).flat_map(|seed| [(seed, 0.05), (seed, 0.3)]) {
         let mut w = wide(seed, 1 << 20);
         w.faults.drop = drop;
@@ -229,7 +231,7 @@ fn a_network_that_loses_much_does_not_make_packets_small() {
 }
 
 #[test]
-fn forged_sizes_change_little() {
+fn forged_packet_sizes_have_little_effect() {
     let mut w = wide(4, 1 << 20);
     arrive(&mut w, 0..1, Span::secs(1));
     let (now, there) = (w.now, w.hosts[1].addr);
@@ -238,7 +240,7 @@ fn forged_sizes_change_little() {
         engine.handle_packet_size(now, there, bytes);
         assert_eq!(engine.packet_size(there), WIDE);
     }
-    // Of hosts nobody talks to, nothing is remembered.
+    // No state is kept for hosts without a peer.
     let elsewhere = "10.9.9.9:1".parse().expect("literal");
     engine.handle_packet_size(now, elsewhere, 1000);
     assert_eq!((engine.packet_size(elsewhere), engine.counters().0.path_shrunk), (WIDE, 0));
@@ -247,10 +249,10 @@ fn forged_sizes_change_little() {
     assert_eq!(size(&w), 544);
 }
 
-/// A link fails, and after a while packets take another one, which carries less. Whatever was sent meanwhile is lost,
-/// the questions about it as well, and all that is sent again is too long.
+/// A link fails, and after a while packets take another path, which carries less. Everything sent
+/// meanwhile is lost, including the questions about it, and all retransmissions are too long.
 #[test]
-fn a_path_that_swallows_long_packets_after_an_outage_is_found_out() {
+fn path_that_drops_long_packets_after_an_outage_is_detected() {
     for seed in 0..5 {
         for outage in [Span::millis(20), Span::secs(2)] {
             let mut w = wide(seed, 1 << 20);
@@ -272,7 +274,7 @@ fn a_path_that_swallows_long_packets_after_an_outage_is_found_out() {
 /// receiver must not take their fragments, because the messages are complete and their buffers belong to the
 /// application again.
 #[test]
-fn fragments_of_packets_that_arrived_are_not_taken_again() {
+fn fragments_of_received_packets_are_not_processed_again() {
     let (mut repeated, mut messages) = (0, 0);
     for seed in 0..10 {
         let mut w = wide(seed, 1 << 20);
@@ -304,7 +306,7 @@ fn fragments_of_packets_that_arrived_are_not_taken_again() {
 /// The network loses, duplicates and delays packets, and the path is wide and narrow in turn, while messages, writes
 /// with remote CQ data and answers to reads go both ways. Each must arrive whole and once.
 #[test]
-fn a_path_that_changes_keeps_every_byte() {
+fn changing_path_loses_no_byte() {
     let mut fragments = 0;
     for seed in 0..20 {
         let mut w = wide(seed, if seed % 2 == 0 { 1 << 20 } else { 16 << 10 });

@@ -1,4 +1,4 @@
-//! Rate packets (s-PERC) between endpoints, what somebody on the path could do with them, and what a slow host asks for.
+//! Rate packets (s-PERC) between endpoints, attacks on them, and the requests of a slow host.
 
 mod world;
 
@@ -12,7 +12,7 @@ use world::*;
 
 const LEN: u64 = 2_000_000;
 
-/// Two hosts that have, or have not, the rates that switches compute; no switch does.
+/// Creates two hosts with the given algorithm. No switch computes rates.
 fn world(cc: &str) -> World {
     let network = NetworkProfile::new(Rate::gbps(10), Span::micros(20), 1448, false);
     let cc = SenderConfig::by_name(cc, &network).expect("a listed name");
@@ -25,7 +25,7 @@ fn world(cc: &str) -> World {
     w
 }
 
-/// Host 0 sends a message of `tag`, which arrives.
+/// Sends a message with `tag` from host 0, which arrives.
 fn exchange(w: &mut World, tag: u64) {
     let bytes: Vec<u8> = (0..LEN).map(|n| (n * 7 + tag) as u8).collect();
     let to = w.hosts[1].memory.alloc(LEN as usize);
@@ -59,7 +59,7 @@ fn exchange(w: &mut World, tag: u64) {
     assert_eq!(w.hosts[1].memory.get(to, LEN), bytes);
 }
 
-/// The rate packets that a host sent.
+/// Returns the rate packets that a host sent.
 fn sent(w: &World, host: usize) -> Vec<(RateHead, usize)> {
     let src = w.hosts[host].addr.ip();
     let own = w.tap.as_ref().unwrap().iter().filter(|seen| seen.src.ip() == src);
@@ -78,7 +78,7 @@ fn bytes_of(head: RateHead, entries: &[RateEntry]) -> Vec<u8> {
     bytes
 }
 
-/// A link that has so many b/s for the flow.
+/// Returns the entry of a link that grants the flow this many b/s.
 fn entry(rate: f32) -> RateEntry {
     let rate = LinkRate::new(rate);
     let state = RateState::Here;
@@ -93,13 +93,13 @@ fn entry(rate: f32) -> RateEntry {
     }
 }
 
-/// What host 0's context may send.
+/// Returns the rate at which host 0's context may send.
 fn rate(w: &World) -> Option<Rate> {
     w.hosts[0].engine.contexts().find(|context| context.initiator).and_then(|context| context.rate)
 }
 
 #[test]
-fn who_asks_is_answered_and_where_no_link_writes_goes_on_without() {
+fn rate_request_is_answered_and_is_optional_without_link_support() {
     for cc in ["sperc", "sperc:one_rtt=1"] {
         let mut w = world(cc);
         exchange(&mut w, 1);
@@ -107,7 +107,7 @@ fn who_asks_is_answered_and_where_no_link_writes_goes_on_without() {
         assert_eq!((asked[0].0.stage, answered[0].0.stage), (RateStage::Asks, RateStage::Back));
         assert_eq!((asked[0].0.flow, asked[0].1), (answered[0].0.flow, 0));
         assert_eq!(asked[0].0.serial, answered[0].0.serial);
-        // Each says who it is itself.
+        // Each packet names its own sender.
         assert_eq!(asked[0].0.initiator & 0xffff, u32::from(w.hosts[0].addr.port()));
         assert_eq!(answered[0].0.initiator & 0xffff, u32::from(w.hosts[1].addr.port()));
         assert_eq!((asked.len(), answered.len()), (1, 1), "{cc}");
@@ -134,7 +134,7 @@ fn forged_rate_packets_are_counted_and_change_nothing() {
     };
     let (before, was) = (counts(&w), rate(&w));
     let plain = PacketMarks::default();
-    // Malformed, from both ends.
+    // The packets are malformed, from both ends.
     let good = bytes_of(asks, &[entry(1e9)]);
     for bad in [&good[..31], &good[..51], &[&good[..], &[0]].concat()] {
         w.inject(here, there, plain, bad);
@@ -143,27 +143,28 @@ fn forged_rate_packets_are_counted_and_change_nothing() {
     negative[36] |= 0x80;
     w.inject(here, there, plain, &negative);
     assert_eq!(counts(&w), (before.0 + 4, before.1, before.2));
-    // Of somebody who was not introduced, or from elsewhere.
+    // The packets come from an unverified peer, or from another address.
     let stranger = RateHead { initiator: asks.initiator ^ 0x1_0000, ..asks };
     w.inject(here, there, plain, &bytes_of(stranger, &[]));
     let elsewhere = std::net::SocketAddr::from(([10, 9, 9, 9], here.port()));
     w.inject(elsewhere, there, plain, &good);
     assert_eq!(counts(&w), (before.0 + 4, before.1 + 2, before.2));
-    // An answer for a flow that is not, and one that nobody waits for.
+    // One answer is for an unknown flow, and one answers no request.
     let nobody = RateHead { flow: !answers.flow, ..answers };
     w.inject(there, here, plain, &bytes_of(nobody, &[entry(1e6)]));
     w.inject(there, here, plain, &bytes_of(answers, &[entry(1e6)]));
     assert_eq!(counts(&w), (before.0 + 4, before.1 + 2, before.2 + 1));
     assert_eq!(rate(&w), was);
-    // Nothing of it was answered, and all goes on.
+    // None of these packets was answered, and everything continues.
     w.step_host(1);
     assert_eq!(sent(&w, 1).len(), 1);
     exchange(&mut w, 2);
 }
 
-/// An endpoint that lives on something else counts them, and answers none; who asked gives up and goes on without.
+/// An endpoint with another congestion control counts rate packets and does not answer. The
+/// requester gives up and continues without them.
 #[test]
-fn who_lives_on_something_else_answers_no_rate_packets() {
+fn endpoint_with_another_algorithm_answers_no_rate_packets() {
     let mut asks = world("sperc");
     exchange(&mut asks, 1);
     let head = sent(&asks, 0)[0].0;
@@ -182,20 +183,20 @@ fn who_lives_on_something_else_answers_no_rate_packets() {
     assert_eq!(sent(&w, 1).len(), 0);
 }
 
-/// Rate packets that get lost are repeated; where none is answered, a plain window must do.
+/// Lost rate packets are repeated. If none is answered, a plain window is used.
 #[test]
 fn lost_rate_packets_are_repeated_for_a_while() {
     let mut w = world("sperc");
     w.mute = Some(|_, bytes| matches!(parse(bytes), Ok(Packet::Rates(_))));
     exchange(&mut w, 1);
-    // Nine before anything is sent, and nine while data is acknowledged.
+    // Nine rate packets are sent before any data, and nine while data is acknowledged.
     assert_eq!((sent(&w, 0).len(), sent(&w, 1).len()), (18, 0));
     assert!(w.hosts[0].engine.contexts().any(|context| context.other_mode));
 }
 
-/// What is between a full receive buffer and a smaller window, by packets.
+/// Tests the packets by which a full receive buffer reduces the sender's window.
 #[test]
-fn a_host_that_is_behind_asks_its_senders_for_less_until_it_is_not() {
+fn overloaded_host_reduces_its_senders_until_it_recovers() {
     let mut w = world("nscc");
     let penalties = |w: &World| w.hosts[0].engine.counters().1.rx_penalties;
     exchange(&mut w, 1);
@@ -209,7 +210,7 @@ fn a_host_that_is_behind_asks_its_senders_for_less_until_it_is_not() {
     assert_eq!(penalties(&w), asked, "it keeps up");
 }
 
-/// The packets of a host's answers to reads, and which of them ask for an acknowledgement.
+/// Returns for each packet of a host's answers to reads whether it requests an acknowledgement.
 fn answers(w: &World, host: usize) -> Vec<bool> {
     let src = w.hosts[host].addr.ip();
     let own = w.tap.as_ref().unwrap().iter().filter(|seen| seen.src.ip() == src);
@@ -220,9 +221,9 @@ fn answers(w: &World, host: usize) -> Vec<bool> {
     .collect()
 }
 
-/// A system call stands between a reader and its application where an acknowledgement is asked for.
+/// A requested acknowledgement costs a system call between the reader and its application.
 #[test]
-fn a_short_answer_to_a_read_asks_for_no_acknowledgement_and_a_long_one_does() {
+fn only_long_answers_to_reads_request_an_acknowledgement() {
     for (len, asks) in [(8, false), (16 << 10, false), ((16 << 10) + 1, true)] {
         let mut w = world("nscc");
         let from = w.hosts[1].memory.put(&vec![9; len]);

@@ -1,4 +1,4 @@
-//! What the engine promises, one promise a test.
+//! Promises of the engine, one per test.
 
 mod world;
 
@@ -59,7 +59,7 @@ fn bytes(len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn inline_eager_and_rendezvous_arrive() {
+fn inline_eager_and_rendezvous_messages_arrive() {
     for len in [0, 1, 256, 1344, 1345, 16 * 1024, 16 * 1024 + 1, 1_000_000] {
         for early in [false, true] {
             let mut w = World::new(2, len as u64, Faults::default());
@@ -140,7 +140,7 @@ fn directed_receives_take_only_their_source() {
 }
 
 #[test]
-fn peek_claim_and_discard() {
+fn peek_claim_and_discard_find_unexpected_messages() {
     let mut w = World::new(2, 6, Faults::default());
     let probe = |w: &mut World, mode| {
         let host = &mut w.hosts[1];
@@ -189,7 +189,7 @@ fn peek_claim_and_discard() {
 }
 
 #[test]
-fn multi_receive_packs_messages_and_gives_the_buffer_back() {
+fn multi_receive_packs_messages_and_returns_the_buffer() {
     let mut w = World::new(2, 7, Faults::default());
     send(&mut w, 0, 1, 0, &bytes(300)); // unexpected, goes in as well
     for _ in 0..20 {
@@ -206,9 +206,9 @@ fn multi_receive_packs_messages_and_gives_the_buffer_back() {
     settle(&mut w);
     let got = of_kind(&w, 1, OpKind::Recv);
     let spans: Vec<_> = got.iter().map(|c| (c.buf - base, c.len, c.released)).collect();
-    // 300 + 400 + 700 leave 600, 200 more leave 400: fewer than 500.
+    // 300 + 400 + 700 leave 600 bytes, and 200 more leave 400: fewer than 500.
     assert_eq!(spans, [(0, 300, false), (300, 400, false), (700, 700, false), (1400, 200, true)]);
-    // A fresh one, partly used, then cancelled.
+    // Another buffer is partly used and then cancelled.
     let host = &mut w.hosts[1];
     host.engine.receive(w.now, &mut host.memory, op).unwrap();
     send(&mut w, 0, 1, 0, &bytes(100));
@@ -269,7 +269,7 @@ fn remote_access_is_checked() {
 }
 
 #[test]
-fn an_unreachable_peer_ends_every_operation_with_an_error() {
+fn unreachable_peer_fails_every_operation() {
     let mut w = World::new(2, 10, Faults::default());
     w.hosts[1].dead = true;
     let peer = w.peer(0, 1);
@@ -287,7 +287,7 @@ fn an_unreachable_peer_ends_every_operation_with_an_error() {
 }
 
 #[test]
-fn a_peer_that_dies_owing_a_rendezvous_is_noticed() {
+fn death_of_a_rendezvous_receiver_is_noticed() {
     let mut w = World::new(2, 11, Faults::default());
     send(&mut w, 0, 1, 5, &bytes(100_000));
     for _ in 0..100 {
@@ -299,7 +299,7 @@ fn a_peer_that_dies_owing_a_rendezvous_is_noticed() {
 }
 
 #[test]
-fn garbage_and_foreign_packets_change_nothing() {
+fn malformed_and_foreign_packets_change_nothing() {
     let mut w = World::new(2, 12, Faults::default());
     w.tap = Some(vec![]);
     let base = recv(&mut w, 1, 5, 3000, 1);
@@ -310,8 +310,8 @@ fn garbage_and_foreign_packets_change_nothing() {
             Some(real) if w.rng.chance(0.7) => real.bytes.clone(),
             _ => (0..w.rng.below(200)).map(|_| w.rng.next_u32() as u8).collect(),
         };
-        // A real packet for another context, with other numbers. (One with a SYN could open a
-        // context: nothing but TSS can tell a forged one from a true one.)
+        // This is a genuine packet for another context, with other numbers. (One with a SYN could
+        // open a context: only TSS can tell a forged SYN from a genuine one.)
         if packet.len() > 12 {
             if packet[1] & 0x04 != 0 {
                 continue;
@@ -338,7 +338,7 @@ fn garbage_and_foreign_packets_change_nothing() {
 }
 
 #[test]
-fn a_question_completes_before_its_answer() {
+fn request_completes_before_its_answer() {
     for seed in 0..50 {
         let faults = Faults { reorder: 0.5, drop: 0.1, ..Faults::default() };
         let mut w = World::new(2, seed, faults);
@@ -349,21 +349,21 @@ fn a_question_completes_before_its_answer() {
         let mut op = send_op(peer, 5, question, 9, 77);
         op.options.level = Level::Default;
         w.submit(0, op).unwrap();
-        // Nobody has been heard: the sender still learns if there is nobody.
+        // No answer has arrived yet, so a failure must still be reportable.
         assert!(w.hosts[0].engine.poll_completion().is_none());
         w.run(Span::secs(5), |w| !w.hosts[1].done.is_empty());
         send(&mut w, 1, 0, 6, b"seven");
         w.run(Span::secs(5), |w| w.hosts[0].done.len() == 2);
         let kinds: Vec<_> = w.hosts[0].done.iter().map(|c| (c.kind, c.context)).collect();
         assert_eq!(kinds, [(OpKind::Send, 77), (OpKind::Recv, 1)], "seed {seed}");
-        // From now on the buffer is the user's; what may have to be sent again is a copy.
+        // From now on the buffer belongs to the user; retransmissions use a copy.
         w.hosts[0].memory.bytes[question as usize] = b'x';
         settle(&mut w);
         assert!(w.hosts[0].engine.idle());
     }
 }
 
-/// Host `at` comes back as another instance at the same address.
+/// Restarts host `at` as another instance at the same address.
 fn restart(w: &mut World, at: usize, seed: u64) {
     let port = w.hosts[at].addr.port();
     let (engine, pdc) = (world::engine_config(seed, port), world::pdc_config(seed));
@@ -372,22 +372,23 @@ fn restart(w: &mut World, at: usize, seed: u64) {
 }
 
 #[test]
-fn a_restarted_peer_is_another_one() {
+fn restarted_peer_is_a_new_instance() {
     if LINKED {
-        return; // Over a link its death is noticed before.
+        return; // Over a shared-memory channel the death is noticed earlier.
     }
     let mut w = World::new(2, 21, Faults::default());
     recv(&mut w, 1, 1, 10, 1);
     send(&mut w, 0, 1, 1, b"before");
     settle(&mut w);
     restart(&mut w, 1, 0x5555);
-    // The old instance's context is unknown to the new one: an error, not silence, and soon.
+    // The new instance does not know the old one's context: the operation fails early instead of
+    // hanging.
     send(&mut w, 0, 1, 2, b"lost");
     let start = w.now;
     w.run(Span::secs(20), |w| w.hosts[0].done.len() == 2);
     assert_eq!(w.hosts[0].done[1].status, Err(OpError::PeerRestarted));
     assert!(w.now.since(start) < Span::secs(1), "told, not timed out");
-    // Then it is a peer like any other.
+    // Afterwards it is a peer like any other.
     let base = recv(&mut w, 1, 3, 10, 3);
     send(&mut w, 0, 1, 3, b"after");
     settle(&mut w);
@@ -395,10 +396,10 @@ fn a_restarted_peer_is_another_one() {
 }
 
 #[test]
-fn a_new_instance_ends_what_the_old_one_left() {
+fn new_instance_ends_the_operations_of_the_old_one() {
     let mut w = World::new(2, 22, Faults::default());
-    // A rendezvous that host 1 will never pull. Host 0 does not know host 1 yet: it asks for a
-    // sign of life, and the new instance does not know the context.
+    // The rendezvous will never be read by host 1. Host 0 has not verified host 1 yet, so it asks
+    // for a sign of life, and the new instance does not know the context.
     send(&mut w, 0, 1, 1, &bytes(100_000));
     for _ in 0..50 {
         w.step();
@@ -415,7 +416,7 @@ fn a_new_instance_ends_what_the_old_one_left() {
 }
 
 #[test]
-fn packets_of_an_instance_that_is_gone_are_ignored() {
+fn packets_of_a_former_instance_are_ignored() {
     let mut w = World::new(2, 23, Faults::default());
     w.tap = Some(vec![]);
     recv(&mut w, 0, 1, 10, 1);
@@ -426,7 +427,7 @@ fn packets_of_an_instance_that_is_gone_are_ignored() {
     recv(&mut w, 0, 2, 10, 2);
     send(&mut w, 1, 0, 2, b"new");
     settle(&mut w);
-    // Everything the old instance ever said, once more.
+    // All packets of the old instance are replayed.
     recv(&mut w, 0, 1, 10, 3);
     let src = w.hosts[1].addr;
     for packet in &replay {
@@ -443,7 +444,7 @@ fn packets_of_an_instance_that_is_gone_are_ignored() {
     settle(&mut w);
     assert_eq!(of_kind(&w, 0, OpKind::Recv).len(), 2, "the receive with context 3 still waits");
     assert!(w.hosts[0].engine.counters().0.rx_foreign > 0);
-    // The new instance is still known.
+    // The new instance is still verified.
     recv(&mut w, 0, 4, 10, 4);
     send(&mut w, 1, 0, 4, b"still");
     settle(&mut w);
@@ -453,7 +454,7 @@ fn packets_of_an_instance_that_is_gone_are_ignored() {
 #[test]
 fn idle_contexts_close_and_open_again() {
     if LINKED {
-        return; // It counts contexts.
+        return; // The test counts packet delivery contexts.
     }
     let mut w = World::new(2, 24, Faults::default());
     for round in 0..3 {
@@ -470,7 +471,7 @@ fn idle_contexts_close_and_open_again() {
 }
 
 #[test]
-fn senders_are_held_back_and_nothing_is_dropped() {
+fn senders_wait_for_room_and_nothing_is_lost() {
     let mut w = World::with(2, 25, Faults::default(), |config, _| config.max_unexpected = 10);
     for tag in 0..40 {
         send(&mut w, 0, 1, tag, &bytes(2_000));
@@ -486,10 +487,10 @@ fn senders_are_held_back_and_nothing_is_dropped() {
     assert!(w.hosts[0].done.iter().all(|c| c.status.is_ok()));
 }
 
-/// Messages for which there was room wait behind one for which there is none, for longer than anybody
-/// waits for an acknowledgement.
+/// Messages for which there was room wait behind one for which there is none, for longer than any
+/// sender waits for an acknowledgement.
 #[test]
-fn who_is_held_back_for_a_minute_is_not_given_up() {
+fn sender_that_waits_a_minute_for_room_is_not_given_up() {
     let mut w = World::with(2, 26, Faults::default(), |config, _| config.max_unexpected = 9);
     w.faults.reorder = 0.5;
     for tag in 0..40 {
@@ -505,10 +506,10 @@ fn who_is_held_back_for_a_minute_is_not_given_up() {
     assert!(w.hosts.iter().flat_map(|host| &host.done).all(|c| c.status.is_ok()));
 }
 
-/// The peer learns of a write with remote CQ data when all of its ranges are in place, whatever overtakes
-/// what on the way.
+/// The peer is notified of a write with remote CQ data when all of its ranges are in place, in
+/// whatever order packets arrive.
 #[test]
-fn remote_cq_data_comes_after_every_range() {
+fn remote_cq_data_arrives_after_every_range() {
     const LEN: u64 = 6000;
     for seed in 0..20 {
         let faults = Faults { drop: 0.2, reorder: 0.3, ..Faults::default() };
@@ -533,7 +534,8 @@ fn remote_cq_data_comes_after_every_range() {
     }
 }
 
-/// Whether an operation of `len` bytes, once the peers know each other, asks for its acknowledgement.
+/// Returns whether an operation of `len` bytes requests its acknowledgement, once the peers have
+/// verified each other.
 fn asks_for_acknowledgement(write: bool, len: u64, options: Options) -> bool {
     let mut w = World::new(2, 21, Faults::default());
     let at = w.hosts[1].memory.alloc(len as usize);
@@ -559,12 +561,12 @@ fn asks_for_acknowledgement(write: bool, len: u64, options: Options) -> bool {
     asks.contains(&true)
 }
 
-/// A receiver sits on acknowledgements of which nobody hears. An injected write waited for that although a flush waits
-/// for the write.
+/// A receiver delays acknowledgements that were not requested. Regression test: an injected write
+/// was delayed although a flush waits for it.
 #[test]
-fn what_somebody_waits_for_asks_for_its_acknowledgement() {
+fn awaited_operations_request_their_acknowledgement() {
     if LINKED {
-        return; // It counts packets.
+        return; // The test counts packets.
     }
     let base = Options { inject: true, ..Options::default() };
     let counted = Options { visibility: Visibility::CountOnly, ..base };
@@ -579,7 +581,7 @@ fn what_somebody_waits_for_asks_for_its_acknowledgement() {
     ] {
         assert!(asks_for_acknowledgement(write, len, options), "{write} {len} {options:?}");
     }
-    // Nobody waits for what an MPI injects, nor for what was complete when it was copied.
+    // Injected MPI operations, and operations that completed when they were copied, have no waiter.
     for (len, options) in [(64, counted), (64, Options::default()), (5000, Options::default())] {
         assert!(!asks_for_acknowledgement(false, len, options), "{len} {options:?}");
     }

@@ -1,4 +1,4 @@
-//! Many operations of one kind at a time over a rough network: nothing may be lost locally.
+//! Many concurrent operations of one kind over a lossy network: the endpoints lose nothing.
 
 mod world;
 
@@ -16,8 +16,8 @@ const ROUGH: Faults = Faults {
     first_set: false,
 };
 
-/// What MPI's active messages and one-sided operations look like: small and middling untagged sends
-/// into multi-receive buffers, reads in both directions.
+/// Plays operations like those of MPI active messages and one-sided operations: short and medium
+/// untagged sends into multi-receive buffers, and reads in both directions.
 fn active_messages(seed: u64) {
     let mut w = World::new(2, seed, ROUGH);
     let mut rng = Rng::new(seed);
@@ -118,7 +118,7 @@ fn post_multi(w: &mut World, at: usize, context: u64) {
     host.engine.receive(w.now, &mut host.memory, op).unwrap();
 }
 
-/// Posts a buffer for each that came back.
+/// Posts a new buffer for each that was returned.
 fn refill(w: &mut World, reposted: &mut [usize; 2]) {
     for (n, reposted) in reposted.iter_mut().enumerate() {
         while *reposted < w.hosts[n].done.iter().filter(|c| c.released).count() {

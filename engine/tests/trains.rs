@@ -1,4 +1,5 @@
-//! Packets that arrive together: what is taken of them in runs is taken as one by one.
+//! Packets that arrive together: processing them as runs has the same effect as processing them one
+//! by one.
 
 mod world;
 
@@ -12,7 +13,8 @@ fn bytes() -> Vec<u8> {
     (0..LEN).map(|n| (n * 7 + n / 251) as u8).collect()
 }
 
-/// Two hosts that know each other, in a network that keeps packets together; messages are eager.
+/// Creates two hosts that have verified each other, in a network that keeps packets together.
+/// Messages are eager.
 fn world(seed: u64, faults: Faults, config: impl Fn(&mut Config)) -> World {
     let mut w = World::with(2, seed, Faults::default(), |engine, _| {
         engine.rendezvous_threshold = LEN;
@@ -68,30 +70,31 @@ fn finish(w: &mut World, messages: usize) {
     assert!(w.run(Span::secs(5), |w| w.hosts[0].engine.idle() && received(w) == messages));
 }
 
-/// Packets that host `n` took in runs.
+/// Returns the number of packets that host `n` took as parts of runs.
 fn runs(w: &World, n: usize) -> u64 {
     w.hosts[n].engine.counters().0.rx_run_packets
 }
 
 #[test]
-fn most_of_a_message_is_a_run() {
+fn most_packets_of_a_message_form_a_run() {
     let mut w = world(1, Faults::default(), |_| {});
     let base = w.hosts[1].memory.alloc(LEN as usize);
     receive(&mut w, Buf::new(base, LEN));
     message(&mut w, LEN);
     finish(&mut w, 2);
     assert_eq!(w.hosts[1].memory.get(base, LEN), bytes());
-    // All but the first and the last of each train, at most.
+    // At most the first and the last packet of each train are not part of a run.
     assert!(runs(&w, 1) + 6 >= LEN.div_ceil(PAYLOAD), "{}", runs(&w, 1));
     let (_, transport) = w.hosts[1].engine.counters();
     assert_eq!((transport.rx_duplicates, transport.rx_out_of_order), (0, 0));
 }
 
 #[test]
-fn a_message_of_several_pieces_is_a_run_as_well() {
+fn message_of_several_pieces_forms_a_run() {
     let mut w = world(8, Faults::default(), |_| {});
     let all = bytes();
-    // Pieces end inside of the first packet, of one in the middle and of the last, and with a packet.
+    // The pieces end inside the first packet, inside one in the middle, inside the last, and at a
+    // packet boundary.
     let cuts = [[100, 20_000, LEN - 1], [PAYLOAD, 20 * PAYLOAD, 20 * PAYLOAD + 1]];
     for (n, cuts) in cuts.into_iter().enumerate() {
         let mut from = 0;
@@ -111,9 +114,9 @@ fn a_message_of_several_pieces_is_a_run_as_well() {
 }
 
 #[test]
-fn a_message_in_one_train_comes_as_one_packet() {
+fn message_in_one_train_is_taken_as_a_whole() {
     let mut w = world(6, Faults::default(), |_| {});
-    // Up to the last packet a byte short, full, and a byte over.
+    // The last packet is a byte short of full, full, or a byte long.
     let lengths = [PAYLOAD + 1, 2 * PAYLOAD - 1, 2 * PAYLOAD, 2 * PAYLOAD + 1, 5 * PAYLOAD - 7];
     for (n, len) in lengths.into_iter().enumerate() {
         let (base, before) = (w.hosts[1].memory.alloc(len as usize), runs(&w, 1));
@@ -128,7 +131,7 @@ fn a_message_in_one_train_comes_as_one_packet() {
         let (_, transport) = w.hosts[1].engine.counters();
         assert_eq!((transport.rx_packets - packets, transport.tx_acks - acks), (all, 1));
     }
-    // One that is too short learns how much was lost.
+    // A receive that is too short reports how much was lost.
     let base = w.hosts[1].memory.alloc(2000);
     receive(&mut w, Buf::new(base, 2000));
     message(&mut w, 3 * PAYLOAD);
@@ -139,7 +142,7 @@ fn a_message_in_one_train_comes_as_one_packet() {
 }
 
 #[test]
-fn a_message_without_a_receive_is_kept() {
+fn message_without_a_receive_is_kept() {
     let mut w = world(2, Faults::default(), |_| {});
     message(&mut w, LEN);
     assert!(w.run(Span::secs(5), |w| w.hosts[0].engine.idle()));
@@ -154,7 +157,7 @@ fn a_message_without_a_receive_is_kept() {
 }
 
 #[test]
-fn a_message_for_which_there_is_no_room_is_deferred() {
+fn message_without_room_is_deferred() {
     let mut w = world(3, Faults::default(), |config| config.unexpected_bytes = 9_000);
     message(&mut w, LEN);
     w.run(Span::secs(1), |_| false);
@@ -168,7 +171,7 @@ fn a_message_for_which_there_is_no_room_is_deferred() {
 }
 
 #[test]
-fn a_receive_that_is_too_short_gets_what_fits() {
+fn short_receive_gets_the_bytes_that_fit() {
     let mut w = world(4, Faults::default(), |_| {});
     let base = w.hosts[1].memory.alloc(10_000);
     receive(&mut w, Buf::new(base, 10_000));
@@ -180,7 +183,7 @@ fn a_receive_that_is_too_short_gets_what_fits() {
 }
 
 #[test]
-fn writes_and_reads_come_in_runs() {
+fn writes_and_reads_arrive_in_runs() {
     let mut w = world(5, Faults::default(), |_| {});
     let (peer, base) = (w.peer(0, 1), w.hosts[0].memory.alloc(LEN as usize));
     let remote = |address, len| RemoteIov::One(RemoteSeg { address, len, key: 7 });
@@ -201,7 +204,7 @@ fn writes_and_reads_come_in_runs() {
 }
 
 #[test]
-fn short_messages_stay_whole_and_in_order_whatever_befalls_them() {
+fn short_messages_stay_whole_and_in_order_under_loss() {
     for seed in 0..200 {
         let rough = Faults {
             drop: 0.05,
@@ -216,7 +219,7 @@ fn short_messages_stay_whole_and_in_order_whatever_befalls_them() {
         let lengths: Vec<u64> = (0..24).map(|n| 100 + (n * 977 + seed * 131) % 6000).collect();
         let bases: Vec<u64> =
             lengths.iter().map(|&len| w.hosts[1].memory.alloc(len as usize)).collect();
-        // Half of the receives come late.
+        // Half of the receives are posted late.
         for (&base, &len) in bases.iter().zip(&lengths).take(12) {
             receive(&mut w, Buf::new(base, len));
         }
@@ -235,7 +238,7 @@ fn short_messages_stay_whole_and_in_order_whatever_befalls_them() {
 }
 
 #[test]
-fn holes_copies_and_marks_change_nothing() {
+fn gaps_duplicates_and_marks_change_nothing() {
     for seed in 0..200 {
         let rough = Faults {
             drop: 0.03,

@@ -1,5 +1,5 @@
-//! Messages that come before their receives, more than there is memory for: all arrive, in order, and nobody
-//! waits for a receive but who has to.
+//! Messages that arrive before their receives, more than there is memory for: all arrive in order,
+//! and only senders that must wait do so.
 
 mod world;
 
@@ -7,12 +7,12 @@ use squall_base::Span;
 use squall_engine::*;
 use world::*;
 
-/// Bytes of message `n`.
+/// Returns the bytes of message `n`.
 fn content(n: u64, len: u64) -> Vec<u8> {
     (0..len).map(|at| (n * 31 + at * 7 + at / 251) as u8).collect()
 }
 
-/// Host `from` sends message `n` to host 1.
+/// Sends message `n` from host `from` to host 1.
 fn send(w: &mut World, from: usize, tag: u64, n: u64, len: u64, options: Options) {
     let peer = w.peer(from, 1);
     let base = w.hosts[from].memory.put(&content(n, len));
@@ -26,7 +26,7 @@ fn send(w: &mut World, from: usize, tag: u64, n: u64, len: u64, options: Options
     }
 }
 
-/// Host 1 posts a receive for a tag.
+/// Posts a receive for a tag at host 1.
 fn recv(w: &mut World, tag: u64, context: u64, room: u64) {
     let base = w.hosts[1].memory.alloc(room as usize);
     let host = &mut w.hosts[1];
@@ -44,12 +44,12 @@ fn recv(w: &mut World, tag: u64, context: u64, room: u64) {
     host.engine.receive(w.now, &mut host.memory, op).unwrap();
 }
 
-/// How the operation with this context ended at a host.
+/// Returns the status of the operation with this context at a host, if it has ended.
 fn end(w: &World, at: usize, context: u64) -> Option<Result<(), OpError>> {
     w.hosts[at].done.iter().find(|c| c.context == context).map(|c| c.status)
 }
 
-/// Receives `count` messages of a tag, which must be those from `first` on, as they were sent.
+/// Receives `count` messages of a tag, which must be the sent ones from `first` on.
 fn receive_all(w: &mut World, tag: u64, first: u64, count: u64, len: impl Fn(u64) -> u64) {
     const CONTEXT: u64 = 1 << 32;
     w.hosts[1].done.clear();
@@ -82,7 +82,7 @@ fn world(seed: u64, faults: Faults, bytes: u64) -> World {
 }
 
 #[test]
-fn a_message_that_is_wanted_first_passes_five_thousand_that_are_not() {
+fn wanted_message_passes_five_thousand_unexpected_ones() {
     const COUNT: u64 = 5000;
     const LEN: u64 = 60_000;
     let mut w = world(1, Faults::default(), 16 << 20);
@@ -108,7 +108,7 @@ fn order_and_contents_survive_loss_and_a_small_memory() {
         let faults =
             Faults { drop: 0.05, reorder: 0.3, duplicate: 0.05, trim: 0.03, ..Faults::default() };
         let mut w = world(seed, faults, [0, 3_000, 30_000, 200_000][seed as usize % 4]);
-        // Injected ones and longer ones, of one packet and of many.
+        // Injected and longer messages, of one packet and of many.
         let len = |n: u64| [0, 30, 200, 1000, 5000, 60_000][n as usize * 7 % 6];
         for n in 0..60 {
             let levels = [Level::Default, Level::Transmit, Level::Delivery, Level::Match];
@@ -130,9 +130,9 @@ fn order_and_contents_survive_loss_and_a_small_memory() {
     }
 }
 
-/// Receives that are posted while a message is being deferred meet it.
+/// Receives that are posted while a message is being deferred match it.
 #[test]
-fn a_receive_that_comes_between_a_message_and_its_offer_gets_it() {
+fn receive_posted_between_a_message_and_its_offer_matches() {
     for seed in 0..60 {
         let mut w = world(seed, Faults { reorder: 0.2, ..Faults::default() }, 5_000);
         for n in 0..8 {
@@ -146,9 +146,9 @@ fn a_receive_that_comes_between_a_message_and_its_offer_gets_it() {
 }
 
 #[test]
-fn who_is_deferred_completes_as_its_level_says() {
+fn deferred_send_completes_at_its_level() {
     let mut w = world(3, Faults::default(), 0);
-    // Once acquainted, what is copied completes at the call.
+    // Once the peers have verified each other, copied messages complete at the call.
     recv(&mut w, 7, 1 << 40, 10);
     send(&mut w, 0, 7, 100, 10, lent());
     assert!(w.run(Span::secs(1), |w| end(w, 0, 100).is_some()));
@@ -159,7 +159,7 @@ fn who_is_deferred_completes_as_its_level_says() {
     w.run(Span::secs(3), |_| false);
     let ended = [0, 1, 2].map(|n| end(&w, 0, n));
     assert_eq!(ended, [Some(Ok(())), None, None], "the copy is kept, buffers are lent");
-    // A short message that comes by a link is kept in any case.
+    // A short message on a shared-memory channel is kept in any case.
     let kept = u64::from(w.links.carried > 0);
     assert_eq!(w.hosts[0].engine.counters().0.tx_deferred, 3 - kept);
     recv(&mut w, 1, 50, 200);
@@ -174,7 +174,7 @@ fn who_is_deferred_completes_as_its_level_says() {
 
 /// The context on which a message is deferred stays until the message has been read.
 #[test]
-fn an_endpoint_that_closes_does_not_strand_what_is_deferred() {
+fn closing_endpoint_finishes_deferred_messages() {
     for steps in 0..60 {
         let mut w = world(steps, Faults { reorder: 0.3, ..Faults::default() }, 0);
         for n in 0..4 {
@@ -196,9 +196,9 @@ fn an_endpoint_that_closes_does_not_strand_what_is_deferred() {
 }
 
 #[test]
-fn what_a_packet_announces_is_not_charged() {
+fn announced_length_is_not_charged() {
     let mut w = world(4, Faults::default(), 256 << 20);
-    // One packet of a message of 255 MiB is on its way; its sender vanishes.
+    // One packet of a message of 255 MiB is in flight when its sender vanishes.
     w.hosts[0].engine = Engine::new(
         Config { rendezvous_threshold: 1 << 30, ..engine_config(1, w.hosts[0].addr.port()) },
         pdc_config(1),
@@ -211,12 +211,12 @@ fn what_a_packet_announces_is_not_charged() {
 }
 
 #[test]
-fn one_peer_does_not_take_the_share_of_another() {
+fn peer_does_not_use_the_share_of_another() {
     let mut w = World::with(3, 5, Faults::default(), |config, _| config.unexpected_bytes = 400_000);
     for n in 0..100 {
         send(&mut w, 0, 1, n, 10_000, lent());
     }
-    // Both are known.
+    // The receiver knows both peers, so each has a share.
     w.peer(1, 2);
     w.run(Span::secs(1), |_| false);
     let held = *w.hosts[1].engine.counters().0;
@@ -230,7 +230,7 @@ fn one_peer_does_not_take_the_share_of_another() {
 }
 
 #[test]
-fn beyond_the_headers_senders_are_held_back_and_that_is_said_once() {
+fn senders_wait_beyond_the_header_limit_and_one_notice_reports_it() {
     let mut w = World::with(2, 6, Faults::default(), |config, _| config.max_unexpected = 100);
     w.peer(1, 0);
     for n in 0..300 {
@@ -248,10 +248,10 @@ fn beyond_the_headers_senders_are_held_back_and_that_is_said_once() {
     receive_all(&mut w, 1, 0, 300, |_| 100);
 }
 
-/// One peer's messages have taken all headers. Another one has some in reserve, so that a message of it that is wanted is not
-/// stuck behind one that is not.
+/// One peer's messages have taken all headers. Another peer has a reserve, so that a wanted message
+/// of that peer is not stuck behind an unwanted one.
 #[test]
-fn a_peer_has_headers_in_reserve() {
+fn each_peer_has_a_reserve_of_headers() {
     let mut w = World::with(3, 8, Faults::default(), |config, _| config.max_unexpected = 2000);
     w.peer(1, 0);
     w.peer(1, 2);
@@ -269,21 +269,21 @@ fn a_peer_has_headers_in_reserve() {
     assert_eq!(end(&w, 1, 7), Some(Ok(())));
 }
 
-/// The numbers by which reads are answered have 16 bits; more reads than that wait for their turn.
+/// Reads wait for their answers in slots with 16-bit numbers. Further reads wait for a free slot.
 #[test]
-fn more_messages_than_there_are_numbers_are_read_at_once() {
+fn more_rendezvous_than_slots_are_read_at_once() {
     const COUNT: u64 = 70_000;
     let mut w = World::with(2, 7, Faults::default(), |config, _| {
         config.rendezvous_threshold = 1;
         config.max_outstanding = 100_000;
     });
-    // A peer that is not named has room for fewer messages.
+    // A peer that is not named would have room for fewer messages.
     w.peer(1, 0);
     for n in 0..COUNT {
         send(&mut w, 0, 1, n, 300, lent());
     }
     assert!(w.run(Span::secs(5), |w| w.hosts[1].engine.unexpected_messages() as u64 == COUNT));
-    // No answer comes for a while.
+    // No answer arrives for a while.
     w.mute = Some(|_, bytes| {
         let packet = squall_wire::parse(bytes);
         matches!(

@@ -1,4 +1,4 @@
-//! An application that does random things, and remembers what they must come to.
+//! An application that performs random operations and records their expected results.
 
 use squall_base::{Rng, Time, UserSlice};
 use squall_engine::*;
@@ -7,17 +7,18 @@ use super::counting::{self, Count, Counting};
 use super::ordered::{self, Doing, Ordered, Turn};
 use crate::world::{Lent, World, is_remote};
 
-/// Sizes that matter: short, one packet, several packets, rendezvous.
+/// Message lengths that exercise every protocol: short, one packet, several packets, rendezvous.
 const SIZES: [u32; 6] = [1, 40, 300, 3_000, 16_000, 60_000];
-/// Where messages come: an attacker may have sent one on to any.
+/// Matching spaces in which messages may arrive, since an attacker may redirect one to any space.
 pub(super) const ALL_SPACES: [MatchSpace; 3] =
     [MatchSpace::Untagged, MatchSpace::Tagged, MatchSpace::Collective];
-/// Bytes of a region. Peers read the one and write the other.
+/// Length in bytes of a region. Peers read one region and write the other.
 const REGION: u64 = 20_000;
-/// Keys of the first regions; those that replace them count on from here. Written ones are odd.
+/// The keys of the first regions. Regions that replace them have later keys. Writable ones have odd
+/// keys.
 const FIRST_KEY: u64 = 8;
 
-/// Messages, and keys, that a process has at most.
+/// Largest number of messages, and of keys, of one process.
 pub(super) const LIFE: u64 = 1 << 16;
 
 /// A message of this application to the other one.
@@ -25,31 +26,31 @@ pub(super) struct Sent {
     pub(super) space: MatchSpace,
     pub(super) tag: u64,
     pub(super) bytes: Vec<u8>,
-    /// Where its copy lies that the engine reads.
+    /// Address of the copy that the engine reads.
     pub(super) base: u64,
-    /// It is told when the peer's engine has it, and not before.
+    /// The send completes only when the peer's engine has the message.
     pub(super) delivered: bool,
-    /// The operation that sends it.
+    /// Index of the operation that sends the message.
     pub(super) op: usize,
 }
 
-/// What an operation does. Its number is its context.
+/// The kind of an operation. The index of the operation is its context.
 pub(super) enum What {
     /// Sends the message with this serial number.
     Send(usize),
-    /// Receives; into a buffer that several messages share, perhaps.
+    /// Posts a receive, perhaps with a multi-receive buffer.
     Receive { multi: bool },
-    /// Looks; a message that it finds is claimed, or dropped.
+    /// Peeks. A message that is found is claimed or discarded.
     Peek { claims: bool },
-    /// Takes a message that was claimed.
+    /// Receives a message that was claimed.
     Claim,
-    /// Reads `at` and so on of the other's region with this key.
+    /// Reads from offset `at` of the other side's region with this key.
     Read { key: u64, at: u64 },
-    /// Writes there.
+    /// Writes to offset `at` of the other side's region with this key.
     Write { key: u64, at: u64 },
-    /// Reads what this side writes itself, by the operations that come before it and behind it.
+    /// Reads what this side itself writes, by operations before and behind this one.
     Reread { key: u64, at: u64 },
-    /// Adds to one of the other's counters.
+    /// Adds to one of the other side's counters.
     Count(Count),
 }
 
@@ -57,19 +58,20 @@ pub(super) struct Op {
     pub(super) what: What,
     pub(super) base: u64,
     pub(super) len: u64,
-    /// How often a completion said that it ended, and how it did at last.
+    /// Number of completions of the operation, and the last status.
     pub(super) ended: u32,
     pub(super) status: Result<(), OpError>,
-    /// When it was begun, and when its end was seen.
+    /// Time at which the operation was submitted, and time at which its end was seen.
     pub(super) begun: Time,
     pub(super) over: Time,
-    /// Its success says that the peer's application has it, or has what it asked for.
+    /// Success proves that the peer's application has the message, or executed the request.
     pub(super) proves: bool,
-    /// The operation is fenced: it begins when all operations before it have ended, and so do those behind it.
+    /// The operation is fenced: it starts when all operations before it have ended, and operations
+    /// behind it wait for it.
     pub(super) fence: bool,
-    /// The length that is reported at the target besides remote CQ data, if it has any.
+    /// The length reported at the target with remote CQ data, if the operation has any.
     pub(super) reported: Option<u64>,
-    /// How many requests it is, each of which is an access to the other side's memory.
+    /// Number of requests, each of which accesses the other side's memory.
     pub(super) requests: u64,
 }
 
@@ -79,22 +81,23 @@ pub(super) struct Region {
     pub(super) key: u64,
     pub(super) base: u64,
     pub(super) closed: bool,
-    /// As it was at first; one that is read stays so.
+    /// The initial bytes. A region that peers read never changes.
     pub(super) bytes: Vec<u8>,
 }
 
 pub(super) struct Application {
     pub(super) at: usize,
     rng: Rng,
-    /// Serial number of its first message. Processes that follow each other at a host count on.
+    /// Serial number of the process's first message. Successive processes of a host continue the
+    /// numbers.
     pub(super) first: u64,
     pub(super) ops: Vec<Op>,
     pub(super) sent: Vec<Sent>,
-    /// Of this host, closed ones included.
+    /// All regions of this host, including closed ones.
     pub(super) regions: Vec<Region>,
-    /// Completions that were looked at.
+    /// Number of completions that were examined.
     seen: usize,
-    /// Receives for whatever comes in peace.
+    /// Receives for messages that arrive after the attack.
     standing: [Option<usize>; ALL_SPACES.len()],
     /// Atomics, in histories that have some.
     pub(super) counting: Option<Counting>,
@@ -102,7 +105,7 @@ pub(super) struct Application {
     pub(super) ordered: Option<Ordered>,
 }
 
-/// Message `serial` of host `at`.
+/// Returns the content of message `serial` of host `at`.
 pub(super) fn content(at: usize, serial: usize, len: usize) -> Vec<u8> {
     let mut rng = Rng::new((at as u64) << 32 | serial as u64);
     let mut bytes = vec![0; len];
@@ -118,7 +121,7 @@ impl Application {
         Self::reborn(at, 0, world, seed)
     }
 
-    /// The application of the process that is the `life`th of its host.
+    /// Creates the application of the `life`th process of its host.
     pub(super) fn reborn(at: usize, life: u64, world: &mut World, seed: u64) -> Self {
         let mut new = Self {
             at,
@@ -137,27 +140,28 @@ impl Application {
         new
     }
 
-    /// From now on some of what it does are atomics.
+    /// Enables atomics among the operations.
     pub(super) fn counts(mut self, world: &mut World, seed: u64) -> Self {
         let memory = &mut world.hosts[self.at].memory;
         self.counting = Some(Counting::new(memory, self.first, self.first / LIFE, seed));
         self
     }
 
-    /// From now on the order of some of what it does is judged; `promised` is the order that its endpoint promises.
+    /// Enables operations whose order is judged. `promised` is the order that the endpoint
+    /// promises.
     pub(super) fn orders(mut self, world: &mut World, promised: bool, seed: u64) -> Self {
         let memory = &mut world.hosts[self.at].memory;
         self.ordered = Some(Ordered::new(memory, self.first, promised, seed));
         self
     }
 
-    /// The region with a key, which was its own at some time.
+    /// Returns the region that had this key at some time.
     pub(super) fn region(&self, key: u64) -> Option<&Region> {
         let ordered = self.ordered.iter().map(|ordered| &ordered.region);
         self.regions.iter().chain(ordered).find(|region| region.key == key)
     }
 
-    /// Whether a completion says that an operation ended, looked at or not.
+    /// Returns whether a completion reports the end of an operation, examined or not.
     pub(super) fn has_seen_end(&self, world: &World, op: usize) -> bool {
         let new = world.hosts[self.at].done.get(self.seen..).unwrap_or_default();
         let ends = |done: &Completion| {
@@ -166,7 +170,7 @@ impl Application {
         self.ops[op].ended > 0 || new.iter().any(ends)
     }
 
-    /// Does something.
+    /// Performs a random action.
     pub(super) fn act(&mut self, world: &mut World) {
         let ordered = ordered::key_of(world, 1 - self.at, LIFE);
         if let (Some(ordered), Some(key)) = (&mut self.ordered, ordered)
@@ -203,7 +207,7 @@ impl Application {
         }
     }
 
-    /// Learns what ended, and takes what it has claimed.
+    /// Examines new completions, and receives claimed messages.
     pub(super) fn reap(&mut self, world: &mut World) {
         while let Some(done) = world.hosts[self.at].done.get(self.seen).cloned() {
             self.seen += 1;
@@ -222,12 +226,12 @@ impl Application {
         }
     }
 
-    /// Whether there are completions that were not looked at.
+    /// Returns whether there are completions that were not examined.
     pub(super) fn has_news(&self, world: &World) -> bool {
         self.seen < world.hosts[self.at].done.len()
     }
 
-    /// In peace: keeps a receive for whatever comes.
+    /// After the attack, keeps a receive posted for any message.
     pub(super) fn welcome(&mut self, world: &mut World) {
         for (n, space) in ALL_SPACES.into_iter().enumerate() {
             if self.standing[n].is_none_or(|op| self.ops[op].ended > 0) {
@@ -244,7 +248,8 @@ impl Application {
         }
     }
 
-    /// Whether all its own operations but receives have ended, and nothing waits for one.
+    /// Returns whether all operations except receives have ended, and no message waits for a
+    /// receive.
     pub(super) fn is_over(&self, world: &World) -> bool {
         let waits = |op: &Op| op.ended == 0 && !matches!(op.what, What::Receive { .. });
         world.hosts[self.at].engine.unexpected_messages() == 0 && !self.ops.iter().any(waits)
@@ -254,14 +259,14 @@ impl Application {
         self.ops.iter().all(|op| op.ended > 0)
     }
 
-    /// Cancels what can be cancelled.
+    /// Cancels all receives that can be cancelled.
     pub(super) fn cancel_all(&mut self, world: &mut World) {
         for (context, op) in self.ops.iter().enumerate() {
             if op.ended == 0 && matches!(op.what, What::Receive { .. }) {
                 world.hosts[self.at].engine.cancel(world.now, context as u64);
             }
         }
-        // What a cancelled receive leaves behind is polled when packets are.
+        // The completion of a cancelled receive is polled together with packets.
         world.step_before(world.now);
     }
 
@@ -279,7 +284,7 @@ impl Application {
             visibility: Visibility::Entry,
             fence: self.rng.chance(0.05) || fenced,
         };
-        // What a message is can be told from its data.
+        // The data identify the message.
         let data = Some(serial);
         let op = Operation {
             peer: world.peer(self.at, 1 - self.at),
@@ -337,7 +342,7 @@ impl Application {
         host.engine.receive(world.now, &mut host.memory, op).expect("receives are not refused");
     }
 
-    /// Looks for a message, and drops it or means to have it.
+    /// Peeks for a message, to discard or claim it.
     fn peek(&mut self, world: &mut World) {
         let (space, tag) = self.envelope();
         let claims = self.rng.chance(0.5);
@@ -360,7 +365,7 @@ impl Application {
     fn claim(&mut self, world: &mut World, claimed: u64) {
         let room = u64::from(SIZES[5]);
         let base = world.hosts[self.at].memory.alloc(room as usize);
-        // A claim has the context of the look before it.
+        // The claim has the context of its peek.
         let op = &mut self.ops[claimed as usize];
         (op.what, op.base, op.len, op.ended) = (What::Claim, base, room, 0);
         lend(world, self.at, claimed, base, false);
@@ -392,7 +397,8 @@ impl Application {
     fn write(&mut self, world: &mut World) {
         let key = self.remote_key(world, 1);
         let len = u64::from(self.rng.below(2000));
-        // Where nobody has written: this side alone writes there, at the number of its operation.
+        // Only this side writes there, and the offset depends on the operation's index, so nothing
+        // was written there before.
         let at = self.ops.len() as u64 * 2000 % (REGION - 2000);
         let taken =
             |op: &Op| matches!(op.what, What::Write { key: k, at: a } if (k, a) == (key, at));
@@ -407,7 +413,7 @@ impl Application {
         self.one_sided(world, Action::Write(remote), what, (base, len), (reports, false));
     }
 
-    /// Does something whose order is judged, on the other side's region with this key.
+    /// Performs an operation whose order is judged, on the other side's region with this key.
     fn ordered(&mut self, world: &mut World, key: u64, turn: Turn) {
         let Turn { doing, at, len, fence } = turn;
         match doing {
@@ -457,7 +463,7 @@ impl Application {
             }
             _ => 1,
         };
-        // No other operation of any process has these.
+        // The data are unique among all operations of all processes.
         let data = reports.then_some(self.first + self.ops.len() as u64);
         let op = Operation {
             peer: world.peer(self.at, 1 - self.at),
@@ -517,7 +523,7 @@ impl Application {
         self.open_region(world, next | 1);
     }
 
-    /// The key of a region of the other side: the latest, or the one before.
+    /// Returns the key of a region of the other side: the latest, or the one before.
     fn remote_key(&mut self, world: &World, parity: u64) -> u64 {
         let keys = world.hosts[1 - self.at].memory.regions.keys();
         let latest = keys.copied().filter(|key| key % 2 == parity).max().expect("one is open");
@@ -549,7 +555,7 @@ impl Application {
         u64::from(self.rng.below(top))
     }
 
-    /// Splits a buffer now and then.
+    /// Sometimes splits a buffer.
     fn pieces(&mut self, base: u64, len: u64) -> Buf {
         if len < 3 || self.rng.chance(0.7) {
             return Buf::new(base, len);

@@ -1,9 +1,9 @@
-//! Atomics on counters of the other side, beside a reference: each is carried out once where it succeeded, and once
-//! or not at all where it failed.
+//! Atomics on counters of the other side, checked against a reference: a successful one is executed
+//! exactly once, a failed one at most once.
 //!
-//! A counter is a number of 32 digits to the base 4. Each atomic adds one to a digit that is its own, so a counter
-//! says of each how often it was carried out, and its value is the sum of those that were: a second time would not be
-//! hidden by a third one that never was.
+//! A counter is a number of 32 digits to the base 4. Each atomic adds one to a digit of its own, so
+//! the counter shows how often each atomic was executed. One atomic that was executed twice cannot
+//! hide another that never was.
 
 use squall_base::Rng;
 use squall_engine::*;
@@ -12,36 +12,37 @@ use super::Finding;
 use super::application::{Application, Op, What};
 use crate::world::{VecMemory, World};
 
-/// The key of a process's counters, behind the first number of its life.
+/// The key of a process's counters, relative to the first number of its life.
 const KEY: u64 = 1;
-/// Digits of a counter.
+/// Number of digits of a counter.
 const DIGITS: u32 = 32;
-/// Counters that one process adds to, and processes that may follow each other, with counters of their own.
+/// Number of counters that one process adds to, and number of successive processes with counters of
+/// their own.
 const OWN: u32 = 2;
 const LIVES: u32 = 8;
-/// All counters of a region.
+/// Number of all counters of a region.
 const COUNTERS: u32 = OWN * LIVES;
 
-/// What a process counts, and where peers count with it.
+/// The counters of one process, and those that its peers add to.
 pub(super) struct Counting {
     rng: Rng,
-    /// Of which life it is.
+    /// Ordinal number of the process at its host.
     life: u32,
-    /// Digits that are taken, by counter.
+    /// Number of used digits, by counter.
     taken: [u32; OWN as usize],
-    /// Where its own counters lie.
+    /// Address of the process's own counters.
     pub(super) base: u64,
-    /// Their key.
+    /// Key of the process's own counters.
     pub(super) key: u64,
 }
 
-/// An atomic: adds one to a digit of a counter.
+/// An atomic that adds one to a digit of a counter.
 #[derive(Clone, Copy)]
 pub(super) struct Count {
     pub(super) key: u64,
     counter: u32,
     digit: u32,
-    /// The value before it comes back.
+    /// The atomic returns the previous value.
     pub(super) fetches: bool,
 }
 
@@ -50,14 +51,14 @@ impl Count {
         1 << (2 * self.digit)
     }
 
-    /// How often `value` says that it was carried out.
+    /// Returns how often the atomic was executed according to `value`.
     fn times(self, value: u64) -> u64 {
         value >> (2 * self.digit) & 3
     }
 }
 
 impl Counting {
-    /// Of a process whose numbers begin at `first`, the `life`th of its host.
+    /// Creates the state of the `life`th process of a host, whose numbers start at `first`.
     pub(super) fn new(host: &mut VecMemory, first: u64, life: u64, seed: u64) -> Self {
         let len = 8 * COUNTERS as usize;
         let (base, key) = (host.alloc(len), first + KEY);
@@ -66,7 +67,7 @@ impl Counting {
         Self { rng: Rng::new(seed), life, taken: [0; OWN as usize], base, key }
     }
 
-    /// Whether the application's turn is an atomic, and which.
+    /// Draws the next atomic; `None` if the application does something else.
     pub(super) fn turn(&mut self, key: u64) -> Option<Count> {
         if !self.rng.chance(0.3) {
             return None;
@@ -83,14 +84,14 @@ impl Counting {
     }
 }
 
-/// The key of the counters that a host has now.
+/// Returns the key of a host's current counters.
 pub(super) fn key_of(world: &World, host: usize, life: u64) -> Option<u64> {
     let keys = world.hosts[host].memory.regions.keys();
     keys.copied().filter(|key| key % life == KEY).max()
 }
 
-/// The operation, and where its result goes. Its operand is in memory of `world`, and no longer looked at when the
-/// engine took it.
+/// Returns the operation and the address of its result. Its operand is in memory of `world`, which
+/// the engine does not read after submission.
 pub(super) fn operation(world: &mut World, at: usize, count: Count) -> (Operation, u64, u64) {
     let memory = &mut world.hosts[at].memory;
     let operand = memory.put(&count.add().to_ne_bytes());
@@ -118,8 +119,8 @@ fn word(memory: &VecMemory, base: u64) -> u64 {
     memory.get(base, 8).iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
 }
 
-/// What this application asked for was carried out as often as it was told. `counters` are the ones with a key, and
-/// whose they are.
+/// Judges whether the atomics of an application were executed as often as reported. `counters`
+/// returns the counters with a key, and their owner.
 pub(super) fn judge<'a>(
     memory: &VecMemory,
     side: &Application,
@@ -144,7 +145,8 @@ pub(super) fn judge<'a>(
         if !(succeeded && count.fetches) {
             continue;
         }
-        // What was there before it: nothing of itself, all that had ended, and nothing that began later.
+        // The previous value lacks this atomic, includes all that had ended before, and none that
+        // started later.
         let before = word(memory, op.base);
         let same = |other: Count| (other.key, other.counter) == (count.key, count.counter);
         let fits = all().filter(|(.., other)| same(*other)).all(|(n, other, its)| {

@@ -1,4 +1,4 @@
-//! What is wrong with a history.
+//! Judgement of a history.
 
 use std::collections::HashMap;
 
@@ -13,18 +13,18 @@ use super::application::{ALL_SPACES, Application, Op, Sent, What};
 use super::{counting, landing};
 use crate::world::{VecMemory, World};
 
-/// Contexts an endpoint has at most when there is no attacker, or one that opens a few.
+/// Largest number of contexts of an endpoint without an attacker, or with one that opens few.
 const CONTEXTS: usize = 2000;
-/// Time in which contexts end that nobody uses any more.
+/// Time within which unused contexts end.
 const FAREWELL: Span = Span::secs(300);
 
-/// Memory for messages that wait stays within its budget.
+/// Judges whether memory for unexpected messages stays within its budget.
 pub(super) fn budgets(world: &World, budget: u64) -> Result<(), Finding> {
     for (at, host) in world.hosts.iter().enumerate() {
         let counted = host.engine.counters().0.unexpected_bytes;
         let contexts = host.engine.contexts().count();
         let holdings = host.engine.holdings();
-        // What is kept, and not only what the engine says of it.
+        // The buffered bytes are counted as well, not only those that the engine reports.
         let held = counted.max(holdings.kept_bytes);
         if held > budget || contexts > CONTEXTS {
             let text = format!("host {at} holds {held} bytes and {contexts} contexts");
@@ -38,7 +38,7 @@ pub(super) fn budgets(world: &World, budget: u64) -> Result<(), Finding> {
     Ok(())
 }
 
-/// What has not ended.
+/// Describes the operations that have not ended.
 pub(super) fn stuck(world: &World, sides: &[&Application]) -> Finding {
     let mut kinds: Vec<&str> = Vec::new();
     let mut text = String::new();
@@ -75,12 +75,12 @@ pub(super) fn stuck(world: &World, sides: &[&Application]) -> Finding {
     Finding::new(&format!("stuck: {}", kinds.join(", ")), text)
 }
 
-/// Nothing wrote to what was to be read alone, and everything ended once.
+/// Judges that read-only memory is unchanged and that every operation ended once.
 pub(super) fn memory(world: &World, sides: &[Application; 2]) -> Result<(), Finding> {
     (0..2).try_for_each(|at| untouched(&world.hosts[at].memory, &sides[at]))
 }
 
-/// The same of one application and its memory.
+/// Judges that one application's read-only memory is unchanged and that its operations ended once.
 pub(super) fn untouched(memory: &VecMemory, side: &Application) -> Result<(), Finding> {
     let at = side.at;
     for (serial, sent) in side.sent.iter().enumerate() {
@@ -101,7 +101,8 @@ pub(super) fn untouched(memory: &VecMemory, side: &Application) -> Result<(), Fi
     Ok(())
 }
 
-/// What was received is what was sent, in order, and what succeeded happened.
+/// Judges that messages arrived as sent and in order, and that successful operations had their
+/// effect.
 pub(super) fn results(
     world: &World,
     sides: &[Application; 2],
@@ -118,10 +119,11 @@ pub(super) fn results(
     Ok(())
 }
 
-/// By space and tag: receives as posted, where in their buffers, and the messages they took.
+/// The receives of each space and tag in posting order, their buffers, and the messages that they
+/// received.
 type Order = HashMap<(MatchSpace, u64), Vec<(u64, u64, u64)>>;
 
-/// How often each message of the other side came to host `at`.
+/// Counts how often each message of the other side arrived at host `at`.
 fn arrivals(world: &World, sides: &[Application; 2], at: usize) -> Result<Vec<u32>, Finding> {
     let (side, other) = (&sides[at], &sides[1 - at]);
     let mut arrived = vec![0; other.sent.len()];
@@ -142,7 +144,7 @@ fn arrivals(world: &World, sides: &[Application; 2], at: usize) -> Result<Vec<u3
         received_right(&world.hosts[at].memory, at, done, sent)?;
         let serial = serial.unwrap_or_default();
         if done.kind == OpKind::Peek && matches!(op.what, What::Claim) {
-            // Counted when it is taken.
+            // A claimed message is counted when it is received.
             continue;
         }
         arrived[serial] += 1;
@@ -165,13 +167,13 @@ fn arrivals(world: &World, sides: &[Application; 2], at: usize) -> Result<Vec<u3
     Ok(arrived)
 }
 
-/// Whether a completion says that a message is here.
+/// Returns whether a completion reports a received message.
 pub(super) fn is_message(done: &Completion) -> bool {
     matches!(done.kind, OpKind::Recv | OpKind::Peek)
         && matches!(done.status, Ok(()) | Err(OpError::Truncated { .. }))
 }
 
-/// A message is as it was sent.
+/// Judges whether a message arrived as it was sent.
 pub(super) fn received_right(
     memory: &VecMemory,
     at: usize,
@@ -197,7 +199,7 @@ pub(super) fn wrong(kind: &str, at: usize, done: &Completion) -> Finding {
     Finding::new(kind, format!("host {at}: {done:?}"))
 }
 
-/// Sends of host `at` succeeded, and the messages are where they say.
+/// Judges that the sends of host `at` succeeded and that their messages arrived as reported.
 fn sent(
     world: &World,
     sides: &[Application; 2],
@@ -229,7 +231,7 @@ fn sent(
     Ok(())
 }
 
-/// What host `at` read and wrote is right, where the region was open.
+/// Judges the reads and writes of host `at`, where the region was open.
 fn one_sided(world: &World, sides: &[Application; 2], at: usize) -> Result<(), Finding> {
     let other = &sides[1 - at];
     for (context, op) in sides[at].ops.iter().enumerate() {
@@ -261,7 +263,7 @@ fn one_sided(world: &World, sides: &[Application; 2], at: usize) -> Result<(), F
     Ok(())
 }
 
-/// Every atomic of host `at` was carried out, and none twice.
+/// Judges that every atomic of host `at` was executed once.
 fn counted(world: &World, sides: &[Application; 2], at: usize) -> Result<(), Finding> {
     let failed = |op: &&Op| matches!(op.what, What::Count(_)) && op.status.is_err();
     if let Some(op) = sides[at].ops.iter().find(failed) {
@@ -272,7 +274,7 @@ fn counted(world: &World, sides: &[Application; 2], at: usize) -> Result<(), Fin
     counting::judge(&world.hosts[at].memory, &sides[at], counters)
 }
 
-/// Without an attacker no packet is taken for one of an attacker's.
+/// Judges that without an attacker no packet is taken for an attacker's.
 pub(super) fn honesty(world: &World) -> Result<(), Finding> {
     for (at, host) in world.hosts.iter().enumerate() {
         let counters = host.engine.counters().0;
@@ -295,7 +297,7 @@ pub(super) fn peace(world: &mut World, sides: &[Application; 2]) -> Result<(), F
         let held = host.engine.holdings();
         let refused = |op: &&Op| matches!(op.what, What::Write { .. }) && op.status.is_err();
         let refused = sides[1 - at].ops.iter().filter(refused).count();
-        // Some parts of messages that nobody wants have not come.
+        // Some parts of unreceived messages have not arrived.
         let rest = Holdings {
             channels: 0,
             completions: 0,
@@ -318,7 +320,7 @@ pub(super) fn peace(world: &mut World, sides: &[Application; 2]) -> Result<(), F
     Ok(())
 }
 
-/// When nobody wants anything any more, contexts end, and nothing is kept.
+/// Judges that contexts end and no state is kept when all activity has ceased.
 pub(super) fn farewell(world: &mut World) -> Result<(), Finding> {
     let now = world.now;
     for at in (0..2).filter(|&at| !world.hosts[at].dead).collect::<Vec<_>>() {
@@ -333,7 +335,7 @@ pub(super) fn farewell(world: &mut World) -> Result<(), Finding> {
         return Err(Finding::new("a context never ends", format!("at {:?}", world.now)));
     }
     for (at, host) in world.hosts.iter().enumerate().filter(|(_, host)| !host.dead) {
-        // What came whole, and late, still waits for a receive.
+        // A message that arrived late as a whole may still wait for a receive.
         let waiting = host.engine.unexpected_messages() > 0;
         let held = host.engine.counters().0.unexpected_bytes;
         if held > 0 && !waiting || !host.engine.idle() {
@@ -341,8 +343,8 @@ pub(super) fn farewell(world: &mut World) -> Result<(), Finding> {
             return Err(Finding::new("something is kept that nobody will ask for", text));
         }
     }
-    // A packet that a dead host sent last may still be on its way, and bring a message. Discarding messages may take
-    // contexts, which end as well.
+    // The last packet of a dead host may still be in flight and deliver a message. Discarding
+    // messages may need contexts, which end as well.
     for _ in 0..2 {
         for at in (0..2).filter(|&at| !world.hosts[at].dead).collect::<Vec<_>>() {
             discard_messages(world, at);

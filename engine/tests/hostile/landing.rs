@@ -1,4 +1,4 @@
-//! This module judges what targets of one-sided operations and of messages are told, and when: remote CQ data come once,
+//! This module judges the reports to targets of one-sided operations and messages: remote CQ data arrive once,
 //! with the value and the length of their write, and when all its bytes are in place; and no operation takes effect before
 //! one that it must follow.
 

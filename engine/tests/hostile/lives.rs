@@ -1,8 +1,8 @@
-//! What is wrong with a history in which processes end.
+//! Judgement of a history in which processes end.
 //!
-//! Whatever arrives is right, and comes once, whoever is there; and nobody is told of success that did not come
-//! about. Operations may fail whose peer was not there while they were under way, or that were begun before it was
-//! known that another process is there.
+//! Everything that arrives is right and arrives once, whichever process receives it, and success is
+//! reported only for operations that had their effect. An operation may fail if its peer was absent
+//! while it was in progress, or if it started before its side knew of the peer's new process.
 
 use std::collections::HashMap;
 
@@ -22,7 +22,7 @@ pub(super) struct Life {
     pub(super) done: Vec<Completion>,
 }
 
-/// When a process was there.
+/// The time during which a process existed.
 #[derive(Clone, Copy)]
 struct Term {
     begun: Time,
@@ -31,12 +31,12 @@ struct Term {
 
 /// All processes of a history.
 pub(super) struct Lives {
-    /// By host, in order.
+    /// Times of existence by host, in order.
     terms: [Vec<Term>; 2],
     past: Vec<Life>,
 }
 
-/// A process, of whichever time.
+/// A process, present or past.
 #[derive(Clone, Copy)]
 struct View<'a> {
     app: &'a Application,
@@ -51,14 +51,14 @@ impl Lives {
         Self { terms: [first(), first()], past: Vec::new() }
     }
 
-    /// The process at a host ends.
+    /// Ends the process of a host.
     pub(super) fn end(&mut self, at: usize, now: Time) {
         if let Some(term) = self.terms[at].last_mut() {
             term.ended = Some(now);
         }
     }
 
-    /// Another one begins there. Its number.
+    /// Starts another process at a host and returns its number.
     pub(super) fn begin(&mut self, at: usize, now: Time) -> u64 {
         self.terms[at].push(Term { begun: now, ended: None });
         self.terms[at].len() as u64 - 1
@@ -68,12 +68,12 @@ impl Lives {
         self.past.push(life);
     }
 
-    /// Whether no process has ended.
+    /// Returns whether no process has ended.
     pub(super) fn is_whole(&self) -> bool {
         self.terms.iter().flatten().all(|term| term.ended.is_none())
     }
 
-    /// The processes of a host, in order.
+    /// Returns the processes of a host, in order.
     fn of<'a>(&'a self, at: usize, world: &'a World, sides: &'a [Application; 2]) -> Vec<View<'a>> {
         let past = self.past.iter().filter(|life| life.app.at == at);
         let past = past.map(|life| (&life.app, &life.memory, &life.done[..]));
@@ -83,8 +83,8 @@ impl Lives {
         all.zip(self.terms[at].iter().copied()).map(view).collect()
     }
 
-    /// What was received is what was sent, in order and once; who was told of success was told the truth; and
-    /// who failed had a reason.
+    /// Judges that messages arrived as sent, in order and once, that reported success was real, and
+    /// that failures had a reason.
     pub(super) fn judge(&self, world: &World, sides: &[Application; 2]) -> Result<(), Finding> {
         let views = [0, 1].map(|at| self.of(at, world, sides));
         for at in 0..2 {
@@ -107,7 +107,8 @@ impl Lives {
         Ok(())
     }
 
-    /// Who is there can exchange messages, after one attempt at most in which they learn who is there.
+    /// Judges whether the present processes can exchange messages, after at most one attempt by
+    /// which they notice each other.
     pub(super) fn works_again(&self, world: &mut World) -> Result<(), Finding> {
         if world.hosts.iter().any(|host| host.dead) {
             return Ok(());
@@ -124,7 +125,7 @@ impl Lives {
     }
 }
 
-/// Host `at` sends a message that is received. How that ended.
+/// Sends a message from host `at` that is received. Returns how that ended.
 fn attempt(world: &mut World, at: usize) -> Option<Result<(), OpError>> {
     const CONTEXT: u64 = 1 << 40;
     let (to, from) = (world.peer(at, 1 - at), world.peer(1 - at, at));
@@ -150,7 +151,8 @@ fn attempt(world: &mut World, at: usize) -> Option<Result<(), OpError>> {
     let end = |w: &World| {
         w.hosts[at].done[before..].iter().find(|done| done.context == context).map(|c| c.status)
     };
-    // Who is given up is not waited for any more by receives that name it: another one is for what it sends.
+    // Receives that name a lost peer fail, so another receive is needed for messages of its
+    // successor.
     let lost = |w: &World| {
         let mut ends = w.hosts[1 - at].done[posted..].iter();
         ends.any(|done| done.context == context && done.status.is_err())
@@ -166,7 +168,7 @@ fn attempt(world: &mut World, at: usize) -> Option<Result<(), OpError>> {
     end(world)
 }
 
-/// How often each message to these processes came, by its serial number.
+/// Counts how often each message arrived at these processes, by its serial number.
 fn arrivals(to: &[View<'_>], from: &[View<'_>]) -> Result<HashMap<u64, u32>, Finding> {
     let mut arrived = HashMap::new();
     for life in to {
@@ -181,7 +183,7 @@ fn arrivals(to: &[View<'_>], from: &[View<'_>]) -> Result<HashMap<u64, u32>, Fin
             };
             judge::received_right(life.memory, at, done, sent)?;
             if done.kind == OpKind::Peek && matches!(op.what, What::Claim) {
-                // Counted when it is taken.
+                // A claimed message is counted when it is received.
                 continue;
             }
             let times: &mut u32 = arrived.entry(serial).or_default();
@@ -205,7 +207,7 @@ fn arrivals(to: &[View<'_>], from: &[View<'_>]) -> Result<HashMap<u64, u32>, Fin
     Ok(arrived)
 }
 
-/// A message by its serial number, and the first one of its sender.
+/// Returns a message by its serial number, and the first number of its sender.
 fn message<'a>(from: &[View<'a>], serial: u64) -> Option<(u64, &'a Sent)> {
     from.iter().rev().find(|life| life.app.first <= serial).and_then(|life| {
         let number = usize::try_from(serial - life.app.first).ok()?;
@@ -213,7 +215,7 @@ fn message<'a>(from: &[View<'a>], serial: u64) -> Option<(u64, &'a Sent)> {
     })
 }
 
-/// Who was told that a message is there was told the truth.
+/// Judges whether sends that were reported as delivered arrived.
 fn sent(life: &View<'_>, to: &[View<'_>], arrived: &HashMap<u64, u32>) -> Result<(), Finding> {
     for op in &life.app.ops {
         let What::Send(number) = op.what else { continue };
@@ -222,8 +224,8 @@ fn sent(life: &View<'_>, to: &[View<'_>], arrived: &HashMap<u64, u32>) -> Result
         if !told || came {
             continue;
         }
-        // Whoever had it in its engine may have ended before it was received; and so may its sender, before a
-        // message arrived that comes before it.
+        // The process that had the message in its engine may have ended before a receive took it.
+        // The sender may have ended before an earlier message arrived.
         let stayed = to.iter().all(|peer| peer.term.ended.is_none_or(|end| end < op.begun))
             && life.term.ended.is_none();
         let promised = life.app.sent[number].delivered && stayed;
@@ -235,7 +237,7 @@ fn sent(life: &View<'_>, to: &[View<'_>], arrived: &HashMap<u64, u32>) -> Result
     Ok(())
 }
 
-/// What was read is what the region held, and what was written is there.
+/// Judges whether reads returned what the region held, and writes are in place.
 fn one_sided(life: &View<'_>, all: &[View<'_>], to: &[View<'_>]) -> Result<(), Finding> {
     for (context, op) in life.app.ops.iter().enumerate() {
         let (What::Read { key, at } | What::Write { key, at }) = op.what else { continue };
@@ -248,7 +250,7 @@ fn one_sided(life: &View<'_>, all: &[View<'_>], to: &[View<'_>]) -> Result<(), F
             What::Read { .. } => got == &region.bytes[at as usize..][..op.len as usize],
             _ => {
                 let here = |op: &Op| matches!(op.what, What::Write { key: k, at: a } if (k, a) == (key, at));
-                // Processes that follow each other may write to the same place.
+                // Successive processes may write to the same place.
                 let others = all.iter().filter(|other| other.app.first != life.app.first);
                 let shared = others.flat_map(|other| &other.app.ops).any(here);
                 shared || got == peer.memory.get(region.base + at, op.len)
@@ -262,13 +264,13 @@ fn one_sided(life: &View<'_>, all: &[View<'_>], to: &[View<'_>]) -> Result<(), F
     Ok(())
 }
 
-/// The region with a key, and whose it was.
+/// Returns the region with a key, and its owner.
 fn region<'a, 'b>(of: &'b [View<'a>], key: u64) -> Option<(&'b View<'a>, &'a Region)> {
     let with = |life: &'b View<'a>| life.app.region(key).map(|region| (life, region));
     of.iter().find_map(with)
 }
 
-/// The counters with a key, and where they lie.
+/// Returns the counters with a key, and their address.
 fn counters<'a>(of: &[View<'a>], key: u64) -> Option<(&'a VecMemory, &'a Counting)> {
     let with = |life: &View<'a>| {
         let counting = life.app.counting.as_ref().filter(|counting| counting.key == key)?;
@@ -277,7 +279,7 @@ fn counters<'a>(of: &[View<'a>], key: u64) -> Option<(&'a VecMemory, &'a Countin
     of.iter().find_map(with)
 }
 
-/// An operation that failed had a reason to.
+/// Judges whether a failed operation had a reason to fail.
 fn excused(life: &View<'_>, op: &Op, peers: &[View<'_>]) -> Result<(), Finding> {
     let error = match op.status {
         Ok(()) | Err(OpError::Truncated { .. } | OpError::Cancelled | OpError::NoMessage) => {
@@ -302,7 +304,7 @@ fn excused(life: &View<'_>, op: &Op, peers: &[View<'_>]) -> Result<(), Finding> 
     }
     let over = |peer: &View<'_>| peer.term.ended.is_some_and(|end| end <= op.over);
     if matches!(op.what, What::Receive { .. } | What::Claim) {
-        // The message it met was of a process that had ended.
+        // The message that it matched was sent by a process that had ended.
         let broken = matches!(
             error,
             OpError::Closed | OpError::PeerRestarted | OpError::TimedOut | OpError::Unreachable
@@ -310,7 +312,7 @@ fn excused(life: &View<'_>, op: &Op, peers: &[View<'_>]) -> Result<(), Finding> 
         let excused = broken && peers.iter().any(over);
         return if excused { Ok(()) } else { Err(unexcused(life, op, error)) };
     }
-    // Somebody of whom it could know was not there ...
+    // A process that the operation could concern was absent ...
     let gone = |peer: &View<'_>, next: Option<&View<'_>>| {
         let back = next.map_or(Time::NEVER, |next| next.term.begun);
         peer.term.ended.filter(|end| *end <= op.over && back >= life.term.begun)
@@ -319,7 +321,7 @@ fn excused(life: &View<'_>, op: &Op, peers: &[View<'_>]) -> Result<(), Finding> 
     let Some(last) = ends.max() else {
         return Err(unexcused(life, op, error));
     };
-    // ... and it could not know yet who is there now.
+    // ... and this side could not yet know which process is there now.
     let knew = life.app.ops.iter().any(|witness| {
         let proof = witness.proves && witness.ended > 0 && witness.status.is_ok();
         proof && witness.begun > last && witness.over <= op.begun

@@ -1,19 +1,22 @@
-//! Two engines in virtual time, an application at each that does random things, a network with faults and
-//! an attacker; then peace, in which everything must end. What a history is, follows from its seed.
+//! Random histories of two engines in virtual time: an application at each performs random
+//! operations, with a network with faults and an attacker between them. Then the attack ends, and
+//! all operations must end. The seed determines the history.
 //!
-//! - `application`: random operations, and what they must come to;
-//! - `counting`: atomics, beside a reference that says how often each was carried out;
+//! - `application`: random operations and their expected results;
+//! - `counting`: atomics, checked against a reference;
 //! - `ordered`: operations whose order is judged, fenced or promised;
-//! - `on_path`: an attacker who sees all packets, and makes others of them;
-//! - `off_path`: one who sees none, and knows addresses, formats and the job;
+//! - `on_path`: an attacker that sees all packets and derives others from them;
+//! - `off_path`: an attacker that sees none, and knows addresses, formats and the job;
 //! - `long`: no attacker, but so many operations that numbers wrap, and small tables;
-//! - `trouble`: no attacker, but processes that end and begin again or pause, paths that carry less, cut links;
-//! - `judge`: what is wrong at the end; `lives`: the same where processes end; `landing`: what targets learn, and when;
+//! - `trouble`: no attacker, but processes that end, restart or pause, paths that carry less, cut
+//!   links;
+//! - `judge`: judgement at the end; `lives`: the same where processes end; `landing`: reports to
+//!   targets.
 //!
-//! Always: nothing panics, overflows, or touches memory that is not lent (`world::VecMemory` fails then);
-//! every operation ends, or can be cancelled, in [`PEACE`]; budgets hold, and contexts end. Where the
-//! attacker is not on the path, besides: what arrives was sent, once, in order, byte for byte; and no
-//! operation ends otherwise than it would without an attacker.
+//! In every history nothing panics, overflows, or accesses memory that is not lent
+//! (`world::VecMemory` fails then); every operation ends, or can be cancelled, within [`PEACE`];
+//! budgets hold; and contexts end. Without an attacker on the path, messages also arrive as sent,
+//! once, in order and byte for byte, and every operation ends as it would without an attacker.
 #![allow(dead_code, unreachable_pub)] // each program uses its own part
 
 mod application;
@@ -39,28 +42,28 @@ use landing::Watch;
 use off_path::OffPath;
 use on_path::OnPath;
 
-/// Virtual time in which every operation must end once the attack is over.
+/// Virtual time within which every operation must end once the attack is over.
 const PEACE: Span = Span::secs(120);
-/// Packets of which an attacker on the path has a choice.
+/// Number of packets from which an on-path attacker chooses.
 const REMEMBERED: usize = 256;
 
-/// What the attacker can do.
+/// The capabilities of the attacker.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Mode {
-    /// Nothing: there is none.
+    /// There is no attacker.
     Honest,
-    /// Read all packets, and send any.
+    /// The attacker reads all packets and sends any.
     OnPath,
-    /// Send any packets, but read none.
+    /// The attacker sends any packets but reads none.
     OffPath,
-    /// Nothing: there is none, but processes end and pause, and paths change.
+    /// There is no attacker, but processes end and pause, and paths change.
     Trouble,
-    /// Nothing: there is none, but numbers wrap and tables are small.
+    /// There is no attacker, but numbers wrap and tables are small.
     Long,
 }
 
 impl Mode {
-    /// First the one that shows most.
+    /// All modes, the one that finds most first.
     pub const ALL: [Self; 5] =
         [Self::OnPath, Self::Honest, Self::OffPath, Self::Trouble, Self::Long];
 
@@ -90,10 +93,11 @@ enum Attacker {
     OffPath(OffPath),
 }
 
-/// Plays the history `seed`. That engines panic, or touch what is not theirs, is a finding as well.
+/// Plays the history `seed`. A panic of an engine, or an access to memory that is not lent, is a
+/// finding as well.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The first finding.
 pub fn play(mode: Mode, seed: u64) -> Result<Amount, Finding> {
     guard::play(|| history(mode, seed))
 }
@@ -106,7 +110,7 @@ fn history(mode: Mode, seed: u64) -> Result<Amount, Finding> {
         return long::history(seed);
     }
     let mut rng = Rng::new(seed);
-    // Not in those of the corpus.
+    // Histories of the corpus do not use this.
     let orders = mode != Mode::OnPath && matches!(seed % 8, 2 | 5 | 6);
     let promised = orders && seed % 16 < 8;
     let promise = |config: &mut Config| {
@@ -117,13 +121,14 @@ fn history(mode: Mode, seed: u64) -> Result<Amount, Finding> {
     if rng.chance(0.2) {
         budget = [40_000, 0, 2_000, 10_000][seed as usize % 4];
         world = World::with(2, rng.next_u64(), world.faults, |config, _| {
-            // Less than what is sent ahead of its receive: bytes stay at senders, or all of a message.
+            // The budget is less than what is sent ahead of the receives, so payload or whole
+            // messages stay at the senders.
             config.unexpected_bytes = budget;
             config.max_unexpected = [1000, 3][seed as usize / 4 % 2];
             promise(config);
         });
     }
-    // Not in those of the corpus.
+    // Histories of the corpus do not use this.
     world.gathers = seed % 8 == 7;
     let mut attacker = match mode {
         Mode::Honest | Mode::Trouble | Mode::Long => Attacker::None,
@@ -132,7 +137,7 @@ fn history(mode: Mode, seed: u64) -> Result<Amount, Finding> {
     };
     world.tap = (mode == Mode::OnPath).then(Vec::new);
     let mut sides = [0, 1].map(|at| Application::new(at, &mut world, rng.next_u64()));
-    // Not in those of the corpus.
+    // Histories of the corpus do not use this.
     if seed % 8 == 7 {
         sides = sides.map(|side| side.counts(&mut world, !seed));
     }
@@ -197,8 +202,8 @@ fn faults(rng: &mut Rng) -> Faults {
     }
 }
 
-/// No attacker any more, and every message finds a receive: all operations end. Receives for which there
-/// was no message are cancelled then.
+/// Ends the attack and posts a receive for every message, so that all operations end. Receives
+/// without a message are cancelled afterwards.
 fn make_peace(
     world: &mut World,
     sides: &mut [Application; 2],
@@ -217,14 +222,15 @@ fn make_peace(
         if quiet && live.iter().all(|&at| sides[at].is_over(world)) {
             break;
         }
-        // A message that waited meets its receive without a packet or a timer, and makes room for the next one.
+        // A waiting message matches its receive without a packet or a timer, and makes room for the
+        // next one.
         let stepped = world.step_before(end);
         look(world, sides)?;
         if !stepped && !live.iter().any(|&at| sides[at].has_news(world)) {
             break;
         }
     }
-    // Those that have met a message cannot be cancelled, and are waited for.
+    // Receives that have matched a message cannot be cancelled, so wait for them.
     loop {
         live.iter().for_each(|&at| sides[at].cancel_all(world));
         live.iter().for_each(|&at| sides[at].reap(world));
@@ -240,7 +246,7 @@ fn make_peace(
 }
 
 impl Attacker {
-    /// Sends a packet, or finds none to send. Whether it did.
+    /// Sends a packet, unless there is none to send. Returns whether it did.
     fn strike(&mut self, world: &mut World) -> bool {
         let strike = match self {
             Self::None => None,

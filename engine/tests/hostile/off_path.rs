@@ -1,5 +1,5 @@
-//! An attacker who sees no packet. It knows addresses, ports, formats and the job, may write any source
-//! address, and guesses numbers: at random, or one after another.
+//! An attacker that sees no packet. It knows addresses, ports, formats and the job, can forge any
+//! source address, and guesses numbers at random or in sequence.
 
 use std::net::SocketAddr;
 
@@ -10,12 +10,12 @@ use squall_wire::*;
 use super::on_path::{any_ack, any_control, any_nack};
 use crate::world::{Seen, World};
 
-/// What its messages are made of.
+/// The content of the attacker's messages.
 const JUNK: [u8; 1300] = [0xba; 1300];
 
 pub(super) struct OffPath {
     rng: Rng,
-    /// The next of the numbers that it tries in turn.
+    /// The next number to try in sequence.
     psn: u32,
     epoch: u16,
 }
@@ -41,7 +41,7 @@ impl OffPath {
     fn packet(&mut self, port: u16) -> Vec<u8> {
         let psn = Psn(self.psn());
         let rng = &mut self.rng;
-        // Whatever order contexts are numbered in.
+        // The guess does not depend on the order in which contexts are numbered.
         let most = if rng.chance(0.5) { 4 } else { 65_535 };
         let (spdcid, dpdcid) = (1 + rng.below(most) as u16, 1 + rng.below(most) as u16);
         let packet = match rng.below(12) {
@@ -65,7 +65,7 @@ impl OffPath {
         out
     }
 
-    /// An introduction: of somebody who answers where it says, for all that is known, or of an impostor.
+    /// Builds a handshake packet, of an endpoint that listens at the given port or of an impostor.
     fn introduction(&mut self, port: u16) -> Vec<u8> {
         let rng = &mut self.rng;
         let stages =
@@ -107,7 +107,7 @@ impl OffPath {
         if self.rng.chance(0.5) { self.rng.next_u32() as u16 } else { self.epoch }
     }
 
-    /// A data packet: of a message, a write or a read.
+    /// Builds a data packet of a message, a write or a read.
     fn request(&mut self, psn: Psn, port: u16, (spdcid, dpdcid): (u16, u16)) -> Packet<'static> {
         let epoch = self.epoch();
         let rng = &mut self.rng;
@@ -152,7 +152,7 @@ impl OffPath {
             resource_index: 0,
             buffer_offset: u64::from(rng.below(1000)),
             initiator: u32::from(epoch) << 16 | u32::from(port),
-            // Tags and keys that are in use.
+            // The tags and keys are in use.
             match_bits: u64::from(rng.below(12)),
             body: StdBody::First { header_data: u64::from(rng.below(40)) },
             request_length: len as u32 + if rendezvous { 50_000 } else { more },

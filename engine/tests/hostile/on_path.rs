@@ -1,5 +1,5 @@
-//! An attacker who sees every packet: replays, damages, cuts and reflects them, and forges others from
-//! what they say.
+//! An attacker that sees every packet. It replays, damages, truncates and reflects packets, and
+//! forges others from their values.
 
 use std::net::SocketAddr;
 
@@ -9,7 +9,7 @@ use squall_wire::*;
 
 use crate::world::{Seen, World};
 
-/// Bytes before which a packet has its headers.
+/// Number of bytes that contain a packet's headers.
 const HEADERS: u32 = 72;
 
 pub(super) struct OnPath {
@@ -21,7 +21,7 @@ impl OnPath {
         Self { rng: Rng::new(seed) }
     }
 
-    /// A packet made of one that was seen, if any was.
+    /// Builds a packet from one that was seen, if any was.
     pub(super) fn strike(&mut self, world: &World) -> Option<(Seen, PacketMarks)> {
         let tap = world.tap.as_ref().filter(|tap| !tap.is_empty())?;
         let model = &tap[self.rng.below(tap.len() as u32) as usize];
@@ -53,8 +53,8 @@ impl OnPath {
         Some((packet, marks))
     }
 
-    /// From a data packet: an acknowledgement, a refusal or a control packet in the same context. Whether it
-    /// goes the same way.
+    /// Builds an acknowledgement, a refusal or a control packet of the same context from a data
+    /// packet. Returns with it whether it goes in the same direction.
     fn companion(&mut self, bytes: &[u8]) -> Option<(bool, Vec<u8>)> {
         let Ok(Packet::Request { pds, .. }) = parse(bytes) else { return None };
         let rng = &mut self.rng;
@@ -75,7 +75,7 @@ impl OnPath {
         Some((forward, emit(&packet)))
     }
 
-    /// A packet that differs in little, or not at all.
+    /// Builds a packet that is equal to another one or differs little from it.
     fn variation(&mut self, bytes: &[u8]) -> Vec<u8> {
         let rng = &mut self.rng;
         let mut copy = bytes.to_vec();
@@ -139,7 +139,7 @@ fn emit(packet: &Packet<'_>) -> Vec<u8> {
     out
 }
 
-/// A data packet with other numbers, lengths or flags, and often such that they agree with each other.
+/// Builds a data packet with other numbers, lengths or flags, often consistent with each other.
 fn request(
     rng: &mut Rng,
     mut pds: Request,
@@ -237,7 +237,7 @@ fn vary_standard(rng: &mut Rng, ses: &mut StdRequest, payload: usize) {
     }
 }
 
-/// Lengths and flags that agree with a payload, so that the packet gets past the parser.
+/// Makes lengths and flags consistent with a payload, so that the packet passes the parser.
 fn agree(rng: &mut Rng, ses: &mut StdRequest, payload: u32) {
     if let StdBody::Next { message_offset, .. } = ses.body {
         let far = message_offset > 200_000 && rng.chance(0.5);

@@ -1,9 +1,9 @@
-//! Trouble of the honest kind, and no attacker: processes that end and begin again at the same address or not,
-//! that pause, or call without making progress; paths that carry less than is sent, and say so or not; links that
-//! are cut for a while; loss, repetition and another order besides.
+//! Trouble without an attacker: processes that end and restart at the same address or not, that
+//! pause, or call without making progress; paths that carry less than is sent, with and without a
+//! report; links that are cut for a while; and loss, duplication and reordering.
 //!
-//! Pauses and cuts of a history are shorter in sum than the patience of an endpoint. So where no process ends,
-//! everything succeeds.
+//! The pauses and cuts of a history are shorter in sum than the patience of an endpoint. So where
+//! no process ends, every operation succeeds.
 
 use squall_base::{Rng, Span, Time};
 use squall_engine::{Config, TransportConfig};
@@ -14,11 +14,13 @@ use super::lives::{Life, Lives};
 use super::{Amount, Finding, faults, judge, make_peace, ordered};
 use crate::world::{Faults, ReducedPath, World, engine_config};
 
-/// Pauses and cuts of a history, at most: an endpoint's patience at first contact is 60 s.
+/// Largest sum of the pauses and cuts of a history. An endpoint's patience at first contact is 60
+/// s.
 const ALLOWANCE: Span = Span::secs(40);
-/// Virtual time in which every operation must end: twice the patience with whoever sent half a message, and more.
+/// Virtual time within which every operation must end: more than twice the patience with the sender
+/// of an incomplete message.
 const PEACE: Span = Span::secs(600);
-/// How long a trouble lasts, at most; often one of these.
+/// Typical durations of a trouble; the last is the longest.
 const LASTS: [Span; 6] = [
     Span::micros(50),
     Span::millis(3),
@@ -27,25 +29,25 @@ const LASTS: [Span; 6] = [
     Span::secs(12),
     Span::secs(40),
 ];
-/// What paths carry, bytes of UDP payload: at least what every IPv4 host takes.
+/// UDP payload sizes in bytes that paths carry: at least what every IPv4 host accepts.
 const SIZES: [usize; 6] = [544, 700, 1168, 1248, 1399, 4000];
-/// Longest packets of some endpoints.
+/// Longest packets of some endpoints in bytes.
 const WIDE: u32 = 8968;
 
 /// Plays the history `seed`.
 pub(super) fn history(seed: u64) -> Result<Amount, Finding> {
     let mut rng = Rng::new(seed);
     let mut kind = OpClass::new(&mut rng);
-    // Not in those of the corpus.
+    // Histories of the corpus do not use this.
     let orders = matches!(seed % 8, 2 | 5);
     kind.promised = orders && seed % 16 < 8;
     let mut world =
         World::with(2, rng.next_u64(), faults(&mut rng), |engine, pdc| kind.adjust(engine, pdc));
-    // Not in those of the corpus.
+    // Histories of the corpus do not use this.
     world.gathers = seed % 8 == 6;
     world.refuses = rng.chance(0.5);
     let mut sides = [0, 1].map(|at| Application::new(at, &mut world, rng.next_u64()));
-    // Not in those of the corpus.
+    // Histories of the corpus do not use this.
     if matches!(seed % 8, 0 | 2 | 3) {
         sides = sides.map(|side| side.counts(&mut world, !seed));
     }
@@ -100,13 +102,13 @@ pub(super) fn history(seed: u64) -> Result<Amount, Finding> {
     Ok(amount)
 }
 
-/// What the endpoints of a history are.
+/// The configuration of the endpoints of a history.
 #[derive(Clone, Copy)]
 struct OpClass {
     wide: bool,
     budget: u64,
     max_unexpected: usize,
-    /// An order of operations is promised.
+    /// The endpoint promises an order of operations.
     promised: bool,
 }
 
@@ -133,7 +135,7 @@ impl OpClass {
             engine.order = ordered::promise();
         }
         let fresh = TransportConfig::new(1400, pdc.cc.clone(), pdc.paths.clone(), 1);
-        // As users have it.
+        // This is the default deadline.
         pdc.contact_deadline = fresh.contact_deadline;
         pdc.progress_deadline = fresh.progress_deadline;
         if self.wide {
@@ -142,12 +144,12 @@ impl OpClass {
     }
 }
 
-/// What ends at some time.
+/// The end of a trouble.
 #[derive(Clone, Copy)]
 enum End {
-    /// A stopped process goes on, with so many packets of those that came.
+    /// A stopped process continues and gets this many of the packets that arrived.
     Pause(usize, usize),
-    /// A process begins anew.
+    /// A process starts again.
     Absence(usize),
     /// The link carries packets again.
     Cut,
@@ -156,13 +158,13 @@ enum End {
 struct Troubles {
     rng: Rng,
     kind: OpClass,
-    /// The network when it is not cut.
+    /// Faults of the network while it is not cut.
     faults: Faults,
     due: Vec<(Time, End)>,
     allowance: Span,
     /// Processes end in this history.
     deadly: bool,
-    /// Applications whose process is stopped in so far as it makes no progress.
+    /// Applications whose process makes no progress.
     busy: [bool; 2],
     lives: Lives,
 }
@@ -183,13 +185,13 @@ impl Troubles {
         }
     }
 
-    /// Whether an application calls its engine now.
+    /// Returns whether an application calls its engine now.
     fn acts(&self, world: &World, at: usize) -> bool {
         let host = &world.hosts[at];
         !host.dead && (!host.stopped || self.busy[at])
     }
 
-    /// When the next trouble ends.
+    /// Returns when the next trouble ends.
     fn next(&self) -> Time {
         self.due.iter().map(|(at, _)| *at).min().unwrap_or(Time::NEVER)
     }
@@ -199,14 +201,14 @@ impl Troubles {
         Span((self.rng.unit() * most.0 as f64) as u64)
     }
 
-    /// What a trouble may last that others must bear.
+    /// Returns a duration that the other side must tolerate.
     fn bearable(&mut self) -> Span {
         let lasts = self.lasts().min(self.allowance);
         self.allowance = Span(self.allowance.0 - lasts.0);
         lasts
     }
 
-    /// Something goes wrong.
+    /// Starts a random trouble.
     fn begin(&mut self, world: &mut World) {
         let at = self.rng.below(2) as usize;
         match self.rng.below(10) {
@@ -234,7 +236,7 @@ impl Troubles {
                 world.crash(at);
                 self.lives.end(at, world.now);
                 let returns = self.rng.chance(0.8);
-                // Longer than anybody waits, now and then.
+                // Sometimes the absence is longer than any patience.
                 let away = Span(self.lasts().0 * 4);
                 if returns {
                     self.due.push((world.now + away, End::Absence(at)));
@@ -254,7 +256,7 @@ impl Troubles {
         self.due.push((world.now + lasts, End::Pause(at, fits)));
     }
 
-    /// What should have ended by now, ends.
+    /// Ends the troubles that are due.
     fn fall_due(&mut self, world: &mut World, sides: &mut [Application; 2]) {
         while let Some(n) = self.due.iter().position(|(at, _)| *at <= world.now) {
             match self.due.swap_remove(n).1 {
@@ -276,7 +278,7 @@ impl Troubles {
         }
     }
 
-    /// Time passes, in which applications do nothing.
+    /// Advances the time while the applications do nothing.
     fn pass(&mut self, world: &mut World, sides: &mut [Application; 2], span: Span) {
         let end = world.now + span;
         while world.now < end {
@@ -288,7 +290,7 @@ impl Troubles {
         }
     }
 
-    /// All troubles end, but for paths that are narrow and processes that do not return.
+    /// Ends all troubles except narrow paths and processes that do not return.
     fn end(&mut self, world: &mut World, sides: &mut [Application; 2]) {
         while !self.due.is_empty() {
             let next = self.next();

@@ -1,4 +1,5 @@
-//! Links between hosts of a [`World`]: bounded queues that carry frames in no time, a few at a step.
+//! Shared-memory channels between hosts of a [`World`]: bounded queues that carry records without
+//! delay, a few per step.
 
 use std::collections::VecDeque;
 
@@ -9,56 +10,56 @@ use squall_engine::{
 
 use super::{VecMemory, World};
 
-/// Bytes a direction holds unless a test says otherwise.
+/// Capacity in bytes of each direction, unless a test changes it.
 const ROOM: usize = 64 * 1024;
-/// What proofs are for.
+/// Purpose of the proofs.
 const PURPOSE: u64 = 1;
 
-/// Tag of what a frame carries besides what is handed out, which nobody takes back.
+/// Tag of payload that is in the ring behind a frame and cannot be revoked.
 const PARTED: u64 = u64::MAX;
 
-/// A frame on its way.
+/// A frame in flight.
 struct Flying {
     bytes: Vec<u8>,
-    /// What it refers to, and whose that is.
+    /// The payload that the frame refers to, with its tag.
     refers: Option<(u64, Vec<u8>)>,
     revoked: bool,
 }
 
-/// One direction of a link.
+/// One direction of a channel.
 struct Lane {
     from: (usize, LinkId),
     to: (usize, LinkId),
     frames: VecDeque<Flying>,
     bytes: usize,
-    /// Frames that the receiver showed to be taken.
+    /// Number of frames that the receiver has shown as taken.
     taken: u64,
-    /// What the receiver saw last of the other direction's count.
+    /// The count of the other direction that the receiver last saw.
     told: u64,
     /// The receiver has no room for the first frame.
     held: bool,
     /// The room for messages that this end has shown to its peer.
     shown: Room,
-    /// The sender's end is gone.
+    /// The sender's end has ended.
     over: Option<LinkEnd>,
 }
 
-/// All links of a world.
+/// All shared-memory channels of a world.
 pub struct MockLinks {
     lanes: Vec<Lane>,
-    /// Bytes a direction holds.
+    /// Capacity in bytes of each direction.
     pub room: usize,
-    /// Frames must carry all payload.
+    /// Peers cannot fetch payload, so frames must carry it.
     pub unfetchable: bool,
-    /// Frames that referred to their payload.
+    /// Number of frames that referred to their payload.
     pub referred: u64,
-    /// No link is made.
+    /// No channel is opened.
     pub refused: bool,
     /// The kernel would report the end of the process at the other end.
     pub watched: bool,
-    /// Bytes of frames are changed now and then, from this seed on.
+    /// Seed for occasional changes of frames' bytes, if any.
     pub scribble: Option<u64>,
-    /// Frames that were carried.
+    /// Number of frames that were carried.
     pub carried: u64,
     /// A receiver has shown that it has room again.
     woken: bool,
@@ -80,7 +81,7 @@ impl Default for MockLinks {
     }
 }
 
-/// What one host sends.
+/// The sending side of one host.
 pub(super) struct Sink<'a> {
     lanes: &'a mut [Lane],
     room: usize,
@@ -170,7 +171,7 @@ impl FrameSink for Sink<'_> {
 }
 
 impl MockLinks {
-    /// Host `n` drops its ends.
+    /// Drops all channel ends of host `n`.
     pub fn lose(&mut self, n: usize) {
         self.lanes.retain(|lane| lane.to.0 != n);
         for lane in self.lanes.iter_mut().filter(|lane| lane.from.0 == n) {
@@ -178,14 +179,14 @@ impl MockLinks {
         }
     }
 
-    /// Where frames of host `n` go.
+    /// Returns the sink for frames of host `n`.
     pub(super) fn sink<'a>(&'a mut self, host: usize, memory: &'a VecMemory) -> Sink<'a> {
         let Self { lanes, room, unfetchable, referred, .. } = self;
         let (room, unfetchable) = (*room, *unfetchable);
         Sink { lanes, room, host, memory, unfetchable, referred }
     }
 
-    /// Takes away what frames carry besides what is handed out, though their heads promise it.
+    /// Removes the payload that is in the ring behind frames, although their heads announce it.
     pub fn empty_parted(&mut self) {
         for frame in self.lanes.iter_mut().flat_map(|lane| &mut lane.frames) {
             if let Some((PARTED, rest)) = &mut frame.refers {
@@ -194,7 +195,7 @@ impl MockLinks {
         }
     }
 
-    /// Changes a frame, perhaps.
+    /// Changes a frame at random.
     fn spoil(scribble: &mut Option<u64>, frame: &mut [u8]) {
         let Some(seed) = scribble else { return };
         let mut rng = Rng::new(*seed);
@@ -212,7 +213,7 @@ impl World {
         self.transmit(n);
     }
 
-    /// Lets host `n` link and send frames.
+    /// Lets host `n` open channels and send frames.
     pub(super) fn transmit_frames(&mut self, n: usize) {
         self.make_links(n);
         let host = &mut self.hosts[n];
@@ -236,14 +237,14 @@ impl World {
             if lane.to.0 == n {
                 lane.taken = self.hosts[n].engine.links().taken(lane.to.1);
                 let room = self.hosts[n].engine.links().room(lane.to.1);
-                // A sender that sleeps is woken when there is room again.
+                // A sleeping sender is woken when there is room again.
                 let before = std::mem::replace(&mut lane.shown, room);
                 self.links.woken |= before == Room::None && room < before;
             }
         }
     }
 
-    /// Hosts that were introduced to host `n` link to it.
+    /// Opens channels from host `n` to the hosts that it has verified.
     fn make_links(&mut self, n: usize) {
         while let Some(met) = self.hosts[n].engine.links().poll_acquaintance() {
             if met.asked || self.links.refused {
@@ -284,7 +285,7 @@ impl World {
         }
     }
 
-    /// Carries a few frames of every link. Whether there was anything to carry.
+    /// Carries a few frames of every channel. Returns whether there was anything to carry.
     pub(super) fn carry_frames(&mut self) -> bool {
         let mut busy = std::mem::take(&mut self.links.woken);
         let mut at = 0;
@@ -296,7 +297,7 @@ impl World {
         busy
     }
 
-    /// Receivers that run and have no room say so: they look at the frames all the time.
+    /// Lets running receivers without room report that, since they examine the frames all the time.
     pub(super) fn show_held(&mut self) {
         for lane in &self.links.lanes {
             let ((from, id), (to, _)) = (lane.from, lane.to);
@@ -320,7 +321,7 @@ impl World {
             }
             return false;
         }
-        // What the other direction's receiver has shown: it counts before its frames, or behind them.
+        // The receiver of the other direction shows its count before its frames, or behind them.
         let (shown, back) = (lane.to, lane.from);
         let count = |lanes: &[Lane]| {
             lanes.iter().find(|lane| lane.from == shown && lane.to == back).map(|lane| lane.taken)

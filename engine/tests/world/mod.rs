@@ -1,4 +1,4 @@
-//! Engines joined by a virtual network with faults, in virtual time: what the tests run in.
+//! The environment of the tests: engines joined by a virtual network with faults, in virtual time.
 #![allow(dead_code, unreachable_pub)] // each test program uses its own part
 
 mod links;
@@ -15,7 +15,8 @@ use squall_engine::{
     Visibility,
 };
 
-/// Whether hosts link when they are introduced: in test programs whose name says so the same suites run over links.
+/// Whether hosts open channels when they have verified each other. Test programs whose name
+/// contains `linked` run the same suites over channels.
 pub const LINKED: bool = in_program(module_path!(), "linked");
 
 const fn in_program(path: &str, name: &str) -> bool {
@@ -30,27 +31,28 @@ const fn in_program(path: &str, name: &str) -> bool {
     true
 }
 
-/// When tests' endpoints give up.
+/// Number of paths of the tests' endpoints.
 pub const PATHS: u16 = 16;
+/// Deadline after which the tests' endpoints give a peer up.
 pub const DEADLINE: Span = Span::secs(10);
 
-/// ECONNREFUSED.
+/// The Linux value of ECONNREFUSED.
 const REFUSED: i32 = 111;
 
-/// Bytes between two buffers, so that whoever leaves one is not in the next.
+/// Bytes between two buffers, so that an access beyond one does not hit the next.
 const GAP: usize = 64;
 
-/// A host's memory: buffers, handed out from the front, and registrations. Every access is checked to lie
-/// in one buffer that is lent.
+/// A host's memory: buffers, allocated from the front, and registrations. Every access is checked
+/// to lie in one buffer that is lent.
 #[derive(Default)]
 pub struct VecMemory {
     pub bytes: Vec<u8>,
     pub regions: HashMap<u64, (UserSlice, bool, bool)>,
-    /// By where they begin.
+    /// Buffers by start address.
     buffers: BTreeMap<u64, Buffer>,
-    /// Of the regions' numbers.
+    /// Number of registrations so far, from which regions are numbered.
     registrations: u32,
-    /// What the frame that is being handled refers to.
+    /// The payload that the current frame refers to.
     pub source: Option<Vec<u8>>,
     /// The number of fetches that are still to fail although the bytes are lent, because this process cannot read them.
     pub delays: u32,
@@ -60,12 +62,12 @@ pub struct VecMemory {
 
 struct Buffer {
     len: u64,
-    /// The user's again: nothing may read or write it.
+    /// The buffer belongs to the user again: any access fails the test.
     revoked: bool,
 }
 
 impl VecMemory {
-    /// Room for `len` bytes, zeroed.
+    /// Allocates `len` zero bytes.
     pub fn alloc(&mut self, len: usize) -> u64 {
         let base = self.bytes.len() as u64;
         self.bytes.resize(self.bytes.len() + len + GAP, 0);
@@ -73,19 +75,19 @@ impl VecMemory {
         base
     }
 
-    /// Room that holds a copy of `data`.
+    /// Allocates a copy of `data`.
     pub fn put(&mut self, data: &[u8]) -> u64 {
         let base = self.alloc(data.len());
         self.bytes[base as usize..][..data.len()].copy_from_slice(data);
         base
     }
 
-    /// The user takes a buffer back.
+    /// Returns a buffer to the user.
     pub fn revoke(&mut self, base: u64) {
         self.buffers.get_mut(&base).expect("it was handed out").revoked = true;
     }
 
-    /// Fails when the engine touches what is not its to touch.
+    /// Fails the test if the engine accesses memory that is not lent to it.
     fn check(&self, piece: UserSlice, len: usize) {
         assert_eq!(piece.len, len as u64, "a piece is as long as what is copied");
         let Some((base, buffer)) = self.buffers.range(..=piece.base).next_back() else {
@@ -95,7 +97,7 @@ impl VecMemory {
         assert!(!buffer.revoked, "{piece:?} was given back");
     }
 
-    /// Registers `len` bytes at `base`; the region's number.
+    /// Registers `len` bytes at `base` and returns the region's number.
     pub fn register(&mut self, key: u64, base: u64, len: u64, read: bool, write: bool) -> RegionId {
         self.registrations += 1;
         let region = RegionId(self.registrations);
@@ -180,7 +182,7 @@ impl Memory for VecMemory {
     }
 }
 
-/// What the network does to packets, as probabilities.
+/// Probabilities with which the network harms packets.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
     pub drop: f64,
@@ -188,9 +190,9 @@ pub struct Faults {
     pub reorder: f64,
     pub trim: f64,
     pub ce: f64,
-    /// Packets on this path disappear.
+    /// A path whose packets are all dropped.
     pub black_hole: Option<u16>,
-    /// So do those on every path of the first set.
+    /// Packets on every path of the first set are dropped.
     pub first_set: bool,
 }
 
@@ -223,9 +225,9 @@ impl Ord for Flying {
 /// A path that drops long packets, including those that routers may fragment unless its routers do so.
 #[derive(Clone, Copy, Debug)]
 pub struct ReducedPath {
-    /// Longest UDP payload that passes, bytes.
+    /// Longest UDP payload in bytes that passes.
     pub bytes: usize,
-    /// Whether the sender is told of each packet that vanished.
+    /// Whether the sender is notified of each dropped packet.
     pub tells: bool,
     /// Whether routers on the path fragment packets that may be fragmented.
     pub fragments: bool,
@@ -238,7 +240,7 @@ impl ReducedPath {
         Self { bytes, tells, fragments: false, vanished: 0 }
     }
 
-    /// Whether a packet of `len` bytes passes.
+    /// Returns whether a packet of `len` bytes passes.
     const fn takes(&mut self, len: usize, may_fragment: bool) -> bool {
         let fits = len <= self.bytes || self.fragments && may_fragment;
         self.vanished += !fits as u64;
@@ -246,7 +248,7 @@ impl ReducedPath {
     }
 }
 
-/// A packet as whoever is on the path sees it.
+/// A packet as an observer on the path sees it.
 #[derive(Clone, Debug)]
 pub struct Seen {
     pub src: SocketAddr,
@@ -254,7 +256,7 @@ pub struct Seen {
     pub bytes: Vec<u8>,
 }
 
-/// Whether a completion is of an access of a peer, and not of an operation of its own.
+/// Returns whether a completion is that of a peer's access, not of an own operation.
 pub const fn is_remote(kind: OpKind) -> bool {
     matches!(
         kind,
@@ -268,12 +270,12 @@ pub struct Host {
     pub memory: VecMemory,
     pub addr: SocketAddr,
     pub done: Vec<Completion>,
-    /// Buffers that the completion with this context gives back, or, of multi-receives, the one that
-    /// releases them.
+    /// Buffers that the completion with this context returns, or, for multi-receives, the
+    /// completion that releases them.
     pub lent: HashMap<u64, Lent>,
-    /// Packets to it vanish, and it does nothing.
+    /// Packets to the host vanish, and it does nothing.
     pub dead: bool,
-    /// Its process is stopped: packets to it wait in its socket.
+    /// The process is stopped, and packets to it wait in its socket.
     pub stopped: bool,
     socket: Vec<(SocketAddr, PacketMarks, Vec<u8>)>,
 }
@@ -286,12 +288,12 @@ pub struct Lent {
 }
 
 impl Host {
-    /// Whether it does anything.
+    /// Returns whether the host runs.
     const fn runs(&self) -> bool {
         !self.dead && !self.stopped
     }
 
-    /// The user learns of the end of an operation.
+    /// Handles a completion like a user.
     fn complete(&mut self, completion: Completion) {
         let own = !is_remote(completion.kind) && completion.kind != OpKind::Peek;
         if own
@@ -311,25 +313,25 @@ pub struct World {
     pub hosts: Vec<Host>,
     pub faults: Faults,
     pub rng: Rng,
-    /// Packets from this address that it says yes to vanish, but for introductions.
+    /// Drops the packets from an address that this filter selects, except handshakes.
     pub mute: Option<fn(SocketAddr, &[u8]) -> bool>,
     pub narrow: Option<ReducedPath>,
-    /// Hosts whose process is gone say so to whoever sends there.
+    /// Hosts whose process is gone report the closed port to senders.
     pub refuses: bool,
-    /// Every packet that was sent, for tests that look at them.
+    /// Every packet that was sent, for tests that examine them.
     pub tap: Option<Vec<Seen>>,
-    /// Frames between linked hosts.
+    /// Shared-memory channels between hosts.
     pub links: links::MockLinks,
     /// Packets of equal length that left together may arrive together, as trains.
     pub gathers: bool,
     flying: BinaryHeap<Reverse<Flying>>,
-    /// When the packets arrive that leave together now, once it is known.
+    /// Arrival time of the packets that leave together now, once it is known.
     arrival: Option<Time>,
     order: u64,
     batch: Batch,
 }
 
-/// A one-sided operation, as tests write it down.
+/// Description of a one-sided operation in a test.
 pub struct RmaOp {
     pub peer: PeerId,
     pub buf: Buf,
@@ -352,7 +354,7 @@ impl RmaOp {
     }
 }
 
-/// A message that is copied now, as the inject calls send it.
+/// Builds a message that is copied at the call, as the inject calls send it.
 pub fn injected(
     peer: PeerId,
     space: MatchSpace,
@@ -365,12 +367,12 @@ pub fn injected(
     Operation { peer, action, buf, data, context: 0, options }
 }
 
-/// Whether a packet is part of an introduction.
+/// Returns whether a packet is part of a handshake.
 pub fn introduces(bytes: &[u8]) -> bool {
     matches!(squall_wire::parse(bytes), Ok(squall_wire::Packet::Negotiation { .. }))
 }
 
-/// The engine parameters tests begin with.
+/// Returns the engine parameters of tests.
 pub fn engine_config(seed: u64, port: u16) -> Config {
     let mut secret = [0; 32];
     secret[..8].copy_from_slice(&seed.to_ne_bytes());
@@ -384,17 +386,17 @@ pub fn engine_config(seed: u64, port: u16) -> Config {
     }
 }
 
-/// The context parameters tests begin with.
+/// Returns the context parameters of tests.
 pub fn pdc_config(seed: u64) -> TransportConfig {
     let cc = SenderConfig::fixed(256 * 1024);
     let config =
         TransportConfig::new(1400, cc, PathsConfig::reps(PATHS).expect("a power of two"), seed);
-    // Earlier than by default, so that tests are short.
+    // The deadlines are shorter than the defaults, so that tests are short.
     let (contact_deadline, progress_deadline) = (DEADLINE, DEADLINE);
     TransportConfig { contact_deadline, progress_deadline, ..config }
 }
 
-/// A process at this address.
+/// Creates a process's engine at this address.
 fn engine(
     rng: &mut Rng,
     addr: SocketAddr,
@@ -411,7 +413,7 @@ impl World {
         Self::with(hosts, seed, faults, |_, _| {})
     }
 
-    /// A world whose configurations `adjust` may change.
+    /// Builds a world whose configurations `adjust` may change.
     pub fn with(
         hosts: usize,
         seed: u64,
@@ -468,14 +470,14 @@ impl World {
         self.hosts[of].engine.peer(addr)
     }
 
-    /// Host `n` takes an operation.
+    /// Submits an operation at host `n`.
     pub fn submit(&mut self, n: usize, op: Operation) -> Result<(), Refused> {
         let host = &mut self.hosts[n];
         let mut sink = self.links.sink(n, &host.memory);
         host.engine.submit(self.now, &host.memory, op, Some(&mut sink)).map(|_| ())
     }
 
-    /// Host `n` closes the region with this key.
+    /// Closes the region with this key at host `n`.
     pub fn unregister(&mut self, n: usize, key: u64) {
         let host = &mut self.hosts[n];
         let (slice, ..) = host.memory.regions.remove(&key).expect("it was registered");
@@ -557,12 +559,12 @@ impl World {
         }
     }
 
-    /// Lets the next thing happen. False when nothing will ever happen again.
+    /// Executes the next event. Returns false if there will never be another.
     pub fn step(&mut self) -> bool {
         self.step_before(Time::NEVER)
     }
 
-    /// Lets host `n` send, and delivers all packets that fly.
+    /// Lets host `n` send, and delivers all packets in flight.
     pub fn step_host(&mut self, n: usize) {
         self.transmit(n);
         while let Some(Reverse(f)) = self.flying.pop() {
@@ -573,14 +575,14 @@ impl World {
         }
     }
 
-    /// A packet arrives at `dst` that no host sent.
+    /// Delivers a packet at `dst` that no host sent.
     pub fn inject(&mut self, src: SocketAddr, dst: SocketAddr, marks: PacketMarks, bytes: &[u8]) {
         if let Some(host) = self.hosts.iter_mut().find(|h| h.addr == dst) {
             host.engine.handle_packet(self.now, &mut host.memory, src, marks, bytes);
         }
     }
 
-    /// Lets the next thing happen, if that is before `end`.
+    /// Executes the next event if it is before `end`.
     pub fn step_before(&mut self, end: Time) -> bool {
         for n in 0..self.hosts.len() {
             if self.hosts[n].runs() {
@@ -630,7 +632,7 @@ impl World {
         true
     }
 
-    /// A stopped host goes on; what came meanwhile is in its socket, as much of it as fits.
+    /// Lets a stopped host continue. What arrived meanwhile is in its socket, as far as it fits.
     pub fn resume(&mut self, n: usize, fits: usize) {
         let host = &mut self.hosts[n];
         host.stopped = false;
@@ -641,7 +643,7 @@ impl World {
         }
     }
 
-    /// The process of host `n` ends, in the midst of everything.
+    /// Ends the process of host `n`, whatever is in progress.
     pub fn crash(&mut self, n: usize) {
         let host = &mut self.hosts[n];
         while let Some(completion) = host.engine.poll_completion() {
@@ -651,8 +653,8 @@ impl World {
         host.socket.clear();
     }
 
-    /// Another process begins at host `n`, after a crash. What the former one had in its memory, and what it was
-    /// told.
+    /// Starts another process at host `n` after a crash. Returns the memory and the completions of
+    /// the former one.
     pub fn restart(
         &mut self,
         n: usize,
@@ -665,7 +667,7 @@ impl World {
         (std::mem::take(&mut host.memory), std::mem::take(&mut host.done))
     }
 
-    /// Runs until `done`, at most for `limit` of virtual time.
+    /// Runs until `done`, for at most `limit` of virtual time.
     pub fn run(&mut self, limit: Span, done: impl Fn(&Self) -> bool) -> bool {
         let end = self.now + limit;
         while !done(self) {
