@@ -353,9 +353,9 @@ pub enum Notice {
         /// The reason.
         error: OpError,
     },
-    /// The number of messages that wait for receives has reached [`crate::Config::max_unexpected`];
-    /// the engine refuses further ones, and their senders retry. Reported once, until no message
-    /// waits.
+    /// There is no room for the header of another message that waits for a receive
+    /// ([`crate::Config::max_unexpected`]). The engine refuses such messages, and their senders
+    /// retry. Reported once, until no message waits.
     TooManyUnexpected {
         /// The peer whose message was refused first.
         peer: PeerId,
@@ -390,7 +390,7 @@ pub enum Notice {
     PacketSize {
         /// The host.
         host: IpAddr,
-        /// UDP payload of the longest packets that leave in one piece, bytes, without CRC trailer.
+        /// Largest UDP payload in bytes that is sent unfragmented, without CRC trailer.
         bytes: u32,
         /// The size was inferred, not reported by the network: longer packets did not arrive, or,
         /// if the size grew, the engine is trying the configured size again.

@@ -14,8 +14,8 @@ pub struct Config {
     pub inject_size: u32,
     /// Messages up to this size that request no more than the return of their buffer are copied as
     /// well and complete at the call, as long as all copies together take less than
-    /// [`Config::copied_bytes`]. Messages longer than half this size are copied only while at most
-    /// one other of them is unacknowledged.
+    /// [`Config::copied_bytes`]. A message longer than half this size is copied only if all copies
+    /// then take at most twice this size.
     pub copy_size: u32,
     /// Memory for copies of data that peers have not acknowledged. Beyond it messages are sent from
     /// the user's buffer, and injected ones are refused with [`crate::Refused::Again`].
@@ -50,8 +50,9 @@ pub struct Config {
     /// Time that a peer that owes an answer may stay silent before the engine asks it for a sign of
     /// life.
     pub keepalive: Span,
-    /// How long the engine waits for a peer that does not answer while the peer's host answers, or is this host: the
-    /// peer's process may be stopped. A value shorter than [`crate::TransportConfig::progress_deadline`] has no effect.
+    /// Time for which the engine waits for a silent peer whose host answers, or is this host: the
+    /// peer's process may be stopped. A value shorter than
+    /// [`crate::TransportConfig::progress_deadline`] has no effect.
     pub stopped_deadline: Span,
     /// This endpoint's IP address, if known. A peer with the same address is on this host, so its host is known to be
     /// up.
@@ -96,13 +97,12 @@ impl Config {
     }
 
     /// Returns whether a message of `len` bytes may be copied while existing copies take `copied`
-    /// bytes. A message longer than the rendezvous threshold is never copied, because the peer
-    /// reads it from the user's buffer.
+    /// bytes. A message longer than the rendezvous threshold is copied only if it may be injected,
+    /// because the peer can read it from the user's buffer.
     ///
-    /// Copying saves a sender that sends one message at a time the wait for the acknowledgement,
-    /// and saves the receiver a system call that would delay its answer. In a stream of long
-    /// messages nothing waits for acknowledgements, and copying would cost a tenth of the
-    /// bandwidth.
+    /// A sender that sends one message at a time is spared the wait for the acknowledgement, and
+    /// its receiver a system call that would delay the answer. In a stream of long messages nothing
+    /// waits for acknowledgements, and copying would cost a tenth of the bandwidth.
     #[inline]
     pub(crate) fn has_copy_room(&self, len: u64, copied: u64) -> bool {
         let longest = u64::from(self.copy_size).min(self.rendezvous_threshold);

@@ -1,7 +1,8 @@
 //! Counters of an endpoint's message layer, one row each. They are always on.
 
 crate::base::counters! {
-    /// Counters of one endpoint. Plain numbers: one engine is used by one thread at a time.
+    /// Counters of one endpoint. They are not atomic, because only one thread uses an engine at a
+    /// time.
     #[derive(Clone, Copy, Debug)]
     #[non_exhaustive]
     pub struct Counters {

@@ -413,7 +413,8 @@ impl Engine {
         }
     }
 
-    /// Records that a context to a peer has ended. `parting` says that the peer seems to close its endpoint.
+    /// Records that a context to a peer has ended. `parting` is set if the peer seems to close its
+    /// endpoint.
     fn note_parting(&mut self, now: Time, peer: PeerKey, parting: bool) {
         if parting {
             self.peers.get_mut(PeerId(peer.0)).note_parting(now);

@@ -410,8 +410,8 @@ impl Ops {
         (self.answers.to.iter().copied().map(u64::from).sum(), self.answers.outside.into())
     }
 
-    /// Returns whether there is room for another answer to a peer; `outside` says that the peer is outside the job.
-    /// Existing answers leave whatever else waits, so room always comes.
+    /// Returns whether there is room for another answer to a peer; `outside` says that the peer is
+    /// outside the job. Existing answers can always be sent, so there will be room again.
     #[inline]
     pub(crate) fn may_answer(&self, peer: PeerId, outside: bool) -> bool {
         let to = self.answers.to.get(peer.0 as usize).copied().unwrap_or(0);

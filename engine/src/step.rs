@@ -71,7 +71,7 @@ impl Step<'_> {
 
     /// Returns the length in bytes of the longest message whose payload is sent before the peer
     /// requests it. On a shared-memory channel a request takes almost no time, and the peer then
-    /// copies the payload once instead of twice.
+    /// copies the payload once instead of several times.
     #[inline]
     pub(crate) fn longest_eager(&self, peer: PeerId) -> u64 {
         let longest = self.config.rendezvous_threshold;

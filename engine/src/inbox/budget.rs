@@ -138,7 +138,7 @@ impl Budget {
     /// Returns the room for messages that a peer sends on a shared-memory channel.
     #[inline]
     pub(super) fn room(&self, (config, peers): (&Config, &Peers), peer: PeerId) -> Room {
-        // This is nearly always so: no unmatched message is kept.
+        // Nearly always no unmatched message is kept.
         if self.all.waiting == 0 && self.all.bytes == 0 && config.unexpected_bytes > 0 {
             return Room::Ample;
         }

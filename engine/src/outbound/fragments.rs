@@ -1,9 +1,10 @@
 //! Fragments of packets that were sent and turn out to be too long for their path.
 //!
-//! A UDP socket without privileges cannot make IP fragment what fits the route's MTU, and a router that silently drops
-//! long packets does not fragment either. So this module cuts the payload of such a packet again. The first fragment
-//! replaces the packet under its PSN. The other fragments wait here until they may leave under PSNs of their own,
-//! before any new packet of their context. `reliability::Fragments` is the receiver's half.
+//! A UDP socket without privileges cannot make IP fragment a packet that fits the route's MTU, and
+//! a router that silently drops long packets does not fragment either. So this module cuts the
+//! payload of such a packet again. The first fragment replaces the packet under its PSN. The other
+//! fragments wait here until they may leave under PSNs of their own, before any new packet of their
+//! context. `reliability::Fragments` is the receiver's half.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -95,8 +96,9 @@ impl Ops {
         Some(Fragment::head(start.plus(index), count))
     }
 
-    /// Cuts the packet that is to be sent again next, if it is longer than its path carries by now. Atomics are not
-    /// cut. Neither is a packet whose payload may not be read any more, because it carries no payload.
+    /// Cuts the packet that is to be retransmitted next, if it is longer than its path carries now.
+    /// Atomics are not cut. Neither is a packet whose payload may not be read any more, because it
+    /// carries no payload.
     #[cold]
     pub(super) fn cut_queued(&mut self, step: &mut Step<'_>, id: PdcId) {
         let Some(context) = step.contexts.get(id.into()) else { return };

@@ -108,7 +108,8 @@ impl PartialWrites {
     /// job.
     #[inline]
     pub(super) fn has_room(&self, channel: ChannelId, outside: bool) -> bool {
-        // A write that has an entry goes on, and a shared-memory channel has one entry at a time.
+        // A write that has an entry needs no further room, and a shared-memory channel has one
+        // entry at a time.
         !outside
             || channel.context().is_none()
             || self.outside < MAX_ALL_OUTSIDE
