@@ -32,7 +32,7 @@ struct End {
 
 fn transport(seed: u64) -> TransportConfig {
     let network = NetworkProfile::new(squall_base::Rate::gbps(10), Span::micros(50), 1400, false);
-    let cc = SenderConfig::by_name("nscc", &network).expect("it is listed");
+    let cc = SenderConfig::by_name("nscc", &network).expect("the algorithm is in the registry");
     TransportConfig::new(1400, cc, PathsConfig::reps(8).expect("8 is a power of two"), seed)
 }
 
@@ -126,7 +126,7 @@ fn main() {
         message(now, &mut hub, id, base);
         message(now, &mut peer, hub_id, there);
         carry(&mut now, [&mut hub, &mut peer]);
-        assert!(hub.engine.idle() && peer.engine.idle(), "peer {n} was not spoken to");
+        assert!(hub.engine.idle() && peer.engine.idle(), "no message was exchanged with peer {n}");
     }
     let contexts = hub.engine.contexts().count();
     let live = resident().saturating_sub(before) / u64::from(PEERS);

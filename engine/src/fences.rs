@@ -268,7 +268,7 @@ mod tests {
             fences.admit(PEER, key, classes, before)
         };
         let (send, write) = (OperationClasses::SEND, OperationClasses::WRITE);
-        assert!(admit(&mut fences, key(), send, true), "nothing came before");
+        assert!(admit(&mut fences, key(), send, true), "no earlier operation is open");
         assert!(admit(&mut fences, key(), write, false));
         let (fenced, after) = (key(), key());
         assert!(!admit(&mut fences, fenced, write, true));
@@ -277,7 +277,10 @@ mod tests {
         assert!(fences.end(PEER, write));
         assert_eq!((fences.next(PEER), fences.next(PEER)), (Some(fenced), Some(after)));
         assert!(!fences.end(PEER, write) && fences.next(PEER).is_none());
-        assert!(fences.admit(PeerId(0), key(), send, OperationClasses::ALL), "another peer's");
+        assert!(
+            fences.admit(PeerId(0), key(), send, OperationClasses::ALL),
+            "a fence concerns only its own peer"
+        );
     }
 
     #[test]

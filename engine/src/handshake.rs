@@ -524,12 +524,12 @@ mod tests {
                 assert_eq!((to, intro.stage), (ASKER, Stage::Hello));
                 questions += 1;
             }
-            now = part.deadline().expect("it goes on");
+            now = part.deadline().expect("the handshake continues");
             match part.handle_timeout(now, &config, &peers, Span::secs(12)) {
                 Some(SilentPeer::ForGood(peer, OpError::Unreachable)) => break peer,
-                Some(SilentPeer::ForGood(..)) => panic!("it is not there"),
+                Some(SilentPeer::ForGood(..)) => panic!("the error is another one"),
                 Some(SilentPeer::For(silent, since)) => told.push((silent, since)),
-                Some(SilentPeer::Unlisted(..)) => panic!("nobody said so"),
+                Some(SilentPeer::Unlisted(..)) => panic!("the peer did not report that"),
                 None => {}
             }
         };

@@ -115,7 +115,7 @@ impl Inbox {
     pub(crate) fn stalled(&self, now: Time, patience: Span) -> Vec<ChannelId> {
         let touched = |key| {
             let message = self.messages.get(key);
-            debug_assert!(message.is_some(), "what has a place in the order is kept");
+            debug_assert!(message.is_some(), "every open id has a message");
             message.map(|message| message.touched)
         };
         self.streams.stalled(now, patience, touched)

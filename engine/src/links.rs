@@ -583,13 +583,13 @@ mod tests {
         assert!(link.is_told(4) && !link.is_told(5));
         assert_eq!(link.answered(2), Some(parts[1]));
         assert_eq!((link.answered(2), link.answered(1), link.answered(9)), (None, None, None));
-        assert_eq!(link.answered(3), None, "nothing is to be said to that");
+        assert_eq!(link.answered(3), None, "a reported message is not answered");
         assert_eq!(link.next_acked(3), Some(InFlight::Part(parts[0])));
         let nobody = Some(InFlight::Nobody);
         assert_eq!((link.next_acked(3), link.next_acked(3)), (nobody, nobody));
         assert_eq!(link.next_acked(3), None);
         assert!(!link.is_told(2) && link.is_told(3) && link.is_told(4));
-        assert_eq!(link.answered(2), None, "it is past");
+        assert_eq!(link.answered(2), None, "the frame was taken already");
     }
 
     #[test]
@@ -612,7 +612,7 @@ mod tests {
         assert_eq!(link.next_acked(1), Some(InFlight::Nobody));
         link.begin_wait(Time(106));
         assert_eq!(links.slow(Time(108), first, last), []);
-        assert_eq!(links.deadline(), Some(Time(116)), "the other one");
+        assert_eq!(links.deadline(), Some(Time(116)), "the next check is for the second frame");
         assert_eq!(links.get_mut(id).expect("here").next_acked(2), Some(InFlight::Nobody));
         assert_eq!(links.slow(Time(116), first, last), []);
         assert_eq!(links.deadline(), None);

@@ -165,7 +165,7 @@ mod tests {
         order.matched();
         order.matched(); // Id 1 was waiting.
         order.set(u16::MAX, IdState::Done);
-        assert_eq!(order.seen(u16::MAX), None, "an old id is outside");
+        assert_eq!(order.seen(u16::MAX), None, "an old id is outside the window");
         assert_eq!(order.abandon(), [eight]);
         assert_eq!(order.abandon(), []);
         assert!(order.window.is_empty());

@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(paths.tell(at(0), V4, 544), Some(544));
         assert_eq!(paths.tell(at(0), V6, 1227), None, "less than any IPv6 link");
         assert_eq!(paths.tell(at(1), V6, 1228), Some(1228));
-        assert_eq!(paths.tell(at(2), V6, 1300), None, "it does not grow by hearsay");
+        assert_eq!(paths.tell(at(2), V6, 1300), None, "a report never increases the size");
         assert_eq!(paths.raise(at(599)), None);
         assert_eq!(paths.raise(at(600)), Some((V4, 8968)));
         assert_eq!(paths.raise(at(600)), None);

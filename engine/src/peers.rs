@@ -613,7 +613,7 @@ mod tests {
         let (peer, host) = peers.resolve(addr, None);
         assert_eq!((peers.find(addr), host), (Some(peer), Some(0)));
         let neighbour = peers.resolve(SocketAddr::from(([10, 0, 0, 1], 8)), None);
-        assert_eq!(neighbour.1, Some(0), "one host");
+        assert_eq!(neighbour.1, Some(0), "both peers are on one host");
         let who = Initiator { port: 7, tag: 3 };
         assert_eq!(peers.introduced(addr.ip(), who), None);
         assert_eq!(peers.is_or_may_be(addr, instance(3)), Some(peer));
@@ -623,7 +623,11 @@ mod tests {
         assert_eq!(peers.is_or_may_be(addr, instance(4)), None);
         assert_eq!(peers.anybody(addr), Some(peer));
         assert_eq!(peers.get_mut(peer).meet(instance(4)), PeerInstance::Successor);
-        assert_eq!(peers.introduced(addr.ip(), who), Some(peer), "until it has parted");
+        assert_eq!(
+            peers.introduced(addr.ip(), who),
+            Some(peer),
+            "the former instance stays verified until it is forgotten"
+        );
         peers.get_mut(peer).part();
         assert_eq!(peers.get_mut(peer).meet(instance(4)), PeerInstance::Known);
         assert_eq!(peers.introduced(addr.ip(), who), None);
@@ -641,7 +645,10 @@ mod tests {
         let addr = |n: u32| SocketAddr::from((core::net::Ipv4Addr::from(0x0a00_0000 + n), 7));
         assert!((0..MAX_STRANGERS).all(|n| peers.add_stranger(addr(n)).is_some()));
         assert_eq!(peers.add_stranger(addr(MAX_STRANGERS)), None);
-        assert!(peers.resolve(addr(MAX_STRANGERS), None).1.is_some(), "who is named has a place");
+        assert!(
+            peers.resolve(addr(MAX_STRANGERS), None).1.is_some(),
+            "a named peer is always admitted"
+        );
     }
 
     #[test]
@@ -653,7 +660,10 @@ mod tests {
             assert!(!peers.should_forget(later));
             let _ = peers.add_stranger(addr(n));
         }
-        assert!(peers.should_forget(later) && !peers.should_forget(later), "not all the time");
+        assert!(
+            peers.should_forget(later) && !peers.should_forget(later),
+            "the search is not repeated at once"
+        );
         // The user names the first, state of the second is in use, and the third was heard lately.
         let named = peers.resolve(addr(0), None).0;
         let (used, lively) =
@@ -682,10 +692,10 @@ mod tests {
         for n in 0..FEW_STRANGERS {
             let _ = peers.resolve(addr(n), None);
         }
-        assert!(!peers.should_forget(later), "they are meant");
+        assert!(!peers.should_forget(later), "named peers are not searched");
         assert_eq!(peers.unname_all().len(), FEW_STRANGERS as usize);
         let _ = peers.resolve(addr(0), None);
-        assert!(!peers.should_forget(later), "one is again");
+        assert!(!peers.should_forget(later), "one peer is named again");
         let _ = peers.add_stranger(addr(9999));
         assert!(peers.should_forget(later));
         let (gone, _) = peers.forget(later, &[]);
@@ -708,7 +718,7 @@ mod tests {
             let (gone, hosts) = peers.forget(Time::ZERO + FORGET_AFTER, &[]);
             assert_eq!((gone, hosts), (vec![goes], vec![]));
             assert_eq!(peers.at(addr).collect::<Vec<_>>(), [stays]);
-            assert!(peers.is_named(addr, meant.expect("it was given")));
+            assert!(peers.is_named(addr, meant.expect("the instance was given")));
         }
     }
 
@@ -720,7 +730,7 @@ mod tests {
         let (new, host) = peers.resolve(addr, Some(instance(2)));
         assert!(old != new && host == Some(0));
         assert_eq!(peers.resolve(addr, Some(instance(1))), (old, None));
-        assert_eq!(peers.resolve(addr, None), (new, None), "the newest");
+        assert_eq!(peers.resolve(addr, None), (new, None), "the newest peer is found");
         assert_eq!(peers.get_mut(old).meet(instance(2)), PeerInstance::Impostor);
         assert_eq!(peers.get_mut(new).meet(instance(2)), PeerInstance::Known);
         assert_eq!(peers.introduced(addr.ip(), Initiator { port: 7, tag: 2 }), Some(new));

@@ -105,7 +105,8 @@ fn observed_handshake_does_not_allow_a_confirmation_without_the_key() {
     assert!(w.run(Span::secs(1), |w| end(w, 0, 5).is_some()));
     let seen: Vec<Handshake> =
         w.tap.take().unwrap().iter().filter_map(|seen| introduction(&seen.bytes)).collect();
-    let of = |stage| *seen.iter().find(|intro| intro.stage == stage).expect("it was said");
+    let of =
+        |stage| *seen.iter().find(|intro| intro.stage == stage).expect("the challenge was sent");
     let (hello, confirm) = (of(Stage::Hello), of(Stage::Confirm));
     assert!(hello.proof == [0; 16] && confirm.proof != [0; 16]);
     // An observer at its own address asks, and answers with the proof that it saw.

@@ -233,7 +233,7 @@ fn repeated_first_packet_is_refused() {
     recv(&mut w, 1, 1, 5000);
     w.run(Span::millis(1), |_| false);
     let ended = w.hosts[1].done.iter().filter(|c| c.context == 1 && c.status.is_err()).count();
-    assert_eq!(ended, 1, "the receive that met it ends");
+    assert_eq!(ended, 1, "the receive that matched the message ends");
     // The sender notices the end of the context by its next message.
     send(&mut w, 0, 6, 10);
     assert!(w.run(Span::secs(1), |w| end(w, 0, 6) == Some(Err(OpError::Closed))));
@@ -252,7 +252,7 @@ fn end_of_contradictory_contexts_is_sent_again() {
     assert_eq!(end(&w, 0, 6), None);
     w.mute = None;
     assert!(w.run(Span::secs(3), |w| end(w, 0, 6).is_some()));
-    assert_eq!(end(&w, 0, 6), Some(Err(OpError::Closed)), "nobody is taken for restarted");
+    assert_eq!(end(&w, 0, 6), Some(Err(OpError::Closed)), "no peer is taken for restarted");
     recv(&mut w, 1, 1, 5000);
     all_is_well(&mut w);
 }
@@ -273,7 +273,7 @@ fn incomplete_message_unknown_to_its_sender_ends() {
         let ses = StdRequest { match_bits: 77, message_id, ..ses };
         forge(&mut w, Request { psn, ..pds }, ses, &[0xee; 100]);
         let held = w.hosts[1].engine.counters().0.unexpected_bytes > 0;
-        assert_eq!(held, forged_ahead > 0, "it waits for its turn, or is in the buffer");
+        assert_eq!(held, forged_ahead > 0, "the message waits for its turn, or is in the buffer");
         for round in 0..25 {
             let base = w.hosts[0].memory.alloc(100);
             let remote = RemoteIov::One(RemoteSeg { address: 0, len: 100, key: 7 });
@@ -318,7 +318,7 @@ fn offer_beyond_the_address_space_is_refused() {
         w.run(Span::millis(1), |_| false);
         assert_eq!(w.hosts[1].engine.counters().0.rx_inconsistent, 1);
         let now = w.now;
-        assert!(w.hosts[1].engine.cancel(now, 7), "no receive has met it");
+        assert!(w.hosts[1].engine.cancel(now, 7), "no receive has matched the message");
     }
 }
 

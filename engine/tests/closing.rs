@@ -85,7 +85,7 @@ fn leave(w: &mut World) -> Time {
 fn close(w: &mut World, at: usize) -> Time {
     let limit = w.now + LONG;
     while w.hosts[at].engine.closing(w.now).step() {
-        assert!(w.now < limit, "leaves some day");
+        assert!(w.now < limit, "the endpoint closes within the limit");
         w.run(Span::millis(1), |_| false);
     }
     w.hosts[at].dead = true;
@@ -100,7 +100,11 @@ fn closing_endpoint_stays_until_its_peers_have_their_acknowledgements() {
     let left = leave(&mut w);
     assert!(w.run(DEADLINE * 2, |w| end(w, 0, 2).is_some()));
     assert_eq!(end(&w, 0, 2), Some(Ok(())));
-    assert!(left.since(begun) < PATIENT * 2, "and no longer: {:?}", left.since(begun));
+    assert!(
+        left.since(begun) < PATIENT * 2,
+        "the endpoint waits no longer: {:?}",
+        left.since(begun)
+    );
 }
 
 #[test]
@@ -120,13 +124,21 @@ fn closing_endpoint_does_not_wait_for_a_lost_peer() {
     w.crash(0);
     let begun = w.now;
     let left = leave(&mut w);
-    assert!(left.since(begun) <= PATIENT, "its host says so: {:?}", left.since(begun));
+    assert!(
+        left.since(begun) <= PATIENT,
+        "the peer's host reports the closed port: {:?}",
+        left.since(begun)
+    );
 
     let mut w = unconfirmed(4);
     w.crash(0);
     let begun = w.now;
     let left = leave(&mut w);
-    assert!(left.since(begun) <= Span::secs(3), "nobody says so: {:?}", left.since(begun));
+    assert!(
+        left.since(begun) <= Span::secs(3),
+        "the peer's host reports nothing: {:?}",
+        left.since(begun)
+    );
 
     // The peer was silent for so long that it would have retransmitted.
     let mut w = unconfirmed(5);
@@ -153,10 +165,10 @@ fn closing_endpoint_does_not_wait_for_receives() {
         let mut w = acquainted(seed, |_| {});
         send_bytes(&mut w, 2, len, level);
         w.run(Span::secs(1), |_| false);
-        assert!(!w.hosts[0].engine.idle(), "a message of {len} waits");
+        assert!(!w.hosts[0].engine.idle(), "the message of {len} bytes waits for a receive");
         w.hosts[0].engine.closing(w.now).drop_untaken();
         assert!(w.run(Span::millis(1), |w| w.hosts[0].engine.idle()), "a message of {len}");
-        assert_eq!(end(&w, 0, 2), None, "without a word");
+        assert_eq!(end(&w, 0, 2), None, "no completion is reported");
         close(&mut w, 0);
         // A later receive gets the data, or an error if no process has it.
         w.refuses = true;
@@ -173,7 +185,7 @@ fn closing_endpoint_finishes_reads_and_completed_sends() {
     send_bytes(&mut w, 2, 1_000_000, Level::Default);
     receive_bytes(&mut w, 2, 1_000_000);
     assert!(w.run(Span::secs(1), |w| w.hosts[1].engine.counters().0.rx_payload_bytes > 1000));
-    assert_eq!(end(&w, 1, 2), None, "half-way");
+    assert_eq!(end(&w, 1, 2), None, "the operation is incomplete");
     w.hosts[0].engine.closing(w.now).drop_untaken();
     assert!(w.run(Span::secs(1), |w| end(w, 1, 2).is_some() && end(w, 0, 2).is_some()));
     assert_eq!((end(&w, 1, 2), end(&w, 0, 2)), (Some(Ok(())), Some(Ok(()))));
@@ -182,8 +194,8 @@ fn closing_endpoint_finishes_reads_and_completed_sends() {
     let mut w = acquainted(9, |config| config.max_unexpected = 0);
     send_bytes(&mut w, 2, 5000, Level::Default);
     w.run(Span::secs(1), |_| false);
-    assert_eq!(end(&w, 0, 2), Some(Ok(())), "complete when it was copied");
-    assert!(w.hosts[0].engine.copied_bytes() > 0, "and deferred");
+    assert_eq!(end(&w, 0, 2), Some(Ok(())), "the send completes when it is copied");
+    assert!(w.hosts[0].engine.copied_bytes() > 0, "the message is deferred");
     w.hosts[0].engine.closing(w.now).drop_untaken();
     w.run(Span::secs(1), |_| false);
     assert!(!w.hosts[0].engine.idle(), "it is waited for");

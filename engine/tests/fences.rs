@@ -146,5 +146,5 @@ fn promised_order_of_reads_and_writes_is_kept() {
         }
     }
     assert_eq!(early[1], 0);
-    assert!(early[0] > 0, "or the test shows nothing");
+    assert!(early[0] > 0, "the order differs without the promise");
 }

@@ -328,10 +328,10 @@ fn named_instance_is_not_succeeded_by_another() {
     send_to(&mut w, 0, new, 2, 10);
     recv(&mut w, 1, 2, 10);
     assert!(w.run(Span::secs(1), |w| end(w, 0, 2).is_some() && end(w, 1, 1002).is_some()));
-    assert_eq!(end(&w, 0, 2), Some(Ok(())), "the new one is nobody's successor");
+    assert_eq!(end(&w, 0, 2), Some(Ok(())), "the new instance is a peer of its own");
     send_to(&mut w, 0, old, 3, 10);
     assert!(w.run(Span::secs(30), |w| end(w, 0, 3).is_some()));
-    assert!(end(&w, 0, 3).unwrap().is_err(), "the old one is gone");
+    assert!(end(&w, 0, 3).unwrap().is_err(), "the old instance is gone");
     // No such instance ever existed.
     let nobody = w.hosts[0].engine.peer_at(addr, Instance::new(99));
     send_to(&mut w, 0, nobody, 4, 10);
@@ -368,7 +368,7 @@ fn peers_of_other_jobs_or_versions_get_an_error() {
     let mut out = [0; Handshake::LEN];
     Handshake { nonce: asked.nonce ^ 1, ..refusal }.emit(&mut out);
     strike(&mut w, other, 0, &out);
-    assert_eq!(end(&w, 0, 1), None, "nobody whom we asked");
+    assert_eq!(end(&w, 0, 1), None, "the answer came from another address");
     refusal.emit(&mut out);
     strike(&mut w, other, 0, &out);
     w.run(Span::millis(1), |_| false);
@@ -415,7 +415,7 @@ fn handshake_succeeds_if_all_paths_of_the_first_set_are_broken() {
         recv(&mut w, 1, 1, 100);
         send(&mut w, 0, 1, 1, 100);
         let ended = w.run(DEADLINE, |w| end(w, 0, 1).is_some() && end(w, 1, 1001).is_some());
-        assert!(ended, "seed {seed}: nothing came through");
+        assert!(ended, "seed {seed}: no message arrived");
         assert_eq!((end(&w, 0, 1), end(&w, 1, 1001)), (Some(Ok(())), Some(Ok(()))), "seed {seed}");
     }
 }

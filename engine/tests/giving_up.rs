@@ -282,7 +282,7 @@ fn both_endpoints_continue_after_one_gave_up() {
         assert!(before[0] > 0);
         talk(&mut w, Span::secs(11));
         let after = [errors(&w, 0).len(), errors(&w, 1).len()];
-        assert_eq!(after, before, "seed {seed}: nothing fails any more");
+        assert_eq!(after, before, "seed {seed}: later operations succeed");
     }
 }
 
@@ -333,7 +333,11 @@ fn offer_ends_with_the_process_that_made_it() {
     recv(&mut w, 1, 1, LONG);
     assert!(w.run(Span::secs(1), |w| ends(w, 1, OpKind::Recv).len() == 2));
     assert_eq!(ends(&w, 1, OpKind::Recv)[1], Err(OpError::PeerRestarted));
-    assert_eq!(w.hosts[0].engine.counters().0.rx_access_refused, 0, "nobody asks for it");
+    assert_eq!(
+        w.hosts[0].engine.counters().0.rx_access_refused,
+        0,
+        "the new instance is not asked for the old offer"
+    );
     w.run(Span::millis(5), |_| false);
     all_is_well(&mut w);
 }

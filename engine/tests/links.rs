@@ -125,7 +125,7 @@ fn killed_peer_is_noticed_at_once_and_its_messages_are_received() {
     let start = w.now;
     assert!(w.run(DONE, |w| !of_kind(w, 0, OpKind::Send).is_empty()));
     assert_eq!(of_kind(&w, 0, OpKind::Send)[0].status, Err(OpError::TimedOut));
-    assert!(w.now.since(start) < Span::millis(10), "not after a deadline");
+    assert!(w.now.since(start) < Span::millis(10), "the death is noticed before any deadline");
     assert_eq!(of_kind(&w, 0, OpKind::Recv)[0].status, Ok(()));
     assert_eq!(w.hosts[0].memory.get(base, 10), b"last words");
 }
@@ -204,7 +204,10 @@ fn messages_without_room_stay_at_their_sender() {
     }
     send(&mut w, 0, 7, b"behind", Level::Default);
     recv(&mut w, 1, Some(7), 6, 7);
-    assert!(w.run(DONE, |w| of_kind(w, 1, OpKind::Recv).len() == 1), "nothing behind them waits");
+    assert!(
+        w.run(DONE, |w| of_kind(w, 1, OpKind::Recv).len() == 1),
+        "no operation behind them waits"
+    );
     assert!(w.hosts[0].engine.counters().0.tx_deferred > 0);
     for tag in 100..120 {
         recv(&mut w, 1, Some(tag), 3000, tag);
@@ -225,7 +228,11 @@ fn short_message_is_sent_in_the_call_and_completes_at_its_level() {
         send(&mut w, 0, tag, &[tag as u8; 200], level);
     }
     // The last one waits for an answer, so it is queued.
-    assert_eq!(w.hosts[0].engine.counters().0.tx_frames - before.0, 2, "before any turn");
+    assert_eq!(
+        w.hosts[0].engine.counters().0.tx_frames - before.0,
+        2,
+        "the frames are sent in the call"
+    );
     w.run(Span::millis(1), |_| false);
     let ended = |w: &World| w.hosts[0].done[before.1..].iter().map(|c| c.tag).collect::<Vec<_>>();
     assert_eq!(ended(&w), [1, 2]);
@@ -450,7 +457,10 @@ fn offer_is_fetched_if_a_receive_waits() {
         send(&mut w, 0, 5, &data, Level::Default);
         if posted && !unfetchable {
             assert!(w.run(DONE, |w| !of_kind(w, 1, OpKind::Recv).is_empty()));
-            assert!(w.links.carried - before <= 2, "the offer, and word that it was read");
+            assert!(
+                w.links.carried - before <= 2,
+                "one frame for the offer, one for the end of the read"
+            );
         } else {
             w.run(Span::millis(1), |_| false);
             if !posted {

@@ -334,7 +334,10 @@ fn operations_known_to_the_peer_wait_without_limit() {
     }
     w.run(Span::secs(1000), |_| false);
     assert_eq!(ends(&w, 0), []);
-    assert!(w.hosts[0].engine.counters().0.hellos > 10_000, "each of them was asked about");
+    assert!(
+        w.hosts[0].engine.counters().0.hellos > 10_000,
+        "the engine asked about each operation"
+    );
     (0..100).for_each(|tag| recv(&mut w, 2 + tag));
     assert!(w.run(Span::secs(1), |w| ends(w, 0).len() == 100));
     assert!((0..2).all(|at| ends(&w, at).iter().all(|(_, end)| end.is_ok())));
@@ -424,7 +427,7 @@ fn host_that_falls_silent_later_is_given_up_later() {
     w.run(Span::secs(200), |_| false);
     assert!(w.hosts[0].done.is_empty());
     w.hosts[2].stopped = true;
-    assert!(w.run(Span::secs(120), all_sent), "a deadline later at most");
+    assert!(w.run(Span::secs(120), all_sent), "the peer is given up within one more deadline");
     assert!(ends(&w, 0).iter().all(|(_, end)| *end == Err(OpError::TimedOut)));
 }
 

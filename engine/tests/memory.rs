@@ -75,7 +75,7 @@ fn all_is_well(w: &mut World) {
         w.submit(at, op).unwrap();
     }
     let done = |w: &World| w.hosts.iter().all(|h| h.done.len() == 2 && h.engine.idle());
-    assert!(w.run(Span::secs(2), done), "no hole stops the contexts");
+    assert!(w.run(Span::secs(2), done), "the contexts have no gap in their PSNs");
     assert!(ends(w, 0).iter().chain(&ends(w, 1)).all(Result::is_ok));
 }
 
@@ -239,7 +239,7 @@ fn answers_in_flight_do_not_read_the_memory_of_an_ended_rendezvous() {
         }
         cut += w.hosts[0].engine.counters().0.tx_answers_cut;
     }
-    assert!(cut > 0, "answers were under way");
+    assert!(cut > 0, "answers are in flight");
 }
 
 /// A driver whose socket was full asks before it sends the remaining packets.
@@ -247,7 +247,7 @@ fn answers_in_flight_do_not_read_the_memory_of_an_ended_rendezvous() {
 fn delayed_packets_do_not_read_released_memory() {
     let mut w = World::new(2, 1, Faults::default());
     read(&mut w, 1);
-    assert!(w.run(Span::secs(1), |w| w.hosts[0].done.len() == 1), "acquainted");
+    assert!(w.run(Span::secs(1), |w| w.hosts[0].done.len() == 1), "the first message completes");
     read(&mut w, 50_000);
     let mut batch = Batch::default();
     while batch.slices.is_empty() {
@@ -261,7 +261,10 @@ fn delayed_packets_do_not_read_released_memory() {
     let engine = &w.hosts[1].engine;
     let refused = batch.packets.iter().filter(|packet| !engine.may_send(packet));
     assert!(refused.clone().count() > 0, "they name the region");
-    assert!(refused.clone().all(|packet| !packet.payload.is_empty()), "control packets may go");
+    assert!(
+        refused.clone().all(|packet| !packet.payload.is_empty()),
+        "control packets may still be sent"
+    );
 }
 
 /// A short send to a peer that never answered is copied, and complete, when the peer first answers.
@@ -279,7 +282,10 @@ fn buffers_are_not_read_after_a_completion_at_first_contact() {
     };
     let base = send(&mut w, 0);
     w.mute = Some(|_, bytes| !introduces(bytes));
-    assert!(w.run(Span::secs(1), |w| !w.hosts[0].done.is_empty()), "complete at first contact");
+    assert!(
+        w.run(Span::secs(1), |w| !w.hosts[0].done.is_empty()),
+        "the send completes at the peer's first answer"
+    );
     let done = &w.hosts[0].done[0];
     assert_eq!((done.context, done.status), (base, Ok(())));
     w.hosts[0].memory.revoke(base);
@@ -323,7 +329,7 @@ fn memory_for_copies_is_bounded() {
     for context in 10..18 {
         send_copied(&mut w, 3000, context, false).unwrap();
     }
-    assert_eq!(contexts_done(&mut w), [10, 11, 12], "what there is room for");
+    assert_eq!(contexts_done(&mut w), [10, 11, 12], "the messages with room for a copy complete");
     assert_eq!(w.hosts[0].engine.copied_bytes(), 9000);
     // An operation that must be copied is refused and must be retried.
     assert_eq!(send_copied(&mut w, 256, 90, true), Ok(()), "744 bytes are left");
@@ -331,8 +337,12 @@ fn memory_for_copies_is_bounded() {
         let taken = send_copied(&mut w, 250, context, true);
         assert_eq!(taken, if context == 93 { Err(Refused::Again) } else { Ok(()) });
     }
-    assert_eq!(send_copied(&mut w, 250, 95, false), Ok(()), "this one is lent");
-    assert_eq!(contexts_done(&mut w), [10, 11, 12, 90, 91, 92], "as they were copied");
+    assert_eq!(
+        send_copied(&mut w, 250, 95, false),
+        Ok(()),
+        "this message is sent from the user's buffer"
+    );
+    assert_eq!(contexts_done(&mut w), [10, 11, 12, 90, 91, 92], "the copies are received");
     w.hosts[1].stopped = false;
     assert!(w.run(Span::secs(2), |w| w.hosts[0].engine.idle()));
     assert_eq!(w.hosts[0].engine.copied_bytes(), 0);

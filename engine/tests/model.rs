@@ -293,7 +293,7 @@ fn check(w: &World, sides: &[Direction; 2], me: usize, shadow: &[(Vec<u8>, u64)]
         let fine = c.status.is_ok() || matches!(c.status, Err(OpError::Truncated { .. }));
         assert!(fine, "seed {seed}: {c:?}");
     }
-    assert_eq!(host.engine.counters().0.unexpected_bytes, 0, "seed {seed}: budget given back");
+    assert_eq!(host.engine.counters().0.unexpected_bytes, 0, "seed {seed}: the budget is released");
 }
 
 proptest! {

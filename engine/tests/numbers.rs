@@ -33,7 +33,7 @@ fn reuse_the_id_of_a_write(linked: bool) {
     w.run(Span::millis(10), |_| false);
     write(&mut w, 7, &[2; LEN], Some(2), 2);
     assert!(w.run(Span::secs(1), |w| count(w, base, LEN, 2) >= LEN / 2));
-    assert!(count(&w, base, LEN, 2) < LEN, "it is closed in the middle");
+    assert!(count(&w, base, LEN, 2) < LEN, "the region is closed in the middle of the write");
     w.unregister(1, 7);
     let ended = |context| move |w: &World| w.hosts[0].done.iter().any(|c| c.context == context);
     assert!(w.run(Span::secs(20), ended(2)));

@@ -50,7 +50,7 @@ impl Outsider {
         let mut it = Self { addr, instance: n + 1, nonce: 77 + u64::from(n), cookie: 0, turn: 0 };
         let answers = it.introduce(w, Stage::Hello);
         let challenge = answers.iter().find(|intro| intro.stage == Stage::Challenge);
-        it.cookie = challenge.expect("whoever asks is challenged").cookie;
+        it.cookie = challenge.expect("every question gets a challenge").cookie;
         let answers = it.introduce(w, Stage::Confirm);
         let welcome = answers.iter().any(|intro| intro.stage == Stage::Welcome);
         let crowded = answers.iter().any(|intro| intro.reason == Reason::Crowded);
@@ -88,7 +88,7 @@ impl Outsider {
         w.tap = Some(vec![]);
         w.inject(self.addr, dst, PacketMarks::default(), bytes);
         w.transmit_once(VICTIM);
-        let seen = w.tap.take().expect("it was set");
+        let seen = w.tap.take().expect("the tap was set");
         seen.into_iter().filter(|seen| seen.dst == self.addr).map(|seen| seen.bytes).collect()
     }
 
@@ -374,7 +374,7 @@ fn excess_messages_on_a_channel_end_it() {
         let host = &mut w.hosts[VICTIM];
         let instance = Instance::new(it.instance).expect("not 0");
         let peer = host.engine.links().introduced(it.addr, instance).expect("it was");
-        let link = host.engine.links().link(now, peer).expect("it has none");
+        let link = host.engine.links().link(now, peer).expect("the attacker has no channel yet");
         host.memory.source = Some(vec![1; len]);
         let mut taken = 0u64;
         loop {

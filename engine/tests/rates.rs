@@ -15,7 +15,7 @@ const LEN: u64 = 2_000_000;
 /// Creates two hosts with the given algorithm. No switch computes rates.
 fn world(cc: &str) -> World {
     let network = NetworkProfile::new(Rate::gbps(10), Span::micros(20), 1448, false);
-    let cc = SenderConfig::by_name(cc, &network).expect("a listed name");
+    let cc = SenderConfig::by_name(cc, &network).expect("the algorithm is in the registry");
     let mut w = World::with(2, 5, Faults::default(), move |engine, pdc| {
         (engine.links, engine.rendezvous_threshold) = (false, 1 << 30);
         pdc.cc = cc.clone();
@@ -207,7 +207,7 @@ fn overloaded_host_reduces_its_senders_until_it_recovers() {
     assert!(asked > 0);
     w.hosts[1].engine.handle_buffer_drained();
     exchange(&mut w, 3);
-    assert_eq!(penalties(&w), asked, "it keeps up");
+    assert_eq!(penalties(&w), asked, "the host sends no more penalties");
 }
 
 /// Returns for each packet of a host's answers to reads whether it requests an acknowledgement.

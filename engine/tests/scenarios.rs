@@ -113,7 +113,7 @@ fn delivery_complete_waits_for_the_match() {
     for _ in 0..100 {
         w.step();
     }
-    assert!(of_kind(&w, 0, OpKind::Send).is_empty(), "nobody has received it");
+    assert!(of_kind(&w, 0, OpKind::Send).is_empty(), "no receive has taken the message");
     recv(&mut w, 1, 1, 5, 1);
     recv(&mut w, 1, 2, 5, 2);
     settle(&mut w);
@@ -169,8 +169,12 @@ fn peek_claim_and_discard_find_unexpected_messages() {
     settle(&mut w);
     let seen: Vec<_> = w.hosts[1].done.iter().map(|c| (c.len, c.status)).collect();
     let peeks = of_kind(&w, 1, OpKind::Peek).len();
-    assert_eq!(peeks, 5, "what only looks is of a kind of its own");
-    assert_eq!(w.hosts[1].engine.counters().0.op_errors, 0, "nothing there is no error");
+    assert_eq!(peeks, 5, "a peek has its own kind of completion");
+    assert_eq!(
+        w.hosts[1].engine.counters().0.op_errors,
+        0,
+        "a peek without a message is not counted as an error"
+    );
     let expected = [
         (0, Err(OpError::NoMessage)),
         (10, Ok(())),
@@ -387,7 +391,7 @@ fn restarted_peer_is_a_new_instance() {
     let start = w.now;
     w.run(Span::secs(20), |w| w.hosts[0].done.len() == 2);
     assert_eq!(w.hosts[0].done[1].status, Err(OpError::PeerRestarted));
-    assert!(w.now.since(start) < Span::secs(1), "told, not timed out");
+    assert!(w.now.since(start) < Span::secs(1), "the failure is reported before the timeout");
     // Afterwards it is a peer like any other.
     let base = recv(&mut w, 1, 3, 10, 3);
     send(&mut w, 0, 1, 3, b"after");
@@ -463,8 +467,8 @@ fn idle_contexts_close_and_open_again() {
         settle(&mut w);
         assert!(w.hosts[0].engine.contexts().count() > 0);
         w.run(Span::secs(200), |w| w.hosts.iter().all(|h| h.engine.contexts().count() == 0));
-        assert_eq!(w.hosts[0].engine.contexts().count(), 0, "closed after a while");
-        assert_eq!(w.hosts[1].engine.contexts().count(), 0, "at both ends");
+        assert_eq!(w.hosts[0].engine.contexts().count(), 0, "idle contexts close");
+        assert_eq!(w.hosts[1].engine.contexts().count(), 0, "both ends close their contexts");
     }
     assert_eq!(of_kind(&w, 1, OpKind::Recv).len(), 3);
     assert_eq!(w.hosts[0].engine.counters().1.opened, 3);

@@ -127,7 +127,11 @@ fn message_in_one_train_is_taken_as_a_whole() {
         finish(&mut w, n + 2);
         assert_eq!(w.hosts[1].memory.get(base, len), &bytes()[..len as usize]);
         let all = len.div_ceil(PAYLOAD);
-        assert_eq!(runs(&w, 1) - before, all - 1, "all but the first, of {len} bytes");
+        assert_eq!(
+            runs(&w, 1) - before,
+            all - 1,
+            "all packets but the first are in the run, {len} bytes"
+        );
         let (_, transport) = w.hosts[1].engine.counters();
         assert_eq!((transport.rx_packets - packets, transport.tx_acks - acks), (all, 1));
     }

@@ -60,12 +60,15 @@ fn receive_all(w: &mut World, tag: u64, first: u64, count: u64, len: impl Fn(u64
     assert!(w.run(Span::secs(60), over), "{} of {count}", w.hosts[1].done.len());
     for n in first..first + count {
         let done = &w.hosts[1].done;
-        let c = done.iter().find(|c| c.context == CONTEXT + n - first).expect("it ended");
+        let c = done
+            .iter()
+            .find(|c| c.context == CONTEXT + n - first)
+            .expect("the operation has ended");
         assert_eq!((c.status, c.len, c.data), (Ok(()), len(n), Some(n)));
         assert!(w.hosts[1].memory.get(c.buf, c.len) == content(n, c.len), "message {n}");
     }
     let idle = |w: &World| w.hosts.iter().all(|host| host.engine.idle());
-    assert!(w.run(Span::secs(10), idle), "and the sender knows");
+    assert!(w.run(Span::secs(10), idle), "the send completes too");
     w.run(Span::millis(1), |_| false);
     assert_eq!(w.hosts[1].engine.counters().0.unexpected_bytes, 0);
 }
@@ -91,7 +94,10 @@ fn wanted_message_passes_five_thousand_unexpected_ones() {
     }
     send(&mut w, 0, 2, COUNT, LEN, lent());
     recv(&mut w, 2, 9, LEN);
-    assert!(w.run(Span::secs(10), |w| end(w, 1, 9).is_some()), "it does not wait for the others");
+    assert!(
+        w.run(Span::secs(10), |w| end(w, 1, 9).is_some()),
+        "the wanted message does not wait for the others"
+    );
     assert_eq!(end(&w, 1, 9), Some(Ok(())));
     let counters = w.hosts[1].engine.counters().0;
     assert!(counters.unexpected_bytes_peak <= 16 << 20, "{counters:?}");
@@ -207,7 +213,7 @@ fn announced_length_is_not_charged() {
     assert!(w.run(Span::secs(1), |w| w.hosts[1].engine.counters().0.unexpected_bytes > 0));
     w.hosts[0].dead = true;
     let held = w.hosts[1].engine.counters().0.unexpected_bytes;
-    assert!(held > 0 && held < 1 << 20, "{held} bytes for what came");
+    assert!(held > 0 && held < 1 << 20, "{held} bytes are charged");
 }
 
 #[test]
@@ -225,7 +231,7 @@ fn peer_does_not_use_the_share_of_another() {
         send(&mut w, 2, 1, n, 10_000, lent());
     }
     let done = |w: &World| w.hosts[2].done.len() == 9;
-    assert!(w.run(Span::secs(1), done), "there is room for the other one's");
+    assert!(w.run(Span::secs(1), done), "there is room for the other peer's messages");
     assert_eq!(w.hosts[1].engine.counters().0.rx_deferred, held.rx_deferred);
 }
 
@@ -265,7 +271,7 @@ fn each_peer_has_a_reserve_of_headers() {
     for tag in [5, 6] {
         send(&mut w, 2, tag, tag, 10, lent());
     }
-    assert!(w.run(Span::secs(5), |w| end(w, 1, 7).is_some()), "it is stuck");
+    assert!(w.run(Span::secs(5), |w| end(w, 1, 7).is_some()), "the message does not match");
     assert_eq!(end(&w, 1, 7), Some(Ok(())));
 }
 

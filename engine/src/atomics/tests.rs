@@ -9,7 +9,7 @@ fn made(
     compare: &[u8],
 ) -> Option<Vec<u8>> {
     let mut new = vec![0xee; atomic_size(data_type)];
-    let calculation = Calculation::new(op, data_type).expect("there is one");
+    let calculation = Calculation::new(op, data_type).expect("the operation is defined");
     calculation.next(old, operand, compare, &mut new).then_some(new)
 }
 

@@ -260,7 +260,7 @@ impl<M: Memory> PacketReceiver<'_, M> {
         let &MessageTail { psn, count, end, .. } = tail;
         let run = RunArrival { first: psn, count: count - 1, end: Some(end) };
         let accepted = self.engine.pdcs.accept_run(id, self.now, run, arrival);
-        debug_assert!(accepted, "the context does not go on where it did");
+        debug_assert!(accepted, "the run does not continue the context's PSNs");
         self.engine.report.counters.rx_run_packets += u64::from(count);
         train.nth(usize::from(count) - 1);
     }

@@ -38,7 +38,7 @@ impl Inbox {
             target.write(mem, end, payload);
             end += payload.len() as u64;
         }
-        debug_assert_eq!(end, total, "it came whole");
+        debug_assert_eq!(end, total, "the whole message has arrived");
         step.report.counters.rx_expected += 1;
         step.report.counters.rx_payload_bytes += total;
         let head = MessageHeader {

@@ -334,6 +334,6 @@ mod tests {
         }
         let mut out = [0; MAX_HEAD];
         let len = Short { tag: 9, ..untagged }.write(&mut out);
-        assert!(Frame::read(&out[..len]).is_none(), "a tag that is none");
+        assert!(Frame::read(&out[..len]).is_none(), "an untagged message with a tag");
     }
 }

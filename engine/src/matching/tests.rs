@@ -36,7 +36,7 @@ fn posted_receives_match_like_a_list_searched_in_order() {
         } else if rng.chance(0.1) && !model.is_empty() {
             let victim = rng.below(model.len() as u32) as usize;
             let CancelOutcome::Now(taken) = posted.cancel(model[victim].1) else {
-                panic!("it is posted")
+                panic!("the receive is posted")
             };
             assert_eq!(taken.context, model.remove(victim).1);
         } else {
@@ -48,7 +48,7 @@ fn posted_receives_match_like_a_list_searched_in_order() {
                 assert_eq!(
                     posted.claim(ix, 0).unwrap().context,
                     model.remove(at).1,
-                    "oldest first"
+                    "the oldest receive matches"
                 );
             }
         }
@@ -84,7 +84,11 @@ fn unexpected_messages_match_like_a_list_searched_in_order() {
             let found = unexpected.find(&wanted);
             assert_eq!(found.is_some(), expected.is_some());
             if let (Some(number), Some(at)) = (found, expected) {
-                assert_eq!(unexpected.take(number), Some(model.remove(at)), "earliest first");
+                assert_eq!(
+                    unexpected.take(number),
+                    Some(model.remove(at)),
+                    "the earliest message matches"
+                );
             }
         }
         assert_eq!(unexpected.len(), model.len());
@@ -134,6 +138,6 @@ fn unmatched_message_keeps_no_consumed_entries() {
         }
         assert!(unexpected.places() <= 1024 + 8 * 23, "{n}: {}", unexpected.places());
     }
-    let number = unexpected.find(&wanted(1)).expect("it is still there");
+    let number = unexpected.find(&wanted(1)).expect("the message still waits");
     assert_eq!(unexpected.take(number).expect("it waits").envelope.tag, 1);
 }

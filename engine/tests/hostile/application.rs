@@ -380,7 +380,7 @@ impl Application {
             visibility: Visibility::Entry,
         };
         let host = &mut world.hosts[self.at];
-        host.engine.receive(world.now, &mut host.memory, op).expect("it was claimed");
+        host.engine.receive(world.now, &mut host.memory, op).expect("the message was claimed");
     }
 
     /// Reads from a region of the other side, which may be closed by now.
@@ -526,7 +526,7 @@ impl Application {
     /// Returns the key of a region of the other side: the latest, or the one before.
     fn remote_key(&mut self, world: &World, parity: u64) -> u64 {
         let keys = world.hosts[1 - self.at].memory.regions.keys();
-        let latest = keys.copied().filter(|key| key % 2 == parity).max().expect("one is open");
+        let latest = keys.copied().filter(|key| key % 2 == parity).max().expect("a region is open");
         let before = latest.saturating_sub(2).max(FIRST_KEY + parity);
         if self.rng.chance(0.9) { latest } else { before }
     }

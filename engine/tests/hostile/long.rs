@@ -143,7 +143,7 @@ impl Play {
         let (peer, context) = (world.peer(from, 1 - from), self.context());
         let op = Operation { peer, action, buf, data, context, options: Options::default() };
         while world.submit(from, op.clone()).is_err() {
-            assert!(world.step(), "there is room at some time");
+            assert!(world.step(), "the operation is accepted at some time");
         }
         context
     }

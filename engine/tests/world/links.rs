@@ -126,7 +126,9 @@ impl FrameSink for Sink<'_> {
     fn send_parted(&mut self, link: LinkId, head: &[u8], payload: FramePayload<'_>) -> bool {
         let (room, memory) = (self.room, self.memory);
         let Some(lane) = self.lane(link) else { return true };
-        let FramePayload::Lent { buf, offset, len } = payload else { panic!("it is copied") };
+        let FramePayload::Lent { buf, offset, len } = payload else {
+            panic!("the payload is copied")
+        };
         if lane.shown > Room::Ample || lane.bytes >= room {
             return false;
         }

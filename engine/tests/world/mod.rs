@@ -84,17 +84,17 @@ impl VecMemory {
 
     /// Returns a buffer to the user.
     pub fn revoke(&mut self, base: u64) {
-        self.buffers.get_mut(&base).expect("it was handed out").revoked = true;
+        self.buffers.get_mut(&base).expect("the buffer was allocated").revoked = true;
     }
 
     /// Fails the test if the engine accesses memory that is not lent to it.
     fn check(&self, piece: UserSlice, len: usize) {
-        assert_eq!(piece.len, len as u64, "a piece is as long as what is copied");
+        assert_eq!(piece.len, len as u64, "the piece is as long as the copied data");
         let Some((base, buffer)) = self.buffers.range(..=piece.base).next_back() else {
             panic!("{piece:?} is in no buffer");
         };
         assert!(piece.base + piece.len <= base + buffer.len, "{piece:?} is in no buffer");
-        assert!(!buffer.revoked, "{piece:?} was given back");
+        assert!(!buffer.revoked, "{piece:?} belongs to the user again");
     }
 
     /// Registers `len` bytes at `base` and returns the region's number.
@@ -480,7 +480,7 @@ impl World {
     /// Closes the region with this key at host `n`.
     pub fn unregister(&mut self, n: usize, key: u64) {
         let host = &mut self.hosts[n];
-        let (slice, ..) = host.memory.regions.remove(&key).expect("it was registered");
+        let (slice, ..) = host.memory.regions.remove(&key).expect("the region was registered");
         host.engine.release_region(self.now, slice.region);
         host.memory.revoke(slice.base);
     }
@@ -498,7 +498,11 @@ impl World {
                     memory.check(*piece, piece.len as usize);
                     bytes.extend_from_slice(memory.get(piece.base, piece.len));
                 }
-                assert_eq!(bytes.len(), packet.len as usize, "a packet says how long it is");
+                assert_eq!(
+                    bytes.len(),
+                    packet.len as usize,
+                    "the packet's length is that of its parts"
+                );
                 let src = SocketAddr::new(self.hosts[n].addr.ip(), 40_000 + packet.path);
                 if let Some(tap) = &mut self.tap {
                     tap.push(Seen { src, dst: packet.dst, bytes: bytes.clone() });
@@ -616,7 +620,7 @@ impl World {
                         && (1..=segment).contains(&next.bytes.len())
                 };
                 match self.flying.peek().filter(|next| follows(next)) {
-                    Some(_) => bytes.extend(self.flying.pop().expect("it was there").0.bytes),
+                    Some(_) => bytes.extend(self.flying.pop().expect("a peeked packet").0.bytes),
                     None => break,
                 }
             }
