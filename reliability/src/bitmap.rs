@@ -1,17 +1,18 @@
-//! Which packets ahead of the oldest missing one have arrived.
+//! Bitmap of the packets that arrived ahead of the oldest missing one.
 
 use crate::base::Psn;
 
-/// 64-bit words of a bitmap: 4096 bits, no fewer than any window has packets.
+/// The number of 64-bit words in a bitmap. Its 4096 bits are at least as many as the packets of the
+/// largest window ([`crate::MAX_WINDOW`]).
 const WORDS: usize = 64;
 
-/// A ring of bits by PSN: a power of two of them, so that the PSN's low bits are the index and its
-/// wrap at 2^32 is none here.
+/// A ring of bits that is indexed by PSN. The number of bits is a power of two, so the low bits of
+/// a PSN are its index, and the ring needs no special case where PSNs wrap at 2^32.
 #[derive(Debug)]
 pub(crate) struct Bitmap([u64; WORDS]);
 
 impl Bitmap {
-    /// All clear.
+    /// Returns a bitmap with all bits clear.
     pub(crate) const fn new() -> Self {
         Self([0; WORDS])
     }
@@ -31,7 +32,7 @@ impl Bitmap {
         self.0[word] |= bit;
     }
 
-    /// Clears the bit and says whether it was set.
+    /// Clears the bit of `psn` and returns whether it was set.
     pub(crate) fn take(&mut self, psn: Psn) -> bool {
         let (word, bit) = Self::locate(psn);
         let was = self.0[word] & bit != 0;
@@ -39,7 +40,7 @@ impl Bitmap {
         was
     }
 
-    /// The 64 bits from `psn` on, the first in bit 0.
+    /// Returns the 64 bits from `psn` on; bit 0 is that of `psn`.
     pub(crate) fn window(&self, psn: Psn) -> u64 {
         let (word, _) = Self::locate(psn);
         let shift = psn.0 & 63;
@@ -50,7 +51,7 @@ impl Bitmap {
         low | self.0[(word + 1) & (WORDS - 1)] << (64 - shift)
     }
 
-    /// Clears everything.
+    /// Clears all bits.
     pub(crate) fn clear(&mut self) {
         self.0.fill(0);
     }
@@ -75,7 +76,7 @@ mod tests {
         assert_eq!(bits.window(base), 0);
     }
 
-    /// A window that slides over random arrivals, against a plain bit vector that is shifted.
+    /// Compares a window that slides over random arrivals with a plain bit vector that is shifted.
     #[test]
     fn agrees_with_a_bit_vector_that_is_shifted() {
         use bitvec::prelude::*;

@@ -1,4 +1,5 @@
-//! What an endpoint's packet delivery contexts are told once, when it opens.
+//! Parameters of all packet delivery contexts of an endpoint. They are fixed when the endpoint
+//! opens.
 
 use core::fmt;
 
@@ -7,107 +8,119 @@ use crate::cc;
 use crate::detection::LossDetection;
 use crate::types::Contact;
 
-/// Bytes of IP and UDP headers in a packet's nominal size: the UDP payload plus these (8 of UDP, 40
-/// of IPv6; UE 1.0 section 3.6.12.2, `nominal_pktsize` = UDP length + 40).
+/// Bytes of IP and UDP headers that a packet's nominal size adds to its UDP payload: 8 of UDP and
+/// 40 of IPv6 (UE 1.0 section 3.6.12.2, `nominal_pktsize` = UDP length + 40).
 pub const NOMINAL_OVERHEAD: u32 = 48;
 
-/// Largest PSN window: `psn_offset` of a SYN packet has 12 bits (UE 1.0 table 3-33).
+/// The largest PSN window in packets: the field `psn_offset` of a SYN packet has 12 bits (UE 1.0
+/// table 3-33).
 pub const MAX_WINDOW: u16 = 4095;
 
-/// Granularity of the MPR field of an ACK, in PSNs.
+/// Granularity of an ACK's MPR field (maximum PSN range), in PSNs.
 pub const MPR_UNIT: u16 = 128;
 
-/// Bytes by which the header of a request that says how much credit is wanted (RUD_CC_REQ) is longer.
+/// Bytes that a request's header grows by when it carries congestion-control state (RUD_CC_REQ),
+/// such as the credit that the sender wants.
 pub const CREDIT_HEADER: u32 = 4;
 
-/// No acknowledgement is put off ([`Config::ack_linger`]) that stands for this many times [`Config::ack_trigger`].
+/// Multiple of [`Config::ack_trigger`] at which an acknowledgement is no longer delayed by
+/// [`Config::ack_linger`].
 pub const LINGER_BYTES: u32 = 4;
 
-/// Parameters of all contexts of one endpoint. [`Config::new`] gives the defaults.
+/// Parameters of all contexts of one endpoint. [`Config::new`] returns the defaults.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Largest UDP payload of a data packet, bytes. Scales the loss and window thresholds.
+    /// Largest UDP payload of a data packet in bytes. The thresholds for losses and windows scale
+    /// with it.
     pub mtu: u32,
-    /// Packets that may be sent ahead of the oldest unacknowledged one; at most [`MAX_WINDOW`].
+    /// Most packets that may be sent ahead of the oldest unacknowledged one; at most
+    /// [`MAX_WINDOW`].
     pub max_window_packets: u16,
-    /// Packets a receiver accepts ahead of the oldest missing one; advertised as MPR, so rounded
-    /// down to a multiple of [`MPR_UNIT`], at least one and at most 31 of them.
+    /// Most packets that a receiver accepts ahead of the oldest missing one. ACKs advertise it as
+    /// MPR, so it is rounded down to a multiple of [`MPR_UNIT`], of which it has at least one and
+    /// at most 31.
     pub recv_window_packets: u16,
-    /// A receiver acknowledges after this many bytes (UE 1.0 table 3-28, `ACK_Gen_Trigger`).
+    /// Bytes after which a receiver acknowledges (UE 1.0 table 3-28, `ACK_Gen_Trigger`).
     pub ack_trigger: u32,
-    /// Each packet counts at least this many of those bytes (`ACK_Gen_Min_Pkt_Add`).
+    /// Least number of bytes that a packet counts toward [`Config::ack_trigger`]
+    /// (`ACK_Gen_Min_Pkt_Add`).
     pub ack_min_pkt: u32,
-    /// How long an acknowledgement that only those bytes have caused may be put off, so that it leaves, and is read,
-    /// while both ends wait for something else; zero: it leaves at once, as it does anyway after [`LINGER_BYTES`]
-    /// times as many.
+    /// Longest delay of an acknowledgement whose only cause is [`Config::ack_trigger`]. The delay
+    /// lets the ACK be sent and read while both ends wait for something else. With zero, the ACK is
+    /// sent at once. After [`LINGER_BYTES`] times the trigger it is sent at once in any case.
     pub ack_linger: Span,
-    /// Longest time a receiver sits on an acknowledgement that nothing else caused.
+    /// Longest time that a receiver delays an acknowledgement that nothing else causes.
     pub ack_delay: Span,
-    /// Retransmission timeout before a round-trip time was measured (`RTO_INIT_TIME`).
+    /// Retransmission timeout before the first round-trip time is measured (`RTO_INIT_TIME`).
     pub rto_init: Span,
-    /// Smallest retransmission timeout. Probes find losses much earlier, so that this one can allow for
-    /// a peer whose process is not running at the moment.
+    /// Smallest retransmission timeout. Probes find losses much earlier, so the timeout can be long
+    /// enough for a peer whose process is not scheduled at the moment.
     pub rto_min: Span,
-    /// Largest retransmission timeout after back-off (UE 1.0 section 3.5.12: 8 s at most).
+    /// Largest retransmission timeout after backoff (UE 1.0 section 3.5.12: at most 8 s).
     pub rto_max: Span,
-    /// A peer never heard of is unreachable after this long.
+    /// Time after which a context fails as unreachable if its peer has never answered.
     pub contact_deadline: Span,
-    /// A context fails when its oldest outstanding packet has been that for this long, whatever else the
-    /// peer answers: minutes, as TCP's, for a peer may be stopped, and a network repaired. While the peer says
-    /// of that packet that it is not ready for it, the time does not pass, nor while this process is not
-    /// running ([`crate::Pdcs::absent`]).
+    /// Time after which a context fails if its oldest outstanding packet is not acknowledged,
+    /// whatever else the peer answers. It is minutes, like TCP's, because a peer's process may be
+    /// stopped for a while and a network may be repaired. The time does not count while the peer
+    /// refuses that packet as "receiver not ready", nor while this process does not run
+    /// ([`crate::Pdcs::absent`]).
     pub progress_deadline: Span,
-    /// First pause after a "receiver not ready" NACK; it doubles with each further one.
+    /// First pause of a sender after a "receiver not ready" NACK. The pause doubles with each
+    /// further one, up to [`Config::rnr_max`].
     pub rnr_min: Span,
-    /// Longest such pause.
+    /// Longest pause of a sender after "receiver not ready" NACKs.
     pub rnr_max: Span,
-    /// An initiator closes a context that was idle for this long. A target asks for it after four
-    /// times as long, and forgets the context if nobody answers.
+    /// Idle time after which an initiator closes a context. A target requests the close after four
+    /// times as long. It gives the context up if the initiator does not answer the request for
+    /// [`Config::progress_deadline`].
     pub idle_close: Span,
-    /// Signs of loss that are acted upon.
+    /// The loss detectors that are enabled.
     pub loss: LossDetection,
-    /// Out-of-order packets that mean a loss: what [`cc::SenderConfig::loss_threshold`] says.
+    /// The number of out-of-order packets that indicates a loss; normally
+    /// [`cc::SenderConfig::loss_threshold`].
     pub threshold: cc::LossThreshold,
-    /// Shortest silence with packets outstanding before a probe is sent. The interval is at least
-    /// `3 * base_rtt + ack_delay`.
+    /// Shortest time without an answer, with packets outstanding, after which the sender probes.
+    /// The interval is at least the larger of this time and two or three unloaded round trips.
     pub probe_min: Span,
-    /// Probes in a row that may go unanswered before only the timer is left.
+    /// Unanswered probes in a row after which the sender stops probing and relies on the
+    /// retransmission timer. Without the detector `rto` it goes on probing.
     pub probe_max: u8,
-    /// The network trims instead of dropping: then a packet that a probe finds lost was not lost to
-    /// congestion, and the path selector is told that the path may be broken.
+    /// Whether switches trim packets instead of dropping them. A packet that a probe finds lost was
+    /// then not lost to congestion, so the path selector learns that its path may be broken.
     pub trim_enabled: bool,
-    /// Most packets in a row that share one path (one GSO train).
+    /// Most consecutive packets that share one path (one GSO train).
     pub train_packets: u16,
-    /// Most UDP payload bytes in a row that share one path.
+    /// Most UDP payload bytes of consecutive packets that share one path.
     pub train_bytes: u32,
-    /// Most contexts, initiated and accepted together; at most 65535.
+    /// Most contexts of the endpoint, initiated and accepted together; at most 65535.
     pub max_contexts: u16,
-    /// The most contexts that one peer may open here. Where peers must pass a handshake, they can do so only while
-    /// there is room: a quarter of all contexts is reserved for those that this endpoint opens, and half of that
-    /// reserve is also open to the first context of each peer of the job. Peers outside the job
-    /// ([`crate::Admissions::set_outside`]) may open a quarter of all contexts together, and each a quarter of this
-    /// limit. An initiator has one context at a time, and those that it is closing; a simulated one opens a context for
-    /// each flow.
+    /// The most contexts that one peer may open here. Where peers must pass a handshake, they can
+    /// do so only while there is room: a quarter of all contexts is reserved for those that this
+    /// endpoint opens, and half of that reserve is also open to the first context of each peer of
+    /// the job. Peers outside the job ([`crate::Admissions::set_outside`]) may open a quarter of
+    /// all contexts together, and each a quarter of this limit. An initiator has one open context
+    /// and those that it is closing; in the simulator, an initiator opens a context for each flow.
     pub max_accepted: u16,
     /// Congestion control of each context's sending half.
     pub cc: cc::SenderConfig,
-    /// Which flows share one context of it.
+    /// The scope of a congestion-control context: which flows share one.
     pub scope: cc::Scope,
-    /// What this endpoint does for its peers' congestion control: what [`cc::SenderConfig::receiver`]
-    /// says.
+    /// The receiver's part of congestion control at this endpoint; normally
+    /// [`cc::SenderConfig::receiver`].
     pub receiver: cc::ReceiverConfig,
-    /// How it acknowledges: what [`cc::SenderConfig::acks`] says.
+    /// The style of this endpoint's acknowledgements; normally [`cc::SenderConfig::acks`].
     pub acks: cc::AckStyle,
     /// Path selection of each context's sending half.
     pub paths: cc::PathsConfig,
-    /// Who may open contexts here.
+    /// The peers that may open contexts at this endpoint.
     pub contact: Contact,
-    /// Seed of every random choice that others may guess.
+    /// Seed of the random choices that do not have to be secret.
     pub seed: u64,
 }
 
 impl Config {
-    /// Defaults for data packets of at most `mtu` bytes of UDP payload.
+    /// Returns the defaults for data packets of at most `mtu` bytes of UDP payload.
     #[must_use]
     pub const fn new(mtu: u32, cc: cc::SenderConfig, paths: cc::PathsConfig, seed: u64) -> Self {
         Self {
@@ -145,13 +158,14 @@ impl Config {
         }
     }
 
-    /// Whether trimming tells of packets lost to congestion: the network does it, and the sender looks.
+    /// Returns whether trimmed packets show losses to congestion: the network trims, and the sender
+    /// has the detector `trim`.
     pub(crate) const fn trims(&self) -> bool {
         self.trim_enabled && self.loss.trim
     }
 
-    /// Takes over what the congestion control wants of its peers, which is what it does for them, and what it takes
-    /// for a loss.
+    /// Configures the receiver, the acknowledgement style and the loss threshold as the endpoint's
+    /// own congestion control asks them of its peers.
     #[must_use]
     pub fn reciprocal(mut self, network: &cc::NetworkProfile) -> Self {
         self.receiver = self.cc.receiver(network);
@@ -160,45 +174,48 @@ impl Config {
         self
     }
 
-    /// Whether congestion control lives on credits of the peer. Then requests say how much is wanted.
+    /// Returns whether congestion control sends by credits that the peer grants. Requests then
+    /// carry the sender's demand.
     #[must_use]
     pub const fn credits(&self) -> bool {
         matches!(self.receiver, cc::ReceiverConfig::Credits(_))
     }
 
-    /// Whether switches compute the rates of flows that ask for one.
+    /// Returns whether switches compute rates for the flows that ask for one.
     #[must_use]
     pub const fn rates(&self) -> bool {
         matches!(self.receiver, cc::ReceiverConfig::Rates)
     }
 
-    /// Whether congestion control hears what waits to be sent, and looks at each packet that leaves. Requests may say something
-    /// for it, in four bytes of header more ([`CREDIT_HEADER`]).
+    /// Returns whether congestion control is informed of the backlog and of each packet that
+    /// leaves. Requests may then carry congestion-control state in [`CREDIT_HEADER`] more bytes of
+    /// header.
     #[must_use]
     pub const fn tells_backlog(&self) -> bool {
         matches!(self.receiver, cc::ReceiverConfig::Credits(_) | cc::ReceiverConfig::Rates)
     }
 
-    /// Bytes received after which an acknowledgement is due soon.
+    /// Returns the received bytes after which an acknowledgement is due within
+    /// [`Config::ack_linger`].
     pub(crate) const fn ack_soon(&self) -> u32 {
         if self.acks.each_packet { 1 } else { self.ack_trigger }
     }
 
-    /// Bytes received after which an acknowledgement is due at once.
+    /// Returns the received bytes after which an acknowledgement is due at once.
     pub(crate) const fn ack_now(&self) -> u32 {
         let puts_off = self.ack_linger.0 > 0 && !self.acks.each_packet;
         if puts_off { self.ack_trigger.saturating_mul(LINGER_BYTES) } else { self.ack_soon() }
     }
 
-    /// Longest time a peer configured alike sits on an acknowledgement.
+    /// Returns the longest time that a peer with the same configuration delays an acknowledgement.
     pub(crate) const fn longest_hold(&self) -> Span {
         if self.acks.each_packet { Span::ZERO } else { self.ack_delay }
     }
 
-    /// Whether everything that was chosen goes together.
+    /// Checks that the chosen parameters can be used together.
     ///
     /// # Errors
-    /// What does not, and what would.
+    /// Returns the first [`Conflict`]. Its text names the allowed values.
     pub fn check(&self) -> Result<(), Conflict> {
         if self.paths.freezes() && !self.loss.finds_losses() {
             return Err(Conflict::Freezing { paths: self.paths.name(), loss: self.loss });
@@ -213,26 +230,29 @@ impl Config {
     }
 }
 
-/// Choices that are possible each, but not together.
+/// Parameters that are valid by themselves but not together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Conflict {
-    /// A path selector that freezes on broken paths, and no loss detector that can tell one.
+    /// The path selector freezes on broken paths, but no enabled loss detector can recognise a
+    /// broken path.
     Freezing {
-        /// The selector.
+        /// Name of the path selector.
         paths: &'static str,
-        /// The detectors.
+        /// The enabled loss detectors.
         loss: LossDetection,
     },
-    /// Credit is granted to one flow and cannot be spent by another.
+    /// Congestion control by credit needs the scope of one flow, because one flow cannot spend the
+    /// credit of another.
     SharedCredit {
-        /// The congestion control.
+        /// Name of the congestion control.
         cc: &'static str,
         /// The scope.
         scope: cc::Scope,
     },
-    /// A rate holds for one flow's path.
+    /// Congestion control by rates of switches needs the scope of one flow, because a rate is valid
+    /// for one flow's path.
     SharedRate {
-        /// The congestion control.
+        /// Name of the congestion control.
         cc: &'static str,
         /// The scope.
         scope: cc::Scope,

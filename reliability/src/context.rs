@@ -1,11 +1,14 @@
-//! Which flows share a congestion-control context: a table of scopes, independent of the algorithm.
+//! Congestion-control contexts and the flows that share them: a table of scopes that is independent
+//! of the algorithm.
 //!
-//! A flow with a context of its own carries it inside, so that the ordinary case costs a branch. Shared
-//! contexts live in [`Groups`]; in them the bytes in flight are the sum over the flows, and a flow that
-//! found no room is woken when another one made some. In one that is not split, each flow has the whole window and rate, and
-//! its own bytes in flight and its own pacer.
+//! A flow with a context of its own carries it inside, so that the ordinary case costs only a
+//! branch. [`Groups`] holds the shared contexts. In a shared context the bytes in flight are the
+//! sum over its flows, and a flow that found no room is woken when another one makes some. In an
+//! unsplit context each flow has the whole window and rate, with its own bytes in flight and its
+//! own pacer.
 //!
-//! A shared context outlives its flows: who closes a connection and opens another must not begin anew at the rate of the line.
+//! A shared context outlives its flows: closing a connection and opening another must not restart
+//! congestion control at line rate.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,17 +16,19 @@ use crate::base::Time;
 use crate::cc::{self, Scope, SenderCc};
 use crate::types::{Label, PeerKey};
 
-/// Contexts without a flow that are kept; of more, the one that has been without for longest makes room.
+/// Most contexts without flows that are kept. When there are more, the one that has had no flow for
+/// the longest time is replaced.
 const KEPT: usize = 1024;
 
-/// Most timers of a rest that a context makes up for: 55 ms of DCQCN's raises.
+/// Most expired timers that a context without flows makes up for when a flow joins it. They cover
+/// 55 ms of DCQCN's rate increases.
 const MISSED_TIMERS: u32 = 1000;
 
-/// A congestion-control context, and the pacer that its rate drives.
+/// A congestion-control context, and the pacer that follows its rate.
 #[derive(Debug)]
 pub(crate) struct Governor {
     cc: cc::Sender,
-    /// When what has left so far would have left at the rate.
+    /// The time at which the bytes sent so far would have left at the paced rate.
     pace_at: Time,
 }
 
@@ -32,7 +37,7 @@ impl Governor {
         Self { cc: cc::Sender::new(config, now), pace_at: Time::ZERO }
     }
 
-    /// Its timers ran while it had no flow that watched them.
+    /// Runs the timers that expired while the context had no flow to watch them.
     fn wake(&mut self, now: Time) {
         for _ in 0..MISSED_TIMERS {
             let Some(at) = self.cc.next_timer().filter(|at| *at <= now) else { return };
@@ -41,18 +46,19 @@ impl Governor {
     }
 }
 
-/// Where a flow's congestion-control context is.
+/// The place of a flow's congestion-control context.
 #[derive(Debug)]
 pub(crate) enum Context {
-    /// In the flow.
+    /// The flow owns the context.
     Own(Governor),
-    /// In [`Groups`], at this index.
+    /// The context is shared: the entry of [`Groups`] at this index. Its window is split among its
+    /// flows.
     Shared(u16),
-    /// There, too, but what is limited is this flow alone.
+    /// The context is shared, but the window and the rate limit this flow alone.
     Unsplit {
-        /// The index.
+        /// The index in [`Groups`].
         at: u16,
-        /// As [`Governor::pace_at`], of this flow.
+        /// The flow's own [`Governor::pace_at`].
         pace_at: Time,
     },
 }
@@ -74,7 +80,7 @@ impl Context {
         }
     }
 
-    /// When what has left so far would have left at the rate.
+    /// Returns the time at which the bytes sent so far would have left at the paced rate.
     #[inline]
     pub(crate) fn pace_at(&self, groups: &Groups) -> Time {
         match self {
@@ -93,7 +99,7 @@ impl Context {
         }
     }
 
-    /// The context whose window this flow has a part of, if it has but a part.
+    /// Returns the shared context whose window this flow has only a part of, if it has one.
     #[inline]
     pub(crate) fn group<'a>(&self, groups: &'a mut Groups) -> Option<&'a mut Group> {
         match self {
@@ -102,7 +108,7 @@ impl Context {
         }
     }
 
-    /// The context that others have, too, if it is one.
+    /// Returns the shared context of this flow, split or not, if it has one.
     #[inline]
     pub(crate) fn joint<'a>(&self, groups: &'a mut Groups) -> Option<&'a mut Group> {
         self.index().map(|at| groups.at_mut(at))
@@ -116,7 +122,7 @@ impl Context {
         }
     }
 
-    /// Nominal bytes in flight in the context, `own` of them the flow's.
+    /// Returns the nominal bytes in flight that count in the context; `own` are those of this flow.
     #[inline]
     pub(crate) fn in_flight(&self, own: u32, groups: &Groups) -> u64 {
         match self {
@@ -125,7 +131,8 @@ impl Context {
         }
     }
 
-    /// Nominal bytes delivered in the context, `own` of them the flow's; wraps.
+    /// Returns the nominal bytes delivered that count in the context, which wrap; `own` are those
+    /// of this flow.
     #[inline]
     pub(crate) fn delivered(&self, own: u32, groups: &Groups) -> u32 {
         match self {
@@ -135,20 +142,21 @@ impl Context {
     }
 }
 
-/// A context that flows share.
+/// A congestion-control context that several flows share.
 #[derive(Debug)]
 pub(crate) struct Group {
     governor: Governor,
-    /// Sums over the flows.
+    /// The sum over the flows, in nominal bytes; so is `delivered`, which wraps.
     pub(crate) in_flight: u64,
     pub(crate) delivered: u32,
-    /// A packet sent when this much was delivered ends the round by being acknowledged.
+    /// The end of the current round: it ends when a packet is acknowledged that was sent when at
+    /// least this much was delivered.
     pub(crate) round: u32,
-    /// Flows with something outstanding.
+    /// The number of flows that have packets outstanding.
     pub(crate) active: u32,
-    /// Slots of the flows; empty when the place is free.
+    /// Slots of the flows. It is empty while the context has no flow.
     members: Vec<u16>,
-    /// Slots of flows that found no room, the longest waiting first.
+    /// Slots of the flows that wait for room in the window, the longest waiting first.
     pub(crate) waiting: VecDeque<u16>,
 }
 
@@ -157,9 +165,9 @@ pub(crate) struct Group {
 pub(crate) struct Groups {
     list: Vec<Group>,
     by_key: BTreeMap<u32, u16>,
-    /// Those without a flow, the longest without first.
+    /// The contexts without flows; the one that has had none for the longest time is first.
     vacant: VecDeque<u16>,
-    /// The host of each peer, as far as known.
+    /// The host of each peer that is known so far.
     hosts: Vec<u32>,
 }
 
@@ -174,23 +182,24 @@ impl Groups {
         &mut self.list[usize::from(at)]
     }
 
-    /// The host on which `peer` lives.
+    /// Returns the host on which `peer` lives.
     #[inline]
     pub(crate) fn host_of(&self, peer: PeerKey) -> u32 {
         self.hosts.get(peer.0 as usize).copied().unwrap_or(peer.0)
     }
 
-    /// `peer` lives on `host`; until then each peer is a host of its own.
+    /// Sets the host on which `peer` lives. Until then each peer counts as a host of its own.
     pub(crate) fn set_host(&mut self, peer: PeerKey, host: u32) {
         let at = peer.0 as usize;
         for unknown in self.hosts.len()..=at {
-            // Not above `peer`, which has 32 bits.
+            // It fits 32 bits, because it is not above `peer`.
             self.hosts.push(unknown as u32);
         }
         self.hosts[at] = host;
     }
 
-    /// The context of a new flow in `slot` to endpoint `peer`.
+    /// Returns the context of a new flow in `slot` to endpoint `peer`. Makes the context if the
+    /// scope has none yet.
     pub(crate) fn join(
         &mut self,
         scope: Scope,
@@ -204,7 +213,7 @@ impl Groups {
             Scope::PerServiceLevel => u32::from(label.level),
             Scope::PerPair => peer.0,
             Scope::PerDestination | Scope::PerDestinationUnsplit => self.host_of(peer),
-            // An endpoint is all there is of its host, as far as it can see.
+            // An endpoint cannot see other endpoints of its host, so it stands for the whole host.
             Scope::PerHost => 0,
             Scope::PerGroup => u32::from(label.group),
         };
@@ -223,7 +232,7 @@ impl Groups {
         }
     }
 
-    /// A fresh context for `key`; its place.
+    /// Adds a new context for `key` and returns its index.
     fn add(&mut self, key: u32, config: &cc::SenderConfig, now: Time) -> u16 {
         let group = Group {
             governor: Governor::new(config, now),
@@ -234,7 +243,7 @@ impl Groups {
             members: Vec::new(),
             waiting: VecDeque::new(),
         };
-        // Never more with flows than there are slots, 65535.
+        // At most 65535 contexts have flows, one for each slot.
         let full = self.vacant.len() >= KEPT || self.list.len() > usize::from(u16::MAX);
         let at = match self.vacant.front() {
             Some(&oldest) if full => {
@@ -251,8 +260,8 @@ impl Groups {
         at
     }
 
-    /// The flow in `slot` leaves; another flow that stays, which from now on must watch the context's
-    /// timer.
+    /// Removes the flow in `slot` from its context. Returns the slot of a flow that stays, which
+    /// must watch the context's timer from now on.
     pub(crate) fn leave(&mut self, context: &Context, slot: u16) -> Option<u16> {
         let at = context.index()?;
         let group = self.at_mut(at);
@@ -265,7 +274,8 @@ impl Groups {
         successor
     }
 
-    /// Another peer may have the key of `peer`, which has no flow any more.
+    /// Removes the context of `peer`, which has no flows any more, because another peer may get its
+    /// key.
     pub(crate) fn forget(&mut self, scope: Scope, peer: PeerKey) {
         if scope == Scope::PerPair
             && let Some(at) = self.by_key.remove(&peer.0)
@@ -274,7 +284,8 @@ impl Groups {
         }
     }
 
-    /// The flows that wait for room in shared context `at`, to be put back by [`Groups::put_waiting`].
+    /// Takes out the list of the flows that wait for room in shared context `at`.
+    /// [`Groups::put_waiting`] puts it back.
     pub(crate) fn take_waiting(&mut self, at: u16) -> VecDeque<u16> {
         core::mem::take(&mut self.list[usize::from(at)].waiting)
     }
@@ -283,7 +294,7 @@ impl Groups {
         self.list[usize::from(at)].waiting = waiting;
     }
 
-    /// Nominal bytes that may leave at `now` in shared context `at`.
+    /// Returns the nominal bytes that may leave at `now` in shared context `at`.
     pub(crate) fn room(&self, at: u16, now: Time) -> u64 {
         let group = &self.list[usize::from(at)];
         group.governor.cc.budget(now).room(group.in_flight)

@@ -1,12 +1,14 @@
-//! What an endpoint counts, one row a counter. Always on; plain fields, read at any time.
+//! Counters of an endpoint, one row each. They are plain fields that are always updated and can be
+//! read at any time.
 
 use core::ops::{Deref, DerefMut};
 
 /// Number of NACK codes (UE 1.0 table 3-58: eight bits).
 pub const NACK_CODES: usize = 256;
 
-/// NACKs by code, as an array of [`NACK_CODES`] counts. It takes its 2 KiB once there is a first one, so
-/// that what is counted for each packet lies close together: a simulator has thousands of these.
+/// NACKs by code, as an array of [`NACK_CODES`] counts. The array of 2 KiB is allocated with the
+/// first NACK, so that the counters that change for each packet lie close together: a simulator has
+/// thousands of these.
 #[derive(Clone, Debug, Default)]
 pub struct NackCounts(Option<Box<[u64; NACK_CODES]>>);
 
@@ -19,7 +21,7 @@ impl Deref for NackCounts {
 }
 
 impl NackCounts {
-    /// Adds `other` to this.
+    /// Adds the counts of `other` to these.
     pub fn merge(&mut self, other: &Self) {
         if let Some(theirs) = &other.0 {
             for (mine, more) in self.iter_mut().zip(theirs.iter()) {
@@ -36,7 +38,7 @@ impl DerefMut for NackCounts {
 }
 
 crate::base::counters! {
-    /// Counts since the endpoint opened. "Packets" are UDP datagrams, bytes are UDP payload bytes.
+    /// Counts since the endpoint opened. "Packets" are UDP datagrams; bytes are UDP payload bytes.
     #[derive(Clone, Debug)]
     #[non_exhaustive]
     pub struct Counters {
@@ -52,45 +54,47 @@ crate::base::counters! {
         rx_bytes: sum "bytes" as "rx_data_bytes",
         /// Data packets the engine accepted.
         rx_accepted: sum "packets",
-        /// Data packets that contradict themselves or what came before; they end their contexts.
+        /// Data packets that contradict themselves or earlier packets; they end their contexts.
         rx_malformed: sum "packets" as "rx_data_malformed",
         /// Acknowledgements sent.
         tx_acks: sum "packets",
-        /// Acknowledgements received and believed.
+        /// Acknowledgements received and accepted as valid.
         rx_acks: sum "packets",
-        /// Packets sent again because a trimmed packet was reported.
+        /// Packets retransmitted because a NACK reported them trimmed.
         retx_trimmed: sum "packets",
-        /// Packets sent again because the peer refused them for another reason.
+        /// Packets retransmitted because the peer refused them for another reason than trimming.
         retx_nacked: sum "packets",
-        /// Packets sent again because the out-of-order count told of a loss.
+        /// Packets retransmitted because the receiver's out-of-order count showed a loss.
         retx_out_of_order: sum "packets",
-        /// Packets sent again because later ones on their path arrived.
+        /// Packets retransmitted because later packets on the same path arrived.
         retx_overtaken: sum "packets",
-        /// Packets sent again because the answer to a probe did not show them.
+        /// Packets retransmitted because the answer to a probe did not show them.
         retx_probe: sum "packets",
-        /// Packets sent again because the retransmission timer fired.
+        /// Packets retransmitted because the retransmission timer expired.
         retx_timeout: sum "packets",
-        /// Packets sent again that switches dropped because their flow had no rate yet (1RC).
+        /// Packets retransmitted that switches dropped because their flow had no rate yet (1RC).
         retx_speculative: sum "packets",
         /// Retransmission timer expiries, each of which may cover many packets.
         timeouts: sum "expiries",
-        /// Times a context went over to other source ports, because its peer answered on none of those it had.
+        /// Times that a context changed to other source ports because its peer answered on none of
+        /// its paths.
         detours: sum "times",
         /// Probes sent.
         tx_probes: sum "packets",
         /// Probes received.
         rx_probes: sum "packets",
-        /// Probe answers received and believed.
+        /// Probe answers received and accepted as valid.
         rx_probe_answers: sum "packets",
-        /// Data packets received again.
+        /// Duplicate data packets received.
         rx_duplicates: sum "packets",
         /// Data packets that arrived ahead of a missing one.
         rx_out_of_order: sum "packets",
-        /// Data packets that arrived marked Congestion Experienced.
+        /// Data packets received with the Congestion Experienced mark.
         rx_ce: sum "packets",
         /// ACKs that echoed Congestion Experienced.
         rx_ce_echoes: sum "packets",
-        /// ACKs that asked for less: the host of the peer is slower than what comes to it.
+        /// ACKs that asked for a smaller window because the host of the peer receives faster than
+        /// it can process.
         rx_penalties: sum "packets",
         /// Trimmed data packets that arrived.
         rx_trimmed: sum "packets",
@@ -98,36 +102,39 @@ crate::base::counters! {
         rx_out_of_window: sum "packets",
         /// Packets for a context that does not exist.
         rx_unknown_context: sum "packets",
-        /// Packets whose peer, context numbers or mode do not fit the context they name.
+        /// Packets whose peer, context numbers or mode do not match the context that they name.
         rx_mismatch: sum "packets",
-        /// Lists of senders of an incast that named strangers, too few or too many, or of a round that is over: ignored.
+        /// Sender lists of an incast that were ignored: they named unverified peers or too few or
+        /// too many senders, or their round was over.
         rx_bad_lists: sum "lists",
-        /// SYN packets of a context that was already closed (late or replayed), dropped.
+        /// SYN packets dropped because their context was already closed (late or replayed).
         rx_replayed_syn: sum "packets",
-        /// SYN packets of peers that were not introduced, or that do not prove it, refused.
+        /// SYN packets refused because their peer was not verified, or their start PSN did not
+        /// prove it.
         rx_unverified: sum "packets",
-        /// SYN packets refused because there was no room for another context.
+        /// SYN packets refused because no further context was available.
         rx_no_context: sum "packets",
-        /// ACKs, NACKs and control packets about PSNs that are not outstanding: late, or forged.
+        /// ACKs, NACKs and control packets about PSNs that are not outstanding: late or forged.
         rx_stale: sum "packets",
-        /// ACKs that acknowledge what was never sent: forged, or broken.
+        /// ACKs that acknowledge packets that were never sent: forged or broken.
         rx_bad_ack: sum "packets",
-        /// Acknowledgements with a share of the peer's line that cannot be: of nobody, or more than all; the share was ignored.
+        /// Acknowledgements whose share of the peer's line was impossible (no senders, or more than
+        /// the whole line); the share was ignored.
         rx_bad_share: sum "packets",
-        /// Credit updates sent on their own (not in ACKs).
+        /// Credit updates sent in packets of their own (not in ACKs).
         tx_credits: sum "packets",
-        /// Credit updates received on their own and believed.
+        /// Credit updates received in packets of their own and accepted as valid.
         rx_credits: sum "packets",
-        /// Requests for credit sent.
+        /// Credit requests sent.
         tx_credit_requests: sum "packets",
         /// Congestion notification packets sent.
         tx_notifications: sum "packets",
-        /// Credit updates and congestion notifications not sent, because their context was gone or its peer
-        /// not yet heard of.
+        /// Credit updates and congestion notifications not sent, because their context was gone or
+        /// its peer had not answered yet.
         tx_unsent: sum "packets",
-        /// Congestion notification packets received and believed.
+        /// Congestion notification packets received and accepted as valid.
         rx_notifications: sum "packets",
-        /// Contexts whose peer's receiver works in another mode.
+        /// Contexts whose peer's receiver works in another congestion-control mode.
         other_mode: sum "contexts",
         /// Contexts opened as initiator.
         opened: sum "contexts" as "contexts_opened",
@@ -151,13 +158,13 @@ crate::base::counters! {
     also {
         /// NACKs sent, by code.
         tx_nacks: NackCounts,
-        /// NACKs received and believed, by code.
+        /// NACKs received and accepted as valid, by code.
         rx_nacks: NackCounts,
     }
 }
 
 impl Counters {
-    /// Retransmissions of every cause.
+    /// Returns the number of retransmissions of all causes but 1RC's speculative packets.
     #[must_use]
     pub const fn retransmissions(&self) -> u64 {
         self.retx_trimmed

@@ -1,37 +1,40 @@
-//! The timers of one context: what it can wait for, and until when.
+//! The timers of one context.
 
 use crate::base::Time;
 
-/// Everything a context can wait for.
+/// The kinds of timers that a context can wait for.
 ///
-/// The first five are set and stopped, and [`Deadlines`] holds them. The others follow from the state of
-/// a part; [`crate::pdc::Pdc::deadline`] says how. A context's timer is the earliest of all.
+/// The first five are set and stopped explicitly, and [`Deadlines`] holds them. The others follow
+/// from the state of a part of the context; [`crate::pdc::Pdc::deadline`] computes them. The
+/// context's timer is the earliest of all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Timer {
-    /// Packets arrived, and nothing but time makes their acknowledgement due.
+    /// The delay of an acknowledgement of received packets that nothing else makes due.
     Ack,
-    /// Packets are in flight, perhaps for too long.
+    /// The retransmission timeout of the packets in flight.
     Retransmit,
-    /// The peer is silent although packets are in flight: ask it.
+    /// The peer is probed, because it has been silent although packets are in flight.
     Probe,
-    /// A Clear Command is to be sent, if no request says the same before.
+    /// A Clear Command is sent, unless a request clears the same responses before.
     Clear,
-    /// A Close Command or Close Request is to be sent, perhaps again.
+    /// A Close Command or Close Request is sent, for the first time or again.
     Close,
-    /// The congestion control's own.
+    /// The timer of the congestion control.
     Congestion,
-    /// The peer takes nothing: the context fails.
+    /// The context fails, because the peer has not acknowledged the oldest packet.
     Progress,
-    /// A target asked to be closed and its initiator does not answer: the context is given up.
+    /// A target gives up the context, because its initiator does not answer the Close Request.
     Orphan,
-    /// There is nothing to do: the context closes.
+    /// The context closes, because it has been idle.
     Idle,
-    /// The pacer, the congestion control or a receiver that was not ready lets packets go again.
+    /// The pacer, the congestion control or the pause after a "receiver not ready" NACK lets
+    /// packets leave again.
     Departure,
 }
 
-/// Does the same for every kind of timer, in the order in which they act when several are due at once:
-/// `each_timer!(timer => { .. })`. The body is written out for each, so that a choice by kind costs nothing.
+/// Runs a body for every kind of timer, in the order in which timers act when several are due at
+/// once: `each_timer!(timer => { .. })`. The body is written out for each kind, so that the
+/// selection by kind costs nothing at run time.
 macro_rules! each_timer {
     ($timer:ident => $body:block) => {
         crate::deadlines::each_timer!(
@@ -48,41 +51,41 @@ macro_rules! each_timer {
 pub(crate) use each_timer;
 
 impl Timer {
-    /// Kinds that are set and stopped.
+    /// The number of kinds that are set and stopped.
     const STORED: usize = 5;
 
-    /// Once it is due nothing happens at a time of its own any more, for the caller is asked to poll what
-    /// it was about.
+    /// Returns whether the caller polls for the work of this timer once it is due. The context then
+    /// needs no wake-up for it any more.
     #[inline]
     pub(crate) const fn is_polled(self) -> bool {
         matches!(self, Self::Clear | Self::Close | Self::Departure)
     }
 }
 
-/// The deadlines that are set and stopped, by kind. Others have no place here: to name one is an error in
-/// this crate.
+/// The deadlines of the timers that are set and stopped, by kind. Indexing with another kind is an
+/// error in this crate and panics.
 #[derive(Debug)]
 pub(crate) struct Deadlines([Time; Timer::STORED]);
 
 impl Deadlines {
-    /// None runs.
+    /// Returns deadlines of which none runs.
     pub(crate) const fn new() -> Self {
         Self([Time::NEVER; Timer::STORED])
     }
 
-    /// When it is due; `NEVER` while it does not run.
+    /// Returns the time at which the timer is due; `NEVER` while it does not run.
     #[inline]
     pub(crate) const fn get(&self, timer: Timer) -> Time {
         self.0[timer as usize]
     }
 
-    /// Starts it, or moves it.
+    /// Starts the timer or moves it.
     #[inline]
     pub(crate) fn set(&mut self, timer: Timer, when: Time) {
         self.0[timer as usize] = when;
     }
 
-    /// Starts it, or moves it to an earlier time.
+    /// Starts the timer, or moves it to `when` if that is earlier.
     #[inline]
     pub(crate) fn set_earlier(&mut self, timer: Timer, when: Time) {
         self.set(timer, self.get(timer).min(when));

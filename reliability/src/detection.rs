@@ -1,41 +1,42 @@
-//! Which signs of loss a sender acts upon.
+//! The set of loss detectors that a sender uses.
 
 use core::fmt;
 use core::str::FromStr;
 
-/// A set of loss detectors. A lost packet is sent again when one of them says so; detectors that are
-/// not in the set see nothing, so that each can be studied alone.
+/// A set of loss detectors. The sender retransmits a packet when one of them reports it lost. A
+/// detector that is not in the set reports nothing, so that each can be studied alone.
 ///
-/// Written as names with commas between: `trim,ooo,path,probe,rto`, or `all`, or `none`. Without `rto` the
-/// timer stays as the last resort, at ten times its setting, so that nothing hangs.
+/// The text form is a list of names with commas between, such as `trim,ooo,path,probe,rto`, or
+/// `all`, or `none`. Without `rto` the retransmission timer stays as the last resort at ten times
+/// its setting, so that no transfer hangs.
 ///
-/// Refusals that are no losses (a receiver that is not ready, a packet out of its window) always make
-/// the sender try again.
+/// Refusals that are not losses (a receiver that is not ready, a packet outside of its window)
+/// always make the sender retransmit.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct LossDetection {
-    /// `trim`: a switch cut the payload off, and the peer says so by a NACK. Without it such a NACK is
-    /// a sign of the peer's life and no more.
+    /// `trim`: the peer reports by a NACK that a switch trimmed a packet's payload. Without this
+    /// detector such a NACK only shows that the peer is alive.
     pub trim: bool,
     /// `ooo`: the receiver's out-of-order count (STrack section 3.3.2; SLEEK, uet-htsim `runSleek`).
     pub out_of_order: bool,
-    /// `path`: several packets that left later by the same path arrived. Not for networks that send packets of one
-    /// entropy by several ways (adaptive routing in switches).
+    /// `path`: several packets arrived that left later on the same path. It does not suit networks
+    /// that send packets of one entropy over several paths (adaptive routing in switches).
     pub overtaken: bool,
-    /// `probe`: ask when nothing was heard for a while, and take what the answer does not show as lost
-    /// (STrack algorithm 1, lines 12 to 15).
+    /// `probe`: the sender asks the peer after a silence, and packets that the answer does not show
+    /// are lost (STrack algorithm 1, lines 12 to 15).
     pub probe: bool,
     /// `rto`: the retransmission timer (UE 1.0 section 3.5.12).
     pub rto: bool,
 }
 
 impl LossDetection {
-    /// Every detector.
+    /// The set of all detectors.
     pub const ALL: Self =
         Self { trim: true, out_of_order: true, overtaken: true, probe: true, rto: true };
-    /// None but the last resort.
+    /// The empty set: only the last resort of the retransmission timer remains.
     pub const NONE: Self =
         Self { trim: false, out_of_order: false, overtaken: false, probe: false, rto: false };
-    /// Each detector's name and what it goes by.
+    /// The name of each detector and the sign of loss that it uses.
     pub const NAMES: &'static [(&'static str, &'static str)] = &[
         ("trim", "NACKs of packets that a switch trimmed"),
         ("ooo", "the receiver's out-of-order count"),
@@ -44,9 +45,9 @@ impl LossDetection {
         ("rto", "the retransmission timer"),
     ];
 
-    /// Whether some detector can tell that one packet's path lost it, as opposed to a switch that
-    /// dropped it for want of room: what a path selector needs that avoids broken paths. (On a broken one nothing
-    /// overtakes.)
+    /// Returns whether a detector can recognise that a path lost a packet, as opposed to a switch
+    /// that dropped it for lack of buffer. A path selector that avoids broken paths needs such a
+    /// detector. The detector `path` is none, because nothing overtakes on a broken path.
     #[must_use]
     pub const fn finds_losses(self) -> bool {
         self.out_of_order || self.probe || self.rto
@@ -80,10 +81,10 @@ impl fmt::Display for LossDetection {
     }
 }
 
-/// A name that is no loss detector.
+/// An error for a name that is not a loss detector.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnknownDetector {
-    /// What was given.
+    /// The unknown name.
     pub given: String,
 }
 

@@ -1,4 +1,4 @@
-//! What statistics need to know of flows, also after their contexts closed.
+//! Records of flows for statistics. They outlive the contexts of their flows.
 
 use std::collections::BTreeMap;
 
@@ -6,71 +6,77 @@ use crate::base::Span;
 use crate::cc;
 use crate::types::PeerKey;
 
-/// All contexts of one direction with one peer, living and past, taken together. Bytes are UDP payload
+/// The sum over all contexts of one direction with one peer, living and past. Bytes are UDP payload
 /// bytes of data packets.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct FlowRecord {
     /// The peer.
     pub peer: PeerKey,
-    /// Of contexts opened here; otherwise of those that the peer opened.
+    /// True for contexts opened by this endpoint, false for those that the peer opened.
     pub initiator: bool,
-    /// Contexts there were.
+    /// The number of contexts, living and past.
     pub contexts: u64,
     /// Data packets sent, first transmissions and retransmissions.
     pub packets: u64,
-    /// Bytes of those.
+    /// Bytes of the packets sent.
     pub bytes: u64,
-    /// Of the packets, those that were sent again.
+    /// Retransmissions among the packets sent.
     pub retransmissions: u64,
-    /// Data packets acknowledged, each once.
+    /// Data packets acknowledged; each counts once.
     pub acked_packets: u64,
-    /// Bytes of those.
+    /// Bytes of the packets acknowledged.
     pub acked_bytes: u64,
-    /// Congestion window in nominal bytes, the last one known; `None` without one.
+    /// Last known congestion window in nominal bytes; `None` where congestion control has none.
     pub cwnd: Option<u64>,
-    /// Smallest and largest window at the end of a round trip and of a context.
+    /// Smallest and largest window, sampled at the end of each round trip and of each context.
     pub cwnd_range: Option<(u64, u64)>,
-    /// Smoothed round-trip time, the last one known.
+    /// Last known smoothed round-trip time.
     pub srtt: Option<Span>,
-    /// Smallest round-trip time the congestion control believes in, the last one known.
+    /// Last known smallest round-trip time that congestion control assumes.
     pub base_rtt: Option<Span>,
-    /// Average delay above it, if the congestion control keeps one, the last one known.
+    /// Last known average delay above `base_rtt`, if congestion control keeps one.
     pub avg_delay: Option<Span>,
-    /// Paths that were used, a bit each; of more than 64, bit `n` stands for all paths `n` modulo 64.
+    /// Paths that were used, one bit each. With more than 64 paths, bit `n` stands for all paths
+    /// that are `n` modulo 64.
     pub path_bits: u64,
-    /// Paths that the selector keeps off because they swallowed packets, as [`cc::PathMetrics::avoided`], when last known.
+    /// Last known number of paths that the selector avoids because packets were lost on them, as
+    /// [`cc::PathMetrics::avoided`].
     pub avoided: u32,
-    /// The selector keeps to paths that are known to work, because one failed, when last known.
+    /// Whether the selector only used paths known to work, because another one failed, when last
+    /// known.
     pub frozen: bool,
-    /// By path, of more than [`FlowRecord::PATHS`] for all paths of one remainder; without the packets counted below.
-    /// None before there is more to tell of them: most peers of a large job are hardly spoken to.
+    /// Counts by path. With more than [`FlowRecord::PATHS`] paths, those of one remainder share an
+    /// entry. The packets after `counted` are not yet included. It is `None` while there is nothing
+    /// to count, because a job has many peers to which it hardly sends.
     by_path: Option<Box<[PathRecord; Self::PATHS]>>,
-    /// The path of the newest packet, and how many packets had been sent when it changed.
+    /// The path of the newest packet. `counted` is the number of packets that had been sent when
+    /// the path last changed.
     along: u16,
     counted: u64,
 }
 
-/// What went by a path.
+/// Counts of the packets on one path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct PathRecord {
     /// Data packets sent, first transmissions and retransmissions.
     pub packets: u64,
-    /// Acknowledgements of packets that took it which told of a mark.
+    /// Acknowledgements that echoed a congestion mark for packets on the path.
     pub marks: u32,
-    /// Packets that took it, and were sent again.
+    /// Packets on the path that were retransmitted later.
     pub lost: u32,
 }
 
-/// No packet was sent yet.
+/// Value of [`FlowRecord::along`] before the first packet.
 const NO_PATH: u16 = u16::MAX;
 
 impl FlowRecord {
-    /// Paths that are told apart by number: what an endpoint has unless told otherwise. A power of two.
+    /// Number of paths that have an entry of their own: an endpoint's default number of paths. It
+    /// is a power of two.
     pub const PATHS: usize = 8;
 
-    /// Of contexts in one direction, before the first of them.
+    /// Returns the record of one direction before its first context.
     #[must_use]
     pub const fn new(peer: PeerKey, initiator: bool) -> Self {
         Self {
@@ -96,13 +102,14 @@ impl FlowRecord {
         }
     }
 
-    /// Paths that were used, as far as 64 can be told apart.
+    /// Returns the number of paths that were used. Paths that are equal modulo 64 count as one.
     #[must_use]
     pub const fn paths(&self) -> u32 {
         self.path_bits.count_ones()
     }
 
-    /// What went by each path, in their order; of more than [`FlowRecord::PATHS`], by all paths of one remainder.
+    /// Returns the counts by path, in order of the paths. With more than [`FlowRecord::PATHS`]
+    /// paths, those of one remainder share an entry.
     #[must_use]
     pub fn by_path(&self) -> [PathRecord; Self::PATHS] {
         let mut all = self.by_path.as_deref().copied().unwrap_or_default();
@@ -114,7 +121,7 @@ impl FlowRecord {
         path as usize % Self::PATHS
     }
 
-    /// The congestion window is `cwnd`.
+    /// Samples the congestion window.
     #[inline]
     pub(crate) fn sample_window(&mut self, cwnd: Option<u64>) {
         let Some(cwnd) = cwnd else { return };
@@ -123,8 +130,8 @@ impl FlowRecord {
         self.cwnd_range = Some((low.min(cwnd), high.max(cwnd)));
     }
 
-    /// What the congestion control and the round-trip estimator know at last. Where nothing was ever sent
-    /// they know nothing.
+    /// Samples the last state of the congestion control, the round-trip estimator and the path
+    /// selector. They know nothing if no packet was ever sent.
     pub(crate) fn sample(
         &mut self,
         metrics: &cc::SenderMetrics,
@@ -141,7 +148,7 @@ impl FlowRecord {
         self.avg_delay = metrics.avg_delay.or(self.avg_delay);
     }
 
-    /// A data packet of `bytes` left on `path`.
+    /// Counts a data packet of `bytes` that leaves on `path`.
     #[inline]
     pub(crate) fn on_sent(&mut self, bytes: u32, path: u16) {
         // Trains share a path: packets are counted to it when the next one begins.
@@ -152,7 +159,7 @@ impl FlowRecord {
         self.bytes += u64::from(bytes);
     }
 
-    /// The next packet leaves on another path than the one before.
+    /// Handles that the next packet leaves on another path than the one before.
     fn turn(&mut self, path: u16) {
         let on_last = self.packets - self.counted;
         if on_last > 0 {
@@ -166,23 +173,23 @@ impl FlowRecord {
         &mut self.by_path.get_or_insert_default()[Self::place(path)]
     }
 
-    /// The packet that left last was one that had taken `path` before.
+    /// Counts the packet that left last as a retransmission of one that had taken `path`.
     pub(crate) fn on_sent_again(&mut self, path: u16) {
         self.retransmissions += 1;
         self.on_path(path).lost += 1;
     }
 
-    /// A packet that took `path` was marked.
+    /// Counts a congestion mark on `path`.
     pub(crate) fn on_marked(&mut self, path: u16) {
         self.on_path(path).marks += 1;
     }
 
-    /// Whether nobody's contexts are recorded here.
+    /// Returns whether the record is unused.
     pub(crate) const fn is_vacant(&self) -> bool {
         self.contexts == 0
     }
 
-    /// Packets of `bytes` were acknowledged.
+    /// Counts acknowledged packets of `bytes` together.
     #[inline]
     pub(crate) fn on_acked(&mut self, packets: u16, bytes: u32) {
         self.acked_packets += u64::from(packets);
@@ -190,17 +197,17 @@ impl FlowRecord {
     }
 }
 
-/// The records of an endpoint: at most two a peer, in the order of first contact.
+/// The flow records of an endpoint: at most two for each peer, in the order of first contact.
 #[derive(Debug, Default)]
 pub(crate) struct FlowRecords {
     list: Vec<FlowRecord>,
     by_key: BTreeMap<(PeerKey, bool), u32>,
-    /// Places of records that were forgotten.
+    /// Indexes of the records whose peers were forgotten.
     free: Vec<u32>,
 }
 
 impl FlowRecords {
-    /// A context opens; the place of its record.
+    /// Counts a context that opens, and returns the index of its record.
     pub(crate) fn open(&mut self, peer: PeerKey, initiator: bool) -> u32 {
         let place = *self.by_key.entry((peer, initiator)).or_insert_with(|| {
             let record = FlowRecord::new(peer, initiator);
@@ -209,20 +216,20 @@ impl FlowRecords {
                 return place;
             }
             self.list.push(record);
-            // Two for each of 2^31 peers would not fit any memory.
+            // The index fits: 2^32 records would not fit any memory.
             self.list.len() as u32 - 1
         });
         self.list[place as usize].contexts += 1;
         place
     }
 
-    /// The record in a place that [`FlowRecords::open`] gave.
+    /// Returns the record at an index that [`FlowRecords::open`] returned.
     #[inline]
     pub(crate) fn at(&mut self, place: u32) -> &mut FlowRecord {
         &mut self.list[place as usize]
     }
 
-    /// Forgets a peer that has no context.
+    /// Forgets the records of a peer that has no context.
     pub(crate) fn forget(&mut self, peer: PeerKey) {
         for initiator in [true, false] {
             if let Some(place) = self.by_key.remove(&(peer, initiator)) {

@@ -1,5 +1,5 @@
-//! One context at one end: a coordinator over its two halves, its life, its timers and the path of its
-//! control packets.
+//! One context at one end: it coordinates its two halves, its lifecycle, its timers and the path of
+//! its control packets.
 
 mod control_path;
 mod detour;
@@ -29,14 +29,15 @@ use numbers::Numbers;
 pub(crate) use receive::Pending;
 pub(crate) use runs::{accept_run, goes_on_at, send_end, send_run};
 
-/// A packet that had no answer for so long is worth a word with each timeout ([`Event::Waits`]).
+/// Time without an answer to a packet after which every timeout is reported to the engine
+/// ([`Event::Waits`]).
 const WORRY: Span = Span::secs(1);
 
-/// One context.
+/// One packet delivery context.
 #[derive(Debug)]
 pub(crate) struct Pdc<D> {
     numbers: Numbers,
-    /// Its place in [`Shared::flows`].
+    /// The index of its record in [`Shared::flows`].
     record: u32,
     control_path: ControlPath,
     life: Lifecycle,
@@ -46,8 +47,9 @@ pub(crate) struct Pdc<D> {
 }
 
 impl<D: Copy> Pdc<D> {
-    /// A context with the number `local`, and the peer's number `remote`, zero for an initiator. Without a
-    /// start PSN it waits to be introduced.
+    /// Makes a context with the number `local`; `remote` is the peer's number, zero for an
+    /// initiator. Without a start PSN the context waits until the handshake with its peer is
+    /// complete.
     pub(crate) fn new(
         now: Time,
         id: PdcId,
@@ -75,7 +77,7 @@ impl<D: Copy> Pdc<D> {
         }
     }
 
-    /// Who it is.
+    /// Returns the identity of the context.
     #[inline]
     pub(crate) const fn numbers(&self) -> &Numbers {
         &self.numbers
@@ -98,7 +100,7 @@ impl<D: Copy> Pdc<D> {
 
     // Commands.
 
-    /// Starts closing, if it has not.
+    /// Starts to close the context, unless it already has.
     pub(crate) fn drain(&mut self, now: Time) -> Outcome {
         self.life.drain(now, &mut self.timers);
         self.step(now)
@@ -109,23 +111,24 @@ impl<D: Copy> Pdc<D> {
         self.step(now)
     }
 
-    /// Goes on to the Close Command when everything is acknowledged.
+    /// Sends the Close Command once everything is acknowledged.
     #[inline]
     fn step(&mut self, now: Time) -> Outcome {
         let (drained, connected) = (self.tx.ring().is_empty(), self.numbers.is_connected());
         self.life.step(now, drained, connected, &mut self.timers)
     }
 
-    /// Whether an initiator should open another context instead, because its target may have forgotten
-    /// this one.
+    /// Returns whether an initiator should open another context instead, because the target may
+    /// have forgotten this one.
     #[inline]
     pub(crate) fn is_stale(&self, now: Time, config: &Config) -> bool {
         self.life.is_stale(now, config) && self.numbers.is_connected() && self.tx.ring().is_empty()
     }
 
-    /// Sends a packet for the first time, if that may be now. If not, and `true` with it, something must
-    /// be sent again first.
-    // As `Pdcs::next_packet`, and so is what it calls of the sending half.
+    /// Sends a packet for the first time, if it may leave now. An error of `true` means that
+    /// another packet must be retransmitted first.
+    // Inlined for the same reason as `Pdcs::next_packet`, and so are the functions of the sending
+    // half that it calls.
     #[inline(always)]
     pub(crate) fn send(
         &mut self,
@@ -139,7 +142,8 @@ impl<D: Copy> Pdc<D> {
             tx.line_up(self.numbers.id, shared);
             let behind = packet.backlog + u64::from(packet.bytes);
             tx.on_blocked(now, Some(behind), timers, shared);
-            // Told what waits, congestion control may let it go; not before the packet that asks for its rate.
+            // Congestion control may let the packet go once it knows the backlog, but not before
+            // the packet that asks for the flow's rate.
             let asks = !shared.config.rates() || shared.asks_for(self.numbers.id);
             if asks || !tx.admit(now, packet.bytes, timers, shared) {
                 return Err(first);
@@ -161,7 +165,7 @@ impl<D: Copy> Pdc<D> {
         &self.rx
     }
 
-    /// Sends a packet again, if one waits and may go now.
+    /// Retransmits a packet, if one waits and may leave now.
     #[inline]
     pub(crate) fn resend(&mut self, now: Time, shared: &mut Shared<D>) -> Option<(TxGrant, D)> {
         let who = (self.numbers.id, self.numbers.is_connected());
@@ -172,7 +176,7 @@ impl<D: Copy> Pdc<D> {
         Some((self.numbers.grant(&departure, self.control_path.detour()), desc))
     }
 
-    /// The engine may not send again what waits: where credit is missing, the congestion control learns it.
+    /// Informs congestion control that the packets to retransmit are blocked, if credit is missing.
     #[inline]
     pub(crate) fn on_blocked(&mut self, now: Time, shared: &mut Shared<D>) {
         self.tx.on_blocked(now, None, &mut self.timers, shared);
@@ -180,7 +184,8 @@ impl<D: Copy> Pdc<D> {
 
     // Packets without data.
 
-    /// Puts it on the list of contexts that have a packet without data to send, if it has.
+    /// Adds the context to the list of those that have a packet without data to send, if it has
+    /// one.
     #[inline]
     pub(crate) fn list_control(&mut self, now: Time, shared: &mut Shared<D>) {
         if self.control_path.is_listed() || !self.numbers.is_connected() {
@@ -196,13 +201,13 @@ impl<D: Copy> Pdc<D> {
         }
     }
 
-    /// The path of its control packets, and whether some wait.
+    /// Returns the path of the control packets, and whether some wait.
     #[inline]
     pub(crate) const fn control_path(&self) -> &ControlPath {
         &self.control_path
     }
 
-    /// The next packet without data to send; without one it leaves the list.
+    /// Returns the next packet without data to send. If there is none, the context leaves the list.
     #[inline]
     pub(crate) fn next_control(&mut self, now: Time, shared: &mut Shared<D>) -> Option<ControlOut> {
         let packet = self.poll_control(now, shared);
@@ -244,8 +249,8 @@ impl<D: Copy> Pdc<D> {
         Some(ControlPacket::Control(packet))
     }
 
-    /// The Close Command or Close Request, when it is time to send it (again). The request does not
-    /// take a PSN: it may be repeated, and nothing waits for it in order.
+    /// Returns the Close Command or Close Request when it is time to send it (again). The request
+    /// takes no PSN: it may be repeated, and nothing waits for it in order.
     fn next_close(&mut self, now: Time, shared: &mut Shared<D>) -> Option<Control> {
         if !self.timers.is_due(Timer::Close, now) {
             return None;
@@ -255,7 +260,7 @@ impl<D: Copy> Pdc<D> {
         } else {
             ControlKind::CloseRequest
         };
-        // Before a control packet is first repeated.
+        // The time before a control packet is first repeated.
         let config = &shared.config;
         let measured = self.tx.rtt().srtt().map_or(config.rto_init, |srtt| srtt * 4);
         let patience: Span = measured.max(config.rto_min).min(config.rto_max);
@@ -267,7 +272,7 @@ impl<D: Copy> Pdc<D> {
         Some(Control { retx, ack_request: true, ..self.numbers.control(kind, next, 0) })
     }
 
-    /// The answer to a question goes on several paths if earlier ones were lost.
+    /// Sends copies of a probe's answer on further paths if earlier answers were lost.
     #[inline]
     fn send_copies(&mut self, packet: ControlPacket, shared: &mut Shared<D>) {
         for _ in 0..self.control_path.copies() {
@@ -276,14 +281,16 @@ impl<D: Copy> Pdc<D> {
         }
     }
 
-    /// Control packets seem to get lost: they take another path. As [`ControlPath::turn`].
+    /// Moves control packets to another path because they seem to be lost. See
+    /// [`ControlPath::change_path`].
     fn turn(&mut self, shared: &mut Shared<D>) -> bool {
         self.control_path.turn(self.rx.window().base(), || shared.any_path())
     }
 
     // Timers.
 
-    /// When a timer is due: what was set, or what follows from the parts.
+    /// Returns when a timer is due: the time it was set to, or the time that follows from a part of
+    /// the context.
     #[inline(always)]
     fn deadline(&self, timer: Timer, now: Time, shared: &Shared<D>) -> Time {
         let config = &shared.config;
@@ -297,15 +304,17 @@ impl<D: Copy> Pdc<D> {
             Timer::Progress => self.tx.progress_deadline(self.numbers.is_connected(), config),
             Timer::Orphan => self.life.orphaned_at(config),
             Timer::Idle if !self.tx.ring().is_empty() => Time::NEVER,
-            // Anything received was not yet acknowledged. A response that was not yet cleared does not
-            // count: whoever does not clear it has forgotten it, or has nothing to send until it closes.
+            // A received packet was not yet acknowledged. A response that was not yet cleared does
+            // not count: a peer that does not clear it has forgotten it, or has nothing to send
+            // until it closes.
             Timer::Idle if self.timers.is_running(Timer::Ack) => Time::NEVER,
             Timer::Idle => self.life.idle_at(config),
             Timer::Departure => self.tx.departure_at(now, shared),
         }
     }
 
-    /// When [`Pdc::on_timer`] wants to be called, not counting what waits to be polled.
+    /// Returns when [`Pdc::on_timer`] must be called next. Work that waits to be polled does not
+    /// count.
     #[inline]
     pub(crate) fn next_deadline(&self, now: Time, shared: &Shared<D>) -> Time {
         let mut next = Time::NEVER;
@@ -318,8 +327,9 @@ impl<D: Copy> Pdc<D> {
         next
     }
 
-    /// After a packet was taken that says nothing of what we sent: sees to the acknowledgement that is owed for it. False
-    /// where something waits to be sent, and all is to be looked after as ever.
+    /// Handles the acknowledgement that is due for an accepted packet which carried no
+    /// acknowledgement itself. Returns false where a packet waits to be sent, so that the caller
+    /// must conclude the call in full.
     #[inline(always)]
     pub(crate) fn conclude_arrival(&mut self, now: Time, shared: &mut Shared<D>) -> bool {
         if self.tx.wants() > 0 || self.tx.flow().context().index().is_some() {
@@ -334,13 +344,13 @@ impl<D: Copy> Pdc<D> {
         true
     }
 
-    /// What a new packet that left may have brought nearer of [`Pdc::next_deadline`]: whatever else the context
-    /// waits for is scheduled already.
+    /// Returns the earliest deadline that a newly sent packet may have moved forward. All other
+    /// deadlines of the context are scheduled already.
     #[inline(always)]
     pub(crate) fn deadline_after_send(&self, shared: &Shared<D>) -> Time {
         let congestion = self.tx.flow().next_timer(&shared.groups);
         let silence = self.timers.get(Timer::Retransmit).min(self.timers.get(Timer::Probe));
-        // The first packet is the one by which the peer's patience is measured.
+        // The time without progress is measured from the oldest packet.
         let progress = if self.tx.ring().len() < 2 {
             self.tx.progress_deadline(self.numbers.is_connected(), &shared.config)
         } else {
@@ -349,7 +359,7 @@ impl<D: Copy> Pdc<D> {
         silence.min(congestion).min(progress)
     }
 
-    /// Time passed.
+    /// Handles the timers that are due.
     pub(crate) fn on_timer(&mut self, now: Time, shared: &mut Shared<D>) -> Outcome {
         each_timer!(timer => {
             if self.deadline(timer, now, shared) <= now {
@@ -362,7 +372,7 @@ impl<D: Copy> Pdc<D> {
         self.step(now)
     }
 
-    /// What happens when a timer is due.
+    /// Handles one timer that is due.
     #[inline(always)]
     fn fire(&mut self, timer: Timer, now: Time, shared: &mut Shared<D>) -> Outcome {
         let connected = self.numbers.is_connected();
@@ -393,13 +403,13 @@ impl<D: Copy> Pdc<D> {
             Timer::Orphan if tx.ring().is_empty() => return Outcome::Closed,
             Timer::Orphan => return Outcome::Failed(PdcFailure::Silent),
             Timer::Idle => self.life.drain(now, timers),
-            // Polled.
+            // The caller polls for these.
             Timer::Clear | Timer::Close | Timer::Departure => {}
         }
         Outcome::Alive
     }
 
-    /// Nobody was here to listen for `absent`, until now: the peer's silence in that time does not count.
+    /// Ignores the peer's silence during the last `absent`, because this process did not run then.
     pub(crate) fn excuse(&mut self, now: Time, absent: Span) {
         self.tx.excuse(now, absent);
         self.life.excuse(now, absent);
@@ -407,7 +417,7 @@ impl<D: Copy> Pdc<D> {
 
     // Statistics.
 
-    /// Brings the record of its peer up to date, which is one of these.
+    /// Updates the record of the context's flow among `records`.
     pub(crate) fn sample(&self, records: &mut [FlowRecord], groups: &Groups) {
         let metrics = self.tx.flow().metrics(groups);
         let srtt = self.tx.rtt().srtt();
@@ -416,7 +426,7 @@ impl<D: Copy> Pdc<D> {
 
     // The end.
 
-    /// Gives back what it borrowed.
+    /// Returns all borrowed memory and leaves the shared state, because the context ends.
     pub(crate) fn dismantle(&mut self, shared: &mut Shared<D>) {
         self.sample(shared.flows.list_mut(), &shared.groups);
         self.tx.abandon(self.numbers.id, shared);
@@ -427,7 +437,8 @@ impl<D: Copy> Pdc<D> {
         self.tx.on_event(now, cc::FlowEvent::Closed, &mut self.timers, shared);
     }
 
-    /// The peer knows us now: packets go, from `start` on where that is another one than before.
+    /// Lets packets leave because the handshake with the peer is complete. The PSNs begin at
+    /// `start` if that changed.
     pub(crate) fn release(&mut self, now: Time, start: Option<Psn>, shared: &mut Shared<D>) {
         self.life.release(now);
         self.tx.on_introduced();
@@ -441,7 +452,7 @@ impl<D: Copy> Pdc<D> {
     }
 }
 
-/// The rate packet of what a context sends is back.
+/// Handles the rate packet of this context's data, which has returned from the peer.
 pub(crate) fn on_rates<D: Copy>(
     pdc: &mut Pdc<D>,
     now: Time,
@@ -453,13 +464,13 @@ pub(crate) fn on_rates<D: Copy>(
     pdc.tx.on_feedback(&feedback, &mut pdc.timers, shared);
 }
 
-/// The MPR field that advertises the receive window.
+/// Returns the MPR field that advertises the receive window.
 fn mpr(config: &Config) -> u8 {
     // At most 31: the window has 12 bits.
     (recv_window(config) / MPR_UNIT) as u8
 }
 
-/// The receive window in packets: what MPR can say.
+/// Returns the receive window in packets, rounded to a value that MPR can express.
 pub(crate) fn recv_window(config: &Config) -> u16 {
     (config.recv_window_packets / MPR_UNIT).clamp(1, 31) * MPR_UNIT
 }

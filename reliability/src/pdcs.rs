@@ -1,4 +1,5 @@
-//! All contexts of one endpoint: the calls that name a context, and what to do next.
+//! All contexts of one endpoint: the calls that name a context, and the polls for the next thing to
+//! do.
 
 mod admission;
 mod fragments;
@@ -30,8 +31,8 @@ use numbering::ContextNumbers;
 pub use rate_packets::RatePacketOut;
 use table::Table;
 
-/// Whoever comes later than this after the time that [`Pdcs::poll_timeout`] said was not there: far longer
-/// than a busy process lets its timers wait, far shorter than anybody's patience.
+/// Delay after the time of [`Pdcs::poll_timeout`] beyond which this process was absent. It is far
+/// longer than a busy process delays its timers, and far shorter than any deadline of a context.
 pub const TARDY: Span = Span::millis(500);
 
 /// All packet delivery contexts of one endpoint. `D` is the engine's descriptor of a packet. The
@@ -40,20 +41,21 @@ pub const TARDY: Span = Span::millis(500);
 pub struct Pdcs<D> {
     table: Table<D>,
     admissions: Admissions,
-    /// The packet delivered last, until its token is spent, and the context it came on.
+    /// The packet that was delivered last, until the caller returns its token.
     pending: Option<Pending>,
     shared: Shared<D>,
 }
 
 impl<D: Copy> Pdcs<D> {
-    /// No contexts yet. Windows beyond their limits are cut to them.
+    /// Makes an endpoint without contexts. Windows beyond their limits are cut to them.
     #[must_use]
     pub fn new(config: Config) -> Self {
         let seed = config.seed;
         Self::with(Arc::new(config), seed)
     }
 
-    /// As [`Pdcs::new`], with parameters that several endpoints share, but for this `seed`.
+    /// Makes an endpoint like [`Pdcs::new`], with parameters that several endpoints share except
+    /// for this `seed`.
     #[must_use]
     pub fn with(mut config: Arc<Config>, seed: u64) -> Self {
         let window = config.max_window_packets.clamp(1, MAX_WINDOW);
@@ -79,10 +81,11 @@ impl<D: Copy> Pdcs<D> {
 
     // Commands.
 
-    /// Opens a context to a peer as its initiator, perhaps with a label. Packets may be sent at once (0-RTT); the peer learns
-    /// of the context from the first of them. Where peers must be introduced and this one was not, they wait
-    /// until [`Pdcs::release`]. Returns `None` when [`Config::max_contexts`] exist, or when the peer is outside the job
-    /// and such peers have as many as they may, opened by either end.
+    /// Opens a context to a peer as its initiator, perhaps with a label. Packets may be sent at
+    /// once (0-RTT); the peer learns of the context from the first of them. If peers must be
+    /// verified and this one is not, its packets wait until [`Pdcs::release`]. Returns `None` when
+    /// [`Config::max_contexts`] exist, or when the peer is outside the job and such peers have
+    /// their share of the contexts, opened by either end.
     pub fn open(&mut self, now: Time, to: impl Into<Target>) -> Option<PdcId> {
         let Target { peer, label } = to.into();
         let outside = self.admissions.is_outside(peer);
@@ -103,16 +106,18 @@ impl<D: Copy> Pdcs<D> {
         Some(id)
     }
 
-    /// Who was introduced to whom: peers that may open contexts, and may be opened contexts to.
+    /// Returns the verified peers: those that may open contexts here and to which contexts may be
+    /// opened.
     pub const fn admissions(&mut self) -> &mut Admissions {
         &mut self.admissions
     }
 
-    /// Lets a context go on that waited for its peer to be introduced; [`Event::Ready`] follows.
+    /// Releases a context that waited for the handshake with its peer; [`Event::Ready`] follows.
     pub fn release(&mut self, now: Time, id: PdcId) {
         let Some(pdc) = self.table.get(id).filter(|pdc| pdc.life().is_held()) else { return };
         let (peer, number, start) = (pdc.numbers().peer, pdc.numbers().local, pdc.numbers().start);
-        // Under another number the target could take packets twice that it took under this one.
+        // Under another start PSN the target could accept packets twice that it accepted under this
+        // one.
         let fresh = if self.admissions.allows(peer, number, start) {
             None
         } else {
@@ -129,9 +134,9 @@ impl<D: Copy> Pdcs<D> {
         }
     }
 
-    /// Closes a context in an orderly way once everything sent on it is acknowledged; then
-    /// [`Event::Closed`]. From now on it takes no new packets. At the target's end, asks the initiator
-    /// to do so.
+    /// Closes a context in an orderly way once everything sent on it is acknowledged;
+    /// [`Event::Closed`] follows. From now on the context takes no new packets. A target requests
+    /// the close from its initiator.
     pub fn close(&mut self, now: Time, id: PdcId) {
         if let Some(pdc) = self.table.get_mut(id) {
             let outcome = pdc.drain(now);
@@ -139,26 +144,28 @@ impl<D: Copy> Pdcs<D> {
         }
     }
 
-    /// Forgets a context at once: [`Event::Lost`] for what is outstanding, then [`Event::Failed`].
+    /// Ends a context at once: [`Event::Lost`] for each outstanding packet, then [`Event::Failed`].
     pub fn abort(&mut self, id: PdcId) {
         if self.table.get(id).is_some() {
             self.end(id.slot_number(), Outcome::Failed(PdcFailure::Aborted));
         }
     }
 
-    /// Names the host on which `peer` lives, for contexts that are shared by host; until
-    /// then each peer is a host of its own. Numbers are the caller's.
+    /// Sets the host on which `peer` lives, for congestion-control contexts that are shared by
+    /// host. Until then each peer counts as a host of its own. The caller chooses the numbers of
+    /// hosts.
     pub fn set_host(&mut self, peer: PeerKey, host: u32) {
         self.shared.groups.set_host(peer, host);
     }
 
-    /// Keeps a context from being closed as idle (`busy`), because something is still to come on it
-    /// that only the engine knows of, such as response data; or no longer.
+    /// Keeps a context from being closed as idle while it is `busy`: the engine still expects
+    /// something on it, such as response data.
     pub fn set_busy(&mut self, now: Time, id: PdcId, busy: bool) {
         if let Some(pdc) = self.table.get_mut(id) {
             let outcome = pdc.set_busy(now, busy);
-            // Nothing becomes due sooner by it, but the end of a context that has nothing outstanding: each message
-            // of several packets makes its context busy, and then no longer.
+            // Only the end of a context that has nothing outstanding can become due sooner by this.
+            // Each message of several packets makes its context busy for a while, so the other
+            // cases skip the work.
             let quiet = !busy && pdc.tx().ring().is_empty();
             if quiet || outcome != Outcome::Alive {
                 self.conclude(now, id.slot_number(), outcome);
@@ -175,8 +182,8 @@ impl<D: Copy> Pdcs<D> {
         }
     }
 
-    /// `peer` is another instance now: all its contexts fail, and what was remembered about it is
-    /// forgotten.
+    /// Handles that `peer` restarted as another instance: all its contexts fail, and all state
+    /// about it is forgotten.
     pub fn peer_restarted(&mut self, peer: PeerKey) {
         for slot in 0..self.table.places() {
             let slot = slot as u16; // there are at most 65535
@@ -188,8 +195,7 @@ impl<D: Copy> Pdcs<D> {
         self.admissions.forget(peer);
     }
 
-    /// Forgets a peer that has no context and will not be talked to under this key again: another may have
-    /// it.
+    /// Forgets a peer that has no context, because another peer may get its key.
     pub fn forget_peer(&mut self, peer: PeerKey) {
         self.table.forget(peer);
         self.admissions.erase(peer);
@@ -197,11 +203,12 @@ impl<D: Copy> Pdcs<D> {
         self.shared.groups.forget(self.shared.config.scope, peer);
     }
 
-    /// Asks to send a packet for the first time on context `id`, from whichever end this is.
+    /// Asks to send a packet for the first time on context `id`, from either end.
     ///
     /// # Errors
-    /// Why it may not be sent now.
-    // New packets and fragments meet here, and new packets must not pay for fragments.
+    /// Returns the reason why the packet may not be sent now.
+    // New packets and fragments both call this function, and new packets must not pay for
+    // fragments.
     #[inline(always)]
     pub fn next_packet(
         &mut self,
@@ -226,7 +233,7 @@ impl<D: Copy> Pdcs<D> {
         let when = match &sent {
             Ok(_) => pdc.deadline_after_send(shared),
             Err(_) => {
-                // Not through `conclude`, which would report to the engine what it learns by this answer.
+                // `conclude` would also report the readiness that this very error returns.
                 pdc.list_control(now, shared);
                 pdc.next_deadline(now, shared)
             }
@@ -235,8 +242,8 @@ impl<D: Copy> Pdcs<D> {
         sent.map_err(|first| if first { SendError::Retransmit } else { SendError::Wait })
     }
 
-    /// The next packet of context `id` that must be sent again, if it may go now. Retransmissions come
-    /// before new packets.
+    /// Returns the next packet of context `id` that must be retransmitted, if it may leave now.
+    /// Retransmissions come before new packets.
     pub fn poll_retransmit(&mut self, now: Time, id: PdcId) -> Option<(TxGrant, D)> {
         let pdc = self.table.get_mut(id).filter(|pdc| !pdc.life().is_held())?;
         let shared = &mut self.shared;
@@ -258,8 +265,8 @@ impl<D: Copy> Pdcs<D> {
 
     // What to do next.
 
-    /// The next packet without data to send; acknowledgements of one context are coalesced since the
-    /// last round.
+    /// Returns the next packet without data to send. Acknowledgements of one context are coalesced
+    /// since the last round of calls.
     pub fn poll_control(&mut self, now: Time) -> Option<ControlOut> {
         self.shared.echo.clear();
         if let Some(out) = self.shared.control.next_out() {
@@ -276,12 +283,12 @@ impl<D: Copy> Pdcs<D> {
         next_listed(&mut self.table, &mut self.shared, now)
     }
 
-    /// The next event.
+    /// Returns the next event.
     #[inline]
     pub fn poll_event(&mut self) -> Option<Event<D>> {
         let event = self.shared.events.pop_front();
         if event.is_some() && self.shared.events.is_empty() {
-            // Begins again where it is in the cache.
+            // Restart the queue at its first slots, which are in the cache.
             self.shared.events.clear();
         }
         if let Some(Event::Ready { id }) = event
@@ -292,7 +299,8 @@ impl<D: Copy> Pdcs<D> {
         event
     }
 
-    /// When [`Pdcs::handle_timeout`] wants to be called; `None` for never. May be early.
+    /// Returns the time at which [`Pdcs::handle_timeout`] must be called; `None` for never. The
+    /// time may be early.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
         let receiver = self.shared.receiver.next_timer();
@@ -302,8 +310,8 @@ impl<D: Copy> Pdcs<D> {
         }
     }
 
-    /// Whether nobody looked after what was due for so long that the process must have been stopped, or
-    /// busy with something else ([`TARDY`]).
+    /// Returns whether a timer is overdue by more than [`TARDY`], so that this process must have
+    /// been stopped or busy with something else.
     #[must_use]
     #[inline]
     pub fn is_tardy(&self, now: Time) -> bool {
@@ -311,9 +319,10 @@ impl<D: Copy> Pdcs<D> {
         due.is_some_and(|due| due.max(self.shared.resumed) + TARDY < now)
     }
 
-    /// Nobody listened since something was due at `since`, and packets were neither sent nor taken: the time
-    /// until now does not count against peers. [`Pdcs::handle_timeout`] finds that out by itself for what is
-    /// due here; the caller may know earlier, or of something that was due earlier. How long that was.
+    /// Excludes an absence of this process from the time that counts against peers. Since `since`,
+    /// when a timer was due, packets were neither sent nor received. [`Pdcs::handle_timeout`]
+    /// detects absences by its own timers; the caller may know of an absence earlier, or by a timer
+    /// of its own. Returns the length of the absence.
     #[cold]
     pub fn absent(&mut self, now: Time, since: Time) -> Span {
         let absent = now.since(since.max(self.shared.resumed));
@@ -327,7 +336,7 @@ impl<D: Copy> Pdcs<D> {
         absent
     }
 
-    /// Time passed.
+    /// Handles all timers that are due at `now`.
     pub fn handle_timeout(&mut self, now: Time) {
         if self.is_tardy(now)
             && let Some(due) = self.shared.schedule.next()
@@ -344,31 +353,32 @@ impl<D: Copy> Pdcs<D> {
 
     // Getters.
 
-    /// What was counted so far.
+    /// Returns the counters.
     #[must_use]
     pub const fn counters(&self) -> &Counters {
         &self.shared.counters
     }
 
-    /// The parameters.
+    /// Returns the parameters.
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.shared.config
     }
 
-    /// When something was last sent or believed on a context; `None` when it is gone.
+    /// Returns when a packet was last sent or a valid one received on a context; `None` when the
+    /// context is gone.
     #[must_use]
     pub fn last_used(&self, id: PdcId) -> Option<Time> {
         Some(self.table.get(id)?.life().last_used())
     }
 
-    /// Contexts that exist.
+    /// Returns the number of contexts.
     #[must_use]
     pub fn count(&self) -> usize {
         self.table.len()
     }
 
-    /// A context as seen from outside; `None` when it is gone.
+    /// Returns the state of a context for statistics; `None` when the context is gone.
     #[must_use]
     pub fn info(&self, id: PdcId) -> Option<PdcInfo> {
         let pdc = self.table.get(id)?;
@@ -388,8 +398,8 @@ impl<D: Copy> Pdcs<D> {
         })
     }
 
-    /// What is remembered of all contexts, living and past: one record a peer and direction, in the order of
-    /// first contact, up to date.
+    /// Returns the records of all contexts, living and past, up to date: one record for each peer
+    /// and direction, in the order of first contact.
     #[must_use]
     pub fn flows(&self) -> Vec<FlowRecord> {
         let mut flows = self.shared.flows.list().to_vec();
@@ -402,7 +412,7 @@ impl<D: Copy> Pdcs<D> {
 
     // After anything happened.
 
-    /// Makes a context in a vacant place; the peer's number is `remote`, zero for an initiator.
+    /// Makes a context in a free slot; `remote` is the peer's number, zero for an initiator.
     fn install(
         &mut self,
         now: Time,
@@ -417,8 +427,8 @@ impl<D: Copy> Pdcs<D> {
         id
     }
 
-    /// After anything happened to the context in `slot`: it ends, or its packets without data, its wake-up
-    /// and its timer are looked after.
+    /// Finishes every call that changed the context in `slot`: ends the context, or updates its
+    /// control packets, its readiness and its timer.
     fn conclude(&mut self, now: Time, slot: u16, outcome: Outcome) {
         self.shared.now = now;
         if outcome != Outcome::Alive {
@@ -428,11 +438,13 @@ impl<D: Copy> Pdcs<D> {
         let shared = &mut self.shared;
         let id = pdc.numbers().id;
         if !pdc.tx_mut().wake(now, id, shared) {
-            // The engine does not ask for what was not reported to it, so nobody else says what is missing.
+            // The engine does not ask for packets that were not reported as ready, so this informs
+            // congestion control of missing credit.
             pdc.on_blocked(now, shared);
         }
         pdc.list_control(now, shared);
-        // Never in the past: what is due has just been done, or waits to be polled.
+        // The timer is never in the past, because due work has just been done or waits to be
+        // polled.
         let when = pdc.next_deadline(now, shared).max(now + Span::nanos(1));
         shared.schedule.at_latest(slot, when);
         if let Some(group) = pdc.tx().flow().context().index() {
@@ -440,7 +452,7 @@ impl<D: Copy> Pdcs<D> {
         }
     }
 
-    /// Takes the context out of the table, and reports it.
+    /// Removes the context from the table and reports its end.
     fn end(&mut self, slot: u16, outcome: Outcome) {
         let Some(mut pdc) = self.table.remove(slot) else { return };
         let shared = &mut self.shared;
@@ -461,13 +473,14 @@ impl<D: Copy> Pdcs<D> {
             }
         }
         if let Some(successor) = successor {
-            // It may have room now, and must watch the timer of what they shared.
+            // The successor may have room now, and must watch the timer of the shared
+            // congestion-control context.
             shared.schedule.at_latest(successor, shared.now);
         }
     }
 }
 
-/// The next packet without data of the contexts that are listed for it.
+/// Returns the next packet without data of the contexts on the list.
 fn next_listed<D: Copy>(
     table: &mut Table<D>,
     shared: &mut Shared<D>,
@@ -485,7 +498,7 @@ fn next_listed<D: Copy>(
         }
         shared.control.slots.pop_front();
     }
-    // Begins again where it is in the cache.
+    // Restart the queue at its first slots, which are in the cache.
     shared.control.slots.clear();
     None
 }
@@ -496,7 +509,7 @@ mod tests {
     use super::*;
     use crate::tx::Slot;
 
-    /// A descriptor as large as they come.
+    /// A descriptor of the largest size in use.
     type Desc = [u64; 2];
 
     #[test]
@@ -514,7 +527,7 @@ mod tests {
         let now = Time(1);
         let id = pdcs.open(now, PeerKey(0)).expect("room");
         let seen = cc::ReceivedPacket { bytes: 4096, ecn: true, ..cc::ReceivedPacket::default() };
-        // Its peer was not yet heard of; of the other one nothing is known.
+        // The peer of the first flow has not answered yet; the second flow is unknown.
         for (n, flow) in [(1, id.to_u32()), (2, 77)] {
             pdcs.shared.receiver.on_rx(now, &mut cc::RxFlow::new(flow), &seen);
             assert_eq!(pdcs.poll_control(now), None);
@@ -525,11 +538,12 @@ mod tests {
     #[test]
     fn an_idle_context_takes_at_most_512_bytes() {
         let context = size_of::<Pdc<Desc>>();
-        // The allocator's header, its place in the table, its timer, its key among the accepted ones
-        // (12 bytes, and a B-tree node is at least half full).
+        // Overhead outside of the context: the allocator's header, its place in the table, its
+        // timer, and its key among the accepted ones (12 bytes, in a B-tree node that is at least
+        // half full).
         let around = 16 + size_of::<Entry<Desc>>() + 16 + 4 + 24;
         assert!(context + around <= 512, "{context} + {around}");
-        // Idle, it owns nothing else: rings and bitmaps are back in their pools.
+        // An idle context owns nothing else: rings and bitmaps are back in their pools.
         assert!(size_of::<Slot<Desc>>() <= 40);
     }
 }

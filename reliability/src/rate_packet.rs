@@ -1,15 +1,16 @@
-//! Rate packets, and what requests say that leave before their flow has a rate: as congestion control knows them and as they
-//! are on the wire.
+//! Conversion of rate packets, and of the state that speculative requests carry, between congestion
+//! control's form and the wire's.
 
 use crate::cc::{self, LinkEntries, LinkEntry, LinkState, StartEpoch};
 use crate::wire::{
     LinkRate, RateEntry, RateHead, RatePacket, RateStage, RateState, Request, Speculation,
 };
 
-/// Writes a rate packet that endpoint `initiator` sends into `out`, of [`RatePacket::MAX_LEN`] at least, and returns its length.
+/// Writes a rate packet of endpoint `initiator` into `out`, which has at least
+/// [`RatePacket::MAX_LEN`] bytes. Returns the packet's length.
 ///
 /// # Panics
-/// When `out` is too short.
+/// Panics if `out` is too short.
 pub fn emit_rates(packet: &cc::RatePacket, initiator: u32, out: &mut [u8]) -> usize {
     let mut entries = [[0; RateEntry::LEN]; RatePacket::MOST];
     let links = packet.links.as_slice();
@@ -36,7 +37,7 @@ pub fn emit_rates(packet: &cc::RatePacket, initiator: u32, out: &mut [u8]) -> us
     RatePacket::new(head, &entries[..count]).emit(out)
 }
 
-/// A rate packet from the wire.
+/// Returns congestion control's form of a rate packet from the wire.
 #[must_use]
 pub fn rates_of(packet: &RatePacket<'_>) -> cc::RatePacket {
     let head = &packet.head;
@@ -58,7 +59,7 @@ pub fn rates_of(packet: &RatePacket<'_>) -> cc::RatePacket {
     }
 }
 
-/// What a request says that left before its flow had a rate.
+/// Returns the state of a request that left before its flow had a rate; `None` for other requests.
 #[must_use]
 pub fn speculation_of(pds: &Request) -> Option<cc::Speculation> {
     let Speculation { epoch, number, weight } = Speculation::of(pds.ccc?)?;

@@ -1,4 +1,4 @@
-//! The receiving half of a context: what arrived, and what is acknowledged of it.
+//! The receiving half of a context: the packets that arrived, and the acknowledgements of them.
 
 mod next_ack;
 mod rare;
@@ -15,49 +15,51 @@ use next_ack::NextAck;
 pub(crate) use rare::RareRx;
 pub(crate) use window::{Holes, Window};
 
-/// How many PSNs below the window a late packet may lie and still be told from nonsense.
+/// Distance of a PSN from the window, in packets, up to which a packet is taken for late or early.
+/// Beyond, it is taken for forged.
 const PREVIOUS: i32 = 2 * 4096;
 
-/// One unit of an ACK's `service_time` (UE 1.0 table 3-74).
+/// Unit of an ACK's `service_time` in nanoseconds (UE 1.0 table 3-74).
 const SERVICE_UNIT: u64 = 128;
 
 /// The place of a PSN relative to the receive window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PsnPlace {
-    /// In the window, and not yet received.
+    /// The PSN is in the window and was not received yet.
     New,
-    /// Received before.
+    /// The packet was received before.
     Duplicate,
-    /// Somewhat ahead of the window: the sender exceeded it.
+    /// The PSN is somewhat ahead of the window, which the sender therefore exceeded.
     Ahead,
-    /// Neither: very late, or forged.
+    /// The PSN is far outside of the window: the packet is very late or forged.
     Nonsense,
 }
 
-/// A data packet as it was when the engine took it.
+/// Facts about a data packet that the engine accepted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReceivedPsn {
     pub(crate) psn: Psn,
     pub(crate) bytes: u32,
     pub(crate) ce: bool,
     pub(crate) retx: bool,
-    /// Acknowledge at once: AR.
+    /// The sender asks for an acknowledgement at once: AR. The next hole that closes before the
+    /// packet makes one due, too.
     pub(crate) ask: bool,
-    /// Acknowledge at once, but do not wait for a hole to close: SYN, CE.
+    /// The packet is acknowledged at once, but not again when a hole before it closes: SYN.
     pub(crate) prompt: bool,
 }
 
-/// The parts of one ACK that this half knows.
+/// The parts of an ACK that the receiving half knows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct AckBody {
     pub(crate) cack: Psn,
-    /// The packet the ACK is about.
+    /// The packet whose arrival the ACK is about.
     pub(crate) ack_psn: Psn,
-    /// In place of `ack_psn`, when it answers a probe.
+    /// The opaque number of the probe that the ACK answers; it takes the place of `ack_psn`.
     pub(crate) probe: Option<u16>,
     pub(crate) sack_base: Psn,
     pub(crate) bitmap: u64,
-    /// In units of 128 ns; zero when it means nothing.
+    /// The service time in units of 128 ns; zero where the ACK has none.
     pub(crate) service_time: u16,
     pub(crate) ce: bool,
     pub(crate) retx: bool,
@@ -65,7 +67,7 @@ pub(crate) struct AckBody {
 }
 
 impl AckBody {
-    /// The acknowledgement of a Close Command at `psn`, with which the context ends.
+    /// Returns the acknowledgement of a Close Command at `psn`, which ends the context.
     pub(crate) const fn last(psn: Psn) -> Self {
         Self {
             cack: psn,
@@ -81,19 +83,19 @@ impl AckBody {
     }
 }
 
-/// The receiving half. When an ACK is due that nothing else causes, or that is put off, is [`Timer::Ack`], which runs while
-/// anything received was not yet acknowledged.
+/// The receiving half. [`Timer::Ack`] holds the time of an ACK that nothing else causes or that is
+/// delayed. The timer runs while a received packet is not yet acknowledged.
 #[derive(Debug)]
 pub(crate) struct Rx {
     window: Window,
-    /// Congestion control's part.
+    /// The receiver's part of congestion control.
     flow: cc::RxFlow,
     next_ack: NextAck,
     rare: RareRx,
 }
 
 impl Rx {
-    /// A half whose flow the receiver knows as `id`.
+    /// Makes a half whose flow the receiver's congestion control knows as `id`.
     pub(crate) fn new(start: Psn, id: PdcId) -> Self {
         Self {
             window: Window::new(start),
@@ -108,38 +110,38 @@ impl Rx {
         &mut self.rare
     }
 
-    /// What arrived.
+    /// Returns the window of received packets.
     #[inline]
     pub(crate) const fn window(&self) -> &Window {
         &self.window
     }
 
-    /// What the receiver's congestion control knows of the flow.
+    /// Returns the state that the receiver's congestion control keeps of the flow.
     #[inline]
     pub(crate) fn flow_mut(&mut self) -> &mut cc::RxFlow {
         &mut self.flow
     }
 
-    /// The newest PSN up to which everything is received, and its response received or the default
-    /// one. It does not pass a response that waits to be cleared.
+    /// Returns the newest PSN up to which all packets were received and none has a response that
+    /// waits to be cleared.
     #[inline]
     pub(crate) fn cack(&self) -> Psn {
         let end = match self.rare.oldest_response() {
-            // A response may lie beyond a hole.
+            // A response may belong to a packet beyond a hole.
             Some(psn) if psn.is_before(self.window.base()) => psn,
             _ => self.window.base(),
         };
         end.minus(1)
     }
 
-    /// Where `psn` lies when the window is `window` packets.
+    /// Returns the place of `psn` relative to a window of `window` packets.
     #[inline]
     pub(crate) fn place(&self, psn: Psn, window: u16) -> PsnPlace {
         let distance = psn.distance(self.window.base());
         if distance < 0 {
             return if distance >= -PREVIOUS { PsnPlace::Duplicate } else { PsnPlace::Nonsense };
         }
-        // Not `psn.distance(cack)`, which changes its sign where `distance` is largest.
+        // `psn.distance(cack)` would change its sign where `distance` is largest.
         let ahead = distance.saturating_add(self.window.base().distance(self.cack()));
         if ahead > i32::from(window) {
             return if distance < PREVIOUS { PsnPlace::Ahead } else { PsnPlace::Nonsense };
@@ -152,21 +154,22 @@ impl Rx {
         psn.is_before(self.window.base()) || self.window.has(psn)
     }
 
-    /// Nothing was ever received.
+    /// Returns whether no packet was ever received.
     pub(crate) fn is_untouched(&self) -> bool {
         self.window.base() == self.next_ack.newest()
             && self.window.ahead() == 0
             && !self.has_received()
     }
 
-    /// Whether data were ever received.
+    /// Returns whether data were ever received.
     pub(crate) fn has_received(&self) -> bool {
         self.flow.received() != 0
     }
 
     // What arrives.
 
-    /// The engine took a packet whose place was [`PsnPlace::New`]; `response` is kept until cleared.
+    /// Records that the engine accepted a packet whose place was [`PsnPlace::New`]. Its `response`
+    /// is kept until the peer clears it.
     #[inline]
     pub(crate) fn record(
         &mut self,
@@ -190,21 +193,22 @@ impl Rx {
         timers.set_earlier(Timer::Ack, now + wait);
     }
 
-    /// Whether all that came before `psn` was received and acknowledged without a response, and nothing after it
-    /// came: then [`Rx::record_run`] takes what begins there, however much it is.
+    /// Returns whether `psn` is the next packet, nothing is missing before it and no response waits
+    /// to be cleared. Then [`Rx::record_run`] accepts a run of any length that begins there.
     #[inline]
     pub(crate) fn goes_on_at(&self, psn: Psn) -> bool {
         self.is_whole() && self.window.end() == psn && self.rare.has_no_responses()
     }
 
-    /// Whether nothing is missing before what arrived.
+    /// Returns whether no packet is missing before one that arrived.
     #[inline]
     pub(crate) const fn is_whole(&self) -> bool {
         self.window.is_whole()
     }
 
-    /// Whether [`Rx::record_run`] takes `count` packets from `psn` on, when the window is `window` packets: nothing at or after
-    /// it came, whatever is missing before it, and no response waits to be cleared.
+    /// Returns whether [`Rx::record_run`] accepts `count` packets from `psn` on with a window of
+    /// `window` packets. No packet at or after `psn` may have arrived and no response may wait to
+    /// be cleared; packets before `psn` may be missing.
     #[inline]
     pub(crate) fn takes_run(&self, psn: Psn, count: u16, window: u16) -> bool {
         let last = psn.plus(u32::from(count)).distance(self.window.base());
@@ -213,8 +217,8 @@ impl Rx {
             && (self.is_whole() || last <= i32::from(window))
     }
 
-    /// As [`Rx::record`] for each of `count` packets in a row like `first`, of which the last may ask, where they are
-    /// [taken](Self::takes_run).
+    /// Records `count` consecutive packets like `first`, of which the last may ask for an
+    /// acknowledgement, as [`Rx::record`] would record each. [`Rx::takes_run`] must hold.
     #[inline]
     pub(crate) fn record_run(
         &mut self,
@@ -235,7 +239,7 @@ impl Rx {
         timers.set_earlier(Timer::Ack, now + wait);
     }
 
-    /// A packet whose place was [`PsnPlace::Duplicate`] arrived: acknowledge again what is known.
+    /// Acknowledges a packet again whose place was [`PsnPlace::Duplicate`].
     #[inline]
     pub(crate) fn on_duplicate(&mut self, now: Time, psn: Psn, retx: bool) {
         if !self.rare.resend_response(psn) {
@@ -249,7 +253,7 @@ impl Rx {
         self.next_ack.request();
     }
 
-    /// A probe arrived: report all that is known at or after `from`.
+    /// Handles a probe: reports everything known at or after `from`.
     pub(crate) fn on_probe(&mut self, now: Time, opaque: u16, from: Psn) {
         self.next_ack.answer(now, opaque);
         let (base, last) = (self.window.base(), self.window.end().minus(1));
@@ -259,39 +263,39 @@ impl Rx {
         }
     }
 
-    /// The peer has every response up to `psn`.
+    /// Discards all responses up to `psn`, which the peer has received.
     #[inline]
     pub(crate) fn on_cleared(&mut self, psn: Psn) {
         self.rare.clear_responses(psn);
     }
 
-    /// An acknowledgement is wanted although nothing arrived, or because its time has come.
+    /// Requests an acknowledgement although no packet arrived, or because its timer expired.
     pub(crate) fn request_ack(&mut self) {
         self.next_ack.request();
     }
 
     // What is acknowledged.
 
-    /// An ACK leaves in this round, so that nobody waits for its time.
+    /// Returns whether an ACK leaves in this round, so that its timer does not matter.
     #[inline]
     pub(crate) const fn is_ack_requested(&self) -> bool {
         self.next_ack.is_due()
     }
 
-    /// Whether [`Rx::next_ack`] has one.
+    /// Returns whether [`Rx::next_ack`] has an ACK.
     #[inline]
     pub(crate) fn is_ack_due(&self) -> bool {
         self.next_ack.is_due() || self.rare.is_response_due()
     }
 
-    /// Whether the initiator should be asked to clear responses.
+    /// Returns whether the initiator should be asked to clear responses.
     #[inline]
     pub(crate) fn wants_clear(&self) -> bool {
         !self.rare.has_no_responses()
     }
 
-    /// The next ACK of this round, if any: those with a response first, then one that describes the
-    /// newest packet and the newest holes, then as many as it takes to describe a wide window.
+    /// Returns the next ACK of this round. ACKs with responses come first, then one about the
+    /// newest packet and the newest holes, then as many as are needed to describe a wide window.
     #[inline]
     pub(crate) fn next_ack(
         &mut self,
@@ -316,7 +320,7 @@ impl Rx {
         }
         if !self.next_ack.is_due() {
             if !self.next_ack.is_fresh() && self.window.is_reported() {
-                // Only responses were to be sent, and they were.
+                // Only responses had to be sent, and all were.
                 self.next_ack.on_complete();
                 timers.stop(Timer::Ack);
             }
@@ -325,7 +329,7 @@ impl Rx {
         let (cack, probe) = (self.cack(), self.next_ack.probe());
         let sack_base = match self.window.unreported_mut() {
             None => cack.plus(1),
-            // A probe is answered whole: its sender lost count.
+            // A probe's answer covers everything, because its sender has lost track of its packets.
             Some(unreported) if config.acks.lowest_segment && probe.is_none() => {
                 unreported.lowest_segment(cack)
             }
@@ -351,24 +355,25 @@ impl Rx {
         Some(ack)
     }
 
-    /// What arrived of the 64 packets from `from` on and may be shown.
+    /// Returns the SACK bitmap of the 64 packets from `from` on.
     #[inline]
     fn sack(&self, from: Psn) -> u64 {
         self.rare.hide_responses(from, self.window.map(from))
     }
 
-    /// Gives back what it borrowed; nothing may be received any more.
+    /// Returns borrowed memory to `pool`. No packet may be received afterwards.
     pub(crate) fn give_back(&mut self, pool: &mut Vec<Holes>) {
         self.window.give_back(pool);
     }
 }
 
-/// A time as an ACK's `service_time`: never 0, which means none, and 0xffff when it does not fit.
+/// Returns a time as an ACK's `service_time`. It is never 0, which means no time; 0xffff stands for
+/// times that do not fit.
 fn service_time(span: Span) -> u16 {
     u16::try_from(span.0 / SERVICE_UNIT).unwrap_or(u16::MAX).max(1)
 }
 
-/// The time an ACK's `service_time` means, if any.
+/// Returns the time of an ACK's `service_time`, if it has one.
 pub(crate) fn service_span(service_time: u16) -> Option<Span> {
     match service_time {
         0 | u16::MAX => None,

@@ -1,26 +1,26 @@
-//! When each context next wants to be looked at: a binary heap that knows where in it every context
-//! sits, so that a context has one entry however often its deadline moves.
+//! The time of each context's next timer: a binary heap that knows the position of every context in
+//! it, so that a context has one entry however often its deadline moves.
 
 use crate::base::Time;
 
-/// Not in the heap.
+/// Position of a slot that is not in the heap.
 const NOWHERE: u32 = u32::MAX;
 
-/// A min-heap of `(when, slot)`, one entry a slot.
+/// A min-heap of `(when, slot)` with at most one entry for each slot.
 #[derive(Debug, Default)]
 pub(crate) struct Schedule {
     heap: Vec<(Time, u16)>,
-    /// Position in `heap`, by slot.
+    /// The position in `heap`, by slot.
     place: Vec<u32>,
 }
 
 impl Schedule {
-    /// The earliest time, if any.
+    /// Returns the earliest time, if there is one.
     pub(crate) fn next(&self) -> Option<Time> {
         self.heap.first().map(|&(when, _)| when)
     }
 
-    /// Takes the earliest slot out, if its time has come.
+    /// Removes and returns the earliest slot, if its time has come.
     pub(crate) fn pop(&mut self, now: Time) -> Option<u16> {
         let &(when, slot) = self.heap.first()?;
         if when > now {
@@ -30,8 +30,9 @@ impl Schedule {
         Some(slot)
     }
 
-    /// Makes sure `slot` comes up at `when` or earlier. Later is not worth moving the entry for: when
-    /// it comes up, its owner finds nothing due and sets the time anew.
+    /// Schedules `slot` at `when`, unless it is scheduled earlier already. A later time is not
+    /// worth moving the entry: when the entry comes up, its context finds nothing due and sets the
+    /// time anew.
     pub(crate) fn at_latest(&mut self, slot: u16, when: Time) {
         if when == Time::NEVER {
             return;
@@ -50,7 +51,7 @@ impl Schedule {
         }
     }
 
-    /// Takes `slot` out.
+    /// Removes `slot` from the heap.
     pub(crate) fn remove(&mut self, slot: u16) {
         let Some(place) = self.place.get_mut(usize::from(slot)) else { return };
         let at = core::mem::replace(place, NOWHERE) as usize;
@@ -65,7 +66,8 @@ impl Schedule {
         }
     }
 
-    /// Records that the entry at `at` is there. A heap of 65535 slots fits 32 bits.
+    /// Records the position `at` of the entry that is there. Positions of at most 65535 slots fit
+    /// 32 bits.
     fn place_at(&mut self, at: usize) {
         let slot = self.heap[at].1;
         self.place[usize::from(slot)] = at as u32;

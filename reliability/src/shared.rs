@@ -1,4 +1,4 @@
-//! What all contexts of an endpoint share, and what they give back.
+//! State that all contexts of an endpoint share, and pools of memory that they borrow.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,14 +13,15 @@ use crate::tx::Slot;
 use crate::wire::Nack;
 use crate::{Config, ControlOut, ControlPacket, Counters, Event, PdcId, PeerKey};
 
-/// Rings kept for the next active context; more are given back to the allocator.
+/// Most rings that are kept for contexts that become active; further ones are returned to the
+/// allocator.
 const POOL: usize = 1024;
 
-/// Packets without data that may wait to be sent, besides those a context makes when asked, and rate packets; more are
-/// dropped, as a network would.
+/// Most packets without data in the queue of [`ControlQueue::send`], and most rate packets in
+/// theirs. Further ones are dropped, as a network would drop them.
 const OUT: usize = 4096;
 
-/// Everything a context uses but does not own.
+/// State that a context uses but does not own.
 #[derive(Debug)]
 pub(crate) struct Shared<D> {
     pub(crate) config: Arc<Config>,
@@ -29,52 +30,52 @@ pub(crate) struct Shared<D> {
     pub(crate) events: VecDeque<Event<D>>,
     pub(crate) receiver: cc::Receiver,
     pub(crate) groups: Groups,
-    /// The latest time known.
+    /// The time of the latest call that changed a context.
     pub(crate) now: Time,
-    /// When somebody listened again after a pause.
+    /// The time at which this process ran again after its last absence.
     pub(crate) resumed: Time,
     pub(crate) pools: Pools<D>,
     pub(crate) control: ControlQueue,
-    /// What the acknowledgement made last sends back of switches' records.
+    /// The telemetry of switches that the acknowledgement made last echoes.
     pub(crate) echo: cc::Hops,
-    /// Rate packets that wait to be sent: those of the peer that is named are on their way back to it.
+    /// Rate packets that wait to be sent. Those with a peer return to that peer.
     pub(crate) rates: VecDeque<(Option<PeerKey>, cc::RatePacket)>,
     pub(crate) schedule: Schedule,
     pub(crate) rng: Rng,
-    /// Number of paths.
+    /// The number of paths.
     pub(crate) paths: u16,
-    /// A fragment was taken, on any context.
+    /// Whether a fragment was accepted on any context.
     pub(crate) fragmented: bool,
 }
 
-/// Memory that contexts borrow while they are active, so that an idle one is small and an active one
-/// allocates nothing a packet.
+/// Memory that contexts borrow while they are active, so that an idle context is small and an
+/// active one allocates nothing per packet.
 #[derive(Debug)]
 pub(crate) struct Pools<D> {
     /// Empty rings for sending halves.
     pub(crate) rings: Vec<VecDeque<Slot<D>>>,
-    /// For receiving halves.
+    /// Maps of missing packets for receiving halves.
     pub(crate) holes: Vec<Holes>,
 }
 
-/// Packets without data that wait to be sent, and the contexts that have some when asked.
+/// Packets without data that wait to be sent, and the contexts that have some when polled.
 #[derive(Debug)]
 pub(crate) struct ControlQueue {
-    /// Packets that no living context makes.
+    /// Packets that wait complete, not made by a context when it is polled.
     out: VecDeque<ControlOut>,
     /// Slots whose contexts have a packet without data to send.
     pub(crate) slots: VecDeque<u16>,
 }
 
 impl ControlQueue {
-    /// Sends a packet without data that no context makes when asked.
+    /// Queues a complete packet without data; drops it if the queue is full.
     pub(crate) fn send(&mut self, packet: ControlOut) {
         if self.out.len() < OUT {
             self.out.push_back(packet);
         }
     }
 
-    /// The next packet that no context makes.
+    /// Returns the next complete packet.
     #[inline]
     pub(crate) fn next_out(&mut self) -> Option<ControlOut> {
         self.out.pop_front()
@@ -82,7 +83,7 @@ impl ControlQueue {
 }
 
 impl<D> Pools<D> {
-    /// Takes back an empty ring.
+    /// Returns an empty ring to the pool.
     #[inline]
     pub(crate) fn recycle(&mut self, ring: VecDeque<Slot<D>>) {
         debug_assert!(ring.is_empty());
@@ -91,7 +92,7 @@ impl<D> Pools<D> {
         }
     }
 
-    /// Keeps the pool of holes bounded.
+    /// Bounds the pool of maps.
     pub(crate) fn trim(&mut self) {
         self.holes.truncate(POOL);
     }
@@ -120,25 +121,26 @@ impl<D> Shared<D> {
         }
     }
 
-    /// Sends a rate packet: of a flow of this end, or back to a peer.
+    /// Queues a rate packet of a flow of this end, or back to a peer. Drops it if the queue is
+    /// full.
     pub(crate) fn send_rate_packet(&mut self, to: Option<PeerKey>, packet: cc::RatePacket) {
         if self.rates.len() < OUT {
             self.rates.push_back((to, packet));
         }
     }
 
-    /// Whether the newest rate packet that waits to leave is that of context `id`.
+    /// Returns whether the newest rate packet in the queue is that of context `id`.
     pub(crate) fn asks_for(&self, id: PdcId) -> bool {
         self.rates.back().is_some_and(|(to, packet)| to.is_none() && packet.flow == id.to_u32())
     }
 
-    /// A random path.
+    /// Returns a random path.
     pub(crate) fn any_path(&mut self) -> u16 {
         // `below(paths)` is less than `paths`, which has 16 bits.
         self.rng.below(u32::from(self.paths)) as u16
     }
 
-    /// Sends a NACK from an end that has no context to `peer` for it.
+    /// Queues a NACK to `peer` about a packet for which this end has no context.
     pub(crate) fn send_stateless_nack(&mut self, peer: PeerKey, nack: Nack) {
         self.counters.tx_nacks[usize::from(nack.code.to_u8())] += 1;
         let path = self.any_path();

@@ -1,13 +1,14 @@
-//! Records of telemetry, as congestion control knows them and as they are on the wire.
+//! Conversion of telemetry records between congestion control's form and the wire's.
 
 use crate::base::{Rate, Time};
 use crate::cc::{IntHop, MOST_HOPS};
 use crate::wire::{Telemetry, TelemetryRecord};
 
-// All that is kept of a packet fits in its telemetry.
+// All records that congestion control keeps of a packet fit in a packet's telemetry.
 const _: () = assert!(MOST_HOPS <= Telemetry::MOST);
 
-/// A switch's record for the wire. Rates are rounded down to kb/s; those above 4.29 Tb/s do not fit.
+/// Returns the wire's form of a switch's record. Rates are rounded down to kb/s; rates above 4.29
+/// Tb/s become the largest value.
 #[must_use]
 pub fn record_of(hop: &IntHop) -> TelemetryRecord {
     TelemetryRecord {
@@ -19,7 +20,7 @@ pub fn record_of(hop: &IntHop) -> TelemetryRecord {
     }
 }
 
-/// A record from the wire.
+/// Returns congestion control's form of a record from the wire.
 #[must_use]
 pub const fn hop_of(record: &TelemetryRecord) -> IntHop {
     IntHop {

@@ -1,8 +1,8 @@
-//! A time that takes little room, for silences that are told within a second.
+//! A compact coarse time, for silences that need a precision of about a millisecond.
 
 use crate::base::{Span, Time};
 
-/// A time in some milliseconds, which wraps in weeks.
+/// A time in units of 2^20 ns (about a millisecond). It wraps after seven weeks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tick(u32);
 

@@ -1,6 +1,6 @@
-//! The sending half of a context: a coordinator over its parts. What is outstanding is the [`Ring`]'s,
-//! what the congestion control allows the [`Flow`]'s; losses are found by the acknowledgements, the
-//! refusals and the timers of the other files.
+//! The sending half of a context: it coordinates its parts. The [`Ring`] holds the outstanding
+//! packets, and the [`Flow`] what congestion control allows. The acknowledgements, the NACKs and
+//! the timers in the other files find the losses.
 
 mod ack;
 mod control;
@@ -43,27 +43,27 @@ pub(crate) use route::{forget_route, path_metrics};
 pub(crate) use rtt::RttEstimator;
 pub(crate) use run::{RunPackets, send_end, send_run};
 
-/// Bytes the congestion control counts for a packet of `bytes`.
+/// Returns the bytes that congestion control counts for a packet of `bytes` of UDP payload.
 pub(crate) const fn nominal(bytes: u32) -> u32 {
     bytes.saturating_add(NOMINAL_OVERHEAD)
 }
 
-/// What is needed to send one packet.
+/// The facts that are needed to build and send one packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Departure {
     pub(crate) psn: Psn,
     pub(crate) path: u16,
-    /// UDP payload length.
+    /// UDP payload length in bytes.
     pub(crate) bytes: u32,
-    /// Ask for a prompt acknowledgement.
+    /// The packet asks for a prompt acknowledgement.
     pub(crate) ask: bool,
     pub(crate) retx: bool,
     pub(crate) clear_psn_offset: i16,
-    /// What the congestion control says of the flow.
+    /// The congestion-control state that the request carries.
     pub(crate) state: Option<cc::RequestState>,
 }
 
-/// The sending half.
+/// The sending half of a context.
 #[derive(Debug)]
 pub(crate) struct Tx<D> {
     ring: Ring<D>,
@@ -74,12 +74,12 @@ pub(crate) struct Tx<D> {
     prober: Prober,
     route: Route,
     ready: ReadyState,
-    /// What most contexts never need.
+    /// The parts that most contexts never need.
     rare: Option<Box<RareTx>>,
 }
 
 impl<D: Copy> Tx<D> {
-    /// A half whose flow has `context`.
+    /// Makes a half whose flow uses `context`; the first packet gets `start`.
     pub(crate) fn new(
         start: Psn,
         now: Time,
@@ -100,13 +100,13 @@ impl<D: Copy> Tx<D> {
         }
     }
 
-    /// What is outstanding.
+    /// Returns the outstanding packets.
     #[inline]
     pub(crate) const fn ring(&self) -> &Ring<D> {
         &self.ring
     }
 
-    /// Its congestion-control context and what it has there.
+    /// Returns the flow: its congestion-control context and its bytes there.
     #[inline]
     pub(crate) const fn flow(&self) -> &Flow {
         &self.flow
@@ -129,8 +129,8 @@ impl<D: Copy> Tx<D> {
 
     // Sending.
 
-    /// Whether a new packet of `nominal` bytes may go. What was refused goes first, so new packets
-    /// wait with it until the receiver is ready.
+    /// Returns whether a new packet of `nominal` bytes may leave. Packets to retransmit go first,
+    /// so new packets wait with them until the receiver is ready.
     #[inline]
     fn may_send(&self, now: Time, nominal: u32, shared: &Shared<D>) -> bool {
         self.ring.queued() == 0
@@ -138,9 +138,9 @@ impl<D: Copy> Tx<D> {
             && self.flow.allows(now, nominal, shared.config.train_bytes, &shared.groups)
     }
 
-    /// Whether a packet that was sent before may go again. While losses are being recovered it may
-    /// exceed the window. After a timeout a single packet may, and no other before the peer answers: a
-    /// silent peer gets one packet a timeout, not a window.
+    /// Returns whether a packet may be retransmitted. While losses are being recovered it may
+    /// exceed the window. After a timeout a single packet may be, and no other before the peer
+    /// answers: a silent peer then costs one packet per timeout, not a window.
     #[inline]
     fn may_resend(&self, now: Time, nominal: u32, shared: &Shared<D>) -> bool {
         if self.rare.as_ref().is_some_and(|rare| now < rare.pause.until()) {
@@ -156,13 +156,14 @@ impl<D: Copy> Tx<D> {
         self.flow.allows(now, nominal, shared.config.train_bytes, &shared.groups)
     }
 
-    /// Whether [`Tx::resend`] would find something.
+    /// Returns whether [`Tx::resend`] would send a packet.
     #[inline]
     pub(crate) fn may_retransmit(&self, now: Time, shared: &Shared<D>) -> bool {
         self.ring.queued() > 0 && self.may_resend(now, self.wants(), shared)
     }
 
-    /// Whether the packet may go now; if not, remembers to report it when it may.
+    /// Returns whether a new packet of `bytes` may leave now. If not, remembers to report when it
+    /// may.
     #[inline(always)]
     pub(crate) fn admit(
         &mut self,
@@ -189,13 +190,14 @@ impl<D: Copy> Tx<D> {
         false
     }
 
-    /// Nothing is outstanding, and still the peer's window is closed: it waits for a Clear Command,
-    /// or its ACK that opened the window got lost. Nobody but us can break the silence.
+    /// Returns whether the peer's window is closed although nothing is outstanding: the peer waits
+    /// for a Clear Command, or its ACK that opened the window was lost. Only this end can break the
+    /// silence.
     fn is_shut_out(&self) -> bool {
         self.ready.wanted() > 0 && self.ring.is_empty() && self.ring.is_shut()
     }
 
-    /// Sends an admitted packet.
+    /// Sends a packet that [`Tx::admit`] allowed.
     #[inline(always)]
     pub(crate) fn send(
         &mut self,
@@ -220,7 +222,7 @@ impl<D: Copy> Tx<D> {
         let (psn, at) = self.ring.push(now, packet.desc, packet.bytes, path);
         self.prober.set_patient(packet.last && !packet.prompt);
         let (mut departure, full) = self.depart(now, at, packet.last, timers, shared);
-        // Not limited by its budget, then.
+        // The flow is limited by the application, not by its budget.
         if packet.last && !full {
             self.ring.limit_newest();
         }
@@ -244,8 +246,8 @@ impl<D: Copy> Tx<D> {
         }
     }
 
-    /// The next packet to send again, if it may go, of the context `who` and whether that is connected; also the path that
-    /// it took before.
+    /// Retransmits the next packet that waits, if it may leave. `who` is the context and whether it
+    /// is connected. Also returns the path that the packet took before.
     #[inline]
     pub(crate) fn resend(
         &mut self,
@@ -265,7 +267,7 @@ impl<D: Copy> Tx<D> {
             RetransmitCause::Trimmed => (&mut counters.retx_trimmed, None),
             RetransmitCause::Nacked => (&mut counters.retx_nacked, None),
             RetransmitCause::OutOfOrder => (&mut counters.retx_out_of_order, Some(old_path)),
-            // Its path lives: others came through it meanwhile.
+            // The path works, because later packets on it arrived.
             RetransmitCause::Overtaken => (&mut counters.retx_overtaken, None),
             RetransmitCause::Speculative => (&mut counters.retx_speculative, None),
             RetransmitCause::Probe => (&mut counters.retx_probe, Some(old_path)),
@@ -282,9 +284,10 @@ impl<D: Copy> Tx<D> {
         Some((Departure { ask: true, retx: true, ..departure }, old_path, desc))
     }
 
-    /// The packet at `at` leaves; its slot says so already. Congestion control may insist on another
-    /// path, which is then the slot's. Also whether not another packet fits after this one: then its
-    /// acknowledgement is what the flow waits for (UE 1.0 section 3.6.12: `cwnd - inflight < MTU`).
+    /// Handles that the packet at `at`, whose slot is up to date, leaves. Congestion control may
+    /// choose another path for it, which the slot then holds. Also returns whether no further
+    /// packet fits after this one: its acknowledgement is then what the flow waits for (UE 1.0
+    /// section 3.6.12: `cwnd - inflight < MTU`).
     #[inline]
     fn depart(
         &mut self,
@@ -315,7 +318,8 @@ impl<D: Copy> Tx<D> {
         let room = budget.room(self.flow.total_in_flight(&shared.groups));
         let full =
             room < u64::from(nominal(config.mtu)) || self.ring.is_full(config.max_window_packets);
-        // Everything before the oldest outstanding packet was answered, and the answers arrived.
+        // All packets before the oldest outstanding one were acknowledged, and their responses have
+        // arrived.
         let (psn, clear) = (self.ring.psn(at), self.ring.base().minus(1));
         if let Some(rare) = &self.rare {
             rare.clear.on_cleared(clear, timers);
@@ -332,7 +336,7 @@ impl<D: Copy> Tx<D> {
         (departure, full)
     }
 
-    /// The path of the train, or of a new one; never `avoid` if there is another.
+    /// Returns the path of the current train or of a new one; never `avoid` if there is another.
     #[inline]
     fn choose_path(
         &mut self,
@@ -351,7 +355,7 @@ impl<D: Copy> Tx<D> {
         self.route.join(bytes, 1)
     }
 
-    /// The peer knows us by now.
+    /// Ends the first pause, because the handshake with the peer is complete.
     pub(crate) fn on_introduced(&mut self) {
         if let Some(rare) = &mut self.rare {
             rare.pause.end_first();
@@ -360,7 +364,8 @@ impl<D: Copy> Tx<D> {
 
     // The end.
 
-    /// Nothing is outstanding any more: no timer runs, and the ring's memory is somebody else's.
+    /// Handles that nothing is outstanding any more: stops the timers and returns the ring's memory
+    /// to the pool.
     fn on_idle(&mut self, now: Time, timers: &mut Deadlines, shared: &mut Shared<D>) {
         timers.stop(Timer::Retransmit);
         timers.stop(Timer::Probe);
@@ -377,7 +382,7 @@ impl<D: Copy> Tx<D> {
         shared.pools.recycle(self.ring.release());
     }
 
-    /// Gives up on everything: one [`Event::Lost`] for each packet the peer may not have.
+    /// Discards all outstanding packets: one [`Event::Lost`] for each that the peer may not have.
     pub(crate) fn abandon(&mut self, id: PdcId, shared: &mut Shared<D>) {
         if !self.ring.is_empty() {
             self.flow.pause(&mut shared.groups);
@@ -391,7 +396,7 @@ impl<D: Copy> Tx<D> {
         shared.pools.recycle(self.ring.release());
     }
 
-    /// Starts again at `start`, with the same packets (NEW_START_PSN). Only before anything was
+    /// Renumbers the same packets from `start` on (NEW_START_PSN). Only valid before any packet was
     /// acknowledged.
     pub(crate) fn restart(&mut self, start: Psn, shared: &mut Shared<D>) {
         for at in 0..self.ring.len() {

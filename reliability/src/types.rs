@@ -1,12 +1,12 @@
-//! What goes in and out of [`crate::Pdcs`].
+//! Types of the arguments and results of [`crate::Pdcs`].
 
 use core::fmt;
 
 use crate::base::{Psn, Rate, Seed, Span, Time};
 use crate::wire;
 
-/// Names one context of one endpoint. A number is used again only after 65536 contexts of the same
-/// slot, so a stale one is recognised and ignored.
+/// Identifies one context of one endpoint. A number is reused only after 65536 contexts of the same
+/// slot, so a stale number is recognised and ignored.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct PdcId(u32);
 
@@ -37,34 +37,35 @@ impl PdcId {
         (self.0 >> 16) as u16
     }
 
-    /// An index that no two living contexts share, for tables on the side; below
-    /// [`crate::Config::max_contexts`].
+    /// Returns an index that no two living contexts share, for tables indexed by context. It is
+    /// below [`crate::Config::max_contexts`].
     #[must_use]
     pub const fn index(self) -> usize {
         self.slot()
     }
 }
 
-/// A peer endpoint, by the engine's index. The engine maps it to an address and an instance; two instances
-/// of one address are two peers.
+/// A peer endpoint, identified by an index of the engine. The engine maps it to an address and an
+/// instance; two instances of one address are two peers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PeerKey(pub u32);
 
-/// What its opener says of a context, for scopes of congestion control that go by it.
+/// A label that the initiator gives to a context. Some scopes of congestion control share contexts
+/// by label.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Label {
-    /// Service level; [`crate::cc::Scope::PerServiceLevel`].
+    /// Service level, for [`crate::cc::Scope::PerServiceLevel`].
     pub level: u8,
-    /// Group; [`crate::cc::Scope::PerGroup`].
+    /// Group, for [`crate::cc::Scope::PerGroup`].
     pub group: u16,
 }
 
-/// Whom a context is opened to, and what it is known by.
+/// The peer and the label of a new context.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Target {
     /// The peer.
     pub peer: PeerKey,
-    /// The default where nothing is said.
+    /// The label; the default one if the caller has none.
     pub label: Label,
 }
 
@@ -80,13 +81,13 @@ impl From<(PeerKey, Label)> for Target {
     }
 }
 
-/// What two endpoints know of each other since they were introduced, and nobody else who is not on the
-/// path between them: 128 bits, half of them from either end.
+/// A secret that two endpoints share after their handshake. Only attackers on the path between them
+/// can know it. It has 128 bits, of which each end chose half.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Association(pub(crate) [u64; 2]);
 
 impl Association {
-    /// What follows from one exchange of introductions.
+    /// Makes the secret from the two numbers of a handshake.
     #[must_use]
     pub const fn new(cookie: u64, nonce: u64) -> Self {
         Self([cookie, nonce])
@@ -99,112 +100,117 @@ impl fmt::Debug for Association {
     }
 }
 
-/// Who may open contexts here.
+/// The peers that may open contexts at an endpoint.
 #[derive(Clone, Debug, Default)]
 pub enum Contact {
-    /// Everybody, and at once: a network where nobody forges packets, such as a simulated one.
+    /// All peers, without a handshake: for networks where no packets are forged, such as simulated
+    /// ones.
     #[default]
     Open,
-    /// Peers that [`crate::Admissions`] knows. Numbers of contexts are secret, too.
+    /// Only verified peers: those that [`crate::Admissions`] knows. The numbers of contexts are
+    /// secret as well; the seed determines them.
     Introduced(Seed),
 }
 
-/// A packet that wants to be sent for the first time.
+/// A packet to send for the first time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NewPacket<D> {
-    /// What the engine needs to build the packet again; it comes back with the outcome.
+    /// The engine's descriptor, by which it can build the packet again. Events about the packet
+    /// return it.
     pub desc: D,
     /// UDP payload length, bytes.
     pub bytes: u32,
-    /// Nothing waits behind it on this context.
+    /// No packet waits behind this one on its context.
     pub last: bool,
-    /// Somebody waits for the acknowledgement: with `last`, ask for a prompt one (AR).
+    /// The engine waits for the acknowledgement. Together with `last`, the packet asks for a prompt
+    /// one (AR).
     pub prompt: bool,
-    /// UDP payload bytes that wait behind it on this context, as far as known. Only looked at where
-    /// [`crate::Config::credits`].
+    /// UDP payload bytes that wait behind the packet on its context, as far as known. Only used
+    /// where [`crate::Config::tells_backlog`].
     pub backlog: u64,
 }
 
-/// Permission to send one packet, now. The packet counts as sent from here on, so whoever holds the grant
-/// must send it, once: it cannot be copied.
+/// Permission to send one packet now. The packet counts as sent from here on, so the holder of the
+/// grant must send it once; the grant cannot be copied.
 #[must_use = "the packet counts as sent"]
 #[derive(PartialEq, Eq, Debug)]
 pub struct TxGrant {
-    /// Its number; also in `pds`.
+    /// The packet's PSN, which is also in `pds`.
     pub psn: Psn,
-    /// The path (entropy index) to send it on.
+    /// The path (entropy index) of the packet.
     pub path: u16,
-    /// Its PDS header, complete but for `next`, which is the engine's to set.
+    /// The packet's PDS header, complete except for `next`, which the engine sets.
     pub pds: wire::Request,
 }
 
-/// New data packets that follow each other without a gap: at least one.
+/// A run of new data packets with consecutive PSNs; at least one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RunArrival {
-    /// The number of the first.
+    /// The PSN of the first packet.
     pub first: Psn,
-    /// Those that ask for nothing and are alike.
+    /// The number of packets that are alike and do not ask for an acknowledgement.
     pub count: u16,
-    /// One more behind them.
+    /// One more packet behind those, which may differ.
     pub end: Option<EndArrival>,
 }
 
 /// A data packet that ends a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EndArrival {
-    /// UDP payload length.
+    /// UDP payload length in bytes.
     pub bytes: u32,
-    /// It asks for an acknowledgement.
+    /// The packet asks for an acknowledgement.
     pub ask: bool,
 }
 
-/// Permission to send packets that follow each other, now; as binding as a [`TxGrant`].
+/// Permission to send consecutive packets now. It is as binding as a [`TxGrant`].
 #[must_use = "the packets count as sent"]
 #[derive(PartialEq, Eq, Debug)]
 pub struct RunGrant {
-    /// How many, at least one. Their numbers follow that of the packet before them.
+    /// The number of packets, at least one. Their PSNs follow that of the packet before them.
     pub count: u16,
-    /// The path of all but the last.
+    /// The path of all packets but the last.
     pub path: u16,
-    /// The last: it may go another way, and ask for an acknowledgement.
+    /// The grant of the last packet, which may take another path and ask for an acknowledgement.
     pub last: TxGrant,
 }
 
 /// The reason why no packet may be sent now.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum SendError {
-    /// The PSN window, the congestion window, pacing or a refusing receiver says wait. An
-    /// [`Event::Ready`] follows.
+    /// The PSN window, the congestion window, pacing or a receiver that is not ready does not allow
+    /// it. An [`Event::Ready`] follows.
     Wait,
-    /// Something must be retransmitted first: call [`crate::Pdcs::poll_retransmit`].
+    /// Another packet must be retransmitted first: call [`crate::Pdcs::poll_retransmit`].
     Retransmit,
-    /// The context is closing. An initiator opens another one now; it need not wait.
+    /// The context is closing. An initiator should open another context at once.
     Closing,
-    /// There is no such context any more.
+    /// The context has ended.
     Gone,
 }
 
-/// What the network said about a data packet.
+/// Facts about the arrival of a data packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Arrival {
-    /// Marked Congestion Experienced.
+    /// The packet has the Congestion Experienced mark.
     pub ce: bool,
-    /// A switch cut its payload off.
+    /// A switch trimmed the packet's payload.
     pub trimmed: bool,
-    /// ... at the port that leads to this host.
+    /// The switch trimmed it at the port that leads to this host.
     pub last_hop: bool,
-    /// UDP payload length, bytes; of what arrived, when trimmed.
+    /// UDP payload length in bytes; of a trimmed packet, the length that arrived.
     pub bytes: u32,
-    /// A message begins with it: none of its packets arrived before. For receivers that count senders; who does not know says no.
+    /// The packet is the first of its message to arrive. Receivers that count senders use it;
+    /// callers that do not know set it to false.
     pub begins: bool,
-    /// A message is complete with it.
+    /// The packet completes a message.
     pub ends: bool,
 }
 
-/// A new data packet that the engine has to process, and then to answer for, once: by
-/// [`crate::Pdcs::accept`], [`crate::Pdcs::refuse`] or [`crate::Pdcs::drop_malformed`], before any other
-/// packet is handed in. It cannot be copied or made, so it can be spent neither twice nor on another
-/// packet:
+/// A token for a new data packet, which the engine must process. The engine spends the token once,
+/// by [`crate::Pdcs::accept`], [`crate::Pdcs::refuse`] or [`crate::Pdcs::drop_malformed`], before
+/// it hands in another packet. The token cannot be copied or made, so it can be spent neither twice
+/// nor on another packet:
 ///
 /// ```compile_fail,E0382
 /// # use squall_reliability::{Delivery, Pdcs, base::Time, wire::NackCode};
@@ -227,27 +233,28 @@ impl Delivery {
         Self { id, psn, forward }
     }
 
-    /// Spends it: the context and the packet's number.
+    /// Spends the token. Returns the context and the packet's PSN.
     #[inline]
     pub(crate) const fn spend(self) -> (PdcId, Psn) {
         (self.id, self.psn)
     }
 
-    /// The context, also the one to answer on.
+    /// Returns the context, on which the engine also answers.
     #[must_use]
     #[inline]
     pub const fn id(&self) -> PdcId {
         self.id
     }
 
-    /// The packet's number.
+    /// Returns the packet's PSN.
     #[must_use]
     #[inline]
     pub const fn psn(&self) -> Psn {
         self.psn
     }
 
-    /// It came from the context's initiator (a request); otherwise from its target (response data).
+    /// Returns whether the packet is a request from the context's initiator; otherwise it is
+    /// response data from its target.
     #[must_use]
     #[inline]
     pub const fn is_forward(&self) -> bool {
@@ -255,169 +262,176 @@ impl Delivery {
     }
 }
 
-/// What to do with a data packet.
+/// What the engine must do with a data packet.
 #[must_use = "a packet to deliver is to be processed and answered for"]
 #[derive(PartialEq, Eq, Debug)]
 pub enum RxVerdict {
-    /// It is new. Process it, then spend the token.
+    /// The packet is new. The engine processes it and then spends the token.
     Deliver(Delivery),
-    /// It came before, and is acknowledged again. Drop it.
+    /// The packet arrived before, and is acknowledged again. The engine drops it.
     Duplicate,
-    /// Its payload is gone; the sender is asked for it again. Drop it.
+    /// The packet was trimmed, and its sender is asked to retransmit it. The engine drops it.
     Trimmed,
-    /// Drop it; why was counted and, where that helps, the sender told.
+    /// The packet was refused. The reason was counted and, where that helps, reported to the
+    /// sender. The engine drops the packet.
     Refused(Refusal),
 }
 
-/// Why a data packet was not looked at.
+/// The reason why a data packet was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Refusal {
-    /// No such context here. Where the sender's address is known, send it [`crate::Pdcs::reject`].
+    /// The named context does not exist here. If the sender's address is known, the engine sends it
+    /// [`crate::Pdcs::reject`].
     UnknownContext,
-    /// The context exists but is not this peer's, or the context numbers do not fit.
+    /// The context belongs to another peer, or the context numbers do not match.
     Mismatch,
-    /// Outside the receive window.
+    /// The PSN is outside of the receive window.
     OutOfWindow,
-    /// A SYN of a context that was closed.
+    /// The SYN is of a context that was closed.
     Replayed,
-    /// A SYN of somebody who was not introduced. Where the sender's address is known, send it
+    /// The SYN is of an unverified peer. If the sender's address is known, the engine sends it
     /// [`crate::Pdcs::reject`].
     Stranger,
-    /// No room for another context.
+    /// There is no room for another context.
     NoContext,
 }
 
 /// A packet to send that carries no data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ControlOut {
-    /// To whom.
+    /// The destination.
     pub peer: PeerKey,
-    /// On which path (entropy index).
+    /// The path (entropy index).
     pub path: u16,
-    /// What.
+    /// The packet.
     pub packet: ControlPacket,
 }
 
-/// The kinds of packet without data.
+/// A packet without data, by kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ControlPacket {
-    /// An acknowledgement, `next` already set, with the SES response when it carries one.
+    /// An acknowledgement. Its field `next` is already set.
     Ack {
-        /// Its PDS header.
+        /// The PDS header.
         pds: wire::Ack,
-        /// Its SES header.
+        /// The SES response, if the acknowledgement carries one.
         response: Option<wire::Response>,
     },
     /// A negative acknowledgement.
     Nack(wire::Nack),
-    /// Close, clear, probe and the like.
+    /// A control packet, such as a close, clear or probe.
     Control(wire::Control),
 }
 
-/// What became of packets and contexts.
+/// An event about packets or contexts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event<D> {
-    /// The peer's engine took packets; its response to each is the default one.
+    /// The peer's engine accepted packets with the default response.
     Acked {
-        /// On which context.
+        /// The context.
         id: PdcId,
-        /// Which packet, or the first of those.
+        /// The packet, or the first of several.
         desc: D,
-        /// How many: the others were sent behind it by [`crate::Runs::send`].
+        /// The number of packets. The others were sent behind the first by
+        /// [`crate::Pdcs::send_run`].
         count: u16,
     },
-    /// The peer's engine took the packet and answered.
+    /// The peer's engine accepted the packet with a response of its own.
     Responded {
-        /// On which context.
+        /// The context.
         id: PdcId,
-        /// Which packet.
+        /// The packet.
         desc: D,
-        /// The answer.
+        /// The response.
         response: wire::Response,
     },
-    /// Nobody knows whether the packet arrived, and it will not be sent again. One for each
-    /// outstanding packet, before the [`Event::Failed`] that says why.
+    /// The packet may or may not have arrived, and will not be retransmitted. There is one event
+    /// for each outstanding packet, before the [`Event::Failed`] with the reason.
     Lost {
-        /// On which context.
+        /// The context.
         id: PdcId,
-        /// Which packet.
+        /// The packet.
         desc: D,
     },
-    /// The context is gone, and not in an orderly way.
+    /// The context failed.
     Failed {
         /// The context.
         id: PdcId,
-        /// Its peer.
+        /// The peer.
         peer: PeerKey,
-        /// Why.
+        /// The reason.
         why: PdcFailure,
         /// The peer had asked for a close before the context failed, as described at [`Event::Closed`].
         parting: bool,
     },
-    /// The context is gone in an orderly way: everything sent on it was acknowledged before.
+    /// The context closed in an orderly way: everything sent on it was acknowledged before.
     Closed {
         /// The context.
         id: PdcId,
-        /// Its peer.
+        /// The peer.
         peer: PeerKey,
-        /// The peer asked for the close although the context had been in use lately, as an endpoint does that closes.
+        /// The peer asked for the close although the context had recently been in use. An endpoint
+        /// that closes does so.
         parting: bool,
     },
-    /// The peer's receiver works in another mode than the congestion control here lives on (its ACKs
-    /// say so), or no switch writes what it lives on; a plain window, or the delay, replaces what is missing. Once a
-    /// context.
+    /// The peer's receiver works in another mode than the congestion control here needs (its ACKs
+    /// show it), or no switch writes the telemetry that it needs. A plain window or the measured
+    /// delay replaces the missing feedback. Reported once per context.
     OtherMode {
         /// The context.
         id: PdcId,
     },
-    /// The peer does not know us, or not any more: its contexts wait until it is introduced again.
+    /// The peer does not know this endpoint, or not any more. Its contexts wait until another
+    /// handshake is complete.
     Unknown {
         /// The peer.
         peer: PeerKey,
-        /// When the packet was sent to which it said so.
+        /// The time at which the packet was sent that the peer refused for this reason.
         sent_at: Time,
     },
-    /// The oldest outstanding packet has had no answer for more than a second, however often it was sent: said
-    /// with each timeout from then on.
+    /// The oldest outstanding packet has had no answer for more than a second, however often it was
+    /// sent. Reported with each timeout from then on.
     Waits {
-        /// On which context.
+        /// The context.
         id: PdcId,
-        /// For how long, not counting what was no fault of the peer ([`crate::Pdcs::absent`]).
+        /// The time without an answer, not counting absences of this process
+        /// ([`crate::Pdcs::absent`]).
         waited: Span,
     },
-    /// A packet does not arrive however often it is sent, for a while already, and none of its length that was sent
-    /// later does either. Told each time that it leaves again.
+    /// A packet has not arrived for a while although it was sent several times, and no packet of at
+    /// least its length arrived that was sent later. Reported each time that the packet leaves
+    /// again.
     Stuck {
-        /// On which context.
+        /// The context.
         id: PdcId,
-        /// UDP payload length of the packet, bytes.
+        /// UDP payload length of the packet in bytes.
         bytes: u32,
-        /// When it was sent the time before.
+        /// The time of the transmission before the current one.
         sent_at: Time,
-        /// Times it was sent without a trace.
+        /// The number of transmissions without any sign of arrival.
         times: u8,
         /// The peer has answered on this context.
         connected: bool,
     },
-    /// Something may be sent: a retransmission, or, after [`SendError::Wait`], a new packet.
+    /// The context may send a retransmission or, after [`SendError::Wait`], a new packet.
     Ready {
-        /// On which context.
+        /// The context.
         id: PdcId,
     },
 }
 
-/// Why a context failed.
+/// The reason why a context failed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum PdcFailure {
-    /// The peer was never heard of, for [`crate::Config::contact_deadline`].
+    /// The peer did not answer at all for [`crate::Config::contact_deadline`].
     Unreachable,
     /// The peer did not answer a packet for [`crate::Config::progress_deadline`].
     Silent,
     /// The peer never knew the context, or came back as another instance.
     PeerRestarted,
-    /// The peer has given up on the context without a word and uses its number for another one.
+    /// The peer gave up the context without notice and uses its number for another one.
     Forgotten,
-    /// The peer ended it with this NACK.
+    /// The peer ended the context with this NACK.
     Nacked(wire::NackCode),
     /// The peer sent a packet that contradicts itself or what came before.
     Malformed,
@@ -425,27 +439,27 @@ pub enum PdcFailure {
     Aborted,
 }
 
-/// A context as seen from outside, for statistics.
+/// The state of a context, for statistics.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct PdcInfo {
-    /// Its peer.
+    /// The peer.
     pub peer: PeerKey,
-    /// Opened here.
+    /// The context was opened by this endpoint.
     pub initiator: bool,
-    /// Packets not yet acknowledged.
+    /// Packets that are not yet acknowledged.
     pub outstanding: usize,
     /// Nominal bytes in flight.
     pub in_flight: u64,
-    /// Congestion window in nominal bytes, if there is one.
+    /// Congestion window in nominal bytes, if congestion control has one.
     pub cwnd: Option<u64>,
-    /// Rate limit, if there is one.
+    /// Rate limit, if congestion control has one.
     pub rate: Option<Rate>,
     /// Average delay above the smallest round-trip time, if the congestion control keeps one.
     pub avg_delay: Option<Span>,
     /// The peer's receiver works in another mode, and a plain window replaces what is missing.
     pub other_mode: bool,
-    /// Smoothed round-trip time, once measured.
+    /// Smoothed round-trip time, once it is measured.
     pub srtt: Option<Span>,
-    /// Smallest round-trip time the congestion control believes in.
+    /// Smallest round-trip time that congestion control assumes.
     pub base_rtt: Option<Span>,
 }

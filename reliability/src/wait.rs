@@ -1,33 +1,34 @@
-//! For how long a peer owes an answer: the one rule by which somebody who lives and does not answer is given up, on
-//! contexts and on links.
+//! The time for which a peer owes an answer. Contexts and links give up a peer by the same rule: it
+//! is alive but does not answer.
 
 use crate::base::{Span, Time};
 
-/// Since when the oldest thing outstanding has been that, or its peer said that it holds it back for lack of room. What else
-/// the peer takes, and that it lives, says nothing about this one: a network may lose every packet of its size.
+/// Start of the wait for an answer about the oldest outstanding item. It begins anew when another
+/// item is the oldest, or when the peer reports that it holds the item back for lack of room. Other
+/// signs of life do not restart it: a network may lose every packet of the item's size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Wait(Time);
 
 impl Wait {
-    /// Something is the oldest from now on, or is still wanted as its peer says.
+    /// Starts the wait at `now`.
     #[must_use]
     #[inline]
     pub const fn begin(now: Time) -> Self {
         Self(now)
     }
 
-    /// For how long an answer has been waited for.
+    /// Returns how long an answer has been waited for.
     #[must_use]
     pub const fn waited(self, now: Time) -> Span {
         now.since(self.0)
     }
 
-    /// Nobody was here to listen for `absent`, until now: that does not count.
+    /// Excludes the last `absent`, in which this process did not run, from the wait.
     pub fn excuse(&mut self, now: Time, absent: Span) {
         self.0 = (self.0 + absent).min(now);
     }
 
-    /// When it will have been waited for so long.
+    /// Returns the time at which the wait has lasted for `patience`.
     #[must_use]
     #[inline]
     pub fn end(self, patience: Span) -> Time {
@@ -45,7 +46,7 @@ mod tests {
         assert_eq!((wait.waited(Time(10)), wait.end(Span(5))), (Span(3), Time(12)));
         wait.excuse(Time(100), Span(60));
         assert_eq!(wait.waited(Time(100)), Span(33));
-        // Never into the future.
+        // The wait never begins in the future.
         wait.excuse(Time(101), Span(1000));
         assert_eq!(wait.waited(Time(101)), Span::ZERO);
     }

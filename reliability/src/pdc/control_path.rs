@@ -1,69 +1,69 @@
-//! The path of packets without data: another one once there is a sign that it loses them; and which entropies all packets
-//! carry.
+//! The path of packets without data, which changes when it seems to lose them, and the entropies
+//! that all packets of a context carry.
 
 use super::detour::Detour;
 use crate::base::Psn;
 use crate::types::{ControlOut, ControlPacket, PeerKey};
 
-/// Copies of an acknowledgement, besides itself, that the peer seems not to have heard.
+/// Additional copies of an acknowledgement that the peer seems not to have received.
 const COPIES: u8 = 2;
 
-/// Not a path: there are at most so many.
+/// Value for no path. Paths are below it.
 const NO_PATH: u16 = u16::MAX;
 
-/// Where a context's control packets go, and whether some wait.
+/// The path of a context's control packets, and whether some wait.
 #[derive(Debug)]
 pub(crate) struct ControlPath {
     path: u16,
-    /// The path on which an acknowledgement last came through for certain, if it was not left since for
-    /// losing one; else [`NO_PATH`].
+    /// The last path on which an acknowledgement certainly arrived; [`NO_PATH`] if it was abandoned
+    /// since for losing one.
     proven: u16,
-    /// What all its packets do.
+    /// The set of entropies that all packets of the context carry.
     detour: Detour,
-    /// The first packet that can only have been acknowledged on `path`.
+    /// The first packet whose acknowledgement can only have been sent on `path`.
     since: Psn,
-    /// How often in a row the peer asked for what it could know.
+    /// Times in a row that the peer asked for facts that an acknowledgement should have reported.
     unheard: u8,
-    /// Some wait: the context is in [`crate::shared::ControlQueue`].
+    /// Some packets wait, and the context is in [`crate::shared::ControlQueue`].
     listed: bool,
 }
 
 impl ControlPath {
-    /// `path`, with packets received from `start` on.
+    /// Starts on `path`; the first packet to receive is `start`.
     pub(super) fn new(path: u16, start: Psn) -> Self {
         let detour = Detour::default();
         Self { path, proven: NO_PATH, detour, since: start, unheard: 0, listed: false }
     }
 
-    /// A packet without data, on its way to `peer`.
+    /// Returns a packet without data for `peer` on the current path.
     #[inline]
     pub(super) const fn out(&self, peer: PeerKey, packet: ControlPacket) -> ControlOut {
         ControlOut { peer, path: self.detour.entropy(self.path), packet }
     }
 
-    /// Which entropies packets carry.
+    /// Returns the set of entropies that packets carry.
     #[inline]
     pub(super) const fn detour(&self) -> Detour {
         self.detour
     }
 
-    /// The peer answers on no path: all are others from here on.
+    /// Changes to other entropies, because the peer answers on none of the paths.
     pub(super) fn turn_off(&mut self, paths: u16) {
         self.detour.turn(paths);
         self.proven = NO_PATH;
     }
 
-    /// Where they go.
+    /// Returns the current path.
     pub(super) const fn path(&self) -> u16 {
         self.path
     }
 
-    /// `path` brought a question through.
+    /// Uses `path`, because a probe arrived over it.
     pub(super) fn settle(&mut self, path: u16) {
         self.path = path;
     }
 
-    /// Whether the endpoint knows that some wait.
+    /// Returns whether the endpoint knows that some packets wait.
     #[inline]
     pub(crate) const fn is_listed(&self) -> bool {
         self.listed
@@ -74,10 +74,10 @@ impl ControlPath {
         self.listed = listed;
     }
 
-    /// Control packets seem to get lost: send them another way. Every other time that is the path on
-    /// which they came through last, for the sign may have been a false one, or another loss's; else what
-    /// `any` draws. `received` is the oldest packet not received. Whether none
-    /// was between this sign and the one before.
+    /// Sends control packets on another path because they seem to be lost. Every other time it is
+    /// the path on which they last certainly arrived, because the sign may have been wrong or due
+    /// to another loss; otherwise it is the one that `any` draws. `received` is the oldest packet
+    /// not received. Returns whether no packet was received since the previous sign.
     pub(super) fn turn(&mut self, received: Psn, any: impl FnOnce() -> u16) -> bool {
         self.path = match self.proven {
             NO_PATH => any(),
@@ -87,8 +87,8 @@ impl ControlPath {
         core::mem::replace(&mut self.since, received) == received
     }
 
-    /// The peer asks what became of its packets from `asked` on. If it was told of that one, the path loses what is sent on
-    /// it. As [`Self::turn`].
+    /// Handles that the peer asks about its packets from `asked` on. If an acknowledgement should
+    /// have reported that one, the path loses packets. Otherwise like [`Self::change_path`].
     pub(super) fn turn_away(
         &mut self,
         asked: Psn,
@@ -104,13 +104,13 @@ impl ControlPath {
         self.turn(received, any)
     }
 
-    /// On how many further paths an answer to a question should go: paths may have died in both directions, and to
-    /// try one after the other takes long.
+    /// Returns the number of further paths for the answer to a probe. Paths may have failed in both
+    /// directions, and to try one after the other takes long.
     pub(super) const fn copies(&self) -> u8 {
         if self.unheard > 1 { COPIES } else { 0 }
     }
 
-    /// The peer knows that everything up to `psn` arrived.
+    /// Records that the peer knows that everything up to `psn` arrived.
     #[inline]
     pub(super) fn confirm(&mut self, psn: Psn) {
         if !psn.is_before(self.since) {
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
     use crate::base::Rng;
 
-    /// Of twenty times that another path than `good` is left, how often that is for `good`.
+    /// Returns how many of twenty changes away from another path than `good` lead to `good`.
     fn returns(control: &mut ControlPath, good: u16, received: Psn, rng: &mut Rng) -> u32 {
         let (mut returns, mut turns) = (0, 0);
         while turns < 20 {
@@ -143,13 +143,14 @@ mod tests {
         let mut any = rng.clone();
         let mut any = || u16::try_from(any.below(16)).expect("small");
         let mut control = ControlPath::new(3, start);
-        // That the peer knows what was acknowledged before says nothing about this path.
+        // An acknowledgement of earlier packets proves nothing about this path.
         control.confirm(start.minus(1));
         assert!(returns(&mut control, 3, start, &mut rng) < 10);
         let good = control.path;
         control.confirm(start);
         assert_eq!(returns(&mut control, good, start, &mut rng), 20);
-        // The peer asks, but for what did not arrive; then for what this path should have told.
+        // The peer first asks about packets that did not arrive, then about one that this path
+        // should have reported.
         assert_eq!(control.path, good);
         control.turn_away(start, start, &mut any);
         assert_eq!(returns(&mut control, good, start, &mut rng), 20);

@@ -1,38 +1,40 @@
-//! The way out when every path to a peer is dead: other entropy values.
+//! Detours: other entropy values for when every path to a peer has failed.
 //!
-//! A network hashes source ports. So all that an endpoint has may lead a pair of hosts over the one link or switch that
-//! died: of eight, with two spines, those of one pair in 256, and that pair would stand still until routing learns. The
-//! path selector cannot help, for it knows `paths` entropies and no more. So a context whose peer answers on none of
-//! them goes over to the next of [`PATH_SETS`](crate::base::PATH_SETS) sets of as many; the selector, and whatever else counts paths, does not notice.
+//! A network hashes source ports. All ports of an endpoint may therefore lead a pair of hosts over
+//! the one link or switch that failed: with eight ports and two spines, this is so for one pair in
+//! 256, which would stall until routing recovers. The path selector cannot help, because it knows
+//! only its `paths` entropies. A context whose peer answers on none of them therefore changes to
+//! the next of [`PATH_SETS`](crate::base::PATH_SETS) sets of as many. The selector, and everything
+//! else that counts paths, does not notice.
 
 use super::Pdc;
 use crate::base::{Time, entropy_count};
 use crate::shared::Shared;
 use crate::tx::forget_route;
 
-/// Which set of entropy values the packets of a context carry.
+/// The set of entropy values that the packets of a context carry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Detour {
-    /// What is added to a path of the selector's.
+    /// The offset that is added to a path of the selector.
     offset: u16,
 }
 
 impl Detour {
-    /// The entropy index of one of the selector's paths.
+    /// Returns the entropy index of one of the selector's paths.
     #[inline]
     pub(super) const fn entropy(self, path: u16) -> u16 {
         path + self.offset
     }
 
-    /// The next set of `paths`; the first again after the last.
+    /// Changes to the next set of `paths` entropies, and from the last to the first.
     pub(super) fn turn(&mut self, paths: u16) {
         let next = u32::from(self.offset) + u32::from(paths);
-        // Below what has 16 bits.
+        // It fits 16 bits, because it is below the number of entropies.
         self.offset = if next < entropy_count(paths).into() { next as u16 } else { 0 };
     }
 }
 
-/// The peer answers on no path: from here on packets carry other entropies.
+/// Changes the context to other entropies, because its peer answers on none of the paths.
 #[cold]
 pub(super) fn turn_off<D: Copy>(pdc: &mut Pdc<D>, shared: &mut Shared<D>) {
     shared.counters.detours += 1;
@@ -40,7 +42,8 @@ pub(super) fn turn_off<D: Copy>(pdc: &mut Pdc<D>, shared: &mut Shared<D>) {
     forget_route(&mut pdc.tx);
 }
 
-/// The peer asks, or sends, what it did before, and nothing came from it between: if that goes on, it hears no answer.
+/// Counts a repeated probe or retransmission since which no new packet arrived. If they go on, the
+/// peer receives no answers, and the context takes a detour.
 #[cold]
 pub(super) fn asked_again<D: Copy>(pdc: &mut Pdc<D>, now: Time, shared: &mut Shared<D>) {
     let received = pdc.rx.window().base();

@@ -1,29 +1,31 @@
-//! A context's life: open, draining, closing, and the patience of both ends.
+//! The lifecycle of a context: open, draining, closing, and the time that both ends wait for each
+//! other.
 
 use crate::base::{Span, Time};
 use crate::config::Config;
 use crate::deadlines::{Deadlines, Timer};
 use crate::types::PdcFailure;
 
-/// A target asks for the close of an idle context after this many times the initiator's patience.
+/// Multiple of the initiator's idle time after which a target requests the close of an idle
+/// context.
 const TARGET_PATIENCE: u64 = 4;
 
 /// How often a Close Command is sent to a target that never sent data. Everything was acknowledged before,
 /// so giving up costs nothing but the peer's memory, which its own patience frees.
 const CLOSE_TRIES: u8 = 6;
 
-/// Where a context is in its life. Whether the peer's context number is known is another matter.
+/// The phase of a context's life. Whether the peer's context number is known is independent of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
     Open,
-    /// An initiator waits for its last acknowledgements. A target asks to be closed.
+    /// An initiator waits for its last acknowledgements. A target requests the close.
     Draining,
-    /// An initiator sent, or is about to send, its Close Command. Its PSN is the one after the last
-    /// packet's.
+    /// An initiator has sent, or is about to send, its Close Command. Its PSN is the one after the
+    /// last packet's.
     Closing,
 }
 
-/// What a call did to a context.
+/// The state of a context after a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
     Alive,
@@ -31,21 +33,23 @@ pub(crate) enum Outcome {
     Failed(PdcFailure),
 }
 
-/// The life of a context. When the Close Command or Close Request leaves (again) is [`Timer::Close`].
+/// The lifecycle of a context. [`Timer::Close`] holds when the Close Command or Close Request
+/// leaves (again).
 #[derive(Debug)]
 pub(crate) struct Lifecycle {
-    /// Opened here.
+    /// The context was opened by this endpoint.
     initiator: bool,
     phase: Phase,
-    /// The engine expects something on it that only it knows of.
+    /// The engine expects more data on the context.
     busy: bool,
-    /// Waits to be introduced to its peer: nothing may be sent.
+    /// The context waits for the handshake with its peer: nothing may be sent.
     held: bool,
     /// The peer asked for the close although the context had been in use lately.
     parting: bool,
-    /// How often a Close Command or Close Request was sent.
+    /// Times that a Close Command or Close Request was sent.
     asked: u8,
-    /// When something was sent last, or something new was heard; where the close is waited for, anything.
+    /// When a packet was last sent or something new was received; while draining, when anything was
+    /// received.
     used_at: Time,
 }
 
@@ -77,8 +81,9 @@ impl Lifecycle {
         self.used_at
     }
 
-    /// Something was sent, or something new was heard. Once the Close Command is out, nothing that is said keeps the context
-    /// alive but data: the peer takes the command, or the two do not agree about what there is to close.
+    /// Records that a packet was sent or something new was received. Once the Close Command has
+    /// been sent, only data keep the context alive: the peer accepts the command, or the two ends
+    /// do not agree about what there is to close.
     #[inline]
     pub(crate) fn on_use(&mut self, now: Time) {
         if self.phase != Phase::Closing {
@@ -86,8 +91,8 @@ impl Lifecycle {
         }
     }
 
-    /// The peer said something, but nothing new: it is there, which whoever asks it to close waits for. That does not
-    /// keep a context of which nobody makes use.
+    /// Records that the peer sent a packet with nothing new. It shows that the peer is alive, which
+    /// matters to a target that requests the close. It does not keep an idle context open.
     #[inline]
     pub(crate) fn on_word(&mut self, now: Time) {
         if self.phase == Phase::Draining {
@@ -95,14 +100,15 @@ impl Lifecycle {
         }
     }
 
-    /// Data arrived.
+    /// Records that data arrived.
     #[inline]
     pub(crate) fn on_data(&mut self, now: Time) {
         self.used_at = now;
     }
 
-    /// Nobody was here to listen for `absent`, until now: the peer need not have been silent. Whether an open
-    /// context is idle, the peer judges by its own time.
+    /// Ignores the peer's silence during the last `absent`, because this process did not run then.
+    /// An open context is not affected, because the peer judges by its own clock whether it is
+    /// idle.
     pub(super) fn excuse(&mut self, now: Time, absent: Span) {
         if self.phase != Phase::Open {
             self.used_at = (self.used_at + absent).min(now);
@@ -114,12 +120,12 @@ impl Lifecycle {
         self.used_at = now;
     }
 
-    /// An initiator must be introduced, perhaps again, before it sends anything.
+    /// Holds back all packets until another handshake with the peer is complete.
     pub(super) fn hold(&mut self) {
         self.held = true;
     }
 
-    /// It was introduced.
+    /// Lets packets leave, because the handshake is complete.
     pub(super) fn release(&mut self, now: Time) {
         self.held = false;
         self.used_at = now;
@@ -130,14 +136,14 @@ impl Lifecycle {
         self.held
     }
 
-    /// Whether new packets are refused. A target that asked to be closed still answers.
+    /// Returns whether new packets are refused. A target that requested the close still answers.
     #[inline]
     pub(crate) fn refuses(&self) -> bool {
         self.initiator && self.phase != Phase::Open
     }
 
-    /// The target wants to close. A busy context goes on: a message that is half sent must not be
-    /// continued on another one. The target will ask again.
+    /// Handles the target's request to close. A busy context goes on, because a message that is
+    /// half sent must not be continued on another context. The target will request again.
     pub(super) fn on_close_request(&mut self, now: Time, timers: &mut Deadlines) {
         if !self.busy {
             self.drain(now, timers);
@@ -156,7 +162,7 @@ impl Lifecycle {
         self.parting
     }
 
-    /// Starts closing, if it has not.
+    /// Starts to close the context, unless it already has.
     pub(super) fn drain(&mut self, now: Time, timers: &mut Deadlines) {
         if self.phase == Phase::Open {
             self.phase = Phase::Draining;
@@ -167,7 +173,7 @@ impl Lifecycle {
         }
     }
 
-    /// Goes on to the Close Command when everything is acknowledged (`drained`).
+    /// Sends the Close Command once everything is acknowledged (`drained`).
     #[inline]
     pub(super) fn step(
         &mut self,
@@ -180,7 +186,7 @@ impl Lifecycle {
             return Outcome::Alive;
         }
         if !connected {
-            // The peer never heard of it.
+            // The peer does not know the context.
             return Outcome::Closed;
         }
         self.phase = Phase::Closing;
@@ -188,8 +194,8 @@ impl Lifecycle {
         Outcome::Alive
     }
 
-    /// Counts a Close Command or Close Request that leaves; the next one does after `first`, doubled each
-    /// time, at most `most`. Whether it was sent before.
+    /// Counts a Close Command or Close Request that leaves. The next one leaves after `first`,
+    /// doubled each time, but at most `most`. Returns whether one was sent before.
     pub(super) fn ask(
         &mut self,
         now: Time,
@@ -204,16 +210,17 @@ impl Lifecycle {
         again
     }
 
-    /// Whether an initiator gives up on its Close Command, when that is due again. A target that sent data
-    /// (`received`) refuses it until all of that is acknowledged; if we were gone it would never learn that
-    /// it arrived, and fail what the data was for. So it is given the time that it gives us.
+    /// Returns whether an initiator gives up on its Close Command when that is due again. A target
+    /// that sent data (`received`) refuses the command until all of it is acknowledged. If this end
+    /// were gone, the target would never learn that the data arrived, and would fail the operations
+    /// behind them. It is therefore given the time that it gives this end.
     pub(super) fn gives_up(&self, now: Time, received: bool, config: &Config) -> bool {
         let silent = self.used_at + config.progress_deadline <= now;
         self.phase == Phase::Closing && self.asked >= CLOSE_TRIES && (!received || silent)
     }
 
-    /// When a target that asks to be closed gives up on its initiator. One that is still alive, but not
-    /// ready to close, acknowledges the request.
+    /// Returns when a target that requests the close gives up on its initiator. An initiator that
+    /// is alive but not ready to close acknowledges the request.
     #[inline]
     pub(super) fn orphaned_at(&self, config: &Config) -> Time {
         if self.initiator || self.phase != Phase::Draining {
@@ -222,8 +229,9 @@ impl Lifecycle {
         self.used_at + config.progress_deadline
     }
 
-    /// Whether an initiator should not use the context again, because its target may have forgotten it:
-    /// it has been idle for so long that it should have been closed, had the process been running.
+    /// Returns whether an initiator should not use the context again, because the target may have
+    /// forgotten it: it has been idle for so long that it would have been closed if the process had
+    /// been running.
     #[inline]
     pub(super) fn is_stale(&self, now: Time, config: &Config) -> bool {
         self.initiator
@@ -232,7 +240,7 @@ impl Lifecycle {
             && self.used_at + config.idle_close <= now
     }
 
-    /// When it is closed for having nothing to do, if that is so.
+    /// Returns when the context closes for being idle; `NEVER` if it is not open or is busy.
     #[inline]
     pub(super) fn idle_at(&self, config: &Config) -> Time {
         if self.phase != Phase::Open || self.busy {

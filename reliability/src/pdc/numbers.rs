@@ -1,4 +1,4 @@
-//! Who a context is, and the headers that say so.
+//! The identity of a context, and the headers that carry it.
 
 use super::detour::Detour;
 use crate::base::Psn;
@@ -10,7 +10,7 @@ use crate::wire::{
     Request, Speculation,
 };
 
-/// What a request says for congestion control, on the wire.
+/// Returns the wire's form of a request's congestion-control state.
 #[inline]
 const fn ccc_of(state: cc::RequestState) -> Ccc {
     match state {
@@ -23,27 +23,27 @@ const fn ccc_of(state: cc::RequestState) -> Ccc {
     }
 }
 
-/// What names a context, here and on the wire.
+/// The numbers that identify a context at this end and on the wire.
 #[derive(Debug)]
 pub(crate) struct Numbers {
     pub(crate) id: PdcId,
     pub(crate) peer: PeerKey,
-    /// This end's number on the wire; 0 names no context.
+    /// This end's context number on the wire; 0 names no context.
     pub(crate) local: u16,
-    /// The peer's number; zero until it is known.
+    /// The peer's context number; zero until it is known.
     pub(crate) remote: u16,
     /// The first PSN in either direction.
     pub(crate) start: Psn,
 }
 
 impl Numbers {
-    /// The peer's context number is known: it was heard of.
+    /// Returns whether the peer's context number is known: the peer has answered.
     #[inline]
     pub(crate) const fn is_connected(&self) -> bool {
         self.remote != 0
     }
 
-    /// The peer gave its number.
+    /// Sets the peer's context number, unless it is known.
     #[inline]
     pub(super) fn connect(&mut self, remote: u16) {
         if !self.is_connected() {
@@ -51,14 +51,15 @@ impl Numbers {
         }
     }
 
-    /// The header of a departing packet.
+    /// Returns the grant of a departing packet, with its header.
     #[inline]
     pub(super) fn grant(&self, departure: &Departure, detour: Detour) -> TxGrant {
         let psn = departure.psn;
         let dest = if self.is_connected() {
             Dest::Pdc(self.remote)
         } else {
-            // Unconnected, the window starts at `start`, and is at most 4095 packets.
+            // Before the context is connected, the window starts at `start` and has at most 4095
+            // packets.
             let psn_offset = psn.distance(self.start).clamp(0, 4095) as u16;
             Dest::Syn { use_rsv_pdc: false, psn_offset }
         };
@@ -79,7 +80,7 @@ impl Numbers {
         }
     }
 
-    /// A NACK for the packet `psn`; `end` is one past the newest packet received.
+    /// Returns a NACK for the packet `psn`; `end` is one past the newest packet received.
     pub(super) fn nack(
         &self,
         psn: Psn,
@@ -102,7 +103,8 @@ impl Numbers {
         })
     }
 
-    /// A congestion notification packet: an ACK that is marked and carries no congestion-control state.
+    /// Returns a congestion notification packet: an ACK that is marked and carries no
+    /// congestion-control state.
     pub(super) const fn notification(&self, cack: Psn) -> ControlPacket {
         ControlPacket::Ack {
             pds: Ack {
@@ -121,7 +123,7 @@ impl Numbers {
         }
     }
 
-    /// A control packet about `psn`.
+    /// Returns a control packet about `psn`.
     pub(super) const fn control(&self, kind: ControlKind, psn: Psn, payload: u32) -> Control {
         Control {
             kind,

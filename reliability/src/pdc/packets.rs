@@ -1,4 +1,4 @@
-//! The acknowledgements a context sends, and what its receiver's congestion control sends.
+//! The acknowledgements of a context, and the packets of its receiver's congestion control.
 
 use super::{Pdc, Phase, mpr};
 use crate::base::{Psn, Time};
@@ -11,8 +11,8 @@ use crate::wire::{
 };
 
 impl<D: Copy> Pdc<D> {
-    /// What the receiver's congestion control sends the peer: `credit` for so many bytes in all, or a
-    /// congestion notification.
+    /// Returns the packet that the receiver's congestion control sends to the peer: a grant of
+    /// `credit` bytes in all, or a congestion notification.
     pub(crate) fn receiver_out(&self, credit: Option<u64>) -> ControlOut {
         let packet = match credit {
             Some(cumulative) => {
@@ -25,7 +25,7 @@ impl<D: Copy> Pdc<D> {
         self.control_path.out(self.numbers.peer, packet)
     }
 
-    /// An acknowledgement that says `body`.
+    /// Returns an acknowledgement that reports `body`.
     #[inline]
     pub(super) fn ack(
         &mut self,
@@ -44,7 +44,7 @@ impl<D: Copy> Pdc<D> {
         let offset = |psn: Psn| i16::try_from(psn.distance(body.cack)).unwrap_or(0);
         let request = match self.life.phase() {
             Phase::Draining if !self.life.is_initiator() => AckRequest::Close,
-            // The initiator clears of its own accord when it gets a response.
+            // The initiator clears a response without being asked when it receives it.
             _ if self.rx.wants_clear() && body.response.is_none() => AckRequest::Clear,
             _ => AckRequest::None,
         };

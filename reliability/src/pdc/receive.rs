@@ -1,4 +1,4 @@
-//! What a context makes of packets that arrive.
+//! The handling of packets that arrive on a context.
 
 use super::detour::asked_again;
 use super::{Outcome, Pdc, Phase};
@@ -14,18 +14,18 @@ use crate::wire::{
     Response,
 };
 
-/// A packet that was handed to the engine, until its [`Delivery`] is spent.
+/// A packet that the engine processes, until its [`Delivery`] is spent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pending {
     id: PdcId,
     received: ReceivedPsn,
     arrival: Arrival,
-    /// Credit the peer wants in all.
+    /// Credit that the peer wants in all, in nominal bytes.
     demand: Option<u64>,
 }
 
 impl Pending {
-    /// Whether it is packet `psn` of context `id`.
+    /// Returns whether this is packet `psn` of context `id`.
     #[inline]
     pub(crate) fn is(&self, id: PdcId, psn: Psn) -> bool {
         self.id == id && self.received.psn == psn
@@ -33,8 +33,8 @@ impl Pending {
 }
 
 impl<D: Copy> Pdc<D> {
-    /// A data packet arrived, from this context's peer. What the engine is to process is put into
-    /// `pending`.
+    /// Handles a data packet of this context's peer. A packet that the engine must process is put
+    /// into `pending`.
     #[inline]
     pub(crate) fn on_request(
         &mut self,
@@ -52,7 +52,7 @@ impl<D: Copy> Pdc<D> {
             }
             return RxVerdict::Refused(Refusal::OutOfWindow);
         }
-        // From here on the packet is believed.
+        // From here on the packet counts as valid.
         self.life.on_data(now);
         self.numbers.connect(pds.spdcid);
         let counters = &mut shared.counters;
@@ -70,14 +70,14 @@ impl<D: Copy> Pdc<D> {
             self.rx.on_cleared(clear);
             self.control_path.confirm(clear);
         }
-        // Of those that switches may drop, this is for switches.
+        // Switches, not this end, use the congestion-control state of speculative packets.
         let ccc = pds.ccc.filter(|_| !shared.config.rates());
         let demand = ccc.map(|ccc| self.rx.rare_mut().on_demand(ccc.credit_target));
         if duplicate || arrival.trimmed {
             self.count_arrival(now, arrival, duplicate, demand, shared);
             if duplicate {
                 self.rx.on_duplicate(now, pds.psn, pds.retx);
-                // Our acknowledgement may have got lost.
+                // This end's acknowledgement may have been lost.
                 let again = self.turn(shared);
                 if again && pds.retx {
                     asked_again(self, now, shared);
@@ -101,7 +101,7 @@ impl<D: Copy> Pdc<D> {
         RxVerdict::Deliver(Delivery::new(self.numbers.id, pds.psn, !self.life.is_initiator()))
     }
 
-    /// The engine took the packet; `response`, if any, is delivered with certainty.
+    /// Records that the engine accepted the packet. Its `response`, if any, is delivered reliably.
     #[inline]
     pub(crate) fn accept(
         &mut self,
@@ -119,13 +119,13 @@ impl<D: Copy> Pdc<D> {
         self.rx.record(now, &pending.received, response, config, &mut self.timers, pool);
     }
 
-    /// The engine cannot take the packet; the peer learns `code`.
+    /// Sends a NACK with `code`, because the engine cannot accept the packet.
     pub(crate) fn refuse(&mut self, pending: &Pending, code: NackCode, shared: &mut Shared<D>) {
         let ReceivedPsn { psn, retx, .. } = pending.received;
         self.send_nack(psn, (retx, pending.arrival.ce), code, shared);
     }
 
-    /// The receiver's congestion control learns of a data packet.
+    /// Informs the receiver's congestion control of a data packet.
     #[inline]
     pub(super) fn count_arrival(
         &mut self,
@@ -161,7 +161,7 @@ impl<D: Copy> Pdc<D> {
         shared.control.send(self.control_path.out(self.numbers.peer, nack));
     }
 
-    /// An ACK arrived; `None` when it was not believed.
+    /// Handles an ACK. Returns `None` when it is not valid.
     #[inline]
     pub(crate) fn on_ack(
         &mut self,
@@ -186,7 +186,7 @@ impl<D: Copy> Pdc<D> {
         }
         self.numbers.connect(ack.spdcid);
         if self.life.is_held() {
-            // The target knows us, then.
+            // The ACK shows that the target knows this end.
             self.life.release(now);
         }
         let (tx, timers) = (&mut self.tx, &mut self.timers);
@@ -215,8 +215,9 @@ impl<D: Copy> Pdc<D> {
         match ack.request {
             AckRequest::None => {}
             AckRequest::Clear => tx.on_clear_request(now, timers, &shared.config),
-            // Not while anything is on its way, or the engine has not seen an answer yet, to which it may
-            // have more to send here. The target asks again.
+            // The context does not close while anything is in flight, or while the engine has not
+            // seen a response yet, after which it may have more to send here. The target requests
+            // again.
             AckRequest::Close => {
                 self.life.note_parting(now, &shared.config);
                 if self.life.is_initiator() && !facts.is_answer() && tx.ring().is_empty() {
@@ -227,7 +228,7 @@ impl<D: Copy> Pdc<D> {
         Some(self.step(now))
     }
 
-    /// A NACK arrived; `None` when it was not believed.
+    /// Handles a NACK. Returns `None` when it is not valid.
     pub(crate) fn on_nack(
         &mut self,
         now: Time,
@@ -241,7 +242,7 @@ impl<D: Copy> Pdc<D> {
             && nack.psn == ring.next()
             && action == NackAction::Close
         {
-            // The peer has already forgotten it.
+            // The peer has already discarded the context.
             shared.counters.rx_nacks[code] += 1;
             return Some(Outcome::Closed);
         }
@@ -278,8 +279,9 @@ impl<D: Copy> Pdc<D> {
         Some(outcome)
     }
 
-    /// The target does not let us open the context; whether that was believed. Its packets may be taken
-    /// all the same, those that arrive after what introduces us, so they keep their numbers.
+    /// Handles that the target refused to open the context because it does not know this end.
+    /// Returns whether the NACK is valid. The target may still accept packets of the context that
+    /// arrive after the handshake, so they keep their numbers.
     fn on_stranger(&mut self, now: Time, nack: &Nack, shared: &mut Shared<D>) -> bool {
         if matches!(shared.config.contact, Contact::Open) {
             self.release(now, Some(Psn(nack.payload)), shared);
@@ -299,7 +301,7 @@ impl<D: Copy> Pdc<D> {
         true
     }
 
-    /// A control packet arrived; `None` when it was not believed.
+    /// Handles a control packet. Returns `None` when it is not valid.
     pub(crate) fn on_control(
         &mut self,
         now: Time,
@@ -307,7 +309,7 @@ impl<D: Copy> Pdc<D> {
         shared: &mut Shared<D>,
     ) -> Option<Outcome> {
         if !self.numbers.is_connected() {
-            // Nothing but data or an acknowledgement of it introduces a peer.
+            // Only data or an acknowledgement of them connects a context.
             shared.counters.rx_mismatch += 1;
             return None;
         }
@@ -320,7 +322,7 @@ impl<D: Copy> Pdc<D> {
                 if near {
                     shared.counters.rx_probes += 1;
                     self.rx.on_probe(now, control.probe_opaque, payload);
-                    // It would not ask if it had our acknowledgements.
+                    // The peer would not ask if it had received the acknowledgements.
                     let received = self.rx.window().base();
                     let any = || shared.any_path();
                     let again = self.control_path.turn_away(payload, received, any);
@@ -346,7 +348,7 @@ impl<D: Copy> Pdc<D> {
                 let received = payload.is_before(self.rx.window().end());
                 if received {
                     self.rx.on_cleared(payload);
-                    // The window may have moved.
+                    // The receive window may have moved.
                     self.rx.request_ack();
                 }
                 received
@@ -365,21 +367,21 @@ impl<D: Copy> Pdc<D> {
                 }
                 false
             }
-            // It was told to close, and refuses: the two do not agree about what was sent. To go on answering
-            // would keep both for ever.
+            // The target was commanded to close and refuses, because the two ends do not agree
+            // about what was sent. Answering would keep both contexts alive for ever.
             ControlKind::CloseRequest if self.life.phase() == Phase::Closing => false,
             ControlKind::CloseRequest if initiator => {
                 self.life.note_parting(now, &shared.config);
                 if self.tx.ring().is_empty() {
                     self.life.on_close_request(now, &mut self.timers);
                 }
-                // A sign of life, for the close may have to wait.
+                // The acknowledgement is a sign of life, because the close may have to wait.
                 self.rx.request_ack();
                 true
             }
             ControlKind::CloseRequest => false,
             ControlKind::Credit => {
-                // Where nobody lives on credit it means nothing.
+                // Without congestion control by credit it means nothing.
                 if shared.config.credits() {
                     shared.counters.rx_credits += 1;
                     let (kind, grant) = (cc::FeedbackKind::Control, Some(control.payload));
@@ -398,7 +400,8 @@ impl<D: Copy> Pdc<D> {
             shared.counters.rx_stale += 1;
             return None;
         }
-        // Each of these may answer one of the other kind, for ever.
+        // Each of these two may answer one of the other, for ever, so they do not keep the context
+        // alive.
         match control.kind {
             ControlKind::ClearCommand | ControlKind::ClearRequest => self.life.on_word(now),
             _ => self.life.on_use(now),

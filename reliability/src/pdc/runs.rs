@@ -1,4 +1,4 @@
-//! Packets that follow each other and differ in their numbers alone, sent and taken together.
+//! Packet runs: consecutive packets that differ only in their numbers, sent and accepted together.
 
 use super::Pdc;
 use crate::base::{Psn, Time};
@@ -7,14 +7,15 @@ use crate::shared::Shared;
 use crate::tx::{self, RunPackets};
 use crate::types::{Arrival, EndArrival, NewPacket, RunArrival, RunGrant, TxGrant};
 
-/// Whether [`accept_run`] takes what begins at `psn`, however much it is.
+/// Returns whether [`accept_run`] accepts a run of any length that begins at `psn`.
 #[inline]
 pub(crate) fn goes_on_at<D>(pdc: &Pdc<D>, psn: Psn) -> bool {
     pdc.rx.goes_on_at(psn)
 }
 
-/// As accepting each packet of `run`, that are all like `arrival` but for the end, and follow the newest that was accepted.
-/// Whether they do.
+/// Accepts the packets of `run`, which are all like `arrival` except for the end, as if each were
+/// accepted. Returns whether they continue the packets that arrived and fit the window; otherwise
+/// nothing changes.
 #[inline]
 pub(crate) fn accept_run<D: Copy>(
     pdc: &mut Pdc<D>,
@@ -38,7 +39,7 @@ pub(crate) fn accept_run<D: Copy>(
     true
 }
 
-/// `count` packets that are alike, of which the last may ask for an acknowledgement.
+/// Accepts `count` packets that are alike, of which the last may ask for an acknowledgement.
 #[inline]
 fn take<D: Copy>(
     pdc: &mut Pdc<D>,
@@ -63,7 +64,7 @@ fn take<D: Copy>(
     pdc.rx.record_run(now, &received, count, &shared.config, &mut pdc.timers);
 }
 
-/// As [`Pdc::send`] for a packet in the train of the one sent last, if it may go now.
+/// Sends a packet in the train of the one sent last, as [`Pdc::send`] would, if it may leave now.
 #[inline]
 pub(crate) fn send_end<D: Copy>(
     pdc: &mut Pdc<D>,
@@ -77,7 +78,8 @@ pub(crate) fn send_end<D: Copy>(
     Some(pdc.numbers.grant(&departure, pdc.control_path.detour()))
 }
 
-/// As [`Pdc::send`] for the packets that follow the one sent last, as far as they may go now.
+/// Sends the packets that follow the one sent last, as [`Pdc::send`] would, as far as they may
+/// leave now.
 #[inline]
 pub(crate) fn send_run<D: Copy>(
     pdc: &mut Pdc<D>,
