@@ -10,8 +10,8 @@ use crate::types::PdcFailure;
 /// context.
 const TARGET_PATIENCE: u64 = 4;
 
-/// How often a Close Command is sent to a target that never sent data. Everything was acknowledged before,
-/// so giving up costs nothing but the peer's memory, which its own patience frees.
+/// Times that a Close Command is sent to a target that never sent data. Everything was acknowledged
+/// before, so giving up costs nothing but the peer's memory, which its own timeout frees.
 const CLOSE_TRIES: u8 = 6;
 
 /// The phase of a context's life. Whether the peer's context number is known is independent of it.

@@ -1,10 +1,10 @@
-//! Who may open contexts to whom: what two endpoints agreed on when they introduced themselves, and the
-//! start PSNs that follow from it.
+//! Admission of contexts: the secrets that two endpoints share after a handshake, and the start
+//! PSNs that follow from them.
 //!
-//! Both ends know an [`Association`], which nobody has seen who is not on the path between them. The start
-//! PSN of a context is a keyed function of it, of the context's number and of a turn that counts the contexts
-//! opened one after the other. So a packet that opens a context proves that its sender was introduced, and
-//! one that was seen before opens nothing a second time.
+//! Both ends know an [`Association`], which only an attacker on the path between them can have
+//! seen. The start PSN of a context is a keyed function of it, of the context's number, and of a
+//! turn that counts the contexts opened one after the other. A packet that opens a context
+//! therefore proves that its sender is verified, and a replayed one opens nothing.
 
 use std::collections::BTreeMap;
 use std::hash::Hasher;
@@ -14,7 +14,8 @@ use siphasher::sip::SipHasher24;
 use crate::base::Psn;
 use crate::types::{Association, PeerKey};
 
-/// Turns that may be skipped: contexts that were opened, and given up before any packet of them arrived.
+/// The number of turns that the check of a start PSN covers. A turn is skipped when a context was
+/// opened and given up before any packet of it arrived.
 const LOOKAHEAD: u32 = 4;
 
 /// A start PSN keeps at least this distance from the last PSN used under the same number (UE 1.0
@@ -22,8 +23,8 @@ const LOOKAHEAD: u32 = 4;
 pub(super) const START_DISTANCE: u32 = 1 << 16;
 
 impl Association {
-    /// The start PSN of context `number`, opened in `turn` by the end that asked to be introduced, or by
-    /// the other one.
+    /// Returns the start PSN of context `number`, opened in `turn` by the end that began the
+    /// handshake (`by_asker`) or by the other one.
     fn start(self, by_asker: bool, number: u16, turn: u32) -> Psn {
         let [low, high] = self.0;
         let mut hasher = SipHasher24::new_with_keys(low, high);
@@ -32,8 +33,8 @@ impl Association {
         Psn((hasher.finish() >> 32) as u32)
     }
 
-    /// 128 bits that nobody else can name who does not know the association, others for each `purpose`. They say
-    /// nothing of start PSNs: those hash eight bytes, these sixteen.
+    /// Returns 128 bits that only holders of the association can compute; they differ for each
+    /// `purpose`. They reveal nothing of start PSNs: those hash eight bytes, these sixteen.
     #[must_use]
     pub fn proof(self, purpose: u64) -> [u64; 2] {
         let [low, high] = self.0;
@@ -50,41 +51,41 @@ impl Association {
 #[derive(Clone, Copy, Debug)]
 struct Handshake {
     association: Association,
-    /// This end's next turn.
+    /// The next turn of this end.
     turn: u32,
-    /// The peer's next turn, as far as seen.
+    /// The next turn of the peer, as far as known.
     expected: u32,
 }
 
 /// The handshakes with one peer.
 #[derive(Clone, Copy, Debug, Default)]
 struct PeerHandshakes {
-    /// The exchange that this end asked for, and the one the peer asked for.
+    /// The handshake that this end began, and the one that the peer began.
     known: [Option<Handshake>; 2],
-    /// The last one that the peer asked for and that was forgotten: it does not come back, or contexts could
-    /// be opened a second time with it.
+    /// The last forgotten handshake that the peer began. It cannot be learned again, or its
+    /// contexts could be opened a second time.
     over: Option<Association>,
     /// The peer is outside the job.
     outside: bool,
 }
 
-/// Leave to open one context: which exchange, and whose turn it is.
+/// Permission to open one context: the index of the handshake, and the turn.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Admission {
     exchange: usize,
     turn: u32,
 }
 
-/// The exchanges with all peers.
+/// The handshakes with all peers.
 #[derive(Debug, Default)]
 pub struct Admissions {
     peers: BTreeMap<PeerKey, PeerHandshakes>,
 }
 
 impl Admissions {
-    /// `peer` has proven that it receives at its address, and so have we; `asked` when we asked for the
-    /// exchange. From now on it may open contexts, and so may we. `false` when the exchange is one that was
-    /// forgotten.
+    /// Records a handshake in which both ends have proven that they receive at their addresses;
+    /// `asked` when this end began it. From now on each may open contexts to the other. Returns
+    /// `false` when the handshake is one that was forgotten.
     pub fn learn(&mut self, peer: PeerKey, association: Association, asked: bool) -> bool {
         let exchanges = self.peers.entry(peer).or_default();
         if exchanges.over == Some(association) {
@@ -97,13 +98,13 @@ impl Admissions {
         true
     }
 
-    /// Whether the peer and we were introduced.
+    /// Returns whether the peer is verified.
     #[must_use]
     pub fn knows(&self, peer: PeerKey) -> bool {
         self.peers.get(&peer).is_some_and(|exchanges| exchanges.known.iter().any(Option::is_some))
     }
 
-    /// What follows from the last exchange that we asked for, or the peer.
+    /// Returns the association of the last handshake that this end began (`asked`), or the peer.
     #[must_use]
     pub fn association(&self, peer: PeerKey, asked: bool) -> Option<Association> {
         let exchange = self.peers.get(&peer)?.known[usize::from(!asked)];
@@ -123,7 +124,8 @@ impl Admissions {
         self.peers.get(&peer).is_some_and(|exchanges| exchanges.outside)
     }
 
-    /// The peer is a stranger again.
+    /// Makes the peer unverified again. The last handshake that it began is remembered, so that it
+    /// cannot be learned again.
     pub fn forget(&mut self, peer: PeerKey) {
         if let Some(exchanges) = self.peers.get_mut(&peer) {
             let theirs = exchanges.known[1].map(|exchange| exchange.association);
@@ -132,12 +134,13 @@ impl Admissions {
         }
     }
 
-    /// Nothing is remembered of the peer, not even which exchange was its last.
+    /// Discards everything about the peer, also which handshake was its last.
     pub(super) fn erase(&mut self, peer: PeerKey) {
         self.peers.remove(&peer);
     }
 
-    /// Whether our context `number` may begin at `start`, which it was given before.
+    /// Returns whether `start` is one of the last start PSNs that this end's context `number` was
+    /// given.
     pub(super) fn allows(&self, peer: PeerKey, number: u16, start: Psn) -> bool {
         let Some(exchanges) = self.peers.get(&peer) else { return false };
         [true, false].into_iter().zip(&exchanges.known).any(|(by_asker, exchange)| {
@@ -148,15 +151,15 @@ impl Admissions {
         })
     }
 
-    /// The start PSN of our next context to a peer, under `number`, whose last PSN was `last`; `None` for a
-    /// stranger.
+    /// Returns the start PSN of this end's next context to a peer, under `number`, whose last PSN
+    /// was `last`; `None` for an unverified peer.
     pub(super) fn start(&mut self, peer: PeerKey, (number, last): (u16, Psn)) -> Option<Psn> {
         let exchanges = &mut self.peers.get_mut(&peer)?.known;
         let by_asker = exchanges[0].is_some();
         let exchange = exchanges.iter_mut().flatten().next()?;
         loop {
             let start = exchange.association.start(by_asker, number, exchange.turn);
-            // 2^32 contexts are not opened within one exchange.
+            // The turn does not wrap: 2^32 contexts are not opened within one handshake.
             exchange.turn = exchange.turn.wrapping_add(1);
             if start.distance(last).unsigned_abs() >= START_DISTANCE {
                 return Some(start);
@@ -164,10 +167,11 @@ impl Admissions {
         }
     }
 
-    /// Whether the peer may open the context with its `number` at `start`.
+    /// Returns the permission for the peer to open the context with its `number` at `start`, if it
+    /// may.
     pub(super) fn check(&self, peer: PeerKey, number: u16, start: Psn) -> Option<Admission> {
         let exchanges = self.peers.get(&peer)?;
-        // The peer was the asker in the second one.
+        // The peer began the handshake at index 1.
         for (exchange, by_asker) in [(1, true), (0, false)] {
             let Some(known) = &exchanges.known[exchange] else { continue };
             for ahead in 0..LOOKAHEAD {
@@ -180,7 +184,7 @@ impl Admissions {
         None
     }
 
-    /// The context that was admitted has been opened: its turn, and those before it, are over.
+    /// Records that the admitted context was opened, which ends its turn and those before it.
     pub(super) fn spend(&mut self, peer: PeerKey, admission: Admission) {
         if let Some(exchanges) = self.peers.get_mut(&peer)
             && let Some(exchange) = &mut exchanges.known[admission.exchange]
@@ -196,7 +200,7 @@ mod tests {
 
     const PEER: PeerKey = PeerKey(7);
 
-    /// Two ends that were introduced, because the first one asked.
+    /// Returns two ends after a handshake that the first one began.
     fn introduced() -> [Admissions; 2] {
         let mut ends = [Admissions::default(), Admissions::default()];
         let association = Association::new(1, 2);
@@ -231,7 +235,7 @@ mod tests {
         assert!(b.check(PEER, 6, starts[2]).is_none(), "another number");
         assert!(b.check(PeerKey(8), 5, starts[2]).is_none(), "another peer");
         assert!(b.check(PEER, 5, starts[2].plus(1)).is_none());
-        // Our own direction is not the peer's.
+        // The start PSNs of this end's direction are not valid for the peer's.
         assert!(a.check(PEER, 5, starts[2]).is_none());
     }
 
@@ -240,13 +244,13 @@ mod tests {
         let [mut a, mut b] = introduced();
         assert_eq!(Admissions::default().start(PEER, (1, Psn(0))), None);
         assert!(opens(&mut a, &mut b, 1));
-        // The same again changes nothing: a Confirm may come twice.
+        // The same handshake again changes nothing, because a Confirm may arrive twice.
         b.learn(PEER, Association::new(1, 2), false);
         let first = Association::new(1, 2).start(true, 1, 0);
         assert!(b.check(PEER, 1, first).is_none());
         b.forget(PEER);
         assert!(!b.knows(PEER) && b.check(PEER, 1, first).is_none());
-        // A Confirm that comes late does not bring it back.
+        // A late Confirm does not bring the handshake back.
         assert!(!b.learn(PEER, Association::new(1, 2), false) && !b.knows(PEER));
         b.learn(PEER, Association::new(1, 3), false);
         a.learn(PEER, Association::new(1, 3), true);

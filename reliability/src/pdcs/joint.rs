@@ -1,5 +1,5 @@
-//! What contexts do at the bidding of something that several of them share: the receiver's part of congestion
-//! control, or a congestion-control context.
+//! Actions of contexts on behalf of state that several of them share: the receiver's part of
+//! congestion control, or a congestion-control context.
 
 use super::table::Table;
 use crate::base::Time;
@@ -8,7 +8,7 @@ use crate::shared::Shared;
 use crate::types::{ControlOut, PdcId};
 
 impl<D: Copy> Table<D> {
-    /// What the receiver's part of congestion control wants to send to a peer.
+    /// Returns the next packet that the receiver's part of congestion control sends to a peer.
     pub(super) fn poll_receiver(&self, now: Time, shared: &mut Shared<D>) -> Option<ControlOut> {
         while let Some(action) = shared.receiver.poll(now) {
             let (flow, credit) = match action {
@@ -29,8 +29,8 @@ impl<D: Copy> Table<D> {
         None
     }
 
-    /// Wakes flows that wait for room in shared context `group`, the longest waiting first, as many as
-    /// there is room for.
+    /// Wakes the flows that wait for room in shared context `group`, the longest waiting first, as
+    /// many as there is room for.
     pub(super) fn wake_line(&mut self, now: Time, group: u16, shared: &mut Shared<D>) {
         let mut line = shared.groups.take_waiting(group);
         let mut room = shared.groups.room(group, now);

@@ -1,29 +1,30 @@
-//! The numbers of contexts on the wire.
+//! The context numbers on the wire.
 
 use crate::base::SecretRng;
 
-/// Rounds of the permutation: four, with a random function each, look random to whoever sees some of its
-/// values (Luby and Rackoff, SIAM Journal on Computing 17, 1988).
+/// Rounds of the permutation. Four rounds with a random function each look random to observers of
+/// some of its values (Luby and Rackoff, SIAM Journal on Computing 17, 1988).
 const ROUNDS: usize = 4;
 
-/// Which number the context in a place has, 1 to 65535.
+/// The mapping from slots to context numbers, which are 1 to 65535.
 ///
-/// The order in which contexts are opened is easy to guess; their numbers must not be, because knowing them
-/// is part of what tells the peer's packets from forged ones. So the number is a secret permutation of the
-/// place: a Feistel network on its two bytes.
+/// The order in which contexts are opened is easy to guess. Their numbers must not be, because they
+/// are part of what distinguishes the peer's packets from forged ones. The number is therefore a
+/// secret permutation of the slot: a Feistel network on its two bytes.
 #[derive(Debug)]
 pub(super) struct ContextNumbers {
-    /// `None`: numbers in the order of places, for networks where nobody forges.
+    /// The random functions. `None` numbers contexts in the order of their slots, for networks
+    /// where no packets are forged.
     rounds: Option<Box<[[u8; 256]; ROUNDS]>>,
 }
 
 impl ContextNumbers {
-    /// Places and numbers in the same order.
+    /// Returns a mapping that keeps the order of the slots.
     pub(super) const fn sequential() -> Self {
         Self { rounds: None }
     }
 
-    /// An order that only `secret` knows.
+    /// Returns a mapping whose order only `secret` determines.
     pub(super) fn secret(secret: &mut SecretRng) -> Self {
         let mut rounds = Box::new([[0; 256]; ROUNDS]);
         for value in rounds.as_flattened_mut().chunks_exact_mut(4) {
@@ -32,18 +33,18 @@ impl ContextNumbers {
         Self { rounds: Some(rounds) }
     }
 
-    /// The number of the context in place `slot`, which is below 65535.
+    /// Returns the number of the context in `slot`, which is below 65535.
     #[inline]
     pub(super) fn number(&self, slot: u16) -> u16 {
         let Some(rounds) = &self.rounds else { return slot + 1 };
-        // 65535 is no place, so what it stands for is free for the place whose number would be 0.
+        // 65535 is no slot, so its image is free for the slot whose number would be 0.
         match forward(rounds, slot) {
             0 => forward(rounds, u16::MAX),
             number => number,
         }
     }
 
-    /// The place of the context with a number; `None` for 0, which names none.
+    /// Returns the slot of the context with a number; `None` for 0, which names no context.
     #[inline]
     pub(super) fn slot(&self, number: u16) -> Option<u16> {
         let Some(rounds) = &self.rounds else { return number.checked_sub(1) };

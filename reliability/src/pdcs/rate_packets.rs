@@ -44,7 +44,7 @@ impl<D: Copy> Pdcs<D> {
         None
     }
 
-    /// Handles a rate packet of `peer`. Returns false when it was not believed.
+    /// Handles a rate packet of `peer`. Returns false when it is not valid.
     pub fn rx_rate_packet(&mut self, now: Time, peer: PeerKey, packet: &RatePacket) -> bool {
         if !self.shared.config.rates() {
             self.shared.counters.rx_mismatch += 1;

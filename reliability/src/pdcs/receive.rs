@@ -1,4 +1,4 @@
-//! The calls that bring packets: which context each is for, and what comes of it.
+//! The calls that hand in packets: they find the context of each and handle it there.
 
 use super::Pdcs;
 use crate::base::{Psn, Time};
@@ -14,15 +14,16 @@ const OUTSIDE: usize = 4;
 const OWN: usize = 4;
 
 impl<D: Copy> Pdcs<D> {
-    /// Whose context a packet without SYN names with `dpdcid`. The engine compares the peer's address
-    /// with the packet's source before it hands the packet in.
+    /// Returns the peer of the context that a packet without SYN names by `dpdcid`. The engine
+    /// compares the peer's address with the packet's source before it hands the packet in.
     #[must_use]
     pub fn peer_of(&self, dpdcid: u16) -> Option<PeerKey> {
         Some(self.table.numbered(dpdcid)?.numbers().peer)
     }
 
-    /// A data packet arrived from `peer` (for a SYN, resolved from its address and instance; else from
-    /// [`Pdcs::peer_of`] and compared with its source address).
+    /// Handles a data packet from `peer`. For a SYN, the engine finds the peer by the packet's
+    /// address and instance; otherwise by [`Pdcs::peer_of`], and compares its address with the
+    /// packet's source.
     pub fn rx_request(
         &mut self,
         now: Time,
@@ -59,25 +60,25 @@ impl<D: Copy> Pdcs<D> {
         verdict
     }
 
-    /// What to answer to a data packet for a context that does not exist here ([`Pdcs::peer_of`] said
-    /// `None`), or to one that opens a context although its sender was not introduced; counted. The engine
-    /// sends it to the packet's sender if it can tell the address. `peer` is
-    /// that sender, if this instance of it was heard of before: then the answer tells a context that we
-    /// gave up on, which is gone, from one that we never had, whose sender must take us for restarted.
+    /// Returns the NACK for a data packet of a context that does not exist here ([`Pdcs::peer_of`]
+    /// returned `None`), or of one that an unverified peer opens, and counts it. The engine sends
+    /// the NACK to the packet's sender if it knows the address. `peer` is that sender, if this
+    /// instance of it is known. The NACK then distinguishes a context that this end gave up from
+    /// one that it never had, whose sender must conclude that this end restarted.
     pub fn reject(&mut self, peer: Option<PeerKey>, pds: &Request) -> Option<Nack> {
         let dpdcid = match pds.dest {
             Dest::Pdc(dpdcid) => dpdcid,
             Dest::Syn { psn_offset, .. } => {
                 let start = pds.psn.minus(u32::from(psn_offset));
                 let had = |peer| self.table.is_replay(peer, pds.spdcid, start);
-                // What it took before must not be sent again under other numbers.
+                // Packets that this end accepted before must not be sent again under other numbers.
                 let code = match peer {
                     Some(peer) if had(peer) => NackCode::ClosingInErr,
                     _ => NackCode::NewStartPsn,
                 };
                 self.shared.counters.tx_nacks[usize::from(code.to_u8())] += 1;
                 let nack = stateless(pds, code, false);
-                // A closing code names a context; it is gone, and any number does.
+                // A closing code names a context. The context is gone, so any number will do.
                 let spdcid = u16::from(code == NackCode::ClosingInErr);
                 return Some(Nack { spdcid, ..nack });
             }
@@ -93,11 +94,11 @@ impl<D: Copy> Pdcs<D> {
         Some(nack)
     }
 
-    /// The engine took the packet of `delivery`. `response`, if any, is delivered with certainty; without
-    /// one, the peer learns the default response.
+    /// Handles that the engine accepted the packet of `delivery`. Its `response`, if any, is
+    /// delivered reliably; without one, the peer gets the default response.
     pub fn accept(&mut self, now: Time, delivery: Delivery, response: Option<Response>) {
         let (id, psn) = delivery.spend();
-        // Where it lies: to move it costs more than all else here.
+        // The packet is used in place, because moving it would cost more than all else here.
         let pending = self.pending.as_ref().filter(|pending| pending.is(id, psn));
         if let (Some(pending), Some(pdc)) = (pending, self.table.get_mut(id)) {
             pdc.accept(now, pending, response, &mut self.shared);
@@ -109,8 +110,8 @@ impl<D: Copy> Pdcs<D> {
         }
     }
 
-    /// The engine cannot take the packet of `delivery` now: the peer gets a NACK with `code`, and sends it again
-    /// later.
+    /// Handles that the engine cannot accept the packet of `delivery` now: the peer gets a NACK
+    /// with `code`, and retransmits the packet later.
     pub fn refuse(&mut self, now: Time, delivery: Delivery, code: NackCode) {
         let (id, psn) = delivery.spend();
         let pending = self.pending.take_if(|pending| pending.is(id, psn));
@@ -120,8 +121,8 @@ impl<D: Copy> Pdcs<D> {
         }
     }
 
-    /// The packet of `delivery` contradicts itself or what came before. To ask for it again would bring
-    /// the same: the context ends, here and, by a NACK that closes it, at the peer.
+    /// Ends the context of `delivery`, whose packet contradicts itself or earlier packets. Its
+    /// sender would only send the same again. A NACK closes the context at the peer, too.
     pub fn drop_malformed(&mut self, delivery: Delivery) {
         self.shared.counters.rx_malformed += 1;
         let (id, psn) = delivery.spend();
@@ -132,20 +133,21 @@ impl<D: Copy> Pdcs<D> {
         }
     }
 
-    /// Packets of `lost` bytes found no room in this host's receive buffer (the socket's, say), which holds `buffer` bytes.
+    /// Handles that packets of `lost` bytes found no room in this host's receive buffer (such as
+    /// the socket's), which holds `buffer` bytes.
     #[cold]
     pub fn handle_buffer_overflow(&mut self, lost: u64, buffer: u64) {
         self.shared.receiver.on_overflow(lost, buffer);
     }
 
-    /// This host's receive buffer is empty, for the first time after it overflowed.
+    /// Handles that this host's receive buffer is empty for the first time after it overflowed.
     #[cold]
     pub fn handle_buffer_drained(&mut self) {
         self.shared.receiver.on_drained();
     }
 
-    /// An ACK arrived from `peer`, with the SES response if it carried one. `false` when it was not
-    /// believed.
+    /// Handles an ACK from `peer`, with the SES response if it carried one. Returns `false` when
+    /// the ACK is not valid.
     pub fn rx_ack(
         &mut self,
         now: Time,
@@ -156,9 +158,9 @@ impl<D: Copy> Pdcs<D> {
         self.rx_ack_with_telemetry(now, peer, ack, response, cc::Hops::NONE)
     }
 
-    /// A NACK arrived from `peer`. `false` when it was not believed.
+    /// Handles a NACK from `peer`. Returns `false` when it is not valid.
     pub fn rx_nack(&mut self, now: Time, peer: PeerKey, nack: &Nack) -> bool {
-        // A peer without the context has no number of its own to give.
+        // A peer that has no such context cannot name its number of it.
         let numbered = nack.code.needs_context() || nack.spdcid != 0;
         let found = self.table.find(
             &mut self.shared.counters,
@@ -172,10 +174,10 @@ impl<D: Copy> Pdcs<D> {
         self.conclude_believed(now, slot, outcome)
     }
 
-    /// A control packet arrived from `peer`. `false` when it was not believed.
+    /// Handles a control packet from `peer`. Returns `false` when it is not valid.
     pub fn rx_control(&mut self, now: Time, peer: PeerKey, control: &Control) -> bool {
         let Dest::Pdc(dpdcid) = control.dest else {
-            // Only a data packet says who opens a context.
+            // Only a data packet names the endpoint instance that opens a context.
             self.shared.counters.rx_mismatch += 1;
             return false;
         };
@@ -184,7 +186,7 @@ impl<D: Copy> Pdcs<D> {
         else {
             let late = control.kind == ControlKind::CloseCommand;
             if late && self.table.was_closed(peer, control.spdcid) {
-                // Our last acknowledgement got lost.
+                // This end's last acknowledgement was lost.
                 self.shared.send_stateless_nack(peer, late_close(control));
             }
             return false;
@@ -194,7 +196,7 @@ impl<D: Copy> Pdcs<D> {
         self.conclude_believed(now, slot, outcome)
     }
 
-    /// [`Pdcs::conclude`], if the packet was believed; whether it was.
+    /// Calls [`Pdcs::conclude`] if the packet was valid. Returns whether it was.
     #[inline]
     pub(super) fn conclude_believed(
         &mut self,
@@ -235,7 +237,8 @@ impl<D: Copy> Pdcs<D> {
         self.table.outside() < usize::from(self.shared.config.max_contexts).div_ceil(OUTSIDE)
     }
 
-    /// The context a SYN packet belongs to, opened if it is new.
+    /// Returns the slot of the context that a SYN packet belongs to, and opens the context if it is
+    /// new.
     fn for_syn(
         &mut self,
         now: Time,
@@ -271,14 +274,14 @@ impl<D: Copy> Pdcs<D> {
             }
         };
         if trimmed {
-            // What is left of it need not say what a SYN must, so it opens nothing; but the sender
-            // learns that it must send it again.
+            // The remainder of a trimmed packet may lack what a SYN must carry, so it opens no
+            // context. Its sender learns that it must retransmit the packet.
             self.shared.counters.rx_trimmed += 1;
             self.shared.send_stateless_nack(peer, stateless(pds, NackCode::Trimmed, true));
             return Err(Refusal::NoContext);
         }
         if let Some(slot) = former {
-            // The peer uses the number again, so it has forgotten the context that had it.
+            // The peer uses the number again, so it has discarded the context that had it.
             let unanswered = self.table.at(slot).is_some_and(|pdc| !pdc.tx().ring().is_empty());
             let forgotten = Outcome::Failed(PdcFailure::Forgotten);
             self.end(slot, if unanswered { forgotten } else { Outcome::Closed });
@@ -293,7 +296,7 @@ impl<D: Copy> Pdcs<D> {
             self.shared.send_stateless_nack(peer, stateless(pds, NackCode::NoPdcAvail, false));
             return Err(Refusal::NoContext);
         };
-        // What we send on it answers the peer, at whatever level.
+        // Packets of this end on the context are responses, so it needs no label.
         self.install(now, slot, (peer, Label::default()), pds.spdcid, Some(start));
         if let Some(admission) = admission {
             self.admissions.spend(peer, admission);
@@ -306,7 +309,7 @@ impl<D: Copy> Pdcs<D> {
     }
 }
 
-/// A NACK from an end that has no context to speak for it.
+/// Returns a NACK from an end that has no context for the packet.
 const fn stateless(pds: &Request, code: NackCode, ce: bool) -> Nack {
     Nack {
         ce,
@@ -322,7 +325,8 @@ const fn stateless(pds: &Request, code: NackCode, ce: bool) -> Nack {
     }
 }
 
-/// The answer to a Close Command for a context that is gone, that the initiator may stop asking.
+/// Returns the answer to a Close Command for a context that is gone, so that the initiator stops
+/// sending it.
 const fn late_close(control: &Control) -> Nack {
     Nack {
         ce: false,

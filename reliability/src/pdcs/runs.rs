@@ -1,4 +1,4 @@
-//! Packet runs: packets of one context that follow each other and differ in their numbers alone.
+//! Packet runs: consecutive packets of one context that differ only in their numbers.
 
 use super::Pdcs;
 use crate::base::{Psn, Time};
@@ -7,8 +7,8 @@ use crate::tx::RunPackets;
 use crate::types::{Arrival, NewPacket, PdcId, RunArrival, RunGrant, TxGrant};
 
 impl<D: Copy> Pdcs<D> {
-    /// Returns whether `psn` is the next packet of context `id` and no later one has arrived: all that follows from there
-    /// without a gap is new.
+    /// Returns whether `psn` is the next packet of context `id` and no later one has arrived. All
+    /// packets of a run that begins there are new.
     #[must_use]
     pub fn run_is_next(&mut self, id: PdcId, psn: Psn) -> bool {
         self.table.get_mut(id).is_some_and(|pdc| goes_on_at(pdc, psn))

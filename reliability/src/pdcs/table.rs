@@ -1,4 +1,4 @@
-//! The table of contexts: places by number, and what is remembered of contexts that are gone.
+//! The table of contexts by slot, and records of contexts that are gone.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,23 +9,24 @@ use crate::base::{Psn, Rng};
 use crate::pdc::Pdc;
 use crate::types::{PdcId, PeerKey, Refusal};
 
-/// Slots of closed contexts that rest before one of them is used again, so that late packets of the
-/// old context do not meet a new one under its number.
+/// Slots of closed contexts that stay free before one of them is reused, so that late packets of
+/// the old context do not reach a new one with its number.
 const RESTING: usize = 64;
 
-/// A place for a context.
+/// A slot of the table, with its context if it has one.
 #[derive(Debug)]
 pub(super) struct Entry<D> {
-    /// How often the place was used.
+    /// Times that the slot was used, which wrap.
     generation: u16,
     /// The context is with a peer outside the job.
     outside: bool,
-    /// The last PSN sent from here.
+    /// The last PSN of the contexts that were in the slot.
     last: Psn,
     pdc: Option<Box<Pdc<D>>>,
 }
 
-/// The contexts a peer had here last, so that their packets do not open them again.
+/// The last contexts that a peer opened and that ended, so that late packets do not open them
+/// again.
 #[derive(Debug, Default)]
 struct ClosedContexts {
     last: [(u16, Psn); Self::DEPTH],
@@ -46,13 +47,13 @@ impl ClosedContexts {
 pub(super) struct Table<D> {
     numbering: ContextNumbers,
     entries: Vec<Entry<D>>,
-    /// Free entries, the longest free first.
+    /// The free slots; the one that is free for the longest time is first.
     free: VecDeque<u16>,
     /// The number of contexts with peers outside the job.
     outside: usize,
-    /// Accepted contexts by peer and the peer's number.
+    /// The slots of accepted contexts by peer and the peer's number.
     accepted: BTreeMap<(PeerKey, u16), u16>,
-    /// What was closed lately, by peer.
+    /// The recently ended contexts, by peer.
     closed: BTreeMap<PeerKey, ClosedContexts>,
 }
 
@@ -68,24 +69,24 @@ impl<D: Copy> Table<D> {
         }
     }
 
-    /// Contexts that exist.
+    /// Returns the number of contexts.
     pub(super) fn len(&self) -> usize {
         self.entries.len() - self.free.len()
     }
 
-    /// Places, taken or not: slots are below.
+    /// Returns the number of slots, used or free. All slots are below it.
     pub(super) fn places(&self) -> usize {
         self.entries.len()
     }
 
-    /// The context with this name; `None` when it is gone.
+    /// Returns the context with this name; `None` when it is gone.
     #[inline]
     pub(super) fn get(&self, id: PdcId) -> Option<&Pdc<D>> {
         let entry = self.entries.get(id.slot())?;
         entry.pdc.as_deref().filter(|_| entry.generation == id.generation())
     }
 
-    /// The context with this name; `None` when it is gone.
+    /// Returns the context with this name for changes; `None` when it is gone.
     #[inline]
     pub(super) fn get_mut(&mut self, id: PdcId) -> Option<&mut Pdc<D>> {
         let entry = self.entries.get_mut(id.slot())?;
@@ -95,26 +96,27 @@ impl<D: Copy> Table<D> {
         entry.pdc.as_deref_mut()
     }
 
-    /// The context in a place.
+    /// Returns the context in a slot.
     #[inline]
     pub(super) fn at(&self, slot: u16) -> Option<&Pdc<D>> {
         self.entries.get(usize::from(slot))?.pdc.as_deref()
     }
 
-    /// The context in a place.
+    /// Returns the context in a slot for changes.
     #[inline]
     pub(super) fn at_mut(&mut self, slot: u16) -> Option<&mut Pdc<D>> {
         self.entries.get_mut(usize::from(slot))?.pdc.as_deref_mut()
     }
 
-    /// The context with this number on the wire.
+    /// Returns the context with this number on the wire.
     #[inline]
     pub(super) fn numbered(&self, dpdcid: u16) -> Option<&Pdc<D>> {
         self.at(self.numbering.slot(dpdcid)?)
     }
 
-    /// The place of the context with the number `dpdcid`, if it is `peer`'s and its number there is `spdcid`,
-    /// where one is given, or not yet known. Counts what does not fit.
+    /// Returns the slot of the context with the number `dpdcid`. The context must be `peer`'s, and
+    /// its number there must be `spdcid`, where one is given, or not yet known. Counts packets that
+    /// do not match.
     #[inline]
     pub(super) fn find(
         &self,
@@ -136,12 +138,12 @@ impl<D: Copy> Table<D> {
         Ok(pdc.numbers().id.slot_number())
     }
 
-    /// The living contexts.
+    /// Returns an iterator over the contexts.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Pdc<D>> {
         self.entries.iter().filter_map(|entry| entry.pdc.as_deref())
     }
 
-    /// A free place, of at most `most`; a fresh one while few have been used.
+    /// Returns a free slot, of at most `most` slots; a new one while few have been used.
     pub(super) fn vacancy(&mut self, most: u16) -> Option<u16> {
         let full = self.entries.len() >= usize::from(most);
         if self.free.len() > RESTING || full {
@@ -152,17 +154,17 @@ impl<D: Copy> Table<D> {
         Some(slot)
     }
 
-    /// The name of the next context in a place.
+    /// Returns the name of the next context in a slot.
     pub(super) fn id(&self, slot: u16) -> PdcId {
         PdcId::new(slot, self.entries[usize::from(slot)].generation)
     }
 
-    /// The number of the context in a place, and the last PSN sent from there.
+    /// Returns the number of the context in a slot, and the last PSN sent from the slot.
     pub(super) fn seat(&self, slot: u16) -> (u16, Psn) {
         (self.numbering.number(slot), self.entries[usize::from(slot)].last)
     }
 
-    /// Contexts that `peer` has open here.
+    /// Returns the number of contexts that `peer` has open here.
     pub(super) fn accepted_from(&self, peer: PeerKey) -> usize {
         self.accepted.range((peer, 0)..=(peer, u16::MAX)).count()
     }
@@ -183,7 +185,7 @@ impl<D: Copy> Table<D> {
         self.outside += usize::from(!core::mem::replace(&mut entry.outside, true));
     }
 
-    /// A random start PSN for the next context in a place.
+    /// Returns a random start PSN for the next context in a slot, far from the last PSN sent there.
     pub(super) fn start_psn(&self, slot: u16, rng: &mut Rng) -> Psn {
         let last = self.entries[usize::from(slot)].last;
         loop {
@@ -194,7 +196,8 @@ impl<D: Copy> Table<D> {
         }
     }
 
-    /// Puts a context into its place; one that its peer opened can be found by the peer's number.
+    /// Puts a context into its slot. A context that its peer opened can be found by the peer's
+    /// number.
     pub(super) fn insert(&mut self, pdc: Pdc<D>) {
         let slot = pdc.numbers().id.slot_number();
         if !pdc.life().is_initiator() {
@@ -203,7 +206,7 @@ impl<D: Copy> Table<D> {
         self.entries[usize::from(slot)].pdc = Some(Box::new(pdc));
     }
 
-    /// Takes a context out of its place, which stays taken until [`Table::release`].
+    /// Removes a context from its slot, which is not free until [`Table::release`].
     pub(super) fn remove(&mut self, slot: u16) -> Option<Box<Pdc<D>>> {
         let entry = self.entries.get_mut(usize::from(slot))?;
         let pdc = entry.pdc.take()?;
@@ -218,7 +221,7 @@ impl<D: Copy> Table<D> {
         Some(pdc)
     }
 
-    /// The place is free again; the context that was there sent PSNs before `last`.
+    /// Makes a slot free again. The context that was there sent PSNs before `last`.
     pub(super) fn release(&mut self, slot: u16, last: Psn) {
         let entry = &mut self.entries[usize::from(slot)];
         entry.last = last;
@@ -226,17 +229,19 @@ impl<D: Copy> Table<D> {
         self.free.push_back(slot);
     }
 
-    /// The place of the context that `peer` opened as `number`.
+    /// Returns the slot of the context that `peer` opened as `number`.
     pub(super) fn accepted(&self, peer: PeerKey, number: u16) -> Option<u16> {
         self.accepted.get(&(peer, number)).copied()
     }
 
-    /// Whether `peer` lately had a context of this number here that is closed, whatever its start PSN.
+    /// Returns whether a context that `peer` opened under this number recently ended here, whatever
+    /// its start PSN.
     pub(super) fn was_closed(&self, peer: PeerKey, number: u16) -> bool {
         self.remembers(peer, |&(closed, _)| closed == number)
     }
 
-    /// Whether it had one that began with `start`. Number 0 is nobody's, so unused places match nothing.
+    /// Returns whether a context that `peer` opened under this number and with `start` recently
+    /// ended. No context has number 0, so unused entries match nothing.
     pub(super) fn is_replay(&self, peer: PeerKey, number: u16, start: Psn) -> bool {
         self.remembers(peer, |closed| *closed == (number, start))
     }
@@ -245,7 +250,7 @@ impl<D: Copy> Table<D> {
         self.closed.get(&peer).is_some_and(|closed| closed.last.iter().any(which))
     }
 
-    /// Forgets which contexts `peer` had.
+    /// Forgets the ended contexts of `peer`.
     pub(super) fn forget(&mut self, peer: PeerKey) {
         self.closed.remove(&peer);
     }
@@ -286,7 +291,7 @@ mod tests {
         assert_eq!(table.vacancy(200), Some(first));
         assert_ne!(table.id(first), id);
         assert_eq!((table.len(), table.places()), (1, RESTING + 1));
-        // Where there is no room for more they need not rest.
+        // Without room for more slots a free one is reused at once.
         assert_eq!(table.vacancy(RESTING as u16 + 1), Some(1));
     }
 

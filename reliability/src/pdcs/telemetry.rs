@@ -1,4 +1,5 @@
-//! In-band telemetry: the records that switches wrote into a packet come in with it, and the acknowledgement sends them back.
+//! In-band telemetry: packets are handed in with the records that switches wrote into them, and
+//! acknowledgements echo the records.
 
 use super::Pdcs;
 use crate::base::Time;
@@ -8,8 +9,8 @@ use crate::types::{Arrival, PeerKey, RxVerdict};
 use crate::wire::{Ack, Request, Response};
 
 impl<D: Copy> Pdcs<D> {
-    /// Handles a list of senders that the packet to be handed in next carries (Dart's look-ahead). The list names peers by
-    /// their keys. A list that the receiver does not believe is counted.
+    /// Handles a list of senders that the packet to be handed in next carries (Dart's look-ahead).
+    /// The list names peers by their keys. An invalid list is ignored and counted.
     pub fn handle_sender_list(&mut self, now: Time, list: &SenderList<'_>) {
         let believed = self.shared.receiver.on_sender_list(now, list);
         self.shared.counters.rx_bad_lists += u64::from(!believed);

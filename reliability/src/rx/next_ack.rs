@@ -1,39 +1,39 @@
-//! When the next acknowledgement leaves, and about which packet.
+//! The time and the subject of the next acknowledgement.
 
 use crate::base::{Psn, Span, Time};
 use crate::config::Config;
 
-/// What is known of the next ACK before it is made. A subject is a packet that an ACK is about, by which the
+/// The state of the next ACK. The subject of an ACK is the packet that it is about, by which the
 /// peer measures a round trip.
 #[derive(Debug)]
 pub(super) struct NextAck {
     /// The newest subject; the first PSN before there was one.
     psn: Psn,
-    /// When it arrived.
+    /// The time at which the subject arrived.
     at: Time,
     retx: bool,
-    /// A packet since the last ACK was marked.
+    /// Whether a packet since the last ACK was marked.
     ce: bool,
-    /// No ACK was about the subject.
+    /// Whether no ACK was about the subject yet.
     fresh: bool,
-    /// An ACK shall leave in this round.
+    /// Whether an ACK must leave in this round.
     due: bool,
-    /// The probe to be answered.
+    /// The opaque number of the probe to answer.
     probe: Option<u16>,
-    /// Bytes received since the last ACK, small packets rounded up.
+    /// Bytes received since the last ACK. Small packets are rounded up.
     gathered: u32,
 }
 
 /// The subject of one ACK.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Subject {
-    /// The packet, unless an ACK was about it before.
+    /// The packet; `None` if an ACK was about it before.
     pub(super) psn: Option<Psn>,
-    /// It was sent again.
+    /// Whether the packet is a retransmission.
     pub(super) retx: bool,
     /// A packet since the last ACK was marked.
     pub(super) ce: bool,
-    /// When the packet or the probe arrived.
+    /// The time at which the packet or the probe arrived.
     pub(super) at: Time,
 }
 
@@ -51,13 +51,14 @@ impl NextAck {
         }
     }
 
-    /// The newest subject; the first PSN before there was one.
+    /// Returns the newest subject; the first PSN before there was one.
     #[inline]
     pub(super) const fn newest(&self) -> Psn {
         self.psn
     }
 
-    /// The ACK to come is about `psn`; of several, about the newest, or the newest marked.
+    /// Makes `psn` the subject of the next ACK. Of several packets, the subject is the newest
+    /// marked one if there is one, otherwise the newest.
     #[inline]
     pub(super) fn set_subject(&mut self, now: Time, psn: Psn, retx: bool, ce: bool) {
         if self.fresh && self.ce && !ce {
@@ -70,7 +71,7 @@ impl NextAck {
         self.retx = retx;
     }
 
-    /// Counts `bytes` received, and says how long an ACK may wait for them.
+    /// Counts `bytes` received. Returns the longest time that their ACK may be delayed.
     #[inline]
     pub(super) fn gather(&mut self, bytes: u32, config: &Config) -> Span {
         self.gathered = self.gathered.saturating_add(bytes);
@@ -78,13 +79,13 @@ impl NextAck {
         if self.gathered >= config.ack_soon() { config.ack_linger } else { config.ack_delay }
     }
 
-    /// An ACK shall leave in this round.
+    /// Makes an ACK leave in this round.
     #[inline]
     pub(super) fn request(&mut self) {
         self.due = true;
     }
 
-    /// It shall answer a probe.
+    /// Makes an ACK leave in this round that answers a probe.
     pub(super) fn answer(&mut self, now: Time, opaque: u16) {
         self.probe = Some(opaque);
         self.at = now;
@@ -96,19 +97,19 @@ impl NextAck {
         self.due
     }
 
-    /// The probe to be answered.
+    /// Returns the opaque number of the probe to answer.
     #[inline]
     pub(super) const fn probe(&self) -> Option<u16> {
         self.probe
     }
 
-    /// A packet is there that no ACK was about.
+    /// Returns whether a packet arrived that no ACK was about.
     #[inline]
     pub(super) const fn is_fresh(&self) -> bool {
         self.fresh
     }
 
-    /// Takes the subject for an ACK.
+    /// Takes the subject of an ACK that is being made.
     #[inline]
     pub(super) fn take_subject(&mut self) -> Subject {
         let fresh = core::mem::replace(&mut self.fresh, false);
@@ -117,7 +118,7 @@ impl NextAck {
         Subject { psn, retx: fresh && self.retx, ce, at: self.at }
     }
 
-    /// Everything received is acknowledged.
+    /// Records that everything received is acknowledged.
     #[inline]
     pub(super) fn on_complete(&mut self) {
         self.due = false;
@@ -143,7 +144,7 @@ mod tests {
         next.set_subject(Time(3), Psn(7), false, false);
         next.set_subject(Time(4), Psn(8), true, false);
         assert_eq!(next.take_subject(), subject(Some(Psn(8)), true, false, 4));
-        // It is taken once.
+        // A subject is taken only once.
         assert_eq!(next.take_subject(), subject(None, false, false, 4));
     }
 

@@ -11,11 +11,11 @@ use crate::wire::Response;
 struct StoredResponse {
     psn: Psn,
     response: Response,
-    /// To be sent, for the first time or again.
+    /// The response must be sent, for the first time or again.
     due: bool,
 }
 
-/// The parts, in a box of their own that is made when one of them is first needed.
+/// The parts, in a box that is allocated when one of them is first needed.
 #[derive(Debug, Default)]
 struct Parts {
     /// The responses that the peer has not cleared yet, by PSN.
@@ -28,7 +28,8 @@ struct Parts {
     telemetry: Option<Box<Hops>>,
 }
 
-/// See the module's documentation. It is one pointer, because an idle context must stay small.
+/// The parts of a receiving half that most contexts never need. It is one pointer, because an idle
+/// context must stay small.
 #[derive(Debug, Default)]
 pub(crate) struct RareRx(Option<Box<Parts>>);
 
@@ -38,7 +39,8 @@ impl RareRx {
         &mut self.0.get_or_insert_default().originals
     }
 
-    /// Returns the credit that `units` of the wire, the low bits of the sum, ask for in all.
+    /// Returns the credit in bytes that the peer asks for in all; `units` are the low bits of that
+    /// sum on the wire.
     pub(crate) fn on_demand(&mut self, units: u32) -> u64 {
         let parts = self.0.get_or_insert_default();
         let demanded = cc::credit_bytes(parts.demanded, units);
@@ -78,7 +80,7 @@ impl RareRx {
         self.responses().first().map(|stored| stored.psn)
     }
 
-    /// Keeps the response to packet `psn`, and sends it.
+    /// Stores the response to packet `psn` and sends it.
     pub(super) fn add_response(&mut self, psn: Psn, response: Response) {
         let all = &mut self.0.get_or_insert_default().responses;
         let at = all.partition_point(|stored| stored.psn.is_before(psn));
@@ -118,8 +120,8 @@ impl RareRx {
         Some((stored.psn, stored.response))
     }
 
-    /// Clears the bits of their packets in a SACK bitmap that begins at `from`: that such a packet arrived
-    /// is reported by the ACK that carries the response, and by nothing else.
+    /// Clears the bits of their packets in a SACK bitmap that begins at `from`. Only the ACK that
+    /// carries the response acknowledges such a packet.
     #[inline]
     pub(super) fn hide_responses(&self, from: Psn, mut map: u64) -> u64 {
         for stored in self.responses() {

@@ -1,9 +1,9 @@
-//! Which packets received out of order are still to be reported by SACK bits.
+//! The range of packets received out of order that SACK bits have not reported yet.
 
 use crate::base::Psn;
 
-/// The range, both ends included, in which packets lie that were received out of order and whose SACK bits
-/// were not yet sent.
+/// The range, both ends included, that holds the packets that were received out of order and whose
+/// SACK bits were not sent yet.
 #[derive(Debug, Default)]
 pub(super) struct UnreportedRange(Option<(Psn, Psn)>);
 
@@ -13,7 +13,7 @@ impl UnreportedRange {
         self.0.is_none()
     }
 
-    /// `first..=last` is to be reported.
+    /// Adds `first..=last` to the range.
     #[inline]
     pub(super) fn add(&mut self, first: Psn, last: Psn) {
         self.0 = Some(match self.0 {
@@ -25,9 +25,9 @@ impl UnreportedRange {
         });
     }
 
-    /// Where the next SACK window begins when `cack` is acknowledged; takes what it describes off the
-    /// range. A window that holds the whole range reaches as far back as it can, so that a lost ACK is
-    /// made good.
+    /// Returns the first PSN of the next SACK window when `cack` is acknowledged, and removes what
+    /// the window describes from the range. A window that holds the whole range reaches as far back
+    /// as possible, to make up for a lost ACK.
     #[inline]
     pub(super) fn next_window(&mut self, cack: Psn) -> Psn {
         let floor = cack.plus(1);
@@ -44,10 +44,11 @@ impl UnreportedRange {
         low
     }
 
-    /// STrack section 3.3.1: the bitmap from the expected PSN on is cut into segments of what a SACK
-    /// holds, and the one is shown in which the lowest packet lies that arrived since the last SACK: the
-    /// sender's timer runs from the lowest packet not acknowledged. One SACK at a time; segments follow
-    /// each other as packets come.
+    /// Returns the first PSN of the SACK segment to report, as in STrack section 3.3.1. The bitmap
+    /// from the expected PSN on is cut into segments of the size of a SACK. The reported segment
+    /// holds the lowest packet that arrived since the last SACK, because the sender's timer runs
+    /// from the lowest packet not acknowledged. One SACK is sent at a time; further segments follow
+    /// as packets arrive.
     pub(super) fn lowest_segment(&mut self, cack: Psn) -> Psn {
         let expected = cack.plus(1);
         let Some((lowest, _)) = self.0.take() else { return expected };

@@ -1,32 +1,33 @@
-//! Which packets arrived: the oldest missing one, and what is ahead of it.
+//! The receive window: the oldest missing packet and the packets that arrived ahead of it.
 
 use super::unreported::UnreportedRange;
 use crate::base::Psn;
 use crate::bitmap::Bitmap;
 
-/// The PSNs received.
+/// The PSNs that were received.
 #[derive(Debug)]
 pub(crate) struct Window {
     /// The oldest PSN not received.
     base: Psn,
     /// One past the newest PSN received, never before `base`.
     end: Psn,
-    /// There is something to know only while packets are missing before others.
+    /// The map of the packets ahead; only present while packets are missing before others.
     holes: Option<Holes>,
 }
 
-/// What is known of packets received ahead of a missing one. Kept apart, and lent by a pool, because most
-/// contexts have no holes most of the time.
+/// The map of packets received ahead of a missing one. It is separate and borrowed from a pool,
+/// because most contexts have no holes most of the time.
 #[derive(Debug)]
 pub(crate) struct Holes(Box<AheadPsns>);
 
 #[derive(Debug)]
 struct AheadPsns {
-    /// Packets received at or after the window's base (`ooo_count`); not zero while lent.
+    /// The number of packets received at or after the window's base (`ooo_count`); not zero while
+    /// borrowed.
     count: u16,
-    /// Which.
+    /// Their bits.
     bits: Bitmap,
-    /// Those whose SACK bits were not yet sent.
+    /// The packets whose SACK bits were not sent yet.
     unreported: UnreportedRange,
     /// The newest packet with AR that has a hole before it.
     asked_behind: Option<Psn>,
@@ -38,7 +39,7 @@ impl Holes {
         Self(Box::new(AheadPsns { count: 0, bits: Bitmap::new(), unreported, asked_behind: None }))
     }
 
-    /// As if it had never been lent; its bits are clear already when all holes closed.
+    /// Resets the map to its initial state. Its bits are clear already when all holes have closed.
     fn reset(&mut self) {
         self.0.count = 0;
         self.0.unreported = UnreportedRange::default();
@@ -47,7 +48,8 @@ impl Holes {
 }
 
 impl AheadPsns {
-    /// `count` packets from `first` on arrived, none of them before; `ask` when the sender wants to know at once of the last.
+    /// Adds `count` packets from `first` on, none of which arrived before; `ask` when the sender
+    /// wants a prompt acknowledgement of the last.
     #[inline(never)]
     fn extend(&mut self, first: Psn, count: u16, ask: bool) {
         let last = first.plus(u32::from(count) - 1);
@@ -67,31 +69,32 @@ impl Window {
         Self { base: start, end: start, holes: None }
     }
 
-    /// The oldest PSN not received.
+    /// Returns the oldest PSN not received.
     #[inline]
     pub(crate) const fn base(&self) -> Psn {
         self.base
     }
 
-    /// One past the newest PSN received.
+    /// Returns one past the newest PSN received.
     #[inline]
     pub(crate) const fn end(&self) -> Psn {
         self.end
     }
 
-    /// Packets received out of order.
+    /// Returns the number of packets received out of order.
     #[inline]
     pub(crate) fn ahead(&self) -> u16 {
         self.holes.as_ref().map_or(0, |holes| holes.0.count)
     }
 
-    /// Whether nothing is missing before what arrived.
+    /// Returns whether no packet is missing before one that arrived.
     #[inline]
     pub(super) const fn is_whole(&self) -> bool {
         self.holes.is_none()
     }
 
-    /// Takes in the `count` packets with which it goes on at its end; `ask` when the sender wants to know at once of the last.
+    /// Adds the `count` packets that follow the newest one; `ask` when the sender wants a prompt
+    /// acknowledgement of the last.
     #[inline]
     pub(super) fn extend(&mut self, count: u16, ask: bool) {
         let first = self.end;
@@ -102,14 +105,15 @@ impl Window {
         }
     }
 
-    /// Whether `psn`, not before `base`, was received.
+    /// Returns whether `psn`, which is not before `base`, was received.
     #[inline]
     pub(super) fn has(&self, psn: Psn) -> bool {
         self.holes.as_ref().is_some_and(|holes| holes.0.bits.get(psn))
     }
 
-    /// Takes in `psn`, which was not yet received; `ask` when its sender wants to know at once. Whether the
-    /// sender should know at once of a hole: one opened, or closed before a packet that asked.
+    /// Adds `psn`, which was not received before; `ask` when its sender wants a prompt
+    /// acknowledgement. Returns whether a hole makes an acknowledgement due at once: one opened, or
+    /// one closed before a packet that asked.
     #[inline]
     pub(super) fn insert(&mut self, psn: Psn, ask: bool, pool: &mut Vec<Holes>) -> bool {
         let prompt = if psn == self.base {
@@ -131,7 +135,8 @@ impl Window {
         ahead.count == 1
     }
 
-    /// `base` moved by one; go on over what arrived earlier.
+    /// Moves `base` over packets that arrived earlier. Returns whether a hole closed before a
+    /// packet that asked.
     #[inline]
     fn advance(&mut self, pool: &mut Vec<Holes>) -> bool {
         let Some(holes) = &mut self.holes else { return false };
@@ -151,7 +156,7 @@ impl Window {
         answered
     }
 
-    /// What arrived of the 64 packets from `from` on; bits beyond the window are clear.
+    /// Returns which of the 64 packets from `from` on arrived; bits beyond the window are clear.
     #[inline]
     pub(super) fn map(&self, from: Psn) -> u64 {
         let below = self.base.distance(from);
@@ -165,19 +170,20 @@ impl Window {
         map
     }
 
-    /// What is still to be reported of packets received out of order; nothing where there are none.
+    /// Returns the range of packets received out of order that is not reported yet; `None` without
+    /// such packets.
     #[inline]
     pub(super) fn unreported_mut(&mut self) -> Option<&mut UnreportedRange> {
         self.holes.as_mut().map(|holes| &mut holes.0.unreported)
     }
 
-    /// Whether nothing received out of order is still to be reported.
+    /// Returns whether all packets received out of order are reported.
     #[inline]
     pub(super) fn is_reported(&self) -> bool {
         self.holes.as_ref().is_none_or(|holes| holes.0.unreported.is_empty())
     }
 
-    /// Gives back what it borrowed; nothing may be received any more.
+    /// Returns the map to `pool`. No packet may be received afterwards.
     pub(super) fn give_back(&mut self, pool: &mut Vec<Holes>) {
         if let Some(mut holes) = self.holes.take() {
             holes.0.bits.clear();
@@ -187,7 +193,7 @@ impl Window {
     }
 }
 
-/// The lowest `n` of 64 bits.
+/// Returns a word with the lowest `n` of 64 bits set.
 const fn ones(n: i32) -> u64 {
     match n {
         ..=0 => 0,
@@ -220,7 +226,7 @@ mod tests {
         assert!(!window.insert(at(4), false, &mut pool));
         assert_eq!((window.base(), window.ahead(), pool.len()), (at(6), 0, 1));
         assert_eq!(window.map(at(0)), 0b11_1111);
-        // What lies far below is all there.
+        // Packets far below the base all count as received.
         assert_eq!(window.map(at(0).minus(100)), u64::MAX);
     }
 
@@ -241,7 +247,7 @@ mod tests {
     #[test]
     fn what_was_borrowed_is_given_back_as_new() {
         let (mut window, mut pool) = (Window::new(Psn(0)), Vec::new());
-        // All holes close before anything was reported.
+        // First, all holes close before anything was reported.
         window.insert(Psn(1), true, &mut pool);
         window.insert(Psn(0), false, &mut pool);
         assert_eq!(pool.len(), 1);
@@ -249,7 +255,7 @@ mod tests {
         let range = window.unreported_mut().expect("holes");
         assert_eq!((range.next_window(Psn(1)), range.is_empty()), (Psn(237), true));
         window.give_back(&mut pool);
-        // Or nothing may be received any more.
+        // Then, a window with holes is discarded.
         let mut window = Window::new(Psn(0));
         window.insert(Psn(7), true, &mut pool);
         window.give_back(&mut pool);

@@ -1,4 +1,4 @@
-//! Acknowledgements: what the peer has, and what follows from it.
+//! The handling of acknowledgements in a sending half.
 
 use super::overtaken::{OvertakenPackets, PathOrder};
 use super::recovery::{OutstandingPackets, reordering};
@@ -13,40 +13,40 @@ use crate::shared::Shared;
 use crate::types::{Event, PdcId};
 use crate::wire::{Ack, AckExt, CcState, DartState, NsccState, Response};
 
-/// How many PSNs before the oldest outstanding packet a late ACK may end and still mean something.
+/// PSNs that a late ACK may end before the oldest outstanding packet and still be valid.
 const LATE: i32 = 2 * 4096;
 
-/// An ACK, taken apart.
+/// The facts that an ACK carries.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AckFacts<'a> {
     cack: Psn,
-    /// The packet it is about; absent in the answer to a probe.
+    /// The packet that the ACK is about; `None` in the answer to a probe.
     ack_psn: Option<Psn>,
     probe: Option<u16>,
     sack_base: Psn,
     sack_map: u64,
     mpr: u8,
     state: Option<NsccState>,
-    /// Packets out of order, if the peer counts them.
+    /// Packets received out of order, if the peer counts them.
     ooo: Option<u16>,
-    /// The low bits of the credit granted in all.
+    /// The low bits of the sum of all credit granted, in units of the wire.
     credit: Option<u32>,
-    /// What is said of the peer's line: of how many, and which part.
+    /// The peer's line: the number of its senders, and this flow's share.
     share: Option<(u16, u16)>,
     ce: bool,
     retx: bool,
     response: Option<&'a Response>,
-    /// What switches wrote into the packet it is about.
+    /// The records that switches wrote into the packet that the ACK is about.
     telemetry: &'a cc::Hops,
 }
 
-/// Whether an ACK can be believed.
+/// The validity of an ACK.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
     Credible,
-    /// Too old to mean anything.
+    /// The ACK is too old to mean anything.
     Stale,
-    /// Acknowledges what was never sent.
+    /// The ACK acknowledges a packet that was never sent.
     Impossible,
 }
 
@@ -83,7 +83,7 @@ impl<'a> AckFacts<'a> {
             sack_map,
             mpr,
             state,
-            // Not computed.
+            // This value means that the peer does not count.
             ooo: ooo.filter(|&count| count != u16::MAX),
             credit,
             share,
@@ -94,13 +94,13 @@ impl<'a> AckFacts<'a> {
         }
     }
 
-    /// Whether it carries a response.
+    /// Returns whether the ACK carries a response.
     #[inline]
     pub(crate) const fn is_answer(&self) -> bool {
         self.response.is_some()
     }
 
-    /// Whether it fits what was sent; nothing changes.
+    /// Checks the ACK against the packets that were sent, without changing anything.
     #[inline]
     pub(crate) fn check<D: Copy>(&self, ring: &Ring<D>) -> Verdict {
         let sent = |psn: Psn| psn.is_before(ring.next());
@@ -114,9 +114,9 @@ impl<'a> AckFacts<'a> {
         if self.cack.distance(ring.base()) < -LATE { Verdict::Stale } else { Verdict::Credible }
     }
 
-    /// The round trip from `sent_at` to `now` without the peer's service time and with it. The former is
-    /// what congestion control can use; an ACK without NSCC's state has but the latter, good enough for
-    /// a timer. `None` when the service time makes no sense.
+    /// Returns the round trip from `sent_at` to `now`, without and with the peer's service time.
+    /// Congestion control can only use the former. An ACK without NSCC's state has only the latter,
+    /// which is good enough for a timer. Returns `None` when the service time is not plausible.
     #[inline]
     fn round_trip(&self, sent_at: Time, now: Time) -> Option<RoundTrip> {
         let whole = now.since(sent_at);
@@ -126,10 +126,10 @@ impl<'a> AckFacts<'a> {
     }
 }
 
-/// A round trip.
+/// A measured round-trip time.
 #[derive(Clone, Copy, Debug)]
 struct RoundTrip {
-    /// Without the peer's service time, if that is known.
+    /// The time without the peer's service time, if that is known.
     net: Option<Span>,
     whole: Span,
 }
@@ -137,20 +137,20 @@ struct RoundTrip {
 /// The packets that one ACK newly acknowledged.
 #[derive(Debug, Default)]
 pub(crate) struct AckGain {
-    /// Nominal bytes.
+    /// Nominal bytes of the packets.
     pub(crate) bytes: u32,
     pub(crate) packets: u16,
-    /// A round trip ended with it.
+    /// Whether a round ended with the ACK.
     pub(crate) round_end: bool,
-    /// The path of the probe that it answers.
+    /// The path of the probe that the ACK answers.
     pub(crate) open_path: Option<u16>,
-    /// The path of the packet that it says was marked.
+    /// The path of the packet that the ACK reports as marked.
     pub(crate) marked: Option<u16>,
-    /// The path already reported as good.
+    /// The path that was last reported to the selector as good.
     credited: Option<u16>,
 }
 
-/// Acts on a credible ACK of the sending half `tx` of context `id`; what it acknowledged.
+/// Handles a valid ACK for the sending half `tx` of context `id`. Returns what it acknowledged.
 #[inline]
 pub(crate) fn on_ack<D: Copy>(
     tx: &mut Tx<D>,
@@ -165,7 +165,7 @@ pub(crate) fn on_ack<D: Copy>(
     one.gain
 }
 
-/// One ACK while it is acted upon.
+/// The state while one ACK is handled.
 struct Acknowledgement<'a, D> {
     tx: &'a mut Tx<D>,
     now: Time,
@@ -223,7 +223,7 @@ impl<D: Copy> Acknowledgement<'_, D> {
             self.tx.ring.open_window(ack.cack.plus(window));
         }
 
-        // A probe overtakes what waits in queues, so it says nothing about how long data take.
+        // A probe overtakes the data in queues, so its round trip does not show how long data take.
         if let Some(trip) = trip
             && (!probed || !self.tx.rtt.is_measured())
         {
@@ -259,8 +259,8 @@ impl<D: Copy> Acknowledgement<'_, D> {
                 bytes: self.gain.bytes,
                 packets: self.gain.packets,
                 ecn: ack.ce,
-                // A mark makes the peer acknowledge at once, so that every marked packet is the
-                // subject of an ACK, unless several came in one batch.
+                // A mark makes the peer acknowledge at once, so every marked packet is the subject
+                // of an ACK, unless several arrived in one batch.
                 marked: u16::from(ack.ce && live).min(self.gain.packets),
                 rtt,
                 delivered: about
@@ -306,7 +306,8 @@ impl<D: Copy> Acknowledgement<'_, D> {
         }
     }
 
-    /// The round-trip time of the packet the ACK is about, where it is known which transmission of it that was.
+    /// Returns the round-trip time of the packet that the ACK is about, if the ACK can only be
+    /// about the last transmission.
     #[inline]
     fn sample(&self) -> Option<RoundTrip> {
         let ring = &self.tx.ring;
@@ -321,7 +322,7 @@ impl<D: Copy> Acknowledgement<'_, D> {
 
     // What the peer has.
 
-    /// One packet got its non-default response.
+    /// Handles that the peer answered the packet at `at` with a response of its own.
     fn take_response(&mut self, at: usize, response: &Response) {
         if self.tx.ring.slot(at).is_acked() {
             return;
@@ -334,7 +335,7 @@ impl<D: Copy> Acknowledgement<'_, D> {
         self.tx.rare_mut().clear.send_by(when, psn, self.timers);
     }
 
-    /// Everything up to the cumulative acknowledgement.
+    /// Takes everything up to the cumulative acknowledgement.
     #[inline]
     fn take_cumulative(&mut self) {
         while !self.tx.ring.is_empty() && !self.tx.ring.base().is_after(self.ack.cack) {
@@ -349,7 +350,7 @@ impl<D: Copy> Acknowledgement<'_, D> {
         }
     }
 
-    /// The peer has the oldest `count` packets, that left as a run and had no fate yet.
+    /// Takes the oldest `count` packets, which left as a run and are in flight.
     #[inline]
     fn take_oldest(&mut self, count: usize) {
         let slot = self.tx.ring.slot(0);
@@ -362,8 +363,8 @@ impl<D: Copy> Acknowledgement<'_, D> {
         self.shared.events.push_back(Event::Acked { id: self.id, desc, count });
     }
 
-    /// Packets the peer has although earlier ones are missing: the SACK bitmap, and the packet the
-    /// ACK is about.
+    /// Takes the packets that the peer has although earlier ones are missing: those of the SACK
+    /// bitmap, and the packet that the ACK is about.
     #[inline]
     fn take_sack(&mut self) {
         let mut map = self.ack.sack_map;
@@ -381,7 +382,7 @@ impl<D: Copy> Acknowledgement<'_, D> {
         }
     }
 
-    /// The peer has the packet at `at` and answered it with the default response.
+    /// Takes the packet at `at`, which the peer answered with the default response.
     #[inline]
     fn take_default(&mut self, at: usize) {
         if !self.tx.ring.slot(at).is_acked() {
@@ -390,8 +391,9 @@ impl<D: Copy> Acknowledgement<'_, D> {
         }
     }
 
-    /// The peer has the packet at `at`, which it had not before. `marked` says that its path, or another
-    /// one the ACK covers, is congested: then no path is called good.
+    /// Takes the packet at `at` unless it was acknowledged before, and returns its descriptor.
+    /// `marked` means that its path, or another one that the ACK covers, is congested, so that no
+    /// path is reported as good.
     #[inline]
     fn take(&mut self, at: usize, marked: bool) -> D {
         let (tx, groups) = (&mut *self.tx, &mut self.shared.groups);
@@ -404,7 +406,7 @@ impl<D: Copy> Acknowledgement<'_, D> {
         desc
     }
 
-    /// The peer has so many nominal bytes and packets more, that came by `path`.
+    /// Counts nominal bytes and packets that newly arrived by `path`.
     #[inline]
     fn count(&mut self, (bytes, packets): (u32, u16), path: u16, marked: bool) {
         self.tx.flow.add_delivered(bytes, &mut self.shared.groups);
@@ -418,8 +420,8 @@ impl<D: Copy> Acknowledgement<'_, D> {
 
     // What follows from it.
 
-    /// The peer took something: the clocks that count its silence start again, and if that was the `oldest`
-    /// packet, the one that counts how long the next one waits.
+    /// Restarts the timers of the peer's silence, because it acknowledged something. If that was
+    /// the `oldest` packet, also the time without progress.
     #[inline]
     fn on_progress(&mut self, oldest: bool) {
         let tx = &mut *self.tx;
@@ -435,7 +437,7 @@ impl<D: Copy> Acknowledgement<'_, D> {
         self.timers.set(Timer::Probe, self.now + tx.probe_interval(self.shared));
     }
 
-    /// Whether a round ends with this ACK, which is about a packet that was as `about`.
+    /// Returns whether a round ends with this ACK. The packet that the ACK is about was as `about`.
     #[inline]
     fn round_ends(&mut self, about: Option<&Slot<D>>) -> bool {
         let (base, next) = (self.tx.ring.base(), self.tx.ring.next());
@@ -443,27 +445,28 @@ impl<D: Copy> Acknowledgement<'_, D> {
         self.tx.flow.round_ends(base, next, delivered, &mut self.shared.groups)
     }
 
-    /// Nominal bytes the context delivered since `slot` was last sent.
+    /// Returns the nominal bytes that the congestion-control context delivered since `slot` was
+    /// last sent.
     #[inline]
     fn delivered_since(&self, slot: &Slot<D>) -> u32 {
         self.tx.flow.total_delivered(&self.shared.groups).wrapping_sub(slot.delivered)
     }
 
-    /// Congestion control lives on what switches write, and nothing of it came.
+    /// Returns whether congestion control needs telemetry of switches and none arrived.
     #[cold]
     fn is_untold(&self) -> bool {
         self.tx.flow.metrics(&self.shared.groups).ungranted
     }
 
-    /// Reports, once, that the peer's receiver works in another mode than the congestion control here
-    /// lives on. What is missing is made up for: credit by a plain window (the algorithm's doing), the
-    /// service time by doing without round-trip samples.
+    /// Reports, once, that the peer's receiver works in another mode than the congestion control
+    /// here needs. The algorithm replaces missing credit by a plain window. Without service times
+    /// there are no round-trip samples for congestion control.
     #[inline]
     fn compare_modes(&mut self) {
         let other = if self.shared.config.tells_backlog() {
             self.tx.flow.metrics(&self.shared.groups).ungranted
         } else {
-            // Marked and without state it is a congestion notification.
+            // A marked ACK without state is a congestion notification.
             let silent = self.ack.state.is_none() && !self.ack.ce;
             silent || self.shared.config.acks.telemetry && self.is_untold()
         };
@@ -475,8 +478,8 @@ impl<D: Copy> Acknowledgement<'_, D> {
 
     // What is lost.
 
-    /// With more packets out of order than spraying explains, the oldest window's worth of what is missing
-    /// is lost.
+    /// Takes the oldest missing packets, up to a window, for lost if more packets are out of order
+    /// than spraying explains.
     #[inline]
     fn recover(&mut self, ooo: u16) {
         let (tx, shared) = (&mut *self.tx, &mut *self.shared);
@@ -486,7 +489,7 @@ impl<D: Copy> Acknowledgement<'_, D> {
         let ring = &tx.ring;
         let outstanding =
             OutstandingPackets { base: ring.base(), top: ring.top(), next: ring.next() };
-        // Windows are bytes; what is missing says how long packets are now.
+        // Windows are in bytes; the oldest missing packet shows the current length of packets.
         let size = ring.oldest().map_or(nominal(shared.config.mtu), Slot::nominal);
         let most = shared.config.max_window_packets;
         if !tx.recovery.goes_on(outstanding.base) {
@@ -494,7 +497,8 @@ impl<D: Copy> Acknowledgement<'_, D> {
             let max_cwnd = tx.flow.metrics(&shared.groups).max_cwnd;
             let most = max_cwnd.unwrap_or(u64::MAX) / u64::from(size);
             let explained = reordering(window, most, shared.paths, &shared.config);
-            // Nor does it tell anything while the oldest packet, for which they wait, is on its way again.
+            // The count is also no sign of loss while the oldest packet, which the others wait for,
+            // is being retransmitted.
             let repaired = tx.ring.oldest().is_some_and(|oldest| oldest.tries > 0);
             if u32::from(ooo) < explained || tx.ring.queued() > 0 || repaired {
                 return;
@@ -512,7 +516,7 @@ impl<D: Copy> Acknowledgement<'_, D> {
         }
     }
 
-    /// What later packets overtook on its own path is lost.
+    /// Takes packets for lost that several later packets on the same path overtook.
     #[inline]
     fn sweep_overtaken(&mut self) {
         let order = self.tx.rare.as_ref().map_or_else(PathOrder::default, |rare| rare.order);
@@ -527,14 +531,14 @@ impl<D: Copy> Acknowledgement<'_, D> {
         );
     }
 
-    /// A round trip without queues.
+    /// Returns the round-trip time without queues.
     #[inline]
     fn unloaded(&self) -> Span {
         self.tx.rtt.unloaded(self.tx.flow.metrics(&self.shared.groups).base_rtt)
     }
 
-    /// The oldest packet left more than a round trip before `slot`, which arrived. That queued behind it,
-    /// so it is probably lost, and others with it.
+    /// Returns whether the oldest packet left more than an unloaded round trip before `slot`, which
+    /// arrived. It is then probably lost, and others with it, because `slot` queued behind it.
     fn overtook(&self, slot: &Slot<D>) -> bool {
         self.tx.ring.oldest().is_some_and(|oldest| {
             let apart = slot.sent_at.since(oldest.sent_at);
@@ -542,24 +546,26 @@ impl<D: Copy> Acknowledgement<'_, D> {
         })
     }
 
-    /// The answer to a probe. The probe overtook the queues, so only what cannot be in them any more is
-    /// lost if it did not arrive: what left as long before the probe as a round trip may take, or an
-    /// unloaded round trip, for paths differ, before a packet that did arrive.
+    /// Handles the answer to a probe. The probe overtook the queues, so only packets that cannot be
+    /// in them any more are lost if they did not arrive. Such a packet left before the probe by as
+    /// long as a round trip may take. Or it left before a packet that did arrive by an unloaded
+    /// round trip, because paths differ.
     ///
-    /// That is said where it is known what arrived: in the 64 packets that the answer shows, or everywhere if
-    /// as many are acknowledged as the peer has received out of order. Everywhere includes the tail, which no
-    /// bitmap shows: nothing comes after it, and counted as in flight it would keep all else from being
-    /// sent again (STrack section 3.3.2 subtracts what is lost from the bytes in flight).
+    /// Only packets whose arrival is known are judged: the 64 that the answer shows, or all if as
+    /// many are acknowledged as the peer has received out of order. All includes the tail, which no
+    /// bitmap shows because nothing comes after it. Counted as in flight, it would keep all else
+    /// from being retransmitted (STrack section 3.3.2 subtracts lost packets from the bytes in
+    /// flight).
     fn sweep_probed(&mut self, sent_at: Time) {
         let unloaded = self.unloaded();
         let (tx, ack) = (&mut *self.tx, self.ack);
         let arrived = tx.ring.iter().filter(|slot| slot.is_acked());
         let known = arrived.clone().count();
-        // Of a packet sent twice one does not know which of them arrived.
+        // It is not known which transmission of a retransmitted packet arrived.
         let newest = arrived.filter(|slot| slot.tries == 0).map(|slot| slot.sent_at).max();
         let newest = newest.max(tx.rare.as_ref().map(|rare| rare.arrived)).unwrap_or(Time::ZERO);
-        // Nothing else arrived since the timer asked (STrack algorithm 1 line 13): the queues are not full
-        // of this flow's packets.
+        // Nothing else arrived since the timer made the sender probe (STrack algorithm 1 line 13),
+        // so the queues are not full of this flow's packets.
         let silent = tx.prober.unanswered() > 0;
         let trip = if silent { tx.rtt.mean() } else { tx.rtt.longest() };
         let late = sent_at - trip;
@@ -573,7 +579,7 @@ impl<D: Copy> Acknowledgement<'_, D> {
         if all {
             tx.rare_mut().probe.retire();
             tx.prober.start_over();
-            // More than a window may have been lost, so what is sent again has to keep to the window.
+            // More than a window may be lost, so retransmissions have to keep to the window.
             tx.recovery.stop();
         }
         let (now, config) = (self.now, self.shared.config.clone());
@@ -587,8 +593,9 @@ impl<D: Copy> Acknowledgement<'_, D> {
     }
 }
 
-/// A sample, unless the peer claims to have taken longer than it all took: its clock stood still while
-/// the packet waited, or it lies. A round trip of nothing would make every other one seem congested.
+/// Returns the round-trip time without the service time, or `None` if the service time is not
+/// shorter than the whole: the peer's clock stood still while the packet waited, or the peer lies.
+/// A round trip of zero would make every other one seem congested.
 #[inline]
 fn without_service(elapsed: Span, service: Span) -> Option<Span> {
     (elapsed > service).then(|| elapsed.saturating_sub(service))

@@ -1,5 +1,5 @@
-//! Between a sending half and those around it: whom to wake, what the congestion control learns and wants
-//! done, credit, Clear Commands.
+//! The interface of a sending half: waking the engine, events and actions of congestion control,
+//! credit, and Clear Commands.
 
 use super::{LossEvent, Tx, nominal};
 use crate::base::{Psn, Span, Time};
@@ -10,8 +10,8 @@ use crate::shared::Shared;
 use crate::types::{Event, PdcId};
 
 impl<D: Copy> Tx<D> {
-    /// Notifies the engine, once, that something may be sent. A flow that must wait for room in a shared
-    /// context gets in line. True when it knows.
+    /// Notifies the engine, once, that a packet may be sent. A flow that must wait for room in a
+    /// shared context is queued there. Returns whether the engine has been notified.
     #[inline]
     pub(crate) fn wake(&mut self, now: Time, id: PdcId, shared: &mut Shared<D>) -> bool {
         if self.ready.is_reported() {
@@ -29,7 +29,7 @@ impl<D: Copy> Tx<D> {
         self.ready.is_reported()
     }
 
-    /// Gets in line for room in the shared context, if that is where the flow is and it wants to send.
+    /// Queues the flow for room in its shared context, if it has one and has a packet to send.
     #[inline]
     pub(crate) fn line_up(&mut self, id: PdcId, shared: &mut Shared<D>) {
         if self.ready.is_in_line() || self.wants() == 0 {
@@ -40,13 +40,13 @@ impl<D: Copy> Tx<D> {
         }
     }
 
-    /// Nominal bytes of the packet it would send; zero for none.
+    /// Returns the nominal bytes of the packet that the flow would send next; zero for none.
     #[inline]
     pub(crate) fn wants(&self) -> u32 {
         if self.ring.queued() == 0 { self.ready.wanted() } else { self.ring.queued_nominal() }
     }
 
-    /// When something may be sent that must wait now; [`Timer::Departure`].
+    /// Returns when a packet that must wait now may be sent; [`Timer::Departure`].
     #[inline]
     pub(crate) fn departure_at(&self, now: Time, shared: &Shared<D>) -> Time {
         if self.ready.is_reported() || self.ring.queued() == 0 && self.ready.wanted() == 0 {
@@ -59,8 +59,8 @@ impl<D: Copy> Tx<D> {
         after(pause).min(after(pace)).min(after(budget.not_before))
     }
 
-    /// When a peer that does not answer the oldest packet, or does not open its window for the first, is
-    /// given up; [`Timer::Progress`].
+    /// Returns when a peer is given up that does not acknowledge the oldest packet, or does not
+    /// open its window for the first; [`Timer::Progress`].
     #[inline]
     pub(crate) fn progress_deadline(&self, connected: bool, config: &Config) -> Time {
         if self.ring.is_empty() && !self.is_shut_out() {
@@ -70,19 +70,20 @@ impl<D: Copy> Tx<D> {
         self.loss_timer.deadline(connected, longer, config)
     }
 
-    /// For how long the oldest packet has waited for an answer.
+    /// Returns how long the oldest packet has waited for an answer.
     pub(crate) fn waited(&self, now: Time) -> Span {
         self.loss_timer.waited(now)
     }
 
-    /// Nobody was here to listen for `absent`, until now.
+    /// Excludes the last `absent`, in which this process did not run, from the time without
+    /// progress.
     pub(crate) fn excuse(&mut self, now: Time, absent: Span) {
         self.loss_timer.excuse(now, absent);
     }
 
     // Congestion control.
 
-    /// The congestion control learns something, and gets done what it wants.
+    /// Passes feedback to the congestion control and runs its actions.
     #[inline]
     pub(crate) fn on_feedback(
         &mut self,
@@ -94,7 +95,7 @@ impl<D: Copy> Tx<D> {
         self.run_actions(feedback.now, timers, shared);
     }
 
-    /// The congestion control learns what happened to the traffic.
+    /// Passes an event of the traffic to the congestion control and runs its actions.
     pub(crate) fn on_event(
         &mut self,
         now: Time,
@@ -106,7 +107,7 @@ impl<D: Copy> Tx<D> {
         self.run_actions(now, timers, shared);
     }
 
-    /// The congestion control's time has come; [`Timer::Congestion`].
+    /// Runs the congestion control's timer, which is due; [`Timer::Congestion`].
     pub(crate) fn on_congestion_timer(
         &mut self,
         now: Time,
@@ -117,12 +118,12 @@ impl<D: Copy> Tx<D> {
         self.run_actions(now, timers, shared);
     }
 
-    /// What the congestion control wants done besides.
+    /// Runs the actions that the congestion control requests.
     #[inline]
     fn run_actions(&mut self, now: Time, timers: &mut Deadlines, shared: &mut Shared<D>) {
         while let Some(action) = self.flow.poll_action(now, &mut shared.groups) {
             match action {
-                // Never two: one that is out already answers the question.
+                // A probe measures for data in flight; without any there is nothing to ask.
                 cc::SenderAction::Probe if self.ring.is_empty() => {}
                 cc::SenderAction::Probe => {
                     self.prober.measure();
@@ -145,8 +146,8 @@ impl<D: Copy> Tx<D> {
         }
     }
 
-    /// A control packet says something to the congestion control: a grant, or (`Kind::Notified`) that a
-    /// packet of this flow was marked.
+    /// Passes a control packet's information to the congestion control: a grant, or
+    /// (`Kind::Notified`) that a packet of this flow was marked.
     pub(crate) fn on_control(
         &mut self,
         now: Time,
@@ -169,8 +170,9 @@ impl<D: Copy> Tx<D> {
 
     // Credit.
 
-    /// Nominal bytes that wait to be sent, where anybody asks: those not yet sent as the engine reported
-    /// last, and those to be sent again, counted as whole packets.
+    /// Returns the nominal bytes that wait to be sent, if congestion control uses them: those not
+    /// yet sent as the engine reported last, and those to be retransmitted, counted as whole
+    /// packets.
     #[inline]
     pub(super) fn backlog(&self, shared: &Shared<D>) -> u64 {
         let Some(rare) = self.rare.as_ref().filter(|_| shared.config.tells_backlog()) else {
@@ -180,8 +182,8 @@ impl<D: Copy> Tx<D> {
         rare.credit.backlog() + again
     }
 
-    /// The engine wants to send a packet and what is behind it, `waiting` bytes, or again what is queued,
-    /// and may not. If credit is what is missing, the congestion control learns it.
+    /// Informs the congestion control if missing credit blocks a packet: a new one and those behind
+    /// it, `waiting` bytes, or one to be retransmitted.
     #[inline]
     pub(crate) fn on_blocked(
         &mut self,
@@ -203,7 +205,7 @@ impl<D: Copy> Tx<D> {
         }
     }
 
-    /// Whether a packet without data waits to be sent: a probe or a request for credit.
+    /// Returns whether a packet without data waits to be sent: a probe or a credit request.
     #[inline]
     pub(crate) fn is_control_due(&self) -> bool {
         self.prober.is_due() || self.rare.as_ref().is_some_and(|rare| rare.credit.is_requested())
@@ -211,18 +213,18 @@ impl<D: Copy> Tx<D> {
 
     // Guaranteed delivery.
 
-    /// The peer asks for a Clear Command.
+    /// Handles the peer's request for a Clear Command.
     pub(crate) fn on_clear_request(&mut self, now: Time, timers: &mut Deadlines, config: &Config) {
         let (psn, rto) = (self.ring.base().minus(1), self.loss_timer.rto(&self.rtt, config));
         self.rare_mut().clear.on_request(now, psn, rto, timers);
     }
 
-    /// The newest copy of the newest probe leaves by `path`.
+    /// Records that the newest copy of the newest probe leaves on `path`.
     pub(crate) fn probe_went_by(&mut self, path: u16) {
         self.rare_mut().probe.went_by(path);
     }
 
-    /// The next packet without data to send, if one is due.
+    /// Returns the next packet without data to send, if one is due.
     #[inline]
     pub(crate) fn next_control(
         &mut self,
@@ -233,7 +235,7 @@ impl<D: Copy> Tx<D> {
         if timers.is_due(Timer::Clear, now) {
             timers.stop(Timer::Clear);
             if self.is_shut_out() {
-                // Repeated while the peer's window is shut.
+                // The command is repeated while the peer's window is closed.
                 timers.set(Timer::Clear, now + self.loss_timer.rto(&self.rtt, config));
             }
             let clear = self.ring.base().minus(1);
@@ -258,10 +260,10 @@ impl<D: Copy> Tx<D> {
 /// A packet without data that a sending half sends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum TxControl {
-    /// Responses up to this PSN arrived.
+    /// A Clear Command: responses up to this PSN arrived.
     Clear(Psn),
-    /// What arrived? The opaque number of the question.
+    /// A probe with this opaque number.
     Probe(u16),
-    /// So much credit is wanted in all.
+    /// A request for this much credit in all, in bytes.
     CreditRequest(u64),
 }

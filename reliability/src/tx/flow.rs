@@ -1,27 +1,29 @@
-//! A sending half's place in its congestion-control context: what it has in flight there and what was
-//! delivered, the budget, the pacer.
+//! The part of a sending half in its congestion-control context: the bytes in flight and delivered,
+//! the budget, the pacer.
 
 use crate::base::{Psn, Span, Time};
 use crate::cc::{self, SenderCc};
 use crate::context::{Context, Groups};
 
-/// A flow and its congestion-control context. In a shared one, the sums over its flows move with this
-/// flow's own numbers.
+/// A flow and its congestion-control context. In a shared context, the sums over its flows change
+/// with this flow's own counts.
 #[derive(Debug)]
 pub(crate) struct Flow {
     context: Context,
-    /// Nominal bytes of the packets in flight; at most 4095 packets of 64 KiB.
+    /// Nominal bytes of the packets in flight; at most those of 4095 packets of 64 KiB.
     in_flight: u32,
-    /// Nominal bytes acknowledged; wraps.
+    /// Nominal bytes acknowledged, which wrap.
     delivered: u32,
-    /// Everything before this PSN was sent at least one round trip ago.
+    /// The end of the current round: packets before this PSN were sent at least one round trip ago
+    /// once it is acknowledged.
     round: Psn,
-    /// The peer's receiver works in another mode than the congestion control lives on; it was reported.
+    /// Whether it was reported that the peer's receiver works in another mode than congestion
+    /// control needs.
     other_mode: bool,
 }
 
 impl Flow {
-    /// Nothing in flight; the first packet gets `start`.
+    /// Makes a flow without packets in flight; the first packet gets `start`.
     pub(super) const fn new(context: Context, start: Psn) -> Self {
         Self { context, in_flight: 0, delivered: 0, round: start, other_mode: false }
     }
@@ -31,37 +33,37 @@ impl Flow {
         &self.context
     }
 
-    /// Nominal bytes of this flow in flight.
+    /// Returns the nominal bytes of this flow in flight.
     #[inline]
     pub(crate) const fn in_flight(&self) -> u32 {
         self.in_flight
     }
 
-    /// Nominal bytes in flight in the context.
+    /// Returns the nominal bytes in flight in the context.
     #[inline]
     pub(super) fn total_in_flight(&self, groups: &Groups) -> u64 {
         self.context.in_flight(self.in_flight, groups)
     }
 
-    /// Nominal bytes delivered in the context; wraps.
+    /// Returns the nominal bytes delivered in the context, which wrap.
     #[inline]
     pub(super) fn total_delivered(&self, groups: &Groups) -> u32 {
         self.context.delivered(self.delivered, groups)
     }
 
-    /// Whether the peer's receiver works in another mode.
+    /// Returns whether the peer's receiver works in another mode.
     #[inline]
     pub(crate) const fn is_other_mode(&self) -> bool {
         self.other_mode
     }
 
-    /// The peer's receiver works in another mode; whether that is news.
+    /// Records that the peer's receiver works in another mode. Returns whether that was not known.
     #[inline]
     pub(super) fn set_other_mode(&mut self) -> bool {
         !core::mem::replace(&mut self.other_mode, true)
     }
 
-    /// What the congestion control allows now.
+    /// Returns what the congestion control allows now.
     #[inline]
     pub(super) fn budget(&self, now: Time, groups: &Groups) -> cc::Budget {
         self.context.cc(groups).budget(now)
@@ -72,22 +74,22 @@ impl Flow {
         self.context.cc(groups).metrics()
     }
 
-    /// The round trip without queues that the congestion control believes in.
+    /// Returns the round-trip time without queues that the congestion control assumes.
     #[inline]
     pub(super) fn base_rtt(&self, groups: &Groups) -> Option<Span> {
         self.context.cc(groups).base_rtt()
     }
 
-    /// Whether window, credit and pacing let a packet of `nominal` bytes leave, in trains of `train`
-    /// bytes. One packet may always be in flight: a window smaller than it would otherwise stop the flow
-    /// for good.
+    /// Returns whether window, credit and pacing let a packet of `nominal` bytes leave, in trains
+    /// of `train` bytes. One packet may always be in flight, because a window smaller than a packet
+    /// would otherwise stop the flow for good.
     #[inline]
     pub(super) fn allows(&self, now: Time, nominal: u32, train: u32, groups: &Groups) -> bool {
         let budget = self.context.cc(groups).budget(now);
         self.fits(now, nominal, (&budget, train), groups)
     }
 
-    /// [`Flow::allows`] by a budget that is known.
+    /// Returns what [`Flow::allows`] returns, with a budget that is already known.
     #[inline]
     pub(super) fn fits(
         &self,
@@ -110,7 +112,7 @@ impl Flow {
         budget.allows(now, in_flight, nominal)
     }
 
-    /// When the pacer lets the next packet go, in trains of `train` bytes.
+    /// Returns when the pacer lets the next packet leave, in trains of `train` bytes.
     #[inline]
     pub(super) fn pace_end(&self, budget: &cc::Budget, train: u32, groups: &Groups) -> Time {
         let Some(rate) = budget.rate else { return Time::ZERO };
@@ -118,7 +120,8 @@ impl Flow {
         self.context.pace_at(groups) - lead
     }
 
-    /// The congestion window in packets of `size` nominal bytes, at least one and at most `most`.
+    /// Returns the congestion window in packets of `size` nominal bytes, at least one and at most
+    /// `most`.
     #[inline]
     pub(super) fn window_packets(&self, now: Time, size: u32, most: u16, groups: &Groups) -> u32 {
         let window = self.budget(now, groups).window.unwrap_or(u64::MAX);
@@ -128,8 +131,8 @@ impl Flow {
 
     // What happens to packets.
 
-    /// A packet leaves: it is in flight, and the pacer counts it. What the congestion control wants to
-    /// ride on it, and what it allows from now on.
+    /// Counts a packet that leaves as in flight and in the pacer. Returns the congestion control's
+    /// stamp for the packet, and the budget after it.
     #[inline]
     pub(super) fn send(
         &mut self,
@@ -149,9 +152,10 @@ impl Flow {
         (stamp, budget)
     }
 
-    /// Up to `count` packets, each as `sending` says, leave behind one that is in flight: those that may, in
-    /// trains of `train` bytes, until the congestion control wants something to ride on one, or after one there is
-    /// no room for one of `most` bytes. How many, what rides on the last, and whether there is no more room.
+    /// Counts up to `count` packets, each as `sending` describes, that leave behind one that is in
+    /// flight, in trains of `train` bytes. Stops when a packet may not leave, when the congestion
+    /// control chooses a path for one, or when there is no room for another one of `most` bytes.
+    /// Returns the number of packets, the stamp of the last one, and whether there is no more room.
     #[inline]
     pub(super) fn send_run(
         &mut self,
@@ -162,7 +166,7 @@ impl Flow {
     ) -> (u16, cc::Stamp, bool) {
         let mut budget = self.budget(now, groups);
         if let cc::Budget { rate: None, credit: None, .. } = budget {
-            // What a window has room for is known without asking again after each packet.
+            // The room of a window is known without asking again after each packet.
             let fits = budget.run(now, self.total_in_flight(groups), sending.bytes, most);
             let count = count.min(fits);
             if count == 0 {
@@ -186,7 +190,7 @@ impl Flow {
         (sent, stamp, full)
     }
 
-    /// `bytes` more are in flight.
+    /// Adds `bytes` to the bytes in flight.
     #[inline]
     fn add_in_flight(&mut self, bytes: u32, groups: &mut Groups) {
         self.in_flight += bytes;
@@ -195,7 +199,7 @@ impl Flow {
         }
     }
 
-    /// `bytes` are not in flight any more.
+    /// Removes `bytes` from the bytes in flight.
     #[inline]
     pub(super) fn remove_in_flight(&mut self, bytes: u32, groups: &mut Groups) {
         self.in_flight -= bytes;
@@ -204,7 +208,7 @@ impl Flow {
         }
     }
 
-    /// The peer has `bytes` more.
+    /// Adds `bytes` to the bytes delivered.
     #[inline]
     pub(super) fn add_delivered(&mut self, bytes: u32, groups: &mut Groups) {
         self.delivered = self.delivered.wrapping_add(bytes);
@@ -215,16 +219,17 @@ impl Flow {
 
     // Rounds.
 
-    /// A round begins with the packet `next`.
+    /// Begins a round with the packet `next`.
     #[inline]
     pub(super) fn begin_round(&mut self, next: Psn) {
         self.round = next;
     }
 
-    /// Whether everything that was sent before the previous round's end is acknowledged, when `base` is
-    /// the oldest outstanding packet; the next round then ends with the packet before `next`. Flows that
-    /// share a context share its rounds: one ends when a packet is acknowledged that was sent after the
-    /// previous one's end, which is told by what was delivered when it left.
+    /// Returns whether a round ends: everything that was sent before the previous round's end is
+    /// acknowledged when `base` is the oldest outstanding packet. The next round then ends with the
+    /// packet before `next`. Flows that split a context share its rounds: a round ends when a
+    /// packet is acknowledged that was sent after the previous one's end. `delivered`, the bytes
+    /// delivered when the packet left, shows that.
     #[inline]
     pub(super) fn round_ends(
         &mut self,
@@ -249,7 +254,7 @@ impl Flow {
 
     // What the congestion control learns.
 
-    /// Something was learnt about packets; the bytes in flight are filled in here.
+    /// Passes feedback to the congestion control, with the bytes in flight filled in.
     #[inline]
     pub(super) fn on_feedback(&mut self, feedback: &cc::Feedback<'_>, groups: &mut Groups) {
         let in_flight = self.total_in_flight(groups);
@@ -257,13 +262,13 @@ impl Flow {
         cc.on_feedback(&cc::Feedback { in_flight, ..*feedback });
     }
 
-    /// Something happened to the traffic.
+    /// Passes an event of the traffic to the congestion control.
     #[inline]
     pub(super) fn on_event(&mut self, now: Time, event: cc::FlowEvent, groups: &mut Groups) {
         self.context.cc_mut(groups).on_event(now, event);
     }
 
-    /// What the congestion control wants done besides.
+    /// Returns the next action that the congestion control requests.
     #[inline]
     pub(super) fn poll_action(
         &mut self,
@@ -273,25 +278,26 @@ impl Flow {
         self.context.cc_mut(groups).poll(now)
     }
 
-    /// The rate packet that the congestion control wants to be sent.
+    /// Returns the rate packet that the congestion control wants to send.
     pub(super) fn rate_packet(&mut self, now: Time, groups: &mut Groups) -> Option<cc::RatePacket> {
         self.context.cc_mut(groups).rate_packet(now)
     }
 
-    /// When the congestion control wants to be called.
+    /// Returns when the congestion control's timer is due.
     #[inline]
     pub(crate) fn next_timer(&self, groups: &Groups) -> Time {
         self.context.cc(groups).next_timer().unwrap_or(Time::NEVER)
     }
 
-    /// The congestion control's time has come.
+    /// Runs the congestion control's timer.
     pub(super) fn on_timer(&mut self, now: Time, groups: &mut Groups) {
         self.context.cc_mut(groups).on_timer(now);
     }
 
     // Other flows in the context.
 
-    /// Something is outstanding again; whether the whole context was idle.
+    /// Records that the flow has packets outstanding again. Returns whether the whole context was
+    /// idle.
     #[inline]
     pub(super) fn resume(&self, groups: &mut Groups) -> bool {
         let Some(group) = self.context.joint(groups) else { return true };
@@ -299,7 +305,8 @@ impl Flow {
         group.active == 1
     }
 
-    /// Nothing of this flow is outstanding any more; whether that is so of its whole context.
+    /// Records that the flow has no packets outstanding any more. Returns whether the whole context
+    /// is idle.
     #[inline]
     pub(super) fn pause(&self, groups: &mut Groups) -> bool {
         let Some(group) = self.context.joint(groups) else { return true };
@@ -307,7 +314,8 @@ impl Flow {
         group.active == 0 && group.waiting.is_empty()
     }
 
-    /// The flow in `slot` joins those that wait for room in the shared context; `false` if there is none.
+    /// Queues the flow in `slot` for room in the shared context; returns `false` if the window is
+    /// not shared.
     #[inline]
     pub(super) fn wait(&self, slot: u16, groups: &mut Groups) -> bool {
         let Some(group) = self.context.group(groups) else { return false };
@@ -373,7 +381,7 @@ mod tests {
         assert!(!other.resume(&mut groups));
         assert!(!one.pause(&mut groups));
         assert!(other.wait(1, &mut groups));
-        // Who waits for room is not idle.
+        // A flow that waits for room is not idle.
         assert!(!other.pause(&mut groups));
     }
 
@@ -384,7 +392,7 @@ mod tests {
         assert!(!flow.round_ends(Psn(9), Psn(20), None, &mut groups));
         assert!(flow.round_ends(Psn(10), Psn(20), None, &mut groups));
         assert!(!flow.round_ends(Psn(19), Psn(25), None, &mut groups));
-        // Shared: by what was delivered when the packet left.
+        // In a shared context, by the bytes delivered when the packet left.
         let (mut groups, mut one, mut other) = pair(Scope::PerPair, 10_000);
         assert!(!one.round_ends(Psn(5), Psn(9), None, &mut groups));
         assert!(one.round_ends(Psn(0), Psn(9), Some(0), &mut groups));

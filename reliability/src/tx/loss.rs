@@ -1,4 +1,4 @@
-//! How losses are found: NACKs, the retransmission timer, silence.
+//! Detection of losses by NACKs, the retransmission timer and silence.
 
 use super::ring::RetransmitCause;
 use super::{Slot, Tx};
@@ -16,11 +16,12 @@ pub(crate) struct NackFlags {
 }
 
 impl<D: Copy> Tx<D> {
-    /// How long the peer may stay silent before it is probed: three unloaded round trips (STrack section
-    /// 3.3.2, uet-htsim `probe_first_trial_time`), two when nothing is left to be sent, for then it is the
-    /// tail that is out (uet-htsim `_base_rtt + _target_Qdelay`), but one as they are now, and as long as the peer
-    /// may sit on an acknowledgement that was not asked for: who is asked too early takes the path of its
-    /// acknowledgements for broken. Each probe doubles it.
+    /// Returns how long the peer may be silent before it is probed. This is three unloaded round
+    /// trips (STrack section 3.3.2, uet-htsim `probe_first_trial_time`), or two when nothing is
+    /// left to send, because then the tail is outstanding (uet-htsim `_base_rtt + _target_Qdelay`).
+    /// It is at least one current round trip plus the time for which the peer may delay an
+    /// acknowledgement that was not requested: a peer that is probed too early would conclude that
+    /// its acknowledgements are lost. Each probe doubles the interval.
     #[inline]
     pub(super) fn probe_interval(&self, shared: &Shared<D>) -> Span {
         let config = &shared.config;
@@ -33,7 +34,7 @@ impl<D: Copy> Tx<D> {
         self.prober.interval(first, config.rto_max)
     }
 
-    /// A packet in flight is to be sent again.
+    /// Queues the packet at `at`, which is in flight, for retransmission.
     #[inline]
     pub(super) fn enqueue(&mut self, at: usize, cause: RetransmitCause, shared: &mut Shared<D>) {
         self.flow.remove_in_flight(self.ring.slot(at).nominal(), &mut shared.groups);
@@ -41,7 +42,7 @@ impl<D: Copy> Tx<D> {
     }
 }
 
-/// Something that may show losses, while it is acted upon: a refusal, silence, or what an ACK leaves out.
+/// The state while a possible sign of loss is handled: a NACK, silence, or a gap in an ACK.
 pub(crate) struct LossEvent<'a, D> {
     tx: &'a mut Tx<D>,
     now: Time,
@@ -50,7 +51,7 @@ pub(crate) struct LossEvent<'a, D> {
 }
 
 impl<'a, D: Copy> LossEvent<'a, D> {
-    /// At `now`, to the sending half `tx` with these `timers`.
+    /// Makes the event at `now` for the sending half `tx` with its `timers`.
     #[inline]
     pub(crate) fn new(
         tx: &'a mut Tx<D>,
@@ -61,7 +62,8 @@ impl<'a, D: Copy> LossEvent<'a, D> {
         Self { tx, now, timers, shared }
     }
 
-    /// What is in flight in `first..end` and fits `which` is lost.
+    /// Takes the packets in flight in `first..end` that match `which` for lost: queues them for
+    /// retransmission and informs path selection and congestion control.
     pub(super) fn lose(
         &mut self,
         (first, end): (Psn, Psn),
@@ -70,12 +72,13 @@ impl<'a, D: Copy> LossEvent<'a, D> {
     ) {
         let (mut bytes, mut packets, mut blamed) = (0u32, 0u16, None);
         let signal = match cause {
-            // Overtaken by many: perhaps only a congested path.
+            // Packets of other paths overtook the packet; its path may only be congested.
             RetransmitCause::OutOfOrder => PathSignal::Lost,
-            // Overtaken on its path, which therefore lives: a queue there was full, or a wire bad.
+            // Packets on the same path overtook the packet, so the path works: a queue there was
+            // full, or a wire corrupted the packet.
             RetransmitCause::Overtaken => PathSignal::Nack,
-            // Lost although a probe came through. Where switches trim, that is not congestion, so the
-            // path may be broken.
+            // The packet was lost although a probe arrived. Where switches trim, that is not
+            // congestion, so the path may be broken.
             RetransmitCause::Probe if !self.shared.config.trims() => PathSignal::Lost,
             _ => PathSignal::Timeout,
         };
@@ -113,14 +116,15 @@ impl<'a, D: Copy> LossEvent<'a, D> {
         }
     }
 
-    /// The peer answers: timeouts in a row are over.
+    /// Ends the backoff of timeouts, because the peer answers.
     #[inline]
     fn on_answer(&mut self) {
         let config = &self.shared.config;
         self.tx.loss_timer.on_answer(self.now, &self.tx.rtt, self.timers, config);
     }
 
-    /// The newest `packets` that were sent once were dropped, as was to be expected: they go again.
+    /// Queues the newest `packets` that were sent once for retransmission, because switches dropped
+    /// these speculative packets as expected.
     pub(super) fn rewind(&mut self, packets: u32) {
         let end = self.tx.ring.next();
         for at in self.tx.ring.places(end.minus(packets), end) {
@@ -131,8 +135,8 @@ impl<'a, D: Copy> LossEvent<'a, D> {
         }
     }
 
-    /// The packet `psn` was refused. `false` when it is not in flight, or the NACK is about an earlier
-    /// transmission of it.
+    /// Handles a NACK of the packet `psn`. Returns `false` when the packet is not in flight, or the
+    /// NACK is about an earlier transmission of it.
     pub(crate) fn on_nack(&mut self, psn: Psn, (code, flags): (NackCode, NackFlags)) -> bool {
         let Some(at) = self.tx.ring.index(psn) else { return false };
         let slot = *self.tx.ring.slot(at);
@@ -141,7 +145,7 @@ impl<'a, D: Copy> LossEvent<'a, D> {
         }
         let trimmed = matches!(code, NackCode::Trimmed | NackCode::TrimmedLastHop);
         if trimmed && !self.shared.config.loss.trim {
-            // The peer lives. That the packet is gone is for others to find out.
+            // The peer is alive. Another detector has to find that the packet is lost.
             self.on_answer();
             return true;
         }
@@ -151,7 +155,7 @@ impl<'a, D: Copy> LossEvent<'a, D> {
             _ => (cause_of(code), PathSignal::Good),
         };
         let not_ready = is_not_ready(code);
-        // Who does not know us yet is about to.
+        // A peer that does not know this end will soon, by the handshake.
         if not_ready || code == NackCode::NewStartPsn {
             self.tx.rare_mut().pause.begin(
                 self.now,
@@ -174,12 +178,13 @@ impl<'a, D: Copy> LossEvent<'a, D> {
             ..cc::Feedback::default()
         };
         self.tx.on_feedback(&feedback, self.timers, self.shared);
-        // The peer lives, whatever it refuses.
+        // The NACK shows that the peer is alive.
         if not_ready {
             self.tx.loss_timer.on_progress(self.now);
         }
-        // The oldest one waits for as long as the peer says so. It is never ahead of the window of a peer that
-        // has what came before, so one that says this contradicts itself.
+        // The time without progress does not pass while the peer reports that it is not ready for
+        // the oldest packet. That packet is never ahead of the window of a peer that has all
+        // earlier ones, so such a NACK does not count.
         if not_ready && at == 0 && code != NackCode::PsnOorWindow {
             self.tx.loss_timer.begin_wait(self.now);
         }
@@ -187,12 +192,13 @@ impl<'a, D: Copy> LossEvent<'a, D> {
         true
     }
 
-    /// [`Timer::Retransmit`] is set when the first packet departs and not moved when others do, so it is
-    /// due early: then it is set to when the oldest transmission in flight will have waited long enough.
+    /// Handles [`Timer::Retransmit`]. The timer is set when the first packet departs and not moved
+    /// when others do, so it may be early. Then it is set to the time at which the oldest
+    /// transmission in flight is late.
     ///
-    /// Where probes are answered, a timeout means that the peer is silent, not that all is lost: only
-    /// the oldest packet is sent again, and the answer tells about the others. A peer that was never
-    /// heard of, or is never probed, has lost everything that is late.
+    /// With probes, a timeout means that the peer is silent, not that everything is lost. Only the
+    /// oldest packet is retransmitted, and the answer shows the fate of the others. For a peer that
+    /// has never answered or is never probed, every late packet is taken for lost.
     pub(crate) fn on_retransmit_timer(&mut self, connected: bool) -> Expiry {
         let timeout = self.tx.loss_timer.timeout(&self.tx.rtt, &self.shared.config);
         let in_flight = self.tx.ring.iter().filter(|slot| slot.is_in_flight());
@@ -202,7 +208,8 @@ impl<'a, D: Copy> LossEvent<'a, D> {
         let Some(due) = in_flight.map(due).min() else {
             self.timers.stop(Timer::Retransmit);
             if self.tx.ring.queued() > 0 && self.tx.loss_timer.is_backing_off() {
-                // The one packet that may go was refused, or the engine has not sent it yet.
+                // The one packet that may be retransmitted was refused, or the engine has not sent
+                // it yet.
                 self.tx.loss_timer.allow_resend();
                 self.timers.set(Timer::Retransmit, self.now + timeout);
             }
@@ -230,24 +237,25 @@ impl<'a, D: Copy> LossEvent<'a, D> {
         let which = |_, slot: &Slot<D>| slot.sent_at <= late || connected;
         self.lose(range, RetransmitCause::Timeout, which);
         if self.tx.loss_timer.on_expiry(self.now, connected) {
-            // Ask at once, on another path, what became of the others.
+            // Probe at once, on another path, to learn the fate of the others.
             self.tx.prober.start_over();
             self.timers.set(Timer::Probe, self.now);
         } else if connected && self.tx.ring.is_stuck() {
-            // Nothing but a packet that the path may not carry is sent any more: only something short tells that
-            // from a peer that is not there.
+            // Only a packet that may be too long for its path is sent any more. A probe, which is
+            // short, tells that case from an absent peer.
             self.tx.prober.request();
         }
         self.tx.recovery.stop();
         let timeout = self.tx.loss_timer.timeout(&self.tx.rtt, &self.shared.config);
         self.timers.set(Timer::Retransmit, self.now + timeout);
-        // Who may be asked is asked on all paths before.
+        // Before it takes a detour, the sender tries all paths by probes where it can.
         let in_vain = !asks && self.tx.loss_timer.is_in_vain();
         if in_vain { Expiry::InVain } else { Expiry::Timeout }
     }
 
-    /// The peer has been silent for as long as the timer says, but not longer than one whose process waits for a
-    /// processor: nothing is sent twice. An answer to a probe says what is lost, on whichever path it comes.
+    /// Probes the peer again instead of retransmitting: it has been silent for as long as the timer
+    /// waits, but not longer than a process that waits for a processor. The answer to the probe
+    /// shows the losses, on whichever path it arrives.
     fn ask_again(&mut self) {
         self.tx.loss_timer.on_expiry(self.now, true);
         self.tx.prober.start_over();
@@ -256,13 +264,14 @@ impl<'a, D: Copy> LossEvent<'a, D> {
         self.timers.set(Timer::Retransmit, self.now + timeout);
     }
 
-    /// The peer is silent. One that was never heard of cannot be asked, for only data introduces a sender:
-    /// the oldest packet goes again in the place of a probe (compare RFC 8985 section 7). That is no
-    /// sign of loss yet, so nobody is told of one. Whether all paths were tried in vain.
+    /// Handles [`Timer::Probe`]: probes the silent peer. A peer that has never answered cannot be
+    /// probed, because only data open a context, so the oldest packet is retransmitted in place of
+    /// a probe (compare RFC 8985 section 7). That is no sign of loss yet, so congestion control is
+    /// not informed. Returns whether all paths were tried without an answer.
     pub(crate) fn on_probe_timer(&mut self, connected: bool) -> bool {
         let loss = self.shared.config.loss;
         self.timers.stop(Timer::Probe);
-        // Where the timer is no detector, probes must not give up before the context does.
+        // Where the timer is not a detector, probes must go on for as long as the context lives.
         let given_up = loss.rto && self.tx.prober.unanswered() >= self.shared.config.probe_max;
         if !loss.probe || self.tx.flow.in_flight() == 0 || given_up {
             return false;
@@ -280,7 +289,7 @@ impl<'a, D: Copy> LossEvent<'a, D> {
         in_vain
     }
 
-    /// Asks what became of the other packets, unless a question is on its way.
+    /// Requests a probe about the other packets, unless one is unanswered.
     pub(super) fn request_probe(&mut self) {
         let trip = self.tx.rtt.mean();
         let rare = self.tx.rare.as_ref();
@@ -299,18 +308,19 @@ const fn cause_of(code: NackCode) -> RetransmitCause {
     }
 }
 
-/// What came of the retransmission timer.
+/// The result of the retransmission timer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Expiry {
-    /// Nothing was late.
+    /// No packet was late.
     None,
-    /// Something was.
+    /// A packet was late.
     Timeout,
-    /// Something was, as often before, and the peer cannot be asked: it should be tried on other paths.
+    /// A packet was late, as several times before, and the peer cannot be probed: other paths
+    /// should be tried.
     InVain,
 }
 
-/// NACKs that mean "later": the target lacks something that comes back.
+/// Returns whether a NACK means that the target temporarily lacks a resource.
 const fn is_not_ready(code: NackCode) -> bool {
     matches!(
         code,

@@ -1,4 +1,5 @@
-//! The retransmission timer's state: back-off, and what may be sent while the peer is silent.
+//! The state of the retransmission timer: the backoff, and what may be sent while the peer is
+//! silent.
 
 use super::RttEstimator;
 use crate::base::{Span, Time};
@@ -7,39 +8,42 @@ use crate::deadlines::{Deadlines, Timer};
 use crate::tick::Tick;
 use crate::wait::Wait;
 
-/// Longest back-off: 2^16 times the timeout, far beyond any `rto_max`.
+/// Largest exponent of the backoff: 2^16 times the timeout, far beyond any `rto_max`.
 pub(super) const MAX_BACKOFF: u8 = 16;
 
-/// Longest back-off while the peer answered lately: four times the timeout. Half of the network may be
-/// dead without anybody saying so, and then it takes some tries to find a way there and back.
+/// Largest exponent of the backoff while the peer answered within [`RECENT_ANSWER`]: four times the
+/// timeout. Half of the network may be dead without any report, and then it takes several tries to
+/// find a working path in both directions.
 const ANSWERED_BACKOFF: u8 = 2;
 
-/// How long ago "lately" is: some twenty of those, after which the peer itself is in doubt.
+/// Age of the last answer up to which the backoff stays short: some twenty timeouts. After that the
+/// peer itself may be gone.
 const LATELY: Span = Span::millis(500);
 
-/// For how long a silent peer is only asked: a process that waits for a processor is back within this time.
+/// Time for which a silent peer is only probed: a process that waits for a processor is back within
+/// this time.
 const ASKED: Span = Span::millis(100);
 
-/// How long a peer must have taken nothing before it is tried on other paths: a process that shares its processor is often
-/// back within this time.
+/// Silence of a peer after which other paths to it are tried: a process that shares its processor
+/// is often back within this time.
 const SILENT: Span = Span::millis(10);
 
-/// Timeouts in a row after which a peer that cannot be asked is tried on other paths. A peer that is about to start is
-/// silent as well, and no worse off for it.
+/// Consecutive timeouts after which a peer that cannot be probed is tried on other paths. A peer
+/// that is about to start is silent as well, and trying other paths does not harm it.
 const IN_VAIN: u8 = 3;
 
-/// How much longer than the timer the last resort waits.
+/// Factor by which the timeout is longer where the timer is the last resort.
 const LAST_RESORT: u64 = 10;
 
-/// Timeouts in a row, and for how long the peer has owed an answer.
+/// The timeouts in a row, and the time for which the peer has owed an answer.
 #[derive(Debug)]
 pub(super) struct LossTimer {
     backoff: u8,
-    /// The one packet that may be sent after a timeout was not yet.
+    /// Whether the one packet that may be retransmitted after a timeout was not yet.
     lone_resend: bool,
-    /// Since when the peer took nothing although something is outstanding.
+    /// The time since which the peer has acknowledged nothing although packets are outstanding.
     stalled_since: Tick,
-    /// For how long the oldest outstanding packet has been that.
+    /// The wait for an answer about the oldest outstanding packet.
     waiting: Wait,
 }
 
@@ -53,9 +57,10 @@ impl LossTimer {
         }
     }
 
-    /// RTO_TIMER = RTO_INIT_TIME * 2^retry, bounded (UE 1.0 section 3.5.12), and more tightly so while the
-    /// peer answered lately. Once a round-trip time is known, it and its variation take the place of
-    /// RTO_INIT_TIME (RFC 6298), plus the time the peer may sit on an acknowledgement.
+    /// Returns the retransmission timeout: RTO_TIMER = RTO_INIT_TIME * 2^retry, bounded (UE 1.0
+    /// section 3.5.12), and more tightly while the peer has recently answered. Once a round-trip
+    /// time is known, it and its variation replace RTO_INIT_TIME (RFC 6298), plus the time for
+    /// which the peer may delay an acknowledgement.
     #[inline]
     pub(super) fn rto(&self, rtt: &RttEstimator, config: &Config) -> Span {
         let first = match rtt.srtt() {
@@ -66,49 +71,50 @@ impl LossTimer {
         backed_off.min(config.rto_max)
     }
 
-    /// How long a packet may be in flight before the timer takes it for lost. Where the timer is not
-    /// among the detectors it is the last resort, and takes ten times as long.
+    /// Returns how long a packet may be in flight before the timer takes it for lost. Where the
+    /// timer is not among the detectors it is the last resort and waits ten times as long.
     #[inline]
     pub(super) fn timeout(&self, rtt: &RttEstimator, config: &Config) -> Span {
         let patience = if config.loss.rto { 1 } else { LAST_RESORT };
         (self.rto(rtt, config) * patience).min(config.rto_max)
     }
 
-    /// The timer fired and the peer has not answered since.
+    /// Returns whether the timer has expired and the peer has not answered since.
     #[inline]
     pub(super) const fn is_backing_off(&self) -> bool {
         self.backoff > 0
     }
 
-    /// Whether the peer took nothing for so long that its paths may be why.
+    /// Returns whether the peer has been silent for so long that its paths may be the cause.
     pub(super) fn is_silent(&self, now: Time) -> bool {
         self.stalled_since.until(now) >= SILENT
     }
 
-    /// So many timeouts in a row that other paths should be tried, where nobody can be asked.
+    /// Returns whether a peer that cannot be probed should be tried on other paths after so many
+    /// consecutive timeouts.
     pub(super) const fn is_in_vain(&self) -> bool {
         self.backoff >= IN_VAIN
     }
 
-    /// After a timeout, whether the one packet that may be sent was not yet.
+    /// Returns whether, after a timeout, the one packet that may be retransmitted was not yet.
     #[inline]
     pub(super) const fn may_resend(&self) -> bool {
         self.lone_resend
     }
 
-    /// One packet may be sent again.
+    /// Allows one packet to be retransmitted.
     pub(super) fn allow_resend(&mut self) {
         self.lone_resend = true;
     }
 
-    /// A packet was sent again.
+    /// Records that a packet was retransmitted.
     #[inline]
     pub(super) fn on_resend(&mut self) {
         self.lone_resend = false;
     }
 
-    /// Packets were in flight for too long: the next timeout is twice as long, and one packet may go
-    /// until the peer answers. Whether a `connected` peer answered lately.
+    /// Handles a timeout: the next one is twice as long, and one packet may be retransmitted until
+    /// the peer answers. Returns whether a `connected` peer recently acknowledged something.
     pub(super) fn on_expiry(&mut self, now: Time, connected: bool) -> bool {
         let lately = connected && self.stalled_since.until(now) < LATELY;
         let most = if lately { ANSWERED_BACKOFF } else { MAX_BACKOFF };
@@ -117,12 +123,13 @@ impl LossTimer {
         lately
     }
 
-    /// Whether a peer that took nothing for so long is to be asked what arrived, before anything is sent twice.
+    /// Returns whether the peer is only probed about what arrived, because it has not been silent
+    /// for long, before anything is retransmitted.
     pub(super) fn only_asks(&self, now: Time) -> bool {
         self.stalled_since.until(now) < ASKED
     }
 
-    /// The peer answers: timeouts in a row are over.
+    /// Ends the backoff, because the peer answers.
     #[inline]
     pub(super) fn on_answer(
         &mut self,
@@ -138,37 +145,37 @@ impl LossTimer {
         }
     }
 
-    /// The peer took something, or it said that it lacks room.
+    /// Records that the peer acknowledged something, or reported that it lacks room.
     #[inline]
     pub(super) fn on_progress(&mut self, now: Time) {
         self.stalled_since = Tick::at(now);
     }
 
-    /// Another packet is the oldest outstanding one now, or the peer holds the one that is: from here on an
-    /// answer to it is waited for.
+    /// Begins the wait for an answer about the oldest packet, because another packet is the oldest
+    /// now, or the peer reports that it is not ready for it.
     #[inline]
     pub(super) fn begin_wait(&mut self, now: Time) {
         self.waiting = Wait::begin(now);
     }
 
-    /// For how long an answer has been waited for.
+    /// Returns how long an answer has been waited for.
     pub(super) fn waited(&self, now: Time) -> Span {
         self.waiting.waited(now)
     }
 
-    /// Nobody was here to listen for `absent`, until now: that does not count.
+    /// Excludes the last `absent`, in which this process did not run, from the wait.
     pub(super) fn excuse(&mut self, now: Time, absent: Span) {
         self.waiting.excuse(now, absent);
     }
 
-    /// Nothing is outstanding any more.
+    /// Ends the backoff, because nothing is outstanding any more.
     #[inline]
     pub(super) fn on_idle(&mut self) {
         self.backoff = 0;
     }
 
-    /// Returns when a peer that does not answer the oldest packet is given up. A peer that is `connected` is waited for
-    /// at least `longer`.
+    /// Returns when a peer that does not answer the oldest packet is given up. The wait for a
+    /// `connected` peer is at least `longer`.
     #[inline]
     pub(super) fn deadline(&self, connected: bool, longer: Span, config: &Config) -> Time {
         let patience =
@@ -203,7 +210,7 @@ mod tests {
         timer.on_answer(Time(7), &rtt, &mut timers, &config);
         assert_eq!(timer.rto(&rtt, &config), config.rto_init);
         assert_eq!(timers.get(Timer::Retransmit), Time(7) + config.rto_init);
-        // It is not moved by another answer.
+        // Another answer does not move the timer.
         timer.on_answer(Time(9), &rtt, &mut timers, &config);
         assert_eq!(timers.get(Timer::Retransmit), Time(7) + config.rto_init);
     }
@@ -242,7 +249,7 @@ mod tests {
         assert_eq!(timer.deadline(true, Span::ZERO, &config), Time(7) + config.progress_deadline);
         timer.excuse(Time(100), Span(60));
         assert_eq!(timer.waited(Time(100)), Span(33));
-        // Never into the future.
+        // The wait never begins in the future.
         timer.excuse(Time(101), Span(1000));
         assert_eq!(timer.waited(Time(101)), Span::ZERO);
     }
