@@ -123,7 +123,7 @@ impl<D: Copy> Tx<D> {
     fn run_actions(&mut self, now: Time, timers: &mut Deadlines, shared: &mut Shared<D>) {
         while let Some(action) = self.flow.poll_action(now, &mut shared.groups) {
             match action {
-                // A probe measures for data in flight; without any there is nothing to ask.
+                // With nothing in flight there is nothing to ask.
                 cc::SenderAction::Probe if self.ring.is_empty() => {}
                 cc::SenderAction::Probe => {
                     self.prober.measure();

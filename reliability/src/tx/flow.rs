@@ -14,8 +14,8 @@ pub(crate) struct Flow {
     in_flight: u32,
     /// Nominal bytes acknowledged, which wrap.
     delivered: u32,
-    /// The end of the current round: packets before this PSN were sent at least one round trip ago
-    /// once it is acknowledged.
+    /// The end of the current round: the round ends when all packets before this PSN are
+    /// acknowledged.
     round: Psn,
     /// Whether it was reported that the peer's receiver works in another mode than congestion
     /// control needs.

@@ -1,32 +1,36 @@
-//! Packets that later ones overtook on their own path.
+//! Detection of packets that later packets overtook on the same path.
 //!
-//! Spraying reorders packets of different paths, so that one that is missing tells nothing until more are out of order
-//! than a window explains ([`super::recovery`]), or a probe was answered. On one path packets keep their order: a
-//! switch hashes the entropy, and so does a network card. One that lacks although several that left later by the
-//! same path have arrived is lost, and that is known a round trip after it left. (RFC 8985 makes of it a rule about
-//! time, because TCP knows of no paths; RFC 5681 of three duplicates, as here.)
+//! Spraying reorders packets of different paths, so one missing packet shows nothing until more are
+//! out of order than a window explains ([`super::recovery`]), or a probe was answered. On one path
+//! packets keep their order: a switch hashes the entropy, and so does a network card. A packet is
+//! therefore lost if it is missing although several packets that left later on the same path have
+//! arrived, and that is known a round trip after it left. (RFC 8985 uses a rule about time, because
+//! TCP knows no paths; RFC 5681 uses three duplicates, as here.)
 //!
-//! A network that does reorder packets of one path (switches that route each packet on its own, a bundle of links that are
-//! taken in turn) is found out: when the first transmission arrives of a packet that was sent again, it takes twice as many
-//! from then on, and soon none are enough.
+//! Some networks do reorder packets of one path: switches that route each packet on its own, or
+//! bundles of links that are used in turn. The sender detects them when the first transmission of a
+//! retransmitted packet arrives. From then on a loss takes twice as many overtaking packets, and
+//! soon no number suffices.
 
 use super::ring::{Ring, Slot};
 use crate::base::{Psn, Time};
 use crate::config::Config;
 
-/// Packets by which one must have been overtaken, at first: RFC 5681 section 3.2, the fast retransmit.
+/// The number of packets that overtake a lost one, at first: RFC 5681 section 3.2, the fast
+/// retransmit.
 const OVERTAKEN: u8 = 3;
-/// ... and at most: beyond, the network is one that reorders.
+/// The largest such number. Beyond it, the network counts as one that reorders.
 const MOST: u8 = OVERTAKEN << 5;
-/// Paths looked at: those of the newest packets that arrived.
+/// The number of paths examined: those of the newest packets that arrived.
 const PATHS: usize = 16;
-/// Packets looked at behind the newest that arrived. Older ones were overtaken when that was an older one.
+/// The number of packets examined, back from the newest that arrived. Older ones were examined when
+/// an older packet was the newest.
 const DEPTH: usize = 256;
 
-/// How far the network was seen to reorder packets of one path.
+/// How far the network is known to reorder packets of one path.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PathOrder {
-    /// Packets that overtake a lost one; `None` when no number says that it is lost.
+    /// The number of packets that overtake a lost one; `None` when no number shows a loss.
     least: Option<u8>,
 }
 
@@ -37,41 +41,42 @@ impl Default for PathOrder {
 }
 
 impl PathOrder {
-    /// A packet was sent again in vain: the first transmission of it arrived.
+    /// Doubles the number, because a retransmission was unnecessary: the first transmission
+    /// arrived.
     pub(super) fn on_spurious(&mut self) {
         self.least = self.least.map(|least| least * 2).filter(|least| *least <= MOST);
     }
 
-    /// Packets that overtake a lost one.
+    /// Returns the number of packets that overtake a lost one.
     #[inline]
     pub(super) const fn least(self) -> Option<u8> {
         self.least
     }
 }
 
-/// A path by which packets arrived although earlier ones are missing.
+/// A path on which packets arrived although earlier ones are missing.
 #[derive(Clone, Copy)]
 struct PathArrival {
     path: u16,
-    /// The newest of them, as many as count.
+    /// The number of the newest packets that arrived on it; at most as many as overtake a lost one.
     count: u8,
-    /// The oldest of those: its PSN, and when it left.
+    /// The oldest of those packets: its PSN, and when it left.
     psn: Psn,
     sent_at: Time,
 }
 
-/// What arrived by which path, as far as it says something about what did not.
+/// The newest arrivals by path, from which losses follow.
 pub(super) struct OvertakenPackets {
     paths: [PathArrival; PATHS],
     known: usize,
-    /// How many of a path overtake.
+    /// The number of packets of a path that overtake a lost one.
     least: u8,
-    /// From here on it was looked.
+    /// The oldest packet that is examined.
     first: Psn,
 }
 
 impl OvertakenPackets {
-    /// What the outstanding packets tell; `None` when no packet of theirs can have been overtaken.
+    /// Examines the outstanding packets. Returns `None` when none of them can have been overtaken.
     pub(super) fn of<D: Copy>(ring: &Ring<D>, order: PathOrder) -> Option<Self> {
         let least = order.least()?;
         let top = ring.index(ring.top().minus(1))?;
@@ -84,7 +89,7 @@ impl OvertakenPackets {
         let mut missing = false;
         for at in (first..=top).rev() {
             let slot = ring.slot(at);
-            // Of a packet sent twice one does not know which of them arrived.
+            // It is not known which transmission of a retransmitted packet arrived.
             if slot.is_acked() && slot.tries == 0 {
                 found.note(slot.path, ring.psn(at), slot.sent_at);
             }
@@ -108,13 +113,13 @@ impl OvertakenPackets {
         }
     }
 
-    /// Where packets may be that were overtaken.
+    /// Returns the range of the packets that may have been overtaken.
     pub(super) fn range<D: Copy>(&self, ring: &Ring<D>) -> (Psn, Psn) {
         (self.first, ring.top())
     }
 
-    /// Whether a packet in flight was overtaken. One that was sent again has an old number, so of it the time
-    /// decides.
+    /// Returns whether a packet in flight was overtaken. A retransmitted packet has an old number,
+    /// so its departure is compared instead.
     pub(super) fn covers<D>(&self, psn: Psn, slot: &Slot<D>, now: Time, config: &Config) -> bool {
         self.paths[..self.known].iter().any(|arrived| {
             let later = if slot.tries == 0 {
@@ -132,7 +137,8 @@ mod tests {
     use super::*;
     use crate::cc::{PathsConfig, SenderConfig};
 
-    /// Packets on these paths, one a nanosecond, of which those `arrived` did; which are overtaken.
+    /// Sends packets on these paths, one per nanosecond, of which those in `arrived` arrive.
+    /// Returns the overtaken ones.
     fn overtaken(paths: &[u16], arrived: &[usize]) -> Vec<usize> {
         let mut ring = Ring::new(Psn(u32::MAX - 2), 4096);
         for (n, path) in (1..).zip(paths) {
@@ -164,7 +170,7 @@ mod tests {
         assert_eq!(overtaken(&[5; 5], &[1, 3, 4]), [0]);
         assert!(overtaken(&[5; 5], &[3, 4]).is_empty());
         assert!(overtaken(&[5; 5], &[]).is_empty());
-        // Of other paths any number may arrive before.
+        // Any number of packets of other paths may arrive before.
         assert!(overtaken(&[5, 6, 6, 6, 6, 6], &[1, 2, 3, 4, 5]).is_empty());
         assert_eq!(overtaken(&[5, 6, 5, 6, 5, 6, 5], &[2, 3, 4, 5, 6]), [0]);
     }
@@ -209,7 +215,7 @@ mod tests {
     fn it_looks_at_so_many_packets_and_paths() {
         let many: Vec<u16> = (0..40).flat_map(|path| [path; 4]).collect();
         let arrived: Vec<usize> = (0..160).filter(|at| at % 4 > 0).collect();
-        // The first of each of the newest paths.
+        // The first packet of each of the newest paths.
         let expected: Vec<usize> = (24..40).map(|path| path * 4).collect();
         assert_eq!(overtaken(&many, &arrived), expected);
         let all: Vec<usize> = (1..1000).collect();

@@ -1,69 +1,75 @@
-//! Probes: asking what became of the packets when the peer is silent for a while.
+//! Probes, which ask a silent peer what arrived.
 
 use super::loss_timer::MAX_BACKOFF;
 use crate::base::{PATH_SETS, Span, Time};
 use crate::deadlines::{Deadlines, Timer};
 
-/// Most copies of a probe.
+/// The largest number of copies of a probe.
 const MOST_COPIES: u8 = 8;
 
-/// Copies of one probe after the other while the peer is silent. Where half of the paths lose everything in either
-/// direction, one silence in a thousand outlasts the first five: then it is the peer that is not there, and more of them
-/// would only keep it busy when it is back.
+/// Copies of consecutive probes while the peer is silent. Where half of the paths lose everything
+/// in either direction, one silence in a thousand outlasts the first five probes. After those the
+/// peer itself is probably gone, and more copies would only keep it busy when it returns.
 const COPIES: [u8; 6] = [1, 2, 4, MOST_COPIES, MOST_COPIES, 2];
 
-/// Silences from one set of paths to the next once all were tried: it is the peer that is not there, most likely.
+/// Silent intervals between detours once all sets of paths were tried, because the peer itself is
+/// probably gone.
 const SELDOM: u8 = 16;
 
-/// Where in [`COPIES`] a context begins that was just given other paths: with as many as it takes to try them all.
+/// Index in [`COPIES`] after a detour: with as many copies as it takes to try all paths of the new
+/// set.
 const AFRESH: u8 = 3;
 
-/// When a sending half probes. When the next probe is due is [`crate::deadlines::Timer::Probe`].
+/// The state of a sending half's probing. [`crate::deadlines::Timer::Probe`] holds when the next
+/// probe is due.
 #[derive(Debug, Default)]
 pub(super) struct Prober {
-    /// Unanswered in a row, since they began with the shortest silence.
+    /// Unanswered probes in a row since the interval was last the shortest.
     unanswered: u8,
-    /// One is to be sent, unless the peer is heard before.
+    /// A probe must be sent, unless the peer answers before.
     due: bool,
-    /// One is to be sent in any case: the congestion control wants to know how long it takes past the queues.
+    /// A probe must be sent in any case, because congestion control wants its round-trip time past
+    /// the queues.
     wanted: bool,
-    /// The peer may sit on the acknowledgement of the newest packet.
+    /// The peer may delay the acknowledgement of the newest packet.
     patient: bool,
 }
 
 impl Prober {
-    /// A probe is to be sent.
+    /// Returns whether a probe must be sent.
     #[inline]
     pub(super) const fn is_due(&self) -> bool {
         self.due || self.wanted
     }
 
-    /// The peer may sit on the acknowledgement of the newest packet.
+    /// Returns whether the peer may delay the acknowledgement of the newest packet.
     #[inline]
     pub(super) const fn is_patient(&self) -> bool {
         self.patient
     }
 
-    /// A packet leaves. Whether the peer may sit on its acknowledgement: nothing follows it, and it asks for none.
+    /// Records, for a packet that leaves, whether the peer may delay its acknowledgement: nothing
+    /// follows it, and it asks for none.
     #[inline]
     pub(super) fn set_patient(&mut self, patient: bool) {
         self.patient = patient;
     }
 
-    /// Unanswered in a row, since they began with the shortest silence.
+    /// Returns the unanswered probes in a row since the interval was last the shortest.
     #[inline]
     pub(super) const fn unanswered(&self) -> u8 {
         self.unanswered
     }
 
-    /// The silence after which the next one is due, when `first` comes before the first: each doubles it,
-    /// up to `most`.
+    /// Returns the silence after which the next probe is due, when it is `first` before the first
+    /// probe. Each unanswered probe doubles it, up to `most`.
     #[inline]
     pub(super) fn interval(&self, first: Span, most: Span) -> Span {
         (first * (1 << self.unanswered.min(MAX_BACKOFF))).min(most)
     }
 
-    /// A packet has left: a silence begins that ends with a probe at `until`, unless one lasts already.
+    /// Begins a silence after a packet has left, which ends with a probe at `until`, unless a
+    /// silence lasts already.
     #[inline]
     pub(super) fn begin_silence(&self, until: Time, timers: &mut Deadlines) {
         if self.unanswered == 0 || !timers.is_running(Timer::Probe) {
@@ -71,35 +77,35 @@ impl Prober {
         }
     }
 
-    /// A probe shall be sent: the peer is asked what it has.
+    /// Requests a probe that asks the peer what arrived.
     #[inline]
     pub(super) fn request(&mut self) {
         self.due = true;
     }
 
-    /// A probe shall be sent whatever the peer says meanwhile: its round trip is what is asked for.
+    /// Requests a probe that is sent even if the peer answers before, to measure its round trip.
     #[inline]
     pub(super) fn measure(&mut self) {
         self.wanted = true;
     }
 
-    /// Nothing more is to be sent.
+    /// Records that all requested probes were sent.
     #[inline]
     pub(super) fn done(&mut self) {
         (self.due, self.wanted) = (false, false);
     }
 
-    /// The silence lasted: one more that nothing answered.
+    /// Counts an unanswered probe.
     pub(super) fn on_silence(&mut self) {
         self.unanswered = self.unanswered.saturating_add(1);
     }
 
-    /// They begin again with the shortest silence.
+    /// Makes the next silence the shortest.
     pub(super) fn start_over(&mut self) {
         self.unanswered = 0;
     }
 
-    /// The peer took something: there is nothing to ask.
+    /// Cancels the request of a probe, because the peer acknowledged something.
     #[inline]
     pub(super) fn on_progress(&mut self) {
         self.unanswered = 0;
@@ -107,25 +113,27 @@ impl Prober {
     }
 }
 
-/// The newest probe that was sent. The longer the peer is silent, the more copies of it leave, each on a path of its own:
-/// paths may have died in both directions, and to try one after the other takes long. Their opaque numbers follow
-/// each other, so that the answer says which path was open.
+/// The newest probe that was sent. The longer the peer is silent, the more copies of a probe leave,
+/// each on a path of its own: paths may have failed in both directions, and to try one after the
+/// other takes long. The opaque numbers of the copies are consecutive, so the answer shows which
+/// path worked.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SentProbe {
-    /// `NEVER` when nothing can be learnt from an answer.
+    /// The time at which the probe was sent; `NEVER` when its answer is not needed any more.
     sent_at: Time,
-    /// Of the first copy.
+    /// The opaque number of the first copy.
     opaque: u16,
     /// The path of each copy.
     paths: [u16; MOST_COPIES as usize],
     copies: u8,
-    /// Copies of it that are still to be sent.
+    /// Copies of the probe that are still to be sent.
     left: u8,
-    /// Further copies of the next one.
+    /// Additional copies of the next probe.
     next: u8,
-    /// Which of [`COPIES`] is next.
+    /// The index in [`COPIES`] of the next probe.
     urgency: u8,
-    /// How often paths were given up since the peer was heard; once all were, how many more silences there were.
+    /// Detours since the peer last answered; once all sets of paths were tried, also the silent
+    /// intervals since.
     detours: u8,
 }
 
@@ -146,8 +154,9 @@ impl Default for SentProbe {
 }
 
 impl SentProbe {
-    /// The peer has been silent for another while: the next one leaves in more copies, on as many of `paths` paths. Whether
-    /// that should be others, because these were tried in vain, if that can be after so long a silence.
+    /// Sets the number of copies of the next probe after a further silence, at most as many as the
+    /// `paths`. Returns whether the context should take a detour because these paths were tried
+    /// without an answer, which needs a silence that is `long` enough.
     pub(super) fn insist(&mut self, paths: u16, long: bool) -> bool {
         let last = COPIES.len() as u8 - 1;
         let in_vain = long && self.urgency == last;
@@ -168,13 +177,13 @@ impl SentProbe {
         detour
     }
 
-    /// The peer was heard.
+    /// Resets the copies and detours, because the peer answered.
     #[inline]
     pub(super) fn calm(&mut self) {
         (self.urgency, self.detours, self.next, self.left) = (0, 0, 0, 0);
     }
 
-    /// Another one leaves; the opaque number of its first copy.
+    /// Sends another probe. Returns the opaque number of its first copy.
     pub(super) fn send(&mut self, now: Time) -> u16 {
         self.sent_at = now;
         self.opaque = self.opaque.wrapping_add(u16::from(self.copies));
@@ -183,35 +192,36 @@ impl SentProbe {
         self.opaque
     }
 
-    /// Copies of it that are still to be sent.
+    /// Returns the copies of the probe that are still to be sent.
     pub(super) const fn left(&self) -> u8 {
         self.left
     }
 
-    /// The opaque number of a further copy, if one is to be sent.
+    /// Returns the opaque number of the next copy, if one is still to be sent.
     pub(super) fn next_copy(&mut self) -> Option<u16> {
         self.left = self.left.checked_sub(1)?;
         self.copies += 1; // at most as many as there were left
         Some(self.opaque.wrapping_add(u16::from(self.copies - 1)))
     }
 
-    /// The newest copy leaves by `path`.
+    /// Records the path of the newest copy.
     pub(super) fn went_by(&mut self, path: u16) {
         self.paths[usize::from(self.copies - 1)] = path;
     }
 
-    /// When it was sent.
+    /// Returns the time at which the probe was sent.
     #[inline]
     pub(super) const fn sent_at(&self) -> Time {
         self.sent_at
     }
 
-    /// It was sent less than a round trip of `trip` ago, and may still be answered.
+    /// Returns whether the probe was sent less than a round trip of `trip` ago and may still be
+    /// answered.
     pub(super) fn is_out(&self, now: Time, trip: Span) -> bool {
         self.sent_at != Time::NEVER && now.since(self.sent_at) < trip
     }
 
-    /// The path of the copy that `opaque` answers, if it does.
+    /// Returns the path of the copy that `opaque` answers, if it answers one.
     #[inline]
     pub(super) fn answered(&self, opaque: Option<u16>) -> Option<u16> {
         let copy = opaque?.wrapping_sub(self.opaque);
@@ -219,7 +229,7 @@ impl SentProbe {
         self.paths.get(usize::from(copy)).copied().filter(|_| sent)
     }
 
-    /// Nothing can be learnt any more from another answer.
+    /// Ignores further answers to the probe.
     pub(super) fn retire(&mut self) {
         self.sent_at = Time::NEVER;
     }
@@ -238,7 +248,7 @@ mod tests {
         assert_eq!((sent.answered(Some(opaque)), sent.answered(None)), (Some(3), None));
         assert_eq!(sent.answered(Some(opaque + 1)), None);
         assert!(sent.is_out(Time(6), Span(2)) && !sent.is_out(Time(7), Span(2)));
-        // Every copy has a number.
+        // Every copy has a number of its own.
         assert_eq!((sent.left(), sent.next_copy()), (0, None));
         sent.insist(16, true);
         sent.insist(16, true);
@@ -280,7 +290,8 @@ mod tests {
         prober.request();
         prober.on_progress();
         assert!(!prober.is_due());
-        // But for one that measures: an acknowledgement does not tell what it would.
+        // A request to measure stays, because an acknowledgement does not show the probe's round
+        // trip.
         prober.measure();
         prober.on_progress();
         assert!(prober.is_due());
@@ -296,15 +307,16 @@ mod tests {
             probe.send(Time(1));
             1 + core::iter::from_fn(|| probe.next_copy()).count()
         };
-        // Each further set of paths, and at last the first again, is tried as much as the first was at the end.
+        // Each further set of paths, and finally the first again, gets as many copies as the first
+        // set had at the end.
         for expected in [1, 2, 4, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 2, 2] {
             assert_eq!(copies(&mut probe, 16), expected);
         }
-        // From there on it is but another set now and then.
+        // From there on detours are rare.
         let detours: Vec<usize> = (1..40).filter(|_| probe.insist(16, true)).collect();
         assert_eq!(detours, [14, 30]);
         probe.calm();
-        // Not more than there are paths.
+        // There are never more copies than paths.
         for (paths, expected) in [(16, 1), (1, 1), (3, 3), (u16::MAX, 8)] {
             assert_eq!(copies(&mut probe, paths), expected);
         }

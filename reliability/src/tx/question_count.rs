@@ -1,23 +1,24 @@
-//! A peer that asks and asks: our answers do not reach it.
+//! Detection of a peer that asks repeatedly because it receives no answers.
 
 use crate::base::{Psn, Span, Time};
 use crate::tick::Tick;
 
-/// How often a peer asks and gets nothing through besides before all paths to it are taken for dead: an answer that
-/// it heard would have been the last. Each goes on a random path.
+/// Questions without a new packet received after which all paths to the peer count as dead: an
+/// answer that it received would have ended the questions. Each answer takes a random path.
 const DEAF: u8 = 8;
 
-/// How long that must have lasted: to a process that was away, all questions of that time come at once.
+/// Least time that [`QUESTIONS`] must span, because all questions sent while a process was stopped
+/// arrive at once.
 const ASKING: Span = Span::millis(4);
 
-/// The same for one that was never answered, and so asks ever more seldom.
+/// Like [`QUESTIONS`], for a peer that was never answered and therefore asks at growing intervals.
 const DEAF_LONG: u8 = 3;
 const ASKING_LONG: Span = Span::millis(100);
 
-/// The number of questions in a row.
+/// Questions of the peer since which no new packet was received.
 #[derive(Debug)]
 pub(crate) struct QuestionCount {
-    /// The oldest packet not received, at all of them.
+    /// The oldest packet not received, which was the same at all questions.
     received: Psn,
     times: u8,
     since: Tick,
@@ -30,7 +31,8 @@ impl Default for QuestionCount {
 }
 
 impl QuestionCount {
-    /// The peer asks what arrived; all before `received` did. Whether it seems to hear no answer.
+    /// Counts a question of the peer; all packets before `received` arrived. Returns whether the
+    /// peer seems to receive no answers.
     pub(crate) fn again(&mut self, now: Time, received: Psn) -> bool {
         if self.times == 0 || self.received != received {
             *self = Self { received, times: 0, since: Tick::at(now) };
@@ -40,7 +42,7 @@ impl QuestionCount {
         let deaf = self.times >= DEAF && lasted >= ASKING
             || self.times >= DEAF_LONG && lasted >= ASKING_LONG;
         if deaf {
-            // Other paths are to have as many chances.
+            // Give other paths as many chances.
             self.times = 0;
         }
         deaf
@@ -51,7 +53,8 @@ impl QuestionCount {
 mod tests {
     use super::*;
 
-    /// Which of `times` questions, one every `apart`, show that the peer is deaf.
+    /// Returns which of `times` questions, one every `apart`, show that the peer receives no
+    /// answers.
     fn deaf(
         asked: &mut QuestionCount,
         times: u64,
@@ -65,14 +68,14 @@ mod tests {
     #[test]
     fn who_asks_for_a_while_and_sends_nothing_else_is_deaf() {
         assert_eq!(deaf(&mut QuestionCount::default(), 20, Span::millis(2), |_| 7), [7, 15]);
-        // It gets something through.
+        // The peer gets packets through.
         assert!(
             deaf(&mut QuestionCount::default(), 40, Span::millis(2), |n| (n / 6) as u32).is_empty()
         );
-        // It asks seldom.
+        // The peer asks rarely.
         let seldom = deaf(&mut QuestionCount::default(), 7, Span::millis(200), |_| 7);
         assert_eq!(seldom, [2, 5]);
-        // All came at once, to one who was away; then one more.
+        // All questions arrive at once after an absence, and then one more.
         let mut asked = QuestionCount::default();
         assert!(deaf(&mut asked, 23, Span::ZERO, |_| 7).is_empty());
         assert!(asked.again(Time::ZERO + Span::millis(9), Psn(7)));

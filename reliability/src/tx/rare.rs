@@ -22,7 +22,7 @@ pub(crate) struct RareTx {
     pub(crate) asked: QuestionCount,
     /// The time to wait for the peer, where it is longer than the configured one.
     pub(crate) patience: Span,
-    /// The departure of the newest packet that arrived although older ones did not.
+    /// The departure time of the newest packet that arrived although older ones did not.
     pub(super) arrived: Time,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct RareTx {
 #[derive(Debug)]
 pub(super) struct Pause {
     doublings: u8,
-    /// When it began; packets sent no later were under way when it did.
+    /// The time at which the pause began. Packets sent no later were in flight when it did.
     since: Time,
     until: Time,
 }
@@ -42,15 +42,15 @@ impl Default for Pause {
 }
 
 impl Pause {
-    /// When it ends, or ended.
+    /// Returns when the pause ends or ended.
     #[inline]
     pub(super) const fn until(&self) -> Time {
         self.until
     }
 
-    /// A packet sent at `sent_at` found no room at the receiver: pause, twice as long each time, but once
-    /// for all packets that were already under way. A quarter of it is random, so that senders do not
-    /// return in step.
+    /// Begins a pause because a packet sent at `sent_at` found no room at the receiver. The pause
+    /// doubles each time, but only once for all packets that were in flight. A quarter of it is
+    /// random, so that senders do not resume in step.
     pub(super) fn begin(&mut self, now: Time, sent_at: Time, config: &Config, rng: &mut Rng) {
         if self.since != Time::NEVER && sent_at <= self.since {
             return;
@@ -62,26 +62,27 @@ impl Pause {
         self.doublings = self.doublings.saturating_add(1).min(MAX_BACKOFF);
     }
 
-    /// The receiver is ready, others say: ends the first pause in a row. Those after it were well deserved.
+    /// Ends the first pause in a row, because another sign shows that the receiver is ready. Later
+    /// pauses stay.
     pub(super) fn end_first(&mut self) {
         if self.doublings <= 1 {
             self.until = Time::ZERO;
         }
     }
 
-    /// The receiver took something: the next pause is a short one.
+    /// Makes the next pause a short one, because the receiver accepted a packet.
     pub(super) fn on_progress(&mut self) {
         self.doublings = 0;
     }
 }
 
-/// Guaranteed delivery: telling the peer which of its responses arrived. When a Clear Command leaves is
-/// [`Timer::Clear`].
+/// Guaranteed delivery: informs the peer which of its responses arrived. [`Timer::Clear`] holds
+/// when a Clear Command leaves.
 #[derive(Debug)]
 pub(super) struct Clear {
-    /// Up to which PSN, while the timer runs.
+    /// The PSN up to which the command clears, while the timer runs.
     upto: Psn,
-    /// Up to where the last Clear Command cleared, if there was one.
+    /// The PSN up to which the last Clear Command cleared, if there was one.
     sent: Option<Psn>,
 }
 
@@ -92,7 +93,7 @@ impl Default for Clear {
 }
 
 impl Clear {
-    /// A Clear Command for `psn` shall leave at `when`.
+    /// Schedules a Clear Command for `psn` at `when` or earlier.
     pub(super) fn send_by(&mut self, when: Time, psn: Psn, timers: &mut Deadlines) {
         if !timers.is_running(Timer::Clear) || psn.is_after(self.upto) {
             self.upto = psn;
@@ -100,16 +101,16 @@ impl Clear {
         timers.set_earlier(Timer::Clear, when);
     }
 
-    /// The peer asks for a Clear Command, for all up to `psn`. If one was sent before, that
-    /// may have got lost; but then the peer's question may also have crossed it, so there is no hurry:
-    /// it leaves in `rto`.
+    /// Handles the peer's request for a Clear Command for all up to `psn`. If one was sent before,
+    /// it may have been lost, but the request may also have crossed it, so the command is repeated
+    /// only after `rto`.
     pub(super) fn on_request(&mut self, now: Time, psn: Psn, rto: Span, timers: &mut Deadlines) {
         let news = self.sent.is_none_or(|sent| psn.is_after(sent));
         let when = if news { now } else { now + rto };
         self.send_by(when, psn, timers);
     }
 
-    /// A request leaves that clears up to `psn`, which may be all that a Clear Command would clear.
+    /// Cancels a scheduled Clear Command if a request that leaves clears as much, up to `psn`.
     #[inline]
     pub(super) fn on_cleared(&self, psn: Psn, timers: &mut Deadlines) {
         if timers.is_running(Timer::Clear) && !self.upto.is_after(psn) {
@@ -117,7 +118,7 @@ impl Clear {
         }
     }
 
-    /// A Clear Command for `psn` leaves.
+    /// Records that a Clear Command for `psn` leaves.
     pub(super) fn on_sent(&mut self, psn: Psn) {
         self.sent = Some(psn);
     }
@@ -126,23 +127,23 @@ impl Clear {
 /// The credit that the peer grants, and the request for more, where congestion control needs credit.
 #[derive(Debug, Default)]
 pub(crate) struct Credit {
-    /// Granted in all, as far as known, in nominal bytes.
+    /// Credit granted in all as far as known, in nominal bytes.
     granted: u64,
     /// Nominal bytes known to wait for their first transmission.
     backlog: u64,
-    /// To be asked for.
+    /// The credit in all, in bytes, that the next request asks for.
     request: Option<u64>,
 }
 
 impl Credit {
-    /// The grant that `units` on the wire, the low bits of the sum, stand for.
+    /// Returns the grant in bytes; `units` are the low bits of the sum on the wire.
     pub(super) fn on_grant(&mut self, units: u32) -> cc::Grant<'static> {
         let cumulative = cc::credit_bytes(self.granted, units);
         self.granted = self.granted.max(cumulative);
         cc::Grant::Credit(cumulative)
     }
 
-    /// Bytes that wait for their first transmission.
+    /// Returns the bytes that wait for their first transmission.
     pub(super) const fn backlog(&self) -> u64 {
         self.backlog
     }
@@ -151,17 +152,17 @@ impl Credit {
         self.backlog = bytes;
     }
 
-    /// `target` bytes in all shall be asked for.
+    /// Requests credit for `target` bytes in all.
     pub(super) fn request(&mut self, target: u64) {
         self.request = Some(target);
     }
 
-    /// Whether there is something to ask for.
+    /// Returns whether credit is to be requested.
     pub(crate) const fn is_requested(&self) -> bool {
         self.request.is_some()
     }
 
-    /// The credit to ask for, in all.
+    /// Takes the credit in all that is to be requested.
     pub(crate) fn take_request(&mut self) -> Option<u64> {
         self.request.take()
     }
@@ -186,7 +187,7 @@ mod tests {
         for _ in 0..12 {
             pause.begin(now, now, &config, &mut rng);
             assert!(jittered(&pause, now, long));
-            // Sent before: nothing new.
+            // A packet sent before the pause does not extend it.
             let until = pause.until();
             pause.begin(now + Span(5), now, &config, &mut rng);
             assert_eq!(pause.until(), until);
@@ -210,7 +211,7 @@ mod tests {
         assert_eq!(timers.get(Timer::Clear), Time(106));
         clear.on_request(Time(7), Psn(10), Span(100), &mut timers);
         assert_eq!(timers.get(Timer::Clear), Time(7));
-        // A request that says less does not take its place, one that says as much does.
+        // A request that clears less does not replace the command; one that clears as much does.
         clear.on_cleared(Psn(9), &mut timers);
         assert!(timers.is_running(Timer::Clear));
         clear.on_cleared(Psn(10), &mut timers);
@@ -222,7 +223,7 @@ mod tests {
         let mut credit = Credit::default();
         let units = cc::credit_units(1 << 20);
         assert_eq!(credit.on_grant(units), cc::Grant::Credit(1 << 20));
-        // An old one is no loss.
+        // An old grant changes nothing.
         let _ = credit.on_grant(cc::credit_units(1 << 19));
         assert_eq!(credit.on_grant(units), cc::Grant::Credit(1 << 20));
         credit.request(77);

@@ -1,54 +1,56 @@
-//! Waking the engine: who wants to send, who was notified that it may, and who waits for room.
+//! State for waking the engine: whether the context wants to send, was reported ready, or waits for
+//! room.
 
-/// Whether the engine waits for a context, and whether it was notified.
+/// Whether the engine waits to send on a context, and whether it was notified.
 #[derive(Debug, Default)]
 pub(crate) struct ReadyState {
-    /// Nominal bytes of the packet the engine could not send; zero for none.
+    /// Nominal bytes of the packet that the engine could not send; zero for none.
     wanted: u32,
-    /// The engine was notified, or will be by an event not yet polled, that it may send.
+    /// Whether the engine was notified that it may send, or will be by an event that it has not
+    /// polled yet.
     reported: bool,
-    /// The flow is in its group's list of those that wait for room.
+    /// Whether the flow is in its group's queue for room.
     in_line: bool,
 }
 
 impl ReadyState {
-    /// Nominal bytes of the packet the engine could not send; zero for none.
+    /// Returns the nominal bytes of the packet that the engine could not send; zero for none.
     #[inline]
     pub(super) const fn wanted(&self) -> u32 {
         self.wanted
     }
 
-    /// The engine asks by itself: whatever it was notified of is used up.
+    /// Ends the notification, because the engine asks by itself.
     #[inline]
     pub(crate) fn on_ask(&mut self) {
         self.reported = false;
     }
 
-    /// A new packet of `nominal` bytes may not be sent; zero when it may.
+    /// Sets the nominal bytes of a new packet that may not be sent; zero when it may.
     #[inline]
     pub(super) fn set_wanted(&mut self, nominal: u32) {
         self.wanted = nominal;
     }
 
-    /// Whether the engine knows already.
+    /// Returns whether the engine was notified.
     #[inline]
     pub(super) const fn is_reported(&self) -> bool {
         self.reported
     }
 
-    /// The engine will learn that it may send.
+    /// Records that the engine is notified that it may send.
     #[inline]
     pub(super) fn report(&mut self) {
         self.reported = true;
     }
 
-    /// The engine polled the event.
+    /// Ends the notification, because the engine polled the event.
     #[inline]
     pub(crate) fn on_polled(&mut self) {
         self.reported = false;
     }
 
-    /// Whether the flow waits for room in a shared context.
+    /// Returns whether the flow waits for room in a shared context.
     #[inline]
     pub(super) const fn is_in_line(&self) -> bool {
         self.in_line
@@ -59,7 +61,7 @@ impl ReadyState {
         self.in_line = true;
     }
 
-    /// It no longer waits.
+    /// Records that the flow no longer waits for room.
     #[inline]
     pub(crate) fn leave_line(&mut self) {
         self.in_line = false;

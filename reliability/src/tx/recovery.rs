@@ -3,24 +3,24 @@
 use crate::base::Psn;
 use crate::config::Config;
 
-/// Which losses the receiver's out-of-order count told of, and up to where they are being recovered.
+/// The losses that the receiver's out-of-order count showed, and how far they are recovered.
 #[derive(Debug)]
 pub(super) struct Recovery {
-    /// While recovering, up to this PSN.
+    /// The PSN at which the current recovery ends.
     end: Psn,
     recovering: bool,
-    /// What comes before was already dealt with.
+    /// Packets before this PSN were already taken for lost.
     swept: Psn,
 }
 
 /// The outstanding packets as recovery sees them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OutstandingPackets {
-    /// The oldest one.
+    /// The oldest outstanding packet.
     pub(super) base: Psn,
-    /// One past the newest one acknowledged.
+    /// One past the newest acknowledged packet.
     pub(super) top: Psn,
-    /// One past the newest one.
+    /// One past the newest outstanding packet.
     pub(super) next: Psn,
 }
 
@@ -29,20 +29,20 @@ impl Recovery {
         Self { end: start, recovering: false, swept: start }
     }
 
-    /// Losses are being recovered: packets sent again may exceed the window (uet-htsim main path
-    /// `:1130`).
+    /// Returns whether losses are being recovered. Retransmissions may then exceed the window
+    /// (uet-htsim main path `:1130`).
     #[inline]
     pub(super) const fn is_active(&self) -> bool {
         self.recovering
     }
 
-    /// Recovery ends: something else deals with what was lost.
+    /// Ends recovery, because another mechanism handles the losses.
     #[inline]
     pub(super) fn stop(&mut self) {
         self.recovering = false;
     }
 
-    /// The oldest outstanding packet is `base`.
+    /// Records that `base` is the oldest outstanding packet.
     #[inline]
     pub(super) fn advance(&mut self, base: Psn) {
         if self.swept.is_before(base) {
@@ -50,7 +50,8 @@ impl Recovery {
         }
     }
 
-    /// Whether losses are still being recovered when `base` is the oldest outstanding packet.
+    /// Returns whether losses are still being recovered when `base` is the oldest outstanding
+    /// packet; ends recovery if not.
     #[inline]
     pub(super) fn goes_on(&mut self, base: Psn) -> bool {
         if !base.is_before(self.end) {
@@ -59,20 +60,22 @@ impl Recovery {
         self.recovering
     }
 
-    /// All packets got other numbers, from `start` on.
+    /// Handles that all packets were renumbered from `start` on.
     pub(super) fn restart(&mut self, start: Psn) {
         self.swept = start;
     }
 
-    /// More packets are out of order than spraying explains: everything sent so far is to be recovered.
+    /// Begins to recover everything sent so far, because more packets are out of order than
+    /// spraying explains.
     pub(super) fn begin(&mut self, outstanding: OutstandingPackets) {
         self.recovering = true;
         self.end = outstanding.next;
         self.swept = outstanding.base;
     }
 
-    /// The packets to take for lost now, with a congestion window of `window` packets: the oldest window's
-    /// worth of what is missing, each once. Only what a later packet overtook can be lost.
+    /// Returns the packets to take for lost now, with a congestion window of `window` packets: the
+    /// oldest missing ones, up to a window, each once. Only packets that a later one overtook can
+    /// be lost.
     pub(super) fn sweep(
         &mut self,
         outstanding: OutstandingPackets,
@@ -91,9 +94,9 @@ impl Recovery {
     }
 }
 
-/// Packets out of order that spraying may explain: the algorithm's threshold in windows, a few packets at least,
-/// and, when there are `paths` to choose from, a whole train on another path besides. The congestion
-/// window is `window` packets and may become `most`.
+/// Returns the number of out-of-order packets that spraying may explain: the algorithm's threshold
+/// in windows, at least a few packets, and a whole train on another path when there are several
+/// `paths`. The congestion window is `window` packets and may grow to `most`.
 pub(super) fn reordering(window: u32, most: u64, paths: u16, config: &Config) -> u32 {
     let share = (f64::from(window) * f64::from(config.threshold.windows)).min(most as f64);
     let train = if paths > 1 {
@@ -102,9 +105,10 @@ pub(super) fn reordering(window: u32, most: u64, paths: u16, config: &Config) ->
         0
     };
     let least = u32::from(config.threshold.packets) + train;
-    // A window beyond the PSN window can never be overtaken; a quarter of it is late enough.
+    // A window beyond the PSN window can never be overtaken, so a quarter of the PSN window is the
+    // cap.
     let cap = u32::from(config.max_window_packets) / 4;
-    // The share is at most 1.5 times 4095.
+    // The share fits 32 bits: it is at most 1.5 times 4095.
     (share as u32).max(least).min(cap.max(least))
 }
 
@@ -119,12 +123,12 @@ mod tests {
         let mut seen = OutstandingPackets { base: Psn(100), top: Psn(110), next: Psn(140) };
         recovery.begin(seen);
         assert!(recovery.is_active());
-        // A window's worth, then no more of the same.
+        // The sweep covers a window, then nothing of it again.
         assert_eq!(recovery.sweep(seen, 8), Some((Psn(100), Psn(108))));
         assert_eq!(recovery.sweep(seen, 8), None);
-        // As far as packets were overtaken.
+        // The sweep ends with the overtaken packets.
         assert_eq!(recovery.sweep(seen, 20), Some((Psn(108), Psn(110))));
-        // As far as packets were sent when it began.
+        // The sweep ends with the packets that were sent when recovery began.
         seen = OutstandingPackets { base: Psn(130), top: Psn(180), next: Psn(200) };
         recovery.advance(seen.base);
         assert_eq!(recovery.sweep(seen, 64), Some((Psn(130), Psn(140))));
@@ -137,7 +141,7 @@ mod tests {
         let paths = PathsConfig::single(1).expect("one path");
         let mut config = Config::new(4096, SenderConfig::fixed(1), paths, 1);
         assert_eq!(reordering(100, 1000, 1, &config), 150);
-        // Not more than the window may grow to, a few packets at least.
+        // The threshold is at most the window's limit and at least a few packets.
         assert_eq!(reordering(100, 120, 1, &config), 120);
         assert_eq!(reordering(1, 120, 1, &config), 5);
         assert_eq!(reordering(1, 120, 2, &config), 5 + 65_000 / 4096);

@@ -1,4 +1,4 @@
-//! What is outstanding: the PSN window, and what is known of each packet in it.
+//! The outstanding packets: the PSN window, and the state of each packet in it.
 
 use std::collections::VecDeque;
 use std::collections::vec_deque::{Drain, Iter};
@@ -9,7 +9,8 @@ use crate::base::{Psn, Time};
 use crate::config::Config;
 use crate::shared::Shared;
 
-/// A packet that was sent again so often, while its peer answered others, is not lost by chance.
+/// Retransmissions of one packet, while its peer answered others, after which its loss is not
+/// chance.
 const OFTEN: u8 = 24;
 
 /// The reason why a packet is sent again.
@@ -21,12 +22,13 @@ pub(crate) enum RetransmitCause {
     Overtaken,
     Probe,
     Timeout,
-    /// A switch dropped it, as was to be expected (1RC).
+    /// A switch dropped the speculative packet, as was to be expected (1RC).
     Speculative,
 }
 
 impl RetransmitCause {
-    /// The peer, or a switch, said that this transmission did not arrive; otherwise it is inferred.
+    /// Returns whether the peer or a switch reported the loss of this transmission; otherwise it is
+    /// inferred.
     pub(super) const fn is_told(self) -> bool {
         matches!(self, Self::Trimmed | Self::Nacked | Self::Speculative)
     }
@@ -35,48 +37,51 @@ impl RetransmitCause {
 /// The state of an outstanding packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum SlotState {
-    /// In the network, as far as one knows.
+    /// The packet is in the network, as far as is known.
     InFlight,
-    /// Waiting to be sent again.
+    /// The packet waits to be retransmitted.
     Queued(RetransmitCause),
-    /// The peer has it; packets before it are missing.
+    /// The peer has the packet, but packets before it are missing.
     Acked,
 }
 
-/// One outstanding packet. Read anywhere in the sending half, changed by its ring alone.
+/// One outstanding packet. All of the sending half reads it; only the ring changes it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot<D> {
     pub(super) desc: D,
-    /// When it was last sent.
+    /// The time at which it was last sent.
     pub(super) sent_at: Time,
-    /// UDP payload length.
+    /// UDP payload length in bytes.
     pub(super) bytes: u32,
-    /// What the context had delivered when it was last sent; wraps.
+    /// The bytes that its congestion-control context had delivered when it was last sent, which
+    /// wrap.
     pub(super) delivered: u32,
     /// The path it was last sent on.
     pub(super) path: u16,
-    /// Times it was sent again, saturating.
+    /// Retransmissions, saturating.
     pub(super) tries: u8,
-    /// Of the times it was sent, those in a row of which no trace was left, saturating.
+    /// Latest transmissions in a row without any sign of arrival, saturating.
     pub(super) missing: u8,
-    /// Retransmissions of it that were taken for lost without a word about them, saturating: they may yet arrive.
+    /// Retransmissions that were taken for lost without a report about them, saturating. They may
+    /// still arrive.
     pub(super) strays: u8,
     pub(super) fate: SlotState,
-    /// Nothing waited behind it, and there was room for more.
+    /// No packet waited behind it although there was room for more.
     pub(super) app_limited: bool,
-    /// It left in a run with the packet before it: what becomes of both may be told together.
+    /// It left in a run with the packet before it, so one event may report both.
     pub(super) follows: bool,
 }
 
 impl<D> Slot<D> {
-    /// Bytes the congestion control counts for it.
+    /// Returns the bytes that congestion control counts for the packet.
     #[inline]
     pub(super) const fn nominal(&self) -> u32 {
         nominal(self.bytes)
     }
 
-    /// When it may be taken for lost again: at once, until it was sent so often that more of the same will not
-    /// help; then ever later.
+    /// Returns when the packet may be taken for lost again: at once, until it was retransmitted
+    /// [`MAX_QUICK_TRIES`] times, because more of the same does not help then; afterwards at
+    /// growing intervals.
     #[inline]
     pub(super) fn rests_until(&self, config: &Config) -> Time {
         if self.tries < OFTEN {
@@ -86,15 +91,17 @@ impl<D> Slot<D> {
         self.sent_at + (config.rto_min * (1 << doublings)).min(config.rto_max)
     }
 
-    /// Whether an answer that echoes `retx` can only be about its last transmission: the flag tells the first one
-    /// from the others, and of these every earlier one is known not to have arrived. UE 1.0 section 3.6.13.1 stops
-    /// after one retransmission; where switches trim, packets are sent more often, and each time it is known why.
+    /// Returns whether an answer that echoes `retx` can only be about the last transmission. The
+    /// flag distinguishes the first one from the others, of which every earlier one must be known
+    /// not to have arrived. UE 1.0 section 3.6.13.1 stops after one retransmission; where switches
+    /// trim, packets are sent more often, and the reason is known each time.
     #[inline]
     pub(super) const fn is_last(&self, retx: bool) -> bool {
         retx == (self.tries > 0) && self.strays == 0
     }
 
-    /// The answer to what left before a pause of this process waited for the end of that.
+    /// Returns whether the packet left after the last absence of this process. The answer to an
+    /// earlier one waited for the end of the absence.
     #[inline]
     pub(super) fn is_timely<Any>(&self, shared: &Shared<Any>) -> bool {
         self.sent_at >= shared.resumed
@@ -111,28 +118,28 @@ impl<D> Slot<D> {
     }
 }
 
-/// The outstanding packets of a sending half, by PSN. Places in it are indexes below 4096, the oldest
-/// packet's is 0.
+/// The outstanding packets of a sending half, by PSN. Places in the ring are indexes below 4096;
+/// the oldest packet's is 0.
 #[derive(Debug)]
 pub(crate) struct Ring<D> {
-    /// The oldest outstanding PSN; `slots[0]`.
+    /// The oldest outstanding PSN, that of `slots[0]`.
     base: Psn,
     /// The PSN of the next new packet.
     next: Psn,
     /// One past the newest PSN acknowledged.
     top: Psn,
     slots: VecDeque<Slot<D>>,
-    /// Packets waiting to be sent again.
+    /// The number of packets that wait to be retransmitted.
     queued: u16,
-    /// No packet before this one waits.
+    /// A PSN before which no packet waits to be retransmitted.
     cursor: Psn,
-    /// The newest PSN the peer's MPR allows.
+    /// The newest PSN that the peer's MPR allows.
     limit: Psn,
 }
 
 impl<D: Copy> Ring<D> {
-    /// Nothing outstanding; the first packet gets `start`, and `window` of them may be sent before the
-    /// peer has said what it takes.
+    /// Makes a ring without packets. The first packet gets `start`, and `window` packets may be
+    /// sent before the peer has advertised its window.
     pub(super) fn new(start: Psn, window: u16) -> Self {
         Self {
             base: start,
@@ -145,68 +152,69 @@ impl<D: Copy> Ring<D> {
         }
     }
 
-    /// The oldest outstanding PSN.
+    /// Returns the oldest outstanding PSN.
     #[inline]
     pub(crate) const fn base(&self) -> Psn {
         self.base
     }
 
-    /// The PSN of the next new packet.
+    /// Returns the PSN of the next new packet.
     #[inline]
     pub(crate) const fn next(&self) -> Psn {
         self.next
     }
 
-    /// One past the newest PSN acknowledged.
+    /// Returns one past the newest PSN acknowledged.
     #[inline]
     pub(super) const fn top(&self) -> Psn {
         self.top
     }
 
-    /// Packets outstanding.
+    /// Returns the number of outstanding packets.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// Nothing is outstanding.
+    /// Returns whether no packet is outstanding.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
 
-    /// The peer's window takes no new packet.
+    /// Returns whether the peer's window is closed to new packets.
     #[inline]
     pub(super) fn is_shut(&self) -> bool {
         self.next.is_after(self.limit)
     }
 
-    /// No new packet may join: `window` packets are outstanding, or the peer's window is shut.
+    /// Returns whether no new packet may be added: `window` packets are outstanding, or the peer's
+    /// window is closed.
     #[inline]
     pub(super) fn is_full(&self, window: u16) -> bool {
         self.slots.len() >= usize::from(window) || self.is_shut()
     }
 
-    /// Where an outstanding packet is.
+    /// Returns the place of a packet if it is outstanding.
     #[inline]
     pub(super) fn index(&self, psn: Psn) -> Option<usize> {
         let at = usize::try_from(psn.distance(self.base)).ok()?;
         (at < self.slots.len()).then_some(at)
     }
 
-    /// The places of what is outstanding of `first..end`.
+    /// Returns the places of the outstanding packets among `first..end`.
     pub(super) fn places(&self, first: Psn, end: Psn) -> core::ops::Range<usize> {
         let place = |psn: Psn| usize::try_from(psn.distance(self.base)).unwrap_or(0);
         place(first)..place(end).min(self.slots.len())
     }
 
-    /// The PSN of the packet at a place.
+    /// Returns the PSN of the packet at a place.
     #[inline]
     pub(super) const fn psn(&self, at: usize) -> Psn {
         self.base.plus(at as u32) // a place is below 4096
     }
 
-    /// The packet at a place that [`Ring::index`] gave, or below [`Ring::len`].
+    /// Returns the packet at a place that [`Ring::index`] returned, or below [`Ring::len`].
     #[inline]
     pub(super) fn slot(&self, at: usize) -> &Slot<D> {
         &self.slots[at]
@@ -227,14 +235,14 @@ impl<D: Copy> Ring<D> {
         self.slots.back()
     }
 
-    /// From the oldest to the newest.
+    /// Returns an iterator over the packets from the oldest to the newest.
     pub(super) fn iter(&self) -> Iter<'_, Slot<D>> {
         self.slots.iter()
     }
 
     // Transmissions.
 
-    /// Adds a packet that leaves now for the first time; its PSN and place.
+    /// Adds a packet that leaves now for the first time. Returns its PSN and place.
     #[inline]
     pub(super) fn push(&mut self, now: Time, desc: D, bytes: u32, path: u16) -> (Psn, usize) {
         let (psn, at) = (self.next, self.slots.len());
@@ -255,8 +263,8 @@ impl<D: Copy> Ring<D> {
         (psn, at)
     }
 
-    /// Adds packets that leave now for the first time, all of so many bytes, on one path, when so much was
-    /// delivered.
+    /// Adds packets that leave now for the first time, all of the same length, on one path and
+    /// after the same number of delivered bytes.
     #[inline]
     pub(super) fn push_run(
         &mut self,
@@ -280,7 +288,7 @@ impl<D: Copy> Ring<D> {
         }));
     }
 
-    /// How many new packets may join until [`Ring::is_full`].
+    /// Returns how many new packets may be added until [`Ring::is_full`].
     #[inline]
     pub(super) fn room(&self, window: u16) -> u16 {
         let open = u16::try_from(self.limit.plus(1).distance(self.next)).unwrap_or(0);
@@ -288,7 +296,7 @@ impl<D: Copy> Ring<D> {
         u16::try_from(places).map_or(open, |places| places.min(open))
     }
 
-    /// The packet at `at`, which waited, leaves again on `path`.
+    /// Records that the packet at `at`, which waited, leaves again on `path`.
     #[inline]
     pub(super) fn send_again(&mut self, at: usize, now: Time, path: u16) {
         self.queued -= 1;
@@ -299,8 +307,8 @@ impl<D: Copy> Ring<D> {
         slot.path = path;
     }
 
-    /// What is only known when the packet at `at` has left: its path at last, and what its context had
-    /// delivered.
+    /// Sets the values that are only known when the packet at `at` has left: its final path, and
+    /// the bytes that its congestion-control context had delivered.
     #[inline]
     pub(super) fn stamp(&mut self, at: usize, path: u16, delivered: u32) {
         let slot = &mut self.slots[at];
@@ -308,7 +316,7 @@ impl<D: Copy> Ring<D> {
         slot.delivered = delivered;
     }
 
-    /// Nothing waits behind the newest packet, though there is room for more.
+    /// Records that no packet waits behind the newest one although there is room for more.
     #[inline]
     pub(super) fn limit_newest(&mut self) {
         if let Some(slot) = self.slots.back_mut() {
@@ -318,18 +326,18 @@ impl<D: Copy> Ring<D> {
 
     // Retransmissions.
 
-    /// Packets that wait to be sent again.
+    /// Returns the number of packets that wait to be retransmitted.
     #[inline]
     pub(crate) const fn queued(&self) -> u16 {
         self.queued
     }
 
-    /// When a packet was sent last; long ago when it is not outstanding.
+    /// Returns when a packet was last sent; [`Time::ZERO`] when it is not outstanding.
     pub(crate) fn sent_at(&self, psn: Psn) -> Time {
         self.index(psn).map_or(Time::ZERO, |at| self.slots[at].sent_at)
     }
 
-    /// The packet at `at`, which is in flight, is to be sent again.
+    /// Makes the packet at `at`, which is in flight, wait to be retransmitted.
     pub(super) fn enqueue(&mut self, at: usize, cause: RetransmitCause) {
         let slot = &mut self.slots[at];
         debug_assert!(slot.is_in_flight());
@@ -344,7 +352,7 @@ impl<D: Copy> Ring<D> {
         }
     }
 
-    /// The oldest packet that waits to be sent again.
+    /// Returns the oldest packet that waits to be retransmitted.
     #[inline]
     pub(super) fn next_queued(&mut self) -> Option<(usize, RetransmitCause)> {
         if self.queued == 0 {
@@ -359,20 +367,22 @@ impl<D: Copy> Ring<D> {
         Some(found)
     }
 
-    /// Shortens the packet at `at`, which waits to be sent again. Its earlier losses count no more, because they were
-    /// those of a longer packet.
+    /// Shortens the packet at `at`, which waits to be sent again. Its earlier losses do not count
+    /// any more, because a longer packet was lost.
     pub(super) fn shorten(&mut self, at: usize, desc: D, bytes: u32) {
         let slot = &mut self.slots[at];
         debug_assert!(matches!(slot.fate, SlotState::Queued(_)));
         (slot.desc, slot.bytes, slot.missing) = (desc, bytes, 0);
-        // Packets of a run are acknowledged as so many of one length, which this one does not have any more.
+        // Packets of a run are acknowledged as a number of packets of one length, which this one
+        // does not have any more.
         slot.follows = false;
         if let Some(next) = self.slots.get_mut(at + 1) {
             next.follows = false;
         }
     }
 
-    /// Nominal bytes of a packet at or before the one that waits longest to be sent again.
+    /// Returns the nominal bytes of a packet at or before the oldest one that waits to be
+    /// retransmitted.
     #[inline]
     pub(super) fn queued_nominal(&self) -> u32 {
         let at = self.index(self.cursor).unwrap_or(0);
@@ -381,7 +391,7 @@ impl<D: Copy> Ring<D> {
 
     // Acknowledgements.
 
-    /// The packet at `at` was acknowledged; what it was until now.
+    /// Records that the packet at `at` was acknowledged. Returns its previous state.
     #[inline]
     pub(super) fn acknowledge(&mut self, at: usize) -> SlotState {
         let was = core::mem::replace(&mut self.slots[at].fate, SlotState::Acked);
@@ -395,8 +405,8 @@ impl<D: Copy> Ring<D> {
         was
     }
 
-    /// Of the oldest `most` packets, at least one, how many share the fate of the first, in flight on its path,
-    /// behind which they left in a run.
+    /// Returns how many of the oldest `most` packets, at least one, share the fate of the first:
+    /// they left behind it in a run and are in flight on its path.
     #[inline]
     pub(super) fn together(&self, most: usize) -> usize {
         let Some(first) = self.slots.front() else { return 0 };
@@ -407,7 +417,7 @@ impl<D: Copy> Ring<D> {
         1 + self.slots.iter().take(most).skip(1).take_while(with).count()
     }
 
-    /// The oldest `count` packets, which are in flight, were acknowledged: forgets them.
+    /// Removes the oldest `count` packets, which were in flight and are acknowledged now.
     #[inline]
     pub(super) fn acknowledge_oldest(&mut self, count: usize) {
         self.slots.drain(..count);
@@ -417,14 +427,14 @@ impl<D: Copy> Ring<D> {
         }
     }
 
-    /// Forgets the oldest packet.
+    /// Removes the oldest packet.
     #[inline]
     pub(super) fn pop_oldest(&mut self) {
         self.slots.pop_front();
         self.base = self.base.plus(1);
     }
 
-    /// Forgets the oldest packets as far as they are acknowledged.
+    /// Removes the oldest packets up to the first that is not acknowledged.
     #[inline]
     pub(super) fn advance(&mut self) {
         while self.slots.front().is_some_and(Slot::is_acked) {
@@ -437,7 +447,7 @@ impl<D: Copy> Ring<D> {
         }
     }
 
-    /// The peer takes packets up to `limit`.
+    /// Records that the peer accepts packets up to `limit`.
     #[inline]
     pub(super) fn open_window(&mut self, limit: Psn) {
         if limit.is_after(self.limit) {
@@ -447,7 +457,8 @@ impl<D: Copy> Ring<D> {
 
     // The whole.
 
-    /// Starts again at `start`, with the same packets, none of them sent before; all must be queued.
+    /// Renumbers the same packets from `start` on, as if none was sent before. All must wait to be
+    /// retransmitted.
     pub(super) fn restart(&mut self, start: Psn, window: u16) {
         for slot in &mut self.slots {
             (slot.tries, slot.strays) = (0, 0);
@@ -457,7 +468,7 @@ impl<D: Copy> Ring<D> {
         self.limit = start.plus(u32::from(window)).minus(1);
     }
 
-    /// Takes memory for its packets, if it has none.
+    /// Borrows memory for its packets, if it has none.
     #[inline]
     pub(super) fn borrow(&mut self, pool: &mut Vec<VecDeque<Slot<D>>>) {
         if self.slots.capacity() == 0
@@ -467,14 +478,14 @@ impl<D: Copy> Ring<D> {
         }
     }
 
-    /// Gives the memory away; only when empty.
+    /// Returns the memory. The ring must be empty.
     #[inline]
     pub(super) fn release(&mut self) -> VecDeque<Slot<D>> {
         debug_assert!(self.slots.is_empty());
         core::mem::take(&mut self.slots)
     }
 
-    /// Takes everything out, the oldest first.
+    /// Removes all packets, the oldest first.
     pub(super) fn drain(&mut self) -> Drain<'_, Slot<D>> {
         self.queued = 0;
         self.slots.drain(..)
@@ -491,8 +502,8 @@ mod tests {
         assert_eq!((ring.index(psn), ring.psn(at), ring.slot(at).desc), (Some(at), psn, desc));
     }
 
-    /// Packets of a run are acknowledged together, as so many packets of the first one's length; one that was made shorter
-    /// ends the run before it and begins another one behind it.
+    /// Packets of a run are acknowledged together, as a number of packets of the first one's
+    /// length. A shortened packet ends the run before it and begins another one behind it.
     #[test]
     fn a_packet_that_became_shorter_is_not_of_its_run() {
         let lengths = |shorter: usize| {
@@ -517,7 +528,7 @@ mod tests {
         assert_eq!(lengths(4), [(4, 1000), (1, 400)]);
     }
 
-    /// Random histories against a plain list of fates, over the wrap of the PSNs.
+    /// Compares random histories with a plain list of fates, across the wrap of the PSNs.
     #[test]
     fn agrees_with_a_list_of_fates() {
         let mut rng = Rng::new(3);
@@ -578,7 +589,7 @@ mod tests {
         assert!(ring.is_shut() && ring.is_full(64));
         ring.open_window(Psn(9));
         assert!(!ring.is_full(64));
-        // It does not shrink.
+        // The window does not shrink.
         ring.open_window(Psn(8));
         push(&mut ring, 2);
         assert!(ring.is_shut());

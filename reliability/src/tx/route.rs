@@ -1,4 +1,4 @@
-//! Which way packets go: the path selector, and trains, runs of packets that share one path.
+//! The paths of packets: the path selector, and trains, which are runs of packets on one path.
 
 use super::Tx;
 use crate::base::{Rng, Time};
@@ -9,36 +9,37 @@ use crate::config::Config;
 #[derive(Debug)]
 pub(super) struct Route {
     path: u16,
-    /// A path that brought something through and has lost nothing since, [`NO_PATH`] for none: what was lost elsewhere goes
-    /// this way, for another one may be as dead as the first.
+    /// A path on which packets arrived and none was lost since; [`NO_PATH`] for none. Packets lost
+    /// elsewhere are retransmitted on it, because another path may have failed, too.
     proven: u16,
-    /// Packets and bytes that still fit the train.
+    /// The number of packets that still fit the train; `bytes` holds the bytes.
     packets: u16,
     bytes: u16,
     selector: cc::Paths,
 }
 
-/// Not a path: there are at most so many.
+/// Value for no path. Paths are below it.
 const NO_PATH: u16 = u16::MAX;
 
-/// The path of a packet for which one of `paths` was chosen: congestion control may insist on another.
+/// Returns the path of a packet for which one of `paths` was chosen; congestion control may choose
+/// another one.
 #[inline]
 pub(super) fn insisted(stamp: &cc::Stamp, chosen: u16, paths: u16) -> u16 {
     stamp.path.map_or(chosen, |path| path % paths)
 }
 
-/// What the path selector of a sending half knows.
+/// Returns the state of a sending half's path selector.
 pub(crate) fn path_metrics<D: Copy>(tx: &Tx<D>) -> cc::PathMetrics {
     tx.route.selector.metrics()
 }
 
-/// Packets carry other entropies from here on: nothing is proven any more.
+/// Forgets the proven path, because packets carry other entropies from now on.
 pub(crate) fn forget_route<D: Copy>(tx: &mut Tx<D>) {
     (tx.route.proven, tx.route.packets) = (NO_PATH, 0);
 }
 
 impl Route {
-    /// No train yet.
+    /// Makes a route without a train.
     pub(super) fn new(config: &cc::PathsConfig, rng: Rng) -> Self {
         Self {
             path: 0,
@@ -49,13 +50,14 @@ impl Route {
         }
     }
 
-    /// The path of the newest train.
+    /// Returns the path of the newest train.
     #[inline]
     pub(super) const fn path(&self) -> u16 {
         self.path
     }
 
-    /// Whether a packet of `bytes` needs another train, because the newest is full or goes by `avoid`.
+    /// Returns whether a packet of `bytes` needs another train, because the newest is full or uses
+    /// path `avoid`.
     #[inline]
     pub(super) fn is_over(&self, bytes: u32, avoid: Option<u16>) -> bool {
         let better = avoid.and_then(|avoid| self.way_round(avoid));
@@ -65,19 +67,19 @@ impl Route {
             || better.is_some_and(|better| better != self.path)
     }
 
-    /// A path that brings through what was lost on `avoid`.
+    /// Returns a proven path for a packet that was lost on `avoid`.
     fn way_round(&self, avoid: u16) -> Option<u16> {
         Some(self.proven).filter(|path| *path != NO_PATH && *path != avoid)
     }
 
-    /// `path` brought something through.
+    /// Records that a packet arrived on `path`.
     #[inline]
     pub(super) fn prove(&mut self, path: u16) {
         self.proven = path;
     }
 
-    /// A train for a packet of `bytes` and more, on one of `paths` paths; never `avoid` if there is
-    /// another. The congestion window is `window` packets.
+    /// Begins a train for a packet of `bytes` and more, on one of `paths` paths; never `avoid` if
+    /// there is another. The congestion window is `window` packets.
     #[inline]
     pub(super) fn begin(
         &mut self,
@@ -103,14 +105,14 @@ impl Route {
         self.bytes = u16::try_from(config.train_bytes.max(bytes)).unwrap_or(u16::MAX);
     }
 
-    /// How many packets of `bytes` still fit the newest train.
+    /// Returns how many packets of `bytes` still fit the newest train.
     #[inline]
     pub(super) fn room(&self, bytes: u32) -> u16 {
         let fit = u32::from(self.bytes) / bytes.max(1);
         u16::try_from(fit).map_or(self.packets, |fit| fit.min(self.packets))
     }
 
-    /// `count` packets of `bytes`, for which there is room, join the train; their path.
+    /// Adds `count` packets of `bytes`, which must fit, to the train. Returns their path.
     #[inline]
     pub(super) fn join(&mut self, bytes: u32, count: u16) -> u16 {
         self.packets -= count;
@@ -119,7 +121,7 @@ impl Route {
         self.path
     }
 
-    /// What became of a packet on `path`.
+    /// Informs the path selector of the fate of a packet on `path`.
     #[inline]
     pub(super) fn on_feedback(&mut self, now: Time, path: u16, signal: PathSignal) {
         if signal == PathSignal::Good {
@@ -128,10 +130,11 @@ impl Route {
         self.selector.on_feedback(now, path, signal);
     }
 
-    /// A packet on `path` was lost; how often that made the selector freeze its choice.
+    /// Handles that a packet on `path` was lost. Returns how often that made the selector freeze
+    /// its choice.
     pub(super) fn on_loss(&mut self, now: Time, path: u16, signal: PathSignal) -> u32 {
         if path == self.path {
-            // The rest of the train goes another way.
+            // The rest of the train takes another path.
             self.packets = 0;
         }
         if path == self.proven {
@@ -142,7 +145,7 @@ impl Route {
         self.selector.metrics().freezes.saturating_sub(before)
     }
 
-    /// Nothing is in flight and nothing waits.
+    /// Informs the path selector that nothing is in flight and nothing waits.
     #[inline]
     pub(super) fn on_idle(&mut self, now: Time) {
         self.selector.on_idle(now);
@@ -154,7 +157,7 @@ mod tests {
     use super::*;
     use crate::cc::{PathsConfig, SenderConfig};
 
-    /// A route over `paths` paths, and parameters with trains of 3 packets or 5000 bytes.
+    /// Returns a route over `paths` paths, and parameters with trains of 3 packets or 5000 bytes.
     fn route(paths: u16) -> (Route, Config) {
         let selector = PathsConfig::oblivious(paths).expect("some paths");
         let config = Config {

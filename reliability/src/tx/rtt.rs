@@ -11,48 +11,49 @@ pub(crate) struct RttEstimator {
 }
 
 impl RttEstimator {
-    /// The smoothed round-trip time, once measured.
+    /// Returns the smoothed round-trip time, once it is measured.
     #[inline]
     pub(crate) const fn srtt(&self) -> Option<Span> {
         if self.srtt_ns == 0 { None } else { Some(self.mean()) }
     }
 
-    /// The smoothed round-trip time, zero before the first sample.
+    /// Returns the smoothed round-trip time, zero before the first sample.
     #[inline]
     pub(super) const fn mean(&self) -> Span {
         Span(self.srtt_ns as u64)
     }
 
-    /// A sample was taken before.
+    /// Returns whether there was a sample.
     #[inline]
     pub(super) const fn is_measured(&self) -> bool {
         self.srtt_ns != 0
     }
 
-    /// What a round trip may take: its mean and four times its variation (RFC 6298).
+    /// Returns how long a round trip may take: its mean and four times its variation (RFC 6298).
     #[inline]
     pub(super) const fn longest(&self) -> Span {
-        // 32-bit numbers.
+        // The sum of 32-bit numbers fits.
         Span(self.srtt_ns as u64 + self.rttvar_ns as u64 * 4)
     }
 
-    /// A round trip without queues, where the congestion control believes in `base`; before the first
-    /// sample, what the network is said to take.
+    /// Returns the round-trip time without queues, where congestion control assumes `base`; before
+    /// the first sample, the configured one.
     #[inline]
     pub(super) fn unloaded(&self, base: Option<Span>) -> Span {
         let known = base.unwrap_or(self.mean());
         if self.is_measured() { known.min(self.mean()) } else { known }
     }
 
-    /// Whether a packet that was sent more than twice can have come back after `trip`, where the congestion control
-    /// believes in `base`. A refusal of an earlier transmission that came twice would make the last one look faster than
-    /// light; and a round trip without queues is never forgotten.
+    /// Returns whether a packet that was sent more than twice can have been acknowledged after
+    /// `trip`, where congestion control assumes `base`. A duplicate NACK of an earlier transmission
+    /// would make the last one look faster than the network, and a smallest round-trip time is
+    /// never forgotten.
     #[inline]
     pub(super) fn is_plausible(&self, trip: Span, base: Option<Span>) -> bool {
         trip >= self.unloaded(base)
     }
 
-    /// RFC 6298, section 2.
+    /// Adds a sample (RFC 6298, section 2).
     #[inline]
     pub(super) fn sample(&mut self, rtt: Span) {
         let rtt = u32::try_from(rtt.0).unwrap_or(u32::MAX);

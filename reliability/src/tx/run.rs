@@ -1,4 +1,5 @@
-//! New packets that follow one another without anything of their own to decide.
+//! Packet runs of a sending half: new packets that leave behind one another and need no decisions
+//! of their own.
 
 use super::route::insisted;
 use super::{Departure, Tx, nominal};
@@ -13,22 +14,23 @@ use crate::types::NewPacket;
 pub(crate) struct RunPackets {
     /// UDP payload length of each.
     pub(crate) bytes: u32,
-    /// How many there are.
+    /// The number of packets.
     pub(crate) count: u16,
 }
 
-/// The last packet that was sent of a run.
+/// The last packet of a run that was sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunEnd {
-    /// The path of those before it.
+    /// The path of the packets before it.
     pub(crate) along: u16,
     pub(crate) departure: Departure,
 }
 
-/// Sends new packets behind the one that has just left: those that may go now, in the same train, until one
-/// asks for an acknowledgement or goes another way. Others wait behind each, so none is limited by the
-/// application. How many, and the last of them; `None` for none, or where each has to be looked at by itself:
-/// those that need credit say how much, and those without a rate which they are.
+/// Sends new packets behind the one that has just left, in the same train: those that may leave
+/// now, until one asks for an acknowledgement or takes another path. Packets wait behind each, so
+/// none is limited by the application. Returns the number of packets and the last of them. Returns
+/// `None` when none may leave, or when each needs decisions of its own: where congestion control
+/// uses credit or rates of switches, requests carry its state.
 #[inline]
 pub(crate) fn send_run<D: Copy>(
     tx: &mut Tx<D>,
@@ -50,8 +52,8 @@ pub(crate) fn send_run<D: Copy>(
     Some((sent, RunEnd { along, departure }))
 }
 
-/// Sends the packet behind the one that has just left, in the same train, as [`Tx::send`] would; the engine may have nothing
-/// behind it. `None` as for [`send_run`].
+/// Sends the packet behind the one that has just left, in the same train, as [`Tx::send`] would;
+/// the engine may have no packet behind it. Returns `None` in the same cases as [`send_run`].
 #[inline]
 pub(crate) fn send_end<D: Copy>(
     tx: &mut Tx<D>,
@@ -71,7 +73,7 @@ pub(crate) fn send_end<D: Copy>(
     tx.ring.stamp(at, path, delivered);
     let departure = depart(tx, (bytes, 1), (path, full), shared);
     if last {
-        // Otherwise the silence after it is that after the packet before it.
+        // Otherwise the silence that the packet before it began goes on.
         tx.prober.set_patient(!prompt);
         if !departure.ask {
             tx.ring.limit_newest();
@@ -81,7 +83,8 @@ pub(crate) fn send_end<D: Copy>(
     Some(Departure { ask: last && prompt || departure.ask, ..departure })
 }
 
-/// How many packets of `bytes` there is room for behind the newest, in its train, that need nothing of their own.
+/// Returns how many packets of `bytes` there is room for behind the newest, in its train, that need
+/// no decisions of their own.
 #[inline]
 fn room<D: Copy>(tx: &Tx<D>, bytes: u32, shared: &Shared<D>) -> u16 {
     let config = &shared.config;
@@ -91,8 +94,9 @@ fn room<D: Copy>(tx: &Tx<D>, bytes: u32, shared: &Shared<D>) -> u16 {
     tx.ring.room(config.max_window_packets).min(tx.route.room(bytes))
 }
 
-/// Of `count` packets those that congestion control lets go; what rides on the last, and whether there is room for another
-/// behind it. `None` for none.
+/// Sends those of `count` packets that congestion control lets leave. Returns their number, the
+/// stamp of the last one, and whether there is no room for another behind it; `None` if none may
+/// leave.
 #[inline]
 fn pass<D: Copy>(
     tx: &mut Tx<D>,
@@ -108,7 +112,9 @@ fn pass<D: Copy>(
     (passed.0 > 0).then_some(passed)
 }
 
-/// The newest `sent` packets of `bytes` left, the last by `path`: that one. It asks for an acknowledgement where it is `full`.
+/// Handles that the newest `sent` packets of `bytes` leave, the last on `path`. Returns the
+/// departure of the last one, which asks for an acknowledgement where there is no more room
+/// (`full`).
 #[inline]
 fn depart<D: Copy>(
     tx: &Tx<D>,

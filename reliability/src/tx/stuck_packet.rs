@@ -1,5 +1,6 @@
-//! Packets that the peer lacks however often they are sent, as where a path does not carry their size and
-//! nobody says so (RFC 8899 section 4.2, loss of consecutive probes: a black hole for big packets).
+//! Detection of packets that do not arrive however often they are sent, as where a path does not
+//! carry their size and no ICMP message reports it (RFC 8899 section 4.2, loss of consecutive
+//! probes: a black hole for big packets).
 
 use super::Tx;
 use super::ring::{RetransmitCause, Ring, Slot};
@@ -7,21 +8,24 @@ use crate::base::{Psn, Span, Time};
 use crate::shared::Shared;
 use crate::types::{Event, PdcId};
 
-/// Transmissions without a trace after which a packet is stuck: RFC 8899 section 5.1.2, MAX_PROBES.
+/// Transmissions without any sign of arrival after which a packet is stuck: RFC 8899 section 5.1.2,
+/// MAX_PROBES.
 const MAX_MISSING: u8 = 3;
 
-/// For how long a packet must have been stuck before its length is blamed. What is lost in a burst, as by a receive
-/// buffer that overflows, is sent again within a round trip and lost again in the next burst: three times in
-/// less than a millisecond, where a third of all trains is lost. (RFC 8899 section 5.1.1 lets at least a second pass
-/// between probes, for the same reason, and has time: no message waits for them.)
+/// Time for which a packet must have been stuck before its length is suspected. Packets lost in a
+/// burst, as by a receive buffer that overflows, are retransmitted within a round trip and lost
+/// again in the next burst: three times in less than a millisecond, where a third of all trains is
+/// lost. (RFC 8899 section 5.1.1 waits at least a second between probes for the same reason, but no
+/// message waits for those.)
 const LASTING: Span = Span::millis(50);
 
-/// A packet that does not arrive, and since when.
+/// A packet that does not arrive, and the time since which it is stuck.
 #[derive(Debug, Default)]
 pub(super) struct StuckPacket(Option<(Psn, Time)>);
 
 impl StuckPacket {
-    /// The packet `psn` is stuck at `now`. Whether one has been for long: this one, or one before it that `remains`.
+    /// Records that the packet `psn` is stuck at `now`. Returns whether one has been stuck for
+    /// long: this one, or one before it that `remains` stuck.
     fn lasts(&mut self, now: Time, psn: Psn, remains: impl FnOnce(Psn) -> bool) -> bool {
         match self.0 {
             Some((first, since)) if remains(first) => now.since(since) >= LASTING,
@@ -34,8 +38,8 @@ impl StuckPacket {
 }
 
 impl<D> Slot<D> {
-    /// It is about to be sent again for this reason: times it was sent without a trace. What was refused or
-    /// trimmed had come through.
+    /// Counts the transmission that is being repeated for `cause`. Returns the transmissions in a
+    /// row without any sign of arrival. A refused or trimmed packet had arrived.
     fn miss(&mut self, cause: RetransmitCause) -> u8 {
         self.missing = if cause.is_told() { 0 } else { self.missing.saturating_add(1) };
         self.missing
@@ -43,19 +47,21 @@ impl<D> Slot<D> {
 }
 
 impl<D: Copy> Ring<D> {
-    /// Whether the oldest packet was sent so often without a trace that its length may be why.
+    /// Returns whether the oldest packet was sent so often without any sign of arrival that its
+    /// length may be the cause.
     pub(super) fn is_stuck(&self) -> bool {
         self.oldest().is_some_and(|oldest| oldest.missing >= MAX_MISSING)
     }
 
-    /// Whether the packet `psn` was, and still lacks an answer.
+    /// Returns whether the packet `psn` was stuck and is still not acknowledged.
     fn remains_stuck(&self, psn: Psn) -> bool {
         let slot = self.index(psn).map(|at| self.slot(at));
         slot.is_some_and(|slot| !slot.is_acked() && slot.missing >= MAX_MISSING)
     }
 
-    /// The packet at `at`, which waits, is about to be sent again: how long it is, when it was sent last, and how often,
-    /// if it is stuck. It is not while packets as long as it, and sent later, arrive: the network just loses a lot.
+    /// Returns the length, the last departure and the transmissions of the packet at `at`, which is
+    /// about to be retransmitted, if it is stuck. It is not stuck if a packet of at least its
+    /// length that was sent later arrived: the network then just loses many packets.
     fn find_stuck(&mut self, at: usize, cause: RetransmitCause) -> Option<(u32, Time, u8)> {
         let times = self.slot_mut(at).miss(cause);
         if times < MAX_MISSING {
@@ -68,7 +74,8 @@ impl<D: Copy> Ring<D> {
 }
 
 impl<D: Copy> Tx<D> {
-    /// Reports the packet at `at`, which is about to be sent again, if it is stuck, and one has been for long.
+    /// Reports the packet at `at`, which is about to be retransmitted, if it is stuck and one has
+    /// been stuck for long.
     pub(crate) fn report_stuck(
         &mut self,
         now: Time,
@@ -91,7 +98,7 @@ mod tests {
     use super::*;
     use crate::base::Psn;
 
-    /// Sends the packet at `at` again; whether it is stuck.
+    /// Sends the packet at `at` again. Returns whether it is stuck.
     fn again(ring: &mut Ring<u8>, at: usize, cause: RetransmitCause, now: u64) -> bool {
         ring.enqueue(at, cause);
         let found = ring.find_stuck(at, cause);
@@ -117,7 +124,7 @@ mod tests {
             again(&mut ring, 0, RetransmitCause::OutOfOrder, 4)
                 && again(&mut ring, 0, RetransmitCause::Timeout, 5)
         );
-        // It arrived, and was not wanted.
+        // The packet arrived and was refused.
         assert!(
             !again(&mut ring, 0, RetransmitCause::Nacked, 6)
                 && !again(&mut ring, 0, RetransmitCause::Timeout, 7)
@@ -133,7 +140,7 @@ mod tests {
             again(&mut ring, 0, RetransmitCause::Timeout, 1);
             again(&mut ring, 0, RetransmitCause::Timeout, 2);
             assert_eq!(again(&mut ring, 0, RetransmitCause::Timeout, 4), stuck);
-            // It arrived before the packet was sent last.
+            // The other packet was sent before the last transmission of this one.
             assert!(again(&mut ring, 0, RetransmitCause::Timeout, 5));
         }
     }
