@@ -86,8 +86,8 @@ pub struct Config {
     /// Unanswered probes in a row after which the sender stops probing and relies on the
     /// retransmission timer. Without the detector `rto` it goes on probing.
     pub probe_max: u8,
-    /// Whether switches trim packets instead of dropping them. A packet that a probe finds lost was
-    /// then not lost to congestion, so the path selector learns that its path may be broken.
+    /// True when switches trim packets instead of dropping them. A packet that a probe finds lost
+    /// was then not lost to congestion, so the path selector learns that its path may be broken.
     pub trim_enabled: bool,
     /// Most consecutive packets that share one path (one GSO train).
     pub train_packets: u16,

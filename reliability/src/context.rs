@@ -18,7 +18,7 @@ use crate::types::{Label, PeerKey};
 
 /// Most contexts without flows that are kept. When there are more, the one that has had no flow for
 /// the longest time is replaced.
-const KEPT: usize = 1024;
+const MAX_VACANT: usize = 1024;
 
 /// Most expired timers that a context without flows makes up for when a flow joins it. They cover
 /// 55 ms of DCQCN's rate increases.
@@ -110,7 +110,7 @@ impl Context {
 
     /// Returns the shared context of this flow, split or not, if it has one.
     #[inline]
-    pub(crate) fn joint<'a>(&self, groups: &'a mut Groups) -> Option<&'a mut Group> {
+    pub(crate) fn shared_group<'a>(&self, groups: &'a mut Groups) -> Option<&'a mut Group> {
         self.index().map(|at| groups.at_mut(at))
     }
 
@@ -244,7 +244,7 @@ impl Groups {
             waiting: VecDeque::new(),
         };
         // At most 65535 contexts have flows, one for each slot.
-        let full = self.vacant.len() >= KEPT || self.list.len() > usize::from(u16::MAX);
+        let full = self.vacant.len() >= MAX_VACANT || self.list.len() > usize::from(u16::MAX);
         let at = match self.vacant.front() {
             Some(&oldest) if full => {
                 self.by_key.retain(|_, at| *at != oldest);

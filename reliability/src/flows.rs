@@ -43,7 +43,7 @@ pub struct FlowRecord {
     /// Last known number of paths that the selector avoids because packets were lost on them, as
     /// [`cc::PathMetrics::avoided`].
     pub avoided: u32,
-    /// Whether the selector only used paths known to work, because another one failed, when last
+    /// True when the selector only used paths known to work, because another one failed, when last
     /// known.
     pub frozen: bool,
     /// Counts by path. With more than [`FlowRecord::PATHS`] paths, those of one remainder share an
@@ -153,14 +153,14 @@ impl FlowRecord {
     pub(crate) fn on_sent(&mut self, bytes: u32, path: u16) {
         // Trains share a path: packets are counted to it when the next one begins.
         if path != self.along {
-            self.turn(path);
+            self.change_path(path);
         }
         self.packets += 1;
         self.bytes += u64::from(bytes);
     }
 
     /// Handles that the next packet leaves on another path than the one before.
-    fn turn(&mut self, path: u16) {
+    fn change_path(&mut self, path: u16) {
         let on_last = self.packets - self.counted;
         if on_last > 0 {
             self.on_path(self.along).packets += on_last;
@@ -189,7 +189,7 @@ impl FlowRecord {
         self.contexts == 0
     }
 
-    /// Counts acknowledged packets of `bytes` together.
+    /// Counts acknowledged packets of `bytes` in all.
     #[inline]
     pub(crate) fn on_acked(&mut self, packets: u16, bytes: u32) {
         self.acked_packets += u64::from(packets);

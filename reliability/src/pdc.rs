@@ -23,17 +23,17 @@ use crate::types::{
 };
 use crate::wire::{Control, ControlKind};
 use control_path::ControlPath;
-use detour::turn_off;
+use detour::take_detour;
 pub(crate) use lifecycle::{Lifecycle, Outcome, Phase};
 use numbers::Numbers;
 pub(crate) use receive::Pending;
-pub(crate) use runs::{accept_run, goes_on_at, send_end, send_run};
+pub(crate) use runs::{accept_run, expects_run_at, send_end, send_run};
 
 /// Time without an answer to a packet after which every timeout is reported to the engine
 /// ([`Event::Waits`]).
-const WORRY: Span = Span::secs(1);
+const REPORT_WAIT: Span = Span::secs(1);
 
-/// One packet delivery context.
+/// A packet delivery context.
 #[derive(Debug)]
 pub(crate) struct Pdc<D> {
     numbers: Numbers,
@@ -139,7 +139,7 @@ impl<D: Copy> Pdc<D> {
         let (tx, timers) = (&mut self.tx, &mut self.timers);
         if !tx.admit(now, packet.bytes, timers, shared) {
             let first = tx.may_retransmit(now, shared);
-            tx.line_up(self.numbers.id, shared);
+            tx.queue_for_room(self.numbers.id, shared);
             let behind = packet.backlog + u64::from(packet.bytes);
             tx.on_blocked(now, Some(behind), timers, shared);
             // Congestion control may let the packet go once it knows the backlog, but not before
@@ -233,8 +233,8 @@ impl<D: Copy> Pdc<D> {
             }
             Some(TxControl::Probe(opaque)) => {
                 shared.counters.tx_probes += 1;
-                self.turn(shared);
-                self.tx.probe_went_by(self.control_path.path());
+                self.change_control_path(shared);
+                self.tx.set_probe_path(self.control_path.path());
                 let base = self.tx.ring().base();
                 let probe = self.numbers.control(ControlKind::Probe, newest, base.0);
                 Control { probe_opaque: opaque, ack_request: true, ..probe }
@@ -264,9 +264,9 @@ impl<D: Copy> Pdc<D> {
         let config = &shared.config;
         let measured = self.tx.rtt().srtt().map_or(config.rto_init, |srtt| srtt * 4);
         let patience: Span = measured.max(config.rto_min).min(config.rto_max);
-        let retx = self.life.ask(now, patience, config.rto_max, &mut self.timers);
+        let retx = self.life.count_close_attempt(now, patience, config.rto_max, &mut self.timers);
         if retx {
-            self.turn(shared);
+            self.change_control_path(shared);
         }
         let next = self.tx.ring().next();
         Some(Control { retx, ack_request: true, ..self.numbers.control(kind, next, 0) })
@@ -277,14 +277,14 @@ impl<D: Copy> Pdc<D> {
     fn send_copies(&mut self, packet: ControlPacket, shared: &mut Shared<D>) {
         for _ in 0..self.control_path.copies() {
             shared.control.send(self.control_path.out(self.numbers.peer, packet));
-            self.turn(shared);
+            self.change_control_path(shared);
         }
     }
 
     /// Moves control packets to another path because they seem to be lost. See
     /// [`ControlPath::change_path`].
-    fn turn(&mut self, shared: &mut Shared<D>) -> bool {
-        self.control_path.turn(self.rx.window().base(), || shared.any_path())
+    fn change_control_path(&mut self, shared: &mut Shared<D>) -> bool {
+        self.control_path.change_path(self.rx.window().base(), || shared.any_path())
     }
 
     // Timers.
@@ -385,16 +385,16 @@ impl<D: Copy> Pdc<D> {
             Timer::Retransmit => {
                 let expiry = LossEvent::new(tx, now, timers, shared).on_retransmit_timer(connected);
                 let waited = tx.waited(now);
-                if expiry == Expiry::InVain {
-                    turn_off(self, shared);
+                if expiry == Expiry::TryOtherPaths {
+                    take_detour(self, shared);
                 }
-                if expiry != Expiry::None && waited >= WORRY {
+                if expiry != Expiry::None && waited >= REPORT_WAIT {
                     shared.events.push_back(Event::Waits { id: self.numbers.id, waited });
                 }
             }
             Timer::Probe => {
                 if LossEvent::new(tx, now, timers, shared).on_probe_timer(connected) {
-                    turn_off(self, shared);
+                    take_detour(self, shared);
                 }
             }
             Timer::Close if self.life.gives_up(now, self.rx.has_received(), &shared.config) => {
@@ -410,9 +410,9 @@ impl<D: Copy> Pdc<D> {
     }
 
     /// Ignores the peer's silence during the last `absent`, because this process did not run then.
-    pub(crate) fn excuse(&mut self, now: Time, absent: Span) {
-        self.tx.excuse(now, absent);
-        self.life.excuse(now, absent);
+    pub(crate) fn excuse_absence(&mut self, now: Time, absent: Span) {
+        self.tx.excuse_absence(now, absent);
+        self.life.excuse_absence(now, absent);
     }
 
     // Statistics.
@@ -427,12 +427,12 @@ impl<D: Copy> Pdc<D> {
     // The end.
 
     /// Returns all borrowed memory and leaves the shared state, because the context ends.
-    pub(crate) fn dismantle(&mut self, shared: &mut Shared<D>) {
+    pub(crate) fn release_resources(&mut self, shared: &mut Shared<D>) {
         self.sample(shared.flows.list_mut(), &shared.groups);
         self.tx.abandon(self.numbers.id, shared);
         let now = shared.now;
         shared.receiver.on_close(now, self.rx.flow_mut());
-        self.rx.give_back(&mut shared.pools.holes);
+        self.rx.return_holes(&mut shared.pools.holes);
         shared.pools.trim();
         self.tx.on_event(now, cc::FlowEvent::Closed, &mut self.timers, shared);
     }
@@ -441,7 +441,7 @@ impl<D: Copy> Pdc<D> {
     /// `start` if that changed.
     pub(crate) fn release(&mut self, now: Time, start: Option<Psn>, shared: &mut Shared<D>) {
         self.life.release(now);
-        self.tx.on_introduced();
+        self.tx.on_verified();
         let Some(start) = start else { return };
         self.numbers.start = start;
         self.tx.restart(start, shared);

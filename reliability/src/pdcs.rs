@@ -92,10 +92,12 @@ impl<D: Copy> Pdcs<D> {
         if outside && !self.has_room_outside() {
             return None;
         }
-        let slot = self.table.vacancy(self.shared.config.max_contexts)?;
+        let slot = self.table.free_slot(self.shared.config.max_contexts)?;
         let start = match self.shared.config.contact {
             Contact::Open => Some(self.table.start_psn(slot, &mut self.shared.rng)),
-            Contact::Introduced(_) => self.admissions.start(peer, self.table.seat(slot)),
+            Contact::Introduced(_) => {
+                self.admissions.start(peer, self.table.number_and_last_psn(slot))
+            }
         };
         let id = self.install(now, slot, (peer, label), 0, start);
         if outside {
@@ -121,7 +123,8 @@ impl<D: Copy> Pdcs<D> {
         let fresh = if self.admissions.allows(peer, number, start) {
             None
         } else {
-            let start = self.admissions.start(peer, self.table.seat(id.slot_number()));
+            let start =
+                self.admissions.start(peer, self.table.number_and_last_psn(id.slot_number()));
             if start.is_none() {
                 return;
             }
@@ -223,7 +226,7 @@ impl<D: Copy> Pdcs<D> {
             self.conclude(now, id.slot_number(), outcome);
             return Err(SendError::Closing);
         }
-        if pdc.life().refuses() {
+        if pdc.life().refuses_new_packets() {
             return Err(SendError::Closing);
         }
         if pdc.life().is_held() {
@@ -248,13 +251,13 @@ impl<D: Copy> Pdcs<D> {
         let pdc = self.table.get_mut(id).filter(|pdc| !pdc.life().is_held())?;
         let shared = &mut self.shared;
         if pdc.tx().ring().queued() == 0 {
-            pdc.tx_mut().ready_mut().on_ask();
+            pdc.tx_mut().ready_mut().on_engine_request();
             return None;
         }
         let sent = pdc.resend(now, shared);
         if sent.is_none() {
             let id = pdc.numbers().id;
-            pdc.tx_mut().line_up(id, shared);
+            pdc.tx_mut().queue_for_room(id, shared);
             pdc.on_blocked(now, shared);
             pdc.list_control(now, shared);
         }
@@ -263,7 +266,7 @@ impl<D: Copy> Pdcs<D> {
         sent
     }
 
-    // What to do next.
+    // Output.
 
     /// Returns the next packet without data to send. Acknowledgements of one context are coalesced
     /// since the last round of calls.
@@ -330,7 +333,7 @@ impl<D: Copy> Pdcs<D> {
         for slot in 0..self.table.places() {
             let slot = slot as u16; // there are at most 65535
             if let Some(pdc) = self.table.at_mut(slot) {
-                pdc.excuse(now, absent);
+                pdc.excuse_absence(now, absent);
             }
         }
         absent
@@ -422,7 +425,7 @@ impl<D: Copy> Pdcs<D> {
         start: Option<Psn>,
     ) -> PdcId {
         let id = self.table.id(slot);
-        let numbers = (self.table.seat(slot).0, remote);
+        let numbers = (self.table.number_and_last_psn(slot).0, remote);
         self.table.insert(Pdc::new(now, id, peer, numbers, start, &mut self.shared));
         id
     }
@@ -448,7 +451,7 @@ impl<D: Copy> Pdcs<D> {
         let when = pdc.next_deadline(now, shared).max(now + Span::nanos(1));
         shared.schedule.at_latest(slot, when);
         if let Some(group) = pdc.tx().flow().context().index() {
-            self.table.wake_line(now, group, shared);
+            self.table.wake_waiting_flows(now, group, shared);
         }
     }
 
@@ -457,7 +460,7 @@ impl<D: Copy> Pdcs<D> {
         let Some(mut pdc) = self.table.remove(slot) else { return };
         let shared = &mut self.shared;
         let (id, peer) = (pdc.numbers().id, pdc.numbers().peer);
-        pdc.dismantle(shared);
+        pdc.release_resources(shared);
         let successor = shared.groups.leave(pdc.tx().flow().context(), slot);
         self.table.release(slot, pdc.tx().ring().next());
         shared.schedule.remove(slot);

@@ -166,7 +166,7 @@ impl Rx {
         self.flow.received() != 0
     }
 
-    // What arrives.
+    // Received packets.
 
     /// Records that the engine accepted a packet whose place was [`PsnPlace::New`]. Its `response`
     /// is kept until the peer clears it.
@@ -182,7 +182,7 @@ impl Rx {
     ) {
         let psn = received.psn;
         let prompt = self.window.insert(psn, received.ask, pool);
-        let wait = self.next_ack.gather(received.bytes.max(config.ack_min_pkt), config);
+        let wait = self.next_ack.count_bytes(received.bytes.max(config.ack_min_pkt), config);
         if prompt || received.ask || received.prompt || received.ce {
             self.next_ack.request();
         }
@@ -196,7 +196,7 @@ impl Rx {
     /// Returns whether `psn` is the next packet, nothing is missing before it and no response waits
     /// to be cleared. Then [`Rx::record_run`] accepts a run of any length that begins there.
     #[inline]
-    pub(crate) fn goes_on_at(&self, psn: Psn) -> bool {
+    pub(crate) fn expects_run_at(&self, psn: Psn) -> bool {
         self.is_whole() && self.window.end() == psn && self.rare.has_no_responses()
     }
 
@@ -230,7 +230,7 @@ impl Rx {
     ) {
         self.window.extend(count, first.ask);
         let each = first.bytes.max(config.ack_min_pkt);
-        let wait = self.next_ack.gather(each.saturating_mul(u32::from(count)), config);
+        let wait = self.next_ack.count_bytes(each.saturating_mul(u32::from(count)), config);
         if first.ce || first.ask {
             self.next_ack.request();
         }
@@ -274,7 +274,7 @@ impl Rx {
         self.next_ack.request();
     }
 
-    // What is acknowledged.
+    // Acknowledgements.
 
     /// Returns whether an ACK leaves in this round, so that its timer does not matter.
     #[inline]
@@ -362,8 +362,8 @@ impl Rx {
     }
 
     /// Returns borrowed memory to `pool`. No packet may be received afterwards.
-    pub(crate) fn give_back(&mut self, pool: &mut Vec<Holes>) {
-        self.window.give_back(pool);
+    pub(crate) fn return_holes(&mut self, pool: &mut Vec<Holes>) {
+        self.window.return_holes(pool);
     }
 }
 

@@ -4,7 +4,7 @@
 use crate::base::Time;
 
 /// Position of a slot that is not in the heap.
-const NOWHERE: u32 = u32::MAX;
+const NOT_QUEUED: u32 = u32::MAX;
 
 /// A min-heap of `(when, slot)` with at most one entry for each slot.
 #[derive(Debug, Default)]
@@ -39,10 +39,10 @@ impl Schedule {
         }
         let index = usize::from(slot);
         if index >= self.place.len() {
-            self.place.resize(index + 1, NOWHERE);
+            self.place.resize(index + 1, NOT_QUEUED);
         }
         let place = self.place[index];
-        if place == NOWHERE {
+        if place == NOT_QUEUED {
             self.heap.push((when, slot));
             self.up(self.heap.len() - 1);
         } else if when < self.heap[place as usize].0 {
@@ -54,8 +54,8 @@ impl Schedule {
     /// Removes `slot` from the heap.
     pub(crate) fn remove(&mut self, slot: u16) {
         let Some(place) = self.place.get_mut(usize::from(slot)) else { return };
-        let at = core::mem::replace(place, NOWHERE) as usize;
-        if at == NOWHERE as usize {
+        let at = core::mem::replace(place, NOT_QUEUED) as usize;
+        if at == NOT_QUEUED as usize {
             return;
         }
         self.heap.swap_remove(at);

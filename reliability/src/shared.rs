@@ -15,11 +15,11 @@ use crate::{Config, ControlOut, ControlPacket, Counters, Event, PdcId, PeerKey};
 
 /// Most rings that are kept for contexts that become active; further ones are returned to the
 /// allocator.
-const POOL: usize = 1024;
+const MAX_POOLED: usize = 1024;
 
 /// Most packets without data in the queue of [`ControlQueue::send`], and most rate packets in
 /// theirs. Further ones are dropped, as a network would drop them.
-const OUT: usize = 4096;
+const MAX_QUEUED: usize = 4096;
 
 /// State that a context uses but does not own.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub(crate) struct Shared<D> {
     pub(crate) rng: Rng,
     /// The number of paths.
     pub(crate) paths: u16,
-    /// Whether a fragment was accepted on any context.
+    /// True when a fragment was accepted on any context.
     pub(crate) fragmented: bool,
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct ControlQueue {
 impl ControlQueue {
     /// Queues a complete packet without data; drops it if the queue is full.
     pub(crate) fn send(&mut self, packet: ControlOut) {
-        if self.out.len() < OUT {
+        if self.out.len() < MAX_QUEUED {
             self.out.push_back(packet);
         }
     }
@@ -87,14 +87,14 @@ impl<D> Pools<D> {
     #[inline]
     pub(crate) fn recycle(&mut self, ring: VecDeque<Slot<D>>) {
         debug_assert!(ring.is_empty());
-        if self.rings.len() < POOL && ring.capacity() > 0 {
+        if self.rings.len() < MAX_POOLED && ring.capacity() > 0 {
             self.rings.push(ring);
         }
     }
 
     /// Bounds the pool of maps.
     pub(crate) fn trim(&mut self) {
-        self.holes.truncate(POOL);
+        self.holes.truncate(MAX_POOLED);
     }
 }
 
@@ -124,7 +124,7 @@ impl<D> Shared<D> {
     /// Queues a rate packet of a flow of this end, or back to a peer. Drops it if the queue is
     /// full.
     pub(crate) fn send_rate_packet(&mut self, to: Option<PeerKey>, packet: cc::RatePacket) {
-        if self.rates.len() < OUT {
+        if self.rates.len() < MAX_QUEUED {
             self.rates.push_back((to, packet));
         }
     }

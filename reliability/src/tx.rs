@@ -38,7 +38,7 @@ pub(crate) use rare::RareTx;
 pub(crate) use readiness::ReadyState;
 use recovery::Recovery;
 pub(crate) use ring::{RetransmitCause, Ring, Slot};
-use route::{Route, insisted};
+use route::{Route, stamped_path};
 pub(crate) use route::{forget_route, path_metrics};
 pub(crate) use rtt::RttEstimator;
 pub(crate) use run::{RunPackets, send_end, send_run};
@@ -172,7 +172,7 @@ impl<D: Copy> Tx<D> {
         timers: &mut Deadlines,
         shared: &Shared<D>,
     ) -> bool {
-        self.ready.on_ask();
+        self.ready.on_engine_request();
         let nominal = nominal(bytes);
         if self.may_send(now, nominal, shared) {
             self.ready.set_wanted(0);
@@ -182,7 +182,7 @@ impl<D: Copy> Tx<D> {
             self.loss_timer.begin_wait(now);
         }
         self.ready.set_wanted(nominal);
-        if self.is_shut_out() && !timers.is_running(Timer::Clear) {
+        if self.is_blocked_by_peer() && !timers.is_running(Timer::Clear) {
             let rto = self.loss_timer.rto(&self.rtt, &shared.config);
             let psn = self.ring.base().minus(1);
             self.rare_mut().clear.send_by(now + rto, psn, timers);
@@ -193,8 +193,8 @@ impl<D: Copy> Tx<D> {
     /// Returns whether the peer's window is closed although nothing is outstanding: the peer waits
     /// for a Clear Command, or its ACK that opened the window was lost. Only this end can break the
     /// silence.
-    fn is_shut_out(&self) -> bool {
-        self.ready.wanted() > 0 && self.ring.is_empty() && self.ring.is_shut()
+    fn is_blocked_by_peer(&self) -> bool {
+        self.ready.wanted() > 0 && self.ring.is_empty() && self.ring.is_window_closed()
     }
 
     /// Sends a packet that [`Tx::admit`] allowed.
@@ -220,11 +220,11 @@ impl<D: Copy> Tx<D> {
         }
         let path = self.choose_path(now, packet.bytes, None, shared);
         let (psn, at) = self.ring.push(now, packet.desc, packet.bytes, path);
-        self.prober.set_patient(packet.last && !packet.prompt);
+        self.prober.set_delayed_ack(packet.last && !packet.prompt);
         let (mut departure, full) = self.depart(now, at, packet.last, timers, shared);
         // The flow is limited by the application, not by its budget.
         if packet.last && !full {
-            self.ring.limit_newest();
+            self.ring.mark_app_limited();
         }
         self.prober.begin_silence(now + self.probe_interval(shared), timers);
         departure.ask = packet.last && packet.prompt || full;
@@ -256,7 +256,7 @@ impl<D: Copy> Tx<D> {
         timers: &mut Deadlines,
         shared: &mut Shared<D>,
     ) -> Option<(Departure, u16, D)> {
-        self.ready.on_ask();
+        self.ready.on_engine_request();
         let (at, cause) = self.ring.next_queued()?;
         let Slot { bytes, path: old_path, desc, .. } = *self.ring.slot(at);
         if !self.may_resend(now, nominal(bytes), shared) {
@@ -278,7 +278,7 @@ impl<D: Copy> Tx<D> {
         self.loss_timer.on_resend();
         let path = self.choose_path(now, bytes, avoid, shared);
         self.ring.send_again(at, now, path);
-        self.prober.set_patient(false);
+        self.prober.set_delayed_ack(false);
         let (departure, _) = self.depart(now, at, false, timers, shared);
         self.prober.begin_silence(now + self.probe_interval(shared), timers);
         Some((Departure { ask: true, retx: true, ..departure }, old_path, desc))
@@ -307,7 +307,7 @@ impl<D: Copy> Tx<D> {
         };
         let delivered = self.flow.total_delivered(&shared.groups);
         let (stamp, budget) = self.flow.send(now, &sending, &mut shared.groups);
-        let path = insisted(&stamp, chosen, shared.paths);
+        let path = stamped_path(&stamp, chosen, shared.paths);
         self.ring.stamp(at, path, delivered);
         shared.counters.tx_packets += 1;
         shared.counters.tx_bytes += u64::from(bytes);
@@ -345,7 +345,7 @@ impl<D: Copy> Tx<D> {
         avoid: Option<u16>,
         shared: &mut Shared<D>,
     ) -> u16 {
-        if self.route.is_over(bytes, avoid) || self.flow.in_flight() == 0 {
+        if self.route.needs_train(bytes, avoid) || self.flow.in_flight() == 0 {
             let config = &shared.config;
             let (size, most) = (nominal(config.mtu), config.max_window_packets);
             let window = self.flow.window_packets(now, size, most, &shared.groups);
@@ -356,7 +356,7 @@ impl<D: Copy> Tx<D> {
     }
 
     /// Ends the first pause, because the handshake with the peer is complete.
-    pub(crate) fn on_introduced(&mut self) {
+    pub(crate) fn on_verified(&mut self) {
         if let Some(rare) = &mut self.rare {
             rare.pause.end_first();
         }

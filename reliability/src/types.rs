@@ -150,7 +150,7 @@ pub struct RunArrival {
     pub first: Psn,
     /// The number of packets that are alike and do not ask for an acknowledgement.
     pub count: u16,
-    /// One more packet behind those, which may differ.
+    /// Another packet behind those, which may differ.
     pub end: Option<EndArrival>,
 }
 
@@ -262,7 +262,7 @@ impl Delivery {
     }
 }
 
-/// What the engine must do with a data packet.
+/// The result of handing in a data packet: what the engine must do with it.
 #[must_use = "a packet to deliver is to be processed and answered for"]
 #[derive(PartialEq, Eq, Debug)]
 pub enum RxVerdict {

@@ -1,5 +1,5 @@
-//! The time for which a peer owes an answer. Contexts and links give up a peer by the same rule: it
-//! is alive but does not answer.
+//! The time for which a peer owes an answer. Contexts and links use this one rule to give up a peer
+//! that is alive but does not answer.
 
 use crate::base::{Span, Time};
 

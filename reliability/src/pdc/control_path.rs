@@ -48,8 +48,8 @@ impl ControlPath {
     }
 
     /// Changes to other entropies, because the peer answers on none of the paths.
-    pub(super) fn turn_off(&mut self, paths: u16) {
-        self.detour.turn(paths);
+    pub(super) fn take_detour(&mut self, paths: u16) {
+        self.detour.advance(paths);
         self.proven = NO_PATH;
     }
 
@@ -59,7 +59,7 @@ impl ControlPath {
     }
 
     /// Uses `path`, because a probe arrived over it.
-    pub(super) fn settle(&mut self, path: u16) {
+    pub(super) fn set_path(&mut self, path: u16) {
         self.path = path;
     }
 
@@ -78,7 +78,7 @@ impl ControlPath {
     /// the path on which they last certainly arrived, because the sign may have been wrong or due
     /// to another loss; otherwise it is the one that `any` draws. `received` is the oldest packet
     /// not received. Returns whether no packet was received since the previous sign.
-    pub(super) fn turn(&mut self, received: Psn, any: impl FnOnce() -> u16) -> bool {
+    pub(super) fn change_path(&mut self, received: Psn, any: impl FnOnce() -> u16) -> bool {
         self.path = match self.proven {
             NO_PATH => any(),
             path if path == self.path => any(),
@@ -89,7 +89,7 @@ impl ControlPath {
 
     /// Handles that the peer asks about its packets from `asked` on. If an acknowledgement should
     /// have reported that one, the path loses packets. Otherwise like [`Self::change_path`].
-    pub(super) fn turn_away(
+    pub(super) fn leave_silent_path(
         &mut self,
         asked: Psn,
         received: Psn,
@@ -101,7 +101,7 @@ impl ControlPath {
                 self.proven = NO_PATH;
             }
         }
-        self.turn(received, any)
+        self.change_path(received, any)
     }
 
     /// Returns the number of further paths for the answer to a probe. Paths may have failed in both
@@ -130,7 +130,7 @@ mod tests {
         let (mut returns, mut turns) = (0, 0);
         while turns < 20 {
             let other = control.path != good;
-            control.turn(received, || u16::try_from(rng.below(16)).expect("small"));
+            control.change_path(received, || u16::try_from(rng.below(16)).expect("small"));
             turns += u32::from(other);
             returns += u32::from(other && control.path == good);
         }
@@ -152,9 +152,9 @@ mod tests {
         // The peer first asks about packets that did not arrive, then about one that this path
         // should have reported.
         assert_eq!(control.path, good);
-        control.turn_away(start, start, &mut any);
+        control.leave_silent_path(start, start, &mut any);
         assert_eq!(returns(&mut control, good, start, &mut rng), 20);
-        control.turn_away(start.minus(1), start, &mut any);
+        control.leave_silent_path(start.minus(1), start, &mut any);
         assert!(returns(&mut control, good, start, &mut rng) < 10);
     }
 }

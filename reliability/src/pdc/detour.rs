@@ -27,7 +27,7 @@ impl Detour {
     }
 
     /// Changes to the next set of `paths` entropies, and from the last to the first.
-    pub(super) fn turn(&mut self, paths: u16) {
+    pub(super) fn advance(&mut self, paths: u16) {
         let next = u32::from(self.offset) + u32::from(paths);
         // It fits 16 bits, because it is below the number of entropies.
         self.offset = if next < entropy_count(paths).into() { next as u16 } else { 0 };
@@ -36,19 +36,19 @@ impl Detour {
 
 /// Changes the context to other entropies, because its peer answers on none of the paths.
 #[cold]
-pub(super) fn turn_off<D: Copy>(pdc: &mut Pdc<D>, shared: &mut Shared<D>) {
+pub(super) fn take_detour<D: Copy>(pdc: &mut Pdc<D>, shared: &mut Shared<D>) {
     shared.counters.detours += 1;
-    pdc.control_path.turn_off(shared.paths);
+    pdc.control_path.take_detour(shared.paths);
     forget_route(&mut pdc.tx);
 }
 
 /// Counts a repeated probe or retransmission since which no new packet arrived. If they go on, the
 /// peer receives no answers, and the context takes a detour.
 #[cold]
-pub(super) fn asked_again<D: Copy>(pdc: &mut Pdc<D>, now: Time, shared: &mut Shared<D>) {
+pub(super) fn count_question<D: Copy>(pdc: &mut Pdc<D>, now: Time, shared: &mut Shared<D>) {
     let received = pdc.rx.window().base();
-    if pdc.tx.rare_mut().asked.again(now, received) {
-        turn_off(pdc, shared);
+    if pdc.tx.rare_mut().asked.count_question(now, received) {
+        take_detour(pdc, shared);
     }
 }
 
@@ -62,7 +62,7 @@ mod tests {
             let mut detour = Detour::default();
             for set in 0..sets {
                 assert_eq!(detour.entropy(paths - 1), set * paths + paths - 1);
-                detour.turn(paths);
+                detour.advance(paths);
             }
             assert_eq!(detour, Detour::default());
         }

@@ -48,8 +48,8 @@ pub(crate) struct Lifecycle {
     parting: bool,
     /// Times that a Close Command or Close Request was sent.
     asked: u8,
-    /// When a packet was last sent or something new was received; while draining, when anything was
-    /// received.
+    /// The time at which a packet was last sent or something new was received; while draining, at
+    /// which anything was received.
     used_at: Time,
 }
 
@@ -94,7 +94,7 @@ impl Lifecycle {
     /// Records that the peer sent a packet with nothing new. It shows that the peer is alive, which
     /// matters to a target that requests the close. It does not keep an idle context open.
     #[inline]
-    pub(crate) fn on_word(&mut self, now: Time) {
+    pub(crate) fn on_repeated_message(&mut self, now: Time) {
         if self.phase == Phase::Draining {
             self.used_at = now;
         }
@@ -109,7 +109,7 @@ impl Lifecycle {
     /// Ignores the peer's silence during the last `absent`, because this process did not run then.
     /// An open context is not affected, because the peer judges by its own clock whether it is
     /// idle.
-    pub(super) fn excuse(&mut self, now: Time, absent: Span) {
+    pub(super) fn excuse_absence(&mut self, now: Time, absent: Span) {
         if self.phase != Phase::Open {
             self.used_at = (self.used_at + absent).min(now);
         }
@@ -138,7 +138,7 @@ impl Lifecycle {
 
     /// Returns whether new packets are refused. A target that requested the close still answers.
     #[inline]
-    pub(crate) fn refuses(&self) -> bool {
+    pub(crate) fn refuses_new_packets(&self) -> bool {
         self.initiator && self.phase != Phase::Open
     }
 
@@ -152,7 +152,7 @@ impl Lifecycle {
 
     /// Handles the peer's request to close the context. An endpoint that stays open sends one only when the context is
     /// idle, so a request on a busy context shows that the peer closes its endpoint.
-    pub(super) fn note_parting(&mut self, now: Time, config: &Config) {
+    pub(super) fn detect_peer_shutdown(&mut self, now: Time, config: &Config) {
         let lately = now.since(self.used_at) < config.idle_close / 2;
         self.parting |= self.phase == Phase::Open && lately;
     }
@@ -196,7 +196,7 @@ impl Lifecycle {
 
     /// Counts a Close Command or Close Request that leaves. The next one leaves after `first`,
     /// doubled each time, but at most `most`. Returns whether one was sent before.
-    pub(super) fn ask(
+    pub(super) fn count_close_attempt(
         &mut self,
         now: Time,
         first: Span,
@@ -265,7 +265,7 @@ mod tests {
         let config = config();
         let wanted = |after| {
             let mut life = Lifecycle::new(Time(0), true, false);
-            life.note_parting(Time(0) + after, &config);
+            life.detect_peer_shutdown(Time(0) + after, &config);
             life.is_parting()
         };
         assert!(wanted(config.idle_close / 3));
@@ -279,7 +279,7 @@ mod tests {
         life.on_close_request(Time(2), &mut timers);
         assert_eq!(life.phase(), Phase::Open);
         life.drain(Time(3), &mut timers);
-        assert!(life.refuses() && !timers.is_running(Timer::Close));
+        assert!(life.refuses_new_packets() && !timers.is_running(Timer::Close));
         assert_eq!(life.step(Time(4), true, true, &mut timers), Outcome::Alive);
         assert_eq!(life.phase(), Phase::Draining);
         life.set_busy(Time(5), false);
@@ -295,7 +295,7 @@ mod tests {
         let mut life = Lifecycle::new(Time(1), false, false);
         assert_eq!(life.orphaned_at(&config), Time::NEVER);
         life.drain(Time(9), &mut timers);
-        assert!(!life.refuses());
+        assert!(!life.refuses_new_packets());
         assert_eq!(timers.get(Timer::Close), Time(9));
         assert_eq!(life.orphaned_at(&config), Time(9) + config.progress_deadline);
         assert_eq!(life.step(Time(9), true, true, &mut timers), Outcome::Alive);
@@ -309,7 +309,7 @@ mod tests {
         let _ = life.step(Time(1), true, true, &mut timers);
         for tries in 0..CLOSE_TRIES {
             assert!(!life.gives_up(Time(9), false, &config));
-            let again = life.ask(Time(9), Span(100), Span(1000), &mut timers);
+            let again = life.count_close_attempt(Time(9), Span(100), Span(1000), &mut timers);
             assert_eq!(again, tries > 0);
             let wait = (100u64 << tries).min(1000);
             assert_eq!(timers.get(Timer::Close), Time(9 + wait));

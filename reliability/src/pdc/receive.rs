@@ -1,6 +1,6 @@
 //! The handling of packets that arrive on a context.
 
-use super::detour::asked_again;
+use super::detour::count_question;
 use super::{Outcome, Pdc, Phase};
 use crate::base::{Psn, Time};
 use crate::cc::{self, ReceiverCc};
@@ -78,9 +78,9 @@ impl<D: Copy> Pdc<D> {
             if duplicate {
                 self.rx.on_duplicate(now, pds.psn, pds.retx);
                 // This end's acknowledgement may have been lost.
-                let again = self.turn(shared);
+                let again = self.change_control_path(shared);
                 if again && pds.retx {
-                    asked_again(self, now, shared);
+                    count_question(self, now, shared);
                 }
             } else {
                 let trimmed =
@@ -192,7 +192,7 @@ impl<D: Copy> Pdc<D> {
         let (tx, timers) = (&mut self.tx, &mut self.timers);
         let gain = on_ack(tx, now, self.numbers.id, facts, timers, shared);
         if let Some(path) = gain.open_path {
-            self.control_path.settle(path);
+            self.control_path.set_path(path);
         }
         if let Some(path) = gain.marked {
             shared.flows.at(self.record).on_marked(path);
@@ -206,7 +206,7 @@ impl<D: Copy> Pdc<D> {
                 record.sample_window(tx.flow().metrics(&shared.groups).cwnd);
             }
         } else {
-            self.life.on_word(now);
+            self.life.on_repeated_message(now);
         }
         if ack.ce && ack.ext == AckExt::None {
             shared.counters.rx_notifications += 1;
@@ -219,7 +219,7 @@ impl<D: Copy> Pdc<D> {
             // seen a response yet, after which it may have more to send here. The target requests
             // again.
             AckRequest::Close => {
-                self.life.note_parting(now, &shared.config);
+                self.life.detect_peer_shutdown(now, &shared.config);
                 if self.life.is_initiator() && !facts.is_answer() && tx.ring().is_empty() {
                     self.life.on_close_request(now, timers);
                 }
@@ -266,7 +266,7 @@ impl<D: Copy> Pdc<D> {
                 NackAction::Restart => {
                     let opening =
                         self.life.is_initiator() && untouched && !self.numbers.is_connected();
-                    opening && self.on_stranger(now, nack, shared)
+                    opening && self.on_unverified_nack(now, nack, shared)
                 }
                 NackAction::Ignore => true,
             };
@@ -282,7 +282,7 @@ impl<D: Copy> Pdc<D> {
     /// Handles that the target refused to open the context because it does not know this end.
     /// Returns whether the NACK is valid. The target may still accept packets of the context that
     /// arrive after the handshake, so they keep their numbers.
-    fn on_stranger(&mut self, now: Time, nack: &Nack, shared: &mut Shared<D>) -> bool {
+    fn on_unverified_nack(&mut self, now: Time, nack: &Nack, shared: &mut Shared<D>) -> bool {
         if matches!(shared.config.contact, Contact::Open) {
             self.release(now, Some(Psn(nack.payload)), shared);
             return true;
@@ -325,9 +325,9 @@ impl<D: Copy> Pdc<D> {
                     // The peer would not ask if it had received the acknowledgements.
                     let received = self.rx.window().base();
                     let any = || shared.any_path();
-                    let again = self.control_path.turn_away(payload, received, any);
+                    let again = self.control_path.leave_silent_path(payload, received, any);
                     if again {
-                        asked_again(self, now, shared);
+                        count_question(self, now, shared);
                     }
                 }
                 near
@@ -362,16 +362,16 @@ impl<D: Copy> Pdc<D> {
                 if !initiator && drained && control.psn == self.rx.window().base() {
                     let packet = self.ack(now, &AckBody::last(control.psn), shared);
                     shared.control.send(self.control_path.out(self.numbers.peer, packet));
-                    self.life.note_parting(now, &shared.config);
+                    self.life.detect_peer_shutdown(now, &shared.config);
                     return Some(Outcome::Closed);
                 }
                 false
             }
             // The target was commanded to close and refuses, because the two ends do not agree
-            // about what was sent. Answering would keep both contexts alive for ever.
+            // about what was sent. Answering would keep both contexts alive without end.
             ControlKind::CloseRequest if self.life.phase() == Phase::Closing => false,
             ControlKind::CloseRequest if initiator => {
-                self.life.note_parting(now, &shared.config);
+                self.life.detect_peer_shutdown(now, &shared.config);
                 if self.tx.ring().is_empty() {
                     self.life.on_close_request(now, &mut self.timers);
                 }
@@ -400,10 +400,12 @@ impl<D: Copy> Pdc<D> {
             shared.counters.rx_stale += 1;
             return None;
         }
-        // Each of these two may answer one of the other, for ever, so they do not keep the context
-        // alive.
+        // Each of these two may answer one of the other, without end, so they do not keep the
+        // context alive.
         match control.kind {
-            ControlKind::ClearCommand | ControlKind::ClearRequest => self.life.on_word(now),
+            ControlKind::ClearCommand | ControlKind::ClearRequest => {
+                self.life.on_repeated_message(now)
+            }
             _ => self.life.on_use(now),
         }
         Some(self.step(now))

@@ -9,8 +9,8 @@ use crate::types::{Arrival, EndArrival, NewPacket, RunArrival, RunGrant, TxGrant
 
 /// Returns whether [`accept_run`] accepts a run of any length that begins at `psn`.
 #[inline]
-pub(crate) fn goes_on_at<D>(pdc: &Pdc<D>, psn: Psn) -> bool {
-    pdc.rx.goes_on_at(psn)
+pub(crate) fn expects_run_at<D>(pdc: &Pdc<D>, psn: Psn) -> bool {
+    pdc.rx.expects_run_at(psn)
 }
 
 /// Accepts the packets of `run`, which are all like `arrival` except for the end, as if each were

@@ -47,7 +47,7 @@ impl Association {
     }
 }
 
-/// One handshake with a peer.
+/// A handshake with a peer.
 #[derive(Clone, Copy, Debug)]
 struct Handshake {
     association: Association,

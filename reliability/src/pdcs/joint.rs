@@ -31,7 +31,7 @@ impl<D: Copy> Table<D> {
 
     /// Wakes the flows that wait for room in shared context `group`, the longest waiting first, as
     /// many as there is room for.
-    pub(super) fn wake_line(&mut self, now: Time, group: u16, shared: &mut Shared<D>) {
+    pub(super) fn wake_waiting_flows(&mut self, now: Time, group: u16, shared: &mut Shared<D>) {
         let mut line = shared.groups.take_waiting(group);
         let mut room = shared.groups.room(group, now);
         for _ in 0..line.len() {
@@ -39,7 +39,7 @@ impl<D: Copy> Table<D> {
             let Some(pdc) = self.at_mut(slot) else { continue };
             let (id, wants) = (pdc.numbers().id, pdc.tx().wants());
             if wants == 0 || room > 0 && pdc.tx_mut().wake(now, id, shared) {
-                pdc.tx_mut().ready_mut().leave_line();
+                pdc.tx_mut().ready_mut().stop_waiting_for_room();
                 room = room.saturating_sub(u64::from(wants));
             } else {
                 line.push_back(slot);

@@ -18,7 +18,7 @@ impl<D: Copy> Pdcs<D> {
     /// compares the peer's address with the packet's source before it hands the packet in.
     #[must_use]
     pub fn peer_of(&self, dpdcid: u16) -> Option<PeerKey> {
-        Some(self.table.numbered(dpdcid)?.numbers().peer)
+        Some(self.table.by_number(dpdcid)?.numbers().peer)
     }
 
     /// Handles a data packet from `peer`. For a SYN, the engine finds the peer by the packet's
@@ -161,12 +161,12 @@ impl<D: Copy> Pdcs<D> {
     /// Handles a NACK from `peer`. Returns `false` when it is not valid.
     pub fn rx_nack(&mut self, now: Time, peer: PeerKey, nack: &Nack) -> bool {
         // A peer that has no such context cannot name its number of it.
-        let numbered = nack.code.needs_context() || nack.spdcid != 0;
+        let names_context = nack.code.needs_context() || nack.spdcid != 0;
         let found = self.table.find(
             &mut self.shared.counters,
             peer,
             nack.dpdcid,
-            numbered.then_some(nack.spdcid),
+            names_context.then_some(nack.spdcid),
         );
         let Ok(slot) = found else { return false };
         let Some(pdc) = self.table.at_mut(slot) else { return false };
@@ -286,12 +286,12 @@ impl<D: Copy> Pdcs<D> {
             let forgotten = Outcome::Failed(PdcFailure::Forgotten);
             self.end(slot, if unanswered { forgotten } else { Outcome::Closed });
         }
-        let vacancy = if self.may_open(peer) {
-            self.table.vacancy(self.shared.config.max_contexts)
+        let free_slot = if self.may_open(peer) {
+            self.table.free_slot(self.shared.config.max_contexts)
         } else {
             None
         };
-        let Some(slot) = vacancy else {
+        let Some(slot) = free_slot else {
             self.shared.counters.rx_no_context += 1;
             self.shared.send_stateless_nack(peer, stateless(pds, NackCode::NoPdcAvail, false));
             return Err(Refusal::NoContext);

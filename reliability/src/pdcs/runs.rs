@@ -2,7 +2,7 @@
 
 use super::Pdcs;
 use crate::base::{Psn, Time};
-use crate::pdc::{Outcome, accept_run, goes_on_at, send_end, send_run};
+use crate::pdc::{Outcome, accept_run, expects_run_at, send_end, send_run};
 use crate::tx::RunPackets;
 use crate::types::{Arrival, NewPacket, PdcId, RunArrival, RunGrant, TxGrant};
 
@@ -11,7 +11,7 @@ impl<D: Copy> Pdcs<D> {
     /// packets of a run that begins there are new.
     #[must_use]
     pub fn run_is_next(&mut self, id: PdcId, psn: Psn) -> bool {
-        self.table.get_mut(id).is_some_and(|pdc| goes_on_at(pdc, psn))
+        self.table.get_mut(id).is_some_and(|pdc| expects_run_at(pdc, psn))
     }
 
     /// Accepts the data packets of `run`, which follow the newest packet that was [accepted](Pdcs::accept) on context `id`, came

@@ -11,7 +11,7 @@ use crate::types::{PdcId, PeerKey, Refusal};
 
 /// Slots of closed contexts that stay free before one of them is reused, so that late packets of
 /// the old context do not reach a new one with its number.
-const RESTING: usize = 64;
+const MIN_FREE: usize = 64;
 
 /// A slot of the table, with its context if it has one.
 #[derive(Debug)]
@@ -110,7 +110,7 @@ impl<D: Copy> Table<D> {
 
     /// Returns the context with this number on the wire.
     #[inline]
-    pub(super) fn numbered(&self, dpdcid: u16) -> Option<&Pdc<D>> {
+    pub(super) fn by_number(&self, dpdcid: u16) -> Option<&Pdc<D>> {
         self.at(self.numbering.slot(dpdcid)?)
     }
 
@@ -125,7 +125,7 @@ impl<D: Copy> Table<D> {
         dpdcid: u16,
         spdcid: Option<u16>,
     ) -> Result<u16, Refusal> {
-        let Some(pdc) = self.numbered(dpdcid) else {
+        let Some(pdc) = self.by_number(dpdcid) else {
             counters.rx_unknown_context += 1;
             return Err(Refusal::UnknownContext);
         };
@@ -144,9 +144,9 @@ impl<D: Copy> Table<D> {
     }
 
     /// Returns a free slot, of at most `most` slots; a new one while few have been used.
-    pub(super) fn vacancy(&mut self, most: u16) -> Option<u16> {
+    pub(super) fn free_slot(&mut self, most: u16) -> Option<u16> {
         let full = self.entries.len() >= usize::from(most);
-        if self.free.len() > RESTING || full {
+        if self.free.len() > MIN_FREE || full {
             return self.free.pop_front();
         }
         let slot = u16::try_from(self.entries.len()).ok()?;
@@ -160,7 +160,7 @@ impl<D: Copy> Table<D> {
     }
 
     /// Returns the number of the context in a slot, and the last PSN sent from the slot.
-    pub(super) fn seat(&self, slot: u16) -> (u16, Psn) {
+    pub(super) fn number_and_last_psn(&self, slot: u16) -> (u16, Psn) {
         (self.numbering.number(slot), self.entries[usize::from(slot)].last)
     }
 
@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn a_start_psn_near_the_last_one_is_not_taken() {
         let mut table: Table<u32> = Table::new(ContextNumbers::sequential());
-        let slot = table.vacancy(9).expect("room");
+        let slot = table.free_slot(9).expect("room");
         for offset in [0, 1, START_DISTANCE - 1] {
             for last in [|psn: Psn, n| psn.plus(n), |psn: Psn, n| psn.minus(n)] {
                 let mut rng = Rng::new(1);
@@ -280,19 +280,19 @@ mod tests {
     #[test]
     fn places_rest_before_they_are_used_again_under_another_name() {
         let mut table: Table<u32> = Table::new(ContextNumbers::sequential());
-        let first = table.vacancy(200).expect("room");
+        let first = table.free_slot(200).expect("room");
         let id = table.id(first);
         table.release(first, Psn(9));
-        for _ in 0..RESTING {
-            let slot = table.vacancy(200).expect("room");
+        for _ in 0..MIN_FREE {
+            let slot = table.free_slot(200).expect("room");
             assert_ne!(slot, first);
             table.release(slot, Psn(9));
         }
-        assert_eq!(table.vacancy(200), Some(first));
+        assert_eq!(table.free_slot(200), Some(first));
         assert_ne!(table.id(first), id);
-        assert_eq!((table.len(), table.places()), (1, RESTING + 1));
+        assert_eq!((table.len(), table.places()), (1, MIN_FREE + 1));
         // Without room for more slots a free one is reused at once.
-        assert_eq!(table.vacancy(RESTING as u16 + 1), Some(1));
+        assert_eq!(table.free_slot(MIN_FREE as u16 + 1), Some(1));
     }
 
     #[test]

@@ -12,11 +12,11 @@ pub(super) struct NextAck {
     /// The time at which the subject arrived.
     at: Time,
     retx: bool,
-    /// Whether a packet since the last ACK was marked.
+    /// True when a packet since the last ACK was marked.
     ce: bool,
-    /// Whether no ACK was about the subject yet.
+    /// True while no ACK was about the subject.
     fresh: bool,
-    /// Whether an ACK must leave in this round.
+    /// True when an ACK must leave in this round.
     due: bool,
     /// The opaque number of the probe to answer.
     probe: Option<u16>,
@@ -29,9 +29,9 @@ pub(super) struct NextAck {
 pub(super) struct Subject {
     /// The packet; `None` if an ACK was about it before.
     pub(super) psn: Option<Psn>,
-    /// Whether the packet is a retransmission.
+    /// True for a retransmission.
     pub(super) retx: bool,
-    /// A packet since the last ACK was marked.
+    /// True when a packet since the last ACK was marked.
     pub(super) ce: bool,
     /// The time at which the packet or the probe arrived.
     pub(super) at: Time,
@@ -73,7 +73,7 @@ impl NextAck {
 
     /// Counts `bytes` received. Returns the longest time that their ACK may be delayed.
     #[inline]
-    pub(super) fn gather(&mut self, bytes: u32, config: &Config) -> Span {
+    pub(super) fn count_bytes(&mut self, bytes: u32, config: &Config) -> Span {
         self.gathered = self.gathered.saturating_add(bytes);
         self.due |= self.gathered >= config.ack_now();
         if self.gathered >= config.ack_soon() { config.ack_linger } else { config.ack_delay }
@@ -153,15 +153,15 @@ mod tests {
         let (sender, paths) = (SenderConfig::fixed(1), PathsConfig::single(1).expect("one path"));
         let config = Config { ack_trigger: 1000, ..Config::new(4096, sender, paths, 1) };
         let mut next = NextAck::new(Psn(0));
-        assert_eq!(next.gather(600, &config), config.ack_delay);
+        assert_eq!(next.count_bytes(600, &config), config.ack_delay);
         assert!(!next.is_due());
-        next.gather(400, &config);
+        next.count_bytes(400, &config);
         assert!(next.is_due());
         next.answer(Time(7), 9);
         assert_eq!((next.probe(), next.take_subject().at), (Some(9), Time(7)));
         next.on_complete();
         assert!(!next.is_due() && next.probe().is_none());
-        next.gather(999, &config);
+        next.count_bytes(999, &config);
         assert!(!next.is_due());
     }
 }

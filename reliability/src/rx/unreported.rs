@@ -71,10 +71,10 @@ mod tests {
         assert_eq!(range.next_window(Psn(89)), Psn(100));
         assert_eq!(range.next_window(Psn(89)), Psn(164));
         assert!(!range.is_empty());
-        // The last one reaches back over what was reported before.
+        // The last window reaches back over packets reported before.
         assert_eq!(range.next_window(Psn(89)), Psn(167));
         assert!(range.is_empty());
-        // One that is narrow reaches back, but not below what is acknowledged.
+        // A narrow window reaches back, but not below what is acknowledged.
         range.add(Psn(200), Psn(200));
         assert_eq!(range.next_window(Psn(89)), Psn(137));
         range.add(Psn(200), Psn(200));

@@ -184,7 +184,7 @@ impl Window {
     }
 
     /// Returns the map to `pool`. No packet may be received afterwards.
-    pub(super) fn give_back(&mut self, pool: &mut Vec<Holes>) {
+    pub(super) fn return_holes(&mut self, pool: &mut Vec<Holes>) {
         if let Some(mut holes) = self.holes.take() {
             holes.0.bits.clear();
             holes.reset();
@@ -254,11 +254,11 @@ mod tests {
         window.insert(Psn(300), false, &mut pool);
         let range = window.unreported_mut().expect("holes");
         assert_eq!((range.next_window(Psn(1)), range.is_empty()), (Psn(237), true));
-        window.give_back(&mut pool);
+        window.return_holes(&mut pool);
         // Then, a window with holes is discarded.
         let mut window = Window::new(Psn(0));
         window.insert(Psn(7), true, &mut pool);
-        window.give_back(&mut pool);
+        window.return_holes(&mut pool);
         let mut other = Window::new(Psn(0));
         assert!(other.insert(Psn(9), false, &mut pool) && pool.is_empty());
         assert_eq!((other.map(Psn(0)), other.ahead()), (1 << 9, 1));

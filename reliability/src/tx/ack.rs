@@ -14,7 +14,7 @@ use crate::types::{Event, PdcId};
 use crate::wire::{Ack, AckExt, CcState, DartState, NsccState, Response};
 
 /// PSNs that a late ACK may end before the oldest outstanding packet and still be valid.
-const LATE: i32 = 2 * 4096;
+const LATE_ACK: i32 = 2 * 4096;
 
 /// The facts that an ACK carries.
 #[derive(Clone, Copy, Debug)]
@@ -111,7 +111,7 @@ impl<'a> AckFacts<'a> {
         if !sent(self.cack) || !self.ack_psn.is_none_or(sent) || !newest_sack.is_none_or(sent) {
             return Verdict::Impossible;
         }
-        if self.cack.distance(ring.base()) < -LATE { Verdict::Stale } else { Verdict::Credible }
+        if self.cack.distance(ring.base()) < -LATE_ACK { Verdict::Stale } else { Verdict::Credible }
     }
 
     /// Returns the round trip from `sent_at` to `now`, without and with the peer's service time.
@@ -140,7 +140,7 @@ pub(crate) struct AckGain {
     /// Nominal bytes of the packets.
     pub(crate) bytes: u32,
     pub(crate) packets: u16,
-    /// Whether a round ended with the ACK.
+    /// True when a round ended with the ACK.
     pub(crate) round_end: bool,
     /// The path of the probe that the ACK answers.
     pub(crate) open_path: Option<u16>,
@@ -195,7 +195,7 @@ impl<D: Copy> Acknowledgement<'_, D> {
         let trip = match sent_probe {
             Some(probe) => {
                 self.shared.counters.rx_probe_answers += 1;
-                self.tx.rare_mut().probe.calm();
+                self.tx.rare_mut().probe.reset_urgency();
                 let timely = probe.sent_at() >= self.shared.resumed;
                 timely.then(|| ack.round_trip(probe.sent_at(), now)).flatten()
             }
@@ -320,7 +320,7 @@ impl<D: Copy> Acknowledgement<'_, D> {
         (slot.tries < 2 || self.tx.rtt.is_plausible(trip.whole, base())).then_some(trip)
     }
 
-    // What the peer has.
+    // Acknowledged packets.
 
     /// Handles that the peer answered the packet at `at` with a response of its own.
     fn take_response(&mut self, at: usize, response: &Response) {
@@ -340,7 +340,7 @@ impl<D: Copy> Acknowledgement<'_, D> {
     fn take_cumulative(&mut self) {
         while !self.tx.ring.is_empty() && !self.tx.ring.base().is_after(self.ack.cack) {
             let most = self.ack.cack.plus(1).distance(self.tx.ring.base());
-            match self.tx.ring.together(usize::try_from(most).unwrap_or(1)) {
+            match self.tx.ring.run_length(usize::try_from(most).unwrap_or(1)) {
                 0 | 1 => {
                     self.take_default(0);
                     self.tx.ring.pop_oldest();
@@ -418,7 +418,7 @@ impl<D: Copy> Acknowledgement<'_, D> {
         }
     }
 
-    // What follows from it.
+    // Consequences of an acknowledgement.
 
     /// Restarts the timers of the peer's silence, because it acknowledged something. If that was
     /// the `oldest` packet, also the time without progress.
@@ -431,7 +431,7 @@ impl<D: Copy> Acknowledgement<'_, D> {
         }
         if let Some(rare) = &mut tx.rare {
             rare.pause.on_progress();
-            rare.probe.calm();
+            rare.probe.reset_urgency();
         }
         tx.prober.on_progress();
         self.timers.set(Timer::Probe, self.now + tx.probe_interval(self.shared));
@@ -454,7 +454,7 @@ impl<D: Copy> Acknowledgement<'_, D> {
 
     /// Returns whether congestion control needs telemetry of switches and none arrived.
     #[cold]
-    fn is_untold(&self) -> bool {
+    fn lacks_telemetry(&self) -> bool {
         self.tx.flow.metrics(&self.shared.groups).ungranted
     }
 
@@ -468,7 +468,7 @@ impl<D: Copy> Acknowledgement<'_, D> {
         } else {
             // A marked ACK without state is a congestion notification.
             let silent = self.ack.state.is_none() && !self.ack.ce;
-            silent || self.shared.config.acks.telemetry && self.is_untold()
+            silent || self.shared.config.acks.telemetry && self.lacks_telemetry()
         };
         if other && self.tx.flow.set_other_mode() {
             self.shared.counters.other_mode += 1;
@@ -476,7 +476,7 @@ impl<D: Copy> Acknowledgement<'_, D> {
         }
     }
 
-    // What is lost.
+    // Losses.
 
     /// Takes the oldest missing packets, up to a window, for lost if more packets are out of order
     /// than spraying explains.
@@ -492,7 +492,7 @@ impl<D: Copy> Acknowledgement<'_, D> {
         // Windows are in bytes; the oldest missing packet shows the current length of packets.
         let size = ring.oldest().map_or(nominal(shared.config.mtu), Slot::nominal);
         let most = shared.config.max_window_packets;
-        if !tx.recovery.goes_on(outstanding.base) {
+        if !tx.recovery.continue_recovery(outstanding.base) {
             let window = tx.flow.window_packets(self.now, size, most, &shared.groups);
             let max_cwnd = tx.flow.metrics(&shared.groups).max_cwnd;
             let most = max_cwnd.unwrap_or(u64::MAX) / u64::from(size);
@@ -508,7 +508,7 @@ impl<D: Copy> Acknowledgement<'_, D> {
         let window = tx.flow.window_packets(self.now, size, most, &shared.groups);
         if let Some(range) = tx.recovery.sweep(outstanding, window) {
             let once = |_, slot: &Slot<D>| slot.tries == 0;
-            LossEvent::new(tx, self.now, self.timers, shared).lose(
+            LossEvent::new(tx, self.now, self.timers, shared).mark_lost(
                 range,
                 RetransmitCause::OutOfOrder,
                 once,
@@ -524,7 +524,7 @@ impl<D: Copy> Acknowledgement<'_, D> {
         let (range, config) = (overtaken.range(&self.tx.ring), self.shared.config.clone());
         let now = self.now;
         let which = |psn, slot: &Slot<D>| overtaken.covers(psn, slot, now, &config);
-        LossEvent::new(self.tx, now, self.timers, self.shared).lose(
+        LossEvent::new(self.tx, now, self.timers, self.shared).mark_lost(
             range,
             RetransmitCause::Overtaken,
             which,
@@ -561,11 +561,11 @@ impl<D: Copy> Acknowledgement<'_, D> {
         let (tx, ack) = (&mut *self.tx, self.ack);
         let arrived = tx.ring.iter().filter(|slot| slot.is_acked());
         let known = arrived.clone().count();
-        // It is not known which transmission of a retransmitted packet arrived.
+        // Which transmission of a retransmitted packet arrived is unknown.
         let newest = arrived.filter(|slot| slot.tries == 0).map(|slot| slot.sent_at).max();
         let newest = newest.max(tx.rare.as_ref().map(|rare| rare.arrived)).unwrap_or(Time::ZERO);
-        // Nothing else arrived since the timer made the sender probe (STrack algorithm 1 line 13),
-        // so the queues are not full of this flow's packets.
+        // No packet arrived since the timer made the sender probe (STrack algorithm 1 line 13), so
+        // the queues are not full of this flow's packets.
         let silent = tx.prober.unanswered() > 0;
         let trip = if silent { tx.rtt.mean() } else { tx.rtt.longest() };
         let late = sent_at - trip;
@@ -584,8 +584,8 @@ impl<D: Copy> Acknowledgement<'_, D> {
         }
         let (now, config) = (self.now, self.shared.config.clone());
         let before =
-            |_, slot: &Slot<D>| slot.sent_at <= sent_before && slot.rests_until(&config) <= now;
-        LossEvent::new(self.tx, self.now, self.timers, self.shared).lose(
+            |_, slot: &Slot<D>| slot.sent_at <= sent_before && slot.loss_allowed_at(&config) <= now;
+        LossEvent::new(self.tx, self.now, self.timers, self.shared).mark_lost(
             range,
             RetransmitCause::Probe,
             before,

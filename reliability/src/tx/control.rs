@@ -24,19 +24,19 @@ impl<D: Copy> Tx<D> {
             self.ready.report();
             shared.events.push_back(Event::Ready { id });
         } else {
-            self.line_up(id, shared);
+            self.queue_for_room(id, shared);
         }
         self.ready.is_reported()
     }
 
     /// Queues the flow for room in its shared context, if it has one and has a packet to send.
     #[inline]
-    pub(crate) fn line_up(&mut self, id: PdcId, shared: &mut Shared<D>) {
-        if self.ready.is_in_line() || self.wants() == 0 {
+    pub(crate) fn queue_for_room(&mut self, id: PdcId, shared: &mut Shared<D>) {
+        if self.ready.is_waiting_for_room() || self.wants() == 0 {
             return;
         }
         if self.flow.wait(id.slot_number(), &mut shared.groups) {
-            self.ready.join_line();
+            self.ready.start_waiting_for_room();
         }
     }
 
@@ -63,7 +63,7 @@ impl<D: Copy> Tx<D> {
     /// open its window for the first; [`Timer::Progress`].
     #[inline]
     pub(crate) fn progress_deadline(&self, connected: bool, config: &Config) -> Time {
-        if self.ring.is_empty() && !self.is_shut_out() {
+        if self.ring.is_empty() && !self.is_blocked_by_peer() {
             return Time::NEVER;
         }
         let longer = self.rare.as_ref().map_or(Span::ZERO, |rare| rare.patience);
@@ -77,8 +77,8 @@ impl<D: Copy> Tx<D> {
 
     /// Excludes the last `absent`, in which this process did not run, from the time without
     /// progress.
-    pub(crate) fn excuse(&mut self, now: Time, absent: Span) {
-        self.loss_timer.excuse(now, absent);
+    pub(crate) fn excuse_absence(&mut self, now: Time, absent: Span) {
+        self.loss_timer.excuse_absence(now, absent);
     }
 
     // Congestion control.
@@ -220,8 +220,8 @@ impl<D: Copy> Tx<D> {
     }
 
     /// Records that the newest copy of the newest probe leaves on `path`.
-    pub(crate) fn probe_went_by(&mut self, path: u16) {
-        self.rare_mut().probe.went_by(path);
+    pub(crate) fn set_probe_path(&mut self, path: u16) {
+        self.rare_mut().probe.set_copy_path(path);
     }
 
     /// Returns the next packet without data to send, if one is due.
@@ -234,7 +234,7 @@ impl<D: Copy> Tx<D> {
     ) -> Option<TxControl> {
         if timers.is_due(Timer::Clear, now) {
             timers.stop(Timer::Clear);
-            if self.is_shut_out() {
+            if self.is_blocked_by_peer() {
                 // The command is repeated while the peer's window is closed.
                 timers.set(Timer::Clear, now + self.loss_timer.rto(&self.rtt, config));
             }

@@ -17,7 +17,7 @@ pub(crate) struct Flow {
     /// The end of the current round: the round ends when all packets before this PSN are
     /// acknowledged.
     round: Psn,
-    /// Whether it was reported that the peer's receiver works in another mode than congestion
+    /// True once it was reported that the peer's receiver works in another mode than congestion
     /// control needs.
     other_mode: bool,
 }
@@ -129,7 +129,7 @@ impl Flow {
         u32::try_from(packets).unwrap_or(u32::MAX).clamp(1, u32::from(most))
     }
 
-    // What happens to packets.
+    // Packets.
 
     /// Counts a packet that leaves as in flight and in the pacer. Returns the congestion control's
     /// stamp for the packet, and the budget after it.
@@ -252,7 +252,7 @@ impl Flow {
         ends
     }
 
-    // What the congestion control learns.
+    // Feedback and events.
 
     /// Passes feedback to the congestion control, with the bytes in flight filled in.
     #[inline]
@@ -300,7 +300,7 @@ impl Flow {
     /// idle.
     #[inline]
     pub(super) fn resume(&self, groups: &mut Groups) -> bool {
-        let Some(group) = self.context.joint(groups) else { return true };
+        let Some(group) = self.context.shared_group(groups) else { return true };
         group.active += 1;
         group.active == 1
     }
@@ -309,7 +309,7 @@ impl Flow {
     /// is idle.
     #[inline]
     pub(super) fn pause(&self, groups: &mut Groups) -> bool {
-        let Some(group) = self.context.joint(groups) else { return true };
+        let Some(group) = self.context.shared_group(groups) else { return true };
         group.active -= 1;
         group.active == 0 && group.waiting.is_empty()
     }

@@ -28,7 +28,8 @@ impl<D: Copy> Tx<D> {
         let tail = self.ring.newest().is_some_and(|newest| newest.app_limited);
         let trips = if tail { 2 } else { 3 };
         let unloaded = self.rtt.unloaded(self.flow.base_rtt(&shared.groups));
-        let hold = if self.prober.is_patient() { config.longest_hold() } else { Span::ZERO };
+        let hold =
+            if self.prober.allows_delayed_ack() { config.longest_hold() } else { Span::ZERO };
         let answered = self.rtt.mean() + hold;
         let first = (unloaded * trips).max(answered).max(config.probe_min);
         self.prober.interval(first, config.rto_max)
@@ -64,7 +65,7 @@ impl<'a, D: Copy> LossEvent<'a, D> {
 
     /// Takes the packets in flight in `first..end` that match `which` for lost: queues them for
     /// retransmission and informs path selection and congestion control.
-    pub(super) fn lose(
+    pub(super) fn mark_lost(
         &mut self,
         (first, end): (Psn, Psn),
         cause: RetransmitCause,
@@ -204,7 +205,7 @@ impl<'a, D: Copy> LossEvent<'a, D> {
         let in_flight = self.tx.ring.iter().filter(|slot| slot.is_in_flight());
         let config = &self.shared.config;
         let asks = connected && config.loss.probe;
-        let due = |slot: &Slot<D>| (slot.sent_at + timeout).max(slot.rests_until(config));
+        let due = |slot: &Slot<D>| (slot.sent_at + timeout).max(slot.loss_allowed_at(config));
         let Some(due) = in_flight.map(due).min() else {
             self.timers.stop(Timer::Retransmit);
             if self.tx.ring.queued() > 0 && self.tx.loss_timer.is_backing_off() {
@@ -219,15 +220,15 @@ impl<'a, D: Copy> LossEvent<'a, D> {
             self.timers.set(Timer::Retransmit, due);
             return Expiry::None;
         }
-        if asks && self.tx.loss_timer.only_asks(self.now) {
-            self.ask_again();
+        if asks && self.tx.loss_timer.only_probes(self.now) {
+            self.probe_again();
             return Expiry::None;
         }
         self.shared.counters.timeouts += 1;
         let late = self.now - timeout;
         let range = if asks {
             let (now, config) = (self.now, &self.shared.config);
-            let tired = |slot: &Slot<D>| slot.rests_until(config) > now;
+            let tired = |slot: &Slot<D>| slot.loss_allowed_at(config) > now;
             let first = self.tx.ring.iter().position(|slot| slot.is_in_flight() && !tired(slot));
             let first = self.tx.ring.psn(first.unwrap_or(0));
             (first, first.plus(1))
@@ -235,7 +236,7 @@ impl<'a, D: Copy> LossEvent<'a, D> {
             (self.tx.ring.base(), self.tx.ring.next())
         };
         let which = |_, slot: &Slot<D>| slot.sent_at <= late || connected;
-        self.lose(range, RetransmitCause::Timeout, which);
+        self.mark_lost(range, RetransmitCause::Timeout, which);
         if self.tx.loss_timer.on_expiry(self.now, connected) {
             // Probe at once, on another path, to learn the fate of the others.
             self.tx.prober.start_over();
@@ -249,14 +250,14 @@ impl<'a, D: Copy> LossEvent<'a, D> {
         let timeout = self.tx.loss_timer.timeout(&self.tx.rtt, &self.shared.config);
         self.timers.set(Timer::Retransmit, self.now + timeout);
         // Before it takes a detour, the sender tries all paths by probes where it can.
-        let in_vain = !asks && self.tx.loss_timer.is_in_vain();
-        if in_vain { Expiry::InVain } else { Expiry::Timeout }
+        let paths_exhausted = !asks && self.tx.loss_timer.exhausted_timeouts();
+        if paths_exhausted { Expiry::TryOtherPaths } else { Expiry::Timeout }
     }
 
     /// Probes the peer again instead of retransmitting: it has been silent for as long as the timer
     /// waits, but not longer than a process that waits for a processor. The answer to the probe
     /// shows the losses, on whichever path it arrives.
-    fn ask_again(&mut self) {
+    fn probe_again(&mut self) {
         self.tx.loss_timer.on_expiry(self.now, true);
         self.tx.prober.start_over();
         self.timers.set(Timer::Probe, self.now);
@@ -277,23 +278,23 @@ impl<'a, D: Copy> LossEvent<'a, D> {
             return false;
         }
         self.tx.prober.on_silence();
-        let mut in_vain = false;
+        let mut paths_exhausted = false;
         if connected {
             self.tx.prober.request();
             let long = self.tx.loss_timer.is_silent(self.now);
-            in_vain = self.tx.rare_mut().probe.insist(self.shared.paths, long);
+            paths_exhausted = self.tx.rare_mut().probe.escalate_probes(self.shared.paths, long);
         } else if self.tx.ring.oldest().is_some_and(Slot::is_in_flight) {
             self.tx.enqueue(0, RetransmitCause::Probe, self.shared);
         }
         self.timers.set(Timer::Probe, self.now + self.tx.probe_interval(self.shared));
-        in_vain
+        paths_exhausted
     }
 
     /// Requests a probe about the other packets, unless one is unanswered.
     pub(super) fn request_probe(&mut self) {
         let trip = self.tx.rtt.mean();
         let rare = self.tx.rare.as_ref();
-        let out = rare.is_some_and(|rare| rare.probe.is_out(self.now, trip));
+        let out = rare.is_some_and(|rare| rare.probe.awaits_answer(self.now, trip));
         if !out && self.shared.config.loss.probe {
             self.tx.prober.request();
             self.timers.set(Timer::Probe, self.now + self.tx.probe_interval(self.shared));
@@ -317,7 +318,7 @@ pub(crate) enum Expiry {
     Timeout,
     /// A packet was late, as several times before, and the peer cannot be probed: other paths
     /// should be tried.
-    InVain,
+    TryOtherPaths,
 }
 
 /// Returns whether a NACK means that the target temporarily lacks a resource.

@@ -18,19 +18,19 @@ const ANSWERED_BACKOFF: u8 = 2;
 
 /// Age of the last answer up to which the backoff stays short: some twenty timeouts. After that the
 /// peer itself may be gone.
-const LATELY: Span = Span::millis(500);
+const RECENT_ANSWER: Span = Span::millis(500);
 
 /// Time for which a silent peer is only probed: a process that waits for a processor is back within
 /// this time.
-const ASKED: Span = Span::millis(100);
+const PROBE_ONLY: Span = Span::millis(100);
 
 /// Silence of a peer after which other paths to it are tried: a process that shares its processor
 /// is often back within this time.
-const SILENT: Span = Span::millis(10);
+const PATHS_IN_DOUBT: Span = Span::millis(10);
 
 /// Consecutive timeouts after which a peer that cannot be probed is tried on other paths. A peer
 /// that is about to start is silent as well, and trying other paths does not harm it.
-const IN_VAIN: u8 = 3;
+const MAX_TIMEOUTS: u8 = 3;
 
 /// Factor by which the timeout is longer where the timer is the last resort.
 const LAST_RESORT: u64 = 10;
@@ -39,8 +39,8 @@ const LAST_RESORT: u64 = 10;
 #[derive(Debug)]
 pub(super) struct LossTimer {
     backoff: u8,
-    /// Whether the one packet that may be retransmitted after a timeout was not yet.
-    lone_resend: bool,
+    /// True while the one packet that may be retransmitted after a timeout was not.
+    resend_allowed: bool,
     /// The time since which the peer has acknowledged nothing although packets are outstanding.
     stalled_since: Tick,
     /// The wait for an answer about the oldest outstanding packet.
@@ -51,7 +51,7 @@ impl LossTimer {
     pub(super) const fn new(now: Time) -> Self {
         Self {
             backoff: 0,
-            lone_resend: false,
+            resend_allowed: false,
             stalled_since: Tick::at(now),
             waiting: Wait::begin(now),
         }
@@ -87,46 +87,46 @@ impl LossTimer {
 
     /// Returns whether the peer has been silent for so long that its paths may be the cause.
     pub(super) fn is_silent(&self, now: Time) -> bool {
-        self.stalled_since.until(now) >= SILENT
+        self.stalled_since.until(now) >= PATHS_IN_DOUBT
     }
 
     /// Returns whether a peer that cannot be probed should be tried on other paths after so many
     /// consecutive timeouts.
-    pub(super) const fn is_in_vain(&self) -> bool {
-        self.backoff >= IN_VAIN
+    pub(super) const fn exhausted_timeouts(&self) -> bool {
+        self.backoff >= MAX_TIMEOUTS
     }
 
     /// Returns whether, after a timeout, the one packet that may be retransmitted was not yet.
     #[inline]
     pub(super) const fn may_resend(&self) -> bool {
-        self.lone_resend
+        self.resend_allowed
     }
 
     /// Allows one packet to be retransmitted.
     pub(super) fn allow_resend(&mut self) {
-        self.lone_resend = true;
+        self.resend_allowed = true;
     }
 
     /// Records that a packet was retransmitted.
     #[inline]
     pub(super) fn on_resend(&mut self) {
-        self.lone_resend = false;
+        self.resend_allowed = false;
     }
 
     /// Handles a timeout: the next one is twice as long, and one packet may be retransmitted until
     /// the peer answers. Returns whether a `connected` peer recently acknowledged something.
     pub(super) fn on_expiry(&mut self, now: Time, connected: bool) -> bool {
-        let lately = connected && self.stalled_since.until(now) < LATELY;
+        let lately = connected && self.stalled_since.until(now) < RECENT_ANSWER;
         let most = if lately { ANSWERED_BACKOFF } else { MAX_BACKOFF };
         self.backoff = (self.backoff + 1).min(most);
-        self.lone_resend = true;
+        self.resend_allowed = true;
         lately
     }
 
     /// Returns whether the peer is only probed about what arrived, because it has not been silent
     /// for long, before anything is retransmitted.
-    pub(super) fn only_asks(&self, now: Time) -> bool {
-        self.stalled_since.until(now) < ASKED
+    pub(super) fn only_probes(&self, now: Time) -> bool {
+        self.stalled_since.until(now) < PROBE_ONLY
     }
 
     /// Ends the backoff, because the peer answers.
@@ -140,7 +140,7 @@ impl LossTimer {
     ) {
         if self.backoff > 0 {
             self.backoff = 0;
-            self.lone_resend = false;
+            self.resend_allowed = false;
             timers.set(Timer::Retransmit, now + self.timeout(rtt, config));
         }
     }
@@ -164,7 +164,7 @@ impl LossTimer {
     }
 
     /// Excludes the last `absent`, in which this process did not run, from the wait.
-    pub(super) fn excuse(&mut self, now: Time, absent: Span) {
+    pub(super) fn excuse_absence(&mut self, now: Time, absent: Span) {
         self.waiting.excuse(now, absent);
     }
 
@@ -247,10 +247,10 @@ mod tests {
         timer.begin_wait(Time(7));
         timer.on_progress(Time(9));
         assert_eq!(timer.deadline(true, Span::ZERO, &config), Time(7) + config.progress_deadline);
-        timer.excuse(Time(100), Span(60));
+        timer.excuse_absence(Time(100), Span(60));
         assert_eq!(timer.waited(Time(100)), Span(33));
         // The wait never begins in the future.
-        timer.excuse(Time(101), Span(1000));
+        timer.excuse_absence(Time(101), Span(1000));
         assert_eq!(timer.waited(Time(101)), Span::ZERO);
     }
 

@@ -27,7 +27,7 @@ const PATHS: usize = 16;
 /// an older packet was the newest.
 const DEPTH: usize = 256;
 
-/// How far the network is known to reorder packets of one path.
+/// The degree to which the network is known to reorder packets of one path.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PathOrder {
     /// The number of packets that overtake a lost one; `None` when no number shows a loss.
@@ -89,7 +89,7 @@ impl OvertakenPackets {
         let mut missing = false;
         for at in (first..=top).rev() {
             let slot = ring.slot(at);
-            // It is not known which transmission of a retransmitted packet arrived.
+            // Which transmission of a retransmitted packet arrived is unknown.
             if slot.is_acked() && slot.tries == 0 {
                 found.note(slot.path, ring.psn(at), slot.sent_at);
             }
@@ -128,7 +128,7 @@ impl OvertakenPackets {
                 slot.sent_at < arrived.sent_at
             };
             arrived.path == slot.path && arrived.count == self.least && later
-        }) && slot.rests_until(config) <= now
+        }) && slot.loss_allowed_at(config) <= now
     }
 }
 

@@ -14,11 +14,11 @@ const COPIES: [u8; 6] = [1, 2, 4, MOST_COPIES, MOST_COPIES, 2];
 
 /// Silent intervals between detours once all sets of paths were tried, because the peer itself is
 /// probably gone.
-const SELDOM: u8 = 16;
+const DETOUR_INTERVAL: u8 = 16;
 
 /// Index in [`COPIES`] after a detour: with as many copies as it takes to try all paths of the new
 /// set.
-const AFRESH: u8 = 3;
+const URGENCY_AFTER_DETOUR: u8 = 3;
 
 /// The state of a sending half's probing. [`crate::deadlines::Timer::Probe`] holds when the next
 /// probe is due.
@@ -44,14 +44,14 @@ impl Prober {
 
     /// Returns whether the peer may delay the acknowledgement of the newest packet.
     #[inline]
-    pub(super) const fn is_patient(&self) -> bool {
+    pub(super) const fn allows_delayed_ack(&self) -> bool {
         self.patient
     }
 
     /// Records, for a packet that leaves, whether the peer may delay its acknowledgement: nothing
     /// follows it, and it asks for none.
     #[inline]
-    pub(super) fn set_patient(&mut self, patient: bool) {
+    pub(super) fn set_delayed_ack(&mut self, patient: bool) {
         self.patient = patient;
     }
 
@@ -157,19 +157,19 @@ impl SentProbe {
     /// Sets the number of copies of the next probe after a further silence, at most as many as the
     /// `paths`. Returns whether the context should take a detour because these paths were tried
     /// without an answer, which needs a silence that is `long` enough.
-    pub(super) fn insist(&mut self, paths: u16, long: bool) -> bool {
+    pub(super) fn escalate_probes(&mut self, paths: u16, long: bool) -> bool {
         let last = COPIES.len() as u8 - 1;
-        let in_vain = long && self.urgency == last;
+        let paths_exhausted = long && self.urgency == last;
         let again = self.detours >= PATH_SETS as u8;
-        if in_vain {
+        if paths_exhausted {
             self.detours += 1;
             if !again {
-                self.urgency = AFRESH;
-            } else if self.detours == PATH_SETS as u8 + SELDOM {
+                self.urgency = URGENCY_AFTER_DETOUR;
+            } else if self.detours == PATH_SETS as u8 + DETOUR_INTERVAL {
                 self.detours = PATH_SETS as u8;
             }
         }
-        let detour = in_vain && self.detours <= PATH_SETS as u8;
+        let detour = paths_exhausted && self.detours <= PATH_SETS as u8;
         let most = u8::try_from(paths).unwrap_or(u8::MAX);
         let copies = COPIES[usize::from(self.urgency)].min(most);
         self.next = copies.saturating_sub(1);
@@ -179,7 +179,7 @@ impl SentProbe {
 
     /// Resets the copies and detours, because the peer answered.
     #[inline]
-    pub(super) fn calm(&mut self) {
+    pub(super) fn reset_urgency(&mut self) {
         (self.urgency, self.detours, self.next, self.left) = (0, 0, 0, 0);
     }
 
@@ -205,7 +205,7 @@ impl SentProbe {
     }
 
     /// Records the path of the newest copy.
-    pub(super) fn went_by(&mut self, path: u16) {
+    pub(super) fn set_copy_path(&mut self, path: u16) {
         self.paths[usize::from(self.copies - 1)] = path;
     }
 
@@ -217,7 +217,7 @@ impl SentProbe {
 
     /// Returns whether the probe was sent less than a round trip of `trip` ago and may still be
     /// answered.
-    pub(super) fn is_out(&self, now: Time, trip: Span) -> bool {
+    pub(super) fn awaits_answer(&self, now: Time, trip: Span) -> bool {
         self.sent_at != Time::NEVER && now.since(self.sent_at) < trip
     }
 
@@ -242,23 +242,23 @@ mod tests {
     #[test]
     fn a_probe_is_answered_by_its_number_until_it_is_retired() {
         let mut sent = SentProbe::default();
-        assert!(sent.answered(Some(0)).is_none() && !sent.is_out(Time(0), Span(9)));
+        assert!(sent.answered(Some(0)).is_none() && !sent.awaits_answer(Time(0), Span(9)));
         let opaque = sent.send(Time(5));
-        sent.went_by(3);
+        sent.set_copy_path(3);
         assert_eq!((sent.answered(Some(opaque)), sent.answered(None)), (Some(3), None));
         assert_eq!(sent.answered(Some(opaque + 1)), None);
-        assert!(sent.is_out(Time(6), Span(2)) && !sent.is_out(Time(7), Span(2)));
+        assert!(sent.awaits_answer(Time(6), Span(2)) && !sent.awaits_answer(Time(7), Span(2)));
         // Every copy has a number of its own.
         assert_eq!((sent.left(), sent.next_copy()), (0, None));
-        sent.insist(16, true);
-        sent.insist(16, true);
+        sent.escalate_probes(16, true);
+        sent.escalate_probes(16, true);
         let opaque = sent.send(Time(5));
-        sent.went_by(3);
+        sent.set_copy_path(3);
         let copy = sent.next_copy().expect("two are sent");
-        sent.went_by(4);
+        sent.set_copy_path(4);
         assert_eq!((sent.answered(Some(opaque)), sent.answered(Some(copy))), (Some(3), Some(4)));
         sent.retire();
-        assert!(sent.answered(Some(opaque)).is_none() && !sent.is_out(Time(6), Span(2)));
+        assert!(sent.answered(Some(opaque)).is_none() && !sent.awaits_answer(Time(6), Span(2)));
         let next = sent.send(Time(9));
         assert!(next != opaque && next != copy);
         assert!(sent.answered(Some(opaque)).is_none() && sent.answered(Some(copy)).is_none());
@@ -303,7 +303,7 @@ mod tests {
     fn the_longer_the_silence_the_more_copies() {
         let mut probe = SentProbe::default();
         let copies = |probe: &mut SentProbe, paths| {
-            probe.insist(paths, true);
+            probe.escalate_probes(paths, true);
             probe.send(Time(1));
             1 + core::iter::from_fn(|| probe.next_copy()).count()
         };
@@ -313,9 +313,9 @@ mod tests {
             assert_eq!(copies(&mut probe, 16), expected);
         }
         // From there on detours are rare.
-        let detours: Vec<usize> = (1..40).filter(|_| probe.insist(16, true)).collect();
+        let detours: Vec<usize> = (1..40).filter(|_| probe.escalate_probes(16, true)).collect();
         assert_eq!(detours, [14, 30]);
-        probe.calm();
+        probe.reset_urgency();
         // There are never more copies than paths.
         for (paths, expected) in [(16, 1), (1, 1), (3, 3), (u16::MAX, 8)] {
             assert_eq!(copies(&mut probe, paths), expected);

@@ -5,15 +5,15 @@ use crate::tick::Tick;
 
 /// Questions without a new packet received after which all paths to the peer count as dead: an
 /// answer that it received would have ended the questions. Each answer takes a random path.
-const DEAF: u8 = 8;
+const QUESTIONS: u8 = 8;
 
 /// Least time that [`QUESTIONS`] must span, because all questions sent while a process was stopped
 /// arrive at once.
-const ASKING: Span = Span::millis(4);
+const QUESTIONS_SPAN: Span = Span::millis(4);
 
 /// Like [`QUESTIONS`], for a peer that was never answered and therefore asks at growing intervals.
-const DEAF_LONG: u8 = 3;
-const ASKING_LONG: Span = Span::millis(100);
+const RARE_QUESTIONS: u8 = 3;
+const RARE_QUESTIONS_SPAN: Span = Span::millis(100);
 
 /// Questions of the peer since which no new packet was received.
 #[derive(Debug)]
@@ -33,14 +33,14 @@ impl Default for QuestionCount {
 impl QuestionCount {
     /// Counts a question of the peer; all packets before `received` arrived. Returns whether the
     /// peer seems to receive no answers.
-    pub(crate) fn again(&mut self, now: Time, received: Psn) -> bool {
+    pub(crate) fn count_question(&mut self, now: Time, received: Psn) -> bool {
         if self.times == 0 || self.received != received {
             *self = Self { received, times: 0, since: Tick::at(now) };
         }
         self.times = self.times.saturating_add(1);
         let lasted = self.since.until(now);
-        let deaf = self.times >= DEAF && lasted >= ASKING
-            || self.times >= DEAF_LONG && lasted >= ASKING_LONG;
+        let deaf = self.times >= QUESTIONS && lasted >= QUESTIONS_SPAN
+            || self.times >= RARE_QUESTIONS && lasted >= RARE_QUESTIONS_SPAN;
         if deaf {
             // Give other paths as many chances.
             self.times = 0;
@@ -61,7 +61,8 @@ mod tests {
         apart: Span,
         received: impl Fn(u64) -> u32,
     ) -> Vec<u64> {
-        let mut ask = |n: &u64| asked.again(Time::ZERO + apart * (n + 1), Psn(received(*n)));
+        let mut ask =
+            |n: &u64| asked.count_question(Time::ZERO + apart * (n + 1), Psn(received(*n)));
         (0..times).filter(|n| ask(n)).collect()
     }
 
@@ -78,6 +79,6 @@ mod tests {
         // All questions arrive at once after an absence, and then one more.
         let mut asked = QuestionCount::default();
         assert!(deaf(&mut asked, 23, Span::ZERO, |_| 7).is_empty());
-        assert!(asked.again(Time::ZERO + Span::millis(9), Psn(7)));
+        assert!(asked.count_question(Time::ZERO + Span::millis(9), Psn(7)));
     }
 }

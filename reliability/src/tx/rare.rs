@@ -18,7 +18,7 @@ pub(crate) struct RareTx {
     pub(super) clear: Clear,
     pub(crate) credit: Credit,
     pub(super) order: PathOrder,
-    pub(super) suspicion: StuckPacket,
+    pub(super) stuck: StuckPacket,
     pub(crate) asked: QuestionCount,
     /// The time to wait for the peer, where it is longer than the configured one.
     pub(crate) patience: Span,

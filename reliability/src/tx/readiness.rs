@@ -1,16 +1,17 @@
 //! State for waking the engine: whether the context wants to send, was reported ready, or waits for
 //! room.
 
-/// Whether the engine waits to send on a context, and whether it was notified.
+/// The state of a context's readiness: whether the engine waits to send, and whether it was
+/// notified that it may.
 #[derive(Debug, Default)]
 pub(crate) struct ReadyState {
     /// Nominal bytes of the packet that the engine could not send; zero for none.
     wanted: u32,
-    /// Whether the engine was notified that it may send, or will be by an event that it has not
+    /// True when the engine was notified that it may send, or will be by an event that it has not
     /// polled yet.
     reported: bool,
-    /// Whether the flow is in its group's queue for room.
-    in_line: bool,
+    /// True while the flow is in its group's queue for room.
+    waiting_for_room: bool,
 }
 
 impl ReadyState {
@@ -22,7 +23,7 @@ impl ReadyState {
 
     /// Ends the notification, because the engine asks by itself.
     #[inline]
-    pub(crate) fn on_ask(&mut self) {
+    pub(crate) fn on_engine_request(&mut self) {
         self.reported = false;
     }
 
@@ -52,19 +53,19 @@ impl ReadyState {
 
     /// Returns whether the flow waits for room in a shared context.
     #[inline]
-    pub(super) const fn is_in_line(&self) -> bool {
-        self.in_line
+    pub(super) const fn is_waiting_for_room(&self) -> bool {
+        self.waiting_for_room
     }
 
     #[inline]
-    pub(super) fn join_line(&mut self) {
-        self.in_line = true;
+    pub(super) fn start_waiting_for_room(&mut self) {
+        self.waiting_for_room = true;
     }
 
     /// Records that the flow no longer waits for room.
     #[inline]
-    pub(crate) fn leave_line(&mut self) {
-        self.in_line = false;
+    pub(crate) fn stop_waiting_for_room(&mut self) {
+        self.waiting_for_room = false;
     }
 }
 
@@ -82,7 +83,7 @@ mod tests {
         ready.on_polled();
         assert!(!ready.is_reported());
         ready.report();
-        ready.on_ask();
+        ready.on_engine_request();
         assert!(!ready.is_reported());
     }
 }

@@ -53,7 +53,7 @@ impl Recovery {
     /// Returns whether losses are still being recovered when `base` is the oldest outstanding
     /// packet; ends recovery if not.
     #[inline]
-    pub(super) fn goes_on(&mut self, base: Psn) -> bool {
+    pub(super) fn continue_recovery(&mut self, base: Psn) -> bool {
         if !base.is_before(self.end) {
             self.recovering = false;
         }
@@ -132,8 +132,8 @@ mod tests {
         seen = OutstandingPackets { base: Psn(130), top: Psn(180), next: Psn(200) };
         recovery.advance(seen.base);
         assert_eq!(recovery.sweep(seen, 64), Some((Psn(130), Psn(140))));
-        assert!(recovery.goes_on(Psn(139)));
-        assert!(!recovery.goes_on(Psn(140)) && !recovery.is_active());
+        assert!(recovery.continue_recovery(Psn(139)));
+        assert!(!recovery.continue_recovery(Psn(140)) && !recovery.is_active());
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::shared::Shared;
 
 /// Retransmissions of one packet, while its peer answered others, after which its loss is not
 /// chance.
-const OFTEN: u8 = 24;
+const MAX_QUICK_TRIES: u8 = 24;
 
 /// The reason why a packet is sent again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,7 +29,7 @@ pub(crate) enum RetransmitCause {
 impl RetransmitCause {
     /// Returns whether the peer or a switch reported the loss of this transmission; otherwise it is
     /// inferred.
-    pub(super) const fn is_told(self) -> bool {
+    pub(super) const fn is_reported_loss(self) -> bool {
         matches!(self, Self::Trimmed | Self::Nacked | Self::Speculative)
     }
 }
@@ -45,7 +45,7 @@ pub(super) enum SlotState {
     Acked,
 }
 
-/// One outstanding packet. All of the sending half reads it; only the ring changes it.
+/// An outstanding packet. All of the sending half reads it; only the ring changes it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot<D> {
     pub(super) desc: D,
@@ -64,11 +64,11 @@ pub(crate) struct Slot<D> {
     pub(super) missing: u8,
     /// Retransmissions that were taken for lost without a report about them, saturating. They may
     /// still arrive.
-    pub(super) strays: u8,
+    pub(super) unreported_losses: u8,
     pub(super) fate: SlotState,
     /// No packet waited behind it although there was room for more.
     pub(super) app_limited: bool,
-    /// It left in a run with the packet before it, so one event may report both.
+    /// The packet left in a run with the one before it, so one event may report both.
     pub(super) follows: bool,
 }
 
@@ -83,11 +83,11 @@ impl<D> Slot<D> {
     /// [`MAX_QUICK_TRIES`] times, because more of the same does not help then; afterwards at
     /// growing intervals.
     #[inline]
-    pub(super) fn rests_until(&self, config: &Config) -> Time {
-        if self.tries < OFTEN {
+    pub(super) fn loss_allowed_at(&self, config: &Config) -> Time {
+        if self.tries < MAX_QUICK_TRIES {
             return self.sent_at;
         }
-        let doublings = (self.tries - OFTEN).min(MAX_BACKOFF);
+        let doublings = (self.tries - MAX_QUICK_TRIES).min(MAX_BACKOFF);
         self.sent_at + (config.rto_min * (1 << doublings)).min(config.rto_max)
     }
 
@@ -97,7 +97,7 @@ impl<D> Slot<D> {
     /// trim, packets are sent more often, and the reason is known each time.
     #[inline]
     pub(super) const fn is_last(&self, retx: bool) -> bool {
-        retx == (self.tries > 0) && self.strays == 0
+        retx == (self.tries > 0) && self.unreported_losses == 0
     }
 
     /// Returns whether the packet left after the last absence of this process. The answer to an
@@ -184,7 +184,7 @@ impl<D: Copy> Ring<D> {
 
     /// Returns whether the peer's window is closed to new packets.
     #[inline]
-    pub(super) fn is_shut(&self) -> bool {
+    pub(super) fn is_window_closed(&self) -> bool {
         self.next.is_after(self.limit)
     }
 
@@ -192,7 +192,7 @@ impl<D: Copy> Ring<D> {
     /// window is closed.
     #[inline]
     pub(super) fn is_full(&self, window: u16) -> bool {
-        self.slots.len() >= usize::from(window) || self.is_shut()
+        self.slots.len() >= usize::from(window) || self.is_window_closed()
     }
 
     /// Returns the place of a packet if it is outstanding.
@@ -255,7 +255,7 @@ impl<D: Copy> Ring<D> {
             path,
             tries: 0,
             missing: 0,
-            strays: 0,
+            unreported_losses: 0,
             fate: SlotState::InFlight,
             app_limited: false,
             follows: false,
@@ -281,7 +281,7 @@ impl<D: Copy> Ring<D> {
             path,
             tries: 0,
             missing: 0,
-            strays: 0,
+            unreported_losses: 0,
             fate: SlotState::InFlight,
             app_limited: false,
             follows: true,
@@ -318,7 +318,7 @@ impl<D: Copy> Ring<D> {
 
     /// Records that no packet waits behind the newest one although there is room for more.
     #[inline]
-    pub(super) fn limit_newest(&mut self) {
+    pub(super) fn mark_app_limited(&mut self) {
         if let Some(slot) = self.slots.back_mut() {
             slot.app_limited = true;
         }
@@ -342,8 +342,8 @@ impl<D: Copy> Ring<D> {
         let slot = &mut self.slots[at];
         debug_assert!(slot.is_in_flight());
         slot.fate = SlotState::Queued(cause);
-        if slot.tries > 0 && !cause.is_told() {
-            slot.strays = slot.strays.saturating_add(1);
+        if slot.tries > 0 && !cause.is_reported_loss() {
+            slot.unreported_losses = slot.unreported_losses.saturating_add(1);
         }
         self.queued += 1;
         let psn = self.psn(at);
@@ -408,7 +408,7 @@ impl<D: Copy> Ring<D> {
     /// Returns how many of the oldest `most` packets, at least one, share the fate of the first:
     /// they left behind it in a run and are in flight on its path.
     #[inline]
-    pub(super) fn together(&self, most: usize) -> usize {
+    pub(super) fn run_length(&self, most: usize) -> usize {
         let Some(first) = self.slots.front() else { return 0 };
         if !first.is_in_flight() {
             return 1;
@@ -461,7 +461,7 @@ impl<D: Copy> Ring<D> {
     /// retransmitted.
     pub(super) fn restart(&mut self, start: Psn, window: u16) {
         for slot in &mut self.slots {
-            (slot.tries, slot.strays) = (0, 0);
+            (slot.tries, slot.unreported_losses) = (0, 0);
         }
         (self.base, self.top, self.cursor) = (start, start, start);
         self.next = start.plus(self.slots.len() as u32); // at most 4095
@@ -510,13 +510,13 @@ mod tests {
             let mut ring = Ring::new(Psn(7), 64);
             push(&mut ring, 0);
             ring.push_run(Time(0), (1000, 0, 0), [1, 2, 3, 4].into_iter());
-            assert_eq!(ring.together(64), 5);
+            assert_eq!(ring.run_length(64), 5);
             ring.enqueue(shorter, RetransmitCause::Timeout);
             ring.shorten(shorter, 9, 400);
             ring.send_again(shorter, Time(1), 0);
             let mut lengths = vec![];
             while !ring.is_empty() {
-                let (count, each) = (ring.together(64), ring.slot(0).bytes);
+                let (count, each) = (ring.run_length(64), ring.slot(0).bytes);
                 assert!((0..count).all(|at| ring.slot(at).bytes == each));
                 ring.acknowledge_oldest(count);
                 lengths.push((count, each));
@@ -584,15 +584,15 @@ mod tests {
     fn the_peers_window_shuts_and_opens() {
         let mut ring = Ring::new(Psn(7), 2);
         push(&mut ring, 0);
-        assert!(!ring.is_shut() && ring.is_full(1));
+        assert!(!ring.is_window_closed() && ring.is_full(1));
         push(&mut ring, 1);
-        assert!(ring.is_shut() && ring.is_full(64));
+        assert!(ring.is_window_closed() && ring.is_full(64));
         ring.open_window(Psn(9));
         assert!(!ring.is_full(64));
         // The window does not shrink.
         ring.open_window(Psn(8));
         push(&mut ring, 2);
-        assert!(ring.is_shut());
+        assert!(ring.is_window_closed());
     }
 
     #[test]

@@ -24,7 +24,7 @@ const NO_PATH: u16 = u16::MAX;
 /// Returns the path of a packet for which one of `paths` was chosen; congestion control may choose
 /// another one.
 #[inline]
-pub(super) fn insisted(stamp: &cc::Stamp, chosen: u16, paths: u16) -> u16 {
+pub(super) fn stamped_path(stamp: &cc::Stamp, chosen: u16, paths: u16) -> u16 {
     stamp.path.map_or(chosen, |path| path % paths)
 }
 
@@ -59,8 +59,8 @@ impl Route {
     /// Returns whether a packet of `bytes` needs another train, because the newest is full or uses
     /// path `avoid`.
     #[inline]
-    pub(super) fn is_over(&self, bytes: u32, avoid: Option<u16>) -> bool {
-        let better = avoid.and_then(|avoid| self.way_round(avoid));
+    pub(super) fn needs_train(&self, bytes: u32, avoid: Option<u16>) -> bool {
+        let better = avoid.and_then(|avoid| self.proven_path(avoid));
         self.packets == 0
             || u32::from(self.bytes) < bytes
             || avoid == Some(self.path)
@@ -68,7 +68,7 @@ impl Route {
     }
 
     /// Returns a proven path for a packet that was lost on `avoid`.
-    fn way_round(&self, avoid: u16) -> Option<u16> {
+    fn proven_path(&self, avoid: u16) -> Option<u16> {
         Some(self.proven).filter(|path| *path != NO_PATH && *path != avoid)
     }
 
@@ -90,7 +90,7 @@ impl Route {
         paths: u16,
         config: &Config,
     ) {
-        let mut path = match avoid.and_then(|avoid| self.way_round(avoid)) {
+        let mut path = match avoid.and_then(|avoid| self.proven_path(avoid)) {
             Some(path) => path,
             None => self.selector.pick(now, window),
         };
@@ -175,7 +175,7 @@ mod tests {
         paths: u16,
         config: &Config,
     ) -> u16 {
-        assert!(route.is_over(bytes, avoid));
+        assert!(route.needs_train(bytes, avoid));
         route.begin(Time(1), bytes, avoid, 9, paths, config);
         route.join(bytes, 1)
     }
@@ -185,15 +185,15 @@ mod tests {
         let (mut route, config) = route(16);
         let path = begin(&mut route, 100, None, 16, &config);
         for _ in 0..2 {
-            assert!(!route.is_over(100, None));
+            assert!(!route.needs_train(100, None));
             assert_eq!(route.join(100, 1), path);
         }
-        assert!(route.is_over(100, None));
+        assert!(route.needs_train(100, None));
         begin(&mut route, 4000, None, 16, &config);
-        assert!(!route.is_over(1000, None) && route.is_over(1001, None));
-        // One packet always fits.
+        assert!(!route.needs_train(1000, None) && route.needs_train(1001, None));
+        // A single packet always fits.
         begin(&mut route, 9000, None, 16, &config);
-        assert!(route.is_over(1, None));
+        assert!(route.needs_train(1, None));
     }
 
     #[test]
@@ -213,14 +213,14 @@ mod tests {
         let (mut route, config) = route(16);
         let path = begin(&mut route, 100, None, 16, &config);
         route.on_loss(Time(2), (path + 1) % 16, PathSignal::Lost);
-        assert!(!route.is_over(100, None));
+        assert!(!route.needs_train(100, None));
         route.on_loss(Time(2), path, PathSignal::Lost);
-        assert!(route.is_over(100, None));
+        assert!(route.needs_train(100, None));
     }
 
     #[test]
     fn congestion_control_may_insist_on_a_path() {
-        let on = |path| insisted(&cc::Stamp { path, ..cc::Stamp::default() }, 3, 16);
+        let on = |path| stamped_path(&cc::Stamp { path, ..cc::Stamp::default() }, 3, 16);
         assert_eq!([on(None), on(Some(0)), on(Some(15)), on(Some(21))], [3, 0, 15, 5]);
     }
 }

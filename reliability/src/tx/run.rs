@@ -1,7 +1,7 @@
 //! Packet runs of a sending half: new packets that leave behind one another and need no decisions
 //! of their own.
 
-use super::route::insisted;
+use super::route::stamped_path;
 use super::{Departure, Tx, nominal};
 use crate::base::Time;
 use crate::cc;
@@ -45,7 +45,7 @@ pub(crate) fn send_run<D: Copy>(
     let (sent, stamp, full) = pass(tx, now, (&sending, count), shared)?;
     let delivered = tx.flow.total_delivered(&shared.groups);
     let along = tx.route.join(bytes, sent);
-    let path = insisted(&stamp, along, shared.paths);
+    let path = stamped_path(&stamp, along, shared.paths);
     tx.ring.push_run(now, (bytes, along, delivered), (0..sent).map(desc));
     tx.ring.stamp(tx.ring.len() - 1, path, delivered);
     let departure = depart(tx, (bytes, sent), (path, full), shared);
@@ -68,15 +68,15 @@ pub(crate) fn send_end<D: Copy>(
     let count = room(tx, bytes, shared).min(1);
     let (_, stamp, full) = pass(tx, now, (&sending, count), shared)?;
     let delivered = tx.flow.total_delivered(&shared.groups);
-    let path = insisted(&stamp, tx.route.join(bytes, 1), shared.paths);
+    let path = stamped_path(&stamp, tx.route.join(bytes, 1), shared.paths);
     let (_, at) = tx.ring.push(now, desc, bytes, path);
     tx.ring.stamp(at, path, delivered);
     let departure = depart(tx, (bytes, 1), (path, full), shared);
     if last {
         // Otherwise the silence that the packet before it began goes on.
-        tx.prober.set_patient(!prompt);
+        tx.prober.set_delayed_ack(!prompt);
         if !departure.ask {
-            tx.ring.limit_newest();
+            tx.ring.mark_app_limited();
         }
         tx.prober.begin_silence(now + tx.probe_interval(shared), timers);
     }

@@ -17,7 +17,7 @@ const MAX_MISSING: u8 = 3;
 /// again in the next burst: three times in less than a millisecond, where a third of all trains is
 /// lost. (RFC 8899 section 5.1.1 waits at least a second between probes for the same reason, but no
 /// message waits for those.)
-const LASTING: Span = Span::millis(50);
+const STUCK_FOR: Span = Span::millis(50);
 
 /// A packet that does not arrive, and the time since which it is stuck.
 #[derive(Debug, Default)]
@@ -28,7 +28,7 @@ impl StuckPacket {
     /// long: this one, or one before it that `remains` stuck.
     fn lasts(&mut self, now: Time, psn: Psn, remains: impl FnOnce(Psn) -> bool) -> bool {
         match self.0 {
-            Some((first, since)) if remains(first) => now.since(since) >= LASTING,
+            Some((first, since)) if remains(first) => now.since(since) >= STUCK_FOR,
             _ => {
                 self.0 = Some((psn, now));
                 false
@@ -41,7 +41,7 @@ impl<D> Slot<D> {
     /// Counts the transmission that is being repeated for `cause`. Returns the transmissions in a
     /// row without any sign of arrival. A refused or trimmed packet had arrived.
     fn miss(&mut self, cause: RetransmitCause) -> u8 {
-        self.missing = if cause.is_told() { 0 } else { self.missing.saturating_add(1) };
+        self.missing = if cause.is_reported_loss() { 0 } else { self.missing.saturating_add(1) };
         self.missing
     }
 }
@@ -86,8 +86,8 @@ impl<D: Copy> Tx<D> {
     ) {
         let Some((bytes, sent_at, times)) = self.ring.find_stuck(at, cause) else { return };
         let (psn, ring) = (self.ring.psn(at), &self.ring);
-        let suspicion = &mut self.rare.get_or_insert_default().suspicion;
-        if suspicion.lasts(now, psn, |first| ring.remains_stuck(first)) {
+        let stuck = &mut self.rare.get_or_insert_default().stuck;
+        if stuck.lasts(now, psn, |first| ring.remains_stuck(first)) {
             shared.events.push_back(Event::Stuck { id, bytes, sent_at, times, connected });
         }
     }
