@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_have_names_of_their_own_and_a_line_of_help() {
+    fn counters_have_unique_names_and_a_line_of_help() {
         for (i, row) in Counters::ROWS.iter().enumerate() {
             assert!(
                 !Counters::ROWS[..i].iter().any(|other| other.name == row.name),
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_of_two_endpoints_become_one() {
+    fn counters_of_two_endpoints_are_merged() {
         let (mut one, mut other) = (Counters::default(), Counters::default());
         one.rtt(500);
         other.rtt(300);

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_moves_forward_when_told_so_and_is_due_at_its_time() {
+    fn a_deadline_only_moves_earlier_by_set_earlier_and_is_due_at_its_time() {
         let mut table = Deadlines::new();
         table.set_earlier(Timer::Ack, Time(7));
         table.set_earlier(Timer::Ack, Time(9));

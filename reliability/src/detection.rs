@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_detector_is_refused_with_the_allowed_names() {
+    fn unknown_detectors_are_refused_with_the_allowed_names() {
         for text in ["", "trim,", "order", "ooo,all", "Trim"] {
             let error = text.parse::<LossDetection>().unwrap_err();
             let said = error.to_string();

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_went_by_a_path_is_known_while_its_train_is_filled() {
+    fn packets_of_an_unfinished_train_count_for_its_path() {
         let mut record = FlowRecord::new(PeerKey(0), true);
         let packets = |record: &FlowRecord| record.by_path().map(|path| path.packets);
         assert_eq!(packets(&record), [0; 8]);

@@ -58,7 +58,7 @@ impl<D: Copy> Pdc<D> {
         start: Option<Psn>,
         shared: &mut Shared<D>,
     ) -> Self {
-        let held = start.is_none();
+        let awaits_handshake = start.is_none();
         let start = start.unwrap_or(Psn(0));
         let config = &shared.config;
         let (scope, slot) = (config.scope, id.slot_number());
@@ -70,7 +70,7 @@ impl<D: Copy> Pdc<D> {
             numbers: Numbers { id, peer, local, remote, start },
             record: shared.flows.open(peer, remote == 0),
             control_path: ControlPath::new(shared.any_path(), start),
-            life: Lifecycle::new(now, remote == 0, held),
+            life: Lifecycle::new(now, remote == 0, awaits_handshake),
             timers,
             tx,
             rx: Rx::new(start, id),
@@ -339,7 +339,7 @@ impl<D: Copy> Pdc<D> {
         self.list_control(now, shared);
         if !self.rx.is_ack_requested() {
             let slot = self.numbers.id.slot_number();
-            shared.schedule.at_latest(slot, self.timers.get(Timer::Ack));
+            shared.schedule.schedule_by(slot, self.timers.get(Timer::Ack));
         }
         true
     }

@@ -116,7 +116,9 @@ impl<D: Copy> Pdcs<D> {
 
     /// Releases a context that waited for the handshake with its peer; [`Event::Ready`] follows.
     pub fn release(&mut self, now: Time, id: PdcId) {
-        let Some(pdc) = self.table.get(id).filter(|pdc| pdc.life().is_held()) else { return };
+        let Some(pdc) = self.table.get(id).filter(|pdc| pdc.life().awaits_handshake()) else {
+            return;
+        };
         let (peer, number, start) = (pdc.numbers().peer, pdc.numbers().local, pdc.numbers().start);
         // Under another start PSN the target could accept packets twice that it accepted under this
         // one.
@@ -229,7 +231,7 @@ impl<D: Copy> Pdcs<D> {
         if pdc.life().refuses_new_packets() {
             return Err(SendError::Closing);
         }
-        if pdc.life().is_held() {
+        if pdc.life().awaits_handshake() {
             return Err(SendError::Wait);
         }
         let sent = pdc.send(now, packet, shared);
@@ -241,14 +243,14 @@ impl<D: Copy> Pdcs<D> {
                 pdc.next_deadline(now, shared)
             }
         };
-        shared.schedule.at_latest(id.slot_number(), when);
+        shared.schedule.schedule_by(id.slot_number(), when);
         sent.map_err(|first| if first { SendError::Retransmit } else { SendError::Wait })
     }
 
     /// Returns the next packet of context `id` that must be retransmitted, if it may leave now.
     /// Retransmissions come before new packets.
     pub fn poll_retransmit(&mut self, now: Time, id: PdcId) -> Option<(TxGrant, D)> {
-        let pdc = self.table.get_mut(id).filter(|pdc| !pdc.life().is_held())?;
+        let pdc = self.table.get_mut(id).filter(|pdc| !pdc.life().awaits_handshake())?;
         let shared = &mut self.shared;
         if pdc.tx().ring().queued() == 0 {
             pdc.tx_mut().ready_mut().on_engine_request();
@@ -262,7 +264,7 @@ impl<D: Copy> Pdcs<D> {
             pdc.list_control(now, shared);
         }
         let when = pdc.next_deadline(now, shared);
-        shared.schedule.at_latest(id.slot_number(), when);
+        shared.schedule.schedule_by(id.slot_number(), when);
         sent
     }
 
@@ -449,7 +451,7 @@ impl<D: Copy> Pdcs<D> {
         // The timer is never in the past, because due work has just been done or waits to be
         // polled.
         let when = pdc.next_deadline(now, shared).max(now + Span::nanos(1));
-        shared.schedule.at_latest(slot, when);
+        shared.schedule.schedule_by(slot, when);
         if let Some(group) = pdc.tx().flow().context().index() {
             self.table.wake_waiting_flows(now, group, shared);
         }
@@ -478,7 +480,7 @@ impl<D: Copy> Pdcs<D> {
         if let Some(successor) = successor {
             // The successor may have room now, and must watch the timer of the shared
             // congestion-control context.
-            shared.schedule.at_latest(successor, shared.now);
+            shared.schedule.schedule_by(successor, shared.now);
         }
     }
 }
@@ -497,7 +499,7 @@ fn next_listed<D: Copy>(
                 return Some(out);
             }
             let when = pdc.next_deadline(now, shared);
-            shared.schedule.at_latest(slot, when);
+            shared.schedule.schedule_by(slot, when);
         }
         shared.control.slots.pop_front();
     }
@@ -516,13 +518,9 @@ mod tests {
     type Desc = [u64; 2];
 
     #[test]
-    fn what_a_context_that_is_gone_cannot_send_is_counted() {
-        let network = crate::cc::NetworkProfile::new(
-            crate::base::Rate::gbps(10),
-            Span::micros(20),
-            4096,
-            true,
-        );
+    fn credits_and_notifications_of_unconnected_contexts_are_counted_as_unsent() {
+        let network =
+            crate::cc::NetworkProfile::new(crate::base::Rate::gbps(10), Span::micros(20), 4096, true);
         let cc = crate::cc::SenderConfig::by_name("dcqcn", &network).expect("a listed name");
         let paths = crate::cc::PathsConfig::single(1).expect("one path");
         let config = Config::new(4096, cc, paths, 1).reciprocal(&network);

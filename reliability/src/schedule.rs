@@ -33,7 +33,7 @@ impl Schedule {
     /// Schedules `slot` at `when`, unless it is scheduled earlier already. A later time is not
     /// worth moving the entry: when the entry comes up, its context finds nothing due and sets the
     /// time anew.
-    pub(crate) fn at_latest(&mut self, slot: u16, when: Time) {
+    pub(crate) fn schedule_by(&mut self, slot: u16, when: Time) {
         if when == Time::NEVER {
             return;
         }
@@ -141,7 +141,7 @@ mod tests {
                 }
                 _ => {
                     let when = Time(step / 2 + u64::from(rng.below(1000)));
-                    schedule.at_latest(slot, when);
+                    schedule.schedule_by(slot, when);
                     model[index] = model[index].min(when);
                 }
             }

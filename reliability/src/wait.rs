@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_waited_counts_but_not_while_nobody_listened() {
+    fn absences_do_not_count_as_waiting() {
         let mut wait = Wait::begin(Time(7));
         assert_eq!((wait.waited(Time(10)), wait.end(Span(5))), (Span(3), Time(12)));
         wait.excuse(Time(100), Span(60));

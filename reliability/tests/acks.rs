@@ -1,4 +1,4 @@
-//! What a receiver says, and when.
+//! The acknowledgements of a receiver: their content and their time.
 
 mod link;
 
@@ -15,7 +15,7 @@ use squall_reliability::{
 
 const START: u32 = 5000;
 
-/// A receiver that was opened by packet 0 and has acknowledged it.
+/// A receiver whose context was opened by packet 0, which it has acknowledged.
 struct Receiver {
     pdcs: Pdcs<u32>,
     now: Time,
@@ -27,7 +27,7 @@ fn request(n: u32) -> Request {
         next: NextHeader::RequestStd,
         retx: false,
         ack_request: false,
-        // Nothing is cleared.
+        // The request clears nothing.
         clear_psn_offset: -1 - i16::try_from(n).unwrap(),
         psn: Psn(START + n),
         spdcid: 40,
@@ -46,7 +46,7 @@ fn nscc(ack: &Ack) -> NsccState {
     }
 }
 
-/// The PSNs, from START on, an ACK shows as received beyond the cumulative ones.
+/// Returns the PSNs, counted from START, that an ACK shows as received beyond the cumulative ones.
 fn shown(ack: &Ack) -> Vec<u32> {
     let (base, map) = ack.sack().unwrap();
     (0..64).filter(|bit| map >> bit & 1 == 1).map(|bit| base.plus(bit).0 - START).collect()
@@ -65,12 +65,12 @@ impl Receiver {
         let mut receiver = Self { pdcs: Pdcs::new(config), now: Time(1_000_000) };
         let syn = Dest::Syn { use_rsv_pdc: false, psn_offset: 0 };
         receiver.take(&Request { dest: syn, ..request(0) }, 100, false).unwrap();
-        // SYN is acknowledged at once: the initiator waits for our number.
+        // A SYN is acknowledged at once, because the initiator waits for this end's number.
         assert_eq!(receiver.acks().len(), 1);
         receiver
     }
 
-    /// Accepts a packet, or says why it was not delivered; the context it came on.
+    /// Accepts a packet and returns its context, or returns why it was not delivered.
     fn take(&mut self, pds: &Request, bytes: u32, ce: bool) -> Result<PdcId, RxVerdict> {
         let meta = Arrival { bytes, ce, ..Arrival::default() };
         match self.pdcs.rx_request(self.now, PEER, pds, &meta) {
@@ -170,7 +170,7 @@ fn a_batch_is_acknowledged_once() {
 }
 
 #[test]
-fn what_nobody_waits_for_may_be_put_off() {
+fn acknowledgements_without_a_request_may_be_delayed() {
     let ack_linger = Span::micros(5);
     let mut receiver = Receiver::with(Config { ack_linger, ..fixed(1 << 20, 1) });
     // Enough for an acknowledgement, but not at once.
@@ -180,29 +180,29 @@ fn what_nobody_waits_for_may_be_put_off() {
     receiver.wait(Span::micros(1));
     let acks = receiver.acks();
     assert_eq!((acks.len(), cack(&acks[0])), (1, 4));
-    // The packet is not taken for one that was long on its way: 5 us are 39.1 units of 128 ns.
+    // The delay does not count as time on the way: 5 us are 39.1 units of 128 ns.
     assert_eq!(nscc(&acks[0]).service_time, 39);
     receiver.wait(Span::millis(100));
     assert_eq!(receiver.acks(), []);
-    // Not enough: it takes as long as ever.
+    // Too few bytes: the ACK takes the usual delay.
     receiver.take_all(5..8, 4096);
     receiver.wait(Span::micros(149));
     assert_eq!(receiver.acks(), []);
     receiver.wait(Span::micros(1));
     assert_eq!(receiver.acks().len(), 1);
-    // So many that the sender may come to a stop without it.
+    // So many bytes that the sender may stop without the ACK.
     let last = 8 + 4 * LINGER_BYTES;
     receiver.take_all(8..last - 1, 4096);
     assert_eq!(receiver.acks(), []);
     receiver.take_all(last - 1..last, 4096);
     assert_eq!(receiver.acks().len(), 1);
-    // Somebody waits for it.
+    // The sender asks for an acknowledgement.
     receiver.take(&Request { ack_request: true, ..request(last) }, 4096, false).unwrap();
     assert_eq!(receiver.acks().len(), 1);
 }
 
 #[test]
-fn what_nothing_else_acknowledges_the_timer_does() {
+fn the_ack_timer_acknowledges_a_lone_packet() {
     let mut receiver = Receiver::new();
     receiver.take_all(1..2, 100);
     receiver.wait(Span::micros(149));
@@ -217,7 +217,7 @@ fn what_nothing_else_acknowledges_the_timer_does() {
 }
 
 #[test]
-fn a_request_for_an_acknowledgement_is_heeded() {
+fn an_acknowledgement_request_is_answered_at_once() {
     let mut receiver = Receiver::new();
     receiver.take(&Request { ack_request: true, ..request(1) }, 100, false).unwrap();
     assert_eq!(receiver.acks().len(), 1);
@@ -243,7 +243,7 @@ fn congestion_is_echoed_at_once_for_the_packet_that_met_it() {
     assert!(acks[0].ce);
     assert_eq!(acks[0].ack_psn(), Some(Psn(START + 2)));
     assert_eq!(cack(&acks[0]), 3);
-    // The next one is not marked.
+    // The next packet is not marked.
     receiver.take_all(4..20, 1024);
     assert!(!receiver.acks()[0].ce);
 }
@@ -273,7 +273,7 @@ fn duplicates_are_acknowledged_again_and_not_delivered() {
         assert!(acks[0].retx);
     }
     assert_eq!(receiver.pdcs.counters().rx_duplicates, 3);
-    // They do not count as received bytes: three of 148.
+    // Duplicates do not count as received bytes: three of 148.
     receiver.wait(Span::millis(1));
     receiver.take(&Request { ack_request: true, ..request(2) }, 100, false).unwrap();
     assert_eq!(nscc(&receiver.acks()[0]).rcvd_bytes, (4u32 * 148).div_ceil(256));
@@ -334,7 +334,7 @@ fn a_probe_is_answered_with_everything_known() {
 }
 
 #[test]
-fn a_trimmed_packet_is_asked_for_again() {
+fn a_trimmed_packet_is_reported_by_a_nack() {
     let mut receiver = Receiver::new();
     for (last_hop, code) in [(false, NackCode::Trimmed), (true, NackCode::TrimmedLastHop)] {
         let meta = Arrival { ce: true, trimmed: true, last_hop, bytes: 56, ..Arrival::default() };
@@ -350,7 +350,7 @@ fn a_trimmed_packet_is_asked_for_again() {
     }
     receiver.take_all([1], 100);
     receiver.acks();
-    // What is held already is acknowledged instead.
+    // A packet that was received already is acknowledged instead.
     let meta = Arrival { trimmed: true, bytes: 56, ..Arrival::default() };
     let verdict = receiver.pdcs.rx_request(receiver.now, PEER, &request(1), &meta);
     assert_eq!(verdict, RxVerdict::Trimmed);
@@ -401,7 +401,7 @@ fn a_refused_packet_may_come_again() {
 }
 
 #[test]
-fn a_malformed_packet_ends_the_context_and_its_sender_is_told() {
+fn a_malformed_packet_ends_the_context_at_both_ends() {
     let mut receiver = Receiver::new();
     let meta = Arrival { bytes: 100, ..Arrival::default() };
     let RxVerdict::Deliver(delivery) =
@@ -424,7 +424,7 @@ fn a_malformed_packet_ends_the_context_and_its_sender_is_told() {
     let counters = receiver.pdcs.counters();
     assert_eq!((counters.rx_malformed, counters.rx_accepted), (1, accepted));
     assert!(receiver.pdcs.count() == 0);
-    // The NACK got lost: what comes again is answered in the same sense.
+    // The NACK was lost: a retransmission gets an equivalent answer.
     let again = receiver.pdcs.reject(Some(PEER), &Request { dest: Dest::Pdc(1), ..request(1) });
     assert_eq!(again.map(|nack| nack.code), Some(NackCode::ClosingInErr));
 }
@@ -488,7 +488,7 @@ fn a_response_is_repeated_until_it_is_cleared() {
         .unwrap();
     let acks = receiver.acks();
     assert_eq!((cack(&acks[0]), acks[0].request), (4, AckRequest::None));
-    // ... or a Clear Command does; but not one that clears what never came.
+    // ... or a Clear Command does, but not one that clears a packet that never arrived.
     receiver.answer(5, response(5));
     receiver.all();
     assert!(!receiver.control(ControlKind::ClearCommand, 0, 0, START + 6));
@@ -498,7 +498,7 @@ fn a_response_is_repeated_until_it_is_cleared() {
 }
 
 #[test]
-fn a_target_with_unacknowledged_data_does_not_let_go() {
+fn a_target_with_unacknowledged_data_does_not_close() {
     let mut receiver = Receiver::new();
     let id = receiver.take(&request(1), 100, false).unwrap();
     let packet =
@@ -557,7 +557,7 @@ fn a_sack_shows_the_segment_of_the_lowest_packet_since_the_last_one() {
         (&[], 151, 129, &[130, 140, 141, 150, 151]),
     ] {
         receiver.take_all(arrivals.iter().copied(), 10);
-        // Acknowledgements that were due for other reasons start the account again, so none may be.
+        // An acknowledgement for another reason would reset the range, so there may be none.
         receiver.take(&Request { ack_request: true, ..request(asks) }, 10, false).unwrap();
         let acks = receiver.acks();
         let ack = acks.last().unwrap();
@@ -574,15 +574,15 @@ fn counted(receiver: &Receiver) -> String {
     format!("{:?}", receiver.pdcs.counters())
 }
 
-/// `count` packets, the last of other length or with a question where `end` says so.
+/// Returns a run of `count` packets and a last one of other length or with AR if `end` has one.
 fn run(first: u32, count: u16, end: Option<EndArrival>) -> RunArrival {
     let count = count - u16::from(end.is_some());
     RunArrival { first: Psn(START + first), count, end }
 }
 
 #[test]
-fn a_run_is_taken_as_its_packets_would_be() {
-    // Marked, bytes, and those of an end that may ask.
+fn a_run_is_accepted_like_single_packets() {
+    // Mark, bytes, and the bytes and AR of an end.
     let cases = [
         (false, 100, None),
         (true, 100, None),
@@ -614,8 +614,8 @@ fn a_run_is_taken_as_its_packets_would_be() {
 }
 
 #[test]
-fn a_run_behind_a_hole_is_taken_as_its_packets_would_be() {
-    // How many, marked, and whether the last one asks: more than a SACK shows, too.
+fn a_run_behind_a_hole_is_accepted_like_single_packets() {
+    // Number of packets, mark, and whether the last one asks; also more packets than a SACK shows.
     let end = |ask| Some(EndArrival { bytes: 60, ask });
     let cases = [
         (1, false, end(true)),
@@ -650,7 +650,7 @@ fn a_run_behind_a_hole_is_taken_as_its_packets_would_be() {
             receiver.wait(Span::millis(1));
         }
         same(&mut one, &mut other, "waited");
-        // The last hole closes before one that asked.
+        // The last hole before a packet that asked closes.
         for n in [2, 4, 3] {
             one.take(&request(n), 100, false).unwrap();
             other.take(&request(n), 100, false).unwrap();
@@ -665,7 +665,7 @@ fn a_run_behind_a_hole_stays_inside_of_the_window() {
     let mut receiver = Receiver::new();
     let window = u32::from(receiver.pdcs.config().recv_window_packets);
     let id = receiver.take(&request(1), 100, false).unwrap();
-    // Packet 2 is missing: those up to 1 + window may come.
+    // Packet 2 is missing, so packets up to 1 + window may arrive.
     receiver.take(&request(window - 3), 100, false).unwrap();
     let before = counted(&receiver);
     let beyond = run(window - 2, 5, None);
@@ -682,14 +682,14 @@ fn a_run_that_is_not_expected_next_changes_nothing() {
     let id = receiver.take(&request(1), 100, false).unwrap();
     receiver.take(&request(5), 100, false).unwrap();
     let before = counted(&receiver);
-    // Behind another hole, before a packet that came early, received already.
+    // Three cases: behind another hole, before a packet that arrived early, and received already.
     for first in [7, 2, 1] {
         assert!(!receiver.pdcs.accept_run(id, receiver.now, run(first, 2, None), &arrival));
     }
     assert_eq!(counted(&receiver), before);
     receiver.take_all([2, 3, 4], 100);
     assert!(receiver.pdcs.accept_run(id, receiver.now, run(6, 2, None), &arrival));
-    // A response that the peer must not miss is not passed over.
+    // A run is not accepted while a response waits to be cleared.
     receiver.answer(8, response(8));
     assert!(!receiver.pdcs.accept_run(id, receiver.now, run(9, 1, None), &arrival));
 }

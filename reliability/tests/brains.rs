@@ -1,5 +1,5 @@
-//! Every congestion control and every path selector on the contexts: data arrives whatever is lost,
-//! credits and notifications travel, rates are kept, and peers of another mode are lived with.
+//! Every congestion control and every path selector on real contexts: data arrives whatever is
+//! lost, credits and notifications travel, rates are kept, and peers of another mode keep working.
 
 mod link;
 
@@ -10,7 +10,7 @@ use squall_reliability::{
     Config, Conflict, ControlPacket, LossDetection, NewPacket, Pdcs, PeerKey, SendError, cc,
 };
 
-/// Sends `packets` from one end to the other, which answers each tenth; everything must arrive.
+/// Sends `packets` from one end to the other, which answers every tenth. Everything must arrive.
 fn transfer(name: &str, left: Config, right: Config, packets: u32, faults: Faults) -> World {
     let mut world = World::new(left, right, faults, 3);
     world.trace = Some(Vec::new());
@@ -30,7 +30,8 @@ fn transfer(name: &str, left: Config, right: Config, packets: u32, faults: Fault
     world
 }
 
-/// 1 % of everything is lost, of the data 1 % trimmed and 5 % marked, 1 % comes twice, in any order.
+/// Returns a bad link: 1 % of everything is lost, of the data 1 % is trimmed and 5 % marked, 1 % is
+/// duplicated, and the order is random.
 fn bad() -> Faults {
     Faults {
         loss: 0.01,
@@ -125,17 +126,18 @@ fn credit_is_asked_for_in_requests_and_granted_in_acknowledgements_and_alone() {
     assert!(in_acks > 100 && alone > 100, "{in_acks} {alone}");
     let counters = [0, 1].map(|host| world.hosts[host].pdcs.counters());
     assert_eq!(counters[1].tx_credits, u64::from(alone));
-    // The last may still be on their way.
+    // The last acknowledgements may still be in flight.
     assert!(counters[0].rx_credits + 8 > u64::from(alone), "{}", counters[0].rx_credits);
     assert_eq!(counters[0].other_mode, 0);
-    // The receiver grants 99 % of its 10 Gb/s: 2000 packets of 4144 nominal bytes take 6.63 ms at the
-    // line's rate and 6.70 ms at that. The first window is speculative, the last grant travels 10 us.
+    // The receiver grants 99 % of its 10 Gb/s: 2000 packets of 4144 nominal bytes take 6.63 ms at
+    // line rate and 6.70 ms at the granted one. The first window is speculative, and the last grant
+    // travels 10 us.
     let took = world.now.since(Time::ZERO + Span::millis(1)).0 / 1000;
     assert!((6_500..7_500).contains(&took), "{took} us");
 }
 
 #[test]
-fn credits_beside_a_window_leave_the_acknowledgements_to_the_window() {
+fn credits_beside_a_window_leave_acknowledgements_unchanged() {
     let ends = [1, 2].map(|seed| named("eqds+nscc", "oblivious", seed));
     let [left, right] = ends;
     let world = transfer("eqds+nscc", left, right, 2000, Faults::default());
@@ -144,15 +146,15 @@ fn credits_beside_a_window_leave_the_acknowledgements_to_the_window() {
 }
 
 #[test]
-fn a_peer_of_another_mode_is_reported_once_and_lived_with() {
-    // Who lives on credit here, and the peer grants none.
+fn a_peer_of_another_mode_is_reported_once_and_keeps_working() {
+    // This end needs credit, and the peer grants none.
     for sender in ["eqds", "eqds+nscc", "eqds+mprdma"] {
         let left = named(sender, "oblivious", 1);
         let right = named("nscc", "oblivious", 2);
         let world = transfer(sender, left, right, 2000, Faults::default());
         assert_eq!(world.hosts[0].pdcs.counters().other_mode, 1, "{sender}");
     }
-    // The other way round: a receiver that grants leaves alone who never asks.
+    // The opposite case: a receiver that grants credit ignores a peer that never asks.
     for sender in ["nscc", "swift", "none"] {
         let left = named(sender, "oblivious", 1);
         let right = named("eqds", "oblivious", 2);
@@ -180,7 +182,8 @@ fn a_marked_packet_brings_a_notification_to_those_who_want_one() {
     }
 }
 
-/// Sends what may be sent as time goes by, on one context whose peer is silent; when each packet left.
+/// Sends packets as time passes, on one context whose peer is silent. Returns when each packet
+/// left.
 fn departures(config: Config, packets: u32) -> Vec<Time> {
     let mut pdcs: Pdcs<u32> = Pdcs::new(config);
     let mut now = Time(1_000_000);
@@ -206,8 +209,8 @@ fn departures(config: Config, packets: u32) -> Vec<Time> {
 
 #[test]
 fn a_rate_is_kept_with_the_bursts_it_allows() {
-    // DCQCN begins at the line's rate, 10 Gb/s, and lets one packet of 4144 nominal bytes go back to
-    // back: one packet every 3315.2 ns, the first of them one burst ahead.
+    // DCQCN starts at the line rate, 10 Gb/s, and lets one packet of 4144 nominal bytes leave back
+    // to back: one packet every 3315.2 ns, the first of them one burst early.
     let left = departures(named("dcqcn", "oblivious", 1), 100);
     let gap = 4144 * 8 / 10;
     for (n, at) in left.iter().enumerate() {
@@ -226,8 +229,8 @@ fn a_rate_is_kept_with_the_bursts_it_allows() {
 
 #[test]
 fn a_window_below_a_packet_spaces_packets() {
-    // The option of every window algorithm, by the example of DCTCP when every packet is marked: its
-    // window falls to its floor, far below a packet.
+    // A window below a packet, which every window algorithm supports, here with DCTCP when every
+    // packet is marked: its window falls to its floor, far below a packet.
     let paced = named("dctcp:pace=1", "oblivious", 1);
     let mut pdcs: Pdcs<u32> = Pdcs::new(paced.clone());
     let mut peer: Pdcs<u32> = Pdcs::new(paced);
@@ -239,7 +242,7 @@ fn a_window_below_a_packet_spaces_packets() {
         let packet = NewPacket { desc, bytes: 4096, last: false, prompt: false, backlog: 0 };
         if let Ok(grant) = pdcs.next_packet(now, id, &packet) {
             left.push(now);
-            // It arrives at once, and is acknowledged at once.
+            // The packet arrives and is acknowledged at once.
             let meta = squall_reliability::Arrival { bytes: 4096, ce: true, ..Default::default() };
             if let squall_reliability::RxVerdict::Deliver(delivery) =
                 peer.rx_request(now, PeerKey(0), &grant.pds, &meta)
@@ -270,7 +273,7 @@ fn the_probe_that_congestion_control_asks_for_is_sent_and_answered() {
     let ends =
         [1, 2].map(|seed| Config { loss: LossDetection::NONE, ..named("nscc", "single", seed) });
     let [left, right] = ends;
-    // Packets must not all be acknowledged at once, or there is nothing to ask about.
+    // Some packets must stay unacknowledged, or there is nothing to probe for.
     let faults = Faults { jitter: Span::micros(8), ..Faults::default() };
     let world = transfer("nscc", left, right, 300, faults);
     let probes = world.trace.as_ref().unwrap().iter().filter(|(from, wire)| {

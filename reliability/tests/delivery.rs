@@ -1,5 +1,4 @@
-//! Every packet is delivered exactly once, and every packet's sender learns of it, whatever the link
-//! does.
+//! Every packet is delivered exactly once, and its sender learns its fate, whatever the link does.
 
 mod link;
 
@@ -8,7 +7,7 @@ use proptest::prelude::*;
 use squall_reliability::Config;
 use squall_reliability::base::Span;
 
-/// What must hold in the end for `count` packets sent from host 0.
+/// Checks the final state after `count` packets were sent from host 0.
 fn check(world: &World, count: u32) {
     let [left, right] = &world.hosts;
     assert_eq!(left.failures, [], "{:?}", world.faults);
@@ -57,7 +56,7 @@ fn a_clean_link_needs_no_retransmission() {
 }
 
 #[test]
-fn one_small_packet_is_acknowledged_at_once_when_somebody_waits() {
+fn a_small_packet_that_asks_is_acknowledged_at_once() {
     let mut world = World::new(nscc(1), nscc(2), Faults::default(), 3);
     world.send(0, 0..1, 100);
     let start = world.now;
@@ -122,7 +121,7 @@ proptest! {
         world.send(0, 0..count, bytes);
         prop_assert!(world.settle(Span::secs(90)), "not settled");
         check(&world, count);
-        // Nobody talks more than there is to say: each packet, and each probe, is worth a few ACKs,
+        // The number of control packets is bounded: each packet and each probe causes a few ACKs,
         // and a window with holes up to 32.
         for host in &world.hosts {
             let counters = host.pdcs.counters();

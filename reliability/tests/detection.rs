@@ -1,5 +1,5 @@
-//! Loss detectors: each alone and all together find every loss, and one that is not in the set finds
-//! none.
+//! Loss detectors: each alone and all together find every loss, and a detector outside of the set
+//! finds none.
 
 mod link;
 
@@ -7,7 +7,7 @@ use link::{Faults, SlotState, World, nscc};
 use squall_reliability::base::Span;
 use squall_reliability::{Config, Counters, LossDetection, cc};
 
-/// A transfer of `packets` with faults, under `loss`; all of it must arrive.
+/// Transfers `packets` with faults under `loss`. All of them must arrive.
 fn transfer(loss: &str, packets: u32, faults: &Faults, within: Span) -> Counters {
     let loss: LossDetection = loss.parse().unwrap();
     let config = |seed| Config { loss, ..nscc(seed) };
@@ -21,7 +21,8 @@ fn transfer(loss: &str, packets: u32, faults: &Faults, within: Span) -> Counters
     world.hosts[0].pdcs.counters().clone()
 }
 
-/// Retransmissions by trim, out-of-order count, later packets of the path, probe and timer.
+/// Returns the retransmissions by trim, out-of-order count, later packets of the path, probe and
+/// timer.
 fn causes(counters: &Counters) -> [u64; 5] {
     let Counters { retx_trimmed, retx_out_of_order, retx_overtaken, .. } = *counters;
     let Counters { retx_probe, retx_timeout, .. } = *counters;
@@ -40,30 +41,31 @@ fn every_set_delivers_over_a_link_that_loses_and_trims() {
         assert_eq!(trimmed > 0, loss.trim, "{loss}");
         assert!(loss.out_of_order || order == 0, "{loss}");
         assert!(loss.probe || probe == 0, "{loss}");
-        // Congestion control asks for one when a flow starts.
+        // Congestion control requests a probe when a flow starts.
         assert!(loss.probe || counters.tx_probes <= 1, "{loss}");
-        // Someone has to find the losses on the way to the switch.
+        // A detector must find the losses on the way to the switch.
         assert!(order + path + probe + timer > 0, "{loss}");
         assert!(loss.overtaken || path == 0, "{loss}");
     }
 }
 
 #[test]
-fn each_detector_alone_finds_what_it_can_and_the_last_resort_the_rest() {
+fn each_detector_alone_delivers_with_the_last_resort() {
     let lossy = Faults { loss: 0.01, ..Faults::default() };
     let trimming = Faults { trim: 0.01, ..Faults::default() };
-    // Trimming tells of every trimmed packet, and nothing else is needed.
+    // Every trimmed packet is reported, and no other detector is needed.
     let [trimmed, order, path, probe, timer] =
         causes(&transfer("trim", 3000, &trimming, Span::secs(5)));
     assert!(trimmed > 20 && (order, path, probe, timer) == (0, 0, 0, 0));
-    // The count finds losses that are followed by others; what is lost again, and the last packets of
-    // all, wait for the last resort.
+    // The count finds losses that are followed by other packets. Packets lost again and the last
+    // packets wait for the last resort.
     let [_, order, path, probe, timer] = causes(&transfer("ooo", 3000, &lossy, Span::secs(60)));
     assert!(order > 20 && order > 5 * timer && (path, probe) == (0, 0), "{order} {timer}");
-    // A probe finds everything, in the end.
+    // Probes find every loss eventually.
     let [_, order, path, probe, timer] = causes(&transfer("probe", 3000, &lossy, Span::secs(5)));
     assert!(probe > 20 && (order, path, timer) == (0, 0, 0), "{probe} {timer}");
-    // Later packets of a path tell of all but the last three of a train, one in five, and of what is lost again.
+    // Later packets of a path show all losses but those of the last three of a train, one in five,
+    // and of packets lost again.
     let [_, order, path, probe, timer] = causes(&transfer("path", 3000, &lossy, Span::secs(20)));
     assert!(
         path > 20 && path > 2 * timer && (order, probe) == (0, 0),
@@ -75,8 +77,8 @@ fn each_detector_alone_finds_what_it_can_and_the_last_resort_the_rest() {
 
 #[test]
 fn without_the_timer_the_last_resort_comes_at_ten_times_its_setting() {
-    // Before a round trip is measured the timer is at `rto_init`, 5 ms: the first packet is lost, and
-    // leaves again 5 ms or 50 ms later. With the way of 10 us it arrives then.
+    // Before a round trip is measured the timer is at `rto_init`, 5 ms: the first packet is lost,
+    // and leaves again 5 ms or 50 ms later. It arrives 10 us after that.
     for (loss, expected) in [("rto", Span::millis(5)), ("none", Span::millis(50))] {
         let config = |seed| Config { loss: loss.parse().unwrap(), ..nscc(seed) };
         let mut world = World::new(config(1), config(2), Faults::default(), 3);
@@ -92,7 +94,7 @@ fn without_the_timer_the_last_resort_comes_at_ten_times_its_setting() {
 }
 
 #[test]
-fn a_selector_that_avoids_broken_paths_needs_somebody_who_sees_them_break() {
+fn a_selector_that_avoids_broken_paths_needs_a_detector_that_recognises_them() {
     let config = |paths: &str, loss: &str| Config {
         paths: cc::PathsConfig::by_name(paths, 16).unwrap(),
         loss: loss.parse().unwrap(),

@@ -1,5 +1,5 @@
-//! Three of four paths swallow everything in both directions, and go on doing so, where a round trip
-//! takes as long as in a loaded kernel: what REPS freezes for is then but a few round trips.
+//! Three of four paths drop everything in both directions, permanently, with a round trip as long
+//! as in a loaded kernel. REPS then freezes for only a few round trips.
 
 mod link;
 
@@ -7,11 +7,11 @@ use link::{Faults, PATHS, World, named};
 use squall_reliability::Config;
 use squall_reliability::base::{Rng, Span};
 
-/// How many packets of a flow that keeps `window` outstanding end in a second.
+/// Returns how many packets of a flow that keeps `window` outstanding are acknowledged in a second.
 fn ended(paths: &str, window: u32, seed: u64) -> usize {
     let mut rng = Rng::new(seed);
     let faults = Faults { delay: Span::millis(1), jitter: Span::micros(300), ..Faults::default() };
-    // What is measured are paths, not how long a receiver waits for company.
+    // The test measures paths, not how long a receiver delays its ACKs.
     let ack_delay = Span::micros(50);
     let config = |seed| Config { train_packets: 4, ack_delay, ..named("nscc", paths, seed) };
     let mut world = World::new(config(seed), config(seed + 1), faults, seed);
@@ -44,15 +44,16 @@ fn mean(paths: &str, window: u32) -> usize {
     (0..SEEDS).map(|seed| ended(paths, window, seed)).sum::<usize>() / SEEDS as usize
 }
 
-/// Some 3800 would end in that second without a hole.
+/// Without broken paths, some 3800 packets would be acknowledged in that second.
 #[test]
 fn a_quarter_of_the_paths_carries_most_of_the_load() {
     for window in [8, 64] {
         let (avoiding, plain) = (mean("reps-avoid", window), mean("reps", window));
         eprintln!("{avoiding} {plain}");
         assert!(avoiding > 2700, "window {window}: {avoiding}");
-        // What was lost goes by a path that an acknowledgement proved, with either. With a window of 64 that, and probes
-        // that find the lost tails, make up for much of the difference.
+        // With either selector a lost packet is retransmitted on a path that an acknowledgement
+        // proved. With a window of 64 that, and probes that find the lost tails, make up for much
+        // of the difference.
         assert!(
             3 * avoiding > 4 * plain,
             "window {window}: {avoiding}, and {plain} as in uet-htsim"

@@ -1,4 +1,4 @@
-//! What statistics learn of flows, also after their contexts closed.
+//! The statistics of flows, also after their contexts closed.
 
 mod link;
 

@@ -1,4 +1,4 @@
-//! Half of the paths swallow everything, in both directions, and nobody says so.
+//! Half of the paths drop everything in both directions, and nothing reports it.
 
 mod link;
 
@@ -6,17 +6,17 @@ use link::{Faults, SlotState, Wire, World, fixed, half, named};
 use squall_reliability::base::{Rng, Span};
 use squall_reliability::{Config, ControlPacket};
 
-/// What a flow got through a hole.
+/// The result of a flow over broken paths.
 #[derive(Clone, Copy, Debug)]
 struct Passage {
-    /// The longest time in which not one packet's end was learnt.
+    /// The longest time without an acknowledged packet.
     stall: Span,
-    /// Packets that ended while the hole was there.
+    /// Packets acknowledged while the paths were broken.
     ended: usize,
 }
 
-/// Sends without a break, keeping `window` packets outstanding, while half of the paths are dead for
-/// `lasts`. Everything must arrive once, and nothing may fail.
+/// Sends continuously with `window` packets outstanding, while half of the paths are dead for
+/// `lasts`. Every packet must arrive once, and nothing may fail.
 fn pass(config: impl Fn(u64) -> Config, window: u32, lasts: Span, seed: u64) -> Passage {
     let mut rng = Rng::new(seed);
     let faults = Faults { jitter: Span::micros(3), ..Faults::default() };
@@ -43,7 +43,7 @@ fn pass(config: impl Fn(u64) -> Config, window: u32, lasts: Span, seed: u64) -> 
         if there {
             stall = stall.max(world.now.since(last_end));
         }
-        // At most a window outstanding: it waits for every answer, as programs do.
+        // With at most a window outstanding, the sender waits for every answer, as programs do.
         while sent < ended as u32 + window {
             world.send(0, sent..sent + 1, 4096);
             sent += 1;
@@ -58,7 +58,7 @@ fn pass(config: impl Fn(u64) -> Config, window: u32, lasts: Span, seed: u64) -> 
     Passage { stall, ended: ended - before }
 }
 
-/// The longest stall over some seeds, and the fewest packets that ended.
+/// Returns the longest stall over several seeds, and the fewest acknowledged packets.
 fn worst(sender: &str, paths: &str, window: u32, lasts: Span, seeds: u64) -> Passage {
     let mut worst = Passage { stall: Span::ZERO, ended: usize::MAX };
     for seed in 0..seeds {
@@ -70,22 +70,22 @@ fn worst(sender: &str, paths: &str, window: u32, lasts: Span, seeds: u64) -> Pas
     worst
 }
 
-/// A timer of 5 ms backs off to 20 ms at most, and each has a packet and three probes to find a way
-/// there and back: a try gets through with probability 1/4 at worst, so that one time-out in three finds
-/// none, and four in a row 1 %.
+/// A timer of 5 ms backs off to 20 ms at most. In each interval a packet and three probes try to
+/// find a path in both directions. A try succeeds with probability 1/4 at worst, so one timeout in
+/// three finds no path, and four in a row 1 %.
 const LONGEST: Span = Span::millis(100);
 
-/// Without a hole 20 000 packets end in a second: one in each 50 us. Where paths are remembered it
-/// costs some stalls at first, and hardly anything after that.
+/// Without broken paths 20 000 packets are acknowledged in a second: one every 50 us. Where paths
+/// are remembered, the broken ones cost some stalls at first, and hardly anything after that.
 #[test]
-fn six_seconds_of_half_a_network_cost_some_milliseconds() {
+fn losing_half_of_the_paths_for_six_seconds_costs_milliseconds() {
     let Passage { stall, ended } = worst("nscc", "reps-avoid", 1, Span::secs(6), 4);
     assert!(stall < LONGEST, "{stall:?}");
     assert!(ended > 110_000, "{ended} of 120 000");
 }
 
-/// The same with more in flight and with other algorithms; those that are deaf to what becomes of their
-/// paths lose half of what they send, and still nobody waits for long.
+/// The same with more packets in flight and with other algorithms. Path selectors that ignore the
+/// fate of their paths lose half of what they send, but even they do not stall for long.
 #[test]
 fn no_algorithm_stalls() {
     for (sender, paths, window, least) in [
@@ -104,9 +104,9 @@ fn no_algorithm_stalls() {
     }
 }
 
-/// Where half of what is sent is lost, what counts is that acknowledgements keep to a path on which they come
-/// through, leave it when it is not one, and are not deceived by what was acknowledged before; and that
-/// the timer does not take long.
+/// Where half of the packets are lost, acknowledgements must keep to a path on which they arrive,
+/// leave it when it fails, and not be misled by earlier acknowledgements; and the timer must not
+/// take long.
 #[test]
 fn acknowledgements_keep_to_a_path_that_works() {
     let (mut stall, mut ended) = (Span::ZERO, 0);
@@ -116,13 +116,15 @@ fn acknowledgements_keep_to_a_path_that_works() {
         stall = stall.max(passage.stall);
         ended += passage.ended;
     }
-    // Of 16 passages of 400 ms: 76 ms and 9640 packets when this was written. Without a memory for the
-    // path it was 135 ms and 6600, deceived 7400; with a longer back-off 156 ms; without new probes 355 ms.
+    // Over 16 runs of 400 ms the values were 76 ms and 9640 packets when this was written. Without
+    // a memory for the path they were 135 ms and 6600, or 7400 when misled; with a longer backoff
+    // 156 ms; without new probes 355 ms.
     assert!(stall < Span::millis(120), "{stall:?}");
     assert!(ended > 8_500, "{ended}");
 }
 
-/// A train whose path lost a packet does not go on there, whichever packet is sent again first.
+/// A train does not continue on a path that lost one of its packets, whichever packet is
+/// retransmitted first.
 #[test]
 fn a_train_leaves_a_path_that_lost_a_packet() {
     for seed in 0..8 {
@@ -132,7 +134,7 @@ fn a_train_leaves_a_path_that_lost_a_packet() {
         world.settle(Span::millis(1));
         world.trace = Some(Vec::new());
         world.faults.drop = Some(|wire| matches!(wire, Wire::Data { .. }));
-        // One train, and the beginning of the next one.
+        // One train and the beginning of the next one.
         world.send(0, 1..5, 1000);
         let first = world.last_path;
         world.send(0, 5..6, 1000);
@@ -150,7 +152,7 @@ fn a_train_leaves_a_path_that_lost_a_packet() {
         if first == second {
             continue;
         }
-        // The answer tells that the first six are lost; but only the second path is dead.
+        // The answer shows that the first six packets are lost, but only the second path is dead.
         world.faults.drop = None;
         world.faults.black_hole = Some(second);
         world.run(world.now + Span::micros(60));

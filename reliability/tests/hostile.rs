@@ -1,5 +1,6 @@
-//! Forged, corrupt and random packets: counted, dropped, and nothing changes. Random histories with such packets
-//! (`hostile/mod.rs`; for many of them `ci/run suite fuzz`): nothing panics, and everything ends.
+//! Forged, corrupt and random packets are counted and dropped, and change nothing. Random histories
+//! with such packets (`hostile/mod.rs`; for many of them `ci/run suite fuzz`): nothing panics, and
+//! everything ends.
 
 mod histories;
 #[path = "hostile/mod.rs"]
@@ -14,7 +15,8 @@ use squall_reliability::wire::{
 };
 use squall_reliability::{Arrival, NewPacket, PdcInfo, PeerKey, RxVerdict, SendError};
 
-/// A world with a connected context: some packets acknowledged, twenty on their way, cut off.
+/// Returns a world with a connected context: some packets are acknowledged, twenty are in flight,
+/// and the link is cut.
 fn world() -> World {
     let mut world = World::new(fixed(1 << 20, 1), fixed(1 << 20, 2), Faults::default(), 3);
     world.hosts[1].echo = Some(100);
@@ -29,7 +31,7 @@ fn world() -> World {
     world
 }
 
-/// The packets host 0 has outstanding.
+/// Returns the packets that host 0 has outstanding.
 fn outstanding(world: &World) -> Vec<Request> {
     let trace = world.trace.as_ref().unwrap();
     trace
@@ -94,11 +96,11 @@ fn a_forged_acknowledgement_changes_nothing() {
         sack(i16::MAX, 1),
         about(21),
         about(i16::MAX),
-        // Of no context, of another peer's number.
+        // Wrong numbers: of no context, or not the peer's.
         ack(first, 1, 2),
         ack(first, 1, 0),
         ack(first, 2, 1),
-        // So old that it cannot be late.
+        // Too old to be a late ACK.
         ack(first.minus(10_000), 1, 1),
     ];
     for ack in forged {
@@ -114,7 +116,7 @@ fn a_forged_acknowledgement_changes_nothing() {
     assert_eq!(counters.rx_unknown_context, 2);
     assert_eq!(counters.rx_mismatch, 2);
     assert_eq!(counters.rx_stale, 1);
-    // A true one does.
+    // A genuine one is accepted.
     assert!(world.hosts[0].pdcs.rx_ack(now, PEER, &ack(last, 1, 1), None));
     assert_eq!(info(&world).outstanding, 0);
 }
@@ -158,7 +160,7 @@ fn a_forged_nack_changes_nothing() {
             nack(first, 2, 1, false),
             nack(first, 1, 2, false),
             nack(first, 1, 0, false),
-            // About a retransmission that never was.
+            // A NACK of a retransmission that never happened.
             nack(first, 1, 1, retransmits),
         ] {
             if forged.psn == first && forged.spdcid == 1 && forged.dpdcid == 1 && !retransmits {
@@ -193,13 +195,13 @@ fn forged_control_packets_change_nothing() {
     };
     let syn = Dest::Syn { use_rsv_pdc: false, psn_offset: 0 };
     for (kind, psn, spdcid, dest) in [
-        // A close at the wrong place in the sequence.
+        // A Close Command at the wrong place in the sequence.
         (ControlKind::CloseCommand, next.plus(1), 1, Dest::Pdc(1)),
         (ControlKind::CloseCommand, next.minus(1), 1, Dest::Pdc(1)),
         (ControlKind::CloseCommand, next, 2, Dest::Pdc(1)),
         (ControlKind::CloseCommand, next, 1, Dest::Pdc(2)),
         (ControlKind::CloseCommand, next, 1, syn),
-        // Only targets ask.
+        // Only targets request the close.
         (ControlKind::CloseRequest, next, 1, Dest::Pdc(1)),
         (ControlKind::Probe, next.plus(1 << 20), 1, Dest::Pdc(1)),
         (ControlKind::Noop, next, 1, syn),
@@ -210,16 +212,17 @@ fn forged_control_packets_change_nothing() {
         assert_eq!(world.hosts[1].pdcs.info(target), before);
         assert_eq!(world.hosts[1].pdcs.poll_control(now), None, "{forged:?}");
     }
-    // The initiator does not take orders to close.
+    // An initiator ignores a Close Command.
     let id = world.hosts[0].id.unwrap();
     let close = control(ControlKind::CloseCommand, next, 1, Dest::Pdc(1));
     assert!(!world.hosts[0].pdcs.rx_control(now, PEER, &close));
     assert!(world.hosts[0].pdcs.info(id).is_some());
 }
 
-/// Whoever closed now could not send, on the same context, what an answer on its way asks for.
+/// A context that closed at this point could not send, on the same context, what an answer in
+/// flight asks for.
 #[test]
-fn a_request_to_close_waits_for_what_is_on_its_way() {
+fn a_close_request_waits_for_packets_in_flight() {
     let mut world = world();
     let now = world.now;
     let sent = outstanding(&world);
@@ -240,13 +243,13 @@ fn a_request_to_close_waits_for_what_is_on_its_way() {
     assert!(pdcs.rx_control(now, PEER, &request));
     let asks = Ack { request: AckRequest::Close, ..ack(sent[5].psn, 1, 1) };
     assert!(pdcs.rx_ack(now, PEER, &asks, None));
-    // The last one is answered: the engine looks at the answer first.
+    // The last packet is answered with a response, which the engine sees before the context closes.
     let last = Ack { next: NextHeader::Response, ..asks };
     let last = Ack { cack_psn: sent[19].psn, ..last };
     assert!(pdcs.rx_ack(now, PEER, &last, Some(&response(1))));
     let more = pdcs.next_packet(now, id, &packet);
     let Ok(grant) = more else { panic!("{more:?}") };
-    // When all is acknowledged it closes.
+    // Once everything is acknowledged the context closes.
     let done = Ack { cack_psn: grant.psn, ..asks };
     assert!(pdcs.rx_ack(now, PEER, &done, None));
     assert_eq!(pdcs.next_packet(now, id, &packet), Err(SendError::Closing));
@@ -267,7 +270,7 @@ fn data_of_the_wrong_peer_number_or_mode_is_refused() {
         (PEER, Request { dest: Dest::Pdc(2), ..pds }),
         (PEER, Request { mode: Mode::Rod, ..pds }),
         (PEER, Request { psn: pds.psn.plus(1 << 20), ..pds }),
-        // Where distances change their sign.
+        // A PSN at which distances change their sign.
         (PEER, Request { psn: pds.psn.plus((1 << 31) - 2), ..pds }),
         (PEER, Request { psn: pds.psn.plus((1 << 31) - 1), ..pds }),
         (PEER, Request { psn: pds.psn.plus(1 << 31), ..pds }),
@@ -280,10 +283,11 @@ fn data_of_the_wrong_peer_number_or_mode_is_refused() {
     assert!(matches!(host.pdcs.rx_request(now, PEER, &pds, &meta), RxVerdict::Deliver(_)));
 }
 
-/// A packet that was never sent is answered with a response that its sender will never clear: the one asks for that
-/// again and again, and the other one clears what it has. Nobody uses the context, and it ends.
+/// A forged packet gets a response that its supposed sender never clears: the receiver asks again
+/// and again for a clear, and the other end clears what it has. No data use the context, and it
+/// ends.
 #[test]
-fn what_is_never_cleared_does_not_keep_a_context() {
+fn uncleared_responses_do_not_keep_a_context_open() {
     let mut world = World::new(fixed(1 << 20, 1), fixed(1 << 20, 2), Faults::default(), 3);
     world.trace = Some(Vec::new());
     world.send(0, 0..10, 1000);
@@ -303,7 +307,7 @@ fn what_is_never_cleared_does_not_keep_a_context() {
 }
 
 #[test]
-fn whatever_packets_come_contexts_end_and_others_work() {
+fn contexts_end_and_others_work_whatever_packets_arrive() {
     let corpus = include_str!("hostile/corpus.txt");
     histories::survive(hostile_histories::MODE, corpus, hostile_histories::play);
 }

@@ -1,4 +1,4 @@
-//! How contexts come into being and end.
+//! Opening and closing of contexts.
 
 mod link;
 
@@ -18,7 +18,7 @@ fn packet(desc: u32) -> NewPacket<u32> {
     NewPacket { desc, bytes: 1000, last: false, prompt: false, backlog: 0 }
 }
 
-/// The requests a host sent, from its trace.
+/// Returns the requests that a host sent, from its trace.
 fn requests(world: &World, host: usize) -> Vec<squall_reliability::wire::Request> {
     let trace = world.trace.as_ref().unwrap();
     trace
@@ -30,7 +30,7 @@ fn requests(world: &World, host: usize) -> Vec<squall_reliability::wire::Request
         .collect()
 }
 
-/// The kinds of control packets a host sent.
+/// Returns the kinds of control packets that a host sent.
 fn controls(world: &World, host: usize) -> Vec<ControlKind> {
     let trace = world.trace.as_ref().unwrap();
     trace
@@ -85,7 +85,7 @@ fn start_psns_are_random_and_far_from_the_last_ones() {
         }
         assert!(starts.iter().filter(|(_, other)| other == psn).count() == 1);
     }
-    // A number rests for 64 others before it is used again.
+    // A number is reused only after 64 others.
     let again = starts[1..].iter().position(|(spdcid, _)| *spdcid == starts[0].0).unwrap() + 1;
     assert!(again > 64, "{again}");
 }
@@ -102,9 +102,9 @@ fn the_window_is_the_smaller_of_both_ends() {
     world.faults.cut = true;
     world.send(0, 1..1000, 100);
     let id = world.hosts[0].id.unwrap();
-    // The peer's MPR limit does not take back what was allowed at first: 300 packets from the start.
+    // The peer's MPR does not reduce the first window: 300 packets from the start.
     assert_eq!(world.hosts[0].pdcs.info(id).unwrap().outstanding, 299);
-    // Nor does a larger one lift ours.
+    // A larger MPR does not raise this end's own limit.
     let mut left = fixed(1 << 30, 1);
     left.max_window_packets = 300;
     let mut world = World::new(left, fixed(1 << 30, 2), Faults::default(), 3);
@@ -135,7 +135,7 @@ fn an_unreachable_peer_ends_in_an_error_at_the_deadline() {
     assert_eq!(host.failures, [PdcFailure::Unreachable]);
     assert!((0..50).all(|n| host.fates.get(&n) == Some(&SlotState::Lost)), "{:?}", host.fates);
     assert!(host.pdcs.count() == 0);
-    // 50 packets once, then one a timeout of 5, 10, .. 1000 ms.
+    // 50 packets once, then one per timeout of 5, 10, .. 1000 ms.
     let sent = requests(&world, 0).len();
     assert!((55..75).contains(&sent), "{sent} packets sent");
     assert_eq!(host.pdcs.poll_timeout(), None);
@@ -168,7 +168,7 @@ fn an_interruption_shorter_than_the_deadline_is_survived() {
     world.faults.cut = false;
     assert!(world.settle(Span::secs(2)));
     assert!((0..500).all(|n| world.hosts[1].got[&n] == 1));
-    // One packet a timeout, not a window.
+    // One packet per timeout, not a window.
     assert!(world.hosts[0].pdcs.counters().tx_packets < 1100);
 }
 
@@ -187,7 +187,7 @@ fn a_target_that_forgot_the_context_makes_it_fail() {
     let unknown = world.hosts[1].pdcs.counters();
     assert_eq!(unknown.rx_unknown_context, 2);
     assert_eq!(unknown.tx_nacks[usize::from(NackCode::InvDpdcid.to_u8())], 2);
-    // The next packets open a new one.
+    // The next packets open another context.
     world.send(0, 20..25, 1000);
     assert!(world.settle(Span::millis(5)));
     assert!((20..25).all(|n| world.hosts[1].got[&n] == 1));
@@ -271,12 +271,12 @@ fn the_target_asks_and_the_initiator_closes() {
 }
 
 #[test]
-fn a_target_waits_for_its_own_packets_before_it_lets_go() {
+fn a_target_closes_only_after_its_own_packets_are_acknowledged() {
     let mut world = world();
     world.hosts[1].echo = Some(500);
     world.send(0, 0..10, 1000);
     world.run(world.now + Span::micros(15));
-    // The echoes are on their way; the initiator wants to close.
+    // The echoes are in flight; the initiator wants to close.
     let id = world.hosts[0].id.unwrap();
     world.hosts[0].pdcs.close(world.now, id);
     world.run(world.now + Span::millis(50));
@@ -294,7 +294,7 @@ fn an_idle_context_sleeps_closes_and_is_reopened() {
     world.settle(Span::millis(5));
     world.run(world.now + Span::millis(5));
     let quiet = world.now;
-    // Until it is closed for idleness, nothing wants to be woken.
+    // Until the context is closed for idleness, no timer is set for other reasons.
     let first = world.hosts[0].pdcs.poll_timeout().unwrap();
     assert!(first >= quiet + Span::secs(29), "{first:?}");
     world.run(quiet + Span::secs(31));
@@ -316,7 +316,7 @@ fn a_busy_context_is_not_idle() {
     world.hosts[0].pdcs.set_busy(world.now, id, true);
     world.run(world.now + Span::secs(100));
     assert_eq!(world.hosts[0].closed, 0);
-    // What it waits for belongs to it, and so does what follows.
+    // The expected data and all that follows use the same context.
     world.send(0, 10..20, 1000);
     assert!(world.settle(Span::millis(5)));
     assert_eq!(world.hosts[0].pdcs.counters().opened, 1);
@@ -326,14 +326,14 @@ fn a_busy_context_is_not_idle() {
 }
 
 #[test]
-fn a_target_whose_initiator_vanished_forgets_it_in_the_end() {
+fn a_target_discards_the_context_of_a_vanished_initiator_at_the_deadline() {
     let mut world = world();
     world.send(0, 0..10, 1000);
     world.settle(Span::millis(5));
     world.faults.cut = true;
     world.run(world.now + Span::secs(119));
     assert_eq!(world.hosts[1].closed, 0);
-    // Four times the initiator's patience, and the deadline.
+    // Four times the initiator's idle time, and the deadline.
     world.run(world.now + Span::secs(12));
     assert_eq!(world.hosts[1].closed, 1);
     assert!(world.hosts[1].pdcs.count() == 0);
@@ -361,7 +361,7 @@ fn a_replayed_syn_opens_nothing() {
 }
 
 #[test]
-fn no_room_for_a_context_is_a_refusal_that_passes() {
+fn a_target_without_room_refuses_a_context_until_there_is_room() {
     let mut right = fixed(1 << 20, 2);
     right.max_contexts = 1;
     let mut world = World::new(fixed(1 << 20, 1), right, Faults::default(), 3);
@@ -382,7 +382,7 @@ fn a_number_used_again_replaces_the_forgotten_context() {
     let mut world = world();
     world.send(0, 0..3, 1000);
     world.settle(Span::millis(5));
-    // The initiator forgets without a word, and by chance uses the number again.
+    // The initiator discards the context without notice, and by chance reuses the number.
     world.hosts[0].pdcs = Pdcs::new(fixed(1 << 20, 99));
     world.hosts[0].id = None;
     world.send(0, 10..13, 1000);
@@ -428,7 +428,7 @@ fn a_new_start_psn_renumbers_everything_and_numbers_wrap() {
 }
 
 #[test]
-fn a_context_slept_through_is_not_used_again() {
+fn a_context_idle_during_an_absence_is_not_used_again() {
     let mut world = world();
     world.send(0, 0..3, 1000);
     world.settle(Span::millis(5));
@@ -445,7 +445,7 @@ fn a_context_slept_through_is_not_used_again() {
 }
 
 #[test]
-fn a_busy_initiator_may_keep_its_target_waiting() {
+fn a_busy_initiator_may_delay_the_close_that_its_target_requests() {
     let mut world = world();
     world.send(0, 0..3, 1000);
     world.settle(Span::millis(5));
@@ -458,7 +458,7 @@ fn a_busy_initiator_may_keep_its_target_waiting() {
     assert_eq!((world.hosts[0].closed, world.hosts[1].closed), (0, 0));
     world.send(0, 3..6, 1000);
     assert!(world.settle(Span::millis(5)));
-    // It went on where it was, and was not moved to another context.
+    // The message continued on the same context.
     assert_eq!(world.hosts[0].pdcs.counters().opened, 1);
     world.hosts[0].pdcs.set_busy(world.now, id, false);
     world.run(world.now + Span::secs(3));
@@ -495,7 +495,8 @@ fn a_window_shut_by_responses_opens_although_clears_get_lost() {
     world.faults.drop = Some(clear);
     world.send(0, 0..300, 100);
     world.run(world.now + Span::millis(100));
-    // 128 were answered; nothing tells the target to forget the answers, so it takes no more.
+    // 128 packets were answered. No request clears the responses, so the target accepts no more
+    // packets.
     assert_eq!(world.hosts[1].got.len(), 128);
     assert_eq!(world.hosts[0].fates.len(), 128);
     world.faults.drop = None;
@@ -524,7 +525,7 @@ fn acknowledgements_leave_a_path_that_loses_them() {
 }
 
 #[test]
-fn a_target_whose_responses_nobody_clears_forgets_them_in_the_end() {
+fn a_target_discards_uncleared_responses_at_the_deadline() {
     let mut world = world();
     world.hosts[1].respond_each = Some(1);
     world.faults.drop = Some(|wire| match wire {
@@ -542,13 +543,13 @@ fn a_target_whose_responses_nobody_clears_forgets_them_in_the_end() {
     assert_eq!(world.hosts[1].pdcs.poll_timeout(), None);
 }
 
-/// A target whose answers arrived, but were not acknowledged, when its initiator wants to close; nothing
-/// passes any more.
+/// Returns a world in which a target's answers arrived but were not acknowledged, when its
+/// initiator wants to close and the link drops everything.
 fn unacknowledged_answers() -> World {
     let mut world = world();
     world.hosts[1].echo = Some(500);
     world.send(0, 0..10, 1000);
-    // There and back.
+    // The packet and its answer arrive.
     world.run(world.now + Span::micros(25));
     assert_eq!((world.hosts[0].got.len(), world.hosts[1].fates.len()), (10, 0));
     world.faults.cut = true;
@@ -572,7 +573,7 @@ fn an_initiator_that_closes_waits_until_answers_are_acknowledged() {
 }
 
 #[test]
-fn it_waits_no_longer_than_the_target_does() {
+fn an_initiator_waits_no_longer_to_close_than_its_target() {
     let mut world = unacknowledged_answers();
     world.run(world.now + Span::secs(12));
     assert_eq!((world.hosts[0].closed, &world.hosts[0].failures), (1, &vec![]));
@@ -581,7 +582,7 @@ fn it_waits_no_longer_than_the_target_does() {
 }
 
 #[test]
-fn a_target_that_gave_up_says_so() {
+fn a_target_that_gave_up_reports_it_by_a_nack() {
     let mut world = world();
     world.send(0, 0..10, 1000);
     world.settle(Span::millis(5));
@@ -589,11 +590,11 @@ fn a_target_that_gave_up_says_so() {
     world.hosts[1].pdcs.abort(id);
     world.send(0, 10..12, 1000);
     world.run(world.now + Span::millis(1));
-    // Not restarted: it remembers the context.
+    // The target did not restart: it remembers the context.
     assert_eq!(world.hosts[0].failures, [PdcFailure::Nacked(NackCode::ClosingInErr)]);
     let counters = world.hosts[1].pdcs.counters();
     assert_eq!(counters.tx_nacks[usize::from(NackCode::ClosingInErr.to_u8())], 2);
-    // A new instance of the peer would not have been known under that number.
+    // Another instance of the peer would not be known under that number.
     world.hosts[1].pdcs.peer_restarted(PEER);
     let pds = squall_reliability::wire::Request {
         dest: Dest::Pdc(1),
@@ -610,13 +611,13 @@ fn a_target_that_gave_up_says_so() {
 }
 
 #[test]
-fn an_initiator_that_gave_up_and_goes_on_has_not_restarted() {
+fn an_initiator_that_reopens_a_given_up_context_has_not_restarted() {
     let mut world = world();
     world.hosts[1].echo = Some(500);
     world.send(0, 0..3, 1000);
     world.run(world.now + Span::micros(15));
     world.drop_flying();
-    // The answers are not acknowledged when the number comes again.
+    // The answers are unacknowledged when the number is reused.
     world.hosts[0].pdcs = Pdcs::new(fixed(1 << 20, 99));
     world.hosts[0].id = None;
     world.hosts[1].echo = None;

@@ -1,4 +1,5 @@
-//! When a context is given up, and what must not count: other packets' answers, and this process's own pauses.
+//! Deadlines of contexts, and events that must not count for or against them: other packets'
+//! answers, and this process's own pauses.
 
 mod link;
 
@@ -11,7 +12,7 @@ fn world() -> World {
     World::new(fixed(1 << 20, 1), fixed(1 << 20, 2), Faults::default(), 3)
 }
 
-/// A network that loses every packet above a size, and a peer that answers all others.
+/// A network that drops every packet above a size, and a peer that answers all others.
 #[test]
 fn a_packet_that_never_arrives_ends_its_context_however_many_others_do() {
     let mut world = world();
@@ -22,7 +23,7 @@ fn a_packet_that_never_arrives_ends_its_context_however_many_others_do() {
     world.send(0, 3..4, 3000);
     let mut number = 4;
     while world.hosts[0].failures.is_empty() && world.now < begin + Span::secs(60) {
-        // Each arrives, and is acknowledged.
+        // Each of these arrives and is acknowledged.
         world.send(0, number..number + 1, 100);
         world.run(world.now + Span::millis(300));
         number += 1;
@@ -32,15 +33,15 @@ fn a_packet_that_never_arrives_ends_its_context_however_many_others_do() {
     assert!(took >= DEADLINE && took < DEADLINE + Span::millis(300), "{took:?}");
     assert_eq!(world.hosts[0].fates[&3], SlotState::Lost);
     assert!(number > 30 && (4..number - 2).all(|n| world.hosts[1].got.contains_key(&n)));
-    // That something is wrong was said before, ever more.
+    // The wait was reported before, with growing times.
     let worries = &world.hosts[0].worries;
     assert!(worries.len() > 4 && worries.is_sorted(), "{worries:?}");
     assert!(worries[0] >= Span::secs(1) && *worries.last().unwrap() > Span::secs(8));
 }
 
-/// Both processes stop, with the deadline of the one that waits within the pause.
+/// Both processes stop, and the deadline of the one that waits falls into the pause.
 #[test]
-fn a_pause_of_the_own_process_counts_against_nobody() {
+fn an_absence_of_this_process_does_not_count_against_peers() {
     for pause in [13, 60, 4000] {
         for stopped_after in [Span::micros(3), Span::millis(2), Span::secs(7)] {
             let mut world = world();
@@ -55,7 +56,7 @@ fn a_pause_of_the_own_process_counts_against_nobody() {
             let host = &world.hosts[0];
             assert_eq!(host.failures, [], "{pause} s after {stopped_after:?}");
             assert!((0..200).all(|n| host.fates[&n] == SlotState::Acked));
-            // What waited for the end of the pause was no round trip.
+            // A packet that waited for the end of the pause yields no round trip.
             if let Some(info) = host.id.and_then(|id| host.pdcs.info(id)) {
                 assert!(info.srtt.unwrap() < Span::millis(1), "{:?}", info.srtt);
             }
@@ -64,7 +65,7 @@ fn a_pause_of_the_own_process_counts_against_nobody() {
 }
 
 #[test]
-fn pauses_in_a_row_put_the_end_off_but_not_for_ever() {
+fn consecutive_absences_postpone_the_deadline_but_not_without_end() {
     let mut world = world();
     world.send(0, 0..3, 100);
     assert!(world.settle(Span::millis(5)));
@@ -77,13 +78,14 @@ fn pauses_in_a_row_put_the_end_off_but_not_for_ever() {
         pauses += 1;
         assert!(pauses < 200, "it ends");
     }
-    // Each time it was there for a timeout at least.
+    // The process ran for at least a timeout each time.
     assert!(pauses > 8, "{pauses}");
 }
 
-/// The initiator believes that a packet arrived that did not: so it closes, and its target refuses.
+/// The initiator concludes that a packet arrived which did not. It therefore closes, and its target
+/// refuses.
 #[test]
-fn ends_that_disagree_about_the_next_number_do_not_ask_for_the_close_for_ever() {
+fn ends_that_disagree_about_the_next_psn_stop_requesting_the_close() {
     let mut world = world();
     world.strict = false;
     world.hosts[1].echo = Some(100);
@@ -119,7 +121,7 @@ fn ends_that_disagree_about_the_next_number_do_not_ask_for_the_close_for_ever() 
 }
 
 #[test]
-fn patience_is_a_matter_of_minutes() {
+fn the_default_deadlines_are_one_and_two_minutes() {
     let paths = squall_reliability::cc::PathsConfig::single(1).unwrap();
     let cc = squall_reliability::cc::SenderConfig::fixed(1 << 20);
     let config = Config::new(4096, cc, paths, 1);

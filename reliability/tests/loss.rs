@@ -1,4 +1,4 @@
-//! How a sender finds losses, and what it does about refusals.
+//! Detection of losses by a sender, and its reaction to NACKs.
 
 mod link;
 mod sender;
@@ -35,7 +35,7 @@ fn the_window_limits_bytes_and_acknowledgements_open_it() {
 }
 
 #[test]
-fn readiness_that_was_ignored_is_told_again() {
+fn ignored_readiness_is_reported_again() {
     let mut sender = Sender::new(fixed(10 * NOMINAL, 1));
     sender.send(10);
     assert_eq!(sender.try_send(4096), Err(SendError::Wait));
@@ -47,7 +47,7 @@ fn readiness_that_was_ignored_is_told_again() {
 }
 
 #[test]
-fn one_packet_may_always_go() {
+fn one_packet_may_always_be_sent() {
     let mut sender = Sender::new(fixed(1, 1));
     sender.send(1);
     assert_eq!(sender.try_send(100), Err(SendError::Wait));
@@ -69,7 +69,7 @@ fn prompt_and_last_together_ask_for_an_acknowledgement() {
 fn selective_acknowledgements_take_packets_out_of_the_flight() {
     let mut sender = Sender::new(fixed(1 << 20, 1));
     sender.send(10);
-    // 2 and 4 arrived.
+    // Packets 2 and 4 arrived.
     assert!(sender.ack(Says { map: 0b1010, about: 4, ooo: 2, ..PLAIN }));
     let descs: Vec<u32> = sender
         .events()
@@ -81,7 +81,7 @@ fn selective_acknowledgements_take_packets_out_of_the_flight() {
         .collect();
     assert_eq!(descs, [2, 4]);
     assert_eq!(sender.in_flight(), 8 * NOMINAL);
-    // Said twice, it changes nothing.
+    // A duplicate of the ACK changes nothing.
     assert!(sender.ack(Says { map: 0b1010, about: 4, ooo: 2, ..PLAIN }));
     assert_eq!(sender.events(), []);
     assert_eq!(sender.in_flight(), 8 * NOMINAL);
@@ -103,10 +103,10 @@ fn a_trimmed_packet_and_no_other_is_sent_again() {
     let counters = sender.pdcs.counters();
     assert_eq!((counters.retx_trimmed, counters.retransmissions()), (1, 1));
     assert_eq!(counters.rx_nacks[1], 1);
-    // A copy of that NACK is about the first transmission: it changes nothing.
+    // A copy of that NACK is about the first transmission and changes nothing.
     assert!(!sender.nack(4, NackCode::Trimmed, false));
     assert_eq!(sender.resent(), []);
-    // One about the second does.
+    // A NACK of the second transmission is valid.
     assert!(sender.nack(4, NackCode::TrimmedLastHop, true));
     assert_eq!(sender.resent(), [4]);
 }
@@ -144,7 +144,7 @@ fn a_receiver_that_is_not_ready_is_asked_ever_more_rarely() {
     let mut pauses = Vec::new();
     let mut retx = false;
     for _ in 0..14 {
-        // All three were refused; that is one refusal.
+        // All three packets were refused, which counts as one refusal.
         for n in 1..4 {
             assert!(sender.nack(n, NackCode::NoSesMsgAvail, retx));
         }
@@ -165,7 +165,7 @@ fn a_receiver_that_is_not_ready_is_asked_ever_more_rarely() {
         let least = Span::micros((20u64 << n).min(10_000));
         assert!(*pause >= least && pause.0 <= least.0 * 5 / 4, "{n}: {pause}");
     }
-    // Taking something ends it.
+    // An accepted packet ends the pause.
     sender.ack(Says { cack: 2, about: 2, retx: true, ..PLAIN });
     assert!(sender.nack(3, NackCode::NoSesMsgAvail, true));
     let start = sender.now;
@@ -199,7 +199,7 @@ fn a_lost_tail_is_found_by_a_probe() {
     sender.wait(Span::micros(1));
     let opaque = sender.probe().expect("a probe after 200 us of silence");
     sender.now += Span::micros(20);
-    // An answer to another probe says nothing; this one says that nothing came after 5.
+    // An answer to another probe is ignored; this one shows that nothing after 5 arrived.
     assert!(sender.ack(Says { cack: 5, about: 5, probe: Some(opaque ^ 1), ..PLAIN }));
     assert_eq!(sender.resent(), []);
     assert!(sender.ack(Says { cack: 5, about: 5, probe: Some(opaque), ..PLAIN }));
@@ -211,7 +211,7 @@ fn a_lost_tail_is_found_by_a_probe() {
 }
 
 #[test]
-fn what_was_lost_on_a_path_goes_on_another_one() {
+fn a_lost_packet_is_retransmitted_on_another_path() {
     for seed in 0..50 {
         let mut sender = Sender::new(fixed(1 << 20, seed));
         let packet = |desc| NewPacket { desc, bytes: 1000, last: false, prompt: false, backlog: 0 };
@@ -230,7 +230,7 @@ fn what_was_lost_on_a_path_goes_on_another_one() {
 }
 
 #[test]
-fn a_probe_says_nothing_about_what_was_sent_with_it() {
+fn a_probe_does_not_judge_packets_sent_with_it() {
     let mut sender = Sender::new(fixed(1 << 20, 1));
     sender.send(2);
     sender.wait(Span::micros(195));
@@ -244,13 +244,13 @@ fn a_probe_says_nothing_about_what_was_sent_with_it() {
 }
 
 #[test]
-fn a_partial_answer_to_a_probe_only_condemns_what_it_covers() {
+fn a_partial_probe_answer_only_judges_the_packets_it_covers() {
     let mut sender = Sender::new(fixed(1 << 20, 1));
     sender.send(100);
     sender.wait(Span::micros(200));
     let opaque = sender.probe().expect("a probe");
     sender.now += Span::micros(20);
-    // 64 bits show two packets, and the peer has three out of order.
+    // The 64 bits show two packets, and the peer has three out of order.
     assert!(sender.ack(Says { map: 0b110, ooo: 3, probe: Some(opaque), ..PLAIN }));
     let resent = sender.resent();
     let expect: Vec<u32> = (1..=64).filter(|n| ![2, 3].contains(n)).collect();
@@ -259,8 +259,9 @@ fn a_partial_answer_to_a_probe_only_condemns_what_it_covers() {
 
 #[test]
 fn a_tail_that_no_bitmap_shows_does_not_stay_in_flight() {
-    // 300 packets leave; of the first 200 every fourth arrives, and nothing of the rest. Counted as in
-    // flight, the rest would fill a window that was cut since, and nothing could be sent again.
+    // 300 packets leave. Of the first 200 every fourth arrives, and none of the rest. Counted as in
+    // flight, the rest would fill a window that was reduced since, and nothing could be
+    // retransmitted.
     let mut config = fixed(1 << 21, 1);
     config.loss.overtaken = false;
     let mut sender = Sender::new(config);
@@ -277,7 +278,7 @@ fn a_tail_that_no_bitmap_shows_does_not_stay_in_flight() {
     let probe = sender.probe();
     assert!(probe.is_some(), "a probe after 200 us of silence");
     sender.now += Span::micros(20);
-    // One bitmap shows 16 of the 48 that arrived; the others are known from earlier ones.
+    // One bitmap shows 16 of the 48 that arrived; earlier ones showed the others.
     assert!(sender.ack(Says { map, ooo, probe, ..PLAIN }));
     assert_eq!(sender.in_flight(), 0);
     let resent = sender.resent();
@@ -286,9 +287,10 @@ fn a_tail_that_no_bitmap_shows_does_not_stay_in_flight() {
 }
 
 #[test]
-fn a_probe_that_others_answer_does_not_condemn_what_queues_hold() {
-    // The round trip grows from 20 us to 120 us while a queue fills. What left 150 us before the probe
-    // may still be in it, for what was heard last varies so much; unless nothing at all was heard since.
+fn a_probe_answer_does_not_judge_packets_still_in_queues() {
+    // The round trip grows from 20 us to 120 us while a queue fills. A packet that left 150 us
+    // before the probe may still be in the queue, because the last round trips vary so much, unless
+    // nothing at all arrived since.
     for (silent, resent) in [(false, vec![]), (true, vec![3, 4, 5, 6])] {
         let mut sender = Sender::new(fixed(1 << 20, 1));
         sender.send(6);
@@ -308,9 +310,9 @@ fn a_probe_that_others_answer_does_not_condemn_what_queues_hold() {
 }
 
 #[test]
-fn what_a_probe_condemns_is_sent_again_as_the_window_allows() {
-    // A recovery by out-of-order count may exceed the window; a whole tail may not. NSCC's window is nine
-    // packets here, and so many packets out of order are a loss.
+fn packets_that_a_probe_finds_lost_are_retransmitted_within_the_window() {
+    // A recovery by out-of-order count may exceed the window, but the loss of a whole tail may not.
+    // NSCC's window is nine packets here, and as many packets out of order are a loss.
     let mut config = nscc(1);
     config.train_packets = 1;
     let mut sender = Sender::new(config);
@@ -319,7 +321,7 @@ fn what_a_probe_condemns_is_sent_again_as_the_window_allows() {
         while sender.try_send(4096).is_ok() {}
         sender.now += Span::micros(20);
         if n > 1 {
-            // 1 is lost.
+            // Packet 1 is lost.
             let map = ((1u64 << (n - 1)) - 1) << 1;
             let ooo = u16::try_from(n - 1).unwrap();
             assert!(sender.ack(Says { map, ooo, about: n, ..PLAIN }));
@@ -342,7 +344,7 @@ fn what_a_probe_condemns_is_sent_again_as_the_window_allows() {
 }
 
 #[test]
-fn a_retransmission_that_arrives_makes_one_ask_about_older_packets() {
+fn an_arrived_retransmission_triggers_a_probe_about_older_packets() {
     let mut sender = Sender::new(fixed(1 << 20, 1));
     sender.send(8);
     sender.wait(Span::micros(300));
@@ -350,7 +352,7 @@ fn a_retransmission_that_arrives_makes_one_ask_about_older_packets() {
     assert_eq!(sender.resent(), [2]);
     while sender.probe().is_some() {}
     sender.now += Span::micros(20);
-    // 2 left 300 us after 1 and is there: so what became of 1, and of those after it?
+    // Packet 2 left 300 us after 1 and arrived, so the sender asks about 1 and those after it.
     assert!(sender.ack(Says { map: 0b10, ooo: 1, about: 2, retx: true, ..PLAIN }));
     let probe = sender.probe();
     assert!(probe.is_some(), "asks at once");
@@ -362,7 +364,7 @@ fn a_retransmission_that_arrives_makes_one_ask_about_older_packets() {
 
 #[test]
 fn a_peer_never_heard_of_gets_the_oldest_packet_in_a_probes_place() {
-    // The whole first window is lost. NSCC is told that a round trip takes 20 us.
+    // The whole first window is lost. NSCC is configured with a round trip of 20 us.
     let mut config = nscc(1);
     config.probe_min = Span::ZERO;
     let mut pdcs = Pdcs::new(config);
@@ -389,7 +391,7 @@ fn a_peer_never_heard_of_gets_the_oldest_packet_in_a_probes_place() {
 }
 
 #[test]
-fn a_time_out_asks_at_once() {
+fn a_timeout_sends_a_probe_at_once() {
     let mut sender = Sender::new(fixed(1 << 20, 1));
     sender.send(10);
     let sent = sender.now;
@@ -403,15 +405,15 @@ fn a_time_out_asks_at_once() {
     assert!(last.is_some_and(|last| last < Span::millis(2)), "probes ceased: {last:?}");
     sender.wait(Span::micros(10));
     assert!(sender.probe().is_some());
-    // Nothing is known to be lost: the peer's process may wait for a processor.
+    // No packet is known to be lost, because the peer's process may wait for a processor.
     assert_eq!(sender.resent(), []);
     assert_eq!(sender.pdcs.counters().timeouts, 0);
 }
 
-/// With more processes than processors a peer may not run for tens of milliseconds. Its packets wait in its socket, and every
-/// one that was sent twice was sent in vain.
+/// With more processes than processors a peer may not run for tens of milliseconds. Its packets
+/// wait in its socket, and every retransmission is a waste.
 #[test]
-fn a_peer_that_waits_for_a_processor_gets_nothing_twice() {
+fn a_peer_that_waits_for_a_processor_gets_no_duplicates() {
     let mut sender = Sender::new(fixed(1 << 20, 1));
     sender.send(10);
     let sent = sender.now;
@@ -439,7 +441,7 @@ fn unanswered_probes_stop_and_the_timer_sends_one_packet() {
         }
         assert_eq!(sender.resent(), []);
     }
-    // Three of them, each in twice as many copies.
+    // Three probes, each in twice as many copies.
     assert_eq!(probes, 1 + 2 + 4);
     let mut times = Vec::new();
     while sender.now.since(sent) < Span::secs(3) {
@@ -450,13 +452,14 @@ fn unanswered_probes_stop_and_the_timer_sends_one_packet() {
             times.push(sender.now.since(sent).0 / 1_000_000);
         }
     }
-    // It is due after 5 ms, 10 more, 20, and again 20 while the peer was heard in the last half second, for
-    // only the path may be dead; then 40, 80, .. and a second at most. For the first 100 ms it only asks.
+    // The timer expires after 5 ms, 10 more, 20, and again 20 while the peer answered in the last
+    // half second, because only the path may be dead; then after 40, 80, .. and at most a second.
+    // For the first 100 ms it only probes.
     let mut expect: Vec<u64> = (115..=515).step_by(20).collect();
     expect.extend([555, 635, 795, 1115, 1755, 2755]);
     assert_eq!(times, expect);
     assert_eq!(sender.pdcs.counters().timeouts, expect.len() as u64);
-    // The answer shows what was lost: the rest is not sent again, and probing goes on.
+    // The answer shows the losses: other packets are not retransmitted, and probing goes on.
     assert!(sender.ack(Says { cack: 8, about: 1, ..PLAIN }));
     assert_eq!(sender.resent(), []);
     assert_eq!(sender.in_flight(), 2 * NOMINAL);
@@ -475,7 +478,7 @@ fn more_packets_out_of_order_than_spraying_explains_are_a_loss() {
     let mut resent = Vec::new();
     let mut ahead = 0u32;
     while resent.is_empty() {
-        // 1 is lost; each round, one more arrives.
+        // Packet 1 is lost; in each round one more arrives.
         ahead += 1;
         let map = if ahead < 64 { ((1u64 << ahead) - 1) << 1 } else { !1 };
         let about = i32::try_from(ahead + 1).unwrap();
@@ -487,7 +490,7 @@ fn more_packets_out_of_order_than_spraying_explains_are_a_loss() {
     }
     assert_eq!((resent, ahead), (vec![1], 20));
     assert_eq!(sender.pdcs.counters().retx_out_of_order, 1);
-    // And with the detection off, never.
+    // With the detector off, nothing is ever lost.
     let mut config = fixed(20 * NOMINAL, 1);
     (config.loss.out_of_order, config.loss.overtaken) = (false, false);
     let mut sender = Sender::new(config);
@@ -497,22 +500,22 @@ fn more_packets_out_of_order_than_spraying_explains_are_a_loss() {
 }
 
 #[test]
-fn what_waits_for_a_trimmed_packet_is_not_lost() {
-    // 30 packets, the first of which was trimmed and is on its way again; 29 arrive meanwhile but for one, which is
-    // only slow. They are out of order because of the trim.
+fn packets_behind_a_trimmed_one_are_not_lost() {
+    // 30 packets, the first of which was trimmed and is being retransmitted. Of the other 29, one
+    // is only slow. The others are out of order because of the trimmed packet.
     let mut config = fixed(20 * NOMINAL, 1);
     (config.loss.probe, config.loss.overtaken, config.train_packets) = (false, false, 1);
     let mut sender = Sender::new(config);
     sender.send(20);
     assert!(sender.nack(1, NackCode::Trimmed, false));
     assert_eq!(sender.resent(), [1]);
-    // All but 1 and 10 of the first 20; then ten more.
+    // All packets but 1 and 10 of the first 20 arrive, then ten more.
     let first = 0xffffe & !(1 << 9);
     sender.ack(Says { map: first >> 1 << 1, about: 20, ooo: 18, ..PLAIN });
     sender.send(10);
     sender.ack(Says { map: ((1 << 30) - 2) & !(1 << 9), about: 30, ooo: 28, ..PLAIN });
     assert_eq!(sender.resent(), []);
-    // Now 10 is the oldest one that is missing, and has been overtaken by as many as before.
+    // Now packet 10 is the oldest missing one, and as many packets as before have overtaken it.
     sender.ack(Says { cack: 9, map: (1 << 20) - 2, about: 30, ooo: 20, ..PLAIN });
     assert_eq!(sender.resent(), [10]);
 }
@@ -545,21 +548,22 @@ fn reordering_by_spraying_is_not_taken_for_loss() {
 }
 
 #[test]
-fn a_network_that_reorders_packets_of_a_path_is_found_out() {
+fn a_network_that_reorders_packets_of_a_path_is_detected() {
     for seed in 0..8 {
         let faults = Faults { jitter: Span::micros(10), ..Faults::default() };
         let mut world = World::new(nscc(seed), nscc(!seed), faults, seed);
         world.send(0, 0..20_000, 4096);
         assert!(world.settle(Span::millis(400)));
         let counters = world.hosts[0].pdcs.counters();
-        // Some of the first packets go again in vain.
+        // Some of the first packets are retransmitted without need.
         assert!(counters.retransmissions() < 200, "{}", counters.retransmissions());
     }
 }
 
 #[test]
 fn a_loss_in_a_message_is_found_in_a_round_trip_by_what_follows_on_its_path() {
-    // Twelve packets of one train, of which the sixth is lost: a probe would ask after three round trips.
+    // Twelve packets of one train, of which the sixth is lost: a probe would leave only after three
+    // round trips.
     let mut sender = Sender::new(fixed(1 << 20, 1));
     sender.send(12);
     sender.now += Span::micros(20);
@@ -609,11 +613,12 @@ fn a_path_that_breaks_costs_little() {
     let took = world.now.since(start);
     assert!((0..20_000).all(|n| world.hosts[1].got[&n] == 1));
     let counters = world.hosts[0].pdcs.counters();
-    // Sprayed evenly, a sixteenth of the packets would be lost; avoided, far fewer are.
+    // With even spraying, a sixteenth of the packets would be lost; when the path is avoided, far
+    // fewer are.
     let lost = counters.retransmissions();
     assert!(lost > 0 && lost < 20_000 / u64::from(PATHS) / 2, "{lost} lost");
     assert!(counters.path_freezes > 0);
-    // Undisturbed it takes 80 MB / (37.5 kB / 20 us), that is 44 ms.
+    // Without losses the transfer takes 80 MB / (37.5 kB / 20 us), which is 44 ms.
     assert!(took < Span::millis(100), "{took}");
 }
 
@@ -678,10 +683,10 @@ fn a_mark_is_counted_at_both_ends() {
     assert!(world.hosts[0].pdcs.counters().rx_ce_echoes > 20);
 }
 
-/// A lone small message asks for no acknowledgement, and gets one when the peer has sat on it: to ask before costs two packets
-/// more for each.
+/// A lone small message asks for no acknowledgement, and gets one after the peer's delay. A probe
+/// before that would cost two more packets for each message.
 #[test]
-fn who_asked_for_no_acknowledgement_does_not_probe_for_it_early() {
+fn a_packet_without_an_ack_request_is_not_probed_early() {
     for (prompt, silence) in [(true, 200), (false, 240)] {
         let mut sender = Sender::new(fixed(1 << 20, 1));
         let one = |sender: &mut Sender| {
@@ -691,7 +696,7 @@ fn who_asked_for_no_acknowledgement_does_not_probe_for_it_early() {
             assert!(sent.is_ok());
             sender.sent += 1;
         };
-        // Round trips of 90 us.
+        // Round trips take 90 us.
         for n in 1..=60 {
             one(&mut sender);
             sender.wait(Span::micros(90));

@@ -1,4 +1,5 @@
-//! Half of the paths die in each direction under a stream both ways, as when a spine dies: how long the streams stand still.
+//! Half of the paths fail in each direction under a stream both ways, as when a spine switch fails:
+//! the time for which the streams stall.
 
 mod link;
 
@@ -6,7 +7,8 @@ use link::{Faults, World, half, named};
 use squall_reliability::Config;
 use squall_reliability::base::{Rng, Span, Time};
 
-/// Keeps `window` packets outstanding at both ends for `span`. The longest time that one of them got nothing.
+/// Keeps `window` packets outstanding at both ends for `span`. Returns the longest time that one of
+/// them received nothing.
 fn stream(world: &mut World, sent: &mut [u32; 2], window: u32, span: Span) -> Span {
     let end = world.now + span;
     let mut last: [(usize, Time); 2] = [0, 1].map(|n: usize| (world.hosts[n].got.len(), world.now));
@@ -31,7 +33,8 @@ fn stream(world: &mut World, sent: &mut [u32; 2], window: u32, span: Span) -> Sp
     longest
 }
 
-/// The longest standstill before and after the paths died that `dead` draws for either end.
+/// Returns the longest stall before and after the failure of the paths that `dead` draws for either
+/// end.
 fn standstill(window: u32, seed: u64, dead: impl Fn(&mut Rng) -> [u16; 2]) -> (Span, Span) {
     let mut rng = Rng::new(seed);
     let faults =
@@ -45,10 +48,10 @@ fn standstill(window: u32, seed: u64, dead: impl Fn(&mut Rng) -> [u16; 2]) -> (S
     (before, stream(&mut world, &mut sent, window, Span::millis(300)))
 }
 
-/// A round trip takes 450 us. With one probe at a time, and what it found lost sent on any other path, it was 22 ms in
-/// the median and 74 at worst.
+/// A round trip takes 450 us. With one probe at a time, and lost packets retransmitted on any other
+/// path, the stall was 22 ms in the median and 74 ms at worst.
 #[test]
-fn a_stream_goes_on_soon_after_half_of_the_paths_died() {
+fn a_stream_continues_soon_after_half_of_the_paths_failed() {
     for window in [16, 64, 256] {
         let mut all: Vec<_> = (0..64u64).map(|seed| standstill(window, seed, half)).collect();
         all.sort_by_key(|(_, after)| *after);
@@ -60,10 +63,11 @@ fn a_stream_goes_on_soon_after_half_of_the_paths_died() {
     }
 }
 
-/// A network hashes source ports, so it may send all of a pair's by the spine that died: of eight, one pair's in 256. What
-/// `ci/netns` asks of a spine's death, 60 ms at worst, is asked of these as well.
+/// A network hashes source ports, so it may send all ports of a pair over the spine that failed:
+/// with eight ports, those of one pair in 256. The limit is the same as that of `ci/netns` for the
+/// failure of a spine, 60 ms at worst.
 #[test]
-fn a_stream_goes_on_soon_after_all_paths_died_and_others_are_to_be_had() {
+fn a_stream_continues_soon_on_other_paths_after_all_its_paths_failed() {
     let all = u16::MAX;
     for (name, dead) in [("there", [all, 0]), ("back", [0, all]), ("there and back", [all; 2])] {
         for window in [1, 64] {

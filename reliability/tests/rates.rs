@@ -1,4 +1,4 @@
-//! Rate packets (s-PERC) and what 1RC takes back, as a context lives by them.
+//! Rate packets (s-PERC) and the rewinding of 1RC on a context.
 
 use squall_reliability::base::{Rate, Span, Time};
 use squall_reliability::cc::{self, RatePacket, SpercLink, SpercLinkParameters};
@@ -17,7 +17,7 @@ fn endpoint(cc: &str) -> Pdcs<u32> {
     Pdcs::new(Config::new(4096, cc, paths, 1).reciprocal(&network))
 }
 
-/// Wants to send packet `desc` of a context with much behind it.
+/// Asks to send packet `desc` of a context with a long backlog.
 fn send(pdcs: &mut Pdcs<u32>, now: Time, id: PdcId, desc: u32) -> Result<TxGrant, SendError> {
     let packet = NewPacket { desc, bytes: 4048, last: false, prompt: false, backlog: 1 << 20 };
     pdcs.next_packet(now, id, &packet)
@@ -29,7 +29,7 @@ fn ask(pdcs: &mut Pdcs<u32>, now: Time) -> RatePacketOut {
     out
 }
 
-/// By a link of so many Gb/s, and back from the peer.
+/// Returns the rate packet as it comes back from the peer, after a link of `gbps` Gb/s.
 fn answered(out: &RatePacketOut, gbps: f64, let_through: u16) -> RatePacket {
     let mut packet = RatePacket { let_through, ..out.packet };
     let parameters = SpercLinkParameters { round: Span::micros(24), forget: Span::ZERO };
@@ -51,7 +51,7 @@ fn the_rate_packet_goes_first_and_the_data_by_its_rate() {
     assert_eq!(send(&mut pdcs, NOW, id, 0).err(), Some(SendError::Wait));
     let now = NOW + Span::micros(12);
     let answer = answered(&out, 20.0, 1);
-    // From somebody else, or for a context that is not: counted, and nothing else.
+    // A rate packet of another peer or for an unknown context is only counted.
     assert!(!pdcs.rx_rate_packet(now, PeerKey(5), &answer));
     assert!(!pdcs.rx_rate_packet(now, PEER, &RatePacket { flow: 77, ..answer }));
     assert_eq!(pdcs.counters().rx_unknown_context, 2);
@@ -61,21 +61,21 @@ fn the_rate_packet_goes_first_and_the_data_by_its_rate() {
     assert_eq!(pdcs.info(id).unwrap().rate, Some(Rate::gbps(20)));
     let first = send(&mut pdcs, now, id, 0).expect("it has a rate");
     assert_eq!((first.pds.ccc, first.path), (None, out.packet.path));
-    // A packet in 1.6 us, and one more at once.
+    // One packet every 1.6 us, and one more at once.
     assert!(send(&mut pdcs, now, id, 1).is_ok());
     assert_eq!(send(&mut pdcs, now, id, 2).err(), Some(SendError::Wait));
     assert!(send(&mut pdcs, now + Span::nanos(1_700), id, 2).is_ok());
-    // Who lives on something else takes no rates.
+    // An endpoint with another congestion control takes no rates.
     let mut other = endpoint("nscc");
     assert!(!other.rx_rate_packet(now, PEER, &answer));
     assert_eq!(other.counters().rx_mismatch, 1);
 }
 
 #[test]
-fn speculative_packets_are_told_apart_and_those_dropped_go_again() {
+fn speculative_packets_are_numbered_and_dropped_ones_are_retransmitted() {
     let mut pdcs = endpoint("sperc:one_rtt=1,weights=1");
     let id = pdcs.open(NOW, PEER).unwrap();
-    // Not before the rate packet.
+    // No data leave before the rate packet.
     assert_eq!(send(&mut pdcs, NOW, id, 0).err(), Some(SendError::Wait));
     let out = ask(&mut pdcs, NOW);
     assert_eq!(pdcs.poll_event(), Some(Event::Ready { id }));
@@ -97,7 +97,7 @@ fn speculative_packets_are_told_apart_and_those_dropped_go_again() {
     assert_eq!(pdcs.counters().retx_speculative, 3);
 }
 
-/// Weights count the connections of one endpoint, whatever others there are that have the same parameters.
+/// Weights count the connections of one endpoint, whatever other endpoints share its parameters.
 #[test]
 fn connections_are_counted_by_endpoint() {
     let config = std::sync::Arc::new(endpoint("sperc:weights=1").config().clone());

@@ -1,4 +1,4 @@
-//! Runs: packets sent together leave as they would one by one.
+//! Packet runs: packets sent together leave as they would one by one.
 
 mod link;
 
@@ -8,20 +8,20 @@ use squall_reliability::{Config, NewPacket, PdcId, Pdcs, TxGrant, cc};
 
 const BYTES: u32 = 1400;
 
-/// What is seen of a packet that left: number, path, whether it asks, what it clears, its credit.
+/// The visible facts of a packet that left: number, path, AR, what it clears, its credit.
 type Left = (u32, u16, bool, i16, Option<u32>);
 
-/// A packet of messages, and whether it ends one.
+/// A planned packet, and whether it ends a message.
 #[derive(Clone, Copy)]
 struct Planned {
     bytes: u32,
     ends: bool,
-    /// Nothing waits behind it.
+    /// No packet waits behind it.
     last: bool,
     prompt: bool,
 }
 
-/// `messages` messages: each of packets of [`BYTES`], and a last one of as many at most.
+/// Plans `messages` messages: each has packets of [`BYTES`], and a last one of at most as many.
 fn planned(rng: &mut Rng, messages: usize) -> Vec<Planned> {
     let mut packets = Vec::new();
     for _ in 0..messages {
@@ -44,8 +44,9 @@ fn left(grant: &TxGrant) -> Left {
     (grant.psn.0, grant.path, pds.ack_request, pds.clear_psn_offset, credit)
 }
 
-/// Sends what `plan` says, as far as it may go, and as much of each message behind its first packet as goes in its train.
-/// What left, how many of it in runs, and how many that ended them.
+/// Sends the packets of `plan` as far as they may leave, and behind each first packet of a message
+/// as much of the message as its train takes. Returns the packets that left, how many of them left
+/// in runs, and how many ended runs.
 fn send_in_runs(
     pdcs: &mut Pdcs<u32>,
     now: Time,
@@ -88,7 +89,7 @@ fn send_in_runs(
 }
 
 #[test]
-fn packets_of_a_run_leave_as_they_would_one_by_one() {
+fn packets_of_a_run_leave_like_single_packets() {
     let (mut in_runs, mut ends) = (0, 0);
     for (sender, _) in cc::SenderConfig::NAMES {
         for (selector, _) in cc::PathsConfig::NAMES {
@@ -101,7 +102,7 @@ fn packets_of_a_run_leave_as_they_would_one_by_one() {
                     config
                 };
                 let (mut one, mut other) = (Pdcs::new(config()), Pdcs::new(config()));
-                // Of the short ones the last packet is the last that left.
+                // Of the short messages, the last packet is the last one that left.
                 let messages = if seed < 6 { 20 } else { 1 + seed as usize % 3 };
                 let plan = planned(&mut Rng::new(seed), messages);
                 let now = Time(1_000_000);
@@ -128,8 +129,8 @@ fn packets_of_a_run_leave_as_they_would_one_by_one() {
     assert!(in_runs > 1_000 && ends > 300, "runs are hardly used: {in_runs} and {ends}");
 }
 
-/// Whatever is lost, marked, trimmed, doubled and overtaken: every packet, of data and of acknowledgements, is the
-/// same.
+/// Whatever packets are lost, marked, trimmed, duplicated and overtaken: every packet, of data and
+/// of acknowledgements, is the same.
 #[test]
 fn a_transfer_in_runs_is_the_same_to_the_last_acknowledgement() {
     let (mut in_runs, mut ends) = (0, 0);
@@ -144,7 +145,7 @@ fn a_transfer_in_runs_is_the_same_to_the_last_acknowledgement() {
     for (sender, _) in cc::SenderConfig::NAMES {
         for (seed, bad) in [(1, false), (2, true), (3, true), (4, true)] {
             let mut play = |runs| {
-                // What a silence lasts before a probe is seen, then.
+                // The silence before a probe then shows, too.
                 let config =
                     |seed| Config { probe_min: Span::ZERO, ..named(sender, "reps-avoid", seed) };
                 let faults = if bad { rough() } else { Faults::default() };
@@ -153,8 +154,8 @@ fn a_transfer_in_runs_is_the_same_to_the_last_acknowledgement() {
                 world.hosts[0].runs = runs;
                 world.hosts[0].prompt = seed % 2 == 1;
                 world.send(0, 0..1500, 4096);
-                // Messages of some packets and a last one, of which some come while others are on their way, most have nothing
-                // behind them, and some are followed by silence.
+                // Messages of several packets and a last one. Some arrive while others are in
+                // flight, most have no packet behind them, and some are followed by silence.
                 world.run(world.now + Span::millis(50));
                 let mut number = 1500;
                 for n in 0..60 {

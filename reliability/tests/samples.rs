@@ -1,4 +1,4 @@
-//! Which acknowledgements tell a round trip.
+//! Acknowledgements that yield a round-trip sample, and those that do not.
 
 mod link;
 mod sender;
@@ -16,21 +16,21 @@ fn round_trips_are_measured_without_the_peers_delay_and_by_karns_rule() {
     assert_eq!((samples(&sender), sum(&sender)), (1, 20_000 - 128));
     sender.send(6);
     sender.now += Span::micros(100);
-    // 50 units of 128 ns at the peer.
+    // The service time at the peer is 50 units of 128 ns.
     sender.ack(Says { cack: 1, about: 1, service: 50, ..PLAIN });
     assert_eq!((samples(&sender), sum(&sender)), (2, 19_872 + 93_600));
-    // No valid service time: no sample.
+    // An invalid service time yields no sample.
     sender.ack(Says { cack: 2, about: 2, service: 0, ..PLAIN });
     sender.ack(Says { cack: 3, about: 3, service: u16::MAX, ..PLAIN });
-    // Nor one that leaves nothing for the way.
+    // A service time as long as the round trip yields none either.
     sender.send(1);
     sender.ack(Says { cack: 3, map: 0b1000, about: 7, service: 1000, ..PLAIN });
-    // Nor with the echo of a retransmission that never was.
+    // The echo of a retransmission that never happened yields none.
     sender.send(1);
     sender.now += Span::micros(5);
     sender.ack(Says { cack: 3, map: 0b10000, about: 8, retx: true, ..PLAIN });
     assert_eq!(samples(&sender), 2);
-    // Sent twice: only an ACK that echoes RETX says which transmission it is about.
+    // The packet was sent twice: only an ACK that echoes RETX shows which transmission it is about.
     for n in [4, 5] {
         assert!(sender.nack(n, NackCode::Trimmed, false));
         assert_eq!(sender.resent(), [n]);
@@ -42,8 +42,8 @@ fn round_trips_are_measured_without_the_peers_delay_and_by_karns_rule() {
     assert_eq!((samples(&sender), sum(&sender)), (3, 19_872 + 93_600 + 29_872));
 }
 
-/// Packet 1 is trimmed so often, the first time by its first transmission; the number of samples when it is
-/// acknowledged 30 us after it was sent for the last time.
+/// Trims packet 1 `times` times, beginning with its first transmission. Returns the number of
+/// samples when it is acknowledged 30 us after its last transmission.
 fn trimmed(times: u32) -> u64 {
     let mut sender = Sender::new(fixed(1 << 20, 1));
     sender.send(1);
@@ -62,17 +62,17 @@ fn trimmed(times: u32) -> u64 {
 }
 
 #[test]
-fn a_packet_that_was_trimmed_each_time_before_tells_a_round_trip_however_often() {
+fn a_packet_trimmed_in_every_earlier_transmission_yields_a_round_trip_sample() {
     assert_eq!([1, 2, 3, 10].map(trimmed), [1; 4]);
 }
 
 #[test]
-fn a_packet_with_a_retransmission_that_nobody_told_of_tells_none() {
+fn a_packet_with_an_unreported_retransmission_yields_no_sample() {
     let mut sender = Sender::new(fixed(1 << 20, 1));
     sender.send(1);
     assert!(sender.nack(1, NackCode::Trimmed, false));
     assert_eq!(sender.resent(), [1]);
-    // The peer is silent: that one may yet arrive.
+    // The peer is silent, so the retransmission may still arrive.
     while sender.resent().is_empty() {
         sender.wait(Span::millis(1));
         while sender.pdcs.poll_control(sender.now).is_some() {}
@@ -87,7 +87,7 @@ fn a_packet_with_a_retransmission_that_nobody_told_of_tells_none() {
 }
 
 #[test]
-fn a_refusal_that_came_twice_makes_no_round_trip_faster_than_the_network() {
+fn a_duplicate_nack_yields_no_sample_below_the_unloaded_round_trip() {
     let mut sender = Sender::new(nscc(1));
     sender.send(1);
     let base = sender.pdcs.info(sender.id).unwrap().base_rtt.unwrap();
@@ -96,8 +96,8 @@ fn a_refusal_that_came_twice_makes_no_round_trip_faster_than_the_network() {
         assert!(sender.nack(1, NackCode::Trimmed, retx));
         assert_eq!(sender.resent(), [1]);
     }
-    // A copy of the second refusal is taken for one of the third transmission, and the answer to that for one to
-    // the fourth.
+    // A copy of the second NACK counts for the third transmission, and the answer to that for the
+    // fourth.
     sender.now += Span(1);
     assert!(sender.nack(1, NackCode::Trimmed, true));
     assert_eq!(sender.resent(), [1]);
@@ -108,10 +108,10 @@ fn a_refusal_that_came_twice_makes_no_round_trip_faster_than_the_network() {
     assert_eq!(sender.pdcs.info(sender.id).unwrap().base_rtt, Some(base));
 }
 
-/// What is left of a trimmed packet overtakes queues and is short, so it comes back sooner than a packet ever can: a
-/// round trip without queues that was made of it would show a queue where there is none.
+/// A trimmed packet overtakes queues and is short, so its NACK returns sooner than any ACK can. A
+/// round trip without queues measured by it would show a queue where there is none.
 #[test]
-fn a_refusal_tells_no_round_trip() {
+fn a_nack_yields_no_round_trip_sample() {
     let mut sender = Sender::new(nscc(1));
     sender.send(1);
     let base = sender.pdcs.info(sender.id).unwrap().base_rtt.unwrap();

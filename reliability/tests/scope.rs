@@ -6,7 +6,7 @@ use squall_reliability::{Config, Event, Label, NewPacket, PdcId, Pdcs, PeerKey, 
 
 const NOMINAL: u64 = 4096 + 48;
 
-/// In Gb/s, to the next: rates are in single precision.
+/// Returns a rate rounded to Gb/s, because rates are in single precision.
 fn gbps(rate: Rate) -> u64 {
     (rate.0 + 1_000_000) / 1_000_000_000
 }
@@ -19,13 +19,13 @@ struct Flows {
 }
 
 impl Flows {
-    /// With a window of `packets` for each context.
+    /// Makes the flows with a window of `packets` for each context.
     fn new(scope: cc::Scope, packets: u64) -> Self {
         let cc = cc::SenderConfig::fixed(packets * NOMINAL);
         Self::with(scope, cc, [Label::default(); 4])
     }
 
-    /// With DCQCN at 100 Gb/s.
+    /// Makes the flows with DCQCN at 100 Gb/s.
     fn rated(scope: cc::Scope) -> Self {
         let network = cc::NetworkProfile::new(Rate::gbps(100), Span::micros(12), 4096, false);
         let cc = cc::SenderConfig::by_name("dcqcn", &network).unwrap();
@@ -42,7 +42,7 @@ impl Flows {
         let mut all = Self { pdcs, now, flows: Vec::new() };
         for (flow, (peer, label)) in [0, 0, 1, 2].into_iter().zip(labels).enumerate() {
             let peer = PeerKey(peer);
-            // Later each time, or a shared pacer would hold it back.
+            // Each flow starts later, or a shared pacer would hold it back.
             let now = all.now;
             let id = all.pdcs.open(now, (peer, label)).unwrap();
             let packet = NewPacket { desc: 0, bytes: 4096, last: false, prompt: false, backlog: 0 };
@@ -53,7 +53,7 @@ impl Flows {
         all
     }
 
-    /// Sends on a flow until it must wait; how many packets.
+    /// Sends on a flow until it must wait. Returns the number of packets.
     fn fill(&mut self, flow: usize) -> u32 {
         let (id, ..) = self.flows[flow];
         for sent in 0.. {
@@ -68,7 +68,7 @@ impl Flows {
         unreachable!()
     }
 
-    /// Everything up to the packet with number `upto` arrived on `flow`.
+    /// Acknowledges everything up to the packet with number `upto` on `flow`.
     fn ack(&mut self, flow: usize, upto: u32) {
         self.now += Span::micros(20);
         let (id, peer, start) = self.flows[flow];
@@ -92,7 +92,7 @@ impl Flows {
         assert!(self.pdcs.rx_ack(self.now, peer, &ack, None));
     }
 
-    /// Flows told that they may send.
+    /// Returns the flows that were reported ready.
     fn ready(&mut self) -> Vec<usize> {
         let mut ready = Vec::new();
         while let Some(event) = self.pdcs.poll_event() {
@@ -103,7 +103,7 @@ impl Flows {
         ready
     }
 
-    /// The peer says that packets of `flow` were marked.
+    /// Sends a notification that packets of `flow` were marked.
     fn notify(&mut self, flow: usize) {
         let (id, peer, start) = self.flows[flow];
         let notice = Ack {
@@ -121,7 +121,7 @@ impl Flows {
         assert!(self.pdcs.rx_ack(self.now, peer, &notice, None));
     }
 
-    /// Rates of the flows in Gb/s.
+    /// Returns the rates of the flows in Gb/s.
     fn rates(&self) -> Vec<u64> {
         let rate = |flow: &(PdcId, PeerKey, Psn)| self.pdcs.info(flow.0).unwrap().rate;
         self.flows.iter().map(|flow| gbps(rate(flow).unwrap())).collect()
@@ -133,8 +133,8 @@ impl Flows {
 }
 
 #[test]
-fn a_window_is_shared_by_those_whom_the_scope_names() {
-    // Sent by each flow in turn until it must wait, with ten packets a window.
+fn flows_of_one_scope_share_a_window() {
+    // Packets that each flow in turn sends until it must wait, with a window of ten packets.
     for (scope, expected) in [
         (cc::Scope::PerFlow, [10, 10, 10, 10]),
         (cc::Scope::PerPair, [10, 0, 10, 10]),
@@ -151,19 +151,19 @@ fn a_window_is_shared_by_those_whom_the_scope_names() {
 }
 
 #[test]
-fn room_made_by_one_flow_goes_to_those_that_wait_longest() {
+fn freed_room_goes_to_the_longest_waiting_flows() {
     let mut flows = Flows::new(cc::Scope::PerHost, 10);
     assert_eq!((flows.fill(0), flows.fill(1), flows.fill(2)), (10, 0, 0));
     assert!(flows.ready().is_empty());
-    // Two packets leave room for two. Flow 0 hears of it because it is its own ACK that came, flow 0
-    // again because it is first in line, and flow 1 next.
+    // Two packets leave room for two. Flow 0 is notified because the ACK is its own, and again
+    // because it is first in the queue; flow 1 is next.
     flows.ack(0, 2);
     let ready = flows.ready();
     assert!(ready.contains(&1), "{ready:?}");
     assert!(!ready.contains(&2), "{ready:?}");
     assert_eq!((flows.fill(1), flows.fill(2)), (2, 0));
     assert_eq!((flows.in_flight(0), flows.in_flight(1)), (8 * NOMINAL, 2 * NOMINAL));
-    // All of flow 0's come in: there is room for everybody.
+    // All packets of flow 0 are acknowledged, so there is room for every flow.
     flows.ack(0, 10);
     let ready = flows.ready();
     assert!(ready.contains(&1) && ready.contains(&2), "{ready:?}");
@@ -171,11 +171,11 @@ fn room_made_by_one_flow_goes_to_those_that_wait_longest() {
 }
 
 #[test]
-fn what_a_flow_had_in_flight_is_free_when_it_ends() {
+fn a_flow_that_ends_frees_its_bytes_in_flight() {
     let mut flows = Flows::new(cc::Scope::PerHost, 10);
     assert_eq!((flows.fill(0), flows.fill(3)), (10, 0));
     flows.pdcs.abort(flows.flows[0].0);
-    // The one that waits looks at the room at once.
+    // The waiting flow is notified of the room at once.
     assert!(flows.pdcs.poll_timeout().is_some_and(|when| when <= flows.now));
     flows.pdcs.handle_timeout(flows.now);
     while let Some(event) = flows.pdcs.poll_event() {
@@ -188,7 +188,7 @@ fn what_a_flow_had_in_flight_is_free_when_it_ends() {
 }
 
 #[test]
-fn levels_and_groups_are_what_the_opener_says() {
+fn scopes_by_level_and_group_follow_the_initiators_label() {
     let level = |level| Label { level, group: 0 };
     let group = |group| Label { level: 0, group };
     let of_levels = [level(0), level(1), level(0), level(1)];
@@ -206,18 +206,19 @@ fn levels_and_groups_are_what_the_opener_says() {
     }
 }
 
-/// ConnectX-5 as the thesis has it (section 3.6.1): two queue pairs at 30 Gb/s each are 60, where one would be 30.
+/// ConnectX-5 as described in the thesis (section 3.6.1): two queue pairs at 30 Gb/s each send 60
+/// Gb/s, where one would send 30.
 #[test]
-fn unsplit_means_one_rate_at_which_each_flow_sends() {
+fn each_flow_of_an_unsplit_context_sends_at_the_whole_rate() {
     for (scope, others) in [(cc::Scope::PerDestinationUnsplit, 1), (cc::Scope::PerDestination, 0)] {
         let mut flows = Flows::rated(scope);
         flows.notify(0);
-        // alpha is 1 at the first notification: the rate is halved, of whoever lives on host 7.
+        // alpha is 1 at the first notification: the rate of all flows to host 7 is halved.
         assert_eq!(flows.rates(), [50, 50, 50, 100], "{scope}");
         let first = flows.fill(0);
         assert!(first > 0);
         assert_eq!((flows.fill(1), flows.fill(2)), (first * others, first * others), "{scope}");
-        // An acknowledgement is its own flow's: what others have in flight is none of its concern.
+        // An acknowledgement only frees its own flow's window.
         let in_flight = flows.in_flight(2);
         flows.ack(0, first);
         assert_eq!((flows.in_flight(0), flows.in_flight(2)), (0, in_flight), "{scope}");
@@ -245,7 +246,7 @@ fn a_context_outlives_its_flows_and_its_timers_go_on() {
 }
 
 #[test]
-fn who_gets_the_key_of_a_forgotten_peer_begins_anew() {
+fn a_peer_with_a_reused_key_inherits_nothing() {
     let mut flows = Flows::rated(cc::Scope::PerPair);
     flows.notify(3);
     flows.pdcs.abort(flows.flows[3].0);
@@ -255,7 +256,7 @@ fn who_gets_the_key_of_a_forgotten_peer_begins_anew() {
 }
 
 #[test]
-fn the_longest_forsaken_contexts_make_room() {
+fn the_longest_vacant_contexts_are_replaced() {
     let mut flows = Flows::rated(cc::Scope::PerPair);
     flows.notify(3);
     flows.pdcs.abort(flows.flows[3].0);

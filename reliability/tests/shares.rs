@@ -1,4 +1,4 @@
-//! Shares of the peer's line, as acknowledgements carry them (Dart, section III-B).
+//! Shares of the peer's line in acknowledgements (Dart, section III-B).
 
 use squall_reliability::base::{Psn, Rate, Span, Time};
 use squall_reliability::wire::{Ack, AckCcx, AckExt, AckRequest, DartState, NextHeader, Request};
@@ -44,7 +44,7 @@ fn ack(id: PdcId, cack_psn: Psn, state: [u8; 16]) -> Ack {
 }
 
 #[test]
-fn a_share_is_obeyed_and_one_that_cannot_be_is_counted_and_ignored() {
+fn a_valid_share_is_applied_and_an_impossible_one_counted_and_ignored() {
     let mut pdcs: Pdcs<u32> = Pdcs::new(dart());
     let id = pdcs.open(NOW, PEER).unwrap();
     let (mut bad, mut now) = (0, NOW);
@@ -57,7 +57,7 @@ fn a_share_is_obeyed_and_one_that_cannot_be_is_counted_and_ignored() {
         (1, 32_768, 100),
     ] {
         let pds = send(&mut pdcs, now, id);
-        // A packet behind it, or the share would end with the flow.
+        // Another packet follows, or the share would end with the flow.
         now += Span::micros(10);
         send(&mut pdcs, now, id);
         now += Span::micros(10);
@@ -71,9 +71,10 @@ fn a_share_is_obeyed_and_one_that_cannot_be_is_counted_and_ignored() {
     assert_eq!(bad, 4);
 }
 
-/// Three endpoints send to a fourth: its acknowledgements say so, and no longer once messages end.
+/// Three endpoints send to a fourth. Its acknowledgements carry their number, and no longer once
+/// messages end.
 #[test]
-fn acknowledgements_say_how_many_send() {
+fn acknowledgements_carry_the_number_of_senders() {
     let mut target: Pdcs<u32> = Pdcs::new(dart());
     let mut said = Vec::new();
     let mut sources: Vec<(Pdcs<u32>, PdcId)> = (0..3)

@@ -1,4 +1,4 @@
-//! Contexts are opened by peers that were introduced, and by nobody else.
+//! Only verified peers open contexts.
 
 mod link;
 
@@ -12,13 +12,13 @@ use squall_reliability::{
 
 const NOW: Time = Time(1_000_000);
 
-/// An end that wants to be introduced.
+/// Returns an end that requires a handshake.
 fn end(seed: u8) -> Pdcs<u32> {
     let contact = Contact::Introduced(Seed::new([seed; 32]));
     Pdcs::new(Config { contact, ..fixed(1 << 20, u64::from(seed)) })
 }
 
-/// Two of them that were.
+/// Returns two ends after a handshake.
 fn introduced() -> [Pdcs<u32>; 2] {
     let mut ends = [end(1), end(2)];
     introduce(&mut ends, 5);
@@ -36,7 +36,7 @@ fn send(pdcs: &mut Pdcs<u32>, id: PdcId, desc: u32) -> Result<TxGrant, SendError
     pdcs.next_packet(NOW, id, &packet)
 }
 
-/// A packet arrives, and is processed if it is to be; then `Ok`.
+/// Hands in a packet and accepts it if it is delivered. Returns the verdict otherwise.
 fn arrive(pdcs: &mut Pdcs<u32>, pds: &Request) -> Result<(), RxVerdict> {
     match pdcs.rx_request(NOW, PEER, pds, &Arrival { bytes: 1000, ..Arrival::default() }) {
         RxVerdict::Deliver(delivery) => {
@@ -54,7 +54,7 @@ fn events(pdcs: &mut Pdcs<u32>) -> Vec<Event<u32>> {
 }
 
 #[test]
-fn a_context_waits_for_the_introduction_and_then_costs_no_round_trip() {
+fn a_context_waits_for_the_handshake_and_then_costs_no_round_trip() {
     let mut ends = [end(1), end(2)];
     let id = ends[0].open(NOW, PEER).unwrap();
     assert_eq!(send(&mut ends[0], id, 1), Err(SendError::Wait));
@@ -65,18 +65,18 @@ fn a_context_waits_for_the_introduction_and_then_costs_no_round_trip() {
     assert!(events(&mut ends[0]).contains(&Event::Ready { id }));
     let grant = send(&mut ends[0], id, 1).unwrap();
     assert_eq!(arrive(&mut ends[1], &grant.pds), Ok(()));
-    // Later ones need nothing.
+    // Later contexts need no handshake.
     let second = ends[0].open(NOW, PEER).unwrap();
     let grant = send(&mut ends[0], second, 2).unwrap();
     assert_eq!(arrive(&mut ends[1], &grant.pds), Ok(()));
-    // Nor does the other direction.
+    // Contexts of the other direction need none either.
     let back = ends[1].open(NOW, PEER).unwrap();
     let grant = send(&mut ends[1], back, 3).unwrap();
     assert_eq!(arrive(&mut ends[0], &grant.pds), Ok(()));
 }
 
 #[test]
-fn a_target_that_forgot_us_is_introduced_again_and_nothing_is_lost_or_doubled() {
+fn another_handshake_with_a_target_that_forgot_its_peer_loses_and_duplicates_nothing() {
     let mut ends = introduced();
     ends[1].admissions().forget(PEER);
     let id = ends[0].open(NOW, PEER).unwrap();
@@ -108,7 +108,7 @@ fn a_target_that_forgot_us_is_introduced_again_and_nothing_is_lost_or_doubled() 
 }
 
 #[test]
-fn who_guesses_opens_nothing() {
+fn guessed_numbers_open_no_context() {
     let mut ends = introduced();
     let id = ends[0].open(NOW, PEER).unwrap();
     let seen = send(&mut ends[0], id, 1).unwrap();
@@ -128,7 +128,7 @@ fn who_guesses_opens_nothing() {
     }
     assert_eq!(ends[1].count(), 1);
     assert!(ends[1].counters().rx_unverified > 99_000);
-    // Nor does who comes from another address with what was seen.
+    // A replay from another address opens nothing either.
     let stolen = ends[1].rx_request(NOW, PeerKey(9), &seen.pds, &Arrival::default());
     assert_eq!(stolen, RxVerdict::Refused(Refusal::Stranger));
 }
@@ -147,7 +147,7 @@ fn one_peer_cannot_take_all_contexts() {
 }
 
 #[test]
-fn numbers_on_the_wire_tell_nothing_of_their_order() {
+fn context_numbers_on_the_wire_do_not_reveal_their_order() {
     let mut ends = introduced();
     let mut numbers = Vec::new();
     for n in 0..50 {

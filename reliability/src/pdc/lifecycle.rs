@@ -43,7 +43,7 @@ pub(crate) struct Lifecycle {
     /// The engine expects more data on the context.
     busy: bool,
     /// The context waits for the handshake with its peer: nothing may be sent.
-    held: bool,
+    awaits_handshake: bool,
     /// The peer asked for the close although the context had been in use lately.
     parting: bool,
     /// Times that a Close Command or Close Request was sent.
@@ -54,12 +54,12 @@ pub(crate) struct Lifecycle {
 }
 
 impl Lifecycle {
-    pub(super) const fn new(now: Time, initiator: bool, held: bool) -> Self {
+    pub(super) const fn new(now: Time, initiator: bool, awaits_handshake: bool) -> Self {
         Self {
             initiator,
             phase: Phase::Open,
             busy: false,
-            held,
+            awaits_handshake,
             parting: false,
             asked: 0,
             used_at: now,
@@ -121,19 +121,19 @@ impl Lifecycle {
     }
 
     /// Holds back all packets until another handshake with the peer is complete.
-    pub(super) fn hold(&mut self) {
-        self.held = true;
+    pub(super) fn await_handshake(&mut self) {
+        self.awaits_handshake = true;
     }
 
     /// Lets packets leave, because the handshake is complete.
     pub(super) fn release(&mut self, now: Time) {
-        self.held = false;
+        self.awaits_handshake = false;
         self.used_at = now;
     }
 
     #[inline]
-    pub(crate) fn is_held(&self) -> bool {
-        self.held
+    pub(crate) fn awaits_handshake(&self) -> bool {
+        self.awaits_handshake
     }
 
     /// Returns whether new packets are refused. A target that requested the close still answers.
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_close_of_a_recently_used_context_is_a_parting() {
+    fn a_close_request_for_a_recently_used_context_shows_a_peer_shutdown() {
         let config = config();
         let wanted = |after| {
             let mut life = Lifecycle::new(Time(0), true, false);
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn an_initiator_commands_when_all_is_acknowledged_and_nothing_is_to_come() {
+    fn an_initiator_sends_the_close_command_when_drained_and_not_busy() {
         let (mut life, mut timers) = (Lifecycle::new(Time(1), true, false), Deadlines::new());
         life.set_busy(Time(1), true);
         life.on_close_request(Time(2), &mut timers);
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_asks_at_once_and_gives_up_in_the_end() {
+    fn a_target_requests_the_close_at_once_and_gives_up_at_the_deadline() {
         let (config, mut timers) = (config(), Deadlines::new());
         let mut life = Lifecycle::new(Time(1), false, false);
         assert_eq!(life.orphaned_at(&config), Time::NEVER);
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_is_repeated_and_given_up() {
+    fn a_close_command_is_repeated_and_given_up() {
         let (config, mut timers) = (config(), Deadlines::new());
         let mut life = Lifecycle::new(Time(1), true, false);
         life.drain(Time(1), &mut timers);

@@ -185,7 +185,7 @@ impl<D: Copy> Pdc<D> {
             }
         }
         self.numbers.connect(ack.spdcid);
-        if self.life.is_held() {
+        if self.life.awaits_handshake() {
             // The ACK shows that the target knows this end.
             self.life.release(now);
         }
@@ -294,8 +294,8 @@ impl<D: Copy> Pdc<D> {
         if !LossEvent::new(tx, now, timers, shared).on_nack(nack.psn, event) {
             return false;
         }
-        if !self.life.is_held() {
-            self.life.hold();
+        if !self.life.awaits_handshake() {
+            self.life.await_handshake();
             shared.events.push_back(Event::Unknown { peer: self.numbers.peer, sent_at });
         }
         true

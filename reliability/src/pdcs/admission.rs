@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_opens_one_context_and_no_earlier_one_afterwards() {
+    fn a_start_psn_opens_one_context_and_invalidates_earlier_ones() {
         let [mut a, mut b] = introduced();
         let starts: Vec<Psn> = (0..3).map(|_| a.start(PEER, (5, Psn(0))).expect("known")).collect();
         let second = b.check(PEER, 5, starts[1]).expect("a turn may be skipped");
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_open_nothing_and_a_new_exchange_begins_anew() {
+    fn unverified_peers_open_no_context_and_a_new_handshake_starts_over() {
         let [mut a, mut b] = introduced();
         assert_eq!(Admissions::default().start(PEER, (1, Psn(0))), None);
         assert!(opens(&mut a, &mut b, 1));
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn both_may_have_asked() {
+    fn both_ends_may_begin_a_handshake() {
         let (mut a, mut b) = (Admissions::default(), Admissions::default());
         let (one, two) = (Association::new(1, 2), Association::new(3, 4));
         a.learn(PEER, one, true);

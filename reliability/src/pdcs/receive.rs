@@ -43,7 +43,7 @@ impl<D: Copy> Pdcs<D> {
             }
             Dest::Syn { psn_offset, .. } => {
                 let start = pds.psn.minus(u32::from(psn_offset));
-                self.for_syn(now, peer, pds, start, arrival.trimmed)
+                self.context_of_syn(now, peer, pds, start, arrival.trimmed)
             }
         };
         let slot = match found {
@@ -239,7 +239,7 @@ impl<D: Copy> Pdcs<D> {
 
     /// Returns the slot of the context that a SYN packet belongs to, and opens the context if it is
     /// new.
-    fn for_syn(
+    fn context_of_syn(
         &mut self,
         now: Time,
         peer: PeerKey,

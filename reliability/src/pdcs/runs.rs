@@ -42,7 +42,7 @@ impl<D: Copy> Pdcs<D> {
         let shared = &mut self.shared;
         let grant = send_run(pdc, now, RunPackets { bytes, count }, desc, shared);
         let when = pdc.deadline_after_send(shared);
-        shared.schedule.at_latest(id.slot_number(), when);
+        shared.schedule.schedule_by(id.slot_number(), when);
         grant
     }
 
@@ -54,7 +54,7 @@ impl<D: Copy> Pdcs<D> {
         let shared = &mut self.shared;
         let grant = send_end(pdc, now, packet, shared)?;
         let when = pdc.deadline_after_send(shared);
-        shared.schedule.at_latest(id.slot_number(), when);
+        shared.schedule.schedule_by(id.slot_number(), when);
         Some(grant)
     }
 }

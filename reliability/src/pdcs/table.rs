@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn places_rest_before_they_are_used_again_under_another_name() {
+    fn slots_stay_free_before_they_are_reused_under_another_name() {
         let mut table: Table<u32> = Table::new(ContextNumbers::sequential());
         let first = table.free_slot(200).expect("room");
         let id = table.id(first);

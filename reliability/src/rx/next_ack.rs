@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn enough_bytes_make_it_due() {
+    fn an_ack_is_due_after_the_byte_trigger() {
         let (sender, paths) = (SenderConfig::fixed(1), PathsConfig::single(1).expect("one path"));
         let config = Config { ack_trigger: 1000, ..Config::new(4096, sender, paths, 1) };
         let mut next = NextAck::new(Psn(0));

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asked_behind_a_hole_knows_when_it_closes() {
+    fn a_closed_hole_is_acknowledged_at_once_if_a_later_packet_asked() {
         let (mut window, mut pool) = (Window::new(at(0)), Vec::new());
         for (n, ask, prompt) in
             [(4, true, true), (6, false, false), (1, true, false), (0, false, false)]
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_borrowed_is_given_back_as_new() {
+    fn returned_maps_are_empty() {
         let (mut window, mut pool) = (Window::new(Psn(0)), Vec::new());
         // First, all holes close before anything was reported.
         window.insert(Psn(1), true, &mut pool);

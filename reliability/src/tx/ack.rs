@@ -523,7 +523,7 @@ impl<D: Copy> Acknowledgement<'_, D> {
         let Some(overtaken) = OvertakenPackets::of(&self.tx.ring, order) else { return };
         let (range, config) = (overtaken.range(&self.tx.ring), self.shared.config.clone());
         let now = self.now;
-        let which = |psn, slot: &Slot<D>| overtaken.covers(psn, slot, now, &config);
+        let which = |psn, slot: &Slot<D>| overtaken.was_overtaken(psn, slot, now, &config);
         LossEvent::new(self.tx, now, self.timers, self.shared).mark_lost(
             range,
             RetransmitCause::Overtaken,
@@ -533,8 +533,8 @@ impl<D: Copy> Acknowledgement<'_, D> {
 
     /// Returns the round-trip time without queues.
     #[inline]
-    fn unloaded(&self) -> Span {
-        self.tx.rtt.unloaded(self.tx.flow.metrics(&self.shared.groups).base_rtt)
+    fn unloaded_rtt(&self) -> Span {
+        self.tx.rtt.unloaded_rtt(self.tx.flow.metrics(&self.shared.groups).base_rtt)
     }
 
     /// Returns whether the oldest packet left more than an unloaded round trip before `slot`, which
@@ -542,7 +542,7 @@ impl<D: Copy> Acknowledgement<'_, D> {
     fn overtook(&self, slot: &Slot<D>) -> bool {
         self.tx.ring.oldest().is_some_and(|oldest| {
             let apart = slot.sent_at.since(oldest.sent_at);
-            oldest.is_in_flight() && apart > self.unloaded()
+            oldest.is_in_flight() && apart > self.unloaded_rtt()
         })
     }
 
@@ -557,7 +557,7 @@ impl<D: Copy> Acknowledgement<'_, D> {
     /// from being retransmitted (STrack section 3.3.2 subtracts lost packets from the bytes in
     /// flight).
     fn sweep_probed(&mut self, sent_at: Time) {
-        let unloaded = self.unloaded();
+        let unloaded = self.unloaded_rtt();
         let (tx, ack) = (&mut *self.tx, self.ack);
         let arrived = tx.ring.iter().filter(|slot| slot.is_acked());
         let known = arrived.clone().count();

@@ -27,7 +27,7 @@ impl<D: Copy> Tx<D> {
         let config = &shared.config;
         let tail = self.ring.newest().is_some_and(|newest| newest.app_limited);
         let trips = if tail { 2 } else { 3 };
-        let unloaded = self.rtt.unloaded(self.flow.base_rtt(&shared.groups));
+        let unloaded = self.rtt.unloaded_rtt(self.flow.base_rtt(&shared.groups));
         let hold =
             if self.prober.allows_delayed_ack() { config.longest_hold() } else { Span::ZERO };
         let answered = self.rtt.mean() + hold;

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn one_packet_goes_after_a_timeout() {
+    fn one_packet_may_be_retransmitted_after_a_timeout() {
         let mut timer = LossTimer::new(Time::ZERO);
         assert!(!timer.may_resend() && !timer.is_backing_off());
         timer.on_expiry(Time(1), true);
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_oldest_packet_waited_counts_but_not_while_nobody_listened() {
+    fn absences_do_not_count_toward_the_progress_deadline() {
         let (config, mut timer) = (config(), LossTimer::new(Time(5)));
         timer.begin_wait(Time(7));
         timer.on_progress(Time(9));

@@ -91,14 +91,14 @@ impl OvertakenPackets {
             let slot = ring.slot(at);
             // Which transmission of a retransmitted packet arrived is unknown.
             if slot.is_acked() && slot.tries == 0 {
-                found.note(slot.path, ring.psn(at), slot.sent_at);
+                found.add_arrival(slot.path, ring.psn(at), slot.sent_at);
             }
             missing |= slot.is_in_flight();
         }
         missing.then_some(found)
     }
 
-    fn note(&mut self, path: u16, psn: Psn, sent_at: Time) {
+    fn add_arrival(&mut self, path: u16, psn: Psn, sent_at: Time) {
         let known = &mut self.paths[..self.known];
         match known.iter_mut().find(|arrived| arrived.path == path) {
             Some(arrived) if arrived.count < self.least => {
@@ -120,7 +120,13 @@ impl OvertakenPackets {
 
     /// Returns whether a packet in flight was overtaken. A retransmitted packet has an old number,
     /// so its departure is compared instead.
-    pub(super) fn covers<D>(&self, psn: Psn, slot: &Slot<D>, now: Time, config: &Config) -> bool {
+    pub(super) fn was_overtaken<D>(
+        &self,
+        psn: Psn,
+        slot: &Slot<D>,
+        now: Time,
+        config: &Config,
+    ) -> bool {
         self.paths[..self.known].iter().any(|arrived| {
             let later = if slot.tries == 0 {
                 psn.is_before(arrived.psn)
@@ -159,13 +165,13 @@ mod tests {
         let (first, end) = found.range(ring);
         let covered = |at: &usize| {
             let slot = ring.slot(*at);
-            slot.is_in_flight() && found.covers(ring.psn(*at), slot, Time(1 << 40), &config)
+            slot.is_in_flight() && found.was_overtaken(ring.psn(*at), slot, Time(1 << 40), &config)
         };
         ring.places(first, end).filter(covered).collect()
     }
 
     #[test]
-    fn three_later_ones_of_the_same_path_overtake() {
+    fn three_later_packets_on_the_same_path_overtake_one() {
         assert_eq!(overtaken(&[5; 5], &[2, 3, 4]), [0, 1]);
         assert_eq!(overtaken(&[5; 5], &[1, 3, 4]), [0]);
         assert!(overtaken(&[5; 5], &[3, 4]).is_empty());
@@ -176,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_again_is_overtaken_by_what_left_after_it() {
+    fn a_retransmission_is_overtaken_by_packets_that_left_after_it() {
         let mut ring = Ring::new(Psn(9), 4096);
         for n in 1..=8 {
             ring.push(Time(n), n, 1000, 5);
@@ -199,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_that_reorders_is_found_out() {
+    fn a_reordering_network_raises_the_threshold_until_it_is_off() {
         let mut order = PathOrder::default();
         let mut seen = Vec::new();
         while let Some(least) = order.least() {
@@ -212,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn it_looks_at_so_many_packets_and_paths() {
+    fn the_examined_packets_and_paths_are_bounded() {
         let many: Vec<u16> = (0..40).flat_map(|path| [path; 4]).collect();
         let arrived: Vec<usize> = (0..160).filter(|at| at % 4 > 0).collect();
         // The first packet of each of the newest paths.

@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longer_the_silence_the_more_copies() {
+    fn longer_silences_send_more_copies_of_a_probe() {
         let mut probe = SentProbe::default();
         let copies = |probe: &mut SentProbe, paths| {
             probe.escalate_probes(paths, true);

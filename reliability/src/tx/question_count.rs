@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_for_a_while_and_sends_nothing_else_is_deaf() {
+    fn a_peer_that_asks_repeatedly_without_progress_receives_no_answers() {
         assert_eq!(deaf(&mut QuestionCount::default(), 20, Span::millis(2), |_| 7), [7, 15]);
         // The peer gets packets through.
         assert!(

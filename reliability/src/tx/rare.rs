@@ -174,7 +174,7 @@ mod tests {
     use crate::cc::{PathsConfig, SenderConfig};
 
     #[test]
-    fn pauses_double_once_for_what_was_under_way_and_start_short_after_progress() {
+    fn pauses_double_once_per_flight_and_start_short_after_progress() {
         let paths = PathsConfig::single(1).expect("one path");
         let config = Config::new(4096, SenderConfig::fixed(1), paths, 1);
         let mut rng = Rng::new(1);
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clear_command_leaves_at_once_when_it_has_news() {
+    fn a_clear_command_leaves_at_once_when_it_clears_more() {
         let (mut clear, mut timers) = (Clear::default(), Deadlines::new());
         clear.on_request(Time(5), Psn(9), Span(100), &mut timers);
         assert_eq!(timers.get(Timer::Clear), Time(5));
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn credit_is_counted_in_all() {
+    fn old_grants_do_not_reduce_the_credit() {
         let mut credit = Credit::default();
         let units = cc::credit_units(1 << 20);
         assert_eq!(credit.on_grant(units), cc::Grant::Credit(1 << 20));

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_engine_is_told_once_until_it_asks_or_polls() {
+    fn the_engine_is_notified_once_until_it_asks_or_polls() {
         let mut ready = ReadyState::default();
         ready.set_wanted(100);
         assert!(!ready.is_reported());

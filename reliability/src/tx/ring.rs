@@ -505,7 +505,7 @@ mod tests {
     /// Packets of a run are acknowledged together, as a number of packets of the first one's
     /// length. A shortened packet ends the run before it and begins another one behind it.
     #[test]
-    fn a_packet_that_became_shorter_is_not_of_its_run() {
+    fn a_shorter_packet_leaves_its_run() {
         let lengths = |shorter: usize| {
             let mut ring = Ring::new(Psn(7), 64);
             push(&mut ring, 0);

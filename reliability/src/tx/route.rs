@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn congestion_control_may_insist_on_a_path() {
+    fn congestion_control_may_choose_the_path() {
         let on = |path| stamped_path(&cc::Stamp { path, ..cc::Stamp::default() }, 3, 16);
         assert_eq!([on(None), on(Some(0)), on(Some(15)), on(Some(21))], [3, 0, 15, 5]);
     }

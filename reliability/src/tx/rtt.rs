@@ -39,7 +39,7 @@ impl RttEstimator {
     /// Returns the round-trip time without queues, where congestion control assumes `base`; before
     /// the first sample, the configured one.
     #[inline]
-    pub(super) fn unloaded(&self, base: Option<Span>) -> Span {
+    pub(super) fn unloaded_rtt(&self, base: Option<Span>) -> Span {
         let known = base.unwrap_or(self.mean());
         if self.is_measured() { known.min(self.mean()) } else { known }
     }
@@ -50,7 +50,7 @@ impl RttEstimator {
     /// never forgotten.
     #[inline]
     pub(super) fn is_plausible(&self, trip: Span, base: Option<Span>) -> bool {
-        trip >= self.unloaded(base)
+        trip >= self.unloaded_rtt(base)
     }
 
     /// Adds a sample (RFC 6298, section 2).
@@ -80,18 +80,18 @@ mod tests {
     fn means_and_variations_are_those_of_the_rfc() {
         let mut rtt = RttEstimator::default();
         assert_eq!((rtt.srtt(), rtt.is_measured()), (None, false));
-        assert_eq!(rtt.unloaded(Some(Span(500))), Span(500));
+        assert_eq!(rtt.unloaded_rtt(Some(Span(500))), Span(500));
         rtt.sample(Span(800));
         assert_eq!((rtt.srtt(), rtt.longest()), (Some(Span(800)), Span(800 + 4 * 400)));
         rtt.sample(Span(1600));
         assert_eq!((rtt.srtt(), rtt.longest()), (Some(Span(900)), Span(900 + 4 * 500)));
-        assert_eq!(rtt.unloaded(Some(Span(950))), Span(900));
-        assert_eq!(rtt.unloaded(Some(Span(700))), Span(700));
-        assert_eq!(rtt.unloaded(None), Span(900));
+        assert_eq!(rtt.unloaded_rtt(Some(Span(950))), Span(900));
+        assert_eq!(rtt.unloaded_rtt(Some(Span(700))), Span(700));
+        assert_eq!(rtt.unloaded_rtt(None), Span(900));
     }
 
     #[test]
-    fn a_round_trip_is_never_nothing_nor_more_than_it_can_hold() {
+    fn round_trip_samples_are_clamped_to_their_range() {
         let mut rtt = RttEstimator::default();
         rtt.sample(Span(1));
         for _ in 0..10 {

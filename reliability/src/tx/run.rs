@@ -42,7 +42,7 @@ pub(crate) fn send_run<D: Copy>(
     let bytes = following.bytes;
     let count = following.count.min(room(tx, bytes, shared));
     let sending = cc::SentPacket { bytes: nominal(bytes), ..cc::SentPacket::default() };
-    let (sent, stamp, full) = pass(tx, now, (&sending, count), shared)?;
+    let (sent, stamp, full) = send_allowed(tx, now, (&sending, count), shared)?;
     let delivered = tx.flow.total_delivered(&shared.groups);
     let along = tx.route.join(bytes, sent);
     let path = stamped_path(&stamp, along, shared.paths);
@@ -66,7 +66,7 @@ pub(crate) fn send_end<D: Copy>(
     let sending =
         cc::SentPacket { bytes: nominal(bytes), app_limited: last, ..cc::SentPacket::default() };
     let count = room(tx, bytes, shared).min(1);
-    let (_, stamp, full) = pass(tx, now, (&sending, count), shared)?;
+    let (_, stamp, full) = send_allowed(tx, now, (&sending, count), shared)?;
     let delivered = tx.flow.total_delivered(&shared.groups);
     let path = stamped_path(&stamp, tx.route.join(bytes, 1), shared.paths);
     let (_, at) = tx.ring.push(now, desc, bytes, path);
@@ -98,7 +98,7 @@ fn room<D: Copy>(tx: &Tx<D>, bytes: u32, shared: &Shared<D>) -> u16 {
 /// stamp of the last one, and whether there is no room for another behind it; `None` if none may
 /// leave.
 #[inline]
-fn pass<D: Copy>(
+fn send_allowed<D: Copy>(
     tx: &mut Tx<D>,
     now: Time,
     (sending, count): (&cc::SentPacket, u16),

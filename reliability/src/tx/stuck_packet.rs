@@ -26,7 +26,12 @@ pub(super) struct StuckPacket(Option<(Psn, Time)>);
 impl StuckPacket {
     /// Records that the packet `psn` is stuck at `now`. Returns whether one has been stuck for
     /// long: this one, or one before it that `remains` stuck.
-    fn lasts(&mut self, now: Time, psn: Psn, remains: impl FnOnce(Psn) -> bool) -> bool {
+    fn is_stuck_for_long(
+        &mut self,
+        now: Time,
+        psn: Psn,
+        remains: impl FnOnce(Psn) -> bool,
+    ) -> bool {
         match self.0 {
             Some((first, since)) if remains(first) => now.since(since) >= STUCK_FOR,
             _ => {
@@ -40,7 +45,7 @@ impl StuckPacket {
 impl<D> Slot<D> {
     /// Counts the transmission that is being repeated for `cause`. Returns the transmissions in a
     /// row without any sign of arrival. A refused or trimmed packet had arrived.
-    fn miss(&mut self, cause: RetransmitCause) -> u8 {
+    fn count_missing(&mut self, cause: RetransmitCause) -> u8 {
         self.missing = if cause.is_reported_loss() { 0 } else { self.missing.saturating_add(1) };
         self.missing
     }
@@ -63,7 +68,7 @@ impl<D: Copy> Ring<D> {
     /// about to be retransmitted, if it is stuck. It is not stuck if a packet of at least its
     /// length that was sent later arrived: the network then just loses many packets.
     fn find_stuck(&mut self, at: usize, cause: RetransmitCause) -> Option<(u32, Time, u8)> {
-        let times = self.slot_mut(at).miss(cause);
+        let times = self.slot_mut(at).count_missing(cause);
         if times < MAX_MISSING {
             return None;
         }
@@ -87,7 +92,7 @@ impl<D: Copy> Tx<D> {
         let Some((bytes, sent_at, times)) = self.ring.find_stuck(at, cause) else { return };
         let (psn, ring) = (self.ring.psn(at), &self.ring);
         let stuck = &mut self.rare.get_or_insert_default().stuck;
-        if stuck.lasts(now, psn, |first| ring.remains_stuck(first)) {
+        if stuck.is_stuck_for_long(now, psn, |first| ring.remains_stuck(first)) {
             shared.events.push_back(Event::Stuck { id, bytes, sent_at, times, connected });
         }
     }
@@ -115,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_is_stuck_when_it_was_missed_three_times() {
+    fn a_packet_is_stuck_after_three_transmissions_without_a_sign() {
         let mut ring = ring(1, 1000);
         for (now, cause) in [(2, RetransmitCause::Timeout), (3, RetransmitCause::Probe)] {
             assert!(!again(&mut ring, 0, cause, now));
@@ -132,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_arrives_meanwhile_and_is_as_long_speaks_against_it() {
+    fn a_packet_is_not_stuck_while_packets_as_long_arrive() {
         for (bytes, stuck) in [(1000, false), (999, true)] {
             let mut ring = ring(1, 1000);
             ring.push(Time(3), 1, bytes, 0);

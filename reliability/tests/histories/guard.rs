@@ -1,4 +1,4 @@
-//! Histories one after another, each of which may panic.
+//! Plays histories one after another, each of which may panic.
 
 use std::cell::RefCell;
 use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
@@ -7,14 +7,14 @@ use std::sync::Once;
 use super::{Amount, Finding};
 
 thread_local! {
-    /// What a panic of the history that is being played said; `None` when none is.
+    /// The message of a panic of the current history; `None` without one.
     static SAID: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Plays a history; a panic is a finding.
+/// Plays a history. A panic is a finding.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Returns what is wrong with the history.
 pub fn play(history: impl FnOnce() -> Result<Amount, Finding>) -> Result<Amount, Finding> {
     listen();
     SAID.set(Some(String::new()));
@@ -26,7 +26,7 @@ pub fn play(history: impl FnOnce() -> Result<Amount, Finding>) -> Result<Amount,
     })
 }
 
-/// Keeps what panics of histories say; those of other code say it as before.
+/// Records the messages of panics of histories; panics of other code are reported as before.
 fn listen() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -40,7 +40,7 @@ fn listen() {
     });
 }
 
-/// Where, in the first line, and what.
+/// Returns the place of a panic in the first line, and its message.
 fn text(info: &PanicHookInfo<'_>) -> String {
     let place = info.location().map(|at| format!("{}:{}", at.file(), at.line()));
     let payload = info.payload();

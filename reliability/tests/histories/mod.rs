@@ -1,6 +1,6 @@
-//! Random histories, each of which follows from its seed: what is wrong with one, how much happened in it, and the
-//! program that plays many. Which histories there are, is for others to say: `hostile/` of this crate's tests, and
-//! of those of the engine.
+//! Random histories, each of which follows from its seed: their findings, their size, and the
+//! program that plays many. The directories `hostile/` of this crate's tests and of the engine's
+//! define the histories.
 #![allow(dead_code, unreachable_pub)] // each program uses its own part
 
 pub mod guard;
@@ -8,7 +8,7 @@ pub mod program;
 
 use core::fmt;
 
-/// What is wrong: `kind` is the same for histories that show the same.
+/// A finding; `kind` is equal for histories that show the same fault.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
     pub kind: String,
@@ -27,7 +27,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// How much happened in a history, or in many.
+/// The number of events in a history, or in many.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Amount {
     pub operations: u64,
@@ -43,11 +43,11 @@ impl Amount {
     }
 }
 
-/// Seeds that have shown something, by mode: a line each, which goes on with what it was. Lines that begin with `#`
-/// are comments.
+/// Seeds that have shown a fault, by mode: a line each, with a description behind the seed. Lines
+/// that begin with `#` are comments.
 ///
 /// # Panics
-/// When a line is not of this form.
+/// Panics if a line has another form.
 pub fn corpus(text: &str) -> impl Iterator<Item = (&str, u64)> {
     text.lines().filter(|line| !line.starts_with('#')).map(|line| {
         let mut words = line.split_whitespace();
@@ -56,10 +56,11 @@ pub fn corpus(text: &str) -> impl Iterator<Item = (&str, u64)> {
     })
 }
 
-/// Plays what the corpus has of a mode, then the first seeds: as many as take a second or a few.
+/// Plays the seeds of a mode in the corpus, then the first seeds: as many as take a second or a
+/// few.
 ///
 /// # Panics
-/// With the first finding.
+/// Panics with the first finding.
 pub fn survive(mode: &str, text: &str, play: impl Fn(u64) -> Result<Amount, Finding>) {
     const HISTORIES: u64 = if cfg!(debug_assertions) { 400 } else { 10_000 };
     let known = corpus(text).filter(|(of, _)| *of == mode).map(|(_, seed)| seed);

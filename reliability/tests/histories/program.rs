@@ -4,8 +4,9 @@
 //! PROGRAM [--mode MODE] [--from SEED] [--histories N] [--one SEED]
 //! ```
 //!
-//! Says how many it plays a second, and what was found by kind, with the first seed that shows it; ends
-//! with status 1 when anything was. `--one` plays one and says all that is known of what is wrong.
+//! Prints how many histories it plays per second, and the findings by kind with the first seed that
+//! shows each. Exits with status 1 after any finding. `--one` plays one history and prints
+//! everything known about its finding.
 #![allow(clippy::disallowed_methods, clippy::print_stdout)] // a program: it reads the clock and prints
 
 use std::collections::BTreeMap;
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use super::{Amount, Finding};
 
-/// How often it says how far it is.
+/// Interval of the progress reports.
 const INTERVAL: Duration = Duration::from_secs(30);
 
 struct Arguments {
@@ -26,7 +27,7 @@ struct Arguments {
 }
 
 impl Arguments {
-    /// What the command line says; without a mode, the first of `modes`.
+    /// The options of the command line; without a mode, the first of `modes`.
     fn read(modes: &[&'static str]) -> Result<Self, String> {
         let mut parsed = Self { mode: modes[0], from: 0, histories: 10_000, one: false };
         let mut words = env::args().skip(1);

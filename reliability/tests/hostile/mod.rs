@@ -1,9 +1,11 @@
-//! The contexts of two endpoints in virtual time, under any of the algorithms, a link with faults, and somebody who
-//! sends either of them any packets: copies of real ones in which little is different, and others with numbers near
-//! the real ones. What a history is, follows from its seed.
+//! Random histories of two endpoints in virtual time, with any of the algorithms, a link with
+//! faults, and an attacker. The attacker sends either endpoint arbitrary packets: slightly changed
+//! copies of real ones, and others with numbers near the real ones. A history follows from its
+//! seed.
 //!
-//! Always: nothing panics or overflows; what is outstanding, in flight and kept is bounded; every packet that was
-//! sent meets its fate, and every context that nobody uses ends; whoever goes on sending is heard again.
+//! Checks of every history: nothing panics or overflows; the packets outstanding, in flight and
+//! stored are bounded; every packet has a fate; unused contexts end; and an endpoint that goes on
+//! sending is heard again.
 #![allow(dead_code, unreachable_pub)] // each program uses its own part
 
 mod packets;
@@ -20,21 +22,22 @@ use crate::link::{ECHO, Faults, PEER, SlotState, Wire, World, named, response};
 /// The name of the only mode.
 pub const MODE: &str = "contexts";
 
-/// Time in which every packet must meet its fate once nobody forges any more.
+/// Time in which the fate of every packet must be known after the attack ends.
 const PEACE: Span = Span::secs(120);
-/// Time in which contexts end that nobody uses any more.
+/// Time in which unused contexts end.
 const FAREWELL: Span = Span::secs(300);
-/// Attempts after which packets arrive again: the first ones may end the contexts that were tampered with.
+/// Attempts after which packets arrive again. The first ones may end the contexts that were
+/// attacked.
 const ATTEMPTS: u32 = 4;
-/// Contexts that a peer may have.
+/// The number of contexts that a peer may have.
 const CONTEXTS: usize = 64;
-/// Real packets of which there is a choice.
+/// The number of real packets to choose from.
 const REMEMBERED: usize = 256;
 
-/// Plays the history `seed`. That something panics is a finding as well.
+/// Plays the history `seed`. A panic is a finding as well.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Returns what is wrong with the history.
 pub fn play(seed: u64) -> Result<Amount, Finding> {
     guard::play(|| history(seed))
 }
@@ -89,7 +92,7 @@ fn history(seed: u64) -> Result<Amount, Finding> {
     Ok(amount)
 }
 
-/// Any algorithms, the same ones at both ends.
+/// Returns parameters with random algorithms, the same at both ends.
 fn configs(rng: &mut Rng) -> [Config; 2] {
     let pick = |rng: &mut Rng, count: usize| rng.below(count as u32) as usize;
     let sender = cc::SenderConfig::NAMES[pick(rng, cc::SenderConfig::NAMES.len())].0;
@@ -111,7 +114,7 @@ fn faults(rng: &mut Rng) -> Faults {
     Faults { loss, duplicate, mark, trim, refuse, jitter, ..Faults::default() }
 }
 
-/// The first PSN of the first context of an endpoint.
+/// Returns the first PSN of the first context of an endpoint.
 fn first_psn(config: &Config) -> Psn {
     let mut pdcs = Pdcs::new(config.clone());
     let id = pdcs.open(Time(0), PEER).expect("it is the first one");
@@ -119,7 +122,7 @@ fn first_psn(config: &Config) -> Psn {
     pdcs.next_packet(Time(0), id, &packet).expect("nothing is in its way").psn
 }
 
-/// Host `to` gets a packet that nobody sent to it.
+/// Delivers a forged packet to host `to`.
 fn strike(world: &mut World, rng: &mut Rng, to: usize, start: Psn) {
     let seen = world.trace.as_deref().unwrap_or_default();
     let model = (!seen.is_empty() && rng.chance(0.6))
@@ -129,13 +132,13 @@ fn strike(world: &mut World, rng: &mut Rng, to: usize, start: Psn) {
         None => packets::any(rng, start),
     };
     let (now, pdcs) = (world.now, &mut world.hosts[to].pdcs);
-    // Now and then it seems to come from somebody else.
+    // Sometimes the packet seems to come from another peer.
     let peer = if rng.chance(0.02) { PeerKey(5) } else { PEER };
     match packet {
         Wire::Data { pds, meta, .. } => {
             if let RxVerdict::Deliver(delivery) = pdcs.rx_request(now, peer, &pds, &meta) {
                 match rng.below(20) {
-                    // It ends the context.
+                    // The packet ends the context.
                     0 => pdcs.drop_malformed(delivery),
                     1..=6 => pdcs.refuse(now, delivery, NackCode::NoResource),
                     7..=12 => pdcs.accept(now, delivery, Some(response(7))),
@@ -155,7 +158,7 @@ fn strike(world: &mut World, rng: &mut Rng, to: usize, start: Psn) {
     }
 }
 
-/// What each endpoint keeps is bounded.
+/// Checks that the state of each endpoint is bounded.
 fn bounds(world: &World) -> Result<(), Finding> {
     for (at, host) in world.hosts.iter().enumerate() {
         let beyond = [host.id, host.last_from]
@@ -163,7 +166,7 @@ fn bounds(world: &World) -> Result<(), Finding> {
             .flatten()
             .filter_map(|id| host.pdcs.info(id))
             .find(|info| info.in_flight > 1 << 28 || info.outstanding > 2048);
-        // Two peers, each end.
+        // There are two peers and two directions.
         if beyond.is_some() || host.pdcs.count() > 4 * CONTEXTS {
             let text = format!("host {at}: {} contexts, {beyond:?}", host.pdcs.count());
             return Err(Finding::new("beyond a bound", text));
@@ -172,7 +175,7 @@ fn bounds(world: &World) -> Result<(), Finding> {
     Ok(())
 }
 
-/// Old packets are not chosen from any more.
+/// Discards old packets from the choice.
 fn forget(world: &mut World) {
     if let Some(trace) = &mut world.trace {
         let old = trace.len().saturating_sub(REMEMBERED);
@@ -180,7 +183,7 @@ fn forget(world: &mut World) {
     }
 }
 
-/// Runs until something is so, at most for `limit`.
+/// Runs until `so` holds, but at most for `limit`.
 fn until(world: &mut World, limit: Span, so: impl Fn(&World) -> bool) {
     let end = world.now + limit;
     let mut step = Span::micros(100);
@@ -193,7 +196,7 @@ fn until(world: &mut World, limit: Span, so: impl Fn(&World) -> bool) {
     }
 }
 
-/// Every packet that was sent has met its fate.
+/// Checks that the fate of every packet is known.
 fn fates(world: &World) -> Result<(), Finding> {
     for (at, host) in world.hosts.iter().enumerate() {
         let waits = [host.id, host.last_from]
@@ -212,7 +215,7 @@ fn fates(world: &World) -> Result<(), Finding> {
     Ok(())
 }
 
-/// Nobody forges any more, and the link is sound: what is sent now arrives.
+/// Checks that packets arrive after the attack over a link without faults.
 fn works_again(world: &mut World, next: u32) -> Result<(), Finding> {
     world.faults = Faults::default();
     for from in 0..2 {
@@ -244,7 +247,7 @@ fn works_again(world: &mut World, next: u32) -> Result<(), Finding> {
     Ok(())
 }
 
-/// Contexts that nobody uses any more end.
+/// Checks that unused contexts end.
 fn farewell(world: &mut World) -> Result<(), Finding> {
     for at in 0..2 {
         if let Some(id) = world.hosts[at].id {

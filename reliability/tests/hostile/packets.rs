@@ -1,5 +1,5 @@
-//! Packets that nobody sent: of any kind, with numbers near the real ones; and copies of real ones in which little
-//! is different, or nothing.
+//! Forged packets: of any kind, with numbers near the real ones, and copies of real ones with few
+//! changes or none.
 
 use squall_reliability::base::{Psn, Rng};
 use squall_reliability::wire::{
@@ -10,7 +10,7 @@ use squall_reliability::{Arrival, ControlPacket};
 
 use crate::link::{Wire, response as answer};
 
-/// A packet of any kind, near the PSN `about`.
+/// Returns a packet of any kind, near the PSN `about`.
 pub(super) fn any(rng: &mut Rng, about: Psn) -> Wire {
     match rng.below(12) {
         0..=3 => Wire::Data { pds: request(rng, about), number: 0, meta: arrival(rng) },
@@ -23,7 +23,7 @@ pub(super) fn any(rng: &mut Rng, about: Psn) -> Wire {
     }
 }
 
-/// A packet like one that was seen.
+/// Returns a packet like a real one.
 pub(super) fn like(rng: &mut Rng, seen: Wire) -> Wire {
     match seen {
         Wire::Data { mut pds, number, .. } => {
@@ -34,7 +34,7 @@ pub(super) fn like(rng: &mut Rng, seen: Wire) -> Wire {
                 2 => pds.retx ^= true,
                 3 => pds.clear_psn_offset = -(rng.below(0x8000).cast_signed()) as i16,
                 4 => {
-                    // What its receiver would say of it.
+                    // An answer that its receiver would send.
                     let Dest::Pdc(target) = pds.dest else { return any(rng, pds.psn) };
                     let mut ack = ack(rng, pds.psn);
                     (ack.spdcid, ack.dpdcid) = (target, pds.spdcid);
@@ -80,7 +80,7 @@ pub(super) fn like(rng: &mut Rng, seen: Wire) -> Wire {
     }
 }
 
-/// A PSN near another one.
+/// Returns a PSN near another one.
 fn near(rng: &mut Rng, about: Psn) -> Psn {
     let ahead = match rng.below(7) {
         0..=3 => rng.below(70),
@@ -90,7 +90,7 @@ fn near(rng: &mut Rng, about: Psn) -> Psn {
     about.plus(ahead)
 }
 
-/// A distance that an ACK names.
+/// Returns a distance for a field of an ACK.
 fn offset(rng: &mut Rng) -> i16 {
     if rng.chance(0.5) { rng.next_u32() as i16 } else { rng.below(160).cast_signed() as i16 - 80 }
 }
@@ -133,7 +133,7 @@ fn ack_request(rng: &mut Rng) -> AckRequest {
 
 fn ack_ext(rng: &mut Rng) -> AckExt {
     if rng.chance(0.125) {
-        // A congestion notification, or one that says nothing.
+        // A congestion notification, or an ACK without state.
         return AckExt::None;
     }
     let sack_bitmap = match rng.below(3) {

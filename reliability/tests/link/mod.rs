@@ -1,5 +1,5 @@
-//! Two endpoints joined by a virtual link that loses, repeats, delays, trims and marks, in virtual
-//! time. Every packet carries a number; what is delivered to the engine's side is counted by number.
+//! Two endpoints joined by a link in virtual time that loses, duplicates, delays, trims and marks
+//! packets. Every packet carries a number, by which deliveries to the engine's side are counted.
 
 #![allow(dead_code)] // each test file uses a part of it
 
@@ -11,10 +11,10 @@ use squall_reliability::{
     RxVerdict, SendError, TxGrant, cc, wire,
 };
 
-/// Paths of the test endpoints.
+/// The number of paths of the test endpoints.
 pub(crate) const PATHS: u16 = 16;
 
-/// Half of the paths, for each end other ones.
+/// Returns a random half of the paths for each end.
 pub(crate) fn half(rng: &mut Rng) -> [u16; 2] {
     [(); 2].map(|()| {
         let mut dead = 0u16;
@@ -25,40 +25,40 @@ pub(crate) fn half(rng: &mut Rng) -> [u16; 2] {
     })
 }
 
-/// The deadlines that tests assume.
+/// The deadline that the tests assume.
 pub(crate) const DEADLINE: Span = Span::secs(10);
 
-/// Gives up earlier than by default, so that tests are short.
+/// Sets shorter deadlines than the default, so that tests are short.
 fn impatient(config: Config) -> Config {
     Config { contact_deadline: DEADLINE, progress_deadline: DEADLINE, ..config }
 }
 
-/// Parameters for tests: a fixed window of `window` bytes over oblivious paths.
+/// Returns parameters with a fixed window of `window` bytes over oblivious paths.
 pub(crate) fn fixed(window: u64, seed: u64) -> Config {
     let paths = cc::PathsConfig::oblivious(PATHS).unwrap();
     impatient(Config::new(4096, cc::SenderConfig::fixed(window), paths, seed))
 }
 
-/// Parameters for tests: NSCC for a 10 Gb/s network of 20 us, over REPS.
+/// Returns parameters with NSCC for a 10 Gb/s network of 20 us, over REPS.
 pub(crate) fn nscc(seed: u64) -> Config {
     let cc = cc::NetworkProfile::new(Rate::gbps(10), Span::micros(20), 4096, true);
     let paths = cc::PathsConfig::reps(PATHS).unwrap();
     impatient(Config::new(4096, cc::SenderConfig::by_name("nscc", &cc).unwrap(), paths, seed))
 }
 
-/// A network of 10 Gb/s and 20 us that trims.
+/// Returns a network of 10 Gb/s and 20 us that trims.
 pub(crate) fn network() -> cc::NetworkProfile {
     cc::NetworkProfile::new(Rate::gbps(10), Span::micros(20), 4096 + 48, true)
 }
 
-/// Parameters for tests: both algorithms by name, all loss detectors.
+/// Returns parameters with both algorithms by name and all loss detectors.
 pub(crate) fn named(sender: &str, paths: &str, seed: u64) -> Config {
     let sender = cc::SenderConfig::by_name(sender, &network()).unwrap();
     let paths = cc::PathsConfig::by_name(paths, PATHS).unwrap();
     impatient(Config::new(4096, sender, paths, seed).reciprocal(&network()))
 }
 
-/// What the link does to packets: probabilities and times.
+/// The faults and delays of the link.
 #[derive(Clone, Debug)]
 pub(crate) struct Faults {
     pub(crate) loss: f64,
@@ -67,21 +67,21 @@ pub(crate) struct Faults {
     pub(crate) trim: f64,
     /// Delay of every packet.
     pub(crate) delay: Span,
-    /// Greatest further delay, drawn for each packet.
+    /// Largest additional delay, drawn for each packet.
     pub(crate) jitter: Span,
-    /// Data packets on this path vanish.
+    /// Data packets on this path are lost.
     pub(crate) black_hole: Option<u16>,
-    /// Packets without data on this path vanish.
+    /// Packets without data on this path are lost.
     pub(crate) control_black_hole: Option<u16>,
-    /// For each end, the paths on which what it sends vanishes, a bit each.
+    /// For each end, a bit set of the paths on which its packets are lost.
     pub(crate) dead: [u16; 2],
-    /// Of the further sets not the same paths are dead, but every other one.
+    /// In the further sets of paths every other path is dead, not the same ones.
     pub(crate) detours: bool,
     /// Probability that the engine refuses a packet it could take.
     pub(crate) refuse: f64,
-    /// Everything vanishes.
+    /// All packets are lost.
     pub(crate) cut: bool,
-    /// What this says yes to vanishes.
+    /// Packets that match this are lost.
     pub(crate) drop: Option<fn(&Wire) -> bool>,
 }
 
@@ -111,32 +111,32 @@ pub(crate) enum Wire {
     Control(ControlPacket),
 }
 
-/// One end.
+/// One endpoint of the link.
 pub(crate) struct Host {
     pub(crate) pdcs: Pdcs<u32>,
-    /// The context packets are sent on.
+    /// The context on which packets are sent.
     pub(crate) id: Option<PdcId>,
     /// Numbers waiting to be sent, with lengths.
     pub(crate) backlog: VecDeque<(u32, u32)>,
-    /// How often each number was delivered here.
+    /// The deliveries of each number at this end.
     pub(crate) got: BTreeMap<u32, u32>,
-    /// How each number sent from here ended.
+    /// The fate of each number sent from this end.
     pub(crate) fates: BTreeMap<u32, SlotState>,
     pub(crate) failures: Vec<PdcFailure>,
-    /// How long packets had waited, as was reported.
+    /// The reported waiting times of packets.
     pub(crate) worries: Vec<Span>,
     pub(crate) closed: u32,
-    /// Answer each forward packet with one of this length on the same context.
+    /// Answers each forward packet with one of this length on the same context.
     pub(crate) echo: Option<u32>,
-    /// Answer every nth packet with a response of its own.
+    /// Answers every nth packet with a response of its own.
     pub(crate) respond_each: Option<u32>,
     pub(crate) last_from: Option<PdcId>,
     pub(crate) prompt: bool,
-    /// Send in runs what can be.
+    /// Sends packets in runs where possible.
     pub(crate) runs: bool,
-    /// Packets that were.
+    /// Packets that left in runs.
     pub(crate) in_runs: u32,
-    /// Packets that ended them.
+    /// Packets that ended runs.
     pub(crate) ends: u32,
 }
 
@@ -168,7 +168,7 @@ impl Host {
         }
     }
 
-    /// The packet at the head of the backlog.
+    /// Returns the packet at the head of the backlog.
     fn next(&self) -> Option<NewPacket<u32>> {
         let &(desc, bytes) = self.backlog.front()?;
         let others = self.backlog.iter().skip(1);
@@ -181,7 +181,8 @@ impl Host {
         })
     }
 
-    /// Sends what follows the packet `number` of `bytes`, for which there is a `grant`, in its train; the packets.
+    /// Sends the packets that follow packet `number` of `bytes`, for which there is a `grant`, in
+    /// its train. Returns them.
     fn follow(
         &mut self,
         (now, id): (Time, PdcId),
@@ -192,7 +193,7 @@ impl Host {
             return vec![];
         }
         let mut sent = vec![];
-        // The last one is not part of a run.
+        // The last packet is not part of a run.
         let others = self.backlog.len().saturating_sub(1);
         let alike = self.backlog.iter().take(others).zip(number + 1..);
         let count = alike.take_while(|(next, n)| **next == (*n, bytes)).count() as u16;
@@ -258,13 +259,13 @@ pub(crate) struct World {
     rng: Rng,
     flying: BinaryHeap<Flying>,
     order: u64,
-    /// Whether a packet may end only once. Not so when its acknowledgements are forged.
+    /// True when a packet may end only once. That does not hold with forged acknowledgements.
     pub(crate) strict: bool,
     /// The path of the newest data packet.
     pub(crate) last_path: u16,
     /// The path of each end's newest packet without data.
     pub(crate) last_control_path: [u16; 2],
-    /// What was sent, if anybody wants to know.
+    /// The trace of the packets that were sent, if a test needs it.
     pub(crate) trace: Option<Vec<(usize, Wire)>>,
 }
 
@@ -293,7 +294,7 @@ impl World {
         self.pump(host);
     }
 
-    /// Runs until `until` or until nothing is left to happen; says whether the latter.
+    /// Runs until `until` or until no event is left. Returns whether none is left.
     pub(crate) fn run(&mut self, until: Time) -> bool {
         loop {
             let flight = self.flying.peek().map(|flying| flying.at);
@@ -319,7 +320,7 @@ impl World {
         }
     }
 
-    /// Runs for `span`, or until every packet sent met its fate.
+    /// Runs for `span`, or until the fate of every packet is known.
     pub(crate) fn settle(&mut self, span: Span) -> bool {
         let end = self.now + span;
         while self.now < end {
@@ -390,7 +391,7 @@ impl World {
         }
     }
 
-    /// Does what the engine does: events, retransmissions, new packets, control packets.
+    /// Does the work of the engine: events, retransmissions, new packets, control packets.
     pub(crate) fn pump(&mut self, from: usize) {
         let now = self.now;
         loop {
@@ -492,19 +493,19 @@ impl World {
         }
     }
 
-    /// Forgets what is in flight.
+    /// Drops all packets in flight.
     pub(crate) fn drop_flying(&mut self) {
         self.flying.clear();
     }
 
-    /// The sum of `field` over the packets that `host` sent.
+    /// Returns the bytes that the congestion control of `host` has in flight.
     pub(crate) fn total_in_flight(&self, host: usize) -> u64 {
         let host = &self.hosts[host];
         host.id.and_then(|id| host.pdcs.info(id)).map_or(0, |info| info.in_flight)
     }
 }
 
-/// Added to a number in its echo.
+/// The offset that an echo adds to a packet's number.
 pub(crate) const ECHO: u32 = 1_000_000;
 
 impl Host {
@@ -545,7 +546,7 @@ impl Host {
     }
 }
 
-/// The response to packet `number`.
+/// Returns the response to packet `number`.
 pub(crate) fn response(number: u32) -> wire::Response {
     wire::Response {
         list: wire::List::Expected,

@@ -24,7 +24,7 @@ pub(crate) struct Sender {
 pub(crate) struct Says {
     pub(crate) cack: i32,
     pub(crate) map: u64,
-    /// Its first packet; 0 for the one after `cack`.
+    /// The first packet of the SACK map; 0 for the one after `cack`.
     pub(crate) map_at: i32,
     pub(crate) ooo: u16,
     pub(crate) about: i32,
@@ -47,7 +47,7 @@ pub(crate) const PLAIN: Says = Says {
 };
 
 impl Sender {
-    /// Connected, with packet 0 acknowledged.
+    /// Makes a connected sender with packet 0 acknowledged.
     pub(crate) fn new(config: Config) -> Self {
         let mut pdcs = Pdcs::new(config);
         let now = Time(1_000_000);
@@ -73,7 +73,7 @@ impl Sender {
         (0..count).map(|_| self.try_send(4096).unwrap()).collect()
     }
 
-    /// What is sent again now, by number.
+    /// Sends all retransmissions that may leave now. Returns their numbers.
     pub(crate) fn resent(&mut self) -> Vec<u32> {
         let mut all = Vec::new();
         while let Some((grant, desc)) = self.pdcs.poll_retransmit(self.now, self.id) {
@@ -108,7 +108,7 @@ impl Sender {
                 }),
             }),
         };
-        // The very first ACK is about the packet whose number names the start.
+        // The first ACK is about the packet whose number is the start.
         self.pdcs.rx_ack(self.now, PEER, &ack, None)
     }
 
@@ -150,7 +150,7 @@ impl Sender {
         self.pdcs.handle_timeout(self.now);
     }
 
-    /// The opaque number of the probe that is sent now, if one is.
+    /// Sends a probe if one is due. Returns its opaque number.
     pub(crate) fn probe(&mut self) -> Option<u16> {
         match self.pdcs.poll_control(self.now)?.packet {
             ControlPacket::Control(control) => Some(control.probe_opaque),
