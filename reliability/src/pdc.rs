@@ -424,7 +424,7 @@ impl<D: Copy> Pdc<D> {
         records[self.record as usize].sample(&metrics, srtt, path_metrics(&self.tx));
     }
 
-    // The end.
+    // The end of the context.
 
     /// Returns all borrowed memory and leaves the shared state, because the context ends.
     pub(crate) fn release_resources(&mut self, shared: &mut Shared<D>) {

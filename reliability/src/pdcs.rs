@@ -415,7 +415,7 @@ impl<D: Copy> Pdcs<D> {
         flows
     }
 
-    // After anything happened.
+    // The end of every call.
 
     /// Makes a context in a free slot; `remote` is the peer's number, zero for an initiator.
     fn install(
@@ -519,8 +519,12 @@ mod tests {
 
     #[test]
     fn credits_and_notifications_of_unconnected_contexts_are_counted_as_unsent() {
-        let network =
-            crate::cc::NetworkProfile::new(crate::base::Rate::gbps(10), Span::micros(20), 4096, true);
+        let network = crate::cc::NetworkProfile::new(
+            crate::base::Rate::gbps(10),
+            Span::micros(20),
+            4096,
+            true,
+        );
         let cc = crate::cc::SenderConfig::by_name("dcqcn", &network).expect("a listed name");
         let paths = crate::cc::PathsConfig::single(1).expect("one path");
         let config = Config::new(4096, cc, paths, 1).reciprocal(&network);

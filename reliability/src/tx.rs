@@ -362,7 +362,7 @@ impl<D: Copy> Tx<D> {
         }
     }
 
-    // The end.
+    // The end of the context.
 
     /// Handles that nothing is outstanding any more: stops the timers and returns the ring's memory
     /// to the pool.

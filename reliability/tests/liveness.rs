@@ -34,9 +34,9 @@ fn a_packet_that_never_arrives_ends_its_context_however_many_others_do() {
     assert_eq!(world.hosts[0].fates[&3], SlotState::Lost);
     assert!(number > 30 && (4..number - 2).all(|n| world.hosts[1].got.contains_key(&n)));
     // The wait was reported before, with growing times.
-    let worries = &world.hosts[0].worries;
-    assert!(worries.len() > 4 && worries.is_sorted(), "{worries:?}");
-    assert!(worries[0] >= Span::secs(1) && *worries.last().unwrap() > Span::secs(8));
+    let reported_waits = &world.hosts[0].reported_waits;
+    assert!(reported_waits.len() > 4 && reported_waits.is_sorted(), "{reported_waits:?}");
+    assert!(reported_waits[0] >= Span::secs(1) && *reported_waits.last().unwrap() > Span::secs(8));
 }
 
 /// Both processes stop, and the deadline of the one that waits falls into the pause.

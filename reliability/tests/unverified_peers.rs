@@ -19,13 +19,13 @@ fn end(seed: u8) -> Pdcs<u32> {
 }
 
 /// Returns two ends after a handshake.
-fn introduced() -> [Pdcs<u32>; 2] {
+fn verified_ends() -> [Pdcs<u32>; 2] {
     let mut ends = [end(1), end(2)];
-    introduce(&mut ends, 5);
+    shake_hands(&mut ends, 5);
     ends
 }
 
-fn introduce(ends: &mut [Pdcs<u32>; 2], nonce: u64) {
+fn shake_hands(ends: &mut [Pdcs<u32>; 2], nonce: u64) {
     let association = Association::new(77, nonce);
     ends[0].admissions().learn(PEER, association, true);
     ends[1].admissions().learn(PEER, association, false);
@@ -47,7 +47,7 @@ fn arrive(pdcs: &mut Pdcs<u32>, pds: &Request) -> Result<(), RxVerdict> {
     }
 }
 
-const STRANGER: Result<(), RxVerdict> = Err(RxVerdict::Refused(Refusal::Stranger));
+const UNVERIFIED: Result<(), RxVerdict> = Err(RxVerdict::Refused(Refusal::Stranger));
 
 fn events(pdcs: &mut Pdcs<u32>) -> Vec<Event<u32>> {
     std::iter::from_fn(|| pdcs.poll_event()).collect()
@@ -59,8 +59,8 @@ fn a_context_waits_for_the_handshake_and_then_costs_no_round_trip() {
     let id = ends[0].open(NOW, PEER).unwrap();
     assert_eq!(send(&mut ends[0], id, 1), Err(SendError::Wait));
     ends[0].release(NOW, id);
-    assert_eq!(send(&mut ends[0], id, 1), Err(SendError::Wait), "it was not introduced");
-    introduce(&mut ends, 5);
+    assert_eq!(send(&mut ends[0], id, 1), Err(SendError::Wait), "the peer is not verified");
+    shake_hands(&mut ends, 5);
     ends[0].release(NOW, id);
     assert!(events(&mut ends[0]).contains(&Event::Ready { id }));
     let grant = send(&mut ends[0], id, 1).unwrap();
@@ -77,12 +77,12 @@ fn a_context_waits_for_the_handshake_and_then_costs_no_round_trip() {
 
 #[test]
 fn another_handshake_with_a_target_that_forgot_its_peer_loses_and_duplicates_nothing() {
-    let mut ends = introduced();
+    let mut ends = verified_ends();
     ends[1].admissions().forget(PEER);
     let id = ends[0].open(NOW, PEER).unwrap();
     let grants: Vec<_> = (0..3).map(|n| send(&mut ends[0], id, n).unwrap()).collect();
     for grant in &grants {
-        assert_eq!(arrive(&mut ends[1], &grant.pds), STRANGER);
+        assert_eq!(arrive(&mut ends[1], &grant.pds), UNVERIFIED);
         let nack = ends[1].reject(None, &grant.pds).unwrap();
         assert_eq!((nack.code, nack.payload), (NackCode::NewStartPsn, 0));
         ends[0].rx_nack(NOW, PEER, &nack);
@@ -93,7 +93,7 @@ fn another_handshake_with_a_target_that_forgot_its_peer_loses_and_duplicates_not
     assert_eq!(ends[0].poll_retransmit(NOW, id), None, "held");
     assert_eq!(send(&mut ends[0], id, 3), Err(SendError::Wait));
     ends[0].admissions().forget(PEER);
-    introduce(&mut ends, 6);
+    shake_hands(&mut ends, 6);
     ends[0].release(NOW, id);
     let later = NOW + Span::millis(10);
     let mut again = Vec::new();
@@ -103,13 +103,13 @@ fn another_handshake_with_a_target_that_forgot_its_peer_loses_and_duplicates_not
     }
     assert_eq!(again, [0, 1, 2]);
     for late in &grants {
-        assert_eq!(arrive(&mut ends[1], &late.pds), STRANGER);
+        assert_eq!(arrive(&mut ends[1], &late.pds), UNVERIFIED);
     }
 }
 
 #[test]
 fn guessed_numbers_open_no_context() {
-    let mut ends = introduced();
+    let mut ends = verified_ends();
     let id = ends[0].open(NOW, PEER).unwrap();
     let seen = send(&mut ends[0], id, 1).unwrap();
     assert_eq!(arrive(&mut ends[1], &seen.pds), Ok(()));
@@ -123,7 +123,7 @@ fn guessed_numbers_open_no_context() {
             ..seen.pds
         };
         if spdcid != seen.pds.spdcid {
-            assert_eq!(arrive(&mut ends[1], &forged), STRANGER);
+            assert_eq!(arrive(&mut ends[1], &forged), UNVERIFIED);
         }
     }
     assert_eq!(ends[1].count(), 1);
@@ -135,7 +135,7 @@ fn guessed_numbers_open_no_context() {
 
 #[test]
 fn one_peer_cannot_take_all_contexts() {
-    let mut ends = introduced();
+    let mut ends = verified_ends();
     let mut last = None;
     for n in 0..65 {
         let id = ends[0].open(NOW, PEER).unwrap();
@@ -148,7 +148,7 @@ fn one_peer_cannot_take_all_contexts() {
 
 #[test]
 fn context_numbers_on_the_wire_do_not_reveal_their_order() {
-    let mut ends = introduced();
+    let mut ends = verified_ends();
     let mut numbers = Vec::new();
     for n in 0..50 {
         let id = ends[0].open(NOW, PEER).unwrap();
@@ -162,7 +162,7 @@ fn context_numbers_on_the_wire_do_not_reveal_their_order() {
 /// Opens a context of the peer `from` at `victim`, where the peer is known as `peer`. Returns whether there was room.
 fn open_at(victim: &mut Pdcs<u32>, peer: PeerKey, from: &mut Pdcs<u32>) -> bool {
     let id = from.open(NOW, PEER).expect("it has room itself");
-    let grant = send(from, id, 0).expect("it was introduced");
+    let grant = send(from, id, 0).expect("the peer is verified");
     let arrival = Arrival { bytes: 1000, ..Arrival::default() };
     match victim.rx_request(NOW, peer, &grant.pds, &arrival) {
         RxVerdict::Deliver(delivery) => {

@@ -404,7 +404,7 @@ impl<D: Copy> Pdc<D> {
         // context alive.
         match control.kind {
             ControlKind::ClearCommand | ControlKind::ClearRequest => {
-                self.life.on_repeated_message(now)
+                self.life.on_repeated_message(now);
             }
             _ => self.life.on_use(now),
         }

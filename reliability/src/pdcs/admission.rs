@@ -201,7 +201,7 @@ mod tests {
     const PEER: PeerKey = PeerKey(7);
 
     /// Returns two ends after a handshake that the first one began.
-    fn introduced() -> [Admissions; 2] {
+    fn verified_ends() -> [Admissions; 2] {
         let mut ends = [Admissions::default(), Admissions::default()];
         let association = Association::new(1, 2);
         ends[0].learn(PEER, association, true);
@@ -210,14 +210,14 @@ mod tests {
     }
 
     fn opens(from: &mut Admissions, to: &mut Admissions, number: u16) -> bool {
-        let start = from.start(PEER, (number, Psn(0))).expect("introduced");
+        let start = from.start(PEER, (number, Psn(0))).expect("verified");
         let admission = to.check(PEER, number, start);
         admission.inspect(|admission| to.spend(PEER, *admission)).is_some()
     }
 
     #[test]
     fn both_ends_may_open_contexts_in_turn() {
-        let [mut a, mut b] = introduced();
+        let [mut a, mut b] = verified_ends();
         for number in [1, 1, 2, 900, 1] {
             assert!(opens(&mut a, &mut b, number));
             assert!(opens(&mut b, &mut a, number));
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_start_psn_opens_one_context_and_invalidates_earlier_ones() {
-        let [mut a, mut b] = introduced();
+        let [mut a, mut b] = verified_ends();
         let starts: Vec<Psn> = (0..3).map(|_| a.start(PEER, (5, Psn(0))).expect("known")).collect();
         let second = b.check(PEER, 5, starts[1]).expect("a turn may be skipped");
         b.spend(PEER, second);
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn unverified_peers_open_no_context_and_a_new_handshake_starts_over() {
-        let [mut a, mut b] = introduced();
+        let [mut a, mut b] = verified_ends();
         assert_eq!(Admissions::default().start(PEER, (1, Psn(0))), None);
         assert!(opens(&mut a, &mut b, 1));
         // The same handshake again changes nothing, because a Confirm may arrive twice.

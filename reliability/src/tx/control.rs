@@ -126,6 +126,7 @@ impl<D: Copy> Tx<D> {
                 // With nothing in flight there is nothing to ask.
                 cc::SenderAction::Probe if self.ring.is_empty() => {}
                 cc::SenderAction::Probe => {
+                    // This probe also answers what the timer's would ask, so that one is put off.
                     self.prober.measure();
                     if timers.is_running(Timer::Probe) {
                         let next = now + self.probe_interval(shared);

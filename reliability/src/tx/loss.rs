@@ -156,7 +156,7 @@ impl<'a, D: Copy> LossEvent<'a, D> {
             _ => (cause_of(code), PathSignal::Good),
         };
         let not_ready = is_not_ready(code);
-        // A peer that does not know this end will soon, by the handshake.
+        // A peer that does not know this end yet will know it after the handshake.
         if not_ready || code == NackCode::NewStartPsn {
             self.tx.rare_mut().pause.begin(
                 self.now,

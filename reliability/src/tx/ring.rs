@@ -455,7 +455,7 @@ impl<D: Copy> Ring<D> {
         }
     }
 
-    // The whole.
+    // The ring as a whole.
 
     /// Renumbers the same packets from `start` on, as if none was sent before. All must wait to be
     /// retransmitted.

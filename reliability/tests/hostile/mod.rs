@@ -60,7 +60,7 @@ fn history(seed: u64) -> Result<Amount, Finding> {
         let host = rng.below(2) as usize;
         match rng.below(17) {
             0..=11 => {
-                strike(&mut world, &mut rng, host, start);
+                attack(&mut world, &mut rng, host, start);
                 amount.forged += 1;
             }
             12 | 13 => {
@@ -81,14 +81,14 @@ fn history(seed: u64) -> Result<Amount, Finding> {
             }
         }
         world.pump(host);
-        bounds(&world)?;
+        check_bounds(&world)?;
         forget(&mut world);
     }
     world.trace = None;
-    until(&mut world, PEACE, |world| fates(world).is_ok());
-    fates(&world)?;
-    works_again(&mut world, next)?;
-    farewell(&mut world)?;
+    until(&mut world, PEACE, |world| check_fates(world).is_ok());
+    check_fates(&world)?;
+    check_delivery(&mut world, next)?;
+    check_contexts_end(&mut world)?;
     Ok(amount)
 }
 
@@ -123,7 +123,7 @@ fn first_psn(config: &Config) -> Psn {
 }
 
 /// Delivers a forged packet to host `to`.
-fn strike(world: &mut World, rng: &mut Rng, to: usize, start: Psn) {
+fn attack(world: &mut World, rng: &mut Rng, to: usize, start: Psn) {
     let seen = world.trace.as_deref().unwrap_or_default();
     let model = (!seen.is_empty() && rng.chance(0.6))
         .then(|| seen[rng.below(seen.len() as u32) as usize].1);
@@ -159,7 +159,7 @@ fn strike(world: &mut World, rng: &mut Rng, to: usize, start: Psn) {
 }
 
 /// Checks that the state of each endpoint is bounded.
-fn bounds(world: &World) -> Result<(), Finding> {
+fn check_bounds(world: &World) -> Result<(), Finding> {
     for (at, host) in world.hosts.iter().enumerate() {
         let beyond = [host.id, host.last_from]
             .into_iter()
@@ -197,7 +197,7 @@ fn until(world: &mut World, limit: Span, so: impl Fn(&World) -> bool) {
 }
 
 /// Checks that the fate of every packet is known.
-fn fates(world: &World) -> Result<(), Finding> {
+fn check_fates(world: &World) -> Result<(), Finding> {
     for (at, host) in world.hosts.iter().enumerate() {
         let waits = [host.id, host.last_from]
             .into_iter()
@@ -216,7 +216,7 @@ fn fates(world: &World) -> Result<(), Finding> {
 }
 
 /// Checks that packets arrive after the attack over a link without faults.
-fn works_again(world: &mut World, next: u32) -> Result<(), Finding> {
+fn check_delivery(world: &mut World, next: u32) -> Result<(), Finding> {
     world.faults = Faults::default();
     for from in 0..2 {
         let mut tried: Vec<(usize, Vec<PdcFailure>)> = Vec::new();
@@ -248,7 +248,7 @@ fn works_again(world: &mut World, next: u32) -> Result<(), Finding> {
 }
 
 /// Checks that unused contexts end.
-fn farewell(world: &mut World) -> Result<(), Finding> {
+fn check_contexts_end(world: &mut World) -> Result<(), Finding> {
     for at in 0..2 {
         if let Some(id) = world.hosts[at].id {
             let now = world.now;

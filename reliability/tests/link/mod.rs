@@ -124,7 +124,7 @@ pub(crate) struct Host {
     pub(crate) fates: BTreeMap<u32, SlotState>,
     pub(crate) failures: Vec<PdcFailure>,
     /// The reported waiting times of packets.
-    pub(crate) worries: Vec<Span>,
+    pub(crate) reported_waits: Vec<Span>,
     pub(crate) closed: u32,
     /// Answers each forward packet with one of this length on the same context.
     pub(crate) echo: Option<u32>,
@@ -156,7 +156,7 @@ impl Host {
             got: BTreeMap::new(),
             fates: BTreeMap::new(),
             failures: Vec::new(),
-            worries: Vec::new(),
+            reported_waits: Vec::new(),
             closed: 0,
             echo: None,
             respond_each: None,
@@ -532,7 +532,7 @@ impl Host {
                     self.id = None;
                 }
             }
-            Event::Waits { waited, .. } => self.worries.push(waited),
+            Event::Waits { waited, .. } => self.reported_waits.push(waited),
             Event::Ready { .. }
             | Event::OtherMode { .. }
             | Event::Unknown { .. }
