@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn pacing_is_a_parameter_that_goes_off_again() {
+    fn pacing_can_be_turned_on_and_off() {
         let network = NetworkProfile::new(Rate::gbps(100), BASE, 4096, true);
         let value = |text: &str| {
             let config = SenderConfig::by_name(text, &network).expect("allowed");

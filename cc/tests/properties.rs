@@ -288,7 +288,7 @@ proptest! {
     /// The behaviour depends on the time that passes, not on the absolute time, also where clocks
     /// wrap.
     #[test]
-    fn the_hour_of_the_day_does_not_matter(
+    fn absolute_time_does_not_matter(
         late in prop_oneof![(1u64 << 32) - 200_000..1 << 32, (1u64 << 33)..1 << 60],
         reports in prop::collection::vec(reports(), 1..100),
     ) {

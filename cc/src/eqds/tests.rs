@@ -129,7 +129,7 @@ fn any_credit_lets_a_packet_out_and_the_rest_is_owed() {
 }
 
 #[test]
-fn a_blocked_flow_asks_at_once_for_what_nobody_knows_of_and_later_in_any_case() {
+fn a_blocked_flow_requests_unknown_demand_at_once_and_any_demand_later() {
     let mut eqds = eqds();
     // A message that was sent whole: its receiver knows of no demand.
     send(&mut eqds, 1, 5_000);
@@ -169,7 +169,7 @@ fn a_flow_whose_demand_is_known_waits_before_it_asks() {
 }
 
 #[test]
-fn a_flow_that_nobody_calls_blocked_asks_all_the_same() {
+fn a_flow_without_a_blocked_event_still_requests_credit() {
     // Its last credit spent with work behind it...
     let mut one = eqds();
     send(&mut one, 30, 155_000);
@@ -264,7 +264,7 @@ fn silence_before_any_ack_or_after_a_grant_lets_one_packet_out_at_a_time() {
 }
 
 #[test]
-fn a_lost_first_packet_can_be_sent_again_although_nobody_granted() {
+fn a_lost_first_packet_can_be_retransmitted_without_a_grant() {
     let mut eqds = eqds();
     send(&mut eqds, 30, 150_000);
     assert_eq!(credit(&eqds), 0);

@@ -314,7 +314,7 @@ fn without_trimming_delay_alone_triggers_quick_adapt() {
 }
 
 #[test]
-fn a_last_hop_trim_is_the_receivers_business_if_it_grants_credit() {
+fn a_last_hop_trim_is_left_to_a_receiver_that_grants_credit() {
     for (rccc, cwnd) in [(true, 100_000.0), (false, 95_904.0)] {
         let mut bench = Bench::new(NsccConfig { rccc, ..reference() });
         bench.nscc.flow.cwnd = 100_000.0;
@@ -557,10 +557,10 @@ fn while_it_ignores_marks_change_nothing_and_owe_nothing() {
     assert_eq!((bench.nscc.flow.to_ignore, bench.nscc.flow.qa_start), (MTU, 0));
 }
 
-/// The short way of `on_feedback` is a shortcut, not another algorithm: a context that is made to take
-/// the long way, which counts `due` down from 1 for each report, stays the same bit by bit.
+/// The fast path of `on_feedback` has the same effects as the slow path: a context that is forced to take
+/// the slow path, by counting `due` down from 1 for each report, stays identical bit by bit.
 #[test]
-fn the_short_way_leads_where_the_long_way_does() {
+fn the_fast_path_equals_the_slow_path() {
     let mut rng = squall_base::Rng::new(7);
     for trimming in [true, false] {
         let network = NetworkProfile::new(Rate::gbps(100), Span(BASE), MTU, trimming);
@@ -662,7 +662,7 @@ fn with_vai_a_long_queue_multiplies_what_is_added_a_round_trip() {
 }
 
 #[test]
-fn quick_adapt_is_no_matter_of_turns() {
+fn updates_do_not_govern_quick_adapt() {
     let (mut bench, mut sf) = (Bench::with_cwnd(100_000.0), fairness("nscc:sf=30"));
     bench.nscc.flow.avg_delay = 20_000.0;
     bench.nscc.flow.qa |= TRIGGERED;

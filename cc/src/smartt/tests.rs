@@ -187,7 +187,8 @@ fn the_window_waits_for_a_quarter_of_marks() {
     close(bench.at(100).ack(true, 15_000), 97_815.47);
 }
 
-/// "As long as avg_wtd < 0.25": at a quarter exactly the window shrinks, the short way and the long one.
+/// "As long as avg_wtd < 0.25": at a quarter exactly the window shrinks, on the fast and
+/// on the slow path.
 #[test]
 fn a_quarter_of_marks_is_enough() {
     for published in [true, false] {
@@ -200,9 +201,9 @@ fn a_quarter_of_marks_is_enough() {
     }
 }
 
-/// Algorithm 3 line 2 without the short way.
+/// Algorithm 3 line 2 without the fast path.
 #[test]
-fn a_microsecond_of_queue_is_no_empty_path_the_long_way() {
+fn a_microsecond_of_queue_is_no_empty_path_on_the_slow_path() {
     for (rtt, count) in [(12_999, MTU), (13_000, 0)] {
         let mut bench = Bench::with_cwnd(100_000.0);
         bench.smartt.published = false;
@@ -434,7 +435,7 @@ fn an_acknowledgement_without_a_sample_can_only_adapt() {
 }
 
 #[test]
-fn the_short_way_leads_where_the_long_one_does() {
+fn the_fast_path_equals_the_slow_path() {
     let mut rng = squall_base::Rng::new(11);
     for _ in 0..50 {
         let (mut short, mut long) = (Bench::new(reference()), Bench::new(reference()));

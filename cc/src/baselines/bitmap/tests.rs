@@ -44,7 +44,7 @@ fn reports_cost_one_four_and_all_turns_and_never_more_than_fifteen() {
 }
 
 #[test]
-fn a_skipped_path_sits_out_as_many_turns_as_it_was_told() {
+fn a_path_is_skipped_for_as_many_turns_as_its_penalty() {
     let (mut bitmap, order) = (bitmap(8), order(8));
     let first = order.peek();
     bitmap.on_feedback(T0, first, Ecn);

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_mark_is_told_at_once_the_next_at_the_end_of_the_interval() {
+    fn the_first_mark_is_notified_at_once_the_next_at_the_end_of_the_interval() {
         let (mut receiver, mut flow) = (receiver(), RxFlow::new(7));
         arrive(&mut receiver, 0, &mut flow, false);
         assert_eq!((told(&mut receiver, 0), receiver.next_timer()), (alloc::vec![], None));
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_after_an_interval_that_nobody_ended_is_told_at_once() {
+    fn a_mark_after_an_expired_interval_is_notified_at_once() {
         let (mut receiver, mut flow) = (receiver(), RxFlow::new(1));
         arrive(&mut receiver, 0, &mut flow, true);
         assert_eq!(told(&mut receiver, 0), [1]);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_told_about_a_flow_that_is_gone() {
+    fn a_closed_flow_is_not_notified() {
         let (mut receiver, mut flow) = (receiver(), RxFlow::new(4));
         arrive(&mut receiver, 0, &mut flow, true);
         receiver.on_close(Time::ZERO, &mut flow);

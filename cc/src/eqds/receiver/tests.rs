@@ -102,7 +102,7 @@ fn a_trimmed_packet_is_paid_for_again_once() {
 }
 
 #[test]
-fn a_question_is_answered_even_with_nothing_new() {
+fn a_request_is_answered_without_new_credit() {
     let mut pacer = CreditReceiver::new(config());
     let mut flow = RxFlow::new(1);
     pacer.on_request(Time(0), &mut flow, 0);
@@ -115,7 +115,7 @@ fn a_question_is_answered_even_with_nothing_new() {
 }
 
 #[test]
-fn flows_without_demand_get_credit_for_later_when_nobody_else_asks() {
+fn flows_without_demand_get_credit_when_no_other_flow_asks() {
     let mut pacer = CreditReceiver::new(CreditConfig { idle: 2 * PULL, ..config() });
     let (mut a, mut b) = (RxFlow::new(1), RxFlow::new(2));
     wants(&mut pacer, 0, &mut a, PULL);
@@ -154,7 +154,7 @@ fn a_pacer_that_is_woken_late_catches_up_a_little() {
 }
 
 #[test]
-fn an_idle_pacer_saves_nothing_up() {
+fn an_idle_pacer_earns_no_credit() {
     let config = CreditConfig { catch_up: Span::secs(1), ..config() };
     let mut pacer = CreditReceiver::new(config);
     let mut flow = RxFlow::new(1);
@@ -185,7 +185,7 @@ fn a_flow_that_left_is_forgotten_and_its_place_taken() {
 }
 
 #[test]
-fn acks_say_what_was_granted_unless_a_window_needs_them() {
+fn acks_carry_the_granted_credit_unless_a_window_needs_the_field() {
     for (in_acks, said) in [(true, Some(PULL)), (false, None)] {
         let mut pacer = CreditReceiver::new(CreditConfig { in_acks, ..config() });
         let mut flow = RxFlow::new(1);

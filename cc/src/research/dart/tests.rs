@@ -91,7 +91,7 @@ fn parameters_are_those_of_both() {
 }
 
 #[test]
-fn it_is_nobodys_default() {
+fn dart_is_no_default() {
     assert_ne!(SenderConfig::DEFAULT, "dart");
 }
 

@@ -129,7 +129,7 @@ fn rates_are_those_of_water_filling_after_six_rounds_a_level() {
 /// .. and with 1 % of the rate packets lost on each link for 100 rounds the robust variant finds them again once none is lost,
 /// which the published one does not: what it counts of lost packets it counts for ever.
 #[test]
-fn links_forget_what_lost_rate_packets_left() {
+fn links_forget_the_traces_of_lost_rate_packets() {
     for (forget, robust) in [(ROUND * 3, true), (Span::ZERO, false)] {
         let mut model = Model::new(1, forget);
         let (fair, steps) = model.water_filling();
@@ -412,7 +412,7 @@ fn a_flow_that_ends_tells_the_links_that_count_it() {
 }
 
 #[test]
-fn a_flow_whose_packets_a_living_peer_does_not_answer_goes_alone() {
+fn a_flow_stops_asking_a_peer_that_acknowledges_but_answers_no_rate_packet() {
     let (mut flow, _) = flow(|_| {});
     flow.on_event(Time(1000), FlowEvent::Blocked { backlog: 1 << 20 });
     let mut asked = 0;
@@ -430,7 +430,7 @@ fn a_flow_whose_packets_a_living_peer_does_not_answer_goes_alone() {
 
 /// A process that computes, or waits for a processor, answers nothing at all.
 #[test]
-fn a_flow_whose_peer_is_silent_waits_no_longer_and_goes_on_asking() {
+fn a_flow_with_a_silent_peer_sends_a_window_and_keeps_asking() {
     let (mut flow, _) = flow(|_| {});
     flow.on_event(Time(1000), FlowEvent::Blocked { backlog: 1 << 20 });
     let mut asks = sends(&mut flow, Time(1000)).expect("a rate packet");
@@ -477,7 +477,7 @@ fn what_switches_dropped_of_a_flows_first_round_trip_is_taken_back() {
 
 /// Each by itself (section 5.2), two flows of a host have the same numbers.
 #[test]
-fn flows_that_number_their_packets_apart_begin_at_nought_each() {
+fn flows_that_number_their_packets_separately_each_begin_at_zero() {
     let (mut one, config) = flow(|config| (config.one_rtt, config.together) = (true, false));
     let mut other = Sperc::new(config, Time(1000));
     let sending = SentPacket { bytes: 1000, backlog: 1 << 20, ..SentPacket::default() };

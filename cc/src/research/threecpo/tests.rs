@@ -278,7 +278,7 @@ fn bounds_that_cross_are_refused() {
 
 /// Who is not in the group, or too many operations, harm nobody.
 #[test]
-fn strangers_are_ignored_and_memory_is_bounded() {
+fn unknown_senders_are_ignored_and_memory_is_bounded() {
     let mut host = gpu3(whole());
     host.on_remote(0, 4, requests(5));
     host.on_remote(0, u16::MAX, requests(5));

@@ -102,7 +102,7 @@ fn the_dead_leave_after_the_idle_time() {
 
 /// Receiver congestion: no mark is told, neither by notification nor by acknowledgement.
 #[test]
-fn a_receiver_that_is_the_bottleneck_keeps_marks_to_itself() {
+fn a_receiver_that_is_the_bottleneck_hides_marks() {
     let mut world = World::new();
     for source in 0..4 {
         world.begin(source);
@@ -150,7 +150,7 @@ fn the_state_follows_what_arrives_but_not_each_window() {
 }
 
 #[test]
-fn a_list_of_senders_counts_before_they_come_unless_it_names_strangers() {
+fn a_sender_list_counts_before_packets_arrive_unless_it_names_unknown_senders() {
     let mut world = World::new();
     let mut announce = |(group, round), sources: &[u32]| {
         let believed =
