@@ -100,8 +100,8 @@ const fn message(space: MatchSpace) -> OperationKind {
 pub(crate) struct Tracer(Option<Box<Trace>>);
 
 impl Tracer {
-    /// Of an endpoint that is enabled now. One that writes nothing where none is wanted, or can be had: that is said,
-    /// and harms nobody.
+    /// Opens the trace of an endpoint that is enabled now. The tracer writes nothing if no trace is wanted, or if the file
+    /// cannot be written, which is reported.
     pub(crate) fn open(number: u32, local: SocketAddr) -> Self {
         let folder = params().trace.as_str();
         if folder.is_empty() {
@@ -125,7 +125,8 @@ impl Tracer {
         self.0.is_some()
     }
 
-    /// An operation has been taken. Until [`Self::posted`] its end, if it comes, is one of its copying.
+    /// Writes the begin of an operation. A completion that comes before [`Self::end_posting`] is written as one that the
+    /// operation's call delivered, because its bytes were copied.
     #[cold]
     #[inline(never)]
     pub(crate) fn record_begin(&mut self, engine: &Engine, now: Time, op: TracedOperation) {
@@ -142,8 +143,8 @@ impl Tracer {
         }
     }
 
-    /// Something ended: an operation that was begun, or the receive of a peer's. `counted`: by a counter of the
-    /// application.
+    /// Writes the end of an operation that was begun, or of a receive. `counted` says that a counter of the application counts
+    /// it.
     #[cold]
     #[inline(never)]
     pub(crate) fn record_end(&mut self, engine: &Engine, done: &Completion, counted: bool) {
