@@ -1,5 +1,6 @@
-//! What the ports and switches of a network are like: what a user may say of them, for plans, both command lines
-//! and an emulator's status alike ([`NetworkOptions`]), and what comes of it in one network ([`NetworkConfig`]).
+//! Configuration of the ports and switches of a network: the options that a user may give in plans,
+//! on both command lines and in an emulator's status ([`NetworkOptions`]), and the values that
+//! follow from them in one network ([`NetworkConfig`]).
 //!
 //! A field of [`NetworkOptions`] *is* a key of a plan's `[network]`, an `--option` of `squall sim` and `squall emulate
 //! up`, a word of `squall emulate status` and a row of `docs/network.md`; its comment is the help of all of them.
@@ -80,7 +81,7 @@ pub struct NetworkOptions {
 }
 
 impl fmt::Display for NetworkOptions {
-    /// What was said, key by key.
+    /// Writes the options that were given, key by key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Ok(serde_json::Value::Object(keys)) = serde_json::to_value(self) else {
             return Err(fmt::Error);
@@ -111,7 +112,7 @@ pub struct NetworkArgs {
 }
 
 impl NetworkArgs {
-    /// What was said.
+    /// Returns the options that were given.
     #[must_use]
     pub fn options(&self) -> NetworkOptions {
         let mut options = self.options.clone();
@@ -125,7 +126,7 @@ impl NetworkArgs {
     }
 }
 
-/// Thresholds between which marking sets in: `[low, high]`, or none.
+/// Thresholds between which the marking probability rises: `[low, high]`, or empty for no marks.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Marks(Vec<f64>);
@@ -134,7 +135,7 @@ impl Marks {
     /// No marks.
     pub const NONE: Self = Self(Vec::new());
 
-    /// From `low` to `high`.
+    /// Creates thresholds from `low` to `high`.
     #[must_use]
     pub fn between(low: f64, high: f64) -> Self {
         Self(vec![low, high])
@@ -157,7 +158,7 @@ impl FromStr for Marks {
     }
 }
 
-/// Packets of each class in a turn, control packets first; neither is zero.
+/// Number of packets of each class in a turn, control packets first; neither is zero.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(try_from = "(u16, u16)")]
 pub struct Weights(pub(super) u16, pub(super) u16);
@@ -182,12 +183,12 @@ impl FromStr for Weights {
     }
 }
 
-/// What is wrong with an option.
+/// An invalid network option.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OptionError {
-    /// Its key.
+    /// Key of the option.
     pub key: &'static str,
-    /// What was given and what is expected.
+    /// The value that was given, and what is expected.
     pub what: String,
 }
 
@@ -207,45 +208,47 @@ fn refuse_feature<T>(name: &str, what: &str) -> Result<T, OptionError> {
     fault("features", format!("{name}: {what}"))
 }
 
-/// Names of a feature's counters with the feature in front.
+/// Returns the names of a feature's counters with the feature in front.
 fn names(feature: &'static str, counters: &'static [&'static str]) -> impl Iterator<Item = String> {
     counters.iter().map(move |counter| format!("{feature}.{counter}"))
 }
 
-/// What options are relative to in one network.
+/// Properties of one network to which options are relative.
 #[derive(Clone, Copy)]
 pub struct Ground<'a> {
     /// Bandwidth-delay product between the farthest hosts, in full packets, rounded up.
     pub bdp_packets: u64,
-    /// The same in bytes, not rounded; asked for only where options are counted in it.
+    /// Returns the bandwidth-delay product in bytes, not rounded. It is called only if an option is
+    /// given in such products.
     pub bdp_bytes: &'a dyn Fn() -> f64,
     /// Bytes of a full packet on the wire.
     pub packet: u32,
-    /// Bytes that trimming leaves of it.
+    /// Bytes that trimming leaves of a full packet.
     pub trimmed: u32,
-    /// Shortest data queue, in packets.
+    /// Minimum length of a data queue, in packets.
     pub least: u64,
     /// Rate of the slowest host link.
     pub line: Rate,
-    /// Unloaded round trip between the farthest hosts, as their congestion control is told.
+    /// Unloaded round trip between the farthest hosts, as their congestion control assumes it.
     pub rtt: Span,
-    /// By how much the clocks of hosts are ahead of the network's.
+    /// Time by which the clocks of hosts are ahead of the network's.
     pub ahead: Span,
-    /// What rates and times of the options are multiplied by: of a network in slow motion.
+    /// Factor of all rates in the options; below 1 for a network in slow motion.
     pub rates: f64,
-    /// .. and times.
+    /// Factor of all times in the options.
     pub times: f64,
-    /// From a failure to routing's knowing it, before that, unless told.
+    /// Default time from a failure until routing knows of it, in microseconds, before scaling.
     pub reroute_us: f64,
     /// Seed of marking, hashing and adaptive routing.
     pub seed: u64,
 }
 
 impl NetworkOptions {
-    /// Whether all is in range and goes together, as far as that can be said without a network.
+    /// Checks that all options are in range and compatible, as far as that can be decided without a
+    /// network.
     ///
     /// # Errors
-    /// The first key that is not, and what is expected.
+    /// Returns the first key that is not, and what is expected.
     pub fn check(&self) -> Result<(), OptionError> {
         if self.lossless && self.trimming == Some(true) {
             return fault("trimming", "expected `trimming` or `lossless`, not both");
@@ -269,7 +272,8 @@ impl NetworkOptions {
             (Some(Marks(shares)), None) => thresholds("ecn", shares, "shares of the queue")?,
             (None, Some(Marks(products))) => {
                 thresholds("ecn_bdp", products, "bandwidth-delay products")?;
-                // More than a queue is never marked; without a length, queues are a product at least.
+                // A threshold above the queue length has no effect, so it is refused. Without a
+                // given length, queues are at least one product.
                 let most = self.queue_bdp.unwrap_or(1.0);
                 if self.queue.is_none() && products.iter().any(|n| *n > most) {
                     let what = format!("{products:?}, expected at most the queue, {most}");
@@ -295,22 +299,24 @@ impl NetworkOptions {
         resolved.or_else(|what| fault("features", what))
     }
 
-    /// Whether switches trim.
+    /// Returns whether switches trim.
     #[must_use]
     pub fn trims(&self) -> bool {
         self.trimming.unwrap_or(!self.lossless)
     }
 
-    /// The rate of network cards that are slower than their links of `line`, times `scale`.
+    /// Returns the rate of network cards, times `scale`, if they are slower than their links of
+    /// rate `line`.
     #[must_use]
     pub fn card(&self, line: Rate, scale: f64) -> Option<Rate> {
         self.nic_gbps.map(|gbps| Rate((gbps * 1e9 * scale) as u64)).filter(|rate| *rate < line)
     }
 
-    /// What comes of it.
+    /// Computes the configuration that follows from these options in a network with the properties
+    /// `ground`.
     ///
     /// # Errors
-    /// The key that is impossible there, and what is expected.
+    /// Returns the key that is impossible there, and what is expected.
     pub fn settle(&self, ground: &Ground<'_>) -> Result<NetworkConfig, OptionError> {
         self.check()?;
         let packet = u64::from(ground.packet);
@@ -327,8 +333,8 @@ impl NetworkOptions {
         config.set_queue(config.queue.max(ground.least * packet));
         let shares = self.shares(queue, ground.bdp_bytes)?;
         (config.ecn_min, config.ecn_max) = shares.map_or((u64::MAX, u64::MAX), |(low, high)| {
-            // Shares are of a bandwidth-delay product, in whole packets, unless the queue was given
-            // (uet-htsim main_uec.cpp: `ceil(bdp_pkt * 0.2)`).
+            // Shares refer to a bandwidth-delay product, in whole packets, unless the queue was
+            // given (uet-htsim main_uec.cpp: `ceil(bdp_pkt * 0.2)`).
             let packets = if queue.is_some() { config.queue / packet } else { ground.bdp_packets };
             let share = |share: f64| (packets as f64 * share).ceil() as u64 * packet;
             (share(low), share(high))
@@ -355,7 +361,8 @@ impl NetworkOptions {
         Ok(config)
     }
 
-    /// Marking thresholds as shares of the queue, if that was given, else of a bandwidth-delay product.
+    /// Returns the marking thresholds as shares of the queue, if that was given, else of a
+    /// bandwidth-delay product.
     fn shares(
         &self,
         queue: Option<u64>,
@@ -384,7 +391,7 @@ impl NetworkOptions {
     }
 }
 
-/// Whether these are two thresholds in order, or none.
+/// Checks that `numbers` are two thresholds in order, or none.
 fn thresholds(key: &'static str, numbers: &[f64], of: &str) -> Result<(), OptionError> {
     match *numbers {
         [] => Ok(()),
@@ -399,38 +406,42 @@ fn thresholds(key: &'static str, numbers: &[f64], of: &str) -> Result<(), Option
     }
 }
 
-/// What all queues of a network are like.
+/// Configuration of all ports and switches of a network.
 #[derive(Clone, Debug)]
 pub struct NetworkConfig {
-    /// What was asked for, with what followed from it.
+    /// The options that were given, completed by the values that follow from them.
     pub options: NetworkOptions,
-    /// Rate of network cards slower than their links.
+    /// Rate of the network cards, if they are slower than their links.
     pub nic: Option<Rate>,
     /// Data queue of a port, bytes, whatever its rate; the packet being sent counts.
     pub queue: u64,
-    /// Control queue of a port, bytes. htsim: twice the data queue.
+    /// Control queue of a port, bytes; twice the data queue, as in htsim.
     pub control_queue: u64,
-    /// A port marks when the data queue left behind a departing packet exceeds this many bytes:
-    /// with a probability that rises from 0 ..
+    /// Lower marking threshold in bytes. A port marks a departing packet, with a probability that
+    /// rises from 0, when the data queue it leaves behind exceeds this.
     pub ecn_min: u64,
-    /// .. to 1 at this many. Both `u64::MAX`: no marks.
+    /// Upper marking threshold in bytes, at which the probability is 1. If both thresholds are
+    /// `u64::MAX`, nothing is marked.
     pub ecn_max: u64,
-    /// Trim packets that find the queue full to this many bytes on the wire; `None` drops them.
+    /// Switches trim packets that find the queue full to this many bytes on the wire; `None` drops
+    /// them.
     pub trim: Option<u32>,
-    /// Pause upstream instead of dropping (IEEE 802.1Qbb): data queues are then unlimited, and a
-    /// switch pauses an input that owns more than `xoff` of its bytes until it owns less than `xon`.
+    /// Pauses the upstream sender instead of dropping (IEEE 802.1Qbb). Data queues are then
+    /// unlimited, and a switch pauses an input that owns more than `xoff` of its bytes until it
+    /// owns less than `xon`.
     pub lossless: Option<Lossless>,
     /// Features of the switches, in the order in which their programs see a packet.
     pub features: Vec<Arc<dyn NetworkFeature>>,
-    /// After a link or switch failed, routing avoids it this much later.
+    /// Delay from the failure of a link or switch until routing avoids it.
     pub reroute: Picos,
     /// Seed of marking, hashing and adaptive routing.
     pub seed: u64,
 }
 
 impl NetworkConfig {
-    /// The defaults of the second SMaRTT paper for a bandwidth-delay product of `bdp` bytes: queues of
-    /// one bandwidth-delay product with trimming and of five without, marks from 20 % to 80 % of it.
+    /// Returns the defaults of the second SMaRTT paper for a bandwidth-delay product of `bdp`
+    /// bytes: queues of one bandwidth-delay product with trimming and of five without, and marks
+    /// from 20 % to 80 % of the queue.
     #[must_use]
     pub fn new(bdp: u64, trimming: bool, seed: u64) -> Self {
         let queue = if trimming { bdp } else { bdp * 5 };
@@ -449,7 +460,7 @@ impl NetworkConfig {
         }
     }
 
-    /// Data queues of so many bytes, and control queues in proportion.
+    /// Sets the length of data queues in bytes, and that of control queues in proportion.
     fn set_queue(&mut self, bytes: u64) {
         self.queue = bytes;
         self.control_queue = bytes.saturating_mul(2);
@@ -458,7 +469,7 @@ impl NetworkConfig {
     /// Adds a feature.
     ///
     /// # Errors
-    /// The features together need more counters or lanes than there are.
+    /// Returns an error if the features together need more counters or lanes than there are.
     pub fn add_feature(&mut self, feature: Arc<dyn NetworkFeature>) -> Result<(), OptionError> {
         let name = feature.name();
         self.features.push(feature);
@@ -479,7 +490,7 @@ impl NetworkConfig {
         Ok(())
     }
 
-    /// The programs of switch `switch`: telemetry and those of the features.
+    /// Returns the programs of switch `switch`: telemetry and those of the features.
     pub(super) fn programs(&self, switch: u32) -> Vec<FeatureProgram> {
         let telemetry = self.options.telemetry.then(|| FeatureProgram::alone(Box::new(Telemetry)));
         let mut programs: Vec<FeatureProgram> = telemetry.into_iter().collect();
@@ -493,20 +504,20 @@ impl NetworkConfig {
         programs
     }
 
-    /// Names of [`super::Totals::features`]: `deflection.packets`.
+    /// Returns the names of [`super::Totals::features`], such as `deflection.packets`.
     pub fn counter_names(&self) -> impl Iterator<Item = String> + '_ {
         let of = |feature: &'_ Arc<dyn NetworkFeature>| names(feature.name(), feature.counters());
         self.features.iter().flat_map(of)
     }
 
-    /// Names of the features' counters for each flow.
+    /// Returns the names of the features' counters for each flow.
     pub fn flow_counter_names(&self) -> impl Iterator<Item = String> + '_ {
         let of =
             |feature: &'_ Arc<dyn NetworkFeature>| names(feature.name(), feature.flow_counters());
         self.features.iter().flat_map(of)
     }
 
-    /// The support that the features together need from hosts.
+    /// Returns the support that the features together need from hosts.
     #[must_use]
     pub fn needs(&self) -> HostSupport {
         self.features.iter().map(|feature| feature.needs()).fold(
@@ -518,18 +529,19 @@ impl NetworkConfig {
         )
     }
 
-    /// The name of a feature that needs packets to name their message, if there is one.
+    /// Returns the name of a feature that needs packets to name their message, if there is one.
     #[must_use]
     pub fn message_feature(&self) -> Option<&'static str> {
         self.features.iter().find(|feature| feature.needs().messages).map(|feature| feature.name())
     }
 
-    /// Lanes of a link between switches.
+    /// Returns the number of lanes of a link between switches.
     pub(super) fn lanes(&self) -> u8 {
         self.features.iter().map(|feature| feature.lanes()).max().unwrap_or(1)
     }
 
-    /// The port of a switch to a link of `rate`; `last_hop` if it leads to a host.
+    /// Returns the configuration of a switch's port to a link of `rate`; `last_hop` is true if it
+    /// leads to a host.
     #[must_use]
     pub fn port(&self, rate: Rate, last_hop: bool) -> PortConfig {
         PortConfig {
@@ -546,7 +558,8 @@ impl NetworkConfig {
         }
     }
 
-    /// The port of a host, which does not overrun, mark or trim its own packets, to a link of `rate`.
+    /// Returns the configuration of a host's port to a link of `rate`. A host does not overrun,
+    /// mark or trim its own packets.
     #[must_use]
     pub fn card(&self, rate: Rate) -> PortConfig {
         PortConfig { rates: self.needs().rates, ..PortConfig::of_host(self.nic.unwrap_or(rate)) }
@@ -565,7 +578,8 @@ mod tests {
         network: NetworkArgs,
     }
 
-    /// Ten packets of 4096 bytes, or 40000 bytes, of bandwidth-delay product.
+    /// Returns a network of which the bandwidth-delay product is ten packets of 4096 bytes, or
+    /// 40000 bytes.
     fn ground() -> Ground<'static> {
         Ground {
             bdp_packets: 10,
@@ -588,7 +602,8 @@ mod tests {
         Line::try_parse_from(words).expect("options").network.options()
     }
 
-    /// Every key of a plan is an option, with its help, and the other way round; so a line means the same.
+    /// Checks that every key of a plan is an option with help, and every option a key, so that a
+    /// command line means the same as a plan.
     #[test]
     fn keys_and_options_are_one() {
         let keys = serde_json::to_value(NetworkOptions::default()).expect("a table");
@@ -623,23 +638,24 @@ mod tests {
         assert_eq!((default.queue, default.control_queue), (40_960, 81_920));
         assert_eq!((default.ecn_min, default.ecn_max), (2 * 4096, 8 * 4096));
         assert_eq!((default.trim, default.nic), (Some(64), None));
-        // 100 us in slow motion.
+        // The network runs ten times slower, so 100 us become 1000 us.
         assert_eq!(default.reroute, Picos::micros(1_000));
         let dropping = settled("--no-trim");
         assert_eq!((dropping.queue, dropping.ecn_max, dropping.trim), (5 * 40_960, 8 * 4096, None));
-        // Shares of a queue that is given; 25 packets of it are whole, a tenth of them begun.
+        // Shares of a queue that is given: it holds 25 whole packets, and thresholds are rounded up
+        // to whole packets.
         let given = settled("--queue 102500 --ecn 0.1,1");
         assert_eq!((given.ecn_min, given.ecn_max), (3 * 4096, 25 * 4096));
         let products = settled("--queue-bdp 2.5 --ecn-bdp 0.5,2 --nic 50");
         assert_eq!((products.queue, products.ecn_max), (100_000, 20 * 4096));
-        // 50 Gb/s in slow motion are 5, and the links have 100.
+        // A card of 50 Gb/s has 5 Gb/s in slow motion, and the links have 100 Gb/s.
         assert_eq!(products.nic, Some(Rate::gbps(5)));
         let unmarked = settled("--no-ecn");
         assert_eq!((unmarked.ecn_min, unmarked.ecn_max), (u64::MAX, u64::MAX));
         let lossless = settled("--lossless").lossless.expect("thresholds");
         assert_eq!(lossless.xoff, 5 * 40_960 / 2);
         assert_eq!(lossless.xon, lossless.xoff - 2 * 4096);
-        // What a status shows.
+        // The text is the one that an emulator's status shows.
         let text = settled("--adaptive --queue 30KB").options.to_string();
         assert!(text.contains("adaptive true") && text.contains("trimming true"), "{text}");
         let short = of_line("").settle(&Ground { least: 80, ..ground() }).expect("a queue");
@@ -673,7 +689,7 @@ mod tests {
         }
     }
 
-    /// A feature that only needs things.
+    /// A feature that does nothing but need counters and lanes.
     #[derive(Debug)]
     struct Greedy {
         lanes: u8,

@@ -1,5 +1,6 @@
-//! The network that both drivers step: its ports and switches, the packets on their way, and what happens
-//! when. Whoever steps it says how far time went; nothing here knows whether that time is virtual.
+//! The network that both drivers step: its ports and switches, the packets in flight, and its event
+//! queue. The driver decides how far time advances; the network does not know whether that time is
+//! virtual.
 
 use super::flight::{Flights, NO_ROUTE};
 use super::header::PacketHeader;
@@ -21,26 +22,26 @@ mod transfer;
 use transfer::TransferKind;
 pub use transfer::{Border, Transfer};
 
-/// What hangs on a network, as far as the network has to know.
+/// The hosts of a network, as far as the network has to know them.
 pub trait Ends {
-    /// Packet `to`, a new one, carries what `from` does.
+    /// Gives the new packet `to` the contents of packet `from`.
     fn copy(&mut self, from: u32, to: u32);
 
-    /// Prefetches the memory that `event` needs, so that the processor waits for many reads at once. The value means nothing, and
-    /// nothing may depend on it.
+    /// Prefetches the memory that `event` needs, so that the processor waits for many reads at
+    /// once. The returned value has no meaning, and nothing may depend on it.
     fn prefetch(&self, event: UpcomingEvent) -> u64 {
         let _ = event;
         0
     }
 
-    /// Prefetches the memory that is one pointer further.
+    /// Prefetches the memory that is one pointer further than what [`Ends::prefetch`] read.
     fn prefetch_next(&self, event: UpcomingEvent) -> u64 {
         let _ = event;
         0
     }
 }
 
-/// Packets carry nothing.
+/// Hosts whose packets have no contents.
 impl Ends for () {
     fn copy(&mut self, _from: u32, _to: u32) {}
 }
@@ -55,21 +56,22 @@ pub enum UpcomingEvent {
         /// The packet.
         packet: u32,
     },
-    /// What [`Network::call`] was given.
+    /// A call of the driver, with the value that [`Network::call`] was given.
     Call(u64),
 }
 
-/// What happened, and is not the network's own affair.
+/// An event that the driver must handle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// A packet is at its destination, or at whatever host its last link leads to: see [`Network::take`].
+    /// A packet is at its destination, or at whatever host its last link leads to; the driver must
+    /// call [`Network::take`].
     Arrived {
         /// The host.
         host: u32,
         /// The packet.
         packet: u32,
     },
-    /// A host was told to stop, and may send data again.
+    /// The link of a host was paused, and the host may send data again.
     Resumed {
         /// The host.
         host: u32,
@@ -78,8 +80,8 @@ pub enum Step {
     Called(u64),
 }
 
-/// What an event is about, packed into 64 bits: eight of kind, 24 of `a`, 32 of `b`. The driver's own have
-/// the first bit set.
+/// An event, packed into 64 bits: eight of kind, 24 of `a`, 32 of `b`. The first bit is set in the
+/// driver's own events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Event {
     /// Packet `b` is at switch `a`.
@@ -88,19 +90,20 @@ enum Event {
     AtHost { host: u32, packet: u32 },
     /// The wire of port `a` is free.
     Free { port: u32 },
-    /// Packet `b` is handed to port `a` by its host.
+    /// The host hands packet `b` to port `a`.
     Enter { port: u32, packet: u32 },
-    /// Port `a` must stop data (the first bit of `b` is 1) of a lane (the others), or may go on with it.
+    /// Port `a` must stop (the lowest bit of `b` is 1) or may resume the data of a lane (the other
+    /// bits of `b`).
     Pause { port: u32, lane: u8, stop: bool },
-    /// Routing learns what is up.
+    /// Routing learns which links are up.
     Reroute,
-    /// A timer of the program of switch `a`.
+    /// A timer of the program of switch `a` expires.
     Timer { switch: u32 },
-    /// The driver's.
+    /// An event of the driver.
     Call(u64),
 }
 
-/// The driver's events.
+/// Bit that marks the driver's events.
 const CALL: u64 = 1 << 63;
 
 impl Event {
@@ -140,32 +143,32 @@ pub struct Network {
     wheel: Wheel,
     switches: Switches<u32>,
     flights: Flights,
-    /// Of switches; most networks have none.
+    /// Programs of switches; most networks have none.
     programs: Option<Box<Programs>>,
     /// The port by which each host sends.
     host_ports: Vec<u32>,
-    /// Events until the next look ahead, more or less.
+    /// Number of events until the next prefetch, approximately.
     seen: usize,
-    /// For [`Network::prefetch`].
+    /// Scratch list of [`Network::prefetch`].
     ahead: Vec<u32>,
     reroute_armed: bool,
     events: u64,
     totals: Totals,
-    /// For other parts, in the order in which it left.
+    /// Transfers to other parts of the network, in the order in which they left.
     transfers: Vec<Transfer>,
-    /// What happens in all parts alike is counted by another.
+    /// Whether another part counts the events that happen in all parts alike.
     silent: bool,
 }
 
-/// Most ports that fit into an event.
+/// Upper limit of the number of ports and of hosts: an event has 24 bits for them.
 const MOST_PORTS: u32 = 1 << 24;
 
 impl Network {
-    /// A network at rest, or a share of one, at time zero; `tick` is about how long it takes for a few things to happen. The
-    /// topology must have passed [`Topology::check`].
+    /// Creates a network, or a share of one, at time zero. `tick` is approximately the time in
+    /// which a few events happen. The topology must have passed [`Topology::check`].
     ///
     /// # Errors
-    /// It has more hosts or links than are possible.
+    /// Returns an error if the topology has more hosts or links than are possible.
     pub fn new(
         topology: Topology,
         config: NetworkConfig,
@@ -206,7 +209,8 @@ impl Network {
         Ok(network)
     }
 
-    /// Gives each switch its program, instead of what the configuration says; before the first packet.
+    /// Gives each switch its program, instead of those of the configuration. Call this before the
+    /// first packet.
     pub fn program(&mut self, program: impl Fn(u32) -> Option<Box<dyn SwitchProgram>>) {
         self.load(|switch| program(switch).map(FeatureProgram::alone).into_iter().collect());
     }
@@ -219,77 +223,79 @@ impl Network {
         }
     }
 
-    /// The options of a packet with what switch programs wrote, until it was taken and the next one made; `None` if no
-    /// switch runs a program.
+    /// Returns the options of a packet with the records of switch programs; `None` if no switch
+    /// runs a program. They stay valid until the packet was taken and the next one made.
     #[must_use]
     pub fn options(&self, packet: u32) -> Option<&PacketOptions> {
         self.programs.as_ref().map(|programs| programs.options(packet))
     }
 
-    /// When the last event was, or how far it was at [rest](Network::rest).
+    /// Returns the time of the last event, or the time given to [`Network::rest`].
     #[must_use]
     pub const fn now(&self) -> Picos {
         self.now
     }
 
-    /// Events so far.
+    /// Returns the number of events so far.
     #[must_use]
     pub const fn events(&self) -> u64 {
         self.events
     }
 
-    /// Whether nothing will ever happen again by itself.
+    /// Returns whether the event queue is empty, so that nothing will happen without the driver.
     #[must_use]
     pub const fn is_idle(&self) -> bool {
         self.wheel.len() == 0
     }
 
-    /// When something happens next.
+    /// Returns the time of the next event.
     #[must_use]
     pub fn next_event(&self) -> Option<Picos> {
         self.wheel.next_time()
     }
 
-    /// Ports, routes and queues, to look at.
+    /// Returns the ports, routes and queues.
     #[must_use]
     pub const fn switches(&self) -> &Switches<u32> {
         &self.switches
     }
 
-    /// What was counted so far.
+    /// Returns the counters.
     #[must_use]
     pub const fn totals(&self) -> &Totals {
         &self.totals
     }
 
-    /// Packets on their way.
+    /// Returns the number of packets in flight.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.flights.len()
     }
 
-    /// .. to look at.
+    /// Returns the packets in flight.
     #[must_use]
     pub const fn flights(&self) -> &Flights {
         &self.flights
     }
 
-    /// The port by which `host` sends.
+    /// Returns the port by which `host` sends.
     ///
     /// # Panics
-    /// When there is no such host.
+    /// Panics if there is no such host.
     #[must_use]
     pub fn host_port(&self, host: u32) -> u32 {
         self.host_ports[host as usize]
     }
 
-    /// Has [`Step::Called`] come at `at`, or now if that is over, with the low 63 bits of `what`, when it is its turn.
+    /// Schedules a [`Step::Called`] at `at`, or now if that time has passed, with the low 63 bits
+    /// of `what`. `turn` orders it among events of the same time.
     pub fn call(&mut self, at: Picos, what: u64, turn: Turn) {
         self.wheel.push(at.max(self.now), turn.0, Event::Call(what).pack());
     }
 
-    /// A packet is handed to the network card of `host` at `at`, or now if that is over, and waits there while
-    /// the wire is taken. Switch programs read its `options`. The packet's number.
+    /// Hands a packet to the network card of `host` at `at`, or now if that time has passed. The
+    /// packet waits there while the wire is busy. Switch programs read its `options`. Returns the
+    /// packet's number.
     pub fn enter(
         &mut self,
         at: Picos,
@@ -303,8 +309,9 @@ impl Network {
         packet
     }
 
-    /// A packet leaves `host` now, for a driver that plays the network card itself and calls this when the wire is
-    /// free. Switch programs read its `options`. The packet's number, and when the wire will be free again.
+    /// Sends a packet from `host` now, for a driver that acts as the network card itself and calls
+    /// this when the wire is free. Switch programs read its `options`. Returns the packet's number,
+    /// and the time at which the wire will be free again.
     pub fn transmit(
         &mut self,
         host: u32,
@@ -335,15 +342,16 @@ impl Network {
         packet
     }
 
-    /// Takes a packet that arrived out of the network: its header, and the host that sent it. Its number is given to
-    /// another from now on; header and what it carries stay as they are until then.
+    /// Removes a packet that arrived from the network. Returns its header and the host that sent
+    /// it. The number becomes free for another packet; header and contents stay as they are until
+    /// that packet is made.
     pub fn take(&mut self, packet: u32) -> (&PacketHeader, u32) {
         self.flights.take(packet)
     }
 
-    /// Something fails, or works again, at `at`: now, or later than what happened last.
+    /// Applies a failure or a repair at `at`, which must not be earlier than the last event.
     pub fn fail(&mut self, at: Picos, failure: Failure) {
-        // The driver's event for it.
+        // The driver's event for it is counted by another part.
         self.events -= u64::from(self.silent);
         self.switches.fail(at.max(self.now), failure);
         if let Some(at) = self.switches.poll_reroute()
@@ -354,13 +362,14 @@ impl Network {
         }
     }
 
-    /// Time passed up to `until`, in which nothing is left to happen: [`Network::step`] said so.
+    /// Advances the time to `until`, after [`Network::step`] reported that nothing is left to
+    /// happen before.
     pub fn rest(&mut self, until: Picos) {
         self.now = self.now.max(until);
     }
 
-    /// Lets happen what happens up to and at `until`, and returns when that concerns the driver; `None` when all
-    /// is done.
+    /// Processes events up to and including `until`, and returns at the first that concerns the
+    /// driver; `None` when all are done.
     #[inline]
     pub fn step(&mut self, until: Picos, ends: &mut impl Ends) -> Option<Step> {
         loop {
@@ -410,7 +419,7 @@ impl Network {
         }
     }
 
-    /// An event at a port.
+    /// Schedules an event at a port.
     #[inline]
     fn push(&mut self, at: Picos, what: Event, port: u32) {
         let at = at.max(self.now);
@@ -423,9 +432,10 @@ impl Network {
         self.wheel.push(at, Turn::at_port(kind, port, at).0, what.pack());
     }
 
-    /// Prefetches the memory that upcoming events need, one level of pointers after the other, so that the
-    /// processor waits for all reads at once and not for each by itself: in a large network little of
-    /// this memory is in the cache. But for the routes of packets, nothing depends on what is read.
+    /// Prefetches the memory that upcoming events need, one level of pointers after the other, so
+    /// that the processor waits for all reads at once and not for each by itself: in a large
+    /// network, little of this memory is in the cache. Except for the routes of packets, nothing
+    /// depends on the values read.
     fn prefetch(&mut self, ends: &impl Ends) {
         let mut sum = 0;
         for what in self.wheel.upcoming() {
@@ -461,7 +471,7 @@ impl Network {
         for &port in &self.ahead {
             sum ^= self.switches.port(port).free_at().0;
         }
-        // Of the ports that are busy, the queues; of those, the packet that leaves next.
+        // Next come the queues of the busy ports, then the packet that leaves each of them next.
         let (switches, now) = (&self.switches, self.now);
         self.ahead.retain(|&port| switches.port(port).free_at() >= now);
         for &port in &self.ahead {
@@ -478,7 +488,7 @@ impl Network {
         core::hint::black_box(sum);
     }
 
-    /// Whether something on its last link took the packet.
+    /// Returns whether the packet's last link lost it, and then removes the packet.
     fn is_lost(&mut self, packet: u32) -> bool {
         if self.switches.is_well() {
             return false;
@@ -505,7 +515,7 @@ impl Network {
         self.forward(switch, (route != NO_ROUTE).then_some(route), packet);
     }
 
-    /// A packet goes on, by `route` if that is known.
+    /// Forwards a packet at a switch, by `route` if that is known.
     #[inline]
     fn forward(&mut self, switch: u32, route: Option<u32>, packet: u32) {
         let flying = &mut self.flights.flying[packet as usize];
@@ -524,8 +534,9 @@ impl Network {
         self.pauses();
     }
 
-    /// The program of the switch says what becomes of a packet. Apart, as all that only networks with programs
-    /// do, so that the route of a packet through the others stays in one piece.
+    /// Asks the programs of the switch what becomes of a packet. This code is separate, like all
+    /// that only networks with programs run, so that the route of a packet through other networks
+    /// stays in one piece.
     #[cold]
     #[inline(never)]
     fn ask(&mut self, switch: u32, packet: u32, ends: &mut impl Ends) {
@@ -579,7 +590,8 @@ impl Network {
         }
     }
 
-    /// A program sends a packet on by one of its switch's ports.
+    /// Sends a packet on by the port that a program chose; drops it if that is not a port of the
+    /// switch.
     fn direct(&mut self, switch: u32, port: u32, packet: u32) {
         if self.switches.leads_from(port, switch) {
             self.forward(switch, Some(port), packet);
@@ -588,7 +600,7 @@ impl Network {
         }
     }
 
-    /// A packet that came into a switch goes nowhere.
+    /// Drops a packet that came into a switch.
     fn refuse(&mut self, packet: u32, why: Drop) {
         let ingress = lane::port(self.flights.flying[packet as usize].port);
         let why = self.switches.refuse(ingress, why);
@@ -600,7 +612,7 @@ impl Network {
         self.flights.free(packet);
     }
 
-    /// A timer of a switch's program.
+    /// Handles a timer event of a switch's program.
     fn timer(&mut self, switch: u32) {
         if let Some(programs) = &mut self.programs {
             programs.timer(&Place::new(self.now, switch, &self.switches));
@@ -608,7 +620,7 @@ impl Network {
         }
     }
 
-    /// If the program of a switch wants to be woken, an event comes for it.
+    /// Schedules a timer event if a program of the switch wants one.
     fn wake(&mut self, switch: u32) {
         let now = self.now;
         if let Some(at) = self.programs.as_mut().and_then(|all| all.arm(now, switch)) {
@@ -616,7 +628,7 @@ impl Network {
         }
     }
 
-    /// A packet is at its host's port.
+    /// Handles a packet that reached its host's port.
     fn entered(&mut self, port: u32, packet: u32) {
         let header = &mut self.flights.flying[packet as usize].header;
         match self.switches.enter(self.now, port, packet, header) {
@@ -626,7 +638,7 @@ impl Network {
         }
     }
 
-    /// A packet left by `port`.
+    /// Handles a packet that left by `port`.
     #[inline]
     fn left(&mut self, port: u32, departure: &Departure<u32>) {
         self.flights.flying[departure.item as usize].port = port;
@@ -636,7 +648,7 @@ impl Network {
         self.arrive(port, departure.item, departure.arrives);
     }
 
-    /// The program of a switch hears that a packet leaves by `port`.
+    /// Notifies the programs of a switch that a packet leaves by `port`.
     #[cold]
     #[inline(never)]
     fn tell(&mut self, port: u32, packet: u32) {
@@ -655,7 +667,7 @@ impl Network {
             Node::Switch(_) if self.switches.port(port).leads_elsewhere() => {
                 self.transfers.push(Transfer { at, port, what: TransferKind::Packet(packet) });
             }
-            // The other direction of a link is the port beside it.
+            // The other direction of a link is the port with the neighbouring number.
             Node::Switch(switch) => self.push(at, Event::AtSwitch { switch, packet }, port ^ 1),
             Node::Host(host) => {
                 self.wheel.push(
@@ -667,7 +679,7 @@ impl Network {
         }
     }
 
-    /// A packet is gone.
+    /// Counts a packet as lost for the reason `why`, and frees its number.
     pub fn lose(&mut self, packet: u32, why: Drop) {
         let totals = &mut self.totals;
         if self.flights.flying[packet as usize].is_data() {
@@ -683,7 +695,7 @@ impl Network {
         while let Some(Pause { port, lane, stop, delay }) = self.switches.poll_pause() {
             self.totals.pauses += u64::from(stop);
             let at = self.now + delay;
-            // Its sender is what the other direction leads to.
+            // The sender to pause is at the far end of the opposite direction.
             if self.switches.port(port ^ 1).leads_elsewhere() {
                 self.transfers.push(Transfer {
                     at,
@@ -696,7 +708,7 @@ impl Network {
         }
     }
 
-    /// If something waits at `port`, an event comes for it.
+    /// Schedules an event at `port` if a packet waits there.
     #[inline]
     fn arm(&mut self, port: u32) {
         if let Some(at) = self.switches.arm(port) {
@@ -720,7 +732,7 @@ impl Network {
         self.events -= u64::from(self.silent);
         self.reroute_armed = false;
         match self.switches.poll_reroute() {
-            // Another change put it off.
+            // A later change postponed it.
             Some(at) if at > self.now => {
                 self.reroute_armed = true;
                 self.wheel.push(at, Turn::REROUTE.0, Event::Reroute.pack());

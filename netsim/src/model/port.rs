@@ -1,5 +1,6 @@
-//! One output port: a data queue, a control queue that comes first or has a weight, where there are rate packets a queue for
-//! them before both, and the wire behind them.
+//! An output port: a data queue, a control queue, and the wire behind them. The port serves the
+//! control queue first, or by weights ([`super::NetworkOptions::weights`]). Where rate packets are
+//! enabled, they have a queue that is served before both.
 
 use super::config::Weights;
 use super::header::{Class, PacketHeader};
@@ -8,14 +9,14 @@ use super::queue::{Entry, Queue, Queues};
 use crate::Picos;
 use squall_base::{Rate, Rng};
 
-/// What a port is like.
+/// Configuration of an output port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PortConfig {
     /// Rate of the link.
     pub rate: Rate,
-    /// Data bytes it holds, the packet being sent included.
+    /// Capacity of the data queue in bytes; the packet being sent counts.
     pub queue: u64,
-    /// Control bytes it holds.
+    /// Capacity of the control queue in bytes.
     pub control_queue: u64,
     /// See [`super::NetworkConfig::ecn_min`].
     pub ecn_min: u64,
@@ -23,18 +24,19 @@ pub struct PortConfig {
     pub ecn_max: u64,
     /// See [`super::NetworkConfig::trim`].
     pub trim: Option<u32>,
-    /// It leads to a host.
+    /// Whether the link leads to a host.
     pub last_hop: bool,
     /// See [`super::NetworkOptions::weights`].
     pub weights: Option<Weights>,
-    /// Rate packets have a queue of their own: see [`super::HostSupport::rates`].
+    /// Whether rate packets have a queue of their own: see [`super::HostSupport::rates`].
     pub rates: bool,
-    /// Lanes of its data, one at least.
+    /// Number of data lanes, at least one.
     pub lanes: u8,
 }
 
 impl PortConfig {
-    /// The port of a host: it takes everything, and neither marks nor trims.
+    /// Returns the configuration of a host's port: it accepts every packet, and neither marks nor
+    /// trims.
     #[must_use]
     pub const fn of_host(rate: Rate) -> Self {
         Self {
@@ -51,7 +53,7 @@ impl PortConfig {
         }
     }
 
-    /// Another rate, queue and thresholds in proportion.
+    /// Sets another rate, and scales queue capacities and marking thresholds in proportion.
     pub fn degrade(&mut self, rate: Rate) {
         let before = u128::from(self.rate.0.max(1));
         let scale = |bytes: u64| match bytes {
@@ -68,7 +70,7 @@ impl PortConfig {
     }
 }
 
-/// Why a packet is gone.
+/// Reason why a packet was lost.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Drop {
     /// The data queue was full, and the port does not trim.
@@ -77,50 +79,51 @@ pub enum Drop {
     ControlFull,
     /// The link or switch was down.
     Down,
-    /// The link swallows packets without anybody noticing.
+    /// The link discards packets without any indication (a black hole).
     BlackHole,
     /// A bit error.
     Corrupt,
-    /// The switch's program wanted it so.
+    /// A program of the switch dropped it.
     Program,
     /// There is no route to the destination.
     NoRoute,
-    /// The host has no room for it.
+    /// The receive buffer of the host was full.
     HostFull,
 }
 
 /// Outcome of offering a packet to a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EnqueueOutcome {
-    /// It waits.
+    /// The packet waits.
     Queued,
-    /// It waits, without its payload; its header was changed.
+    /// The packet waits without its payload; the port changed its header.
     Trimmed,
-    /// It is gone.
+    /// The port dropped the packet.
     Dropped(Drop),
 }
 
-/// A packet that leaves a port.
+/// A packet that leaves a port, and its timing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Departure<T> {
-    /// Which.
+    /// The packet.
     pub item: T,
-    /// Mark it Congestion Experienced.
+    /// Whether the caller must mark the packet Congestion Experienced.
     pub mark: bool,
     /// Bytes on the wire.
     pub bytes: u32,
-    /// When its last bit left, and the next packet may go.
+    /// Time at which the last bit has left, and the next packet may be sent.
     pub free_at: Picos,
-    /// When it is at the other end: its last bit arrived and, if that is a switch, the switch's latency
-    /// has passed. A [`Port`] outside of a [`super::Network`] has no link behind it: then `free_at`.
+    /// Time at which the packet is at the other end: its last bit has arrived and, if a switch is
+    /// there, the latency of the switch has passed. A [`Port`] outside of a [`super::Network`] has
+    /// no link behind it: the value is then `free_at`.
     pub arrives: Picos,
-    /// It is of [`Class::Data`].
+    /// Whether the packet is of [`Class::Data`].
     pub data: bool,
-    /// The port it came in by, as told to [`Port::enqueue`].
+    /// The ingress port of the packet, as given to [`Port::enqueue`].
     pub(super) ingress: u32,
 }
 
-/// What a port counted.
+/// Counters of a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PortCounters {
     /// Packets sent, of either class.
@@ -133,14 +136,14 @@ pub struct PortCounters {
     pub trimmed: u64,
     /// Packets dropped here, or lost on the link behind.
     pub dropped: u64,
-    /// Most data bytes that ever waited.
+    /// Largest length of the data queue so far, in bytes.
     pub max_queue: u64,
-    /// Times it was paused.
+    /// Number of times that a lane of the port was paused.
     pub pauses: u64,
 }
 
 impl PortCounters {
-    /// What two parts of a network counted of one port.
+    /// Adds up what two parts of a network counted at one port.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -155,59 +158,60 @@ impl PortCounters {
     }
 }
 
-/// Marks in [`Port::to`] what is of another part of the network.
+/// Bit of [`Port::to`] which marks a node that belongs to another part of the network.
 pub(super) const ELSEWHERE: u32 = 1 << 30;
 
-/// An output port. What an idle port needs is in one cache line, what one needs at which packets wait in
-/// the next; the rest is behind a pointer, and the packets that wait are in [`Queues`].
+/// An output port. The fields that an idle port needs are in one cache line, and those that a port
+/// with waiting packets needs are in the next. The rest is behind a pointer, and the waiting
+/// packets are in [`Queues`].
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub struct Port {
-    /// Until when the wire is taken.
+    /// Time until which the wire is busy.
     free_at: Picos,
-    /// Picoseconds a byte, times 2^16, rounded up.
+    /// Transmission time of a byte in picoseconds, times 2^16, rounded up.
     byte_time: u64,
-    /// Of the link and the switch behind.
+    /// Latency of the link and of the switch behind it.
     pub(super) latency: Picos,
     /// Bytes and packets sent.
     bytes: u64,
     packets: u64,
-    /// As configured.
+    /// Copy of [`PortConfig::ecn_min`].
     ecn_min: u64,
     /// Data bytes on the wire until `free_at`.
     sending: u32,
-    /// What is behind the link, as the network encodes it.
+    /// The node behind the link, as the network encodes it.
     pub(super) to: u32,
-    /// Packets that wait, of both classes.
+    /// Number of waiting packets of all classes.
     len: u32,
-    /// Data of some lane stays.
+    /// Whether some lane is paused.
     paused: bool,
-    /// The driver will come when the wire is free.
+    /// Whether the driver will serve this port when the wire is free.
     pub(super) armed: bool,
 
-    // Here the second line begins.
-    /// What waits.
+    // The second cache line begins here.
+    /// Waiting data packets.
     data: Queue,
     control: Queue,
-    /// Data bytes waiting.
+    /// Data bytes waiting, without the packet being sent.
     waiting: u64,
     control_waiting: u64,
-    /// As configured.
+    /// Copy of [`PortConfig::queue`].
     limit: u64,
-    /// Most data bytes that ever waited.
+    /// Largest length of the data queue so far, in bytes.
     max_queue: u64,
     order: Order,
-    /// How many packets of the turn are gone.
+    /// Number of packets of the current turn that have been sent.
     turn: u16,
     rare: Box<ColdState>,
 }
 
-/// Which queue is served first.
+/// Order in which a port serves its queues.
 #[derive(Clone, Copy, Debug)]
 enum Order {
     /// Control packets before data.
     Strict,
-    /// They take turns.
+    /// Control and data packets take turns by weight.
     Turns(Weights),
     /// Rate packets before all others, which are served in the order of [`PortConfig::weights`].
     RatesFirst,
@@ -223,27 +227,27 @@ impl Order {
     }
 }
 
-/// State that is seldom read, apart from what every packet needs.
+/// State that is seldom read, kept apart from what every packet needs.
 #[derive(Clone, Debug)]
 struct ColdState {
     config: PortConfig,
-    /// All but packets, bytes and the longest queue.
+    /// All counters except packets, bytes and the longest queue, which [`Port`] holds.
     counters: PortCounters,
-    /// Rate packets.
+    /// Waiting rate packets.
     rates: Queue,
-    /// The lanes whose data stays: a bit each.
+    /// The paused lanes, one bit each.
     stopped: u8,
 }
 
-/// Picoseconds a byte at `rate`, times 2^16, rounded up.
+/// Returns the transmission time of a byte at `rate` in picoseconds, times 2^16, rounded up.
 const fn byte_time(rate: Rate) -> u64 {
     let ps = (8_000_000_000_000u128 << 16).div_ceil(if rate.0 == 0 { 1 } else { rate.0 as u128 });
-    // At least 1 b/s: 2^59.
+    // The rate is at least 1 b/s, which gives 2^59, so the cast does not truncate.
     ps as u64
 }
 
 impl Port {
-    /// An idle, empty port.
+    /// Creates an idle, empty port.
     #[must_use]
     pub fn new(config: PortConfig) -> Self {
         Self {
@@ -275,7 +279,7 @@ impl Port {
         }
     }
 
-    /// What it is like.
+    /// Returns the configuration of the port.
     #[must_use]
     pub fn config(&self) -> &PortConfig {
         &self.rare.config
@@ -289,13 +293,13 @@ impl Port {
         self.byte_time = byte_time(config.rate);
     }
 
-    /// Another rate, from the next packet on.
+    /// Sets another rate, from the next packet on.
     pub fn set_rate(&mut self, rate: Rate) {
         self.rare.config.rate = rate;
         self.byte_time = byte_time(rate);
     }
 
-    /// Stops data of a lane (`true`) or lets it go on. Control packets are not concerned.
+    /// Stops data of a lane (`true`) or resumes it (`false`). Control packets are not affected.
     pub fn pause(&mut self, lane: u8, pause: bool) {
         let ColdState { stopped, counters, .. } = &mut *self.rare;
         let bit = 1 << lane;
@@ -304,61 +308,62 @@ impl Port {
         self.paused = *stopped != 0;
     }
 
-    /// Whether what came and leaves by `ingress` may not leave.
+    /// Returns whether a packet that came in by `ingress` must stay because its egress lane is
+    /// paused.
     #[cold]
     fn stops(&self, ingress: u32) -> bool {
         self.rare.stopped >> lane::leaves(ingress) & 1 != 0
     }
 
-    /// Whether data of a lane is stopped.
+    /// Returns whether data of any lane is stopped.
     #[must_use]
     pub const fn is_paused(&self) -> bool {
         self.paused
     }
 
-    /// Data bytes that wait or are being sent at `now`.
+    /// Returns the data bytes that wait or are being sent at `now`.
     #[must_use]
     pub const fn queued(&self, now: Picos) -> u64 {
         self.waiting() + if now.0 < self.free_at.0 { self.sending as u64 } else { 0 }
     }
 
-    /// Data bytes that wait, without those being sent.
+    /// Returns the data bytes that wait, without those being sent.
     pub(super) const fn waiting(&self) -> u64 {
         self.waiting
     }
 
-    /// Whether nothing waits.
+    /// Returns whether no packet waits.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Packets that wait, of both classes.
+    /// Returns the number of waiting packets of all classes.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// Until when the wire is taken.
+    /// Returns the time until which the wire is busy.
     #[must_use]
     pub const fn free_at(&self) -> Picos {
         self.free_at
     }
 
-    /// Whether [`Port::depart`] would give a packet at `now`.
+    /// Returns whether [`Port::depart`] would return a packet at `now`.
     #[must_use]
     pub fn ready<T: Copy>(&self, queues: &Queues<T>, now: Picos) -> bool {
         self.free_at <= now && self.sendable(queues)
     }
 
-    /// Whether anything waits that may go once the wire is free.
+    /// Returns whether a packet waits that may leave once the wire is free.
     #[must_use]
     #[inline]
     pub fn sendable<T: Copy>(&self, queues: &Queues<T>) -> bool {
         self.len > 0 && (!self.paused || self.sendable_paused(queues))
     }
 
-    /// The same while some lane is stopped.
+    /// Returns the result of [`Port::sendable`] while some lane is stopped.
     #[cold]
     #[inline(never)]
     fn sendable_paused<T: Copy>(&self, queues: &Queues<T>) -> bool {
@@ -368,7 +373,7 @@ impl Port {
                 && queues.any(self.data, |entry| !self.stops(entry.ingress))
     }
 
-    /// What it counted.
+    /// Returns the counters of the port.
     #[must_use]
     pub fn counters(&self) -> PortCounters {
         let Self { packets, bytes, max_queue, .. } = *self;
@@ -379,20 +384,20 @@ impl Port {
         self.rare.counters.dropped += 1;
     }
 
-    /// Whether what is behind the link is of another part of the network.
+    /// Returns whether the node behind the link belongs to another part of the network.
     pub(super) const fn leads_elsewhere(&self) -> bool {
         self.to & ELSEWHERE != 0
     }
 
-    /// How long `bytes` take.
+    /// Returns how long the transmission of `bytes` bytes takes.
     #[must_use]
     pub fn transmit_time(&self, bytes: u32) -> Picos {
-        // 64 KiB at 1 Mb/s are 2^55 scaled; what is slower or larger saturates.
+        // The scaled time of 64 KiB at 1 Mb/s is 2^55; slower rates and larger packets saturate.
         Picos(self.byte_time.saturating_mul(u64::from(bytes)).saturating_add(0xffff) >> 16)
     }
 
-    /// Offers a packet at `now` that came in by port `ingress` (`u32::MAX`: from this host). It waits in
-    /// `queues`, always the same for a port.
+    /// Offers a packet at `now` that came in by port `ingress` (`u32::MAX`: from this host). The
+    /// packet waits in `queues`, which must always be the same object for a port.
     pub fn enqueue<T: Copy>(
         &mut self,
         queues: &mut Queues<T>,
@@ -432,7 +437,8 @@ impl Port {
         verdict
     }
 
-    /// Cuts off the payload of a packet that will leave here; false if the port does not do that.
+    /// Cuts off the payload of a packet that will leave by this port. Returns false if the port
+    /// does not trim.
     pub(super) fn trim(&mut self, header: &mut PacketHeader) -> bool {
         let ColdState { config, counters, .. } = &mut *self.rare;
         let Some(rest) = config.trim else { return false };
@@ -444,8 +450,8 @@ impl Port {
         true
     }
 
-    /// Sends a packet at once, if the port is idle and empty at `now`: the same as [`Port::enqueue`]
-    /// and [`Port::depart`].
+    /// Sends a packet at once if the port is idle and empty at `now`. The result is that of
+    /// [`Port::enqueue`] followed by [`Port::depart`]. Returns `None` if the packet must be queued.
     pub fn pass<T: Copy>(
         &mut self,
         now: Picos,
@@ -461,8 +467,9 @@ impl Port {
         Some(self.leave(now, Entry { item, bytes: header.bytes, ingress }, false, data))
     }
 
-    /// The next packet, if the wire is free at `now`: control before data, unless they have weights. Data is marked by the queue
-    /// it leaves behind (RED on the instantaneous length, at dequeue).
+    /// Returns the next packet if the wire is free at `now`: control before data, unless they have
+    /// weights. The data queue that a data packet leaves behind decides whether it is marked (RED
+    /// on the instantaneous length, at dequeue).
     pub fn depart<T: Copy>(
         &mut self,
         queues: &mut Queues<T>,
@@ -489,13 +496,13 @@ impl Port {
         Some(self.leave(now, entry, mark, data))
     }
 
-    /// The first data packet whose lane is not stopped.
+    /// Removes the first data packet whose lane is not stopped.
     #[inline]
     fn pop_data<T: Copy>(&mut self, queues: &mut Queues<T>) -> Option<Entry<T>> {
         if self.paused { self.pop_paused(queues) } else { queues.pop(&mut self.data) }
     }
 
-    /// The same while some lane is.
+    /// Removes the first data packet whose lane is not stopped, while some lane is.
     #[cold]
     #[inline(never)]
     fn pop_paused<T: Copy>(&mut self, queues: &mut Queues<T>) -> Option<Entry<T>> {
@@ -507,7 +514,7 @@ impl Port {
         queues.pop_first(&mut self.data, goes)
     }
 
-    /// The next control packet, unless it is the turn of data.
+    /// Removes the next rate or control packet, unless it is the turn of data.
     #[inline]
     fn pop_control<T: Copy>(&mut self, queues: &mut Queues<T>) -> Option<Entry<T>> {
         let turns = match self.order {
@@ -528,7 +535,7 @@ impl Port {
         Some(entry)
     }
 
-    /// Whether both classes wait and it is the turn of data.
+    /// Returns whether both classes wait and it is the turn of data, and advances the turn.
     #[inline]
     fn is_turn_of_data(&mut self, Weights(control, data): Weights) -> bool {
         if self.control.is_empty() || self.data.is_empty() || self.paused {
@@ -549,7 +556,7 @@ impl Port {
         Departure { item, mark, bytes, free_at, arrives, data, ingress }
     }
 
-    /// The packet that leaves next, if nothing of the other class comes before.
+    /// Returns the packet that leaves next, unless a packet of another class overtakes it.
     pub(super) fn front<T: Copy>(&self, queues: &Queues<T>) -> Option<T> {
         let express = match self.order {
             Order::RatesFirst => queues.front(self.rare.rates),
@@ -558,8 +565,9 @@ impl Port {
         express.or_else(|| queues.front(self.control)).or_else(|| queues.front(self.data))
     }
 
-    /// Sends `bytes` from outside the queues, for a driver that plays the network card itself and calls
-    /// this only when the wire is free; returns when it will be free again.
+    /// Sends `bytes` bytes that never were in the queues, for a driver that acts as the network
+    /// card itself and calls this only when the wire is free. Returns the time at which the wire
+    /// will be free again.
     pub fn transmit(&mut self, now: Picos, bytes: u32) -> Picos {
         self.sending = 0;
         self.free_at = now.max(self.free_at) + self.transmit_time(bytes);
@@ -568,7 +576,7 @@ impl Port {
         self.free_at
     }
 
-    /// Whether the queue left behind marks the departing packet.
+    /// Returns whether the queue left behind marks the departing packet.
     fn marks(&self, rng: &mut Rng) -> bool {
         let low = self.ecn_min;
         if self.waiting <= low {
@@ -579,7 +587,7 @@ impl Port {
             return true;
         }
         let share = u128::from(self.waiting - low) << 32;
-        // Below 2^32, since waiting < high.
+        // The quotient is below 2^32, since waiting < high.
         u128::from(rng.next_u32()) < share / u128::from(high - low)
     }
 }
@@ -588,7 +596,7 @@ impl Port {
 mod tests {
     use super::*;
 
-    /// The classes of the packets that leave a port where ten of each wait, `c` and `d`.
+    /// Returns the classes of the packets that leave a port where ten of each wait, as `c` and `d`.
     fn order(weights: Option<&str>, paused: bool) -> String {
         let weights = weights.map(|text| text.parse().expect("weights"));
         let mut port = Port::new(PortConfig { weights, ..PortConfig::of_host(Rate::gbps(100)) });
@@ -642,8 +650,8 @@ mod tests {
         }
     }
 
-    /// What a mark and a delay say of a queue that is draining (SMaRTT v2, Fig. 4): a mark tells what a packet leaves behind,
-    /// its delay what it found when it came.
+    /// Compares marks with delays while a queue drains (SMaRTT v2, Fig. 4): a mark depends on the
+    /// queue that the packet leaves behind, its delay on the queue that it found on arrival.
     #[test]
     fn after_an_incast_marks_end_with_the_queue_and_delays_with_its_last_packet() {
         let config = PortConfig {
@@ -677,7 +685,7 @@ mod tests {
     fn a_stopped_lane_lets_the_others_pass_in_order() {
         let config = PortConfig { lanes: 3, ..PortConfig::of_host(Rate::gbps(100)) };
         let (mut port, mut queues) = (Port::new(config), Queues::default());
-        // Who is first of a stopped lane does not leave an idle port, others do.
+        // A packet of a stopped lane does not leave an idle port; packets of other lanes do.
         let header = PacketHeader { bytes: 1000, ..PacketHeader::default() };
         port.pause(2, true);
         assert_eq!(port.pass(Picos::ZERO, 99, &header, lane::ingress(7, 0, 2)), None);
@@ -710,10 +718,10 @@ mod tests {
     fn classes_take_turns_by_weight() {
         assert_eq!(order(None, false), "ccccccccccdddddddddd");
         assert_eq!(order(Some("1,1"), false), "cdcdcdcdcdcdcdcdcdcd");
-        // When one class is out, the other has the wire to itself.
+        // When one class has no packet left, the other has the wire to itself.
         assert_eq!(order(Some("3,1"), false), "cccdcccdcccdcddddddd");
         assert_eq!(order(Some("1,4"), false), "cddddcddddcddccccccc");
-        // Data that may not go does not hold up the rest.
+        // Paused data does not delay control packets.
         assert_eq!(order(Some("1,1"), true), "cccccccccc");
         for nonsense in ["0,1", "1", "1,0", "x,1", "2000,1"] {
             assert!(nonsense.parse::<Weights>().is_err(), "{nonsense}");

@@ -17,35 +17,38 @@ use crate::Picos;
 use crate::topology::Node;
 use squall_base::Rate;
 
-/// What becomes of a packet that came in. Ports are those of [`crate::topology::Topology`].
+/// Decision of a program about a packet that came in. Ports are those of
+/// [`crate::topology::Topology`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// It goes on by this port, which must be one of the switch's; there is no route if `None`.
+    /// The packet leaves by this port, which must be one of the switch's; `None` means that there
+    /// is no route.
     Forward(Option<u32>),
-    /// It is dropped, and counted as such.
+    /// The packet is dropped and counted as such.
     Drop,
-    /// It goes on by this port without its payload, as where it met a full queue; where the network does not trim,
-    /// it is dropped.
+    /// The packet leaves by this port without its payload, as if it had met a full queue. Where the
+    /// network does not trim, it is dropped.
     Trim(u32),
-    /// It goes on by each of the ports that [`IncomingPacket::copies`] names, as copies of one another.
+    /// Copies of the packet leave by each of the ports in [`IncomingPacket::copies`].
     Replicate,
-    /// It was for the switch.
+    /// The packet was for the switch and ends there.
     Consume,
 }
 
-/// A packet at a switch.
+/// A packet at a switch, as a program sees it.
 #[derive(Debug)]
 pub struct Packet<'a> {
-    /// What switches read. A program may change all of it but, where the packet leaves, its length and class.
+    /// The header that switches read. A program may change every field; when the packet leaves,
+    /// however, it may not change length and class.
     pub header: &'a mut PacketHeader,
     /// The options of the packet, which programs read and write.
     pub options: &'a mut PacketOptions,
 }
 
-/// Where and when a program is called.
+/// Time and switch at which a program is called.
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'a> {
-    /// Now: one clock for all switches.
+    /// The current time; all switches have one clock.
     pub now: Picos,
     /// The switch.
     pub switch: u32,
@@ -53,19 +56,19 @@ pub struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    /// A place at switch `switch`.
+    /// Creates a place at switch `switch`.
     #[must_use]
     pub const fn new(now: Picos, switch: u32, switches: &'a Switches<u32>) -> Self {
         Self { now, switch, switches }
     }
 
-    /// The equally good ports towards a host.
+    /// Returns the ports of equally short routes towards a host.
     #[must_use]
     pub fn ports_to(&self, host: u32) -> &'a [u32] {
         self.switches.routes().ports(self.switch, host)
     }
 
-    /// The ports of the switch that lead to other switches.
+    /// Returns the ports of the switch that lead to other switches.
     pub fn network_ports(&self) -> impl Iterator<Item = u32> + use<'a> {
         let (switches, switch) = (self.switches, self.switch);
         (0..switches.len()).filter(move |&port| {
@@ -74,11 +77,12 @@ impl<'a> Place<'a> {
         })
     }
 
-    /// How many switches a packet comes to on its way to a host from here, this one included.
+    /// Returns the number of switches that a packet passes on its route from here to a host, this
+    /// one included.
     #[must_use]
     pub fn switches_to(&self, host: u32) -> u8 {
         let (mut at, mut count) = (self.switch, 1u8);
-        // Each is nearer than the one before.
+        // Each switch is nearer to the host than the one before, so the loop ends.
         while let Some(&port) = self.switches.routes().ports(at, host).first()
             && let Node::Switch(next) = self.switches.behind(port)
         {
@@ -87,7 +91,8 @@ impl<'a> Place<'a> {
         count
     }
 
-    /// Whether a port leads to a switch, as far as routing knows by a link that works, from which there is a route to a host.
+    /// Returns whether a port leads to a switch from which there is a route to a host, by a link
+    /// that routing believes to work.
     #[must_use]
     pub fn leads(&self, port: u32, host: u32) -> bool {
         match self.behind(port) {
@@ -99,7 +104,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Whether a port leads away from the hosts.
+    /// Returns whether a port leads to a higher tier, away from the hosts.
     #[must_use]
     pub fn goes_up(&self, port: u32) -> bool {
         let tier = |switch: u32| self.switches.topology().switches[switch as usize].tier;
@@ -109,31 +114,31 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// What is at this end of a port's link: the sender of what came in by it.
+    /// Returns the node at this end of a port's link: the sender of packets that came in by it.
     #[must_use]
     pub fn before(&self, port: u32) -> Node {
         self.switches.topology().from(port)
     }
 
-    /// What is at the other end of a port's link.
+    /// Returns the node at the other end of a port's link.
     #[must_use]
     pub fn behind(&self, port: u32) -> Node {
         self.switches.behind(port)
     }
 
-    /// Data bytes that wait at a port, without those on the wire.
+    /// Returns the data bytes that wait at a port, without those on the wire.
     #[must_use]
     pub fn waiting(&self, port: u32) -> u64 {
         self.switches.port(port).waiting()
     }
 
-    /// Bytes that left by a port since the beginning.
+    /// Returns the number of bytes that left by a port since the beginning.
     #[must_use]
     pub fn sent(&self, port: u32) -> u64 {
         self.switches.port(port).counters().bytes
     }
 
-    /// Rate of a port's link.
+    /// Returns the rate of a port's link.
     #[must_use]
     pub fn rate(&self, port: u32) -> Rate {
         self.switches.port(port).config().rate
@@ -143,45 +148,48 @@ impl<'a> Place<'a> {
 /// A packet that arrived at a switch, and the port that routing chose.
 #[derive(Debug)]
 pub struct IncomingPacket<'a> {
-    /// The port of the sender upstream that it left by.
+    /// The port of the upstream node by which the packet left.
     pub ingress: u32,
     /// The port by which it would leave, if there is a route.
     pub route: Option<u32>,
     /// The packet.
     pub packet: Packet<'a>,
-    /// Empty: for the ports of [`Verdict::Replicate`].
+    /// Empty on entry; the program adds the ports of [`Verdict::Replicate`].
     pub copies: &'a mut Vec<u32>,
-    /// Options that programs ignored because they made no sense; a program adds its own.
+    /// Number of options that programs ignored because they made no sense; a program adds its own.
     pub ignored: &'a mut u64,
     /// Counters of the program's feature, in the order of [`super::NetworkFeature::counters`]; a program adds its own.
     pub counters: &'a mut [u64],
 }
 
-/// What a switch does beyond queueing, marking and trimming. Nothing may be allocated a packet.
+/// A switch program: what the switch does beyond queueing, marking and trimming. An implementation
+/// must not allocate memory for each packet.
 pub trait SwitchProgram: fmt::Debug + Send {
-    /// A packet came in.
+    /// Handles a packet that came in, and returns what becomes of it.
     fn ingress(&mut self, place: &Place<'_>, incoming: &mut IncomingPacket<'_>) -> Verdict {
         let _ = place;
         Verdict::Forward(incoming.route)
     }
 
-    /// A packet leaves by `port`: its first bit is on the wire, and it waits no more.
+    /// Handles a packet that leaves by `port`: its first bit is on the wire, and it no longer waits
+    /// in the queue.
     fn dequeue(&mut self, place: &Place<'_>, port: u32, packet: &mut Packet<'_>) {
         let _ = (place, port, packet);
     }
 
-    /// The moment that [`SwitchProgram::poll_timeout`] named has come.
+    /// Handles the timer: the time that [`SwitchProgram::poll_timeout`] returned has come.
     fn timer(&mut self, place: &Place<'_>) {
         let _ = place;
     }
 
-    /// When [`SwitchProgram::timer`] wants to be called next; asked after each other call.
+    /// Returns the time of the next call of [`SwitchProgram::timer`]. The network asks after each
+    /// other call.
     fn poll_timeout(&self) -> Option<Picos> {
         None
     }
 }
 
-/// A program, and the places of its feature's counters.
+/// A program, and the range of its feature's counters.
 #[derive(Debug)]
 pub(super) struct FeatureProgram {
     pub(super) program: Box<dyn SwitchProgram>,
@@ -189,7 +197,7 @@ pub(super) struct FeatureProgram {
 }
 
 impl FeatureProgram {
-    /// A program that belongs to no feature of the configuration; it may use all counters.
+    /// Wraps a program that belongs to no feature of the configuration; it may use all counters.
     pub(super) fn alone(program: Box<dyn SwitchProgram>) -> Self {
         Self { program, counters: 0..FEATURE_COUNTERS }
     }
@@ -203,12 +211,12 @@ struct SwitchPrograms {
     armed: Picos,
 }
 
-/// The programs of a network's switches, and the options of the packets on their way.
+/// The programs of a network's switches, and the options of the packets in flight.
 #[derive(Debug)]
 pub(super) struct Programs {
-    /// By switch.
+    /// The programs of each switch, by switch number.
     switches: Vec<SwitchPrograms>,
-    /// By packet.
+    /// The options of each packet, by packet number.
     options: Vec<PacketOptions>,
     copies: Vec<u32>,
     ignored: u64,
@@ -240,7 +248,7 @@ impl Programs {
     pub(super) fn make(&mut self, packet: u32, of: Option<u32>) {
         let packet = packet as usize;
         if packet >= self.options.len() {
-            // Packets are numbered without gaps.
+            // Packet numbers have no gaps, so a new number is the next one.
             self.options.push(PacketOptions::EMPTY);
         }
         match of {
@@ -264,23 +272,23 @@ impl Programs {
         self.options[packet as usize].copy_from(options);
     }
 
-    /// Options that programs ignored.
+    /// Returns the number of options that programs ignored.
     pub(super) const fn ignored(&self) -> u64 {
         self.ignored
     }
 
-    /// The counters of all features.
+    /// Returns the counters of all features.
     pub(super) const fn counters(&self) -> FeatureCounters {
         self.counters
     }
 
-    /// The options of a packet.
+    /// Returns the options of a packet.
     pub(super) fn options(&self, packet: u32) -> &PacketOptions {
         &self.options[packet as usize]
     }
 
-    /// Asks the programs of the switch what becomes of `packet`. For the ports of [`Verdict::Replicate`] see
-    /// [`Programs::next_copy`].
+    /// Asks the programs of the switch what becomes of `packet`. After [`Verdict::Replicate`],
+    /// [`Programs::next_copy`] returns the ports.
     pub(super) fn ingress(
         &mut self,
         place: &Place<'_>,
@@ -302,12 +310,12 @@ impl Programs {
         Verdict::Forward(route)
     }
 
-    /// The next port of a [`Verdict::Replicate`].
+    /// Returns the next port of a [`Verdict::Replicate`].
     pub(super) fn next_copy(&mut self) -> Option<u32> {
         self.copies.pop()
     }
 
-    /// Tells the programs of the switch that `packet` leaves by `port`.
+    /// Notifies the programs of the switch that `packet` leaves by `port`.
     pub(super) fn dequeue(
         &mut self,
         place: &Place<'_>,
@@ -359,7 +367,7 @@ mod tests {
     use crate::model::{Class, Network, NetworkConfig, Share, Step, Totals};
     use crate::topology::Topology;
 
-    /// Does what the packet's entropy says, and counts how often its timer came.
+    /// A program that acts by the packet's entropy, and counts the calls of its timer.
     #[derive(Debug)]
     struct Obedient {
         ticks: Arc<AtomicU32>,
@@ -396,7 +404,8 @@ mod tests {
         }
     }
 
-    /// Where the packets of entropy `entropy` to host 1 of a star end, with their lengths, and what was counted.
+    /// Sends packets of entropy `entropy` to host 1 of a star. Returns the hosts where they end
+    /// with their lengths, the totals, and the calls of the timer.
     fn sent(entropy: u32, trimming: bool) -> (Vec<(u32, u32)>, Totals, u32) {
         let topology = Topology::star(4, Rate::gbps(100), Picos::micros(1), Picos::ZERO);
         let config = NetworkConfig::new(100_000, trimming, 1);
@@ -434,7 +443,7 @@ mod tests {
         assert_eq!((ends.len(), totals.data.program, totals.last_loss > Picos::ZERO), (0, 1, true));
         let (ends, totals, _) = sent(2, true);
         assert_eq!((ends, totals.trimmed), (vec![(1, 64)], 1));
-        // Nobody trims there.
+        // This network does not trim.
         assert_eq!(sent(2, false).1.data.program, 1);
         let (ends, totals, _) = sent(3, true);
         assert_eq!((ends, totals.copied), (vec![(1, 4096), (2, 4096), (3, 4096)], 2));

@@ -1,4 +1,4 @@
-//! All ports of a topology, its routes and its failures.
+//! The ports of a topology, its routes and its failures.
 
 use super::NetworkConfig;
 use super::event::Failure;
@@ -17,52 +17,53 @@ use squall_base::{Rate, Rng};
 /// Outcome of forwarding a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PassOutcome<T> {
-    /// It left at once by this port.
+    /// The packet left at once by this port.
     Left(u32, Departure<T>),
-    /// It waits at this port, perhaps without its payload: see [`PacketHeader::trimmed`].
+    /// The packet waits at this port, perhaps without its payload: see [`PacketHeader::trimmed`].
     Waits(u32),
-    /// It is gone.
+    /// The packet was dropped.
     Dropped(Drop),
 }
 
-/// Where a packet is after a link.
+/// Node at which a packet arrives after a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Arrival {
-    /// At its destination, or at whatever host the link leads to.
+    /// The packet is at its destination, or at whatever host the link leads to.
     Host(u32),
-    /// At a switch: [`Switches::forward`] it.
+    /// The packet is at a switch; the caller must [`Switches::forward`] it.
     Switch(u32),
-    /// Nowhere.
+    /// The link lost the packet.
     Lost(Drop),
 }
 
-/// A pause frame: the sender of `port` must stop data of a lane, or may go on with it, once the frame got there.
+/// A pause frame. Once it has arrived, the sender of `port` must stop data of a lane, or may resume
+/// it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pause {
-    /// The port that has to obey, see [`Switches::pause`].
+    /// The port that the frame stops or resumes, see [`Switches::pause`].
     pub port: u32,
-    /// The lane; most networks have but lane 0.
+    /// The lane; most networks have only lane 0.
     pub lane: u8,
-    /// Stop, or go on.
+    /// True to stop the lane, false to resume it.
     pub stop: bool,
     /// The frame's time on the link.
     pub delay: Picos,
 }
 
-/// What can be wrong with a link in one direction.
+/// Failure state of a link in one direction.
 #[derive(Clone, Copy, Debug)]
 struct Wire {
     down: bool,
     black_hole: bool,
-    /// What was on the link before this moment is lost.
+    /// Packets that were on the link at or before this time are lost.
     cut_at: Option<Picos>,
-    /// Probability that a bit arrives right.
+    /// Probability that a bit arrives unchanged.
     right: f64,
-    /// Probability that a packet arrives, if its bits do.
+    /// Probability that a packet arrives, provided that its bits do.
     whole: f64,
 }
 
-/// Switches are told from hosts by this bit.
+/// Bit that distinguishes switches from hosts in encoded node numbers.
 const SWITCH: u32 = 1 << 31;
 
 const fn encode(node: Node) -> u32 {
@@ -77,30 +78,32 @@ const fn decode(to: u32) -> Node {
     if to & SWITCH == 0 { Node::Host(number) } else { Node::Switch(number) }
 }
 
-/// The ports, wires and routes of a network that carries packets `T`. It keeps no time: a [`super::Network`]
-/// does, and calls it in the order of the module's documentation.
+/// The ports, wires and routes of a network that carries packets `T`. It has no clock: a
+/// [`super::Network`] does, and calls it in the order of the module's documentation.
 #[derive(Clone, Debug)]
 pub struct Switches<T> {
     topology: Topology,
     config: NetworkConfig,
     ports: Vec<Port>,
-    /// What waits at them.
+    /// The packets that wait at the ports.
     queues: Queues<T>,
     wires: Vec<Wire>,
-    /// Some link was not well, at some time.
+    /// Whether any link has ever failed.
     faulty: bool,
     routes: Routes,
-    /// Links that routing believes in, and when it learns of a change.
+    /// Links that routing believes to work, and (next field) the time at which it learns of a
+    /// change.
     believed: Vec<bool>,
     reroute_at: Option<Picos>,
     salts: Vec<u64>,
     chance: Chance,
-    /// Lossless: what came in by each port.
+    /// Lossless networks: bytes held of each input.
     inputs: Option<Inputs>,
     pauses: Vec<Pause>,
 }
 
-/// `base` to the power of `n` by multiplications only, the same on every machine.
+/// Returns `base` to the power of `n` by multiplications only, so that the result is the same on
+/// every machine.
 fn power(mut base: f64, mut n: u32) -> f64 {
     let mut product = 1.0;
     while n > 0 {
@@ -114,7 +117,8 @@ fn power(mut base: f64, mut n: u32) -> f64 {
 }
 
 impl<T: Copy> Switches<T> {
-    /// An empty network, or a share of one. The topology must have passed [`Topology::check`].
+    /// Creates an empty network, or a share of one. The topology must have passed
+    /// [`Topology::check`].
     #[must_use]
     pub fn new(topology: Topology, config: NetworkConfig, share: Share<'_>) -> Self {
         let mut rng = Rng::new(config.seed ^ 0x6e65_7477_6f72_6b00);
@@ -155,56 +159,57 @@ impl<T: Copy> Switches<T> {
         }
     }
 
-    /// The network at rest.
+    /// Returns the topology of the network before any failure.
     #[must_use]
     pub const fn topology(&self) -> &Topology {
         &self.topology
     }
 
-    /// Routes of packets.
+    /// Returns the routes of packets.
     #[must_use]
     pub const fn routes(&self) -> &Routes {
         &self.routes
     }
 
-    /// The parameters.
+    /// Returns the parameters.
     #[must_use]
     pub const fn config(&self) -> &NetworkConfig {
         &self.config
     }
 
-    /// A port.
+    /// Returns a port.
     ///
     /// # Panics
-    /// When there is no such port.
+    /// Panics if there is no such port.
     #[must_use]
     pub fn port(&self, port: u32) -> &Port {
         &self.ports[port as usize]
     }
 
-    /// What is at the other end of `port`.
+    /// Returns the node at the other end of `port`.
     ///
     /// # Panics
-    /// When there is no such port.
+    /// Panics if there is no such port.
     #[must_use]
     pub fn behind(&self, port: u32) -> Node {
         decode(self.ports[port as usize].to)
     }
 
-    /// Number of ports: two a link.
+    /// Returns the number of ports: two for each link.
     #[must_use]
     pub fn len(&self) -> u32 {
-        // As many as there are links, twice.
+        // The number is twice that of the links, which fits.
         self.ports.len() as u32
     }
 
-    /// Whether there is no port.
+    /// Returns whether there is no port.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ports.is_empty()
     }
 
-    /// Changes the queue limits, thresholds and trimming of one port, for topologies that say so.
+    /// Changes the queue limits, thresholds and trimming of one port, for topologies that specify
+    /// them.
     pub fn configure(&mut self, port: u32, change: impl FnOnce(&mut super::PortConfig)) {
         let port = &mut self.ports[port as usize];
         let mut config = *port.config();
@@ -212,10 +217,10 @@ impl<T: Copy> Switches<T> {
         port.reconfigure(config);
     }
 
-    /// The port by which host `host` sends.
+    /// Returns the port by which host `host` sends.
     ///
     /// # Panics
-    /// When there is no such host.
+    /// Panics if there is no such host.
     #[must_use]
     pub fn host_port(&self, host: u32) -> u32 {
         let link = self
@@ -238,8 +243,9 @@ impl<T: Copy> Switches<T> {
         self.ports[port as usize].enqueue(&mut self.queues, now, item, header, lane::HOST)
     }
 
-    /// A packet is at switch `at`, having come in by port `ingress` (the upstream sender's port):
-    /// chooses the egress port and queues the packet there. The port, and what became of it.
+    /// Forwards a packet that is at switch `at`, having come in by port `ingress` (the upstream
+    /// sender's port): chooses the egress port and queues the packet there. Returns the port and
+    /// the outcome.
     pub fn forward(
         &mut self,
         now: Picos,
@@ -254,7 +260,7 @@ impl<T: Copy> Switches<T> {
         (port, self.admit(now, port, ingress, item, header))
     }
 
-    /// Queues a forwarded packet, and pauses its sender if it must.
+    /// Queues a forwarded packet, and pauses the upstream sender if its input exceeds the limit.
     fn admit(
         &mut self,
         now: Picos,
@@ -277,7 +283,7 @@ impl<T: Copy> Switches<T> {
         verdict
     }
 
-    /// Counts a packet that came in by `ingress` and went nowhere.
+    /// Counts a packet that came in by `ingress` and was dropped, and returns `why`.
     pub fn refuse(&mut self, ingress: u32, why: Drop) -> Drop {
         self.ports[ingress as usize].count_drop();
         why
@@ -291,7 +297,7 @@ impl<T: Copy> Switches<T> {
             [port] => Some(port),
             _ if self.config.options.adaptive => {
                 let count = ports.len() as u32;
-                // Several may come at one time.
+                // Several packets may arrive at one time, so the packet is part of the seed.
                 let packet = u64::from(header.flow) << 32 | u64::from(header.entropy);
                 let mut rng = self.chance.at(now, mix(packet) ^ u64::from(at));
                 let mut draw = || ports[rng.below(count) as usize];
@@ -306,12 +312,13 @@ impl<T: Copy> Switches<T> {
     fn hashed(&self, at: u32, header: &PacketHeader, ports: &[u32]) -> u32 {
         let key = u64::from(header.flow) << 32 | u64::from(header.entropy);
         let hash = mix(key ^ self.salts[at as usize]) >> 32;
-        // Below the number of ports.
+        // The index is below the number of ports.
         ports[((hash * ports.len() as u64) >> 32) as usize]
     }
 
-    /// As [`Switches::forward`], but a packet that meets an idle port leaves at once. `route` is what
-    /// [`Switches::known_route`] said, if it was asked since routing changed last.
+    /// Forwards a packet as [`Switches::forward`] does, except that a packet that meets an idle
+    /// port leaves at once. `route` is the result of [`Switches::known_route`], if the caller asked
+    /// since routing last changed.
     pub fn pass(
         &mut self,
         now: Picos,
@@ -332,7 +339,7 @@ impl<T: Copy> Switches<T> {
         }
     }
 
-    /// A packet is handed to `port` by its host: it leaves at once, or waits.
+    /// Hands a packet of a host to its `port`: it leaves at once, or waits.
     pub fn enter(
         &mut self,
         now: Picos,
@@ -349,19 +356,21 @@ impl<T: Copy> Switches<T> {
         }
     }
 
-    /// Whether a packet at switch `at` can be told to leave by `port`.
+    /// Returns whether `port` exists and is a port of switch `at`.
     #[must_use]
     pub fn leads_from(&self, port: u32, at: u32) -> bool {
         (port as usize) < self.ports.len() && self.topology.from(port) == Node::Switch(at)
     }
 
-    /// Cuts off the payload of a data packet that will leave by `port`; false if the network does not do that.
+    /// Cuts off the payload of a data packet that will leave by `port`. Returns false if the
+    /// network does not trim.
     pub fn trim(&mut self, port: u32, header: &mut PacketHeader) -> bool {
         header.class != super::Class::Data || self.ports[port as usize].trim(header)
     }
 
-    /// The port by which a packet at switch `at` will leave, if that can be said before it does: for
-    /// drivers that read ahead what they will need.
+    /// Returns the port by which a packet at switch `at` will leave, if that is known in advance:
+    /// for drivers that prefetch the memory they will need. Adaptive routing chooses only when the
+    /// packet is forwarded.
     #[must_use]
     pub fn known_route(&self, at: u32, header: &PacketHeader) -> Option<u32> {
         let ports = self.routes.ports(at, header.dst);
@@ -373,14 +382,14 @@ impl<T: Copy> Switches<T> {
         }
     }
 
-    /// The packet that leaves `port` next, if any waits.
+    /// Returns the packet that leaves `port` next, if any waits.
     #[must_use]
     pub fn front(&self, port: u32) -> Option<T> {
         self.ports[port as usize].front(&self.queues)
     }
 
-    /// If something waits on `port` and nobody was told yet: when to call [`Switches::serve`]. Now
-    /// somebody was told.
+    /// If a packet waits on `port` and no call is scheduled yet, marks the call as scheduled and
+    /// returns the time at which the caller must call [`Switches::serve`].
     pub fn arm(&mut self, port: u32) -> Option<Picos> {
         let port = &mut self.ports[port as usize];
         if port.armed || !port.sendable(&self.queues) {
@@ -390,36 +399,37 @@ impl<T: Copy> Switches<T> {
         Some(port.free_at())
     }
 
-    /// The moment that [`Switches::arm`] named has come: [`Switches::depart`].
+    /// Serves `port` at the time that [`Switches::arm`] returned: calls [`Switches::depart`].
     pub fn serve(&mut self, now: Picos, port: u32) -> Option<Departure<T>> {
         self.ports[port as usize].armed = false;
         self.depart(now, port)
     }
 
-    /// A pause frame of 64 bytes back over the link of `port`.
+    /// Returns the time that a pause frame of 64 bytes takes back over the link of `port`.
     fn frame_delay(&self, port: u32) -> Picos {
         let back = port ^ 1;
         self.ports[back as usize].transmit_time(64) + self.topology.links[port as usize / 2].latency
     }
 
-    /// The next pause frame to deliver: after [`Pause::delay`], call [`Switches::pause`].
+    /// Returns the next pause frame to deliver: the caller must call [`Switches::pause`] after
+    /// [`Pause::delay`].
     pub fn poll_pause(&mut self) -> Option<Pause> {
         self.pauses.pop()
     }
 
-    /// A pause frame for a lane arrived at the sender of `port`. When it may go on, look whether the port can
-    /// [`Switches::depart`].
+    /// Handles a pause frame for a lane that arrived at the sender of `port`. If the frame resumes
+    /// the lane, the caller must check whether the port can [`Switches::depart`].
     pub fn pause(&mut self, port: u32, lane: u8, stop: bool) {
         self.ports[port as usize].pause(lane, stop);
     }
 
-    /// Whether a packet waits on `port` that could leave at `now`.
+    /// Returns whether a packet waits on `port` that could leave at `now`.
     #[must_use]
     pub fn ready(&self, now: Picos, port: u32) -> bool {
         self.ports[port as usize].ready(&self.queues, now)
     }
 
-    /// The next packet of `port`, if its wire is free and something waits.
+    /// Returns the next packet of `port`, if its wire is free and a packet waits that may leave.
     pub fn depart(&mut self, now: Picos, port: u32) -> Option<Departure<T>> {
         let mut rng = self.chance.at(now, port.into());
         let departure = self.ports[port as usize].depart(&mut self.queues, now, &mut rng)?;
@@ -436,14 +446,15 @@ impl<T: Copy> Switches<T> {
         Some(departure)
     }
 
-    /// The wire of `port` is taken by `bytes` from outside its queues, for a driver that plays the
-    /// network card: when it is free again, and when the packet arrives.
+    /// Occupies the wire of `port` with `bytes` bytes from outside its queues, for a driver that
+    /// acts as the network card itself. Returns the time at which the wire is free again, and the
+    /// time of arrival.
     pub fn transmit(&mut self, now: Picos, port: u32, bytes: u32) -> (Picos, Picos) {
         let free_at = self.ports[port as usize].transmit(now, bytes);
         (free_at, free_at + self.ports[port as usize].latency)
     }
 
-    /// A packet that left by `port` is at the other end, if nothing happened to it.
+    /// Returns where a packet that left by `port` arrives, or why the link lost it.
     pub fn land(&mut self, now: Picos, port: u32, header: &PacketHeader) -> Arrival {
         if self.faulty
             && let Some(lost) = self.lost(now, port, header)
@@ -457,22 +468,22 @@ impl<T: Copy> Switches<T> {
         }
     }
 
-    /// Whether routing believes that the link of a port works.
+    /// Returns whether routing believes that the link of a port works.
     ///
     /// # Panics
-    /// When there is no such port.
+    /// Panics if there is no such port.
     #[must_use]
     pub fn is_believed(&self, port: u32) -> bool {
         self.believed[port as usize / 2]
     }
 
-    /// Whether no link was ever unwell.
+    /// Returns whether no link has ever failed.
     #[must_use]
     pub const fn is_well(&self) -> bool {
         !self.faulty
     }
 
-    /// What happened to a packet on the link.
+    /// Returns why the link lost a packet, or `None` if it did not.
     fn lost(&mut self, now: Picos, port: u32, header: &PacketHeader) -> Option<Drop> {
         let wire = &self.wires[port as usize];
         let latency = self.ports[port as usize].latency;
@@ -483,7 +494,8 @@ impl<T: Copy> Switches<T> {
             Some(Drop::BlackHole)
         } else if wire.right < 1.0 || wire.whole < 1.0 {
             let right = wire.whole * power(wire.right, header.bytes.saturating_mul(8));
-            // Of a port one packet is at the other end at a time; the other bit is for its queue.
+            // Of each port, only one packet arrives at a time, so time and port are seed enough.
+            // Bit 32 keeps this draw apart from that of the port's queue.
             let mut rng = self.chance.at(now, 1 << 32 | u64::from(port));
             (!rng.chance(right)).then_some(Drop::Corrupt)
         } else {
@@ -491,8 +503,8 @@ impl<T: Copy> Switches<T> {
         }
     }
 
-    /// Something fails, or works again. Routing may learn of it later: see [`Switches::poll_reroute`].
-    /// Links and switches that do not exist are ignored.
+    /// Applies a failure or a repair. Routing may learn of it later: see
+    /// [`Switches::poll_reroute`]. Links and switches that do not exist are ignored.
     pub fn fail(&mut self, now: Picos, failure: Failure) {
         let links = 0..self.topology.links.len() as u32;
         self.faulty = true;
@@ -551,13 +563,14 @@ impl<T: Copy> Switches<T> {
         self.reroute_at = Some(now + self.config.reroute);
     }
 
-    /// When routing learns of what happened last: call [`Switches::reroute`] then.
+    /// Returns the time at which routing learns of the last change; the caller must call
+    /// [`Switches::reroute`] then.
     #[must_use]
     pub const fn poll_reroute(&self) -> Option<Picos> {
         self.reroute_at
     }
 
-    /// Routing learns which links are up.
+    /// Updates the routes to the links that are up.
     pub fn reroute(&mut self) {
         self.reroute_at = None;
         for (link, believed) in self.believed.iter_mut().enumerate() {

@@ -1,4 +1,4 @@
-//! What a simulation found.
+//! Results of a simulation.
 
 use core::fmt;
 use core::ops::ControlFlow;
@@ -6,42 +6,43 @@ use core::ops::ControlFlow;
 use crate::Picos;
 use crate::model::{FeatureCounters, TelemetryTotals};
 
-/// Looks on while a simulation runs.
+/// Receives progress reports while a simulation runs.
 pub trait Observer {
-    /// Called every 65536 events, about thirty times a second. Breaking ends the simulation, with what
-    /// there is.
+    /// Receives the simulated time, the number of finished flows and the number of events. The
+    /// simulator calls this every 65536 events, about thirty times a second. Breaking ends the
+    /// simulation with the results so far.
     fn progress(&mut self, now: Picos, finished: usize, events: u64) -> ControlFlow<()> {
         let (_, _, _) = (now, finished, events);
         ControlFlow::Continue(())
     }
 }
 
-/// Nobody looks.
+/// An observer that ignores all reports.
 impl Observer for () {}
 
-/// How the simulation ended.
+/// Reason why the simulation ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
     /// All flows finished.
     Done,
-    /// [`super::SimConfig::until`] came first.
+    /// The simulation reached [`super::SimConfig::until`].
     TimeUp,
-    /// Nothing could happen any more: the flows left cannot finish.
+    /// No event was left: the remaining flows cannot finish.
     Stuck,
-    /// The [`Observer`] said stop.
+    /// The [`Observer`] stopped the simulation.
     Interrupted,
 }
 
 /// Reason why a flow did not finish.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UnfinishedReason {
-    /// It was waiting for a trigger that did not fire.
+    /// The flow was waiting for a trigger that did not fire.
     NotStarted,
-    /// It was still going on.
+    /// The flow was still running.
     Running,
     /// There was no route to its destination when the simulation ended.
     Disconnected,
-    /// Its transport gave up: the peer was not reachable, or made no progress.
+    /// The transport gave up: the peer was not reachable, or made no progress.
     Failed,
 }
 
@@ -56,10 +57,10 @@ impl fmt::Display for UnfinishedReason {
     }
 }
 
-/// One flow.
+/// Result of one flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlowResult {
-    /// Its number in the workload.
+    /// Number of the flow in the workload.
     pub id: u32,
     /// The sending host.
     pub src: u32,
@@ -67,25 +68,25 @@ pub struct FlowResult {
     pub dst: u32,
     /// Payload bytes.
     pub bytes: u64,
-    /// Its job.
+    /// Job of the flow.
     pub job: u16,
-    /// When it started.
+    /// Time at which the flow started; `None` if it did not.
     pub start: Option<Picos>,
     /// Flow completion time: from its start until the sender knew that everything arrived.
     pub fct: Option<Picos>,
-    /// From its start until everything had arrived.
+    /// Time from the start until all bytes had arrived.
     pub received: Option<Picos>,
-    /// Packets it was cut into.
+    /// Number of packets of the flow.
     pub packets: u64,
     /// Packets that were sent again.
     pub retransmitted: u64,
     /// Packets that arrived marked.
     pub marked: u64,
-    /// Longest that one of its packets was on its way, if that was asked for.
+    /// Longest time that one of its packets was in flight, if [`super::Observe::packets`] is set.
     pub slowest: Option<Picos>,
     /// Counters of switch features, named by [`Results::flow_counter_names`]; `None` where none counts flows.
     pub features: Option<FeatureCounters>,
-    /// Why there is no [`FlowResult::fct`].
+    /// Reason why there is no [`FlowResult::fct`].
     pub unfinished: Option<UnfinishedReason>,
 }
 
@@ -102,13 +103,13 @@ pub struct Totals {
     pub trimmed: u64,
     /// Data packets marked Congestion Experienced; each port that marks counts.
     pub marked: u64,
-    /// Data packets dropped by full queues and receive buffers, or lost on links; trimmed ones too.
+    /// Data packets, trimmed ones too, dropped by full queues and receive buffers or lost on links.
     pub dropped: u64,
-    /// Those of them that the receive buffer of a slow host had no room for.
+    /// Dropped data packets for which the receive buffer of a slow host had no room.
     pub dropped_host: u64,
-    /// Those of them that a link took which was down, or a black hole.
+    /// Dropped data packets that were lost on a failed link or a black hole.
     pub dropped_dead: u64,
-    /// When a data packet was last trimmed or dropped; zero if none was.
+    /// Time at which a data packet was last trimmed or dropped; zero if none was.
     pub last_loss: Picos,
     /// Data packets, trimmed ones too, that were neither received nor lost when the simulation ended.
     pub under_way: u64,
@@ -122,30 +123,31 @@ pub struct Totals {
     pub events: u64,
     /// Pause frames sent.
     pub pauses: u64,
-    /// What packets had in them of in-band telemetry.
+    /// Sums of the in-band telemetry in received packets.
     pub seen: TelemetryTotals,
     /// Counters of switch features, named by [`Results::counter_names`].
     pub features: FeatureCounters,
-    /// What switches read in packets and ignored, because it made no sense: 1RC's stale epochs.
+    /// Number of packet options that switches ignored because they made no sense, such as stale
+    /// epochs of 1RC.
     pub ignored: u64,
     /// Simulated time at the end.
     pub end: Picos,
-    /// What it took, seconds.
+    /// Wall-clock time of the simulation, seconds.
     pub wall_s: f64,
-    /// Largest memory of the process so far, bytes; zero where the system does not say.
+    /// Largest memory of the process so far, bytes; zero where the system does not report it.
     pub peak_bytes: u64,
 }
 
-/// What one port did.
+/// Counters of one port.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PortLoad {
-    /// Number, see [`crate::topology::Topology`].
+    /// Number of the port, see [`crate::topology::Topology`].
     pub port: u32,
-    /// `tor0->agg1`
+    /// Name of the port, such as `tor0->agg1`.
     pub name: String,
     /// Tier of the sending switch; `None` for a host.
     pub tier: Option<u8>,
-    /// Whether it leads away from the hosts.
+    /// Whether the port leads away from the hosts.
     pub up: bool,
     /// Bytes sent.
     pub bytes: u64,
@@ -157,31 +159,31 @@ pub struct PortLoad {
     pub trimmed: u64,
     /// Packets dropped, or lost on the link behind.
     pub dropped: u64,
-    /// Most data bytes that waited.
+    /// Largest length of the data queue, in bytes.
     pub max_queue: u64,
 }
 
 /// Data bytes in the queue of a port over time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PortSeries {
-    /// Number.
+    /// Number of the port.
     pub port: u32,
-    /// Name.
+    /// Name of the port.
     pub name: String,
-    /// One value a sample.
+    /// Data bytes in the queue, one value for each sample.
     pub bytes: Vec<u64>,
 }
 
-/// A flow over time.
+/// Window, rate and progress of a flow over time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WindowSeries {
-    /// Its number in the workload.
+    /// Number of the flow in the workload.
     pub flow: u32,
-    /// Congestion window, bytes, one value a sample; zero when there is none.
+    /// Congestion window in bytes, one value for each sample; zero when there is none.
     pub cwnd: Vec<u64>,
     /// Bytes in flight.
     pub in_flight: Vec<u64>,
-    /// Rate that congestion control allows, bits a second; zero when it says none.
+    /// Rate that congestion control allows, bits per second; zero when it sets none.
     pub rate: Vec<u64>,
     /// Payload bytes that arrived so far.
     pub delivered: Vec<u64>,
@@ -190,37 +192,38 @@ pub struct WindowSeries {
 /// Samples over time.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Series {
-    /// When queues were sampled.
+    /// Times at which queues were sampled.
     pub queue_times: Vec<Picos>,
     /// Switch ports that ever had a queue.
     pub queues: Vec<PortSeries>,
-    /// When windows were sampled.
+    /// Times at which windows were sampled.
     pub window_times: Vec<Picos>,
     /// All flows that ran.
     pub windows: Vec<WindowSeries>,
 }
 
-/// Everything a simulation found. A function of its configuration, workload and seed, but for
-/// [`Totals::wall_s`] and [`Totals::peak_bytes`].
+/// All results of a simulation. They are a function of its configuration, workload and seed, except
+/// for [`Totals::wall_s`] and [`Totals::peak_bytes`].
 #[derive(Clone, PartialEq, Debug)]
 pub struct Results {
-    /// How it ended.
+    /// Reason why the simulation ended.
     pub end: End,
     /// All flows, in the order of the workload.
     pub flows: Vec<FlowResult>,
-    /// Sums.
+    /// Sums over all hosts and ports.
     pub totals: Totals,
-    /// All ports, if asked for.
+    /// Loads of all ports, if [`super::Observe::ports`] is set.
     pub ports: Vec<PortLoad>,
-    /// Samples, those that were asked for.
+    /// Samples over time, as far as the configuration asked for them.
     pub series: Series,
-    /// Payload bytes that had arrived of each job when the first of several was done; empty if none was.
+    /// Payload bytes of each job that had arrived when the first of several jobs was done; empty if
+    /// none was.
     pub job_bytes: Vec<u64>,
     /// Names of [`Totals::features`].
     pub counter_names: Vec<String>,
     /// Names of [`FlowResult::features`].
     pub flow_counter_names: Vec<String>,
-    /// When the last operation of a schedule ended, what ranks compute among them; `None` where nothing is said of that, or it did not
-    /// come to its end.
+    /// Time at which the last operation of a schedule ended, including what ranks compute; `None`
+    /// if the workload is no schedule, or did not end.
     pub makespan: Option<Picos>,
 }
