@@ -1,4 +1,4 @@
-//! What a simulation is told.
+//! Configuration of a simulation.
 
 use core::fmt;
 
@@ -11,17 +11,17 @@ use squall_cc::{PathsConfig, Scope, SenderConfig};
 
 /// How flows map to connections: packet delivery contexts, or groups of queue pairs of the baseline.
 ///
-/// Everything that a connection learns (window or rate, good paths, round trip) is learned anew where
-/// each flow has its own, and flows of one pair then compete with each other.
+/// Where each flow has its own connection, it must learn everything anew (window or rate, good
+/// paths, round trip), and flows of one pair compete with each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Contexts {
-    /// Each flow has its own from the start to the end, as a line of htsim's connection matrix is a
-    /// connection (`UecSrc` of uet-htsim's uec.h, one a line in main_uec.cpp).
+    /// Each flow has its own connection from the start to the end, as a line of htsim's connection
+    /// matrix is a connection (`UecSrc` of uet-htsim's uec.h, one a line in main_uec.cpp).
     #[default]
     PerFlow,
-    /// Flows between the same two hosts follow one another on one that lives on, as messages of the engine
-    /// do on their context, and messages of a collective on the queue pairs of a RoCE connection
-    /// (QPS_PER_CONN of STrack, section 1).
+    /// Flows between the same two hosts follow one another on one long-lived connection, as
+    /// messages of the engine do on their context, and messages of a collective on the queue pairs
+    /// of a RoCE connection (QPS_PER_CONN of STrack, section 1).
     PerPair,
 }
 
@@ -35,25 +35,28 @@ pub struct SquallConfig {
     pub lb: String,
     /// Loss detection, as a user writes it: any of `trim,ooo,path,probe,rto`, or `all`.
     pub loss: String,
-    /// Which contexts of a host share one of congestion control, as a user writes it: `flow`, `pair`, ..; see
-    /// [`squall_cc::Scope`]. A host has one endpoint, so `pair` and `destination` are the same. The service level is
-    /// [`crate::workload::Flow::level`], the group its job.
+    /// Which contexts of a host share one instance of congestion control, as a user writes it:
+    /// `flow`, `pair`, ..; see [`squall_cc::Scope`]. A host has one endpoint, so `pair` and
+    /// `destination` are the same. The service level is [`crate::workload::Flow::level`], the group
+    /// its job.
     pub scope: String,
     /// Number of entropies; a power of two.
     pub paths: u16,
-    /// Smallest retransmission timeout; `None` for 15 us and the time of six full queues, as htsim.
+    /// Minimum retransmission timeout; `None` for 15 us plus the time of six full queues, as in
+    /// htsim.
     pub rto_min: Option<Picos>,
-    /// A flow whose peer is silent for this long is given up.
+    /// The transport gives a flow up when its peer is silent for this long.
     pub give_up: Picos,
     /// A receiver acknowledges after this many bytes at the latest; 0 acknowledges every packet.
     pub ack_bytes: u32,
-    /// Most bytes in a row on one path. 0: each packet chooses its path, as a network card does;
-    /// software with segmentation offload uses 65000.
+    /// Maximum number of consecutive bytes on one path. With 0, each packet chooses its path, as a
+    /// network card does; software with segmentation offload uses 65000.
     pub train_bytes: u32,
     /// Which flows share a context.
     pub contexts: Contexts,
-    /// Flows to one host that begin within this time of the first of them are an incast, and the first packet of each names all
-    /// its senders, 2 bytes each (Dart's look-ahead, section III-D); `None` for no such lists.
+    /// Flows to one host that begin within this time of the first of them are an incast, and the
+    /// first packet of each lists all its senders, 2 bytes each (Dart's look-ahead, section III-D).
+    /// `None` disables these lists.
     pub look_ahead: Option<Picos>,
 }
 
@@ -75,12 +78,13 @@ impl Default for SquallConfig {
     }
 }
 
-/// RoCEv2 as the papers compare with it: go-back-N, one path a queue pair, DCQCN.
+/// The baseline: RoCEv2 as the papers compare with it, with go-back-N, one path per queue pair, and
+/// DCQCN.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RoceConfig {
     /// Congestion control, as a user writes it: `dcqcn`.
     pub cc: String,
-    /// Queue pairs among which the bytes of a flow are divided.
+    /// Number of queue pairs among which the bytes of a flow are divided.
     pub qps: u16,
     /// Retransmission timeout.
     pub rto: Picos,
@@ -94,31 +98,31 @@ impl Default for RoceConfig {
     }
 }
 
-/// What hosts run.
+/// The transport that hosts run.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Transport {
     /// `squall-reliability` with `squall-cc`.
     Squall(SquallConfig),
-    /// The baseline; meant for a lossless network.
+    /// The RoCEv2 baseline; meant for a lossless network.
     Roce(RoceConfig),
 }
 
-/// What hosts are like.
+/// Configuration of the hosts.
 #[derive(Clone, PartialEq, Debug)]
 pub struct HostConfig {
-    /// What they run.
+    /// Transport of the hosts.
     pub transport: Transport,
     /// Bytes of a full data packet on the wire, headers included.
     pub mtu: u32,
-    /// Bytes of headers in it (IP, UDP, PDS, SES): htsim counts 64.
+    /// Bytes of headers in a full data packet (IP, UDP, PDS, SES): htsim counts 64.
     pub header: u32,
     /// Bytes of a packet without data, and of a trimmed one, on the wire: htsim counts 64.
     pub control: u32,
-    /// Each received packet waits this long before the transport sees it ..
+    /// Minimum delay in the host before the transport sees a received packet.
     pub delay: Picos,
-    /// .. and a random time up to this much longer.
+    /// Maximum of the random time that is added to `delay`.
     pub jitter: Picos,
-    /// How fast they take in what arrives, if slower than any link.
+    /// Rate at which hosts take in packets, if slower than any link.
     pub intake: Option<Intake>,
 }
 
@@ -126,49 +130,51 @@ pub struct HostConfig {
 /// are lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Intake {
-    /// How fast it takes packets in.
+    /// Rate at which the host takes packets in.
     pub rate: Rate,
-    /// Bytes that wait meanwhile, at most.
+    /// Capacity of the receive buffer, bytes.
     pub buffer: u64,
 }
 
-/// What to record on the way.
+/// The samples and statistics to record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Observe {
-    /// Length of all switch queues, this often.
+    /// Interval at which the length of all switch queues is sampled.
     pub queues: Option<Picos>,
-    /// Windows, bytes in flight and bytes delivered of all flows, this often.
+    /// Interval at which windows, bytes in flight and bytes delivered of all flows are sampled.
     pub windows: Option<Picos>,
-    /// Bytes and packets of each port, at the end.
+    /// Whether to report bytes and packets of each port at the end.
     pub ports: bool,
-    /// How long packets are on their way.
+    /// Whether to record how long packets are in flight.
     pub packets: bool,
 }
 
-/// A simulation.
+/// Configuration of a whole simulation, apart from its workload.
 #[derive(Clone, Debug)]
 pub struct SimConfig {
-    /// The network at rest.
+    /// The topology before any failure.
     pub topology: Topology,
     /// The hosts.
     pub host: HostConfig,
-    /// What ports and switches are like.
+    /// Options of the ports and switches.
     pub network: NetworkOptions,
-    /// What fails when.
+    /// Failures and repairs, with their times.
     pub failures: Vec<FailureEvent>,
-    /// Seed of everything.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// Stop here, done or not.
+    /// Simulated time at which the simulation stops at the latest.
     pub until: Picos,
-    /// What to record.
+    /// The samples and statistics to record.
     pub observe: Observe,
-    /// In how many parts it runs beside itself, at most; what it finds does not depend on that.
+    /// Maximum number of parts that run in parallel, one thread each. The results do not depend on
+    /// it.
     pub threads: usize,
 }
 
 impl SimConfig {
-    /// The defaults: the transport of this project as network cards would run it, in a network that
-    /// trims, with the second SMaRTT paper's queues; one simulated second at most.
+    /// Returns the defaults: the transport of this project as network cards would run it, in a
+    /// network that trims, with the queues of the second SMaRTT paper, and at most one simulated
+    /// second.
     #[must_use]
     pub fn new(topology: Topology) -> Self {
         Self {
@@ -192,18 +198,18 @@ impl SimConfig {
     }
 }
 
-/// Why a simulation cannot start.
+/// Reason why a simulation cannot start.
 #[derive(Clone, PartialEq, Debug)]
 pub enum SimError {
     /// The topology is impossible.
     Topology(String),
     /// The workload makes no sense.
     Workload(WorkloadError),
-    /// An algorithm or parameter is refused; says what is allowed.
+    /// An algorithm or parameter is refused; the text says what is allowed.
     Transport(String),
     /// An option of the network is refused.
     Network(OptionError),
-    /// Another parameter is out of range; says what is allowed.
+    /// Another parameter is out of range; the text says what is allowed.
     Parameter(String),
 }
 

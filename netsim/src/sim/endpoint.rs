@@ -17,7 +17,7 @@ use squall_reliability::{
     RatePacketOut, RxVerdict,
 };
 
-/// What comes back with a packet's fate.
+/// Descriptor of a packet, which the transport returns with the packet's outcome.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Desc {
     flow: u32,
@@ -38,16 +38,17 @@ struct Context {
 pub(super) struct Endpoint {
     pdcs: Pdcs<Desc>,
     contexts: Vec<Context>,
-    /// The context behind a slot of `pdcs`.
+    /// Context of each slot of `pdcs`.
     by_slot: Vec<u32>,
-    /// The context of a connection.
+    /// Context of each connection.
     by_connection: HashMap<u64, u32>,
-    /// The incasts that senders announce, if they do.
+    /// Incasts that senders announce; `None` if they announce none.
     incasts: Option<Arc<Incasts>>,
 }
 
 impl Endpoint {
-    /// The transport of a host; `config` but for its seed is that of all hosts.
+    /// Creates the transport of a host. All hosts have the same `config`, but each has its own
+    /// `seed`.
     pub(super) fn new(config: Arc<Config>, seed: u64, incasts: Option<Arc<Incasts>>) -> Self {
         Self {
             pdcs: Pdcs::with(config, seed),
@@ -58,11 +59,11 @@ impl Endpoint {
         }
     }
 
-    /// Opens a context for flow `index`; `None` if there is no room for another.
+    /// Opens a context for flow `index`. Returns `None` if there is no room for another.
     fn open(&mut self, connection: u64, index: u32, work: &Work<'_>) -> Option<u32> {
         let RunningFlow { dst, label, .. } = work.flows[index as usize];
         let id = self.pdcs.open(work.now.time(), (PeerKey(dst), label))?;
-        // At most 65535 contexts.
+        // There are at most 65535 contexts.
         let context = self.contexts.len() as u32;
         let lane = Lane::new(work.outbox.host(), dst, connection as u32);
         self.contexts.push(Context { id, flows: VecDeque::new(), lane });
@@ -74,7 +75,7 @@ impl Endpoint {
         Some(context)
     }
 
-    /// The context that this host opened as `id`.
+    /// Returns the context that this host opened as `id`.
     fn of(&self, id: PdcId) -> Option<u32> {
         let context = *self.by_slot.get(id.index())?;
         let entry = self.contexts.get(context as usize)?;
@@ -172,7 +173,7 @@ impl Adapter for Endpoint {
                         work.outbox.activate(place, self.lane(place));
                     }
                 }
-                // Nobody needs to be introduced here.
+                // Simulated peers need no handshake.
                 Event::OtherMode { .. }
                 | Event::Unknown { .. }
                 | Event::Waits { .. }
@@ -189,7 +190,7 @@ impl Adapter for Endpoint {
         }
     }
 
-    /// Retransmissions come first.
+    /// Returns the next packet of a context. Retransmissions come first.
     fn next_packet(
         &mut self,
         now: Time,
@@ -216,7 +217,7 @@ impl Adapter for Endpoint {
                 if running.packets == 0 {
                     list = list_of(flow);
                 }
-                // At most a packet's payload.
+                // The length is at most a packet's payload.
                 let room = sizes.payload().saturating_sub(list).max(1);
                 let payload = running.unsent.min(room.into()) as u32;
                 let rest = running.unsent - u64::from(payload);
@@ -258,7 +259,7 @@ impl Adapter for Endpoint {
             return Some((outbox.header_back(peer.0, sizes.control), packet));
         };
         let lane = self.lane(place);
-        // Its data waited for it.
+        // The data of the context waited for this packet.
         outbox.activate(place, lane);
         Some((lane.rate_header(packet.path.into(), sizes.control), packet))
     }

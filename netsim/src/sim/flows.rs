@@ -17,9 +17,9 @@ pub(super) struct RunningFlow {
     pub(super) label: Label,
     pub(super) src: u32,
     pub(super) dst: u32,
-    /// Payload bytes in all.
+    /// Total payload bytes.
     pub(super) bytes: u64,
-    /// Not sent yet.
+    /// Payload bytes not sent yet.
     pub(super) unsent: u64,
     pub(super) acked: u64,
     pub(super) received: u64,
@@ -27,15 +27,15 @@ pub(super) struct RunningFlow {
     pub(super) retransmitted: u64,
     /// Packets that arrived marked.
     pub(super) marked: u64,
-    /// Longest that a packet was on its way, if that was asked for.
+    /// Longest time that a packet was in flight, if it is recorded.
     pub(super) slowest: Picos,
     pub(super) start: Picos,
     pub(super) done: Picos,
     pub(super) arrived: Picos,
-    /// Its place in the host's list of contexts.
+    /// Place of the flow's context in the host's list of contexts.
     pub(super) context: u32,
     pub(super) failed: bool,
-    /// The number of its first packet, where that says what others do not.
+    /// Number of the first packet, if that packet lists the senders of an incast.
     pub(super) first: Option<Psn>,
 }
 
@@ -45,19 +45,19 @@ struct TriggerState {
     delay: Picos,
     processor: Option<u32>,
     activations: u32,
-    /// Where its flows are in `Flows::waiting`.
+    /// Range of its flows in `Flows::waiting`.
     flows: Range<u32>,
-    /// Where the triggers that it activates are in `Flows::dependents`.
+    /// Range of the triggers that it activates in `Flows::dependents`.
     dependents: Range<u32>,
 }
 
-/// A trigger that fired, with what it starts.
+/// A trigger that fired, with the flows and triggers that it starts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FiredTrigger<'a> {
-    /// When.
+    /// Time at which the flows and triggers start.
     pub(super) at: Picos,
     pub(super) flows: &'a [u32],
-    /// Triggers that it activates.
+    /// Indices of the triggers that it activates.
     pub(super) triggers: &'a [u32],
 }
 
@@ -67,15 +67,15 @@ pub(super) struct Flows {
     pub(super) running: Vec<RunningFlow>,
     pub(super) spec: Vec<Flow>,
     triggers: Vec<TriggerState>,
-    /// Flows by trigger.
+    /// Waiting flows, sorted by the trigger that starts them.
     waiting: Vec<u32>,
-    /// Triggers by the trigger that activates them.
+    /// Dependent triggers, sorted by the trigger that activates them.
     dependents: Vec<u32>,
-    /// When each processor is free.
+    /// Time from which each processor is free.
     processors: Vec<Picos>,
     pub(super) finished: usize,
     contest: Contest,
-    /// Features that count something of each flow, and the places of their counters.
+    /// Features that count packets of each flow, and the ranges of their counters.
     features: Vec<(Arc<dyn NetworkFeature>, Range<usize>)>,
     /// One entry for each flow, where a feature counts flows; else empty.
     counted: Vec<CountedFlow>,
@@ -89,12 +89,13 @@ struct CountedFlow {
     newest: Option<Psn>,
 }
 
-/// What the jobs had got when the first of them was done. Later shares say nothing: those who are left have all.
+/// Bytes that each job had received when the first job was done. Shares at a later time have no
+/// meaning, because the remaining jobs then have the whole network.
 #[derive(Debug)]
 struct Contest {
-    /// Flows of each job that are not finished; empty where there is one job.
+    /// Number of unfinished flows of each job; empty if there is only one job.
     left: Vec<u32>,
-    /// Bytes that had arrived of each job; empty until one is done.
+    /// Bytes of each job that had arrived when the first job was done; empty before.
     bytes: Vec<u64>,
 }
 
@@ -110,7 +111,7 @@ impl Contest {
         Self { left, bytes: Vec::new() }
     }
 
-    /// A flow of `job` is done; whether it is the last of the first job that is.
+    /// Counts a finished flow of `job`, and returns whether `job` is the first job to be done.
     fn is_won(&mut self, job: u16) -> bool {
         let Some(left) = self.left.get_mut(usize::from(job)) else { return false };
         *left -= 1;
@@ -118,14 +119,14 @@ impl Contest {
     }
 }
 
-/// Where the pairs of a trigger are; there are fewer than 2^32.
+/// Returns the range of a trigger's pairs in the sorted list `pairs`; there are fewer than 2^32.
 fn of(pairs: &[(u32, u32)], trigger: u32) -> Range<u32> {
     let first = pairs.partition_point(|&(of, _)| of < trigger);
     first as u32..pairs.partition_point(|&(of, _)| of <= trigger) as u32
 }
 
 impl Flows {
-    /// The flows of a workload; `features` count the packets of each flow.
+    /// Creates the flows of a workload; `features` count the packets of each flow.
     pub(super) fn new(workload: &Workload, features: &[Arc<dyn NetworkFeature>]) -> Self {
         let mut from = 0;
         let features = features.iter().map(|feature| {
@@ -192,7 +193,7 @@ impl Flows {
         }
     }
 
-    /// A packet with this body arrived marked.
+    /// Counts a marked packet with this body.
     #[cold]
     pub(super) fn marked(&mut self, body: &Body) {
         if let Some(flow) = body.flow() {
@@ -200,7 +201,7 @@ impl Flows {
         }
     }
 
-    /// A packet with this body arrived that was sent at `sent`.
+    /// Records how long a packet with this body was in flight that was sent at `sent`.
     #[cold]
     pub(super) fn took(&mut self, body: &Body, sent: Option<Picos>, now: Picos) {
         if let (Some(flow), Some(sent)) = (body.flow(), sent) {
@@ -218,7 +219,7 @@ impl Flows {
             counted.newest = Some(pds.psn);
         }
         let message_bytes = self.running[flow as usize].bytes;
-        // A retransmission is behind others by right.
+        // A retransmission is late by nature, which says nothing about the path.
         let late = overtaken && !pds.retx;
         let packet = ReceivedPacket { bytes, message_bytes, late, options };
         for (feature, place) in &self.features {
@@ -246,7 +247,7 @@ impl Flows {
         Some(self.fire(trigger, flows, now))
     }
 
-    /// A trigger that fires at the beginning.
+    /// Fires a trigger at the beginning of the simulation. Returns what that starts.
     pub(super) fn begin(&mut self, trigger: u32) -> FiredTrigger<'_> {
         let flows = self.triggers[trigger as usize].flows.clone();
         self.fire(trigger, flows, Picos::ZERO)
@@ -268,7 +269,7 @@ impl Flows {
         }
     }
 
-    /// A flow will not get any further: all its bytes arrived, or it was given up.
+    /// Counts a flow as finished: all its bytes arrived, or the transport gave it up.
     pub(super) fn finish(&mut self, flow: u32) {
         self.finished += 1;
         if self.contest.is_won(self.spec[flow as usize].job) {
@@ -280,13 +281,14 @@ impl Flows {
         }
     }
 
-    /// Bytes that had arrived of each job when the first was done; empty if none was, or there is but one.
+    /// Returns the bytes of each job that had arrived when the first job was done; empty if none
+    /// was, or there is only one.
     pub(super) fn job_bytes(&self) -> &[u64] {
         &self.contest.bytes
     }
 
-    /// What became of flow `index`, of which `there` knows what its receiver does; `reachable` if there is a route to its
-    /// destination.
+    /// Returns the result of flow `index`. `there` is the state in the part of its receiver;
+    /// `reachable` is true if there is a route to its destination.
     pub(super) fn result(&self, index: usize, there: &Self, reachable: bool) -> FlowResult {
         let (flow, spec, received) =
             (&self.running[index], &self.spec[index], &there.running[index]);

@@ -1,4 +1,4 @@
-//! A host: a transport, and the card that pulls packets out of it.
+//! A host: a transport, and the network card that takes packets out of it.
 
 use super::endpoint::Endpoint;
 use super::flows::RunningFlow;
@@ -10,48 +10,49 @@ use crate::model::PacketHeader;
 use squall_base::Time;
 use squall_cc::{Hops, RatePacket};
 
-/// What all hosts share.
+/// Packet sizes that all hosts share.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
     /// Bytes of a full packet on the wire.
     pub(super) mtu: u32,
-    /// ... of which are headers.
+    /// Bytes of headers in a full packet.
     pub(super) header: u32,
     /// Bytes of a packet without data on the wire.
     pub(super) control: u32,
 }
 
 impl Sizes {
-    /// Payload bytes of a full packet.
+    /// Returns the payload bytes of a full packet.
     pub(super) const fn payload(self) -> u32 {
         self.mtu - self.header
     }
 }
 
-/// What happened to flows while a host was worked on.
+/// Progress of a flow, reported while a host handles an event. The number is the flow's index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum News {
-    /// Everything was acknowledged.
+    /// All bytes of the flow were acknowledged.
     Done(u32),
-    /// Everything arrived.
+    /// All bytes of the flow arrived.
     Arrived(u32),
-    /// It will never be done.
+    /// The flow will never finish.
     Failed(u32),
 }
 
-/// What a transport works on and with.
+/// State that a transport reads and changes while it handles an event.
 #[derive(Debug)]
 pub(super) struct Work<'a> {
     pub(super) now: Picos,
     pub(super) flows: &'a mut [RunningFlow],
     pub(super) news: &'a mut Vec<News>,
     pub(super) outbox: &'a mut Outbox,
-    /// What switches wrote into the packet that arrived, or into the one it answers.
+    /// Telemetry that switches wrote into the packet that arrived, or into the data packet that it
+    /// acknowledges.
     pub(super) telemetry: &'a Hops,
 }
 
 impl Work<'_> {
-    /// `payload` bytes of a flow arrived, for the first time.
+    /// Records that `payload` bytes of a flow arrived for the first time.
     pub(super) fn arrived(&mut self, flow: u32, payload: u32) {
         let running = &mut self.flows[flow as usize];
         running.received += u64::from(payload);
@@ -61,7 +62,7 @@ impl Work<'_> {
         }
     }
 
-    /// The sender of a flow learned that `payload` bytes more arrived.
+    /// Records that the sender of a flow learned of the arrival of `payload` more bytes.
     pub(super) fn acknowledged(&mut self, flow: u32, payload: u64) {
         let running = &mut self.flows[flow as usize];
         running.acked += payload;
@@ -71,7 +72,7 @@ impl Work<'_> {
         }
     }
 
-    /// The sender of a flow will not get any further.
+    /// Records that the sender of a flow gave up.
     pub(super) fn given_up(&mut self, flow: u32) {
         let running = &mut self.flows[flow as usize];
         if !running.failed && running.done == Picos::NEVER {
@@ -81,39 +82,41 @@ impl Work<'_> {
     }
 }
 
-/// What congestion control allows a context; zero what it says nothing of.
+/// Sending limits that congestion control sets for a context; a value is zero if it sets none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Allowance {
     /// Window, bytes.
     pub(super) window: u64,
     /// Bytes in flight.
     pub(super) in_flight: u64,
-    /// Bits a second.
+    /// Rate, bits per second.
     pub(super) rate: u64,
 }
 
-/// A transport, as a host sees it: contexts that the card takes packets from. A context goes by its place
-/// in the transport's list.
+/// A transport, as a host sees it: contexts that the card takes packets from. A context is named by
+/// its place in the transport's list.
 pub(super) trait Adapter {
-    /// Starts flow `index` on its `connection`; false if there is no room for it.
+    /// Starts flow `index` on its `connection`. Returns false if there is no room for it.
     fn start(&mut self, index: u32, connection: u64, work: &mut Work<'_>) -> bool;
 
-    /// A packet arrived from host `source`.
+    /// Handles a packet that arrived from host `source`.
     fn receive(&mut self, source: u32, header: &PacketHeader, body: &Body, work: &mut Work<'_>);
 
-    /// The receive buffer of this host, of `buffer` bytes, had no room for packets of `lost` bytes.
+    /// Handles a loss in the receive buffer of this host, of `buffer` bytes, which had no room for
+    /// packets of `lost` bytes in total.
     fn handle_overflow(&mut self, _lost: u64, _buffer: u64) {}
 
-    /// Nothing waits in it any more.
+    /// Handles the end of an overflow: the receive buffer is empty again.
     fn handle_drained(&mut self) {}
 
-    /// Time passed.
+    /// Handles the timers that have expired.
     fn handle_timeout(&mut self, work: &mut Work<'_>);
 
-    /// After any of these: what the transport wants sent or told.
+    /// Collects what the transport wants to send or report. The host calls this after each of the
+    /// calls above.
     fn attend(&mut self, work: &mut Work<'_>);
 
-    /// The next packet of a context that is active.
+    /// Returns the next packet of an active context.
     fn next_packet(
         &mut self,
         now: Time,
@@ -122,7 +125,8 @@ pub(super) trait Adapter {
         flows: &mut [RunningFlow],
     ) -> Option<(PacketHeader, Body)>;
 
-    /// The next rate packet, which goes before all else that is sent from now on.
+    /// Returns the next rate packet, which leaves before all other packets that are sent from now
+    /// on.
     fn next_rate_packet(
         &mut self,
         _now: Time,
@@ -132,27 +136,27 @@ pub(super) trait Adapter {
         None
     }
 
-    /// Whether there is one.
+    /// Returns whether a rate packet waits.
     fn has_rate_packet(&self) -> bool {
         false
     }
 
-    /// A rate packet arrived from host `source`.
+    /// Handles a rate packet that arrived from host `source`.
     fn rated(&mut self, _source: u32, _packet: &RatePacket, _work: &mut Work<'_>) {}
 
-    /// What the card knows of a context.
+    /// Returns the card's state of a context.
     fn lane(&mut self, context: u32) -> &mut Lane;
 
-    /// When [`Adapter::handle_timeout`] wants to be called.
+    /// Returns the time at which the host must call [`Adapter::handle_timeout`].
     fn poll_timeout(&self) -> Option<Picos>;
 
-    /// What congestion control allows a context now.
+    /// Returns the current sending limits of a context.
     fn allowance(&self, context: u32) -> Allowance;
 
-    /// Acknowledgements and negative ones sent.
+    /// Returns the numbers of acknowledgements and of negative acknowledgements sent.
     fn answers(&self) -> (u64, u64);
 
-    /// Prefetches the memory of the transport; the value means nothing.
+    /// Prefetches the memory of the transport. The returned value has no meaning.
     fn prefetch(&self) -> u64;
 
     /// Prefetches the context of a packet with `body`, if that context is easily found.
@@ -166,45 +170,46 @@ pub(super) trait Adapter {
     }
 }
 
-/// The transport of a host. All hosts of a simulation have the same kind.
+/// The transport of a host. All hosts of a simulation run the same kind.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)]
 pub(super) enum Stack {
-    /// This project's.
+    /// The transport of this project.
     Squall(Endpoint),
-    /// The baseline.
+    /// The RoCEv2 baseline.
     Roce(Roce),
 }
 
-/// Packets that wait in a host that is slower than its link.
+/// State of the receive buffer of a host that is slower than its link.
 #[derive(Debug, Default)]
 pub(super) struct IntakeQueue {
-    /// When it has taken in all that waits.
+    /// Time at which the host will have taken in all waiting packets.
     pub(super) taken_in_at: Picos,
-    /// Bytes that found no room, and the transport was not told of yet.
+    /// Bytes that found no room, and that were not yet reported to the transport.
     pub(super) lost: u64,
-    /// The buffer was full, and has not been empty since, as far as the transport knows.
+    /// Whether the buffer was full and, as far as the transport knows, has not been empty since.
     full: bool,
 }
 
-/// A host.
+/// A host: its transport, its network card and its timers.
 #[derive(Debug)]
 pub(super) struct Host {
     pub(super) port: u32,
-    /// When an event will look at the card; others of its events mean nothing.
+    /// Time of the event that will serve the card; other events of the card are ignored.
     pub(super) card_at: Picos,
-    /// Until when the card is busy.
+    /// Time until which the card is busy.
     pub(super) busy_until: Picos,
-    /// The earliest timer event there is.
+    /// Time of the earliest scheduled timer event.
     pub(super) wake_at: Picos,
-    /// The host's own delay keeps order.
+    /// Time at which the last packet reaches the transport; the host's own delay does not reorder
+    /// packets.
     pub(super) seen_at: Picos,
     pub(super) intake: IntakeQueue,
     outbox: Outbox,
     stack: Stack,
 }
 
-/// Hands a call to the transport inside.
+/// Calls the transport inside of a [`Stack`].
 macro_rules! each {
     ($of:expr, $stack:ident => $call:expr) => {
         match $of {
@@ -215,7 +220,7 @@ macro_rules! each {
 }
 
 impl Host {
-    /// Host `number`, which sends by `port`, and whose packets carry `extra`.
+    /// Creates host `number`, which sends by `port`, and whose packets carry `extra`.
     pub(super) fn new(number: u32, port: u32, stack: Stack, extra: Option<Extra>) -> Self {
         Self {
             port,
@@ -229,13 +234,13 @@ impl Host {
         }
     }
 
-    /// Prefetches the memory of the transport; the value means nothing.
+    /// Prefetches the memory of the transport. The returned value has no meaning.
     pub(super) fn prefetch(&self) -> u64 {
         self.busy_until.0 ^ self.outbox.prefetch() ^ each!(&self.stack, stack => stack.prefetch())
     }
 
-    /// Reads what a packet that arrives with `body`, or else the next one to be sent, will need; the value
-    /// means nothing.
+    /// Prefetches what a packet that arrives with `body` will need, or, without one, what the next
+    /// packet to be sent will need. The returned value has no meaning.
     pub(super) fn prefetch_packet(&self, body: Option<&Body>, flows: &[RunningFlow]) -> u64 {
         each!(&self.stack, stack => match (body, self.outbox.turn()) {
             (Some(body), _) => stack.prefetch_packet(body, flows),
@@ -244,7 +249,7 @@ impl Host {
         })
     }
 
-    /// Starts flow `index` on its `connection`, or says that there is no room for it.
+    /// Starts flow `index` on its `connection`, or reports it as failed if there is no room for it.
     pub(super) fn start(
         &mut self,
         now: Picos,
@@ -259,7 +264,7 @@ impl Host {
         }
     }
 
-    /// A packet arrived from host `source`.
+    /// Handles a packet that arrived from host `source`.
     pub(super) fn receive(
         &mut self,
         now: Picos,
@@ -273,8 +278,8 @@ impl Host {
         each!(&mut self.stack, stack => stack.receive(source, header, body, work));
     }
 
-    /// With the packet that it sees next, the transport learns of those that its receive buffer, of so many bytes, had no
-    /// room for, as from a socket.
+    /// Reports overflows of the receive buffer, of `buffer` bytes, to the transport. As with a
+    /// socket, the transport learns of lost packets together with the next packet that it receives.
     pub(super) fn tell_overflow(&mut self, now: Picos, buffer: u64) {
         let lost = core::mem::take(&mut self.intake.lost);
         if lost > 0 {
@@ -287,7 +292,7 @@ impl Host {
         }
     }
 
-    /// A rate packet arrived from host `source`.
+    /// Handles a rate packet that arrived from host `source`.
     pub(super) fn rated(
         &mut self,
         now: Picos,
@@ -299,7 +304,7 @@ impl Host {
         each!(&mut self.stack, stack => stack.rated(source, packet, work));
     }
 
-    /// Time passed.
+    /// Handles the timers that have expired.
     pub(super) fn handle_timeout(
         &mut self,
         now: Picos,
@@ -310,18 +315,19 @@ impl Host {
         each!(&mut self.stack, stack => stack.handle_timeout(work));
     }
 
-    /// After anything happened: what the transport wants sent or told.
+    /// Collects what the transport wants to send or report. Call this after each event of the host.
     pub(super) fn attend(&mut self, now: Picos, flows: &mut [RunningFlow], news: &mut Vec<News>) {
         let work = &mut Work { now, flows, news, outbox: &mut self.outbox, telemetry: Hops::NONE };
         each!(&mut self.stack, stack => stack.attend(work));
     }
 
-    /// Whether the card has anything to try.
+    /// Returns whether the card may find a packet to send.
     pub(super) fn eager(&self) -> bool {
         self.outbox.eager() || each!(&self.stack, stack => stack.has_rate_packet())
     }
 
-    /// The next packet for the card: packets without data first; only those when data is `paused`.
+    /// Returns the next packet for the card. Packets without data come first; only those come while
+    /// data is `paused`.
     pub(super) fn next(
         &mut self,
         now: Picos,
@@ -333,22 +339,23 @@ impl Host {
         each!(&mut self.stack, stack => outbox.next(stack, now, sizes, paused, flows))
     }
 
-    /// What the packet that [`Host::next`] gave last carries besides, where anything of the kind is wanted.
+    /// Returns what the last packet of [`Host::next`] carries besides its body; `None` if packets
+    /// carry nothing else.
     pub(super) fn extra(&self) -> Option<&Extra> {
         self.outbox.extra()
     }
 
-    /// When [`Host::handle_timeout`] wants to be called.
+    /// Returns the time of the next call of [`Host::handle_timeout`].
     pub(super) fn poll_timeout(&self) -> Option<Picos> {
         each!(&self.stack, stack => stack.poll_timeout())
     }
 
-    /// What congestion control allows a context.
+    /// Returns the current sending limits of a context.
     pub(super) fn allowance(&self, context: u32) -> Allowance {
         each!(&self.stack, stack => stack.allowance(context))
     }
 
-    /// Acknowledgements and negative ones sent.
+    /// Returns the numbers of acknowledgements and of negative acknowledgements sent.
     pub(super) fn answers(&self) -> (u64, u64) {
         each!(&self.stack, stack => stack.answers())
     }

@@ -1,29 +1,31 @@
-//! Incasts that their senders know of: which flows begin together and end at one host (Dart, section III-D).
+//! Incasts that senders announce: flows that begin together and end at one host (Dart, section
+//! III-D).
 
 use crate::Picos;
 use crate::workload::{Start, Workload};
 use squall_cc::SenderList;
 
-/// Bytes of a list of no sender in a packet: group and round.
+/// Bytes of an empty sender list in a packet: group and round.
 const HEAD: u32 = 8;
-/// .. and of each sender in it.
+/// Bytes of each sender in a sender list.
 const EACH: u32 = 2;
-/// Most senders of an incast that is announced.
+/// Maximum number of senders of an incast that is announced.
 const MOST: usize = 256;
-/// It is no flow of any.
+/// Marks flows that belong to no incast.
 const NONE: u32 = u32::MAX;
 
 /// Flows to one host that begin together, of two senders or more.
 #[derive(Debug)]
 pub(super) struct Incasts {
-    /// By flow, which.
+    /// Number of the incast of each flow.
     of: Vec<u32>,
-    /// The senders of each.
+    /// Senders of each incast.
     senders: Vec<Vec<u32>>,
 }
 
 impl Incasts {
-    /// Those of a workload: flows that begin within `spread` of the first of them. Who waits for others is in none.
+    /// Finds the incasts of a workload: flows that begin within `spread` of the first of them.
+    /// Flows that a trigger starts belong to none.
     pub(super) fn of(workload: &Workload, spread: Picos) -> Self {
         let mut begins: Vec<(u32, u64, u32)> = (0u32..)
             .zip(&workload.flows)
@@ -51,25 +53,25 @@ impl Incasts {
         senders.sort_unstable();
         senders.dedup();
         if (2..=MOST).contains(&senders.len()) {
-            // Fewer than there are flows.
+            // The number of incasts is below that of flows.
             let number = self.senders.len() as u32;
             flows().for_each(|flow| self.of[flow] = number);
             self.senders.push(senders);
         }
     }
 
-    /// What the first packet of a flow says.
+    /// Returns the sender list in the first packet of a flow.
     pub(super) fn list(&self, flow: u32) -> Option<SenderList<'_>> {
         let group = self.of[flow as usize];
         let sources = self.senders.get(group as usize)?;
-        // Each happens once.
+        // Each incast happens once, so the round is always 1.
         Some(SenderList { group, round: 1, sources })
     }
 
-    /// How much longer that packet is for it.
+    /// Returns the length of the sender list in bytes.
     pub(super) fn bytes(&self, flow: u32) -> u32 {
         let list = self.list(flow);
-        // At most 256.
+        // The list has at most 256 senders.
         list.map_or(0, |list| HEAD + EACH * list.sources.len() as u32)
     }
 }
@@ -81,7 +83,7 @@ mod tests {
 
     #[test]
     fn flows_that_begin_together_at_one_host_are_an_incast() {
-        // Of the others one begins later, and two to another host have one sender.
+        // Of the other flows, one begins later, and two to another host have a single sender.
         let rows = [(1, 0, 5), (2, 0, 7), (3, 0, 10), (4, 5, 5), (4, 5, 5), (2, 0, 8)];
         let flows = rows.map(|(src, dst, at)| Flow {
             id: 1,

@@ -1,8 +1,9 @@
-//! How the parts of a simulation run beside each other.
+//! Parallel execution of the parts of a simulation.
 //!
-//! What one part does reaches another no sooner than a link takes, so all run as far as that from the earliest thing
-//! that happens anywhere, then wait for each other and take what was handed over: conservative windows, as of Chandy and
-//! Misra (1979) with the global minimum. Each part makes the same decision from the same numbers.
+//! An action of one part reaches another no sooner than a link takes. All parts therefore run that
+//! far beyond the earliest event anywhere, then wait for each other and take over the packets that
+//! were transferred: conservative windows, as of Chandy and Misra (1979) with the global minimum.
+//! Each part makes the same decision from the same numbers.
 
 use core::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,15 +15,15 @@ use super::results::{End, Observer};
 use crate::Picos;
 use crate::model::{PacketHeader, PacketOptions, Partition, Transfer};
 
-/// What goes from one part to another.
+/// A packet or pause frame on its way from one part to another.
 #[derive(Debug)]
 pub(super) struct Parcel {
     pub(super) what: Transfer,
-    /// The packet, if it is one.
+    /// The packet; `None` for a pause frame.
     pub(super) packet: Option<CarriedPacket>,
 }
 
-/// A packet outside of all parts.
+/// A packet that has left one part and not yet entered the next.
 #[derive(Debug)]
 pub(super) struct CarriedPacket {
     pub(super) header: PacketHeader,
@@ -35,14 +36,14 @@ pub(super) struct CarriedPacket {
 /// State of a part, which it reports before each window.
 #[derive(Clone, Copy, Debug)]
 struct PartReport {
-    /// When something happens next in it, or comes of what it handed over.
+    /// Time of the next event in the part, or of the earliest arrival of what it handed over.
     next: Picos,
-    /// Flows that are finished.
+    /// Number of finished flows.
     finished: usize,
-    /// Triggers that are about to be activated by others.
+    /// Number of triggers that other triggers will still activate.
     pending: usize,
     events: u64,
-    /// The observer breaks off.
+    /// Whether the observer stops the simulation.
     stop: bool,
 }
 
@@ -64,59 +65,63 @@ impl PartReport {
 /// Barrier at which the parts wait for one another before each window.
 #[derive(Debug)]
 struct WindowBarrier {
-    /// What was said so far this time, and by how many.
+    /// Sum of the reports of this round so far, and (next field) the number of parts that reported.
     said: PartReport,
     there: u32,
-    /// What was said the last time, and how often all met.
+    /// Sum of the reports of the last complete round, and (next field) the number of complete
+    /// rounds.
     all: PartReport,
     round: u64,
-    /// Somebody will never come.
+    /// Whether a part panicked, so that it will never arrive.
     broken: bool,
 }
 
-/// What all parts share while they run.
+/// State that all parts share while they run.
 #[derive(Debug)]
 pub(super) struct Lockstep<'a> {
     partition: &'a Partition,
     meeting: Mutex<WindowBarrier>,
     met: Condvar,
-    /// [`WindowBarrier::round`], for who looks without the lock.
+    /// Copy of [`WindowBarrier::round`] that parts read without the lock.
     round: AtomicU64,
-    /// What is handed over to each part from each, in even and odd rounds: who is done with a round writes for the next
-    /// while others still read.
+    /// Mailboxes from each part to each part, for even and odd rounds: a part that has finished a
+    /// round writes for the next while others still read.
     mail: [Vec<Mutex<Vec<Parcel>>>; 2],
     rule: Rule,
 }
 
-/// When a simulation ends, and how far a part may go alone.
+/// Rule for the end of a simulation, and for how far a part may run on its own.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rule {
-    /// Flows there are.
+    /// Total number of flows.
     flows: usize,
-    /// Stop here, done or not.
+    /// Simulated time at which the simulation stops at the latest.
     until: Picos,
-    /// What one part does reaches another no sooner.
+    /// Minimum time in which an action of one part reaches another.
     ahead: Picos,
-    /// When all is done, it goes on to the end of such a span from the beginning, for parts cannot know of each other
-    /// sooner that they are.
+    /// Length of a span. When all flows are finished, the simulation continues to the end of the
+    /// current span, counted from time zero, because parts cannot learn sooner that the others are
+    /// finished.
     span: Picos,
 }
 
 impl Rule {
-    /// For a network whose parts are so far from each other; `None` if it cannot have any.
+    /// Creates the rule for a network whose parts are at least `ahead` apart; `None` if the network
+    /// cannot be divided.
     pub(super) fn new(flows: usize, until: Picos, ahead: Option<Picos>) -> Self {
         let least = Picos::micros(1);
         let ahead = ahead.unwrap_or(least);
         Self { flows, until, ahead, span: Picos(least.0.div_ceil(ahead.0) * ahead.0) }
     }
 
-    /// For who has the whole network.
+    /// Returns the rule for a single part that has the whole network.
     const fn alone(self) -> Self {
         Self { ahead: self.span, ..self }
     }
 
-    /// What comes after what was said, when the span of number `at` was the last: until when each part goes on, and the number
-    /// of that span; or the end.
+    /// Decides what follows the summed reports `all`, when `at` is the number of the last span.
+    /// Returns the time until which each part continues and the number of that span, or the reason
+    /// of the end.
     fn decide(&self, all: &PartReport, at: Option<u64>) -> Result<(Picos, u64), End> {
         if all.stop {
             return Err(End::Interrupted);
@@ -139,15 +144,16 @@ impl Rule {
     }
 }
 
-/// Looks at whether the others are there before a part sleeps: about as long as it takes to be woken.
+/// Number of checks for the other parts before a part sleeps: about as long as waking up takes.
 const SPINS: u32 = 1000;
 
-/// A lock whose owner panicked holds nothing half done: what is in it is replaced as a whole.
+/// Locks a mutex, even a poisoned one: its contents are always replaced as a whole, so they are
+/// never half changed.
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Breaks the meeting when its part panics, so that nobody waits for it.
+/// Guard that breaks the barrier when its part panics, so that no other part waits for it.
 struct Absence<'a, 'b>(&'a Lockstep<'b>);
 
 impl Drop for Absence<'_, '_> {
@@ -176,7 +182,7 @@ impl<'a> Lockstep<'a> {
         Self { partition, meeting, met, round, mail: [mail(), mail()], rule }
     }
 
-    /// Runs part `number` to the end of the simulation, beside the others.
+    /// Runs part `number` to the end of the simulation, in parallel with the others.
     pub(super) fn run(&self, part: &mut Part, number: u32, mut watch: Option<Watch<'_>>) -> End {
         let _absence = Absence(self);
         let (mut at, mut parity, mut stop) = (None, 0, false);
@@ -220,7 +226,7 @@ impl<'a> Lockstep<'a> {
                 out[self.partition.of(to) as usize].push(parcel);
             });
             for (to, parcels) in (0..).zip(&mut out) {
-                // What was there is taken; its memory is used again.
+                // The receiver has emptied the other vector; the swap reuses its memory.
                 let mut mail = lock(&self.mail[parity][self.place(number, to)]);
                 core::mem::swap(&mut *mail, parcels);
             }
@@ -231,7 +237,8 @@ impl<'a> Lockstep<'a> {
         from as usize * self.partition.parts() as usize + to as usize
     }
 
-    /// Waits until all parts have said something; what they said together, or `None` if one never will.
+    /// Waits until all parts have reported. Returns the sum of their reports, or `None` if a part
+    /// never will.
     fn meet(&self, said: PartReport) -> Option<PartReport> {
         let mut meeting = lock(&self.meeting);
         let round = meeting.round;
@@ -246,7 +253,8 @@ impl<'a> Lockstep<'a> {
             return Some(meeting.all);
         }
         drop(meeting);
-        // Parts of one size come at about one time, and to be woken takes longer than that.
+        // Parts of equal size arrive at about the same time, and being woken takes longer than
+        // that.
         for _ in 0..SPINS {
             if self.round.load(Ordering::Acquire) != round {
                 break;
@@ -264,10 +272,10 @@ impl<'a> Lockstep<'a> {
     }
 }
 
-/// Events between two looks of the observer.
+/// Number of events between two calls of the observer.
 const LOOK: u64 = 1 << 16;
 
-/// Lets somebody look on.
+/// Calls the observer from time to time.
 pub(super) struct Watch<'a> {
     observer: &'a mut dyn Observer,
     next: u64,
@@ -278,7 +286,7 @@ impl<'a> Watch<'a> {
         Self { observer, next: LOOK }
     }
 
-    /// Whether he breaks off.
+    /// Calls the observer if it is due, and returns whether it stops the simulation.
     fn look(&mut self, now: Picos, all: &PartReport) -> bool {
         if all.events < self.next {
             return false;

@@ -1,6 +1,6 @@
-//! How much memory the process took.
+//! Memory use of the process.
 
-/// Largest resident set so far, bytes; zero where the system does not say.
+/// Returns the largest resident set so far, bytes; zero if the system does not report it.
 pub(super) fn peak_bytes() -> u64 {
     let Ok(status) = std::fs::read_to_string("/proc/self/status") else { return 0 };
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

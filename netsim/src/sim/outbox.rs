@@ -1,4 +1,4 @@
-//! What waits at a host for its card, whichever transport made it: packets without data first, then the
+//! Queue between a host's transport and its network card: packets without data come first, then the
 //! contexts that may have something to send, in turn.
 
 use std::collections::{HashMap, VecDeque};
@@ -19,28 +19,28 @@ const fn hash(a: u32, b: u32) -> u32 {
     ((z ^ (z >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 32) as u32
 }
 
-/// What the card knows of a context: where its packets go, and whether it is its turn some time.
+/// The card's state of a context: where its packets go, and whether it waits for its turn.
 #[derive(Debug)]
 pub(super) struct Lane {
     dst: u32,
-    /// What switches hash besides the entropy.
+    /// Value that switches hash together with the entropy.
     hash: u32,
-    /// It is in [`Outbox::active`].
+    /// Whether the context is in [`Outbox::active`].
     active: bool,
 }
 
 impl Lane {
-    /// Connection `connection` from host `src` to host `dst`.
+    /// Creates the state of connection `connection` from host `src` to host `dst`.
     pub(super) const fn new(src: u32, dst: u32, connection: u32) -> Self {
         Self { dst, hash: hash(hash(src, dst), connection), active: false }
     }
 
-    /// The header of a rate packet of `bytes` on the wire, which goes the way of data.
+    /// Returns the header of a rate packet of `bytes` on the wire, which takes the route of data.
     pub(super) fn rate_header(&self, entropy: u32, bytes: u32) -> PacketHeader {
         PacketHeader { class: Class::Rate, ..self.header(entropy, bytes) }
     }
 
-    /// The header of a data packet of `bytes` on the wire.
+    /// Returns the header of a data packet of `bytes` on the wire.
     pub(super) fn header(&self, entropy: u32, bytes: u32) -> PacketHeader {
         let (dst, flow) = (self.dst, self.hash);
         PacketHeader { dst, flow, entropy, bytes, class: Class::Data, ..PacketHeader::default() }
@@ -54,22 +54,22 @@ pub(super) struct Extra {
     echo: Option<Echo>,
     /// The transport sends rate packets, and data before it has a rate.
     rates: bool,
-    /// Data packets say which message they belong to.
+    /// Data packets carry the number of their message.
     messages: Option<Messages>,
-    /// Options of the packet that was handed out last.
+    /// Options of the last packet that was handed to the card.
     options: PacketOptions,
 }
 
-/// Telemetry on its way back.
+/// Telemetry that acknowledgements carry back to the sender.
 #[derive(Debug, Default)]
 struct Echo {
-    /// One entry for each packet without data that waits.
+    /// Telemetry of the waiting packets without data, one entry each.
     waiting: VecDeque<Hops>,
-    /// The telemetry of the packet that was handed out last; data packets carry nothing back.
+    /// Telemetry of the last packet that was handed to the card; empty for data packets.
     last: Hops,
 }
 
-/// Tells switches which message the packets belong to: each flow is one message.
+/// Writes into packets which message they belong to: each flow is one message.
 #[derive(Debug)]
 struct Messages {
     features: Vec<Arc<dyn NetworkFeature>>,
@@ -115,12 +115,12 @@ impl Extra {
         any.then(|| Self { echo, rates, messages, options: PacketOptions::EMPTY })
     }
 
-    /// Options of the packet that was handed out last.
+    /// Returns the options of the last packet that was handed to the card.
     pub(super) const fn options(&self) -> &PacketOptions {
         &self.options
     }
 
-    /// The telemetry that the packet handed out last carries back.
+    /// Returns the telemetry that the last packet handed to the card carries back.
     pub(super) fn echo(&self) -> Option<&Hops> {
         self.echo.as_ref().map(|echo| &echo.last)
     }
@@ -131,36 +131,36 @@ impl Extra {
 pub(super) struct Outbox {
     /// Number of the host.
     host: u32,
-    /// Destination, entropy and packet.
+    /// Waiting packets without data: destination, entropy and packet.
     control: VecDeque<(u32, u32, Body)>,
     extra: Option<Box<Extra>>,
-    /// Contexts that may have something to send, by the adapter's numbers.
+    /// Contexts that may have something to send, by the transport's numbers.
     active: VecDeque<u32>,
 }
 
 impl Outbox {
-    /// Of host `host`, whose packets carry `extra`.
+    /// Creates the queue of host `host`, whose packets carry `extra`.
     pub(super) fn new(host: u32, extra: Option<Extra>) -> Self {
         let extra = extra.map(Box::new);
         Self { host, control: VecDeque::new(), extra, active: VecDeque::new() }
     }
 
-    /// Number of the host.
+    /// Returns the number of the host.
     pub(super) const fn host(&self) -> u32 {
         self.host
     }
 
-    /// How much waits; the value means nothing.
+    /// Prefetches the lengths of the queues. The returned value has no meaning.
     pub(super) fn prefetch(&self) -> u64 {
         self.active.len() as u64 ^ self.control.len() as u64
     }
 
-    /// The context whose turn it is.
+    /// Returns the context whose turn it is.
     pub(super) fn turn(&self) -> Option<u32> {
         self.active.front().copied()
     }
 
-    /// A packet without data to host `dst`, which sends back `echo`.
+    /// Queues a packet without data to host `dst`, which carries `echo` back.
     pub(super) fn answer(&mut self, dst: u32, entropy: u32, body: Body, echo: &Hops) {
         self.control.push_back((dst, entropy, body));
         if let Some(Extra { echo: Some(queue), .. }) = self.extra.as_deref_mut() {
@@ -168,18 +168,19 @@ impl Outbox {
         }
     }
 
-    /// What the packet that [`Outbox::next`] gave last carries besides; `None` where nobody wants anything.
+    /// Returns what the last packet of [`Outbox::next`] carries besides its body; `None` if packets
+    /// carry nothing else.
     pub(super) fn extra(&self) -> Option<&Extra> {
         self.extra.as_deref()
     }
 
-    /// The header of a rate packet of `bytes` that goes back to host `dst`.
+    /// Returns the header of a rate packet of `bytes` that goes back to host `dst`.
     pub(super) fn header_back(&self, dst: u32, bytes: u32) -> PacketHeader {
         let flow = hash(self.host, dst);
         PacketHeader { dst, flow, bytes, class: Class::Rate, ..PacketHeader::default() }
     }
 
-    /// Context `place` may have something to send.
+    /// Queues context `place`, which may have something to send, unless it waits already.
     pub(super) fn activate(&mut self, place: u32, lane: &mut Lane) {
         if !lane.active {
             lane.active = true;
@@ -187,12 +188,12 @@ impl Outbox {
         }
     }
 
-    /// Whether the card has anything to try.
+    /// Returns whether a packet or a context waits.
     pub(super) fn eager(&self) -> bool {
         !self.control.is_empty() || !self.active.is_empty()
     }
 
-    /// The next packet for the card; only one without data when data is `paused`.
+    /// Returns the next packet for the card; only one without data while data is `paused`.
     pub(super) fn next(
         &mut self,
         contexts: &mut impl Adapter,
@@ -207,7 +208,8 @@ impl Outbox {
         self.next_with_options(contexts, now, sizes, paused, flows)
     }
 
-    /// Does what [`Outbox::next`] does, where packets carry options or telemetry. Rate packets leave before all others.
+    /// Returns the next packet where packets carry options or telemetry. Rate packets leave before
+    /// all others.
     #[cold]
     fn next_with_options(
         &mut self,
@@ -268,7 +270,7 @@ impl Outbox {
     ) -> Option<(PacketHeader, Body)> {
         if let Some((dst, entropy, body)) = self.control.pop_front() {
             if self.control.is_empty() {
-                // Begins again where it is in the cache.
+                // The queue starts again at the front of its buffer, which is in the cache.
                 self.control.clear();
             }
             let (flow, bytes) = (hash(self.host, dst), sizes.control);

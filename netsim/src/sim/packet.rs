@@ -1,34 +1,34 @@
-//! What packets carry from end to end.
+//! Contents of packets, which only the hosts read.
 
 use super::roce::{RoceKind, RocePacket};
 use crate::Picos;
 use squall_cc::Hops;
 use squall_reliability::ControlPacket;
 
-/// What the ends read.
+/// Body of a packet, which only its source and destination read.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Body {
     /// Data of this project's transport.
     Data {
-        /// Its delivery header.
+        /// Delivery header of the packet.
         pds: squall_wire::Request,
-        /// The flow, by index.
+        /// Index of the flow.
         flow: u32,
         /// Payload bytes.
         payload: u32,
         /// UDP payload length when it was sent.
         bytes: u32,
     },
-    /// Anything else of this project's transport.
+    /// Any other packet of this project's transport.
     Control(ControlPacket),
-    /// A rate packet of this project's transport: it is in the options of the packet.
+    /// A rate packet of this project's transport; the options of the packet hold it.
     Rates,
     /// A packet of the baseline.
     Roce(RocePacket),
 }
 
 impl Body {
-    /// The flow whose data it carries.
+    /// Returns the flow whose data the packet carries.
     pub(super) const fn flow(&self) -> Option<u32> {
         match self {
             Self::Data { flow, .. }
@@ -37,7 +37,7 @@ impl Body {
         }
     }
 
-    /// Whether it carries data.
+    /// Returns whether the packet carries data.
     pub(super) const fn is_data(&self) -> bool {
         matches!(
             self,
@@ -46,7 +46,7 @@ impl Body {
     }
 }
 
-/// All that a packet carries.
+/// Complete contents of a packet, to be moved to another part of the simulation.
 #[derive(Debug)]
 pub(super) struct Whole {
     body: Body,
@@ -54,27 +54,29 @@ pub(super) struct Whole {
     sent: Option<Picos>,
 }
 
-/// What each packet on its way carries, by its number in the network.
+/// Contents of the packets in flight, by their numbers in the network.
 #[derive(Debug, Default)]
 pub(super) struct Bodies {
     bodies: Vec<Body>,
-    /// What acknowledgements send back of switches' records; empty where nobody wants it.
+    /// Telemetry that acknowledgements carry back to the sender; empty if congestion control does
+    /// not use it.
     echoes: Vec<Hops>,
-    /// When each was sent; empty where nobody asks.
+    /// Time at which each packet was sent; empty if it is not recorded.
     sent: Vec<Picos>,
 }
 
 impl Bodies {
-    /// A new packet carries this.
+    /// Sets the body of a new packet.
     pub(super) fn put(&mut self, packet: u32, body: Body) {
         match self.bodies.get_mut(packet as usize) {
             Some(place) => *place = body,
-            // The network counts them without gaps.
+            // Packet numbers have no gaps, so a new number is the next one.
             None => self.bodies.push(body),
         }
     }
 
-    /// A new packet sends this back. Once one did, each must say what it does.
+    /// Sets the telemetry that a new packet carries back. Once this was called for one packet, it
+    /// must be called for every packet, because numbers are reused.
     pub(super) fn put_echo(&mut self, packet: u32, echo: Hops) {
         let packet = packet as usize;
         if self.echoes.len() <= packet {
@@ -83,7 +85,8 @@ impl Bodies {
         self.echoes[packet] = echo;
     }
 
-    /// A new packet was sent at `at`. Once one was, each must say when.
+    /// Sets the time at which a new packet was sent. Once this was called for one packet, it must
+    /// be called for every packet, because numbers are reused.
     pub(super) fn put_sent(&mut self, packet: u32, at: Picos) {
         let packet = packet as usize;
         if self.sent.len() <= packet {
@@ -92,12 +95,12 @@ impl Bodies {
         self.sent[packet] = at;
     }
 
-    /// When a packet was sent, if that was said.
+    /// Returns the time at which a packet was sent, if it was recorded.
     pub(super) fn sent(&self, packet: u32) -> Option<Picos> {
         self.sent.get(packet as usize).copied()
     }
 
-    /// Packet `to`, a new one, is as `from` but for its body.
+    /// Copies everything but the body from packet `from` to the new packet `to`.
     pub(super) fn copy_rest(&mut self, from: u32, to: u32) {
         if let Some(&echo) = self.echoes.get(from as usize) {
             self.put_echo(to, echo);
@@ -107,13 +110,13 @@ impl Bodies {
         }
     }
 
-    /// All that a packet carries.
+    /// Returns the complete contents of a packet.
     pub(super) fn whole(&self, packet: u32) -> Whole {
         let echo = self.echoes.get(packet as usize).map(|echo| Box::new(*echo));
         Whole { body: *self.of(packet), echo, sent: self.sent(packet) }
     }
 
-    /// A new packet carries all this.
+    /// Sets the complete contents of a new packet.
     pub(super) fn put_whole(&mut self, packet: u32, whole: Whole) {
         let Whole { body, echo, sent } = whole;
         self.put(packet, body);
@@ -125,12 +128,12 @@ impl Bodies {
         }
     }
 
-    /// What a packet sends back.
+    /// Returns the telemetry that a packet carries back.
     pub(super) fn echo(&self, packet: u32) -> &Hops {
         self.echoes.get(packet as usize).unwrap_or_default()
     }
 
-    /// What a packet carries.
+    /// Returns the body of a packet.
     pub(super) fn of(&self, packet: u32) -> &Body {
         &self.bodies[packet as usize]
     }

@@ -1,4 +1,4 @@
-//! What happens at the hosts of a simulation, or of a part of one: the network stepped in virtual time.
+//! The hosts of a simulation, or of a part of one, with a network that is stepped in virtual time.
 
 use core::ops::{Index, IndexMut, Range};
 
@@ -26,17 +26,17 @@ use squall_cc::Hops;
 enum HostEvent {
     /// The card of host `a` is free.
     Card { host: u32 },
-    /// A timer of host `a`.
+    /// A timer of host `a` expires.
     Wake { host: u32 },
-    /// Packet `b` gets through to the transport of host `a`.
+    /// Packet `b` reaches the transport of host `a`.
     Seen { host: u32, packet: u32 },
     /// Flow `b` starts.
     Start { flow: u32 },
-    /// Failure `b` of the schedule.
+    /// Failure `b` of the schedule happens.
     Fail { index: u32 },
-    /// Time for samples: queues (`b` is 0) or windows.
+    /// Samples are due: of queues (`b` is 0) or of windows.
     Sample { windows: bool },
-    /// Trigger `b` is activated by another one.
+    /// Another trigger activates trigger `b`.
     Activate { trigger: u32 },
 }
 
@@ -54,7 +54,8 @@ impl HostEvent {
         kind << 56 | (a as u64) << 32 | b as u64
     }
 
-    /// Failures come before samples: they show what was before the rest.
+    /// Returns the order of the event among those of the same time. Failures come first, then
+    /// samples, which show the state before all other events of that time.
     const fn turn(self) -> Turn {
         match self {
             Self::Fail { index } => Turn::first(index),
@@ -67,7 +68,7 @@ impl HostEvent {
         }
     }
 
-    /// Has it come at `at`.
+    /// Schedules the event at `at`.
     fn come(self, network: &mut Network, at: Picos) {
         network.call(at, self.pack(), self.turn());
     }
@@ -107,13 +108,13 @@ impl IndexMut<u32> for Residents {
     }
 }
 
-/// The hosts, and what is on its way between them.
+/// The hosts of a part, the contents of the packets between them, and their flows.
 #[derive(Debug)]
 pub(super) struct Hosts {
     pub(super) hosts: Residents,
     bodies: Bodies,
     pub(super) flows: Flows,
-    /// There are more contexts than the cache holds.
+    /// Whether there are more contexts than the cache holds.
     large: bool,
 }
 
@@ -151,7 +152,7 @@ impl Ends for Hosts {
     }
 }
 
-/// A network, or a part of one, its hosts and what they have to do.
+/// A network, or a part of one, with its hosts, flows and failures.
 #[derive(Debug)]
 pub(super) struct Part {
     pub(super) network: Network,
@@ -159,37 +160,37 @@ pub(super) struct Part {
     news: Vec<News>,
     sizes: Sizes,
     failures: Vec<FailureEvent>,
-    /// The hosts' own delay, and the jitter on top.
+    /// Delay of the hosts, and (next field) the maximum of the random time added to it.
     delay: Picos,
     jitter: Picos,
     intake: Option<Intake>,
-    /// Of the jitter.
+    /// Random numbers of the jitter.
     chance: Chance,
     pub(super) recorder: Recorder,
-    /// How long packets are on their way is asked for.
+    /// Whether to record how long packets are in flight.
     timed: bool,
-    /// Flows between the same two hosts share a context.
+    /// Whether flows between the same two hosts share a context.
     per_pair: bool,
     pub(super) computed: PendingComputations,
     /// Data packets that hosts received, not trimmed, duplicates included.
     pub(super) delivered: u64,
-    /// When a flow was last finished, or an operation done.
+    /// Time at which a flow last finished, or an operation ended.
     pub(super) last: Picos,
-    /// For other parts.
+    /// Scratch list of [`Part::hand_over`].
     transfers: Vec<Transfer>,
 }
 
 /// Computations of ranks that have not ended, where a workload has any.
 #[derive(Debug)]
 pub(super) struct PendingComputations {
-    /// Triggers that are about to be activated by others.
+    /// Number of triggers that other triggers will still activate.
     pub(super) pending: usize,
-    /// When the last operation ended so far.
+    /// Time at which the last operation so far ends.
     pub(super) ended: Picos,
 }
 
 impl PendingComputations {
-    /// What a trigger starts happens in its time.
+    /// Schedules the flows and triggers that a trigger starts.
     fn follow(&mut self, network: &mut Network, fired: FiredTrigger<'_>) {
         for &flow in fired.flows {
             HostEvent::Start { flow }.come(network, fired.at);
@@ -203,13 +204,13 @@ impl PendingComputations {
 }
 
 impl Part {
-    /// Puts everything in place that part `part` has.
+    /// Creates part `part` with its network, hosts and first events.
     pub(super) fn new(
         config: &SimConfig,
         (setup, workload): (&Setup, &Workload),
         (partition, part): (&Partition, u32),
     ) -> Result<Self, SimError> {
-        // A few things happen in so many picoseconds.
+        // A few events happen in so many picoseconds; larger networks have more of them.
         let tick = Picos(match config.topology.hosts {
             0..=255 => 1 << 10,
             256..=2047 => 1 << 8,
@@ -275,7 +276,7 @@ impl Part {
         what.come(&mut self.network, at);
     }
 
-    /// Lets happen what happens up to and at `until`.
+    /// Processes all events up to and including `until`.
     pub(super) fn step(&mut self, until: Picos) {
         while let Some(step) = self.network.step(until, &mut self.ends) {
             match step {
@@ -286,7 +287,8 @@ impl Part {
         }
     }
 
-    /// Takes what goes to other parts out of this one, in the order in which it left, and says to which switch.
+    /// Removes packets and pause frames for other parts from this one, in the order in which they
+    /// left. Calls `to` for each with the switch that receives it.
     pub(super) fn hand_over(&mut self, mut to: impl FnMut(Node, Parcel)) {
         let mut border = Border(&mut self.network);
         border.drain(&mut self.transfers);
@@ -304,7 +306,7 @@ impl Part {
         }
     }
 
-    /// Takes what another part handed over.
+    /// Accepts a packet or pause frame that another part handed over.
     pub(super) fn take(&mut self, Parcel { what, packet }: Parcel) {
         match packet {
             Some(CarriedPacket { header, source, options, rest }) => {
@@ -348,7 +350,7 @@ impl Part {
         } else {
             self.recorder.queues(now, self.network.switches())
         };
-        // Samples alone do not keep a simulation going.
+        // Samples alone do not keep a simulation running.
         if !self.network.is_idle() {
             self.call(now + every, HostEvent::Sample { windows });
         }
@@ -366,7 +368,7 @@ impl Part {
             None => self.network.now(),
         };
         let now = self.network.now();
-        // One packet arrives at a host at a time.
+        // Only one packet arrives at a host at a time, so time and host are seed enough.
         let mut rng = self.chance.at(now, host.into());
         let extra = if self.jitter == Picos::ZERO { 0 } else { rng.next_u64() % self.jitter.0 };
         let entry = &mut self.ends.hosts[host];
@@ -375,7 +377,8 @@ impl Part {
         self.call(at, HostEvent::Seen { host, packet });
     }
 
-    /// A packet joins those that wait for `host` to take them in: when it has been, or `None` if there is no room.
+    /// Queues a packet in the receive buffer of `host`. Returns the time at which the host has
+    /// taken it in, or `None` if there is no room.
     fn queue(&mut self, host: u32, packet: u32, Intake { rate, buffer }: Intake) -> Option<Picos> {
         let now = self.network.now();
         let bytes = self.network.flights().header(packet).bytes.into();
@@ -388,17 +391,18 @@ impl Part {
         Some(slow.taken_in_at)
     }
 
-    /// `host` has no room for a packet.
+    /// Counts and drops a packet for which `host` has no room.
     #[cold]
     fn overflow(&mut self, host: u32, packet: u32) {
         self.ends.hosts[host].intake.lost += u64::from(self.network.flights().header(packet).bytes);
         self.network.lose(packet, Drop::HostFull);
     }
 
-    /// A paused host may go on.
+    /// Lets a host send again after a pause.
     fn resume(&mut self, host: u32) {
         self.send(host);
-        // What may not go yet, because it is paced, sets a timer; nothing else may follow.
+        // A paced packet that may not leave yet needs a timer, and no other event may follow that
+        // would set one.
         self.set_timer(host);
     }
 
@@ -444,7 +448,7 @@ impl Part {
         let now = self.network.now();
         let entry = &mut self.ends.hosts[host];
         if entry.wake_at != now {
-            // A later one that an earlier one replaced.
+            // This timer event was replaced by an earlier one.
             return;
         }
         entry.wake_at = Picos::NEVER;
@@ -459,7 +463,8 @@ impl Part {
         let running = &mut flows.running;
         running[flow as usize].start = now;
         let (host, dst) = (spec.src, spec.dst);
-        // Of one job and level, or scopes could not tell them.
+        // Flows share a context only within one job and level, because scopes of congestion control
+        // distinguish them.
         let kind = u64::from(spec.job) << 41 | u64::from(spec.level) << 33;
         let connection =
             if self.per_pair { kind | u64::from(dst) } else { 1 << 32 | u64::from(spec.id) };
@@ -470,7 +475,8 @@ impl Part {
         self.attend(host);
     }
 
-    /// After the transport of `host` was touched.
+    /// Handles the results of an event at the transport of `host`: reports of flows, packets to
+    /// send, and timers.
     fn attend(&mut self, host: u32) {
         let entry = &mut self.ends.hosts[host];
         entry.attend(self.network.now(), &mut self.ends.flows.running, &mut self.news);
@@ -481,7 +487,7 @@ impl Part {
         self.set_timer(host);
     }
 
-    /// The transport wants to be called no later than it says.
+    /// Schedules a timer event if the transport needs one earlier than scheduled.
     fn set_timer(&mut self, host: u32) {
         let entry = &mut self.ends.hosts[host];
         if let Some(at) = entry.poll_timeout() {
@@ -513,24 +519,25 @@ impl Part {
             };
             trigger.into_iter().for_each(|trigger| self.activate(trigger));
         }
-        // Its memory is used again.
+        // The vector is put back so that its memory is reused.
         self.news = news;
     }
 
-    /// The card of `host` is free and may have something to send.
+    /// Handles the event that the card of `host` is free and may have something to send.
     fn card(&mut self, host: u32) {
         let entry = &mut self.ends.hosts[host];
         if entry.card_at != self.network.now() {
-            // Something else that happened at this time sent a packet already.
+            // An earlier event of this time already sent a packet.
             return;
         }
         entry.card_at = Picos::NEVER;
         self.send(host);
-        // A packet that may not go yet, because it is paced, sets one.
+        // A paced packet that may not leave yet sets a timer.
         self.set_timer(host);
     }
 
-    /// The card is looked at once it is free: one event at a time, however many reasons there are.
+    /// Schedules the event that serves the card once it is free: one event at a time, however many
+    /// reasons there are.
     fn arm_card(&mut self, host: u32, at: Picos) {
         let entry = &mut self.ends.hosts[host];
         if entry.card_at != at {
@@ -539,7 +546,7 @@ impl Part {
         }
     }
 
-    /// The card of `host` sends what it can.
+    /// Sends the next packet of `host` if its card is free, else schedules that.
     fn send(&mut self, host: u32) {
         let now = self.network.now();
         let Hosts { hosts, bodies, flows, .. } = &mut self.ends;

@@ -224,6 +224,6 @@ pub struct Results {
     /// Names of [`FlowResult::features`].
     pub flow_counter_names: Vec<String>,
     /// Time at which the last operation of a schedule ended, including what ranks compute; `None`
-    /// if the workload is no schedule, or did not end.
+    /// if the workload has no [`crate::workload::TriggerDependency`], or some flow did not finish.
     pub makespan: Option<Picos>,
 }

@@ -1,9 +1,9 @@
-//! The baseline of the papers: RoCEv2, that is, queue pairs of one path each, go-back-N, and a congestion
-//! control of `squall-cc` (DCQCN). Meant for a lossless network.
+//! The baseline of the papers: RoCEv2, that is, queue pairs of one path each, go-back-N, and a
+//! congestion control of `squall-cc` (DCQCN). The baseline is meant for a lossless network.
 //!
-//! A receiver takes packets in order only. It acknowledges every few packets, and says "not this one"
-//! (NAK) once for each gap; the sender then starts again from there, as it does when its timer fires
-//! (InfiniBand specification, section 9.7.5).
+//! A receiver accepts packets in order only. It acknowledges every few packets, and sends one
+//! negative acknowledgement (NAK) for each gap. The sender then starts again from the gap, as it
+//! does when its timer expires (InfiniBand specification, section 9.7.5).
 
 mod qp;
 
@@ -23,45 +23,46 @@ use squall_cc::{
     ReceiverConfig, RxFlow, SenderCc, SenderConfig,
 };
 
-/// What all hosts of a simulation share.
+/// Parameters that all hosts of a simulation share.
 #[derive(Debug)]
 pub(super) struct RoceParameters {
     pub(super) sender: SenderConfig,
     pub(super) receiver: ReceiverConfig,
     pub(super) line: Rate,
     pub(super) qps: u16,
-    /// Queue pairs live on when a flow is done, for the next one to the same host.
+    /// Whether queue pairs stay open when a flow is done, for the next flow to the same host.
     pub(super) keep: bool,
     pub(super) rto: Picos,
-    /// Packets an acknowledgement stands for.
+    /// Number of packets after which the receiver acknowledges.
     pub(super) ack_packets: u32,
     pub(super) sizes: Sizes,
 }
 
-/// What a packet is.
+/// Kind of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum RoceKind {
     /// Data.
     Data {
-        /// It ends a flow's share of the queue pair.
+        /// Whether the packet ends a flow's share of the queue pair.
         last: bool,
     },
-    /// Everything before `psn` arrived.
+    /// Acknowledgement: everything before `psn` arrived.
     Ack,
-    /// Everything before `psn` arrived, and that one did not.
+    /// Negative acknowledgement: everything before `psn` arrived, and packet `psn` did not.
     Nak,
-    /// Packets are being marked.
+    /// Congestion notification: packets arrive marked.
     Notice,
 }
 
-/// A packet.
+/// A packet of the baseline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct RocePacket {
     pub(super) kind: RoceKind,
-    /// The connection, by the first flow it carried, and which of its queue pairs.
+    /// Connection, named by the first flow it carried, and (next field) the number of the queue
+    /// pair in it.
     connection: u32,
     qp: u16,
-    /// The flow, by index.
+    /// Index of the flow.
     pub(super) flow: u32,
     /// Number of the packet within the queue pair, from 0.
     psn: u32,
@@ -69,7 +70,7 @@ pub(super) struct RocePacket {
     payload: u32,
 }
 
-/// The receiving half.
+/// The receiving half of a queue pair.
 #[derive(Debug)]
 struct Rx {
     source: u32,
@@ -78,7 +79,7 @@ struct Rx {
     expected: u32,
     /// Packets since the last acknowledgement.
     unacked: u32,
-    /// The gap was already complained of.
+    /// Whether a NAK was already sent for the current gap.
     complained: bool,
     state: RxFlow,
 }
@@ -88,9 +89,10 @@ struct Rx {
 pub(super) struct Roce {
     parameters: Arc<RoceParameters>,
     qps: Vec<Qp>,
-    /// Where a connection's queue pairs begin in `qps`.
+    /// First queue pair of each connection in `qps`.
     of_connection: HashMap<u32, u32>,
-    /// Connections that live on: the first flow of each, and whose turn it is to take a small one.
+    /// Connections that stay open: the first flow of each, and the queue pair whose turn it is to
+    /// take a small flow.
     kept: HashMap<u64, (u32, u16)>,
     /// Queue pairs that have something to send or to be acknowledged.
     open: Vec<u32>,
@@ -119,13 +121,13 @@ impl Roce {
         }
     }
 
-    /// The queue pair that a packet is of.
+    /// Returns the queue pair that a packet belongs to.
     fn place(&self, packet: &RocePacket) -> Option<u32> {
         let first = self.of_connection.get(&packet.connection)?;
         Some(first + u32::from(packet.qp))
     }
 
-    /// The receiving half of a packet's queue pair.
+    /// Returns the receiving half of a packet's queue pair, and creates it if it is new.
     fn rx_place(&mut self, source: u32, packet: &RocePacket) -> u32 {
         let RocePacket { connection, qp, .. } = *packet;
         *self.rx_of.entry((connection, qp)).or_insert_with(|| {
@@ -137,7 +139,7 @@ impl Roce {
         })
     }
 
-    /// Opens `qps` queue pairs to host `dst`, for flow `index` first.
+    /// Opens `qps` queue pairs to host `dst`, of which flow `index` is the first flow.
     fn open(&mut self, index: u32, dst: u32, qps: u16, work: &Work<'_>) {
         self.of_connection.insert(index, self.qps.len() as u32);
         for qp in 0..qps {
@@ -148,7 +150,7 @@ impl Roce {
         }
     }
 
-    /// Data arrived; `last` if nothing follows it.
+    /// Handles a data packet; `last` is true if it ends a flow's share of the queue pair.
     fn data(
         &mut self,
         source: u32,
@@ -191,7 +193,8 @@ impl Roce {
         }
     }
 
-    /// All before the packet's number arrived; that one did not if there is a `gap`.
+    /// Handles an acknowledgement: all packets before its number arrived, and the packet of that
+    /// number did not if there is a `gap`.
     fn acknowledged(&mut self, packet: &RocePacket, gap: bool, work: &mut Work<'_>) {
         let Some(place) = self.place(packet) else { return };
         let (sizes, rto) = (self.parameters.sizes, self.parameters.rto.span());
@@ -219,12 +222,13 @@ fn answer_with(work: &mut Work<'_>, dst: u32, packet: RocePacket) {
 }
 
 impl Adapter for Roce {
-    /// A flow is divided among the queue pairs of its connection. A flow of its own connection gets no
-    /// queue pair without a byte; where connections live on, small flows take the next ones in turn.
+    /// Divides a flow among the queue pairs of its connection. If each flow has its own connection,
+    /// it gets no more queue pairs than packets; where connections stay open, small flows use the
+    /// queue pairs in turn.
     fn start(&mut self, index: u32, connection: u64, work: &mut Work<'_>) -> bool {
         let RunningFlow { bytes, dst, .. } = work.flows[index as usize];
         let full = self.parameters.sizes.payload();
-        // At least one, and at most as many as the parameter says.
+        // The number of shares is at least one, and at most the configured number of queue pairs.
         let parts = u64::from(self.parameters.qps).min(bytes.div_ceil(full.into())).max(1) as u16;
         let (first, turn) = if self.parameters.keep {
             let qps = self.parameters.qps;
@@ -263,7 +267,7 @@ impl Adapter for Roce {
     fn receive(&mut self, source: u32, header: &PacketHeader, body: &Body, work: &mut Work<'_>) {
         let Body::Roce(packet) = body else { return };
         match packet.kind {
-            // There is nothing to be made of a trimmed packet: the gap will show.
+            // A trimmed packet is ignored: the receiver will detect the gap.
             RoceKind::Data { .. } if header.trimmed => {}
             RoceKind::Data { last } => self.data(source, header, packet, last, work),
             RoceKind::Ack => self.acknowledged(packet, false, work),
@@ -328,7 +332,7 @@ impl Adapter for Roce {
         (when != Time::NEVER).then(|| Picos::from_time(when))
     }
 
-    /// Of the flow's first queue pair.
+    /// Returns the sending limits of the flow's first queue pair.
     fn allowance(&self, context: u32) -> Allowance {
         let Some(qp) = self.qps.get(context as usize) else { return Allowance::default() };
         let metrics = qp.cc.metrics();

@@ -1,4 +1,4 @@
-//! A simulation: its parts, which run beside each other, and what they found.
+//! A simulation: its parts, which run in parallel, and its results.
 
 use std::time::Instant;
 
@@ -31,18 +31,19 @@ pub struct Simulation {
     run_settings: RunSettings,
     partition: Partition,
     rule: Rule,
-    /// At least one.
+    /// Parts of the simulation, at least one.
     parts: Vec<Part>,
     per_port: bool,
-    /// The workload says what ranks compute.
+    /// Whether the workload describes what ranks compute.
     computes: bool,
 }
 
 impl Simulation {
-    /// Puts everything in place.
+    /// Creates a simulation of a workload.
     ///
     /// # Errors
-    /// What about the topology, the workload, the algorithms or other parameters is impossible.
+    /// Returns what is impossible about the topology, the workload, the algorithms or other
+    /// parameters.
     pub fn new(config: &SimConfig, workload: &Workload) -> Result<Self, SimError> {
         let setup = Setup::new(config, workload)?;
         let topology = &config.topology;
@@ -60,25 +61,26 @@ impl Simulation {
         })
     }
 
-    /// What it runs with.
+    /// Returns the settings of the simulation.
     #[must_use]
     pub const fn run_settings(&self) -> &RunSettings {
         &self.run_settings
     }
 
-    /// In how many parts it runs beside itself: [`SimConfig::threads`], or fewer where it cannot be taken apart so often.
+    /// Returns the number of parts that run in parallel: [`SimConfig::threads`], or fewer if the
+    /// network cannot be divided so often.
     #[must_use]
     pub fn parts(&self) -> u32 {
         self.partition.parts()
     }
 
-    /// Runs to the end: until all flows are finished, nothing can happen any more, the time is up, or
-    /// the observer breaks off.
+    /// Runs until all flows are finished, no event is left, the time is up, or the observer stops
+    /// the simulation.
     ///
     /// # Panics
-    /// When a part of it does.
+    /// Panics if the thread of a part panics.
     pub fn run(mut self, observer: &mut dyn Observer) -> Results {
-        // The only clock: how long it took is not part of what is simulated.
+        // This is the only real clock; the elapsed time is not part of what is simulated.
         #[allow(clippy::disallowed_methods)]
         let started = Instant::now();
         let end = self.go(observer);
@@ -94,13 +96,13 @@ impl Simulation {
             for (number, part) in parts {
                 scope.spawn(move || lockstep.run(part, number, None));
             }
-            // All come to the same end; one that panics takes the program down at the end of the scope.
+            // All parts return the same end; one that panics makes the scope panic at its end.
             let watch = Some(Watch::new(observer));
             first.map_or(End::Done, |(number, part)| lockstep.run(part, number, watch))
         })
     }
 
-    /// The part that has a host.
+    /// Returns the part that contains a host.
     fn of(&self, host: u32) -> &Part {
         &self.parts[self.partition.of(Node::Host(host)) as usize]
     }
@@ -113,7 +115,7 @@ impl Simulation {
             })
         };
         let end = match end {
-            // What is left will never finish, however long it goes on.
+            // The remaining flows will never finish, however long the simulation runs.
             End::TimeUp | End::Done
                 if flows.iter().any(|flow| flow.fct.is_none()) && flows.iter().all(lost) =>
             {
@@ -126,7 +128,8 @@ impl Simulation {
         let ended = self.parts.iter().map(|part| part.computed.ended).max();
         let makespan = ended.filter(|_| self.computes && whole);
         let totals = Totals { wall_s, ..self.totals(end) };
-        // What is sampled, and what jobs had got, is of networks that are in one part.
+        // Samples and the bytes of jobs exist only for networks that are in one part; see
+        // [`divide`].
         let job_bytes = self.parts[0].ends.flows.job_bytes().to_vec();
         let config = self.parts[0].network.switches().config();
         let counter_names = config.counter_names().collect();
@@ -146,7 +149,8 @@ impl Simulation {
         }
     }
 
-    /// What became of each flow: its sender knows one half of it, its receiver the other.
+    /// Returns the result of each flow, one half of which the part of its sender knows, and the
+    /// other that of its receiver.
     fn flows(&self) -> Vec<FlowResult> {
         let flows = &self.parts[0].ends.flows;
         let routes = self.parts[0].network.switches().routes();
@@ -166,7 +170,7 @@ impl Simulation {
             totals.delivered += part.delivered;
             totals.events += part.network.events();
             totals.under_way += part.network.flights().data();
-            // What happened after the last flow was finished is no part of it.
+            // Events after the last flow has finished do not count.
             let at = if end == End::Done { part.last } else { part.network.now() };
             totals.end = totals.end.max(at);
             for flow in &part.ends.flows.running {
@@ -224,12 +228,12 @@ impl Simulation {
     }
 }
 
-/// Which part of a network each thread of a simulation has: [`SimConfig::threads`] parts, or fewer where hosts that hang on one
-/// switch, or make each other send without a packet between, are too many for that. What is simulated must have passed its
-/// checks.
+/// Divides a network among the threads of a simulation: into [`SimConfig::threads`] parts, or fewer
+/// if too many hosts share a switch or make each other send without a packet in between. The
+/// topology and the workload must have passed their checks.
 ///
 /// # Errors
-/// Why all of it must be in one part, whatever number of threads was asked for.
+/// Returns the reason why the network must stay in one part, whatever the number of threads.
 pub fn divide(config: &SimConfig, workload: &Workload) -> Result<Partition, &'static str> {
     let topology = &config.topology;
     if config.threads <= 1 {

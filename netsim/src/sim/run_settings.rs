@@ -1,16 +1,17 @@
-//! What a simulation runs with, for its result to say: by the keys of a plan, defaults and all.
+//! Settings of a simulation, by the keys of a plan and with all defaults, to be stored with its
+//! results.
 
 use super::config::{Contexts, SimConfig, Transport};
 use super::setup::Setup;
 use crate::settings::Settings;
 use squall_cc::{PathsConfig, Setting};
 
-/// Settings of one simulation, and what followed from them.
+/// Settings of one simulation, and the values derived from them.
 #[derive(Clone, Debug, Default)]
 pub struct RunSettings {
-    /// What a user may say of it.
+    /// Settings that a user can choose.
     pub settings: Settings,
-    /// What followed from that.
+    /// Values derived from the settings.
     pub derived: Settings,
 }
 

@@ -8,7 +8,7 @@ use crate::Picos;
 use crate::model::Switches;
 use crate::topology::Node;
 
-/// Takes samples when told.
+/// Collects samples when the simulation calls it.
 #[derive(Debug)]
 pub(super) struct Recorder {
     observe: Observe,
@@ -29,7 +29,7 @@ impl Recorder {
         Self { observe: *observe, series }
     }
 
-    /// Takes a sample of all queues; when to take the next.
+    /// Takes a sample of all queues. Returns the time until the next sample.
     pub(super) fn queues(&mut self, now: Picos, network: &Switches<u32>) -> Picos {
         self.series.queue_times.push(now);
         for series in &mut self.series.queues {
@@ -38,7 +38,7 @@ impl Recorder {
         self.observe.queues.unwrap_or(Picos::NEVER).max(Picos(1))
     }
 
-    /// Takes a sample of all flows; when to take the next.
+    /// Takes a sample of all flows. Returns the time until the next sample.
     pub(super) fn windows(&mut self, now: Picos, hosts: &[Host], flows: &Flows) -> Picos {
         let windows = &mut self.series.windows;
         if windows.is_empty() {
@@ -64,7 +64,7 @@ impl Recorder {
         self.observe.windows.unwrap_or(Picos::NEVER).max(Picos(1))
     }
 
-    /// All samples; ports that never had a queue are left out.
+    /// Returns all samples; ports that never had a queue are left out.
     pub(super) fn finish(mut self) -> Series {
         self.series.queues.retain(|series| series.bytes.iter().any(|&bytes| bytes > 0));
         self.series

@@ -1,4 +1,4 @@
-//! From what the user asks for to what the parts are told.
+//! Translation of the user's configuration into that of the parts of a simulation.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use squall_base::{Rate, Span};
 use squall_cc::Scope;
 use squall_reliability::{Config, NOMINAL_OVERHEAD, UnknownDetector};
 
-/// What the parts of a simulation are told.
+/// Configuration that all parts of a simulation share.
 #[derive(Debug)]
 pub(super) struct Setup {
     pub(super) network: NetworkConfig,
@@ -26,16 +26,17 @@ pub(super) struct Setup {
     seed: u64,
 }
 
-/// What the hosts' transport is told.
+/// Configuration of the hosts' transport.
 #[derive(Debug)]
 enum StackConfig {
-    /// With the incasts that senders announce.
+    /// The transport of this project, with the incasts that senders announce.
     Squall(Arc<Config>, Option<Arc<Incasts>>),
     Roce(Arc<RoceParameters>),
 }
 
 impl Setup {
-    /// Which contexts share one of congestion control, where there is a choice.
+    /// Returns which contexts share one instance of congestion control; `None` for the baseline,
+    /// which has no choice.
     pub(super) fn scope(&self) -> Option<Scope> {
         match &self.stack {
             StackConfig::Squall(config, _) => Some(config.scope),
@@ -71,7 +72,7 @@ impl Setup {
         let (topology, options) = (&config.topology, &config.network);
         let line = options.card(topology.host_rate(), 1.0).unwrap_or_else(|| topology.host_rate());
         let rtt = topology.longest_route().round_trip(line, host.mtu, host.control);
-        // Whole packets, as htsim counts (`calculate_bdp_pkt`).
+        // The product is in whole packets, as htsim counts (`calculate_bdp_pkt`).
         let bdp = line.bytes_in(rtt.span()).div_ceil(host.mtu.into());
         let network = options.settle(&Ground {
             bdp_packets: bdp,
@@ -107,7 +108,7 @@ impl Setup {
         Ok(Self { network, sizes, per_pair, stack, seed: config.seed })
     }
 
-    /// What decides at senders how much may be on its way.
+    /// Returns the congestion control of the senders.
     pub(super) fn sender(&self) -> &squall_cc::SenderConfig {
         match &self.stack {
             StackConfig::Squall(config, _) => &config.cc,
@@ -115,7 +116,7 @@ impl Setup {
         }
     }
 
-    /// What chooses paths; the baseline has one a queue pair.
+    /// Returns the path selection; `None` for the baseline, which has one path per queue pair.
     pub(super) fn paths(&self) -> Option<&squall_cc::PathsConfig> {
         match &self.stack {
             StackConfig::Squall(config, _) => Some(&config.paths),
@@ -123,7 +124,7 @@ impl Setup {
         }
     }
 
-    /// Smallest retransmission timeout.
+    /// Returns the minimum retransmission timeout.
     pub(super) fn rto(&self) -> Picos {
         match &self.stack {
             StackConfig::Squall(config, _) => Picos::from_span(config.rto_min),
@@ -131,7 +132,7 @@ impl Setup {
         }
     }
 
-    /// What packets carry besides their bodies.
+    /// Returns what packets carry besides their bodies.
     pub(super) fn extra(&self) -> Option<Extra> {
         match &self.stack {
             StackConfig::Squall(config, _) => {
@@ -141,7 +142,7 @@ impl Setup {
         }
     }
 
-    /// The transport of `host`.
+    /// Creates the transport of `host`.
     pub(super) fn stack(&self, host: u32) -> Stack {
         let seed = (u64::from(host) << 32 ^ self.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         match &self.stack {
@@ -153,7 +154,7 @@ impl Setup {
     }
 }
 
-/// What the transport is told.
+/// Computes the configuration of this project's transport.
 fn transport(
     config: &SimConfig,
     squall: &SquallConfig,
@@ -197,7 +198,7 @@ fn transport(
     transport.scope = scope;
     transport = transport.reciprocal(&known);
     match &mut transport.receiver {
-        // Others are strangers.
+        // Only the hosts of the topology can be senders.
         squall_cc::ReceiverConfig::Shares(dart) => dart.sources = config.topology.hosts,
         _ if squall.look_ahead.is_some() => {
             return Err(SimError::Transport(format!(
@@ -208,7 +209,7 @@ fn transport(
         _ => {}
     }
     transport.ack_trigger = squall.ack_bytes;
-    // htsim: 15 us and six full queues (main_uec.cpp, `_min_rto`).
+    // The default is htsim's: 15 us and six full queues (main_uec.cpp, `_min_rto`).
     let rto = squall
         .rto_min
         .unwrap_or_else(|| Picos::micros(15) + Picos::transmit(line, network.queue) * 6);
@@ -216,7 +217,8 @@ fn transport(
     transport.rto_init = rto.span();
     transport.rto_max = transport.rto_max.max(rto.span());
     transport.ack_delay = transport.ack_delay.min(rtt.span()).max(Span(1));
-    // Cards answer at once; the default allows for processes that are not running.
+    // A simulated card answers at once; the default of the library allows for processes that are
+    // not running.
     transport.probe_min = rtt.span();
     transport.contact_deadline = squall.give_up.span();
     transport.progress_deadline = squall.give_up.span();
@@ -225,13 +227,13 @@ fn transport(
     } else {
         transport.train_bytes = squall.train_bytes;
     }
-    // A card's queue pairs are not counted by peer.
+    // A simulated host does not limit the contexts of a single peer.
     transport.max_accepted = transport.max_contexts;
     transport.check().map_err(|error| refuse(&error))?;
     Ok(transport)
 }
 
-/// What the baseline is told.
+/// Computes the parameters of the baseline.
 fn baseline(
     config: &SimConfig,
     roce: &RoceConfig,

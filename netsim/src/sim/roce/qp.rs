@@ -8,22 +8,24 @@ use super::{RoceKind, RocePacket};
 use squall_base::{Rate, Span, Time};
 use squall_cc::{Feedback, FeedbackKind, FlowEvent, Sender, SenderCc, SenderConfig, SentPacket};
 
-/// Most timers of a rest that a queue pair makes up for: 55 ms of DCQCN's raises.
+/// Maximum number of timers of an idle period for which a queue pair catches up: 55 ms of DCQCN's
+/// rate increases.
 const MISSED_TIMERS: u32 = 1000;
 
-/// What a queue pair carries of a flow.
+/// Share of a flow that a queue pair carries.
 #[derive(Debug)]
 struct Message {
     flow: u32,
-    /// Number of its first packet, and one past that of its last.
+    /// Number of the first packet, and (next field) one past that of the last.
     first: u32,
     end: u32,
-    /// Payload bytes in all.
+    /// Total payload bytes.
     bytes: u64,
 }
 
 impl Message {
-    /// Payload bytes of its packets from `from` to before `to`, of which whole ones have `full`.
+    /// Returns the payload bytes of the packets from `from` to before `to`; whole packets have
+    /// `full` bytes.
     fn payload(&self, from: u32, to: u32, full: u32) -> u64 {
         let before = |psn: u32| (u64::from(psn - self.first) * u64::from(full)).min(self.bytes);
         before(to) - before(from)
@@ -33,21 +35,22 @@ impl Message {
 /// The sending half of a queue pair.
 #[derive(Debug)]
 pub(super) struct Qp {
-    /// The connection, by the first flow it carried, and which of its queue pairs.
+    /// Connection, named by the first flow it carried, and number of the queue pair in it.
     name: (u32, u16),
     pub(super) lane: Lane,
-    /// Of all its packets.
+    /// Entropy of all packets of the queue pair.
     pub(super) entropy: u32,
-    /// What is not acknowledged, in order.
+    /// Messages that are not fully acknowledged, in order.
     messages: VecDeque<Message>,
-    /// Packets in all, up to now.
+    /// Total number of packets that the queue pair was given so far.
     packets: u32,
-    /// The oldest unacknowledged packet, the next one to send, and one past the newest ever sent.
+    /// Oldest unacknowledged packet; the next two fields are the next packet to send, and one past
+    /// the newest packet ever sent.
     acked: u32,
     next: u32,
     newest: u32,
     pace_at: Time,
-    /// Pacing, and nothing else, holds the next packet back.
+    /// Whether only pacing delays the next packet.
     pacing: bool,
     rto_at: Time,
     pub(super) cc: Sender,
@@ -78,17 +81,18 @@ impl Qp {
         }
     }
 
-    /// Everything it ever got was acknowledged.
+    /// Returns whether all packets of the queue pair were acknowledged.
     pub(super) const fn is_done(&self) -> bool {
         self.acked == self.packets
     }
 
-    /// Nominal bytes in flight, about.
+    /// Returns the approximate number of bytes in flight, counting every packet as a full one.
     pub(super) const fn in_flight(&self, mtu: u32) -> u64 {
         (self.next - self.acked) as u64 * mtu as u64
     }
 
-    /// Takes on `bytes` of a flow, in packets of `full` payload bytes; false if it has no numbers left.
+    /// Accepts `bytes` bytes of a flow, in packets of `full` payload bytes. Returns false if it has
+    /// no packet numbers left.
     pub(super) fn begin(&mut self, now: Time, flow: u32, bytes: u64, full: u32) -> bool {
         let packets = u32::try_from(bytes.div_ceil(full.into())).ok();
         let Some(end) = packets.and_then(|packets| self.packets.checked_add(packets)) else {
@@ -97,7 +101,8 @@ impl Qp {
         if self.packets == 0 {
             self.cc.on_event(now, FlowEvent::Opened { flow });
         } else if self.is_done() {
-            // Its timers ran while it had nothing to do, until the rate was the line's.
+            // The timers of an idle sender are simulated here afterwards, until the rate is that of
+            // the line.
             for _ in 0..MISSED_TIMERS {
                 let Some(at) = self.cc.next_timer().filter(|&at| at <= now) else { break };
                 self.cc.on_timer(at);
@@ -109,12 +114,12 @@ impl Qp {
         true
     }
 
-    /// It is done: for good, or to be kept for what comes.
+    /// Notifies congestion control that the queue pair is closed or, with `keep`, idle.
     pub(super) fn rest(&mut self, now: Time, keep: bool) {
         self.cc.on_event(now, if keep { FlowEvent::Idle } else { FlowEvent::Closed });
     }
 
-    /// The next packet, if any may go now; and whether it went before.
+    /// Returns the next packet if one may be sent now, and whether it is a retransmission.
     pub(super) fn next_packet(
         &mut self,
         now: Time,
@@ -129,7 +134,7 @@ impl Qp {
         let psn = self.next;
         let of = self.messages.partition_point(|message| message.end <= psn);
         let message = self.messages.get(of)?;
-        // At most a packet's payload.
+        // The length is at most a packet's payload.
         let payload = message.payload(psn, psn + 1, sizes.payload()) as u32;
         let bytes = payload + sizes.header;
         let budget = self.cc.budget(now);
@@ -154,7 +159,8 @@ impl Qp {
         Some((RocePacket { kind, connection, qp, flow, psn, payload }, again))
     }
 
-    /// All packets before `psn` arrived; that one did not if there is a `gap`. False if that is not news.
+    /// Handles an acknowledgement of all packets before `psn`; packet `psn` did not arrive if there
+    /// is a `gap`. Returns false if the acknowledgement is out of date.
     pub(super) fn acknowledged(
         &mut self,
         psn: u32,
@@ -163,7 +169,7 @@ impl Qp {
         rto: Span,
         work: &mut Work<'_>,
     ) -> bool {
-        // One that an earlier go-back made meaningless.
+        // An earlier go-back made this acknowledgement meaningless.
         if psn < self.acked || psn > self.newest {
             return false;
         }
@@ -199,13 +205,13 @@ impl Qp {
         true
     }
 
-    /// When [`Qp::handle_timeout`] wants to be called.
+    /// Returns the time of the next call of [`Qp::handle_timeout`].
     pub(super) fn poll_timeout(&self) -> Time {
         let pace = if self.pacing { self.pace_at } else { Time::NEVER };
         self.rto_at.min(pace).min(self.cc.next_timer().unwrap_or(Time::NEVER))
     }
 
-    /// Time passed; true if there may be something to send now.
+    /// Handles the timers that have expired. Returns true if there may be something to send now.
     pub(super) fn handle_timeout(&mut self, now: Time, sizes: Sizes, rto: Span) -> bool {
         if self.cc.next_timer().is_some_and(|when| when <= now) {
             self.cc.on_timer(now);
