@@ -1,5 +1,5 @@
-//! What follows from topology and workload alone: round trips without queues, and the time that no
-//! transport can beat.
+//! Values that follow from topology and workload alone: round trips without queues, and the time
+//! that no transport can beat.
 
 use std::collections::HashMap;
 
@@ -11,24 +11,27 @@ use squall_base::Rate;
 /// Bytes of an acknowledgement on the wire, for round trips.
 const ACK_BYTES: u64 = 64;
 
-/// What is known before a run.
+/// Values that are known before a run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Facts {
-    /// Longest round trip of any flow without queues: a full packet there, an ACK back.
+    /// Longest round trip of any flow without queues: a full packet to the destination, an ACK
+    /// back.
     pub base_rtt: Picos,
-    /// What a host sends at: the rate of the slowest host link, or of slower cards.
+    /// Rate at which a host sends: that of the slowest host link, or of slower network cards.
     pub line: Rate,
-    /// From the first start to the earliest possible last completion: what the busiest host or cut
-    /// has to carry at its rate, and the shortest round trip of a flow that crosses it.
+    /// Time from the first start to the earliest possible last completion. It is the time in which
+    /// the busiest host or cut transmits its load, plus the shortest round trip of a flow that
+    /// crosses it.
     pub ideal: Picos,
-    /// What each flow of the workload takes alone, as slowdowns count it (HPCC's simulator): the round trip of its
-    /// hosts without queues, and its bytes with headers at [`Facts::line`]; `None` if there is no route.
+    /// Time that each flow of the workload takes alone, as slowdowns count it (HPCC's simulator):
+    /// the round trip of its hosts without queues, plus the transmission of its bytes with headers
+    /// at [`Facts::line`]; `None` if there is no route.
     pub alone: Vec<Option<Picos>>,
 }
 
 impl Facts {
-    /// Of a workload on a topology, in packets of `mtu` bytes of which `header` are headers, from hosts
-    /// that send at `line`.
+    /// Computes the values of a workload on a topology, in packets of `mtu` bytes of which `header`
+    /// are headers, from hosts that send at `line`.
     #[must_use]
     pub fn new(
         topology: &Topology,
@@ -62,12 +65,13 @@ impl Facts {
             let round_trip = round_trips[&(flow.src, flow.dst)];
             alone.push(round_trip.map(|(_, full)| full + Picos::transmit(line, wire)));
             let Some((small, full)) = round_trip else { continue };
-            // A flow of less than a packet is quicker: time on links grows with bytes.
+            // A flow of less than a packet takes less time: time on links grows with bytes.
             let packet = wire.min(mtu.into());
             let more = u128::from((full - small).0) * u128::from(packet.saturating_sub(ACK_BYTES));
-            // At most the difference itself.
+            // The quotient is at most the difference itself.
             let more = (more / u128::from(u64::from(mtu).saturating_sub(ACK_BYTES).max(1))) as u64;
-            // The last packet's own time is also in what is sent.
+            // The transmission of the last packet is also part of the load, so it is subtracted
+            // here.
             let beyond = small + Picos(more) - Picos::transmit(topology.host_rate(), packet);
             for cut in graph.crossed(flow.src, flow.dst) {
                 let (bytes, shortest) = loads.entry(cut).or_insert((0, Picos::NEVER));
@@ -90,13 +94,13 @@ impl Facts {
     }
 }
 
-/// Longest round trip without queues between any two hosts of different racks or pods: a full packet
-/// there, an ACK back.
+/// Returns the longest round trip without queues between any two hosts: a full packet to the
+/// destination, an ACK back.
 #[must_use]
 pub fn base_rtt(topology: &Topology, mtu: u32) -> Picos {
     let graph = Graph::new(topology);
     let mut memo = HashMap::new();
-    // Of each switch that hosts hang on, the two furthest from it stand for all.
+    // The two hosts that are furthest from their switch represent all hosts of the switch.
     let mut seen: HashMap<u32, Vec<(Picos, u32)>> = HashMap::new();
     for host in 0..topology.hosts {
         if let Some((tor, latency, _)) = graph.access[host as usize] {
@@ -109,7 +113,7 @@ pub fn base_rtt(topology: &Topology, mtu: u32) -> Picos {
     let mut hosts: Vec<u32> = seen.into_values().flatten().map(|(_, host)| host).collect();
     hosts.sort_unstable();
     let first = hosts.first().copied().unwrap_or(0);
-    // Trees are alike from everywhere; a graph may not be, so try from each of a few.
+    // Trees look the same from every host; other graphs may not, so a few hosts are tried.
     let from = hosts.iter().copied().step_by((hosts.len() / 16).max(1)).chain([first]);
     from.flat_map(|src| hosts.iter().map(move |&dst| (src, dst)))
         .filter(|(src, dst)| src != dst)
@@ -121,9 +125,9 @@ pub fn base_rtt(topology: &Topology, mtu: u32) -> Picos {
 /// A set of links that a flow cannot avoid.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Cut {
-    /// Out of, or into, a host.
+    /// The link of a host, in one direction.
     Host { host: u32, out: bool },
-    /// Out of, or into, what hangs together below a tier.
+    /// The links out of, or into, a group of switches that are connected below a tier.
     Group { tier: u8, group: u32, out: bool },
 }
 
@@ -132,11 +136,12 @@ type RouteTime = (Picos, Picos);
 
 struct Graph<'a> {
     topology: &'a Topology,
-    /// Of each host: its switch, latency and rate of its link.
+    /// Switch of each host, with latency and rate of its link.
     access: Vec<Option<(u32, Picos, Rate)>>,
-    /// Of each switch: (other switch, latency, rate).
+    /// Neighbours of each switch: (other switch, latency, rate).
     neighbours: Vec<Vec<(u32, Picos, Rate)>>,
-    /// Of each tier but the highest: group of each switch, and the rate out of each group.
+    /// Groups of each tier but the highest: the group of each switch, and the rate out of each
+    /// group.
     groups: Vec<(Vec<u32>, Vec<u64>)>,
 }
 
@@ -163,8 +168,8 @@ impl<'a> Graph<'a> {
         Self { topology, access, neighbours, groups }
     }
 
-    /// A full packet there and an ACK back on the shortest route, without queues; `None` if there is
-    /// no route.
+    /// Returns the time of a full packet to the destination and an ACK back on the shortest route,
+    /// without queues; `None` if there is no route.
     fn round_trip(
         &self,
         src: u32,
@@ -183,8 +188,8 @@ impl<'a> Graph<'a> {
         Some(there + back)
     }
 
-    /// The route from `from` to every switch, its own latency included, by fewest hops (what routing
-    /// takes), and among these the quickest.
+    /// Returns the time of the route from `from` to every switch, its own latency included. The
+    /// route has the fewest hops (as routing chooses) and, among these, the shortest time.
     fn routes(&self, from: u32, mtu: u32) -> Vec<Option<RouteTime>> {
         let mut routes: Vec<Option<RouteTime>> = vec![None; self.neighbours.len()];
         let latency = |switch: u32| self.topology.switches[switch as usize].latency;
@@ -215,7 +220,7 @@ impl<'a> Graph<'a> {
         routes
     }
 
-    /// The cuts between two hosts.
+    /// Returns the cuts between two hosts.
     fn crossed(&self, src: u32, dst: u32) -> impl Iterator<Item = Cut> {
         let ends = self.access[src as usize].zip(self.access[dst as usize]);
         let groups = self.groups.iter().zip(0u8..).filter_map(move |((group, _), tier)| {
@@ -236,8 +241,8 @@ impl<'a> Graph<'a> {
     }
 }
 
-/// Which switches of tiers up to `tier` hang together without those above, and what leads out of
-/// each such group. Where there is only one tier, each switch is a group.
+/// Returns the groups of switches of tiers up to `tier` that are connected without higher tiers,
+/// and the rate out of each group. If there is only one tier, each switch is a group.
 fn group(
     topology: &Topology,
     neighbours: &[Vec<(u32, Picos, Rate)>],
@@ -276,8 +281,8 @@ fn group(
     (groups, out)
 }
 
-/// How hosts are grouped, for generators: hosts of one switch are a rack, of what hangs together
-/// below the top tier a pod. The groups of host 0 stand for all.
+/// Returns the grouping of hosts for workload generators: hosts of one switch are a rack, and hosts
+/// that are connected below the top tier are a pod. The groups of host 0 represent all.
 #[must_use]
 pub fn layout(topology: &Topology) -> crate::workload::Layout {
     let graph = Graph::new(topology);

@@ -1,4 +1,4 @@
-//! What can go wrong, and when.
+//! Failures and repairs of links and switches, and their times.
 
 use crate::Picos;
 use squall_base::Rate;
@@ -9,8 +9,8 @@ pub type LinkId = u32;
 /// A change of the network, commanded or scheduled.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Failure {
-    /// The link goes down in both directions: what is on it and what is sent on it is lost; routing
-    /// avoids it after [`super::NetworkConfig::reroute`].
+    /// The link goes down in both directions and loses all packets on it. Routing avoids it after
+    /// [`super::NetworkConfig::reroute`].
     LinkDown(LinkId),
     /// The link works again (after any failure but a rate change).
     LinkUp(LinkId),
@@ -18,12 +18,12 @@ pub enum Failure {
     SwitchDown(u32),
     /// All links of the switch come up.
     SwitchUp(u32),
-    /// Both directions have another rate from now on.
+    /// Both directions of the link have another rate from now on.
     Rate(LinkId, Rate),
-    /// One direction (a port) runs at another rate from now on, its queue and marking thresholds scaled
-    /// alike: how htsim degrades a link.
+    /// One direction (a port) runs at another rate from now on, and its queue and marking
+    /// thresholds are scaled in proportion, as htsim degrades a link.
     Degrade(u32, Rate),
-    /// The link swallows everything in both directions, and routing does not notice.
+    /// The link discards all packets in both directions, and routing does not notice.
     BlackHole(LinkId),
     /// Each bit on the link is wrong with this probability; a packet with a wrong bit is lost.
     BitErrors(LinkId, f64),
@@ -34,8 +34,8 @@ pub enum Failure {
 /// A failure at a time.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct FailureEvent {
-    /// When.
+    /// Time of the failure.
     pub at: Picos,
-    /// What.
+    /// The failure.
     pub what: Failure,
 }

@@ -35,8 +35,8 @@ pub trait SwitchFeature: fmt::Debug + Sync {
         &[]
     }
 
-    /// Checks whether the parameters are in range and fit the other options, as far as that does not depend on the
-    /// topology.
+    /// Checks that the parameters are in range and fit the other options, as far as that does not
+    /// depend on the topology.
     ///
     /// # Errors
     /// Names the parameter or option that is wrong, and what is expected.
@@ -172,11 +172,11 @@ static REGISTERED: OnceLock<&'static [&'static dyn SwitchFeature]> = OnceLock::n
 
 /// Makes features known to this process; the first table stays.
 pub fn register(features: &'static [&'static dyn SwitchFeature]) {
-    // A second call comes from a test beside another, with the same table.
+    // A second call comes from a concurrent test, with the same table.
     let _ = REGISTERED.set(features);
 }
 
-/// The features that were registered.
+/// Returns the features that were registered.
 #[must_use]
 pub fn registered() -> &'static [&'static dyn SwitchFeature] {
     REGISTERED.get().copied().unwrap_or_default()
@@ -191,7 +191,7 @@ impl FeatureList {
     /// Resolves the names.
     ///
     /// # Errors
-    /// A feature or parameter that is not known, and the known ones.
+    /// Returns the feature or parameter that is not known, and the known ones.
     pub fn resolve(
         &self,
     ) -> Result<Vec<(&'static dyn SwitchFeature, FeatureArguments<'_>)>, String> {
@@ -250,14 +250,14 @@ pub struct FeatureArguments<'a> {
 
 impl FeatureArguments<'_> {
     fn text(&self, name: &str) -> Option<&str> {
-        // Of several, the last is meant.
+        // If a parameter is given several times, the last value counts.
         self.given.iter().rfind(|(key, _)| *key == name).map(|(_, value)| *value)
     }
 
     /// Parses the value of a parameter; `None` if it was not given.
     ///
     /// # Errors
-    /// The value is not a number, or out of range.
+    /// Returns an error if the value is not a number, or out of range.
     pub fn number<T>(&self, name: &str, range: RangeInclusive<T>) -> Result<Option<T>, String>
     where
         T: FromStr + PartialOrd + fmt::Display,
@@ -273,7 +273,7 @@ impl FeatureArguments<'_> {
     /// Parses a number of bytes, such as `16KiB`, that is at least 1; `None` if it was not given.
     ///
     /// # Errors
-    /// The value is not a number of bytes, or zero.
+    /// Returns an error if the value is not a number of bytes, or zero.
     pub fn bytes(&self, name: &str) -> Result<Option<u64>, String> {
         let Some(text) = self.text(name) else { return Ok(None) };
         match text.parse::<Bytes>() {

@@ -1,14 +1,14 @@
 //! The part of a packet that a switch reads.
 
-/// Which queue a packet joins.
+/// Class of a packet, which determines its queue.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Class {
-    /// Data: the ordinary queue, may be marked and trimmed.
+    /// Data packets use the ordinary queue; ports may mark and trim them.
     #[default]
     Data,
-    /// Acknowledgements, control packets and trimmed packets: the strict-priority queue.
+    /// Acknowledgements, control packets and trimmed packets use the strict-priority queue.
     Control,
-    /// Rate packets: a queue of their own before all others, which loses nothing.
+    /// Rate packets use a queue of their own, which is served before all others and loses nothing.
     Rate,
 }
 
@@ -17,18 +17,18 @@ pub enum Class {
 pub struct PacketHeader {
     /// Destination host.
     pub dst: u32,
-    /// What the flow hashes to without its entropy: addresses and the like.
+    /// Hash of the flow without its entropy, as of its addresses.
     pub flow: u32,
-    /// The entropy: what would be the UDP source port.
+    /// Entropy of the packet, which corresponds to a UDP source port.
     pub entropy: u32,
     /// Bytes on the wire, headers included; shrinks when trimmed.
     pub bytes: u32,
-    /// Its queue.
+    /// Class of the packet.
     pub class: Class,
-    /// Marked Congestion Experienced.
+    /// Whether the packet is marked Congestion Experienced.
     pub ce: bool,
-    /// Its payload was cut off.
+    /// Whether a port cut off the payload.
     pub trimmed: bool,
-    /// ... at the port that leads to its destination.
+    /// Whether that was the port to the destination.
     pub last_hop: bool,
 }

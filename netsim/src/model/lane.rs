@@ -1,38 +1,39 @@
-//! Virtual lanes: what of the data on a link is paused apart from the rest, as InfiniBand's virtual lanes and the classes of PFC
-//! are. Packets wait in one queue, whatever their lane, and leave it in the order they came; but for those whose lane the
-//! next switch stopped.
+//! Virtual lanes: classes of data on a link that are paused separately, like InfiniBand's virtual
+//! lanes and the classes of PFC. Packets of all lanes wait in one queue and leave it in the order
+//! in which they came, except for those whose lane the next switch stopped.
 //!
-//! Most networks have one lane. Where a switch program needs more, it sets the lane that the packet leaves by
-//! ([`super::PacketOptions::lane`]). What waits names the port and lane it came by and the lane it leaves by in one number, so that a
-//! packet of a network with one lane is no larger for it.
+//! Most networks have one lane. Where a switch program needs more, it sets the lane that the packet
+//! leaves by ([`super::PacketOptions::lane`]). A waiting packet stores its ingress port, its
+//! ingress lane and its egress lane in one number, so that packets of networks with one lane need
+//! no more memory.
 
-/// Lanes at most: as many as PFC has classes.
+/// Maximum number of lanes: as many as PFC has classes.
 pub const MOST: u8 = 8;
 
-/// Bits of a port's number.
+/// Number of bits of a port's number.
 const PORT: u32 = 24;
-/// Bits of a lane's.
+/// Number of bits of a lane's number.
 const LANE: u32 = 4;
 
-/// From the host whose port it is: no port.
+/// Ingress of packets from the host whose port it is: no port.
 pub(super) const HOST: u32 = u32::MAX;
 
-/// By which port and lane a packet came in, and the lane that it leaves by.
+/// Encodes the port and lane by which a packet came in, and the lane by which it leaves.
 pub(super) const fn ingress(port: u32, came: u8, leaves: u8) -> u32 {
     port | (came as u32) << PORT | (leaves as u32) << (PORT + LANE)
 }
 
-/// The port it came in by.
+/// Returns the port by which the packet came in.
 pub(super) const fn port(ingress: u32) -> u32 {
     ingress & ((1 << PORT) - 1)
 }
 
-/// The lane it came in by.
+/// Returns the lane by which the packet came in.
 pub(super) const fn came(ingress: u32) -> u8 {
     (ingress >> PORT) as u8 & ((1 << LANE) - 1)
 }
 
-/// The lane it leaves by; hosts have one.
+/// Returns the lane by which the packet leaves; hosts have one lane.
 pub(super) const fn leaves(ingress: u32) -> u8 {
     if ingress == HOST { 0 } else { (ingress >> (PORT + LANE)) as u8 }
 }

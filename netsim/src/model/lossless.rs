@@ -1,27 +1,30 @@
-//! Whom a lossless switch pauses (IEEE 802.1Qbb), and when: an input is stopped when it has more in the switch than it
-//! may have, and goes on when it has less again.
+//! Pausing in lossless switches (IEEE 802.1Qbb): a switch stops an input when its packets occupy
+//! more bytes in the switch than allowed, and resumes it when they occupy less again.
 //!
-//! What it may have is a number of its own, or what is free of a buffer that the ports of the switch share: the dynamic
-//! threshold of Choudhury and Hahne (1998) with a factor of one, by which a single input may fill half of the buffer, and
-//! `n` of them each an (n + 1)th.
+//! The limit is a fixed number of bytes for each input, or the free part of a buffer that the ports
+//! of the switch share. The latter is the dynamic threshold of Choudhury and Hahne (1998) with a
+//! factor of one, by which a single input may fill half of the buffer, and `n` of them each an (n +
+//! 1)th.
 
 use super::config::{NetworkOptions, OptionError, fault};
 use super::lane;
 use crate::topology::{Node, Topology};
 
-/// When a switch pauses an input.
+/// Thresholds at which a switch pauses an input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lossless {
-    /// Bytes from one input that pause it, if they are a number of its own.
+    /// Bytes from one input above which it is paused, if each input has its own limit.
     pub xoff: u64,
-    /// Bytes at which it may go on.
+    /// Bytes below which the input resumes.
     pub xon: u64,
-    /// Bytes of the buffer that is shared, instead; an input goes on as far below the threshold as `xon` is below `xoff`.
+    /// Bytes of the shared buffer, if there is one. An input then resumes as far below the
+    /// threshold as `xon` is below `xoff`.
     pub buffer: Option<u64>,
 }
 
 impl Lossless {
-    /// What comes of the options, where a data queue has `queue` bytes and a full packet `packet`.
+    /// Computes the thresholds from the options, for data queues of `queue` bytes and full packets
+    /// of `packet` bytes.
     pub(super) fn new(
         options: &NetworkOptions,
         queue: u64,
@@ -42,7 +45,7 @@ impl Lossless {
         Ok(Self { xoff, xon, buffer })
     }
 
-    /// Whether what is said of pauses goes together.
+    /// Checks that the options of pausing are compatible.
     pub(super) fn check(options: &NetworkOptions) -> Result<(), OptionError> {
         for (key, given) in
             [("xoff", options.xoff), ("xon", options.xon), ("buffer", options.buffer)]
@@ -58,16 +61,17 @@ impl Lossless {
     }
 }
 
-/// What the inputs of all switches have in them. An input is a lane of a link, named by the port that sends to it: see
-/// [`lane`].
+/// Bytes that the inputs of all switches occupy. An input is a lane of a link, named by the port
+/// that sends to it: see [`lane`].
 #[derive(Clone, Debug)]
 pub(super) struct Inputs {
     limits: Lossless,
-    /// Lanes of a link.
+    /// Number of lanes of a link.
     lanes: u32,
-    /// By port and lane: bytes that came in by it, whether its sender was told to stop, and the switch it leads to.
+    /// State by port and lane: the bytes it occupies, whether its sender was stopped, and the
+    /// switch it leads to.
     inputs: Vec<(u64, bool, u32)>,
-    /// By switch: bytes in it.
+    /// Bytes in each switch.
     used: Vec<u64>,
 }
 
@@ -75,7 +79,7 @@ impl Inputs {
     pub(super) fn new(topology: &Topology, limits: Lossless, lanes: u8) -> Self {
         let place = |node: Node| match node {
             Node::Switch(at) => at,
-            // Hosts take what comes.
+            // Hosts never pause their link.
             Node::Host(_) => u32::MAX,
         };
         let ends = topology.links.iter().flat_map(|link| [place(link.b), place(link.a)]);
@@ -86,12 +90,13 @@ impl Inputs {
         Self { limits, lanes: lanes.into(), inputs, used }
     }
 
-    /// The input's place.
+    /// Returns the index of an input.
     const fn place(&self, ingress: u32) -> usize {
         (lane::port(ingress) * self.lanes + lane::came(ingress) as u32) as usize
     }
 
-    /// What an input of the switch may have, and what it goes on at.
+    /// Returns the bytes above which an input of the switch stops, and those below which it
+    /// resumes.
     fn limits(&self, at: u32) -> (u64, u64) {
         let Lossless { xoff, xon, buffer } = self.limits;
         match buffer {
@@ -103,7 +108,7 @@ impl Inputs {
         }
     }
 
-    /// So many bytes came in. Whether their sender is to be stopped.
+    /// Counts `bytes` bytes that came in, and returns whether their sender must stop.
     pub(super) fn take(&mut self, ingress: u32, bytes: u32) -> bool {
         let place = self.place(ingress);
         let (owned, stopped, at) = self.inputs[place];
@@ -114,13 +119,13 @@ impl Inputs {
         stops
     }
 
-    /// So many of them left. Whether their sender may go on.
+    /// Counts `bytes` bytes that left, and returns whether their sender may resume.
     pub(super) fn release(&mut self, ingress: u32, bytes: u32) -> bool {
         let place = self.place(ingress);
         let (owned, stopped, at) = self.inputs[place];
         let owned = owned - u64::from(bytes);
         self.used[at as usize] -= u64::from(bytes);
-        // With nothing left there would be no other moment to say so.
+        // An input without bytes resumes in any case, because no later event could resume it.
         let goes = stopped && (owned < self.limits(at).1 || owned == 0);
         self.inputs[place] = (owned, stopped && !goes, at);
         goes
@@ -171,11 +176,11 @@ mod tests {
     fn a_shared_buffer_leaves_each_as_much_as_is_free() {
         let mut inputs = inputs(Some(1200));
         let (a, b) = (port(&inputs, 0), port(&inputs, 1));
-        // Alone it may have half.
+        // A single input may occupy half of the buffer.
         assert_eq!([500, 100, 1].map(|bytes| inputs.take(a, bytes)), [false, false, true]);
-        // 599 are free; with 300 of another 299 are.
+        // 599 bytes are free; when the other input has 300, 299 are.
         assert_eq!([200, 99, 1].map(|bytes| inputs.take(b, bytes)), [false, false, true]);
-        // 699 of 1200 are taken: 501 free, and it goes on below 401.
+        // 699 of 1200 bytes are occupied and 501 free, so the input resumes below 401.
         assert_eq!([202, 1].map(|bytes| inputs.release(a, bytes)), [true, false]);
         assert!(inputs.release(b, 300), "nothing is left of it");
     }

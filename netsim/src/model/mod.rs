@@ -2,25 +2,27 @@
 //!
 //! # How a driver uses a [`Network`]
 //!
-//! 1. A packet is a number. Its [`PacketHeader`], the part that switches read, is the network's; what it carries is the
-//!    driver's, who keeps it by the same number. It enters by [`Network::enter`], and waits at its host while the
-//!    wire is taken, or by [`Network::transmit`], if the driver plays the network card itself.
-//! 2. [`Network::step`] lets happen what happens until a moment, and returns at what concerns the driver: a packet
-//!    at a host, which [`Network::take`] takes out, a host that may go on after a pause, and what the driver asked to
-//!    be [called](Network::call) for.
-//! 3. [`Network::next_event`] says when it is worth coming back.
+//! 1. A packet is a number. The network holds its [`PacketHeader`], the part that switches read; the
+//!    driver holds its contents under the same number. A packet enters by [`Network::enter`], and
+//!    then waits at its host while the wire is busy, or by [`Network::transmit`], if the driver acts
+//!    as the network card itself.
+//! 2. [`Network::step`] processes the events up to a time, and returns at those that concern the
+//!    driver: a packet at a host, which [`Network::take`] removes, a host that may send again after
+//!    a pause, and a time for which the driver asked with [`Network::call`].
+//! 3. [`Network::next_event`] returns the time of the next event, before which no step is needed.
 //! 4. [`Network::fail`] breaks and repairs links and switches.
-//! 5. [`Network::program`] gives switches a [`SwitchProgram`], before the first packet; programs write into a packet's
-//!    [`Network::options`].
+//! 5. [`Network::program`] gives switches a [`SwitchProgram`], before the first packet; programs
+//!    write into a packet's [`Network::options`].
 //!
-//! # What is inside
+//! # Inside the network
 //!
-//! [`Switches`] keeps no time: it is told what happens to which port when, and answers. Packets are handles `T`
-//! with a header. Whenever something was queued on a port that is not [armed](Switches::arm), [`Switches::serve`] is
-//! called when the wire is free: it says which packet leaves and when it arrives at the other end
-//! ([`Departure::arrives`], which includes the next switch's latency). Then [`Switches::land`] says whether it was
-//! lost on the way, and at a switch [`Switches::pass`] routes it on. In a lossless network,
-//! [`Switches::poll_pause`] comes after each of these.
+//! [`Switches`] has no clock: the network calls it with the time and the port of each event. Packets
+//! are handles `T` with a header. Whenever a packet was queued on a port that is not
+//! [armed](Switches::arm), the network calls [`Switches::serve`] when the wire is free. That returns
+//! the packet that leaves and the time at which it arrives at the other end
+//! ([`Departure::arrives`], which includes the next switch's latency). Then [`Switches::land`]
+//! returns whether the link lost it, and at a switch [`Switches::pass`] forwards it. In a lossless
+//! network, the network calls [`Switches::poll_pause`] after each of these.
 
 mod config;
 mod event;

@@ -28,7 +28,7 @@ pub trait PacketOption: Sized {
     fn decode(from: &mut Decoder<'_>) -> Self;
 }
 
-/// Writes the fields of an option, little-endian. What does not fit is cut off.
+/// Writes the fields of an option, little-endian. Bytes that do not fit are cut off.
 #[derive(Debug)]
 pub struct Encoder<'a>(&'a mut [u8]);
 
@@ -122,7 +122,7 @@ impl Default for PacketOptions {
 }
 
 impl PacketOptions {
-    /// No options, lane 0.
+    /// The empty option area, with lane 0.
     pub const EMPTY: Self = Self { lane: 0, len: 0, area: [0; OPTION_AREA] };
 
     /// Removes all options. The bytes of the area stay as they are, so this is cheap.
@@ -137,7 +137,7 @@ impl PacketOptions {
         self.area[..len].copy_from_slice(&other.area[..len]);
     }
 
-    /// The options with their kinds.
+    /// Returns the places of the options with their kinds.
     fn options(&self) -> impl Iterator<Item = (u8, core::ops::Range<usize>)> {
         let mut at = 0;
         core::iter::from_fn(move || {

@@ -1,56 +1,58 @@
-//! A network taken apart, so that its parts can be stepped beside each other: who has which host and switch.
+//! Partition of a network into parts that are stepped in parallel: which part has which host and
+//! switch.
 //!
-//! A part has a range of hosts, the switches that they hang on, and of the others those that most of its own are
-//! connected with. What goes from one part to another is at least [`Partition::ahead`] on its way, so long parts
-//! need not look at each other.
+//! A part has a range of hosts, the switches that they are connected to, and those of the other
+//! switches that are connected mostly to its own. A packet from one part to another takes at least
+//! [`Partition::ahead`], so parts need not synchronize more often than that.
 
 use core::ops::Range;
 
 use crate::Picos;
 use crate::topology::{Node, Topology};
 
-/// Who has what of a network.
+/// Assignment of hosts and switches to the parts of a network.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Partition {
-    /// The first host of each part, and how many hosts there are.
+    /// First host of each part, followed by the number of hosts.
     firsts: Vec<u32>,
     /// The part of each switch.
     switches: Vec<u32>,
 }
 
-/// What of a network is stepped: all of it, or one part.
+/// The share of a network that is stepped: all of it, or one part.
 #[derive(Clone, Copy, Debug)]
 pub struct Share<'a>(Option<(&'a Partition, u32)>);
 
 impl<'a> Share<'a> {
-    /// All of it.
+    /// The whole network.
     pub const WHOLE: Self = Self(None);
 
-    /// A part of it.
+    /// Returns the share of part `part`.
     #[must_use]
     pub const fn of(partition: &'a Partition, part: u32) -> Self {
         Self(Some((partition, part)))
     }
 
-    /// Whether a host or a switch is in it.
+    /// Returns whether a host or a switch is in the share.
     #[must_use]
     pub fn has(self, node: Node) -> bool {
         self.0.is_none_or(|(partition, part)| partition.of(node) == part)
     }
 
-    /// Whether what happens in all parts alike is counted in it: in one of them.
+    /// Returns whether this share counts the events that happen in all parts alike; one part does.
     #[must_use]
     pub const fn counts(self) -> bool {
         matches!(self.0, None | Some((_, 0)))
     }
 }
 
-/// A switch that nobody has yet.
+/// Marks a switch that belongs to no part yet.
 const NOBODY: u32 = u32::MAX;
 
 impl Partition {
-    /// A network in so many parts, or fewer: hosts that hang on one switch stay together, and all from the first to the
-    /// last of each of the `joined` ranges. The topology must have passed [`Topology::check`].
+    /// Divides a network into `parts` parts, or fewer. Hosts of one switch stay together, and so do
+    /// all hosts from the first to the last of each of the `joined` ranges. The topology must have
+    /// passed [`Topology::check`].
     #[must_use]
     pub fn new(topology: &Topology, parts: usize, joined: &[Range<u32>]) -> Self {
         let firsts = cut(topology, parts, joined);
@@ -59,26 +61,26 @@ impl Partition {
         partition
     }
 
-    /// How many parts there are.
+    /// Returns the number of parts.
     #[must_use]
     pub fn parts(&self) -> u32 {
-        // At most as many as hosts.
+        // There are at most as many parts as hosts.
         self.firsts.len() as u32 - 1
     }
 
-    /// The hosts of a part.
+    /// Returns the hosts of a part.
     ///
     /// # Panics
-    /// When there is no such part.
+    /// Panics if there is no such part.
     #[must_use]
     pub fn hosts(&self, part: u32) -> Range<u32> {
         self.firsts[part as usize]..self.firsts[part as usize + 1]
     }
 
-    /// The part that has a host or a switch.
+    /// Returns the part that has a host or a switch.
     ///
     /// # Panics
-    /// When there is no such switch.
+    /// Panics if there is no such switch.
     #[must_use]
     pub fn of(&self, node: Node) -> u32 {
         match node {
@@ -87,8 +89,9 @@ impl Partition {
         }
     }
 
-    /// How long what goes from one switch to another is on its way at least, whatever it is; `None` if no switch is connected with
-    /// another, or if they are with no time between. It does not depend on how the network is taken apart.
+    /// Returns the minimum time that anything takes from one switch to another; `None` if no switch
+    /// is connected with another, or if some link between switches takes no time. It does not
+    /// depend on the partition.
     #[must_use]
     pub fn ahead(topology: &Topology) -> Option<Picos> {
         let between = topology
@@ -98,8 +101,9 @@ impl Partition {
         between.map(|link| link.latency).min().filter(|least| *least > Picos::ZERO)
     }
 
-    /// Switches next to those that somebody has go to who has most of their neighbours; of those alike, to who has fewest
-    /// links. So they come in rings around the hosts, as far as there are any.
+    /// Assigns the remaining switches in rings around the hosts. A switch next to assigned ones
+    /// goes to the part that has most of its neighbours; among equals, to the part with the fewest
+    /// links.
     fn share_switches(&mut self, topology: &Topology) {
         let mut neighbours = vec![Vec::new(); self.switches.len()];
         for link in &topology.links {
@@ -134,15 +138,16 @@ impl Partition {
                 self.switches[switch] = part;
             }
         }
-        // Nothing ever comes to the others.
+        // No packet ever reaches the remaining switches.
         self.switches.iter_mut().filter(|part| **part == NOBODY).for_each(|part| *part = 0);
     }
 }
 
-/// The first host of each part, and how many hosts there are: cut near equal shares, where that is possible.
+/// Returns the first host of each part, followed by the number of hosts: cut near equal shares,
+/// where that is possible.
 fn cut(topology: &Topology, parts: usize, joined: &[Range<u32>]) -> Vec<u32> {
     let hosts = topology.hosts;
-    // Widened by whoever is in them.
+    // The hosts of a switch widen its range.
     let nowhere = Range { start: u32::MAX, end: 0 };
     let mut ranges = vec![nowhere; topology.switches.len()];
     for link in &topology.links {
@@ -153,7 +158,8 @@ fn cut(topology: &Topology, parts: usize, joined: &[Range<u32>]) -> Vec<u32> {
             *range = range.start.min(host)..range.end.max(host + 1);
         }
     }
-    // How many ranges begin less end before each host: where none is open, the hosts before and behind are strangers.
+    // The array counts the ranges that begin, less those that end, before each host. Where no range
+    // is open, the hosts before and after share none.
     let mut open = vec![0i64; hosts as usize + 1];
     for range in ranges.iter().chain(joined).filter(|range| range.len() > 1) {
         open[range.start as usize + 1] += 1;
@@ -206,7 +212,7 @@ mod tests {
         assert_eq!((Partition::new(&star, 3, &[]).parts(), Partition::ahead(&star)), (1, None));
     }
 
-    /// Nobody has much more than another, and no switch is left over.
+    /// Checks that parts have about equal shares, and that every switch belongs to a part.
     #[test]
     fn shares_are_about_equal() {
         for parts in 1..=5 {

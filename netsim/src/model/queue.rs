@@ -1,20 +1,21 @@
-//! What waits at all ports, in one pool: a port has but the ends of its lists. So a network with a
-//! hundred thousand queues, few of them long, needs memory for the packets that wait and no more, and
-//! what was used last is used next.
+//! Pool of the packets that wait at all ports; a port holds only the ends of its lists. A network
+//! with a hundred thousand queues, few of them long, thus needs memory only for the packets that
+//! wait, and memory that was used last is used next.
 
-/// End of a list.
+/// Marks the end of a list.
 const NONE: u32 = u32::MAX;
 
-/// A packet that waits.
+/// A packet in a queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry<T> {
     pub(super) item: T,
     pub(super) bytes: u32,
-    /// By what it came in and leaves: see [`super::lane`].
+    /// Port and lane by which the packet came in, and the lane by which it leaves: see
+    /// [`super::lane`].
     pub(super) ingress: u32,
 }
 
-/// A queue.
+/// A queue: the places of its first and last packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Queue {
     first: u32,
@@ -29,11 +30,11 @@ impl Queue {
     }
 }
 
-/// The packets that wait at the ports of a network, each with the one behind it.
+/// The packets that wait at the ports of a network, each with the place of its successor.
 #[derive(Clone, Debug)]
 pub struct Queues<T> {
     places: Vec<(Entry<T>, u32)>,
-    /// The place that became free last.
+    /// Place that became free last.
     free: u32,
 }
 
@@ -44,7 +45,7 @@ impl<T> Default for Queues<T> {
 }
 
 impl<T: Copy> Queues<T> {
-    /// Puts a packet at the end.
+    /// Appends a packet to a queue.
     pub(super) fn push(&mut self, queue: &mut Queue, entry: Entry<T>) {
         let mut at = self.free;
         match self.places.get_mut(at as usize) {
@@ -53,7 +54,7 @@ impl<T: Copy> Queues<T> {
                 *place = (entry, NONE);
             }
             None => {
-                // Four thousand million packets do not fit into memory.
+                // The number fits: 2^32 packets exceed the memory.
                 at = self.places.len() as u32;
                 self.places.push((entry, NONE));
             }
@@ -65,7 +66,7 @@ impl<T: Copy> Queues<T> {
         queue.last = at;
     }
 
-    /// Takes the first packet out.
+    /// Removes the first packet.
     pub(super) fn pop(&mut self, queue: &mut Queue) -> Option<Entry<T>> {
         let at = queue.first;
         let place = self.places.get_mut(at as usize)?;
@@ -77,7 +78,7 @@ impl<T: Copy> Queues<T> {
         Some(place.0)
     }
 
-    /// Takes the first packet out for which `goes` says so, from wherever it is.
+    /// Removes the first packet for which `goes` returns true, wherever it is in the queue.
     pub(super) fn pop_first(
         &mut self,
         queue: &mut Queue,
@@ -103,7 +104,7 @@ impl<T: Copy> Queues<T> {
         }
     }
 
-    /// Whether `goes` says so for a packet that waits.
+    /// Returns whether `goes` returns true for a waiting packet.
     pub(super) fn any(&self, queue: Queue, goes: impl Fn(&Entry<T>) -> bool) -> bool {
         let mut at = queue.first;
         while let Some((entry, next)) = self.places.get(at as usize) {
@@ -115,7 +116,7 @@ impl<T: Copy> Queues<T> {
         false
     }
 
-    /// The first packet.
+    /// Returns the first packet.
     pub(super) fn front(&self, queue: Queue) -> Option<T> {
         self.places.get(queue.first as usize).map(|place| place.0.item)
     }
@@ -158,7 +159,7 @@ mod tests {
         let mut most = 0;
         for item in 0..20_000u32 {
             let at = rng.below(9) as usize;
-            // Fills for a while, then drains for a while.
+            // The queues fill and drain in turns.
             if rng.below(10) < if item / 500 % 2 == 0 { 7 } else { 3 } {
                 queues.push(&mut heads[at], Entry { item, bytes: 1, ingress: 2 });
                 model[at].push_back(item);

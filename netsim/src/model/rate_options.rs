@@ -5,7 +5,7 @@ use squall_cc::{
     LinkEntries, LinkEntry, LinkState, MOST_LINKS, RatePacket, Speculation, StartEpoch,
 };
 
-/// Bytes of what one link wrote.
+/// Encoded bytes of the entry of one link.
 const LINK: usize = 17;
 
 fn encode_link(entry: &LinkEntry, to: &mut Encoder<'_>) {
@@ -56,7 +56,7 @@ impl PacketOption for RatePacket {
         to.u16(self.started.weight);
         to.u16(self.let_through);
         let links = self.links.as_slice();
-        // At most `MOST_LINKS`.
+        // The number is at most `MOST_LINKS`, which fits.
         to.u8(links.len() as u8);
         links.iter().for_each(|entry| encode_link(entry, to));
     }

@@ -1,30 +1,31 @@
-//! Routing: all shortest routes to every switch that hosts hang on, as groups of equal ports.
+//! Routing: all shortest routes to every switch with hosts, as groups of equally good ports.
 
 use std::collections::{HashMap, VecDeque};
 
 use crate::topology::{Node, Topology};
 
-/// No way.
+/// Marks a missing port, group or distance.
 const NOWHERE: u32 = u32::MAX;
 
-/// Which ports lead nearer to a host, for every switch.
+/// Ports that lead nearer to each host, for every switch.
 #[derive(Clone, Debug, Default)]
 pub struct Routes {
-    /// The place of each host's switch among the switches that hosts hang on.
+    /// Index of each host's switch in `edges`.
     edge_of: Vec<u32>,
-    /// The last port on the way to each host.
+    /// Last port on the route to each host.
     port_of: Vec<u32>,
-    /// The switch at each place.
+    /// Switches with hosts.
     edges: Vec<u32>,
-    /// `switch * edges + edge`: index into `groups`.
+    /// Index into `groups`, at place `switch * edges + edge`.
     table: Vec<u32>,
-    /// Start and length in `ports`.
+    /// Start and length of each group in `ports`.
     groups: Vec<(u32, u32)>,
     ports: Vec<u32>,
 }
 
 impl Routes {
-    /// The shortest routes, counted in links, over links for which `alive` says so.
+    /// Computes the shortest routes, counted in links, over the links for which `alive` returns
+    /// true.
     #[must_use]
     pub fn new(topology: &Topology, alive: impl Fn(u32) -> bool) -> Self {
         let switches = topology.switches.len();
@@ -34,7 +35,7 @@ impl Routes {
             ..Self::default()
         };
         let mut edge_at = vec![NOWHERE; switches];
-        // Ports by sending switch.
+        // Ports and neighbours of each sending switch.
         let mut out: Vec<Vec<(u32, u32)>> = vec![Vec::new(); switches];
         for (link, ends) in (0u32..).zip(&topology.links) {
             match (ends.a, ends.b) {
@@ -105,7 +106,7 @@ impl Routes {
         }
     }
 
-    /// The equally good ports of switch `at` towards host `dst`; none if there is no route.
+    /// Returns the equally good ports of switch `at` towards host `dst`; none if there is no route.
     #[inline]
     #[must_use]
     pub fn ports(&self, at: u32, dst: u32) -> &[u32] {
@@ -122,7 +123,7 @@ impl Routes {
         &self.ports[start as usize..(start + len) as usize]
     }
 
-    /// Whether there is a route from host `src` to host `dst`.
+    /// Returns whether there is a route from host `src` to host `dst`.
     #[must_use]
     pub fn connected(&self, src: u32, dst: u32) -> bool {
         let up = [src, dst]
@@ -144,15 +145,16 @@ mod tests {
         let rate = Rate::gbps(100);
         let topology = Topology::leaf_spine(4, 2, 2, rate, rate, Picos::ZERO, Picos::ZERO);
         let routes = Routes::new(&topology, |_| true);
-        // Links 8.. are leaf 0 to spine 0, leaf 0 to spine 1, leaf 1 to spine 0 ..
+        // The links from number 8 on are leaf 0 to spine 0, leaf 0 to spine 1, leaf 1 to spine 0,
+        // and so on.
         assert_eq!(routes.ports(0, 7), [16, 18]);
-        // Spine 0 (switch 4) to host 7 at leaf 3: link 8 + 3 * 2, downwards.
+        // Spine 0 (switch 4) reaches host 7 at leaf 3 by link 8 + 3 * 2, downwards.
         assert_eq!(routes.ports(4, 7), [29]);
-        // Leaf 3 to its own host 7: link 7, downwards.
+        // Leaf 3 reaches its own host 7 by link 7, downwards.
         assert_eq!(routes.ports(3, 7), [15]);
         assert_eq!(routes.ports(3, 99), [0u32; 0]);
-        // Without the link of leaf 0 to spine 0, spine 0 reaches host 0 by no way of two links, but by
-        // leaf, spine 1 and leaf 0.
+        // Without the link of leaf 0 to spine 0, spine 0 reaches host 0 by no route of two links,
+        // but by another leaf, spine 1 and leaf 0.
         let routes = Routes::new(&topology, |link| link != 8);
         assert_eq!(routes.ports(0, 7), [18]);
         assert_eq!(routes.ports(1, 0), [22]);

@@ -1,9 +1,11 @@
-//! In-band network telemetry: each switch on the way writes into a packet what it left behind.
+//! In-band network telemetry: each switch on the route writes into a packet which queue it left
+//! behind.
 
 use super::program::{Packet, Place, SwitchProgram};
 use squall_cc::IntHop;
 
-/// Writes a record a hop when a packet leaves (HPCC, section 3.1), whatever the packet is.
+/// A switch program that writes a record into each packet that leaves (HPCC, section 3.1), of
+/// whatever class.
 #[derive(Clone, Copy, Debug)]
 pub struct Telemetry;
 
@@ -27,7 +29,8 @@ mod tests {
     use squall_base::{Rate, Time};
     use squall_cc::Hops;
 
-    /// Three packets at once to one host: of those that meet at the first leaf, the second leaves one behind.
+    /// Sends three packets at once to one host: of those that meet at the first leaf, the second
+    /// leaves one packet behind.
     #[test]
     fn each_switch_says_what_was_left_behind() {
         let rate = Rate::gbps(100);
@@ -47,7 +50,7 @@ mod tests {
             packets += 1;
             let hops =
                 network.options(packet).expect("telemetry is on").read::<Hops>().expect("records");
-            // Leaf 0 to the spine, the spine to leaf 1, and down to host 4.
+            // The hops are leaf 0 to the spine, the spine to leaf 1, and leaf 1 to host 4.
             let names: Vec<u32> = hops.iter().map(|hop| hop.hop).collect();
             assert_eq!(names, [16, 19, 9]);
             for hop in hops.iter() {

@@ -1,4 +1,4 @@
-//! What a network counts as a whole.
+//! Counters of a network as a whole.
 
 use super::feature::FeatureCounters;
 use super::packet_options::PacketOptions;
@@ -15,13 +15,13 @@ pub struct Losses {
     pub control_full: u64,
     /// Links or switches were down.
     pub down: u64,
-    /// Swallowed unnoticed.
+    /// Links were black holes, which discard packets without any indication.
     pub black_hole: u64,
-    /// Bit errors.
+    /// Bits were wrong.
     pub corrupt: u64,
-    /// No route to the destination.
+    /// There was no route to the destination.
     pub no_route: u64,
-    /// A switch's program wanted it so.
+    /// A program of the switch dropped them.
     pub program: u64,
     /// Receive buffers of slow hosts were full.
     pub host_full: u64,
@@ -54,7 +54,7 @@ impl Losses {
         }
     }
 
-    /// All of them.
+    /// Returns the number of packets lost for any reason.
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.queue_full
@@ -75,21 +75,22 @@ pub struct Totals {
     pub data: Losses,
     /// Other packets lost.
     pub control: Losses,
-    /// Data packets that went on trimmed.
+    /// Data packets trimmed by switches.
     pub trimmed: u64,
     /// Data packets marked Congestion Experienced; each port that marks counts.
     pub marked: u64,
     /// Pause frames sent.
     pub pauses: u64,
-    /// When a data packet was last trimmed or lost; zero if none was.
+    /// Time at which a data packet was last trimmed or lost; zero if none was.
     pub last_loss: Picos,
-    /// Packets that were for a switch's program.
+    /// Packets that ended at a switch's program.
     pub consumed: u64,
-    /// What switch programs read in packets and ignored, because it made no sense: 1RC's stale epochs.
+    /// Number of packet options that switch programs ignored because they made no sense, such as
+    /// stale epochs of 1RC.
     pub ignored: u64,
     /// Copies of packets that switch programs had made.
     pub copied: u64,
-    /// What packets had in them when they arrived.
+    /// Sums of the telemetry in packets that arrived.
     pub seen: TelemetryTotals,
     /// Counters of switch features, in the order of [`super::NetworkConfig::counter_names`].
     pub features: FeatureCounters,
@@ -100,13 +101,13 @@ pub struct Totals {
 pub struct TelemetryTotals {
     /// Packets that had telemetry in them.
     pub packets: u64,
-    /// Its records: a switch on the way each.
+    /// Records in these packets, one for each switch on the route.
     pub records: u64,
-    /// Bytes of the queues that they left behind.
+    /// Sum of the queue lengths that the packets left behind, bytes.
     pub queued: u64,
-    /// .. of the longest.
+    /// Longest queue that a packet left behind, bytes.
     pub longest: u32,
-    /// Rate packets into which links had written, on their way there.
+    /// Rate packets, on the way to their destination, into which links had written.
     pub rated: u64,
 }
 
@@ -136,7 +137,7 @@ impl TelemetryTotals {
 }
 
 impl Totals {
-    /// What two parts of a network counted.
+    /// Adds up what two parts of a network counted.
     #[must_use]
     pub fn plus(self, other: &Self) -> Self {
         Self {
@@ -154,7 +155,7 @@ impl Totals {
         }
     }
 
-    /// All packets lost.
+    /// Returns all packets lost.
     #[must_use]
     pub const fn lost(&self) -> Losses {
         self.data.plus(self.control)

@@ -1,35 +1,36 @@
-//! The order of what happens at one time.
+//! Order of events that happen at the same time.
 
 use super::wheel::RANK_BITS;
 use crate::Picos;
 
-/// When among all that happens at one time something does. It says what and where it is and not when it was
-/// found out, so that it is the same however a network is taken apart. What happens at one place is together,
-/// because what it needs is.
+/// Rank of an event among those of the same time. The rank depends on the kind and place of the
+/// event, and not on when the event was scheduled, so that it does not depend on the partition of
+/// the network. Events at one place are adjacent, because they need the same memory.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Turn(pub(super) u64);
 
-/// Bits of a turn's kind; those of its place are above, and its stage is above those.
+/// Number of bits of a turn's kind. The bits of its place are above, and those of its stage above
+/// these.
 const KIND_BITS: u32 = 3;
 
 impl Turn {
-    /// When routing learns what is up.
+    /// Rank of the event in which routing learns which links are up.
     pub(super) const REROUTE: Self = Self::of(0, 7, u32::MAX);
 
-    /// First of all, in the order of `place`.
+    /// Returns a rank before all others, in the order of `place`.
     #[must_use]
     pub const fn first(place: u32) -> Self {
         Self::of(0, 0, place)
     }
 
-    /// Before anything that happens in the network, in the order of `place`; `kind` is below 8.
+    /// Returns a rank before all events in the network, in the order of `place`; `kind` is below 8.
     #[must_use]
     pub const fn early(kind: u8, place: u32) -> Self {
         Self::of(1, kind, place)
     }
 
-    /// At a host, after what happens at switches; `kind` is below 8, lower ones come first, and 0 are packets that
-    /// arrive.
+    /// Returns the rank of an event at a host, after those at switches. `kind` is below 8; lower
+    /// kinds come first, and 0 is for arriving packets.
     #[must_use]
     pub const fn at_host(kind: u8, host: u32) -> Self {
         Self::of(3, kind, host)
@@ -39,13 +40,13 @@ impl Turn {
         Self(stage << (32 + KIND_BITS) | (place as u64) << KIND_BITS | kind as u64 & 7)
     }
 
-    /// Of a switch's own, somewhere among what happens at ports; no port has this kind.
+    /// Returns the rank of a switch's timer, among the events at ports; no port has this kind.
     pub(super) const fn timer(switch: u32) -> Self {
         Self::of(2, 7, u32::MAX - switch)
     }
 
-    /// At a port of a switch. Of two ports each comes first as often as the other, as with packets that come in
-    /// step.
+    /// Returns the rank of an event at a port of a switch. The rank depends on the time, so that of
+    /// two ports each comes first about as often as the other, even if packets arrive in lockstep.
     pub(super) const fn at_port(kind: u8, port: u32, at: Picos) -> Self {
         Self::of(2, kind, port ^ (at.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32)
     }

@@ -1,46 +1,48 @@
-//! The event queue: a timing wheel of two levels, and a heap for what is far away. Events come out by
-//! time, those of one time by the rank that they were given, and those of one rank in the order in which they
-//! went in. Nothing is allocated once the pools have grown.
+//! The event queue: a timing wheel of two levels, and a heap for distant events. The queue returns
+//! events by time, events of one time by their rank, and events of one rank in the order in which
+//! they were added. Once the pools have grown, it allocates no memory.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::Picos;
 
-/// Slots of a page, a power of two.
+/// Number of fine slots in a page, a power of two.
 const PAGE: usize = 1 << 15;
 const PAGE_BITS: u32 = PAGE.trailing_zeros();
-/// Slots of the first level: this page and the next one, so that what is less than a page away goes where
-/// it belongs at once.
+/// Number of slots of the first level: those of the current page and of the next one, so that
+/// events less than a page away go into their final slot at once.
 const FINE: usize = 2 * PAGE;
-/// Slots of the second level, each as long as a page.
+/// Number of slots of the second level, each as long as a page.
 const COARSE: usize = 1 << 11;
 /// Bits of the rank of an event among those of its time.
 pub(super) const RANK_BITS: u32 = 37;
 /// Bits of the time within a page.
 const TIME_BITS: u32 = u64::BITS - RANK_BITS;
-/// End of a list.
+/// Marks the end of a list.
 const NONE: u32 = u32::MAX;
 
-/// Events of one slot, as many as fit; a slot is a list of these, so that it is read in runs and not by
-/// jumps.
+/// Some events of one slot. A slot is a list of chunks, so that it is read in sequences of adjacent
+/// events.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(align(64))]
 struct Chunk([Event; CHUNK]);
 
-/// Events in a chunk: a cache line.
+/// Number of events in a chunk, which fills a cache line.
 const CHUNK: usize = 4;
 
-/// Slots are emptied together until there are this many events, so that the driver can look ahead at many;
+/// The wheel empties slots together until there are this many events, so that the driver can
+/// prefetch for many.
 pub(super) const BATCH: usize = 64;
-/// ... but not more slots than these.
+/// Maximum number of slots that are emptied together.
 const SPAN: usize = 64;
 
-/// An event waiting.
+/// A waiting event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(align(16))]
 struct Event {
-    /// Time since the start of its slot, its page, or the slots that are being emptied; and rank.
+    /// Time since the start of its slot, its page, or the slots that are being emptied, in the
+    /// upper bits; rank in the lower bits.
     key: u64,
     what: u64,
 }
@@ -54,7 +56,7 @@ impl Event {
         self.key >> RANK_BITS
     }
 
-    /// As seen from a start that is `since` earlier.
+    /// Returns the event with its time relative to a start that is `since` earlier.
     const fn later(self, since: u64) -> Self {
         Self { key: self.key + (since << RANK_BITS), what: self.what }
     }
@@ -64,18 +66,20 @@ impl Event {
     }
 }
 
-/// The last chunk of a slot, after which comes its first one, and how many events are in it; here and not
-/// with the events, so that to add one touches but the cache line that it goes into.
+/// The last chunk of a slot, whose successor in the ring is the first one, and the number of events
+/// in it. These are not stored with the events, so that adding an event touches only the cache line
+/// that it goes into.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     last: u32,
     len: u32,
 }
 
-/// As if its chunk were full.
+/// An empty slot. It looks as if its last chunk were full, so that the next event gets a new chunk.
 const EMPTY: Slot = Slot { last: NONE, len: CHUNK as u32 };
 
-/// Which slots of a level hold anything: one bit each, and one bit for each word of those.
+/// The slots of a level, with a bit for each slot that holds an event, and a bit for each word of
+/// those that is not zero.
 #[derive(Clone, Debug)]
 struct Level {
     slots: Vec<Slot>,
@@ -106,7 +110,7 @@ impl Level {
         core::mem::replace(&mut self.slots[slot], EMPTY)
     }
 
-    /// The first slot from `from` on that holds anything.
+    /// Returns the first slot from `from` on that holds an event.
     fn first(&self, from: usize) -> Option<usize> {
         let word = from / 64;
         let rest = self.words.get(word)? & (u64::MAX << (from % 64));
@@ -125,32 +129,33 @@ impl Level {
     }
 }
 
-/// Events with 64 bits of content each.
+/// The event queue. Each event has 64 bits of content.
 #[derive(Clone, Debug)]
 pub(super) struct Wheel {
-    /// A fine slot lasts `2^shift` picoseconds.
+    /// Binary logarithm of the length of a fine slot in picoseconds.
     shift: u32,
-    /// The last fine slot of those that are being emptied, counted from the origin.
+    /// Last fine slot of those that are being emptied, counted from time zero.
     slot: u64,
-    /// When the first of them began.
+    /// Time at which the first slot that is being emptied began.
     start: u64,
-    /// Their events, last first.
+    /// Events of the slots that are being emptied, the last event first.
     ready: Vec<Event>,
     fine: Level,
     coarse: Level,
-    /// Time, rank, and what keeps those of one rank in order.
+    /// Distant events: time, rank, a number that keeps those of one rank in order, and content.
     far: BinaryHeap<Reverse<(u64, u64, u64, u64)>>,
     chunks: Vec<Chunk>,
-    /// The chunk after each, in its slot's ring or the list of free ones.
+    /// Successor of each chunk in its slot's ring or in the list of free chunks.
     nexts: Vec<u32>,
     free: u32,
-    /// Events that were far away so far.
+    /// Number of distant events so far.
     far_order: u64,
     len: usize,
 }
 
 impl Wheel {
-    /// An empty queue whose fine slots last `2^shift` picoseconds, at most 12.
+    /// Creates an empty queue whose fine slots last `2^shift` picoseconds; larger values of `shift`
+    /// are reduced to 12.
     pub(super) fn new(shift: u32) -> Self {
         Self {
             shift: shift.min(TIME_BITS - PAGE_BITS),
@@ -168,13 +173,13 @@ impl Wheel {
         }
     }
 
-    /// Events waiting.
+    /// Returns the number of waiting events.
     pub(super) const fn len(&self) -> usize {
         self.len
     }
 
-    /// An event at `time`; one in the past happens now. Of those at one time, lower ranks come first; a rank has
-    /// [`RANK_BITS`].
+    /// Adds an event at `time`; an event in the past happens now. Of the events of one time, those
+    /// of lower rank come first. A rank has [`RANK_BITS`] bits.
     pub(super) fn push(&mut self, time: Picos, rank: u64, what: u64) {
         debug_assert!(rank >> RANK_BITS == 0);
         self.len += 1;
@@ -210,7 +215,7 @@ impl Wheel {
             return;
         }
         if self.free == NONE {
-            // Four thousand million chunks do not fit into memory.
+            // The number fits: 2^32 chunks exceed the memory.
             self.free = self.chunks.len() as u32;
             self.chunks.push(Chunk::default());
             self.nexts.push(NONE);
@@ -228,7 +233,8 @@ impl Wheel {
         level.mark(index);
     }
 
-    /// The next event of the slots that are being emptied, if there is any left that is not after `until`.
+    /// Returns the next event of the slots that are being emptied, if one is left that is not after
+    /// `until`.
     pub(super) fn pop(&mut self, until: Picos) -> Option<(Picos, u64)> {
         let event = self.ready.last()?;
         let (at, what) = (Picos(self.start + event.within()), event.what);
@@ -240,8 +246,9 @@ impl Wheel {
         Some((at, what))
     }
 
-    /// Goes to the next slot that holds anything, if that begins by `until`; false if there is none. What is
-    /// pushed afterwards may be as early as `until`, and not earlier.
+    /// Advances to the next slot that holds an event, if that begins by `until`. Returns false if
+    /// there is none. Events that are pushed afterwards may be as early as `until`, but not
+    /// earlier.
     pub(super) fn turn(&mut self, until: Picos) -> bool {
         while self.ready.is_empty() {
             if self.len == 0 || !self.advance(until.0) {
@@ -251,12 +258,12 @@ impl Wheel {
         true
     }
 
-    /// Whether slots are being emptied that hold something yet.
+    /// Returns whether slots are being emptied that still hold events.
     pub(super) const fn is_turned(&self) -> bool {
         !self.ready.is_empty()
     }
 
-    /// When the next event is.
+    /// Returns the time of the next event.
     pub(super) fn next_time(&self) -> Option<Picos> {
         if let Some(event) = self.ready.last() {
             return Some(Picos(self.start + event.within()));
@@ -285,12 +292,13 @@ impl Wheel {
         coarse.into_iter().chain(far).min().map(Picos)
     }
 
-    /// What is known to come out next, of [`BATCH`] events at most.
+    /// Returns the contents of the events that are known to come next, at most [`BATCH`].
     pub(super) fn upcoming(&self) -> impl Iterator<Item = u64> {
         self.ready.iter().rev().take(BATCH).map(|event| event.what)
     }
 
-    /// The first fine slot that holds anything: its place, and its number counted from the origin.
+    /// Returns the first fine slot that holds an event: its index, and its number counted from time
+    /// zero.
     fn next_fine(&self) -> Option<(usize, u64)> {
         let within = self.slot as usize % FINE;
         let first = self.fine.first(within).or_else(|| self.fine.first(0))?;
@@ -298,7 +306,7 @@ impl Wheel {
         Some((first, self.slot + ahead as u64))
     }
 
-    /// The first coarse slot that holds anything: its place, and its page.
+    /// Returns the first coarse slot that holds an event: its index, and its page.
     fn next_coarse(&self) -> Option<(usize, u64)> {
         let page = self.slot >> PAGE_BITS;
         let here = page as usize % COARSE;
@@ -307,8 +315,8 @@ impl Wheel {
         Some((first, page + ahead as u64))
     }
 
-    /// Goes to the next fine slots that hold anything, or to the next page, unless that begins after
-    /// `until`; false then.
+    /// Advances to the next fine slots that hold events, or to the next page. Returns false if that
+    /// begins after `until`.
     fn advance(&mut self, until: u64) -> bool {
         let page = self.slot >> PAGE_BITS;
         if let Some((first, from)) = self.next_fine() {
@@ -316,7 +324,7 @@ impl Wheel {
                 return false;
             }
             if from >> PAGE_BITS > page {
-                // What is in the page after comes within reach, and before it nothing is left.
+                // The events of the page after the next come within reach; none is left before it.
                 self.slot = (page + 1) << PAGE_BITS;
                 self.start = self.slot << self.shift;
                 self.open(page + 2);
@@ -354,7 +362,8 @@ impl Wheel {
         true
     }
 
-    /// Appends the events of fine slot `slot`, first ones first; it begins `since` after the start.
+    /// Appends the events of fine slot `slot`, first ones first. The slot begins `since` after the
+    /// start.
     fn empty(&mut self, slot: usize, since: u64) {
         let Slot { last, len } = self.fine.take(slot);
         let before = self.ready.len();
@@ -368,25 +377,25 @@ impl Wheel {
             }
             chunk = self.nexts[chunk as usize];
         }
-        // In a network at pace much happens at one time, and is in order.
+        // Many events of a network in lockstep have one time and are in order already.
         let events = &mut self.ready[before..];
         if !events.is_sorted_by_key(|event| event.key) {
             events.sort_by_key(|event| event.key);
         }
     }
 
-    /// The chunks of a slot whose last one is `last` will be used again, though not before others are
-    /// free; the first of them.
+    /// Releases the chunks of a slot whose last chunk is `last`, and returns the first of them.
+    /// They keep their contents until the caller adds events.
     fn release(&mut self, last: u32) -> u32 {
         let first = core::mem::replace(&mut self.nexts[last as usize], self.free);
         self.free = first;
         first
     }
 
-    /// Spreads the events of `page` over the fine slots. Those of the slot that the wheel is
-    /// at go to `ready` by themselves.
+    /// Distributes the events of `page` to the fine slots. Those of the current slot go to `ready`
+    /// by themselves.
     fn open(&mut self, page: u64) {
-        // What was far away went in before what was near already.
+        // Distant events come first, because they were added before the nearer ones.
         while let Some(&Reverse((time, rank, _, what))) = self.far.peek() {
             if time >> self.shift >> PAGE_BITS > page {
                 break;
@@ -419,8 +428,8 @@ mod tests {
         wheel.turn(Picos::NEVER).then(|| wheel.pop(Picos::NEVER)).flatten()
     }
 
-    /// A clock that is looked at now and then: what is due comes out, and no later than that, whatever is
-    /// put in between.
+    /// Checks a clock that advances from time to time: due events come out, and no later ones,
+    /// whatever is added in between.
     #[test]
     fn turns_no_further_than_told() {
         let mut rng = Rng::new(9);
@@ -465,7 +474,7 @@ mod tests {
                     6..=8 => u64::from(rng.below(u32::MAX)),
                     _ => u64::from(rng.below(1000)) * 10_000_000_000,
                 };
-                // Coarse times, so that many are at one, and of one rank.
+                // Times are coarse, so that many events have one time and one rank.
                 let (at, rank) = ((now + delay) >> 4 << 4, u64::from(rng.below(3)));
                 let at = at.max(now);
                 wheel.push(Picos(at), rank, number);

@@ -219,7 +219,8 @@ impl Flows {
             counted.newest = Some(pds.psn);
         }
         let message_bytes = self.running[flow as usize].bytes;
-        // A retransmission is late by nature, which says nothing about the path.
+        // A retransmission naturally arrives after packets that were sent later, so it never counts
+        // as late.
         let late = overtaken && !pds.retx;
         let packet = ReceivedPacket { bytes, message_bytes, late, options };
         for (feature, place) in &self.features {

@@ -36,24 +36,26 @@ pub(super) enum TransferKind {
     Pause { lane: u8, stop: bool },
 }
 
-/// Where a part of a network ends: what leaves it for others, and what comes from them.
+/// The border of a part of a network: packets and pause frames leave and enter the part here.
 #[derive(Debug)]
 pub struct Border<'a>(pub &'a mut Network);
 
 impl Border<'_> {
-    /// What left for other parts since this was asked last; see [`Border::hand_over`].
+    /// Moves what left for other parts since the last call into `transfers`; see
+    /// [`Border::hand_over`].
     pub fn drain(&mut self, transfers: &mut Vec<Transfer>) {
         transfers.append(&mut self.0.transfers);
     }
 
-    /// A packet that left is no more here: its header, the host that sent it and its options.
+    /// Removes a packet that left for another part. Returns its header, the host that sent it and
+    /// its options.
     pub fn hand_over(&mut self, packet: u32) -> (PacketHeader, u32, Option<PacketOptions>) {
         let options = self.0.options(packet).copied();
         let (&header, source) = self.0.flights.take(packet);
         (header, source, options)
     }
 
-    /// The switch to which something is handed over.
+    /// Returns the switch to which a packet or pause frame is handed over.
     #[must_use]
     pub fn destination(&self, what: &Transfer) -> Node {
         let topology = self.0.switches.topology();
@@ -63,7 +65,7 @@ impl Border<'_> {
         }
     }
 
-    /// A packet comes from another part, as it was handed over there. Its number here.
+    /// Accepts a packet that another part handed over. Returns its number in this part.
     pub fn come(
         &mut self,
         what: &Transfer,
@@ -76,7 +78,7 @@ impl Border<'_> {
         packet
     }
 
-    /// A pause frame comes from another part; nothing happens if it is something else.
+    /// Accepts a pause frame of another part. Transfers of other kinds are ignored.
     pub fn apply_pause(&mut self, what: &Transfer) {
         let Transfer { at, port, what } = *what;
         if let TransferKind::Pause { lane, stop } = what {
