@@ -1,5 +1,5 @@
-//! Results in files. A file is written beside its place and renamed, so what is there is whole, at
-//! whatever moment the program ends or the disk is full.
+//! Results in files. A file is written under another name and then renamed, so that a file under
+//! its final name is complete, whenever the program ends or the disk is full.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -10,28 +10,28 @@ use super::{Provenance, Run};
 /// A file that could not be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// Writing failed.
+    /// A file could not be written.
     #[error("cannot write {}: {error}{}", path.display(), hint(error))]
     Write {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         error: io::Error,
     },
-    /// Reading failed.
+    /// A file could not be read.
     #[error("cannot read {}: {error}", path.display())]
     Read {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         error: io::Error,
     },
-    /// It is not what it should be.
+    /// The file does not hold results.
     #[error("{}:{}:{}: not results of squall: {error}", path.display(), error.line(), error.column())]
     Json {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Where and what.
+        /// The error, with line and column.
         error: serde_json::Error,
     },
 }
@@ -44,11 +44,11 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// Writes a whole file, or leaves what was there. What is there and is no file (a device, a pipe) is
-/// written to; it must not be replaced.
+/// Writes a whole file, or leaves the existing one. An existing path that is no regular file (a
+/// device, a pipe) is written to directly, because it must not be replaced.
 ///
 /// # Errors
-/// The file and why it could not be written.
+/// Returns the file, and why it could not be written.
 pub fn write_whole(
     path: &Path,
     fill: impl FnOnce(&mut dyn Write) -> io::Result<()>,
@@ -60,7 +60,7 @@ pub fn write_whole(
         let mut to = File::options().write(true).open(path).map_err(failed)?;
         return fill(&mut to).and_then(|()| to.flush()).map_err(failed);
     }
-    // Of a link, what it leads to.
+    // A symbolic link is resolved, so that its target is replaced.
     let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".part");
@@ -75,7 +75,7 @@ pub fn write_whole(
         fs::rename(&part, path)
     })();
     written.map_err(|error| {
-        // What is half written is of no use; that it cannot be removed changes nothing.
+        // A partial file is of no use, and a failure to remove it changes nothing.
         let _ = fs::remove_file(&part);
         failed(error)
     })
@@ -84,7 +84,7 @@ pub fn write_whole(
 /// Writes runs as JSON: one run as an object, several as an array.
 ///
 /// # Errors
-/// Writing failed.
+/// Returns an error if writing failed.
 pub fn json(runs: &[Run], to: &mut dyn Write) -> io::Result<()> {
     match runs {
         [run] => serde_json::to_writer(&mut *to, run)?,
@@ -93,7 +93,7 @@ pub fn json(runs: &[Run], to: &mut dyn Write) -> io::Result<()> {
     writeln!(to)
 }
 
-/// What all runs say of where they came from; `None` where one says nothing.
+/// Returns the provenance that all runs have in common; `None` if a run has none.
 #[must_use]
 pub fn provenance(runs: &[Run]) -> Option<Provenance> {
     let (first, rest) = runs.split_first()?;
@@ -105,7 +105,7 @@ pub fn provenance(runs: &[Run]) -> Option<Provenance> {
 /// Reads the runs of a JSON file, or of every `*.json` file of a folder, in the order of their names.
 ///
 /// # Errors
-/// The file, and what is wrong with it.
+/// Returns the file, and what is wrong with it.
 pub fn read_runs(path: &Path) -> Result<Vec<Run>, FileError> {
     let mut files = vec![path.to_owned()];
     let read = |path: &Path, error| FileError::Read { path: path.to_owned(), error };
@@ -120,7 +120,7 @@ pub fn read_runs(path: &Path) -> Result<Vec<Run>, FileError> {
     for file in files {
         let text = fs::read(&file).map_err(|error| read(&file, error))?;
         let json = |error| FileError::Json { path: file.clone(), error };
-        // Looked at by hand: an untagged enum would hide the position of a mistake.
+        // The first byte decides, because an untagged enum would hide the position of a mistake.
         if text.trim_ascii_start().first() == Some(&b'[') {
             runs.append(&mut serde_json::from_slice(&text).map_err(json)?);
         } else {
@@ -130,7 +130,7 @@ pub fn read_runs(path: &Path) -> Result<Vec<Run>, FileError> {
     Ok(runs)
 }
 
-/// Names of the parameters that occur in runs.
+/// Returns the names of the parameters that occur in runs.
 #[must_use]
 pub fn parameter_names(runs: &[Run]) -> Vec<String> {
     let mut names: Vec<String> =

@@ -1,4 +1,4 @@
-//! Numbers computed from a run, by name.
+//! Metrics: numbers that are computed from a run, by name.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,17 +8,17 @@ use super::sizes::Sizes;
 use super::{FlowResult, Run, SeriesKind};
 use crate::model::{FeatureMetric, registered};
 
-/// A number that is computed from a run: `p99_slowdown`, or, from those of its flows alone that have so many bytes,
-/// `p99_slowdown(1MB..)`.
+/// A number that is computed from a run, such as `p99_slowdown`, or from those of its flows whose
+/// length is in a range, such as `p99_slowdown(1MB..)`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Metric {
-    /// In the list.
+    /// Index in [`METRICS`], continued by the metrics of switch features.
     index: usize,
-    /// Of which flows.
+    /// Lengths of the flows that count; `None` for all flows.
     sizes: Option<Sizes>,
 }
 
-/// No metric of that name.
+/// Error for a name that is not a metric.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("no metric is called `{name}`; there are {allowed}")]
 pub struct UnknownMetric {
@@ -28,7 +28,8 @@ pub struct UnknownMetric {
 
 type Compute = fn(&Run) -> Option<f64>;
 
-/// Name, unit, what it is, how it is computed. `None` where a run has no such number. Switch features add their own.
+/// Name, unit, meaning and computation of each metric. The computation returns `None` if a run has
+/// no such number. Switch features add their own metrics.
 const METRICS: &[(&str, &str, &str, Compute)] = &[
     ("max_fct", "us", "completion time of the slowest flow", |run| last(&run.completion_times())),
     ("mean_fct", "us", "mean completion time", |run| mean(&run.completion_times())),
@@ -272,43 +273,46 @@ const METRICS: &[(&str, &str, &str, Compute)] = &[
     ("wall", "s", "seconds it took to simulate", |run| Some(run.totals.wall_s)),
 ];
 
-/// Name, unit, meaning and computation of the metric at `index`: those of [`METRICS`], then those of switch features.
+/// Returns name, unit, meaning and computation of the metric at `index`: those of [`METRICS`], then
+/// those of switch features.
 fn definition(index: usize) -> (&'static str, &'static str, &'static str, Compute) {
     let features = || registered().iter().flat_map(|feature| feature.metrics());
     let found = METRICS.get(index).copied().or_else(|| {
         let &FeatureMetric { name, unit, help, compute } = features().nth(index - METRICS.len())?;
         Some((name, unit, help, compute))
     });
-    // Indices come from `Metric::all` alone, and the table of features never changes.
+    // The default is never used: indices come from `Metric::all` only, and the table of features
+    // never changes.
     found.unwrap_or(("", "", "", |_| None))
 }
 
 impl Metric {
-    /// All metrics, those of the registered switch features last.
+    /// Returns all metrics, those of the registered switch features last.
     pub fn all() -> impl Iterator<Item = Self> {
         let features: usize = registered().iter().map(|feature| feature.metrics().len()).sum();
         (0..METRICS.len() + features).map(|index| Self { index, sizes: None })
     }
 
-    /// Its name.
+    /// Returns the name of the metric.
     #[must_use]
     pub fn name(self) -> &'static str {
         definition(self.index).0
     }
 
-    /// Its unit; empty for a number.
+    /// Returns the unit of the metric; empty for a plain number.
     #[must_use]
     pub fn unit(self) -> &'static str {
         definition(self.index).1
     }
 
-    /// What it is, in words.
+    /// Returns the meaning of the metric, in words.
     #[must_use]
     pub fn what(self) -> &'static str {
         definition(self.index).2
     }
 
-    /// Its value for a run; `None` if the run has none (no flow finished, nothing recorded).
+    /// Returns the value for a run; `None` if the run has none (no flow finished, nothing
+    /// recorded).
     #[must_use]
     pub fn of(self, run: &Run) -> Option<f64> {
         let compute = definition(self.index).3;
@@ -365,17 +369,17 @@ fn rates(run: &Run) -> Vec<f64> {
     finished(run).filter_map(rate).collect()
 }
 
-/// Payload over completion time, Gb/s.
+/// Returns payload over completion time, Gb/s.
 fn rate(flow: &FlowResult) -> Option<f64> {
     Some(flow.bytes as f64 * 8e-3 / flow.fct_us?)
 }
 
-/// Completion times over those of each flow alone, rising.
+/// Returns the slowdowns of all flows, rising: completion times over those of each flow alone.
 fn slowdowns(run: &Run) -> Vec<f64> {
     slowdowns_of(run.flows.iter())
 }
 
-/// Of some of them.
+/// Returns the slowdowns of some flows, rising.
 fn slowdowns_of<'a>(flows: impl Iterator<Item = &'a FlowResult>) -> Vec<f64> {
     let slowdown = |flow: &FlowResult| per(flow.fct_us?, flow.alone_us?);
     let mut slowdowns: Vec<f64> = flows.filter_map(slowdown).collect();
@@ -383,13 +387,13 @@ fn slowdowns_of<'a>(flows: impl Iterator<Item = &'a FlowResult>) -> Vec<f64> {
     slowdowns
 }
 
-/// When each flow that finished started and ended, in microseconds.
+/// Returns when each finished flow started and ended, in microseconds.
 fn starts_and_ends(run: &Run) -> Vec<(f64, f64)> {
     let ends = |flow: &FlowResult| Some((flow.start_us?, flow.start_us? + flow.fct_us?));
     run.flows.iter().filter_map(ends).collect()
 }
 
-/// Least squares of ends over starts; `None` if all start at once.
+/// Returns the least-squares slope of ends over starts; `None` if all flows start at once.
 fn slope(run: &Run) -> Option<f64> {
     let flows = starts_and_ends(run);
     let count = flows.len() as f64;
@@ -402,7 +406,7 @@ fn slope(run: &Run) -> Option<f64> {
     per(above, below)
 }
 
-/// Of the flows that started last, those that end before all that started sooner.
+/// Returns the share of the flows that started last which end before all that started sooner.
 fn last_in_first_out(run: &Run) -> Option<f64> {
     let flows = starts_and_ends(run);
     let latest = flows.iter().map(|flow| flow.0).max_by(f64::total_cmp)?;
@@ -413,7 +417,8 @@ fn last_in_first_out(run: &Run) -> Option<f64> {
     per(out as f64, last.len() as f64)
 }
 
-/// While all flows are under way: from the last start to the first completion, in microseconds.
+/// Returns the time in which all flows are active: from the last start to the first completion, in
+/// microseconds.
 fn together(run: &Run) -> Option<(f64, f64)> {
     let flows = starts_and_ends(run);
     let last_start = flows.iter().map(|flow| flow.0).max_by(f64::total_cmp)?;
@@ -427,7 +432,7 @@ fn jain_mean(run: &Run) -> Option<f64> {
     mean(&between(&series.points, from, to))
 }
 
-/// (First start, last completion) of some flows, in microseconds.
+/// Returns (first start, last completion) of some flows, in microseconds.
 fn ends<'a>(flows: impl Iterator<Item = &'a FlowResult>) -> Option<(f64, f64)> {
     let mut ends: Option<(f64, f64)> = None;
     for flow in flows {
@@ -438,7 +443,7 @@ fn ends<'a>(flows: impl Iterator<Item = &'a FlowResult>) -> Option<(f64, f64)> {
     ends
 }
 
-/// How long the first job took, if it is done.
+/// Returns how long the first job took, in microseconds, if it is done.
 fn group_time(run: &Run) -> Option<f64> {
     let flows = || run.flows.iter().filter(|flow| flow.job == 0);
     let (first, last) = ends(flows())?;
@@ -449,7 +454,8 @@ fn finish(run: &Run) -> Option<f64> {
     ends(run.flows.iter()).map(|(first, last)| last - first)
 }
 
-/// Completion times of the jobs, rising. A job with a flow that did not finish has none.
+/// Returns the completion times of the jobs, rising. A job with a flow that did not finish has
+/// none.
 fn jobs(run: &Run) -> Vec<f64> {
     let mut by_job: BTreeMap<u16, Vec<&FlowResult>> = BTreeMap::new();
     for flow in &run.flows {
@@ -476,7 +482,8 @@ fn peak(points: &[(f64, f64)]) -> f64 {
     points.iter().map(|point| point.1).fold(0.0, f64::max)
 }
 
-/// A steady part: from half of the run to 90 % of it. The end, when flows finish, belongs to none.
+/// Returns a steady part of the run: from half of it to 90 % of it. The end, when flows finish,
+/// does not belong to it.
 fn late(run: &Run) -> Option<(f64, f64)> {
     finish(run).map(|finish| (finish * 0.5, finish * 0.9))
 }
@@ -486,19 +493,20 @@ fn queue_delay_late(run: &Run) -> Option<f64> {
     queue_delay(run, from, to)
 }
 
-/// Of the queue that is longest then: its mean from `from` to `to`, as delay at line rate in base
-/// round trips.
+/// Returns the mean of the longest queue from `from` to `to`, as delay at line rate in base round
+/// trips.
 fn queue_delay(run: &Run, from: f64, to: f64) -> Option<f64> {
     let bytes = longest_mean(run, from, to)?;
     per(bytes * 8e-3 / run.network.line_gbps, run.network.base_rtt_us)
 }
 
-/// Of the queue that is longest from `from` to `to`: its mean then, in bytes.
+/// Returns the mean from `from` to `to`, in bytes, of the queue of which this mean is largest.
 fn longest_mean(run: &Run, from: f64, to: f64) -> Option<f64> {
     queues(run).filter_map(|points| mean(&between(points, from, to))).max_by(f64::total_cmp)
 }
 
-/// When a queue was longer than a bandwidth-delay product for the last time, in microseconds; zero when none ever was.
+/// Returns the last time at which a queue was longer than a bandwidth-delay product, in
+/// microseconds; zero if none ever was.
 fn queues_calm(run: &Run) -> Option<f64> {
     let most = run.network.line_gbps * run.network.base_rtt_us * 1e3 / 8.0;
     let long = |points: &[(f64, f64)]| {
@@ -512,7 +520,8 @@ fn between(points: &[(f64, f64)], from: f64, to: f64) -> Vec<f64> {
     within.map(|&(_, value)| value).collect()
 }
 
-/// Until the first flow is done: then shares are others.
+/// Returns the time until the rates of all flows stay at their equal shares, in base round trips.
+/// Only the time until the first flow is done counts, because the shares change then.
 fn settle(run: &Run) -> Option<f64> {
     let rates = || run.series.iter().filter(|series| series.kind == SeriesKind::Rate);
     let rtt = run.network.base_rtt_us;
@@ -537,13 +546,14 @@ fn windows(run: &Run) -> impl Iterator<Item = &[(f64, f64)]> {
     windows.map(|series| series.points.as_slice())
 }
 
-/// Of the first ten round trips, as long as the flow is under way.
+/// Returns the values of the first ten round trips while the flow is active.
 fn begun(run: &Run, points: &[(f64, f64)]) -> Vec<f64> {
     let values = between(points, 0.0, run.network.base_rtt_us * 10.0).into_iter();
     values.filter(|&bytes| bytes > 0.0).collect()
 }
 
-/// A flow that is not under way has a window of zero, which does not count.
+/// Returns the lowest mean window of the flows, in kB. An inactive flow has a window of zero, which
+/// does not count.
 fn window_low(run: &Run) -> Option<f64> {
     let to = late(run)?.1;
     let longest = windows(run).max_by_key(|points| points.len())?;
@@ -575,7 +585,8 @@ fn last(values: &[f64]) -> Option<f64> {
     values.last().copied()
 }
 
-/// The least of the rising `values` that a share `p` of them does not exceed (nearest rank).
+/// Returns the smallest of the rising `values` that a share `p` of them does not exceed (nearest
+/// rank).
 fn percentile(values: &[f64], p: f64) -> Option<f64> {
     let rank = (p * values.len() as f64).ceil() as usize;
     values.get(rank.max(1) - 1).copied()

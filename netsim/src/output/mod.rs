@@ -1,8 +1,9 @@
-//! Results: what is kept of a run ([`Run`]), what is computed from it ([`Metric`]), and how it is
-//! written: JSON for programs ([`files`]), CSV and Parquet of [`Table`]s, a timeline for Perfetto ([`perfetto()`]), tables for people ([`text`]).
+//! Results: the record of a run ([`Run`]), numbers that are computed from it ([`Metric`]), and
+//! files: JSON for programs ([`files`]), CSV and Parquet of [`Table`]s, a timeline for Perfetto
+//! ([`perfetto()`]), tables for people ([`text`]).
 //!
 //! A [`Run`] is plain data that is read back as it was written, so reports are made from files and
-//! never need the simulator again.
+//! do not need the simulator again.
 
 pub mod files;
 mod metrics;

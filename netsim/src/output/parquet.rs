@@ -1,7 +1,8 @@
-//! A table as a Parquet file: a column a column, optional, typed; where it came from as the key `provenance`.
+//! A table as a Parquet file. Each column of the table is an optional, typed column of the file.
+//! The metadata key `provenance` holds the provenance.
 //!
-//! Whole numbers are INT64 (logical type unsigned, 64 bit), measured ones DOUBLE, words BYTE_ARRAY (String). One row group,
-//! dictionaries, no compression.
+//! Counts are INT64 (logical type unsigned, 64 bit), measured values DOUBLE, and text BYTE_ARRAY
+//! (String). The file has one row group, dictionaries, and no compression.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -17,16 +18,17 @@ use parquet::schema::types::{Type, TypePtr};
 use super::Table;
 use super::table::{Cells, Column};
 
-/// The key of the file's metadata under which JSON says where it came from.
+/// Metadata key of the file under which the provenance is stored as JSON.
 pub(super) const PROVENANCE: &str = "provenance";
 
 impl Table {
-    /// Writes it as a Parquet file.
+    /// Writes the table as a Parquet file.
     ///
     /// # Errors
-    /// Writing failed.
+    /// Returns an error if writing failed.
     pub fn parquet(&self, to: &mut dyn Write) -> io::Result<()> {
-        // The writer wants a target that may go to another thread.
+        // The file is encoded in memory first, because the encoder needs a target that can be sent
+        // to another thread.
         let file = self.encoded().map_err(io::Error::other)?;
         to.write_all(&file)
     }
@@ -47,7 +49,7 @@ impl Table {
             SerializedFileWriter::new(Vec::new(), Arc::new(schema), Arc::new(properties))?;
         let mut group = file.next_row_group()?;
         for column in &columns {
-            // As many as the schema has fields.
+            // There are as many columns as fields in the schema.
             let Some(mut writer) = group.next_column()? else { break };
             column.write(&mut writer)?;
             writer.close()?;
@@ -75,7 +77,7 @@ impl Column {
 
     fn write(&self, to: &mut SerializedColumnWriter<'_>) -> Result<(), ParquetError> {
         match &self.cells {
-            // The bits of an unsigned number, as the logical type says.
+            // The bits are those of an unsigned number, as the logical type says.
             Cells::Whole(cells) => fill::<Int64Type, _>(to, cells, |cell| cell.cast_signed()),
             Cells::Real(cells) => fill::<DoubleType, _>(to, cells, |cell| *cell),
             Cells::Word(cells) => {
@@ -85,7 +87,7 @@ impl Column {
     }
 }
 
-/// Writes the cells that are not empty, and which those are.
+/// Writes the cells that are not empty, and the levels that mark the empty ones.
 fn fill<T: DataType, C>(
     to: &mut SerializedColumnWriter<'_>,
     cells: &[Option<C>],

@@ -1,8 +1,9 @@
 //! Results as a timeline for ui.perfetto.dev or chrome://tracing: the JSON of Chrome's [trace event format].
 //!
-//! A run is a process, a sending host one of its threads, and a message a slice of it from its start until its sender knew
-//! that it had arrived. What a host sends at the same time lies on further threads of that host. Queues, links and
-//! windows are counters; what happened to the network is an instant of all.
+//! A run is a process, a sending host one of its threads, and a message a slice of that thread from
+//! its start until its sender knew that it had arrived. Concurrent messages of a host are on
+//! further threads of that host. Queues, links and windows are counters; events of the network are
+//! instants of the whole process.
 //!
 //! [trace event format]: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 
@@ -14,10 +15,10 @@ use serde_json::{Map, Value, json};
 
 use super::{FlowResult, Run, SeriesKind};
 
-/// An event; times in microseconds.
+/// An event of the trace; times are in microseconds.
 #[derive(Serialize)]
 struct Entry<'a> {
-    /// Its phase: what it is.
+    /// Phase of the event, which is its kind.
     ph: &'static str,
     pid: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -29,7 +30,7 @@ struct Entry<'a> {
     name: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     cat: Option<&'static str>,
-    /// Of an instant: whom it concerns.
+    /// Scope of an instant event.
     #[serde(skip_serializing_if = "Option::is_none")]
     s: Option<&'static str>,
     #[serde(skip_serializing_if = "Map::is_empty")]
@@ -51,14 +52,14 @@ impl<'a> Entry<'a> {
 /// Writes runs as one timeline.
 ///
 /// # Errors
-/// Writing failed.
+/// Returns an error if writing failed.
 pub fn perfetto(runs: &[Run], to: &mut dyn Write) -> io::Result<()> {
     let mut events = Events { to, any: false };
     events.to.write_all(b"{\"displayTimeUnit\":\"ns\",\"otherData\":")?;
     let made = super::files::provenance(runs).map_or_else(|| json!({}), |made| json!(made));
     serde_json::to_writer(&mut *events.to, &made)?;
     events.to.write_all(b",\"traceEvents\":[\n")?;
-    // A number of zero is the idle process there.
+    // Numbers begin at 1, because process 0 is the idle process in the viewer.
     for (pid, run) in (1..).zip(runs) {
         let name = if run.name.is_empty() { "run" } else { &run.name };
         events.write(&Entry::new("M", pid, "process_name").arg("name", name))?;
@@ -73,7 +74,7 @@ pub fn perfetto(runs: &[Run], to: &mut dyn Write) -> io::Result<()> {
     events.to.write_all(b"\n]}\n")
 }
 
-/// An array that is written as it comes: results may be long.
+/// An array of events that is written piece by piece, because results may be long.
 struct Events<'a> {
     to: &'a mut dyn Write,
     any: bool,
@@ -88,12 +89,12 @@ impl Events<'_> {
     }
 }
 
-/// Messages that started, each on a thread of its host where no other one is then.
+/// Writes the messages that started, each on a thread of its host that is free at that time.
 fn flows(pid: usize, run: &Run, events: &mut Events<'_>) -> io::Result<()> {
     let started = run.flows.iter().filter_map(|flow| Some((flow.start_us?, flow)));
     let mut started: Vec<(f64, &FlowResult)> = started.collect();
     started.sort_by(|(a, _), (b, _)| a.total_cmp(b));
-    // By host, until when each of its threads has something.
+    // For each host, the time until which each of its threads is busy.
     let mut hosts: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
     let mut lanes = Vec::with_capacity(started.len());
     for (start, flow) in &started {
@@ -128,7 +129,7 @@ fn flows(pid: usize, run: &Run, events: &mut Events<'_>) -> io::Result<()> {
     }
     for ((start, flow), lane) in started.into_iter().zip(lanes) {
         let name = format!("to host {}", flow.dst);
-        // One without an end goes on for ever.
+        // A message without an end has only a begin event, and extends to the end of the timeline.
         let mut entry = Entry::new(if flow.fct_us.is_some() { "X" } else { "B" }, pid, &name);
         (entry.ts, entry.dur, entry.cat) = (Some(start), flow.fct_us, Some("message"));
         entry.tid = firsts.get(&flow.src).map(|first| first + lane);

@@ -1,27 +1,28 @@
-//! Where a result came from: enough to make it again, and to say what tells it from another.
+//! Provenance of a result: enough to reproduce it, and to distinguish it from others.
 
 use serde::{Deserialize, Serialize};
 
 use crate::settings::Settings;
 
-/// Which program made a result, and when.
+/// Program that made a result, and time at which it did.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Origin {
     /// Version of squall.
     pub version: String,
-    /// The commit it was built from, with `-dirty` behind it where files differed: what the build was told by `SQUALL_COMMIT`,
-    /// else what the program is by `SQUALL_BUILT_FROM`, as `ci/run` does with what it has just built; empty without either.
+    /// Commit from which the program was built, with `-dirty` appended if files differed. The build
+    /// takes it from `SQUALL_COMMIT`, and the program otherwise from `SQUALL_BUILT_FROM`, which
+    /// `ci/run` sets for what it has just built; empty without either.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub commit: String,
-    /// When it began: RFC 3339, UTC, to the second.
+    /// Time at which the program began: RFC 3339, UTC, to the second.
     pub date: String,
-    /// The command line as it was given, words quoted as a shell wants them.
+    /// Command line as it was given, with words quoted for a shell.
     pub command: String,
 }
 
 impl Origin {
-    /// Of what this process is about to make.
+    /// Returns the origin of results that this process makes.
     #[must_use]
     #[expect(
         clippy::disallowed_methods,
@@ -40,7 +41,7 @@ impl Origin {
         }
     }
 
-    /// The program in a word or two: `squall 0.1.0 (083a5ec1a9b2)`.
+    /// Returns the program's name with version and commit: `squall 0.1.0 (083a5ec1a9b2)`.
     #[must_use]
     pub fn program(&self) -> String {
         match self.commit.as_str() {
@@ -50,7 +51,7 @@ impl Origin {
     }
 }
 
-/// A word as a shell reads it.
+/// Quotes a word for a shell.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%^".contains(c);
     match !word.is_empty() && word.chars().all(plain) {
@@ -59,23 +60,24 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// Where a result came from. In JSON: `{"version": .., "commit": .., "date": .., "command": .., "settings": {KEY: VALUE},
-/// "derived": {KEY: VALUE}}`.
+/// Provenance of a result. In JSON: `{"version": .., "commit": .., "date": .., "command": ..,
+/// "settings": {KEY: VALUE}, "derived": {KEY: VALUE}}`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Provenance {
-    /// Which program made it, and when.
+    /// Program that made the result, and time at which it did.
     #[serde(flatten)]
     pub origin: Origin,
-    /// What it ran with, by the keys of a plan: what was said, and the defaults of what was not.
+    /// Settings of the run, by the keys of a plan: those that were given, and the defaults of the
+    /// others.
     #[serde(default)]
     pub settings: Settings,
-    /// What followed from that: bytes of queues, parameters of the algorithms.
+    /// Values derived from the settings: bytes of queues, parameters of the algorithms.
     #[serde(default)]
     pub derived: Settings,
 }
 
 impl Provenance {
-    /// What is the same in both.
+    /// Returns the parts that are equal in both.
     #[must_use]
     pub fn common(&self, other: &Self) -> Self {
         let same = |a: &Settings, b: &Settings| {

@@ -1,4 +1,4 @@
-//! What is kept of a run.
+//! Record of a run, as it is stored in files.
 
 use std::collections::BTreeMap;
 
@@ -6,76 +6,78 @@ use serde::{Deserialize, Serialize};
 
 use super::Provenance;
 
-/// One run: one workload over one network with one transport and one seed.
+/// A run: one workload over one network with one transport and one seed.
 ///
-/// In JSON the flows and totals have the names of these fields; what is empty is left out.
+/// In JSON, the flows and totals have the names of these fields; empty fields are left out.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Run {
-    /// What it is called, for legends and tables; made from the parameters that differ.
+    /// Name of the run, for legends and tables; made from the parameters that differ.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// Parameters that tell it from its neighbours (`cc`, `oversubscription`, ..), as text.
+    /// Parameters that distinguish the run from others of its series (`cc`, `oversubscription`,
+    /// ..), as text.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, String>,
-    /// Where it came from.
+    /// Origin of the run: program, command and settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provenance: Option<Provenance>,
-    /// Decides everything random in it.
+    /// Seed of all random choices.
     #[serde(default)]
     pub seed: u64,
     /// Every flow.
     pub flows: Vec<FlowResult>,
     /// Sums over the run.
     pub totals: Totals,
-    /// The network, and what is not in the totals.
+    /// Properties of the network, and sums that are not in [`Run::totals`].
     #[serde(default)]
     pub network: NetworkFacts,
     /// Counters of switch features over the whole network, by name: `deflection.packets`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub features: BTreeMap<String, u64>,
-    /// What was recorded over time, if asked for.
+    /// Values recorded over time, if asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub series: Vec<Series>,
-    /// What each link carried, if asked for.
+    /// Load of each link, if asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<LinkLoad>,
-    /// Payload bytes that had arrived of each job when the first of several was done.
+    /// Payload bytes of each job that had arrived when the first of several jobs was done.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub job_bytes: Vec<u64>,
-    /// When the last operation of a schedule ended, what ranks compute among them, in microseconds.
+    /// Time at which the last operation of a schedule ended, including what ranks compute, in
+    /// microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub makespan_us: Option<f64>,
-    /// What happened to the network, by rising time.
+    /// Failures and other events of the network, by rising time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<Event>,
-    /// Of operations instead of flows, where those are what is sent.
+    /// Results of operations, in runs that send operations instead of flows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operations: Option<Operations>,
-    /// Why it ended before its time; such a run holds what was done until then.
+    /// Reason why the run ended early. Such a run holds the results until then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped: Option<String>,
 }
 
-/// What became of a flow.
+/// Result of a flow.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct FlowResult {
-    /// Its number in the workload.
+    /// Number of the flow in the workload.
     pub id: u32,
     /// Sending host.
     pub src: u32,
     /// Receiving host.
     pub dst: u32,
-    /// Length.
+    /// Payload bytes.
     pub bytes: u64,
-    /// When it started, in microseconds; `None` if it never did.
+    /// Time at which the flow started, in microseconds; `None` if it never did.
     pub start_us: Option<f64>,
-    /// From the start to the last acknowledgement at the sender, in microseconds; `None` if it did
-    /// not finish.
+    /// Flow completion time: from the start to the last acknowledgement at the sender, in
+    /// microseconds; `None` if the flow did not finish.
     pub fct_us: Option<f64>,
-    /// From the start until all of it had arrived, in microseconds.
+    /// Time from the start until all bytes had arrived, in microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub received_us: Option<f64>,
-    /// Packets that it was cut into; 0 where nobody counted.
+    /// Number of packets of the flow; 0 if it was not counted.
     #[serde(default)]
     pub packets: u64,
     /// Packets sent again.
@@ -83,20 +85,20 @@ pub struct FlowResult {
     /// Packets that arrived marked Congestion Experienced.
     #[serde(default)]
     pub marked: u64,
-    /// Longest that one of its packets was on its way, in microseconds, if that was asked for.
+    /// Longest time that one of its packets was in flight, in microseconds, if asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slowest_us: Option<f64>,
     /// Counters of switch features for this flow, by name: `deflection.links`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub features: BTreeMap<String, u64>,
-    /// What its completion takes without any other flow, in microseconds: the round trip of its hosts without queues, and
-    /// its bytes with headers at line rate; `None` if there is no route.
+    /// Completion time without any other flow, in microseconds: the round trip of its hosts without
+    /// queues, plus its bytes with headers at line rate; `None` if there is no route.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alone_us: Option<f64>,
-    /// Why it did not finish.
+    /// Reason why the flow did not finish.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Its job.
+    /// Number of its job.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub job: u16,
 }
@@ -119,75 +121,76 @@ pub struct Totals {
     pub nacks: u64,
     /// ACKs that arrived.
     pub acks: u64,
-    /// Events of the simulator.
+    /// Number of events of the simulator.
     pub events: u64,
-    /// Seconds it took.
+    /// Wall-clock time of the simulation, seconds.
     pub wall_s: f64,
-    /// Most memory the simulator held.
+    /// Largest memory of the simulator's process, bytes.
     pub peak_bytes: u64,
 }
 
-/// Reads and writes of a multicast group, in a network that counts flits. Times are cycles.
+/// Reads and writes of a multicast group, in a network that counts flits. Times are in cycles.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Operations {
-    /// How many were answered.
+    /// Number of operations that were answered.
     pub count: u64,
-    /// Flits that each member got, or would have got were answers not reduced in the network.
+    /// Flits that each member received, or would have received if answers were not reduced in the
+    /// network.
     pub effective_flits: u64,
-    /// From the first start to the last answer.
+    /// Cycles from the first start to the last answer.
     pub cycles: u64,
-    /// From the departure of an operation to its answer, in the mean.
+    /// Mean number of cycles from the departure of an operation to its answer.
     pub mean_latency: f64,
-    /// .. and the longest.
+    /// Largest number of cycles from the departure of an operation to its answer.
     pub max_latency: f64,
 }
 
-/// The network of a run, and the sums that are its own.
+/// Properties of the network of a run, and the sums that belong to it.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct NetworkFacts {
-    /// Hosts.
+    /// Number of hosts.
     #[serde(default)]
     pub hosts: u32,
-    /// Line rate of a host.
+    /// Line rate of a host, Gb/s.
     #[serde(default)]
     pub line_gbps: f64,
     /// Longest round trip without queues, in microseconds.
     #[serde(default)]
     pub base_rtt_us: f64,
-    /// No transport can be done sooner: the busiest host, rack or core link at line rate, and one
-    /// way across; in microseconds after the first start.
+    /// Earliest time at which any transport could be done, in microseconds after the first start:
+    /// the busiest host, rack or core link at line rate, plus the shortest round trip over it.
     #[serde(default)]
     pub ideal_us: f64,
-    /// Packets that a full queue, a dead link or a bit error took.
+    /// Packets lost at full queues, on failed links or by bit errors.
     #[serde(default)]
     pub dropped: u64,
-    /// Those of them that a link took which was down, or a black hole.
+    /// Dropped packets that were lost on a failed link or a black hole.
     #[serde(default)]
     pub dropped_dead: u64,
-    /// Those of them that the receive buffer of a slow host had no room for.
+    /// Dropped packets for which the receive buffer of a slow host had no room.
     #[serde(default)]
     pub dropped_host: u64,
     /// Data packets marked Congestion Experienced.
     #[serde(default)]
     pub marked: u64,
-    /// When a data packet was last trimmed or dropped, in microseconds; zero if none was.
+    /// Time at which a data packet was last trimmed or dropped, in microseconds; zero if none was.
     #[serde(default)]
     pub last_loss_us: f64,
-    /// PFC pause frames.
+    /// Number of PFC pause frames.
     #[serde(default)]
     pub pauses: u64,
-    /// With telemetry: switches that a packet passed, in the mean.
+    /// Mean number of switches that a packet passed, by telemetry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hops: Option<f64>,
-    /// With telemetry: bytes of the queue that a packet left behind at a switch, in the mean.
+    /// Mean length of the queue that a packet left behind at a switch, in bytes, by telemetry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen_queue: Option<f64>,
-    /// With telemetry: .. and the longest.
+    /// Longest queue that a packet left behind at a switch, in bytes, by telemetry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen_longest: Option<f64>,
 }
 
-/// What a series shows.
+/// Kind and unit of the values of a series.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SeriesKind {
@@ -205,47 +208,47 @@ pub enum SeriesKind {
     Rate,
 }
 
-/// Something over time.
+/// A value over time.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Series {
-    /// What it shows.
+    /// Kind and unit of the values.
     pub kind: SeriesKind,
-    /// Of which queue or flow.
+    /// Name of the queue or flow.
     pub name: String,
     /// (Time in microseconds, value in the kind's unit), by rising time.
     pub points: Vec<(f64, f64)>,
 }
 
-/// Something that happened to the network.
+/// An event of the network, such as a failure.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Event {
-    /// When, microseconds.
+    /// Time of the event, microseconds.
     pub at_us: f64,
-    /// What, as `squall emulate` calls it: `fail-link leaf0-spine1`.
+    /// Description, in the words of `squall emulate`: `fail-link leaf0-spine1`.
     pub what: String,
 }
 
-/// What one direction of a link carried.
+/// Load of one direction of a link.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct LinkLoad {
-    /// From and to.
+    /// Name of the direction, with both ends.
     pub name: String,
     /// Tier of the end nearer to the core plus one, 0 for links of hosts.
     pub tier: u8,
-    /// Towards the core.
+    /// Whether the direction leads towards the core.
     pub up: bool,
-    /// What it carried.
+    /// Bytes sent.
     pub bytes: u64,
-    /// Packets dropped before it.
+    /// Packets dropped in the queue before the link.
     #[serde(default)]
     pub dropped: u64,
-    /// Packets trimmed before it.
+    /// Packets trimmed at the queue before the link.
     #[serde(default)]
     pub trimmed: u64,
 }
 
 impl Run {
-    /// Completion times of the flows that finished, in microseconds, rising.
+    /// Returns the completion times of the flows that finished, in microseconds, rising.
     #[must_use]
     pub fn completion_times(&self) -> Vec<f64> {
         let mut times: Vec<f64> = self.flows.iter().filter_map(|flow| flow.fct_us).collect();
@@ -253,7 +256,7 @@ impl Run {
         times
     }
 
-    /// Flows that did not finish.
+    /// Returns the number of flows that did not finish.
     #[must_use]
     pub fn unfinished(&self) -> usize {
         self.flows.iter().filter(|flow| flow.fct_us.is_none()).count()

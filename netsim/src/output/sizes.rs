@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use crate::Bytes;
 
-/// Lengths from one to below another.
+/// A range of lengths, the upper bound excluded.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Sizes {
     from: u64,
@@ -13,14 +13,14 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Whether a flow of so many bytes is meant.
+    /// Returns whether a flow of `bytes` bytes is in the range.
     #[must_use]
     pub fn contains(self, bytes: u64) -> bool {
         (self.from..self.below).contains(&bytes)
     }
 }
 
-/// The error says what is allowed.
+/// Parses a range. The error says what is allowed.
 impl FromStr for Sizes {
     type Err = String;
 

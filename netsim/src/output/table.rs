@@ -1,41 +1,41 @@
-//! Results as tables: the columns are the same, whichever way a table is written.
+//! Results as tables, whose columns are the same in every file format.
 
 use std::io::{self, Write};
 
 use super::files::{parameter_names, provenance};
 use super::{Metric, Provenance, Run};
 
-/// Columns of equal length, and where what is in them came from.
+/// Columns of equal length, with the provenance of their contents.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Table {
-    /// By their order in a file.
+    /// Columns, in the order of a file.
     pub columns: Vec<Column>,
-    /// What all runs share of it.
+    /// Provenance that all runs have in common.
     pub provenance: Option<Provenance>,
 }
 
-/// A column.
+/// A named column of a table.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Column {
-    /// Its name.
+    /// Name of the column.
     pub name: String,
-    /// A cell a row.
+    /// Cells of the column, one for each row.
     pub cells: Cells,
 }
 
-/// What is in a column; `None` is an empty cell.
+/// Contents of a column; `None` is an empty cell.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Cells {
-    /// Numbers that count.
+    /// Counts.
     Whole(Vec<Option<u64>>),
-    /// Numbers that measure.
+    /// Measured values.
     Real(Vec<Option<f64>>),
-    /// Words.
+    /// Text.
     Word(Vec<Option<String>>),
 }
 
 impl Cells {
-    /// As CSV has it.
+    /// Returns the text of a cell in CSV.
     fn text(&self, row: usize) -> String {
         let text = match self {
             Self::Whole(cells) => cells[row].map(|cell| cell.to_string()),
@@ -45,7 +45,8 @@ impl Cells {
         text.unwrap_or_default()
     }
 
-    /// Numbers, where all words are some; for files that tell one from the other.
+    /// Converts a column of text to numbers if all its cells are numbers, for file formats with
+    /// types.
     #[must_use]
     pub fn typed(self) -> Self {
         let Self::Word(words) = self else { return self };
@@ -64,7 +65,7 @@ impl Cells {
     }
 }
 
-/// Rows from which columns are made.
+/// Rows of a table while its columns are made.
 struct Rows<R> {
     rows: Vec<R>,
     columns: Vec<Column>,
@@ -85,7 +86,7 @@ impl<R> Rows<R> {
         self.columns.push(Column { name: name.to_owned(), cells });
     }
 
-    /// What tells runs from each other, where there are several or all are to be named.
+    /// Adds a column for each parameter of the runs, and one for the seed.
     fn add_run(&mut self, runs: &[Run], run: fn(&R) -> &Run) {
         for name in parameter_names(runs) {
             self.add(&name, Cells::Word, |row| run(row).parameters.get(&name).cloned());
@@ -99,7 +100,8 @@ impl<R> Rows<R> {
 }
 
 impl Table {
-    /// A row a flow of all runs, with a column for each parameter and the seed when there are several runs.
+    /// Makes a table with a row for each flow of all runs, and with columns for the parameters and
+    /// the seed if there are several runs.
     #[must_use]
     pub fn flows(runs: &[Run]) -> Self {
         let flows = runs.iter().flat_map(|run| run.flows.iter().map(move |flow| (run, flow)));
@@ -118,7 +120,7 @@ impl Table {
         rows.table(runs)
     }
 
-    /// A row a run: parameters, seed and every metric.
+    /// Makes a table with a row for each run: parameters, seed and every metric.
     #[must_use]
     pub fn runs(runs: &[Run]) -> Self {
         let mut rows = Rows::new(runs.iter().collect());
@@ -130,7 +132,7 @@ impl Table {
         rows.table(runs)
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.columns.first().map_or(0, |column| match &column.cells {
@@ -140,10 +142,10 @@ impl Table {
         })
     }
 
-    /// Writes it as CSV. Where it came from is a comment before the header: `# ` and JSON.
+    /// Writes the table as CSV. A comment before the header holds the provenance: `# ` and JSON.
     ///
     /// # Errors
-    /// Writing failed.
+    /// Returns an error if writing failed.
     pub fn csv(&self, to: &mut dyn Write) -> io::Result<()> {
         if let Some(made) = &self.provenance {
             writeln!(to, "# {}", serde_json::to_string(made)?)?;

@@ -1,11 +1,11 @@
-//! Results as tables for people.
+//! Results as text tables for people.
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
 
 use super::files::parameter_names;
 use super::{Metric, Run};
 
-/// A number with three to four significant digits.
+/// Formats a number with three to four significant digits.
 #[must_use]
 pub fn number(value: f64) -> String {
     let size = value.abs();
@@ -20,12 +20,12 @@ pub fn number(value: f64) -> String {
     }
 }
 
-/// A table in the style of all of ours: no lines but one below the head.
+/// Formats a table in the common style of the commands: no lines except one below the header.
 #[must_use]
 pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_header(head.iter().map(|name| Cell::new(*name)));
-    // Numbers to the right: a column is one of numbers if all that is in it parses.
+    // Numbers are aligned to the right. A column is numeric if all its cells parse as numbers.
     let numeric = |column: usize| {
         rows.iter().filter_map(|row| row.get(column)).all(|cell| {
             let cell = cell.trim_end_matches(['%', 'x']).trim_start_matches(['<', '>', '=', ' ']);
@@ -51,7 +51,7 @@ pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// One run in a few lines, and the flows that did not finish.
+/// Formats one run in a few lines, and the flows that did not finish.
 #[must_use]
 pub fn summary(run: &Run) -> String {
     let mut text = String::new();
@@ -117,7 +117,7 @@ pub fn summary(run: &Run) -> String {
     text
 }
 
-/// The flows that did not finish, by reason; the first few of each.
+/// Formats the flows that did not finish, by reason, with the first few of each.
 #[must_use]
 pub fn unfinished(run: &Run) -> String {
     let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
@@ -138,7 +138,7 @@ pub fn unfinished(run: &Run) -> String {
     text
 }
 
-/// One line a run with the given metrics.
+/// Formats a table with the given metrics, one line for each run.
 #[must_use]
 pub fn runs(runs: &[Run], metrics: &[Metric]) -> String {
     let names = parameter_names(runs);
