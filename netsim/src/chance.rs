@@ -1,20 +1,22 @@
-//! Random numbers that follow from the seed and from what they are for, and not from how many were drawn before: so they
-//! are the same however a network is taken apart.
+//! Random numbers that depend on the seed and on their purpose, and not on how many were drawn
+//! before. They are therefore the same however a network is partitioned.
 
 use crate::Picos;
 use squall_base::Rng;
 
-/// Where random numbers come from.
+/// A source of random numbers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Chance(u64);
 
 impl Chance {
-    /// All that a generator has to say next. Not a seed as users write them: with 2 for 3 as much would come, a moment apart.
+    /// Creates a source from the next number of a generator. A seed as users write it must not be
+    /// used directly: the sources of seeds 2 and 3 would give the same numbers at neighbouring
+    /// times.
     pub(crate) const fn of(rng: &mut Rng) -> Self {
         Self(rng.next_u64())
     }
 
-    /// For what happens at `now` at `place`, whatever numbers places have.
+    /// Returns the generator for an event at `now` at `place`; places may have any numbers.
     pub(crate) const fn at(self, now: Picos, place: u64) -> Rng {
         Rng::new(mix(self.0 ^ now.0).wrapping_add(place.wrapping_mul(0xd1b5_4a32_d192_ed03)))
     }
@@ -31,7 +33,8 @@ pub(crate) const fn mix(mut z: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Places, moments and seeds are strangers to each other, and one and the same is itself.
+    /// Checks that different places, times and seeds give different numbers, and equal ones the
+    /// same.
     #[test]
     fn numbers_follow_from_what_they_are_for() {
         let mut seen = std::collections::HashSet::new();

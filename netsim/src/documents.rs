@@ -1,11 +1,12 @@
-//! Pages of `docs/` that are made from the code.
+//! Checks of the pages of `docs/` that are generated from the code.
 
 use std::path::Path;
 
-/// Checks that the page `docs/NAME` has the text `made`. For the tests of this crate and of those above it.
+/// Checks that the page `docs/NAME` has the text `made`. This is for the tests of this crate and of
+/// those that depend on it.
 ///
 /// # Panics
-/// If it has another text; `made` is then left beside it, as `NAME.new`.
+/// Panics if the page has another text, and writes `made` beside it as `NAME.new`.
 pub fn is_up_to_date(name: &str, made: &str) {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name);
     if std::fs::read_to_string(&page).unwrap_or_default() != made {

@@ -1,4 +1,4 @@
-//! Sizes as people write them.
+//! Numbers of bytes, as people write them.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,5 @@
-//! Parameters as a result states them: by the keys of a plan (`transport.cc`), each with its value as text.
+//! Settings as results store them: by the keys of a plan (`transport.cc`), each with its value as
+//! text.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -6,20 +7,21 @@ use std::fmt::Display;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What something ran with.
+/// Settings of a run, by key.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Settings(BTreeMap<String, String>);
 
 impl Settings {
-    /// States one; what was stated of the key before is forgotten.
+    /// Sets the value of a key, and replaces the previous one.
     pub fn set(&mut self, key: impl Into<String>, value: impl Display) {
         self.0.insert(key.into(), value.to_string());
     }
 
-    /// States all that a table says, `under` its name; what it leaves out is not stated.
+    /// Sets all keys of a table, with `under` and a dot in front. Keys that the table leaves out
+    /// are not set.
     pub fn set_table(&mut self, under: &str, table: &impl Serialize) {
-        // Tables are numbers, texts and lists of them: there is nothing in one that JSON could not hold.
+        // Tables consist of numbers, texts and lists of them, all of which JSON can hold.
         let value = serde_json::to_value(table).unwrap_or_default();
         self.set_value(under, &value);
     }
@@ -40,18 +42,18 @@ impl Settings {
         }
     }
 
-    /// States all that others do.
+    /// Adds all settings of `others`.
     pub fn extend(&mut self, others: Self) {
         self.0.extend(others.0);
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&str> {
         self.0.get(key).map(String::as_str)
     }
 
-    /// Keys with their values, in alphabetical order.
+    /// Returns the keys with their values, in alphabetical order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }

@@ -1,64 +1,66 @@
-//! Picoseconds: a byte at 800 Gb/s lasts ten of them, so nanoseconds would not do for links.
+//! Time in picoseconds. A byte at 800 Gb/s takes ten of them, so nanoseconds are too coarse for
+//! links.
 
 use core::fmt;
 use core::ops::{Add, AddAssign, Mul, Sub};
 
 use squall_base::{Rate, Span, Time};
 
-/// A moment or a length of time in picoseconds. The transport sees it rounded down to nanoseconds.
-/// 64 bits last 213 days.
+/// A point in time or a duration, in picoseconds. The transport sees it rounded to nanoseconds. 64
+/// bits last 213 days.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Picos(pub u64);
 
 impl Picos {
-    /// No time, or the origin.
+    /// The duration zero, or the origin of time.
     pub const ZERO: Self = Self(0);
-    /// Later than anything that happens.
+    /// A time after all events.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// `n` nanoseconds.
+    /// Returns `n` nanoseconds.
     #[must_use]
     pub const fn nanos(n: u64) -> Self {
         Self(n.saturating_mul(1_000))
     }
 
-    /// `n` microseconds.
+    /// Returns `n` microseconds.
     #[must_use]
     pub const fn micros(n: u64) -> Self {
         Self(n.saturating_mul(1_000_000))
     }
 
-    /// The first picosecond of the transport's `time`.
+    /// Returns the first picosecond of the transport's `time`.
     #[must_use]
     pub const fn from_time(time: Time) -> Self {
         Self(time.0.saturating_mul(1_000))
     }
 
-    /// The transport's `span`.
+    /// Returns the transport's `span` in picoseconds.
     #[must_use]
     pub const fn from_span(span: Span) -> Self {
         Self(span.0.saturating_mul(1_000))
     }
 
-    /// As the transport sees a moment: nanoseconds, rounded down.
+    /// Returns a point in time as the transport sees it: in nanoseconds, rounded down.
     #[must_use]
     pub const fn time(self) -> Time {
         Time(self.0 / 1_000)
     }
 
-    /// As the transport sees a length: nanoseconds, rounded up.
+    /// Returns a duration as the transport sees it: in nanoseconds, rounded up.
     #[must_use]
     pub const fn span(self) -> Span {
         Span(self.0.div_ceil(1_000))
     }
 
-    /// In microseconds, for people.
+    /// Returns the time in microseconds, for people.
     #[must_use]
     pub const fn as_micros(self) -> f64 {
         self.0 as f64 / 1e6
     }
 
-    /// How long `bytes` occupy a link of `rate`, rounded up; [`Picos::NEVER`] at rate zero.
+    /// Returns how long `bytes` bytes occupy a link of `rate`, rounded up; [`Picos::NEVER`] at rate
+    /// zero.
     #[must_use]
     pub const fn transmit(rate: Rate, bytes: u64) -> Self {
         if rate.0 == 0 {
@@ -69,7 +71,7 @@ impl Picos {
         Self(if ps > u64::MAX as u128 { u64::MAX } else { ps as u64 })
     }
 
-    /// The time since `earlier`; zero when `earlier` is later.
+    /// Returns the time since `earlier`; zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Self {
         Self(self.0.saturating_sub(earlier.0))

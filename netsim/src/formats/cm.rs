@@ -22,23 +22,24 @@ use serde::{Deserialize, Serialize};
 use super::{DefinedNames, FormatError, Place, unmarked};
 use crate::workload::{Flow, Start, Trigger, TriggerKind, Workload, WorkloadError};
 
-/// Unit of the numbers behind `start`.
+/// Unit of the numbers after `start`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 pub enum StartUnit {
-    /// As htsim's `.cm` files have it.
+    /// Picoseconds, as in htsim's `.cm` files.
     #[default]
     #[serde(rename = "ps")]
     Picoseconds,
-    /// As uet-htsim's UEC binary takes them.
+    /// Microseconds, as uet-htsim's UEC binary reads them.
     #[serde(rename = "us")]
     Microseconds,
 }
 
-/// All that start within a microsecond, or after a minute, hardly mean that.
+/// Plausible times of the last start. Matrices of which all flows start within a microsecond, or
+/// one starts after a minute, probably have another unit.
 const PLAUSIBLE_PS: core::ops::RangeInclusive<u64> = 1_000_000..=60_000_000_000_000;
 
 impl StartUnit {
-    /// Its name.
+    /// Returns the name of the unit.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -61,7 +62,8 @@ impl StartUnit {
         }
     }
 
-    /// What seems wrong with this unit for a workload that was read in it.
+    /// Returns why this unit seems wrong for a workload that was read in it; `None` if it is
+    /// plausible.
     #[must_use]
     pub fn doubt(self, workload: &Workload) -> Option<String> {
         let last = workload.flows.iter().filter_map(|flow| match flow.start {
@@ -88,7 +90,7 @@ impl core::str::FromStr for StartUnit {
     }
 }
 
-/// What a header line announced.
+/// Counts that header lines announced.
 #[derive(Default)]
 struct Header {
     connections: Option<usize>,
@@ -98,7 +100,7 @@ struct Header {
 /// Reads the text of `file`, with starts in picoseconds.
 ///
 /// # Errors
-/// The first line that is wrong, or what does not fit together.
+/// Returns the first line that is wrong, or what does not fit together.
 pub fn read(file: &str, text: &str) -> Result<Workload, FormatError> {
     read_in(StartUnit::Picoseconds, file, text)
 }
@@ -106,15 +108,16 @@ pub fn read(file: &str, text: &str) -> Result<Workload, FormatError> {
 /// Reads the text of `file`, with starts in `unit`.
 ///
 /// # Errors
-/// As [`read`].
+/// Returns the errors of [`read`].
 pub fn read_in(unit: StartUnit, file: &str, text: &str) -> Result<Workload, FormatError> {
     let mut workload = Workload::default();
     let mut header = Header::default();
-    // Trigger numbers of the file to indices, and the line that first named them.
+    // `named` holds the line that first names each trigger number, `defined` the index of each
+    // defined trigger.
     let mut named: HashMap<u32, usize> = HashMap::new();
     let mut defined: HashMap<u32, u32> = HashMap::new();
     let mut said = DefinedNames::default();
-    // Lines of flows, by number.
+    // The lines of flows, by flow number.
     let mut lines: HashMap<u32, usize> = HashMap::new();
     for (index, line) in unmarked(text).lines().enumerate() {
         let at = Place { file, line: index + 1 };
@@ -197,7 +200,7 @@ pub fn read_in(unit: StartUnit, file: &str, text: &str) -> Result<Workload, Form
             ));
         }
     }
-    // From the file's numbers to indices.
+    // This replaces the trigger numbers of the file by indices.
     let resolve = |number: &mut u32| match defined.get(number) {
         Some(&index) => {
             *number = index;
@@ -255,7 +258,7 @@ fn read_trigger(at: Place<'_>, words: &[&str]) -> Result<Trigger, FormatError> {
     }
 }
 
-/// A connection; its triggers are still the file's numbers.
+/// Parses a connection. Its triggers are still the file's numbers.
 fn read_flow(
     at: Place<'_>,
     words: &[&str],
@@ -334,8 +337,8 @@ fn read_flow(
     Ok(flow)
 }
 
-/// The text of a file that [`read`] reads back. Jobs are not part of it, nor are delays of triggers, dependencies and what flows activate
-/// when they start.
+/// Returns the text of a file that [`read`] reads back. The text leaves out jobs, delays of
+/// triggers, dependencies, and the triggers that flows activate when they start.
 #[must_use]
 pub fn write(workload: &Workload) -> String {
     let mut text = format!("Nodes {}\nConnections {}\n", workload.hosts, workload.flows.len());

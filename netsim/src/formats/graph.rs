@@ -1,4 +1,4 @@
-//! Any network, link by link.
+//! Files that describe any network, link by link.
 //!
 //! ```text
 //! Graph
@@ -11,9 +11,10 @@
 //! Link left right mbps 2500 latency_ns 5000
 //! ```
 //!
-//! Hosts are `h0`, `h1` and so on, and have one link each; switches have names of their own and come before
-//! the links that name them. Latencies may be missing (0), as may the tier (0: it has hosts), which only
-//! reports read.
+//! Hosts are `h0`, `h1` and so on, and have one link each. Switches have names of their own, and
+//! come before the links that name them. Latencies may be missing (0), as may the tier (0: the
+//! switch has hosts). Routing does not use the tier; reports and lower bounds of completion times
+//! do.
 
 use core::fmt::Write as _;
 use std::collections::HashMap;
@@ -26,7 +27,7 @@ use squall_base::Rate;
 /// Reads the text of `file`.
 ///
 /// # Errors
-/// The first line that is wrong, or what is wrong with the whole.
+/// Returns the first line that is wrong, or what is wrong with the whole.
 pub fn read(file: &str, text: &str) -> Result<Topology, FormatError> {
     let mut topology = Topology::default();
     let mut names: HashMap<&str, u32> = HashMap::new();
@@ -99,7 +100,7 @@ pub fn read(file: &str, text: &str) -> Result<Topology, FormatError> {
     }
 }
 
-/// The host of this name.
+/// Returns the host of this name.
 fn is_host(name: &str) -> Option<u32> {
     name.strip_prefix('h')?.parse().ok()
 }
@@ -143,8 +144,8 @@ fn read_link(at: Place<'_>, a: Node, b: Node, options: &[&str]) -> Result<Link, 
     Ok(link)
 }
 
-/// The text of a file that [`read`] reads back, where switches have names of their own, rates are whole
-/// megabits and latencies whole nanoseconds.
+/// Returns the text of a file that [`read`] reads back, if switches have names of their own, rates
+/// are whole megabits and latencies whole nanoseconds.
 #[must_use]
 pub fn write(topology: &Topology) -> String {
     let mut text = format!("Graph\nHosts {}\n", topology.hosts);

@@ -1,5 +1,5 @@
-//! Files: htsim's topologies and connection matrices, and any network as a graph. Errors name the file, the line and what was
-//! expected there.
+//! File formats: htsim's topologies and connection matrices, and any network as a graph. Errors
+//! name the file, the line and what was expected there.
 
 pub mod cm;
 pub mod graph;
@@ -14,14 +14,14 @@ use std::{fs, io};
 use crate::Picos;
 use squall_base::Rate;
 
-/// What is wrong in a file, and where.
+/// Error in a file, with its place.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FormatError {
-    /// The file, as the caller calls it.
+    /// Name of the file, as the caller gave it.
     pub file: String,
-    /// The line, from 1; 0 for the file as a whole.
+    /// Number of the line, from 1; 0 for the file as a whole.
     pub line: usize,
-    /// What was found and what was expected.
+    /// Text that says what was found and what was expected.
     pub what: String,
 }
 
@@ -39,7 +39,7 @@ impl core::error::Error for FormatError {}
 /// Reads a topology of either kind: a graph begins with the word `Graph`, htsim's `.topo` does not.
 ///
 /// # Errors
-/// The first line that is wrong, or what is wrong with the whole.
+/// Returns the first line that is wrong, or what is wrong with the whole.
 pub fn topology(file: &str, text: &str) -> Result<crate::topology::Topology, FormatError> {
     let text = unmarked(text);
     let mut lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
@@ -53,10 +53,11 @@ pub fn topology(file: &str, text: &str) -> Result<crate::topology::Topology, For
     }
 }
 
-/// The text of a file.
+/// Reads the text of a file.
 ///
 /// # Errors
-/// The system's; that the file is a device, which may have no end; the line that is not UTF-8.
+/// Returns the error of the operating system, that the file is a device (which may have no end), or
+/// the line that is not UTF-8.
 pub fn read_text(path: &Path) -> io::Result<String> {
     let kind = fs::metadata(path)?.file_type();
     if kind.is_char_device() || kind.is_block_device() {
@@ -70,7 +71,7 @@ pub fn read_text(path: &Path) -> io::Result<String> {
     })
 }
 
-/// Without the byte order mark that some editors put first.
+/// Returns the text without the byte order mark that some editors write first.
 fn unmarked(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
 }
@@ -80,7 +81,7 @@ fn unmarked(text: &str) -> &str {
 struct DefinedNames(HashMap<String, usize>);
 
 impl DefinedNames {
-    /// `what` is said at a place, for the first time.
+    /// Records that `what` is defined at a place, or returns an error if it was defined before.
     fn once(&mut self, at: Place<'_>, what: impl Into<String>) -> Result<(), FormatError> {
         let what = what.into();
         match self.0.get(&what) {
@@ -92,13 +93,13 @@ impl DefinedNames {
         }
     }
 
-    /// The line that said `what`; 0 for none.
+    /// Returns the line that defined `what`; 0 if there is none.
     fn line(&self, what: &str) -> usize {
         self.0.get(what).copied().unwrap_or(0)
     }
 }
 
-/// Where a reader is.
+/// Place of a reader: file and line.
 #[derive(Clone, Copy)]
 struct Place<'a> {
     file: &'a str,
@@ -110,7 +111,7 @@ impl Place<'_> {
         Err(FormatError { file: self.file.into(), line: self.line, what: what.into() })
     }
 
-    /// `word` as a number.
+    /// Parses `word` as a number.
     fn number<N: TryFrom<u64>>(self, word: &str, what: &str) -> Result<N, FormatError> {
         let digits = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
         if !digits {
@@ -126,7 +127,7 @@ impl Place<'_> {
         }
     }
 
-    /// A rate in units of `unit` bits per second.
+    /// Parses a rate in units of `unit` bits per second.
     fn rate(self, word: &str, what: &str, unit: u64) -> Result<Rate, FormatError> {
         let number: u64 = self.number(word, what)?;
         match number.checked_mul(unit).filter(|&rate| rate <= MOST_RATE) {
@@ -138,7 +139,7 @@ impl Place<'_> {
         }
     }
 
-    /// A latency in nanoseconds.
+    /// Parses a latency in nanoseconds.
     fn latency(self, word: &str, what: &str) -> Result<Picos, FormatError> {
         let nanos: u64 = self.number(word, what)?;
         if nanos > MOST_NANOS {
@@ -149,9 +150,9 @@ impl Place<'_> {
     }
 }
 
-/// Fastest link there may be: 100 Tb/s.
+/// Maximum rate of a link, bits per second: 100 Tb/s.
 const MOST_RATE: u64 = 100_000_000_000_000;
-/// Longest latency there may be: a second.
+/// Maximum latency, nanoseconds: one second.
 const MOST_NANOS: u64 = 1_000_000_000;
 
 #[cfg(test)]

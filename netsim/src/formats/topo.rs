@@ -19,9 +19,10 @@
 //! ```
 //!
 //! Words are not case sensitive. Queues are bytes and may be missing, as may `Oversubscribed`,
-//! `Bundle` (both 1) and the latencies (0). Nothing may be there twice. `Oversubscribed` is kept, but the
-//! radices decide what it says. Queues are kept but decide nothing: htsim sizes all queues
-//! alike, whatever the file says (`set_queue_sizes`), and so does the simulator.
+//! `Bundle` (both 1) and the latencies (0). No key may occur twice. `Oversubscribed` is kept but
+//! has no effect, because the radices determine the oversubscription. Queues are kept but have no
+//! effect: htsim sizes all queues alike, whatever the file says (`set_queue_sizes`), and so does
+//! the simulator.
 
 use core::fmt::Write as _;
 
@@ -45,11 +46,11 @@ const EMPTY: Tier = Tier {
 /// Reads the text of `file`.
 ///
 /// # Errors
-/// The first line that is wrong, or numbers that do not fit each other.
+/// Returns the first line that is wrong, or numbers that do not fit each other.
 pub fn read(file: &str, text: &str) -> Result<FatTree, FormatError> {
     let mut tree = FatTree { hosts: 0, pod_hosts: 0, tiers: Vec::new() };
     let mut tiers = None;
-    // The tier that the lines are about.
+    // The tier to which the current lines belong.
     let mut current: Option<usize> = None;
     let mut said = DefinedNames::default();
     let whole = Place { file, line: 0 };
@@ -143,7 +144,7 @@ pub fn read(file: &str, text: &str) -> Result<FatTree, FormatError> {
     }
 }
 
-/// The text of a file that [`read`] reads back.
+/// Returns the text of a file that [`read`] reads back.
 #[must_use]
 pub fn write(tree: &FatTree) -> String {
     let mut text =

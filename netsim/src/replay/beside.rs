@@ -1,10 +1,10 @@
-//! Recorded times beside simulated ones.
+//! Comparison of recorded times with simulated ones.
 
 use super::{Message, Recording};
 use crate::output::text::{number, table};
 use crate::output::{FlowResult, Run};
 
-/// Sizes that messages are told apart by: up to so many bytes.
+/// Size classes of messages: upper limit in bytes, and name.
 const SIZES: &[(u64, &str)] = &[
     (1 << 10, "up to 1 KiB"),
     (16 << 10, "to 16 KiB"),
@@ -12,16 +12,16 @@ const SIZES: &[(u64, &str)] = &[
     (u64::MAX, "longer"),
 ];
 
-/// A recording, and what became of it over another network.
+/// A recording, and its simulation over another network.
 #[derive(Clone, Copy, Debug)]
 pub struct Beside<'a> {
-    /// What was recorded.
+    /// The recording.
     pub recording: &'a Recording,
     /// The simulation of its workload.
     pub run: &'a Run,
 }
 
-/// The mean, and what 99 of 100 are below of; nothing of nothing.
+/// Returns the mean and the 99th percentile; dashes if there are no values.
 fn figures(mut times: Vec<f64>) -> [String; 2] {
     if times.is_empty() {
         return ["-".to_owned(), "-".to_owned()];
@@ -33,7 +33,8 @@ fn figures(mut times: Vec<f64>) -> [String; 2] {
 }
 
 impl Beside<'_> {
-    /// Both times of the whole, in us: from the first beginning to the last arrival.
+    /// Returns the recorded and the simulated duration of the job, in us: from the first start to
+    /// the last arrival.
     #[must_use]
     pub fn lasted_us(&self) -> (f64, f64) {
         let arrival = |flow: &FlowResult| Some(flow.start_us? + flow.received_us?);
@@ -41,7 +42,8 @@ impl Beside<'_> {
         (self.recording.lasted() as f64 / 1e3, simulated)
     }
 
-    /// Messages that both have times of, by size.
+    /// Returns the recorded and the simulated times, in us, of the messages of more than `from` and
+    /// at most `to` bytes that have both.
     fn pairs(&self, from: u64, to: u64) -> Vec<(f64, f64)> {
         let fits = |message: &Message| message.bytes > from || from == 0;
         let messages = self.recording.messages().iter().zip(&self.run.flows);
@@ -51,7 +53,7 @@ impl Beside<'_> {
             .collect()
     }
 
-    /// A table for people.
+    /// Formats the comparison as a table for people.
     #[must_use]
     pub fn text(&self) -> String {
         let mut rows = Vec::new();

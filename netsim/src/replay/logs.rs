@@ -1,4 +1,4 @@
-//! The files of a job's traces.
+//! Reader of the trace files of a job.
 
 use std::collections::HashMap;
 use std::fs;
@@ -10,14 +10,14 @@ use squall_monitor::trace::{EXTENSION, TraceEvent, TraceHeader, TraceLine};
 use super::TRACE;
 use crate::formats::{FormatError, read_text};
 
-/// What an endpoint's application did.
+/// Trace of one endpoint: the operations of its application.
 #[derive(Clone, Debug)]
 pub(super) struct Log {
     pub(super) file: String,
     pub(super) header: TraceHeader,
     pub(super) peers: HashMap<u32, SocketAddr>,
     pub(super) events: Vec<TraceEvent>,
-    /// The last line that is whole, of a trace without an end.
+    /// Last complete line of a trace without an end; `None` if the trace is complete.
     pub(super) cut: Option<usize>,
 }
 
@@ -25,7 +25,7 @@ fn fault(file: &str, line: usize, what: impl Into<String>) -> FormatError {
     FormatError { file: file.to_owned(), line, what: what.into() }
 }
 
-/// Reads a file, a folder of files, or a record with such a folder in it.
+/// Reads a file, a folder of files, or the record of a job that contains such a folder.
 pub(super) fn read(path: &Path) -> Result<Vec<Log>, FormatError> {
     let said = |error: std::io::Error| fault(&path.display().to_string(), 0, error.to_string());
     let kind = fs::metadata(path).map_err(said)?;
@@ -52,7 +52,7 @@ fn log(path: &Path) -> Result<Log, FormatError> {
     parse(&file, &text)
 }
 
-/// Parses the text of a file. What is behind the last end of a line was cut, and is left out.
+/// Parses the text of a file. Text after the last line break was cut, and is ignored.
 pub(super) fn parse(file: &str, text: &str) -> Result<Log, FormatError> {
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     let mut lines = (1..).zip(whole.split('\n'));

@@ -1,9 +1,10 @@
-//! Jobs that were recorded (`FI_SQUALL_TRACE`), to be run again over another network.
+//! Replay of recorded jobs (`FI_SQUALL_TRACE`) over another network.
 //!
-//! A trace says in which order a process saw things happen. Before a message began its process had begun the one before,
-//! had received certain messages and had seen certain operations end, and then it computed for some time. A replay keeps
-//! just that: a message starts when all of it has happened again, and that time has passed. What a program did not wait
-//! for, although it had happened, a trace does not tell from what it waited for.
+//! A trace holds the order in which a process saw events. Before a process began a message, it had
+//! begun the message before, had received certain messages and had seen certain operations end;
+//! then it computed for some time. A replay keeps these dependencies: a message starts when all
+//! these events have happened again, and the computing time has passed. A trace cannot distinguish
+//! the events that a program waited for from those that had merely happened before.
 //!
 //! - [`read`]: the files, whole or cut.
 //! - [`Recording`]: the messages of all ranks, who received which, and the workload they make.
@@ -26,12 +27,13 @@ pub use recording::{Message, Recording};
 /// Name of the folder of traces in the record of a job.
 pub const TRACE: &str = "trace";
 
-/// Why traces cannot be replayed.
+/// Error of reading or replaying traces.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ReplayError {
     /// A file is damaged, or cannot be read.
     File(FormatError),
-    /// They do not belong together, or do not fit the network: says what was expected.
+    /// The traces do not belong together, or do not fit the network; the text says what was
+    /// expected.
     Job(String),
 }
 
@@ -49,8 +51,8 @@ impl std::error::Error for ReplayError {}
 /// Reads the traces of a job: a file, a folder of them, or the folder that `squall emulate run --record` left.
 ///
 /// # Errors
-/// The file and line that is damaged; that the traces are not of one job. A file that was cut in the middle is none: see
-/// [`Recording::doubts`].
+/// Returns the file and line that is damaged, or that the traces are not of one job. A file that
+/// was cut in the middle is no error: see [`Recording::doubts`].
 pub fn read(path: &Path) -> Result<Recording, ReplayError> {
     Recording::new(path, &logs::read(path).map_err(ReplayError::File)?).map_err(ReplayError::Job)
 }

@@ -1,4 +1,4 @@
-//! The messages of a job: which rank sent what to which, who received it, and what went before.
+//! Recorded messages of a job, with their senders, receivers and dependencies.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::net::SocketAddr;
@@ -11,34 +11,35 @@ use super::logs::Log;
 use crate::output::FlowResult;
 use crate::workload::{Flow, Start, Trigger, TriggerKind, Workload};
 
-/// Nanoseconds to picoseconds.
+/// Picoseconds in a nanosecond.
 const PS: u64 = 1000;
 
-/// A message, or another operation that moves bytes.
+/// A message, or another operation that transfers bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Message {
-    /// The rank whose operation it is.
+    /// Rank that began the operation.
     pub rank: u32,
-    /// The rank that it is with.
+    /// Rank at the other end.
     pub peer: u32,
-    /// What it is; the bytes of a [`OperationKind::Read`] come from the peer.
+    /// Kind of the operation; the bytes of a [`OperationKind::Read`] come from the peer.
     pub class: OperationKind,
-    /// Its bytes.
+    /// Number of bytes.
     pub bytes: u64,
-    /// When it began, ns after the first of the job.
+    /// Time at which the operation began, ns after the first operation of the job.
     pub began: u64,
-    /// From then until it was received, or, where no receive belongs to it, until it ended, ns.
+    /// Time from its beginning until it was received, ns, or until it ended if it has no receive.
     pub took: Option<u64>,
-    /// What its rank had seen since it began the message before: messages received, operations ended. By their places.
+    /// Events that its rank had seen since it began the previous message: messages received and
+    /// operations ended, by their places.
     after: Vec<(EventKind, usize)>,
-    /// The message that its rank began before.
+    /// Place of the previous message of its rank.
     before: Option<usize>,
-    /// From the last of all that to its beginning, ns.
+    /// Time from the last of these events to its beginning, ns.
     gap: u64,
 }
 
 impl Message {
-    /// Whence and whither its bytes go.
+    /// Returns the source and destination ranks of its bytes.
     const fn way(&self) -> (u32, u32) {
         match self.class {
             OperationKind::Read => (self.peer, self.rank),
@@ -47,10 +48,10 @@ impl Message {
     }
 }
 
-/// A job as it was recorded.
+/// A recorded job.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Recording {
-    /// What it is called: the file or folder.
+    /// Name of the recording: the file or folder.
     name: String,
     ranks: u32,
     messages: Vec<Message>,
@@ -58,7 +59,7 @@ pub struct Recording {
     doubts: Vec<String>,
 }
 
-/// An event of a rank, at a time on the clock that all ranks share.
+/// An event of a rank, at a time in ns on the clock that all ranks share.
 #[derive(Clone, Copy, Debug)]
 struct RankEvent {
     at: u64,
@@ -67,7 +68,8 @@ struct RankEvent {
     event: TraceEvent,
 }
 
-/// What tells one message from another: those that are alike arrive in their order, or it makes no difference.
+/// Key by which begins, ends and receives are matched. Messages with the same key arrive in order,
+/// or their order makes no difference.
 type Alike = (SocketAddr, SocketAddr, OperationKind, u64, u64);
 
 impl Recording {
@@ -109,7 +111,7 @@ impl Recording {
         Ok(recording)
     }
 
-    /// Ties messages to what went before them.
+    /// Links messages to the events before them.
     fn weave(&mut self, seen: &[(u32, RankEvent)], ranks: &HashMap<SocketAddr, u32>) {
         let first =
             seen.iter().filter(|(_, s)| s.event.moment == EventKind::Begin).map(|(_, s)| s.at);
@@ -118,14 +120,15 @@ impl Recording {
         let mut open: HashMap<Alike, VecDeque<usize>> = HashMap::new();
         let mut threads: HashMap<u32, Thread> = HashMap::new();
         let mut strangers = 0;
-        // In the order of their times, so that what is received has begun; a message of a clock that is ahead is not found.
+        // Events are handled in the order of their times, so that a message has begun before it is
+        // received. A message of a clock that is ahead is not found.
         for (rank, RankEvent { at, here, there, event }) in seen.iter().copied() {
             let TraceEvent { moment, class, bytes, tag, .. } = event;
             let Some(&peer) = ranks.get(&there) else {
                 strangers += usize::from(moment == EventKind::Begin);
                 continue;
             };
-            // What a rank says to itself crosses no network, and its order is that of the rank.
+            // A message of a rank to itself crosses no network, and its order is that of the rank.
             if peer == rank {
                 continue;
             }
@@ -172,38 +175,40 @@ impl Recording {
         }
     }
 
-    /// What is not as it should be: files that were cut, ranks without a trace.
+    /// Returns the defects of the recording: files that were cut, ranks without a trace.
     #[must_use]
     pub fn doubts(&self) -> &[String] {
         &self.doubts
     }
 
-    /// Parameters of the provider that all ranks had alike, with their defaults, by their environment variables.
+    /// Returns the parameters of the provider that are the same in all ranks, with their defaults,
+    /// by their environment variables.
     #[must_use]
     pub const fn parameters(&self) -> &BTreeMap<String, String> {
         &self.parameters
     }
 
-    /// How many ranks there are.
+    /// Returns the number of ranks.
     #[must_use]
     pub const fn ranks(&self) -> u32 {
         self.ranks
     }
 
-    /// Every message, in the order in which they began; flows of the workload have their numbers, from 1.
+    /// Returns all messages, in the order in which they began; the flows of the workload have their
+    /// numbers, from 1.
     #[must_use]
     pub fn messages(&self) -> &[Message] {
         &self.messages
     }
 
-    /// From the first message's beginning to the last arrival, ns.
+    /// Returns the time from the first message's beginning to the last arrival, ns.
     #[must_use]
     pub fn lasted(&self) -> u64 {
         let ends = self.messages.iter().map(|message| message.began + message.took.unwrap_or(0));
         ends.max().unwrap_or(0)
     }
 
-    /// The messages as results: between which hosts they were, when they began, how long they took.
+    /// Returns the messages as flow results, with hosts, starts and durations.
     #[must_use]
     pub fn flows(&self) -> Vec<FlowResult> {
         let micros = |ns: u64| ns as f64 / 1e3;
@@ -226,10 +231,10 @@ impl Recording {
         result.collect()
     }
 
-    /// What it asks of a network of `hosts` hosts, of which rank `i` is host `i`.
+    /// Returns the workload for a network of `hosts` hosts, of which rank `i` is host `i`.
     ///
     /// # Errors
-    /// There are more ranks than hosts.
+    /// Returns an error if there are more ranks than hosts.
     pub fn workload(&self, hosts: u32) -> Result<Workload, ReplayError> {
         if self.ranks > hosts {
             let (name, ranks) = (&self.name, self.ranks);
@@ -242,7 +247,7 @@ impl Recording {
             let (src, dst) = message.way();
             let start = Start::At(message.began.saturating_mul(PS));
             let (on_started, on_sent, on_received) = (None, None, None);
-            // A flow has a byte at least; that a message has none is said by its header.
+            // A flow has at least one byte; an empty message still sends its header.
             let bytes = message.bytes.max(1);
             let (job, level) = (0, 0);
             let flow =
@@ -264,7 +269,7 @@ impl Recording {
                 workload.flows[before].on_started = Some(trigger);
             }
             for &(moment, cause) in &message.after {
-                // What a read brings is there when it has arrived.
+                // The data of a read is available when it has arrived.
                 let arrives = moment == EventKind::Receive
                     || self.messages[cause].class == OperationKind::Read;
                 let flow = &mut workload.flows[cause];
@@ -276,18 +281,18 @@ impl Recording {
     }
 }
 
-/// Whether a receive belongs to it.
+/// Returns whether an operation has a matching receive.
 const fn is_message(class: OperationKind) -> bool {
     matches!(class, OperationKind::Message | OperationKind::Tagged | OperationKind::Collective)
 }
 
-/// How far a rank is.
+/// State of a rank while its events are processed.
 #[derive(Default)]
 struct Thread {
-    /// What it saw since its last message began.
+    /// Events that the rank saw since its last message began.
     after: Vec<(EventKind, usize)>,
     before: Option<usize>,
-    /// When it saw the last of all.
+    /// Time of its last event, ns.
     last: u64,
 }
 
@@ -297,7 +302,8 @@ impl Thread {
         self.last = at;
     }
 
-    /// It begins a message: what that comes after, and how long it computed.
+    /// Begins a message. Returns the events before it, the previous message, and how long the rank
+    /// computed.
     fn begin(&mut self, place: usize, at: u64) -> (Vec<(EventKind, usize)>, Option<usize>, u64) {
         let gap = at.saturating_sub(self.last);
         self.last = at;
@@ -305,12 +311,12 @@ impl Thread {
     }
 }
 
-/// Which rank has which address.
+/// Returns the rank of each address.
 fn ranks(logs: &[Log]) -> Result<HashMap<SocketAddr, u32>, String> {
     let mut ranks = HashMap::new();
     let mut processes: HashMap<u32, &Log> = HashMap::new();
     let unnamed = logs.iter().find(|log| log.header.rank.is_none());
-    // Without a launcher, by their beginnings.
+    // Without a launcher, processes are numbered in the order in which they began.
     let mut began: Vec<(u64, &str, u32)> = logs
         .iter()
         .map(|log| (log.header.began, log.header.host.as_str(), log.header.pid))
@@ -328,7 +334,7 @@ fn ranks(logs: &[Log]) -> Result<HashMap<SocketAddr, u32>, String> {
             (None, Some(rank)) => rank,
             (Some(_), None) => {
                 let process = (header.host.as_str(), header.pid);
-                // As many as there are files.
+                // There are at most as many processes as files.
                 order.iter().position(|known| *known == process).unwrap_or(0) as u32
             }
             (Some(unnamed), _) => {
@@ -351,10 +357,10 @@ fn ranks(logs: &[Log]) -> Result<HashMap<SocketAddr, u32>, String> {
     Ok(ranks)
 }
 
-/// All events with their ranks, in the order of their times: of one rank in that of its files.
+/// Returns all events with their ranks, sorted by time. Events of one file keep their order.
 fn timed(logs: &[Log], ranks: &HashMap<SocketAddr, u32>) -> Vec<(u32, RankEvent)> {
     let mut seen = Vec::new();
-    // Processes of one machine have a clock in common.
+    // Processes of one machine share a clock.
     let alone = logs.windows(2).all(|pair| pair[0].header.host == pair[1].header.host);
     for log in logs {
         let began = if alone { log.header.opened } else { log.header.began };
@@ -362,7 +368,8 @@ fn timed(logs: &[Log], ranks: &HashMap<SocketAddr, u32>) -> Vec<(u32, RankEvent)
         let rank = ranks.get(&here).copied().unwrap_or(0);
         let mut last = 0;
         for &event in &log.events {
-            // A clock that is read before something else happens may be a little behind.
+            // A clock that was read just before another event may be slightly behind, so times
+            // never decrease.
             last = began.saturating_add(event.at).max(last);
             let there = log.peers.get(&event.peer).copied().unwrap_or(here);
             seen.push((rank, RankEvent { at: last, here, there, event }));

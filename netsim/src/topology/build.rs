@@ -1,11 +1,11 @@
-//! Small topologies by name.
+//! Small topologies: star, dumbbell, leaf-spine and the accelerators of Snyder's thesis.
 
 use super::{Link, Node, Switch, Topology};
 use crate::Picos;
 use squall_base::Rate;
 
 impl Topology {
-    /// `hosts` hosts around one switch.
+    /// Returns a star: `hosts` hosts around one switch.
     #[must_use]
     pub fn star(hosts: u32, rate: Rate, latency: Picos, switch_latency: Picos) -> Self {
         let switches = vec![Switch { name: "star".into(), latency: switch_latency, tier: 0 }];
@@ -15,8 +15,8 @@ impl Topology {
         Self { hosts, switches, links }
     }
 
-    /// `left` hosts on one switch, `right` on another, and one link of `middle` between the two. Hosts
-    /// on the left have the lower numbers.
+    /// Returns a dumbbell: `left` hosts on one switch, `right` on another, and one link of rate
+    /// `middle` between the two. Hosts on the left have the lower numbers.
     #[must_use]
     pub fn dumbbell(
         left: u32,
@@ -37,7 +37,8 @@ impl Topology {
         Self { hosts: left + right, switches: vec![switch("left"), switch("right")], links }
     }
 
-    /// `leaves` switches of `hosts_per_leaf` hosts, each connected to each of `spines` switches.
+    /// Returns a leaf-spine network: `leaves` switches of `hosts_per_leaf` hosts, each connected to
+    /// each of `spines` switches.
     #[must_use]
     pub fn leaf_spine(
         leaves: u32,
@@ -68,11 +69,12 @@ impl Topology {
         Self { hosts, switches, links }
     }
 
-    /// The accelerators of Snyder's thesis, section 6.3.1: eight to a switch, as many links up as down, 64 below four upper
-    /// switches or 128 below 16. `None` for another number.
+    /// Returns the accelerators of Snyder's thesis, section 6.3.1: eight to a switch, as many links
+    /// up as down, 64 below four upper switches or 128 below 16. Returns `None` for another number.
     #[must_use]
     pub fn mc(hosts: u32, rate: Rate, latency: Picos, switch_latency: Picos) -> Option<Self> {
-        // Between two switches so many links. 128 hosts have twice the links up: every switch is connected to every upper one.
+        // The last number is that of the links between two switches. 128 hosts have twice the links
+        // up: every switch is connected to every upper one.
         let (leaves, spines, bundle) = match hosts {
             64 => (8, 4, 2),
             128 => (16, 16, 1),
@@ -99,7 +101,7 @@ mod tests {
         assert_eq!(bell.port_name(10), "left->right");
         let spine = Topology::leaf_spine(4, 2, 2, rate, rate, latency, Picos::ZERO);
         assert_eq!((spine.hosts, spine.links.len(), spine.check()), (8, 16, Ok(())));
-        // Link 8 is the first after the hosts': leaf 0 to spine 0.
+        // Link 8 is the first after those of the hosts: leaf 0 to spine 0.
         assert_eq!(
             (spine.port_name(16), spine.port_name(17)),
             ("leaf0->spine0".into(), "spine0->leaf0".into())

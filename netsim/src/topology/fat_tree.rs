@@ -7,13 +7,13 @@ use squall_base::Rate;
 /// The switches of one tier, and the links below them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tier {
-    /// Bandwidth down over bandwidth up; 1 at the top.
+    /// Ratio of bandwidth down to bandwidth up; 1 at the top.
     pub oversubscribed: u32,
     /// Rate of the links to the tier below (to the hosts, for tier 0).
     pub downlink: Rate,
-    /// Ports down.
+    /// Number of ports down.
     pub radix_down: u32,
-    /// Ports up; 0 at the top.
+    /// Number of ports up; 0 at the top.
     pub radix_up: u32,
     /// Latency of the links below.
     pub downlink_latency: Picos,
@@ -21,24 +21,24 @@ pub struct Tier {
     pub switch_latency: Picos,
     /// Parallel links to each switch of the tier below.
     pub bundle: u32,
-    /// Queue of a port up, bytes, where the file says so.
+    /// Queue of a port up, bytes, if the file specifies it.
     pub queue_up: Option<u64>,
-    /// Queue of a port down, bytes, where the file says so.
+    /// Queue of a port down, bytes, if the file specifies it.
     pub queue_down: Option<u64>,
 }
 
-/// A fat tree.
+/// A fat tree of two or three tiers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FatTree {
     /// Number of hosts.
     pub hosts: u32,
-    /// Hosts in a pod; all of them in a tree of two tiers.
+    /// Number of hosts in a pod; all of them in a tree of two tiers.
     pub pod_hosts: u32,
-    /// Two or three tiers, from the hosts up.
+    /// Tiers, two or three, from the hosts up.
     pub tiers: Vec<Tier>,
 }
 
-/// `a / b`, or what about it is not whole.
+/// Returns `a / b`, or an error if it is not a positive whole number.
 fn divide(a: u64, b: u64, what: &str) -> Result<u64, TopologyError> {
     if b == 0 || a == 0 || !a.is_multiple_of(b) {
         return Err(TopologyError(format!("{what}: {a} / {b} is not a positive whole number")));
@@ -47,10 +47,11 @@ fn divide(a: u64, b: u64, what: &str) -> Result<u64, TopologyError> {
 }
 
 impl FatTree {
-    /// Switches of each tier, from the hosts up.
+    /// Returns the number of switches of each tier, from the hosts up.
     ///
     /// # Errors
-    /// Numbers that do not fit each other, or too many hosts or switches.
+    /// Returns an error if numbers do not fit each other, or if there are too many hosts or
+    /// switches.
     pub fn switches(&self) -> Result<Vec<u32>, TopologyError> {
         let most = u64::from(MOST_HOSTS);
         if self.hosts > MOST_HOSTS {
@@ -60,7 +61,8 @@ impl FatTree {
             )));
         }
         let counts = self.count()?;
-        // Of hosts, of ToRs, and of what is above them: below 2^24 times 2^16 each.
+        // The links of hosts, of ToRs, and of the tiers above are below 2^24 times 2^16 each, so
+        // the sum does not overflow.
         let ups =
             counts.iter().zip(&self.tiers).map(|(count, tier)| count * u64::from(tier.radix_up));
         let links = u64::from(self.hosts) + ups.sum::<u64>();
@@ -120,17 +122,19 @@ impl FatTree {
             ));
         }
         divide(up(1), bundle(2), "radix up of tier 1 / bundle of tier 2")?;
-        // Below 2^24 pods, 2^16 switches in each, 2^16 uplinks of each.
+        // The product does not overflow: there are below 2^24 pods, 2^16 switches in each, and 2^16
+        // uplinks of each.
         let ups = pods * second * up(1);
         let cores = divide(ups, down(2), "uplinks of tier 1 / radix down of tier 2")?;
         Ok(vec![tors, pods * second, cores])
     }
 
-    /// The network. ToRs come first among the switches, then aggregation switches, then cores; the
-    /// links of the hosts come first among the links, then those of tier 1, then those of tier 2.
+    /// Returns the topology. ToRs come first among the switches, then aggregation switches, then
+    /// cores. The links of the hosts come first among the links, then those of tier 1, then those
+    /// of tier 2.
     ///
     /// # Errors
-    /// Numbers that do not fit each other.
+    /// Returns an error if numbers do not fit each other.
     pub fn build(&self) -> Result<Topology, TopologyError> {
         let counts = self.switches()?;
         let tiers = &self.tiers[..];

@@ -33,15 +33,15 @@ impl fmt::Display for Node {
 /// A switch.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Switch {
-    /// For people: `tor3`, `agg0`, `core7`, `leaf1` ..
+    /// Name for people: `tor3`, `agg0`, `core7`, `leaf1` ..
     pub name: String,
-    /// From the arrival of a packet to its place in an output queue.
+    /// Latency from the arrival of a packet to its place in an output queue.
     pub latency: Picos,
-    /// Distance from the hosts: 0 for switches that hosts hang on.
+    /// Distance from the hosts: 0 for switches with hosts.
     pub tier: u8,
 }
 
-/// A link, both directions alike.
+/// A link; both directions have the same rate and latency.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Link {
     /// The lower end: the host, or the switch nearer to hosts.
@@ -54,7 +54,8 @@ pub struct Link {
     pub latency: Picos,
 }
 
-/// A network at rest: who is connected to whom, how fast, how far. Every host has exactly one link.
+/// The topology of a network: its hosts, switches and links, with rates and latencies. Every host
+/// has exactly one link.
 ///
 /// Link `i` has two directions, which the model calls ports: port `2 i` sends from `a` to `b`, port
 /// `2 i + 1` from `b` to `a`.
@@ -68,10 +69,10 @@ pub struct Topology {
     pub links: Vec<Link>,
 }
 
-/// Most hosts that are possible.
+/// Maximum number of hosts, and of links.
 pub const MOST_HOSTS: u32 = (1 << 24) - 1;
 
-/// Why a topology is impossible.
+/// Error of an impossible topology.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TopologyError(pub String);
 
@@ -84,10 +85,10 @@ impl fmt::Display for TopologyError {
 impl core::error::Error for TopologyError {}
 
 impl Topology {
-    /// Whether so many links are possible: asked before as many are made.
+    /// Checks that `links` links are possible, before they are created.
     ///
     /// # Errors
-    /// How many are.
+    /// Returns an error that names the maximum.
     pub fn fits(links: u64) -> Result<(), TopologyError> {
         if links > u64::from(MOST_HOSTS) {
             return Err(TopologyError(format!("{links} links; at most {MOST_HOSTS} are possible")));
@@ -95,10 +96,10 @@ impl Topology {
         Ok(())
     }
 
-    /// Whether links end at nodes that exist, and every host has exactly one.
+    /// Checks that links end at nodes that exist, and that every host has exactly one link.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// Returns the first error.
     pub fn check(&self) -> Result<(), TopologyError> {
         let error = |text: String| Err(TopologyError(text));
         if self.hosts < 2 {
@@ -151,20 +152,20 @@ impl Topology {
         }
     }
 
-    /// The sending end of port `port`.
+    /// Returns the sending end of port `port`.
     #[must_use]
     pub fn from(&self, port: u32) -> Node {
         let link = &self.links[port as usize / 2];
         if port.is_multiple_of(2) { link.a } else { link.b }
     }
 
-    /// The receiving end of port `port`.
+    /// Returns the receiving end of port `port`.
     #[must_use]
     pub fn to(&self, port: u32) -> Node {
         self.from(port ^ 1)
     }
 
-    /// A node's name for people.
+    /// Returns a node's name for people.
     #[must_use]
     pub fn name(&self, node: Node) -> String {
         match node {
@@ -173,13 +174,13 @@ impl Topology {
         }
     }
 
-    /// A port's name for people: `tor0->agg1`.
+    /// Returns a port's name for people, such as `tor0->agg1`.
     #[must_use]
     pub fn port_name(&self, port: u32) -> String {
         format!("{}->{}", self.name(self.from(port)), self.name(self.to(port)))
     }
 
-    /// The rate of the slowest host link: what an endpoint may assume of its own line.
+    /// Returns the rate of the slowest host link, which an endpoint may assume for its own link.
     #[must_use]
     pub fn host_rate(&self) -> Rate {
         let of_hosts = self

@@ -1,4 +1,4 @@
-//! How far it is.
+//! Lengths of routes between hosts.
 
 use std::collections::VecDeque;
 
@@ -6,18 +6,19 @@ use super::{Node, Topology};
 use crate::Picos;
 use squall_base::Rate;
 
-/// A route from host to host.
+/// Length of a route from host to host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Route {
-    /// Links on it.
+    /// Number of links.
     pub links: u32,
-    /// Latency of its links and switches.
+    /// Sum of the latencies of its links and switches.
     pub latency: Picos,
 }
 
 impl Route {
-    /// Round trip without queues of a packet of `there` bytes on the wire and an answer of `back`, all links
-    /// counted at `rate`, as htsim does (`calculate_rtt` of its main_uec.cpp). Every switch stores and forwards.
+    /// Returns the round trip without queues of a packet of `there` bytes on the wire and an answer
+    /// of `back` bytes. All links are counted at `rate`, as htsim does (`calculate_rtt` of its
+    /// main_uec.cpp). Every switch stores and forwards.
     #[must_use]
     pub fn round_trip(self, rate: Rate, there: u32, back: u32) -> Picos {
         let link = Picos::transmit(rate, there.into()) + Picos::transmit(rate, back.into());
@@ -26,13 +27,14 @@ impl Route {
 }
 
 impl Topology {
-    /// The longest of the shortest routes (in links) between any two hosts. Among routes of equal length, the
-    /// slowest counts.
+    /// Returns the longest of the shortest routes (in links) between any two hosts. Among routes of
+    /// equal length, the slowest counts.
     #[must_use]
     pub fn longest_route(&self) -> Route {
         let switches = self.switches.len();
         let mut out: Vec<Vec<(u32, Picos)>> = vec![Vec::new(); switches];
-        // The slowest host link of each switch, and how many hosts it has.
+        // For each switch, the latency of its slowest host link, and (next line) the number of its
+        // hosts.
         let mut hosts: Vec<Option<Picos>> = vec![None; switches];
         let mut count = vec![0u32; switches];
         for link in &self.links {

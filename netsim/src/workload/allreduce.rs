@@ -1,10 +1,10 @@
-//! All-reduce as messages and what each waits for. Times of the reduction itself are zero.
+//! All-reduce as messages with their dependencies. The reduction itself takes no time.
 
 use super::builder::{Builder, refuse};
 use super::spec::Algorithm;
 use super::{Start, TriggerKind, WorkloadError};
 
-/// An all-reduce of `bytes` at each of `ranks`, in messages of at most `chunk` bytes.
+/// Adds an all-reduce of `bytes` at each of `ranks`, in messages of at most `chunk` bytes.
 pub(super) fn all_reduce(
     to: &mut Builder,
     ranks: u32,
@@ -20,19 +20,20 @@ pub(super) fn all_reduce(
     Ok(())
 }
 
-/// Lengths of the messages that carry `bytes`.
+/// Returns the lengths of the messages that carry `bytes`.
 fn messages(bytes: u64, chunk: u64) -> impl Iterator<Item = u64> {
     let full = bytes / chunk;
     let rest = bytes % chunk;
     (0..full).map(move |_| chunk).chain((rest > 0).then_some(rest))
 }
 
-/// Segment `s` starts at rank `s` and travels round twice but one hop: after `ranks - 1` hops it is
-/// the sum, after as many more everyone has it. Its messages travel independently.
+/// Adds a ring all-reduce. Segment `s` starts at rank `s` and travels round the ring twice except
+/// for one hop: after `ranks - 1` hops it is the sum, and after as many more every rank has it. Its
+/// messages travel independently.
 fn ring(to: &mut Builder, ranks: u32, bytes: u64, chunk: u64) {
     let hops = 2 * (ranks - 1);
     let share = (bytes / u64::from(ranks)).max(1);
-    // By hop first, so that messages of early hops come first between each pair.
+    // The outer loop is over hops, so that messages of early hops come first between each pair.
     let pieces = messages(share, chunk).count();
     let mut arrived: Vec<Option<u32>> = vec![None; pieces * ranks as usize];
     for hop in 0..hops {
@@ -52,9 +53,9 @@ fn ring(to: &mut Builder, ranks: u32, bytes: u64, chunk: u64) {
     }
 }
 
-/// Step `k` of halving exchanges half of what is left with the rank that differs in bit `k`;
-/// doubling is the same steps backwards. A rank's step starts when all messages of its step before
-/// arrived.
+/// Adds a halving-doubling all-reduce. Step `k` of halving exchanges half of the remaining data
+/// with the rank that differs in bit `k`; doubling is the same steps backwards. A rank's step
+/// starts when all messages of its previous step have arrived.
 fn halving_doubling(
     to: &mut Builder,
     ranks: u32,
@@ -89,7 +90,8 @@ fn halving_doubling(
     Ok(())
 }
 
-/// Each tree reduces its half to its root and broadcasts it back, message by message.
+/// Adds a double-binary-tree all-reduce. Each tree reduces its half to its root and broadcasts it
+/// back, message by message.
 fn double_binary_tree(to: &mut Builder, ranks: u32, bytes: u64, chunk: u64) {
     for (second, half) in [(false, bytes - bytes / 2), (true, bytes / 2)] {
         if half > 0 {
@@ -104,8 +106,8 @@ fn tree(to: &mut Builder, ranks: u32, second: bool, bytes: u64, chunk: u64) {
         (0u32..).zip(&parents).filter(move |(_, parent)| **parent == Some(of)).map(|(rank, _)| rank)
     };
     for length in messages(bytes, chunk) {
-        // What a rank waits for: the sums of its children on the way up, its parent's on the way
-        // down. At the root the way up ends and the way down begins.
+        // A rank waits for the sums of its children on the way up, and for its parent's sum on the
+        // way down. At the root, the way up ends and the way down begins.
         let reduced: Vec<Option<u32>> = (0..ranks)
             .map(|rank| u32::try_from(children(rank).count()).unwrap_or(u32::MAX))
             .map(|count| (count > 0).then(|| to.trigger(TriggerKind::Barrier(count))))
@@ -134,7 +136,7 @@ fn tree(to: &mut Builder, ranks: u32, second: bool, bytes: u64, chunk: u64) {
     }
 }
 
-/// Parent of a rank in the first or second tree; `None` for its root.
+/// Returns the parent of a rank in the first or second tree; `None` for its root.
 ///
 /// The first tree is an in-order tree of the ranks 1, 2, .. below rank 0: the parent of a rank whose
 /// lowest set bit is `b` is the neighbour at distance `b` whose lowest set bit is `2b`, or the other

@@ -1,5 +1,5 @@
-//! What a user does who wants more than a fair share (Snyder, section 3.5): several connections for one transfer, or a new
-//! one for each bandwidth-delay product.
+//! Attacks of a user who wants more than a fair share (Snyder, section 3.5): several connections
+//! for one transfer, or a new one for each bandwidth-delay product.
 
 use super::builder::{Builder, refuse};
 use super::{PS_PER_US, Start, WorkloadError};
@@ -8,15 +8,16 @@ use crate::Bytes;
 /// Longest time between two connections, microseconds: a second.
 const LONGEST_US: f64 = 1e6;
 
-/// How one transfer is divided among connections, each of which starts at the rate of the line.
+/// Division of one transfer among connections, each of which starts at line rate.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Attack {
-    /// So many connections at a time, each with its part of the bytes (section 3.5.1).
+    /// Several connections at a time, each with its part of the bytes (section 3.5.1).
     Parallel {
-        /// How many; one is no attack.
+        /// Number of connections; one is no attack.
         qps: u32,
     },
-    /// A connection of `bdp` bytes every round trip: none lives to hear of the congestion it makes (section 3.5.2).
+    /// A new connection of `bdp` bytes every round trip: each ends before its sender learns of the
+    /// congestion it causes (section 3.5.2).
     Staggered {
         /// Bandwidth-delay product, bytes.
         bdp: u64,
@@ -39,7 +40,7 @@ impl Attack {
         }
     }
 
-    /// Connections it takes for `bytes`.
+    /// Returns the number of connections for `bytes`.
     pub(super) const fn connections(&self, bytes: u64) -> u64 {
         match *self {
             Self::Parallel { qps } => qps as u64,
@@ -61,8 +62,8 @@ impl Attack {
         }
     }
 
-    /// Of each connection of one transfer of `bytes`: its part of them, and how long after the first it starts, ps. The attack
-    /// was checked.
+    /// Returns, for each connection of a transfer of `bytes`, its part of the bytes and its start
+    /// after the first connection in picoseconds. The attack must have passed its check.
     fn parts(self, bytes: u64) -> impl Iterator<Item = (u64, u64)> {
         let count = self.connections(bytes);
         (0..count).map(move |connection| match self {
@@ -75,8 +76,8 @@ impl Attack {
     }
 }
 
-/// Rank 0 attacks with `bytes` (job 0) while the `victims` ranks behind it send `victim_bytes` each (job 1); the `receivers` ranks
-/// behind those receive, in turn.
+/// Adds an attack by rank 0 with `bytes` (job 0), while the next `victims` ranks send
+/// `victim_bytes` each (job 1). The next `receivers` ranks receive, in turn.
 pub(super) fn on_victims(
     to: &mut Builder,
     ranks: u32,
@@ -104,8 +105,9 @@ pub(super) fn on_victims(
     Ok(())
 }
 
-/// Every rank sends `bytes` over rings of all ranks, the next ring for each connection (section 3.5.3): with `staggered` one after the
-/// other, otherwise over all rings at once. A ring is a step from rank to rank that meets all of them.
+/// Adds flows in which every rank sends `bytes` over rings of all ranks, the next ring for each
+/// connection (section 3.5.3): with `staggered` one after the other, otherwise over all rings at
+/// once. A ring is a step from rank to rank that meets all of them.
 pub(super) fn shuffled_overlay(
     to: &mut Builder,
     ranks: u32,
@@ -113,7 +115,7 @@ pub(super) fn shuffled_overlay(
     bytes: u64,
 ) -> Result<(), WorkloadError> {
     let rings: Vec<u32> = (1..ranks).filter(|step| gcd(*step, ranks) == 1).collect();
-    // Fewer rings than ranks, of which there are 2^24 at most.
+    // There are fewer rings than ranks, of which there are at most 2^24.
     let attack = staggered.unwrap_or(Attack::Parallel { qps: rings.len() as u32 });
     attack.check(bytes)?;
     for rank in 0..ranks {
@@ -128,17 +130,17 @@ fn gcd(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// An attack by those among random flows that are long (section 3.6, figure 3.11).
+/// An attack by the long ones among random flows (section 3.6, figure 3.11).
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Split {
     /// Flows of more bytes than this are divided, by [`Attack::Staggered`]; they are job 1, the others, their victims, job 0.
     pub(super) longer_than: u64,
-    /// How.
+    /// Division of a long flow.
     pub(super) attack: Attack,
 }
 
 impl Split {
-    /// Whether it makes sense.
+    /// Checks that the attack fits the long flows.
     pub(super) fn check(&self) -> Result<(), WorkloadError> {
         self.attack.check(self.longer_than.saturating_add(1))
     }

@@ -1,8 +1,8 @@
-//! Puts workloads together: numbers flows and triggers, and maps the ranks of a job to hosts.
+//! Builder of workloads: numbers flows and triggers, and maps the ranks of a job to hosts.
 
 use super::{Flow, Start, Trigger, TriggerKind, Workload, WorkloadError};
 
-/// A workload in the making. Ranks are positions in `placement`; hosts are what it holds.
+/// A workload that is being built. Ranks are indices in `placement`, which holds their hosts.
 pub(super) struct Builder {
     workload: Workload,
     placement: Vec<u32>,
@@ -17,17 +17,17 @@ impl Builder {
         Self { workload, placement: (0..hosts).collect(), job: 0, levels: levels.max(1) }
     }
 
-    /// From now on ranks live on these hosts and flows belong to `job`.
+    /// Places the ranks of further flows on these hosts, and assigns these flows to `job`.
     pub(super) fn place(&mut self, job: u16, placement: Vec<u32>) {
         (self.job, self.placement) = (job, placement);
     }
 
-    /// From now on flows belong to `job`, on the same hosts.
+    /// Assigns further flows to `job`, on the same hosts.
     pub(super) fn set_job(&mut self, job: u16) {
         self.job = job;
     }
 
-    /// Adds a flow between ranks; its index in the workload.
+    /// Adds a flow between ranks. Returns its index in the workload.
     pub(super) fn flow(&mut self, src: u32, dst: u32, bytes: u64, start: Start) -> usize {
         let index = self.workload.flows.len();
         let id = u32::try_from(index + 1).unwrap_or(u32::MAX);
@@ -41,13 +41,13 @@ impl Builder {
             on_sent: None,
             on_received: None,
             job: self.job,
-            // Less than `levels`.
+            // The remainder is below `levels`.
             level: (index % usize::from(self.levels)) as u8,
         });
         index
     }
 
-    /// Adds a trigger; its index.
+    /// Adds a trigger. Returns its index.
     pub(super) fn trigger(&mut self, kind: TriggerKind) -> u32 {
         let index = u32::try_from(self.workload.triggers.len()).unwrap_or(u32::MAX);
         self.workload.triggers.push(Trigger {
@@ -59,12 +59,12 @@ impl Builder {
         index
     }
 
-    /// Flow `index` activates `trigger` when it is sent.
+    /// Makes flow `index` activate `trigger` when it is sent.
     pub(super) fn on_sent(&mut self, index: usize, trigger: u32) {
         self.workload.flows[index].on_sent = Some(trigger);
     }
 
-    /// Flow `index` activates `trigger` when it is received.
+    /// Makes flow `index` activate `trigger` when it is received.
     pub(super) fn on_received(&mut self, index: usize, trigger: u32) {
         self.workload.flows[index].on_received = Some(trigger);
     }
@@ -74,7 +74,7 @@ impl Builder {
     }
 }
 
-/// `value` of `parameter` is not among `allowed`.
+/// Returns the error that `value` of `parameter` is not among the `allowed` ones.
 pub(super) fn refuse(
     parameter: &'static str,
     value: &impl ToString,

@@ -1,5 +1,5 @@
-//! Where triggers are activated, and where they make something happen: what follows from what without any time between, and so
-//! has to be looked at together.
+//! Hosts of triggers: where triggers are activated, and where they take effect. Events that follow
+//! from each other with no time in between must be simulated in the same part of the network.
 
 use core::ops::Range;
 
@@ -7,9 +7,9 @@ use super::{Start, Workload};
 
 /// Sets of triggers that are joined, and the hosts of each.
 struct Sets {
-    /// Another of the same set, or itself.
+    /// Parent of each trigger in its set; the top of a set is its own parent.
     above: Vec<u32>,
-    /// Of the trigger that is above all of its set.
+    /// Range of hosts of each set, at the trigger that is its top.
     hosts: Vec<Range<u32>>,
 }
 
@@ -39,11 +39,11 @@ impl Sets {
     }
 }
 
-/// See [`Workload::homes`].
+/// Returns the range of hosts of each trigger: see [`Workload::homes`].
 pub(super) fn of(workload: &Workload) -> Vec<Range<u32>> {
-    // There are fewer than 2^32.
+    // There are fewer than 2^32 triggers.
     let count = workload.triggers.len() as u32;
-    // Widened by whoever is in it.
+    // The hosts of a set widen its range.
     let nowhere = Range { start: u32::MAX, end: 0 };
     let mut sets =
         Sets { above: (0..count).collect(), hosts: vec![nowhere; workload.triggers.len()] };
@@ -103,7 +103,7 @@ mod tests {
             triggers: vec![trigger(None), trigger(None), trigger(Some(3)), trigger(Some(3))],
             dependencies: Vec::new(),
         };
-        // The second is activated at 7 and makes 8 send.
+        // The second trigger is activated at host 7 and makes host 8 send.
         assert_eq!(workload.homes(), [5..6, 7..9, 0..1, 0..1]);
         workload.dependencies = vec![TriggerDependency { from: 3, to: 0 }];
         assert_eq!(workload.homes(), [5..6, 7..9, 5..6, 5..6], "two of one processor");

@@ -42,12 +42,12 @@ const fn long() -> Bytes {
 }
 
 impl Mix {
-    /// Mean length of a short flow.
+    /// Returns the mean length of a short flow.
     fn mean_short() -> f64 {
         SHORT.iter().sum::<u64>() as f64 / SHORT.len() as f64
     }
 
-    /// Flows that `ranks` ranks at lines of `line_bps` start, about.
+    /// Returns the approximate number of flows that `ranks` ranks at lines of `line_bps` start.
     pub(super) fn flows(&self, ranks: u64, line_bps: u64) -> u64 {
         let bytes = line_bps as f64 / 8e6 * self.duration_us as f64 * self.load * ranks as f64;
         let (short, long) = (bytes * self.short_share, bytes * (1.0 - self.short_share));
@@ -72,9 +72,11 @@ impl Mix {
     }
 }
 
-/// Moments of a Poisson process of so many events a picosecond until `end`; none where there are none.
+/// Returns the times of a Poisson process with `rate` events per picosecond until `end`; none if
+/// the rate is zero.
 fn moments(rate: f64, end: f64, rng: &mut Rng) -> Vec<u64> {
-    // 1 - u is in (0, 1], so its logarithm is finite; without events the first is infinitely late.
+    // The value 1 - u is in (0, 1], so its logarithm is finite. At rate zero, the first event is
+    // infinitely late.
     let mut wait = || -(1.0 - rng.unit()).ln() / rate;
     let mut moments = Vec::new();
     let mut at = wait();
@@ -85,7 +87,8 @@ fn moments(rate: f64, end: f64, rng: &mut Rng) -> Vec<u64> {
     moments
 }
 
-/// Short flows (job 0) come in incasts of random groups, long ones (job 1) one by one; both at random times.
+/// Adds the flows of the mix: short flows (job 0) in incasts of random groups, long ones (job 1)
+/// one by one, both at random times.
 pub(super) fn incast_mix(
     to: &mut Builder,
     ranks: u32,
@@ -95,7 +98,7 @@ pub(super) fn incast_mix(
 ) -> Result<(), WorkloadError> {
     mix.check(ranks)?;
     let end = mix.duration_us as f64 * PS_PER_US as f64;
-    // Bytes a picosecond of all hosts together.
+    // Bytes that all hosts together send in a picosecond.
     let all = line_bps as f64 / 8e12 * mix.load * f64::from(ranks);
     let mut order: Vec<u32> = (0..ranks).collect();
     let incasts = all * mix.short_share / (Mix::mean_short() * f64::from(mix.degree));
@@ -103,7 +106,7 @@ pub(super) fn incast_mix(
     for at in moments(incasts, end, rng) {
         shuffle(&mut order, rng);
         for &src in &order[1..=mix.degree as usize] {
-            // Less than the number of lengths.
+            // The index is below the number of lengths.
             let length = SHORT[rng.below(SHORT.len() as u32) as usize];
             flows.push((at, 0, src, order[0], length));
         }

@@ -1,13 +1,14 @@
-//! What the hosts of a network send each other: flows that start at a time or when other flows are
-//! done, made by a generator ([`Spec`]), read from a message trace ([`trace`]), a schedule ([`goal`]) or a connection
-//! matrix.
+//! Workloads: the messages that the hosts of a network send each other, as flows that start at a
+//! time or when other flows are done. A workload is made by a generator ([`Spec`]), or read from a
+//! message trace ([`trace`]), a schedule ([`goal`]) or a connection matrix.
 //!
 //! A dependency is a [`Trigger`], as in htsim's connection matrices: flows name the trigger they
-//! activate when they are sent or received, and the trigger starts the flows that wait for it. That is
-//! enough for collectives: a step of a ring is a one-shot trigger a message, a node of a reduction
-//! tree is a barrier of two; and what a rank did before a message of a recorded job ([`crate::replay`]) is a barrier of
-//! all that, with the time it computed in between. What a program computes without a message before or behind it ([`goal`]) is a
-//! trigger that triggers activate ([`TriggerDependency`]).
+//! activate when they are sent or received, and the trigger starts the flows that wait for it. That
+//! is enough for collectives: a step of a ring is a one-shot trigger for each message, a node of a
+//! reduction tree is a barrier of two. In a recorded job ([`crate::replay`]), everything that a
+//! rank did before a message is a barrier, with the time it computed in between as the delay. A
+//! computation without a message before or after it ([`goal`]) is a trigger that other triggers
+//! activate ([`TriggerDependency`]).
 //!
 //! ```
 //! use squall_netsim::Bytes;
@@ -40,14 +41,14 @@ pub use spec::{Algorithm, Apart, JobOptions, Layout, Pattern, Spec};
 /// Picoseconds in a microsecond.
 pub const PS_PER_US: u64 = 1_000_000;
 
-/// What a network has to carry.
+/// A workload: the messages that a network has to carry.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Workload {
-    /// Hosts it is written for; flows name hosts `0..hosts`.
+    /// Number of hosts that the workload is written for; flows name hosts `0..hosts`.
     pub hosts: u32,
     /// Messages.
     pub flows: Vec<Flow>,
-    /// What starts the flows that do not start by the clock.
+    /// Triggers, which start the flows that do not start by the clock.
     pub triggers: Vec<Trigger>,
     /// Triggers that activate others.
     pub dependencies: Vec<TriggerDependency>,
@@ -55,79 +56,85 @@ pub struct Workload {
 
 /// One message from one host to another.
 ///
-/// It names no connection. That flows between the same two hosts share one is not a property of what is
-/// to be carried but of the transport that carries it, and the same workload is run both ways: see
+/// A flow names no connection. Whether flows between the same two hosts share a connection is not a
+/// property of the workload but of the transport, and the same workload can be run both ways: see
 /// [`crate::sim::Contexts`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Flow {
-    /// Its name in results and connection matrices: not zero, unique in the workload.
+    /// Number of the flow in results and connection matrices: not zero, unique in the workload.
     pub id: u32,
     /// Sending host.
     pub src: u32,
-    /// Receiving host, another one.
+    /// Receiving host, different from the sending one.
     pub dst: u32,
     /// Length in bytes, not zero.
     pub bytes: u64,
-    /// When it starts.
+    /// Condition on which the flow starts.
     pub start: Start,
-    /// Index of the trigger it activates when it starts.
+    /// Index of the trigger that the flow activates when it starts.
     pub on_started: Option<u32>,
-    /// Index of the trigger it activates when its last byte was acknowledged at the sender.
+    /// Index of the trigger that the flow activates when its last byte was acknowledged at the
+    /// sender.
     pub on_sent: Option<u32>,
-    /// Index of the trigger it activates when its last byte arrived.
+    /// Index of the trigger that the flow activates when its last byte arrived.
     pub on_received: Option<u32>,
-    /// Which job it belongs to, from 0; results are summed up by job when there are several.
+    /// Number of its job, from 0; results are summed up by job when there are several.
     pub job: u16,
-    /// Its service level: what scope `service-level` of congestion control tells flows by. Nothing queues by it.
+    /// Service level, by which scope `service-level` of congestion control distinguishes flows.
+    /// Queues do not depend on it.
     pub level: u8,
 }
 
-/// When a flow starts.
+/// Condition on which a flow starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Start {
-    /// At this time, in picoseconds.
+    /// The flow starts at this time, in picoseconds.
     At(u64),
-    /// When the trigger of this index fires.
+    /// The flow starts when the trigger of this index fires.
     Trigger(u32),
 }
 
-/// Starts flows when other flows are done.
+/// A trigger, which starts flows when other flows are done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Trigger {
-    /// Its name in connection matrices, not zero.
+    /// Number of the trigger in connection matrices, not zero.
     pub id: u32,
-    /// When it starts which of its flows.
+    /// Condition on which the trigger fires, and the flows it then starts.
     pub kind: TriggerKind,
-    /// How much later they start, picoseconds: the time that a program computes before it goes on.
+    /// Delay after which the flows start, picoseconds: the time that a program computes before it
+    /// continues.
     pub delay: u64,
-    /// The number of a processor that is busy for that time: what it is to do meanwhile waits until it is free.
+    /// Number of a processor that is busy for that time. A further computation of the processor
+    /// waits until it is free.
     pub processor: Option<u32>,
 }
 
-/// When trigger `from` starts its flows, it activates trigger `to`. Both are indices.
+/// A dependency between triggers: when trigger `from` starts its flows, it activates trigger `to`.
+/// Both are indices.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TriggerDependency {
-    /// Trigger that activates the other.
+    /// Index of the trigger that activates the other.
     pub from: u32,
-    /// Trigger that is activated.
+    /// Index of the trigger that is activated.
     pub to: u32,
 }
 
-/// When a trigger starts which of its flows.
+/// Condition on which a trigger fires, and the flows it then starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TriggerKind {
-    /// Activated once, it starts all of them.
+    /// The first activation starts all flows.
     OneShot,
-    /// Every activation starts the next of them, in the order of the workload; further activations do nothing.
+    /// Every activation starts the next flow, in the order of the workload; further activations do
+    /// nothing.
     MultiShot,
-    /// Activated so many times, it starts all of them; of 0 at the beginning.
+    /// The activation of this number starts all flows; with 0, the trigger fires at the beginning.
     Barrier(u32),
 }
 
-/// What is wrong with a workload, or with what was asked of a generator.
+/// Error in a workload, or in the parameters of a generator.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum WorkloadError {
-    /// A host that is not there.
+    /// A flow names a host that does not exist.
     #[error("flow {flow} names host {host}, but hosts are 0 to {last}")]
     NoSuchHost {
         /// Flow.
@@ -137,16 +144,16 @@ pub enum WorkloadError {
         /// Largest host number.
         last: u32,
     },
-    /// A flow from a host to itself.
+    /// A flow goes from a host to itself.
     #[error("flow {0} has one host for source and destination")]
     ToItself(u32),
-    /// A flow without bytes.
+    /// A flow has no bytes.
     #[error("flow {0} has no bytes; a flow needs one at least")]
     Empty(u32),
-    /// Two flows with one number, or zero for a number.
+    /// Two flows have the same number, or a flow has number zero.
     #[error("flow number {0} is not allowed: numbers are unique and not zero")]
     BadId(u32),
-    /// A trigger index out of range.
+    /// A flow names a trigger index that is out of range.
     #[error("flow {flow} names trigger index {trigger}, but there are {triggers}")]
     NoSuchTrigger {
         /// Flow.
@@ -156,7 +163,7 @@ pub enum WorkloadError {
         /// Number of triggers.
         triggers: usize,
     },
-    /// A trigger index of a dependency out of range.
+    /// A dependency names a trigger index that is out of range.
     #[error("a dependency names trigger index {trigger}, but there are {triggers}")]
     NoSuchLink {
         /// Index.
@@ -164,47 +171,47 @@ pub enum WorkloadError {
         /// Number of triggers.
         triggers: usize,
     },
-    /// Flows that nothing will ever start.
+    /// Some flows will never start.
     #[error(
         "{count} flows can never start (the first is flow {first}): nothing activates their trigger \
          often enough"
     )]
     NeverStarts {
-        /// How many.
+        /// Number of these flows.
         count: usize,
-        /// The first of them.
+        /// Number of the first of these flows.
         first: u32,
     },
-    /// A generator's parameter out of range.
+    /// A parameter of a generator is out of range.
     #[error("{parameter} = {given} does not fit: {allowed}")]
     Parameter {
-        /// Which.
+        /// Name of the parameter.
         parameter: &'static str,
-        /// What was given.
+        /// Value that was given.
         given: String,
-        /// What is allowed here.
+        /// Values that are allowed.
         allowed: String,
     },
 }
 
 impl Workload {
-    /// Sum of the bytes of all flows.
+    /// Returns the sum of the bytes of all flows.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.flows.iter().map(|flow| flow.bytes).fold(0, u64::saturating_add)
     }
 
-    /// Number of jobs: one more than the largest job number, at least one.
+    /// Returns the number of jobs: one more than the largest job number, at least one.
     #[must_use]
     pub fn jobs(&self) -> u16 {
         self.flows.iter().map(|flow| flow.job).max().unwrap_or(0).saturating_add(1)
     }
 
-    /// Whether it can be run at all: hosts and triggers exist, numbers are unique, and every flow
-    /// starts once the flows before it are done.
+    /// Checks that the workload can run: hosts and triggers exist, numbers are unique, and every
+    /// flow starts once the flows before it are done.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// Returns the first error.
     pub fn check(&self) -> Result<(), WorkloadError> {
         let mut ids = std::collections::HashSet::with_capacity(self.flows.len());
         for flow in &self.flows {
@@ -246,20 +253,21 @@ impl Workload {
         self.starts()
     }
 
-    /// Triggers that nothing activates and that fire at the beginning, by index.
+    /// Returns the indices of the triggers that fire at the beginning: barriers of 0.
     pub fn begins(&self) -> impl Iterator<Item = u32> {
         let first = |&(_, trigger): &(u32, &Trigger)| trigger.kind == TriggerKind::Barrier(0);
         (0u32..).zip(&self.triggers).filter(first).map(|(index, _)| index)
     }
 
-    /// Of each trigger, the hosts from the first to the last of those that activate it, that it makes send, or that something
-    /// at its hosts depends on without any time between; of one that concerns nobody, the first.
+    /// Returns the range of hosts of each trigger: from the first to the last host that activates
+    /// it, that it makes send, or that depends on it with no time in between. The range of a
+    /// trigger without hosts is that of host 0.
     #[must_use]
     pub fn homes(&self) -> Vec<Range<u32>> {
         homes::of(self)
     }
 
-    /// Runs the triggers as if every flow finished at once, and sees who was never started.
+    /// Runs the triggers as if every flow finished at once, and checks that every flow was started.
     fn starts(&self) -> Result<(), WorkloadError> {
         let mut waiting: Vec<Vec<usize>> = vec![Vec::new(); self.triggers.len()];
         let mut dependents: Vec<Vec<u32>> = vec![Vec::new(); self.triggers.len()];

@@ -8,7 +8,7 @@ use super::{Start, TriggerKind, WorkloadError};
 
 const NOW: Start = Start::At(0);
 
-/// Every rank to one other of another group, `parallel` times.
+/// Adds a permutation: every rank sends to one other of another group, `parallel` times.
 pub(super) fn permutation(
     to: &mut Builder,
     groups: &[u32],
@@ -30,8 +30,8 @@ pub(super) fn permutation(
     Ok(())
 }
 
-/// A random permutation that sends nobody into its own group. `groups[rank]` is the group of a
-/// rank.
+/// Returns a random permutation in which no rank sends into its own group. `groups[rank]` is the
+/// group of a rank.
 fn derange(groups: &[u32], rng: &mut Rng) -> Result<Vec<u32>, WorkloadError> {
     let ranks = u32::try_from(groups.len()).unwrap_or(u32::MAX);
     let mut receivers: Vec<u32> = (0..ranks).collect();
@@ -60,7 +60,7 @@ fn derange(groups: &[u32], rng: &mut Rng) -> Result<Vec<u32>, WorkloadError> {
     Ok(receivers)
 }
 
-/// `senders` random ranks to one other.
+/// Adds an incast: `senders` random ranks send to one other.
 pub(super) fn incast(
     to: &mut Builder,
     ranks: u32,
@@ -81,7 +81,7 @@ pub(super) fn incast(
     Ok(())
 }
 
-/// One rank to many, while many send to the first of them.
+/// Adds an outcast-incast: one rank sends to many, while many send to the first of them.
 pub(super) fn outcast_incast(
     to: &mut Builder,
     ranks: u32,
@@ -108,7 +108,7 @@ pub(super) fn outcast_incast(
     Ok(())
 }
 
-/// Every rank to every other, `window` of them at a time.
+/// Adds an all-to-all: every rank sends to every other, with `window` flows of a sender at a time.
 pub(super) fn all_to_all(
     to: &mut Builder,
     ranks: u32,
@@ -123,7 +123,7 @@ pub(super) fn all_to_all(
         for step in 1..ranks {
             let start = if step <= window { NOW } else { Start::Trigger(next) };
             let flow = to.flow(src, (src + step) % ranks, bytes, start);
-            // Those of the last window have nobody to start.
+            // The flows of the last window start no other flow.
             if step + window < ranks {
                 to.on_sent(flow, next);
             }

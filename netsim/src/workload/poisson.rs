@@ -7,8 +7,8 @@ use super::WorkloadError;
 use super::attacks::Split;
 use super::builder::{Builder, refuse};
 
-/// Cumulative distribution of flow lengths: points joined by straight lines, from zero bytes on. Files have the name of one, or
-/// its points.
+/// Cumulative distribution of flow lengths: points joined by straight lines, starting at zero
+/// bytes. Files contain the name of a distribution, or its points.
 #[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
 #[serde(try_from = "Written", into = "Written")]
 pub struct Distribution {
@@ -16,7 +16,7 @@ pub struct Distribution {
     points: Vec<(f64, f64)>,
 }
 
-/// A distribution in a file.
+/// Form of a distribution in a file.
 #[derive(Deserialize, Serialize)]
 #[serde(untagged, expecting = "the name of a distribution, or (bytes, cumulative share) points")]
 enum Written {
@@ -44,28 +44,29 @@ impl From<Distribution> for Written {
     }
 }
 
-/// Why points make no distribution.
+/// Error of a distribution.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum DistributionError {
-    /// No name of ours.
+    /// The name is not known.
     #[error("no distribution is called `{0}`; there are {names}", names = names())]
     Unknown(String),
-    /// Points that do not rise.
+    /// The points do not rise.
     #[error("point {index} ({bytes} bytes : {share}) does not rise above the one before it")]
     Falling {
-        /// Which, from 0.
+        /// Index of the point, from 0.
         index: usize,
-        /// Its length.
+        /// Length at the point, bytes.
         bytes: f64,
-        /// Its share.
+        /// Cumulative share at the point.
         share: f64,
     },
-    /// The last point is not at 1.
+    /// The last point is not at a share of 1.
     #[error("the last share is {0}; it has to be 1")]
     Open(f64),
 }
 
-/// Web search (DCTCP, SIGCOMM 2010), as the public HPCC simulator tabulates it. Mean 1.71 MB.
+/// Web search (DCTCP, SIGCOMM 2010), as the public HPCC simulator tabulates it. The mean is 1.71
+/// MB.
 const WEB_SEARCH: &[(f64, f64)] = &[
     (10e3, 0.15),
     (20e3, 0.20),
@@ -80,7 +81,8 @@ const WEB_SEARCH: &[(f64, f64)] = &[
     (30e6, 1.0),
 ];
 
-/// Facebook's Hadoop cluster (Roy et al., SIGCOMM 2015), same source. Mean 0.12 MB.
+/// Facebook's Hadoop cluster (Roy et al., SIGCOMM 2015), from the public HPCC simulator. The mean
+/// is 0.12 MB.
 const HADOOP: &[(f64, f64)] = &[
     (300.0, 0.05),
     (500.0, 0.30),
@@ -94,25 +96,25 @@ const HADOOP: &[(f64, f64)] = &[
     (10e6, 1.0),
 ];
 
-/// Alibaba's block storage (HPCC, SIGCOMM 2019, section 5.1) at its published knees. Mean 44 kB; 41 with all points of the
-/// measurement.
+/// Alibaba's block storage (HPCC, SIGCOMM 2019, section 5.1) at its published knees. The mean is 44
+/// kB; it is 41 kB with all points of the measurement.
 const ALI_STORAGE: &[(f64, f64)] =
     &[(4e3, 0.229), (8e3, 0.692), (16e3, 0.806), (64e3, 0.935), (256e3, 0.975), (2e6, 1.0)];
 
-/// The distributions there are.
+/// The known distributions, by name.
 const NAMED: &[(&str, &[(f64, f64)])] =
     &[("websearch", WEB_SEARCH), ("hadoop", HADOOP), ("alistorage", ALI_STORAGE)];
 
-/// Their names, for messages.
+/// Returns the names of the distributions, for messages.
 fn names() -> String {
     NAMED.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
 }
 
 impl Distribution {
-    /// The distribution of that name: `websearch`, `hadoop` or `alistorage`.
+    /// Returns the distribution of that name: `websearch`, `hadoop` or `alistorage`.
     ///
     /// # Errors
-    /// The name is none of them.
+    /// Returns an error if the name is none of them.
     pub fn by_name(name: &str) -> Result<Self, DistributionError> {
         match NAMED.iter().find(|known| known.0 == name) {
             Some((_, points)) => Ok(Self { points: points.to_vec() }),
@@ -120,14 +122,14 @@ impl Distribution {
         }
     }
 
-    /// A distribution through `(bytes, cumulative share)` points.
+    /// Creates a distribution through `(bytes, cumulative share)` points.
     ///
     /// # Errors
-    /// Points do not rise, or do not end at a share of 1.
+    /// Returns an error if the points do not rise, or do not end at a share of 1.
     pub fn through(points: Vec<(f64, f64)>) -> Result<Self, DistributionError> {
         let mut before = (0.0, 0.0);
         for (index, &(bytes, share)) in points.iter().enumerate() {
-            // Written so that a NaN fails too.
+            // The condition is written so that a NaN fails too.
             if !(bytes > before.0 && share >= before.1 && share <= 1.0) {
                 return Err(DistributionError::Falling { index, bytes, share });
             }
@@ -136,7 +138,7 @@ impl Distribution {
         if before.1 == 1.0 { Ok(Self { points }) } else { Err(DistributionError::Open(before.1)) }
     }
 
-    /// Mean length in bytes.
+    /// Returns the mean length in bytes.
     #[must_use]
     pub fn mean(&self) -> f64 {
         let mut before = (0.0, 0.0);
@@ -148,7 +150,8 @@ impl Distribution {
         mean
     }
 
-    /// The length that a share `u` of flows, in `[0, 1)`, does not exceed: at least one byte.
+    /// Returns the length that a share `u` of flows, in `[0, 1)`, does not exceed: at least one
+    /// byte.
     #[must_use]
     pub fn quantile(&self, u: f64) -> u64 {
         let mut before = (0.0, 0.0);
@@ -163,8 +166,8 @@ impl Distribution {
     }
 }
 
-/// Flows arrive at each rank as a Poisson process of mean interval `mean length / (load x rate)`; those that `split` is about
-/// are divided.
+/// Adds flows that arrive at each rank as a Poisson process of mean interval `mean length / (load x
+/// rate)`. The flows to which `split` applies are divided.
 pub(super) fn open_loop(
     to: &mut Builder,
     ranks: u32,
@@ -187,7 +190,7 @@ pub(super) fn open_loop(
     for src in 0..ranks {
         let mut at = 0.0;
         loop {
-            // 1 - u is in (0, 1], so its logarithm is finite.
+            // The value 1 - u is in (0, 1], so its logarithm is finite.
             at -= (1.0 - rng.unit()).ln() * interval_ps;
             if at >= end_ps {
                 break;

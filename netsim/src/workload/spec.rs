@@ -10,21 +10,21 @@ use super::{
 };
 use crate::Bytes;
 
-/// What a generator knows about the network: how hosts are grouped.
+/// Layout of a network, as far as generators know it: the grouping of hosts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Layout {
-    /// Hosts, at least two.
+    /// Number of hosts, at least two.
     pub hosts: u32,
-    /// Hosts below one top-of-rack switch: host `h` is in rack `h / rack`.
+    /// Number of hosts below one top-of-rack switch: host `h` is in rack `h / rack`.
     pub rack: u32,
-    /// Hosts of one pod: what two hosts of different pods send each other crosses the core.
+    /// Number of hosts of one pod: messages between hosts of different pods cross the core.
     pub pod: u32,
     /// Line rate of a host in bits per second, for open-loop load.
     pub line_bps: u64,
 }
 
 impl Layout {
-    /// `hosts` hosts on one switch of 100 Gb/s.
+    /// Returns the layout of `hosts` hosts on one switch of 100 Gb/s.
     #[must_use]
     pub const fn flat(hosts: u32) -> Self {
         Self { hosts, rack: hosts, pod: hosts, line_bps: 100_000_000_000 }
@@ -35,16 +35,17 @@ impl Layout {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Apart {
-    /// Any two hosts.
+    /// The ends are any two hosts.
     #[default]
     Hosts,
-    /// Below different top-of-rack switches: full bisection of two tiers.
+    /// The ends are below different top-of-rack switches: full bisection of two tiers.
     Racks,
-    /// In different pods: every packet crosses the core switches (SMaRTT v2, section IV).
+    /// The ends are in different pods: every packet crosses the core switches (SMaRTT v2, section
+    /// IV).
     Pods,
 }
 
-/// An all-reduce.
+/// Algorithm of an all-reduce.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Algorithm {
@@ -58,7 +59,7 @@ pub enum Algorithm {
     DoubleBinaryTree,
 }
 
-/// Most flows that a generator makes; they take some hundred bytes each.
+/// Maximum number of flows that a generator makes; they take some hundred bytes each.
 const MOST_FLOWS: u64 = 1 << 24;
 
 /// Length of a message of an all-reduce in STrack, section 4.3.
@@ -232,13 +233,14 @@ impl Pattern {
             Self::AllReduce { algorithm, bytes, chunk } => {
                 let messages = bytes.0.checked_div(chunk.0).unwrap_or(0);
                 match algorithm {
-                    // 2 (r - 1) steps of r messages, of which each is a share of 1 / r in chunks.
+                    // The ring has 2 (r - 1) steps of r messages, of which each is a share of 1 / r
+                    // in chunks.
                     Algorithm::Ring => messages.saturating_add(ranks).saturating_mul(2 * ranks),
-                    // Each rank twice a half, a quarter ..
+                    // Each rank sends a half, a quarter and so on, twice.
                     Algorithm::HalvingDoubling => {
                         messages.saturating_add(32).saturating_mul(2 * ranks)
                     }
-                    // Two trees of half the data, up and down.
+                    // Two trees carry half of the data each, up and down.
                     Algorithm::DoubleBinaryTree => {
                         messages.saturating_add(2).saturating_mul(2 * ranks)
                     }
@@ -380,17 +382,17 @@ impl JobOptions {
     }
 }
 
-/// A pattern and where it runs.
+/// A workload to be generated: a pattern, and the ranks that run it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Spec {
-    /// Who sends what to whom.
+    /// Pattern of the messages.
     pub pattern: Pattern,
-    /// Jobs, their places and their start.
+    /// Number of jobs, their places and their start.
     pub options: JobOptions,
 }
 
 impl Spec {
-    /// One job on all hosts.
+    /// Returns the workload of one job on all hosts.
     #[must_use]
     pub fn new(pattern: Pattern) -> Self {
         Self { pattern, options: JobOptions::default() }
@@ -399,7 +401,7 @@ impl Spec {
     /// Generates the workload for a network; `seed` decides all that is random.
     ///
     /// # Errors
-    /// The parameter that does not fit, with what would.
+    /// Returns the parameter that does not fit, and the values that do.
     pub fn generate(&self, layout: &Layout, seed: u64) -> Result<Workload, WorkloadError> {
         let (hosts, options) = (layout.hosts, &self.options);
         if hosts < 2 {
@@ -422,7 +424,8 @@ impl Spec {
         if flows > MOST_FLOWS {
             return Err(refuse("flows", &flows, format!("{MOST_FLOWS} at most")));
         }
-        // Streams of their own, so that a change of one does not move the other.
+        // Placement and flows have separate random streams, so that a change of one does not change
+        // the other.
         let mut places = Rng::new(seed ^ 0x706c_6163);
         let mut rng = Rng::new(seed ^ 0x666c_6f77);
         let mut order: Vec<u32> = (0..hosts).collect();
@@ -457,7 +460,7 @@ impl Spec {
     }
 }
 
-/// Fisher and Yates.
+/// Shuffles `items` by the method of Fisher and Yates.
 pub(super) fn shuffle(items: &mut [u32], rng: &mut Rng) {
     for last in (1..items.len()).rev() {
         let other = rng.below(u32::try_from(last + 1).unwrap_or(u32::MAX)) as usize;

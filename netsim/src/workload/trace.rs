@@ -18,7 +18,7 @@ use std::str::FromStr;
 use super::{Flow, PS_PER_US, Start, Trigger, TriggerKind, Workload, WorkloadError};
 use crate::formats::read_text;
 
-/// What is wrong with a trace.
+/// Error of a trace.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// The file cannot be read.
@@ -26,10 +26,10 @@ pub enum TraceError {
     Read {
         /// File.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         error: std::io::Error,
     },
-    /// A line that does not parse, or makes no sense.
+    /// A line does not parse, or makes no sense.
     #[error("{}:{line}: {what}", path.display())]
     Line {
         /// File.
@@ -51,7 +51,7 @@ const COLUMNS: [(&str, bool); 6] = [
     ("after", false),
 ];
 
-/// A line.
+/// A line of a trace.
 struct Row {
     line: u64,
     id: u32,
@@ -62,7 +62,7 @@ struct Row {
     after: String,
 }
 
-/// Where each of [`COLUMNS`] is; says what is wrong with the names.
+/// Returns the place of each of [`COLUMNS`], or what is wrong with the names.
 fn columns(names: &csv::StringRecord) -> Result<[Option<usize>; 6], String> {
     let expected = "expected the columns id, src, dst, bytes and perhaps start_us and after";
     let mut places = [None; 6];
@@ -94,7 +94,7 @@ impl Row {
             most: u64,
         ) -> Result<N, String> {
             let found = text.parse::<u64>().ok().filter(|n| (least..=most).contains(n));
-            // In range, so it parses.
+            // The number is in range, so it parses.
             found.and_then(|_| text.parse().ok()).ok_or_else(|| {
                 let name = COLUMNS[column].0;
                 format!("{name} = `{text}`, expected a whole number from {least} to {most}")
@@ -134,14 +134,14 @@ impl Row {
 /// Reads a trace for a network of `hosts` hosts.
 ///
 /// # Errors
-/// File, line and what was expected there.
+/// Returns file, line and what was expected there.
 pub fn read(path: &Path, hosts: u32) -> Result<Workload, TraceError> {
     let text =
         read_text(path).map_err(|error| TraceError::Read { path: path.to_owned(), error })?;
     parse(text.as_bytes(), path, hosts)
 }
 
-/// Parses the text of a trace; `path` is for messages.
+/// Parses the text of a trace; error messages name it `path`.
 ///
 /// # Errors
 /// See [`read`].
@@ -178,7 +178,7 @@ pub fn parse(text: &[u8], path: &Path, hosts: u32) -> Result<Workload, TraceErro
     let mut waits: Vec<(u64, usize, Vec<usize>)> = Vec::new();
     for (place, row) in rows.iter().enumerate() {
         let &Row { id, src, dst, bytes, .. } = row;
-        // In range, as checked.
+        // The start was checked to be in range.
         let start = Start::At((row.start_us * PS_PER_US as f64) as u64);
         let (on_started, on_sent, on_received, job, level) = (None, None, None, 0, 0);
         let flow =
@@ -209,8 +209,8 @@ pub fn parse(text: &[u8], path: &Path, hosts: u32) -> Result<Workload, TraceErro
     Ok(workload)
 }
 
-/// Turns "after these" into triggers. A message activates one trigger at its arrival, so those that
-/// share a predecessor have to wait for the same set.
+/// Turns the `after` lists into triggers. A message can activate two triggers, so messages that
+/// share a predecessor have to wait for at most two different sets.
 fn tie(workload: &mut Workload, waits: &[(u64, usize, Vec<usize>)]) -> Result<(), (u64, String)> {
     let mut sets: HashMap<&[usize], u32> = HashMap::new();
     for (line, place, before) in waits {

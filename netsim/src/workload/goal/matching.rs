@@ -1,4 +1,5 @@
-//! Runs a schedule over a network without delays: which message is which receive's, and whether it comes to its end.
+//! Runs a schedule over a network without delays, to match messages with receives, and to check
+//! that the schedule ends.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -9,14 +10,14 @@ use super::{Kind, Operation};
 /// Result of matching the operations of a schedule.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct MatchedOperations {
-    /// The receive of each send, by their places; of others `u32::MAX`.
+    /// Place of the receive of each send; `u32::MAX` for other operations.
     receives: Vec<u32>,
-    /// When the last operation ended, ns.
+    /// Time at which the last operation ended, ns.
     pub(super) lasts: u64,
 }
 
 impl MatchedOperations {
-    /// The receive that gets what the operation at a place sends.
+    /// Returns the receive that matches the send at place `send`.
     pub(super) fn receive_of(&self, send: u32) -> u32 {
         self.receives[send as usize]
     }
@@ -26,14 +27,15 @@ impl MatchedOperations {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum OperationEvent {
     Ends,
-    /// Nothing is left that it waits for.
+    /// No operation is left that it waits for.
     Begins,
 }
 
 /// Runs the operations of all ranks.
 ///
 /// # Errors
-/// The line of an operation that waits for ever, and for what; of a message that nobody receives.
+/// Returns the line of an operation that waits for ever and what it waits for, or of a message
+/// without a receive.
 pub(super) fn run(operations: &[Operation]) -> Result<MatchedOperations, Fault> {
     let mut run = Run::new(operations);
     while let Some(Reverse((now, what, place))) = run.due.pop() {
@@ -53,17 +55,18 @@ pub(super) fn run(operations: &[Operation]) -> Result<MatchedOperations, Fault> 
 
 struct Run<'a> {
     operations: &'a [Operation],
-    /// Operations that each one still waits for.
+    /// Number of operations that each operation still waits for.
     missing: Vec<usize>,
-    /// Who waits for its beginning, and for its end.
+    /// Operations that wait for the beginning of each operation, and (next field) for its end.
     after_begin: Vec<Vec<u32>>,
     after_end: Vec<Vec<u32>>,
     ended: Vec<bool>,
     due: BinaryHeap<Reverse<(u64, OperationEvent, u32)>>,
-    /// Of each rank, receives that have no message yet, and messages that have no receive, in their order.
+    /// Receives of each rank without a message, and (next field) messages without a receive, in
+    /// their order.
     posted: HashMap<u32, VecDeque<u32>>,
     unexpected: HashMap<u32, VecDeque<u32>>,
-    /// When each processor of a rank is free.
+    /// Time from which each processor of a rank is free, ns.
     processors: HashMap<(u32, u32), u64>,
     matched: MatchedOperations,
 }
@@ -148,7 +151,7 @@ impl<'a> Run<'a> {
         self.ends(now, receive);
     }
 
-    /// What is left when nothing happens any more.
+    /// Returns an error for operations that are left when no event is left.
     fn complain(&self) -> Result<(), Fault> {
         let line = |place: u32| self.operations[place as usize].line;
         let posted = self.posted.values().flatten().min();
@@ -166,7 +169,7 @@ impl<'a> Run<'a> {
             };
             return Err((line(receive), what));
         }
-        // All that is left waits for another that is left: in the end for itself.
+        // Each remaining operation waits for another remaining one, so there is a circle.
         if let Some(mut place) = self.missing.iter().position(|&missing| missing > 0) {
             let mut passed = vec![false; self.missing.len()];
             while !std::mem::replace(&mut passed[place], true) {
@@ -189,7 +192,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Operations from one back to itself.
+    /// Returns a circle of waiting operations, from `first` back to itself.
     fn circle(&self, first: usize) -> Vec<u32> {
         let (mut circle, mut place) = (Vec::new(), first);
         loop {
@@ -205,7 +208,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Whether a message may be a receive's.
+/// Returns whether a message matches a receive.
 fn fits(operations: &[Operation], send: u32, receive: u32) -> bool {
     let (message, wanted) = (&operations[send as usize], &operations[receive as usize]);
     match (message.kind, wanted.kind) {

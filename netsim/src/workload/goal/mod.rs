@@ -1,5 +1,6 @@
-//! GOAL schedules: what each rank of a job sends, receives and computes, and what comes after what (Hoefler, Siebert and
-//! Lumsdaine, "Group Operation Assembly Language", ICPP 2009), in the text form that LogGOPSim's `txt2bin` takes.
+//! GOAL schedules: the messages and computations of each rank of a job, and their dependencies
+//! (Hoefler, Siebert and Lumsdaine, "Group Operation Assembly Language", ICPP 2009), in the text
+//! form that LogGOPSim's `txt2bin` takes.
 //!
 //! ```text
 //! num_ranks 2
@@ -15,13 +16,15 @@
 //! }
 //! ```
 //!
-//! `calc` counts nanoseconds. What `requires` another operation begins when that has ended, what `irequires` it when that has
-//! begun. A send has ended when its last byte was acknowledged, a receive when it was posted and its message has arrived.
-//! A `cpu` of a rank does one calculation at a time, in the order in which they may begin; `nic` is read and decides nothing. `-1` for a source or a tag is any.
+//! `calc` takes a time in nanoseconds. An operation that `requires` another begins when that has
+//! ended, and one that `irequires` another when that has begun. A send has ended when its last byte
+//! was acknowledged, and a receive when it was posted and its message has arrived. A `cpu` of a
+//! rank runs one calculation at a time, in the order in which they may begin; `nic` is read and has
+//! no effect. `-1` for a source or a tag matches any.
 //!
-//! Which message belongs to which receive is settled beforehand, as if the network took no time: by source and tag,
-//! in the order in which messages are sent and receives posted. So a schedule that comes to its end over a network without delays
-//! comes to its end over every one.
+//! Messages and receives are matched in advance, as if the network took no time: by source and tag,
+//! in the order in which messages are sent and receives posted. So a schedule that ends over a
+//! network without delays ends over every network.
 
 mod matching;
 mod text;
@@ -33,25 +36,25 @@ use super::{Flow, Start, Trigger, TriggerDependency, TriggerKind, Workload};
 use crate::formats::{FormatError, read_text};
 use matching::MatchedOperations;
 
-/// The extension of a schedule's file.
+/// File name extension of schedules.
 pub const EXTENSION: &str = "goal";
 /// Picoseconds in a nanosecond.
 const PS: u64 = 1000;
 
-/// Whether a file is one, by its name.
+/// Returns whether a file is a schedule, by its name.
 #[must_use]
 pub fn is_goal(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == EXTENSION)
 }
 
-/// What an operation does.
+/// Kind of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     /// Sends `bytes` to rank `to`.
     Send { to: u32, bytes: u64, tag: u64 },
     /// Receives from a rank, or any, with a tag, or any.
     Receive { from: Option<u32>, tag: Option<u64> },
-    /// Computes for so many nanoseconds.
+    /// Computes for `ns` nanoseconds.
     Calc { ns: u64, cpu: u32 },
 }
 
@@ -61,18 +64,18 @@ struct Operation {
     rank: u32,
     line: usize,
     kind: Kind,
-    /// Operations that must have ended before, by their places.
+    /// Places of the operations that must have ended before this one begins.
     requires: Vec<u32>,
-    /// .. that must have begun.
+    /// Places of the operations that must have begun before this one begins.
     irequires: Vec<u32>,
 }
 
-/// A schedule.
+/// A GOAL schedule.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GoalSchedule {
     file: String,
     ranks: u32,
-    /// The line that says how many ranks there are.
+    /// Line that holds the number of ranks.
     line: usize,
     operations: Vec<Operation>,
     matched: MatchedOperations,
@@ -81,8 +84,8 @@ pub struct GoalSchedule {
 /// Reads a schedule.
 ///
 /// # Errors
-/// The file and line that is wrong: no GOAL, a rank or a label that is not there, operations that wait for each other, a receive without a
-/// message or a message without a receive.
+/// Returns the file and line that is wrong: no GOAL text, a rank or a label that does not exist,
+/// operations that wait for each other, a receive without a message or a message without a receive.
 pub fn read(path: &Path) -> Result<GoalSchedule, FormatError> {
     let file = path.display().to_string();
     let text = read_text(path).map_err(|error| FormatError {
@@ -93,7 +96,7 @@ pub fn read(path: &Path) -> Result<GoalSchedule, FormatError> {
     parse(&file, &text)
 }
 
-/// Parses the text of a schedule; `file` is for messages.
+/// Parses the text of a schedule; error messages name it `file`.
 ///
 /// # Errors
 /// See [`read`].
@@ -105,16 +108,17 @@ pub fn parse(file: &str, text: &str) -> Result<GoalSchedule, FormatError> {
 }
 
 impl GoalSchedule {
-    /// How long it takes over a network without delays, ns: no network is faster.
+    /// Returns the duration over a network without delays, ns: no network is faster.
     #[must_use]
     pub const fn lasts(&self) -> u64 {
         self.matched.lasts
     }
 
-    /// What it asks of a network of `hosts` hosts, of which rank `i` is host `i`.
+    /// Returns the workload for a network of `hosts` hosts, of which rank `i` is host `i`.
     ///
     /// # Errors
-    /// There are more ranks than hosts; nothing is sent from one to another.
+    /// Returns an error if there are more ranks than hosts, or if no message goes from one rank to
+    /// another.
     pub fn workload(&self, hosts: u32) -> Result<Workload, FormatError> {
         let fault = |what| Err(FormatError { file: self.file.clone(), line: self.line, what });
         if self.ranks > hosts {
@@ -131,7 +135,8 @@ impl GoalSchedule {
     }
 }
 
-/// A workload in the making. Two triggers an operation: one begins it, the other one fires when it has ended.
+/// A workload that is being built. It has two triggers for each operation: one begins it, and the
+/// other fires when it has ended.
 struct Woven {
     workload: Workload,
     /// Numbers of the processors of ranks.
@@ -160,7 +165,7 @@ impl Woven {
         woven
     }
 
-    /// A trigger that is activated so many times.
+    /// Adds a trigger that fires after `activations` activations.
     fn trigger(&mut self, activations: usize) {
         let triggers = &mut self.workload.triggers;
         // There are fewer than 2^31 operations.
@@ -186,12 +191,12 @@ impl Woven {
                 let end = &mut self.workload.triggers[ended(place) as usize];
                 (end.delay, end.processor) = (ns.saturating_mul(PS), Some(processor));
             }
-            // Its end is activated by its message, too.
+            // The arrival of its message also activates its end.
             Kind::Receive { .. } => self.add_dependency(begun(place), ended(place)),
             Kind::Send { to, bytes, .. } => {
                 let receive = ended(schedule.matched.receive_of(place));
                 if to == operation.rank {
-                    // What a rank says to itself crosses no network.
+                    // A message of a rank to itself crosses no network.
                     self.add_dependency(begun(place), ended(place));
                     return self.add_dependency(begun(place), receive);
                 }
@@ -200,7 +205,7 @@ impl Woven {
                     id,
                     src: operation.rank,
                     dst: to,
-                    // A flow has a byte at least; that a message has none is said by its header.
+                    // A flow has at least one byte; an empty message still sends its header.
                     bytes: bytes.max(1),
                     start: Start::Trigger(begun(place)),
                     on_started: None,
@@ -214,12 +219,12 @@ impl Woven {
     }
 }
 
-/// The trigger that begins the operation at a place.
+/// Returns the trigger that begins the operation at `place`.
 const fn begun(place: u32) -> u32 {
     2 * place
 }
 
-/// The trigger that fires when it has ended.
+/// Returns the trigger that fires when the operation at `place` has ended.
 const fn ended(place: u32) -> u32 {
     2 * place + 1
 }

@@ -1,19 +1,20 @@
-//! The words of a schedule. Lines do not matter, but in messages.
+//! Parser of schedules. The text is a sequence of words; line breaks have no meaning, but errors
+//! name the line.
 
 use std::collections::HashMap;
 
 use super::{Kind, Operation};
 
-/// A line, and what was found and expected there.
+/// Error at a line: the line, and what was found and expected there.
 pub(super) type Fault = (usize, String);
 
-/// Two triggers an operation are numbered with 32 bits.
+/// Maximum number of operations: each has two triggers, whose numbers have 32 bits.
 const MOST: usize = 1 << 30;
 
-/// A schedule as its text has it.
+/// A schedule as it was parsed.
 pub(super) struct ParsedSchedule {
     pub(super) ranks: u32,
-    /// Where that is said.
+    /// Line that holds the number of ranks.
     pub(super) line: usize,
     pub(super) operations: Vec<Operation>,
 }
@@ -54,7 +55,7 @@ pub(super) fn parse(text: &str) -> Result<ParsedSchedule, Fault> {
     Ok(ParsedSchedule { ranks, line: head.line, operations: parser.operations })
 }
 
-/// What is left of a text, cut into words.
+/// Reader of the words of a text.
 #[derive(Clone, Copy)]
 struct Words<'a> {
     rest: &'a str,
@@ -62,7 +63,7 @@ struct Words<'a> {
 }
 
 impl<'a> Words<'a> {
-    /// Leaves out so many bytes.
+    /// Skips `bytes` bytes and returns them.
     fn skip(&mut self, bytes: usize) -> &'a str {
         let (skipped, rest) = self.rest.split_at(bytes);
         self.line += skipped.matches('\n').count();
@@ -86,13 +87,13 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// Of the word that comes next: letters or digits, or a single sign.
+    /// Returns the length of the next word: letters or digits, or a single sign.
     fn length(&self) -> usize {
         let of =
             |part: fn(char) -> bool| self.rest.find(|c: char| !part(c)).unwrap_or(self.rest.len());
         match self.rest.chars().next() {
             None => 0,
-            // `8b` are two words.
+            // Digits end at a letter, so `8b` is two words.
             Some(first) if first.is_ascii_digit() => of(|c| c.is_ascii_digit()),
             Some(first) if first.is_ascii_alphabetic() => {
                 of(|c| c.is_ascii_alphanumeric() || c == '_')
@@ -106,7 +107,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// The next word, unless the text ends.
+    /// Returns the next word, or an error if the text ends.
     fn needed(&mut self, expected: &str) -> Result<Word<'a>, Fault> {
         let word = self.next()?;
         word.ok_or_else(|| (self.line, format!("the end of the file, expected {expected}")))
@@ -126,7 +127,7 @@ impl<'a> Words<'a> {
         Err((word.line, format!("`{}`, expected `{expected}`", word.text)))
     }
 
-    /// Takes the next word if it is this one.
+    /// Skips the next word if it is `wanted`, and returns whether it was.
     fn take(&mut self, wanted: &str) -> Result<bool, Fault> {
         let mut ahead = *self;
         let taken = ahead.next()?.is_some_and(|word| word.text == wanted);
@@ -167,7 +168,7 @@ impl<'a> Parser<'a> {
         ))
     }
 
-    /// What a rank does, up to the closing bracket.
+    /// Parses the operations of a rank, up to the closing bracket.
     fn block(&mut self, rank: u32) -> Result<(), Fault> {
         let mut labels: HashMap<&str, u32> = HashMap::new();
         let mut waits = Vec::new();
@@ -256,7 +257,7 @@ impl<'a> Parser<'a> {
     }
 
     fn receive(&mut self) -> Result<Kind, Fault> {
-        // The message's length counts, not that of its receive.
+        // The length of the message counts, not that of its receive.
         let _: u64 = self.words.number("bytes")?;
         self.words.sign("b")?;
         self.words.sign("from")?;
@@ -273,7 +274,7 @@ impl<'a> Parser<'a> {
         Ok(Kind::Receive { from, tag })
     }
 
-    /// On which processor and card, if that is said.
+    /// Parses the optional processor and network card of an operation.
     fn processor(&mut self) -> Result<u32, Fault> {
         let cpu = if self.words.take("cpu")? { self.words.number("a processor")? } else { 0 };
         if self.words.take("nic")? {
