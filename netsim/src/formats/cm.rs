@@ -90,7 +90,7 @@ impl core::str::FromStr for StartUnit {
     }
 }
 
-/// Counts that header lines announced.
+/// Numbers of connections and triggers that header lines state.
 #[derive(Default)]
 struct Header {
     connections: Option<usize>,
@@ -342,7 +342,7 @@ fn read_flow(
 #[must_use]
 pub fn write(workload: &Workload) -> String {
     let mut text = format!("Nodes {}\nConnections {}\n", workload.hosts, workload.flows.len());
-    // Writing to a string cannot fail.
+    // Writing to a string cannot fail, so the results are ignored.
     if !workload.triggers.is_empty() {
         let _ = writeln!(text, "Triggers {}", workload.triggers.len());
     }

@@ -13,8 +13,8 @@
 //!
 //! Hosts are `h0`, `h1` and so on, and have one link each. Switches have names of their own, and
 //! come before the links that name them. Latencies may be missing (0), as may the tier (0: the
-//! switch has hosts). Routing does not use the tier; reports and lower bounds of completion times
-//! do.
+//! switch has hosts). Routing does not use the tier; reports, lower bounds of completion times and
+//! some switch features do.
 
 use core::fmt::Write as _;
 use std::collections::HashMap;

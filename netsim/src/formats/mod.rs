@@ -120,7 +120,7 @@ impl Place<'_> {
         match word.parse().ok().and_then(|number: u64| N::try_from(number).ok()) {
             Some(number) => Ok(number),
             None => {
-                // All numbers are unsigned.
+                // The shift gives the largest value of `N`, because all number types are unsigned.
                 let most = u64::MAX >> (64 - 8 * size_of::<N>());
                 self.error(format!("{what} {word} is too large; at most {most} is possible"))
             }

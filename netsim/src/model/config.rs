@@ -132,7 +132,7 @@ impl NetworkArgs {
 pub struct Marks(Vec<f64>);
 
 impl Marks {
-    /// No marks.
+    /// No thresholds: nothing is marked.
     pub const NONE: Self = Self(Vec::new());
 
     /// Creates thresholds from `low` to `high`.

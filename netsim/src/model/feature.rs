@@ -1,4 +1,4 @@
-//! Switch features: what switches do beyond queueing, marking and trimming, and what belongs to it.
+//! Switch features: functions of switches beyond queueing, marking and trimming.
 //!
 //! A feature is a row of the table that the program hands over at its start ([`register`]): its name and parameters as
 //! users write them (`features = "deflection:tokens=3"`), the program that its switches run, the option that its packets
@@ -19,18 +19,18 @@ use crate::output::Run;
 
 /// A switch feature as users choose it.
 pub trait SwitchFeature: fmt::Debug + Sync {
-    /// The name by which users choose it.
+    /// Returns the name by which users choose the feature.
     fn name(&self) -> &'static str;
 
     /// Describes in one sentence what the switches do, for documents.
     fn help(&self) -> &'static str;
 
-    /// The parameters that users may give.
+    /// Returns the parameters that users may give.
     fn parameters(&self) -> &'static [FeatureParameter] {
         &[]
     }
 
-    /// The metrics of a run that the feature adds.
+    /// Returns the metrics of a run that the feature adds.
     fn metrics(&self) -> &'static [FeatureMetric] {
         &[]
     }
@@ -82,7 +82,7 @@ pub struct FeatureMetric {
 pub struct FeatureContext<'a> {
     /// The other options of the network.
     pub options: &'a NetworkOptions,
-    /// Bytes in a queue from which on packets are marked; `u64::MAX` if none are.
+    /// Queue length in bytes from which packets are marked; `u64::MAX` if none are.
     pub marks_from: u64,
     /// Sizes, rates and times of the network.
     pub ground: &'a Ground<'a>,
@@ -90,33 +90,37 @@ pub struct FeatureContext<'a> {
 
 /// A feature with its parameters in one network.
 pub trait NetworkFeature: fmt::Debug + Send + Sync {
-    /// The name of the feature.
+    /// Returns the name of the feature.
     fn name(&self) -> &'static str;
 
-    /// The program of one switch, in its initial state; `None` if that switch has none.
+    /// Returns the program of one switch, in its initial state; `None` if that switch has none.
     fn program(&self, switch: u32) -> Option<Box<dyn SwitchProgram>>;
 
-    /// Virtual lanes that links between switches need, at most [`super::lane::MOST`].
+    /// Returns the number of virtual lanes that links between switches need, at most
+    /// [`super::lane::MOST`].
     fn lanes(&self) -> u8 {
         1
     }
 
-    /// The support that the feature needs from hosts.
+    /// Returns the support that the feature needs from hosts.
     fn needs(&self) -> HostSupport {
         HostSupport::default()
     }
 
-    /// Names of the counters of its programs, at most [`FEATURE_COUNTERS`] for all features of a network.
+    /// Returns the names of the counters of its programs, at most [`FEATURE_COUNTERS`] for all
+    /// features of a network.
     fn counters(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// Names of its counters for each flow, at most [`FEATURE_COUNTERS`] for all features of a network.
+    /// Returns the names of its counters for each flow, at most [`FEATURE_COUNTERS`] for all
+    /// features of a network.
     fn flow_counters(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// Writes what a data packet that leaves a host says to switches; called where [`HostSupport::messages`] is needed.
+    /// Writes options for switches into a data packet that leaves a host. Hosts call this only if
+    /// [`HostSupport::messages`] is needed.
     fn on_send(&self, packet: &MessagePacket, options: &mut PacketOptions) {
         let _ = (packet, options);
     }
@@ -130,7 +134,7 @@ pub trait NetworkFeature: fmt::Debug + Send + Sync {
 /// Support that a feature needs from hosts and their transport.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HostSupport {
-    /// Packets say which message they belong to, and all packets of a message take one path.
+    /// Packets name the message they belong to, and all packets of a message take one path.
     pub messages: bool,
     /// The feature answers the rate packets of transports that ask for a rate; they have a queue of their own.
     pub rates: bool,
@@ -162,7 +166,7 @@ pub struct ReceivedPacket<'a> {
     pub options: &'a PacketOptions,
 }
 
-/// Counters of all features of a network together, and of each flow.
+/// Number of counters of all features of a network together, and of each flow.
 pub const FEATURE_COUNTERS: usize = 8;
 
 /// Values of the features' counters, in the order of [`super::NetworkConfig::counter_names`].
@@ -170,7 +174,7 @@ pub type FeatureCounters = [u64; FEATURE_COUNTERS];
 
 static REGISTERED: OnceLock<&'static [&'static dyn SwitchFeature]> = OnceLock::new();
 
-/// Makes features known to this process; the first table stays.
+/// Registers the features of this process. The first table stays; further calls have no effect.
 pub fn register(features: &'static [&'static dyn SwitchFeature]) {
     // A second call comes from a concurrent test, with the same table.
     let _ = REGISTERED.set(features);

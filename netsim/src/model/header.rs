@@ -25,10 +25,10 @@ pub struct PacketHeader {
     pub bytes: u32,
     /// Class of the packet.
     pub class: Class,
-    /// Whether the packet is marked Congestion Experienced.
+    /// True if the packet is marked Congestion Experienced.
     pub ce: bool,
-    /// Whether a port cut off the payload.
+    /// True if a port cut off the payload.
     pub trimmed: bool,
-    /// Whether that was the port to the destination.
+    /// True if that was the port to the destination.
     pub last_hop: bool,
 }

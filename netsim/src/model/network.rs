@@ -156,7 +156,7 @@ pub struct Network {
     totals: Totals,
     /// Transfers to other parts of the network, in the order in which they left.
     transfers: Vec<Transfer>,
-    /// Whether another part counts the events that happen in all parts alike.
+    /// True if another part counts the events that happen in all parts alike.
     silent: bool,
 }
 

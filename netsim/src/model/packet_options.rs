@@ -1,4 +1,5 @@
-//! The option area of a packet: what it carries for switch features, beside the header that every switch reads.
+//! The option area of a packet, which carries values for switch features in addition to the header
+//! that every switch reads.
 //!
 //! Each option has a kind and a fixed length, so a packet can carry telemetry, a rate request and the header of a
 //! research feature at once. Values are encoded as bytes by their [`PacketOption`] codec; the network copies the area
@@ -11,7 +12,7 @@ use squall_cc::{Hops, IntHop, MOST_HOPS};
 
 /// Bytes of the option area: telemetry of eight hops, a rate packet of eight links and some 50 bytes for others.
 const OPTION_AREA: usize = 512;
-/// Kind and length in front of each option.
+/// Bytes of kind and length in front of each option.
 const PREFIX: usize = 3;
 
 /// A value that packets carry as an option.

@@ -24,11 +24,11 @@ pub struct PortConfig {
     pub ecn_max: u64,
     /// See [`super::NetworkConfig::trim`].
     pub trim: Option<u32>,
-    /// Whether the link leads to a host.
+    /// True if the link leads to a host.
     pub last_hop: bool,
     /// See [`super::NetworkOptions::weights`].
     pub weights: Option<Weights>,
-    /// Whether rate packets have a queue of their own: see [`super::HostSupport::rates`].
+    /// True if rate packets have a queue of their own: see [`super::HostSupport::rates`].
     pub rates: bool,
     /// Number of data lanes, at least one.
     pub lanes: u8,
@@ -81,7 +81,7 @@ pub enum Drop {
     Down,
     /// The link discards packets without any indication (a black hole).
     BlackHole,
-    /// A bit error.
+    /// A bit error on the link.
     Corrupt,
     /// A program of the switch dropped it.
     Program,
@@ -107,7 +107,7 @@ pub enum EnqueueOutcome {
 pub struct Departure<T> {
     /// The packet.
     pub item: T,
-    /// Whether the caller must mark the packet Congestion Experienced.
+    /// True if the caller must mark the packet Congestion Experienced.
     pub mark: bool,
     /// Bytes on the wire.
     pub bytes: u32,
@@ -117,7 +117,7 @@ pub struct Departure<T> {
     /// there, the latency of the switch has passed. A [`Port`] outside of a [`super::Network`] has
     /// no link behind it: the value is then `free_at`.
     pub arrives: Picos,
-    /// Whether the packet is of [`Class::Data`].
+    /// True if the packet is of [`Class::Data`].
     pub data: bool,
     /// The ingress port of the packet, as given to [`Port::enqueue`].
     pub(super) ingress: u32,
@@ -173,7 +173,7 @@ pub struct Port {
     byte_time: u64,
     /// Latency of the link and of the switch behind it.
     pub(super) latency: Picos,
-    /// Bytes and packets sent.
+    /// Bytes sent, and (next field) packets sent.
     bytes: u64,
     packets: u64,
     /// Copy of [`PortConfig::ecn_min`].
@@ -184,9 +184,9 @@ pub struct Port {
     pub(super) to: u32,
     /// Number of waiting packets of all classes.
     len: u32,
-    /// Whether some lane is paused.
+    /// True if some lane is paused.
     paused: bool,
-    /// Whether the driver will serve this port when the wire is free.
+    /// True if the driver will serve this port when the wire is free.
     pub(super) armed: bool,
 
     // The second cache line begins here.
@@ -663,7 +663,7 @@ mod tests {
         let (mut port, mut queues) = (Port::new(config), Queues::default());
         let (mut now, mut came, mut left) = (Picos::ZERO, Vec::new(), Vec::new());
         for step in 0..40 {
-            // Two senders, each as fast as the link; for a long time, and then no more.
+            // For 20 steps, two senders send at the rate of the link each; then none sends.
             for _ in 0..if step < 20 { 2 } else { 0 } {
                 let mut header = PacketHeader { bytes: 1000, ..PacketHeader::default() };
                 port.enqueue(&mut queues, now, came.len() as u32, &mut header, 0);

@@ -1,4 +1,5 @@
-//! Programs of switches: one trait, which the switches of the simulator and of the emulator run alike.
+//! Programs of switches: one trait, whose implementations run in the switches of the simulator and
+//! of the emulator.
 //!
 //! A program holds the state of one switch for one feature. The network calls it when a packet arrives, when a packet
 //! leaves a queue, and at the time that the program asked for. It sees the ports of its switch, may write into the
@@ -349,7 +350,7 @@ impl Programs {
         let switch = &mut self.switches[switch as usize];
         let next =
             switch.programs.iter().filter_map(|loaded| loaded.program.poll_timeout()).min()?;
-        // A timer that has expired is called with the next picosecond, so that time goes on.
+        // A timer that has already expired is called in the next picosecond, so that time advances.
         let at = next.max(now + Picos(1));
         (at < switch.armed).then(|| {
             switch.armed = at;
@@ -381,14 +382,14 @@ mod tests {
                 1 => Verdict::Drop,
                 2 => incoming.route.map_or(Verdict::Drop, Verdict::Trim),
                 3 => {
-                    // To hosts 1, 2 and 3.
+                    // The copies go to hosts 1, 2 and 3.
                     incoming.copies.extend((1..4).flat_map(|host| place.ports_to(host)));
                     Verdict::Replicate
                 }
                 4 => Verdict::Consume,
                 5 => Verdict::Forward(place.ports_to(2).first().copied()),
                 6 => Verdict::Replicate,
-                // No port of this switch: it leads to it.
+                // This is no port of this switch: it leads to it.
                 _ => Verdict::Forward(Some(0)),
             }
         }

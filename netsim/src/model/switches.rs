@@ -88,7 +88,7 @@ pub struct Switches<T> {
     /// The packets that wait at the ports.
     queues: Queues<T>,
     wires: Vec<Wire>,
-    /// Whether any link has ever failed.
+    /// True if any link has ever failed.
     faulty: bool,
     routes: Routes,
     /// Links that routing believes to work, and (next field) the time at which it learns of a

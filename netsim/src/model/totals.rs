@@ -71,7 +71,7 @@ impl Losses {
 /// Sums over all switches and links.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Totals {
-    /// Packets lost that were sent as data, trimmed ones too.
+    /// Lost packets that were sent as data, trimmed ones too.
     pub data: Losses,
     /// Other packets lost.
     pub control: Losses,
@@ -99,7 +99,7 @@ pub struct Totals {
 /// Telemetry that switches wrote into the packets that arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TelemetryTotals {
-    /// Packets that had telemetry in them.
+    /// Packets that carried telemetry.
     pub packets: u64,
     /// Records in these packets, one for each switch on the route.
     pub records: u64,

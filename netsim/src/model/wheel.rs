@@ -15,9 +15,9 @@ const PAGE_BITS: u32 = PAGE.trailing_zeros();
 const FINE: usize = 2 * PAGE;
 /// Number of slots of the second level, each as long as a page.
 const COARSE: usize = 1 << 11;
-/// Bits of the rank of an event among those of its time.
+/// Number of bits of the rank of an event among those of its time.
 pub(super) const RANK_BITS: u32 = 37;
-/// Bits of the time within a page.
+/// Number of bits of the time within a page.
 const TIME_BITS: u32 = u64::BITS - RANK_BITS;
 /// Marks the end of a list.
 const NONE: u32 = u32::MAX;

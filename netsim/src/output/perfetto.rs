@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(counters[0]["name"], "queue of leaf0-spine0");
         assert_eq!(counters[0]["args"]["bytes"], 64.0);
         assert_eq!(of("i")[0]["name"], "fail-link leaf0-spine0");
-        // What never started is not there.
+        // Messages that never started are left out.
         assert!(!events.iter().any(|event| event["args"]["flow"] == 5));
     }
 }

@@ -24,7 +24,7 @@ pub struct Run {
     /// Seed of all random choices.
     #[serde(default)]
     pub seed: u64,
-    /// Every flow.
+    /// Results of all flows.
     pub flows: Vec<FlowResult>,
     /// Sums over the run.
     pub totals: Totals,
@@ -129,7 +129,8 @@ pub struct Totals {
     pub peak_bytes: u64,
 }
 
-/// Reads and writes of a multicast group, in a network that counts flits. Times are in cycles.
+/// Reads and writes of a multicast group, in a run of the credit network model. Times are in
+/// cycles.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Operations {
     /// Number of operations that were answered.
@@ -194,17 +195,18 @@ pub struct NetworkFacts {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SeriesKind {
-    /// Bytes in a queue.
+    /// Length of a queue, bytes.
     Queue,
-    /// Bytes of a congestion window.
+    /// Congestion window, bytes.
     Window,
-    /// Gb/s of a flow.
+    /// Throughput of a flow, Gb/s.
     Throughput,
-    /// Gb/s on a link.
+    /// Load of a link, Gb/s.
     Load,
-    /// Jain's fairness index of the rates, from one sample to the next, of the flows that share a bottleneck.
+    /// Jain's fairness index of the rates of the flows that share a bottleneck, from one sample to
+    /// the next.
     Jain,
-    /// Gb/s that congestion control allows a flow.
+    /// Rate that congestion control allows a flow, Gb/s.
     Rate,
 }
 
@@ -215,7 +217,7 @@ pub struct Series {
     pub kind: SeriesKind,
     /// Name of the queue or flow.
     pub name: String,
-    /// (Time in microseconds, value in the kind's unit), by rising time.
+    /// Samples, by rising time: (time in microseconds, value in the unit of the kind).
     pub points: Vec<(f64, f64)>,
 }
 
@@ -235,7 +237,7 @@ pub struct LinkLoad {
     pub name: String,
     /// Tier of the end nearer to the core plus one, 0 for links of hosts.
     pub tier: u8,
-    /// Whether the direction leads towards the core.
+    /// True if the direction leads towards the core.
     pub up: bool,
     /// Bytes sent.
     pub bytes: u64,

@@ -9,7 +9,8 @@ use crate::workload::WorkloadError;
 use squall_base::Rate;
 use squall_cc::{PathsConfig, Scope, SenderConfig};
 
-/// How flows map to connections: packet delivery contexts, or groups of queue pairs of the baseline.
+/// Mapping of flows to connections: packet delivery contexts, or groups of queue pairs of the
+/// baseline.
 ///
 /// Where each flow has its own connection, it must learn everything anew (window or rate, good
 /// paths, round trip), and flows of one pair compete with each other.
@@ -35,7 +36,7 @@ pub struct SquallConfig {
     pub lb: String,
     /// Loss detection, as a user writes it: any of `trim,ooo,path,probe,rto`, or `all`.
     pub loss: String,
-    /// Which contexts of a host share one instance of congestion control, as a user writes it:
+    /// Contexts of a host that share one instance of congestion control, as a user writes it:
     /// `flow`, `pair`, ..; see [`squall_cc::Scope`]. A host has one endpoint, so `pair` and
     /// `destination` are the same. The service level is [`crate::workload::Flow::level`], the group
     /// its job.
@@ -52,7 +53,7 @@ pub struct SquallConfig {
     /// Maximum number of consecutive bytes on one path. With 0, each packet chooses its path, as a
     /// network card does; software with segmentation offload uses 65000.
     pub train_bytes: u32,
-    /// Which flows share a context.
+    /// Mapping of flows to contexts.
     pub contexts: Contexts,
     /// Flows to one host that begin within this time of the first of them are an incast, and the
     /// first packet of each lists all its senders, 2 bytes each (Dart's look-ahead, section III-D).
@@ -88,7 +89,7 @@ pub struct RoceConfig {
     pub qps: u16,
     /// Retransmission timeout.
     pub rto: Picos,
-    /// Which flows share a connection, that is, its queue pairs.
+    /// Mapping of flows to connections, that is, to groups of queue pairs.
     pub contexts: Contexts,
 }
 
@@ -101,7 +102,7 @@ impl Default for RoceConfig {
 /// The transport that hosts run.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Transport {
-    /// `squall-reliability` with `squall-cc`.
+    /// The transport of this project: `squall-reliability` with `squall-cc`.
     Squall(SquallConfig),
     /// The RoCEv2 baseline; meant for a lossless network.
     Roce(RoceConfig),
@@ -143,9 +144,9 @@ pub struct Observe {
     pub queues: Option<Picos>,
     /// Interval at which windows, bytes in flight and bytes delivered of all flows are sampled.
     pub windows: Option<Picos>,
-    /// Whether to report bytes and packets of each port at the end.
+    /// True to report bytes and packets of each port at the end.
     pub ports: bool,
-    /// Whether to record how long packets are in flight.
+    /// True to record how long packets are in flight.
     pub packets: bool,
 }
 

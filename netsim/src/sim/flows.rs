@@ -77,7 +77,7 @@ pub(super) struct Flows {
     contest: Contest,
     /// Features that count packets of each flow, and the ranges of their counters.
     features: Vec<(Arc<dyn NetworkFeature>, Range<usize>)>,
-    /// One entry for each flow, where a feature counts flows; else empty.
+    /// Counters of each flow; empty if no feature counts flows.
     counted: Vec<CountedFlow>,
 }
 
@@ -210,7 +210,8 @@ impl Flows {
         }
     }
 
-    /// Lets switch features count a data packet that arrived with `bytes` on the wire and these options.
+    /// Lets switch features count a data packet that arrived with `bytes` bytes on the wire and
+    /// these options.
     pub(super) fn count_features(&mut self, body: &Body, bytes: u32, options: &PacketOptions) {
         let &Body::Data { ref pds, flow, .. } = body else { return };
         let Some(counted) = self.counted.get_mut(flow as usize) else { return };

@@ -187,7 +187,7 @@ pub(super) struct IntakeQueue {
     pub(super) taken_in_at: Picos,
     /// Bytes that found no room, and that were not yet reported to the transport.
     pub(super) lost: u64,
-    /// Whether the buffer was full and, as far as the transport knows, has not been empty since.
+    /// True if the buffer was full and, as far as the transport knows, has not been empty since.
     full: bool,
 }
 

@@ -43,7 +43,7 @@ struct PartReport {
     /// Number of triggers that other triggers will still activate.
     pending: usize,
     events: u64,
-    /// Whether the observer stops the simulation.
+    /// True if the observer stops the simulation.
     stop: bool,
 }
 
@@ -72,7 +72,7 @@ struct WindowBarrier {
     /// rounds.
     all: PartReport,
     round: u64,
-    /// Whether a part panicked, so that it will never arrive.
+    /// True if a part panicked, so that it will never arrive.
     broken: bool,
 }
 

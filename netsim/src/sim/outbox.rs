@@ -25,7 +25,7 @@ pub(super) struct Lane {
     dst: u32,
     /// Value that switches hash together with the entropy.
     hash: u32,
-    /// Whether the context is in [`Outbox::active`].
+    /// True if the context is in [`Outbox::active`].
     active: bool,
 }
 
@@ -47,12 +47,13 @@ impl Lane {
     }
 }
 
-/// The parts of packets besides their bodies that congestion control or a switch feature wants.
+/// Parts of packets, in addition to their bodies, that congestion control or a switch feature
+/// needs.
 #[derive(Debug)]
 pub(super) struct Extra {
     /// Acknowledgements carry the telemetry of data packets back to the sender.
     echo: Option<Echo>,
-    /// The transport sends rate packets, and data before it has a rate.
+    /// True if the transport sends rate packets, and sends data before it has a rate.
     rates: bool,
     /// Data packets carry the number of their message.
     messages: Option<Messages>,

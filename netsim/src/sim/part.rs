@@ -114,7 +114,7 @@ pub(super) struct Hosts {
     pub(super) hosts: Residents,
     bodies: Bodies,
     pub(super) flows: Flows,
-    /// Whether there are more contexts than the cache holds.
+    /// True if there are more contexts than the cache holds.
     large: bool,
 }
 
@@ -167,9 +167,9 @@ pub(super) struct Part {
     /// Random numbers of the jitter.
     chance: Chance,
     pub(super) recorder: Recorder,
-    /// Whether to record how long packets are in flight.
+    /// True to record how long packets are in flight.
     timed: bool,
-    /// Whether flows between the same two hosts share a context.
+    /// True if flows between the same two hosts share a context.
     per_pair: bool,
     pub(super) computed: PendingComputations,
     /// Data packets that hosts received, not trimmed, duplicates included.

@@ -84,7 +84,8 @@ pub struct FlowResult {
     pub marked: u64,
     /// Longest time that one of its packets was in flight, if [`super::Observe::packets`] is set.
     pub slowest: Option<Picos>,
-    /// Counters of switch features, named by [`Results::flow_counter_names`]; `None` where none counts flows.
+    /// Counters of switch features, named by [`Results::flow_counter_names`]; `None` if no feature
+    /// counts flows.
     pub features: Option<FeatureCounters>,
     /// Reason why there is no [`FlowResult::fct`].
     pub unfinished: Option<UnfinishedReason>,
@@ -147,7 +148,7 @@ pub struct PortLoad {
     pub name: String,
     /// Tier of the sending switch; `None` for a host.
     pub tier: Option<u8>,
-    /// Whether the port leads away from the hosts.
+    /// True if the port leads away from the hosts.
     pub up: bool,
     /// Bytes sent.
     pub bytes: u64,

@@ -30,7 +30,7 @@ pub(super) struct RoceParameters {
     pub(super) receiver: ReceiverConfig,
     pub(super) line: Rate,
     pub(super) qps: u16,
-    /// Whether queue pairs stay open when a flow is done, for the next flow to the same host.
+    /// True if queue pairs stay open when a flow is done, for the next flow to the same host.
     pub(super) keep: bool,
     pub(super) rto: Picos,
     /// Number of packets after which the receiver acknowledges.
@@ -41,9 +41,9 @@ pub(super) struct RoceParameters {
 /// Kind of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum RoceKind {
-    /// Data.
+    /// A data packet.
     Data {
-        /// Whether the packet ends a flow's share of the queue pair.
+        /// True if the packet ends a flow's share of the queue pair.
         last: bool,
     },
     /// Acknowledgement: everything before `psn` arrived.
@@ -79,7 +79,7 @@ struct Rx {
     expected: u32,
     /// Packets since the last acknowledgement.
     unacked: u32,
-    /// Whether a NAK was already sent for the current gap.
+    /// True if a NAK was already sent for the current gap.
     complained: bool,
     state: RxFlow,
 }

@@ -34,7 +34,7 @@ pub struct Simulation {
     /// Parts of the simulation, at least one.
     parts: Vec<Part>,
     per_port: bool,
-    /// Whether the workload describes what ranks compute.
+    /// True if the workload describes what ranks compute.
     computes: bool,
 }
 

@@ -132,7 +132,7 @@ impl Setup {
         }
     }
 
-    /// Returns what packets carry besides their bodies.
+    /// Returns what packets carry in addition to their bodies.
     pub(super) fn extra(&self) -> Option<Extra> {
         match &self.stack {
             StackConfig::Squall(config, _) => {

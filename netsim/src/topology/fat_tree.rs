@@ -145,7 +145,7 @@ impl FatTree {
             topology.switches.extend((0..count).map(|index| Switch {
                 name: format!("{}{index}", names[tier]),
                 latency: tiers[tier].switch_latency,
-                // At most two.
+                // The index is at most two.
                 tier: tier as u8,
             }));
         }
@@ -214,7 +214,7 @@ mod tests {
     fn the_128_host_tree_of_htsim() {
         let tree =
             FatTree { hosts: 128, pod_hosts: 16, tiers: vec![tier(4, 4), tier(4, 4), tier(8, 0)] };
-        // 128/4 ToRs; 8 pods of 4 aggregation switches; 32 * 4 / 8 cores.
+        // The tree has 128/4 ToRs, 8 pods of 4 aggregation switches, and 32 * 4 / 8 cores.
         assert_eq!(tree.switches(), Ok(vec![32, 32, 16]));
         let topology = tree.build().unwrap();
         assert_eq!(topology.check(), Ok(()));

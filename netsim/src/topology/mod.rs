@@ -48,7 +48,7 @@ pub struct Link {
     pub a: Node,
     /// The upper end.
     pub b: Node,
-    /// Bits per second in each direction.
+    /// Rate of each direction, bits per second.
     pub rate: Rate,
     /// Propagation delay.
     pub latency: Picos,

@@ -5,7 +5,7 @@ use super::builder::{Builder, refuse};
 use super::{PS_PER_US, Start, WorkloadError};
 use crate::Bytes;
 
-/// Longest time between two connections, microseconds: a second.
+/// Maximum time between two connections, microseconds: a second.
 const LONGEST_US: f64 = 1e6;
 
 /// Division of one transfer among connections, each of which starts at line rate.

@@ -46,7 +46,7 @@ pub const PS_PER_US: u64 = 1_000_000;
 pub struct Workload {
     /// Number of hosts that the workload is written for; flows name hosts `0..hosts`.
     pub hosts: u32,
-    /// Messages.
+    /// Messages between the hosts.
     pub flows: Vec<Flow>,
     /// Triggers, which start the flows that do not start by the clock.
     pub triggers: Vec<Trigger>,
@@ -137,7 +137,7 @@ pub enum WorkloadError {
     /// A flow names a host that does not exist.
     #[error("flow {flow} names host {host}, but hosts are 0 to {last}")]
     NoSuchHost {
-        /// Flow.
+        /// Number of the flow.
         flow: u32,
         /// Host it names.
         host: u32,
@@ -156,9 +156,9 @@ pub enum WorkloadError {
     /// A flow names a trigger index that is out of range.
     #[error("flow {flow} names trigger index {trigger}, but there are {triggers}")]
     NoSuchTrigger {
-        /// Flow.
+        /// Number of the flow.
         flow: u32,
-        /// Index.
+        /// Trigger index.
         trigger: u32,
         /// Number of triggers.
         triggers: usize,
@@ -166,7 +166,7 @@ pub enum WorkloadError {
     /// A dependency names a trigger index that is out of range.
     #[error("a dependency names trigger index {trigger}, but there are {triggers}")]
     NoSuchLink {
-        /// Index.
+        /// Trigger index.
         trigger: u32,
         /// Number of triggers.
         triggers: usize,

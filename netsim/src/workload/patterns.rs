@@ -1,4 +1,4 @@
-//! Permutation, incast, outcast-incast and all-to-all.
+//! Generators of permutation, incast, outcast-incast and all-to-all.
 
 use squall_base::Rng;
 
@@ -37,8 +37,9 @@ fn derange(groups: &[u32], rng: &mut Rng) -> Result<Vec<u32>, WorkloadError> {
     let mut receivers: Vec<u32> = (0..ranks).collect();
     shuffle(&mut receivers, rng);
     let bad = |rank: usize, receiver: u32| groups[rank] == groups[receiver as usize];
-    // Swap each bad one with a partner that makes both good; the partner exists unless one group
-    // holds more than half of the ranks. A random start keeps the choice unbiased enough.
+    // The loop swaps each bad receiver with a partner that makes both good. The partner exists
+    // unless one group holds more than half of the ranks. A random start keeps the choice unbiased
+    // enough.
     for rank in 0..groups.len() {
         if !bad(rank, receivers[rank]) {
             continue;

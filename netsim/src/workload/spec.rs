@@ -49,10 +49,11 @@ pub enum Apart {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Algorithm {
-    /// Reduce-scatter and all-gather round a ring, a message once its predecessor arrived.
-    Ring,
-    /// Recursive halving, then doubling; a power of two of ranks, a step once the step before it
+    /// Reduce-scatter and all-gather round a ring; each message starts when its predecessor has
     /// arrived.
+    Ring,
+    /// Recursive halving, then doubling. The number of ranks is a power of two, and a step starts
+    /// when the step before it has arrived.
     HalvingDoubling,
     /// Two binary trees that carry half of the data each, reduced to the root, then broadcast
     /// (Sanders, Speck and Träff, Parallel Computing 35, 2009).

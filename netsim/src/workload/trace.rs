@@ -24,7 +24,7 @@ pub enum TraceError {
     /// The file cannot be read.
     #[error("cannot read {}: {error}", path.display())]
     Read {
-        /// File.
+        /// Path of the file.
         path: PathBuf,
         /// The error of the operating system.
         error: std::io::Error,
@@ -32,11 +32,11 @@ pub enum TraceError {
     /// A line does not parse, or makes no sense.
     #[error("{}:{line}: {what}", path.display())]
     Line {
-        /// File.
+        /// Path of the file.
         path: PathBuf,
         /// Line, from 1.
         line: u64,
-        /// What was expected.
+        /// Text that says what was expected.
         what: String,
     },
 }
@@ -231,8 +231,8 @@ fn tie(workload: &mut Workload, waits: &[(u64, usize, Vec<usize>)]) -> Result<()
                 sets.insert(before, trigger);
                 for &index in before {
                     let flow = &mut workload.flows[index];
-                    // A message activates two triggers at most: at its arrival, and when its sender
-                    // knows of it, which is a little later.
+                    // A message activates at most two triggers: one at its arrival, and one when
+                    // its sender knows of it, which is slightly later.
                     if flow.on_received.is_none() {
                         flow.on_received = Some(trigger);
                     } else if flow.on_sent.is_none() {

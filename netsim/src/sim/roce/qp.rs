@@ -50,7 +50,7 @@ pub(super) struct Qp {
     next: u32,
     newest: u32,
     pace_at: Time,
-    /// Whether only pacing delays the next packet.
+    /// True if only pacing delays the next packet.
     pacing: bool,
     rto_at: Time,
     pub(super) cc: Sender,
