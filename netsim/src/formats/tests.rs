@@ -1,4 +1,4 @@
-//! What is read, what is written, and what is said of mistakes.
+//! Tests of the readers and writers of file formats, and of their error messages.
 
 use super::cm::StartUnit;
 use super::{cm, graph, read_text, topo, topology};
@@ -7,7 +7,7 @@ use crate::topology::Topology;
 use crate::workload::{Start, TriggerKind};
 use squall_base::Rate;
 
-/// htsim's own fat_tree_128_4os.topo, with its comment, its tab and its spacing.
+/// This is htsim's own fat_tree_128_4os.topo, with its comment, its tab and its spacing.
 const TOPO: &str =
     "# Test 3-tier FatTree that is supposed to match\tthe default auto-generated topology
 Nodes 128
@@ -73,7 +73,7 @@ Bundle 1
 #[test]
 fn a_topology_is_read_and_written() {
     let tree = topo::read("t.topo", TOPO).unwrap();
-    // 32 ToRs; 32 aggregation switches of one uplink; 32 / 8 cores.
+    // The tree has 32 ToRs, 32 aggregation switches of one uplink, and 32 / 8 cores.
     assert_eq!(tree.switches(), Ok(vec![32, 32, 4]));
     assert_eq!((tree.hosts, tree.pod_hosts, tree.tiers[1].oversubscribed), (128, 16, 4));
     assert_eq!(tree.tiers[0].downlink, Rate::gbps(100));
@@ -292,7 +292,7 @@ fn a_graph_is_read_and_written() {
     let rate = Rate::gbps(400);
     let spine = Topology::leaf_spine(4, 2, 2, rate, rate, Picos::nanos(600), Picos::nanos(400));
     assert_eq!(graph::read("g", &graph::write(&spine)), Ok(spine));
-    // Either kind is recognised.
+    // Both kinds of files are recognised.
     assert_eq!(topology("g", &format!("# a graph\n\n{GRAPH}")), Ok(network));
     assert_eq!(topology("t.topo", TOPO), Ok(topo::read("t.topo", TOPO).unwrap().build().unwrap()));
 }

@@ -1,4 +1,4 @@
-//! Ports and networks by themselves.
+//! Tests of ports and networks without hosts.
 
 use super::{
     Arrival, Class, Departure, Drop, EnqueueOutcome, Failure, Lossless, NetworkConfig,
@@ -10,7 +10,7 @@ use squall_base::{Rate, Rng};
 
 const MTU: u32 = 4096;
 
-/// A port at 100 Gb/s (80 ps a byte) for ten packets.
+/// Returns a port at 100 Gb/s (80 ps per byte) for ten packets.
 fn port() -> PortConfig {
     PortConfig {
         queue: 10 * u64::from(MTU),
@@ -42,13 +42,13 @@ fn control_goes_first_and_the_wire_takes_its_time() {
     }
     assert_eq!(port.enqueue(&mut queues, now, 9, &mut ack(), 0), EnqueueOutcome::Queued);
     let first = port.depart(&mut queues, now, &mut rng).unwrap();
-    // 64 * 80 ps
+    // The acknowledgement takes 64 * 80 ps.
     assert_eq!((first.item, first.data, first.free_at), (9, false, Picos(6_120)));
     assert_eq!(port.depart(&mut queues, Picos(6_119), &mut rng), None);
     let second = port.depart(&mut queues, Picos(6_120), &mut rng).unwrap();
-    // 4096 * 80 ps
+    // The data packet takes 4096 * 80 ps.
     assert_eq!((second.item, second.free_at), (0, Picos(6_120 + 327_680)));
-    // What is being sent counts, until it is gone.
+    // The packet that is being sent counts until it is gone.
     assert_eq!(port.queued(Picos(6_121)), 2 * u64::from(MTU));
     assert_eq!(port.queued(second.free_at), u64::from(MTU));
 }
@@ -64,13 +64,13 @@ fn an_idle_port_passes_what_enqueue_and_depart_would() {
         other.enqueue(&mut queues, now, 7, &mut header, 3);
         assert_eq!(passed, other.depart(&mut queues, now, &mut rng));
     }
-    // Busy, it does not.
+    // A busy port passes nothing.
     assert_eq!(one.pass(Picos(400_001), 8, &data(), 3), None);
     assert_eq!(one.counters().packets, 3);
 }
 
-/// RED: a packet that leaves less than two packets behind is never marked, one that leaves eight or more
-/// always is, and in between linearly.
+/// Checks RED: a packet that leaves less than two packets behind is never marked, one that leaves
+/// eight or more always is, and the probability is linear in between.
 #[test]
 fn marks_begin_and_end_where_they_should() {
     let share = |waiting: u32| {
@@ -87,7 +87,7 @@ fn marks_begin_and_end_where_they_should() {
         f64::from(marked) / 2_000.0
     };
     assert_eq!((share(0), share(1), share(2)), (0.0, 0.0, 0.0));
-    // (5 - 2) / (8 - 2) = 1/2, (3 - 2) / 6, (7 - 2) / 6
+    // The probabilities are (5 - 2) / (8 - 2) = 1/2, (3 - 2) / 6 and (7 - 2) / 6.
     for (waiting, expected) in [(5, 0.5), (3, 1.0 / 6.0), (7, 5.0 / 6.0)] {
         let share = share(waiting);
         assert!((share - expected).abs() < 0.05, "{waiting}: {share}");
@@ -113,7 +113,7 @@ fn a_full_queue_trims_or_drops() {
     let expected =
         PacketHeader { bytes: 64, class: Class::Control, trimmed: true, last_hop: true, ..data() };
     assert_eq!(header, expected);
-    // The control queue takes ten of 64 bytes.
+    // The control queue holds ten packets of 64 bytes.
     for item in 11..20 {
         assert_eq!(
             trims.enqueue(&mut queues, Picos::ZERO, item, &mut data(), 0),
@@ -160,7 +160,7 @@ fn a_paused_port_sends_control_only() {
 
 #[test]
 fn times_fit_rates_that_do_not_divide() {
-    // 8 / 3 ns a byte: 4096 * 8 / 3e9 s = 10922666.67 ps, rounded up.
+    // A byte takes 8 / 3 ns: 4096 * 8 / 3e9 s = 10922666.67 ps, rounded up.
     let port: Port = Port::new(PortConfig { rate: Rate(3_000_000_000), ..port() });
     let time = port.transmit_time(MTU).0;
     assert!((10_922_667..=10_922_668).contains(&time), "{time}");
@@ -178,7 +178,8 @@ fn a_degraded_port_keeps_its_proportions() {
     assert_eq!(boundless.queue, u64::MAX);
 }
 
-/// Four leaves of two hosts and `spines` spines; 1 us a link and 400 ns a switch.
+/// Returns a network of four leaves of two hosts and `spines` spines, with 1 us per link and 400 ns
+/// per switch.
 fn network(spines: u32, change: impl FnOnce(&mut NetworkConfig)) -> Switches<u32> {
     let rate = Rate::gbps(100);
     let topology =
@@ -196,7 +197,7 @@ fn a_packet_crosses_the_network() {
     assert_eq!(port, 0);
     network.enqueue(Picos::ZERO, port, 5, &mut header);
     let mut out: Departure<u32> = network.depart(Picos::ZERO, port).unwrap();
-    // 327.68 ns on the wire, 1 us of link, 0.4 us of switch.
+    // The packet takes 327.68 ns on the wire, 1 us of link and 0.4 us of switch.
     assert_eq!(out.arrives, Picos(1_727_680));
     let (mut at, mut hops) = (port, 0);
     let host = loop {
@@ -213,12 +214,12 @@ fn a_packet_crosses_the_network() {
             Arrival::Lost(why) => panic!("{why:?}"),
         }
     };
-    // Four links and three switches.
+    // The route has four links and three switches.
     assert_eq!((host, hops, out.arrives), (7, 3, Picos(4 * 1_327_680 + 3 * 400_000)));
 }
 
-/// The entropy chooses among four spines: all are used alike, the same entropy always takes the same route,
-/// and two flows of one entropy may go different routes.
+/// Checks that the entropy chooses among four spines: all are used alike, the same entropy always
+/// takes the same route, and two flows of one entropy may take different routes.
 #[test]
 fn the_entropy_spreads_packets_over_equal_ways() {
     let network = network(4, |_| ());
@@ -233,7 +234,7 @@ fn the_entropy_spreads_packets_over_equal_ways() {
         assert_eq!(port, route(3, entropy));
         count[(port as usize - 16) / 2] += 1;
     }
-    // 10000 each; the standard deviation is 87.
+    // The expected count is 10000 each; the standard deviation is 87.
     assert!(count.iter().all(|&n| n.abs_diff(10_000) < 400), "{count:?}");
     assert!((0..20).any(|flow| route(flow, 1) != route(0, 1)));
 }
@@ -241,7 +242,7 @@ fn the_entropy_spreads_packets_over_equal_ways() {
 #[test]
 fn adaptive_switches_avoid_the_longer_queue() {
     let mut network = network(2, |config| config.options.adaptive = true);
-    // Port 16 leads to spine 0: fill it.
+    // Port 16 leads to spine 0; the loop fills its queue.
     for item in 0..20 {
         network.enqueue(Picos::ZERO, 16, item, &mut data());
     }
@@ -265,7 +266,7 @@ fn failures_lose_packets_and_routing_learns() {
     network.fail(Picos::micros(5), Failure::LinkDown(8));
     assert_eq!(network.land(Picos::micros(5), 16, &header), Arrival::Lost(Drop::Down));
     assert_eq!(network.land(Picos::micros(5), 17, &header), Arrival::Lost(Drop::Down));
-    // Until routing learns of it, half of the entropies still go there.
+    // Until routing learns of the failure, half of the entropies still take the link.
     let used = |network: &Switches<u32>| {
         (0..64)
             .filter(|&entropy| {
@@ -280,7 +281,7 @@ fn failures_lose_packets_and_routing_learns() {
     network.fail(Picos::micros(20), Failure::LinkUp(8));
     network.reroute();
     assert!(used(&network) > 10 && !lost(&mut network, Picos::micros(30), 16));
-    // What was on the link when it broke stays lost, though it works again.
+    // Packets that were on the link when it failed stay lost, although it works again.
     assert!(lost(&mut network, Picos::micros(6), 16));
 
     network.fail(Picos::micros(40), Failure::BlackHole(8));
@@ -312,7 +313,7 @@ fn a_lossless_switch_pauses_the_input_that_fills_it() {
             (3, EnqueueOutcome::Queued)
         );
         let pause = network.poll_pause();
-        // The fourth packet exceeds three. The frame: 64 * 80 ps and 1 us.
+        // The fourth packet exceeds the limit of three. The pause frame takes 64 * 80 ps and 1 us.
         assert_eq!(pause.is_some(), item == 3);
         if let Some(pause) = pause {
             assert_eq!((pause.port, pause.stop, pause.delay), (0, true, Picos(1_005_120)));
@@ -323,7 +324,7 @@ fn a_lossless_switch_pauses_the_input_that_fills_it() {
     let mut now = Picos::ZERO;
     for left in (0..4).rev() {
         now = network.depart(now, 3).expect("a packet").free_at;
-        // It may go on at less than two.
+        // The input resumes at less than two packets.
         assert_eq!(
             network.poll_pause().map(|pause| (pause.port, pause.stop)),
             (left == 1).then_some((0, false))

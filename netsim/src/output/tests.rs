@@ -42,7 +42,8 @@ fn value(run: &Run, name: &str) -> f64 {
 #[test]
 fn metrics_by_hand() {
     let run = run();
-    // Completion times 100, 200, 400 us; last end 10 + 400 = 410 us after the first start.
+    // The completion times are 100, 200 and 400 us; the last end is 10 + 400 = 410 us after the
+    // first start.
     for (name, expected) in [
         ("max_fct", 400.0),
         ("mean_fct", 700.0 / 3.0),
@@ -54,7 +55,8 @@ fn metrics_by_hand() {
         ("over_ideal", 410.0 / 320.0),
         // 4 MB x 8 / 410 us = 78.05 Gb/s.
         ("goodput", 32_000.0 / 410.0),
-        // Rates 80, 40, 40 Gb/s: mean 53.3; Jain 160^2 / (3 x (6400 + 1600 + 1600)) = 0.8889.
+        // The rates are 80, 40 and 40 Gb/s: mean 53.3, Jain 160^2 / (3 x (6400 + 1600 + 1600)) =
+        // 0.8889.
         ("flow_goodput", 160.0 / 3.0),
         ("slowest_goodput", 40.0),
         ("jain", 25_600.0 / 28_800.0),
@@ -69,7 +71,8 @@ fn metrics_by_hand() {
     assert!(unknown.to_string().contains("max_fct"), "{unknown}");
 }
 
-/// Four flows of which the two last end first: what shows that newcomers are favoured.
+/// Checks the metrics that show whether newcomers are favoured, with four flows of which the two
+/// last to start end first.
 #[test]
 fn starts_and_ends_by_hand() {
     let mut run = run();
@@ -82,13 +85,13 @@ fn starts_and_ends_by_hand() {
     for (flow, alone) in run.flows.iter_mut().zip([10.0, 20.0, 90.0, 160.0]) {
         flow.alone_us = Some(alone);
     }
-    // Ends 400, 380, 200, 180 us. Starts are 10 from their mean, ends 290 in the mean:
-    // (10 x (110 + 90 + 90 + 110) x -1) / (4 x 100) = -10.
+    // The ends are 400, 380, 200 and 180 us. Starts are 10 from their mean, and the mean of the
+    // ends is 290: (10 x (110 + 90 + 90 + 110) x -1) / (4 x 100) = -10.
     for (name, expected) in [
         ("finish_spread", 220.0),
         ("finish_slope", -10.0),
         ("last_in_first_out", 1.0),
-        // 40, 19, 2 and 1.
+        // The slowdowns are 40, 19, 2 and 1.
         ("p50_slowdown", 2.0),
         ("p99_slowdown", 40.0),
         ("p999_slowdown", 40.0),
@@ -105,14 +108,14 @@ fn starts_and_ends_by_hand() {
     assert_eq!(value(&run, "last_in_first_out"), 0.5, "ends at 390, after 380");
     let points = vec![(20.0, 0.1), (40.0, 0.5), (200.0, 0.9), (220.0, 0.3)];
     run.series.push(Series { kind: SeriesKind::Jain, name: "j".into(), points });
-    // From 20, the last start, to 200, the first end.
+    // The time is from 20, the last start, to 200, the first end.
     assert!((value(&run, "jain_mean") - 0.5).abs() < 1e-9);
-    // Half to nine tenths of 400 us: 200 to 360.
+    // The steady part is half to nine tenths of 400 us: 200 to 360.
     let points = vec![(199.0, 9e6), (220.0, 4e3), (350.0, 8e3), (390.0, 0.0)];
     run.series.push(Series { kind: SeriesKind::Queue, name: "q".into(), points });
     run.flows[3].fct_us = Some(160.0);
     assert_eq!(value(&run, "queue_steady"), 6.0);
-    // From 20 to 180.
+    // The time is from 20 to 180.
     let points = vec![(10.0, 9e6), (30.0, 1e3), (170.0, 3e3), (181.0, 9e6)];
     run.series[1] = Series { kind: SeriesKind::Queue, name: "q".into(), points };
     assert_eq!(value(&run, "queue_together"), 2.0);
@@ -128,16 +131,16 @@ fn a_group_has_its_share_and_its_goodput() {
     assert_eq!(share.of(&run), None, "one job alone has no share");
     run.job_bytes = vec![3_000_000, 1_000_000];
     assert_eq!(value(&run, "group_share"), 0.75);
-    // Job 0: 1 MB from 0 to 100 us and 1 MB from 10 to 210: 2 MB x 8 / 210 us = 76.19 Gb/s.
+    // Job 0 sends 1 MB from 0 to 100 us and 1 MB from 10 to 210: 2 MB x 8 / 210 us = 76.19 Gb/s.
     run.flows[2].job = 1;
     assert!((value(&run, "group_goodput") - 16_000.0 / 210.0).abs() < 1e-9);
     assert_eq!(value(&run, "group_time"), 210.0);
-    // 100 / 50 and 200 / 20, and 400 / 4 of the other job.
+    // The slowdowns are 100 / 50 and 200 / 20, and 400 / 4 of the other job.
     for (flow, alone) in run.flows.iter_mut().zip([50.0, 20.0, 4.0]) {
         flow.alone_us = Some(alone);
     }
     assert_eq!(value(&run, "group_p99_slowdown"), 10.0);
-    // Job 1: 2 MB in 400 us.
+    // Job 1 sends 2 MB in 400 us.
     assert_eq!(value(&run, "victim_goodput"), 40.0);
     run.flows[1].fct_us = None;
     let goodput: Metric = "group_goodput".parse().expect("a name");
@@ -148,17 +151,18 @@ fn a_group_has_its_share_and_its_goodput() {
 fn rates_settle_when_the_last_of_them_does() {
     let mut run = run();
     run.flows.truncate(2);
-    // The second starts at 10 us, so that its first packet arrives at 15; the first ends at 100 us. Shares are 50 Gb/s.
+    // The second flow starts at 10 us, so that its first packet arrives at 15; the first flow ends
+    // at 100 us. Shares are 50 Gb/s.
     let mut rates = |points: Vec<(f64, f64)>| {
         run.series.push(Series { kind: SeriesKind::Rate, name: "r".into(), points });
         value(&run, "settle")
     };
-    // Within 1 % from 25 us on, 10 us after 15: a round trip.
+    // The rates are within 1 % from 25 us on, which is 10 us after 15: one round trip.
     let before = [(5.0, 100.0), (14.0, 99.0), (15.0, 100.0), (20.0, 51.0)];
     rates([&before[..], &[(25.0, 50.4), (110.0, 90.0)]].concat());
     assert_eq!(rates(vec![(20.0, 49.6), (25.0, 49.6)]), 1.0);
     run.series.pop();
-    // Never: all of the time from 15 to 100 us.
+    // The rates never settle, so all of the time from 15 to 100 us counts.
     run.series.push(Series {
         kind: SeriesKind::Rate,
         name: "r".into(),
@@ -171,7 +175,7 @@ fn rates_settle_when_the_last_of_them_does() {
 fn jobs_end_with_their_last_flow() {
     let mut run = run();
     run.flows[2].job = 1;
-    // Job 0 from 0 to 210, job 1 from 10 to 410.
+    // Job 0 runs from 0 to 210, job 1 from 10 to 410.
     assert_eq!((value(&run, "job_max"), value(&run, "job_spread")), (400.0, 190.0));
     run.flows[2].fct_us = None;
     assert_eq!(value(&run, "job_max"), 210.0);
@@ -180,12 +184,13 @@ fn jobs_end_with_their_last_flow() {
 #[test]
 fn a_queue_is_judged_by_its_steady_part() {
     let mut run = run();
-    // 410 us: from 205 to 369. 125 000 bytes at 100 Gb/s are 10 us, one base RTT.
+    // The steady part of 410 us is from 205 to 369. 125 000 bytes at 100 Gb/s are 10 us, one base
+    // RTT.
     let points = vec![(0.0, 900_000.0), (210.0, 100_000.0), (300.0, 150_000.0), (400.0, 0.0)];
     run.series.push(Series { kind: SeriesKind::Queue, name: "q".into(), points });
     assert!((value(&run, "queue_late") - 1.0).abs() < 1e-9);
     assert!((value(&run, "queue_max") - 7.2).abs() < 1e-9);
-    // Longer than those 125 000 bytes for the last time at 300 us.
+    // The queue is longer than those 125 000 bytes for the last time at 300 us.
     assert_eq!(value(&run, "queue_calm"), 30.0);
     assert!((value(&run, "queue_calm_share") - 300.0 / 410.0).abs() < 1e-9);
     for series in &mut run.series {
@@ -198,10 +203,11 @@ fn a_queue_is_judged_by_its_steady_part() {
 fn a_beginning_is_judged_by_its_queue_and_windows() {
     let mut run = run();
     let mut add = |kind, points| run.series.push(Series { kind, name: String::new(), points });
-    // Ten round trips of 10 us: 25 and 75 KB, 50 on the mean, are 4 us of 100 Gb/s.
+    // In ten round trips of 10 us the queue has 25 and 75 KB. The mean of 50 KB is 4 us at 100
+    // Gb/s.
     add(SeriesKind::Queue, vec![(0.0, 25e3), (100.0, 75e3), (101.0, 900e3)]);
-    // Means 8, 3, 5 KB; from 205 to 369 us 4 and 6 KB of the first, 20 % off their mean; the second
-    // flow is over by then.
+    // The mean windows are 8, 3 and 5 KB. From 205 to 369 us the first flow has 4 and 6 KB, 20 %
+    // off their mean; the second flow is over by then.
     add(
         SeriesKind::Window,
         vec![(0.0, 12e3), (50.0, 4e3), (210.0, 4e3), (360.0, 6e3), (400.0, 1.0)],
@@ -212,7 +218,7 @@ fn a_beginning_is_judged_by_its_queue_and_windows() {
     };
     close("queue_early", 0.4);
     close("window_low", 3.0);
-    // Up to 100 us: 12, 4, 4 and 2 KB.
+    // Up to 100 us, the windows are 12, 4, 4 and 2 KB.
     close("window_early", 5.5);
     close("window_swing", 0.2);
 }
@@ -274,7 +280,8 @@ fn csv_has_a_line_a_flow_and_a_line_a_run() {
     assert!(text.starts_with("cc,seed,max_fct,") && text.lines().count() == 3, "{text}");
 }
 
-/// Read by the reader that came with the library; the Python package's tests read one with pyarrow.
+/// Reads a file with the reader of the same library. The tests of the Python package read one with
+/// pyarrow.
 #[test]
 fn parquet_has_the_columns_of_csv_typed_and_says_where_it_came_from() {
     let mut runs = [run(), run()];
@@ -356,7 +363,7 @@ fn what_is_no_file_is_written_to_and_not_replaced() {
     use std::os::unix::fs::{FileTypeExt, symlink};
     let folder = std::env::temp_dir().join(format!("squall-special-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
-    // Through a link, so that a mistake costs nobody the device.
+    // The test goes through a link, so that a mistake does not damage the device.
     let link = folder.join("null");
     symlink("/dev/null", &link).expect("a link");
     write_whole(&link, |to| to.write_all(b"nothing")).expect("written");

@@ -1,4 +1,4 @@
-//! Traces as endpoints write them, and what becomes of them.
+//! Tests of replays, with traces as endpoints write them.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::topology::Topology;
 use crate::workload::{Start, TriggerKind};
 use squall_base::Rate;
 
-/// The text of a trace: the events of `rank` with others, in us.
+/// Returns the text of a trace: the events of `rank` with others, in us.
 fn text(rank: u32, ranks: u32, events: &[(u64, EventKind, u32, u64, u64)]) -> String {
     let address = |rank: u32| format!("10.0.0.{}:4793", rank + 1).parse().expect("literal");
     let header = TraceHeader {
@@ -25,7 +25,7 @@ fn text(rank: u32, ranks: u32, events: &[(u64, EventKind, u32, u64, u64)]) -> St
         endpoint: 0,
         address: address(rank),
         began: 5_000_000,
-        // Each began at another time.
+        // Each rank began at another time.
         opened: u64::from(rank) * 1_000,
         parameters: [("FI_SQUALL_CC", "nscc".to_owned()), ("FI_SQUALL_PORT", rank.to_string())]
             .map(|(name, value)| (name.to_owned(), value))
@@ -51,8 +51,9 @@ fn recording(texts: &[String]) -> Recording {
     Recording::new("job".as_ref(), &logs).expect("one job")
 }
 
-/// Rank 0 sends two messages to rank 1, which answers both after 50 us of thinking; then rank 0 sends a last one 20 us after
-/// the second answer and the end of its long send.
+/// Returns the recording of a job in which rank 0 sends two messages to rank 1, which answers both
+/// after computing for 50 us. Then rank 0 sends a last one 20 us after the second answer and the
+/// end of its long send.
 fn conversation() -> Recording {
     use EventKind::{Begin, End, Receive};
     let one = text(
@@ -110,19 +111,20 @@ fn a_message_waits_for_what_its_rank_had_seen() {
         Start::Trigger(index) => workload.triggers[index as usize],
         Start::At(at) => panic!("at {at}"),
     };
-    // For the first to have begun, 2 us before.
+    // The second message waits only for the beginning of the first, 2 us before.
     assert_eq!(
         (waits(second.start).kind, waits(second.start).delay),
         (TriggerKind::OneShot, 2_000_000)
     );
     assert_eq!(Start::Trigger(first.on_started.expect("somebody waits")), second.start);
-    // For the message alone that had come.
+    // The answer waits only for the message that had arrived.
     assert_eq!(waits(answer.start).delay, 50_000_000);
     assert_eq!(first.on_received.map(Start::Trigger), Some(answer.start));
-    // For the long message, and its own answer before.
+    // The last answer waits for the long message, and for the beginning of the answer before.
     assert_eq!(waits(last_answer.start).kind, TriggerKind::Barrier(2));
     assert_eq!(second.on_received.map(Start::Trigger), Some(last_answer.start));
-    // For two answers, the end of the long send, and its beginning; then it computed for 20 us.
+    // The last message waits for two answers, the end of the long send and its beginning; then the
+    // rank computed for 20 us.
     assert_eq!(
         (waits(last.start).kind, waits(last.start).delay),
         (TriggerKind::Barrier(4), 20_000_000)
@@ -195,7 +197,7 @@ fn a_trace_that_was_cut_is_read_to_the_cut_and_a_damaged_one_is_refused() {
                 );
                 assert_eq!(log.events.len(), events - rest, "{length}");
             }
-            // Its header is cut.
+            // The header of the trace is cut.
             Err(error) => assert!(!cut.contains('\n') && error.line == 1, "{length}: {error}"),
         }
     }

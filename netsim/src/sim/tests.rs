@@ -1,4 +1,4 @@
-//! Whole simulations.
+//! Tests of whole simulations.
 
 use super::{
     Contexts, End, HostConfig, Intake, Observe, Results, RoceConfig, SimConfig, Simulation,
@@ -32,7 +32,7 @@ fn workload(hosts: u32, flows: Vec<Flow>) -> Workload {
     Workload { hosts, flows, ..Workload::default() }
 }
 
-/// Host `i` sends to host `i + shift`.
+/// Returns flows in which host `i` sends to host `i + shift`.
 fn shifted(hosts: u32, shift: u32, bytes: u64) -> Workload {
     let flows = (0..hosts).map(|host| flow(host + 1, host, (host + shift) % hosts, bytes));
     workload(hosts, flows.collect())
@@ -46,7 +46,7 @@ fn star(hosts: u32) -> SimConfig {
     SimConfig::new(Topology::star(hosts, Rate::gbps(100), US, Picos::ZERO))
 }
 
-/// Four leaves of four hosts and two spines, or more.
+/// Returns a network of four leaves of four hosts and `spines` spines.
 fn leaf_spine(spines: u32) -> SimConfig {
     let rate = Rate::gbps(100);
     SimConfig::new(Topology::leaf_spine(4, spines, 4, rate, rate, US, Picos::ZERO))
@@ -63,37 +63,38 @@ fn run(config: &SimConfig, workload: &Workload) -> Results {
     Simulation::new(config, workload).expect("a sound configuration").run(&mut ())
 }
 
-/// All that must be the same in two runs.
+/// Returns the results without the values that may differ between two runs.
 fn essence(mut results: Results) -> Results {
     results.totals.wall_s = 0.0;
     results.totals.peak_bytes = 0;
     results
 }
 
-/// Every packet that was sent was received, trimmed or dropped, once nothing is under way.
+/// Checks that every packet that was sent was received, trimmed or dropped, once no packet is in
+/// flight.
 fn conserved(results: &Results) {
     let totals = &results.totals;
     let sent = totals.packets + totals.retransmitted;
     let seen = totals.delivered + totals.dropped + totals.trimmed;
-    // A trimmed packet may be dropped later; and the last copies may still be under way.
+    // A trimmed packet may be dropped later, and the last copies may still be in flight.
     assert!(seen <= sent + totals.control_dropped, "{totals:?}");
     assert!(sent <= seen + totals.under_way, "{totals:?}");
 }
 
 #[test]
 fn one_flow_takes_what_the_wire_takes() {
-    // 40 packets of 4032 bytes: 161280 bytes.
+    // The flow has 40 packets of 4032 bytes: 161280 bytes.
     let mut config = star(2);
-    // NSCC would send a probe in between.
+    // The test uses no congestion control, because NSCC would send a probe in between.
     squall(&mut config).cc = "none".into();
     let results = run(&config, &workload(2, vec![flow(7, 0, 1, 161_280)]));
     assert_eq!(results.end, End::Done);
     let only = results.flows[0];
     assert_eq!((only.id, only.packets, only.retransmitted), (7, 40, 0));
-    // 40 packets of 327.68 ns one after another, the last once more over the second link, and two
-    // links of 1 us: 40 * 327.68 + 327.68 + 2000 = 15434.88 ns.
+    // The time is that of 40 packets of 327.68 ns one after another, the last once more over the
+    // second link, and two links of 1 us: 40 * 327.68 + 327.68 + 2000 = 15434.88 ns.
     assert_eq!(only.received, Some(Picos(15_434_880)));
-    // The acknowledgement of 64 bytes: two links of 5.12 ns and 1 us each.
+    // The acknowledgement of 64 bytes takes two links of 5.12 ns and 1 us each.
     assert_eq!(only.fct, Some(Picos(15_434_880 + 2_010_240)));
     conserved(&results);
 }
@@ -109,15 +110,16 @@ fn the_same_seed_gives_the_same_results_and_another_one_others() {
 
 #[test]
 fn a_card_that_many_things_wake_has_one_event_a_packet() {
-    // Credits make timers of a host and its card fall on one time. When that left an event of the card
-    // behind each time, a packet of this run cost a hundred events.
+    // With credits, timers of a host and events of its card fall on the same time. When each of
+    // them left behind an event of the card, a packet of this run took a hundred events.
     let mut config = leaf_spine(1);
     squall(&mut config).cc = "eqds".into();
     let results = run(&config, &shifted(16, 4, 2_000_000));
     assert_eq!(results.end, End::Done);
     let totals = &results.totals;
-    // A packet, whole or trimmed, meets at most three switches, each at an arrival and a departure, a
-    // host, a card and a timer; so does what answers it: an ACK, a NACK or a pull.
+    // A packet, whole or trimmed, passes at most three switches, each with an arrival and a
+    // departure, a host, a card and a timer. The same applies to its answer: an ACK, a NACK or a
+    // pull request.
     let sent = totals.packets + totals.retransmitted;
     assert!(totals.events < 2 * 9 * sent, "{totals:?}");
 }
@@ -145,7 +147,7 @@ fn every_selector_loss_set_and_jitter_conserves_packets() {
 fn an_incast_is_as_fast_as_the_last_link_and_no_faster() {
     let results = run(&star(9), &incast(9, 1_000_000));
     let last = results.flows.iter().filter_map(|flow| flow.received).max().expect("all arrived");
-    // 8 flows of 249 packets, 8 * (1e6 + 249 * 64) bytes at 80 ps each.
+    // The load is 8 flows of 249 packets, 8 * (1e6 + 249 * 64) bytes at 80 ps each.
     let ideal = Picos(8 * (1_000_000 + 249 * 64) * 80);
     assert!(last >= ideal && last < ideal + ideal, "{last} against {ideal}");
     conserved(&results);
@@ -164,11 +166,11 @@ fn triggers_start_flows_when_they_should() {
     };
     let flows = vec![
         Flow { on_received: Some(0), ..flow(1, 0, 1, 10_000) },
-        // When the first arrived; the barrier needs these two, acknowledged.
+        // These two start when the first arrived; the barrier needs both of them acknowledged.
         Flow { on_sent: Some(1), ..after(2, 1, 2, 0) },
         Flow { on_sent: Some(1), ..after(3, 1, 3, 0) },
         Flow { on_sent: Some(2), ..after(4, 2, 0, 1) },
-        // One after another, in this order.
+        // These start one after another, in this order.
         Flow { on_sent: Some(2), ..after(5, 0, 3, 2) },
         after(6, 0, 2, 2),
     ];
@@ -189,15 +191,15 @@ fn flows_of_a_pair_share_a_context_if_told() {
     squall(&mut config).contexts = Contexts::PerPair;
     let results = run(&config, &load);
     let fct: Vec<_> = results.flows.iter().map(|flow| flow.fct).collect();
-    // One after another, in their order.
+    // The flows finish one after another, in their order.
     assert!(fct.is_sorted() && fct[0].is_some(), "{fct:?}");
     assert_eq!(results.end, End::Done);
 }
 
 #[test]
 fn a_scope_decides_who_shares_a_window() {
-    // Host 0 sends eight flows, host 1 sends one, all to host 2. With a window a flow, host 1 has a ninth
-    // of the last link; with a window a destination, or a host, about a half.
+    // Host 0 sends eight flows, host 1 sends one, all to host 2. With a window for each flow, host
+    // 1 has a ninth of the last link; with a window for each destination or host, about a half.
     let mut flows: Vec<_> = (1..=8).map(|id| flow(id, 0, 2, 2_000_000)).collect();
     flows.push(flow(9, 1, 2, 2_000_000));
     let load = workload(4, flows);
@@ -235,7 +237,7 @@ fn only_a_host_scope_slows_flows_to_other_destinations() {
 fn a_disconnected_flow_is_named_and_the_others_finish() {
     let mut config = leaf_spine(2);
     config.until = US * 100_000;
-    // Host 3's link.
+    // Link 3 is that of host 3.
     config.failures = vec![FailureEvent { at: Picos::ZERO, what: Failure::LinkDown(3) }];
     let results = run(&config, &workload(16, vec![flow(1, 0, 3, 50_000), flow(2, 0, 9, 50_000)]));
     assert_eq!(results.end, End::Stuck);
@@ -247,7 +249,7 @@ fn a_disconnected_flow_is_named_and_the_others_finish() {
 fn a_dead_peer_is_given_up() {
     let mut config = leaf_spine(2);
     squall(&mut config).give_up = US * 2_000;
-    // Routing believes in the link.
+    // Routing believes that the link works.
     config.failures = vec![FailureEvent { at: Picos::ZERO, what: Failure::BlackHole(3) }];
     let results = run(&config, &workload(16, vec![flow(1, 0, 3, 50_000)]));
     assert_eq!(
@@ -259,7 +261,7 @@ fn a_dead_peer_is_given_up() {
 #[test]
 fn traffic_goes_round_a_link_that_fails() {
     let mut config = leaf_spine(4);
-    // Leaf 0 to spine 1, in mid-run; routing learns of it 50 us later.
+    // The link from leaf 0 to spine 1 fails during the run, and routing learns of it 50 us later.
     let link = 16 + 1;
     config.network.reroute_us = Some(50.0);
     config.failures = vec![FailureEvent { at: US * 30, what: Failure::LinkDown(link) }];
@@ -268,7 +270,7 @@ fn traffic_goes_round_a_link_that_fails() {
     assert_eq!(results.end, End::Done);
     assert!(results.totals.dropped > 0 && results.totals.retransmitted >= results.totals.dropped);
     let bytes = |port: u32| results.ports[port as usize].bytes;
-    // Its neighbours carried more.
+    // The neighbouring links carried more.
     assert!(bytes(link * 2) * 2 < bytes((link + 1) * 2));
     conserved(&results);
 }
@@ -328,16 +330,16 @@ fn go_back_n_recovers_from_drops() {
     let results = run(&config, &incast(5, 500_000));
     assert_eq!(results.end, End::Done);
     assert!(results.totals.dropped > 0, "{results:?}");
-    // Gaps are complained of; only for a lost tail is the timer of 4 ms needed, once.
+    // Gaps cause NAKs; the timer of 4 ms is needed only for a lost tail, once.
     assert!(results.totals.nacks > 0 && results.totals.end < US * 5_000);
-    // Everything behind a gap is sent again.
+    // Every packet after a gap is sent again.
     assert!(results.totals.retransmitted > results.totals.dropped);
     conserved(&results);
 }
 
 #[test]
 fn queue_pairs_of_a_pair_live_on_if_told() {
-    // Twelve flows one after another, from leaf 0 to leaf 1, over four spines.
+    // The load is twelve flows one after another, from leaf 0 to leaf 1, over four spines.
     let mut flows: Vec<_> =
         (0..12).map(|id| Flow { on_sent: Some(id), ..flow(id + 1, 0, 5, 40_000) }).collect();
     for (index, flow) in (0u32..).zip(&mut flows).skip(1) {
@@ -355,11 +357,11 @@ fn queue_pairs_of_a_pair_live_on_if_told() {
         config.observe.ports = true;
         let results = run(&config, &load);
         assert_eq!(results.end, End::Done);
-        // 10 packets of 4032 bytes each, divided by four among four queue pairs: 3 each.
+        // Each flow has 10 packets of 4032 bytes; divided among four queue pairs, these are 3 each.
         assert_eq!(results.totals.packets, 12 * if qps == 1 { 10 } else { 12 });
         results.ports[32..40].iter().filter(|port| port.up && port.bytes > 30_000).count()
     };
-    // Each new queue pair takes a path of its own; one that lives on keeps its path.
+    // Each new queue pair takes a path of its own; one that stays open keeps its path.
     assert!(spines(1, Contexts::PerFlow) > 1);
     assert_eq!(spines(1, Contexts::PerPair), 1);
     assert!(spines(4, Contexts::PerPair) > 1);
@@ -367,7 +369,7 @@ fn queue_pairs_of_a_pair_live_on_if_told() {
 
 #[test]
 fn queue_pairs_that_live_on_recover_from_drops() {
-    // Flows of all lengths, the shortest a byte, three at a time at each of eight senders.
+    // The load is flows of all lengths, from one byte, three at a time at each of eight senders.
     let flows = (0..240u32).map(|n| {
         let bytes = 1 + u64::from(n) * u64::from(n) * 7;
         Flow { start: Start::At(u64::from(n / 24) * 2_000_000), ..flow(n + 1, n % 8 + 1, 0, bytes) }
@@ -402,7 +404,7 @@ fn samples_are_taken() {
     assert!(series.windows[0].cwnd[1] > 0);
     assert_eq!(series.windows[0].delivered.len(), series.window_times.len());
     assert_eq!(results.ports[1].name, "star->h0");
-    // Two links of 1 us, and the queue between; all of it is within the flow's time.
+    // A packet takes two links of 1 us, and the queue between; all of it is within the flow's time.
     let slowest = |flow: &super::FlowResult| flow.slowest.zip(flow.fct);
     for (packet, flow) in results.flows.iter().map(|flow| slowest(flow).expect("recorded")) {
         assert!(US * 3 < packet && packet < flow, "{packet} of {flow}");
@@ -456,7 +458,7 @@ fn nonsense_is_refused_in_words() {
     );
 }
 
-/// A tree of three tiers, `half`-ary.
+/// Returns a tree of three tiers, `half`-ary.
 fn tree(half: u32) -> Topology {
     let tier = |down, up| Tier {
         oversubscribed: 1,
@@ -509,17 +511,17 @@ fn telemetry_says_what_packets_met() {
     assert_eq!(without.totals.seen.packets, 0);
     config.network.telemetry = true;
     let with = run(&config, &load);
-    // To look on changes nothing.
+    // Telemetry that no algorithm reads changes nothing.
     assert_eq!((&with.flows, with.totals.events), (&without.flows, without.totals.events));
     let seen = with.totals.seen;
     let hops = seen.records as f64 / seen.packets as f64;
-    // Three of fifteen senders hang on the receiver's leaf.
+    // Three of fifteen senders are connected to the receiver's leaf.
     assert!(seen.packets > 0 && (2.4..2.8).contains(&hops), "{seen:?}");
     assert!(u64::from(seen.longest) > 100_000, "{seen:?}");
 }
 
-/// What switches write comes back to the sender, by the way of each packet: HPCC keeps queues short. Where they write
-/// nothing it is refused.
+/// Checks that the telemetry of switches comes back to the sender: HPCC keeps queues short. A
+/// network without telemetry is refused.
 #[test]
 fn telemetry_comes_back_to_the_sender() {
     let load = incast(16, 2_000_000);
@@ -533,11 +535,12 @@ fn telemetry_comes_back_to_the_sender() {
     config.observe.queues = Some(Picos::micros(5));
     let results = run(&config, &load);
     assert_eq!(results.end, End::Done);
-    // In the middle of the run. By the delay alone, without telemetry, it keeps a third of a bandwidth-delay product: 50 KB.
+    // The queue is checked in the middle of the run. Controlled by the delay alone, without
+    // telemetry, it would have a third of a bandwidth-delay product: 50 KB.
     let middle = |bytes: &[u64]| bytes[bytes.len() / 2..bytes.len() * 3 / 4].iter().copied().max();
     let longest = results.series.queues.iter().filter_map(|queue| middle(&queue.bytes)).max();
     assert!(longest.expect("queues") < 25_000, "{longest:?}");
-    // Fifteen senders of 2 MB through 100 Gb/s, at 95 %, and the slowest for a while alone.
+    // Fifteen senders of 2 MB share 100 Gb/s at 95 %, and the slowest runs alone for a while.
     assert!(results.totals.end < Picos::micros(3_200), "{}", results.totals.end);
 }
 
@@ -555,29 +558,31 @@ fn adaptive_switches_spread_what_one_entropy_would_not() {
     assert!(adaptive.0 * 5 < hashed.0 * 4, "{adaptive} against {hashed}");
 }
 
-/// Rates of all flows at a sample taken `us` microseconds from the start, in tenths of Gb/s.
+/// Returns the rates of all flows at the sample taken `us` microseconds from the start, in tenths
+/// of Gb/s.
 fn rates_at(results: &Results, us: usize) -> Vec<u64> {
     let windows = &results.series.windows;
     windows.iter().map(|series| (series.rate[us] + 50_000_000) / 100_000_000).collect()
 }
 
-/// Section III-B of Dart: who sends has one part in as many as send, whoever else is done.
+/// Checks section III-B of Dart: each sender has an equal share among the active senders, and
+/// finished senders do not count.
 #[test]
 fn senders_of_an_incast_share_the_line_as_dart_counts_them() {
     let mut config = star(8);
-    // Where packets are lost DCQCN acts, too.
+    // The network is lossless, because DCQCN also acts where packets are lost.
     config.network.lossless = true;
     squall(&mut config).cc = "dart".into();
     squall(&mut config).ack_bytes = 0;
     config.observe.windows = Some(US);
     let mut load = incast(8, 700_000);
-    // The last three have a fifth.
+    // The last three flows have a fifth of the bytes.
     load.flows[4..].iter_mut().for_each(|flow| flow.bytes = 140_000);
     let results = run(&config, &load);
     assert_eq!(results.end, End::Done);
-    // 100 / 7 = 14.3 Gb/s for all, 140 kB at it take 78 us.
+    // Every flow has 100 / 7 = 14.3 Gb/s, at which 140 kB take 78 us.
     assert_eq!(rates_at(&results, 50), [143; 7]);
-    // 100 / 4 for those that are left; the others are done.
+    // The remaining flows have 100 / 4; the others are done.
     assert_eq!(rates_at(&results, 160), [250, 250, 250, 250, 0, 0, 0]);
 }
 
@@ -590,7 +595,8 @@ fn dart_needs_acknowledgements_that_carry_shares() {
     assert!(error.contains("stack `squall`"), "{error}");
 }
 
-/// Section III-C: two flows meet on the way to two receivers, each of which has one sender; marks reach them, and DCQCN acts.
+/// Checks section III-C of Dart: two flows meet on the route to two receivers, each of which has
+/// one sender; marks reach them, and DCQCN acts.
 #[test]
 fn dart_leaves_congestion_on_the_way_to_dcqcn() {
     for (cc, cut) in [("dart", true), ("none", false)] {
@@ -607,7 +613,8 @@ fn dart_leaves_congestion_on_the_way_to_dcqcn() {
     }
 }
 
-/// Real endpoints let a peer open 64 contexts; a card has as many queue pairs as are asked for.
+/// Checks that a simulated card has as many queue pairs as needed, while real endpoints let a peer
+/// open 64 contexts.
 #[test]
 fn a_host_may_open_a_hundred_connections_to_another() {
     let flows = (0..100).map(|id| flow(id + 1, 1, 0, 8_000)).collect();
@@ -615,7 +622,8 @@ fn a_host_may_open_a_hundred_connections_to_another() {
     assert_eq!(results.end, End::Done);
 }
 
-/// Dart, section III-D: who has begun is told at once how many there will be, so that those who come find the line free.
+/// Checks section III-D of Dart: the first senders learn at once how many senders there will be, so
+/// that those who come later find the line free.
 #[test]
 fn a_list_of_senders_shortens_the_queue_of_an_incast() {
     let longest = |cc: &str, look_ahead| {
@@ -655,10 +663,11 @@ fn a_host_that_is_slower_than_its_link_loses_little_and_is_never_idle() {
         conserved(&results);
         let totals = &results.totals;
         assert!(totals.dropped == totals.dropped_host, "{totals:?}");
-        // A penalty is what does it: without, a tenth of what 16 send is lost, and a quarter of what 32 do.
+        // The penalty has this effect: without it, a tenth of the packets of 16 senders is lost,
+        // and a quarter of those of 32.
         assert!(totals.dropped_host * 200 <= totals.packets, "{senders}: {totals:?}");
         let ideal = Picos::transmit(intake.rate, u64::from(senders) * bytes);
-        // Headers are 1.6 %, and the host takes in acknowledgements and probes, too.
+        // Headers are 1.6 %, and the host also takes in acknowledgements and probes.
         assert!(totals.end.0 <= ideal.0 * 105 / 100, "{senders}: {ideal:?} {totals:?}");
     }
 }

@@ -35,7 +35,8 @@ fn a_permutation_sends_and_receives_once_and_never_at_home() {
             }
         }
     }
-    // Two racks of which one holds more than half: impossible, and said so.
+    // Of two racks, one holds more than half of the hosts: the permutation is impossible, and the
+    // error says so.
     let layout = Layout { hosts: 6, rack: 4, pod: 6, line_bps: 1 };
     let spec = Spec::new(permutation_between(Apart::Racks, 7));
     let error = spec.generate(&layout, 1).expect_err("four of six in one rack");
@@ -119,7 +120,7 @@ fn all_to_all_keeps_its_window() {
     }
 }
 
-/// Bytes that each host receives.
+/// Returns the bytes that each host receives.
 fn bytes_received(workload: &Workload) -> HashMap<u32, u64> {
     let mut received = HashMap::new();
     for flow in &workload.flows {
@@ -143,7 +144,7 @@ fn all_reduces_move_what_they_must() {
             assert_eq!(*bytes, 2 * 7 * (1 << 20), "{algorithm:?}");
         }
     }
-    // Trees: both halves go up and down every edge but the root's, n - 1 edges a tree.
+    // In trees, both halves go up and down every edge, of which each tree has n - 1.
     for ranks in [2, 3, 8, 13, 16] {
         let pattern = all_reduce(Algorithm::DoubleBinaryTree, 1 << 20, 128 << 10);
         let workload = generate(&Spec::new(pattern), ranks);
@@ -153,8 +154,8 @@ fn all_reduces_move_what_they_must() {
 
 #[test]
 fn a_ring_passes_every_segment_on() {
-    // Three ranks, one message a segment: four hops of three messages; of segment 0 from 0 to 1,
-    // 1 to 2 (sum complete), 2 to 0, 0 to 1.
+    // With three ranks and one message per segment there are four hops of three messages; those of
+    // segment 0 are from 0 to 1, 1 to 2 (sum complete), 2 to 0, 0 to 1.
     let workload = generate(&Spec::new(all_reduce(Algorithm::Ring, 300, 100)), 3);
     let hosts: Vec<_> = workload.flows.iter().map(|flow| (flow.src, flow.dst)).collect();
     assert_eq!(hosts.len(), 12);
@@ -183,7 +184,7 @@ fn double_trees_span_and_share_the_work() {
             assert_eq!(parents.iter().filter(|parent| parent.is_none()).count(), 1, "one root");
             let mut children = vec![0; ranks as usize];
             for rank in 0..ranks {
-                // Everyone reaches the root.
+                // Every rank reaches the root.
                 let (mut at, mut steps) = (rank, 0);
                 while let Some(above) = parents[at as usize] {
                     (at, steps) = (above, steps + 1);
@@ -198,7 +199,7 @@ fn double_trees_span_and_share_the_work() {
                 *inner += i32::from(children > 0);
             }
         }
-        // Nobody adds and forwards in both trees (an odd number of ranks leaves one that does).
+        // No rank is an inner rank in both trees (an odd number of ranks leaves one that is).
         let twice = inner.iter().filter(|&&count| count > 1).count();
         assert!(twice <= (ranks % 2) as usize, "{ranks} ranks: {twice} are inner ranks twice");
     }
@@ -241,7 +242,8 @@ fn distributions_have_the_published_means() {
     assert!(Distribution::through(vec![(10.0, 0.5)]).is_err());
 }
 
-/// Half of the load of the line, with long flows divided as `split` says: length, bytes and interval of connections.
+/// Returns a load of half of the line, with long flows divided as `split` says: length, bytes and
+/// interval of connections.
 fn poisson(sizes: Distribution, duration_us: u64, split: Option<(u64, u64, f64)>) -> Pattern {
     Pattern::Poisson {
         sizes,
@@ -349,7 +351,7 @@ fn what_cannot_run_is_named() {
     assert!(error.to_string().contains("2 to 2"), "{error}");
 }
 
-/// Job, source, destination, bytes and start in nanoseconds of each flow.
+/// Returns job, source, destination, bytes and start in nanoseconds of each flow.
 fn plain(workload: &Workload) -> Vec<(u16, u32, u32, u64, u64)> {
     let start = |flow: &Flow| match flow.start {
         Start::At(at) => at / 1000,
@@ -376,12 +378,12 @@ fn staggered(
 
 #[test]
 fn attackers_divide_their_bytes_and_victims_do_not() {
-    // Ranks: attacker 0, victims 1 and 2, receivers 3 and 4 in turn.
+    // The ranks are attacker 0, victims 1 and 2, and receivers 3 and 4 in turn.
     let victims = [(1, 1, 4, 7, 0), (1, 2, 3, 7, 0)];
     let parallel = generate(&Spec::new(parallel(3, 100, (2, 7), 2)), 5);
     let attacker = [(0, 0, 3, 34, 0), (0, 0, 3, 33, 0), (0, 0, 3, 33, 0)];
     assert_eq!(plain(&parallel), [&attacker[..], &victims].concat());
-    // 100 bytes are two products of 40 and the rest, one each 4.16 us.
+    // 100 bytes are two connections of 40 bytes and the rest, one every 4.16 us.
     let staggered = generate(&Spec::new(staggered((40, 4.16), 100, (2, 7), 2)), 5);
     let attacker = [(0, 0, 3, 40, 0), (0, 0, 3, 40, 4160), (0, 0, 3, 20, 8320)];
     assert_eq!(plain(&staggered), [&attacker[..], &victims].concat());
@@ -389,14 +391,14 @@ fn attackers_divide_their_bytes_and_victims_do_not() {
 
 #[test]
 fn overlays_are_rings_that_all_meet() {
-    // Nine ranks: steps 1, 2, 4, 5, 7 and 8 have no divisor with nine.
+    // With nine ranks, steps 1, 2, 4, 5, 7 and 8 have no common divisor with nine.
     let pattern = Pattern::ShuffledOverlay { bytes: Bytes(60), bdp: None, rtt_us: None };
     let flows = plain(&generate(&Spec::new(pattern), 9));
     assert_eq!(flows.len(), 9 * 6);
     let steps: Vec<u32> = flows[..6].iter().map(|flow| flow.2).collect();
     assert_eq!(steps, [1, 2, 4, 5, 7, 8]);
     assert!(flows.iter().all(|flow| flow.3 == 10 && flow.4 == 0));
-    // One after the other, and round again.
+    // With `bdp`, the connections use one ring after the other, and then begin again.
     let (bdp, rtt_us) = (Some(Bytes(40)), Some(4.16));
     let pattern = Pattern::ShuffledOverlay { bytes: Bytes(300), bdp, rtt_us };
     let flows = plain(&generate(&Spec::new(pattern), 9));

@@ -1,4 +1,4 @@
-//! A network that is taken apart does what it does as a whole, to the last bit.
+//! Checks that a network simulated in parts gives the same results as in one part, to the last bit.
 
 use proptest::prelude::*;
 
@@ -14,7 +14,7 @@ use squall_base::{Rate, Rng};
 
 const US: Picos = Picos::micros(1);
 
-/// What switches, hosts and algorithms do.
+/// Kind of network, hosts and algorithms.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Trimming,
@@ -28,7 +28,7 @@ enum Kind {
 const KINDS: [Kind; 6] =
     [Kind::Trimming, Kind::Dropping, Kind::Lossless, Kind::Adaptive, Kind::Telemetry, Kind::Roce];
 
-/// Five leaves of four hosts and three spines; the links up are as many as wanted.
+/// Returns a network of five leaves of four hosts and three spines, with uplinks of `uplink` Gb/s.
 fn network(kind: Kind, uplink: u64, seed: u64) -> SimConfig {
     let (rate, uplink) = (Rate::gbps(100), Rate::gbps(uplink));
     let latency = Picos::nanos(700);
@@ -62,7 +62,8 @@ fn flow(id: u32, (src, dst): (u32, u32), bytes: u64) -> Flow {
     Flow { id, src, dst, bytes, start, on_started, on_sent, on_received, job: 0, level: 0 }
 }
 
-/// Flows of random hosts, at once, later, and after others at the host that has received them.
+/// Returns flows of random hosts: at once, later, and after others at the host that has received
+/// them.
 fn load(seed: u64, bytes: u64) -> Workload {
     let mut rng = Rng::new(seed);
     let (mut flows, mut triggers) = (Vec::new(), Vec::new());
@@ -105,7 +106,7 @@ fn found(config: &SimConfig, load: &Workload, threads: usize) -> (Results, u32) 
 
 fn failures(seed: u64) -> Vec<FailureEvent> {
     let mut rng = Rng::new(seed);
-    // Behind the links of the hosts.
+    // The links after those of the hosts are between switches.
     let mut link = || 20 + rng.below(15);
     let (dead, noisy, slow) = (link(), link(), link());
     let all = [
@@ -148,7 +149,7 @@ proptest! {
     }
 }
 
-/// What cannot be taken apart runs as one.
+/// Checks that a network that cannot be divided runs in one part.
 #[test]
 fn what_hangs_together_is_one_part() {
     let config = network(Kind::Trimming, 100, 1);
@@ -167,7 +168,7 @@ fn what_hangs_together_is_one_part() {
         ..config.clone()
     };
     assert_eq!(parts(&sampled, &load), 1);
-    // Host 0 makes host 19 send, without a packet between.
+    // Host 0 makes host 19 send, with no packet in between.
     let (kind, delay, processor) = (TriggerKind::OneShot, 0, None);
     load.triggers = vec![Trigger { id: 1, kind, delay, processor }];
     load.flows[0].on_sent = Some(0);
@@ -177,7 +178,7 @@ fn what_hangs_together_is_one_part() {
     assert_eq!(parts(&config, &load), 1);
 }
 
-/// The end is the same, too, when it is not that all is done.
+/// Checks that the results are also the same if the simulation ends before all flows are done.
 #[test]
 fn parts_stop_when_the_whole_does() {
     let mut config = network(Kind::Trimming, 100, 1);
@@ -190,7 +191,7 @@ fn parts_stop_when_the_whole_does() {
     let (whole, _) = found(&config, &load, 1);
     assert_eq!((whole.end, whole.totals.end), (End::TimeUp, Picos::micros(30)));
     assert_eq!(found(&config, &load, 3).0, whole);
-    // A host that nobody reaches, and flows that are given up.
+    // One host is not reachable, and the flows to it are given up.
     config.until = Picos::micros(2_000_000);
     config.failures = vec![FailureEvent { at: US, what: Failure::LinkDown(3) }];
     let (whole, _) = found(&config, &load, 1);
@@ -199,7 +200,7 @@ fn parts_stop_when_the_whole_does() {
     assert_eq!(found(&config, &load, 3).0, whole);
 }
 
-/// Nobody waits for a part that is no more.
+/// Checks that no part waits for one that panicked.
 #[test]
 #[should_panic(expected = "seen enough")]
 fn a_panic_ends_all_parts() {

@@ -4,7 +4,8 @@ use crate::sim::{SimConfig, Simulation};
 use crate::topology::Topology;
 use squall_base::Rate;
 
-/// Links of 100 Gb/s and a microsecond, switches without latency.
+/// Runs a schedule over a network with links of 100 Gb/s and a microsecond, and switches without
+/// latency. Returns the results, and when each flow starts.
 fn run(text: &str) -> (crate::sim::Results, Vec<f64>) {
     let schedule = parse("x.goal", text).expect("a schedule");
     let workload = schedule.workload(4).expect("it fits");
@@ -39,7 +40,7 @@ fn a_schedule_is_read_whatever_its_lines_and_comments() {
     assert_eq!((schedule.ranks, schedule.lasts()), (2, 100));
 }
 
-/// A pair of ranks that compute, and answer each other; a wire takes 2 us one way.
+/// Checks a pair of ranks that compute and answer each other; a wire takes 2 us one way.
 #[test]
 fn what_is_computed_goes_before_and_after_messages() {
     let (results, starts) = run("num_ranks 2
@@ -135,7 +136,8 @@ fn receives_take_messages_by_source_and_tag_in_order() {
         recv 8b from 0 tag 1
         recv 8b from 0 tag 1 }";
     assert_eq!(matched(&format!("{to}{exact}")), [(3, 10), (4, 11), (5, 8), (7, 9)]);
-    // The first of any is the first that was sent; what else fits is left for the others.
+    // A receive from any rank matches the first message that was sent; other matching messages are
+    // left for the others.
     let any = "rank 2 { recv 8b from -1 tag 2
         recv 8b from -1 tag -1
         recv 8b from 0 tag -1
@@ -206,7 +208,7 @@ fn mistakes_are_named_by_line() {
     let few = parse("x.goal", "num_ranks 9\nrank 0 { send 8b to 1 }\nrank 1 { recv 8b from 0 }");
     let said = few.expect("fits").workload(4).expect_err("too few").to_string();
     assert_eq!(said, "x.goal:1: 9 ranks, expected as many hosts or more; the network has 4");
-    // Nothing is kept for ranks that do nothing.
+    // Ranks that do nothing need no memory.
     let many = parse("x.goal", "num_ranks 4294967295\nrank 4294967294 { calc 1 }").expect("fits");
     assert!(many.workload(4).expect_err("too few").to_string().contains("4294967295 ranks"));
     let none = parse("x.goal", "num_ranks 2\nrank 0 { calc 1 }").expect("fits");
