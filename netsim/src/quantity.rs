@@ -6,7 +6,8 @@ use std::str::FromStr;
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// A number of bytes, in files and on command lines: an integer, or text with a unit (`"2MiB"`, `"128 KiB"`, `"2MB"`, `"512"`).
+/// A number of bytes, in files and on command lines: an integer, or text with a unit (`"2MiB"`,
+/// `"128 KiB"`, `"2MB"`, `"512"`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize)]
 #[serde(transparent)]
 pub struct Bytes(pub u64);

@@ -9,10 +9,11 @@
 //! trigger id 1 oneshot
 //! ```
 //!
-//! Sizes are bytes. Times are picoseconds in the files that htsim's binaries for other transports read, and microseconds in
-//! those that its UEC binary reads (`uec.cpp`, `timeFromUs`): [`StartUnit`]. `barrier count N` and `multishot` are the other triggers.
-//! `recv_done_trigger K` fires when everything arrived. Connections without `id` are numbered in
-//! order. `prio N` is read and ignored.
+//! Sizes are bytes. Times are picoseconds in the files that htsim's binaries for other transports
+//! read, and microseconds in those that its UEC binary reads (`uec.cpp`, `timeFromUs`):
+//! [`StartUnit`]. `barrier count N` and `multishot` are the other triggers. `recv_done_trigger K`
+//! fires when everything arrived. Connections without `id` are numbered in order. `prio N` is read
+//! and ignored.
 
 use core::fmt::Write as _;
 use std::collections::HashMap;

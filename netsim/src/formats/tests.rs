@@ -7,7 +7,7 @@ use crate::topology::Topology;
 use crate::workload::{Start, TriggerKind};
 use squall_base::Rate;
 
-/// This is htsim's own fat_tree_128_4os.topo, with its comment, its tab and its spacing.
+/// This is htsim's own `fat_tree_128_4os.topo`, with its comment, its tab and its spacing.
 const TOPO: &str =
     "# Test 3-tier FatTree that is supposed to match\tthe default auto-generated topology
 Nodes 128

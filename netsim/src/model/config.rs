@@ -2,8 +2,9 @@
 //! on both command lines and in an emulator's status ([`NetworkOptions`]), and the values that
 //! follow from them in one network ([`NetworkConfig`]).
 //!
-//! A field of [`NetworkOptions`] *is* a key of a plan's `[network]`, an `--option` of `squall sim` and `squall emulate
-//! up`, a word of `squall emulate status` and a row of `docs/network.md`; its comment is the help of all of them.
+//! A field of [`NetworkOptions`] *is* a key of a plan's `[network]`, an `--option` of `squall sim`
+//! and `squall emulate up`, a word of `squall emulate status` and a row of `docs/network.md`; its
+//! comment is the help of all of them.
 
 use core::fmt;
 use core::str::FromStr;

@@ -1,8 +1,9 @@
 //! Switch features: functions of switches beyond queueing, marking and trimming.
 //!
-//! A feature is a row of the table that the program hands over at its start ([`register`]): its name and parameters as
-//! users write them (`features = "deflection:tokens=3"`), the program that its switches run, the option that its packets
-//! carry, its counters and its metrics. The network, the simulator and the emulator know this trait alone.
+//! A feature is a row of the table that the program hands over at its start ([`register`]): its
+//! name and parameters as users write them (`features = "deflection:tokens=3"`), the program that
+//! its switches run, the option that its packets carry, its counters and its metrics. The network,
+//! the simulator and the emulator know this trait alone.
 
 use core::fmt;
 use core::ops::RangeInclusive;
@@ -136,7 +137,8 @@ pub trait NetworkFeature: fmt::Debug + Send + Sync {
 pub struct HostSupport {
     /// Packets name the message they belong to, and all packets of a message take one path.
     pub messages: bool,
-    /// The feature answers the rate packets of transports that ask for a rate; they have a queue of their own.
+    /// The feature answers the rate packets of transports that ask for a rate; they have a queue of
+    /// their own.
     pub rates: bool,
 }
 
@@ -160,7 +162,8 @@ pub struct ReceivedPacket<'a> {
     pub bytes: u32,
     /// Payload bytes of its message.
     pub message_bytes: u64,
-    /// The packet was overtaken by one of its message that was sent later. A retransmission never counts as late.
+    /// The packet was overtaken by one of its message that was sent later. A retransmission never
+    /// counts as late.
     pub late: bool,
     /// The options of the packet, with what switches wrote.
     pub options: &'a PacketOptions,
@@ -186,7 +189,8 @@ pub fn registered() -> &'static [&'static dyn SwitchFeature] {
     REGISTERED.get().copied().unwrap_or_default()
 }
 
-/// The features of a network as users choose them: `rates`, `deflection:tokens=3,short=16KiB`, several joined by `+`.
+/// The features of a network as users choose them: `rates`, `deflection:tokens=3,short=16KiB`,
+/// several joined by `+`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct FeatureList(String);

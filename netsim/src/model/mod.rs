@@ -1,11 +1,12 @@
-//! The network that both drivers step: the simulator with virtual time, the live relay with the real clock.
+//! The network that both drivers step: the simulator with virtual time, the live relay with the
+//! real clock.
 //!
 //! # How a driver uses a [`Network`]
 //!
-//! 1. A packet is a number. The network holds its [`PacketHeader`], the part that switches read; the
-//!    driver holds its contents under the same number. A packet enters by [`Network::enter`], and
-//!    then waits at its host while the wire is busy, or by [`Network::transmit`], if the driver acts
-//!    as the network card itself.
+//! 1. A packet is a number. The network holds its [`PacketHeader`], the part that switches read;
+//!    the driver holds its contents under the same number. A packet enters by [`Network::enter`],
+//!    and then waits at its host while the wire is busy, or by [`Network::transmit`], if the driver
+//!    acts as the network card itself.
 //! 2. [`Network::step`] processes the events up to a time, and returns at those that concern the
 //!    driver: a packet at a host, which [`Network::take`] removes, a host that may send again after
 //!    a pause, and a time for which the driver asked with [`Network::call`].
@@ -16,10 +17,10 @@
 //!
 //! # Inside the network
 //!
-//! [`Switches`] has no clock: the network calls it with the time and the port of each event. Packets
-//! are handles `T` with a header. Whenever a packet was queued on a port that is not
-//! [armed](Switches::arm), the network calls [`Switches::serve`] when the wire is free. That returns
-//! the packet that leaves and the time at which it arrives at the other end
+//! [`Switches`] has no clock: the network calls it with the time and the port of each event.
+//! Packets are handles `T` with a header. Whenever a packet was queued on a port that is not
+//! [armed](Switches::arm), the network calls [`Switches::serve`] when the wire is free. That
+//! returns the packet that leaves and the time at which it arrives at the other end
 //! ([`Departure::arrives`], which includes the next switch's latency). Then [`Switches::land`]
 //! returns whether the link lost it, and at a switch [`Switches::pass`] forwards it. In a lossless
 //! network, the network calls [`Switches::poll_pause`] after each of these.

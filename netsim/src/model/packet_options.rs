@@ -1,25 +1,28 @@
 //! The option area of a packet, which carries values for switch features in addition to the header
 //! that every switch reads.
 //!
-//! Each option has a kind and a fixed length, so a packet can carry telemetry, a rate request and the header of a
-//! research feature at once. Values are encoded as bytes by their [`PacketOption`] codec; the network copies the area
-//! with the packet and does not interpret it.
+//! Each option has a kind and a fixed length, so a packet can carry telemetry, a rate request and
+//! the header of a research feature at once. Values are encoded as bytes by their [`PacketOption`]
+//! codec; the network copies the area with the packet and does not interpret it.
 
 use core::fmt;
 
 use squall_base::{Rate, Time};
 use squall_cc::{Hops, IntHop, MOST_HOPS};
 
-/// Bytes of the option area: telemetry of eight hops, a rate packet of eight links and some 50 bytes for others.
+/// Bytes of the option area: telemetry of eight hops, a rate packet of eight links and some 50
+/// bytes for others.
 const OPTION_AREA: usize = 512;
 /// Bytes of kind and length in front of each option.
 const PREFIX: usize = 3;
 
 /// A value that packets carry as an option.
 pub trait PacketOption: Sized {
-    /// Identifies the option; features in use at the same time have different ones. Kinds below 32 are netsim's.
+    /// Identifies the option; features in use at the same time have different ones. Kinds below 32
+    /// are netsim's.
     const KIND: u8;
-    /// Encoded length in bytes, the same for all values so that switches can rewrite an option in place.
+    /// Encoded length in bytes, the same for all values so that switches can rewrite an option in
+    /// place.
     const LEN: usize;
 
     /// Appends the fields to `to`, at most [`PacketOption::LEN`] bytes.
@@ -110,7 +113,8 @@ impl Decoder<'_> {
 /// The options of one packet.
 #[derive(Clone, Copy)]
 pub struct PacketOptions {
-    /// Virtual lane of the link that the packet is on; switch programs set the lane it leaves by. See the module `lane`.
+    /// Virtual lane of the link that the packet is on; switch programs set the lane it leaves by.
+    /// See the module `lane`.
     pub lane: u8,
     len: u16,
     area: [u8; OPTION_AREA],
@@ -180,8 +184,8 @@ impl PacketOptions {
         Some(T::decode(&mut Decoder(&self.area[place])))
     }
 
-    /// Adds an option, or replaces the one of the same type. Returns false, and leaves the packet unchanged, if the
-    /// area has no room for it.
+    /// Adds an option, or replaces the one of the same type. Returns false, and leaves the packet
+    /// unchanged, if the area has no room for it.
     pub fn write<T: PacketOption>(&mut self, option: &T) -> bool {
         match self.place(T::KIND, T::LEN) {
             Some(place) => {
@@ -192,7 +196,8 @@ impl PacketOptions {
         }
     }
 
-    /// Decodes the option of this type, lets `change` modify it and writes it back; `None` if there is none.
+    /// Decodes the option of this type, lets `change` modify it and writes it back; `None` if there
+    /// is none.
     pub fn update<T: PacketOption, R>(&mut self, change: impl FnOnce(&mut T) -> R) -> Option<R> {
         let place = self.find(T::KIND)?;
         let mut option = T::decode(&mut Decoder(&self.area[place.clone()]));
@@ -201,7 +206,8 @@ impl PacketOptions {
         Some(result)
     }
 
-    /// Appends a telemetry record, as far as there is room for it; the other records are not decoded.
+    /// Appends a telemetry record, as far as there is room for it; the other records are not
+    /// decoded.
     pub fn push_hop(&mut self, hop: IntHop) {
         let Some(place) = self.place(Hops::KIND, Hops::LEN) else { return };
         let option = &mut self.area[place];

@@ -1,10 +1,11 @@
 //! Programs of switches: one trait, whose implementations run in the switches of the simulator and
 //! of the emulator.
 //!
-//! A program holds the state of one switch for one feature. The network calls it when a packet arrives, when a packet
-//! leaves a queue, and at the time that the program asked for. It sees the ports of its switch, may write into the
-//! packet's [`PacketOptions`], and returns a [`Verdict`]. A switch may have several programs: each sees the port that
-//! the ones before it chose, and the first verdict other than [`Verdict::Forward`] is final.
+//! A program holds the state of one switch for one feature. The network calls it when a packet
+//! arrives, when a packet leaves a queue, and at the time that the program asked for. It sees the
+//! ports of its switch, may write into the packet's [`PacketOptions`], and returns a [`Verdict`]. A
+//! switch may have several programs: each sees the port that the ones before it chose, and the
+//! first verdict other than [`Verdict::Forward`] is final.
 
 use core::fmt;
 use core::ops::Range;
@@ -159,7 +160,8 @@ pub struct IncomingPacket<'a> {
     pub copies: &'a mut Vec<u32>,
     /// Number of options that programs ignored because they made no sense; a program adds its own.
     pub ignored: &'a mut u64,
-    /// Counters of the program's feature, in the order of [`super::NetworkFeature::counters`]; a program adds its own.
+    /// Counters of the program's feature, in the order of [`super::NetworkFeature::counters`]; a
+    /// program adds its own.
     pub counters: &'a mut [u64],
 }
 
@@ -345,7 +347,8 @@ impl Programs {
         }
     }
 
-    /// Returns the time for which the network must schedule a timer event of `switch`; `None` if there is one already.
+    /// Returns the time for which the network must schedule a timer event of `switch`; `None` if
+    /// there is one already.
     pub(super) fn arm(&mut self, now: Picos, switch: u32) -> Option<Picos> {
         let switch = &mut self.switches[switch as usize];
         let next =

@@ -1,4 +1,5 @@
-//! Packet options of transports that ask switches for a rate: rate packets (s-PERC) and speculative data (1RC).
+//! Packet options of transports that ask switches for a rate: rate packets (s-PERC) and speculative
+//! data (1RC).
 
 use super::packet_options::{Decoder, Encoder, PacketOption};
 use squall_cc::{

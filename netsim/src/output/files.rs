@@ -102,7 +102,8 @@ pub fn provenance(runs: &[Run]) -> Option<Provenance> {
     })
 }
 
-/// Reads the runs of a JSON file, or of every `*.json` file of a folder, in the order of their names.
+/// Reads the runs of a JSON file, or of every `*.json` file of a folder, in the order of their
+/// names.
 ///
 /// # Errors
 /// Returns the file, and what is wrong with it.

@@ -1,8 +1,8 @@
 //! A table as a Parquet file. Each column of the table is an optional, typed column of the file.
 //! The metadata key `provenance` holds the provenance.
 //!
-//! Counts are INT64 (logical type unsigned, 64 bit), measured values DOUBLE, and text BYTE_ARRAY
-//! (String). The file has one row group, dictionaries, and no compression.
+//! Counts are `INT64` (logical type unsigned, 64 bit), measured values `DOUBLE`, and text
+//! `BYTE_ARRAY` (String). The file has one row group, dictionaries, and no compression.
 
 use std::io::{self, Write};
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Results as a timeline for ui.perfetto.dev or chrome://tracing: the JSON of Chrome's [trace event format].
+//! Results as a timeline for ui.perfetto.dev or chrome://tracing: the JSON of Chrome's [trace event
+//! format].
 //!
 //! A run is a process, a sending host one of its threads, and a message a slice of that thread from
 //! its start until its sender knew that it had arrived. Concurrent messages of a host are on
@@ -216,7 +217,8 @@ mod tests {
                 (event["tid"].as_i64().expect("a thread"), number("ts"), number("dur"))
             })
             .collect();
-        // Host 0 has thread 1, host 3 has 2 and 3; the third message of host 3 begins when the first has ended.
+        // Host 0 has thread 1, host 3 has 2 and 3; the third message of host 3 begins when the
+        // first has ended.
         assert_eq!(slices, [(2, 0.0, 10.0), (3, 5.0, 10.0), (2, 10.0, 1.0)]);
         assert_eq!(of("B")[0]["tid"], 1);
         let names: Vec<&Value> = of("M")

@@ -17,12 +17,12 @@ use squall_cc::{PathsConfig, Scope, SenderConfig};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Contexts {
     /// Each flow has its own connection from the start to the end, as a line of htsim's connection
-    /// matrix is a connection (`UecSrc` of uet-htsim's uec.h, one a line in main_uec.cpp).
+    /// matrix is a connection (`UecSrc` of uet-htsim's `uec.h`, one a line in `main_uec.cpp`).
     #[default]
     PerFlow,
     /// Flows between the same two hosts follow one another on one long-lived connection, as
     /// messages of the engine do on their context, and messages of a collective on the queue pairs
-    /// of a RoCE connection (QPS_PER_CONN of STrack, section 1).
+    /// of a RoCE connection (`QPS_PER_CONN` of STrack, section 1).
     PerPair,
 }
 
@@ -127,8 +127,8 @@ pub struct HostConfig {
     pub intake: Option<Intake>,
 }
 
-/// A host that is slower than its link: packets wait in its receive buffer, one after the other, and those that find it full
-/// are lost.
+/// A host that is slower than its link: packets wait in its receive buffer, one after the other,
+/// and those that find it full are lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Intake {
     /// Rate at which the host takes packets in.

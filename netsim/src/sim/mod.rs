@@ -1,5 +1,5 @@
-//! The discrete-event driver: virtual time in picoseconds, hosts that run the real transport, and the
-//! network of [`crate::model`] between them.
+//! The discrete-event driver: virtual time in picoseconds, hosts that run the real transport, and
+//! the network of [`crate::model`] between them.
 
 mod config;
 mod endpoint;

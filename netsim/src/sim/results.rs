@@ -112,7 +112,8 @@ pub struct Totals {
     pub dropped_dead: u64,
     /// Time at which a data packet was last trimmed or dropped; zero if none was.
     pub last_loss: Picos,
-    /// Data packets, trimmed ones too, that were neither received nor lost when the simulation ended.
+    /// Data packets, trimmed ones too, that were neither received nor lost when the simulation
+    /// ended.
     pub under_way: u64,
     /// Control packets dropped or lost.
     pub control_dropped: u64,

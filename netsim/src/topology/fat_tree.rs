@@ -180,7 +180,8 @@ impl FatTree {
         let cores = counts[2];
         let reach = tiers[1].radix_up / tiers[2].bundle;
         for agg in 0..second {
-            // Each aggregation switch of a pod has its own share of the cores, the same in all pods.
+            // Each aggregation switch of a pod has its own share of the cores, the same in all
+            // pods.
             let first = (agg % pod_aggs) * reach;
             for up in 0..reach {
                 for _ in 0..tiers[2].bundle {

@@ -18,7 +18,7 @@ pub struct Route {
 impl Route {
     /// Returns the round trip without queues of a packet of `there` bytes on the wire and an answer
     /// of `back` bytes. All links are counted at `rate`, as htsim does (`calculate_rtt` of its
-    /// main_uec.cpp). Every switch stores and forwards.
+    /// `main_uec.cpp`). Every switch stores and forwards.
     #[must_use]
     pub fn round_trip(self, rate: Rate, there: u32, back: u32) -> Picos {
         let link = Picos::transmit(rate, there.into()) + Picos::transmit(rate, back.into());

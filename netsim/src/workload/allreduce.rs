@@ -138,11 +138,11 @@ fn tree(to: &mut Builder, ranks: u32, second: bool, bytes: u64, chunk: u64) {
 
 /// Returns the parent of a rank in the first or second tree; `None` for its root.
 ///
-/// The first tree is an in-order tree of the ranks 1, 2, .. below rank 0: the parent of a rank whose
-/// lowest set bit is `b` is the neighbour at distance `b` whose lowest set bit is `2b`, or the other
-/// neighbour where that is beyond the end. Odd ranks are leaves. The second tree is the first one
-/// mirrored (even number of ranks) or moved by one (odd), so that the leaves of one are the inner
-/// ranks of the other.
+/// The first tree is an in-order tree of the ranks 1, 2, .. below rank 0: the parent of a rank
+/// whose lowest set bit is `b` is the neighbour at distance `b` whose lowest set bit is `2b`, or
+/// the other neighbour where that is beyond the end. Odd ranks are leaves. The second tree is the
+/// first one mirrored (even number of ranks) or moved by one (odd), so that the leaves of one are
+/// the inner ranks of the other.
 pub(super) fn parent(rank: u32, ranks: u32, second: bool) -> Option<u32> {
     let mapped = match (second, ranks.is_multiple_of(2)) {
         (false, _) => rank,

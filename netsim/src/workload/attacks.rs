@@ -133,7 +133,8 @@ fn gcd(a: u32, b: u32) -> u32 {
 /// An attack by the long ones among random flows (section 3.6, figure 3.11).
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Split {
-    /// Flows of more bytes than this are divided, by [`Attack::Staggered`]; they are job 1, the others, their victims, job 0.
+    /// Flows of more bytes than this are divided, by [`Attack::Staggered`]; they are job 1, the
+    /// others, their victims, job 0.
     pub(super) longer_than: u64,
     /// Division of a long flow.
     pub(super) attack: Attack,

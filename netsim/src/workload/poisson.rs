@@ -166,8 +166,8 @@ impl Distribution {
     }
 }
 
-/// Adds flows that arrive at each rank as a Poisson process of mean interval `mean length / (load x
-/// rate)`. The flows to which `split` applies are divided.
+/// Adds flows that arrive at each rank as a Poisson process. Its mean interval is `mean length /
+/// (load x rate)`. The flows to which `split` applies are divided.
 pub(super) fn open_loop(
     to: &mut Builder,
     ranks: u32,
