@@ -22,8 +22,8 @@ const TIME_BITS: u32 = u64::BITS - RANK_BITS;
 /// Marks the end of a list.
 const NONE: u32 = u32::MAX;
 
-/// Some events of one slot. A slot is a list of chunks, so that it is read in sequences of adjacent
-/// events.
+/// A group of events of one slot. A slot is a list of chunks, so that it is read in sequences of
+/// adjacent events.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(align(64))]
 struct Chunk([Event; CHUNK]);

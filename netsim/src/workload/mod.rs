@@ -171,7 +171,7 @@ pub enum WorkloadError {
         /// Number of triggers.
         triggers: usize,
     },
-    /// Some flows will never start.
+    /// The workload has flows that will never start.
     #[error(
         "{count} flows can never start (the first is flow {first}): nothing activates their trigger \
          often enough"

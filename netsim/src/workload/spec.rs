@@ -74,7 +74,8 @@ const fn chunk() -> Bytes {
     CHUNK
 }
 
-/// Who sends what to whom. Plans have the same kinds and keys.
+/// Traffic pattern: senders, receivers and lengths of the messages. Plans have the same kinds and
+/// keys.
 #[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pattern {
