@@ -1,56 +1,57 @@
-//! Who attached to an emulator while it ran.
+//! Records which endpoints attached to an emulator, and which ranks of the job never did.
 
 use std::collections::BTreeSet;
 
 use squall_net::emulator::frame::Hello;
 
-/// Refusals that are remembered with their reasons.
+/// Number of refusals whose reasons are kept.
 const KEPT: usize = 8;
 
-/// The endpoints that came, by rank as far as launchers gave them one.
+/// The endpoints that attached, and their ranks where the launcher gave them one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attendance {
     endpoints: u64,
     ranks: BTreeSet<u32>,
-    /// The most ranks that anybody said there are.
+    /// The largest number of ranks that any endpoint reported for its job.
     expected: u32,
     refused: Vec<String>,
 }
 
 impl Attendance {
-    /// An endpoint attached.
+    /// Counts an endpoint that attached, and notes its rank and the size of its job.
     pub fn attached(&mut self, hello: &Hello) {
         self.endpoints += 1;
         self.ranks.extend(hello.member.rank);
         self.expected = self.expected.max(hello.member.ranks.unwrap_or(0));
     }
 
-    /// One was refused.
+    /// Notes why an endpoint was refused; only the first `KEPT` reasons are kept.
     pub fn refused(&mut self, why: &str) {
         if self.refused.len() < KEPT {
             self.refused.push(why.to_owned());
         }
     }
 
-    /// How many endpoints attached.
+    /// Returns how many endpoints attached.
     #[must_use]
     pub const fn endpoints(&self) -> u64 {
         self.endpoints
     }
 
-    /// How many ranks attached, and how many there were to be; zero where no launcher said so.
+    /// Returns how many ranks attached and how many the job has; the latter is zero if no launcher
+    /// reported it.
     #[must_use]
     pub fn ranks(&self) -> (usize, u32) {
         (self.ranks.len(), self.expected)
     }
 
-    /// Ranks that there were to be and that never attached.
+    /// Returns the ranks of the job that never attached, in ascending order.
     #[must_use]
     pub fn missing(&self) -> Vec<u32> {
         (0..self.expected).filter(|rank| !self.ranks.contains(rank)).collect()
     }
 
-    /// Why endpoints were refused, the first of them.
+    /// Returns why endpoints were refused: the first reasons, in order.
     #[must_use]
     pub fn refusals(&self) -> &[String] {
         &self.refused

@@ -1,4 +1,4 @@
-//! A connection to the relay: bytes in, bytes out, nothing blocks.
+//! A nonblocking connection to the relay, with buffers in both directions.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
@@ -10,18 +10,18 @@ use squall_net::emulator::frame::{Frame, FrameError, FrameKind, MAX_FRAME, encod
 /// Bytes read at a time.
 const READ: usize = 256 << 10;
 
-/// Who it is.
+/// The role of a connection.
 #[derive(Clone, Debug)]
 pub(super) enum Role {
-    /// It has not said yet.
+    /// The peer has sent neither a greeting nor a command yet.
     Unknown,
     /// An attached endpoint.
     Endpoint(Endpoint),
-    /// It gets its answer, then the connection ends.
+    /// The relay has queued its answer and closes the connection once the answer is sent.
     Leaving,
 }
 
-/// An attached endpoint.
+/// An attached endpoint and its packet counters.
 #[derive(Clone, Debug)]
 pub(super) struct Endpoint {
     pub(super) addr: SocketAddr,
@@ -35,16 +35,16 @@ pub(super) struct Endpoint {
     pub(super) overflow: u64,
 }
 
-/// A connection.
+/// A connection to the relay.
 pub(super) struct Client {
     pub(super) stream: UnixStream,
     pub(super) role: Role,
-    /// `inbox[start..end]` was read and not yet handled.
+    /// `inbox[start..end]` was read and is not handled yet.
     inbox: Box<[u8]>,
     start: usize,
     end: usize,
     outbox: Vec<u8>,
-    /// Bytes of the outbox that are sent.
+    /// Bytes of the outbox that were already written to the socket.
     sent: usize,
 }
 
@@ -62,10 +62,10 @@ impl Client {
         })
     }
 
-    /// Reads once.
+    /// Reads once from the socket; reading nothing because it would block is no error.
     ///
     /// # Errors
-    /// `UnexpectedEof` when the other side is gone.
+    /// `UnexpectedEof` when the peer has closed the connection.
     pub(super) fn read(&mut self) -> io::Result<()> {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
@@ -84,27 +84,28 @@ impl Client {
         }
     }
 
-    /// The next complete frame and, to be given to [`Self::handled`], its length.
+    /// Returns the next complete frame. The caller passes the frame's length to [`Self::handled`]
+    /// afterwards.
     pub(super) fn next(&self) -> Result<Option<Frame<'_>>, FrameError> {
         Frame::first(&self.inbox[self.start..self.end])
     }
 
-    /// A frame of `len` bytes is done with.
+    /// Discards a frame of `len` bytes that the caller has handled.
     pub(super) fn handled(&mut self, len: usize) {
         self.start += len;
     }
 
-    /// Whether there is room for a packet of `len` bytes, frame included.
+    /// Returns whether the outbox has room for `len` bytes, frame header included.
     pub(super) fn has_room(&self, len: usize) -> bool {
         self.outbox.len() - self.sent + len <= RECEIVE_BUFFER
     }
 
-    /// Bytes to go out.
+    /// Appends bytes to the outbox.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         self.outbox.extend_from_slice(bytes);
     }
 
-    /// Answers, in as many frames as it takes, and says goodbye.
+    /// Answers, in as many frames as the text needs, and closes the connection once they are sent.
     pub(super) fn answer(&mut self, kind: FrameKind, text: &str) {
         let chunks = text.as_bytes().chunks(32 << 10);
         if chunks.len() == 0 {
@@ -116,15 +117,15 @@ impl Client {
         self.role = Role::Leaving;
     }
 
-    /// Whether bytes wait to go out.
+    /// Returns whether bytes wait to be written to the socket.
     pub(super) fn is_pending(&self) -> bool {
         self.sent < self.outbox.len()
     }
 
-    /// Writes what the socket takes.
+    /// Writes as much of the outbox as the socket accepts.
     ///
     /// # Errors
-    /// The other side is gone.
+    /// The peer has closed the connection.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         while self.is_pending() {
             match self.stream.write(&self.outbox[self.sent..]) {
@@ -146,7 +147,7 @@ impl Client {
         Ok(())
     }
 
-    /// Whether everything it should get is out, and it should go.
+    /// Returns whether the answer is sent and the connection should be closed.
     pub(super) fn is_done(&self) -> bool {
         matches!(self.role, Role::Leaving) && !self.is_pending()
     }

@@ -1,4 +1,4 @@
-//! What can be asked of a running emulator: one line of text.
+//! Commands to a running emulator, each one line of text.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,29 +10,31 @@ use squall_netsim::topology::{Node, Topology};
 /// A command. Links are named by their ends, as in `leaf0-spine1` or `h3-leaf1`, or by number.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
-    /// `status`: the answer is JSON, a [`super::Status`].
+    /// `status`: the emulator answers with a [`super::Status`] as JSON.
     Status,
     /// `down`: the emulator ends.
     Down,
-    /// `fail-link LINK`: down in both directions; routing learns of it after the time to reroute.
+    /// `fail-link LINK`: the link goes down in both directions. Routing learns of it after the time
+    /// to reroute.
     FailLink(String),
-    /// `restore-link LINK`: up, at its own rate, without bit errors.
+    /// `restore-link LINK`: the link is up again, at its own rate and without bit errors.
     RestoreLink(String),
-    /// `set-rate LINK RATE`: another rate, such as 40G, before scaling.
+    /// `set-rate LINK RATE`: changes the link's rate. The rate, such as 40G, is the one before
+    /// scaling.
     SetRate(String, Rate),
-    /// `black-hole LINK`: swallows everything, and routing does not notice.
+    /// `black-hole LINK`: the link discards every packet, and routing does not notice.
     BlackHole(String),
-    /// `bit-errors LINK PROBABILITY`: each bit is wrong with this probability.
+    /// `bit-errors LINK PROBABILITY`: flips each bit with this probability.
     BitErrors(String, f64),
-    /// `loss LINK SHARE`: each packet is lost with this probability: `0.01`, `1%`.
+    /// `loss LINK SHARE`: loses each packet with this probability, such as `0.01` or `1%`.
     Loss(String, f64),
-    /// `fail-switch SWITCH`: all its links go down.
+    /// `fail-switch SWITCH`: all links of the switch go down.
     FailSwitch(String),
-    /// `restore-switch SWITCH`.
+    /// `restore-switch SWITCH`: the switch and its links are up again.
     RestoreSwitch(String),
 }
 
-/// What is wrong with a command; says what is possible.
+/// Why a command is refused, and what would be accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandError(pub String);
 
@@ -48,10 +50,10 @@ fn error<T>(text: String) -> Result<T, CommandError> {
     Err(CommandError(text))
 }
 
-/// Reads a rate: `40G`, `2.5G`, `100M`.
+/// Parses a rate such as `40G`, `2.5G` or `100M`.
 ///
 /// # Errors
-/// Says what a rate looks like.
+/// The text is no rate; the error shows what one looks like.
 pub fn parse_rate(text: &str) -> Result<Rate, CommandError> {
     let bad =
         || CommandError(format!("'{text}' where a rate such as 100M, 2.5G or 40G was expected"));
@@ -68,14 +70,14 @@ pub fn parse_rate(text: &str) -> Result<Rate, CommandError> {
     if !(1.0..1e16).contains(&rate) {
         return Err(bad());
     }
-    // Checked against the range.
+    // The range check above keeps the cast in bounds.
     Ok(Rate(rate as u64))
 }
 
-/// Reads a share of packets: `0.01`, `1%`.
+/// Parses a share of packets such as `0.01` or `1%`.
 ///
 /// # Errors
-/// Says what a share looks like.
+/// The text is no share; the error shows what one looks like.
 pub fn parse_share(text: &str) -> Result<f64, CommandError> {
     let share = match text.strip_suffix('%') {
         Some(percent) => percent.parse::<f64>().map(|percent| percent / 100.0),
@@ -136,10 +138,11 @@ impl fmt::Display for Command {
     }
 }
 
-/// The number of the link between two named nodes, or of this number. Of parallel links the first.
+/// Returns the number of the link between two named nodes, or checks a link number. Of parallel
+/// links, the first one counts.
 ///
 /// # Errors
-/// Lists what there is.
+/// There is no such link; the error lists those that exist.
 pub fn find_link(topology: &Topology, name: &str) -> Result<u32, CommandError> {
     let count = topology.links.len();
     if let Ok(number) = name.parse::<u32>() {
@@ -157,7 +160,7 @@ pub fn find_link(topology: &Topology, name: &str) -> Result<u32, CommandError> {
         })
     });
     match found {
-        // As many as fit into memory.
+        // A topology whose links fit into memory has fewer than 2^32 of them.
         Some(link) => Ok(link as u32),
         None => {
             let links = topology.links.iter();
@@ -173,10 +176,10 @@ pub fn find_link(topology: &Topology, name: &str) -> Result<u32, CommandError> {
     }
 }
 
-/// The number of a switch.
+/// Returns the number of a switch by its name.
 ///
 /// # Errors
-/// Lists what there is.
+/// There is no such switch; the error lists those that exist.
 pub fn find_switch(topology: &Topology, name: &str) -> Result<u32, CommandError> {
     match topology.switches.iter().position(|switch| switch.name == name) {
         Some(switch) => Ok(switch as u32),
@@ -189,7 +192,7 @@ pub fn find_switch(topology: &Topology, name: &str) -> Result<u32, CommandError>
 }
 
 impl Command {
-    /// The link or switch it is about, as it was named.
+    /// Returns the link or switch that the command concerns, as the user named it.
     #[must_use]
     pub const fn target(&self) -> Option<&String> {
         match self {
@@ -205,11 +208,11 @@ impl Command {
         }
     }
 
-    /// What it does to the network, if anything; rates are multiplied by `rate_scale`. `topology` is the
-    /// one with scaled rates.
+    /// Returns the changes that the command makes to the network, if any. Rates are multiplied by
+    /// `rate_scale`; `topology` is the one with scaled rates.
     ///
     /// # Errors
-    /// A link or switch that is not there.
+    /// The link or switch does not exist.
     pub fn failures(
         &self,
         topology: &Topology,

@@ -1,5 +1,5 @@
-//! Real packets through the model, in whatever time the driver keeps: no clock, no socket. The live
-//! relay drives it with the real clock, tests with a virtual one.
+//! Real packets in the model of a network. The caller supplies the time: there is no clock and no
+//! socket here. The live relay drives this with the real clock, tests drive it with a virtual one.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -20,13 +20,14 @@ use squall_wire::{Packet, RatePacket, Ses, Telemetry, TelemetryKind, parse};
 pub struct Delivery<'a> {
     /// When its last bit arrived.
     pub at: Picos,
-    /// The host it arrived at.
+    /// The host at which the packet arrived.
     pub host: u32,
-    /// What the sender attached to it: see [`Emulation::send`].
+    /// The tag that the sender attached; see [`Emulation::send`].
     pub tag: u64,
-    /// Its header as given to [`Emulation::send`], but marked or trimmed on the way.
+    /// The packet's header as given to [`Emulation::send`], with the marks and trimming of the
+    /// network.
     pub frame: &'a PacketFrame,
-    /// Its UDP payload.
+    /// The packet's UDP payload.
     pub payload: &'a [u8],
 }
 
@@ -45,14 +46,14 @@ pub struct Emulation {
     carried: Loads,
 }
 
-/// What packets carry, by their numbers in the network.
+/// Contents of the packets in the network, indexed by packet number.
 #[derive(Default)]
 struct Loads(Vec<CarriedFrame>);
 
 impl Loads {
     fn put(&mut self, packet: u32, tag: u64, frame: PacketFrame, payload: &[u8]) {
         let packet = packet as usize;
-        // The network counts packets without gaps.
+        // The network numbers packets without gaps.
         if packet == self.0.len() {
             self.0.push(CarriedFrame { tag, frame, payload: Vec::new() });
         }
@@ -72,10 +73,11 @@ impl Ends for Loads {
     }
 }
 
-/// In so many picoseconds a few things happen, at the rates that a relay can carry.
+/// Tick of the model's event queue, in picoseconds: at the rates that a relay can carry, only a few
+/// events fall into one tick.
 const TICK: Picos = Picos(1 << 12);
 
-/// Which way a packet goes.
+/// The two hosts between which a packet travels, and its flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Route {
     /// Sending host.
@@ -109,9 +111,9 @@ impl Route {
 }
 
 impl Emulation {
-    /// A network at rest, at time zero. The topology must have passed [`Topology::check`]. `overhead`
-    /// is what a packet has on the wire beyond its UDP payload; [`NetworkConfig::trim`] counts it,
-    /// too.
+    /// Creates an idle network at time zero. The topology must have passed [`Topology::check`].
+    /// `overhead` is the number of bytes that a packet has on the wire beyond its UDP payload;
+    /// [`NetworkConfig::trim`] counts it, too.
     ///
     /// # Errors
     /// The topology is too large.
@@ -120,26 +122,26 @@ impl Emulation {
         Ok(Self { network, overhead, carried: Loads::default() })
     }
 
-    /// Gives each switch its program; before the first packet.
+    /// Gives each switch its program. Call this before the first packet enters.
     pub fn program(&mut self, program: impl Fn(u32) -> Option<Box<dyn SwitchProgram>>) {
         self.network.program(program);
     }
 
-    /// The model, to look at.
+    /// Returns the model for inspection.
     #[must_use]
     pub const fn network(&self) -> &Network {
         &self.network
     }
 
-    /// Data bytes that wait in the network card of a host.
+    /// Returns the data bytes that wait in the network card of a host.
     #[must_use]
     pub fn backlog(&self, host: u32) -> u64 {
         let port = self.network.host_port(host);
         self.network.switches().port(port).queued(self.network.now())
     }
 
-    /// A packet is handed to the network card of host `route.from` at `at`, or now if [`Self::run`] is
-    /// further. Frame and tag come back in the [`Delivery`].
+    /// Hands a packet to the network card of host `route.from` at `at`, or now if [`Self::run`] has
+    /// already passed that time. Frame and tag come back in the [`Delivery`].
     pub fn send(&mut self, at: Picos, route: Route, frame: PacketFrame, payload: &[u8], tag: u64) {
         let bytes = u32::try_from(payload.len()).unwrap_or(u32::MAX);
         let mut header = PacketHeader {
@@ -167,15 +169,16 @@ impl Emulation {
         self.carried.put(packet, tag, frame, payload);
     }
 
-    /// Something fails, or works again, at `at`, or now if [`Self::run`] is further.
+    /// Applies a failure or a repair at `at`, or now if [`Self::run`] has already passed that time.
     pub fn fail(&mut self, at: Picos, failure: Failure) {
         self.network.fail(at, failure);
     }
 
-    /// Lets happen what happens up to and at `until`; gives what arrives at hosts to `deliver`.
+    /// Processes all events up to and including `until`, and passes each packet that arrives at a
+    /// host to `deliver`.
     pub fn run(&mut self, until: Picos, deliver: &mut dyn FnMut(&Delivery<'_>)) {
         while let Some(step) = self.network.step(until, &mut self.carried) {
-            // A card that was stopped goes on by itself, and nothing is called for.
+            // A network card that was paused resumes by itself; other steps need no action here.
             if let Step::Arrived { host, packet } = step {
                 self.arrived(host, packet, deliver);
             }
@@ -199,7 +202,7 @@ impl Emulation {
                 write_telemetry(&mut carried.payload, &options.read().unwrap_or_default());
             }
         }
-        // ECT(0) and ECT(1) become CE; what is not ECN-capable stays what it is.
+        // ECT(0) and ECT(1) become CE. A packet that is not ECN-capable keeps its codepoint.
         if header.ce && carried.frame.ecn != 0 {
             carried.frame.ecn = 3;
         }
@@ -208,8 +211,8 @@ impl Emulation {
     }
 }
 
-/// Returns the place of a packet in its message; `None` if it carries no message that switches could know. Messages of two
-/// endpoints are told apart by their flow, context and number.
+/// Returns the place of a packet in its message, or `None` if the packet carries no message that
+/// switches could know. The flow, context and number identify a message of two endpoints.
 fn message_packet(flow: u32, payload: &[u8]) -> Option<MessagePacket> {
     let Ok(Packet::Request { pds, ses: Ses::Std(request), .. }) = parse(payload) else {
         return None;
@@ -223,8 +226,9 @@ fn message_packet(flow: u32, payload: &[u8]) -> Option<MessagePacket> {
     })
 }
 
-/// Writes what a packet says to switches that compute rates: that it asks for a rate, or that it left before its flow had
-/// one. Returns whether it is a rate packet. The endpoint at the other end answers malformed rate packets.
+/// Writes the options that switches which compute rates read: that the packet asks for a rate, or
+/// that it left before its flow had one. Returns whether it is a rate packet. The endpoint at the
+/// other end answers malformed rate packets.
 fn write_rate_options(payload: &[u8], options: &mut PacketOptions) -> bool {
     match parse(payload) {
         Ok(Packet::Rates(packet)) => options.write(&rates_of(&packet)),
@@ -238,7 +242,8 @@ fn write_rate_options(payload: &[u8], options: &mut PacketOptions) -> bool {
     }
 }
 
-/// Puts what links wrote into a rate packet, which it grows by at its destination: what it takes of links is not modelled.
+/// Puts the values that links wrote into a rate packet at its destination. The packet grows only
+/// there: the bytes that the values would take on links are not modelled.
 fn write_rates(payload: &mut Vec<u8>, written: &squall_cc::RatePacket) {
     let Ok(Packet::Rates(packet)) = parse(payload) else { return };
     let mut bytes = [0; RatePacket::MAX_LEN];
@@ -247,9 +252,9 @@ fn write_rates(payload: &mut Vec<u8>, written: &squall_cc::RatePacket) {
     payload.extend_from_slice(&bytes[..len]);
 }
 
-/// Puts what switches wrote where the sender of a packet left room for it: before the packet, as far as that is well
-/// formed and empty. The packet grows on the way from the last switch alone; what telemetry takes of links is not
-/// modelled.
+/// Puts the records that switches wrote where the sender left room for them: before the packet, if
+/// that room is well formed and empty. The packet grows only at its destination; the bytes that
+/// telemetry would take on links are not modelled.
 fn write_telemetry(payload: &mut Vec<u8>, hops: &Hops) {
     let empty = Telemetry::head(TelemetryKind::Own, 0);
     if !payload.starts_with(&empty) {

@@ -2,15 +2,17 @@
 //! [`squall_netsim::model`] between them in real time. No privileges are needed.
 //!
 //! - [`Emulation`]: packets with their bytes in the model, without clock and sockets.
-//! - [`Relay`]: the process: sockets, the clock, commands, and how far behind real time it is.
-//! - [`ask`]: what the command line says to a running one.
-//! - [`Timeline`]: what happens to it in the course of a job; `squall emulate run` starts one on an emulator of its own, and keeps
-//!   a record of it.
-//! - `tunnel`: endpoints of other machines, by UDP.
+//! - [`Relay`]: the process with its sockets, clock and commands; it reports how far behind real
+//! time it is.
+//! - [`ask`]: sends a command of the command line to a running emulator.
+//! - [`Timeline`]: changes to the network at given times of a job. `squall emulate run` starts one
+//! on an emulator of its own, and records the job.
+//! - `tunnel`: attaches endpoints of other machines over UDP.
 //!
-//! Rates are scaled down to what the host can carry. Latencies are scaled up by as much unless told
-//! otherwise, so that the network is the same in slow motion: bandwidth-delay products, queues and
-//! windows stay what they are, and the host's own delays weigh less.
+//! The relay scales rates down to those the host can carry. Unless the user chooses otherwise, it
+//! scales latencies up by the same factor, so that the network is the same in slow motion:
+//! bandwidth-delay products, queues and windows are unchanged, and the host's own delays weigh
+//! less.
 
 #![forbid(unsafe_code)]
 
@@ -46,10 +48,11 @@ pub use scale::scale;
 pub use status::{EndpointStatus, PortStatus, Status, Totals};
 pub use timeline::Timeline;
 
-/// Asks a running emulator; the answer's text.
+/// Sends a command to a running emulator and returns the text of its answer.
 ///
 /// # Errors
-/// Nobody is there, it is no emulator, or it refused: the text says why.
+/// No emulator listens at `socket`, the process there is no emulator, or it refused the command;
+/// the text gives the reason.
 pub fn ask(socket: &Path, command: &Command) -> io::Result<String> {
     let say = |error: io::Error| {
         let cure = match error.kind() {

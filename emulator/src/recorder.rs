@@ -1,4 +1,4 @@
-//! Queues, links and flows of a running emulator over time.
+//! Samples of the queues, links and flows of a running emulator over time.
 
 use std::collections::BTreeMap;
 
@@ -9,33 +9,35 @@ use squall_netsim::model::Switches;
 use squall_netsim::output::{Event, LinkLoad, NetworkFacts, Run, Series, SeriesKind, Totals};
 use squall_netsim::topology::{Node, Topology};
 
-/// From one sample to the next, at first.
+/// Initial interval between two samples.
 const EVERY: Span = Span::millis(10);
-/// So many samples there are at most: then every second one is dropped, and they are taken half as often.
+/// Largest number of samples. When it is reached, every second sample is dropped and the interval
+/// doubles.
 const MOST: usize = 4096;
 
-/// Samples of a network in which packets were first seen at time zero.
+/// Samples of a network. Time zero is the arrival of the first packet.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Recorder {
-    /// Doublings of [`EVERY`].
+    /// Number of times that the interval was doubled from [`EVERY`].
     coarser: u32,
     due: Span,
     times: Vec<Span>,
-    /// Of each port, in the order of their numbers: data bytes that wait, and bytes sent so far.
+    /// For each port, in order of port numbers: the data bytes that wait, and the bytes sent so
+    /// far.
     ports: Vec<Vec<(u64, u64)>>,
-    /// Of each pair of hosts.
+    /// For each pair of sending and receiving host: the bytes that entered.
     flows: BTreeMap<(u32, u32), Flow>,
 }
 
-/// What one host sent to another.
+/// Bytes that one host sent to another.
 #[derive(Clone, Debug, Default)]
 struct Flow {
     bytes: u64,
-    /// Bytes so far, a value a sample.
+    /// Bytes so far, one value per sample.
     samples: Vec<u64>,
 }
 
-/// Drops every second one.
+/// Drops every second item.
 fn halve<T>(items: &mut Vec<T>) {
     let mut index = 0;
     items.retain(|_| {
@@ -45,7 +47,7 @@ fn halve<T>(items: &mut Vec<T>) {
 }
 
 impl Recorder {
-    /// A packet entered.
+    /// Counts a packet of `bytes` bytes that entered the network between a pair of hosts.
     pub(super) fn entered(&mut self, pair: (u32, u32), bytes: u64) {
         let samples = self.times.len();
         let flow =
@@ -53,12 +55,12 @@ impl Recorder {
         flow.bytes += bytes;
     }
 
-    /// When the next sample is to be taken.
+    /// Returns when the next sample is to be taken, from the first packet on.
     pub(super) const fn due(&self) -> Span {
         self.due
     }
 
-    /// Takes a sample.
+    /// Takes a sample of all ports and flows at `at`.
     pub(super) fn sample(&mut self, at: Span, model: Picos, switches: &Switches<u32>) {
         self.ports.resize(switches.len() as usize, Vec::new());
         self.times.push(at);
@@ -78,7 +80,8 @@ impl Recorder {
         self.due = at + Span(EVERY.0 << self.coarser.min(32));
     }
 
-    /// Gb/s of a count of bytes, between samples.
+    /// Converts cumulative byte counts, one per sample, to rates between samples: (time in us,
+    /// Gb/s).
     fn rates(&self, bytes: impl Iterator<Item = u64>) -> Vec<(f64, f64)> {
         let values: Vec<(Span, u64)> = self.times.iter().copied().zip(bytes).collect();
         let pairs = values.windows(2).filter(|pair| pair[1].0 > pair[0].0);
@@ -90,7 +93,8 @@ impl Recorder {
             .collect()
     }
 
-    /// Everything as a run that reports are made of. What went wrong with the network is in `history`.
+    /// Returns everything as a run from which reports are made. `history` lists the changes to the
+    /// network.
     pub(super) fn run(&self, status: &Status, topology: &Topology, history: &Timeline) -> Run {
         let tier = |node: Node| match node {
             Node::Host(_) => None,
@@ -136,7 +140,8 @@ impl Recorder {
         }
     }
 
-    /// Queues of switches that ever had one, the longest first; rates of links between switches; rates of flows.
+    /// Returns the queues of switches that ever held data (the longest first), the rates of links
+    /// between switches, and the rates of flows.
     fn series(&self, topology: &Topology) -> Vec<Series> {
         let series = |kind, name, points| Series { kind, name, points };
         let is_switch = |node| matches!(node, Node::Switch(_));

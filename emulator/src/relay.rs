@@ -1,4 +1,5 @@
-//! The relay process: endpoints on one side, the emulation on the other, the real clock between.
+//! The relay process: it moves packets between the endpoints' sockets and the emulated network, by
+//! the real clock.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -32,42 +33,44 @@ use squall_reliability::NOMINAL_OVERHEAD;
 
 /// UDP payload bytes that trimming leaves: delivery and message headers.
 const TRIMMED: u32 = 64;
-/// Data bytes in a host's network card from which on its endpoints are not read any more.
+/// Data bytes in a host's network card above which the relay stops reading from the host's
+/// endpoints.
 const MOST_BACKLOG: u64 = 1 << 20;
-/// Longest round trip: what congestion control takes.
+/// Longest round trip that congestion control accepts.
 const MOST_RTT: Picos = Picos::micros(1_000_000);
-/// Connections at most.
+/// Largest number of connections.
 const MOST_CLIENTS: usize = 4096;
-/// Wire bytes of an acknowledgement, for the round-trip time.
+/// Bytes of an acknowledgement on the wire, for the round-trip time.
 const ACK: u32 = 64 + NOMINAL_OVERHEAD;
-/// How long after a failure routing learns of it, before scaling, microseconds.
+/// Time from a failure until routing learns of it, before scaling, microseconds.
 const REROUTE_US: f64 = 100.0;
-/// Packets that a queue holds at least, however short the round trip.
+/// Packets that a queue holds at least, however short the round trip is.
 const LEAST_QUEUE: u64 = 8;
 
-/// How to run an emulator.
+/// Configuration of an emulator.
 #[derive(Clone, Debug)]
 pub struct RelayConfig {
-    /// Where endpoints and commands connect to.
+    /// Path of the Unix socket to which endpoints and commands connect.
     pub socket: PathBuf,
     /// The network as built, before scaling.
     pub topology: Topology,
-    /// All rates are multiplied by this.
+    /// Factor by which all rates are multiplied.
     pub rate_scale: f64,
-    /// All latencies are multiplied by this.
+    /// Factor by which all latencies are multiplied.
     pub latency_scale: f64,
     /// Largest UDP payload of a packet, bytes.
     pub mtu: u32,
-    /// What ports and switches are like, before scaling.
+    /// The options of ports and switches, before scaling.
     pub network: NetworkOptions,
-    /// What endpoints may add to the round-trip time, scheduling of this host included.
+    /// Time that endpoints may add to the round-trip time, including the scheduling delays of this
+    /// host.
     pub host_delay: Span,
-    /// Seed of hashing and marking.
+    /// Seed of path hashing and ECN marking.
     pub seed: u64,
 }
 
 impl RelayConfig {
-    /// The defaults: a hundredth of the speed, in slow motion.
+    /// Returns the defaults: rates a hundred times lower and latencies a hundred times longer.
     #[must_use]
     pub fn new(socket: PathBuf, topology: Topology) -> Self {
         Self {
@@ -83,16 +86,16 @@ impl RelayConfig {
     }
 }
 
-/// Why an emulator cannot be run.
+/// Why an emulator cannot be started.
 #[derive(Debug)]
 pub enum RelayError {
-    /// The topology is impossible.
+    /// The topology is invalid.
     Topology(TopologyError),
-    /// An option of the network is refused.
+    /// An option of the network is invalid.
     Network(OptionError),
-    /// Another parameter is out of range: says which and what is allowed.
+    /// Another parameter is out of range. The text names it and the allowed range.
     Parameter(String),
-    /// The socket.
+    /// The socket cannot be opened.
     Socket(PathBuf, io::Error),
 }
 
@@ -114,13 +117,13 @@ pub struct Relay {
     config: RelayConfig,
     listener: UnixListener,
     accepting: bool,
-    /// By slot; a tag is a slot and the number of the connection in it.
+    /// Connections by slot. A tag combines a slot with the number of the connection in it.
     clients: Vec<Option<Client>>,
     serials: Vec<u32>,
     by_addr: HashMap<SocketAddr, (u64, u32)>,
     emulation: Emulation,
     started: Time,
-    /// What a host sends at.
+    /// Rate at which a host sends.
     line: Rate,
     base_rtt: Span,
     totals: Totals,
@@ -132,7 +135,7 @@ pub struct Relay {
     delay_last: EmulationDelay,
     second: u64,
     late_seconds: u64,
-    /// When what was just delivered was due.
+    /// Times at which the packets delivered in this turn were due.
     due: Vec<Time>,
     over: bool,
 }
@@ -142,10 +145,11 @@ fn tag(slot: usize, serial: u32) -> u64 {
 }
 
 impl Relay {
-    /// Builds the network and opens the socket. A socket that a dead emulator left behind is replaced.
+    /// Builds the network and opens the socket. A socket that a dead emulator left behind is
+    /// replaced.
     ///
     /// # Errors
-    /// See [`RelayError`]; that an emulator is running there already is `AddrInUse`.
+    /// See [`RelayError`]. If an emulator is already running there, the error is `AddrInUse`.
     pub fn open(config: RelayConfig) -> Result<Self, RelayError> {
         config.topology.check().map_err(RelayError::Topology)?;
         check(&config)?;
@@ -204,10 +208,11 @@ impl Relay {
         })
     }
 
-    /// Serves until the command `down` comes or `stop` becomes readable. `say` gets a line whenever
-    /// there is something to tell: who attached and left, failures, lost real time.
+    /// Serves until the command `down` arrives or `stop` becomes readable. `say` gets a line for
+    /// each event: endpoints that attach and leave, failures, and seconds in which real time was
+    /// not kept.
     ///
-    /// # Errors
+    /// The error of `poll`.
     /// The system's, when it refuses to poll.
     pub fn run(
         &mut self,
@@ -238,13 +243,14 @@ impl Relay {
         Ok(())
     }
 
-    /// For one job, with whose launcher the emulator ends: from now on lets happen what the timeline says, keeps a record if
-    /// one is wanted, and stops when the job can only wait. Before [`Relay::run`].
+    /// Prepares the emulator for one job, with which it ends. From now on the relay applies the
+    /// events of `timeline`, keeps a record if `record` is set, and stops when the job can only
+    /// wait. Call this before [`Relay::run`].
     pub fn follow(&mut self, timeline: Timeline, record: bool) {
         self.run_state = RunState::new(timeline, record);
     }
 
-    /// Does what the timeline says is due, and takes a sample when it is time.
+    /// Applies the events of the timeline that are due, and takes a sample if one is due.
     fn apply_due_commands(&mut self, now: Time, say: &mut dyn FnMut(fmt::Arguments<'_>)) {
         while let Some(command) = self.run_state.due(now) {
             if let Err(why) = self.apply(&command, now, say) {
@@ -255,31 +261,32 @@ impl Relay {
         self.run_state.look(now, model, self.emulation.network().switches());
     }
 
-    /// Who attached so far.
+    /// Returns which endpoints attached so far.
     #[must_use]
     pub const fn attendance(&self) -> &Attendance {
         &self.attendance
     }
 
-    /// What happened to links and switches so far, since the first packet.
+    /// Returns the commands applied to links and switches so far, with times since the first
+    /// packet.
     #[must_use]
     pub const fn history(&self) -> &Timeline {
         self.run_state.history()
     }
 
-    /// The record, if one was wanted.
+    /// Returns the record of the job, if [`Relay::follow`] asked for one.
     #[must_use]
     pub fn record(&self) -> Option<Run> {
         let recorder = self.run_state.recorder()?;
         Some(recorder.run(&self.status(), self.topology(), self.history()))
     }
 
-    /// Model time of a moment.
+    /// Converts a time of the real clock to model time.
     fn model(&self, at: Time) -> Picos {
         Picos::from_span(at.since(self.started))
     }
 
-    /// Sleeps until there is something to do.
+    /// Sleeps until a socket is ready or an event is due.
     fn wait(&self, stop: &UnixStream) -> io::Result<WaitResult> {
         let mut slots = Vec::with_capacity(self.clients.len());
         let mut fds = Vec::with_capacity(self.clients.len() + 2);
@@ -292,7 +299,8 @@ impl Relay {
             if let Role::Endpoint(endpoint) = &client.role
                 && self.emulation.backlog(endpoint.host) > MOST_BACKLOG
             {
-                // Its card is full: it feels that when its socket is.
+                // The host's network card is full. Its endpoints notice once their sockets are
+                // full.
                 events = PollFlags::empty();
             }
             if client.is_pending() {
@@ -338,11 +346,11 @@ impl Relay {
         }
     }
 
-    /// Reads from a connection and does what it says.
+    /// Reads from a connection and handles what arrived.
     fn serve(&mut self, slot: usize, now: Time, say: &mut dyn FnMut(fmt::Arguments<'_>)) {
         let Some(mut client) = self.clients[slot].take() else { return };
         let gone = client.read().is_err();
-        // What it said before it left counts.
+        // Frames that arrived before the peer closed the connection count.
         let fine = self.listen_to(&mut client, slot, now, say);
         let flushed = client.flush().is_ok();
         if gone || !fine || !flushed || client.is_done() {
@@ -352,7 +360,7 @@ impl Relay {
         }
     }
 
-    /// A connection ends.
+    /// Handles the end of a connection: frees its address, and accepts connections again.
     fn part(&mut self, client: &Client, say: &mut dyn FnMut(fmt::Arguments<'_>)) {
         self.accepting = true;
         if let Role::Endpoint(endpoint) = &client.role {
@@ -361,7 +369,7 @@ impl Relay {
         }
     }
 
-    /// Handles every complete frame. False when the conversation makes no sense.
+    /// Handles every complete frame. Returns false if the peer violates the protocol.
     fn listen_to(
         &mut self,
         client: &mut Client,
@@ -436,7 +444,8 @@ impl Relay {
         }
     }
 
-    /// An endpoint wants to be a host.
+    /// Attaches an endpoint to the host that it asks for, or else to the host with the fewest
+    /// endpoints.
     fn attach(&mut self, hello: &Hello, slot: usize) -> Result<(Endpoint, Welcome), String> {
         let topology = self.emulation.network().switches().topology();
         let hosts = topology.hosts;
@@ -447,7 +456,7 @@ impl Relay {
                 let who = who.map_or_else(String::new, |rank| format!("rank {rank} wants to be "));
                 return Err(format!("{who}host {host}; the hosts are 0 to {}", hosts - 1));
             }
-            // The least crowded, the first of those.
+            // Choose the host with the fewest endpoints, the first of several.
             None => {
                 let mut crowd = vec![0u32; hosts as usize];
                 self.by_addr.values().for_each(|&(_, host)| crowd[host as usize] += 1);
@@ -481,7 +490,8 @@ impl Relay {
         Ok((endpoint, welcome))
     }
 
-    /// A packet of an endpoint enters the network. The destination, if nobody is there.
+    /// Passes an endpoint's packet to the network. Returns the destination if no endpoint is
+    /// attached there.
     fn send(
         &mut self,
         now: Time,
@@ -495,24 +505,25 @@ impl Relay {
             self.totals.nobody += 1;
             return Some(dst);
         };
-        // A CRC trailer is on top.
+        // A CRC trailer of 4 bytes may come on top of the MTU.
         if payload.len() > self.config.mtu as usize + 4 {
             self.totals.oversize += 1;
             return None;
         }
         self.totals.entered += 1;
         self.run_state.entered(now, (from, to), payload.len() as u64);
-        // As the receiver will see it.
+        // Rewrite the header as the receiver will see it.
         header.addr = SocketAddr::new(source.ip(), header.entropy);
         header.trimmed = false;
-        // The sender's clock is ours, but its word is not to be trusted.
+        // Endpoints use the same clock, but a sender may claim a time in the future.
         let at = self.model(header.sent.min(now));
         let route = Route { from, to, flow: Route::flow(source, dst) };
         self.emulation.send(at, route, header, payload, tag);
         None
     }
 
-    /// Lets the network do what is due, and gives endpoints what arrived.
+    /// Processes the network's events up to now, and passes packets that arrived to their
+    /// endpoints.
     fn deliver(&mut self, now: Time, say: &mut dyn FnMut(fmt::Arguments<'_>)) {
         let until = self.model(now);
         let Self { emulation, clients, serials, totals, due, started, .. } = self;
@@ -521,7 +532,7 @@ impl Relay {
             due.push(Time(started.0.saturating_add(arrived.at.time().0)));
             let (slot, serial) = (arrived.tag as u32 as usize, (arrived.tag >> 32) as u32);
             let Some(Some(client)) = clients.get_mut(slot) else { return };
-            // Somebody else may have the slot by now.
+            // Another connection may have the slot by now.
             if serials[slot] != serial {
                 return;
             }
@@ -553,7 +564,8 @@ impl Relay {
         self.account(say);
     }
 
-    /// How late was that?
+    /// Measures how late the packets of this turn were delivered. Once a second, warns if real time
+    /// is not kept.
     fn account(&mut self, say: &mut dyn FnMut(fmt::Arguments<'_>)) {
         let now = clock();
         let second = now.since(self.started).0 / 1_000_000_000;
@@ -579,7 +591,7 @@ impl Relay {
         }
     }
 
-    /// Does what a command says; the answer.
+    /// Applies a command and returns the answer.
     fn apply(
         &mut self,
         command: &Command,
@@ -614,13 +626,13 @@ impl Relay {
         Ok(format!("{command}: done"))
     }
 
-    /// The network as scaled.
+    /// Returns the network as scaled.
     #[must_use]
     pub const fn topology(&self) -> &Topology {
         self.emulation.network().switches().topology()
     }
 
-    /// Everything there is to know.
+    /// Returns the complete status.
     #[must_use]
     pub fn status(&self) -> Status {
         let network = self.emulation.network();
@@ -708,23 +720,24 @@ impl Relay {
 
 impl std::ops::Drop for Relay {
     fn drop(&mut self) {
-        // Best effort: somebody may have removed it.
+        // Best effort: another process may have removed the socket.
         let _ = std::fs::remove_file(&self.config.socket);
     }
 }
 
-/// Result of a wait.
+/// The sockets that became ready during a wait.
 struct WaitResult {
     stop: bool,
     listener: bool,
     slots: Vec<usize>,
 }
 
-/// Opens the socket, for this user alone.
+/// Opens the socket, accessible to this user only.
 pub(super) fn listen(path: &std::path::Path) -> io::Result<UnixListener> {
     let listener = match UnixListener::bind(path) {
         Err(error) if error.kind() == ErrorKind::AddrInUse => {
-            // A file refuses connections as a dead emulator's socket does; it is not ours to remove.
+            // A regular file refuses connections just like the socket of a dead emulator. Only
+            // sockets are replaced.
             if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
                 return Err(io::Error::new(
                     error.kind(),

@@ -1,5 +1,5 @@
-//! The course of a job over an emulator, from its first packet on: what happens by the timeline, and what is kept of it; and
-//! whether there will be a first packet.
+//! State of the job that runs over an emulator: the timeline of changes, the record, and whether
+//! the job can still send its first packet.
 
 use super::recorder::Recorder;
 use super::{Command, Timeline};
@@ -7,46 +7,48 @@ use squall_base::{Span, Time};
 use squall_netsim::Picos;
 use squall_netsim::model::Switches;
 
-/// How long a job may do nothing after one of its ranks was refused. That rank ends, and launchers end the others, as a rule within
-/// a second; but now and then MPICH's, on a busy machine, does not see it, and they wait for it for ever.
+/// How long a job may be idle after one of its ranks was refused. That rank ends, and launchers end
+/// the others, as a rule within a second. Now and then MPICH's launcher, on a busy machine, does not
+/// see it, and the other ranks wait for ever.
 const PATIENCE: Span = Span::secs(10);
 
-/// See the module.
+/// State of the job that runs over an emulator.
 #[derive(Debug, Default)]
 pub(super) struct RunState {
-    /// When the first packet entered.
+    /// Time at which the first packet entered.
     began: Option<Time>,
     timeline: Timeline,
-    /// The event of the timeline that comes next.
+    /// Index of the next event of the timeline.
     next: usize,
     happened: Timeline,
     recorder: Option<Recorder>,
-    /// The emulator is for one job.
+    /// Whether the emulator serves one job and ends with it.
     alone: bool,
-    /// When the job is given up that was refused a host, unless a packet enters before.
+    /// When a job with a refused endpoint is given up, unless a packet enters before.
     given_up: Option<Time>,
 }
 
 impl RunState {
-    /// Of the one job that the emulator is for, with things to happen, and perhaps a record of how they go.
+    /// Creates the state of the one job that the emulator serves. `record` starts a recorder.
     pub(super) fn new(timeline: Timeline, record: bool) -> Self {
         let recorder = record.then(Recorder::default);
         Self { timeline, recorder, alone: true, ..Self::default() }
     }
 
-    /// An endpoint of it was refused.
+    /// Notes that an endpoint was refused. If the emulator serves one job, this starts the time
+    /// after which the job is given up.
     pub(super) fn refused(&mut self, now: Time) {
         if self.alone {
             self.given_up.get_or_insert(now + PATIENCE);
         }
     }
 
-    /// Whether the job waits for an endpoint that was refused.
+    /// Returns whether the job still waits for an endpoint that was refused.
     pub(super) fn is_stuck(&self, now: Time) -> bool {
         self.began.is_none() && self.given_up.is_some_and(|at| at <= now)
     }
 
-    /// A packet of so many bytes entered.
+    /// Notes that a packet of `bytes` bytes entered the network.
     pub(super) fn entered(&mut self, now: Time, pair: (u32, u32), bytes: u64) {
         self.began.get_or_insert(now);
         if let Some(recorder) = &mut self.recorder {
@@ -54,7 +56,8 @@ impl RunState {
         }
     }
 
-    /// What is due by the timeline: before the first packet what happens at 0.
+    /// Returns the next command of the timeline that is due. Before the first packet, only events
+    /// at time 0 are due.
     pub(super) fn due(&mut self, now: Time) -> Option<Command> {
         let (at, command) = self.timeline.events().get(self.next)?;
         let due = self.began.map_or(at.0 == 0, |began| began + *at <= now);
@@ -64,13 +67,13 @@ impl RunState {
         })
     }
 
-    /// Something happened, by the timeline or because somebody said so.
+    /// Records a command that was applied, from the timeline or from a user.
     pub(super) fn happened(&mut self, now: Time, command: Command) {
         let since = self.began.map_or_else(Default::default, |began| now.since(began));
         self.happened.add(since, command);
     }
 
-    /// Takes a sample if it is time.
+    /// Takes a sample if one is due.
     pub(super) fn look(&mut self, now: Time, model: Picos, switches: &Switches<u32>) {
         if let (Some(began), Some(recorder)) = (self.began, &mut self.recorder)
             && began + recorder.due() <= now
@@ -79,7 +82,8 @@ impl RunState {
         }
     }
 
-    /// When something is to be done without a packet's coming.
+    /// Returns the next time at which the timeline, the recorder or a job that waits needs the
+    /// relay although no packet arrives.
     pub(super) fn next(&self) -> Option<Time> {
         let Some(began) = self.began else { return self.given_up };
         let event = self.timeline.events().get(self.next).map(|(at, _)| began + *at);
@@ -87,12 +91,12 @@ impl RunState {
         event.into_iter().chain(sample).min()
     }
 
-    /// All that happened.
+    /// Returns the commands that were applied so far.
     pub(super) const fn history(&self) -> &Timeline {
         &self.happened
     }
 
-    /// The record, if one was wanted.
+    /// Returns the recorder, if the job is recorded.
     pub(super) const fn recorder(&self) -> Option<&Recorder> {
         self.recorder.as_ref()
     }

@@ -1,15 +1,16 @@
-//! From a topology as built to one that this machine can carry.
+//! Scales a topology to rates that this machine can carry.
 
 use squall_base::Rate;
 use squall_netsim::Picos;
 use squall_netsim::topology::Topology;
 
-/// The topology with all rates times `rates` and all latencies times `latencies`. With `latencies` = 1 /
-/// `rates` it is the same network in slow motion: bandwidth-delay products stay.
+/// Returns the topology with all rates multiplied by `rates` and all latencies by `latencies`. With
+/// `latencies` = 1 / `rates` it is the same network in slow motion: bandwidth-delay products are
+/// unchanged.
 #[must_use]
 pub fn scale(topology: &Topology, rates: f64, latencies: f64) -> Topology {
     let mut scaled = topology.clone();
-    // A link keeps at least a bit a second; negative factors were refused.
+    // A link keeps at least 1 b/s. The relay has refused negative factors already.
     let rate = |rate: Rate| Rate(((rate.0 as f64 * rates) as u64).max(1));
     let latency = |latency: Picos| Picos((latency.0 as f64 * latencies) as u64);
     for link in &mut scaled.links {

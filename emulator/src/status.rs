@@ -1,4 +1,4 @@
-//! What a running emulator says about itself.
+//! The status that a running emulator reports.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,32 +8,33 @@ use serde::{Deserialize, Serialize};
 use super::emulation_delay::EmulationDelayReport;
 use squall_netsim::model::NetworkOptions;
 
-/// Everything.
+/// The complete status of a running emulator.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Status {
-    /// Since when it runs, s.
+    /// Time since the emulator started, s.
     pub uptime_s: f64,
     /// Rate of a host's link, b/s, as scaled.
     pub host_rate: u64,
     /// Round-trip time between the farthest hosts, unloaded, ns, as scaled.
     pub base_rtt_ns: u64,
-    /// Rates are multiplied by this.
+    /// Factor by which all rates are multiplied.
     pub rate_scale: f64,
-    /// Latencies are multiplied by this.
+    /// Factor by which all latencies are multiplied.
     pub latency_scale: f64,
     /// Largest UDP payload, bytes.
     pub mtu: u32,
-    /// What ports and switches are like, with what followed from what was not said; as scaled.
+    /// The options of ports and switches, as scaled, with the values derived for options that the
+    /// user left out.
     pub network: NetworkOptions,
-    /// How far behind real time deliveries were, all along.
+    /// How far behind real time deliveries were since the start.
     pub emulation_delay: EmulationDelayReport,
-    /// .. in the last second that is over.
+    /// How far behind real time deliveries were in the last complete second.
     pub emulation_delay_last: EmulationDelayReport,
     /// Seconds in which a packet in a hundred or more was later than a quarter of the round-trip time.
     pub late_seconds: u64,
-    /// Who is attached.
+    /// The endpoints that are attached now.
     pub endpoints: Vec<EndpointStatus>,
-    /// How many ever were.
+    /// Number of endpoints that ever attached.
     #[serde(default)]
     pub attached: u64,
     /// The network's totals.
@@ -41,33 +42,33 @@ pub struct Status {
     /// Counters of switch features, by name: `deflection.packets`.
     #[serde(default)]
     pub features: BTreeMap<String, u64>,
-    /// Failures in force, in words.
+    /// Failures in force, each as the command that caused it.
     pub failures: Vec<String>,
-    /// Every port, in order of links, both directions of a link next to each other.
+    /// All ports in order of links; the two directions of a link are adjacent.
     pub ports: Vec<PortStatus>,
 }
 
-/// One endpoint.
+/// An attached endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EndpointStatus {
-    /// Its address.
+    /// The endpoint's address.
     pub address: String,
-    /// The host of the topology that it is.
+    /// The host of the topology in whose place the endpoint is.
     pub host: u32,
-    /// Its process.
+    /// The endpoint's process ID.
     pub process: u32,
-    /// The rank of that, if a launcher gave it one.
+    /// The rank of the process, if a launcher gave it one.
     #[serde(default)]
     pub rank: Option<u32>,
-    /// Packets it sent.
+    /// Packets that the endpoint sent.
     pub sent: u64,
-    /// UDP payload bytes of those.
+    /// UDP payload bytes that the endpoint sent.
     pub sent_bytes: u64,
-    /// Packets it got.
+    /// Packets that the endpoint received.
     pub received: u64,
-    /// UDP payload bytes of those.
+    /// UDP payload bytes that the endpoint received.
     pub received_bytes: u64,
-    /// Packets dropped because it did not read.
+    /// Packets dropped because the endpoint's process did not read its socket in time.
     pub overflow: u64,
 }
 
@@ -80,54 +81,54 @@ pub struct Totals {
     pub delivered: u64,
     /// UDP payload bytes that arrived.
     pub delivered_bytes: u64,
-    /// Packets on their way.
+    /// Packets in the network now.
     pub in_flight: u64,
-    /// Marked Congestion Experienced, by ports.
+    /// Packets that ports marked Congestion Experienced.
     pub marked: u64,
-    /// Trimmed.
+    /// Packets that ports trimmed.
     pub trimmed: u64,
-    /// Dropped: a queue was full.
+    /// Packets dropped because a queue was full.
     pub queue_full: u64,
-    /// Lost: a link or switch was down.
+    /// Packets lost because a link or switch was down.
     pub down: u64,
-    /// Lost in a black hole.
+    /// Packets lost in a black hole.
     pub black_hole: u64,
-    /// Lost to bit errors.
+    /// Packets lost to bit errors.
     pub corrupt: u64,
-    /// Lost: no route to the destination.
+    /// Packets lost because there was no route to the destination.
     pub no_route: u64,
-    /// Dropped: a switch's program wanted it so.
+    /// Packets that a switch's program dropped.
     pub program: u64,
-    /// Taken by a switch's program.
+    /// Packets that a switch's program consumed.
     pub consumed: u64,
-    /// Copies made by switch programs.
+    /// Copies of packets that switch programs made.
     pub copied: u64,
     /// Packets that arrived with telemetry in them.
     pub telemetry: u64,
-    /// Its records: a switch on the way each.
+    /// Telemetry records in those packets, one per switch on the route.
     pub telemetry_records: u64,
-    /// Bytes of the queues that packets left behind, by those.
+    /// Sum of the queue lengths in these records, bytes.
     pub telemetry_queued: u64,
-    /// .. of the longest.
+    /// Longest queue in these records, bytes.
     pub telemetry_longest: u32,
-    /// Rate packets that arrived with what links had written, on their way there.
+    /// Rate packets that arrived with values that links wrote on the route.
     pub rated: u64,
-    /// What switches read in packets and ignored, because it made no sense.
+    /// Packet options that switches ignored because their content was invalid.
     pub ignored: u64,
-    /// Sent to an address where nobody is.
+    /// Packets sent to an address at which no endpoint is attached.
     pub nobody: u64,
-    /// Longer than the network's packets.
+    /// Packets longer than the network's MTU.
     pub oversize: u64,
-    /// Dropped because the receiving process did not read.
+    /// Packets dropped because the receiving process did not read its socket in time.
     pub overflow: u64,
 }
 
-/// One port.
+/// A port and its counters.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PortStatus {
-    /// `leaf0->spine1`.
+    /// The port's name, such as `leaf0->spine1`.
     pub name: String,
-    /// b/s, as scaled.
+    /// The port's rate, b/s, as scaled.
     pub rate: u64,
     /// Packets sent.
     pub packets: u64,
@@ -139,13 +140,13 @@ pub struct PortStatus {
     pub trimmed: u64,
     /// Packets dropped here or lost on the link.
     pub dropped: u64,
-    /// Data bytes that wait now.
+    /// Data bytes that wait in the queue now.
     pub queue: u64,
-    /// Most that ever waited.
+    /// Largest number of data bytes that ever waited in the queue.
     pub max_queue: u64,
 }
 
-/// 3 significant digits and a unit.
+/// Formats a value with three significant digits and a unit.
 fn scaled(value: f64, units: [&str; 4]) -> String {
     let (mut value, mut unit) = (value, 0);
     while value >= 1000.0 && unit < 3 {
@@ -175,7 +176,7 @@ fn time(ns: u64) -> String {
 }
 
 impl fmt::Display for Status {
-    /// For people: a page of text.
+    /// Formats the status as a page of text.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let t = &self.totals;
         writeln!(

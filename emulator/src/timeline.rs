@@ -1,4 +1,4 @@
-//! What happens to a network in the course of a job: commands, each at its time.
+//! Changes to a network in the course of a job: commands with the times at which to apply them.
 //!
 //! ```text
 //! # a time, and a command as `squall emulate` takes it
@@ -8,8 +8,8 @@
 //! 2s      restore-link leaf1-spine1
 //! ```
 //!
-//! Times count from the first packet that enters the network: when the ranks of a job have come up nobody knows before.
-//! What is to happen at 0 happens before that.
+//! Times count from the first packet that enters the network, because it is not known before when
+//! the ranks of a job have started. Events at time 0 are applied before the first packet.
 
 use std::path::Path;
 
@@ -20,14 +20,14 @@ use squall_netsim::formats::{FormatError, read_text};
 use squall_netsim::model::FailureEvent;
 use squall_netsim::topology::Topology;
 
-/// Commands by time.
+/// Commands in the order of their times.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Timeline {
-    /// By rising time.
+    /// Events by ascending time.
     events: Vec<(Span, Command)>,
 }
 
-/// A length of time, such as `200ms`.
+/// Parses a length of time, such as `200ms`.
 fn parse_time(text: &str) -> Option<Span> {
     let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.'))?;
     let (number, unit) = text.split_at(end);
@@ -39,15 +39,15 @@ fn parse_time(text: &str) -> Option<Span> {
         _ => return None,
     };
     let nanos = number.parse::<f64>().ok()? * factor;
-    // A day; so it fits.
+    // One day at most, so the result fits.
     (0.0..=86_400e9).contains(&nanos).then_some(Span(nanos as u64))
 }
 
 impl Timeline {
-    /// Reads a file. What it names must be in `topology`.
+    /// Reads a timeline from a file. Links and switches that it names must exist in `topology`.
     ///
     /// # Errors
-    /// The first line that is wrong, and what was expected there.
+    /// The first line that is invalid, and what was expected there.
     pub fn read(path: &Path, topology: &Topology) -> Result<Self, FormatError> {
         let file = path.display().to_string();
         let text = read_text(path).map_err(|error| FormatError {
@@ -58,7 +58,7 @@ impl Timeline {
         Self::parse(&file, &text, topology)
     }
 
-    /// Parses the text of `file`.
+    /// Parses the text of `file`; the name appears in errors only.
     ///
     /// # Errors
     /// See [`Timeline::read`].
@@ -76,33 +76,33 @@ impl Timeline {
             })?;
             events.push(event);
         }
-        // What is at one time stays in order.
+        // The sort is stable: events at one time keep their order.
         events.sort_by_key(|(at, _)| *at);
         Ok(Self { events })
     }
 
-    /// One more event, at the end: it happened just now.
+    /// Appends an event that was applied just now.
     pub fn add(&mut self, at: Span, command: Command) {
         self.events.push((at, command));
     }
 
-    /// Events and their times.
+    /// Returns all events with their times.
     #[must_use]
     pub fn events(&self) -> &[(Span, Command)] {
         &self.events
     }
 
-    /// The text of a file that [`Timeline::read`] reads back.
+    /// Returns the text of a file that [`Timeline::read`] reads back.
     #[must_use]
     pub fn text(&self) -> String {
         self.events.iter().map(|(at, command)| format!("{}ns {command}\n", at.0)).collect()
     }
 
-    /// For a simulation that begins with the first packet.
+    /// Returns the events as failures for a simulation that begins with the first packet.
     #[must_use]
     pub fn failures(&self, topology: &Topology) -> Vec<FailureEvent> {
         let events = self.events.iter().flat_map(|(at, command)| {
-            // Names were looked up when the file was read.
+            // Names were checked when the file was read.
             let failures = command.failures(topology, 1.0).unwrap_or_default();
             failures.into_iter().map(|what| FailureEvent { at: Picos::from_span(*at), what })
         });

@@ -1,4 +1,4 @@
-//! What the two ends of a tunnel say to each other, a UDP datagram each, little endian.
+//! Format of the UDP datagrams between the two ends of a tunnel, little endian.
 //!
 //! ```text
 //!  0  "squallt1"
@@ -11,34 +11,37 @@
 
 use squall_net::emulator::frame::MAX_FRAME;
 
-/// First bytes of every datagram: what it is, and of which version.
+/// First bytes of every datagram: the protocol and its version.
 const MAGIC: [u8; 8] = *b"squallt1";
-/// Bytes before what a kind has to say.
+/// Bytes before the content of a datagram, which depends on its kind.
 pub(super) const HEAD: usize = 25;
-/// Longest datagram: UDP's.
+/// Longest datagram, the limit of UDP over IPv4.
 pub(super) const MOST: usize = 65_507;
-// A frame with the largest packet that an emulator takes fits; longer ones are nobody's.
+// A frame with the largest packet that an emulator accepts fits into a datagram. Longer frames are
+// refused.
 const _: () = assert!(MOST < HEAD + MAX_FRAME && MOST - HEAD > 65_000 + 64);
 
-/// Which connection of which session.
+/// Identifies a connection of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Name {
     pub(super) session: u64,
     pub(super) number: u32,
 }
 
-/// What a datagram says.
+/// The content of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Say<'a> {
-    /// The session is there: asked by the near end, answered by the far one.
+    /// The near end asks whether the far end serves the session; the far end answers with the same
+    /// datagram.
     Alive,
-    /// A frame that may get lost: a packet of an endpoint, or that nobody is where one went.
+    /// A frame that may get lost: an endpoint's packet, or the notice that no endpoint is attached
+    /// at a packet's destination.
     Frame(&'a [u8]),
-    /// The next bytes of the connection that must arrive; none is its end.
+    /// The next bytes of the connection's reliable part; no bytes mark its end.
     Piece(u32, &'a [u8]),
-    /// The piece of this number came.
+    /// Acknowledges the piece of this number.
     Came(u32),
-    /// There is no such connection, or not any more.
+    /// The connection does not exist, or not any more.
     Gone,
 }
 
@@ -49,7 +52,7 @@ const CAME: u8 = 4;
 const GONE: u8 = 5;
 
 impl<'a> Say<'a> {
-    /// As a datagram, in the place of what is in `out`.
+    /// Encodes the datagram into `out`, whose content it replaces.
     pub(super) fn write(&self, name: Name, out: &mut Vec<u8>) {
         let (kind, piece, rest) = match *self {
             Self::Alive => (ALIVE, 0, &[][..]),
@@ -67,7 +70,7 @@ impl<'a> Say<'a> {
         out.extend_from_slice(rest);
     }
 
-    /// What a datagram says; `None` where it is none of ours.
+    /// Decodes a datagram; `None` if it is not a valid datagram of this protocol.
     pub(super) fn read(bytes: &'a [u8]) -> Option<(Name, Self)> {
         let rest = bytes.strip_prefix(&MAGIC)?;
         let (session, rest) = rest.split_first_chunk::<8>()?;

@@ -1,4 +1,4 @@
-//! One end of a tunnel: connections of this machine, and datagrams to the other end.
+//! One end of a tunnel: local connections on one side, datagrams to the other end on the other.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -17,28 +17,30 @@ use crate::client::{Client, Role};
 use crate::clock::{clock, timespec};
 use squall_base::{Span, Time};
 
-/// How often the near end asks whether the far one is there, before it has answered and since.
+/// Intervals at which the near end asks whether the far end is there: before the first answer, and
+/// after it.
 const ASK_FIRST: Span = Span::millis(100);
 const ASK: Span = Span::millis(1000);
-/// After so much silence the other end is gone.
+/// Time without a datagram after which the other end counts as gone.
 const SILENCE: Span = Span::millis(10_000);
-/// Until the first answer.
+/// Time to wait for the first answer.
 const FIRST: Span = Span::millis(5000);
-/// Buffers of the UDP socket, bytes, as far as the system grants them.
+/// Buffer sizes of the UDP socket, bytes, as far as the system grants them.
 const BUFFER: usize = 4 << 20;
-/// Datagrams read before connections get their turn.
+/// Number of datagrams to read before connections get their turn.
 const BATCH: usize = 256;
-/// Sessions and connections that a far end has at most; what an emulator takes.
+/// Largest number of sessions, and of connections, at a far end. The emulator accepts as many
+/// connections.
 const MOST_OPEN: usize = 4096;
 
-/// Where lines go that are worth telling.
+/// Receives a line for each event a user may want to see.
 pub(super) type Teller<'a> = &'a mut dyn FnMut(fmt::Arguments<'_>);
 
-/// A connection that goes through the tunnel.
+/// A local connection that goes through the tunnel.
 struct Connection {
     client: Client,
     pieces: Pieces,
-    /// It has nothing more to say.
+    /// Whether the local side has closed the connection, so that nothing more is to be sent.
     ended: bool,
 }
 
@@ -47,7 +49,8 @@ impl Connection {
         Ok(Self { client: Client::new(stream)?, pieces: Pieces::default(), ended: false })
     }
 
-    /// Bytes of the other end. Whether there was room for them.
+    /// Queues bytes from the other end for the local side. Returns false if there was no room for
+    /// them.
     fn give(&mut self, bytes: &[u8]) -> bool {
         let room = self.client.has_room(bytes.len());
         if room {
@@ -56,32 +59,32 @@ impl Connection {
         room
     }
 
-    /// The other end has nothing more to say: what it said goes out, then the connection ends.
+    /// Closes the connection once everything that the other end sent is written.
     fn leave(&mut self) {
         self.client.role = Role::Leaving;
     }
 
-    /// Whether nothing more is to be done for it.
+    /// Returns whether the connection is finished and can be removed.
     fn is_over(&self) -> bool {
         self.client.is_done() || self.ended && self.pieces.is_done()
     }
 }
 
-/// Which end it is.
+/// The two kinds of ends, with their state.
 enum Side {
-    /// On the machine of the endpoints.
+    /// The end on the machine of the endpoints.
     Near(Near),
-    /// On the emulator's.
+    /// The end on the emulator's machine.
     Far(Far),
 }
 
 struct Near {
     listener: UnixListener,
-    /// Until when no connection is taken, because the system refused one.
+    /// Until this time no connections are accepted, because the system refused one.
     shut_until: Time,
     far: SocketAddr,
     session: u64,
-    /// The number of the last connection.
+    /// Number of the last connection.
     last: u32,
     began: Time,
     asked: Option<Time>,
@@ -89,7 +92,7 @@ struct Near {
 }
 
 impl Near {
-    /// When it asks again whether the far end is there.
+    /// Returns when the near end asks again whether the far end is there.
     fn asks_at(&self) -> Time {
         let every = if self.heard.is_some() { ASK } else { ASK_FIRST };
         self.asked.map_or(self.began, |asked| asked + every)
@@ -97,16 +100,16 @@ impl Near {
 }
 
 struct Far {
-    /// The emulator's socket.
+    /// Path of the emulator's socket.
     emulator: PathBuf,
     sessions: HashMap<u64, Session>,
 }
 
-/// A near end, as the far one knows it.
+/// A near end as the far end knows it.
 struct Session {
     peer: SocketAddr,
     heard: Time,
-    /// Connections that it opened: a datagram that comes twice opens none again.
+    /// Connections that the near end opened. A duplicate datagram does not open one again.
     opened: HashSet<u32>,
 }
 
@@ -116,27 +119,28 @@ pub(super) struct End {
     side: Side,
     connections: HashMap<Name, Connection>,
     out: Vec<u8>,
-    /// Packets for which a connection or the socket had no room.
+    /// Packets lost because a connection or the socket had no room.
     lost: u64,
 }
 
-/// A UDP socket that does not block.
+/// Binds a nonblocking UDP socket.
 fn bound(addr: SocketAddr) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind(addr)?;
     socket.set_nonblocking(true)?;
-    // As much as the system grants: what is lost otherwise, the transport sends again.
+    // Larger buffers are best effort: the transport retransmits packets that are lost.
     let _ = set_socket_recv_buffer_size(&socket, BUFFER);
     let _ = set_socket_send_buffer_size(&socket, BUFFER);
     Ok(socket)
 }
 
 impl End {
-    /// The end where endpoints are, whose connections `listener` takes; `far` is the other one.
+    /// Creates the end where endpoints are. `listener` accepts their connections; `far` is the
+    /// other end.
     pub(super) fn near(listener: UnixListener, far: SocketAddr) -> io::Result<Self> {
         let any: SocketAddr =
             if far.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0; 16], 0).into() };
         let socket = bound(any)?;
-        // So that the system says when nobody is there.
+        // On a connected socket, the system reports that no process listens at the far end.
         socket.connect(far)?;
         let session = getrandom::u64().map_err(io::Error::other)?;
         let near = Near {
@@ -152,7 +156,7 @@ impl End {
         Ok(Self::new(socket, Side::Near(near)))
     }
 
-    /// The end beside the emulator whose socket is `emulator`, at `addr`.
+    /// Creates the end at `addr` beside the emulator whose socket is `emulator`.
     pub(super) fn far(addr: SocketAddr, emulator: PathBuf) -> io::Result<Self> {
         Ok(Self::new(bound(addr)?, Side::Far(Far { emulator, sessions: HashMap::new() })))
     }
@@ -161,15 +165,15 @@ impl End {
         Self { socket, side, connections: HashMap::new(), out: Vec::new(), lost: 0 }
     }
 
-    /// Where it is.
+    /// Returns the local address.
     pub(super) fn addr(&self) -> io::Result<SocketAddr> {
         self.socket.local_addr()
     }
 
-    /// Serves until `stop` becomes readable or, at the near end, the far one is gone.
+    /// Serves until `stop` becomes readable or, at the near end, until the far end is gone.
     ///
     /// # Errors
-    /// Why it cannot go on.
+    /// The reason why the end cannot go on.
     pub(super) fn run(&mut self, stop: &UnixStream, say: Teller<'_>) -> Result<(), String> {
         let ended = self.turn(stop, say);
         if self.lost > 0 {
@@ -203,7 +207,7 @@ impl End {
         }
     }
 
-    /// Sleeps until there is something to do.
+    /// Sleeps until a socket is ready or a piece or question is due.
     fn wait(&self, stop: &UnixStream) -> io::Result<WaitResult> {
         let mut fds =
             vec![PollFd::new(stop, PollFlags::IN), PollFd::new(&self.socket, PollFlags::IN)];
@@ -232,7 +236,7 @@ impl End {
             if let Some(at) = connection.pieces.when() {
                 when = when.min(at);
             }
-            // One that ended would be ready for ever.
+            // A connection that ended would always be ready.
             if !events.is_empty() {
                 names.push(*name);
                 fds.push(PollFd::new(&connection.client.stream, events));
@@ -253,7 +257,7 @@ impl End {
         })
     }
 
-    /// Somebody of this machine connects.
+    /// Accepts a local connection and gives it a number.
     fn accept(&mut self, say: Teller<'_>) {
         let Side::Near(near) = &mut self.side else { return };
         match near.listener.accept().and_then(|(stream, _)| Connection::new(stream)) {
@@ -270,7 +274,7 @@ impl End {
         }
     }
 
-    /// Reads datagrams.
+    /// Reads datagrams, at most [`BATCH`].
     fn receive(&mut self, now: Time, buffer: &mut [u8], say: Teller<'_>) {
         for _ in 0..BATCH {
             match self.socket.recv_from(buffer) {
@@ -280,19 +284,20 @@ impl End {
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                // The system says that nobody took an earlier one; silence says the same.
+                // The system reports that no process received an earlier datagram. The timeout
+                // covers that case.
                 Err(_) => {}
             }
         }
     }
 
-    /// The other end says something.
+    /// Handles a datagram of the other end.
     fn hear(&mut self, from: SocketAddr, name: Name, what: Say<'_>, now: Time, say: Teller<'_>) {
         if !self.knows(from, name, what, now, say) {
             return;
         }
         let Some(connection) = self.connections.get_mut(&name) else {
-            // Said to whoever still believes in it; never in answer to itself.
+            // Answer an end that still uses the connection. `Gone` itself is never answered.
             if matches!(what, Say::Frame(_) | Say::Piece(..)) {
                 self.tell(name, Say::Gone);
             }
@@ -310,7 +315,7 @@ impl End {
                     self.lost += 1;
                 }
             }
-            // It comes again.
+            // There is no room. The other end sends the piece again.
             Say::Piece(_, bytes) if !connection.client.has_room(bytes.len()) => {}
             Say::Piece(number, bytes) => {
                 let taken = connection.pieces.take(number);
@@ -330,7 +335,8 @@ impl End {
         }
     }
 
-    /// Whether a session is one of ours. A far end takes those that come, and the connections that they open.
+    /// Returns whether the datagram belongs to a known session. A far end also accepts new
+    /// sessions, and the connections that they open.
     fn knows(
         &mut self,
         from: SocketAddr,
@@ -353,7 +359,7 @@ impl End {
                 let full = far.sessions.len() >= MOST_OPEN;
                 let is_new = !far.sessions.contains_key(&name.session);
                 if is_new && (full || what != Say::Alive) {
-                    // It asks first whether anybody is here.
+                    // A near end must first ask whether an emulator is here.
                     return false;
                 }
                 if is_new {
@@ -385,13 +391,13 @@ impl End {
         }
     }
 
-    /// Sends a datagram to the other end. What the system does not take is lost.
+    /// Sends a datagram to the other end. A datagram that the system refuses is lost.
     fn tell(&mut self, name: Name, what: Say<'_>) {
         what.write(name, &mut self.out);
         send(&self.socket, &self.side, name, &self.out);
     }
 
-    /// Reads from a connection of this machine, and carries over what it says.
+    /// Reads from a local connection and passes its frames to the other end.
     fn serve(&mut self, name: Name, now: Time) {
         let Self { socket, side, connections, out, lost } = self;
         let Some(connection) = connections.get_mut(&name) else { return };
@@ -418,7 +424,7 @@ impl End {
         }
     }
 
-    /// Sends what is due, and forgets connections that are over.
+    /// Sends pieces that are due, and removes connections that are finished or given up.
     fn look_after(&mut self, now: Time, say: Teller<'_>) {
         let Self { socket, side, connections, out, .. } = self;
         connections.retain(|name, connection| {
@@ -438,7 +444,7 @@ impl End {
         });
     }
 
-    /// Asks whether the other end is there, and gives up what is not.
+    /// Asks whether the far end is there, and gives up sessions that were silent for too long.
     fn look_after_sessions(&mut self, now: Time, say: Teller<'_>) -> Result<(), String> {
         match &mut self.side {
             Side::Near(near) => {
@@ -479,7 +485,7 @@ impl End {
     }
 }
 
-/// Result of a wait.
+/// The sockets that became ready during a wait.
 struct WaitResult {
     stop: bool,
     socket: bool,
@@ -487,8 +493,8 @@ struct WaitResult {
     names: Vec<Name>,
 }
 
-/// Sends a datagram to the other end of a session. Whether the system took it: a packet that it did not is lost, and a
-/// piece goes again.
+/// Sends a datagram to the other end of a session. Returns whether the system accepted it: a packet
+/// that it refused is lost, and a piece is sent again.
 fn send(socket: &UdpSocket, side: &Side, name: Name, bytes: &[u8]) -> bool {
     let sent = match side {
         Side::Near(_) => socket.send(bytes),
@@ -500,8 +506,8 @@ fn send(socket: &UdpSocket, side: &Side, name: Name, bytes: &[u8]) -> bool {
     sent.is_ok()
 }
 
-/// A frame as it travels, if it may get lost: a packet's has its age in the place of the time it was sent at, for
-/// clocks of two machines are two clocks.
+/// Returns the frame to send as a datagram if it may get lost. The header of a packet carries its
+/// age in place of its send time, because the two machines have different clocks.
 fn departing(frame: &Frame<'_>, now: Time) -> Option<Vec<u8>> {
     match frame.kind {
         FrameKind::Packet => {
@@ -514,7 +520,8 @@ fn departing(frame: &Frame<'_>, now: Time) -> Option<Vec<u8>> {
     }
 }
 
-/// The frame that a datagram carried, and of what kind; `None` where it is not one whole frame.
+/// Returns the frame that a datagram carried and its kind, or `None` if it is not exactly one
+/// frame.
 fn arrived(bytes: &[u8], now: Time) -> Option<(FrameKind, Vec<u8>)> {
     let frame =
         Frame::first(bytes).ok().flatten().filter(|frame| frame.bytes.len() == bytes.len())?;
@@ -526,7 +533,7 @@ fn arrived(bytes: &[u8], now: Time) -> Option<(FrameKind, Vec<u8>)> {
     Some((frame.kind, restamped(head, payload, Time(now.0.saturating_sub(age.0)))))
 }
 
-/// A packet's frame with another time.
+/// Returns a packet's frame with another send time.
 fn restamped(head: PacketFrame, payload: &[u8], sent: Time) -> Vec<u8> {
     let head = PacketFrame { sent, ..head }.encode(payload.len());
     [&head[..], payload].concat()

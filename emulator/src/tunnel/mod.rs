@@ -1,14 +1,17 @@
-//! Endpoints of other machines on an emulator, by UDP.
+//! Attaches endpoints of other machines to an emulator, over UDP.
 //!
-//! A tunnel has two ends. The far one is beside the emulator (`squall emulate up --listen`) and speaks to it as local endpoints do; the
-//! near one (`squall emulate tunnel`) is on another machine, and a socket there that endpoints and commands take for a
-//! emulator's. Neither the emulator nor its endpoints know of it.
+//! A tunnel has two ends. The far end is beside the emulator (`squall emulate up --listen`) and
+//! connects to it as local endpoints do. The near end (`squall emulate tunnel`) is on another
+//! machine, where it opens a socket that looks like the emulator's to endpoints and commands.
+//! Neither the emulator nor its endpoints know of the tunnel.
 //!
-//! Packets cross it a datagram each, and those that get lost are lost: what the emulated network adds to the real one. Greetings
-//! and commands are sent until they arrive. The real network's delay comes on top of the emulated one's, so
-//! `--host-delay` should say how much that is.
+//! Each packet crosses the tunnel in one datagram, and a lost datagram is a lost packet: the real
+//! network adds its losses to those of the emulated one. Greetings and commands are retransmitted
+//! until they arrive. The real network's delay comes on top of the emulated one's, so
+//! `--host-delay` should include it.
 //!
-//! Nothing is encrypted, and whoever reaches the port is let in: it is for networks whose users trust each other.
+//! Nothing is encrypted, and any host that reaches the port is let in. Use tunnels only on networks
+//! whose users trust each other.
 
 mod datagram;
 mod end;
@@ -48,17 +51,17 @@ pub fn lead(
     end.run(stop, &mut |line| report(line))
 }
 
-/// Removes a socket when it is dropped.
+/// Removes a socket when the guard is dropped.
 struct SocketGuard<'a>(&'a Path);
 
 impl Drop for SocketGuard<'_> {
     fn drop(&mut self) {
-        // Somebody may have removed it.
+        // Another process may have removed it.
         let _ = std::fs::remove_file(self.0);
     }
 }
 
-/// The far end of tunnels to an emulator, served by a thread for as long as this lives.
+/// The far end of tunnels to an emulator. A thread serves it until this is dropped.
 pub struct FarEnd {
     addr: SocketAddr,
     stop: UnixStream,
@@ -66,7 +69,7 @@ pub struct FarEnd {
 }
 
 impl FarEnd {
-    /// Listens at `addr` for the emulator whose socket is `emulator`.
+    /// Listens at `addr` on behalf of the emulator whose socket is `emulator`.
     pub fn open(
         addr: SocketAddr,
         emulator: &Path,
@@ -87,7 +90,7 @@ impl FarEnd {
         Ok(Self { addr, stop, thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// Returns the address at which the end listens.
     #[must_use]
     pub const fn addr(&self) -> SocketAddr {
         self.addr
@@ -96,7 +99,7 @@ impl FarEnd {
 
 impl Drop for FarEnd {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The thread may have ended by itself.
         let _ = self.stop.write_all(b".");
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

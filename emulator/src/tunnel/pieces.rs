@@ -1,54 +1,56 @@
-//! Bytes of a connection that must arrive, over datagrams that may not: one piece at a time, again until it came.
+//! Reliable transfer of a connection's bytes over datagrams: one piece at a time, sent again until
+//! it is acknowledged.
 //!
-//! Little goes this way: a greeting and its answer, a command and its answer. Packets do not, for losing them is what the
-//! transport between endpoints is for.
+//! Only a greeting and its answer, or a command and its answer, go this way. Packets do not: the
+//! transport between endpoints recovers their losses.
 
 use std::collections::VecDeque;
 
 use squall_base::{Span, Time};
 
-/// Bytes of a piece: what every path carries whole.
+/// Bytes of a piece, small enough for every path to carry without fragmentation.
 const PIECE: usize = 1200;
-/// Until a piece is sent again.
+/// Time after which a piece is sent again.
 const AGAIN: Span = Span::millis(100);
-/// Until the other end is given up, from the first time a piece was sent.
+/// Time after which the other end is given up, from the first transmission of a piece.
 const PATIENCE: Span = Span::millis(5000);
 
-/// Both directions of one connection.
+/// State of both directions of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Pieces {
-    /// What is to go, the first of it perhaps on its way. An empty one is the end.
+    /// Pieces to send; the first may be in flight. An empty piece marks the end.
     waiting: VecDeque<Vec<u8>>,
-    /// The number of the first.
+    /// Number of the first piece in `waiting`.
     number: u32,
-    /// When the first was sent, and is sent again; `None` before.
+    /// When the first piece was first sent, and when it is sent again; `None` before the first
+    /// transmission.
     sent: Option<(Time, Time)>,
-    /// The number of the next that comes.
+    /// Number of the next piece expected from the other end.
     next: u32,
 }
 
 impl Pieces {
-    /// Bytes that are to arrive.
+    /// Appends bytes to send.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         self.waiting.extend(bytes.chunks(PIECE).map(<[u8]>::to_vec));
     }
 
-    /// Nothing follows.
+    /// Marks the end of the bytes to send.
     pub(super) fn end(&mut self) {
         self.waiting.push_back(Vec::new());
     }
 
-    /// Whether everything came that was to arrive.
+    /// Returns whether the other end has acknowledged every piece.
     pub(super) fn is_done(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Whether anything came.
+    /// Returns whether any piece arrived.
     pub(super) const fn has_begun(&self) -> bool {
         self.next > 0
     }
 
-    /// What to send now, if anything.
+    /// Returns the number and bytes of the piece to send now, if one is due.
     pub(super) fn due(&mut self, now: Time) -> Option<(u32, &[u8])> {
         let first = self.waiting.front()?;
         if self.sent.is_some_and(|(_, again)| now < again) {
@@ -59,18 +61,18 @@ impl Pieces {
         Some((self.number, first))
     }
 
-    /// When [`Self::due`] has something.
+    /// Returns when [`Self::due`] will have a piece to send.
     pub(super) fn when(&self) -> Option<Time> {
         let first = self.waiting.front();
         first.map(|_| self.sent.map_or(Time::ZERO, |(_, again)| again))
     }
 
-    /// Whether the other end has been silent for too long.
+    /// Returns whether the other end has not acknowledged a piece for too long.
     pub(super) fn is_given_up(&self, now: Time) -> bool {
         self.sent.is_some_and(|(begun, _)| begun + PATIENCE <= now)
     }
 
-    /// The other end has piece `number`.
+    /// Handles the acknowledgement of piece `number`.
     pub(super) fn came(&mut self, number: u32) {
         if self.sent.is_some() && number == self.number {
             self.waiting.pop_front();
@@ -79,8 +81,8 @@ impl Pieces {
         }
     }
 
-    /// Piece `number` is here: whether it is the next one. What came before is to be confirmed again; what is
-    /// not its turn, no honest end sends.
+    /// Classifies piece `number`, which arrived. The caller acknowledges earlier pieces again. No
+    /// correct end sends a piece ahead of its turn.
     pub(super) fn take(&mut self, number: u32) -> PieceKind {
         if number == self.next {
             self.next = self.next.wrapping_add(1);
@@ -93,14 +95,14 @@ impl Pieces {
     }
 }
 
-/// Place of a piece that arrived among the others.
+/// Position of a piece that arrived, relative to the next expected one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PieceKind {
-    /// The next one.
+    /// The next expected piece.
     New,
-    /// One that came before.
+    /// An earlier piece, which arrived before.
     Again,
-    /// One whose turn has not come.
+    /// A piece ahead of its turn.
     OutOfTurn,
 }
 
