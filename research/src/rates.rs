@@ -17,7 +17,7 @@ use squall_netsim::topology::Node;
 #[derive(Debug)]
 pub struct Rates;
 
-/// Parameters of the feature.
+/// Parameters of the feature, as given by the user.
 struct Parameters {
     forget_us: Option<f64>,
     capacity: f64,
@@ -78,7 +78,7 @@ impl SwitchFeature for Rates {
         let mtu = ground.packet;
         let card = context.options.card(ground.line, ground.rates).unwrap_or(ground.line);
         let packets = card.bytes_in(ground.rtt).div_ceil(mtu.into());
-        // Larger numbers look alike on the wire.
+        // The wire format does not tell larger numbers apart.
         let most = packets.clamp(1, Speculation::MOST_NUMBER.into()) as u16;
         let round = ground.rtt * 2;
         Ok(Arc::new(RateParameters {
@@ -119,7 +119,7 @@ impl NetworkFeature for RateParameters {
     }
 }
 
-/// A port's link.
+/// The link of a port with its rate computation and windows.
 #[derive(Clone, Debug)]
 struct Egress {
     port: u32,
@@ -137,7 +137,7 @@ pub struct RatesProgram {
 }
 
 impl RatesProgram {
-    /// Without flows.
+    /// Creates the program of a switch, without any flows.
     #[must_use]
     pub const fn new(parameters: RateParameters) -> Self {
         Self { parameters, links: Vec::new() }
@@ -157,7 +157,7 @@ impl RatesProgram {
         &mut self.links[at]
     }
 
-    /// A rate packet that came in by `ingress` will leave by `route`. Whether it makes sense.
+    /// Updates a rate packet that came in by `ingress` and will leave by `route`. Returns whether its content is valid.
     fn visit(
         &mut self,
         place: &Place<'_>,
@@ -166,7 +166,7 @@ impl RatesProgram {
     ) -> bool {
         let now = place.now.time();
         if let Node::Host(_) = place.before(ingress) {
-            // A host does not outrun its own link, so that needs no table.
+            // A host cannot exceed the rate of its own link, so that link needs no window table.
             self.link(place, ingress).link.visit(now, ingress, packet);
         }
         let egress = self.link(place, route);
@@ -186,7 +186,7 @@ impl SwitchProgram for RatesProgram {
         if let Some(packet) = options.read::<Speculation>() {
             let passes = self.link(place, route).windows.passes(place.now.time(), packet);
             *incoming.ignored += u64::from(passes.is_none());
-            // Of a host about which nothing is known, one packet of an epoch passes.
+            // If the switch has no entry for the host, one packet of each epoch passes.
             if !passes.unwrap_or(packet.number == 0) {
                 return Verdict::Drop;
             }

@@ -1,50 +1,51 @@
-//! One direction of a link.
+//! One direction of a link, with the queues before it and the buffers behind it.
 
 use std::collections::VecDeque;
 
 use super::Packet;
 
-/// Requests. Out of a member, reads; its writes have a virtual channel of their own, lest reads that wait for tokens hold them up
-/// (section 6.2.5).
+/// Virtual channel of requests. Out of a member it carries reads only: its writes have a virtual
+/// channel of their own, lest reads that wait for tokens hold them up (section 6.2.5).
 pub(super) const REQUEST: usize = 0;
-/// Writes, out of a member.
+/// Virtual channel of writes, used out of a member only.
 pub(super) const WRITES: usize = 1;
-/// Answers.
+/// Virtual channel of answers.
 pub(super) const RESPONSE: usize = 2;
 
 /// One direction of a link, from the output queues before it to the buffers behind it.
 #[derive(Clone, Debug)]
 pub(super) struct Channel {
-    /// From the departure of a packet's first flit until it may leave what is behind the link.
+    /// Cycles from the departure of a packet's first flit until the packet may leave the buffer
+    /// behind the link.
     latency: u64,
-    /// What is behind needs the whole packet.
+    /// Whether the node behind the link needs the whole packet before it can use it.
     whole: bool,
     busy_until: u64,
     pub(super) virtuals: [Virtual; 3],
-    /// Virtual channels, the one that was served longest ago first.
+    /// Virtual channels in the order of service: the one that was served longest ago comes first.
     order: [u8; 3],
-    /// Packets that left.
+    /// Number of packets that left.
     pub(super) packets: u64,
 }
 
-/// A virtual channel of it.
+/// One virtual channel of a link direction.
 #[derive(Clone, Debug)]
 pub(super) struct Virtual {
     queue: VecDeque<Packet>,
-    /// Flits in the queue, and how many there may be.
+    /// Flits in the queue. A packet may join while they are fewer than `room`.
     queued: u32,
     room: u32,
-    /// Flits that the buffer behind the link has room for.
+    /// Flits for which the buffer behind the link has room.
     credits: u32,
-    /// On the link, and in the buffer: each with the cycle from which on it may leave that.
+    /// Packets on the link and in the buffer behind it, each with the first cycle in which it may leave.
     far: VecDeque<(u64, Packet)>,
-    /// Of the first in the buffer: the outputs that have their copy.
+    /// Bit mask of the outputs that already have their copy of the first packet in the buffer.
     pub(super) copied: u32,
 }
 
 impl Virtual {
     fn new(buffer: u32) -> Self {
-        // No packet is shorter than a flit.
+        // No packet is shorter than one flit, so this many places suffice.
         let places = buffer as usize + 1;
         Self {
             queue: VecDeque::with_capacity(places),
@@ -56,39 +57,40 @@ impl Virtual {
         }
     }
 
-    /// Whether the queue takes another packet: while there is any room, for as much leaves as comes in.
+    /// Returns whether the queue accepts another packet. Any free room suffices, because as much
+    /// leaves as comes in.
     pub(super) const fn has_room(&self) -> bool {
         self.queued < self.room
     }
 
-    /// Puts a packet into the queue.
+    /// Appends a packet to the queue.
     pub(super) fn push(&mut self, packet: Packet) {
         self.queued += packet.flits();
         self.queue.push_back(packet);
     }
 
-    /// Whether the buffer behind the link takes so many flits.
+    /// Returns whether there are credits for `flits` flits.
     pub(super) const fn may_send(&self, flits: u32) -> bool {
         self.credits >= flits
     }
 
-    /// The first in the queue, if it may leave.
+    /// Returns the first packet of the queue, if there are credits for it.
     fn first(&self) -> Option<Packet> {
         self.queue.front().copied().filter(|packet| self.may_send(packet.flits()))
     }
 
-    /// The first in the buffer, if it may leave that.
+    /// Returns the first packet in the buffer, if it may leave the buffer now.
     pub(super) fn arrived(&self, now: u64) -> Option<Packet> {
         self.far.front().filter(|(ready, _)| *ready <= now).map(|(_, packet)| *packet)
     }
 
-    /// Takes the first out of the buffer; its room there is not given back.
+    /// Removes the first packet from the buffer. Its credits are not returned.
     pub(super) fn take(&mut self) {
         self.far.pop_front();
         self.copied = 0;
     }
 
-    /// Gives room in the buffer back.
+    /// Returns `flits` credits to the channel.
     pub(super) const fn give_back(&mut self, flits: u32) {
         self.credits += flits;
     }
@@ -101,14 +103,14 @@ impl Virtual {
 }
 
 impl Channel {
-    /// Whose packets may leave what is behind it `latency` cycles after their first flit, or, if that wants the `whole` of
-    /// them, after their last.
+    /// Creates a channel whose packets may leave the buffer behind it `latency` cycles after their
+    /// first flit left, or, with `whole`, after their last.
     pub(super) fn new(latency: u64, whole: bool, buffer: u32) -> Self {
         let virtuals = core::array::from_fn(|_| Virtual::new(buffer));
         Self { latency, whole, busy_until: 0, virtuals, order: [0, 1, 2], packets: 0 }
     }
 
-    /// .. with so many flits of answers before it, or any number.
+    /// Sets how many flits of answers may wait before the link; `None` for no limit.
     pub(super) const fn with_answers(mut self, most: Option<u32>) -> Self {
         self.virtuals[RESPONSE].room = match most {
             Some(most) => most,
@@ -117,23 +119,25 @@ impl Channel {
         self
     }
 
-    /// The next cycle in which something may leave the buffers behind it, if nothing is sent until then.
+    /// Returns the next cycle in which a packet may leave the buffers behind the link, if nothing
+    /// is sent until then.
     pub(super) fn quiet_until(&self, now: u64) -> u64 {
         let first = self.virtuals.iter().filter_map(|lane| lane.far.front());
         first.map(|(ready, _)| *ready).min().unwrap_or(u64::MAX).max(now + 1)
     }
 
-    /// Whether it can take a packet this cycle.
+    /// Returns whether the link can take a packet this cycle.
     pub(super) const fn is_free(&self, now: u64) -> bool {
         self.busy_until <= now
     }
 
-    /// The virtual channel that is to be served: of those that `may`, the one that was served longest ago (section 6.2.5).
+    /// Returns the virtual channel to serve: of those for which `may` is true, the one that was
+    /// served longest ago (section 6.2.5).
     pub(super) fn next(&self, may: impl Fn(usize) -> bool) -> Option<usize> {
         self.order.iter().map(|&vc| usize::from(vc)).find(|&vc| may(vc))
     }
 
-    /// Lets the first packet of a queue leave that may.
+    /// Sends the first packet of a queue, if any queue has a packet that may leave.
     pub(super) fn serve(&mut self, now: u64) {
         let virtuals = &self.virtuals;
         if let Some(vc) = self.next(|vc| virtuals[vc].first().is_some()) {
@@ -141,7 +145,7 @@ impl Channel {
         }
     }
 
-    /// Lets the first packet of this queue leave, which may.
+    /// Sends the first packet of queue `vc`, for which there must be credits.
     pub(super) fn serve_queue(&mut self, now: u64, vc: usize) {
         if let Some(packet) = self.virtuals[vc].queue.pop_front() {
             self.virtuals[vc].queued -= packet.flits();
@@ -149,12 +153,12 @@ impl Channel {
         }
     }
 
-    /// Whether a queue has a packet that may leave.
+    /// Returns whether the first packet of queue `vc` may leave.
     pub(super) fn queue_may(&self, vc: usize) -> bool {
         self.virtuals[vc].first().is_some()
     }
 
-    /// A packet leaves, for which there are credits.
+    /// Sends a packet for which there are credits.
     pub(super) fn send(&mut self, now: u64, vc: usize, packet: Packet) {
         let flits = packet.flits();
         let lane = &mut self.virtuals[vc];
@@ -163,7 +167,7 @@ impl Channel {
         lane.far.push_back((now + self.latency + last, packet));
         self.busy_until = now + u64::from(flits);
         self.packets += 1;
-        // To the end of the order.
+        // Move the served channel to the end of the order.
         let at = self.order.iter().position(|&served| usize::from(served) == vc).unwrap_or(0);
         self.order[at..].rotate_left(1);
     }

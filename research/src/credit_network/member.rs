@@ -1,47 +1,48 @@
-//! What hangs on the network: an accelerator that answers, and perhaps sends.
+//! A member of the network: an accelerator whose memory answers requests and that may send
+//! operations of its own.
 
 use std::collections::VecDeque;
 
 use super::{Packet, is_write};
 use squall_cc::{FlitClass, Injection};
 
-/// One of them.
+/// An accelerator on the network.
 #[derive(Clone, Debug)]
 pub(super) struct Member {
     pub(super) injection: Injection,
-    /// Requests that the memory works at, each with the cycle of its answer.
+    /// Requests in the memory, each with the cycle in which its answer is ready.
     memory: VecDeque<(u64, Packet)>,
-    /// What it sends, if it does.
+    /// The member's own operations, if it is a sender.
     pub(super) sends: Option<Sends>,
 }
 
-/// The part of a sender in the all-reduce.
+/// A sender's share of the all-reduce.
 #[derive(Clone, Debug)]
 pub(super) struct Sends {
-    /// Number of its first operation.
+    /// Number of the sender's first operation.
     first: u32,
     transactions: u32,
     pub(super) start: u64,
-    /// Reads that left.
+    /// Reads that were sent.
     reads: u32,
-    /// Writes whose reads were answered, in that order.
+    /// Writes whose reads were answered, in the order of the answers.
     writes: VecDeque<u32>,
     /// Writes that were answered.
     written: u32,
 }
 
 impl Member {
-    /// With a memory that holds up to so many requests.
+    /// Creates a member whose memory holds up to `requests` requests.
     pub(super) fn new(injection: Injection, requests: u32, sends: Option<Sends>) -> Self {
         Self { injection, memory: VecDeque::with_capacity(requests as usize + 1), sends }
     }
 
-    /// A request reaches the memory, which answers at `ready`.
+    /// Adds a request to the memory, whose answer is ready at cycle `ready`.
     pub(super) fn remember(&mut self, ready: u64, packet: Packet) {
         self.memory.push_back((ready, packet));
     }
 
-    /// The request that is to be answered next, if it is time.
+    /// Returns the request to answer next, if its answer is ready.
     pub(super) fn to_answer(&self, now: u64) -> Option<Packet> {
         self.memory.front().filter(|(ready, _)| *ready <= now).map(|(_, packet)| *packet)
     }
@@ -50,7 +51,7 @@ impl Member {
         self.memory.pop_front();
     }
 
-    /// The next read, or write, that may leave.
+    /// Returns the next read, or the next write if `write` is set, that may leave at `now`.
     pub(super) fn next(&self, now: u64, write: bool) -> Option<u32> {
         let sends = self.sends.as_ref().filter(|sends| sends.start <= now)?;
         let op = if write { sends.writes.front().copied()? } else { sends.next_read()? };
@@ -60,7 +61,7 @@ impl Member {
 }
 
 impl Sends {
-    /// Of sender number `sender`.
+    /// Creates the operations of sender number `sender`, which begins at cycle `start`.
     pub(super) fn new(sender: u32, transactions: u32, start: u64) -> Self {
         Self {
             first: sender * 2 * transactions,
@@ -76,7 +77,7 @@ impl Sends {
         (self.reads < self.transactions).then(|| self.first + 2 * self.reads)
     }
 
-    /// An operation left.
+    /// Notes that an operation was sent.
     pub(super) fn sent(&mut self, op: u32) {
         if is_write(op) {
             self.writes.pop_front();
@@ -85,7 +86,8 @@ impl Sends {
         }
     }
 
-    /// An operation was answered: what a read brought is to be written. Whether that was all.
+    /// Notes the answer to an operation: the data of a read is to be written next. Returns whether
+    /// all writes were answered.
     pub(super) fn done(&mut self, op: u32) -> bool {
         if is_write(op) {
             self.written += 1;

@@ -3,18 +3,23 @@
 //! Accelerating Shared-Memory Multiprocessor Collectives", ISCA 2020, SMMC for short), as J. Snyder's thesis (Duke 2022, chapter 6)
 //! runs its congestion control over them. Sections below are the thesis'.
 //!
-//! A model of its own beside [`squall_netsim::sim`], since nothing here is a packet that is lost: links carry a flit a cycle, on virtual
-//! channels, each with credits for the buffer behind it. What is full holds up what is before it.
+//! This is a model of its own beside [`squall_netsim::sim`], because no packet is lost here: links
+//! carry one flit per cycle, on virtual channels, each with credits for the buffer behind it. A
+//! full buffer blocks the packets before it.
 //!
-//! - [`CreditNetworkConfig`]: which network, and what its members do; [`CreditNetwork`] steps it cycle by cycle.
-//! - `tree`: the way of an operation, from a topology of two tiers.
+//! - [`CreditNetworkConfig`]: the network, and the operations of its members. [`CreditNetwork`]
+//! steps it cycle by cycle.
+//! - `tree`: the route of an operation, from a topology of two tiers.
 //! - `channel`: one direction of a link: output queues, arbitration, credits, buffers.
-//! - `member`: what hangs on it: a memory that answers, and operations to send, as [`squall_cc::Injection`] lets them go.
+//! - `member`: an accelerator: a memory that answers, and operations to send when
+//! [`squall_cc::Injection`] allows.
 //!
-//! What the thesis does not say: packets are cut through, and a queue takes a packet while it has any room, since as much leaves it
-//! meanwhile as comes in; copies of a packet leave when their own queues have room; a credit is back as soon as its
-//! packet is out of the buffer; a memory takes whatever comes, since it always takes as long; a switch has room to reduce whatever is under way; a member belongs to the groups it sends
-//! to, and its own memory is asked as any other.
+//! The thesis leaves the following open, and this model chooses: packets are cut through, and a
+//! queue accepts a packet while it has any room, since as much leaves it meanwhile as comes in;
+//! copies of a packet leave when their own queues have room; a credit returns as soon as its packet
+//! is out of the buffer; a memory accepts every request, since it always takes the same time; a
+//! switch has room to reduce all operations in flight; a member belongs to the groups it sends to,
+//! and its own memory is asked like any other.
 
 mod channel;
 mod member;
@@ -33,53 +38,54 @@ pub use network::CreditNetwork;
 
 /// Bytes of a flit (section 6.1.4).
 pub const FLIT_BYTES: u64 = 16;
-/// Bytes of data in a packet that has any: eight flits, and one of header.
+/// Bytes of data in a packet with data: eight flits. Such a packet has a ninth flit, the header.
 pub const PAYLOAD_BYTES: u64 = 128;
 
-/// A read of a group: the data is in the answer.
+/// Flits of a read from a group: the answer carries the data.
 const READ: OperationFlits = OperationFlits { request: 1, response: 9 };
-/// A write to a group.
+/// Flits of a write to a group: the request carries the data.
 const WRITE: OperationFlits = OperationFlits { request: 9, response: 1 };
 
-/// An all-reduce: each sender reads from the group, and writes to it what each read brought.
+/// Configuration of an all-reduce: each sender reads from the group, and writes to it what each
+/// read returned.
 #[derive(Clone, Debug)]
 pub struct CreditNetworkConfig {
-    /// Two tiers, all links alike, every switch of the lower connected to every one of the upper.
+    /// The network: two tiers, all links alike, every lower switch connected to every upper switch.
     pub topology: Topology,
-    /// What throttles the operations of a member.
+    /// Congestion control that throttles the operations of a member.
     pub injection: InjectionConfig,
-    /// Members that send, drawn at random; the others answer.
+    /// Number of members that send, drawn at random. The others only answer.
     pub senders: u16,
-    /// Reads, and as many writes, of each sender.
+    /// Number of reads of each sender. It makes as many writes.
     pub transactions: u32,
-    /// Senders begin up to so many cycles late, at random.
+    /// Largest random delay of a sender's start, cycles.
     pub skew: u32,
-    /// From the arrival of a request to its answer, in cycles.
+    /// Cycles from the arrival of a request to its answer.
     pub memory: u32,
-    /// Flits of answers that wait in a member for their link, beyond which its memory takes no request; `None` for no limit, so
-    /// that a memory always takes as long.
+    /// Flits of answers that may wait in a member for its link. Beyond this, the memory accepts no
+    /// request. `None` means no limit, so that a memory always takes the same time.
     pub answers: Option<u32>,
-    /// Flits of each virtual channel that wait behind a link, and as many before it; `None` for what is under way in a
-    /// round trip between switches.
+    /// Flits of each virtual channel that may wait behind a link, and as many before it. `None`
+    /// means as many as are in flight in a round trip between switches.
     pub buffer: Option<u32>,
-    /// Decides everything that is random.
+    /// Seed of all random choices.
     pub seed: u64,
 }
 
 impl CreditNetworkConfig {
-    /// What a cycle lasts: a flit on a link.
+    /// Returns the duration of a cycle: one flit on a link.
     #[must_use]
     pub fn cycle(&self) -> Picos {
         Picos::transmit(self.topology.host_rate(), FLIT_BYTES)
     }
 }
 
-/// Why such a network cannot be.
+/// Why a network cannot be built from a configuration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CreditNetworkError {
-    /// The field of [`CreditNetworkConfig`] that is wrong.
+    /// The invalid field of [`CreditNetworkConfig`].
     pub field: &'static str,
-    /// What was found and what is allowed.
+    /// The value that was found and the allowed range.
     pub what: String,
 }
 
@@ -91,39 +97,42 @@ impl fmt::Display for CreditNetworkError {
 
 impl core::error::Error for CreditNetworkError {}
 
-/// What came out, in cycles from the start of the network.
+/// Results of a run; times are in cycles from the start of the network.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct CreditNetworkResults {
-    /// Of each sender.
+    /// Results of each sender.
     pub senders: Vec<SenderResult>,
-    /// Operations that were answered.
+    /// Number of operations that were answered.
     pub operations: u64,
-    /// Flits that a member got, or would have got had answers not been reduced: of each operation its request and its response.
+    /// Flits of the request and the response of each operation: those that a member would have
+    /// received if answers were not reduced.
     pub effective_flits: u64,
-    /// From the first start to the last answer.
+    /// Cycles from the first start to the last answer.
     pub cycles: u64,
-    /// Sum over operations of the time from the first flit's departure to the answer's last.
+    /// Sum over operations of the time from the first flit's departure to the answer's last flit,
+    /// cycles.
     pub latency_sum: u64,
-    /// The longest of these.
+    /// Longest of these times, cycles.
     pub latency_max: u64,
-    /// Packets on links.
+    /// Number of packets that were sent on links.
     pub packets: u64,
-    /// Why it ended before all was answered.
+    /// Why the run ended before all operations were answered.
     pub stopped: Option<&'static str>,
 }
 
-/// A member that sent.
+/// Results of a member that sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SenderResult {
-    /// Its number.
+    /// The member's number.
     pub member: u16,
-    /// When it began.
+    /// Cycle in which the member began.
     pub start: u64,
-    /// When the last of its writes was answered.
+    /// Cycle in which the last of the member's writes was answered.
     pub end: Option<u64>,
 }
 
-/// A packet: its operation, and whether it is the answer. Operations are numbered sender by sender, reads and writes in turn.
+/// A packet: its operation, and whether it is the answer. Operations are numbered sender by sender;
+/// reads and writes alternate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Packet {
     op: u32,

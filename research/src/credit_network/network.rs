@@ -1,4 +1,4 @@
-//! The network as a whole, cycle by cycle.
+//! The network as a whole, simulated cycle by cycle.
 
 use core::ops::ControlFlow;
 
@@ -13,28 +13,29 @@ use squall_cc::Injection;
 use squall_netsim::Picos;
 use squall_netsim::sim::Observer;
 
-/// Most operations: they are numbered in 31 bits.
+/// Largest number of operations: they are numbered in 31 bits.
 const MOST_OPERATIONS: u64 = 1 << 31;
-/// When nothing was answered for so many cycles, nothing ever will.
+/// Cycles without an answer after which the run stops, because nothing can happen any more.
 const PATIENCE: u64 = 2_000_000;
-/// Whoever looks on does so every so many cycles.
+/// Cycles between two calls of the observer.
 const LOOK: u64 = 1 << 14;
 
-/// Members, switches and links.
+/// The members, switches and links of a credit network.
 #[derive(Clone, Debug)]
 pub struct CreditNetwork {
     tree: Tree,
     channels: Vec<Channel>,
-    /// Of each: nothing may leave the buffers behind it sooner.
+    /// For each channel: the cycle before which nothing can leave the buffers behind it.
     quiet_until: Vec<u64>,
     behind: Vec<Behind>,
     members: Vec<Member>,
-    /// Answers to each operation that each lower switch has reduced, and an upper one.
+    /// For each operation: the answers that each lower switch has reduced, and those that the upper
+    /// switch has.
     at_lower: Vec<u8>,
     at_upper: Vec<u8>,
-    /// When each operation left.
+    /// For each operation: the cycle in which it was sent.
     sent: Vec<u64>,
-    /// The member behind each sender's number.
+    /// The member of each sender number.
     senders: Vec<u16>,
     transactions: u32,
     buffer: u32,
@@ -47,10 +48,10 @@ pub struct CreditNetwork {
 }
 
 impl CreditNetwork {
-    /// At rest.
+    /// Creates the idle network.
     ///
     /// # Errors
-    /// The field that is wrong, and what is allowed.
+    /// The field that is invalid, and what is allowed.
     pub fn new(config: &CreditNetworkConfig) -> Result<Self, CreditNetworkError> {
         let tree = Tree::new(&config.topology)?;
         let hosts = config.topology.hosts as u16;
@@ -97,7 +98,7 @@ impl CreditNetwork {
             Member::new(Injection::new(&injection, hosts, member), buffer, sends)
         });
         let members: Vec<Member> = members.collect();
-        // Below 2^31.
+        // The count is below 2^31, as checked above.
         let operations = operations as usize;
         let results = CreditNetworkResults {
             senders: senders
@@ -128,13 +129,14 @@ impl CreditNetwork {
         })
     }
 
-    /// Flits of each virtual channel that wait behind a link, and as many before it.
+    /// Returns how many flits of each virtual channel may wait behind a link, and as many before
+    /// it.
     #[must_use]
     pub const fn buffer(&self) -> u32 {
         self.buffer
     }
 
-    /// Runs until everything is answered.
+    /// Runs until every operation is answered or the observer interrupts the run.
     pub fn run(mut self, observer: &mut dyn Observer) -> CreditNetworkResults {
         while self.open > 0 {
             if self.now.is_multiple_of(LOOK) {
@@ -161,10 +163,11 @@ impl CreditNetwork {
         self.results
     }
 
-    /// One cycle.
+    /// Simulates one cycle.
     pub(super) fn step(&mut self) {
         let count = self.channels.len();
-        // Who comes first changes from cycle to cycle, among neighbours, too: numbers with some bits turned over.
+        // The channel that is served first changes from cycle to cycle, also among neighbours: XOR
+        // permutes the channel numbers.
         let width = count.next_power_of_two();
         let turned = (self.now.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize & (width - 1);
         for at in 0..width {
@@ -183,14 +186,14 @@ impl CreditNetwork {
         self.now += 1;
     }
 
-    /// Moves on what may leave the buffers behind a channel.
+    /// Moves packets that may leave the buffers behind a channel.
     fn deliver(&mut self, channel: usize) {
         for vc in [REQUEST, WRITES, RESPONSE] {
             while let Some(packet) = self.channels[channel].virtuals[vc].arrived(self.now) {
                 let gone = match (self.behind[channel], packet.response) {
                     (Behind::Member(member), false) => {
                         self.hear(member, packet);
-                        // The memory is the buffer: room comes back with the answer.
+                        // The memory is the buffer: its credits return with the answer.
                         self.channels[channel].virtuals[vc].take();
                         continue;
                     }
@@ -220,7 +223,7 @@ impl CreditNetwork {
         }
     }
 
-    /// Into the queue of another channel, if that has room.
+    /// Moves a packet into the queue of another channel. Returns false if that has no room.
     fn pass(&mut self, to: usize, vc: usize, packet: Packet) -> bool {
         let queue = &mut self.channels[to].virtuals[vc];
         let room = queue.has_room();
@@ -230,7 +233,7 @@ impl CreditNetwork {
         room
     }
 
-    /// A copy for each lower switch; whether all have theirs.
+    /// Copies a request to each lower switch. Returns whether all have their copy.
     fn copy_down(&mut self, from: usize, vc: usize, packet: Packet) -> bool {
         let route = self.route(packet.op);
         let mut whole = true;
@@ -241,7 +244,7 @@ impl CreditNetwork {
         whole
     }
 
-    /// A copy for each member of a lower switch; whether all have theirs.
+    /// Copies a request to each member of a lower switch. Returns whether all have their copy.
     fn copy_to_members(&mut self, from: usize, vc: usize, lower: u16, packet: Packet) -> bool {
         let mut whole = true;
         for at in 0..self.tree.members_of(lower).len() {
@@ -251,7 +254,8 @@ impl CreditNetwork {
         whole
     }
 
-    /// A copy for output number `output`, unless it has one; whether it has one now.
+    /// Makes the copy for output number `output`, unless it has one. Returns whether it has one
+    /// now.
     fn copy(&mut self, from: usize, vc: usize, to: usize, output: u32, packet: Packet) -> bool {
         if self.channels[from].virtuals[vc].copied & 1 << output != 0 {
             return true;
@@ -263,7 +267,8 @@ impl CreditNetwork {
         copied
     }
 
-    /// An answer of a member: the last of a switch's makes the one that goes up. Whether it is taken.
+    /// Reduces a member's answer at its lower switch. The last answer sends the reduced one up.
+    /// Returns whether the answer was accepted.
     fn reduce_lower(&mut self, lower: u16, packet: Packet) -> bool {
         let place = packet.op as usize * usize::from(self.tree.lowers()) + usize::from(lower);
         if usize::from(self.at_lower[place]) + 1 == self.tree.members_of(lower).len() {
@@ -276,7 +281,8 @@ impl CreditNetwork {
         true
     }
 
-    /// An answer of a lower switch: the last makes the one that goes to who asked. Whether it is taken.
+    /// Reduces a lower switch's answer at the upper switch. The last answer sends the reduced one
+    /// to the requester. Returns whether the answer was accepted.
     fn reduce_upper(&mut self, packet: Packet) -> bool {
         let op = packet.op as usize;
         if u16::from(self.at_upper[op]) + 1 == self.tree.lowers() {
@@ -290,7 +296,7 @@ impl CreditNetwork {
         true
     }
 
-    /// A request reaches a member.
+    /// Passes a request to a member's memory.
     fn hear(&mut self, member: u16, packet: Packet) {
         let from = self.sender_of(packet.op);
         let here = &mut self.members[usize::from(member)];
@@ -300,7 +306,7 @@ impl CreditNetwork {
         here.remember(self.now + self.memory, packet);
     }
 
-    /// The answer to an operation reaches who sent it.
+    /// Completes an operation whose answer has reached its sender.
     fn done(&mut self, member: u16, op: u32) -> bool {
         let here = &mut self.members[usize::from(member)];
         let sent = self.sent[op as usize];
@@ -321,7 +327,7 @@ impl CreditNetwork {
         true
     }
 
-    /// Answers what a member's memory is done with.
+    /// Sends the answers that a member's memory has ready.
     fn answer(&mut self, member: usize) {
         let here = &mut self.members[member];
         let out = self.tree.out_of(member as u16);
@@ -337,13 +343,13 @@ impl CreditNetwork {
         }
     }
 
-    /// Lets a packet leave.
+    /// Sends one packet on a channel, if one may leave.
     fn transmit(&mut self, channel: usize) {
         let here = &mut self.channels[channel];
         if !here.is_free(self.now) {
             return;
         }
-        // Which member it is out of, if it is.
+        // The member before the channel. Channels out of switches are served above.
         let member = match self.behind[channel ^ 1] {
             Behind::Member(member) => member,
             _ => {
@@ -374,12 +380,13 @@ impl CreditNetwork {
         self.quiet_until[channel] = here.quiet_until(self.now);
     }
 
-    /// Who sent it.
+    /// Returns the member that sent the operation.
     fn sender_of(&self, op: u32) -> u16 {
         self.senders[(op / (2 * self.transactions)) as usize]
     }
 
-    /// Which way up it takes: a sender's transactions take all in turn.
+    /// Returns the upward route of an operation. The transactions of a sender use all routes in
+    /// turn.
     fn route(&self, op: u32) -> u32 {
         (op / 2 % self.transactions + u32::from(self.sender_of(op))) % self.tree.ways()
     }
@@ -400,7 +407,7 @@ impl CreditNetwork {
     }
 }
 
-/// Who sends, and from when on.
+/// Draws the senders, in ascending order, and the cycles in which they start.
 fn draw(config: &CreditNetworkConfig, hosts: u16) -> (Vec<u16>, Vec<u64>) {
     let mut rng = Rng::new(config.seed ^ 0x666c_6974);
     let mut all: Vec<u16> = (0..hosts).collect();

@@ -1,40 +1,43 @@
-//! The way of an operation: from its sender up to one switch of the upper tier, from there to all members, and the answers back
-//! to that switch.
+//! The route of an operation: from its sender up to one switch of the upper tier, from there to all
+//! members. The answers take the same route back to that switch.
 
 use super::CreditNetworkError;
 use squall_netsim::topology::{Node, Topology};
 
-/// Where things are in a network of two tiers. Channels are the ports of the topology.
+/// Positions of members and switches in a network of two tiers. Channels are the ports of the
+/// topology.
 #[derive(Clone, Debug)]
 pub(super) struct Tree {
-    /// Of each member: the channel out of it; the one to it is its sibling.
+    /// For each member: the channel out of it. The channel to the member is its sibling.
     out: Vec<u32>,
-    /// Of each member: its lower switch.
+    /// For each member: its lower switch.
     lower: Vec<u16>,
-    /// Of each lower switch: its members.
+    /// For each lower switch: its members.
     members: Vec<Vec<u16>>,
-    /// Of each lower switch: the channels out of it, upwards; of all the n-th leads to the same upper switch.
+    /// For each lower switch: the channels upwards. The n-th channel of every lower switch leads to
+    /// the same upper switch.
     up: Vec<Vec<u32>>,
 }
 
-/// What a channel leads to.
+/// The node to which a channel leads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Behind {
-    /// The lower switch of this number, from a member.
+    /// The lower switch of this number; the channel comes from a member.
     LowerFromMember(u16),
-    /// The lower switch of this number, from above.
+    /// The lower switch of this number; the channel comes from an upper switch.
     LowerFromUpper(u16),
     /// An upper switch.
     Upper,
-    /// This member.
+    /// The member of this number.
     Member(u16),
 }
 
-/// Most members of a lower switch, and most lower switches: what is copied is remembered by bits.
+/// Largest number of members of a lower switch, and of lower switches: copies are tracked in a bit
+/// mask of 32 bits.
 const MOST: usize = 32;
 
 impl Tree {
-    /// Finds them.
+    /// Builds the tables from a topology, or reports why it is not such a network.
     pub(super) fn new(topology: &Topology) -> Result<Self, CreditNetworkError> {
         topology.check().map_err(|error| fault(&error.0))?;
         let lower_switches: Vec<usize> =
@@ -47,7 +50,7 @@ impl Tree {
             members: vec![Vec::new(); lower_switches.len()],
             up: vec![Vec::new(); lower_switches.len()],
         };
-        // Channels up with the upper switch that each leads to.
+        // Upward channels of each lower switch, with the upper switch that each leads to.
         let mut ways: Vec<Vec<(u32, u32)>> = vec![Vec::new(); lower_switches.len()];
         for port in 0..2 * topology.links.len() as u32 {
             match (topology.from(port), topology.to(port)) {
@@ -94,37 +97,37 @@ impl Tree {
         &self.members[usize::from(lower)]
     }
 
-    /// Lower switches.
+    /// Returns the number of lower switches.
     pub(super) fn lowers(&self) -> u16 {
         self.members.len() as u16
     }
 
-    /// Ways up from a lower switch.
+    /// Returns the number of routes up from a lower switch.
     pub(super) fn ways(&self) -> u32 {
         self.up[0].len() as u32
     }
 
-    /// The channel out of a member.
+    /// Returns the channel out of a member.
     pub(super) fn out_of(&self, member: u16) -> usize {
         self.out[usize::from(member)] as usize
     }
 
-    /// The channel to a member.
+    /// Returns the channel to a member.
     pub(super) fn to(&self, member: u16) -> usize {
         self.out_of(member) ^ 1
     }
 
-    /// The channel up from a lower switch, by this way.
+    /// Returns the channel up from a lower switch, on route number `route`.
     pub(super) fn up(&self, lower: u16, route: u32) -> usize {
         self.up[usize::from(lower)][route as usize] as usize
     }
 
-    /// The channel down to it.
+    /// Returns the channel down to a lower switch, on route number `route`.
     pub(super) fn down(&self, lower: u16, route: u32) -> usize {
         self.up(lower, route) ^ 1
     }
 
-    /// What each channel leads to.
+    /// Returns the node to which each channel leads.
     pub(super) fn behind(&self, channels: usize) -> Vec<Behind> {
         let mut behind = vec![Behind::Upper; channels];
         for (member, &lower) in (0u16..).zip(&self.lower) {

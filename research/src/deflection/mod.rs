@@ -153,14 +153,14 @@ pub struct DeflectionParameters {
 }
 
 impl DeflectionParameters {
-    /// Tokens of the packets of a message of so many bytes.
+    /// Returns the tokens of the packets of a message of `bytes` bytes.
     #[must_use]
     pub const fn tokens(&self, bytes: u64) -> u8 {
         if bytes <= self.short { self.tokens } else { 0 }
     }
 }
 
-/// Places of the counters of [`NetworkFeature::counters`].
+/// Indices of the counters in [`NetworkFeature::counters`].
 const PACKETS: usize = 0;
 const MESSAGES: usize = 1;
 const TABLE_FULL: usize = 2;
@@ -225,14 +225,14 @@ impl NetworkFeature for DeflectionParameters {
     }
 }
 
-/// The sum of a flow counter over all flows; `None` where nobody counted.
+/// Returns the sum of a flow counter over all flows; `None` if no flow has the counter.
 fn sum(run: &Run, counter: &str) -> Option<f64> {
     let name = format!("deflection.{counter}");
     let counts = run.flows.iter().filter_map(|flow| flow.features.get(&name));
     counts.copied().reduce(|a, b| a + b).map(|sum| sum as f64)
 }
 
-/// The excess of one sum over another, as a share of the other.
+/// Returns the excess of one sum over another, as a share of the other.
 fn excess(run: &Run, counter: &str, least: &str) -> Option<f64> {
     let (count, least) = (sum(run, counter)?, sum(run, least)?);
     (least > 0.0).then(|| (count - least) / least)
@@ -282,7 +282,8 @@ const METRICS: &[FeatureMetric] = &[
     },
 ];
 
-/// The option of data packets: what a packet says of its message to switches, and what they write into it.
+/// The option of data packets: it describes the packet's message to switches, and switches write
+/// into it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DeflectionHeader {
     /// Identifies the message among all that are in the network.
@@ -295,7 +296,7 @@ pub struct DeflectionHeader {
     pub tokens: u8,
     /// Switches that the packet passed.
     pub switches: u8,
-    /// The fewest switches on any way from the first one.
+    /// The fewest switches on any route from the first one.
     pub fewest: u8,
 }
 
@@ -340,7 +341,7 @@ pub struct DeflectionProgram {
 }
 
 impl DeflectionProgram {
-    /// The program of switch `switch`, with an empty table.
+    /// Creates the program of switch `switch`, with an empty table.
     #[must_use]
     pub fn new(parameters: DeflectionParameters, switch: u32) -> Self {
         let seed = parameters.seed ^ u64::from(switch).wrapping_mul(0x9e37_79b9_7f4a_7c15);
