@@ -65,7 +65,7 @@ impl Default for CreditNetworkTable {
     }
 }
 
-/// A scene of this kind with a seed, ready to run.
+/// A simulation of accelerators, ready to run.
 #[derive(Clone, Debug)]
 pub struct CreditNetworkRun {
     network: CreditNetwork,
@@ -74,10 +74,11 @@ pub struct CreditNetworkRun {
 }
 
 impl CreditNetworkScene {
-    /// Builds the network. Relative paths start at `folder`.
+    /// Reads the files that the scene names and builds the network. Relative paths start at
+    /// `folder`.
     ///
     /// # Errors
-    /// The key that is wrong, and what is allowed.
+    /// The key that is invalid, and what is allowed.
     pub(super) fn prepare(&self, folder: &Path, seed: u64) -> Result<CreditNetworkRun, SceneError> {
         let table = &self.network;
         let topology = self.topology.build(folder)?;
@@ -114,7 +115,7 @@ impl CreditNetworkRun {
     pub(super) fn run(self, origin: &Origin, observer: &mut dyn Observer) -> Run {
         let derived = self.derived();
         let Self { network, config, settings } = self;
-        // The only clock: how long it took is not part of what is simulated.
+        // The only use of the clock: the duration of the run is not part of the simulation.
         #[allow(clippy::disallowed_methods)]
         let started = Instant::now();
         let results = network.run(observer);
@@ -124,7 +125,7 @@ impl CreditNetworkRun {
         kept
     }
 
-    /// Returns what followed from the settings.
+    /// Returns the settings derived from the given ones.
     fn derived(&self) -> Settings {
         let mut derived = Settings::default();
         derived.set("topology.hosts", self.config.topology.hosts);
@@ -145,7 +146,7 @@ fn keep(config: &CreditNetworkConfig, results: &CreditNetworkResults) -> Run {
     let flow = |(sender, id): (&SenderResult, u32)| FlowResult {
         id,
         src: sender.member.into(),
-        // To all, itself too.
+        // A sender sends to all members, itself included, so the flow has no single destination.
         dst: sender.member.into(),
         bytes: u64::from(config.transactions).saturating_mul(PAYLOAD_BYTES),
         start_us: Some(micros(sender.start)),

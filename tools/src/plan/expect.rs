@@ -1,4 +1,4 @@
-//! What should come out of a plan, and whether it did.
+//! Statements about the results of a plan, and their verdicts.
 
 use std::collections::BTreeMap;
 
@@ -53,16 +53,17 @@ pub(super) struct ExpectTable {
     explained: Option<String>,
 }
 
-/// What a point is compared with.
+/// The points with which a point is compared.
 #[derive(Clone, PartialEq, Debug)]
 struct Against {
-    /// Its value is divided by that of the points with these values, all else equal.
+    /// Divides the value of the point by that of the points with these values, all else equal.
     over: Option<Condition>,
-    /// It is less that of the points with these values, all else equal; where it is divided, so is what it is divided by.
+    /// Subtracts the value of the points with these values, all else equal; from the divisor as
+    /// well, if there is one.
     minus: Option<Condition>,
 }
 
-/// The points that one is compared with.
+/// The two points with which one point is compared: divisor and subtrahend.
 #[derive(Clone, Copy)]
 struct Partners<'a> {
     over: Option<&'a Group<'a>>,
@@ -70,7 +71,7 @@ struct Partners<'a> {
 }
 
 impl<'a> Partners<'a> {
-    /// Where a comparison with them was made.
+    /// Names the place of a comparison in the verdict.
     fn place(self, group: &Group<'_>) -> String {
         match (self.over, self.minus) {
             (None, None) => group.place(),
@@ -81,51 +82,52 @@ impl<'a> Partners<'a> {
         }
     }
 
-    /// A number of each of them.
+    /// Applies `number` to each of the two points.
     fn each<T>(self, number: impl Fn(&Group<'a>) -> T) -> (Option<T>, Option<T>) {
         (self.over.map(&number), self.minus.map(&number))
     }
 }
 
-/// A statement of a paper as a bound on a metric, at every point (or pair of points) it speaks of, or
-/// at any.
+/// A statement of a paper as a bound on a metric. The bound holds at every point (or pair of
+/// points) of the statement, or at any.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Expectation {
-    /// In words.
+    /// The statement in words.
     pub statement: String,
-    /// Where it is said.
+    /// Source of the statement: paper, section or figure.
     pub source: String,
-    /// Of which number.
+    /// The metric to which the bound applies.
     pub metric: Metric,
     of: Condition,
     against: Against,
     at_most: Option<f64>,
     at_least: Option<f64>,
-    /// One point has to be within the bounds ("up to"), not all.
+    /// Whether one point within the bounds suffices ("up to"), instead of all.
     any: bool,
-    /// If it is known not to hold here: why, in a few words; the rest is in `docs/REPRODUCTION.md`.
+    /// If the statement is known not to hold here: the reason in a few words.
+    /// `docs/REPRODUCTION.md` has the details.
     pub explained: Option<String>,
 }
 
-/// What became of an expectation.
+/// The result of judging a statement.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Verdict {
-    /// In words.
+    /// The statement in words.
     pub statement: String,
-    /// Where it is said.
+    /// Source of the statement.
     pub source: String,
-    /// The bound.
+    /// The metric and its bounds.
     pub expected: String,
-    /// What was measured: the value furthest on the wrong side, where, and of how many.
+    /// The measured value furthest on the wrong side, its point, and the number of points.
     pub measured: String,
-    /// Whether it holds; `None` if no point it speaks of was run.
+    /// Whether the statement holds; `None` if none of its points was run.
     pub pass: Option<bool>,
-    /// Why it does not, if that is known.
+    /// The known reason why the statement does not hold, if there is one.
     pub explained: Option<String>,
 }
 
 impl Verdict {
-    /// `pass`, `FAIL`, `explained` (it fails, and why is known) or `not run`.
+    /// Returns `pass`, `FAIL`, `explained` (the statement fails for a known reason) or `not run`.
     #[must_use]
     pub const fn word(&self) -> &'static str {
         match (self.pass, &self.explained) {
@@ -138,8 +140,8 @@ impl Verdict {
 }
 
 impl Expectation {
-    /// Checks names and bounds; a mistake comes with its key. `None` in a `quick` run if the statement is about what only
-    /// the whole one has.
+    /// Checks names and bounds of a statement. An error carries the key. Returns `None` in a
+    /// `quick` run if the statement needs points of the full run.
     pub(super) fn new(
         table: ExpectTable,
         source: &str,
@@ -161,7 +163,7 @@ impl Expectation {
         let against =
             Against { over: other("over", &table.over)?, minus: other("minus", &table.minus)? };
         if table.full && quick {
-            // What it speaks of is left out.
+            // The quick run leaves out points that the statement needs.
             return Ok(None);
         }
         if table.at_most.is_none() && table.at_least.is_none() {
@@ -194,14 +196,15 @@ impl Expectation {
         }
     }
 
-    /// How far a value is on the wrong side of the bounds; negative on the right one.
+    /// Returns the distance of a value from the bounds: positive on the wrong side, negative on the
+    /// right one.
     fn excess(&self, value: f64) -> f64 {
         let above = self.at_most.map_or(f64::NEG_INFINITY, |high| value - high);
         let below = self.at_least.map_or(f64::NEG_INFINITY, |low| low - value);
         above.max(below)
     }
 
-    /// All that a point is compared with, one by one.
+    /// Returns all points, or pairs of points, with which a point is compared.
     fn partners<'a>(&self, group: &Group<'_>, groups: &'a [Group<'a>]) -> Vec<Partners<'a>> {
         let like = |condition: &Option<Condition>| match condition {
             None => vec![None],
@@ -216,7 +219,7 @@ impl Expectation {
         overs.into_iter().flat_map(with).collect()
     }
 
-    /// The same for each seed that all have.
+    /// Returns the compared value for each seed that all points have.
     fn by_seed(&self, group: &Group<'_>, partners: Partners<'_>) -> Vec<f64> {
         let like = |run: &Run, group: &Group<'_>| {
             let run = group.runs.iter().find(|other| other.seed == run.seed)?;
@@ -227,7 +230,7 @@ impl Expectation {
         group.runs.iter().filter_map(compare).collect()
     }
 
-    /// Judges it by the runs of all points.
+    /// Judges the statement by the runs of all points.
     fn judge(&self, groups: &[Group<'_>]) -> Verdict {
         let mut worst: Option<(f64, f64, Option<f64>, String)> = None;
         let (mut count, mut missing) = (0, None);
@@ -279,7 +282,7 @@ impl Expectation {
     }
 }
 
-/// A value as it compares to those it is divided by and less than, if there are any.
+/// Returns a value after subtraction and division, if the statement asks for them.
 fn compare(
     value: Option<f64>,
     (over, minus): (Option<Option<f64>>, Option<Option<f64>>),
@@ -294,7 +297,7 @@ fn compare(
     }
 }
 
-/// Zero over zero is one: neither has any.
+/// Divides two values. Zero over zero is one, because both are equal.
 fn ratio(value: Option<f64>, other: f64) -> Option<f64> {
     let value = value?;
     if value == 0.0 && other == 0.0 {
@@ -329,7 +332,7 @@ fn conditions(
     Ok(condition)
 }
 
-/// The runs of one point.
+/// All runs of one point, one per seed.
 struct Group<'a> {
     labels: &'a BTreeMap<String, String>,
     runs: Vec<&'a Run>,
@@ -342,7 +345,8 @@ impl Group<'_> {
             .all(|(axis, values)| self.labels.get(axis).is_some_and(|mine| values.contains(mine)))
     }
 
-    /// Whether it has the values of `other`, and is like `like` on every axis `other` does not name.
+    /// Returns whether the point has the values of `other`, and those of `like` on every axis that
+    /// `other` does not name.
     fn pairs(&self, like: &Self, other: &Condition) -> bool {
         let alike = |(axis, mine): (&String, &String)| {
             other.contains_key(axis) || like.labels.get(axis) == Some(mine)
@@ -350,7 +354,7 @@ impl Group<'_> {
         self.matches(other) && self.labels.iter().all(alike) && self.labels != like.labels
     }
 
-    /// Mean over seeds; `None` if a run has no such number, or did not run to its end.
+    /// Returns the mean over seeds; `None` if a run lacks the metric.
     fn mean(&self, metric: Metric) -> Option<f64> {
         let values: Option<Vec<f64>> = self.runs.iter().map(|run| metric.of(run)).collect();
         let values = values.filter(|values| !values.is_empty())?;
@@ -361,7 +365,8 @@ impl Group<'_> {
         self.labels.values().cloned().collect::<Vec<_>>().join(" ")
     }
 
-    /// `nscc/eqds 8`: what differs with a stroke, what is alike once.
+    /// Names a pair of points as in `nscc/eqds 8`: values that differ are joined by a slash, equal
+    /// ones appear once.
     fn versus(&self, other: &Self) -> String {
         let word = |(axis, mine): (&String, &String)| match other.labels.get(axis) {
             Some(theirs) if theirs != mine => format!("{mine}/{theirs}"),
@@ -371,7 +376,7 @@ impl Group<'_> {
     }
 }
 
-/// Judges all expectations of a plan by its runs; first whether every flow finished.
+/// Judges all statements of a plan by its runs, beginning with whether every flow finished.
 #[must_use]
 pub fn judge(plan: &super::Plan, runs: &[Run]) -> Vec<Verdict> {
     let groups: Vec<Group<'_>> = plan

@@ -11,10 +11,10 @@ use squall_netsim::model::{Failure, FailureEvent};
 use squall_netsim::settings::Settings;
 use squall_netsim::topology::{Link, Node, Topology};
 
-/// `[[failure]]`
+/// A table `[[failure]]` of a plan.
 #[derive(Clone, PartialEq, Debug)]
 pub struct FailureTable {
-    /// The failure, and where it is.
+    /// The failure, and the links or switches that it concerns.
     pub what: FailureKind,
     /// Time of the failure.
     pub at: FailureTime,

@@ -1,6 +1,6 @@
-//! Reads the tables of a plan. A table with a kind (`kind = "incast"`) is an enum: the keys of its variant are those that the kind
-//! has, with the defaults that serde knows, and every other key is refused. Mistakes name their key, by which
-//! [`Plan::blame`](super::Plan::blame) finds the line.
+//! Reads the tables of a plan. A table with a kind (`kind = "incast"`) is read as an enum: its
+//! variant has the keys of the kind, with serde's defaults, and every other key is refused. Errors
+//! carry their key, by which [`Plan::blame`](super::Plan::blame) finds the line.
 
 use std::fmt::Display;
 
@@ -16,12 +16,13 @@ use toml::{Table, Value};
 use super::SceneError;
 use super::scene::fault;
 
-/// A table of which parts are taken until no key is left. Structs whose keys have defaults come first, a kind with its keys last.
+/// A table from which parts are taken until no key is left. Structs whose keys all have defaults
+/// are taken first, and a kind with its keys last.
 pub(super) struct Keys {
-    /// Name of the table: `workload`, `failure[0]`.
+    /// Name of the table, such as `workload` or `failure[0]`.
     path: String,
     left: Table,
-    /// Kind of the table, once it was found.
+    /// Kind of the table, once it is known.
     kind: Option<String>,
     /// Kinds that the table may have.
     kinds: Vec<&'static str>,
@@ -38,7 +39,7 @@ impl Keys {
     /// Reads a whole table without kinds.
     ///
     /// # Errors
-    /// The key that is wrong, and what is allowed.
+    /// The key that is invalid, and what is allowed.
     pub(super) fn read<T: DeserializeOwned>(path: &str, table: Table) -> Result<T, SceneError> {
         let mut keys = Self::new(path, table);
         let read = keys.take()?;
@@ -54,13 +55,14 @@ impl Keys {
         self.left.insert(key.to_owned(), value.into());
     }
 
-    /// Takes the keys of a struct.
+    /// Takes the keys of a struct out of the table.
     pub(super) fn take<T: DeserializeOwned>(&mut self) -> Result<T, SceneError> {
         let read = T::deserialize(Part { keys: self, tag: "" });
         read.map_err(|error| self.name(error))
     }
 
-    /// Takes the kind, which `tag` names, with its keys; `None` if `T` has no such kind.
+    /// Takes the kind that `tag` names out of the table, with its keys. Returns `None` if `T` has
+    /// no such kind.
     pub(super) fn try_kind<T: DeserializeOwned>(
         &mut self,
         tag: &'static str,
@@ -72,7 +74,8 @@ impl Keys {
         }
     }
 
-    /// Takes the kind, which `tag` names, with its keys. Kinds that were tried before are allowed, too.
+    /// Takes the kind that `tag` names out of the table, with its keys. An error also lists the
+    /// kinds that earlier calls tried.
     pub(super) fn take_kind<T: DeserializeOwned>(
         &mut self,
         tag: &'static str,
@@ -87,7 +90,7 @@ impl Keys {
         fault(self.key(tag), format!("{given}, expected {}", self.kinds.join(", ")))
     }
 
-    /// Refuses keys that nothing took.
+    /// Refuses the table if any key is left.
     pub(super) fn finish(&self) -> Result<(), SceneError> {
         self.left.keys().next().map_or(Ok(()), |key| Err(self.unknown(key)))
     }
@@ -106,7 +109,7 @@ impl Keys {
     }
 
     fn name(&self, error: KeyError) -> SceneError {
-        // A key that is missing is often there with a wrong name.
+        // A missing key is often a misspelt one, so name the key that is left.
         match (error, self.left.keys().next()) {
             (KeyError::Missing(_), Some(key)) => self.unknown(key),
             (KeyError::Missing(key), None) => {
@@ -118,7 +121,7 @@ impl Keys {
         }
     }
 
-    /// Gives the keys of `fields` to a visitor.
+    /// Passes the values of `fields` to a visitor and removes them from the table.
     fn visit<'de, V: Visitor<'de>>(
         &mut self,
         fields: &'static [&'static str],
@@ -132,9 +135,9 @@ impl Keys {
     }
 }
 
-/// States a kind as plans write it: its name under `tag`, beside its keys.
+/// Adds a kind to the settings as plans write it: its name under `tag`, beside its keys.
 pub(super) fn state(settings: &mut Settings, path: &str, tag: &str, kind: &impl Serialize) {
-    // An enum is its variant's name, alone or with the keys.
+    // serde writes an enum as the variant's name, alone or with the keys.
     match serde_json::to_value(kind) {
         Ok(serde_json::Value::String(name)) => settings.set(format!("{path}.{tag}"), name),
         Ok(serde_json::Value::Object(variants)) => {
@@ -150,16 +153,16 @@ pub(super) fn state(settings: &mut Settings, path: &str, tag: &str, kind: &impl 
 /// A mistake in a part of a table.
 #[derive(Debug, thiserror::Error)]
 enum KeyError {
-    /// A key without a default is not there.
+    /// A key without a default is missing.
     #[error("`{0}` is missing")]
     Missing(&'static str),
-    /// The value of a key is wrong.
+    /// The value of a key is invalid.
     #[error("{key}: {what}")]
     Value { key: String, what: String },
 }
 
 impl KeyError {
-    /// Names the key that was read when the mistake was found.
+    /// Sets the key that was read when the error occurred, unless the error has one.
     fn at(self, key: &str) -> Self {
         match self {
             Self::Value { key: known, what } if known.is_empty() => {
@@ -180,7 +183,8 @@ impl Error for KeyError {
     }
 }
 
-/// A part of a table as serde reads it: a struct, or an enum whose variant is the value of the key `tag`.
+/// A part of a table as a serde deserializer: a struct, or an enum whose variant is the value of
+/// the key `tag`.
 struct Part<'a> {
     keys: &'a mut Keys,
     tag: &'static str,
@@ -225,7 +229,7 @@ impl<'de> Deserializer<'de> for Part<'_> {
     }
 }
 
-/// The kind of a table, then its keys.
+/// Deserializes the kind of a table, then its keys.
 struct Variant<'a> {
     keys: &'a mut Keys,
     kind: &'static str,
@@ -269,10 +273,10 @@ impl<'de> VariantAccess<'de> for Variant<'_> {
     }
 }
 
-/// Keys with their values.
+/// Iterates over keys with their values.
 struct Entries {
     left: std::vec::IntoIter<(&'static str, Value)>,
-    /// The key that was read last.
+    /// The key that was read last, for errors.
     key: &'static str,
     value: Option<Value>,
 }

@@ -1,4 +1,4 @@
-//! Reading a plan, with mistakes by file and line.
+//! Reads plans, and reports mistakes with file and line.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,40 +15,40 @@ use super::point::{self, Axis, Combination, Point};
 use super::scene::{Scene, folder_of};
 use squall_netsim::output::Metric;
 
-/// An experiment.
+/// A plan: an experiment with its points, seeds and statements.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Name: that of its file, without folder and ending.
+    /// The plan's name: its file name without the ending.
     pub name: String,
-    /// One line.
+    /// Title of the plan, one line.
     pub title: String,
-    /// Paper, section and figure.
+    /// The paper, section and figure that the plan reproduces.
     pub source: String,
-    /// What was made smaller than in the paper and why; empty if nothing was.
+    /// The quantities that are smaller than in the paper, and the reason; empty if there are none.
     pub scaled: String,
-    /// Seeds to run each point with.
+    /// Seeds with which each point is run.
     pub seeds: Vec<u64>,
     /// Points of the sweep.
     pub points: Vec<Point>,
-    /// What should come out.
+    /// The statements about the results.
     pub expectations: Vec<Expectation>,
-    /// What tables show.
+    /// Metrics that tables show.
     pub metrics: Vec<Metric>,
-    /// It is among the quick ones.
+    /// Whether the plan has a quick form.
     pub quick: bool,
-    /// Where relative paths start.
+    /// The folder at which relative paths start.
     pub folder: PathBuf,
     source_text: Source,
 }
 
-/// What is wrong with a plan.
+/// A mistake in a plan.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PlanError {
-    /// The file.
+    /// File of the plan.
     pub file: PathBuf,
-    /// Line, from 1; 0 for the file as a whole.
+    /// Line number from 1, or 0 for the file as a whole.
     pub line: usize,
-    /// What was found and what was expected.
+    /// Text that was found, and what was expected.
     pub what: String,
 }
 
@@ -113,7 +113,7 @@ struct QuickTable {
     set: Table,
 }
 
-/// The text of a plan and where it came from.
+/// The text of a plan and its file.
 #[derive(Clone, Debug)]
 struct Source {
     file: PathBuf,
@@ -129,7 +129,8 @@ impl Source {
         PlanError { file: self.file.clone(), line, what: what.to_string() }
     }
 
-    /// Returns where the deepest part of a path of keys is that is there, and how many of its words lead to it.
+    /// Finds the deepest part of a path of keys that exists. Returns how many words lead to it, and
+    /// its place in the text.
     fn find(&self, path: &[&str]) -> (usize, Option<Range<usize>>) {
         let Ok(root) = DeTable::parse(&self.text) else { return (0, None) };
         let mut found = (0, None);
@@ -148,13 +149,14 @@ impl Source {
         found
     }
 
-    /// Names the line of the deepest part of a path of keys that is there.
+    /// Makes an error at the line of the deepest part of a path of keys that exists.
     fn at(&self, path: &[&str], what: impl fmt::Display) -> PlanError {
         self.error(self.find(path).1, what)
     }
 
-    /// Names the line of a key of the scene, `topology.hosts` or `failure[0].link`, at a point: where the sweep sets the key, or
-    /// else in the scene.
+    /// Makes an error at the line of a key of the scene, such as `topology.hosts` or
+    /// `failure[0].link`, at a point. If the sweep sets the key, it is the sweep's line, else the
+    /// scene's.
     fn at_point(&self, labels: &BTreeMap<String, String>, error: &SceneError) -> PlanError {
         let words: Vec<String> =
             labels.iter().map(|(axis, value)| format!("{axis} = {value}")).collect();
@@ -175,7 +177,8 @@ impl Source {
         self.at(&key.split('.').collect::<Vec<_>>(), what)
     }
 
-    /// Reads the scene of every point. A mistake that all points have in common names none of them.
+    /// Reads the scene of every point. If all points have the same mistake, the error names no
+    /// point.
     fn scenes(&self, combinations: Vec<Combination>) -> Result<Vec<Point>, PlanError> {
         let mut points = Vec::with_capacity(combinations.len());
         let mut mistakes = Vec::new();
@@ -199,10 +202,10 @@ impl Source {
 }
 
 impl Plan {
-    /// Reads a plan from a file; with `quick`, as its `[quick]` table says.
+    /// Reads a plan from a file. With `quick`, the plan's `[quick]` table applies.
     ///
     /// # Errors
-    /// File, line and what was expected there.
+    /// The file and line of the mistake, and what was expected there.
     pub fn read(file: &Path, quick: bool) -> Result<Self, PlanError> {
         let text = crate::shipped::read_text(file).map_err(|error| PlanError {
             file: file.to_owned(),
@@ -212,12 +215,13 @@ impl Plan {
         Self::parse(file, text, quick)
     }
 
-    /// Parses the text of a plan; `file` names it and says where relative paths start.
+    /// Parses the text of a plan. `file` gives the plan's name and the folder at which relative
+    /// paths start.
     ///
     /// # Errors
     /// See [`Plan::read`].
     pub fn parse(file: &Path, text: String, quick: bool) -> Result<Self, PlanError> {
-        // Plans name switch features and their metrics.
+        // Plans name switch features and their metrics, which must be registered first.
         squall_research::register();
         let source = Source { file: file.to_owned(), text };
         let read: PlanTable = toml::from_str(&source.text)
@@ -233,7 +237,7 @@ impl Plan {
         ];
         let given = |(name, table): (&str, Option<Value>)| Some((name.to_owned(), table?));
         let mut base: Table = Scene::TABLES.into_iter().zip(tables).filter_map(given).collect();
-        // Conditions may speak of values that a quick run leaves out, but not of axes.
+        // Conditions may name values that a quick run leaves out, but only axes that exist.
         let names: Vec<(String, Vec<String>)> = read
             .sweep
             .iter()
@@ -302,13 +306,13 @@ impl Plan {
         })
     }
 
-    /// A mistake in the scene of one of its points, by the line of its key.
+    /// Makes an error for a mistake in the scene of a point, at the line of the key.
     #[must_use]
     pub fn blame(&self, point: &Point, error: &SceneError) -> PlanError {
         self.source_text.at_point(&point.labels, error)
     }
 
-    /// Number of simulations.
+    /// Returns the number of simulations.
     #[must_use]
     pub fn runs(&self) -> usize {
         self.points.len() * self.seeds.len()

@@ -6,26 +6,26 @@ use toml::{Table, Value};
 
 use super::Scene;
 
-/// One combination of what is varied.
+/// One combination of values of the swept parameters.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Point {
-    /// Name of each axis and of its value here.
+    /// The name of each axis, and its value at this point.
     pub labels: BTreeMap<String, String>,
-    /// The scene.
+    /// The scene at this point.
     pub scene: Scene,
 }
 
-/// One thing that is varied, with the name of each of its values and the keys it sets.
+/// A swept parameter: the name of each value, and the keys that the value sets.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Axis {
-    /// Name in labels: the last word of the key, or the name of the variants.
+    /// The name in labels: the last word of the key, or the name of the variants.
     pub(super) name: String,
-    /// As it is written under `[sweep]`.
+    /// The key as written under `[sweep]`.
     pub(super) key: String,
     pub(super) values: Vec<(String, Vec<(String, Value)>)>,
 }
 
-/// Reads an axis from what is under `[sweep]`; says what is wrong with it.
+/// Reads an axis from a value under `[sweep]`, or returns what is wrong with it.
 pub(super) fn axis(key: &str, value: &Value) -> Result<Axis, String> {
     let values = match value {
         Value::Array(values) => values
@@ -60,7 +60,7 @@ pub(super) fn axis(key: &str, value: &Value) -> Result<Axis, String> {
     Ok(Axis { name, key: key.to_owned(), values })
 }
 
-/// A value as a word in labels and conditions.
+/// Returns a value as a word for labels and conditions.
 pub(super) fn label(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -68,10 +68,10 @@ pub(super) fn label(value: &Value) -> String {
     }
 }
 
-/// Labels of a point, and its tables.
+/// The labels of a point and its tables.
 pub(super) type Combination = (BTreeMap<String, String>, Table);
 
-/// Returns every combination, the last axis fastest. A mistake names the axis it came from.
+/// Returns every combination; the last axis varies fastest. An error carries the key of its axis.
 pub(super) fn combinations(
     base: Table,
     axes: &[Axis],
@@ -95,7 +95,7 @@ pub(super) fn combinations(
     Ok(points)
 }
 
-/// Sets `transport.cc` or `failure.0.at_us` in a table.
+/// Sets a key such as `transport.cc` or `failure.0.at_us` in a table.
 pub(super) fn set(table: &mut Table, key: &str, value: &Value) -> Result<(), String> {
     let mut words = key.split('.');
     let first = words.next().unwrap_or(key);

@@ -1,5 +1,5 @@
-//! Runs scenes and plans: points and seeds in parallel, results in their order whatever finishes
-//! first, every finished run on disk before the next begins.
+//! Runs scenes and plans. Points and seeds run in parallel, and results keep their order. Each
+//! worker writes a finished run to disk before it begins another.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -17,42 +17,42 @@ use squall_netsim::output::{
 };
 use squall_netsim::sim::{End, Observer, Results, RunSettings, Simulation, WindowSeries};
 
-/// Queues and flows that are kept of a run's samples: a report cannot show more.
+/// Number of queues and flows whose samples are kept. A report cannot show more.
 const KEPT_QUEUES: usize = 12;
 const KEPT_FLOWS: usize = 16;
 
-/// Looks on; called from all threads.
+/// Receives the progress of runs. All threads call it.
 pub trait Progress: Sync {
-    /// A run is so far: this share of its flows finished, at this simulated time.
+    /// Reports that run `run` has finished a share of its flows, at simulated time `now`.
     fn running(&self, run: usize, share: f64, now: Picos) {
         let (_, _, _) = (run, share, now);
     }
 
-    /// A run ended.
+    /// Reports that run `run` has ended.
     fn finished(&self, run: usize) {
         let _ = run;
     }
 }
 
-/// Nobody looks.
+/// Ignores the progress of runs.
 impl Progress for () {}
 
-/// A part of a plan's runs, for one of several machines: every so many-th of them.
+/// A part of a plan's runs, for one of several machines. Runs are dealt out in turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shard {
-    /// Which part, from 1.
+    /// Number of this part, from 1.
     pub part: usize,
-    /// Of how many.
+    /// Number of parts.
     pub of: usize,
 }
 
 impl Shard {
-    /// Whether the run of this number, from 0, belongs to it.
+    /// Returns whether run number `run`, from 0, belongs to this part.
     const fn has(self, run: usize) -> bool {
         run % self.of == self.part - 1
     }
 
-    /// How many of so many runs belong to it.
+    /// Returns how many of `runs` runs belong to this part.
     #[must_use]
     pub const fn share(self, runs: usize) -> usize {
         (runs + self.of - self.part) / self.of
@@ -72,27 +72,27 @@ impl std::str::FromStr for Shard {
     }
 }
 
-/// How to run a plan.
+/// Options for running a plan.
 #[derive(Clone, Debug, Default)]
 pub struct RunOptions {
-    /// This part of the runs alone.
+    /// The part of the runs to run; `None` for all.
     pub shard: Option<Shard>,
-    /// Simulations at a time, at least one.
+    /// Number of simulations that run at a time, at least one.
     pub threads: usize,
-    /// Folder for results; nothing is written without one.
+    /// Folder for results. Without one, nothing is written.
     pub out: Option<PathBuf>,
-    /// Tables of flows and runs are written as Parquet, too.
+    /// Whether to write the tables of flows and runs as Parquet, too.
     pub parquet: bool,
-    /// Which program makes them, and when.
+    /// The program that makes the runs, and the time; results carry it.
     pub origin: Origin,
 }
 
-/// Why a plan was not run to its end.
+/// The reason why a plan was not run to its end.
 #[derive(Debug)]
 pub enum RunnerError {
-    /// A scene cannot be run.
+    /// The simulator refuses a scene.
     Plan(PlanError),
-    /// Results could not be written; those written before are whole.
+    /// Results could not be written. Files that were written before are complete.
     File(FileError),
 }
 
@@ -107,7 +107,7 @@ impl std::fmt::Display for RunnerError {
 
 impl std::error::Error for RunnerError {}
 
-/// Lets a simulation see the progress and the wish to stop.
+/// Passes a simulation's progress on, and stops the simulation when the user asks.
 struct Watch<'a> {
     run: usize,
     flows: usize,
@@ -125,10 +125,10 @@ impl Observer for Watch<'_> {
     }
 }
 
-/// Runs one scene. When `stop` becomes true it ends early, with what it has.
+/// Runs one scene. When `stop` becomes true, the run ends early with the results so far.
 ///
 /// # Errors
-/// What the simulator refuses, by key.
+/// The key of a setting that the simulator refuses, and the reason.
 pub fn run_scene(
     prepared: &PreparedSimulation,
     origin: &Origin,
@@ -159,7 +159,7 @@ fn simulate(
     Ok(kept)
 }
 
-/// Runs a scene of either kind.
+/// Runs a scene of packets or of accelerators.
 fn execute(
     experiment: Experiment,
     origin: &Origin,
@@ -176,9 +176,9 @@ fn execute(
     }
 }
 
-/// Runs every point of a plan with every seed. When `stop` becomes true the runs under way end
-/// early, marked so, and no others begin. The second part of the answer says why runs are missing
-/// or not on disk.
+/// Runs every point of a plan with every seed. When `stop` becomes true, the runs in progress end
+/// early and are marked as interrupted, and no others begin. The second return value is the reason
+/// why runs are missing or not on disk.
 pub fn run_plan(
     plan: &Plan,
     options: &RunOptions,
@@ -192,8 +192,8 @@ pub fn run_plan(
     let next = AtomicUsize::new(0);
     let failed = AtomicBool::new(false);
     let done: Mutex<(BTreeMap<usize, Run>, Option<RunnerError>)> = Mutex::default();
-    // A worker that panics takes the program down at the end of the scope; what others left in the
-    // lock is whole.
+    // A worker that panics ends the program when the scope ends. The data that other workers left
+    // in the lock is complete.
     let lock = || done.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let fail = |error| {
         failed.store(true, Ordering::Relaxed);
@@ -241,13 +241,13 @@ pub fn run_plan(
     (runs, error)
 }
 
-/// The runs of a plan, in their order.
+/// Returns the runs of a plan as point and seed, in order.
 fn tasks(plan: &Plan) -> impl Iterator<Item = (&Point, u64)> {
     plan.points.iter().flat_map(|point| plan.seeds.iter().map(move |&seed| (point, seed)))
 }
 
-/// Puts a plan's runs into their order, wherever they were run; and what those are called that are missing. What no point of the
-/// plan has, or is there twice, is left out.
+/// Puts a plan's runs into their order, wherever they were run, and returns the names of missing
+/// runs. Runs that belong to no point of the plan, and duplicates, are dropped.
 #[must_use]
 pub fn merge(plan: &Plan, mut runs: Vec<Run>) -> (Vec<Run>, Vec<String>) {
     let (mut merged, mut missing) = (Vec::new(), Vec::new());
@@ -261,7 +261,8 @@ pub fn merge(plan: &Plan, mut runs: Vec<Run>) -> (Vec<Run>, Vec<String>) {
     (merged, missing)
 }
 
-/// Writes the runs of a plan into its folder, as [`run_plan`] does; their tables as Parquet, too, if `parquet`.
+/// Writes the runs of a plan into a folder, as [`run_plan`] does. With `parquet`, the tables are
+/// written as Parquet, too.
 ///
 /// # Errors
 /// The file that could not be written.
@@ -298,13 +299,13 @@ fn write_sums(folder: &Path, runs: &[Run], parquet: bool) -> Result<(), FileErro
     Ok(())
 }
 
-/// Counters of switch features by name.
+/// Returns the counters of switch features by name.
 fn counted(names: &[String], counters: Option<&FeatureCounters>) -> BTreeMap<String, u64> {
     let values = counters.into_iter().flatten().copied();
     names.iter().cloned().zip(values).collect()
 }
 
-/// What is kept of a simulation's results.
+/// Converts a simulation's results to the run that is kept.
 fn keep(results: &Results, facts: &Facts) -> Run {
     let totals = &results.totals;
     let flows = results
@@ -372,13 +373,13 @@ fn keep(results: &Results, facts: &Facts) -> Run {
     }
 }
 
-/// `sum / count`, if there is anything to count.
+/// Returns `sum / count`, or `None` if `count` is zero.
 fn mean(sum: u64, count: u64) -> Option<f64> {
     (count > 0).then(|| sum as f64 / count as f64)
 }
 
 fn links(results: &Results) -> Vec<LinkLoad> {
-    // Of a network of thousands of ports only the ones between switches are worth their space.
+    // In a network with thousands of ports, only those between switches are kept, to save space.
     let many = results.ports.len() > 1024;
     results
         .ports
@@ -395,8 +396,9 @@ fn links(results: &Results) -> Vec<LinkLoad> {
         .collect()
 }
 
-/// Jain's index over time of the flows that share a bottleneck: those to the host that most flows go to, each as long as
-/// it is under way from one sample to the next. `None` without samples, and where nobody shares anything.
+/// Returns Jain's fairness index over time of the flows that share a bottleneck: those to the host
+/// with the most flows. A flow counts between two samples if it is active all the time between
+/// them. Returns `None` without samples, or if no two flows share the bottleneck.
 fn jain(results: &Results, times: &[f64]) -> Option<Series> {
     let mut receivers: BTreeMap<u32, usize> = BTreeMap::new();
     for flow in &results.flows {
@@ -434,7 +436,7 @@ fn jain(results: &Results, times: &[f64]) -> Option<Series> {
     })
 }
 
-/// The queues that are longest on the whole, and the first flows.
+/// Returns the series of the queues with the most bytes, and of the first flows.
 fn series(results: &Results) -> Vec<Series> {
     let mut kept = Vec::new();
     let sampled = &results.series;
@@ -461,7 +463,8 @@ fn series(results: &Results) -> Vec<Series> {
             let points = points.filter(|(_, gbps)| *gbps > 0.0).collect();
             kept.push(Series { kind: SeriesKind::Rate, name: name.clone(), points });
         }
-        // Over four samples: a packet more or less in one is no news.
+        // The throughput is averaged over four samples, so that one packet more or less does not
+        // show.
         let points = times
             .iter()
             .zip(&window.delivered)

@@ -1,4 +1,4 @@
-//! The scene of a plan: the tables that a simulation is made from.
+//! The scene of a plan: the tables from which a simulation is made.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -20,15 +20,16 @@ use squall_netsim::settings::Settings;
 use squall_netsim::sim::{Observe, SimConfig, SimError};
 use squall_netsim::workload::Workload;
 
-/// Headers of a data packet, as htsim counts them.
+/// Header bytes of a data packet, as htsim counts them.
 pub(super) const HEADER: u32 = 64;
 
-/// What is wrong with a scene.
+/// A mistake in a scene.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SceneError {
-    /// The key of the scene it is about: `topology.hosts`; empty for the whole.
+    /// The key of the scene, such as `topology.hosts`; empty if the mistake concerns the whole
+    /// scene.
     pub key: String,
-    /// What was given and what is allowed.
+    /// The value that was given, and what is allowed.
     pub what: String,
 }
 
@@ -48,27 +49,27 @@ pub(super) fn fault<T>(key: impl Into<String>, what: impl fmt::Display) -> Resul
     Err(SceneError { key: key.into(), what: what.to_string() })
 }
 
-/// The tables of a scene.
+/// A scene, by the kind of its simulation.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Scene {
-    /// Packets.
+    /// A simulation of packets.
     Packets(Box<PacketScene>),
-    /// Accelerators whose switches replicate and reduce: a table `[flits]`.
+    /// A simulation of accelerators whose switches replicate and reduce: a table `[flits]`.
     CreditNetwork(CreditNetworkScene),
 }
 
-/// Everything a simulation of packets needs but its seed.
+/// Everything that a simulation of packets needs except its seed.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PacketScene {
     /// Hosts, switches and links.
     pub topology: TopologyTable,
-    /// Behaviour of switches.
+    /// Options of switches and ports.
     pub network: NetworkOptions,
     /// The messages that hosts send.
     pub workload: WorkloadTable,
     /// The stack that hosts run.
     pub transport: TransportTable,
-    /// Links and switches that fail.
+    /// Failures and repairs of links and switches.
     pub failure: Vec<FailureTable>,
     /// Quantities to record.
     pub observe: ObserveTable,
@@ -93,26 +94,27 @@ pub struct ObserveTable {
 /// A scene of packets with a seed, ready to run.
 #[derive(Clone, Debug)]
 pub struct PreparedSimulation {
-    /// For the simulator.
+    /// The simulator's configuration.
     pub config: SimConfig,
-    /// For the simulator.
+    /// The flows to simulate.
     pub workload: Workload,
-    /// What is known without it.
+    /// Facts about topology and workload that are known without a simulation, such as ideal
+    /// completion times.
     pub facts: Facts,
-    /// Topology, load and failures as the scene has them, defaults and all.
+    /// Settings of topology, load, failures and samples, including defaults.
     pub settings: Settings,
 }
 
 /// A scene with a seed, ready to run.
 #[derive(Clone, Debug)]
 pub enum Experiment {
-    /// Packets.
+    /// A simulation of packets.
     Packets(Box<PreparedSimulation>),
-    /// Accelerators whose switches replicate and reduce.
+    /// A simulation of accelerators whose switches replicate and reduce.
     CreditNetwork(Box<CreditNetworkRun>),
 }
 
-/// Returns the table of that name, empty if it is not there.
+/// Returns the table of this name, or an empty one if the scene does not have it.
 fn table(scene: &Table, name: &str) -> Result<Table, SceneError> {
     match scene.get(name) {
         None => Ok(Table::new()),
@@ -122,14 +124,14 @@ fn table(scene: &Table, name: &str) -> Result<Table, SceneError> {
 }
 
 impl Scene {
-    /// Names of the tables.
+    /// Names of the tables of a scene.
     pub(super) const TABLES: [&str; 7] =
         ["topology", "network", "workload", "transport", "failure", "observe", "flits"];
 
     /// Reads the tables of a scene.
     ///
     /// # Errors
-    /// The key that is wrong, and what is allowed.
+    /// The key that is invalid, and what is allowed.
     pub(super) fn read(scene: &Table) -> Result<Self, SceneError> {
         if !scene.contains_key("flits") {
             return Ok(Self::Packets(Box::new(PacketScene::read(scene)?)));
@@ -145,10 +147,11 @@ impl Scene {
         }))
     }
 
-    /// Reads the files that it names and generates what it describes. Relative paths start at `folder`.
+    /// Reads the files that the scene names and generates its topology and load. Relative paths
+    /// start at `folder`.
     ///
     /// # Errors
-    /// The key that is wrong, and what is allowed.
+    /// The key that is invalid, and what is allowed.
     pub fn experiment(&self, folder: &Path, seed: u64) -> Result<Experiment, SceneError> {
         match self {
             Self::Packets(scene) => Ok(Experiment::Packets(Box::new(scene.prepare(folder, seed)?))),
@@ -186,10 +189,11 @@ impl PacketScene {
         })
     }
 
-    /// Reads the files that it names and generates what it describes. Relative paths start at `folder`.
+    /// Reads the files that the scene names and generates its topology and load. Relative paths
+    /// start at `folder`.
     ///
     /// # Errors
-    /// The key that is wrong, and what is allowed.
+    /// The key that is invalid, and what is allowed.
     pub fn prepare(&self, folder: &Path, seed: u64) -> Result<PreparedSimulation, SceneError> {
         let topology = self.topology.build(folder)?;
         let workload = self.workload.build(folder, &topology, seed)?;
@@ -214,7 +218,7 @@ impl PacketScene {
         Ok(PreparedSimulation { config, workload, facts, settings: self.settings() })
     }
 
-    /// Returns topology, load, failures and what is recorded, defaults and all.
+    /// Returns the settings of topology, load, failures and samples, including defaults.
     fn settings(&self) -> Settings {
         let mut settings = Settings::default();
         self.topology.state(&mut settings);
@@ -230,7 +234,7 @@ impl PacketScene {
 impl ObserveTable {
     fn build(&self) -> Result<Observe, SceneError> {
         let every = |us: Option<f64>, key: &str| match us {
-            // Shorter than a nanosecond, samples would be all there is.
+            // With intervals below a nanosecond, the simulation would do little but take samples.
             Some(us) if !(0.001..1e12).contains(&us) => {
                 fault(key, format!("{us}, expected 0.001 to 1e12 microseconds"))
             }
@@ -249,7 +253,7 @@ pub(super) fn picos(us: f64) -> Picos {
     Picos((us * 1e6) as u64)
 }
 
-/// Returns a value that a kind cannot do without.
+/// Returns a value that a kind requires, or an error if it is missing.
 pub(super) fn need<T: Copy>(value: Option<T>, key: &str, kind: &str) -> Result<T, SceneError> {
     value.ok_or_else(|| SceneError {
         key: key.to_owned(),
@@ -257,7 +261,7 @@ pub(super) fn need<T: Copy>(value: Option<T>, key: &str, kind: &str) -> Result<T
     })
 }
 
-/// Reads the text of a file that `key` names.
+/// Reads the text of the file that key `key` names.
 pub(super) fn read_file(path: &Path, key: &str) -> Result<String, SceneError> {
     crate::shipped::read_text(path)
         .or_else(|error| fault(key, format!("cannot read {}: {error}", path.display())))
@@ -282,7 +286,7 @@ impl From<SimError> for SceneError {
     }
 }
 
-/// The folder that relative paths of a file start at.
+/// Returns the folder at which relative paths in a file start.
 pub(super) fn folder_of(path: &Path) -> PathBuf {
     path.parent().map_or_else(PathBuf::new, Path::to_owned)
 }

@@ -1,7 +1,8 @@
-//! Topologies and workloads in a word: `fat-tree:128:4`, `incast:32x2MiB`, `poisson:websearch:0.5,duration_us=1000`.
+//! Reads topologies and workloads from a word: `fat-tree:128:4`, `incast:32x2MiB`,
+//! `poisson:websearch:0.5,duration_us=1000`.
 //!
-//! A kind, then what every one of that kind needs, then keys of the table that plans have, `key=value`. So whatever a plan
-//! can say, a word can.
+//! A word is a kind, then the values that every one of that kind needs, then further keys of the
+//! plan's table as `key=value`. So a word can express everything that a plan can.
 
 use thiserror::Error;
 use toml::Table;
@@ -11,7 +12,7 @@ use super::topology::TopologyTable;
 use super::workload::WorkloadTable;
 use crate::shipped;
 
-/// A kind and the keys that come in order behind it.
+/// A kind, and the keys whose values follow it in this order.
 type Kind = (&'static str, &'static [&'static str]);
 
 const TOPOLOGIES: &[Kind] = &[
@@ -30,7 +31,7 @@ const WORKLOADS: &[Kind] = &[
     ("poisson", &["sizes", "load", "duration_us"]),
 ];
 
-/// Why a word is no topology or workload.
+/// Why a word describes no topology or workload.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error("{word}: {what}")]
 pub struct WordError {
@@ -39,7 +40,7 @@ pub struct WordError {
 }
 
 impl WordError {
-    /// For what is neither a word nor a file.
+    /// Creates the error for text that is neither a word nor a file.
     fn neither(word: &str, words: &str) -> Self {
         let what = format!("there is no such file; a file, or one of {words}, is expected");
         Self { word: format!("cannot read {word}"), what }
@@ -47,18 +48,18 @@ impl WordError {
 }
 
 impl TopologyTable {
-    /// For a name that is neither a word nor a file.
+    /// Creates the error for a name that is neither a word nor a file.
     #[must_use]
     pub fn neither(word: &str) -> WordError {
         let names = shipped::topologies().collect::<Vec<_>>().join(", ");
         WordError::neither(word, &format!("{}, {names}", forms(TOPOLOGIES)))
     }
 
-    /// The topology that a word names: one of a kind, or one that the program brings with it (`fat-320`); `None` for another
-    /// word: a file, perhaps.
+    /// Returns the topology that a word names: one of a kind, or one that the program contains
+    /// (`fat-320`). Returns `None` for any other text, which may be a file.
     ///
     /// # Errors
-    /// What is wrong behind the kind.
+    /// The mistake in the values behind the kind.
     pub fn from_word(word: &str) -> Option<Result<Self, WordError>> {
         read(word, TOPOLOGIES, Self::read)
             .or_else(|| shipped::topology(word).map(|file| Ok(Self::File(file))))
@@ -66,16 +67,16 @@ impl TopologyTable {
 }
 
 impl WorkloadTable {
-    /// For a name that is neither a word nor a file.
+    /// Creates the error for a name that is neither a word nor a file.
     #[must_use]
     pub fn neither(word: &str) -> WordError {
         WordError::neither(word, &forms(WORKLOADS))
     }
 
-    /// The workload that a word names; `None` for a word that begins with no kind.
+    /// Returns the workload that a word names; `None` for text that begins with no kind.
     ///
     /// # Errors
-    /// What is wrong behind the kind.
+    /// The mistake in the values behind the kind.
     pub fn from_word(word: &str) -> Option<Result<Self, WordError>> {
         read(word, WORKLOADS, Self::read)
     }
@@ -86,8 +87,8 @@ fn forms(kinds: &[Kind]) -> String {
     kinds.iter().map(form).collect::<Vec<_>>().join(", ")
 }
 
-/// What stands behind a kind, one value after the other, with `:` or, behind a number, `x` between them: `32x2MiB` are two,
-/// `4x2x2` three.
+/// Splits the text behind a kind into values. They are separated by `:` or, behind a number, by
+/// `x`: `32x2MiB` are two values, `4x2x2` three.
 fn values(text: &str) -> Vec<&str> {
     let mut values = Vec::new();
     for mut part in text.split(':').filter(|part| !part.is_empty()) {
@@ -133,7 +134,7 @@ fn read<T>(
     Some(table_of(table).map_err(|error| fault(error.to_string())))
 }
 
-/// A value as a document would have it: a number, yes or no, or a text.
+/// Returns a value as TOML has it: a number, a boolean or a text.
 fn value(text: &str) -> toml::Value {
     let number = text.parse::<i64>().map(toml::Value::from);
     let number = number.or_else(|_| text.parse::<f64>().map(toml::Value::from));

@@ -13,16 +13,16 @@ use squall_netsim::settings::Settings;
 use squall_netsim::topology::{FatTree, Node, Tier, Topology};
 use squall_netsim::{Picos, formats};
 
-/// `[topology]`
+/// The table `[topology]` of a plan.
 #[derive(Clone, PartialEq, Debug)]
 pub enum TopologyTable {
-    /// htsim's `.topo` or a graph, by its path.
+    /// Path of htsim's `.topo` or of a graph.
     File(PathBuf),
-    /// A topology that is described.
+    /// A topology that the plan describes.
     Built {
-        /// Its kind.
+        /// Kind of the topology, with its sizes.
         kind: TopologyKind,
-        /// Its links.
+        /// Rates and latencies of its links and switches.
         links: LinkTable,
     },
 }
@@ -113,9 +113,10 @@ const fn three() -> u8 {
 }
 
 impl LinkTable {
-    /// Fills in the defaults of a kind.
+    /// Returns the table with the defaults of a kind filled in.
     fn filled(self, kind: &TopologyKind) -> Self {
-        // As htsim's; and section 6.1.4 of Snyder's thesis, where 150 cycles of 16 bytes are 96 ns.
+        // The defaults are htsim's, or those of section 6.1.4 of Snyder's thesis, where 150 cycles
+        // of 16 bytes are 96 ns.
         let (gbps, link_ns, switch_ns) = match kind {
             TopologyKind::Mc { .. } => (200, 0, 96),
             _ => (100, 1000, 0),
@@ -129,7 +130,7 @@ impl LinkTable {
 }
 
 impl TopologyTable {
-    /// Reads the table of a plan.
+    /// Reads the table from a plan.
     pub(super) fn read(table: Table) -> Result<Self, SceneError> {
         let mut keys = Keys::new("topology", table);
         if keys.has("file") && !keys.has("kind") {
@@ -143,7 +144,7 @@ impl TopologyTable {
         Ok(read)
     }
 
-    /// States kind and keys, defaults and all.
+    /// Adds the kind and its keys to the settings, including defaults.
     pub(super) fn state(&self, settings: &mut Settings) {
         match self {
             Self::File(file) => settings.set("topology.file", file.display()),
@@ -157,7 +158,7 @@ impl TopologyTable {
     /// Builds the topology. Relative paths start at `folder`.
     ///
     /// # Errors
-    /// The key that is wrong, and what is allowed.
+    /// The key that is invalid, and what is allowed.
     pub fn build(&self, folder: &Path) -> Result<Topology, SceneError> {
         let topology = match self {
             Self::File(file) => {
@@ -238,7 +239,7 @@ fn uplink(gbps: Option<u64>, rate: Rate) -> Result<Rate, SceneError> {
     Ok(in_range("uplink_gbps", gbps)?.unwrap_or(rate))
 }
 
-/// Moves the last half of the hosts further away.
+/// Sets the latency of the links of the last half of the hosts.
 fn far(mut topology: Topology, far_link_ns: Option<u64>) -> Result<Topology, SceneError> {
     if let Some(latency) = latency("far_link_ns", far_link_ns)? {
         let half = topology.hosts / 2;
@@ -270,7 +271,8 @@ impl Tree {
         if over == 0 {
             return fault("topology.oversubscription", "0, expected 1 or more");
         }
-        // Three tiers of k-port switches have k^3 / 4 hosts, k / 2 a rack and k^2 / 4 a pod.
+        // A fat tree of three tiers of k-port switches has k^3 / 4 hosts, k / 2 in a rack and k^2 /
+        // 4 in a pod.
         let ports = (2..1000u32).step_by(2).find(|k| u64::from(*k).pow(3) / 4 == u64::from(hosts));
         let (rack, pod) = match (tiers, ports) {
             (2, _) if pod.is_some() => {

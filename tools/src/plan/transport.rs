@@ -9,17 +9,17 @@ use squall_base::Rate;
 use squall_netsim::sim::{Contexts, Intake, RoceConfig, SimConfig, SquallConfig, Transport};
 use squall_netsim::{Bytes, Picos};
 
-/// Bytes that a slow host keeps, unless the plan says otherwise.
+/// Default size of the receive buffer of hosts with limited intake, bytes.
 const RECEIVE_BUFFER: u64 = 4 << 20;
-/// Longest packet there may be.
+/// Largest packet that a plan may set, bytes.
 const MOST_MTU: u32 = 65_000;
 
-/// `[transport]`
+/// The table `[transport]` of a plan.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct TransportTable {
-    /// Keys of every stack.
+    /// Keys that every stack has.
     pub host: HostTable,
-    /// The stack, and its keys.
+    /// The stack with its keys.
     pub stack: Stack,
 }
 
@@ -88,7 +88,7 @@ pub struct HostTable {
 }
 
 impl HostTable {
-    /// Returns how fast hosts take in what arrives, if the plan limits that.
+    /// Returns the rate at which hosts take in packets, and their buffer, if the plan limits them.
     fn intake(&self, mtu: u32) -> Result<Option<Intake>, SceneError> {
         match (self.host_gbps, self.host_buffer) {
             (None, None) => Ok(None),
@@ -106,7 +106,7 @@ impl HostTable {
 }
 
 impl TransportTable {
-    /// Reads the table of a plan.
+    /// Reads the table from a plan.
     pub(super) fn read(table: Table) -> Result<Self, SceneError> {
         let mut keys = Keys::new("transport", table);
         if !keys.has("stack") {
@@ -117,7 +117,7 @@ impl TransportTable {
         Ok(read)
     }
 
-    /// Returns the bytes of a full packet.
+    /// Returns the bytes of a full packet on the wire.
     pub(super) fn mtu(&self) -> Result<u32, SceneError> {
         match self.host.mtu.unwrap_or(4096) {
             mtu if (256..=MOST_MTU).contains(&mtu) => Ok(mtu),

@@ -16,12 +16,12 @@ use squall_netsim::settings::Settings;
 use squall_netsim::topology::Topology;
 use squall_netsim::workload::{JobOptions, Pattern, Spec, Workload, goal, trace};
 
-/// `[workload]`
+/// The table `[workload]` of a plan.
 #[derive(Clone, PartialEq, Debug)]
 pub enum WorkloadTable {
     /// A load from a file.
     File(WorkloadFile),
-    /// A load that is generated.
+    /// A load that the program generates.
     Generated(Spec),
 }
 
@@ -55,7 +55,7 @@ pub enum WorkloadFile {
 }
 
 impl WorkloadTable {
-    /// Reads the table of a plan.
+    /// Reads the table from a plan.
     pub(super) fn read(table: Table) -> Result<Self, SceneError> {
         let mut keys = Keys::new("workload", table);
         if keys.has("file") && !keys.has("kind") {
@@ -73,7 +73,7 @@ impl WorkloadTable {
         Ok(read)
     }
 
-    /// States kind and keys, defaults and all.
+    /// Adds the kind and its keys to the settings, including defaults.
     pub(super) fn state(&self, settings: &mut Settings) {
         match self {
             Self::File(file) => state(settings, "workload", "kind", file),
