@@ -1,4 +1,4 @@
-//! Documents from runs and verdicts.
+//! Makes documents from runs and verdicts.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,11 @@ use squall_netsim::output::files::parameter_names;
 use squall_netsim::output::text::number;
 use squall_netsim::output::{Metric, Run, SeriesKind};
 
-/// Most curves of one plot; of more its title says so.
+/// Largest number of curves in a plot. If there are more, the title says so.
 const CURVES: usize = 64;
 
-/// What runs show: a table of `metrics`, the distribution of completion times, and what was
-/// recorded of the first run of each point (queues, windows, throughput, links); and where they came from.
+/// Makes a document of runs: a table of `metrics`, the distribution of completion times, the series
+/// of the first run of each point (queues, windows, throughput, links), and the provenance.
 #[must_use]
 pub fn from_runs(title: &str, text: &[String], runs: &[Run], metrics: &[Metric]) -> Document {
     let mut document = Document { text: text.to_vec(), ..overview(title, runs, metrics) };
@@ -29,7 +29,7 @@ pub fn from_runs(title: &str, text: &[String], runs: &[Run], metrics: &[Metric])
     document
 }
 
-/// What runs show together.
+/// Makes the part of a document that shows all runs together.
 pub(super) fn overview(title: &str, runs: &[Run], metrics: &[Metric]) -> Document {
     let mut document = Document { title: title.to_owned(), ..Document::default() };
     document.tables.push(table(runs, metrics));
@@ -62,7 +62,8 @@ fn table(runs: &[Run], metrics: &[Metric]) -> ReportTable {
     ReportTable { title: "Runs".to_owned(), head, rows, folded: false }
 }
 
-/// Share of flows that finished within a time; runs of one point with other seeds are one curve.
+/// Plots the share of flows that finished within a time. Runs of one point with different seeds
+/// form one curve.
 fn distribution(runs: &[Run]) -> Plot {
     let mut curves: Vec<(&BTreeMap<String, String>, String, Vec<f64>)> = Vec::new();
     for run in runs {
@@ -95,7 +96,7 @@ fn distribution(runs: &[Run]) -> Plot {
     }
 }
 
-/// What a title says where not all curves of `all` are shown.
+/// Returns the note in a title that not all of `all` curves are shown.
 fn shown(all: usize) -> String {
     if all > CURVES { format!(" (the first {CURVES} of {all})") } else { String::new() }
 }
@@ -109,7 +110,7 @@ pub(super) fn legend(run: &Run) -> String {
     }
 }
 
-/// Queues, windows, throughput and links of one run, as far as they were recorded.
+/// Adds the recorded queues, windows, throughput and links of one run.
 fn recorded(document: &mut Document, run: &Run) {
     let of = match legend(run) {
         name if run.parameters.is_empty() && run.name.is_empty() => format!(" ({name})"),
@@ -148,7 +149,7 @@ fn recorded(document: &mut Document, run: &Run) {
     }
 }
 
-/// What happened to the network, by the numbers that mark it in plots.
+/// Lists the changes to the network, with the numbers that mark them in plots.
 fn events(run: &Run, of: &str) -> Option<ReportTable> {
     let rows = (1..).zip(&run.events).map(|(n, event): (u32, _)| {
         vec![n.to_string(), format!("{:.3}", event.at_us / 1e3), event.what.clone()]
@@ -161,7 +162,7 @@ fn events(run: &Run, of: &str) -> Option<ReportTable> {
     })
 }
 
-/// Bytes of each link between switches on the way up, against their mean.
+/// Shows the bytes of each upward link between switches, and their mean.
 fn link_load(run: &Run, of: &str) -> Option<Bars> {
     let links: Vec<_> = run.links.iter().filter(|link| link.up && link.tier > 0).collect();
     let bars: Vec<(String, f64)> =
@@ -176,7 +177,7 @@ fn link_load(run: &Run, of: &str) -> Option<Bars> {
     })
 }
 
-/// Mean rate of each flow, against their mean.
+/// Shows the mean rate of each flow, and the mean over all flows.
 fn shares(run: &Run, of: &str) -> Option<Bars> {
     let bars: Vec<(String, f64)> = run
         .flows
@@ -193,7 +194,7 @@ fn shares(run: &Run, of: &str) -> Option<Bars> {
     })
 }
 
-/// A table of statements and what became of them.
+/// Makes a table of statements and their verdicts.
 #[must_use]
 pub fn from_verdicts(title: &str, verdicts: &[Verdict]) -> ReportTable {
     let head = ["statement", "source", "expected", "measured", "pass"].map(str::to_owned).to_vec();

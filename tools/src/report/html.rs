@@ -1,4 +1,4 @@
-//! The page.
+//! Renders the HTML page of a report.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use super::{Document, ReportTable};
 
 const STYLE: &str = include_str!("page.css");
 
-/// Returns the whole page as HTML, with its style and its plots in it.
+/// Returns the whole page as HTML, with style sheet and plots inline.
 ///
 /// # Errors
 /// A plot cannot be drawn.

@@ -1,5 +1,6 @@
-//! Reports: one HTML file that opens offline, with tables, and plots as SVG. [`render`] makes it from [`Document`]s, which come
-//! from runs and verdicts and which other programs may write as JSON. [`figures`] draws the same plots for files.
+//! Reports: one HTML file that opens offline, with tables, and plots as SVG. [`render`] makes it
+//! from [`Document`]s, which are made from runs and verdicts; other programs may write documents as
+//! JSON. [`figures`] writes the same plots as files.
 
 mod compose;
 mod html;
@@ -14,97 +15,98 @@ pub use svg::{PlotError, figures};
 
 use serde::{Deserialize, Serialize};
 
-/// Something to report on, in the order in which it is shown.
+/// A section of a report. Its parts are shown in the order of the fields.
 ///
-/// As JSON: `{"title": .., "text": [..], "tables": [..], "plots": [..], "bars": [..]}`, all but the
-/// title optional.
+/// The JSON form is `{"title": .., "text": [..], "tables": [..], "plots": [..], "bars": [..]}`; all
+/// but the title are optional.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Document {
-    /// Heading.
+    /// Heading of the section.
     pub title: String,
-    /// Paragraphs.
+    /// Paragraphs of text.
     #[serde(default)]
     pub text: Vec<String>,
-    /// Tables.
+    /// Tables of the section.
     #[serde(default)]
     pub tables: Vec<ReportTable>,
-    /// Curves.
+    /// Plots with curves.
     #[serde(default)]
     pub plots: Vec<Plot>,
-    /// Bars.
+    /// Bar charts.
     #[serde(default)]
     pub bars: Vec<Bars>,
 }
 
-/// A table.
+/// A table of a report.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReportTable {
-    /// Caption.
+    /// Caption of the table.
     pub title: String,
-    /// Names of columns.
+    /// Names of the columns.
     pub head: Vec<String>,
-    /// Cells; `pass`, `FAIL` and `explained` are coloured.
+    /// Cells by row. The words `pass`, `FAIL` and `explained` are coloured.
     pub rows: Vec<Vec<String>>,
-    /// Shown when it is asked for.
+    /// Whether the table is folded until the reader opens it.
     #[serde(default)]
     pub folded: bool,
 }
 
-/// Curves over one axis.
+/// A plot with curves over one axis.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plot {
-    /// Caption.
+    /// Caption of the plot.
     pub title: String,
     /// Name and unit of the horizontal axis.
     pub x: String,
     /// Name and unit of the vertical axis, which begins at zero.
     pub y: String,
-    /// Curves.
+    /// The curves, in the order of the legend.
     pub lines: Vec<Line>,
-    /// Plots of one name on a page have axes with the same ends; empty: the plot's own.
+    /// Plots of one family on a page have the same axis ranges. If the name is empty, the plot has
+    /// its own.
     #[serde(default)]
     pub family: String,
-    /// The horizontal axis is logarithmic.
+    /// Whether the horizontal axis is logarithmic.
     #[serde(default)]
     pub log: bool,
-    /// Curves are stairs: a value holds until the next.
+    /// Whether curves are drawn as steps: a value holds until the next point.
     #[serde(default)]
     pub steps: bool,
-    /// What happened at a place of the horizontal axis, with a name: upright lines.
+    /// Events, each a place on the horizontal axis and a name. They are drawn as vertical lines.
     #[serde(default)]
     pub marks: Vec<(f64, String)>,
 }
 
-/// A curve.
+/// A curve of a plot.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Line {
     /// Name in the legend.
     pub name: String,
-    /// Points, by rising x.
+    /// Points in ascending order of x.
     pub points: Vec<(f64, f64)>,
-    /// Half of the interval in which each lies with a confidence of 95 %; empty where that is not known.
+    /// Half of the 95 % confidence interval of each point; empty if it is unknown.
     #[serde(default)]
     pub half: Vec<f64>,
 }
 
-/// Bars side by side.
+/// A bar chart.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bars {
-    /// Caption.
+    /// Caption of the chart.
     pub title: String,
     /// Name and unit of the vertical axis.
     pub y: String,
-    /// Name and height of each.
+    /// Name and height of each bar.
     pub bars: Vec<(String, f64)>,
-    /// As of a [`Line`].
+    /// Half of the 95 % confidence interval of each bar; empty if it is unknown.
     #[serde(default)]
     pub half: Vec<f64>,
-    /// A line across, with its name: what each should be.
+    /// Height and name of a horizontal reference line, such as the mean.
     #[serde(default)]
     pub mark: Option<(String, f64)>,
 }

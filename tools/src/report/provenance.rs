@@ -1,4 +1,4 @@
-//! Where results came from, and in what two of them differ.
+//! Shows the origin of results, and the settings in which several inputs differ.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,32 +7,32 @@ use super::{Document, Line, Plot, ReportTable};
 use squall_netsim::output::{Metric, Origin, Run, SeriesKind};
 use squall_netsim::settings::Settings;
 
-/// Most values of a key that a table names.
+/// Largest number of values of a key that a table shows.
 const VALUES: usize = 8;
 
-/// A key whose values are others in one input than in another, and what they are in each.
+/// A key whose values differ between inputs, with the values in each input.
 type Difference = (String, Vec<BTreeSet<String>>);
 
-/// One of the tables of a run's provenance.
+/// Selects one of the tables of a run's provenance.
 type Part = fn(&Run) -> Option<&Settings>;
 
-/// Results of one file or folder, and what they are called.
+/// The results of one file or folder.
 #[derive(Clone, Debug)]
 pub struct Input {
-    /// As the user named it.
+    /// The file or folder as the user named it.
     pub name: String,
-    /// What is in it.
+    /// The runs in it.
     pub runs: Vec<Run>,
 }
 
 impl Input {
-    /// Whether it says what it was told.
+    /// Returns whether any run states its settings.
     fn is_told(&self) -> bool {
         self.runs.iter().any(|run| run.provenance.is_some())
     }
 }
 
-/// Which programs made the runs, a sentence each.
+/// Returns one sentence for each program that made the runs.
 pub(super) fn origins(runs: &[Run]) -> Vec<String> {
     let mut said = Vec::new();
     for made in runs.iter().filter_map(|run| run.provenance.as_ref()) {
@@ -50,7 +50,7 @@ pub(super) fn origins(runs: &[Run]) -> Vec<String> {
     said
 }
 
-/// All that runs were told, and what followed, folded away; `None` where they say nothing.
+/// Returns a folded table of all settings, given and derived; `None` if no run states any.
 pub(super) fn told(runs: &[Run]) -> Option<ReportTable> {
     let parts: [(&str, Part); 2] = [
         ("told", |run| Some(&run.provenance.as_ref()?.settings)),
@@ -69,7 +69,7 @@ pub(super) fn told(runs: &[Run]) -> Option<ReportTable> {
     })
 }
 
-/// The values that each key has in runs.
+/// Returns the set of values that each key has in the runs.
 fn values(
     runs: &[Run],
     part: impl Fn(&Run) -> Option<&Settings>,
@@ -89,7 +89,8 @@ fn words(values: &BTreeSet<String>) -> String {
     shown.join(", ")
 }
 
-/// Several results over one another, named by what differs between them; `None` of a single one.
+/// Compares several inputs in one document, where each is named by the settings that differ.
+/// Returns `None` for a single input.
 #[must_use]
 pub fn beside(inputs: &[Input], metrics: &[Metric]) -> Option<Document> {
     if inputs.len() < 2 {
@@ -102,21 +103,21 @@ pub fn beside(inputs: &[Input], metrics: &[Metric]) -> Option<Document> {
         let name = names.as_ref().map(|names| names[at].as_str());
         runs.extend(input.runs.iter().map(|run| named(run, name, &differing)));
     }
-    // What each recorded by itself is in its own part of the report.
+    // The series of each run are in the input's own part of the report.
     let mut document = overview("Beside each other", &runs, metrics);
     document.tables.insert(0, table(inputs, &differing));
     document.plots.extend(over_one_another(&runs));
     Some(document)
 }
 
-/// A run whose parameters say what tells its input from the others.
+/// Returns a run whose parameters include the settings that distinguish its input.
 fn named(run: &Run, name: Option<&str>, differing: &[Difference]) -> Run {
     let mut run = run.clone();
     let Some(made) = &run.provenance else {
         run.parameters.extend(name.map(|name| ("result".to_owned(), name.to_owned())));
         return run;
     };
-    // What a sweep varied has a name already.
+    // Swept values are among the run's parameters already.
     let known: BTreeSet<&String> = run.parameters.values().collect();
     let more: Vec<(String, String)> = differing
         .iter()
@@ -129,7 +130,7 @@ fn named(run: &Run, name: Option<&str>, differing: &[Difference]) -> Run {
     run
 }
 
-/// The keys of settings that differ between the inputs that state them.
+/// Returns the keys of settings that differ between the inputs that state settings.
 fn differences(inputs: &[Input]) -> Vec<Difference> {
     let told = |input: &Input| values(&input.runs, |run| Some(&run.provenance.as_ref()?.settings));
     let each: Vec<_> = inputs.iter().map(told).collect();
@@ -146,7 +147,8 @@ fn differences(inputs: &[Input]) -> Vec<Difference> {
     rows.filter(|(_, values)| differ(values)).collect()
 }
 
-/// What tells inputs apart whose settings do not: their programs, or else their files.
+/// Returns names for inputs that settings do not distinguish: their programs if those differ, else
+/// their files. Returns `None` if settings suffice.
 fn names(inputs: &[Input], differing: &[Difference]) -> Option<Vec<String>> {
     let alike = |a: usize, b: usize| differing.iter().all(|(_, values)| values[a] == values[b]);
     let all_told = inputs.iter().all(Input::is_told);
@@ -165,7 +167,7 @@ fn names(inputs: &[Input], differing: &[Difference]) -> Option<Vec<String>> {
     })
 }
 
-/// The last word of a key, unless another that differs has the same.
+/// Returns the last word of a key, or the whole key if another differing key ends in the same word.
 fn short(key: &str, differing: &[Difference]) -> String {
     let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
     let word = last(key);
@@ -175,7 +177,7 @@ fn short(key: &str, differing: &[Difference]) -> String {
     }
 }
 
-/// What differs, a column an input.
+/// Returns the table of differences, with one column per input.
 fn table(inputs: &[Input], differing: &[Difference]) -> ReportTable {
     let mut head = vec!["what differs".to_owned()];
     head.extend(inputs.iter().map(|input| input.name.clone()));
@@ -202,7 +204,8 @@ fn table(inputs: &[Input], differing: &[Difference]) -> ReportTable {
     ReportTable { title: "What differs".to_owned(), head, rows, folded: false }
 }
 
-/// Of what was recorded over time, the first series of each run (the longest queue, the first flow), in one plot each.
+/// Plots the first series of each run (the longest queue, the first flow) together, one plot per
+/// kind of series.
 fn over_one_another(runs: &[Run]) -> Vec<Plot> {
     let plot = |(kind, title, y, scale): (SeriesKind, &str, &str, f64)| {
         let mut lines: Vec<Line> = Vec::new();

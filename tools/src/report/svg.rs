@@ -1,4 +1,4 @@
-//! Plots as SVG text.
+//! Draws plots as SVG text.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -9,7 +9,7 @@ use plotters::prelude::*;
 use super::{Bars, Document, Line, Plot};
 use squall_netsim::output::text::number;
 
-/// Okabe and Ito's palette, which colour-blind readers can tell apart.
+/// The palette of Okabe and Ito, which colour-blind readers can tell apart.
 const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -24,10 +24,10 @@ const COLOURS: [RGBColor; 8] = [
 /// Colour of the lines that mark events.
 const MARK: RGBColor = RGBColor(176, 0, 32);
 
-/// Points of a curve at most. The plot has no more columns of pixels.
+/// Largest number of points of a curve: the plot has no more columns of pixels.
 const POINTS: usize = 800;
 const SIZE: (u32, u32) = (760, 380);
-/// Room for the legend beside the plot.
+/// Width of the legend beside the plot, pixels.
 const LEGEND: u32 = 190;
 const FONT: (&str, i32) = ("sans-serif", 13);
 
@@ -39,18 +39,18 @@ pub struct PlotError {
     why: String,
 }
 
-/// A plot or bars, drawn.
+/// A plot or bar chart, drawn.
 pub(super) struct Figure<'a> {
-    /// Caption.
+    /// Caption of the figure.
     pub(super) title: &'a str,
-    /// SVG element.
+    /// The SVG element.
     pub(super) svg: String,
 }
 
 /// Draws the plots and bars of each document.
 ///
 /// # Errors
-/// The plotting library fails.
+/// The plotting library reports an error.
 pub(super) fn draw(documents: &[Document]) -> Result<Vec<Vec<Figure<'_>>>, PlotError> {
     let families = families(documents);
     let figures = |document| figures_of(document, &families).collect();
@@ -73,10 +73,10 @@ fn figures_of<'a>(
     plots.chain(bars.map(|shown| Ok(Figure { title: &shown.title, svg: self::bars(shown)? })))
 }
 
-/// Returns the plots of documents as SVG, each with a name for its file.
+/// Returns the plots of documents as SVG, each with a file name.
 ///
 /// # Errors
-/// The plotting library fails.
+/// The plotting library reports an error.
 pub fn figures(documents: &[Document]) -> Result<Vec<(String, String)>, PlotError> {
     let numbered = (1..).zip(draw(documents)?.into_iter().flatten());
     let named =
@@ -84,7 +84,7 @@ pub fn figures(documents: &[Document]) -> Result<Vec<(String, String)>, PlotErro
     Ok(numbered.map(named).collect())
 }
 
-/// A title as part of a file's name.
+/// Converts a title to a part of a file name.
 fn slug(title: &str) -> String {
     let mut slug = String::new();
     for c in title.chars().take(60) {
@@ -97,20 +97,20 @@ fn slug(title: &str) -> String {
     slug.trim_end_matches('-').to_owned()
 }
 
-/// Curves as SVG.
+/// Draws a plot as SVG.
 ///
 /// # Errors
-/// The plotting library fails.
+/// The plotting library reports an error.
 fn plot(plot: &Plot, ends: Ends) -> Result<String, PlotError> {
     let mut text = String::new();
     let drawn = draw_plot(plot, ends, &mut text);
     finish(drawn, &text, &plot.title)
 }
 
-/// Bars as SVG.
+/// Draws a bar chart as SVG.
 ///
 /// # Errors
-/// The plotting library fails.
+/// The plotting library reports an error.
 fn bars(bars: &Bars) -> Result<String, PlotError> {
     let mut text = String::new();
     let drawn = draw_bars(bars, &mut text);
@@ -124,19 +124,20 @@ fn finish(drawn: Result<(), Box<dyn Error>>, svg: &str, title: &str) -> Result<S
     }
 }
 
-/// The end of an axis that begins at zero and has to show `highest`.
+/// Returns the upper end of an axis that begins at zero and has to show `highest`.
 fn top(highest: f64) -> f64 {
     if highest > 0.0 && highest.is_finite() { highest * 1.05 } else { 1.0 }
 }
 
-/// How a curve is told from others: by colour, and after the last of those by dashes, too.
+/// Dash patterns of curves. Curves differ in colour first; when the colours are used up, also in
+/// pattern.
 const DASHES: [Option<(i32, i32)>; 4] = [None, Some((8, 4)), Some((2, 4)), Some((12, 3))];
 
 fn look(index: usize) -> (RGBColor, Option<(i32, i32)>) {
     (COLOURS[index % COLOURS.len()], DASHES[index / COLOURS.len() % DASHES.len()])
 }
 
-/// The points of a curve as they are drawn.
+/// Returns the points of a curve as they are drawn, with steps if the plot asks for them.
 fn trail(plot: &Plot, line: &Line) -> Vec<(f64, f64)> {
     let mut trail: Vec<(f64, f64)> = Vec::new();
     for (x, y) in thinned(&line.points) {
@@ -149,7 +150,7 @@ fn trail(plot: &Plot, line: &Line) -> Vec<(f64, f64)> {
     trail
 }
 
-/// Where something lies on the horizontal axis.
+/// Returns the position of a value on the horizontal axis.
 fn across(plot: &Plot, x: f64) -> f64 {
     if plot.log { x.max(f64::MIN_POSITIVE).log10() } else { x }
 }
@@ -178,13 +179,13 @@ fn families(documents: &[Document]) -> Families<'_> {
     families
 }
 
-/// Returns the ends that show all points of a plot with their intervals.
+/// Returns the axis ends that show all points of a plot with their intervals.
 fn ends_of(plot: &Plot) -> Ends {
     let places =
         || plot.lines.iter().flat_map(|line| &line.points).map(|point| across(plot, point.0));
     let left = places().fold(f64::INFINITY, f64::min).min(1e300);
     let right = places().fold(f64::NEG_INFINITY, f64::max);
-    // Times begin at zero unless that would squeeze them together.
+    // The axis begins at zero unless the points would be squeezed together.
     let close = plot.log || left > right * 0.3;
     let left = if left.is_finite() && close { left } else { 0.0 };
     let right = if right > left { right } else { left + 1.0 };
@@ -272,7 +273,8 @@ fn draw_bars(bars: &Bars, to: &mut String) -> Result<(), Box<dyn Error>> {
     let half = bars.half.iter().copied().chain(core::iter::repeat(0.0));
     let high = top(bars.bars.iter().zip(half).map(|(bar, half)| bar.1 + half).fold(mark, f64::max));
     let count = bars.bars.len().max(1) as f64;
-    // Names are written upright below the bars if they fit, else along them.
+    // Names are written below the bars if there are at most 12; else only the first and the last
+    // are shown.
     let few = bars.bars.len() <= 12;
     let area = SVGBackend::with_string(to, SIZE).into_drawing_area();
     area.fill(&WHITE)?;
@@ -325,7 +327,8 @@ fn draw_bars(bars: &Bars, to: &mut String) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Returns at most about [`POINTS`] points: the lowest and the highest of each stretch, so that peaks stay.
+/// Returns at most about [`POINTS`] points: the lowest and the highest of each stretch, so that
+/// peaks remain visible.
 fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     if points.len() <= POINTS {
         return points.to_vec();

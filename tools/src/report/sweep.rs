@@ -1,4 +1,4 @@
-//! Metrics against the parameter that was swept: means over seeds, with their confidence.
+//! Plots metrics over the swept parameter: means over seeds, with their confidence intervals.
 
 use std::collections::BTreeMap;
 
@@ -8,35 +8,36 @@ use squall_netsim::Bytes;
 use squall_netsim::output::files::parameter_names;
 use squall_netsim::output::{Metric, Run};
 
-/// An axis whose ends lie further apart than this is logarithmic.
+/// Ratio of the ends of an axis above which the axis is logarithmic.
 const WIDE: f64 = 30.0;
 
-/// The runs of one point, whatever their seed.
+/// The runs of one point, with all its seeds.
 struct Point<'a> {
     parameters: &'a BTreeMap<String, String>,
     runs: Vec<&'a Run>,
 }
 
 impl Point<'_> {
-    /// Mean over seeds and half of its interval; `None` if none has such a number.
+    /// Returns the mean over seeds and half of its confidence interval; `None` if no run has the
+    /// metric.
     fn value(&self, metric: Metric) -> Option<(f64, f64)> {
         let samples: Vec<f64> = self.runs.iter().filter_map(|run| metric.of(run)).collect();
         Some((mean(&samples)?, half_interval(&samples).unwrap_or(0.0)))
     }
 
-    /// Where it lies on the axis of the parameter `name`.
+    /// Returns the position of the point on the axis of parameter `name`.
     fn place(&self, name: &str) -> Option<f64> {
         self.parameters.get(name).and_then(|text| value(text))
     }
 
-    /// Its other parameters, in one word.
+    /// Returns the values of the other parameters as one label.
     fn others(&self, name: &str) -> String {
         let others = self.parameters.iter().filter(|(other, _)| *other != name);
         others.map(|(_, value)| value.as_str()).collect::<Vec<_>>().join(" ")
     }
 }
 
-/// The number a parameter's value is: `0.5`, or bytes as in `64KiB`.
+/// Returns the number in a parameter's value, such as `0.5`, or bytes as in `64KiB`.
 fn value(text: &str) -> Option<f64> {
     let plain = text.parse::<f64>().ok().filter(|number| number.is_finite());
     plain.or_else(|| text.parse::<Bytes>().ok().map(|bytes| bytes.0 as f64))
@@ -53,7 +54,7 @@ fn points(runs: &[Run]) -> Vec<Point<'_>> {
     points
 }
 
-/// The parameter with most values, if every value of it is a number.
+/// Returns the parameter with the most values, of those whose values are all numbers.
 fn axis(runs: &[Run], points: &[Point<'_>]) -> Option<String> {
     let numbers = |name: &String| {
         let mut values: Vec<f64> =
@@ -67,8 +68,8 @@ fn axis(runs: &[Run], points: &[Point<'_>]) -> Option<String> {
     counted.filter(|(count, _)| *count > 1).max_by_key(|(count, _)| *count).map(|(_, name)| name)
 }
 
-/// A plot of each metric over the parameter that was swept, a curve for each combination of the others; where what was swept
-/// is no number, bars. Nothing of a single point.
+/// Plots each metric over the swept parameter, with one curve for each combination of the other
+/// parameters. If no swept parameter is a number, bars are drawn. A single point gives no plot.
 pub(super) fn sweeps(runs: &[Run], metrics: &[Metric]) -> (Vec<Plot>, Vec<Bars>) {
     let points = points(runs);
     if points.len() < 2 {
@@ -83,12 +84,12 @@ pub(super) fn sweeps(runs: &[Run], metrics: &[Metric]) -> (Vec<Plot>, Vec<Bars>)
     }
 }
 
-/// Intervals, unless there are none: of single seeds.
+/// Returns the intervals, or nothing if all are zero because there are single seeds only.
 fn known(half: Vec<f64>) -> Vec<f64> {
     if half.iter().any(|half| *half > 0.0) { half } else { Vec::new() }
 }
 
-/// What is said of the means.
+/// Returns the note about means in titles, if any point has several seeds.
 fn confidence(points: &[Point<'_>]) -> &'static str {
     if points.iter().any(|point| point.runs.len() > 1) {
         ": mean over seeds, confidence of 95 %"
