@@ -1,16 +1,17 @@
-//! Statistics of what several seeds gave.
+//! Statistics over samples of several seeds.
 
-/// Mean; `None` of nothing.
+/// Returns the mean; `None` without samples.
 pub(crate) fn mean(samples: &[f64]) -> Option<f64> {
     (!samples.is_empty()).then(|| samples.iter().sum::<f64>() / samples.len() as f64)
 }
 
-/// Half of the interval in which the mean of what was sampled lies with a confidence of 95 % (Student's t); `None` for a
-/// single sample.
+/// Returns half of the 95 % confidence interval of the mean (Student's t); `None` for fewer than
+/// two samples.
 pub(crate) fn half_interval(samples: &[f64]) -> Option<f64> {
     /// Two-sided 95 % quantiles by degrees of freedom, from 1 on.
     const T: [f64; 10] = [12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228];
-    /// Between 11 and infinitely many, to 1 %: 1.96 + 2.5 / degrees.
+    /// Coefficients of 1.96 + 2.5 / degrees, which is exact to 1 % for 11 degrees of freedom and
+    /// more.
     const BEYOND: (f64, f64) = (1.96, 2.5);
     let (n, degrees) = (samples.len() as f64, samples.len().checked_sub(1)?);
     let t = match degrees {

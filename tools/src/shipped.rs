@@ -1,17 +1,17 @@
-//! The plans that the program contains, and the files that they name. Their paths begin with `squall:`; [`read_text`] reads
-//! them as it reads files.
+//! The plans that the program contains, and the files that these plans name. Their paths begin with
+//! `squall:`; [`read_text`] reads them like files.
 
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
 use squall_netsim::formats;
 
-/// What their paths begin with.
+/// Prefix of the paths of files that the program contains.
 const PREFIX: &str = "squall:";
-/// Name below `plans`, and text; made by `build.rs`.
+/// Name below `plans` and text of each file. `build.rs` generates the list.
 const FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/shipped.rs"));
 
-/// The text of the file at such a path; `None` for what the program does not bring.
+/// Returns the text of the file at a path; `None` if the program does not contain it.
 #[must_use]
 pub fn text(path: &Path) -> Option<&'static str> {
     let mut name = PathBuf::new();
@@ -33,26 +33,27 @@ pub fn read_text(path: &Path) -> io::Result<String> {
     text(path).map_or_else(|| formats::read_text(path), |text| Ok(text.to_owned()))
 }
 
-/// The path of a plan by its name: `04b-slow-link`, `large/20-strack-8192`.
+/// Returns the path of a plan by its name, such as `04b-slow-link` or `large/20-strack-8192`.
 #[must_use]
 pub fn plan(name: &str) -> Option<PathBuf> {
     let path = Path::new(PREFIX).join(format!("{name}.toml"));
     text(&path).is_some().then_some(path)
 }
 
-/// The path of a topology by its name: `fat-320`.
+/// Returns the path of a topology by its name, such as `fat-320`.
 #[must_use]
 pub fn topology(name: &str) -> Option<PathBuf> {
     let path = Path::new(PREFIX).join(format!("data/{name}.topo"));
     text(&path).is_some().then_some(path)
 }
 
-/// The names of all topologies.
+/// Returns the names of all topologies.
 pub fn topologies() -> impl Iterator<Item = &'static str> {
     FILES.iter().filter_map(|(name, _)| name.strip_prefix("data/")?.strip_suffix(".topo"))
 }
 
-/// The paths of all plans but those in folders of their own, which take long, by name.
+/// Returns the paths of all plans, sorted by name. Plans in subfolders, which take long, are left
+/// out.
 #[must_use]
 pub fn plans() -> Vec<PathBuf> {
     let plans = FILES.iter().map(|(name, _)| *name);

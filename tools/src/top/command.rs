@@ -45,7 +45,7 @@ pub(crate) struct TopArgs {
 }
 
 impl TopArgs {
-    /// Whether it runs until it is interrupted, without a terminal.
+    /// Returns whether the command runs until it is interrupted, without a terminal.
     #[must_use]
     pub(crate) const fn serves(&self) -> bool {
         self.serve.is_some()
@@ -57,10 +57,11 @@ fn seconds(text: &str) -> Result<f64, String> {
     parsed.ok_or_else(|| "0.1 to 3600 seconds are expected".to_owned())
 }
 
-/// Of processes that are gone and nobody asked for, those are shown that wrote so recently.
+/// Ended processes that the user did not ask for are shown if they wrote their page within this
+/// time.
 const REMEMBERED: Span = Span::secs(3600);
 
-/// What is looked at, and what was seen before.
+/// Directory and selection of endpoints, and the previous readings.
 struct Watch<'a> {
     pages: PageDirectory,
     of: Option<&'a str>,
@@ -68,7 +69,8 @@ struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    /// Whether it was asked for; where nobody in particular was, also whether it is still of interest.
+    /// Returns whether the endpoint is selected. Without a selection, an endpoint counts if it is
+    /// alive or wrote recently.
     fn wants(&self, seen: &EndpointReading) -> bool {
         let whose = &seen.snapshot.description;
         match self.of {
@@ -77,7 +79,7 @@ impl Watch<'_> {
         }
     }
 
-    /// Looks, and says of the files that are not shown why not.
+    /// Reads all pages. Returns the rows, and notes that say why files are not shown.
     fn look(&mut self) -> io::Result<(Vec<Row>, Vec<String>)> {
         let Look { mut seen, refused } = self.pages.look(since_1970())?;
         seen.retain(|seen| self.wants(seen));
@@ -92,10 +94,10 @@ fn since_1970() -> u64 {
     span.map_or(0, |span| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// Runs the command. True when there was something to show.
+/// Runs the command. Returns true if there was something to show.
 ///
 /// # Errors
-/// A directory that cannot be read or is not this user's, a terminal or a socket that cannot be used.
+/// A directory cannot be read or is not this user's, or a terminal or socket cannot be used.
 pub(crate) fn run(args: &TopArgs, stop: &Arc<AtomicBool>) -> io::Result<bool> {
     let user = rustix::process::geteuid().as_raw();
     let pages = PageDirectory::of(user, args.directory.clone());
@@ -125,7 +127,7 @@ pub(crate) fn run(args: &TopArgs, stop: &Arc<AtomicBool>) -> io::Result<bool> {
     screen::show(interval, || watch.look()).map(|()| true)
 }
 
-/// Says it when there is nothing to show.
+/// Prints a message if there is nothing to show.
 fn found(watch: &Watch<'_>, rows: &[Row]) -> bool {
     if rows.is_empty() {
         let of = watch.of.map_or_else(String::new, |of| format!(" of {of}"));
@@ -137,12 +139,12 @@ fn found(watch: &Watch<'_>, rows: &[Row]) -> bool {
 
 fn complain(notes: &[String]) {
     for note in notes {
-        // There is nobody left to tell if this fails.
+        // If standard error is closed, the message cannot be shown anywhere else.
         let _ = writeln!(io::stderr(), "squall: {note}");
     }
 }
 
-/// Takes away the pages of processes that are gone.
+/// Removes the pages of processes that have ended.
 fn forget(watch: &Watch<'_>) -> io::Result<bool> {
     let look = watch.pages.look(since_1970())?;
     let asked = |seen: &EndpointReading| watch.of.is_none() || watch.wants(seen);

@@ -1,4 +1,4 @@
-//! One JSON document for scripts.
+//! Writes endpoints and jobs as one JSON document for scripts.
 
 use serde_json::{Map, Value, json};
 use squall_monitor::{PATH, PathValues};
@@ -6,7 +6,7 @@ use squall_monitor::{PATH, PathValues};
 use super::rates::{Job, Row};
 use super::why::why;
 
-/// What went by each path, those alone that were used.
+/// Returns the counters of each path that a flow used.
 fn paths(paths: Vec<PathValues>) -> Value {
     let used = paths.into_iter().enumerate().filter(|(_, [packets, ..])| *packets > 0);
     let object = |(path, values): (usize, PathValues)| {
@@ -61,7 +61,7 @@ fn job(job: &Job) -> Value {
     })
 }
 
-/// Endpoints and jobs.
+/// Returns the document with all endpoints and jobs.
 pub(super) fn document(rows: &[Row], jobs: &[Job]) -> Value {
     json!({
         "endpoints": rows.iter().map(endpoint).collect::<Vec<_>>(),

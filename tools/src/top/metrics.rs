@@ -1,4 +1,4 @@
-//! Counters as collectors read them: Prometheus' text format 0.0.4 and OpenMetrics 1.0.
+//! Writes counters in Prometheus' text format 0.0.4 and in OpenMetrics 1.0.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,7 +7,7 @@ use squall_monitor::{ADDRESS, COLLECTED_FLOWS, Counter, PATH, PathValues, addres
 
 use super::rates::Row;
 
-/// Which of the two.
+/// The text format of an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Exposition {
     Prometheus,
@@ -15,7 +15,7 @@ pub(super) enum Exposition {
 }
 
 impl Exposition {
-    /// What a request accepts.
+    /// Returns the format that a request's `Accept` header asks for.
     pub(super) fn accepted(accept: &str) -> Self {
         if accept.contains("application/openmetrics-text") {
             Self::OpenMetrics
@@ -24,7 +24,7 @@ impl Exposition {
         }
     }
 
-    /// As answers name it.
+    /// Returns the value of the `Content-Type` header.
     pub(super) const fn content_type(self) -> &'static str {
         match self {
             Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
@@ -33,7 +33,7 @@ impl Exposition {
     }
 }
 
-/// A label's value, as both formats quote it.
+/// Returns a label's value with the escapes of both formats.
 fn quoted(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
@@ -51,20 +51,20 @@ fn labels(row: &Row) -> String {
     )
 }
 
-/// A counter of several endpoints.
+/// A counter with its values at several endpoints.
 struct Family<'a> {
     counter: &'a Counter,
-    /// By the place of the endpoint.
+    /// Index of the endpoint, and the counter's value there.
     samples: Vec<(usize, u64)>,
 }
 
-/// A path of a flow that was used.
+/// A path that a flow used, with its labels and counters.
 struct Path {
     labels: String,
     values: PathValues,
 }
 
-/// What went by each path of the endpoint's busiest flows.
+/// Returns the paths of the endpoint's busiest flows.
 fn paths(row: &Row) -> Vec<Path> {
     let shown = &row.seen.snapshot;
     let word = |flow: &[u64], name: &str| shown.flow_value(flow, name).unwrap_or(0);
@@ -84,17 +84,17 @@ fn paths(row: &Row) -> Vec<Path> {
     flows.into_iter().take(COLLECTED_FLOWS).flat_map(of).collect()
 }
 
-/// An exposition in the making.
+/// Builds the text of an answer.
 struct Text {
     text: String,
     format: Exposition,
 }
 
 impl Text {
-    /// What a family is; `adds_up`: a counter, not a gauge.
+    /// Writes the help and type lines of a family. `adds_up` selects a counter instead of a gauge.
     fn head(&mut self, name: &str, help: &str, adds_up: bool) {
         let kind = if adds_up { "counter" } else { "gauge" };
-        // OpenMetrics names the family, Prometheus the samples.
+        // OpenMetrics names the family here, Prometheus the samples.
         let suffix = if self.format == Exposition::Prometheus { suffix(adds_up) } else { "" };
         // Writing to a String cannot fail.
         let _ = writeln!(self.text, "# HELP squall_{name}{suffix} {}", quoted(help));
@@ -106,12 +106,13 @@ impl Text {
     }
 }
 
-/// What the name of a counter ends in.
+/// Returns the suffix of a counter's name; gauges have none.
 const fn suffix(adds_up: bool) -> &'static str {
     if adds_up { "_total" } else { "" }
 }
 
-/// All counters of all endpoints, and those of their paths: what adds up as counters, the rest as gauges, each family in one place.
+/// Writes all counters of all endpoints and of their paths. Values that add up become counters,
+/// others gauges; each family is contiguous.
 pub(super) fn exposition(rows: &[Row], format: Exposition) -> String {
     let mut families: BTreeMap<&str, Family<'_>> = BTreeMap::new();
     for (i, row) in rows.iter().enumerate() {

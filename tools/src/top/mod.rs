@@ -1,10 +1,11 @@
 //! `squall top`: what the endpoints of this user's jobs are doing, from the statistics pages that they write
 //! ([`squall_monitor`]).
 //!
-//! - [`pages`] finds and reads them, and refuses those of strangers.
-//! - [`rates`] makes of two looks what happened between them, and of several endpoints a job.
-//! - [`why`] says in a sentence what an endpoint is held up by.
-//! - [`text`], [`screen`], [`json`] and [`metrics`] show it: once, live, to a script, to a collector.
+//! - [`pages`] finds and reads the pages, and refuses those that other users could have written.
+//! - [`rates`] computes what happened between two readings, and combines the endpoints of a job.
+//! - [`why`] says in a sentence what limits an endpoint.
+//! - [`text`], [`screen`], [`json`] and [`metrics`] show the results: once, live, to scripts, and
+//! to collectors.
 
 pub(crate) mod command;
 mod json;

@@ -1,4 +1,4 @@
-//! Statistics pages of endpoints: found, read, and refused where they are somebody else's.
+//! Finds and reads the statistics pages of endpoints, and refuses pages of other users.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
@@ -9,12 +9,12 @@ use squall_base::Span;
 use squall_monitor::{Snapshot, SnapshotError, directory, process_of_file, start_ticks};
 use thiserror::Error;
 
-/// No page is larger, bytes.
+/// Largest page that is read, bytes.
 const LARGEST: u64 = 16 << 20;
-/// Looks at a page that is being written.
+/// Number of attempts to read a page while the endpoint writes it.
 const TRIES: u32 = 50;
 
-/// Why a file is not shown.
+/// The reason why a file is not shown.
 #[derive(Debug, Error)]
 pub(super) enum PageFileError {
     #[error(transparent)]
@@ -30,44 +30,44 @@ pub(super) enum PageFileError {
 /// The last reading of an endpoint.
 #[derive(Clone, Debug)]
 pub(super) struct EndpointReading {
-    /// The page's file.
+    /// Path of the page's file.
     pub(super) path: PathBuf,
-    /// What it showed.
+    /// Content of the page.
     pub(super) snapshot: Snapshot,
-    /// Whether the process is still there.
+    /// Whether the process still runs.
     pub(super) alive: bool,
-    /// Since the values were written.
+    /// Time since the endpoint wrote the values.
     pub(super) age: Span,
 }
 
-/// Where pages are looked for.
+/// The directory with the pages of a user.
 #[derive(Clone, Debug)]
 pub(super) struct PageDirectory {
     directory: PathBuf,
     user: u32,
 }
 
-/// What a look found.
+/// The result of reading a directory of pages.
 #[derive(Debug, Default)]
 pub(super) struct Look {
     /// Endpoints in the order of job, rank, process and number.
     pub(super) seen: Vec<EndpointReading>,
-    /// Files that are not shown, and why not.
+    /// Files that are not shown, with the reasons.
     pub(super) refused: Vec<(PathBuf, PageFileError)>,
 }
 
 impl PageDirectory {
-    /// Those of a user, in the directory where endpoints put them or in another.
+    /// Selects the pages of a user, in the directory where endpoints put them or in `elsewhere`.
     pub(super) fn of(user: u32, elsewhere: Option<PathBuf>) -> Self {
         Self { directory: elsewhere.unwrap_or_else(|| directory(user)), user }
     }
 
-    /// Where they are.
+    /// Returns the path of the directory.
     pub(super) fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Reads all; `now` in ns since 1970. No directory is no endpoint.
+    /// Reads all pages. `now` is in ns since 1970. A missing directory counts as an empty one.
     pub(super) fn look(&self, now: u64) -> io::Result<Look> {
         let mut look = Look::default();
         let about = match fs::symlink_metadata(&self.directory) {
@@ -85,9 +85,9 @@ impl PageDirectory {
             };
             match self.read(&path, process, now) {
                 Ok(seen) => look.seen.push(seen),
-                // It closed meanwhile.
+                // The endpoint closed meanwhile.
                 Err(PageFileError::System(error)) if error.kind() == io::ErrorKind::NotFound => {}
-                // It is only just being made.
+                // The endpoint is just creating the page.
                 Err(PageFileError::Content(SnapshotError::Foreign)) if lives(process) => {}
                 Err(error) => look.refused.push((path, error)),
             }
@@ -96,7 +96,7 @@ impl PageDirectory {
         Ok(look)
     }
 
-    /// Whether nobody but the user, or root, can have written what is there.
+    /// Returns whether only the user or root can have written the file or directory.
     fn trusts(&self, about: &fs::Metadata) -> bool {
         about.uid() == self.user && about.mode() & 0o022 == 0
     }
@@ -121,7 +121,7 @@ impl PageDirectory {
         let alive = lives(process);
         let read = || -> Result<Vec<u8>, PageFileError> {
             let mut bytes = Vec::new();
-            // Always from its beginning: the file's own position is not used.
+            // Each attempt reads from the beginning; the position of the open file is not used.
             let mut from = At { file: &file, at: 0 };
             from.read_to_end(&mut bytes)?;
             Ok(bytes)
@@ -137,13 +137,13 @@ fn key(seen: &EndpointReading) -> (&str, Option<u32>, u32, u32) {
     (&of.place.job, of.place.rank, of.pid, of.endpoint)
 }
 
-/// Whether a process is there that started then.
+/// Returns whether the process with this number and start time still runs.
 fn lives((pid, started): (u32, u64)) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
     stat.is_ok_and(|text| start_ticks(&text) == Some(started))
 }
 
-/// Reads a file from a place of its own.
+/// Reads a file from a position of its own.
 struct At<'a> {
     file: &'a File,
     at: u64,

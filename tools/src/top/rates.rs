@@ -1,4 +1,4 @@
-//! What happened between two looks.
+//! Computes what happened between two readings of the statistics pages.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -8,16 +8,16 @@ use squall_monitor::{Counter, Snapshot};
 
 use super::pages::EndpointReading;
 
-/// What was counted in a stretch of time, by name; what does not add up is as it is now.
+/// Counters over an interval, by name. Values that do not add up are current ones.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counts {
-    /// How long the stretch was; zero where nothing was written in it.
+    /// Length of the interval; zero if the endpoint wrote nothing in it.
     pub(super) span: Span,
     values: BTreeMap<String, u64>,
 }
 
 impl Counts {
-    /// Since an earlier look, or since the endpoint was enabled.
+    /// Returns the counts since an earlier reading, or since the endpoint was enabled.
     fn since(now: &Snapshot, before: Option<&Snapshot>) -> Self {
         let made = before.map_or(now.description.made, |before| before.written);
         let value = |(row, value): (&Counter, u64)| {
@@ -31,81 +31,81 @@ impl Counts {
         }
     }
 
-    /// A count; 0 where there is none of that name.
+    /// Returns a count; 0 if there is none of this name.
     pub(super) fn of(&self, name: &str) -> u64 {
         self.values.get(name).copied().unwrap_or(0)
     }
 
-    /// The sum of several.
+    /// Returns the sum of several counts.
     pub(super) fn sum(&self, names: &[&str]) -> u64 {
         names.iter().map(|name| self.of(name)).sum()
     }
 
-    /// A second; 0 in no time.
+    /// Returns a count per second; 0 for an empty interval.
     pub(super) fn per_second(&self, count: u64) -> f64 {
         if self.span.0 == 0 { 0.0 } else { count as f64 * 1e9 / self.span.0 as f64 }
     }
 
-    /// One count in shares of another, 0 to 1; 0 of nothing.
+    /// Returns one count as a share of another, 0 to 1; 0 if the other is zero.
     pub(super) fn share(&self, part: u64, whole: u64) -> f64 {
         if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
     }
 
-    /// Operations started, whatever they are.
+    /// Returns the number of operations of all kinds that were started.
     pub(super) fn operations(&self) -> u64 {
         self.sum(&["tx_inline", "tx_eager", "tx_rendezvous", "tx_writes", "tx_reads", "tx_atomics"])
     }
 
-    /// Of the data packets, those that were sent again.
+    /// Returns the share of data packets that were retransmitted.
     pub(super) fn resent(&self) -> f64 {
         self.share(self.of("retransmissions"), self.of("data_packets"))
     }
 
-    /// Of the acknowledgements, those that told of a mark.
+    /// Returns the share of acknowledgements that reported an ECN mark.
     pub(super) fn marked(&self) -> f64 {
         self.share(self.of("rx_ce_echoes"), self.of("rx_acks"))
     }
 
-    /// Mean round-trip time.
+    /// Returns the mean round-trip time; `None` without samples.
     pub(super) fn round_trip(&self) -> Option<Span> {
         self.of("rtt_sum_ns").checked_div(self.of("rtt_samples")).map(Span)
     }
 }
 
-/// An endpoint, and what it did since the look before.
+/// An endpoint, and its counts since the previous reading.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub(super) seen: EndpointReading,
-    /// Since the look before; since it was enabled where there was none.
+    /// Counts since the previous reading, or since the endpoint was enabled if there is none.
     pub(super) lately: Counts,
-    /// Since it was enabled.
+    /// Counts since the endpoint was enabled.
     pub(super) ever: Counts,
-    /// Bytes of each of its flows since the look before, in the order of the flows.
+    /// Bytes of each flow since the previous reading, in the order of the flows.
     pub(super) flow_bytes: Vec<u64>,
 }
 
-/// The endpoints of a job.
+/// The endpoints of a job, combined.
 #[derive(Clone, Debug)]
 pub(super) struct Job {
-    /// Its name; empty for processes that no launcher started.
+    /// Name of the job; empty for processes that no launcher started.
     pub(super) name: String,
-    /// Processes there are pages of.
+    /// Number of processes that have pages.
     pub(super) processes: usize,
-    /// Ranks that it has, where the launcher says so.
+    /// Number of ranks of the job, if the launcher reports it.
     pub(super) ranks: Option<u32>,
-    /// Of all its endpoints, since they were enabled.
+    /// Counters over all endpoints of the job, since each was enabled.
     pub(super) counters: Vec<(Counter, u64)>,
-    /// The longest that one of them has been open.
+    /// Longest time that one of the endpoints has been open.
     pub(super) open: Span,
 }
 
-/// Remembers the last look.
+/// The previous reading of each page.
 #[derive(Debug, Default)]
 pub(super) struct History(HashMap<PathBuf, Snapshot>);
 
 impl History {
-    /// What every endpoint did since the look before this one. Where nothing was written since, what it did in the
-    /// stretch before that is not repeated: it did nothing.
+    /// Returns what every endpoint did since the previous reading. If an endpoint wrote nothing
+    /// since then, its counts are zero.
     pub(super) fn advance(&mut self, seen: Vec<EndpointReading>) -> Vec<Row> {
         let mut next = HashMap::with_capacity(seen.len());
         let row = |seen: EndpointReading| {
@@ -122,7 +122,7 @@ impl History {
     }
 }
 
-/// What tells a flow from the others.
+/// Returns the values that identify a flow: its peer, and the side that opened it.
 fn identity(shown: &Snapshot, flow: &[u64]) -> [Option<u64>; 2] {
     [shown.flow_value(flow, "peer"), shown.flow_value(flow, "initiator")]
 }
@@ -141,7 +141,7 @@ fn flow_bytes(now: &Snapshot, before: Option<&Snapshot>) -> Vec<u64> {
     now.flows.iter().map(bytes).collect()
 }
 
-/// The jobs that endpoints belong to, one after the other as the endpoints are.
+/// Returns the jobs of the endpoints, in the order of the endpoints.
 pub(super) fn jobs(rows: &[Row]) -> Vec<Job> {
     let place = |row: &Row| row.seen.snapshot.description.place.clone();
     let of_a_job = rows.chunk_by(|a, b| place(a).job == place(b).job);
@@ -161,7 +161,7 @@ pub(super) fn jobs(rows: &[Row]) -> Vec<Job> {
         .collect()
 }
 
-/// The counters of several endpoints as one, in the order of the first.
+/// Returns the counters of several endpoints combined, in the order of the first endpoint.
 fn together(rows: &[Row]) -> Vec<(Counter, u64)> {
     let mut all: Vec<(Counter, u64)> = Vec::new();
     let mut place: HashMap<String, usize> = HashMap::new();

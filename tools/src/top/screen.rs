@@ -1,4 +1,4 @@
-//! The live view.
+//! The live view of `squall top`.
 
 use std::io;
 use std::time::Duration;
@@ -14,18 +14,18 @@ use super::rates::{Job, Row, jobs};
 use super::text::{COLUMNS, FLOW_COLUMNS, cells, flow_cells, headline};
 use super::why::why;
 
-/// What is on the screen.
+/// State of the view.
 #[derive(Debug, Default)]
 pub(super) struct View {
     rows: Vec<Row>,
     jobs: Vec<Job>,
-    /// What is said below: files that are not shown.
+    /// Notes about files that are not shown, below the tables.
     notes: Vec<String>,
     selected: TableState,
     paused: bool,
 }
 
-/// What a key asks for.
+/// The action that a key triggers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Wish {
     Quit,
@@ -35,7 +35,7 @@ enum Wish {
     Nothing,
 }
 
-/// Shows what `look` sees, again every `interval`, until the user has seen enough.
+/// Shows the results of `look`, which is called every `interval`, until the user quits.
 pub(super) fn show(
     interval: Duration,
     look: impl FnMut() -> io::Result<(Vec<Row>, Vec<String>)>,
@@ -88,7 +88,7 @@ fn wish(key: KeyCode, control: bool) -> Wish {
     }
 }
 
-/// Columns that share the width as their contents need it.
+/// Returns column widths that fit the contents.
 fn widths<const N: usize>(rows: &[[String; N]], header: [&str; N]) -> [Constraint; N] {
     std::array::from_fn(|i| {
         let widest = rows.iter().map(|row| row[i].chars().count()).max().unwrap_or(0);
@@ -106,7 +106,7 @@ fn table<const N: usize>(rows: Vec<[String; N]>, header: [&'static str; N]) -> T
 }
 
 impl View {
-    /// What is there now.
+    /// Replaces the rows and notes with a new reading.
     pub(super) fn take(&mut self, (rows, notes): (Vec<Row>, Vec<String>)) {
         self.jobs = jobs(&rows);
         (self.rows, self.notes) = (rows, notes);
@@ -115,7 +115,7 @@ impl View {
         self.selected.select(last.map(|last| wanted.min(last)));
     }
 
-    /// Draws everything: jobs, endpoints, why the selected one is slow, its flows.
+    /// Draws jobs, endpoints, the reason why the selected endpoint is slow, and its flows.
     pub(super) fn draw(&mut self, frame: &mut Frame<'_>) {
         let heads = (self.jobs.len().max(1) as u16 + 1).min(frame.area().height / 4); // a screen's height
         let table_lines = (self.rows.len() as u16).saturating_add(3);

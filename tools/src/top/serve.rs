@@ -1,4 +1,4 @@
-//! Answers collectors: HTTP over loopback or a socket in the file system, `/metrics` alone.
+//! Answers collectors over HTTP, on a loopback address or a Unix socket. Only `/metrics` is served.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,10 +12,10 @@ use tiny_http::{ConfigListenAddr, Header, Method, Request, Response, Server, Ser
 use super::metrics::{Exposition, exposition};
 use super::rates::Row;
 
-/// How long an interrupt may go unnoticed.
+/// Longest time until an interrupt is noticed.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Where to listen.
+/// The address at which to listen.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Listen {
     Loopback(SocketAddr),
@@ -39,7 +39,7 @@ impl FromStr for Listen {
     }
 }
 
-/// Answers until `stop`, each time with what `look` sees.
+/// Answers requests until `stop` is set. Each answer shows a new result of `look`.
 pub(super) fn serve(
     listen: &Listen,
     stop: &AtomicBool,
@@ -52,12 +52,12 @@ pub(super) fn serve(
     let server = Server::new(ServerConfig { addr, ssl: None }).map_err(io::Error::other)?;
     while !stop.load(Ordering::Relaxed) {
         if let Some(request) = server.recv_timeout(LOOK)? {
-            // Who asked may be gone; the next one is not.
+            // The client may have closed the connection; go on with the next request.
             let _ = answer(request, &mut look);
         }
     }
     if let Listen::Unix(path) = listen {
-        // It is ours, or somebody tidied up.
+        // The socket is this program's; another process may have removed it.
         let _ = std::fs::remove_file(path);
     }
     Ok(())

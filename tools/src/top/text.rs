@@ -1,4 +1,4 @@
-//! A page of text: jobs, then endpoints, then what is to be said of each.
+//! Renders a page of text: jobs, then endpoints, then a sentence about each.
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
@@ -7,7 +7,7 @@ use squall_monitor::PathValues;
 use super::rates::{Job, Row};
 use super::why::why;
 
-/// 3 significant digits and a unit.
+/// Formats a value with three significant digits and a unit.
 pub(super) fn scaled(value: f64) -> String {
     let (mut value, mut unit) = (value, 0);
     while value >= 999.5 && unit < 4 {
@@ -22,7 +22,7 @@ pub(super) fn scaled(value: f64) -> String {
     format!("{value:.digits$}{}", ["", "k", "M", "G", "T"][unit])
 }
 
-/// Nanoseconds, as people say them; nothing where there are none.
+/// Formats nanoseconds as us or ms; `-` for zero.
 fn duration(ns: u64) -> String {
     match ns {
         0 => "-".to_owned(),
@@ -31,7 +31,7 @@ fn duration(ns: u64) -> String {
     }
 }
 
-/// The columns of an endpoint.
+/// Headings of the columns of an endpoint.
 pub(super) const COLUMNS: [&str; 12] = [
     "rank",
     "pid",
@@ -47,7 +47,7 @@ pub(super) const COLUMNS: [&str; 12] = [
     "host/s",
 ];
 
-/// An endpoint's cells.
+/// Returns the cells of an endpoint.
 pub(super) fn cells(row: &Row) -> [String; 12] {
     let of = &row.seen.snapshot.description;
     let counts = &row.lately;
@@ -64,16 +64,17 @@ pub(super) fn cells(row: &Row) -> [String; 12] {
         format!("{:.1} %", counts.marked() * 100.0),
         format!("{:.2} %", counts.resent() * 100.0),
         rate("rx_trimmed"),
-        // Frames to endpoints of this host, which cross no network.
+        // These frames go to endpoints of this host and do not cross the network.
         rate("tx_frames"),
     ]
 }
 
-/// The columns of a flow.
+/// Headings of the columns of a flow.
 pub(super) const FLOW_COLUMNS: [&str; 9] =
     ["peer", "opened by", "B/s", "resent", "window", "round trip", "base", "paths", "% by path"];
 
-/// Share of the packets that took each path, in percent; `!` behind it where more than one in a hundred of them was lost.
+/// Returns the share of packets on each path, in percent. `!` marks a path that lost more than 1 %
+/// of its packets.
 fn shares(paths: &[PathValues]) -> String {
     let all: u64 = paths.iter().map(|[packets, ..]| packets).sum();
     let share = |[packets, _, lost]: &PathValues| {
@@ -84,7 +85,7 @@ fn shares(paths: &[PathValues]) -> String {
     if used { paths.iter().map(share).collect::<Vec<_>>().join(" ") } else { "-".to_owned() }
 }
 
-/// How many paths a flow uses, and what its selector thinks of them.
+/// Returns how many paths a flow uses, and what its path selector avoids.
 fn used(value: impl Fn(&str) -> u64) -> String {
     let mut words = value("paths").to_string();
     if value("avoided") > 0 {
@@ -96,7 +97,7 @@ fn used(value: impl Fn(&str) -> u64) -> String {
     words
 }
 
-/// A flow's cells.
+/// Returns the cells of a flow.
 pub(super) fn flow_cells(row: &Row, index: usize) -> [String; 9] {
     let shown = &row.seen.snapshot;
     let flow = &shown.flows[index];
@@ -118,7 +119,7 @@ pub(super) fn flow_cells(row: &Row, index: usize) -> [String; 9] {
     ]
 }
 
-/// One line about a job.
+/// Returns a line about a job.
 pub(super) fn headline(job: &Job) -> String {
     let value =
         |name: &str| job.counters.iter().find(|(row, _)| row.name == name).map_or(0, |(_, v)| *v);
@@ -136,7 +137,7 @@ pub(super) fn headline(job: &Job) -> String {
     )
 }
 
-/// The whole page.
+/// Returns the whole page.
 pub(super) fn page(rows: &[Row], jobs: &[Job]) -> String {
     let mut page = String::new();
     for job in jobs {

@@ -1,22 +1,23 @@
-//! What holds an endpoint up, in a sentence: the first of some rules that applies, the most telling first.
+//! Says in a sentence what limits an endpoint. The first rule that applies decides; the most
+//! significant rules come first.
 //!
-//! The thresholds are where a user feels it, not where a counter stops being zero.
+//! The thresholds are set where users notice an effect, not where a counter exceeds zero.
 
 use squall_base::Span;
 
 use super::rates::{Counts, Row};
 
-/// An endpoint whose values are older was not served: four times the default interval.
+/// Age of an endpoint's values above which it was not served: four times the default interval.
 const QUIET: Span = Span::secs(1);
-/// Shares from which on resent packets and marks are worth a word.
+/// Shares of retransmitted packets and of ECN marks from which on they are reported.
 const MANY_RESENT: f64 = 0.001;
 const MANY_MARKED: f64 = 0.05;
-/// Of the turns, those in vain that make an endpoint idle.
+/// Share of progress calls without work from which on an endpoint counts as idle.
 const MOSTLY_IDLE: f64 = 0.98;
-/// Full sockets a second that cost something.
+/// Number of times per second that a socket is full from which on it is reported.
 const MANY_FULL: f64 = 100.0;
 
-/// A sentence about what an endpoint did lately.
+/// Returns a sentence about what the endpoint did lately.
 pub(super) fn why(row: &Row) -> String {
     if !row.seen.alive {
         let torn =
