@@ -31,24 +31,24 @@ pub(crate) struct DoctorArgs {
 }
 
 impl DoctorArgs {
-    /// Whether it runs until it is interrupted.
+    /// Returns whether the command runs until it is interrupted.
     #[must_use]
     pub(crate) const fn answers(&self) -> bool {
         self.answer
     }
 }
 
-/// A heading and what was found under it.
+/// Prints a heading and the findings below it.
 fn section(title: &str, findings: &[Finding]) -> io::Result<()> {
     let mut out = io::stdout();
     writeln!(out, "{title}")?;
     findings.iter().try_for_each(|finding| writeln!(out, "  {finding}"))
 }
 
-/// Runs the command. True when there is no fault.
+/// Runs the command. Returns true if there is no fault.
 ///
 /// # Errors
-/// Standard output or a socket that cannot be used.
+/// Standard output or a socket cannot be used.
 pub(crate) fn run(args: &DoctorArgs, stop: &Arc<AtomicBool>) -> io::Result<bool> {
     let (chosen, interfaces) = interface::choose(&variable("FI_SQUALL_IFACE").unwrap_or_default());
     if args.answer {
@@ -73,7 +73,8 @@ pub(crate) fn run(args: &DoctorArgs, stop: &Arc<AtomicBool>) -> io::Result<bool>
     Ok(faults == 0)
 }
 
-/// What an endpoint on the chosen interface gets of the kernel, and whom it reaches.
+/// Checks the kernel features that an endpoint on the chosen interface gets, and the peers that it
+/// reaches.
 fn look_around(
     chosen: &Iface,
     peers: &[String],
@@ -105,8 +106,8 @@ fn look_around(
     Ok(())
 }
 
-/// Answers questions until interrupted, at every address of this host. The answer says which of these addresses
-/// endpoints will have.
+/// Answers questions at every address of this host until interrupted. The answer names the address
+/// at which endpoints will be.
 fn answer(chosen: Option<Iface>, port: u16, stop: &AtomicBool) -> io::Result<bool> {
     let chosen = chosen.ok_or_else(|| io::Error::other("there is no interface to answer on"))?;
     let every = match chosen.addr {

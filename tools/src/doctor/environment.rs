@@ -1,21 +1,22 @@
-//! Variables as a job started from here would have them, and programs that it would start.
+//! Reads environment variables as a job started from here would have them, and runs programs that
+//! it would start.
 
 use std::ffi::OsString;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-/// How long a program may take to say its version or its list.
+/// Longest time that a program may take to print its version or list.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often it is looked at.
+/// Interval at which the program's end is polled.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// A variable of the environment; none when it is empty.
+/// Returns a variable of the environment; `None` if it is unset or empty.
 #[allow(clippy::disallowed_methods)] // the environment is what is examined
 pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// The variables whose names begin with this, and are not empty.
+/// Returns the variables whose names begin with `family` and whose values are not empty.
 pub(crate) fn variables_of(family: &str) -> Vec<(String, String)> {
     let of = |(name, value): &(String, String)| name.starts_with(family) && !value.is_empty();
     let text = |(name, value): (OsString, OsString)| {
@@ -24,7 +25,8 @@ pub(crate) fn variables_of(family: &str) -> Vec<(String, String)> {
     std::env::vars_os().filter_map(text).filter(of).collect()
 }
 
-/// What a program prints; `None` for one that is not there or does not end soon, which is ended then.
+/// Returns the output of a program. Returns `None` if it cannot be started, or if it runs for too
+/// long and is killed.
 pub(crate) fn output(command: &mut Command) -> Option<Output> {
     let pipes = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = pipes.spawn().ok()?;
@@ -34,7 +36,7 @@ pub(crate) fn output(command: &mut Command) -> Option<Output> {
         }
         std::thread::sleep(LOOK);
     }
-    // It is a child of ours, and may have ended by itself meanwhile.
+    // The child may have ended by itself meanwhile.
     let _ = child.kill().and_then(|()| child.wait());
     None
 }

@@ -1,24 +1,24 @@
-//! What a check found.
+//! The result of a check.
 
 use std::fmt;
 
-/// How bad it is.
+/// Severity of a finding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Level {
-    /// As it should be.
+    /// The item needs no attention.
     Well,
-    /// It works, and could be better.
+    /// Jobs work, but the item could be improved.
     Note,
-    /// Jobs will not start, or not reach each other.
+    /// Jobs will not start, or will not reach each other.
     Fault,
 }
 
-/// One thing that was seen.
+/// A single result of a check.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Finding {
     pub(super) level: Level,
     pub(super) what: String,
-    /// What to do about it.
+    /// The suggested remedy, if there is one.
     pub(super) cure: Option<String>,
 }
 

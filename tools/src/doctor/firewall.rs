@@ -1,11 +1,11 @@
-//! What a firewall has to let in, as lines that can be run.
+//! Prints the commands that let endpoints' packets through a firewall.
 
 use super::finding::Finding;
 
-/// The ports of a host with at most 64 ranks.
+/// Ports that are proposed for a host with at most 64 ranks.
 const PROPOSED: &str = "47930-47993";
 
-/// The lines, for the ports of FI_SQUALL_PORT or for some that could be set.
+/// Returns the commands for the ports of FI_SQUALL_PORT, or for a range that could be set.
 pub(super) fn lines(port: Option<&str>) -> Finding {
     let fixed = port.filter(|text| *text != "0");
     let ports = fixed.unwrap_or(PROPOSED);

@@ -1,4 +1,4 @@
-//! What this host's kernel lets an endpoint have.
+//! Checks the kernel features and socket buffers that an endpoint of this host gets.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,16 +8,16 @@ use squall_net::{Feature, OpenReport, PortConfig, UdpPort};
 
 use super::finding::Finding;
 
-/// What the provider asks of the kernel by default.
+/// Socket buffer sizes that the provider requests by default, bytes.
 const RECEIVE_BUFFER: usize = 8 << 20;
 const SEND_BUFFER: usize = 4 << 20;
 
-/// A port as endpoints open it, on any UDP port.
+/// Opens a port as endpoints do, on any UDP port.
 pub(super) fn port(iface: &Iface) -> io::Result<(UdpPort, OpenReport)> {
     open(SocketAddr::new(iface.addr, 0), iface.index)
 }
 
-/// A port at an address; `scope` is the interface of one that is local to its link.
+/// Opens a port at an address. `scope` is the interface of a link-local IPv6 address.
 pub(super) fn open(mut bind: SocketAddr, scope: u32) -> io::Result<(UdpPort, OpenReport)> {
     if let SocketAddr::V6(v6) = &mut bind
         && v6.ip().is_unicast_link_local()
@@ -28,7 +28,7 @@ pub(super) fn open(mut bind: SocketAddr, scope: u32) -> io::Result<(UdpPort, Ope
     UdpPort::open(&PortConfig { bind, paths: 1, rcvbuf, sndbuf, ..PortConfig::default() })
 }
 
-/// What was found when the port was opened.
+/// Returns the findings about kernel features and buffer sizes when the port was opened.
 pub(super) fn judge(report: &OpenReport) -> Vec<Finding> {
     let mut findings = Vec::new();
     let features = [

@@ -1,10 +1,11 @@
-//! Which interface endpoints will be on, and why.
+//! Finds the interface that endpoints will use, and the reason.
 
 use squall_net::iface::{self, Candidate, Iface, SelectError};
 
 use super::finding::Finding;
 
-/// The choice, as endpoints make it from FI_SQUALL_IFACE, and what is to be said of it.
+/// Chooses an interface as endpoints do from FI_SQUALL_IFACE, and returns it with the findings
+/// about it.
 pub(super) fn choose(expression: &str) -> (Option<Iface>, Vec<Finding>) {
     match iface::list() {
         Ok(all) => judge(iface::select(all, expression), expression),

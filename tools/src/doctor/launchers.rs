@@ -1,4 +1,4 @@
-//! The MPIs that are in reach, and the variables each needs to use squall.
+//! Checks the MPIs in PATH, and the variables that each needs to use squall.
 
 use std::path::Path;
 
@@ -6,7 +6,8 @@ use super::environment::variable;
 use super::finding::Finding;
 use crate::launchers::{recognise, says};
 
-/// What of a launcher's variables is missing, by what it says of itself and what is set.
+/// Returns the variables that a launcher needs and that are not set. `text` is the launcher's
+/// version output.
 fn judge(text: &str, set: impl Fn(&str) -> Option<String>) -> Option<Finding> {
     let launcher = recognise(text)?;
     let missing: Vec<String> = launcher
@@ -23,7 +24,7 @@ fn judge(text: &str, set: impl Fn(&str) -> Option<String>) -> Option<Finding> {
     })
 }
 
-/// Of the launchers in PATH.
+/// Checks the launchers in PATH.
 pub(super) fn check() -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     for text in ["mpiexec", "mpirun"].into_iter().filter_map(|program| says(Path::new(program))) {

@@ -1,4 +1,4 @@
-//! Whether libfabric finds the provider, asked of libfabric's own `fi_info`.
+//! Checks whether libfabric finds the provider, by running libfabric's own `fi_info`.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -6,10 +6,10 @@ use std::process::{Command, Output};
 use super::environment::{output, variable};
 use super::finding::Finding;
 
-/// The file that libfabric loads.
+/// Name of the provider's file, which libfabric loads.
 const OBJECT: &str = "libsquall-fi.so";
 
-/// What FI_PROVIDER_PATH and FI_PROVIDER say, and what libfabric makes of it.
+/// Checks FI_PROVIDER_PATH and FI_PROVIDER, and what libfabric does with them.
 pub(super) fn check() -> Vec<Finding> {
     let mut findings = vec![load_path(variable("FI_PROVIDER_PATH").as_deref())];
     findings.extend(chosen(variable("FI_PROVIDER").as_deref()));
@@ -70,7 +70,7 @@ fn unnamed(path: Option<&str>, provider: Option<&str>) -> Option<Finding> {
 
 fn fi_info(words: &[&str]) -> Option<Output> {
     let mut command = Command::new("fi_info");
-    // Why it is not loaded, or not offered, is said as a warning.
+    // At this level, libfabric prints why it does not load or offer the provider.
     output(command.args(words).env("FI_LOG_LEVEL", "warn"))
 }
 

@@ -1,8 +1,10 @@
-//! `squall doctor`: why endpoints do not start, do not reach each other, or are slow, before a job is.
+//! `squall doctor`: finds out before a job starts why endpoints would not start, not reach each
+//! other, or be slow.
 //!
-//! A check is a function from what it looks at to [`finding::Finding`]s: what was seen, whether that is well, and the cure
-//! where it is not. [`library`] asks libfabric, [`interface`] chooses as endpoints do, [`host`] opens a port as they do,
-//! [`peers`] sends packets to where the other end answers, [`firewall`] and [`launchers`] print what is to be set.
+//! A check is a function that returns [`finding::Finding`]s: what it saw, whether that is good, and
+//! the remedy if it is not. [`library`] asks libfabric, [`interface`] chooses as endpoints do,
+//! [`host`] opens a port as they do, [`peers`] sends packets that the other end answers,
+//! [`firewall`] and [`launchers`] print the settings that are needed.
 
 pub(crate) mod command;
 pub(crate) mod environment;

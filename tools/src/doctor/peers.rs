@@ -1,4 +1,4 @@
-//! Whether the other hosts can be reached, on which way, and with packets of which length.
+//! Checks whether the other hosts can be reached, by which route, and with which packet lengths.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _, UdpSocket};
@@ -9,12 +9,12 @@ use squall_net::{NetError, UdpPort, UnreachableReason};
 use super::finding::Finding;
 use super::probe::{self, Choice, SHORTEST};
 
-/// Where `squall doctor --answer` listens unless told otherwise: Ultra Ethernet's port.
+/// Default UDP port of `squall doctor --answer`: Ultra Ethernet's port.
 pub(super) const PORT: u16 = 4793;
-/// MTUs that networks have, largest first.
+/// Common MTUs of networks, largest first.
 const MTUS: [u32; 7] = [9000, 8950, 4352, 1500, 1450, 1400, 1280];
 
-/// Reads `HOST` or `HOST:PORT`.
+/// Resolves `HOST` or `HOST:PORT`.
 pub(super) fn resolve(text: &str, v6: bool) -> Result<SocketAddr, Finding> {
     let found = match text.to_socket_addrs() {
         Ok(found) => Ok(found),
@@ -33,16 +33,16 @@ pub(super) fn resolve(text: &str, v6: bool) -> Result<SocketAddr, Finding> {
     }
 }
 
-/// The address that the system's routes send from to a peer.
+/// Returns the source address that the system's routing uses for packets to a peer.
 fn leaves_by(peer: SocketAddr) -> io::Result<IpAddr> {
     let any = if peer.is_ipv6() { "[::]:0" } else { "0.0.0.0:0" };
     let socket = UdpSocket::bind(any)?;
-    // Of UDP this sends nothing.
+    // Connecting a UDP socket sends no packet.
     socket.connect(peer)?;
     Ok(socket.local_addr()?.ip())
 }
 
-/// Whether the way to a peer leaves by the interface that endpoints will be on.
+/// Checks whether the route to a peer leaves by the interface that endpoints will use.
 pub(super) fn route(peer: SocketAddr, chosen: &Iface, all: &[Iface]) -> Finding {
     let by = match leaves_by(peer) {
         Ok(by) => by,
@@ -76,8 +76,8 @@ pub(super) fn route(peer: SocketAddr, chosen: &Iface, all: &[Iface]) -> Finding 
     )
 }
 
-/// Asks a peer with packets of several lengths. `port` has the address that endpoints will have, which is the address
-/// of `chosen`; `all` are the interfaces of this host.
+/// Sends questions of several lengths to a peer. `port` is bound to the address that endpoints will
+/// have, which is the address of `chosen`; `all` are the interfaces of this host.
 pub(super) fn reach(
     port: &mut UdpPort,
     peer: SocketAddr,
@@ -98,8 +98,8 @@ pub(super) fn reach(
     findings
 }
 
-/// Compares the interfaces that endpoints of both hosts will be on, and returns findings about whether they reach each
-/// other. There are none if the peer is this host itself.
+/// Compares the interfaces that endpoints of both hosts will use, and returns findings about
+/// whether they reach each other. There are none if the peer is this host itself.
 pub(super) fn agreement(
     peer: SocketAddr,
     theirs: &Choice,
@@ -169,7 +169,7 @@ fn unreached(peer: SocketAddr, errors: &[NetError]) -> Finding {
     )
 }
 
-/// What became of the mark-me bits of the IP header on the way there.
+/// Reports what the network did with the ECN field of the IP header on the route to the peer.
 fn marks(peer: SocketAddr, ecn: u8) -> Finding {
     match ecn {
         0 => Finding::note(
@@ -184,7 +184,7 @@ fn marks(peer: SocketAddr, ecn: u8) -> Finding {
     }
 }
 
-/// The longest packets that come through.
+/// Finds the longest packets that reach the peer.
 fn widest(port: &mut UdpPort, peer: SocketAddr, own: u32) -> Finding {
     let v6 = peer.is_ipv6();
     let mtus = std::iter::once(own).chain(MTUS.into_iter().filter(|mtu| *mtu < own));

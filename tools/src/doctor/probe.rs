@@ -1,8 +1,9 @@
-//! Packets to and from another `squall doctor`.
+//! Exchanges packets with another `squall doctor`.
 //!
-//! A question is [`ASK`], a number, and zeros up to its length. The answer is [`ANSWER`], the same number, how long the
-//! question was when it arrived, its ECN field, and the interface that endpoints of the answering host will be on. The
-//! answer is no longer than the shortest question, so that the port cannot be used to amplify traffic.
+//! A question is [`ASK`], a number, and zeros up to its length. The answer is [`ANSWER`], the same
+//! number, the length of the question when it arrived, its ECN field, and the interface that
+//! endpoints of the answering host will use. The answer is no longer than the shortest question, so
+//! that the port cannot be used to amplify traffic.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -13,22 +14,22 @@ use squall_net::{Burst, NetError, Port as _, UdpPort};
 
 const ASK: &[u8; 8] = b"sqldoc?\0";
 const ANSWER: &[u8; 8] = b"sqldoc!\0";
-/// Shortest question: what an answer is long.
+/// Length of the shortest question and of every answer, bytes.
 pub(super) const SHORTEST: usize = 64;
-/// How long an answer is waited for.
+/// Time to wait for an answer.
 const PATIENCE: Duration = Duration::from_millis(400);
-/// How long one looks without a pause, and the pause after that.
+/// Time for which the port is polled without a pause, and the length of each pause after that.
 const EAGER: Duration = Duration::from_millis(20);
 const PAUSE: Duration = Duration::from_micros(500);
 
-/// The interface that endpoints of a host will be on.
+/// The interface that endpoints of a host will use.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Choice {
     pub(super) name: String,
     pub(super) addr: IpAddr,
     /// Bits of the interface's network prefix.
     pub(super) prefix: u8,
-    /// The interface is a tunnel, or a bridge without a device.
+    /// Whether the interface is a tunnel, or a bridge without a device.
     pub(super) doubtful: bool,
 }
 
@@ -64,7 +65,7 @@ impl Choice {
         bytes[CHOICE_NAME..][..name.len()].copy_from_slice(name);
     }
 
-    /// Returns `None` if the host has no choice, or the bytes are not a choice.
+    /// Decodes a choice. Returns `None` if the host has no choice, or the bytes are invalid.
     fn read(bytes: &[u8]) -> Option<Self> {
         let address = bytes.get(CHOICE_ADDRESS..)?;
         let addr = match bytes.first()? {
@@ -74,7 +75,7 @@ impl Choice {
         };
         let name = bytes.get(CHOICE_NAME..)?.get(..LONGEST_NAME)?;
         let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
-        // The name is printed on a terminal, so a name that no interface can have is not printed.
+        // Refuse names that no interface can have, because the name is printed on a terminal.
         let name = std::str::from_utf8(&name[..end]).ok()?;
         if name.chars().any(char::is_control) {
             return None;
@@ -83,15 +84,15 @@ impl Choice {
     }
 }
 
-/// What came back.
+/// A peer's answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Answer {
-    /// Bytes that arrived there.
+    /// Length of the question when it arrived at the peer, bytes.
     pub(super) arrived: u32,
-    /// The ECN field they had there.
+    /// ECN field of the question when it arrived at the peer.
     pub(super) ecn: u8,
     pub(super) round_trip: Duration,
-    /// The interface that endpoints of the answering host will be on.
+    /// The interface that endpoints of the answering host will use.
     pub(super) choice: Option<Choice>,
 }
 
@@ -110,14 +111,15 @@ fn send(port: &mut UdpPort, to: SocketAddr, bytes: &[u8]) {
     port.send(Time::ZERO, Burst::of_copies(&batch));
 }
 
-/// Lets a little time pass between two looks: none at first, when an answer may come any moment.
+/// Sleeps for a moment between two polls, but not at first, when an answer may arrive any moment.
 fn pause(since: Instant) {
     if since.elapsed() > EAGER {
         std::thread::sleep(PAUSE);
     }
 }
 
-/// Asks the peer with `len` bytes, a few times. The answer, or what the network said instead.
+/// Sends a question of `len` bytes, up to three times. Returns the answer, or the errors that the
+/// network reported.
 pub(super) fn ask(
     port: &mut UdpPort,
     peer: SocketAddr,
@@ -152,8 +154,8 @@ pub(super) fn ask(
     Err(errors)
 }
 
-/// Answers every question until `stop` returns true. Returns the number of answers. `choice` is the interface that
-/// endpoints of this host will be on.
+/// Answers every question until `stop` returns true, and returns the number of answers. `choice` is
+/// the interface that endpoints of this host will use.
 pub(super) fn answer(port: &mut UdpPort, choice: &Choice, mut stop: impl FnMut() -> bool) -> u64 {
     let (mut answered, mut last) = (0, now());
     while !stop() {
