@@ -1,21 +1,23 @@
-//! The MPIs that there are, told by what their launchers say, and the variables each needs.
+//! The known MPIs, which are recognised by their launchers' version output, and the variables that
+//! each needs.
 
 use std::path::Path;
 use std::process::Command;
 
 use crate::doctor::environment::output;
 
-/// A variable and its value.
+/// Name and value of an environment variable.
 pub(crate) type Setting = (&'static str, &'static str);
 
-/// An MPI by what its launcher says of itself.
+/// An MPI, recognised by its launcher.
 pub(crate) struct Launcher {
     pub(crate) name: &'static str,
-    /// One of these texts is in what `mpiexec --version` prints.
+    /// Texts of which at least one occurs in the output of `mpiexec --version`.
     says: &'static [&'static str],
-    /// To use squall; README has the same.
+    /// Variables that make the MPI use squall. The README lists the same.
     pub(crate) needs: &'static [Setting],
-    /// So that no message takes another way, between ranks of one host either.
+    /// Further variables that send all messages through squall, also those between ranks of one
+    /// host.
     pub(crate) alone: &'static [Setting],
 }
 
@@ -25,13 +27,13 @@ const OPEN_MPI: &[Setting] = &[
     ("OMPI_MCA_mtl_ofi_provider_include", "squall"),
 ];
 
-/// Intel's comes first: it says HYDRA, too.
+/// Intel MPI comes before MPICH, because its output contains HYDRA, too.
 pub(crate) const LAUNCHERS: &[Launcher] = &[
     Launcher {
         name: "Intel MPI",
         says: &["Intel(R) MPI"],
         needs: &[("I_MPI_FABRICS", "ofi"), ("I_MPI_OFI_PROVIDER", "squall")],
-        // Collectives inside of a host go through shared memory otherwise, whatever the emulator.
+        // Otherwise, collectives inside a host go through shared memory and bypass the emulator.
         alone: &[("I_MPI_COLL_INTRANODE", "pt2pt")],
     },
     Launcher {
@@ -51,7 +53,7 @@ pub(crate) const LAUNCHERS: &[Launcher] = &[
             ("OMPI_MCA_coll", "^sm,hcoll"),
         ],
     },
-    // Its launcher is PRRTE's, which may say nothing of Open MPI.
+    // The launcher of Open MPI 5 is PRRTE's, whose output may not mention Open MPI.
     Launcher {
         name: "Open MPI",
         says: &["Open MPI", "prterun"],
@@ -65,10 +67,10 @@ pub(crate) const LAUNCHERS: &[Launcher] = &[
     },
 ];
 
-/// What programs are called that launch MPI jobs, without what distributions put behind.
+/// Names of programs that launch MPI jobs, without the suffixes that distributions append.
 const PROGRAMS: &[&str] = &["mpiexec", "mpirun", "orterun", "prterun"];
 
-/// What a launcher says of itself.
+/// Returns the version output of a launcher.
 pub(crate) fn says(program: &Path) -> Option<String> {
     let output = output(Command::new(program).arg("--version"))?;
     Some(format!(
@@ -78,13 +80,13 @@ pub(crate) fn says(program: &Path) -> Option<String> {
     ))
 }
 
-/// The MPI of a launcher that says this.
+/// Returns the MPI whose launcher prints this text.
 pub(crate) fn recognise(text: &str) -> Option<&'static Launcher> {
     LAUNCHERS.iter().find(|launcher| launcher.says.iter().any(|words| text.contains(words)))
 }
 
-/// The MPI that a command starts its job by; `None` where it is none that is called like a launcher: nothing else is asked
-/// for its version.
+/// Returns the MPI whose launcher the command is. Returns `None` for a program without a launcher's
+/// name, which is not run at all.
 pub(crate) fn launcher_of(program: &Path) -> Option<&'static Launcher> {
     let name = program.file_name()?.to_str()?;
     let called = PROGRAMS.iter().any(|known| name.split(['.', '-']).next() == Some(known));

@@ -4,6 +4,7 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // Set by whoever builds to give away. Here, so that another commit costs linking alone.
+    // The build of a release sets SQUALL_COMMIT. It is read in this crate so that another commit
+    // only costs linking.
     squall_tools::cli::main(option_env!("SQUALL_COMMIT"))
 }

@@ -1,4 +1,4 @@
-//! Progress on the terminal; silent elsewhere.
+//! The progress bar, drawn on a terminal only.
 
 use core::fmt::Write;
 
@@ -7,17 +7,18 @@ use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 use crate::plan::Progress;
 use squall_netsim::Picos;
 
-/// A bar over the runs of a plan, or over the flows of one run.
+/// A progress bar over the runs of a plan, or over the flows of a single run.
 pub(super) struct Bar {
     bar: ProgressBar,
     single: bool,
 }
 
-/// Steps of the bar of a single run.
+/// Number of steps of the bar of a single run.
 const STEPS: u64 = 1000;
 
 impl Bar {
-    /// For `runs` runs; nothing is drawn when `quiet` or when standard error is no terminal.
+    /// Creates the bar for `runs` runs. Nothing is drawn if `quiet` is set or standard error is no
+    /// terminal.
     pub(super) fn new(runs: usize, quiet: bool) -> Self {
         let single = runs == 1;
         let length = if single { STEPS } else { runs as u64 };
@@ -33,16 +34,16 @@ impl Bar {
         Self { bar, single }
     }
 
-    /// Takes the bar away.
+    /// Removes the bar from the terminal.
     pub(super) fn clear(&self) {
         self.bar.finish_and_clear();
     }
 }
 
-/// What is said of the time to come, once there is something to tell it by.
+/// Writes the estimated time left, once there is some progress to estimate it from.
 fn left(state: &ProgressState, to: &mut dyn Write) {
     if state.pos() > 0 {
-        // What is written for the terminal cannot fail.
+        // Writing to the bar's text cannot fail.
         let _ = write!(to, " (about {:#} left)", HumanDuration(state.eta()));
     }
 }

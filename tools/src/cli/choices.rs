@@ -1,4 +1,5 @@
-//! What `squall sim --cc help` and its like print: every name, and every parameter with its default.
+//! The lists that `squall sim --cc help` and similar options print: every name, and every parameter
+//! with its default.
 
 use std::fmt::Write as _;
 
@@ -8,12 +9,12 @@ use squall_cc::{NetworkProfile, PathsConfig, Scope, SenderConfig, Setting};
 use squall_engine::LossDetection;
 use squall_netsim::output::text::table;
 
-/// The word that asks.
+/// The value of an option that asks for its list.
 const HELP: &str = "help";
 
-/// The lists that were asked for, one after another; empty if none was.
+/// Returns the lists that the user asked for, one after another; empty if there are none.
 pub(super) fn help(args: &SimArgs) -> String {
-    // What follows from a network has to be shown for one.
+    // Some defaults depend on the network, so the list is made for an example.
     let network = NetworkProfile::new(Rate::gbps(100), Span::micros(12), args.mtu, false);
     let control = |name: &str| SenderConfig::by_name(name, &network).map(|of| of.settings());
     let selector = |name: &str| PathsConfig::by_name(name, args.paths).map(|of| of.settings());
@@ -37,7 +38,7 @@ pub(super) fn help(args: &SimArgs) -> String {
     text
 }
 
-/// Everything that an option can be set to.
+/// Appends the table of all values of an option, with their parameters.
 fn list(
     text: &mut String,
     option: &str,

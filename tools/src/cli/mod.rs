@@ -1,7 +1,8 @@
 //! The `squall` command line.
 //!
-//! Results go to standard output, everything else to standard error. Exit status: 0 done, 1 something
-//! did not finish or a statement does not hold, 2 the request makes no sense, 130 interrupted.
+//! Results go to standard output, everything else to standard error. Exit status: 0 success, 1 a
+//! flow did not finish, a statement does not hold or the command failed, 2 the request is invalid,
+//! 130 interrupted.
 
 mod bar;
 mod choices;
@@ -59,23 +60,23 @@ enum Command {
     },
 }
 
-/// Why a command failed, and with which exit status.
+/// The reason why a command failed, and its exit status.
 #[derive(Debug)]
 struct Failure {
     status: u8,
     what: String,
-    /// Whoever read the results has read enough.
+    /// Whether the reader of the results has closed the pipe, which is no failure.
     closed: bool,
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "made for map_err, which hands errors over")]
 impl Failure {
-    /// The request makes no sense.
+    /// Creates the failure of an invalid request, exit status 2.
     fn usage(what: impl ToString) -> Self {
         Self { status: 2, what: what.to_string(), closed: false }
     }
 
-    /// It was tried and failed.
+    /// Creates the failure of a command that was tried, exit status 1.
     fn failed(what: impl ToString) -> Self {
         Self { status: 1, what: what.to_string(), closed: false }
     }
@@ -95,7 +96,8 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// Runs the command line of this process, which was built from `commit`, if that is known.
+/// Runs the command line of this process. `commit` is the commit from which the program was built,
+/// if known.
 #[must_use]
 pub fn main(commit: Option<&str>) -> ExitCode {
     squall_research::register();
@@ -115,14 +117,15 @@ pub fn main(commit: Option<&str>) -> ExitCode {
         Ok(status) => ExitCode::from(status),
         Err(failure) if failure.closed => ExitCode::SUCCESS,
         Err(failure) => {
-            // There is nobody left to tell if this fails.
+            // If standard error is closed, the message cannot be shown anywhere else.
             let _ = writeln!(io::stderr(), "squall: {}", failure.what);
             ExitCode::from(failure.status)
         }
     }
 }
 
-/// Runs what may go on until it is interrupted. Status 1 when it says that all is not well.
+/// Runs a command that may go on until it is interrupted. Returns status 1 if the command reports a
+/// problem.
 fn watched(
     on: bool,
     run: impl FnOnce(&Arc<AtomicBool>) -> io::Result<bool>,
@@ -135,7 +138,7 @@ fn watched(
     }
 }
 
-/// A flag that an interrupt sets. A second interrupt ends the program at once.
+/// Returns a flag that an interrupt sets. A second interrupt ends the program at once.
 fn interrupts() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);

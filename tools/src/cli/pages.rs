@@ -1,4 +1,4 @@
-//! Completions and manual pages, from the same description as the options.
+//! Shell completions and manual pages, generated from the definition of the options.
 
 use std::io;
 use std::path::Path;
@@ -9,7 +9,7 @@ use super::{Args, Failure};
 use squall_netsim::output::files::write_whole;
 
 pub(super) fn completions(shell: clap_complete::Shell) -> Result<u8, Failure> {
-    // Into memory first: the generator panics when standard output is closed.
+    // Generate into memory first: the generator panics when standard output is closed.
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut Args::command(), "squall", &mut text);
     io::Write::write_all(&mut io::stdout(), &text)?;
@@ -23,7 +23,7 @@ pub(super) fn manual(folder: &Path) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// The page of a command and those of its subcommands.
+/// Writes the manual page of a command and those of its subcommands.
 fn page(folder: &Path, name: &str, command: &clap::Command) -> Result<(), Failure> {
     let path = folder.join(format!("{name}.1"));
     let page = clap_mangen::Man::new(command.clone().display_name(name.to_owned()));

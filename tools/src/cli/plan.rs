@@ -1,4 +1,4 @@
-//! `squall plan`
+//! The `squall plan` commands: list, show, run and merge experiments.
 
 use std::fs;
 use std::io::{self, Write};
@@ -50,7 +50,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Where the plan of this name, or in this file, is read.
+    /// Returns the path of the plan with this name, or of this file.
     fn find(&self, name: &str) -> PathBuf {
         let file = match (&self.plans, name.ends_with(".toml") || name.contains('/')) {
             (_, true) => PathBuf::from(name),
@@ -62,7 +62,7 @@ impl Place {
         }
     }
 
-    /// All plans, by name.
+    /// Returns the files of all plans, sorted by name.
     fn all(&self) -> Result<Vec<PathBuf>, Failure> {
         self.plans.as_deref().map_or_else(|| Ok(shipped::plans()), plan_files)
     }
@@ -153,7 +153,7 @@ fn list(place: &Place) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// The plans of a folder, by name.
+/// Returns the plan files of a folder, sorted by name.
 fn plan_files(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
     let unreadable = |error| Failure::usage(format!("cannot read {}: {error}", folder.display()));
     let mut files = Vec::new();
@@ -167,7 +167,7 @@ fn plan_files(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
     Ok(files)
 }
 
-/// The plans of these names, or of all in the folder.
+/// Reads the plans of these names, or all plans of the folder if there are no names.
 fn plans(names: &[String], form: &Form) -> Result<Vec<Plan>, Failure> {
     let wanted = match names.is_empty() {
         true => form.place.all()?,
@@ -189,7 +189,7 @@ fn plans(names: &[String], form: &Form) -> Result<Vec<Plan>, Failure> {
     Ok(plans)
 }
 
-/// What came out of plans, so far.
+/// The reports, verdicts and statements of the plans that were run so far.
 struct Account {
     documents: Vec<Document>,
     verdicts: Vec<Verdict>,
@@ -201,11 +201,12 @@ impl Account {
         Self { documents: Vec::new(), verdicts: Vec::new(), list: String::from(LIST_HEAD) }
     }
 
-    /// Judges the runs of a plan, which may not be all.
+    /// Judges the runs of a plan. If they are not `complete`, a statement that fails counts as not
+    /// run.
     fn add(&mut self, plan: &Plan, runs: &[Run], complete: bool) {
         let mut judged = judge(plan, runs);
         if !complete {
-            // What is missing may be what a statement needed.
+            // A statement may fail only because a run is missing.
             for verdict in judged.iter_mut().filter(|verdict| verdict.pass == Some(false)) {
                 verdict.pass = None;
             }
@@ -215,7 +216,8 @@ impl Account {
         self.verdicts.extend(judged);
     }
 
-    /// Prints and writes all of it; whether something failed.
+    /// Prints the statements, and writes report and list if `out` is set. Returns whether a
+    /// statement failed.
     fn close(mut self, out: Option<&Path>) -> Result<bool, Failure> {
         statements(&self.verdicts)?;
         if let Some(out) = out {
@@ -262,7 +264,7 @@ fn run_plans(args: &RunArgs, origin: &Origin) -> Result<u8, Failure> {
             account.add(plan, &runs, !stopped() && error.is_none());
         }
         if let Some(error) = error {
-            // What was measured before is printed and kept.
+            // Print and keep the results that were measured before the error.
             statements(&account.verdicts)?;
             return Err(match error {
                 RunnerError::Plan(error) => Failure::usage(error),
@@ -273,7 +275,7 @@ fn run_plans(args: &RunArgs, origin: &Origin) -> Result<u8, Failure> {
             break;
         }
     }
-    // The statements of a part would be about nothing.
+    // A shard has only a part of the runs, so its statements cannot be judged.
     let failed = args.shard.is_none() && account.close(args.out.as_deref())?;
     if stopped() {
         return Ok(130);
@@ -349,11 +351,11 @@ fn document(plan: &Plan, runs: &[Run], verdicts: &[Verdict]) -> Document {
     document
 }
 
-/// The head of the list of statements, in Markdown.
+/// The head of the table of statements, in Markdown.
 const LIST_HEAD: &str =
     "| plan | statement | source | expected | measured | verdict |\n|---|---|---|---|---|---|\n";
 
-/// A statement in that list.
+/// Returns a statement as a row of that table.
 fn list_row(plan: &str, verdict: &Verdict) -> String {
     let why = match (verdict.word(), &verdict.explained) {
         ("explained", Some(why)) => format!(": {why}"),

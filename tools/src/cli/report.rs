@@ -72,7 +72,8 @@ pub(super) fn run(args: &ReportArgs) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// The runs of all results, those of several named by where they came from.
+/// Returns the runs of all inputs. If there are several inputs, each run's name begins with its
+/// input.
 fn timeline(results: &[Input]) -> Vec<Run> {
     let named = |input: &Input, run: &Run| {
         let name = match (results.len(), run.name.as_str()) {
@@ -85,7 +86,7 @@ fn timeline(results: &[Input]) -> Vec<Run> {
     results.iter().flat_map(|input| input.runs.iter().map(|run| named(input, run))).collect()
 }
 
-/// A document, if that is what the file holds.
+/// Reads a document from a file. Returns `None` for a folder or a file of runs.
 fn document(path: &Path) -> Result<Option<Document>, Failure> {
     if path.is_dir() {
         return Ok(None);
@@ -102,7 +103,7 @@ fn document(path: &Path) -> Result<Option<Document>, Failure> {
     read.map(Some).map_err(|error| Failure::usage(json(error)))
 }
 
-/// Draws every plot into a file of its own.
+/// Writes every plot as an SVG file into a folder.
 fn write_figures(folder: &Path, documents: &[Document]) -> Result<(), Failure> {
     std::fs::create_dir_all(folder)
         .map_err(|error| Failure::failed(format!("cannot make {}: {error}", folder.display())))?;
@@ -112,7 +113,7 @@ fn write_figures(folder: &Path, documents: &[Document]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Makes and writes a page.
+/// Renders and writes an HTML page.
 pub(super) fn write_report(
     path: &Path,
     title: &str,

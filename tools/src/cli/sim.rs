@@ -118,7 +118,8 @@ pub(super) struct SimArgs {
     quiet: bool,
 }
 
-/// A recorded job may take so many times as long as it took, and so much more, simulated.
+/// Default time limit of the simulation of a recorded job: 100 times the recorded duration plus 1
+/// s.
 const PATIENCE: u64 = 100;
 const PATIENCE_US: u64 = 1_000_000;
 
@@ -185,7 +186,7 @@ pub(super) fn run(args: &SimArgs, origin: &Origin) -> Result<u8, Failure> {
         return Ok(130);
     }
     if run.unfinished() > 0 {
-        // Files have it in them; whoever watches the terminal gets it in words too.
+        // Result files contain the reasons already; print them for users at the terminal, too.
         if args.format != Format::Text || args.out.is_some() {
             write!(io::stderr(), "{}", text::unfinished(&run))?;
         }
@@ -194,7 +195,7 @@ pub(super) fn run(args: &SimArgs, origin: &Origin) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// The simulation that the options describe.
+/// Prepares the simulation that the options describe.
 fn prepare(args: &SimArgs, recording: Option<&Recording>) -> Result<PreparedSimulation, Failure> {
     let mut scene = scene(args)?;
     let lasted = match schedule(args) {
@@ -213,7 +214,7 @@ fn prepare(args: &SimArgs, recording: Option<&Recording>) -> Result<PreparedSimu
         prepared.config.failures.extend(timeline.failures(topology));
         prepared.settings.set("timeline", file.display());
     } else if let (Some(record), None) = (&args.trace, &args.topo) {
-        // What happened to the network that is taken from there.
+        // The network comes from the record, so the changes recorded for it apply, too.
         let (file, topology) = (record.join(TIMELINE), &prepared.config.topology);
         if file.exists() {
             let timeline = Timeline::read(&file, topology).map_err(Failure::usage)?;
@@ -224,7 +225,7 @@ fn prepare(args: &SimArgs, recording: Option<&Recording>) -> Result<PreparedSimu
     Ok(prepared)
 }
 
-/// Says what may not be as the user thinks.
+/// Prints warnings about settings that may differ from the user's intention.
 fn say_doubts(args: &SimArgs, prepared: &PreparedSimulation) -> io::Result<()> {
     let link = prepared.config.topology.host_rate();
     if let (None, Some(nic)) =
@@ -249,18 +250,18 @@ fn say_doubts(args: &SimArgs, prepared: &PreparedSimulation) -> io::Result<()> {
     Ok(())
 }
 
-/// The GOAL schedule that is to be run, if one is.
+/// Returns the path of the GOAL schedule to run, if there is one.
 fn schedule(args: &SimArgs) -> Option<&Path> {
     let load = args.load.as_ref().map(Path::new);
     args.trace.as_deref().or(load).filter(|path| goal::is_goal(path))
 }
 
-/// Whether endpoints of a job send, each over one context to each peer.
+/// Returns whether the endpoints of a job send, each with one context per peer.
 fn is_job(args: &SimArgs) -> bool {
     args.trace.is_some() || schedule(args).is_some()
 }
 
-/// What hosts ran, in a sentence.
+/// Describes the hosts' transport in a sentence.
 fn about(transport: &Transport, seed: u64) -> String {
     match transport {
         Transport::Squall(SquallConfig { cc, lb, loss, scope, .. }) => format!(
@@ -272,15 +273,16 @@ fn about(transport: &Transport, seed: u64) -> String {
     }
 }
 
-/// Rate of network cards that uet-htsim assumes whatever its topology file says of links (main_uec.cpp).
+/// Rate of network cards that uet-htsim assumes whatever its topology file says of links
+/// (main_uec.cpp).
 const HTSIM_NIC_GBPS: f64 = 100.0;
 
-/// Whether the topology is a file of htsim's.
+/// Returns whether the topology is a file of htsim's.
 fn htsim(args: &SimArgs) -> bool {
     args.topo.as_ref().is_some_and(|topo| topo.ends_with(".topo"))
 }
 
-/// How many links are slow, and which share of their rate they keep.
+/// Number of slow links, and the share of their rate that they keep.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct SlowLinks {
     links: u32,
@@ -300,7 +302,7 @@ impl FromStr for SlowLinks {
     }
 }
 
-/// The topology that is named, a file or a word; or the one in a record.
+/// Returns the topology that the user named by a file or a word, or the one in a record.
 fn topology(args: &SimArgs) -> Result<TopologyTable, Failure> {
     let Some(topo) = &args.topo else {
         let record = args.trace.clone().unwrap_or_default();
@@ -323,7 +325,8 @@ fn topology(args: &SimArgs) -> Result<TopologyTable, Failure> {
     table.map_err(Failure::usage)
 }
 
-/// The options of the network in a record, unless another network is wanted, or any is given.
+/// Returns the options of the network in a record. Returns `None` if the user names another network
+/// or gives any option.
 fn recorded_options(args: &SimArgs) -> Result<Option<NetworkOptions>, Failure> {
     let (Some(record), None) = (&args.trace, &args.topo) else { return Ok(None) };
     let file = record.join(OPTIONS);
@@ -335,7 +338,7 @@ fn recorded_options(args: &SimArgs) -> Result<Option<NetworkOptions>, Failure> {
     toml::from_str(&text).map(Some).map_err(|error| said(error.to_string()))
 }
 
-/// The load that is named, a file or a word; or a job that was recorded.
+/// Returns the load that the user named by a file or a word, or a recorded job.
 fn load(args: &SimArgs) -> Result<WorkloadTable, Failure> {
     if let Some(schedule) = schedule(args).filter(|path| path.exists()) {
         return Ok(WorkloadTable::File(WorkloadFile::Goal { file: schedule.to_owned() }));
@@ -357,12 +360,12 @@ fn load(args: &SimArgs) -> Result<WorkloadTable, Failure> {
     table.map_err(Failure::usage)
 }
 
-/// The scene that the options describe.
+/// Builds the scene that the options describe.
 fn scene(args: &SimArgs) -> Result<PacketScene, Failure> {
     let host = HostTable {
         cc: args.cc.clone(),
         mtu: Some(args.mtu),
-        // As an endpoint of this project's stack has it.
+        // An endpoint of this project's stack has one context per peer.
         per_pair: args.roce.is_none() && is_job(args),
         host_gbps: args.host_gbps,
         host_buffer: args.host_buffer,

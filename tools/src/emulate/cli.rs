@@ -166,7 +166,7 @@ fn rate(text: &str) -> Result<Rate, squall_emulator::CommandError> {
 }
 
 impl UpArgs {
-    /// The topology that is named, a file or a word.
+    /// Builds the topology that the user named by a file or a word.
     pub(super) fn topology(&self) -> Result<Topology, String> {
         let Some(word) = TopologyTable::from_word(&self.topo) else { return self.read() };
         let table = word.map_err(|error| error.to_string())?;
@@ -199,7 +199,8 @@ impl UpArgs {
         table.build(Path::new("")).map_err(|error| error.to_string())
     }
 
-    /// What is described, before scaling, by the options' names; the network's own are a plan's keys.
+    /// Returns the settings of the emulator before scaling, under the names of the options.
+    /// Settings of the network have the keys of a plan.
     pub(super) fn settings(&self) -> Settings {
         let mut settings = Settings::default();
         settings.set("emulator.topo", &self.topo);
@@ -220,12 +221,12 @@ impl UpArgs {
         settings
     }
 
-    /// What latencies are multiplied by.
+    /// Returns the factor by which latencies are multiplied.
     fn times(&self) -> f64 {
         self.latency_scale.unwrap_or(1.0 / self.rate_scale)
     }
 
-    /// Opens the emulator that is described.
+    /// Opens the emulator that the options describe.
     pub(super) fn open(&self, socket: PathBuf) -> Result<Relay, String> {
         let config = RelayConfig {
             rate_scale: self.rate_scale,
@@ -239,7 +240,7 @@ impl UpArgs {
         Relay::open(config).map_err(|e| e.to_string())
     }
 
-    /// The end of tunnels to the emulator at `socket`, if other machines are let in.
+    /// Opens the far end of tunnels to the emulator at `socket`, if other machines are let in.
     pub(super) fn far_end(&self, socket: &Path) -> Result<Option<FarEnd>, String> {
         let Some(addr) = self.listen else { return Ok(None) };
         let quiet = self.quiet;
@@ -255,7 +256,7 @@ impl UpArgs {
     }
 }
 
-/// What an emulator is, in a line.
+/// Describes an emulator in one line.
 pub(super) fn about(relay: &Relay) -> String {
     let (topology, status) = (relay.topology(), relay.status());
     format!(
@@ -269,7 +270,7 @@ pub(super) fn about(relay: &Relay) -> String {
     )
 }
 
-/// Does it. Errors go to standard error; the exit status is 1 then.
+/// Runs the command. Errors go to standard error; the exit status is 1 then.
 #[must_use]
 pub(crate) fn run(args: &EmulateArgs, origin: &Origin) -> ExitCode {
     let command = match &args.command {
@@ -304,7 +305,7 @@ fn finish(result: Result<(), String>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(text) => {
-            // Nobody may be listening.
+            // Standard error may be closed.
             let _ = writeln!(std::io::stderr(), "squall emulate: {text}");
             ExitCode::FAILURE
         }
@@ -314,7 +315,7 @@ fn finish(result: Result<(), String>) -> ExitCode {
 fn print(text: fmt::Arguments<'_>) -> Result<(), String> {
     let mut out = std::io::stdout();
     match out.write_fmt(text).and_then(|()| out.flush()) {
-        // Whoever reads has read enough; what is being done goes on.
+        // The reader has closed the pipe; the command goes on.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         done => done.map_err(|e| e.to_string()),
     }
@@ -324,7 +325,7 @@ fn up(args: &EmulateArgs, up: &UpArgs) -> Result<(), String> {
     let mut relay = up.open(args.socket())?;
     let (stop, interrupt) = UnixStream::pair().map_err(|e| e.to_string())?;
     ctrlc::set_handler(move || {
-        // A full pipe says the same.
+        // If the pipe is full, a byte is already there.
         let _ = (&interrupt).write(b".");
     })
     .map_err(|e| e.to_string())?;
@@ -335,7 +336,7 @@ fn up(args: &EmulateArgs, up: &UpArgs) -> Result<(), String> {
     let _tunnels = up.far_end(&args.socket())?;
     let mut say = |line: fmt::Arguments<'_>| {
         if !up.quiet {
-            // Whoever started it may be gone.
+            // The process that started the emulator may be gone.
             let _ = print(format_args!("{line}\n"));
         }
     };

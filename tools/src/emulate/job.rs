@@ -1,4 +1,4 @@
-//! The process of a job: started, told to end, waited for.
+//! The process of a job: starts it, asks it to end, and waits for it.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -15,25 +15,25 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::run::RunFailure;
 
-/// What a shell says of a command that cannot be run, and of one that is not there.
+/// Exit statuses of a shell for a command that cannot be run, and for one that does not exist.
 const NOT_RUN: u8 = 126;
 const NOT_THERE: u8 = 127;
-/// How long a launcher may take to end its ranks.
+/// Time that a launcher may take to end its ranks.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often is looked whether it has.
+/// Interval at which the launcher's end is polled.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A job that runs.
+/// A job that was started.
 pub(super) struct Job {
     state: Arc<State>,
     waiter: JoinHandle<io::Result<ExitStatus>>,
 }
 
-/// End of a job.
+/// The result of a job that ended.
 pub(super) struct JobEnd {
-    /// Its exit status; 128 and the signal's number for one that a signal ended.
+    /// Exit status of the job; 128 plus the signal's number if a signal ended it.
     pub(super) status: u8,
-    /// Somebody interrupted it.
+    /// Whether the user interrupted the job.
     pub(super) interrupted: bool,
 }
 
@@ -44,13 +44,13 @@ struct State {
 }
 
 impl State {
-    /// Asks it to end, and ends it when it does not.
+    /// Ends the process with SIGTERM, and with SIGKILL if it does not end in time.
     fn end(&self) {
         for signal in [Signal::TERM, Signal::KILL] {
             if self.over.load(Ordering::SeqCst) {
                 return;
             }
-            // It may have ended meanwhile.
+            // The process may have ended meanwhile.
             let _ = kill_process(self.pid, signal);
             for _ in 0..PATIENCE.as_millis() / LOOK.as_millis() {
                 if self.over.load(Ordering::SeqCst) {
@@ -63,10 +63,11 @@ impl State {
 }
 
 impl Job {
-    /// Starts it with these variables besides its own. When it is over, `over` gets a byte; Ctrl-C ends it.
+    /// Starts a job with `variables` added to its environment. When the job ends, a byte is written
+    /// to `over`. Ctrl-C ends the job.
     ///
     /// # Errors
-    /// It cannot be run, or signals cannot be had.
+    /// The command cannot be run, or no signal handler can be installed.
     pub(super) fn start(
         command: &[OsString],
         variables: &BTreeMap<String, String>,
@@ -86,7 +87,7 @@ impl Job {
         let waiter = thread::spawn(move || {
             let ended = child.wait();
             of_waiter.over.store(true, Ordering::SeqCst);
-            // Who is not there any more needs no word.
+            // The reader of `over` may be gone, which is no error.
             let _ = (&over).write(b".");
             ended
         });
@@ -103,20 +104,20 @@ impl Job {
         Ok(job)
     }
 
-    /// Ends it, if it is not over.
+    /// Ends the job, unless it has ended.
     pub(super) fn end(&self) {
         self.state.end();
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the job.
     ///
     /// # Errors
-    /// The system's.
+    /// The end of the job cannot be observed.
     pub(super) fn wait(self) -> Result<JobEnd, RunFailure> {
         let ended = self.waiter.join().map_err(|_| "the job's end was not seen".to_owned())?;
         let interrupted = self.state.interrupted.load(Ordering::SeqCst);
         let status = ended.map_err(|error| format!("the job's end was not seen: {error}"))?;
-        // Both are bytes.
+        // Exit codes fit into a byte, and so does 128 plus a signal's number.
         let status = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
         Ok(JobEnd { status: status.unwrap_or(1) as u8, interrupted })
     }

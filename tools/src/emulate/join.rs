@@ -1,4 +1,4 @@
-//! `squall emulate join`: a job on an emulator that is up, beside others.
+//! `squall emulate join`: runs a job on an emulator that is already running, beside other jobs.
 
 use std::ffi::OsString;
 use std::os::unix::net::UnixStream;
@@ -32,7 +32,7 @@ pub(crate) struct JoinArgs {
     pub command: Vec<OsString>,
 }
 
-/// Does it.
+/// Runs the command and reports errors.
 pub(super) fn run(socket: &Path, args: &JoinArgs) -> ExitCode {
     let status = join(socket, args).unwrap_or_else(|failed| {
         tell(format_args!("{}", failed.why));
@@ -41,7 +41,7 @@ pub(super) fn run(socket: &Path, args: &JoinArgs) -> ExitCode {
     ExitCode::from(status)
 }
 
-/// Runs the job; the exit status.
+/// Runs the job and returns the exit status.
 fn join(socket: &Path, args: &JoinArgs) -> Result<u8, RunFailure> {
     let before = attached(socket)?;
     let launcher = launcher_of(Path::new(&args.command[0]));
@@ -49,7 +49,7 @@ fn join(socket: &Path, args: &JoinArgs) -> Result<u8, RunFailure> {
     if !args.quiet {
         announce(launcher, &variables);
     }
-    // Nobody but the job is waited for.
+    // There is no emulator to stop: only the end of the job counts.
     let (_end, over) = UnixStream::pair().map_err(|e| e.to_string())?;
     let ended = Job::start(&args.command, &variables, over)?.wait()?;
     let after = match attached(socket) {
@@ -59,7 +59,7 @@ fn join(socket: &Path, args: &JoinArgs) -> Result<u8, RunFailure> {
             return Ok(ended.status);
         }
     };
-    // Somebody else's endpoints count, too; but where nobody's came, none of the job's did.
+    // Other jobs' endpoints count, too. But if no endpoint attached at all, none of this job's did.
     if ended.interrupted || after > before {
         return Ok(ended.status);
     }
@@ -67,14 +67,14 @@ fn join(socket: &Path, args: &JoinArgs) -> Result<u8, RunFailure> {
     Err(RunFailure { status, why: nobody_came(&variables) })
 }
 
-/// How many endpoints ever attached to the emulator.
+/// Returns how many endpoints ever attached to the emulator.
 fn attached(socket: &Path) -> Result<u64, RunFailure> {
     let answer = ask(socket, &Command::Status).map_err(|error| error.to_string())?;
     let status: Status = serde_json::from_str(&answer).map_err(|error| error.to_string())?;
     Ok(status.attached)
 }
 
-/// Where the job's endpoints attach.
+/// Returns the value of FI_SQUALL_EMULATOR for the job: the socket, and the hosts of its ranks.
 fn place(socket: &Path, hosts: Option<&HostList>) -> String {
     let hosts = hosts.map_or_else(|| "rank".to_owned(), HostList::to_string);
     format!("{},host={hosts}", socket.display())

@@ -1,4 +1,4 @@
-//! What is kept of a job on an emulator: a folder that `squall report` and `squall sim --trace` read.
+//! The record of a job on an emulator: a folder that `squall report` and `squall sim --trace` read.
 //!
 //! | file | what |
 //! |---|---|
@@ -24,29 +24,29 @@ use squall_netsim::output::files::{self, write_whole};
 use squall_netsim::output::{Metric, Provenance, Run};
 use squall_netsim::replay::{self, TRACE};
 
-/// The network in a record.
+/// File of the network in a record.
 pub(crate) const NETWORK: &str = "network.graph";
-/// Its options.
+/// File of the network's options in a record.
 pub(crate) const OPTIONS: &str = "network.toml";
-/// What happened to it.
+/// File of the changes to the network in a record.
 pub(crate) const TIMELINE: &str = "timeline";
 
-/// Whether a variable names a place of one run alone.
+/// Returns whether a variable names a path that belongs to one run only.
 pub(super) fn is_place(variable: &str) -> bool {
     ["FI_SQUALL_EMULATOR", "FI_SQUALL_TRACE", "FI_PROVIDER_PATH"].contains(&variable)
 }
 
-/// Where to keep what.
+/// The folder and the report file in which a job is recorded.
 pub(super) struct Record {
     folder: Option<PathBuf>,
     report: Option<PathBuf>,
 }
 
 impl Record {
-    /// Makes the folder.
+    /// Creates the folder.
     ///
     /// # Errors
-    /// It cannot be had, or there is something in it.
+    /// The folder cannot be created, or it is not empty.
     pub(super) fn prepare(folder: Option<&Path>, report: Option<&Path>) -> Result<Self, String> {
         let (folder, report) = (folder.map(Path::to_owned), report.map(Path::to_owned));
         if let Some(folder) = &folder {
@@ -67,21 +67,22 @@ impl Record {
         Ok(Self { folder, report })
     }
 
-    /// Whether anything is to be recorded.
+    /// Returns whether a folder or a report is to be written.
     pub(super) const fn is_wanted(&self) -> bool {
         self.folder.is_some() || self.report.is_some()
     }
 
-    /// Where the job's processes are to write their traces: they may have other working directories.
+    /// Returns the absolute path of the folder for traces. The job's processes may have other
+    /// working directories.
     pub(super) fn trace(&self) -> Option<PathBuf> {
         let folder = self.folder.as_ref()?.join(TRACE);
         Some(folder.canonicalize().unwrap_or(folder))
     }
 
-    /// Writes everything but the traces, which are there.
+    /// Writes everything but the traces, which the job's processes have written.
     ///
     /// # Errors
-    /// The file, and why it could not be written.
+    /// The file that could not be written, and the reason.
     pub(super) fn write(
         &self,
         relay: &Relay,
@@ -89,7 +90,8 @@ impl Record {
         mut provenance: Provenance,
     ) -> Result<(), String> {
         let Some(mut run) = relay.record() else { return Ok(()) };
-        // A job that sent nothing left no trace; of others what is wrong is said when they are read.
+        // A job that sent nothing left no trace. Invalid traces are reported when the user reads
+        // the record.
         let job = self.folder.as_ref().and_then(|folder| replay::read(folder).ok());
         if let Some(job) = job {
             run.flows = job.flows();
@@ -125,13 +127,13 @@ impl Record {
     }
 }
 
-/// What the network's ports and switches are like, as text; the rate of cards scaled, too.
+/// Returns the options of ports and switches as text. The rate of network cards is scaled, too.
 fn options(status: &Status) -> Result<String, toml::ser::Error> {
     let nic_gbps = status.network.nic_gbps.map(|gbps| gbps * status.rate_scale);
     toml::to_string(&NetworkOptions { nic_gbps, ..status.network.clone() })
 }
 
-/// With rates as the scaled network has them.
+/// Returns the timeline with rates as in the scaled network.
 fn scaled(history: &Timeline, rates: f64) -> Timeline {
     let mut scaled = Timeline::default();
     for (at, command) in history.events() {

@@ -1,4 +1,4 @@
-//! `squall emulate run`: a job on an emulator of its own.
+//! `squall emulate run`: runs a job on an emulator of its own.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -45,12 +45,13 @@ pub(crate) struct RunArgs {
     pub command: Vec<OsString>,
 }
 
-/// There is nothing to show for it.
+/// Exit status when there is no result of a job: an error of the command, or no packet of the job
+/// crossed the emulator.
 pub(super) const NOTHING: u8 = 125;
-/// The file that libfabric loads.
+/// Name of the provider's file, which libfabric loads.
 const OBJECT: &str = "libsquall-fi.so";
 
-/// Exit status of the command where the job has none, and the reason.
+/// Exit status of the command when it fails or the job shows nothing, and the reason.
 #[derive(Debug)]
 pub(super) struct RunFailure {
     pub(super) status: u8,
@@ -63,7 +64,7 @@ impl From<String> for RunFailure {
     }
 }
 
-/// Does it.
+/// Runs the command and reports errors.
 pub(super) fn run(socket: Option<&Path>, args: &RunArgs, origin: &Origin) -> ExitCode {
     let status = host(socket, args, origin).unwrap_or_else(|failed| {
         tell(format_args!("{}", failed.why));
@@ -72,13 +73,13 @@ pub(super) fn run(socket: Option<&Path>, args: &RunArgs, origin: &Origin) -> Exi
     ExitCode::from(status)
 }
 
-/// Says something to whoever watches; standard output is the job's.
+/// Prints a line to standard error, because standard output is the job's.
 pub(super) fn tell(line: fmt::Arguments<'_>) {
-    // Nobody may be listening.
+    // Standard error may be closed.
     let _ = writeln!(std::io::stderr(), "squall emulate: {line}");
 }
 
-/// Runs the job and the emulator below it; the exit status.
+/// Runs the emulator, and the job on it; returns the exit status.
 fn host(socket: Option<&Path>, args: &RunArgs, origin: &Origin) -> Result<u8, RunFailure> {
     let timeline = match &args.timeline {
         Some(file) => Timeline::read(file, &args.up.topology()?).map_err(|e| e.to_string())?,
@@ -106,7 +107,7 @@ fn host(socket: Option<&Path>, args: &RunArgs, origin: &Origin) -> Result<u8, Ru
             tell(line);
         }
     });
-    // When the emulator was told to go down, or failed, the job cannot go on.
+    // If the emulator stopped on the command `down` or on an error, the job cannot go on.
     job.end();
     served.map_err(|e| format!("the emulator failed: {e}"))?;
     let ended = job.wait()?;
@@ -130,8 +131,8 @@ fn host(socket: Option<&Path>, args: &RunArgs, origin: &Origin) -> Result<u8, Ru
     }
 }
 
-/// What the job's processes are to find in their environment, `place` being where their endpoints attach. Where the MPI is not
-/// recognised, what any of them needs.
+/// Returns the environment variables for the job's processes. `place` says where their endpoints
+/// attach. If the MPI is not recognised, the variables of all known MPIs are set.
 pub(super) fn variables(
     launcher: Option<&Launcher>,
     place: String,
@@ -159,7 +160,7 @@ pub(super) fn variables(
     variables
 }
 
-/// Where the provider is that was built or installed with this program, if it is there.
+/// Returns the folder of the provider that was built or installed with this program, if it exists.
 fn provider() -> Option<PathBuf> {
     let program = std::env::current_exe().ok()?;
     let beside = program.parent()?;
@@ -169,7 +170,8 @@ fn provider() -> Option<PathBuf> {
         .and_then(|folder| folder.canonicalize().ok())
 }
 
-/// Says what is set for the job, as far as somebody wanted it otherwise.
+/// Prints for which MPI variables are set, and each variable that the user had set to another
+/// value.
 pub(super) fn announce(launcher: Option<&Launcher>, variables: &BTreeMap<String, String>) {
     match launcher {
         Some(launcher) => tell(format_args!("variables are set for {}", launcher.name)),
@@ -184,7 +186,7 @@ pub(super) fn announce(launcher: Option<&Launcher>, variables: &BTreeMap<String,
     }
 }
 
-/// Where the record of a job on an emulator comes from: the options, and the variables of the provider that the job had.
+/// Returns the provenance of a record: the options, and the provider's variables that the job had.
 fn provenance(
     origin: &Origin,
     args: &RunArgs,
@@ -210,7 +212,7 @@ fn provenance(
     Provenance { origin: origin.clone(), settings, derived }
 }
 
-/// What crossed the emulator, in a line.
+/// Summarises in one line the packets that crossed the emulator.
 fn crossed(relay: &Relay) -> String {
     let (status, (ranks, _)) = (relay.status(), relay.attendance().ranks());
     let t = &status.totals;
@@ -227,7 +229,7 @@ fn crossed(relay: &Relay) -> String {
     )
 }
 
-/// Why the job, which has ended, says nothing about the emulator; `None` if it does.
+/// Returns the reason why the job's run shows nothing about the emulator; `None` if it does.
 fn why_nothing(
     attendance: &Attendance,
     totals: &Totals,
@@ -267,7 +269,7 @@ fn why_nothing(
     ))
 }
 
-/// That no process of the job attached, and what to look at.
+/// Returns the message that no process of the job attached, with what to check.
 pub(super) fn nobody_came(variables: &BTreeMap<String, String>) -> String {
     let path = variables.get("FI_PROVIDER_PATH").cloned().or_else(|| variable("FI_PROVIDER_PATH"));
     let path = path.map_or_else(
@@ -283,13 +285,13 @@ pub(super) fn nobody_came(variables: &BTreeMap<String, String>) -> String {
     )
 }
 
-/// A folder of this user's alone, for the time of the run.
+/// A temporary folder that only this user can access. It is removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
     fn new() -> std::io::Result<Self> {
         let path = std::env::temp_dir().join(format!("squall-run-{}", std::process::id()));
-        // A process of the same number may have been killed before.
+        // A process with the same number may have been killed and left its folder.
         let _ = std::fs::remove_dir_all(&path);
         std::fs::DirBuilder::new().mode(0o700).create(&path)?;
         Ok(Self(path))
@@ -298,7 +300,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What stays is empty.
+        // Best effort: if the removal fails, an empty folder stays behind.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

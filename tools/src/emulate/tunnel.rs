@@ -43,11 +43,11 @@ pub(super) fn run(socket: &Path, args: &TunnelArgs) -> ExitCode {
     }
 }
 
-/// A stream at which a byte arrives when the user interrupts the program.
+/// Returns a stream that receives a byte when the user interrupts the program.
 fn stop_on_interrupt() -> Result<UnixStream, String> {
     let (stop, interrupt) = UnixStream::pair().map_err(|error| error.to_string())?;
     ctrlc::set_handler(move || {
-        // A write that fails because the stream is full changes nothing: a byte is there.
+        // If the write fails because the stream is full, a byte is already there.
         let _ = (&interrupt).write(b".");
     })
     .map_err(|error| error.to_string())?;
