@@ -20,8 +20,9 @@ const V6_INSTANCE: core::ops::Range<usize> = 4..8;
 
 /// The name of an endpoint: its address, and the instance that tells endpoints of one address apart.
 ///
-/// `fi_getname` gives both out, so whoever was handed a name by the endpoint itself means this very one. An
-/// address that somebody typed says nothing of an instance (zero stands there) and means whoever is there.
+/// `fi_getname` returns both, so a name that comes from the endpoint itself means exactly that
+/// endpoint. An address that a user typed has no instance (zero stands there) and means whichever
+/// endpoint is at the address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Name {
     /// Address and UDP port. An IPv6 address has no flow information: in C its place is the instance's, which
@@ -38,8 +39,8 @@ impl From<SocketAddr> for Name {
 }
 
 impl Name {
-    /// Returns whether both have one address (an IPv6 scope counts for nothing: each host numbers its own links) and
-    /// different instances, so that one of the two is nobody that this address reaches.
+    /// Returns whether both have one address and different instances, so that the address reaches
+    /// only one of the two. An IPv6 scope counts for nothing: each host numbers its own links.
     pub(crate) fn contradicts(&self, other: &Self) -> bool {
         let place = |name: &Self| (name.addr.ip(), name.addr.port());
         let instances = self.instance.zip(other.instance);
@@ -113,8 +114,8 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<Name> {
 /// Reads a `sockaddr` whose length follows from its family.
 ///
 /// # Safety
-/// `ptr` is NULL or points to a socket address, of at least two bytes, and as long as its family says when that
-/// is AF_INET or AF_INET6. Nobody writes to it meanwhile.
+/// `ptr` is NULL or points to a socket address of at least two bytes. If its family is AF_INET or
+/// AF_INET6, it is as long as the family says. No other code writes to it meanwhile.
 pub(crate) unsafe fn read(ptr: *const c_void) -> Option<Name> {
     if ptr.is_null() {
         return None;

@@ -165,7 +165,8 @@ boundary::exports! {
         av.remove(boundary::slice(fi_addr.cast_const(), count)?)
     };
 
-    /// Of the `*addrlen` bytes at `addr`, as many as fit are written.
+    /// Copies as much of the address as fits into the `*addrlen` bytes at `addr`, and stores its
+    /// full length in `*addrlen`.
     status lookup(
         av: *mut ffi::fid_av,
         fi_addr: u64,
@@ -260,8 +261,8 @@ impl Av {
     /// Returns whether endpoints on this vector's domain can reach who is called so at all.
     ///
     /// # Errors
-    /// `FI_EINVAL` for an address of another kind than this interface's, `FI_EADDRNOTAVAIL` for somebody else at
-    /// an address that is an endpoint's of ours.
+    /// `FI_EINVAL` for an address of another kind than this interface's, `FI_EADDRNOTAVAIL` for
+    /// another endpoint's name at an address where an endpoint of this process is.
     pub(crate) fn reachable(&self, name: &Name) -> Result<()> {
         let addr = name.addr;
         let sane = addr.port() != 0
@@ -298,7 +299,7 @@ impl Av {
     ///
     /// # Safety
     /// `call.fi_addr` is NULL or has a place for each of the addresses; with FI_SYNC_ERR `call.context` is
-    /// NULL or points to an int for each. Both are aligned, and nobody else uses them meanwhile.
+    /// NULL or points to an int for each. Both are aligned, and no other code uses them meanwhile.
     unsafe fn add(
         &self,
         names: impl Iterator<Item = Option<Name>>,
@@ -431,7 +432,7 @@ fn step(name: &str, steps: usize) -> Option<String> {
 /// Writes a name as far as it fits, and its full length. Returns whether all of it fitted.
 ///
 /// # Safety
-/// `addrlen` is NULL or an initialised size_t, and `addr` is NULL or has room for `*addrlen` bytes. Nobody else
+/// `addrlen` is NULL or an initialised size_t, and `addr` is NULL or has room for `*addrlen` bytes. No other code
 /// uses them meanwhile.
 ///
 /// # Errors
@@ -459,7 +460,7 @@ unsafe extern "C" fn straddr(
 ) -> *const c_char {
     boundary::value(core::ptr::null(), || {
         // SAFETY: fi_av_straddr(3) passes `addr`, NULL or an address as long as its family says, `len`,
-        // NULL or an initialised size_t, and `buf`, NULL or with room for `*len` bytes, which nobody else
+        // NULL or an initialised size_t, and `buf`, NULL or with room for `*len` bytes, which no other code
         // uses before the call returns.
         unsafe {
             let (Some(name), Some(len)) = (addr::read(addr), len.as_mut()) else {

@@ -285,7 +285,7 @@ mod tests {
         // It slept by itself.
         contention.update(at(12_000), usage(5_500, 4, 9));
         assert_eq!(contention.until, Time::ZERO);
-        // Nobody took the processor away: the machine is slow.
+        // No other process took the processor away: the machine is slow.
         contention.update(at(18_000), usage(8_000, 4, 9));
         assert_eq!(contention.until, Time::ZERO);
         contention.update(at(24_000), usage(11_000, 4, 11));

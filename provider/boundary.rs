@@ -88,7 +88,7 @@ macro_rules! exports {
                     // SAFETY: only libfabric's inline functions call this, through the table of an object
                     // that we published or the record that `fi_prov_ini` gave away, for an application
                     // that keeps to the manual page of the call: what is to be a `fid` is NULL or an
-                    // object that nobody closes before the call returns (`objects::get` looks at NULL and
+                    // object that no other code closes before the call returns (`objects::get` looks at NULL and
                     // the table); every other pointer is NULL or points, until the call returns, to a
                     // structure, string or place of its type, or to as many elements or bytes as the
                     // count or length beside it says. The expression passes each argument on as what it
@@ -127,7 +127,7 @@ impl<T> Out<T> {
 /// An array that the C caller lends for the time of the call.
 ///
 /// # Safety
-/// `array` is NULL or points to `count` initialised `T`, aligned, which nobody writes to for `'a`.
+/// `array` is NULL or points to `count` initialised `T`, aligned, which no other code writes to for `'a`.
 ///
 /// # Errors
 /// `FI_EINVAL` for elements at NULL.
@@ -147,7 +147,7 @@ pub(crate) unsafe fn slice<'a, T>(array: *const T, count: usize) -> Result<&'a [
 /// A copy of a C string, if there is one; bytes that are no UTF-8 cannot name anything of ours.
 ///
 /// # Safety
-/// `string` is NULL or terminated, and nobody writes to it meanwhile.
+/// `string` is NULL or terminated, and no other code writes to it meanwhile.
 pub(crate) unsafe fn text(string: *const c_char) -> Option<String> {
     if string.is_null() {
         return None;

@@ -191,7 +191,7 @@ impl Cntr {
         self.changed();
     }
 
-    /// As [`crate::cq::Cq::wake`].
+    /// Wakes the threads that wait for the counter, as [`crate::cq::Cq::wake`] does for a queue.
     pub(crate) fn wake(&self) {
         self.waits.signal();
     }
@@ -269,7 +269,7 @@ impl Cntr {
         self.driver.progress()
     }
 
-    /// Makes sure that the next change of what somebody found wakes the waiter.
+    /// Makes sure that the next change from the values in `found` wakes the waiter.
     ///
     /// # Errors
     /// `FI_EAGAIN` when it has changed, `FI_ENOSYS` without a wait object.
@@ -284,7 +284,8 @@ impl Cntr {
         if found == self.snapshot() { Ok(()) } else { Err(Errno::AGAIN) }
     }
 
-    /// fi_poll: whether it has changed since the application set it, or was told so last.
+    /// Returns for fi_poll whether the counter has changed since the application set it or the last
+    /// call.
     pub(crate) fn news(&self) -> bool {
         let now = self.snapshot();
         let news = now != self.polled.get();
@@ -343,7 +344,8 @@ impl Waitable for Cntr {
         &self.waits
     }
 
-    /// A change that the application has not read is a reason not to sleep, whoever found it.
+    /// Refuses to sleep if the counter has changed and the application has not read the change yet,
+    /// whichever thread noticed it.
     fn try_wait(&self, sleeper: Sleeper) -> Result<()> {
         self.arm(self.seen.get(), sleeper)
     }

@@ -262,8 +262,8 @@ impl Domain {
         self.endpoints.lock().retain(|other| !core::ptr::eq(other.endpoint.as_ptr(), endpoint));
     }
 
-    /// Refuses the name of somebody who cannot be reached from here: it has the address of one of our
-    /// endpoints, which would be talking to itself.
+    /// Refuses a name that this domain cannot reach: it has the address of one of our endpoints but
+    /// another instance, so that endpoint would be talking to itself.
     ///
     /// # Errors
     /// `FI_EADDRNOTAVAIL`, and a warning that says who is who.
@@ -304,7 +304,8 @@ impl Domain {
         &self.work
     }
 
-    /// More of it is due, perhaps under an endpoint lock: whoever makes progress begins it.
+    /// Queues triggered work that is due. The caller may hold an endpoint lock, so the thread that
+    /// makes progress next begins the work.
     pub(crate) fn push_work(&self, due: Vec<triggered_work::Work>) {
         self.work.push(due);
         if let Some(progress) = &self.progress {

@@ -112,7 +112,7 @@ impl<T> EndpointLock<T> {
         } else {
             !self.asymmetric.is_fast_held() && self.asymmetric.try_lock_fast()
         };
-        // Not `then_some`: a guard made in vain would still unlock on drop.
+        // `then_some` would create the guard even without the lock, and drop would then unlock.
         acquired.then(|| EndpointGuard::new(self, false))
     }
 

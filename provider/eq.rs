@@ -55,7 +55,7 @@ struct State {
     events: VecDeque<Event>,
     failures: VecDeque<Failure>,
     armed: bool,
-    /// The text asked for last, for whoever brought no buffer.
+    /// Text of the last error that was asked for, for callers that bring no buffer.
     text: CString,
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct Eq {
     waits: Waits,
     writable: bool,
     state: Mutex<State>,
-    /// Endpoints that join a group, and that nobody but the application moves.
+    /// Endpoints that join a group and for which only the application makes progress.
     joining: Mutex<Vec<Weak<Endpoint>>>,
 }
 
@@ -230,7 +230,7 @@ impl Eq {
     /// Takes (or with `peek` copies) the next event into `buf`, or nowhere.
     ///
     /// # Safety
-    /// `number` is NULL or may be written to, `buf` is NULL or has room for `len` bytes, and nobody else uses
+    /// `number` is NULL or may be written to, `buf` is NULL or has room for `len` bytes, and no other code uses
     /// them meanwhile.
     unsafe fn next(
         &self,

@@ -54,7 +54,7 @@ impl Fabric {
     /// The libfabric API version that the application asked for.
     pub(crate) fn api_version(&self) -> u32 {
         // SAFETY: the cell holds an initialised `fid_fabric`. libfabric's fi_fabric() writes this field once,
-        // after our `open` and before the application gets the fabric, without which nobody calls us with
+        // after our `open` and before the application gets the fabric, without which no code calls us with
         // it; after that everyone only reads.
         unsafe { (*self.fid.get()).api_version }
     }
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn a_fabric_is_counted_until_it_closes() {
         let fid = Fabric::create("10.0.0.0/8".to_owned(), 7, null_mut());
-        // SAFETY: `create` published the fabric, and nobody closed it yet.
+        // SAFETY: `create` published the fabric, and it is still open.
         let shared = unsafe { objects::share::<Fabric, _>(fid) }.expect("ours");
         assert_eq!((shared.name(), shared.api_version()), ("10.0.0.0/8", 7));
         assert_eq!(Arc::strong_count(&shared), 2);

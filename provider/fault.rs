@@ -16,7 +16,7 @@ pub(crate) struct Row {
     pub(crate) name: &'static str,
     /// The libfabric error.
     pub(crate) errno: Errno,
-    /// What happened and what to do.
+    /// Description of what happened and what to do.
     pub(crate) text: &'static str,
 }
 

@@ -119,8 +119,8 @@ pub(crate) mod mr_mode {
     pub(crate) const HMEM: i32 = 1 << 10;
 }
 
-/// Of fi_getinfo(3)'s flags the one with which libfabric's own layers (rxm, rxd) ask what they could stand on: its
-/// `OFI_CORE_PROV_ONLY`, which no header for applications has.
+/// The flag of fi_getinfo(3) with which libfabric's own layers (rxm, rxd) ask for the providers on
+/// which they could build: its `OFI_CORE_PROV_ONLY`, which no header for applications has.
 pub(crate) const CORE_PROV_ONLY: u64 = 1 << 59;
 
 /// `FI_EP_DGRAM`.

@@ -107,7 +107,7 @@ pub(crate) fn begin() -> bool {
 pub(crate) fn end() -> bool {
     let mut known = KNOWN.get().lock();
     let callers = caller_objects();
-    // Whoever cannot be told from others is all of them.
+    // If no caller can be identified, the call counts for all of them.
     let told = known.iter().any(|host| callers.iter().any(|caller| caller.base == host.base));
     known.retain(|host| told && callers.iter().all(|caller| caller.base != host.base));
     show(&known);

@@ -168,7 +168,7 @@ pub(crate) struct ChosenAttributes {
 /// zeroes `mr_key_size`), so nothing is validated that we do not need.
 ///
 /// # Safety
-/// `info` is NULL or points to a `fi_info` that nobody writes to during the call, each of whose pointers to an
+/// `info` is NULL or points to a `fi_info` that no other code writes to during the call, each of whose pointers to an
 /// attribute, an address, a name or a key is NULL or points to one; an address is as long as its family says, a
 /// key as its size.
 pub(crate) unsafe fn chosen(info: *const ffi::fi_info) -> Result<ChosenAttributes> {

@@ -35,7 +35,7 @@ impl AuthKey {
     /// Copies a key out of an attribute.
     ///
     /// # Safety
-    /// `key` is NULL or points to `size` bytes that nobody writes to during the call.
+    /// `key` is NULL or points to `size` bytes that no other code writes to during the call.
     pub(crate) unsafe fn read(key: *const u8, size: usize) -> Self {
         let size = if key.is_null() && size > 0 { usize::MAX } else { size };
         // SAFETY: either nothing is read, or `key` is not NULL, since `size` would be larger, and there are so
@@ -115,7 +115,7 @@ fn from_file(path: &str) -> Result<Vec<u8>> {
         let text = error.to_string();
         refuse(error.into(), &text)
     };
-    // Opening a pipe would wait for somebody to write.
+    // Opening a pipe would block until a writer opens it, too.
     let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path);
     let file = file.map_err(unreadable)?;
     let about = file.metadata().map_err(unreadable)?;
@@ -147,7 +147,7 @@ mod tests {
     use crate::param::tests::read;
 
     fn key(bytes: &[u8]) -> AuthKey {
-        // SAFETY: a slice is as long as it says, and nobody else has it.
+        // SAFETY: a slice is as long as it says, and no other code has it.
         unsafe { AuthKey::read(bytes.as_ptr(), bytes.len()) }
     }
 

@@ -14,8 +14,8 @@ use crate::ffi;
 use crate::host::host;
 use crate::provider;
 
-/// Target of records about what the user has set, or this host lacks, so that squall does not start or does something
-/// else than it was told.
+/// Target of records about settings of the user, or features that this host lacks, because of which
+/// squall does not start or does not do what the user set.
 pub(crate) const USER: &str = "squall_fi::user";
 /// Most different ones that a process prints.
 const MOST_PRINTED: usize = 64;

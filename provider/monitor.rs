@@ -1,8 +1,8 @@
 //! The live statistics of an endpoint: its counters on a page of memory, which `squall top` reads
 //! ([`squall_monitor`]), and lines of statistics on an interval.
 //!
-//! The endpoint writes at a turn, when it is time; nobody is woken for it. A turn that is not it pays for one
-//! comparison.
+//! The endpoint writes during a progress turn when a write is due; no thread is woken for it. Other
+//! turns pay for one comparison.
 
 use std::fs;
 use std::io;
@@ -132,7 +132,7 @@ impl Monitor {
 impl Drop for PublishedPage {
     /// Also of an endpoint that was not enabled after all.
     fn drop(&mut self) {
-        // Somebody may have tidied up before.
+        // Another process may have removed the file before.
         let _ = self.file.remove();
     }
 }

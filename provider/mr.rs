@@ -102,9 +102,10 @@ impl Region {
 /// The regions of a domain by key.
 pub(crate) struct Regions {
     by_key: HashMap<u64, Region>,
-    /// Draws the keys that are ours to choose: whoever has a key may access the region, so nobody may guess one.
+    /// Draws the keys that the provider chooses. They must not be guessable, because a peer with a
+    /// key may access the region.
     keys: SecretRng,
-    /// Numbers of closed regions, to use again: whoever knew them has forgotten them.
+    /// Numbers of closed regions that may be used again, because nothing refers to them any more.
     free: Vec<RegionId>,
     /// Counters of accesses to regions, and which they count (FI_REMOTE_READ, FI_REMOTE_WRITE).
     counters: HashMap<RegionId, Vec<(ObjectRef<Cntr>, u64)>>,
@@ -116,7 +117,8 @@ impl Regions {
         Self { by_key: HashMap::new(), keys, free: Vec::new(), counters: HashMap::new() }
     }
 
-    /// A key that no region has. That of a closed region does not come back: nobody draws 64 bits twice.
+    /// Draws a key that no region has. The key of a closed region does not come back: the same 64
+    /// random bits are not drawn twice.
     fn draw(&mut self) -> u64 {
         loop {
             let key = self.keys.next_u64();
@@ -286,7 +288,7 @@ pub(crate) struct Mr {
     domain: ObjectRef<Domain>,
     /// Key and number under which peers find it; `None` for a region that only we use.
     remote: Option<(u64, RegionId)>,
-    /// What `fi_mr_refresh` may name.
+    /// The pieces of the region; parts of them may be given to `fi_mr_refresh`.
     pieces: Box<[UserSlice]>,
 }
 
@@ -316,8 +318,8 @@ impl Mr {
         self.domain.counted(cntr)
     }
 
-    /// `fi_mr_refresh`: the pages behind parts of the region are others. Nothing is known of pages here: whoever copies
-    /// from and to the region finds those that are there then.
+    /// Handles `fi_mr_refresh`: the pages behind parts of the region have changed. The provider
+    /// keeps no record of pages; a copy from or to the region finds the pages that are there then.
     ///
     /// # Errors
     /// `FI_EINVAL` for a part that is not in one of the pieces.
@@ -374,7 +376,7 @@ pub(crate) static OPS: Table<ffi::fi_ops_mr> = Table(ffi::fi_ops_mr {
     }),
 });
 
-/// What to register.
+/// The arguments of a registration.
 struct Request {
     pieces: Box<[UserSlice]>,
     access: u64,
@@ -436,8 +438,8 @@ unsafe fn described(domain: &Domain, attr: &MrAttr, flags: u64) -> Result<Box<[U
     Ok(all)
 }
 
-/// Registers. The memory is only noted here: whoever touches it later, for a peer with the key, relies on
-/// fi_mr(3), by which it stays mapped until the region is closed.
+/// Registers memory. The memory is only noted here: code that touches it later, for a peer with the
+/// key, relies on fi_mr(3), by which it stays mapped until the region is closed.
 fn register(domain: Arc<Domain>, request: Request) -> Result<*mut ffi::fid_mr> {
     if request.flags & !(flags::EVENT | ffi::FI_RMA_PMEM | (1 << 56) | OF_DEVICES) != 0 {
         log::info!("memory region flags {:#x} are not known", request.flags);
@@ -712,7 +714,8 @@ mod tests {
         assert_eq!(regions.add(Some(0), region(false)), Ok((0, RegionId(2))));
         let drawn = regions.add(None, region(false));
         assert_eq!(drawn.map(|(_, id)| id), Ok(RegionId(3)));
-        // A number is used again when nobody knows it any more, and no two living ones are equal.
+        // A number is used again when nothing refers to it any more, and no two open regions have
+        // the same.
         regions.remove(0);
         regions.free_id(RegionId(2));
         assert_eq!(regions.add(Some(9), region(true)), Ok((9, RegionId(2))));

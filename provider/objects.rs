@@ -1,8 +1,9 @@
 //! libfabric objects as Rust values.
 //!
-//! An object is an `Arc` of a `repr(C)` struct whose first field is libfabric's `fid_*`; the pointer
-//! that the application holds is that `Arc`'s. Objects that depend on others keep an [`ObjectRef`] to them,
-//! and an object with such references cannot be closed (-FI_EBUSY), as fi_close(3) demands.
+//! An object is an `Arc` of a `repr(C)` struct whose first field is libfabric's `fid_*`; the
+//! pointer that the application holds is that `Arc`'s. Objects that depend on others keep an
+//! [`ObjectRef`] to them, and an object with such references cannot be closed (-FI_EBUSY), as
+//! fi_close(3) demands.
 
 mod process;
 mod table;
@@ -58,10 +59,10 @@ pub(crate) unsafe fn get<'a, T: Object, P>(ptr: *const P) -> Result<&'a T> {
     if ptr.is_null() {
         return Err(Errno::INVAL);
     }
-    // SAFETY: not NULL, so an open object by this function's contract, which begins with a `struct fid`
-    // whatever its class. When that has `T`'s own table of operations, `publish` made the pointer of an
-    // `Arc<T>`, of which the application's reference is counted until `retire`: a `T` is there for 'a.
-    // What C writes to meanwhile, the fid, is inside a `Cell`.
+    // SAFETY: not NULL, so an open object by this function's contract, which begins with a `struct
+    // fid` whatever its class. When that has `T`'s own table of operations, `publish` made the
+    // pointer of an `Arc<T>`, of which the application's reference is counted until `retire`: a `T`
+    // is there for 'a. What C writes to meanwhile, the fid, is inside a `Cell`.
     unsafe {
         if !core::ptr::eq((*ptr.cast::<ffi::fid>()).ops, T::ops()) {
             return Err(Errno::INVAL);
@@ -78,10 +79,10 @@ pub(crate) unsafe fn get<'a, T: Object, P>(ptr: *const P) -> Result<&'a T> {
 /// # Errors
 /// As [`get`].
 pub(crate) unsafe fn share<T: Object, P>(ptr: *const P) -> Result<Arc<T>> {
-    // SAFETY: `ptr` is what `get` asks for, by this function's contract. If it accepts the object, the
-    // pointer is one that `publish` got from `Arc::<T>::into_raw`, and the application's reference is
-    // counted until it closes the object. (The pointer itself, not the reference that `get` made of it:
-    // the counts lie outside of the `T`.)
+    // SAFETY: `ptr` is what `get` asks for, by this function's contract. If it accepts the object,
+    // the pointer is one that `publish` got from `Arc::<T>::into_raw`, and the application's
+    // reference is counted until it closes the object. (The pointer itself, not the reference that
+    // `get` made of it: the counts lie outside of the `T`.)
     unsafe {
         get::<T, P>(ptr)?;
         let published = ptr.cast::<T>();
@@ -102,9 +103,9 @@ impl Default for Users {
     }
 }
 
-/// Takes the application's reference back: fi_close. `None` when a forked child closes what its parent
-/// opened: it shares that with the parent, down to locks that a thread of the parent may have held, so
-/// nothing of it is touched.
+/// Takes the application's reference back: fi_close. `None` when a forked child closes what its
+/// parent opened: it shares that with the parent, down to locks that a thread of the parent may
+/// have held, so nothing of it is touched.
 ///
 /// # Safety
 /// As [`get`]; the application does not use the pointer afterwards.
@@ -112,8 +113,8 @@ impl Default for Users {
 /// # Errors
 /// `FI_EBUSY` when other objects use this one.
 pub(crate) unsafe fn retire<T: Object, P>(ptr: *const P) -> Result<Option<Arc<T>>> {
-    // SAFETY: `ptr` is what `get` asks for, by this function's contract; the reference ends before the
-    // object is given up below.
+    // SAFETY: `ptr` is what `get` asks for, by this function's contract; the reference ends before
+    // the object is given up below.
     let users = unsafe { get::<T, P>(ptr)? }.users();
     if !users.process.is_current() {
         return Ok(None);
@@ -121,9 +122,9 @@ pub(crate) unsafe fn retire<T: Object, P>(ptr: *const P) -> Result<Option<Arc<T>
     if users.count.load(Ordering::Acquire) != 0 {
         return Err(Errno::BUSY);
     }
-    // SAFETY: `get` accepted the object, so `publish` got the pointer from `Arc::<T>::into_raw`; the
-    // reference that was counted for the application is taken back here, and only here, because the
-    // application may not close an object twice.
+    // SAFETY: `get` accepted the object, so `publish` got the pointer from `Arc::<T>::into_raw`;
+    // the reference that was counted for the application is taken back here, and only here, because
+    // the application may not close an object twice.
     Ok(Some(unsafe { Arc::from_raw(ptr.cast::<T>()) }))
 }
 
@@ -163,8 +164,8 @@ impl<T: Object> Drop for ObjectRef<T> {
     }
 }
 
-/// A `fid_*` inside an object. It is ours until the object is published, then the C side's: libfabric's
-/// core writes to some fields (`api_version`) and reads the rest.
+/// A `fid_*` inside an object. It is ours until the object is published, then the C side's:
+/// libfabric's core writes to some fields (`api_version`) and reads the rest.
 #[repr(transparent)]
 pub(crate) struct Cell<T>(UnsafeCell<T>);
 
@@ -179,13 +180,14 @@ impl<T> Cell<T> {
     }
 }
 
-// SAFETY: a `fid_*`, for which alone this type is made, is plain numbers and pointers: to operation tables,
-// which are statics, to the object itself (`mem_desc`), and the application's context, which we never
-// follow. None belongs to a thread.
+// SAFETY: a `fid_*`, for which alone this type is made, is plain numbers and pointers: to operation
+// tables, which are statics, to the object itself (`mem_desc`), and the application's context,
+// which we never follow. None belongs to a thread.
 unsafe impl<T> Send for Cell<T> {}
-// SAFETY: the one thing to be had of a shared cell is a raw pointer. Who follows it says why nobody writes
-// meanwhile: `mr.rs` before the object is published, `fabric.rs` after libfabric's core has written. What
-// else is inside an object is Sync by itself, or the compiler would not share it.
+// SAFETY: the one thing to be had of a shared cell is a raw pointer. The code that follows it says
+// why no other code writes meanwhile: `mr.rs` before the object is published, `fabric.rs` after
+// libfabric's core has written. What else is inside an object is Sync by itself, or the compiler
+// would not share it.
 unsafe impl<T> Sync for Cell<T> {}
 
 #[cfg(test)]
@@ -245,8 +247,8 @@ mod tests {
         let ptr = publish_one(&drops);
         // As libfabric sees it, and writes to it.
         let raw: *mut ffi::fid = ptr.cast();
-        // SAFETY: `publish` just made the pointer, of which nobody else knows, so that the fid may be written to
-        // and read through it; the object stays open until `retire` below.
+        // SAFETY: `publish` just made the pointer, of which no other code knows, so that the fid
+        // may be written to and read through it; the object stays open until `retire` below.
         unsafe {
             (*raw).context = core::ptr::without_provenance_mut(5);
             assert_eq!((*ptr).key, 7);
@@ -279,8 +281,8 @@ mod tests {
         let drops = Arc::new(AtomicUsize::new(0));
         let ptr = publish_one(&drops);
         let null: *const ffi::fid_mr = core::ptr::null();
-        // SAFETY: NULL, which is refused; and an open object, whose table is changed to another type's and
-        // back by the only one who has its pointer.
+        // SAFETY: NULL, which is refused; and an open object, whose table is changed to another
+        // type's and back by the only one who has its pointer.
         unsafe {
             assert_eq!(get::<Thing, _>(null).err(), Some(Errno::INVAL));
             let ours = core::mem::replace(&mut (*ptr).fid.ops, table(&OTHER_OPS));

@@ -31,7 +31,7 @@ pub(crate) struct Spec {
     pub(crate) host_type: ffi::fi_param_type,
     /// The default, as a user would write it.
     pub(crate) default: &'static str,
-    /// What it does, in one or two sentences.
+    /// Effect of the parameter, in one or two sentences.
     pub(crate) help: &'static str,
     /// The names a value is put together from, if there is a list.
     pub(crate) names: &'static [(&'static str, &'static str)],

@@ -20,7 +20,7 @@ fn bytes<const N: usize>(purpose: &str) -> Result<[u8; N]> {
     Ok(bytes)
 }
 
-/// An instance that nobody had before.
+/// Draws a random instance number for an endpoint.
 ///
 /// # Errors
 /// The system's, when it gives no random bits.

@@ -59,7 +59,7 @@ pub(crate) struct DerivedStatistic {
 }
 
 impl DerivedStatistic {
-    /// As the row of a counter, if those of two endpoints become one.
+    /// Returns the statistic as a counter's row, if the values of two endpoints can be merged.
     pub(crate) fn row(&self) -> Option<CounterRow> {
         let Self { name, unit, merge, help } = *self;
         Some(CounterRow { name, unit, merge: merge?, help })
@@ -362,7 +362,8 @@ pub(crate) fn forget(ep: &Endpoint) {
     OPEN.get().lock().retain(|other| !core::ptr::eq(other.as_ptr(), ep));
 }
 
-/// The process ends: sends what endpoints that nobody closed still owe, and reports them.
+/// Handles the end of the process: sends what endpoints that are still open have queued, and
+/// reports their statistics.
 pub(crate) fn report_open() {
     let open: Vec<Weak<Endpoint>> = core::mem::take(&mut *OPEN.get().lock());
     for ep in open.iter().filter_map(Weak::upgrade) {

@@ -44,7 +44,7 @@ struct Trace {
     named: HashSet<u32>,
     /// The operation that is being posted.
     posting: Option<TracedOperation>,
-    /// It could not be written any further, which was said; it ends there, as one that was cut.
+    /// Whether writing failed, which was reported. The trace ends there, like one that was cut off.
     failed: bool,
 }
 
@@ -309,7 +309,7 @@ mod tests {
         trace.posting = None;
         trace.end(&done(OpKind::Recv, 0, 64), true, address);
         trace.end(&done(OpKind::Send, 6, 9000), true, address);
-        // Injected: nobody is shown its end.
+        // The operation was injected, so the application gets no completion.
         trace.end(&done(OpKind::Send, 0, 8), false, address);
         let cancelled = Completion { status: Err(OpError::Cancelled), ..done(OpKind::Recv, 0, 64) };
         trace.end(&cancelled, true, address);
@@ -317,7 +317,7 @@ mod tests {
         trace.end(&kept, true, address);
         trace.end(&done(OpKind::RemoteWrite, 0, 4), true, address);
         trace.write();
-        // No room any more: what is there stays, and nothing is gathered in vain.
+        // The file is full: its content stays, and no further text is collected.
         let mut full =
             Trace { file: File::open(&path).expect("it is there"), text: Vec::new(), ..trace };
         full.begin(now, begun(10, 1), address);

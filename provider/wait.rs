@@ -54,8 +54,8 @@ impl Waits {
     /// Opens what `obj` asks for; FI_WAIT_SET joins `set`.
     ///
     /// # Errors
-    /// `FI_ENOSYS` for a wait object that nobody knows, `FI_EINVAL` for a set that is none, the system's when
-    /// descriptors or threads are short.
+    /// `FI_ENOSYS` for an unknown wait object, `FI_EINVAL` for an invalid set, the system's error
+    /// if it lacks descriptors or threads.
     pub(crate) fn open(obj: ffi::fi_wait_obj, set: Option<Arc<WaitSet>>) -> Result<Self> {
         let slept_on = match obj {
             ffi::FI_WAIT_NONE | ffi::FI_WAIT_YIELD => false,
@@ -87,10 +87,10 @@ impl Waits {
         self.waiter.as_deref()
     }
 
-    /// What to prepare before a sleep: nothing for those who only yield.
+    /// Returns the waiter to prepare before a sleep, or `None` if waiting calls only yield.
     ///
     /// # Errors
-    /// `FI_ENOSYS` when nobody may wait.
+    /// `FI_ENOSYS` if the object was opened with FI_WAIT_NONE.
     pub(crate) fn prepared(&self) -> Result<Option<&Waiter>> {
         if self.obj == ffi::FI_WAIT_NONE { Err(Errno::NOSYS) } else { Ok(self.waiter()) }
     }
@@ -109,7 +109,8 @@ impl Waits {
         prepare::prepare(waiter, sleeper, || look(waiter))
     }
 
-    /// Returns whether waiting calls are allowed: not when nobody may wait, or in a set alone.
+    /// Returns an error unless waiting calls are allowed: with FI_WAIT_NONE they are not, and with
+    /// FI_WAIT_SET only on the set.
     ///
     /// # Errors
     /// `FI_ENOSYS` when they are not.
@@ -123,7 +124,7 @@ impl Waits {
         }
     }
 
-    /// Wakes whoever waits.
+    /// Wakes the waiting threads.
     pub(crate) fn signal(&self) {
         if let Some(waiter) = &self.waiter {
             waiter.signal();
@@ -149,7 +150,8 @@ impl Waits {
         }
     }
 
-    /// The application is about to sleep by itself: a thread of ours sees to it that it is told.
+    /// Prepares for an application that sleeps on the object by itself: a thread of the provider
+    /// will notify it of events.
     fn hand_out(&self) {
         if let Some(announcer) = &self.announcer {
             announcer.watch();
@@ -191,7 +193,7 @@ impl Waits {
             }
             (ffi::FI_WAIT_POLLFD, _) => {
                 // SAFETY: the object is an array of descriptors, so `arg` is an initialised `fi_wait_pollfd` by this
-                // function's contract, which nobody else uses meanwhile.
+                // function's contract, which no other code uses meanwhile.
                 let array = unsafe { &mut *arg.cast::<ffi::fi_wait_pollfd>() };
                 let room = core::mem::replace(&mut array.nfds, 1);
                 let first = NonNull::new(array.fd.cast::<libc::pollfd>()).filter(|_| room > 0);

@@ -216,7 +216,7 @@ mod tests {
         a.identify(9, 5);
         assert_eq!([1, 2, 3].map(|n| a.called(&addr(n).into())), [0, 4711, ADDR_UNSPEC]);
         assert_eq!(a.index_of(&addr(2).into()), 1, "calls go to the index");
-        // Whoever comes after it at its index is called by that.
+        // The address that gets a free index next is called by that index.
         assert_eq!(a.remove(1), Ok(()));
         assert_eq!((index(&mut a, 3), a.called(&addr(3).into())), (1, 1));
         // An index that waits for its id has none so far, and keeps the id that it gets.

@@ -92,7 +92,7 @@ boundary::exports! {
         Ok(())
     };
 
-    /// What a join is told besides the set itself, which says all.
+    /// Returns `FI_ADDR_UNSPEC` as the address for a join, because the set itself says everything.
     status addr(set: *mut ffi::fid_av_set, coll_addr: *mut u64) -> c_int => {
         objects::get::<AvSet, _>(set)?;
         Out::new(coll_addr)?.put(ADDR_UNSPEC)

@@ -32,7 +32,7 @@ impl Cq {
     ///
     /// # Safety
     /// `buf` is NULL or points to an array of `count` entries of the queue's format, `source` is NULL or points
-    /// to `count` addresses; both are aligned and open to writing, and nobody else uses them meanwhile.
+    /// to `count` addresses; both are aligned and open to writing, and no other code uses them meanwhile.
     ///
     /// # Errors
     /// `FI_EAVAIL` when a failure is next, `FI_EAGAIN` when nothing is there.
@@ -98,7 +98,8 @@ impl Cq {
         if count > 0 {
             return Err(Errno::NOSYS);
         }
-        // Rests as any who poll in vain: where others want the processor, one of them may be the peer.
+        // Back off like other threads whose polls find nothing: a process that needs the processor
+        // may be the peer.
         self.poll();
         Ok(0)
     }

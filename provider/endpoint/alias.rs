@@ -163,7 +163,7 @@ where
     }
 }
 
-/// As [`endpoint`], kept.
+/// Returns the endpoint as [`endpoint`] does, with a reference that keeps it alive.
 ///
 /// # Safety
 /// `ptr` is NULL or an open object.

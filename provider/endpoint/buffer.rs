@@ -41,8 +41,8 @@ pub(crate) fn lend(base: *const c_void, len: usize, desc: Desc) -> Result<Buf> {
 /// A buffer in several pieces; a single one needs no allocation.
 ///
 /// # Safety
-/// `iov` is NULL or points to `count` iovecs that nobody writes to during the call, and so is `descs`, which may be NULL,
-/// of as many descriptors. What they name is only noted here, not looked at.
+/// `iov` is NULL or points to `count` iovecs, and `descs` is NULL or points to as many descriptors. No
+/// other code writes to either during the call. The memory that they name is only noted here, not read.
 ///
 /// # Errors
 /// `FI_EINVAL` for more pieces than the limit we report, for pieces at NULL, and as [`piece`].
@@ -52,12 +52,13 @@ pub(crate) unsafe fn gather(
     descs: *const Desc,
     count: usize,
 ) -> Result<Buf> {
-    // SAFETY: `iov` is NULL or points to `count` iovecs that nobody writes to during the call, `descs` NULL or to as
-    // many descriptors, as `gather_with` asks of pieces of any kind.
+    // SAFETY: `iov` is NULL or points to `count` iovecs that no other code writes to during the call, `descs` is NULL or
+    // points to as many descriptors, as `gather_with` asks of pieces of any kind.
     unsafe { gather_with(iov, descs, count, |iov| Ok((iov.iov_base.cast_const(), iov.iov_len))) }
 }
 
-/// As [`gather`], of pieces of any kind: `piece` says where each is, and how long.
+/// Gathers a buffer as [`gather`] does, from pieces of any type. `of` returns the address and
+/// length of a piece.
 ///
 /// # Safety
 /// As for [`gather`].
@@ -76,7 +77,8 @@ pub(crate) unsafe fn gather_with<T>(
         return Err(Errno::INVAL);
     }
     let desc = |at: usize| {
-        // Whoever has registered nothing but memory of the host may leave anything there.
+        // Applications that registered only memory of the host may leave anything in the
+        // descriptors.
         if descs.is_null() || !device_memory::is_described() {
             return core::ptr::null_mut();
         }

@@ -211,7 +211,7 @@ fn receive(
 /// `fi_sendmsg`.
 ///
 /// # Safety
-/// `msg` is NULL or a message that nobody writes to during the call, with as many pieces as it says.
+/// `msg` is NULL or a message that no other code writes to during the call, with as many pieces as it says.
 ///
 /// # Errors
 /// `FI_EINVAL` for NULL, and as [`gather`].
@@ -319,7 +319,7 @@ fn access(
 /// A one-sided operation on several remote ranges.
 ///
 /// # Safety
-/// `msg` is NULL or points to a message that nobody writes to during the call, whose `msg_iov` and `rma_iov`
+/// `msg` is NULL or points to a message that no other code writes to during the call, whose `msg_iov` and `rma_iov`
 /// are NULL or point to as many elements as their counts say.
 ///
 /// # Errors

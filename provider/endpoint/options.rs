@@ -153,7 +153,8 @@ fn limit(option: c_int) -> Option<usize> {
     }
 }
 
-/// FI_OPT_FI_HMEM_P2P: no transfer is peer to peer, so whoever requires that is refused.
+/// Checks FI_OPT_FI_HMEM_P2P. No transfer is peer to peer, so an application that requires that is
+/// refused.
 fn peer_to_peer(devices: bool, value: Option<usize>) -> Result<()> {
     const REQUIRED: usize = 1;
     const LAST: usize = 3;

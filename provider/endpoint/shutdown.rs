@@ -82,7 +82,7 @@ fn is_hopeless(core: &mut Core, now: Time, start: Time) -> bool {
     now.since(heard) >= CLOSE_PATIENCE || now.since(start) >= CLOSE_DEADLINE
 }
 
-/// Logs how much was not acknowledged although the application was told that it is sent.
+/// Logs how many bytes were not acknowledged although the application got their completions.
 fn log_unacknowledged(core: &Core) {
     let bytes = core.engine.copied_bytes();
     if bytes > 0 {

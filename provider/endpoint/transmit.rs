@@ -146,7 +146,8 @@ impl Transmit {
 const CALL_FLAGS: u64 = limits::TX_OP_FLAGS | flags::MORE | flags::REMOTE_CQ_DATA | flags::FENCE;
 /// The flags of reads and atomics, which report nothing to the peer. FI_INJECT is left for the engine to refuse.
 const QUIET_FLAGS: u64 = CALL_FLAGS & !flags::REMOTE_CQ_DATA;
-/// Flags libfabric has and we do not: refused, because whoever asks for them relies on them.
+/// Flags of libfabric that this provider lacks. They are refused, because an application that sets
+/// them relies on them.
 const NOT_OFFERED: u64 = flags::COMMIT_COMPLETE;
 
 /// The engine's options for flags, and whether more calls are announced (FI_MORE).

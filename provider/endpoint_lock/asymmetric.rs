@@ -154,7 +154,7 @@ mod model {
     impl<F: Fences> Guarded<F> {
         fn work(&self) {
             self.value.with_mut(|value| {
-                // SAFETY: whoever calls this has the lock; loom fails the model if another thread has it, too.
+                // SAFETY: the caller has the lock; loom fails the model if another thread has it, too.
                 unsafe { *value += 1 };
             });
         }

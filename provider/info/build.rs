@@ -91,7 +91,7 @@ fn auth_key(key: &AuthKey) -> Option<(*mut u8, usize)> {
 pub(super) fn info(answer: &Answer<'_>, next: *mut ffi::fi_info) -> Option<*mut ffi::fi_info> {
     let entry: *mut ffi::fi_info = zeroed(size_of::<ffi::fi_info>());
     // SAFETY: NULL, or as many zeroed bytes as a `fi_info` has, which is a value of it (numbers and
-    // pointers). Nobody else knows of them before this function returns.
+    // pointers). No other code knows of them before this function returns.
     let info = unsafe { entry.as_mut() }?;
     info.tx_attr = zeroed(size_of::<ffi::fi_tx_attr>());
     info.rx_attr = zeroed(size_of::<ffi::fi_rx_attr>());
@@ -121,7 +121,7 @@ fn fill(answer: &Answer<'_>, info: &mut ffi::fi_info) -> bool {
     info.addr_format = addr::format_of(&answer.endpoint.source);
     // SAFETY: each is NULL, or memory of its own that `info`, the one caller, just got from `zeroed`: as
     // large as the structure (the domain's larger), aligned for it, and all zero, which is a value of
-    // these numbers and pointers. Nobody else knows of it yet.
+    // these numbers and pointers. No other code knows of it yet.
     let (tx, rx, ep, domain, fabric) = unsafe {
         (
             info.tx_attr.as_mut(),
@@ -156,7 +156,8 @@ fn fill_endpoint(
     rx.caps = answer.rx_caps;
     rx.op_flags = answer.rx_op_flags;
     rx.msg_order = answer.msg_order;
-    // Of a peer's messages the owner is told at once, and promises nothing (lnx refuses a provider that does).
+    // With FI_PEER, the owner is notified of messages at once, so nothing is promised (lnx refuses
+    // a provider that does).
     rx.total_buffered_recv = if answer.caps & flags::PEER == 0 { buffered() } else { 0 };
     rx.size = answer.rx_size;
     rx.iov_limit = answer.rx_iov_limit;
@@ -215,7 +216,7 @@ fn fill_fabric(answer: &Answer<'_>, f: &mut ffi::fi_fabric_attr) -> bool {
     !f.name.is_null()
 }
 
-/// Frees a list that [`info`] built, which nobody has got.
+/// Frees a list that [`info`] built and that was not given away.
 pub(super) fn free_list(mut info: *mut ffi::fi_info) {
     while !info.is_null() {
         // SAFETY: `info` is an entry that the function `info` made, not yet given away: its pointers are NULL or were

@@ -1,6 +1,7 @@
 //! `fid_nic`: the device behind an interface, as fi_nic(3) tells of it.
 //!
-//! All of it is libc's memory, so that whoever copies one, libfabric or ours, copies what anybody can free.
+//! All of it is libc's memory. Libfabric and this provider both copy devices, and either may free
+//! the copy.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::size_of;
@@ -25,7 +26,7 @@ pub(super) fn nic(nic: &Nic) -> *mut ffi::fid_nic {
     let device = Device::of_interface(&nic.name, nic.index);
     let Some(fid) = empty() else { return null_mut() };
     // SAFETY: `empty` made the device and its parts, none NULL, each all zero, which is a value of these numbers and
-    // pointers; nobody else knows of them yet.
+    // pointers; no other code knows of them yet.
     unsafe {
         let (named, bus, link) = pieces(&*fid);
         let (named, bus, link) = (&mut *named, &mut *bus, &mut *link);
@@ -92,7 +93,7 @@ const fn pieces(nic: &ffi::fid_nic) -> Pieces {
 /// Frees a device with all its parts.
 ///
 /// # Safety
-/// `nic` is NULL, or a device that nobody uses any more, all of whose parts and strings are NULL or libc's memory, its
+/// `nic` is NULL, or a device that no code uses any more, all of whose parts and strings are NULL or libc's memory, its
 /// alone.
 pub(super) unsafe fn free(nic: *mut ffi::fid_nic) {
     // SAFETY: NULL, at which `as_ref` looks, or a device by this function's contract, whose parts are NULL or live. The
@@ -143,7 +144,7 @@ unsafe fn copy(nic: &ffi::fid_nic) -> Option<*mut ffi::fid_nic> {
         copy
     };
     // SAFETY: the parts of `nic` are NULL, at which `as_ref` looks, or live; those of the new one are there, zeroed,
-    // and known to nobody else. A device that lacks a string is given up.
+    // and known to no other code. A device that lacks a string is given up.
     unsafe {
         let ((device, bus, link), (to_device, to_bus, to_link)) = (pieces(nic), pieces(&*new));
         if let Some(device) = device.as_ref() {

@@ -185,7 +185,7 @@ pub(crate) struct Hints {
 ///
 /// # Safety
 /// `ptr` is NULL or points to `len` bytes, or, when `len` is 0, to a socket address as long as its family says.
-/// Nobody writes to them meanwhile.
+/// No other code writes to them meanwhile.
 unsafe fn address(ptr: *mut c_void, len: usize, what: &str) -> Result<Option<Name>> {
     if ptr.is_null() {
         return Ok(None);
@@ -208,7 +208,7 @@ unsafe fn address(ptr: *mut c_void, len: usize, what: &str) -> Result<Option<Nam
 /// Copies the hints out of the application's memory.
 ///
 /// # Safety
-/// `hints` is NULL or points to a `fi_info` that nobody writes to during the call, each of whose pointers to an
+/// `hints` is NULL or points to a `fi_info` that no other code writes to during the call, each of whose pointers to an
 /// attribute, an address or a name is NULL or points to one; an address has the length beside it, or as
 /// its family says when that is 0, in the formats that are socket addresses; the domain attribute has at
 /// least the layout of 1.17. The objects that it names are open.
@@ -299,7 +299,7 @@ pub(super) unsafe fn read(api: u32, hints: *const ffi::fi_info) -> Result<Hints>
 ///
 /// # Safety
 /// `d` is NULL or points to a domain attribute of at least the layout of 1.17, with a name that is NULL or
-/// terminated, which nobody writes to during the call.
+/// terminated, which no other code writes to during the call.
 unsafe fn domain(d: *const DomainAttr) -> Domain {
     if d.is_null() {
         return Domain::default();
@@ -363,7 +363,8 @@ fn key(what: &str, asked: &AuthKey) -> bool {
     asked.fits()
 }
 
-/// FI_HMEM if it is among `asked`, and can be had. Whoever does not ask does not have drivers loaded.
+/// Returns FI_HMEM if it is among `asked` and a device is available. Drivers are loaded only for
+/// applications that ask for it.
 fn devices(asked: u64) -> u64 {
     if asked & flags::HMEM != 0 && device_memory::available() { flags::HMEM } else { 0 }
 }
@@ -713,7 +714,7 @@ pub(crate) fn receives(caps: u64) -> usize {
     if caps & flags::PEER == 0 { queue_size() } else { queue_size().min(1024) }
 }
 
-/// Memory for messages nobody has posted a receive for.
+/// Returns the number of bytes that may hold messages for which no receive is posted.
 pub(crate) fn buffered() -> usize {
     usize::try_from(params().unexpected_bytes.unwrap_or(256 << 20)).unwrap_or(usize::MAX)
 }

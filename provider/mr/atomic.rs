@@ -16,7 +16,8 @@ use crate::optional::device_memory::{self, CopyDirection, CopyError};
 /// Held while a value changes that no instruction can change at once.
 static WIDE: Mutex<()> = Mutex::new(());
 
-/// A change by compare and swap, until nobody came between; the value before goes to `old`.
+/// Changes a value by compare-and-swap, repeated until no other change came between. The value
+/// before the change goes to `old`.
 macro_rules! by_instruction {
     ($atomic:ty, $value:ty, $at:expr, $old:expr, $next:expr) => {{
         // SAFETY: `at` is aligned to the value's length, which the caller of this macro looked at, and valid for reads
@@ -70,8 +71,9 @@ pub(super) unsafe fn update(
     }
 }
 
-/// As [`update`], of a value in memory that the CPU may not touch: towards peers at once, by whichever endpoint of the
-/// process; towards the device it is a copy there and one back.
+/// Changes a value as [`update`] does, in memory that the CPU may not touch. For peers the change
+/// is atomic, whichever endpoint of the process makes it. For the device it is one copy to the host
+/// and one back.
 ///
 /// # Errors
 /// What the driver says; when it was the second copy, whether the value is new is not known.

@@ -16,8 +16,8 @@ extern "C" fn in_child() {
     FORKS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Which process an object belongs to: after a fork the child's copies of the parent's objects are
-/// dead (they share sockets with the parent), and say -FI_ENODEV.
+/// The process to which an object belongs. After a fork the child's copies of the parent's objects
+/// are dead (they share sockets with the parent), and calls on them return -FI_ENODEV.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Process(u32);
 
@@ -76,7 +76,7 @@ impl<T: Default + Sync> PerProcess<T> {
             Ok(_) => unsafe { &(*fresh).1 },
             Err(_) => {
                 // SAFETY: `fresh` came from `Box::into_raw`, and was not stored: another thread was faster,
-                // so nobody else has seen it.
+                // so no other thread has seen it.
                 drop(unsafe { Box::from_raw(fresh) });
                 self.get()
             }

@@ -35,7 +35,7 @@ pub(crate) unsafe extern "C" fn no_tostr(
     buf: *mut c_char,
     len: usize,
 ) -> c_int {
-    // SAFETY: fi_tostr's caller gives NULL or room for `len` bytes, which nobody else uses meanwhile.
+    // SAFETY: fi_tostr's caller gives NULL or room for `len` bytes, which no other code uses meanwhile.
     unsafe { crate::boundary::copy_text("squall", buf, len) };
     0
 }

@@ -19,13 +19,14 @@
 //! FI_SELECTIVE_COMPLETION and without FI_COMPLETION. libfabric's own collective provider does so, and applications
 //! wait for the entry (ROFI).
 //!
-//! A round needs nothing of the application: whoever drives the endpoint, background progress as well
-//! (`background.rs`), begins the next one when everything of the last has ended. What the application sees of the end,
-//! its buffer and its queue, it sees in a turn of its own, or of the domain's thread. A join shows in an event queue,
-//! which is the fabric's: at once.
+//! The next round begins when everything of the last has ended. The thread that drives the endpoint
+//! begins it, which may be background progress (`background.rs`); the application need not call.
+//! The application sees the end, in its buffer and its queue, in a turn of its own or of the
+//! domain's thread. A join shows in an event queue, which is the fabric's: at once.
 //!
-//! A member that cannot go on, because another is gone, sends what it has to send all the same, but marked: whoever
-//! gets it ends with an error, and marks what it sends. So nobody waits for a member that is still there.
+//! If a member cannot go on, because another is gone, it still sends its messages, but marked. The
+//! receiver of a marked message ends with an error and marks the messages that it sends. So no
+//! member waits for another that is still there.
 
 pub(crate) mod group;
 mod schedule;
@@ -55,7 +56,7 @@ use schedule::{Kind, Local, Piece, Round, Schedule, schedule};
 
 /// Contexts of ours, for the engine (`staging.rs` and `optional/triggered_work.rs` have others).
 const OURS: u64 = 1 << 61;
-/// What a marked message carries as remote CQ data.
+/// Remote CQ data of a marked message.
 const MARK: u64 = 1;
 /// Bytes of a group's key.
 const KEY_SIZE: usize = size_of::<u64>();
@@ -116,7 +117,7 @@ impl Group {
     /// The rank of a member.
     ///
     /// # Errors
-    /// `FI_EINVAL` for somebody else.
+    /// `FI_EINVAL` for an address that is not a member.
     fn rank_of(&self, member: u64) -> Result<usize> {
         self.members.iter().position(|known| *known == member).ok_or(Errno::INVAL)
     }
@@ -250,7 +251,7 @@ impl Collectives {
             Err(error) => Some(error),
             Ok(()) if done.kind != OpKind::Recv => None,
             Ok(()) if done.data == Some(MARK) => Some(OpError::Closed),
-            // Somebody was called with another count.
+            // A member called with another count.
             Ok(()) if expected.is_some_and(|(_, piece)| piece.len as u64 != done.len) => {
                 Some(OpError::Truncated { excess: 0 })
             }
@@ -351,7 +352,7 @@ impl ActiveOperation {
         let Some(round) = self.schedule.rounds.get(self.at) else { return };
         for local in &round.then {
             // SAFETY: the schedule's places are inside of its size, which the memory has, all of it initialised; no
-            // operation of the engine names it, for `pending` is 0, and nobody else has it: the reference is the only
+            // operation of the engine names it, for `pending` is 0, and no other code has it: the reference is the only
             // one.
             let memory =
                 unsafe { core::slice::from_raw_parts_mut(self.memory.at(0), self.schedule.size) };
@@ -653,7 +654,8 @@ fn send(core: &mut Core, bindings: &Bindings, id: u64, running: &mut ActiveOpera
 fn conclude(bindings: &Bindings, mut running: ActiveOperation) {
     let all = running.schedule.size;
     match running.end {
-        // The one is told when the last round is over, the other has left.
+        // The end of a join is reported after its last round, and the application has left the
+        // other.
         EndReport::Join { .. } | EndReport::Nobody => {}
         EndReport::Call { context, result } => {
             if let (None, Some(to), Some(piece)) = (running.failed, result, running.schedule.output)

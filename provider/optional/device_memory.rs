@@ -13,9 +13,10 @@
 //! | written or changed by peers | while the packet is handled | its acknowledgement says that they are in place |
 //! | read by peers | when the request comes | a failure must be the answer |
 //!
-//! CUDA's copies go by a stream of ours that waits for nobody else's. ROCr's and Level Zero's are synchronous: the one
-//! has no asynchronous copy without the agents and locked pages of both sides, the other is asked by a list of commands
-//! that runs at once. A DMA-buf is copied by the CPU, between the two calls that its exporter wants.
+//! CUDA's copies use a stream of this provider that waits for no other stream. ROCr's and Level
+//! Zero's copies are synchronous: ROCr has no asynchronous copy without the agents and locked pages
+//! of both sides, and Level Zero is called through a list of commands that runs at once. A DMA-buf
+//! is copied by the CPU, between the two calls that its exporter requires.
 
 mod bounce;
 mod cuda;
@@ -319,7 +320,7 @@ pub(crate) unsafe fn copy(
 /// A copy that was begun, unless it was over at once. Who drops it waits for its end.
 pub(crate) struct PendingCopy(Option<(Arc<Device>, cuda::Event)>);
 
-/// As [`copy`], without waiting for the end where the driver can.
+/// Copies as [`copy`] does, without waiting for the end if the driver allows that.
 ///
 /// # Safety
 /// As [`copy`], until the end of the copy.

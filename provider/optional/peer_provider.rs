@@ -193,7 +193,7 @@ struct SrxOwnerOps {
     get_tag: GetEntryFn,
     queue_msg: EntryFn,
     queue_tag: EntryFn,
-    /// Some owners have none.
+    /// Optional: some owners do not have this function.
     foreach_unspec_addr:
         Option<unsafe extern "C" fn(*mut PeerSrx, unsafe extern "C" fn(*mut RxEntry) -> u64)>,
     free_entry: unsafe extern "C" fn(*mut RxEntry),
@@ -365,8 +365,8 @@ impl Srx {
         let mut attr = MatchAttr { addr: arrival.source, msg_size, tag: arrival.tag };
         let mut entry: *mut RxEntry = core::ptr::null_mut();
         let get = if arrival.tagged { self.owner_ops().get_tag } else { self.owner_ops().get_msg };
-        // SAFETY: the owner's function, with its own context, and places that live through the call; whoever makes us
-        // move holds the owner's lock (fi_peer(3)).
+        // SAFETY: the owner's function, with its own context, and places that live through the call; the caller that
+        // makes us progress holds the owner's lock (fi_peer(3)).
         let rc = unsafe { get(self.owner, &raw mut attr, &raw mut entry) };
         match (rc, entry.is_null()) {
             (0, false) => Ok(MatchResult::Receive(OwnerEntry(entry))),
@@ -395,7 +395,7 @@ impl Srx {
             if arrival.tagged { self.owner_ops().queue_tag } else { self.owner_ops().queue_msg };
         let entry = entry.into_raw();
         // SAFETY: the owner lent the entry for this message, and its other fields are the owner's; `import` was
-        // promised that its table is valid, and whoever makes us move holds its lock (fi_peer(3)).
+        // promised that its table is valid, and the caller that makes us progress holds its lock (fi_peer(3)).
         let rc = unsafe {
             (*entry).peer_context = waiting;
             if let Some(data) = arrival.data {
@@ -410,7 +410,7 @@ impl Srx {
     /// Gives an entry back that is not used any more.
     pub(crate) fn free(&self, entry: OwnerEntry) {
         // SAFETY: the owner lent it, and nothing of ours names it after `into_raw`; `import` was
-        // promised that the table is valid, and whoever makes us move holds the owner's lock (fi_peer(3)).
+        // promised that the table is valid, and the caller that makes us progress holds the owner's lock (fi_peer(3)).
         unsafe { (self.owner_ops().free_entry)(entry.into_raw()) }
     }
 
@@ -432,7 +432,7 @@ impl Srx {
 /// `FI_EINVAL` for none.
 pub(crate) unsafe fn take_back_entry<'a, T>(entry: *mut RxEntry) -> Result<(&'a T, OwnerEntry)> {
     // SAFETY: NULL, which is refused, or an entry by this function's contract, whose peer's context `queue` set; what
-    // that points to lives until it is taken out by whoever this is for.
+    // that points to lives until the message is taken out of the list of those that wait.
     unsafe {
         let waiting = entry.as_ref().ok_or(Errno::INVAL)?.peer_context.cast::<T>();
         Ok((waiting.as_ref().ok_or(Errno::INVAL)?, OwnerEntry(entry)))

@@ -1,9 +1,10 @@
 //! Triggered work: operations that begin when a counter has reached a number. These are triggered operations
 //! (FI_TRIGGER) and deferred work requests (FI_QUEUE_WORK) of fi_trigger(3).
 //!
-//! Work that waits is kept by its counter ([`WaitingWork`]), which moves it to its domain's queue ([`WorkQueue`]) when
-//! the number is reached; that may be under an endpoint lock, so it begins later, by whoever releases the lock. A
-//! counter without work, and an operation that is none, pay nothing for it: the counter looks where it looks for
+//! Work that waits is kept by its counter ([`WaitingWork`]). When the number is reached, the
+//! counter moves the work to its domain's queue ([`WorkQueue`]). An endpoint lock may be held then,
+//! so the thread that releases the lock begins the work. A counter without work, and an operation
+//! that is not triggered, have no extra cost: the counter checks for work where it checks for
 //! sleepers anyway.
 
 pub(crate) mod operations;

@@ -11,7 +11,7 @@ use crate::ffi;
 
 /// A way to write a parameter.
 pub(crate) trait Kind {
-    /// What it means.
+    /// Type of the parsed value.
     type Value;
     /// How libfabric types it.
     const HOST_TYPE: ffi::fi_param_type;
@@ -64,7 +64,7 @@ impl<const MIN: u32, const MAX: u32> Kind for Count<MIN, MAX> {
     }
 }
 
-/// The same, or "auto".
+/// A number from `MIN` to `MAX`, or "auto".
 pub(crate) struct AutoCount<const MIN: u32, const MAX: u32>;
 
 impl<const MIN: u32, const MAX: u32> Kind for AutoCount<MIN, MAX> {

@@ -29,10 +29,10 @@ struct Shared {
 }
 
 // SAFETY: the mutex and the condition are used by pthread calls alone, which are made for several threads, and stay
-// where they are (an `Arc`); all else is Sync by itself. Neither belongs to a thread while nobody holds the mutex.
+// where they are (an `Arc`); all else is Sync by itself. Neither belongs to a thread while no thread holds the mutex.
 unsafe impl Sync for Shared {}
-// SAFETY: nothing in it belongs to a thread but the mutex while it is held; whoever drops it last finds that used by
-// nobody, for the application has closed the object and the thread has ended.
+// SAFETY: nothing in it belongs to a thread but the mutex while it is held. When the last owner drops it, no thread
+// uses the mutex, for the application has closed the object and the thread has ended.
 unsafe impl Send for Shared {}
 
 /// A mutex, a condition, and the thread that broadcasts it.

@@ -138,7 +138,7 @@ impl Waitable for WaitSet {
         // Not under the lock: members make progress.
         let members: Vec<_> =
             self.members.lock().iter().filter_map(|member| member.object.upgrade()).collect();
-        // Nobody sleeps on a member by itself.
+        // No thread sleeps on a member by itself.
         members.iter().try_for_each(|member| member.try_wait(Sleeper::Application))
     }
 }

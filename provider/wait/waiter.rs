@@ -1,4 +1,4 @@
-//! The descriptor that somebody sleeps on.
+//! The descriptor on which a waiting thread sleeps.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -15,7 +15,7 @@ use crate::objects::Process;
 /// Takes a descriptor that a system call returned.
 ///
 /// # Safety
-/// `fd` is negative, or a descriptor that is open and that nobody else owns.
+/// `fd` is negative, or a descriptor that is open and that no other code owns.
 unsafe fn owned(fd: c_int) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
@@ -121,7 +121,7 @@ impl Waiter {
         unsafe { libc::epoll_ctl(self.set.as_raw_fd(), libc::EPOLL_CTL_DEL, fd, &raw mut event) };
     }
 
-    /// Wakes whoever waits.
+    /// Wakes the waiting threads.
     pub(crate) fn signal(&self) {
         if !self.process.is_current() {
             return;
@@ -190,7 +190,7 @@ impl Waiter {
             }
         };
         let mut event = libc::epoll_event { events: 0, u64: 0 };
-        // SAFETY: epoll_wait(2) writes at most the one event that it is told of, into a local variable.
+        // SAFETY: epoll_wait(2) writes at most the one event that it is allowed, into a local variable.
         let rc = unsafe { libc::epoll_wait(self.set.as_raw_fd(), &raw mut event, 1, timeout) };
         if rc < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EINTR) {
             return Err(Errno::INTR);

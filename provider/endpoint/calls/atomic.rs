@@ -129,13 +129,13 @@ impl TypedOp {
     /// Values in several pieces.
     ///
     /// # Safety
-    /// `iov` is NULL or points to `count` pieces that nobody writes to during the call.
+    /// `iov` is NULL or points to `count` pieces that no other code writes to during the call.
     unsafe fn gather(self, iov: Ioc, descs: *const Desc, count: usize) -> Result<Buf> {
         let piece = |ioc: &ffi::fi_ioc| {
             let len = ioc.count.checked_mul(self.size()).ok_or(Errno::INVAL)?;
             Ok((ioc.addr.cast_const(), len))
         };
-        // SAFETY: `iov` is NULL or points to `count` pieces, a `fi_ioc` each; nobody writes to them meanwhile.
+        // SAFETY: `iov` is NULL or points to `count` pieces, a `fi_ioc` each; no other code writes to them meanwhile.
         unsafe { gather_with(iov, descs, count, piece) }
     }
 
@@ -225,7 +225,7 @@ impl Endpoint {
 /// A message, and what it does.
 ///
 /// # Safety
-/// `message` is NULL or points to a message that nobody writes to during the call.
+/// `message` is NULL or points to a message that no other code writes to during the call.
 unsafe fn message<'a>(
     ep: &Endpoint,
     family: AtomicFamily,
@@ -308,7 +308,7 @@ calls! { transmit(ep):
 /// `fi_atomicmsg`.
 ///
 /// # Safety
-/// `msg` is NULL or a message that nobody writes to during the call, with as many pieces and ranges as it says.
+/// `msg` is NULL or a message that no other code writes to during the call, with as many pieces and ranges as it says.
 ///
 /// # Errors
 /// `FI_EINVAL` for what makes no sense, `FI_EOPNOTSUPP` for what is not there.

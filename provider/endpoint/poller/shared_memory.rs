@@ -66,7 +66,7 @@ struct OpenChannels {
     pending: Vec<PendingConnection>,
     next_maintenance: Time,
     connecting_until: Time,
-    /// Channels whose peers were told that there is no room for their messages.
+    /// Channels whose peers were notified that there is no room for their messages.
     full: Vec<ShmChannelId>,
     /// The number of threads that sleep, or are about to sleep, until something arrives.
     sleepers: u32,
@@ -579,7 +579,8 @@ struct RecordMemory<'a> {
 }
 
 impl RecordMemory<'_> {
-    /// As [`Memory::fetch`], for a region in a device's memory: no process reads another's into that.
+    /// Fetches bytes as [`Memory::fetch`] does, but into a region in a device's memory. They go
+    /// through a bounce buffer, because no process reads another's memory into a device's.
     #[cold]
     fn fetch_to_device(&mut self, to: UserSlice, at: u64) -> bool {
         let Some((source, len)) = self.source.zip(usize::try_from(to.len).ok()) else {

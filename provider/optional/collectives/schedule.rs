@@ -33,8 +33,9 @@
 //! | 8 | 3 | 1.75 | 141 KiB |
 //! | 16 | 4 | 1.88 | 196 KiB |
 
-/// What a round takes however little it carries, in bytes of a long message that cross in that time: a message of next
-/// to nothing is on its way for 5 us, and 16 KiB more of a long one take 4 to 5 (`docs/performance.md`).
+/// Cost of a round apart from its bytes, as the bytes of a long message that cross in that time. A
+/// message of next to nothing is in flight for 5 us, and 16 KiB more of a long one take 4 to 5 us
+/// (`docs/performance.md`).
 const ROUND: usize = 16 << 10;
 /// Parts of a vector begin at multiples of this, of which the size of every type is a divisor, bytes.
 const PART_ALIGN: usize = 64;
@@ -229,7 +230,8 @@ impl Member {
         time(ring, self.part(0).len) < time(doubling, self.block)
     }
 
-    /// Of the vector, the n-th of as many parts as there are members; the last may be shorter, or empty.
+    /// Returns the n-th part of the vector, which has as many parts as there are members. The last
+    /// parts may be shorter, or empty.
     fn part(&self, n: usize) -> Piece {
         let most = self.block.div_ceil(self.members).next_multiple_of(PART_ALIGN);
         let at = most.saturating_mul(n).min(self.block);

@@ -26,7 +26,7 @@ struct Pinned {
 // SAFETY: memory that this value alone names; the driver's functions that give it back may be called by any thread.
 unsafe impl Send for Pinned {}
 
-/// Pinned pieces that nobody uses now: pinning is slow.
+/// Pinned pieces that are not in use, kept because pinning is slow.
 static POOL: Mutex<Vec<Pinned>> = Mutex::new(Vec::new());
 
 /// A piece of the host's memory, not initialised, aligned for every type.
@@ -58,7 +58,7 @@ impl Bounce {
         Some(Self { memory, len: layout.size(), pinned: None })
     }
 
-    /// As [`Self::new`], all zero.
+    /// Allocates as [`Self::new`] does, with all bytes zero.
     pub(crate) fn zeroed(len: usize) -> Option<Self> {
         let layout = Layout::from_size_align(len.max(1), Self::ALIGN).ok()?;
         // SAFETY: a layout of at least one byte; NULL when there is no memory.

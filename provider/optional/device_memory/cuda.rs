@@ -25,7 +25,8 @@ const OF_CONTEXT: c_int = 1;
 const OF_ORDINAL: c_int = 9;
 
 functions! {
-    /// What is called of it. Names that end in `_v2` are those that `cuda.h` maps the plain ones to.
+    /// The functions of the driver that this provider calls. Names that end in `_v2` are those to
+    /// which `cuda.h` maps the plain names.
     Functions {
         init = c"cuInit": unsafe extern "C" fn(c_uint) -> Status;
         error_name = c"cuGetErrorName": unsafe extern "C" fn(Status, *mut *const c_char) -> Status;
@@ -143,7 +144,7 @@ pub(super) struct Context {
 }
 
 // SAFETY: both are handles that the driver lets any thread use, one after the other or at once (CUDA C++ Programming
-// Guide, 3.3: the context is made current by whoever calls); nothing here is written after it was made.
+// Guide, 3.3: the context is made current by the calling thread); nothing here is written after it was made.
 unsafe impl Send for Context {}
 // SAFETY: the driver's functions, which alone get at what the two handles stand for, take locks of their own.
 unsafe impl Sync for Context {}
@@ -260,7 +261,7 @@ impl Context {
         Poll::Ready(self.driver.check("cuEventQuery", status))
     }
 
-    /// Waits for a copy whose end nobody wants to know. The event is gone then.
+    /// Waits for a copy whose result is not needed, and destroys the event.
     pub(super) fn wait(&self, event: &Event) {
         let Ok(inside) = self.enter() else { return };
         // SAFETY: an event that `begin` made, which was not found over; this is the last that is done with it.
@@ -286,7 +287,7 @@ impl Context {
     /// It is from [`Self::pin`] of this context, and nothing uses it any more.
     pub(super) unsafe fn unpin(&self, memory: *mut u8) {
         if let Ok(inside) = self.enter() {
-            // SAFETY: memory that cuMemHostAlloc gave out in this context, which is current, and that nobody uses any
+            // SAFETY: memory that cuMemHostAlloc gave out in this context, which is current, and that no code uses any
             // more.
             unsafe { (inside.0.unpin)(memory.cast()) };
         }

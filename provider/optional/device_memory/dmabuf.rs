@@ -77,7 +77,7 @@ impl DmaBuf {
         if map == libc::MAP_FAILED || own < 0 {
             let error = std::io::Error::last_os_error();
             if map != libc::MAP_FAILED {
-                // SAFETY: the pages that were just mapped, of which nobody knows.
+                // SAFETY: the pages that were just mapped, of which no other code knows.
                 unsafe { libc::munmap(map, mapped) };
             }
             log::info!(

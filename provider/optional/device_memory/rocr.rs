@@ -84,10 +84,10 @@ impl Driver {
         Ok(())
     }
 
-    /// As [`Self::check_pointer`], in words.
+    /// Checks an address as [`Self::check_pointer`] does, and returns the error as text.
     ///
     /// # Errors
-    /// As that.
+    /// The text of the error of [`Self::check_pointer`].
     pub(super) fn check_memory(&self, at: u64) -> Result<(), String> {
         self.check_pointer(at, 0).map_err(|error| error.to_string())
     }

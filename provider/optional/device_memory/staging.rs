@@ -121,7 +121,7 @@ fn copy_buf(
         }
         let host = bounce.at(usize::try_from(offset + position).unwrap_or(0));
         // SAFETY: `bounce` has as many bytes as `buf`, of which these are the piece's, and stays until its copies are
-        // over: whoever holds both drops the copies first. A piece of the host's is a buffer of an operation that has
+        // over: the owner of both drops the copies first. A piece of the host's is a buffer of an operation that has
         // not ended towards the application: `Endpoint::transmit` and `receive` say it stays mapped.
         result = unsafe {
             if now {

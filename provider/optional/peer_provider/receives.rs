@@ -162,7 +162,7 @@ impl<'a> SharedContext<'a> {
         core.optional.peer_receives.waiting.remove(&id);
         let (iov, count) = entry.pieces();
         // SAFETY: the entry's pieces are the owner's copy of those that the application named, as many as it says, and
-        // nobody changes them while we have the entry; no descriptors are given.
+        // no other code changes them while we have the entry; no descriptors are given.
         let buf = unsafe { gather(iov, core::ptr::null(), count) };
         core.optional.peer_receives.active.insert(id, entry);
         let begun = buf.and_then(|buf| {

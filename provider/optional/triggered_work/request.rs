@@ -47,8 +47,8 @@ boundary::exports! {
 /// NULL or open. The bytes that the operation names stay mapped until it has ended or was taken back.
 ///
 /// # Errors
-/// `FI_ENOSYS` for an operation that nobody knows, `FI_EINVAL` for objects that are not of this domain, and what the
-/// operation's own call would say.
+/// `FI_ENOSYS` for an unknown operation, `FI_EINVAL` for objects that are not of this domain, and
+/// the errors of the operation's own call.
 unsafe fn work_of(domain: &Domain, request: &ffi::fi_deferred_work) -> Result<(Arc<Cntr>, Work)> {
     // SAFETY: NULL, which is refused, or open counters by this function's contract.
     let (cntr, completion) = unsafe {
