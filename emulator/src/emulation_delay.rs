@@ -5,8 +5,8 @@ use squall_base::Span;
 /// Buckets of a histogram whose bounds double: below 1 us, 2 us .. 2^23 us = 8.4 s and above.
 const BUCKETS: usize = 25;
 
-/// Histogram of the delays that the relay adds to packets: from the time at which the network would have delivered a packet to the
-/// time at which the socket has it.
+/// Histogram of the delays that the relay adds to packets: from the time at which the network would
+/// have delivered a packet to the time at which the socket has it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EmulationDelay {
     packets: u64,
@@ -76,8 +76,8 @@ mod tests {
     fn figures_of_a_hundred_packets() {
         let mut delay = EmulationDelay::default();
         assert_eq!(delay.report(), EmulationDelayReport::default());
-        // 98 of 3 us fall into the bucket below 4 us; with the one of 100 us (below 128 us), 99 % are
-        // inside; the last is the maximum.
+        // 98 of 3 us fall into the bucket below 4 us; with the one of 100 us (below 128 us), 99 %
+        // are inside; the last is the maximum.
         (0..98).for_each(|_| delay.add(Span::micros(3)));
         delay.add(Span::micros(100));
         let mut last = EmulationDelay::default();

@@ -8,8 +8,8 @@ use squall_netsim::Picos;
 use squall_netsim::model::Switches;
 
 /// How long a job may be idle after one of its ranks was refused. That rank ends, and launchers end
-/// the others, as a rule within a second. Now and then MPICH's launcher, on a busy machine, does not
-/// see it, and the other ranks wait for ever.
+/// the others, as a rule within a second. Now and then MPICH's launcher, on a busy machine, does
+/// not see it, and the other ranks wait for ever.
 const PATIENCE: Span = Span::secs(10);
 
 /// State of the job that runs over an emulator.

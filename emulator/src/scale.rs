@@ -31,8 +31,8 @@ mod tests {
         let rate = Rate::gbps(100);
         let (latency, switch) = (Picos::micros(1), Picos::nanos(500));
         let topology = Topology::leaf_spine(2, 2, 2, rate, rate, latency, switch);
-        // 4 links of 1 us and 3 switches of 0.5 us: 5.5 us each way. 4160 B take 332.8 ns a link, 64 B
-        // 5.12 ns: 4 * 337.92 ns.
+        // 4 links of 1 us and 3 switches of 0.5 us: 5.5 us each way. 4160 B take 332.8 ns a link,
+        // 64 B 5.12 ns: 4 * 337.92 ns.
         let rtt = topology.longest_route().round_trip(rate, 4160, 64);
         assert_eq!(rtt, Picos(11_000_000 + 4 * 337_920));
         let slow = scale(&topology, 0.01, 100.0);

@@ -30,7 +30,8 @@ pub struct Status {
     pub emulation_delay: EmulationDelayReport,
     /// How far behind real time deliveries were in the last complete second.
     pub emulation_delay_last: EmulationDelayReport,
-    /// Seconds in which a packet in a hundred or more was later than a quarter of the round-trip time.
+    /// Seconds in which a packet in a hundred or more was later than a quarter of the round-trip
+    /// time.
     pub late_seconds: u64,
     /// The endpoints that are attached now.
     pub endpoints: Vec<EndpointStatus>,

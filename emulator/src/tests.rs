@@ -128,8 +128,8 @@ fn an_incast_is_marked_and_trimmed_and_control_goes_first() {
     let marked = seen.iter().filter(|a| a.frame.ecn == 3).count();
     assert!(marked > 0 && seen.iter().all(|a| a.frame.ecn != 3 || a.tag % 2 == 0));
     assert_eq!(net.network().totals().lost().total(), 0);
-    // Host 2's own card queues 40 packets of 8 us; the control packet passes them: at most one packet
-    // before it on each of two links.
+    // Host 2's own card queues 40 packets of 8 us; the control packet passes them: at most one
+    // packet before it on each of two links.
     let control = seen.iter().find(|a| a.tag == 1000).unwrap();
     assert!(control.at < Picos::micros(200 + 2 * 10 + 2 * 9), "{}", control.at);
 }
@@ -304,7 +304,8 @@ fn part(message_id: u16, som: bool, eom: bool) -> Vec<u8> {
     packet
 }
 
-/// Where endpoints' packets say which message they are of, switches deflect them; each message arrives in order.
+/// Where endpoints' packets say which message they are of, switches deflect them; each message
+/// arrives in order.
 #[test]
 fn messages_of_endpoints_are_deflected_in_order() {
     let mut config = network(200_000, false);
@@ -381,8 +382,8 @@ fn rated(payload: &[u8]) -> Option<(u32, usize)> {
     Some((packet.head.flow, packet.entries().count()))
 }
 
-/// Three hosts send to one, and control queues are full of acknowledgements: rate packets pass all, and none is lost. What is
-/// no rate packet arrives as it was.
+/// Three hosts send to one, and control queues are full of acknowledgements: rate packets pass all,
+/// and none is lost. What is no rate packet arrives as it was.
 #[test]
 fn rate_packets_pass_full_queues_and_bring_what_links_wrote() {
     let span = |us| Span::micros(us);

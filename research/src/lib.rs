@@ -1,8 +1,10 @@
-//! Models and switch features that single papers need, kept out of the switch model of `squall-netsim`.
+//! Models and switch features that single papers need, kept out of the switch model of
+//! `squall-netsim`.
 //!
 //! - [`deflection`]: in-order flow deflection of the Dart paper, a switch feature.
 //! - [`rates`]: the rate computation of s-PERC and the windows of 1RC, a switch feature.
-//! - [`credit_network`]: accelerators whose switches replicate writes and reduce reads, flit by flit (the network of 3CPO).
+//! - [`credit_network`]: accelerators whose switches replicate writes and reduce reads, flit by
+//!   flit (the network of 3CPO).
 //!
 //! [`register`] makes the switch features known to the simulator and the emulator.
 #![forbid(unsafe_code)]

@@ -1,5 +1,5 @@
-//! Switches that compute the rates of flows (s-PERC), and drop what flows send beyond their rate before they have one (1RC).
-//! Source: J. Snyder's thesis (Duke 2022), chapter 5.
+//! Switches that compute the rates of flows (s-PERC), and drop what flows send beyond their rate
+//! before they have one (1RC). Source: J. Snyder's thesis (Duke 2022), chapter 5.
 
 use std::sync::Arc;
 
@@ -101,7 +101,8 @@ pub struct RateParameters {
 }
 
 impl RateParameters {
-    /// The usual [`RateParameters::capacity`]: 2 % are for rate packets, 2 % for what was computed too late.
+    /// The usual [`RateParameters::capacity`]: 2 % are for rate packets, 2 % for what was computed
+    /// too late.
     pub const CAPACITY: f64 = 0.96;
 }
 
@@ -127,8 +128,8 @@ struct Egress {
     windows: WindowTable,
 }
 
-/// The program of one switch. It sees to the links that leave the switch, and to those by which hosts send to it: their cards know
-/// nothing of rates.
+/// The program of one switch. It sees to the links that leave the switch, and to those by which
+/// hosts send to it: their cards know nothing of rates.
 #[derive(Clone, Debug)]
 pub struct RatesProgram {
     parameters: RateParameters,
@@ -157,7 +158,8 @@ impl RatesProgram {
         &mut self.links[at]
     }
 
-    /// Updates a rate packet that came in by `ingress` and will leave by `route`. Returns whether its content is valid.
+    /// Updates a rate packet that came in by `ingress` and will leave by `route`. Returns whether
+    /// its content is valid.
     fn visit(
         &mut self,
         place: &Place<'_>,

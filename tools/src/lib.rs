@@ -1,4 +1,5 @@
-//! The `squall` command: simulations, experiments, reports, the emulator's command line, `top` and `doctor`.
+//! The `squall` command: simulations, experiments, reports, the emulator's command line, `top` and
+//! `doctor`.
 //!
 //! - [`cli`]: the command line.
 //! - [`plan`]: experiments, and [`shipped`], the plans that the program contains.

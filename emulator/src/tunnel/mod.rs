@@ -27,9 +27,9 @@ use std::thread::JoinHandle;
 use super::relay::listen;
 use end::End;
 
-/// Serves the near end of a tunnel: opens `socket` for endpoints and commands, and carries what they send to the emulator
-/// that listens at `far` (`HOST:PORT`), until a byte arrives at `stop` or the emulator ends. `report` gets a line for each
-/// event a user may want to see.
+/// Serves the near end of a tunnel: opens `socket` for endpoints and commands, and carries what
+/// they send to the emulator that listens at `far` (`HOST:PORT`), until a byte arrives at `stop` or
+/// the emulator ends. `report` gets a line for each event a user may want to see.
 ///
 /// # Errors
 /// `far` is no address, the socket cannot be opened, or no emulator answers.

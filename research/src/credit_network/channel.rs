@@ -37,7 +37,8 @@ pub(super) struct Virtual {
     room: u32,
     /// Flits for which the buffer behind the link has room.
     credits: u32,
-    /// Packets on the link and in the buffer behind it, each with the first cycle in which it may leave.
+    /// Packets on the link and in the buffer behind it, each with the first cycle in which it may
+    /// leave.
     far: VecDeque<(u64, Packet)>,
     /// Bit mask of the outputs that already have their copy of the first packet in the buffer.
     pub(super) copied: u32,

@@ -1,7 +1,8 @@
-//! Networks of accelerators whose switches take part in collectives: a write to a multicast group is replicated on its way to
-//! all members, a read is sent to all and their answers are reduced to one (Klenk et al., "An In-Network Architecture for
-//! Accelerating Shared-Memory Multiprocessor Collectives", ISCA 2020, SMMC for short), as J. Snyder's thesis (Duke 2022, chapter 6)
-//! runs its congestion control over them. Sections below are the thesis'.
+//! Networks of accelerators whose switches take part in collectives: a write to a multicast group
+//! is replicated on its way to all members, a read is sent to all and their answers are reduced to
+//! one (Klenk et al., "An In-Network Architecture for Accelerating Shared-Memory Multiprocessor
+//! Collectives", ISCA 2020, SMMC for short), as J. Snyder's thesis (Duke 2022, chapter 6) runs its
+//! congestion control over them. Sections below are the thesis'.
 //!
 //! This is a model of its own beside [`squall_netsim::sim`], because no packet is lost here: links
 //! carry one flit per cycle, on virtual channels, each with credits for the buffer behind it. A

@@ -37,15 +37,17 @@ fn run(config: &CreditNetworkConfig) -> CreditNetworkResults {
     CreditNetwork::new(config).expect("possible").run(&mut Alone)
 }
 
-/// Three switches of 150 cycles there, 180 in the memory, three back. A write has all of its 9 flits in the memory when it is 8
-/// cycles old there, and an answer of one flit; a read the other way round: 900 + 180 + 9 + 1 either way.
+/// Three switches of 150 cycles there, 180 in the memory, three back. A write has all of its 9
+/// flits in the memory when it is 8 cycles old there, and an answer of one flit; a read the other
+/// way round: 900 + 180 + 9 + 1 either way.
 #[test]
 fn an_operation_alone_takes_what_is_on_its_way() {
     let results = run(&config("none", 1, 1));
     assert_eq!((results.operations, results.latency_max, results.latency_sum), (2, 1090, 2180));
     assert_eq!((results.effective_flits, results.cycles), (20, 2180));
     assert_eq!((results.senders[0].end, results.stopped), (Some(2180), None));
-    // To 8 lower switches over one up, to 64 members, and as many answers, for each of two operations.
+    // To 8 lower switches over one up, to 64 members, and as many answers, for each of two
+    // operations.
     assert_eq!(results.packets, 2 * 2 * (1 + 1 + 8 + 64));
 }
 
@@ -84,8 +86,8 @@ fn all_is_answered_once_and_nothing_remains() {
     }
 }
 
-/// 64 that send 10 flits and get 10 for each transaction of anybody, and 10 besides for their own, 650 a transaction of all:
-/// two at most, less the beginning and the end.
+/// 64 that send 10 flits and get 10 for each transaction of anybody, and 10 besides for their own,
+/// 650 a transaction of all: two at most, less the beginning and the end.
 #[test]
 fn effective_bandwidth_comes_close_to_two_and_never_beyond() {
     let results = run(&config("window", 64, 32));
@@ -137,7 +139,8 @@ fn links_take_turns_and_keep_to_their_credits() {
     assert_eq!(left, expected);
 }
 
-/// Without control memories and queues fill up, and those before them: the longest operation waits for most of the others.
+/// Without control memories and queues fill up, and those before them: the longest operation waits
+/// for most of the others.
 #[test]
 fn without_control_operations_wait_for_all_others() {
     let none = run(&config("none", 64, 16));

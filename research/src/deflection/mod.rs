@@ -1,23 +1,27 @@
-//! In-order flow deflection (IOFD): switches send short messages around a full queue and keep their packets in order.
-//! Source: Xue et al., "Dart: Divide and Specialize for Fast Response to Congestion in RDMA-based Datacenter Networks",
-//! ToN 2020, section IV.
+//! In-order flow deflection (IOFD): switches send short messages around a full queue and keep their
+//! packets in order. Source: Xue et al., "Dart: Divide and Specialize for Fast Response to
+//! Congestion in RDMA-based Datacenter Networks", ToN 2020, section IV.
 //!
-//! When the first packet of a message would join a long queue towards another switch, the switch sends it by a random other
-//! port and remembers that in its deflected-flow table until the last packet has followed. A packet has a few tokens,
-//! one for each deflection; long messages have none.
+//! When the first packet of a message would join a long queue towards another switch, the switch
+//! sends it by a random other port and remembers that in its deflected-flow table until the last
+//! packet has followed. A packet has a few tokens, one for each deflection; long messages have
+//! none.
 //!
 //! The paper leaves open, and this feature chooses:
 //!
-//! - *A message returns to a switch*: it counts as a different message, because the table looks for message and tokens.
-//!   All packets of a message have the same tokens at a switch, since each deflection takes one from each of them, so they
-//!   also use the same lane there.
-//! - *Virtual lanes*: the paper has two classes, escape and not, and gives no number of lanes. Here a packet's lane is its
-//!   number of tokens. A packet goes up and then down on one lane; when it is deflected, a link down still has the lane
-//!   on which the packet came and a link up the next lower lane. Within a lane nothing goes up behind a link down, and no lane waits for
-//!   itself or a higher one, so nothing deadlocks. The lane of packets without tokens is the escape lane.
-//! - *The random port* is one of those to switches from which there is a route, but not the one by which the packet came.
-//! - *An entry whose last packet never comes*, because it was lost or its sender died, may be replaced when the table is full and
-//!   the entry was not used for a second ([`DeflectionParameters::forget`]), longer than a transport waits for a packet.
+//! - *A message returns to a switch*: it counts as a different message, because the table looks for
+//!   message and tokens. All packets of a message have the same tokens at a switch, since each
+//!   deflection takes one from each of them, so they also use the same lane there.
+//! - *Virtual lanes*: the paper has two classes, escape and not, and gives no number of lanes. Here
+//!   a packet's lane is its number of tokens. A packet goes up and then down on one lane; when it
+//!   is deflected, a link down still has the lane on which the packet came and a link up the next
+//!   lower lane. Within a lane nothing goes up behind a link down, and no lane waits for itself or
+//!   a higher one, so nothing deadlocks. The lane of packets without tokens is the escape lane.
+//! - *The random port* is one of those to switches from which there is a route, but not the one by
+//!   which the packet came.
+//! - *An entry whose last packet never comes*, because it was lost or its sender died, may be
+//!   replaced when the table is full and the entry was not used for a second
+//!   ([`DeflectionParameters::forget`]), longer than a transport waits for a packet.
 
 use std::sync::Arc;
 
@@ -375,7 +379,8 @@ impl DeflectionProgram {
         old.map(|at| self.table.swap_remove(at)).is_some()
     }
 
-    /// Returns the port by which the first packet of a message leaves instead of by `route`, if it is deflected.
+    /// Returns the port by which the first packet of a message leaves instead of by `route`, if it
+    /// is deflected.
     fn deflect(
         &mut self,
         place: &Place<'_>,

@@ -59,7 +59,8 @@ impl Bench {
         self
     }
 
-    /// Returns the port of a packet to host 2 that comes by `ingress` and would leave by `route`, and its header then.
+    /// Returns the port of a packet to host 2 that comes by `ingress` and would leave by `route`,
+    /// and its header then.
     fn ask(
         &mut self,
         switch: u32,
@@ -206,7 +207,8 @@ fn a_message_that_comes_again_is_decided_on_again() {
     assert!(bench.program.table.is_empty());
 }
 
-/// Sixty-four hosts, eight a leaf, four times as many as uplinks, and switches that stop an input with a few packets in them.
+/// Sixty-four hosts, eight a leaf, four times as many as uplinks, and switches that stop an input
+/// with a few packets in them.
 fn network(seed: u64) -> Network {
     let rate = Rate::gbps(10);
     let topology = Topology::leaf_spine(8, 2, 8, rate, rate, Picos::micros(1), Picos::ZERO);
@@ -218,8 +220,8 @@ fn network(seed: u64) -> Network {
     Network::new(topology, config, Picos(1 << 12), Share::WHOLE).expect("small")
 }
 
-/// However full the network is, each message arrives in order, by four deflections at most, and nothing is left waiting for
-/// ever: with one lane the first of these seeds ends in a deadlock.
+/// However full the network is, each message arrives in order, by four deflections at most, and
+/// nothing is left waiting for ever: with one lane the first of these seeds ends in a deadlock.
 #[test]
 fn messages_stay_in_order_and_nothing_deadlocks() {
     let (mut most, mut full) = (0, 0);
@@ -276,7 +278,8 @@ const fn rng_of(id: u64) -> u32 {
     Rng::new(id).next_u32()
 }
 
-/// Four packets of one message over four links each, one of which passed six; two of a longer message that stayed.
+/// Four packets of one message over four links each, one of which passed six; two of a longer
+/// message that stayed.
 #[test]
 fn metrics_judge_deflection_by_the_links_that_packets_passed() {
     let flow = |bytes, counters: [u64; 7]| {

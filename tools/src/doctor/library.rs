@@ -56,8 +56,8 @@ fn chosen(provider: Option<&str>) -> Option<Finding> {
     })
 }
 
-/// Returns a finding if FI_PROVIDER_PATH is set without FI_PROVIDER: libfabric then offers the providers that it finds
-/// there to every program.
+/// Returns a finding if FI_PROVIDER_PATH is set without FI_PROVIDER: libfabric then offers the
+/// providers that it finds there to every program.
 fn unnamed(path: Option<&str>, provider: Option<&str>) -> Option<Finding> {
     (path.is_some() && provider.is_none()).then(|| {
         Finding::note(

@@ -33,9 +33,11 @@ pub(super) struct Choice {
     pub(super) doubtful: bool,
 }
 
-/// The bytes of an answer that hold a choice: IP version (0 for no choice), prefix, doubtful, address, name.
+/// The bytes of an answer that hold a choice: IP version (0 for no choice), prefix, doubtful,
+/// address, name.
 const CHOICE: std::ops::Range<usize> = 17..SHORTEST;
-/// The offsets of address and name within these bytes. The longest name of an interface has 15 bytes.
+/// The offsets of address and name within these bytes. The longest name of an interface has 15
+/// bytes.
 const CHOICE_ADDRESS: usize = 3;
 const CHOICE_NAME: usize = 19;
 const LONGEST_NAME: usize = 15;

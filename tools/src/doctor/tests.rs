@@ -80,7 +80,8 @@ fn what_cannot_be_chosen_is_a_fault_with_a_cure() {
     assert_eq!(findings[0].level, Level::Note, "others cannot reach it: {}", findings[0]);
 }
 
-/// Both hosts have a bridge as first interface, with the same address on every host, and a card as second.
+/// Both hosts have a bridge as first interface, with the same address on every host, and a card as
+/// second.
 #[test]
 fn a_chosen_bridge_is_noted_on_both_hosts() {
     let kind =
@@ -121,8 +122,8 @@ fn a_chosen_bridge_is_noted_on_both_hosts() {
     assert_eq!(levels(&bridge, peer), [Level::Fault], "an address of this host");
     let v6 = Iface { addr: std::net::Ipv6Addr::LOCALHOST.into(), ..card.clone() };
     assert_eq!(levels(&v6, peer), [Level::Fault], "another address family");
-    // The other host chose a tunnel, which is noted as a tunnel and as another network. Whether a route leads there
-    // depends on this machine.
+    // The other host chose a tunnel, which is noted as a tunnel and as another network. Whether a
+    // route leads there depends on this machine.
     assert_eq!(levels(&tunnel, peer)[..2], [Level::Note, Level::Note]);
     let local = SocketAddr::from(([192, 0, 2, 1], 4793));
     assert!(levels(&bridge, local).is_empty(), "this host itself");

@@ -83,8 +83,8 @@ fn kebab(name: &str) -> String {
     kebab
 }
 
-/// Returns a section for each kind of a table: the variants of an enum, with the keys of each. `newtypes` are the sources of
-/// variants that are a struct.
+/// Returns a section for each kind of a table: the variants of an enum, with the keys of each.
+/// `newtypes` are the sources of variants that are a struct.
 fn kinds(source: &str, name: &str, tag: &str, newtypes: &[(&str, &str)]) -> String {
     let (mut made, mut meaning) = (String::new(), Vec::new());
     let variants = body(source, &format!("enum {name}"));

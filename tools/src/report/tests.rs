@@ -179,12 +179,14 @@ fn results_are_named_by_what_differs_between_them() {
     let swift = input("b", &[&[same, ("transport.cc", "swift"), ("seed", "2")]]);
     let expected = ("nscc, swift".to_owned(), "seed 1 2; transport.cc nscc swift".to_owned());
     assert_eq!(names(&[nscc.clone(), swift.clone()]), expected);
-    // Where nothing differs, or one does not say what it was told, the files do; other seeds are samples of one curve.
+    // Where nothing differs, or one does not say what it was told, the files do; other seeds are
+    // samples of one curve.
     assert_eq!(names(&[nscc.clone(), Input { name: "c".into(), ..nscc.clone() }]).0, "a, c");
     assert_eq!(names(&[input("old", &[&[]]), nscc.clone()]).0, "old, a");
     let again = input("d", &[&[same, ("transport.cc", "nscc"), ("seed", "9")]]);
     assert_eq!(names(&[nscc.clone(), again]).0, "");
-    // Two keys with one last word are named in full; where all of a sweep is in both, nothing of it differs.
+    // Two keys with one last word are named in full; where all of a sweep is in both, nothing of it
+    // differs.
     let (x, y) = ([("x.of", "1"), ("y.of", "2")], [("x.of", "3"), ("y.of", "4")]);
     let document = beside(&[input("x", &[&x]), input("y", &[&y])], &metrics).expect("two");
     assert_eq!(document.tables[1].head[..2], ["x.of", "y.of"]);

@@ -1,5 +1,5 @@
-//! `squall top`: what the endpoints of this user's jobs are doing, from the statistics pages that they write
-//! ([`squall_monitor`]).
+//! `squall top`: what the endpoints of this user's jobs are doing, from the statistics pages that
+//! they write ([`squall_monitor`]).
 //!
 //! - [`pages`] finds and reads the pages, and refuses those that other users could have written.
 //! - [`rates`] computes what happened between two readings, and combines the endpoints of a job.
