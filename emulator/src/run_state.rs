@@ -115,10 +115,10 @@ mod tests {
         state.refused(start + Span::secs(3));
         assert_eq!(state.next(), Some(end), "counted from the first");
         assert!(!state.is_stuck(end - Span(1)) && state.is_stuck(end));
-        // It does without.
+        // The job goes on without the refused endpoint.
         state.entered(end, (0, 1), 100);
         assert!(state.next().is_none() && !state.is_stuck(end + PATIENCE));
-        // Others may come to an emulator that is nobody's.
+        // An emulator that serves no particular job waits for other endpoints.
         let mut state = RunState::default();
         state.refused(start);
         assert!(state.next().is_none() && !state.is_stuck(end));

@@ -1,4 +1,4 @@
-//! The emulation in virtual time.
+//! Tests of the emulation in virtual time.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ fn network(queue: u64, trimming: bool) -> NetworkConfig {
     config
 }
 
-/// Leaves 2, spines 2, hosts 2 a leaf, at 1 Gb/s and 10 us a link.
+/// Builds 2 leaves, 2 spines and 2 hosts per leaf, with links of 1 Gb/s and 10 us.
 fn leaf_spine(queue: u64, trimming: bool) -> Emulation {
     let rate = Rate::gbps(1);
     let topology = Topology::leaf_spine(2, 2, 2, rate, rate, Picos::micros(10), Picos::ZERO);
@@ -55,7 +55,7 @@ fn route(from: u32, to: u32) -> Route {
     Route { from, to, flow: Route::flow(addr(from), addr(to)) }
 }
 
-/// What a [`Delivery`] said, kept.
+/// A copy of a [`Delivery`].
 #[derive(Clone, Debug, PartialEq)]
 struct Arrived {
     at: Picos,
@@ -91,7 +91,7 @@ fn a_packet_crosses_the_network_in_the_time_it_takes() {
     };
     assert_eq!(seen, [expected]);
     assert_eq!((net.network().in_flight(), net.network().next_event()), (0, None));
-    // The past is over: what comes late comes now.
+    // The send time has passed already, so the packet enters now.
     net.send(Picos::ZERO, route(0, 1), frame(0, 1, 0, true), &[1], 0);
     let seen = run(&mut net, Picos::micros(2000));
     // Two links of 10 us and 49 bytes: 392 ns.
@@ -105,7 +105,7 @@ fn an_incast_is_marked_and_trimmed_and_control_goes_first() {
     let payload = [9; 952];
     for n in 0..40 {
         for from in 0..3 {
-            // Every other one says that it is not ECN-capable.
+            // Every other packet is marked as not ECN-capable.
             let ecn = if n % 2 == 0 { 2 } else { 0 };
             net.send(
                 Picos::ZERO,
@@ -142,7 +142,7 @@ fn without_trimming_what_does_not_fit_is_dropped_and_everything_is_accounted_for
     let mut arrived = 0;
     for step in 0..200u64 {
         for _ in 0..rng.below(24) {
-            // Host 3 is asked for too much.
+            // More is sent to host 3 than its link carries.
             let (from, to) = (rng.below(4), rng.below(8).min(3));
             let payload = vec![from as u8; rng.below(1500) as usize];
             let at = Picos::micros(step * 50 + u64::from(rng.below(50)));
@@ -188,16 +188,16 @@ fn failures_lose_what_is_under_way_and_routing_goes_round_them() {
     let seen = run(&mut net, Picos::micros(1400)).len();
     assert!((10..54).contains(&seen), "about half goes by spine 0 and is lost: {seen}");
     assert_eq!(net.network().totals().lost().down, 64 - seen as u64);
-    // From 1500 on everything takes spine 1.
+    // From 1500 us on all packets take spine 1.
     run(&mut net, Picos::micros(1600));
     burst(&mut net, 1600);
     assert_eq!(run(&mut net, Picos::micros(3000)).len(), 64);
-    // A black hole on the other way is not noticed.
+    // Routing does not notice a black hole on the other route.
     net.fail(Picos::micros(3000), Failure::BlackHole(5));
     burst(&mut net, 3000);
     assert_eq!(run(&mut net, Picos::micros(5000)).len(), 0);
     assert_eq!(net.network().totals().lost().black_hole, 64);
-    // Repaired, both ways are used again.
+    // After the repair, both routes are used again.
     net.fail(Picos::micros(5000), Failure::LinkUp(4));
     net.fail(Picos::micros(5000), Failure::LinkUp(5));
     run(&mut net, Picos::micros(6000));
@@ -229,7 +229,7 @@ fn the_same_seed_gives_the_same_history() {
     assert_eq!(history(), history());
 }
 
-/// Sends what is for host 3 to host 2, too.
+/// A switch program that also sends copies of host 3's packets to host 2.
 #[derive(Debug)]
 struct Both;
 
@@ -259,7 +259,7 @@ fn a_copy_that_a_switch_makes_has_the_bytes_of_the_packet() {
     assert_eq!((net.network().totals().copied, net.network().in_flight()), (20, 0));
 }
 
-/// A packet of a message as endpoints send it.
+/// Returns the UDP payload of a packet of a message, as endpoints send it.
 fn part(message_id: u16, som: bool, eom: bool) -> Vec<u8> {
     use squall_base::Psn;
     use squall_wire::{Dest, Extension, Mode, NextHeader, Opcode, Request, StdBody, StdRequest};
@@ -304,7 +304,7 @@ fn part(message_id: u16, som: bool, eom: bool) -> Vec<u8> {
     packet
 }
 
-/// Where endpoints' packets say which message they are of, switches deflect them; each message
+/// Switches deflect messages of endpoints, whose packets identify their message. Each message
 /// arrives in order.
 #[test]
 fn messages_of_endpoints_are_deflected_in_order() {
@@ -329,7 +329,7 @@ fn messages_of_endpoints_are_deflected_in_order() {
             {
                 let payload = part(message * 4 + from, *som, *eom);
                 let tag = u64::from(message * 4 + from) * 3 + place as u64;
-                // All hash to one uplink.
+                // All packets hash to one uplink.
                 let route = Route { flow: 1, ..route(from.into(), 4 + u32::from(from)) };
                 net.send(Picos::ZERO, route, frame(from.into(), 5, 2, false), &payload, tag);
             }
@@ -360,13 +360,13 @@ fn telemetry_is_in_what_arrives() {
         }
     }
     assert_eq!(run(&mut net, Picos::micros(100_000)).len(), 120);
-    // Of hosts 0 and 1 over three switches, of host 2 over one.
+    // Packets of hosts 0 and 1 cross three switches, those of host 2 one.
     let seen = net.network().totals().seen;
     assert_eq!((seen.packets, seen.records), (120, 80 * 3 + 40));
     assert!((10_000..=20_000).contains(&seen.longest), "{seen:?}");
 }
 
-/// A rate packet of host `from`'s flow `flow`.
+/// Returns a rate packet of flow `flow`.
 fn rate_packet(flow: u32) -> Vec<u8> {
     let mut bytes = vec![0; squall_wire::RatePacket::MAX_LEN];
     let packet =
@@ -382,8 +382,8 @@ fn rated(payload: &[u8]) -> Option<(u32, usize)> {
     Some((packet.head.flow, packet.entries().count()))
 }
 
-/// Three hosts send to one, and control queues are full of acknowledgements: rate packets pass all,
-/// and none is lost. What is no rate packet arrives as it was.
+/// Three hosts send to one, and control queues are full of acknowledgements. Rate packets pass all
+/// others, and none is lost. A truncated rate packet arrives unchanged.
 #[test]
 fn rate_packets_pass_full_queues_and_bring_what_links_wrote() {
     let span = |us| Span::micros(us);
@@ -413,7 +413,8 @@ fn rate_packets_pass_full_queues_and_bring_what_links_wrote() {
     assert!(of(0).count() < 120 && of(1).count() < 120);
     let mut flows: Vec<(u32, usize)> = of(2).filter_map(|p| rated(&p.payload)).collect();
     flows.sort_unstable();
-    // The links of hosts 0 and 1, and three behind them; of host 2, and one.
+    // Packets of hosts 0 and 1 cross their own link and three more, those of host 2 its own and
+    // one.
     let links = |from| if from < 2 { 4 } else { 2 };
     let expected = (0..3).flat_map(|from| (0..40).map(move |n| (from << 8 | n, links(from))));
     assert_eq!(flows, expected.collect::<Vec<_>>());
@@ -423,7 +424,7 @@ fn rate_packets_pass_full_queues_and_bring_what_links_wrote() {
     assert_eq!(net.network().totals().seen.rated, 120);
 }
 
-/// Of a network that computes no rates they are packets without data, which nobody looks into.
+/// In a network that computes no rates, switches do not change rate packets.
 #[test]
 fn rate_packets_pass_unwritten_where_no_switch_computes_rates() {
     let mut net = leaf_spine(20_000, true);

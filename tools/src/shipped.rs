@@ -74,7 +74,7 @@ mod tests {
         assert!(plans.len() > 30 && plans.is_sorted(), "{plans:?}");
         for path in plans.into_iter().chain([large, beside]) {
             let plan = Plan::read(&path, false).expect("a plan");
-            // Files that it names are found.
+            // Check that the files that the plan names are found.
             let point = plan.points.first().expect("a point");
             let Scene::Packets(scene) = &point.scene else { continue };
             let file = matches!(scene.topology, TopologyTable::File(_));

@@ -1,4 +1,4 @@
-//! An emulator, a tunnel to it over the loopback interface, and endpoints at both ends.
+//! Tests of an emulator, a tunnel to it over the loopback interface, and endpoints at both ends.
 
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use squall_base::{Rate, Span};
 use squall_netsim::Picos;
 use squall_netsim::topology::Topology;
 
-/// A folder for sockets, gone with the test.
+/// A folder for sockets, which is removed at the end of the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -35,7 +35,7 @@ impl Drop for Folder {
     }
 }
 
-/// Something that serves in a thread until it is dropped or told to stop.
+/// A server that runs in a thread until it is stopped or dropped.
 struct Served<R> {
     stop: UnixStream,
     thread: Option<JoinHandle<R>>,
@@ -78,7 +78,7 @@ fn near(socket: &Path, far: SocketAddr) -> Served<Result<(), String>> {
     Served::new(move |stop| End::near(listener, far).unwrap().run(&stop, &mut |_| {}))
 }
 
-/// An endpoint that speaks by itself.
+/// An endpoint that speaks the emulator's protocol by itself.
 struct Endpoint {
     addr: SocketAddr,
     stream: UnixStream,
@@ -104,7 +104,7 @@ impl Endpoint {
         endpoint
     }
 
-    /// The next frame.
+    /// Returns the next frame.
     fn next(&mut self) -> (FrameKind, Vec<u8>) {
         loop {
             if let Some(frame) = Frame::first(&self.bytes).unwrap() {
@@ -134,7 +134,7 @@ impl Endpoint {
         self.stream.write_all(payload).unwrap();
     }
 
-    /// The next packet.
+    /// Returns the next packet.
     fn packet(&mut self) -> (PacketFrame, Vec<u8>) {
         let (kind, bytes) = self.next();
         assert_eq!(kind, FrameKind::Packet);
@@ -162,16 +162,16 @@ fn an_endpoint_behind_a_tunnel_is_one_like_the_others() {
         remote.send(local.addr, &payload);
         let (head, got) = local.packet();
         assert_eq!((head.ecn, &got), (2, &payload));
-        // By the clock of the machine where the emulator is, and of late.
+        // The send time is a recent one by the clock of the machine where the emulator is.
         assert!(head.sent <= clock() && head.sent + Span::millis(5000) > clock());
     }
-    // Nobody is there: said through the tunnel, too.
+    // No endpoint has this address, which is reported through the tunnel, too.
     let nobody = SocketAddr::from(([10, 0, 0, 9], 9));
     remote.send(nobody, b"?");
     let (kind, bytes) = remote.next();
     assert_eq!((kind, decode_address(&bytes[8..]).unwrap()), (FrameKind::Nobody, nobody));
 
-    // Commands, with an answer of several pieces, and one that is refused.
+    // One command has an answer of several pieces, and one is refused.
     let status = ask(&there, &Command::Status).unwrap();
     assert!(status.len() > 2 * 1200, "{} bytes", status.len());
     let status: Status = serde_json::from_str(&status).unwrap();
@@ -180,7 +180,7 @@ fn an_endpoint_behind_a_tunnel_is_one_like_the_others() {
     let error = ask(&there, &Command::FailLink("leaf9-spine9".into())).unwrap_err();
     assert!(error.to_string().contains("leaf9-spine9"), "{error}");
 
-    // Who is refused learns why, and who goes is gone.
+    // A refused endpoint learns the reason, and an endpoint that closes its connection is detached.
     let (kind, bytes) = Endpoint::greet(&there, 2, 1).next();
     assert_eq!(kind, FrameKind::Refused);
     assert!(String::from_utf8_lossy(&bytes).contains("attached already"));
@@ -217,7 +217,7 @@ fn endpoints_learn_that_their_emulator_is_gone() {
 fn a_tunnel_to_nowhere_says_so() {
     let folder = Folder::new("nowhere");
     let there = folder.0.join("there");
-    // Somebody has the port, and says nothing.
+    // A process has the port and sends no answer.
     let silent = std::net::UdpSocket::bind(("127.0.0.1", 0)).unwrap();
     let why = near(&there, silent.local_addr().unwrap()).wait().unwrap_err();
     assert!(why.contains("no emulator answers at 127.0.0.1:"), "{why}");
@@ -248,16 +248,16 @@ fn strangers_open_nothing_and_what_comes_twice_opens_nothing_again() {
     let addr = SocketAddr::from(([10, 0, 0, 1], 1));
     let hello = Hello { addr, host: None, process: 7, member: JobRank::default() }.encode();
 
-    // Not before it has asked.
+    // The far end accepts no session that has not asked first.
     say(name, Say::Piece(0, &hello));
     let whole = Name { number: 0, ..name };
     say(whole, Say::Alive);
     assert_eq!(hear(), (whole, "Alive".to_owned()));
     assert_eq!(attached().attached, 0);
-    // Packets of a connection that nobody opened.
+    // The connection of these packets was never opened.
     say(name, Say::Frame(b"x"));
     assert_eq!(hear(), (name, "Gone".to_owned()));
-    // Opened, and ended.
+    // The connection is opened and closed.
     say(name, Say::Piece(0, &hello));
     assert_eq!(hear(), (name, "Came(0)".to_owned()));
     let (_, welcome) = hear();
@@ -266,7 +266,7 @@ fn strangers_open_nothing_and_what_comes_twice_opens_nothing_again() {
     say(name, Say::Piece(1, b""));
     assert_eq!(hear(), (name, "Came(1)".to_owned()));
     assert_eq!(attached().attached, 1);
-    // Late comers.
+    // A piece that arrives late does not open the connection again.
     say(name, Say::Piece(0, &hello));
     assert_eq!(hear(), (name, "Gone".to_owned()));
     assert_eq!(attached().attached, 1);

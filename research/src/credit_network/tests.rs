@@ -5,7 +5,7 @@ use super::*;
 use squall_base::Rate;
 use squall_netsim::sim::Observer;
 
-/// Nobody looks on.
+/// An observer that never stops the run.
 struct Alone;
 
 impl Observer for Alone {
@@ -15,7 +15,7 @@ impl Observer for Alone {
 }
 
 fn mc(hosts: u32) -> Topology {
-    // Cycles of 0.64 ns: 150 a switch.
+    // Cycles of 0.64 ns: 96 ns are 150 cycles a switch.
     Topology::mc(hosts, Rate::gbps(200), Picos::ZERO, Picos::nanos(96)).expect("one of the two")
 }
 
@@ -51,7 +51,8 @@ fn an_operation_alone_takes_what_is_on_its_way() {
     assert_eq!(results.packets, 2 * 2 * (1 + 1 + 8 + 64));
 }
 
-/// Every member gets every request, the sender one answer, and nothing is left anywhere.
+/// Every member gets every request, the sender gets one answer, and no packet is left in the
+/// network.
 #[test]
 fn all_is_answered_once_and_nothing_remains() {
     let controls =
@@ -62,7 +63,7 @@ fn all_is_answered_once_and_nothing_remains() {
         while network.open() > 0 {
             network.step();
         }
-        // Writes that others wait for are over; what is on its way is no answer to anything.
+        // Every operation is answered, so no channel holds a packet any more.
         let idle = |network: &CreditNetwork| {
             network.channels().iter().all(|channel| {
                 channel
@@ -86,8 +87,9 @@ fn all_is_answered_once_and_nothing_remains() {
     }
 }
 
-/// 64 that send 10 flits and get 10 for each transaction of anybody, and 10 besides for their own,
-/// 650 a transaction of all: two at most, less the beginning and the end.
+/// A member's link carries 10 flits for each transaction of any sender, and 10 more for its own:
+/// 650 flits for one transaction of all 64 senders. The effective bandwidth is below two flits a
+/// cycle.
 #[test]
 fn effective_bandwidth_comes_close_to_two_and_never_beyond() {
     let results = run(&config("window", 64, 32));
@@ -104,7 +106,8 @@ fn a_run_follows_from_its_seed() {
     assert_ne!(with(7).senders, with(8).senders);
 }
 
-/// A channel lets go what there is room for, the one that waited longest first.
+/// A channel sends the packets for which it has credits; the virtual channel that waited longest
+/// comes first.
 #[test]
 fn links_take_turns_and_keep_to_their_credits() {
     let mut channel = channel::Channel::new(10, false, 18);
@@ -126,7 +129,7 @@ fn links_take_turns_and_keep_to_their_credits() {
             if let Some(packet) = channel.virtuals[vc].arrived(now) {
                 left.push((now, vc));
                 channel.virtuals[vc].take();
-                // Nobody gives back what requests took.
+                // The credits of requests are not returned.
                 if vc == RESPONSE {
                     channel.virtuals[vc].give_back(packet.flits());
                 }
@@ -134,12 +137,13 @@ fn links_take_turns_and_keep_to_their_credits() {
         }
         now += 1;
     }
-    // 9 cycles each and 10 on the way; the third request finds no room, the third answer does.
+    // Packets take 9 cycles each and 10 in flight. The third request finds no credits, the third
+    // answer does.
     let expected = [(10, REQUEST), (19, RESPONSE), (28, REQUEST), (37, RESPONSE), (46, RESPONSE)];
     assert_eq!(left, expected);
 }
 
-/// Without control memories and queues fill up, and those before them: the longest operation waits
+/// Without control, memories fill up, and then the queues before them. The longest operation waits
 /// for most of the others.
 #[test]
 fn without_control_operations_wait_for_all_others() {

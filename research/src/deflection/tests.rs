@@ -1,4 +1,4 @@
-//! Deflection of one switch by itself, and in a network.
+//! Tests of the deflection of one switch by itself, and in a network.
 
 use super::*;
 use squall_base::Rate;
@@ -16,10 +16,10 @@ const PARAMETERS: DeflectionParameters = DeflectionParameters {
     seed: 1,
 };
 
-/// Two uplinks of leaf 0, and what leads down from spine 0 to each leaf.
+/// The two uplinks of leaf 0; below, the links from spine 0 down to each leaf.
 const UP: [u32; 2] = [12, 14];
 const DOWN: [u32; 3] = [13, 17, 21];
-/// What leads from host 0 to leaf 0, and from leaf 1 to host 2.
+/// The link from host 0 to leaf 0; below, that from leaf 1 to host 2.
 const FROM_HOST: u32 = 0;
 const TO_HOST: u32 = 5;
 const LEAF_0: u32 = 0;
@@ -31,7 +31,7 @@ struct Bench {
     switches: Switches<u32>,
     program: DeflectionProgram,
     now: Picos,
-    /// Packets, messages, table full.
+    /// Counters: deflected packets, deflected messages, full tables.
     count: [u64; 3],
 }
 
@@ -50,7 +50,7 @@ impl Bench {
         }
     }
 
-    /// So many packets of 1500 bytes wait at a port.
+    /// Lets `packets` packets of 1500 bytes wait at a port.
     fn wait(mut self, port: u32, packets: u32) -> Self {
         for item in 0..packets {
             let mut packet_header = PacketHeader { bytes: 1500, ..PacketHeader::default() };
@@ -90,7 +90,7 @@ impl Bench {
     }
 }
 
-/// The header and lane of a packet after a switch.
+/// Header and lane of a packet after a switch.
 struct After {
     header: DeflectionHeader,
     tokens: u8,
@@ -114,9 +114,9 @@ fn a_message_goes_round_a_long_queue_and_its_packets_follow() {
     let mut bench = Bench::new(PARAMETERS).wait(UP[0], 11);
     let (port, after) = bench.ask(LEAF_0, from, message(1, true, false));
     assert_eq!((port, after.tokens, after.lane), (UP[1], 3, 3), "upwards by the next lane");
-    // What was not deflected at its beginning never is.
+    // A message that was not deflected at its beginning is not deflected later.
     assert_eq!(bench.ask(LEAF_0, from, message(2, false, false)).0, UP[0]);
-    // What was is, whatever waits: it is known by the message, not by the queue.
+    // A message that was deflected stays so: the table decides, not the queue.
     for (last, table) in [(false, 1), (false, 1), (true, 0)] {
         let (port, after) = bench.ask(LEAF_0, (FROM_HOST, UP[1]), message(1, false, last));
         assert_eq!((port, after.tokens, after.lane), (UP[1], 3, 3));
@@ -124,7 +124,7 @@ fn a_message_goes_round_a_long_queue_and_its_packets_follow() {
     }
     assert_eq!(bench.ask(LEAF_0, from, message(1, false, false)).0, UP[0], "it is over");
     assert_eq!(bench.count, [4, 1, 0]);
-    // One packet needs no place in the table.
+    // A message of one packet needs no place in the table.
     let (port, after) = bench.ask(LEAF_0, from, message(3, true, true));
     assert_eq!((port, after.tokens, bench.program.table.len()), (UP[1], 3, 0));
 }
@@ -133,17 +133,17 @@ fn a_message_goes_round_a_long_queue_and_its_packets_follow() {
 fn a_spine_sends_to_another_leaf_and_not_back() {
     for id in 0..20 {
         let mut bench = Bench::new(PARAMETERS).wait(DOWN[1], 11);
-        // By leaf 0's uplink; host 2 is below leaf 1.
+        // The packet comes by leaf 0's uplink; host 2 is below leaf 1.
         let (port, after) = bench.ask(SPINE_0, (UP[0], DOWN[1]), message(id, true, false));
         assert_eq!((port, after.tokens, after.lane), (DOWN[2], 3, 4), "downwards by its own lane");
     }
-    // Both are possible for what came from leaf 1 itself.
+    // Both other leaves are possible for packets from leaf 1 itself.
     let mut bench = Bench::new(PARAMETERS).wait(DOWN[1], 11);
     let ports: Vec<u32> = (0..40)
         .map(|id| bench.ask(SPINE_0, (DOWN[1] ^ 1, DOWN[1]), message(id, true, true)).0)
         .collect();
     assert!(ports.contains(&DOWN[0]) && ports.contains(&DOWN[2]), "{ports:?}");
-    // Leaf 2 is cut off: there is no route on from it.
+    // Leaf 2 is cut off, so there is no route through it.
     for link in [10, 11] {
         bench.switches.fail(Picos::ZERO, Failure::LinkDown(link));
     }
@@ -155,13 +155,13 @@ fn a_spine_sends_to_another_leaf_and_not_back() {
 
 #[test]
 fn hosts_get_what_is_theirs_and_who_has_no_tokens_waits() {
-    // Congestion at the receiver is for others to cure.
+    // The link to the receiving host is never deflected around; congestion control handles it.
     let mut bench = Bench::new(PARAMETERS).wait(TO_HOST, 50).wait(UP[0], 50);
     assert_eq!(bench.ask(LEAF_1, (17, TO_HOST), message(1, true, false)).0, TO_HOST);
     for tokens in [0, 1] {
         let asked = DeflectionHeader { tokens, ..message(7, true, true) };
         let (port, after) = bench.ask(LEAF_0, (FROM_HOST, UP[0]), asked);
-        // The escape lane, by which nothing is deflected.
+        // The packet is on the escape lane, on which no packet is deflected.
         assert_eq!((port, after.tokens, after.lane), (UP[tokens as usize], 0, 0));
     }
     assert_eq!(PARAMETERS.tokens(8192), 4);
@@ -179,7 +179,7 @@ fn a_full_table_deflects_no_more_until_a_message_is_over_or_forgotten() {
     assert_eq!(ask(&mut bench, 3, false, false), UP[0], "nor does what follows it");
     assert_eq!(ask(&mut bench, 2, false, true), UP[1]);
     assert_eq!(ask(&mut bench, 4, true, false), UP[1]);
-    // Messages 1 and 4 hold the table; 4 goes on, of 1 nothing comes any more.
+    // Messages 1 and 4 hold the table. Message 4 goes on; no more packets of message 1 arrive.
     bench.now = Picos::micros(999);
     assert_eq!(ask(&mut bench, 4, false, false), UP[1]);
     assert_eq!((ask(&mut bench, 5, true, false), bench.count[TABLE_FULL]), (UP[0], 2));
@@ -197,7 +197,7 @@ fn a_message_that_comes_again_is_decided_on_again() {
     let (from, back) = ((FROM_HOST, UP[0]), (DOWN[0], UP[1]));
     let (port, after) = bench.ask(LEAF_0, from, message(1, true, false));
     assert_eq!((port, after.tokens), (UP[1], 3));
-    // A spine sent it back, and the other uplink is free.
+    // A spine has sent the message back, and the other uplink is free.
     let again = DeflectionHeader { tokens: 2, ..after.header };
     let (port, after) = bench.ask(LEAF_0, back, again);
     assert_eq!((port, after.tokens, after.switches), (UP[1], 2, 2));
@@ -207,8 +207,8 @@ fn a_message_that_comes_again_is_decided_on_again() {
     assert!(bench.program.table.is_empty());
 }
 
-/// Sixty-four hosts, eight a leaf, four times as many as uplinks, and switches that stop an input
-/// with a few packets in them.
+/// Builds a network of 64 hosts, eight per leaf, oversubscribed by four, whose switches pause an
+/// input that has a few packets in them.
 fn network(seed: u64) -> Network {
     let rate = Rate::gbps(10);
     let topology = Topology::leaf_spine(8, 2, 8, rate, rate, Picos::micros(1), Picos::ZERO);
@@ -227,7 +227,7 @@ fn messages_stay_in_order_and_nothing_deadlocks() {
     let (mut most, mut full) = (0, 0);
     for seed in 0..6 {
         let (mut network, mut rng) = (network(seed), Rng::new(seed));
-        // By packet: its message and place.
+        // Message and place in it, by packet number.
         let mut sent: Vec<(usize, u32)> = Vec::new();
         let mut came: Vec<(u32, u32)> = Vec::new();
         for id in 0..6_000u64 {
@@ -273,7 +273,7 @@ fn messages_stay_in_order_and_nothing_deadlocks() {
     assert!(full > 0, "some table was full");
 }
 
-/// What a flow hashes to.
+/// Returns a flow's hash.
 const fn rng_of(id: u64) -> u32 {
     Rng::new(id).next_u32()
 }

@@ -1,4 +1,4 @@
-//! Two doctors on one host.
+//! Tests with two doctors on one host.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -56,7 +56,8 @@ fn where_nobody_listens_somebody_has_to() {
     assert!(finding.cure.as_deref().is_some_and(|cure| cure.contains("--answer")), "{finding}");
 }
 
-/// An address of this host that the chosen interface has not: the way there is through another one.
+/// Tests an address of this host to which the route leaves by another interface than the chosen
+/// one.
 #[test]
 fn a_way_by_another_interface_is_a_fault() {
     let elsewhere = Iface { name: "eth9".to_owned(), addr: [192, 0, 2, 1].into(), ..loopback() };

@@ -12,7 +12,7 @@ use squall_netsim::output::{FlowResult, Run, files};
 use squall_netsim::topology::Topology;
 use squall_netsim::workload::Pattern;
 
-/// A plan of four points that takes no time to run.
+/// A plan of four points that takes almost no time to run.
 const PLAN: &str = r#"title = "t"
 seeds = [1, 2]
 
@@ -88,7 +88,7 @@ fn a_sweep_has_every_combination() {
 #[test]
 fn mistakes_are_named_by_file_and_line() {
     for (from, to, expected) in [
-        // What is no TOML, or no table of ours.
+        // Texts that are no TOML, or have tables that plans do not know.
         ("title = \"t\"", "title = ", "p.toml:1: "),
         (
             "hosts = 4",
@@ -106,7 +106,7 @@ fn mistakes_are_named_by_file_and_line() {
             "p.toml:10: workload.bytes: `16 pages` is no size",
         ),
         ("seeds = [1, 2]", "seeds = []", "p.toml:2: empty"),
-        // What is no axis, or no condition.
+        // Invalid axes and conditions.
         ("= [1, 3]", "= 1", "p.toml:13: sweep.workload.senders: a integer"),
         ("\"workload.senders\" = [1", "\"workload.sender\" = [1", "p.toml:13: "),
         ("nscc = { \"transport.cc\" = \"nscc\" }", "nscc = 1", "p.toml:14: "),
@@ -133,7 +133,7 @@ fn mistakes_are_named_by_file_and_line() {
         assert!(error.contains(expected), "{to}: {error}");
     }
     for (from, to, expected) in [
-        // What reads well and makes no sense.
+        // Plans that can be read and are invalid.
         ("\"star\"", "\"sphere\"", "p.toml:5: topology.kind: `sphere`, expected fat-tree"),
         ("hosts = 4", "", "p.toml:4: topology.hosts: missing, and needed by `star`"),
         ("\"incast\"", "\"outcast\"", "p.toml:9: workload.kind: `outcast`, expected permutation"),
@@ -281,7 +281,7 @@ fn parts_of_a_plan_are_together_the_whole() {
     let mut parts: Vec<Run> =
         ["3/3", "1/3", "2/3"].into_iter().flat_map(|part| run(Some(part))).collect();
     assert_eq!(merge(&plan, parts.clone()), (whole.clone(), vec![]));
-    // Twice is once, of another plan is nothing, and what is missing has a name.
+    // Duplicates count once, runs of another plan are dropped, and missing runs are named.
     parts.push(whole[0].clone());
     parts.push(Run { seed: 77, ..whole[0].clone() });
     parts.retain(|run| run.name != whole[3].name);
@@ -325,14 +325,14 @@ fn results_are_on_disk_and_an_interrupt_keeps_them() {
     }
     std::fs::remove_dir_all(&folder).expect("removed");
 
-    // A folder that cannot be: the results are still handed over.
+    // The folder cannot be created; the results are still returned.
     let out = Some(PathBuf::from("/dev/null/x"));
     let options = RunOptions { threads: 2, out, ..RunOptions::default() };
     let (runs, error) = run_plan(&plan, &options, &AtomicBool::new(false), &());
     assert!(matches!(error, Some(RunnerError::File(_))) && !runs.is_empty(), "{error:?}");
 }
 
-/// A run of a point whose only flow took so long.
+/// Returns a run of a point whose only flow took `fct_us`.
 fn took(labels: &[(&str, &str)], fct_us: f64) -> Run {
     let flow = FlowResult { id: 1, bytes: 1, start_us: Some(0.0), ..FlowResult::default() };
     let parameters: BTreeMap<String, String> =
@@ -366,14 +366,14 @@ fn statements_are_judged_at_their_worst_point() {
     assert_eq!(verdict(&format!("{ratio}at_least = 1.8"), 20.0).word(), "FAIL");
     let any = verdict(&format!("{ratio}at_least = 1.8\nany = true"), 20.0);
     assert_eq!((any.word(), any.measured.as_str()), ("pass", "2x 1 nscc/none (best of 2)"));
-    // 10 - 5 and 30 - 20.
+    // The differences are 10 - 5 and 30 - 20.
     let less = "of = { transport = \"nscc\" }\nminus = { transport = \"none\" }\nat_most = 9.0";
     assert_eq!(verdict(less, 20.0).measured, "10 3 nscc/none (worst of 2)");
-    // Of what 10 is less than 20, 30 is as much more.
+    // The differences from `none`, 30 - 20 and 10 - 20, have the ratio -1.
     let part = "of = { transport = \"nscc\", senders = 3 }\nover = { senders = 1 }\nminus = { transport = \"none\" }\n";
     let part = verdict(&format!("{part}at_most = 0.0"), 20.0);
     assert_eq!((part.word(), part.measured.as_str()), ("pass", "-1x 3/1 nscc less 3 none"));
-    // Absolute, at one place; and what is not finite is no success.
+    // The bound is absolute, at one point. A value that is not finite does not pass.
     let alone =
         "where = { senders = 3 }\nof = { transport = \"nscc\" }\nat_least = 29\nat_most = 31";
     assert_eq!(verdict(alone, 20.0).word(), "pass");
@@ -396,7 +396,7 @@ fn what_is_measured_comes_with_its_interval_over_the_seeds() {
     let half = 4.303 / 3f64.sqrt();
     let verdict = judge(&plan, &runs).pop().expect("one");
     assert_eq!(verdict.measured, format!("3x ± {} 1 nscc/none", number(half)));
-    // Of one seed nothing is known.
+    // A single seed gives no interval.
     runs.truncate(2);
     assert_eq!(judge(&plan, &runs).pop().expect("one").measured, "2x 1 nscc/none");
 }
@@ -427,7 +427,7 @@ fn ideal_times_by_hand() {
     assert_eq!(facts.base_rtt, Picos(4_000_000 + 2 * 327_680 + 2 * 5_120));
     assert_eq!(facts.ideal, Picos(30 * 327_680 + 4_000_000 + 327_680 + 10_240));
     assert_eq!(base_rtt(&topology, 4096), facts.base_rtt);
-    // The last two hosts five times as far: the longest way is between them.
+    // The last two hosts are five times as far away: the longest route is between them.
     let mut far = topology.clone();
     far.links.iter_mut().skip(2).for_each(|link| link.latency = Picos::micros(5));
     assert_eq!(base_rtt(&far, 4096), facts.base_rtt + Picos::micros(16));
@@ -467,8 +467,8 @@ fn fat_trees_have_the_oversubscription_asked_for() {
     }
 }
 
-/// Every plan of ours reads, also in its quick form, and every scene of it can be built (not of the
-/// large ones, for which that takes long).
+/// Every plan of the program reads, also in its quick form. Every scene can be built, except those
+/// of the large plans, for which that takes long.
 #[test]
 fn our_plans_are_sound() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("plans");

@@ -43,7 +43,7 @@ fn a_report_is_one_file_that_fetches_nothing() {
     }
     assert!(page.contains("nscc&lt;/script&gt;") && page.contains("eqds &amp; co"));
     assert!(!page.contains("nscc</script>"), "names are text, not markup");
-    // It reads back from JSON.
+    // The document reads back from JSON.
     let json = serde_json::to_string(&document).expect("JSON");
     assert_eq!(serde_json::from_str::<Document>(&json).expect("a document"), document);
 }
@@ -68,10 +68,11 @@ fn what_was_swept_is_an_axis_with_means_and_their_confidence() {
     assert_eq!((plot.x.as_str(), plot.y.as_str(), plot.log), ("senders", "max_fct (us)", false));
     let names: Vec<&str> = plot.lines.iter().map(|line| line.name.as_str()).collect();
     assert_eq!(names, ["eqds", "nscc"]);
-    // The slowest of four flows: 40 and 48 us, and 120; Student's t of one degree is 12.71.
+    // The slowest of four flows took 40 and 48 us, and 120 us at the other point; Student's t of
+    // one degree is 12.71.
     assert_eq!(plot.lines[1].points, [(8.0, 44.0), (128.0, 120.0)]);
     assert!((plot.lines[1].half[0] - 12.71 * 4.0).abs() < 1e-9, "{:?}", plot.lines[1].half);
-    // A wide sweep has a logarithmic axis; what is no number has bars.
+    // A wide sweep has a logarithmic axis; values that are no numbers have bars.
     let sizes = [swept("4KiB", "nscc", 1, 1.0), swept("1MiB", "nscc", 1, 9.0)];
     assert!(from_runs("t", &[], &sizes, &metrics).plots[0].log);
     let bars = from_runs("t", &[], &[run("nscc", 1.0), run("eqds", 2.0)], &metrics).bars;
@@ -152,7 +153,7 @@ fn a_distribution_pools_seeds_and_ends_at_one() {
     assert!(points.contains(&(30.0, 0.5)) && plot.steps, "{points:?}");
 }
 
-/// Results of a file, of runs that were told these settings.
+/// Returns an input whose runs have these settings.
 fn input(name: &str, told: &[&[(&str, &str)]]) -> Input {
     let run_of = |settings: &&[(&str, &str)]| {
         let mut made = Provenance::default();
@@ -179,14 +180,14 @@ fn results_are_named_by_what_differs_between_them() {
     let swift = input("b", &[&[same, ("transport.cc", "swift"), ("seed", "2")]]);
     let expected = ("nscc, swift".to_owned(), "seed 1 2; transport.cc nscc swift".to_owned());
     assert_eq!(names(&[nscc.clone(), swift.clone()]), expected);
-    // Where nothing differs, or one does not say what it was told, the files do; other seeds are
-    // samples of one curve.
+    // If no settings differ, or an input states none, inputs are named by their files. Runs with
+    // other seeds are samples of one curve.
     assert_eq!(names(&[nscc.clone(), Input { name: "c".into(), ..nscc.clone() }]).0, "a, c");
     assert_eq!(names(&[input("old", &[&[]]), nscc.clone()]).0, "old, a");
     let again = input("d", &[&[same, ("transport.cc", "nscc"), ("seed", "9")]]);
     assert_eq!(names(&[nscc.clone(), again]).0, "");
-    // Two keys with one last word are named in full; where all of a sweep is in both, nothing of it
-    // differs.
+    // Two keys with the same last word are named in full. A swept key whose values are the same in
+    // both inputs is no difference.
     let (x, y) = ([("x.of", "1"), ("y.of", "2")], [("x.of", "3"), ("y.of", "4")]);
     let document = beside(&[input("x", &[&x]), input("y", &[&y])], &metrics).expect("two");
     assert_eq!(document.tables[1].head[..2], ["x.of", "y.of"]);

@@ -1,4 +1,4 @@
-//! Statistics pages as endpoints write them, looked at as a user would.
+//! Tests with statistics pages as endpoints write them, read as a user would.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -87,13 +87,13 @@ impl Endpoint {
         Self { page, words, path: directory.join(file_name(&description)) }
     }
 
-    /// Of this process, which lives.
+    /// Creates an endpoint of this process, which runs.
     fn own(directory: &Path, rank: u32) -> Self {
         let stat = fs::read_to_string("/proc/self/stat").expect("Linux");
         Self::new(directory, rank, std::process::id(), start_ticks(&stat).expect("a start"))
     }
 
-    /// Counters in the order of their names; those behind the last given are zero.
+    /// Writes counters in the order of their names. Counters beyond those given are zero.
     fn write<const N: usize>(&self, at: u64, given: [u64; N], flow_bytes: u64) {
         let mut counters = [0; NAMES.len() + 2];
         counters[..N].copy_from_slice(&given);
@@ -107,7 +107,7 @@ impl Endpoint {
     }
 }
 
-/// A directory as endpoints make it.
+/// Creates a directory as endpoints do.
 fn directory(name: &str) -> PathBuf {
     let path = std::env::temp_dir().join(format!("squall-top-{}-{name}", std::process::id()));
     fs::create_dir_all(&path).expect("room");
@@ -184,7 +184,7 @@ fn each_cause_has_its_sentence() {
 #[test]
 fn the_dead_are_shown_and_strangers_are_not() {
     let directory = directory("trust");
-    // Nobody's number: the largest that a process can have is 2^22.
+    // No process can have this number: the largest is 2^22.
     let dead = Endpoint::new(&directory, 7, 1 << 30, 1);
     dead.write(2 * SECOND, [9, 0, 0, 0, 0, 0, 0, 0, 0, 0], 0);
     fs::write(directory.join("1-2-3"), b"not a board").expect("room");
