@@ -44,7 +44,7 @@ struct Trace {
     named: HashSet<u32>,
     /// The operation that is being posted.
     posting: Option<TracedOperation>,
-    /// Whether writing failed, which was reported. The trace ends there, like one that was cut off.
+    /// True if writing failed, which was reported. The trace ends there, like one that was cut off.
     failed: bool,
 }
 

@@ -34,7 +34,7 @@ pub enum Command {
     RestoreSwitch(String),
 }
 
-/// Why a command is refused, and what would be accepted.
+/// The reason why a command is refused, and what would be accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandError(pub String);
 

@@ -18,7 +18,7 @@ use squall_wire::{Packet, RatePacket, Ses, Telemetry, TelemetryKind, parse};
 /// A packet at its destination.
 #[derive(Debug)]
 pub struct Delivery<'a> {
-    /// When its last bit arrived.
+    /// Time at which the packet's last bit arrived.
     pub at: Picos,
     /// The host at which the packet arrived.
     pub host: u32,

@@ -22,10 +22,10 @@ pub(super) struct Recorder {
     coarser: u32,
     due: Span,
     times: Vec<Span>,
-    /// For each port, in order of port numbers: the data bytes that wait, and the bytes sent so
-    /// far.
+    /// Samples of each port, in order of port numbers: the data bytes that wait, and the bytes sent
+    /// so far.
     ports: Vec<Vec<(u64, u64)>>,
-    /// For each pair of sending and receiving host: the bytes that entered.
+    /// Bytes that entered, by sending and receiving host.
     flows: BTreeMap<(u32, u32), Flow>,
 }
 

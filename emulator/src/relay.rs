@@ -86,7 +86,7 @@ impl RelayConfig {
     }
 }
 
-/// Why an emulator cannot be started.
+/// The reason why an emulator cannot be started.
 #[derive(Debug)]
 pub enum RelayError {
     /// The topology is invalid.

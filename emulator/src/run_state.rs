@@ -7,9 +7,9 @@ use squall_base::{Span, Time};
 use squall_netsim::Picos;
 use squall_netsim::model::Switches;
 
-/// How long a job may be idle after one of its ranks was refused. That rank ends, and launchers end
-/// the others, as a rule within a second. Now and then MPICH's launcher, on a busy machine, does
-/// not see it, and the other ranks wait for ever.
+/// Time that a job may be idle after one of its ranks was refused. That rank ends, and launchers
+/// end the others, as a rule within a second. Now and then MPICH's launcher, on a busy machine,
+/// does not see it, and the other ranks wait for ever.
 const PATIENCE: Span = Span::secs(10);
 
 /// State of the job that runs over an emulator.
@@ -22,9 +22,9 @@ pub(super) struct RunState {
     next: usize,
     happened: Timeline,
     recorder: Option<Recorder>,
-    /// Whether the emulator serves one job and ends with it.
+    /// True if the emulator serves one job and ends with it.
     alone: bool,
-    /// When a job with a refused endpoint is given up, unless a packet enters before.
+    /// Time at which a job with a refused endpoint is given up, unless a packet enters before.
     given_up: Option<Time>,
 }
 

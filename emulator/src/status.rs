@@ -26,9 +26,9 @@ pub struct Status {
     /// The options of ports and switches, as scaled, with the values derived for options that the
     /// user left out.
     pub network: NetworkOptions,
-    /// How far behind real time deliveries were since the start.
+    /// Delay of deliveries behind real time since the start.
     pub emulation_delay: EmulationDelayReport,
-    /// How far behind real time deliveries were in the last complete second.
+    /// Delay of deliveries behind real time in the last complete second.
     pub emulation_delay_last: EmulationDelayReport,
     /// Seconds in which a packet in a hundred or more was later than a quarter of the round-trip
     /// time.

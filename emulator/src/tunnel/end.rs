@@ -1,4 +1,4 @@
-//! One end of a tunnel: local connections on one side, datagrams to the other end on the other.
+//! An end of a tunnel: local connections on one side, datagrams to the other end on the other.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -40,7 +40,7 @@ pub(super) type Teller<'a> = &'a mut dyn FnMut(fmt::Arguments<'_>);
 struct Connection {
     client: Client,
     pieces: Pieces,
-    /// Whether the local side has closed the connection, so that nothing more is to be sent.
+    /// True if the local side has closed the connection, so that nothing more is to be sent.
     ended: bool,
 }
 
@@ -80,7 +80,7 @@ enum Side {
 
 struct Near {
     listener: UnixListener,
-    /// Until this time no connections are accepted, because the system refused one.
+    /// Time until which no connections are accepted, because the system refused one.
     shut_until: Time,
     far: SocketAddr,
     session: u64,
@@ -113,7 +113,7 @@ struct Session {
     opened: HashSet<u32>,
 }
 
-/// One end of a tunnel.
+/// An end of a tunnel.
 pub(super) struct End {
     socket: UdpSocket,
     side: Side,

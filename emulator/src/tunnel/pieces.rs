@@ -22,7 +22,7 @@ pub(super) struct Pieces {
     waiting: VecDeque<Vec<u8>>,
     /// Number of the first piece in `waiting`.
     number: u32,
-    /// When the first piece was first sent, and when it is sent again; `None` before the first
+    /// Times at which the first piece was first sent and is sent again; `None` before the first
     /// transmission.
     sent: Option<(Time, Time)>,
     /// Number of the next piece expected from the other end.

@@ -1,4 +1,4 @@
-//! One direction of a link, with the queues before it and the buffers behind it.
+//! A direction of a link, with the queues before it and the buffers behind it.
 
 use std::collections::VecDeque;
 
@@ -12,13 +12,13 @@ pub(super) const WRITES: usize = 1;
 /// Virtual channel of answers.
 pub(super) const RESPONSE: usize = 2;
 
-/// One direction of a link, from the output queues before it to the buffers behind it.
+/// A direction of a link, from the output queues before it to the buffers behind it.
 #[derive(Clone, Debug)]
 pub(super) struct Channel {
     /// Cycles from the departure of a packet's first flit until the packet may leave the buffer
     /// behind the link.
     latency: u64,
-    /// Whether the node behind the link needs the whole packet before it can use it.
+    /// True if the node behind the link needs the whole packet before it can use it.
     whole: bool,
     busy_until: u64,
     pub(super) virtuals: [Virtual; 3],
@@ -28,7 +28,7 @@ pub(super) struct Channel {
     pub(super) packets: u64,
 }
 
-/// One virtual channel of a link direction.
+/// A virtual channel of a link direction.
 #[derive(Clone, Debug)]
 pub(super) struct Virtual {
     queue: VecDeque<Packet>,

@@ -81,7 +81,7 @@ impl CreditNetworkConfig {
     }
 }
 
-/// Why a network cannot be built from a configuration.
+/// The reason why a network cannot be built from a configuration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CreditNetworkError {
     /// The invalid field of [`CreditNetworkConfig`].
@@ -117,7 +117,7 @@ pub struct CreditNetworkResults {
     pub latency_max: u64,
     /// Number of packets that were sent on links.
     pub packets: u64,
-    /// Why the run ended before all operations were answered.
+    /// The reason why the run ended before all operations were answered.
     pub stopped: Option<&'static str>,
 }
 

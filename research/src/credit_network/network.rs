@@ -25,15 +25,15 @@ const LOOK: u64 = 1 << 14;
 pub struct CreditNetwork {
     tree: Tree,
     channels: Vec<Channel>,
-    /// For each channel: the cycle before which nothing can leave the buffers behind it.
+    /// The cycle for each channel before which nothing can leave the buffers behind it.
     quiet_until: Vec<u64>,
     behind: Vec<Behind>,
     members: Vec<Member>,
-    /// For each operation: the answers that each lower switch has reduced, and those that the upper
-    /// switch has.
+    /// Number of answers to each operation that each lower switch has reduced, and below those that
+    /// the upper switch has.
     at_lower: Vec<u8>,
     at_upper: Vec<u8>,
-    /// For each operation: the cycle in which it was sent.
+    /// The cycle in which each operation was sent.
     sent: Vec<u64>,
     /// The member of each sender number.
     senders: Vec<u16>,

@@ -8,13 +8,13 @@ use squall_netsim::topology::{Node, Topology};
 /// topology.
 #[derive(Clone, Debug)]
 pub(super) struct Tree {
-    /// For each member: the channel out of it. The channel to the member is its sibling.
+    /// The channel out of each member. The channel to the member is its sibling.
     out: Vec<u32>,
-    /// For each member: its lower switch.
+    /// The lower switch of each member.
     lower: Vec<u16>,
-    /// For each lower switch: its members.
+    /// The members of each lower switch.
     members: Vec<Vec<u16>>,
-    /// For each lower switch: the channels upwards. The n-th channel of every lower switch leads to
+    /// The channels upwards of each lower switch. The n-th channel of every lower switch leads to
     /// the same upper switch.
     up: Vec<Vec<u32>>,
 }

@@ -65,7 +65,7 @@ enum Command {
 struct Failure {
     status: u8,
     what: String,
-    /// Whether the reader of the results has closed the pipe, which is no failure.
+    /// True if the reader of the results has closed the pipe, which is no failure.
     closed: bool,
 }
 

@@ -29,7 +29,7 @@ pub(super) struct Choice {
     pub(super) addr: IpAddr,
     /// Bits of the interface's network prefix.
     pub(super) prefix: u8,
-    /// Whether the interface is a tunnel, or a bridge without a device.
+    /// True if the interface is a tunnel, or a bridge without a device.
     pub(super) doubtful: bool,
 }
 

@@ -33,7 +33,7 @@ pub(super) struct Job {
 pub(super) struct JobEnd {
     /// Exit status of the job; 128 plus the signal's number if a signal ended it.
     pub(super) status: u8,
-    /// Whether the user interrupted the job.
+    /// True if the user interrupted the job.
     pub(super) interrupted: bool,
 }
 

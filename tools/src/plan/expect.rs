@@ -102,7 +102,7 @@ pub struct Expectation {
     against: Against,
     at_most: Option<f64>,
     at_least: Option<f64>,
-    /// Whether one point within the bounds suffices ("up to"), instead of all.
+    /// True if one point within the bounds suffices ("up to"), instead of all.
     any: bool,
     /// If the statement is known not to hold here: the reason in a few words.
     /// `docs/REPRODUCTION.md` has the details.
@@ -120,7 +120,7 @@ pub struct Verdict {
     pub expected: String,
     /// The measured value furthest on the wrong side, its point, and the number of points.
     pub measured: String,
-    /// Whether the statement holds; `None` if none of its points was run.
+    /// True if the statement holds; `None` if none of its points was run.
     pub pass: Option<bool>,
     /// The known reason why the statement does not hold, if there is one.
     pub explained: Option<String>,

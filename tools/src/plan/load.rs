@@ -34,7 +34,7 @@ pub struct Plan {
     pub expectations: Vec<Expectation>,
     /// Metrics that tables show.
     pub metrics: Vec<Metric>,
-    /// Whether the plan has a quick form.
+    /// True if the plan has a quick form.
     pub quick: bool,
     /// The folder at which relative paths start.
     pub folder: PathBuf,

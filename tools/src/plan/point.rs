@@ -6,7 +6,7 @@ use toml::{Table, Value};
 
 use super::Scene;
 
-/// One combination of values of the swept parameters.
+/// A combination of values of the swept parameters.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Point {
     /// The name of each axis, and its value at this point.

@@ -81,7 +81,7 @@ pub struct RunOptions {
     pub threads: usize,
     /// Folder for results. Without one, nothing is written.
     pub out: Option<PathBuf>,
-    /// Whether to write the tables of flows and runs as Parquet, too.
+    /// True to write the tables of flows and runs as Parquet, too.
     pub parquet: bool,
     /// The program that makes the runs, and the time; results carry it.
     pub origin: Origin,

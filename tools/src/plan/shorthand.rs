@@ -31,7 +31,7 @@ const WORKLOADS: &[Kind] = &[
     ("poisson", &["sizes", "load", "duration_us"]),
 ];
 
-/// Why a word describes no topology or workload.
+/// The reason why a word describes no topology or workload.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error("{word}: {what}")]
 pub struct WordError {

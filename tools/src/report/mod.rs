@@ -48,7 +48,7 @@ pub struct ReportTable {
     pub head: Vec<String>,
     /// Cells by row. The words `pass`, `FAIL` and `explained` are coloured.
     pub rows: Vec<Vec<String>>,
-    /// Whether the table is folded until the reader opens it.
+    /// True if the table is folded until the reader opens it.
     #[serde(default)]
     pub folded: bool,
 }
@@ -69,10 +69,10 @@ pub struct Plot {
     /// its own.
     #[serde(default)]
     pub family: String,
-    /// Whether the horizontal axis is logarithmic.
+    /// True if the horizontal axis is logarithmic.
     #[serde(default)]
     pub log: bool,
-    /// Whether curves are drawn as steps: a value holds until the next point.
+    /// True if curves are drawn as steps: a value holds until the next point.
     #[serde(default)]
     pub steps: bool,
     /// Events, each a place on the horizontal axis and a name. They are drawn as vertical lines.

@@ -34,7 +34,7 @@ pub(super) struct EndpointReading {
     pub(super) path: PathBuf,
     /// Content of the page.
     pub(super) snapshot: Snapshot,
-    /// Whether the process still runs.
+    /// True if the process still runs.
     pub(super) alive: bool,
     /// Time since the endpoint wrote the values.
     pub(super) age: Span,
