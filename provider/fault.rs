@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-use squall_engine::{OpError, ReturnCode, Trouble, WIRE_VERSION};
+use squall_engine::{DestinationError, OpError, ReturnCode, WIRE_VERSION};
 
 use crate::errno::Errno;
 use crate::param::params;
@@ -181,7 +181,7 @@ pub(crate) fn describe(
     error: OpError,
     peer: Option<SocketAddr>,
     (local, interface): (SocketAddr, &str),
-    trouble: Option<Trouble>,
+    trouble: Option<DestinationError>,
 ) -> String {
     let row = Fault::of(error).row();
     let mut text = format!("{}: {}", row.name, row.text);
@@ -234,14 +234,14 @@ mod tests {
     fn the_sentence_names_both_ends_and_the_cause() {
         let peer: SocketAddr = "10.0.0.2:4793".parse().expect("literal");
         let local: SocketAddr = "10.0.0.1:4793".parse().expect("literal");
-        let trouble = Trouble { errno: libc::ECONNREFUSED, peer };
+        let trouble = DestinationError { errno: libc::ECONNREFUSED, peer };
         let own = (local, "eth0");
         let text = describe(OpError::Unreachable, Some(peer), own, Some(trouble));
         let ends = "[peer 10.0.0.2:4793, local 10.0.0.1:4793 on eth0";
         for part in [ends, "refused", "FI_SQUALL_IFACE", "FI_SQUALL_DEADLINE"] {
             assert!(text.contains(part), "{text}");
             // Of a software network whose relay died, the peer is not accused.
-            let gone = Trouble { errno: libc::ENOTCONN, peer };
+            let gone = DestinationError { errno: libc::ENOTCONN, peer };
             let text = describe(OpError::TimedOut, Some(peer), own, Some(gone));
             assert!(text.contains("FI_SQUALL_EMULATOR") && text.contains("not at fault"), "{text}");
         }

@@ -174,18 +174,18 @@ impl Operation {
     /// Checks the operation's arguments, independently of the engine's state.
     ///
     /// # Errors
-    /// [`Refused`], except [`Refused::Again`].
+    /// [`SubmitError`], except [`SubmitError::Again`].
     #[inline]
-    pub fn check(&self) -> Result<(), Refused> {
+    pub fn check(&self) -> Result<(), SubmitError> {
         let len = self.buf.len();
         if len > MAX_LEN {
-            return Err(Refused::TooLong);
+            return Err(SubmitError::TooLong);
         }
         match &self.action {
             Action::Message { .. } => Ok(()),
-            Action::Read(_) if self.options.inject => Err(Refused::InjectedRead),
+            Action::Read(_) if self.options.inject => Err(SubmitError::InjectedRead),
             Action::Write(remote) | Action::Read(remote) if remote.len() != len => {
-                Err(Refused::LengthMismatch)
+                Err(SubmitError::LengthMismatch)
             }
             Action::Write(_) | Action::Read(_) => Ok(()),
             Action::Atomic(atomic) => check_atomic(atomic, len),
@@ -253,7 +253,7 @@ pub struct RecvOp {
 
 /// The reason why the engine did not accept an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refused {
+pub enum SubmitError {
     /// Queues are full: make progress and try again (-FI_EAGAIN).
     Again,
     /// The message is longer than the 32 bits of `request_length` can express, or the atomic has
@@ -496,14 +496,14 @@ impl fmt::Display for OpError {
 
 /// A socket error or ICMP error about a destination, as `net` reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Trouble {
+pub struct DestinationError {
     /// Error number of the failed send, or the one that the kernel derives from the ICMP message.
     pub errno: i32,
     /// The destination.
     pub peer: SocketAddr,
 }
 
-impl Trouble {
+impl DestinationError {
     /// ECONNREFUSED on Linux: the host answers, but no socket is bound to the port.
     const REFUSED: i32 = 111;
 

@@ -12,12 +12,12 @@ use crate::reliability::PdcId;
 
 /// The id of a shared-memory channel of an engine.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct LinkId {
+pub struct ShmId {
     slot: u32,
     generation: u32,
 }
 
-impl LinkId {
+impl ShmId {
     pub(crate) const fn new(slot: u32, generation: u32) -> Self {
         Self { slot, generation }
     }
@@ -34,7 +34,7 @@ impl LinkId {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum ChannelId {
     Context(PdcId),
-    Link(LinkId),
+    Shm(ShmId),
 }
 
 impl ChannelId {
@@ -43,7 +43,7 @@ impl ChannelId {
     pub(crate) const fn index(self) -> usize {
         match self {
             Self::Context(id) => id.index() * 2,
-            Self::Link(id) => id.index() * 2 + 1,
+            Self::Shm(id) => id.index() * 2 + 1,
         }
     }
 
@@ -52,7 +52,7 @@ impl ChannelId {
     pub(crate) const fn context(self) -> Option<PdcId> {
         match self {
             Self::Context(id) => Some(id),
-            Self::Link(_) => None,
+            Self::Shm(_) => None,
         }
     }
 }

@@ -18,7 +18,7 @@ pub struct Config {
     /// then take at most twice this size.
     pub copy_size: u32,
     /// Memory for copies of data that peers have not acknowledged. Beyond it messages are sent from
-    /// the user's buffer, and injected ones are refused with [`crate::Refused::Again`].
+    /// the user's buffer, and injected ones are refused with [`crate::SubmitError::Again`].
     pub copied_bytes: u64,
     /// Messages longer than this use rendezvous: the receiver fetches them by RMA read.
     pub rendezvous_threshold: u64,
@@ -28,7 +28,7 @@ pub struct Config {
     /// Largest number of unexpected and early messages of which at least the header is kept. Beyond
     /// it the engine refuses messages by NACKs, and the senders retry.
     pub max_unexpected: usize,
-    /// Largest number of outstanding sends, writes and reads before [`crate::Refused::Again`].
+    /// Largest number of outstanding sends, writes and reads before [`crate::SubmitError::Again`].
     pub max_outstanding: u32,
     /// This endpoint's UDP port. Peers learn it from the `initiator` field.
     pub port: u16,
@@ -57,7 +57,7 @@ pub struct Config {
     /// This endpoint's IP address, if known. A peer with the same address is on this host, so its host is known to be
     /// up.
     pub host: Option<IpAddr>,
-    /// The driver carries shared-memory records, so [`crate::Linking::poll_acquaintance`] reports
+    /// The driver carries shared-memory records, so [`crate::ShmInterface::poll_acquaintance`] reports
     /// verified peers.
     pub links: bool,
     /// Largest number of packets that one call adds to a batch.

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use crate::api::PeerId;
 use crate::base::Time;
-use crate::channel::{ChannelId, LinkId};
+use crate::channel::{ChannelId, ShmId};
 use crate::ops::Part;
 use crate::reliability::{PdcId, Pdcs};
 use crate::slab::Key;
@@ -221,7 +221,7 @@ impl Context {
 #[derive(Clone, Copy, Debug, Default)]
 struct PeerRoute {
     /// The shared-memory channel to the peer.
-    link: Option<LinkId>,
+    link: Option<ShmId>,
     /// The context that this endpoint opened to the peer.
     ours: Option<PdcId>,
     /// The context that the peer opened to this endpoint.
@@ -238,7 +238,7 @@ pub(crate) struct Contexts {
     /// Contexts that may have something to send, in the order of their turns.
     active: VecDeque<PdcId>,
     /// Shared-memory channels that may have something to send, in the order of their turns.
-    active_links: VecDeque<LinkId>,
+    active_links: VecDeque<ShmId>,
     /// Routes, indexed by peer.
     routes: Vec<PeerRoute>,
 }
@@ -267,11 +267,11 @@ impl Contexts {
     #[inline]
     pub(crate) fn to(&self, peer: PeerId) -> Option<ChannelId> {
         let route = self.routes.get(peer.0 as usize)?;
-        route.link.map(ChannelId::Link).or(route.ours.map(ChannelId::Context))
+        route.link.map(ChannelId::Shm).or(route.ours.map(ChannelId::Context))
     }
 
     /// Returns the shared-memory channel to a peer.
-    pub(crate) fn link_to(&self, peer: PeerId) -> Option<LinkId> {
+    pub(crate) fn link_to(&self, peer: PeerId) -> Option<ShmId> {
         self.routes.get(peer.0 as usize)?.link
     }
 
@@ -310,7 +310,7 @@ impl Contexts {
         }));
         let route = self.route(peer);
         match id {
-            ChannelId::Link(id) => {
+            ChannelId::Shm(id) => {
                 route.link = Some(id);
                 None
             }
@@ -329,7 +329,7 @@ impl Contexts {
         context.restore();
         let route = self.route(context.peer);
         match id {
-            ChannelId::Link(id) => {
+            ChannelId::Shm(id) => {
                 route.link.take_if(|link| *link == id);
             }
             ChannelId::Context(id) => {
@@ -379,7 +379,7 @@ impl Contexts {
     fn line_up(&mut self, id: ChannelId) {
         match id {
             ChannelId::Context(id) => self.active.push_back(id),
-            ChannelId::Link(id) => self.active_links.push_back(id),
+            ChannelId::Shm(id) => self.active_links.push_back(id),
         }
     }
 
@@ -411,7 +411,7 @@ impl Contexts {
 
     /// Takes the shared-memory channel whose turn it is to send.
     #[inline]
-    pub(crate) fn next_link_turn(&mut self) -> Option<LinkId> {
+    pub(crate) fn next_link_turn(&mut self) -> Option<ShmId> {
         self.active_links.pop_front()
     }
 

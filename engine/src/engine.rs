@@ -1,10 +1,10 @@
 //! The endpoint's state machine. It routes calls, packets and events to the parts of the engine.
 
 mod holdings;
-mod links;
 mod packet_sizes;
 mod packets;
 mod rates;
+mod shm;
 mod shutdown;
 mod teardown;
 mod trains;
@@ -12,12 +12,13 @@ mod verified_peers;
 
 use core::net::SocketAddr;
 
-pub use links::{Acquaintance, LinkEnd, Linking};
 pub use packets::PacketMarks;
+pub use shm::{ShmCloseReason, ShmInterface, VerifiedPeer};
 pub use shutdown::Shutdown;
 
 use crate::api::{
-    Completion, MatchSpace, Notice, OpError, Operation, Patience, PeerId, RecvOp, Refused, Trouble,
+    Completion, DestinationError, MatchSpace, Notice, OpError, Operation, Patience, PeerId, RecvOp,
+    SubmitError,
 };
 use crate::base::{Batch, Datagram, Instance, RegionId, SecretRng, Time};
 use crate::config::Config;
@@ -25,7 +26,6 @@ use crate::contexts::Contexts;
 use crate::counters::Counters;
 use crate::handshake::{Handshakes, SilentPeer, UnknownReply};
 use crate::inbox::{Inbox, SendRequest};
-use crate::links::{FrameSink, Links};
 use crate::liveness::Liveness;
 use crate::memory::Memory;
 use crate::ops::{Part, TxOp};
@@ -33,6 +33,7 @@ use crate::outbound::{Answer, Outbound, emit_control, include, push_control, pus
 use crate::peers::Peers;
 use crate::reliability::{self, Contact, Event, FlowRecord, PdcInfo, Pdcs, PeerKey, TARDY};
 use crate::report::Report;
+use crate::shm::{RecordOutput, ShmChannels};
 use crate::slab::Key;
 use crate::target::Target;
 use crate::unmatched_packets::UnmatchedPackets;
@@ -45,7 +46,7 @@ pub struct Engine {
     config: Config,
     pdcs: Pdcs<Part>,
     contexts: Contexts,
-    links: Links,
+    links: ShmChannels,
     peers: Peers,
     outbound: Outbound,
     inbox: Inbox,
@@ -61,7 +62,7 @@ pub struct Engine {
 pub enum Submitted {
     /// The operation left through a shared-memory channel.
     Sent,
-    /// The operation is queued. [`Engine::poll_transmit`] or [`Linking::transmit`] sends it.
+    /// The operation is queued. [`Engine::poll_transmit`] or [`ShmInterface::transmit`] sends it.
     Queued,
 }
 
@@ -96,7 +97,7 @@ impl Engine {
         Self {
             pdcs: Pdcs::new(pdc),
             contexts: Contexts::default(),
-            links: Links::default(),
+            links: ShmChannels::default(),
             peers: Peers::new(config.max_packet),
             outbound: Outbound::new(outbound, config.order),
             inbox: Inbox::new(posted, unexpected),
@@ -148,15 +149,15 @@ impl Engine {
     /// before it. Every other operation is queued.
     ///
     /// # Errors
-    /// [`Refused`]; the engine's state is unchanged then.
+    /// [`SubmitError`]; the engine's state is unchanged then.
     #[inline]
-    pub fn submit<M: Memory, S: FrameSink>(
+    pub fn submit<M: Memory, S: RecordOutput>(
         &mut self,
         now: Time,
         mem: &M,
         op: Operation,
         channels: Option<&mut S>,
-    ) -> Result<Submitted, Refused> {
+    ) -> Result<Submitted, SubmitError> {
         let step = &mut step!(self, now);
         if let Some(channels) = channels
             && self.outbound.send_short(step, &op, channels)
@@ -170,14 +171,14 @@ impl Engine {
     /// whether the receive only waits now, so that there is nothing to send or to report.
     ///
     /// # Errors
-    /// [`Refused::NotClaimed`]. The number of receives is limited only by memory.
+    /// [`SubmitError::NotClaimed`]. The number of receives is limited only by memory.
     #[inline]
     pub fn receive<M: Memory>(
         &mut self,
         now: Time,
         mem: &mut M,
         op: RecvOp,
-    ) -> Result<bool, Refused> {
+    ) -> Result<bool, SubmitError> {
         let waits = self.inbox.receive(&mut step!(self, now), mem, op)?;
         self.drain_events(now);
         Ok(waits)
@@ -218,7 +219,7 @@ impl Engine {
     /// Records that the network reported a destination as unreachable. The error text of later
     /// failures includes the report. The engine gives up earlier on a silent peer whose host
     /// reports that no socket is bound to the port.
-    pub fn handle_trouble(&mut self, now: Time, trouble: Trouble) {
+    pub fn handle_destination_error(&mut self, now: Time, trouble: DestinationError) {
         self.peers.note_trouble(now, trouble);
     }
 

@@ -35,7 +35,6 @@ mod fences;
 mod handshake;
 mod holdings;
 mod inbox;
-mod links;
 mod liveness;
 mod matching;
 mod memory;
@@ -48,6 +47,7 @@ mod path_sizes;
 mod peers;
 mod policy;
 mod report;
+mod shm;
 mod slab;
 mod step;
 mod target;
@@ -57,21 +57,24 @@ use squall_reliability as reliability;
 use squall_reliability::{base, wire};
 
 pub use api::{
-    Action, Atomic, Completion, Level, MatchSpace, Notice, OpError, OpKind, Operation, Options,
-    Patience, PeerId, RecvMode, RecvOp, Refused, RemoteIov, RemoteSeg, Trouble, Visibility,
+    Action, Atomic, Completion, DestinationError, Level, MatchSpace, Notice, OpError, OpKind,
+    Operation, Options, Patience, PeerId, RecvMode, RecvOp, RemoteIov, RemoteSeg, SubmitError,
+    Visibility,
 };
 pub use atomics::{atomic_combine, atomic_compares, atomic_most, atomic_size};
-pub use channel::LinkId;
+pub use channel::ShmId;
 pub use config::Config;
 pub use counters::Counters;
-pub use engine::{Acquaintance, Engine, LinkEnd, Linking, PacketMarks, Shutdown, Submitted};
+pub use engine::{
+    Engine, PacketMarks, ShmCloseReason, ShmInterface, Shutdown, Submitted, VerifiedPeer,
+};
 pub use fences::{OperationClasses, Order};
 pub use holdings::Holdings;
-pub use links::{FramePayload, FrameSink, FrameTaken, NoChannels, Referred, Room};
 pub use memory::{Access, Buf, KeyError, Memory};
 pub use peers::{PeerState, Peers};
 pub use reliability::{
     Config as TransportConfig, Conflict as TransportConflict, Counters as TransportCounters,
     FlowRecord, LossDetection, NOMINAL_OVERHEAD, NackCounts, PathRecord, PdcInfo, PeerKey,
 };
+pub use shm::{NoChannels, RecordOutcome, RecordOutput, RecordPayload, ReferenceResult, Room};
 pub use wire::{AmoOp, AmoType, ReturnCode, WIRE_VERSION};

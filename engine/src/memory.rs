@@ -222,7 +222,7 @@ pub trait Memory {
     /// Copies from the start of `from`, host memory that is at least as long, into all of `out`.
     fn read(&self, from: UserSlice, out: &mut [u8]);
     /// Copies the payload that the current shared-memory record refers to, or that was not handed
-    /// out with it, from byte `at` on into all of `to` ([`crate::FrameSink`]). Returns whether the
+    /// out with it, from byte `at` on into all of `to` ([`crate::RecordOutput`]). Returns whether the
     /// whole copy succeeded and is valid: the owner may revoke the memory at any time.
     fn fetch(&mut self, to: UserSlice, at: u64) -> bool {
         let _ = (to, at);
@@ -235,7 +235,7 @@ pub trait Memory {
     }
     /// Returns whether the last fetch failed only because this process cannot read the memory of
     /// the peer. The peer still lends it, and copies it into the channel if the record is left in
-    /// place ([`crate::FrameTaken::Later`]).
+    /// place ([`crate::RecordOutcome::Later`]).
     fn is_delayed(&self) -> bool {
         false
     }

@@ -201,7 +201,7 @@ pub(crate) enum ReportTime {
     /// When the peer first answers anything, or at the end.
     AtContact,
     /// The completion was reported already.
-    Told,
+    Reported,
 }
 
 /// The fields of the SES header that describe an operation.

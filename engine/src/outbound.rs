@@ -5,10 +5,10 @@ mod acks;
 mod atomic;
 mod ends;
 mod fragments;
-mod frames;
 mod packet;
 mod questions;
 mod rates;
+mod records;
 mod runs;
 mod short;
 mod telemetry;
@@ -18,7 +18,7 @@ mod transmit;
 use std::collections::VecDeque;
 
 use crate::api::{
-    Action, MatchSpace, OpError, OpKind, Operation, PeerId, Refused, RemoteIov, RemoteSeg,
+    Action, MatchSpace, OpError, OpKind, Operation, PeerId, RemoteIov, RemoteSeg, SubmitError,
 };
 use crate::base::{RegionId, SecretRng};
 use crate::channel::ChannelId;
@@ -36,10 +36,10 @@ use questions::QuestionQueue;
 pub(crate) use atomic::check as check_atomic;
 pub(crate) use ends::drop_untaken;
 pub(crate) use fragments::Fragments;
-pub(crate) use frames::{has_arrived, transmit_frames};
 pub(crate) use packet::emit_control;
 pub(crate) use questions::PeerQuestion;
 pub(crate) use rates::push_rates;
+pub(crate) use records::{has_arrived, transmit_frames};
 pub(crate) use runs::RunRead;
 pub(crate) use short::lose_short;
 pub(crate) use telemetry::{include, push_echo};
@@ -125,13 +125,13 @@ impl Outbound {
     /// Accepts an operation of the user.
     ///
     /// # Errors
-    /// [`Refused`]; nothing has changed then.
+    /// [`SubmitError`]; nothing has changed then.
     pub(crate) fn submit<M: Memory>(
         &mut self,
         step: &mut Step<'_>,
         mem: &M,
         op: Operation,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), SubmitError> {
         op.check()?;
         let len = op.buf.len();
         let kind = match &op.action {
@@ -143,9 +143,9 @@ impl Outbound {
         };
         let plan = plan(step, self.ops.copied(), &op, kind)?;
         if self.outstanding >= step.config.max_outstanding {
-            return Err(Refused::Again);
+            return Err(SubmitError::Again);
         }
-        let id = step.context_to(op.peer).ok_or(Refused::Again)?;
+        let id = step.context_to(op.peer).ok_or(SubmitError::Again)?;
         match op.action {
             Action::Message { space, tag } => {
                 let work = match plan.protocol {
@@ -345,7 +345,7 @@ impl Outbound {
             self.outstanding += 1;
             if plan.complete == CompletionTime::Call {
                 step.report.complete(user.completion(peer, &label, 0, None));
-                user.when = ReportTime::Told;
+                user.when = ReportTime::Reported;
             }
         }
         self.ops.add(op)
@@ -438,7 +438,7 @@ fn user_op(kind: OpKind, op: &Operation, plan: Plan) -> OpOwner {
 /// # Errors
 /// The errors of [`policy::plan`].
 #[inline]
-fn plan(step: &Step<'_>, copied: u64, op: &Operation, kind: OpClass) -> Result<Plan, Refused> {
+fn plan(step: &Step<'_>, copied: u64, op: &Operation, kind: OpClass) -> Result<Plan, SubmitError> {
     let len = op.buf.len();
     policy::plan(PolicyInput {
         kind,

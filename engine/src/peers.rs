@@ -3,7 +3,7 @@
 use core::net::{IpAddr, SocketAddr};
 use std::collections::{HashMap, HashSet};
 
-use crate::api::{PeerId, Trouble};
+use crate::api::{DestinationError, PeerId};
 use crate::base::{Instance, Span, Time};
 use crate::config::Config;
 use crate::path_sizes::PathSizes;
@@ -20,7 +20,7 @@ pub struct PeerState {
     /// The instance that was verified.
     instance: Option<Instance>,
     last_rx: Time,
-    trouble: Option<Trouble>,
+    trouble: Option<DestinationError>,
     /// Time at which the host last reported that no socket is bound to the port.
     refused: Time,
     /// The time at which the peer's silence is to be reported again, if the peer stays silent.
@@ -84,7 +84,7 @@ impl PeerState {
 
     /// Returns the last report of the network about the peer's reachability.
     #[must_use]
-    pub const fn trouble(&self) -> Option<Trouble> {
+    pub const fn trouble(&self) -> Option<DestinationError> {
         self.trouble
     }
 
@@ -585,7 +585,7 @@ impl Peers {
 
     /// Records a report of the network that a destination is unreachable. The report has no
     /// immediate effect, because ICMP messages can be forged and the peer may not have started yet.
-    pub(crate) fn note_trouble(&mut self, now: Time, trouble: Trouble) {
+    pub(crate) fn note_trouble(&mut self, now: Time, trouble: DestinationError) {
         let mut next = self.find(trouble.peer);
         while let Some(peer) = next {
             let state = self.get_mut(peer);

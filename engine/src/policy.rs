@@ -3,7 +3,7 @@
 //!
 //! | Matter | Rule |
 //! |---|---|
-//! | Copied | An injected operation, at the call. A message that is not long and whose completion level concerns only the buffer: at the call if the peer has answered before, else at its first answer. The operands of an atomic, which are short: always at the call. Everything else is lent, and so is such a message if there is no room for a copy. Without room, an injected operation or an atomic is refused with [`Refused::Again`]. |
+//! | Copied | An injected operation, at the call. A message that is not long and whose completion level concerns only the buffer: at the call if the peer has answered before, else at its first answer. The operands of an atomic, which are short: always at the call. Everything else is lent, and so is such a message if there is no room for a copy. Without room, an injected operation or an atomic is refused with [`SubmitError::Again`]. |
 //! | Complete at the call | Copied messages with a completion entry and a level of at most [`Level::Inject`] whose peer has answered before. With [`Level::Inject`], which concerns the buffer alone, the peer need not have answered. |
 //! | Complete at first contact | Such messages to a peer that has not answered yet, so that a send to an absent peer fails. |
 //! | Complete at the end | Everything else: when the peer's message layer has all of the data. A message of [`Level::Match`] completes when a receive has matched; a write, also an injected one, when the data is in place; a read or a fetching atomic when the data has arrived; another atomic when the target has executed it. |
@@ -13,7 +13,7 @@
 //! peer's message layer has the data, in the posted buffer or in its own memory.
 //! FI_DELIVERY_COMPLETE promises that (fi_endpoint(3)).
 
-use crate::api::{Level, Refused, Visibility};
+use crate::api::{Level, SubmitError, Visibility};
 
 /// The kind of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -102,23 +102,23 @@ pub(crate) struct Plan {
 /// Decides how an operation is executed.
 ///
 /// # Errors
-/// [`Refused::InjectTooLong`], [`Refused::InjectedRead`], and [`Refused::Again`] if there is no
+/// [`SubmitError::InjectTooLong`], [`SubmitError::InjectedRead`], and [`SubmitError::Again`] if there is no
 /// room for a copy that is required.
 #[inline]
-pub(crate) const fn plan(request: PolicyInput) -> Result<Plan, Refused> {
+pub(crate) const fn plan(request: PolicyInput) -> Result<Plan, SubmitError> {
     let PolicyInput { kind, size, inject, level, visibility, known, room } = request;
     if inject {
         // A fetching atomic with operands may be injected: the flag concerns only the operands
         // (fi_atomic(3)).
         if matches!(kind, OpClass::Read) {
-            return Err(Refused::InjectedRead);
+            return Err(SubmitError::InjectedRead);
         }
         if !matches!(size, OpSize::Short) {
-            return Err(Refused::InjectTooLong);
+            return Err(SubmitError::InjectTooLong);
         }
     }
     if !room && (inject || kind.is_atomic()) {
-        return Err(Refused::Again);
+        return Err(SubmitError::Again);
     }
     let protocol = match (size, level) {
         (OpSize::Long, _) => Protocol::Rendezvous,
@@ -256,7 +256,7 @@ mod tests {
         let crowded = PolicyInput { room: false, ..middling };
         assert_eq!(of(crowded), Ok((Copy::Never, CompletionTime::End)));
         let crowded = PolicyInput { inject: true, room: false, ..base };
-        assert_eq!(of(crowded), Err(Refused::Again));
+        assert_eq!(of(crowded), Err(SubmitError::Again));
         let long = PolicyInput { size: OpSize::Long, ..base };
         assert_eq!(of(long), Ok((Copy::Never, CompletionTime::End)));
     }

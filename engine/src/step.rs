@@ -6,13 +6,13 @@ use crate::channel::ChannelId;
 use crate::config::Config;
 use crate::contexts::Contexts;
 use crate::handshake::Handshakes;
-use crate::links::Links;
-use crate::links::frame::MAX_WHOLE;
 use crate::liveness::Liveness;
 use crate::ops::Part;
 use crate::peers::Peers;
 use crate::reliability::{Pdcs, PeerKey};
 use crate::report::Report;
+use crate::shm::ShmChannels;
+use crate::shm::record::MAX_WHOLE;
 
 /// Limit of [`Step::longest_eager`] in bytes on a shared-memory channel: the payload that one
 /// record carries.
@@ -25,7 +25,7 @@ pub(crate) struct Step<'a> {
     pub(crate) peers: &'a Peers,
     pub(crate) pdcs: &'a mut Pdcs<Part>,
     pub(crate) contexts: &'a mut Contexts,
-    pub(crate) links: &'a mut Links,
+    pub(crate) links: &'a mut ShmChannels,
     pub(crate) report: &'a mut Report,
     pub(crate) liveness: &'a mut Liveness,
     pub(crate) handshakes: &'a mut Handshakes,
@@ -65,7 +65,7 @@ impl Step<'_> {
     pub(crate) fn abort(&mut self, id: ChannelId) {
         match id {
             ChannelId::Context(id) => self.pdcs.abort(id),
-            ChannelId::Link(id) => self.links.give_up(id),
+            ChannelId::Shm(id) => self.links.give_up(id),
         }
     }
 

@@ -47,7 +47,7 @@ impl Default for Asked<'_> {
 impl Asked<'_> {
     /// Submits the operation from host `from` to host `to`. Returns the address of the result
     /// buffer.
-    fn ask(&self, w: &mut World, from: usize, to: usize, context: u64) -> Result<u64, Refused> {
+    fn ask(&self, w: &mut World, from: usize, to: usize, context: u64) -> Result<u64, SubmitError> {
         let peer = w.peer(from, to);
         let total: u64 = self.segs.iter().map(|seg| seg.1).sum();
         let memory = &mut w.hosts[from].memory;
@@ -272,21 +272,21 @@ fn invalid_atomics_are_refused_at_the_call() {
     let swap = Asked { op: AmoOp::Cswap, compare: Some(&[0; 8]), fetch: true, ..Asked::default() };
     assert_eq!(refused(swap), None);
     let ask = |op, fetch| Asked { op, fetch, ..Asked::default() };
-    assert_eq!(refused(ask(AmoOp::Cswap, true)), Some(Refused::UnsupportedAtomic));
-    assert_eq!(refused(ask(AmoOp::Read, false)), Some(Refused::UnsupportedAtomic));
-    assert_eq!(refused(ask(AmoOp::Inval, false)), Some(Refused::UnsupportedAtomic));
+    assert_eq!(refused(ask(AmoOp::Cswap, true)), Some(SubmitError::UnsupportedAtomic));
+    assert_eq!(refused(ask(AmoOp::Read, false)), Some(SubmitError::UnsupportedAtomic));
+    assert_eq!(refused(ask(AmoOp::Inval, false)), Some(SubmitError::UnsupportedAtomic));
     let float = Asked { op: AmoOp::Bor, data_type: AmoType::Double, ..Asked::default() };
-    assert_eq!(refused(float), Some(Refused::UnsupportedAtomic));
+    assert_eq!(refused(float), Some(SubmitError::UnsupportedAtomic));
     let compared = Asked { compare: Some(&[0; 8]), ..Asked::default() };
-    assert_eq!(refused(compared), Some(Refused::UnsupportedAtomic));
+    assert_eq!(refused(compared), Some(SubmitError::UnsupportedAtomic));
     let too_long = Asked { segs: &[(0, 1032, KEY)], operand: &long, ..Asked::default() };
-    assert_eq!(refused(too_long), Some(Refused::TooLong));
+    assert_eq!(refused(too_long), Some(SubmitError::TooLong));
     let half = Asked { segs: &[(0, 12, KEY)], operand: &long[..12], ..Asked::default() };
-    assert_eq!(refused(half), Some(Refused::LengthMismatch));
+    assert_eq!(refused(half), Some(SubmitError::LengthMismatch));
     let none = Asked { segs: &[], operand: &[], ..Asked::default() };
-    assert_eq!(refused(none), Some(Refused::LengthMismatch));
+    assert_eq!(refused(none), Some(SubmitError::LengthMismatch));
     let other = Asked { segs: &[(0, 16, KEY)], ..Asked::default() };
-    assert_eq!(refused(other), Some(Refused::LengthMismatch));
+    assert_eq!(refused(other), Some(SubmitError::LengthMismatch));
     let injected = Asked { options: inject, fetch: true, ..Asked::default() };
     assert_eq!(refused(injected), None);
     let injected = Asked { options: inject, ..Asked::default() };

@@ -396,8 +396,8 @@ fn absent_peer_fails_early_if_its_host_reports_it() {
         send(&mut w, 0, 1, 1, 10);
         w.run(Span::millis(10), |_| false);
         if refused {
-            let trouble = Trouble { errno: 111, peer: w.hosts[1].addr };
-            w.hosts[0].engine.handle_trouble(w.now, trouble);
+            let trouble = DestinationError { errno: 111, peer: w.hosts[1].addr };
+            w.hosts[0].engine.handle_destination_error(w.now, trouble);
         }
         let begin = w.now;
         assert!(w.run(Span::secs(60), |w| end(w, 0, 1).is_some()));

@@ -249,7 +249,7 @@ fn peer_is_given_up_early_if_its_host_reports_a_closed_port() {
             // Nothing was heard of the peer yet, so it may be about to start.
             let at = w.now;
             w.hosts[0].engine.peer(addr);
-            w.hosts[0].engine.handle_trouble(at, Trouble { errno, peer: addr });
+            w.hosts[0].engine.handle_destination_error(at, DestinationError { errno, peer: addr });
         }
         meet(&mut w);
         send(&mut w, 9, LONG, Level::Transmit);
@@ -259,7 +259,7 @@ fn peer_is_given_up_early_if_its_host_reports_a_closed_port() {
         send(&mut w, 2, 100, Level::Transmit);
         if refuses {
             let at = w.now + Span::millis(1);
-            w.hosts[0].engine.handle_trouble(at, Trouble { errno, peer: addr });
+            w.hosts[0].engine.handle_destination_error(at, DestinationError { errno, peer: addr });
         }
         let ended = |w: &World| ends(w, 0).len() == 2;
         assert!(w.run(Span::secs(200), ended));

@@ -296,7 +296,7 @@ fn buffers_are_not_read_after_a_completion_at_first_contact() {
 }
 
 /// Sends `len` bytes from host 0 with a completion that concerns only the buffer.
-fn send_copied(w: &mut World, len: u64, context: u64, inject: bool) -> Result<(), Refused> {
+fn send_copied(w: &mut World, len: u64, context: u64, inject: bool) -> Result<(), SubmitError> {
     let peer = w.peer(0, 1);
     let base = w.hosts[0].memory.put(&pattern(len));
     let action = Action::Message { space: MatchSpace::Tagged, tag: context };
@@ -335,7 +335,7 @@ fn memory_for_copies_is_bounded() {
     assert_eq!(send_copied(&mut w, 256, 90, true), Ok(()), "744 bytes are left");
     for context in 91..94 {
         let taken = send_copied(&mut w, 250, context, true);
-        assert_eq!(taken, if context == 93 { Err(Refused::Again) } else { Ok(()) });
+        assert_eq!(taken, if context == 93 { Err(SubmitError::Again) } else { Ok(()) });
     }
     assert_eq!(
         send_copied(&mut w, 250, 95, false),

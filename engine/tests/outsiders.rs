@@ -387,9 +387,9 @@ fn excess_messages_on_a_channel_end_it() {
                 frame.extend((len as u32).to_le_bytes());
             }
             match host.engine.links().handle_frame(now, &mut host.memory, link, &frame) {
-                FrameTaken::Yes => taken += 1,
-                FrameTaken::Later => panic!("nothing waits behind a message"),
-                FrameTaken::Never => break,
+                RecordOutcome::Yes => taken += 1,
+                RecordOutcome::Later => panic!("nothing waits behind a message"),
+                RecordOutcome::Never => break,
             }
             let room = host.engine.links().room(link);
             let expected = if taken + 1 >= 63 { Room::None } else { Room::Ample };

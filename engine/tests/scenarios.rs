@@ -162,7 +162,7 @@ fn peek_claim_and_discard_find_unexpected_messages() {
     let host = &mut w.hosts[1];
     host.engine.receive(w.now, &mut host.memory, claim.clone()).unwrap();
     let again = host.engine.receive(w.now, &mut host.memory, claim);
-    assert_eq!(again, Err(Refused::NotClaimed));
+    assert_eq!(again, Err(SubmitError::NotClaimed));
     probe(&mut w, RecvMode::PeekClaim).unwrap();
     probe(&mut w, RecvMode::ClaimDiscard).unwrap();
     let last = recv(&mut w, 1, 5, 60_000, 1);

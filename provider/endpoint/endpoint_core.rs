@@ -4,7 +4,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use squall_base::{RegionId, Time};
-use squall_engine::{Completion, Engine, Operation, PeerId, Refused, Submitted, Visibility};
+use squall_engine::{Completion, Engine, Operation, PeerId, SubmitError, Submitted, Visibility};
 
 use super::Settings;
 use super::bindings::Bindings;
@@ -218,7 +218,7 @@ impl Core {
 
     /// Submits an operation of the application to the engine.
     #[inline]
-    pub(crate) fn submit(&mut self, now: Time, op: Operation) -> Result<Submitted, Refused> {
+    pub(crate) fn submit(&mut self, now: Time, op: Operation) -> Result<Submitted, SubmitError> {
         self.poller.submit(now, &mut self.engine, &UserMemory(&self.regions), op)
     }
 

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::os::fd::RawFd;
 
 use squall_base::{Span, Time, Train};
-use squall_engine::{Engine, Operation, PacketMarks, Refused, Submitted, Trouble};
+use squall_engine::{DestinationError, Engine, Operation, PacketMarks, SubmitError, Submitted};
 use squall_net::{Counters, NetError, Port, RxMeta, UdpPort, UnreachableReason};
 
 use super::peer_cache::PeerCache;
@@ -159,7 +159,7 @@ impl Poller {
         engine: &mut Engine,
         mem: &UserMemory<'_>,
         op: Operation,
-    ) -> Result<Submitted, Refused> {
+    ) -> Result<Submitted, SubmitError> {
         self.channels.submit(now, engine, mem, op)
     }
 
@@ -244,7 +244,10 @@ impl Poller {
                 engine.handle_isolation(clock::now(), errno);
                 continue;
             }
-            engine.handle_trouble(clock::now(), Trouble { errno, peer: error.peer() });
+            engine.handle_destination_error(
+                clock::now(),
+                DestinationError { errno, peer: error.peer() },
+            );
         }
     }
 

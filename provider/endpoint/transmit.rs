@@ -4,7 +4,7 @@ use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 
 use squall_engine::{
-    Action, Buf, Completion, Level, MatchSpace, OpKind, Operation, Options, Refused, Submitted,
+    Action, Buf, Completion, Level, MatchSpace, OpKind, Operation, Options, SubmitError, Submitted,
     Visibility,
 };
 
@@ -198,14 +198,16 @@ fn options(
     Ok((Options { inject, level, visibility, fence }, given & flags::MORE != 0))
 }
 
-impl From<Refused> for Errno {
-    fn from(refused: Refused) -> Self {
+impl From<SubmitError> for Errno {
+    fn from(refused: SubmitError) -> Self {
         match refused {
-            Refused::Again => Self::AGAIN,
-            Refused::TooLong => Self::MSGSIZE,
-            Refused::InjectedRead => Self::BADFLAGS,
-            Refused::UnsupportedAtomic => Self::OPNOTSUPP,
-            Refused::InjectTooLong | Refused::LengthMismatch | Refused::NotClaimed => Self::INVAL,
+            SubmitError::Again => Self::AGAIN,
+            SubmitError::TooLong => Self::MSGSIZE,
+            SubmitError::InjectedRead => Self::BADFLAGS,
+            SubmitError::UnsupportedAtomic => Self::OPNOTSUPP,
+            SubmitError::InjectTooLong | SubmitError::LengthMismatch | SubmitError::NotClaimed => {
+                Self::INVAL
+            }
         }
     }
 }
@@ -306,7 +308,7 @@ impl Endpoint {
                 if deferred.is_some() {
                     core.optional.triggered.forget(context);
                 }
-                if refused == Refused::Again {
+                if refused == SubmitError::Again {
                     // Progress, before the application tries again.
                     let busy = core.turn(bindings);
                     drop(inner);

@@ -37,7 +37,7 @@ use std::sync::Arc;
 use squall_base::Instance;
 use squall_engine::{
     Action, AmoOp, AmoType, Buf, Completion, MatchSpace, NoChannels, OpError, OpKind, Operation,
-    Options, RecvMode, RecvOp, Refused, Visibility, atomic_combine,
+    Options, RecvMode, RecvOp, SubmitError, Visibility, atomic_combine,
 };
 
 use crate::addr::Name;
@@ -108,7 +108,10 @@ impl Group {
             }
         }
         let rank = rank.ok_or_else(|| {
-            log::info!("fi_join_collective: this endpoint, {}, is not in the set", own.addr);
+            log::info!(
+                "fi_join_collective refused: the set does not contain this endpoint, {}",
+                own.addr
+            );
             Errno::INVAL
         })?;
         Ok(Self { members: members.into(), rank, key, calls: 0 })
@@ -431,7 +434,10 @@ impl Core {
     ) -> Result<()> {
         let all = self.optional.collectives.as_mut().ok_or(Errno::INVAL)?;
         let group = all.groups.get_mut(&call.group).ok_or_else(|| {
-            log::info!("coll_addr {:#x} is no group that this endpoint has joined", call.group);
+            log::info!(
+                "collective refused: this endpoint has not joined the group coll_addr {:#x}",
+                call.group
+            );
             Errno::INVAL
         })?;
         let kind = match call.kind {
@@ -470,7 +476,7 @@ impl Core {
                 device_memory::copy(CopyDirection::ToHost, from, running.memory.at(piece.at))
             }
             .map_err(|error| {
-                log::warn!("a collective operation's values could not be copied: {error}");
+                log::warn!("cannot copy the values of a collective operation: {error}");
                 Errno::IO
             })?;
         }
@@ -642,7 +648,7 @@ fn send(core: &mut Core, bindings: &Bindings, id: u64, running: &mut ActiveOpera
             running.unsent = false;
             running.pending += 1;
         }
-        Err(Refused::Again) => {}
+        Err(SubmitError::Again) => {}
         Err(_) => {
             running.failed = running.failed.or(Some(OpError::Closed));
             running.unsent = false;
@@ -667,7 +673,7 @@ fn conclude(bindings: &Bindings, mut running: ActiveOperation) {
                     device_memory::copy(CopyDirection::ToDevice, to, running.memory.at(piece.at))
                 };
                 if let Err(error) = copied {
-                    log::warn!("a collective operation's result could not be copied: {error}");
+                    log::warn!("cannot copy the result of a collective operation: {error}");
                     running.failed = Some(OpError::Uncopied);
                 }
             }

@@ -54,7 +54,7 @@ impl<'a> Shutdown<'a> {
         for id in &ids {
             match *id {
                 ChannelId::Context(id) => engine.pdcs.close(now, id),
-                ChannelId::Link(id) => engine.links().part(id),
+                ChannelId::Shm(id) => engine.links().part(id),
             }
         }
         engine.drain_events(now);

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::{Engine, step};
-use crate::api::{Notice, OpError, Patience, PeerId, Trouble};
+use crate::api::{DestinationError, Notice, OpError, Patience, PeerId};
 use crate::base::{Span, Time};
-use crate::channel::{ChannelId, LinkId};
+use crate::channel::{ChannelId, ShmId};
 use crate::contexts::Context;
 use crate::handshake::{LONG_SILENCE, REFUSED_PATIENCE};
 use crate::liveness::Liveness;
@@ -28,7 +28,7 @@ impl Teardown<'_> {
     /// caller handles.
     fn remove_context(&mut self, id: ChannelId, error: OpError) -> Option<Box<Context>> {
         let context = self.engine.contexts.remove(id)?;
-        if let ChannelId::Link(id) = id
+        if let ChannelId::Shm(id) = id
             && let Some(link) = self.engine.links.remove(id)
         {
             lose_short(&mut step!(self.engine, self.now), link.peer, link.lost(), error);
@@ -131,7 +131,7 @@ impl Teardown<'_> {
     /// the sender's process is probably stopped.
     fn is_waited_for(&mut self, peer: PeerId, channel: ChannelId) -> bool {
         match channel {
-            ChannelId::Link(id) => self.engine.links.get(id).is_some_and(|link| link.watched),
+            ChannelId::Shm(id) => self.engine.links.get(id).is_some_and(|link| link.watched),
             ChannelId::Context(_) => {
                 let silent = self.now.since(self.engine.peers.get(peer).last_rx());
                 let (patience, longest) = self.patience(peer, silent);
@@ -176,7 +176,7 @@ impl Teardown<'_> {
 
     /// Handles the end of a shared-memory channel. If the peer closed it, nothing else of the peer
     /// ends; otherwise the peer is gone.
-    pub(super) fn link_over(&mut self, id: LinkId, error: OpError) {
+    pub(super) fn link_over(&mut self, id: ShmId, error: OpError) {
         let Some(link) = self.engine.links.get(id) else { return };
         let (peer, parting) = (link.peer, link.parted);
         if error != OpError::Closed {
@@ -187,7 +187,7 @@ impl Teardown<'_> {
         }
         let open = |engine: &Engine| (engine.outbound.ops().len(), engine.report.losses());
         let before = open(self.engine);
-        let Some(context) = self.remove_context(ChannelId::Link(id), error) else { return };
+        let Some(context) = self.remove_context(ChannelId::Shm(id), error) else { return };
         if parting {
             self.engine.peers.get_mut(peer).note_parting(self.now);
         }
@@ -254,7 +254,8 @@ impl Engine {
         for peer in self.peers.ids() {
             let state = self.peers.get(peer);
             let error = if state.has_answered() { OpError::TimedOut } else { OpError::Unreachable };
-            self.peers.note_trouble(now, Trouble { errno, peer: self.peers.get(peer).addr() });
+            self.peers
+                .note_trouble(now, DestinationError { errno, peer: self.peers.get(peer).addr() });
             self.ending(now).fail_peer(peer, error);
         }
     }

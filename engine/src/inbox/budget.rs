@@ -50,10 +50,10 @@ use super::arrive::MessagePart;
 use crate::api::PeerId;
 use crate::config::Config;
 use crate::holdings::Holdings;
-use crate::links::frame::MAX_SHORT;
-use crate::links::{MAX_RING, Room};
 use crate::messages::{Charge, HeaderKind, Message, MessageBuffer, MessageHeader, Pull};
 use crate::peers::Peers;
+use crate::shm::record::MAX_SHORT;
+use crate::shm::{MAX_RING, Room};
 use crate::step::Step;
 
 /// Bytes charged for a message besides its payload.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::api::{PeerId, Refused};
+use crate::api::{PeerId, SubmitError};
 use crate::base::Time;
 use crate::channel::ChannelId;
 use crate::messages::{Message, Pull};
@@ -88,10 +88,10 @@ impl Pending {
     /// Takes the message that a call with this context has claimed. It is no longer claimed then.
     ///
     /// # Errors
-    /// [`Refused::NotClaimed`].
-    pub(super) fn take_claimed(&mut self, context: u64) -> Result<Key, Refused> {
+    /// [`SubmitError::NotClaimed`].
+    pub(super) fn take_claimed(&mut self, context: u64) -> Result<Key, SubmitError> {
         let claimed = self.messages.iter().find(|(_, m)| m.claimed == Some(context));
-        let key = claimed.map(|(key, _)| key).ok_or(Refused::NotClaimed)?;
+        let key = claimed.map(|(key, _)| key).ok_or(SubmitError::NotClaimed)?;
         if let Some(message) = self.messages.get_mut(key) {
             message.claimed = None;
         }

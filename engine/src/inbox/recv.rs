@@ -1,7 +1,7 @@
 //! Receive calls: post, peek, claim, cancel.
 
 use super::Inbox;
-use crate::api::{Completion, OpError, OpKind, RecvMode, RecvOp, Refused};
+use crate::api::{Completion, OpError, OpKind, RecvMode, RecvOp, SubmitError};
 use crate::base::RegionId;
 use crate::matching::{CancelOutcome, MatchRequest, MultiRecvState, PostedRecv};
 use crate::memory::Memory;
@@ -12,14 +12,14 @@ impl Inbox {
     /// Executes a receive call. Returns whether the receive only waits now.
     ///
     /// # Errors
-    /// [`Refused::NotClaimed`].
+    /// [`SubmitError::NotClaimed`].
     #[inline]
     pub(crate) fn receive<M: Memory>(
         &mut self,
         step: &mut Step<'_>,
         mem: &mut M,
         op: RecvOp,
-    ) -> Result<bool, Refused> {
+    ) -> Result<bool, SubmitError> {
         match op.mode {
             RecvMode::Post => return Ok(self.post(step, mem, op)),
             RecvMode::Multi { least } => self.post_multi(step, mem, op, least),

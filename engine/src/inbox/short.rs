@@ -5,12 +5,12 @@ use super::Inbox;
 use super::ends::complete_receive;
 use crate::api::{OpError, PeerId};
 use crate::channel::ChannelId;
-use crate::links::frame::Short;
 use crate::matching::{Envelope, UnexpectedMessage};
 use crate::memory::{Memory, Payload};
 use crate::messages::{MessageExtent, MessageHeader, Pull};
 use crate::order::IdState;
 use crate::packet_outcome::PacketOutcome;
+use crate::shm::record::Short;
 use crate::step::Step;
 
 impl Inbox {

@@ -276,7 +276,7 @@ impl Outbound {
                     continue;
                 }
                 step.report.complete(user.completion(peer, &op.label, buf.base(), None));
-                user.when = ReportTime::Told;
+                user.when = ReportTime::Reported;
             }
             if !is_copied {
                 let copied = Some(self.ops.copy(mem, &buf, 0, len));

@@ -2,7 +2,7 @@
 //! remote range.
 
 use super::{OpDraft, Outbound, user_op};
-use crate::api::{Atomic, MatchSpace, OpKind, Operation, Refused};
+use crate::api::{Atomic, MatchSpace, OpKind, Operation, SubmitError};
 use crate::atomics::{atomic_compares, atomic_most, atomic_size};
 use crate::channel::ChannelId;
 use crate::fences::OperationClasses;
@@ -18,22 +18,22 @@ const IN_HEADER: u64 = 16;
 /// Checks an atomic operation with operands of `len` bytes.
 ///
 /// # Errors
-/// [`Refused::UnsupportedAtomic`], [`Refused::TooLong`], [`Refused::LengthMismatch`].
-pub(crate) fn check(atomic: &Atomic, len: u64) -> Result<(), Refused> {
+/// [`SubmitError::UnsupportedAtomic`], [`SubmitError::TooLong`], [`SubmitError::LengthMismatch`].
+pub(crate) fn check(atomic: &Atomic, len: u64) -> Result<(), SubmitError> {
     let Atomic { op, data_type, remote, compare, result } = atomic;
-    let most = atomic_most(*op, *data_type).ok_or(Refused::UnsupportedAtomic)?;
+    let most = atomic_most(*op, *data_type).ok_or(SubmitError::UnsupportedAtomic)?;
     let (reads, compares) = (*op == AmoOp::Read, atomic_compares(*op));
     if compares != compare.is_some() || (reads || compares) && result.is_none() {
-        return Err(Refused::UnsupportedAtomic);
+        return Err(SubmitError::UnsupportedAtomic);
     }
     let (size, total) = (atomic_size(*data_type) as u64, remote.len());
     if total > most as u64 * size {
-        return Err(Refused::TooLong);
+        return Err(SubmitError::TooLong);
     }
     let fits = |buf: &Option<Buf>| buf.as_ref().is_none_or(|buf| buf.len() == total);
     let whole = remote.segs().iter().all(|seg| seg.len > 0 && seg.len.is_multiple_of(size));
     if !whole || total == 0 || !(reads || len == total) || !fits(compare) || !fits(result) {
-        return Err(Refused::LengthMismatch);
+        return Err(SubmitError::LengthMismatch);
     }
     Ok(())
 }

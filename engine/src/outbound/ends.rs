@@ -24,8 +24,8 @@ impl Outbound {
         if let OpOwner::User(user) = &op.owner {
             self.outstanding -= 1;
             match (user.when, error) {
-                (ReportTime::Told, None) => {}
-                (ReportTime::Told, Some(error)) => step.report.lose(op.peer, error),
+                (ReportTime::Reported, None) => {}
+                (ReportTime::Reported, Some(error)) => step.report.lose(op.peer, error),
                 _ => {
                     let base = op.bytes.buf.base();
                     step.report.complete(user.completion(op.peer, &op.label, base, error));
@@ -245,7 +245,7 @@ impl Outbound {
 /// kept.
 pub(crate) fn drop_untaken(outbound: &mut Outbound, step: &mut Step<'_>) {
     let untaken = |op: &TxOp| {
-        let told = matches!(op.owner, OpOwner::User(user) if user.when == ReportTime::Told);
+        let told = matches!(op.owner, OpOwner::User(user) if user.when == ReportTime::Reported);
         let waits =
             matches!(op.work, OpWork::Rendezvous { answers: 0, .. } | OpWork::Confirmed { .. });
         op.is_owed() && waits && !told
@@ -301,7 +301,7 @@ impl Ops {
             if let OpWork::Response { cut: cut @ None, .. } = &mut op.work {
                 *cut = Some(code);
                 step.report.counters.tx_answers_cut += 1;
-                if let (Some(ChannelId::Link(id)), 1..) = (op.context, op.progress.in_flight) {
+                if let (Some(ChannelId::Shm(id)), 1..) = (op.context, op.progress.in_flight) {
                     step.links.revoke(id, key.to_u64());
                 }
             }

@@ -16,11 +16,11 @@ use super::RESOURCE_RENDEZVOUS;
 use crate::api::MatchSpace;
 use crate::atomics::atomic_size;
 use crate::config::Config;
-use crate::links::frame;
 use crate::ops::{AtomicFields, OpWork, Part, ReadOwner, TxOp};
 use crate::outbound::RESOURCE_COLLECTIVE;
 use crate::peers::Initiator;
 use crate::reliability::{ControlPacket, TxGrant};
+use crate::shm::record;
 use crate::slab::Key;
 use crate::wire::{
     self, AmoType, CompareSwap, Extension, MAX_HEADER, NextHeader, Opcode, PacketRun, Rendezvous,
@@ -95,17 +95,17 @@ pub(super) fn write_reference_head(
     config: &Config,
     op: &TxOp,
     part: Part,
-    out: &mut [u8; frame::MAX_HEAD],
+    out: &mut [u8; record::MAX_HEAD],
 ) -> Option<usize> {
     match op.work {
         OpWork::Response { read_id, cut: None, .. } => {
             let header = response_header(config, op, part, read_id, None);
-            Some(frame::reference(&ResponseData { payload_length: 0, ..header }, part.len, out))
+            Some(record::reference(&ResponseData { payload_length: 0, ..header }, part.len, out))
         }
-        OpWork::Write(_) => Some(frame::write(&request_header(config, op, part), part.len, out)),
+        OpWork::Write(_) => Some(record::write(&request_header(config, op, part), part.len, out)),
         OpWork::Rendezvous { .. } => {
             let header = request_header(config, op, Part { len: 0, ..part });
-            Some(frame::offer(&header, part.len, out))
+            Some(record::offer(&header, part.len, out))
         }
         _ => None,
     }
@@ -117,12 +117,12 @@ pub(super) fn write_frame_head(
     config: &Config,
     op: &TxOp,
     part: Part,
-    out: &mut [u8; frame::MAX_HEAD],
+    out: &mut [u8; record::MAX_HEAD],
 ) -> usize {
     if let OpWork::Response { read_id, cut, .. } = op.work {
-        frame::data(&response_header(config, op, part, read_id, cut), out)
+        record::data(&response_header(config, op, part, read_id, cut), out)
     } else {
-        frame::request(&request_header(config, op, part), out)
+        record::request(&request_header(config, op, part), out)
     }
 }
 

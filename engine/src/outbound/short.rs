@@ -6,14 +6,14 @@
 //! completion was reported in the call. All other operations, and messages for which the channel
 //! has no room now, are queued.
 
-use super::{Outbound, frames, plan};
+use super::{Outbound, plan, records};
 use crate::api::{Action, MatchSpace, OpError, Operation, PeerId, Visibility};
 use crate::channel::ChannelId;
 use crate::contexts::IdSpace;
 use crate::fences::OperationClasses;
-use crate::links::frame::{MAX_HEAD, MAX_SHORT, MAX_WHOLE, Short};
-use crate::links::{FramePayload, FrameSink, InFlight, ShortSend};
 use crate::policy::{CompletionTime, Copy, OpClass, Protocol};
+use crate::shm::record::{MAX_HEAD, MAX_SHORT, MAX_WHOLE, Short};
+use crate::shm::{InFlight, RecordOutput, RecordPayload, ShortSend};
 use crate::step::Step;
 
 impl Outbound {
@@ -24,7 +24,7 @@ impl Outbound {
         &mut self,
         step: &mut Step<'_>,
         op: &Operation,
-        sink: &mut impl FrameSink,
+        sink: &mut impl RecordOutput,
     ) -> bool {
         let (peer, len) = (op.peer, op.buf.len());
         let Action::Message { space, tag } = op.action else { return false };
@@ -33,7 +33,7 @@ impl Outbound {
             return false;
         }
         let Some(id) = step.contexts.link_to(peer) else { return false };
-        let channel = ChannelId::Link(id);
+        let channel = ChannelId::Shm(id);
         let before = self.fences.turn(channel, OperationClasses::SEND, op.options.fence).before;
         if !self.fences.lets_pass(peer, before) {
             return false;
@@ -44,7 +44,7 @@ impl Outbound {
         let send =
             ShortSend { context: op.context, visibility: op.options.visibility, space, tag, len };
         let frame = match (plan.protocol, plan.complete) {
-            (Protocol::Eager, CompletionTime::Call) => InFlight::Told,
+            (Protocol::Eager, CompletionTime::Call) => InFlight::Reported,
             (Protocol::Eager, CompletionTime::End) => InFlight::Short(send),
             _ => return false,
         };
@@ -59,7 +59,7 @@ impl Outbound {
         let job_id = step.config.job_id;
         let number = context.peek_id(IdSpace::Message);
         let short = Short { id: number, job_id, space, tag, data: op.data };
-        let payload = FramePayload::Lent { buf: &op.buf, offset: 0, len };
+        let payload = RecordPayload::Lent { buf: &op.buf, offset: 0, len };
         let sent = if len <= MAX_SHORT as u64 {
             let head_len = short.write(&mut head);
             sink.send_message(id, &head[..head_len], payload)
@@ -73,7 +73,7 @@ impl Outbound {
         }
         context.next_id(IdSpace::Message);
         link.sent(step.now, frame);
-        frames::watch(step);
+        records::watch(step);
         let counters = &mut step.report.counters;
         match plan.copy {
             Copy::Call => counters.tx_inline += 1,
@@ -81,7 +81,7 @@ impl Outbound {
         }
         counters.tx_payload_bytes += len;
         counters.tx_frames += 1;
-        if frame == InFlight::Told {
+        if frame == InFlight::Reported {
             step.report.complete(send.completion(peer, None));
         }
         true
@@ -98,9 +98,9 @@ pub(crate) fn lose_short(
     for frame in lost {
         match frame {
             InFlight::Short(send) => step.report.complete(send.completion(peer, Some(error))),
-            InFlight::Told => step.report.lose(peer, error),
+            InFlight::Reported => step.report.lose(peer, error),
             // The operation itself reports its failure.
-            InFlight::Nobody | InFlight::Part(_) => {}
+            InFlight::Unowned | InFlight::Part(_) => {}
         }
     }
 }

@@ -178,7 +178,7 @@ const fn is_after(id: u16, other: u16) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::channel::LinkId;
+    use crate::channel::ShmId;
     use crate::reliability::PdcId;
 
     fn context() -> ChannelId {
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn operation_on_a_shared_memory_channel_ends_earlier_writes() {
-        let channel = ChannelId::Link(LinkId::new(3, 0));
+        let channel = ChannelId::Shm(ShmId::new(3, 0));
         let mut partial = PartialWrites::default();
         for (first, expected) in [(true, None), (false, Some(None)), (true, None), (true, None)] {
             let piece = WritePart { first, ..piece(7, 5) };

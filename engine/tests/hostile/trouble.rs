@@ -1,4 +1,4 @@
-//! Trouble without an attacker: processes that end and restart at the same address or not, that
+//! DestinationError without an attacker: processes that end and restart at the same address or not, that
 //! pause, or call without making progress; paths that carry less than is sent, with and without a
 //! report; links that are cut for a while; and loss, duplication and reordering.
 //!

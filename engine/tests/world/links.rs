@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 
 use squall_base::Rng;
 use squall_engine::{
-    Buf, FramePayload, FrameSink, FrameTaken, LinkEnd, LinkId, Memory as _, Referred, Room,
+    Buf, Memory as _, RecordOutcome, RecordOutput, RecordPayload, ReferenceResult, Room,
+    ShmCloseReason, ShmId,
 };
 
 use super::{VecMemory, World};
@@ -28,8 +29,8 @@ struct Flying {
 
 /// One direction of a channel.
 struct Lane {
-    from: (usize, LinkId),
-    to: (usize, LinkId),
+    from: (usize, ShmId),
+    to: (usize, ShmId),
     frames: VecDeque<Flying>,
     bytes: usize,
     /// Number of frames that the receiver has shown as taken.
@@ -41,7 +42,7 @@ struct Lane {
     /// The room for messages that this end has shown to its peer.
     shown: Room,
     /// The sender's end has ended.
-    over: Option<LinkEnd>,
+    over: Option<ShmCloseReason>,
 }
 
 /// All shared-memory channels of a world.
@@ -92,14 +93,14 @@ pub(super) struct Sink<'a> {
 }
 
 impl Sink<'_> {
-    fn lane(&mut self, link: LinkId) -> Option<&mut Lane> {
+    fn lane(&mut self, link: ShmId) -> Option<&mut Lane> {
         let from = (self.host, link);
         self.lanes.iter_mut().find(|lane| lane.from == from)
     }
 }
 
-impl FrameSink for Sink<'_> {
-    fn send(&mut self, link: LinkId, head: &[u8], payload: FramePayload<'_>) -> bool {
+impl RecordOutput for Sink<'_> {
+    fn send(&mut self, link: ShmId, head: &[u8], payload: RecordPayload<'_>) -> bool {
         let (room, memory) = (self.room, self.memory);
         let Some(lane) = self.lane(link) else { return true };
         if lane.bytes >= room {
@@ -107,8 +108,8 @@ impl FrameSink for Sink<'_> {
         }
         let mut frame = head.to_vec();
         match payload {
-            FramePayload::Copied(bytes) => frame.extend_from_slice(bytes),
-            FramePayload::Lent { buf, offset, len } => buf.for_range(offset, len, |piece, _| {
+            RecordPayload::Copied(bytes) => frame.extend_from_slice(bytes),
+            RecordPayload::Lent { buf, offset, len } => buf.for_range(offset, len, |piece, _| {
                 let start = frame.len();
                 frame.resize(start + piece.len as usize, 0);
                 memory.read(piece, &mut frame[start..]);
@@ -119,14 +120,14 @@ impl FrameSink for Sink<'_> {
         true
     }
 
-    fn takes_messages(&mut self, link: LinkId) -> bool {
+    fn takes_messages(&mut self, link: ShmId) -> bool {
         self.lane(link).is_none_or(|lane| lane.shown < Room::None)
     }
 
-    fn send_parted(&mut self, link: LinkId, head: &[u8], payload: FramePayload<'_>) -> bool {
+    fn send_parted(&mut self, link: ShmId, head: &[u8], payload: RecordPayload<'_>) -> bool {
         let (room, memory) = (self.room, self.memory);
         let Some(lane) = self.lane(link) else { return true };
-        let FramePayload::Lent { buf, offset, len } = payload else {
+        let RecordPayload::Lent { buf, offset, len } = payload else {
             panic!("the payload is copied")
         };
         if lane.shown > Room::Ample || lane.bytes >= room {
@@ -147,18 +148,18 @@ impl FrameSink for Sink<'_> {
 
     fn refer(
         &mut self,
-        link: LinkId,
+        link: ShmId,
         head: &[u8],
         (buf, offset, len): (&Buf, u64, u64),
         tag: u64,
-    ) -> Referred {
+    ) -> ReferenceResult {
         let (room, memory) = (self.room, self.memory);
         if self.unfetchable {
-            return Referred::Never;
+            return ReferenceResult::Never;
         }
-        let Some(lane) = self.lane(link) else { return Referred::Yes };
+        let Some(lane) = self.lane(link) else { return ReferenceResult::Yes };
         if lane.bytes >= room {
-            return Referred::Full;
+            return ReferenceResult::Full;
         }
         let mut payload = vec![0; len as usize];
         buf.for_range(offset, len, |piece, at| {
@@ -168,7 +169,7 @@ impl FrameSink for Sink<'_> {
         let refers = Some((tag, payload));
         lane.frames.push_back(Flying { bytes: head.to_vec(), refers, revoked: false });
         *self.referred += 1;
-        Referred::Yes
+        ReferenceResult::Yes
     }
 }
 
@@ -177,7 +178,7 @@ impl MockLinks {
     pub fn lose(&mut self, n: usize) {
         self.lanes.retain(|lane| lane.to.0 != n);
         for lane in self.lanes.iter_mut().filter(|lane| lane.from.0 == n) {
-            lane.over = Some(LinkEnd::Died);
+            lane.over = Some(ShmCloseReason::Died);
         }
     }
 
@@ -232,7 +233,7 @@ impl World {
         while let Some(id) = host.engine.links().poll_end() {
             self.links.lanes.retain(|lane| lane.to != (n, id));
             for lane in self.links.lanes.iter_mut().filter(|lane| lane.from == (n, id)) {
-                lane.over = Some(LinkEnd::Closed);
+                lane.over = Some(ShmCloseReason::Closed);
             }
         }
         for lane in &mut self.links.lanes {
@@ -248,7 +249,7 @@ impl World {
 
     /// Opens channels from host `n` to the hosts that it has verified.
     fn make_links(&mut self, n: usize) {
-        while let Some(met) = self.hosts[n].engine.links().poll_acquaintance() {
+        while let Some(met) = self.hosts[n].engine.links().poll_verified_peer() {
             if met.asked || self.links.refused {
                 continue;
             }
@@ -314,7 +315,7 @@ impl World {
         let lane = &mut self.links.lanes[at];
         let (to, id) = lane.to;
         if self.hosts[lane.from.0].dead && lane.over.is_none() {
-            lane.over = Some(LinkEnd::Died);
+            lane.over = Some(ShmCloseReason::Died);
         }
         let host = &mut self.hosts[to];
         if !host.runs() {
@@ -344,11 +345,11 @@ impl World {
                 _ => None,
             };
             let taken = host.engine.links().handle_frame(now, &mut host.memory, id, &frame.bytes);
-            lane.held = taken == FrameTaken::Later;
+            lane.held = taken == RecordOutcome::Later;
             match taken {
-                FrameTaken::Yes => {}
-                FrameTaken::Later => break,
-                FrameTaken::Never => {
+                RecordOutcome::Yes => {}
+                RecordOutcome::Later => break,
+                RecordOutcome::Never => {
                     lane.frames.clear();
                     break;
                 }

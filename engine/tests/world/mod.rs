@@ -10,9 +10,9 @@ use std::net::SocketAddr;
 use squall_base::{Batch, RegionId, Rng, SecretRng, Span, Time, TrafficClass, Train, UserSlice};
 use squall_cc::{PathsConfig, SenderConfig};
 use squall_engine::{
-    Access, Action, Buf, Completion, Config, Engine, KeyError, MatchSpace, Memory, OpKind,
-    Operation, Options, PacketMarks, PeerId, Refused, RemoteIov, TransportConfig, Trouble,
-    Visibility,
+    Access, Action, Buf, Completion, Config, DestinationError, Engine, KeyError, MatchSpace,
+    Memory, OpKind, Operation, Options, PacketMarks, PeerId, RemoteIov, SubmitError,
+    TransportConfig, Visibility,
 };
 
 /// Whether hosts open channels when they have verified each other. Test programs whose name
@@ -471,7 +471,7 @@ impl World {
     }
 
     /// Submits an operation at host `n`.
-    pub fn submit(&mut self, n: usize, op: Operation) -> Result<(), Refused> {
+    pub fn submit(&mut self, n: usize, op: Operation) -> Result<(), SubmitError> {
         let host = &mut self.hosts[n];
         let mut sink = self.links.sink(n, &host.memory);
         host.engine.submit(self.now, &host.memory, op, Some(&mut sink)).map(|_| ())
@@ -517,8 +517,8 @@ impl World {
                     continue;
                 }
                 if self.refuses && self.hosts.iter().any(|h| h.dead && h.addr == packet.dst) {
-                    let trouble = Trouble { errno: REFUSED, peer: packet.dst };
-                    self.hosts[n].engine.handle_trouble(self.now, trouble);
+                    let trouble = DestinationError { errno: REFUSED, peer: packet.dst };
+                    self.hosts[n].engine.handle_destination_error(self.now, trouble);
                 }
                 let control = packet.class == TrafficClass::Control;
                 self.fly(src, packet.dst, packet.path, control, &bytes);

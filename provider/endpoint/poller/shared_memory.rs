@@ -10,8 +10,9 @@ use std::os::fd::RawFd;
 
 use squall_base::{Instance, Span, Time, UserSlice};
 use squall_engine::{
-    Access, Acquaintance, Buf, Engine, FramePayload, FrameSink, FrameTaken, KeyError, LinkEnd,
-    LinkId, Memory, Operation, PeerId, Referred, Refused, Room, Submitted, WIRE_VERSION,
+    Access, Buf, Engine, KeyError, Memory, Operation, PeerId, RecordOutcome, RecordOutput,
+    RecordPayload, ReferenceResult, Room, ShmCloseReason, ShmId, SubmitError, Submitted,
+    VerifiedPeer, WIRE_VERSION,
 };
 use squall_net::{
     ChannelEvent, EndReason, MessagePort, MessageRoom, OutgoingRecord, PayloadSource,
@@ -40,7 +41,7 @@ const VERSION: u8 = 5;
 
 /// An open channel.
 struct Channel {
-    id: LinkId,
+    id: ShmId,
     /// The number of records that the peer has taken, as far as the engine knows.
     taken: u64,
     /// The number of records that the peer deferred, as far as the engine knows.
@@ -61,7 +62,7 @@ struct OpenChannels {
     channels: Vec<Option<Channel>>,
     /// The number of open channels.
     count: usize,
-    /// Indexed by [`LinkId::index`].
+    /// Indexed by [`ShmId::index`].
     numbers: Vec<Option<ShmChannelId>>,
     pending: Vec<PendingConnection>,
     next_maintenance: Time,
@@ -168,7 +169,7 @@ impl ShmChannels {
         engine: &mut Engine,
         mem: &UserMemory<'_>,
         op: Operation,
-    ) -> Result<Submitted, Refused> {
+    ) -> Result<Submitted, SubmitError> {
         let mut open = self.0.as_mut().filter(|open| open.count > 0);
         let mut sink = open.as_mut().map(|open| {
             let OpenChannels { port, numbers, .. } = &mut ***open;
@@ -230,9 +231,9 @@ impl OpenChannels {
                     engine.links().handle_taken(now, channel.id, taken);
                 }
                 match engine.links().handle_frame(now, &mut memory, channel.id, bytes) {
-                    FrameTaken::Yes => RecordVerdict::Consumed,
-                    FrameTaken::Later => RecordVerdict::Deferred,
-                    FrameTaken::Never => RecordVerdict::Broken,
+                    RecordOutcome::Yes => RecordVerdict::Consumed,
+                    RecordOutcome::Later => RecordVerdict::Deferred,
+                    RecordOutcome::Never => RecordVerdict::Broken,
                 }
             };
         let mut busy = port.recv(BUDGET, &mut sink) > 0;
@@ -305,7 +306,7 @@ impl OpenChannels {
     /// Maintains connections: begins them for verified peers, and handles their events.
     #[cold]
     fn maintain(&mut self, now: Time, engine: &mut Engine) {
-        while let Some(met) = engine.links().poll_acquaintance() {
+        while let Some(met) = engine.links().poll_verified_peer() {
             self.connecting_until = now + CONNECT_WINDOW;
             if !met.asked {
                 self.request(engine, met);
@@ -355,7 +356,7 @@ impl OpenChannels {
     }
 
     /// Requests a connection from a peer, if it is on this host.
-    fn request(&mut self, engine: &mut Engine, met: Acquaintance) {
+    fn request(&mut self, engine: &mut Engine, met: VerifiedPeer) {
         let (Some(proof), Some(instance)) =
             (engine.links().proof(met.peer, false, HELLO), self.name.instance)
         else {
@@ -456,8 +457,8 @@ impl OpenChannels {
             // The engine reports the end of the channel when it is done with it; then it is closed.
             Some(channel) => {
                 let how = match ending {
-                    EndReason::Closed => LinkEnd::Closed,
-                    EndReason::PeerDied => LinkEnd::Died,
+                    EndReason::Closed => ShmCloseReason::Closed,
+                    EndReason::PeerDied => ShmCloseReason::Died,
                 };
                 engine.links().handle_end(now, channel.id, how);
             }
@@ -493,9 +494,9 @@ impl ChannelSink<'_> {
     #[inline]
     fn put(
         &mut self,
-        link: LinkId,
+        link: ShmId,
         head: &[u8],
-        payload: FramePayload<'_>,
+        payload: RecordPayload<'_>,
         send: impl Fn(&mut ShmPort, ShmChannelId, OutgoingRecord<'_>) -> bool,
     ) -> bool {
         // A record for a channel that has ended is lost.
@@ -508,38 +509,38 @@ impl ChannelSink<'_> {
             send(port, *no, unsafe { OutgoingRecord::new(head, pieces) })
         };
         match payload {
-            FramePayload::Copied(bytes) => {
+            RecordPayload::Copied(bytes) => {
                 send(self.port, *no, OutgoingRecord::of_copies(head, bytes))
             }
-            FramePayload::Lent { buf: Buf::One(slice), offset, len } => {
+            RecordPayload::Lent { buf: Buf::One(slice), offset, len } => {
                 lent(self.port, &[slice.part(offset, len)])
             }
-            FramePayload::Lent { buf, offset, len } => {
+            RecordPayload::Lent { buf, offset, len } => {
                 lent(self.port, buf.part(offset, len).slices())
             }
         }
     }
 }
 
-impl FrameSink for ChannelSink<'_> {
+impl RecordOutput for ChannelSink<'_> {
     #[inline]
-    fn send(&mut self, link: LinkId, head: &[u8], payload: FramePayload<'_>) -> bool {
+    fn send(&mut self, link: ShmId, head: &[u8], payload: RecordPayload<'_>) -> bool {
         self.put(link, head, payload, ShmPort::send)
     }
 
     #[inline]
-    fn takes_messages(&mut self, link: LinkId) -> bool {
+    fn takes_messages(&mut self, link: ShmId) -> bool {
         let no = self.numbers.get(link.index()).copied().flatten();
         no.is_none_or(|no| self.port.takes_messages(no))
     }
 
     #[inline]
-    fn send_message(&mut self, link: LinkId, head: &[u8], payload: FramePayload<'_>) -> bool {
+    fn send_message(&mut self, link: ShmId, head: &[u8], payload: RecordPayload<'_>) -> bool {
         self.put(link, head, payload, ShmPort::send_message)
     }
 
     #[inline]
-    fn send_parted(&mut self, link: LinkId, head: &[u8], payload: FramePayload<'_>) -> bool {
+    fn send_parted(&mut self, link: ShmId, head: &[u8], payload: RecordPayload<'_>) -> bool {
         let no = self.numbers.get(link.index()).copied().flatten();
         if no.is_some_and(|no| self.port.peer_room(no) != MessageRoom::Ample) {
             return false;
@@ -549,15 +550,15 @@ impl FrameSink for ChannelSink<'_> {
 
     fn refer(
         &mut self,
-        link: LinkId,
+        link: ShmId,
         head: &[u8],
         (buf, offset, len): (&Buf, u64, u64),
         tag: u64,
-    ) -> Referred {
-        let Some(Some(no)) = self.numbers.get(link.index()) else { return Referred::Yes };
+    ) -> ReferenceResult {
+        let Some(Some(no)) = self.numbers.get(link.index()) else { return ReferenceResult::Yes };
         // No process can read a device's memory by its address.
         if !buf.is_host() {
-            return Referred::Never;
+            return ReferenceResult::Never;
         }
         let part = buf.part(offset, len);
         // SAFETY: as for records that are copied (`put`): the engine names only memory whose operation has not
@@ -565,9 +566,9 @@ impl FrameSink for ChannelSink<'_> {
         // region is closed, before the record was taken, the engine revokes `tag`, and `OpenChannels::revoke` does
         // before the port looks again.
         match unsafe { self.port.send_reference(*no, head, part.slices(), tag) } {
-            ReferenceOutcome::Sent => Referred::Yes,
-            ReferenceOutcome::Full => Referred::Full,
-            ReferenceOutcome::Impossible => Referred::Never,
+            ReferenceOutcome::Sent => ReferenceResult::Yes,
+            ReferenceOutcome::Full => ReferenceResult::Full,
+            ReferenceOutcome::Impossible => ReferenceResult::Never,
         }
     }
 }

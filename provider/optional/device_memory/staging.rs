@@ -10,8 +10,8 @@ use std::task::Poll;
 
 use squall_base::{Space, UserSlice};
 use squall_engine::{
-    Action, Buf, Completion, MatchSpace, NoChannels, OpError, OpKind, Operation, RecvMode, Refused,
-    Visibility,
+    Action, Buf, Completion, MatchSpace, NoChannels, OpError, OpKind, Operation, RecvMode,
+    SubmitError, Visibility,
 };
 
 use crate::endpoint::bindings::Bindings;
@@ -316,7 +316,7 @@ impl Core {
             return Err(Errno::INVAL);
         }
         let Some(staging) = &mut self.optional.staging else {
-            log::info!("a buffer in device memory: the endpoint was opened without FI_HMEM");
+            log::info!("device buffer refused: the endpoint was opened without FI_HMEM");
             return Err(Errno::INVAL);
         };
         if staging.waiting.len() >= info::queue_size() {
@@ -342,7 +342,7 @@ impl Core {
             let (failed, staged) = (first.failed.take(), first.staged);
             let ended = match failed {
                 Some(error) => {
-                    log::warn!("what is sent could not be copied from device memory: {error}");
+                    log::warn!("cannot copy data to send from device memory: {error}");
                     Some(OpError::Uncopied)
                 }
                 None => match self.engine.submit(
@@ -352,10 +352,12 @@ impl Core {
                     None::<&mut NoChannels>,
                 ) {
                     Ok(_) => None,
-                    Err(Refused::Again) => break,
+                    Err(SubmitError::Again) => break,
                     // `check` said that it would be taken, and nothing that it looks at changes.
                     Err(refused) => {
-                        log::warn!("an operation on device memory was refused late: {refused:?}");
+                        log::warn!(
+                            "operation on device memory fails after its call succeeded: {refused:?}"
+                        );
                         Some(OpError::Closed)
                     }
                 },
@@ -380,7 +382,7 @@ impl Core {
         {
             busy = true;
             if let Some(error) = failed {
-                log::warn!("what arrived could not be copied to device memory: {error}");
+                log::warn!("cannot copy received data to device memory: {error}");
                 done.status = Err(OpError::Uncopied);
             }
             self.deliver(bindings, &done);

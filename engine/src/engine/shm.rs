@@ -1,17 +1,17 @@
 //! The driver's interface to shared-memory channels (*links*), whose records are called *frames*.
 //!
-//! When [`Linking::poll_acquaintance`] reports a verified peer, the drivers of the two endpoints
-//! may connect if both are on one host. Each checks the other's [`Linking::proof`], and both call
-//! [`Linking::link`]. From then on the driver calls:
+//! When [`ShmInterface::poll_acquaintance`] reports a verified peer, the drivers of the two endpoints
+//! may connect if both are on one host. Each checks the other's [`ShmInterface::proof`], and both call
+//! [`ShmInterface::link`]. From then on the driver calls:
 //!
-//! - [`Linking::handle_taken`] with the count that the peer shows, before each frame and when there
+//! - [`ShmInterface::handle_taken`] with the count that the peer shows, before each frame and when there
 //!   is none;
-//! - [`Linking::handle_frame`] for each frame, in order;
-//! - [`Linking::handle_held_back`] when the peer shows that it has no room;
-//! - [`Linking::transmit`] wherever it calls [`Engine::poll_transmit`], after which it shows the
-//!   peer [`Linking::taken`] and [`Linking::room`].
+//! - [`ShmInterface::handle_frame`] for each frame, in order;
+//! - [`ShmInterface::handle_held_back`] when the peer shows that it has no room;
+//! - [`ShmInterface::transmit`] wherever it calls [`Engine::poll_transmit`], after which it shows the
+//!   peer [`ShmInterface::taken`] and [`ShmInterface::room`].
 //!
-//! [`Linking::handle_end`] reports an end from outside to the engine, and [`Linking::poll_end`]
+//! [`ShmInterface::handle_end`] reports an end from outside to the engine, and [`ShmInterface::poll_end`]
 //! returns channels that the engine ended.
 
 use core::net::SocketAddr;
@@ -20,17 +20,17 @@ use super::packets::{PacketReceiver, is_ours};
 use super::{Engine, step};
 use crate::api::{OpError, PeerId};
 use crate::base::{Instance, Time};
-use crate::channel::{ChannelId, LinkId};
-use crate::links::frame::{Frame, MAX_PAYLOAD};
-use crate::links::{ClosingState, FrameSink, FrameTaken, InFlight, Room};
+use crate::channel::{ChannelId, ShmId};
 use crate::memory::{Memory, Payload};
 use crate::outbound::{has_arrived, transmit_frames};
 use crate::packet_outcome::PacketOutcome;
 use crate::reliability::PeerKey;
+use crate::shm::record::{MAX_PAYLOAD, Record};
+use crate::shm::{ClosingState, InFlight, RecordOutcome, RecordOutput, Room};
 
 /// A verified peer. If it is on this host, a shared-memory channel to it may be opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Acquaintance {
+pub struct VerifiedPeer {
     /// The peer.
     pub peer: PeerId,
     /// Address of the peer.
@@ -44,7 +44,7 @@ pub struct Acquaintance {
 
 /// The way in which a shared-memory channel ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum LinkEnd {
+pub enum ShmCloseReason {
     /// The peer's process exited.
     Died,
     /// The peer closed the channel or sent something invalid; its process lives.
@@ -53,27 +53,27 @@ pub enum LinkEnd {
 
 /// The shared-memory channels of an engine. The module's documentation describes the calls.
 #[derive(Debug)]
-pub struct Linking<'a> {
+pub struct ShmInterface<'a> {
     engine: &'a mut Engine,
 }
 
 impl Engine {
     /// Returns the driver's interface to the shared-memory channels.
     #[inline]
-    pub const fn links(&mut self) -> Linking<'_> {
-        Linking { engine: self }
+    pub const fn links(&mut self) -> ShmInterface<'_> {
+        ShmInterface { engine: self }
     }
 }
 
-impl Linking<'_> {
+impl ShmInterface<'_> {
     /// Returns the next peer that was verified.
-    pub fn poll_acquaintance(&mut self) -> Option<Acquaintance> {
+    pub fn poll_verified_peer(&mut self) -> Option<VerifiedPeer> {
         loop {
             let (peer, asked) = self.engine.links.next_acquainted()?;
             let state = self.engine.peers.get(peer);
             // The peer may have disconnected since.
             if let (Some(instance), true) = (state.instance(), state.is_met()) {
-                return Some(Acquaintance { peer, addr: state.addr(), instance, asked });
+                return Some(VerifiedPeer { peer, addr: state.addr(), instance, asked });
             }
         }
     }
@@ -105,12 +105,12 @@ impl Linking<'_> {
 
     /// Opens a shared-memory channel to a peer. Returns `None` if there is one already, or if the
     /// peer is no longer verified.
-    pub fn link(&mut self, now: Time, peer: PeerId) -> Option<LinkId> {
+    pub fn link(&mut self, now: Time, peer: PeerId) -> Option<ShmId> {
         if self.engine.contexts.link_to(peer).is_some() || !self.engine.peers.get(peer).is_met() {
             return None;
         }
         let id = self.engine.links.add(now, peer);
-        let channel = ChannelId::Link(id);
+        let channel = ChannelId::Shm(id);
         self.engine.contexts.add(
             channel,
             peer,
@@ -122,9 +122,9 @@ impl Linking<'_> {
         Some(id)
     }
 
-    /// Records that the kernel will report the end of the peer's process ([`Linking::handle_end`]). Until then the
+    /// Records that the kernel will report the end of the peer's process ([`ShmInterface::handle_end`]). Until then the
     /// engine waits for the peer, however long it takes no frames, because its process may be stopped.
-    pub fn watch_process(&mut self, id: LinkId) {
+    pub fn watch_process(&mut self, id: ShmId) {
         if let Some(link) = self.engine.links.get_mut(id) {
             link.watched = true;
         }
@@ -136,13 +136,13 @@ impl Linking<'_> {
         &mut self,
         now: Time,
         mem: &mut M,
-        id: LinkId,
+        id: ShmId,
         bytes: &[u8],
-    ) -> FrameTaken {
+    ) -> RecordOutcome {
         let taken = self.take_frame(now, mem, id, bytes);
-        if taken == FrameTaken::Yes {
+        if taken == RecordOutcome::Yes {
             self.engine.report.counters.rx_frames += 1;
-        } else if taken == FrameTaken::Never {
+        } else if taken == RecordOutcome::Never {
             self.engine.report.counters.rx_malformed += 1;
             self.engine.links.give_up(id);
         }
@@ -155,38 +155,38 @@ impl Linking<'_> {
         &mut self,
         now: Time,
         mem: &mut M,
-        id: LinkId,
+        id: ShmId,
         bytes: &[u8],
-    ) -> FrameTaken {
-        let Some(link) = self.engine.links.get_mut(id) else { return FrameTaken::Never };
-        let (peer, channel) = (link.peer, ChannelId::Link(id));
+    ) -> RecordOutcome {
+        let Some(link) = self.engine.links.get_mut(id) else { return RecordOutcome::Never };
+        let (peer, channel) = (link.peer, ChannelId::Shm(id));
         let src = self.engine.peers.get(peer).addr();
-        let taken = match Frame::read(bytes) {
-            Some(Frame::Request(request, payload)) => {
+        let taken = match Record::read(bytes) {
+            Some(Record::Request(request, payload)) => {
                 if !is_ours(&self.engine.config, self.engine.peers.get(peer), &request) {
-                    return FrameTaken::Never;
+                    return RecordOutcome::Never;
                 }
                 let mut arriving = PacketReceiver::new(&mut *self.engine, mem, now, src);
                 arriving.note_rx(peer);
                 arriving.take_request((channel, peer), &request, payload)
             }
-            Some(Frame::Short(short, payload)) => {
+            Some(Record::Short(short, payload)) => {
                 let mut arriving = PacketReceiver::new(&mut *self.engine, mem, now, src);
                 arriving.note_rx(peer);
                 let (step, mem) = (&mut step!(arriving.engine, now), arriving.mem);
                 arriving.engine.inbox.take_short(step, mem, (channel, peer), &short, payload)
             }
-            Some(Frame::Write(request, len)) => {
+            Some(Record::Write(request, len)) => {
                 if !is_ours(&self.engine.config, self.engine.peers.get(peer), &request) {
-                    return FrameTaken::Never;
+                    return RecordOutcome::Never;
                 }
                 let mut arriving = PacketReceiver::new(&mut *self.engine, mem, now, src);
                 arriving.note_rx(peer);
                 arriving.take_write((channel, peer), &request, Payload::Elsewhere(len.into()))
             }
-            Some(Frame::Offer(request, len)) => {
+            Some(Record::Offer(request, len)) => {
                 if !is_ours(&self.engine.config, self.engine.peers.get(peer), &request) {
-                    return FrameTaken::Never;
+                    return RecordOutcome::Never;
                 }
                 let mut arriving = PacketReceiver::new(&mut *self.engine, mem, now, src);
                 arriving.note_rx(peer);
@@ -195,26 +195,26 @@ impl Linking<'_> {
                 let inbox = &mut arriving.engine.inbox;
                 inbox.take_message(step, arriving.mem, (channel, peer), &request, payload)
             }
-            Some(Frame::Data(header, payload)) => {
+            Some(Record::Data(header, payload)) => {
                 let step = &mut step!(self.engine, now);
                 let payload = Payload::Here(payload);
                 self.engine.outbound.response_data(step, mem, channel, &header, payload)
             }
-            Some(Frame::Reference(header, len)) => {
+            Some(Record::Reference(header, len)) => {
                 let step = &mut step!(self.engine, now);
                 let payload = Payload::Elsewhere(len.into());
                 self.engine.outbound.response_data(step, mem, channel, &header, payload)
             }
-            Some(Frame::Answer(number, response)) => {
-                let Some(part) = link.answered(number) else { return FrameTaken::Never };
+            Some(Record::Answer(number, response)) => {
+                let Some(part) = link.answered(number) else { return RecordOutcome::Never };
                 self.engine.outbound.responded(&mut step!(self.engine, now), part, &response);
                 PacketOutcome::Yes(None)
             }
-            Some(Frame::Farewell) => {
+            Some(Record::Farewell) => {
                 link.parted = true;
                 PacketOutcome::Yes(None)
             }
-            None => return FrameTaken::Never,
+            None => return RecordOutcome::Never,
         };
         let answer = match taken {
             PacketOutcome::Yes(answer) => answer,
@@ -225,11 +225,11 @@ impl Linking<'_> {
                 if let Some(link) = self.engine.links.get_mut(id) {
                     link.begin_wait(now);
                 }
-                return FrameTaken::Later;
+                return RecordOutcome::Later;
             }
             PacketOutcome::No => {
                 self.engine.report.counters.rx_inconsistent += 1;
-                return FrameTaken::Never;
+                return RecordOutcome::Never;
             }
         };
         if answer.is_some() {
@@ -238,13 +238,13 @@ impl Linking<'_> {
         if let Some(link) = self.engine.links.get_mut(id) {
             link.take(answer);
         }
-        FrameTaken::Yes
+        RecordOutcome::Yes
     }
 
     /// Handles the peer's report that it has taken `count` of our records in all. The peer shows
     /// the count only after we have received every answer to those records.
     #[inline]
-    pub fn handle_taken(&mut self, now: Time, id: LinkId, count: u64) {
+    pub fn handle_taken(&mut self, now: Time, id: ShmId, count: u64) {
         let Some(link) = self.engine.links.get_mut(id) else { return };
         if !link.is_told(count) {
             self.engine.links.give_up(id);
@@ -263,7 +263,7 @@ impl Linking<'_> {
                     self.engine.outbound.acked(&mut step!(self.engine, now), part, 1);
                 }
                 InFlight::Short(send) => self.engine.report.complete(send.completion(peer, None)),
-                InFlight::Nobody | InFlight::Told => {}
+                InFlight::Unowned | InFlight::Reported => {}
             }
         }
         self.engine.drain_events(now);
@@ -272,13 +272,13 @@ impl Linking<'_> {
     /// Handles the peer's report that it has examined the first record that it has not taken and
     /// has no room for it.
     #[cold]
-    pub fn handle_held_back(&mut self, now: Time, id: LinkId) {
+    pub fn handle_held_back(&mut self, now: Time, id: ShmId) {
         self.wait_anew(now, id);
     }
 
     /// Restarts the wait for the peer, after a sign that it processes records.
     #[inline]
-    fn wait_anew(&mut self, now: Time, id: LinkId) {
+    fn wait_anew(&mut self, now: Time, id: ShmId) {
         if let Some(link) = self.engine.links.get_mut(id) {
             link.begin_wait(now);
             self.engine.peers.get_mut(link.peer).note_rx(now);
@@ -288,7 +288,7 @@ impl Linking<'_> {
     /// Returns the number of the peer's records that it may consider taken.
     #[must_use]
     #[inline]
-    pub fn taken(&self, id: LinkId) -> u64 {
+    pub fn taken(&self, id: ShmId) -> u64 {
         self.engine.links.acknowledged(id)
     }
 
@@ -296,12 +296,12 @@ impl Linking<'_> {
     /// may change it: the calls that handle the peer's frames, and the application's own calls.
     #[must_use]
     #[inline]
-    pub fn room(&self, id: LinkId) -> Room {
+    pub fn room(&self, id: ShmId) -> Room {
         let Engine { links, inbox, config, peers, .. } = &*self.engine;
         links.get(id).map_or(Room::Ample, |link| inbox.room(link.peer, config, peers))
     }
 
-    /// Returns whether [`Linking::transmit`] may have something to do.
+    /// Returns whether [`ShmInterface::transmit`] may have something to do.
     #[must_use]
     #[inline]
     pub fn has_frames(&self) -> bool {
@@ -317,7 +317,7 @@ impl Linking<'_> {
 
     /// Writes records that may leave now to `sink`, as many as it accepts. Returns whether any
     /// left.
-    pub fn transmit(&mut self, now: Time, sink: &mut impl FrameSink) -> bool {
+    pub fn transmit(&mut self, now: Time, sink: &mut impl RecordOutput) -> bool {
         if self.engine.links.is_holding() {
             self.release_links();
         }
@@ -333,15 +333,15 @@ impl Linking<'_> {
             let Some(peer) = self.engine.links.get(id).map(|link| link.peer) else { continue };
             if has_arrived(&self.engine.outbound, peer) {
                 self.engine.links.release(id);
-                self.engine.contexts.activate(ChannelId::Link(id));
+                self.engine.contexts.activate(ChannelId::Shm(id));
             }
         }
     }
 
     /// Handles the end of a shared-memory channel.
-    pub fn handle_end(&mut self, now: Time, id: LinkId, how: LinkEnd) {
+    pub fn handle_end(&mut self, now: Time, id: ShmId, how: ShmCloseReason) {
         let Some(link) = self.engine.links.get(id) else { return };
-        let died = how == LinkEnd::Died && !link.parted;
+        let died = how == ShmCloseReason::Died && !link.parted;
         self.engine
             .ending(now)
             .link_over(id, if died { OpError::TimedOut } else { OpError::Closed });
@@ -351,22 +351,22 @@ impl Linking<'_> {
     /// Returns the channel and tag of the next reference to user memory that the driver must revoke
     /// before it does anything else that may return memory to the user.
     #[inline]
-    pub fn poll_revoked(&mut self) -> Option<(LinkId, u64)> {
+    pub fn poll_revoked(&mut self) -> Option<(ShmId, u64)> {
         self.engine.links.next_revoked()
     }
 
     /// Returns the next channel that ended and whose records the driver must no longer carry.
-    pub fn poll_end(&mut self) -> Option<LinkId> {
+    pub fn poll_end(&mut self) -> Option<ShmId> {
         self.engine.links.next_ended()
     }
 
     /// Sends a close notification on a channel, because this end shuts down.
-    pub(super) fn part(&mut self, id: LinkId) {
+    pub(super) fn part(&mut self, id: ShmId) {
         if let Some(link) = self.engine.links.get_mut(id)
             && link.farewell == ClosingState::No
         {
             link.farewell = ClosingState::Due;
-            self.engine.contexts.activate(ChannelId::Link(id));
+            self.engine.contexts.activate(ChannelId::Shm(id));
         }
     }
 }

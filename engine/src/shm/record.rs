@@ -123,7 +123,7 @@ impl Short {
 
 /// A frame that was parsed and checked.
 #[derive(Debug)]
-pub(crate) enum Frame<'a> {
+pub(crate) enum Record<'a> {
     Request(StdRequest, &'a [u8]),
     Data(ResponseData, &'a [u8]),
     Answer(u64, Response),
@@ -134,7 +134,7 @@ pub(crate) enum Frame<'a> {
     Offer(StdRequest, u32),
 }
 
-impl<'a> Frame<'a> {
+impl<'a> Record<'a> {
     /// Parses a frame. Returns `None` if it is invalid.
     #[inline]
     pub(crate) fn read(bytes: &'a [u8]) -> Option<Self> {
@@ -279,14 +279,14 @@ mod tests {
         };
         let mut out = [0; MAX_HEAD];
         let len = answer(1 << 40, &response, &mut out);
-        let Some(Frame::Answer(number, read)) = Frame::read(&out[..len]) else {
+        let Some(Record::Answer(number, read)) = Record::read(&out[..len]) else {
             panic!("an answer")
         };
         assert_eq!((number, read), (1 << 40, response));
-        assert!((0..len).all(|cut| Frame::read(&out[..cut]).is_none()));
-        assert!(matches!(Frame::read(&farewell()), Some(Frame::Farewell)));
+        assert!((0..len).all(|cut| Record::read(&out[..cut]).is_none()));
+        assert!(matches!(Record::read(&farewell()), Some(Record::Farewell)));
         for bad in [&[][..], &[0], &[4, 0], &[5], &[1], &[2; 21], &[0xff; 80], &[7; 15]] {
-            assert!(Frame::read(bad).is_none(), "{bad:?}");
+            assert!(Record::read(bad).is_none(), "{bad:?}");
         }
     }
 
@@ -307,33 +307,34 @@ mod tests {
                 let len = short.write(&mut out);
                 for payload in [0, 1, MAX_SHORT] {
                     let whole = [&out[..len], &vec![7; payload]].concat();
-                    let Some(Frame::Short(read, Payload::Here(bytes))) = Frame::read(&whole) else {
+                    let Some(Record::Short(read, Payload::Here(bytes))) = Record::read(&whole)
+                    else {
                         panic!("a short message")
                     };
                     assert_eq!((read, bytes), (short, &whole[len..]));
                 }
-                assert!((0..len).all(|cut| Frame::read(&out[..cut]).is_none()));
+                assert!((0..len).all(|cut| Record::read(&out[..cut]).is_none()));
                 let mut parted = [0; MAX_HEAD];
                 for (payload, fine) in [(0, true), (MAX_WHOLE, true), (MAX_WHOLE + 1, false)] {
                     let len = short.write_parted(payload, &mut parted);
-                    let read = match Frame::read(&parted[..len]) {
-                        Some(Frame::Short(read, Payload::Elsewhere(len))) => {
+                    let read = match Record::read(&parted[..len]) {
+                        Some(Record::Short(read, Payload::Elsewhere(len))) => {
                             Some((read, u32::try_from(len).expect("32 bits")))
                         }
                         _ => None,
                     };
                     assert_eq!(read, fine.then_some((short, payload)));
-                    assert!(Frame::read(&parted[..len - 1]).is_none());
-                    assert!(Frame::read(&parted[..len + 1]).is_none());
+                    assert!(Record::read(&parted[..len - 1]).is_none());
+                    assert!(Record::read(&parted[..len + 1]).is_none());
                 }
                 let long = [&out[..len], &[7; MAX_SHORT + 1]].concat();
-                assert!(Frame::read(&long).is_none(), "too long");
+                assert!(Record::read(&long).is_none(), "too long");
                 out[1] |= 4;
-                assert!(Frame::read(&out[..len]).is_none(), "an unknown bit");
+                assert!(Record::read(&out[..len]).is_none(), "an unknown bit");
             }
         }
         let mut out = [0; MAX_HEAD];
         let len = Short { tag: 9, ..untagged }.write(&mut out);
-        assert!(Frame::read(&out[..len]).is_none(), "an untagged message with a tag");
+        assert!(Record::read(&out[..len]).is_none(), "an untagged message with a tag");
     }
 }

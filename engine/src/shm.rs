@@ -27,7 +27,7 @@
 //!
 //! Two endpoints that have verified each other (`handshake.rs`) may open a channel. Each proves to
 //! the other that it is the verified peer, by a secret from the handshake
-//! ([`crate::Linking::proof`]). From then on new operations queue on the channel. The channel is
+//! ([`crate::ShmInterface::proof`]). From then on new operations queue on the channel. The channel is
 //! *held* until everything that was started on contexts to that peer is acknowledged. So nothing
 //! arrives by packets after the first record, and the receiver, which matches messages as they
 //! arrive, keeps the order without knowing of the change. Answers to requests that came by packets
@@ -46,13 +46,13 @@
 //! same time and by the same rule ([`Wait`]), applied to the first record that it has not taken. A
 //! peer without room reports that each time it examines the record, and that restarts the wait.
 
-pub(crate) mod frame;
+pub(crate) mod record;
 
 use std::collections::VecDeque;
 
 use crate::api::{Completion, MatchSpace, OpError, OpKind, PeerId, Visibility};
 use crate::base::{Span, Time};
-use crate::channel::LinkId;
+use crate::channel::ShmId;
 use crate::memory::Buf;
 use crate::ops::{Part, ReportTime, SesLabel, UserOp};
 use crate::reliability::Wait;
@@ -60,7 +60,7 @@ use crate::wire::Response;
 
 /// The payload of a record.
 #[derive(Clone, Copy, Debug)]
-pub enum FramePayload<'a> {
+pub enum RecordPayload<'a> {
     /// Bytes that the engine owns.
     Copied(&'a [u8]),
     /// User memory that is lent.
@@ -75,21 +75,21 @@ pub enum FramePayload<'a> {
 }
 
 /// The driver's side of shared-memory channels: it carries records to the peers.
-pub trait FrameSink {
+pub trait RecordOutput {
     /// Appends a record, `head` followed by `payload`, to a channel. Returns false, and changes
     /// nothing, when there is no room now.
-    fn send(&mut self, link: LinkId, head: &[u8], payload: FramePayload<'_>) -> bool;
+    fn send(&mut self, link: ShmId, head: &[u8], payload: RecordPayload<'_>) -> bool;
 
     /// Returns whether the peer had room for another message when the channel last read the peer's [`Room`]. The
     /// channel reads it again if that was [`Room::None`], and before it sends more records than the ring holds.
-    fn takes_messages(&mut self, link: LinkId) -> bool {
+    fn takes_messages(&mut self, link: ShmId) -> bool {
         let _ = link;
         true
     }
 
-    /// Sends a message as [`FrameSink::send`] sends a record. Returns false, and changes nothing, when there is no
+    /// Sends a message as [`RecordOutput::send`] sends a record. Returns false, and changes nothing, when there is no
     /// room now or the peer takes no messages.
-    fn send_message(&mut self, link: LinkId, head: &[u8], payload: FramePayload<'_>) -> bool {
+    fn send_message(&mut self, link: ShmId, head: &[u8], payload: RecordPayload<'_>) -> bool {
         self.takes_messages(link) && self.send(link, head, payload)
     }
 
@@ -97,23 +97,23 @@ pub trait FrameSink {
     /// payload from the ring ([`crate::Memory::fetch`]) while it handles the record. Returns false,
     /// and changes nothing, when there is no room now, or when the peer has shown less than
     /// [`Room::Ample`].
-    fn send_parted(&mut self, link: LinkId, head: &[u8], payload: FramePayload<'_>) -> bool {
+    fn send_parted(&mut self, link: ShmId, head: &[u8], payload: RecordPayload<'_>) -> bool {
         let _ = (link, head, payload);
         false
     }
 
     /// Appends a record whose payload the peer copies from the sender's memory: `len` bytes of
     /// `buf` from `offset` on. The memory is lent until the record is taken or `tag` is revoked
-    /// ([`crate::Linking::poll_revoked`]).
+    /// ([`crate::ShmInterface::poll_revoked`]).
     fn refer(
         &mut self,
-        link: LinkId,
+        link: ShmId,
         head: &[u8],
         (buf, offset, len): (&Buf, u64, u64),
         tag: u64,
-    ) -> Referred {
+    ) -> ReferenceResult {
         let _ = (link, head, (buf, offset, len), tag);
-        Referred::Never
+        ReferenceResult::Never
     }
 }
 
@@ -121,15 +121,15 @@ pub trait FrameSink {
 #[derive(Debug)]
 pub enum NoChannels {}
 
-impl FrameSink for NoChannels {
-    fn send(&mut self, _: LinkId, _: &[u8], _: FramePayload<'_>) -> bool {
+impl RecordOutput for NoChannels {
+    fn send(&mut self, _: ShmId, _: &[u8], _: RecordPayload<'_>) -> bool {
         match *self {}
     }
 }
 
 /// The result of an attempt to send a record that refers to its payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Referred {
+pub enum ReferenceResult {
     /// The record was appended.
     Yes,
     /// There is no room now.
@@ -148,15 +148,15 @@ pub enum Room {
     /// There is room for every message of one record.
     #[default]
     Ample,
-    /// There is room for very short messages and for headers only: the peer does not use [`FrameSink::send_parted`].
+    /// There is room for very short messages and for headers only: the peer does not use [`RecordOutput::send_parted`].
     Little,
-    /// There is no room: the peer begins no message ([`FrameSink::takes_messages`]).
+    /// There is no room: the peer begins no message ([`RecordOutput::takes_messages`]).
     None,
 }
 
 /// The result of handling a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum FrameTaken {
+pub enum RecordOutcome {
     /// The record was processed.
     Yes,
     /// There is no room. The driver must offer the record again before any other of its channel.
@@ -201,18 +201,18 @@ impl ShortSend {
 pub(crate) enum InFlight {
     /// No operation: the record is an answer or the close notification, or its operation was
     /// answered.
-    Nobody,
+    Unowned,
     /// A part of an operation.
     Part(Part),
     /// A message of one frame.
     Short(ShortSend),
     /// A message of one record whose completion was reported already.
-    Told,
+    Reported,
 }
 
 /// One shared-memory channel.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct ShmChannel {
     pub(crate) peer: PeerId,
     /// Operations that were started on contexts to the peer are unacknowledged, so the channel may
     /// not send yet.
@@ -236,7 +236,7 @@ pub(crate) struct Link {
     pub(crate) watched: bool,
 }
 
-impl Link {
+impl ShmChannel {
     /// Records that a record was sent.
     #[inline]
     pub(crate) fn sent(&mut self, now: Time, frame: InFlight) {
@@ -303,7 +303,7 @@ impl Link {
         let at = usize::try_from(number.checked_sub(self.told)?).ok()?;
         let frame = self.in_flight.get_mut(at)?;
         let InFlight::Part(part) = *frame else { return None };
-        *frame = InFlight::Nobody;
+        *frame = InFlight::Unowned;
         Some(part)
     }
 
@@ -327,7 +327,7 @@ impl Link {
         if let Some((number, _)) = self.answers.pop_front() {
             self.answering.push_back((number, self.told + self.in_flight.len() as u64));
         }
-        self.sent(now, InFlight::Nobody);
+        self.sent(now, InFlight::Unowned);
     }
 
     /// Returns the number of the peer's records that it may consider taken.
@@ -340,7 +340,7 @@ impl Link {
     /// Returns whether the peer is owed an answer or a close notification, or has not taken a short
     /// message.
     fn owes(&self) -> bool {
-        let short = |frame: &InFlight| matches!(frame, InFlight::Short(_) | InFlight::Told);
+        let short = |frame: &InFlight| matches!(frame, InFlight::Short(_) | InFlight::Reported);
         !self.answers.is_empty()
             || self.farewell == ClosingState::Due
             || self.in_flight.iter().any(short)
@@ -351,21 +351,21 @@ impl Link {
 #[derive(Debug, Default)]
 struct Entry {
     generation: u32,
-    link: Option<Link>,
+    link: Option<ShmChannel>,
 }
 
 /// All shared-memory channels of an endpoint.
 #[derive(Debug, Default)]
-pub(crate) struct Links {
+pub(crate) struct ShmChannels {
     entries: Vec<Entry>,
     /// Number of channels that are held.
     holding: u32,
     /// Channels that ended here and whose end the driver must be notified of.
-    ended: VecDeque<LinkId>,
+    ended: VecDeque<ShmId>,
     /// Channels that must end.
-    given_up: VecDeque<LinkId>,
+    given_up: VecDeque<ShmId>,
     /// Operations whose memory records refer to and that the peer must no longer access.
-    revoked: VecDeque<(LinkId, u64)>,
+    revoked: VecDeque<(ShmId, u64)>,
     /// Peers that were verified since the driver last asked, and whether this endpoint started the
     /// handshake.
     acquainted: VecDeque<(PeerId, bool)>,
@@ -380,9 +380,9 @@ const MAX_ACQUAINTED: usize = 4096;
 /// Time between two checks of channels whose peers take no records.
 const LOOK_AGAIN: Span = Span::secs(10);
 
-impl Links {
+impl ShmChannels {
     /// Adds a channel to a peer.
-    pub(crate) fn add(&mut self, now: Time, peer: PeerId) -> LinkId {
+    pub(crate) fn add(&mut self, now: Time, peer: PeerId) -> ShmId {
         let free = self.entries.iter().position(|entry| entry.link.is_none());
         let slot = free.unwrap_or_else(|| {
             self.entries.push(Entry::default());
@@ -390,7 +390,7 @@ impl Links {
         });
         self.holding += 1;
         let entry = &mut self.entries[slot];
-        entry.link = Some(Link {
+        entry.link = Some(ShmChannel {
             peer,
             held: true,
             in_flight: VecDeque::new(),
@@ -404,11 +404,11 @@ impl Links {
             watched: false,
         });
         // There are fewer channels than peers, so the number fits.
-        LinkId::new(slot as u32, entry.generation)
+        ShmId::new(slot as u32, entry.generation)
     }
 
     /// Removes a channel.
-    pub(crate) fn remove(&mut self, id: LinkId) -> Option<Link> {
+    pub(crate) fn remove(&mut self, id: ShmId) -> Option<ShmChannel> {
         self.release(id);
         self.get(id)?;
         let entry = self.entries.get_mut(id.index())?;
@@ -418,29 +418,29 @@ impl Links {
     }
 
     #[inline]
-    pub(crate) fn get(&self, id: LinkId) -> Option<&Link> {
+    pub(crate) fn get(&self, id: ShmId) -> Option<&ShmChannel> {
         let entry = self.entries.get(id.index())?;
-        entry.link.as_ref().filter(|_| id == LinkId::new(id.index() as u32, entry.generation))
+        entry.link.as_ref().filter(|_| id == ShmId::new(id.index() as u32, entry.generation))
     }
 
     #[inline]
-    pub(crate) fn get_mut(&mut self, id: LinkId) -> Option<&mut Link> {
+    pub(crate) fn get_mut(&mut self, id: ShmId) -> Option<&mut ShmChannel> {
         let entry = self.entries.get_mut(id.index())?;
         let generation = entry.generation;
-        entry.link.as_mut().filter(|_| id == LinkId::new(id.index() as u32, generation))
+        entry.link.as_mut().filter(|_| id == ShmId::new(id.index() as u32, generation))
     }
 
     /// Returns all channels.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (LinkId, &Link)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (ShmId, &ShmChannel)> {
         self.entries.iter().zip(0u32..).filter_map(|(entry, slot)| {
-            entry.link.as_ref().map(|link| (LinkId::new(slot, entry.generation), link))
+            entry.link.as_ref().map(|link| (ShmId::new(slot, entry.generation), link))
         })
     }
 
     /// Returns the number of the peer's records that it may consider taken.
     #[inline]
-    pub(crate) fn acknowledged(&self, id: LinkId) -> u64 {
-        self.get(id).map_or(0, Link::acknowledged)
+    pub(crate) fn acknowledged(&self, id: ShmId) -> u64 {
+        self.get(id).map_or(0, ShmChannel::acknowledged)
     }
 
     /// Returns whether any peer is owed an answer or a close notification, or has not taken a short
@@ -456,12 +456,12 @@ impl Links {
     }
 
     /// Returns the channels that are held.
-    pub(crate) fn held(&self) -> Vec<LinkId> {
+    pub(crate) fn held(&self) -> Vec<ShmId> {
         self.iter().filter(|(_, link)| link.held).map(|(id, _)| id).collect()
     }
 
     /// Allows a channel to send.
-    pub(crate) fn release(&mut self, id: LinkId) {
+    pub(crate) fn release(&mut self, id: ShmId) {
         if self.get_mut(id).is_some_and(|link| core::mem::replace(&mut link.held, false)) {
             self.holding -= 1;
         }
@@ -484,15 +484,15 @@ impl Links {
     /// Returns the channels whose peers have not taken a record for at least `first`, and for how
     /// long, if a check is due. The next check is due when one of the waits reaches `first` or
     /// `last`, and after [`LOOK_AGAIN`] as long as a channel is slow and has not been given up.
-    pub(crate) fn slow(&mut self, now: Time, first: Span, last: Span) -> Vec<(LinkId, Span)> {
+    pub(crate) fn slow(&mut self, now: Time, first: Span, last: Span) -> Vec<(ShmId, Span)> {
         if self.look_at.is_none_or(|at| at > now) {
             return Vec::new();
         }
-        let waits: Vec<(LinkId, Wait)> =
+        let waits: Vec<(ShmId, Wait)> =
             self.iter().filter_map(|(id, link)| Some((id, link.wait()?))).collect();
         let ends = waits.iter().flat_map(|(_, wait)| [first, last].map(|span| wait.end(span)));
-        let watched = |id: &LinkId| self.get(*id).is_some_and(|link| link.watched);
-        let waited_for = |id: &LinkId, wait: &Wait| watched(id) || wait.waited(now) < last;
+        let watched = |id: &ShmId| self.get(*id).is_some_and(|link| link.watched);
+        let waited_for = |id: &ShmId, wait: &Wait| watched(id) || wait.waited(now) < last;
         let slow = waits.iter().any(|(id, wait)| wait.waited(now) >= first && waited_for(id, wait));
         let again = slow.then(|| now + LOOK_AGAIN);
         self.look_at = ends.filter(|end| *end > now).chain(again).min();
@@ -509,18 +509,18 @@ impl Links {
     }
 
     /// Revokes the reference to the memory of an operation.
-    pub(crate) fn revoke(&mut self, id: LinkId, tag: u64) {
+    pub(crate) fn revoke(&mut self, id: ShmId, tag: u64) {
         self.revoked.push_back((id, tag));
     }
 
     /// Returns the next reference to revoke.
     #[inline]
-    pub(crate) fn next_revoked(&mut self) -> Option<(LinkId, u64)> {
+    pub(crate) fn next_revoked(&mut self) -> Option<(ShmId, u64)> {
         self.revoked.pop_front()
     }
 
     /// Schedules the end of a channel.
-    pub(crate) fn give_up(&mut self, id: LinkId) {
+    pub(crate) fn give_up(&mut self, id: ShmId) {
         self.given_up.push_back(id);
     }
 
@@ -532,13 +532,13 @@ impl Links {
 
     /// Returns the next channel that must end.
     #[inline]
-    pub(crate) fn next_given_up(&mut self) -> Option<LinkId> {
+    pub(crate) fn next_given_up(&mut self) -> Option<ShmId> {
         self.given_up.pop_front()
     }
 
     /// Returns the next channel that ended.
     #[inline]
-    pub(crate) fn next_ended(&mut self) -> Option<LinkId> {
+    pub(crate) fn next_ended(&mut self) -> Option<ShmId> {
         self.ended.pop_front()
     }
 
@@ -572,20 +572,20 @@ mod tests {
     fn taken_frames_are_acknowledged_in_order_and_once() {
         let mut slab = Slab::default();
         let part = |op| Part { op, offset: 0, len: 1 };
-        let mut links = Links::default();
+        let mut links = ShmChannels::default();
         let id = links.add(Time(1), PeerId(0));
         let link = links.get_mut(id).expect("it was added");
         let parts: Vec<Part> = (0..3).map(|n| part(slab.add(n))).collect();
         link.sent(Time(1), InFlight::Part(parts[0]));
-        link.sent(Time(1), InFlight::Nobody);
+        link.sent(Time(1), InFlight::Unowned);
         link.sent(Time(1), InFlight::Part(parts[1]));
-        link.sent(Time(1), InFlight::Told);
+        link.sent(Time(1), InFlight::Reported);
         assert!(link.is_told(4) && !link.is_told(5));
         assert_eq!(link.answered(2), Some(parts[1]));
         assert_eq!((link.answered(2), link.answered(1), link.answered(9)), (None, None, None));
         assert_eq!(link.answered(3), None, "a reported message is not answered");
         assert_eq!(link.next_acked(3), Some(InFlight::Part(parts[0])));
-        let nobody = Some(InFlight::Nobody);
+        let nobody = Some(InFlight::Unowned);
         assert_eq!((link.next_acked(3), link.next_acked(3)), (nobody, nobody));
         assert_eq!(link.next_acked(3), None);
         assert!(!link.is_told(2) && link.is_told(3) && link.is_told(4));
@@ -595,11 +595,11 @@ mod tests {
     #[test]
     fn peer_that_does_not_take_the_first_frame_is_slow() {
         let (first, last) = (Span(10), Span(100));
-        let mut links = Links::default();
+        let mut links = ShmChannels::default();
         let id = links.add(Time(1), PeerId(0));
         assert_eq!(links.deadline(), None);
         for now in [5, 7] {
-            links.get_mut(id).expect("here").sent(Time(now), InFlight::Nobody);
+            links.get_mut(id).expect("here").sent(Time(now), InFlight::Unowned);
             links.watch(Time(now), first);
         }
         assert_eq!(links.deadline(), Some(Time(15)));
@@ -609,18 +609,18 @@ mod tests {
         links.excuse(Time(20), Span(3));
         assert_eq!(links.slow(Time(105), first, last), [(id, Span(97))]);
         let link = links.get_mut(id).expect("here");
-        assert_eq!(link.next_acked(1), Some(InFlight::Nobody));
+        assert_eq!(link.next_acked(1), Some(InFlight::Unowned));
         link.begin_wait(Time(106));
         assert_eq!(links.slow(Time(108), first, last), []);
         assert_eq!(links.deadline(), Some(Time(116)), "the next check is for the second frame");
-        assert_eq!(links.get_mut(id).expect("here").next_acked(2), Some(InFlight::Nobody));
+        assert_eq!(links.get_mut(id).expect("here").next_acked(2), Some(InFlight::Unowned));
         assert_eq!(links.slow(Time(116), first, last), []);
         assert_eq!(links.deadline(), None);
     }
 
     #[test]
     fn frame_counts_as_taken_only_after_its_answer_was_taken() {
-        let mut links = Links::default();
+        let mut links = ShmChannels::default();
         let id = links.add(Time(1), PeerId(0));
         let answer = Response {
             list: List::Expected,
@@ -639,7 +639,7 @@ mod tests {
         links.get_mut(id).expect("here").answer_sent(Time(1));
         assert_eq!((links.acknowledged(id), links.owe()), (1, false));
         let link = links.get_mut(id).expect("here");
-        assert!(link.is_told(1) && matches!(link.next_acked(1), Some(InFlight::Nobody)));
+        assert!(link.is_told(1) && matches!(link.next_acked(1), Some(InFlight::Unowned)));
         assert_eq!(links.acknowledged(id), 3);
         assert!(links.remove(id).is_some() && links.remove(id).is_none());
         assert_eq!((links.next_ended(), links.get(id).is_none()), (Some(id), true));

@@ -5,13 +5,13 @@ use super::Outbound;
 use super::packet::{write_frame_head, write_reference_head};
 use super::transmit::name;
 use crate::api::PeerId;
-use crate::channel::{ChannelId, LinkId};
+use crate::channel::{ChannelId, ShmId};
 use crate::config::Config;
 use crate::contexts::Context;
 use crate::handshake::LONG_SILENCE;
-use crate::links::frame::{self, MAX_HEAD, MAX_PAYLOAD, MAX_REFERENCE, MAX_WHOLE};
-use crate::links::{ClosingState, FramePayload, FrameSink, InFlight, Referred};
 use crate::ops::{OpWork, Ops, Part, ReadOwner, TxOp};
+use crate::shm::record::{self, MAX_HEAD, MAX_PAYLOAD, MAX_REFERENCE, MAX_WHOLE};
+use crate::shm::{ClosingState, InFlight, RecordOutput, RecordPayload, ReferenceResult};
 use crate::step::Step;
 
 /// Number of frames that a channel may send before the next one gets its turn.
@@ -32,7 +32,7 @@ enum SendOutcome {
 pub(crate) fn transmit_frames(
     outbound: &mut Outbound,
     step: &mut Step<'_>,
-    sink: &mut impl FrameSink,
+    sink: &mut impl RecordOutput,
 ) -> bool {
     let mut busy = false;
     for _ in 0..step.contexts.active_links() {
@@ -45,7 +45,7 @@ pub(crate) fn transmit_frames(
             }
             busy = true;
         }
-        step.contexts.end_turn(ChannelId::Link(id), sent != SendOutcome::Nothing);
+        step.contexts.end_turn(ChannelId::Shm(id), sent != SendOutcome::Nothing);
     }
     if busy {
         watch(step);
@@ -81,20 +81,20 @@ impl Ops {
     fn next_frame(
         &mut self,
         step: &mut Step<'_>,
-        id: LinkId,
-        sink: &mut impl FrameSink,
+        id: ShmId,
+        sink: &mut impl RecordOutput,
     ) -> SendOutcome {
         let Some(link) = step.links.get_mut(id) else { return SendOutcome::Nothing };
         if let Some((number, response)) = link.next_answer() {
             let mut head = [0; MAX_HEAD];
-            let len = frame::answer(*number, response, &mut head);
-            if !sink.send(id, &head[..len], FramePayload::Copied(&[])) {
+            let len = record::answer(*number, response, &mut head);
+            if !sink.send(id, &head[..len], RecordPayload::Copied(&[])) {
                 return SendOutcome::Full;
             }
             link.answer_sent(step.now);
             return SendOutcome::Yes;
         }
-        let channel = ChannelId::Link(id);
+        let channel = ChannelId::Shm(id);
         let Some(context) = step.contexts.get_mut(channel) else { return SendOutcome::Nothing };
         if context.has_set_aside()
             && !link.held
@@ -121,10 +121,10 @@ impl Ops {
             if link.farewell != ClosingState::Due {
                 return SendOutcome::Nothing;
             }
-            if !sink.send(id, &frame::farewell(), FramePayload::Copied(&[])) {
+            if !sink.send(id, &record::farewell(), RecordPayload::Copied(&[])) {
                 return SendOutcome::Full;
             }
-            link.sent(step.now, InFlight::Nobody);
+            link.sent(step.now, InFlight::Unowned);
             link.farewell = ClosingState::Said;
             return SendOutcome::Nothing;
         };
@@ -149,24 +149,24 @@ impl Ops {
             // If a receive waits for the message, the peer copies it at once.
             let whole = Part { len: all, ..part };
             match refer(step.config, op, whole, id, sink) {
-                Referred::Yes => {}
-                Referred::Never => {
+                ReferenceResult::Yes => {}
+                ReferenceResult::Never => {
                     if !send(step.config, op, part, id, sink) {
                         return SendOutcome::Full;
                     }
                 }
-                Referred::Full => return SendOutcome::Full,
+                ReferenceResult::Full => return SendOutcome::Full,
             }
         } else if left > len && op.lends() {
             let all = left.min(MAX_REFERENCE.into());
             match refer(step.config, op, Part { len: all as u32, ..part }, id, sink) {
-                Referred::Never => {
+                ReferenceResult::Never => {
                     if !send(step.config, op, part, id, sink) {
                         return SendOutcome::Full;
                     }
                 }
-                Referred::Yes => (len, part.len) = (all, all as u32),
-                Referred::Full => return SendOutcome::Full,
+                ReferenceResult::Yes => (len, part.len) = (all, all as u32),
+                ReferenceResult::Full => return SendOutcome::Full,
             }
         } else if !send(step.config, op, part, id, sink) {
             return SendOutcome::Full;
@@ -235,12 +235,12 @@ fn refer(
     config: &Config,
     op: &TxOp,
     part: Part,
-    id: LinkId,
-    sink: &mut impl FrameSink,
-) -> Referred {
+    id: ShmId,
+    sink: &mut impl RecordOutput,
+) -> ReferenceResult {
     let mut head = [0; MAX_HEAD];
     let Some(len) = write_reference_head(config, op, part, &mut head) else {
-        return Referred::Never;
+        return ReferenceResult::Never;
     };
     let lent = (&op.bytes.buf, op.bytes.offset + u64::from(part.offset), u64::from(part.len));
     sink.refer(id, &head[..len], lent, part.op.to_u64())
@@ -248,19 +248,19 @@ fn refer(
 
 /// Sends a part of an operation. Returns whether there was room.
 #[inline]
-fn send(config: &Config, op: &TxOp, part: Part, id: LinkId, sink: &mut impl FrameSink) -> bool {
+fn send(config: &Config, op: &TxOp, part: Part, id: ShmId, sink: &mut impl RecordOutput) -> bool {
     let mut head = [0; MAX_HEAD];
     let head_len = write_frame_head(config, op, part, &mut head);
     let payload = match &op.bytes.copied {
         Some(copied) => {
             let from = part.offset as usize;
-            FramePayload::Copied(&copied[from..from + part.len as usize])
+            RecordPayload::Copied(&copied[from..from + part.len as usize])
         }
         None if op.lends() => {
             let offset = op.bytes.offset + u64::from(part.offset);
-            FramePayload::Lent { buf: &op.bytes.buf, offset, len: part.len.into() }
+            RecordPayload::Lent { buf: &op.bytes.buf, offset, len: part.len.into() }
         }
-        None => FramePayload::Copied(&[]),
+        None => RecordPayload::Copied(&[]),
     };
     sink.send(id, &head[..head_len], payload)
 }
