@@ -1,6 +1,6 @@
 //! Address vectors: `fi_addr_t` is an index, for maps and tables alike.
 //!
-//! Each endpoint caches what the data path needs of the addresses in each endpoint and thrown away when the generation
+//! Each endpoint caches what its data path needs of the addresses, and discards the cache when the vector's generation
 //! changes.
 
 mod addresses;
@@ -206,7 +206,7 @@ impl Av {
                 return Err(Errno::NOSYS);
             }
             if attr.flags & !(flags::EVENT | flags::SYMMETRIC | flags::AV_USER_ID) != 0 {
-                log::info!("address vector flags {:#x} are not known", attr.flags);
+                log::info!("address vector flags {:#x} are unknown", attr.flags);
                 return Err(Errno::BADFLAGS);
             }
             if attr.rx_ctx_bits != 0 {
@@ -269,7 +269,9 @@ impl Av {
             && !addr.ip().is_unspecified()
             && addr.is_ipv4() == self.domain.ip().is_ipv4();
         if !sane {
-            log::warn!("address {addr} of an insertion is none of this interface's kind");
+            log::warn!(
+                "cannot insert address {addr}: it needs a port, a definite IP address, and the IP version of this interface"
+            );
             return Err(Errno::INVAL);
         }
         self.domain.reachable(name)
@@ -315,7 +317,7 @@ impl Av {
         }
         let identified = call.flags & flags::AV_USER_ID != 0;
         if identified && (call.fi_addr.is_null() || self.events) {
-            log::info!("FI_AV_USER_ID: the ids are where the addresses go, and are given at once");
+            log::info!("FI_AV_USER_ID refused: pass the ids in fi_addr, and not with FI_EVENT");
             return Err(Errno::INVAL);
         }
         if identified && self.needs_ids {

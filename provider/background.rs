@@ -60,7 +60,7 @@ pub(crate) fn attach(ep: &Arc<Endpoint>) {
         let body = move || crate::boundary::value((), || shared.run(interval));
         match progress::spawn("squall-attend", body) {
             Ok(thread) => state.thread = Some(thread),
-            Err(error) => log::warn!("no background progress thread: {error}"),
+            Err(error) => log::warn!("cannot start the background progress thread: {error}"),
         }
     }
     shared.changed.notify_one();

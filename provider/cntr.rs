@@ -91,7 +91,7 @@ boundary::exports! {
     ) -> c_int => {
         let (place, attr) = (Out::new(cntr)?, attr.as_ref().ok_or(Errno::INVAL)?);
         if attr.flags & flags::PEER != 0 {
-            log::info!("a counter with FI_PEER: of other providers, queues and receives alone are shared");
+            log::info!("FI_PEER counter refused: only completion queues and receive contexts can be shared");
             return Err(Errno::INVAL);
         }
         let set = wait::set_of(attr.wait_obj, attr.wait_set)?;
@@ -162,7 +162,10 @@ impl Cntr {
         context: *mut c_void,
     ) -> Result<*mut ffi::fid_cntr> {
         if attr.events != ffi::FI_CNTR_EVENTS_COMP {
-            log::info!("counter events {} are not there, only completions", attr.events);
+            log::info!(
+                "counter events {} refused: only FI_CNTR_EVENTS_COMP is supported",
+                attr.events
+            );
             return Err(Errno::NOSYS);
         }
         let opened = Arc::new(Self {

@@ -340,7 +340,7 @@ impl Eq {
     /// Adds what the application says; its length.
     fn write(&self, number: u32, bytes: &[u8]) -> Result<usize> {
         if !self.writable {
-            log::info!("fi_eq_write on a queue opened without FI_WRITE");
+            log::info!("fi_eq_write refused: the event queue was opened without FI_WRITE");
             return Err(Errno::INVAL);
         }
         self.push(|state| state.events.push_back(Event { number, bytes: bytes.to_vec() }));

@@ -136,7 +136,7 @@ fn endpoints(
                 && (source.ip().is_unspecified() || nic.ip == source.ip())
         });
         if nics.is_empty() {
-            log::info!("no interface has the source address {source}");
+            log::info!("getinfo: no interface has the source address {source}");
         }
     } else if destination.is_none() {
         // Loopback is in the list only for those who name it.

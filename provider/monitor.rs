@@ -73,7 +73,9 @@ impl Monitor {
         let shown = interval.and_then(|interval| match page(number, interface, statistics) {
             Ok((page, words, file)) => Some(PublishedPage { page, words, file, interval, at: now }),
             Err(error) => {
-                log::info!("squall top cannot show endpoint {number}: {error}");
+                log::info!(
+                    "cannot create the statistics page of endpoint {number} for squall top: {error}"
+                );
                 None
             }
         });

@@ -271,7 +271,7 @@ impl Memory for UserMemory<'_> {
 /// Says why a driver could not copy for a peer, who learns no more than that.
 #[cold]
 fn log_failed_copy(what: &str, error: &device_memory::CopyError) {
-    log::warn!("{what} could not be copied in device memory: {error}");
+    log::warn!("cannot copy {what} in device memory: {error}");
 }
 
 /// An engine address as this machine's pointer width (Linux on 64 bits; elsewhere the address could
@@ -333,7 +333,7 @@ impl Mr {
         if parts.iter().all(inside) {
             return Ok(());
         }
-        log::info!("fi_mr_refresh of memory that is not in the region");
+        log::info!("fi_mr_refresh refused: the range is not in the region");
         Err(Errno::INVAL)
     }
 }
@@ -394,7 +394,11 @@ const OF_DEVICES: u64 = flags::HMEM_DEVICE_ONLY | flags::HMEM_HOST_ALLOC | flags
 /// `FI_EINVAL` for more than the limit we report.
 fn pieces(all: &[ffi::iovec]) -> Result<Box<[UserSlice]>> {
     if all.len() > limits::MR_IOV_LIMIT {
-        log::info!("memory region of {} pieces: at most {}", all.len(), limits::MR_IOV_LIMIT);
+        log::info!(
+            "memory region refused: iov_count {} is out of range 1..={}",
+            all.len(),
+            limits::MR_IOV_LIMIT
+        );
         return Err(Errno::INVAL);
     }
     let piece =
@@ -442,7 +446,7 @@ unsafe fn described(domain: &Domain, attr: &MrAttr, flags: u64) -> Result<Box<[U
 /// key, relies on fi_mr(3), by which it stays mapped until the region is closed.
 fn register(domain: Arc<Domain>, request: Request) -> Result<*mut ffi::fid_mr> {
     if request.flags & !(flags::EVENT | ffi::FI_RMA_PMEM | (1 << 56) | OF_DEVICES) != 0 {
-        log::info!("memory region flags {:#x} are not known", request.flags);
+        log::info!("memory region flags {:#x} are unknown", request.flags);
         return Err(Errno::BADFLAGS);
     }
     let space = request.pieces.first().map_or(Space::HOST, |piece| piece.space);
@@ -526,7 +530,7 @@ boundary::exports! {
         let domain: Arc<Domain> = objects::share(fid)?;
         let key = AuthKey::read(attr.auth_key, attr.auth_key_size);
         if key.size() > 0 && key != *domain.auth_key() {
-            log::info!("memory region with an auth_key of its own: its domain's is the one it can have");
+            log::info!("memory region refused: it has an auth_key of its own, and only that of its domain is supported");
             return Err(Errno::INVAL);
         }
         let request = Request {

@@ -62,7 +62,7 @@ impl Waits {
             ffi::FI_WAIT_UNSPEC | ffi::FI_WAIT_FD | ffi::FI_WAIT_POLLFD => true,
             ffi::FI_WAIT_MUTEX_COND | ffi::FI_WAIT_SET => true,
             other => {
-                log::info!("wait object {other}: nobody knows it");
+                log::info!("wait object {other} is unknown");
                 return Err(Errno::NOSYS);
             }
         };
@@ -73,7 +73,7 @@ impl Waits {
         };
         let set = if obj == ffi::FI_WAIT_SET {
             Some(ObjectRef::new(set.ok_or_else(|| {
-                log::info!("FI_WAIT_SET without a wait set of ours");
+                log::info!("FI_WAIT_SET refused: the attributes name no wait set of squall");
                 Errno::INVAL
             })?))
         } else {
@@ -117,7 +117,7 @@ impl Waits {
     pub(crate) fn blocking(&self, call: &str) -> Result<()> {
         match self.obj {
             ffi::FI_WAIT_NONE | ffi::FI_WAIT_SET => {
-                log::info!("{call} on a queue opened with FI_WAIT_NONE or FI_WAIT_SET");
+                log::info!("{call} refused: the queue was opened with FI_WAIT_NONE or FI_WAIT_SET");
                 Err(Errno::NOSYS)
             }
             _ => Ok(()),

@@ -116,7 +116,7 @@ fn event(line: &str, topology: &Topology) -> Result<(Span, Command), String> {
         .ok_or_else(|| format!("'{time}' where a time such as 0s, 200ms or 1.5s was expected"))?;
     let command: Command = rest.trim().parse().map_err(|error: super::CommandError| error.0)?;
     if command.target().is_none() {
-        return Err(format!("'{command}' is nothing that happens to a link or switch"));
+        return Err(format!("'{command}' is not an event of a link or switch"));
     }
     command.failures(topology, 1.0).map_err(|error| error.0)?;
     Ok((at, command))

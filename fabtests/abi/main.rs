@@ -132,7 +132,9 @@ fn finish(command: &mut Command) -> Result<String, Failed> {
     match output.status.code() {
         Some(0) => Ok(text),
         // The codes of timeout(1) for a program that it ended.
-        Some(124 | 137) => Err(format!("no end within {LIMIT} s: ended\n{text}").into()),
+        Some(124 | 137) => {
+            Err(format!("the program did not end within {LIMIT} s and was killed\n{text}").into())
+        }
         _ => Err(format!("{}\n{text}", output.status).into()),
     }
 }

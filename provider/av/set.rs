@@ -106,7 +106,9 @@ impl AvSet {
         context: *mut c_void,
     ) -> Result<*mut ffi::fid_av_set> {
         if attr.comm_key_size > 0 {
-            log::info!("fi_av_set: no fabric manager gives out communication keys here");
+            log::info!(
+                "fi_av_set refused: comm_key needs a fabric manager, which squall does not have"
+            );
             return Err(Errno::NOSYS);
         }
         let empty = attr.start_addr == ADDR_UNSPEC && attr.end_addr == ADDR_UNSPEC;
@@ -145,7 +147,9 @@ impl AvSet {
     /// Changes it by another of the same vector, or by itself.
     fn change(&self, other: &Self, change: impl FnOnce(&mut Vec<u64>, &[u64])) -> Result<()> {
         if !core::ptr::eq(&raw const **self.av, &raw const **other.av) {
-            log::info!("two sets of addresses are of different vectors");
+            log::info!(
+                "AV set operation refused: the two sets belong to different address vectors"
+            );
             return Err(Errno::INVAL);
         }
         let others = other.members();

@@ -173,7 +173,9 @@ impl Delivery {
                     let n = core::mem::take(&mut self.warnings.lost_since);
                     self.warnings.lost = Some(now);
                     let detail = self.describe(engine, error, Some(peer));
-                    log::warn!("{n} operations that were complete when copied are lost: {detail}");
+                    log::warn!(
+                        "{n} operations that were complete when copied were lost afterwards: {detail}"
+                    );
                 }
             }
         }

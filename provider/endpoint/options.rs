@@ -106,11 +106,11 @@ impl Endpoint {
             return Ok(());
         }
         if bindings.av.is_none() {
-            log::warn!("fi_enable: no address vector is bound");
+            log::warn!("fi_enable refused: no address vector is bound");
             return Err(Errno::NOAV);
         }
         if !bindings.has_observer() {
-            log::warn!("fi_enable: neither a completion queue nor a counter is bound");
+            log::warn!("fi_enable refused: neither a completion queue nor a counter is bound");
             return Err(Errno::NOCQ);
         }
         let opened = setup::open(&self.domain, &self.settings, self.number)?;
@@ -161,7 +161,9 @@ fn peer_to_peer(devices: bool, value: Option<usize>) -> Result<()> {
     match value.ok_or(Errno::INVAL)? {
         _ if !devices => Err(Errno::OPNOTSUPP),
         REQUIRED => {
-            log::info!("FI_HMEM_P2P_REQUIRED: bytes of devices go through memory of the host");
+            log::info!(
+                "FI_HMEM_P2P_REQUIRED refused: squall copies device memory through host memory"
+            );
             Err(Errno::OPNOTSUPP)
         }
         0..=LAST => Ok(()),

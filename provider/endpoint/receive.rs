@@ -135,7 +135,9 @@ impl Endpoint {
         let Inner { bindings, core } = &mut *inner;
         let core = core.as_mut().ok_or(Errno::OPBADSTATE)?;
         if bindings.srx.is_some() {
-            log::info!("a receive of an endpoint whose receives are another provider's");
+            log::info!(
+                "receive refused: the endpoint is bound to a receive context of another provider"
+            );
             return Err(Errno::NOSYS);
         }
         let source = if self.settings.directed && call.from != ADDR_UNSPEC {

@@ -349,7 +349,7 @@ fn contexts(params: &Params, nic: &Nic, max_packet: u32, seed: u64) -> Result<Tr
     }
     .reciprocal(&network);
     config.check().map_err(|conflict| {
-        log::warn!(target: USER, "parameters of squall that do not go together: {conflict}");
+        log::warn!(target: USER, "parameters of squall conflict: {conflict}");
         Errno::INVAL
     })?;
     Ok(config)

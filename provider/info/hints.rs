@@ -200,7 +200,7 @@ unsafe fn address(ptr: *mut c_void, len: usize, what: &str) -> Result<Option<Nam
         }
     };
     if found.is_none() {
-        log::info!("hint rejected: {what} is no IPv4 or IPv6 socket address");
+        log::info!("hint rejected: {what} is not an IPv4 or IPv6 socket address");
     }
     found.map(Some).ok_or(Errno::NODATA)
 }
@@ -626,7 +626,7 @@ impl Hints {
             _ => true,
         };
         if !format {
-            log::info!("hint rejected: addr_format {}, {source} is another", self.addr_format);
+            log::info!("hint rejected: addr_format {} does not fit {source}", self.addr_format);
         }
         let nic = &endpoint.nic;
         format

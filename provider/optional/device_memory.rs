@@ -108,12 +108,12 @@ fn drivers() -> &'static Drivers {
     fn told<D>(name: &str, found: core::result::Result<Option<D>, String>) -> Option<D> {
         match found {
             Ok(Some(driver)) => {
-                log::info!("{name} memory is served: its driver is loaded");
+                log::info!("device memory of {name} is supported: its driver is loaded");
                 Some(driver)
             }
             Ok(None) => None,
             Err(why) => {
-                log::warn!("{name} memory is not served: {why}");
+                log::warn!("device memory of {name} is not supported: {why}");
                 None
             }
         }
@@ -228,11 +228,11 @@ pub(crate) fn space(iface: u32, ordinal: u64, pieces: &[ffi::iovec]) -> Result<S
     // The union's member for all of them is an int.
     let ordinal = ordinal as u32;
     let missing = || {
-        log::info!("memory region in {} memory: its driver is not there", name(iface));
+        log::info!("memory region refused: the driver of {} memory is not loaded", name(iface));
         Errno::NOSYS
     };
     let refused = |why: String| {
-        log::info!("memory region in {} memory: {why}", name(iface));
+        log::info!("memory region in {} memory refused: {why}", name(iface));
         Errno::INVAL
     };
     let first = pieces.first().map_or(0, |piece| piece.iov_base.addr() as u64);

@@ -147,7 +147,9 @@ impl OwnerCq {
         // through the call.
         let rc = unsafe { ((*(*self.0).owner_ops).writeerr)(self.0, &raw const entry) };
         if rc < 0 {
-            log::error!("the owner of a shared completion queue did not take an error: error {rc}");
+            log::error!(
+                "the owner of a shared completion queue refused an error entry: error {rc}"
+            );
         }
     }
 }

@@ -346,9 +346,10 @@ fn attach_stream(
         }
         let mut chunk = vec![0; wanted - bytes.len()];
         stream.read_exact(&mut chunk).map_err(|e| match e.kind() {
-            ErrorKind::WouldBlock => {
-                io::Error::new(ErrorKind::TimedOut, format!("no answer within {ATTACH_TIMEOUT:?}"))
-            }
+            ErrorKind::WouldBlock => io::Error::new(
+                ErrorKind::TimedOut,
+                format!("the emulator did not answer within {ATTACH_TIMEOUT:?}"),
+            ),
             ErrorKind::UnexpectedEof => invalid("it closed the connection".to_owned()),
             _ => e,
         })?;

@@ -336,7 +336,7 @@ impl ShmPort {
                 continue;
             }
             if let Err(error) = self.add_connection(Stage::AwaitingHello, socket, None) {
-                log::info!("a shared-memory channel is refused: {error}");
+                log::info!("shared-memory channel refused: {error}");
             }
         }
     }

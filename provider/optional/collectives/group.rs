@@ -79,7 +79,7 @@ boundary::exports! {
 /// Begins to join the members of a set, who all do the same.
 fn begin(ep: &Arc<Endpoint>, set: &AvSet, context: *mut c_void) -> Result<*mut ffi::fid_mc> {
     if !ep.settings.collective {
-        log::info!("fi_join_collective: the endpoint was opened without FI_COLLECTIVE");
+        log::info!("fi_join_collective refused: the endpoint was opened without FI_COLLECTIVE");
         return Err(Errno::OPNOTSUPP);
     }
     let address = ep.settings.groups.fetch_add(1, Ordering::Relaxed) | 1 << 63;
@@ -88,11 +88,11 @@ fn begin(ep: &Arc<Endpoint>, set: &AvSet, context: *mut c_void) -> Result<*mut f
     let core = core.as_mut().ok_or(Errno::OPBADSTATE)?;
     let av = bindings.av.as_ref().ok_or(Errno::NOAV)?;
     if !bindings.has_events() {
-        log::info!("fi_join_collective: no event queue is bound");
+        log::info!("fi_join_collective refused: no event queue is bound");
         return Err(Errno::NOEQ);
     }
     if !core::ptr::eq(&raw const ***av, set.av()) {
-        log::info!("fi_join_collective: the set is of another address vector");
+        log::info!("fi_join_collective refused: the set belongs to another address vector");
         return Err(Errno::INVAL);
     }
     let group = Group::of(set, core.name())?;

@@ -58,7 +58,7 @@ impl DmaBuf {
     pub(super) fn map(described: &DmaBufAttr, writable: bool) -> Result<Self> {
         let DmaBufAttr { fd, offset, len, base_addr } = *described;
         if let Err(error) = sync(fd, SYNC_READ).and_then(|()| sync(fd, SYNC_READ | SYNC_END)) {
-            log::info!("FI_MR_DMABUF: descriptor {fd} is no DMA-buf: {error}");
+            log::info!("FI_MR_DMABUF refused: descriptor {fd} is not a DMA-buf: {error}");
             return Err(Errno::INVAL);
         }
         let page = 4096;

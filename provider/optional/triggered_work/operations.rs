@@ -83,7 +83,10 @@ unsafe fn condition(context: u64) -> Result<(Arc<Cntr>, Condition)> {
     unsafe {
         let context = at.as_ref().ok_or(Errno::INVAL)?;
         if context.event_type != ffi::FI_TRIGGER_THRESHOLD {
-            log::info!("trigger event {}: only FI_TRIGGER_THRESHOLD is there", context.event_type);
+            log::info!(
+                "trigger event {} refused: only FI_TRIGGER_THRESHOLD is supported",
+                context.event_type
+            );
             return Err(Errno::NOSYS);
         }
         let threshold = context.trigger.threshold;
@@ -100,7 +103,7 @@ fn capable(ep: &Endpoint) -> Result<()> {
     if ep.settings.triggers {
         return Ok(());
     }
-    log::info!("FI_TRIGGER on an endpoint that was opened without this capability");
+    log::info!("FI_TRIGGER refused: the endpoint was opened without this capability");
     Err(Errno::BADFLAGS)
 }
 

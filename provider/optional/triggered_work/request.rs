@@ -61,7 +61,7 @@ unsafe fn work_of(domain: &Domain, request: &ffi::fi_deferred_work) -> Result<(A
     let (task, context) = unsafe { task_of(domain, request)? };
     let counts = matches!(task, Task::Set(..) | Task::Add(..));
     if counts && completion.is_some() {
-        log::info!("a deferred change of a counter with a completion counter");
+        log::info!("deferred counter operation refused: it has a completion counter");
         return Err(Errno::INVAL);
     }
     let changed = match &task {
@@ -151,7 +151,7 @@ unsafe fn task_of(domain: &Domain, request: &ffi::fi_deferred_work) -> Result<(T
                 Ok((Task::Add(Arc::downgrade(&counter(domain, op.cntr)?), op.value), 0))
             }
             other => {
-                log::info!("deferred work of type {other}: nobody knows it");
+                log::info!("deferred work of type {other} is unknown");
                 Err(Errno::NOSYS)
             }
         }
