@@ -192,7 +192,7 @@ pub trait FairCc: SenderCc {
     );
 }
 
-/// An algorithm that runs with VAI or SF.
+/// A sender with Variable Additive Increase (VAI) or Sampling Frequency (SF) around its algorithm.
 #[derive(Clone, Debug)]
 pub struct FairSender<A: FairCc> {
     inner: A,

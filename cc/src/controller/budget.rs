@@ -74,19 +74,19 @@ pub enum Scope {
     /// All flows of this host at one service level share a context (InfiniBand's other choice). All
     /// packets of an endpoint have one level.
     PerServiceLevel,
-    /// All flows between a local and a remote endpoint share a context, split among them (source
-    /// and destination).
+    /// All flows between a local and a remote endpoint share one context: they divide its window
+    /// and rate.
     PerPair,
-    /// All flows to a remote host share a context.
+    /// All flows to a remote host share one context: they divide its window and rate.
     PerDestination,
-    /// All flows to a remote host share a context, but not a division of it: each flow has the
-    /// whole window and sends at the whole rate, which are computed from the feedback to all of
-    /// them (ConnectX-5's, thesis section 3.6.1).
+    /// All flows to a remote host share one context without dividing it: each flow may use the whole
+    /// window and the whole rate, which are computed from the feedback to all flows (as in
+    /// ConnectX-5, thesis section 3.6.1).
     ///
     /// The thesis cites a patent of Mellanox on congestion control by destination. This scope is
     /// chosen by name, never by default.
     PerDestinationUnsplit,
-    /// All flows of this host share a context (Seawall's, a source).
+    /// All flows of this host share one context (as Seawall's sources do).
     PerHost,
     /// All flows of a group, that is, of a job, share a context. An endpoint belongs to one job.
     PerGroup,

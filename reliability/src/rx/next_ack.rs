@@ -51,7 +51,8 @@ impl NextAck {
         }
     }
 
-    /// Returns the newest subject; the first PSN before there was one.
+    /// Returns the PSN of the newest packet that an ACK may be about: the first PSN of the context
+    /// while no packet has arrived.
     #[inline]
     pub(super) const fn newest(&self) -> Psn {
         self.psn

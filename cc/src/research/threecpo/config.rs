@@ -62,7 +62,8 @@ impl ThreeCpoConfig {
         }
     }
 
-    /// Returns the parameters of AIMD (section 6.1.4): only probes move the watermark.
+    /// Returns the parameters of the rival AIMD of Snyder's thesis (section 6.1.4), in which only
+    /// probe packets move the watermark.
     #[must_use]
     pub const fn aimd() -> Self {
         Self { multicast: false, fbs: false, ..Self::new() }
