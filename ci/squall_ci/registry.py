@@ -140,7 +140,9 @@ CHECKS = Group(
         Command("top", "25 s", "squall top beside running, killed and closed jobs", "mpi provider"),
         Command("doctor", "20 s", "squall doctor between two hosts; then a job, and top", "root mpich provider"),
         Command("wheel", "3 min", "the Python package: wheel, tests, notebook"),
-        Command("brains", "30 min, `--quick` 1", "congestion control x path selection x loss detection", "impi provider"),
+        Command(
+            "algorithms", "30 min, `--quick` 1", "congestion control x path selection x loss detection", "impi provider"
+        ),
         Command("repro", "1 h, `--quick` 1 min", "the papers' experiments: statement, expected, measured, pass"),
     ),
 )

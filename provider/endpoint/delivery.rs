@@ -220,7 +220,7 @@ impl Delivery {
             if engine.transport().rates() {
                 return log::warn!(
                     "FI_SQUALL_CC={} has the rates that switches compute, and none came for what is sent to {addr}: a plain \
-                     window must do; it needs an emulated network that computes them (squall emulate up --rates), and the \
+                     window must do; it needs an emulated network that computes them (squall emulate up --features rates), and the \
                      same FI_SQUALL_CC at all endpoints (others are not reported)",
                     cc.name()
                 );

@@ -365,7 +365,7 @@ fn messages(params: &Params, max_packet: u32, instance: Instance, secret: Seed) 
         inject_size: u32::try_from(info::inject_size()).unwrap_or(256),
         copy_size: u32::try_from(params.copy_size.unwrap_or(32 << 10)).unwrap_or(u32::MAX),
         copied_bytes: params.copied_bytes.unwrap_or(64 << 20).max(info::inject_size()),
-        rendezvous_threshold: params.eager_size.unwrap_or(64 << 10),
+        rendezvous_threshold: params.eager_size.unwrap_or(256 << 10),
         unexpected_bytes: info::buffered() as u64,
         max_outstanding: params.outstanding,
         max_unexpected: params.max_unexpected as usize,

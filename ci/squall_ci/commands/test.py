@@ -77,7 +77,7 @@ def steps(fast: bool) -> list[Step]:
             env={"FI_SQUALL_IFACE": ""},
         ),
         Step("faults", [[RUN, "suite", "mpi", "--quick", "mpich", "squall", "2"]], env=FAULTS),
-        Step("brains", [[RUN, "check", "brains", "--quick"]]),
+        Step("algorithms", [[RUN, "check", "algorithms", "--quick"]]),
         # The papers' experiments that take seconds, and the page that shows them.
         Step("repro", [[RUN, "check", "repro", "--quick"]]),
         Step("top", [[RUN, "check", "top"]]),

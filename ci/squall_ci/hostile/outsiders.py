@@ -118,11 +118,11 @@ def flood() -> Verdict:
 
 def contexts() -> Verdict:
     """Lets other ports of a rank's own host take as many contexts as the rank gives them."""
-    program = example("squall-net", "take_contexts")
+    program = example("squall-net", "occupy_contexts")
     with _readable(program) as directory:
         command: list[Word] = [directory / program.name, TARGETS[0], PORTS, ATTACK, HOLD]
         verdict, report = _job_under(command, provider_run("squall"), {})
-    found = re.match(r"take_contexts: (\d+) ports verified", report)
+    found = re.match(r"occupy_contexts: (\d+) ports verified", report)
     if not verdict.problem and not (found and int(found.group(1)) >= PORTS // 2):
         return Verdict("the attack proves nothing: too few of its ports were verified", verdict.note, verdict.output)
     return verdict

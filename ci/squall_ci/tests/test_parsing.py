@@ -9,7 +9,7 @@ from unittest import mock
 
 from squall_ci import callgrind, environment
 from squall_ci.benchmarks import rma
-from squall_ci.checks import brains
+from squall_ci.checks import algorithms
 from squall_ci.commands import setup
 from squall_ci.commands.test import steps
 from squall_ci.mpis import MPIS
@@ -96,18 +96,18 @@ class Output(unittest.TestCase):
 
     def test_combinations_name_everything_once_and_none_is_impossible(self) -> None:
         ccs, lbs = ["a", "b", "c"], ["reps", "plb"]
-        rows = brains.covering(ccs, lbs, brains.LOSSES)
-        for column, names in enumerate((ccs, lbs, brains.LOSSES)):
+        rows = algorithms.covering(ccs, lbs, algorithms.LOSSES)
+        for column, names in enumerate((ccs, lbs, algorithms.LOSSES)):
             self.assertEqual({row[column] for row in rows}, set(names))
-        self.assertFalse([row for row in rows if brains.impossible(row[1], row[2])])
+        self.assertFalse([row for row in rows if algorithms.impossible(row[1], row[2])])
 
     def test_decorated_forms_run_with_each_set_of_detectors_and_quickly_with_one(self) -> None:
-        rows = brains.forms(["reps", "ecmp"], brains.LOSSES, False)
-        self.assertEqual(len(rows), len(brains.FORMS) * len(brains.LOSSES))
+        rows = algorithms.forms(["reps", "ecmp"], algorithms.LOSSES, False)
+        self.assertEqual(len(rows), len(algorithms.FORMS) * len(algorithms.LOSSES))
         self.assertEqual({row[1] for row in rows}, {"ecmp"})
-        quick = brains.forms(["reps", "ecmp"], brains.LOSSES, True)
-        self.assertEqual([row[0] for row in quick], brains.FORMS[: brains.QUICK_FORMS])
-        self.assertEqual(brains.forms(["reps"], ["trim"], True)[0][1:], ("reps", "trim"))
+        quick = algorithms.forms(["reps", "ecmp"], algorithms.LOSSES, True)
+        self.assertEqual([row[0] for row in quick], algorithms.FORMS[: algorithms.QUICK_FORMS])
+        self.assertEqual(algorithms.forms(["reps"], ["trim"], True)[0][1:], ("reps", "trim"))
 
     def test_columns_are_aligned(self) -> None:
         self.assertEqual(table(["a", "bb"], [["ccc", "d"]]), "| a   | bb |\n|-----|---:|\n| ccc |  d |")

@@ -13,7 +13,7 @@
 
 mod history;
 mod hole;
-mod told;
+mod switch_signals;
 mod world;
 
 use std::panic::catch_unwind;

@@ -23,7 +23,7 @@ mod application;
 mod counting;
 mod judge;
 mod landing;
-mod lives;
+mod lifetimes;
 mod long;
 mod off_path;
 mod on_path;

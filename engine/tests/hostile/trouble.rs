@@ -10,7 +10,7 @@ use squall_engine::{Config, TransportConfig};
 
 use super::application::Application;
 use super::landing::Watch;
-use super::lives::{Life, Lives};
+use super::lifetimes::{Life, Lives};
 use super::{Amount, Finding, faults, judge, make_peace, ordered};
 use crate::world::{Faults, ReducedPath, World, engine_config};
 

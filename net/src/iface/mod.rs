@@ -38,7 +38,7 @@ pub struct Iface {
     pub speed_mbps: Option<u32>,
     /// Metric of the best default route through this interface, if there is one.
     pub default_route: Option<u32>,
-    /// InterfaceFacts that the kernel reports about the interface.
+    /// Facts that the kernel reports about the interface.
     pub facts: InterfaceFacts,
 }
 

@@ -1,7 +1,7 @@
 //! A verified peer without any privilege that opens as many contexts to an endpoint as it can.
 //!
 //! ```text
-//! take_contexts TARGET PORTS ATTACK HOLD
+//! occupy_contexts TARGET PORTS ATTACK HOLD
 //! ```
 //!
 //! Each of PORTS sockets proves its address to TARGET by a handshake, as every endpoint does, and then opens as
@@ -45,7 +45,7 @@ struct Attacker {
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let [target, ports, attack, hold] = words.as_slice() else {
-        panic!("usage: take_contexts TARGET PORTS ATTACK HOLD");
+        panic!("usage: occupy_contexts TARGET PORTS ATTACK HOLD");
     };
     let target: SocketAddr = target.parse().expect("TARGET is an address and a port");
     let ports: u32 = ports.parse().expect("PORTS is a number");
@@ -68,7 +68,7 @@ fn main() {
     }
     let took = begin.elapsed().as_secs_f64();
     println!(
-        "take_contexts: {verified} ports verified, {opened} contexts asked for in {took:.1} s"
+        "occupy_contexts: {verified} ports verified, {opened} contexts asked for in {took:.1} s"
     );
     std::io::stdout().flush().expect("standard output is open");
     std::thread::sleep(Duration::from_secs(hold));
