@@ -3,11 +3,9 @@
 
 /// Implements [`crate::Tunable`] for a configuration. A line is `kind field "name" (lowest,
 /// highest, "allowed") "what it does: default";`, lowest and highest in the unit a user writes.
-/// Kinds: `number` (anything that holds a number), `time` (a [`Span`], in microseconds), `rate` (a
-/// [`Rate`], in Mb/s), `switch` (a `bool`). Before the lines come `special` parameters, which no
+/// Kinds: `number` (anything that holds a number), `time` (a `Span`, in microseconds), `rate` (a
+/// `Rate`, in Mb/s), `switch` (a `bool`). Before the lines come `special` parameters, which no
 /// line can express, and `also`, a check of the whole.
-///
-/// [`Span`]: squall_base::Span [`Rate`]: squall_base::Rate
 macro_rules! tunable {
     (
         $config:ty, special: [$($special:expr),*], also: $also:expr;

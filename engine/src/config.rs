@@ -57,7 +57,7 @@ pub struct Config {
     /// This endpoint's IP address, if known. A peer with the same address is on this host, so its host is known to be
     /// up.
     pub host: Option<IpAddr>,
-    /// The driver carries shared-memory records, so [`crate::ShmInterface::poll_acquaintance`] reports
+    /// The driver carries shared-memory records, so [`crate::ShmInterface::poll_verified_peer`] reports
     /// verified peers.
     pub links: bool,
     /// Largest number of packets that one call adds to a batch.

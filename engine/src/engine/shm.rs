@@ -1,6 +1,6 @@
 //! The driver's interface to shared-memory channels (*links*), whose records are called *frames*.
 //!
-//! When [`ShmInterface::poll_acquaintance`] reports a verified peer, the drivers of the two endpoints
+//! When [`ShmInterface::poll_verified_peer`] reports a verified peer, the drivers of the two endpoints
 //! may connect if both are on one host. Each checks the other's [`ShmInterface::proof`], and both call
 //! [`ShmInterface::link`]. From then on the driver calls:
 //!
