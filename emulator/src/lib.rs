@@ -3,10 +3,10 @@
 //!
 //! - [`Emulation`]: packets with their bytes in the model, without clock and sockets.
 //! - [`Relay`]: the process with its sockets, clock and commands; it reports how far behind real
-//! time it is.
+//!   time it is.
 //! - [`ask`]: sends a command of the command line to a running emulator.
 //! - [`Timeline`]: changes to the network at given times of a job. `squall emulate run` starts one
-//! on an emulator of its own, and records the job.
+//!   on an emulator of its own, and records the job.
 //! - `tunnel`: attaches endpoints of other machines over UDP.
 //!
 //! The relay scales rates down to those the host can carry. Unless the user chooses otherwise, it

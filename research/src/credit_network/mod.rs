@@ -9,11 +9,11 @@
 //! full buffer blocks the packets before it.
 //!
 //! - [`CreditNetworkConfig`]: the network, and the operations of its members. [`CreditNetwork`]
-//! steps it cycle by cycle.
+//!   steps it cycle by cycle.
 //! - `tree`: the route of an operation, from a topology of two tiers.
 //! - `channel`: one direction of a link: output queues, arbitration, credits, buffers.
 //! - `member`: an accelerator: a memory that answers, and operations to send when
-//! [`squall_cc::Injection`] allows.
+//!   [`squall_cc::Injection`] allows.
 //!
 //! The thesis leaves the following open, and this model chooses: packets are cut through, and a
 //! queue accepts a packet while it has any room, since as much leaves it meanwhile as comes in;

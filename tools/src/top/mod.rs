@@ -5,7 +5,7 @@
 //! - [`rates`] computes what happened between two readings, and combines the endpoints of a job.
 //! - [`why`] says in a sentence what limits an endpoint.
 //! - [`text`], [`screen`], [`json`] and [`metrics`] show the results: once, live, to scripts, and
-//! to collectors.
+//!   to collectors.
 
 pub(crate) mod command;
 mod json;
