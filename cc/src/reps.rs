@@ -106,7 +106,7 @@ pub struct Reps {
     /// Paths that swallowed packets, modulo 32.
     suspects: u32,
     ring: [u16; RING],
-    /// Ring entries that may still be recycled, a bit each (lifetime 1).
+    /// One bit for each ring entry that may still be recycled. An entry is recycled once.
     valid: u8,
     /// Ring place of the next good path.
     head: u8,

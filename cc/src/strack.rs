@@ -207,7 +207,7 @@ impl Strack {
         }
     }
 
-    /// Applies algorithm 3, with or without its decreases. `delay` is the queueing delay in
+    /// Applies algorithm 3 of the STrack paper, with or without its decreases. `delay` is the queueing delay in
     /// nanoseconds.
     #[inline(always)]
     fn adjust<const LOWERS: bool>(&mut self, now: u32, bytes: u32, ecn: bool, delay: u64) {

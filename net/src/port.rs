@@ -53,7 +53,7 @@ pub struct SendReport {
 }
 
 impl AddAssign for SendReport {
-    /// Adds the result for a further part of the same burst.
+    /// Adds the report of another part of the same burst.
     fn add_assign(&mut self, part: Self) {
         self.sent += part.sent;
         self.failed += part.failed;

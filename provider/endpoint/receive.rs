@@ -11,7 +11,7 @@ use crate::flags::{self, ADDR_UNSPEC};
 use crate::mr::UserMemory;
 use crate::optional::triggered_work::operations::{self, Deferred};
 
-/// A receiving data call.
+/// The arguments of a call that posts a receive (`fi_recv`, `fi_trecv` and their variants).
 #[derive(Clone)]
 pub(crate) struct Receive {
     pub(crate) space: MatchSpace,

@@ -120,8 +120,8 @@ impl ByName for InjectionConfig {
 pub enum Injection {
     /// See [`InjectionConfig::None`].
     None,
-    /// See [`InjectionConfig::Window`]: the limit, and the operations under way by the class of
-    /// most of their flits.
+    /// See [`InjectionConfig::Window`]: the limit of operations under way, and their number for each
+    /// traffic class. An operation counts for the class of most of its flits.
     Window(u32, [u32; 2]),
     /// See [`InjectionConfig::Aimd`] and [`InjectionConfig::ThreeCpo`].
     Tokens(Box<ThreeCpo>),

@@ -4,7 +4,7 @@
 use core::hash::{BuildHasher, Hasher};
 use std::collections::HashMap;
 
-/// A map from match keys.
+/// A map from match keys, with a hash function that is cheap for them.
 pub(super) type Map<K, V> = HashMap<K, V, Seeded>;
 
 /// Builds [`FoldHasher`]s from one seed.

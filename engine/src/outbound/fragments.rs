@@ -30,7 +30,8 @@ struct Original {
     count: u8,
 }
 
-/// The packets that were cut, and the fragments that wait to be sent.
+/// The packets whose payload was cut into fragments because the path carries less than before, and
+/// the fragments that wait to be sent.
 #[derive(Debug, Default)]
 pub(crate) struct Fragments {
     /// The originals by operation and payload offset. An entry is kept until its operation has ended, because its

@@ -155,7 +155,7 @@ impl Totals {
         }
     }
 
-    /// Returns all packets lost.
+    /// Returns the number of lost packets, data and control, by cause.
     #[must_use]
     pub const fn lost(&self) -> Losses {
         self.data.plus(self.control)

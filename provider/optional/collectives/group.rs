@@ -54,7 +54,8 @@ boundary::exports! {
         Ok(())
     };
 
-    /// `fi_join_collective`. Other groups are not there.
+    /// Implements `fi_join_collective`. A group is made of an address-vector set; groups that a fabric
+    /// manager makes are not supported.
     pub(crate) status join(
         ep: *mut ffi::fid_ep,
         addr: *const c_void,

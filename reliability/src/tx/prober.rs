@@ -221,7 +221,8 @@ impl SentProbe {
         self.sent_at != Time::NEVER && now.since(self.sent_at) < trip
     }
 
-    /// Returns the path of the copy that `opaque` answers, if it answers one.
+    /// Returns the path of the copy of the newest probe that an answer with this `opaque` belongs to.
+    /// `None` when the answer belongs to an older probe.
     #[inline]
     pub(super) fn answered(&self, opaque: Option<u16>) -> Option<u16> {
         let copy = opaque?.wrapping_sub(self.opaque);
