@@ -1,5 +1,5 @@
 //! How many packets a second the contexts of two endpoints handle on one core, both ends together,
-//! without a network: `cargo run --release -p squall-reliability --example speed`.
+//! without a network: `cargo run --release -p squall-reliability --example context_speed`.
 #![allow(clippy::disallowed_methods, clippy::print_stdout)] // it measures, and prints what
 
 use std::time::Instant;
