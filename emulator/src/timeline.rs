@@ -167,7 +167,7 @@ mod tests {
             ("1s explode", "fail-link LINK"),
             ("1s fail-link leaf0-spine7", "t:1: no link 'leaf0-spine7'; there are: h0-leaf0"),
             ("1s fail-switch spine9", "no switch 'spine9'"),
-            ("1s down", "'down' is nothing that happens"),
+            ("1s down", "'down' is not an event"),
         ] {
             let error = parse(text).expect_err(text);
             assert!(error.contains(says), "{text}: {error}");

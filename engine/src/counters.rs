@@ -89,11 +89,11 @@ crate::base::counters! {
         /// Times the packets to a host had to become smaller.
         path_shrunk: sum "times",
         /// Records sent on shared-memory channels to endpoints of this host.
-        tx_frames: sum "frames",
+        tx_frames: sum "records",
         /// Records received on shared-memory channels, and taken.
-        rx_frames: sum "frames",
+        rx_frames: sum "records",
         /// Shared-memory channels that were opened to endpoints of this host.
-        links: sum "links",
+        links: sum "channels",
         /// Atomics sent with DF clear, so that routers may fragment them, because they are longer than the path carries
         /// by now.
         tx_fragmentable: sum "packets",
