@@ -244,7 +244,7 @@ static void missing_driver(void)
 
 static void broken_driver(void)
 {
-	const char *words[] = {"CUDA memory is not served: cuInit"};
+	const char *words[] = {"device memory of CUDA is not supported: cuInit"};
 	log_begin();
 	not_offered();
 	char text[8192] = "";
@@ -256,7 +256,7 @@ static void broken_driver(void)
 
 static void driver_without_device(void)
 {
-	const char *words[] = {"CUDA memory is not served: it has no device"};
+	const char *words[] = {"device memory of CUDA is not supported: it has no device"};
 	log_begin();
 	not_offered();
 	log_says(words, 1);

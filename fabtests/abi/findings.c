@@ -206,7 +206,7 @@ static void lost_injected_sends(int restarted)
 	EQUAL(statistic("lost_after_completion"), 3);
 	EQUAL(statistic("op_errors"), 3);
 	CHECK(pread(log, text, sizeof(text) - 1, 0) > 0);
-	if (!strstr(text, "complete when copied are lost") || strstr(text, "no completion queue shows failed"))
+	if (!strstr(text, "complete when copied were lost") || strstr(text, "no completion queue shows failed"))
 		FAIL("the log says only: %s", text);
 	close(log);
 	unlink(log_file);

@@ -88,7 +88,7 @@ def forms(lbs: list[str], losses: list[str], quick: bool) -> list[tuple[str, str
 
 def refused(output: str) -> str | None:
     """Returns what is missing from the refusal of a job, or None."""
-    found = re.search(r"parameters of squall that do not go together: .*allowed: .*", output)
+    found = re.search(r"parameters of squall conflict: .*allowed: .*", output)
     return None if found else "not refused with the allowed values"
 
 
