@@ -209,7 +209,7 @@ fn a_trace_that_was_cut_is_read_to_the_cut_and_a_damaged_one_is_refused() {
         (" begin ", " began ", 4, "expected one of: begin"),
         ("closed\n", "closed\n1 closed\n", 8, "nothing behind"),
         ("peer 1 ", "peer 7 ", 4, "peer 1, expected one that a line above names"),
-        ("squall-trace", "squall", 1, "which a trace begins with"),
+        ("squall-trace", "squall", 1, "does not begin with `squall-trace 1"),
     ] {
         let damaged = whole.replacen(from, to, 1);
         let error = parse("t", &damaged).expect_err(from);
