@@ -51,7 +51,7 @@ macro_rules! senders {
                 $(#[cfg(feature = $feature)])?
                 $variant(Arc<$config>),
                 $(
-                    /// The same algorithm with Variable Additive Increase (VAI) or Sampling Frequency (SF).
+                    /// Variant of the algorithm with Variable Additive Increase (VAI) or Sampling Frequency (SF).
                     $fair(Arc<$config>, Arc<FairConfig>),
                 )?
             )+
@@ -221,7 +221,7 @@ macro_rules! senders {
                 $(#[cfg(feature = $feature)])?
                 $variant($state),
                 $(
-                    /// The same algorithm with Variable Additive Increase (VAI) or Sampling Frequency (SF).
+                    /// Variant of the algorithm with Variable Additive Increase (VAI) or Sampling Frequency (SF).
                     $fair(Box<FairSender<$state>>),
                 )?
             )+

@@ -16,7 +16,7 @@ struct Windows {
     first: u64,
     /// The largest window after a round trip of 6 us.
     at_6_us: u64,
-    /// The same, with a floor of 10 us below the measured base round-trip time.
+    /// Window with a floor of 10 us below the measured base round-trip time.
     at_floor: u64,
     /// A floor below the largest window, which is then the largest window after 6 us.
     floor: u64,

@@ -251,7 +251,7 @@ fn ranks_are_hosts_of_their_numbers() {
     assert_eq!(hosts, [2, 0, 2], "two endpoints of a rank share its host");
     let error = emulator.enter(HostChoice::Rank, rank(4)).err().unwrap().to_string();
     assert!(error.contains("rank 4 wants to be host 4; the hosts are 0 to 3"), "{error}");
-    // Whoever has no rank takes what is free.
+    // An endpoint without a rank takes a free host.
     assert_eq!(emulator.enter(HostChoice::Rank, JobRank::default()).unwrap().welcome().host, 1);
     let said: Vec<_> = emulator.status().endpoints.iter().map(|e| (e.host, e.rank)).collect();
     assert_eq!(said, [(0, Some(0)), (2, Some(2)), (2, Some(2))]);

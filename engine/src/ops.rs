@@ -198,7 +198,7 @@ impl UserOp {
 pub(crate) enum ReportTime {
     /// At the operation's end.
     AtEnd,
-    /// When the peer first answers anything, or at the end.
+    /// The user is notified when the peer first answers anything, or at the end.
     AtContact,
     /// The completion was reported already.
     Reported,

@@ -47,7 +47,7 @@ enum PeerOrigin {
     /// The user named the peer once, but no longer.
     Unnamed,
     /// The peer contacted this endpoint, and the user never named it.
-    Stranger,
+    Uninvited,
     /// The peer is forgotten, and its entry is free.
     Forgotten,
 }
@@ -223,7 +223,7 @@ pub struct Peers {
     /// The newest peer at each address. Older ones follow through [`PeerState`]'s `sibling`.
     by_addr: HashMap<SocketAddr, PeerId>,
     hosts: Hosts,
-    strangers: PeerCounts,
+    counts: PeerCounts,
     /// The addresses that the application has inserted. It may never talk to many of them.
     roll: HashSet<SocketAddr>,
     /// Packet sizes of the paths to the hosts.
@@ -232,9 +232,9 @@ pub struct Peers {
 
 /// Largest number of peers that contacted this endpoint without being named, so that an attacker
 /// with many addresses cannot use all memory. Peers that the user named do not count.
-const MAX_STRANGERS: u32 = 1 << 16;
+const MAX_UNNAMED_PEERS: u32 = 1 << 16;
 /// Number of unnamed peers up to which none is forgotten.
-const FEW_STRANGERS: u32 = 1 << 10;
+const FORGET_FROM: u32 = 1 << 10;
 /// Silence after which an unused, unnamed peer may be forgotten. It is longer than the validity of
 /// a cookie, so that no handshake of before can be replayed.
 const FORGET_AFTER: Span = Span::secs(140);
@@ -260,7 +260,7 @@ impl PeerCounts {
     /// Counts a peer out that had this standing.
     fn leave(&mut self, standing: PeerOrigin) {
         match standing {
-            PeerOrigin::Stranger => self.count -= 1,
+            PeerOrigin::Uninvited => self.count -= 1,
             PeerOrigin::Unnamed => self.unnamed -= 1,
             PeerOrigin::Named | PeerOrigin::Forgotten => {}
         }
@@ -308,10 +308,10 @@ impl Peers {
             by_addr: HashMap::new(),
             hosts: Hosts::default(),
             roll: HashSet::new(),
-            strangers: PeerCounts {
+            counts: PeerCounts {
                 count: 0,
                 unnamed: 0,
-                look_at: FEW_STRANGERS,
+                look_at: FORGET_FROM,
                 looked: Time::ZERO,
                 epoch: 0,
             },
@@ -346,7 +346,7 @@ impl Peers {
     #[must_use]
     #[inline]
     pub const fn epoch(&self) -> u64 {
-        self.strangers.epoch
+        self.counts.epoch
     }
 
     /// Returns the state of a peer.
@@ -413,7 +413,7 @@ impl Peers {
             state.expected = expected;
         }
         let before = core::mem::replace(&mut state.standing, PeerOrigin::Named);
-        self.strangers.leave(before);
+        self.counts.leave(before);
         (peer, None)
     }
 
@@ -436,7 +436,7 @@ impl Peers {
                 next = state.sibling;
                 let before = core::mem::replace(&mut state.standing, PeerOrigin::Named);
                 if before != PeerOrigin::Named {
-                    self.strangers.leave(before);
+                    self.counts.leave(before);
                     fresh.push(peer);
                 }
             }
@@ -459,18 +459,18 @@ impl Peers {
             self.get_mut(*peer).standing = PeerOrigin::Unnamed;
         }
         // There are fewer than 2^32 peers, as `add` ensures.
-        self.strangers.unnamed += named.len() as u32;
+        self.counts.unnamed += named.len() as u32;
         named
     }
 
     /// Returns whether there are so many unnamed peers that a search for peers to forget is due.
     pub(crate) fn should_forget(&mut self, now: Time) -> bool {
-        let strangers = &mut self.strangers;
-        let many = strangers.count + strangers.unnamed >= strangers.look_at
-            || strangers.count >= MAX_STRANGERS - 1;
-        let due = many && now.since(strangers.looked) >= LOOK_EVERY;
+        let counts = &mut self.counts;
+        let many = counts.count + counts.unnamed >= counts.look_at
+            || counts.count >= MAX_UNNAMED_PEERS - 1;
+        let due = many && now.since(counts.looked) >= LOOK_EVERY;
         if due {
-            strangers.looked = now;
+            counts.looked = now;
         }
         due
     }
@@ -481,7 +481,7 @@ impl Peers {
         let is_used = |peer: &PeerId| used.get(peer.0 as usize).copied().unwrap_or(false);
         let idle = |state: &PeerState| now.since(state.last_rx.max(state.welcomed)) >= FORGET_AFTER;
         let mut gone = self.which(|state| {
-            matches!(state.standing, PeerOrigin::Unnamed | PeerOrigin::Stranger) && idle(state)
+            matches!(state.standing, PeerOrigin::Unnamed | PeerOrigin::Uninvited) && idle(state)
         });
         gone.retain(|peer| !is_used(peer));
         let mut left = Vec::new();
@@ -493,11 +493,11 @@ impl Peers {
             }
             let before =
                 core::mem::replace(&mut self.get_mut(*peer).standing, PeerOrigin::Forgotten);
-            self.strangers.leave(before);
+            self.counts.leave(before);
         }
-        self.strangers.epoch += u64::from(!gone.is_empty());
-        let stayed = self.strangers.count + self.strangers.unnamed;
-        self.strangers.look_at = (stayed * 2).max(FEW_STRANGERS);
+        self.counts.epoch += u64::from(!gone.is_empty());
+        let stayed = self.counts.count + self.counts.unnamed;
+        self.counts.look_at = (stayed * 2).max(FORGET_FROM);
         self.free.extend(&gone);
         (gone, left)
     }
@@ -519,15 +519,15 @@ impl Peers {
     /// Adds a peer that contacted this endpoint by itself. Returns the peer and the number of its host, or `None` when
     /// there are too many such peers. A peer whose address the application has inserted does not count towards that
     /// limit.
-    pub(crate) fn add_stranger(&mut self, addr: SocketAddr) -> Option<(PeerId, u32)> {
+    pub(crate) fn add_uninvited(&mut self, addr: SocketAddr) -> Option<(PeerId, u32)> {
         if self.roll.contains(&addr) {
             return Some(self.add(addr, None, PeerOrigin::Named));
         }
-        if self.strangers.count >= MAX_STRANGERS {
+        if self.counts.count >= MAX_UNNAMED_PEERS {
             return None;
         }
-        self.strangers.count += 1;
-        Some(self.add(addr, None, PeerOrigin::Stranger))
+        self.counts.count += 1;
+        Some(self.add(addr, None, PeerOrigin::Uninvited))
     }
 
     /// Adds a peer. Returns the peer and the number of its host.
@@ -643,10 +643,10 @@ mod tests {
     fn number_of_unnamed_peers_is_bounded() {
         let mut peers = Peers::new(1400);
         let addr = |n: u32| SocketAddr::from((core::net::Ipv4Addr::from(0x0a00_0000 + n), 7));
-        assert!((0..MAX_STRANGERS).all(|n| peers.add_stranger(addr(n)).is_some()));
-        assert_eq!(peers.add_stranger(addr(MAX_STRANGERS)), None);
+        assert!((0..MAX_UNNAMED_PEERS).all(|n| peers.add_uninvited(addr(n)).is_some()));
+        assert_eq!(peers.add_uninvited(addr(MAX_UNNAMED_PEERS)), None);
         assert!(
-            peers.resolve(addr(MAX_STRANGERS), None).1.is_some(),
+            peers.resolve(addr(MAX_UNNAMED_PEERS), None).1.is_some(),
             "a named peer is always admitted"
         );
     }
@@ -656,9 +656,9 @@ mod tests {
         let mut peers = Peers::new(1400);
         let addr = |n: u32| SocketAddr::from((core::net::Ipv4Addr::from(0x0a00_0000 + n), 7));
         let later = Time::ZERO + FORGET_AFTER;
-        for n in 0..FEW_STRANGERS {
+        for n in 0..FORGET_FROM {
             assert!(!peers.should_forget(later));
-            let _ = peers.add_stranger(addr(n));
+            let _ = peers.add_uninvited(addr(n));
         }
         assert!(
             peers.should_forget(later) && !peers.should_forget(later),
@@ -671,17 +671,17 @@ mod tests {
         let _ = peers.get_mut(lively).note_rx(Time(1));
         let mut uses = vec![false; used.0 as usize + 1];
         uses[used.0 as usize] = true;
-        let (epoch, count) = (peers.epoch(), FEW_STRANGERS as usize - 3);
+        let (epoch, count) = (peers.epoch(), FORGET_FROM as usize - 3);
         let (gone, hosts) = peers.forget(later, &uses);
         assert_eq!((gone.len(), hosts.len(), peers.count()), (count, count, 3));
         assert!(![named, used, lively].iter().any(|peer| gone.contains(peer)));
         assert_ne!(peers.epoch(), epoch);
         assert!(!peers.has_host(addr(3).ip()) && peers.find(addr(3)).is_none());
         // Another peer takes a free entry, and nothing of the former peer is left in it.
-        let (new, host) = peers.add_stranger(addr(9999)).expect("room");
-        assert!(gone.contains(&new) && host >= FEW_STRANGERS);
+        let (new, host) = peers.add_uninvited(addr(9999)).expect("room");
+        assert!(gone.contains(&new) && host >= FORGET_FROM);
         assert_eq!(peers.get(new).addr(), addr(9999));
-        assert!(!peers.get(new).is_met() && peers.states.len() == FEW_STRANGERS as usize);
+        assert!(!peers.get(new).is_met() && peers.states.len() == FORGET_FROM as usize);
     }
 
     #[test]
@@ -689,18 +689,18 @@ mod tests {
         let mut peers = Peers::new(1400);
         let addr = |n: u32| SocketAddr::from((core::net::Ipv4Addr::from(0x0a00_0000 + n), 7));
         let later = Time::ZERO + FORGET_AFTER;
-        for n in 0..FEW_STRANGERS {
+        for n in 0..FORGET_FROM {
             let _ = peers.resolve(addr(n), None);
         }
         assert!(!peers.should_forget(later), "named peers are not searched");
-        assert_eq!(peers.unname_all().len(), FEW_STRANGERS as usize);
+        assert_eq!(peers.unname_all().len(), FORGET_FROM as usize);
         let _ = peers.resolve(addr(0), None);
         assert!(!peers.should_forget(later), "one peer is named again");
-        let _ = peers.add_stranger(addr(9999));
+        let _ = peers.add_uninvited(addr(9999));
         assert!(peers.should_forget(later));
         let (gone, _) = peers.forget(later, &[]);
-        assert_eq!((gone.len(), peers.count()), (FEW_STRANGERS as usize, 1));
-        assert_eq!((peers.strangers.count, peers.strangers.unnamed), (0, 0));
+        assert_eq!((gone.len(), peers.count()), (FORGET_FROM as usize, 1));
+        assert_eq!((peers.counts.count, peers.counts.unnamed), (0, 0));
     }
 
     #[test]
@@ -742,7 +742,7 @@ mod tests {
     fn peer_verified_before_it_was_named_is_the_same_peer() {
         let mut peers = Peers::new(1400);
         let addr = SocketAddr::from(([10, 0, 0, 1], 7));
-        let (peer, _) = peers.add_stranger(addr).expect("room");
+        let (peer, _) = peers.add_uninvited(addr).expect("room");
         let _ = peers.get_mut(peer).meet(instance(5));
         assert_eq!(peers.resolve(addr, Some(instance(5))), (peer, None));
         assert_eq!(peers.get(peer).expected(), Some(instance(5)));

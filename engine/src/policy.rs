@@ -73,9 +73,9 @@ pub(crate) enum Protocol {
 /// more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Copy {
-    /// During the call.
+    /// The bytes are copied during the call.
     Call,
-    /// When the peer first answers.
+    /// The bytes are copied when the peer first answers.
     Contact,
     Never,
 }
@@ -83,11 +83,11 @@ pub(crate) enum Copy {
 /// The moment at which the user is notified.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CompletionTime {
-    /// When the call returns.
+    /// The user is notified when the call returns.
     Call,
-    /// When the peer first answers, or at the operation's end.
+    /// The user is notified when the peer first answers, or at the operation's end.
     Contact,
-    /// At the operation's end.
+    /// The user is notified at the operation's end.
     End,
 }
 
@@ -241,9 +241,9 @@ mod tests {
         };
         let of = |request| plan(request).map(|plan| (plan.copy, plan.complete));
         assert_eq!(of(base), Ok((Copy::Call, CompletionTime::Call)));
-        let stranger = PolicyInput { known: false, ..base };
-        assert_eq!(of(stranger), Ok((Copy::Contact, CompletionTime::Contact)));
-        let injected = PolicyInput { inject: true, ..stranger };
+        let unknown = PolicyInput { known: false, ..base };
+        assert_eq!(of(unknown), Ok((Copy::Contact, CompletionTime::Contact)));
+        let injected = PolicyInput { inject: true, ..unknown };
         assert_eq!(of(injected), Ok((Copy::Call, CompletionTime::Contact)));
         let delivered = PolicyInput { inject: true, level: Level::Delivery, ..base };
         assert_eq!(of(delivered), Ok((Copy::Call, CompletionTime::End)));

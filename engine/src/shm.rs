@@ -169,11 +169,11 @@ pub enum RecordOutcome {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ClosingState {
     /// No close notification is needed.
-    No,
+    NotNeeded,
     /// A close notification must be sent.
     Due,
     /// The close notification was sent.
-    Said,
+    Sent,
 }
 
 /// A user's message of one record whose completion is still due.
@@ -229,7 +229,7 @@ pub(crate) struct ShmChannel {
     answers: VecDeque<(u64, Response)>,
     /// The frames of the peer whose answers it has not taken, each with the number of its answer.
     answering: VecDeque<(u64, u64)>,
-    pub(crate) farewell: ClosingState,
+    pub(crate) closing: ClosingState,
     /// The peer has sent its close notification.
     pub(crate) parted: bool,
     /// The kernel will report the end of the peer's process.
@@ -250,7 +250,7 @@ impl ShmChannel {
     /// closing, and no answer is due.
     #[inline]
     pub(crate) fn is_clear(&self) -> bool {
-        !self.held && self.farewell == ClosingState::No && self.answers.is_empty()
+        !self.held && self.closing == ClosingState::NotNeeded && self.answers.is_empty()
     }
 
     /// Returns the records that the peer has not taken and, because the channel is over, never
@@ -342,7 +342,7 @@ impl ShmChannel {
     fn owes(&self) -> bool {
         let short = |frame: &InFlight| matches!(frame, InFlight::Short(_) | InFlight::Reported);
         !self.answers.is_empty()
-            || self.farewell == ClosingState::Due
+            || self.closing == ClosingState::Due
             || self.in_flight.iter().any(short)
     }
 }
@@ -399,7 +399,7 @@ impl ShmChannels {
             taken: 0,
             answers: VecDeque::new(),
             answering: VecDeque::new(),
-            farewell: ClosingState::No,
+            closing: ClosingState::NotNeeded,
             parted: false,
             watched: false,
         });

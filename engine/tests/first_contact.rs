@@ -13,7 +13,7 @@ use squall_wire::{
 };
 use world::*;
 
-const STRANGER: SocketAddr =
+const UNVERIFIED: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 9)), 4000);
 
 fn send_to(w: &mut World, from: usize, peer: PeerId, tag: u64, len: u64) {
@@ -164,7 +164,7 @@ fn forged_message_is_not_received() {
     let claimed = w.hosts[0].addr;
     let forged = syn(Opcode::TaggedSend, claimed.port(), 0x4242, 77, &[0xba; 64]);
     strike(&mut w, claimed, 1, &forged);
-    strike(&mut w, STRANGER, 1, &forged);
+    strike(&mut w, UNVERIFIED, 1, &forged);
     w.run(Span::millis(50), |_| false);
     assert_eq!(end(&w, 1, 1005), None);
     send(&mut w, 0, 1, 5, 64);
@@ -215,11 +215,11 @@ fn forged_packet_restarts_no_peer() {
 fn flood_of_unverified_peers_denies_no_service() {
     let mut w = World::new(2, 4, Faults::default());
     for number in 1..=u16::MAX {
-        let forged = syn(Opcode::NoOp, STRANGER.port(), 1, number, &[]);
-        strike(&mut w, STRANGER, 1, &forged);
+        let forged = syn(Opcode::NoOp, UNVERIFIED.port(), 1, number, &[]);
+        strike(&mut w, UNVERIFIED, 1, &forged);
     }
     assert_eq!(w.hosts[1].engine.contexts().count(), 0);
-    assert_eq!(w.hosts[1].engine.peers().find(STRANGER), None, "nothing is kept");
+    assert_eq!(w.hosts[1].engine.peers().find(UNVERIFIED), None, "nothing is kept");
     recv(&mut w, 1, 5, 10);
     send(&mut w, 0, 1, 5, 10);
     assert!(w.run(Span::secs(1), |w| end(w, 1, 1005).is_some()));
@@ -236,7 +236,7 @@ fn unverified_peers_receive_no_more_than_they_send() {
     let hello = Handshake {
         stage: Stage::Hello,
         version: WIRE_VERSION,
-        port: STRANGER.port(),
+        port: UNVERIFIED.port(),
         reason: Reason::None,
         nonce: 1,
         instance: 9,
@@ -248,18 +248,18 @@ fn unverified_peers_receive_no_more_than_they_send() {
     };
     let mut out = [0; Handshake::LEN];
     for n in 0..1000 {
-        let read = syn(Opcode::Read, STRANGER.port(), 9, n + 1, &[]);
+        let read = syn(Opcode::Read, UNVERIFIED.port(), 9, n + 1, &[]);
         Handshake { nonce: n.into(), ..hello }.emit(&mut out);
         for bytes in [&read[..], &out] {
-            strike(&mut w, STRANGER, 1, bytes);
+            strike(&mut w, UNVERIFIED, 1, bytes);
             sent += bytes.len();
         }
         w.step();
     }
     w.run(Span::secs(5), |_| false);
-    let (packets, bytes) = sent_to(&w, STRANGER);
+    let (packets, bytes) = sent_to(&w, UNVERIFIED);
     assert!(packets >= 1000 && bytes <= sent, "{packets} packets, {bytes} bytes for {sent}");
-    assert_eq!(w.hosts[1].engine.peers().find(STRANGER), None);
+    assert_eq!(w.hosts[1].engine.peers().find(UNVERIFIED), None);
 }
 
 /// Regression test: context numbers and PSNs were predictable from each other, because one small
@@ -375,11 +375,11 @@ fn peers_of_other_jobs_or_versions_get_an_error() {
     assert_eq!(end(&w, 0, 1), Some(Err(OpError::OtherVersion { theirs })));
     // The reverse case: the answer of this endpoint to a question in another wire format.
     w.tap = Some(vec![]);
-    Handshake { stage: Stage::Hello, version: theirs, port: STRANGER.port(), ..asked }
+    Handshake { stage: Stage::Hello, version: theirs, port: UNVERIFIED.port(), ..asked }
         .emit(&mut out);
-    strike(&mut w, STRANGER, 0, &out);
+    strike(&mut w, UNVERIFIED, 0, &out);
     w.run(Span::millis(1), |_| false);
-    let answers = w.tap.as_ref().unwrap().iter().filter(|seen| seen.dst == STRANGER);
+    let answers = w.tap.as_ref().unwrap().iter().filter(|seen| seen.dst == UNVERIFIED);
     let refusals = answers.filter(|seen| match parse(&seen.bytes) {
         Ok(Packet::Negotiation { values, .. }) => Handshake::read(values)
             .is_ok_and(|intro| intro.is_some_and(|intro| intro.reason == Reason::Version)),

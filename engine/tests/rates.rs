@@ -144,8 +144,8 @@ fn forged_rate_packets_are_counted_and_change_nothing() {
     w.inject(here, there, plain, &negative);
     assert_eq!(counts(&w), (before.0 + 4, before.1, before.2));
     // The packets come from an unverified peer, or from another address.
-    let stranger = RateHead { initiator: asks.initiator ^ 0x1_0000, ..asks };
-    w.inject(here, there, plain, &bytes_of(stranger, &[]));
+    let unverified = RateHead { initiator: asks.initiator ^ 0x1_0000, ..asks };
+    w.inject(here, there, plain, &bytes_of(unverified, &[]));
     let elsewhere = std::net::SocketAddr::from(([10, 9, 9, 9], here.port()));
     w.inject(elsewhere, there, plain, &good);
     assert_eq!(counts(&w), (before.0 + 4, before.1 + 2, before.2));

@@ -107,8 +107,8 @@ pub struct TraceHeader {
     pub address: SocketAddr,
     /// Time at which the endpoint was enabled, in ns since 1970.
     pub began: u64,
-    /// The same time by the monotonic clock of the host, in ns. It relates the traces of processes
-    /// on one host exactly.
+    /// Time of opening by the monotonic clock of the host, in ns. Traces of processes on one host are
+    /// related exactly by it.
     pub opened: u64,
     /// All parameters of the provider by environment variable: the value that was set, or the
     /// default.

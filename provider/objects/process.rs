@@ -6,7 +6,7 @@ use std::sync::Once;
 
 use crate::errno::{Errno, Result};
 
-/// How often this process is the child of a fork that happened after we were loaded.
+/// Number of forks between the process that loaded the provider and this one.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 #[cfg(not(miri))]
 static AT_FORK: Once = Once::new();

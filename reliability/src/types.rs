@@ -291,7 +291,7 @@ pub enum Refusal {
     Replayed,
     /// The SYN is of an unverified peer. If the sender's address is known, the engine sends it
     /// [`crate::Pdcs::reject`].
-    Stranger,
+    Unverified,
     /// There is no room for another context.
     NoContext,
 }

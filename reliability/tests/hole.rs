@@ -84,7 +84,7 @@ fn losing_half_of_the_paths_for_six_seconds_costs_milliseconds() {
     assert!(ended > 110_000, "{ended} of 120 000");
 }
 
-/// The same with more packets in flight and with other algorithms. Path selectors that ignore the
+/// A variant with more packets in flight and with other algorithms. Path selectors that ignore the
 /// fate of their paths lose half of what they send, but even they do not stall for long.
 #[test]
 fn no_algorithm_stalls() {

@@ -47,7 +47,7 @@ fn arrive(pdcs: &mut Pdcs<u32>, pds: &Request) -> Result<(), RxVerdict> {
     }
 }
 
-const UNVERIFIED: Result<(), RxVerdict> = Err(RxVerdict::Refused(Refusal::Stranger));
+const UNVERIFIED: Result<(), RxVerdict> = Err(RxVerdict::Refused(Refusal::Unverified));
 
 fn events(pdcs: &mut Pdcs<u32>) -> Vec<Event<u32>> {
     std::iter::from_fn(|| pdcs.poll_event()).collect()
@@ -130,7 +130,7 @@ fn guessed_numbers_open_no_context() {
     assert!(ends[1].counters().rx_unverified > 99_000);
     // A replay from another address opens nothing either.
     let stolen = ends[1].rx_request(NOW, PeerKey(9), &seen.pds, &Arrival::default());
-    assert_eq!(stolen, RxVerdict::Refused(Refusal::Stranger));
+    assert_eq!(stolen, RxVerdict::Refused(Refusal::Unverified));
 }
 
 #[test]

@@ -56,7 +56,7 @@ impl PathParameters for RepsV1Config {
 /// one: otherwise the selector would keep the path that lost it until an ACK of another one
 /// arrives, which may be never.
 ///
-/// It expects one ACK per packet, as the paper's receivers send: if one ACK stands for several
+/// The selector expects one ACK per packet, as the paper's receivers send: if one ACK stands for several
 /// packets, as many leave on the same path in a row.
 #[derive(Clone, Debug)]
 pub struct RepsV1 {

@@ -42,8 +42,8 @@ impl PathParameters for SingleConfig {
     }
 }
 
-/// The same path index for every flow: all packets between two hosts take one route, as if there
-/// were no entropy. It is for networks that must not reorder, for tests, and to measure what one
+/// Selector that gives every flow one path index: all packets between two hosts take one route, as
+/// if there were no entropy. It is for networks that must not reorder, for tests, and to measure what one
 /// path carries.
 #[derive(Clone, Debug)]
 pub struct SinglePath {

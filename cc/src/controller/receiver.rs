@@ -197,7 +197,7 @@ pub trait ReceiverCc {
     }
 }
 
-/// What the receiver of an endpoint must do. It follows from the senders' algorithm, see
+/// Duties of the receiver of an endpoint. They follow from the senders' algorithm, see
 /// [`crate::SenderConfig::receiver`].
 #[derive(Clone, PartialEq, Debug, Default)]
 pub enum ReceiverConfig {

@@ -50,7 +50,7 @@ pub(crate) struct Outcome {
     pub(crate) trimmed: u64,
     /// Packets sent, retransmissions included.
     pub(crate) sent: u64,
-    /// Whether each sender reports that it receives no grants.
+    /// For each sender, true if it reports that it receives no grants.
     pub(crate) ungranted: Vec<bool>,
 }
 

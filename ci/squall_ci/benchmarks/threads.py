@@ -6,7 +6,7 @@ threads/pt2pt/mt_sendrecv_huge), and four ranks that exchange messages of every 
 a flush take squall a round trip longer, because tcp completes a write when the kernel has taken it.
 
 The counters under the table do not depend on the load of the machine: retransmitted packets, and those that were
-retransmitted in vain. The exit status is 1 when more than 1 % were.
+retransmitted needlessly. The exit status is 1 when more than 1 % were.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from squall_ci.tally import table
 
 PROVIDERS = ("squall", "tcp")
 RANKS = 4
-# The allowed share of packets that are retransmitted in vain.
+# The allowed share of packets that are retransmitted needlessly.
 SPURIOUS = 0.01
 
 # Name, options and measure for fi_threads, and its repetitions (with --quick).
@@ -121,7 +121,7 @@ def main(args: argparse.Namespace) -> int:
     vain = counters["rx_duplicates"] / packets
     print(
         f"{RANKS} ranks: {packets:.0f} packets, {counters['retransmissions']:.0f} sent again, "
-        f"{counters['rx_duplicates']:.0f} of them in vain ({vain:.2%}); {counters['timeouts']:.0f} timeouts, "
+        f"{counters['rx_duplicates']:.0f} of them needless ({vain:.2%}); {counters['timeouts']:.0f} timeouts, "
         f"{counters['tx_probes']:.0f} probes, {counters['path_freezes']:.0f} path freezes"
     )
     return 1 if vain > SPURIOUS else 0

@@ -224,9 +224,9 @@ fn a_tunnel_to_nowhere_says_so() {
 }
 
 #[test]
-fn strangers_open_nothing_and_what_comes_twice_opens_nothing_again() {
+fn unverified_senders_and_repeated_datagrams_open_no_session() {
     use super::datagram::{Name, Say};
-    let folder = Folder::new("strangers");
+    let folder = Folder::new("unverified");
     let here = folder.0.join("here");
     let emulator = emulator(&here);
     let far = FarEnd::open(([127, 0, 0, 1], 0).into(), &here, |_| {}).unwrap();

@@ -254,7 +254,7 @@ fn what_switches_dropped_of_a_late_start_is_sent_again_at_its_rate() {
     (1..=SENDERS).for_each(|from| check(&world, from));
 }
 
-/// A process that dies says no farewell: its part is the others' when its links have not heard of it for two sweeps.
+/// A process that dies sends no leaving packet: its part is the others' when its links have not heard of it for two sweeps.
 #[test]
 fn what_a_vanished_flow_had_is_given_to_the_others() {
     let forever = Switches::Rates { forget: Span::ZERO };

@@ -223,7 +223,7 @@ impl<'a, M: Memory> PacketReceiver<'a, M> {
                 self.note_rx(peer);
                 return;
             }
-            RxVerdict::Refused(Refusal::Stranger) => {
+            RxVerdict::Refused(Refusal::Unverified) => {
                 self.engine.unmatched.reject(
                     &mut step!(self.engine, self.now),
                     self.src,

@@ -210,7 +210,7 @@ impl ShmInterface<'_> {
                 self.engine.outbound.responded(&mut step!(self.engine, now), part, &response);
                 PacketOutcome::Yes(None)
             }
-            Some(Record::Farewell) => {
+            Some(Record::CloseNotification) => {
                 link.parted = true;
                 PacketOutcome::Yes(None)
             }
@@ -363,9 +363,9 @@ impl ShmInterface<'_> {
     /// Sends a close notification on a channel, because this end shuts down.
     pub(super) fn part(&mut self, id: ShmId) {
         if let Some(link) = self.engine.links.get_mut(id)
-            && link.farewell == ClosingState::No
+            && link.closing == ClosingState::NotNeeded
         {
-            link.farewell = ClosingState::Due;
+            link.closing = ClosingState::Due;
             self.engine.contexts.activate(ChannelId::Shm(id));
         }
     }

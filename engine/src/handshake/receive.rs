@@ -147,7 +147,7 @@ impl Handshakes {
                     return HandshakeOutcome::Nothing;
                 }
                 None => {
-                    let Some((peer, host)) = around.peers.add_stranger(from) else {
+                    let Some((peer, host)) = around.peers.add_uninvited(from) else {
                         around.counters.rx_crowded += 1;
                         self.refuse(config, from, intro, Reason::Crowded);
                         return HandshakeOutcome::Nothing;

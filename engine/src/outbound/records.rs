@@ -118,14 +118,14 @@ impl Ops {
                 let woken = link.held || context.waits_for_slot();
                 return if woken { SendOutcome::Nothing } else { SendOutcome::Full };
             }
-            if link.farewell != ClosingState::Due {
+            if link.closing != ClosingState::Due {
                 return SendOutcome::Nothing;
             }
-            if !sink.send(id, &record::farewell(), RecordPayload::Copied(&[])) {
+            if !sink.send(id, &record::close_notification(), RecordPayload::Copied(&[])) {
                 return SendOutcome::Full;
             }
             link.sent(step.now, InFlight::Unowned);
-            link.farewell = ClosingState::Said;
+            link.closing = ClosingState::Sent;
             return SendOutcome::Nothing;
         };
         let Some(op) = self.get_mut(key) else {

@@ -42,7 +42,7 @@ pub(crate) const MAX_SHORT: usize = 256;
 const REQUEST: u8 = 1;
 const DATA: u8 = 2;
 const ANSWER: u8 = 3;
-const FAREWELL: u8 = 4;
+const CLOSE_NOTIFICATION: u8 = 4;
 const REFERENCE: u8 = 5;
 const WRITE: u8 = 6;
 const SHORT: u8 = 7;
@@ -127,7 +127,7 @@ pub(crate) enum Record<'a> {
     Request(StdRequest, &'a [u8]),
     Data(ResponseData, &'a [u8]),
     Answer(u64, Response),
-    Farewell,
+    CloseNotification,
     Reference(ResponseData, u32),
     Write(StdRequest, u32),
     Short(Short, Payload<'a>),
@@ -166,7 +166,7 @@ impl<'a> Record<'a> {
                     _ => None,
                 }
             }
-            FAREWELL if rest.is_empty() => Some(Self::Farewell),
+            CLOSE_NOTIFICATION if rest.is_empty() => Some(Self::CloseNotification),
             REFERENCE => {
                 let (len, rest) = rest.split_first_chunk()?;
                 let len = u32::from_le_bytes(*len);
@@ -257,8 +257,8 @@ pub(crate) fn answer(number: u64, response: &Response, out: &mut [u8; MAX_HEAD])
 }
 
 /// Returns the close notification.
-pub(crate) const fn farewell() -> [u8; 1] {
-    [FAREWELL]
+pub(crate) const fn close_notification() -> [u8; 1] {
+    [CLOSE_NOTIFICATION]
 }
 
 #[cfg(test)]
@@ -284,7 +284,7 @@ mod tests {
         };
         assert_eq!((number, read), (1 << 40, response));
         assert!((0..len).all(|cut| Record::read(&out[..cut]).is_none()));
-        assert!(matches!(Record::read(&farewell()), Some(Record::Farewell)));
+        assert!(matches!(Record::read(&close_notification()), Some(Record::CloseNotification)));
         for bad in [&[][..], &[0], &[4, 0], &[5], &[1], &[2; 21], &[0xff; 80], &[7; 15]] {
             assert!(Record::read(bad).is_none(), "{bad:?}");
         }

@@ -510,7 +510,7 @@ impl Application {
         self.regions.push(Region { key, base, closed: false, bytes });
     }
 
-    /// Closes a region, whoever uses it, and opens another one.
+    /// Closes a region, although operations may use it, and opens another one.
     fn replace_region(&mut self, world: &mut World) {
         let next = self.regions[self.regions.len() - 1].key + 2;
         for region in &mut self.regions {

@@ -16,7 +16,7 @@ use crate::world::{VecMemory, World};
 /// Largest number of contexts of an endpoint without an attacker, or with one that opens few.
 const CONTEXTS: usize = 2000;
 /// Time within which unused contexts end.
-const FAREWELL: Span = Span::secs(300);
+const SHUTDOWN_TIMEOUT: Span = Span::secs(300);
 
 /// Judges whether memory for unexpected messages stays within its budget.
 pub(super) fn budgets(world: &World, budget: u64) -> Result<(), Finding> {
@@ -290,7 +290,7 @@ pub(super) fn honesty(world: &World) -> Result<(), Finding> {
 /// without a receive, and writes that were refused half-way, whose entries become stale later.
 pub(super) fn peace(world: &mut World, sides: &[Application; 2]) -> Result<(), Finding> {
     let idle = |w: &World| w.hosts.iter().all(|host| host.engine.idle());
-    if !world.run(FAREWELL, idle) {
+    if !world.run(SHUTDOWN_TIMEOUT, idle) {
         return Err(Finding::new("an endpoint is never idle", format!("at {:?}", world.now)));
     }
     for (at, host) in world.hosts.iter().enumerate() {
@@ -321,7 +321,7 @@ pub(super) fn peace(world: &mut World, sides: &[Application; 2]) -> Result<(), F
 }
 
 /// Judges that contexts end and no state is kept when all activity has ceased.
-pub(super) fn farewell(world: &mut World) -> Result<(), Finding> {
+pub(super) fn check_shutdown(world: &mut World) -> Result<(), Finding> {
     let now = world.now;
     for at in (0..2).filter(|&at| !world.hosts[at].dead).collect::<Vec<_>>() {
         let keys: Vec<u64> = world.hosts[at].memory.regions.keys().copied().collect();
@@ -331,7 +331,7 @@ pub(super) fn farewell(world: &mut World) -> Result<(), Finding> {
         world.hosts[at].engine.closing(now).step();
     }
     let gone = |w: &World| w.hosts.iter().all(|h| h.dead || h.engine.contexts().next().is_none());
-    if !world.run(FAREWELL, gone) {
+    if !world.run(SHUTDOWN_TIMEOUT, gone) {
         return Err(Finding::new("a context never ends", format!("at {:?}", world.now)));
     }
     for (at, host) in world.hosts.iter().enumerate().filter(|(_, host)| !host.dead) {
@@ -349,7 +349,7 @@ pub(super) fn farewell(world: &mut World) -> Result<(), Finding> {
         for at in (0..2).filter(|&at| !world.hosts[at].dead).collect::<Vec<_>>() {
             discard_messages(world, at);
         }
-        world.run(FAREWELL, |_| false);
+        world.run(SHUTDOWN_TIMEOUT, |_| false);
     }
     for (at, host) in world.hosts.iter().enumerate().filter(|(_, host)| !host.dead) {
         let holdings = host.engine.holdings();

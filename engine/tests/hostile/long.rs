@@ -80,7 +80,7 @@ pub(super) fn history(seed: u64) -> Result<Amount, Finding> {
     judge::results(&world, &sides, false)?;
     judge::honesty(&world)?;
     judge::peace(&mut world, &sides)?;
-    judge::farewell(&mut world)?;
+    judge::check_shutdown(&mut world)?;
     Ok(play.amount)
 }
 

@@ -184,7 +184,7 @@ fn history(mode: Mode, seed: u64) -> Result<Amount, Finding> {
     if mode == Mode::Honest {
         judge::honesty(&world)?;
     }
-    judge::farewell(&mut world)?;
+    judge::check_shutdown(&mut world)?;
     Ok(amount)
 }
 

@@ -98,7 +98,7 @@ pub(super) fn history(seed: u64) -> Result<Amount, Finding> {
         troubles.lives.works_again(&mut world)?;
     }
     judge::honesty(&world)?;
-    judge::farewell(&mut world)?;
+    judge::check_shutdown(&mut world)?;
     Ok(amount)
 }
 

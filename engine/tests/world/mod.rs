@@ -15,7 +15,7 @@ use squall_engine::{
     TransportConfig, Visibility,
 };
 
-/// Whether hosts open channels when they have verified each other. Test programs whose name
+/// True if hosts open channels when they have verified each other. Test programs whose name
 /// contains `linked` run the same suites over channels.
 pub const LINKED: bool = in_program(module_path!(), "linked");
 
@@ -227,7 +227,7 @@ impl Ord for Flying {
 pub struct ReducedPath {
     /// Longest UDP payload in bytes that passes.
     pub bytes: usize,
-    /// Whether the sender is notified of each dropped packet.
+    /// True if the sender is notified of each dropped packet.
     pub tells: bool,
     /// Whether routers on the path fragment packets that may be fragmented.
     pub fragments: bool,

@@ -64,7 +64,7 @@ impl Default for FaultSpec {
 pub struct FaultSpecError {
     /// The term that is wrong.
     pub term: String,
-    /// What was expected instead of the term.
+    /// Description of what may stand in place of the term.
     pub expected: &'static str,
 }
 

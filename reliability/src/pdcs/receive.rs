@@ -268,7 +268,7 @@ impl<D: Copy> Pdcs<D> {
                 let admission = self.admissions.check(peer, pds.spdcid, start);
                 if admission.is_none() {
                     self.shared.counters.rx_unverified += 1;
-                    return Err(Refusal::Stranger);
+                    return Err(Refusal::Unverified);
                 }
                 admission
             }

@@ -25,7 +25,7 @@ pub const MODE: &str = "contexts";
 /// Time in which the fate of every packet must be known after the attack ends.
 const PEACE: Span = Span::secs(120);
 /// Time in which unused contexts end.
-const FAREWELL: Span = Span::secs(300);
+const SHUTDOWN_TIMEOUT: Span = Span::secs(300);
 /// Attempts after which packets arrive again. The first ones may end the contexts that were
 /// attacked.
 const ATTEMPTS: u32 = 4;
@@ -256,7 +256,7 @@ fn check_contexts_end(world: &mut World) -> Result<(), Finding> {
         }
         world.pump(at);
     }
-    until(world, FAREWELL, |world| world.hosts.iter().all(|host| host.pdcs.count() == 0));
+    until(world, SHUTDOWN_TIMEOUT, |world| world.hosts.iter().all(|host| host.pdcs.count() == 0));
     for (at, host) in world.hosts.iter().enumerate() {
         if host.pdcs.count() != 0 {
             let text = format!("host {at}: {} contexts", host.pdcs.count());

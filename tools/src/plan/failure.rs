@@ -242,7 +242,7 @@ impl LinkChoice {
 /// Slows the first `count` links of the top tier downwards, to `share` of their rate, as uet-htsim's `-failed` does.
 ///
 /// # Errors
-/// How many there are.
+/// `count` is larger than the number of such links, which the error names.
 pub fn slow_links(topology: &Topology, count: u32, share: f64) -> Result<Vec<Failure>, String> {
     let tier = |node: Node| match node {
         Node::Switch(at) => topology.switches[at as usize].tier,

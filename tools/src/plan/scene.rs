@@ -85,7 +85,7 @@ pub struct ObserveTable {
     pub windows_us: Option<f64>,
     /// Bytes of each link.
     pub links: bool,
-    /// How long the slowest packet of each flow was on its way.
+    /// Record the time that the slowest packet of each flow took.
     pub packets: bool,
     /// Give up after so many simulated microseconds (default one second).
     pub until_us: Option<u64>,

@@ -405,7 +405,7 @@ fn a_flow_that_ends_tells_the_links_that_count_it() {
     flow.on_event(Time(2000), FlowEvent::Idle);
     assert_eq!(flow.poll(Time(2000)), None);
     back(&mut flow, Time(11_000), &answer(asks, 5e9, 9));
-    let leaves = sends(&mut flow, Time(11_000)).expect("a farewell");
+    let leaves = sends(&mut flow, Time(11_000)).expect("a packet that ends the flow");
     assert!(leaves.leaving && leaves.links.as_slice().len() == 1);
     assert_eq!((flow.next_timer(), flow.poll(Time(12_000))), (None, None));
     assert_eq!(flow.budget(Time(12_000)).credit, Some(0));

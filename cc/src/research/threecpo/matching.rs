@@ -9,7 +9,7 @@ pub(super) struct Matching {
     /// Unmatched flits by member: own flits that none of the member's have matched yet; negative for flits of the
     /// member that none of the own ones have.
     unmatched: Box<[i32]>,
-    /// By member: its flits that may still be matched, negative or zero. `unmatched` is never less.
+    /// For each member, the flits that may still be matched, negative or zero. `unmatched` is never less.
     outstanding: Box<[i32]>,
     /// Own flits that were not answered yet (`Local Ops`). `unmatched` is never more if operations
     /// are forgotten.

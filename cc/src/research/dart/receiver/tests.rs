@@ -161,7 +161,7 @@ fn a_sender_list_counts_before_packets_arrive_unless_it_names_unknown_senders() 
     assert_eq!(announce((1, 7), &[0, 1, 2, 3, 4]), (5, true));
     assert_eq!(announce((1, 7), &[0, 1, 2, 3, 4]), (5, true), "a copy");
     assert_eq!(announce((1, 6), &[5, 6]), (5, false), "a round that is over");
-    assert_eq!(announce((2, 1), &[5, 100, 6, u32::MAX]), (5, false), "two strangers");
+    assert_eq!(announce((2, 1), &[5, 100, 6, u32::MAX]), (5, false), "two unknown senders");
     assert_eq!(announce((3, 1), &[]), (5, false));
     assert_eq!(announce((3, 1), &[5]), (5, false), "who sends alone announces nobody");
     assert_eq!(announce((4, 1), &[7; MAX_LISTED_SENDERS + 3]), (5, false), "longer than any list");
