@@ -176,11 +176,11 @@ params! {
          before it.";
     key_file: kinds::Text = "KEY_FILE", "",
         "File with a secret of 16 to 256 bytes, readable by its owner alone: only endpoints that prove to \
-         know it are talked to. An application's own auth_key comes before it. Default: whoever proves its \
-         address is talked to.";
+         know it are talked to. An application's own auth_key comes before it. Default: any peer that \
+         proves its address is talked to.";
     peers: kinds::PeerPolicy = "PEERS", "any",
-        "Who may talk to an endpoint: any, whoever proves its address; or av, only addresses in its address \
-         vector.";
+        "Peers that may talk to an endpoint: any peer that proves its address (any), or only the addresses in \
+         its address vector (av).";
     port_kind: kinds::PortKind = "PORT_KIND", "udp",
         "What carries the packets: udp, the kernel's sockets; or xdp, AF_XDP sockets over them, by which every packet has \
          an entropy of its own. That takes CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, an Ethernet interface with an MTU \
