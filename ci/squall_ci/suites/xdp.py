@@ -74,7 +74,7 @@ class Suite:
         self.job("two ranks of a host", "comms", 2, {}, refused("another endpoint of this host"), on=[0])
         self.job("no rights", "comms", 2, {}, refused("CAP_NET_RAW"), NO_RIGHTS)
         self.hosts.mtu(9000)
-        self.job("MTU 9000", "comms", 2, {}, refused("its MTU is 9000"))
+        self.job("MTU 9000", "comms", 2, {}, refused("MTU 9000 is too large"))
 
 
 def count(summary: str, counter: str) -> int:
