@@ -1,7 +1,6 @@
 """Functions that suites of other people share: options, the tests of a driver of ours, and the outcome."""
 
 import argparse
-import datetime
 import pathlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,7 +9,6 @@ from squall_ci import hosts, results
 from squall_ci.job import run_ranks
 from squall_ci.paths import need
 from squall_ci.process import Result, run, Word
-from squall_ci.programs import commit
 from squall_ci.tally import Tally
 
 
@@ -31,7 +29,16 @@ def add_common_options(parser: argparse.ArgumentParser, timeout: float, each: st
         action="store_true",
         help="each process on a host of its own, a network namespace on a bridge of MTU 1500; needs root",
     )
-    parser.add_argument("--record", action="store_true", help="write the outcome into fabtests/RESULTS.md")
+    add_record_option(parser)
+
+
+def add_record_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--record", action="store_true", help="write the outcome into fabtests/results.json and RESULTS.md")
+
+
+def refuse_partial_record(args: argparse.Namespace, partial: object) -> None:
+    """Exits with advice if the outcome of a part of a suite would be recorded as that of the whole."""
+    need(not (args.record and partial), "a part of a suite is not recorded: run the whole, or leave --record away")
 
 
 # The reason for a test that another provider than squall cannot run.
@@ -42,7 +49,7 @@ class Outcome:
     """The results of a suite: what passed and failed, and what was excluded for which reason."""
 
     def __init__(self, args: argparse.Namespace) -> None:
-        need(not (args.record and args.only), "a part of a suite is not recorded: leave --only away")
+        refuse_partial_record(args, args.only)
         self.args = args
         self.tally = Tally()
         # The version of the suite, or of the library that it tests.
@@ -57,19 +64,15 @@ class Outcome:
         for reason, tests in self.excluded.items():
             print(f"excluded: {', '.join(tests)}: {reason}")
         if self.args.record:
-            row = results.Row(
+            results.record(
                 consumer,
-                self.version,
                 suite,
                 provider or self.args.provider,
                 (conditions or results.conditions(self.args.ranks)) + hosts.conditions(self.args.hosts) + more,
-                self.tally.passed,
-                list(self.tally.failed),
-                self.excluded,
-                datetime.date.today().isoformat(),
-                commit() or "unknown",
+                self.tally,
+                version=self.version,
+                excluded=self.excluded,
             )
-            results.keep(row)
         return self.tally.finish()
 
 

@@ -1,84 +1,142 @@
-"""The results of other people's suites, one row for each suite and provider: fabtests/results.json and, to read, RESULTS.md."""
+"""The results of suites on each consumer of libfabric: fabtests/results.json, and the page RESULTS.md made from it."""
 
 import dataclasses
+import datetime
+import itertools
 import json
 import os
-import pathlib
-from collections.abc import Iterable
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
 
 from squall_ci.paths import FABTESTS
-from squall_ci.tally import table
+from squall_ci.programs import commit
+from squall_ci.tally import table, Tally
 
 KEPT = FABTESTS / "results.json"
 SHOWN = FABTESTS / "RESULTS.md"
+# The page names so many tests of a list; results.json names all of them.
+MOST_NAMED = 12
 
-HEAD = """# Other people's suites on squall
+INTRODUCTION = """# Results of suites on squall
 
-What programs that know nothing of squall say of it, and of libfabric's tcp beside it, where it was run. This page is written by the
-suites themselves, when they are given `--record`; `README.md` beside it says how each is run. What failed is named below the table,
-and so is, with the reason, what was *excluded*, that is, not run.
-
+This page is generated from `results.json` beside it: do not edit it. A suite that is run with
+`--record` replaces its rows there and writes the page; [README.md](README.md) says how each suite
+is run. libfabric's tcp has rows for comparison. *Excluded* tests were not run, for the reason that
+is named below the table. Rows without seconds were recorded before the time was.
 """
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """The outcome of one suite on one provider."""
+    """The outcome of one suite on one provider under one set of conditions."""
 
     consumer: str
+    # The version of the suite, or of the library that it tests; empty if the consumer or the suite names it.
     version: str
     suite: str
     provider: str
-    # Processes, faults, and whatever else was not as by default.
+    # Processes, faults, and every other setting that is not the default.
     conditions: str
     passed: int
-    failed: list[str]
+    failed: Sequence[str]
     # The tests that were not run, by reason.
-    excluded: dict[str, list[str]]
+    excluded: Mapping[str, Sequence[str]]
     date: str
     commit: str
+    seconds: float | None = None
 
     def key(self) -> tuple[str, ...]:
         """Returns the key by which a later run replaces this row."""
         return (self.consumer, self.version, self.suite, self.conditions, self.provider)
 
+    def cells(self) -> dict[str, str]:
+        """Returns the row of the page's table, by column."""
+        return {
+            "version": self.version,
+            "suite": self.suite,
+            "conditions": self.conditions,
+            "provider": self.provider,
+            "passed": str(self.passed),
+            "failed": str(len(self.failed)),
+            "excluded": str(sum(map(len, self.excluded.values()))),
+            "seconds": "" if self.seconds is None else f"{self.seconds:.0f}",
+            "date": self.date,
+            "commit": self.commit,
+        }
 
-def load(path: pathlib.Path = KEPT) -> list[Row]:
-    """Reads the rows that are kept."""
-    return [Row(**row) for row in json.loads(path.read_text())] if path.exists() else []
+
+def load() -> list[Row]:
+    """Reads the recorded rows."""
+    return [Row(**row) for row in json.loads(KEPT.read_text())]
 
 
 def render(rows: Iterable[Row]) -> str:
-    """Returns the text of the page."""
-    rows = sorted(rows, key=Row.key)
-    head = ["consumer", "version", "suite", "conditions", "provider", "passed", "failed", "excluded", "date", "commit"]
-    lines, failures = [], ""
-    reasons: dict[str, list[str]] = {}
-    for row in rows:
-        name = ", ".join(filter(None, [f"{row.consumer} {row.version}".strip(), row.suite, row.conditions, row.provider]))
-        if row.failed:
-            failures += f"- {name}: {', '.join(row.failed)}\n"
-        excluded = sum(len(tests) for tests in row.excluded.values())
-        for reason, tests in row.excluded.items():
-            reasons[f"{row.consumer}, {row.suite}, {row.provider}: {reason}"] = tests
-        cells = [row.consumer, row.version, row.suite, row.conditions, row.provider, str(row.passed)]
-        lines.append([*cells, str(len(row.failed)), str(excluded), row.date, row.commit])
-    text = HEAD + table(head, lines, left=range(5)) + "\n"
-    if failures:
-        text += f"\n## Failed\n\n{failures}"
-    if reasons:
-        text += "\n## Excluded\n\n"
-        text += "".join(f"- {reason} ({', '.join(tests)})\n" for reason, tests in sorted(reasons.items()))
+    """Returns the text of the page: a section for each consumer."""
+    text = INTRODUCTION
+    for consumer, group in itertools.groupby(sorted(rows, key=Row.key), lambda row: row.consumer):
+        text += f"\n## {consumer}\n\n{section(list(group))}"
     return text
 
 
-def keep(row: Row) -> None:
-    """Replaces the row of the same suite by this one, and writes the page."""
-    rows = {old.key(): old for old in load()}
-    rows[row.key()] = row
-    kept = [dataclasses.asdict(rows[key]) for key in sorted(rows)]
-    KEPT.write_text(json.dumps(kept, indent=1) + "\n")
-    SHOWN.write_text(render(rows.values()))
+def section(rows: Sequence[Row]) -> str:
+    """Returns the table of one consumer, without empty columns, the failed tests, and the excluded ones by reason."""
+    cells = [row.cells() for row in rows]
+    head = [column for column in cells[0] if any(row[column] for row in cells)]
+    left = [at for at, column in enumerate(head) if column in ("version", "suite", "conditions", "provider")]
+    text = table(head, [[row[column] for column in head] for row in cells], left) + "\n"
+    failed = [f"{row.suite} on {row.provider}, {row.conditions}: {named(row.failed)}" for row in rows if row.failed]
+    excluded: dict[str, dict[str, None]] = {}
+    for row in rows:
+        for reason, tests in row.excluded.items():
+            excluded.setdefault(f"{row.suite}: {reason}", {}).update(dict.fromkeys(tests))
+    text += listed("Failed", failed)
+    return text + listed("Excluded", [f"{reason} ({named(list(tests))})" for reason, tests in sorted(excluded.items())])
+
+
+def listed(title: str, items: Sequence[str]) -> str:
+    """Returns a list under a title, wrapped; nothing if it is empty."""
+    lines = [textwrap.fill(item, 100, initial_indent="- ", subsequent_indent="  ") for item in items]
+    return f"\n{title}:\n\n" + "\n".join(lines) + "\n" if items else ""
+
+
+def named(tests: Sequence[str]) -> str:
+    """Returns the names of tests, of a long list the first ones and the number of the others."""
+    more = len(tests) - MOST_NAMED
+    return ", ".join([*(f"`{test}`" for test in tests[:MOST_NAMED]), *([f"and {more} more"] if more > 0 else [])])
+
+
+def write_page() -> None:
+    """Writes the page from the recorded rows."""
+    SHOWN.write_text(render(load()))
+
+
+def record(
+    consumer: str,
+    suite: str,
+    provider: str,
+    conditions: str,
+    tally: Tally,
+    *,
+    version: str = "",
+    excluded: Mapping[str, Sequence[str]] | None = None,
+) -> None:
+    """Records the outcome that a tally counted in the place of the earlier one of the same suite, and writes the page."""
+    row = Row(
+        consumer=consumer,
+        version=version,
+        suite=suite,
+        provider=provider,
+        conditions=conditions,
+        passed=tally.passed,
+        failed=tally.failed,
+        excluded=excluded or {},
+        date=datetime.date.today().isoformat(),
+        commit=commit() or "unknown",
+        seconds=round(tally.seconds()),
+    )
+    rows = {old.key(): old for old in load()} | {row.key(): row}
+    KEPT.write_text(json.dumps([dataclasses.asdict(rows[key]) for key in sorted(rows)], indent=1) + "\n")
+    write_page()
 
 
 def conditions(ranks: int | str) -> str:

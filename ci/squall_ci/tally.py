@@ -1,5 +1,6 @@
 """The output of a suite: a line for each check, `N passed, N failed` at the end, and tables."""
 
+import time
 from collections.abc import Sequence
 
 
@@ -7,6 +8,7 @@ class Tally:
     """Counts passed and failed checks; `finish` prints the closing line and gives the exit status."""
 
     def __init__(self, *, tail: int = 40, quiet: bool = False) -> None:
+        self._begun = time.monotonic()
         self.passed = 0
         self.failed: list[str] = []
         # Lines shown of the output of what failed.
@@ -27,8 +29,12 @@ class Tally:
         for line in output.splitlines()[-self._tail :]:
             print(f"      | {line[:300]}", flush=True)
 
+    def seconds(self) -> float:
+        """Returns the time since the tally was begun."""
+        return time.monotonic() - self._begun
+
     def finish(self) -> int:
-        """Prints `N passed, N failed`; 1 when something failed or nothing ran."""
+        """Prints `N passed, N failed`. Returns the exit status: 1 when something failed or nothing ran."""
         if self.failed:
             print("failed: " + ", ".join(self.failed))
         print(f"{self.passed} passed, {len(self.failed)} failed", flush=True)

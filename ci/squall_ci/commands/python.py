@@ -1,22 +1,25 @@
 """Check the Python code: ruff (lints and format), mypy, and the tool's own unit tests.
 
-The rules for ci/, fabtests/mpi and python/ are in ci/pyproject.toml. With --fix, ruff first formats and mends what it can.
+The rules for ci/, fabtests/mpi and python/ are in ci/pyproject.toml. With --fix, ruff first formats
+and mends what it can, and fabtests/RESULTS.md and the table of ci/README.md are generated anew.
 """
 
 import argparse
 import os
 import sys
 
+from squall_ci import cli, results
 from squall_ci.paths import MPI_TESTS, need, ROOT, RUN, TARGET
 from squall_ci.process import run, Word
 from squall_ci.steps import run_steps, Step
 
 BIN = TARGET / "venv-lint" / "bin"
+README = ROOT / "ci" / "README.md"
 CONFIG = ROOT / "ci" / "pyproject.toml"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--fix", action="store_true", help="mend what ruff can mend")
+    parser.add_argument("--fix", action="store_true", help="mend what can be mended, and write the generated pages")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -27,6 +30,8 @@ def main(args: argparse.Namespace) -> int:
     if args.fix:
         for words in (["check", "--quiet", "--fix"], ["format", "--quiet"]):
             run([*ruff, *words, *cache, *code], os.environ)
+        results.write_page()
+        README.write_text(cli.with_listing(README.read_text()))
     mypy: list[Word] = [BIN / "mypy", "--config-file", CONFIG, "--cache-dir", TARGET / "lint-cache" / "mypy", *code]
     # The tests run on the Python that runs this tool.
     tests: list[Word] = [sys.executable, "-m", "unittest", "discover", "-s", ROOT / "ci/squall_ci/tests", "-t", ROOT / "ci"]

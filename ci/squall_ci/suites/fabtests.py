@@ -11,6 +11,7 @@ import pathlib
 import re
 import socket
 
+from squall_ci import foreign, results
 from squall_ci.environment import provider_run
 from squall_ci.job import Statistics
 from squall_ci.paths import TARGET
@@ -123,6 +124,7 @@ def linked(env: dict[str, str], link: str, by_shm: bool) -> tuple[str | None, st
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("provider", nargs="?", default="squall")
     parser.add_argument("--verbose", action="store_true", help="print what fi_info says")
+    foreign.add_record_option(parser)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -144,4 +146,7 @@ def main(args: argparse.Namespace) -> int:
             for link, by_shm in (("shm+squall", True), ("shm+squall", False), ("squall", False)):
                 problem, output = linked(env, link, by_shm)
                 tally.add(f"lnx, {link}, {'by shm' if by_shm else 'by squall'}, {name}", problem, output=output)
+    if args.record:
+        suite = "fi_info, fi_pingpong, lnx under libfabric 1.17 to 2.5"
+        results.record("libfabric's tools", suite, args.provider, results.conditions(2), tally)
     return tally.finish()

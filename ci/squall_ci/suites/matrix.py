@@ -10,6 +10,7 @@ The closing line counts runs of these suites, whose output is in target/matrix.
 import argparse
 import pathlib
 
+from squall_ci import foreign
 from squall_ci.mpis import MPIS
 from squall_ci.paths import RUN, TARGET
 from squall_ci.process import Word
@@ -27,11 +28,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", choices=NETWORKS, action="append")
     parser.add_argument("--mpi", choices=sorted(MPIS), action="append")
     parser.add_argument("--imb-checking", type=pathlib.Path, metavar="FILE", help="as ci/run suite imb --checking")
+    foreign.add_record_option(parser)
 
 
 def main(args: argparse.Namespace) -> int:
     checking: list[Word] = ["--checking", args.imb_checking.absolute()] if args.imb_checking else []
     quick = ["--quick"] if args.quick else []
+    record = ["--record"] if args.record else []
     steps = []
     for network in args.only or NETWORKS:
         env = NETWORKS[network]
@@ -39,9 +42,9 @@ def main(args: argparse.Namespace) -> int:
         patience = 1 if network == "clean" else 3
         for mpi in args.mpi or MPIS:
             for ranks in (2, 4):
-                words: list[Word] = [RUN, "suite", "mpi", "--timeout", 300 * patience, *quick, mpi, "squall", ranks]
+                words: list[Word] = [RUN, "suite", "mpi", "--timeout", 300 * patience, *quick, *record, mpi, "squall", ranks]
                 steps.append(Step(f"{network}-{mpi}-{ranks}", [words], 7200, env))
             if mpi == "impi":
-                words = [RUN, "suite", "imb", "--timeout", 120 * patience, *checking, "squall"]
+                words = [RUN, "suite", "imb", "--timeout", 120 * patience, *checking, *record, "squall"]
                 steps.append(Step(f"{network}-imb", [words], 7200, env))
     return run_steps(steps, TARGET / "matrix")

@@ -7,6 +7,7 @@ caller reach the job, FI_SQUALL_FAULT among them.
 import argparse
 import re
 
+from squall_ci import foreign, results
 from squall_ci.job import run_program
 from squall_ci.mpis import MPIS
 from squall_ci.tally import Tally
@@ -34,11 +35,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", action="append", help="one program (may be repeated)")
     parser.add_argument("--part", action="append", default=[], help="one part of the programs (may be repeated)")
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds for each program")
+    foreign.add_record_option(parser)
 
 
 def main(args: argparse.Namespace) -> int:
+    foreign.refuse_partial_record(args, args.only or args.part)
     mpi = MPIS[args.mpi]
-
     tally = Tally()
     for name in args.only or mpi.tests:
         words = [*["--quick"] * args.quick, *SKIP.get(args.provider, {}).get(name, [])]
@@ -49,4 +51,7 @@ def main(args: argparse.Namespace) -> int:
         note = "; ".join([f"{count} checks" for count in counts] + [job.note] * bool(job.note))
         title = f"{name}: {mpi.title}, {args.provider}, {args.ranks} ranks"
         tally.add(title, job.problem, job.result.seconds, note, job.output)
+    if args.record:
+        suite = f"fabtests/mpi{', quick' if args.quick else ''}"
+        results.record(mpi.title, suite, args.provider, results.conditions(args.ranks), tally)
     return tally.finish()

@@ -1,5 +1,7 @@
 """Tests of where suites put their processes, and of the page of results."""
 
+import dataclasses
+import json
 import os
 import pathlib
 import subprocess
@@ -9,11 +11,12 @@ from unittest import mock
 
 from squall_ci import hosts, results
 from squall_ci.suites import mpich
+from squall_ci.tally import Tally
 
 
 def row(conditions: str, provider: str = "tcp", failed: tuple[str, ...] = ()) -> results.Row:
-    """Of MPICH's suite."""
-    return results.Row("MPICH", "5", mpich.SUITE, provider, conditions, 1, list(failed), {}, "2026-01-01", "abc")
+    """Returns a row of MPICH's suite."""
+    return results.Row("MPICH", "5", mpich.SUITE, provider, conditions, 1, failed, {}, "2026-01-01", "abc")
 
 
 class Hosts(unittest.TestCase):
@@ -58,6 +61,33 @@ class Results(unittest.TestCase):
 
     def test_failures_are_named_below_the_table(self) -> None:
         page = results.render([row("SHM=no", failed=("one", "two"))])
-        self.assertIn("## Failed\n\n- MPICH 5, test/mpi, SHM=no, tcp: one, two\n", page)
-        self.assertNotIn("one", page.partition("## Failed")[0])
-        self.assertNotIn("## Failed", results.render([row("SHM=no")]))
+        self.assertIn("Failed:\n\n- test/mpi on tcp, SHM=no: `one`, `two`\n", page)
+        self.assertNotIn("`one`", page.partition("Failed:")[0])
+        self.assertNotIn("Failed:", results.render([row("SHM=no")]))
+
+    def test_exclusions_of_several_rows_are_named_once_and_long_lists_are_cut(self) -> None:
+        one = dataclasses.replace(row("SHM=no"), excluded={"why": ["a", "b"]})
+        two = dataclasses.replace(row("SHM=yes"), excluded={"why": ["b", *map(str, range(20))]})
+        page = results.render([one, two])
+        self.assertIn("- test/mpi: why (`a`, `b`, `0`, ", page)
+        self.assertIn("`9`, and 10 more)\n", page)
+
+    def test_the_page_is_made_of_the_recorded_rows(self) -> None:
+        self.assertTrue(
+            results.SHOWN.read_text() == results.render(results.load()), "RESULTS.md differs: run ci/run python --fix"
+        )
+
+    def test_a_later_outcome_replaces_the_earlier_one(self) -> None:
+        with tempfile.TemporaryDirectory() as directory:
+            kept, shown = pathlib.Path(directory) / "results.json", pathlib.Path(directory) / "RESULTS.md"
+            kept.write_text(json.dumps([dataclasses.asdict(row("SHM=no"))]))
+            with mock.patch.multiple(results, KEPT=kept, SHOWN=shown):
+                tally = Tally(quiet=True)
+                tally.add("a", None)
+                tally.add("b", None)
+                for conditions in ("SHM=no", "SHM=yes"):
+                    results.record("MPICH", mpich.SUITE, "tcp", conditions, tally, version="5")
+                rows = results.load()
+                self.assertEqual([(row.conditions, row.passed) for row in rows], [("SHM=no", 2), ("SHM=yes", 2)])
+                self.assertIsNotNone(rows[0].seconds)
+                self.assertEqual(shown.read_text(), results.render(rows))
