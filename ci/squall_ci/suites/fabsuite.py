@@ -1,7 +1,7 @@
 """Run libfabric's own test suite, fabtests, on a provider: the programs that concern reliable datagrams.
 
 BIN_DIR holds the programs of a fabtests built against the libfabric that the loader finds (1.17 here; its sources come with
-libfabric's). Unlike runfabtests.sh this ends only processes that it started. A program that ends with FI_ENODATA or
+libfabric's). fabtests/fabtests/tests.toml lists the tests. Unlike runfabtests.sh this ends only processes that it started. A program that ends with FI_ENODATA or
 FI_ENOSYS asked for something that the provider does not offer: it is listed as excluded. So are the tests of
 fabtests/fabtests/*.exclude, each with its reason, which runfabtests.sh -f reads as well.
 
@@ -16,6 +16,7 @@ import dataclasses
 import errno
 import pathlib
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
@@ -27,186 +28,12 @@ from squall_ci.namespaces import Bridge
 from squall_ci.paths import FABTESTS, need, TARGET
 from squall_ci.process import run, Word
 
-# Programs of one process. ADDR and ADDR6 are replaced by the addresses under test.
-ALONE = [
-    "fi_getinfo_test -s ADDR ADDR",
-    "fi_av_test -g ADDR -n 1 -s ADDR -e rdm",
-    "fi_dom_test -n 2",
-    "fi_eq_test",
-    "fi_cq_test",
-    "fi_mr_test",
-    "fi_cntr_test",
-    "fi_loopback",
-    "sighandler_test",
-]
-ALONE_2 = ["fi_setopt_test"]
-
-# Programs that ask for a host that does not exist.
-REFUSED = ["fi_rdm g00n13s"]
-
-# A server and a client, of both releases.
-PAIRS = [
-    "fi_av_xfer -e rdm",
-    "fi_rdm",
-    "fi_rdm -U",
-    "fi_rdm_tagged_peek",
-    "fi_rdm_rma_event",
-    "fi_rdm_rma_trigger",
-    "fi_rdm_deferred_wq",
-    "fi_rdm_deferred_wq -T msg",
-    "fi_rdm_deferred_wq -T tagged",
-    "fi_rdm_deferred_wq -T rma",
-    "fi_rdm_deferred_wq -T rma -a",
-    "fi_rdm_deferred_wq -T atomic",
-    "fi_rdm_deferred_wq -T f_atomic",
-    "fi_rdm_deferred_wq -T c_atomic",
-    "fi_rdm_shared_av",
-    "fi_rdm_multi_domain -V",
-    "fi_scalable_ep",
-    "fi_shared_ctx",
-    "fi_shared_ctx --no-tx-shared-ctx",
-    "fi_shared_ctx --no-rx-shared-ctx",
-    "fi_multi_mr -e rdm -V",
-    "fi_multi_ep -e rdm -v",
-    "fi_recv_cancel -e rdm -V",
-    "fi_resmgmt_test",
-    "fi_resmgmt_test -t",
-    "fi_unexpected_msg -e rdm -I 10",
-    "fi_rdm_multi_client -C 10 -I 5",
-    "fi_rdm_multi_client -C 10 -I 5 -U",
-    "fi_rma_bw -e rdm -o write -I 50",
-    "fi_rma_bw -e rdm -o write -I 50 -U",
-    "fi_rma_bw -e rdm -o read -I 50",
-    "fi_rma_bw -e rdm -o read -I 50 -U",
-    "fi_rma_bw -e rdm -o writedata -I 50",
-    "fi_rma_bw -e rdm -o writedata -I 50 -U",
-    "fi_rdm_atomic -I 5 -o all",
-    "fi_rdm_atomic -I 5 -o all -U",
-    "fi_rdm_cntr_pingpong -I 50",
-    "fi_multi_recv -e rdm -I 50",
-    "fi_rdm_pingpong -I 50",
-    "fi_rdm_pingpong -I 50 -U",
-    "fi_rdm_pingpong -I 50 -v",
-    "fi_rdm_pingpong -I 50 -v -U",
-    "fi_rdm_pingpong -I 50 -v -c sread",
-    "fi_rdm_pingpong -I 50 -v -c fd",
-    "fi_rdm_pingpong -k -I 50 -v",
-    "fi_rdm_tagged_pingpong -I 50",
-    "fi_rdm_tagged_pingpong -I 50 -U",
-    "fi_rdm_tagged_pingpong -I 50 -v",
-    "fi_rdm_tagged_pingpong -I 50 -v -U",
-    "fi_rdm_tagged_bw -I 50",
-    "fi_rdm_tagged_bw -I 50 -U",
-    "fi_rdm_tagged_bw -I 50 -v",
-    "fi_rdm_tagged_bw -I 50 -v -U",
-]
-
-# Tests that only one release has.
-PAIRS_1 = [
-    "fi_cq_data -e rdm",
-    "fi_poll -t queue",
-    "fi_poll -t counter",
-    "fi_bw -e rdm -v -T 1",
-    "fi_bw -e rdm -v -T 1 -U",
-    "fi_msg_inject -A inject -v",
-    "fi_msg_inject -N -A inject -v",
-    "fi_msg_inject -A inj_complete -v",
-    "fi_msg_inject -N -A inj_complete -v",
-]
-PAIRS_2 = [
-    "fi_cq_data -e rdm -o senddata",
-    "fi_cq_data -e rdm -o writedata",
-    "fi_unexpected_msg -e rdm -I 10 -v",
-    "fi_multi_ep -e rdm -v -A",
-    "fi_multi_ep -e rdm -v -Q",
-    "fi_multi_ep -e rdm -v -A -Q",
-    "fi_multi_ep -e rdm -v --threading completion",
-    "fi_multi_ep -e rdm -v -A --threading completion",
-    "fi_multi_ep -e rdm -v -Q --threading completion",
-    "fi_multi_ep -e rdm -v -A -Q --threading completion",
-    "fi_multi_ep -e rdm -v --threading safe",
-    "fi_inject_test -A inject -v",
-    "fi_inject_test -N -A inject -v",
-    "fi_inject_test -A inj_complete -v",
-    "fi_inject_test -N -A inj_complete -v",
-    "fi_flood -e rdm -v -T 1",
-    "fi_flood -e rdm -v -T 1 -U",
-    "fi_rdm_atomic -I 5 -o all -v",
-    "fi_rdm_atomic -I 5 -o all -v -U",
-    "fi_rdm_bw -I 50 -v",
-    "fi_rdm_bw -I 50 -v --use-fi-more",
-    "fi_rdm_tagged_bw -I 50 -v --use-fi-more",
-    "fi_rma_bw -e rdm -o write -I 50 -j 0 --use-fi-more",
-    "fi_rma_pingpong -e rdm -o write -I 50",
-    "fi_rma_pingpong -e rdm -o write -I 50 -U",
-    "fi_rma_pingpong -e rdm -o writedata -I 50",
-    "fi_rma_pingpong -e rdm -o writedata -I 50 -U",
-    "fi_rma_tx_completion -e rdm -o write -I 50",
-    # Further options in the tests of the efa provider.
-    "fi_flood -e rdm -W 6400 -S 512 -T 5",
-    "fi_unexpected_msg -e rdm -M 1024 -I 5 -v",
-    "fi_rdm_tagged_bw -I 50 -v -W 128",
-    "fi_rdm_bw -K -I 50",
-    "fi_rdm_pingpong -I 50 -v -c yield",
-    "fi_rma_bw -e rdm -o write -I 50 -c sread",
-    "fi_rma_bw -e rdm -o read -I 50 -c fd",
-    "fi_rdm_pingpong -I 50 -v -M mr_local",
-    "fi_rma_pingpong -e rdm -o writedata -M mr_local -I 50",
-    "fi_rdm_pingpong -I 50 -v --max-msg-size 8192 -S 8192",
-    "fi_rdm_pingpong -I 50 -v --data-progress auto",
-    "fi_rdm_pingpong -I 50 -v --data-progress manual --control-progress unified",
-]
-# Programs of three processes.
-SEVERAL = ["fi_multinode_coll"]
-SEVERAL_1 = ["fi_multinode -C msg", "fi_multinode -C rma"]
-SEVERAL_2 = ["fi_multinode -x msg", "fi_multinode -x rma"]
-
-# Several threads, an endpoint each.
-THREADED = [f"fi_rdm_bw_mt -n {threads}{group}" for threads in (8, 16, 32) for group in ("", " -g")]
-
-# Tests over IPv6. Programs that have an option for the format of addresses get it.
-ALONE_IN6 = ["fi_getinfo_test -s ADDR6 ADDR6", "fi_av_test -g ADDR6 -n 1 -s ADDR6 -e rdm"]
-IN6 = "-F fi_sockaddr_in6"
-PAIRS_IN6 = [
-    f"{test} {IN6}"
-    for test in (
-        "fi_av_xfer -e rdm",
-        "fi_rdm",
-        "fi_multi_ep -e rdm -v",
-        "fi_rdm_multi_client -C 10 -I 5",
-        "fi_rdm_rma_event",
-        "fi_rdm_atomic -I 5 -o all",
-        "fi_rma_bw -e rdm -o write -I 50",
-        "fi_rdm_tagged_pingpong -I 50 -v",
-        "fi_unexpected_msg -e rdm -I 10",
-    )
-]
-
-# Measuring programs with their default iterations; every size where bytes are checked.
-STANDARD = [
-    f"{test}{level}"
-    for test in (
-        "fi_rma_bw -e rdm -o write",
-        "fi_rma_bw -e rdm -o read",
-        "fi_rma_bw -e rdm -o writedata",
-        "fi_rdm_atomic -o all -I 1000",
-        "fi_rdm_pingpong",
-        "fi_rdm_pingpong -S all -v",
-        "fi_rdm_pingpong -k",
-        "fi_rdm_pingpong -k -v",
-        "fi_rdm_tagged_pingpong",
-        "fi_rdm_tagged_pingpong -S all -v",
-        "fi_rdm_tagged_bw",
-        "fi_rdm_tagged_bw -S all -v",
-    )
-    for level in ("", " -U")
-] + ["fi_rdm_cntr_pingpong", "fi_multi_recv -e rdm"]
-STANDARD_2 = ["fi_rdm_atomic -o all -I 1000 -v", "fi_rdm_atomic -o all -I 1000 -v -U"]
-
 # Some programs end with the number, others with its negative, of which the system keeps eight bits.
 NOT_OFFERED = {code % 256 for number in (errno.ENODATA, errno.ENOSYS) for code in (number, -number)}
-# The directory of exclusions and of fi_ubertest's configurations.
+# The directory of the list of tests, of exclusions and of fi_ubertest's configurations.
 CONFIGURED = FABTESTS / "fabtests"
+# The option of tests over IPv6.
+IN6 = "-F fi_sockaddr_in6"
 CONFIGURATIONS = sorted(path.stem for path in (CONFIGURED / "ubertest").glob("*.test"))
 
 
@@ -359,15 +186,15 @@ Start: TypeAlias = Callable[[Hosts, Test], tuple[int | None, str]]
 
 def tests(release: int, standard: bool = False) -> list[tuple[str, Start]]:
     """Returns the tests that are run of a release, and how each is started."""
+    listed = tomllib.loads((CONFIGURED / "tests.toml").read_text())
+    starts: dict[str, Start] = {"alone": alone, "refused": refused, "pairs": pair, "several": several}
     if standard:
-        return [(test, pair) for test in STANDARD + [[], [], STANDARD_2][release]]
-    starts: list[tuple[list[str], Start]] = [
-        (ALONE + [[], [], ALONE_2][release] + ALONE_IN6, alone),
-        (REFUSED, refused),
-        (PAIRS + [[], PAIRS_1, PAIRS_2 + THREADED][release] + PAIRS_IN6, pair),
-        ([[], SEVERAL_1, SEVERAL_2][release] + SEVERAL, several),
+        starts = {"standard": pair}
+    return [
+        (test, start)
+        for kind, start in starts.items()
+        for test in listed[kind]["both"] + listed[kind].get(f"release-{release}", [])
     ]
-    return [(test, start) for some, start in starts for test in some]
 
 
 def reasons(release: int) -> dict[str, str]:
