@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from squall_ci import hosts, results
-from squall_ci.job import run_ranks
+from squall_ci.job import Job, run_ranks
 from squall_ci.paths import need
-from squall_ci.process import Result, run, Word
+from squall_ci.process import run, Word
 from squall_ci.tally import Tally
 
 
@@ -78,10 +78,10 @@ class Outcome:
 
 def drive(
     outcome: Outcome, driver: pathlib.Path, env: Mapping[str, str], words: Callable[[str], Sequence[Word]], at_least: int
-) -> Iterator[tuple[str, Result, str | None, str]]:
+) -> Iterator[tuple[str, Job]]:
     """Runs the tests that a driver of ours lists, `words` being the arguments for each.
 
-    Yields the test, its result, the problem and the note. On squall the statistics have to prove `at_least` bytes.
+    Yields each test and its job. On squall the statistics have to prove `at_least` bytes.
     """
     args = outcome.args
     with hosts.forked(args.hosts, args.ranks) as where:
@@ -90,4 +90,4 @@ def drive(
             if re.search(args.only, test) and not any(test in tests for tests in outcome.excluded.values()):
                 command: list[Word] = [driver, *words(test)]
                 shows = hosts.shows(args.hosts)
-                yield test, *run_ranks(args.provider, args.ranks, command, env, args.timeout, at_least, shows)
+                yield test, run_ranks(args.provider, args.ranks, command, env, args.timeout, at_least, shows)

@@ -1,16 +1,17 @@
 """Runs jobs on a provider. The endpoints' statistics prove that `squall` carried the bytes."""
 
+import dataclasses
 import json
 import pathlib
 import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from squall_ci.mpis import Mpi, MPIS
 from squall_ci.paths import MPI_TESTS, TARGET
 from squall_ci.process import Result, run, Word
+from squall_ci.tally import Tally
 
 # Counters of one-sided operations that an endpoint started for its user.
 ONE_SIDED = ("tx_writes", "tx_reads", "tx_atomics")
@@ -24,7 +25,7 @@ class Statistics:
         self._dir = tempfile.TemporaryDirectory(dir=TARGET / "stats")
 
     def env(self) -> dict[str, str]:
-        """Variables for the job."""
+        """Returns the variables that make the endpoints of a job report."""
         return {"FI_SQUALL_STATS": f"json:{self._dir.name}/%h-%p-%e.json"}
 
     def endpoints(self) -> list[dict[str, Any]]:
@@ -56,7 +57,7 @@ class Statistics:
         if len(endpoints) < ranks:
             return f"{len(endpoints)} endpoints left statistics, expected {ranks} or more"
         total = self.total()
-        for field in ("tx_packets", "rx_packets"):  # of the introduction at least
+        for field in ("tx_packets", "rx_packets"):  # those of the handshake at least
             if not total.get(field):
                 return f"{field} is {total.get(field)} over {len(endpoints)} endpoints"
         for field in shows:
@@ -85,6 +86,28 @@ class Statistics:
         return ", ".join(words)
 
 
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """The end of a job."""
+
+    result: Result
+    # None if the job ended well, its program (if it is one of ours) reported success and, on squall, statistics prove the bytes.
+    problem: str | None
+    # The counters of squall's endpoints in one line.
+    note: str = ""
+    # The figures that a program of fabtests/mpi printed as JSON.
+    figures: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def output(self) -> str:
+        return self.result.output
+
+    def add_to(self, tally: Tally, name: str, problem: str | None = None, note: str = "") -> None:
+        """Counts the job as a check, with a problem or a note that a suite found beside the job's own."""
+        notes = "; ".join(filter(None, (note, self.note)))
+        tally.add(name, self.problem or problem, self.result.seconds, notes, self.output)
+
+
 def run_ranks(
     provider: str,
     ranks: int,
@@ -93,23 +116,22 @@ def run_ranks(
     timeout: float,
     at_least: int | None = 0,
     shows: Sequence[str] = (),
-) -> tuple[Result, str | None, str]:
+) -> Job:
     """Runs a command that starts the ranks of a job on `provider` in this environment.
 
-    Returns (result, problem, summary): problem is None when the job ended well and, on squall, its statistics
-    prove `at_least` bytes in each direction; None for a program whose ranks may have nothing to say to each other.
-    With that the counters of `shows` must have moved, too.
+    On squall the statistics have to prove `at_least` bytes in each direction, and the counters of `shows` must have moved.
+    `at_least` is None for a program whose ranks may have nothing to exchange.
     """
     if provider != "squall":
         result = run(command, env, timeout)
-        return result, None if result.ok else result.why(), ""
+        return Job(result, None if result.ok else result.why())
     statistics = Statistics()
     result = run(command, {**env, **statistics.env()}, timeout)
     if not result.ok:
-        return result, result.why(), ""
+        return Job(result, result.why())
     faulty = bool(env.get("FI_SQUALL_FAULT"))
     problem = None if at_least is None else statistics.verdict(ranks, at_least, faulty, shows)
-    return result, problem, statistics.summary()
+    return Job(result, problem, statistics.summary())
 
 
 def run_job(
@@ -122,29 +144,11 @@ def run_job(
     extra_env: Mapping[str, str] | None = None,
     launch: Callable[[list[str]], list[str]] = list,
     shows: Sequence[str] = (),
-) -> tuple[Result, str | None, str]:
-    """Runs the ranks of an MPI's job; `launch` may change the command that launches it. Returns what `run_ranks` does."""
-    env = mpi.env(provider)
-    env.update(extra_env or {})
-    env["SQUALL_TEST_DEADLINE"] = str(max(5, int(timeout) - 5))
+) -> Job:
+    """Runs the ranks of an MPI's job as `run_ranks` does; `launch` may change the command that launches them."""
+    deadline = {"SQUALL_TEST_DEADLINE": str(max(5, int(timeout) - 5))}
+    env = {**mpi.env(provider), **(extra_env or {}), **deadline}
     return run_ranks(provider, ranks, launch(mpi.command(ranks, program)), env, timeout, at_least, shows)
-
-
-@dataclass(frozen=True)
-class Job:
-    """The end of a job of a program of fabtests/mpi."""
-
-    result: Result
-    # None if the ranks reported success and, on squall, statistics prove the bytes.
-    problem: str | None
-    # The counters of squall's endpoints in one line.
-    note: str
-    # The figures that the program printed as JSON.
-    figures: dict[str, Any]
-
-    @property
-    def output(self) -> str:
-        return self.result.output
 
 
 def run_program(
@@ -162,10 +166,11 @@ def run_program(
 ) -> Job:
     """Runs fabtests/mpi/`program`.py with these words, `under` being the command before it."""
     command = [*under, mpi.python, MPI_TESTS / f"{program}.py", *words]
-    result, problem, note = run_job(mpi, provider, ranks, command, timeout, at_least, env, launch, shows)
-    printed = re.search(rf"^{program}: (\{{.*\}})$", result.output, re.M)
-    succeeded = re.search(rf"^{program}: \d+ passed, 0 failed$", result.output, re.M)
-    # These end with an error unless all is right, and print nothing but figures.
+    job = run_job(mpi, provider, ranks, command, timeout, at_least, env, launch, shows)
+    printed = re.search(rf"^{program}: (\{{.*\}})$", job.output, re.M)
+    succeeded = re.search(rf"^{program}: \d+ passed, 0 failed$", job.output, re.M)
+    problem = job.problem
+    # These two programs end with an error unless all is right, and print nothing but figures.
     if not problem and not (printed if program in ("stream", "perf") else succeeded):
         problem = "the ranks did not report success"
-    return Job(result, problem, note, json.loads(printed[1]) if printed else {})
+    return Job(job.result, problem, job.note, json.loads(printed[1]) if printed else {})

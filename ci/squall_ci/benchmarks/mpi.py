@@ -41,11 +41,11 @@ def imb(mpi: Mpi, side: str, ranks: int, quick: bool) -> Times:
     limits: tuple[Word, ...] = ("-iter", "5", "-msglog", "0:12") if quick else IMB_LIMITS
     program = [mpi.venv / "bin" / "IMB-MPI1", "-npmin", ranks, *limits, *IMB]
     provider, settings = SIDES[side]
-    result, problem, _ = run_job(mpi, provider, ranks, program, 300, 1 << 10, settings)
-    if problem:
-        die(f"{mpi.name} on {side}: {problem}\n{result.output[-1500:]}", 1)
+    job = run_job(mpi, provider, ranks, program, 300, 1 << 10, settings)
+    if job.problem:
+        die(f"{mpi.name} on {side}: {job.problem}\n{job.output[-1500:]}", 1)
     found: Times = {}
-    for one in tables(result.output):
+    for one in tables(job.output):
         column = next(i for i, head in enumerate(one.heads) if head in ("t[usec]", "t_avg[usec]"))
         found |= {(one.benchmark, int(row[0])): float(row[column]) for row in one.rows if float(row[column]) > 0}
     return found

@@ -61,11 +61,11 @@ def play(side: str, program: pathlib.Path, quick: bool) -> Times:
     provider, settings = SIDES[side]
     words: list[Word] = [program, "-npmin", 2, *(QUICK if quick else LIMITS), *BENCHMARKS]
     least = 1 << 10 if provider == "squall" else 0
-    result, problem, _ = run_job(MPIS["openmpi"], provider, 2, words, 300, least, {"OMPI_MCA_osc": "rdma", **settings})
-    times = parse(result.output)
+    job = run_job(MPIS["openmpi"], provider, 2, words, 300, least, {"OMPI_MCA_osc": "rdma", **settings})
+    times = parse(job.output)
     missing = [name for name in BENCHMARKS if not any(name == cell[0] for cell in times)]
-    if problem or missing:
-        die(f"{side}: {problem or 'nothing of ' + ', '.join(missing)}\n{result.output[-1500:]}", 1)
+    if job.problem or missing:
+        die(f"{side}: {job.problem or 'nothing of ' + ', '.join(missing)}\n{job.output[-1500:]}", 1)
     return times
 
 

@@ -140,16 +140,15 @@ def over(
     program = [binary, "-npmin", RANKS, "-iter", "5,20", "-time", "1", "-msglog", "0:16", "-mem", "1"]
     program += ["Exchange", "Alltoall", "Allreduce"]
     no = impossible(lb, loss)
-    result, problem, note = run_job(mpi, "squall", RANKS, program, args.timeout, 0 if no else FLOOR, env)
+    job = run_job(mpi, "squall", RANKS, program, args.timeout, 0 if no else FLOOR, env)
     if no:
-        return refused(result.output), result.seconds, "refused", result.output
-    problem = problem or judge(result.output, bool(args.checking))
-    seconds = result.seconds
-    if problem is None and not args.checking:
-        program = [mpi.python, MPI_TESTS / "pt2pt.py", "--quick", "--part=ring"]
-        result, problem, _ = run_job(mpi, "squall", RANKS, program, args.timeout, 0, env)
-        seconds += result.seconds
-    return problem, seconds, note, result.output
+        return refused(job.output), job.result.seconds, "refused", job.output
+    problem = job.problem or judge(job.output, bool(args.checking))
+    if problem or args.checking:
+        return problem, job.result.seconds, job.note, job.output
+    program = [mpi.python, MPI_TESTS / "pt2pt.py", "--quick", "--part=ring"]
+    ring = run_job(mpi, "squall", RANKS, program, args.timeout, 0, env)
+    return ring.problem, job.result.seconds + ring.result.seconds, job.note, ring.output
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

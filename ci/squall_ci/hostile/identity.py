@@ -40,7 +40,7 @@ def one_address_for_both() -> Verdict:
         with net.hydra({"10.78.0.1": "a", "10.78.0.2": "b"}) as launch:
             env = {"FI_SQUALL_IFACE": "eth0", "FI_LOG_LEVEL": "warn", "FI_LOG_PROV": "squall"}
             program = [mpi.python, MPI_TESTS / "sums.py"]
-            result, *_ = run_job(mpi, "squall", 2, program, PATIENCE, 0, env, launch)
+            result = run_job(mpi, "squall", 2, program, PATIENCE, 0, env, launch).result
     return Verdict(_both_named(result.code, result.output), f"ended after {result.seconds:.1f} s", result.output)
 
 

@@ -141,17 +141,15 @@ def run_benchmark(
     command = [program(args, name), *OPTIONS.get(name, usual)(name, benchmark, ranks), benchmark]
     at_least = 0 if benchmark in SPECIAL["idle"] else LARGEST
     env, shows = {**ENVIRONMENT.get(name, {}), **env}, hosts.shows(args.hosts)
-    result, problem, summary = run_job(
-        MPIS["impi"], args.provider, ranks, command, args.timeout, at_least, env, launch, shows
-    )
-    if result.ok and f"is invalid for {ranks} processes" in result.output:
+    job = run_job(MPIS["impi"], args.provider, ranks, command, args.timeout, at_least, env, launch, shows)
+    if job.result.ok and f"is invalid for {ranks} processes" in job.output:
         return f"IMB-{name} has no such pattern of {ranks} processes"
-    problem = problem or judge(name, benchmark, result.output)
+    problem = judge(name, benchmark, job.output)
     unchecked = SPECIAL["unchecked"] | set(BENCHMARKS["P2P"])
-    if args.checking and benchmark not in unchecked and "defects" not in result.output and name != "MT":
+    if args.checking and benchmark not in unchecked and "defects" not in job.output and name != "MT":
         problem = problem or "no column of defects"
     title = "IMB" if name == "MPI1" else f"IMB-{name}"
-    tally.add(f"{title} {benchmark}: {args.provider}, {ranks} ranks", problem, result.seconds, summary, result.output)
+    job.add_to(tally, f"{title} {benchmark}: {args.provider}, {ranks} ranks", problem)
     return None
 
 

@@ -48,9 +48,8 @@ def main(args: argparse.Namespace) -> int:
         how = {"mpi": mpi, "provider": args.provider, "ranks": args.ranks, "timeout": args.timeout}
         job = run_program(name, *words, at_least=FLOOR[name], **how)
         counts = re.findall(rf"^{name}: (\d+) passed", job.output, re.M)
-        note = "; ".join([f"{count} checks" for count in counts] + [job.note] * bool(job.note))
-        title = f"{name}: {mpi.title}, {args.provider}, {args.ranks} ranks"
-        tally.add(title, job.problem, job.result.seconds, note, job.output)
+        checks = "; ".join(f"{count} checks" for count in counts)
+        job.add_to(tally, f"{name}: {mpi.title}, {args.provider}, {args.ranks} ranks", note=checks)
     if args.record:
         suite = f"fabtests/mpi{', quick' if args.quick else ''}"
         results.record(mpi.title, suite, args.provider, results.conditions(args.ranks), tally)

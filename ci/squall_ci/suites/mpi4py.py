@@ -68,12 +68,7 @@ def main(args: argparse.Namespace) -> int:
         files(outcome, launch, env | OSC.get(args.osc, {}))
     version = re.search(r"__version__ = ['\"]([^'\"]+)", (args.tree / "src/mpi4py/__init__.py").read_text())
     suite = f"mpi4py {version.group(1) if version else ''}".strip()
-    return outcome.finish(mpi.title, suite, more=way(args.osc))
-
-
-def way(osc: str | None) -> str:
-    """Returns what the conditions of a row say of the component of one-sided communication."""
-    return f", osc/{osc} over btl/ofi" if osc else ""
+    return outcome.finish(mpi.title, suite, more=f", osc/{args.osc} over btl/ofi" if args.osc else "")
 
 
 def proof(args: argparse.Namespace, name: str) -> tuple[int | None, Sequence[str]]:
@@ -97,6 +92,5 @@ def files(outcome: foreign.Outcome, launch: hosts.Launch, env: Mapping[str, str]
             continue
         program = [mpi.python, directory / "main.py", *without, "-i", rf"^{path.stem}\.py$"]
         least, shows = proof(args, name)
-        result, problem, note = run_job(mpi, args.provider, args.ranks, program, args.timeout, least, env, launch, shows)
-        ended, ran = judge(result.output, args.ranks)
-        outcome.tally.add(name, problem or ended, result.seconds, f"{ran}; {note}" if note else ran, result.output)
+        job = run_job(mpi, args.provider, args.ranks, program, args.timeout, least, env, launch, shows)
+        job.add_to(outcome.tally, name, *judge(job.output, args.ranks))

@@ -68,12 +68,12 @@ def main(args: argparse.Namespace) -> int:
     def words(test: str) -> list[Word]:
         return [args.plugin.absolute(), args.ranks, test, "device" if args.device else "host"]
 
-    for test, result, problem, note in foreign.drive(outcome, driver, env, words, LEAST):
-        if version := re.search(r"Initializing aws-ofi-nccl ([\w.]+)", result.output):
+    for test, job in foreign.drive(outcome, driver, env, words, LEAST):
+        if version := re.search(r"Initializing aws-ofi-nccl ([\w.]+)", job.output):
             outcome.version = version.group(1)
-        if result.code == NO_NETWORK and args.provider != "squall":
+        if job.result.code == NO_NETWORK and args.provider != "squall":
             outcome.exclude(foreign.NOT_OFFERED, test)
         else:
-            outcome.tally.add(test, problem, result.seconds, note, result.output)
+            job.add_to(outcome.tally, test)
     memory = ", device memory" if args.device else ""
     return outcome.finish("aws-ofi-nccl", f"ncclNet, {args.protocol} protocol{memory}")

@@ -64,15 +64,13 @@ def main(args: argparse.Namespace) -> int:
     libraries = (f"-L{prefix}/lib", f"-Wl,-rpath-link,{prefix}/lib", "-lccl")
     driver = compile_c(SOURCES, TARGET / "oneccl" / "collectives", options, "c++", libraries)
     refused: set[str] = set()
-    for test, result, problem, summary in foreign.drive(outcome, driver, env, lambda test: [args.ranks, test], LEAST):
-        if version := re.search(r"^oneCCL ([\d.]+)$", result.output, re.M):
+    for test, job in foreign.drive(outcome, driver, env, lambda test: [args.ranks, test], LEAST):
+        if version := re.search(r"^oneCCL ([\d.]+)$", job.output, re.M):
             outcome.version = version.group(1)
-        counted = re.search(r"^(\d+) collectives$", result.output, re.M)
-        if not problem and not (counted and int(counted.group(1))):
-            problem = "no collective was checked"
-        note = "; ".join(filter(None, [counted.group() if counted else "", summary]))
-        refused.update(f"{test} {kind}" for kind in re.findall(r"^refused: (\S+)$", result.output, re.M))
-        outcome.tally.add(test, problem, result.seconds, note, result.output)
+        counted = re.search(r"^(\d+) collectives$", job.output, re.M)
+        problem = None if counted and int(counted.group(1)) else "no collective was checked"
+        refused.update(f"{test} {kind}" for kind in re.findall(r"^refused: (\S+)$", job.output, re.M))
+        job.add_to(outcome.tally, test, problem, counted.group() if counted else "")
     if refused:
         outcome.exclude("oneCCL has no instructions for it on this processor", *sorted(refused))
     return outcome.finish("oneCCL", "collectives, OFI transport")

@@ -60,13 +60,11 @@ def main(args: argparse.Namespace) -> int:
     with hosts.launched(args.hosts, args.ranks, mpi) as (launch, env):
         for suite, name in wanted:
             least = None if name in LEAVES else 0
-            job = [build / TESTS / suite / name]
-            result, problem, note = run_job(
-                mpi, args.provider, args.ranks, job, args.timeout, least, extra | env, launch, shows
-            )
-            if problem and args.provider != "squall" and NOT_OFFERED in result.output:
+            program = [build / TESTS / suite / name]
+            job = run_job(mpi, args.provider, args.ranks, program, args.timeout, least, extra | env, launch, shows)
+            if job.problem and args.provider != "squall" and NOT_OFFERED in job.output:
                 outcome.exclude(foreign.NOT_OFFERED, f"{suite}/{name}")
             else:
-                outcome.tally.add(f"{suite}/{name}", problem, result.seconds, note, result.output)
+                job.add_to(outcome.tally, f"{suite}/{name}")
     suite = "make check, hard polling, basic regions" if basic else "make check"
     return outcome.finish("Sandia OpenSHMEM", suite, provider=extra["FI_PROVIDER"])

@@ -56,8 +56,7 @@ class Suite:
             ran = run_program(
                 name, "--quick", ranks=ranks, timeout=120, at_least=least, env=asked, launch=launch, under=under
             )
-        problem = ran.problem or judge(ran.note, ran.output)
-        self.tally.add(f"{name}: {title}, {ranks} ranks", problem, ran.result.seconds, ran.note, ran.output)
+        ran.add_to(self.tally, f"{name}: {title}, {ranks} ranks", judge(ran.note, ran.output))
 
     def frames(self) -> None:
         """Runs the jobs whose packets are frames."""

@@ -29,10 +29,6 @@ class OneSided(unittest.TestCase):
         # What a rank does to itself need not cross the network.
         self.assertEqual(mpi4py.proof(parsed("openmpi", "--osc", "rdma", "--ranks", "1"), "rma"), (None, ()))
 
-    def test_a_row_says_which_way_it_was(self) -> None:
-        self.assertEqual(mpi4py.way("rdma"), ", osc/rdma over btl/ofi")
-        self.assertEqual(mpi4py.way(None), "")
-
     def test_others_are_refused(self) -> None:
         for words in (("mpich",), ("ompi4",), ("impi",), ("openmpi", "tcp")):
             said = io.StringIO()
