@@ -5,13 +5,14 @@ import json
 import math
 import os
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from squall_ci.environment import provider_run
 from squall_ci.paths import TARGET
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 def add_options(parser: argparse.ArgumentParser, rounds: int | None, *, json: bool = True) -> None:
@@ -31,6 +32,15 @@ def turns(contestants: Sequence[T], args: argparse.Namespace) -> Iterator[Sequen
     for turn in range(1 if args.quick else args.rounds):
         first = turn % len(contestants)
         yield [*contestants[first:], *contestants[:first]]
+
+
+def collect(contestants: Sequence[str], args: argparse.Namespace, measure: Callable[[str], R]) -> dict[str, list[R]]:
+    """Measures each contestant in each round, and returns the values of the rounds by contestant."""
+    samples: dict[str, list[R]] = {contestant: [] for contestant in contestants}
+    for order in turns(contestants, args):
+        for contestant in order:
+            samples[contestant].append(measure(contestant))
+    return samples
 
 
 def environment(provider: str) -> dict[str, str]:

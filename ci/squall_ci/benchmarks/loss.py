@@ -11,7 +11,7 @@ import statistics
 from squall_ci.benchmarks.networks import cable, faster, measure, PROVIDERS
 from squall_ci.namespaces import Namespaces
 from squall_ci.paths import need
-from squall_ci.rounds import add_options, conclude, turns
+from squall_ci.rounds import add_options, collect, conclude
 from squall_ci.tally import table
 
 MTU = 4352
@@ -40,7 +40,7 @@ def lose(net: Namespaces, percent: float) -> None:
 
 
 def dropped(net: Namespaces) -> int:
-    """Packets that were, so far."""
+    """Returns the number of packets that were dropped so far."""
     found = 0
     for node in net.nodes:
         words = net.inside(node, "nft", "list", "ruleset").stdout.split()
@@ -62,10 +62,7 @@ def main(args: argparse.Namespace) -> int:
                 net.inside(node, "ethtool", "-K", "eth0", offload, "off")
         for percent in args.loss or LOSSES:
             lose(net, percent)
-            samples: dict[str, list[dict[str, float]]] = {provider: [] for provider in PROVIDERS}
-            for order in turns(PROVIDERS, args):
-                for provider in order:
-                    samples[provider].append(measure(where, provider, plan))
+            samples = collect(PROVIDERS, args, lambda provider: measure(where, provider, plan))
             need(not percent or dropped(net) > 0, "nothing was dropped: nftables is there and does not work")
             for word in plan:
                 ours, theirs = ([sample[word] for sample in samples[provider]] for provider in PROVIDERS)

@@ -16,7 +16,7 @@ from squall_ci.job import run_job, run_program
 from squall_ci.mpis import Mpi, MPIS
 from squall_ci.paths import die
 from squall_ci.process import Word
-from squall_ci.rounds import add_options, conclude, geometric_mean, turns
+from squall_ci.rounds import add_options, collect, conclude, geometric_mean
 from squall_ci.tally import table
 
 # The sides: a provider, and settings of the job.
@@ -69,17 +69,12 @@ def perf(mpi: Mpi, side: str, ranks: int, quick: bool) -> Times:
 
 def rounds_of(mpi: Mpi, ranks: int, args: argparse.Namespace) -> dict[str, list[Times]]:
     """Returns the times of each side in each round."""
-    sides = HOST if args.host else NETWORK
-    samples: dict[str, list[Times]] = {side: [] for side in sides}
     one = imb if mpi.name == "impi" else perf
-    for order in turns(sides, args):
-        for side in order:
-            samples[side].append(one(mpi, side, ranks, args.quick))
-    return samples
+    return collect(HOST if args.host else NETWORK, args, lambda side: one(mpi, side, ranks, args.quick))
 
 
 def report(samples: dict[str, list[Times]], everything: bool) -> list[float]:
-    """Prints a table. How much faster squall is, in each cell."""
+    """Prints a table, and returns how much faster squall is in each cell."""
     (us, ours), (them, theirs) = samples.items()
     cells = [cell for cell in ours[0] if all(cell in times for times in (*ours, *theirs))]
     ratio = {cell: statistics.median(b[cell] / a[cell] for a, b in zip(ours, theirs)) for cell in cells}

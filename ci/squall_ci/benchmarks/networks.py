@@ -16,14 +16,15 @@ import math
 import os
 import re
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from squall_ci.namespaces import Namespaces
 from squall_ci.paths import die, need
 from squall_ci.process import run, Word
 from squall_ci.programs import example, fi_perf
-from squall_ci.rounds import add_options, conclude, environment, geometric_mean, ratio, turns
+from squall_ci.rounds import add_options, collect, conclude, environment, geometric_mean, ratio
 from squall_ci.tally import table
 
 PROVIDERS = ("squall", "tcp")
@@ -37,8 +38,14 @@ MOST_ALONE = 1 << 20
 WITHIN_TCP, WITHIN_PORT = 1.05, 1.15
 PORT = "port"
 FRAMES = "frames"
+# The kinds of measures of fi_perf, and their names.
+KINDS = {"lat": "half round trip", "bw": "bandwidth"}
 # Bytes that a measure of one size moves at most, in one direction.
 MOVED = 48 << 20
+
+
+# By contestant: the value of each measure in each round.
+Samples = Mapping[str, Sequence[Mapping[str, float]]]
 
 
 @dataclass
@@ -95,69 +102,72 @@ def measure_port(where: Network, segment: int, plan: list[str]) -> dict[str, flo
     return found
 
 
+def measure_one(where: Network, segment: int, plan: list[str], who: str) -> dict[str, float]:
+    """Returns the value of each measure of one contestant, which may be the sockets alone."""
+    return measure_port(where, segment, plan) if who == PORT else measure(where, who, plan)
+
+
 def faster(word: str, ours: Sequence[float], theirs: Sequence[float]) -> float:
     """Returns how much faster squall is: the median of the ratios within the rounds."""
     return ratio(ours, theirs) if word.startswith("bw") else ratio(theirs, ours)
 
 
-def report(name: str, plan: list[str], samples: dict[str, list[dict[str, float]]]) -> dict[str, float]:
-    """Prints a network's table. How much faster squall is, by measure."""
+def values(samples: Samples, who: str, word: str) -> list[float]:
+    """Returns what a contestant reached in each round; nothing if it was not measured."""
+    return [sample[word] for sample in samples[who] if word in sample]
+
+
+def median(numbers: Sequence[float]) -> str:
+    """Returns the cell for the median; an empty one if there are no numbers."""
+    return f"{statistics.median(numbers):.3g}" if numbers else ""
+
+
+def report(name: str, plan: list[str], samples: Samples) -> None:
+    """Prints a network's table, with squall beside tcp and the sockets alone."""
     rows = []
-    ratios: dict[str, float] = {}
-    within: list[bool] = []
+    within = []
     for size in SIZES:
         row = [f"{size}"]
-        for kind in ("lat", "bw"):
-            word = next((word for word in plan if word.startswith(f"{kind}:{size}:")), None)
-            if word is None:
-                row += ["", "", ""]
-                if kind == "lat":
-                    row += ["", ""]
-                continue
-            values = [[sample[word] for sample in samples[provider]] for provider in PROVIDERS]
-            ratios[word] = faster(word, values[0], values[1])
-            row += [f"{statistics.median(value):.3g}" for value in values] + [f"{ratios[word]:.2f}"]
+        for kind in KINDS:
+            word = next((word for word in plan if word.startswith(f"{kind}:{size}:")), "")
+            ours, theirs, alone = (values(samples, who, word) for who in (*PROVIDERS, PORT))
+            row += [median(ours), median(theirs), f"{faster(word, ours, theirs):.2f}" if word else ""]
             if kind == "lat":
-                alone = [sample[word] for sample in samples[PORT] if word in sample]
-                times = statistics.median(ours / port for ours, port in zip(values[0], alone)) if alone else math.inf
-                row += [f"{statistics.median(alone):.3g}", f"{times:.2f}"] if alone else ["", ""]
-                within.append(ratios[word] >= 1 / WITHIN_TCP or times <= WITHIN_PORT)
+                times = ratio(ours, alone) if alone else math.inf
+                row += [median(alone), f"{times:.2f}" if alone else ""]
+                within.append(faster(word, ours, theirs) >= 1 / WITHIN_TCP or times <= WITHIN_PORT)
         rows.append(row)
     head = ["squall us", "tcp us", "faster", "sockets us", "x sockets", "squall GB/s", "tcp GB/s", "faster"]
     print(table(["bytes", *head], rows))
-    for kind, what in (("lat", "half round trip"), ("bw", "bandwidth")):
-        all_of = [ratio for word, ratio in ratios.items() if word.startswith(kind)]
-        print(f"{name}: {what}: {geometric_mean(all_of):.2f} x tcp's speed in geometric mean, {min(all_of):.2f} at worst")
-    print(f"{name}: {sum(within)} of {len(within)} sizes within reach there and back")
-    print(flush=True)
-    return ratios
+    summarize(name, plan, samples, "squall")
+    print(f"{name}: {sum(within)} of {len(within)} sizes within reach there and back\n", flush=True)
 
 
-def report_frames(name: str, plan: list[str], samples: dict[str, list[dict[str, float]]]) -> None:
-    """Prints what frames take, beside sockets and tcp."""
+def report_frames(name: str, plan: list[str], samples: Samples) -> None:
+    """Prints a network's table, with squall by frames beside squall by sockets and tcp."""
     rows = []
-    ratios: dict[str, list[float]] = {"lat": [], "bw": []}
     for size in SIZES:
         row = [f"{size}"]
-        for kind in ("lat", "bw"):
-            word = next((word for word in plan if word.startswith(f"{kind}:{size}:")), None)
-            if word is None:
-                row += [""] * 5
-                continue
-            frames, sockets, tcp = ([sample[word] for sample in samples[who]] for who in (FRAMES, *PROVIDERS))
-            ratios[kind].append(faster(word, frames, tcp))
-            row += [f"{statistics.median(value):.3g}" for value in (frames, sockets, tcp)]
-            row += [f"{faster(word, frames, sockets):.2f}", f"{ratios[kind][-1]:.2f}"]
+        for kind in KINDS:
+            word = next((word for word in plan if word.startswith(f"{kind}:{size}:")), "")
+            frames, *others = (values(samples, who, word) for who in (FRAMES, *PROVIDERS))
+            row += [median(frames), *map(median, others)]
+            row += [f"{faster(word, frames, other):.2f}" if word else "" for other in others]
         rows.append(row)
     head = ["bytes"]
     for unit in ("us", "GB/s"):
         head += [f"frames {unit}", f"sockets {unit}", f"tcp {unit}", "x sockets", "x tcp"]
     print(table(head, rows))
-    for kind, what in (("lat", "half round trip"), ("bw", "bandwidth")):
-        print(
-            f"{name}, frames: {what}: {geometric_mean(ratios[kind]):.2f} x tcp's speed in geometric mean, {min(ratios[kind]):.2f} at worst"
-        )
+    summarize(f"{name}, frames", plan, samples, FRAMES)
     print(flush=True)
+
+
+def summarize(title: str, plan: list[str], samples: Samples, who: str) -> None:
+    """Prints how much faster than tcp a contestant is over all sizes."""
+    for kind, what in KINDS.items():
+        words = [word for word in plan if word.startswith(kind)]
+        ratios = [faster(word, values(samples, who, word), values(samples, "tcp", word)) for word in words]
+        print(f"{title}: {what}: {geometric_mean(ratios):.2f} x tcp's speed in geometric mean, {min(ratios):.2f} at worst")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -173,13 +183,9 @@ def main(args: argparse.Namespace) -> int:
         # A frame has a page's room.
         frames = args.frames and NETWORKS[name] == 1500
         those = (*PROVIDERS, FRAMES) if frames else PROVIDERS
-        samples: dict[str, list[dict[str, float]]] = {who: [] for who in (*those, PORT)}
         mtu = NETWORKS[name]
         with cable(mtu) if mtu else contextlib.nullcontext((Network(), None)) as (where, _):
-            for order in turns(those, args):
-                for provider in order:
-                    samples[provider].append(measure(where, provider, plan))
-                samples[PORT].append(measure_port(where, SEGMENTS[name], plan))
+            samples = collect((*those, PORT), args, partial(measure_one, where, SEGMENTS[name], plan))
         print(f"## {name}\n")
         report(name, plan, samples)
         if frames:

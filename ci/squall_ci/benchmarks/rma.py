@@ -18,7 +18,7 @@ from squall_ci.job import run_job
 from squall_ci.mpis import MPIS
 from squall_ci.paths import die, need
 from squall_ci.process import Word
-from squall_ci.rounds import add_options, conclude, geometric_mean, turns
+from squall_ci.rounds import add_options, collect, conclude, geometric_mean
 from squall_ci.tally import table
 
 # The sides: a provider, and settings of the job.
@@ -86,10 +86,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     need(args.program.is_file(), f"no program {args.program}")
-    samples: dict[str, list[Times]] = {side: [] for side in SIDES}
-    for order in turns(list(SIDES), args):
-        for side in order:
-            samples[side].append(play(side, args.program.absolute(), args.quick))
+    samples = collect(list(SIDES), args, lambda side: play(side, args.program.absolute(), args.quick))
     ratios = {side: compare(samples, side) for side in OURS}
     rows = []
     for name in (*BENCHMARKS, "all"):

@@ -20,7 +20,7 @@ from squall_ci.mpis import MPIS
 from squall_ci.paths import die, FABTESTS, MPI_TESTS, TARGET
 from squall_ci.process import run, Word
 from squall_ci.programs import compile_c, fi_threads
-from squall_ci.rounds import add_options, conclude, environment, turns
+from squall_ci.rounds import add_options, conclude, environment, ratio, turns
 from squall_ci.tally import table
 
 PROVIDERS = ("squall", "tcp")
@@ -48,7 +48,7 @@ PATTERNS = [
 
 
 def of_threads(options: list[str], word: str, provider: str) -> float:
-    """Microseconds a message of one thread."""
+    """Returns the microseconds of a message of one thread."""
     result = run([fi_threads(), "-p", provider, *options, word], environment(provider), timeout=120)
     found = re.search(rf"^{re.escape(word)} (\S+)$", result.output, re.M)
     if not result.ok or not found:
@@ -73,7 +73,7 @@ def under_mpi(ranks: int, program: list[Word], pattern: str, counters: dict[str,
 
 
 def turn_time(seconds: int, counters: dict[str, float], provider: str) -> float:
-    """Milliseconds a turn of steady.py."""
+    """Returns the milliseconds of a turn of steady.py."""
     program: list[Word] = [MPIS["mpich"].python, MPI_TESTS / "steady.py", seconds]
     return seconds * 1e3 / under_mpi(RANKS, program, r'steady: \{"turns": (\d+)', counters, provider)
 
@@ -111,8 +111,8 @@ def main(args: argparse.Namespace) -> int:
                 samples[name][provider].append(measure(provider))
     rows = []
     for name, values in samples.items():
-        ratio = statistics.median(ours / theirs for ours, theirs in zip(values["squall"], values["tcp"]))
-        rows.append([name, *(f"{statistics.median(values[provider]):.4g}" for provider in PROVIDERS), f"{ratio:.2f}"])
+        medians = (f"{statistics.median(values[provider]):.4g}" for provider in PROVIDERS)
+        rows.append([name, *medians, f"{ratio(values['squall'], values['tcp']):.2f}"])
     print(table(["", *PROVIDERS, "squall / tcp"], rows))
     conclude(args, samples)
     packets = counters.get("data_packets", 0)
