@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import math
 import os
 import statistics
 from collections.abc import Callable, Iterator, Sequence
@@ -59,10 +58,6 @@ def environment(provider: str) -> dict[str, str]:
 def ratio(one: Sequence[float], other: Sequence[float]) -> float:
     """Returns the median of the ratios within the rounds."""
     return statistics.median(a / b for a, b in zip(one, other))
-
-
-def geometric_mean(values: Sequence[float]) -> float:
-    return math.exp(statistics.fmean(map(math.log, values)))
 
 
 def conclude(args: argparse.Namespace, samples: object, missed: Sequence[str] = ()) -> int:

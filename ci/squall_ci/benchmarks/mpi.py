@@ -16,7 +16,7 @@ from squall_ci.job import run_job, run_program
 from squall_ci.mpis import Mpi, MPIS
 from squall_ci.paths import die
 from squall_ci.process import Word
-from squall_ci.rounds import add_options, collect, conclude, geometric_mean
+from squall_ci.rounds import add_options, collect, conclude
 from squall_ci.tally import table
 
 # The sides: a provider, and settings of the job.
@@ -85,7 +85,7 @@ def report(samples: dict[str, list[Times]], everything: bool) -> list[float]:
             for size in sizes:
                 medians = [statistics.median(times[name, size] for times in some) for some in (ours, theirs)]
                 rows.append([name, str(size), *(f"{value:.1f}" for value in medians), f"{ratio[name, size]:.2f}", ""])
-        mean = geometric_mean([ratio[name, size] for size in sizes])
+        mean = statistics.geometric_mean([ratio[name, size] for size in sizes])
         worst = min(sizes, key=lambda size: ratio[name, size])
         rows.append([name, "all", "", "", f"{mean:.2f}", f"{ratio[name, worst]:.2f} at {worst}"])
     print(table(["", "bytes", f"{us} us", f"{them} us", "faster", "worst"], rows))
@@ -109,7 +109,7 @@ def main(args: argparse.Namespace) -> int:
             samples = rounds_of(mpi, ranks, args)
             print(f"## {name}, {ranks} ranks on {os.cpu_count()} cores\n")
             ratios = report(samples, args.all)
-            mean = geometric_mean(ratios)
+            mean = statistics.geometric_mean(ratios)
             print(
                 f"{name}, {ranks} ranks: {mean:.2f} x the speed of {list(samples)[1]} in geometric mean, {min(ratios):.2f} at worst\n",
                 flush=True,

@@ -24,7 +24,7 @@ from squall_ci.namespaces import Namespaces
 from squall_ci.paths import die, need
 from squall_ci.process import run, Word
 from squall_ci.programs import example, fi_perf
-from squall_ci.rounds import add_options, collect, conclude, environment, geometric_mean, ratio
+from squall_ci.rounds import add_options, collect, conclude, environment, ratio
 from squall_ci.tally import table
 
 PROVIDERS = ("squall", "tcp")
@@ -167,7 +167,9 @@ def summarize(title: str, plan: list[str], samples: Samples, who: str) -> None:
     for kind, what in KINDS.items():
         words = [word for word in plan if word.startswith(kind)]
         ratios = [faster(word, values(samples, who, word), values(samples, "tcp", word)) for word in words]
-        print(f"{title}: {what}: {geometric_mean(ratios):.2f} x tcp's speed in geometric mean, {min(ratios):.2f} at worst")
+        print(
+            f"{title}: {what}: {statistics.geometric_mean(ratios):.2f} x tcp's speed in geometric mean, {min(ratios):.2f} at worst"
+        )
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

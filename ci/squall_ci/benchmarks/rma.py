@@ -18,7 +18,7 @@ from squall_ci.job import run_job
 from squall_ci.mpis import MPIS
 from squall_ci.paths import die, need
 from squall_ci.process import Word
-from squall_ci.rounds import add_options, collect, conclude, geometric_mean
+from squall_ci.rounds import add_options, collect, conclude
 from squall_ci.tally import table
 
 # The sides: a provider, and settings of the job.
@@ -93,9 +93,9 @@ def main(args: argparse.Namespace) -> int:
         row = [name]
         for cells in ratios.values():
             some = [ratio for cell, ratio in cells.items() if name in (cell[0], "all")]
-            row.append(f"{geometric_mean(some):.2f} ({min(some):.2f})")
+            row.append(f"{statistics.geometric_mean(some):.2f} ({min(some):.2f})")
         rows.append(row)
     print(table(["x the better way over tcp (worst size)", *ratios], rows))
-    by_packets = geometric_mean(list(ratios["packets"].values()))
+    by_packets = statistics.geometric_mean(list(ratios["packets"].values()))
     missed = [f"{by_packets:.2f} x the better way over tcp, 1 is wanted"] if by_packets < 1 else []
     return conclude(args, samples, missed)

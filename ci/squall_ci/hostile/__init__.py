@@ -10,6 +10,8 @@ from squall_ci.namespaces import Namespaces
 
 # The two hosts of most cases, by their addresses for the launcher.
 HOSTS = {"10.78.0.1": "a", "10.78.0.2": "b"}
+# Variables with which squall's warnings are in the output of a job.
+WARNINGS = {"FI_LOG_LEVEL": "warn", "FI_LOG_PROV": "squall"}
 
 
 @dataclass(frozen=True)

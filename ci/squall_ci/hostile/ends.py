@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from squall_ci.hostile import cable, Verdict
+from squall_ci.hostile import cable, Verdict, WARNINGS
 from squall_ci.hosts import Launch
 from squall_ci.job import run_program
 from squall_ci.mpis import Mpi, MPIS
@@ -76,8 +76,8 @@ def _survivors(how: str) -> Verdict:
 
 
 def _survive(mpi: Mpi, how: str) -> Result:
-    env = mpi.env("squall") | {"FI_SQUALL_DEADLINE": f"{DEADLINE}s", "FI_LOG_LEVEL": "warn", "FI_LOG_PROV": "squall"}
-    env["SQUALL_TEST_DEADLINE"] = str(SURVIVE)
+    deadlines = {"FI_SQUALL_DEADLINE": f"{DEADLINE}s", "SQUALL_TEST_DEADLINE": str(SURVIVE)}
+    env = mpi.env("squall") | WARNINGS | deadlines
     # The launcher sees this shell, which outlives the killed rank by long enough.
     shell = ["sh", "-c", f'"$0" "$1" "$2" || sleep {5 * DEADLINE}; exit 0']
     return run(mpi.command(RANKS, [*shell, mpi.python, MPI_TESTS / "survive.py", how]), env, PATIENCE)

@@ -5,7 +5,7 @@ import re
 import shutil
 import tempfile
 
-from squall_ci.hostile import cable, Verdict
+from squall_ci.hostile import cable, HOSTS, Verdict, WARNINGS
 from squall_ci.job import run_job, run_program
 from squall_ci.mpis import MPIS
 from squall_ci.namespaces import Namespaces
@@ -37,8 +37,8 @@ def one_address_for_both() -> Verdict:
             net.ip(node, "link", "add", "eth0", "type", "veth", "peer", "name", "nowhere")
             net.ip(node, "link", "set", "nowhere", "up")
             net.address(node, "eth0", "172.17.0.2/16")
-        with net.hydra({"10.78.0.1": "a", "10.78.0.2": "b"}) as launch:
-            env = {"FI_SQUALL_IFACE": "eth0", "FI_LOG_LEVEL": "warn", "FI_LOG_PROV": "squall"}
+        with net.hydra(HOSTS) as launch:
+            env = WARNINGS | {"FI_SQUALL_IFACE": "eth0"}
             program = [mpi.python, MPI_TESTS / "sums.py"]
             result = run_job(mpi, "squall", 2, program, PATIENCE, 0, env, launch).result
     return Verdict(_both_named(result.code, result.output), f"ended after {result.seconds:.1f} s", result.output)
@@ -96,12 +96,7 @@ def keys() -> Verdict:
             key = pathlib.Path(directory) / str(rank)
             key.touch(0o600)
             key.write_text(f"a key of 16 bytes and more: {rank}\n")
-        env = {
-            "FI_SQUALL_KEY_FILE": f"{directory}/0",
-            "FI_SQUALL_PEERS": "av",
-            "FI_LOG_LEVEL": "warn",
-            "FI_LOG_PROV": "squall",
-        }
+        env = WARNINGS | {"FI_SQUALL_KEY_FILE": f"{directory}/0", "FI_SQUALL_PEERS": "av"}
         program: list[Word] = [mpi.python, MPI_TESTS / "sums.py"]
         job = run_program("sums", env=env)
         if job.problem:

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from squall_ci.hostile import HOSTS, Verdict
+from squall_ci.hostile import HOSTS, Verdict, WARNINGS
 from squall_ci.job import Job, run_program
 from squall_ci.namespaces import Namespaces
 
@@ -78,7 +78,7 @@ class _Outage(threading.Thread):
 
 def _job(change: Callable[[Pair], Callable[[bool], None]], back: bool) -> tuple[Job, _Outage, float]:
     """Runs a job with an outage; returns the job, the outage, and the time of the job's end."""
-    env = {"FI_SQUALL_IFACE": "eth0", "FI_LOG_LEVEL": "warn", "FI_LOG_PROV": "squall"}
+    env = WARNINGS | {"FI_SQUALL_IFACE": "eth0"}
     if not back:
         env["FI_SQUALL_DEADLINE"] = f"{DEADLINE}s"
     with Pair() as pair, pair.hydra(HOSTS) as launch:

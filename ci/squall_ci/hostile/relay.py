@@ -4,7 +4,7 @@ import threading
 import time
 
 from squall_ci.emulator import Emulator
-from squall_ci.hostile import Verdict
+from squall_ci.hostile import Verdict, WARNINGS
 from squall_ci.job import run_program
 from squall_ci.programs import squall
 
@@ -25,9 +25,8 @@ def relay_dies() -> Verdict:
 
         killer = threading.Timer(ALIVE, kill)
         killer.start()
-        env = {"FI_LOG_LEVEL": "warn", "FI_LOG_PROV": "squall"}
         try:
-            result = run_program("steady", PATIENCE, at_least=0, env=env, under=emulator.attach()).result
+            result = run_program("steady", PATIENCE, at_least=0, env=WARNINGS, under=emulator.attach()).result
         finally:
             ended = time.monotonic()
             killer.cancel()

@@ -8,18 +8,17 @@ import tempfile
 from collections.abc import Iterator
 
 from squall_ci.environment import provider_run
-from squall_ci.hostile import Verdict
+from squall_ci.hostile import Verdict, WARNINGS
 from squall_ci.mpis import MPIS
 from squall_ci.paths import FABTESTS, MPI_TESTS, TARGET
 from squall_ci.process import run, Word
 from squall_ci.programs import compile_c
 
 PATIENCE = 60.0
-WARN = {"FI_LOG_LEVEL": "warn", "FI_LOG_PROV": "squall"}
 
 
 @contextlib.contextmanager
-def _full() -> Iterator[pathlib.Path]:
+def _full_disk() -> Iterator[pathlib.Path]:
     """Mounts a file system without a free page."""
     with tempfile.TemporaryDirectory() as directory:
         subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "squall-full", directory], check=True)
@@ -35,14 +34,14 @@ def _full() -> Iterator[pathlib.Path]:
 
 def full_disk() -> Verdict:
     """Sends capture and statistics of a long and of a short job to a full disk."""
-    with _full() as disk:
-        return _on(disk)
+    with _full_disk() as disk:
+        return _run_jobs_on(disk)
 
 
-def _on(disk: pathlib.Path) -> Verdict:
+def _run_jobs_on(disk: pathlib.Path) -> Verdict:
     mpi = MPIS["mpich"]
     files = {"FI_SQUALL_PCAP": str(disk / "packets"), "FI_SQUALL_STATS": f"json:{disk}/statistics"}
-    env = mpi.env("squall") | WARN | files
+    env = mpi.env("squall") | WARNINGS | files
     short: list[Word] = [
         "-c",
         "from mpi4py import MPI; MPI.COMM_WORLD.Barrier(); print('sums: 1 passed, 0 failed\\n', end='')",
@@ -66,7 +65,7 @@ def out_of_descriptors() -> Verdict:
     program = compile_c(
         [sources / "identity.c", *sorted(sources.glob("*.h"))], TARGET / "abi" / "identity", ("-std=gnu11", "-g", "-O1")
     )
-    result = run([program, "out_of_descriptors"], provider_run("squall") | WARN, PATIENCE)
+    result = run([program, "out_of_descriptors"], provider_run("squall") | WARNINGS, PATIENCE)
     problem = None if result.ok else result.why()
     if not problem and not re.search(r"squall.*(descriptors|Too many open files)", result.output):
         problem = "the lack of descriptors is not reported"

@@ -25,7 +25,3 @@ class Mutants(unittest.TestCase):
                 crate, target = mutant.proof.split()[:2]
                 directory = ROOT / crate.removeprefix("squall-")
                 self.assertTrue(target == "lib" or (directory / "tests" / f"{target}.rs").is_file())
-
-
-if __name__ == "__main__":
-    unittest.main()

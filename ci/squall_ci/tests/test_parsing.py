@@ -1,6 +1,5 @@
 """What is read out of other programs' output, and what jobs are told."""
 
-import argparse
 import errno
 import pathlib
 import re
@@ -10,11 +9,8 @@ from unittest import mock
 from squall_ci import callgrind, environment
 from squall_ci.benchmarks import rma
 from squall_ci.checks import algorithms
-from squall_ci.commands import setup
-from squall_ci.commands.test import steps
-from squall_ci.mpis import MPIS
 from squall_ci.paths import ROOT
-from squall_ci.suites import fabsuite, imb
+from squall_ci.suites import fabsuite, fuzz, imb
 from squall_ci.tally import table
 
 PROFILE = f"""\
@@ -54,22 +50,11 @@ class Callgrind(unittest.TestCase):
 
 
 class Jobs(unittest.TestCase):
-    def test_every_mpi_keeps_off_shared_memory(self) -> None:
-        self.assertEqual(MPIS["mpich"].env("squall")["MPIR_CVAR_NOLOCAL"], "1")
-        self.assertEqual(MPIS["impi"].env("squall")["I_MPI_COLL_INTRANODE"], "pt2pt")
-        self.assertEqual(MPIS["impi"].env("squall")["I_MPI_FABRICS"], "ofi")
-        for name in ("openmpi", "ompi4"):
-            self.assertIn("^sm", MPIS[name].env("squall")["OMPI_MCA_coll"])
-
     def test_the_callers_emulator_does_not_reach_a_run_but_ours_does(self) -> None:
         caller = {"FI_PROVIDER": "efa", "I_MPI_FABRICS": "shm", "FI_SQUALL_CC": "swift", "FI_LOG_LEVEL": "warn", "HOME": "/"}
         with mock.patch.dict("os.environ", caller, clear=True):
             env = environment.clean_environment()
         self.assertEqual(env, {"FI_SQUALL_CC": "swift", "FI_LOG_LEVEL": "warn", "HOME": "/"})
-
-    def test_the_fast_lane_starts_no_job(self) -> None:
-        fast = {step.name for step in steps(True) if step.fast}
-        self.assertEqual(fast, {"setup", "python", "format", "deps", "reasons", "clippy", "docs", "unit", "deny"})
 
 
 class Output(unittest.TestCase):
@@ -112,10 +97,10 @@ class Output(unittest.TestCase):
     def test_columns_are_aligned(self) -> None:
         self.assertEqual(table(["a", "bb"], [["ccc", "d"]]), "| a   | bb |\n|-----|---:|\n| ccc |  d |")
 
-    def test_the_version_of_rust_is_read(self) -> None:
-        said = argparse.Namespace(stdout="rustc 1.88.0-nightly (6b00bc388 2025-06-23)\n")
-        with mock.patch.object(setup, "quiet", return_value=said), mock.patch("shutil.which", return_value="rustc"):
-            self.assertEqual(setup.rust_version(), (1, 88))
+    def test_findings_of_histories_are_the_lines_that_count(self) -> None:
+        output = "on-path: 5 histories\n2 x stuck: read (first seed 3)\n12 x panic at a.rs:1 (first seed 4)\n"
+        self.assertEqual(len(fuzz.findings(output)), 2)
+        self.assertEqual(fuzz.findings("honest: 5 histories from seed 0, 3 a second\n"), [])
 
 
 IMB_RMA = """
