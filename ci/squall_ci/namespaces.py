@@ -24,10 +24,8 @@ def ip(*words: Word, check: bool = True) -> subprocess.CompletedProcess[str]:
 class Namespaces:
     """Namespaces by the names of their nodes, for as long as the `with` lasts; loopback is up in each."""
 
-    def __init__(self, nodes: Sequence[str], keep: bool = False) -> None:
+    def __init__(self, nodes: Sequence[str]) -> None:
         self.nodes = nodes
-        # Leave them, to look around.
-        self.keep = keep
         self._mark = f"{PREFIX}{os.getpid()}-"
 
     def name(self, node: str) -> str:
@@ -53,13 +51,12 @@ class Namespaces:
         """Adds what a subclass needs besides the namespaces."""
 
     def _take_down(self) -> None:
-        if not self.keep:
-            for node in self.nodes:
-                ip("netns", "del", self.name(node), check=False)
+        for node in self.nodes:
+            ip("netns", "del", self.name(node), check=False)
 
     @staticmethod
     def _clean_leftovers() -> None:
-        """Namespaces of runs that were killed."""
+        """Deletes the namespaces of runs that were killed."""
         for line in ip("netns", "list", check=False).stdout.splitlines():
             found = re.match(rf"({PREFIX}(\d+)-\S+)", line)
             if found and not os.path.exists(f"/proc/{found.group(2)}"):
@@ -119,11 +116,10 @@ class Namespaces:
 
     @contextlib.contextmanager
     def prrte(self, nodes: Sequence[str]) -> Iterator[Callable[[list[str]], list[str]]]:
-        """Yields a function that does the same for PRRTE (Open MPI 5).
+        """Yields a function that turns a launch by PRRTE (Open MPI 5) into one with a rank on each host.
 
         Each node has a host name of its own, because to Open MPI hosts of one name are one host, whose memory the ranks
-        share.
-        Daemons find the launcher by the addresses of its interfaces other than loopback.
+        share. Daemons find the launcher by the addresses of its interfaces other than loopback.
         """
         named = ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"']
         with self._remote({node: node for node in nodes}, f'{shlex.join(named)} "$host" sh -c "$*"') as remote:

@@ -137,7 +137,7 @@ CHECKS = Group(
         Command("miri", "5 min", "unsafe code that needs no kernel, under Miri (nightly compiler)"),
         Command("mutants", "25 min", "each fault in a list is found by its proof"),
         Command("wire", "30 s", "captures of jobs, judged by an independent dissector", "tshark provider"),
-        Command("top", "25 s", "squall top beside running, killed and closed jobs", "mpi provider"),
+        Command("top", "25 s", "squall top beside running, killed and closed jobs", "mpich provider"),
         Command("doctor", "20 s", "squall doctor between two hosts; then a job, and top", "root mpich provider"),
         Command("wheel", "3 min", "the Python package: wheel, tests, notebook"),
         Command(

@@ -9,7 +9,6 @@ algorithm of the two papers needs more than 94 instructions in any case, or more
 """
 
 import argparse
-import json
 import os
 import pathlib
 import re
@@ -44,7 +43,7 @@ SIGNALS = [("good", ("good",)), ("ECN", ("ecn",)), ("NACK", ("nack",)), ("time-o
 
 
 def by_case(path: pathlib.Path) -> dict[str, int]:
-    """Instructions executed by the function of each case and what it called."""
+    """Returns the instructions of the function of each case and of what it called."""
     tidy = re.compile(r"^instructions::([a-z_]+)(::h[0-9a-f]{16})?('\d+)?$")
     result: dict[str, int] = {}
     for name, cost in callgrind.read(path).inclusive.items():
@@ -54,7 +53,7 @@ def by_case(path: pathlib.Path) -> dict[str, int]:
 
 
 def measure(program: pathlib.Path, kind: str, name: str, choice: int = 0) -> tuple[int, dict[str, int]]:
-    """Bytes of state, and instructions of each case; of a report without `choice`."""
+    """Returns the bytes of state, and the instructions of each case; `choice` is taken off those of a report."""
     with tempfile.TemporaryDirectory() as directory:
         out = pathlib.Path(directory) / "callgrind.out"
         command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", str(program), kind, name, str(TIMES)]
@@ -92,7 +91,6 @@ def write_readme(kind: str, name: str, state: int, instructions: str) -> None:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", help="also write all numbers to this file")
     parser.add_argument("--readme", action="store_true", help="write bytes and ranges into cc/README.md")
     parser.add_argument(
         "names", nargs="*", help="only these algorithms; senders with parameters if wanted: nscc:vai=1,sf=30"
@@ -101,7 +99,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     program = example("squall-cc", "instructions")
-    everything: dict[str, dict[str, int]] = {}
     missed = []
     # An algorithm that only returns costs what comes before its own code: the jump table of `Sender::on_feedback`.
     choice = measure(program, "sender", "none")[1]["below"] - 1
@@ -112,7 +109,6 @@ def main(args: argparse.Namespace) -> int:
         asked = [name for name in args.names if name in listed or (kind == "sender" and name.split(":")[0] in listed)]
         for name in asked if args.names else listed:
             state, costs = measure(program, kind, name, choice)
-            everything[f"{kind} {name}"] = {"state": state, **costs}
             reported = [cases for _, cases in (REPORTS if kind == "sender" else SIGNALS)]
             worst = max(costs[case] for cases in reported for case in cases)
             # The README's range is that of acknowledgements: the first five columns, or all of a selector.
@@ -133,9 +129,6 @@ def main(args: argparse.Namespace) -> int:
         f"instructions a call (callgrind, release build, {os.uname().machine}; of a report without the {choice} that choose"
         " the algorithm), bytes of state a flow"
     )
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as file:
-            json.dump(everything, file, indent=1)
     for line in missed:
         print(f"missed: {line}")
     return 1 if missed else 0

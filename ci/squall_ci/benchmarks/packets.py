@@ -39,7 +39,7 @@ def packets(size: int, mtu: int) -> int:
 
 
 def measure(program: pathlib.Path, side: str, size: int, mtu: int, pieces: int) -> float:
-    """Instructions of one side for a message."""
+    """Returns the instructions of one side for a message."""
     with tempfile.TemporaryDirectory() as directory:
         out = pathlib.Path(directory) / "callgrind.out"
         counter = ["valgrind", "--tool=callgrind", "--collect-atstart=no", f"--callgrind-out-file={out}"]
@@ -52,17 +52,15 @@ def measure(program: pathlib.Path, side: str, size: int, mtu: int, pieces: int) 
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--mtu", type=int, action="append", help="UDP payload of a packet, bytes (may be repeated)")
-    parser.add_argument("--size", type=int, action="append", help="message, bytes (may be repeated, in rising order)")
     parser.add_argument("--pieces", type=int, default=1, help="of user memory that a message is in (at most 4)")
 
 
 def main(args: argparse.Namespace) -> int:
     program = compile_c([FABTESTS / "bench" / "send_path.c"], TARGET / "bench" / "send_path")
-    for mtu in args.mtu or MTUS:
+    for mtu in MTUS:
         rows = []
         before: dict[str, tuple[float, int]] = {}
-        for size in args.size or SIZES:
+        for size in SIZES:
             count = packets(size, mtu)
             row = [str(size), str(count)]
             for side in SIDES:

@@ -16,6 +16,7 @@ from squall_ci.rounds import environment
 from squall_ci.tally import table
 
 ADDRESSES = 100_000
+ROUNDS = 9
 # Milliseconds, milliseconds, bytes.
 MOST_START, MOST_INSERTION, MOST_PEER = 5.0, 200.0, 1024
 WHAT = {
@@ -25,16 +26,17 @@ WHAT = {
 }
 
 
-def measure(provider: str, rounds: int) -> dict[str, float]:
+def measure(provider: str) -> dict[str, float]:
     """Returns the milliseconds of each step."""
     program = compile_c([FABTESTS / "bench" / "scale.c"], TARGET / "bench" / "scale")
-    result = run([program, provider, ADDRESSES, rounds], environment(provider), timeout=120)
+    result = run([program, provider, ADDRESSES, ROUNDS], environment(provider), timeout=120)
     found = {name: float(value) for name, value in re.findall(r"^(\w+) ([\d.]+)$", result.output, re.M)}
     need(result.ok and found.keys() == WHAT.keys(), f"{provider}: {result.why()}: {result.output.strip()[-400:]}")
     return found
 
 
 def bytes_of_a_peer() -> int:
+    """Returns the memory that an engine keeps for each idle peer."""
     result = run([example("squall-engine", "scale")], {}, timeout=120)
     found = re.search(r": (\d+) bytes a peer$", result.output, re.M)
     if not found:
@@ -42,12 +44,8 @@ def bytes_of_a_peer() -> int:
     return int(found.group(1))
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--rounds", type=int, default=9)
-
-
-def main(args: argparse.Namespace) -> int:
-    ours, theirs = measure("squall", args.rounds), measure("tcp", args.rounds)
+def main(_args: argparse.Namespace) -> int:
+    ours, theirs = measure("squall"), measure("tcp")
     limits = {"start": MOST_START, "together": MOST_INSERTION, "singly": MOST_INSERTION}
     rows = [[what, f"{ours[key]:.2f}", f"{theirs[key]:.2f}", f"{limits[key]:g}"] for key, what in WHAT.items()]
     missed = [what for key, what in WHAT.items() if ours[key] > limits[key]]

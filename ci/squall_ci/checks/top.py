@@ -196,12 +196,8 @@ def look_at_one_that_is_not_shown(mpi: Mpi, top: Top, tally: Tally) -> None:
         tally.add("not shown", None if len(job.pids) == RANKS and not shown else problem)
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--mpi", choices=MPIS, default="mpich")
-
-
-def main(args: argparse.Namespace) -> int:
-    mpi = MPIS[args.mpi]
+def main(_args: argparse.Namespace) -> int:
+    mpi = MPIS["mpich"]
     top, tally = Top(), Tally()
     look_at_a_running_job(mpi, top, tally)
     look_at_those_that_end(mpi, top, tally)

@@ -3,7 +3,7 @@
 Our own dissector, wire/wireshark/squall.lua, must see the same packets in them. DISSECTOR is a directory with check_pcap.sh
 (default: $SQUALL_ORACLE, then ../shared/oracle beside the checkout). Each scenario runs a job with FI_SQUALL_PCAP, and its
 captures must hold certain packet types. The samples of wire/ come first: one packet of every kind, including those that
-squall never sends.
+squall never sends. The captures are left in target/captures.
 """
 
 import argparse
@@ -63,7 +63,7 @@ def mpich(program: str, *words: str) -> Job:
 
 
 def onesided(env: dict[str, str]) -> Result:
-    """Atomics of all kinds, fences, and what is refused."""
+    """Runs the C ABI tests of atomics of all kinds, fences, and refusals."""
     compile_all()
     return run([OUT / "onesided"], env, 120)
 
@@ -143,7 +143,6 @@ def samples(check: pathlib.Path, into: pathlib.Path, tally: Tally) -> None:
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("dissector", nargs="?")
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--keep", action="store_true", help="leave the captures in target/captures")
     parser.add_argument("--only", action="append", help="one scenario (may be repeated)")
 
 
@@ -183,6 +182,4 @@ def main(args: argparse.Namespace) -> int:
             problem = f"no packet of type {', '.join(missing)}" if missing else None
         note = ", ".join(f"{name} {count}" for name, count in seen.items() if name.isupper() and count)
         tally.add(f"wire: {scenario.name}", problem, result.seconds, note, result.output)
-    if not args.keep:
-        shutil.rmtree(base, ignore_errors=True)
     return tally.finish()

@@ -26,6 +26,10 @@ from squall_ci.programs import squall
 from squall_ci.tally import table, Tally
 
 SLOW, DEAD = "leaf0-spine0", "leaf1-spine1"
+RANKS = 8
+SECONDS = 9.0
+RATE_SCALE = "0.01"
+REPORT = TARGET / "live.html"
 
 
 # Arguments of `squall emulate`, each with the second at which it runs.
@@ -51,11 +55,11 @@ class Watch(threading.Thread):
                 self.emulator.ask(*script.pop(0)[1])
             self.samples.append((now, self.emulator.status()))
 
-    def rates(self, of: Callable[[Status], float]) -> list[list[float]]:
-        """Points (s, Gb/s) of a byte counter."""
+    def rates(self, counter: Callable[[Status], float]) -> list[list[float]]:
+        """Returns the points (s, Gb/s) of a byte counter."""
         points = []
         for (t0, a), (t1, b) in zip(self.samples, self.samples[1:]):
-            points.append([round(t1, 2), round(8e-9 * (of(b) - of(a)) / (t1 - t0), 4)])
+            points.append([round(t1, 2), round(8e-9 * (counter(b) - counter(a)) / (t1 - t0), 4)])
         return points
 
 
@@ -72,20 +76,15 @@ def port(name: str) -> Callable[[Status], float]:
     return lambda status: float(next(p["bytes"] for p in status["ports"] if p["name"] == name))
 
 
-def job(
-    emulator: Emulator, ranks: int, seconds: float, script: Script, lb: str | None = None, size: int = 1 << 18
-) -> Outcome:
-    env = {}
-    if lb:
-        env["FI_SQUALL_LB"] = lb
+def job(emulator: Emulator, script: Script, lb: str | None = None, size: int = 1 << 18) -> Outcome:
+    """Runs a job with messages of `size` bytes, and the script beside it."""
+    env = {"FI_SQUALL_LB": lb} if lb else {}
     watch = Watch(emulator, script)
     watch.start()
     try:
         # Every message crosses the spines.
-        words = (seconds, size)
-        ran = run_program(
-            "stream", *words, ranks=ranks, timeout=seconds + 60, at_least=1 << 20, env=env, under=emulator.attach()
-        )
+        under = emulator.attach()
+        ran = run_program("stream", SECONDS, size, ranks=RANKS, timeout=SECONDS + 60, at_least=1 << 20, env=env, under=under)
     finally:
         watch.over.set()
         watch.join()
@@ -102,25 +101,26 @@ def delay_text(status: Status) -> str:
     )
 
 
-def bandwidth(program: pathlib.Path, options: list[str], ranks: int, seconds: float) -> int:
+def bandwidth(program: pathlib.Path, options: list[str]) -> int:
+    """Checks that the network carries 2 Gb/s when nothing fails, and returns the exit status."""
     tally = Tally()
     # Packets of two pages, because the host's processors limit the rate of packets.
     with Emulator(program, [*options, "--mtu", "8192"]) as emulator:
         begin = time.monotonic()
-        outcome = job(emulator, ranks, seconds, [], size=1 << 20)
+        outcome = job(emulator, [], size=1 << 20)
         problem, stream = outcome.problem, outcome.stream
         status = emulator.status()
         if not problem and stream and stream["total_gbps"] < 2:
             problem = f"{stream['total_gbps']:.2f} Gb/s in total, expected 2 or more"
         note = f"{stream['total_gbps']:.2f} Gb/s in total" if stream else ""
-        tally.add(f"leaf-spine 4 x 2, {ranks} endpoints", problem, time.monotonic() - begin, note)
+        tally.add(f"leaf-spine 4 x 2, {RANKS} endpoints", problem, time.monotonic() - begin, note)
         totals = status["totals"]
         print(f"      {totals['marked']} packets marked, {totals['trimmed']} trimmed; {delay_text(status)}")
         print(f"      real time was not kept in {status['late_seconds']} s")
     return tally.finish()
 
 
-def document(outcomes: dict[str, Outcome], args: argparse.Namespace) -> tuple[dict[str, Any], list[str], list[list[str]]]:
+def document(outcomes: dict[str, Outcome]) -> tuple[dict[str, Any], list[str], list[list[str]]]:
     """Returns the document for `squall report`, and its table."""
     rows, lines = [], []
     ups = [f"leaf{leaf}->spine{spine}" for leaf in range(4) for spine in range(2)]
@@ -150,7 +150,7 @@ def document(outcomes: dict[str, Outcome], args: argparse.Namespace) -> tuple[di
         )
     head = ["path selection", "Gb/s in total", "longest wait, s", "trimmed", "lost on links", "delay 99 %, us"]
     text = [
-        f"MPICH on {args.ranks} hosts of an emulated leaf-spine (4 leaves, 2 spines), rates x {args.rate_scale}: a permutation of "
+        f"MPICH on {RANKS} hosts of an emulated leaf-spine (4 leaves, 2 spines), rates x {RATE_SCALE}: a permutation of "
         f"large messages, every byte compared. {SLOW} has a quarter of its rate all along; {DEAD} swallows everything from a "
         "third of the time on; routing avoids it after two thirds.",
         "The rates in the plots are sampled four times a second; the job begins a second or two after zero.",
@@ -169,18 +169,14 @@ def document(outcomes: dict[str, Outcome], args: argparse.Namespace) -> tuple[di
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--ranks", type=int, default=8)
-    parser.add_argument("--seconds", type=float, default=9)
-    parser.add_argument("--rate-scale", default="0.01")
-    parser.add_argument("--report", default=str(TARGET / "live.html"))
-    parser.add_argument("--bandwidth", action="store_true")
+    parser.add_argument("--bandwidth", action="store_true", help="measure the network without failures instead")
 
 
 def main(args: argparse.Namespace) -> int:
     program = squall()
-    options = ["--topo", "leaf-spine:4x2x2", "--rate-scale", args.rate_scale]
+    options = ["--topo", "leaf-spine:4x2x2", "--rate-scale", RATE_SCALE]
     if args.bandwidth:
-        return bandwidth(program, options, args.ranks, args.seconds)
+        return bandwidth(program, options)
 
     tally = Tally()
     outcomes: dict[str, Outcome] = {}
@@ -190,20 +186,20 @@ def main(args: argparse.Namespace) -> int:
             begin = time.monotonic()
             # The ranks need a moment to start.
             script: Script = [
-                (1.5 + args.seconds / 3, ("black-hole", DEAD)),
-                (1.5 + args.seconds * 2 / 3, ("fail-link", DEAD)),
+                (1.5 + SECONDS / 3, ("black-hole", DEAD)),
+                (1.5 + SECONDS * 2 / 3, ("fail-link", DEAD)),
             ]
-            outcome = outcomes[name] = job(emulator, args.ranks, args.seconds, script, lb)
+            outcome = outcomes[name] = job(emulator, script, lb)
         note = f"{outcome.stream['bytes'] / 1e6:.0f} MB, every byte compared" if outcome.stream else ""
         tally.add(f"slow and failing link, {name}", outcome.problem, time.monotonic() - begin, note)
-    report, head, rows = document(outcomes, args)
-    print(f"\nMPICH, {args.ranks} ranks on an emulated leaf-spine; {SLOW} slow, {DEAD} dying:\n")
+    report, head, rows = document(outcomes)
+    print(f"\nMPICH, {RANKS} ranks on an emulated leaf-spine; {SLOW} slow, {DEAD} dying:\n")
     print(table(head, rows))
     for name, outcome in outcomes.items():
         print(f"{name}: {delay_text(outcome.watch.samples[-1][1])}")
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(report, file)
         file.flush()
-        subprocess.run([program, "report", file.name, "-o", args.report], check=True, stdout=subprocess.DEVNULL)
-    print(f"report: {args.report}\n")
+        subprocess.run([program, "report", file.name, "-o", REPORT], check=True, stdout=subprocess.DEVNULL)
+    print(f"report: {REPORT}\n")
     return tally.finish()

@@ -26,15 +26,25 @@ from squall_ci.paths import need_provider
 from squall_ci.tally import table, Tally
 
 HOSTS, LEAVES, SPINES = 4, 2, 2
+PROVIDERS = ("squall", "tcp")
+# The rate of each link between a leaf and a spine, as tc writes it, and the seconds of a job.
+RATE = "1gbit"
+SECONDS = 9.0
+# The nodes forward packets, and hash addresses and ports.
+SETTINGS = (
+    "net.ipv4.ip_forward=1",
+    "net.ipv4.fib_multipath_hash_policy=1",
+    "net.ipv4.conf.all.rp_filter=0",
+    "net.ipv4.conf.default.rp_filter=0",
+)
 
 
 class Network(Namespaces):
     """Hosts, leaves and spines."""
 
-    def __init__(self, rate: str, mtu: int, keep: bool) -> None:
+    def __init__(self, mtu: int) -> None:
         groups = (("h", HOSTS), ("leaf", LEAVES), ("spine", SPINES))
-        super().__init__([f"{group}{i}" for group, count in groups for i in range(count)], keep)
-        self.rate = rate
+        super().__init__([f"{group}{i}" for group, count in groups for i in range(count)])
         self.mtu = mtu
 
     @staticmethod
@@ -47,15 +57,7 @@ class Network(Namespaces):
 
     def build(self) -> None:
         for node in self.nodes:
-            self.inside(
-                node,
-                "sysctl",
-                "-qw",
-                "net.ipv4.ip_forward=1",
-                "net.ipv4.fib_multipath_hash_policy=1",
-                "net.ipv4.conf.all.rp_filter=0",
-                "net.ipv4.conf.default.rp_filter=0",
-            )
+            self.inside(node, "sysctl", "-qw", *SETTINGS)
         for host in range(HOSTS):
             leaf = f"leaf{self.leaf_of(host)}"
             self.join(f"h{host}", "eth0", f"{self.address_of(host)}/24", leaf, f"h{host}", f"10.77.{host}.1/24", self.mtu)
@@ -66,22 +68,8 @@ class Network(Namespaces):
                 subnet = f"10.77.{100 + number * SPINES + spine}"
                 self.join(leaf, f"spine{spine}", f"{subnet}.1/30", f"spine{spine}", leaf, f"{subnet}.2/30", self.mtu)
                 for node, device in ((leaf, f"spine{spine}"), (f"spine{spine}", leaf)):
-                    self.inside(
-                        node,
-                        "tc",
-                        "qdisc",
-                        "add",
-                        "dev",
-                        device,
-                        "root",
-                        "tbf",
-                        "rate",
-                        self.rate,
-                        "burst",
-                        "128kb",
-                        "latency",
-                        "4ms",
-                    )
+                    shaper = f"tbf rate {RATE} burst 128kb latency 4ms"
+                    self.inside(node, *f"tc qdisc add dev {device} root {shaper}".split())
         for host in range(HOSTS):
             for spine in range(SPINES):
                 via = f"10.77.{100 + self.leaf_of(host) * SPINES + spine}.1"
@@ -106,7 +94,7 @@ class Network(Namespaces):
                 self.ip(f"spine{spine}", "route", "replace", f"10.77.{host}.0/24", "via", via)
 
     def carried(self, spine: int) -> int:
-        """Bytes that went up to a spine from all leaves."""
+        """Returns the bytes that went up to a spine from all leaves."""
         total = 0
         for leaf in range(LEAVES):
             text = self.inside(f"leaf{leaf}", "cat", f"/sys/class/net/spine{spine}/statistics/tx_bytes").stdout
@@ -114,30 +102,30 @@ class Network(Namespaces):
         return total
 
 
-def job(network: Network, provider: str, seconds: float) -> tuple[str | None, Any, list[float]]:
+def job(network: Network, provider: str) -> tuple[str | None, Any, list[float]]:
     """Runs a job in which a spine dies; returns the problem, the stream's figures, and the spines' shares before the
     failure."""
     env = dict.fromkeys(("FI_SQUALL_IFACE", "FI_TCP_IFACE"), "eth0")
     shares: list[float] = []
     over = threading.Event()
 
-    def fate(begin: float) -> None:
+    def fail_a_spine(begin: float) -> None:
         before = [network.carried(spine) for spine in range(SPINES)]
-        if over.wait(max(0.0, begin + seconds / 3 - time.monotonic())):
+        if over.wait(max(0.0, begin + SECONDS / 3 - time.monotonic())):
             return
         sent = [network.carried(spine) - was for spine, was in enumerate(before)]
         shares.extend(n / max(1, sum(sent)) for n in sent)
         network.spine(1, False)
-        if over.wait(seconds / 3):
+        if over.wait(SECONDS / 3):
             return
         network.route([0])
 
     with network.hydra({network.address_of(host): f"h{host}" for host in range(HOSTS)}) as launch:
         # The ranks need a moment to start.
-        thread = threading.Thread(target=fate, args=(time.monotonic() + 2,))
+        thread = threading.Thread(target=fail_a_spine, args=(time.monotonic() + 2,))
         thread.start()
         try:
-            timeout, words = seconds + 60, (seconds, 64 << 10, 64)
+            timeout, words = SECONDS + 60, (SECONDS, 64 << 10, 64)
             ran = run_program(
                 "stream", *words, provider=provider, ranks=HOSTS, timeout=timeout, at_least=1 << 20, env=env, launch=launch
             )
@@ -171,23 +159,19 @@ def row(provider: str, streams: list[dict[str, float]], load: str) -> list[str]:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--providers", default="squall,tcp")
-    parser.add_argument("--rate", default="1gbit", help="of each link between a leaf and a spine, as tc writes it")
-    parser.add_argument("--seconds", type=float, default=9)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--mtu", type=int, default=9000, help="of every link")
-    parser.add_argument("--keep", action="store_true", help="leave the namespaces, to look around")
 
 
 def main(args: argparse.Namespace) -> int:
     tally = Tally()
     samples: dict[str, list[dict[str, float]]] = {}
     loads: dict[str, str] = {}
-    with Network(args.rate, args.mtu, args.keep) as network:
-        for provider in args.providers.split(",") * args.rounds:
+    with Network(args.mtu) as network:
+        for provider in PROVIDERS * args.rounds:
             need_provider(provider)
             begin = time.monotonic()
-            problem, stream, shares = job(network, provider, args.seconds)
+            problem, stream, shares = job(network, provider)
             if provider == "squall" and not problem and not (len(shares) == SPINES and min(shares) > 0.2):
                 problem = f"the spines did not share the load: {[f'{share:.0%}' for share in shares]}"
             note = ""
@@ -202,7 +186,7 @@ def main(args: argparse.Namespace) -> int:
                 print(f"note  spine down, {provider}: {problem}")
     rows = [row(provider, streams, loads[provider]) for provider, streams in samples.items()]
     print(
-        f"\n{HOSTS} hosts behind {LEAVES} leaves and {SPINES} spines at {args.rate} a link; one spine dies after a third, "
+        f"\n{HOSTS} hosts behind {LEAVES} leaves and {SPINES} spines at {RATE} a link; one spine dies after a third, "
         "routing learns after two:\n"
     )
     head = ["provider", "Gb/s in total", *(title for title, _ in WAITS), "load of the spines before"]

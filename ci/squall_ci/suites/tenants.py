@@ -56,8 +56,8 @@ SCOPES = ["flow", "destination", "destination-unsplit"]
 SIMULATED = {"flow": "flow", "destination": "pair", "destination-unsplit": "destination-unsplit"}
 # The factor by which the emulated link is slower, and its packet size.
 SLOWER_LINK, PACKET_LINK = 500, 4096
-# Seconds from the beginning of the jobs to that of the measurement.
-SETTLING = 0.5
+# Seconds of an attack, and from its beginning to that of the measurement.
+ATTACK, SETTLING = 2.2, 0.5
 
 # The factor for two senders, with packets of 1064 bytes including headers.
 SLOWER_PAIR, PACKET_PAIR = 20_000, 1024
@@ -132,7 +132,7 @@ def join(
 
 
 def sent(emulator: Emulator) -> list[float]:
-    """Bytes that each host has given to the switch."""
+    """Returns the bytes that each host has given to the switch."""
     return [float(port["bytes"]) for port in emulator.status()["ports"] if re.match(r"h\d+->", port["name"])]
 
 
@@ -147,10 +147,11 @@ class Attack:
     late: int = 0
 
 
-def attack(program: pathlib.Path, mpi: Mpi, scope: str, connections: int, seconds: float) -> Attack:
+def attack(program: pathlib.Path, mpi: Mpi, scope: str, connections: int) -> Attack:
+    """Runs the victim's and the attacker's job together, and measures the attacker's share."""
     cc = slow_motion("dcqcn:vendor=1", SLOWER_LINK, VENDOR)
     env = environment(mpi, cc, FI_SQUALL_SCOPE=scope)
-    flow = {"from": 0, "at": 0.0, "until": seconds, "bytes": 1 << 16}
+    flow = {"from": 0, "at": 0.0, "until": ATTACK, "bytes": 1 << 16}
     theirs = [{"to": 1, **flow}]
     mine = [{"to": sink, **flow} for sink in range(1, connections + 1)]
     options = [*NETWORK, "--rate-scale", str(1 / SLOWER_LINK), "--mtu", str(PACKET_LINK)]
@@ -168,7 +169,7 @@ def attack(program: pathlib.Path, mpi: Mpi, scope: str, connections: int, second
             return Attack(f"{error}: {[problem_of(job.result()) for job in jobs]}")
         time.sleep(max(0.0, at + SETTLING - time.monotonic()))
         begin, before = time.monotonic(), sent(emulator)
-        time.sleep(max(0.0, at + seconds - time.monotonic()))
+        time.sleep(max(0.0, at + ATTACK - time.monotonic()))
         end, after = time.monotonic(), sent(emulator)
         problems = [problem for problem in (problem_of(job.result()) for job in jobs) if problem]
         status = emulator.status()
@@ -207,7 +208,7 @@ def judge_shares(scope: str, shares: Shares) -> str | None:
 
 
 def simulated_rows(program: pathlib.Path, plan: str, seeds: int) -> list[dict[str, str]]:
-    """Yields every run of a plan over so many seeds: its point and its metrics."""
+    """Returns every run of a plan over so many seeds: its point and its metrics."""
     with tempfile.TemporaryDirectory() as folder:
         result = run([program, "plan", "run", plan, "--seeds", seeds, "--quiet", "--summary", "--out", folder], None, 900)
         # The plan's own verdict over these seeds does not matter here.
@@ -342,7 +343,7 @@ def two_senders(program: pathlib.Path, mpi: Mpi, cc: str, first: int, second: in
     return None, Two(rtt, when, together, f"99 % of packets {late:.3f} round trips late or less")
 
 
-def several_connections(program: pathlib.Path, mpi: Mpi, seconds: float, tally: Tally) -> None:
+def several_connections(program: pathlib.Path, mpi: Mpi, tally: Tally) -> None:
     simulated = simulate(program, "15-parallel-qp", ["qps", "scope"], "group_share")
     shares: dict[str, dict[int, float]] = {}
     rows = []
@@ -354,10 +355,10 @@ def several_connections(program: pathlib.Path, mpi: Mpi, seconds: float, tally: 
         # One connection shares with no other, so that unsplit and split are the same.
         for k in CONNECTIONS if scope != SCOPES[-1] else CONNECTIONS[1:]:
             low, high = bounds(scope, k, shares)
-            several = [attack(program, mpi, scope, k, seconds)]
+            several = [attack(program, mpi, scope, k)]
             if not low <= several[0].share <= high and not several[0].problem:
                 again.append(f"{several[0].share:.2f} of {k} at first")
-                several += [attack(program, mpi, scope, k, seconds) for _ in range(2)]
+                several += [attack(program, mpi, scope, k) for _ in range(2)]
             shares[scope][k] = sum(one.share for one in several) / len(several)
             attacks += several
         used, late = min(one.used for one in attacks), sum(one.late for one in attacks)
@@ -405,14 +406,10 @@ def half_the_link(program: pathlib.Path, mpi: Mpi, tally: Tally) -> None:
     print(table(["congestion control", "round trip, ms", "live, within 10 %", "simulated, within 1 %"], rows), end="\n\n")
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seconds", type=float, default=2.2, help="of each attack")
-
-
-def main(args: argparse.Namespace) -> int:
+def main(_args: argparse.Namespace) -> int:
     program = squall()
     mpi = MPIS["mpich"]
     tally = Tally()
-    several_connections(program, mpi, args.seconds, tally)
+    several_connections(program, mpi, tally)
     half_the_link(program, mpi, tally)
     return tally.finish()

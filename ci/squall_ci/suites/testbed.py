@@ -31,6 +31,8 @@ NETWORK = ["--topo", "leaf-spine:4x4x4", "--rate", "50G", "--latency", "1000"]
 PATTERNS = ("incast", "permutation", "all-to-all")
 SIZES = {"64KB": 64_000, "128KB": 128_000, "1MB": 1_000_000, "4MB": 4_000_000, "16MB": 16_000_000}
 STACKS = ("nscc", "roce")
+# The factor by which the emulated network is slower.
+SLOWER = 2500.0
 # Seeds of the simulator, and the allowed factor between live and simulated times.
 SEEDS = 3
 ALIKE = 1.25
@@ -120,36 +122,29 @@ STATEMENTS = (
 )
 
 
-def network(stack: str, slower: float) -> list[str]:
+def network(stack: str) -> list[str]:
     """Returns the options of an emulator."""
-    options = [*NETWORK, "--rate-scale", repr(1 / slower)]
+    options = [*NETWORK, "--rate-scale", repr(1 / SLOWER)]
     return [*options, "--lossless"] if stack == "roce" else options
 
 
-def environment(stack: str, slower: float) -> dict[str, str]:
+def environment(stack: str) -> dict[str, str]:
     """Returns the environment of a job. Processes are late at times, so that a timeout below a second would be the host's
     doing."""
     env = MPIS["mpich"].env("squall") | {"FI_SQUALL_RTO_MIN": "2s", "FI_SQUALL_DEADLINE": "60s"}
     if stack == "roce":
-        env |= {"FI_SQUALL_CC": slow_motion("dcqcn:vendor=1", slower, VENDOR), "FI_SQUALL_LB": "single"}
+        env |= {"FI_SQUALL_CC": slow_motion("dcqcn:vendor=1", SLOWER, VENDOR), "FI_SQUALL_LB": "single"}
     return env
 
 
-def play(cell: Cell, slower: float) -> tuple[str | None, float]:
+def play(cell: Cell) -> tuple[str | None, float]:
     """Runs a job; returns the problem and the seconds."""
     pattern, size, stack = cell
     mpi = MPIS["mpich"]
     program: list[Word] = [mpi.python, MPI_TESTS / "testbed.py", pattern, SIZES[size]]
-    command: list[Word] = [
-        squall(),
-        "emulate",
-        "run",
-        "--quiet",
-        *network(stack, slower),
-        "--",
-        *mpi.command(RANKS, program),
-    ]
-    result = run(command, environment(stack, slower), 300)
+    emulate: list[Word] = [squall(), "emulate", "run", "--quiet", *network(stack), "--"]
+    command = [*emulate, *mpi.command(RANKS, program)]
+    result = run(command, environment(stack), 300)
     found = re.search(r"^finish: ([\d.]+)$", result.output, re.M)
     if not result.ok or not found:
         return f"{result.why()}: {result.output[-1500:]}", 0.0
@@ -169,7 +164,6 @@ def rows(cells: Cells, simulated: Mapping[Cell, Simulated]) -> list[list[str]]:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--slower", type=float, default=2500.0, help="than 50 Gb/s")
     parser.add_argument("--pattern", action="append", choices=PATTERNS, help="this one alone (may be repeated)")
     parser.add_argument("--size", default="64KB,1MB,4MB", help=f"of {', '.join(SIZES)}")
 
@@ -183,9 +177,9 @@ def main(args: argparse.Namespace) -> int:
             for stack in STACKS:
                 cell = (pattern, size, stack)
                 begin = time.monotonic()
-                problem, seconds = play(cell, args.slower)
+                problem, seconds = play(cell)
                 if not problem:
-                    cells[cell] = seconds / (simulated[cell].optimum * args.slower)
+                    cells[cell] = seconds / (simulated[cell].optimum * SLOWER)
                     problem = simulated[cell].unlike(cells[cell]) if SIZES[size] >= 1_000_000 else None
                 tally.add(f"{pattern}, {size}, {stack}", problem, time.monotonic() - begin, f"{seconds:.2f} s")
     for statement in STATEMENTS:
