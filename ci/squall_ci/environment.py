@@ -18,8 +18,7 @@ def provider_environment(provider: str, host_libfabric: str = "2") -> dict[str, 
     """Returns the variables that make libfabric choose `provider`, over the loopback interface.
 
     `host_libfabric` is the major version of the libfabric that will load it. Before 2.0, `tcp` had no reliable datagrams of
-    its
-    own and needs the ofi_rxm layer.
+    its own and needs the ofi_rxm layer.
     """
     if provider == "squall":
         return {

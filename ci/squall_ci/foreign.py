@@ -1,4 +1,4 @@
-"""Functions that suites of other people share: options, the tests of a driver of ours, and the outcome."""
+"""Functions that suites of other projects share: options, the tests of a driver of ours, and the outcome."""
 
 import argparse
 import pathlib
@@ -13,7 +13,7 @@ from squall_ci.tally import Tally
 
 
 def add_options(parser: argparse.ArgumentParser, timeout: float, each: str = "test", ranks: bool = True) -> None:
-    """Adds the provider and the options that all such suites have; `timeout` is for each test, file, or whatever."""
+    """Adds the provider and the options that all such suites have. `timeout` is in seconds for each test, file, or `each`."""
     parser.add_argument("provider", nargs="?", default="squall", metavar="PROVIDER", help="squall by default")
     if ranks:
         parser.add_argument("--ranks", type=int, default=2, help="processes of a job")
@@ -22,7 +22,7 @@ def add_options(parser: argparse.ArgumentParser, timeout: float, each: str = "te
 
 
 def add_common_options(parser: argparse.ArgumentParser, timeout: float, each: str) -> None:
-    """Adds those that do not depend on how the suite names its parts."""
+    """Adds the options that do not depend on how the suite names its parts."""
     parser.add_argument("--timeout", type=float, default=timeout, metavar="S", help=f"seconds for each {each}")
     parser.add_argument(
         "--hosts",

@@ -43,7 +43,7 @@ def conditions(apart: bool) -> str:
 
 
 def bridge(count: int) -> Bridge:
-    """Hosts for so many processes; leaves with advice when there can be none."""
+    """Returns hosts for so many processes; exits with advice if there can be none."""
     need(os.geteuid() == 0, "--hosts: namespaces need root")
     return Bridge(count)
 

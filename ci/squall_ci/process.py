@@ -150,7 +150,7 @@ def run(
     log: pathlib.Path | None = None,
     terminal: bool = False,
 ) -> Result:
-    """Runs `command` in the root of the checkout; end it and all it started after `timeout` seconds.
+    """Runs `command` in the root of the checkout, and ends it and all that it started after `timeout` seconds.
 
     The output is standard output and error; with `log` it is added to that file, where one can follow it.
     With `terminal` the command may ask at the caller's terminal, for a password perhaps; otherwise it has none.

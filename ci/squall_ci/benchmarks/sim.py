@@ -57,7 +57,7 @@ def comparable(one: dict[str, Any]) -> dict[str, Any]:
 
 
 def compare_threads(program: pathlib.Path, rounds: int) -> list[str]:
-    """Prints what two threads gain. What was missed."""
+    """Prints the speedup by two threads, and returns the missed targets."""
     missed = []
     print(f"\n{'hosts':>6} {'one s':>8} {'two s':>8} {'times':>6} {'limit':>6} {'MB':>7}")
     for hosts, size, _ in TREES[1:3]:
@@ -96,7 +96,7 @@ def cost(command: list[Word], where: pathlib.Path) -> tuple[float, int]:
 
 
 def compare_with_htsim(ours: pathlib.Path, htsim: pathlib.Path, directory: pathlib.Path, rounds: int) -> list[str]:
-    """Prints how both do on the same scenarios. What was missed."""
+    """Prints processor time and memory of both on the same scenarios, and returns the missed targets."""
     missed = []
     print(f"\n{'CPU time':28} {'htsim s':>8} {'ours s':>7} {'times':>6} {'htsim MB':>9} {'ours MB':>8}")
     for name, given, words in scenarios(directory, ("perm128_2MB", "perm1024")):

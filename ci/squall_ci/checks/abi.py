@@ -107,7 +107,7 @@ def suite(tally: Tally, programs: Sequence[str], **how: Any) -> None:
 
 
 def pairs(tally: Tally, todo: Sequence[Case]) -> None:
-    """Runs programs two at a time, to save time."""
+    """Runs cases two at a time, to save time."""
     with ThreadPoolExecutor(2) as pool:
         for case, result in zip(todo, pool.map(Case.run, todo)):
             case.judge(tally, result)
@@ -134,7 +134,7 @@ def lent(env: Mapping[str, str], note: str = "", **how: Any) -> list[Case]:
 
 
 def bad_networks(damaged: Sequence[str], dead: Sequence[str]) -> list[Case]:
-    """Programs over a network that damages, and over one with a dead path, both of which must have done so."""
+    """Returns the cases over a network that damages packets, and over one with a dead path. Counters have to show either."""
     found = cases(damaged, env=DAMAGE, note=DAMAGE_NOTE, shows="fault_corrupted")
     return found + cases(dead, env=DEAD_PATH, note=DEAD_PATH_NOTE, shows="fault_blackholed")
 

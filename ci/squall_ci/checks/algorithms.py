@@ -63,7 +63,7 @@ def impossible(lb: str, loss: str) -> bool:
 
 
 def covering(ccs: list[str], lbs: list[str], losses: list[str]) -> list[tuple[str, str, str]]:
-    """Combinations that name each algorithm, each selector and each set of detectors at least once."""
+    """Returns combinations that name each algorithm, each selector and each set of detectors at least once."""
     count = max(len(ccs), len(lbs), len(losses))
     rows = []
     for at in range(count):
@@ -78,8 +78,8 @@ def covering(ccs: list[str], lbs: list[str], losses: list[str]) -> list[tuple[st
 
 
 def forms(lbs: list[str], losses: list[str], quick: bool) -> list[tuple[str, str, str]]:
-    """Combinations of algorithms that others are round."""
-    # Over what goes together with any set.
+    """Returns the combinations of the algorithms of FORMS."""
+    # A selector that goes together with any set of detectors.
     lb = next((lb for lb in lbs if not any(impossible(lb, loss) for loss in losses)), lbs[0])
     if quick:
         return [(form, lb, losses[-1]) for form in FORMS[:QUICK_FORMS]]

@@ -91,7 +91,7 @@ def target_of(proof: str) -> tuple[list[str], list[str]]:
 
 
 def build(proof: str) -> tuple[pathlib.Path | None, str]:
-    """Builds the program of a proof: it, or None and why not."""
+    """Builds the program of a proof; returns its path, or None if it does not build, and the output."""
     what, _ = target_of(proof)
     if proof in MODES:
         built = cargo("build", *what)
@@ -102,7 +102,7 @@ def build(proof: str) -> tuple[pathlib.Path | None, str]:
 
 
 def finds(proof: str, program: pathlib.Path) -> tuple[str | None, float, str]:
-    """Runs a proof: (what it found, seconds, output)."""
+    """Runs a proof; returns what it found, the seconds, and the output."""
     begun = time.monotonic()
     if proof not in MODES:
         _, names = target_of(proof)

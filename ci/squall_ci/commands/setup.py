@@ -45,7 +45,7 @@ def quiet(*command: str) -> subprocess.CompletedProcess[str]:
 
 
 def as_root(*command: str) -> None:
-    """Runs something as root, without its output; leave when it fails."""
+    """Runs a command as root without its output; exits if it fails."""
     words = list(command)
     if os.geteuid() != 0:
         need(shutil.which("sudo"), f"root is needed once, for: {' '.join(command)}")
@@ -55,7 +55,7 @@ def as_root(*command: str) -> None:
 
 
 def apt_install(*packages: str) -> None:
-    """Installs those Debian packages that are not there yet."""
+    """Installs the Debian packages that are missing."""
     # Unknown packages have no line.
     status = quiet("dpkg-query", "-W", "-f=${Package} ${Status}\n", *packages).stdout if shutil.which("dpkg-query") else ""
     there = {line.split()[0] for line in status.splitlines() if line.endswith("ok installed")}

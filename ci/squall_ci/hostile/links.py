@@ -34,7 +34,7 @@ class Pair(Namespaces):
         self.join("a", "eth0", f"{HOST_A}/24", "b", "eth0", f"{HOST_B}/24")
 
     def sent(self) -> int:
-        """Bytes that left the first host."""
+        """Returns the bytes that left the first host."""
         shown = self.inside("a", "ip", "-j", "-s", "link", "show", "dev", "eth0").stdout
         return int(json.loads(shown)[0]["stats64"]["tx"]["bytes"])
 

@@ -44,13 +44,12 @@ class Chain(Namespaces):
             self.mtu(node, device, self.far)
 
     def mtu(self, node: str, device: str, size: int) -> None:
-        """Packets of up to `size` bytes may leave from here."""
+        """Sets the size of the largest packet that may leave from a device."""
         self.ip(node, "link", "set", device, "mtu", size)
 
     def mute(self) -> None:
         """Makes the hosts ignore the router's reports about packets that are too big: the reverse path of its addresses
-        fails the kernel's
-        check."""
+        fails the kernel's check."""
         for node, gate, device in (("a", GATE_A, "near0"), ("b", GATE_B, "far0")):
             # Nor do they answer its questions for their Ethernet addresses.
             host = HOST_A if node == "a" else HOST_B
@@ -66,7 +65,7 @@ class Chain(Namespaces):
         return str(json.loads(shown)[0]["address"])
 
     def passed(self) -> int:
-        """Bytes that left the router to b."""
+        """Returns the bytes that left the router to b."""
         shown = self.inside("r", "ip", "-j", "-s", "link", "show", "dev", "far0").stdout
         return int(json.loads(shown)[0]["stats64"]["tx"]["bytes"])
 

@@ -257,7 +257,7 @@ class Packets:
         return packets
 
     def rate(self, begin: float, end: float) -> float:
-        """Bits a second that left between two times."""
+        """Returns the bits a second that left between two times."""
         first, last = bisect.bisect_left(self.times, begin), bisect.bisect_left(self.times, end)
         return 8 * sum(self.sizes[first:last]) / (end - begin)
 

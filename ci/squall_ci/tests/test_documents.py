@@ -1,4 +1,4 @@
-"""The documents' commands are found, and none is passed over in silence."""
+"""Tests of how the documents' commands are found, and that every command that is not run has a reason."""
 
 import re
 import subprocess

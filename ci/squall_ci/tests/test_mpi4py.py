@@ -1,4 +1,4 @@
-"""What mpi4py's suite asks of a job, and the proof that one-sided communication went the way it was sent."""
+"""Tests of the proof that one-sided communication of mpi4py's suite took the chosen way."""
 
 import argparse
 import contextlib

@@ -1,4 +1,4 @@
-"""The mutants fit the sources, and their proofs are there."""
+"""Tests that the mutants fit the sources, and that their proofs exist."""
 
 import unittest
 

@@ -1,4 +1,4 @@
-"""What is read out of other programs' output, and what jobs are told."""
+"""Tests of how the output of other programs is read, and of the environment of jobs."""
 
 import errno
 import pathlib

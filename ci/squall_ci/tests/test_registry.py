@@ -1,4 +1,4 @@
-"""Every command is declared, documented and listed."""
+"""Tests that every command is declared, documented and listed."""
 
 import ast
 import contextlib

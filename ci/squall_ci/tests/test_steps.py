@@ -1,4 +1,4 @@
-"""The step runner, and the deadline under it."""
+"""Tests of the step runner, and of the deadline of commands."""
 
 import contextlib
 import io
@@ -20,7 +20,7 @@ BAD = Step("bad", [["sh", "-c", "echo first; echo the reason; exit 3"], ["touch"
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs; a dead one nobody has waited for does not."""
+    """Returns whether a process runs; a zombie does not."""
     try:
         return b") Z " not in pathlib.Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:

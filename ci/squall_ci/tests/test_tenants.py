@@ -1,4 +1,4 @@
-"""What `ci/run suite tenants` makes of captures and shares."""
+"""Tests of how `ci/run suite tenants` reads captures and judges shares and times."""
 
 import pathlib
 import struct
@@ -15,7 +15,7 @@ HALF = 25 * SIZE * 8 / RTT
 
 
 def at_rates(*parts: tuple[float, float, float]) -> Packets:
-    """Packets of (begin, end, rate as a share of half the line), evenly spaced, s."""
+    """Returns evenly spaced packets for each part: begin (s), end (s), and the rate as a share of half the line."""
     times = []
     for begin, end, share in parts:
         gap = RTT / 25 / share
