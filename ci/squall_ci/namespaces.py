@@ -88,6 +88,14 @@ class Namespaces:
         self.ip(node, "addr", "add", address, "dev", device)
         self.ip(node, "link", "set", device, "up")
 
+    def set_mtu(self, node: str, device: str, size: int) -> None:
+        """Sets the size of the largest packet that may leave from a device."""
+        self.ip(node, "link", "set", device, "mtu", size)
+
+    def sent(self, node: str, device: str) -> int:
+        """Returns the bytes that left from a device."""
+        return int(self.inside(node, "cat", f"/sys/class/net/{device}/statistics/tx_bytes").stdout)
+
     @contextlib.contextmanager
     def _remote(self, hosts: Mapping[str, str], inside: str) -> Iterator[pathlib.Path]:
         """Yields a program that an MPI's launcher takes for ssh: it runs `inside` in the node of a host ($host), with a
@@ -160,8 +168,8 @@ class Bridge(Namespaces):
     def mtu(self, mtu: int) -> None:
         """Sets the MTU of all interfaces."""
         for host in range(self.hosts):
-            self.ip("switch", "link", "set", f"h{host}", "mtu", mtu)
-            self.ip(f"h{host}", "link", "set", "eth0", "mtu", mtu)
+            self.set_mtu("switch", f"h{host}", mtu)
+            self.set_mtu(f"h{host}", "eth0", mtu)
 
     def launch(
         self, hosts: Sequence[int], launcher: str = "hydra"

@@ -95,9 +95,9 @@ def ask_about_the_other_host(doctor: Doctor, tally: Tally) -> None:
         check(tally, "no interface named", doctor.ask(""), 0, "endpoints will be on eth0", agreed)
         doubtful = (f"endpoints will be on {BRIDGE}", "a bridge or virtual interface without a device", cure)
         check(tally, "a bridge here", doctor.ask(BRIDGE), 1, *doubtful)
-        hosts.ip("b", "link", "set", "eth0", "mtu", 1400)
+        hosts.set_mtu("b", "eth0", 1400)
         check(tally, "narrow way", doctor.ask("eth0"), 0, f"packets of MTU 1400 reach {THERE}", "FI_SQUALL_MTU=1372")
-        hosts.ip("b", "link", "set", "eth0", "mtu", 1500)
+        hosts.set_mtu("b", "eth0", 1500)
         if shutil.which("nft"):
             chain = "{ type filter hook input priority 0; policy accept; }"
             hosts.inside("b", "nft", "add", "table", "inet", "wall")

@@ -1,7 +1,8 @@
 """Cases of `ci/run suite hostile`, a module for each kind of trouble; `squall_ci/suites/hostile.py` lists them."""
 
 import contextlib
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from squall_ci.hosts import Launch
@@ -27,6 +28,29 @@ class Verdict:
     def of(cls, job: Job, problem: str | None = None) -> "Verdict":
         """Returns the verdict on a job, or else on what a case found."""
         return cls(job.problem or problem, "; ".join(filter(None, [str(job.figures or ""), job.note])), job.output)
+
+
+@contextlib.contextmanager
+def change_amid(under_way: Callable[[], bool], change: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Calls `change` in a thread of its own once the job inside of the context is under way.
+
+    The event that `change` gets is set when the job is over.
+    """
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.05):
+            if under_way():
+                change(over)
+                return
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
 
 
 @contextlib.contextmanager

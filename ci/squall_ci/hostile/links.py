@@ -1,12 +1,12 @@
 """Interfaces and addresses that go away in mid-job, for a while or for good."""
 
-import json
 import re
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from squall_ci.hostile import HOSTS, Verdict, WARNINGS
+from squall_ci.hostile import change_amid, HOSTS, Verdict, WARNINGS
 from squall_ci.job import Job, run_program
 from squall_ci.namespaces import Namespaces
 
@@ -33,11 +33,6 @@ class Pair(Namespaces):
         self.join("a", "mgmt0", "10.78.0.1/24", "b", "mgmt0", "10.78.0.2/24")
         self.join("a", "eth0", f"{HOST_A}/24", "b", "eth0", f"{HOST_B}/24")
 
-    def sent(self) -> int:
-        """Returns the bytes that left the first host."""
-        shown = self.inside("a", "ip", "-j", "-s", "link", "show", "dev", "eth0").stdout
-        return int(json.loads(shown)[0]["stats64"]["tx"]["bytes"])
-
     def interface(self, up: bool) -> None:
         """Takes the second host's interface up or down."""
         self.ip("b", "link", "set", "eth0", "up" if up else "down")
@@ -47,54 +42,39 @@ class Pair(Namespaces):
         self.ip("b", "addr", "add" if there else "del", f"{HOST_B}/24", "dev", "eth0")
 
 
-class _Outage(threading.Thread):
-    """A thread that takes something away once the job is under way, and restores it if it is meant to."""
+@dataclass
+class _Outage:
+    """The times at which something was taken away and came back, or None."""
 
-    def __init__(self, pair: Pair, change: Callable[[bool], None], back: bool) -> None:
-        super().__init__()
-        self.pair = pair
-        self.change = change
-        self.back = back
-        self.over = threading.Event()
-        # When it went, and came back.
-        self.gone: float | None = None
-        self.here: float | None = None
-
-    def run(self) -> None:
-        while self.pair.sent() < MIDST:
-            if self.over.wait(0.05):
-                return
-        self.change(False)
-        self.gone = time.monotonic()
-        if self.back and not self.over.wait(OUTAGE):
-            self.change(True)
-            self.here = time.monotonic()
-
-    def stop(self) -> None:
-        """Ends the outage when the job is over."""
-        self.over.set()
-        self.join()
+    gone: float | None = None
+    back: float | None = None
 
 
 def _job(change: Callable[[Pair], Callable[[bool], None]], back: bool) -> tuple[Job, _Outage, float]:
-    """Runs a job with an outage; returns the job, the outage, and the time of the job's end."""
+    """Runs a job, from which something is taken away and, with `back`, restored. Returns the job, the outage, and the time
+    of the job's end."""
     env = WARNINGS | {"FI_SQUALL_IFACE": "eth0"}
     if not back:
         env["FI_SQUALL_DEADLINE"] = f"{DEADLINE}s"
+    outage = _Outage()
     with Pair() as pair, pair.hydra(HOSTS) as launch:
-        outage = _Outage(pair, change(pair), back)
-        outage.start()
-        try:
+
+        def interrupt(over: threading.Event) -> None:
+            change(pair)(False)
+            outage.gone = time.monotonic()
+            if back and not over.wait(OUTAGE):
+                change(pair)(True)
+                outage.back = time.monotonic()
+
+        with change_amid(lambda: pair.sent("a", "eth0") >= MIDST, interrupt):
             job = run_program("steady", SECONDS if back else PATIENCE, timeout=PATIENCE, env=env, launch=launch)
-        finally:
             ended = time.monotonic()
-            outage.stop()
     return job, outage, ended
 
 
 def _comes_back(change: Callable[[Pair], Callable[[bool], None]]) -> Verdict:
     job, outage, _ = _job(change, back=True)
-    if not job.problem and not outage.here:
+    if not job.problem and not outage.back:
         return Verdict.of(job, "the job was over before the outage was")
     waited = job.figures.get("longest_s", 0) >= OUTAGE - 1
     return Verdict.of(job, None if waited else "nothing was interrupted")

@@ -27,7 +27,7 @@ ETHERNET = 1500
 
 def _set_mtus(pair: Pair, near: int, far: int) -> None:
     for node, mtu in (("a", near), ("b", far)):
-        pair.ip(node, "link", "set", "eth0", "mtu", mtu)
+        pair.set_mtu(node, "eth0", mtu)
 
 
 def _streams(ends: Sequence[tuple[int, int]]) -> Verdict:
@@ -90,7 +90,7 @@ class Corner(Namespaces):
         """Lays the two cables. Hosts b and c reach each other through a."""
         self.join("a", "eth0", "10.79.1.1/24", "b", "eth0", "10.79.1.2/24")
         self.join("a", "eth1", "10.79.2.1/24", "c", "eth0", "10.79.2.2/24")
-        self.ip("b", "link", "set", "eth0", "mtu", ETHERNET)
+        self.set_mtu("b", "eth0", ETHERNET)
         self.inside("a", "sysctl", "-qw", "net.ipv4.ip_forward=1")
         # The launcher's own connections are not on trial: their segments are short from the beginning.
         self.ip("b", "route", "add", "10.79.2.0/24", "via", "10.79.1.1", "advmss", 1000)

@@ -1,12 +1,11 @@
 """Paths that carry smaller packets than the interfaces at their ends, from the beginning or since just now."""
 
-import contextlib
 import json
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 
-from squall_ci.hostile import Verdict
+from squall_ci.hostile import change_amid, Verdict
 from squall_ci.job import run_program
 from squall_ci.namespaces import Namespaces
 
@@ -39,13 +38,9 @@ class Chain(Namespaces):
         self.ip("a", "route", "add", "10.79.2.0/24", "via", GATE_A, "advmss", 1000)
         self.ip("b", "route", "add", "10.79.1.0/24", "via", GATE_B, "advmss", 1000)
         for node, device in (("a", "eth0"), ("r", "near0")):
-            self.mtu(node, device, self.near)
+            self.set_mtu(node, device, self.near)
         for node, device in (("b", "eth0"), ("r", "far0")):
-            self.mtu(node, device, self.far)
-
-    def mtu(self, node: str, device: str, size: int) -> None:
-        """Sets the size of the largest packet that may leave from a device."""
-        self.ip(node, "link", "set", device, "mtu", size)
+            self.set_mtu(node, device, self.far)
 
     def mute(self) -> None:
         """Makes the hosts ignore the router's reports about packets that are too big: the reverse path of its addresses
@@ -63,32 +58,6 @@ class Chain(Namespaces):
         """Returns a device's Ethernet address."""
         shown = self.inside(node, "ip", "-j", "link", "show", "dev", device).stdout
         return str(json.loads(shown)[0]["address"])
-
-    def passed(self) -> int:
-        """Returns the bytes that left the router to b."""
-        shown = self.inside("r", "ip", "-j", "-s", "link", "show", "dev", "far0").stdout
-        return int(json.loads(shown)[0]["stats64"]["tx"]["bytes"])
-
-
-@contextlib.contextmanager
-def _meanwhile(chain: Chain, change: Callable[[], None]) -> Iterator[threading.Event]:
-    """Makes a change once the job is under way; the event tells that it was made."""
-    over, made = threading.Event(), threading.Event()
-
-    def watch() -> None:
-        while not over.wait(0.05):
-            if chain.passed() >= MIDST:
-                change()
-                made.set()
-                return
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
-        yield made
-    finally:
-        over.set()
-        watcher.join()
 
 
 def stream(
@@ -127,13 +96,16 @@ def _shrinks(muted: bool) -> Verdict:
         if muted:
             chain.mute()
 
-        def shrink() -> None:
-            for node, device in (("r", "far0"), ("b", "eth0")):
-                chain.mtu(node, device, 1400)
+        shrunk = threading.Event()
 
-        with _meanwhile(chain, shrink) as made:
+        def shrink(_over: threading.Event) -> None:
+            for node, device in (("r", "far0"), ("b", "eth0")):
+                chain.set_mtu(node, device, 1400)
+            shrunk.set()
+
+        with change_amid(lambda: chain.sent("r", "far0") >= MIDST, shrink):
             problem, note, output = stream(chain, HOSTS)
-    if not problem and not made.is_set():
+    if not problem and not shrunk.is_set():
         problem = "the path did not shrink before the job was over"
     return Verdict(problem, note, output)
 
