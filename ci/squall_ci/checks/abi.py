@@ -78,21 +78,21 @@ class Case:
     # A counter of the endpoints that must have moved; not for programs that keep the statistics to themselves.
     shows: str = ""
 
+    def program_path(self) -> pathlib.Path:
+        return OUT / f"{self.program}{self.suffix}"
+
     def run(self) -> Result:
-        whole = {**os.environ, "FI_PROVIDER_PATH": str(self.provider), **self.env}
+        """Runs the program, and keeps its output beside it. A missing counter and findings of ThreadSanitizer are failures."""
+        env = {**os.environ, "FI_PROVIDER_PATH": str(self.provider), **self.env}
         statistics = Statistics() if self.shows else None
         if statistics:
-            whole.update(statistics.env())
-        result = run([*self.under, OUT / f"{self.program}{self.suffix}"], whole, 600)
-        (OUT / f"{self.program}{self.suffix}.log").write_text(result.output)
-        if result.ok and statistics and not statistics.total().get(self.shows):
-            return Result(1, f"{result.output}\nno endpoint shows {self.shows}", result.seconds)
-        return result
-
-    def judge(self, tally: Tally, result: Result) -> None:
-        last = result.output.strip().rpartition("\n")[2] if result.ok else ""
-        words = ", ".join(filter(None, (last, self.note)))
-        tally.add(f"abi {self.program}", None if result.ok else result.why(), result.seconds, words, result.output)
+            env |= statistics.env()
+        result = run([*self.under, self.program_path()], env, 600)
+        self.program_path().with_suffix(".log").write_text(result.output)
+        problem = f"no endpoint shows {self.shows}" if statistics and not statistics.total().get(self.shows) else ""
+        if findings := result.output.count("WARNING: ThreadSanitizer"):
+            problem = f"{findings} findings"
+        return Result(1, f"{result.output}\n{problem}", result.seconds) if result.ok and problem else result
 
 
 def cases(programs: Sequence[str], **how: Any) -> list[Case]:
@@ -100,17 +100,13 @@ def cases(programs: Sequence[str], **how: Any) -> list[Case]:
     return [Case(program, **how) for program in programs]
 
 
-def suite(tally: Tally, programs: Sequence[str], **how: Any) -> None:
-    """Runs programs one after the other, because some measure times or processor load."""
-    for case in cases(programs, **how):
-        case.judge(tally, case.run())
-
-
-def pairs(tally: Tally, todo: Sequence[Case]) -> None:
-    """Runs cases two at a time, to save time."""
-    with ThreadPoolExecutor(2) as pool:
+def run_cases(tally: Tally, todo: Sequence[Case], at_once: int = 1) -> None:
+    """Runs cases, one after the other by default, because some measure times or processor load."""
+    with ThreadPoolExecutor(at_once) as pool:
         for case, result in zip(todo, pool.map(Case.run, todo)):
-            case.judge(tally, result)
+            last = result.output.strip().rpartition("\n")[2] if result.ok else ""
+            note = ", ".join(filter(None, (last, case.note)))
+            tally.add(f"abi {case.program}", None if result.ok else result.why(), result.seconds, note, result.output)
 
 
 def compile_all(suffix: str = "", *options: str) -> None:
@@ -144,7 +140,7 @@ def lossy(tally: Tally) -> None:
     todo = bad_networks(["threads"], ["messages", "triggers", "threads"])
     for env, note in ((LOSS, LOSS_NOTE), (DAMAGE, DAMAGE_NOTE), (DEAD_PATH, DEAD_PATH_NOTE)):
         todo += cases(["collectives"], env=env, note=note) + cases(DEVICE, env=with_devices(env), note=note)
-    pairs(tally, todo)
+    run_cases(tally, todo, at_once=2)
 
 
 def valgrind(tally: Tally) -> None:
@@ -152,24 +148,21 @@ def valgrind(tally: Tally) -> None:
     compile_all()
     memcheck = ["valgrind", "--quiet", "--error-exitcode=9", "--num-callers=30"]
     leaks = ["--leak-check=full", "--show-leak-kinds=definite", "--errors-for-leak-kinds=definite"]
-    env = {"FI_SQUALL_DEADLINE": "8s", "ABI_SLOW": "1"}
-    known = [f"--suppressions={SOURCES / 'valgrind.supp'}"]
-    suite(
-        tally,
-        ["getinfo", "objects", "waits", "triggers", "messages", "onesided"],
-        under=[*memcheck, *leaks, *known],
-        env=env,
-        note="memcheck",
-    )
-    for case in lent(env, "memcheck", under=[*memcheck, *leaks, *known]):
-        case.judge(tally, case.run())
-    # A forked child drops its parent's objects without freeing them, by design: no leaks to look for.
-    suite(tally, ["processes"], under=memcheck, env=env, note="memcheck")
-    suite(tally, MODELS, under=memcheck, env=env | {"MODEL_EVERY": "100"}, note="memcheck")
-    suite(tally, HISTORIES, under=memcheck, env=env, note="memcheck")
+    strict = [*memcheck, *leaks, f"--suppressions={SOURCES / 'valgrind.supp'}"]
     apart = [*memcheck, "--trace-children=yes"]
-    suite(tally, APART, under=apart, env=env, note="memcheck")
-    suite(tally, DEVICE, under=apart, env=with_devices(env | {"FI_SQUALL_SHM": "no"}), note="memcheck")
+    env = {"FI_SQUALL_DEADLINE": "8s", "ABI_SLOW": "1"}
+    note = "memcheck"
+    todo = [
+        *cases(["getinfo", "objects", "waits", "triggers", "messages", "onesided"], under=strict, env=env, note=note),
+        *lent(env, note, under=strict),
+        # A forked child drops its parent's objects without freeing them, by design: no leaks to look for.
+        *cases(["processes"], under=memcheck, env=env, note=note),
+        *cases(MODELS, under=memcheck, env=env | {"MODEL_EVERY": "100"}, note=note),
+        *cases(HISTORIES, under=memcheck, env=env, note=note),
+        *cases(APART, under=apart, env=env, note=note),
+        *cases(DEVICE, under=apart, env=with_devices(env | {"FI_SQUALL_SHM": "no"}), note=note),
+    ]
+    run_cases(tally, todo)
 
 
 def instrumented() -> pathlib.Path | None:
@@ -195,22 +188,23 @@ def asan(tally: Tally) -> None:
     compile_all("-asan", "-fsanitize=address", "-fno-omit-frame-pointer")
     # libfabric is not instrumented and leaks a little at exit, so leaks are valgrind's business.
     env = {"FI_SQUALL_DEADLINE": "8s", "ABI_SLOW": "1", "ASAN_OPTIONS": "detect_leaks=0:exitcode=9"}
-    where = provider or PROVIDER_DIR
-    suite(tally, (*PROGRAMS, *APART), suffix="-asan", provider=where, env=env, note=note)
-    linked = env | {"FI_SQUALL_SHM": "yes"}
-    suite(tally, (*PROGRAMS, *SHARED), suffix="-asan", provider=where, env=linked, note=f"{note}, shared memory")
-    suite(tally, HISTORIES, suffix="-asan", provider=where, env=env, note=note)
-    suite(tally, MODELS, suffix="-asan", provider=where, env=env | {"MODEL_EVERY": "8"}, note=note)
-    for case in lent(env, note, suffix="-asan", provider=where):
-        case.judge(tally, case.run())
-    suite(tally, DEVICE, suffix="-asan", provider=where, env=with_devices(env), note=note)
+    how: dict[str, Any] = {"suffix": "-asan", "provider": provider or PROVIDER_DIR}
+    shared = env | {"FI_SQUALL_SHM": "yes"}
+    todo = [
+        *cases((*PROGRAMS, *APART), env=env, note=note, **how),
+        *cases((*PROGRAMS, *SHARED), env=shared, note=f"{note}, shared memory", **how),
+        *cases(HISTORIES, env=env, note=note, **how),
+        *cases(MODELS, env=env | {"MODEL_EVERY": "8"}, note=note, **how),
+        *lent(env, note, **how),
+        *cases(DEVICE, env=with_devices(env), note=note, **how),
+    ]
+    run_cases(tally, todo)
 
 
 TSAN = TARGET / "tsan"
-# The exit status of a program with findings, distinct from those of failed checks and signals.
-TSAN_FOUND = 66
+TSAN_SUFFIX = "-tsan"
 # Programs of `processes` leave and die with everything open: threads, too.
-TSAN_OPTIONS = f"exitcode={TSAN_FOUND} die_after_fork=0 report_thread_leaks=0"
+TSAN_OPTIONS = "exitcode=66 die_after_fork=0 report_thread_leaks=0"
 # Programs in which only locks, and nothing on the wire, order the threads.
 LOCKS_ALONE = ("threads",)
 
@@ -236,10 +230,9 @@ def tsan_provider(target: str) -> pathlib.Path:
     return install(TSAN / target / "release" / "libsquall_fi.so", TSAN / "provider").parent
 
 
-def tsan_program(name: str, runtime: pathlib.Path) -> pathlib.Path:
+def compile_for_tsan(name: str, runtime: pathlib.Path) -> None:
     """Compiles one test with the sanitizer. The whole runtime is in it, visible to the provider."""
-    built = TSAN / "programs" / name
-    built.parent.mkdir(parents=True, exist_ok=True)
+    built = OUT / f"{name}{TSAN_SUFFIX}"
     made = built.with_suffix(".o")
     options = ["-Wall", "-Wextra", "-std=gnu11", "-g", "-O1", "-fsanitize=thread", "-fno-omit-frame-pointer"]
     whole: list[Word] = ["-Wl,--whole-archive", runtime, "-Wl,--no-whole-archive", "-Wl,--export-dynamic"]
@@ -250,7 +243,6 @@ def tsan_program(name: str, runtime: pathlib.Path) -> pathlib.Path:
     for step in steps:
         result = run(step, os.environ)
         need(result.ok, f"{name}.c does not compile with the sanitizer:\n{result.output}")
-    return built
 
 
 def tsan(tally: Tally) -> None:
@@ -258,20 +250,14 @@ def tsan(tally: Tally) -> None:
     target, libraries = nightly()
     runtimes = sorted(libraries.glob("librustc*_rt.tsan.a"))
     need(runtimes, f"no thread sanitizer for {target} in {libraries}")
-    environment = {
-        **os.environ,
-        "FI_PROVIDER_PATH": str(tsan_provider(target)),
-        "FI_SQUALL_DEADLINE": "8s",
-        "ABI_SLOW": "1",
-    }
+    provider = tsan_provider(target)
+    todo = []
     for name in PROGRAMS:
-        environment["TSAN_OPTIONS"] = f"{TSAN_OPTIONS} io_sync={0 if name in LOCKS_ALONE else 1}"
-        result = run([tsan_program(name, runtimes[0])], environment, 600)
-        (TSAN / "programs" / f"{name}.log").write_text(result.output)
-        findings = result.output.count("WARNING: ThreadSanitizer")
-        why = f"{findings} findings, the whole in target/tsan/programs/{name}.log" if findings else result.why()
-        last = result.output.strip().rpartition("\n")[2] if result.ok else ""
-        tally.add(f"tsan {name}", None if result.ok and not findings else why, result.seconds, last, result.output)
+        compile_for_tsan(name, runtimes[0])
+        options = f"{TSAN_OPTIONS} io_sync={0 if name in LOCKS_ALONE else 1}"
+        env = {"FI_SQUALL_DEADLINE": "8s", "ABI_SLOW": "1", "TSAN_OPTIONS": options}
+        todo.append(Case(name, env, TSAN_SUFFIX, provider, note="thread sanitizer"))
+    run_cases(tally, todo)
 
 
 WAYS = {"lossy": lossy, "valgrind": valgrind, "asan": asan, "tsan": tsan}
