@@ -67,6 +67,11 @@ def conclude(args: argparse.Namespace, samples: object, missed: Sequence[str] = 
     if getattr(args, "json", None):
         with open(args.json, "w", encoding="utf-8") as file:
             json.dump(samples, file, indent=1)
+    return print_missed(missed)
+
+
+def print_missed(missed: Sequence[str]) -> int:
+    """Prints the targets that were missed. Returns the exit status."""
     for line in missed:
         print(f"missed: {line}")
     return 1 if missed else 0

@@ -18,6 +18,7 @@ import tempfile
 from squall_ci import callgrind
 from squall_ci.paths import die, need, ROOT
 from squall_ci.programs import example
+from squall_ci.rounds import print_missed
 from squall_ci.tally import table
 
 TIMES = 1000
@@ -129,6 +130,4 @@ def main(args: argparse.Namespace) -> int:
         f"instructions a call (callgrind, release build, {os.uname().machine}; of a report without the {choice} that choose"
         " the algorithm), bytes of state a flow"
     )
-    for line in missed:
-        print(f"missed: {line}")
-    return 1 if missed else 0
+    return print_missed(missed)

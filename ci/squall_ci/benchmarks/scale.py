@@ -12,7 +12,7 @@ import re
 from squall_ci.paths import die, FABTESTS, need, TARGET
 from squall_ci.process import run
 from squall_ci.programs import compile_c, example
-from squall_ci.rounds import environment
+from squall_ci.rounds import environment, print_missed
 from squall_ci.tally import table
 
 ADDRESSES = 100_000
@@ -54,6 +54,4 @@ def main(_args: argparse.Namespace) -> int:
     if peer > MOST_PEER:
         missed.append("memory of an idle peer")
     print(table(["", "squall", "tcp", "at most"], rows))
-    for what in missed:
-        print(f"missed: {what}")
-    return 1 if missed else 0
+    return print_missed(missed)

@@ -24,6 +24,7 @@ from typing import Any
 from squall_ci.paths import need
 from squall_ci.process import Word
 from squall_ci.programs import example
+from squall_ci.rounds import print_missed
 
 REPEAT = 3
 # Cost of an event at 8192 hosts over that at 128; seconds over htsim's.
@@ -165,10 +166,7 @@ def main(args: argparse.Namespace) -> int:
     program = example("squall-netsim", "speed")
     if args.htsim:
         need(args.reference, "--htsim needs --reference, the directory with what both are to run")
-        missed = compare_with_htsim(program, args.htsim, args.reference, args.rounds)
-        for what in missed:
-            print(f"MISSED: {what}")
-        return 1 if missed else 0
+        return print_missed(compare_with_htsim(program, args.htsim, args.reference, args.rounds))
     missed = []
     print(f"{'hosts':>6} {'events':>10} {'seconds':>8} {'ns/event':>9} {'MB':>7}")
     each: dict[int, float] = {}
@@ -197,6 +195,4 @@ def main(args: argparse.Namespace) -> int:
                 missed.append(f"{name}: {mine:.2f} s, more than a fifth of htsim's {seconds:.2f} s")
             if bytes_ > room:
                 missed.append(f"{name}: {bytes_ / 1e6:.0f} MB, more than htsim's {room / 1e6:.0f}")
-    for what in missed:
-        print(f"MISSED: {what}")
-    return 1 if missed else 0
+    return print_missed(missed)
