@@ -49,8 +49,7 @@ def bridge(count: int) -> Bridge:
 
 
 def shows(apart: bool) -> tuple[str, ...]:
-    """Returns the counters that statistics have to show: if the caller's environment asks for frames, some packets were
-    frames."""
+    """Returns the counters that statistics have to show: those of frames, if the caller's environment asks for them."""
     return ("tx_xdp_packets",) if apart and os.environ.get("FI_SQUALL_PORT_KIND") == "xdp" else ()
 
 
@@ -78,8 +77,7 @@ def launched(apart: bool, ranks: int, mpi: Mpi) -> Iterator[tuple[Launch, dict[s
 
 @contextlib.contextmanager
 def launcher(apart: bool, most: int, mpi: Mpi) -> Iterator[tuple[pathlib.Path, dict[str, str]]]:
-    """Yields an mpiexec for suites that launch their jobs themselves, with `-n` of any number, and the variables that they
-    need."""
+    """Yields an mpiexec for suites that launch jobs of any number of ranks themselves, and the variables they need."""
     mpiexec = mpi.venv / "bin" / "mpiexec"
     if not apart:
         yield mpiexec, {}

@@ -170,7 +170,7 @@ def run_program(
     printed = re.search(rf"^{program}: (\{{.*\}})$", job.output, re.M)
     succeeded = re.search(rf"^{program}: \d+ passed, 0 failed$", job.output, re.M)
     problem = job.problem
-    # These two programs end with an error unless all is right, and print nothing but figures.
+    # Two programs print figures alone, and end with an error unless all is right.
     if not problem and not (printed if program in ("stream", "perf") else succeeded):
         problem = "the ranks did not report success"
     return Job(job.result, problem, job.note, json.loads(printed[1]) if printed else {})

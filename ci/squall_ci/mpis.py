@@ -71,8 +71,7 @@ class Mpi:
         return env
 
     def launching(self) -> dict[str, str]:
-        """Returns what the launcher needs to start processes here (as root, more ranks than cores), without a choice of
-        provider."""
+        """Returns the variables that a launcher needs to start processes here, without a choice of provider."""
         return {name: value for name, value in self.env("squall").items() if name.startswith(LAUNCHING)}
 
     def command(self, ranks: int, program: Sequence[Word]) -> list[str]:

@@ -98,8 +98,7 @@ class Namespaces:
 
     @contextlib.contextmanager
     def _remote(self, hosts: Mapping[str, str], inside: str) -> Iterator[pathlib.Path]:
-        """Yields a program that an MPI's launcher takes for ssh: it runs `inside` in the node of a host ($host), with a
-        command ($*)."""
+        """Yields a program that a launcher takes for ssh: it runs `inside`, with $host and a command ($*), in a node."""
         with tempfile.TemporaryDirectory() as directory:
             remote = pathlib.Path(directory) / "enter"
             cases = "\n".join(f"{host}) node={self.name(node)} ;;" for host, node in hosts.items())

@@ -25,7 +25,7 @@ class Command:
     needs: str = ""
     # The module in the group's package; by default it is named after the command.
     module: str = ""
-    # Whether unknown options go on to another program, in `args.rest`.
+    # True if unknown options go on to another program, in `args.rest`.
     passes_on: bool = False
 
     def check_needs(self, args: argparse.Namespace) -> None:

@@ -44,7 +44,7 @@ KINDS = {"lat": "half round trip", "bw": "bandwidth"}
 MOVED = 48 << 20
 
 
-# By contestant: the value of each measure in each round.
+# The value of each measure in each round, by contestant.
 Samples = Mapping[str, Sequence[Mapping[str, float]]]
 
 

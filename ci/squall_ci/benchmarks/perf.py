@@ -32,7 +32,7 @@ from squall_ci.process import run, Word
 from squall_ci.programs import fi_perf, squall
 from squall_ci.tally import table
 
-# By measure and side: the value of each round, None where it did not run.
+# The value of each round, or None where it did not run, by measure and side.
 Samples = dict[str, dict[str, list[float | None]]]
 # Settings of a side, known while something runs beside it.
 Beside = Callable[[], contextlib.AbstractContextManager[Mapping[str, str]]]

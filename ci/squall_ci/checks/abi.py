@@ -119,8 +119,7 @@ def compile_all(suffix: str = "", *options: str) -> None:
 
 
 def lent(env: Mapping[str, str], note: str = "", **how: Any) -> list[Case]:
-    """Returns the cases of programs that are run under two libfabrics: the system's, which lends no queues, and a later
-    one."""
+    """Returns the cases of programs that are run under the system's libfabric, which lends no queues, and a later one."""
     system = cases(LENT, env=env, note=note, **how)
     if not (LATER / "libfabric.so.1").exists():
         print(f"SKIPPED: {', '.join(LENT)} under libfabric 2.3 or later: run ci/run setup mpi first", flush=True)

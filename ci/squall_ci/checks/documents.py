@@ -230,10 +230,10 @@ def environment() -> dict[str, str]:
 
 
 def script(commands: list[str]) -> str:
-    """Returns a shell script for the commands of a block, which prints the status of each. Exports reach the commands after
-    them."""
+    """Returns a shell script that runs the commands of a block and prints the status of each."""
     lines = []
     for number, command in enumerate(commands):
+        # Exports reach the commands after them.
         rule = rule_of(command)
         if rule.before:
             lines.append(rule.before)

@@ -156,8 +156,7 @@ def look_at_a_running_job(mpi: Mpi, top: Top, tally: Tally) -> None:
 
 
 def problem_of_paths(flows: list[dict[str, Any]]) -> str | None:
-    """Checks that the packets of the paths add up to those of the flows, that several paths were used, and that one lost
-    packets."""
+    """Returns how the paths' packets differ from those of the flows, or that too few paths were used, or None."""
     for flow in flows:
         for path_name, flow_name in (("packets", "packets"), ("lost", "retransmissions")):
             by_path = sum(path[path_name] for path in flow["by_path"])

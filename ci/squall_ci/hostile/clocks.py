@@ -11,8 +11,7 @@ TURN = 1.0
 
 
 def steps() -> Verdict:
-    """Moves the wall clock by hours, ahead and back. The comment in fabtests/clock/steps.c says why the system's own is
-    left alone."""
+    """Moves the wall clock of the job by hours, ahead and back (fabtests/clock/steps.c says how)."""
     shim = compile_c(
         [FABTESTS / "clock" / "steps.c"], TARGET / "clock" / "steps.so", ("-O2", "-shared", "-fPIC", "-Wno-nonnull-compare")
     )

@@ -56,8 +56,7 @@ def exchange_with_the_dead() -> Verdict:
 
 
 def answer_of_the_dead() -> Verdict:
-    """Exchanges a short message with a dead rank. Its send is complete once it is copied, so that only the receive can
-    fail."""
+    """Exchanges a short message with a dead rank. Only the receive can fail, because the send completes at once."""
     return _survivors("wait")
 
 
@@ -107,8 +106,7 @@ def _how_it_ended(result: Result, how: str) -> tuple[str | None, str]:
 
 
 def one_after_another(jobs: int = 12) -> Verdict:
-    """Runs jobs whose first rank takes Ultra Ethernet's port as soon as the job before has left it; every third is
-    killed."""
+    """Runs jobs whose first rank takes Ultra Ethernet's port from the job before; every third is killed."""
     mpi = MPIS["mpich"]
     for number in range(jobs):
         if number % 3 == 2:

@@ -117,7 +117,7 @@ def problem_of(result: Result, record: pathlib.Path) -> str | None:
         return f"ranks and hosts: {sorted(placed)}"
     kept = json.loads((record / "run.json").read_text())
     settings = kept["provenance"]["settings"]
-    # A parameter that nobody set, with its default.
+    # A parameter that has its default.
     if settings.get("variable.FI_SQUALL_EAGER_SIZE") != "256K":
         return f"no parameter of the provider in the provenance: {settings}"
     happened = [event["what"] for event in kept["events"]]

@@ -55,7 +55,7 @@ def shares(first: int, histories: int) -> list[tuple[int, int]]:
 
 
 def findings(output: str) -> list[str]:
-    """Returns the lines that tell what was found."""
+    """Returns the lines of the findings."""
     return re.findall(r"^\d+ x .*$", output, re.M)
 
 

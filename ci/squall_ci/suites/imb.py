@@ -50,8 +50,7 @@ COUNTS = [4**power for power in range(11)]
 
 
 def usual(part: str, name: str, ranks: int) -> list[Word]:
-    """Returns options for 10 repetitions, fewer above 20 MB in all, at most 5 s a size, with memory for 4 MiB times 4
-    ranks."""
+    """Returns options for 10 repetitions, fewer above 20 MB, at most 5 s a size, and memory for 4 ranks of 4 MiB."""
     words: list[Word] = ["-npmin", ranks, "-iter", "10,20", "-time", "5", "-msglog", "0:22", "-mem", "2"]
     return [*words, "-multi", "0"] if part == "MPI1" and name in SPECIAL["pairs"] and ranks > 2 else words
 

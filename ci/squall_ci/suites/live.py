@@ -35,7 +35,7 @@ SELECTIONS = {
 }
 # The bandwidth that the network has to carry without failures, Gb/s.
 LEAST = 2.0
-# What `squall emulate run` prints at the end of a job.
+# The summary of `squall emulate run` at the end of a job.
 CROSSED = re.compile(r"^squall emulate: (\d+ packets .* entered, .* (\d+) trimmed, (\d+) lost; .*)$", re.M)
 
 

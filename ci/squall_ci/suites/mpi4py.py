@@ -72,8 +72,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def proof(args: argparse.Namespace, name: str) -> tuple[int | None, Sequence[str]]:
-    """Returns the bytes and the counters that a file's endpoints have to show; no bytes if its ranks may have nothing to
-    exchange."""
+    """Returns the bytes (None if its ranks may have nothing to exchange) and the counters that a file's job must show."""
     frames = hosts.shows(args.hosts)
     if args.ranks > 1 and args.osc and name in WINDOWS:
         return 0, (*ONE_SIDED, *frames)

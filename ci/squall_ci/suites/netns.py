@@ -99,8 +99,7 @@ class Network(Namespaces):
 
 
 def job(network: Network, provider: str) -> tuple[str | None, Any, list[float]]:
-    """Runs a job in which a spine dies; returns the problem, the stream's figures, and the spines' shares before the
-    failure."""
+    """Runs a job in which a spine dies; returns the problem, the figures, and the spines' shares before that."""
     env = dict.fromkeys(("FI_SQUALL_IFACE", "FI_TCP_IFACE"), "eth0")
     shares: list[float] = []
     over = threading.Event()

@@ -63,7 +63,7 @@ ATTACK, SETTLING = 2.2, 0.5
 SLOWER_PAIR, PACKET_PAIR = 20_000, 1024
 # Bytes of a packet that the switch counts besides the UDP payload.
 OVERHEAD = 48
-# When the second sender begins, s: after twelve round trips, of 52 KB each.
+# The time at which the second sender begins, s: after twelve round trips, of 52 KB each.
 SECOND_AT = 50e-6 * SLOWER_PAIR
 TOLERANCE, WINDOWS, OF_WINDOWS = 0.10, 20, 18
 
@@ -238,8 +238,7 @@ class Packets:
 
     @classmethod
     def read(cls, path: pathlib.Path, since: float) -> "Packets":
-        """Reads the packets since a time from a capture of raw IPv4 with nanoseconds, as FI_SQUALL_PCAP writes over
-        loopback."""
+        """Reads the packets since a time from a capture of raw IPv4 with nanoseconds, as FI_SQUALL_PCAP writes it."""
         data, at = path.read_bytes(), 24
         packets = cls([], [], [])
         while at + 16 <= len(data):
@@ -263,8 +262,7 @@ class Packets:
 
 
 def settled(senders: Sequence[Packets], joined: float, rtt: float, half: float) -> float | None:
-    """Returns the round trips from `joined` until both rates are half the line, or None if they never are while both
-    send."""
+    """Returns the round trips from `joined` until both rates stay at half the line, or None if they never do."""
     over = min(sender.times[-1] for sender in senders)
     steps = int((over - joined) / rtt * 10)
 

@@ -26,7 +26,7 @@ class OneSided(unittest.TestCase):
             self.assertEqual(mpi4py.proof(parsed("openmpi"), name), (None, ()))
         self.assertEqual(mpi4py.proof(chosen, "p2p_buf"), (0, ()))
         self.assertEqual(mpi4py.proof(chosen, "info"), (None, ()))
-        # What a rank does to itself need not cross the network.
+        # Operations of a rank on itself need not cross the network.
         self.assertEqual(mpi4py.proof(parsed("openmpi", "--osc", "rdma", "--ranks", "1"), "rma"), (None, ()))
 
     def test_others_are_refused(self) -> None:

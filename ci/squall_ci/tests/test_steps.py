@@ -77,7 +77,7 @@ class Steps(unittest.TestCase):
             self.assertFalse(alive(int((self.logs / name).read_text())))
 
     def test_what_a_command_leaves_behind_ends_with_it(self) -> None:
-        # It may be in the middle of becoming another program just then.
+        # The child may be in the middle of an exec then.
         for _ in range(10):
             result = process.run(["sh", "-c", f"setsid sleep 600 & echo $! >{self.logs}/left"])
             self.assertTrue(result.ok)
