@@ -66,14 +66,13 @@ class Namespaces:
         """Calls ip(8) inside of a node."""
         ip("-n", self.name(node), *words)
 
-    def command(self, node: str, *words: Word) -> list[Word]:
+    def command(self, node: str, *words: Word) -> list[str]:
         """Returns the command that runs inside of a node."""
-        return ["ip", "netns", "exec", self.name(node), *words]
+        return ["ip", "netns", "exec", self.name(node), *map(str, words)]
 
     def inside(self, node: str, *words: Word) -> subprocess.CompletedProcess[str]:
         """Runs a command inside of a node."""
-        command = [str(word) for word in self.command(node, *words)]
-        return subprocess.run(command, check=True, capture_output=True, text=True)
+        return subprocess.run(self.command(node, *words), check=True, capture_output=True, text=True)
 
     def join(self, a: str, a_device: str, a_address: str, b: str, b_device: str, b_address: str, mtu: int = 9000) -> None:
         """Adds a veth pair with addresses on both ends."""
@@ -119,7 +118,7 @@ class Namespaces:
         with self._remote(hosts, 'sh -c "$*"') as remote:
             first, node = next(iter(hosts.items()))
             options = f"-bootstrap ssh -bootstrap-exec {remote} -hosts {','.join(hosts)} -ppn 1 -localhost {first}".split()
-            yield lambda command: [str(word) for word in self.command(node, command[0], *options, *command[1:])]
+            yield lambda command: self.command(node, command[0], *options, *command[1:])
 
     @contextlib.contextmanager
     def prrte(self, nodes: Sequence[str]) -> Iterator[Callable[[list[str]], list[str]]]:
@@ -133,7 +132,7 @@ class Namespaces:
             hosts = ",".join(f"{node}:1" for node in nodes)
             options = ["--prtemca", "plm_ssh_agent", str(remote), "--host", hosts, "--map-by", "node"]
             first: list[Word] = [*named, nodes[0]]
-            yield lambda command: [str(word) for word in self.command(nodes[0], *first, command[0], *options, *command[1:])]
+            yield lambda command: self.command(nodes[0], *first, command[0], *options, *command[1:])
 
 
 class Bridge(Namespaces):

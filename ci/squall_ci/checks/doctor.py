@@ -56,14 +56,14 @@ class Doctor:
 
     def ask(self, interface: str) -> subprocess.CompletedProcess[str]:
         """Runs doctor on the first host about the second."""
-        command = [str(word) for word in self.hosts.command("a", self.program, "doctor", THERE)]
+        command = self.hosts.command("a", self.program, "doctor", THERE)
         env = self.env | {"FI_SQUALL_IFACE": interface}
         return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
 
     @contextlib.contextmanager
     def answering(self, interface: str = "eth0") -> Iterator[None]:
         """Lets the second host answer for the time of the context, with this interface for its endpoints."""
-        command = [str(word) for word in self.hosts.command("b", self.program, "doctor", "--answer")]
+        command = self.hosts.command("b", self.program, "doctor", "--answer")
         env = self.env | {"FI_SQUALL_IFACE": interface}
         process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         try:

@@ -5,6 +5,7 @@ import subprocess
 
 from squall_ci.hostile import cable, HOSTS, Verdict
 from squall_ci.job import run_program
+from squall_ci.process import Word
 from squall_ci.programs import example
 
 # Seconds of the attack, and seconds that a job under attack may take.
@@ -17,15 +18,10 @@ REPORT = re.compile(r"sent (\d+) packets, (\d+) bytes; got (\d+) packets, (\d+) 
 def forged_packets() -> Verdict:
     """Forges packets from processes without privileges to both ranks, from both hosts, while a job runs."""
     forger = example("squall-net", "forged_packets")
-    targets = [f"{address}:4793" for address in HOSTS]
+    attack: list[Word] = ["nice", "-n", "10", forger, ATTACK, *(f"{address}:4793" for address in HOSTS)]
     with cable("veth0") as (net, launch):
         attackers = [
-            subprocess.Popen(
-                [str(word) for word in net.command(node, "nice", "-n", "10", forger, ATTACK, *targets)],
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            for node in HOSTS.values()
+            subprocess.Popen(net.command(node, *attack), stdout=subprocess.PIPE, text=True) for node in HOSTS.values()
         ]
         try:
             for name in PROGRAMS:

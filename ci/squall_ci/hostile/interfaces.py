@@ -57,7 +57,7 @@ def vpn_first() -> Verdict:
 @contextlib.contextmanager
 def _vpn(net: Namespaces) -> Iterator[None]:
     """Runs the VPN's program on the first host for the time of the context."""
-    command = [str(word) for word in net.command("a", sys.executable, "-c", VPN)]
+    command = net.command("a", sys.executable, "-c", VPN)
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin and process.stdout
         try:

@@ -54,7 +54,7 @@ def _readable(*files: pathlib.Path) -> Iterator[pathlib.Path]:
 @contextlib.contextmanager
 def _attacker(net: Namespaces, command: Sequence[Word], env: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
     """Runs an attacker as another user of the first host, as soon as a rank has opened its endpoint."""
-    words = [str(word) for word in net.command("a", "sh", "-c", WAIT, *NOBODY, *command)]
+    words = net.command("a", "sh", "-c", WAIT, *NOBODY, *command)
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=env) as process:
         try:
             yield process

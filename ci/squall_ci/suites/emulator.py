@@ -249,8 +249,7 @@ def run_through_a_tunnel(emulator: Emulator, tally: Tally) -> None:
     (here, _), there = MACHINES, emulator.folder / "there"
 
     def tunnel(port: int) -> list[str]:
-        words = machines.command("b", emulator.program, "emulate", "--socket", there, "tunnel", f"{here}:{port}")
-        return [str(word) for word in words]
+        return machines.command("b", emulator.program, "emulate", "--socket", there, "tunnel", f"{here}:{port}")
 
     options = ["--topo", "star:2", "--listen", f"{here}:7470"]
     with machines, Running(emulator.program, options, machines.command("a")) as up:
@@ -265,7 +264,7 @@ def run_through_a_tunnel(emulator: Emulator, tally: Tally) -> None:
             env = mpi.env("squall") | {"FI_SQUALL_IFACE": "eth0"}
             with machines.hydra(MACHINES) as launch:
                 program: list[Word] = ["sh", "-c", ATTACH, up.socket, there, *stream(mpi, 1.0)]
-                result = run(launch([str(word) for word in mpi.command(2, program)]), env, 60)
+                result = run(launch(mpi.command(2, program)), env, 60)
             ports = {port["name"]: port["bytes"] for port in up.status()["ports"] if port["name"].startswith("h")}
             problem = None if result.ok and '"wrong": 0' in result.output else result.why()
             if not problem and min(ports.values()) < 1 << 20:

@@ -59,7 +59,7 @@ LOOPBACK: Hosts = (Host(),) * 3
 def on_bridge(bridge: Bridge) -> Hosts:
     """Returns a host for every process."""
     return [
-        Host(bridge.address_of(host), bridge.address_6_of(host), " ".join(map(str, bridge.command(f"h{host}"))))
+        Host(bridge.address_of(host), bridge.address_6_of(host), " ".join(bridge.command(f"h{host}")))
         for host in range(bridge.hosts)
     ]
 
