@@ -1,10 +1,12 @@
 """Builds the programs that commands run: ours by cargo, C programs against libfabric."""
 
+import contextlib
 import os
 import pathlib
 import shutil
+import socket
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from squall_ci.paths import CARGO_TARGET, die, FABTESTS, need, ROOT, TARGET
 from squall_ci.process import run, Word
@@ -33,6 +35,19 @@ def squall() -> pathlib.Path:
     cargo("build", "--quiet", "--release", "--locked", "-p", "squall-tools", "--bin", "squall")
     os.environ["SQUALL_BUILT_FROM"] = commit()
     return CARGO_TARGET / "release" / "squall"
+
+
+@contextlib.contextmanager
+def metrics_server(program: pathlib.Path) -> Iterator[str]:
+    """Serves the statistics of this host's endpoints by `squall top --serve`, and yields the page's address."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        where = f"127.0.0.1:{free.getsockname()[1]}"
+    server = subprocess.Popen([program, "top", "--serve", where], stderr=subprocess.DEVNULL)
+    try:
+        yield f"http://{where}/metrics"
+    finally:
+        server.terminate()
+        server.wait(10)
 
 
 def example(package: str, name: str) -> pathlib.Path:

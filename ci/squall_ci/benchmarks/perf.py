@@ -17,9 +17,7 @@ Contents are compared before anything is measured. The exit status is 1 when a t
 import argparse
 import contextlib
 import os
-import socket
 import statistics
-import subprocess
 import tempfile
 import threading
 import urllib.request
@@ -29,7 +27,7 @@ from dataclasses import dataclass, field
 from squall_ci import rounds
 from squall_ci.paths import TARGET
 from squall_ci.process import run, Word
-from squall_ci.programs import fi_perf, squall
+from squall_ci.programs import fi_perf, metrics_server, squall
 from squall_ci.tally import table
 
 # The value of each round, or None where it did not run, by measure and side.
@@ -41,26 +39,21 @@ Beside = Callable[[], contextlib.AbstractContextManager[Mapping[str, str]]]
 @contextlib.contextmanager
 def watched() -> Iterator[Mapping[str, str]]:
     """Collects the statistics of all endpoints once a second, and has them written on an interval."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        where = f"127.0.0.1:{free.getsockname()[1]}"
-    server = subprocess.Popen([squall(), "top", "--serve", where], stderr=subprocess.DEVNULL)
     over = threading.Event()
 
-    def collect() -> None:
+    def collect(address: str) -> None:
         while not over.wait(1.0):
             with contextlib.suppress(OSError):
-                urllib.request.urlopen(f"http://{where}/metrics", timeout=5).read()
+                urllib.request.urlopen(address, timeout=5).read()
 
-    collector = threading.Thread(target=collect)
-    collector.start()
-    try:
-        with tempfile.TemporaryDirectory() as folder:
+    with metrics_server(squall()) as address, tempfile.TemporaryDirectory() as folder:
+        collector = threading.Thread(target=collect, args=(address,))
+        collector.start()
+        try:
             yield {"FI_SQUALL_STATS": f"json:{folder}/%p", "FI_SQUALL_STATS_INTERVAL": "100ms"}
-    finally:
-        over.set()
-        collector.join()
-        server.terminate()
-        server.wait(10)
+        finally:
+            over.set()
+            collector.join()
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ import os
 import pathlib
 import re
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -25,7 +24,7 @@ from typing import Any
 from squall_ci.mpis import Mpi, MPIS
 from squall_ci.paths import MPI_TESTS
 from squall_ci.process import Result, run
-from squall_ci.programs import squall
+from squall_ci.programs import metrics_server, squall
 from squall_ci.tally import Tally
 
 RANKS = 2
@@ -104,18 +103,12 @@ def until_shown(top: Top, of: set[int]) -> list[dict[str, Any]]:
 
 def scrape(top: Top) -> str:
     """Returns the page that a collector of metrics gets."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        where = f"127.0.0.1:{free.getsockname()[1]}"
-    server = subprocess.Popen([top.program, "top", "--serve", where], stderr=subprocess.DEVNULL)
-    try:
+    with metrics_server(top.program) as address:
         for _ in range(100):
             with contextlib.suppress(OSError):
-                return str(urllib.request.urlopen(f"http://{where}/metrics", timeout=5).read().decode())
+                return str(urllib.request.urlopen(address, timeout=5).read().decode())
             time.sleep(0.05)
-        return ""
-    finally:
-        server.send_signal(signal.SIGINT)
-        server.wait(10)
+    return ""
 
 
 def look_at_a_running_job(mpi: Mpi, top: Top, tally: Tally) -> None:
