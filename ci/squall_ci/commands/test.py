@@ -21,31 +21,26 @@ FAULTS = {"FI_SQUALL_CRC": "1", "FI_SQUALL_FAULT": "loss=1%,reorder=2%,dup=0.5%,
 
 
 def unit(fast: bool) -> list[list[Word]]:
-    """Returns the commands for the tests that cargo runs: by nextest, which limits the time of each, if it is installed.
-    The fast lane leaves the C ABI tests out, if nextest is installed."""
+    """Returns the commands for the tests that cargo runs. nextest, if it is installed, limits the time of each test, and in
+    the fast lane leaves the C ABI tests out."""
+    test: list[Word] = ["cargo", "test", "--locked", "--quiet"]
     # The build of the packages: without the feature `research`, whose algorithms it refuses by name.
-    reduced: list[Word] = [
-        "cargo",
-        "test",
-        "-p",
-        "squall-cc",
-        "--no-default-features",
-        "--test",
-        "names",
-        "--locked",
-        "--quiet",
-    ]
+    reduced = [*test, "-p", "squall-cc", "--no-default-features", "--test", "names"]
     if not shutil.which("cargo-nextest"):
-        return [["cargo", "test", "--workspace", "--locked", "--quiet"], reduced]
+        return [[*test, "--workspace"], reduced]
     nextest: list[Word] = ["cargo", "nextest", "run", "--workspace", "--locked", "--no-fail-fast"]
     without = ["-E", "not (package(squall-fi) and binary(abi))"] if fast else []
-    return [[*nextest, *without], ["cargo", "test", "--workspace", "--locked", "--quiet", "--doc"], reduced]
+    return [[*nextest, *without], [*test, "--workspace", "--doc"], reduced]
 
 
 def steps(fast: bool) -> list[Step]:
     """Returns all steps, in order."""
     tools = TARGET / "tools" / "bin"
-    judge = os.environ.get("SQUALL_ORACLE") or dissector().exists()
+    no_root = "" if os.geteuid() == 0 else "namespaces need root"
+    # A directory that is named and not there fails.
+    found = os.environ.get("SQUALL_ORACLE") or dissector().exists()
+    no_dissector = "" if found else "SQUALL_ORACLE names the directory of a dissector"
+    mpi: list[Word] = [RUN, "suite", "mpi", "--quick"]
     # Hidden errors of rustdoc and clippy are errors here.
     clippy = ["cargo", "clippy", "--workspace", "--all-targets", "--locked", "--quiet", "--", "-D", "warnings"]
     docs = ["cargo", "doc", "--workspace", "--no-deps", "--document-private-items", "--locked", "--quiet"]
@@ -68,46 +63,27 @@ def steps(fast: bool) -> list[Step]:
         ),
         Step("build", [[RUN, "build"]]),
         Step("tools", [[RUN, "suite", "fabtests", "squall"]]),
-        Step("mpich-2", [[RUN, "suite", "mpi", "--quick", "mpich", "squall", "2"]]),
-        Step("mpich-4", [[RUN, "suite", "mpi", "--quick", "mpich", "squall", "4"]]),
+        Step("mpich-2", [[*mpi, "mpich", "squall", "2"]]),
+        Step("mpich-4", [[*mpi, "mpich", "squall", "4"]]),
         # Ranks of a host as users have them.
-        Step(
-            "mpi-shm",
-            [
-                [RUN, "suite", "mpi", "--quick", "mpich", "squall", "4"],
-                [RUN, "suite", "mpi", "--quick", "openmpi", "squall", "2"],
-            ],
-            env={"FI_SQUALL_SHM": "yes"},
-        ),
+        Step("mpi-shm", [[*mpi, "mpich", "squall", "4"], [*mpi, "openmpi", "squall", "2"]], env={"FI_SQUALL_SHM": "yes"}),
         # The interface that is chosen when none is named: a card, where there is one.
         Step(
             "interface",
-            [
-                [RUN, "suite", "mpi", "--quick", "--only", "comms", mpi, "squall", "2"]
-                for mpi in ("mpich", "openmpi", "impi")
-            ],
+            [[*mpi, "--only", "comms", name, "squall", "2"] for name in ("mpich", "openmpi", "impi")],
             env={"FI_SQUALL_IFACE": ""},
         ),
-        Step("faults", [[RUN, "suite", "mpi", "--quick", "mpich", "squall", "2"]], env=FAULTS),
+        Step("faults", [[*mpi, "mpich", "squall", "2"]], env=FAULTS),
         Step("algorithms", [[RUN, "check", "algorithms", "--quick"]]),
         # The papers' experiments that take seconds, and the page that shows them.
         Step("repro", [[RUN, "check", "repro", "--quick"]]),
         Step("top", [[RUN, "check", "top"]]),
         Step("emulator", [[RUN, "suite", "emulator"]]),
-        Step("xdp", [[RUN, "suite", "xdp"]], missing="" if os.geteuid() == 0 else "namespaces need root"),
-        Step(
-            "hostile",
-            [[RUN, "suite", "hostile", "--quick"]],
-            600,
-            missing="" if os.geteuid() == 0 else "namespaces need root",
-        ),
+        Step("xdp", [[RUN, "suite", "xdp"]], missing=no_root),
+        Step("hostile", [[RUN, "suite", "hostile", "--quick"]], 600, missing=no_root),
         Step("commands", [[RUN, "check", "commands"]]),
         # The dissector is not part of the repository.
-        Step(
-            "wire",
-            [[RUN, "check", "wire", "--quick"]],
-            missing="" if judge else "SQUALL_ORACLE names the directory of a dissector",
-        ),
+        Step("wire", [[RUN, "check", "wire", "--quick"]], missing=no_dissector),
     ]
 
 

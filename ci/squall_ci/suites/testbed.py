@@ -80,8 +80,6 @@ class Statement:
     over: str | None = None
     low: float = 0.0
     high: float = float("inf")
-    # The measured reason why the statement does not hold, if there is one.
-    explained: str = ""
 
     def is_measured(self, cells: Cells) -> bool:
         """Returns whether all cells of the statement were measured."""
@@ -185,9 +183,7 @@ def main(args: argparse.Namespace) -> int:
     for statement in STATEMENTS:
         if not statement.is_measured(cells):
             continue
-        wrong = statement.wrong(cells)
-        note = f"explained: {wrong}: {statement.explained}" if wrong and statement.explained else ""
-        tally.add(f"{statement.text} ({statement.source})", None if statement.explained else wrong, 0.0, note)
+        tally.add(f"{statement.text} ({statement.source})", statement.wrong(cells))
     print("\nTime over the optimum, live and simulated:\n")
     print(table(["pattern", "bytes", *(f"{s}, {w}" for s in STACKS for w in ("live", "simulated"))], rows(cells, simulated)))
     return tally.finish()
