@@ -13,9 +13,9 @@ import socket
 
 from squall_ci import foreign, results
 from squall_ci.environment import provider_run
-from squall_ci.job import Statistics
+from squall_ci.job import Job, run_ranks, Statistics
 from squall_ci.paths import TARGET
-from squall_ci.process import run
+from squall_ci.process import run, Word
 from squall_ci.programs import fi_perf
 from squall_ci.tally import Tally
 
@@ -63,24 +63,20 @@ def info(tools: pathlib.Path, provider: str, env: dict[str, str]) -> tuple[str |
 
 
 def check_misspelt(tools: pathlib.Path, env: dict[str, str]) -> tuple[str | None, str]:
-    """Checks that a mistyped variable is reported once, although libfabric logs nothing, and not where another provider is
-    chosen.
-    Returns the problem, or None, and the output."""
+    """Checks that a mistyped variable is reported once, and not at all if another provider is chosen.
+
+    Returns the problem, or None, and the output.
+    """
     line = "squall: environment variable FI_SQUALL_IFAC is not a parameter"
     mistyped = run([f"{tools}/fi_info", "-p", env["FI_PROVIDER"]], env | {"FI_SQUALL_IFAC": "lo"}, 30)
     if mistyped.output.count(line) != 1 or "did you mean FI_SQUALL_IFACE?" not in mistyped.output:
         return "a mistyped variable is not reported once", mistyped.output
     other = run([f"{tools}/fi_info", "-p", "tcp"], env | {"FI_PROVIDER": "tcp"}, 30)
-    return ("squall speaks where tcp was asked for" if "squall" in other.output else None), other.output
+    return ("squall prints something where tcp is chosen" if "squall" in other.output else None), other.output
 
 
-def pingpong(tools: pathlib.Path, provider: str, env: dict[str, str], mode: str) -> tuple[str | None, str]:
-    """Runs both sides of fi_pingpong; returns the problem, or None, and the output."""
-    name = env["FI_PROVIDER"]
-    statistics = Statistics() if provider == "squall" else None
-    if statistics:
-        env = {**env, **statistics.env()}
-    port = free_port()
+def pingpong(tools: pathlib.Path, provider: str, env: dict[str, str], mode: str) -> Job:
+    """Runs both sides of fi_pingpong."""
     # The client of fi_pingpong does not wait for its server: it tries again until the port answers.
     script = """
         tool=$1 prov=$2 mode=$3 port=$4
@@ -94,12 +90,8 @@ def pingpong(tools: pathlib.Path, provider: str, env: dict[str, str], mode: str)
         echo "server $server client $client"
         [ $server = 0 ] && [ $client = 0 ]
     """
-    result = run(["sh", "-c", script, "pingpong", f"{tools}/fi_pingpong", name, mode, port], env, 60)
-    if not result.ok:
-        return result.why(), result.output
-    if not re.search(r"^1m ", result.output, re.M):
-        return "no row for 1 MiB", result.output
-    return (statistics.verdict(2, 10 << 20) if statistics else None), result.output
+    command: list[Word] = ["sh", "-c", script, "pingpong", tools / "fi_pingpong", env["FI_PROVIDER"], mode, free_port()]
+    return run_ranks(provider, 2, command, env, 60, at_least=10 << 20)
 
 
 def linked(env: dict[str, str], link: str, by_shm: bool) -> tuple[str | None, str]:
@@ -136,8 +128,9 @@ def main(args: argparse.Namespace) -> int:
             problem, output = check_misspelt(tools, env)
             tally.add(f"a mistyped variable, {name}", problem, output=output)
         for mode in ("msg", "tagged"):
-            problem, output = pingpong(tools, args.provider, env, mode)
-            tally.add(f"fi_pingpong -m {mode}, {name}", problem, output=output)
+            job = pingpong(tools, args.provider, env, mode)
+            whole = re.search(r"^1m ", job.output, re.M)
+            job.add_to(tally, f"fi_pingpong -m {mode}, {name}", None if whole else "no row for 1 MiB")
         if args.provider == "squall" and "2.5" in name:
             for link, by_shm in (("shm+squall", True), ("shm+squall", False), ("squall", False)):
                 problem, output = linked(env, link, by_shm)
