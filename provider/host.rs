@@ -9,7 +9,9 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::transmute;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
-use std::ffi::CString;
+use std::ffi::{CString, OsString};
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::PathBuf;
 
 use parking_lot::Mutex;
 
@@ -181,6 +183,16 @@ fn from_handle(handle: *mut c_void) -> Option<Host> {
     }
 }
 
+/// Returns the path from which the loader loaded this provider, as libfabric named it; `None` if the loader does not know.
+pub(crate) fn own_path() -> Option<PathBuf> {
+    // Miri has no loader to ask.
+    if cfg!(miri) {
+        return None;
+    }
+    let object = object_of(crate::provider().cast())?;
+    Some(PathBuf::from(OsString::from_vec(object.path.into_bytes())))
+}
+
 /// A loaded object: where it came from, and where it is.
 struct LoadedObject {
     path: CString,
@@ -197,8 +209,8 @@ fn object_of(address: *const c_void) -> Option<LoadedObject> {
         return None;
     }
     // SAFETY: dladdr succeeded, so the name, which is not NULL, is terminated and lives while its
-    // object is loaded; our callers ask for what is on the stack or was found by dlsym just now, so it stays at least
-    // until we return. It is copied.
+    // object is loaded; our callers ask for what is on the stack, was found by dlsym just now, or is in this object, so
+    // it stays at least until we return. It is copied.
     let path = unsafe { CStr::from_ptr(info.dli_fname) }.to_owned();
     Some(LoadedObject { path, base: info.dli_fbase.addr() })
 }

@@ -14,6 +14,7 @@ mod route;
 use core::ffi::{c_char, c_int};
 use std::net::SocketAddr;
 
+use crate::activation;
 use crate::addr::{self, Name};
 use crate::av;
 use crate::boundary::{self, Out};
@@ -38,6 +39,8 @@ boundary::exports! {
         info: *mut *mut ffi::fi_info,
     ) -> c_int => {
         let place = Out::new(info)?;
+        // First, so that a process that squall does not answer pays for nothing else.
+        activation::check(hints::provider_name(hints).as_deref())?;
         let (node, service) = (boundary::text(node), boundary::text(service));
         let hints = hints::read(version, hints)?;
         place.put(answers(node.as_deref(), service.as_deref(), flags, &hints)?)

@@ -21,6 +21,7 @@
 //! - What libfabric added after 1.17 is written out in `compat.rs`.
 //! - Parameters are one table (`param.rs`), failures another (`fault.rs`).
 
+mod activation;
 mod addr;
 mod av;
 mod background;

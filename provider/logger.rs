@@ -6,10 +6,11 @@
 
 use std::collections::BTreeSet;
 use std::ffi::CString;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
+use crate::activation::is_chosen;
 use crate::ffi;
 use crate::host::host;
 use crate::provider;
@@ -105,55 +106,8 @@ impl Log for HostLogger {
     fn flush(&self) {}
 }
 
-/// Prints, once in a process, that squall carries its messages although no variable names squall. libfabric offers
-/// squall to every program that finds it in FI_PROVIDER_PATH. Programs that only list providers open no endpoint and
-/// print nothing.
-pub(crate) fn report_unnamed() {
-    if is_unnamed(variables()) {
-        print(
-            "messages go through squall, which libfabric found in FI_PROVIDER_PATH, although FI_PROVIDER does not name it: \
-             set FI_PROVIDER=squall to keep it so, or unset FI_PROVIDER_PATH to have the provider of before",
-        );
-    }
-}
-
-/// Returns whether FI_PROVIDER_PATH alone brought squall into this process.
-fn is_unnamed(variables: impl Iterator<Item = (String, String)> + Clone) -> bool {
-    let mut paths = variables.clone().filter(|(name, _)| name == "FI_PROVIDER_PATH");
-    paths.any(|(_, path)| !path.is_empty()) && !chooses(variables)
-}
-
-/// Returns whether the user has chosen squall, by a variable that names providers or by one of squall's own variables.
-fn is_chosen() -> bool {
-    static CHOSEN: OnceLock<bool> = OnceLock::new();
-    *CHOSEN.get_or_init(|| chooses(variables()))
-}
-
-/// Returns the variables of the environment.
-fn variables() -> impl Iterator<Item = (String, String)> + Clone {
-    let all: Vec<(String, String)> = std::env::vars_os()
-        .filter_map(|(name, value)| {
-            Some((name.into_string().ok()?, value.to_string_lossy().into_owned()))
-        })
-        .collect();
-    all.into_iter()
-}
-
-/// Returns whether one of these variables shows that the user wants squall. MPIs have variables of their own that name
-/// providers: `OMPI_MCA_mtl_ofi_provider_include`, `I_MPI_OFI_PROVIDER`, `MPIR_CVAR_OFI_USE_PROVIDER`.
-fn chooses(mut variables: impl Iterator<Item = (String, String)>) -> bool {
-    variables.any(|(name, value)| {
-        let lower = name.to_ascii_lowercase();
-        let names_providers =
-            lower.contains("provider") && lower != "fi_provider_path" && !lower.contains("exclude");
-        // Names, or after ^ those that are not wanted; a layered one has its core behind a semicolon.
-        let named = || value.split([',', ';']).any(|name| name.trim() == "squall");
-        name.starts_with("FI_SQUALL_") || names_providers && !value.starts_with('^') && named()
-    })
-}
-
 /// Prints a line, unless it was printed before.
-fn print(text: &str) {
+pub(crate) fn print(text: &str) {
     static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
     if said.len() >= MOST_PRINTED || !said.insert(text.to_owned()) {
@@ -164,43 +118,4 @@ fn print(text: &str) {
     // SAFETY: write(2) reads `line.len()` bytes of `line`, a local variable. (Standard error may be closed, which is no
     // concern of ours.)
     unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn who_names_squall_or_sets_one_of_its_variables_has_chosen_it() {
-        let chosen = |name: &str, value: &str| {
-            chooses(
-                [("HOME".to_owned(), "squall".to_owned()), (name.to_owned(), value.to_owned())]
-                    .into_iter(),
-            )
-        };
-        for value in ["squall", "tcp,squall", "shm;squall"] {
-            assert!(chosen("FI_PROVIDER", value), "{value}");
-        }
-        for value in ["", "tcp", "^squall", "^tcp,squall", "squall2"] {
-            assert!(!chosen("FI_PROVIDER", value), "{value}");
-        }
-        assert!(chosen("FI_SQUALL_IFAC", "eth0") && !chosen("FI_TCP_IFACE", "eth0"));
-        assert!(chosen("OMPI_MCA_mtl_ofi_provider_include", "squall"));
-        assert!(chosen("I_MPI_OFI_PROVIDER", "squall"));
-        assert!(!chosen("OMPI_MCA_mtl_ofi_provider_exclude", "shm,squall"));
-        assert!(!chosen("FI_PROVIDER_PATH", "squall"), "a directory of that name");
-    }
-
-    #[test]
-    fn a_provider_path_alone_does_not_choose_squall() {
-        let unnamed = |all: &[(&str, &str)]| {
-            let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
-            is_unnamed(all.iter().map(own))
-        };
-        let path = ("FI_PROVIDER_PATH", "/opt/squall");
-        assert!(unnamed(&[("HOME", "/root"), path]) && unnamed(&[path, ("FI_PROVIDER", "^tcp")]));
-        assert!(!unnamed(&[path, ("FI_PROVIDER", "squall")]));
-        assert!(!unnamed(&[path, ("FI_SQUALL_IFACE", "eth0")]));
-        assert!(!unnamed(&[("FI_PROVIDER_PATH", "")]) && !unnamed(&[("HOME", "/root")]));
-    }
 }

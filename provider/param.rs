@@ -8,7 +8,7 @@ mod kinds;
 
 use core::ffi::{c_char, c_int, c_void};
 use std::collections::BTreeMap;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fmt::Write as _;
 use std::sync::OnceLock;
 
@@ -21,7 +21,7 @@ use crate::host::host;
 use crate::logger::USER;
 use crate::provider;
 use kinds::Kind;
-pub(crate) use kinds::{PeerPolicy, PortKind, StatsFormat, StatsSpec};
+pub(crate) use kinds::{Activation, PeerPolicy, PortKind, StatsFormat, StatsSpec};
 
 /// A row of the table of parameters.
 pub(crate) struct Spec {
@@ -78,6 +78,11 @@ macro_rules! params {
 }
 
 params! {
+    enable: Activation = "ENABLE", "auto",
+        "Answer applications: yes, no (never) or auto. auto: always, except where squall lies in libfabric's own \
+         directory, into which a package installs it; there only if the application or a variable such as FI_PROVIDER \
+         names squall. A line enable = yes in /etc/squall.conf sets it for every user of a host where squall is \
+         installed; this variable comes before it.";
     iface: kinds::Text = "IFACE", "",
         "Interfaces to use, best first: names, addresses or CIDRs, comma separated; ^ excludes. \
          Default: the interfaces that are up and have a device behind them (a card, or a bond, team, VLAN or bridge over \
@@ -279,26 +284,12 @@ pub(crate) fn define() {
 
 /// One parameter's text as the host has it.
 fn from_host(spec: &Spec) -> Option<String> {
-    let get = host().param_get?;
     let name = CString::new(spec.name.to_lowercase()).ok()?;
     match spec.host_type {
-        ffi::FI_PARAM_STRING => {
-            let mut value: *mut c_char = core::ptr::null_mut();
-            let out: *mut c_void = (&raw mut value).cast();
-            // SAFETY: `fi_param_get` of the libfabric that loaded us takes the record that `fi_prov_ini`
-            // returned (the `mut` is for its own lists, it does not write there) and a terminated name;
-            // for a parameter that `define` registered as a string it writes one pointer, which `out` has
-            // room for.
-            let rc = unsafe { get(provider().cast_mut(), name.as_ptr(), out) };
-            if rc != 0 {
-                return None;
-            }
-            // SAFETY: the call succeeded, so `value` is NULL or a terminated string, in the environment or in
-            // libfabric's configuration; it is copied before anything else of this thread runs, and POSIX
-            // forbids programs to change the environment while other threads read it.
-            unsafe { text(value) }
-        }
+        // SAFETY: `define` registered this parameter as a string under this record and name, or it is not registered.
+        ffi::FI_PARAM_STRING => unsafe { host_text(provider(), &name) },
         kind => {
+            let get = host().param_get?;
             let mut value: c_int = 0;
             let out: *mut c_void = (&raw mut value).cast();
             // SAFETY: `fi_param_get` of the libfabric that loaded us takes the record that `fi_prov_ini`
@@ -312,6 +303,45 @@ fn from_host(spec: &Spec) -> Option<String> {
                 _ => None,
             }
         }
+    }
+}
+
+/// Returns the text that the host has for a parameter.
+///
+/// # Safety
+/// `owner` is NULL, for libfabric's own parameters, or the record that `fi_prov_ini` returned, and the parameter is
+/// registered as a string or not at all.
+unsafe fn host_text(owner: *const ffi::fi_provider, name: &CStr) -> Option<String> {
+    let get = host().param_get?;
+    let mut value: *mut c_char = core::ptr::null_mut();
+    let out: *mut c_void = (&raw mut value).cast();
+    // SAFETY: `fi_param_get` of the libfabric that loaded us takes NULL or our record (the `mut` is for its
+    // own lists, it does not write there) and a terminated name; for a string, which the parameter is by
+    // this function's contract, it writes one pointer, which `out` has room for.
+    let rc = unsafe { get(owner.cast_mut(), name.as_ptr(), out) };
+    if rc != 0 {
+        return None;
+    }
+    // SAFETY: the call succeeded, so `value` is NULL or a terminated string, in the environment or in
+    // libfabric's configuration; it is copied before anything else of this thread runs, and POSIX
+    // forbids programs to change the environment while other threads read it.
+    unsafe { text(value) }
+}
+
+/// Returns libfabric's list of the providers to use, FI_PROVIDER, if it is set.
+pub(crate) fn provider_list() -> Option<String> {
+    // SAFETY: every libfabric registers `provider` as a string before it loads providers (src/fabric.c).
+    unsafe { host_text(core::ptr::null(), c"provider") }
+}
+
+/// Reads FI_SQUALL_ENABLE alone, so that a process in which squall does not answer reads no other parameter.
+pub(crate) fn activation() -> Activation {
+    let spec = TABLE.iter().find(|spec| spec.name == "ENABLE");
+    match spec.and_then(from_host).map(|text| Activation::from_text(&text)) {
+        None => Activation::default(),
+        Some(Ok(value)) => value,
+        // Reading all parameters reports the value.
+        Some(Err(_)) => params().enable,
     }
 }
 

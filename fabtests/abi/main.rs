@@ -33,6 +33,8 @@ struct Run {
     alone: bool,
     #[serde(default)]
     devices: bool,
+    #[serde(default = "own_directory")]
+    directory: String,
     counter: Option<String>,
     libfabrics: Option<Libfabrics>,
 }
@@ -166,11 +168,16 @@ fn compile(program: &str) -> Result<PathBuf, Failed> {
     Ok(built)
 }
 
-/// The directory that holds the provider alone, as libfabric wants it.
-fn provider() -> Result<PathBuf, Failed> {
+/// Returns the name of the directory in which most runs find the provider.
+fn own_directory() -> String {
+    "provider".to_owned()
+}
+
+/// Makes the directory `name` that holds the provider alone, as libfabric wants it.
+fn provider(name: &str) -> Result<PathBuf, Failed> {
     // Cargo puts the library that it builds for integration tests beside them.
     let built = env::current_exe()?.with_file_name("libsquall_fi.so");
-    let directory = folder("provider");
+    let directory = folder(name);
     refresh(&directory.join("libsquall-fi.so"), std::slice::from_ref(&built), |to| {
         fs::copy(&built, to).map_err(|error| format!("{}: {error}", built.display()))?;
         Ok(())
@@ -202,7 +209,7 @@ fn execute(run: &Run, program: &Path, libfabric: Option<&Path>) -> Result<(), Fa
     libraries.extend(env::var_os("LD_LIBRARY_PATH").iter().flat_map(env::split_paths));
     let mut command = Command::new("timeout");
     command.args(["--kill-after=10", LIMIT]).arg(program);
-    command.env("FI_PROVIDER_PATH", provider()?).envs(&run.env);
+    command.env("FI_PROVIDER_PATH", provider(&run.directory)?).envs(&run.env);
     if !libraries.is_empty() {
         command.env("LD_LIBRARY_PATH", env::join_paths(libraries)?);
     }

@@ -77,16 +77,24 @@ static inline void log_begin(void)
 	dup2(log_fd, 2);
 }
 
+/* Back to the screen, with what the log has. */
+static inline void log_read(char *text, size_t size)
+{
+	dup2(log_screen, 2);
+	ssize_t len = pread(log_fd, text, size - 1, 0);
+	CHECK(len >= 0);
+	text[len] = 0;
+	close(log_fd);
+}
+
 /* Back to the screen; the log must have all of these words. */
 static inline void log_says(const char *words[], int n)
 {
-	char text[8192] = "";
-	dup2(log_screen, 2);
-	CHECK(pread(log_fd, text, sizeof(text) - 1, 0) >= 0);
+	char text[8192];
+	log_read(text, sizeof(text));
 	for (int i = 0; i < n; i++)
 		if (!strstr(text, words[i]))
 			FAIL("the log does not say %s but: %s", words[i], text);
-	close(log_fd);
 }
 
 struct test {

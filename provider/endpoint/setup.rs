@@ -15,6 +15,7 @@ use squall_net::{
     PcapSpec, Port, PortConfig, UdpPort, XdpPort,
 };
 
+use crate::activation;
 use crate::addr::Name;
 use crate::domain::Domain;
 use crate::endpoint::Settings;
@@ -25,7 +26,7 @@ use crate::endpoint::poller::shared_memory::{self, ShmChannels};
 use crate::errno::{Errno, Result};
 use crate::info;
 use crate::job::Job;
-use crate::logger::{self, USER};
+use crate::logger::USER;
 use crate::monitor::place;
 use crate::nic::Nic;
 use crate::order;
@@ -100,7 +101,7 @@ pub(crate) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<
     let links = if links { ShmChannels::open(params, name) } else { ShmChannels::none() };
     // One rank prints it for the whole job; a process without a rank prints it for itself.
     if place().rank.is_none_or(|rank| rank == 0) {
-        logger::report_unnamed();
+        activation::report_unnamed();
     }
     Ok(EndpointParts {
         engine,

@@ -295,6 +295,17 @@ pub(super) unsafe fn read(api: u32, hints: *const ffi::fi_info) -> Result<Hints>
     }
 }
 
+/// Copies the name of the provider that the hints ask for, if they ask for one.
+///
+/// # Safety
+/// `info` is NULL or points to a `fi_info` whose fabric attribute is NULL or has a name of a provider that is NULL or
+/// terminated, which no other code writes to during the call.
+pub(super) unsafe fn provider_name(info: *const ffi::fi_info) -> Option<String> {
+    // SAFETY: NULL, or a `fi_info` with such an attribute and name by this function's contract; both structures have one
+    // size in every release.
+    unsafe { text(info.as_ref()?.fabric_attr.as_ref()?.prov_name) }
+}
+
 /// Copies the domain hints; nothing beyond the 1.17 layout is read.
 ///
 /// # Safety

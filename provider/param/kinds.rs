@@ -276,6 +276,40 @@ impl<L: List> Kind for Choice<L> {
     }
 }
 
+/// The setting that lets the provider answer applications.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) enum Activation {
+    /// Answer unless squall is installed in libfabric's own directory and nothing names it.
+    #[default]
+    Auto,
+    /// Answer.
+    Yes,
+    /// Never answer.
+    No,
+}
+
+impl Activation {
+    /// Parses a value of FI_SQUALL_ENABLE, or of `enable` in the administrator's file.
+    ///
+    /// # Errors
+    /// The values that are allowed.
+    pub(crate) fn from_text(text: &str) -> Result<Self, String> {
+        if text.trim().eq_ignore_ascii_case("auto") {
+            return Ok(Self::Auto);
+        }
+        let flag = Flag::parse(text.trim()).map_err(|allowed| format!("auto, {allowed}"))?;
+        Ok(if flag { Self::Yes } else { Self::No })
+    }
+}
+
+impl Kind for Activation {
+    type Value = Self;
+    const HOST_TYPE: ffi::fi_param_type = ffi::FI_PARAM_STRING;
+    fn parse(text: &str) -> Result<Self, String> {
+        Self::from_text(text)
+    }
+}
+
 /// The peers that may talk to an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PeerPolicy {
@@ -383,6 +417,8 @@ mod tests {
         }
         assert!(Count::<1, 9>::parse("10").is_err());
         assert_eq!(Flag::parse("On"), Ok(true));
+        assert_eq!(Activation::parse("1"), Ok(Activation::Yes));
+        assert_eq!(Activation::parse("perhaps"), Err("auto, yes or no".to_owned()));
     }
 
     #[test]
