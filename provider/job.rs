@@ -122,8 +122,11 @@ fn from_file(path: &str) -> Result<Vec<u8>> {
     if !about.is_file() {
         return Err(refuse(Errno::INVAL, "this is no regular file"));
     }
-    if about.permissions().mode() & 0o077 != 0 {
-        return Err(refuse(Errno::ACCES, "others may read or write it; chmod 600 makes it secret"));
+    let mode = about.permissions().mode() & 0o7777;
+    if mode & 0o077 != 0 {
+        let why =
+            format!("its group or others may use the file (mode {mode:04o}); run chmod 600 {path}");
+        return Err(refuse(Errno::ACCES, &why));
     }
     let mut secret = Vec::new();
     file.take(LONGEST as u64 + 2).read_to_end(&mut secret).map_err(unreadable)?;
@@ -195,8 +198,12 @@ mod tests {
         let job = of().expect("a key");
         assert_eq!(job.id, 42, "a file has no say in it");
         assert_eq!(job.key.map(|key| key.job_id()), Some(JobKey::new(secret).job_id()));
-        put(secret, 0o640);
-        assert_eq!(of().err(), Some(Errno::ACCES));
+        for mode in [0o640, 0o620, 0o604, 0o602] {
+            put(secret, mode);
+            // The process's umask may have removed some of these bits.
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("it is ours");
+            assert_eq!(of().err(), Some(Errno::ACCES), "{mode:o}");
+        }
         for bad in [&b"short\n"[..], &[7; 257]] {
             put(bad, 0o600);
             assert_eq!(of().err(), Some(Errno::INVAL));
