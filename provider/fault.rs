@@ -191,7 +191,10 @@ pub(crate) fn describe(
             text.push_str(&format!("; there is instance {found}"));
         }
         OpError::OtherVersion { theirs } => {
-            text.push_str(&format!("; it speaks version {theirs}, this one {WIRE_VERSION}"));
+            let older = if theirs < WIRE_VERSION { "the peer's host" } else { "this host" };
+            text.push_str(&format!(
+                "; the peer speaks wire version {theirs}, this endpoint {WIRE_VERSION}: upgrade squall on {older}"
+            ));
         }
         _ => {}
     }
@@ -228,6 +231,19 @@ mod tests {
         }
         assert!(row(0).is_none() && row(1000).is_none());
         assert_eq!(Fault::of(OpError::Cancelled).row().errno, Errno::CANCELED);
+    }
+
+    #[test]
+    fn a_peer_of_another_version_is_described_by_both_versions() {
+        let own = ("10.0.0.1:4793".parse().expect("literal"), "eth0");
+        let cases = [(WIRE_VERSION - 1, "the peer's host"), (WIRE_VERSION + 1, "this host")];
+        for (theirs, older) in cases {
+            let text = describe(OpError::OtherVersion { theirs }, None, own, None);
+            let expected = format!(
+                "wire version {theirs}, this endpoint {WIRE_VERSION}: upgrade squall on {older}"
+            );
+            assert!(text.ends_with(&expected), "{text}");
+        }
     }
 
     #[test]
