@@ -2,12 +2,16 @@
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeVar
 
 from squall_ci.hosts import Launch
 from squall_ci.job import Job
 from squall_ci.namespaces import Namespaces
+
+T = TypeVar("T")
 
 # The two hosts of most cases, by their addresses for the launcher.
 HOSTS = {"10.78.0.1": "a", "10.78.0.2": "b"}
@@ -28,6 +32,16 @@ class Verdict:
     def of(cls, job: Job, problem: str | None = None) -> "Verdict":
         """Returns the verdict on a job, or else on what a case found."""
         return cls(job.problem or problem, "; ".join(filter(None, [str(job.figures or ""), job.note])), job.output)
+
+
+def run_at_once(parts: Mapping[str, T], case: Callable[[T], Verdict]) -> Verdict:
+    """Runs a case for each part at the same time, because the jobs mostly wait. The verdict names the part that fails."""
+    with ThreadPoolExecutor(len(parts)) as pool:
+        verdicts = dict(zip(parts, pool.map(case, parts.values())))
+    for part, verdict in verdicts.items():
+        if verdict.problem:
+            return Verdict(f"{part}: {verdict.problem}", verdict.note, verdict.output)
+    return Verdict(None, "; ".join(f"{part}: {verdict.note}" for part, verdict in verdicts.items()))
 
 
 @contextlib.contextmanager

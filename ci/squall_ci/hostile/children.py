@@ -4,10 +4,9 @@ import pathlib
 import re
 import struct
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from squall_ci.hostile import Verdict
+from squall_ci.hostile import run_at_once, Verdict
 from squall_ci.job import run_program, Statistics
 from squall_ci.mpis import Mpi, MPIS
 from squall_ci.paths import MPI_TESTS, TARGET
@@ -65,11 +64,7 @@ def _is_whole(capture: bytes) -> bool:
 
 def spawns() -> Verdict:
     """Spawns short jobs from one rank, one after another; its endpoint stays open and forgets them."""
-    mpis = [MPIS[name] for name in ROUNDS if MPIS[name].python.exists()]
-    with ThreadPoolExecutor(len(mpis)) as pool:
-        verdicts = list(pool.map(_spawns, mpis))
-    bad = next((verdict for verdict in verdicts if verdict.problem), None)
-    return bad or Verdict(None, "; ".join(verdict.note for verdict in verdicts))
+    return run_at_once({name: MPIS[name] for name in ROUNDS if MPIS[name].python.exists()}, _spawns)
 
 
 def _spawns(mpi: Mpi) -> Verdict:
@@ -84,8 +79,8 @@ def _spawns(mpi: Mpi) -> Verdict:
     if not problem and len(endpoints) != mpi.endpoints * (1 + 2 * rounds):
         problem = f"{len(endpoints)} endpoints left statistics"
     problem = problem or _left_over(endpoints)
-    note = f"{mpi.name}: {rounds} rounds, {len({endpoint['local'] for endpoint in endpoints})} addresses"
-    return Verdict(f"{mpi.name}: {problem}" if problem else None, note, result.output)
+    note = f"{rounds} rounds, {len({endpoint['local'] for endpoint in endpoints})} addresses"
+    return Verdict(problem, note, result.output)
 
 
 def _left_over(endpoints: list[dict[str, Any]]) -> str | None:

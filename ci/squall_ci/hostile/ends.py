@@ -3,9 +3,8 @@
 import os
 import re
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 
-from squall_ci.hostile import cable, Verdict, WARNINGS
+from squall_ci.hostile import cable, run_at_once, Verdict, WARNINGS
 from squall_ci.hosts import Launch
 from squall_ci.job import run_program
 from squall_ci.mpis import Mpi, MPIS
@@ -61,25 +60,17 @@ def answer_of_the_dead() -> Verdict:
 
 
 def _survivors(how: str) -> Verdict:
-    """Runs fabtests/mpi/survive.py under every installed MPI at once, for the jobs mostly wait."""
-    mpis = [mpi for mpi in MPIS.values() if mpi.python.exists()]
-    with ThreadPoolExecutor(len(mpis)) as pool:
-        results = list(pool.map(lambda mpi: _survive(mpi, how), mpis))
-    notes, problem, output = [], None, ""
-    for mpi, result in zip(mpis, results):
-        why, note = _how_it_ended(result, how)
-        notes.append(f"{mpi.name}: {note}")
-        if why and not problem:
-            problem, output = f"{mpi.name}: {why}", result.output
-    return Verdict(problem, "; ".join(notes), output)
+    """Runs fabtests/mpi/survive.py under every installed MPI."""
 
+    def survive(mpi: Mpi) -> Verdict:
+        deadlines = {"FI_SQUALL_DEADLINE": f"{DEADLINE}s", "SQUALL_TEST_DEADLINE": str(SURVIVE)}
+        env = mpi.env("squall") | WARNINGS | deadlines
+        # The launcher sees this shell, which outlives the killed rank by long enough.
+        shell = ["sh", "-c", f'"$0" "$1" "$2" || sleep {5 * DEADLINE}; exit 0']
+        result = run(mpi.command(RANKS, [*shell, mpi.python, MPI_TESTS / "survive.py", how]), env, PATIENCE)
+        return Verdict(*_how_it_ended(result, how), result.output)
 
-def _survive(mpi: Mpi, how: str) -> Result:
-    deadlines = {"FI_SQUALL_DEADLINE": f"{DEADLINE}s", "SQUALL_TEST_DEADLINE": str(SURVIVE)}
-    env = mpi.env("squall") | WARNINGS | deadlines
-    # The launcher sees this shell, which outlives the killed rank by long enough.
-    shell = ["sh", "-c", f'"$0" "$1" "$2" || sleep {5 * DEADLINE}; exit 0']
-    return run(mpi.command(RANKS, [*shell, mpi.python, MPI_TESTS / "survive.py", how]), env, PATIENCE)
+    return run_at_once({mpi.name: mpi for mpi in MPIS.values() if mpi.python.exists()}, survive)
 
 
 def _how_it_ended(result: Result, how: str) -> tuple[str | None, str]:
@@ -135,13 +126,7 @@ def stopped_beyond_deadline() -> Verdict:
     """Stops one rank of two for longer than FI_SQUALL_DEADLINE, by packets and through shared memory. The kernel knows that
     its process is alive, so the other rank waits for it."""
     ways = {"packets": "no", "shared memory": "yes"}
-    # Both jobs mostly wait.
-    with ThreadPoolExecutor(len(ways)) as pool:
-        verdicts = list(pool.map(lambda shm: _stopped("1", STOP, {"FI_SQUALL_SHM": shm}), ways.values()))
-    for way, verdict in zip(ways, verdicts):
-        if verdict.problem:
-            return Verdict(f"{way}: {verdict.problem}", verdict.note, verdict.output)
-    return Verdict(None, "; ".join(f"{way}: {verdict.note}" for way, verdict in zip(ways, verdicts)))
+    return run_at_once(ways, lambda shm: _stopped("1", STOP, {"FI_SQUALL_SHM": shm}))
 
 
 def stopped_on_other_host() -> Verdict:

@@ -1,10 +1,9 @@
 """A thread asleep on a completion queue while an operation times out that another thread began."""
 
 import re
-from concurrent.futures import ThreadPoolExecutor
 
 from squall_ci.environment import provider_run
-from squall_ci.hostile import Verdict
+from squall_ci.hostile import run_at_once, Verdict
 from squall_ci.namespaces import Namespaces
 from squall_ci.paths import FABTESTS, TARGET
 from squall_ci.process import run
@@ -27,11 +26,10 @@ def woken_by_timeout() -> Verdict:
     with Namespaces(["a", "b"]) as net:
         net.join("a", "eth0", "10.79.0.1/24", "b", "eth0", "10.79.0.2/24")
         net.ip("a", "neigh", "replace", SILENT, "lladdr", ETHERNET, "dev", "eth0", "nud", "permanent")
-        with ThreadPoolExecutor(len(WAYS)) as pool:
-            commands = [net.command("a", program, "10.79.0.1", SILENT, way, SOON) for way in WAYS]
-            results = list(pool.map(lambda command: run(command, env, PATIENCE), commands))
-    for way, result in zip(WAYS, results):
-        if not result.ok:
-            return Verdict(f"{way}: {result.why()}", "", result.output)
-    woken = [re.search(r"woken after [\d.]+ s", result.output) for result in results]
-    return Verdict(None, "; ".join(f"{way}: {found.group(0)}" for way, found in zip(WAYS, woken) if found))
+
+        def sleep(way: str) -> Verdict:
+            result = run(net.command("a", program, "10.79.0.1", SILENT, way, SOON), env, PATIENCE)
+            woken = re.search(r"woken after [\d.]+ s", result.output)
+            return Verdict(None if result.ok else result.why(), woken[0] if woken else "", result.output)
+
+        return run_at_once({way: way for way in WAYS}, sleep)
