@@ -84,7 +84,7 @@ def prepare() -> None:
 def main(words: list[str] | None = None) -> int:
     """Runs the command that the words name, and returns the exit status."""
     words = sys.argv[1:] if words is None else words
-    # Packets are what is tested, shown and measured here, unless the caller or the command chooses shared memory.
+    # Jobs use packets, which are to be tested and measured, unless the caller or the command chooses shared memory.
     os.environ.setdefault("FI_SQUALL_SHM", "no")
     paths.find_cargo()
     process.leave_on_signals()

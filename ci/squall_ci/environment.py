@@ -1,16 +1,16 @@
-"""The environment of a job: one libfabric provider is chosen, and the caller's settings of other emulators and MPIs are dropped."""
+"""The environment of a job: one libfabric provider is chosen, and the caller's settings of MPIs and providers are dropped."""
 
 import os
 
 from squall_ci.paths import PROVIDER_DIR
 
-# A run does not see what the caller's shell has set for some other emulator or MPI.
+# A run does not see what the caller's shell has set for an MPI or another provider.
 _FOREIGN = ("FI_", "MPIR_", "I_MPI_", "OMPI_", "PMIX_", "PRTE_", "HYDRA_", "PMI_", "MPI4PY_")
 _KEPT = ("FI_SQUALL_", "FI_LOG_")
 
 
 def clean_environment() -> dict[str, str]:
-    """Returns the caller's environment without settings of emulators and MPIs; FI_SQUALL_* and FI_LOG_* are kept."""
+    """Returns the caller's environment without settings of MPIs and providers; FI_SQUALL_* and FI_LOG_* are kept."""
     return {name: value for name, value in os.environ.items() if name.startswith(_KEPT) or not name.startswith(_FOREIGN)}
 
 

@@ -13,7 +13,7 @@ from squall_ci.tally import Tally
 
 
 def add_options(parser: argparse.ArgumentParser, timeout: float, each: str = "test", ranks: bool = True) -> None:
-    """Adds the provider and the options that all such suites have. `timeout` is in seconds for each test, file, or `each`."""
+    """Adds the provider and the options that all such suites have; `timeout` is in seconds for `each` part."""
     parser.add_argument("provider", nargs="?", default="squall", metavar="PROVIDER", help="squall by default")
     if ranks:
         parser.add_argument("--ranks", type=int, default=2, help="processes of a job")

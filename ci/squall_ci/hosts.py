@@ -84,7 +84,8 @@ def launcher(apart: bool, most: int, mpi: Mpi) -> Iterator[tuple[pathlib.Path, d
         return
     with tempfile.TemporaryDirectory() as directory, bridge(most) as hosts, contextlib.ExitStack() as launches:
         chosen = pathlib.Path(directory) / "mpiexec"
-        # As many hosts as ranks: MPICH 5.0.2's launcher writes beside its memory when spawned processes come to a host that had none.
+        # Each job gets as many hosts as ranks: MPICH 5.0.2's launcher corrupts its memory if processes are spawned on a
+        # host that had none.
         for count in range(1, most + 1):
             launch = launches.enter_context(hosts.launch(range(count), mpi.remote))
             script(pathlib.Path(f"{chosen}-{count}"), f'exec {shlex.join(launch([str(mpiexec)]))} "$@"')

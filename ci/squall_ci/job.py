@@ -91,7 +91,7 @@ class Job:
     """The end of a job."""
 
     result: Result
-    # None if the job ended well, its program (if it is one of ours) reported success and, on squall, statistics prove the bytes.
+    # None if the job ended well, a program of ours reported success and, on squall, statistics prove the bytes.
     problem: str | None
     # The counters of squall's endpoints in one line.
     note: str = ""

@@ -124,7 +124,7 @@ def _ompi4(provider: str) -> Steering:
 def _impi(provider: str) -> Steering:
     return {
         "I_MPI_FABRICS": "ofi",
-        # Collectives inside of a host go through shared memory otherwise, whatever the emulator.
+        # Collectives inside of a host go through shared memory otherwise, whatever the provider.
         "I_MPI_COLL_INTRANODE": "pt2pt",
         "I_MPI_OFI_PROVIDER": provider,
         "I_MPI_HYDRA_BOOTSTRAP": "fork",

@@ -16,7 +16,7 @@ from squall_ci.paths import ROOT
 
 # Marks every process of a run in its environment, so that none survives it.
 RUN_MARK = "SQUALL_CI_RUN"
-# Seconds for what is ended to end: time enough to take ranks along, or namespaces down; then for the kernel.
+# Seconds between signals: launchers need time to end their ranks and to delete namespaces, the kernel to end processes.
 GRACE = ((signal.SIGTERM, 4.0), (signal.SIGKILL, 2.0))
 
 # A word of a command line.
@@ -48,7 +48,7 @@ def leave_on_signals() -> None:
     """Makes SIGTERM and SIGHUP exit as Ctrl-C does, so that processes, namespaces and directories are cleaned up."""
 
     def leave(number: int, _frame: object) -> NoReturn:
-        # Once is enough: the second must not interrupt what the first has set off.
+        # A second signal must not interrupt the clean-up that the first has started.
         signal.signal(number, lambda *_: None)
         raise SystemExit(128 + number)
 

@@ -10,7 +10,7 @@ from types import ModuleType
 from squall_ci.mpis import MPIS
 from squall_ci.paths import need, need_provider
 
-# Programs a command may need, and the part of `ci/run setup` that installs them.
+# Programs that a command may need, and the part of `ci/run setup` that installs them.
 PROGRAMS = {"valgrind": "build", "tshark": "build", "nft": "network", "ethtool": "network"}
 
 

@@ -18,11 +18,11 @@ class Step:
     name: str
     commands: Sequence[Sequence[Word]]
     deadline: float = 1800.0
-    # Added to the caller's environment.
+    # Variables that are added to the caller's environment.
     env: Mapping[str, str] = field(default_factory=dict)
-    # May ask at the terminal.
+    # True if the command may ask at the terminal, for a password perhaps.
     terminal: bool = False
-    # Part of the fast lane.
+    # True if the step belongs to `ci/test --fast`.
     fast: bool = False
     # The reason why it cannot run here and what to do about it, or empty.
     missing: str = ""

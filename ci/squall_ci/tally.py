@@ -11,9 +11,9 @@ class Tally:
         self._begun = time.monotonic()
         self.passed = 0
         self.failed: list[str] = []
-        # Lines shown of the output of what failed.
+        # The number of lines that are shown of the output of a failed check.
         self._tail = tail
-        # Say nothing of what passed.
+        # Print failures alone.
         self._quiet = quiet
 
     def add(self, name: str, problem: str | None, seconds: float | None = None, note: str = "", output: str = "") -> None:

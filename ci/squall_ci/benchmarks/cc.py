@@ -23,7 +23,7 @@ from squall_ci.tally import table
 
 TIMES = 1000
 MOST_INSTRUCTIONS, MOST_BYTES = 94, 64
-# Held to the limits, which are those of the papers' hardware.
+# The algorithms that must keep the limits, which are those of the papers' hardware.
 HELD = ("nscc", "smartt", "strack")
 
 # Column, its cases (soon, late).

@@ -182,7 +182,7 @@ def main(args: argparse.Namespace) -> int:
     plan = words(SIZES, args.quick)
     everything = {}
     for name in args.network or NETWORKS:
-        # A frame has a page's room.
+        # A frame fits into a page only at this MTU.
         frames = args.frames and NETWORKS[name] == 1500
         those = (*PROVIDERS, FRAMES) if frames else PROVIDERS
         mtu = NETWORKS[name]

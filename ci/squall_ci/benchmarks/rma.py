@@ -47,7 +47,7 @@ QUICK = ("-iter", "5", "-time", "0.1", "-msglog", "3:6")
 
 # A benchmark, its mode (IMB plays most with a flush behind each operation, and with one behind all), and a size.
 Cell = tuple[str, str, int]
-# Microseconds.
+# Microseconds by cell.
 Times = dict[Cell, float]
 
 

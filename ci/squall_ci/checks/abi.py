@@ -42,7 +42,7 @@ MODELS = ("model", "receives")
 HISTORIES = ("histories",)
 # Programs whose tests have a process each.
 APART = ("findings", "identity", "collectives")
-# Run under two libfabrics. Other providers lend us their queues under 2.3 and later; each is unloaded in a way of its own.
+# Programs that run under two libfabrics. Other providers lend us their queues under 2.3 and later; each is unloaded in a way of its own.
 LENT = ("peers", "unload")
 # The directory of such a libfabric, if ci/run setup has installed the MPICH wheel.
 LATER = TARGET / "venv-mpich" / "lib" / "mpich"

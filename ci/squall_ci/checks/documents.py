@@ -105,11 +105,11 @@ class Rule:
 
     # The beginning of the command, with its variables.
     begins: str
-    # The MPI whose launcher it starts.
+    # The MPI whose launcher the command starts.
     mpi: str = ""
-    # Commands before it.
+    # Commands that run before the command.
     before: str = ""
-    # Exit statuses of success.
+    # The exit statuses that mean success.
     statuses: tuple[int, ...] = (0,)
 
 
@@ -118,9 +118,9 @@ RULES = (
     Rule("OMPI_MCA_pml=cm OMPI_MCA_mtl=ofi", "openmpi"),
     Rule("mpirun --mca pml cm", "ompi4"),
     Rule("I_MPI_FABRICS=ofi", "impi"),
-    # Doctor finds fault with most machines.
+    # Doctor exits with 1 on most machines, because it finds something to improve.
     Rule("squall doctor", statuses=(0, 1)),
-    # The array of jobs before it leaves these parts.
+    # The array of jobs that the document starts before leaves these parts.
     Rule(
         "squall plan merge parts/*",
         before="for k in 1 2; do squall plan run 04b-slow-link --quiet --shard $k/2 --out parts/$k; done > /dev/null",
@@ -167,7 +167,7 @@ APP = """\
 #!/bin/sh
 exec "$APP_PYTHON" {stream} 0.3 65536
 """
-# Every event of it happens before the job is over.
+# All events happen before the job is over.
 TIMELINE = """\
 0s      set-rate leaf0-spine0 25G
 200ms   black-hole leaf1-spine1

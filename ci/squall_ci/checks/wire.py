@@ -85,7 +85,7 @@ SCENARIOS = [
         ("RUD_REQ", "ACK_CC", "NACK"),
         trimmed=True,
     ),
-    # A lost tail is asked after by a control packet.
+    # After a loss at the end of a message the sender probes by a control packet.
     Scenario(
         "loss and probe",
         perf("verify:64:100", "verify:200000:5"),

@@ -37,7 +37,7 @@ def steps(fast: bool) -> list[Step]:
     """Returns all steps, in order."""
     tools = TARGET / "tools" / "bin"
     no_root = "" if os.geteuid() == 0 else "namespaces need root"
-    # A directory that is named and not there fails.
+    # If the named directory does not exist, the step runs and fails.
     found = os.environ.get("SQUALL_ORACLE") or dissector().exists()
     no_dissector = "" if found else "SQUALL_ORACLE names the directory of a dissector"
     mpi: list[Word] = [RUN, "suite", "mpi", "--quick"]
@@ -65,7 +65,7 @@ def steps(fast: bool) -> list[Step]:
         Step("tools", [[RUN, "suite", "fabtests", "squall"]]),
         Step("mpich-2", [[*mpi, "mpich", "squall", "2"]]),
         Step("mpich-4", [[*mpi, "mpich", "squall", "4"]]),
-        # Ranks of a host as users have them.
+        # Ranks of one host, which use shared memory as they do by default.
         Step("mpi-shm", [[*mpi, "mpich", "squall", "4"], [*mpi, "openmpi", "squall", "2"]], env={"FI_SQUALL_SHM": "yes"}),
         # The interface that is chosen when none is named: a card, where there is one.
         Step(

@@ -20,7 +20,7 @@ SURVIVE = 10
 # Seconds of a stop that is longer than the deadline, and that deadline.
 STOP = 6.0
 STOP_DEADLINE = "3s"
-# Squall's messages name the dead peer so.
+# The form in which squall's messages name the dead peer.
 NAMED = r"\[peer 127\.0\.0\.1:\d+, local"
 
 
@@ -31,7 +31,7 @@ def killed_rank() -> Verdict:
     # The launcher sees this shell, which outlives the rank.
     shell = ["sh", "-c", f'"$0" "$1"; sleep {PATIENCE}; exit 1']
     result = run(mpi.command(RANKS, [*shell, mpi.python, MPI_TESTS / "leave.py"]), env, PATIENCE)
-    # The first survivor that MPI ends takes the other along.
+    # When MPI ends the first survivor, the launcher ends the other.
     ended = re.findall(r"Abort\(\d+\) on node (\d+).*?OFI poll failed \(.*?: (.*?)\)", result.output, re.S)
     problem = None
     if "wrong bytes" in result.output:

@@ -12,7 +12,7 @@ from squall_ci.namespaces import Namespaces
 from squall_ci.paths import MPI_TESTS
 from squall_ci.process import run, Word
 
-# Seconds: the job takes two.
+# Seconds that the job may take; it needs two.
 PATIENCE = 60.0
 # The report of a process that uses squall although no variable names it.
 MOVED = "squall: messages go through squall, which libfabric found in FI_PROVIDER_PATH"

@@ -10,7 +10,7 @@ from squall_ci.hostile import change_amid, HOSTS, Verdict, WARNINGS
 from squall_ci.job import Job, run_program
 from squall_ci.namespaces import Namespaces
 
-# Seconds: what is gone comes back after OUTAGE, the job takes some more; when nothing comes back, a peer that is silent
+# Seconds: an outage lasts for OUTAGE, and the job a little longer. If the outage does not end, a peer that is silent
 # for DEADLINE becomes an error, and the job must be over soon after.
 OUTAGE = 8.0
 SECONDS = OUTAGE + 3

@@ -92,7 +92,7 @@ class Corner(Namespaces):
         self.join("a", "eth1", "10.79.2.1/24", "c", "eth0", "10.79.2.2/24")
         self.set_mtu("b", "eth0", ETHERNET)
         self.inside("a", "sysctl", "-qw", "net.ipv4.ip_forward=1")
-        # The launcher's own connections are not on trial: their segments are short from the beginning.
+        # The launcher's own connections are not tested: their segments are short from the beginning.
         self.ip("b", "route", "add", "10.79.2.0/24", "via", "10.79.1.1", "advmss", 1000)
         self.ip("c", "route", "add", "10.79.1.0/24", "via", "10.79.2.1", "advmss", 1000)
 

@@ -93,10 +93,10 @@ def _flood(messages: int, seconds: int, env: Mapping[str, str]) -> Verdict:
         attacker_env = provider_run("squall") | {
             "FI_PROVIDER_PATH": str(directory),
             "FI_SQUALL_IFACE": "eth0",
-            # Ports of ranks stay free for them.
+            # The attacker leaves the ports of the ranks free.
             "FI_SQUALL_PORT": "6000-6999",
             "FI_SQUALL_SHM": "no",
-            # The file for squall top would be in a directory of the caller's.
+            # The attacker may not write the statistics page of the caller.
             "FI_SQUALL_MONITOR": "0ns",
         }
         command: list[Word] = [directory / program.name, "10.78.0.1", messages, seconds, HOLD, *TARGETS]

@@ -34,7 +34,7 @@ class Chain(Namespaces):
         self.join("a", "eth0", f"{HOST_A}/24", "r", "near0", f"{GATE_A}/24")
         self.join("r", "far0", f"{GATE_B}/24", "b", "eth0", f"{HOST_B}/24")
         self.inside("r", "sysctl", "-qw", "net.ipv4.ip_forward=1")
-        # The launcher's own connections are not on trial: their segments are short from the beginning.
+        # The launcher's own connections are not tested: their segments are short from the beginning.
         self.ip("a", "route", "add", "10.79.2.0/24", "via", GATE_A, "advmss", 1000)
         self.ip("b", "route", "add", "10.79.1.0/24", "via", GATE_B, "advmss", 1000)
         for node, device in (("a", "eth0"), ("r", "near0")):
@@ -46,7 +46,7 @@ class Chain(Namespaces):
         """Makes the hosts ignore the router's reports about packets that are too big: the reverse path of its addresses
         fails the kernel's check."""
         for node, gate, device in (("a", GATE_A, "near0"), ("b", GATE_B, "far0")):
-            # Nor do they answer its questions for their Ethernet addresses.
+            # The hosts do not answer the router's ARP requests either.
             host = HOST_A if node == "a" else HOST_B
             self.ip("r", "neigh", "replace", host, "lladdr", self.ethernet(node, "eth0"), "dev", device)
             self.ip(node, "neigh", "replace", gate, "lladdr", self.ethernet("r", device), "dev", "eth0")

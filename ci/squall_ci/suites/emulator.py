@@ -98,7 +98,7 @@ def stream(mpi: Mpi, seconds: float) -> list[Word]:
 
 def jobs() -> dict[str, tuple[Mpi, list[Word]]]:
     """Returns the jobs that are run, by name."""
-    # Few repetitions: what takes its time is a network in slow motion.
+    # The network is in slow motion, so that few repetitions are enough.
     limits: list[Word] = ["-npmin", RANKS, "-time", 5, "-iter", "60,80", "-msglog", "12:17"]
     imb: list[Word] = [MPIS["impi"].venv / "bin" / "IMB-MPI1", *limits, "Sendrecv", "Allreduce"]
     streams = {name: (MPIS[name], stream(MPIS[name], SECONDS)) for name in ("mpich", "openmpi")}
@@ -143,7 +143,7 @@ def record_and_replay(emulator: Emulator, name: str, mpi: Mpi, program: list[Wor
     if not same.ok or "was cut" in same.output or not (recorded and simulated):
         return Outcome(f"replay: {same.why()}: {same.output[-1500:]}"), result.seconds
     other, _, elsewhere = emulator.replay(record, "--topo", "fat-tree:16:1", "--cc", "smartt", "--lb", "oblivious")
-    # A hundred times as fast and without failures: what is left is the job's own time.
+    # This network is a hundred times as fast and does not fail: the job's own computation is left.
     if not other.ok or not 0 < elsewhere < simulated:
         return Outcome(f"replay elsewhere: {other.why()}, {elsewhere} us: {other.output[-1500:]}"), result.seconds
     page = emulator.squall("report", record / "run.json", "-o", emulator.folder / "page.html")

@@ -38,7 +38,7 @@ def main(args: argparse.Namespace) -> int:
     steps = []
     for network in args.only or NETWORKS:
         env = NETWORKS[network]
-        # A bad network is slower: each lost tail costs a timeout.
+        # A bad network is slower: each loss at the end of a message costs a timeout.
         patience = 1 if network == "clean" else 3
         for mpi in args.mpi or MPIS:
             for ranks in (2, 4):

@@ -75,7 +75,7 @@ def slow_motion(name: str, slower: float, times: Mapping[str, float]) -> str:
 
 
 def environment(mpi: Mpi, cc: str, **more: str) -> dict[str, str]:
-    # Nothing is lost: a time-out would be the host's doing, which is late at times.
+    # The network loses nothing, so that a short timeout would only be caused by processes that the host schedules late.
     squall_env = {"FI_SQUALL_CC": cc, "FI_SQUALL_LB": "single", "FI_SQUALL_RTO_MIN": "2s"}
     return mpi.env("squall") | squall_env | more
 

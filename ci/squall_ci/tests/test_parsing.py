@@ -50,7 +50,7 @@ class Callgrind(unittest.TestCase):
 
 
 class Jobs(unittest.TestCase):
-    def test_the_callers_emulator_does_not_reach_a_run_but_ours_does(self) -> None:
+    def test_the_callers_provider_does_not_reach_a_run_but_settings_of_squall_do(self) -> None:
         caller = {"FI_PROVIDER": "efa", "I_MPI_FABRICS": "shm", "FI_SQUALL_CC": "swift", "FI_LOG_LEVEL": "warn", "HOME": "/"}
         with mock.patch.dict("os.environ", caller, clear=True):
             env = environment.clean_environment()
