@@ -64,7 +64,7 @@ class Statistics:
             if not total.get(field):
                 return f"{field} is {total.get(field)} over {len(endpoints)} endpoints: that went another way"
         # Bytes travel in packets, or through shared memory.
-        field = "rx_bytes" if not total.get("links") else "rx_payload_bytes"
+        field = "rx_bytes" if not total.get("shm_channels") else "rx_payload_bytes"
         if total.get(field, 0) < at_least:
             return f"{field} is {total.get(field)} over {len(endpoints)} endpoints, expected {at_least} or more"
         # A few packets may all have escaped damage.
@@ -79,7 +79,7 @@ class Statistics:
         words = [f"{len(self.endpoints())} endpoints"]
         for field in sorted(total):
             interesting = field.startswith(
-                ("tx_packets", "tx_frames", "tx_xdp_packets", "tx_bytes", "retrans", "fault_", "timeout", *ONE_SIDED)
+                ("tx_packets", "shm_tx_records", "tx_xdp_packets", "tx_bytes", "retrans", "fault_", "timeout", *ONE_SIDED)
             )
             if interesting and total[field]:
                 words.append(f"{field} {total[field]:.0f}")

@@ -89,11 +89,11 @@ crate::base::counters! {
         /// Times the packets to a host had to become smaller.
         path_shrunk: sum "times",
         /// Records sent on shared-memory channels to endpoints of this host.
-        tx_frames: sum "records",
+        shm_tx_records: sum "records",
         /// Records received on shared-memory channels, and taken.
-        rx_frames: sum "records",
+        shm_rx_records: sum "records",
         /// Shared-memory channels that were opened to endpoints of this host.
-        links: sum "channels",
+        shm_channels: sum "channels",
         /// Atomics sent with DF clear, so that routers may fragment them, because they are longer than the path carries
         /// by now.
         tx_fragmentable: sum "packets",

@@ -47,7 +47,7 @@ fn of_kind(w: &World, at: usize, kind: OpKind) -> Vec<Completion> {
 }
 
 fn links(w: &World) -> [u64; 2] {
-    [0, 1].map(|n| w.hosts[n].engine.counters().0.links)
+    [0, 1].map(|n| w.hosts[n].engine.counters().0.shm_channels)
 }
 
 /// Lets the hosts verify each other and open a channel.
@@ -91,7 +91,7 @@ fn message_order_survives_the_change_to_a_channel() {
                 assert!(bytes.iter().all(|byte| u64::from(*byte) == got.tag), "seed {seed}");
             }
         }
-        let frames = w.hosts[0].engine.counters().0.tx_frames;
+        let frames = w.hosts[0].engine.counters().0.shm_tx_records;
         by_both += u32::from(frames > 0 && w.hosts[0].engine.counters().1.tx_packets > 0);
     }
     assert!(by_both > 50, "packets and frames: {by_both}");
@@ -223,13 +223,13 @@ fn messages_without_room_stay_at_their_sender() {
 fn short_message_is_sent_in_the_call_and_completes_at_its_level() {
     let mut w = world(8, Faults::default());
     meet(&mut w);
-    let before = (w.hosts[0].engine.counters().0.tx_frames, w.hosts[0].done.len());
+    let before = (w.hosts[0].engine.counters().0.shm_tx_records, w.hosts[0].done.len());
     for (tag, level) in [(1, Level::Default), (2, Level::Delivery), (3, Level::Match)] {
         send(&mut w, 0, tag, &[tag as u8; 200], level);
     }
     // The last one waits for an answer, so it is queued.
     assert_eq!(
-        w.hosts[0].engine.counters().0.tx_frames - before.0,
+        w.hosts[0].engine.counters().0.shm_tx_records - before.0,
         2,
         "the frames are sent in the call"
     );
@@ -255,9 +255,9 @@ fn message_of_one_frame_is_sent_in_the_call_while_the_peer_has_memory() {
     w.peer(1, 0);
     meet(&mut w);
     let left_at_once = |w: &mut World, tag: u64, len: usize| {
-        let before = w.hosts[0].engine.counters().0.tx_frames;
+        let before = w.hosts[0].engine.counters().0.shm_tx_records;
         send(w, 0, tag, &vec![tag as u8; len], Level::Default);
-        let left = w.hosts[0].engine.counters().0.tx_frames - before;
+        let left = w.hosts[0].engine.counters().0.shm_tx_records - before;
         w.run(Span::millis(1), |_| false);
         left == 1
     };
@@ -565,13 +565,13 @@ fn delayed_offer_is_read() {
 fn message_of_16_kib_is_one_frame() {
     let mut w = world(20, Faults::default());
     meet(&mut w);
-    let before = w.hosts[0].engine.counters().0.tx_frames;
+    let before = w.hosts[0].engine.counters().0.shm_tx_records;
     let base = recv(&mut w, 1, Some(5), 20_000, 5);
     let data: Vec<u8> = (0..0x4000).map(|n| (n * 3 + n / 255) as u8).collect();
     send(&mut w, 0, 5, &data, Level::Delivery);
     assert!(w.run(DONE, |w| !of_kind(w, 1, OpKind::Recv).is_empty()));
     assert!(w.hosts[1].memory.get(base, 0x4000) == data);
-    assert_eq!(w.hosts[0].engine.counters().0.tx_frames - before, 1);
+    assert_eq!(w.hosts[0].engine.counters().0.shm_tx_records - before, 1);
 }
 
 /// The key is checked for each frame, so none of the remaining bytes is fetched.

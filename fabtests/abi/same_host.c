@@ -130,7 +130,7 @@ static void child_ended(int expected_signal)
 		EQUAL(WEXITSTATUS(status), 0);
 }
 
-/* Both close, the child first; how many links, and frames, there were at both. */
+/* Both close, the child first; how many channels, and records, there were at both. */
 static void finish(void)
 {
 	if (side) {
@@ -214,8 +214,8 @@ static void neighbours_find_each_other(void)
 	if (!side)
 		CHECK(mappings() > 0);
 	finish();
-	EQUAL(statistic("links"), 2);
-	CHECK(statistic("tx_frames") > 200);
+	EQUAL(statistic("shm_channels"), 2);
+	CHECK(statistic("shm_tx_records") > 200);
 	EQUAL(mappings(), 0);
 }
 
@@ -275,7 +275,7 @@ static void neighbours_that_sleep(void)
 		}
 	}
 	finish();
-	EQUAL(statistic("links"), 2);
+	EQUAL(statistic("shm_channels"), 2);
 }
 
 /* Each end has sent more messages than the other end has room for, behind one that the other end receives first.
@@ -334,7 +334,7 @@ static void messages_without_room_hold_up_nothing_else(void)
 	}
 	EQUAL(fi_close(&mr->fid), 0);
 	finish();
-	EQUAL(statistic("links"), 2);
+	EQUAL(statistic("shm_channels"), 2);
 }
 
 /* Who closes, or a child of fork that leaves: the link of its parent goes on, and nobody is kept in the dark by a child
@@ -363,7 +363,7 @@ static void a_child_of_fork_leaves_the_link_alone(void)
 			exchange(round % 2 ? 64 : LONG, 200 + 20 * (unsigned)leaves + round);
 	}
 	finish();
-	EQUAL(statistic("links"), 2);
+	EQUAL(statistic("shm_channels"), 2);
 }
 
 /* The peer leaves, in order or not, while a child that it forked holds everything: that is noticed. */
@@ -568,7 +568,7 @@ static void killed_with_full_rings(void)
 	abi_close(&a);
 	for (int n = 0; n < open_sockets; n++)
 		EQUAL(is_socket_of_ours(sockets[n]), 0);
-	EQUAL(statistic("links"), 1);
+	EQUAL(statistic("shm_channels"), 1);
 }
 
 /* The kernel knows that the process of a stopped peer lives. The peer is waited for beyond the deadline, whatever was asked
@@ -617,7 +617,7 @@ static void stopped_for_longer_than_the_deadline(void)
 	}
 	exchange(LONG, 450);
 	finish();
-	EQUAL(statistic("links"), 2);
+	EQUAL(statistic("shm_channels"), 2);
 }
 
 static void stopped_for_a_while(void)
@@ -637,10 +637,10 @@ static void stopped_for_a_while(void)
 	for (unsigned round = 0; round < 20; round++)
 		exchange(round % 2 ? 64 : LONG, 400 + round);
 	finish();
-	EQUAL(statistic("links"), 2);
+	EQUAL(statistic("shm_channels"), 2);
 }
 
-/* Messages, and a write and a read of memory, arrive whole; whether there are links is looked at afterwards. */
+/* Messages, and a write and a read of memory, arrive whole; whether there are channels is looked at afterwards. */
 static void everything_arrives(void)
 {
 	struct fi_cq_tagged_entry e;
@@ -669,7 +669,7 @@ static void without_reading_each_others_memory(void)
 	if (side)
 		refuse(SYS_process_vm_readv, EPERM);
 	everything_arrives();
-	EQUAL(statistic("links"), 2);
+	EQUAL(statistic("shm_channels"), 2);
 }
 
 static void without_reading_any_memory(void)
@@ -677,7 +677,7 @@ static void without_reading_any_memory(void)
 	begin("8s");
 	refuse(SYS_process_vm_readv, ENOSYS);
 	everything_arrives();
-	EQUAL(statistic("links"), 2);
+	EQUAL(statistic("shm_channels"), 2);
 }
 
 /* The two processes could read each other's memory when they connected, and cannot any more, at one end or at both,
@@ -717,7 +717,7 @@ static void memory_becomes_unreadable(int both)
 		exchange(round % 2 ? 64 : LONG, 710 + round);
 	EQUAL(fi_close(&mr->fid), 0);
 	finish();
-	EQUAL(statistic("links"), 2);
+	EQUAL(statistic("shm_channels"), 2);
 }
 
 static void the_peers_memory_becomes_unreadable(void)
@@ -766,8 +766,8 @@ static void without_memfd(void)
 	begin("8s");
 	refuse(SYS_memfd_create, ENOSYS);
 	everything_arrives();
-	EQUAL(statistic("links"), 0);
-	EQUAL(statistic("tx_frames"), 0);
+	EQUAL(statistic("shm_channels"), 0);
+	EQUAL(statistic("shm_tx_records"), 0);
 }
 
 /* Files must not have the size of a segment: the kernel kills who tries. */
@@ -777,10 +777,10 @@ static void without_large_files(void)
 	begin("8s");
 	EQUAL(setrlimit(RLIMIT_FSIZE, &limit), 0);
 	everything_arrives();
-	EQUAL(statistic("links"), 0);
+	EQUAL(statistic("shm_channels"), 0);
 }
 
-/* Numbers of processes mean nothing to the other one: no memory is read, but frames go. */
+/* Numbers of processes mean nothing to the other one: no memory is read, but records go. */
 static void in_other_pid_namespaces(void)
 {
 	if (unshare(CLONE_NEWPID) != 0) {
@@ -789,7 +789,7 @@ static void in_other_pid_namespaces(void)
 	}
 	begin("8s");
 	everything_arrives();
-	EQUAL(statistic("links"), 2);
+	EQUAL(statistic("shm_channels"), 2);
 }
 
 static void of_another_user(void)
@@ -805,22 +805,22 @@ static void of_another_user(void)
 		EQUAL(setuid(65534), 0);
 	}
 	everything_arrives();
-	EQUAL(statistic("links"), 0);
+	EQUAL(statistic("shm_channels"), 0);
 }
 
 /* Who does not want to, or looks at packets, does not. */
-static void without_links(const char *name, const char *value)
+static void without_channels(const char *name, const char *value)
 {
 	begin("8s");
 	if (side)
 		setenv(name, value, 1);
 	everything_arrives();
-	EQUAL(statistic("links"), 0);
+	EQUAL(statistic("shm_channels"), 0);
 }
 
 static void who_says_no(void)
 {
-	without_links("FI_SQUALL_SHM", "no");
+	without_channels("FI_SQUALL_SHM", "no");
 }
 
 static void shared_memory_forbidden_for_an_endpoint(void)
@@ -828,12 +828,12 @@ static void shared_memory_forbidden_for_an_endpoint(void)
 	begin("8s");
 	forbids = side;
 	everything_arrives();
-	EQUAL(statistic("links"), 0);
+	EQUAL(statistic("shm_channels"), 0);
 }
 
 static void who_damages_packets(void)
 {
-	without_links("FI_SQUALL_FAULT", "loss=1%,seed=1");
+	without_channels("FI_SQUALL_FAULT", "loss=1%,seed=1");
 }
 
 static const struct test tests[] = {

@@ -148,8 +148,8 @@ def _stopped(
     env = {"SQUALL_TEST_STOPPED": who, "SQUALL_TEST_PAUSE": str(pause)}
     if settings:
         env |= {"FI_SQUALL_DEADLINE": STOP_DEADLINE, **settings}
-    # Statistics have links where endpoints talk through shared memory.
-    shows = ["links"] if env.get("FI_SQUALL_SHM") == "yes" else []
+    # Statistics have channels where endpoints talk through shared memory.
+    shows = ["shm_channels"] if env.get("FI_SQUALL_SHM") == "yes" else []
     timeout = pause + PATIENCE
     job = run_program("pause", ranks=ranks, timeout=timeout, at_least=1 << 20, env=env, launch=launch, shows=shows)
     return Verdict(job.problem, f"{pause:.0f} s; {job.note}", job.output)

@@ -16,7 +16,7 @@ PATIENCE_WITH_MANY = 150.0
 def _job(messages: int, length: int, delay: float, env: dict[str, str], patience: float) -> Verdict:
     env = {"FI_SQUALL_SHM": "yes", **env}
     words = (messages, length, LONG, delay)
-    job = run_program("unexpected", *words, timeout=patience, at_least=LONG, env=env, shows=["links"])
+    job = run_program("unexpected", *words, timeout=patience, at_least=LONG, env=env, shows=["shm_channels"])
     return Verdict(job.problem, f"{messages} messages of {length} bytes in {job.result.seconds:.1f} s", job.output)
 
 

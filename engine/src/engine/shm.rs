@@ -118,7 +118,7 @@ impl ShmInterface<'_> {
             true,
         );
         self.engine.inbox.open(channel);
-        self.engine.report.counters.links += 1;
+        self.engine.report.counters.shm_channels += 1;
         Some(id)
     }
 
@@ -141,7 +141,7 @@ impl ShmInterface<'_> {
     ) -> RecordOutcome {
         let taken = self.take_frame(now, mem, id, bytes);
         if taken == RecordOutcome::Yes {
-            self.engine.report.counters.rx_frames += 1;
+            self.engine.report.counters.shm_rx_records += 1;
         } else if taken == RecordOutcome::Never {
             self.engine.report.counters.rx_malformed += 1;
             self.engine.links.give_up(id);

@@ -173,7 +173,7 @@ impl Ops {
         }
         let ends = len == left;
         step.report.counters.tx_payload_bytes += len;
-        step.report.counters.tx_frames += 1;
+        step.report.counters.shm_tx_records += 1;
         link.sent(step.now, InFlight::Part(part));
         op.progress.packed += len;
         op.progress.in_flight += 1;

@@ -80,7 +80,7 @@ impl Outbound {
             _ => counters.tx_eager += 1,
         }
         counters.tx_payload_bytes += len;
-        counters.tx_frames += 1;
+        counters.shm_tx_records += 1;
         if frame == InFlight::Reported {
             step.report.complete(send.completion(peer, None));
         }

@@ -64,8 +64,8 @@ pub(super) fn cells(row: &Row) -> [String; 12] {
         format!("{:.1} %", counts.marked() * 100.0),
         format!("{:.2} %", counts.resent() * 100.0),
         rate("rx_trimmed"),
-        // These frames go to endpoints of this host and do not cross the network.
-        rate("tx_frames"),
+        // These records go to endpoints of this host and do not cross the network.
+        rate("shm_tx_records"),
     ]
 }
 
