@@ -190,7 +190,7 @@ impl Memory for UserMemory<'_> {
         unsafe { core::ptr::copy(data.as_ptr(), to, data.len()) };
     }
 
-    fn put(&mut self, to: UserSlice, data: &[u8]) -> bool {
+    fn write_any(&mut self, to: UserSlice, data: &[u8]) -> bool {
         if to.space.is_host() {
             self.write(to, data);
             return true;
@@ -203,7 +203,7 @@ impl Memory for UserMemory<'_> {
         copied.map_err(|error| log_failed_copy("what a peer writes", &error)).is_ok()
     }
 
-    fn lift(&self, from: &Buf) -> core::result::Result<Option<Vec<u8>>, KeyError> {
+    fn copy_device_memory(&self, from: &Buf) -> core::result::Result<Option<Vec<u8>>, KeyError> {
         if from.is_host() {
             return Ok(None);
         }

@@ -126,7 +126,10 @@ fn main() {
         message(now, &mut hub, id, base);
         message(now, &mut peer, hub_id, there);
         carry(&mut now, [&mut hub, &mut peer]);
-        assert!(hub.engine.idle() && peer.engine.idle(), "no message was exchanged with peer {n}");
+        assert!(
+            hub.engine.is_idle() && peer.engine.is_idle(),
+            "no message was exchanged with peer {n}"
+        );
     }
     let contexts = hub.engine.contexts().count();
     let live = resident().saturating_sub(before) / u64::from(PEERS);

@@ -257,7 +257,7 @@ pub enum SubmitError {
     /// Queues are full: make progress and try again (-FI_EAGAIN).
     Again,
     /// The message is longer than the 32 bits of `request_length` can express, or the atomic has
-    /// more values than [`crate::atomic_most`] (-FI_EMSGSIZE).
+    /// more values than [`crate::max_atomic_count`] (-FI_EMSGSIZE).
     TooLong,
     /// An inject larger than the inline limit (-FI_EINVAL).
     InjectTooLong,
@@ -426,7 +426,7 @@ pub enum OpError {
     /// A peek found nothing (FI_ENOMSG).
     NoMessage,
     /// The peer did not answer within the deadline (FI_EHOSTUNREACH; the ICMP error, if any, is in
-    /// [`crate::PeerState::trouble`]).
+    /// [`crate::PeerState::last_destination_error`]).
     Unreachable,
     /// The peer answered once, then fell silent for the deadline (FI_ETIMEDOUT).
     TimedOut,

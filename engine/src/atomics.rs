@@ -44,20 +44,20 @@ pub(crate) const fn alignment(data_type: AmoType) -> u64 {
 
 /// Returns whether an operation takes comparands or masks.
 #[must_use]
-pub const fn atomic_compares(op: AmoOp) -> bool {
+pub const fn atomic_has_comparands(op: AmoOp) -> bool {
     op.is_compare_swap() || matches!(op, AmoOp::Mswap)
 }
 
 /// Returns the largest number of values that one operation may have, or `None` if the operation is
 /// not defined for the type.
 #[must_use]
-pub fn atomic_most(op: AmoOp, data_type: AmoType) -> Option<usize> {
-    let most = if atomic_compares(op) { MOST / 2 } else { MOST };
-    is_there(op, data_type).then_some(most / atomic_size(data_type))
+pub fn max_atomic_count(op: AmoOp, data_type: AmoType) -> Option<usize> {
+    let most = if atomic_has_comparands(op) { MOST / 2 } else { MOST };
+    is_defined(op, data_type).then_some(most / atomic_size(data_type))
 }
 
 /// Returns whether an operation is defined for a type.
-fn is_there(op: AmoOp, data_type: AmoType) -> bool {
+fn is_defined(op: AmoOp, data_type: AmoType) -> bool {
     use AmoType as T;
     let complex = matches!(data_type, T::FloatComplex | T::DoubleComplex | T::LongDoubleComplex);
     let integer = matches!(
@@ -93,14 +93,14 @@ pub fn atomic_combine(
     second: &[u8],
     to: &mut [u8],
 ) -> bool {
-    let reads = matches!(op, AmoOp::Read | AmoOp::Write) || atomic_compares(op);
+    let reads = matches!(op, AmoOp::Read | AmoOp::Write) || atomic_has_comparands(op);
     let Some(calculation) = Calculation::new(op, data_type).filter(|_| !reads) else {
         return false;
     };
     let size = atomic_size(data_type);
     let values = first.chunks_exact(size).zip(second.chunks_exact(size));
     for ((first, second), to) in values.zip(to.chunks_exact_mut(size)) {
-        if !calculation.next(first, second, &[], to) {
+        if !calculation.compute(first, second, &[], to) {
             to.copy_from_slice(first);
         }
     }
@@ -116,17 +116,23 @@ pub(crate) struct Calculation {
 
 impl Calculation {
     pub(crate) fn new(op: AmoOp, data_type: AmoType) -> Option<Self> {
-        is_there(op, data_type).then_some(Self { op, data_type })
+        is_defined(op, data_type).then_some(Self { op, data_type })
     }
 
     /// Returns whether the operation never changes the target.
-    pub(crate) const fn only_reads(self) -> bool {
+    pub(crate) const fn is_read_only(self) -> bool {
         matches!(self.op, AmoOp::Read)
     }
 
     /// Computes `new` from `old`. All slices are one value long, except those that the operation
     /// does not use. Returns false if the value stays as it is.
-    pub(crate) fn next(self, old: &[u8], operand: &[u8], compare: &[u8], new: &mut [u8]) -> bool {
+    pub(crate) fn compute(
+        self,
+        old: &[u8],
+        operand: &[u8],
+        compare: &[u8],
+        new: &mut [u8],
+    ) -> bool {
         match self.op {
             AmoOp::Read => return false,
             AmoOp::Write => {
@@ -138,30 +144,30 @@ impl Calculation {
         let all = (old, operand, compare);
         let op = self.op;
         match self.data_type {
-            AmoType::Int8 => next::<i8>(op, all, new),
-            AmoType::Uint8 => next::<u8>(op, all, new),
-            AmoType::Int16 => next::<i16>(op, all, new),
-            AmoType::Uint16 => next::<u16>(op, all, new),
-            AmoType::Int32 => next::<i32>(op, all, new),
-            AmoType::Uint32 => next::<u32>(op, all, new),
-            AmoType::Int64 => next::<i64>(op, all, new),
-            AmoType::Uint64 => next::<u64>(op, all, new),
-            AmoType::Int128 => next::<i128>(op, all, new),
-            AmoType::Uint128 => next::<u128>(op, all, new),
-            AmoType::Float => next::<f32>(op, all, new),
-            AmoType::Double => next::<f64>(op, all, new),
-            AmoType::LongDouble => next::<Extended>(op, all, new),
-            AmoType::Fp16 => next::<Half>(op, all, new),
-            AmoType::Bf16 => next::<BFloat>(op, all, new),
-            AmoType::FloatComplex => next::<Complex<f32>>(op, all, new),
-            AmoType::DoubleComplex => next::<Complex<f64>>(op, all, new),
-            AmoType::LongDoubleComplex => next::<Complex<Extended>>(op, all, new),
+            AmoType::Int8 => compute_value::<i8>(op, all, new),
+            AmoType::Uint8 => compute_value::<u8>(op, all, new),
+            AmoType::Int16 => compute_value::<i16>(op, all, new),
+            AmoType::Uint16 => compute_value::<u16>(op, all, new),
+            AmoType::Int32 => compute_value::<i32>(op, all, new),
+            AmoType::Uint32 => compute_value::<u32>(op, all, new),
+            AmoType::Int64 => compute_value::<i64>(op, all, new),
+            AmoType::Uint64 => compute_value::<u64>(op, all, new),
+            AmoType::Int128 => compute_value::<i128>(op, all, new),
+            AmoType::Uint128 => compute_value::<u128>(op, all, new),
+            AmoType::Float => compute_value::<f32>(op, all, new),
+            AmoType::Double => compute_value::<f64>(op, all, new),
+            AmoType::LongDouble => compute_value::<Extended>(op, all, new),
+            AmoType::Fp16 => compute_value::<Half>(op, all, new),
+            AmoType::Bf16 => compute_value::<BFloat>(op, all, new),
+            AmoType::FloatComplex => compute_value::<Complex<f32>>(op, all, new),
+            AmoType::DoubleComplex => compute_value::<Complex<f64>>(op, all, new),
+            AmoType::LongDoubleComplex => compute_value::<Complex<Extended>>(op, all, new),
         }
     }
 }
 
-/// Implements [`Calculation::next`] for one type.
-fn next<N: Number>(op: AmoOp, all: (&[u8], &[u8], &[u8]), new: &mut [u8]) -> bool {
+/// Implements [`Calculation::compute`] for one type.
+fn compute_value<N: Number>(op: AmoOp, all: (&[u8], &[u8], &[u8]), new: &mut [u8]) -> bool {
     let (old, operand) = (N::load(all.0), N::load(all.1));
     let swap = |yes: bool, new: &mut [u8]| {
         if yes {
@@ -169,7 +175,7 @@ fn next<N: Number>(op: AmoOp, all: (&[u8], &[u8], &[u8]), new: &mut [u8]) -> boo
         }
         yes
     };
-    if atomic_compares(op) {
+    if atomic_has_comparands(op) {
         let compare = N::load(all.2);
         return match op {
             AmoOp::Cswap => swap(compare == old, new),

@@ -2,11 +2,11 @@
 //! channel.
 //!
 //! A *packet delivery context* numbers packets, requests acknowledgements and retransmits what is
-//! lost; its packets go through a packet port. A *link* is the shared-memory channel between two
-//! endpoints of one host. Its records (*frames*) arrive whole and in order, so it needs no timers
-//! and no congestion control (`links.rs`). Matching, order, rendezvous, RMA and the ends of
+//! lost; its packets go through a packet port. A *shared-memory channel* connects two
+//! endpoints of one host. Its *records* arrive whole and in order, so it needs no timers
+//! and no congestion control (`shm.rs`). Matching, order, rendezvous, RMA and the ends of
 //! operations are the same on both and know a channel only by its id.
-//! [`crate::contexts::Contexts::to`] alone decides which channel a peer's next operation takes.
+//! [`crate::contexts::Contexts::channel_to`] alone decides which channel a peer's next operation takes.
 
 use crate::reliability::PdcId;
 

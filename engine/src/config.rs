@@ -59,7 +59,7 @@ pub struct Config {
     pub host: Option<IpAddr>,
     /// The driver carries shared-memory records, so [`crate::ShmInterface::poll_verified_peer`] reports
     /// verified peers.
-    pub links: bool,
+    pub shm: bool,
     /// Largest number of packets that one call adds to a batch.
     pub batch_packets: usize,
     /// Seed of everything that other hosts must not guess: context numbers, cookies, rendezvous
@@ -90,7 +90,7 @@ impl Config {
             keepalive: Span::secs(1),
             stopped_deadline: Span::secs(900),
             host: None,
-            links: false,
+            shm: false,
             batch_packets: 64,
             secret,
         }

@@ -63,7 +63,7 @@ impl ResponseSlots {
     }
 
     /// Returns the number of slots in use.
-    pub(crate) const fn taken(&self) -> usize {
+    pub(crate) const fn used(&self) -> usize {
         self.ops.len() - self.free.len()
     }
 }
@@ -181,7 +181,7 @@ impl Context {
 
     /// Puts the operations that were set aside back in front of the operations that could overtake them.
     #[cold]
-    pub(crate) fn restore(&mut self) {
+    pub(crate) fn restore_set_aside(&mut self) {
         let at = usize::from(self.hold.half_way).min(self.queue.len());
         self.starved = false;
         let mut behind = self.queue.split_off(at);
@@ -194,7 +194,7 @@ impl Context {
     /// an operation is half-way, or fragments wait. If it closed while the peer owes an answer, a
     /// restart of the peer would go unnoticed.
     #[inline]
-    pub(crate) fn update_hold(&mut self, now: Time, pdcs: &mut Pdcs<Part>) {
+    pub(crate) fn update_busy(&mut self, now: Time, pdcs: &mut Pdcs<Part>) {
         let begun = self.hold.half_way || self.hold.fragments_wait;
         let hold = begun || self.offers > 0 || !self.slots.is_empty();
         if hold != self.hold.held
@@ -207,7 +207,7 @@ impl Context {
 
     /// Records that the peer owes one answer less. `slot` is the slot in which a read or a
     /// confirmation waited, or `None` for a rendezvous.
-    pub(crate) fn answered(&mut self, slot: Option<u16>, op: Key) {
+    pub(crate) fn end_owed_answer(&mut self, slot: Option<u16>, op: Key) {
         match slot {
             None => self.offers = self.offers.saturating_sub(1),
             Some(slot) => {
@@ -221,7 +221,7 @@ impl Context {
 #[derive(Clone, Copy, Debug, Default)]
 struct PeerRoute {
     /// The shared-memory channel to the peer.
-    link: Option<ShmId>,
+    shm: Option<ShmId>,
     /// The context that this endpoint opened to the peer.
     ours: Option<PdcId>,
     /// The context that the peer opened to this endpoint.
@@ -265,18 +265,18 @@ impl Contexts {
     /// Returns the channel for the next operation to a peer: the shared-memory channel if there is
     /// one, or else the context that this endpoint opened.
     #[inline]
-    pub(crate) fn to(&self, peer: PeerId) -> Option<ChannelId> {
+    pub(crate) fn channel_to(&self, peer: PeerId) -> Option<ChannelId> {
         let route = self.routes.get(peer.0 as usize)?;
-        route.link.map(ChannelId::Shm).or(route.ours.map(ChannelId::Context))
+        route.shm.map(ChannelId::Shm).or(route.ours.map(ChannelId::Context))
     }
 
     /// Returns the shared-memory channel to a peer.
-    pub(crate) fn link_to(&self, peer: PeerId) -> Option<ShmId> {
-        self.routes.get(peer.0 as usize)?.link
+    pub(crate) fn shm_channel_to(&self, peer: PeerId) -> Option<ShmId> {
+        self.routes.get(peer.0 as usize)?.shm
     }
 
     /// Returns the context that this endpoint opened to a peer and that operations may use.
-    pub(crate) fn opened_to(&self, peer: PeerId) -> Option<PdcId> {
+    pub(crate) fn opened_context_to(&self, peer: PeerId) -> Option<PdcId> {
         self.routes.get(peer.0 as usize)?.ours
     }
 
@@ -311,7 +311,7 @@ impl Contexts {
         let route = self.route(peer);
         match id {
             ChannelId::Shm(id) => {
-                route.link = Some(id);
+                route.shm = Some(id);
                 None
             }
             ChannelId::Context(id) if initiator => {
@@ -326,11 +326,11 @@ impl Contexts {
     pub(crate) fn remove(&mut self, id: ChannelId) -> Option<Box<Context>> {
         self.get(id)?;
         let mut context = self.table[id.index()].take()?;
-        context.restore();
+        context.restore_set_aside();
         let route = self.route(context.peer);
         match id {
             ChannelId::Shm(id) => {
-                route.link.take_if(|link| *link == id);
+                route.shm.take_if(|shm| *shm == id);
             }
             ChannelId::Context(id) => {
                 route.ours.take_if(|ours| *ours == id);
@@ -357,7 +357,7 @@ impl Contexts {
             context.queue.push_back(op);
             if !context.active {
                 context.active = true;
-                self.line_up(id);
+                self.schedule_turn(id);
             }
         }
     }
@@ -367,7 +367,7 @@ impl Contexts {
     pub(crate) fn enqueue_all(&mut self, id: ChannelId, mut ops: VecDeque<Key>) {
         let Some(context) = self.get_mut(id) else { return };
         if id.context().is_none() {
-            context.restore();
+            context.restore_set_aside();
             core::mem::swap(&mut context.queue, &mut ops);
         }
         context.queue.append(&mut ops);
@@ -376,7 +376,7 @@ impl Contexts {
 
     /// Appends a channel to those that wait for a turn to send.
     #[inline]
-    fn line_up(&mut self, id: ChannelId) {
+    fn schedule_turn(&mut self, id: ChannelId) {
         match id {
             ChannelId::Context(id) => self.active.push_back(id),
             ChannelId::Shm(id) => self.active_links.push_back(id),
@@ -399,25 +399,25 @@ impl Contexts {
             && !context.active
         {
             context.active = true;
-            self.line_up(id);
+            self.schedule_turn(id);
         }
     }
 
     /// Takes the context whose turn it is to send.
     #[inline]
-    pub(crate) fn next_turn(&mut self) -> Option<PdcId> {
+    pub(crate) fn pop_scheduled_context(&mut self) -> Option<PdcId> {
         self.active.pop_front()
     }
 
     /// Takes the shared-memory channel whose turn it is to send.
     #[inline]
-    pub(crate) fn next_link_turn(&mut self) -> Option<ShmId> {
+    pub(crate) fn pop_scheduled_shm(&mut self) -> Option<ShmId> {
         self.active_links.pop_front()
     }
 
     /// Returns the number of shared-memory channels that may have something to send.
     #[inline]
-    pub(crate) fn active_links(&self) -> usize {
+    pub(crate) fn scheduled_shm(&self) -> usize {
         self.active_links.len()
     }
 
@@ -425,14 +425,14 @@ impl Contexts {
     #[inline]
     pub(crate) fn end_turn(&mut self, id: ChannelId, more: bool) {
         if more {
-            self.line_up(id);
+            self.schedule_turn(id);
         } else if let Some(context) = self.get_mut(id) {
             context.active = false;
         }
     }
 
     /// Starts the contexts to a peer that waited for the end of the handshake.
-    pub(crate) fn release(&self, now: Time, peer: PeerId, pdcs: &mut Pdcs<Part>) {
+    pub(crate) fn release_peer(&self, now: Time, peer: PeerId, pdcs: &mut Pdcs<Part>) {
         for context in self.iter().filter(|c| c.peer == peer && c.initiator) {
             if let ChannelId::Context(id) = context.id {
                 pdcs.release(now, id);
@@ -456,7 +456,7 @@ impl Contexts {
 
     /// Records whether a NO_OP that asks `peer` for a sign of life is unanswered. Returns the
     /// previous value.
-    pub(crate) fn set_asked(&mut self, peer: PeerId, asked: bool) -> bool {
+    pub(crate) fn set_question_open(&mut self, peer: PeerId, asked: bool) -> bool {
         core::mem::replace(&mut self.route(peer).asked, asked)
     }
 

@@ -29,7 +29,7 @@ use crate::inbox::{Inbox, SendRequest};
 use crate::liveness::Liveness;
 use crate::memory::Memory;
 use crate::ops::{Part, TxOp};
-use crate::outbound::{Answer, Outbound, emit_control, include, push_control, push_echo};
+use crate::outbound::{Answer, Outbound, emit_control, prepend_bytes, push_control, push_echo};
 use crate::peers::Peers;
 use crate::reliability::{self, Contact, Event, FlowRecord, PdcInfo, Pdcs, PeerKey, TARDY};
 use crate::report::Report;
@@ -46,7 +46,7 @@ pub struct Engine {
     config: Config,
     pdcs: Pdcs<Part>,
     contexts: Contexts,
-    links: ShmChannels,
+    shm: ShmChannels,
     peers: Peers,
     outbound: Outbound,
     inbox: Inbox,
@@ -75,7 +75,7 @@ macro_rules! step {
             peers: &$engine.peers,
             pdcs: &mut $engine.pdcs,
             contexts: &mut $engine.contexts,
-            links: &mut $engine.links,
+            shm: &mut $engine.shm,
             report: &mut $engine.report,
             liveness: &mut $engine.liveness,
             handshakes: &mut $engine.handshakes,
@@ -97,7 +97,7 @@ impl Engine {
         Self {
             pdcs: Pdcs::new(pdc),
             contexts: Contexts::default(),
-            links: ShmChannels::default(),
+            shm: ShmChannels::default(),
             peers: Peers::new(config.max_packet),
             outbound: Outbound::new(outbound, config.order),
             inbox: Inbox::new(posted, unexpected),
@@ -220,7 +220,7 @@ impl Engine {
     /// failures includes the report. The engine gives up earlier on a silent peer whose host
     /// reports that no socket is bound to the port.
     pub fn handle_destination_error(&mut self, now: Time, trouble: DestinationError) {
-        self.peers.note_trouble(now, trouble);
+        self.peers.record_destination_error(now, trouble);
     }
 
     /// Returns the number of finished operations that wait to be taken by [`Self::poll_completion`].
@@ -233,21 +233,21 @@ impl Engine {
     /// Returns the next finished operation.
     #[inline]
     pub fn poll_completion(&mut self) -> Option<Completion> {
-        self.report.next_completion()
+        self.report.pop_completion()
     }
 
     /// Returns the next event for the log.
     #[inline]
     pub fn poll_notice(&mut self) -> Option<Notice> {
-        self.report.next_notice()
+        self.report.pop_notice()
     }
 
     /// Returns when [`Self::handle_timeout`] must be called. The time may be early, never late.
     #[must_use]
     #[inline]
     pub fn poll_timeout(&self) -> Option<Time> {
-        let (liveness, links) = (self.liveness.deadline(), self.links.deadline());
-        let times = [liveness, links, self.handshakes.deadline(), self.pdcs.poll_timeout()];
+        let (liveness, shm) = (self.liveness.deadline(), self.shm.deadline());
+        let times = [liveness, shm, self.handshakes.deadline(), self.pdcs.poll_timeout()];
         // An explicit minimum of the `Some` values would compare uninitialised payloads of `None`
         // before it tests the tags; memcheck reports that as a decision on uninitialised memory.
         let first = times.map(|time| time.unwrap_or(Time::NEVER)).into_iter().min();
@@ -258,7 +258,7 @@ impl Engine {
     /// elsewhere; that time does not count against peers.
     pub fn handle_timeout(&mut self, now: Time) {
         if self.poll_timeout().is_some_and(|due| due + TARDY < now) {
-            self.excuse_absence(now);
+            self.exclude_absence(now);
         }
         self.pdcs.handle_timeout(now);
         self.drain_events(now);
@@ -268,17 +268,17 @@ impl Engine {
         {
             match silent {
                 SilentPeer::For(peer, since) => {
-                    self.ending(now).tell_silence(peer, since, Patience::Deadline);
+                    self.teardown(now).report_silence(peer, since, Patience::Deadline);
                 }
                 SilentPeer::Unlisted(peer, since) => {
-                    self.report.notice(Notice::NotListed { peer, since });
+                    self.report.push_notice(Notice::NotListed { peer, since });
                 }
-                SilentPeer::ForGood(peer, error) => self.ending(now).fail_peer(peer, error),
+                SilentPeer::ForGood(peer, error) => self.teardown(now).fail_peer(peer, error),
             }
         }
-        self.ending(now).slow_links();
+        self.teardown(now).check_slow_channels();
         self.drain_events(now);
-        paths!(self).widen(now);
+        paths!(self).raise_packet_sizes(now);
         if self.liveness.take_due(now) {
             self.check_silent_peers(now);
         }
@@ -290,11 +290,11 @@ impl Engine {
         let limit = batch.packets.len() + self.config.batch_packets;
         self.report.counters.tx_handshakes_dropped += self.handshakes.take_dropped();
         let paths = self.pdcs.config().paths.paths();
-        while let Some((dst, intro, path)) = self.handshakes.next(paths) {
+        while let Some((dst, intro, path)) = self.handshakes.pop_packet(paths) {
             self.report.counters.tx_handshakes += 1;
             push_control(batch, dst, path, |out| intro.emit(out));
         }
-        while let Some((dst, nack)) = self.unmatched.next() {
+        while let Some((dst, nack)) = self.unmatched.pop_nack() {
             push_control(batch, dst, 0, |out| nack.emit(out));
         }
         loop {
@@ -302,7 +302,7 @@ impl Engine {
                 let dst = self.peers.get(PeerId(control.peer.0)).addr();
                 let start = push_echo(batch, self.pdcs.telemetry_echo());
                 push_control(batch, dst, control.path, |out| emit_control(&control.packet, out));
-                include(batch, start);
+                prepend_bytes(batch, start);
             }
             if self.pdcs.has_rate_packets() {
                 poll_rates(self, now, batch);
@@ -344,8 +344,8 @@ impl Engine {
 
     /// Returns whether nothing is queued, in flight or unacknowledged from this side.
     #[must_use]
-    pub fn idle(&self) -> bool {
-        self.outbound.ops().len() == 0 && self.contexts.is_idle() && !self.links.owe()
+    pub fn is_idle(&self) -> bool {
+        self.outbound.ops().len() == 0 && self.contexts.is_idle() && !self.shm.has_output()
     }
 
     /// Returns the bytes that were copied and that no peer has acknowledged. The user considers
@@ -362,14 +362,14 @@ impl Engine {
     }
 
     /// Returns the view of the engine that shuts it down.
-    pub const fn closing(&mut self, now: Time) -> Shutdown<'_> {
+    pub const fn shutdown(&mut self, now: Time) -> Shutdown<'_> {
         Shutdown::new(self, now)
     }
 
     /// Returns the next finished message of a matching space, even if other completions precede it.
     /// Callers that own a space use it.
-    pub fn completion_of(&mut self, space: MatchSpace) -> Option<Completion> {
-        self.report.next_of(space)
+    pub fn poll_completion_of(&mut self, space: MatchSpace) -> Option<Completion> {
+        self.report.next_completion_of(space)
     }
 
     /// Processes the events of the contexts, and the requests that the receiving and the sending
@@ -377,20 +377,22 @@ impl Engine {
     #[inline]
     fn drain_events(&mut self, now: Time) {
         let first = self.pdcs.poll_event();
-        let asked = !self.inbox.asks().is_empty() || !self.outbound.pull_ends().is_empty();
-        if first.is_some() || asked || self.links.has_given_up() {
-            self.take_events(now, first);
+        let asked = !self.inbox.send_requests().is_empty() || !self.outbound.pull_ends().is_empty();
+        if first.is_some() || asked || self.shm.has_scheduled_end() {
+            self.process_events(now, first);
         }
     }
 
-    fn take_events(&mut self, now: Time, first: Option<Event<Part>>) {
+    fn process_events(&mut self, now: Time, first: Option<Event<Part>>) {
         let mut step = step!(self, now);
         let mut next = first;
         while let Some(event) = next {
             match event {
-                Event::Acked { desc, count, .. } => self.outbound.acked(&mut step, desc, count),
+                Event::Acked { desc, count, .. } => {
+                    self.outbound.handle_ack(&mut step, desc, count);
+                }
                 Event::Responded { desc, response, .. } => {
-                    self.outbound.responded(&mut step, desc, &response);
+                    self.outbound.handle_response(&mut step, desc, &response);
                 }
                 Event::Ready { id } => step.contexts.activate(id.into()),
                 event => {
@@ -400,14 +402,14 @@ impl Engine {
             }
             next = step.pdcs.poll_event();
         }
-        while let Some(id) = self.links.next_given_up() {
-            self.ending(now).link_over(id, OpError::Closed);
+        while let Some(id) = self.shm.next_scheduled_end() {
+            self.teardown(now).handle_shm_end(id, OpError::Closed);
         }
         loop {
-            if let Some(ask) = self.inbox.asks().next() {
-                self.carry(now, ask);
+            if let Some(request) = self.inbox.send_requests().pop() {
+                self.execute_send_request(now, request);
             } else if let Some(end) = self.outbound.pull_ends().pop_front() {
-                self.inbox.pull_ended(&mut step!(self, now), end);
+                self.inbox.handle_pull_end(&mut step!(self, now), end);
             } else {
                 return;
             }
@@ -416,9 +418,9 @@ impl Engine {
 
     /// Records that a context to a peer has ended. `parting` is set if the peer seems to close its
     /// endpoint.
-    fn note_parting(&mut self, now: Time, peer: PeerKey, parting: bool) {
+    fn record_peer_close(&mut self, now: Time, peer: PeerKey, parting: bool) {
         if parting {
-            self.peers.get_mut(PeerId(peer.0)).note_parting(now);
+            self.peers.get_mut(PeerId(peer.0)).record_close(now);
         }
     }
 
@@ -427,31 +429,31 @@ impl Engine {
     fn handle_event(&mut self, now: Time, event: Event<Part>) {
         match event {
             Event::Failed { id, peer, why, parting } => {
-                self.note_parting(now, peer, parting);
-                self.ending(now).context_failed(id, why);
+                self.record_peer_close(now, peer, parting);
+                self.teardown(now).handle_context_failed(id, why);
             }
             Event::Closed { id, peer, parting } => {
-                self.note_parting(now, peer, parting);
-                self.ending(now).context_closed(id);
+                self.record_peer_close(now, peer, parting);
+                self.teardown(now).handle_context_closed(id);
             }
             Event::OtherMode { id } => {
                 if let Some(peer) = self.contexts.get(id.into()).map(|c| c.peer) {
-                    self.report.notice(Notice::OtherMode { peer });
+                    self.report.push_notice(Notice::OtherMode { peer });
                 }
             }
             Event::Unknown { peer: key, sent_at } => {
                 let peer = PeerId(key.0);
                 let state = self.peers.get(peer);
-                match self.handshakes.on_unknown(now, &self.config, (peer, state), sent_at) {
+                match self.handshakes.handle_unknown(now, &self.config, (peer, state), sent_at) {
                     UnknownReply::Wait => {}
-                    UnknownReply::GoOn => self.contexts.release(now, peer, &mut self.pdcs),
+                    UnknownReply::GoOn => self.contexts.release_peer(now, peer, &mut self.pdcs),
                     UnknownReply::Forget => self.pdcs.admissions().forget(key),
                 }
             }
-            Event::Waits { id, waited } => self.ending(now).context_waits(id, waited),
+            Event::Waits { id, waited } => self.teardown(now).handle_unanswered_packet(id, waited),
             Event::Stuck { id, bytes, sent_at, times, connected } => {
-                if paths!(self).stuck(now, id, bytes, (sent_at, times, connected)) {
-                    self.outbound.ask(&mut step!(self, now), id.into());
+                if paths!(self).handle_stuck_packet(now, id, bytes, (sent_at, times, connected)) {
+                    self.outbound.ask_for_sign_of_life(&mut step!(self, now), id.into());
                 }
             }
             // The `Failed` event that follows ends every operation of the peer.
@@ -462,26 +464,26 @@ impl Engine {
 
     /// Executes a request that the receiving half has for the sending half.
     #[cold]
-    fn carry(&mut self, now: Time, ask: SendRequest) {
+    fn execute_send_request(&mut self, now: Time, request: SendRequest) {
         let mut step = step!(self, now);
-        match ask {
+        match request {
             SendRequest::Pull(message) => {
-                step.watch();
+                step.start_liveness_timer();
                 if let Some(read) = self.inbox.pull_read(message)
                     && self.outbound.start_internal(&mut step, read)
                 {
-                    self.inbox.pull_started(message);
+                    self.inbox.mark_pull_started(message);
                 }
             }
             SendRequest::EndPull { peer, offer, total, failed } => {
-                let read = SendRequest::end_of_pull(peer, offer, total, failed);
+                let read = SendRequest::end_of_pull_read(peer, offer, total, failed);
                 self.outbound.start_internal(&mut step, read);
             }
-            SendRequest::WithdrawPull(message) => self.outbound.withdraw_pull(message),
+            SendRequest::WithdrawPull(message) => self.outbound.detach_pull(message),
             SendRequest::Confirm { context: id, slot } => {
                 // The confirmation goes on the channel on which the message arrived.
                 if let Some(peer) = step.contexts.get(id).map(|context| context.peer) {
-                    self.outbound.answer(&mut step, id, peer, Answer::confirmation(slot));
+                    self.outbound.queue_answer(&mut step, id, peer, Answer::confirmation(slot));
                 }
             }
         }

@@ -141,29 +141,37 @@ impl Fences {
 
     /// Returns the classes of an operation on a channel and those that it must wait for.
     #[inline]
-    pub(crate) fn turn(
+    pub(crate) fn order_constraints(
         &self,
         id: ChannelId,
         classes: OperationClasses,
         fence: bool,
     ) -> FenceRequest {
-        FenceRequest { classes, before: self.before(classes, fence, id.context().is_none()) }
+        FenceRequest {
+            classes,
+            before: self.classes_before(classes, fence, id.context().is_none()),
+        }
     }
 
-    /// Returns the classes that an operation must wait for. On a shared-memory channel (`linked`)
+    /// Returns the classes that an operation must wait for. On a shared-memory channel (`over_shm`)
     /// everything takes effect in order, except that the source of an RMA read is read when its
     /// data leaves, so only reads have to be waited for.
     #[inline]
-    fn before(&self, classes: OperationClasses, fence: bool, linked: bool) -> OperationClasses {
+    fn classes_before(
+        &self,
+        classes: OperationClasses,
+        fence: bool,
+        over_shm: bool,
+    ) -> OperationClasses {
         if fence {
             return OperationClasses::ALL;
         }
         let before = self.order.before(classes);
-        if linked { before.and(OperationClasses::READ) } else { before }
+        if over_shm { before.and(OperationClasses::READ) } else { before }
     }
 
     #[inline]
-    fn of(&mut self, peer: PeerId) -> &mut OpenOperations {
+    fn peer_mut(&mut self, peer: PeerId) -> &mut OpenOperations {
         let at = peer.0 as usize;
         if self.open.len() <= at {
             self.open.resize_with(at + 1, OpenOperations::default);
@@ -181,7 +189,7 @@ impl Fences {
         classes: OperationClasses,
         before: OperationClasses,
     ) -> bool {
-        let open = self.of(peer);
+        let open = self.peer_mut(peer);
         if !open.parked.is_empty() || !before.is_none() && open.has(before) {
             open.parked.push_back((key, classes, before));
             return false;
@@ -192,20 +200,20 @@ impl Fences {
 
     /// Returns whether an operation to a peer that waits for `before` would start at once.
     #[inline]
-    pub(crate) fn lets_pass(&self, peer: PeerId, before: OperationClasses) -> bool {
+    pub(crate) fn can_start(&self, peer: PeerId, before: OperationClasses) -> bool {
         let Some(open) = self.open.get(peer.0 as usize) else { return true };
         open.parked.is_empty() && (before.is_none() || !open.has(before))
     }
 
     /// Counts an operation that starts without waiting.
     pub(crate) fn begin(&mut self, peer: PeerId, classes: OperationClasses) {
-        self.of(peer).begin(classes);
+        self.peer_mut(peer).begin(classes);
     }
 
     /// Counts the end of an operation that had started. Returns whether others are parked.
     #[inline]
     pub(crate) fn end(&mut self, peer: PeerId, classes: OperationClasses) -> bool {
-        let open = self.of(peer);
+        let open = self.peer_mut(peer);
         for (class, begun) in open.begun.iter_mut().enumerate() {
             *begun -= u32::from(classes.0 >> class & 1);
         }
@@ -223,24 +231,24 @@ impl Fences {
     }
 
     /// Returns the peers with parked operations.
-    pub(crate) fn waiting(&self) -> Vec<PeerId> {
+    pub(crate) fn waiting_peers(&self) -> Vec<PeerId> {
         let all = (0..).zip(&self.open).filter(|(_, open)| !open.parked.is_empty());
         all.map(|(peer, _)| PeerId(peer)).collect()
     }
 
     /// Drops all parked operations to this peer.
     pub(crate) fn forget(&mut self, peer: PeerId) {
-        self.of(peer).parked.clear();
+        self.peer_mut(peer).parked.clear();
     }
 
     /// Removes an operation that ended while it was parked.
-    pub(crate) fn withdraw(&mut self, peer: PeerId, key: Key) {
-        self.of(peer).parked.retain(|(parked, ..)| *parked != key);
+    pub(crate) fn remove(&mut self, peer: PeerId, key: Key) {
+        self.peer_mut(peer).parked.retain(|(parked, ..)| *parked != key);
     }
 
     /// Starts the next parked operation to a peer, if it no longer has to wait, and returns it.
-    pub(crate) fn next(&mut self, peer: PeerId) -> Option<Key> {
-        let open = self.of(peer);
+    pub(crate) fn start_next(&mut self, peer: PeerId) -> Option<Key> {
+        let open = self.peer_mut(peer);
         let &(key, classes, before) = open.parked.front()?;
         if open.has(before) {
             return None;
@@ -264,7 +272,7 @@ mod tests {
         let mut key = || slab.add(());
         let mut fences = Fences::default();
         let admit = |fences: &mut Fences, key, classes, fence| {
-            let before = fences.before(classes, fence, true);
+            let before = fences.classes_before(classes, fence, true);
             fences.admit(PEER, key, classes, before)
         };
         let (send, write) = (OperationClasses::SEND, OperationClasses::WRITE);
@@ -273,10 +281,10 @@ mod tests {
         let (fenced, after) = (key(), key());
         assert!(!admit(&mut fences, fenced, write, true));
         assert!(!admit(&mut fences, after, send, false));
-        assert!(fences.end(PEER, send) && fences.next(PEER).is_none());
+        assert!(fences.end(PEER, send) && fences.start_next(PEER).is_none());
         assert!(fences.end(PEER, write));
-        assert_eq!((fences.next(PEER), fences.next(PEER)), (Some(fenced), Some(after)));
-        assert!(!fences.end(PEER, write) && fences.next(PEER).is_none());
+        assert_eq!((fences.start_next(PEER), fences.start_next(PEER)), (Some(fenced), Some(after)));
+        assert!(!fences.end(PEER, write) && fences.start_next(PEER).is_none());
         assert!(
             fences.admit(PeerId(0), key(), send, OperationClasses::ALL),
             "a fence concerns only its own peer"
@@ -294,17 +302,23 @@ mod tests {
             .with(OperationClasses::WRITE, OperationClasses::READ);
         let mut fences = Fences::new(order);
         let both = OperationClasses::FETCH | OperationClasses::UPDATE;
-        assert_eq!(fences.before(OperationClasses::SEND, false, false), OperationClasses::NONE);
         assert_eq!(
-            fences.before(both, false, false),
+            fences.classes_before(OperationClasses::SEND, false, false),
+            OperationClasses::NONE
+        );
+        assert_eq!(
+            fences.classes_before(both, false, false),
             OperationClasses::WRITE | OperationClasses::UPDATE
         );
-        assert_eq!(fences.before(both, false, true), OperationClasses::NONE);
-        assert_eq!(fences.before(OperationClasses::WRITE, false, true), OperationClasses::READ);
+        assert_eq!(fences.classes_before(both, false, true), OperationClasses::NONE);
+        assert_eq!(
+            fences.classes_before(OperationClasses::WRITE, false, true),
+            OperationClasses::READ
+        );
         let (first, second) = (slab.add(()), slab.add(()));
         assert!(fences.admit(PEER, first, both, OperationClasses::UPDATE));
         assert!(!fences.admit(PEER, second, both, OperationClasses::UPDATE));
-        fences.withdraw(PEER, second);
-        assert!(!fences.end(PEER, both) && fences.next(PEER).is_none());
+        fences.remove(PEER, second);
+        assert!(!fences.end(PEER, both) && fences.start_next(PEER).is_none());
     }
 }

@@ -60,7 +60,7 @@ impl Cookies {
     /// period (69 s) and at most two.
     const AGE_BITS: u32 = 36;
 
-    fn make(&self, age: u64, asker: SocketAddr, intro: &Handshake) -> u64 {
+    fn compute(&self, age: u64, asker: SocketAddr, packet: &Handshake) -> u64 {
         let mut hasher = SipHasher24::new_with_keys(self.keys[0], self.keys[1]);
         hasher.write_u64(age);
         match asker.ip() {
@@ -68,18 +68,20 @@ impl Cookies {
             IpAddr::V6(ip) => hasher.write(&ip.octets()),
         }
         hasher.write_u16(asker.port());
-        hasher.write_u32(intro.instance);
-        hasher.write_u64(intro.nonce);
+        hasher.write_u32(packet.instance);
+        hasher.write_u64(packet.nonce);
         hasher.finish()
     }
 
-    fn bake(&self, now: Time, asker: SocketAddr, intro: &Handshake) -> u64 {
-        self.make(now.0 >> Self::AGE_BITS, asker, intro)
+    fn issue(&self, now: Time, asker: SocketAddr, packet: &Handshake) -> u64 {
+        self.compute(now.0 >> Self::AGE_BITS, asker, packet)
     }
 
-    fn is_good(&self, now: Time, asker: SocketAddr, intro: &Handshake) -> bool {
+    fn is_valid(&self, now: Time, asker: SocketAddr, packet: &Handshake) -> bool {
         let age = now.0 >> Self::AGE_BITS;
-        [age, age.wrapping_sub(1)].iter().any(|age| self.make(*age, asker, intro) == intro.cookie)
+        [age, age.wrapping_sub(1)]
+            .iter()
+            .any(|age| self.compute(*age, asker, packet) == packet.cookie)
     }
 }
 
@@ -91,7 +93,7 @@ struct AnswerAllowance {
 }
 
 impl AnswerAllowance {
-    fn take(&mut self, now: Time) -> bool {
+    fn try_take(&mut self, now: Time) -> bool {
         let earned = now.since(self.at).0 / (1_000_000_000 / ANSWERS_A_SECOND);
         if earned > 0 {
             self.left = self.left.saturating_add(earned).min(BURST);
@@ -185,7 +187,7 @@ impl Handshakes {
     }
 
     /// Returns a handshake packet with this endpoint's own values.
-    const fn about_us(config: &Config, stage: Stage) -> Handshake {
+    const fn own_handshake(config: &Config, stage: Stage) -> Handshake {
         Handshake {
             stage,
             version: WIRE_VERSION,
@@ -201,9 +203,9 @@ impl Handshakes {
         }
     }
 
-    fn send(&mut self, to: SocketAddr, intro: Handshake, reach: HandshakePaths) {
+    fn send(&mut self, to: SocketAddr, packet: Handshake, reach: HandshakePaths) {
         if self.out.len() < MAX_OUT {
-            self.out.push_back((to, intro, reach));
+            self.out.push_back((to, packet, reach));
         } else {
             self.dropped += 1;
         }
@@ -219,30 +221,30 @@ impl Handshakes {
     /// Returns the next packet to send, its destination, and its path, out of `paths` or all path
     /// sets. A packet that does not arrive is repeated on another path.
     #[inline]
-    pub(crate) fn next(&mut self, paths: u16) -> Option<(SocketAddr, Handshake, u16)> {
-        let (to, intro, reach) = self.out.pop_front()?;
+    pub(crate) fn pop_packet(&mut self, paths: u16) -> Option<(SocketAddr, Handshake, u16)> {
+        let (to, packet, reach) = self.out.pop_front()?;
         let all = match reach {
             HandshakePaths::Wide => entropy_count(paths),
             HandshakePaths::Near => paths.max(1),
         };
         // The modulus is at most 65536, so the remainder fits.
-        Some((to, intro, (self.random.next_u32() % u32::from(all)) as u16))
+        Some((to, packet, (self.random.next_u32() % u32::from(all)) as u16))
     }
 
     /// Sends an answer to an unverified peer, at the address from which it asked.
-    fn answer(&mut self, to: SocketAddr, intro: Handshake) {
-        let reach = if self.repeats.is_frequent(intro.nonce) {
+    fn send_answer(&mut self, to: SocketAddr, packet: Handshake) {
+        let reach = if self.repeats.is_frequent(packet.nonce) {
             HandshakePaths::Wide
         } else {
             HandshakePaths::Near
         };
-        self.send(to, intro, reach);
+        self.send(to, packet, reach);
     }
 
     // The asking side.
 
     /// Starts a handshake with a peer, unless one is waiting for its first answer.
-    pub(crate) fn ask(&mut self, now: Time, config: &Config, peer: PeerId, state: &PeerState) {
+    pub(crate) fn start(&mut self, now: Time, config: &Config, peer: PeerId, state: &PeerState) {
         if self.asking.get(&peer).is_some_and(|asking| asking.cookie.is_none()) {
             return;
         }
@@ -258,28 +260,29 @@ impl Handshakes {
             unlisted: false,
         };
         self.due = Some(self.due.map_or(asking.next, |due| due.min(asking.next)));
-        self.question(config, &asking, state);
+        self.send_question(config, &asking, state);
         self.asking.insert(peer, asking);
     }
 
     /// Sends the current question of a handshake: a hello, or a confirmation once the cookie is
     /// known.
-    fn question(&mut self, config: &Config, asking: &PendingHandshake, state: &PeerState) {
+    fn send_question(&mut self, config: &Config, asking: &PendingHandshake, state: &PeerState) {
         let stage = if asking.cookie.is_some() { Stage::Confirm } else { Stage::Hello };
-        let expected = state.expected().map_or(0, Instance::get);
+        let expected = state.named_instance().map_or(0, Instance::get);
         let (nonce, cookie) = (asking.nonce, asking.cookie.unwrap_or(0));
-        let mut intro = Handshake { nonce, cookie, expected, ..Self::about_us(config, stage) };
+        let mut packet =
+            Handshake { nonce, cookie, expected, ..Self::own_handshake(config, stage) };
         if let (Some(key), Some(answerer), Stage::Confirm) = (&config.key, state.instance(), stage)
         {
-            let exchange = Transcript::new(config.instance, answerer, &intro);
-            intro.proof = exchange.prove(key, Purpose::Confirm);
+            let exchange = Transcript::new(config.instance, answerer, &packet);
+            packet.proof = exchange.prove(key, Purpose::Confirm);
         }
-        self.send(state.addr(), intro, asking.reach);
+        self.send(state.addr(), packet, asking.reach);
     }
 
     /// Returns the peer of the handshake with this nonce, if the answer came from that peer's
     /// address.
-    fn answered(&self, peers: &Peers, from: SocketAddr, nonce: u64) -> Option<PeerId> {
+    fn find_pending(&self, peers: &Peers, from: SocketAddr, nonce: u64) -> Option<PeerId> {
         let asked = |peer: &PeerId| self.asking.get(peer).is_some_and(|it| it.nonce == nonce);
         peers.at(from).find(asked)
     }
@@ -290,7 +293,7 @@ impl Handshakes {
     }
 
     /// Returns the cookie of a peer's challenge to the peer, now and repeatedly until its welcome.
-    fn confirm(
+    fn send_confirmation(
         &mut self,
         now: Time,
         config: &Config,
@@ -300,7 +303,7 @@ impl Handshakes {
         let Some(mut asking) = self.asking.remove(&peer) else { return };
         (asking.cookie, asking.wait, asking.next) = (Some(cookie), FIRST_WAIT, now + FIRST_WAIT);
         self.due = Some(self.due.map_or(asking.next, |due| due.min(asking.next)));
-        self.question(config, &asking, state);
+        self.send_question(config, &asking, state);
         self.asking.insert(peer, asking);
     }
 
@@ -311,7 +314,7 @@ impl Handshakes {
     /// only if the packet was sent so long after the peer's welcome that no earlier packet is still
     /// under way. Only then may contexts start anew, because the peer would otherwise take twice
     /// what it had taken already.
-    pub(crate) fn on_unknown(
+    pub(crate) fn handle_unknown(
         &mut self,
         now: Time,
         config: &Config,
@@ -320,20 +323,20 @@ impl Handshakes {
     ) -> UnknownReply {
         if let Some(asking) = self.asking.remove(&peer) {
             if asking.cookie.is_some() {
-                self.question(config, &asking, state);
+                self.send_question(config, &asking, state);
             }
             self.asking.insert(peer, asking);
             return UnknownReply::Wait;
         }
-        if sent_at < state.welcomed() + LIFETIME {
+        if sent_at < state.last_handshake() + LIFETIME {
             return UnknownReply::GoOn;
         }
-        self.ask(now, config, peer, state);
+        self.start(now, config, peer, state);
         UnknownReply::Forget
     }
 
     /// Restarts the handshake with a peer whose user has not named this endpoint yet.
-    fn put_off(&mut self, peer: PeerId) {
+    fn postpone(&mut self, peer: PeerId) {
         if let Some(asking) = self.asking.get_mut(&peer) {
             (asking.unlisted, asking.cookie) = (true, None);
         }
@@ -345,7 +348,7 @@ impl Handshakes {
     }
 
     /// Returns the peers with unfinished handshakes.
-    pub(crate) fn asked(&self) -> impl Iterator<Item = PeerId> + '_ {
+    pub(crate) fn pending_peers(&self) -> impl Iterator<Item = PeerId> + '_ {
         self.asking.keys().copied()
     }
 
@@ -359,7 +362,7 @@ impl Handshakes {
     }
 
     /// Extends all waits by `absent`, because this process did not run and could not hear answers.
-    pub(crate) fn excuse(&mut self, now: Time, absent: Span) {
+    pub(crate) fn exclude_absence(&mut self, now: Time, absent: Span) {
         for asking in self.asking.values_mut() {
             asking.since = (asking.since + absent).min(now);
         }
@@ -383,7 +386,8 @@ impl Handshakes {
         for peer in due {
             let Some(mut asking) = self.asking.remove(&peer) else { continue };
             let state = peers.get(peer);
-            let refused = state.trouble().is_some_and(|trouble| trouble.is_refusal());
+            let refused =
+                state.last_destination_error().is_some_and(|trouble| trouble.is_refusal());
             let patience = if refused { deadline.min(REFUSED_PATIENCE) } else { deadline };
             if now.since(asking.since) >= patience {
                 if asking.cookie.is_none() {
@@ -399,7 +403,7 @@ impl Handshakes {
             if asking.wait >= LONG_WAIT {
                 asking.reach = HandshakePaths::Wide;
             }
-            self.question(config, &asking, state);
+            self.send_question(config, &asking, state);
             let silent = now.since(asking.since);
             let tell = silent >= LONG_SILENCE && asking.cookie.is_none() && !asking.told;
             asking.told |= tell;
@@ -421,53 +425,70 @@ impl Handshakes {
 
     /// Returns whether an unverified peer may be answered now, and counts the answer.
     pub(crate) fn may_answer(&mut self, now: Time) -> bool {
-        self.allowance.take(now)
+        self.allowance.try_take(now)
     }
 
     /// Returns whether the version and the job of an unverified peer are right. Otherwise sends the
     /// reason to the peer.
-    fn accepts(&mut self, config: &Config, asker: SocketAddr, intro: &Handshake) -> bool {
-        let reason = if intro.version != WIRE_VERSION {
+    fn check_compatibility(
+        &mut self,
+        config: &Config,
+        asker: SocketAddr,
+        packet: &Handshake,
+    ) -> bool {
+        let reason = if packet.version != WIRE_VERSION {
             Reason::Version
-        } else if intro.job_id != config.job_id {
+        } else if packet.job_id != config.job_id {
             Reason::Job
         } else {
             return true;
         };
-        self.refuse(config, asker, intro, reason);
+        self.send_refusal(config, asker, packet, reason);
         false
     }
 
     /// Sends an endpoint the reason why its handshake is refused.
-    fn refuse(&mut self, config: &Config, asker: SocketAddr, intro: &Handshake, reason: Reason) {
-        let us = Self::about_us(config, Stage::Refuse);
-        self.answer(asker, Handshake { reason, nonce: intro.nonce, ..us });
+    fn send_refusal(
+        &mut self,
+        config: &Config,
+        asker: SocketAddr,
+        packet: &Handshake,
+        reason: Reason,
+    ) {
+        let us = Self::own_handshake(config, Stage::Refuse);
+        self.send_answer(asker, Handshake { reason, nonce: packet.nonce, ..us });
     }
 
     /// Sends a cookie to an unverified peer.
-    fn challenge(&mut self, now: Time, config: &Config, asker: SocketAddr, intro: &Handshake) {
-        let cookie = self.cookies.bake(now, asker, intro);
-        let us = Self::about_us(config, Stage::Challenge);
-        let (nonce, expected) = (intro.nonce, intro.instance);
+    fn send_challenge(
+        &mut self,
+        now: Time,
+        config: &Config,
+        asker: SocketAddr,
+        packet: &Handshake,
+    ) {
+        let cookie = self.cookies.issue(now, asker, packet);
+        let us = Self::own_handshake(config, Stage::Challenge);
+        let (nonce, expected) = (packet.nonce, packet.instance);
         let mut answer = Handshake { nonce, cookie, expected, ..us };
-        if let (Some(key), Some(instance)) = (&config.key, Instance::new(intro.instance)) {
+        if let (Some(key), Some(instance)) = (&config.key, Instance::new(packet.instance)) {
             let exchange = Transcript::new(instance, config.instance, &answer);
             answer.proof = exchange.prove(key, Purpose::Answer);
         }
-        self.answer(asker, answer);
+        self.send_answer(asker, answer);
     }
 
     /// Returns whether the sender of a confirmation has received the challenge at the address that
     /// it claims.
-    fn is_proven(&self, now: Time, asker: SocketAddr, intro: &Handshake) -> bool {
-        self.cookies.is_good(now, asker, intro)
+    fn is_proven(&self, now: Time, asker: SocketAddr, packet: &Handshake) -> bool {
+        self.cookies.is_valid(now, asker, packet)
     }
 
     /// Notifies an endpoint that it is verified.
-    fn welcome(&mut self, config: &Config, asker: SocketAddr, intro: &Handshake) {
-        let us = Self::about_us(config, Stage::Welcome);
-        let (nonce, expected) = (intro.nonce, intro.instance);
-        self.answer(asker, Handshake { nonce, expected, ..us });
+    fn send_welcome(&mut self, config: &Config, asker: SocketAddr, packet: &Handshake) {
+        let us = Self::own_handshake(config, Stage::Welcome);
+        let (nonce, expected) = (packet.nonce, packet.instance);
+        self.send_answer(asker, Handshake { nonce, expected, ..us });
     }
 }
 
@@ -475,7 +496,7 @@ impl Handshakes {
 mod tests {
     use super::*;
 
-    fn part(seed: u8) -> (Handshakes, Config) {
+    fn handshakes(seed: u8) -> (Handshakes, Config) {
         let instance = Instance::new(u32::from(seed) + 1).expect("not 0");
         let config = Config::new(instance, crate::base::Seed::new([seed; 32]));
         (Handshakes::new(SecretRng::from_seed([seed; 32])), config)
@@ -486,10 +507,10 @@ mod tests {
 
     #[test]
     fn cookie_is_valid_only_for_its_asker_and_for_a_limited_time() {
-        let (part, config) = part(1);
-        let hello = Handshake { nonce: 9, ..Handshakes::about_us(&config, Stage::Hello) };
+        let (part, config) = handshakes(1);
+        let hello = Handshake { nonce: 9, ..Handshakes::own_handshake(&config, Stage::Hello) };
         let now = Time(1 << 40);
-        let cookie = part.cookies.bake(now, ASKER, &hello);
+        let cookie = part.cookies.issue(now, ASKER, &hello);
         let confirm = Handshake { cookie, ..hello };
         assert!(part.is_proven(now, ASKER, &confirm));
         assert!(part.is_proven(now + Span::secs(68), ASKER, &confirm));
@@ -511,17 +532,17 @@ mod tests {
 
     #[test]
     fn questions_are_repeated_with_backoff_until_the_deadline() {
-        let (mut part, config) = part(1);
+        let (mut part, config) = handshakes(1);
         let mut peers = Peers::new(1400);
         let (peer, _) = peers.resolve(ASKER, None);
         let mut now = Time(1_000_000);
         let begin = now;
-        part.ask(now, &config, peer, peers.get(peer));
-        part.ask(now, &config, peer, peers.get(peer));
+        part.start(now, &config, peer, peers.get(peer));
+        part.start(now, &config, peer, peers.get(peer));
         let (mut questions, mut told) = (0, Vec::new());
         let lost = loop {
-            while let Some((to, intro, _)) = part.next(8) {
-                assert_eq!((to, intro.stage), (ASKER, Stage::Hello));
+            while let Some((to, packet, _)) = part.pop_packet(8) {
+                assert_eq!((to, packet.stage), (ASKER, Stage::Hello));
                 questions += 1;
             }
             now = part.deadline().expect("the handshake continues");
@@ -544,10 +565,10 @@ mod tests {
     #[test]
     fn number_of_answers_to_unverified_peers_is_bounded() {
         let mut allowance = AnswerAllowance { left: BURST, at: Time::ZERO };
-        let taken = (0..10 * BURST).filter(|_| allowance.take(Time(5))).count() as u64;
+        let taken = (0..10 * BURST).filter(|_| allowance.try_take(Time(5))).count() as u64;
         assert_eq!(taken, BURST);
         let later = Time(5) + Span::millis(10);
-        let taken = (0..10 * BURST).filter(|_| allowance.take(later)).count() as u64;
+        let taken = (0..10 * BURST).filter(|_| allowance.try_take(later)).count() as u64;
         assert_eq!(taken, ANSWERS_A_SECOND / 100);
     }
 }

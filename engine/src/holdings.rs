@@ -47,7 +47,7 @@ pub struct Holdings {
     /// Writes of peers that are reported when all their packets have arrived, and are still incomplete.
     pub partial_writes: usize,
     /// Requests from the receiving half to the sending half, plus the reads of messages that have ended.
-    pub asks: usize,
+    pub send_requests: usize,
     /// Channels: packet contexts plus shared-memory channels.
     pub channels: usize,
     /// Completions that the application has not taken.

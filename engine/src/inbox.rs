@@ -38,10 +38,10 @@ pub(crate) struct Inbox {
     unexpected: Unexpected,
     messages: Pending,
     streams: Streams,
-    asks: SendRequestQueue,
+    send_requests: SendRequestQueue,
     budget: Budget,
     /// Losses of peers that a later receive must report.
-    untold: UnreportedLosses,
+    unreported: UnreportedLosses,
 }
 
 impl Inbox {
@@ -53,21 +53,21 @@ impl Inbox {
             unexpected: Unexpected::new(unexpected),
             messages: Pending::default(),
             streams: Streams::default(),
-            asks: SendRequestQueue::default(),
+            send_requests: SendRequestQueue::default(),
             budget: Budget::default(),
-            untold: UnreportedLosses::default(),
+            unreported: UnreportedLosses::default(),
         }
     }
 
     /// Prepares for the messages of a channel.
-    pub(crate) fn open(&mut self, context: ChannelId) {
+    pub(crate) fn open_stream(&mut self, context: ChannelId) {
         self.streams.open(context);
     }
 
     /// Returns the requests to the sending half.
     #[inline]
-    pub(crate) const fn asks(&mut self) -> &mut SendRequestQueue {
-        &mut self.asks
+    pub(crate) const fn send_requests(&mut self) -> &mut SendRequestQueue {
+        &mut self.send_requests
     }
 
     /// Returns the room for messages that a peer sends on a shared-memory channel.
@@ -85,13 +85,13 @@ impl Inbox {
     /// unreported. They must not be forgotten.
     pub(crate) fn peers(&self) -> impl Iterator<Item = PeerId> + '_ {
         let senders = self.messages.iter().map(|(_, message)| message.head.peer());
-        senders.chain(self.posted.sources()).chain(self.untold.peers())
+        senders.chain(self.posted.source_peers()).chain(self.unreported.peers())
     }
 
     /// Counts the entries of the tables for messages and receives.
     pub(crate) fn count_holdings(&self, holdings: &mut Holdings) {
         holdings.messages = self.messages.len();
-        holdings.awaited = self.messages.awaited();
+        holdings.awaited = self.messages.awaited_len();
         let kept = |(_, message): (_, &Message)| match &message.place {
             MessageBuffer::Stash(bytes) => bytes.len() as u64,
             _ => 0,
@@ -100,32 +100,32 @@ impl Inbox {
         holdings.unexpected = self.unexpected.len();
         holdings.posted = self.posted.len();
         holdings.open_ids = self.streams.open_ids();
-        holdings.asks += self.asks.len();
+        holdings.send_requests += self.send_requests.len();
         self.budget.count_holdings(holdings);
     }
 
     /// Returns the messages that are not finished.
-    pub(crate) const fn messages(&self) -> &Pending {
+    pub(crate) const fn pending(&self) -> &Pending {
         &self.messages
     }
 
     /// Returns the contexts with an incomplete message of which nothing has arrived for `patience`.
     /// That is longer than a sender waits for an acknowledgement, so the sender has forgotten the
     /// message.
-    pub(crate) fn stalled(&self, now: Time, patience: Span) -> Vec<ChannelId> {
+    pub(crate) fn stalled_channels(&self, now: Time, patience: Span) -> Vec<ChannelId> {
         let touched = |key| {
             let message = self.messages.get(key);
             debug_assert!(message.is_some(), "every open id has a message");
             message.map(|message| message.touched)
         };
-        self.streams.stalled(now, patience, touched)
+        self.streams.stalled_channels(now, patience, touched)
     }
 
     /// Extends all waits by `absent`, because this process did not run and could not take packets.
-    pub(crate) fn excuse(&mut self, now: Time, absent: Span) {
+    pub(crate) fn exclude_absence(&mut self, now: Time, absent: Span) {
         let shift = |at: &mut Time| *at = (*at + absent).min(now);
-        self.messages.shift(shift);
-        self.streams.shift(shift);
+        self.messages.shift_times(shift);
+        self.streams.shift_times(shift);
     }
 
     /// Requests again the reads that could not start because there was no context for them.
@@ -136,7 +136,7 @@ impl Inbox {
         };
         for (key, message) in self.messages.iter() {
             if waits(message) {
-                self.asks.push(SendRequest::Pull(key));
+                self.send_requests.push(SendRequest::Pull(key));
             }
         }
     }

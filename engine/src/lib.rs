@@ -61,7 +61,7 @@ pub use api::{
     Operation, Options, Patience, PeerId, RecvMode, RecvOp, RemoteIov, RemoteSeg, SubmitError,
     Visibility,
 };
-pub use atomics::{atomic_combine, atomic_compares, atomic_most, atomic_size};
+pub use atomics::{atomic_combine, atomic_has_comparands, atomic_size, max_atomic_count};
 pub use channel::ShmId;
 pub use config::Config;
 pub use counters::Counters;

@@ -16,7 +16,7 @@ impl Liveness {
 
     /// Starts the timer, unless it runs, because a peer owes something.
     #[inline]
-    pub(crate) fn watch(&mut self, now: Time) {
+    pub(crate) fn start_timer(&mut self, now: Time) {
         if self.at.is_none() {
             self.at = Some(now + self.interval);
         }
@@ -26,7 +26,7 @@ impl Liveness {
         self.at
     }
 
-    /// Returns whether the check is due. The timer stops until the next [`Self::watch`].
+    /// Returns whether the check is due. The timer stops until the next [`Self::start_timer`].
     pub(crate) fn take_due(&mut self, now: Time) -> bool {
         let due = self.at.is_some_and(|at| at <= now);
         if due {

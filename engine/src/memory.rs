@@ -140,7 +140,7 @@ impl Payload<'_> {
         match self {
             Self::Here(bytes) => {
                 let from = at as usize;
-                mem.put(to, &bytes[from..from + to.len as usize])
+                mem.write_any(to, &bytes[from..from + to.len as usize])
             }
             Self::Elsewhere(_) => mem.fetch(to, at),
         }
@@ -205,7 +205,7 @@ pub trait Memory {
     /// Copies `data` to the start of `to`, memory of any kind that is at least as long. Returns
     /// whether the copy succeeded.
     #[inline]
-    fn put(&mut self, to: UserSlice, data: &[u8]) -> bool {
+    fn write_any(&mut self, to: UserSlice, data: &[u8]) -> bool {
         self.write(to, data);
         true
     }
@@ -215,7 +215,7 @@ pub trait Memory {
     /// # Errors
     /// [`KeyError::Uncopied`].
     #[inline]
-    fn lift(&self, from: &Buf) -> Result<Option<Vec<u8>>, KeyError> {
+    fn copy_device_memory(&self, from: &Buf) -> Result<Option<Vec<u8>>, KeyError> {
         let _ = from;
         Ok(None)
     }

@@ -114,7 +114,7 @@ pub(crate) struct MessageExtent {
 impl MessageExtent {
     /// Returns whether all of the message's own packets have arrived.
     #[inline]
-    pub(crate) const fn arrived(&self) -> bool {
+    pub(crate) const fn has_arrived(&self) -> bool {
         self.started && self.received == self.eager && !self.deferred
     }
 }
@@ -175,7 +175,7 @@ impl Message {
     /// Counts a packet of `len` bytes. The first packet of a message also supplies its remote CQ
     /// data, if any.
     #[inline]
-    pub(crate) fn take(&mut self, now: Time, len: u64, first: Option<Option<u64>>) {
+    pub(crate) fn record_packet(&mut self, now: Time, len: u64, first: Option<Option<u64>>) {
         self.head.extent.received += len;
         self.touched = now;
         if let Some(data) = first {

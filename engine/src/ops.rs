@@ -266,7 +266,7 @@ pub(crate) struct TxOp {
 
 impl TxOp {
     /// Creates an operation of the engine itself, without payload.
-    pub(crate) const fn internal(work: OpWork, peer: PeerId) -> Self {
+    pub(crate) const fn new_internal(work: OpWork, peer: PeerId) -> Self {
         Self {
             work,
             peer,
@@ -303,7 +303,7 @@ impl TxOp {
 
     /// Returns whether the operation should request its acknowledgement at once.
     #[inline]
-    pub(crate) const fn wants_prompt_ack(&self) -> bool {
+    pub(crate) const fn should_request_ack(&self) -> bool {
         match self.work {
             // The peer's answer ends these operations, not the acknowledgement.
             OpWork::Rendezvous { .. } | OpWork::Read { .. } | OpWork::Fetch { .. } => false,
@@ -406,7 +406,7 @@ impl Ops {
     }
 
     /// Returns the number of unacknowledged answers, and how many of them go to peers outside the job.
-    pub(crate) fn answers(&self) -> (u64, u64) {
+    pub(crate) fn answer_counts(&self) -> (u64, u64) {
         (self.answers.to.iter().copied().map(u64::from).sum(), self.answers.outside.into())
     }
 
@@ -429,7 +429,7 @@ impl Ops {
     ) -> Key {
         let left = u32::try_from(parts).unwrap_or(u32::MAX);
         let work = OpWork::Group { left, error: None, last: None };
-        self.add(TxOp { label, owner, ..TxOp::internal(work, peer) })
+        self.add(TxOp { label, owner, ..TxOp::new_internal(work, peer) })
     }
 
     /// Replaces the bytes of an operation by a copy, or by nothing.
@@ -444,7 +444,7 @@ impl Ops {
     pub(crate) fn start(&mut self, step: &mut Step<'_>, id: ChannelId, mut op: TxOp) -> Key {
         op.context = Some(id);
         if op.work.is_answered() {
-            step.watch();
+            step.start_liveness_timer();
         }
         let key = self.add(op);
         step.contexts.enqueue(id, key);
@@ -490,7 +490,13 @@ impl Ops {
 
     /// Copies `len` bytes of `buf` from `offset` on into memory of the engine.
     #[inline]
-    pub(crate) fn copy<M: Memory>(&mut self, mem: &M, buf: &Buf, offset: u64, len: u64) -> Vec<u8> {
+    pub(crate) fn copy_payload<M: Memory>(
+        &mut self,
+        mem: &M,
+        buf: &Buf,
+        offset: u64,
+        len: u64,
+    ) -> Vec<u8> {
         let mut bytes = self.spare.pop().unwrap_or_default();
         // The length is at most that of the longest copy, so it fits.
         bytes.resize(len as usize, 0);

@@ -38,7 +38,7 @@ pub(crate) struct MessageOrder {
 impl MessageOrder {
     /// Returns the state of `id`, or `None` if it lies outside the window (old, or implausibly
     /// new).
-    pub(crate) fn seen(&self, id: u16) -> Option<IdState> {
+    pub(crate) fn state(&self, id: u16) -> Option<IdState> {
         let ahead = id.wrapping_sub(self.base);
         if ahead >= MAX_AHEAD {
             return None;
@@ -47,7 +47,7 @@ impl MessageOrder {
     }
 
     /// Returns how far `id` is ahead of the oldest id that is not finished.
-    pub(crate) const fn ahead(&self, id: u16) -> u16 {
+    pub(crate) const fn distance(&self, id: u16) -> u16 {
         id.wrapping_sub(self.base)
     }
 
@@ -63,14 +63,14 @@ impl MessageOrder {
 
     /// Returns the next message to match, if any packet of it has arrived.
     pub(crate) fn next_open(&self) -> Option<Key> {
-        match self.seen(self.next) {
+        match self.state(self.next) {
             Some(IdState::Open(message)) => Some(message),
             _ => None,
         }
     }
 
     /// Sets the state of an id inside the window.
-    pub(crate) fn set(&mut self, id: u16, seen: IdState) {
+    pub(crate) fn set_state(&mut self, id: u16, seen: IdState) {
         let ahead = usize::from(id.wrapping_sub(self.base));
         if ahead >= self.window.len() {
             self.window.resize(ahead + 1, IdState::No);
@@ -80,14 +80,14 @@ impl MessageOrder {
     }
 
     /// Records that the message with the next id has matched a receive or has become unexpected.
-    pub(crate) fn matched(&mut self) {
+    pub(crate) fn advance(&mut self) {
         self.next = self.next.wrapping_add(1);
         self.shrink();
     }
 
     /// Handles the usual case: the next message arrived in one packet and matched at once, and no
     /// other id is open. Returns false, and changes nothing, in any other case.
-    pub(crate) fn pass(&mut self) -> bool {
+    pub(crate) fn advance_whole(&mut self) -> bool {
         if self.window.is_empty() && self.base == self.next {
             self.base = self.base.wrapping_add(1);
             self.next = self.base;
@@ -97,7 +97,7 @@ impl MessageOrder {
     }
 
     /// Returns the messages of which a packet is missing or whose turn has not come.
-    pub(crate) fn open(&self) -> impl Iterator<Item = Key> + '_ {
+    pub(crate) fn open_messages(&self) -> impl Iterator<Item = Key> + '_ {
         self.window.iter().filter_map(|seen| match seen {
             IdState::Open(message) => Some(*message),
             IdState::No | IdState::Done => None,
@@ -130,7 +130,7 @@ impl MessageOrder {
     }
 
     /// Gives up all incomplete messages and returns them. Further packets of them are ignored.
-    pub(crate) fn abandon(&mut self) -> Vec<Key> {
+    pub(crate) fn abandon_incomplete(&mut self) -> Vec<Key> {
         let mut open = Vec::new();
         for seen in &mut self.window {
             if let IdState::Open(message) = *seen {
@@ -153,23 +153,23 @@ mod tests {
         let mut slab = Slab::default();
         let (seven, eight) = (slab.add(7), slab.add(8));
         let mut order = MessageOrder { base: u16::MAX, next: u16::MAX, window: VecDeque::new() };
-        assert_eq!(order.seen(1), Some(IdState::No));
-        order.set(1, IdState::Done); // Id 1 is two ahead: early and complete.
+        assert_eq!(order.state(1), Some(IdState::No));
+        order.set_state(1, IdState::Done); // Id 1 is two ahead: early and complete.
         assert_eq!(order.next_open(), None);
-        order.set(u16::MAX, IdState::Open(seven));
+        order.set_state(u16::MAX, IdState::Open(seven));
         assert_eq!(order.next_open(), Some(seven));
-        order.matched();
+        order.advance();
         assert!(order.is_next(0));
-        order.set(0, IdState::Open(eight));
-        assert!(!order.pass());
-        order.matched();
-        order.matched(); // Id 1 was waiting.
-        order.set(u16::MAX, IdState::Done);
-        assert_eq!(order.seen(u16::MAX), None, "an old id is outside the window");
-        assert_eq!(order.abandon(), [eight]);
-        assert_eq!(order.abandon(), []);
+        order.set_state(0, IdState::Open(eight));
+        assert!(!order.advance_whole());
+        order.advance();
+        order.advance(); // Id 1 was waiting.
+        order.set_state(u16::MAX, IdState::Done);
+        assert_eq!(order.state(u16::MAX), None, "an old id is outside the window");
+        assert_eq!(order.abandon_incomplete(), [eight]);
+        assert_eq!(order.abandon_incomplete(), []);
         assert!(order.window.is_empty());
-        assert!(order.pass() && order.is_next(3));
-        assert_eq!(order.seen(2u16.wrapping_add(MAX_AHEAD + 1)), None);
+        assert!(order.advance_whole() && order.is_next(3));
+        assert_eq!(order.state(2u16.wrapping_add(MAX_AHEAD + 1)), None);
     }
 }

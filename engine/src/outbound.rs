@@ -33,16 +33,16 @@ use crate::slab::Key;
 use crate::step::Step;
 use questions::QuestionQueue;
 
-pub(crate) use atomic::check as check_atomic;
+pub(crate) use atomic::check_atomic;
 pub(crate) use ends::drop_untaken;
 pub(crate) use fragments::Fragments;
 pub(crate) use packet::emit_control;
 pub(crate) use questions::PeerQuestion;
 pub(crate) use rates::push_rates;
-pub(crate) use records::{has_arrived, transmit_frames};
+pub(crate) use records::{is_all_acknowledged, transmit_records};
 pub(crate) use runs::RunRead;
-pub(crate) use short::lose_short;
-pub(crate) use telemetry::{include, push_echo};
+pub(crate) use short::report_lost_short;
+pub(crate) use telemetry::{prepend_bytes, push_echo};
 pub(crate) use transmit::push_control;
 
 /// Resource index of registered memory in requests.
@@ -141,7 +141,7 @@ impl Outbound {
             Action::Atomic(atomic) if atomic.result.is_some() => OpClass::Fetch,
             Action::Atomic(_) => OpClass::Update,
         };
-        let plan = plan(step, self.ops.copied(), &op, kind)?;
+        let plan = plan_operation(step, self.ops.copied(), &op, kind)?;
         if self.outstanding >= step.config.max_outstanding {
             return Err(SubmitError::Again);
         }
@@ -171,8 +171,9 @@ impl Outbound {
                     }
                 };
                 let label = SesLabel { space, tag, data: op.data, len };
-                let owner = user_op(OpKind::Send, &op, plan);
-                let turn = self.fences.turn(id, OperationClasses::SEND, op.options.fence);
+                let owner = op_owner(OpKind::Send, &op, plan);
+                let turn =
+                    self.fences.order_constraints(id, OperationClasses::SEND, op.options.fence);
                 self.start(
                     step,
                     mem,
@@ -183,15 +184,15 @@ impl Outbound {
             }
             Action::Write(ref remote) => {
                 step.report.counters.tx_writes += 1;
-                self.one_sided(step, mem, id, &op, remote, OpKind::Write, plan);
+                self.submit_rma(step, mem, id, &op, remote, OpKind::Write, plan);
             }
             Action::Read(ref remote) => {
                 step.report.counters.tx_reads += 1;
-                self.one_sided(step, mem, id, &op, remote, OpKind::Read, plan);
+                self.submit_rma(step, mem, id, &op, remote, OpKind::Read, plan);
             }
             Action::Atomic(ref atomic) => {
                 step.report.counters.tx_atomics += 1;
-                self.atomic(step, mem, id, &op, atomic, plan);
+                self.submit_atomic(step, mem, id, &op, atomic, plan);
             }
         }
         Ok(())
@@ -201,7 +202,7 @@ impl Outbound {
     /// that ends with the last of them. Remote CQ data must reach the target after the data of all
     /// ranges, so the last range carries it and starts when all others have arrived.
     #[allow(clippy::too_many_arguments)] // one operation, in its parts
-    fn one_sided<M: Memory>(
+    fn submit_rma<M: Memory>(
         &mut self,
         step: &mut Step<'_>,
         mem: &M,
@@ -223,10 +224,10 @@ impl Outbound {
         };
         let classes =
             if kind == OpKind::Read { OperationClasses::READ } else { OperationClasses::WRITE };
-        let mut turn = self.fences.turn(id, classes, op.options.fence);
+        let mut turn = self.fences.order_constraints(id, classes, op.options.fence);
         let peer = op.peer;
         let label = |len, data| SesLabel { space: MatchSpace::Untagged, tag: 0, data, len };
-        let owner = user_op(kind, op, plan);
+        let owner = op_owner(kind, op, plan);
         let segs = match remote {
             RemoteIov::One(seg) => {
                 let (work, label) = (work(*seg), label(seg.len, op.data));
@@ -284,7 +285,7 @@ impl Outbound {
             self.park(step, key);
         }
         if work.is_answered() {
-            step.watch();
+            step.start_liveness_timer();
         }
         key
     }
@@ -298,14 +299,14 @@ impl Outbound {
         }
         // If there is no room for a context when the operation may start, the liveness timer
         // retries.
-        step.watch();
+        step.start_liveness_timer();
     }
 
     /// Queues the parked operations to a peer that no longer have to wait.
     #[cold]
-    pub(crate) fn let_go(&mut self, step: &mut Step<'_>, peer: PeerId) {
+    pub(crate) fn start_unblocked(&mut self, step: &mut Step<'_>, peer: PeerId) {
         while let Some(id) = step.context_to(peer) {
-            let Some(key) = self.fences.next(peer) else { return };
+            let Some(key) = self.fences.start_next(peer) else { return };
             if let Some(op) = self.ops.get_mut(key) {
                 op.context = Some(id);
                 step.contexts.enqueue(id, key);
@@ -314,9 +315,9 @@ impl Outbound {
     }
 
     /// Retries the parked operations that found no room for a context.
-    pub(crate) fn let_all_go(&mut self, step: &mut Step<'_>) {
-        for peer in self.fences.waiting() {
-            self.let_go(step, peer);
+    pub(crate) fn start_all_unblocked(&mut self, step: &mut Step<'_>) {
+        for peer in self.fences.waiting_peers() {
+            self.start_unblocked(step, peer);
         }
     }
 
@@ -331,13 +332,13 @@ impl Outbound {
         draft: OpDraft,
     ) -> Key {
         let OpDraft { work, peer, label, owner, plan, turn } = draft;
-        let mut op = TxOp::internal(work, peer);
+        let mut op = TxOp::new_internal(work, peer);
         op.context = Some(id);
         op.label = label;
         op.owner = owner;
         op.classes = turn.classes;
         if plan.copy == Copy::Call {
-            op.bytes.copied = Some(self.ops.copy(mem, &buf, 0, label.len));
+            op.bytes.copied = Some(self.ops.copy_payload(mem, &buf, 0, label.len));
         } else {
             op.bytes.buf = buf;
         }
@@ -360,7 +361,7 @@ impl Outbound {
     }
 
     /// Queues the answer to a READ on the channel on which the READ arrived.
-    pub(crate) fn answer(
+    pub(crate) fn queue_answer(
         &mut self,
         step: &mut Step<'_>,
         id: ChannelId,
@@ -370,7 +371,7 @@ impl Outbound {
         let Answer { read_id, bytes, copied, len, region, offered, counts } = answer;
         let outside = counts_outside(step, id, peer);
         let work = OpWork::Response { read_id, offered, region, counts, cut: None, outside };
-        let mut op = TxOp::internal(work, peer);
+        let mut op = TxOp::new_internal(work, peer);
         op.bytes = OpBytes { buf: bytes, offset: 0, copied };
         op.label.len = len;
         if let Some(OpWork::Rendezvous { answers, .. }) =
@@ -388,8 +389,8 @@ impl Outbound {
     }
 
     /// Asks a channel's peer for a sign of life, and whether it still has the channel.
-    pub(crate) fn ask(&mut self, step: &mut Step<'_>, id: ChannelId) {
-        questions::ask(&mut self.ops, step, id);
+    pub(crate) fn ask_for_sign_of_life(&mut self, step: &mut Step<'_>, id: ChannelId) {
+        questions::ask_for_sign_of_life(&mut self.ops, step, id);
     }
 
     /// Returns all outbound operations.
@@ -402,10 +403,10 @@ impl Outbound {
         holdings.operations = self.ops.len();
         holdings.outstanding = self.outstanding.into();
         holdings.copied_bytes = self.ops.copied();
-        (holdings.answers, holdings.answers_outside) = self.ops.answers();
+        (holdings.answers, holdings.answers_outside) = self.ops.answer_counts();
         holdings.fragments = self.ops.fragments.len();
         holdings.fenced = self.fences.len();
-        holdings.asks += self.pull_ends.len();
+        holdings.send_requests += self.pull_ends.len();
     }
 
     /// Returns the ended reads of rendezvous messages.
@@ -424,7 +425,7 @@ fn counts_outside(step: &Step<'_>, id: ChannelId, peer: PeerId) -> bool {
 }
 
 /// Returns the owner record of a user operation.
-fn user_op(kind: OpKind, op: &Operation, plan: Plan) -> OpOwner {
+fn op_owner(kind: OpKind, op: &Operation, plan: Plan) -> OpOwner {
     let when = match plan.complete {
         CompletionTime::Contact => ReportTime::AtContact,
         CompletionTime::Call | CompletionTime::End => ReportTime::AtEnd,
@@ -438,7 +439,12 @@ fn user_op(kind: OpKind, op: &Operation, plan: Plan) -> OpOwner {
 /// # Errors
 /// The errors of [`policy::plan`].
 #[inline]
-fn plan(step: &Step<'_>, copied: u64, op: &Operation, kind: OpClass) -> Result<Plan, SubmitError> {
+fn plan_operation(
+    step: &Step<'_>,
+    copied: u64,
+    op: &Operation,
+    kind: OpClass,
+) -> Result<Plan, SubmitError> {
     let len = op.buf.len();
     policy::plan(PolicyInput {
         kind,

@@ -32,7 +32,7 @@ fn room(to: IpAddr, bytes: u32) -> u32 {
 }
 
 /// Returns the smallest packet size that is accepted for the path to a host.
-pub(crate) fn smallest(to: IpAddr) -> u32 {
+pub(crate) fn min_packet(to: IpAddr) -> u32 {
     room(to, if to.is_ipv6() { SMALLEST_V6 } else { STEPS[3] })
 }
 
@@ -81,10 +81,10 @@ impl PathSizes {
 
     /// Handles a report that packets to a host may have at most `bytes`, which may be forged.
     /// Returns the new size if it becomes smaller.
-    pub(crate) fn tell(&mut self, now: Time, to: IpAddr, bytes: u32) -> Option<u32> {
+    pub(crate) fn lower_reported(&mut self, now: Time, to: IpAddr, bytes: u32) -> Option<u32> {
         let size = self.get(to);
         // An MTU that no real link has is forged, or belongs to a link that fragments by itself.
-        if bytes >= size || bytes < smallest(to) {
+        if bytes >= size || bytes < min_packet(to) {
             return None;
         }
         self.lower(to, bytes, now + RAISE);
@@ -93,7 +93,7 @@ impl PathSizes {
 
     /// Infers a smaller size, because a packet of `bytes` to a host does not arrive while shorter
     /// ones do. Returns the new size if there is a smaller one to try.
-    pub(crate) fn guess(&mut self, now: Time, to: IpAddr, bytes: u32) -> Option<u32> {
+    pub(crate) fn lower_inferred(&mut self, now: Time, to: IpAddr, bytes: u32) -> Option<u32> {
         let size = self.get(to);
         if bytes > size {
             // Such a packet is fragmented already.
@@ -105,7 +105,7 @@ impl PathSizes {
         let next = lately
             .map(|(_, before)| before)
             .or_else(|| steps.into_iter().find(|&step| step < bytes))?;
-        if next >= size || next < smallest(to) {
+        if next >= size || next < min_packet(to) {
             return None;
         }
         let doubt = match (self.narrow.get(&to), lately) {
@@ -125,7 +125,7 @@ impl PathSizes {
     }
 
     /// Returns the next host to which the endpoint's size is tried again, and that size.
-    pub(crate) fn raise(&mut self, now: Time) -> Option<(IpAddr, u32)> {
+    pub(crate) fn take_due_raise(&mut self, now: Time) -> Option<(IpAddr, u32)> {
         if self.next.is_none_or(|next| next > now) {
             return None;
         }
@@ -158,17 +158,24 @@ mod tests {
     fn reported_sizes_are_accepted_within_bounds_and_for_ten_minutes() {
         let mut paths = PathSizes::new(8968);
         for bytes in [8968, 9000, u32::MAX, 543, 0] {
-            assert_eq!((paths.tell(at(0), V4, bytes), paths.get(V4)), (None, 8968));
+            assert_eq!((paths.lower_reported(at(0), V4, bytes), paths.get(V4)), (None, 8968));
         }
-        assert_eq!(paths.tell(at(0), V4, 544), Some(544));
-        assert_eq!(paths.tell(at(0), V6, 1227), None, "less than any IPv6 link");
-        assert_eq!(paths.tell(at(1), V6, 1228), Some(1228));
-        assert_eq!(paths.tell(at(2), V6, 1300), None, "a report never increases the size");
-        assert_eq!(paths.raise(at(599)), None);
-        assert_eq!(paths.raise(at(600)), Some((V4, 8968)));
-        assert_eq!(paths.raise(at(600)), None);
+        assert_eq!(paths.lower_reported(at(0), V4, 544), Some(544));
+        assert_eq!(paths.lower_reported(at(0), V6, 1227), None, "less than any IPv6 link");
+        assert_eq!(paths.lower_reported(at(1), V6, 1228), Some(1228));
+        assert_eq!(
+            paths.lower_reported(at(2), V6, 1300),
+            None,
+            "a report never increases the size"
+        );
+        assert_eq!(paths.take_due_raise(at(599)), None);
+        assert_eq!(paths.take_due_raise(at(600)), Some((V4, 8968)));
+        assert_eq!(paths.take_due_raise(at(600)), None);
         assert_eq!((paths.get(V4), paths.get(V6)), (8968, 1228));
-        assert_eq!((paths.raise(at(601)), paths.raise(at(601))), (Some((V6, 8968)), None));
+        assert_eq!(
+            (paths.take_due_raise(at(601)), paths.take_due_raise(at(601))),
+            (Some((V6, 8968)), None)
+        );
         assert_eq!(paths.next, None);
     }
 
@@ -179,34 +186,34 @@ mod tests {
             for &step in steps {
                 let before = paths.get(to);
                 // A packet that is fragmented already proves nothing.
-                assert_eq!(paths.guess(at(0), to, before + 1), None);
-                assert_eq!(paths.guess(at(0), to, before), Some(step));
+                assert_eq!(paths.lower_inferred(at(0), to, before + 1), None);
+                assert_eq!(paths.lower_inferred(at(0), to, before), Some(step));
             }
             let last = paths.get(to);
-            assert_eq!(paths.guess(at(0), to, last), None, "there is no smaller one");
+            assert_eq!(paths.lower_inferred(at(0), to, last), None, "there is no smaller one");
         }
         // The packet that does not arrive may be shorter than a step.
         let mut paths = PathSizes::new(1400);
-        assert_eq!(paths.guess(at(0), V4, 1200), Some(1168));
+        assert_eq!(paths.lower_inferred(at(0), V4, 1200), Some(1168));
     }
 
     #[test]
     fn confirmed_inferred_size_is_tested_less_and_less_often() {
         let mut paths = PathSizes::new(1468);
-        assert_eq!(paths.guess(at(0), V4, 1468), Some(1248));
-        assert_eq!(paths.guess(at(0), V4, 1248), Some(1168));
+        assert_eq!(paths.lower_inferred(at(0), V4, 1468), Some(1248));
+        assert_eq!(paths.lower_inferred(at(0), V4, 1248), Some(1168));
         let mut now = at(0);
         for seconds in [2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600] {
             let due = now + Span::secs(seconds);
-            assert_eq!(paths.raise(Time(due.0 - 1)), None, "{seconds}");
+            assert_eq!(paths.take_due_raise(Time(due.0 - 1)), None, "{seconds}");
             now = due;
-            assert_eq!(paths.raise(now), Some((V4, 1468)), "{seconds}");
+            assert_eq!(paths.take_due_raise(now), Some((V4, 1468)), "{seconds}");
             // The size that passed before is inferred again.
-            assert_eq!(paths.guess(now, V4, 1468), Some(1168));
+            assert_eq!(paths.lower_inferred(now, V4, 1468), Some(1168));
         }
         // After a long time at full size, the next inference starts from the first step.
-        assert!(paths.raise(now + RAISE).is_some());
-        assert_eq!(paths.guess(now + RAISE * 2, V4, 1468), Some(1248));
-        assert_eq!(paths.raise(now + RAISE * 2 + DOUBT), Some((V4, 1468)));
+        assert!(paths.take_due_raise(now + RAISE).is_some());
+        assert_eq!(paths.lower_inferred(now + RAISE * 2, V4, 1468), Some(1248));
+        assert_eq!(paths.take_due_raise(now + RAISE * 2 + DOUBT), Some((V4, 1468)));
     }
 }

@@ -20,20 +20,20 @@ pub struct PeerState {
     /// The instance that was verified.
     instance: Option<Instance>,
     last_rx: Time,
-    trouble: Option<DestinationError>,
+    destination_error: Option<DestinationError>,
     /// Time at which the host last reported that no socket is bound to the port.
     refused: Time,
     /// The time at which the peer's silence is to be reported again, if the peer stays silent.
-    silence_told: Time,
+    next_silence_report: Time,
     /// Time of the last completed handshake.
-    welcomed: Time,
+    last_handshake: Time,
     /// The peer's process is known to have died, although no operation waited for it.
     died: bool,
     /// The time at which the peer last closed a channel in the way of an endpoint that closes.
-    parted: Option<Time>,
+    closed_at: Option<Time>,
     /// The next older peer at the same address.
     sibling: Option<PeerId>,
-    standing: PeerOrigin,
+    origin: PeerOrigin,
 }
 
 /// The time for which packets of a peer that has closed its endpoint may still arrive.
@@ -47,7 +47,7 @@ enum PeerOrigin {
     /// The user named the peer once, but no longer.
     Unnamed,
     /// The peer contacted this endpoint, and the user never named it.
-    Uninvited,
+    Unsolicited,
     /// The peer is forgotten, and its entry is free.
     Forgotten,
 }
@@ -67,13 +67,13 @@ impl PeerState {
     }
 
     /// Returns the instance that the user named.
-    pub(crate) const fn expected(&self) -> Option<Instance> {
+    pub(crate) const fn named_instance(&self) -> Option<Instance> {
         self.expected
     }
 
     /// Returns whether the user names the peer now.
     pub(crate) fn is_named(&self) -> bool {
-        self.standing == PeerOrigin::Named
+        self.origin == PeerOrigin::Named
     }
 
     /// Returns whether the peer has sent anything that was accepted since it was last verified.
@@ -84,8 +84,8 @@ impl PeerState {
 
     /// Returns the last report of the network about the peer's reachability.
     #[must_use]
-    pub const fn trouble(&self) -> Option<DestinationError> {
-        self.trouble
+    pub const fn last_destination_error(&self) -> Option<DestinationError> {
+        self.destination_error
     }
 
     /// Returns when a packet of the peer was last accepted; [`Time::ZERO`] if never.
@@ -95,8 +95,8 @@ impl PeerState {
 
     /// Records that a packet of the peer was accepted. Returns true if it was the first.
     #[inline]
-    pub(crate) fn note_rx(&mut self, now: Time) -> bool {
-        self.silence_told = Time::ZERO;
+    pub(crate) fn record_rx(&mut self, now: Time) -> bool {
+        self.next_silence_report = Time::ZERO;
         core::mem::replace(&mut self.last_rx, now) == Time::ZERO
     }
 
@@ -107,16 +107,16 @@ impl PeerState {
     }
 
     /// Returns whether the peer's silence is to be reported now: when it begins, and then once a minute.
-    pub(crate) fn tell_silence(&mut self, now: Time) -> bool {
-        let due = self.silence_told <= now;
+    pub(crate) fn should_report_silence(&mut self, now: Time) -> bool {
+        let due = self.next_silence_report <= now;
         if due {
-            self.silence_told = now + REPEAT_SILENCE;
+            self.next_silence_report = now + REPEAT_SILENCE;
         }
         due
     }
 
     /// Returns whether an instance at the peer's address is verified.
-    pub(crate) const fn is_met(&self) -> bool {
+    pub(crate) const fn is_verified(&self) -> bool {
         self.instance.is_some()
     }
 
@@ -128,7 +128,7 @@ impl PeerState {
 
     /// Records that an instance has proved that it is at this address, unless it is not the one
     /// that is named or verified.
-    pub(crate) fn meet(&mut self, instance: Instance) -> PeerInstance {
+    pub(crate) fn record_instance(&mut self, instance: Instance) -> PeerInstance {
         if self.expected.is_some_and(|expected| expected != instance) {
             return PeerInstance::Impostor;
         }
@@ -136,43 +136,43 @@ impl PeerState {
             return PeerInstance::Successor;
         }
         self.instance = Some(instance);
-        self.trouble = None;
+        self.destination_error = None;
         self.died = false;
-        self.parted = None;
+        self.closed_at = None;
         PeerInstance::Known
     }
 
     /// Records that a handshake was completed.
-    pub(crate) fn note_welcome(&mut self, now: Time) {
-        self.welcomed = now;
+    pub(crate) fn record_handshake(&mut self, now: Time) {
+        self.last_handshake = now;
     }
 
     /// Returns when a handshake was last completed.
-    pub(crate) const fn welcomed(&self) -> Time {
-        self.welcomed
+    pub(crate) const fn last_handshake(&self) -> Time {
+        self.last_handshake
     }
 
     /// Forgets the verified instance, because it is gone.
-    pub(crate) fn part(&mut self) {
+    pub(crate) fn forget_instance(&mut self) {
         self.instance = None;
         self.last_rx = Time::ZERO;
     }
 
     /// Records that the peer closed a channel in the way of an endpoint that closes.
-    pub(crate) fn note_parting(&mut self, now: Time) {
-        self.parted = Some(now);
+    pub(crate) fn record_close(&mut self, now: Time) {
+        self.closed_at = Some(now);
     }
 
     /// Returns whether the peer closed its endpoint in good order, as far as this endpoint knows: since then it
     /// received nothing from the peer except packets that were already in flight.
     #[must_use]
-    pub fn has_parted(&self) -> bool {
-        self.parted.is_some_and(|at| self.last_rx <= at + STRAGGLERS)
+    pub fn has_closed(&self) -> bool {
+        self.closed_at.is_some_and(|at| self.last_rx <= at + STRAGGLERS)
     }
 
     /// Records that the peer's process has died. This holds until an instance is verified at the
     /// address.
-    pub(crate) fn die(&mut self) {
+    pub(crate) fn mark_dead(&mut self) {
         self.died = true;
     }
 
@@ -188,7 +188,7 @@ impl PeerState {
 pub(crate) enum PeerInstance {
     /// The instance that was verified before, or the first one.
     Known,
-    /// Another instance than the verified one, which must be forgotten first ([`PeerState::part`]).
+    /// Another instance than the verified one, which must be forgotten first ([`PeerState::forget_instance`]).
     Successor,
     /// Not the instance that the user named.
     Impostor,
@@ -225,7 +225,7 @@ pub struct Peers {
     hosts: Hosts,
     counts: PeerCounts,
     /// The addresses that the application has inserted. It may never talk to many of them.
-    roll: HashSet<SocketAddr>,
+    inserted: HashSet<SocketAddr>,
     /// Packet sizes of the paths to the hosts.
     pub(crate) paths: PathSizes,
 }
@@ -239,7 +239,7 @@ const FORGET_FROM: u32 = 1 << 10;
 /// a cookie, so that no handshake of before can be replayed.
 const FORGET_AFTER: Span = Span::secs(140);
 /// Time between two searches for peers to forget.
-const LOOK_EVERY: Span = Span::secs(1);
+const SEARCH_INTERVAL: Span = Span::secs(1);
 
 /// Numbers of unnamed peers: those that were never named, and those that were named once.
 #[derive(Debug)]
@@ -249,18 +249,18 @@ struct PeerCounts {
     unnamed: u32,
     /// Number of unnamed peers at which the next search for peers to forget is worthwhile: twice as
     /// many as the last search left.
-    look_at: u32,
+    search_from: u32,
     /// Time of the last search.
-    looked: Time,
+    last_search: Time,
     /// Changes whenever peers were forgotten.
     epoch: u64,
 }
 
 impl PeerCounts {
-    /// Counts a peer out that had this standing.
-    fn leave(&mut self, standing: PeerOrigin) {
-        match standing {
-            PeerOrigin::Uninvited => self.count -= 1,
+    /// Counts a peer out that had this origin.
+    fn remove(&mut self, origin: PeerOrigin) {
+        match origin {
+            PeerOrigin::Unsolicited => self.count -= 1,
             PeerOrigin::Unnamed => self.unnamed -= 1,
             PeerOrigin::Named | PeerOrigin::Forgotten => {}
         }
@@ -276,7 +276,7 @@ struct Hosts {
 
 impl Hosts {
     /// Counts a peer at a host. Returns the number of the host.
-    fn enter(&mut self, ip: IpAddr) -> u32 {
+    fn add_peer(&mut self, ip: IpAddr) -> u32 {
         let (number, peers) = self.by_ip.entry(ip).or_insert_with(|| {
             let number = self.next;
             // After 2^32 hosts, two may share a number and thus the state of a path.
@@ -288,7 +288,7 @@ impl Hosts {
     }
 
     /// Counts a forgotten peer out. Returns whether it was the last of its host.
-    fn leave(&mut self, ip: IpAddr) -> bool {
+    fn remove_peer(&mut self, ip: IpAddr) -> bool {
         let Some((_, peers)) = self.by_ip.get_mut(&ip) else { return false };
         *peers -= 1;
         let last = *peers == 0;
@@ -307,12 +307,12 @@ impl Peers {
             free: Vec::new(),
             by_addr: HashMap::new(),
             hosts: Hosts::default(),
-            roll: HashSet::new(),
+            inserted: HashSet::new(),
             counts: PeerCounts {
                 count: 0,
                 unnamed: 0,
-                look_at: FORGET_FROM,
-                looked: Time::ZERO,
+                search_from: FORGET_FROM,
+                last_search: Time::ZERO,
                 epoch: 0,
             },
             paths: PathSizes::new(max_packet),
@@ -377,20 +377,20 @@ impl Peers {
     }
 
     /// Returns the peer at a host that was verified with the port and tag of `who`.
-    pub(crate) fn introduced(&self, ip: IpAddr, who: Initiator) -> Option<PeerId> {
+    pub(crate) fn find_verified(&self, ip: IpAddr, who: Initiator) -> Option<PeerId> {
         self.at(SocketAddr::new(ip, who.port)).find(|peer| self.get(*peer).is_instance(who))
     }
 
     /// Returns the peer that is `instance` at `addr`, or else one there without an instance. Peers
     /// for which the user named an instance have precedence over those that accept any.
-    pub(crate) fn is_or_may_be(&self, addr: SocketAddr, instance: Instance) -> Option<PeerId> {
+    pub(crate) fn find_instance(&self, addr: SocketAddr, instance: Instance) -> Option<PeerId> {
         let named = |peer: &PeerId| self.get(*peer).instance() == Some(instance);
         let nobody = |peer: &PeerId| self.get(*peer).instance().is_none();
         self.at(addr).find(named).or_else(|| self.at(addr).find(nobody))
     }
 
     /// Returns the peer at `addr` for which the user named no instance.
-    pub(crate) fn anybody(&self, addr: SocketAddr) -> Option<PeerId> {
+    pub(crate) fn find_without_instance(&self, addr: SocketAddr) -> Option<PeerId> {
         self.at(addr).find(|peer| self.get(*peer).expected.is_none())
     }
 
@@ -402,7 +402,7 @@ impl Peers {
     ) -> (PeerId, Option<u32>) {
         let known = match expected {
             None => self.find(addr),
-            Some(instance) => self.is_or_may_be(addr, instance),
+            Some(instance) => self.find_instance(addr, instance),
         };
         let Some(peer) = known else {
             let (peer, host) = self.add(addr, expected, PeerOrigin::Named);
@@ -412,31 +412,31 @@ impl Peers {
         if expected.is_some() {
             state.expected = expected;
         }
-        let before = core::mem::replace(&mut state.standing, PeerOrigin::Named);
-        self.counts.leave(before);
+        let before = core::mem::replace(&mut state.origin, PeerOrigin::Named);
+        self.counts.remove(before);
         (peer, None)
     }
 
     /// Adds addresses that the application has inserted to those that are known already, or replaces these if `anew` is
     /// set. Returns the peers at these addresses that were not named before.
-    pub(crate) fn enroll(
+    pub(crate) fn insert_addresses(
         &mut self,
         addresses: impl IntoIterator<Item = SocketAddr>,
         anew: bool,
     ) -> Vec<PeerId> {
         if anew {
-            self.roll.clear();
+            self.inserted.clear();
         }
         let mut fresh = Vec::new();
         for addr in addresses {
-            self.roll.insert(addr);
+            self.inserted.insert(addr);
             let mut next = self.find(addr);
             while let Some(peer) = next {
                 let state = self.get_mut(peer);
                 next = state.sibling;
-                let before = core::mem::replace(&mut state.standing, PeerOrigin::Named);
+                let before = core::mem::replace(&mut state.origin, PeerOrigin::Named);
                 if before != PeerOrigin::Named {
-                    self.counts.leave(before);
+                    self.counts.remove(before);
                     fresh.push(peer);
                 }
             }
@@ -453,10 +453,10 @@ impl Peers {
     }
 
     /// Takes the names of all peers back. Returns the peers that were named.
-    pub(crate) fn unname_all(&mut self) -> Vec<PeerId> {
-        let named = self.which(PeerState::is_named);
+    pub(crate) fn clear_names(&mut self) -> Vec<PeerId> {
+        let named = self.select(PeerState::is_named);
         for peer in &named {
-            self.get_mut(*peer).standing = PeerOrigin::Unnamed;
+            self.get_mut(*peer).origin = PeerOrigin::Unnamed;
         }
         // There are fewer than 2^32 peers, as `add` ensures.
         self.counts.unnamed += named.len() as u32;
@@ -464,13 +464,13 @@ impl Peers {
     }
 
     /// Returns whether there are so many unnamed peers that a search for peers to forget is due.
-    pub(crate) fn should_forget(&mut self, now: Time) -> bool {
+    pub(crate) fn is_forgetting_due(&mut self, now: Time) -> bool {
         let counts = &mut self.counts;
-        let many = counts.count + counts.unnamed >= counts.look_at
+        let many = counts.count + counts.unnamed >= counts.search_from
             || counts.count >= MAX_UNNAMED_PEERS - 1;
-        let due = many && now.since(counts.looked) >= LOOK_EVERY;
+        let due = many && now.since(counts.last_search) >= SEARCH_INTERVAL;
         if due {
-            counts.looked = now;
+            counts.last_search = now;
         }
         due
     }
@@ -479,25 +479,25 @@ impl Peers {
     /// them, and the hosts without any peer left.
     pub(crate) fn forget(&mut self, now: Time, used: &[bool]) -> (Vec<PeerId>, Vec<IpAddr>) {
         let is_used = |peer: &PeerId| used.get(peer.0 as usize).copied().unwrap_or(false);
-        let idle = |state: &PeerState| now.since(state.last_rx.max(state.welcomed)) >= FORGET_AFTER;
-        let mut gone = self.which(|state| {
-            matches!(state.standing, PeerOrigin::Unnamed | PeerOrigin::Uninvited) && idle(state)
+        let idle =
+            |state: &PeerState| now.since(state.last_rx.max(state.last_handshake)) >= FORGET_AFTER;
+        let mut gone = self.select(|state| {
+            matches!(state.origin, PeerOrigin::Unnamed | PeerOrigin::Unsolicited) && idle(state)
         });
         gone.retain(|peer| !is_used(peer));
         let mut left = Vec::new();
         for peer in &gone {
             let (addr, sibling) = (self.get(*peer).addr, self.get(*peer).sibling);
             self.unlink(addr, *peer, sibling);
-            if self.hosts.leave(addr.ip()) {
+            if self.hosts.remove_peer(addr.ip()) {
                 left.push(addr.ip());
             }
-            let before =
-                core::mem::replace(&mut self.get_mut(*peer).standing, PeerOrigin::Forgotten);
-            self.counts.leave(before);
+            let before = core::mem::replace(&mut self.get_mut(*peer).origin, PeerOrigin::Forgotten);
+            self.counts.remove(before);
         }
         self.counts.epoch += u64::from(!gone.is_empty());
         let stayed = self.counts.count + self.counts.unnamed;
-        self.counts.look_at = (stayed * 2).max(FORGET_FROM);
+        self.counts.search_from = (stayed * 2).max(FORGET_FROM);
         self.free.extend(&gone);
         (gone, left)
     }
@@ -519,15 +519,15 @@ impl Peers {
     /// Adds a peer that contacted this endpoint by itself. Returns the peer and the number of its host, or `None` when
     /// there are too many such peers. A peer whose address the application has inserted does not count towards that
     /// limit.
-    pub(crate) fn add_uninvited(&mut self, addr: SocketAddr) -> Option<(PeerId, u32)> {
-        if self.roll.contains(&addr) {
+    pub(crate) fn add_unsolicited(&mut self, addr: SocketAddr) -> Option<(PeerId, u32)> {
+        if self.inserted.contains(&addr) {
             return Some(self.add(addr, None, PeerOrigin::Named));
         }
         if self.counts.count >= MAX_UNNAMED_PEERS {
             return None;
         }
         self.counts.count += 1;
-        Some(self.add(addr, None, PeerOrigin::Uninvited))
+        Some(self.add(addr, None, PeerOrigin::Unsolicited))
     }
 
     /// Adds a peer. Returns the peer and the number of its host.
@@ -535,7 +535,7 @@ impl Peers {
         &mut self,
         addr: SocketAddr,
         expected: Option<Instance>,
-        standing: PeerOrigin,
+        origin: PeerOrigin,
     ) -> (PeerId, u32) {
         let fresh = || PeerId(u32::try_from(self.states.len()).expect("fewer than 2^32 peers"));
         let peer = self.free.pop().unwrap_or_else(fresh);
@@ -545,39 +545,39 @@ impl Peers {
             expected,
             instance: None,
             last_rx: Time::ZERO,
-            trouble: None,
+            destination_error: None,
             refused: Time::ZERO,
-            silence_told: Time::ZERO,
+            next_silence_report: Time::ZERO,
             died: false,
-            parted: None,
-            welcomed: Time::ZERO,
+            closed_at: None,
+            last_handshake: Time::ZERO,
             sibling,
-            standing,
+            origin,
         };
         match self.states.get_mut(peer.0 as usize) {
             Some(place) => *place = state,
             None => self.states.push(state),
         }
-        (peer, self.hosts.enter(addr.ip()))
+        (peer, self.hosts.add_peer(addr.ip()))
     }
 
     /// Returns all peers.
     pub(crate) fn ids(&self) -> Vec<PeerId> {
-        self.which(|state| state.standing != PeerOrigin::Forgotten)
+        self.select(|state| state.origin != PeerOrigin::Forgotten)
     }
 
     /// Returns the other known peers at the address of a host, the most recently heard one first.
     pub(crate) fn others_at(&self, host: IpAddr, peer: PeerId) -> Vec<PeerId> {
         let at = |state: &PeerState| {
-            state.addr.ip() == host && state.standing != PeerOrigin::Forgotten && !state.died
+            state.addr.ip() == host && state.origin != PeerOrigin::Forgotten && !state.died
         };
-        let mut others = self.which(at);
+        let mut others = self.select(at);
         others.retain(|other| *other != peer);
         others.sort_by_key(|other| core::cmp::Reverse(self.get(*other).last_rx));
         others
     }
 
-    fn which(&self, wanted: impl Fn(&PeerState) -> bool) -> Vec<PeerId> {
+    fn select(&self, wanted: impl Fn(&PeerState) -> bool) -> Vec<PeerId> {
         // There are fewer than 2^32 peers, as `add` ensures.
         let all = (0..self.states.len() as u32).map(PeerId);
         all.filter(|peer| wanted(self.get(*peer))).collect()
@@ -585,11 +585,11 @@ impl Peers {
 
     /// Records a report of the network that a destination is unreachable. The report has no
     /// immediate effect, because ICMP messages can be forged and the peer may not have started yet.
-    pub(crate) fn note_trouble(&mut self, now: Time, trouble: DestinationError) {
+    pub(crate) fn record_destination_error(&mut self, now: Time, trouble: DestinationError) {
         let mut next = self.find(trouble.peer);
         while let Some(peer) = next {
             let state = self.get_mut(peer);
-            state.trouble = Some(trouble);
+            state.destination_error = Some(trouble);
             if trouble.is_refusal() {
                 state.refused = now;
             }
@@ -615,36 +615,36 @@ mod tests {
         let neighbour = peers.resolve(SocketAddr::from(([10, 0, 0, 1], 8)), None);
         assert_eq!(neighbour.1, Some(0), "both peers are on one host");
         let who = Initiator { port: 7, tag: 3 };
-        assert_eq!(peers.introduced(addr.ip(), who), None);
-        assert_eq!(peers.is_or_may_be(addr, instance(3)), Some(peer));
-        assert_eq!(peers.get_mut(peer).meet(instance(3)), PeerInstance::Known);
-        assert_eq!(peers.get_mut(peer).meet(instance(3)), PeerInstance::Known);
-        assert_eq!(peers.introduced(addr.ip(), who), Some(peer));
-        assert_eq!(peers.is_or_may_be(addr, instance(4)), None);
-        assert_eq!(peers.anybody(addr), Some(peer));
-        assert_eq!(peers.get_mut(peer).meet(instance(4)), PeerInstance::Successor);
+        assert_eq!(peers.find_verified(addr.ip(), who), None);
+        assert_eq!(peers.find_instance(addr, instance(3)), Some(peer));
+        assert_eq!(peers.get_mut(peer).record_instance(instance(3)), PeerInstance::Known);
+        assert_eq!(peers.get_mut(peer).record_instance(instance(3)), PeerInstance::Known);
+        assert_eq!(peers.find_verified(addr.ip(), who), Some(peer));
+        assert_eq!(peers.find_instance(addr, instance(4)), None);
+        assert_eq!(peers.find_without_instance(addr), Some(peer));
+        assert_eq!(peers.get_mut(peer).record_instance(instance(4)), PeerInstance::Successor);
         assert_eq!(
-            peers.introduced(addr.ip(), who),
+            peers.find_verified(addr.ip(), who),
             Some(peer),
             "the former instance stays verified until it is forgotten"
         );
-        peers.get_mut(peer).part();
-        assert_eq!(peers.get_mut(peer).meet(instance(4)), PeerInstance::Known);
-        assert_eq!(peers.introduced(addr.ip(), who), None);
+        peers.get_mut(peer).forget_instance();
+        assert_eq!(peers.get_mut(peer).record_instance(instance(4)), PeerInstance::Known);
+        assert_eq!(peers.find_verified(addr.ip(), who), None);
         let state = peers.get_mut(peer);
         assert!(!state.is_instance(Initiator { port: 8, tag: 4 }));
-        assert!(state.note_rx(Time(5)) && !state.note_rx(Time(6)) && state.has_answered());
-        state.part();
+        assert!(state.record_rx(Time(5)) && !state.record_rx(Time(6)) && state.has_answered());
+        state.forget_instance();
         assert!(!state.has_answered());
-        assert_eq!(state.meet(instance(9)), PeerInstance::Known);
+        assert_eq!(state.record_instance(instance(9)), PeerInstance::Known);
     }
 
     #[test]
     fn number_of_unnamed_peers_is_bounded() {
         let mut peers = Peers::new(1400);
         let addr = |n: u32| SocketAddr::from((core::net::Ipv4Addr::from(0x0a00_0000 + n), 7));
-        assert!((0..MAX_UNNAMED_PEERS).all(|n| peers.add_uninvited(addr(n)).is_some()));
-        assert_eq!(peers.add_uninvited(addr(MAX_UNNAMED_PEERS)), None);
+        assert!((0..MAX_UNNAMED_PEERS).all(|n| peers.add_unsolicited(addr(n)).is_some()));
+        assert_eq!(peers.add_unsolicited(addr(MAX_UNNAMED_PEERS)), None);
         assert!(
             peers.resolve(addr(MAX_UNNAMED_PEERS), None).1.is_some(),
             "a named peer is always admitted"
@@ -657,18 +657,18 @@ mod tests {
         let addr = |n: u32| SocketAddr::from((core::net::Ipv4Addr::from(0x0a00_0000 + n), 7));
         let later = Time::ZERO + FORGET_AFTER;
         for n in 0..FORGET_FROM {
-            assert!(!peers.should_forget(later));
-            let _ = peers.add_uninvited(addr(n));
+            assert!(!peers.is_forgetting_due(later));
+            let _ = peers.add_unsolicited(addr(n));
         }
         assert!(
-            peers.should_forget(later) && !peers.should_forget(later),
+            peers.is_forgetting_due(later) && !peers.is_forgetting_due(later),
             "the search is not repeated at once"
         );
         // The user names the first, state of the second is in use, and the third was heard lately.
         let named = peers.resolve(addr(0), None).0;
         let (used, lively) =
             (peers.find(addr(1)).expect("here"), peers.find(addr(2)).expect("here"));
-        let _ = peers.get_mut(lively).note_rx(Time(1));
+        let _ = peers.get_mut(lively).record_rx(Time(1));
         let mut uses = vec![false; used.0 as usize + 1];
         uses[used.0 as usize] = true;
         let (epoch, count) = (peers.epoch(), FORGET_FROM as usize - 3);
@@ -678,10 +678,10 @@ mod tests {
         assert_ne!(peers.epoch(), epoch);
         assert!(!peers.has_host(addr(3).ip()) && peers.find(addr(3)).is_none());
         // Another peer takes a free entry, and nothing of the former peer is left in it.
-        let (new, host) = peers.add_uninvited(addr(9999)).expect("room");
+        let (new, host) = peers.add_unsolicited(addr(9999)).expect("room");
         assert!(gone.contains(&new) && host >= FORGET_FROM);
         assert_eq!(peers.get(new).addr(), addr(9999));
-        assert!(!peers.get(new).is_met() && peers.states.len() == FORGET_FROM as usize);
+        assert!(!peers.get(new).is_verified() && peers.states.len() == FORGET_FROM as usize);
     }
 
     #[test]
@@ -692,12 +692,12 @@ mod tests {
         for n in 0..FORGET_FROM {
             let _ = peers.resolve(addr(n), None);
         }
-        assert!(!peers.should_forget(later), "named peers are not searched");
-        assert_eq!(peers.unname_all().len(), FORGET_FROM as usize);
+        assert!(!peers.is_forgetting_due(later), "named peers are not searched");
+        assert_eq!(peers.clear_names().len(), FORGET_FROM as usize);
         let _ = peers.resolve(addr(0), None);
-        assert!(!peers.should_forget(later), "one peer is named again");
-        let _ = peers.add_uninvited(addr(9999));
-        assert!(peers.should_forget(later));
+        assert!(!peers.is_forgetting_due(later), "one peer is named again");
+        let _ = peers.add_unsolicited(addr(9999));
+        assert!(peers.is_forgetting_due(later));
         let (gone, _) = peers.forget(later, &[]);
         assert_eq!((gone.len(), peers.count()), (FORGET_FROM as usize, 1));
         assert_eq!((peers.counts.count, peers.counts.unnamed), (0, 0));
@@ -711,8 +711,8 @@ mod tests {
             let (old, _) = peers.resolve(addr, Some(instance(1)));
             let (new, _) = peers.resolve(addr, Some(instance(2)));
             let (goes, stays) = if old_goes { (old, new) } else { (new, old) };
-            let meant = peers.get(stays).expected();
-            peers.unname_all();
+            let meant = peers.get(stays).named_instance();
+            peers.clear_names();
             assert!(!peers.is_named(addr, instance(1)) && !peers.is_named(addr, instance(2)));
             assert_eq!(peers.resolve(addr, meant), (stays, None));
             let (gone, hosts) = peers.forget(Time::ZERO + FORGET_AFTER, &[]);
@@ -731,21 +731,21 @@ mod tests {
         assert!(old != new && host == Some(0));
         assert_eq!(peers.resolve(addr, Some(instance(1))), (old, None));
         assert_eq!(peers.resolve(addr, None), (new, None), "the newest peer is found");
-        assert_eq!(peers.get_mut(old).meet(instance(2)), PeerInstance::Impostor);
-        assert_eq!(peers.get_mut(new).meet(instance(2)), PeerInstance::Known);
-        assert_eq!(peers.introduced(addr.ip(), Initiator { port: 7, tag: 2 }), Some(new));
-        assert_eq!(peers.anybody(addr), None);
-        assert_eq!(peers.is_or_may_be(addr, instance(1)), Some(old));
+        assert_eq!(peers.get_mut(old).record_instance(instance(2)), PeerInstance::Impostor);
+        assert_eq!(peers.get_mut(new).record_instance(instance(2)), PeerInstance::Known);
+        assert_eq!(peers.find_verified(addr.ip(), Initiator { port: 7, tag: 2 }), Some(new));
+        assert_eq!(peers.find_without_instance(addr), None);
+        assert_eq!(peers.find_instance(addr, instance(1)), Some(old));
     }
 
     #[test]
     fn peer_verified_before_it_was_named_is_the_same_peer() {
         let mut peers = Peers::new(1400);
         let addr = SocketAddr::from(([10, 0, 0, 1], 7));
-        let (peer, _) = peers.add_uninvited(addr).expect("room");
-        let _ = peers.get_mut(peer).meet(instance(5));
+        let (peer, _) = peers.add_unsolicited(addr).expect("room");
+        let _ = peers.get_mut(peer).record_instance(instance(5));
         assert_eq!(peers.resolve(addr, Some(instance(5))), (peer, None));
-        assert_eq!(peers.get(peer).expected(), Some(instance(5)));
+        assert_eq!(peers.get(peer).named_instance(), Some(instance(5)));
         assert_ne!(peers.resolve(addr, Some(instance(6))).0, peer);
     }
 }

@@ -21,7 +21,7 @@ pub(crate) struct Losses {
 
 impl Losses {
     /// Returns whether operations were lost since `before` without any entry that reports an error.
-    pub(crate) const fn has_untold(self, before: Self) -> bool {
+    pub(crate) const fn has_unreported(self, before: Self) -> bool {
         self.hidden > before.hidden && self.shown == before.shown
     }
 }
@@ -57,10 +57,10 @@ impl Report {
     }
 
     /// Records the failure of an operation whose success was reported when it was copied.
-    pub(crate) fn lose(&mut self, peer: PeerId, error: OpError) {
+    pub(crate) fn record_loss(&mut self, peer: PeerId, error: OpError) {
         self.counters.lost_after_completion += 1;
         self.losses.hidden += 1;
-        self.notice(Notice::LostAfterCompletion { peer, error });
+        self.push_notice(Notice::LostAfterCompletion { peer, error });
     }
 
     /// Returns the numbers of failures so far.
@@ -68,7 +68,7 @@ impl Report {
         self.losses
     }
 
-    pub(crate) fn notice(&mut self, notice: Notice) {
+    pub(crate) fn push_notice(&mut self, notice: Notice) {
         if self.notices.len() < MAX_NOTICES {
             self.notices.push_back(notice);
         }
@@ -88,18 +88,18 @@ impl Report {
     }
 
     #[inline]
-    pub(crate) fn next_completion(&mut self) -> Option<Completion> {
+    pub(crate) fn pop_completion(&mut self) -> Option<Completion> {
         self.completions.pop_front()
     }
 
     /// Takes the next completion of a message in a matching space, even if others precede it.
-    pub(crate) fn next_of(&mut self, space: MatchSpace) -> Option<Completion> {
+    pub(crate) fn next_completion_of(&mut self, space: MatchSpace) -> Option<Completion> {
         let message = |done: &Completion| matches!(done.kind, OpKind::Send | OpKind::Recv);
         let at = self.completions.iter().position(|done| done.space == space && message(done))?;
         self.completions.remove(at)
     }
 
-    pub(crate) fn next_notice(&mut self) -> Option<Notice> {
+    pub(crate) fn pop_notice(&mut self) -> Option<Notice> {
         self.notices.pop_front()
     }
 }

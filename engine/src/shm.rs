@@ -1,6 +1,6 @@
-//! Shared-memory channels (*links*) between two endpoints of one host. A channel is reliable and
-//! ordered in both directions. It carries *records* (the code calls them frames): a semantic header
-//! as on the wire with its payload, or an answer to a record (`frame.rs`). A channel has no
+//! Shared-memory channels between two endpoints of one host. A channel is reliable and
+//! ordered in both directions. It carries *records*: a semantic header
+//! as on the wire with its payload, or an answer to a record (`record.rs`). A channel has no
 //! sequence numbers, acknowledgements, retransmission timers or windows:
 //!
 //! - Each end counts the records that it has *taken* and shows the count to the other end. The
@@ -16,7 +16,7 @@
 //!   ring, with everything behind it. A message never stays in the ring, because answers of the
 //!   same peer would wait behind it. There is always room for the messages in the ring. The
 //!   receiver shows the peer when there is none for more ([`Room`]); the peer then starts no
-//!   message, while its other records go on (`outbound/frames.rs`).
+//!   message, while its other records go on (`outbound/records.rs`).
 //! - A message of one record is written in the call that sends it. The sender keeps nothing of it
 //!   but the values for its completion ([`InFlight`]), so a receiver without memory cannot ask for
 //!   it again (`inbox/short.rs`). The receiver keeps every such message, and shows when memory gets
@@ -78,41 +78,41 @@ pub enum RecordPayload<'a> {
 pub trait RecordOutput {
     /// Appends a record, `head` followed by `payload`, to a channel. Returns false, and changes
     /// nothing, when there is no room now.
-    fn send(&mut self, link: ShmId, head: &[u8], payload: RecordPayload<'_>) -> bool;
+    fn send(&mut self, shm: ShmId, head: &[u8], payload: RecordPayload<'_>) -> bool;
 
     /// Returns whether the peer had room for another message when the channel last read the peer's [`Room`]. The
     /// channel reads it again if that was [`Room::None`], and before it sends more records than the ring holds.
-    fn takes_messages(&mut self, link: ShmId) -> bool {
-        let _ = link;
+    fn takes_messages(&mut self, shm: ShmId) -> bool {
+        let _ = shm;
         true
     }
 
     /// Sends a message as [`RecordOutput::send`] sends a record. Returns false, and changes nothing, when there is no
     /// room now or the peer takes no messages.
-    fn send_message(&mut self, link: ShmId, head: &[u8], payload: RecordPayload<'_>) -> bool {
-        self.takes_messages(link) && self.send(link, head, payload)
+    fn send_message(&mut self, shm: ShmId, head: &[u8], payload: RecordPayload<'_>) -> bool {
+        self.takes_messages(shm) && self.send(shm, head, payload)
     }
 
     /// Appends a record of which the engine of the peer gets only the head; that engine copies the
     /// payload from the ring ([`crate::Memory::fetch`]) while it handles the record. Returns false,
     /// and changes nothing, when there is no room now, or when the peer has shown less than
     /// [`Room::Ample`].
-    fn send_parted(&mut self, link: ShmId, head: &[u8], payload: RecordPayload<'_>) -> bool {
-        let _ = (link, head, payload);
+    fn send_split(&mut self, shm: ShmId, head: &[u8], payload: RecordPayload<'_>) -> bool {
+        let _ = (shm, head, payload);
         false
     }
 
     /// Appends a record whose payload the peer copies from the sender's memory: `len` bytes of
     /// `buf` from `offset` on. The memory is lent until the record is taken or `tag` is revoked
     /// ([`crate::ShmInterface::poll_revoked`]).
-    fn refer(
+    fn send_reference(
         &mut self,
-        link: ShmId,
+        shm: ShmId,
         head: &[u8],
         (buf, offset, len): (&Buf, u64, u64),
         tag: u64,
     ) -> ReferenceResult {
-        let _ = (link, head, (buf, offset, len), tag);
+        let _ = (shm, head, (buf, offset, len), tag);
         ReferenceResult::Never
     }
 }
@@ -148,7 +148,7 @@ pub enum Room {
     /// There is room for every message of one record.
     #[default]
     Ample,
-    /// There is room for very short messages and for headers only: the peer does not use [`RecordOutput::send_parted`].
+    /// There is room for very short messages and for headers only: the peer does not use [`RecordOutput::send_split`].
     Little,
     /// There is no room: the peer begins no message ([`RecordOutput::takes_messages`]).
     None,
@@ -204,7 +204,7 @@ pub(crate) enum InFlight {
     Unowned,
     /// A part of an operation.
     Part(Part),
-    /// A message of one frame.
+    /// A message of one record.
     Short(ShortSend),
     /// A message of one record whose completion was reported already.
     Reported,
@@ -222,16 +222,16 @@ pub(crate) struct ShmChannel {
     /// Wait for the peer to take the first of them.
     waiting: Wait,
     /// Number of records that the peer has reported as taken.
-    told: u64,
+    acked: u64,
     /// Number of the peer's records that this end has taken.
     taken: u64,
     /// Answers that are not sent yet, each with the number of the peer's record.
     answers: VecDeque<(u64, Response)>,
-    /// The frames of the peer whose answers it has not taken, each with the number of its answer.
+    /// The records of the peer whose answers it has not taken, each with the number of its answer.
     answering: VecDeque<(u64, u64)>,
     pub(crate) closing: ClosingState,
     /// The peer has sent its close notification.
-    pub(crate) parted: bool,
+    pub(crate) peer_closed: bool,
     /// The kernel will report the end of the peer's process.
     pub(crate) watched: bool,
 }
@@ -239,11 +239,11 @@ pub(crate) struct ShmChannel {
 impl ShmChannel {
     /// Records that a record was sent.
     #[inline]
-    pub(crate) fn sent(&mut self, now: Time, frame: InFlight) {
+    pub(crate) fn push_in_flight(&mut self, now: Time, record: InFlight) {
         if self.in_flight.is_empty() {
             self.waiting = Wait::begin(now);
         }
-        self.in_flight.push_back(frame);
+        self.in_flight.push_back(record);
     }
 
     /// Returns whether the next record may be one of an operation: the channel is not held or
@@ -255,7 +255,7 @@ impl ShmChannel {
 
     /// Returns the records that the peer has not taken and, because the channel is over, never
     /// will.
-    pub(crate) fn lost(self) -> impl Iterator<Item = InFlight> {
+    pub(crate) fn into_unacknowledged(self) -> impl Iterator<Item = InFlight> {
         self.in_flight.into_iter()
     }
 
@@ -274,24 +274,24 @@ impl ShmChannel {
     /// Returns whether `count` is a possible number of taken records: no fewer than reported
     /// before, and no more than were sent.
     #[inline]
-    pub(crate) fn is_told(&self, count: u64) -> bool {
-        count >= self.told && count - self.told <= self.in_flight.len() as u64
+    pub(crate) fn is_valid_ack(&self, count: u64) -> bool {
+        count >= self.acked && count - self.acked <= self.in_flight.len() as u64
     }
 
     /// Returns whether `count` is more than the number of taken records reported so far.
     #[inline]
-    pub(crate) const fn tells(&self, count: u64) -> bool {
-        count > self.told
+    pub(crate) const fn is_new_ack(&self, count: u64) -> bool {
+        count > self.acked
     }
 
     /// Returns the next record that the peer has taken, up to `count` of all.
     #[inline]
-    pub(crate) fn next_acked(&mut self, count: u64) -> Option<InFlight> {
-        if self.told >= count {
+    pub(crate) fn pop_acked(&mut self, count: u64) -> Option<InFlight> {
+        if self.acked >= count {
             return None;
         }
-        self.told += 1;
-        while self.answering.front().is_some_and(|(_, answer)| *answer < self.told) {
+        self.acked += 1;
+        while self.answering.front().is_some_and(|(_, answer)| *answer < self.acked) {
             self.answering.pop_front();
         }
         self.in_flight.pop_front()
@@ -299,17 +299,17 @@ impl ShmChannel {
 
     /// Marks the record with this number as answered and returns its operation, which will not be
     /// acknowledged any more. Returns `None` if the number names no unanswered operation.
-    pub(crate) fn answered(&mut self, number: u64) -> Option<Part> {
-        let at = usize::try_from(number.checked_sub(self.told)?).ok()?;
-        let frame = self.in_flight.get_mut(at)?;
-        let InFlight::Part(part) = *frame else { return None };
-        *frame = InFlight::Unowned;
+    pub(crate) fn mark_answered(&mut self, number: u64) -> Option<Part> {
+        let at = usize::try_from(number.checked_sub(self.acked)?).ok()?;
+        let record = self.in_flight.get_mut(at)?;
+        let InFlight::Part(part) = *record else { return None };
+        *record = InFlight::Unowned;
         Some(part)
     }
 
     /// Counts a record of the peer as taken, and queues the answer to it, if any.
     #[inline]
-    pub(crate) fn take(&mut self, answer: Option<Response>) {
+    pub(crate) fn record_taken(&mut self, answer: Option<Response>) {
         if let Some(answer) = answer {
             self.answers.push_back((self.taken, answer));
         }
@@ -323,11 +323,11 @@ impl ShmChannel {
     }
 
     /// Records that the next answer was sent.
-    pub(crate) fn answer_sent(&mut self, now: Time) {
+    pub(crate) fn mark_answer_sent(&mut self, now: Time) {
         if let Some((number, _)) = self.answers.pop_front() {
-            self.answering.push_back((number, self.told + self.in_flight.len() as u64));
+            self.answering.push_back((number, self.acked + self.in_flight.len() as u64));
         }
-        self.sent(now, InFlight::Unowned);
+        self.push_in_flight(now, InFlight::Unowned);
     }
 
     /// Returns the number of the peer's records that it may consider taken.
@@ -339,8 +339,8 @@ impl ShmChannel {
 
     /// Returns whether the peer is owed an answer or a close notification, or has not taken a short
     /// message.
-    fn owes(&self) -> bool {
-        let short = |frame: &InFlight| matches!(frame, InFlight::Short(_) | InFlight::Reported);
+    fn has_output(&self) -> bool {
+        let short = |record: &InFlight| matches!(record, InFlight::Short(_) | InFlight::Reported);
         !self.answers.is_empty()
             || self.closing == ClosingState::Due
             || self.in_flight.iter().any(short)
@@ -351,7 +351,7 @@ impl ShmChannel {
 #[derive(Debug, Default)]
 struct Entry {
     generation: u32,
-    link: Option<ShmChannel>,
+    shm: Option<ShmChannel>,
 }
 
 /// All shared-memory channels of an endpoint.
@@ -363,19 +363,19 @@ pub(crate) struct ShmChannels {
     /// Channels that ended here and whose end the driver must be notified of.
     ended: VecDeque<ShmId>,
     /// Channels that must end.
-    given_up: VecDeque<ShmId>,
+    ending: VecDeque<ShmId>,
     /// Operations whose memory records refer to and that the peer must no longer access.
     revoked: VecDeque<(ShmId, u64)>,
     /// Peers that were verified since the driver last asked, and whether this endpoint started the
     /// handshake.
-    acquainted: VecDeque<(PeerId, bool)>,
+    verified: VecDeque<(PeerId, bool)>,
     /// Time of the next check whether peers take records; set while there are records that they
     /// have not taken.
     look_at: Option<Time>,
 }
 
 /// Largest number of verified peers kept until the driver asks. Later ones are dropped.
-const MAX_ACQUAINTED: usize = 4096;
+const MAX_VERIFIED: usize = 4096;
 
 /// Time between two checks of channels whose peers take no records.
 const LOOK_AGAIN: Span = Span::secs(10);
@@ -383,24 +383,24 @@ const LOOK_AGAIN: Span = Span::secs(10);
 impl ShmChannels {
     /// Adds a channel to a peer.
     pub(crate) fn add(&mut self, now: Time, peer: PeerId) -> ShmId {
-        let free = self.entries.iter().position(|entry| entry.link.is_none());
+        let free = self.entries.iter().position(|entry| entry.shm.is_none());
         let slot = free.unwrap_or_else(|| {
             self.entries.push(Entry::default());
             self.entries.len() - 1
         });
         self.holding += 1;
         let entry = &mut self.entries[slot];
-        entry.link = Some(ShmChannel {
+        entry.shm = Some(ShmChannel {
             peer,
             held: true,
             in_flight: VecDeque::new(),
             waiting: Wait::begin(now),
-            told: 0,
+            acked: 0,
             taken: 0,
             answers: VecDeque::new(),
             answering: VecDeque::new(),
             closing: ClosingState::NotNeeded,
-            parted: false,
+            peer_closed: false,
             watched: false,
         });
         // There are fewer channels than peers, so the number fits.
@@ -414,26 +414,26 @@ impl ShmChannels {
         let entry = self.entries.get_mut(id.index())?;
         entry.generation = entry.generation.wrapping_add(1);
         self.ended.push_back(id);
-        entry.link.take()
+        entry.shm.take()
     }
 
     #[inline]
     pub(crate) fn get(&self, id: ShmId) -> Option<&ShmChannel> {
         let entry = self.entries.get(id.index())?;
-        entry.link.as_ref().filter(|_| id == ShmId::new(id.index() as u32, entry.generation))
+        entry.shm.as_ref().filter(|_| id == ShmId::new(id.index() as u32, entry.generation))
     }
 
     #[inline]
     pub(crate) fn get_mut(&mut self, id: ShmId) -> Option<&mut ShmChannel> {
         let entry = self.entries.get_mut(id.index())?;
         let generation = entry.generation;
-        entry.link.as_mut().filter(|_| id == ShmId::new(id.index() as u32, generation))
+        entry.shm.as_mut().filter(|_| id == ShmId::new(id.index() as u32, generation))
     }
 
     /// Returns all channels.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (ShmId, &ShmChannel)> {
         self.entries.iter().zip(0u32..).filter_map(|(entry, slot)| {
-            entry.link.as_ref().map(|link| (ShmId::new(slot, entry.generation), link))
+            entry.shm.as_ref().map(|shm| (ShmId::new(slot, entry.generation), shm))
         })
     }
 
@@ -445,31 +445,31 @@ impl ShmChannels {
 
     /// Returns whether any peer is owed an answer or a close notification, or has not taken a short
     /// message.
-    pub(crate) fn owe(&self) -> bool {
-        self.iter().any(|(_, link)| link.owes())
+    pub(crate) fn has_output(&self) -> bool {
+        self.iter().any(|(_, shm)| shm.has_output())
     }
 
     /// Returns whether any channel is held.
     #[inline]
-    pub(crate) const fn is_holding(&self) -> bool {
+    pub(crate) const fn has_held(&self) -> bool {
         self.holding > 0
     }
 
     /// Returns the channels that are held.
-    pub(crate) fn held(&self) -> Vec<ShmId> {
-        self.iter().filter(|(_, link)| link.held).map(|(id, _)| id).collect()
+    pub(crate) fn held_channels(&self) -> Vec<ShmId> {
+        self.iter().filter(|(_, shm)| shm.held).map(|(id, _)| id).collect()
     }
 
     /// Allows a channel to send.
     pub(crate) fn release(&mut self, id: ShmId) {
-        if self.get_mut(id).is_some_and(|link| core::mem::replace(&mut link.held, false)) {
+        if self.get_mut(id).is_some_and(|shm| core::mem::replace(&mut shm.held, false)) {
             self.holding -= 1;
         }
     }
 
     /// Schedules the first check, after `first`, whether the records that were just sent are taken.
     #[inline]
-    pub(crate) fn watch(&mut self, now: Time, first: Span) {
+    pub(crate) fn schedule_check(&mut self, now: Time, first: Span) {
         if self.look_at.is_none_or(|at| at > now + first) {
             self.look_at = Some(now + first);
         }
@@ -484,14 +484,14 @@ impl ShmChannels {
     /// Returns the channels whose peers have not taken a record for at least `first`, and for how
     /// long, if a check is due. The next check is due when one of the waits reaches `first` or
     /// `last`, and after [`LOOK_AGAIN`] as long as a channel is slow and has not been given up.
-    pub(crate) fn slow(&mut self, now: Time, first: Span, last: Span) -> Vec<(ShmId, Span)> {
+    pub(crate) fn take_slow(&mut self, now: Time, first: Span, last: Span) -> Vec<(ShmId, Span)> {
         if self.look_at.is_none_or(|at| at > now) {
             return Vec::new();
         }
         let waits: Vec<(ShmId, Wait)> =
-            self.iter().filter_map(|(id, link)| Some((id, link.wait()?))).collect();
+            self.iter().filter_map(|(id, shm)| Some((id, shm.wait()?))).collect();
         let ends = waits.iter().flat_map(|(_, wait)| [first, last].map(|span| wait.end(span)));
-        let watched = |id: &ShmId| self.get(*id).is_some_and(|link| link.watched);
+        let watched = |id: &ShmId| self.get(*id).is_some_and(|shm| shm.watched);
         let waited_for = |id: &ShmId, wait: &Wait| watched(id) || wait.waited(now) < last;
         let slow = waits.iter().any(|(id, wait)| wait.waited(now) >= first && waited_for(id, wait));
         let again = slow.then(|| now + LOOK_AGAIN);
@@ -502,9 +502,9 @@ impl ShmChannels {
 
     /// Extends all waits by `absent`, because this process did not run and could not hear the
     /// peers.
-    pub(crate) fn excuse(&mut self, now: Time, absent: Span) {
-        for link in self.entries.iter_mut().filter_map(|entry| entry.link.as_mut()) {
-            link.waiting.excuse(now, absent);
+    pub(crate) fn exclude_absence(&mut self, now: Time, absent: Span) {
+        for shm in self.entries.iter_mut().filter_map(|entry| entry.shm.as_mut()) {
+            shm.waiting.excuse(now, absent);
         }
     }
 
@@ -520,20 +520,20 @@ impl ShmChannels {
     }
 
     /// Schedules the end of a channel.
-    pub(crate) fn give_up(&mut self, id: ShmId) {
-        self.given_up.push_back(id);
+    pub(crate) fn schedule_end(&mut self, id: ShmId) {
+        self.ending.push_back(id);
     }
 
     /// Returns whether any channel must end.
     #[inline]
-    pub(crate) fn has_given_up(&self) -> bool {
-        !self.given_up.is_empty()
+    pub(crate) fn has_scheduled_end(&self) -> bool {
+        !self.ending.is_empty()
     }
 
     /// Returns the next channel that must end.
     #[inline]
-    pub(crate) fn next_given_up(&mut self) -> Option<ShmId> {
-        self.given_up.pop_front()
+    pub(crate) fn next_scheduled_end(&mut self) -> Option<ShmId> {
+        self.ending.pop_front()
     }
 
     /// Returns the next channel that ended.
@@ -543,22 +543,22 @@ impl ShmChannels {
     }
 
     /// Records that a peer was verified. `asked` says that this endpoint started the handshake.
-    pub(crate) fn acquaint(&mut self, peer: PeerId, asked: bool) {
-        if self.acquainted.len() < MAX_ACQUAINTED {
-            self.acquainted.push_back((peer, asked));
+    pub(crate) fn add_verified_peer(&mut self, peer: PeerId, asked: bool) {
+        if self.verified.len() < MAX_VERIFIED {
+            self.verified.push_back((peer, asked));
         }
     }
 
     /// Returns the next verified peer.
     #[inline]
-    pub(crate) fn next_acquainted(&mut self) -> Option<(PeerId, bool)> {
-        self.acquainted.pop_front()
+    pub(crate) fn next_verified_peer(&mut self) -> Option<(PeerId, bool)> {
+        self.verified.pop_front()
     }
 
     /// Returns the peers that must not be forgotten, because the driver may still ask about them.
     pub(crate) fn peers(&self) -> impl Iterator<Item = PeerId> + '_ {
-        let linked = self.iter().map(|(_, link)| link.peer);
-        self.acquainted.iter().map(|(peer, _)| *peer).chain(linked)
+        let over_shm = self.iter().map(|(_, shm)| shm.peer);
+        self.verified.iter().map(|(peer, _)| *peer).chain(over_shm)
     }
 }
 
@@ -569,59 +569,62 @@ mod tests {
     use crate::wire::{List, ResponseOpcode, ReturnCode};
 
     #[test]
-    fn taken_frames_are_acknowledged_in_order_and_once() {
+    fn taken_records_are_acknowledged_in_order_and_once() {
         let mut slab = Slab::default();
         let part = |op| Part { op, offset: 0, len: 1 };
-        let mut links = ShmChannels::default();
-        let id = links.add(Time(1), PeerId(0));
-        let link = links.get_mut(id).expect("it was added");
+        let mut channels = ShmChannels::default();
+        let id = channels.add(Time(1), PeerId(0));
+        let shm = channels.get_mut(id).expect("it was added");
         let parts: Vec<Part> = (0..3).map(|n| part(slab.add(n))).collect();
-        link.sent(Time(1), InFlight::Part(parts[0]));
-        link.sent(Time(1), InFlight::Unowned);
-        link.sent(Time(1), InFlight::Part(parts[1]));
-        link.sent(Time(1), InFlight::Reported);
-        assert!(link.is_told(4) && !link.is_told(5));
-        assert_eq!(link.answered(2), Some(parts[1]));
-        assert_eq!((link.answered(2), link.answered(1), link.answered(9)), (None, None, None));
-        assert_eq!(link.answered(3), None, "a reported message is not answered");
-        assert_eq!(link.next_acked(3), Some(InFlight::Part(parts[0])));
+        shm.push_in_flight(Time(1), InFlight::Part(parts[0]));
+        shm.push_in_flight(Time(1), InFlight::Unowned);
+        shm.push_in_flight(Time(1), InFlight::Part(parts[1]));
+        shm.push_in_flight(Time(1), InFlight::Reported);
+        assert!(shm.is_valid_ack(4) && !shm.is_valid_ack(5));
+        assert_eq!(shm.mark_answered(2), Some(parts[1]));
+        assert_eq!(
+            (shm.mark_answered(2), shm.mark_answered(1), shm.mark_answered(9)),
+            (None, None, None)
+        );
+        assert_eq!(shm.mark_answered(3), None, "a reported message is not answered");
+        assert_eq!(shm.pop_acked(3), Some(InFlight::Part(parts[0])));
         let nobody = Some(InFlight::Unowned);
-        assert_eq!((link.next_acked(3), link.next_acked(3)), (nobody, nobody));
-        assert_eq!(link.next_acked(3), None);
-        assert!(!link.is_told(2) && link.is_told(3) && link.is_told(4));
-        assert_eq!(link.answered(2), None, "the frame was taken already");
+        assert_eq!((shm.pop_acked(3), shm.pop_acked(3)), (nobody, nobody));
+        assert_eq!(shm.pop_acked(3), None);
+        assert!(!shm.is_valid_ack(2) && shm.is_valid_ack(3) && shm.is_valid_ack(4));
+        assert_eq!(shm.mark_answered(2), None, "the record was taken already");
     }
 
     #[test]
-    fn peer_that_does_not_take_the_first_frame_is_slow() {
+    fn peer_that_does_not_take_the_first_record_is_slow() {
         let (first, last) = (Span(10), Span(100));
-        let mut links = ShmChannels::default();
-        let id = links.add(Time(1), PeerId(0));
-        assert_eq!(links.deadline(), None);
+        let mut channels = ShmChannels::default();
+        let id = channels.add(Time(1), PeerId(0));
+        assert_eq!(channels.deadline(), None);
         for now in [5, 7] {
-            links.get_mut(id).expect("here").sent(Time(now), InFlight::Unowned);
-            links.watch(Time(now), first);
+            channels.get_mut(id).expect("here").push_in_flight(Time(now), InFlight::Unowned);
+            channels.schedule_check(Time(now), first);
         }
-        assert_eq!(links.deadline(), Some(Time(15)));
-        assert_eq!(links.slow(Time(14), first, last), []);
-        assert_eq!(links.slow(Time(15), first, last), [(id, Span(10))]);
-        assert_eq!(links.deadline(), Some(Time(105)));
-        links.excuse(Time(20), Span(3));
-        assert_eq!(links.slow(Time(105), first, last), [(id, Span(97))]);
-        let link = links.get_mut(id).expect("here");
-        assert_eq!(link.next_acked(1), Some(InFlight::Unowned));
-        link.begin_wait(Time(106));
-        assert_eq!(links.slow(Time(108), first, last), []);
-        assert_eq!(links.deadline(), Some(Time(116)), "the next check is for the second frame");
-        assert_eq!(links.get_mut(id).expect("here").next_acked(2), Some(InFlight::Unowned));
-        assert_eq!(links.slow(Time(116), first, last), []);
-        assert_eq!(links.deadline(), None);
+        assert_eq!(channels.deadline(), Some(Time(15)));
+        assert_eq!(channels.take_slow(Time(14), first, last), []);
+        assert_eq!(channels.take_slow(Time(15), first, last), [(id, Span(10))]);
+        assert_eq!(channels.deadline(), Some(Time(105)));
+        channels.exclude_absence(Time(20), Span(3));
+        assert_eq!(channels.take_slow(Time(105), first, last), [(id, Span(97))]);
+        let shm = channels.get_mut(id).expect("here");
+        assert_eq!(shm.pop_acked(1), Some(InFlight::Unowned));
+        shm.begin_wait(Time(106));
+        assert_eq!(channels.take_slow(Time(108), first, last), []);
+        assert_eq!(channels.deadline(), Some(Time(116)), "the next check is for the second record");
+        assert_eq!(channels.get_mut(id).expect("here").pop_acked(2), Some(InFlight::Unowned));
+        assert_eq!(channels.take_slow(Time(116), first, last), []);
+        assert_eq!(channels.deadline(), None);
     }
 
     #[test]
-    fn frame_counts_as_taken_only_after_its_answer_was_taken() {
-        let mut links = ShmChannels::default();
-        let id = links.add(Time(1), PeerId(0));
+    fn record_counts_as_taken_only_after_its_answer_was_taken() {
+        let mut channels = ShmChannels::default();
+        let id = channels.add(Time(1), PeerId(0));
         let answer = Response {
             list: List::Expected,
             opcode: ResponseOpcode::Response,
@@ -631,19 +634,19 @@ mod tests {
             job_id: 1,
             modified_length: 0,
         };
-        let link = links.get_mut(id).expect("it was added");
+        let shm = channels.get_mut(id).expect("it was added");
         for answer in [None, Some(answer), None] {
-            link.take(answer);
+            shm.record_taken(answer);
         }
-        assert_eq!((links.acknowledged(id), links.owe()), (1, true));
-        links.get_mut(id).expect("here").answer_sent(Time(1));
-        assert_eq!((links.acknowledged(id), links.owe()), (1, false));
-        let link = links.get_mut(id).expect("here");
-        assert!(link.is_told(1) && matches!(link.next_acked(1), Some(InFlight::Unowned)));
-        assert_eq!(links.acknowledged(id), 3);
-        assert!(links.remove(id).is_some() && links.remove(id).is_none());
-        assert_eq!((links.next_ended(), links.get(id).is_none()), (Some(id), true));
-        let next = links.add(Time(1), PeerId(1));
+        assert_eq!((channels.acknowledged(id), channels.has_output()), (1, true));
+        channels.get_mut(id).expect("here").mark_answer_sent(Time(1));
+        assert_eq!((channels.acknowledged(id), channels.has_output()), (1, false));
+        let shm = channels.get_mut(id).expect("here");
+        assert!(shm.is_valid_ack(1) && matches!(shm.pop_acked(1), Some(InFlight::Unowned)));
+        assert_eq!(channels.acknowledged(id), 3);
+        assert!(channels.remove(id).is_some() && channels.remove(id).is_none());
+        assert_eq!((channels.next_ended(), channels.get(id).is_none()), (Some(id), true));
+        let next = channels.add(Time(1), PeerId(1));
         assert_eq!((next.index(), next == id), (id.index(), false), "the place is used again");
     }
 }

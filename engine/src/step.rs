@@ -16,7 +16,7 @@ use crate::shm::record::MAX_WHOLE;
 
 /// Limit of [`Step::longest_eager`] in bytes on a shared-memory channel: the payload that one
 /// record carries.
-const LINK_EAGER: u64 = MAX_WHOLE as u64;
+const SHM_EAGER: u64 = MAX_WHOLE as u64;
 
 /// The parts that every other part needs, borrowed for one call.
 pub(crate) struct Step<'a> {
@@ -25,7 +25,7 @@ pub(crate) struct Step<'a> {
     pub(crate) peers: &'a Peers,
     pub(crate) pdcs: &'a mut Pdcs<Part>,
     pub(crate) contexts: &'a mut Contexts,
-    pub(crate) links: &'a mut ShmChannels,
+    pub(crate) shm: &'a mut ShmChannels,
     pub(crate) report: &'a mut Report,
     pub(crate) liveness: &'a mut Liveness,
     pub(crate) handshakes: &'a mut Handshakes,
@@ -34,8 +34,8 @@ pub(crate) struct Step<'a> {
 impl Step<'_> {
     /// Starts the liveness timer, because a peer owes something from now on.
     #[inline]
-    pub(crate) fn watch(&mut self) {
-        self.liveness.watch(self.now);
+    pub(crate) fn start_liveness_timer(&mut self) {
+        self.liveness.start_timer(self.now);
     }
 
     /// Returns the channel for the next operation to a peer: the shared-memory channel, or the
@@ -43,20 +43,20 @@ impl Step<'_> {
     /// there is no room for one.
     #[inline]
     pub(crate) fn context_to(&mut self, peer: PeerId) -> Option<ChannelId> {
-        if let Some(id) = self.contexts.to(peer) {
+        if let Some(id) = self.contexts.channel_to(peer) {
             return Some(id);
         }
-        self.open(peer)
+        self.open_context(peer)
     }
 
     #[cold]
-    fn open(&mut self, peer: PeerId) -> Option<ChannelId> {
+    fn open_context(&mut self, peer: PeerId) -> Option<ChannelId> {
         let (id, state) = (self.pdcs.open(self.now, PeerKey(peer.0))?, self.peers.get(peer));
         let addr = state.addr();
         let id = ChannelId::Context(id);
         self.contexts.add(id, peer, (addr, self.peers.paths.get(addr.ip())), true);
         if !self.pdcs.admissions().knows(PeerKey(peer.0)) {
-            self.handshakes.ask(self.now, self.config, peer, state);
+            self.handshakes.start(self.now, self.config, peer, state);
         }
         Some(id)
     }
@@ -65,7 +65,7 @@ impl Step<'_> {
     pub(crate) fn abort(&mut self, id: ChannelId) {
         match id {
             ChannelId::Context(id) => self.pdcs.abort(id),
-            ChannelId::Shm(id) => self.links.give_up(id),
+            ChannelId::Shm(id) => self.shm.schedule_end(id),
         }
     }
 
@@ -75,7 +75,7 @@ impl Step<'_> {
     #[inline]
     pub(crate) fn longest_eager(&self, peer: PeerId) -> u64 {
         let longest = self.config.rendezvous_threshold;
-        if self.contexts.link_to(peer).is_some() { longest.min(LINK_EAGER) } else { longest }
+        if self.contexts.shm_channel_to(peer).is_some() { longest.min(SHM_EAGER) } else { longest }
     }
 
     /// Returns whether a peer is outside the job: the application has not inserted its address, and the peer has not

@@ -71,7 +71,7 @@ impl Target {
         if partial && !self.partial.has_room(context, step.is_outside(peer)) {
             return Err(WriteRefusal::NoRoom);
         }
-        let placed = place(mem, request, total, offset, payload);
+        let placed = write_payload(mem, request, total, offset, payload);
         if !partial || placed.is_err() {
             self.partial.advance(context, request.message_id, first);
         }
@@ -80,12 +80,12 @@ impl Target {
         let data = data.filter(|_| request.header_data_present);
         let whole = if partial {
             let piece = WritePart { id: request.message_id, first, len, total, data };
-            self.partial.note(context, step.is_outside(peer), piece)
+            self.partial.record_packet(context, step.is_outside(peer), piece)
         } else {
             reported.then_some(data)
         };
         if let Some(data) = whole {
-            step.report.complete(accessed(OpKind::RemoteWrite, peer, region, total, data));
+            step.report.complete(access_completion(OpKind::RemoteWrite, peer, region, total, data));
         }
         Ok(())
     }
@@ -93,14 +93,14 @@ impl Target {
     /// Records that the initiator of a context has begun an operation with this id, other than a write. See
     /// [`PartialWrites`].
     #[inline]
-    pub(crate) fn note_operation(&mut self, context: ChannelId, id: u16) {
+    pub(crate) fn record_operation(&mut self, context: ChannelId, id: u16) {
         self.partial.advance(context, id, true);
     }
 
     /// Returns where `len` bytes from `offset` of a WRITE go, if they can simply be copied there: a
     /// packet of the WRITE was accepted before, nothing must be reported, and the bytes are
     /// contiguous.
-    pub(crate) fn piece<M: Memory>(
+    pub(crate) fn write_target<M: Memory>(
         &self,
         mem: &M,
         request: &StdRequest,
@@ -129,7 +129,7 @@ impl Target {
         let (read_id, len) = (request.message_id, u64::from(request.request_length));
         let (bytes, region) = resolve_all(mem, request.match_bits, request.buffer_offset, len)?;
         let counts = self.reports;
-        let copied = mem.lift(&bytes)?;
+        let copied = mem.copy_device_memory(&bytes)?;
         Ok(Answer { read_id, bytes, copied, len, region, offered: None, counts })
     }
 
@@ -147,7 +147,7 @@ impl Target {
 /// Counts the reason why a key was refused and returns the code for the peer. The code is the same
 /// for every reason. Otherwise a peer that guesses keys could learn from the answers which regions
 /// exist and how large they are.
-pub(crate) const fn refusal(counters: &mut Counters, error: KeyError) -> ReturnCode {
+pub(crate) const fn count_refusal(counters: &mut Counters, error: KeyError) -> ReturnCode {
     match error {
         KeyError::BadKey => counters.rx_key_unknown += 1,
         KeyError::OutOfRange => counters.rx_out_of_range += 1,
@@ -160,7 +160,7 @@ pub(crate) const fn refusal(counters: &mut Counters, error: KeyError) -> ReturnC
 
 /// Writes a packet's payload. The access is checked for the whole range of the operation, so that a
 /// write is all or nothing as far as keys and bounds are concerned.
-fn place<M: Memory>(
+fn write_payload<M: Memory>(
     mem: &mut M,
     request: &StdRequest,
     total: u64,
@@ -220,7 +220,7 @@ fn resolve_all<M: Memory>(
 }
 
 /// Returns the completion of a peer's access: an entry if it carries remote CQ data, else a count.
-pub(crate) fn accessed(
+pub(crate) fn access_completion(
     kind: OpKind,
     peer: PeerId,
     region: RegionId,
@@ -251,9 +251,9 @@ mod tests {
     fn reason_for_refusing_a_key_is_counted_but_not_sent() {
         let mut counters = Counters::default();
         let all = [KeyError::BadKey, KeyError::OutOfRange, KeyError::Permission];
-        let told = all.map(|error| refusal(&mut counters, error));
+        let told = all.map(|error| count_refusal(&mut counters, error));
         assert_eq!(told, [ReturnCode::BadMkey; 3]);
-        assert_eq!(refusal(&mut counters, KeyError::Uncopied), ReturnCode::HostUnsuccessCmpl);
+        assert_eq!(count_refusal(&mut counters, KeyError::Uncopied), ReturnCode::HostUnsuccessCmpl);
         let Counters { rx_key_unknown, rx_out_of_range, rx_not_permitted, .. } = counters;
         assert_eq!([rx_key_unknown, rx_out_of_range, rx_not_permitted], [1; 3]);
     }

@@ -22,7 +22,7 @@ impl UnmatchedPackets {
     /// Sends the source of a packet the NACK that its context, or the source itself, is unknown
     /// here, if the packet names the port on which the source listens.
     #[cold]
-    pub(crate) fn reject(
+    pub(crate) fn send_nack(
         &mut self,
         step: &mut Step<'_>,
         src: SocketAddr,
@@ -46,7 +46,7 @@ impl UnmatchedPackets {
 
     /// Returns the next NACK and its destination.
     #[inline]
-    pub(crate) fn next(&mut self) -> Option<(SocketAddr, Nack)> {
+    pub(crate) fn pop_nack(&mut self) -> Option<(SocketAddr, Nack)> {
         self.nacks.pop_front()
     }
 }

@@ -127,7 +127,7 @@ fn every_atomic_is_executed_once() {
         assert_eq!((seen.len(), seen.last().unwrap() < &80), (40, true), "seed {seed}");
         w.run(Span::secs(1), |_| false);
         assert_eq!(word(&w, 1, base), 80);
-        assert!(w.hosts.iter().all(|host| host.engine.idle()), "seed {seed}");
+        assert!(w.hosts.iter().all(|host| host.engine.is_idle()), "seed {seed}");
         for host in [0, 2] {
             assert!(w.hosts[host].done.iter().all(|c| c.status.is_ok() && c.len == 8));
         }
@@ -145,7 +145,7 @@ fn all_operations_work_on_one_and_many_values_of_all_types() {
     for op in AmoOp::ALL {
         for data_type in AmoType::ALL {
             let size = atomic_size(*data_type);
-            let Some(most) = atomic_most(*op, *data_type) else { continue };
+            let Some(most) = max_atomic_count(*op, *data_type) else { continue };
             for count in [1, 2, most] {
                 let len = count * size;
                 // The bytes are small numbers in every integer type, and arbitrary floats.
@@ -159,7 +159,7 @@ fn all_operations_work_on_one_and_many_values_of_all_types() {
                     data_type: *data_type,
                     segs: &[(0, len as u64, KEY)],
                     operand: if *op == AmoOp::Read { &[] } else { &operand },
-                    compare: atomic_compares(*op).then_some(&compare),
+                    compare: atomic_has_comparands(*op).then_some(&compare),
                     fetch: true,
                     ..Asked::default()
                 };
@@ -175,7 +175,7 @@ fn all_operations_work_on_one_and_many_values_of_all_types() {
                 // cover those.
                 let long = matches!(data_type, AmoType::LongDouble | AmoType::LongDoubleComplex);
                 match op {
-                    _ if long && atomic_compares(*op) => {}
+                    _ if long && atomic_has_comparands(*op) => {}
                     AmoOp::Read => assert_eq!(now, old),
                     AmoOp::Write => assert_eq!(now, operand),
                     // The comparands equal the present values.
@@ -312,7 +312,7 @@ fn narrow_paths_carry_long_atomics() {
 #[test]
 fn atomics_end_with_their_peer() {
     // A shared-memory channel has no network that loses packets.
-    for muted in [false, true].into_iter().filter(|muted| !(*muted && LINKED)) {
+    for muted in [false, true].into_iter().filter(|muted| !(*muted && OVER_SHM)) {
         let mut w = World::new(2, 8, Faults::default());
         region(&mut w, 8);
         Asked::default().ask(&mut w, 0, 1, 0).unwrap();
@@ -385,7 +385,7 @@ fn fetching_atomic_takes_one_packet_each_way() {
             _ => others += 1,
         }
     }
-    if !LINKED {
+    if !OVER_SHM {
         assert_eq!(data, 2 * COUNT);
         assert!(others <= 2 * COUNT, "{others} other packets");
     }
@@ -396,8 +396,8 @@ fn fetching_atomic_takes_one_packet_each_way() {
 #[test]
 fn fetching_atomics_need_read_access_and_changing_ones_write_access() {
     let secret = [0x11; 8];
-    for linked in [false, true] {
-        let mut w = World::with(2, 9, Faults::default(), |config, _| config.links = linked);
+    for over_shm in [false, true] {
+        let mut w = World::with(2, 9, Faults::default(), |config, _| config.shm = over_shm);
         let mut context = 0;
         for (readable, writable) in [(true, true), (false, true), (true, false), (false, false)] {
             let base = w.hosts[1].memory.put(&secret);
@@ -410,7 +410,7 @@ fn fetching_atomics_need_read_access_and_changing_ones_write_access() {
                 (AmoOp::Mswap, &[0; 8], true),
                 (AmoOp::Write, &secret, false),
             ] {
-                let compare = atomic_compares(op).then_some(&[0x22; 8][..]);
+                let compare = atomic_has_comparands(op).then_some(&[0x22; 8][..]);
                 let asked = Asked { op, operand, compare, fetch, ..Asked::default() };
                 let result = asked.ask(&mut w, 0, 1, context).unwrap();
                 let ended =

@@ -84,7 +84,7 @@ fn leave(w: &mut World) -> Time {
 
 fn close(w: &mut World, at: usize) -> Time {
     let limit = w.now + LONG;
-    while w.hosts[at].engine.closing(w.now).step() {
+    while w.hosts[at].engine.shutdown(w.now).step() {
         assert!(w.now < limit, "the endpoint closes within the limit");
         w.run(Span::millis(1), |_| false);
     }
@@ -165,9 +165,9 @@ fn closing_endpoint_does_not_wait_for_receives() {
         let mut w = acquainted(seed, |_| {});
         send_bytes(&mut w, 2, len, level);
         w.run(Span::secs(1), |_| false);
-        assert!(!w.hosts[0].engine.idle(), "the message of {len} bytes waits for a receive");
-        w.hosts[0].engine.closing(w.now).drop_untaken();
-        assert!(w.run(Span::millis(1), |w| w.hosts[0].engine.idle()), "a message of {len}");
+        assert!(!w.hosts[0].engine.is_idle(), "the message of {len} bytes waits for a receive");
+        w.hosts[0].engine.shutdown(w.now).drop_unmatched_sends();
+        assert!(w.run(Span::millis(1), |w| w.hosts[0].engine.is_idle()), "a message of {len}");
         assert_eq!(end(&w, 0, 2), None, "no completion is reported");
         close(&mut w, 0);
         // A later receive gets the data, or an error if no process has it.
@@ -186,7 +186,7 @@ fn closing_endpoint_finishes_reads_and_completed_sends() {
     receive_bytes(&mut w, 2, 1_000_000);
     assert!(w.run(Span::secs(1), |w| w.hosts[1].engine.counters().0.rx_payload_bytes > 1000));
     assert_eq!(end(&w, 1, 2), None, "the operation is incomplete");
-    w.hosts[0].engine.closing(w.now).drop_untaken();
+    w.hosts[0].engine.shutdown(w.now).drop_unmatched_sends();
     assert!(w.run(Span::secs(1), |w| end(w, 1, 2).is_some() && end(w, 0, 2).is_some()));
     assert_eq!((end(&w, 1, 2), end(&w, 0, 2)), (Some(Ok(())), Some(Ok(()))));
 
@@ -196,10 +196,10 @@ fn closing_endpoint_finishes_reads_and_completed_sends() {
     w.run(Span::secs(1), |_| false);
     assert_eq!(end(&w, 0, 2), Some(Ok(())), "the send completes when it is copied");
     assert!(w.hosts[0].engine.copied_bytes() > 0, "the message is deferred");
-    w.hosts[0].engine.closing(w.now).drop_untaken();
+    w.hosts[0].engine.shutdown(w.now).drop_unmatched_sends();
     w.run(Span::secs(1), |_| false);
-    assert!(!w.hosts[0].engine.idle(), "it is waited for");
+    assert!(!w.hosts[0].engine.is_idle(), "it is waited for");
     receive_bytes(&mut w, 2, 5000);
-    assert!(w.run(Span::secs(1), |w| end(w, 1, 2).is_some() && w.hosts[0].engine.idle()));
+    assert!(w.run(Span::secs(1), |w| end(w, 1, 2).is_some() && w.hosts[0].engine.is_idle()));
     assert_eq!(end(&w, 1, 2), Some(Ok(())));
 }

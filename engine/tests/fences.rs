@@ -99,7 +99,7 @@ fn parked_operations_to_a_dead_peer_end() {
     write(&mut w, 0, 100, 3, DELIVERED);
     assert!(w.run(Span::secs(60), |w| w.hosts[0].done.len() == 3));
     assert!(w.hosts[0].done.iter().all(|done| done.status == Err(OpError::Unreachable)));
-    assert!(w.run(Span::secs(60), |w| w.hosts[0].engine.idle()));
+    assert!(w.run(Span::secs(60), |w| w.hosts[0].engine.is_idle()));
     assert_eq!(w.hosts[0].done.len(), 3);
 }
 

@@ -82,7 +82,7 @@ fn all_is_well(w: &mut World) {
         assert!(done.iter().all(|c| c.status.is_ok()), "{done:?}");
     }
     w.run(Span::millis(5), |_| false);
-    assert!(w.hosts.iter().all(|host| host.engine.idle()));
+    assert!(w.hosts.iter().all(|host| host.engine.is_idle()));
 }
 
 /// Returns a packet without the header that makes it a fragment, if it has one.
@@ -510,5 +510,8 @@ fn all_operations_end_when_the_network_is_lost() {
     ends.sort_by_key(|end| end.0);
     let expected = [(1, OpError::TimedOut), (5, OpError::TimedOut), (6, OpError::Unreachable)];
     assert_eq!(ends, expected.map(|(context, error)| (context, Err(error))));
-    assert_eq!(w.hosts[0].engine.peers().get(met).trouble().map(|it| it.errno), Some(107));
+    assert_eq!(
+        w.hosts[0].engine.peers().get(met).last_destination_error().map(|it| it.errno),
+        Some(107)
+    );
 }

@@ -158,7 +158,7 @@ fn stop(w: &mut World, phase: Phase, who: &[usize], pause: Span, fits: usize) {
     for at in 0..2 {
         assert!(ends(w, at).iter().all(|(_, end)| end.is_ok()), "{label}: {:?}", ends(w, at));
     }
-    assert!(w.run(Span::secs(1), |w| w.hosts.iter().all(|host| host.engine.idle())), "{label}");
+    assert!(w.run(Span::secs(1), |w| w.hosts.iter().all(|host| host.engine.is_idle())), "{label}");
 }
 
 const PHASES: [Phase; 5] =

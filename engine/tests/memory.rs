@@ -74,7 +74,7 @@ fn all_is_well(w: &mut World) {
         let op = Operation { peer, action, buf, data: None, context: 3, options };
         w.submit(at, op).unwrap();
     }
-    let done = |w: &World| w.hosts.iter().all(|h| h.done.len() == 2 && h.engine.idle());
+    let done = |w: &World| w.hosts.iter().all(|h| h.done.len() == 2 && h.engine.is_idle());
     assert!(w.run(Span::secs(2), done), "the contexts have no gap in their PSNs");
     assert!(ends(w, 0).iter().chain(&ends(w, 1)).all(Result::is_ok));
 }
@@ -165,7 +165,7 @@ fn read_whose_answer_was_cut_off_waits_for_packets_in_flight() {
     w.run(Span::millis(200), |_| false);
     assert!(w.hosts[0].done.is_empty(), "packets are under way");
     w.mute = None;
-    assert!(w.run(Span::secs(2), |w| w.hosts.iter().all(|host| host.engine.idle())));
+    assert!(w.run(Span::secs(2), |w| w.hosts.iter().all(|host| host.engine.is_idle())));
     assert_eq!(ends(&w, 0), [Err(OpError::Remote(ReturnCode::BadMkey))]);
     assert_eq!(w.hosts[0].engine.counters().0.rx_inconsistent, 0);
 }
@@ -291,7 +291,7 @@ fn buffers_are_not_read_after_a_completion_at_first_contact() {
     w.hosts[0].memory.revoke(base);
     w.mute = None;
     // The message is retransmitted from the copy.
-    w.run(Span::secs(2), |w| w.hosts.iter().all(|h| h.engine.idle()));
+    w.run(Span::secs(2), |w| w.hosts.iter().all(|h| h.engine.is_idle()));
     assert_eq!(w.hosts[1].engine.unexpected_messages(), 1);
 }
 
@@ -309,7 +309,7 @@ fn send_copied(w: &mut World, len: u64, context: u64, inject: bool) -> Result<()
 fn frugal() -> World {
     let mut w = World::with(2, 9, Faults::default(), |config, _| config.copied_bytes = 10_000);
     send_copied(&mut w, 8, 1, false).unwrap();
-    assert!(w.run(Span::secs(1), |w| w.hosts[0].engine.idle()));
+    assert!(w.run(Span::secs(1), |w| w.hosts[0].engine.is_idle()));
     w.hosts[0].done.clear();
     w
 }
@@ -344,7 +344,7 @@ fn memory_for_copies_is_bounded() {
     );
     assert_eq!(contexts_done(&mut w), [10, 11, 12, 90, 91, 92], "the copies are received");
     w.hosts[1].stopped = false;
-    assert!(w.run(Span::secs(2), |w| w.hosts[0].engine.idle()));
+    assert!(w.run(Span::secs(2), |w| w.hosts[0].engine.is_idle()));
     assert_eq!(w.hosts[0].engine.copied_bytes(), 0);
     assert!(ends(&w, 0).iter().all(Result::is_ok));
     assert_eq!(contexts_done(&mut w).len(), 12, "{:?}", w.hosts[0].done);

@@ -192,7 +192,7 @@ fn history(seed: u64) {
         let landed = w.hosts[me].done.iter().filter(|c| c.kind == OpKind::RemoteWrite).count();
         received >= sides[me].sent.len() && landed >= sides[me].writes.len()
     };
-    let over = |w: &World| (0..2).all(|me| wanted(w, me, &sides) && w.hosts[me].engine.idle());
+    let over = |w: &World| (0..2).all(|me| wanted(w, me, &sides) && w.hosts[me].engine.is_idle());
     assert!(w.run(Span::secs(120), over), "seed {seed}: not finished at {:?}", w.now);
     for me in 0..2 {
         check(&w, &sides, me, &shadow, seed);

@@ -22,10 +22,10 @@ fn count(w: &World, base: u64, len: usize, value: u8) -> usize {
 
 /// A region is closed in the middle of a write with remote CQ data. As many operations later as there are ids, another
 /// write has the same id. Its data must be reported when all its own bytes are in place, and must be its own.
-fn reuse_the_id_of_a_write(linked: bool) {
+fn reuse_the_id_of_a_write(over_shm: bool) {
     const LEN: usize = 600_000;
-    let mut w = World::with(2, 5, Faults::default(), |config, _| config.links = linked);
-    w.links.unfetchable = true;
+    let mut w = World::with(2, 5, Faults::default(), |config, _| config.shm = over_shm);
+    w.shm.unfetchable = true;
     let base = w.hosts[1].memory.alloc(LEN);
     w.hosts[1].memory.register(7, base, LEN as u64, true, true);
     write(&mut w, 7, &[1], None, 1);
@@ -46,7 +46,7 @@ fn reuse_the_id_of_a_write(linked: bool) {
             w.hosts[0].done.clear();
         }
     }
-    assert!(w.run(Span::secs(5), |w| w.hosts[0].engine.idle()));
+    assert!(w.run(Span::secs(5), |w| w.hosts[0].engine.is_idle()));
     w.hosts.iter_mut().for_each(|host| host.done.clear());
     write(&mut w, 9, &[3; LEN], Some(3), 3);
     let reported = |w: &World| w.hosts[1].done.iter().any(|c| c.kind == OpKind::RemoteWrite);
@@ -117,5 +117,5 @@ fn id_of_a_waiting_message_is_reused() {
     let base = receive(&mut w, 1, LONG);
     assert!(w.run(Span::secs(5), |w| got(w, 1)));
     assert_eq!(w.hosts[1].memory.get(base, LONG as u64), [1; LONG]);
-    assert!(w.run(Span::secs(5), |w| w.hosts[0].engine.idle()) && !failed(&w));
+    assert!(w.run(Span::secs(5), |w| w.hosts[0].engine.is_idle()) && !failed(&w));
 }

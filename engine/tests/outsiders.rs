@@ -364,34 +364,35 @@ fn number_of_incomplete_writes_is_bounded() {
 fn excess_messages_on_a_channel_end_it() {
     for len in [0, 16_384] {
         let mut w = world_without_faults(|config, _| {
-            (config.links, config.max_unexpected) = (true, 1000);
+            (config.shm, config.max_unexpected) = (true, 1000);
             config.unexpected_bytes = 1 << 20;
         });
-        w.links.refused = true;
+        w.shm.refused = true;
         let mut it = Outsider::meet(&mut w, 0).expect("it is alone");
         it.open(&mut w, |_| ());
         let now = w.now;
         let host = &mut w.hosts[VICTIM];
         let instance = Instance::new(it.instance).expect("not 0");
-        let peer = host.engine.links().introduced(it.addr, instance).expect("it was");
-        let link = host.engine.links().link(now, peer).expect("the attacker has no channel yet");
+        let peer = host.engine.shm().find_verified_peer(it.addr, instance).expect("it was");
+        let shm =
+            host.engine.shm().open_channel(now, peer).expect("the attacker has no channel yet");
         host.memory.source = Some(vec![1; len]);
         let mut taken = 0u64;
         loop {
-            // The frame is a short message, or a longer one whose bytes follow its head in the ring.
-            let mut frame = vec![if len == 0 { 7 } else { 9 }, 1];
-            frame.extend((taken as u16).to_le_bytes());
-            frame.extend(1u32.to_le_bytes());
-            frame.extend(0xdeadu64.to_le_bytes());
+            // The record is a short message, or a longer one whose bytes follow its head in the ring.
+            let mut record = vec![if len == 0 { 7 } else { 9 }, 1];
+            record.extend((taken as u16).to_le_bytes());
+            record.extend(1u32.to_le_bytes());
+            record.extend(0xdeadu64.to_le_bytes());
             if len > 0 {
-                frame.extend((len as u32).to_le_bytes());
+                record.extend((len as u32).to_le_bytes());
             }
-            match host.engine.links().handle_frame(now, &mut host.memory, link, &frame) {
+            match host.engine.shm().handle_record(now, &mut host.memory, shm, &record) {
                 RecordOutcome::Yes => taken += 1,
                 RecordOutcome::Later => panic!("nothing waits behind a message"),
                 RecordOutcome::Never => break,
             }
-            let room = host.engine.links().room(link);
+            let room = host.engine.shm().room(shm);
             let expected = if taken + 1 >= 63 { Room::None } else { Room::Ample };
             assert!(len > 0 || room == expected, "{taken}: {room:?}");
             assert!(taken < 1_000_000);

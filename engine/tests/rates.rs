@@ -17,7 +17,7 @@ fn world(cc: &str) -> World {
     let network = NetworkProfile::new(Rate::gbps(10), Span::micros(20), 1448, false);
     let cc = SenderConfig::by_name(cc, &network).expect("the algorithm is in the registry");
     let mut w = World::with(2, 5, Faults::default(), move |engine, pdc| {
-        (engine.links, engine.rendezvous_threshold) = (false, 1 << 30);
+        (engine.shm, engine.rendezvous_threshold) = (false, 1 << 30);
         pdc.cc = cc.clone();
         *pdc = pdc.clone().reciprocal(&network);
     });

@@ -46,7 +46,7 @@ fn recv(w: &mut World, at: usize, tag: u64, len: u64, context: u64) -> u64 {
 }
 
 fn settle(w: &mut World) {
-    w.run(Span::secs(2), |w| w.hosts.iter().all(|h| h.dead || h.engine.idle()));
+    w.run(Span::secs(2), |w| w.hosts.iter().all(|h| h.dead || h.engine.is_idle()));
     w.run(Span::millis(5), |_| false);
 }
 
@@ -269,7 +269,7 @@ fn remote_access_is_checked() {
     assert_eq!(ends, (0..7).map(|c| (c, fine(c))).collect::<Vec<_>>());
     assert!(w.hosts[0].memory.get(base, 1000) == bytes(1000));
     assert!(w.hosts[1].memory.get(region, 1000) == bytes(1000), "nothing was overwritten");
-    assert!(w.hosts[0].engine.idle());
+    assert!(w.hosts[0].engine.is_idle());
 }
 
 #[test]
@@ -287,7 +287,7 @@ fn unreachable_peer_fails_every_operation() {
     let took = w.now.since(start);
     assert!(w.hosts[0].done.iter().all(|c| c.status == Err(OpError::Unreachable)));
     assert!(took >= Span::secs(5) && took <= Span::secs(15), "after the deadline, {took}");
-    assert!(w.hosts[0].engine.idle());
+    assert!(w.hosts[0].engine.is_idle());
 }
 
 #[test]
@@ -363,7 +363,7 @@ fn request_completes_before_its_answer() {
         // From now on the buffer belongs to the user; retransmissions use a copy.
         w.hosts[0].memory.bytes[question as usize] = b'x';
         settle(&mut w);
-        assert!(w.hosts[0].engine.idle());
+        assert!(w.hosts[0].engine.is_idle());
     }
 }
 
@@ -377,7 +377,7 @@ fn restart(w: &mut World, at: usize, seed: u64) {
 
 #[test]
 fn restarted_peer_is_a_new_instance() {
-    if LINKED {
+    if OVER_SHM {
         return; // Over a shared-memory channel the death is noticed earlier.
     }
     let mut w = World::new(2, 21, Faults::default());
@@ -457,7 +457,7 @@ fn packets_of_a_former_instance_are_ignored() {
 
 #[test]
 fn idle_contexts_close_and_open_again() {
-    if LINKED {
+    if OVER_SHM {
         return; // The test counts packet delivery contexts.
     }
     let mut w = World::new(2, 24, Faults::default());
@@ -569,7 +569,7 @@ fn asks_for_acknowledgement(write: bool, len: u64, options: Options) -> bool {
 /// was delayed although a flush waits for it.
 #[test]
 fn awaited_operations_request_their_acknowledgement() {
-    if LINKED {
+    if OVER_SHM {
         return; // The test counts packets.
     }
     let base = Options { inject: true, ..Options::default() };

@@ -67,7 +67,7 @@ fn message_of(w: &mut World, buf: Buf) {
 /// Runs until host 0 has nothing to do and host 1 has received `messages`.
 fn finish(w: &mut World, messages: usize) {
     let received = |w: &World| w.hosts[1].done.iter().filter(|c| c.kind == OpKind::Recv).count();
-    assert!(w.run(Span::secs(5), |w| w.hosts[0].engine.idle() && received(w) == messages));
+    assert!(w.run(Span::secs(5), |w| w.hosts[0].engine.is_idle() && received(w) == messages));
 }
 
 /// Returns the number of packets that host `n` took as parts of runs.
@@ -149,7 +149,7 @@ fn message_in_one_train_is_taken_as_a_whole() {
 fn message_without_a_receive_is_kept() {
     let mut w = world(2, Faults::default(), |_| {});
     message(&mut w, LEN);
-    assert!(w.run(Span::secs(5), |w| w.hosts[0].engine.idle()));
+    assert!(w.run(Span::secs(5), |w| w.hosts[0].engine.is_idle()));
     assert_eq!(w.hosts[1].engine.unexpected_messages(), 1);
     assert!(runs(&w, 1) > 15, "{}", runs(&w, 1));
     let (first, second) = (w.hosts[1].memory.alloc(30_001), w.hosts[1].memory.alloc(20_000));

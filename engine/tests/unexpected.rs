@@ -67,7 +67,7 @@ fn receive_all(w: &mut World, tag: u64, first: u64, count: u64, len: impl Fn(u64
         assert_eq!((c.status, c.len, c.data), (Ok(()), len(n), Some(n)));
         assert!(w.hosts[1].memory.get(c.buf, c.len) == content(n, c.len), "message {n}");
     }
-    let idle = |w: &World| w.hosts.iter().all(|host| host.engine.idle());
+    let idle = |w: &World| w.hosts.iter().all(|host| host.engine.is_idle());
     assert!(w.run(Span::secs(10), idle), "the send completes too");
     w.run(Span::millis(1), |_| false);
     assert_eq!(w.hosts[1].engine.counters().0.unexpected_bytes, 0);
@@ -166,7 +166,7 @@ fn deferred_send_completes_at_its_level() {
     let ended = [0, 1, 2].map(|n| end(&w, 0, n));
     assert_eq!(ended, [Some(Ok(())), None, None], "the copy is kept, buffers are lent");
     // A short message on a shared-memory channel is kept in any case.
-    let kept = u64::from(w.links.carried > 0);
+    let kept = u64::from(w.shm.carried > 0);
     assert_eq!(w.hosts[0].engine.counters().0.tx_deferred, 3 - kept);
     recv(&mut w, 1, 50, 200);
     recv(&mut w, 1, 51, 2_000);
@@ -190,12 +190,12 @@ fn closing_endpoint_finishes_deferred_messages() {
             w.step();
         }
         let now = w.now;
-        w.hosts[0].engine.closing(now).step();
+        w.hosts[0].engine.shutdown(now).step();
         w.run(Span::millis(200), |_| false);
         receive_all(&mut w, 1, 0, 4, |_| 4_000);
         assert!((0..4).all(|n| end(&w, 0, n) == Some(Ok(()))), "{steps}");
         let now = w.now;
-        w.hosts.iter_mut().for_each(|host| _ = host.engine.closing(now).step());
+        w.hosts.iter_mut().for_each(|host| _ = host.engine.shutdown(now).step());
         let gone = |w: &World| w.hosts.iter().all(|host| host.engine.contexts().next().is_none());
         assert!(w.run(Span::secs(1), gone), "{steps}: all contexts end");
     }
@@ -246,7 +246,7 @@ fn senders_wait_beyond_the_header_limit_and_one_notice_reports_it() {
     let engine = &mut w.hosts[1].engine;
     // Messages whose turn has come have room beyond that of early messages, and messages that are in a channel's ring
     // already are taken.
-    let most = if w.links.carried > 0 { 301 } else { 200 };
+    let most = if w.shm.carried > 0 { 301 } else { 200 };
     assert!((100..most).contains(&engine.unexpected_messages()));
     let told = engine.poll_notice();
     assert!(matches!(told, Some(Notice::TooManyUnexpected { tag: 1, .. })), "{told:?}");

@@ -95,7 +95,7 @@ impl Delivery {
         error: OpError,
     ) {
         let source = self.source(bindings, peers, engine, done);
-        let parted = |peer: PeerId| engine.peers().get(peer).has_parted();
+        let parted = |peer: PeerId| engine.peers().get(peer).has_closed();
         let shown = done.visibility != Visibility::CountOnly
             || error.excludes()
             || !done.peer.is_some_and(parted);
@@ -146,7 +146,7 @@ impl Delivery {
                     Patience::ProcessLives => "as long as its process lives: is it stopped?",
                 };
                 let state = engine.peers().get(peer);
-                let cause = state.trouble().map(|trouble| {
+                let cause = state.last_destination_error().map(|trouble| {
                     format!(
                         ", last network error: {}",
                         std::io::Error::from_raw_os_error(trouble.errno)
@@ -194,7 +194,7 @@ impl Delivery {
     /// Describes an error for operations with `peer`.
     fn describe(&self, engine: &Engine, error: OpError, peer: Option<PeerId>) -> String {
         let state = peer.map(|peer| engine.peers().get(peer));
-        let trouble = state.and_then(|state| state.trouble());
+        let trouble = state.and_then(|state| state.last_destination_error());
         let meant = state.and_then(|state| state.instance());
         let own = (self.local.addr, &*self.interface);
         let mut text = fault::describe(error, state.map(|state| state.addr()), own, trouble);

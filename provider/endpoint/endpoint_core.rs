@@ -212,8 +212,8 @@ impl Core {
     /// Returns whether there is something to send that waits for nothing but a turn.
     #[inline]
     fn has_work(&mut self) -> bool {
-        let links = self.engine.links();
-        links.has_frames() || links.has_packets()
+        let shm = self.engine.shm();
+        shm.has_records() || shm.has_packets()
     }
 
     /// Submits an operation of the application to the engine.

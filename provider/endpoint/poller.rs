@@ -280,10 +280,10 @@ impl Poller {
         bytes: u64,
         more: bool,
     ) {
-        if engine.links().has_frames() {
+        if engine.shm().has_records() {
             self.channels.flush(now, engine);
         }
-        if !engine.links().has_packets() {
+        if !engine.shm().has_packets() {
             return;
         }
         if self.outbox.defer(now, bytes, more) {

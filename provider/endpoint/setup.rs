@@ -74,10 +74,10 @@ pub(crate) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<
     let secret = secret::generator("an endpoint's secrets")?.seed();
     let messages = messages(params, max_packet, instance, secret);
     let keyed = key.is_some();
-    let links = settings.shared_memory.load(Ordering::Relaxed) && shared_memory::is_enabled(params);
+    let shm = settings.shared_memory.load(Ordering::Relaxed) && shared_memory::is_enabled(params);
     let order = order::of(settings.msg_order);
     let host = Some(local.ip());
-    let config_of = Config { port: local.port(), host, job_id, key, links, order, ..messages };
+    let config_of = Config { port: local.port(), host, job_id, key, shm, order, ..messages };
     let scope = pdc.scope;
     let engine = Engine::new(config_of, pdc);
     log::info!(
@@ -98,14 +98,14 @@ pub(crate) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<
     let name = Name { addr: local, instance: Some(instance) };
     let trailer = trailer as u32; // 4 at most
     let named_only = params.peers == PeerPolicy::Named;
-    let links = if links { ShmChannels::open(params, name) } else { ShmChannels::none() };
+    let shm = if shm { ShmChannels::open(params, name) } else { ShmChannels::none() };
     // One rank prints it for the whole job; a process without a rank prints it for itself.
     if place().rank.is_none_or(|rank| rank == 0) {
         activation::report_unnamed();
     }
     Ok(EndpointParts {
         engine,
-        poller: Poller::new(port, held, links, dscp_trimmed, trailer),
+        poller: Poller::new(port, held, shm, dscp_trimmed, trailer),
         name,
         number,
         named_only,

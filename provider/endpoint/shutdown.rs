@@ -37,19 +37,19 @@ impl Shutdown {
         let now = clock::now();
         let Some(since) = self.closing_since else {
             if now.since(self.start) >= UNTAKEN_PATIENCE {
-                core.engine.closing(now).drop_untaken();
+                core.engine.shutdown(now).drop_unmatched_sends();
             }
-            let idle = core.engine.idle() && !core.optional.is_copying();
+            let idle = core.engine.is_idle() && !core.optional.is_copying();
             if idle || is_hopeless(core, now, self.start) {
                 log_unacknowledged(core);
-                core.engine.closing(now).step();
+                core.engine.shutdown(now).step();
                 core.flush(now);
                 self.closing_since = Some(now);
             }
             return false;
         };
         // Contexts of peers count as well: a peer that opened one may still wait for our answer.
-        let asked = core.engine.closing(now).step();
+        let asked = core.engine.shutdown(now).step();
         let needed = asked && now.since(since) < CLOSE_PATIENCE;
         if asked && !needed {
             log::info!(
@@ -78,7 +78,7 @@ impl Shutdown {
 
 /// Returns whether what has been waited for since `start` will not come any more.
 fn is_hopeless(core: &mut Core, now: Time, start: Time) -> bool {
-    let heard = start.max(core.engine.closing(now).last_sign());
+    let heard = start.max(core.engine.shutdown(now).last_rx());
     now.since(heard) >= CLOSE_PATIENCE || now.since(start) >= CLOSE_DEADLINE
 }
 

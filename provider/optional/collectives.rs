@@ -509,7 +509,7 @@ impl Core {
         loop {
             let Some(all) = &mut self.optional.collectives else { return };
             // What waits here already ends at once.
-            while let Some(done) = self.engine.completion_of(MatchSpace::Collective) {
+            while let Some(done) = self.engine.poll_completion_of(MatchSpace::Collective) {
                 all.end(&done);
             }
             let Some(id) = all.ready.pop() else { return };

@@ -396,7 +396,7 @@ impl History {
             let may_wait = self.may_wait && is_recv && !self.is_safe(op);
             op.ends.is_empty() && self.lives(op) && !may_wait
         };
-        let idle = self.world.hosts.iter().all(|h| h.dead || h.engine.idle());
+        let idle = self.world.hosts.iter().all(|h| h.dead || h.engine.is_idle());
         idle && self.world.net.network().in_flight() == 0 && !self.ops.iter().any(waits)
     }
 
@@ -577,7 +577,7 @@ impl History {
                 assert_eq!(heard, told, "write {n} is told to its target");
             }
             for host in &self.world.hosts {
-                assert!(host.engine.idle(), "nothing is left to do");
+                assert!(host.engine.is_idle(), "nothing is left to do");
                 assert_eq!(host.engine.unexpected_messages(), 0, "nothing came twice");
                 assert_eq!(
                     host.engine.counters().0.unexpected_bytes,

@@ -10,7 +10,7 @@ fn made(
 ) -> Option<Vec<u8>> {
     let mut new = vec![0xee; atomic_size(data_type)];
     let calculation = Calculation::new(op, data_type).expect("the operation is defined");
-    calculation.next(old, operand, compare, &mut new).then_some(new)
+    calculation.compute(old, operand, compare, &mut new).then_some(new)
 }
 
 macro_rules! value {
@@ -136,7 +136,7 @@ fn complex_values_are_true_if_one_part_is_and_equal_if_both_are() {
 
 #[test]
 fn supported_operations_and_types_are_those_of_the_table() {
-    let count = |op: &AmoOp| AmoType::ALL.iter().filter(|kind| is_there(*op, **kind)).count();
+    let count = |op: &AmoOp| AmoType::ALL.iter().filter(|kind| is_defined(*op, **kind)).count();
     let counts: Vec<usize> = AmoOp::ALL.iter().map(count).collect();
     let (any, real, integer) = (18, 15, 10);
     #[rustfmt::skip]
@@ -148,11 +148,11 @@ fn supported_operations_and_types_are_those_of_the_table() {
     for kind in AmoType::ALL {
         let size = atomic_size(*kind);
         assert!(size <= LONGEST && (size as u64).is_multiple_of(alignment(*kind)));
-        assert_eq!(atomic_most(AmoOp::Sum, *kind), Some(1024 / size));
-        assert_eq!(atomic_most(AmoOp::Cswap, *kind), Some(512 / size));
+        assert_eq!(max_atomic_count(AmoOp::Sum, *kind), Some(1024 / size));
+        assert_eq!(max_atomic_count(AmoOp::Cswap, *kind), Some(512 / size));
     }
-    assert_eq!(atomic_most(AmoOp::Mswap, AmoType::Float), None);
-    assert_eq!(atomic_most(AmoOp::Vendor(0xe0), AmoType::Int8), None);
+    assert_eq!(max_atomic_count(AmoOp::Mswap, AmoType::Float), None);
+    assert_eq!(max_atomic_count(AmoOp::Vendor(0xe0), AmoType::Int8), None);
 }
 
 /// Arbitrary bit patterns, some of which are no valid number in the x87 format, cause no panic.
@@ -176,7 +176,7 @@ fn arbitrary_bit_patterns_do_not_panic() {
             for op in AmoOp::ALL {
                 if let Some(calculation) = Calculation::new(*op, *kind) {
                     let (old, operand) = (&old[..size], &operand[..size]);
-                    calculation.next(old, operand, &compare[..size], &mut new[..size]);
+                    calculation.compute(old, operand, &compare[..size], &mut new[..size]);
                 }
             }
         }

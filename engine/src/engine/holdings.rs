@@ -17,7 +17,7 @@ impl Engine {
         self.inbox.count_holdings(&mut holdings);
         for channel in self.contexts.iter() {
             holdings.channels += 1;
-            holdings.slots += channel.slots.taken();
+            holdings.slots += channel.slots.used();
             holdings.queued += channel.open_operations();
         }
         holdings

@@ -31,9 +31,9 @@ impl Engine {
     pub fn handle_packet_size(&mut self, now: Time, dst: SocketAddr, bytes: u32) {
         // The engine keeps no state for hosts to which it does not send.
         if self.peers.has_host(dst.ip())
-            && let Some(size) = self.peers.paths.tell(now, dst.ip(), bytes)
+            && let Some(size) = self.peers.paths.lower_reported(now, dst.ip(), bytes)
         {
-            paths!(self).shrink(dst.ip(), size, false);
+            paths!(self).lower_packet_size(dst.ip(), size, false);
         }
     }
 
@@ -63,7 +63,7 @@ impl PathSizeUpdate<'_> {
     /// gone. A peer that never answered on the context has just passed the handshake but may not
     /// have been scheduled since. Returns true if the caller should ask such a peer by a short
     /// packet for a sign of life.
-    pub(super) fn stuck(
+    pub(super) fn handle_stuck_packet(
         &mut self,
         now: Time,
         id: PdcId,
@@ -78,27 +78,27 @@ impl PathSizeUpdate<'_> {
             (true, false) if times < PATIENCE => return true,
             _ => {}
         }
-        if let Some(size) = self.peers.paths.guess(now, to, bytes) {
-            self.shrink(to, size, true);
+        if let Some(size) = self.peers.paths.lower_inferred(now, to, bytes) {
+            self.lower_packet_size(to, size, true);
         }
         false
     }
 
-    fn shrink(&mut self, to: IpAddr, size: u32, guessed: bool) {
+    fn lower_packet_size(&mut self, to: IpAddr, size: u32, guessed: bool) {
         self.report.counters.path_shrunk += 1;
-        self.resize(to, size, guessed);
+        self.set_packet_size(to, size, guessed);
     }
 
-    fn resize(&mut self, to: IpAddr, size: u32, guessed: bool) {
+    fn set_packet_size(&mut self, to: IpAddr, size: u32, guessed: bool) {
         self.contexts.resize(to, size);
-        self.report.notice(Notice::PacketSize { host: to, bytes: size, guessed });
+        self.report.push_notice(Notice::PacketSize { host: to, bytes: size, guessed });
     }
 
     /// Tries the configured size again on paths where that is due. No timer runs for it, because a
     /// sender has other timers.
-    pub(super) fn widen(&mut self, now: Time) {
-        while let Some((to, size)) = self.peers.paths.raise(now) {
-            self.resize(to, size, true);
+    pub(super) fn raise_packet_sizes(&mut self, now: Time) {
+        while let Some((to, size)) = self.peers.paths.take_due_raise(now) {
+            self.set_packet_size(to, size, true);
         }
     }
 }

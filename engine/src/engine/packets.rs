@@ -30,7 +30,7 @@ pub struct PacketMarks {
     pub trimmed: bool,
 }
 
-/// A data packet that the transport delivered, the argument of [`PacketReceiver::take_delivered`].
+/// A data packet that the transport delivered, the argument of [`PacketReceiver::process_delivered`].
 pub(super) struct DeliveredPacket<'a> {
     pub(super) id: PdcId,
     pub(super) peer: PeerId,
@@ -69,7 +69,7 @@ impl<'a, M: Memory> PacketReceiver<'a, M> {
     /// Handles a packet that was not trimmed, and the packets behind it in the train that form a
     /// run with it.
     #[inline(always)]
-    pub(super) fn whole(
+    pub(super) fn handle_untrimmed(
         mut self,
         arrival: &reliability::Arrival,
         bytes: &[u8],
@@ -82,10 +82,10 @@ impl<'a, M: Memory> PacketReceiver<'a, M> {
         let (peer, believed) = match packet {
             Packet::Request { pds, ses, payload } => {
                 let headers = &bytes[..bytes.len() - payload.len()];
-                return self.request((&pds, &ses), (headers, payload), arrival, train);
+                return self.handle_request((&pds, &ses), (headers, payload), arrival, train);
             }
             Packet::Ack { pds, ses, .. } => {
-                let Some(peer) = self.owner(pds.dpdcid) else { return };
+                let Some(peer) = self.find_context_peer(pds.dpdcid) else { return };
                 let response = match &ses {
                     Ses::Response(response) => Some(response),
                     _ => None,
@@ -95,7 +95,7 @@ impl<'a, M: Memory> PacketReceiver<'a, M> {
                 (peer, pdcs.rx_ack_with_telemetry(self.now, key, &pds, response, telemetry))
             }
             Packet::Nack(nack) => {
-                let Some(peer) = self.owner(nack.dpdcid) else { return };
+                let Some(peer) = self.find_context_peer(nack.dpdcid) else { return };
                 (peer, self.engine.pdcs.rx_nack(self.now, PeerKey(peer.0), &nack))
             }
             Packet::Control(control) => {
@@ -104,11 +104,11 @@ impl<'a, M: Memory> PacketReceiver<'a, M> {
                     self.engine.report.counters.rx_foreign += 1;
                     return;
                 };
-                let Some(peer) = self.owner(dpdcid) else { return };
+                let Some(peer) = self.find_context_peer(dpdcid) else { return };
                 (peer, self.engine.pdcs.rx_control(self.now, PeerKey(peer.0), &control))
             }
-            Packet::Negotiation { values, .. } => return self.introduction(values),
-            Packet::Rates(packet) => return self.rates(&packet),
+            Packet::Negotiation { values, .. } => return self.handle_negotiation(values),
+            Packet::Rates(packet) => return self.handle_rates(&packet),
             // RUDI, UUD and TSS are not used between our endpoints.
             _ => {
                 self.engine.report.counters.rx_foreign += 1;
@@ -116,20 +116,20 @@ impl<'a, M: Memory> PacketReceiver<'a, M> {
             }
         };
         if believed {
-            self.note_rx(peer);
+            self.record_rx(peer);
         }
     }
 
     /// Handles a data packet whose payload a switch cut off. The transport notifies the sender at
     /// once.
-    pub(super) fn trimmed(mut self, arrival: &reliability::Arrival, bytes: &[u8]) {
+    pub(super) fn handle_trimmed(mut self, arrival: &reliability::Arrival, bytes: &[u8]) {
         let Ok(trimmed) = wire::parse_trimmed(bytes) else {
             self.engine.report.counters.rx_malformed += 1;
             return;
         };
         let peer = match (trimmed.pds.dest, &trimmed.ses) {
-            (Dest::Pdc(dpdcid), _) => self.owner(dpdcid),
-            (Dest::Syn { .. }, Some(ses)) => initiator(
+            (Dest::Pdc(dpdcid), _) => self.find_context_peer(dpdcid),
+            (Dest::Syn { .. }, Some(ses)) => find_initiator(
                 &mut self.engine.unmatched,
                 &mut step!(self.engine, self.now),
                 self.src,
@@ -145,21 +145,25 @@ impl<'a, M: Memory> PacketReceiver<'a, M> {
         let Some(peer) = peer else { return };
         let verdict = self.engine.pdcs.rx_request(self.now, PeerKey(peer.0), &trimmed.pds, arrival);
         if matches!(verdict, RxVerdict::Trimmed | RxVerdict::Duplicate) {
-            self.note_rx(peer);
+            self.record_rx(peer);
         }
     }
 
     /// Records that a packet of a peer was accepted.
     #[inline]
-    pub(super) fn note_rx(&mut self, peer: PeerId) {
-        if self.engine.peers.get_mut(peer).note_rx(self.now) {
-            self.engine.outbound.first_contact(&mut step!(self.engine, self.now), self.mem, peer);
+    pub(super) fn record_rx(&mut self, peer: PeerId) {
+        if self.engine.peers.get_mut(peer).record_rx(self.now) {
+            self.engine.outbound.complete_short_sends(
+                &mut step!(self.engine, self.now),
+                self.mem,
+                peer,
+            );
         }
     }
 
     /// Returns the peer of context `dpdcid`, if the packet came from that peer's address.
     #[inline]
-    fn owner(&mut self, dpdcid: u16) -> Option<PeerId> {
+    fn find_context_peer(&mut self, dpdcid: u16) -> Option<PeerId> {
         let peer = self.engine.pdcs.peer_of(dpdcid).map(|key| PeerId(key.0));
         match peer {
             Some(peer) if self.engine.peers.get(peer).addr().ip() == self.src.ip() => Some(peer),
@@ -171,7 +175,7 @@ impl<'a, M: Memory> PacketReceiver<'a, M> {
     }
 
     /// Handles a data packet, and the packets behind it in the train that form a run with it.
-    fn request(
+    fn handle_request(
         &mut self,
         (pds, ses): (&wire::Request, &Ses),
         (headers, payload): (&[u8], &[u8]),
@@ -179,31 +183,31 @@ impl<'a, M: Memory> PacketReceiver<'a, M> {
         train: &mut Train<'_>,
     ) {
         let peer = match pds.dest {
-            Dest::Syn { .. } => initiator(
+            Dest::Syn { .. } => find_initiator(
                 &mut self.engine.unmatched,
                 &mut step!(self.engine, self.now),
                 self.src,
                 (pds, ses),
             ),
             Dest::Pdc(dpdcid) if self.engine.pdcs.peer_of(dpdcid).is_none() => {
-                self.engine.unmatched.reject(
+                self.engine.unmatched.send_nack(
                     &mut step!(self.engine, self.now),
                     self.src,
                     (pds, ses),
                 );
                 None
             }
-            Dest::Pdc(dpdcid) => self.owner(dpdcid),
+            Dest::Pdc(dpdcid) => self.find_context_peer(dpdcid),
         };
         let Some(peer) = peer else { return };
         if let Ses::Std(request) = ses
-            && !is_ours(&self.engine.config, self.engine.peers.get(peer), request)
+            && !is_addressed_to_us(&self.engine.config, self.engine.peers.get(peer), request)
         {
             self.engine.report.counters.rx_foreign += 1;
-            if !self.engine.peers.get(peer).is_met() {
+            if !self.engine.peers.get(peer).is_verified() {
                 // The peer believes that it has a context to us; that context belonged to an
                 // earlier endpoint at this address.
-                self.engine.unmatched.reject(
+                self.engine.unmatched.send_nack(
                     &mut step!(self.engine, self.now),
                     self.src,
                     (pds, ses),
@@ -220,11 +224,11 @@ impl<'a, M: Memory> PacketReceiver<'a, M> {
         let delivery = match verdict {
             RxVerdict::Deliver(delivery) => delivery,
             RxVerdict::Duplicate | RxVerdict::Trimmed => {
-                self.note_rx(peer);
+                self.record_rx(peer);
                 return;
             }
             RxVerdict::Refused(Refusal::Unverified) => {
-                self.engine.unmatched.reject(
+                self.engine.unmatched.send_nack(
                     &mut step!(self.engine, self.now),
                     self.src,
                     (pds, ses),
@@ -234,7 +238,7 @@ impl<'a, M: Memory> PacketReceiver<'a, M> {
             RxVerdict::Refused(Refusal::Mismatch) if matches!(pds.dest, Dest::Pdc(_)) => {
                 // The number names different contexts at the two ends, so one of them has
                 // restarted.
-                self.engine.unmatched.reject(
+                self.engine.unmatched.send_nack(
                     &mut step!(self.engine, self.now),
                     self.src,
                     (pds, ses),
@@ -244,16 +248,16 @@ impl<'a, M: Memory> PacketReceiver<'a, M> {
             RxVerdict::Refused(_) => return,
         };
         let (id, forward) = (delivery.id(), delivery.is_forward());
-        self.note_rx(peer);
+        self.record_rx(peer);
         let channel = ChannelId::Context(id);
         if self.engine.contexts.get(channel).is_none() {
-            self.meet_context(id, peer);
+            self.register_context(id, peer);
         }
         if self.fragment.is_some() || self.engine.pdcs.has_fragments() {
             return self.deliver_beside_fragments((id, peer), (ses, payload), delivery);
         }
         let packet = DeliveredPacket { id, peer, pds, ses, headers, payload, forward };
-        self.take_delivered(&packet, delivery, arrival, train);
+        self.process_delivered(&packet, delivery, arrival, train);
     }
 
     /// Hands the content of a packet to the part of the engine that handles it. `forward` says that the context's
@@ -266,8 +270,8 @@ impl<'a, M: Memory> PacketReceiver<'a, M> {
         (ses, payload): (&Ses, &[u8]),
     ) -> PacketOutcome {
         match ses {
-            Ses::Std(request) if forward => self.take_request(from, request, payload),
-            Ses::ResponseData(header) if !forward => self.engine.outbound.response_data(
+            Ses::Std(request) if forward => self.handle_initiator_request(from, request, payload),
+            Ses::ResponseData(header) if !forward => self.engine.outbound.handle_response_data(
                 &mut step!(self.engine, self.now),
                 self.mem,
                 from.0,
@@ -295,10 +299,14 @@ impl<'a, M: Memory> PacketReceiver<'a, M> {
             Some((original, _)) if pdcs.is_fragment_repeated(id, original) => {
                 self.engine.report.counters.rx_fragments_repeated += 1;
                 let step = &mut step!(self.engine, self.now);
-                return acknowledge(step, delivery, PacketOutcome::Yes(None));
+                return conclude_delivery(step, delivery, PacketOutcome::Yes(None));
             }
             Some((original, count)) if !pdcs.accepts_fragment(id, original, count) => {
-                return acknowledge(&mut step!(self.engine, self.now), delivery, PacketOutcome::No);
+                return conclude_delivery(
+                    &mut step!(self.engine, self.now),
+                    delivery,
+                    PacketOutcome::No,
+                );
             }
             Some(_) => Some(delivery),
         };
@@ -310,12 +318,12 @@ impl<'a, M: Memory> PacketReceiver<'a, M> {
         if let (Some((original, count)), PacketOutcome::Yes(_)) = (self.fragment, taken) {
             self.engine.pdcs.take_fragment(id, original, count);
         }
-        acknowledge(&mut step!(self.engine, self.now), delivery, taken);
+        conclude_delivery(&mut step!(self.engine, self.now), delivery, taken);
     }
 
     /// Handles a request of the context's initiator.
     #[inline]
-    pub(super) fn take_request(
+    pub(super) fn handle_initiator_request(
         &mut self,
         (id, peer): (ChannelId, PeerId),
         request: &StdRequest,
@@ -332,7 +340,7 @@ impl<'a, M: Memory> PacketReceiver<'a, M> {
             | Opcode::TaggedSend
             | Opcode::RendezvousSend
             | Opcode::RendezvousTsend => {
-                return self.engine.inbox.take_message(
+                return self.engine.inbox.handle_message_packet(
                     &mut step,
                     self.mem,
                     (id, peer),
@@ -340,16 +348,16 @@ impl<'a, M: Memory> PacketReceiver<'a, M> {
                     Payload::Here(payload),
                 );
             }
-            Opcode::Write => return self.take_write((id, peer), request, Payload::Here(payload)),
+            Opcode::Write => return self.handle_write((id, peer), request, Payload::Here(payload)),
             Opcode::Atomic | Opcode::FetchingAtomic => {
-                return self.take_atomic((id, peer), request, payload);
+                return self.handle_atomic((id, peer), request, payload);
             }
             Opcode::NoOp => return self.answer_question((id, peer), request),
             Opcode::Read if request.resource_index == RESOURCE_MEMORY => {
                 self.engine.target.read(self.mem, request)
             }
             Opcode::Read if request.resource_index == RESOURCE_RENDEZVOUS => {
-                self.engine.outbound.read_offer(&mut step, peer, request)
+                self.engine.outbound.answer_offer_read(&mut step, peer, request)
             }
             Opcode::Read => {
                 return PacketOutcome::refused(
@@ -368,7 +376,7 @@ impl<'a, M: Memory> PacketReceiver<'a, M> {
         };
         match answer {
             Ok(answer) => {
-                self.engine.outbound.answer(&mut step, id, peer, answer);
+                self.engine.outbound.queue_answer(&mut step, id, peer, answer);
                 PacketOutcome::Yes(None)
             }
             Err(error) => {
@@ -378,7 +386,7 @@ impl<'a, M: Memory> PacketReceiver<'a, M> {
     }
 
     /// Handles a write.
-    pub(super) fn take_write(
+    pub(super) fn handle_write(
         &mut self,
         from: (ChannelId, PeerId),
         request: &StdRequest,
@@ -404,7 +412,7 @@ impl<'a, M: Memory> PacketReceiver<'a, M> {
     }
 
     /// Handles an atomic operation.
-    fn take_atomic(
+    fn handle_atomic(
         &mut self,
         (id, peer): (ChannelId, PeerId),
         request: &StdRequest,
@@ -414,7 +422,7 @@ impl<'a, M: Memory> PacketReceiver<'a, M> {
         match self.engine.target.atomic(&mut step, self.mem, (id, peer), request, payload) {
             Ok(answer) => {
                 if let Some(answer) = answer {
-                    self.engine.outbound.answer(&mut step, id, peer, answer);
+                    self.engine.outbound.queue_answer(&mut step, id, peer, answer);
                 }
                 PacketOutcome::Yes(None)
             }
@@ -435,17 +443,17 @@ impl<'a, M: Memory> PacketReceiver<'a, M> {
         (id, peer): (ChannelId, PeerId),
         request: &StdRequest,
     ) -> PacketOutcome {
-        self.engine.target.note_operation(id, request.message_id);
+        self.engine.target.record_operation(id, request.message_id);
         let known = match PeerQuestion::read(request) {
             PeerQuestion::Nothing => true,
-            PeerQuestion::Read(read) => self.engine.outbound.answers(id, read),
+            PeerQuestion::Read(read) => self.engine.outbound.is_answering(id, read),
             PeerQuestion::Send(message, slot) => {
-                self.engine.inbox.messages().awaits(id, message)
-                    || self.engine.outbound.answers(id, slot)
+                self.engine.inbox.pending().is_awaited(id, message)
+                    || self.engine.outbound.is_answering(id, slot)
             }
             PeerQuestion::Rendezvous(message, key) => {
-                self.engine.inbox.messages().awaits(id, message)
-                    || self.engine.outbound.reads(peer, key)
+                self.engine.inbox.pending().is_awaited(id, message)
+                    || self.engine.outbound.is_reading(peer, key)
             }
             PeerQuestion::Unknown => false,
         };
@@ -458,9 +466,9 @@ impl<'a, M: Memory> PacketReceiver<'a, M> {
 
     /// Handles a Negotiation control packet, which carries a handshake.
     #[cold]
-    fn introduction(&mut self, values: &[u8]) {
-        let intro = match Handshake::read(values) {
-            Ok(Some(intro)) => intro,
+    fn handle_negotiation(&mut self, values: &[u8]) {
+        let packet = match Handshake::read(values) {
+            Ok(Some(packet)) => packet,
             Ok(None) => {
                 self.engine.report.counters.rx_foreign += 1;
                 return;
@@ -471,9 +479,9 @@ impl<'a, M: Memory> PacketReceiver<'a, M> {
             }
         };
         self.engine.report.counters.rx_handshakes += 1;
-        let from = SocketAddr::new(self.src.ip(), intro.port);
+        let from = SocketAddr::new(self.src.ip(), packet.port);
         loop {
-            let around = HandshakeContext {
+            let cx = HandshakeContext {
                 now: self.now,
                 config: &self.engine.config,
                 peers: &mut self.engine.peers,
@@ -481,20 +489,20 @@ impl<'a, M: Memory> PacketReceiver<'a, M> {
                 contexts: &self.engine.contexts,
                 counters: &mut self.engine.report.counters,
             };
-            match self.engine.handshakes.hear(around, from, &intro) {
+            match self.engine.handshakes.handle_handshake(cx, from, &packet) {
                 HandshakeOutcome::Nothing => {}
-                HandshakeOutcome::Met(peer) => {
-                    self.note_rx(peer);
-                    if self.engine.config.links {
-                        self.engine.links.acquaint(peer, intro.stage == Stage::Challenge);
+                HandshakeOutcome::Verified(peer) => {
+                    self.record_rx(peer);
+                    if self.engine.config.shm {
+                        self.engine.shm.add_verified_peer(peer, packet.stage == Stage::Challenge);
                     }
                     self.engine.forget_peers(self.now);
                 }
-                HandshakeOutcome::Ended(peer, error) => {
-                    self.engine.ending(self.now).fail_peer(peer, error);
+                HandshakeOutcome::Failed(peer, error) => {
+                    self.engine.teardown(self.now).fail_peer(peer, error);
                 }
-                HandshakeOutcome::Succeeded(peer) => {
-                    self.engine.ending(self.now).peer_restarted(peer);
+                HandshakeOutcome::Replaced(peer) => {
+                    self.engine.teardown(self.now).handle_peer_restart(peer);
                     continue;
                 }
             }
@@ -504,7 +512,7 @@ impl<'a, M: Memory> PacketReceiver<'a, M> {
 
     /// Registers a context that a peer has opened. An initiator has only one open context at a
     /// time, so messages that are incomplete on the previous one fail.
-    fn meet_context(&mut self, id: PdcId, peer: PeerId) {
+    fn register_context(&mut self, id: PdcId, peer: PeerId) {
         let addr = self.engine.peers.get(peer).addr();
         let former = self.engine.contexts.add(
             id.into(),
@@ -512,17 +520,17 @@ impl<'a, M: Memory> PacketReceiver<'a, M> {
             (addr, self.engine.peers.paths.get(addr.ip())),
             false,
         );
-        self.engine.inbox.open(id.into());
+        self.engine.inbox.open_stream(id.into());
         if let Some(former) = former {
             let (step, former) = (&mut step!(self.engine, self.now), former.into());
-            self.engine.inbox.abandon(step, former, OpError::Closed);
+            self.engine.inbox.abort_incomplete(step, former, OpError::Closed);
         }
     }
 }
 
 /// Returns the verified peer that sent a SYN, identified by its address, the port that it claims to
 /// listen on, and its instance. An unverified peer is sent a rejection.
-fn initiator(
+fn find_initiator(
     unmatched: &mut UnmatchedPackets,
     step: &mut Step<'_>,
     src: SocketAddr,
@@ -535,16 +543,16 @@ fn initiator(
             return None;
         }
     };
-    let peer = step.peers.introduced(src.ip(), Initiator::from_field(request.initiator));
+    let peer = step.peers.find_verified(src.ip(), Initiator::from_field(request.initiator));
     if peer.is_none() {
-        unmatched.reject(step, src, (pds, ses));
+        unmatched.send_nack(step, src, (pds, ses));
     }
     peer
 }
 
 /// Reports to the transport what became of a packet that it delivered.
 #[inline]
-pub(super) fn acknowledge(step: &mut Step<'_>, delivery: Delivery, taken: PacketOutcome) {
+pub(super) fn conclude_delivery(step: &mut Step<'_>, delivery: Delivery, taken: PacketOutcome) {
     match taken {
         PacketOutcome::Yes(response) => step.pdcs.accept(step.now, delivery, response),
         PacketOutcome::Later(code) => {
@@ -561,7 +569,7 @@ pub(super) fn acknowledge(step: &mut Step<'_>, delivery: Delivery, taken: Packet
 /// Returns whether a request is meant for this endpoint and comes from the instance that owns the
 /// context.
 #[inline]
-pub(super) fn is_ours(config: &Config, peer: &PeerState, request: &StdRequest) -> bool {
+pub(super) fn is_addressed_to_us(config: &Config, peer: &PeerState, request: &StdRequest) -> bool {
     request.job_id == config.job_id
         && request.pid_on_fep == config.pid_on_fep
         && peer.is_instance(Initiator::from_field(request.initiator))
@@ -575,6 +583,6 @@ fn refuse_access(
     request: &StdRequest,
 ) -> PacketOutcome {
     report.counters.rx_access_refused += 1;
-    let told = target::refusal(&mut report.counters, error);
+    let told = target::count_refusal(&mut report.counters, error);
     PacketOutcome::refused(config.job_id, told, request)
 }

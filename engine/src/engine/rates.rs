@@ -28,15 +28,15 @@ impl<M: Memory> PacketReceiver<'_, M> {
     /// Handles a rate packet.
     #[cold]
     #[inline(never)]
-    pub(super) fn rates(mut self, packet: &wire::RatePacket<'_>) {
+    pub(super) fn handle_rates(mut self, packet: &wire::RatePacket<'_>) {
         let who = Initiator::from_field(packet.head.initiator);
         let step = step!(self.engine, self.now);
-        let Some(peer) = step.peers.introduced(self.src.ip(), who) else {
+        let Some(peer) = step.peers.find_verified(self.src.ip(), who) else {
             step.report.counters.rx_foreign += 1;
             return;
         };
         if step.pdcs.rx_rate_packet(self.now, PeerKey(peer.0), &rates_of(packet)) {
-            self.note_rx(peer);
+            self.record_rx(peer);
         }
     }
 }

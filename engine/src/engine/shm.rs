@@ -1,28 +1,28 @@
-//! The driver's interface to shared-memory channels (*links*), whose records are called *frames*.
+//! The driver's interface to shared-memory channels and their records.
 //!
 //! When [`ShmInterface::poll_verified_peer`] reports a verified peer, the drivers of the two endpoints
 //! may connect if both are on one host. Each checks the other's [`ShmInterface::proof`], and both call
-//! [`ShmInterface::link`]. From then on the driver calls:
+//! [`ShmInterface::open_channel`]. From then on the driver calls:
 //!
-//! - [`ShmInterface::handle_taken`] with the count that the peer shows, before each frame and when there
+//! - [`ShmInterface::handle_taken`] with the count that the peer shows, before each record and when there
 //!   is none;
-//! - [`ShmInterface::handle_frame`] for each frame, in order;
-//! - [`ShmInterface::handle_held_back`] when the peer shows that it has no room;
+//! - [`ShmInterface::handle_record`] for each record, in order;
+//! - [`ShmInterface::handle_deferral`] when the peer shows that it has no room;
 //! - [`ShmInterface::transmit`] wherever it calls [`Engine::poll_transmit`], after which it shows the
 //!   peer [`ShmInterface::taken`] and [`ShmInterface::room`].
 //!
-//! [`ShmInterface::handle_end`] reports an end from outside to the engine, and [`ShmInterface::poll_end`]
+//! [`ShmInterface::handle_end`] reports an end from outside to the engine, and [`ShmInterface::poll_ended`]
 //! returns channels that the engine ended.
 
 use core::net::SocketAddr;
 
-use super::packets::{PacketReceiver, is_ours};
+use super::packets::{PacketReceiver, is_addressed_to_us};
 use super::{Engine, step};
 use crate::api::{OpError, PeerId};
 use crate::base::{Instance, Time};
 use crate::channel::{ChannelId, ShmId};
 use crate::memory::{Memory, Payload};
-use crate::outbound::{has_arrived, transmit_frames};
+use crate::outbound::{is_all_acknowledged, transmit_records};
 use crate::packet_outcome::PacketOutcome;
 use crate::reliability::PeerKey;
 use crate::shm::record::{MAX_PAYLOAD, Record};
@@ -60,7 +60,7 @@ pub struct ShmInterface<'a> {
 impl Engine {
     /// Returns the driver's interface to the shared-memory channels.
     #[inline]
-    pub const fn links(&mut self) -> ShmInterface<'_> {
+    pub const fn shm(&mut self) -> ShmInterface<'_> {
         ShmInterface { engine: self }
     }
 }
@@ -69,10 +69,10 @@ impl ShmInterface<'_> {
     /// Returns the next peer that was verified.
     pub fn poll_verified_peer(&mut self) -> Option<VerifiedPeer> {
         loop {
-            let (peer, asked) = self.engine.links.next_acquainted()?;
+            let (peer, asked) = self.engine.shm.next_verified_peer()?;
             let state = self.engine.peers.get(peer);
             // The peer may have disconnected since.
-            if let (Some(instance), true) = (state.instance(), state.is_met()) {
+            if let (Some(instance), true) = (state.instance(), state.is_verified()) {
                 return Some(VerifiedPeer { peer, addr: state.addr(), instance, asked });
             }
         }
@@ -87,10 +87,10 @@ impl ShmInterface<'_> {
 
     /// Returns the peer that was verified as this instance at this address.
     #[must_use]
-    pub fn introduced(&self, addr: SocketAddr, instance: Instance) -> Option<PeerId> {
+    pub fn find_verified_peer(&self, addr: SocketAddr, instance: Instance) -> Option<PeerId> {
         self.engine.peers.at(addr).find(|peer| {
             let state = self.engine.peers.get(*peer);
-            state.is_met() && state.instance() == Some(instance)
+            state.is_verified() && state.instance() == Some(instance)
         })
     }
 
@@ -105,11 +105,13 @@ impl ShmInterface<'_> {
 
     /// Opens a shared-memory channel to a peer. Returns `None` if there is one already, or if the
     /// peer is no longer verified.
-    pub fn link(&mut self, now: Time, peer: PeerId) -> Option<ShmId> {
-        if self.engine.contexts.link_to(peer).is_some() || !self.engine.peers.get(peer).is_met() {
+    pub fn open_channel(&mut self, now: Time, peer: PeerId) -> Option<ShmId> {
+        if self.engine.contexts.shm_channel_to(peer).is_some()
+            || !self.engine.peers.get(peer).is_verified()
+        {
             return None;
         }
-        let id = self.engine.links.add(now, peer);
+        let id = self.engine.shm.add(now, peer);
         let channel = ChannelId::Shm(id);
         self.engine.contexts.add(
             channel,
@@ -117,101 +119,107 @@ impl ShmInterface<'_> {
             (self.engine.peers.get(peer).addr(), MAX_PAYLOAD),
             true,
         );
-        self.engine.inbox.open(channel);
+        self.engine.inbox.open_stream(channel);
         self.engine.report.counters.shm_channels += 1;
         Some(id)
     }
 
     /// Records that the kernel will report the end of the peer's process ([`ShmInterface::handle_end`]). Until then the
-    /// engine waits for the peer, however long it takes no frames, because its process may be stopped.
+    /// engine waits for the peer, however long it takes no records, because its process may be stopped.
     pub fn watch_process(&mut self, id: ShmId) {
-        if let Some(link) = self.engine.links.get_mut(id) {
-            link.watched = true;
+        if let Some(shm) = self.engine.shm.get_mut(id) {
+            shm.watched = true;
         }
     }
 
     /// Handles a record that arrived.
     #[inline]
-    pub fn handle_frame<M: Memory>(
+    pub fn handle_record<M: Memory>(
         &mut self,
         now: Time,
         mem: &mut M,
         id: ShmId,
         bytes: &[u8],
     ) -> RecordOutcome {
-        let taken = self.take_frame(now, mem, id, bytes);
+        let taken = self.process_record(now, mem, id, bytes);
         if taken == RecordOutcome::Yes {
             self.engine.report.counters.shm_rx_records += 1;
         } else if taken == RecordOutcome::Never {
             self.engine.report.counters.rx_malformed += 1;
-            self.engine.links.give_up(id);
+            self.engine.shm.schedule_end(id);
         }
         self.engine.drain_events(now);
         taken
     }
 
     #[inline]
-    fn take_frame<M: Memory>(
+    fn process_record<M: Memory>(
         &mut self,
         now: Time,
         mem: &mut M,
         id: ShmId,
         bytes: &[u8],
     ) -> RecordOutcome {
-        let Some(link) = self.engine.links.get_mut(id) else { return RecordOutcome::Never };
-        let (peer, channel) = (link.peer, ChannelId::Shm(id));
+        let Some(shm) = self.engine.shm.get_mut(id) else { return RecordOutcome::Never };
+        let (peer, channel) = (shm.peer, ChannelId::Shm(id));
         let src = self.engine.peers.get(peer).addr();
         let taken = match Record::read(bytes) {
             Some(Record::Request(request, payload)) => {
-                if !is_ours(&self.engine.config, self.engine.peers.get(peer), &request) {
+                if !is_addressed_to_us(&self.engine.config, self.engine.peers.get(peer), &request) {
                     return RecordOutcome::Never;
                 }
                 let mut arriving = PacketReceiver::new(&mut *self.engine, mem, now, src);
-                arriving.note_rx(peer);
-                arriving.take_request((channel, peer), &request, payload)
+                arriving.record_rx(peer);
+                arriving.handle_initiator_request((channel, peer), &request, payload)
             }
             Some(Record::Short(short, payload)) => {
                 let mut arriving = PacketReceiver::new(&mut *self.engine, mem, now, src);
-                arriving.note_rx(peer);
+                arriving.record_rx(peer);
                 let (step, mem) = (&mut step!(arriving.engine, now), arriving.mem);
-                arriving.engine.inbox.take_short(step, mem, (channel, peer), &short, payload)
+                arriving.engine.inbox.handle_short_message(
+                    step,
+                    mem,
+                    (channel, peer),
+                    &short,
+                    payload,
+                )
             }
             Some(Record::Write(request, len)) => {
-                if !is_ours(&self.engine.config, self.engine.peers.get(peer), &request) {
+                if !is_addressed_to_us(&self.engine.config, self.engine.peers.get(peer), &request) {
                     return RecordOutcome::Never;
                 }
                 let mut arriving = PacketReceiver::new(&mut *self.engine, mem, now, src);
-                arriving.note_rx(peer);
-                arriving.take_write((channel, peer), &request, Payload::Elsewhere(len.into()))
+                arriving.record_rx(peer);
+                arriving.handle_write((channel, peer), &request, Payload::Elsewhere(len.into()))
             }
             Some(Record::Offer(request, len)) => {
-                if !is_ours(&self.engine.config, self.engine.peers.get(peer), &request) {
+                if !is_addressed_to_us(&self.engine.config, self.engine.peers.get(peer), &request) {
                     return RecordOutcome::Never;
                 }
                 let mut arriving = PacketReceiver::new(&mut *self.engine, mem, now, src);
-                arriving.note_rx(peer);
+                arriving.record_rx(peer);
                 let (step, payload) =
                     (&mut step!(arriving.engine, now), Payload::Elsewhere(len.into()));
                 let inbox = &mut arriving.engine.inbox;
-                inbox.take_message(step, arriving.mem, (channel, peer), &request, payload)
+                inbox.handle_message_packet(step, arriving.mem, (channel, peer), &request, payload)
             }
             Some(Record::Data(header, payload)) => {
                 let step = &mut step!(self.engine, now);
                 let payload = Payload::Here(payload);
-                self.engine.outbound.response_data(step, mem, channel, &header, payload)
+                self.engine.outbound.handle_response_data(step, mem, channel, &header, payload)
             }
             Some(Record::Reference(header, len)) => {
                 let step = &mut step!(self.engine, now);
                 let payload = Payload::Elsewhere(len.into());
-                self.engine.outbound.response_data(step, mem, channel, &header, payload)
+                self.engine.outbound.handle_response_data(step, mem, channel, &header, payload)
             }
             Some(Record::Answer(number, response)) => {
-                let Some(part) = link.answered(number) else { return RecordOutcome::Never };
-                self.engine.outbound.responded(&mut step!(self.engine, now), part, &response);
+                let Some(part) = shm.mark_answered(number) else { return RecordOutcome::Never };
+                self.engine.outbound.handle_response(&mut step!(self.engine, now), part, &response);
                 PacketOutcome::Yes(None)
             }
             Some(Record::CloseNotification) => {
-                link.parted = true;
+                shm.peer_closed = true;
                 PacketOutcome::Yes(None)
             }
             None => return RecordOutcome::Never,
@@ -222,8 +230,8 @@ impl ShmInterface<'_> {
                 self.engine.report.counters.rx_held_back += 1;
                 // Behind this record there may be an answer for which the peer waits, and the peer
                 // does not count answered records as taken. Start the wait anew.
-                if let Some(link) = self.engine.links.get_mut(id) {
-                    link.begin_wait(now);
+                if let Some(shm) = self.engine.shm.get_mut(id) {
+                    shm.begin_wait(now);
                 }
                 return RecordOutcome::Later;
             }
@@ -235,8 +243,8 @@ impl ShmInterface<'_> {
         if answer.is_some() {
             self.engine.contexts.activate(channel);
         }
-        if let Some(link) = self.engine.links.get_mut(id) {
-            link.take(answer);
+        if let Some(shm) = self.engine.shm.get_mut(id) {
+            shm.record_taken(answer);
         }
         RecordOutcome::Yes
     }
@@ -245,22 +253,20 @@ impl ShmInterface<'_> {
     /// the count only after we have received every answer to those records.
     #[inline]
     pub fn handle_taken(&mut self, now: Time, id: ShmId, count: u64) {
-        let Some(link) = self.engine.links.get_mut(id) else { return };
-        if !link.is_told(count) {
-            self.engine.links.give_up(id);
+        let Some(shm) = self.engine.shm.get_mut(id) else { return };
+        if !shm.is_valid_ack(count) {
+            self.engine.shm.schedule_end(id);
             self.engine.drain_events(now);
             return;
         }
-        let peer = link.peer;
-        if link.tells(count) {
-            self.wait_anew(now, id);
+        let peer = shm.peer;
+        if shm.is_new_ack(count) {
+            self.restart_wait(now, id);
         }
-        while let Some(frame) =
-            self.engine.links.get_mut(id).and_then(|link| link.next_acked(count))
-        {
-            match frame {
+        while let Some(record) = self.engine.shm.get_mut(id).and_then(|shm| shm.pop_acked(count)) {
+            match record {
                 InFlight::Part(part) => {
-                    self.engine.outbound.acked(&mut step!(self.engine, now), part, 1);
+                    self.engine.outbound.handle_ack(&mut step!(self.engine, now), part, 1);
                 }
                 InFlight::Short(send) => self.engine.report.complete(send.completion(peer, None)),
                 InFlight::Unowned | InFlight::Reported => {}
@@ -272,16 +278,16 @@ impl ShmInterface<'_> {
     /// Handles the peer's report that it has examined the first record that it has not taken and
     /// has no room for it.
     #[cold]
-    pub fn handle_held_back(&mut self, now: Time, id: ShmId) {
-        self.wait_anew(now, id);
+    pub fn handle_deferral(&mut self, now: Time, id: ShmId) {
+        self.restart_wait(now, id);
     }
 
     /// Restarts the wait for the peer, after a sign that it processes records.
     #[inline]
-    fn wait_anew(&mut self, now: Time, id: ShmId) {
-        if let Some(link) = self.engine.links.get_mut(id) {
-            link.begin_wait(now);
-            self.engine.peers.get_mut(link.peer).note_rx(now);
+    fn restart_wait(&mut self, now: Time, id: ShmId) {
+        if let Some(shm) = self.engine.shm.get_mut(id) {
+            shm.begin_wait(now);
+            self.engine.peers.get_mut(shm.peer).record_rx(now);
         }
     }
 
@@ -289,23 +295,23 @@ impl ShmInterface<'_> {
     #[must_use]
     #[inline]
     pub fn taken(&self, id: ShmId) -> u64 {
-        self.engine.links.acknowledged(id)
+        self.engine.shm.acknowledged(id)
     }
 
     /// Returns the room for messages of the peer that no receive matches yet. Show it to the peer after every call that
-    /// may change it: the calls that handle the peer's frames, and the application's own calls.
+    /// may change it: the calls that handle the peer's records, and the application's own calls.
     #[must_use]
     #[inline]
     pub fn room(&self, id: ShmId) -> Room {
-        let Engine { links, inbox, config, peers, .. } = &*self.engine;
-        links.get(id).map_or(Room::Ample, |link| inbox.room(link.peer, config, peers))
+        let Engine { shm, inbox, config, peers, .. } = &*self.engine;
+        shm.get(id).map_or(Room::Ample, |shm| inbox.room(shm.peer, config, peers))
     }
 
     /// Returns whether [`ShmInterface::transmit`] may have something to do.
     #[must_use]
     #[inline]
-    pub fn has_frames(&self) -> bool {
-        self.engine.contexts.active_links() > 0 || self.engine.links.is_holding()
+    pub fn has_records(&self) -> bool {
+        self.engine.contexts.scheduled_shm() > 0 || self.engine.shm.has_held()
     }
 
     /// Returns whether [`Engine::poll_transmit`] may have data packets to send as well.
@@ -318,21 +324,21 @@ impl ShmInterface<'_> {
     /// Writes records that may leave now to `sink`, as many as it accepts. Returns whether any
     /// left.
     pub fn transmit(&mut self, now: Time, sink: &mut impl RecordOutput) -> bool {
-        if self.engine.links.is_holding() {
-            self.release_links();
+        if self.engine.shm.has_held() {
+            self.release_held_channels();
         }
         let step = &mut step!(self.engine, now);
-        transmit_frames(&mut self.engine.outbound, step, sink)
+        transmit_records(&mut self.engine.outbound, step, sink)
     }
 
     /// Starts the shared-memory channels whose peers have received everything that was sent to them
     /// as packets.
     #[cold]
-    fn release_links(&mut self) {
-        for id in self.engine.links.held() {
-            let Some(peer) = self.engine.links.get(id).map(|link| link.peer) else { continue };
-            if has_arrived(&self.engine.outbound, peer) {
-                self.engine.links.release(id);
+    fn release_held_channels(&mut self) {
+        for id in self.engine.shm.held_channels() {
+            let Some(peer) = self.engine.shm.get(id).map(|shm| shm.peer) else { continue };
+            if is_all_acknowledged(&self.engine.outbound, peer) {
+                self.engine.shm.release(id);
                 self.engine.contexts.activate(ChannelId::Shm(id));
             }
         }
@@ -340,11 +346,11 @@ impl ShmInterface<'_> {
 
     /// Handles the end of a shared-memory channel.
     pub fn handle_end(&mut self, now: Time, id: ShmId, how: ShmCloseReason) {
-        let Some(link) = self.engine.links.get(id) else { return };
-        let died = how == ShmCloseReason::Died && !link.parted;
+        let Some(shm) = self.engine.shm.get(id) else { return };
+        let died = how == ShmCloseReason::Died && !shm.peer_closed;
         self.engine
-            .ending(now)
-            .link_over(id, if died { OpError::TimedOut } else { OpError::Closed });
+            .teardown(now)
+            .handle_shm_end(id, if died { OpError::TimedOut } else { OpError::Closed });
         self.engine.drain_events(now);
     }
 
@@ -352,20 +358,20 @@ impl ShmInterface<'_> {
     /// before it does anything else that may return memory to the user.
     #[inline]
     pub fn poll_revoked(&mut self) -> Option<(ShmId, u64)> {
-        self.engine.links.next_revoked()
+        self.engine.shm.next_revoked()
     }
 
     /// Returns the next channel that ended and whose records the driver must no longer carry.
-    pub fn poll_end(&mut self) -> Option<ShmId> {
-        self.engine.links.next_ended()
+    pub fn poll_ended(&mut self) -> Option<ShmId> {
+        self.engine.shm.next_ended()
     }
 
     /// Sends a close notification on a channel, because this end shuts down.
-    pub(super) fn part(&mut self, id: ShmId) {
-        if let Some(link) = self.engine.links.get_mut(id)
-            && link.closing == ClosingState::NotNeeded
+    pub(super) fn send_close_notification(&mut self, id: ShmId) {
+        if let Some(shm) = self.engine.shm.get_mut(id)
+            && shm.closing == ClosingState::NotNeeded
         {
-            link.closing = ClosingState::Due;
+            shm.closing = ClosingState::Due;
             self.engine.contexts.activate(ChannelId::Shm(id));
         }
     }

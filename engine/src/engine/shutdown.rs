@@ -5,9 +5,9 @@ use crate::base::Time;
 use crate::channel::ChannelId;
 use crate::outbound::drop_untaken;
 
-/// The shutdown of an engine at a given time. The user may wait until [`Engine::idle`], as long as
-/// [`Shutdown::last_sign`] shows that peers are alive, and may drop sends that no receive will take
-/// ([`Shutdown::drop_untaken`]). Calls of [`Shutdown::step`] follow.
+/// The shutdown of an engine at a given time. The user may wait until [`Engine::is_idle`], as long as
+/// [`Shutdown::last_rx`] shows that peers are alive, and may drop sends that no receive will take
+/// ([`Shutdown::drop_unmatched_sends`]). Calls of [`Shutdown::step`] follow.
 #[derive(Debug)]
 pub struct Shutdown<'a> {
     engine: &'a mut Engine,
@@ -22,7 +22,7 @@ impl<'a> Shutdown<'a> {
     /// Returns when any peer with open operations was last heard; [`Time::ZERO`] if there is none
     /// or none was ever heard.
     #[must_use]
-    pub fn last_sign(&self) -> Time {
+    pub fn last_rx(&self) -> Time {
         let Engine { outbound, peers, .. } = &*self.engine;
         let signs = outbound.ops().peers().map(|peer| peers.get(peer).last_rx());
         signs.max().unwrap_or(Time::ZERO)
@@ -31,7 +31,7 @@ impl<'a> Shutdown<'a> {
     /// Drops sends that have arrived and that no receive has taken, without a completion
     /// (fi_endpoint(3), fi_close), because the user waits no longer for receives of its peers.
     /// Sends that completed when they were copied stay.
-    pub fn drop_untaken(&mut self) {
+    pub fn drop_unmatched_sends(&mut self) {
         drop_untaken(&mut self.engine.outbound, &mut step!(self.engine, self.now));
         self.engine.drain_events(self.now);
     }
@@ -54,7 +54,7 @@ impl<'a> Shutdown<'a> {
         for id in &ids {
             match *id {
                 ChannelId::Context(id) => engine.pdcs.close(now, id),
-                ChannelId::Shm(id) => engine.links().part(id),
+                ChannelId::Shm(id) => engine.shm().send_close_notification(id),
             }
         }
         engine.drain_events(now);

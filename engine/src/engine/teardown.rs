@@ -9,7 +9,7 @@ use crate::channel::{ChannelId, ShmId};
 use crate::contexts::Context;
 use crate::handshake::{LONG_SILENCE, REFUSED_PATIENCE};
 use crate::liveness::Liveness;
-use crate::outbound::lose_short;
+use crate::outbound::report_lost_short;
 use crate::peers::Peers;
 use crate::reliability::{PdcFailure, PdcId, PeerKey};
 use crate::report::Losses;
@@ -29,28 +29,33 @@ impl Teardown<'_> {
     fn remove_context(&mut self, id: ChannelId, error: OpError) -> Option<Box<Context>> {
         let context = self.engine.contexts.remove(id)?;
         if let ChannelId::Shm(id) = id
-            && let Some(link) = self.engine.links.remove(id)
+            && let Some(shm) = self.engine.shm.remove(id)
         {
-            lose_short(&mut step!(self.engine, self.now), link.peer, link.lost(), error);
+            report_lost_short(
+                &mut step!(self.engine, self.now),
+                shm.peer,
+                shm.into_unacknowledged(),
+                error,
+            );
         }
         if let ChannelId::Context(id) = id {
             self.engine.outbound.forget_fragments(id);
         }
         self.engine.target.close(id);
-        self.engine.inbox.close(&mut step!(self.engine, self.now), id, error);
+        self.engine.inbox.close_stream(&mut step!(self.engine, self.now), id, error);
         Some(context)
     }
 
     /// Handles the orderly close of a context.
-    pub(super) fn context_closed(&mut self, id: PdcId) {
+    pub(super) fn handle_context_closed(&mut self, id: PdcId) {
         if let Some(context) = self.remove_context(id.into(), OpError::Closed) {
-            self.engine.outbound.context_closed(&mut step!(self.engine, self.now), *context);
+            self.engine.outbound.handle_context_closed(&mut step!(self.engine, self.now), *context);
         }
     }
 
     /// Handles the failure of a context. Depending on the reason, everything that needs its peer
     /// fails as well.
-    pub(super) fn context_failed(&mut self, id: PdcId, why: PdcFailure) {
+    pub(super) fn handle_context_failed(&mut self, id: PdcId, why: PdcFailure) {
         let error = match why {
             PdcFailure::Unreachable => OpError::Unreachable,
             PdcFailure::Silent => OpError::TimedOut,
@@ -76,16 +81,16 @@ impl Teardown<'_> {
             // The peer lives, and so do its contexts to this endpoint. If those ended too, with
             // everything the peer sends on them meanwhile, each end could go on failing the other's
             // new contexts for ever.
-            self.engine
-                .outbound
-                .fail(&mut step!(self.engine, self.now), error, |op| op.context == Some(channel));
+            self.engine.outbound.fail_selected(&mut step!(self.engine, self.now), error, |op| {
+                op.context == Some(channel)
+            });
         } else {
             self.end_peer(context.peer, error, before);
         }
     }
 
     /// Handles a packet that has had no answer for `waited`.
-    pub(super) fn context_waits(&mut self, id: PdcId, waited: Span) {
+    pub(super) fn handle_unanswered_packet(&mut self, id: PdcId, waited: Span) {
         let Some(context) = self.engine.contexts.get(id.into()) else { return };
         let peer = context.peer;
         let state = self.engine.peers.get(peer);
@@ -96,7 +101,7 @@ impl Teardown<'_> {
         }
         let (patience, longest) = self.patience(peer, waited);
         self.engine.pdcs.set_patience(self.now, id, longest);
-        self.tell_silence(peer, waited, patience);
+        self.report_silence(peer, waited, patience);
     }
 
     /// Returns by which rule the engine waits for a peer that has not answered for `waited`, and how long in all at
@@ -120,7 +125,7 @@ impl Teardown<'_> {
             let step = &mut step!(self.engine, self.now);
             for other in others.into_iter().take(MOST_ASKED) {
                 if let Some(id) = step.context_to(other) {
-                    self.engine.outbound.ask(step, id);
+                    self.engine.outbound.ask_for_sign_of_life(step, id);
                 }
             }
         }
@@ -129,9 +134,9 @@ impl Teardown<'_> {
 
     /// Returns whether the engine still waits for the rest of a message whose sender has been silent for long, because
     /// the sender's process is probably stopped.
-    fn is_waited_for(&mut self, peer: PeerId, channel: ChannelId) -> bool {
+    fn is_awaited(&mut self, peer: PeerId, channel: ChannelId) -> bool {
         match channel {
-            ChannelId::Shm(id) => self.engine.links.get(id).is_some_and(|link| link.watched),
+            ChannelId::Shm(id) => self.engine.shm.get(id).is_some_and(|shm| shm.watched),
             ChannelId::Context(_) => {
                 let silent = self.now.since(self.engine.peers.get(peer).last_rx());
                 let (patience, longest) = self.patience(peer, silent);
@@ -141,9 +146,10 @@ impl Teardown<'_> {
     }
 
     /// Reports the silence of a peer that owes an answer, if the silence is long enough.
-    pub(super) fn tell_silence(&mut self, peer: PeerId, since: Span, patience: Patience) {
-        if since >= LONG_SILENCE && self.engine.peers.get_mut(peer).tell_silence(self.now) {
-            self.engine.report.notice(Notice::Silent { peer, since, patience });
+    pub(super) fn report_silence(&mut self, peer: PeerId, since: Span, patience: Patience) {
+        if since >= LONG_SILENCE && self.engine.peers.get_mut(peer).should_report_silence(self.now)
+        {
+            self.engine.report.push_notice(Notice::Silent { peer, since, patience });
         }
     }
 
@@ -165,65 +171,67 @@ impl Teardown<'_> {
                 self.engine.pdcs.abort(id);
             }
         }
-        self.engine.inbox.part(&mut step!(self.engine, self.now), peer, error);
-        self.engine.contexts.set_asked(peer, false);
+        self.engine.inbox.abort_offers_of(&mut step!(self.engine, self.now), peer, error);
+        self.engine.contexts.set_question_open(peer, false);
         // The peer must be verified again.
         self.engine.pdcs.admissions().forget(PeerKey(peer.0));
-        self.engine.peers.get_mut(peer).part();
-        self.engine.outbound.fail(&mut step!(self.engine, self.now), error, |op| op.peer == peer);
-        self.engine.inbox.give_up(&mut step!(self.engine, self.now), peer, error, before);
+        self.engine.peers.get_mut(peer).forget_instance();
+        self.engine
+            .outbound
+            .fail_selected(&mut step!(self.engine, self.now), error, |op| op.peer == peer);
+        self.engine.inbox.fail_receives(&mut step!(self.engine, self.now), peer, error, before);
     }
 
     /// Handles the end of a shared-memory channel. If the peer closed it, nothing else of the peer
     /// ends; otherwise the peer is gone.
-    pub(super) fn link_over(&mut self, id: ShmId, error: OpError) {
-        let Some(link) = self.engine.links.get(id) else { return };
-        let (peer, parting) = (link.peer, link.parted);
+    pub(super) fn handle_shm_end(&mut self, id: ShmId, error: OpError) {
+        let Some(shm) = self.engine.shm.get(id) else { return };
+        let (peer, parting) = (shm.peer, shm.peer_closed);
         if error != OpError::Closed {
             self.fail_peer(peer, error);
             // Perhaps no operation waited for the peer, but later receives may name it.
-            self.engine.peers.get_mut(peer).die();
+            self.engine.peers.get_mut(peer).mark_dead();
             return;
         }
         let open = |engine: &Engine| (engine.outbound.ops().len(), engine.report.losses());
         let before = open(self.engine);
         let Some(context) = self.remove_context(ChannelId::Shm(id), error) else { return };
         if parting {
-            self.engine.peers.get_mut(peer).note_parting(self.now);
+            self.engine.peers.get_mut(peer).record_close(self.now);
         }
         let step = &mut step!(self.engine, self.now);
-        self.engine.outbound.link_closed(step, *context, error);
+        self.engine.outbound.handle_shm_closed(step, *context, error);
         let lost = open(self.engine) != before;
         let step = &mut step!(self.engine, self.now);
-        if lost && let Some(id) = step.contexts.opened_to(peer) {
+        if lost && let Some(id) = step.contexts.opened_context_to(peer) {
             // The context that existed before the shared-memory channel is older than the reason
             // for the close. If the peer has forgotten this endpoint, the context is gone there as
             // well. Later operations must not fail for a failure that was reported already.
-            self.engine.outbound.reopen(step, id);
+            self.engine.outbound.requeue_unstarted(step, id);
             self.engine.pdcs.close(self.now, id);
         }
     }
 
-    /// Fails peers that do not take the frames that were sent to them. A peer whose process the kernel watches is
+    /// Fails peers that do not take the records that were sent to them. A peer whose process the kernel watches is
     /// exempt: the kernel will report when that process ends.
-    pub(super) fn slow_links(&mut self) {
+    pub(super) fn check_slow_channels(&mut self) {
         let patience = self.engine.pdcs.config().progress_deadline;
-        let slow = self.engine.links.slow(self.now, LONG_SILENCE.min(patience), patience);
+        let slow = self.engine.shm.take_slow(self.now, LONG_SILENCE.min(patience), patience);
         for (id, waited) in slow {
-            let Some(link) = self.engine.links.get(id) else { continue };
-            let (peer, watched) = (link.peer, link.watched);
+            let Some(shm) = self.engine.shm.get(id) else { continue };
+            let (peer, watched) = (shm.peer, shm.watched);
             if watched {
-                self.tell_silence(peer, waited, Patience::ProcessLives);
+                self.report_silence(peer, waited, Patience::ProcessLives);
             } else if waited >= patience {
                 self.fail_peer(peer, OpError::TimedOut);
             } else {
-                self.tell_silence(peer, waited, Patience::Deadline);
+                self.report_silence(peer, waited, Patience::Deadline);
             }
         }
     }
 
     /// Handles a handshake in which another instance has answered at the peer's address.
-    pub(super) fn peer_restarted(&mut self, peer: PeerId) {
+    pub(super) fn handle_peer_restart(&mut self, peer: PeerId) {
         self.engine.pdcs.peer_restarted(PeerKey(peer.0));
         self.engine.drain_events(self.now);
         self.fail_peer(peer, OpError::PeerRestarted);
@@ -233,19 +241,19 @@ impl Teardown<'_> {
 
 impl Engine {
     /// Returns the view of the engine that ends operations, channels and peers.
-    pub(super) const fn ending(&mut self, now: Time) -> Teardown<'_> {
+    pub(super) const fn teardown(&mut self, now: Time) -> Teardown<'_> {
         Teardown { engine: self, now }
     }
 
     /// Excludes the time since the earliest due timeout from all waits for peers, because this
     /// process did not run and could not hear them.
     #[cold]
-    pub(super) fn excuse_absence(&mut self, now: Time) {
+    pub(super) fn exclude_absence(&mut self, now: Time) {
         let Some(due) = self.poll_timeout() else { return };
         let absent = self.pdcs.absent(now, due);
-        self.handshakes.excuse(now, absent);
-        self.inbox.excuse(now, absent);
-        self.links.excuse(now, absent);
+        self.handshakes.exclude_absence(now, absent);
+        self.inbox.exclude_absence(now, absent);
+        self.shm.exclude_absence(now, absent);
     }
 
     /// Ends every operation and every receive that names a peer, because this endpoint has lost its
@@ -254,9 +262,11 @@ impl Engine {
         for peer in self.peers.ids() {
             let state = self.peers.get(peer);
             let error = if state.has_answered() { OpError::TimedOut } else { OpError::Unreachable };
-            self.peers
-                .note_trouble(now, DestinationError { errno, peer: self.peers.get(peer).addr() });
-            self.ending(now).fail_peer(peer, error);
+            self.peers.record_destination_error(
+                now,
+                DestinationError { errno, peer: self.peers.get(peer).addr() },
+            );
+            self.teardown(now).fail_peer(peer, error);
         }
     }
 
@@ -267,16 +277,16 @@ impl Engine {
     pub(super) fn check_silent_peers(&mut self, now: Time) {
         self.inbox.retry_pulls();
         self.drain_events(now);
-        self.outbound.let_all_go(&mut step!(self, now));
+        self.outbound.start_all_unblocked(&mut step!(self, now));
         let awaited = self.inbox.awaited_peers();
-        if self.outbound.ops().len() + self.inbox.messages().len() + awaited.len() > 0 {
-            self.liveness.watch(now);
+        if self.outbound.ops().len() + self.inbox.pending().len() + awaited.len() > 0 {
+            self.liveness.start_timer(now);
         }
         // A sender gives up a message when one of its packets stays unacknowledged for this long.
         let patience = self.pdcs.config().progress_deadline * 2;
-        for id in self.inbox.stalled(now, patience) {
+        for id in self.inbox.stalled_channels(now, patience) {
             let peer = self.contexts.get(id).map(|context| context.peer);
-            let waits = peer.is_some_and(|peer| self.ending(now).is_waited_for(peer, id));
+            let waits = peer.is_some_and(|peer| self.teardown(now).is_awaited(peer, id));
             if !waits {
                 step!(self, now).abort(id);
             }
@@ -284,11 +294,11 @@ impl Engine {
         self.drain_events(now);
         self.outbound.ask_about_owed(&mut step!(self, now));
         let (owing, seldom) =
-            (self.inbox.messages().owing_peers(), self.pdcs.config().progress_deadline / 4);
-        for peer in silent(now, &self.peers, &self.liveness, owing, awaited, seldom) {
+            (self.inbox.pending().owing_peers(), self.pdcs.config().progress_deadline / 4);
+        for peer in select_silent_peers(now, &self.peers, &self.liveness, owing, awaited, seldom) {
             let mut step = step!(self, now);
             if let Some(id) = step.context_to(peer) {
-                self.outbound.ask(&mut step, id);
+                self.outbound.ask_for_sign_of_life(&mut step, id);
             }
         }
     }
@@ -298,7 +308,7 @@ impl Engine {
 /// that receives name. The latter promised nothing and may have nothing to send for hours, so they
 /// are asked only after `patience`. A peer that was never heard may not have started yet and is not
 /// asked.
-fn silent(
+fn select_silent_peers(
     now: Time,
     peers: &Peers,
     liveness: &Liveness,

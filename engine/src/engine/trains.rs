@@ -5,12 +5,12 @@
 //! their payload is put into place, without parsing and looking up each. Packets that are not that
 //! simple (a first packet, a last one, one that requests an acknowledgement, one behind a gap, a
 //! message without room) are handled one by one. A message that is in one train from its first
-//! packet to its last is taken as if it had come in one packet. [`PacketReceiver::take_delivered`]
+//! packet to its last is taken as if it had come in one packet. [`PacketReceiver::process_delivered`]
 //! decides.
 
 use core::net::SocketAddr;
 
-use super::packets::{DeliveredPacket, PacketMarks, PacketReceiver, acknowledge};
+use super::packets::{DeliveredPacket, PacketMarks, PacketReceiver, conclude_delivery};
 use super::{Engine, step};
 use crate::api::PeerId;
 use crate::base::{Psn, Time, Train, UserSlice};
@@ -37,7 +37,7 @@ impl Engine {
         mut train: Train<'_>,
     ) {
         if self.pdcs.is_tardy(now) {
-            self.excuse_absence(now);
+            self.exclude_absence(now);
         }
         while let Some(packet) = train.next() {
             let arrival = Arrival {
@@ -50,9 +50,9 @@ impl Engine {
             };
             let arriving = PacketReceiver::new(self, mem, now, src);
             if packet.first().is_some_and(|first| first >> 3 >= Fragment::TYPE) {
-                arriving.prefixed(&arrival, packet, &mut train);
+                arriving.handle_prefixed(&arrival, packet, &mut train);
             } else {
-                arriving.one(&arrival, packet, &mut train);
+                arriving.handle_one(&arrival, packet, &mut train);
             }
             self.drain_events(now);
         }
@@ -73,33 +73,33 @@ impl Engine {
 
 impl<M: Memory> PacketReceiver<'_, M> {
     #[inline]
-    fn one(self, arrival: &Arrival, packet: &[u8], train: &mut Train<'_>) {
+    fn handle_one(self, arrival: &Arrival, packet: &[u8], train: &mut Train<'_>) {
         if arrival.trimmed {
-            self.trimmed(arrival, packet);
+            self.handle_trimmed(arrival, packet);
         } else {
-            self.whole(arrival, packet, train);
+            self.handle_untrimmed(arrival, packet, train);
         }
     }
 
     /// Handles a packet of a private type, or one that follows a private header.
     #[cold]
-    fn prefixed(mut self, arrival: &Arrival, bytes: &[u8], train: &mut Train<'_>) {
+    fn handle_prefixed(mut self, arrival: &Arrival, bytes: &[u8], train: &mut Train<'_>) {
         if Telemetry::is_before(bytes) {
-            self.with_telemetry(arrival, bytes, train);
+            self.handle_with_telemetry(arrival, bytes, train);
         } else if Fragment::is_before(bytes) {
             let Ok(fragment) = Fragment::read(bytes) else {
                 self.engine.report.counters.rx_malformed += 1;
                 return;
             };
             self.fragment = Some((fragment.original, fragment.count));
-            self.one(arrival, fragment.packet, train);
+            self.handle_one(arrival, fragment.packet, train);
         } else {
-            self.one(arrival, bytes, train);
+            self.handle_one(arrival, bytes, train);
         }
     }
 
     /// Handles a packet that follows telemetry.
-    fn with_telemetry(self, arrival: &Arrival, bytes: &[u8], train: &mut Train<'_>) {
+    fn handle_with_telemetry(self, arrival: &Arrival, bytes: &[u8], train: &mut Train<'_>) {
         let read = Telemetry::read(bytes).ok().filter(|read| {
             // Telemetry before an acknowledgement describes the acknowledged packet; before other
             // packets it describes the packet itself.
@@ -118,9 +118,9 @@ impl<M: Memory> PacketReceiver<'_, M> {
         let Self { engine, mem, now, src, .. } = self;
         let arriving = PacketReceiver { engine, mem, now, src, telemetry: &hops, fragment: None };
         if Fragment::is_before(read.packet) {
-            arriving.prefixed(&arrival, read.packet, train);
+            arriving.handle_prefixed(&arrival, read.packet, train);
         } else {
-            arriving.one(&arrival, read.packet, train);
+            arriving.handle_one(&arrival, read.packet, train);
         }
     }
 }
@@ -141,7 +141,7 @@ impl<'a> MessageTail<'a> {
     /// Returns the packets of `train` that follow a message's first packet with these headers and
     /// `payload` bytes, if they complete the message.
     #[inline]
-    fn of(
+    fn find(
         (pds, request): (&Request, &StdRequest),
         (headers, payload): (&[u8], usize),
         train: &Train<'a>,
@@ -197,7 +197,7 @@ impl<M: Memory> PacketReceiver<'_, M> {
     /// in their numbers are taken as a run behind the first of them; all others are taken one by
     /// one.
     #[inline(always)]
-    pub(super) fn take_delivered(
+    pub(super) fn process_delivered(
         &mut self,
         packet: &DeliveredPacket<'_>,
         delivery: Delivery,
@@ -215,9 +215,9 @@ impl<M: Memory> PacketReceiver<'_, M> {
             _ if tail.is_some() => PacketOutcome::Yes(None),
             ses => self.deliver((ChannelId::Context(id), peer), forward, (ses, payload)),
         };
-        acknowledge(&mut step!(self.engine, self.now), delivery, taken);
+        conclude_delivery(&mut step!(self.engine, self.now), delivery, taken);
         if let Some(tail) = tail {
-            return self.accept_tail(id, &tail, arrival, train);
+            return self.accept_rest(id, &tail, arrival, train);
         }
         if matches!(taken, PacketOutcome::Yes(None)) && train.peek().is_some() {
             self.take_run(id, (pds, ses), (headers, payload.len()), arrival, train);
@@ -226,7 +226,7 @@ impl<M: Memory> PacketReceiver<'_, M> {
 
     /// Takes a whole message if the packet with these headers and `payload` is its first and new,
     /// all others follow in `train`, and a receive waits for it. Returns the packets that
-    /// [`PacketReceiver::accept_tail`] must accept after the first one.
+    /// [`PacketReceiver::accept_rest`] must accept after the first one.
     #[inline]
     fn take_whole<'t>(
         &mut self,
@@ -235,7 +235,7 @@ impl<M: Memory> PacketReceiver<'_, M> {
         (headers, payload): (&[u8], &[u8]),
         train: &Train<'t>,
     ) -> Option<MessageTail<'t>> {
-        let tail = MessageTail::of((pds, request), (headers, payload.len()), train)?;
+        let tail = MessageTail::find((pds, request), (headers, payload.len()), train)?;
         // If the first packet is the next one expected, all packets are new and no other packet can
         // come between them.
         if !self.telemetry.is_empty() || !self.engine.pdcs.run_is_next(id, pds.psn) {
@@ -250,7 +250,7 @@ impl<M: Memory> PacketReceiver<'_, M> {
     /// Accepts the packets that [`PacketReceiver::take_whole`] took behind the first one, and skips
     /// them in `train`. The first packet was accepted already; `arrival` describes it and holds for
     /// all.
-    fn accept_tail(
+    fn accept_rest(
         &mut self,
         id: PdcId,
         tail: &MessageTail<'_>,
@@ -296,7 +296,7 @@ impl<M: Memory> PacketReceiver<'_, M> {
         }
         let last = end.map_or(0, |end| u64::from(end.bytes) - headers.len() as u64);
         let len = u64::from(alike) * payload as u64 + last;
-        let Some(place) = self.place_of_run(id, ses, (offset, len)) else { return };
+        let Some(place) = self.run_target(id, ses, (offset, len)) else { return };
         let arrived = RunArrival { first: psn, count: alike, end };
         if !self.engine.pdcs.accept_run(id, self.now, arrived, arrival) {
             return;
@@ -307,10 +307,22 @@ impl<M: Memory> PacketReceiver<'_, M> {
         step.report.counters.rx_run_packets += u64::from(count);
         match place {
             RunTarget::Message(filling) => {
-                filling.take(&mut self.engine.inbox, &mut step, self.mem, offset, payloads);
+                filling.copy_payloads(
+                    &mut self.engine.inbox,
+                    &mut step,
+                    self.mem,
+                    offset,
+                    payloads,
+                );
             }
             RunTarget::Read(reading) => {
-                reading.take(&mut self.engine.outbound, &mut step, self.mem, offset, payloads);
+                reading.copy_payloads(
+                    &mut self.engine.outbound,
+                    &mut step,
+                    self.mem,
+                    offset,
+                    payloads,
+                );
             }
             RunTarget::Region(piece) => {
                 for (n, bytes) in (0..).zip(payloads) {
@@ -322,20 +334,21 @@ impl<M: Memory> PacketReceiver<'_, M> {
     }
 
     /// Returns where the bytes of a run go, if they only have to be copied there.
-    fn place_of_run(&mut self, id: PdcId, ses: &Ses, range: (u64, u64)) -> Option<RunTarget> {
+    fn run_target(&mut self, id: PdcId, ses: &Ses, range: (u64, u64)) -> Option<RunTarget> {
         let mut step = step!(self.engine, self.now);
         match ses {
             Ses::Std(request) if request.opcode == Opcode::Write => {
-                self.engine.target.piece(self.mem, request, range).map(RunTarget::Region)
+                self.engine.target.write_target(self.mem, request, range).map(RunTarget::Region)
             }
             Ses::Std(request) => {
                 let message = (id, request.message_id);
-                RunMessage::of(&mut self.engine.inbox, &mut step, message, range)
+                RunMessage::find_run_message(&mut self.engine.inbox, &mut step, message, range)
                     .map(RunTarget::Message)
             }
             Ses::ResponseData(header) => {
                 let slot = (id, header.read_request_message_id);
-                RunRead::of(&mut self.engine.outbound, &step, slot, range).map(RunTarget::Read)
+                RunRead::find_run_read(&mut self.engine.outbound, &step, slot, range)
+                    .map(RunTarget::Read)
             }
             _ => None,
         }

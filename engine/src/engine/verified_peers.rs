@@ -16,7 +16,7 @@ impl Engine {
         now: Time,
         names: impl IntoIterator<Item = (SocketAddr, Option<Instance>)>,
     ) {
-        let mut former = self.peers.unname_all();
+        let mut former = self.peers.clear_names();
         for peer in &former {
             let outside = self.peers.is_outside(&self.config, *peer);
             self.pdcs.admissions().set_outside(PeerKey(peer.0), outside);
@@ -27,7 +27,7 @@ impl Engine {
         if self.config.named_only {
             former.retain(|peer| !self.peers.get(*peer).is_named());
             for peer in former {
-                self.ending(now).fail_peer(peer, OpError::Closed);
+                self.teardown(now).fail_peer(peer, OpError::Closed);
             }
             self.drain_events(now);
         }
@@ -37,7 +37,7 @@ impl Engine {
     /// engine knows already, or replace them if `anew` is set. Peers at these addresses belong to
     /// the job, even if the application never talks to them.
     pub fn add_addresses(&mut self, addresses: impl IntoIterator<Item = SocketAddr>, anew: bool) {
-        for peer in self.peers.enroll(addresses, anew) {
+        for peer in self.peers.insert_addresses(addresses, anew) {
             self.pdcs.admissions().set_outside(PeerKey(peer.0), false);
         }
     }
@@ -46,13 +46,14 @@ impl Engine {
     /// is kept, if many such peers have contacted this endpoint. A forgotten peer must pass the
     /// handshake again.
     pub(super) fn forget_peers(&mut self, now: Time) {
-        if !self.peers.should_forget(now) {
+        if !self.peers.is_forgetting_due(now) {
             return;
         }
         let mut used = vec![false; self.peers.places()];
         let contexts = self.contexts.iter().map(|context| context.peer);
         let operations = self.outbound.ops().peers().chain(self.inbox.peers());
-        let told = self.report.peers().chain(self.handshakes.asked()).chain(self.links.peers());
+        let told =
+            self.report.peers().chain(self.handshakes.pending_peers()).chain(self.shm.peers());
         for peer in contexts.chain(operations).chain(told) {
             used[peer.0 as usize] = true;
         }
@@ -60,7 +61,7 @@ impl Engine {
         self.report.counters.peers_forgotten += peers.len() as u64;
         for peer in peers {
             self.pdcs.forget_peer(PeerKey(peer.0));
-            self.contexts.set_asked(peer, false);
+            self.contexts.set_question_open(peer, false);
         }
         for host in hosts {
             self.peers.paths.forget(host);

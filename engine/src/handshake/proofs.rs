@@ -9,9 +9,9 @@ pub(super) struct Transcript([u64; 3]);
 
 impl Transcript {
     /// Creates the transcript of a challenge, or of its confirmation, between two instances.
-    pub(super) fn new(asker: Instance, answerer: Instance, intro: &Handshake) -> Self {
+    pub(super) fn new(asker: Instance, answerer: Instance, packet: &Handshake) -> Self {
         let who = u64::from(asker.get()) << 32 | u64::from(answerer.get());
-        Self([who, intro.nonce, intro.cookie])
+        Self([who, packet.nonce, packet.cookie])
     }
 
     /// Returns the proof that this endpoint knows the job's key.
@@ -19,15 +19,15 @@ impl Transcript {
         key.prove(purpose, &self.0)
     }
 
-    /// Returns whether the other end, which sent `intro`, knows the key of this job. If the job has
+    /// Returns whether the other end, which sent `packet`, knows the key of this job. If the job has
     /// no key, every peer passes, whatever proof it sends.
     pub(super) fn is_proven(
         &self,
         key: Option<&JobKey>,
         purpose: Purpose,
-        intro: &Handshake,
+        packet: &Handshake,
     ) -> bool {
-        key.is_none_or(|key| key.verify(purpose, &self.0, &intro.proof))
+        key.is_none_or(|key| key.verify(purpose, &self.0, &packet.proof))
     }
 
     /// Returns the secret that both ends share from now on. With a job key, an attacker who has

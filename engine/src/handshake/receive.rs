@@ -20,12 +20,12 @@ pub(crate) enum HandshakeOutcome {
     /// The packet changes nothing for any peer.
     Nothing,
     /// The peer is verified, and contexts in both directions may be used.
-    Met(PeerId),
+    Verified(PeerId),
     /// Another instance is at the peer's address. The engine must end what the former instance left
     /// and then process the packet again.
-    Succeeded(PeerId),
+    Replaced(PeerId),
     /// The handshake failed. All operations to the peer end with this error.
-    Ended(PeerId, OpError),
+    Failed(PeerId, OpError),
 }
 
 /// The parts of an engine that a handshake packet may change.
@@ -41,7 +41,12 @@ pub(crate) struct HandshakeContext<'a> {
 impl HandshakeContext<'_> {
     /// Completes the handshake with a peer. Contexts that waited for it continue now, or, if
     /// `asked` and rate packets are in use, after the peer's welcome.
-    fn introduce(&mut self, peer: PeerId, exchange: &Transcript, asked: bool) -> HandshakeOutcome {
+    fn complete_handshake(
+        &mut self,
+        peer: PeerId,
+        exchange: &Transcript,
+        asked: bool,
+    ) -> HandshakeOutcome {
         let association = exchange.association(self.config.key.as_ref());
         if !self.pdcs.admissions().learn(PeerKey(peer.0), association, asked) {
             // The packet is late: it belongs to an association that ended.
@@ -53,37 +58,37 @@ impl HandshakeContext<'_> {
         // A rate packet would overtake the confirmation and get no answer, although the links of
         // the path had already counted it.
         if !(asked && self.pdcs.config().rates()) {
-            self.contexts.release(self.now, peer, self.pdcs);
+            self.contexts.release_peer(self.now, peer, self.pdcs);
         }
-        HandshakeOutcome::Met(peer)
+        HandshakeOutcome::Verified(peer)
     }
 }
 
 impl Handshakes {
     /// Processes a handshake packet from an endpoint whose port is that of `from`.
-    pub(crate) fn hear(
+    pub(crate) fn handle_handshake(
         &mut self,
-        mut around: HandshakeContext<'_>,
+        mut cx: HandshakeContext<'_>,
         from: SocketAddr,
-        intro: &Handshake,
+        packet: &Handshake,
     ) -> HandshakeOutcome {
-        match intro.stage {
+        match packet.stage {
             Stage::Hello => {
-                if !self.may_answer(around.now) {
-                    around.counters.rx_unanswered += 1;
-                } else if self.accepts(around.config, from, intro)
-                    && self.lists(&mut around, from, intro)
+                if !self.may_answer(cx.now) {
+                    cx.counters.rx_unanswered += 1;
+                } else if self.check_compatibility(cx.config, from, packet)
+                    && self.check_admission(&mut cx, from, packet)
                 {
-                    self.challenge(around.now, around.config, from, intro);
+                    self.send_challenge(cx.now, cx.config, from, packet);
                 }
                 HandshakeOutcome::Nothing
             }
-            Stage::Confirm => self.hear_confirm(around, from, intro),
+            Stage::Confirm => self.handle_confirmation(cx, from, packet),
             Stage::Challenge | Stage::Welcome | Stage::Refuse => {
-                if let Some(peer) = self.answered(around.peers, from, intro.nonce) {
-                    return self.hear_answer(around, peer, intro);
+                if let Some(peer) = self.find_pending(cx.peers, from, packet.nonce) {
+                    return self.handle_answer(cx, peer, packet);
                 }
-                around.counters.rx_bad_handshakes += 1;
+                cx.counters.rx_bad_handshakes += 1;
                 HandshakeOutcome::Nothing
             }
         }
@@ -92,147 +97,147 @@ impl Handshakes {
     /// Returns whether an endpoint is admitted: its user named it, or unnamed endpoints are
     /// admitted too. One that is not admitted is notified and asks again, because the user may be
     /// about to name it.
-    fn lists(
+    fn check_admission(
         &mut self,
-        around: &mut HandshakeContext<'_>,
+        cx: &mut HandshakeContext<'_>,
         from: SocketAddr,
-        intro: &Handshake,
+        packet: &Handshake,
     ) -> bool {
-        let listed = Instance::new(intro.instance)
-            .is_some_and(|instance| around.peers.is_named(from, instance));
-        if listed || !around.config.named_only {
+        let listed = Instance::new(packet.instance)
+            .is_some_and(|instance| cx.peers.is_named(from, instance));
+        if listed || !cx.config.named_only {
             return true;
         }
-        around.counters.rx_unlisted += 1;
-        self.refuse(around.config, from, intro, Reason::Unlisted);
+        cx.counters.rx_unlisted += 1;
+        self.send_refusal(cx.config, from, packet, Reason::Unlisted);
         false
     }
 
     /// Processes a confirmation, whose sender claims to have received the challenge.
-    fn hear_confirm(
+    fn handle_confirmation(
         &mut self,
-        mut around: HandshakeContext<'_>,
+        mut cx: HandshakeContext<'_>,
         from: SocketAddr,
-        intro: &Handshake,
+        packet: &Handshake,
     ) -> HandshakeOutcome {
-        let HandshakeContext { now, config, .. } = around;
-        let Some(instance) = Instance::new(intro.instance) else {
+        let HandshakeContext { now, config, .. } = cx;
+        let Some(instance) = Instance::new(packet.instance) else {
             return HandshakeOutcome::Nothing;
         };
-        let alike = intro.version == WIRE_VERSION && intro.job_id == config.job_id;
-        if !alike || !self.is_proven(now, from, intro) {
-            around.counters.rx_bad_handshakes += 1;
+        let alike = packet.version == WIRE_VERSION && packet.job_id == config.job_id;
+        if !alike || !self.is_proven(now, from, packet) {
+            cx.counters.rx_bad_handshakes += 1;
             // This endpoint has not sent the peer a challenge lately.
             if alike && self.may_answer(now) {
-                self.refuse(config, from, intro, Reason::Stale);
+                self.send_refusal(config, from, packet, Reason::Stale);
             }
             return HandshakeOutcome::Nothing;
         }
-        let exchange = Transcript::new(instance, config.instance, intro);
-        if !exchange.is_proven(config.key.as_ref(), Purpose::Confirm, intro) {
-            around.counters.rx_unauthorised += 1;
-            self.refuse(config, from, intro, Reason::Key);
+        let exchange = Transcript::new(instance, config.instance, packet);
+        if !exchange.is_proven(config.key.as_ref(), Purpose::Confirm, packet) {
+            cx.counters.rx_unauthorised += 1;
+            self.send_refusal(config, from, packet, Reason::Key);
             return HandshakeOutcome::Nothing;
         }
-        if !self.lists(&mut around, from, intro) {
+        if !self.check_admission(&mut cx, from, packet) {
             return HandshakeOutcome::Nothing;
         }
-        let peer = match around.peers.is_or_may_be(from, instance) {
+        let peer = match cx.peers.find_instance(from, instance) {
             Some(peer) => peer,
-            None => match around.peers.anybody(from) {
+            None => match cx.peers.find_without_instance(from) {
                 // Another instance used this address before. Ask at the address itself for the
                 // present instance, and trust that answer rather than the claim of this packet.
                 Some(former) => {
-                    self.ask(now, config, former, around.peers.get(former));
+                    self.start(now, config, former, cx.peers.get(former));
                     return HandshakeOutcome::Nothing;
                 }
                 None => {
-                    let Some((peer, host)) = around.peers.add_uninvited(from) else {
-                        around.counters.rx_crowded += 1;
-                        self.refuse(config, from, intro, Reason::Crowded);
+                    let Some((peer, host)) = cx.peers.add_unsolicited(from) else {
+                        cx.counters.rx_crowded += 1;
+                        self.send_refusal(config, from, packet, Reason::Crowded);
                         return HandshakeOutcome::Nothing;
                     };
-                    around.pdcs.set_host(PeerKey(peer.0), host);
+                    cx.pdcs.set_host(PeerKey(peer.0), host);
                     peer
                 }
             },
         };
-        if around.peers.get_mut(peer).meet(instance) != PeerInstance::Known {
+        if cx.peers.get_mut(peer).record_instance(instance) != PeerInstance::Known {
             return HandshakeOutcome::Nothing;
         }
         if self.is_open(peer) {
             // The confirmation answers this endpoint's own question as well.
             self.stop(peer);
         }
-        if around.introduce(peer, &exchange, false) == HandshakeOutcome::Nothing {
-            self.refuse(config, from, intro, Reason::Stale);
+        if cx.complete_handshake(peer, &exchange, false) == HandshakeOutcome::Nothing {
+            self.send_refusal(config, from, packet, Reason::Stale);
             return HandshakeOutcome::Nothing;
         }
-        around.peers.get_mut(peer).note_welcome(now);
-        self.welcome(config, from, intro);
-        HandshakeOutcome::Met(peer)
+        cx.peers.get_mut(peer).record_handshake(now);
+        self.send_welcome(config, from, packet);
+        HandshakeOutcome::Verified(peer)
     }
 
     /// Processes a peer's answer to a question of this endpoint.
-    fn hear_answer(
+    fn handle_answer(
         &mut self,
-        mut around: HandshakeContext<'_>,
+        mut cx: HandshakeContext<'_>,
         peer: PeerId,
-        intro: &Handshake,
+        packet: &Handshake,
     ) -> HandshakeOutcome {
-        let Some(instance) = Instance::new(intro.instance) else {
+        let Some(instance) = Instance::new(packet.instance) else {
             return HandshakeOutcome::Nothing;
         };
-        match intro.stage {
-            Stage::Refuse if intro.reason == Reason::Stale => {
+        match packet.stage {
+            Stage::Refuse if packet.reason == Reason::Stale => {
                 self.stop(peer);
-                self.ask(around.now, around.config, peer, around.peers.get(peer));
+                self.start(cx.now, cx.config, peer, cx.peers.get(peer));
                 HandshakeOutcome::Nothing
             }
-            Stage::Refuse if intro.reason == Reason::Unlisted => {
-                self.put_off(peer);
+            Stage::Refuse if packet.reason == Reason::Unlisted => {
+                self.postpone(peer);
                 HandshakeOutcome::Nothing
             }
             Stage::Refuse => {
                 self.stop(peer);
-                let error = match intro.reason {
-                    Reason::Version => OpError::OtherVersion { theirs: intro.version },
+                let error = match packet.reason {
+                    Reason::Version => OpError::OtherVersion { theirs: packet.version },
                     Reason::Job => OpError::Remote(ReturnCode::BadJobId),
                     Reason::Key => OpError::OtherKey,
                     Reason::None | Reason::Stale | Reason::Crowded | Reason::Unlisted => {
                         OpError::Closed
                     }
                 };
-                HandshakeOutcome::Ended(peer, error)
+                HandshakeOutcome::Failed(peer, error)
             }
             Stage::Challenge if self.is_open(peer) => {
-                let config = around.config;
-                let exchange = Transcript::new(config.instance, instance, intro);
-                if !exchange.is_proven(config.key.as_ref(), Purpose::Answer, intro) {
+                let config = cx.config;
+                let exchange = Transcript::new(config.instance, instance, packet);
+                if !exchange.is_proven(config.key.as_ref(), Purpose::Answer, packet) {
                     self.stop(peer);
-                    around.counters.rx_unauthorised += 1;
-                    return HandshakeOutcome::Ended(peer, OpError::OtherKey);
+                    cx.counters.rx_unauthorised += 1;
+                    return HandshakeOutcome::Failed(peer, OpError::OtherKey);
                 }
-                match around.peers.get_mut(peer).meet(instance) {
+                match cx.peers.get_mut(peer).record_instance(instance) {
                     PeerInstance::Known => {}
-                    PeerInstance::Successor => return HandshakeOutcome::Succeeded(peer),
+                    PeerInstance::Successor => return HandshakeOutcome::Replaced(peer),
                     PeerInstance::Impostor => {
                         self.stop(peer);
-                        return HandshakeOutcome::Ended(
+                        return HandshakeOutcome::Failed(
                             peer,
                             OpError::OtherInstance { found: instance },
                         );
                     }
                 }
-                let state = around.peers.get(peer);
-                self.confirm(around.now, config, (peer, state), intro.cookie);
-                around.introduce(peer, &exchange, true)
+                let state = cx.peers.get(peer);
+                self.send_confirmation(cx.now, config, (peer, state), packet.cookie);
+                cx.complete_handshake(peer, &exchange, true)
             }
             Stage::Welcome => {
                 self.stop(peer);
                 // Packets that overtook the confirmation may be sent again.
-                around.peers.get_mut(peer).note_welcome(around.now);
-                around.contexts.release(around.now, peer, around.pdcs);
+                cx.peers.get_mut(peer).record_handshake(cx.now);
+                cx.contexts.release_peer(cx.now, peer, cx.pdcs);
                 HandshakeOutcome::Nothing
             }
             // The packet is a duplicate.

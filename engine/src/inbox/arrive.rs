@@ -30,7 +30,7 @@ pub(super) struct MessagePart<'a> {
 impl Inbox {
     /// Handles a packet of a SEND, a TAGGED_SEND or their rendezvous forms.
     #[inline]
-    pub(crate) fn take_message<M: Memory>(
+    pub(crate) fn handle_message_packet<M: Memory>(
         &mut self,
         step: &mut Step<'_>,
         mem: &mut M,
@@ -68,7 +68,7 @@ impl Inbox {
         }
         let data = data_of(request);
         let Some(order) = self.streams.order(context) else { return PacketOutcome::No };
-        let seen = order.seen(request.message_id);
+        let seen = order.state(request.message_id);
         let in_turn = order.is_next(request.message_id);
         let envelope = envelope_of(request, peer);
         match seen {
@@ -76,7 +76,7 @@ impl Inbox {
             Some(IdState::Open(key)) => {
                 let claims = (&envelope, total, data);
                 match rendezvous {
-                    Some(offer) => self.take_offer(step, mem, key, claims, offer),
+                    Some(offer) => self.handle_offer(step, mem, key, claims, offer),
                     None => self.continue_message(step, mem, key, claims, piece),
                 }
             }
@@ -93,13 +93,13 @@ impl Inbox {
                         started: piece.first,
                         deferred: false,
                     },
-                    pull: rendezvous.map_or(Pull::No, |r| Pull::Offered(offer(&r))),
+                    pull: rendezvous.map_or(Pull::No, |r| Pull::Offered(offer_of(&r))),
                     confirm: confirm_of(request),
                 };
                 if piece.first && in_turn {
-                    self.begin_in_turn(step, mem, head, piece)
+                    self.begin_next_message(step, mem, head, piece)
                 } else {
-                    self.begin_early(step, head, piece, in_turn)
+                    self.begin_early_message(step, head, piece, in_turn)
                 }
             }
         }
@@ -107,7 +107,7 @@ impl Inbox {
 
     /// Handles the first packet of the message whose turn it is.
     #[inline]
-    fn begin_in_turn<M: Memory>(
+    fn begin_next_message<M: Memory>(
         &mut self,
         step: &mut Step<'_>,
         mem: &mut M,
@@ -118,7 +118,7 @@ impl Inbox {
         let whole = len == head.extent.eager;
         if !whole {
             // The other packets may never arrive, so the sender must be watched.
-            step.watch();
+            step.start_liveness_timer();
         }
         let target = self
             .posted
@@ -129,49 +129,51 @@ impl Inbox {
             step.report.counters.rx_payload_bytes += len;
             target.write(mem, piece.offset, piece.bytes);
             if whole && head.pull == Pull::No {
-                self.deliver(step, &head, &target);
-                self.pass(step, mem, head.context, head.id, IdState::Done);
+                self.complete_message(step, &head, &target);
+                self.finish_turn(step, mem, head.context, head.id, IdState::Done);
                 return PacketOutcome::Yes(None);
             }
-            let offer = piece.fetchable.then(|| fetch(mem, &head, &target)).flatten();
+            let offer = piece.fetchable.then(|| fetch_offered(mem, &head, &target)).flatten();
             if let Some(offer) = offer {
                 step.report.counters.rx_payload_bytes += head.extent.total;
-                self.asks.end_pull(head.peer(), offer, head.extent.total);
-                self.deliver(step, &head, &target);
-                self.pass(step, mem, head.context, head.id, IdState::Done);
+                self.send_requests.request_end_of_pull(head.peer(), offer, head.extent.total);
+                self.complete_message(step, &head, &target);
+                self.finish_turn(step, mem, head.context, head.id, IdState::Done);
                 return PacketOutcome::Yes(None);
             }
             head.extent.received = len;
             let key = self.messages.add(head.message(step.now, MessageBuffer::User(target)));
             if let Some(message) = self.messages.get_mut(key) {
-                self.asks.pull(key, message);
+                self.send_requests.request_pull(key, message);
             }
             // A rendezvous for which the receive has no room is complete now.
             self.finish_if_complete(step, key);
             key
         } else {
             let room = self.has_room(step, head.peer(), HeaderKind::Waiting);
-            let Some(message) = self.keep(step, (HeaderKind::Waiting, room), head, piece) else {
-                return self.streams.hold_back(step, &head);
+            let Some(message) =
+                self.buffer_unmatched(step, (HeaderKind::Waiting, room), head, piece)
+            else {
+                return self.streams.refuse_packet(step, &head);
             };
             step.report.counters.rx_unexpected += 1;
             let deferred = message.head.extent.deferred;
             let key = self.messages.add(message);
             self.unexpected.push(UnexpectedMessage { envelope: head.envelope, message: key });
             if deferred {
-                self.pass(step, mem, head.context, head.id, IdState::Open(key));
+                self.finish_turn(step, mem, head.context, head.id, IdState::Open(key));
                 return PacketOutcome::deferred(step.config.job_id, head.id);
             }
             key
         };
         let seen = if whole { IdState::Done } else { IdState::Open(key) };
-        self.pass(step, mem, head.context, head.id, seen);
+        self.finish_turn(step, mem, head.context, head.id, seen);
         PacketOutcome::Yes(None)
     }
 
     /// Handles a packet of a message whose turn has not come, or whose first packet has not
     /// arrived.
-    fn begin_early(
+    fn begin_early_message(
         &mut self,
         step: &mut Step<'_>,
         head: MessageHeader,
@@ -182,25 +184,26 @@ impl Inbox {
             // A shared-memory channel delivers its records in order.
             return PacketOutcome::No;
         }
-        let ahead = self.streams.order(head.context).map_or(0, |order| order.ahead(head.id));
+        let ahead = self.streams.order(head.context).map_or(0, |order| order.distance(head.id));
         if ahead > MAX_AHEAD_OUTSIDE && step.is_outside(head.peer()) {
-            return self.streams.hold_back(step, &head);
+            return self.streams.refuse_packet(step, &head);
         }
         // Earlier messages must arrive first, so the sender must be watched.
-        step.watch();
+        step.start_liveness_timer();
         // A message whose turn it is may also use the room that early messages must leave free,
         // whichever of its packets arrives first. All kept messages may be early ones that wait for
         // it.
         let room = self.has_room(step, head.peer(), HeaderKind::Early)
             || in_turn && self.has_room(step, head.peer(), HeaderKind::Waiting);
-        let Some(message) = self.keep(step, (HeaderKind::Early, room), head, piece) else {
-            return self.streams.hold_back(step, &head);
+        let Some(message) = self.buffer_unmatched(step, (HeaderKind::Early, room), head, piece)
+        else {
+            return self.streams.refuse_packet(step, &head);
         };
         let deferred = message.head.extent.deferred;
         let key = self.messages.add(message);
         if let Some(order) = self.streams.order(head.context) {
             // Even a complete message stays open until it is matched.
-            order.set(head.id, IdState::Open(key));
+            order.set_state(head.id, IdState::Open(key));
         }
         if deferred {
             PacketOutcome::deferred(step.config.job_id, head.id)
@@ -215,25 +218,25 @@ impl Inbox {
 
     /// Keeps the part of an unmatched message that a packet carries, if there is `room` for the message's header or the
     /// message came on a shared-memory channel.
-    fn keep(
+    fn buffer_unmatched(
         &mut self,
         step: &mut Step<'_>,
         (kind, room): (HeaderKind, bool),
         head: MessageHeader,
         piece: MessagePart<'_>,
     ) -> Option<Message> {
-        let linked = head.context.context().is_none();
-        if !room && !linked {
+        let over_shm = head.context.context().is_none();
+        if !room && !over_shm {
             return None;
         }
         if self.messages.len() == 0 {
-            self.streams.note_room();
+            self.streams.clear_overflow();
         }
-        let mut message = self.budget.keep(step, kind, head, piece)?;
+        let mut message = self.budget.buffer_unmatched(step, kind, head, piece)?;
         if !room {
-            self.streams.tell_overflow(step, &head);
+            self.streams.report_overflow(step, &head);
             let len = piece.bytes.len() as u64;
-            if !self.budget.exceed_headers(head.peer(), &mut message.charge, len) {
+            if !self.budget.charge_beyond_headers(head.peer(), &mut message.charge, len) {
                 self.budget.release(step, &mut message);
                 return None;
             }
@@ -242,7 +245,7 @@ impl Inbox {
     }
 
     /// Handles the rendezvous offer of a message that was deferred.
-    fn take_offer<M: Memory>(
+    fn handle_offer<M: Memory>(
         &mut self,
         step: &mut Step<'_>,
         mem: &mut M,
@@ -261,16 +264,16 @@ impl Inbox {
         }
         head.extent =
             MessageExtent { total, eager: 0, received: 0, started: true, deferred: false };
-        head.pull = Pull::Offered(offer(&rendezvous));
+        head.pull = Pull::Offered(offer_of(&rendezvous));
         head.data = data;
         message.touched = step.now;
         // A message that has matched already, or is to be discarded, is not matched again.
         let (context, id) = (head.context, head.id);
         if matches!(message.place, MessageBuffer::User(_) | MessageBuffer::Discard) {
-            self.asks.pull(key, message);
+            self.send_requests.request_pull(key, message);
         }
-        self.messages.expect(context, id, key);
-        self.advance(step, mem, key, context, id);
+        self.messages.insert_awaited(context, id, key);
+        self.advance_matching(step, mem, key, context, id);
         PacketOutcome::Yes(None)
     }
 
@@ -296,22 +299,22 @@ impl Inbox {
             return PacketOutcome::No;
         }
         match &mut message.place {
-            MessageBuffer::Stash(_) => return self.continue_kept(step, mem, key, data, piece),
+            MessageBuffer::Stash(_) => return self.continue_unmatched(step, mem, key, data, piece),
             MessageBuffer::User(target) if !extent.deferred => {
                 target.write(mem, piece.offset, piece.bytes);
                 step.report.counters.rx_payload_bytes += len;
             }
             MessageBuffer::User(_) | MessageBuffer::None | MessageBuffer::Discard => {}
         }
-        message.take(step.now, len, piece.first.then_some(data));
+        message.record_packet(step.now, len, piece.first.then_some(data));
         let (context, id) = (message.head.context, message.head.id);
-        self.advance(step, mem, key, context, id);
+        self.advance_matching(step, mem, key, context, id);
         PacketOutcome::Yes(None)
     }
 
     /// Copies a further packet into the buffer of an unmatched message, if the budget allows it to
     /// grow. Otherwise the message is deferred, or the packet refused.
-    fn continue_kept<M: Memory>(
+    fn continue_unmatched<M: Memory>(
         &mut self,
         step: &mut Step<'_>,
         mem: &mut M,
@@ -321,19 +324,19 @@ impl Inbox {
     ) -> PacketOutcome {
         let len = piece.bytes.len() as u64;
         let Some(message) = self.messages.get_mut(key) else { return PacketOutcome::No };
-        let room = self.budget.grow(step, message, piece.offset + len);
+        let room = self.budget.grow_or_defer(step, message, piece.offset + len);
         if let MessageBuffer::Stash(bytes) = &mut message.place {
             if !room {
                 let head = message.head;
-                return self.streams.hold_back(step, &head);
+                return self.streams.refuse_packet(step, &head);
             }
             let from = piece.offset as usize;
             bytes[from..from + piece.bytes.len()].copy_from_slice(piece.bytes);
             step.report.counters.rx_payload_bytes += len;
         }
-        message.take(step.now, len, piece.first.then_some(data));
+        message.record_packet(step.now, len, piece.first.then_some(data));
         let (context, id) = (message.head.context, message.head.id);
-        self.advance(step, mem, key, context, id);
+        self.advance_matching(step, mem, key, context, id);
         if room {
             PacketOutcome::Yes(None)
         } else {
@@ -342,7 +345,7 @@ impl Inbox {
     }
 
     /// Matches and completes messages as far as a packet that was just taken allows it.
-    pub(super) fn advance<M: Memory>(
+    pub(super) fn advance_matching<M: Memory>(
         &mut self,
         step: &mut Step<'_>,
         mem: &mut M,
@@ -350,12 +353,13 @@ impl Inbox {
         context: ChannelId,
         id: u16,
     ) {
-        let arrived = self.messages.get(key).is_some_and(|message| message.head.extent.arrived());
+        let arrived =
+            self.messages.get(key).is_some_and(|message| message.head.extent.has_arrived());
         if let Some(order) = self.streams.order(context) {
             if order.next_open() == Some(key) {
                 self.match_in_order(step, mem, context);
             } else if arrived && order.is_past(id) {
-                order.set(id, IdState::Done);
+                order.set_state(id, IdState::Done);
             }
         }
         self.finish_if_complete(step, key);
@@ -370,16 +374,16 @@ impl Inbox {
             let (id, envelope, extent) =
                 (message.head.id, message.head.envelope, message.head.extent);
             if let Some(order) = self.streams.order(context) {
-                order.matched();
-                if extent.arrived() {
-                    order.set(id, IdState::Done);
+                order.advance();
+                if extent.has_arrived() {
+                    order.set_state(id, IdState::Done);
                 }
             }
             let target =
                 self.posted.find(&envelope).and_then(|slot| self.posted.claim(slot, extent.total));
             if let Some(target) = target {
                 step.report.counters.rx_expected += 1;
-                self.meet(step, mem, key, MessageBuffer::User(target));
+                self.assign_receive(step, mem, key, MessageBuffer::User(target));
             } else {
                 step.report.counters.rx_unexpected += 1;
                 if let Some(message) = self.messages.get_mut(key) {
@@ -392,7 +396,7 @@ impl Inbox {
 
     /// Records that the message whose turn it was has been matched, and matches those behind it.
     #[inline]
-    pub(super) fn pass<M: Memory>(
+    pub(super) fn finish_turn<M: Memory>(
         &mut self,
         step: &mut Step<'_>,
         mem: &mut M,
@@ -401,20 +405,25 @@ impl Inbox {
         seen: IdState,
     ) {
         let Some(order) = self.streams.order(context) else { return };
-        if seen == IdState::Done && order.pass() {
+        if seen == IdState::Done && order.advance_whole() {
             return;
         }
-        order.set(id, seen);
-        order.matched();
+        order.set_state(id, seen);
+        order.advance();
         self.match_in_order(step, mem, context);
     }
 
     /// Completes a message that arrived as a whole and matched at once.
     #[inline]
-    pub(super) fn deliver(&mut self, step: &mut Step<'_>, head: &MessageHeader, target: &Target) {
+    pub(super) fn complete_message(
+        &mut self,
+        step: &mut Step<'_>,
+        head: &MessageHeader,
+        target: &Target,
+    ) {
         let mut completion = head.completion();
         target.describe(&mut completion, head.extent.total, None);
-        self.asks.confirm(head);
+        self.send_requests.request_confirmation(head);
         complete_receive(&mut self.posted, step, completion, target.multi);
     }
 }
@@ -449,7 +458,7 @@ pub(super) const fn confirm_of(request: &StdRequest) -> Option<u16> {
 
 /// Copies an offered message that has matched a receive, if the memory of the peer can be accessed.
 /// Returns the offer if the whole message was copied; otherwise the message must be read.
-fn fetch<M: Memory>(mem: &mut M, head: &MessageHeader, target: &Target) -> Option<Offer> {
+fn fetch_offered<M: Memory>(mem: &mut M, head: &MessageHeader, target: &Target) -> Option<Offer> {
     let Pull::Offered(offer) = head.pull else { return None };
     let total = head.extent.total;
     let had = total <= target.room && target.place(mem, Payload::Elsewhere(total));
@@ -457,7 +466,7 @@ fn fetch<M: Memory>(mem: &mut M, head: &MessageHeader, target: &Target) -> Optio
 }
 
 /// Returns the place at which the sender of a rendezvous offers its bytes.
-const fn offer(rendezvous: &Rendezvous) -> Offer {
+const fn offer_of(rendezvous: &Rendezvous) -> Offer {
     Offer {
         key: rendezvous.memory_key,
         offset: rendezvous.read_offset,

@@ -92,14 +92,14 @@ struct Account {
 impl Account {
     /// Returns the number of headers that compete with another one of this kind. Early messages count waiting ones too,
     /// so that they leave room for the message whose turn it is: otherwise all would wait for ever.
-    const fn headers(&self, kind: HeaderKind) -> u64 {
+    const fn competing_headers(&self, kind: HeaderKind) -> u64 {
         match kind {
             HeaderKind::Waiting => self.waiting,
             HeaderKind::Early | HeaderKind::None => self.waiting + self.early,
         }
     }
 
-    const fn header(&mut self, kind: HeaderKind) -> Option<&mut u64> {
+    const fn header_mut(&mut self, kind: HeaderKind) -> Option<&mut u64> {
         match kind {
             HeaderKind::None => None,
             HeaderKind::Early => Some(&mut self.early),
@@ -125,11 +125,12 @@ impl Budget {
         kind: HeaderKind,
     ) -> bool {
         let most = config.max_unexpected as u64;
-        let (own, all) = (self.account(peer).headers(kind), self.all.headers(kind));
+        let (own, all) =
+            (self.account(peer).competing_headers(kind), self.all.competing_headers(kind));
         if peers.is_outside(config, peer) {
             all < most
                 && own < most.div_ceil(ONE_OUTSIDE)
-                && self.outside.headers(kind) < most.div_ceil(OUTSIDE)
+                && self.outside.competing_headers(kind) < most.div_ceil(OUTSIDE)
         } else {
             all < most || own < most.div_ceil(RESERVE).min(MAX_RESERVE)
         }
@@ -152,7 +153,7 @@ impl Budget {
             return Room::None;
         }
         let outside = peers.is_outside(config, peer);
-        let (own_most, all_most) = (share(config, peers, outside), config.unexpected_bytes);
+        let (own_most, all_most) = (peer_share(config, peers, outside), config.unexpected_bytes);
         let lean = own.beyond_bytes > 0
             || own.bytes >= own_most.div_ceil(2)
             || self.all.bytes >= all_most.div_ceil(2)
@@ -162,7 +163,7 @@ impl Budget {
 
     /// Keeps the bytes of an unmatched message, or only its header when the budget for bytes is spent. The caller has
     /// checked that there is room for the header. Returns `None` when the message cannot be deferred.
-    pub(super) fn keep(
+    pub(super) fn buffer_unmatched(
         &mut self,
         step: &mut Step<'_>,
         kind: HeaderKind,
@@ -193,9 +194,9 @@ impl Budget {
         Some(Message { charge, ..head.message(step.now, MessageBuffer::None) })
     }
 
-    /// Keeps a message of one frame that came on a shared-memory channel. Returns `None` when the message exceeds what
+    /// Keeps a message of one record that came on a shared-memory channel. Returns `None` when the message exceeds what
     /// an honest peer sends.
-    pub(super) fn keep_short(
+    pub(super) fn buffer_short(
         &mut self,
         step: &mut Step<'_>,
         head: MessageHeader,
@@ -208,9 +209,9 @@ impl Budget {
         // Very short messages are bounded by the number of headers.
         let fits = charged || bytes.len() <= MAX_SHORT;
         let kept = if room {
-            fits || self.exceed_bytes(peer, &mut charge, len)
+            fits || self.charge_beyond_bytes(peer, &mut charge, len)
         } else {
-            self.exceed_headers(peer, &mut charge, len)
+            self.charge_beyond_headers(peer, &mut charge, len)
         };
         if !kept {
             self.release_bytes(step, peer, &mut charge);
@@ -223,7 +224,12 @@ impl Budget {
 
     /// Records that a message of a channel is kept although there is no room for its header. Returns whether an honest
     /// peer may have sent it.
-    pub(super) fn exceed_headers(&mut self, peer: PeerId, charge: &mut Charge, len: u64) -> bool {
+    pub(super) fn charge_beyond_headers(
+        &mut self,
+        peer: PeerId,
+        charge: &mut Charge,
+        len: u64,
+    ) -> bool {
         let (record, account) = (ring_bytes(len), self.account_mut(peer));
         let fits = account.beyond_headers + record <= MAX_BEYOND;
         if fits {
@@ -235,7 +241,7 @@ impl Budget {
 
     /// Records that a message of a channel is kept although there is no room for its bytes. Returns whether an honest
     /// peer may have sent it.
-    fn exceed_bytes(&mut self, peer: PeerId, charge: &mut Charge, len: u64) -> bool {
+    fn charge_beyond_bytes(&mut self, peer: PeerId, charge: &mut Charge, len: u64) -> bool {
         let (record, account) = (ring_bytes(len), self.account_mut(peer));
         let fits = account.beyond_bytes + record <= MAX_BEYOND;
         if fits {
@@ -247,8 +253,13 @@ impl Budget {
 
     /// Extends the buffer of an unmatched message to `end` bytes. Returns whether the budget
     /// allowed it; if not, the message is deferred.
-    pub(super) fn grow(&mut self, step: &mut Step<'_>, message: &mut Message, end: u64) -> bool {
-        if self.stretch(step, message, end) {
+    pub(super) fn grow_or_defer(
+        &mut self,
+        step: &mut Step<'_>,
+        message: &mut Message,
+        end: u64,
+    ) -> bool {
+        if self.grow_buffer(step, message, end) {
             return true;
         }
         if message.head.pull != Pull::No {
@@ -262,7 +273,12 @@ impl Budget {
 
     /// Extends the buffer of an unmatched message to `end` bytes. Returns whether the buffer is
     /// long enough then; if the budget does not allow it, nothing changes.
-    pub(super) fn stretch(&mut self, step: &mut Step<'_>, message: &mut Message, end: u64) -> bool {
+    pub(super) fn grow_buffer(
+        &mut self,
+        step: &mut Step<'_>,
+        message: &mut Message,
+        end: u64,
+    ) -> bool {
         let MessageBuffer::Stash(bytes) = &mut message.place else { return true };
         let (held, extent) = (bytes.len() as u64, message.head.extent);
         if end <= held {
@@ -279,7 +295,7 @@ impl Budget {
 
     /// Defers a message: its payload stays at the sender, which must offer it later.
     fn defer(step: &mut Step<'_>, head: &mut MessageHeader) {
-        step.watch();
+        step.start_liveness_timer();
         step.report.counters.rx_deferred += 1;
         head.extent.deferred = true;
         head.confirm = None;
@@ -311,7 +327,7 @@ impl Budget {
         bytes: u64,
     ) -> bool {
         let whole = step.config.unexpected_bytes;
-        let most = share(step.config, step.peers, charge.outside);
+        let most = peer_share(step.config, step.peers, charge.outside);
         let fits = |held: u64, most: u64| held.checked_add(bytes).is_some_and(|sum| sum <= most);
         let room = fits(self.account(peer).bytes, most)
             && fits(self.all.bytes, whole)
@@ -335,7 +351,7 @@ impl Budget {
     fn charge_header(&mut self, peer: PeerId, charge: &mut Charge, kind: HeaderKind) {
         charge.header = kind;
         self.change_accounts(peer, charge.outside, |account| {
-            account.header(kind).into_iter().for_each(|count| *count += 1);
+            account.header_mut(kind).into_iter().for_each(|count| *count += 1);
         });
     }
 
@@ -350,7 +366,7 @@ impl Budget {
     fn release_header(&mut self, peer: PeerId, charge: &mut Charge) {
         let kind = core::mem::take(&mut charge.header);
         self.change_accounts(peer, charge.outside, |account| {
-            account.header(kind).into_iter().for_each(|count| *count -= 1);
+            account.header_mut(kind).into_iter().for_each(|count| *count -= 1);
         });
     }
 
@@ -406,7 +422,7 @@ const fn ring_bytes(len: u64) -> u64 {
 
 /// Returns the bytes that the messages of one peer may take.
 #[inline]
-const fn share(config: &Config, peers: &Peers, outside: bool) -> u64 {
+const fn peer_share(config: &Config, peers: &Peers, outside: bool) -> u64 {
     let whole = config.unexpected_bytes;
     if outside {
         whole / ONE_OUTSIDE

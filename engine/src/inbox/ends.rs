@@ -1,7 +1,7 @@
 //! The end of a message: its placement after it has matched a receive, its completion, and its
 //! abort when the sender is gone.
 
-use super::recv::cancelled;
+use super::recv::cancelled_completion;
 use super::{Inbox, SendRequest};
 use crate::api::{Completion, OpError, PeerId, RemoteSeg, Visibility};
 use crate::channel::ChannelId;
@@ -16,7 +16,7 @@ use crate::step::Step;
 impl Inbox {
     /// Assigns a message to a receive, or to nothing. The payload that has arrived is copied there,
     /// the rest will be placed there directly, and the message's own buffer is freed.
-    pub(super) fn meet<M: Memory>(
+    pub(super) fn assign_receive<M: Memory>(
         &mut self,
         step: &mut Step<'_>,
         mem: &mut M,
@@ -30,7 +30,7 @@ impl Inbox {
         }
         message.place = place;
         self.budget.release(step, message);
-        self.asks.pull(key, message);
+        self.send_requests.request_pull(key, message);
         self.finish_if_complete(step, key);
     }
 
@@ -45,7 +45,7 @@ impl Inbox {
         let remote = RemoteSeg { address: offer.offset + extent.eager, len: want, key: offer.key };
         let owner = ReadOwner::Message(key);
         let work = OpWork::Read { remote, resource: offer.resource, slot: 0, received: 0, owner };
-        let mut op = TxOp::internal(work, message.head.peer());
+        let mut op = TxOp::new_internal(work, message.head.peer());
         op.bytes.buf = target.buf.clone();
         op.bytes.offset = target.at + extent.eager;
         op.label.len = want;
@@ -53,7 +53,7 @@ impl Inbox {
     }
 
     /// Records that the RMA read of a message has started.
-    pub(crate) fn pull_started(&mut self, key: Key) {
+    pub(crate) fn mark_pull_started(&mut self, key: Key) {
         if let Some(message) = self.messages.get_mut(key)
             && let Pull::Offered(offer) = message.head.pull
         {
@@ -62,7 +62,7 @@ impl Inbox {
     }
 
     /// Handles the end of the RMA read of a message.
-    pub(crate) fn pull_ended(&mut self, step: &mut Step<'_>, end: PullEnd) {
+    pub(crate) fn handle_pull_end(&mut self, step: &mut Step<'_>, end: PullEnd) {
         let PullEnd { message: key, error } = end;
         let Some(message) = self.messages.get_mut(key) else { return };
         let Pull::Reading(offer) = message.head.pull else { return };
@@ -77,7 +77,7 @@ impl Inbox {
         // needs no notification.
         let failed = error == Some(OpError::Closed);
         if failed || error.is_none() && room < total {
-            self.asks.push(SendRequest::EndPull { peer, offer, total, failed });
+            self.send_requests.push(SendRequest::EndPull { peer, offer, total, failed });
         }
         self.finish_if_complete(step, key);
     }
@@ -86,7 +86,7 @@ impl Inbox {
     pub(super) fn finish_if_complete(&mut self, step: &mut Step<'_>, key: Key) {
         let Some(message) = self.messages.get_mut(key) else { return };
         let (head, broken) = (message.head, message.broken);
-        let arrived = head.extent.arrived();
+        let arrived = head.extent.has_arrived();
         let complete = broken.is_some() || arrived && matches!(head.pull, Pull::No | Pull::Done);
         if !complete || !matches!(message.place, MessageBuffer::User(_) | MessageBuffer::Discard) {
             return;
@@ -94,11 +94,11 @@ impl Inbox {
         let place = core::mem::replace(&mut message.place, MessageBuffer::Discard);
         // Packets of a message that could not be read may still arrive. They are dropped, but the
         // message keeps its place in the order until they have arrived or the context ends.
-        if arrived || !self.streams.expects(key, &head) {
+        if arrived || !self.streams.is_incomplete(key, &head) {
             self.messages.remove(key);
         }
         if broken.is_none() {
-            self.asks.confirm(&head);
+            self.send_requests.request_confirmation(&head);
         }
         let mut completion = head.completion();
         let MessageBuffer::User(target) = place else { return };
@@ -107,55 +107,61 @@ impl Inbox {
     }
 
     /// Ends the incomplete messages of a channel on which nothing more will arrive.
-    pub(crate) fn abandon(&mut self, step: &mut Step<'_>, context: ChannelId, error: OpError) {
-        let open = self.streams.order(context).map(|order| order.abandon()).unwrap_or_default();
+    pub(crate) fn abort_incomplete(
+        &mut self,
+        step: &mut Step<'_>,
+        context: ChannelId,
+        error: OpError,
+    ) {
+        let open =
+            self.streams.order(context).map(|order| order.abandon_incomplete()).unwrap_or_default();
         for key in open {
-            self.break_message(step, key, error);
+            self.abort_message(step, key, error);
         }
     }
 
     /// Handles the end of a channel.
-    pub(crate) fn close(&mut self, step: &mut Step<'_>, context: ChannelId, error: OpError) {
-        self.abandon(step, context, error);
+    pub(crate) fn close_stream(&mut self, step: &mut Step<'_>, context: ChannelId, error: OpError) {
+        self.abort_incomplete(step, context, error);
         self.streams.close(context);
     }
 
     /// Ends the messages that a lost peer offered, because its successor at the same address does
     /// not know them.
-    pub(crate) fn part(&mut self, step: &mut Step<'_>, peer: PeerId, error: OpError) {
+    pub(crate) fn abort_offers_of(&mut self, step: &mut Step<'_>, peer: PeerId, error: OpError) {
         let offered =
             |m: &Message| m.head.peer() == peer && matches!(m.head.pull, Pull::Offered(_));
         let gone = self.messages.iter().filter(|(_, message)| offered(message));
         let gone: Vec<Key> = gone.map(|(key, _)| key).collect();
         for key in gone {
-            self.break_message(step, key, error);
+            self.abort_message(step, key, error);
         }
     }
 
     /// Ends a message whose remaining data will not arrive.
-    fn break_message(&mut self, step: &mut Step<'_>, key: Key, error: OpError) {
+    fn abort_message(&mut self, step: &mut Step<'_>, key: Key, error: OpError) {
         let Some(message) = self.messages.get_mut(key) else { return };
         message.broken = Some(error);
         match message.place {
             MessageBuffer::User(_) => {
                 if matches!(message.head.pull, Pull::Reading(_)) {
-                    self.asks.push(SendRequest::WithdrawPull(key));
+                    self.send_requests.push(SendRequest::WithdrawPull(key));
                 }
                 self.finish_if_complete(step, key);
             }
             // No receive has matched the message. If a receive can find it, that receive will
             // report the error. If it was still waiting for its turn, no receive can ever find it.
             MessageBuffer::None | MessageBuffer::Stash(_) => {
-                if message.claimed.is_none() && !self.unexpected.holds(key) {
-                    self.forget(step, key);
+                if message.claimed.is_none() && !self.unexpected.contains(key) {
+                    self.drop_message(step, key);
                 }
             }
-            MessageBuffer::Discard => self.forget(step, key),
+            MessageBuffer::Discard => self.drop_message(step, key),
         }
     }
 
     /// Drops a message that no receive can find.
-    fn forget(&mut self, step: &mut Step<'_>, key: Key) {
+    fn drop_message(&mut self, step: &mut Step<'_>, key: Key) {
         if let Some(mut message) = self.messages.remove(key) {
             self.budget.release(step, &mut message);
         }
@@ -171,7 +177,7 @@ pub(super) fn complete_receive(
     mut completion: Completion,
     multi: Option<u32>,
 ) {
-    let Some(recv) = multi.and_then(|slot| posted.leave(slot)) else {
+    let Some(recv) = multi.and_then(|slot| posted.end_message(slot)) else {
         step.report.complete(completion);
         return;
     };
@@ -184,6 +190,6 @@ pub(super) fn complete_receive(
     }
     step.report.complete(completion);
     if was_cancelled {
-        step.report.complete(cancelled(&recv));
+        step.report.complete(cancelled_completion(&recv));
     }
 }

@@ -23,13 +23,13 @@ impl Pending {
         let head = message.head;
         let key = self.messages.add(message);
         if head.pull != Pull::No || head.confirm.is_some() {
-            self.expect(head.context, head.id, key);
+            self.insert_awaited(head.context, head.id, key);
         }
         key
     }
 
     /// Records that the sender of a message waits for more than acknowledgements.
-    pub(super) fn expect(&mut self, context: ChannelId, id: u16, key: Key) {
+    pub(super) fn insert_awaited(&mut self, context: ChannelId, id: u16, key: Key) {
         self.awaited.insert((context.index(), id, key));
     }
 
@@ -57,7 +57,7 @@ impl Pending {
     }
 
     /// Returns the number of messages whose senders wait for more than acknowledgements.
-    pub(super) fn awaited(&self) -> usize {
+    pub(super) fn awaited_len(&self) -> usize {
         self.awaited.len()
     }
 
@@ -68,7 +68,7 @@ impl Pending {
 
     /// Returns whether message `id` of a context is known and unfinished, so that its sender may go
     /// on waiting for a receive or for reads.
-    pub(crate) fn awaits(&self, context: ChannelId, id: u16) -> bool {
+    pub(crate) fn is_awaited(&self, context: ChannelId, id: u16) -> bool {
         let named = (context.index(), id, Key::FIRST)..=(context.index(), id, Key::LAST);
         let mut messages =
             self.awaited.range(named).filter_map(|(.., key)| self.messages.get(*key));
@@ -77,7 +77,7 @@ impl Pending {
 
     /// Returns the peers of which packets of a message are missing.
     pub(crate) fn owing_peers(&self) -> Vec<PeerId> {
-        let owed = |m: &Message| !m.head.extent.arrived() && m.broken.is_none();
+        let owed = |m: &Message| !m.head.extent.has_arrived() && m.broken.is_none();
         let mut peers: Vec<PeerId> =
             self.messages.iter().filter(|(_, m)| owed(m)).map(|(_, m)| m.head.peer()).collect();
         peers.sort_unstable();
@@ -99,7 +99,7 @@ impl Pending {
     }
 
     /// Applies `shift` to the time at which the last packet of each message arrived.
-    pub(super) fn shift(&mut self, shift: impl Fn(&mut Time)) {
+    pub(super) fn shift_times(&mut self, shift: impl Fn(&mut Time)) {
         self.messages.iter_mut().for_each(|message| shift(&mut message.touched));
     }
 }

@@ -28,7 +28,7 @@ impl Inbox {
             }
             RecvMode::Claim => {
                 let message = self.messages.take_claimed(op.context)?;
-                self.meet(step, mem, message, MessageBuffer::User(target(op)));
+                self.assign_receive(step, mem, message, MessageBuffer::User(target_of(op)));
             }
             RecvMode::ClaimDiscard => {
                 let message = self.messages.take_claimed(op.context)?;
@@ -38,7 +38,7 @@ impl Inbox {
                         Completion { context, visibility, ..message.head.completion() };
                     step.report.complete(completion);
                 }
-                self.meet(step, mem, message, MessageBuffer::Discard);
+                self.assign_receive(step, mem, message, MessageBuffer::Discard);
             }
         }
         Ok(false)
@@ -47,20 +47,20 @@ impl Inbox {
     /// Posts a buffer. Returns whether it waits for a message.
     #[inline]
     fn post<M: Memory>(&mut self, step: &mut Step<'_>, mem: &mut M, op: RecvOp) -> bool {
-        let wanted = wanted(&op);
+        let wanted = match_request(&op);
         let waiting = self.unexpected.find(&wanted).and_then(|number| self.unexpected.take(number));
         match waiting {
             Some(waiting) => {
-                self.meet(step, mem, waiting.message, MessageBuffer::User(target(op)));
+                self.assign_receive(step, mem, waiting.message, MessageBuffer::User(target_of(op)));
                 false
             }
             None => {
-                let recv = posted(wanted, op, None);
-                if self.untold.told_by(step, &recv) {
+                let recv = posted_recv(wanted, op, None);
+                if self.unreported.report_to(step, &recv) {
                     return false;
                 }
                 if recv.wanted.source.is_some() {
-                    step.watch();
+                    step.start_liveness_timer();
                 }
                 self.posted.post(recv);
                 true
@@ -69,28 +69,28 @@ impl Inbox {
     }
 
     fn post_multi<M: Memory>(&mut self, step: &mut Step<'_>, mem: &mut M, op: RecvOp, least: u64) {
-        let wanted = wanted(&op);
-        let recv = posted(wanted, op, Some(MultiRecvState::new(least)));
-        if self.untold.told_by(step, &recv) {
+        let wanted = match_request(&op);
+        let recv = posted_recv(wanted, op, Some(MultiRecvState::new(least)));
+        if self.unreported.report_to(step, &recv) {
             return;
         }
         if recv.wanted.source.is_some() {
-            step.watch();
+            step.start_liveness_timer();
         }
         let slot = self.posted.post(recv);
-        while self.posted.takes(slot, &wanted) {
+        while self.posted.accepts(slot, &wanted) {
             let Some(number) = self.unexpected.find(&wanted) else { break };
             let Some(waiting) = self.unexpected.take(number) else { break };
             let total = self.messages.get(waiting.message).map_or(0, |m| m.head.extent.total);
             let Some(target) = self.posted.claim(slot, total) else { break };
-            self.meet(step, mem, waiting.message, MessageBuffer::User(target));
+            self.assign_receive(step, mem, waiting.message, MessageBuffer::User(target));
         }
     }
 
     /// Searches for an unexpected message without receiving it. The completion describes the
     /// message or has the status [`OpError::NoMessage`]; no data moves.
     fn peek<M: Memory>(&mut self, step: &mut Step<'_>, mem: &mut M, op: &RecvOp) {
-        let found = self.unexpected.find(&wanted(op));
+        let found = self.unexpected.find(&match_request(op));
         let waiting = found.and_then(|number| match op.mode {
             RecvMode::PeekClaim | RecvMode::PeekDiscard => self.unexpected.take(number),
             _ => self.unexpected.get(number),
@@ -119,7 +119,7 @@ impl Inbox {
         }
         step.report.complete(Completion { context, kind, visibility, ..message.head.completion() });
         if op.mode == RecvMode::PeekDiscard {
-            self.meet(step, mem, waiting.message, MessageBuffer::Discard);
+            self.assign_receive(step, mem, waiting.message, MessageBuffer::Discard);
         }
     }
 
@@ -127,7 +127,7 @@ impl Inbox {
     /// the status [`OpError::Cancelled`]. Returns false if there is none.
     pub(crate) fn cancel(&mut self, step: &mut Step<'_>, context: u64) -> bool {
         match self.posted.cancel(context) {
-            CancelOutcome::Now(recv) => step.report.complete(cancelled(&recv)),
+            CancelOutcome::Now(recv) => step.report.complete(cancelled_completion(&recv)),
             CancelOutcome::Later => {}
             CancelOutcome::Unknown => return false,
         }
@@ -136,12 +136,12 @@ impl Inbox {
 }
 
 /// Returns the completion of a receive that was cancelled.
-pub(super) fn cancelled(recv: &PostedRecv) -> Completion {
-    ended(recv, OpError::Cancelled)
+pub(super) fn cancelled_completion(recv: &PostedRecv) -> Completion {
+    failed_completion(recv, OpError::Cancelled)
 }
 
 /// Returns the completion of a receive that ends without a message.
-pub(super) fn ended(recv: &PostedRecv, error: OpError) -> Completion {
+pub(super) fn failed_completion(recv: &PostedRecv, error: OpError) -> Completion {
     Completion {
         region: RegionId::LENT,
         context: recv.context,
@@ -159,18 +159,18 @@ pub(super) fn ended(recv: &PostedRecv, error: OpError) -> Completion {
 }
 
 #[inline]
-fn wanted(op: &RecvOp) -> MatchRequest {
+fn match_request(op: &RecvOp) -> MatchRequest {
     MatchRequest { space: op.space, source: op.source, tag: op.tag, ignore: op.ignore }
 }
 
-fn target(op: RecvOp) -> Target {
+fn target_of(op: RecvOp) -> Target {
     let room = op.buf.len();
     let (context, visibility) = (op.context, op.visibility);
     Target { buf: op.buf, at: 0, room, context, visibility, multi: None }
 }
 
 #[inline]
-fn posted(wanted: MatchRequest, op: RecvOp, multi: Option<MultiRecvState>) -> PostedRecv {
+fn posted_recv(wanted: MatchRequest, op: RecvOp, multi: Option<MultiRecvState>) -> PostedRecv {
     let (context, visibility) = (op.context, op.visibility);
     PostedRecv { wanted, buf: op.buf, context, visibility, multi }
 }

@@ -17,13 +17,13 @@ impl RunMessage {
     /// Returns message `id` of a context if `len` bytes from `offset` on can be copied into it.
     /// Returns `None` if there is no place for them yet, or if they exceed the message; each packet
     /// is then handled by itself.
-    pub(crate) fn of(
+    pub(crate) fn find_run_message(
         inbox: &mut Inbox,
         step: &mut Step<'_>,
         (context, id): (PdcId, u16),
         (offset, len): (u64, u64),
     ) -> Option<Self> {
-        let IdState::Open(key) = inbox.streams.order(context.into())?.seen(id)? else {
+        let IdState::Open(key) = inbox.streams.order(context.into())?.state(id)? else {
             return None;
         };
         let message = inbox.messages.get_mut(key)?;
@@ -34,14 +34,14 @@ impl RunMessage {
         }
         let room = match message.place {
             MessageBuffer::User(_) => true,
-            MessageBuffer::Stash(_) => inbox.budget.stretch(step, message, offset + len),
+            MessageBuffer::Stash(_) => inbox.budget.grow_buffer(step, message, offset + len),
             MessageBuffer::None | MessageBuffer::Discard => false,
         };
         room.then_some(Self(key))
     }
 
     /// Copies consecutive payloads into the message, from `offset` on.
-    pub(crate) fn take<'a, M: Memory>(
+    pub(crate) fn copy_payloads<'a, M: Memory>(
         self,
         inbox: &mut Inbox,
         step: &mut Step<'_>,
@@ -62,11 +62,11 @@ impl RunMessage {
             }
             end += payload.len() as u64;
         }
-        message.take(step.now, end - offset, None);
+        message.record_packet(step.now, end - offset, None);
         step.report.counters.rx_payload_bytes += end - offset;
         let MessageHeader { context, id, extent, .. } = message.head;
-        if extent.arrived() {
-            inbox.advance(step, mem, self.0, context, id);
+        if extent.has_arrived() {
+            inbox.advance_matching(step, mem, self.0, context, id);
         }
     }
 }

@@ -25,53 +25,53 @@ pub(crate) enum SendRequest {
 impl SendRequest {
     /// Returns the read that [`SendRequest::EndPull`] requests: an empty one at the end of the
     /// message.
-    pub(crate) fn end_of_pull(peer: PeerId, offer: Offer, total: u64, failed: bool) -> TxOp {
+    pub(crate) fn end_of_pull_read(peer: PeerId, offer: Offer, total: u64, failed: bool) -> TxOp {
         let remote = RemoteSeg { address: offer.offset + total, len: 0, key: offer.key };
         let owner = ReadOwner::End { failed };
         let work = OpWork::Read { remote, resource: offer.resource, slot: 0, received: 0, owner };
-        TxOp::internal(work, peer)
+        TxOp::new_internal(work, peer)
     }
 }
 
 /// The pending requests to the sending half, in order.
 #[derive(Debug, Default)]
 pub(crate) struct SendRequestQueue {
-    asks: VecDeque<SendRequest>,
+    send_requests: VecDeque<SendRequest>,
 }
 
 impl SendRequestQueue {
     /// Returns the number of requests.
     pub(super) fn len(&self) -> usize {
-        self.asks.len()
+        self.send_requests.len()
     }
 
     /// Returns whether there is no request.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.asks.is_empty()
+        self.send_requests.is_empty()
     }
 
     /// Takes the next request.
     #[inline]
-    pub(crate) fn next(&mut self) -> Option<SendRequest> {
-        self.asks.pop_front()
+    pub(crate) fn pop(&mut self) -> Option<SendRequest> {
+        self.send_requests.pop_front()
     }
 
-    pub(super) fn push(&mut self, ask: SendRequest) {
-        self.asks.push_back(ask);
+    pub(super) fn push(&mut self, request: SendRequest) {
+        self.send_requests.push_back(request);
     }
 
     /// Requests a confirmation, if the sender waits for one, that a receive has matched its
     /// message.
     #[inline]
-    pub(super) fn confirm(&mut self, head: &MessageHeader) {
+    pub(super) fn request_confirmation(&mut self, head: &MessageHeader) {
         if let Some(slot) = head.confirm {
-            self.asks.push_back(SendRequest::Confirm { context: head.context, slot });
+            self.send_requests.push_back(SendRequest::Confirm { context: head.context, slot });
         }
     }
 
     /// Requests the read of a rendezvous message, as far as the receive has room.
-    pub(super) fn pull(&mut self, key: Key, message: &mut Message) {
+    pub(super) fn request_pull(&mut self, key: Key, message: &mut Message) {
         let Pull::Offered(offer) = message.head.pull else { return };
         let room = match &message.place {
             MessageBuffer::User(target) => target.room,
@@ -83,15 +83,15 @@ impl SendRequestQueue {
         }
         let extent = message.head.extent;
         if room.min(extent.total) > extent.eager {
-            self.asks.push_back(SendRequest::Pull(key));
+            self.send_requests.push_back(SendRequest::Pull(key));
         } else {
             message.head.pull = Pull::Done;
-            self.end_pull(message.head.peer(), offer, extent.total);
+            self.request_end_of_pull(message.head.peer(), offer, extent.total);
         }
     }
 
     /// Requests that the sender of a rendezvous be notified that everything wanted was read.
-    pub(super) fn end_pull(&mut self, peer: PeerId, offer: Offer, total: u64) {
-        self.asks.push_back(SendRequest::EndPull { peer, offer, total, failed: false });
+    pub(super) fn request_end_of_pull(&mut self, peer: PeerId, offer: Offer, total: u64) {
+        self.send_requests.push_back(SendRequest::EndPull { peer, offer, total, failed: false });
     }
 }

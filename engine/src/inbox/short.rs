@@ -16,23 +16,23 @@ use crate::step::Step;
 impl Inbox {
     /// Handles a message of one record.
     #[inline]
-    pub(crate) fn take_short<M: Memory>(
+    pub(crate) fn handle_short_message<M: Memory>(
         &mut self,
         step: &mut Step<'_>,
         mem: &mut M,
-        (link, peer): (ChannelId, PeerId),
+        (shm, peer): (ChannelId, PeerId),
         short: &Short,
         payload: Payload<'_>,
     ) -> PacketOutcome {
-        let Some(order) = self.streams.order(link) else { return PacketOutcome::No };
-        let in_turn = order.is_next(short.id) && order.seen(short.id) == Some(IdState::No);
+        let Some(order) = self.streams.order(shm) else { return PacketOutcome::No };
+        let in_turn = order.is_next(short.id) && order.state(short.id) == Some(IdState::No);
         if !in_turn || short.job_id != step.config.job_id {
             return PacketOutcome::No;
         }
         let envelope = Envelope { space: short.space, source: peer, tag: short.tag };
         let total = payload.len();
         let head = MessageHeader {
-            context: link,
+            context: shm,
             id: short.id,
             envelope,
             data: short.data,
@@ -58,23 +58,23 @@ impl Inbox {
             }
             step.report.counters.rx_expected += 1;
             step.report.counters.rx_payload_bytes += total;
-            self.deliver(step, &head, &target);
+            self.complete_message(step, &head, &target);
         } else {
             let Some(bytes) = payload.copy(mem) else { return PacketOutcome::No };
             if self.messages.len() == 0 {
-                self.streams.note_room();
+                self.streams.clear_overflow();
             }
-            let Some(message) = self.budget.keep_short(step, head, bytes) else {
+            let Some(message) = self.budget.buffer_short(step, head, bytes) else {
                 return PacketOutcome::No;
             };
             if message.charge.beyond_headers > 0 {
-                self.streams.tell_overflow(step, &head);
+                self.streams.report_overflow(step, &head);
             }
             step.report.counters.rx_unexpected += 1;
             let message = self.messages.add(message);
             self.unexpected.push(UnexpectedMessage { envelope, message });
         }
-        self.pass(step, mem, link, short.id, IdState::Done);
+        self.finish_turn(step, mem, shm, short.id, IdState::Done);
         PacketOutcome::Yes(None)
     }
 }

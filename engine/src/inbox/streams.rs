@@ -33,7 +33,7 @@ impl HeldMessage {
     const FRESH: Span = Span::secs(5);
 
     /// Records that a packet of message `id` was refused.
-    fn refuse(&mut self, now: Time, id: u16, order: &MessageOrder) {
+    fn record_refusal(&mut self, now: Time, id: u16, order: &MessageOrder) {
         if now.since(self.at) > Self::FRESH || !order.is_before(self.id, id) {
             *self = Self { id, at: now };
         }
@@ -41,7 +41,7 @@ impl HeldMessage {
 
     /// Returns whether message `id` is incomplete because it, or an earlier message, waits for room
     /// here.
-    fn excuses(&self, now: Time, id: u16, order: &MessageOrder) -> bool {
+    fn is_waiting(&self, now: Time, id: u16, order: &MessageOrder) -> bool {
         now.since(self.at) <= Self::FRESH && !order.is_before(id, self.id)
     }
 }
@@ -52,7 +52,7 @@ pub(super) struct Streams {
     /// Streams, indexed by [`ChannelId::index`].
     open: Vec<Option<Stream>>,
     /// The user was notified that too many messages wait.
-    overflow_told: bool,
+    overflow_reported: bool,
 }
 
 impl Streams {
@@ -81,8 +81,8 @@ impl Streams {
     }
 
     /// Returns whether packets of a message are still to come.
-    pub(super) fn expects(&mut self, key: Key, head: &MessageHeader) -> bool {
-        let seen = self.order(head.context).and_then(|order| order.seen(head.id));
+    pub(super) fn is_incomplete(&mut self, key: Key, head: &MessageHeader) -> bool {
+        let seen = self.order(head.context).and_then(|order| order.state(head.id));
         seen == Some(IdState::Open(key))
     }
 
@@ -99,41 +99,45 @@ impl Streams {
     /// Shared-memory channels always have room for an honest peer's messages, so there the record
     /// is invalid.
     #[cold]
-    pub(super) fn hold_back(&mut self, step: &mut Step<'_>, head: &MessageHeader) -> PacketOutcome {
+    pub(super) fn refuse_packet(
+        &mut self,
+        step: &mut Step<'_>,
+        head: &MessageHeader,
+    ) -> PacketOutcome {
         if head.context.context().is_none() {
             return PacketOutcome::No;
         }
         if let Some(stream) = self.get(head.context) {
-            stream.held_back.refuse(step.now, head.id, &stream.order);
+            stream.held_back.record_refusal(step.now, head.id, &stream.order);
         }
-        self.tell_overflow(step, head);
+        self.report_overflow(step, head);
         PacketOutcome::Later(NackCode::NoSesMsgAvail)
     }
 
     /// Reports, once, that there is no room for a message.
     #[cold]
-    pub(super) fn tell_overflow(&mut self, step: &mut Step<'_>, head: &MessageHeader) {
-        if !core::mem::replace(&mut self.overflow_told, true) {
+    pub(super) fn report_overflow(&mut self, step: &mut Step<'_>, head: &MessageHeader) {
+        if !core::mem::replace(&mut self.overflow_reported, true) {
             let (peer, tag) = (head.peer(), head.envelope.tag);
-            step.report.notice(Notice::TooManyUnexpected { peer, tag });
+            step.report.push_notice(Notice::TooManyUnexpected { peer, tag });
         }
     }
 
     /// Returns the number of message ids that are open, summed over all contexts.
     pub(super) fn open_ids(&self) -> usize {
-        self.open.iter().flatten().map(|stream| stream.order.open().count()).sum()
+        self.open.iter().flatten().map(|stream| stream.order.open_messages().count()).sum()
     }
 
     /// Records that no message waits for room, so that the next lack of room is reported again.
     #[inline]
-    pub(super) const fn note_room(&mut self) {
-        self.overflow_told = false;
+    pub(super) const fn clear_overflow(&mut self) {
+        self.overflow_reported = false;
     }
 
     /// Returns the contexts with an incomplete message of which nothing has arrived for `patience`,
     /// unless that is for want of room here. `touched` returns the time at which the last packet of
     /// a message arrived.
-    pub(super) fn stalled(
+    pub(super) fn stalled_channels(
         &self,
         now: Time,
         patience: Span,
@@ -145,16 +149,16 @@ impl Streams {
                 Some(key) => touched(key),
                 // No packet of the first missing message has arrived. It is overdue for as long as
                 // later messages have waited for it.
-                None => stream.order.open().filter_map(&touched).min(),
+                None => stream.order.open_messages().filter_map(&touched).min(),
             };
             since.is_some_and(|since| now.since(since) > patience)
-                && !stream.held_back.excuses(now, id, &stream.order)
+                && !stream.held_back.is_waiting(now, id, &stream.order)
         });
         stalled.map(|stream| stream.context).collect()
     }
 
     /// Applies `shift` to the times at which packets were refused.
-    pub(super) fn shift(&mut self, shift: impl Fn(&mut Time)) {
+    pub(super) fn shift_times(&mut self, shift: impl Fn(&mut Time)) {
         self.open.iter_mut().flatten().for_each(|stream| shift(&mut stream.held_back.at));
     }
 }

@@ -26,7 +26,7 @@ impl Inbox {
         // The message of an honest peer is always in turn, because everything sent before it has
         // arrived.
         let Some(order) = self.streams.order(context) else { return false };
-        if !order.is_next(id) || order.seen(id) != Some(IdState::No) {
+        if !order.is_next(id) || order.state(id) != Some(IdState::No) {
             return false;
         }
         let envelope = envelope_of(request, peer);
@@ -56,8 +56,8 @@ impl Inbox {
             pull: Pull::No,
             confirm: confirm_of(request),
         };
-        self.deliver(step, &head, &target);
-        self.pass(step, mem, context, id, IdState::Done);
+        self.complete_message(step, &head, &target);
+        self.finish_turn(step, mem, context, id, IdState::Done);
         true
     }
 }

@@ -234,7 +234,7 @@ impl Posted {
 
     /// Returns whether the receive in slot `ix` is still posted and accepts the messages of
     /// `wanted`.
-    pub(crate) fn takes(&self, ix: u32, wanted: &MatchRequest) -> bool {
+    pub(crate) fn accepts(&self, ix: u32, wanted: &MatchRequest) -> bool {
         let recv = self.slots.get(ix as usize).and_then(|slot| slot.recv.as_ref());
         recv.is_some_and(|recv| recv.wanted == *wanted && !recv.is_released())
     }
@@ -277,7 +277,7 @@ impl Posted {
 
     /// Ends a message in a multi-receive buffer. Returns the receive if its buffer goes back to the
     /// user with this message.
-    pub(crate) fn leave(&mut self, ix: u32) -> Option<PostedRecv> {
+    pub(crate) fn end_message(&mut self, ix: u32) -> Option<PostedRecv> {
         let multi = self.get_mut(ix)?.multi.as_mut()?;
         multi.busy -= 1;
         if multi.busy == 0 && multi.released { self.take(ix) } else { None }
@@ -297,7 +297,7 @@ impl Posted {
     }
 
     /// Returns the peers that receives name, each once.
-    pub(crate) fn sources(&self) -> Vec<PeerId> {
+    pub(crate) fn source_peers(&self) -> Vec<PeerId> {
         let named = |slot: &Slot| slot.recv.as_ref().and_then(|recv| recv.wanted.source);
         let mut peers: Vec<PeerId> = self.slots.iter().filter_map(named).collect();
         peers.sort_unstable();
@@ -307,7 +307,7 @@ impl Posted {
 
     /// Removes the receives that name `peer` and returns them in posting order.
     pub(crate) fn take_directed(&mut self, peer: PeerId) -> Vec<PostedRecv> {
-        self.idle(|recv| recv.wanted.source == Some(peer))
+        self.idle_slots(|recv| recv.wanted.source == Some(peer))
             .into_iter()
             .filter_map(|ix| self.take(ix))
             .collect()
@@ -315,13 +315,13 @@ impl Posted {
 
     /// Removes and returns the oldest receive that accepts any peer.
     pub(crate) fn take_undirected(&mut self) -> Option<PostedRecv> {
-        let oldest = self.idle(|recv| recv.wanted.source.is_none()).into_iter().next()?;
+        let oldest = self.idle_slots(|recv| recv.wanted.source.is_none()).into_iter().next()?;
         self.take(oldest)
     }
 
     /// Returns the slots of the chosen receives into whose buffers nothing is being written, in
     /// posting order.
-    fn idle(&self, chosen: impl Fn(&PostedRecv) -> bool) -> Vec<u32> {
+    fn idle_slots(&self, chosen: impl Fn(&PostedRecv) -> bool) -> Vec<u32> {
         let idle = |recv: &PostedRecv| recv.multi.is_none_or(|multi| multi.busy == 0);
         let mut found: Vec<(u64, u32)> = self
             .slots
@@ -344,7 +344,7 @@ impl Posted {
         self.slots[ix as usize].recv.take()
     }
 
-    /// Removes a multi-receive buffer from the index. It stays in its slot until [`Self::leave`].
+    /// Removes a multi-receive buffer from the index. It stays in its slot until [`Self::end_message`].
     fn release(&mut self, ix: u32) {
         if self.slots[ix as usize].recv.as_ref().is_some_and(|recv| !recv.is_released()) {
             self.unlink(ix);

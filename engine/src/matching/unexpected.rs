@@ -149,19 +149,19 @@ impl Unexpected {
             self.arrived.pop_front();
             self.first += 1;
         }
-        self.tidy();
+        self.compact();
         Some(taken)
     }
 
     /// Returns whether this message waits for a receive.
-    pub(crate) fn holds(&self, message: slab::Key) -> bool {
+    pub(crate) fn contains(&self, message: slab::Key) -> bool {
         self.arrived.iter().flatten().any(|w| w.message == message)
     }
 
     /// Bounds the memory and time that consumed messages cost. The table is cleared when no message waits, and an index
     /// is rebuilt when most of its entries are consumed. Where most entries behind one unmatched message are empty, the
     /// remaining ones are moved together.
-    fn tidy(&mut self) {
+    fn compact(&mut self) {
         if self.arrived.len() > 8 * self.live + 1024 {
             self.first += (self.arrived.len() - self.live) as u64;
             self.arrived.retain(Option::is_some);

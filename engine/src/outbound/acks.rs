@@ -11,13 +11,13 @@ use crate::ops::{OfferedPart, OpBytes, OpOwner, OpWork, Ops, Part, ReadOwner, Re
 use crate::packet_outcome::PacketOutcome;
 use crate::slab::Key;
 use crate::step::Step;
-use crate::target::accessed;
+use crate::target::access_completion;
 use crate::wire::{NackCode, Response, ResponseData, ReturnCode, StdRequest};
 
 impl Outbound {
     /// Handles the acknowledgement of `count` packets of an operation, from `part` on.
     #[inline]
-    pub(crate) fn acked(&mut self, step: &mut Step<'_>, part: Part, count: u16) {
+    pub(crate) fn handle_ack(&mut self, step: &mut Step<'_>, part: Part, count: u16) {
         let Some(op) = self.ops.get_mut(part.op) else { return };
         let progress = &mut op.progress;
         progress.in_flight = progress.in_flight.saturating_sub(count.into());
@@ -53,35 +53,41 @@ impl Outbound {
             // The peer's reads show that the header arrived, so its acknowledgement changes
             // nothing.
             OpWork::Rendezvous { .. } => {}
-            OpWork::Deferred => self.offer(step, part.op),
+            OpWork::Deferred => self.offer_deferred(step, part.op),
             OpWork::Question { about, .. } => {
-                questions::answered(&mut self.ops, step, part.op, about);
+                questions::handle_positive_answer(&mut self.ops, step, part.op, about);
             }
             OpWork::Response { offered, cut, region, counts, .. } => {
                 let (len, peer) = (op.label.len, op.peer);
                 self.ops.remove(part.op);
                 if counts && cut.is_none() {
-                    step.report.complete(accessed(OpKind::RemoteRead, peer, region, len, None));
+                    step.report.complete(access_completion(
+                        OpKind::RemoteRead,
+                        peer,
+                        region,
+                        len,
+                        None,
+                    ));
                 }
                 if let (Some(offered), None) = (offered, cut) {
-                    self.served(step, offered, len);
+                    self.handle_read_served(step, offered, len);
                 }
             }
         }
     }
 
     /// Handles a response to a packet that carries more than an acknowledgement.
-    pub(crate) fn responded(&mut self, step: &mut Step<'_>, part: Part, response: &Response) {
+    pub(crate) fn handle_response(&mut self, step: &mut Step<'_>, part: Part, response: &Response) {
         let code = response.return_code;
         if let Some(OpWork::Question { about, .. }) = self.ops.get(part.op).map(|op| op.work) {
             match about.filter(|_| code == ReturnCode::BadIndex) {
-                Some(about) => self.disowned(step, part.op, about),
-                None => questions::answered(&mut self.ops, step, part.op, about),
+                Some(about) => self.handle_unknown_operation(step, part.op, about),
+                None => questions::handle_positive_answer(&mut self.ops, step, part.op, about),
             }
             return;
         }
         if code == ReturnCode::NoMatch && self.ops.defer(step, part.op) {
-            self.acked(step, part, 1);
+            self.handle_ack(step, part, 1);
             return;
         }
         if !matches!(code, ReturnCode::Ok | ReturnCode::Null)
@@ -91,15 +97,15 @@ impl Outbound {
             // The target would refuse the remaining packets as well.
             if !op.progress.all_packed {
                 op.progress.all_packed = true;
-                self.ops.unqueue(step, part.op);
+                self.ops.dequeue(step, part.op);
             }
         }
-        self.acked(step, part, 1);
+        self.handle_ack(step, part, 1);
     }
 
     /// Offers a deferred message under its id, now that no packet of it is in flight any more.
     #[cold]
-    fn offer(&mut self, step: &mut Step<'_>, key: Key) {
+    fn offer_deferred(&mut self, step: &mut Step<'_>, key: Key) {
         let nonce = self.nonces.next_u32();
         // All fragments of the message's packets have arrived. The offer begins at the same offset
         // as the first packet, and a retransmission of the offer must not be taken for a fragment
@@ -111,15 +117,15 @@ impl Outbound {
         let Some(id) = op.context else { return };
         if let Some(context) = step.contexts.get_mut(id) {
             context.offers += 1;
-            context.update_hold(step.now, step.pdcs);
+            context.update_busy(step.now, step.pdcs);
         }
         step.contexts.enqueue_first(id, key);
-        step.watch();
+        step.start_liveness_timer();
     }
 
     /// Handles the acknowledgement of the answer to a read of a rendezvous send. The send is
     /// complete when its last read is answered.
-    fn served(&mut self, step: &mut Step<'_>, offered: OfferedPart, len: u64) {
+    fn handle_read_served(&mut self, step: &mut Step<'_>, offered: OfferedPart, len: u64) {
         let Some(op) = self.ops.get_mut(offered.op) else { return };
         let total = op.label.len;
         let OpWork::Rendezvous { served, ended, .. } = &mut op.work else { return };
@@ -134,7 +140,7 @@ impl Outbound {
     ///
     /// # Errors
     /// [`KeyError`] if the message is not offered, or no longer.
-    pub(crate) fn read_offer(
+    pub(crate) fn answer_offer_read(
         &mut self,
         step: &mut Step<'_>,
         peer: PeerId,
@@ -180,7 +186,7 @@ impl Outbound {
     }
 
     /// Handles the data of a read, or the confirmation that a receive has taken a message.
-    pub(crate) fn response_data<M: Memory>(
+    pub(crate) fn handle_response_data<M: Memory>(
         &mut self,
         step: &mut Step<'_>,
         mem: &mut M,
@@ -246,7 +252,7 @@ impl Outbound {
 
     /// Detaches the read of a message that has ended from its buffer, which is the user's again.
     /// Data that still arrives is dropped.
-    pub(crate) fn withdraw_pull(&mut self, message: Key) {
+    pub(crate) fn detach_pull(&mut self, message: Key) {
         let fetches = |op: &TxOp| matches!(op.work, OpWork::Read { owner: ReadOwner::Message(of), .. } if of == message);
         for key in self.ops.select(fetches) {
             if let Some(op) = self.ops.get_mut(key) {
@@ -258,7 +264,12 @@ impl Outbound {
     /// Completes the short sends that waited for a peer's first answer. They complete before
     /// anything of that answer is delivered, so that no answer overtakes the completion of the
     /// message that it answers (Intel MPI's one-sided operations hang otherwise).
-    pub(crate) fn first_contact<M: Memory>(&mut self, step: &mut Step<'_>, mem: &M, peer: PeerId) {
+    pub(crate) fn complete_short_sends<M: Memory>(
+        &mut self,
+        step: &mut Step<'_>,
+        mem: &M,
+        peer: PeerId,
+    ) {
         let waits = |op: &TxOp| {
             op.peer == peer
                 && matches!(op.owner, OpOwner::User(user) if user.when == ReportTime::AtContact)
@@ -279,7 +290,7 @@ impl Outbound {
                 user.when = ReportTime::Reported;
             }
             if !is_copied {
-                let copied = Some(self.ops.copy(mem, &buf, 0, len));
+                let copied = Some(self.ops.copy_payload(mem, &buf, 0, len));
                 self.ops.set_bytes(key, OpBytes { buf: Buf::Empty, offset: 0, copied });
             }
         }
@@ -301,14 +312,14 @@ impl Ops {
         op.work = OpWork::Deferred;
         let (context, packed) = (op.context, core::mem::replace(&mut op.progress.all_packed, true));
         if !packed {
-            self.unqueue(step, key);
+            self.dequeue(step, key);
         }
         // The peer's reads of the offer will show that a receive has taken the message.
         if let (Some(id), Some(slot)) = (context, slot)
             && let Some(context) = step.contexts.get_mut(id)
         {
-            context.answered(Some(slot), key);
-            context.update_hold(step.now, step.pdcs);
+            context.end_owed_answer(Some(slot), key);
+            context.update_busy(step.now, step.pdcs);
             step.contexts.activate(id);
         }
         step.report.counters.tx_deferred += 1;
@@ -316,12 +327,12 @@ impl Ops {
     }
 
     /// Removes an operation from its queue, so that no more packets of it are built.
-    fn unqueue(&mut self, step: &mut Step<'_>, key: Key) {
+    fn dequeue(&mut self, step: &mut Step<'_>, key: Key) {
         let id = self.get(key).and_then(|op| op.context);
         if let Some(context) = id.and_then(|id| step.contexts.get_mut(id)) {
             context.queue.retain(|&queued| queued != key);
             context.set_half_way(false);
-            context.update_hold(step.now, step.pdcs);
+            context.update_busy(step.now, step.pdcs);
         }
     }
 }

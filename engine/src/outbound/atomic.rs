@@ -1,9 +1,9 @@
 //! Outbound atomic operations. Their operands are copied at the call and travel in one packet per
 //! remote range.
 
-use super::{OpDraft, Outbound, user_op};
+use super::{OpDraft, Outbound, op_owner};
 use crate::api::{Atomic, MatchSpace, OpKind, Operation, SubmitError};
-use crate::atomics::{atomic_compares, atomic_most, atomic_size};
+use crate::atomics::{atomic_has_comparands, atomic_size, max_atomic_count};
 use crate::channel::ChannelId;
 use crate::fences::OperationClasses;
 use crate::memory::{Buf, Memory};
@@ -19,10 +19,10 @@ const IN_HEADER: u64 = 16;
 ///
 /// # Errors
 /// [`SubmitError::UnsupportedAtomic`], [`SubmitError::TooLong`], [`SubmitError::LengthMismatch`].
-pub(crate) fn check(atomic: &Atomic, len: u64) -> Result<(), SubmitError> {
+pub(crate) fn check_atomic(atomic: &Atomic, len: u64) -> Result<(), SubmitError> {
     let Atomic { op, data_type, remote, compare, result } = atomic;
-    let most = atomic_most(*op, *data_type).ok_or(SubmitError::UnsupportedAtomic)?;
-    let (reads, compares) = (*op == AmoOp::Read, atomic_compares(*op));
+    let most = max_atomic_count(*op, *data_type).ok_or(SubmitError::UnsupportedAtomic)?;
+    let (reads, compares) = (*op == AmoOp::Read, atomic_has_comparands(*op));
     if compares != compare.is_some() || (reads || compares) && result.is_none() {
         return Err(SubmitError::UnsupportedAtomic);
     }
@@ -41,7 +41,7 @@ pub(crate) fn check(atomic: &Atomic, len: u64) -> Result<(), SubmitError> {
 impl Outbound {
     /// Starts an atomic operation, which was checked. Each of several ranges becomes a request of
     /// its own, in a group.
-    pub(super) fn atomic<M: Memory>(
+    pub(super) fn submit_atomic<M: Memory>(
         &mut self,
         step: &mut Step<'_>,
         mem: &M,
@@ -55,11 +55,11 @@ impl Outbound {
             Some(_) => (OpKind::Fetch, OperationClasses::FETCH | OperationClasses::UPDATE),
             None => (OpKind::Update, OperationClasses::UPDATE),
         };
-        let mut turn = self.fences.turn(id, classes, op.options.fence);
+        let mut turn = self.fences.order_constraints(id, classes, op.options.fence);
         let peer = op.peer;
         let label = |len| SesLabel { space: MatchSpace::Untagged, tag: 0, data: None, len };
         let segs = atomic.remote.segs();
-        let mut owner = user_op(kind, op, plan);
+        let mut owner = op_owner(kind, op, plan);
         if segs.len() > 1 {
             self.outstanding += 1;
             let label = label(atomic.remote.len());
@@ -71,12 +71,12 @@ impl Outbound {
         for seg in segs {
             let mut operands = Vec::new();
             if atomic.op != AmoOp::Read {
-                operands = self.ops.copy(mem, &op.buf, at, seg.len);
+                operands = self.ops.copy_payload(mem, &op.buf, at, seg.len);
             }
             if let Some(compare) = &atomic.compare {
-                operands.extend(self.ops.copy(mem, compare, at, seg.len));
+                operands.extend(self.ops.copy_payload(mem, compare, at, seg.len));
             }
-            let amo = amo(atomic, seg.len);
+            let amo = atomic_fields(atomic, seg.len);
             let work = match kind {
                 OpKind::Fetch => OpWork::Fetch { remote: *seg, amo, slot: 0, received: 0 },
                 _ => OpWork::Update { remote: *seg, amo },
@@ -93,7 +93,7 @@ impl Outbound {
 
 /// Returns the wire's codes for a request for `len` bytes of values. A comparing operation has its
 /// operands in the header if they fit there.
-fn amo(atomic: &Atomic, len: u64) -> AtomicFields {
+fn atomic_fields(atomic: &Atomic, len: u64) -> AtomicFields {
     let Atomic { op, data_type, .. } = *atomic;
     let one = len == atomic_size(data_type) as u64 && len <= IN_HEADER;
     let op = op.with_payload().filter(|_| !one).unwrap_or(op);

@@ -25,7 +25,7 @@ impl Outbound {
             self.outstanding -= 1;
             match (user.when, error) {
                 (ReportTime::Reported, None) => {}
-                (ReportTime::Reported, Some(error)) => step.report.lose(op.peer, error),
+                (ReportTime::Reported, Some(error)) => step.report.record_loss(op.peer, error),
                 _ => {
                     let base = op.bytes.buf.base();
                     step.report.complete(user.completion(op.peer, &op.label, base, error));
@@ -44,14 +44,14 @@ impl Outbound {
             self.ops.remove(key);
         }
         if work.is_answered() {
-            self.ops.end_answered(step, key, work, waited_on);
+            self.ops.release_answered(step, key, work, waited_on);
         }
         let mut others_wait = false;
         if !classes.is_none() {
             if began {
                 others_wait = self.fences.end(peer, classes);
             } else {
-                self.fences.withdraw(peer, key);
+                self.fences.remove(peer, key);
             }
         }
         match owner {
@@ -66,13 +66,13 @@ impl Outbound {
                 OpWork::Read { owner: ReadOwner::End { .. }, .. }
                     if error == Some(OpError::Closed) =>
                 {
-                    self.start_internal(step, TxOp::internal(work, peer));
+                    self.start_internal(step, TxOp::new_internal(work, peer));
                 }
                 _ => {}
             },
         }
         if others_wait {
-            self.let_go(step, peer);
+            self.start_unblocked(step, peer);
         }
     }
 
@@ -116,7 +116,7 @@ impl Outbound {
     /// Ends every use of a registered region: no packet reads it from now on. Peers that have not
     /// received all of the data that they requested from it get an error.
     pub(crate) fn release_region(&mut self, step: &mut Step<'_>, gone: RegionId) {
-        self.ops.cut_answers(
+        self.ops.cut_off_answers(
             step,
             ReturnCode::BadMkey,
             |work| matches!(work, OpWork::Response { region, .. } if *region == gone),
@@ -124,14 +124,14 @@ impl Outbound {
     }
 
     /// Moves operations that have not started away from a context that takes no more packets.
-    pub(crate) fn reopen(&mut self, step: &mut Step<'_>, id: PdcId) {
+    pub(crate) fn requeue_unstarted(&mut self, step: &mut Step<'_>, id: PdcId) {
         let Some((peer, queue)) = step.contexts.retire(id) else { return };
         for &key in &queue {
             // The peer will not read the offer of a deferred message on this context any more.
             let named = self.ops.get(key).is_some_and(|op| op.progress.message_id.is_some());
             if let Some(context) = step.contexts.get_mut(id.into()).filter(|_| named) {
-                context.answered(None, key);
-                context.update_hold(step.now, step.pdcs);
+                context.end_owed_answer(None, key);
+                context.update_busy(step.now, step.pdcs);
             }
         }
         self.move_queue(step, peer, queue);
@@ -161,7 +161,7 @@ impl Outbound {
 
     /// Handles the orderly close of a context. Operations that were queued on it move to a new one.
     /// Answers are dropped, because the peer no longer wants them.
-    pub(crate) fn context_closed(&mut self, step: &mut Step<'_>, context: Context) {
+    pub(crate) fn handle_context_closed(&mut self, step: &mut Step<'_>, context: Context) {
         if context.initiator {
             self.move_queue(step, context.peer, context.queue);
         } else {
@@ -173,19 +173,19 @@ impl Outbound {
 
     /// Handles the end of a shared-memory channel whose peer lives on. Operations that have not
     /// started move to a context; the others fail.
-    pub(crate) fn link_closed(&mut self, step: &mut Step<'_>, link: Context, error: OpError) {
+    pub(crate) fn handle_shm_closed(&mut self, step: &mut Step<'_>, shm: Context, error: OpError) {
         let begun =
             |key: &Key| self.ops.get(*key).is_some_and(|op| op.progress.message_id.is_some());
-        let fresh: VecDeque<Key> = link.queue.into_iter().filter(|key| !begun(key)).collect();
+        let fresh: VecDeque<Key> = shm.queue.into_iter().filter(|key| !begun(key)).collect();
         let (answers, queued): (Vec<Key>, Vec<Key>) = fresh.iter().partition(|key| {
             self.ops.get(**key).is_some_and(|op| matches!(op.work, OpWork::Response { .. }))
         });
         for key in answers {
             self.drop_answer(step, key, error);
         }
-        self.move_queue(step, link.peer, queued.into());
-        self.drop_answers(step, link.id, error);
-        self.fail(step, error, |op| op.context == Some(link.id));
+        self.move_queue(step, shm.peer, queued.into());
+        self.drop_answers(step, shm.id, error);
+        self.fail_selected(step, error, |op| op.context == Some(shm.id));
     }
 
     /// Drops the answers on a context that the peer opened and that is gone.
@@ -210,7 +210,7 @@ impl Outbound {
 
     /// Fails the operations that `lost` selects, because their context or their peer is gone. Their
     /// packets will not be retransmitted.
-    pub(crate) fn fail(
+    pub(crate) fn fail_selected(
         &mut self,
         step: &mut Step<'_>,
         error: OpError,
@@ -229,7 +229,7 @@ impl Outbound {
             let Some(op) = self.ops.get_mut(key) else { continue };
             op.progress.in_flight = 0;
             if matches!(op.work, OpWork::Question { about: None, .. }) {
-                step.contexts.set_asked(op.peer, false);
+                step.contexts.set_question_open(op.peer, false);
             }
             if op.over || matches!(op.work, OpWork::Question { .. } | OpWork::Response { .. }) {
                 self.ops.remove(key);
@@ -262,7 +262,7 @@ pub(crate) fn drop_untaken(outbound: &mut Outbound, step: &mut Step<'_>) {
 impl Ops {
     /// Releases what an ended operation held while it waited for the peer's answer: its slot, and
     /// the memory that it offered.
-    fn end_answered(
+    fn release_answered(
         &mut self,
         step: &mut Step<'_>,
         key: Key,
@@ -270,15 +270,15 @@ impl Ops {
         waited_on: Option<ChannelId>,
     ) {
         if matches!(work, OpWork::Rendezvous { answers: 1.., .. }) {
-            self.cut_answers(step, ReturnCode::HostUnsuccessCmpl, |work| {
+            self.cut_off_answers(step, ReturnCode::HostUnsuccessCmpl, |work| {
                 matches!(work, OpWork::Response { offered: Some(offered), .. } if offered.op == key)
             });
         }
         let Some(id) = waited_on else { return };
         if let Some(context) = step.contexts.get_mut(id) {
             let waits = !context.slots.has_room();
-            context.answered(work.slot(), key);
-            context.update_hold(step.now, step.pdcs);
+            context.end_owed_answer(work.slot(), key);
+            context.update_busy(step.now, step.pdcs);
             if waits {
                 step.contexts.activate(id);
             }
@@ -288,7 +288,7 @@ impl Ops {
     /// Cuts answers off. Packets that must be retransmitted, and one that stands for all unsent
     /// data, carry the return code instead of payload. So all PSNs are used, and a peer that has
     /// received the data notices nothing.
-    fn cut_answers(
+    fn cut_off_answers(
         &mut self,
         step: &mut Step<'_>,
         code: ReturnCode,
@@ -302,7 +302,7 @@ impl Ops {
                 *cut = Some(code);
                 step.report.counters.tx_answers_cut += 1;
                 if let (Some(ChannelId::Shm(id)), 1..) = (op.context, op.progress.in_flight) {
-                    step.links.revoke(id, key.to_u64());
+                    step.shm.revoke(id, key.to_u64());
                 }
             }
         }

@@ -111,7 +111,7 @@ impl Ops {
             return;
         };
         let before = extra_bytes(step) + Fragment::LEN as u32;
-        let size = path_sizes::smallest(host).saturating_sub(before);
+        let size = path_sizes::min_packet(host).saturating_sub(before);
         // The header's payload length has 14 bits.
         let room = packet::max_payload(size, packet::headers_len(&op.work)) as u32;
         let Ok(count) = u8::try_from(part.len.div_ceil(room)) else { return };
@@ -146,7 +146,7 @@ impl Ops {
     fn hold_for_fragments(&self, step: &mut Step<'_>, id: PdcId, waits: bool) {
         if let Some(context) = step.contexts.get_mut(id.into()) {
             context.set_fragments_wait(waits);
-            context.update_hold(step.now, step.pdcs);
+            context.update_busy(step.now, step.pdcs);
         }
     }
 }
@@ -182,7 +182,7 @@ impl Outbound {
         }
         if !wanted {
             // The fragment's operation has ended or was refused, so the fragment counts as delivered.
-            self.acked(step, part, 1);
+            self.handle_ack(step, part, 1);
         }
         Some(Ok(()))
     }
@@ -208,12 +208,12 @@ impl Outbound {
             desc: part,
             bytes: packet::headers_len(&op.work) as u32 + part.len + before,
             last: alone && queue.is_empty(),
-            prompt: prompt || op.wants_prompt_ack(),
+            prompt: prompt || op.should_request_ack(),
             backlog,
         };
         let grant = step.pdcs.next_packet(step.now, id, &wanted)?;
         let header = self.ops.fragment_header(step, id, part);
-        transmit::emit_prefixed(step, batch, dst, op, (&grant, part), header);
+        transmit::emit_with_prefixes(step, batch, dst, op, (&grant, part), header);
         Ok(())
     }
 

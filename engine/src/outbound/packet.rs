@@ -89,7 +89,7 @@ pub(super) fn write_headers(
     }
 }
 
-/// Writes the head of a frame that refers to its payload: an answer, a write or an offer. Returns
+/// Writes the head of a record that refers to its payload: an answer, a write or an offer. Returns
 /// its length in bytes, or `None` for other operations.
 pub(super) fn write_reference_head(
     config: &Config,
@@ -100,36 +100,42 @@ pub(super) fn write_reference_head(
     match op.work {
         OpWork::Response { read_id, cut: None, .. } => {
             let header = response_header(config, op, part, read_id, None);
-            Some(record::reference(&ResponseData { payload_length: 0, ..header }, part.len, out))
+            Some(record::write_reference(
+                &ResponseData { payload_length: 0, ..header },
+                part.len,
+                out,
+            ))
         }
-        OpWork::Write(_) => Some(record::write(&request_header(config, op, part), part.len, out)),
+        OpWork::Write(_) => {
+            Some(record::write_remote_write(&request_header(config, op, part), part.len, out))
+        }
         OpWork::Rendezvous { .. } => {
             let header = request_header(config, op, Part { len: 0, ..part });
-            Some(record::offer(&header, part.len, out))
+            Some(record::write_offer(&header, part.len, out))
         }
         _ => None,
     }
 }
 
-/// Writes the head of a frame. Returns its length in bytes.
+/// Writes the head of a record. Returns its length in bytes.
 #[inline]
-pub(super) fn write_frame_head(
+pub(super) fn write_record_head(
     config: &Config,
     op: &TxOp,
     part: Part,
     out: &mut [u8; record::MAX_HEAD],
 ) -> usize {
     if let OpWork::Response { read_id, cut, .. } = op.work {
-        record::data(&response_header(config, op, part, read_id, cut), out)
+        record::write_data(&response_header(config, op, part, read_id, cut), out)
     } else {
-        record::request(&request_header(config, op, part), out)
+        record::write_request(&request_header(config, op, part), out)
     }
 }
 
 /// Returns the headers of the packets that follow a packet with these `headers`, which was just
 /// written, if they differ only in their numbers.
 #[inline]
-pub(super) fn run_after(
+pub(super) fn following_run(
     headers: &[u8],
     op: &TxOp,
     grant: &TxGrant,
@@ -144,7 +150,7 @@ pub(super) fn run_after(
 
 /// Returns the resource index of messages of a matching space.
 #[inline]
-const fn index_of(space: MatchSpace) -> u16 {
+const fn resource_index(space: MatchSpace) -> u16 {
     match space {
         MatchSpace::Untagged | MatchSpace::Tagged => 0,
         MatchSpace::Collective => RESOURCE_COLLECTIVE,
@@ -158,7 +164,7 @@ fn request_header(config: &Config, op: &TxOp, part: Part) -> StdRequest {
     let tagged = op.label.space != MatchSpace::Untagged;
     let tag = if tagged { op.label.tag } else { 0 };
     let send = if tagged { Opcode::TaggedSend } else { Opcode::Send };
-    let index = index_of(op.label.space);
+    let index = resource_index(op.label.space);
     let (opcode, buffer_offset, match_bits, resource_index) = match op.work {
         OpWork::Eager | OpWork::Deferred => (send, 0, tag, index),
         OpWork::Confirmed { slot, .. } => (send, u64::from(slot), tag, index),
@@ -205,13 +211,13 @@ fn request_header(config: &Config, op: &TxOp, part: Part) -> StdRequest {
             Some(_) if op.payload_len() > 0 => op.payload_len() as u32,
             _ => op.label.len as u32,
         },
-        extension: extension(config, op, part),
+        extension: extension_header(config, op, part),
     }
 }
 
-fn extension(config: &Config, op: &TxOp, part: Part) -> Extension {
+fn extension_header(config: &Config, op: &TxOp, part: Part) -> Extension {
     if let Some(amo) = op.work.amo() {
-        return atomic(amo, op.bytes.copied.as_deref().unwrap_or_default());
+        return atomic_header(amo, op.bytes.copied.as_deref().unwrap_or_default());
     }
     let OpWork::Rendezvous { nonce, .. } = op.work else { return Extension::None };
     Extension::Rendezvous(Rendezvous {
@@ -225,7 +231,7 @@ fn extension(config: &Config, op: &TxOp, part: Part) -> Extension {
 }
 
 /// Returns the extension header of an atomic with these operands.
-fn atomic(amo: AtomicFields, operands: &[u8]) -> Extension {
+fn atomic_header(amo: AtomicFields, operands: &[u8]) -> Extension {
     let AtomicFields { op, data_type } = amo;
     let cpu_coherent = is_coherent(data_type);
     let atomic = wire::Atomic { op, data_type, cacheable: false, cpu_coherent };
@@ -233,11 +239,15 @@ fn atomic(amo: AtomicFields, operands: &[u8]) -> Extension {
         return Extension::Atomic(atomic);
     }
     let (swap, compare) = operands.split_at(operands.len() / 2);
-    Extension::CompareSwap(CompareSwap { atomic, compare: number(compare), swap: number(swap) })
+    Extension::CompareSwap(CompareSwap {
+        atomic,
+        compare: read_number(compare),
+        swap: read_number(swap),
+    })
 }
 
 /// Reads a value of at most 16 bytes as a number.
-fn number(value: &[u8]) -> u128 {
+fn read_number(value: &[u8]) -> u128 {
     let mut all = [0; 16];
     if cfg!(target_endian = "little") {
         all[..value.len()].copy_from_slice(value);
@@ -272,7 +282,7 @@ fn response_header(
         response_message_id: op.progress.message_id.unwrap_or(0),
         job_id: config.job_id,
         read_request_message_id: read_id,
-        // A frame that refers to its payload may have a longer one, which it does not contain.
+        // A record that refers to its payload may have a longer one, which it does not contain.
         payload_length: if cut.is_some() { 0 } else { u16::try_from(part.len).unwrap_or(0) },
         modified_length: if cut.is_some() { stands_for } else { op.label.len as u32 },
         message_offset: part.offset,

@@ -59,7 +59,7 @@ impl PeerQuestion {
 }
 
 /// Returns the subject of a question about an operation.
-fn subject(key: Key, op: &TxOp) -> QuestionSubject {
+fn subject_of(key: Key, op: &TxOp) -> QuestionSubject {
     let id = u64::from(op.progress.message_id.unwrap_or(0));
     match op.work {
         OpWork::Read { slot, .. } | OpWork::Fetch { slot, .. } => {
@@ -97,8 +97,8 @@ impl QuestionQueue {
                     op.asked = QuestionState::Now;
                     left -= 1;
                     self.next = key.index.wrapping_add(1);
-                    let (about, subject) = (Some(key), subject(key, op));
-                    let question = TxOp::internal(OpWork::Question { about, subject }, peer);
+                    let (about, subject) = (Some(key), subject_of(key, op));
+                    let question = TxOp::new_internal(OpWork::Question { about, subject }, peer);
                     ops.start(step, id, question);
                     step.report.counters.hellos += 1;
                 }
@@ -109,18 +109,23 @@ impl QuestionQueue {
 }
 
 /// Asks a channel's peer for a sign of life, and whether it still has the channel.
-pub(super) fn ask(ops: &mut Ops, step: &mut Step<'_>, id: ChannelId) {
+pub(super) fn ask_for_sign_of_life(ops: &mut Ops, step: &mut Step<'_>, id: ChannelId) {
     let Some(peer) = step.contexts.get(id).map(|context| context.peer) else { return };
-    if step.contexts.set_asked(peer, true) {
+    if step.contexts.set_question_open(peer, true) {
         return;
     }
     let work = OpWork::Question { about: None, subject: QuestionSubject::default() };
-    ops.start(step, id, TxOp::internal(work, peer));
+    ops.start(step, id, TxOp::new_internal(work, peer));
     step.report.counters.hellos += 1;
 }
 
 /// Handles a positive answer: the peer is alive and knows the operation.
-pub(super) fn answered(ops: &mut Ops, step: &mut Step<'_>, question: Key, about: Option<Key>) {
+pub(super) fn handle_positive_answer(
+    ops: &mut Ops,
+    step: &mut Step<'_>,
+    question: Key,
+    about: Option<Key>,
+) {
     match about {
         Some(about) => {
             if let Some(op) = ops.get_mut(about) {
@@ -129,7 +134,7 @@ pub(super) fn answered(ops: &mut Ops, step: &mut Step<'_>, question: Key, about:
         }
         None => {
             if let Some(op) = ops.get(question) {
-                step.contexts.set_asked(op.peer, false);
+                step.contexts.set_question_open(op.peer, false);
             }
         }
     }
@@ -145,9 +150,14 @@ impl Outbound {
     /// Handles the answer of a peer that does not know an operation: it has forgotten the
     /// operation, or the acknowledgement did not come from the peer.
     #[cold]
-    pub(super) fn disowned(&mut self, step: &mut Step<'_>, question: Key, about: Key) {
+    pub(super) fn handle_unknown_operation(
+        &mut self,
+        step: &mut Step<'_>,
+        question: Key,
+        about: Key,
+    ) {
         let asked_on = self.ops.get(question).and_then(|op| op.context);
-        answered(&mut self.ops, step, question, Some(about));
+        handle_positive_answer(&mut self.ops, step, question, Some(about));
         let Some(op) = self.ops.get(about).filter(|op| op.is_owed()) else { return };
         let Some(id) = op.context.filter(|_| op.context == asked_on) else { return };
         match op.work {
@@ -163,7 +173,7 @@ impl Outbound {
 
     /// Returns whether this endpoint is sending an answer or a confirmation to slot `read_id` of a
     /// peer on this channel.
-    pub(crate) fn answers(&self, id: ChannelId, read_id: u16) -> bool {
+    pub(crate) fn is_answering(&self, id: ChannelId, read_id: u16) -> bool {
         let answers = |op: &TxOp| {
             op.context == Some(id)
                 && matches!(op.work, OpWork::Response { read_id: of, .. } if of == read_id)
@@ -173,7 +183,7 @@ impl Outbound {
 
     /// Returns whether this endpoint reads, or will report the end of reading, the message that a
     /// peer offered under this key.
-    pub(crate) fn reads(&self, peer: PeerId, key: u64) -> bool {
+    pub(crate) fn is_reading(&self, peer: PeerId, key: u64) -> bool {
         let reads = |op: &TxOp| {
             let OpWork::Read { remote, resource, .. } = op.work else { return false };
             op.peer == peer && resource == RESOURCE_RENDEZVOUS && remote.key == key

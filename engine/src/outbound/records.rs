@@ -2,8 +2,8 @@
 //! channels in turn.
 
 use super::Outbound;
-use super::packet::{write_frame_head, write_reference_head};
-use super::transmit::name;
+use super::packet::{write_record_head, write_reference_head};
+use super::transmit::assign_message_id;
 use crate::api::PeerId;
 use crate::channel::{ChannelId, ShmId};
 use crate::config::Config;
@@ -14,7 +14,7 @@ use crate::shm::record::{self, MAX_HEAD, MAX_PAYLOAD, MAX_REFERENCE, MAX_WHOLE};
 use crate::shm::{ClosingState, InFlight, RecordOutput, RecordPayload, ReferenceResult};
 use crate::step::Step;
 
-/// Number of frames that a channel may send before the next one gets its turn.
+/// Number of records that a channel may send before the next one gets its turn.
 const QUANTUM: usize = 64;
 
 /// The outcome of an attempt to send a record.
@@ -27,19 +27,19 @@ enum SendOutcome {
     Full,
 }
 
-/// Gives each shared-memory channel that may send its turn to write frames to `sink`, as many as it
+/// Gives each shared-memory channel that may send its turn to write records to `sink`, as many as it
 /// accepts. Returns whether any left.
-pub(crate) fn transmit_frames(
+pub(crate) fn transmit_records(
     outbound: &mut Outbound,
     step: &mut Step<'_>,
     sink: &mut impl RecordOutput,
 ) -> bool {
     let mut busy = false;
-    for _ in 0..step.contexts.active_links() {
-        let Some(id) = step.contexts.next_link_turn() else { break };
+    for _ in 0..step.contexts.scheduled_shm() {
+        let Some(id) = step.contexts.pop_scheduled_shm() else { break };
         let mut sent = SendOutcome::Yes;
         for _ in 0..QUANTUM {
-            sent = outbound.ops.next_frame(step, id, sink);
+            sent = outbound.ops.send_next_record(step, id, sink);
             if sent != SendOutcome::Yes {
                 break;
             }
@@ -48,20 +48,20 @@ pub(crate) fn transmit_frames(
         step.contexts.end_turn(ChannelId::Shm(id), sent != SendOutcome::Nothing);
     }
     if busy {
-        watch(step);
+        schedule_check(step);
     }
     busy
 }
 
-/// Schedules the check whether the frames that were just sent are taken.
+/// Schedules the check whether the records that were just sent are taken.
 #[inline]
-pub(super) fn watch(step: &mut Step<'_>) {
-    step.links.watch(step.now, LONG_SILENCE.min(step.pdcs.config().progress_deadline));
+pub(super) fn schedule_check(step: &mut Step<'_>) {
+    step.shm.schedule_check(step.now, LONG_SILENCE.min(step.pdcs.config().progress_deadline));
 }
 
 /// Returns whether everything that was started on contexts to a peer has been acknowledged, so that
 /// later operations may use a shared-memory channel.
-pub(crate) fn has_arrived(outbound: &Outbound, peer: PeerId) -> bool {
+pub(crate) fn is_all_acknowledged(outbound: &Outbound, peer: PeerId) -> bool {
     let on_its_way = |op: &TxOp| {
         let progress = op.progress;
         op.peer == peer
@@ -76,35 +76,35 @@ pub(crate) fn has_arrived(outbound: &Outbound, peer: PeerId) -> bool {
 }
 
 impl Ops {
-    /// Sends the next frame of a channel.
+    /// Sends the next record of a channel.
     #[inline]
-    fn next_frame(
+    fn send_next_record(
         &mut self,
         step: &mut Step<'_>,
         id: ShmId,
         sink: &mut impl RecordOutput,
     ) -> SendOutcome {
-        let Some(link) = step.links.get_mut(id) else { return SendOutcome::Nothing };
-        if let Some((number, response)) = link.next_answer() {
+        let Some(shm) = step.shm.get_mut(id) else { return SendOutcome::Nothing };
+        if let Some((number, response)) = shm.next_answer() {
             let mut head = [0; MAX_HEAD];
-            let len = record::answer(*number, response, &mut head);
+            let len = record::write_answer(*number, response, &mut head);
             if !sink.send(id, &head[..len], RecordPayload::Copied(&[])) {
                 return SendOutcome::Full;
             }
-            link.answer_sent(step.now);
+            shm.mark_answer_sent(step.now);
             return SendOutcome::Yes;
         }
         let channel = ChannelId::Shm(id);
         let Some(context) = step.contexts.get_mut(channel) else { return SendOutcome::Nothing };
         if context.has_set_aside()
-            && !link.held
+            && !shm.held
             && (context.has_slot_for_set_aside() || sink.takes_messages(id))
         {
-            context.restore();
+            context.restore_set_aside();
         }
         while let Some(&first) = context.queue.front() {
             let Some(op) = self.get(first) else { break };
-            if !must_wait(step.config, op, (link.held, context), || sink.takes_messages(id)) {
+            if !must_wait(step.config, op, (shm.held, context), || sink.takes_messages(id)) {
                 break;
             }
             let for_slot = op.work.slot().is_some() && !context.slots.has_room();
@@ -115,17 +115,17 @@ impl Ops {
                 // The channel becomes active again when an answer arrives, or when the operations
                 // on contexts have ended. The peer shows by itself when it takes messages again, as
                 // it shows when there is room in the ring.
-                let woken = link.held || context.waits_for_slot();
+                let woken = shm.held || context.waits_for_slot();
                 return if woken { SendOutcome::Nothing } else { SendOutcome::Full };
             }
-            if link.closing != ClosingState::Due {
+            if shm.closing != ClosingState::Due {
                 return SendOutcome::Nothing;
             }
             if !sink.send(id, &record::close_notification(), RecordPayload::Copied(&[])) {
                 return SendOutcome::Full;
             }
-            link.sent(step.now, InFlight::Unowned);
-            link.closing = ClosingState::Sent;
+            shm.push_in_flight(step.now, InFlight::Unowned);
+            shm.closing = ClosingState::Sent;
             return SendOutcome::Nothing;
         };
         let Some(op) = self.get_mut(key) else {
@@ -134,7 +134,7 @@ impl Ops {
             return SendOutcome::Yes;
         };
         if op.progress.message_id.is_none() {
-            op.progress.message_id = Some(name(context, &mut op.work, key));
+            op.progress.message_id = Some(assign_message_id(context, &mut op.work, key));
         }
         let left = op.payload_len() - op.progress.packed;
         let is_whole = op.progress.packed == 0 && left <= MAX_WHOLE.into();
@@ -145,13 +145,13 @@ impl Ops {
         };
         // `request_length` has 32 bits.
         let mut part = Part { op: key, offset: op.progress.packed as u32, len: len as u32 };
-        if let Some(all) = offered(op) {
+        if let Some(all) = offer_len(op) {
             // If a receive waits for the message, the peer copies it at once.
             let whole = Part { len: all, ..part };
-            match refer(step.config, op, whole, id, sink) {
+            match send_reference(step.config, op, whole, id, sink) {
                 ReferenceResult::Yes => {}
                 ReferenceResult::Never => {
-                    if !send(step.config, op, part, id, sink) {
+                    if !send_part(step.config, op, part, id, sink) {
                         return SendOutcome::Full;
                     }
                 }
@@ -159,22 +159,22 @@ impl Ops {
             }
         } else if left > len && op.lends() {
             let all = left.min(MAX_REFERENCE.into());
-            match refer(step.config, op, Part { len: all as u32, ..part }, id, sink) {
+            match send_reference(step.config, op, Part { len: all as u32, ..part }, id, sink) {
                 ReferenceResult::Never => {
-                    if !send(step.config, op, part, id, sink) {
+                    if !send_part(step.config, op, part, id, sink) {
                         return SendOutcome::Full;
                     }
                 }
                 ReferenceResult::Yes => (len, part.len) = (all, all as u32),
                 ReferenceResult::Full => return SendOutcome::Full,
             }
-        } else if !send(step.config, op, part, id, sink) {
+        } else if !send_part(step.config, op, part, id, sink) {
             return SendOutcome::Full;
         }
         let ends = len == left;
         step.report.counters.tx_payload_bytes += len;
         step.report.counters.shm_tx_records += 1;
-        link.sent(step.now, InFlight::Part(part));
+        shm.push_in_flight(step.now, InFlight::Part(part));
         op.progress.packed += len;
         op.progress.in_flight += 1;
         context.set_half_way(!ends);
@@ -186,9 +186,9 @@ impl Ops {
     }
 }
 
-/// Returns whether an operation on a link may not begin now, although operations behind it may overtake it. Without the
-/// overtaking, an answer that the peer waits for would wait for a request that the peer does not take before it has
-/// that answer.
+/// Returns whether an operation on a shared-memory channel may not begin now, although operations behind it may
+/// overtake it. Without the overtaking, an answer that the peer waits for would wait for a request that the peer does
+/// not take before it has that answer.
 #[inline]
 fn must_wait(
     config: &Config,
@@ -224,14 +224,14 @@ fn must_wait(
 
 /// Returns the length of a rendezvous message if its offer can refer to it.
 #[inline]
-fn offered(op: &TxOp) -> Option<u32> {
+fn offer_len(op: &TxOp) -> Option<u32> {
     let offer = matches!(op.work, OpWork::Rendezvous { .. }) && op.lends();
     let len = u32::try_from(op.label.len).ok().filter(|len| (1..=MAX_REFERENCE).contains(len));
     len.filter(|_| offer)
 }
 
-/// Sends a frame that refers to a part of an operation, or to the message that it offers.
-fn refer(
+/// Sends a record that refers to a part of an operation, or to the message that it offers.
+fn send_reference(
     config: &Config,
     op: &TxOp,
     part: Part,
@@ -243,14 +243,20 @@ fn refer(
         return ReferenceResult::Never;
     };
     let lent = (&op.bytes.buf, op.bytes.offset + u64::from(part.offset), u64::from(part.len));
-    sink.refer(id, &head[..len], lent, part.op.to_u64())
+    sink.send_reference(id, &head[..len], lent, part.op.to_u64())
 }
 
 /// Sends a part of an operation. Returns whether there was room.
 #[inline]
-fn send(config: &Config, op: &TxOp, part: Part, id: ShmId, sink: &mut impl RecordOutput) -> bool {
+fn send_part(
+    config: &Config,
+    op: &TxOp,
+    part: Part,
+    id: ShmId,
+    sink: &mut impl RecordOutput,
+) -> bool {
     let mut head = [0; MAX_HEAD];
-    let head_len = write_frame_head(config, op, part, &mut head);
+    let head_len = write_record_head(config, op, part, &mut head);
     let payload = match &op.bytes.copied {
         Some(copied) => {
             let from = part.offset as usize;

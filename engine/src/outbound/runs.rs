@@ -14,7 +14,7 @@ pub(crate) struct RunRead(Key);
 impl RunRead {
     /// Returns the read that waits in `slot` of a context, if `len` bytes from `offset` on can
     /// simply be copied into its buffer and do not complete it.
-    pub(crate) fn of(
+    pub(crate) fn find_run_read(
         outbound: &mut Outbound,
         step: &Step<'_>,
         (id, slot): (PdcId, u16),
@@ -28,7 +28,7 @@ impl RunRead {
     }
 
     /// Copies consecutive payloads into the read's buffer, from `offset` on.
-    pub(crate) fn take<'a, M: Memory>(
+    pub(crate) fn copy_payloads<'a, M: Memory>(
         self,
         outbound: &mut Outbound,
         step: &mut Step<'_>,

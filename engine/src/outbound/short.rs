@@ -6,7 +6,7 @@
 //! completion was reported in the call. All other operations, and messages for which the channel
 //! has no room now, are queued.
 
-use super::{Outbound, plan, records};
+use super::{Outbound, plan_operation, records};
 use crate::api::{Action, MatchSpace, OpError, Operation, PeerId, Visibility};
 use crate::channel::ChannelId;
 use crate::contexts::IdSpace;
@@ -32,27 +32,28 @@ impl Outbound {
         if len > MAX_WHOLE.into() || op.options.visibility == Visibility::Kept || !known {
             return false;
         }
-        let Some(id) = step.contexts.link_to(peer) else { return false };
+        let Some(id) = step.contexts.shm_channel_to(peer) else { return false };
         let channel = ChannelId::Shm(id);
-        let before = self.fences.turn(channel, OperationClasses::SEND, op.options.fence).before;
-        if !self.fences.lets_pass(peer, before) {
+        let before =
+            self.fences.order_constraints(channel, OperationClasses::SEND, op.options.fence).before;
+        if !self.fences.can_start(peer, before) {
             return false;
         }
         // Refusals are left to `submit`.
-        let plan = plan(step, self.ops.copied(), op, OpClass::Message);
+        let plan = plan_operation(step, self.ops.copied(), op, OpClass::Message);
         let Ok(plan) = plan else { return false };
         let send =
             ShortSend { context: op.context, visibility: op.options.visibility, space, tag, len };
-        let frame = match (plan.protocol, plan.complete) {
+        let record = match (plan.protocol, plan.complete) {
             (Protocol::Eager, CompletionTime::Call) => InFlight::Reported,
             (Protocol::Eager, CompletionTime::End) => InFlight::Short(send),
             _ => return false,
         };
-        let (Some(link), Some(context)) = (step.links.get_mut(id), step.contexts.get_mut(channel))
+        let (Some(shm), Some(context)) = (step.shm.get_mut(id), step.contexts.get_mut(channel))
         else {
             return false;
         };
-        if !link.is_clear() || !context.is_clear() {
+        if !shm.is_clear() || !context.is_clear() {
             return false;
         }
         let mut head = [0; MAX_HEAD];
@@ -65,15 +66,15 @@ impl Outbound {
             sink.send_message(id, &head[..head_len], payload)
         } else {
             // The length is at most `MAX_WHOLE`.
-            let head_len = short.write_parted(len as u32, &mut head);
-            sink.send_parted(id, &head[..head_len], payload)
+            let head_len = short.write_split(len as u32, &mut head);
+            sink.send_split(id, &head[..head_len], payload)
         };
         if !sent {
             return false;
         }
         context.next_id(IdSpace::Message);
-        link.sent(step.now, frame);
-        records::watch(step);
+        shm.push_in_flight(step.now, record);
+        records::schedule_check(step);
         let counters = &mut step.report.counters;
         match plan.copy {
             Copy::Call => counters.tx_inline += 1,
@@ -81,7 +82,7 @@ impl Outbound {
         }
         counters.tx_payload_bytes += len;
         counters.shm_tx_records += 1;
-        if frame == InFlight::Reported {
+        if record == InFlight::Reported {
             step.report.complete(send.completion(peer, None));
         }
         true
@@ -89,16 +90,16 @@ impl Outbound {
 }
 
 /// Reports the loss of short messages that the peer had not taken when their channel ended.
-pub(crate) fn lose_short(
+pub(crate) fn report_lost_short(
     step: &mut Step<'_>,
     peer: PeerId,
     lost: impl Iterator<Item = InFlight>,
     error: OpError,
 ) {
-    for frame in lost {
-        match frame {
+    for record in lost {
+        match record {
             InFlight::Short(send) => step.report.complete(send.completion(peer, Some(error))),
-            InFlight::Reported => step.report.lose(peer, error),
+            InFlight::Reported => step.report.record_loss(peer, error),
             // The operation itself reports its failure.
             InFlight::Unowned | InFlight::Part(_) => {}
         }

@@ -31,7 +31,7 @@ pub(super) fn push_empty(batch: &mut Batch, wanted: bool) -> Option<usize> {
 
 /// Extends the packet that was added last by the bytes put in front of it, from `start` on.
 #[inline]
-pub(crate) fn include(batch: &mut Batch, start: Option<usize>) {
+pub(crate) fn prepend_bytes(batch: &mut Batch, start: Option<usize>) {
     if let (Some(start), Some(packet)) = (start, batch.packets.last_mut()) {
         let start = start as u32;
         packet.len += packet.header.start - start;

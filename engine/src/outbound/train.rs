@@ -26,7 +26,7 @@ pub(super) struct TrainRest {
 /// Sends the packets that follow the `first` packet of an operation, which was just built, in its
 /// train, as far as the transport allows. Returns whether the operation is completely sent.
 #[inline]
-pub(super) fn follow(
+pub(super) fn send_rest_of_train(
     step: &mut Step<'_>,
     batch: &mut Batch,
     id: PdcId,
@@ -38,19 +38,19 @@ pub(super) fn follow(
     let Some(like) = batch.packets.last().cloned() else { return false };
     let start = like.header.start as usize;
     let written = &batch.bytes[start..start + packet::headers_len(&op.work) as usize];
-    let Some(template) = packet::run_after(written, op, first.0, first.1) else { return false };
+    let Some(template) = packet::following_run(written, op, first.0, first.1) else { return false };
     let (all, lends) = (op.payload_len(), op.lends());
     let OpBytes { buf, offset, copied } = &op.bytes;
     let mut train = TrainBuilder { step, batch, id, progress: &mut op.progress, like, template };
     let ended = match (copied, buf) {
-        (Some(copied), _) => train.append(first.1, rest, &copied[..]),
+        (Some(copied), _) => train.append_packets(first.1, rest, &copied[..]),
         (None, Buf::One(piece)) if lends && offset + all <= piece.len => {
-            train.append(first.1, rest, piece.part(*offset, all))
+            train.append_packets(first.1, rest, piece.part(*offset, all))
         }
         // With several ranges, one packet may have more pieces than the next, so the packets are
         // not joined.
         (None, Buf::Many(_)) if lends => {
-            return train.append(first.1, rest, LentRanges(buf, *offset));
+            return train.append_packets(first.1, rest, LentRanges(buf, *offset));
         }
         _ => return false,
     };
@@ -73,7 +73,7 @@ struct TrainBuilder<'a, 's> {
 impl TrainBuilder<'_, '_> {
     /// Appends the packets behind the first one. Returns whether the operation is completely sent.
     #[inline]
-    fn append(&mut self, first: Part, rest: &TrainRest, payload: impl Payload) -> bool {
+    fn append_packets(&mut self, first: Part, rest: &TrainRest, payload: impl Payload) -> bool {
         let headers = self.template.headers_len() as u32;
         let len = first.len;
         let mut at = first.offset + len;
@@ -91,7 +91,7 @@ impl TrainBuilder<'_, '_> {
                 return false;
             };
             let asks = sent.last.pds.ack_request;
-            self.build((sent.count, asks), sent.path, payload, (at, len));
+            self.build_packets((sent.count, asks), sent.path, payload, (at, len));
             if let Some(packet) = self.batch.packets.last_mut() {
                 packet.path = sent.last.path;
             }
@@ -110,7 +110,7 @@ impl TrainBuilder<'_, '_> {
         let Some(end) = self.step.pdcs.send_run_end(self.id, self.step.now, &wanted) else {
             return false;
         };
-        self.build((1, end.pds.ack_request), end.path, payload, (at, len));
+        self.build_packets((1, end.pds.ack_request), end.path, payload, (at, len));
         true
     }
 
@@ -118,7 +118,7 @@ impl TrainBuilder<'_, '_> {
     /// and are otherwise like the first packet. If `asks`, the last one requests an
     /// acknowledgement.
     #[inline]
-    fn build<P: Payload>(
+    fn build_packets<P: Payload>(
         &mut self,
         (count, asks): (u16, bool),
         path: u16,
@@ -133,7 +133,7 @@ impl TrainBuilder<'_, '_> {
                 template.request_ack();
             }
             batch.bytes.extend_from_slice(template.headers());
-            payload.copy(&mut batch.bytes, at as usize..(at + len) as usize);
+            payload.copy_payload(&mut batch.bytes, at as usize..(at + len) as usize);
             template.advance();
             at += len;
         }
@@ -151,7 +151,7 @@ impl TrainBuilder<'_, '_> {
                 ..*like
             }
         }));
-        payload.name(batch, count, offset.into(), len.into());
+        payload.push_payload(batch, count, offset.into(), len.into());
         let bytes = u64::from(count) * u64::from(len);
         self.progress.packed += bytes;
         self.progress.in_flight += u32::from(count);
@@ -168,13 +168,13 @@ trait Payload: Copy {
     const PIECES: u32 = 0;
 
     /// Copies the payload of one packet.
-    fn copy(self, to: &mut Vec<u8>, range: Range<usize>) {
+    fn copy_payload(self, to: &mut Vec<u8>, range: Range<usize>) {
         let _ = (to, range);
     }
 
     /// Adds the pieces of user memory of the last `count` packets, `len` bytes each from `offset`
     /// on.
-    fn name(self, batch: &mut Batch, count: u16, offset: u64, len: u64) {
+    fn push_payload(self, batch: &mut Batch, count: u16, offset: u64, len: u64) {
         let _ = (batch, count, offset, len);
     }
 }
@@ -184,7 +184,7 @@ impl Payload for &[u8] {
     const COPIED: bool = true;
 
     #[inline]
-    fn copy(self, to: &mut Vec<u8>, range: Range<usize>) {
+    fn copy_payload(self, to: &mut Vec<u8>, range: Range<usize>) {
         to.extend_from_slice(&self[range]);
     }
 }
@@ -194,7 +194,7 @@ impl Payload for UserSlice {
     const PIECES: u32 = 1;
 
     #[inline]
-    fn name(self, batch: &mut Batch, count: u16, offset: u64, len: u64) {
+    fn push_payload(self, batch: &mut Batch, count: u16, offset: u64, len: u64) {
         let parts = (0..u64::from(count)).map(|n| self.part(offset + n * len, len));
         batch.slices.extend(parts);
     }
@@ -205,7 +205,7 @@ impl Payload for UserSlice {
 struct LentRanges<'a>(&'a Buf, u64);
 
 impl Payload for LentRanges<'_> {
-    fn name(self, batch: &mut Batch, count: u16, offset: u64, len: u64) {
+    fn push_payload(self, batch: &mut Batch, count: u16, offset: u64, len: u64) {
         let (Self(buf, mut at), Batch { packets, slices, .. }) = (self, batch);
         at += offset;
         let built = packets.len() - usize::from(count);

@@ -4,7 +4,7 @@
 use core::net::SocketAddr;
 
 use super::fragments::extra_bytes;
-use super::telemetry::{include, push_empty};
+use super::telemetry::{prepend_bytes, push_empty};
 use super::train::{self, TrainRest};
 use super::{Outbound, packet};
 use crate::base::{Batch, Datagram, TrafficClass};
@@ -40,13 +40,13 @@ impl Outbound {
         batch: &mut Batch,
         limit: usize,
     ) -> bool {
-        let Some(id) = step.contexts.next_turn() else { return false };
-        let turn = self.take_turn(step, id, batch, limit);
+        let Some(id) = step.contexts.pop_scheduled_context() else { return false };
+        let turn = self.send_turn(step, id, batch, limit);
         step.contexts.end_turn(id.into(), turn == TurnOutcome::More);
         true
     }
 
-    fn take_turn(
+    fn send_turn(
         &mut self,
         step: &mut Step<'_>,
         id: PdcId,
@@ -61,7 +61,7 @@ impl Outbound {
                 self.ops.cut_queued(step, id);
             }
             if let Some((grant, part)) = step.pdcs.poll_retransmit(step.now, id) {
-                self.ops.emit_again(step, batch, id, &grant, part);
+                self.ops.emit_retransmission(step, batch, id, &grant, part);
                 continue;
             }
             if self.ops.fragments.has_waiting()
@@ -73,7 +73,7 @@ impl Outbound {
                     Err(_) => return TurnOutcome::Done,
                 }
             }
-            match self.ops.next_new(step, id, batch, limit) {
+            match self.ops.send_new(step, id, batch, limit) {
                 // The transport reports the context again when a packet must be retransmitted.
                 Ok(TurnOutcome::Done) => return TurnOutcome::Done,
                 Ok(TurnOutcome::More) => {}
@@ -81,7 +81,7 @@ impl Outbound {
                     return TurnOutcome::Done;
                 }
                 Err(SendError::Closing) => {
-                    self.reopen(step, id);
+                    self.requeue_unstarted(step, id);
                     return TurnOutcome::Done;
                 }
             }
@@ -95,7 +95,7 @@ impl Ops {
     /// follow it as a run, up to `limit` packets in all. Returns whether the context may have more
     /// to send.
     #[inline]
-    fn next_new(
+    fn send_new(
         &mut self,
         step: &mut Step<'_>,
         id: PdcId,
@@ -127,7 +127,7 @@ impl Ops {
         let ends = len == left;
         // `request_length` has 32 bits, and the payload of a packet 14.
         let part = Part { op: key, offset: op.progress.packed as u32, len: len as u32 };
-        let prompt = op.wants_prompt_ack() || context.prompt;
+        let prompt = op.should_request_ack() || context.prompt;
         let wanted = NewPacket {
             desc: part,
             bytes: (headers + len) as u32 + extra,
@@ -137,10 +137,10 @@ impl Ops {
         };
         let grant = step.pdcs.next_packet(step.now, id, &wanted)?;
         step.report.counters.tx_payload_bytes += len;
-        book(context, op, part, ends, prompt);
+        account_packet(context, op, part, ends, prompt);
         let start = push_empty(batch, told);
-        emit(step.config, batch, context.dst, op, &grant, part);
-        include(batch, start);
+        emit_packet(step.config, batch, context.dst, op, &grant, part);
+        prepend_bytes(batch, start);
         if len > room
             && let Some(packet) = batch.packets.last_mut()
         {
@@ -154,13 +154,13 @@ impl Ops {
             let room = limit.saturating_sub(batch.packets.len());
             let alone = context.queue.len() == 1;
             let rest = TrainRest { left: left - len, room, alone, prompt };
-            train::follow(step, batch, id, op, (&grant, part), &rest)
+            train::send_rest_of_train(step, batch, id, op, (&grant, part), &rest)
         };
         let Some(context) = step.contexts.get_mut(id.into()) else { return Ok(TurnOutcome::Done) };
         if ended && !ends {
-            finish_op(context, op);
+            pop_finished_op(context, op);
         }
-        context.update_hold(step.now, step.pdcs);
+        context.update_busy(step.now, step.pdcs);
         Ok(if ended && context.queue.is_empty() { TurnOutcome::Done } else { TurnOutcome::More })
     }
 
@@ -173,7 +173,7 @@ impl Ops {
     }
 
     /// Builds a packet that is retransmitted.
-    fn emit_again(
+    fn emit_retransmission(
         &self,
         step: &mut Step<'_>,
         batch: &mut Batch,
@@ -187,7 +187,7 @@ impl Ops {
             return;
         };
         let (dst, most) = (context.dst, context.max_packet);
-        emit_prefixed(step, batch, dst, op, (grant, part), header);
+        emit_with_prefixes(step, batch, dst, op, (grant, part), header);
         // Only an atomic is left here; everything else was cut.
         if let Some(packet) = batch.packets.last_mut().filter(|packet| packet.len > most) {
             packet.fragment = true;
@@ -199,7 +199,7 @@ impl Ops {
 /// Builds a packet together with what precedes it: telemetry, where the congestion control uses it, and the header of a
 /// fragment.
 #[inline]
-pub(super) fn emit_prefixed(
+pub(super) fn emit_with_prefixes(
     step: &Step<'_>,
     batch: &mut Batch,
     dst: SocketAddr,
@@ -210,28 +210,28 @@ pub(super) fn emit_prefixed(
     let telemetry = push_empty(batch, step.pdcs.config().acks.telemetry);
     let start = telemetry.or_else(|| fragment.map(|_| batch.bytes.len()));
     batch.bytes.extend(fragment.into_iter().flatten());
-    emit(step.config, batch, dst, op, grant, part);
-    include(batch, start);
+    emit_packet(step.config, batch, dst, op, grant, part);
+    prepend_bytes(batch, start);
 }
 
 /// Accounts for a packet of the operation at the head of a context's queue that is about to be built.
 #[inline]
-fn book(context: &mut Context, op: &mut TxOp, part: Part, ends: bool, prompt: bool) {
+fn account_packet(context: &mut Context, op: &mut TxOp, part: Part, ends: bool, prompt: bool) {
     if op.progress.message_id.is_none() {
-        op.progress.message_id = Some(name(context, &mut op.work, part.op));
+        op.progress.message_id = Some(assign_message_id(context, &mut op.work, part.op));
     }
     op.progress.packed += u64::from(part.len);
     op.progress.in_flight += 1;
     context.prompt = prompt;
     context.set_half_way(!ends);
     if ends {
-        finish_op(context, op);
+        pop_finished_op(context, op);
     }
 }
 
 /// Takes the operation at the head of a context's queue off it, because all its packets were built.
 #[inline]
-fn finish_op(context: &mut Context, op: &mut TxOp) {
+fn pop_finished_op(context: &mut Context, op: &mut TxOp) {
     op.progress.all_packed = true;
     context.queue.pop_front();
     if context.queue.is_empty() {
@@ -242,7 +242,7 @@ fn finish_op(context: &mut Context, op: &mut TxOp) {
 
 /// Builds a packet: headers into the batch, payload by reference.
 #[inline]
-fn emit(
+fn emit_packet(
     config: &Config,
     batch: &mut Batch,
     dst: SocketAddr,
@@ -254,12 +254,18 @@ fn emit(
     let mut headers = [0; MAX_HEADER];
     let len = packet::write_headers(config, op, grant, part, &mut headers);
     batch.bytes.extend_from_slice(&headers[..len]);
-    finish(batch, (dst, grant.path), op, start, part);
+    push_payload(batch, (dst, grant.path), op, start, part);
 }
 
 /// Adds the payload to a packet whose headers end the batch's bytes, from `start` on.
 #[inline]
-fn finish(batch: &mut Batch, (dst, path): (SocketAddr, u16), op: &TxOp, start: usize, part: Part) {
+fn push_payload(
+    batch: &mut Batch,
+    (dst, path): (SocketAddr, u16),
+    op: &TxOp,
+    start: usize,
+    part: Part,
+) {
     let headers = batch.bytes.len() - start;
     let (from, mut len) = (u64::from(part.offset), u64::from(part.len));
     let payload = batch.slices.len();
@@ -290,7 +296,7 @@ fn finish(batch: &mut Batch, (dst, path): (SocketAddr, u16), op: &TxOp, start: u
 
 /// Assigns an operation its message id. For an operation that is answered on the same context this
 /// includes a slot that no other operation uses.
-pub(super) fn name(context: &mut Context, work: &mut OpWork, op: Key) -> u16 {
+pub(super) fn assign_message_id(context: &mut Context, work: &mut OpWork, op: Key) -> u16 {
     match work {
         OpWork::Eager => context.next_id(IdSpace::Message),
         OpWork::Rendezvous { .. } => {

@@ -1,17 +1,17 @@
-//! Records of shared-memory channels (*frames*). The first byte tells the kind; the rest depends on
+//! Records of shared-memory channels. The first byte tells the kind; the rest depends on
 //! it:
 //!
 //! | first byte | then |
 //! |---|---|
 //! | 1 | a standard request with its extension, and payload |
 //! | 2 | response data, and payload |
-//! | 3 | the number of the answered frame, 8 bytes, little-endian; a response |
+//! | 3 | the number of the answered record, 8 bytes, little-endian; a response |
 //! | 4 | nothing: the close notification |
 //! | 5 | the length of the payload referred to, 4 bytes, little-endian; response data without payload |
 //! | 6 | as 5; a standard request, a write, without payload |
 //! | 7 | a short message: [`Short`], and payload |
 //! | 8 | as 5; a standard request, the offer of a message, without payload |
-//! | 9 | a longer message of one frame: its head as of a short one, and the length of the payload that follows in the ring, 4 bytes |
+//! | 9 | a longer message of one record: its head as of a short one, and the length of the payload that follows in the ring, 4 bytes |
 //!
 //! Headers have the format of the wire and are checked by the same rules. The exception is the
 //! header of a short message, which contains only what can differ between the messages of one
@@ -23,15 +23,15 @@ use crate::wire::{
     Extension, NextHeader, Opcode, Response, ResponseData, Ses, StdBody, StdRequest, parse_semantic,
 };
 
-/// Longest head of a frame in bytes.
+/// Longest head of a record in bytes.
 pub(crate) const MAX_HEAD: usize = 1 + 44 + 36 + 8;
-/// Largest payload of a frame in bytes: lengths in semantic headers have 14 bits, rounded down to
+/// Largest payload of a record in bytes: lengths in semantic headers have 14 bits, rounded down to
 /// whole cache lines.
 pub(crate) const MAX_PAYLOAD: u32 = 0x3fc0;
-/// Largest payload in bytes of a request that one frame carries; its length field has 32 bits. The
+/// Largest payload in bytes of a request that one record carries; its length field has 32 bits. The
 /// limit is a power of two because many messages have such lengths.
 pub(crate) const MAX_WHOLE: u32 = 0x4000;
-/// Largest payload in bytes that a frame refers to. The peer's other frames wait while it is
+/// Largest payload in bytes that a record refers to. The peer's other records wait while it is
 /// copied.
 pub(crate) const MAX_REFERENCE: u32 = 1 << 20;
 
@@ -53,7 +53,7 @@ const PARTED: u8 = 9;
 const TAGGED: u8 = 1;
 const WITH_DATA: u8 = 2;
 
-/// The head of a message of one frame. Layout, little-endian: kind (1 byte), flags for a tag and
+/// The head of a message of one record. Layout, little-endian: kind (1 byte), flags for a tag and
 /// remote CQ data (1 byte), message id (2 bytes), JobID (4 bytes), tag (8 bytes), and the data (8
 /// bytes) if present.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,7 +74,7 @@ impl Short {
     /// Writes the head of a longer message whose payload of `len` bytes is not handed out with it.
     /// Returns the length of the head in bytes.
     #[inline]
-    pub(crate) fn write_parted(&self, len: u32, out: &mut [u8; MAX_HEAD]) -> usize {
+    pub(crate) fn write_split(&self, len: u32, out: &mut [u8; MAX_HEAD]) -> usize {
         let at = self.write(out);
         out[0] = PARTED;
         out[at..at + 4].copy_from_slice(&len.to_le_bytes());
@@ -121,7 +121,7 @@ impl Short {
     }
 }
 
-/// A frame that was parsed and checked.
+/// A record that was parsed and checked.
 #[derive(Debug)]
 pub(crate) enum Record<'a> {
     Request(StdRequest, &'a [u8]),
@@ -135,7 +135,7 @@ pub(crate) enum Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// Parses a frame. Returns `None` if it is invalid.
+    /// Parses a record. Returns `None` if it is invalid.
     #[inline]
     pub(crate) fn read(bytes: &'a [u8]) -> Option<Self> {
         let (kind, rest) = bytes.split_first()?;
@@ -181,7 +181,7 @@ impl<'a> Record<'a> {
                 let (len, header) = rest.split_first_chunk()?;
                 let len = u32::from_le_bytes(*len);
                 match parse_semantic(NextHeader::RequestStd, header).ok()? {
-                    (Ses::Std(request), []) if offers(&request, len) => {
+                    (Ses::Std(request), []) if can_be_offered(&request, len) => {
                         Some(Self::Offer(request, len))
                     }
                     _ => None,
@@ -201,7 +201,7 @@ impl<'a> Record<'a> {
 }
 
 /// Returns whether a request offers a message of `len` bytes without an eager part.
-fn offers(request: &StdRequest, len: u32) -> bool {
+fn can_be_offered(request: &StdRequest, len: u32) -> bool {
     let Extension::Rendezvous(rendezvous) = request.extension else { return false };
     (1..=MAX_REFERENCE).contains(&len)
         && request.request_length == len
@@ -211,27 +211,27 @@ fn offers(request: &StdRequest, len: u32) -> bool {
 
 /// Writes the head of a request. Returns its length in bytes.
 #[inline]
-pub(crate) fn request(header: &StdRequest, out: &mut [u8; MAX_HEAD]) -> usize {
+pub(crate) fn write_request(header: &StdRequest, out: &mut [u8; MAX_HEAD]) -> usize {
     out[0] = REQUEST;
     1 + header.emit(&mut out[1..])
 }
 
 /// Writes the head of response data. Returns its length in bytes.
 #[inline]
-pub(crate) fn data(header: &ResponseData, out: &mut [u8; MAX_HEAD]) -> usize {
+pub(crate) fn write_data(header: &ResponseData, out: &mut [u8; MAX_HEAD]) -> usize {
     out[0] = DATA;
     1 + header.emit(&mut out[1..])
 }
 
 /// Writes response data that refer to their payload. Returns the length in bytes.
-pub(crate) fn reference(header: &ResponseData, len: u32, out: &mut [u8; MAX_HEAD]) -> usize {
+pub(crate) fn write_reference(header: &ResponseData, len: u32, out: &mut [u8; MAX_HEAD]) -> usize {
     out[0] = REFERENCE;
     out[1..5].copy_from_slice(&len.to_le_bytes());
     5 + header.emit(&mut out[5..])
 }
 
 /// Writes a write that refers to its payload. Returns the length in bytes.
-pub(crate) fn write(header: &StdRequest, len: u32, out: &mut [u8; MAX_HEAD]) -> usize {
+pub(crate) fn write_remote_write(header: &StdRequest, len: u32, out: &mut [u8; MAX_HEAD]) -> usize {
     let mut header = *header;
     if let StdBody::Next { payload_length, .. } = &mut header.body {
         // The field has only 14 bits; the length is in front of the header.
@@ -243,14 +243,14 @@ pub(crate) fn write(header: &StdRequest, len: u32, out: &mut [u8; MAX_HEAD]) -> 
 }
 
 /// Writes the offer of a message that refers to its payload. Returns the length in bytes.
-pub(crate) fn offer(header: &StdRequest, len: u32, out: &mut [u8; MAX_HEAD]) -> usize {
+pub(crate) fn write_offer(header: &StdRequest, len: u32, out: &mut [u8; MAX_HEAD]) -> usize {
     out[0] = OFFER;
     out[1..5].copy_from_slice(&len.to_le_bytes());
     5 + header.emit(&mut out[5..])
 }
 
-/// Writes the answer to frame `number`. Returns the length in bytes.
-pub(crate) fn answer(number: u64, response: &Response, out: &mut [u8; MAX_HEAD]) -> usize {
+/// Writes the answer to record `number`. Returns the length in bytes.
+pub(crate) fn write_answer(number: u64, response: &Response, out: &mut [u8; MAX_HEAD]) -> usize {
     out[0] = ANSWER;
     out[1..9].copy_from_slice(&number.to_le_bytes());
     9 + response.emit(&mut out[9..])
@@ -267,7 +267,7 @@ mod tests {
     use crate::wire::{List, ResponseOpcode, ReturnCode};
 
     #[test]
-    fn written_frames_are_parsed_and_invalid_ones_are_rejected() {
+    fn written_records_are_parsed_and_invalid_ones_are_rejected() {
         let response = Response {
             list: List::Expected,
             opcode: ResponseOpcode::Response,
@@ -278,7 +278,7 @@ mod tests {
             modified_length: 9,
         };
         let mut out = [0; MAX_HEAD];
-        let len = answer(1 << 40, &response, &mut out);
+        let len = write_answer(1 << 40, &response, &mut out);
         let Some(Record::Answer(number, read)) = Record::read(&out[..len]) else {
             panic!("an answer")
         };
@@ -314,18 +314,18 @@ mod tests {
                     assert_eq!((read, bytes), (short, &whole[len..]));
                 }
                 assert!((0..len).all(|cut| Record::read(&out[..cut]).is_none()));
-                let mut parted = [0; MAX_HEAD];
+                let mut split = [0; MAX_HEAD];
                 for (payload, fine) in [(0, true), (MAX_WHOLE, true), (MAX_WHOLE + 1, false)] {
-                    let len = short.write_parted(payload, &mut parted);
-                    let read = match Record::read(&parted[..len]) {
+                    let len = short.write_split(payload, &mut split);
+                    let read = match Record::read(&split[..len]) {
                         Some(Record::Short(read, Payload::Elsewhere(len))) => {
                             Some((read, u32::try_from(len).expect("32 bits")))
                         }
                         _ => None,
                     };
                     assert_eq!(read, fine.then_some((short, payload)));
-                    assert!(Record::read(&parted[..len - 1]).is_none());
-                    assert!(Record::read(&parted[..len + 1]).is_none());
+                    assert!(Record::read(&split[..len - 1]).is_none());
+                    assert!(Record::read(&split[..len + 1]).is_none());
                 }
                 let long = [&out[..len], &[7; MAX_SHORT + 1]].concat();
                 assert!(Record::read(&long).is_none(), "too long");

@@ -1,8 +1,10 @@
 //! Atomic operations of peers on registered memory. All checks come before the first change.
 
-use super::{Target, accessed};
+use super::{Target, access_completion};
 use crate::api::{OpKind, PeerId};
-use crate::atomics::{Calculation, LONGEST, alignment, atomic_compares, atomic_most, atomic_size};
+use crate::atomics::{
+    Calculation, LONGEST, alignment, atomic_has_comparands, atomic_size, max_atomic_count,
+};
 use crate::base::RegionId;
 use crate::channel::ChannelId;
 use crate::memory::{Access, Buf, KeyError, Memory};
@@ -48,7 +50,10 @@ impl<'a> AtomicRequest<'a> {
         let (op, data_type) = match request.extension {
             Extension::Atomic(atomic) => (atomic.op, atomic.data_type),
             Extension::CompareSwap(CompareSwap { atomic, compare, swap }) => {
-                *header = [place(swap, atomic.data_type), place(compare, atomic.data_type)];
+                *header = [
+                    to_memory_bytes(swap, atomic.data_type),
+                    to_memory_bytes(compare, atomic.data_type),
+                ];
                 (atomic.op, atomic.data_type)
             }
             _ => return unmet(ReturnCode::AmoUnsupportedOp),
@@ -59,7 +64,7 @@ impl<'a> AtomicRequest<'a> {
             return unmet(ReturnCode::AmoUnsupportedOp);
         };
         let fetches = request.opcode == Opcode::FetchingAtomic;
-        if calculation.only_reads() && !fetches {
+        if calculation.is_read_only() && !fetches {
             return unmet(ReturnCode::AmoUnsupportedOp);
         }
         let size = atomic_size(data_type);
@@ -73,14 +78,14 @@ impl<'a> AtomicRequest<'a> {
         } else if op == AmoOp::Read {
             (total, &[], &[])
         } else {
-            let parts = if atomic_compares(plain) { 2 } else { 1 };
+            let parts = if atomic_has_comparands(plain) { 2 } else { 1 };
             let (operands, compares) = payload.split_at(payload.len() / parts);
             if total != payload.len() || operands.len() * parts != total {
                 return unmet(ReturnCode::AmoUnsupportedSize);
             }
             (operands.len(), operands, compares)
         };
-        let most = atomic_most(plain, data_type).unwrap_or(0) * size;
+        let most = max_atomic_count(plain, data_type).unwrap_or(0) * size;
         let one_packet = request.eom && request.som;
         if !one_packet || len == 0 || len > most || !len.is_multiple_of(size) {
             return unmet(ReturnCode::AmoUnsupportedSize);
@@ -92,7 +97,7 @@ impl<'a> AtomicRequest<'a> {
     /// initiator's, reads the region and writes it. If FI_REMOTE_WRITE were enough, a bitwise OR with zero could read
     /// the whole region.
     const fn access(&self, fetches: bool) -> Access {
-        if self.calculation.only_reads() {
+        if self.calculation.is_read_only() {
             Access::RemoteRead
         } else if fetches || !self.compares.is_empty() {
             Access::RemoteReadWrite
@@ -110,7 +115,7 @@ impl<'a> AtomicRequest<'a> {
 }
 
 /// Converts a number of the compare-swap header to a value in memory.
-fn place(number: u128, data_type: AmoType) -> [u8; 16] {
+fn to_memory_bytes(number: u128, data_type: AmoType) -> [u8; 16] {
     let mut all = number.to_ne_bytes();
     if cfg!(target_endian = "big") {
         all.rotate_left(16 - atomic_size(data_type).min(16));
@@ -137,7 +142,7 @@ impl Target {
         let fetches = request.opcode == Opcode::FetchingAtomic;
         if !fetches {
             // The id of a fetching atomic is a slot number.
-            self.note_operation(context, request.message_id);
+            self.record_operation(context, request.message_id);
         }
         let access = asked.access(fetches);
         let (key, address) = (request.match_bits, request.buffer_offset);
@@ -167,7 +172,7 @@ impl Target {
             let (operand, compare) = asked.value(at, size);
             let mut old = [0; LONGEST];
             let done = mem.update(slice, &mut old[..size], &mut |old, new| {
-                asked.calculation.next(old, operand, compare, new)
+                asked.calculation.compute(old, operand, compare, new)
             });
             if !done {
                 return Err(KeyError::Uncopied.into());
@@ -179,12 +184,12 @@ impl Target {
         step.report.counters.rx_atomics += 1;
         step.report.counters.rx_payload_bytes += payload.len() as u64;
         if self.reports {
-            let kind = match (fetches, asked.calculation.only_reads()) {
+            let kind = match (fetches, asked.calculation.is_read_only()) {
                 (_, true) => OpKind::RemoteRead,
                 (true, false) => OpKind::RemoteFetch,
                 (false, false) => OpKind::RemoteUpdate,
             };
-            step.report.complete(accessed(kind, peer, region, len, None));
+            step.report.complete(access_completion(kind, peer, region, len, None));
         }
         Ok(fetches.then_some(Answer {
             read_id: request.message_id,

@@ -118,7 +118,7 @@ impl PartialWrites {
 
     /// Counts the bytes of a packet. Returns the write's remote CQ data, if it has any, once all bytes of the write
     /// have arrived.
-    pub(super) fn note(
+    pub(super) fn record_packet(
         &mut self,
         channel: ChannelId,
         outside: bool,
@@ -193,15 +193,15 @@ mod tests {
     fn stale_writes_are_removed_before_their_ids_are_reused() {
         for start in [0, 1, 40_000, u16::MAX] {
             let mut partial = PartialWrites::default();
-            assert_eq!(partial.note(context(), false, piece(start, 6)), None);
+            assert_eq!(partial.record_packet(context(), false, piece(start, 6)), None);
             for ahead in 1..=u16::MAX {
                 partial.advance(context(), start.wrapping_add(ahead), true);
                 let kept = !partial.channels.is_empty();
                 assert_eq!(kept, ahead <= MAX_AHEAD, "{start} {ahead}");
             }
             partial.advance(context(), start, false);
-            assert_eq!(partial.note(context(), false, piece(start, 6)), None);
-            assert_eq!(partial.note(context(), false, piece(start, 4)), Some(None));
+            assert_eq!(partial.record_packet(context(), false, piece(start, 6)), None);
+            assert_eq!(partial.record_packet(context(), false, piece(start, 4)), Some(None));
             assert!(partial.channels.is_empty());
         }
     }
@@ -211,12 +211,12 @@ mod tests {
         let mut partial = PartialWrites::default();
         // The second halves of all writes arrive first, those of the newest write first of all.
         for id in (0..4000u16).rev().map(|id| id.wrapping_sub(2000)) {
-            assert_eq!(partial.note(context(), true, piece(id, 5)), None);
+            assert_eq!(partial.record_packet(context(), true, piece(id, 5)), None);
         }
         assert_eq!(partial.outside, 4000);
         for id in (0..4000u16).map(|id| id.wrapping_sub(2000)) {
             let data = Some(u64::from(id));
-            let whole = partial.note(context(), true, WritePart { data, ..piece(id, 5) });
+            let whole = partial.record_packet(context(), true, WritePart { data, ..piece(id, 5) });
             assert_eq!(whole, Some(data));
         }
         assert_eq!((partial.outside, partial.channels.len()), (0, 0));
@@ -228,7 +228,7 @@ mod tests {
         let mut partial = PartialWrites::default();
         for (first, expected) in [(true, None), (false, Some(None)), (true, None), (true, None)] {
             let piece = WritePart { first, ..piece(7, 5) };
-            assert_eq!(partial.note(channel, true, piece), expected, "{first}");
+            assert_eq!(partial.record_packet(channel, true, piece), expected, "{first}");
             assert_eq!(partial.outside, usize::from(expected.is_none()));
         }
         partial.advance(channel, 8, false);
@@ -239,7 +239,7 @@ mod tests {
     fn partial_writes_of_peers_outside_the_job_are_bounded() {
         let mut partial = PartialWrites::default();
         for id in 0..20_000 {
-            partial.note(context(), true, piece(id, 5));
+            partial.record_packet(context(), true, piece(id, 5));
         }
         assert_eq!(partial.outside, MAX_PER_CHANNEL);
         for slot in 1u32.. {
@@ -248,7 +248,7 @@ mod tests {
                 break;
             }
             for id in 0..100 {
-                assert_eq!(partial.note(channel, true, piece(id, 5)), None);
+                assert_eq!(partial.record_packet(channel, true, piece(id, 5)), None);
             }
         }
         assert!((MAX_ALL_OUTSIDE..MAX_ALL_OUTSIDE + 100).contains(&partial.outside));

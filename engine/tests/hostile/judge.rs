@@ -289,7 +289,7 @@ pub(super) fn honesty(world: &World) -> Result<(), Finding> {
 /// Judges whether nothing is kept for operations when all have ended and contexts are still open. Exceptions are messages
 /// without a receive, and writes that were refused half-way, whose entries become stale later.
 pub(super) fn peace(world: &mut World, sides: &[Application; 2]) -> Result<(), Finding> {
-    let idle = |w: &World| w.hosts.iter().all(|host| host.engine.idle());
+    let idle = |w: &World| w.hosts.iter().all(|host| host.engine.is_idle());
     if !world.run(SHUTDOWN_TIMEOUT, idle) {
         return Err(Finding::new("an endpoint is never idle", format!("at {:?}", world.now)));
     }
@@ -328,7 +328,7 @@ pub(super) fn check_shutdown(world: &mut World) -> Result<(), Finding> {
         for key in keys {
             world.unregister(at, key);
         }
-        world.hosts[at].engine.closing(now).step();
+        world.hosts[at].engine.shutdown(now).step();
     }
     let gone = |w: &World| w.hosts.iter().all(|h| h.dead || h.engine.contexts().next().is_none());
     if !world.run(SHUTDOWN_TIMEOUT, gone) {
@@ -338,7 +338,7 @@ pub(super) fn check_shutdown(world: &mut World) -> Result<(), Finding> {
         // A message that arrived late as a whole may still wait for a receive.
         let waiting = host.engine.unexpected_messages() > 0;
         let held = host.engine.counters().0.unexpected_bytes;
-        if held > 0 && !waiting || !host.engine.idle() {
+        if held > 0 && !waiting || !host.engine.is_idle() {
             let text = format!("host {at}: {held} bytes");
             return Err(Finding::new("something is kept that nobody will ask for", text));
         }

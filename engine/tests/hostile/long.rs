@@ -272,7 +272,7 @@ impl Play {
                     }
                 }
                 seen = done.len();
-                let idle = world.hosts[from].engine.idle();
+                let idle = world.hosts[from].engine.is_idle();
                 if idle && landed.iter().all(|n| *n == 1) || !world.step_before(end) {
                     break;
                 }
@@ -307,7 +307,7 @@ impl Play {
             let ended =
                 |c: u64, at: usize| w.hosts[at].done[marks[at]..].iter().any(|d| d.context == c);
             wanted.iter().all(|(_, (context, _))| ended(*context, to))
-                && w.hosts[from].engine.idle()
+                && w.hosts[from].engine.is_idle()
         };
         world.run(SOON, over);
         for (tag, (context, base)) in wanted {

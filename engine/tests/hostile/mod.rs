@@ -218,7 +218,7 @@ fn make_peace(
     loop {
         live.iter().for_each(|&at| sides[at].reap(world));
         live.iter().for_each(|&at| sides[at].welcome(world));
-        let quiet = world.hosts.iter().all(|host| host.dead || host.engine.idle());
+        let quiet = world.hosts.iter().all(|host| host.dead || host.engine.is_idle());
         if quiet && live.iter().all(|&at| sides[at].is_over(world)) {
             break;
         }

@@ -1,7 +1,7 @@
 //! The environment of the tests: engines joined by a virtual network with faults, in virtual time.
 #![allow(dead_code, unreachable_pub)] // each test program uses its own part
 
-mod links;
+mod shm;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
@@ -16,8 +16,8 @@ use squall_engine::{
 };
 
 /// True if hosts open channels when they have verified each other. Test programs whose name
-/// contains `linked` run the same suites over channels.
-pub const LINKED: bool = in_program(module_path!(), "linked");
+/// begins with `over_shm` run the same suites over channels.
+pub const OVER_SHM: bool = in_program(module_path!(), "over_shm");
 
 const fn in_program(path: &str, name: &str) -> bool {
     let (path, name) = (path.as_bytes(), name.as_bytes());
@@ -52,7 +52,7 @@ pub struct VecMemory {
     buffers: BTreeMap<u64, Buffer>,
     /// Number of registrations so far, from which regions are numbered.
     registrations: u32,
-    /// The payload that the current frame refers to.
+    /// The payload that the current record refers to.
     pub source: Option<Vec<u8>>,
     /// The number of fetches that are still to fail although the bytes are lent, because this process cannot read them.
     pub delays: u32,
@@ -321,7 +321,7 @@ pub struct World {
     /// Every packet that was sent, for tests that examine them.
     pub tap: Option<Vec<Seen>>,
     /// Shared-memory channels between hosts.
-    pub links: links::MockLinks,
+    pub shm: shm::MockChannels,
     /// Packets of equal length that left together may arrive together, as trains.
     pub gathers: bool,
     flying: BinaryHeap<Reverse<Flying>>,
@@ -381,7 +381,7 @@ pub fn engine_config(seed: u64, port: u16) -> Config {
         max_packet: 1400,
         rendezvous_threshold: 16 * 1024,
         port,
-        links: LINKED,
+        shm: OVER_SHM,
         ..Config::new(secret.instance(), secret.seed())
     }
 }
@@ -456,7 +456,7 @@ impl World {
             narrow: None,
             refuses: false,
             tap: None,
-            links: links::MockLinks::default(),
+            shm: shm::MockChannels::default(),
             gathers: false,
             flying: BinaryHeap::new(),
             arrival: None,
@@ -473,7 +473,7 @@ impl World {
     /// Submits an operation at host `n`.
     pub fn submit(&mut self, n: usize, op: Operation) -> Result<(), SubmitError> {
         let host = &mut self.hosts[n];
-        let mut sink = self.links.sink(n, &host.memory);
+        let mut sink = self.shm.sink(n, &host.memory);
         host.engine.submit(self.now, &host.memory, op, Some(&mut sink)).map(|_| ())
     }
 
@@ -529,7 +529,7 @@ impl World {
                 break;
             }
         }
-        self.transmit_frames(n);
+        self.transmit_records(n);
         while let Some(completion) = self.hosts[n].engine.poll_completion() {
             self.hosts[n].complete(completion);
         }
@@ -593,7 +593,7 @@ impl World {
                 self.transmit(n);
             }
         }
-        if self.carry_frames() {
+        if self.carry_records() {
             return true;
         }
         let timeout =

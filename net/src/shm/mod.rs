@@ -556,7 +556,7 @@ impl MessagePort for ShmPort {
         }
         for connection in self.connections.iter_mut().flatten() {
             if let Connection { stage: Stage::Open, rings: Some(rings), .. } = connection {
-                // SAFETY: `refer`'s contract: what its records refer to is readable until they were taken, as `recv`
+                // SAFETY: `send_reference`'s contract: what its records refer to is readable until they were taken, as `recv`
                 // last saw it, or their tag was revoked.
                 unsafe { rings.lender.copy_out(&rings.segment, rings.taken) };
             }

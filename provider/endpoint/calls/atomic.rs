@@ -3,8 +3,8 @@
 use core::ffi::{c_int, c_void};
 
 use squall_engine::{
-    Action, AmoOp, AmoType, Atomic, Buf, RemoteIov, RemoteSeg, atomic_compares, atomic_most,
-    atomic_size,
+    Action, AmoOp, AmoType, Atomic, Buf, RemoteIov, RemoteSeg, atomic_has_comparands, atomic_size,
+    max_atomic_count,
 };
 
 use super::{Descs, In, NO_DESC, Out, Transmit};
@@ -104,11 +104,11 @@ impl TypedOp {
         let data_type = of(datatype, types).map(|n| TYPES[n]).ok_or(Errno::OPNOTSUPP)?;
         let op = of(op, ops).map(|n| OPS_BY_NUMBER[n]).ok_or(Errno::OPNOTSUPP)?;
         let fits = match family {
-            AtomicFamily::Base => !atomic_compares(op) && op != AmoOp::Read,
-            AtomicFamily::Fetch => !atomic_compares(op),
-            AtomicFamily::Compare => atomic_compares(op),
+            AtomicFamily::Base => !atomic_has_comparands(op) && op != AmoOp::Read,
+            AtomicFamily::Fetch => !atomic_has_comparands(op),
+            AtomicFamily::Compare => atomic_has_comparands(op),
         };
-        let most = atomic_most(op, data_type).filter(|_| fits).ok_or(Errno::OPNOTSUPP)?;
+        let most = max_atomic_count(op, data_type).filter(|_| fits).ok_or(Errno::OPNOTSUPP)?;
         Ok(Self { op, data_type, most })
     }
 

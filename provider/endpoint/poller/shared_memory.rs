@@ -228,9 +228,9 @@ impl OpenChannels {
                 // What the peer sent in answer comes behind the end of what it answers.
                 if taken != channel.taken {
                     channel.taken = taken;
-                    engine.links().handle_taken(now, channel.id, taken);
+                    engine.shm().handle_taken(now, channel.id, taken);
                 }
-                match engine.links().handle_frame(now, &mut memory, channel.id, bytes) {
+                match engine.shm().handle_record(now, &mut memory, channel.id, bytes) {
                     RecordOutcome::Yes => RecordVerdict::Consumed,
                     RecordOutcome::Later => RecordVerdict::Deferred,
                     RecordOutcome::Never => RecordVerdict::Broken,
@@ -242,7 +242,7 @@ impl OpenChannels {
             let taken = self.port.peer_taken(*no);
             if taken != channel.taken {
                 channel.taken = taken;
-                engine.links().handle_taken(now, channel.id, taken);
+                engine.shm().handle_taken(now, channel.id, taken);
                 busy = true;
             }
         }
@@ -252,8 +252,8 @@ impl OpenChannels {
     fn flush(&mut self, now: Time, engine: &mut Engine) -> bool {
         self.revoke(engine);
         let Self { port, numbers, .. } = self;
-        let busy = engine.links().has_frames()
-            && engine.links().transmit(now, &mut ChannelSink { port, numbers });
+        let busy = engine.shm().has_records()
+            && engine.shm().transmit(now, &mut ChannelSink { port, numbers });
         self.publish_state(engine);
         // Memory that is lent to a channel that ended must not be read after its completions are reported.
         self.handle_events(now, engine) | busy
@@ -262,7 +262,7 @@ impl OpenChannels {
     /// Revokes the memory that operations which have ended lent to peers.
     #[inline]
     fn revoke(&mut self, engine: &mut Engine) {
-        while let Some((id, tag)) = engine.links().poll_revoked() {
+        while let Some((id, tag)) = engine.shm().poll_revoked() {
             if let Some(Some(no)) = self.numbers.get(id.index()) {
                 self.port.revoke_memory(*no, tag);
             }
@@ -275,12 +275,12 @@ impl OpenChannels {
         for at in 0..self.port.touched_channels().len() {
             let Some(&no) = self.port.touched_channels().get(at) else { break };
             if let Some(channel) = channel_of(&mut self.channels, no) {
-                let room = engine.links().room(channel.id);
+                let room = engine.shm().room(channel.id);
                 self.port.publish_room(no, message_room(room));
                 if room == Room::None && !self.full.contains(&no) {
                     self.full.push(no);
                 }
-                self.port.publish_taken(no, engine.links().taken(channel.id));
+                self.port.publish_taken(no, engine.shm().taken(channel.id));
             }
         }
         if !self.full.is_empty() {
@@ -295,7 +295,7 @@ impl OpenChannels {
         let Self { port, channels, full, .. } = self;
         full.retain(|&no| {
             let Some(channel) = channel_of(channels, no) else { return false };
-            let room = engine.links().room(channel.id);
+            let room = engine.shm().room(channel.id);
             if room != Room::None {
                 port.publish_room(no, message_room(room));
             }
@@ -306,7 +306,7 @@ impl OpenChannels {
     /// Maintains connections: begins them for verified peers, and handles their events.
     #[cold]
     fn maintain(&mut self, now: Time, engine: &mut Engine) {
-        while let Some(met) = engine.links().poll_verified_peer() {
+        while let Some(met) = engine.shm().poll_verified_peer() {
             self.connecting_until = now + CONNECT_WINDOW;
             if !met.asked {
                 self.request(engine, met);
@@ -321,7 +321,7 @@ impl OpenChannels {
             let held_back = self.port.peer_deferrals(ShmChannelId(no));
             if held_back != channel.held_back {
                 channel.held_back = held_back;
-                engine.links().handle_held_back(now, channel.id);
+                engine.shm().handle_deferral(now, channel.id);
             }
         }
         self.handle_events(now, engine);
@@ -341,7 +341,7 @@ impl OpenChannels {
                 ChannelEvent::Ended(no, ending) => self.handle_end(now, engine, no, ending),
             }
         }
-        while let Some(id) = engine.links().poll_end() {
+        while let Some(id) = engine.shm().poll_ended() {
             busy = true;
             let Some(no) = self.numbers.get_mut(id.index()).and_then(Option::take) else {
                 continue;
@@ -358,7 +358,7 @@ impl OpenChannels {
     /// Requests a connection from a peer, if it is on this host.
     fn request(&mut self, engine: &mut Engine, met: VerifiedPeer) {
         let (Some(proof), Some(instance)) =
-            (engine.links().proof(met.peer, false, HELLO), self.name.instance)
+            (engine.shm().proof(met.peer, false, HELLO), self.name.instance)
         else {
             return;
         };
@@ -384,9 +384,9 @@ impl OpenChannels {
     /// Handles a request for a connection by a process of the same user.
     fn handle_request(&mut self, now: Time, engine: &mut Engine, no: ShmChannelId, text: &[u8]) {
         let welcome = Hello::read(text).and_then(|hello| {
-            let peer = engine.links().introduced(hello.addr, hello.instance)?;
+            let peer = engine.shm().find_verified_peer(hello.addr, hello.instance)?;
             let ours = self.name.instance?;
-            let known = engine.links().proof(peer, true, HELLO) == Some(hello.proof);
+            let known = engine.shm().proof(peer, true, HELLO) == Some(hello.proof);
             if !known || hello.expected != ours {
                 return None;
             }
@@ -398,7 +398,7 @@ impl OpenChannels {
                 let asked = self.pending.swap_remove(at);
                 self.port.close(asked.no);
             }
-            Some((peer, engine.links().proof(peer, true, WELCOME)?))
+            Some((peer, engine.shm().proof(peer, true, WELCOME)?))
         });
         let Some((peer, proof)) = welcome else {
             log::debug!(
@@ -420,7 +420,7 @@ impl OpenChannels {
             self.port.close(no);
             return;
         };
-        let known = engine.links().proof(asked.peer, false, WELCOME).map(write_proof);
+        let known = engine.shm().proof(asked.peer, false, WELCOME).map(write_proof);
         if known.is_some_and(|proof| proof == text) {
             self.add_channel(now, engine, no, asked.peer);
         } else {
@@ -430,7 +430,7 @@ impl OpenChannels {
 
     /// Adds the channel of a new connection to a peer.
     fn add_channel(&mut self, now: Time, engine: &mut Engine, no: ShmChannelId, peer: PeerId) {
-        let Some(id) = engine.links().link(now, peer) else {
+        let Some(id) = engine.shm().open_channel(now, peer) else {
             self.port.close(no);
             return;
         };
@@ -445,7 +445,7 @@ impl OpenChannels {
         self.channels[at] = Some(Channel { id, taken: 0, held_back: 0 });
         self.count += 1;
         if self.port.watches_process(no) {
-            engine.links().watch_process(id);
+            engine.shm().watch_process(id);
         }
         log::debug!("messages to {} go through shared memory", engine.peers().get(peer).addr());
     }
@@ -460,7 +460,7 @@ impl OpenChannels {
                     EndReason::Closed => ShmCloseReason::Closed,
                     EndReason::PeerDied => ShmCloseReason::Died,
                 };
-                engine.links().handle_end(now, channel.id, how);
+                engine.shm().handle_end(now, channel.id, how);
             }
             None => self.port.close(no),
         }
@@ -490,17 +490,17 @@ struct ChannelSink<'a> {
 }
 
 impl ChannelSink<'_> {
-    /// Puts a record into a channel, by `send`. Returns whether there was room.
+    /// Sends a record on a channel, by `send`. Returns whether there was room.
     #[inline]
-    fn put(
+    fn send_record(
         &mut self,
-        link: ShmId,
+        shm: ShmId,
         head: &[u8],
         payload: RecordPayload<'_>,
         send: impl Fn(&mut ShmPort, ShmChannelId, OutgoingRecord<'_>) -> bool,
     ) -> bool {
         // A record for a channel that has ended is lost.
-        let Some(Some(no)) = self.numbers.get(link.index()) else { return true };
+        let Some(Some(no)) = self.numbers.get(shm.index()) else { return true };
         let lent = |port: &mut ShmPort, pieces: &[UserSlice]| {
             // SAFETY: the engine names only memory whose operation has not completed (`transmit`'s contract keeps it
             // mapped until then), or of a region that is not closed (closing it waits for the endpoint lock, which
@@ -524,44 +524,44 @@ impl ChannelSink<'_> {
 
 impl RecordOutput for ChannelSink<'_> {
     #[inline]
-    fn send(&mut self, link: ShmId, head: &[u8], payload: RecordPayload<'_>) -> bool {
-        self.put(link, head, payload, ShmPort::send)
+    fn send(&mut self, shm: ShmId, head: &[u8], payload: RecordPayload<'_>) -> bool {
+        self.send_record(shm, head, payload, ShmPort::send)
     }
 
     #[inline]
-    fn takes_messages(&mut self, link: ShmId) -> bool {
-        let no = self.numbers.get(link.index()).copied().flatten();
+    fn takes_messages(&mut self, shm: ShmId) -> bool {
+        let no = self.numbers.get(shm.index()).copied().flatten();
         no.is_none_or(|no| self.port.takes_messages(no))
     }
 
     #[inline]
-    fn send_message(&mut self, link: ShmId, head: &[u8], payload: RecordPayload<'_>) -> bool {
-        self.put(link, head, payload, ShmPort::send_message)
+    fn send_message(&mut self, shm: ShmId, head: &[u8], payload: RecordPayload<'_>) -> bool {
+        self.send_record(shm, head, payload, ShmPort::send_message)
     }
 
     #[inline]
-    fn send_parted(&mut self, link: ShmId, head: &[u8], payload: RecordPayload<'_>) -> bool {
-        let no = self.numbers.get(link.index()).copied().flatten();
+    fn send_split(&mut self, shm: ShmId, head: &[u8], payload: RecordPayload<'_>) -> bool {
+        let no = self.numbers.get(shm.index()).copied().flatten();
         if no.is_some_and(|no| self.port.peer_room(no) != MessageRoom::Ample) {
             return false;
         }
-        self.put(link, head, payload, ShmPort::send_split)
+        self.send_record(shm, head, payload, ShmPort::send_split)
     }
 
-    fn refer(
+    fn send_reference(
         &mut self,
-        link: ShmId,
+        shm: ShmId,
         head: &[u8],
         (buf, offset, len): (&Buf, u64, u64),
         tag: u64,
     ) -> ReferenceResult {
-        let Some(Some(no)) = self.numbers.get(link.index()) else { return ReferenceResult::Yes };
+        let Some(Some(no)) = self.numbers.get(shm.index()) else { return ReferenceResult::Yes };
         // No process can read a device's memory by its address.
         if !buf.is_host() {
             return ReferenceResult::Never;
         }
         let part = buf.part(offset, len);
-        // SAFETY: as for records that are copied (`put`): the engine names only memory whose operation has not
+        // SAFETY: as for records that are copied (`send_record`): the engine names only memory whose operation has not
         // completed, or of a region that is not closed, with addresses that were exposed. When an operation ends, or a
         // region is closed, before the record was taken, the engine revokes `tag`, and `OpenChannels::revoke` does
         // before the port looks again.
@@ -592,7 +592,7 @@ impl RecordMemory<'_> {
         // When all were fetched, all are initialised, and read.
         unsafe {
             source.fetch(bounce.slice(len), at)
-                && self.user.put(to, core::slice::from_raw_parts(bounce.at(0), len))
+                && self.user.write_any(to, core::slice::from_raw_parts(bounce.at(0), len))
         }
     }
 }
@@ -608,12 +608,12 @@ impl Memory for RecordMemory<'_> {
         self.user.read(from, out);
     }
 
-    fn put(&mut self, to: UserSlice, data: &[u8]) -> bool {
-        self.user.put(to, data)
+    fn write_any(&mut self, to: UserSlice, data: &[u8]) -> bool {
+        self.user.write_any(to, data)
     }
 
-    fn lift(&self, from: &Buf) -> Result<Option<Vec<u8>>, KeyError> {
-        self.user.lift(from)
+    fn copy_device_memory(&self, from: &Buf) -> Result<Option<Vec<u8>>, KeyError> {
+        self.user.copy_device_memory(from)
     }
 
     fn fetch(&mut self, to: UserSlice, at: u64) -> bool {

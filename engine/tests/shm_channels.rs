@@ -11,7 +11,7 @@ const DONE: Span = Span::secs(5);
 
 /// Creates two hosts that open a channel when they have verified each other.
 fn world(seed: u64, faults: Faults) -> World {
-    World::with(2, seed, faults, |config, _| config.links = true)
+    World::with(2, seed, faults, |config, _| config.shm = true)
 }
 
 fn send(w: &mut World, from: usize, tag: u64, data: &[u8], level: Level) {
@@ -46,7 +46,7 @@ fn of_kind(w: &World, at: usize, kind: OpKind) -> Vec<Completion> {
     w.hosts[at].done.iter().filter(|c| c.kind == kind).cloned().collect()
 }
 
-fn links(w: &World) -> [u64; 2] {
+fn shm_channels(w: &World) -> [u64; 2] {
     [0, 1].map(|n| w.hosts[n].engine.counters().0.shm_channels)
 }
 
@@ -54,8 +54,8 @@ fn links(w: &World) -> [u64; 2] {
 fn meet(w: &mut World) {
     recv(w, 1, Some(1), 1, 1);
     send(w, 0, 1, b"!", Level::Transmit);
-    assert!(w.run(DONE, |w| w.hosts.iter().all(|h| !h.done.is_empty() && h.engine.idle())));
-    assert_eq!(links(w), [1, 1]);
+    assert!(w.run(DONE, |w| w.hosts.iter().all(|h| !h.done.is_empty() && h.engine.is_idle())));
+    assert_eq!(shm_channels(w), [1, 1]);
     w.hosts.iter_mut().for_each(|host| host.done.clear());
 }
 
@@ -67,7 +67,7 @@ fn message_order_survives_the_change_to_a_channel() {
     let mut by_both = 0;
     for seed in 0..60 {
         let mut w = world(seed, rough);
-        w.links.room = 300;
+        w.shm.room = 300;
         let mut rng = Rng::new(seed);
         let sizes: Vec<usize> =
             (0..60).map(|_| [0, 30, 1500, 9000, 40_000][rng.below(5) as usize]).collect();
@@ -91,10 +91,10 @@ fn message_order_survives_the_change_to_a_channel() {
                 assert!(bytes.iter().all(|byte| u64::from(*byte) == got.tag), "seed {seed}");
             }
         }
-        let frames = w.hosts[0].engine.counters().0.shm_tx_records;
-        by_both += u32::from(frames > 0 && w.hosts[0].engine.counters().1.tx_packets > 0);
+        let records = w.hosts[0].engine.counters().0.shm_tx_records;
+        by_both += u32::from(records > 0 && w.hosts[0].engine.counters().1.tx_packets > 0);
     }
-    assert!(by_both > 50, "packets and frames: {by_both}");
+    assert!(by_both > 50, "packets and records: {by_both}");
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn receive_that_names_a_dead_peer_ends_at_once() {
     directed(&mut w, 1);
     w.transmit_once(0);
     assert_eq!(of_kind(&w, 0, OpKind::Recv)[0].status, Err(OpError::TimedOut));
-    w.restart(1, |config, _| config.links = true);
+    w.restart(1, |config, _| config.shm = true);
     send(&mut w, 1, 5, b"again", Level::Default);
     assert!(w.run(DONE, |w| w.hosts[0].engine.unexpected_messages() == 1));
     directed(&mut w, 2);
@@ -169,9 +169,9 @@ fn receive_that_names_a_dead_peer_ends_at_once() {
 fn operations_use_packets_after_the_peer_closed_the_channel() {
     let mut w = world(3, Faults::default());
     meet(&mut w);
-    w.hosts[1].engine.closing(w.now).step();
+    w.hosts[1].engine.shutdown(w.now).step();
     w.run(Span::millis(1), |_| false);
-    w.links.lose(1);
+    w.shm.lose(1);
     w.run(Span::millis(1), |_| false);
     assert!(w.hosts[0].done.is_empty(), "nothing failed");
     recv(&mut w, 1, Some(7), 5, 7);
@@ -184,21 +184,21 @@ fn operations_use_packets_after_the_peer_closed_the_channel() {
 #[test]
 fn refused_channel_changes_nothing() {
     let mut w = world(4, Faults::default());
-    w.links.refused = true;
+    w.shm.refused = true;
     recv(&mut w, 1, Some(1), 5, 1);
     send(&mut w, 0, 1, b"hello", Level::Match);
     assert!(w.run(DONE, |w| !of_kind(w, 0, OpKind::Send).is_empty()));
-    assert_eq!((links(&w), w.links.carried), ([0, 0], 0));
+    assert_eq!((shm_channels(&w), w.shm.carried), ([0, 0], 0));
 }
 
 #[test]
 fn messages_without_room_stay_at_their_sender() {
     let mut w = World::with(2, 5, Faults::default(), |config, _| {
-        (config.links, config.unexpected_bytes) = (true, 10_000);
+        (config.shm, config.unexpected_bytes) = (true, 10_000);
     });
     meet(&mut w);
     // Messages in the ring are kept, however short memory is.
-    w.links.room = 10_000;
+    w.shm.room = 10_000;
     for tag in 100..120 {
         send(&mut w, 0, tag, &[tag as u8; 3000], Level::Default);
     }
@@ -216,7 +216,7 @@ fn messages_without_room_stay_at_their_sender() {
     for got in of_kind(&w, 1, OpKind::Recv).iter().skip(1) {
         assert!(w.hosts[1].memory.get(got.buf, 3000).iter().all(|b| u64::from(*b) == got.tag));
     }
-    assert!(w.run(DONE, |w| w.hosts.iter().all(|h| h.engine.idle())));
+    assert!(w.run(DONE, |w| w.hosts.iter().all(|h| h.engine.is_idle())));
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn short_message_is_sent_in_the_call_and_completes_at_its_level() {
     assert_eq!(
         w.hosts[0].engine.counters().0.shm_tx_records - before.0,
         2,
-        "the frames are sent in the call"
+        "the records are sent in the call"
     );
     w.run(Span::millis(1), |_| false);
     let ended = |w: &World| w.hosts[0].done[before.1..].iter().map(|c| c.tag).collect::<Vec<_>>();
@@ -240,7 +240,7 @@ fn short_message_is_sent_in_the_call_and_completes_at_its_level() {
         recv(&mut w, 1, Some(tag), 200, tag);
     }
     assert!(w.run(DONE, |w| of_kind(w, 1, OpKind::Recv).len() == 3));
-    assert!(w.run(DONE, |w| w.hosts.iter().all(|h| h.engine.idle())));
+    assert!(w.run(DONE, |w| w.hosts.iter().all(|h| h.engine.is_idle())));
     assert_eq!(ended(&w), [1, 2, 3]);
 }
 
@@ -250,7 +250,7 @@ fn short_message_is_sent_in_the_call_and_completes_at_its_level() {
 #[test]
 fn message_of_one_frame_is_sent_in_the_call_while_the_peer_has_memory() {
     let mut w = World::with(2, 22, Faults::default(), |config, _| {
-        (config.links, config.unexpected_bytes) = (true, 100_000);
+        (config.shm, config.unexpected_bytes) = (true, 100_000);
     });
     w.peer(1, 0);
     meet(&mut w);
@@ -277,18 +277,18 @@ fn message_of_one_frame_is_sent_in_the_call_while_the_peer_has_memory() {
     // The room shown last is that before the receives.
     left_at_once(&mut w, 9, 16_384);
     assert!(left_at_once(&mut w, 10, 16_384), "there is room again");
-    assert!(!left_at_once(&mut w, 11, 16_385), "more than a frame");
+    assert!(!left_at_once(&mut w, 11, 16_385), "more than a record");
 }
 
 /// A peer that announces bytes that it does not supply loses the channel. The receive that matched
 /// its message ends with an error.
 #[test]
-fn receive_does_not_wait_for_missing_bytes_of_a_frame() {
+fn receive_does_not_wait_for_missing_bytes_of_a_record() {
     let mut w = world(23, Faults::default());
     meet(&mut w);
     recv(&mut w, 1, Some(5), 4000, 5);
     send(&mut w, 0, 5, &[5; 4000], Level::Default);
-    w.links.empty_parted();
+    w.shm.empty_split_records();
     assert!(w.run(DONE, |w| !of_kind(w, 1, OpKind::Recv).is_empty()), "it ends");
     assert_eq!(of_kind(&w, 1, OpKind::Recv)[0].status, Err(OpError::Closed));
     assert_eq!(w.hosts[1].engine.counters().0.rx_inconsistent, 1);
@@ -298,7 +298,7 @@ fn receive_does_not_wait_for_missing_bytes_of_a_frame() {
 fn short_message_does_not_overtake_queued_operations() {
     let mut w = world(9, Faults::default());
     meet(&mut w);
-    w.links.room = 20_000;
+    w.shm.room = 20_000;
     for tag in 0..40 {
         let len = if tag % 4 == 3 { 10 } else { 16_000 };
         send(&mut w, 0, tag, &vec![tag as u8; len], Level::Default);
@@ -337,13 +337,13 @@ fn loss_of_untaken_short_messages_is_reported() {
 fn answers_do_not_wait_for_messages_without_room() {
     for ordered in [false, true] {
         let mut w = World::with(2, 6, Faults::default(), |config, _| {
-            (config.links, config.max_unexpected) = (true, 4);
+            (config.shm, config.max_unexpected) = (true, 4);
             if ordered {
                 config.order = Order::NONE.with(OperationClasses::WRITE, OperationClasses::SEND);
             }
         });
         // These are so many that the ring does not hold all of them.
-        w.links.room = 2000;
+        w.shm.room = 2000;
         w.peer(1, 0);
         meet(&mut w);
         // Both ends offer a long message, and have sent more messages behind it than there is room for.
@@ -384,7 +384,7 @@ fn answers_do_not_wait_for_messages_without_room() {
             all.sort_by_key(|c| c.context);
             assert!(all.iter().all(|c| c.status.is_ok() && c.tag == c.context));
         }
-        assert!(w.run(DONE, |w| w.hosts.iter().all(|host| host.engine.idle())));
+        assert!(w.run(DONE, |w| w.hosts.iter().all(|host| host.engine.is_idle())));
         assert_eq!(w.hosts[1].memory.get(region, 50_000), written);
         assert!(w.hosts.iter().all(|host| host.done.iter().all(|c| c.status.is_ok())));
     }
@@ -400,9 +400,9 @@ fn invalid_frames_end_only_their_channel() {
         recv(&mut w, 1, Some(4), 100_000, 4);
         send(&mut w, 0, 3, &[3; 5000], Level::Default);
         send(&mut w, 0, 4, &[4; 100_000], Level::Default);
-        w.links.scribble = Some(rng.next_u64());
-        w.run(Span::secs(30), |w| w.hosts.iter().all(|h| h.engine.idle()));
-        w.links.scribble = None;
+        w.shm.scribble = Some(rng.next_u64());
+        w.run(Span::secs(30), |w| w.hosts.iter().all(|h| h.engine.is_idle()));
+        w.shm.scribble = None;
         // Both endpoints live and can communicate.
         let base = recv(&mut w, 1, Some(9), 5, 9);
         w.run(Span::secs(1), |_| false);
@@ -428,16 +428,16 @@ fn read(w: &mut World, len: usize) -> (Vec<u8>, u64) {
 }
 
 #[test]
-fn long_answers_are_fetched_or_carried_in_frames() {
+fn long_answers_are_fetched_or_carried_in_records() {
     for unfetchable in [false, true] {
         let mut w = world(11, Faults::default());
-        w.links.unfetchable = unfetchable;
+        w.shm.unfetchable = unfetchable;
         meet(&mut w);
         let (bytes, base) = read(&mut w, 3_000_000);
         assert!(w.run(DONE, |w| !of_kind(w, 0, OpKind::Read).is_empty()));
         assert_eq!(of_kind(&w, 0, OpKind::Read)[0].status, Ok(()));
         assert!(w.hosts[0].memory.get(base, bytes.len() as u64) == bytes);
-        assert_eq!(w.links.referred, if unfetchable { 0 } else { 3 });
+        assert_eq!(w.shm.referred, if unfetchable { 0 } else { 3 });
     }
 }
 
@@ -447,9 +447,9 @@ fn offer_is_fetched_if_a_receive_waits() {
     for (posted, unfetchable) in [(true, false), (false, false), (true, true)] {
         let mut w = world(20, Faults::default());
         meet(&mut w);
-        w.links.unfetchable = unfetchable;
+        w.shm.unfetchable = unfetchable;
         let data: Vec<u8> = (0..100_000u32).map(|n| (n % 251) as u8).collect();
-        let before = w.links.carried;
+        let before = w.shm.carried;
         let mut base = 0;
         if posted {
             base = recv(&mut w, 1, Some(5), 100_000, 5);
@@ -458,8 +458,8 @@ fn offer_is_fetched_if_a_receive_waits() {
         if posted && !unfetchable {
             assert!(w.run(DONE, |w| !of_kind(w, 1, OpKind::Recv).is_empty()));
             assert!(
-                w.links.carried - before <= 2,
-                "one frame for the offer, one for the end of the read"
+                w.shm.carried - before <= 2,
+                "one record for the offer, one for the end of the read"
             );
         } else {
             w.run(Span::millis(1), |_| false);
@@ -471,9 +471,9 @@ fn offer_is_fetched_if_a_receive_waits() {
         assert_eq!(of_kind(&w, 1, OpKind::Recv)[0].status, Ok(()));
         assert_eq!(w.hosts[1].memory.get(base, 100_000), data);
         assert!(w.run(DONE, |w| of_kind(w, 0, OpKind::Send).iter().any(|c| c.tag == 5)));
-        assert!(w.run(DONE, |w| w.hosts.iter().all(|h| h.engine.idle())));
+        assert!(w.run(DONE, |w| w.hosts.iter().all(|h| h.engine.is_idle())));
         assert!(w.hosts[0].done.iter().all(|done| done.status.is_ok()));
-        assert_eq!(w.links.referred, if unfetchable { 0 } else { 1 + u64::from(!posted) });
+        assert_eq!(w.shm.referred, if unfetchable { 0 } else { 1 + u64::from(!posted) });
     }
 }
 
@@ -490,7 +490,7 @@ fn offer_is_read_as_far_as_it_fits() {
     assert_eq!(status, Err(OpError::Truncated { excess: 40_000 }));
     assert_eq!(w.hosts[1].memory.get(base, 60_000), [9; 60_000]);
     assert!(w.run(DONE, |w| of_kind(w, 0, OpKind::Send).iter().any(|c| c.tag == 5)));
-    assert!(w.run(DONE, |w| w.hosts.iter().all(|h| h.engine.idle())));
+    assert!(w.run(DONE, |w| w.hosts.iter().all(|h| h.engine.is_idle())));
     assert!(w.hosts[0].done.iter().all(|done| done.status.is_ok()));
 }
 
@@ -506,11 +506,11 @@ fn write(w: &mut World, len: usize) -> (Vec<u8>, u64) {
 }
 
 #[test]
-fn long_writes_are_fetched_or_carried_in_frames() {
+fn long_writes_are_fetched_or_carried_in_records() {
     for unfetchable in [false, true] {
         for len in [0x4000, 0x4001, 2_500_000] {
             let mut w = world(11, Faults::default());
-            w.links.unfetchable = unfetchable;
+            w.shm.unfetchable = unfetchable;
             meet(&mut w);
             let (bytes, region) = write(&mut w, len);
             assert!(w.run(DONE, |w| !of_kind(w, 0, OpKind::Write).is_empty()));
@@ -518,13 +518,13 @@ fn long_writes_are_fetched_or_carried_in_frames() {
             assert!(w.hosts[1].memory.get(region, len as u64) == bytes);
             let landed = of_kind(&w, 1, OpKind::RemoteWrite);
             assert_eq!((landed.len(), landed[0].data, landed[0].len), (1, Some(7), len as u64));
-            let frames = if unfetchable || len == 0x4000 { 0 } else { len.div_ceil(1 << 20) };
-            assert_eq!(w.links.referred, frames as u64);
+            let records = if unfetchable || len == 0x4000 { 0 } else { len.div_ceil(1 << 20) };
+            assert_eq!(w.shm.referred, records as u64);
         }
     }
 }
 
-/// The engine waits for a payload that this process cannot read where it is, while its owner still lends it. The frame
+/// The engine waits for a payload that this process cannot read where it is, while its owner still lends it. The record
 /// counts as taken when the bytes are in place, and not before.
 #[test]
 fn receiver_waits_for_a_delayed_payload() {
@@ -539,7 +539,7 @@ fn receiver_waits_for_a_delayed_payload() {
         assert!(w.run(Span::secs(60), |w| !of_kind(w, 0, kind).is_empty()));
         assert_eq!(of_kind(&w, 0, kind)[0].status, Ok(()));
         assert!(w.hosts[target].memory.get(base, bytes.len() as u64) == bytes);
-        assert_eq!(w.links.referred, 3);
+        assert_eq!(w.shm.referred, 3);
         let held_back = w.hosts[target].engine.counters().0.rx_held_back;
         assert_eq!((w.hosts[target].memory.delays, held_back), (0, 3));
     }
@@ -562,7 +562,7 @@ fn delayed_offer_is_read() {
 }
 
 #[test]
-fn message_of_16_kib_is_one_frame() {
+fn message_of_16_kib_is_one_record() {
     let mut w = world(20, Faults::default());
     meet(&mut w);
     let before = w.hosts[0].engine.counters().0.shm_tx_records;
@@ -574,7 +574,7 @@ fn message_of_16_kib_is_one_frame() {
     assert_eq!(w.hosts[0].engine.counters().0.shm_tx_records - before, 1);
 }
 
-/// The key is checked for each frame, so none of the remaining bytes is fetched.
+/// The key is checked for each record, so none of the remaining bytes is fetched.
 #[test]
 fn write_into_a_closed_region_is_refused() {
     let mut w = world(19, Faults::default());
@@ -586,7 +586,7 @@ fn write_into_a_closed_region_is_refused() {
     let refused = Err(OpError::Remote(ReturnCode::BadMkey));
     assert_eq!(of_kind(&w, 0, OpKind::Write)[0].status, refused);
     assert!(of_kind(&w, 1, OpKind::RemoteWrite).is_empty());
-    assert!(w.run(DONE, |w| w.hosts.iter().all(|h| h.engine.idle())));
+    assert!(w.run(DONE, |w| w.hosts.iter().all(|h| h.engine.is_idle())));
 }
 
 #[test]
@@ -597,14 +597,14 @@ fn revoked_memory_is_not_fetched() {
     w.transmit_once(0);
     w.hosts[0].stopped = true;
     w.run(Span::millis(1), |_| false);
-    assert_eq!(w.links.referred, 3);
+    assert_eq!(w.shm.referred, 3);
     w.unregister(1, 77);
     w.run(Span::millis(1), |_| false);
     w.resume(0, 0);
     assert!(w.run(DONE, |w| !of_kind(w, 0, OpKind::Read).is_empty()));
     let refused = Err(OpError::Remote(ReturnCode::BadMkey));
     assert_eq!(of_kind(&w, 0, OpKind::Read)[0].status, refused);
-    assert!(w.run(DONE, |w| w.hosts.iter().all(|h| h.engine.idle())));
+    assert!(w.run(DONE, |w| w.hosts.iter().all(|h| h.engine.is_idle())));
 }
 
 fn notices(w: &mut World, at: usize) -> Vec<Notice> {
@@ -623,13 +623,13 @@ fn begin(w: &mut World, what: usize) {
     }
 }
 
-/// A peer that lives and takes no frames is given up like one over packets: when the deadline has
-/// passed since the first untaken frame was sent. Later frames do not extend the deadline.
+/// A peer that lives and takes no records is given up like one over packets: when the deadline has
+/// passed since the first untaken record was sent. Later records do not extend the deadline.
 #[test]
 fn peer_that_takes_no_frames_is_given_up_at_the_deadline() {
     for what in 0..5 {
         let mut w = World::with(2, 14, Faults::default(), |config, transport| {
-            config.links = true;
+            config.shm = true;
             transport.progress_deadline = Span::secs(40);
         });
         meet(&mut w);
@@ -649,7 +649,7 @@ fn peer_that_takes_no_frames_is_given_up_at_the_deadline() {
         let ended: Vec<_> = w.hosts[0].done.iter().map(|done| done.status).collect();
         assert!(ended.iter().all(|end| *end == Err(OpError::TimedOut)), "{what}: {ended:?}");
         w.run(Span::secs(1), |_| false);
-        assert!(w.hosts[0].engine.idle(), "{what}");
+        assert!(w.hosts[0].engine.is_idle(), "{what}");
         // The peer continues, notices that it was given up, and both verify each other again.
         w.resume(1, usize::MAX);
         w.run(Span::secs(1), |_| false);
@@ -657,7 +657,7 @@ fn peer_that_takes_no_frames_is_given_up_at_the_deadline() {
         recv(&mut w, 1, Some(1), 5, 77);
         send(&mut w, 0, 1, b"again", Level::Match);
         assert!(w.run(DONE, |w| of_kind(w, 1, OpKind::Recv).iter().any(|c| c.context == 77)));
-        assert!(w.run(DONE, |w| links(w) == [2, 2]), "{what}");
+        assert!(w.run(DONE, |w| shm_channels(w) == [2, 2]), "{what}");
     }
 }
 
@@ -670,7 +670,7 @@ fn late_data_of_a_peer_that_was_given_up_changes_nothing() {
     for seed in 0..60 {
         let mut w = world(seed, Faults::default());
         meet(&mut w);
-        (w.links.room, w.links.unfetchable) = (16 << 10, seed % 2 == 0);
+        (w.shm.room, w.shm.unfetchable) = (16 << 10, seed % 2 == 0);
         let from = w.peer(0, 1);
         let sizes = [9, 20_000, 100_000, 300_000, 1_000_000];
         let host = &mut w.hosts[0];
@@ -717,10 +717,10 @@ fn late_data_of_a_peer_that_was_given_up_changes_nothing() {
 fn engine_waits_for_a_stopped_peer_whose_process_lives() {
     for what in 0..5 {
         let mut w = World::with(2, 14, Faults::default(), |config, transport| {
-            config.links = true;
+            config.shm = true;
             transport.progress_deadline = Span::secs(40);
         });
-        w.links.watched = true;
+        w.shm.watched = true;
         meet(&mut w);
         w.hosts[1].stopped = true;
         begin(&mut w, what);
@@ -735,13 +735,13 @@ fn engine_waits_for_a_stopped_peer_whose_process_lives() {
         for n in 0..21 {
             recv(&mut w, 1, None, 1_000_000, 100 + n);
         }
-        assert!(w.run(DONE, |w| w.hosts[0].engine.idle()), "{what}");
+        assert!(w.run(DONE, |w| w.hosts[0].engine.is_idle()), "{what}");
         assert!(w.hosts[0].done.iter().all(|done| done.status.is_ok()), "{what}");
-        assert_eq!(links(&w), [1, 1], "{what}");
+        assert_eq!(shm_channels(&w), [1, 1], "{what}");
     }
 }
 
-/// The peer takes some frames and then stops. The wait starts when it last took one.
+/// The peer takes some records and then stops. The wait starts when it last took one.
 #[test]
 fn peer_that_stops_half_way_is_given_up_after_a_deadline() {
     let mut w = world(15, Faults::default());
@@ -771,7 +771,7 @@ fn engine_waits_for_a_stopped_process_and_its_own_absence_does_not_count() {
             for tag in 9..30 {
                 recv(&mut w, 1, Some(tag), 1_000_000, tag);
             }
-            assert!(w.run(DONE, |w| w.hosts.iter().all(|h| h.engine.idle())), "{who} {what}");
+            assert!(w.run(DONE, |w| w.hosts.iter().all(|h| h.engine.is_idle())), "{who} {what}");
             assert!(w.hosts[0].done.iter().all(|done| done.status.is_ok()), "{who} {what}");
         }
     }
@@ -781,7 +781,7 @@ fn engine_waits_for_a_stopped_process_and_its_own_absence_does_not_count() {
 #[test]
 fn engine_waits_for_a_peer_without_room() {
     let mut w = World::with(2, 17, Faults::default(), |config, _| {
-        (config.links, config.max_unexpected) = (true, 4);
+        (config.shm, config.max_unexpected) = (true, 4);
     });
     meet(&mut w);
     for tag in 0..40 {
@@ -808,7 +808,7 @@ fn engine_waits_for_a_peer_without_room() {
 fn removed_endpoint_gets_one_close_error_and_then_is_not_listed() {
     for noticed in [true, false] {
         let mut w = World::with(2, 18, Faults::default(), |config, _| {
-            (config.links, config.named_only) = (true, config.port == 5001);
+            (config.shm, config.named_only) = (true, config.port == 5001);
         });
         let addr = w.hosts[0].addr;
         w.hosts[1].engine.name_peers(w.now, [(addr, None)]);
