@@ -49,11 +49,6 @@ def build(crate: str, example: str) -> None:
         die(f"the histories do not build:\n{built.output[-4000:]}")
 
 
-def shares(first: int, histories: int) -> list[tuple[int, int]]:
-    """Returns where each call begins, and how many histories it plays."""
-    return [(first + at, min(SHARE, histories - at)) for at in range(0, histories, SHARE)]
-
-
 def findings(output: str) -> list[str]:
     """Returns the lines of the findings."""
     return re.findall(r"^\d+ x .*$", output, re.M)
@@ -64,7 +59,8 @@ def play(mode: str, first: int, histories: int) -> tuple[str | None, float, str]
     counter = DIRECTORY / f"{mode}.next"
     found: list[str] = []
     seconds, output = 0.0, ""
-    for begin, share in shares(first, histories):
+    for begin in range(first, first + histories, SHARE):
+        share = min(SHARE, first + histories - begin)
         program = str(DIRECTORY / "examples" / MODES[mode][1])
         words = ["--mode", mode, "--from", str(begin), "--histories", str(share)]
         result = run([program, *words], os.environ, 3600)
