@@ -103,7 +103,9 @@ fn wait_until(what: &str, mut over: impl FnMut() -> bool) {
 fn send(port: &mut EmulatorPort, dst: SocketAddr, path: u16, bytes: &[u8]) {
     let mut batch = Batch::default();
     batch.push((dst, path, TrafficClass::Data), bytes, [], &[]);
-    wait_until("room in the socket", || port.send(Time::ZERO, Burst::of_copies(&batch)).sent == 1);
+    wait_until("room in the socket", || {
+        port.send(Time::ZERO, Burst::from_copies(&batch)).sent == 1
+    });
 }
 
 fn receive(port: &mut EmulatorPort, into: &mut Vec<(RxMeta, Vec<u8>)>) {

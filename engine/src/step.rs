@@ -55,7 +55,7 @@ impl Step<'_> {
         let addr = state.addr();
         let id = ChannelId::Context(id);
         self.contexts.add(id, peer, (addr, self.peers.paths.get(addr.ip())), true);
-        if !self.pdcs.admissions().knows(PeerKey(peer.0)) {
+        if !self.pdcs.admissions().is_verified(PeerKey(peer.0)) {
             self.handshakes.start(self.now, self.config, peer, state);
         }
         Some(id)

@@ -217,7 +217,7 @@ impl Delivery {
                     cc.name()
                 );
             }
-            if engine.transport().rates() {
+            if engine.transport().uses_rates() {
                 return log::warn!(
                     "FI_SQUALL_CC={} has the rates that switches compute, and none came for what is sent to {addr}: a plain \
                      window must do; it needs an emulated network that computes them (squall emulate up --features rates), and the \

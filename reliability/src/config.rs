@@ -64,7 +64,7 @@ pub struct Config {
     /// whatever else the peer answers. It is minutes, like TCP's, because a peer's process may be
     /// stopped for a while and a network may be repaired. The time does not count while the peer
     /// refuses that packet as "receiver not ready", nor while this process does not run
-    /// ([`crate::Pdcs::absent`]).
+    /// ([`crate::Pdcs::exclude_absence`]).
     pub progress_deadline: Span,
     /// First pause of a sender after a "receiver not ready" NACK. The pause doubles with each
     /// further one, up to [`Config::rnr_max`].
@@ -160,7 +160,7 @@ impl Config {
 
     /// Returns whether trimmed packets show losses to congestion: the network trims, and the sender
     /// has the detector `trim`.
-    pub(crate) const fn trims(&self) -> bool {
+    pub(crate) const fn uses_trimming(&self) -> bool {
         self.trim_enabled && self.loss.trim
     }
 
@@ -177,13 +177,13 @@ impl Config {
     /// Returns whether congestion control sends by credits that the peer grants. Requests then
     /// carry the sender's demand.
     #[must_use]
-    pub const fn credits(&self) -> bool {
+    pub const fn uses_credits(&self) -> bool {
         matches!(self.receiver, cc::ReceiverConfig::Credits(_))
     }
 
     /// Returns whether switches compute rates for the flows that ask for one.
     #[must_use]
-    pub const fn rates(&self) -> bool {
+    pub const fn uses_rates(&self) -> bool {
         matches!(self.receiver, cc::ReceiverConfig::Rates)
     }
 
@@ -191,7 +191,7 @@ impl Config {
     /// leaves. Requests may then carry congestion-control state in [`CREDIT_HEADER`] more bytes of
     /// header.
     #[must_use]
-    pub const fn tells_backlog(&self) -> bool {
+    pub const fn needs_backlog(&self) -> bool {
         matches!(self.receiver, cc::ReceiverConfig::Credits(_) | cc::ReceiverConfig::Rates)
     }
 
@@ -208,7 +208,7 @@ impl Config {
     }
 
     /// Returns the longest time that a peer with the same configuration delays an acknowledgement.
-    pub(crate) const fn longest_hold(&self) -> Span {
+    pub(crate) const fn max_ack_delay(&self) -> Span {
         if self.acks.each_packet { Span::ZERO } else { self.ack_delay }
     }
 
@@ -217,13 +217,13 @@ impl Config {
     /// # Errors
     /// Returns the first [`Conflict`]. Its text names the allowed values.
     pub fn check(&self) -> Result<(), Conflict> {
-        if self.paths.freezes() && !self.loss.finds_losses() {
+        if self.paths.freezes() && !self.loss.can_detect_path_loss() {
             return Err(Conflict::Freezing { paths: self.paths.name(), loss: self.loss });
         }
-        if self.credits() && self.scope != cc::Scope::PerFlow {
+        if self.uses_credits() && self.scope != cc::Scope::PerFlow {
             return Err(Conflict::SharedCredit { cc: self.cc.name(), scope: self.scope });
         }
-        if self.rates() && self.scope != cc::Scope::PerFlow {
+        if self.uses_rates() && self.scope != cc::Scope::PerFlow {
             return Err(Conflict::SharedRate { cc: self.cc.name(), scope: self.scope });
         }
         Ok(())

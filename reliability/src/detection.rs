@@ -49,11 +49,11 @@ impl LossDetection {
     /// that dropped it for lack of buffer. A path selector that avoids broken paths needs such a
     /// detector. The detector `path` is none, because nothing overtakes on a broken path.
     #[must_use]
-    pub const fn finds_losses(self) -> bool {
+    pub const fn can_detect_path_loss(self) -> bool {
         self.out_of_order || self.probe || self.rto
     }
 
-    fn each(&self) -> [(&'static str, bool); 5] {
+    fn named_flags(&self) -> [(&'static str, bool); 5] {
         [
             (Self::NAMES[0].0, self.trim),
             (Self::NAMES[1].0, self.out_of_order),
@@ -73,7 +73,7 @@ impl Default for LossDetection {
 impl fmt::Display for LossDetection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut separator = "";
-        for (name, _) in self.each().into_iter().filter(|(_, on)| *on) {
+        for (name, _) in self.named_flags().into_iter().filter(|(_, on)| *on) {
             write!(f, "{separator}{name}")?;
             separator = ",";
         }

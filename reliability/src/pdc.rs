@@ -144,7 +144,7 @@ impl<D: Copy> Pdc<D> {
             tx.on_blocked(now, Some(behind), timers, shared);
             // Congestion control may let the packet go once it knows the backlog, but not before
             // the packet that asks for the flow's rate.
-            let asks = !shared.config.rates() || shared.asks_for(self.numbers.id);
+            let asks = !shared.config.uses_rates() || shared.has_rate_packet_of(self.numbers.id);
             if asks || !tx.admit(now, packet.bytes, timers, shared) {
                 return Err(first);
             }
@@ -212,7 +212,7 @@ impl<D: Copy> Pdc<D> {
     pub(crate) fn next_control(&mut self, now: Time, shared: &mut Shared<D>) -> Option<ControlOut> {
         let packet = self.poll_control(now, shared);
         self.control_path.set_listed(packet.is_some());
-        Some(self.control_path.out(self.numbers.peer, packet?))
+        Some(self.control_path.control_out(self.numbers.peer, packet?))
     }
 
     fn poll_control(&mut self, now: Time, shared: &mut Shared<D>) -> Option<ControlPacket> {
@@ -276,7 +276,7 @@ impl<D: Copy> Pdc<D> {
     #[inline]
     fn send_copies(&mut self, packet: ControlPacket, shared: &mut Shared<D>) {
         for _ in 0..self.control_path.copies() {
-            shared.control.send(self.control_path.out(self.numbers.peer, packet));
+            shared.control.send(self.control_path.control_out(self.numbers.peer, packet));
             self.change_control_path(shared);
         }
     }
@@ -302,7 +302,7 @@ impl<D: Copy> Pdc<D> {
             }
             Timer::Congestion => self.tx.flow().next_timer(&shared.groups),
             Timer::Progress => self.tx.progress_deadline(self.numbers.is_connected(), config),
-            Timer::Orphan => self.life.orphaned_at(config),
+            Timer::Orphan => self.life.close_request_deadline(config),
             Timer::Idle if !self.tx.ring().is_empty() => Time::NEVER,
             // A received packet was not yet acknowledged. A response that was not yet cleared does
             // not count: a peer that does not clear it has forgotten it, or has nothing to send
@@ -332,7 +332,7 @@ impl<D: Copy> Pdc<D> {
     /// must conclude the call in full.
     #[inline(always)]
     pub(crate) fn conclude_arrival(&mut self, now: Time, shared: &mut Shared<D>) -> bool {
-        if self.tx.wants() > 0 || self.tx.flow().context().index().is_some() {
+        if self.tx.next_packet_size() > 0 || self.tx.flow().context().index().is_some() {
             return false;
         }
         shared.now = now;
@@ -363,7 +363,7 @@ impl<D: Copy> Pdc<D> {
     pub(crate) fn on_timer(&mut self, now: Time, shared: &mut Shared<D>) -> Outcome {
         each_timer!(timer => {
             if self.deadline(timer, now, shared) <= now {
-                let outcome = self.fire(timer, now, shared);
+                let outcome = self.handle_timer(timer, now, shared);
                 if outcome != Outcome::Alive {
                     return outcome;
                 }
@@ -374,7 +374,7 @@ impl<D: Copy> Pdc<D> {
 
     /// Handles one timer that is due.
     #[inline(always)]
-    fn fire(&mut self, timer: Timer, now: Time, shared: &mut Shared<D>) -> Outcome {
+    fn handle_timer(&mut self, timer: Timer, now: Time, shared: &mut Shared<D>) -> Outcome {
         let connected = self.numbers.is_connected();
         let (tx, timers) = (&mut self.tx, &mut self.timers);
         match timer {
@@ -384,7 +384,7 @@ impl<D: Copy> Pdc<D> {
             Timer::Progress => return Outcome::Failed(PdcFailure::Unreachable),
             Timer::Retransmit => {
                 let expiry = LossEvent::new(tx, now, timers, shared).on_retransmit_timer(connected);
-                let waited = tx.waited(now);
+                let waited = tx.waiting_time(now);
                 if expiry == Expiry::TryOtherPaths {
                     take_detour(self, shared);
                 }
@@ -397,7 +397,9 @@ impl<D: Copy> Pdc<D> {
                     take_detour(self, shared);
                 }
             }
-            Timer::Close if self.life.gives_up(now, self.rx.has_received(), &shared.config) => {
+            Timer::Close
+                if self.life.should_give_up(now, self.rx.has_received(), &shared.config) =>
+            {
                 return Outcome::Closed;
             }
             Timer::Orphan if tx.ring().is_empty() => return Outcome::Closed,
@@ -410,9 +412,9 @@ impl<D: Copy> Pdc<D> {
     }
 
     /// Ignores the peer's silence during the last `absent`, because this process did not run then.
-    pub(crate) fn excuse_absence(&mut self, now: Time, absent: Span) {
-        self.tx.excuse_absence(now, absent);
-        self.life.excuse_absence(now, absent);
+    pub(crate) fn exclude_absence(&mut self, now: Time, absent: Span) {
+        self.tx.exclude_absence(now, absent);
+        self.life.exclude_absence(now, absent);
     }
 
     // Statistics.
@@ -433,7 +435,7 @@ impl<D: Copy> Pdc<D> {
         let now = shared.now;
         shared.receiver.on_close(now, self.rx.flow_mut());
         self.rx.return_holes(&mut shared.pools.holes);
-        shared.pools.trim();
+        shared.pools.trim_pool();
         self.tx.on_event(now, cc::FlowEvent::Closed, &mut self.timers, shared);
     }
 

@@ -99,12 +99,12 @@ impl<D: Copy> Pdcs<D> {
                 self.admissions.start(peer, self.table.number_and_last_psn(slot))
             }
         };
-        let id = self.install(now, slot, (peer, label), 0, start);
+        let id = self.insert_context(now, slot, (peer, label), 0, start);
         if outside {
             self.table.count_outside(slot);
         }
         self.shared.counters.opened += 1;
-        self.conclude(now, slot, Outcome::Alive);
+        self.apply_outcome(now, slot, Outcome::Alive);
         Some(id)
     }
 
@@ -135,7 +135,7 @@ impl<D: Copy> Pdcs<D> {
         if let Some(pdc) = self.table.get_mut(id) {
             pdc.release(now, fresh, &mut self.shared);
             self.shared.events.push_back(Event::Ready { id });
-            self.conclude(now, id.slot_number(), Outcome::Alive);
+            self.apply_outcome(now, id.slot_number(), Outcome::Alive);
         }
     }
 
@@ -145,14 +145,14 @@ impl<D: Copy> Pdcs<D> {
     pub fn close(&mut self, now: Time, id: PdcId) {
         if let Some(pdc) = self.table.get_mut(id) {
             let outcome = pdc.drain(now);
-            self.conclude(now, id.slot_number(), outcome);
+            self.apply_outcome(now, id.slot_number(), outcome);
         }
     }
 
     /// Ends a context at once: [`Event::Lost`] for each outstanding packet, then [`Event::Failed`].
     pub fn abort(&mut self, id: PdcId) {
         if self.table.get(id).is_some() {
-            self.end(id.slot_number(), Outcome::Failed(PdcFailure::Aborted));
+            self.remove_context(id.slot_number(), Outcome::Failed(PdcFailure::Aborted));
         }
     }
 
@@ -173,7 +173,7 @@ impl<D: Copy> Pdcs<D> {
             // cases skip the work.
             let quiet = !busy && pdc.tx().ring().is_empty();
             if quiet || outcome != Outcome::Alive {
-                self.conclude(now, id.slot_number(), outcome);
+                self.apply_outcome(now, id.slot_number(), outcome);
             }
         }
     }
@@ -183,7 +183,7 @@ impl<D: Copy> Pdcs<D> {
     pub fn set_patience(&mut self, now: Time, id: PdcId, patience: Span) {
         if let Some(pdc) = self.table.get_mut(id) {
             pdc.tx_mut().rare_mut().patience = patience;
-            self.conclude(now, id.slot_number(), Outcome::Alive);
+            self.apply_outcome(now, id.slot_number(), Outcome::Alive);
         }
     }
 
@@ -193,7 +193,7 @@ impl<D: Copy> Pdcs<D> {
         for slot in 0..self.table.places() {
             let slot = slot as u16; // there are at most 65535
             if self.table.at(slot).is_some_and(|pdc| pdc.numbers().peer == peer) {
-                self.end(slot, Outcome::Failed(PdcFailure::PeerRestarted));
+                self.remove_context(slot, Outcome::Failed(PdcFailure::PeerRestarted));
             }
         }
         self.table.forget(peer);
@@ -203,7 +203,7 @@ impl<D: Copy> Pdcs<D> {
     /// Forgets a peer that has no context, because another peer may get its key.
     pub fn forget_peer(&mut self, peer: PeerKey) {
         self.table.forget(peer);
-        self.admissions.erase(peer);
+        self.admissions.remove(peer);
         self.shared.flows.forget(peer);
         self.shared.groups.forget(self.shared.config.scope, peer);
     }
@@ -225,7 +225,7 @@ impl<D: Copy> Pdcs<D> {
         let shared = &mut self.shared;
         if pdc.is_stale(now, &shared.config) {
             let outcome = pdc.drain(now);
-            self.conclude(now, id.slot_number(), outcome);
+            self.apply_outcome(now, id.slot_number(), outcome);
             return Err(SendError::Closing);
         }
         if pdc.life().refuses_new_packets() {
@@ -319,7 +319,7 @@ impl<D: Copy> Pdcs<D> {
     /// been stopped or busy with something else.
     #[must_use]
     #[inline]
-    pub fn is_tardy(&self, now: Time) -> bool {
+    pub fn is_overdue(&self, now: Time) -> bool {
         let due = self.shared.schedule.next();
         due.is_some_and(|due| due.max(self.shared.resumed) + TARDY < now)
     }
@@ -329,13 +329,13 @@ impl<D: Copy> Pdcs<D> {
     /// detects absences by its own timers; the caller may know of an absence earlier, or by a timer
     /// of its own. Returns the length of the absence.
     #[cold]
-    pub fn absent(&mut self, now: Time, since: Time) -> Span {
+    pub fn exclude_absence(&mut self, now: Time, since: Time) -> Span {
         let absent = now.since(since.max(self.shared.resumed));
         self.shared.resumed = now;
         for slot in 0..self.table.places() {
             let slot = slot as u16; // there are at most 65535
             if let Some(pdc) = self.table.at_mut(slot) {
-                pdc.excuse_absence(now, absent);
+                pdc.exclude_absence(now, absent);
             }
         }
         absent
@@ -343,15 +343,15 @@ impl<D: Copy> Pdcs<D> {
 
     /// Handles all timers that are due at `now`.
     pub fn handle_timeout(&mut self, now: Time) {
-        if self.is_tardy(now)
+        if self.is_overdue(now)
             && let Some(due) = self.shared.schedule.next()
         {
-            self.absent(now, due);
+            self.exclude_absence(now, due);
         }
         while let Some(slot) = self.shared.schedule.pop(now) {
             if let Some(pdc) = self.table.at_mut(slot) {
                 let outcome = pdc.on_timer(now, &mut self.shared);
-                self.conclude(now, slot, outcome);
+                self.apply_outcome(now, slot, outcome);
             }
         }
     }
@@ -418,7 +418,7 @@ impl<D: Copy> Pdcs<D> {
     // The end of every call.
 
     /// Makes a context in a free slot; `remote` is the peer's number, zero for an initiator.
-    fn install(
+    fn insert_context(
         &mut self,
         now: Time,
         slot: u16,
@@ -434,10 +434,10 @@ impl<D: Copy> Pdcs<D> {
 
     /// Finishes every call that changed the context in `slot`: ends the context, or updates its
     /// control packets, its readiness and its timer.
-    fn conclude(&mut self, now: Time, slot: u16, outcome: Outcome) {
+    fn apply_outcome(&mut self, now: Time, slot: u16, outcome: Outcome) {
         self.shared.now = now;
         if outcome != Outcome::Alive {
-            return self.end(slot, outcome);
+            return self.remove_context(slot, outcome);
         }
         let Some(pdc) = self.table.at_mut(slot) else { return };
         let shared = &mut self.shared;
@@ -458,7 +458,7 @@ impl<D: Copy> Pdcs<D> {
     }
 
     /// Removes the context from the table and reports its end.
-    fn end(&mut self, slot: u16, outcome: Outcome) {
+    fn remove_context(&mut self, slot: u16, outcome: Outcome) {
         let Some(mut pdc) = self.table.remove(slot) else { return };
         let shared = &mut self.shared;
         let (id, peer) = (pdc.numbers().id, pdc.numbers().peer);
@@ -466,7 +466,7 @@ impl<D: Copy> Pdcs<D> {
         let successor = shared.groups.leave(pdc.tx().flow().context(), slot);
         self.table.release(slot, pdc.tx().ring().next());
         shared.schedule.remove(slot);
-        let parting = pdc.life().is_parting();
+        let parting = pdc.life().is_peer_closing();
         match outcome {
             Outcome::Failed(why) => {
                 shared.counters.failed += 1;

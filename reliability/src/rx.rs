@@ -197,13 +197,13 @@ impl Rx {
     /// to be cleared. Then [`Rx::record_run`] accepts a run of any length that begins there.
     #[inline]
     pub(crate) fn expects_run_at(&self, psn: Psn) -> bool {
-        self.is_whole() && self.window.end() == psn && self.rare.has_no_responses()
+        self.has_no_gaps() && self.window.end() == psn && self.rare.has_no_responses()
     }
 
     /// Returns whether no packet is missing before one that arrived.
     #[inline]
-    pub(crate) const fn is_whole(&self) -> bool {
-        self.window.is_whole()
+    pub(crate) const fn has_no_gaps(&self) -> bool {
+        self.window.has_no_gaps()
     }
 
     /// Returns whether [`Rx::record_run`] accepts `count` packets from `psn` on with a window of
@@ -214,7 +214,7 @@ impl Rx {
         let last = psn.plus(u32::from(count)).distance(self.window.base());
         self.window.end() == psn
             && self.rare.has_no_responses()
-            && (self.is_whole() || last <= i32::from(window))
+            && (self.has_no_gaps() || last <= i32::from(window))
     }
 
     /// Records `count` consecutive packets like `first`, of which the last may ask for an
@@ -290,7 +290,7 @@ impl Rx {
 
     /// Returns whether the initiator should be asked to clear responses.
     #[inline]
-    pub(crate) fn wants_clear(&self) -> bool {
+    pub(crate) fn should_request_clear(&self) -> bool {
         !self.rare.has_no_responses()
     }
 

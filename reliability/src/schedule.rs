@@ -44,10 +44,10 @@ impl Schedule {
         let place = self.place[index];
         if place == NOT_QUEUED {
             self.heap.push((when, slot));
-            self.up(self.heap.len() - 1);
+            self.sift_up(self.heap.len() - 1);
         } else if when < self.heap[place as usize].0 {
             self.heap[place as usize].0 = when;
-            self.up(place as usize);
+            self.sift_up(place as usize);
         }
     }
 
@@ -61,8 +61,8 @@ impl Schedule {
         self.heap.swap_remove(at);
         if at < self.heap.len() {
             self.place_at(at);
-            self.down(at);
-            self.up(at);
+            self.sift_down(at);
+            self.sift_up(at);
         }
     }
 
@@ -73,7 +73,7 @@ impl Schedule {
         self.place[usize::from(slot)] = at as u32;
     }
 
-    fn up(&mut self, mut at: usize) {
+    fn sift_up(&mut self, mut at: usize) {
         while at > 0 {
             let parent = (at - 1) / 2;
             if self.heap[parent].0 <= self.heap[at].0 {
@@ -86,7 +86,7 @@ impl Schedule {
         self.place_at(at);
     }
 
-    fn down(&mut self, mut at: usize) {
+    fn sift_down(&mut self, mut at: usize) {
         loop {
             let left = 2 * at + 1;
             if left >= self.heap.len() {

@@ -85,7 +85,7 @@ impl ControlQueue {
 impl<D> Pools<D> {
     /// Returns an empty ring to the pool.
     #[inline]
-    pub(crate) fn recycle(&mut self, ring: VecDeque<Slot<D>>) {
+    pub(crate) fn release_ring(&mut self, ring: VecDeque<Slot<D>>) {
         debug_assert!(ring.is_empty());
         if self.rings.len() < MAX_POOLED && ring.capacity() > 0 {
             self.rings.push(ring);
@@ -93,7 +93,7 @@ impl<D> Pools<D> {
     }
 
     /// Bounds the pool of maps.
-    pub(crate) fn trim(&mut self) {
+    pub(crate) fn trim_pool(&mut self) {
         self.holes.truncate(MAX_POOLED);
     }
 }
@@ -130,7 +130,7 @@ impl<D> Shared<D> {
     }
 
     /// Returns whether the newest rate packet in the queue is that of context `id`.
-    pub(crate) fn asks_for(&self, id: PdcId) -> bool {
+    pub(crate) fn has_rate_packet_of(&self, id: PdcId) -> bool {
         self.rates.back().is_some_and(|(to, packet)| to.is_none() && packet.flow == id.to_u32())
     }
 

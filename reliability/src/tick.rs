@@ -14,7 +14,7 @@ impl Tick {
         Self((now.0 >> Self::BITS) as u32) // wraps
     }
 
-    pub(crate) const fn until(self, now: Time) -> Span {
+    pub(crate) const fn time_until(self, now: Time) -> Span {
         Span((Self::at(now).0.wrapping_sub(self.0) as u64) << Self::BITS)
     }
 }

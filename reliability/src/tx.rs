@@ -159,7 +159,7 @@ impl<D: Copy> Tx<D> {
     /// Returns whether [`Tx::resend`] would send a packet.
     #[inline]
     pub(crate) fn may_retransmit(&self, now: Time, shared: &Shared<D>) -> bool {
-        self.ring.queued() > 0 && self.may_resend(now, self.wants(), shared)
+        self.ring.queued() > 0 && self.may_resend(now, self.next_packet_size(), shared)
     }
 
     /// Returns whether a new packet of `bytes` may leave now. If not, remembers to report when it
@@ -215,7 +215,7 @@ impl<D: Copy> Tx<D> {
                 self.on_event(now, cc::FlowEvent::Resumed, timers, shared);
             }
         }
-        if shared.config.tells_backlog() {
+        if shared.config.needs_backlog() {
             self.rare_mut().credit.set_backlog(packet.backlog);
         }
         let path = self.choose_path(now, packet.bytes, None, shared);
@@ -379,7 +379,7 @@ impl<D: Copy> Tx<D> {
                 self.on_event(now, cc::FlowEvent::Idle, timers, shared);
             }
         }
-        shared.pools.recycle(self.ring.release());
+        shared.pools.release_ring(self.ring.release());
     }
 
     /// Discards all outstanding packets: one [`Event::Lost`] for each that the peer may not have.
@@ -393,7 +393,7 @@ impl<D: Copy> Tx<D> {
                 shared.events.push_back(Event::Lost { id, desc: slot.desc });
             }
         }
-        shared.pools.recycle(self.ring.release());
+        shared.pools.release_ring(self.ring.release());
     }
 
     /// Renumbers the same packets from `start` on (NEW_START_PSN). Only valid before any packet was

@@ -126,7 +126,7 @@ pub struct NewPacket<D> {
     /// one (AR).
     pub prompt: bool,
     /// UDP payload bytes that wait behind the packet on its context, as far as known. Only used
-    /// where [`crate::Config::tells_backlog`].
+    /// where [`crate::Config::needs_backlog`].
     pub backlog: u64,
 }
 
@@ -235,7 +235,7 @@ impl Delivery {
 
     /// Spends the token. Returns the context and the packet's PSN.
     #[inline]
-    pub(crate) const fn spend(self) -> (PdcId, Psn) {
+    pub(crate) const fn into_parts(self) -> (PdcId, Psn) {
         (self.id, self.psn)
     }
 
@@ -395,7 +395,7 @@ pub enum Event<D> {
         /// The context.
         id: PdcId,
         /// The time without an answer, not counting absences of this process
-        /// ([`crate::Pdcs::absent`]).
+        /// ([`crate::Pdcs::exclude_absence`]).
         waited: Span,
     },
     /// A packet has not arrived for a while although it was sent several times, and no packet of at

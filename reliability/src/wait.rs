@@ -13,25 +13,25 @@ impl Wait {
     /// Starts the wait at `now`.
     #[must_use]
     #[inline]
-    pub const fn begin(now: Time) -> Self {
+    pub const fn start(now: Time) -> Self {
         Self(now)
     }
 
     /// Returns how long an answer has been waited for.
     #[must_use]
-    pub const fn waited(self, now: Time) -> Span {
+    pub const fn elapsed(self, now: Time) -> Span {
         now.since(self.0)
     }
 
     /// Excludes the last `absent`, in which this process did not run, from the wait.
-    pub fn excuse(&mut self, now: Time, absent: Span) {
+    pub fn exclude_absence(&mut self, now: Time, absent: Span) {
         self.0 = (self.0 + absent).min(now);
     }
 
     /// Returns the time at which the wait has lasted for `patience`.
     #[must_use]
     #[inline]
-    pub fn end(self, patience: Span) -> Time {
+    pub fn deadline(self, patience: Span) -> Time {
         self.0 + patience
     }
 }
@@ -42,12 +42,12 @@ mod tests {
 
     #[test]
     fn absences_do_not_count_as_waiting() {
-        let mut wait = Wait::begin(Time(7));
-        assert_eq!((wait.waited(Time(10)), wait.end(Span(5))), (Span(3), Time(12)));
-        wait.excuse(Time(100), Span(60));
-        assert_eq!(wait.waited(Time(100)), Span(33));
+        let mut wait = Wait::start(Time(7));
+        assert_eq!((wait.elapsed(Time(10)), wait.deadline(Span(5))), (Span(3), Time(12)));
+        wait.exclude_absence(Time(100), Span(60));
+        assert_eq!(wait.elapsed(Time(100)), Span(33));
         // The wait never begins in the future.
-        wait.excuse(Time(101), Span(1000));
-        assert_eq!(wait.waited(Time(101)), Span::ZERO);
+        wait.exclude_absence(Time(101), Span(1000));
+        assert_eq!(wait.elapsed(Time(101)), Span::ZERO);
     }
 }

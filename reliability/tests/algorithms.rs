@@ -88,7 +88,7 @@ fn every_sender_is_shared_by_scope_unless_it_lives_on_credit_or_rates() {
             let ends = [1, 2].map(|seed| Config { scope, ..named(sender, "reps-avoid", seed) });
             match ends[0].check() {
                 Err(conflict) => {
-                    assert!(ends[0].credits() || ends[0].rates(), "{sender}");
+                    assert!(ends[0].uses_credits() || ends[0].uses_rates(), "{sender}");
                     assert!(conflict.to_string().contains("scope flow"), "{conflict}");
                 }
                 Ok(()) => {

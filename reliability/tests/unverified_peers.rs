@@ -27,8 +27,8 @@ fn verified_ends() -> [Pdcs<u32>; 2] {
 
 fn shake_hands(ends: &mut [Pdcs<u32>; 2], nonce: u64) {
     let association = Association::new(77, nonce);
-    ends[0].admissions().learn(PEER, association, true);
-    ends[1].admissions().learn(PEER, association, false);
+    ends[0].admissions().record_handshake(PEER, association, true);
+    ends[1].admissions().record_handshake(PEER, association, false);
 }
 
 fn send(pdcs: &mut Pdcs<u32>, id: PdcId, desc: u32) -> Result<TxGrant, SendError> {
@@ -187,8 +187,8 @@ fn peers_outside_the_job_leave_contexts_to_others() {
         Pdcs::new(Config { contact, max_contexts: MOST, max_accepted: 32, ..fixed(1 << 20, 1) });
     let peer = |victim: &mut Pdcs<u32>, key: u32, outside: bool| {
         let (mut from, association) = (end(key as u8), Association::new(key.into(), 5));
-        from.admissions().learn(PEER, association, true);
-        victim.admissions().learn(PeerKey(key), association, false);
+        from.admissions().record_handshake(PEER, association, true);
+        victim.admissions().record_handshake(PeerKey(key), association, false);
         victim.admissions().set_outside(PeerKey(key), outside);
         from
     };

@@ -250,7 +250,7 @@ impl Engine {
     #[cold]
     pub(super) fn exclude_absence(&mut self, now: Time) {
         let Some(due) = self.poll_timeout() else { return };
-        let absent = self.pdcs.absent(now, due);
+        let absent = self.pdcs.exclude_absence(now, due);
         self.handshakes.exclude_absence(now, absent);
         self.inbox.exclude_absence(now, absent);
         self.shm.exclude_absence(now, absent);

@@ -36,7 +36,7 @@ impl Engine {
         marks: PacketMarks,
         mut train: Train<'_>,
     ) {
-        if self.pdcs.is_tardy(now) {
+        if self.pdcs.is_overdue(now) {
             self.exclude_absence(now);
         }
         while let Some(packet) = train.next() {

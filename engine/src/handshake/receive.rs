@@ -48,7 +48,7 @@ impl HandshakeContext<'_> {
         asked: bool,
     ) -> HandshakeOutcome {
         let association = exchange.association(self.config.key.as_ref());
-        if !self.pdcs.admissions().learn(PeerKey(peer.0), association, asked) {
+        if !self.pdcs.admissions().record_handshake(PeerKey(peer.0), association, asked) {
             // The packet is late: it belongs to an association that ended.
             self.counters.rx_bad_handshakes += 1;
             return HandshakeOutcome::Nothing;
@@ -57,7 +57,7 @@ impl HandshakeContext<'_> {
         self.pdcs.admissions().set_outside(PeerKey(peer.0), outside);
         // A rate packet would overtake the confirmation and get no answer, although the links of
         // the path had already counted it.
-        if !(asked && self.pdcs.config().rates()) {
+        if !(asked && self.pdcs.config().uses_rates()) {
             self.contexts.release_peer(self.now, peer, self.pdcs);
         }
         HandshakeOutcome::Verified(peer)

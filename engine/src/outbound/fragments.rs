@@ -80,7 +80,7 @@ impl Fragments {
 pub(super) fn extra_bytes(step: &Step<'_>) -> u32 {
     let config = step.pdcs.config();
     let telemetry = if config.acks.telemetry { Telemetry::LEN as u32 } else { 0 };
-    telemetry + if config.tells_backlog() { CREDIT_HEADER } else { 0 }
+    telemetry + if config.needs_backlog() { CREDIT_HEADER } else { 0 }
 }
 
 impl Ops {
@@ -197,7 +197,7 @@ impl Outbound {
         batch: &mut Batch,
     ) -> Result<(), SendError> {
         let before = extra_bytes(step) + Fragment::LEN as u32;
-        let tells = step.pdcs.config().tells_backlog();
+        let tells = step.pdcs.config().needs_backlog();
         let backlog = if tells { self.ops.backlog(step.contexts, id) } else { 0 };
         let (Some(op), Some(context)) = (self.ops.get(part.op), step.contexts.get(id.into()))
         else {

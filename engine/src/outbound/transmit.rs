@@ -102,7 +102,7 @@ impl Ops {
         batch: &mut Batch,
         limit: usize,
     ) -> Result<TurnOutcome, SendError> {
-        let tells = step.pdcs.config().tells_backlog();
+        let tells = step.pdcs.config().needs_backlog();
         let backlog = if tells { self.backlog(step.contexts, id) } else { 0 };
         let extra = extra_bytes(step);
         let Some(context) = step.contexts.get_mut(id.into()) else { return Ok(TurnOutcome::Done) };

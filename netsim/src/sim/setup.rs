@@ -136,7 +136,7 @@ impl Setup {
     pub(super) fn extra(&self) -> Option<Extra> {
         match &self.stack {
             StackConfig::Squall(config, _) => {
-                Extra::new(config.acks.telemetry, config.rates(), &self.network.features)
+                Extra::new(config.acks.telemetry, config.uses_rates(), &self.network.features)
             }
             StackConfig::Roce(_) => None,
         }

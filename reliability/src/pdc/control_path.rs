@@ -37,7 +37,7 @@ impl ControlPath {
 
     /// Returns a packet without data for `peer` on the current path.
     #[inline]
-    pub(super) const fn out(&self, peer: PeerKey, packet: ControlPacket) -> ControlOut {
+    pub(super) const fn control_out(&self, peer: PeerKey, packet: ControlPacket) -> ControlOut {
         ControlOut { peer, path: self.detour.entropy(self.path), packet }
     }
 

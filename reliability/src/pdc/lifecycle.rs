@@ -109,7 +109,7 @@ impl Lifecycle {
     /// Ignores the peer's silence during the last `absent`, because this process did not run then.
     /// An open context is not affected, because the peer judges by its own clock whether it is
     /// idle.
-    pub(super) fn excuse_absence(&mut self, now: Time, absent: Span) {
+    pub(super) fn exclude_absence(&mut self, now: Time, absent: Span) {
         if self.phase != Phase::Open {
             self.used_at = (self.used_at + absent).min(now);
         }
@@ -158,7 +158,7 @@ impl Lifecycle {
     }
 
     /// Returns whether the peer asked for the close although the context had been in use lately.
-    pub(crate) const fn is_parting(&self) -> bool {
+    pub(crate) const fn is_peer_closing(&self) -> bool {
         self.parting
     }
 
@@ -214,7 +214,7 @@ impl Lifecycle {
     /// that sent data (`received`) refuses the command until all of it is acknowledged. If this end
     /// were gone, the target would never learn that the data arrived, and would fail the operations
     /// behind them. It is therefore given the time that it gives this end.
-    pub(super) fn gives_up(&self, now: Time, received: bool, config: &Config) -> bool {
+    pub(super) fn should_give_up(&self, now: Time, received: bool, config: &Config) -> bool {
         let silent = self.used_at + config.progress_deadline <= now;
         self.phase == Phase::Closing && self.asked >= CLOSE_TRIES && (!received || silent)
     }
@@ -222,7 +222,7 @@ impl Lifecycle {
     /// Returns when a target that requests the close gives up on its initiator. An initiator that
     /// is alive but not ready to close acknowledges the request.
     #[inline]
-    pub(super) fn orphaned_at(&self, config: &Config) -> Time {
+    pub(super) fn close_request_deadline(&self, config: &Config) -> Time {
         if self.initiator || self.phase != Phase::Draining {
             return Time::NEVER;
         }
@@ -266,7 +266,7 @@ mod tests {
         let wanted = |after| {
             let mut life = Lifecycle::new(Time(0), true, false);
             life.detect_peer_shutdown(Time(0) + after, &config);
-            life.is_parting()
+            life.is_peer_closing()
         };
         assert!(wanted(config.idle_close / 3));
         assert!(!wanted(config.idle_close), "an idle context is closed as well");
@@ -293,11 +293,11 @@ mod tests {
     fn a_target_requests_the_close_at_once_and_gives_up_at_the_deadline() {
         let (config, mut timers) = (config(), Deadlines::new());
         let mut life = Lifecycle::new(Time(1), false, false);
-        assert_eq!(life.orphaned_at(&config), Time::NEVER);
+        assert_eq!(life.close_request_deadline(&config), Time::NEVER);
         life.drain(Time(9), &mut timers);
         assert!(!life.refuses_new_packets());
         assert_eq!(timers.get(Timer::Close), Time(9));
-        assert_eq!(life.orphaned_at(&config), Time(9) + config.progress_deadline);
+        assert_eq!(life.close_request_deadline(&config), Time(9) + config.progress_deadline);
         assert_eq!(life.step(Time(9), true, true, &mut timers), Outcome::Alive);
     }
 
@@ -308,16 +308,16 @@ mod tests {
         life.drain(Time(1), &mut timers);
         let _ = life.step(Time(1), true, true, &mut timers);
         for tries in 0..CLOSE_TRIES {
-            assert!(!life.gives_up(Time(9), false, &config));
+            assert!(!life.should_give_up(Time(9), false, &config));
             let again = life.count_close_attempt(Time(9), Span(100), Span(1000), &mut timers);
             assert_eq!(again, tries > 0);
             let wait = (100u64 << tries).min(1000);
             assert_eq!(timers.get(Timer::Close), Time(9 + wait));
         }
-        assert!(life.gives_up(Time(9), false, &config));
+        assert!(life.should_give_up(Time(9), false, &config));
         // A target that sent data is given more time.
-        assert!(!life.gives_up(Time(9), true, &config));
-        assert!(life.gives_up(Time(9) + config.progress_deadline, true, &config));
+        assert!(!life.should_give_up(Time(9), true, &config));
+        assert!(life.should_give_up(Time(9) + config.progress_deadline, true, &config));
     }
 
     #[test]

@@ -22,7 +22,7 @@ impl<D: Copy> Pdc<D> {
             }
             None => self.numbers.notification(self.rx.cack()),
         };
-        self.control_path.out(self.numbers.peer, packet)
+        self.control_path.control_out(self.numbers.peer, packet)
     }
 
     /// Returns an acknowledgement that reports `body`.
@@ -45,7 +45,7 @@ impl<D: Copy> Pdc<D> {
         let request = match self.life.phase() {
             Phase::Draining if !self.life.is_initiator() => AckRequest::Close,
             // The initiator clears a response without being asked when it receives it.
-            _ if self.rx.wants_clear() && body.response.is_none() => AckRequest::Clear,
+            _ if self.rx.should_request_clear() && body.response.is_none() => AckRequest::Clear,
             _ => AckRequest::None,
         };
         let ooo_count = signals.ooo.unwrap_or(u16::MAX);

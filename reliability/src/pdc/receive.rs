@@ -71,7 +71,7 @@ impl<D: Copy> Pdc<D> {
             self.control_path.confirm(clear);
         }
         // Switches, not this end, use the congestion-control state of speculative packets.
-        let ccc = pds.ccc.filter(|_| !shared.config.rates());
+        let ccc = pds.ccc.filter(|_| !shared.config.uses_rates());
         let demand = ccc.map(|ccc| self.rx.rare_mut().on_demand(ccc.credit_target));
         if duplicate || arrival.trimmed {
             self.count_arrival(now, arrival, duplicate, demand, shared);
@@ -158,7 +158,7 @@ impl<D: Copy> Pdc<D> {
     ) {
         shared.counters.tx_nacks[usize::from(code.to_u8())] += 1;
         let nack = self.numbers.nack(psn, retx, ce, code, self.rx.window().end());
-        shared.control.send(self.control_path.out(self.numbers.peer, nack));
+        shared.control.send(self.control_path.control_out(self.numbers.peer, nack));
     }
 
     /// Handles an ACK. Returns `None` when it is not valid.
@@ -361,7 +361,7 @@ impl<D: Copy> Pdc<D> {
                 let drained = self.tx.ring().is_empty();
                 if !initiator && drained && control.psn == self.rx.window().base() {
                     let packet = self.ack(now, &AckBody::last(control.psn), shared);
-                    shared.control.send(self.control_path.out(self.numbers.peer, packet));
+                    shared.control.send(self.control_path.control_out(self.numbers.peer, packet));
                     self.life.detect_peer_shutdown(now, &shared.config);
                     return Some(Outcome::Closed);
                 }
@@ -382,7 +382,7 @@ impl<D: Copy> Pdc<D> {
             ControlKind::CloseRequest => false,
             ControlKind::Credit => {
                 // Without congestion control by credit it means nothing.
-                if shared.config.credits() {
+                if shared.config.uses_credits() {
                     shared.counters.rx_credits += 1;
                     let (kind, grant) = (cc::FeedbackKind::Control, Some(control.payload));
                     self.tx.on_control(now, kind, grant, &mut self.timers, shared);

@@ -56,7 +56,7 @@ fn take<D: Copy>(
     for _ in 0..count {
         pdc.count_arrival(now, arrival, false, None, shared);
     }
-    if !pdc.rx.is_whole() {
+    if !pdc.rx.has_no_gaps() {
         shared.counters.rx_out_of_order += packets;
     }
     let Arrival { bytes, ce, .. } = *arrival;

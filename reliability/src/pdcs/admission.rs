@@ -86,7 +86,12 @@ impl Admissions {
     /// Records a handshake in which both ends have proven that they receive at their addresses;
     /// `asked` when this end began it. From now on each may open contexts to the other. Returns
     /// `false` when the handshake is one that was forgotten.
-    pub fn learn(&mut self, peer: PeerKey, association: Association, asked: bool) -> bool {
+    pub fn record_handshake(
+        &mut self,
+        peer: PeerKey,
+        association: Association,
+        asked: bool,
+    ) -> bool {
         let exchanges = self.peers.entry(peer).or_default();
         if exchanges.over == Some(association) {
             return false;
@@ -100,7 +105,7 @@ impl Admissions {
 
     /// Returns whether the peer is verified.
     #[must_use]
-    pub fn knows(&self, peer: PeerKey) -> bool {
+    pub fn is_verified(&self, peer: PeerKey) -> bool {
         self.peers.get(&peer).is_some_and(|exchanges| exchanges.known.iter().any(Option::is_some))
     }
 
@@ -135,7 +140,7 @@ impl Admissions {
     }
 
     /// Discards everything about the peer, also which handshake was its last.
-    pub(super) fn erase(&mut self, peer: PeerKey) {
+    pub(super) fn remove(&mut self, peer: PeerKey) {
         self.peers.remove(&peer);
     }
 
@@ -185,7 +190,7 @@ impl Admissions {
     }
 
     /// Records that the admitted context was opened, which ends its turn and those before it.
-    pub(super) fn spend(&mut self, peer: PeerKey, admission: Admission) {
+    pub(super) fn consume(&mut self, peer: PeerKey, admission: Admission) {
         if let Some(exchanges) = self.peers.get_mut(&peer)
             && let Some(exchange) = &mut exchanges.known[admission.exchange]
         {
@@ -204,15 +209,15 @@ mod tests {
     fn verified_ends() -> [Admissions; 2] {
         let mut ends = [Admissions::default(), Admissions::default()];
         let association = Association::new(1, 2);
-        ends[0].learn(PEER, association, true);
-        ends[1].learn(PEER, association, false);
+        ends[0].record_handshake(PEER, association, true);
+        ends[1].record_handshake(PEER, association, false);
         ends
     }
 
     fn opens(from: &mut Admissions, to: &mut Admissions, number: u16) -> bool {
         let start = from.start(PEER, (number, Psn(0))).expect("verified");
         let admission = to.check(PEER, number, start);
-        admission.inspect(|admission| to.spend(PEER, *admission)).is_some()
+        admission.inspect(|admission| to.consume(PEER, *admission)).is_some()
     }
 
     #[test]
@@ -229,7 +234,7 @@ mod tests {
         let [mut a, mut b] = verified_ends();
         let starts: Vec<Psn> = (0..3).map(|_| a.start(PEER, (5, Psn(0))).expect("known")).collect();
         let second = b.check(PEER, 5, starts[1]).expect("a turn may be skipped");
-        b.spend(PEER, second);
+        b.consume(PEER, second);
         assert!(b.check(PEER, 5, starts[0]).is_none() && b.check(PEER, 5, starts[1]).is_none());
         assert!(b.check(PEER, 5, starts[2]).is_some());
         assert!(b.check(PEER, 6, starts[2]).is_none(), "another number");
@@ -245,15 +250,15 @@ mod tests {
         assert_eq!(Admissions::default().start(PEER, (1, Psn(0))), None);
         assert!(opens(&mut a, &mut b, 1));
         // The same handshake again changes nothing, because a Confirm may arrive twice.
-        b.learn(PEER, Association::new(1, 2), false);
+        b.record_handshake(PEER, Association::new(1, 2), false);
         let first = Association::new(1, 2).start(true, 1, 0);
         assert!(b.check(PEER, 1, first).is_none());
         b.forget(PEER);
-        assert!(!b.knows(PEER) && b.check(PEER, 1, first).is_none());
+        assert!(!b.is_verified(PEER) && b.check(PEER, 1, first).is_none());
         // A late Confirm does not bring the handshake back.
-        assert!(!b.learn(PEER, Association::new(1, 2), false) && !b.knows(PEER));
-        b.learn(PEER, Association::new(1, 3), false);
-        a.learn(PEER, Association::new(1, 3), true);
+        assert!(!b.record_handshake(PEER, Association::new(1, 2), false) && !b.is_verified(PEER));
+        b.record_handshake(PEER, Association::new(1, 3), false);
+        a.record_handshake(PEER, Association::new(1, 3), true);
         assert!(opens(&mut a, &mut b, 1));
     }
 
@@ -261,11 +266,11 @@ mod tests {
     fn both_ends_may_begin_a_handshake() {
         let (mut a, mut b) = (Admissions::default(), Admissions::default());
         let (one, two) = (Association::new(1, 2), Association::new(3, 4));
-        a.learn(PEER, one, true);
-        a.learn(PEER, two, false);
-        b.learn(PEER, two, true);
+        a.record_handshake(PEER, one, true);
+        a.record_handshake(PEER, two, false);
+        b.record_handshake(PEER, two, true);
         assert!(opens(&mut b, &mut a, 4));
-        b.learn(PEER, one, false);
+        b.record_handshake(PEER, one, false);
         assert!(opens(&mut a, &mut b, 4) && opens(&mut b, &mut a, 4));
     }
 
@@ -276,7 +281,7 @@ mod tests {
         for offset in [0, 1, START_DISTANCE - 1] {
             for last in [near.plus(offset), near.minus(offset)] {
                 let mut a = Admissions::default();
-                a.learn(PEER, association, true);
+                a.record_handshake(PEER, association, true);
                 assert_eq!(a.start(PEER, (9, last)), Some(association.start(true, 9, 1)));
             }
         }

@@ -100,7 +100,7 @@ impl<D: Copy> Pdcs<D> {
         if !pdc.rx_mut().rare_mut().originals_mut().contains(delivery.psn()) {
             return Some(delivery);
         }
-        let (id, psn) = delivery.spend();
+        let (id, psn) = delivery.into_parts();
         self.pending.take_if(|pending| pending.is(id, psn));
         None
     }

@@ -37,7 +37,7 @@ impl<D: Copy> Table<D> {
         for _ in 0..line.len() {
             let Some(slot) = line.pop_front() else { break };
             let Some(pdc) = self.at_mut(slot) else { continue };
-            let (id, wants) = (pdc.numbers().id, pdc.tx().wants());
+            let (id, wants) = (pdc.numbers().id, pdc.tx().next_packet_size());
             if wants == 0 || room > 0 && pdc.tx_mut().wake(now, id, shared) {
                 pdc.tx_mut().ready_mut().stop_waiting_for_room();
                 room = room.saturating_sub(u64::from(wants));

@@ -37,7 +37,7 @@ impl<D: Copy> Pdcs<D> {
             if let Some(pdc) = self.table.get(id) {
                 let peer = pdc.numbers().peer;
                 let packet = RatePacket { path: packet.path % self.shared.paths, ..packet };
-                self.conclude(now, id.slot_number(), Outcome::Alive);
+                self.apply_outcome(now, id.slot_number(), Outcome::Alive);
                 return Some(RatePacketOut { peer, id: Some(id), packet });
             }
         }
@@ -46,7 +46,7 @@ impl<D: Copy> Pdcs<D> {
 
     /// Handles a rate packet of `peer`. Returns false when it is not valid.
     pub fn rx_rate_packet(&mut self, now: Time, peer: PeerKey, packet: &RatePacket) -> bool {
-        if !self.shared.config.rates() {
+        if !self.shared.config.uses_rates() {
             self.shared.counters.rx_mismatch += 1;
             return false;
         }
@@ -63,7 +63,7 @@ impl<D: Copy> Pdcs<D> {
             return false;
         };
         on_rates(pdc, now, packet, &mut self.shared);
-        self.conclude(now, id.slot_number(), Outcome::Alive);
+        self.apply_outcome(now, id.slot_number(), Outcome::Alive);
         true
     }
 }

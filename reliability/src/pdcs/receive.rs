@@ -55,7 +55,7 @@ impl<D: Copy> Pdcs<D> {
         };
         let verdict = pdc.on_request(now, pds, arrival, &mut self.pending, &mut self.shared);
         if matches!(verdict, RxVerdict::Duplicate | RxVerdict::Trimmed) {
-            self.conclude(now, slot, Outcome::Alive);
+            self.apply_outcome(now, slot, Outcome::Alive);
         }
         verdict
     }
@@ -77,7 +77,7 @@ impl<D: Copy> Pdcs<D> {
                     _ => NackCode::NewStartPsn,
                 };
                 self.shared.counters.tx_nacks[usize::from(code.to_u8())] += 1;
-                let nack = stateless(pds, code, false);
+                let nack = stateless_nack(pds, code, false);
                 // A closing code names a context. The context is gone, so any number will do.
                 let spdcid = u16::from(code == NackCode::ClosingInErr);
                 return Some(Nack { spdcid, ..nack });
@@ -85,9 +85,9 @@ impl<D: Copy> Pdcs<D> {
         };
         let closed = peer.is_some_and(|peer| self.table.was_closed(peer, pds.spdcid));
         let nack = if closed {
-            Nack { spdcid: dpdcid, ..stateless(pds, NackCode::ClosingInErr, false) }
+            Nack { spdcid: dpdcid, ..stateless_nack(pds, NackCode::ClosingInErr, false) }
         } else {
-            stateless(pds, NackCode::InvDpdcid, false)
+            stateless_nack(pds, NackCode::InvDpdcid, false)
         };
         self.shared.counters.rx_unknown_context += 1;
         self.shared.counters.tx_nacks[usize::from(nack.code.to_u8())] += 1;
@@ -97,7 +97,7 @@ impl<D: Copy> Pdcs<D> {
     /// Handles that the engine accepted the packet of `delivery`. Its `response`, if any, is
     /// delivered reliably; without one, the peer gets the default response.
     pub fn accept(&mut self, now: Time, delivery: Delivery, response: Option<Response>) {
-        let (id, psn) = delivery.spend();
+        let (id, psn) = delivery.into_parts();
         // The packet is used in place, because moving it would cost more than all else here.
         let pending = self.pending.as_ref().filter(|pending| pending.is(id, psn));
         if let (Some(pending), Some(pdc)) = (pending, self.table.get_mut(id)) {
@@ -105,7 +105,7 @@ impl<D: Copy> Pdcs<D> {
             let concluded = pdc.conclude_arrival(now, &mut self.shared);
             self.pending = None;
             if !concluded {
-                self.conclude(now, id.slot_number(), Outcome::Alive);
+                self.apply_outcome(now, id.slot_number(), Outcome::Alive);
             }
         }
     }
@@ -113,11 +113,11 @@ impl<D: Copy> Pdcs<D> {
     /// Handles that the engine cannot accept the packet of `delivery` now: the peer gets a NACK
     /// with `code`, and retransmits the packet later.
     pub fn refuse(&mut self, now: Time, delivery: Delivery, code: NackCode) {
-        let (id, psn) = delivery.spend();
+        let (id, psn) = delivery.into_parts();
         let pending = self.pending.take_if(|pending| pending.is(id, psn));
         if let (Some(pending), Some(pdc)) = (pending, self.table.get_mut(id)) {
             pdc.refuse(&pending, code, &mut self.shared);
-            self.conclude(now, id.slot_number(), Outcome::Alive);
+            self.apply_outcome(now, id.slot_number(), Outcome::Alive);
         }
     }
 
@@ -125,11 +125,11 @@ impl<D: Copy> Pdcs<D> {
     /// sender would only send the same again. A NACK closes the context at the peer, too.
     pub fn drop_malformed(&mut self, delivery: Delivery) {
         self.shared.counters.rx_malformed += 1;
-        let (id, psn) = delivery.spend();
+        let (id, psn) = delivery.into_parts();
         let pending = self.pending.take_if(|pending| pending.is(id, psn));
         if let (Some(pending), Some(pdc)) = (pending, self.table.get_mut(id)) {
             pdc.refuse(&pending, NackCode::UnexpEvent, &mut self.shared);
-            self.end(id.slot_number(), Outcome::Failed(PdcFailure::Malformed));
+            self.remove_context(id.slot_number(), Outcome::Failed(PdcFailure::Malformed));
         }
     }
 
@@ -171,7 +171,7 @@ impl<D: Copy> Pdcs<D> {
         let Ok(slot) = found else { return false };
         let Some(pdc) = self.table.at_mut(slot) else { return false };
         let outcome = pdc.on_nack(now, nack, &mut self.shared);
-        self.conclude_believed(now, slot, outcome)
+        self.apply_if_valid(now, slot, outcome)
     }
 
     /// Handles a control packet from `peer`. Returns `false` when it is not valid.
@@ -187,25 +187,25 @@ impl<D: Copy> Pdcs<D> {
             let late = control.kind == ControlKind::CloseCommand;
             if late && self.table.was_closed(peer, control.spdcid) {
                 // This end's last acknowledgement was lost.
-                self.shared.send_stateless_nack(peer, late_close(control));
+                self.shared.send_stateless_nack(peer, late_close_nack(control));
             }
             return false;
         };
         let Some(pdc) = self.table.at_mut(slot) else { return false };
         let outcome = pdc.on_control(now, control, &mut self.shared);
-        self.conclude_believed(now, slot, outcome)
+        self.apply_if_valid(now, slot, outcome)
     }
 
-    /// Calls [`Pdcs::conclude`] if the packet was valid. Returns whether it was.
+    /// Calls [`Pdcs::apply_outcome`] if the packet was valid. Returns whether it was.
     #[inline]
-    pub(super) fn conclude_believed(
+    pub(super) fn apply_if_valid(
         &mut self,
         now: Time,
         slot: u16,
         outcome: Option<Outcome>,
     ) -> bool {
         if let Some(outcome) = outcome {
-            self.conclude(now, slot, outcome);
+            self.apply_outcome(now, slot, outcome);
         }
         outcome.is_some()
     }
@@ -220,7 +220,7 @@ impl<D: Copy> Pdcs<D> {
             // Without a handshake there are no forged peers, and none is outside the job.
             return own < most_of_peer;
         }
-        let all = self.table.accepted_in_all();
+        let all = self.table.accepted_total();
         if self.admissions.is_outside(peer) {
             return own < most_of_peer.div_ceil(OUTSIDE)
                 && self.has_room_outside()
@@ -234,7 +234,7 @@ impl<D: Copy> Pdcs<D> {
 
     /// Returns whether there may be another context with a peer outside the job.
     pub(super) fn has_room_outside(&self) -> bool {
-        self.table.outside() < usize::from(self.shared.config.max_contexts).div_ceil(OUTSIDE)
+        self.table.outside_count() < usize::from(self.shared.config.max_contexts).div_ceil(OUTSIDE)
     }
 
     /// Returns the slot of the context that a SYN packet belongs to, and opens the context if it is
@@ -277,14 +277,14 @@ impl<D: Copy> Pdcs<D> {
             // The remainder of a trimmed packet may lack what a SYN must carry, so it opens no
             // context. Its sender learns that it must retransmit the packet.
             self.shared.counters.rx_trimmed += 1;
-            self.shared.send_stateless_nack(peer, stateless(pds, NackCode::Trimmed, true));
+            self.shared.send_stateless_nack(peer, stateless_nack(pds, NackCode::Trimmed, true));
             return Err(Refusal::NoContext);
         }
         if let Some(slot) = former {
             // The peer uses the number again, so it has discarded the context that had it.
             let unanswered = self.table.at(slot).is_some_and(|pdc| !pdc.tx().ring().is_empty());
             let forgotten = Outcome::Failed(PdcFailure::Forgotten);
-            self.end(slot, if unanswered { forgotten } else { Outcome::Closed });
+            self.remove_context(slot, if unanswered { forgotten } else { Outcome::Closed });
         }
         let free_slot = if self.may_open(peer) {
             self.table.free_slot(self.shared.config.max_contexts)
@@ -293,13 +293,13 @@ impl<D: Copy> Pdcs<D> {
         };
         let Some(slot) = free_slot else {
             self.shared.counters.rx_no_context += 1;
-            self.shared.send_stateless_nack(peer, stateless(pds, NackCode::NoPdcAvail, false));
+            self.shared.send_stateless_nack(peer, stateless_nack(pds, NackCode::NoPdcAvail, false));
             return Err(Refusal::NoContext);
         };
         // Packets of this end on the context are responses, so it needs no label.
-        self.install(now, slot, (peer, Label::default()), pds.spdcid, Some(start));
+        self.insert_context(now, slot, (peer, Label::default()), pds.spdcid, Some(start));
         if let Some(admission) = admission {
-            self.admissions.spend(peer, admission);
+            self.admissions.consume(peer, admission);
         }
         if self.admissions.is_outside(peer) {
             self.table.count_outside(slot);
@@ -310,7 +310,7 @@ impl<D: Copy> Pdcs<D> {
 }
 
 /// Returns a NACK from an end that has no context for the packet.
-const fn stateless(pds: &Request, code: NackCode, ce: bool) -> Nack {
+const fn stateless_nack(pds: &Request, code: NackCode, ce: bool) -> Nack {
     Nack {
         ce,
         retx: pds.retx,
@@ -327,7 +327,7 @@ const fn stateless(pds: &Request, code: NackCode, ce: bool) -> Nack {
 
 /// Returns the answer to a Close Command for a context that is gone, so that the initiator stops
 /// sending it.
-const fn late_close(control: &Control) -> Nack {
+const fn late_close_nack(control: &Control) -> Nack {
     Nack {
         ce: false,
         retx: control.retx,

@@ -23,7 +23,7 @@ impl<D: Copy> Pdcs<D> {
         let Some(pdc) = self.table.get_mut(id) else { return false };
         let taken = accept_run(pdc, now, run, arrival, &mut self.shared);
         if taken && !pdc.conclude_arrival(now, &mut self.shared) {
-            self.conclude(now, id.slot_number(), Outcome::Alive);
+            self.apply_outcome(now, id.slot_number(), Outcome::Alive);
         }
         taken
     }

@@ -170,12 +170,12 @@ impl<D: Copy> Table<D> {
     }
 
     /// Returns the number of contexts that peers have open here.
-    pub(super) fn accepted_in_all(&self) -> usize {
+    pub(super) fn accepted_total(&self) -> usize {
         self.accepted.len()
     }
 
     /// Returns the number of contexts with peers outside the job, whichever end opened them.
-    pub(super) const fn outside(&self) -> usize {
+    pub(super) const fn outside_count(&self) -> usize {
         self.outside
     }
 

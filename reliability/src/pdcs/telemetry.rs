@@ -56,7 +56,7 @@ impl<D: Copy> Pdcs<D> {
         let Some(pdc) = self.table.at_mut(slot) else { return false };
         let facts = AckFacts::new(ack, response, telemetry);
         let outcome = pdc.on_ack(now, ack, &facts, &mut self.shared);
-        self.conclude_believed(now, slot, outcome)
+        self.apply_if_valid(now, slot, outcome)
     }
 
     /// Returns the telemetry that the packet which [`Pdcs::poll_control`] returned last sends back. There is none unless that

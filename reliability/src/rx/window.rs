@@ -89,7 +89,7 @@ impl Window {
 
     /// Returns whether no packet is missing before one that arrived.
     #[inline]
-    pub(super) const fn is_whole(&self) -> bool {
+    pub(super) const fn has_no_gaps(&self) -> bool {
         self.holes.is_none()
     }
 

@@ -161,7 +161,7 @@ pub(crate) fn on_ack<D: Copy>(
     shared: &mut Shared<D>,
 ) -> AckGain {
     let mut one = Acknowledgement { tx, now, id, ack, timers, shared, gain: AckGain::default() };
-    one.run();
+    one.process();
     one.gain
 }
 
@@ -178,7 +178,7 @@ struct Acknowledgement<'a, D> {
 
 impl<D: Copy> Acknowledgement<'_, D> {
     #[inline]
-    fn run(&mut self) {
+    fn process(&mut self) {
         let (now, ack) = (self.now, self.ack);
         self.shared.counters.rx_acks += 1;
         self.shared.counters.rx_ce_echoes += u64::from(ack.ce);
@@ -189,7 +189,7 @@ impl<D: Copy> Acknowledgement<'_, D> {
         let sent_probe = newest.filter(|_| open_path.is_some());
         let probed = sent_probe.is_some();
         if let Some(path) = open_path {
-            self.tx.route.prove(path);
+            self.tx.route.record_proven_path(path);
             self.gain.open_path = open_path;
         }
         let trip = match sent_probe {
@@ -463,7 +463,7 @@ impl<D: Copy> Acknowledgement<'_, D> {
     /// there are no round-trip samples for congestion control.
     #[inline]
     fn compare_modes(&mut self) {
-        let other = if self.shared.config.tells_backlog() {
+        let other = if self.shared.config.needs_backlog() {
             self.tx.flow.metrics(&self.shared.groups).ungranted
         } else {
             // A marked ACK without state is a congestion notification.
@@ -520,7 +520,7 @@ impl<D: Copy> Acknowledgement<'_, D> {
     #[inline]
     fn sweep_overtaken(&mut self) {
         let order = self.tx.rare.as_ref().map_or_else(PathOrder::default, |rare| rare.order);
-        let Some(overtaken) = OvertakenPackets::of(&self.tx.ring, order) else { return };
+        let Some(overtaken) = OvertakenPackets::examine(&self.tx.ring, order) else { return };
         let (range, config) = (overtaken.range(&self.tx.ring), self.shared.config.clone());
         let now = self.now;
         let which = |psn, slot: &Slot<D>| overtaken.was_overtaken(psn, slot, now, &config);
@@ -578,7 +578,7 @@ impl<D: Copy> Acknowledgement<'_, D> {
         };
         if all {
             tx.rare_mut().probe.retire();
-            tx.prober.start_over();
+            tx.prober.reset_interval();
             // More than a window may be lost, so retransmissions have to keep to the window.
             tx.recovery.stop();
         }

@@ -32,17 +32,17 @@ impl<D: Copy> Tx<D> {
     /// Queues the flow for room in its shared context, if it has one and has a packet to send.
     #[inline]
     pub(crate) fn queue_for_room(&mut self, id: PdcId, shared: &mut Shared<D>) {
-        if self.ready.is_waiting_for_room() || self.wants() == 0 {
+        if self.ready.is_waiting_for_room() || self.next_packet_size() == 0 {
             return;
         }
-        if self.flow.wait(id.slot_number(), &mut shared.groups) {
+        if self.flow.queue_for_room(id.slot_number(), &mut shared.groups) {
             self.ready.start_waiting_for_room();
         }
     }
 
     /// Returns the nominal bytes of the packet that the flow would send next; zero for none.
     #[inline]
-    pub(crate) fn wants(&self) -> u32 {
+    pub(crate) fn next_packet_size(&self) -> u32 {
         if self.ring.queued() == 0 { self.ready.wanted() } else { self.ring.queued_nominal() }
     }
 
@@ -71,14 +71,14 @@ impl<D: Copy> Tx<D> {
     }
 
     /// Returns how long the oldest packet has waited for an answer.
-    pub(crate) fn waited(&self, now: Time) -> Span {
-        self.loss_timer.waited(now)
+    pub(crate) fn waiting_time(&self, now: Time) -> Span {
+        self.loss_timer.waiting_time(now)
     }
 
     /// Excludes the last `absent`, in which this process did not run, from the time without
     /// progress.
-    pub(crate) fn excuse_absence(&mut self, now: Time, absent: Span) {
-        self.loss_timer.excuse_absence(now, absent);
+    pub(crate) fn exclude_absence(&mut self, now: Time, absent: Span) {
+        self.loss_timer.exclude_absence(now, absent);
     }
 
     // Congestion control.
@@ -140,7 +140,7 @@ impl<D: Copy> Tx<D> {
                     LossEvent::new(self, now, timers, shared).rewind(packets);
                 }
                 cc::SenderAction::SendRatePacket => {
-                    let packet = self.flow.rate_packet(now, &mut shared.groups);
+                    let packet = self.flow.poll_rate_packet(now, &mut shared.groups);
                     packet.inspect(|packet| shared.send_rate_packet(None, *packet));
                 }
             }
@@ -176,7 +176,7 @@ impl<D: Copy> Tx<D> {
     /// packets.
     #[inline]
     pub(super) fn backlog(&self, shared: &Shared<D>) -> u64 {
-        let Some(rare) = self.rare.as_ref().filter(|_| shared.config.tells_backlog()) else {
+        let Some(rare) = self.rare.as_ref().filter(|_| shared.config.needs_backlog()) else {
             return 0;
         };
         let again = u64::from(self.ring.queued()) * u64::from(nominal(shared.config.mtu));
@@ -193,14 +193,14 @@ impl<D: Copy> Tx<D> {
         timers: &mut Deadlines,
         shared: &mut Shared<D>,
     ) {
-        if !shared.config.tells_backlog() {
+        if !shared.config.needs_backlog() {
             return;
         }
         if let Some(waiting) = waiting {
             self.rare_mut().credit.set_backlog(waiting);
         }
         let credit = self.flow.budget(now, &shared.groups).credit;
-        if credit.is_some_and(|credit| credit < u64::from(self.wants())) {
+        if credit.is_some_and(|credit| credit < u64::from(self.next_packet_size())) {
             let backlog = self.backlog(shared);
             self.on_event(now, cc::FlowEvent::Blocked { backlog }, timers, shared);
         }
@@ -247,8 +247,8 @@ impl<D: Copy> Tx<D> {
             let waits = !self.ring.is_empty();
             let probe = &mut self.rare_mut().probe;
             let opaque = waits.then(|| probe.next_copy().unwrap_or_else(|| probe.send(now)));
-            if opaque.is_none() || probe.left() == 0 {
-                self.prober.done();
+            if opaque.is_none() || probe.remaining_copies() == 0 {
+                self.prober.clear_request();
             }
             if let Some(opaque) = opaque {
                 return Some(TxControl::Probe(opaque));

@@ -279,7 +279,11 @@ impl Flow {
     }
 
     /// Returns the rate packet that the congestion control wants to send.
-    pub(super) fn rate_packet(&mut self, now: Time, groups: &mut Groups) -> Option<cc::RatePacket> {
+    pub(super) fn poll_rate_packet(
+        &mut self,
+        now: Time,
+        groups: &mut Groups,
+    ) -> Option<cc::RatePacket> {
         self.context.cc_mut(groups).rate_packet(now)
     }
 
@@ -317,7 +321,7 @@ impl Flow {
     /// Queues the flow in `slot` for room in the shared context; returns `false` if the window is
     /// not shared.
     #[inline]
-    pub(super) fn wait(&self, slot: u16, groups: &mut Groups) -> bool {
+    pub(super) fn queue_for_room(&self, slot: u16, groups: &mut Groups) -> bool {
         let Some(group) = self.context.group(groups) else { return false };
         group.waiting.push_back(slot);
         true
@@ -380,7 +384,7 @@ mod tests {
         assert!(one.resume(&mut groups));
         assert!(!other.resume(&mut groups));
         assert!(!one.pause(&mut groups));
-        assert!(other.wait(1, &mut groups));
+        assert!(other.queue_for_room(1, &mut groups));
         // A flow that waits for room is not idle.
         assert!(!other.pause(&mut groups));
     }

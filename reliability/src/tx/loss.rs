@@ -29,7 +29,7 @@ impl<D: Copy> Tx<D> {
         let trips = if tail { 2 } else { 3 };
         let unloaded = self.rtt.unloaded_rtt(self.flow.base_rtt(&shared.groups));
         let hold =
-            if self.prober.allows_delayed_ack() { config.longest_hold() } else { Span::ZERO };
+            if self.prober.allows_delayed_ack() { config.max_ack_delay() } else { Span::ZERO };
         let answered = self.rtt.mean() + hold;
         let first = (unloaded * trips).max(answered).max(config.probe_min);
         self.prober.interval(first, config.rto_max)
@@ -80,7 +80,7 @@ impl<'a, D: Copy> LossEvent<'a, D> {
             RetransmitCause::Overtaken => PathSignal::Nack,
             // The packet was lost although a probe arrived. Where switches trim, that is not
             // congestion, so the path may be broken.
-            RetransmitCause::Probe if !self.shared.config.trims() => PathSignal::Lost,
+            RetransmitCause::Probe if !self.shared.config.uses_trimming() => PathSignal::Lost,
             _ => PathSignal::Timeout,
         };
         let mut path = self.tx.route.path();
@@ -239,7 +239,7 @@ impl<'a, D: Copy> LossEvent<'a, D> {
         self.mark_lost(range, RetransmitCause::Timeout, which);
         if self.tx.loss_timer.on_expiry(self.now, connected) {
             // Probe at once, on another path, to learn the fate of the others.
-            self.tx.prober.start_over();
+            self.tx.prober.reset_interval();
             self.timers.set(Timer::Probe, self.now);
         } else if connected && self.tx.ring.is_stuck() {
             // Only a packet that may be too long for its path is sent any more. A probe, which is
@@ -259,7 +259,7 @@ impl<'a, D: Copy> LossEvent<'a, D> {
     /// shows the losses, on whichever path it arrives.
     fn probe_again(&mut self) {
         self.tx.loss_timer.on_expiry(self.now, true);
-        self.tx.prober.start_over();
+        self.tx.prober.reset_interval();
         self.timers.set(Timer::Probe, self.now);
         let timeout = self.tx.loss_timer.timeout(&self.tx.rtt, &self.shared.config);
         self.timers.set(Timer::Retransmit, self.now + timeout);

@@ -53,7 +53,7 @@ impl LossTimer {
             backoff: 0,
             resend_allowed: false,
             stalled_since: Tick::at(now),
-            waiting: Wait::begin(now),
+            waiting: Wait::start(now),
         }
     }
 
@@ -87,7 +87,7 @@ impl LossTimer {
 
     /// Returns whether the peer has been silent for so long that its paths may be the cause.
     pub(super) fn is_silent(&self, now: Time) -> bool {
-        self.stalled_since.until(now) >= PATHS_IN_DOUBT
+        self.stalled_since.time_until(now) >= PATHS_IN_DOUBT
     }
 
     /// Returns whether a peer that cannot be probed should be tried on other paths after so many
@@ -116,7 +116,7 @@ impl LossTimer {
     /// Handles a timeout: the next one is twice as long, and one packet may be retransmitted until
     /// the peer answers. Returns whether a `connected` peer recently acknowledged something.
     pub(super) fn on_expiry(&mut self, now: Time, connected: bool) -> bool {
-        let lately = connected && self.stalled_since.until(now) < RECENT_ANSWER;
+        let lately = connected && self.stalled_since.time_until(now) < RECENT_ANSWER;
         let most = if lately { ANSWERED_BACKOFF } else { MAX_BACKOFF };
         self.backoff = (self.backoff + 1).min(most);
         self.resend_allowed = true;
@@ -126,7 +126,7 @@ impl LossTimer {
     /// Returns whether the peer is only probed about what arrived, because it has not been silent
     /// for long, before anything is retransmitted.
     pub(super) fn only_probes(&self, now: Time) -> bool {
-        self.stalled_since.until(now) < PROBE_ONLY
+        self.stalled_since.time_until(now) < PROBE_ONLY
     }
 
     /// Ends the backoff, because the peer answers.
@@ -155,17 +155,17 @@ impl LossTimer {
     /// now, or the peer reports that it is not ready for it.
     #[inline]
     pub(super) fn begin_wait(&mut self, now: Time) {
-        self.waiting = Wait::begin(now);
+        self.waiting = Wait::start(now);
     }
 
     /// Returns how long an answer has been waited for.
-    pub(super) fn waited(&self, now: Time) -> Span {
-        self.waiting.waited(now)
+    pub(super) fn waiting_time(&self, now: Time) -> Span {
+        self.waiting.elapsed(now)
     }
 
     /// Excludes the last `absent`, in which this process did not run, from the wait.
-    pub(super) fn excuse_absence(&mut self, now: Time, absent: Span) {
-        self.waiting.excuse(now, absent);
+    pub(super) fn exclude_absence(&mut self, now: Time, absent: Span) {
+        self.waiting.exclude_absence(now, absent);
     }
 
     /// Ends the backoff, because nothing is outstanding any more.
@@ -180,7 +180,7 @@ impl LossTimer {
     pub(super) fn deadline(&self, connected: bool, longer: Span, config: &Config) -> Time {
         let patience =
             if connected { config.progress_deadline.max(longer) } else { config.contact_deadline };
-        self.waiting.end(patience)
+        self.waiting.deadline(patience)
     }
 }
 
@@ -247,11 +247,11 @@ mod tests {
         timer.begin_wait(Time(7));
         timer.on_progress(Time(9));
         assert_eq!(timer.deadline(true, Span::ZERO, &config), Time(7) + config.progress_deadline);
-        timer.excuse_absence(Time(100), Span(60));
-        assert_eq!(timer.waited(Time(100)), Span(33));
+        timer.exclude_absence(Time(100), Span(60));
+        assert_eq!(timer.waiting_time(Time(100)), Span(33));
         // The wait never begins in the future.
-        timer.excuse_absence(Time(101), Span(1000));
-        assert_eq!(timer.waited(Time(101)), Span::ZERO);
+        timer.exclude_absence(Time(101), Span(1000));
+        assert_eq!(timer.waiting_time(Time(101)), Span::ZERO);
     }
 
     #[test]

@@ -49,7 +49,7 @@ impl PathOrder {
 
     /// Returns the number of packets that overtake a lost one.
     #[inline]
-    pub(super) const fn least(self) -> Option<u8> {
+    pub(super) const fn threshold(self) -> Option<u8> {
         self.least
     }
 }
@@ -77,8 +77,8 @@ pub(super) struct OvertakenPackets {
 
 impl OvertakenPackets {
     /// Examines the outstanding packets. Returns `None` when none of them can have been overtaken.
-    pub(super) fn of<D: Copy>(ring: &Ring<D>, order: PathOrder) -> Option<Self> {
-        let least = order.least()?;
+    pub(super) fn examine<D: Copy>(ring: &Ring<D>, order: PathOrder) -> Option<Self> {
+        let least = order.threshold()?;
         let top = ring.index(ring.top().minus(1))?;
         if top < usize::from(least) {
             return None;
@@ -159,7 +159,7 @@ mod tests {
     fn lost(ring: &Ring<u64>) -> Vec<usize> {
         let config =
             Config::new(4096, SenderConfig::fixed(1), PathsConfig::single(1).expect("one"), 1);
-        let Some(found) = OvertakenPackets::of(ring, PathOrder::default()) else {
+        let Some(found) = OvertakenPackets::examine(ring, PathOrder::default()) else {
             return Vec::new();
         };
         let (first, end) = found.range(ring);
@@ -208,13 +208,13 @@ mod tests {
     fn a_reordering_network_raises_the_threshold_until_it_is_off() {
         let mut order = PathOrder::default();
         let mut seen = Vec::new();
-        while let Some(least) = order.least() {
+        while let Some(least) = order.threshold() {
             seen.push(least);
             order.on_spurious();
         }
         assert_eq!(seen, [3, 6, 12, 24, 48, 96]);
         order.on_spurious();
-        assert_eq!(order.least(), None);
+        assert_eq!(order.threshold(), None);
     }
 
     #[test]

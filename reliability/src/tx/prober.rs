@@ -91,7 +91,7 @@ impl Prober {
 
     /// Records that all requested probes were sent.
     #[inline]
-    pub(super) fn done(&mut self) {
+    pub(super) fn clear_request(&mut self) {
         (self.due, self.wanted) = (false, false);
     }
 
@@ -101,7 +101,7 @@ impl Prober {
     }
 
     /// Makes the next silence the shortest.
-    pub(super) fn start_over(&mut self) {
+    pub(super) fn reset_interval(&mut self) {
         self.unanswered = 0;
     }
 
@@ -193,7 +193,7 @@ impl SentProbe {
     }
 
     /// Returns the copies of the probe that are still to be sent.
-    pub(super) const fn left(&self) -> u8 {
+    pub(super) const fn remaining_copies(&self) -> u8 {
         self.left
     }
 
@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(sent.answered(Some(opaque + 1)), None);
         assert!(sent.awaits_answer(Time(6), Span(2)) && !sent.awaits_answer(Time(7), Span(2)));
         // Every copy has a number of its own.
-        assert_eq!((sent.left(), sent.next_copy()), (0, None));
+        assert_eq!((sent.remaining_copies(), sent.next_copy()), (0, None));
         sent.escalate_probes(16, true);
         sent.escalate_probes(16, true);
         let opaque = sent.send(Time(5));
@@ -277,7 +277,7 @@ mod tests {
             prober.on_silence();
         }
         assert_eq!((prober.unanswered(), interval(&prober)), (u8::MAX, Span(1000)));
-        prober.start_over();
+        prober.reset_interval();
         assert_eq!(interval(&prober), Span(100));
     }
 
@@ -286,7 +286,7 @@ mod tests {
         let mut prober = Prober::default();
         prober.request();
         assert!(prober.is_due());
-        prober.done();
+        prober.clear_request();
         assert!(!prober.is_due());
         prober.request();
         prober.on_progress();
@@ -296,7 +296,7 @@ mod tests {
         prober.measure();
         prober.on_progress();
         assert!(prober.is_due());
-        prober.done();
+        prober.clear_request();
         assert!(!prober.is_due());
     }
 

@@ -38,7 +38,7 @@ impl QuestionCount {
             *self = Self { received, times: 0, since: Tick::at(now) };
         }
         self.times = self.times.saturating_add(1);
-        let lasted = self.since.until(now);
+        let lasted = self.since.time_until(now);
         let deaf = self.times >= QUESTIONS && lasted >= QUESTIONS_SPAN
             || self.times >= RARE_QUESTIONS && lasted >= RARE_QUESTIONS_SPAN;
         if deaf {

@@ -74,7 +74,7 @@ impl Route {
 
     /// Records that a packet arrived on `path`.
     #[inline]
-    pub(super) fn prove(&mut self, path: u16) {
+    pub(super) fn record_proven_path(&mut self, path: u16) {
         self.proven = path;
     }
 
@@ -125,7 +125,7 @@ impl Route {
     #[inline]
     pub(super) fn on_feedback(&mut self, now: Time, path: u16, signal: PathSignal) {
         if signal == PathSignal::Good {
-            self.prove(path);
+            self.record_proven_path(path);
         }
         self.selector.on_feedback(now, path, signal);
     }

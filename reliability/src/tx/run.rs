@@ -88,7 +88,7 @@ pub(crate) fn send_end<D: Copy>(
 #[inline]
 fn room<D: Copy>(tx: &Tx<D>, bytes: u32, shared: &Shared<D>) -> u16 {
     let config = &shared.config;
-    if config.tells_backlog() || tx.ring.queued() > 0 || tx.ring.is_empty() {
+    if config.needs_backlog() || tx.ring.queued() > 0 || tx.ring.is_empty() {
         return 0;
     }
     tx.ring.room(config.max_window_packets).min(tx.route.room(bytes))

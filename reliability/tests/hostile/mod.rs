@@ -100,7 +100,7 @@ fn configs(rng: &mut Rng) -> [Config; 2] {
     let scope = cc::Scope::NAMES[pick(rng, cc::Scope::NAMES.len())].0;
     [rng.next_u64(), rng.next_u64()].map(|seed| {
         let config = named(sender, paths, seed);
-        let scope = if config.credits() || config.rates() { "flow" } else { scope };
+        let scope = if config.uses_credits() || config.uses_rates() { "flow" } else { scope };
         Config { scope: cc::Scope::by_name(scope, &config.cc).expect("a name of one"), ..config }
     })
 }
