@@ -82,7 +82,7 @@ pub trait RecordOutput {
 
     /// Returns whether the peer had room for another message when the channel last read the peer's [`Room`]. The
     /// channel reads it again if that was [`Room::None`], and before it sends more records than the ring holds.
-    fn takes_messages(&mut self, shm: ShmId) -> bool {
+    fn has_message_room(&mut self, shm: ShmId) -> bool {
         let _ = shm;
         true
     }
@@ -90,7 +90,7 @@ pub trait RecordOutput {
     /// Sends a message as [`RecordOutput::send`] sends a record. Returns false, and changes nothing, when there is no
     /// room now or the peer takes no messages.
     fn send_message(&mut self, shm: ShmId, head: &[u8], payload: RecordPayload<'_>) -> bool {
-        self.takes_messages(shm) && self.send(shm, head, payload)
+        self.has_message_room(shm) && self.send(shm, head, payload)
     }
 
     /// Appends a record of which the engine of the peer gets only the head; that engine copies the
@@ -150,7 +150,7 @@ pub enum Room {
     Ample,
     /// There is room for very short messages and for headers only: the peer does not use [`RecordOutput::send_split`].
     Little,
-    /// There is no room: the peer begins no message ([`RecordOutput::takes_messages`]).
+    /// There is no room: the peer begins no message ([`RecordOutput::has_message_room`]).
     None,
 }
 
@@ -241,7 +241,7 @@ impl ShmChannel {
     #[inline]
     pub(crate) fn push_in_flight(&mut self, now: Time, record: InFlight) {
         if self.in_flight.is_empty() {
-            self.waiting = Wait::begin(now);
+            self.waiting = Wait::start(now);
         }
         self.in_flight.push_back(record);
     }
@@ -263,7 +263,7 @@ impl ShmChannel {
     /// record is the first now.
     #[inline]
     pub(crate) fn begin_wait(&mut self, now: Time) {
-        self.waiting = Wait::begin(now);
+        self.waiting = Wait::start(now);
     }
 
     /// Returns the wait for the peer to take a record, if there is one.
@@ -394,7 +394,7 @@ impl ShmChannels {
             peer,
             held: true,
             in_flight: VecDeque::new(),
-            waiting: Wait::begin(now),
+            waiting: Wait::start(now),
             acked: 0,
             taken: 0,
             answers: VecDeque::new(),
@@ -490,13 +490,14 @@ impl ShmChannels {
         }
         let waits: Vec<(ShmId, Wait)> =
             self.iter().filter_map(|(id, shm)| Some((id, shm.wait()?))).collect();
-        let ends = waits.iter().flat_map(|(_, wait)| [first, last].map(|span| wait.end(span)));
+        let ends = waits.iter().flat_map(|(_, wait)| [first, last].map(|span| wait.deadline(span)));
         let watched = |id: &ShmId| self.get(*id).is_some_and(|shm| shm.watched);
-        let waited_for = |id: &ShmId, wait: &Wait| watched(id) || wait.waited(now) < last;
-        let slow = waits.iter().any(|(id, wait)| wait.waited(now) >= first && waited_for(id, wait));
+        let waited_for = |id: &ShmId, wait: &Wait| watched(id) || wait.elapsed(now) < last;
+        let slow =
+            waits.iter().any(|(id, wait)| wait.elapsed(now) >= first && waited_for(id, wait));
         let again = slow.then(|| now + LOOK_AGAIN);
         self.look_at = ends.filter(|end| *end > now).chain(again).min();
-        let waited = waits.into_iter().map(|(id, wait)| (id, wait.waited(now)));
+        let waited = waits.into_iter().map(|(id, wait)| (id, wait.elapsed(now)));
         waited.filter(|(_, waited)| *waited >= first).collect()
     }
 
@@ -504,7 +505,7 @@ impl ShmChannels {
     /// peers.
     pub(crate) fn exclude_absence(&mut self, now: Time, absent: Span) {
         for shm in self.entries.iter_mut().filter_map(|entry| entry.shm.as_mut()) {
-            shm.waiting.excuse(now, absent);
+            shm.waiting.exclude_absence(now, absent);
         }
     }
 

@@ -33,7 +33,7 @@ impl<'a> Burst<'a> {
     /// # Panics
     /// The batch names user memory.
     #[must_use]
-    pub fn of_copies(batch: &'a Batch) -> Self {
+    pub fn from_copies(batch: &'a Batch) -> Self {
         assert!(batch.slices.is_empty(), "only what was copied may go without a promise");
         Self { batch, packets: &batch.packets }
     }
@@ -103,7 +103,7 @@ impl<'a> Burst<'a> {
             let len = usize::try_from(piece.len).unwrap_or(0);
             out.reserve(len);
             // SAFETY: the piece's `len` bytes are readable for 'a: who made the burst by `new` said so, and
-            // `of_copies` has none. `reserve` made room for as many behind those that `out` has, in an
+            // `from_copies` has none. `reserve` made room for as many behind those that `out` has, in an
             // allocation that a piece cannot overlap; they are initialised when `set_len` counts them. That
             // the application may write to the piece meanwhile makes the copy a mixture; no reference to it
             // is made.
@@ -123,7 +123,7 @@ impl<'a> Burst<'a> {
         header.copy_from_slice(self.header(packet));
         for piece in self.payload(packet) {
             let (to, behind) = rest.split_at_mut(usize::try_from(piece.len).unwrap_or(usize::MAX));
-            // SAFETY: the piece's `len` bytes are readable for 'a: who made the burst by `new` said so, and `of_copies`
+            // SAFETY: the piece's `len` bytes are readable for 'a: who made the burst by `new` said so, and `from_copies`
             // has none. `to` has as many, of memory that is borrowed mutably and so none of the piece's.
             unsafe { ptr::copy_nonoverlapping(address(piece), to.as_mut_ptr(), to.len()) };
             rest = behind;

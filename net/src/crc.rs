@@ -31,7 +31,7 @@ impl<P: Port> CrcPort<P> {
 
 impl CrcLayer {
     /// Copies a burst, with a trailer for each packet.
-    fn sign(&mut self, burst: Burst<'_>) {
+    fn append_trailers(&mut self, burst: Burst<'_>) {
         self.signed.clear();
         for packet in burst.packets() {
             let bytes = &mut self.signed.bytes;
@@ -54,8 +54,8 @@ impl CrcLayer {
 
 impl PortLayer for CrcLayer {
     fn send<P: Port>(&mut self, inner: &mut P, now: Time, burst: Burst<'_>) -> SendReport {
-        self.sign(burst);
-        inner.send(now, Burst::of_copies(&self.signed))
+        self.append_trailers(burst);
+        inner.send(now, Burst::from_copies(&self.signed))
     }
 
     fn recv<P: Port>(

@@ -28,7 +28,7 @@ impl<'a> OutgoingRecord<'a> {
     /// Creates a record without user memory.
     #[must_use]
     #[inline]
-    pub const fn of_copies(head: &'a [u8], copied: &'a [u8]) -> Self {
+    pub const fn from_copies(head: &'a [u8], copied: &'a [u8]) -> Self {
         Self { head, copied, lent: &[], len: head.len() + copied.len() }
     }
 
@@ -161,7 +161,7 @@ pub trait MessagePort {
 
     /// Returns whether the kernel reports the end of the peer's process even while other processes
     /// hold its descriptors. If so, the process lives until [`ChannelEvent::Ended`].
-    fn watches_process(&self, channel: ShmChannelId) -> bool;
+    fn is_process_watched(&self, channel: ShmChannelId) -> bool;
 
     /// Checks all channels for events, with a few system calls. The owner must first revoke every
     /// reference to memory that it has given back ([`MessagePort::revoke_memory`]), because this
@@ -186,7 +186,7 @@ pub trait MessagePort {
     /// Returns whether the peer had room for messages when the port last read the peer's state. The
     /// port reads it at least once in as many records as the channel holds, and in every call while
     /// the peer has no room.
-    fn takes_messages(&mut self, channel: ShmChannelId) -> bool;
+    fn has_message_room(&mut self, channel: ShmChannelId) -> bool;
 
     /// Sends a message as [`MessagePort::send`] sends a record. Also returns false if the peer has
     /// no room for messages.

@@ -98,13 +98,13 @@ impl Ops {
         let Some(context) = step.contexts.get_mut(channel) else { return SendOutcome::Nothing };
         if context.has_set_aside()
             && !shm.held
-            && (context.has_slot_for_set_aside() || sink.takes_messages(id))
+            && (context.has_slot_for_set_aside() || sink.has_message_room(id))
         {
             context.restore_set_aside();
         }
         while let Some(&first) = context.queue.front() {
             let Some(op) = self.get(first) else { break };
-            if !must_wait(step.config, op, (shm.held, context), || sink.takes_messages(id)) {
+            if !must_wait(step.config, op, (shm.held, context), || sink.has_message_room(id)) {
                 break;
             }
             let for_slot = op.work.slot().is_some() && !context.slots.has_room();
@@ -194,7 +194,7 @@ fn must_wait(
     config: &Config,
     op: &TxOp,
     (held, context): (bool, &Context),
-    takes_messages: impl FnOnce() -> bool,
+    has_message_room: impl FnOnce() -> bool,
 ) -> bool {
     match op.work {
         OpWork::Response { .. } => return false,
@@ -216,7 +216,7 @@ fn must_wait(
     held || starved && op.work.slot().is_some()
         || match op.work {
             OpWork::Eager | OpWork::Confirmed { .. } | OpWork::Rendezvous { .. } => {
-                context.has_set_aside() || !takes_messages()
+                context.has_set_aside() || !has_message_room()
             }
             _ => follows(),
         }

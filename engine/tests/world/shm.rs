@@ -120,7 +120,7 @@ impl RecordOutput for Sink<'_> {
         true
     }
 
-    fn takes_messages(&mut self, shm: ShmId) -> bool {
+    fn has_message_room(&mut self, shm: ShmId) -> bool {
         self.lane(shm).is_none_or(|lane| lane.shown < Room::None)
     }
 

@@ -70,7 +70,7 @@ pub struct EmulatorPort {
 }
 
 /// Returns the monotonic time, which both ends of the socket share.
-fn clock() -> Time {
+fn now() -> Time {
     let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: clock_gettime(2) writes one timespec, into a local variable. Every Linux has this clock, so it
     // does not fail.
@@ -167,10 +167,10 @@ impl EmulatorPort {
         self.rest.clear();
         // The error names this endpoint itself, because an endpoint that only receives must learn
         // of the loss, too.
-        self.keep_error(NetError::Local { peer: self.local, errno: libc::ENOTCONN });
+        self.push_error(NetError::Local { peer: self.local, errno: libc::ENOTCONN });
     }
 
-    fn keep_error(&mut self, error: NetError) {
+    fn push_error(&mut self, error: NetError) {
         self.counters.errors += 1;
         if self.errors.len() < MOST_ERRORS && !self.errors.contains(&error) {
             self.errors.push(error);
@@ -197,7 +197,7 @@ impl EmulatorPort {
     fn write_packets(&mut self, burst: Burst<'_>) -> io::Result<(usize, u64)> {
         // The emulator lets the packet enter the network at this time, so the time that it waits in
         // the socket does not count.
-        let sent = clock();
+        let sent = now();
         let mut frames = std::mem::take(&mut self.frames);
         frames.clear();
         for packet in burst.packets() {
@@ -274,7 +274,7 @@ impl EmulatorPort {
     }
 
     /// Hands out complete frames, about `budget` packets.
-    fn hand_out(
+    fn deliver_frames(
         &mut self,
         budget: usize,
         report: &mut RecvReport,
@@ -302,7 +302,7 @@ impl EmulatorPort {
                 FrameKind::Nobody => {
                     let peer = frame::decode_address(frame.body())?;
                     let kind = UnreachableReason::Port;
-                    self.keep_error(NetError::Unreachable { peer, kind, offender: None });
+                    self.push_error(NetError::Unreachable { peer, kind, offender: None });
                 }
                 other => return Err(frame::FrameError::Kind(other as u8)),
             }
@@ -311,7 +311,7 @@ impl EmulatorPort {
         Ok(())
     }
 
-    fn frame_waits(&self) -> bool {
+    fn has_frame(&self) -> bool {
         !matches!(Frame::first(&self.inbox[self.start..self.end]), Ok(None))
     }
 }
@@ -414,7 +414,7 @@ impl Port for EmulatorPort {
             report.sent += 1;
             report.failed += 1;
             self.counters.tx_failed += 1;
-            self.keep_error(NetError::Local { peer: packet.dst, errno: libc::ENOTCONN });
+            self.push_error(NetError::Local { peer: packet.dst, errno: libc::ENOTCONN });
         }
         report
     }
@@ -427,7 +427,7 @@ impl Port for EmulatorPort {
     ) -> RecvReport {
         let mut report = RecvReport::default();
         while self.is_alive() && report.packets < budget {
-            if let Err(error) = self.hand_out(budget, &mut report, sink) {
+            if let Err(error) = self.deliver_frames(budget, &mut report, sink) {
                 self.handle_emulator_exit(&error);
                 break;
             }
@@ -485,7 +485,7 @@ impl Port for EmulatorPort {
 
     fn next_deadline(&self) -> Option<Time> {
         // Bytes that were read but not handed out do not make the descriptor readable.
-        self.frame_waits().then_some(Time::ZERO)
+        self.has_frame().then_some(Time::ZERO)
     }
 
     fn counters(&self) -> Counters {

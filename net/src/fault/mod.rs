@@ -183,7 +183,7 @@ impl FaultLayer {
         self.counters.fault_reordered += 1;
     }
 
-    fn hand_out(&mut self, held: HeldPacket, sink: Sink<'_>) {
+    fn deliver(&mut self, held: HeldPacket, sink: Sink<'_>) {
         sink(&held.meta, &held.bytes);
         // The bound keeps a burst of delayed packets from holding memory for ever.
         if self.spare.len() < 256 {
@@ -199,20 +199,20 @@ impl FaultLayer {
         }
         while let Some(i) = self.passed.iter().position(|p| p.left == 0) {
             let packet = self.passed.remove(i);
-            self.hand_out(packet.held, sink);
+            self.deliver(packet.held, sink);
         }
     }
 
     /// Hands out the packets whose waiting time is over.
-    fn release(&mut self, now: Time, sink: Sink<'_>) {
+    fn release_due(&mut self, now: Time, sink: Sink<'_>) {
         while self.delayed.peek().is_some_and(|p| p.0.due <= now) {
             if let Some(Reverse(packet)) = self.delayed.pop() {
-                self.hand_out(packet.held, sink);
+                self.deliver(packet.held, sink);
             }
         }
         while let Some(i) = self.passed.iter().position(|p| p.due <= now) {
             let packet = self.passed.remove(i);
-            self.hand_out(packet.held, sink);
+            self.deliver(packet.held, sink);
         }
     }
 }
@@ -273,11 +273,11 @@ impl PortLayer for FaultLayer {
             sink(meta, Train::single(packet));
         };
         // Packets whose time has come are handed out before those that arrive now.
-        self.release(now, &mut counting);
+        self.release_due(now, &mut counting);
         let report = inner.recv_each(now, budget, &mut |meta, packet| {
             self.handle_packet(now, meta, packet, &mut counting);
         });
-        self.release(now, &mut counting);
+        self.release_due(now, &mut counting);
         RecvReport { packets, bytes, ..report }
     }
 

@@ -150,7 +150,7 @@ pub fn select(ifaces: Vec<Iface>, expression: &str) -> Result<Vec<Candidate>, Se
     let mut ranked: Vec<(Rank, Candidate)> = ifaces
         .into_iter()
         .map(|iface| {
-            let (term, reason) = judge(&iface, &terms, including);
+            let (term, reason) = evaluate(&iface, &terms, including);
             let kept = term.is_some();
             (rank(&iface, term.unwrap_or(usize::MAX)), Candidate { iface, kept, reason })
         })
@@ -184,9 +184,9 @@ fn keep_best_group(ranked: &mut [(Rank, Candidate)]) {
     for (_, candidate) in ranked.iter_mut().filter(|(_, c)| c.kept) {
         let class = candidate.iface.class();
         if class.group() > best {
-            drop_for(candidate, format!("{}, and there are others", class.words()));
+            mark_dropped(candidate, format!("{}, and there are others", class.description()));
         } else if class != InterfaceClass::Device {
-            candidate.reason = format!("{}, and there is no other", class.words());
+            candidate.reason = format!("{}, and there is no other", class.description());
         }
     }
 }
@@ -198,7 +198,7 @@ fn drop_quiet(ranked: &mut [(Rank, Candidate)]) {
     for (_, candidate) in ranked.iter_mut() {
         let quiet = candidate.kept && !candidate.iface.loopback && !candidate.iface.running;
         if quiet && others {
-            drop_for(candidate, "no carrier, and there are others".into());
+            mark_dropped(candidate, "no carrier, and there are others".into());
         } else if quiet {
             candidate.reason.push_str("; no carrier, and there is no other");
         }
@@ -206,14 +206,14 @@ fn drop_quiet(ranked: &mut [(Rank, Candidate)]) {
 }
 
 /// Marks a candidate as dropped for this reason.
-fn drop_for(candidate: &mut Candidate, reason: String) {
+fn mark_dropped(candidate: &mut Candidate, reason: String) {
     candidate.kept = false;
     candidate.reason = reason;
 }
 
 /// Decides about an address. Returns the number of the including term that selects it (0 without
 /// such terms) if the address may be kept, and the reason for the decision.
-fn judge(iface: &Iface, terms: &[Term], including: bool) -> (Option<usize>, String) {
+fn evaluate(iface: &Iface, terms: &[Term], including: bool) -> (Option<usize>, String) {
     if !iface.up {
         return (None, "down".into());
     }

@@ -63,7 +63,7 @@ impl InterfaceClass {
 
     /// Returns the class in words, for a message that continues with a reason.
     #[must_use]
-    pub const fn words(self) -> &'static str {
+    pub const fn description(self) -> &'static str {
         match self {
             Self::Device => "a device",
             Self::Cable => "a cable to another network namespace",
@@ -101,24 +101,26 @@ pub(super) fn classify(name: &str, facts: &InterfaceFacts) -> InterfaceClass {
     match facts.kind.as_deref() {
         Some("veth" | "netkit") => InterfaceClass::Cable,
         // Ports that are virtual cables lead to containers of this host.
-        Some("bridge") if below(facts) == Some(InterfaceClass::Device) => InterfaceClass::Device,
+        Some("bridge") if best_class_below(facts) == Some(InterfaceClass::Device) => {
+            InterfaceClass::Device
+        }
         Some("bridge") => InterfaceClass::Isolated,
-        Some("bond" | "team") => below(facts).unwrap_or(InterfaceClass::Isolated),
+        Some("bond" | "team") => best_class_below(facts).unwrap_or(InterfaceClass::Isolated),
         // If the interface below is not listed, it is in another namespace: this process runs in a container.
         Some(
             "vlan" | "macvlan" | "macvtap" | "ipvlan" | "ipvtap" | "macsec" | "hsr" | "dsa"
             | "virt_wifi",
-        ) => below(facts).unwrap_or(InterfaceClass::Cable),
+        ) => best_class_below(facts).unwrap_or(InterfaceClass::Cable),
         Some(kind) if TUNNELS.contains(&kind) => InterfaceClass::Tunnel,
         _ if facts.device => InterfaceClass::Device,
         Some(_) => InterfaceClass::Isolated,
         None if TUNNEL_HARDWARE.contains(&facts.hardware) => InterfaceClass::Tunnel,
-        None => by_name(name),
+        None => classify_by_name(name),
     }
 }
 
 /// Returns the best class among the interfaces that this one is made of.
-fn below(facts: &InterfaceFacts) -> Option<InterfaceClass> {
+fn best_class_below(facts: &InterfaceFacts) -> Option<InterfaceClass> {
     facts.lower.iter().map(|(name, lower)| classify(name, lower)).min()
 }
 
@@ -182,7 +184,7 @@ const NAMES: &[(&str, InterfaceClass)] = &[
 ];
 
 /// Returns the class that a name suggests.
-fn by_name(name: &str) -> InterfaceClass {
+fn classify_by_name(name: &str) -> InterfaceClass {
     let known = NAMES.iter().find(|(pattern, _)| name_matches(name, pattern));
     known.map_or(InterfaceClass::Device, |(_, class)| *class)
 }

@@ -253,7 +253,7 @@ impl PeerProcess {
         self.fd.as_raw_fd()
     }
 
-    pub(super) fn lives(&self) -> bool {
+    pub(super) fn is_alive(&self) -> bool {
         let mut poll = libc::pollfd { fd: self.fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: poll(2) reads and writes the one pollfd that it is told of, a local variable.
         unsafe { libc::poll(&raw mut poll, 1, 0) == 0 }
@@ -300,7 +300,7 @@ impl PeerProcess {
         let read = unsafe { self.read(at, (&raw mut found).cast(), 8) };
         // The process must still live after the read, or its ID may belong to another process by
         // now.
-        let can = read && found == expected && expected != 0 && self.lives();
+        let can = read && found == expected && expected != 0 && self.is_alive();
         segment.word(place.control + CAN_READ).store(can.into(), Ordering::Release);
         can
     }
@@ -380,7 +380,7 @@ impl<'a> PayloadSource<'a> {
 
     /// Creates a source for the part of a record that was not handed out.
     #[inline]
-    pub(super) const fn rest(segment: &'a Segment, at: usize, len: u64) -> Self {
+    pub(super) const fn from_ring(segment: &'a Segment, at: usize, len: u64) -> Self {
         Self(SourceKind::Rest { segment, at, len })
     }
 
@@ -509,7 +509,7 @@ impl<'a> ReferencedPayload<'a> {
                 // for a copy.
                 fence(Ordering::SeqCst);
                 let lent =
-                    self.is_valid() && self.process.lives() && self.payload_to_copy().is_some();
+                    self.is_valid() && self.process.is_alive() && self.payload_to_copy().is_some();
                 self.unreadable.set(lent);
                 return false;
             }
@@ -518,7 +518,7 @@ impl<'a> ReferencedPayload<'a> {
         // The copy must be complete before the generation is read: only then does an unchanged
         // generation mean that all bytes were lent.
         fence(Ordering::SeqCst);
-        done == want && self.is_valid() && self.process.lives()
+        done == want && self.is_valid() && self.process.is_alive()
     }
 
     /// Returns whether the owner has not revoked the payload.

@@ -100,7 +100,7 @@ impl Attacker {
     /// Sends a record. Returns whether there was room.
     fn send(&mut self, bytes: &[u8]) -> bool {
         let Rings { segment, writer, .. } = &mut self.rings;
-        let sent = writer.send(segment, OutgoingRecord::of_copies(bytes, &[]));
+        let sent = writer.send(segment, OutgoingRecord::from_copies(bytes, &[]));
         self.sent += u64::from(sent);
         sent
     }
@@ -108,7 +108,7 @@ impl Attacker {
     /// Sends a record that begins with this description of a payload. Returns whether there was room.
     fn refer(&mut self, description: &[u8], head: &[u8]) -> bool {
         let Rings { segment, writer, .. } = &mut self.rings;
-        let sent = writer.send_reference(segment, OutgoingRecord::of_copies(description, head));
+        let sent = writer.send_reference(segment, OutgoingRecord::from_copies(description, head));
         self.sent += u64::from(sent);
         sent
     }
@@ -462,7 +462,7 @@ impl Victim {
         for (channel, taken) in &self.taken {
             self.port.publish_taken(*channel, *taken);
             // There may be no room for the record.
-            let _ = self.port.send(*channel, OutgoingRecord::of_copies(b"from the victim", &[]));
+            let _ = self.port.send(*channel, OutgoingRecord::from_copies(b"from the victim", &[]));
         }
         self.port.publish_taken(self.neighbour, self.from_neighbour);
         self.port.wake_peers();
@@ -542,7 +542,7 @@ fn survive(seed: u64, rounds: u32, forks: bool) {
     // The test harness shows this line when the test fails.
     eprintln!("seed {seed}, {rounds} rounds");
     let status = loop {
-        if friend.send(to_victim, OutgoingRecord::of_copies(&sent.to_le_bytes(), &[])) {
+        if friend.send(to_victim, OutgoingRecord::from_copies(&sent.to_le_bytes(), &[])) {
             sent += 1;
         }
         victim.turn();
@@ -604,7 +604,7 @@ fn a_process_of_another_user_is_refused() {
     let status = loop {
         victim.poll_connections();
         assert_eq!(victim.next_event(), None, "nobody asks");
-        sent += usize::from(friend.send(to_victim, OutgoingRecord::of_copies(b"neighbour", &[])));
+        sent += usize::from(friend.send(to_victim, OutgoingRecord::from_copies(b"neighbour", &[])));
         taken += victim.recv(32, &mut |_, _, _| RecordVerdict::Consumed);
         if let Some(status) = attacker.try_wait().expect("a child of ours") {
             break status;

@@ -371,7 +371,7 @@ impl ShmPort {
     /// ended.
     fn handle_process_event(&mut self, channel: ShmChannelId) {
         let Some(connection) = self.get_mut(channel) else { return };
-        if connection.process.as_ref().is_none_or(PeerProcess::lives) {
+        if connection.process.as_ref().is_none_or(PeerProcess::is_alive) {
             return;
         }
         match socket::receive(connection.socket.as_raw_fd()) {
@@ -523,7 +523,7 @@ impl MessagePort for ShmPort {
         });
     }
 
-    fn watches_process(&self, channel: ShmChannelId) -> bool {
+    fn is_process_watched(&self, channel: ShmChannelId) -> bool {
         let connection = self.connections.get(channel.0 as usize).and_then(Option::as_ref);
         connection.is_some_and(|connection| connection.process.is_some())
     }
@@ -586,10 +586,10 @@ impl MessagePort for ShmPort {
     }
 
     #[inline]
-    fn takes_messages(&mut self, channel: ShmChannelId) -> bool {
+    fn has_message_room(&mut self, channel: ShmChannelId) -> bool {
         match self.get_mut(channel) {
             Some(Connection { rings: Some(rings), .. }) => {
-                rings.writer.takes_messages(&rings.segment)
+                rings.writer.has_message_room(&rings.segment)
             }
             _ => true,
         }
@@ -598,7 +598,8 @@ impl MessagePort for ShmPort {
     #[inline]
     fn send_message(&mut self, channel: ShmChannelId, record: OutgoingRecord<'_>) -> bool {
         self.open_rings(channel).is_none_or(|rings| {
-            rings.writer.takes_messages(&rings.segment) && rings.writer.send(&rings.segment, record)
+            rings.writer.has_message_room(&rings.segment)
+                && rings.writer.send(&rings.segment, record)
         })
     }
 
@@ -608,7 +609,7 @@ impl MessagePort for ShmPort {
         if let Some(Some(Connection { rings: Some(rings), .. })) =
             connections.get_mut(channel.0 as usize)
         {
-            rings.reader.show_room(&rings.segment, room);
+            rings.reader.publish_room(&rings.segment, room);
             rings.touch(channel, touched);
         }
     }
@@ -633,7 +634,7 @@ impl MessagePort for ShmPort {
         first[..len].copy_from_slice(&text[..len]);
         if rings
             .writer
-            .send_reference(&rings.segment, OutgoingRecord::of_copies(&first[..len], head))
+            .send_reference(&rings.segment, OutgoingRecord::from_copies(&first[..len], head))
         {
             ReferenceOutcome::Sent
         } else {
@@ -694,7 +695,7 @@ impl MessagePort for ShmPort {
                         } else if waiting.shown < waiting.len {
                             let (at, rest) =
                                 (rings.reader.rest(waiting), waiting.len - waiting.shown);
-                            let source = PayloadSource::rest(&rings.segment, at, rest as u64);
+                            let source = PayloadSource::from_ring(&rings.segment, at, rest as u64);
                             sink(channel, record, Some(&source))
                         } else {
                             sink(channel, record, None)
@@ -731,7 +732,7 @@ impl MessagePort for ShmPort {
     #[inline]
     fn publish_taken(&mut self, channel: ShmChannelId, count: u64) {
         if let Some(Connection { rings: Some(rings), .. }) = self.get_mut(channel) {
-            rings.reader.show_taken(&rings.segment, count);
+            rings.reader.publish_taken(&rings.segment, count);
         }
     }
 

@@ -159,7 +159,7 @@ impl RingWriter {
     /// Returns whether messages may be written. If the last known state forbids it, the reader's
     /// state is read again.
     #[inline]
-    pub(super) fn takes_messages(&mut self, segment: &Segment) -> bool {
+    pub(super) fn has_message_room(&mut self, segment: &Segment) -> bool {
         if self.refuses_messages {
             self.refuses_messages = self.room(segment) == MessageRoom::None;
         }
@@ -407,7 +407,7 @@ impl RingReader {
 
     /// Publishes the room for messages.
     #[inline]
-    pub(super) fn show_room(&mut self, segment: &Segment, room: MessageRoom) {
+    pub(super) fn publish_room(&mut self, segment: &Segment, room: MessageRoom) {
         let before = core::mem::replace(&mut self.room, room);
         if before != room {
             // The number is the position of the variant.
@@ -446,7 +446,7 @@ impl RingReader {
 
     /// Publishes the number of taken records and the number of consumed bytes.
     #[inline]
-    pub(super) fn show_taken(&mut self, segment: &Segment, count: u64) {
+    pub(super) fn publish_taken(&mut self, segment: &Segment, count: u64) {
         if self.published != self.consumed {
             self.publish_consumed(segment);
             self.notified = false;
@@ -510,7 +510,7 @@ mod tests {
             for _ in 0..rng.below(6) {
                 let bytes = vec![sent as u8; length(sent)];
                 let (head, rest) = bytes.split_at(bytes.len() / 3);
-                if !writer.send(&segment, OutgoingRecord::of_copies(head, rest)) {
+                if !writer.send(&segment, OutgoingRecord::from_copies(head, rest)) {
                     break;
                 }
                 sent += 1;
@@ -525,14 +525,14 @@ mod tests {
                 got += 1;
             }
         }
-        reader.show_taken(&segment, got);
+        reader.publish_taken(&segment, got);
         assert_eq!(writer.taken(&segment), got);
     }
 
     #[test]
     fn a_full_ring_takes_nothing_until_there_is_room() {
         let (segment, mut writer, mut reader, mut out) = ring();
-        let record = OutgoingRecord::of_copies(&[7; 100], &[]);
+        let record = OutgoingRecord::from_copies(&[7; 100], &[]);
         let fits = (0..10_000).take_while(|_| writer.send(&segment, record)).count();
         assert_eq!(fits, SIZE / 128 - 1);
         assert!(!writer.send(&segment, record) && !writer.send(&segment, record));
@@ -540,7 +540,7 @@ mod tests {
             panic!("it is full")
         };
         reader.consume(&segment, len);
-        reader.show_taken(&segment, 1);
+        reader.publish_taken(&segment, 1);
         assert!(writer.send(&segment, record) && !writer.send(&segment, record));
     }
 
@@ -556,7 +556,7 @@ mod tests {
         let mut out = Box::new([0; MAX_RECORD]);
         let mut pass = |sent: u8, in_flight: usize| {
             let bytes = [sent; 1000];
-            let record = OutgoingRecord::of_copies(&bytes, &[]);
+            let record = OutgoingRecord::from_copies(&bytes, &[]);
             let fits = (0..in_flight).take_while(|_| writer.send(&segment, record)).count();
             for _ in 0..fits {
                 let PeekOutcome::Record(NextRecord { len, .. }) = reader.peek(&segment, &mut out)
@@ -566,7 +566,7 @@ mod tests {
                 assert_eq!((len, out[..len].iter().all(|byte| *byte == sent)), (1000, true));
                 reader.consume(&segment, len);
             }
-            reader.show_taken(&segment, 0);
+            reader.publish_taken(&segment, 0);
             (fits, writer.populated)
         };
         // These entries go round the ring many times.
@@ -604,13 +604,13 @@ mod tests {
                 } else {
                     segment.word(at).store(word, Ordering::Relaxed);
                 }
-                let _ = writer.send(&segment, OutgoingRecord::of_copies(&[1; 300], &[]));
+                let _ = writer.send(&segment, OutgoingRecord::from_copies(&[1; 300], &[]));
                 writer.taken(&segment);
                 if let PeekOutcome::Record(NextRecord { len, .. }) = reader.peek(&segment, &mut out)
                 {
                     reader.consume(&segment, len);
                 }
-                reader.show_taken(&segment, rng.next_u64());
+                reader.publish_taken(&segment, rng.next_u64());
                 reader.take_sleep_flag(&segment);
             }
         }
@@ -637,9 +637,10 @@ mod tests {
         let write = |shared: &Shared| {
             let mut writer = RingWriter::new(PLACE);
             for n in 0..all {
-                while !writer
-                    .send(shared.segment(), OutgoingRecord::of_copies(&n.to_le_bytes(), &bytes(n)))
-                {
+                while !writer.send(
+                    shared.segment(),
+                    OutgoingRecord::from_copies(&n.to_le_bytes(), &bytes(n)),
+                ) {
                     std::thread::yield_now();
                 }
             }
@@ -660,7 +661,7 @@ mod tests {
                 assert_eq!((&out[..8], &out[8..len]), (&n.to_le_bytes()[..], &bytes(n)[..]));
                 reader.consume(shared.segment(), len);
                 if n % 7 == 0 || n + 1 == all {
-                    reader.show_taken(shared.segment(), n + 1);
+                    reader.publish_taken(shared.segment(), n + 1);
                 }
             }
         };
@@ -677,17 +678,16 @@ mod tests {
         for n in 0..times(2000, 60) {
             let shared = Shared(Segment::anonymous(4096 + SIZE));
             let (sleeps, wakes) = std::thread::scope(|scope| {
-                let writes =
-                    scope.spawn(|| {
-                        let mut writer = RingWriter::new(PLACE);
-                        assert!(writer.send(
-                            shared.segment(),
-                            OutgoingRecord::of_copies(&n.to_le_bytes(), &[])
-                        ));
-                        // It reads nothing: its reader is there for the flag of the other's writer.
-                        writer.take_pending_wakeup()
-                            && RingReader::new(PLACE).take_sleep_flag(shared.segment())
-                    });
+                let writes = scope.spawn(|| {
+                    let mut writer = RingWriter::new(PLACE);
+                    assert!(writer.send(
+                        shared.segment(),
+                        OutgoingRecord::from_copies(&n.to_le_bytes(), &[])
+                    ));
+                    // It reads nothing: its reader is there for the flag of the other's writer.
+                    writer.take_pending_wakeup()
+                        && RingReader::new(PLACE).take_sleep_flag(shared.segment())
+                });
                 RingWriter::new(PLACE).set_sleep_flag(shared.segment());
                 fence(Ordering::SeqCst);
                 let sleeps = RingReader::new(PLACE).is_empty(shared.segment());

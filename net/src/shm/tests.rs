@@ -85,7 +85,7 @@ fn records_arrive_whole_and_in_order_both_ways() {
         for (n, (port, channel)) in [(&mut a, to_b), (&mut b, to_a)].into_iter().enumerate() {
             for _ in 0..rng.below(20) {
                 let bytes = vec![sent[n] as u8; 4 + rng.below(3000) as usize];
-                if port.send(channel, OutgoingRecord::of_copies(&sent[n].to_le_bytes(), &bytes)) {
+                if port.send(channel, OutgoingRecord::from_copies(&sent[n].to_le_bytes(), &bytes)) {
                     sent[n] += 1;
                 }
             }
@@ -108,7 +108,7 @@ fn records_arrive_whole_and_in_order_both_ways() {
 fn a_deferred_record_is_offered_again_before_later_ones() {
     let [(mut a, to_b), (mut b, _)] = pair("again");
     for n in 0..3 {
-        assert!(a.send(to_b, OutgoingRecord::of_copies(&[n], &[])));
+        assert!(a.send(to_b, OutgoingRecord::from_copies(&[n], &[])));
     }
     let mut seen = Vec::new();
     for _ in 0..3 {
@@ -125,10 +125,10 @@ fn a_deferred_record_is_offered_again_before_later_ones() {
 #[test]
 fn messages_stop_within_one_ring_without_room() {
     let [(mut a, to_b), (mut b, to_a)] = pair("room");
-    let record = OutgoingRecord::of_copies(&[1; 100], &[]);
-    assert!(a.send_message(to_b, record) && a.takes_messages(to_b));
+    let record = OutgoingRecord::from_copies(&[1; 100], &[]);
+    assert!(a.send_message(to_b, record) && a.has_message_room(to_b));
     b.publish_room(to_a, MessageRoom::Little);
-    assert_eq!((a.peer_room(to_b), a.takes_messages(to_b)), (MessageRoom::Little, true));
+    assert_eq!((a.peer_room(to_b), a.has_message_room(to_b)), (MessageRoom::Little, true));
     b.publish_room(to_a, MessageRoom::None);
     b.wake_peers();
     let mut sent = 0;
@@ -139,7 +139,7 @@ fn messages_stop_within_one_ring_without_room() {
         assert!(sent < 10_000);
     }
     assert!(sent as usize <= MIN_SIZE / 128, "{sent} messages of 128 bytes");
-    assert!(!a.takes_messages(to_b) && a.send(to_b, record));
+    assert!(!a.has_message_room(to_b) && a.send(to_b, record));
     collect(&mut b);
     b.publish_taken(to_a, sent + 1);
     b.wake_peers();
@@ -167,13 +167,13 @@ fn connecting_to_a_missing_port_is_refused() {
 #[test]
 fn records_before_a_close_are_all_delivered() {
     let [(mut a, to_b), (mut b, to_a)] = pair("end");
-    assert!(a.send(to_b, OutgoingRecord::of_copies(b"last", b" words")));
+    assert!(a.send(to_b, OutgoingRecord::from_copies(b"last", b" words")));
     drop(a);
     b.poll_connections();
     assert_eq!(b.next_event(), None, "not before its records");
     assert_eq!(collect(&mut b), [b"last words"]);
     assert_eq!(b.next_event(), Some(ChannelEvent::Ended(to_a, EndReason::Closed)));
-    assert!(b.send(to_a, OutgoingRecord::of_copies(b"x", b"")), "lost");
+    assert!(b.send(to_a, OutgoingRecord::from_copies(b"x", b"")), "lost");
     b.close(to_a);
     assert_eq!(collect(&mut b), Vec::<Vec<u8>>::new());
 }
@@ -199,18 +199,18 @@ fn only_a_sleeping_peer_is_woken_and_only_once() {
     };
     let [(mut a, to_b), (mut b, to_a)] = pair("sleep");
     b.poll_connections();
-    a.send(to_b, OutgoingRecord::of_copies(b"1", b""));
+    a.send(to_b, OutgoingRecord::from_copies(b"1", b""));
     a.wake_peers();
     assert!(!readable(&b), "it is awake");
     assert!(!b.announce_sleep(), "something is there");
     assert_eq!(collect(&mut b).len(), 1);
     assert!(b.announce_sleep() && !readable(&b));
-    a.send(to_b, OutgoingRecord::of_copies(b"2", b""));
+    a.send(to_b, OutgoingRecord::from_copies(b"2", b""));
     a.wake_peers();
     assert!(readable(&b));
     b.poll_connections();
     assert!(!readable(&b));
-    a.send(to_b, OutgoingRecord::of_copies(b"3", b""));
+    a.send(to_b, OutgoingRecord::from_copies(b"3", b""));
     a.wake_peers();
     assert!(!readable(&b), "it knows");
     assert_eq!(collect(&mut b).len(), 2);
@@ -231,7 +231,7 @@ fn two_threads_ping_and_pong() {
         while got < ROUNDS || sent < ROUNDS {
             if sent < ROUNDS && sent < got + u32::from(first) {
                 assert!(
-                    port.send(channel, OutgoingRecord::of_copies(&sent.to_le_bytes(), &[7; 60]))
+                    port.send(channel, OutgoingRecord::from_copies(&sent.to_le_bytes(), &[7; 60]))
                 );
                 sent += 1;
             }
@@ -306,11 +306,11 @@ fn the_end_of_a_closed_peer_does_not_end_its_successor() {
         a.poll_connections();
         assert_eq!(a.next_event(), None, "c lives");
     }
-    assert!(a.send(to_c, OutgoingRecord::of_copies(b"still", b" here")));
+    assert!(a.send(to_c, OutgoingRecord::from_copies(b"still", b" here")));
     assert_eq!(collect(&mut c), [b"still here"]);
     // An event about the first process was in flight as well.
     assert_eq!(a.channel_of_event(u64::from(generation) << 33), None);
-    assert!(c.send(from_a, OutgoingRecord::of_copies(b"so", b" do I")));
+    assert!(c.send(from_a, OutgoingRecord::from_copies(b"so", b" do I")));
     assert_eq!(collect(&mut a), [b"so do I"]);
     drop(held);
 }
@@ -387,7 +387,7 @@ fn unreadable_payload_is_copied_by_its_owner() {
             assert_eq!(next, ReferenceOutcome::Impossible);
         }
     }
-    assert!(b.send(to_a, OutgoingRecord::of_copies(b"all", b" well")));
+    assert!(b.send(to_a, OutgoingRecord::from_copies(b"all", b" well")));
     assert_eq!(collect(&mut a), [b"all well"]);
 }
 
@@ -436,7 +436,7 @@ fn a_pair_allocates_only_the_memory_it_uses() {
     }
     let mut taken = 0;
     while taken < 2000 {
-        assert!(a.send(to_b, OutgoingRecord::of_copies(&[1; 64], &[])));
+        assert!(a.send(to_b, OutgoingRecord::from_copies(&[1; 64], &[])));
         assert_eq!(collect(&mut b).len(), 1);
         taken += 1;
         b.publish_taken(to_a, taken);
@@ -444,7 +444,7 @@ fn a_pair_allocates_only_the_memory_it_uses() {
     assert!(resident(&a) <= 96 << 10, "{} of {} bytes", resident(&a), segment_size(RING));
     for _ in 0..20 {
         let full =
-            |n: &usize| *n < 1000 && a.send(to_b, OutgoingRecord::of_copies(&[1; 4000], &[]));
+            |n: &usize| *n < 1000 && a.send(to_b, OutgoingRecord::from_copies(&[1; 4000], &[]));
         let sent = (0..).take_while(full).count();
         assert_eq!(collect(&mut b).len(), sent);
         taken += sent as u64;

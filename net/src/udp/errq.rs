@@ -23,7 +23,7 @@ pub(super) struct ErrorQueue {
 impl ErrorQueue {
     /// Keeps an error, unless an equal one is kept already. A closed port answers every packet with
     /// an ICMP message, and one report of it is enough.
-    pub(super) fn keep(&mut self, error: NetError) {
+    pub(super) fn push(&mut self, error: NetError) {
         self.seen += 1;
         if self.pending.len() < KEPT && !self.pending.contains(&error) {
             self.pending.push(error);
@@ -33,7 +33,7 @@ impl ErrorQueue {
     /// Keeps an error for a packet to `peer` that was too long. If the kernel's own entry was read
     /// before, it has the MTU. For IPv4 that entry lacks the port, because an unconnected socket
     /// has no port to quote, so this function adds it.
-    pub(super) fn keep_too_big(&mut self, peer: SocketAddr) {
+    pub(super) fn push_too_big(&mut self, peer: SocketAddr) {
         let mut known = None;
         self.pending.retain(|e| match *e {
             NetError::TooBig { peer: p, mtu }
@@ -48,7 +48,7 @@ impl ErrorQueue {
             // The entry was counted when it was read from the queue.
             self.seen -= 1;
         }
-        self.keep(NetError::TooBig { peer, mtu: known.unwrap_or(0) });
+        self.push(NetError::TooBig { peer, mtu: known.unwrap_or(0) });
     }
 
     pub(super) fn take(&mut self, into: &mut Vec<NetError>) {
@@ -77,7 +77,7 @@ impl ErrorQueue {
             #[allow(clippy::unnecessary_cast)]
             let len = msg.msg_controllen as usize;
             if let Some(error) = parse(&name, &control, len) {
-                self.keep(error);
+                self.push(error);
             }
         }
         256

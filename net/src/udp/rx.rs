@@ -102,7 +102,7 @@ impl UdpReceiver {
             counters.rx_calls += 1;
             let longest = if n == 1 {
                 if let Some(message) = self.parse_message(0, counters) {
-                    self.hand_out(&message, counters, &mut report, sink);
+                    self.deliver_group(&message, counters, &mut report, sink);
                 }
                 self.message_len(0)
             } else {
@@ -204,7 +204,7 @@ impl UdpReceiver {
                 Some(group) => match message.append_to(group) {
                     Ok(group) => group,
                     Err(group) => {
-                        self.hand_out(&group, counters, report, sink);
+                        self.deliver_group(&group, counters, report, sink);
                         message
                     }
                 },
@@ -213,7 +213,7 @@ impl UdpReceiver {
             waiting = Some(group);
         }
         if let Some(group) = waiting {
-            self.hand_out(&group, counters, report, sink);
+            self.deliver_group(&group, counters, report, sink);
         }
         longest
     }
@@ -262,7 +262,7 @@ impl UdpReceiver {
 
     /// Hands a group of messages to the sink and counts it.
     #[inline(always)]
-    fn hand_out(
+    fn deliver_group(
         &self,
         arrived: &MessageGroup,
         counters: &mut Counters,

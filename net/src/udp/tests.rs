@@ -501,7 +501,7 @@ fn packets_that_may_be_fragmented_go_one_by_one_and_the_others_in_trains() {
             batch.push((rx.local_addr(), 0, TrafficClass::Data), bytes, [], b"");
             batch.packets[n].fragment = (4..8).contains(&n);
         }
-        let report = tx.send(Time::ZERO, Burst::of_copies(&batch));
+        let report = tx.send(Time::ZERO, Burst::from_copies(&batch));
         assert_eq!((report.sent, report.failed, report.trains), (12, 0, 1 + 4 + 1));
         let got: Vec<_> = receive(&mut rx, 12).into_iter().map(|(_, bytes)| bytes).collect();
         assert_eq!(got, data);
@@ -521,7 +521,7 @@ fn a_run_is_split_into_trains_that_are_not_too_long() {
             batch.push((rx.local_addr(), 0, TrafficClass::Data), bytes, [], b"");
         }
         batch.mark_runs(0);
-        let report = tx.send(Time::ZERO, Burst::of_copies(&batch));
+        let report = tx.send(Time::ZERO, Burst::from_copies(&batch));
         assert_eq!((report.sent, report.trains, tx.gso_refused()), (45, trains, false), "{last}");
         let got: Vec<_> = receive(&mut rx, 45).into_iter().map(|(_, bytes)| bytes).collect();
         assert_eq!(got, data);

@@ -333,7 +333,7 @@ impl UdpSender {
             // The first packet alone has too many pieces.
             counters.tx_failed += 1;
             // EINVAL is what the kernel would return for a message with too many pieces.
-            errors.keep(errq::from_errno(packets.packets()[0].dst, libc::EINVAL));
+            errors.push(errq::from_errno(packets.packets()[0].dst, libc::EINVAL));
             return (1, CallOutcome::Sent);
         }
         let mut done = 0;
@@ -380,9 +380,9 @@ impl UdpSender {
                         if errno == libc::EMSGSIZE {
                             // The kernel reports the MTU in the error queue.
                             errors.drain(socket);
-                            errors.keep_too_big(peer);
+                            errors.push_too_big(peer);
                         } else {
-                            errors.keep(errq::from_errno(peer, errno));
+                            errors.push(errq::from_errno(peer, errno));
                         }
                         counters.tx_failed += self.packets[at] as u64;
                         done += self.packets[at];

@@ -327,8 +327,8 @@ impl XdpPort {
             }
             let queue = &mut self.queues[(self.turn + n) % queues];
             let (frame, counters) = (queue.frame(), &mut self.counters);
-            let count =
-                queue.receive(|frames| reader.hand_out(frames, frame, counters, report, sink));
+            let count = queue
+                .receive(|frames| reader.deliver_frames(frames, frame, counters, report, sink));
             drained &= count == 0;
             self.counters.rx_calls += u64::from(count > 0);
         }
@@ -469,7 +469,7 @@ struct FrameReader {
 impl FrameReader {
     /// Hands the contents of frames to the sink. Neighbouring frames of one kind are handed out as
     /// a train; `stride` is the distance between two frames.
-    fn hand_out(
+    fn deliver_frames(
         &self,
         frames: &[Packet],
         stride: usize,
@@ -494,14 +494,14 @@ impl FrameReader {
                     FrameGroup { count: group.count + 1, last: next.last, ..group }
                 }
                 Some(group) => {
-                    group.hand_out(stride, counters, report, sink);
+                    group.deliver_frames(stride, counters, report, sink);
                     next
                 }
                 None => next,
             });
         }
         if let Some(group) = waiting {
-            group.hand_out(stride, counters, report, sink);
+            group.deliver_frames(stride, counters, report, sink);
         }
     }
 }
@@ -526,7 +526,7 @@ impl<'a> FrameGroup<'a> {
             && next.meta == self.meta
     }
 
-    fn hand_out(
+    fn deliver_frames(
         self,
         stride: usize,
         counters: &mut Counters,

@@ -164,19 +164,19 @@ impl Assembler {
 
     /// Loads a value from the packet and jumps to the end unless it equals `number`, as it lies in
     /// memory.
-    fn expect(&mut self, load: u8, at: usize, number: i32) {
+    fn require_value(&mut self, load: u8, at: usize, number: i32) {
         self.push(load, (LOADED, PACKET), offset(at), 0);
-        self.unless(number);
+        self.jump_unless_equal(number);
     }
 
-    fn unless(&mut self, number: i32) {
+    fn jump_unless_equal(&mut self, number: i32) {
         self.exits.push(self.code.len());
         self.push(op::JUMP_UNLESS_NUMBER, (LOADED, 0), 0, number);
     }
 
     /// Jumps to the end if the packet is shorter than `bytes`. The verifier requires this check
     /// before any byte is read.
-    fn at_least(&mut self, bytes: usize) {
+    fn require_length(&mut self, bytes: usize) {
         self.push(op::MOVE, (LOADED, PACKET), 0, 0);
         self.push(op::ADD_NUMBER, (LOADED, 0), 0, offset(bytes).into());
         self.exits.push(self.code.len());
@@ -204,30 +204,30 @@ fn assemble(local: SocketAddr, map: RawFd) -> Vec<[u8; 8]> {
     a.push(op::LOAD_32, (END, CONTEXT), 4, 0);
     let port = match local.ip() {
         IpAddr::V4(ip) => {
-            a.at_least(ETHERNET + IPV4 + UDP);
-            a.expect(op::LOAD_16, 12, in_packet(TYPE_IPV4));
+            a.require_length(ETHERNET + IPV4 + UDP);
+            a.require_value(op::LOAD_16, 12, in_packet(TYPE_IPV4));
             // Packets with options and fragments are left to the kernel. A fragment has the flag
             // for more fragments, or an offset.
-            a.expect(op::LOAD_8, ETHERNET, 0x45);
+            a.require_value(op::LOAD_8, ETHERNET, 0x45);
             a.push(op::LOAD_16, (LOADED, PACKET), offset(ETHERNET + 6), 0);
             a.push(op::AND_NUMBER, (LOADED, 0), 0, in_packet(0x3fff));
-            a.unless(0);
-            a.expect(op::LOAD_8, ETHERNET + 9, libc::IPPROTO_UDP);
-            a.expect(op::LOAD_32, ETHERNET + 16, i32::from_ne_bytes(ip.octets()));
+            a.jump_unless_equal(0);
+            a.require_value(op::LOAD_8, ETHERNET + 9, libc::IPPROTO_UDP);
+            a.require_value(op::LOAD_32, ETHERNET + 16, i32::from_ne_bytes(ip.octets()));
             ETHERNET + IPV4 + 2
         }
         IpAddr::V6(ip) => {
-            a.at_least(ETHERNET + IPV6 + UDP);
-            a.expect(op::LOAD_16, 12, in_packet(TYPE_IPV6));
-            a.expect(op::LOAD_8, ETHERNET + 6, libc::IPPROTO_UDP);
+            a.require_length(ETHERNET + IPV6 + UDP);
+            a.require_value(op::LOAD_16, 12, in_packet(TYPE_IPV6));
+            a.require_value(op::LOAD_8, ETHERNET + 6, libc::IPPROTO_UDP);
             for (n, part) in ip.octets().chunks_exact(4).enumerate() {
                 let part = [part[0], part[1], part[2], part[3]];
-                a.expect(op::LOAD_32, ETHERNET + 24 + 4 * n, i32::from_ne_bytes(part));
+                a.require_value(op::LOAD_32, ETHERNET + 24 + 4 * n, i32::from_ne_bytes(part));
             }
             ETHERNET + IPV6 + 2
         }
     };
-    a.expect(op::LOAD_16, port, in_packet(local.port()));
+    a.require_value(op::LOAD_16, port, in_packet(local.port()));
     // The packet is for the endpoint. If the queue has no socket, the packet continues through the
     // kernel.
     a.push(op::LOAD_32, (2, CONTEXT), 16, 0);

@@ -444,7 +444,7 @@ impl OpenChannels {
         }
         self.channels[at] = Some(Channel { id, taken: 0, held_back: 0 });
         self.count += 1;
-        if self.port.watches_process(no) {
+        if self.port.is_process_watched(no) {
             engine.shm().watch_process(id);
         }
         log::debug!("messages to {} go through shared memory", engine.peers().get(peer).addr());
@@ -510,7 +510,7 @@ impl ChannelSink<'_> {
         };
         match payload {
             RecordPayload::Copied(bytes) => {
-                send(self.port, *no, OutgoingRecord::of_copies(head, bytes))
+                send(self.port, *no, OutgoingRecord::from_copies(head, bytes))
             }
             RecordPayload::Lent { buf: Buf::One(slice), offset, len } => {
                 lent(self.port, &[slice.part(offset, len)])
@@ -529,9 +529,9 @@ impl RecordOutput for ChannelSink<'_> {
     }
 
     #[inline]
-    fn takes_messages(&mut self, shm: ShmId) -> bool {
+    fn has_message_room(&mut self, shm: ShmId) -> bool {
         let no = self.numbers.get(shm.index()).copied().flatten();
-        no.is_none_or(|no| self.port.takes_messages(no))
+        no.is_none_or(|no| self.port.has_message_room(no))
     }
 
     #[inline]

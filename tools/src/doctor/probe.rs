@@ -110,7 +110,7 @@ fn number(bytes: &[u8], at: usize) -> Option<u32> {
 fn send(port: &mut UdpPort, to: SocketAddr, bytes: &[u8]) {
     let mut batch = Batch::default();
     batch.push((to, 0, TrafficClass::Data), bytes, [], &[]);
-    port.send(Time::ZERO, Burst::of_copies(&batch));
+    port.send(Time::ZERO, Burst::from_copies(&batch));
 }
 
 /// Sleeps for a moment between two polls, but not at first, when an answer may arrive any moment.
