@@ -83,7 +83,7 @@ boundary::exports! {
         context: *mut c_void,
     ) -> c_int => {
         let place = Out::new(av)?;
-        place.put(Av::create(objects::share(domain)?, attr.as_mut(), context)?)
+        place.write(Av::create(objects::share(domain)?, attr.as_mut(), context)?)
     };
 
     status close(fid: *mut ffi::fid) -> c_int => objects::retire::<Av, _>(fid).map(drop);
@@ -149,7 +149,7 @@ boundary::exports! {
             return Err(Errno::INVAL);
         }
         let each = (0..nodecnt).flat_map(|n| (0..svccnt).map(move |s| (n, s))).map(|(n, s)| {
-            let (node, service) = (step(&node, n)?, step(&service, s)?);
+            let (node, service) = (next_name(&node, n)?, next_name(&service, s)?);
             av.resolve(Some(&node), Some(&service))
         });
         // The lookup comes before the insertion, which locks the vector: a name server may take seconds for each name.
@@ -174,7 +174,7 @@ boundary::exports! {
         addrlen: *mut usize,
     ) -> c_int => {
         let found = objects::get::<Av, _>(av)?.addresses().get(fi_addr).ok_or(Errno::INVAL)?;
-        give(&found, addr, addrlen).map(drop)
+        write_address(&found, addr, addrlen).map(drop)
     };
 
     /// `fi_av_set_user_id` (libfabric 1.20).
@@ -187,7 +187,7 @@ boundary::exports! {
         if flags != 0 {
             return Err(Errno::BADFLAGS);
         }
-        objects::get::<Av, _>(av)?.identify(fi_addr, user_id)
+        objects::get::<Av, _>(av)?.set_user_id(fi_addr, user_id)
     };
 }
 
@@ -263,7 +263,7 @@ impl Av {
     /// # Errors
     /// `FI_EINVAL` for an address of another kind than this interface's, `FI_EADDRNOTAVAIL` for
     /// another endpoint's name at an address where an endpoint of this process is.
-    pub(crate) fn reachable(&self, name: &Name) -> Result<()> {
+    pub(crate) fn check_reachable(&self, name: &Name) -> Result<()> {
         let addr = name.addr;
         let sane = addr.port() != 0
             && !addr.ip().is_unspecified()
@@ -274,14 +274,14 @@ impl Av {
             );
             return Err(Errno::INVAL);
         }
-        self.domain.reachable(name)
+        self.domain.check_reachable(name)
     }
 
     /// Makes completions name the peer behind an address by an id that the application chose.
     ///
     /// # Errors
     /// `FI_EINVAL` when the vector was opened without FI_AV_USER_ID, or the address was not inserted.
-    fn identify(&self, fi_addr: u64, user_id: u64) -> Result<()> {
+    fn set_user_id(&self, fi_addr: u64, user_id: u64) -> Result<()> {
         if !self.needs_ids {
             log::info!(
                 "fi_av_set_user_id is refused: the vector was opened without FI_AV_USER_ID; open it with that flag"
@@ -290,7 +290,7 @@ impl Av {
         }
         let mut addresses = self.addresses.write();
         addresses.get(fi_addr).ok_or(Errno::INVAL)?;
-        addresses.identify(fi_addr, user_id);
+        addresses.set_user_id(fi_addr, user_id);
         drop(addresses);
         // Endpoints have cached the peer's earlier id.
         self.generation.fetch_add(1, Ordering::AcqRel);
@@ -336,7 +336,7 @@ impl Av {
                 );
                 Errno::INVAL
             });
-            let checked = found.and_then(|name| self.reachable(&name).map(|()| name));
+            let checked = found.and_then(|name| self.check_reachable(&name).map(|()| name));
             let (index, failed) = match checked {
                 Ok(name) => {
                     done += 1;
@@ -344,9 +344,9 @@ impl Av {
                     if identified {
                         // SAFETY: not NULL, so by this function's contract there is an `i`-th place, in which the
                         // application has put a number (fi_av(3), FI_AV_USER_ID).
-                        addresses.identify(inserted.index, unsafe { *call.fi_addr.add(i) });
+                        addresses.set_user_id(inserted.index, unsafe { *call.fi_addr.add(i) });
                     } else if self.needs_ids {
-                        addresses.expect_id(inserted.index);
+                        addresses.require_user_id(inserted.index);
                     }
                     if inserted.ambiguous || identified {
                         self.generation.fetch_add(1, Ordering::AcqRel);
@@ -356,7 +356,7 @@ impl Av {
                 Err(errno) => {
                     if let (true, Some(eq)) = (self.events, eq.as_deref()) {
                         let (context, data) = (call.context, i as u64);
-                        eq.fail(Failure { fid, context, data, errno });
+                        eq.push_error(Failure { fid, context, data, errno });
                     }
                     (ADDR_UNSPEC, errno.0)
                 }
@@ -376,7 +376,7 @@ impl Av {
         drop(addresses);
         self.revision.fetch_add(1, Ordering::AcqRel);
         if let (true, Some(eq)) = (self.events, eq.as_deref()) {
-            eq.report(ffi::FI_AV_COMPLETE, fid, call.context, done as u64);
+            eq.push_entry(ffi::FI_AV_COMPLETE, fid, call.context, done as u64);
             return Ok(0);
         }
         Ok(done)
@@ -417,7 +417,7 @@ impl Av {
 
 /// The name `steps` further on: a numeric tail counts up (`node7` -> `node8`), an IPv4 address by its
 /// value.
-fn step(name: &str, steps: usize) -> Option<String> {
+fn next_name(name: &str, steps: usize) -> Option<String> {
     if let Ok(ip) = name.parse::<std::net::Ipv4Addr>() {
         let next = u32::from(ip).checked_add(u32::try_from(steps).ok()?)?;
         return Some(std::net::Ipv4Addr::from(next).to_string());
@@ -439,7 +439,11 @@ fn step(name: &str, steps: usize) -> Option<String> {
 ///
 /// # Errors
 /// `FI_EINVAL` without a length.
-pub(crate) unsafe fn give(found: &Name, addr: *mut c_void, addrlen: *mut usize) -> Result<bool> {
+pub(crate) unsafe fn write_address(
+    found: &Name,
+    addr: *mut c_void,
+    addrlen: *mut usize,
+) -> Result<bool> {
     let raw = Raw::new(found);
     let bytes = raw.as_bytes();
     // SAFETY: by this function's contract `addrlen` is NULL, which is refused, or may be read and written,
@@ -501,10 +505,10 @@ mod tests {
 
     #[test]
     fn names_count_up() {
-        assert_eq!(step("node09", 1).as_deref(), Some("node10"));
-        assert_eq!(step("10.0.0.255", 1).as_deref(), Some("10.0.1.0"));
-        assert_eq!(step("9228", 3).as_deref(), Some("9231"));
-        assert_eq!(step("host", 0).as_deref(), Some("host"));
-        assert_eq!(step("host", 1), None);
+        assert_eq!(next_name("node09", 1).as_deref(), Some("node10"));
+        assert_eq!(next_name("10.0.0.255", 1).as_deref(), Some("10.0.1.0"));
+        assert_eq!(next_name("9228", 3).as_deref(), Some("9231"));
+        assert_eq!(next_name("host", 0).as_deref(), Some("host"));
+        assert_eq!(next_name("host", 1), None);
     }
 }

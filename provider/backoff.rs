@@ -84,7 +84,7 @@ impl Contention {
         Self { since: Time::ZERO, before: Usage::NONE, until: Time::ZERO, sleep_until: Time::ZERO };
 
     /// Notes that the thread yielded the processor at `from` and got it back at `now`.
-    fn note_yield(&mut self, from: Time, now: Time) {
+    fn record_yield(&mut self, from: Time, now: Time) {
         if now.since(from) > LONG_YIELD {
             self.sleep_until = now + SLEEP_PERIOD;
         }
@@ -204,7 +204,7 @@ impl Backoff {
             self.short_sleep(longest, is_empty);
         } else if contended {
             std::thread::yield_now();
-            contention.note_yield(now, clock::now());
+            contention.record_yield(now, clock::now());
             CONTENTION.set(contention);
         } else if check {
             std::thread::yield_now();
@@ -296,9 +296,9 @@ mod tests {
     fn a_long_yield_makes_the_thread_sleep_for_a_while() {
         let at = |us: u64| Time::ZERO + Span::micros(us);
         let mut contention = Contention::NONE;
-        contention.note_yield(at(1000), at(1020));
+        contention.record_yield(at(1000), at(1020));
         assert!(contention.sleep_until <= at(1020), "others polled");
-        contention.note_yield(at(2000), at(2900));
+        contention.record_yield(at(2000), at(2900));
         assert!(contention.sleep_until > at(2900), "another thread computes");
         assert!(contention.sleep_until < at(2900) + VALID, "and may have ended");
     }

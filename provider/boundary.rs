@@ -116,7 +116,7 @@ impl<T> Out<T> {
     }
 
     /// Leaves the result. Never fails: a call ends with it.
-    pub(crate) fn put(self, value: T) -> Result<()> {
+    pub(crate) fn write(self, value: T) -> Result<()> {
         // SAFETY: not NULL, so `new` was promised that a `T` may be written here. `write` does not look at
         // what was there, which the caller need not have initialised.
         unsafe { self.0.write(value) };
@@ -198,7 +198,7 @@ mod tests {
         // SAFETY: NULL, which `new` refuses, and a local variable that outlives its `Out`.
         let outs = unsafe { (Out::<u32>::new(core::ptr::null_mut()), Out::new(&raw mut place)) };
         assert!(outs.0.is_err());
-        assert_eq!(outs.1.and_then(|out| out.put(7)), Ok(()));
+        assert_eq!(outs.1.and_then(|out| out.write(7)), Ok(()));
         assert_eq!(place, 7);
         // SAFETY: NULL with and without elements, and an array of two.
         let (none, missing, two) = unsafe {

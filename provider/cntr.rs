@@ -95,12 +95,12 @@ boundary::exports! {
             return Err(Errno::INVAL);
         }
         let set = wait::set_of(attr.wait_obj, attr.wait_set)?;
-        place.put(Cntr::create(objects::share(domain)?, attr, set, context)?)
+        place.write(Cntr::create(objects::share(domain)?, attr, set, context)?)
     };
 
     status close(fid: *mut ffi::fid) -> c_int => {
         if let Some(cntr) = objects::retire::<Cntr, _>(fid)? {
-            cntr.waits.leave();
+            cntr.waits.leave_set();
         }
         Ok(())
     };
@@ -136,7 +136,7 @@ boundary::exports! {
     status adderr(cntr: *mut ffi::fid_cntr, value: u64) -> c_int => {
         let cntr = objects::get::<Cntr, _>(cntr)?;
         cntr.watch.add(Field::Errors, value);
-        cntr.changed();
+        cntr.notify_change();
         cntr.domain.work().run(None);
         Ok(())
     };
@@ -144,7 +144,7 @@ boundary::exports! {
     status seterr(cntr: *mut ffi::fid_cntr, value: u64) -> c_int => {
         let cntr = objects::get::<Cntr, _>(cntr)?;
         cntr.watch.set(Field::Errors, value);
-        cntr.changed();
+        cntr.notify_change();
         cntr.domain.work().run(None);
         Ok(())
     };
@@ -183,7 +183,7 @@ impl Cntr {
             driver: EndpointDriver::new(true),
         });
         let weak = Arc::downgrade(&opened);
-        opened.waits.join(weak)?;
+        opened.waits.join_set(weak)?;
         Ok(objects::publish(opened))
     }
 
@@ -191,7 +191,7 @@ impl Cntr {
     #[inline]
     pub(crate) fn count(&self, success: bool) {
         self.watch.add(if success { Field::Value } else { Field::Errors }, 1);
-        self.changed();
+        self.notify_change();
     }
 
     /// Wakes the threads that wait for the counter, as [`crate::cq::Cq::wake`] does for a queue.
@@ -199,19 +199,19 @@ impl Cntr {
         self.waits.signal();
     }
 
-    fn changed(&self) {
+    fn notify_change(&self) {
         self.driver.wake();
         let marks = self.watch.marks();
         if marks != 0 {
-            self.changed_for_others(marks);
+            self.wake_and_queue_work(marks);
         }
     }
 
     /// Wakes sleepers, and passes on the work that is due. It begins outside of the endpoint lock under which this may
     /// be called.
     #[cold]
-    fn changed_for_others(&self, marks: u8) {
-        if marks & SLEEPER != 0 && self.watch.wake() {
+    fn wake_and_queue_work(&self, marks: u8) {
+        if marks & SLEEPER != 0 && self.watch.take_sleeper() {
             self.waits.signal();
         }
         if marks & WORK != 0 {
@@ -220,21 +220,21 @@ impl Cntr {
     }
 
     fn queue_due_work(&self) {
-        let due = self.waiting.due(|take| self.watch.look(take));
+        let due = self.waiting.due(|take| self.watch.take_due_work(take));
         if !due.is_empty() {
             self.domain.push_work(due);
         }
     }
 
     /// Adds work, the `number`-th of the domain, that waits for this counter.
-    pub(crate) fn submit(&self, number: u64, work: Work) {
-        self.waiting.add(number, work, || self.watch.work_waits());
+    pub(crate) fn add_work(&self, number: u64, work: Work) {
+        self.waiting.add(number, work, || self.watch.mark_work());
         // An operation that was counted before found no work.
         self.queue_due_work();
     }
 
     /// Returns the work that waits for this counter.
-    pub(crate) fn waiting(&self) -> &WaitingWork {
+    pub(crate) fn waiting_work(&self) -> &WaitingWork {
         &self.waiting
     }
 
@@ -247,14 +247,14 @@ impl Cntr {
     pub(crate) fn add(&self, value: u64) {
         self.watch.add(Field::Value, value);
         self.polled.store(self.snapshot());
-        self.changed();
+        self.notify_change();
     }
 
     /// fi_cntr_set.
     pub(crate) fn set(&self, value: u64) {
         self.watch.set(Field::Value, value);
         self.polled.store(self.snapshot());
-        self.changed();
+        self.notify_change();
     }
 
     /// Attaches an endpoint, which reading drives from now on.
@@ -283,13 +283,13 @@ impl Cntr {
     /// Makes progress, and returns an error if a number has changed. Otherwise the next change wakes the sleeper.
     fn check_before_sleep(&self, waiter: Option<&Waiter>, found: (u64, u64)) -> Result<()> {
         self.driver.prepare(&self.domain, waiter)?;
-        self.watch.sleep();
+        self.watch.mark_sleeper();
         if found == self.snapshot() { Ok(()) } else { Err(Errno::AGAIN) }
     }
 
     /// Returns for fi_poll whether the counter has changed since the application set it or the last
     /// call.
-    pub(crate) fn news(&self) -> bool {
+    pub(crate) fn take_ready(&self) -> bool {
         let now = self.snapshot();
         let news = now != self.polled.get();
         self.polled.store(now);
@@ -334,7 +334,7 @@ impl Cntr {
             (now.1 != errors).then_some(Err(Errno::AVAIL))
         };
         let prepare = || self.arm(found.get(), Sleeper::Guest).is_ok();
-        match wait::until(wait::deadline(timeout), self.waits.waiter(), check, prepare) {
+        match wait::poll_until(wait::deadline(timeout), self.waits.waiter(), check, prepare) {
             Ok(answer) => answer,
             Err(Errno::AGAIN) => Err(Errno::TIMEDOUT),
             Err(other) => Err(other),

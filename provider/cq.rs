@@ -102,15 +102,15 @@ boundary::exports! {
         let (place, attr) = (Out::new(cq)?, attr.as_ref().ok_or(Errno::INVAL)?);
         if attr.flags & flags::PEER != 0 {
             let owner = OwnerCq::new(context)?;
-            return place.put(Cq::import(objects::share(domain)?, owner)?);
+            return place.write(Cq::import(objects::share(domain)?, owner)?);
         }
         let set = wait::set_of(attr.wait_obj, attr.wait_set)?;
-        place.put(Cq::create(objects::share(domain)?, attr, set, context, None)?)
+        place.write(Cq::create(objects::share(domain)?, attr, set, context, None)?)
     };
 
     status close(fid: *mut ffi::fid) -> c_int => {
         if let Some(cq) = objects::retire::<Cq, _>(fid)? {
-            cq.waits.leave();
+            cq.waits.leave_set();
         }
         Ok(())
     };
@@ -156,9 +156,9 @@ impl Cq {
             format: Format::from_attr(attr.format)?,
             waits: Waits::open(attr.wait_obj, set)?,
             error_layout: ErrorLayout::of(domain.api_version()),
-            driver: EndpointDriver::new(domain.locks()),
+            driver: EndpointDriver::new(domain.needs_locks()),
             state: EndpointLock::new(
-                domain.locks(),
+                domain.needs_locks(),
                 State {
                     entries: VecDeque::with_capacity(capacity),
                     failures: VecDeque::new(),
@@ -174,7 +174,7 @@ impl Cq {
             domain: ObjectRef::new(domain),
         });
         let weak = Arc::downgrade(&opened);
-        opened.waits.join(weak)?;
+        opened.waits.join_set(weak)?;
         Ok(objects::publish(opened))
     }
 
@@ -209,7 +209,7 @@ impl Cq {
     }
 
     /// Adds an error entry behind the completions so far.
-    pub(crate) fn fail(&self, mut failure: ErrorEntry) {
+    pub(crate) fn push_error(&self, mut failure: ErrorEntry) {
         if let Some(owner) = &self.peer_owner {
             return owner.write_error(&failure);
         }
@@ -255,7 +255,7 @@ impl Cq {
     }
 
     /// fi_poll: whether there is something to read.
-    pub(crate) fn news(&self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         !self.state.lock().is_empty()
     }
 
@@ -301,7 +301,7 @@ impl Cq {
 
     /// Wakes a thread that waits for a completion, without one.
     fn signal(&self) -> Result<()> {
-        self.waits.prepared()?;
+        self.waits.sleeping_waiter()?;
         let mut state = self.state.lock();
         state.signals += 1;
         state.armed = false;

@@ -173,12 +173,12 @@ impl Domain {
     }
 
     /// Returns whether remote addresses are virtual ones.
-    pub(crate) fn virtual_addresses(&self) -> bool {
+    pub(crate) fn uses_virtual_addresses(&self) -> bool {
         self.virtual_addresses
     }
 
     /// The registration modes that it has.
-    pub(crate) fn registration(&self) -> i32 {
+    pub(crate) fn registration_modes(&self) -> i32 {
         let of = |has, mode| if has { mode } else { 0 };
         of(self.virtual_addresses, mr_mode::VIRT_ADDR)
             | of(self.provider_keys, mr_mode::PROV_KEY)
@@ -186,12 +186,12 @@ impl Domain {
     }
 
     /// Returns whether memory of devices may be registered.
-    pub(crate) fn serves_devices(&self) -> bool {
+    pub(crate) fn has_device_memory(&self) -> bool {
         self.devices
     }
 
     /// Returns whether the provider chooses the keys.
-    pub(crate) fn provider_keys(&self) -> bool {
+    pub(crate) fn chooses_keys(&self) -> bool {
         self.provider_keys
     }
 
@@ -205,24 +205,25 @@ impl Domain {
         &self.regions
     }
 
-    /// An endpoint is enabled, by this name.
-    pub(crate) fn enabled(&self, endpoint: &Arc<Endpoint>, name: Name) {
+    /// Adds an endpoint that was enabled, with its name.
+    pub(crate) fn add_endpoint(&self, endpoint: &Arc<Endpoint>, name: Name) {
         self.endpoints.lock().push(EnabledEndpoint { endpoint: Arc::downgrade(endpoint), name });
     }
 
-    /// A counter is bound to a region: every endpoint says what peers access.
+    /// Attaches a counter that is bound to a region: every endpoint reports the accesses of peers to it.
     ///
     /// # Errors
     /// The system's, when a wait object cannot watch an endpoint's sockets.
-    pub(crate) fn counted(&self, cntr: &Arc<Cntr>) -> Result<()> {
+    pub(crate) fn attach_access_counter(&self, cntr: &Arc<Cntr>) -> Result<()> {
         self.attach_counter(cntr, CounterScope::Accesses)
     }
 
-    /// Work changes a counter: reading that drives every endpoint, on any of which it may depend.
+    /// Attaches a counter that deferred work changes. Reading it drives every endpoint, because the work may depend on
+    /// any of them.
     ///
     /// # Errors
-    /// As [`Self::counted`].
-    pub(crate) fn drives(&self, cntr: &Arc<Cntr>) -> Result<()> {
+    /// As [`Self::attach_access_counter`].
+    pub(crate) fn attach_work_counter(&self, cntr: &Arc<Cntr>) -> Result<()> {
         self.attach_counter(cntr, CounterScope::Progress)
     }
 
@@ -235,13 +236,13 @@ impl Domain {
         }
         counters.push((Arc::downgrade(cntr), what));
         drop(counters);
-        self.opened().iter().try_for_each(|endpoint| what.begin(endpoint, cntr))
+        self.open_endpoints().iter().try_for_each(|endpoint| what.begin(endpoint, cntr))
     }
 
-    /// An endpoint was enabled: counters that concern every endpoint concern it, too.
+    /// Attaches an endpoint that was enabled to the counters that concern every endpoint.
     ///
     /// # Errors
-    /// As [`Self::counted`].
+    /// As [`Self::attach_access_counter`].
     pub(crate) fn attach_to_counters(&self, endpoint: &Arc<Endpoint>) -> Result<()> {
         let counters = self.counters.lock().clone();
         counters.iter().try_for_each(|(cntr, what)| {
@@ -249,13 +250,13 @@ impl Domain {
         })
     }
 
-    /// The enabled endpoints.
-    fn opened(&self) -> Vec<Arc<Endpoint>> {
+    /// Returns the enabled endpoints.
+    fn open_endpoints(&self) -> Vec<Arc<Endpoint>> {
         self.endpoints.lock().iter().filter_map(|e| e.endpoint.upgrade()).collect()
     }
 
-    /// An endpoint has closed, which had these sockets.
-    pub(crate) fn disabled(&self, endpoint: &Endpoint, sockets: &[RawFd]) {
+    /// Removes an endpoint that has closed and that had these sockets.
+    pub(crate) fn remove_endpoint(&self, endpoint: &Endpoint, sockets: &[RawFd]) {
         for cntr in self.counters.lock().iter().filter_map(|(cntr, _)| cntr.upgrade()) {
             cntr.detach(endpoint, sockets);
         }
@@ -267,7 +268,7 @@ impl Domain {
     ///
     /// # Errors
     /// `FI_EADDRNOTAVAIL`, and a warning that says who is who.
-    pub(crate) fn reachable(&self, name: &Name) -> Result<()> {
+    pub(crate) fn check_reachable(&self, name: &Name) -> Result<()> {
         let contradiction =
             |ours: &EnabledEndpoint| ours.name.contradicts(name).then_some(ours.name);
         let Some(ours) = self.endpoints.lock().iter().find_map(contradiction) else {
@@ -288,7 +289,7 @@ impl Domain {
     /// A region is out of the table: ends what endpoints still do with it.
     pub(crate) fn release_region(&self, region: RegionId) {
         // Not under this lock: an endpoint lock may be waited for.
-        for endpoint in self.opened() {
+        for endpoint in self.open_endpoints() {
             endpoint.release_region(region);
         }
     }
@@ -315,7 +316,7 @@ impl Domain {
 
     /// Returns whether endpoints and queues must exclude other threads: not when the application promises
     /// that it does (FI_THREAD_DOMAIN) and no thread of ours interferes.
-    pub(crate) fn locks(&self) -> bool {
+    pub(crate) fn needs_locks(&self) -> bool {
         self.locks
     }
 
@@ -330,7 +331,7 @@ impl Domain {
     }
 
     /// The application closed it.
-    fn end(&self) {
+    fn close(&self) {
         if let Some(progress) = &self.progress {
             progress.stop();
         }
@@ -342,7 +343,7 @@ impl Domain {
 boundary::exports! {
     status close(fid: *mut ffi::fid) -> c_int => {
         if let Some(domain) = objects::retire::<Domain, _>(fid)? {
-            domain.end();
+            domain.close();
         }
         Ok(())
     };

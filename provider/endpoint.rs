@@ -135,7 +135,7 @@ boundary::exports! {
         context: *mut c_void,
     ) -> c_int => {
         let place = Out::new(ep)?;
-        place.put(Endpoint::create(objects::share(domain)?, &info::chosen(info)?, context)?)
+        place.write(Endpoint::create(objects::share(domain)?, &info::read_attributes(info)?, context)?)
     };
 
     /// `fi_endpoint2`: flags ask for peer-provider objects, which are not there.
@@ -150,12 +150,12 @@ boundary::exports! {
             return Err(Errno::BADFLAGS);
         }
         let place = Out::new(ep)?;
-        place.put(Endpoint::create(objects::share(domain)?, &info::chosen(info)?, context)?)
+        place.write(Endpoint::create(objects::share(domain)?, &info::read_attributes(info)?, context)?)
     };
 
     status close(fid: *mut ffi::fid) -> c_int => {
         if let Some(ep) = objects::retire::<Endpoint, _>(fid)? {
-            ep.shut();
+            ep.close();
         }
         Ok(())
     };
@@ -193,7 +193,7 @@ impl Endpoint {
                 source,
                 directed: caps & flags::DIRECTED_RECV != 0,
                 names_source: caps & flags::SOURCE != 0,
-                devices: caps & flags::HMEM != 0 && domain.serves_devices(),
+                devices: caps & flags::HMEM != 0 && domain.has_device_memory(),
                 triggers: caps & flags::TRIGGER != 0,
                 collective: caps & flags::COLLECTIVE != 0,
                 groups: AtomicU64::new(1),
@@ -205,7 +205,7 @@ impl Endpoint {
                 job,
             },
             inner: EndpointLock::new(
-                domain.locks(),
+                domain.needs_locks(),
                 Inner { bindings: Bindings::default(), core: None },
             ),
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
@@ -255,7 +255,7 @@ impl Endpoint {
         let mut inner = self.inner.lock();
         let Inner { bindings, core } = &mut *inner;
         self.stalled.store(false, Ordering::Relaxed);
-        let busy = core.as_mut().is_some_and(|core| core.turn(bindings));
+        let busy = core.as_mut().is_some_and(|core| core.run_turn(bindings));
         let shares = bindings.srx.is_some();
         drop(inner);
         if shares {
@@ -281,13 +281,13 @@ impl Endpoint {
     }
 
     /// Makes progress as [`Endpoint::progress`] does, on a progress thread, unless another thread does so now.
-    pub(crate) fn serve(&self) -> bool {
+    pub(crate) fn try_progress(&self) -> bool {
         if !self.process.is_current() {
             return false;
         }
         let Some(mut inner) = self.inner.try_lock() else { return false };
         let Inner { bindings, core } = &mut *inner;
-        let busy = core.as_mut().is_some_and(|core| core.turn(bindings));
+        let busy = core.as_mut().is_some_and(|core| core.run_turn(bindings));
         drop(inner);
         self.begin_work_after(busy);
         busy
@@ -311,12 +311,12 @@ impl Endpoint {
         }
         let Some(mut inner) = self.inner.try_lock_background() else { return false };
         let Inner { bindings, core } = &mut *inner;
-        core.as_mut().is_some_and(|core| core.background_turn(bindings))
+        core.as_mut().is_some_and(|core| core.run_background_turn(bindings))
     }
 
     /// Runs a background turn for a thread that waits for an event, which may be another one than the endpoint's own.
     /// Returns whether the event is still to come.
-    pub(crate) fn assist(&self) -> bool {
+    pub(crate) fn progress_for_waiter(&self) -> bool {
         if !self.process.is_current() {
             return false;
         }
@@ -324,7 +324,7 @@ impl Endpoint {
         let Some(mut inner) = self.inner.try_lock_background() else { return true };
         let Inner { bindings, core } = &mut *inner;
         let Some(core) = core else { return false };
-        core.background_turn(bindings);
+        core.run_background_turn(bindings);
         core.optional.is_joining()
     }
 
@@ -372,13 +372,13 @@ impl Endpoint {
     }
 
     /// Reports the counters, once, and ends what observers see.
-    pub(crate) fn report(&self) {
+    pub(crate) fn close_reports(&self) {
         if let Some(mut inner) = self.inner.try_lock()
             && let Some(core) = &mut inner.core
             && !self.closed.swap(true, Ordering::AcqRel)
         {
             stats::report(self.number, &core.statistics());
-            core.end_reports();
+            core.close_reports();
         }
     }
 
@@ -406,7 +406,7 @@ impl Endpoint {
             let now = crate::clock::now();
             core.engine.release_region(now, region);
             // Accesses that wait to be counted name the region by its number, which the next region will get.
-            core.complete(bindings);
+            core.deliver_completions(bindings);
             core.flush(now);
         }
         drop(inner);

@@ -66,7 +66,7 @@ pub(crate) struct EndpointLock<T> {
 // value is reached only through an `EndpointGuard`, of which there is one at a time. With `locked` the mutex sees
 // to it. Without, FI_THREAD_DOMAIN does among the application's threads: it promised that no two of them
 // are in calls on one domain's objects at once (the assertion in `lock` notices most breaches;
-// `Domain::locks` says when the promise counts), and hands over between them with an ordering of its own;
+// `Domain::needs_locks` says when the promise counts), and hands over between them with an ordering of its own;
 // the asymmetric lock does between it and the background progress thread. T: Send, because the guard that reaches
 // the value may be in another thread each time.
 unsafe impl<T: Send> Sync for EndpointLock<T> {}

@@ -105,12 +105,12 @@ boundary::exports! {
     ) -> c_int => {
         let (place, attr) = (Out::new(eq)?, attr.as_ref());
         let set = attr.map_or(Ok(None), |attr| wait::set_of(attr.wait_obj, attr.wait_set))?;
-        place.put(Eq::create(objects::share(fabric)?, attr, set, context)?)
+        place.write(Eq::create(objects::share(fabric)?, attr, set, context)?)
     };
 
     status close(fid: *mut ffi::fid) -> c_int => {
         if let Some(eq) = objects::retire::<Eq, _>(fid)? {
-            eq.waits.leave();
+            eq.waits.leave_set();
         }
         Ok(())
     };
@@ -150,13 +150,13 @@ boundary::exports! {
         flags: u64,
     ) -> isize => {
         let eq = objects::get::<Eq, _>(eq)?;
-        eq.waits.blocking("fi_eq_sread")?;
+        eq.waits.check_blocking("fi_eq_sread")?;
         let check = || match eq.read(event, buf, len, flags & flags::PEEK != 0) {
             Err(Errno::AGAIN) => None,
             answer => Some(answer),
         };
         let prepare = || eq.try_wait(Sleeper::Guest).is_ok();
-        wait::until(wait::deadline(timeout), eq.waits.waiter(), check, prepare)?
+        wait::poll_until(wait::deadline(timeout), eq.waits.waiter(), check, prepare)?
     };
 
     string strerror(
@@ -169,7 +169,7 @@ boundary::exports! {
         let eq = objects::get::<Eq, _>(eq)?;
         let text = std::io::Error::from_raw_os_error(prov_errno).to_string();
         boundary::copy_text(&text, buf, len);
-        Ok(if buf.is_null() || len == 0 { eq.keep(&text) } else { buf.cast_const() })
+        Ok(if buf.is_null() || len == 0 { eq.store_text(&text) } else { buf.cast_const() })
     };
 }
 
@@ -201,12 +201,18 @@ impl Eq {
             joining: Mutex::default(),
         });
         let weak = Arc::downgrade(&opened);
-        opened.waits.join(weak)?;
+        opened.waits.join_set(weak)?;
         Ok(objects::publish(opened))
     }
 
     /// Adds an event about `fid`: a `fi_eq_entry`, which has no padding.
-    pub(crate) fn report(&self, number: u32, fid: *mut ffi::fid, context: *mut c_void, data: u64) {
+    pub(crate) fn push_entry(
+        &self,
+        number: u32,
+        fid: *mut ffi::fid,
+        context: *mut c_void,
+        data: u64,
+    ) {
         let mut bytes = Vec::with_capacity(size_of::<ffi::fi_eq_entry>());
         bytes.extend_from_slice(&fid.expose_provenance().to_ne_bytes());
         bytes.extend_from_slice(&context.expose_provenance().to_ne_bytes());
@@ -215,7 +221,7 @@ impl Eq {
     }
 
     /// Adds a failure.
-    pub(crate) fn fail(&self, failure: Failure) {
+    pub(crate) fn push_error(&self, failure: Failure) {
         self.push(|state| state.failures.push_back(failure));
     }
 
@@ -298,7 +304,9 @@ impl Eq {
     fn drive(&self) -> bool {
         // Not under the lock: they report here.
         let mut joining = core::mem::take(&mut *self.joining.lock());
-        joining.retain(|endpoint| endpoint.upgrade().is_some_and(|endpoint| endpoint.assist()));
+        joining.retain(|endpoint| {
+            endpoint.upgrade().is_some_and(|endpoint| endpoint.progress_for_waiter())
+        });
         let any = !joining.is_empty();
         self.joining.lock().append(&mut joining);
         any
@@ -348,7 +356,7 @@ impl Eq {
     }
 
     /// Keeps a text until the next one is asked for.
-    fn keep(&self, text: &str) -> *const c_char {
+    fn store_text(&self, text: &str) -> *const c_char {
         let mut state = self.state.lock();
         state.text = CString::new(text).unwrap_or_default();
         state.text.as_ptr()

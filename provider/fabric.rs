@@ -82,7 +82,7 @@ boundary::exports! {
     ) -> c_int => {
         let attr = attr.as_ref().ok_or(Errno::INVAL)?;
         let name = boundary::text(attr.name).unwrap_or_default();
-        Out::new(fabric)?.put(Fabric::create(name, attr.api_version, context))
+        Out::new(fabric)?.write(Fabric::create(name, attr.api_version, context))
     };
 
     status close(fid: *mut ffi::fid) -> c_int => objects::retire::<Fabric, _>(fid).map(drop);
@@ -94,7 +94,7 @@ boundary::exports! {
         context: *mut c_void,
     ) -> c_int => {
         let place = Out::new(domain)?;
-        place.put(domain::open(objects::share(fabric)?, &info::chosen(info)?, context)?)
+        place.write(domain::open(objects::share(fabric)?, &info::read_attributes(info)?, context)?)
     };
 
     /// `fi_domain2`: flags ask for another provider's domain, and domains are not shared.
@@ -113,7 +113,7 @@ boundary::exports! {
             return Err(Errno::BADFLAGS);
         }
         let place = Out::new(domain)?;
-        place.put(domain::open(objects::share(fabric)?, &info::chosen(info)?, context)?)
+        place.write(domain::open(objects::share(fabric)?, &info::read_attributes(info)?, context)?)
     };
 }
 

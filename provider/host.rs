@@ -81,14 +81,14 @@ pub(crate) fn host() -> &'static Host {
     unsafe { HOST.load(Ordering::Acquire).as_ref() }.unwrap_or(&NOBODY)
 }
 
-fn show(known: &[&'static Host]) {
+fn log_hosts(known: &[&'static Host]) {
     let last =
         known.last().copied().map_or(null_mut(), |last| core::ptr::from_ref(last).cast_mut());
     HOST.store(last, Ordering::Release);
 }
 
-/// A libfabric calls `fi_prov_ini`, and is on the stack. Returns whether it has not done so before.
-pub(crate) fn begin() -> bool {
+/// Adds the libfabric that calls `fi_prov_ini` and is on the stack. Returns whether it is new.
+pub(crate) fn add_caller() -> bool {
     // Miri has no loader to ask, and no libfabric is loaded there.
     if cfg!(miri) {
         return false;
@@ -100,19 +100,19 @@ pub(crate) fn begin() -> bool {
         return false;
     }
     known.push(Box::leak(Box::new(found)));
-    show(&known);
+    log_hosts(&known);
     true
 }
 
-/// A libfabric calls `cleanup`, is on the stack, and may be unmapped after it: nothing of it is called any more.
-/// Returns whether no other is there.
-pub(crate) fn end() -> bool {
+/// Removes the libfabric that calls `cleanup` and is on the stack. It may be unmapped afterwards, so none of its functions
+/// is called any more. Returns whether no other libfabric is left.
+pub(crate) fn remove_caller() -> bool {
     let mut known = KNOWN.get().lock();
     let callers = caller_objects();
     // If no caller can be identified, the call counts for all of them.
     let told = known.iter().any(|host| callers.iter().any(|caller| caller.base == host.base));
     known.retain(|host| told && callers.iter().all(|caller| caller.base != host.base));
-    show(&known);
+    log_hosts(&known);
     known.is_empty()
 }
 

@@ -43,7 +43,7 @@ boundary::exports! {
         activation::check(hints::provider_name(hints).as_deref())?;
         let (node, service) = (boundary::text(node), boundary::text(service));
         let hints = hints::read(version, hints)?;
-        place.put(answers(node.as_deref(), service.as_deref(), flags, &hints)?)
+        place.write(matching_infos(node.as_deref(), service.as_deref(), flags, &hints)?)
     };
 }
 
@@ -51,16 +51,16 @@ boundary::exports! {
 ///
 /// # Errors
 /// `FI_ENODATA` when nothing fits, `FI_ENOMEM` when memory is short.
-fn answers(
+fn matching_infos(
     node: Option<&str>,
     service: Option<&str>,
     flags: u64,
     hints: &Hints,
 ) -> Result<*mut ffi::fi_info> {
     // Layered providers probe for other endpoint types: answered before looking at interfaces.
-    if !hints.acceptable() {
+    if !hints.can_be_satisfied() {
         if flags & flags::CORE_PROV_ONLY == 0 {
-            log_reason(hints);
+            log_missing_capabilities(hints);
         }
         return Err(Errno::NODATA);
     }
@@ -81,14 +81,14 @@ fn answers(
 }
 
 /// Why what some applications ask for is not there at all.
-fn log_reason(hints: &Hints) {
-    if hints.datagrams() {
+fn log_missing_capabilities(hints: &Hints) {
+    if hints.needs_datagrams() {
         log::warn!(
             "FI_EP_DGRAM is not offered: its packets (UUD) come without a context, and nothing is taken from a peer that \
              has not proved its address; ask for FI_EP_RDM"
         );
     }
-    if hints.shared_vectors() {
+    if hints.needs_shared_av() {
         log::warn!("FI_SHARED_AV is not offered: {}", av::NOT_SHARED);
     }
 }
@@ -174,7 +174,7 @@ pub(crate) struct ChosenAttributes {
 /// `info` is NULL or points to a `fi_info` that no other code writes to during the call, each of whose pointers to an
 /// attribute, an address, a name or a key is NULL or points to one; an address is as long as its family says, a
 /// key as its size.
-pub(crate) unsafe fn chosen(info: *const ffi::fi_info) -> Result<ChosenAttributes> {
+pub(crate) unsafe fn read_attributes(info: *const ffi::fi_info) -> Result<ChosenAttributes> {
     // SAFETY: NULL, which is refused, or a `fi_info` by this function's contract, which has one size in every
     // release. So have its transmit and receive attributes. The domain's has grown: no reference to the
     // whole is made, and only fields of the 1.17 layout, which all have, are read. The name is NULL or

@@ -101,7 +101,7 @@ fn provider() -> *const ffi::fi_provider {
 #[unsafe(no_mangle)]
 pub extern "C" fn fi_prov_ini() -> *mut core::ffi::c_void {
     boundary::value((), || {
-        if host::begin() {
+        if host::add_caller() {
             logger::install();
             param::define();
         }
@@ -114,7 +114,7 @@ pub extern "C" fn fi_prov_ini() -> *mut core::ffi::c_void {
 /// Threads may be another host's as well, while one is there.
 unsafe extern "C" fn cleanup() {
     boundary::value((), || {
-        if host::end() {
+        if host::remove_caller() {
             background::stop();
             progress::stop_all();
         }

@@ -54,22 +54,22 @@ struct PublishedPage {
 }
 
 /// The interval that a parameter names, unless it is never.
-fn every(interval: Option<Span>) -> Option<Span> {
+fn publish_interval(interval: Option<Span>) -> Option<Span> {
     interval.filter(|span| span.0 > 0)
 }
 
 impl Monitor {
     /// Creates a monitor that publishes nothing.
-    pub(crate) const fn off(number: u32) -> Self {
+    pub(crate) const fn disabled(number: u32) -> Self {
         let never = Time::NEVER;
         Self { number, due: never, opened: Time::ZERO, line_at: never, shown: None }
     }
 
     /// Creates the monitor of an endpoint that is enabled now, on the interface of this name. If no page can be
     /// created, that is logged.
-    pub(crate) fn of(number: u32, interface: &str, statistics: &Statistics<'_>) -> Self {
+    pub(crate) fn for_endpoint(number: u32, interface: &str, statistics: &Statistics<'_>) -> Self {
         let now = clock::now();
-        let interval = every(params().monitor);
+        let interval = publish_interval(params().monitor);
         let shown = interval.and_then(|interval| match page(number, interface, statistics) {
             Ok((page, words, file)) => Some(PublishedPage { page, words, file, interval, at: now }),
             Err(error) => {
@@ -79,7 +79,7 @@ impl Monitor {
                 None
             }
         });
-        let lines = every(params().stats_interval).filter(|_| {
+        let lines = publish_interval(params().stats_interval).filter(|_| {
             if params().stats.is_none() {
                 log::warn!(target: USER, "FI_SQUALL_STATS_INTERVAL: nothing is reported without FI_SQUALL_STATS");
             }
@@ -92,7 +92,7 @@ impl Monitor {
 
     /// Takes the monitor, to be put back; the one that is left publishes nothing.
     pub(crate) fn take(&mut self) -> Self {
-        let left = Self { opened: self.opened, ..Self::off(self.number) };
+        let left = Self { opened: self.opened, ..Self::disabled(self.number) };
         core::mem::replace(self, left)
     }
 
@@ -112,7 +112,8 @@ impl Monitor {
     pub(crate) fn write(&mut self, now: Time, engine: &Engine, statistics: &Statistics<'_>) {
         if now >= self.line_at {
             stats::report(self.number, statistics);
-            self.line_at = every(params().stats_interval).map_or(Time::NEVER, |span| now + span);
+            self.line_at =
+                publish_interval(params().stats_interval).map_or(Time::NEVER, |span| now + span);
         }
         if let Some(shown) = &mut self.shown
             && now >= shown.at
@@ -146,7 +147,7 @@ impl PublishedPage {
         if most.len() > places {
             most.select_nth_unstable_by_key(places, |flow| core::cmp::Reverse(flow.bytes));
         }
-        let counted = statistics.counted().map(|(_, value)| value);
+        let counted = statistics.counters().map(|(_, value)| value);
         let derived = statistics.derived().filter(|(row, _)| row.merge.is_some());
         let flows = most.into_iter().take(places).map(|flow| {
             let peer = engine.peers().get(PeerId(flow.peer.0)).addr();
@@ -177,7 +178,7 @@ fn page(
     interface: &str,
     statistics: &Statistics<'_>,
 ) -> io::Result<(StatisticsPage, Box<[AtomicU64]>, WordFile)> {
-    let (pid, started) = (std::process::id(), started("self").unwrap_or(0));
+    let (pid, started) = (std::process::id(), start_ticks("self").unwrap_or(0));
     let counted = Statistics::TABLES.into_iter().flatten();
     let counted = counted.map(Counter::new);
     let derived = DERIVED.iter().filter_map(DerivedStatistic::row);
@@ -197,13 +198,13 @@ fn page(
         version: env!("CARGO_PKG_VERSION").to_owned(),
         made: clock::since_1970(),
         choices: choices.map(|(name, chosen)| (name.to_owned(), chosen)).collect(),
-        place: place(),
+        place: job_place(),
         counters: counted.chain(derived).collect(),
         flow: flow.collect(),
     };
     let layout = PageLayout::new(&description, FLOW_PLACES);
-    let directory = directory(own_user());
-    forget_the_dead(&directory);
+    let directory = directory(current_user());
+    remove_stale_files(&directory);
     let words: Box<[AtomicU64]> = (0..layout.words()).map(|_| AtomicU64::new(0)).collect();
     let file = WordFile::create(&directory, &file_name(&description), words.len())?;
     let page = StatisticsPage::create(layout, &words).map_err(io::Error::other)?;
@@ -215,13 +216,13 @@ fn page(
     Ok((page, words, file))
 }
 
-fn own_user() -> u32 {
+fn current_user() -> u32 {
     // SAFETY: geteuid(2) takes nothing, returns a number and does not fail.
     unsafe { libc::geteuid() }
 }
 
 /// Returns the place of this process in its job.
-pub(crate) fn place() -> JobPlace {
+pub(crate) fn job_place() -> JobPlace {
     JobPlace::from_launcher(variable, std::os::unix::process::parent_id())
 }
 
@@ -232,7 +233,7 @@ fn variable(name: &str) -> Option<String> {
 }
 
 /// When a process started, in ticks: the 22nd field of its stat, the second of which is a name in parentheses.
-fn started(process: &str) -> Option<u64> {
+fn start_ticks(process: &str) -> Option<u64> {
     squall_monitor::start_ticks(&fs::read_to_string(format!("/proc/{process}/stat")).ok()?)
 }
 
@@ -244,7 +245,7 @@ fn program() -> String {
 
 /// If there are many files, removes those that died more than an hour ago, and, of those that
 /// died since, all but the last few: jobs that are killed again and again must not fill the host's memory.
-fn forget_the_dead(directory: &Path) {
+fn remove_stale_files(directory: &Path) {
     let Ok(files) = fs::read_dir(directory) else { return };
     // Whose each is costs a look at its process: not at every start.
     let files: Vec<_> = files.flatten().take(LOOKED_AT).collect();
@@ -254,7 +255,7 @@ fn forget_the_dead(directory: &Path) {
     let left = |file: fs::DirEntry| -> Option<(Duration, PathBuf)> {
         let name = file.file_name();
         let (pid, ticks) = squall_monitor::process_of_file(name.to_str()?)?;
-        let dead = started(&pid.to_string()) != Some(ticks);
+        let dead = start_ticks(&pid.to_string()) != Some(ticks);
         let age = file.metadata().and_then(|about| about.modified()).ok()?.elapsed().ok()?;
         dead.then(|| (age, file.path()))
     };
@@ -275,7 +276,7 @@ mod tests {
     fn few_of_the_dead_are_remembered_and_none_of_the_living_forgotten() {
         let folder = std::env::temp_dir().join(format!("squall-dead-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("room");
-        let own = format!("{}-{}-0", std::process::id(), started("self").expect("Linux"));
+        let own = format!("{}-{}-0", std::process::id(), start_ticks("self").expect("Linux"));
         // Numbers that no process has.
         let dead = (0..KEPT_MOST + 9).map(|n| format!("{}-7-0", (1 << 30) + n));
         for name in dead.chain([own.clone(), "notes".to_owned()]) {
@@ -284,7 +285,7 @@ mod tests {
         let old = fs::File::options().write(true).open(folder.join(format!("{}-7-0", 1 << 30)));
         let long_ago = std::time::SystemTime::UNIX_EPOCH;
         old.and_then(|file| file.set_modified(long_ago)).expect("ours");
-        forget_the_dead(&folder);
+        remove_stale_files(&folder);
         let names: Vec<_> =
             fs::read_dir(&folder).expect("there").flatten().map(|f| f.file_name()).collect();
         assert_eq!(names.len(), KEPT_MOST + 2, "{names:?}");

@@ -119,7 +119,7 @@ impl Regions {
 
     /// Draws a key that no region has. The key of a closed region does not come back: the same 64
     /// random bits are not drawn twice.
-    fn draw(&mut self) -> u64 {
+    fn draw_key(&mut self) -> u64 {
         loop {
             let key = self.keys.next_u64();
             if key != flags::KEY_NOTAVAIL && !self.by_key.contains_key(&key) {
@@ -133,7 +133,7 @@ impl Regions {
     /// # Errors
     /// `FI_ENOKEY` when the key is taken.
     fn add(&mut self, key: Option<u64>, mut region: Region) -> Result<(u64, RegionId)> {
-        let key = key.unwrap_or_else(|| self.draw());
+        let key = key.unwrap_or_else(|| self.draw_key());
         // One more than there are is never in use.
         let fresh = RegionId(u32::try_from(self.by_key.len() + 1).map_err(|_| Errno::NOMEM)?);
         match self.by_key.entry(key) {
@@ -306,7 +306,7 @@ unsafe impl Object for Mr {
 
 impl Mr {
     /// From now on a counter counts the accesses of peers.
-    fn counted(&self, cntr: &Arc<Cntr>, flags: u64) -> Result<()> {
+    fn attach_access_counter(&self, cntr: &Arc<Cntr>, flags: u64) -> Result<()> {
         let known = flags::REMOTE_READ | flags::REMOTE_WRITE;
         if flags & !known != 0 || flags & known == 0 {
             return Err(Errno::BADFLAGS);
@@ -315,7 +315,7 @@ impl Mr {
         let Some((_, id)) = self.remote else { return Ok(()) };
         let entry = (ObjectRef::new(Arc::clone(cntr)), flags);
         self.domain.regions().lock().counters.entry(id).or_default().push(entry);
-        self.domain.counted(cntr)
+        self.domain.attach_access_counter(cntr)
     }
 
     /// Handles `fi_mr_refresh`: the pages behind parts of the region have changed. The provider
@@ -347,7 +347,7 @@ impl Drop for Mr {
             self.domain.release_region(id);
             self.domain.regions().lock().free_id(id);
         }
-        device_memory::forget(core::ptr::from_ref(self).addr());
+        device_memory::remove_descriptor(core::ptr::from_ref(self).addr());
     }
 }
 
@@ -415,9 +415,9 @@ fn pieces(all: &[ffi::iovec]) -> Result<Box<[UserSlice]>> {
 /// # Errors
 /// As [`pieces`], and those of [`device_memory::space`] and [`device_memory::dmabuf()`]; `FI_EINVAL` for memory of a device in a domain
 /// without FI_HMEM.
-unsafe fn described(domain: &Domain, attr: &MrAttr, flags: u64) -> Result<Box<[UserSlice]>> {
+unsafe fn described_pieces(domain: &Domain, attr: &MrAttr, flags: u64) -> Result<Box<[UserSlice]>> {
     let of_device = attr.iface != ffi::FI_HMEM_SYSTEM || flags & OF_DEVICES != 0;
-    if of_device && !domain.serves_devices() {
+    if of_device && !domain.has_device_memory() {
         log::info!(
             "memory region in device memory (iface {}, flags {flags:#x}): the domain was opened without FI_HMEM",
             attr.iface
@@ -454,12 +454,12 @@ fn register(domain: Arc<Domain>, request: Request) -> Result<*mut ffi::fid_mr> {
     let region = Region {
         pieces: request.pieces,
         access: request.access,
-        virtual_address: domain.virtual_addresses(),
+        virtual_address: domain.uses_virtual_addresses(),
     };
     // A region that no peer may access needs no place in the table, so its key may repeat: NCCL
     // plugins register everything under key 0.
     let remote = request.access & (flags::REMOTE_READ | flags::REMOTE_WRITE) != 0;
-    let key = (!domain.provider_keys()).then_some(request.key);
+    let key = (!domain.chooses_keys()).then_some(request.key);
     let remote = if remote { Some(domain.regions().lock().add(key, region)?) } else { None };
     let mr = Arc::new(Mr {
         fid: Cell::new(ffi::fid_mr {
@@ -474,7 +474,7 @@ fn register(domain: Arc<Domain>, request: Request) -> Result<*mut ffi::fid_mr> {
     });
     // SAFETY: the cell holds an initialised `fid_mr`, and `mr` is the only way to it: it is published below.
     unsafe { (*mr.fid.get()).mem_desc = Arc::as_ptr(&mr).cast_mut().cast() };
-    device_memory::describe(Arc::as_ptr(&mr).addr(), space);
+    device_memory::insert_descriptor(Arc::as_ptr(&mr).addr(), space);
     Ok(objects::publish(mr))
 }
 
@@ -482,7 +482,7 @@ fn register(domain: Arc<Domain>, request: Request) -> Result<*mut ffi::fid_mr> {
 ///
 /// # Errors
 /// `FI_EBADFLAGS` for what only fi_mr_regattr can mean.
-fn host_only(flags: u64) -> Result<u64> {
+fn check_host_only(flags: u64) -> Result<u64> {
     if flags & OF_DEVICES == 0 { Ok(flags) } else { Err(Errno::BADFLAGS) }
 }
 
@@ -500,8 +500,8 @@ boundary::exports! {
     ) -> c_int => {
         let place = Out::new(mr)?;
         let pieces = pieces(&[ffi::iovec { iov_base: buf.cast_mut(), iov_len: len }])?;
-        let flags = host_only(flags)?;
-        place.put(register(objects::share(fid)?, Request { pieces, access, key, flags, context })?)
+        let flags = check_host_only(flags)?;
+        place.write(register(objects::share(fid)?, Request { pieces, access, key, flags, context })?)
     };
 
     status regv(
@@ -516,8 +516,8 @@ boundary::exports! {
         context: *mut c_void,
     ) -> c_int => {
         let (place, pieces) = (Out::new(mr)?, pieces(boundary::slice(iov, count)?)?);
-        let flags = host_only(flags)?;
-        place.put(register(objects::share(fid)?, Request { pieces, access, key, flags, context })?)
+        let flags = check_host_only(flags)?;
+        place.write(register(objects::share(fid)?, Request { pieces, access, key, flags, context })?)
     };
 
     status regattr(
@@ -534,13 +534,13 @@ boundary::exports! {
             return Err(Errno::INVAL);
         }
         let request = Request {
-            pieces: described(&domain, attr, flags)?,
+            pieces: described_pieces(&domain, attr, flags)?,
             access: attr.access,
             key: attr.requested_key,
             flags,
             context: attr.context,
         };
-        place.put(register(domain, request)?)
+        place.write(register(domain, request)?)
     };
 
     status close(fid: *mut ffi::fid) -> c_int => objects::retire::<Mr, _>(fid).map(drop);
@@ -551,7 +551,7 @@ boundary::exports! {
         let mr = objects::get::<Mr, _>(fid)?;
         match other.as_ref().map(|other| other.fclass) {
             Some(class::EP) => Ok(()),
-            Some(class::CNTR) => mr.counted(&objects::share(other)?, flags),
+            Some(class::CNTR) => mr.attach_access_counter(&objects::share(other)?, flags),
             Some(_) => Err(Errno::NOSYS),
             None => Err(Errno::INVAL),
         }

@@ -43,7 +43,7 @@ impl From<Iface> for Nic {
 
 /// # Errors
 /// The system's, with a warning: descriptors are short, perhaps.
-fn all() -> Result<Vec<Iface>> {
+fn list_all() -> Result<Vec<Iface>> {
     iface::list().map_err(|error| {
         log::warn!(target: USER, "cannot list the network interfaces: {error}");
         error.into()
@@ -55,7 +55,7 @@ fn all() -> Result<Vec<Iface>> {
 /// decides if it is set.
 pub(crate) fn list(everything: bool) -> Vec<Nic> {
     let expression = params().iface.as_str();
-    let Ok(all) = all() else { return Vec::new() };
+    let Ok(all) = list_all() else { return Vec::new() };
     let known: Vec<String> = all.iter().map(ToString::to_string).collect();
     let candidates = match iface::select(all, expression) {
         Ok(candidates) => candidates,
@@ -92,7 +92,7 @@ pub(crate) fn find(name: Option<&str>, ip: Option<IpAddr>) -> Result<Nic> {
     if name.is_none() && ip.is_none() {
         return list(false).into_iter().next().ok_or(Errno::NODATA);
     }
-    let nics: Vec<Nic> = all()?.into_iter().filter(|i| i.up).map(Nic::from).collect();
+    let nics: Vec<Nic> = list_all()?.into_iter().filter(|i| i.up).map(Nic::from).collect();
     let named = |nic: &&Nic| name.is_none_or(|name| nic.name == name);
     let found = nics
         .iter()

@@ -75,7 +75,7 @@ impl Facilities {
         engine: &mut Engine,
         done: &Completion,
     ) -> Option<Completion> {
-        if PeerReceives::owns(done.context) {
+        if PeerReceives::is_peer_receive(done.context) {
             let source = match (&bindings.av, done.peer) {
                 (Some(av), Some(peer)) => peers.fi_addr(av, engine, peer),
                 _ => ADDR_UNSPEC,

@@ -356,7 +356,7 @@ pub(crate) fn params() -> &'static Params {
             log::warn!(target: USER, "{problem}");
         }
         let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-        for unknown in unknown(names) {
+        for unknown in unknown_names(names) {
             log::warn!(target: USER, "{unknown}");
         }
         let set: Vec<String> = TABLE
@@ -371,14 +371,14 @@ pub(crate) fn params() -> &'static Params {
 }
 
 /// One line for each name that looks like a parameter of ours and is none.
-fn unknown(names: impl Iterator<Item = String>) -> Vec<String> {
+fn unknown_names(names: impl Iterator<Item = String>) -> Vec<String> {
     names
         .filter_map(|name| {
             let rest = name.strip_prefix("FI_SQUALL_")?;
             if TABLE.iter().any(|spec| spec.name == rest) {
                 return None;
             }
-            let nearest = TABLE.iter().min_by_key(|spec| distance(spec.name, rest))?;
+            let nearest = TABLE.iter().min_by_key(|spec| edit_distance(spec.name, rest))?;
             Some(format!(
                 "environment variable {name} is not a parameter of squall and has no effect; did you \
                  mean FI_SQUALL_{}? (fi_info -e lists them all)",
@@ -389,7 +389,7 @@ fn unknown(names: impl Iterator<Item = String>) -> Vec<String> {
 }
 
 /// Levenshtein distance.
-fn distance(a: &str, b: &str) -> usize {
+fn edit_distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, ca) in a.chars().enumerate() {
@@ -462,9 +462,9 @@ pub(crate) mod tests {
     #[test]
     fn unknown_names_are_told_their_neighbour() {
         let names = ["FI_SQUALL_IFACES", "FI_SQUALL_IFACE", "FI_PROVIDER", "HOME"];
-        let lines = unknown(names.into_iter().map(str::to_owned));
+        let lines = unknown_names(names.into_iter().map(str::to_owned));
         assert_eq!(lines.len(), 1);
         assert!(lines[0].contains("did you mean FI_SQUALL_IFACE?"), "{lines:?}");
-        assert_eq!(distance("kitten", "sitting"), 3);
+        assert_eq!(edit_distance("kitten", "sitting"), 3);
     }
 }

@@ -62,7 +62,7 @@ boundary::exports! {
         if attr.as_ref().is_some_and(|attr| attr.flags != 0) {
             return Err(Errno::INVAL);
         }
-        place.put(PollSet::create(objects::share(domain)?))
+        place.write(PollSet::create(objects::share(domain)?))
     };
 
     status close(fid: *mut ffi::fid) -> c_int => objects::retire::<PollSet, _>(fid).map(drop);
@@ -110,7 +110,7 @@ unsafe fn member(fid: *mut ffi::fid) -> Result<Member> {
 }
 
 impl Member {
-    fn is(&self, other: &Self) -> bool {
+    fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Cq(a), Self::Cq(b)) => Arc::ptr_eq(a, b),
             (Self::Cntr(a), Self::Cntr(b)) => Arc::ptr_eq(a, b),
@@ -119,10 +119,10 @@ impl Member {
     }
 
     /// Returns the member's context if there is something new.
-    fn news(&self) -> Option<*mut c_void> {
+    fn ready_context(&self) -> Option<*mut c_void> {
         match self {
-            Self::Cq(cq) => cq.news().then(|| cq.context()),
-            Self::Cntr(cntr) => cntr.news().then(|| cntr.context()),
+            Self::Cq(cq) => cq.is_ready().then(|| cq.context()),
+            Self::Cntr(cntr) => cntr.take_ready().then(|| cntr.context()),
         }
     }
 }
@@ -155,7 +155,7 @@ impl PollSet {
             return Err(Errno::BADFLAGS);
         }
         let mut members = self.members.lock();
-        if !members.iter().any(|other| other.is(&member)) {
+        if !members.iter().any(|other| other.is_same(&member)) {
             members.push(member);
         }
         Ok(())
@@ -166,7 +166,7 @@ impl PollSet {
             return Err(Errno::BADFLAGS);
         }
         let mut members = self.members.lock();
-        let at = members.iter().position(|other| other.is(member)).ok_or(Errno::INVAL)?;
+        let at = members.iter().position(|other| other.is_same(member)).ok_or(Errno::INVAL)?;
         members.remove(at);
         Ok(())
     }
@@ -180,7 +180,7 @@ impl PollSet {
         members.iter().for_each(Member::progress);
         for member in &members {
             if found.len() < room {
-                found.extend(member.news());
+                found.extend(member.ready_context());
             }
         }
         found

@@ -103,7 +103,7 @@ impl Progress {
 
     /// Wakes the thread if a new timer of an endpoint is earlier than the end of its sleep.
     #[inline]
-    pub(crate) fn timer(&self, at: Option<Time>) {
+    pub(crate) fn wake_for_timer(&self, at: Option<Time>) {
         let until = self.shared.asleep_until.load(Ordering::Acquire);
         if until != 0 && at.is_some_and(|at| at.0 < until) {
             self.shared.waiter.signal();
@@ -127,7 +127,7 @@ impl Progress {
 
     /// Ends the thread and waits for it.
     pub(crate) fn stop(&self) {
-        self.shared.end();
+        self.shared.request_stop();
         let thread = self.shared.thread.lock().take();
         if let Some(thread) = thread
             && thread.thread().id() != std::thread::current().id()
@@ -143,7 +143,7 @@ impl Progress {
 /// of a call keeps locks that a thread may be waiting for.
 pub(crate) fn stop_all() {
     let stopped: Vec<_> = RUNNING.get().lock().drain(..).collect();
-    stopped.iter().for_each(|shared| shared.end());
+    stopped.iter().for_each(|shared| shared.request_stop());
     let begun = clock::now();
     for shared in stopped {
         let Some(thread) = shared.thread.lock().take() else { continue };
@@ -200,7 +200,7 @@ fn pin(cpu: usize) {
 
 impl Shared {
     /// Makes the thread stop.
-    fn end(&self) {
+    fn request_stop(&self) {
         self.stop.store(true, Ordering::Release);
         self.waiter.signal();
     }
@@ -215,11 +215,11 @@ impl Shared {
             for ep in &endpoints {
                 if ep.check_stalled() {
                     left = true;
-                    busy |= ep.serve();
+                    busy |= ep.try_progress();
                 }
             }
             if !left && !endpoints.is_empty() {
-                self.stay_away();
+                self.wait_while_application_polls();
                 continue;
             }
             let now = clock::now();
@@ -235,7 +235,7 @@ impl Shared {
     }
 
     /// Waits while the application serves every endpoint.
-    fn stay_away(&self) {
+    fn wait_while_application_polls(&self) {
         self.away.store(true, Ordering::SeqCst);
         std::thread::park_timeout(CHECK_EVERY);
         self.away.store(false, Ordering::SeqCst);
@@ -249,7 +249,7 @@ impl Shared {
         // due.
         self.waiter.take();
         let endpoints = self.endpoints.lock().clone();
-        let busy = endpoints.iter().fold(false, |busy, endpoint| busy | endpoint.serve());
+        let busy = endpoints.iter().fold(false, |busy, endpoint| busy | endpoint.try_progress());
         if !busy {
             self.sleep_on(&endpoints);
         }

@@ -143,7 +143,7 @@ pub(crate) const FLOW: &[(&str, &str)] = &[
 ];
 
 impl Statistics<'_> {
-    /// The tables of what is counted, in the order of [`Statistics::counted`].
+    /// The tables of what is counted, in the order of [`Statistics::counters`].
     pub(crate) const TABLES: [&'static [CounterRow]; 4] = [
         squall_net::Counters::ROWS,
         TransportCounters::ROWS,
@@ -152,7 +152,7 @@ impl Statistics<'_> {
     ];
 
     /// Returns the counters, in a fixed order.
-    pub(crate) fn counted(&self) -> impl Iterator<Item = Field> {
+    pub(crate) fn counters(&self) -> impl Iterator<Item = Field> {
         let tables = self.net.iter().chain(self.reliability.iter()).chain(self.engine.iter());
         tables.chain(self.turns.iter()).map(|(name, _, value)| (name, value))
     }
@@ -181,7 +181,7 @@ impl Statistics<'_> {
 
     /// Everything, in a fixed order.
     fn fields(&self) -> Vec<Field> {
-        self.counted().chain(self.derived().map(|(row, value)| (row.name, value))).collect()
+        self.counters().chain(self.derived().map(|(row, value)| (row.name, value))).collect()
     }
 
     /// Returns the names of the chosen algorithms.
@@ -353,12 +353,12 @@ fn write(spec: &StatsSpec, number: u32, statistics: &Statistics<'_>) {
 static OPEN: PerProcess<Mutex<Vec<Weak<Endpoint>>>> = PerProcess::new();
 
 /// An endpoint was enabled.
-pub(crate) fn remember(ep: &Arc<Endpoint>) {
+pub(crate) fn register(ep: &Arc<Endpoint>) {
     OPEN.get().lock().push(Arc::downgrade(ep));
 }
 
 /// An endpoint closes.
-pub(crate) fn forget(ep: &Endpoint) {
+pub(crate) fn unregister(ep: &Endpoint) {
     OPEN.get().lock().retain(|other| !core::ptr::eq(other.as_ptr(), ep));
 }
 
@@ -368,7 +368,7 @@ pub(crate) fn report_open() {
     let open: Vec<Weak<Endpoint>> = core::mem::take(&mut *OPEN.get().lock());
     for ep in open.iter().filter_map(Weak::upgrade) {
         ep.drain();
-        ep.report();
+        ep.close_reports();
     }
 }
 

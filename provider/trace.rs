@@ -24,7 +24,7 @@ use squall_monitor::trace::{
 
 use crate::clock;
 use crate::logger::USER;
-use crate::monitor::place;
+use crate::monitor::job_place;
 use crate::param::params;
 use crate::stats::hostname;
 
@@ -175,7 +175,7 @@ impl Trace {
             fs::create_dir_all(folder)?;
         }
         let file = File::create(path)?;
-        let (place, opened) = (place(), clock::now());
+        let (place, opened) = (job_place(), clock::now());
         let head = TraceHeader {
             job: place.job,
             rank: place.rank,

@@ -3,9 +3,9 @@
 //! Threads sleep on an epoll set ([`Waiter`]): an eventfd for completions and fi_cq_signal, under manual
 //! progress also the sockets of the endpoints and a timer for the next retransmission, so that a
 //! sleeping application wakes up for whatever needs progress. FI_WAIT_FD hands it out; for FI_WAIT_MUTEX_COND a thread
-//! sleeps on it in the application's place ([`announce`]); a wait set ([`set`]) is an epoll set of epoll sets.
+//! sleeps on it in the application's place ([`cond_notifier`]); a wait set ([`set`]) is an epoll set of epoll sets.
 
-mod announce;
+mod cond_notifier;
 mod prepare;
 pub(crate) mod set;
 mod waiter;
@@ -26,7 +26,7 @@ use crate::ffi;
 use crate::flags::class;
 use crate::objects::{self, ObjectRef};
 use crate::param::params;
-use announce::Announcer;
+use cond_notifier::CondNotifier;
 use set::WaitSet;
 pub(crate) use waiter::{Sleeper, Waiter};
 
@@ -34,7 +34,7 @@ pub(crate) use waiter::{Sleeper, Waiter};
 pub(crate) struct Waits {
     obj: ffi::fi_wait_obj,
     waiter: Option<Arc<Waiter>>,
-    announcer: Option<Announcer>,
+    notifier: Option<CondNotifier>,
     set: Option<ObjectRef<WaitSet>>,
 }
 
@@ -67,8 +67,8 @@ impl Waits {
             }
         };
         let waiter = if slept_on { Some(Arc::new(Waiter::new()?)) } else { None };
-        let announcer = match &waiter {
-            Some(waiter) if obj == ffi::FI_WAIT_MUTEX_COND => Some(Announcer::start(waiter)?),
+        let notifier = match &waiter {
+            Some(waiter) if obj == ffi::FI_WAIT_MUTEX_COND => Some(CondNotifier::start(waiter)?),
             _ => None,
         };
         let set = if obj == ffi::FI_WAIT_SET {
@@ -79,7 +79,7 @@ impl Waits {
         } else {
             None
         };
-        Ok(Self { obj, waiter, announcer, set })
+        Ok(Self { obj, waiter, notifier, set })
     }
 
     /// Returns the epoll set on which threads sleep, if there is one.
@@ -91,7 +91,7 @@ impl Waits {
     ///
     /// # Errors
     /// `FI_ENOSYS` if the object was opened with FI_WAIT_NONE.
-    pub(crate) fn prepared(&self) -> Result<Option<&Waiter>> {
+    pub(crate) fn sleeping_waiter(&self) -> Result<Option<&Waiter>> {
         if self.obj == ffi::FI_WAIT_NONE { Err(Errno::NOSYS) } else { Ok(self.waiter()) }
     }
 
@@ -105,7 +105,7 @@ impl Waits {
         sleeper: Sleeper,
         look: impl FnOnce(Option<&Waiter>) -> Result<()>,
     ) -> Result<()> {
-        let waiter = self.prepared()?;
+        let waiter = self.sleeping_waiter()?;
         prepare::prepare(waiter, sleeper, || look(waiter))
     }
 
@@ -114,7 +114,7 @@ impl Waits {
     ///
     /// # Errors
     /// `FI_ENOSYS` when they are not.
-    pub(crate) fn blocking(&self, call: &str) -> Result<()> {
+    pub(crate) fn check_blocking(&self, call: &str) -> Result<()> {
         match self.obj {
             ffi::FI_WAIT_NONE | ffi::FI_WAIT_SET => {
                 log::info!("{call} refused: the queue was opened with FI_WAIT_NONE or FI_WAIT_SET");
@@ -131,30 +131,30 @@ impl Waits {
         }
     }
 
-    /// The new `member` is to be waited for in its set, if it has one.
+    /// Adds the new `member` to its wait set, if it has one.
     ///
     /// # Errors
     /// The system's.
-    pub(crate) fn join(&self, member: Weak<dyn Waitable>) -> Result<()> {
+    pub(crate) fn join_set(&self, member: Weak<dyn Waitable>) -> Result<()> {
         match (&self.set, &self.waiter) {
-            (Some(set), Some(waiter)) => set.join(member, waiter.fd()),
+            (Some(set), Some(waiter)) => set.insert(member, waiter.fd()),
             _ => Ok(()),
         }
     }
 
-    /// Its owner closes: the set is free of it.
-    pub(crate) fn leave(&self) {
+    /// Removes the object, whose owner closes, from its wait set.
+    pub(crate) fn leave_set(&self) {
         if let (Some(set), Some(waiter)) = (&self.set, &self.waiter) {
-            set.leave(waiter.fd());
+            set.remove(waiter.fd());
             set.release();
         }
     }
 
     /// Prepares for an application that sleeps on the object by itself: a thread of the provider
     /// will notify it of events.
-    fn hand_out(&self) {
-        if let Some(announcer) = &self.announcer {
-            announcer.watch();
+    fn arm_notifier(&self) {
+        if let Some(notifier) = &self.notifier {
+            notifier.arm();
         }
     }
 
@@ -169,11 +169,11 @@ impl Waits {
         }
         match u32::try_from(command) {
             // SAFETY: the command is FI_GETWAIT: `arg` is what this function's contract says for the object.
-            Ok(ffi::FI_GETWAIT) => unsafe { self.hand_over(arg) },
+            Ok(ffi::FI_GETWAIT) => unsafe { self.write_wait_object(arg) },
             Ok(ffi::FI_GETWAITOBJ) => {
                 // SAFETY: the command is FI_GETWAITOBJ, so `arg` is an `enum fi_wait_obj` by this function's
                 // contract.
-                unsafe { Out::new(arg.cast::<ffi::fi_wait_obj>()) }?.put(self.obj)
+                unsafe { Out::new(arg.cast::<ffi::fi_wait_obj>()) }?.write(self.obj)
             }
             _ => Err(Errno::NOSYS),
         }
@@ -181,15 +181,15 @@ impl Waits {
 
     /// # Safety
     /// `arg` is not NULL, and as for FI_GETWAIT in [`Self::control`].
-    unsafe fn hand_over(&self, arg: *mut c_void) -> Result<()> {
+    unsafe fn write_wait_object(&self, arg: *mut c_void) -> Result<()> {
         let fd = self.waiter().map(Waiter::fd).ok_or(Errno::NODATA)?;
-        match (self.obj, &self.announcer) {
+        match (self.obj, &self.notifier) {
             // SAFETY: the object is a descriptor, so `arg` is an int by this function's contract.
-            (ffi::FI_WAIT_FD, _) => unsafe { Out::new(arg.cast::<c_int>()) }?.put(fd),
-            (ffi::FI_WAIT_MUTEX_COND, Some(announcer)) => {
+            (ffi::FI_WAIT_FD, _) => unsafe { Out::new(arg.cast::<c_int>()) }?.write(fd),
+            (ffi::FI_WAIT_MUTEX_COND, Some(notifier)) => {
                 // SAFETY: the object is a mutex and a condition, so `arg` is a `fi_mutex_cond` by this function's
                 // contract.
-                unsafe { Out::new(arg.cast::<ffi::fi_mutex_cond>()) }?.put(announcer.pair())
+                unsafe { Out::new(arg.cast::<ffi::fi_mutex_cond>()) }?.write(notifier.mutex_cond())
             }
             (ffi::FI_WAIT_POLLFD, _) => {
                 // SAFETY: the object is an array of descriptors, so `arg` is an initialised `fi_wait_pollfd` by this
@@ -235,16 +235,16 @@ pub(crate) fn deadline(timeout: c_int) -> Time {
 ///
 /// # Errors
 /// As [`Waitable::try_wait`].
-fn offer(object: &impl Waitable) -> Result<()> {
+fn prepare_external_wait(object: &impl Waitable) -> Result<()> {
     object.try_wait(Sleeper::Application)?;
-    object.waits().hand_out();
+    object.waits().arm_notifier();
     Ok(())
 }
 
 /// Polls `check` until it has an answer or `deadline` comes: first busily for the spin time, then asleep on `waiter`
 /// between polls, or, without one, giving way to others. `prepare` is called before each sleep; false means that there
 /// is something already.
-pub(crate) fn until<T>(
+pub(crate) fn poll_until<T>(
     deadline: Time,
     waiter: Option<&Waiter>,
     mut check: impl FnMut() -> Option<T>,
@@ -254,7 +254,7 @@ pub(crate) fn until<T>(
     let spin = params().progress_spin.unwrap_or_default();
     loop {
         // Before the look: what is signalled after it stays signalled.
-        let guest = waiter.map(Waiter::guest);
+        let guest = waiter.map(Waiter::enter);
         if let Some(answer) = check() {
             return Ok(answer);
         }
@@ -288,10 +288,10 @@ boundary::exports! {
         let count = usize::try_from(count).map_err(|_| Errno::INVAL)?;
         for &fid in boundary::slice(fids.cast_const(), count)? {
             match fid.as_ref().ok_or(Errno::INVAL)?.fclass {
-                class::CQ => offer(objects::get::<Cq, _>(fid)?)?,
-                class::CNTR => offer(objects::get::<Cntr, _>(fid)?)?,
-                class::EQ => offer(objects::get::<Eq, _>(fid)?)?,
-                class::WAIT => offer(objects::get::<WaitSet, _>(fid)?)?,
+                class::CQ => prepare_external_wait(objects::get::<Cq, _>(fid)?)?,
+                class::CNTR => prepare_external_wait(objects::get::<Cntr, _>(fid)?)?,
+                class::EQ => prepare_external_wait(objects::get::<Eq, _>(fid)?)?,
+                class::WAIT => prepare_external_wait(objects::get::<WaitSet, _>(fid)?)?,
                 _ => return Err(Errno::NOSYS),
             }
         }

@@ -126,15 +126,15 @@ impl Addresses {
     }
 
     /// From now on completions call who is behind an index so.
-    pub(super) fn identify(&mut self, index: u64, id: u64) {
+    pub(super) fn set_user_id(&mut self, index: u64, id: u64) {
         let at = usize::try_from(index).ok();
         if let Some(Some(slot)) = at.and_then(|at| self.slots.get_mut(at)) {
             slot.id = Some(id);
         }
     }
 
-    /// Makes completions from the peer at an index carry `FI_ADDR_NOTAVAIL` until [`Self::identify`] sets its id.
-    pub(super) fn expect_id(&mut self, index: u64) {
+    /// Makes completions from the peer at an index carry `FI_ADDR_NOTAVAIL` until [`Self::set_user_id`] sets its id.
+    pub(super) fn require_user_id(&mut self, index: u64) {
         let at = usize::try_from(index).ok();
         if let Some(Some(slot)) = at.and_then(|at| self.slots.get_mut(at)) {
             slot.id.get_or_insert(ADDR_UNSPEC);
@@ -143,7 +143,7 @@ impl Addresses {
 
     /// Returns the address that completions show for a name: its index, or the one that the application chose;
     /// `FI_ADDR_NOTAVAIL` when it was not inserted.
-    pub(crate) fn called(&self, name: &Name) -> u64 {
+    pub(crate) fn fi_addr_of(&self, name: &Name) -> u64 {
         let index = self.index_of(name);
         let slot = usize::try_from(index).ok().and_then(|at| self.slots.get(at).copied().flatten());
         slot.and_then(|slot| slot.id).unwrap_or(index)
@@ -212,19 +212,19 @@ mod tests {
     fn completions_call_them_as_the_application_said() {
         let mut a = Addresses::default();
         assert_eq!((index(&mut a, 1), index(&mut a, 2)), (0, 1));
-        a.identify(1, 4711);
-        a.identify(9, 5);
-        assert_eq!([1, 2, 3].map(|n| a.called(&addr(n).into())), [0, 4711, ADDR_UNSPEC]);
+        a.set_user_id(1, 4711);
+        a.set_user_id(9, 5);
+        assert_eq!([1, 2, 3].map(|n| a.fi_addr_of(&addr(n).into())), [0, 4711, ADDR_UNSPEC]);
         assert_eq!(a.index_of(&addr(2).into()), 1, "calls go to the index");
         // The address that gets a free index next is called by that index.
         assert_eq!(a.remove(1), Ok(()));
-        assert_eq!((index(&mut a, 3), a.called(&addr(3).into())), (1, 1));
+        assert_eq!((index(&mut a, 3), a.fi_addr_of(&addr(3).into())), (1, 1));
         // An index that waits for its id has none so far, and keeps the id that it gets.
-        a.expect_id(1);
-        assert_eq!(a.called(&addr(3).into()), ADDR_UNSPEC);
-        a.identify(1, 12);
-        a.expect_id(1);
-        assert_eq!(a.called(&addr(3).into()), 12);
+        a.require_user_id(1);
+        assert_eq!(a.fi_addr_of(&addr(3).into()), ADDR_UNSPEC);
+        a.set_user_id(1, 12);
+        a.require_user_id(1);
+        assert_eq!(a.fi_addr_of(&addr(3).into()), 12);
     }
 
     #[test]

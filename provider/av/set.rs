@@ -55,7 +55,7 @@ boundary::exports! {
     ) -> c_int => {
         let place = Out::new(set.cast::<*mut ffi::fid_av_set>())?;
         let attr = attr.as_ref().ok_or(Errno::INVAL)?;
-        place.put(AvSet::create(objects::share(av)?, attr, context)?)
+        place.write(AvSet::create(objects::share(av)?, attr, context)?)
     };
 
     status close(fid: *mut ffi::fid) -> c_int => objects::retire::<AvSet, _>(fid).map(drop);
@@ -95,7 +95,7 @@ boundary::exports! {
     /// Returns `FI_ADDR_UNSPEC` as the address for a join, because the set itself says everything.
     status addr(set: *mut ffi::fid_av_set, coll_addr: *mut u64) -> c_int => {
         objects::get::<AvSet, _>(set)?;
-        Out::new(coll_addr)?.put(ADDR_UNSPEC)
+        Out::new(coll_addr)?.write(ADDR_UNSPEC)
     };
 }
 

@@ -97,25 +97,25 @@ impl<M: Memory> Watch<M> {
 
     /// Marks that a thread is about to sleep until a number changes. The caller must call [`Watch::numbers`]
     /// afterwards, and must not sleep if they have changed.
-    pub(super) fn sleep(&self) {
+    pub(super) fn mark_sleeper(&self) {
         self.marks.set(SLEEPER);
         M::order_steps();
     }
 
     /// Clears the mark of sleepers after a change. Returns whether there is a sleeper to wake.
-    pub(super) fn wake(&self) -> bool {
+    pub(super) fn take_sleeper(&self) -> bool {
         self.marks.clear(SLEEPER)
     }
 
-    /// Marks that work waits. The caller holds the lock of the waiting work, and must call [`Watch::look`] afterwards.
-    pub(super) fn work_waits(&self) {
+    /// Marks that work waits. The caller holds the lock of the waiting work, and must call [`Watch::take_due_work`] afterwards.
+    pub(super) fn mark_work(&self) {
         self.marks.set(WORK);
         M::order_steps();
     }
 
     /// Calls `take` with both numbers, to take out the work that is due, under the lock of the waiting work. `take`
     /// returns whether more work waits.
-    pub(super) fn look(&self, take: impl FnOnce((u64, u64)) -> bool) {
+    pub(super) fn take_due_work(&self, take: impl FnOnce((u64, u64)) -> bool) {
         if !take(self.numbers()) {
             self.marks.clear(WORK);
         }
@@ -248,11 +248,11 @@ mod model {
             }
         }
 
-        /// Mirrors `Cntr::pass_on` and `Waiting::due`.
-        fn pass_on(&self) {
+        /// Mirrors `Cntr::wake_and_queue_work` and `WaitingWork::due`.
+        fn wake_and_queue_work(&self) {
             let mut waiting = self.waiting.lock().expect("no panic");
             let mut due = Vec::new();
-            self.watch.look(|(value, _)| {
+            self.watch.take_due_work(|(value, _)| {
                 due = waiting.extract_if(.., |threshold| *threshold <= value).collect();
                 !waiting.is_empty()
             });
@@ -260,24 +260,24 @@ mod model {
             self.begun.lock().expect("no panic").extend(due);
         }
 
-        /// Mirrors `Cntr::submit` and `Waiting::add`.
+        /// Mirrors `Cntr::add_work` and `WaitingWork::add`.
         fn submit(&self, threshold: u64) {
             let mut waiting = self.waiting.lock().expect("no panic");
             waiting.push(threshold);
-            self.watch.work_waits();
+            self.watch.mark_work();
             drop(waiting);
-            self.pass_on();
+            self.wake_and_queue_work();
         }
 
         /// Mirrors `Cntr::count`.
         fn count(&self) {
             self.watch.add(Field::Value, 1);
             let marks = self.watch.marks();
-            if marks & SLEEPER != 0 && self.watch.wake() {
+            if marks & SLEEPER != 0 && self.watch.take_sleeper() {
                 self.signal.store(true, Ordering::SeqCst);
             }
             if marks & WORK != 0 {
-                self.pass_on();
+                self.wake_and_queue_work();
             }
         }
     }
@@ -316,7 +316,7 @@ mod model {
             let other = Arc::clone(&counter);
             let thread = loom::thread::spawn(move || other.count());
             let found = counter.watch.numbers();
-            counter.watch.sleep();
+            counter.watch.mark_sleeper();
             let sleeps = counter.watch.numbers() == found;
             thread.join().expect("no panic");
             let changed = counter.watch.numbers() != found;

@@ -118,7 +118,7 @@ impl Cq {
         if self.peer_owner.is_some() {
             return Err(Errno::NOSYS);
         }
-        self.waits.blocking("fi_cq_sread")?;
+        self.waits.check_blocking("fi_cq_sread")?;
         let known = self.state.lock().answered;
         let check = || {
             // SAFETY: `read` asks of `buf` and `source` what this function does; `check` does not outlive it.
@@ -135,7 +135,7 @@ impl Cq {
             signalled.then_some(Err(Errno::AGAIN))
         };
         let prepare = || self.prepare(Sleeper::Guest, Some(known)).is_ok();
-        wait::until(wait::deadline(timeout), self.waits.waiter(), check, prepare)?
+        wait::poll_until(wait::deadline(timeout), self.waits.waiter(), check, prepare)?
     }
 }
 

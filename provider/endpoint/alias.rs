@@ -105,7 +105,7 @@ impl Alias {
         &self,
         make: impl FnOnce(&Endpoint) -> Result<Transmit>,
     ) -> Result<()> {
-        let call = make(&self.endpoint)?.defaulting(self.tx_flags.load(Ordering::Relaxed));
+        let call = make(&self.endpoint)?.with_default_flags(self.tx_flags.load(Ordering::Relaxed));
         // SAFETY: the caller promised of the bytes that the call names what `transmit` asks; only its flags have
         // changed.
         unsafe { self.endpoint.transmit(call) }
@@ -118,7 +118,7 @@ impl Alias {
         &self,
         make: impl FnOnce(&Endpoint) -> Result<Receive>,
     ) -> Result<()> {
-        let call = make(&self.endpoint)?.defaulting(self.rx_flags.load(Ordering::Relaxed));
+        let call = make(&self.endpoint)?.with_default_flags(self.rx_flags.load(Ordering::Relaxed));
         // SAFETY: the caller promised of the bytes that the call names what `receive` asks; only its flags have
         // changed.
         unsafe { self.endpoint.receive(call) }
@@ -139,7 +139,7 @@ pub(crate) fn open(endpoint: &Arc<Endpoint>, out: Out<*mut ffi::fid>, flags: u64
         rx_flags: AtomicU64::new(endpoint.rx_flags()),
     });
     alias.set(flags)?;
-    out.put(objects::publish(alias).cast())
+    out.write(objects::publish(alias).cast())
 }
 
 /// The endpoint behind a pointer, or what an alias is of.

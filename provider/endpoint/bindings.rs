@@ -108,8 +108,8 @@ impl Bindings {
         let fid = core::ptr::with_exposed_provenance_mut(fid);
         let context = core::ptr::with_exposed_provenance_mut(context);
         match error {
-            None => eq.report(ffi::FI_JOIN_COMPLETE, fid, context, 0),
-            Some(errno) => eq.fail(Failure { fid, context, data: 0, errno }),
+            None => eq.push_entry(ffi::FI_JOIN_COMPLETE, fid, context, 0),
+            Some(errno) => eq.push_error(Failure { fid, context, data: 0, errno }),
         }
     }
 

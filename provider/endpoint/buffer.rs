@@ -79,7 +79,7 @@ pub(crate) unsafe fn gather_with<T>(
     let desc = |at: usize| {
         // Applications that registered only memory of the host may leave anything in the
         // descriptors.
-        if descs.is_null() || !device_memory::is_described() {
+        if descs.is_null() || !device_memory::has_descriptors() {
             return core::ptr::null_mut();
         }
         // SAFETY: one of the `count` descriptors at `descs`, by this function's contract.

@@ -75,9 +75,9 @@ mod msg {
         senddata(buf: In, len: usize, d: Out, data: u64, to: u64, cx: Out) =>
             message(Untagged, 0, lend(buf, len, d)?, to).context(cx).data(data);
         inject(buf: In, len: usize, to: u64) =>
-            message(Untagged, 0, lend(buf, len, NO_DESC)?, to).injected();
+            message(Untagged, 0, lend(buf, len, NO_DESC)?, to).with_inject();
         injectdata(buf: In, len: usize, data: u64, to: u64) =>
-            message(Untagged, 0, lend(buf, len, NO_DESC)?, to).injected().data(data);
+            message(Untagged, 0, lend(buf, len, NO_DESC)?, to).with_inject().data(data);
         sendmsg(msg: *const ffi::fi_msg, flags: u64) => send_msg(msg, flags)?;
     }
 
@@ -116,9 +116,9 @@ mod tagged {
         senddata(buf: In, len: usize, d: Out, data: u64, to: u64, tag: u64, cx: Out) =>
             message(Tagged, tag, lend(buf, len, d)?, to).context(cx).data(data);
         inject(buf: In, len: usize, to: u64, tag: u64) =>
-            message(Tagged, tag, lend(buf, len, NO_DESC)?, to).injected();
+            message(Tagged, tag, lend(buf, len, NO_DESC)?, to).with_inject();
         injectdata(buf: In, len: usize, data: u64, to: u64, tag: u64) =>
-            message(Tagged, tag, lend(buf, len, NO_DESC)?, to).injected().data(data);
+            message(Tagged, tag, lend(buf, len, NO_DESC)?, to).with_inject().data(data);
         sendmsg(msg: *const ffi::fi_msg_tagged, flags: u64) => send_tagged(msg, flags)?;
     }
 
@@ -161,11 +161,11 @@ mod rma {
             access(Write, gather(iov, d, n)?, to, addr, key).context(cx);
         writemsg(msg: *const ffi::fi_msg_rma, flags: u64) => ranges(Write, msg, flags)?;
         inject(buf: In, len: usize, to: u64, addr: u64, key: u64) =>
-            access(Write, lend(buf, len, NO_DESC)?, to, addr, key).injected();
+            access(Write, lend(buf, len, NO_DESC)?, to, addr, key).with_inject();
         writedata(buf: In, len: usize, d: Out, data: u64, to: u64, addr: u64, key: u64, cx: Out) =>
             access(Write, lend(buf, len, d)?, to, addr, key).context(cx).data(data);
         injectdata(buf: In, len: usize, data: u64, to: u64, addr: u64, key: u64) =>
-            access(Write, lend(buf, len, NO_DESC)?, to, addr, key).injected().data(data);
+            access(Write, lend(buf, len, NO_DESC)?, to, addr, key).with_inject().data(data);
     }
 
     pub(in crate::endpoint) static OPS: Table<ffi::fi_ops_rma> = Table(ffi::fi_ops_rma {
@@ -222,7 +222,7 @@ pub(crate) unsafe fn send_msg(msg: *const ffi::fi_msg, flags: u64) -> Result<Tra
         let msg = msg.as_ref().ok_or(Errno::INVAL)?;
         let buf = gather(msg.msg_iov, msg.desc, msg.iov_count)?;
         let call = message(MatchSpace::Untagged, 0, buf, msg.addr);
-        Ok(call.context(msg.context).given(flags, msg.data))
+        Ok(call.context(msg.context).with_flags(flags, msg.data))
     }
 }
 
@@ -240,7 +240,7 @@ pub(crate) unsafe fn send_tagged(msg: *const ffi::fi_msg_tagged, flags: u64) -> 
         let msg = msg.as_ref().ok_or(Errno::INVAL)?;
         let buf = gather(msg.msg_iov, msg.desc, msg.iov_count)?;
         let call = message(MatchSpace::Tagged, msg.tag, buf, msg.addr);
-        Ok(call.context(msg.context).given(flags, msg.data))
+        Ok(call.context(msg.context).with_flags(flags, msg.data))
     }
 }
 
@@ -257,7 +257,7 @@ pub(crate) unsafe fn receive_msg(msg: *const ffi::fi_msg, flags: u64) -> Result<
     unsafe {
         let msg = msg.as_ref().ok_or(Errno::INVAL)?;
         let buf = gather(msg.msg_iov, msg.desc, msg.iov_count)?;
-        Ok(receive(MatchSpace::Untagged, 0, 0, buf, msg.addr, msg.context).given(flags))
+        Ok(receive(MatchSpace::Untagged, 0, 0, buf, msg.addr, msg.context).with_flags(flags))
     }
 }
 
@@ -275,7 +275,7 @@ pub(crate) unsafe fn receive_tagged(msg: *const ffi::fi_msg_tagged, flags: u64) 
         let msg = msg.as_ref().ok_or(Errno::INVAL)?;
         let buf = gather(msg.msg_iov, msg.desc, msg.iov_count)?;
         Ok(receive(MatchSpace::Tagged, msg.tag, msg.ignore, buf, msg.addr, msg.context)
-            .given(flags))
+            .with_flags(flags))
     }
 }
 
@@ -350,5 +350,7 @@ unsafe fn ranges(
     // SAFETY: `msg_iov` is NULL or points to `iov_count` iovecs by this function's contract, `desc` to as many
     // descriptors.
     let buf = unsafe { gather(msg.msg_iov, msg.desc, msg.iov_count)? };
-    Ok(Transmit::new(action(remote), buf, msg.addr).context(msg.context).given(flags, msg.data))
+    Ok(Transmit::new(action(remote), buf, msg.addr)
+        .context(msg.context)
+        .with_flags(flags, msg.data))
 }

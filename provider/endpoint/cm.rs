@@ -28,7 +28,7 @@ boundary::exports! {
     /// The endpoint's address and instance; -FI_ETOOSMALL with the length needed when the buffer is too short.
     status getname(fid: ffi::fid_t, addr: *mut c_void, addrlen: *mut usize) -> c_int => {
         let name = alias::endpoint(fid)?.name()?;
-        if av::give(&name, addr, addrlen)? { Ok(()) } else { Err(Errno::TOOSMALL) }
+        if av::write_address(&name, addr, addrlen)? { Ok(()) } else { Err(Errno::TOOSMALL) }
     };
 }
 

@@ -44,7 +44,7 @@ impl Delivery {
 
     /// Shows the end of an operation in its completion queue.
     #[inline]
-    pub(crate) fn show(
+    pub(crate) fn report_completion(
         &self,
         bindings: &Bindings,
         peers: &mut PeerCache,
@@ -54,17 +54,17 @@ impl Delivery {
         match (done.status, done.visibility) {
             (Ok(()), Visibility::Entry) => {
                 if let Some(cq) = bindings.queue(done.kind) {
-                    cq.push(entry_of(done, self.source(bindings, peers, engine, done)));
+                    cq.push(entry_of(done, self.source_addr(bindings, peers, engine, done)));
                 }
             }
             (Ok(()), _) => {}
-            (Err(error), _) => self.fail(bindings, peers, engine, done, error),
+            (Err(error), _) => self.report_error(bindings, peers, engine, done, error),
         }
     }
 
     /// Returns the `fi_addr_t` that a completion names as its source.
     #[inline]
-    fn source(
+    fn source_addr(
         &self,
         bindings: &Bindings,
         peers: &mut PeerCache,
@@ -86,7 +86,7 @@ impl Delivery {
     /// endpoint in good order. No one waits for such a message, and applications that end connections one by one
     /// (`MPI_Comm_disconnect`) send some although nothing is wrong, and give up when they see an error.
     #[cold]
-    fn fail(
+    fn report_error(
         &self,
         bindings: &Bindings,
         peers: &mut PeerCache,
@@ -94,7 +94,7 @@ impl Delivery {
         done: &Completion,
         error: OpError,
     ) {
-        let source = self.source(bindings, peers, engine, done);
+        let source = self.source_addr(bindings, peers, engine, done);
         let parted = |peer: PeerId| engine.peers().get(peer).has_closed();
         let shown = done.visibility != Visibility::CountOnly
             || error.excludes()
@@ -108,7 +108,7 @@ impl Delivery {
                     OpError::Cancelled | OpError::NoMessage | OpError::Truncated { .. }
                 );
                 let detail = (!expected).then(|| self.describe_end(engine, error, done));
-                cq.fail(error_entry_of(done, error, source, detail));
+                cq.push_error(error_entry_of(done, error, source, detail));
             }
             None => log::warn!(
                 "an operation that no completion queue shows failed: {}",

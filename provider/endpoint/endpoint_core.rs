@@ -68,9 +68,9 @@ impl Core {
             delivery: Delivery::new(name, interface, settings.names_source),
             name,
             turns: Turns::default(),
-            monitor: Monitor::off(number),
+            monitor: Monitor::disabled(number),
         };
-        core.monitor = Monitor::of(number, interface, &core.statistics());
+        core.monitor = Monitor::for_endpoint(number, interface, &core.statistics());
         core
     }
 
@@ -135,7 +135,7 @@ impl Core {
     }
 
     /// Runs one turn: receive, timers, transmit, complete. Returns whether anything happened.
-    pub(crate) fn turn(&mut self, bindings: &Bindings) -> bool {
+    pub(crate) fn run_turn(&mut self, bindings: &Bindings) -> bool {
         self.turns.all += 1;
         self.peers.sync_addresses(bindings.av.as_ref().map(|av| &***av), &mut self.engine);
         let PollResult { now, mut busy, drained, sockets_polled } =
@@ -151,11 +151,11 @@ impl Core {
         if sockets_polled || busy || self.has_work() {
             busy |= self.flush(now);
         }
-        busy |= self.complete(bindings);
+        busy |= self.deliver_completions(bindings);
         busy |= self.advance_facilities(bindings);
         self.poller.rearm();
         if self.monitor.is_due(now) {
-            self.show(now);
+            self.publish_statistics(now);
         }
         if busy {
             self.wake_sleeper(bindings);
@@ -171,7 +171,7 @@ impl Core {
     /// Runs a turn without the application: completions stay in the engine until the application's next call, but
     /// collective operations go on. Threads that sleep on the sockets are woken when this turn has taken packets from
     /// those, or when an operation has ended, for instance by its timeout. Returns whether packets had arrived.
-    pub(crate) fn background_turn(&mut self, bindings: &Bindings) -> bool {
+    pub(crate) fn run_background_turn(&mut self, bindings: &Bindings) -> bool {
         self.turns.stand_ins += 1;
         let waiting = self.engine.completions();
         self.peers.sync_addresses(bindings.av.as_ref().map(|av| &***av), &mut self.engine);
@@ -186,7 +186,7 @@ impl Core {
         }
         self.poller.rearm();
         if self.monitor.is_due(now) {
-            self.show(now);
+            self.publish_statistics(now);
         }
         if arrived || self.engine.completions() > waiting {
             bindings.wake();
@@ -196,7 +196,7 @@ impl Core {
 
     /// Writes the counters to where `squall top` and other observers read them.
     #[cold]
-    fn show(&mut self, now: Time) {
+    fn publish_statistics(&mut self, now: Time) {
         let mut monitor = self.monitor.take();
         monitor.write(now, &self.engine, &self.statistics());
         self.monitor = monitor;
@@ -204,7 +204,7 @@ impl Core {
     }
 
     /// Ends what observers see of the endpoint, which closes.
-    pub(crate) fn end_reports(&mut self) {
+    pub(crate) fn close_reports(&mut self) {
         self.monitor.end();
         self.trace.close();
     }
@@ -234,15 +234,15 @@ impl Core {
     }
 
     /// Moves operations that have ended to queues and counters. Returns whether there were any.
-    pub(crate) fn complete(&mut self, bindings: &Bindings) -> bool {
+    pub(crate) fn deliver_completions(&mut self, bindings: &Bindings) -> bool {
         let mut busy = false;
         while let Some(done) = self.engine.poll_completion() {
             busy = true;
             match &mut self.optional.staging {
-                None => self.deliver(bindings, &done),
+                None => self.deliver_completion(bindings, &done),
                 Some(staging) => {
                     if let Some(done) = staging.end(done) {
-                        self.deliver(bindings, &done);
+                        self.deliver_completion(bindings, &done);
                     }
                 }
             }
@@ -252,14 +252,14 @@ impl Core {
 
     /// Counts an operation that has ended, and shows its end to the application.
     #[inline]
-    pub(crate) fn deliver(&mut self, bindings: &Bindings, done: &Completion) {
+    pub(crate) fn deliver_completion(&mut self, bindings: &Bindings, done: &Completion) {
         let Self { engine, peers, optional, delivery, .. } = self;
         if self.trace.is_on() {
             self.trace.record_end(engine, done, bindings.counts(done.kind));
         }
         if done.visibility == Visibility::Kept {
             if let Some(done) = optional.after_completion(bindings, peers, engine, done) {
-                delivery.show(bindings, peers, engine, &done);
+                delivery.report_completion(bindings, peers, engine, &done);
             }
             return;
         }
@@ -267,7 +267,7 @@ impl Core {
         if done.region != RegionId::LENT {
             self.regions.lock().count(done.kind, done.region);
         }
-        delivery.show(bindings, peers, engine, done);
+        delivery.report_completion(bindings, peers, engine, done);
     }
 
     /// Returns everything that was counted.

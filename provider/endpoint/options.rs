@@ -119,7 +119,7 @@ impl Endpoint {
         let sockets = new.sockets();
         bindings.attach(self, &sockets)?;
         // Before a packet can name a region: who closes one asks the endpoints of this list.
-        self.domain.enabled(self, new.name());
+        self.domain.add_endpoint(self, new.name());
         *core = Some(Box::new(new));
         if bindings.counts_accesses()
             && let Some(core) = core
@@ -128,7 +128,7 @@ impl Endpoint {
         }
         drop(inner);
         self.domain.attach_to_counters(self)?;
-        stats::remember(self);
+        stats::register(self);
         match self.domain.progress() {
             Some(progress) => progress.attach(self, &sockets),
             None => {
@@ -219,7 +219,7 @@ impl Endpoint {
         let now = crate::clock::now();
         let begun = core.optional.triggered.id_of(context);
         if core.engine.cancel(now, context) || begun.is_some_and(|id| core.engine.cancel(now, id)) {
-            core.complete(bindings);
+            core.deliver_completions(bindings);
             drop(inner);
             self.begin_work();
             return Ok(());

@@ -131,7 +131,7 @@ impl PeerCache {
             Errno::INVAL
         })?;
         // Checked again: it may have been inserted before the endpoint had its address.
-        av.reachable(&name)?;
+        av.check_reachable(&name)?;
         let peer = engine.peer_at(name.addr, name.instance);
         if self.hosts.insert(name.addr.ip()) {
             self.new_hosts.push(name.addr);
@@ -171,7 +171,7 @@ impl PeerCache {
         let state = engine.peers().get(peer);
         let name = Name { addr: state.addr(), instance: state.instance() };
         // The address that completions show, which FI_AV_USER_ID may replace.
-        let fi_addr = av.addresses().called(&name);
+        let fi_addr = av.addresses().fi_addr_of(&name);
         if self.by_peer.len() <= at {
             self.by_peer.resize(at + 1, ADDR_UNSPEC);
         }

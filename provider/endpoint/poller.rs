@@ -198,7 +198,7 @@ impl Poller {
         let mut arrived = None;
         let mut sink = |meta: &RxMeta, train: Train<'_>| {
             let at = *arrived.get_or_insert_with(clock::now);
-            if let Some(lost) = receive_buffer.note_overflow(meta.overflow, train) {
+            if let Some(lost) = receive_buffer.record_overflow(meta.overflow, train) {
                 engine.handle_buffer_overflow(lost, receive_buffer.bytes());
             }
             let trimmed = *dscp_trimmed == Some(meta.dscp);
@@ -206,7 +206,7 @@ impl Poller {
             engine.handle_train(at, &mut memory, meta.src, marks, train);
         };
         let report = port.recv(now, RX_BUDGET, &mut sink);
-        if receive_buffer.note_poll(report.empty) {
+        if receive_buffer.record_poll(report.empty) {
             engine.handle_buffer_drained();
         }
         self.port.take_errors(&mut self.errors);
@@ -231,7 +231,7 @@ impl Poller {
                 },
                 // Not reported: if an operation fails later, it fails for another reason.
                 NetError::TooBig { peer, mtu }
-                    if self.fit(now, engine, peer, (mtu > 0).then_some(mtu)) =>
+                    if self.limit_packet_size(now, engine, peer, (mtu > 0).then_some(mtu)) =>
                 {
                     log::debug!("{error}");
                     continue;
@@ -253,7 +253,13 @@ impl Poller {
 
     /// Limits packets to `peer` to an MTU, or to the MTU that this host knows of the path. Returns whether they fit.
     #[cold]
-    fn fit(&mut self, now: Time, engine: &mut Engine, peer: SocketAddr, mtu: Option<u32>) -> bool {
+    fn limit_packet_size(
+        &mut self,
+        now: Time,
+        engine: &mut Engine,
+        peer: SocketAddr,
+        mtu: Option<u32>,
+    ) -> bool {
         let Ok(mtu) = mtu.map_or_else(|| self.port.path_mtu(peer), Ok) else { return false };
         let payload = UdpPort::payload_limit(mtu, peer.is_ipv6());
         let bytes = u32::try_from(payload).unwrap_or(u32::MAX).saturating_sub(self.trailer);
@@ -263,9 +269,9 @@ impl Poller {
 
     /// Limits packets to hosts that are new to the MTU that this host's routes have.
     #[cold]
-    fn fit_new_hosts(&mut self, now: Time, engine: &mut Engine, peers: &mut PeerCache) {
+    fn limit_new_hosts(&mut self, now: Time, engine: &mut Engine, peers: &mut PeerCache) {
         while let Some(peer) = peers.next_new_host() {
-            self.fit(now, engine, peer, None);
+            self.limit_packet_size(now, engine, peer, None);
         }
     }
 
@@ -294,7 +300,7 @@ impl Poller {
     /// Sends what the engine wants to send. Returns whether anything was sent.
     pub(crate) fn flush(&mut self, now: Time, engine: &mut Engine, peers: &mut PeerCache) -> bool {
         if peers.has_new_hosts() {
-            self.fit_new_hosts(now, engine, peers);
+            self.limit_new_hosts(now, engine, peers);
         }
         let linked = self.channels.flush(now, engine);
         self.outbox.flush(now, engine, &mut *self.port) | linked

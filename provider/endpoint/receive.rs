@@ -28,29 +28,29 @@ pub(crate) struct Receive {
 impl Receive {
     /// With flags of its own.
     #[inline]
-    pub(crate) fn given(self, flags: u64) -> Self {
+    pub(crate) fn with_flags(self, flags: u64) -> Self {
         Self { flags: Some(flags), ..self }
     }
 
     /// With these flags if it has none of its own.
-    pub(crate) fn defaulting(self, flags: u64) -> Self {
+    pub(crate) fn with_default_flags(self, flags: u64) -> Self {
         Self { flags: self.flags.or(Some(flags)), ..self }
     }
 
     /// Without FI_TRIGGER; `None` if it has not got that flag.
-    pub(crate) fn untriggered(self) -> Option<Self> {
+    pub(crate) fn without_trigger(self) -> Option<Self> {
         let given = self.flags.filter(|given| given & flags::TRIGGER != 0)?;
         Some(Self { flags: Some(given & !flags::TRIGGER), ..self })
     }
 
     /// The application's context, as a number.
-    pub(crate) fn context_given(&self) -> u64 {
+    pub(crate) fn context_value(&self) -> u64 {
         self.context
     }
 
     /// Returns the end of a call that never begins.
-    pub(crate) const fn unbegun(&self) -> Completion {
-        operations::unbegun(OpKind::Recv, self.space, self.tag, self.context)
+    pub(crate) const fn unstarted_completion(&self) -> Completion {
+        operations::unstarted_completion(OpKind::Recv, self.space, self.tag, self.context)
     }
 }
 
@@ -173,7 +173,7 @@ impl Endpoint {
         };
         if matches!(mode, RecvMode::Peek | RecvMode::PeekClaim | RecvMode::PeekDiscard) {
             // A peek may be the only call that an application makes while it waits.
-            core.turn(bindings);
+            core.run_turn(bindings);
         }
         let now = clock::now();
         match core.engine.receive(now, &mut UserMemory(&core.regions), op) {
@@ -181,7 +181,7 @@ impl Endpoint {
             // A message was waiting: it is there now, or its rendezvous wants a read sent.
             Ok(false) => {
                 core.flush(now);
-                core.complete(bindings);
+                core.deliver_completions(bindings);
                 core.wake_sleeper(bindings);
             }
             Err(refused) => {
@@ -189,7 +189,7 @@ impl Endpoint {
                     core.optional.triggered.forget(context);
                 }
                 if let Some(staging) = &mut core.optional.staging {
-                    staging.withdraw(stand_in);
+                    staging.cancel_post(stand_in);
                 }
                 return Err(refused.into());
             }

@@ -27,7 +27,7 @@ use crate::errno::{Errno, Result};
 use crate::info;
 use crate::job::Job;
 use crate::logger::USER;
-use crate::monitor::place;
+use crate::monitor::job_place;
 use crate::nic::Nic;
 use crate::order;
 use crate::param::{Params, PeerPolicy, PortKind, params};
@@ -63,16 +63,16 @@ pub(crate) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<
         source.set_ip(domain.ip());
     }
     let nic = domain.nic();
-    let BoundPort { port, local, config, held, network } = bind(params, scoped(source, nic))?;
-    let params = &informed(params, &network);
+    let BoundPort { port, local, config, held, network } = bind(params, with_scope(source, nic))?;
+    let params = &with_network_facts(params, &network);
     let v6 = local.is_ipv6();
     let packet = packet_size(params, nic, v6);
     let trailer = if params.crc { CRC_LEN } else { 0 };
     let max_packet = u32::try_from(packet - trailer).unwrap_or(u32::MAX);
     let (instance, seed) = (secret::instance()?, secret::seed()?);
-    let pdc = contexts(params, nic, max_packet, seed)?;
+    let pdc = transport_config(params, nic, max_packet, seed)?;
     let secret = secret::generator("an endpoint's secrets")?.seed();
-    let messages = messages(params, max_packet, instance, secret);
+    let messages = engine_config(params, max_packet, instance, secret);
     let keyed = key.is_some();
     let shm = settings.shared_memory.load(Ordering::Relaxed) && shared_memory::is_enabled(params);
     let order = order::of(settings.msg_order);
@@ -91,16 +91,16 @@ pub(crate) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<
         params.loss,
         scope
     );
-    let faults = faults(params)?;
+    let faults = fault_spec(params)?;
     let trims = params.trimming || faults.as_ref().is_some_and(|spec| spec.trim > 0.0);
     let dscp_trimmed = trims.then(|| u8::try_from(params.dscp_trimmed).unwrap_or(0));
-    let port = wrap(params, port, &config, number, (faults, dscp_trimmed))?;
+    let port = wrap_port(params, port, &config, number, (faults, dscp_trimmed))?;
     let name = Name { addr: local, instance: Some(instance) };
     let trailer = trailer as u32; // 4 at most
     let named_only = params.peers == PeerPolicy::Named;
     let shm = if shm { ShmChannels::open(params, name) } else { ShmChannels::none() };
     // One rank prints it for the whole job; a process without a rank prints it for itself.
-    if place().rank.is_none_or(|rank| rank == 0) {
+    if job_place().rank.is_none_or(|rank| rank == 0) {
         activation::report_unnamed();
     }
     Ok(EndpointParts {
@@ -113,7 +113,7 @@ pub(crate) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<
 }
 
 /// A link-local IPv6 address needs its interface.
-fn scoped(source: SocketAddr, nic: &Nic) -> SocketAddr {
+fn with_scope(source: SocketAddr, nic: &Nic) -> SocketAddr {
     match source.ip() {
         IpAddr::V6(ip) if ip.is_unicast_link_local() => {
             SocketAddr::V6(SocketAddrV6::new(ip, source.port(), 0, nic.index))
@@ -205,7 +205,7 @@ fn open_port(
     kind: PortKind,
 ) -> io::Result<(Box<dyn Port + Send>, u64, PacketNetwork)> {
     if let Some(spec) = emulator {
-        let JobPlace { rank, ranks, .. } = place();
+        let JobPlace { rank, ranks, .. } = job_place();
         let port = EmulatorPort::attach(spec, JobRank { rank, ranks }, config)?;
         let welcome = *port.welcome();
         if spec.host == HostChoice::Rank && rank.is_none() {
@@ -241,7 +241,7 @@ fn open_port(
 }
 
 /// The parameters, with what is known of the network in the place of what the user left open.
-fn informed(params: &Params, network: &PacketNetwork) -> Params {
+fn with_network_facts(params: &Params, network: &PacketNetwork) -> Params {
     let mut params = params.clone();
     match network {
         PacketNetwork::Sockets => {}
@@ -262,7 +262,7 @@ fn informed(params: &Params, network: &PacketNetwork) -> Params {
 }
 
 /// Returns the faults that the endpoint injects into its own traffic, if any.
-fn faults(params: &Params) -> Result<Option<FaultSpec>> {
+fn fault_spec(params: &Params) -> Result<Option<FaultSpec>> {
     if params.fault.is_empty() {
         return Ok(None);
     }
@@ -275,7 +275,7 @@ fn faults(params: &Params) -> Result<Option<FaultSpec>> {
 
 /// Puts fault injection, capture and checksum round the port, where asked for. The capture shows what the
 /// transport sees, faults and checksums included.
-fn wrap(
+fn wrap_port(
     params: &Params,
     mut port: Box<dyn Port + Send>,
     config: &PortConfig,
@@ -317,7 +317,12 @@ fn packet_size(params: &Params, nic: &Nic, v6: bool) -> usize {
 }
 
 /// The packet delivery contexts' configuration.
-fn contexts(params: &Params, nic: &Nic, max_packet: u32, seed: u64) -> Result<TransportConfig> {
+fn transport_config(
+    params: &Params,
+    nic: &Nic,
+    max_packet: u32,
+    seed: u64,
+) -> Result<TransportConfig> {
     let nominal = max_packet + NOMINAL_OVERHEAD;
     let rtt = params.base_rtt();
     let network = NetworkProfile {
@@ -360,7 +365,7 @@ fn contexts(params: &Params, nic: &Nic, max_packet: u32, seed: u64) -> Result<Tr
 const FOR_EVER: Span = Span::secs(100 * 365 * 86400);
 
 /// The message layer's configuration.
-fn messages(params: &Params, max_packet: u32, instance: Instance, secret: Seed) -> Config {
+fn engine_config(params: &Params, max_packet: u32, instance: Instance, secret: Seed) -> Config {
     Config {
         max_packet,
         inject_size: u32::try_from(info::inject_size()).unwrap_or(256),

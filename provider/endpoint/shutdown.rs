@@ -96,15 +96,15 @@ fn log_unacknowledged(core: &Core) {
 
 impl Endpoint {
     /// Closes the endpoint: waits until what was sent has arrived, then leaves the queues and closes the sockets.
-    pub(super) fn shut(&self) {
-        stats::forget(self);
+    pub(super) fn close(&self) {
+        stats::unregister(self);
         background::detach(self);
         let sockets = self.sockets();
         if let Some(progress) = self.domain.progress() {
             progress.detach(self, &sockets);
         }
         self.linger();
-        self.report();
+        self.close_reports();
         let mut inner = self.inner.lock();
         let Inner { bindings, core } = &mut *inner;
         // Before they are closed: another thread may open others under their numbers.
@@ -115,7 +115,7 @@ impl Endpoint {
         self.begin_work();
         // Not before: until here the endpoint answered its peers from regions and wrote into them, so closing a region
         // had to find it in the list.
-        self.domain.disabled(self, &sockets);
+        self.domain.remove_endpoint(self, &sockets);
         self.domain.release();
     }
 
@@ -127,7 +127,7 @@ impl Endpoint {
             let Some(mut inner) = self.inner.try_lock() else { return };
             let Inner { bindings, core } = &mut *inner;
             let Some(core) = core.as_mut() else { return };
-            core.turn(bindings);
+            core.run_turn(bindings);
             if shutdown.is_drained(core) {
                 return;
             }
@@ -143,7 +143,7 @@ impl Endpoint {
             let mut inner = self.inner.lock();
             let Inner { bindings, core } = &mut *inner;
             let Some(core) = core.as_mut() else { return };
-            core.turn(bindings);
+            core.run_turn(bindings);
             if shutdown.step(core) {
                 return;
             }

@@ -82,19 +82,19 @@ impl Transmit {
     }
 
     #[inline]
-    pub(crate) fn injected(self) -> Self {
+    pub(crate) fn with_inject(self) -> Self {
         Self { flags: FlagSource::Inject, ..self }
     }
 
     /// With flags of its own; remote CQ data if they say so.
     #[inline]
-    pub(crate) fn given(self, flags: u64, data: u64) -> Self {
+    pub(crate) fn with_flags(self, flags: u64, data: u64) -> Self {
         let data = (flags & flags::REMOTE_CQ_DATA != 0).then_some(data);
         Self { data, flags: FlagSource::Call(flags), ..self }
     }
 
     /// With these flags if it has none of its own.
-    pub(crate) fn defaulting(self, flags: u64) -> Self {
+    pub(crate) fn with_default_flags(self, flags: u64) -> Self {
         match self.flags {
             FlagSource::Endpoint => {
                 let back = DataDirection::of(&self.action) == DataDirection::Back;
@@ -106,7 +106,7 @@ impl Transmit {
     }
 
     /// Without FI_TRIGGER; `None` if it has not got that flag.
-    pub(crate) fn untriggered(self) -> Option<Self> {
+    pub(crate) fn without_trigger(self) -> Option<Self> {
         match self.flags {
             FlagSource::Call(given) if given & flags::TRIGGER != 0 => {
                 Some(Self { flags: FlagSource::Call(given & !flags::TRIGGER), ..self })
@@ -123,12 +123,12 @@ impl Transmit {
     }
 
     /// The application's context, as a number.
-    pub(crate) fn context_given(&self) -> u64 {
+    pub(crate) fn context_value(&self) -> u64 {
         self.context
     }
 
     /// Returns the end of a call that never begins.
-    pub(crate) fn unbegun(&self) -> Completion {
+    pub(crate) fn unstarted_completion(&self) -> Completion {
         let (kind, space, tag) = match &self.action {
             Action::Message { space, tag } => (OpKind::Send, *space, *tag),
             Action::Write(_) => (OpKind::Write, MatchSpace::Untagged, 0),
@@ -138,7 +138,7 @@ impl Transmit {
             }
             Action::Atomic(_) => (OpKind::Update, MatchSpace::Untagged, 0),
         };
-        operations::unbegun(kind, space, tag, self.context)
+        operations::unstarted_completion(kind, space, tag, self.context)
     }
 }
 
@@ -293,7 +293,7 @@ impl Endpoint {
                 core.optional.triggered.forget(context);
             }
             if let Some(progress) = self.domain.progress() {
-                progress.timer(core.next_timeout());
+                progress.wake_for_timer(core.next_timeout());
             } else {
                 core.wake_sleeper(bindings);
             }
@@ -310,7 +310,7 @@ impl Endpoint {
                 }
                 if refused == SubmitError::Again {
                     // Progress, before the application tries again.
-                    let busy = core.turn(bindings);
+                    let busy = core.run_turn(bindings);
                     drop(inner);
                     self.begin_work_after(busy);
                 }
@@ -320,11 +320,11 @@ impl Endpoint {
         if let Some(traced) = traced {
             core.trace.record_begin(&core.engine, now, traced);
         }
-        let ended = core.complete(bindings);
+        let ended = core.deliver_completions(bindings);
         core.trace.end_posting();
         if let Some(progress) = self.domain.progress() {
             // A sleeping thread must look after it.
-            progress.timer(core.next_timeout());
+            progress.wake_for_timer(core.next_timeout());
         } else {
             core.wake_sleeper(bindings);
         }

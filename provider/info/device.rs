@@ -255,7 +255,7 @@ boundary::exports! {
             return Err(Errno::NOSYS);
         }
         let place = boundary::Out::new(arg.cast::<*mut ffi::fid_nic>())?;
-        place.put(copy(of(fid)?).ok_or(Errno::NOMEM)?)
+        place.write(copy(of(fid)?).ok_or(Errno::NOMEM)?)
     };
 
     /// `fi_tostr`: appends to a text, with room for `len` more bytes.

@@ -346,7 +346,7 @@ unsafe fn domain(d: *const DomainAttr) -> Domain {
 }
 
 /// `true` when `asked` has only bits of `have`; says so otherwise.
-fn bits(what: &str, asked: u64, have: u64) -> bool {
+fn has_only_bits(what: &str, asked: u64, have: u64) -> bool {
     let missing = asked & !have;
     if missing != 0 {
         let [missing, have] = [missing, have].map(|bits| names::bits(what, bits));
@@ -356,7 +356,7 @@ fn bits(what: &str, asked: u64, have: u64) -> bool {
 }
 
 /// `true` when `asked` is not more than `have`; says so otherwise.
-fn most(what: &str, asked: usize, have: usize) -> bool {
+fn is_at_most(what: &str, asked: usize, have: usize) -> bool {
     if asked > have {
         log::info!("hint rejected: {what}: asked {asked}, have {have}");
     }
@@ -364,7 +364,7 @@ fn most(what: &str, asked: usize, have: usize) -> bool {
 }
 
 /// `true` when a key can be used, or there is none; says so otherwise.
-fn key(what: &str, asked: &AuthKey) -> bool {
+fn is_usable_key(what: &str, asked: &AuthKey) -> bool {
     if !asked.fits() {
         log::info!(
             "hint rejected: {what}: asked {}, have 16 to 256, with as many bytes at auth_key",
@@ -377,11 +377,11 @@ fn key(what: &str, asked: &AuthKey) -> bool {
 /// Returns FI_HMEM if it is among `asked` and a device is available. Drivers are loaded only for
 /// applications that ask for it.
 fn devices(asked: u64) -> u64 {
-    if asked & flags::HMEM != 0 && device_memory::available() { flags::HMEM } else { 0 }
+    if asked & flags::HMEM != 0 && device_memory::is_available() { flags::HMEM } else { 0 }
 }
 
 /// `true` when `asked` is one of `have`; says so otherwise.
-fn one_of(what: &str, asked: u32, have: &[u32]) -> bool {
+fn is_one_of(what: &str, asked: u32, have: &[u32]) -> bool {
     let found = have.contains(&asked);
     if !found {
         let have: Vec<String> = have.iter().map(|value| names::number(what, *value)).collect();
@@ -393,17 +393,17 @@ fn one_of(what: &str, asked: u32, have: &[u32]) -> bool {
 
 impl Hints {
     /// Returns whether any of our endpoints could satisfy them.
-    pub(super) fn acceptable(&self) -> bool {
+    pub(super) fn can_be_satisfied(&self) -> bool {
         self.general() & self.endpoint() && self.transmit() & self.receive() & self.domain_fits()
     }
 
     /// Returns whether they ask for unreliable datagrams.
-    pub(super) const fn datagrams(&self) -> bool {
+    pub(super) const fn needs_datagrams(&self) -> bool {
         self.ep.kind == flags::EP_DGRAM
     }
 
     /// Returns whether they ask for address vectors that processes share by name.
-    pub(super) const fn shared_vectors(&self) -> bool {
+    pub(super) const fn needs_shared_av(&self) -> bool {
         self.caps & flags::SHARED_AV != 0
     }
 
@@ -413,7 +413,7 @@ impl Hints {
         if !self.place(endpoint) {
             return Vec::new();
         }
-        let caps = self.granted();
+        let caps = self.granted_caps();
         let (d, t, r) = (&self.domain, &self.tx, &self.rx);
         // SAFETY: the address is 0 or that of a domain that the hints name, which is open until fi_getinfo(3) returns;
         // `read` exposed it, during this very call.
@@ -452,7 +452,7 @@ impl Hints {
     }
 
     /// Capabilities: all when nothing is asked; else what is asked, plus what costs nothing.
-    fn granted(&self) -> u64 {
+    fn granted_caps(&self) -> u64 {
         let mut caps = if self.caps == 0 { limits::CAPS } else { self.caps };
         if caps & (flags::MSG | flags::TAGGED) != 0 {
             if caps & limits::TWO_SIDED == 0 {
@@ -511,14 +511,17 @@ impl Hints {
         let peer = if peer_provider::is_known() { flags::PEER } else { 0 };
         // FI_AV_USER_ID is answered only if the application asks for it: it is about address vectors (lnx asks for it
         // with FI_PEER).
-        bits("caps", self.caps, limits::CAPS | flags::AV_USER_ID | peer | devices(self.caps))
-            & self.names_devices()
-            & one_of("addr_format", self.addr_format, &formats)
+        has_only_bits(
+            "caps",
+            self.caps,
+            limits::CAPS | flags::AV_USER_ID | peer | devices(self.caps),
+        ) & self.has_described_devices()
+            & is_one_of("addr_format", self.addr_format, &formats)
     }
 
     /// Returns whether memory of devices, if it is asked for, will come with descriptors that say so: nothing is looked
     /// up for each call. Another provider's entries (FI_PEER) are not followed to theirs.
-    fn names_devices(&self) -> bool {
+    fn has_described_devices(&self) -> bool {
         let named = !self.is_old() && self.domain.mr_mode & mr_mode::HMEM != 0;
         if self.caps & flags::HMEM != 0 && self.caps & flags::PEER != 0 {
             log::info!(
@@ -539,43 +542,43 @@ impl Hints {
     fn transmit(&self) -> bool {
         let t = &self.tx;
         let inject = usize::try_from(inject_size()).unwrap_or(usize::MAX);
-        bits("tx_attr->caps", t.caps, limits::CAPS | self.caps & flags::HMEM)
-            & bits("tx_attr->op_flags", t.op_flags, limits::TX_OP_FLAGS)
-            & bits("tx_attr->msg_order", t.msg_order, order::ALL)
-            & bits("tx_attr->comp_order", t.comp_order, 0)
-            & most("tx_attr->inject_size", t.inject_size, inject)
-            & most("tx_attr->size", t.size, queue_size())
-            & most("tx_attr->iov_limit", t.iov_limit, limits::IOV_LIMIT)
-            & most("tx_attr->rma_iov_limit", t.rma_iov_limit, limits::RMA_IOV_LIMIT)
+        has_only_bits("tx_attr->caps", t.caps, limits::CAPS | self.caps & flags::HMEM)
+            & has_only_bits("tx_attr->op_flags", t.op_flags, limits::TX_OP_FLAGS)
+            & has_only_bits("tx_attr->msg_order", t.msg_order, order::ALL)
+            & has_only_bits("tx_attr->comp_order", t.comp_order, 0)
+            & is_at_most("tx_attr->inject_size", t.inject_size, inject)
+            & is_at_most("tx_attr->size", t.size, queue_size())
+            & is_at_most("tx_attr->iov_limit", t.iov_limit, limits::IOV_LIMIT)
+            & is_at_most("tx_attr->rma_iov_limit", t.rma_iov_limit, limits::RMA_IOV_LIMIT)
     }
 
     fn receive(&self) -> bool {
         let r = &self.rx;
-        bits("rx_attr->caps", r.caps, limits::CAPS | self.caps & flags::HMEM)
-            & bits("rx_attr->op_flags", r.op_flags, limits::RX_OP_FLAGS)
-            & bits("rx_attr->msg_order", r.msg_order, order::ALL)
-            & bits("rx_attr->comp_order", r.comp_order, 0)
-            & most("rx_attr->total_buffered_recv", r.total_buffered_recv, buffered())
-            & most("rx_attr->size", r.size, receives(self.caps))
-            & most("rx_attr->iov_limit", r.iov_limit, limits::IOV_LIMIT)
+        has_only_bits("rx_attr->caps", r.caps, limits::CAPS | self.caps & flags::HMEM)
+            & has_only_bits("rx_attr->op_flags", r.op_flags, limits::RX_OP_FLAGS)
+            & has_only_bits("rx_attr->msg_order", r.msg_order, order::ALL)
+            & has_only_bits("rx_attr->comp_order", r.comp_order, 0)
+            & is_at_most("rx_attr->total_buffered_recv", r.total_buffered_recv, buffered())
+            & is_at_most("rx_attr->size", r.size, receives(self.caps))
+            & is_at_most("rx_attr->iov_limit", r.iov_limit, limits::IOV_LIMIT)
     }
 
     fn endpoint(&self) -> bool {
         let e = &self.ep;
-        one_of("ep_attr->type", e.kind, &[0, flags::EP_RDM])
-            && one_of("ep_attr->protocol", e.protocol, &[ffi::FI_PROTO_UNSPEC, limits::PROTOCOL])
-                & most(
+        is_one_of("ep_attr->type", e.kind, &[0, flags::EP_RDM])
+            && is_one_of("ep_attr->protocol", e.protocol, &[ffi::FI_PROTO_UNSPEC, limits::PROTOCOL])
+                & is_at_most(
                     "ep_attr->protocol_version",
                     e.protocol_version as usize,
                     limits::PROTOCOL_VERSION as usize,
                 )
-                & most("ep_attr->max_msg_size", e.max_msg_size, limits::MAX_MSG_SIZE)
-                & most("ep_attr->max_order_raw_size", e.max_order[0], limits::MAX_MSG_SIZE)
-                & most("ep_attr->max_order_war_size", e.max_order[1], limits::MAX_MSG_SIZE)
-                & most("ep_attr->max_order_waw_size", e.max_order[2], limits::MAX_MSG_SIZE)
-                & most("ep_attr->tx_ctx_cnt", e.tx_ctx_cnt, 1)
-                & most("ep_attr->rx_ctx_cnt", e.rx_ctx_cnt, 1)
-                & key("ep_attr->auth_key_size", &e.auth_key)
+                & is_at_most("ep_attr->max_msg_size", e.max_msg_size, limits::MAX_MSG_SIZE)
+                & is_at_most("ep_attr->max_order_raw_size", e.max_order[0], limits::MAX_MSG_SIZE)
+                & is_at_most("ep_attr->max_order_war_size", e.max_order[1], limits::MAX_MSG_SIZE)
+                & is_at_most("ep_attr->max_order_waw_size", e.max_order[2], limits::MAX_MSG_SIZE)
+                & is_at_most("ep_attr->tx_ctx_cnt", e.tx_ctx_cnt, 1)
+                & is_at_most("ep_attr->rx_ctx_cnt", e.rx_ctx_cnt, 1)
+                & is_usable_key("ep_attr->auth_key_size", &e.auth_key)
     }
 
     fn domain_fits(&self) -> bool {
@@ -591,22 +594,25 @@ impl Hints {
         let models = [progress::UNSPEC, progress::AUTO, progress::MANUAL];
         let control = [models[0], models[1], models[2], progress::CONTROL_UNIFIED];
         let avs = [av_type::UNSPEC, av_type::MAP, av_type::TABLE];
-        let mut fits = one_of("domain_attr->threading", d.threading, &threads)
-            & one_of("domain_attr->control_progress", d.control_progress, &control)
-            & one_of("domain_attr->data_progress", d.data_progress, &models)
-            & one_of("domain_attr->resource_mgmt", d.resource_mgmt, &[0, 1, flags::RM_ENABLED])
-            & one_of("domain_attr->av_type", d.av_type, &avs)
-            & most("domain_attr->mr_key_size", d.mr_key_size, limits::MR_KEY_SIZE)
-            & most("domain_attr->cq_data_size", d.cq_data_size, limits::CQ_DATA_SIZE)
-            & most("domain_attr->mr_iov_limit", d.mr_iov_limit, limits::MR_IOV_LIMIT)
-            & bits("domain_attr->caps", d.caps, limits::REACH | flags::AV_USER_ID)
-            & key("domain_attr->auth_key_size", &d.auth_key);
+        let mut fits = is_one_of("domain_attr->threading", d.threading, &threads)
+            & is_one_of("domain_attr->control_progress", d.control_progress, &control)
+            & is_one_of("domain_attr->data_progress", d.data_progress, &models)
+            & is_one_of("domain_attr->resource_mgmt", d.resource_mgmt, &[0, 1, flags::RM_ENABLED])
+            & is_one_of("domain_attr->av_type", d.av_type, &avs)
+            & is_at_most("domain_attr->mr_key_size", d.mr_key_size, limits::MR_KEY_SIZE)
+            & is_at_most("domain_attr->cq_data_size", d.cq_data_size, limits::CQ_DATA_SIZE)
+            & is_at_most("domain_attr->mr_iov_limit", d.mr_iov_limit, limits::MR_IOV_LIMIT)
+            & has_only_bits("domain_attr->caps", d.caps, limits::REACH | flags::AV_USER_ID)
+            & is_usable_key("domain_attr->auth_key_size", &d.auth_key);
         for (count, what) in d.counts.iter().zip(["cq", "ep", "tx_ctx", "rx_ctx", "cntr"]) {
-            fits &= most(&format!("domain_attr->{what}_cnt"), *count, limits::OBJECTS);
+            fits &= is_at_most(&format!("domain_attr->{what}_cnt"), *count, limits::OBJECTS);
         }
         for (i, what) in ["tx", "rx", "stx", "srx"].into_iter().enumerate() {
-            fits &=
-                most(&format!("domain_attr->max_ep_{what}_ctx"), d.max_ep[i], usize::from(i < 2));
+            fits &= is_at_most(
+                &format!("domain_attr->max_ep_{what}_ctx"),
+                d.max_ep[i],
+                usize::from(i < 2),
+            );
         }
         fits
     }
@@ -739,7 +745,7 @@ unsafe fn modes_of(address: usize) -> Option<i32> {
     let ptr: *const ffi::fid = core::ptr::with_exposed_provenance(address);
     // SAFETY: NULL, which `objects::get` refuses, or an open object by this function's contract; its address was
     // exposed when the hint was read.
-    unsafe { objects::get::<OpenDomain, _>(ptr) }.ok().map(OpenDomain::registration)
+    unsafe { objects::get::<OpenDomain, _>(ptr) }.ok().map(OpenDomain::registration_modes)
 }
 
 /// Returns the name of the opened fabric or domain that hints refer to: `Some(None)` when they name none,
@@ -775,26 +781,26 @@ mod tests {
 
     #[test]
     fn capabilities_are_completed_but_not_invented() {
-        assert_eq!(asking(0).granted(), limits::CAPS);
-        let tagged = asking(flags::TAGGED).granted();
+        assert_eq!(asking(0).granted_caps(), limits::CAPS);
+        let tagged = asking(flags::TAGGED).granted_caps();
         assert_eq!(tagged & limits::PRIMARY, flags::TAGGED);
         assert_eq!(tagged & limits::TWO_SIDED, limits::TWO_SIDED);
         assert_eq!(tagged & limits::REACH, limits::REACH);
         assert_eq!(tagged & flags::DIRECTED_RECV, 0);
         assert_eq!(tagged & limits::UNASKED_RECV, limits::UNASKED_RECV);
         assert_eq!(tagged & flags::RMA_EVENT, 0);
-        let send_only = asking(flags::MSG | flags::SEND).granted();
+        let send_only = asking(flags::MSG | flags::SEND).granted_caps();
         assert_eq!(send_only & (flags::RECV | flags::SOURCE | flags::MULTI_RECV), 0);
-        let rma = asking(flags::RMA | flags::WRITE).granted();
+        let rma = asking(flags::RMA | flags::WRITE).granted_caps();
         assert_eq!(rma & limits::ONE_SIDED, flags::WRITE);
         assert_eq!(rma & flags::RMA_EVENT, 0, "no target");
-        assert_eq!(asking(flags::RMA).granted() & flags::RMA_EVENT, flags::RMA_EVENT);
+        assert_eq!(asking(flags::RMA).granted_caps() & flags::RMA_EVENT, flags::RMA_EVENT);
     }
 
     #[test]
     fn sides_are_subsets_of_the_whole() {
         let hints = asking(0);
-        let caps = hints.granted();
+        let caps = hints.granted_caps();
         assert_eq!(hints.side(0, caps, limits::TX_CAPS) & (flags::RECV | flags::REMOTE_READ), 0);
         assert_eq!(hints.side(0, caps, limits::RX_CAPS) & (flags::SEND | flags::READ), 0);
         assert_eq!(hints.side(flags::SEND, flags::MSG, limits::TX_CAPS), 0);
@@ -849,16 +855,16 @@ mod tests {
         assert!(hmem(flags::HMEM, 0).registrations(Some(0)).is_empty());
         assert_eq!(hmem(flags::HMEM, 0).registrations(Some(mr_mode::HMEM)), [mr_mode::HMEM]);
         assert_eq!(hmem(0, 0).registrations(Some(mr_mode::HMEM)), [0]);
-        assert!(hmem(flags::HMEM, 0).names_devices());
-        assert!(!asking(flags::HMEM).names_devices());
+        assert!(hmem(flags::HMEM, 0).has_described_devices());
+        assert!(!asking(flags::HMEM).has_described_devices());
         assert!(Hints::default().registrations(Some(mr_mode::PROV_KEY)).is_empty());
     }
 
     #[test]
     fn impossible_hints_are_refused() {
-        assert!(asking(0).acceptable());
-        assert!(!asking(flags::ATOMIC | 1 << 5).acceptable());
+        assert!(asking(0).can_be_satisfied());
+        assert!(!asking(flags::ATOMIC | 1 << 5).can_be_satisfied());
         let ep = |kind| Hints { ep: Ep { kind, ..Ep::default() }, ..Hints::default() };
-        assert!(ep(flags::EP_RDM).acceptable() && !ep(1).acceptable());
+        assert!(ep(flags::EP_RDM).can_be_satisfied() && !ep(1).can_be_satisfied());
     }
 }

@@ -300,7 +300,7 @@ impl Collectives {
     }
 
     /// Warns, once, if neither a queue nor a counter shows the application that its operations have ended.
-    fn warn_if_unseen(&mut self, bindings: &Bindings) {
+    fn warn_if_unobserved(&mut self, bindings: &Bindings) {
         let seen = bindings.queue(OpKind::Update).is_some() || bindings.counts(OpKind::Update);
         if !seen && !core::mem::replace(&mut self.warned, true) {
             log::warn!(
@@ -331,7 +331,7 @@ impl ActiveOperation {
     }
 
     /// Builds the operation by which a member joins `group`. `part` is this member's part of the group's key.
-    fn joining(address: u64, group: Group, part: u64, end: EndReport) -> Result<Self> {
+    fn new_join(address: u64, group: Group, part: u64, end: EndReport) -> Result<Self> {
         let agreement = schedule(Kind::AllReduce, group.rank, group.members.len(), KEY_SIZE);
         let mut running = Self::new(address, &group, agreement.ok_or(Errno::NOMEM)?, end)?;
         running.combine = Some(KEY_FROM_PARTS);
@@ -390,7 +390,7 @@ impl Core {
         let all = self.optional.collectives.get_or_insert_default();
         all.joins = all.joins.wrapping_add(1);
         let part = key_part(instance, all.joins, group.rank);
-        all.start(ActiveOperation::joining(address, group, part, end)?);
+        all.start(ActiveOperation::new_join(address, group, part, end)?);
         self.finish_collectives(bindings);
         Ok(())
     }
@@ -414,7 +414,7 @@ impl Core {
         for id in ids {
             self.engine.cancel(now, OURS | id << 1 | 1);
         }
-        self.complete(bindings);
+        self.deliver_completions(bindings);
         self.finish_collectives(bindings);
     }
 
@@ -482,7 +482,7 @@ impl Core {
         }
         group.calls += 1;
         all.start(running);
-        all.warn_if_unseen(bindings);
+        all.warn_if_unobserved(bindings);
         self.finish_collectives(bindings);
         Ok(())
     }
@@ -493,9 +493,9 @@ impl Core {
     pub(crate) fn finish_collectives(&mut self, bindings: &Bindings) {
         self.advance_collectives(bindings);
         // What ended meanwhile besides rounds.
-        self.complete(bindings);
+        self.deliver_completions(bindings);
         let over = self.optional.collectives.as_mut().map(|all| core::mem::take(&mut all.over));
-        over.into_iter().flatten().for_each(|running| conclude(bindings, running));
+        over.into_iter().flatten().for_each(|running| report_end(bindings, running));
     }
 
     /// Continues operations of which a part has ended, or that found no room, without showing anything to the
@@ -580,7 +580,7 @@ fn receive_from(
     piece: Piece,
 ) {
     let Some(av) = &bindings.av else { return };
-    if is_gone(core, running, from) {
+    if is_member_lost(core, running, from) {
         running.failed = running.failed.or(Some(OpError::Closed));
         return;
     }
@@ -613,7 +613,7 @@ fn receive_from(
 }
 
 /// Returns whether a member was found not to be there any more.
-fn is_gone(core: &Core, running: &ActiveOperation, rank: usize) -> bool {
+fn is_member_lost(core: &Core, running: &ActiveOperation, rank: usize) -> bool {
     core.optional.collectives.as_ref().is_some_and(|all| all.gone.contains(&(running.group, rank)))
 }
 
@@ -623,7 +623,7 @@ fn send(core: &mut Core, bindings: &Bindings, id: u64, running: &mut ActiveOpera
         return;
     };
     let Some(av) = &bindings.av else { return };
-    if is_gone(core, running, to) {
+    if is_member_lost(core, running, to) {
         running.failed = running.failed.or(Some(OpError::Closed));
         running.unsent = false;
         return;
@@ -657,7 +657,7 @@ fn send(core: &mut Core, bindings: &Bindings, id: u64, running: &mut ActiveOpera
 }
 
 /// An operation is over.
-fn conclude(bindings: &Bindings, mut running: ActiveOperation) {
+fn report_end(bindings: &Bindings, mut running: ActiveOperation) {
     let all = running.schedule.size;
     match running.end {
         // The end of a join is reported after its last round, and the application has left the
@@ -699,7 +699,7 @@ fn conclude(bindings: &Bindings, mut running: ActiveOperation) {
                     };
                     let text = format!("{why}: {}", row.text);
                     log::warn!("collective operation: {}: {text}", row.name);
-                    cq.fail(ErrorEntry {
+                    cq.push_error(ErrorEntry {
                         entry,
                         excess: 0,
                         errno: row.errno,
@@ -721,7 +721,7 @@ mod tests {
     fn join(address: u64, key: u64) -> ActiveOperation {
         let group = Group { members: (0..2).collect(), rank: 0, key, calls: 0 };
         let end = EndReport::Join { fid: 0, context: 0 };
-        ActiveOperation::joining(address, group, address, end).expect("little memory")
+        ActiveOperation::new_join(address, group, address, end).expect("little memory")
     }
 
     #[test]

@@ -105,7 +105,7 @@ struct Drivers {
 /// Loads them, once.
 fn drivers() -> &'static Drivers {
     static DRIVERS: OnceLock<Drivers> = OnceLock::new();
-    fn told<D>(name: &str, found: core::result::Result<Option<D>, String>) -> Option<D> {
+    fn log_driver<D>(name: &str, found: core::result::Result<Option<D>, String>) -> Option<D> {
         match found {
             Ok(Some(driver)) => {
                 log::info!("device memory of {name} is supported: its driver is loaded");
@@ -119,14 +119,14 @@ fn drivers() -> &'static Drivers {
         }
     }
     DRIVERS.get_or_init(|| Drivers {
-        cuda: told("CUDA", cuda::Driver::load()),
-        rocr: told("ROCr", rocr::Driver::load()),
-        ze: told("Level Zero", ze::Driver::load()),
+        cuda: log_driver("CUDA", cuda::Driver::load()),
+        rocr: log_driver("ROCr", rocr::Driver::load()),
+        ze: log_driver("Level Zero", ze::Driver::load()),
     })
 }
 
 /// Returns whether there is any driver. The first call loads libraries, so it is called for FI_HMEM only.
-pub(crate) fn available() -> bool {
+pub(crate) fn is_available() -> bool {
     let all = drivers();
     all.cuda.is_some() || all.rocr.is_some() || all.ze.is_some()
 }
@@ -146,34 +146,34 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// The memory that a descriptor is of.
 #[inline]
 pub(crate) fn space_of(desc: *mut core::ffi::c_void) -> Space {
-    if desc.is_null() || !is_described() {
+    if desc.is_null() || !has_descriptors() {
         return Space::HOST;
     }
-    look_up(desc.addr())
+    find_descriptor(desc.addr())
 }
 
 /// Returns whether there is any such descriptor.
 #[inline]
-pub(crate) fn is_described() -> bool {
+pub(crate) fn has_descriptors() -> bool {
     COUNT.load(Ordering::Relaxed) != 0
 }
 
 /// Looks a descriptor up. Any other pointer is not followed.
 #[cold]
-fn look_up(desc: usize) -> Space {
+fn find_descriptor(desc: usize) -> Space {
     let described = DESCRIBED.read();
     described.as_ref().and_then(|all| all.get(&desc)).copied().unwrap_or(Space::HOST)
 }
 
 /// From now on a descriptor is of this memory.
-pub(crate) fn describe(desc: usize, space: Space) {
+pub(crate) fn insert_descriptor(desc: usize, space: Space) {
     if !space.is_host() && DESCRIBED.write().get_or_insert_default().insert(desc, space).is_none() {
         COUNT.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 /// A descriptor is gone.
-pub(crate) fn forget(desc: usize) {
+pub(crate) fn remove_descriptor(desc: usize) {
     let Some(space) = DESCRIBED.write().as_mut().and_then(|all| all.remove(&desc)) else { return };
     COUNT.fetch_sub(1, Ordering::Relaxed);
     // What is of one region alone goes with it.
@@ -192,7 +192,7 @@ fn device(space: Space) -> core::result::Result<Arc<Device>, CopyError> {
 }
 
 /// The number of a device's memory; one that `same` says is there already.
-fn number(new: Device, same: impl Fn(&Device) -> bool) -> Space {
+fn register_device(new: Device, same: impl Fn(&Device) -> bool) -> Space {
     let mut spaces = SPACES.write();
     // Never as many as 2^32.
     let space = |at: usize| Space(at as u32 + 1);
@@ -246,8 +246,8 @@ pub(crate) fn space(iface: u32, ordinal: u64, pieces: &[ffi::iovec]) -> Result<S
                 let at = piece.iov_base.addr() as u64;
                 let context = driver.context_of(at, ordinal).map_err(refused)?;
                 let key = context.key();
-                let same = |old: &Device| matches!(old, Device::Cuda(old) if old.key() == key && old.lives());
-                let space = number(Device::Cuda(context), same);
+                let same = |old: &Device| matches!(old, Device::Cuda(old) if old.key() == key && old.is_alive());
+                let space = register_device(Device::Cuda(context), same);
                 if !found.is_host() && found != space {
                     return Err(refused("its pieces are of several contexts".into()));
                 }
@@ -258,13 +258,16 @@ pub(crate) fn space(iface: u32, ordinal: u64, pieces: &[ffi::iovec]) -> Result<S
         ffi::FI_HMEM_ROCR => {
             let driver = all.rocr.as_ref().ok_or_else(missing)?;
             driver.check_memory(first).map_err(refused)?;
-            Ok(number(Device::Rocr(driver), |old| matches!(old, Device::Rocr(_))))
+            Ok(register_device(Device::Rocr(driver), |old| matches!(old, Device::Rocr(_))))
         }
         ffi::FI_HMEM_ZE => {
             let driver = all.ze.as_ref().ok_or_else(missing)?;
             let device = driver.device(ordinal).map_err(refused)?;
             let key = device.key();
-            Ok(number(Device::Ze(device), |old| matches!(old, Device::Ze(old) if old.key() == key)))
+            Ok(register_device(
+                Device::Ze(device),
+                |old| matches!(old, Device::Ze(old) if old.key() == key),
+            ))
         }
         _ => {
             log::info!(
@@ -283,7 +286,7 @@ pub(crate) fn space(iface: u32, ordinal: u64, pieces: &[ffi::iovec]) -> Result<S
 pub(crate) fn dmabuf(described: &DmaBufAttr, writable: bool) -> Result<UserSlice> {
     let buffer = dmabuf::DmaBuf::map(described, writable)?;
     let (base, len) = buffer.range();
-    let space = number(Device::DmaBuf(buffer), |_| false);
+    let space = register_device(Device::DmaBuf(buffer), |_| false);
     Ok(UserSlice { space, ..UserSlice::lent(base, len) })
 }
 

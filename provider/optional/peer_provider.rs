@@ -312,7 +312,7 @@ boundary::exports! {
             log::info!("fi_srx_context is supported for peer providers only (FI_PEER)");
             return Err(Errno::NOSYS);
         }
-        place.put(Srx::import(objects::share(domain)?, context)?)
+        place.write(Srx::import(objects::share(domain)?, context)?)
     };
 
     status close(fid: *mut ffi::fid) -> c_int => objects::retire::<Srx, _>(fid).map(drop);

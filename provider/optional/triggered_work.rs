@@ -32,7 +32,7 @@ pub(crate) struct Condition {
 }
 
 impl Condition {
-    const fn holds(self, value: u64, errors: u64) -> bool {
+    const fn is_met(self, value: u64, errors: u64) -> bool {
         let errors = if self.errors_count { errors } else { 0 };
         value.saturating_add(errors) >= self.threshold
     }
@@ -95,10 +95,10 @@ impl Work {
     fn context_of(&self, endpoint: &Endpoint) -> Option<u64> {
         match &self.task {
             Task::Transmit(ep, call) if core::ptr::eq(ep.as_ptr(), endpoint) => {
-                Some(call.context_given())
+                Some(call.context_value())
             }
             Task::Receive(ep, call) if core::ptr::eq(ep.as_ptr(), endpoint) => {
-                Some(call.context_given())
+                Some(call.context_value())
             }
             _ => None,
         }
@@ -116,7 +116,7 @@ impl WaitingWork {
         let (mut waiting, mut due) = (self.0.lock(), Vec::new());
         look(&mut |(value, errors)| {
             let most = value.saturating_add(errors);
-            let holds = |work: &Work| work.condition.holds(value, errors);
+            let holds = |work: &Work| work.condition.is_met(value, errors);
             let range = ..=(most, u64::MAX);
             let keys: Vec<_> =
                 waiting.range(range).filter(|(_, work)| holds(work)).map(|(key, _)| *key).collect();
@@ -164,7 +164,7 @@ enum WorkTarget {
 unsafe impl Send for WorkTarget {}
 
 impl WorkTarget {
-    fn is_of(self, endpoint: &Endpoint) -> bool {
+    fn belongs_to(self, endpoint: &Endpoint) -> bool {
         match self {
             Self::Transmit(of) | Self::Receive(of) => core::ptr::eq(of, endpoint),
             Self::Counter => false,
@@ -238,7 +238,7 @@ impl WorkQueue {
         let mut due = self.due.lock();
         if due.running {
             if let Some(endpoint) = at {
-                due.full.retain(|place| !place.is_of(endpoint));
+                due.full.retain(|place| !place.belongs_to(endpoint));
             }
             return;
         }
@@ -263,7 +263,7 @@ impl WorkQueue {
             counters.push(Arc::downgrade(cntr));
         }
         drop(counters);
-        cntr.submit(self.number.fetch_add(1, Ordering::Relaxed), work);
+        cntr.add_work(self.number.fetch_add(1, Ordering::Relaxed), work);
         self.run(None);
     }
 
@@ -271,7 +271,7 @@ impl WorkQueue {
     fn take(&self, of: Option<&Cntr>, which: &dyn Fn(&Work) -> bool) -> Vec<Work> {
         let counters: Vec<_> = self.counters.lock().iter().filter_map(Weak::upgrade).collect();
         let wanted = counters.iter().filter(|cntr| of.is_none_or(|of| core::ptr::eq(of, &***cntr)));
-        let mut taken: Vec<_> = wanted.flat_map(|cntr| cntr.waiting().take(which)).collect();
+        let mut taken: Vec<_> = wanted.flat_map(|cntr| cntr.waiting_work().take(which)).collect();
         if of.is_none() {
             let mut due = self.due.lock();
             let (gone, stay) =
@@ -303,7 +303,7 @@ impl WorkQueue {
         let of =
             |work: &Work| work.deferred.is_none() && work.context_of(endpoint) == Some(context);
         let counters: Vec<_> = self.counters.lock().iter().filter_map(Weak::upgrade).collect();
-        let waiting = counters.iter().find_map(|cntr| cntr.waiting().take_one(&of));
+        let waiting = counters.iter().find_map(|cntr| cntr.waiting_work().take_one(&of));
         let taken = waiting.or_else(|| {
             let mut due = self.due.lock();
             let at = due.queue.iter().position(of)?;
@@ -327,7 +327,7 @@ mod tests {
     fn mark(work: &Work) -> u64 {
         match &work.task {
             Task::Add(_, mark) => *mark,
-            Task::Transmit(_, call) => call.context_given(),
+            Task::Transmit(_, call) => call.context_value(),
             _ => 0,
         }
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use super::{Sleeper, Waitable, Waits, deadline, until};
+use super::{Sleeper, Waitable, Waits, deadline, poll_until};
 use crate::boundary::{self, Out};
 use crate::errno::{Errno, Result};
 use crate::fabric::Fabric;
@@ -55,7 +55,7 @@ boundary::exports! {
         set: *mut *mut ffi::fid_wait,
     ) -> c_int => {
         let (place, attr) = (Out::new(set)?, attr.as_ref().ok_or(Errno::INVAL)?);
-        place.put(WaitSet::create(objects::share(fabric)?, attr)?)
+        place.write(WaitSet::create(objects::share(fabric)?, attr)?)
     };
 
     status close(fid: *mut ffi::fid) -> c_int => objects::retire::<WaitSet, _>(fid).map(drop);
@@ -94,7 +94,7 @@ impl WaitSet {
     ///
     /// # Errors
     /// The system's.
-    pub(super) fn join(&self, object: Weak<dyn Waitable>, fd: RawFd) -> Result<()> {
+    pub(super) fn insert(&self, object: Weak<dyn Waitable>, fd: RawFd) -> Result<()> {
         if let Some(waiter) = self.waits.waiter() {
             waiter.add(fd)?;
         }
@@ -103,7 +103,7 @@ impl WaitSet {
     }
 
     /// The member that was slept for on `fd` closes.
-    pub(super) fn leave(&self, fd: RawFd) {
+    pub(super) fn remove(&self, fd: RawFd) {
         self.members.lock().retain(|member| member.fd != fd);
         if let Some(waiter) = self.waits.waiter() {
             waiter.remove(fd);
@@ -121,7 +121,7 @@ impl WaitSet {
             Err(other) => Some(Err(other)),
         };
         // The look has prepared the sleep.
-        match until(deadline(timeout), self.waits.waiter(), check, || true) {
+        match poll_until(deadline(timeout), self.waits.waiter(), check, || true) {
             Ok(answer) => answer,
             Err(Errno::AGAIN) => Err(Errno::TIMEDOUT),
             Err(other) => Err(other),

@@ -38,7 +38,7 @@ pub(crate) struct Waiter {
 /// The kind of thread that is about to sleep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sleeper {
-    /// A thread in one of our waiting calls, which has said so ([`Waiter::guest`]).
+    /// A thread in one of our waiting calls, which has said so ([`Waiter::enter`]).
     Guest,
     /// The application, by calls of its own.
     Application,
@@ -133,7 +133,7 @@ impl Waiter {
     }
 
     /// A thread begins to wait, and looks for what it waits for after this.
-    pub(crate) fn guest(&self) -> Guest<'_> {
+    pub(crate) fn enter(&self) -> Guest<'_> {
         self.guests.fetch_add(1, Ordering::SeqCst);
         Guest(self)
     }

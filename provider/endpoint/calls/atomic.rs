@@ -259,7 +259,7 @@ calls! { transmit(ep):
     ) => {
         let what = ep.atomic(AtomicFamily::Base, datatype, op)?;
         let remote = what.remote(count, addr, key)?;
-        what.call(what.lend(buf, count, NO_DESC)?, remote, (None, None), to).injected()
+        what.call(what.lend(buf, count, NO_DESC)?, remote, (None, None), to).with_inject()
     };
     readwrite(
         buf: In, count: usize, d: Out, result: Out, rd: Out, to: u64, addr: u64, key: u64, datatype: fi_datatype,
@@ -319,7 +319,7 @@ pub(crate) unsafe fn atomic_msg(ep: &Endpoint, msg: Message, flags: u64) -> Resu
         let (msg, what) = message(ep, AtomicFamily::Base, msg)?;
         let (buf, remote) = (what.gather(msg.msg_iov, msg.desc, msg.iov_count)?, what.ranges(msg)?);
         let call = what.call(buf, remote, (None, None), msg.addr);
-        Ok(call.context(msg.context).given(flags, msg.data))
+        Ok(call.context(msg.context).with_flags(flags, msg.data))
     }
 }
 
@@ -342,7 +342,7 @@ unsafe fn fetch(
             (what.gather_operands(msg.msg_iov, msg.desc, msg.iov_count)?, what.ranges(msg)?);
         let result = what.gather(result, rd, results)?;
         let call = what.call(buf, remote, (None, Some(result)), msg.addr);
-        Ok(call.context(msg.context).given(flags, msg.data))
+        Ok(call.context(msg.context).with_flags(flags, msg.data))
     }
 }
 
@@ -366,7 +366,7 @@ unsafe fn compare_and(
         let others =
             (Some(what.gather(compare, cd, compares)?), Some(what.gather(result, rd, results)?));
         let call = what.call(buf, remote, others, msg.addr);
-        Ok(call.context(msg.context).given(flags, msg.data))
+        Ok(call.context(msg.context).with_flags(flags, msg.data))
     }
 }
 

@@ -98,7 +98,7 @@ unsafe fn begin(
     let began = unsafe { core.start_collective(bindings, &call) };
     if let Some(progress) = ep.domain.progress() {
         // A sleeping thread must look after it.
-        progress.timer(core.next_timeout());
+        progress.wake_for_timer(core.next_timeout());
     }
     began
 }

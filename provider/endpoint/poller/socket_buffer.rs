@@ -28,16 +28,16 @@ impl SocketBuffer {
     /// new ones among them had: the kernel counts messages, and `train` is taken for a typical one. A message that was
     /// held back on its way (`FI_SQUALL_FAULT`) brings an older count.
     #[inline]
-    pub(crate) fn note_overflow(&mut self, overflow: u32, train: Train<'_>) -> Option<u64> {
+    pub(crate) fn record_overflow(&mut self, overflow: u32, train: Train<'_>) -> Option<u64> {
         if overflow == self.overflow {
             return None;
         }
         let lost = overflow.wrapping_sub(self.overflow);
-        (lost <= u32::MAX / 2).then(|| self.overflowed(lost, train))
+        (lost <= u32::MAX / 2).then(|| self.count_lost_bytes(lost, train))
     }
 
     #[cold]
-    fn overflowed(&mut self, lost: u32, train: Train<'_>) -> u64 {
+    fn count_lost_bytes(&mut self, lost: u32, train: Train<'_>) -> u64 {
         self.overflow = self.overflow.wrapping_add(lost);
         (self.full, self.fresh) = (true, true);
         let bytes: usize = train.map(<[u8]>::len).sum();
@@ -47,7 +47,7 @@ impl SocketBuffer {
     /// Notes that the port was polled, and whether it is `empty` now. Returns true when it had been full and its
     /// senders had the time of a poll to learn of it.
     #[inline]
-    pub(crate) fn note_poll(&mut self, empty: bool) -> bool {
+    pub(crate) fn record_poll(&mut self, empty: bool) -> bool {
         let fresh = core::mem::take(&mut self.fresh);
         let drained = self.full && empty && !fresh;
         self.full &= !drained;
@@ -63,26 +63,26 @@ mod tests {
     fn what_found_it_full_is_heard_of_once_and_that_it_is_empty_in_a_later_look() {
         let mut buffer = SocketBuffer::new(1000);
         let train = Train::new(&[0; 25], 10);
-        assert_eq!((buffer.note_overflow(0, train), buffer.note_poll(true)), (None, false));
+        assert_eq!((buffer.record_overflow(0, train), buffer.record_poll(true)), (None, false));
         assert_eq!(
-            (buffer.note_overflow(2, train), buffer.note_overflow(2, train)),
+            (buffer.record_overflow(2, train), buffer.record_overflow(2, train)),
             (Some(50), None)
         );
-        assert!(!buffer.note_poll(true) && !buffer.note_poll(false));
-        assert!(buffer.note_poll(true) && !buffer.note_poll(true));
+        assert!(!buffer.record_poll(true) && !buffer.record_poll(false));
+        assert!(buffer.record_poll(true) && !buffer.record_poll(true));
     }
 
     #[test]
     fn an_older_count_says_nothing_and_counts_wrap() {
         let mut buffer = SocketBuffer::new(1000);
         let packet = Train::single(b"packet");
-        assert_eq!(buffer.note_overflow(7, packet), Some(42));
+        assert_eq!(buffer.record_overflow(7, packet), Some(42));
         assert_eq!(
-            (buffer.note_overflow(6, packet), buffer.note_overflow(7, packet)),
+            (buffer.record_overflow(6, packet), buffer.record_overflow(7, packet)),
             (None, None)
         );
-        assert_eq!(buffer.note_overflow(8, packet), Some(6));
+        assert_eq!(buffer.record_overflow(8, packet), Some(6));
         let mut buffer = SocketBuffer { overflow: u32::MAX, ..SocketBuffer::new(1000) };
-        assert_eq!(buffer.note_overflow(1, packet), Some(12));
+        assert_eq!(buffer.record_overflow(1, packet), Some(12));
     }
 }

@@ -73,7 +73,7 @@ boundary::exports! {
         let (place, ep) = (Out::new(mc)?, objects::share::<Endpoint, _>(ep)?);
         let addr = addr.cast::<ffi::fi_collective_addr>().as_ref().ok_or(Errno::INVAL)?;
         let set = objects::get::<AvSet, _>(addr.set)?;
-        place.put(begin(&ep, set, context)?)
+        place.write(begin(&ep, set, context)?)
     };
 }
 
@@ -109,7 +109,7 @@ fn begin(ep: &Arc<Endpoint>, set: &AvSet, context: *mut c_void) -> Result<*mut f
     let end = EndReport::Join { fid: Arc::as_ptr(&membership).addr(), context: context.addr() };
     let began = core.join_group(bindings, address, group, end);
     match ep.domain.progress() {
-        Some(progress) => progress.timer(core.next_timeout()),
+        Some(progress) => progress.wake_for_timer(core.next_timeout()),
         None => bindings.await_join(ep.weak()),
     }
     drop(inner);

@@ -133,12 +133,12 @@ impl Member {
     }
 
     /// The member so many ranks further on.
-    fn after(&self, distance: usize) -> usize {
+    fn rank_after(&self, distance: usize) -> usize {
         (self.rank + distance) % self.members
     }
 
     /// The member so many ranks before, at most as many as there are.
-    fn before(&self, distance: usize) -> usize {
+    fn rank_before(&self, distance: usize) -> usize {
         (self.rank + self.members - distance) % self.members
     }
 
@@ -154,8 +154,8 @@ impl Member {
         let nothing = Piece { at: 0, len: 0 };
         let distances = (0..).map(|n| 1usize << n).take_while(|distance| *distance < self.members);
         let round = |distance| Round {
-            send: Some((self.after(distance), nothing)),
-            receive: Some((self.before(distance), nothing)),
+            send: Some((self.rank_after(distance), nothing)),
+            receive: Some((self.rank_before(distance), nothing)),
             then: Vec::new(),
         };
         Schedule { rounds: distances.map(round).collect(), ..Schedule::default() }
@@ -241,11 +241,12 @@ impl Member {
     fn all_reduce_ring(&self) -> Schedule {
         let whole = self.piece(0);
         let scratch = self.block;
-        let (next, before) = (self.after(1), self.before(1));
+        let (next, before) = (self.rank_after(1), self.rank_before(1));
         let steps = 0..self.members - 1;
         // What the member before has combined so far goes on, with its own values.
         let reduce = |step: usize| {
-            let (sent, part) = (self.part(self.before(step)), self.part(self.before(step + 1)));
+            let (sent, part) =
+                (self.part(self.rank_before(step)), self.part(self.rank_before(step + 1)));
             let Piece { at, len } = part;
             Round {
                 send: Some((next, sent)),
@@ -256,7 +257,7 @@ impl Member {
         // Now the part after its own is whole here.
         let gather = |step: usize| Round {
             send: Some((next, self.part((self.rank + self.members + 1 - step) % self.members))),
-            receive: Some((before, self.part(self.before(step)))),
+            receive: Some((before, self.part(self.rank_before(step)))),
             then: Vec::new(),
         };
         Schedule {
@@ -311,8 +312,8 @@ impl Member {
 
     fn all_gather(&self) -> Schedule {
         let round = |step: usize| Round {
-            send: Some((self.after(1), self.piece(self.before(step)))),
-            receive: Some((self.before(1), self.piece(self.before(step + 1)))),
+            send: Some((self.rank_after(1), self.piece(self.rank_before(step)))),
+            receive: Some((self.rank_before(1), self.piece(self.rank_before(step + 1)))),
             then: Vec::new(),
         };
         Schedule {
@@ -332,8 +333,8 @@ impl Member {
         };
         let mut rounds = vec![Round { then: vec![own], ..Round::default() }];
         rounds.extend((1..self.members).map(|step| Round {
-            send: Some((self.after(step), self.piece(self.after(step)))),
-            receive: Some((self.before(step), result(self.before(step)))),
+            send: Some((self.rank_after(step), self.piece(self.rank_after(step)))),
+            receive: Some((self.rank_before(step), result(self.rank_before(step)))),
             then: Vec::new(),
         }));
         Schedule {
@@ -366,7 +367,7 @@ impl Member {
                 rounds: vec![Self::receive(root, self.piece(0))],
             };
         }
-        let to = (1..self.members).map(|step| self.after(step));
+        let to = (1..self.members).map(|step| self.rank_after(step));
         Schedule {
             size: self.members * self.block,
             input: Some(self.pieces(0)),
@@ -384,7 +385,7 @@ impl Member {
                 rounds: vec![Self::send(root, self.piece(0))],
             };
         }
-        let from = (1..self.members).map(|step| self.after(step));
+        let from = (1..self.members).map(|step| self.rank_after(step));
         Schedule {
             size: self.members * self.block,
             input: Some(self.piece(root)),

@@ -179,7 +179,7 @@ impl Context {
     }
 
     /// Returns whether it still is the context that it was made of, and not another at its address.
-    pub(super) fn lives(&self) -> bool {
+    pub(super) fn is_alive(&self) -> bool {
         let Ok(_inside) = self.enter() else { return false };
         // SAFETY: asks about a stream of ours, which the driver looks up.
         matches!(unsafe { (self.driver.0.stream_query)(self.stream) }, SUCCESS | NOT_READY)
@@ -188,8 +188,8 @@ impl Context {
     /// Puts a copy into the stream. The context is current.
     ///
     /// # Safety
-    /// As [`Self::begin`].
-    unsafe fn order(&self, order: CopyRequest) -> Result<(), CopyError> {
+    /// As [`Self::add_caller`].
+    unsafe fn enqueue_copy(&self, order: CopyRequest) -> Result<(), CopyError> {
         let CopyRequest { direction, device, host, len } = order;
         let call = &self.driver.0;
         // SAFETY: `host` has `len` bytes for this direction by this function's contract; `device` is checked by the
@@ -215,7 +215,7 @@ impl Context {
         let _inside = self.enter()?;
         // SAFETY: as this function's contract says, and the copy is over when it returns.
         unsafe {
-            self.order(order)?;
+            self.enqueue_copy(order)?;
             self.driver.check("cuStreamSynchronize", (self.driver.0.stream_wait)(self.stream))
         }
     }
@@ -233,7 +233,7 @@ impl Context {
         unsafe {
             self.driver.check("cuEventCreate", (call.event)(&raw mut event, NO_TIMING))?;
             let event = Event(event);
-            let ordered = self.order(order).and_then(|()| {
+            let ordered = self.enqueue_copy(order).and_then(|()| {
                 self.driver.check("cuEventRecord", (call.event_record)(event.0, self.stream))
             });
             if let Err(error) = ordered {

@@ -97,7 +97,7 @@ fn space_of(buf: &Buf) -> Space {
     spaces.into_iter().find(|space| !space.is_host()).unwrap_or(Space::HOST)
 }
 
-fn stand_in(buf: &Buf) -> Result<(Bounce, Buf)> {
+fn allocate_bounce(buf: &Buf) -> Result<(Bounce, Buf)> {
     let len = usize::try_from(buf.len()).map_err(|_| Errno::MSGSIZE)?;
     let bounce = Bounce::pinned(len, space_of(buf)).ok_or(Errno::NOMEM)?;
     let slice = Buf::One(bounce.slice(len));
@@ -157,7 +157,7 @@ impl Staging {
             if buf.is_empty() || buf.is_host() && !inject {
                 return Ok(());
             }
-            let (bounce, new) = stand_in(buf)?;
+            let (bounce, new) = allocate_bounce(buf)?;
             let begun =
                 copy_buf(CopyDirection::ToHost, buf, (0, buf.len()), &bounce, inject, copies);
             sources.push(bounce);
@@ -171,7 +171,7 @@ impl Staging {
             if buf.is_empty() || buf.is_host() {
                 return Ok(None);
             }
-            let (bounce, new) = stand_in(buf)?;
+            let (bounce, new) = allocate_bounce(buf)?;
             let place = core::mem::replace(buf, new);
             Ok(Some(Destination { bounce: Arc::new(bounce), place }))
         };
@@ -203,7 +203,7 @@ impl Staging {
 
     /// The end of an operation with stand-ins. What the application is to see of it now, or not yet.
     #[cold]
-    fn end_staged(&mut self, done: &Completion) -> Option<Completion> {
+    fn handle_staged_end(&mut self, done: &Completion) -> Option<Completion> {
         let staged = self.staged.remove(&done.context)?;
         let StagedOperation { context, visibility, base, result, .. } = staged;
         let done = Completion { context, visibility, buf: base, ..done.clone() };
@@ -257,7 +257,7 @@ impl Staging {
     }
 
     /// A receive was not taken.
-    pub(crate) fn withdraw(&mut self, base: Option<u64>) {
+    pub(crate) fn cancel_post(&mut self, base: Option<u64>) {
         if let Some(base) = base {
             self.posted.remove(&base);
         }
@@ -296,7 +296,7 @@ impl Staging {
         match done.kind {
             OpKind::Recv => self.end_receive(done),
             _ if self.staged.contains_key(&done.context) && done.visibility == Visibility::Kept => {
-                self.end_staged(&done)
+                self.handle_staged_end(&done)
             }
             _ => Some(done),
         }
@@ -320,7 +320,7 @@ impl Core {
             return Err(Errno::INVAL);
         };
         if staging.waiting.len() >= info::queue_size() {
-            self.turn(bindings);
+            self.run_turn(bindings);
             return Err(Errno::AGAIN);
         }
         let waiting = staging.prepare(op)?;
@@ -365,14 +365,15 @@ impl Core {
             busy = true;
             let Some(QueuedOperation { op, .. }) = staging.waiting.pop_front() else { break };
             if let Some(error) = ended {
-                let done = never_sent(&op, error);
-                let done = if staged.is_some() { staging.end_staged(&done) } else { Some(done) };
+                let done = unsent_completion(&op, error);
+                let done =
+                    if staged.is_some() { staging.handle_staged_end(&done) } else { Some(done) };
                 if let Some(done) = done {
-                    self.deliver(bindings, &done);
+                    self.deliver_completion(bindings, &done);
                 }
             } else {
                 self.handle_posted(now, 0, false);
-                self.complete(bindings);
+                self.deliver_completions(bindings);
             }
         }
         while let Some(staging) = &mut self.optional.staging
@@ -385,14 +386,14 @@ impl Core {
                 log::warn!("cannot copy received data to device memory: {error}");
                 done.status = Err(OpError::Uncopied);
             }
-            self.deliver(bindings, &done);
+            self.deliver_completion(bindings, &done);
         }
         busy
     }
 }
 
 /// The end of an operation that the engine never saw.
-fn never_sent(op: &Operation, error: OpError) -> Completion {
+fn unsent_completion(op: &Operation, error: OpError) -> Completion {
     let (kind, space, tag) = match &op.action {
         Action::Message { space, tag } => (OpKind::Send, *space, *tag),
         Action::Write(_) => (OpKind::Write, MatchSpace::Untagged, 0),

@@ -60,7 +60,7 @@ pub(crate) struct PeerReceives {
 
 impl PeerReceives {
     /// Returns whether a completion with this context belongs to these receives.
-    pub(crate) const fn owns(context: u64) -> bool {
+    pub(crate) const fn is_peer_receive(context: u64) -> bool {
         context & OURS == OURS
     }
 
@@ -98,7 +98,7 @@ struct SharedContext<'a> {
 /// caller holds the owner's lock and not our endpoint lock.
 pub(crate) fn notify_owner(ep: &Endpoint) {
     if let Some(context) = SharedContext::of(ep) {
-        context.turn();
+        context.run_turn();
     }
 }
 
@@ -109,7 +109,7 @@ impl<'a> SharedContext<'a> {
         Some(Self { ep, srx })
     }
 
-    fn turn(&self) {
+    fn run_turn(&self) {
         self.refresh_sources();
         loop {
             self.report_finished();
@@ -143,7 +143,7 @@ impl<'a> SharedContext<'a> {
             if looked.is_err() {
                 continue;
             }
-            core.complete(bindings);
+            core.deliver_completions(bindings);
             if let Some((done, source)) = core.optional.peer_receives.found.take() {
                 let Completion { tag, len, data, peer, .. } = done;
                 let tagged = space == MatchSpace::Tagged;
@@ -171,10 +171,10 @@ impl<'a> SharedContext<'a> {
         });
         if begun.is_ok() {
             core.flush(clock::now());
-            core.complete(bindings);
+            core.deliver_completions(bindings);
         } else if let Some(entry) = core.optional.peer_receives.active.remove(&id) {
             // The sender is gone, and the message with it.
-            let done = crate::optional::triggered_work::operations::unbegun(
+            let done = crate::optional::triggered_work::operations::unstarted_completion(
                 OpKind::Recv,
                 MatchSpace::Untagged,
                 0,
@@ -209,7 +209,7 @@ impl<'a> SharedContext<'a> {
         let dropped = core.engine.receive(clock::now(), &mut UserMemory(&core.regions), op);
         if dropped.is_ok() {
             core.flush(clock::now());
-            core.complete(bindings);
+            core.deliver_completions(bindings);
         }
     }
 
@@ -256,7 +256,7 @@ fn waiting_source(ep: &Endpoint, id: u64) -> u64 {
     let inner = ep.inner.lock();
     let waiting = inner.core.as_ref().and_then(|core| core.optional.peer_receives.waiting.get(&id));
     match (&inner.bindings.av, waiting.and_then(|waiting| waiting.from)) {
-        (Some(av), Some(from)) => av.addresses().called(&from),
+        (Some(av), Some(from)) => av.addresses().fi_addr_of(&from),
         _ => flags::ADDR_UNSPEC,
     }
 }
@@ -264,7 +264,7 @@ fn waiting_source(ep: &Endpoint, id: u64) -> u64 {
 /// Writes a completion to a queue, as far as the receive's `given` flags want one.
 fn report(cq: &Cq, done: &Completion, given: u64, source: u64) {
     if let Err(error) = done.status {
-        cq.fail(error_entry_of(done, error, source, None));
+        cq.push_error(error_entry_of(done, error, source, None));
         return;
     }
     if given & flags::COMPLETION != 0 || done.data.is_some() {

@@ -99,7 +99,7 @@ unsafe fn condition(context: u64) -> Result<(Arc<Cntr>, Condition)> {
 ///
 /// # Errors
 /// `FI_EBADFLAGS` when it was opened without FI_TRIGGER.
-fn capable(ep: &Endpoint) -> Result<()> {
+fn check_triggerable(ep: &Endpoint) -> Result<()> {
     if ep.settings.triggers {
         return Ok(());
     }
@@ -113,11 +113,11 @@ fn capable(ep: &Endpoint) -> Result<()> {
 /// As [`Endpoint::transmit`]; and with FI_TRIGGER the context is a `fi_triggered_context`.
 #[cold]
 pub(crate) unsafe fn trigger_transmit(ep: &Endpoint, call: Transmit, error: Errno) -> Result<()> {
-    let call = call.untriggered().ok_or(error)?;
-    capable(ep)?;
+    let call = call.without_trigger().ok_or(error)?;
+    check_triggerable(ep)?;
     ep.check_transmit(&call)?;
     // SAFETY: the context is a triggered one by this function's contract; `context_of` exposed it.
-    let (cntr, condition) = unsafe { condition(call.context_given())? };
+    let (cntr, condition) = unsafe { condition(call.context_value())? };
     submit(ep, &cntr, condition, |ep| Task::Transmit(ep, call))
 }
 
@@ -127,11 +127,11 @@ pub(crate) unsafe fn trigger_transmit(ep: &Endpoint, call: Transmit, error: Errn
 /// As [`Endpoint::receive`]; and with FI_TRIGGER the context is a `fi_triggered_context`.
 #[cold]
 pub(crate) unsafe fn trigger_receive(ep: &Endpoint, call: Receive, error: Errno) -> Result<()> {
-    let call = call.untriggered().ok_or(error)?;
-    capable(ep)?;
+    let call = call.without_trigger().ok_or(error)?;
+    check_triggerable(ep)?;
     ep.check_receive(&call)?;
     // SAFETY: the context is a triggered one by this function's contract; `context_of` exposed it.
-    let (cntr, condition) = unsafe { condition(call.context_given())? };
+    let (cntr, condition) = unsafe { condition(call.context_value())? };
     submit(ep, &cntr, condition, |ep| Task::Receive(ep, call))
 }
 
@@ -161,7 +161,7 @@ pub(crate) fn begin_transmit(
     // SAFETY: the application gave the buffer when it submitted the work, and leaves it alone until that has ended or
     // was taken back (fi_trigger(3)); neither has happened, for it is beginning.
     let begun = unsafe { ep.submit_transmit(call.clone(), ep.tx_flags(), deferred) };
-    begun.or_else(|error| report_not_begun(ep, error, &call.unbegun(), deferred))
+    begun.or_else(|error| report_not_begun(ep, error, &call.unstarted_completion(), deferred))
 }
 
 /// Begins a receive whose condition holds.
@@ -176,11 +176,16 @@ pub(crate) fn begin_receive(
     // SAFETY: the application gave the buffer when it submitted the work, and leaves it alone until that has ended or
     // was taken back (fi_trigger(3)); neither has happened, for it is beginning.
     let begun = unsafe { ep.submit_receive(call.clone(), deferred) };
-    begun.or_else(|error| report_not_begun(ep, error, &call.unbegun(), deferred))
+    begun.or_else(|error| report_not_begun(ep, error, &call.unstarted_completion(), deferred))
 }
 
 /// Returns the end of a call that never began.
-pub(crate) const fn unbegun(kind: OpKind, space: MatchSpace, tag: u64, context: u64) -> Completion {
+pub(crate) const fn unstarted_completion(
+    kind: OpKind,
+    space: MatchSpace,
+    tag: u64,
+    context: u64,
+) -> Completion {
     Completion {
         context,
         kind,
@@ -230,8 +235,8 @@ fn report_not_begun(
 #[cold]
 pub(crate) fn cancel(ep: &Endpoint, context: u64) -> bool {
     let end = match ep.domain.work().cancel_triggered(ep, context) {
-        Some(Task::Transmit(_, call)) => call.unbegun(),
-        Some(Task::Receive(_, call)) => call.unbegun(),
+        Some(Task::Transmit(_, call)) => call.unstarted_completion(),
+        Some(Task::Receive(_, call)) => call.unstarted_completion(),
         Some(Task::Set(..) | Task::Add(..)) | None => return false,
     };
     let inner = ep.inner.lock();
@@ -245,5 +250,5 @@ fn report_end(bindings: &Bindings, end: &Completion, errno: Errno, text: Option<
     let Some(cq) = bindings.queue(end.kind) else { return };
     let entry = entry_of(end, flags::ADDR_UNSPEC);
     let code = if errno == Errno::CANCELED { Fault::Cancelled as i32 } else { errno.0 };
-    cq.fail(ErrorEntry { entry, excess: 0, errno, code, text, position: 0 });
+    cq.push_error(ErrorEntry { entry, excess: 0, errno, code, text, position: 0 });
 }

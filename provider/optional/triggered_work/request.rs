@@ -68,7 +68,7 @@ unsafe fn work_of(domain: &Domain, request: &ffi::fi_deferred_work) -> Result<(A
         Task::Set(cntr, _) | Task::Add(cntr, _) => cntr.upgrade(),
         _ => completion.clone(),
     };
-    changed.map_or(Ok(()), |cntr| domain.drives(&cntr))?;
+    changed.map_or(Ok(()), |cntr| domain.attach_work_counter(&cntr))?;
     let condition = Condition { threshold: request.threshold, errors_count: true };
     let completion = completion.map(|cntr| Arc::downgrade(&cntr));
     let address = core::ptr::from_ref(request).addr();
@@ -170,13 +170,13 @@ unsafe fn endpoint(domain: &Domain, ep: *mut ffi::fid_ep) -> Result<Arc<Endpoint
 
 fn transmit(ep: &Arc<Endpoint>, call: calls::Transmit) -> Result<(Task, u64)> {
     ep.check_transmit(&call)?;
-    let context = call.context_given();
+    let context = call.context_value();
     Ok((Task::Transmit(weak(ep), call), context))
 }
 
 fn receive(ep: &Arc<Endpoint>, call: calls::Receive) -> Result<(Task, u64)> {
     ep.check_receive(&call)?;
-    let context = call.context_given();
+    let context = call.context_value();
     Ok((Task::Receive(weak(ep), call), context))
 }
 

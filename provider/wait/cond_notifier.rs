@@ -1,7 +1,7 @@
 //! FI_WAIT_MUTEX_COND: a thread that sleeps in the application's place, and broadcasts the condition.
 //!
 //! The application holds the mutex from fi_trywait to pthread_cond_wait(3), as with any condition, and the thread takes
-//! it to broadcast: so nothing is announced between the two.
+//! it to broadcast: so it broadcasts nothing between the two.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -36,13 +36,13 @@ unsafe impl Sync for Shared {}
 unsafe impl Send for Shared {}
 
 /// A mutex, a condition, and the thread that broadcasts it.
-pub(super) struct Announcer {
+pub(super) struct CondNotifier {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Announcer {
-    /// Starts the thread, which does nothing until [`Self::watch`].
+impl CondNotifier {
+    /// Starts the thread, which does nothing until [`Self::arm`].
     ///
     /// # Errors
     /// The system's, when threads are short.
@@ -56,20 +56,20 @@ impl Announcer {
         });
         let of_thread = Arc::clone(&shared);
         let body = move || crate::boundary::value((), || of_thread.run());
-        let thread = progress::spawn("squall-announce", body).map_err(Errno::from)?;
+        let thread = progress::spawn("squall-notify", body).map_err(Errno::from)?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
     /// Returns the mutex and the condition with which the application waits.
-    pub(super) fn pair(&self) -> ffi::fi_mutex_cond {
+    pub(super) fn mutex_cond(&self) -> ffi::fi_mutex_cond {
         ffi::fi_mutex_cond {
             mutex: self.shared.mutex.get().cast(),
             cond: self.shared.condition.get().cast(),
         }
     }
 
-    /// Notes that the application is about to sleep: the next event is announced, once.
-    pub(super) fn watch(&self) {
+    /// Notes that the application is about to sleep: the thread broadcasts the next event, once.
+    pub(super) fn arm(&self) {
         self.shared.watched.store(true, Ordering::Release);
         if let Some(thread) = &self.thread {
             thread.thread().unpark();
@@ -77,7 +77,7 @@ impl Announcer {
     }
 }
 
-impl Drop for Announcer {
+impl Drop for CondNotifier {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
         self.shared.waiter.signal();
@@ -90,25 +90,25 @@ impl Drop for Announcer {
 }
 
 impl Shared {
-    fn stopped(&self) -> bool {
+    fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Acquire)
     }
 
     fn run(&self) {
-        while !self.stopped() {
+        while !self.is_stopped() {
             if !self.watched.swap(false, Ordering::AcqRel) {
                 std::thread::park();
                 continue;
             }
             // The application prepared the sleep; an error of it is a reason to look as well.
             let _ = self.waiter.sleep(Time::NEVER);
-            self.announce();
+            self.broadcast();
         }
     }
 
     /// Broadcasts the condition, unless the object closes.
-    fn announce(&self) {
-        while !self.stopped() {
+    fn broadcast(&self) {
+        while !self.is_stopped() {
             // SAFETY: clock_gettime(2) writes one `timespec`, a local variable; the mutex was initialised, does not
             // move, and is not destroyed while this thread has the structure.
             let held = unsafe {
