@@ -6,9 +6,11 @@ target is missed.
 """
 
 import argparse
+import contextlib
 import statistics
+from collections.abc import Iterator
 
-from squall_ci.benchmarks.networks import cable, faster, measure, PROVIDERS
+from squall_ci.benchmarks.networks import cable, faster, measure, Network, PROVIDERS
 from squall_ci.namespaces import Namespaces
 from squall_ci.paths import need
 from squall_ci.rounds import add_options, collect, conclude
@@ -23,6 +25,16 @@ TARGETED = "bw:1048576:6"
 PLAN = [TARGETED, "bw:65536:40", "lat:65536:200"]
 QUICK = ["bw:1048576:3", "bw:65536:6", "lat:65536:20"]
 OFFLOADS = ("tso", "gso", "gro", "tx", "rx")
+
+
+@contextlib.contextmanager
+def cable_without_offloads() -> Iterator[tuple[Network, Namespaces]]:
+    """Yields a cable as `cable` does, on which segmentation and checksums are the kernel's work, so that a loss is of one packet."""
+    with cable(MTU) as (where, net):
+        for node in net.nodes:
+            for offload in OFFLOADS:
+                net.inside(node, "ethtool", "-K", "eth0", offload, "off")
+        yield where, net
 
 
 def lose(net: Namespaces, percent: float) -> None:
@@ -56,10 +68,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     plan = QUICK if args.quick else PLAN
     rows, missed, lossless = [], [], 0.0
-    with cable(MTU) as (where, net):
-        for node in net.nodes:
-            for offload in OFFLOADS:
-                net.inside(node, "ethtool", "-K", "eth0", offload, "off")
+    with cable_without_offloads() as (where, net):
         for percent in args.loss or LOSSES:
             lose(net, percent)
             samples = collect(PROVIDERS, args, lambda provider: measure(where, provider, plan))

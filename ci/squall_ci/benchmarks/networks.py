@@ -30,6 +30,8 @@ from squall_ci.tally import table
 PROVIDERS = ("squall", "tcp")
 SIZES = (0, *(1 << power for power in range(23)))
 NETWORKS = {"lo": None, "veth 1500": 1500, "veth 9000": 9000}
+# The addresses of the two ends of a cable.
+ADDRESSES = ("10.78.0.1", "10.78.0.2")
 # UDP payload of a full packet of squall's there: on loopback its largest.
 SEGMENTS = {"lo": 16_376, "veth 1500": 1472, "veth 9000": 8972}
 # The largest message that the sockets alone are measured with: more would overrun their buffers.
@@ -61,10 +63,11 @@ def cable(mtu: int) -> Iterator[tuple[Network, Namespaces]]:
     """Yields two namespaces joined by a cable of this MTU, as the place of a benchmark."""
     need(os.geteuid() == 0, "namespaces need root")
     with Namespaces(["a", "b"]) as net:
-        net.join("a", "eth0", "10.78.0.1/24", "b", "eth0", "10.78.0.2/24", mtu)
+        one, other = (f"{address}/24" for address in ADDRESSES)
+        net.join("a", "eth0", one, "b", "eth0", other, mtu)
         paths = ",".join(f"/run/netns/{net.name(node)}" for node in net.nodes)
         env = {"FI_SQUALL_IFACE": "", "FI_TCP_IFACE": "eth0"}
-        yield Network(["-a", "10.78.0.1,10.78.0.2", "-n", paths], env), net
+        yield Network(["-a", ",".join(ADDRESSES), "-n", paths], env), net
 
 
 def words(sizes: Sequence[int], quick: bool) -> list[str]:

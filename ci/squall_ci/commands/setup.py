@@ -133,6 +133,10 @@ class Part:
                 cargo("install", "--quiet", "--locked", "--root", str(TARGET / "tools"), tool)
 
 
+# MPICH's environment, which is enough for ci/demo.
+MPICH_VENV: dict[str, tuple[str, ...]] = {"mpich": (MPICH, MPI4PY, "numpy")}
+# Tools for networks that lose or refuse packets.
+NETWORK = ("nftables", "ethtool", "iproute2")
 COMPILERS = ("build-essential", "pkg-config", "git", "clang", "libclang-dev")
 PARTS = {
     "build": Part(
@@ -144,7 +148,7 @@ PARTS = {
         "the MPI libraries, in an environment each, for each brings a libfabric of its own",
         ("openmpi-bin", "libopenmpi3", "libfabric-bin"),
         {
-            "mpich": (MPICH, MPI4PY, "numpy"),
+            **MPICH_VENV,
             "openmpi": (OPENMPI, MPI4PY, "numpy"),
             "impi": (IMPI, MPI4PY, "numpy"),
             # No MPI in this one: mpi4py finds Debian's libmpi.so.40.
@@ -153,7 +157,13 @@ PARTS = {
     ),
     "lint": Part("ruff and mypy, for ci/run python", venvs={"lint": (RUFF, MYPY)}),
     "documents": Part("Dask and pandas, for ci/run check commands", venvs={"documents": DOCUMENTS}),
-    "network": Part("tools for networks that lose or refuse packets", ("nftables", "ethtool", "iproute2")),
+    "network": Part("tools for networks that lose or refuse packets", NETWORK),
+    "demo": Part(
+        "what ci/demo shows, and no more: the build, MPICH, network namespaces",
+        (*COMPILERS, "libfabric-dev", *NETWORK, "procps"),
+        MPICH_VENV,
+        rust=True,
+    ),
     "python": Part("the build of the Python package, for ci/run check wheel", venvs={"python": WHEEL}, rust=True),
     "tools": Part("cargo-deny (minutes), with which ci/test checks licences", rust=True, tools=("cargo-deny",)),
 }

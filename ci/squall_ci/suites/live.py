@@ -23,10 +23,11 @@ RANKS = 8
 SECONDS = 9.0
 NETWORK = ["--topo", "leaf-spine:4x2x2", "--rate-scale", "0.01"]
 SLOW, DEAD = "leaf0-spine0", "leaf1-spine1"
-TIMELINE = f"""\
-0s      set-rate {SLOW} 25G
-{SECONDS / 3}s  black-hole {DEAD}
-{SECONDS * 2 / 3}s  fail-link {DEAD}
+# By the seconds of a job.
+TIMELINE = """\
+0s      set-rate {slow} 25G
+{a_third}s  black-hole {dead}
+{two_thirds}s  fail-link {dead}
 """
 # The path selections, and the report of each job.
 SELECTIONS = {
@@ -39,20 +40,33 @@ LEAST = 2.0
 CROSSED = re.compile(r"^squall emulate: (\d+ packets .* entered, .* (\d+) trimmed, (\d+) lost; .*)$", re.M)
 
 
-def run_stream(options: list[Word], env: dict[str, str], size: int) -> Job:
+def run_stream(options: list[Word], env: dict[str, str], size: int, seconds: float = SECONDS) -> Job:
     """Runs the permutation with messages of `size` bytes on an emulated network with these options."""
     emulate = [str(word) for word in (squall(), "emulate", "run", *NETWORK, *options, "--")]
     # Every message crosses the spines.
     return run_program(
         "stream",
-        SECONDS,
+        seconds,
         size,
         ranks=RANKS,
-        timeout=SECONDS + 60,
+        timeout=seconds + 60,
         at_least=1 << 20,
         env=env,
         launch=lambda command: [*emulate, *command],
     )
+
+
+def run_failing(seconds: float, env: dict[str, str], report: pathlib.Path) -> tuple[Job, re.Match[str] | None]:
+    """Runs the permutation while one link is slow and another dies, and writes a report.
+
+    Returns the job and the emulator's summary, if it reports lost packets.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        timeline = pathlib.Path(folder) / "timeline"
+        timeline.write_text(TIMELINE.format(slow=SLOW, dead=DEAD, a_third=seconds / 3, two_thirds=seconds * 2 / 3))
+        job = run_stream(["--timeline", timeline, "--report", report], env, 1 << 18, seconds)
+    crossed = CROSSED.search(job.output)
+    return job, crossed if crossed and int(crossed[3]) else None
 
 
 def bandwidth(tally: Tally) -> None:
@@ -69,17 +83,13 @@ def bandwidth(tally: Tally) -> None:
 def failures(tally: Tally) -> None:
     """Runs the job over links that fail, with each path selection, and prints a table."""
     rows = []
-    with tempfile.TemporaryDirectory() as folder:
-        timeline = pathlib.Path(folder) / "timeline"
-        timeline.write_text(TIMELINE)
-        for name, (env, report) in SELECTIONS.items():
-            job = run_stream(["--timeline", timeline, "--report", report], env, 1 << 18)
-            crossed = CROSSED.search(job.output)
-            problem = None if crossed and int(crossed[3]) else "the emulator reports no packet lost on the links that fail"
-            job.add_to(tally, f"slow and failing link, {name}", problem, "every byte compared")
-            if job.figures and crossed:
-                figures = (f"{job.figures['total_gbps']:.2f}", f"{job.figures['longest_s']:.2f}")
-                rows.append([name, *figures, crossed[2], crossed[3], shown(report)])
+    for name, (env, report) in SELECTIONS.items():
+        job, crossed = run_failing(SECONDS, env, report)
+        problem = None if crossed else "the emulator reports no packet lost on the links that fail"
+        job.add_to(tally, f"slow and failing link, {name}", problem, "every byte compared")
+        if job.figures and crossed:
+            figures = (f"{job.figures['total_gbps']:.2f}", f"{job.figures['longest_s']:.2f}")
+            rows.append([name, *figures, crossed[2], crossed[3], shown(report)])
     print(f"\nMPICH, {RANKS} ranks on an emulated leaf-spine; {SLOW} slow, {DEAD} dying:\n")
     head = ["path selection", "Gb/s in total", "longest wait, s", "trimmed", "lost", "report"]
     print(table(head, rows, left=(0, 5)), end="\n\n")

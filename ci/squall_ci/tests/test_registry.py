@@ -83,7 +83,7 @@ class Registry(unittest.TestCase):
         for name, words, says in (
             ("test", ["--list"], "cargo fmt"),
             ("build", ["--help"], "fi_prov_ini"),
-            ("demo", ["--help"], "--no-live"),
+            ("demo", ["--help"], "dying spine"),
             ("run", ["list"], "`suite matrix`"),
             ("run", ["suite"], "`suite matrix`"),
         ):
